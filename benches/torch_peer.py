@@ -180,15 +180,39 @@ def make_lm(p):
     return step, parameters(model)
 
 
+class Ring:
+    """The operator one position at a time: the last n inputs in a buffer, which is full. The kernel is
+    stored twice in a row, so that the part that fits the buffer's newest row is a view."""
+
+    def __init__(self, operator, n, b):
+        lags = lags_of(n, True)
+        with torch.no_grad():
+            t = (operator.encoder(lags) * operator.gamma ** lags).flip(0)
+        self.kernel, self.at = torch.cat([t, t], 0), 0
+        self.inputs = torch.randn(b, n, t.shape[1])
+
+    def __call__(self, x):
+        n = self.inputs.shape[1]
+        self.inputs[:, self.at] = x[:, 0]
+        part = self.kernel[n - 1 - self.at:2 * n - 1 - self.at]
+        self.at = (self.at + 1) % n
+        return (self.inputs * part).sum(1, keepdim=True)  # einsum takes up to 70 times as long
+
+
 def make_generate(p):
     model = LanguageModel(p)
-    ids = torch.randint(0, p["vocab"], (1, p["n"]))
+    count = parameters(model)
+    ids = torch.randint(0, p["vocab"], (p["b"], p["n"]))
+    if p.get("method") == "ring":
+        ids = ids[:, -1:]
+        for layer in model.layers:
+            layer.tno.forward = Ring(layer.tno, p["n"], p["b"])
 
     def token():
         with torch.no_grad():
             F.linear(model.norm(model.hidden(ids)[:, -1:]), model.embed.weight)
 
-    return token, parameters(model)
+    return token, count
 
 
 makers = {

@@ -3,4 +3,3 @@
 add_executable(fftw_plain benches/fftw_plain.c)
 target_link_libraries(fftw_plain PRIVATE PkgConfig::FFTW Threads::Threads m)
 add_dependencies(toeplab fftw_plain) # ./lab builds only toeplab, and this is installed with it
-install(TARGETS fftw_plain RUNTIME DESTINATION lib/toeplab/benches)

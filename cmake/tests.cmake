@@ -1,17 +1,34 @@
 # tests.cmake - adds the tests that `./lab test` runs. Labels: torture (killed processes, full
-# disks), long (minutes to an hour, run by hand).
+# disks), slurm (starts daemons of Slurm, where they are installed), packages (builds them), long
+# (minutes to an hour, run by hand).
 set(here ${CMAKE_SOURCE_DIR})
 add_test(NAME layers COMMAND lua5.4 ${here}/tests/layers.lua ${here})
+add_test(NAME luacheck COMMAND sh -c "command -v luacheck >/dev/null || exit 77; luacheck -q ."
+  WORKING_DIRECTORY ${here})
+set_tests_properties(luacheck PROPERTIES SKIP_RETURN_CODE 77)
 add_test(NAME lab COMMAND ${here}/tests/program/lab.sh ${here})
-add_test(NAME install COMMAND ${here}/tests/program/install.sh ${CMAKE_BINARY_DIR} ${CMAKE_C_COMPILER}
+add_test(NAME install COMMAND ${here}/tests/program/install.sh ${CMAKE_BINARY_DIR} ${here} ${CMAKE_C_COMPILER}
   ${TL_SANITIZE})
-foreach(test program/cli program/asking program/page torture/kill_resume torture/torture_workers
-    torture/torture_edges torture/torture_endless)
+add_test(NAME packages_agree COMMAND lua5.4 ${here}/tests/packages/agree.lua ${here})
+foreach(package debian rock image) # each builds the whole tree
+  add_test(NAME package_${package} COMMAND ${here}/tests/packages/${package}.sh ${here})
+  set_tests_properties(package_${package} PROPERTIES LABELS "packages;long" SKIP_RETURN_CODE 77)
+endforeach()
+foreach(test program/cli program/asking program/page program/python program/slurm
+    program/tensorboard program/watch program/serve
+    torture/kill_resume torture/torture_workers torture/torture_edges torture/torture_endless)
   get_filename_component(name ${test} NAME)
   add_test(NAME ${name} COMMAND ${here}/tests/${test}.sh $<TARGET_FILE:toeplab> ${here})
 endforeach()
-# Chromium is missing; all other checks ran
-set_tests_properties(page PROPERTIES SKIP_RETURN_CODE 77)
+add_executable(example_generate docs/generate.c)
+target_include_directories(example_generate PRIVATE core)
+target_link_libraries(example_generate PRIVATE toeplab-core m)
+add_test(NAME example COMMAND ${here}/tests/program/example.sh $<TARGET_FILE:toeplab> ${here}
+  $<TARGET_FILE:example_generate>)
+# Of page and serve: Chromium is missing; all other checks ran. Else what the test needs is missing:
+# Python or a package of it, the daemons of Slurm, script(1), curl, or a module of lua/live/.
+set_tests_properties(page python slurm tensorboard watch serve PROPERTIES SKIP_RETURN_CODE 77)
+set_tests_properties(slurm PROPERTIES LABELS slurm)
 set(kills toeplab lua ${here}/tests/torture/torture.lua ${CMAKE_BINARY_DIR}/torture)
 add_test(NAME torture COMMAND ${kills} 20)
 add_test(NAME torture_200 COMMAND ${kills} 200 3)
@@ -38,14 +55,19 @@ foreach(test large_store reader)
     ${CMAKE_BINARY_DIR}/${test})
 endforeach()
 add_test(NAME torture_signals COMMAND toeplab lua ${here}/tests/torture/signals.lua 8)
-foreach(test torture_rebuild torture_strangers)
+foreach(test torture_rebuild array_tasks)
   add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/torture/${test}.lua
     WORKING_DIRECTORY ${here}/tests/lua)
 endforeach()
+set(strangers toeplab lua ${here}/tests/torture/torture_strangers.lua .) # . matches every name
+add_test(NAME torture_strangers COMMAND ${strangers} 3 WORKING_DIRECTORY ${here}/tests/lua)
+add_test(NAME torture_strangers_all COMMAND ${strangers} 1 WORKING_DIRECTORY ${here}/tests/lua)
+add_test(NAME array_tasks_million COMMAND toeplab lua ${here}/tests/torture/array_tasks.lua 1000 1000
+  WORKING_DIRECTORY ${here}/tests/lua)
 set_tests_properties(torture torture_workers torture_edges torture_endless torture_disk
-  torture_signals torture_rebuild torture_strangers PROPERTIES LABELS torture)
+  torture_signals torture_rebuild torture_strangers array_tasks PROPERTIES LABELS torture)
 set_tests_properties(torture_200 torture_spread torture_disk_all large_store reader
-  PROPERTIES LABELS "torture;long")
+  torture_strangers_all array_tasks_million PROPERTIES LABELS "torture;long")
 set(seconds 3)
 if(TL_SANITIZE)
   set(seconds 10) # enough for a thousand inputs
@@ -53,15 +75,15 @@ endif()
 # Each test begins in an empty folder, even if the last run was stopped. Longer runs are started by
 # hand.
 set(anew "rm -rf fuzz-$2 && mkdir fuzz-$2 && cd fuzz-$2 && exec $0 lua $1 $2 ${seconds} 1")
-foreach(target config journal database checkpoint hdf5 bpe json words)
+foreach(target config journal database checkpoint hdf5 bpe json safetensors npz npy words)
   add_test(NAME fuzz_${target} COMMAND sh -c ${anew} $<TARGET_FILE:toeplab>
     ${here}/tests/fuzz/fuzz.lua ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
 endforeach()
 if(TL_SANITIZE) # sanitisers use signals, address space and LD_PRELOAD themselves
-  set_tests_properties(torture_workers torture_signals torture_disk torture_disk_read
+  set_tests_properties(python torture_workers torture_signals torture_disk torture_disk_read
     torture_disk_all torture_disk_read_all torture_power_record PROPERTIES DISABLED TRUE)
-  # it starts 2,000 programs, so it is run by hand
-  set_tests_properties(torture_strangers PROPERTIES DISABLED TRUE)
+  # they start 700 and 2,000 programs, so they are run by hand
+  set_tests_properties(torture_strangers torture_strangers_all PROPERTIES DISABLED TRUE)
   # libhdf5 leaks memory on damaged files, libc when a locale is set.
   set_tests_properties(torture_edges fuzz_checkpoint fuzz_hdf5 PROPERTIES ENVIRONMENT
     ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0)
@@ -97,6 +119,8 @@ foreach(source ${LUA_TESTS})
   set_tests_properties(lua_${test} PROPERTIES ENVIRONMENT
     XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache)
 endforeach()
+# One trains two networks, the other writes 16,384 tokens many times.
+set_tests_properties(lua_test_pathfinder_conv lua_test_long_text PROPERTIES LABELS long)
 
 # The same tests of operators, layers and models run the CUDA kernels on the emulated GPU.
 file(STRINGS tests/lua/on_devices.txt ON_DEVICES)
@@ -119,7 +143,7 @@ if(TARGET emulated)
     ${here}/tests/reference.h5)
   # A missing synchronisation shows when threads run in another order.
   foreach(line glue/core_ops glue/core_parts nn/layers train/optim glue/gpu_backends glue/gpu_mlp
-      glue/gpu_capture glue/scans)
+      glue/gpu_capture glue/scans glue/sort)
     get_filename_component(test ${line} NAME)
     string(REPLACE / /test_ file ${line}.lua)
     add_test(NAME device_${test}_backwards
@@ -143,3 +167,44 @@ add_custom_target(gpu DEPENDS toeplab) # builds what ./lab bench gpu needs
 if(TARGET emulated)
   add_dependencies(gpu emulated)
 endif()
+# Several ranks, on this machine (label mpi).
+set(MPI_TESTS host runs misuse experiments steps_2 steps_4 tasks_2 tasks_4 steps_2_nccl steps_4_nccl
+  tasks_2_nccl tasks_4_nccl)
+if(HAS_MPI) # NCCL for the devices of the tests, by MPI
+  add_library(emulated-nccl MODULE core/ranks/nccl/nccl.c)
+  set_target_properties(emulated-nccl PROPERTIES PREFIX "" OUTPUT_NAME nccl
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_compile_definitions(emulated-nccl PRIVATE TL_EMULATE)
+  target_include_directories(emulated-nccl PRIVATE tests/device core)
+  target_link_libraries(emulated-nccl PRIVATE toeplab-core MPI::MPI_C)
+endif()
+if(HAS_MPI AND MPIEXEC_EXECUTABLE)
+  set(mpirun ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe)
+  foreach(count 2 4)
+    foreach(test steps tasks)
+      add_test(NAME mpi_${test}_${count} COMMAND ${mpirun} -n ${count} $<TARGET_FILE:toeplab>
+        --threads 1 lua ${here}/tests/mpi/${test}.lua)
+      # on a device whose memory is apart, by the emulated NCCL
+      add_test(NAME mpi_${test}_${count}_nccl COMMAND ${mpirun} -n ${count} -x
+        TOEPLAB_DEVICE=$<TARGET_FILE:apart> $<TARGET_FILE:toeplab> --threads 1 lua
+        ${here}/tests/mpi/${test}.lua few)
+    endforeach()
+  endforeach()
+  add_executable(mpi_host tests/mpi/host.c)
+  target_include_directories(mpi_host PRIVATE tests/core)
+  target_link_libraries(mpi_host PRIVATE toeplab-core MPI::MPI_C)
+  add_test(NAME mpi_host COMMAND ${mpirun} -n 2 $<TARGET_FILE:mpi_host>)
+  string(REPLACE ";" " " mpirun "${mpirun}")
+  foreach(test runs misuse experiments)
+    add_test(NAME mpi_${test} COMMAND toeplab --threads 1 lua ${here}/tests/mpi/${test}.lua ${mpirun}
+      ${CMAKE_BINARY_DIR}/mpi_${test})
+  endforeach()
+else()
+  foreach(test ${MPI_TESTS})
+    add_test(NAME mpi_${test} COMMAND ${CMAKE_COMMAND} -E echo "skipped: no Open MPI")
+    set_tests_properties(mpi_${test} PROPERTIES SKIP_REGULAR_EXPRESSION skipped)
+  endforeach()
+endif()
+list(TRANSFORM MPI_TESTS PREPEND mpi_)
+set_tests_properties(${MPI_TESTS} PROPERTIES LABELS mpi RUN_SERIAL TRUE
+  ENVIRONMENT "TOEPLAB_THREADS=1;OMP_NUM_THREADS=1;XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache")

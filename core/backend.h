@@ -143,7 +143,9 @@ typedef struct tl_tno_backend {
     int (*width)(const tl_tno_problem *p);
     /* Makes a plan with everything that forward needs except its inputs; h outlives the plan. */
     tl_status (*plan)(const tl_host *h, const tl_tno_problem *p, void **out_plan);
-    tl_status (*forward)(void *plan, const tl_tno_args *a); /* coef, params, x -> y */
+    /* coef, params, x -> y. With cached set and b > 0 it may run on another thread beside that of
+    ** another plan, and then calls neither alloc nor fail of the host. */
+    tl_status (*forward)(void *plan, const tl_tno_args *a);
     /* coef, params, x, dy -> dx, dcoef, dparams, which are overwritten */
     tl_status (*backward)(void *plan, const tl_tno_args *a);
     /* coef, params -> dense; NULL: the host applies T to unit vectors */

@@ -39,7 +39,7 @@ extern "C" {
 /* The version of the numerical results, which is part of every trial's id. Raise it by one with
 ** each change, in C or in Lua, that may alter what a training run computes on any device: finished
 ** trials then count as new. tests/lua/trials/test_numerics.lua fails when it is forgotten. */
-#define TL_NUMERICS 1
+#define TL_NUMERICS 2
 
 /* ---- Status (the codes are in status.h) ------------------------------------------------------ */
 
@@ -138,6 +138,11 @@ tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims
 ** computes on a GPU uploads it once, when the first kernel uses it. */
 tl_status tl_tensor_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
                              tl_tensor **out_t);
+/* Creates a tensor on memory of the caller, which must exist until the tensor, its views and what
+** the tape keeps of it are freed. A context that computes on a GPU copies it there, and does not
+** write the caller's memory. TL_EINVAL: data is NULL, or not aligned to 4 bytes. */
+tl_status tl_tensor_borrow(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, void *data,
+                           tl_tensor **out_t);
 /* Returns a tensor that shares t's storage from element offset on. Gradients do not flow through
 ** it; use tl_reshape for that. TL_ESHAPE: it does not fit into t. */
 tl_status tl_tensor_view(tl_tensor *t, int64_t offset, int ndim, const int64_t *dims,
@@ -264,6 +269,19 @@ tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index);
 /* y_i = sum over j <= i of x_j along axis */
 tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y);
 
+/* ---- Sorting (indices as results: no gradients) ---------------------------------------------- */
+/* Elements are float32 or int32. NaN is larger than any number and equal to NaN; -0 equals 0. Rows
+** are sorted in parallel; results do not depend on threads or device. TL_ESHAPE: x has no axis. */
+
+/* Sorts each row in ascending order; equal elements keep their order (a stable sort). order[i] is
+** the position, from 0, of the element that is i-th in order, and rank is its inverse permutation:
+** rank[order[i]] = i.   x [..,n]   order, rank [..,n] int32 */
+tl_status tl_argsort(tl_tensor *x, tl_tensor **out_order, tl_tensor **out_rank);
+/* Finds the k largest elements of each row; of equal ones, those at lower positions. places are
+** their positions, from 0 and ascending. slots[t] is i + 1 where t = places[i], and 0 where no
+** place is t.   x [..,n]   places [..,k]   slots [..,n], int32   TL_EINVAL: k is not in 1..n */
+tl_status tl_topk(tl_tensor *x, int64_t k, tl_tensor **out_places, tl_tensor **out_slots);
+
 /* ---- Shape ----------------------------------------------------------------------------------- */
 
 /* Returns x with another shape and the same storage; one dimension may be -1 and is inferred. */
@@ -280,6 +298,9 @@ tl_status tl_concat(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y
 ** index, so it is repeatable.   x [p,..]   index [..] int32   y [index..,..]
 ** TL_EINVAL: an index is out of range; the message names it. On a GPU the next read reports it. */
 tl_status tl_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y);
+/* The same for a batch of tables: y[g,i] = x[g,index[g,i]], where the g axes, of which there may be
+** none, are equal.   x [g..,p,..]   index [g..,m] int32   y [g..,m,..]   TL_EINVAL: as tl_gather */
+tl_status tl_batch_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y);
 
 /* ---- Softmax and losses ---------------------------------------------------------------------- */
 
@@ -394,6 +415,13 @@ int64_t tl_random_below(tl_stream *s, int64_t bound); /* 0..bound-1, unbiased; b
 /* Fill a float32 tensor with independent draws. */
 tl_status tl_random_uniform(tl_tensor *t, tl_stream *s, double low, double high);
 tl_status tl_random_normal(tl_tensor *t, tl_stream *s, double mean, double deviation);
+/* Fills the int32 tensor t with integers of 0..bound-1, those that as many calls of tl_random_below
+** draw, but for a bias below bound/2^64. TL_EINVAL: bound is not in 1..2^31-1. */
+tl_status tl_random_integers(tl_tensor *t, tl_stream *s, int64_t bound);
+/* Draws places in rows of several lengths: places[g,i] = floor(lengths[g] u_i), where u_i is what
+** call i of tl_random_unit draws, the same for all rows; 0 for a length below 0, above 2^31 or NaN.
+**   lengths [g..] float32   places [g..,count] int32 */
+tl_status tl_random_places(tl_tensor *lengths, int64_t count, tl_stream *s, tl_tensor **out_places);
 /* Fills the int32 tensor t [n] with a random permutation of 0..n-1. */
 tl_status tl_random_permutation(tl_tensor *t, tl_stream *s);
 /* y = x keep / (1-p) with keep ~ Bernoulli(1-p). No mask is stored: backward draws it again.
@@ -502,6 +530,13 @@ tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
 ** may pass coef as NULL from the second call on. It stays NULL if the backend caches nothing. */
 tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                              tl_tensor **cache, tl_tensor **out_y);
+/* Computes the gradients of sum(dy y), y = tl_tno_apply(coef, params, x), without the tape, for a
+** caller who keeps a graph of his own. cache: of tl_tno_apply_again, or NULL. Gradients for which
+** out_dcoef, out_dparams or out_dx is NULL are not computed; out_dparams has one per parameter.
+**   dy [b,n,d]   TL_EINVAL: coef or a parameter is missing. */
+tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
+                           tl_tensor *cache, tl_tensor *dy, tl_tensor **out_dcoef,
+                           tl_tensor **out_dparams, tl_tensor **out_dx);
 /* Returns the dense matrices T [d,n,n], without gradients; coef and params as in tl_tno_apply. */
 tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor **out_t);
 
@@ -517,8 +552,10 @@ tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor
 ** them by symmetry; etsc.c derives both forms. The exact form equals the ring up to rounding for
 ** any number of positions; it stores past inputs too, unless the decay makes them negligible. The
 ** published form equals that sum for the first `lags` positions only: at lag `lags` its kernel is
-** -gamma^lags times the sum of t, and it repeats periodically from there. */
-typedef enum tl_recurrence_kind { TL_RING, TL_ETSC_EXACT, TL_ETSC_PUBLISHED } tl_recurrence_kind;
+** -gamma^lags times the sum of t, and it repeats periodically from there. The relaxed form equals
+** the ring up to rounding, and n positions cost O(n log^2 n), where the ring's cost O(n lags). */
+typedef enum tl_recurrence_kind { TL_RING, TL_ETSC_EXACT, TL_ETSC_PUBLISHED, TL_RELAXED }
+    tl_recurrence_kind;
 
 /* The kernel of the recurrence and the state of b sequences. It belongs to the context. */
 typedef struct tl_recurrence tl_recurrence;
@@ -528,11 +565,23 @@ typedef struct tl_recurrence tl_recurrence;
 ** TL_EBACKEND: ETSC needs transforms (see tl_fft). TL_EINVAL: gamma is out of range, or b < 1. */
 tl_status tl_recurrence_new(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind kind, int64_t b,
                             tl_recurrence **out_r);
+/* Does the same for TL_RELAXED, with memory for so many positions after the prompt (0: for any
+** number). The prompt is the first call of tl_recurrence_step if that has several positions; it
+** costs O(n log n). In a context of several threads a further one computes products of 2,048 and
+** more positions, also between the calls; results do not depend on when.
+** TL_EBACKEND: no backend has the transforms. TL_EINVAL: positions < 0. */
+tl_status tl_recurrence_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b, int64_t positions,
+                                tl_recurrence **out_r);
+/* Creates a recurrence before its first position that shares the kernel of r, which the sizes of
+** both count. TL_EINVAL: r is relaxed, and it and all its forks have begun. */
+tl_status tl_recurrence_fork(const tl_recurrence *r, tl_recurrence **out_r);
 void tl_recurrence_free(tl_recurrence *r);
 /* Consumes the next position, x [b,d], or the next n positions, x [b,n,d], and writes y, which
-** has x's shape and may be x. It allocates nothing and records nothing. */
+** has x's shape and may be x. It records nothing and, but for a relaxed one's prompt, allocates
+** nothing. TL_EINVAL: a relaxed recurrence has no memory left for n positions. */
 tl_status tl_recurrence_step(tl_recurrence *r, tl_tensor *x, tl_tensor *y);
-void tl_recurrence_reset(tl_recurrence *r); /* returns to the state before the first position */
+/* Returns to the state before the first position; a relaxed one takes a prompt only once. */
+void tl_recurrence_reset(tl_recurrence *r);
 
 typedef struct tl_recurrence_size {
     tl_recurrence_kind kind;
@@ -546,12 +595,12 @@ tl_recurrence_size tl_recurrence_sizes(const tl_recurrence *r);
 /* Returns the modes of ETSC, with which u = lambda u + b x (exact form: b (x_i - decay^period
 ** x_(i-period))) and y is the real part of the sum of u, where a mode that is not real counts
 ** twice. Row j is mode j, or mode j + 1 in the published form.
-**   b, lambda [modes,d,2]   decay [d]: |lambda|   TL_EINVAL: r is a ring. */
+**   b, lambda [modes,d,2]   decay [d]: |lambda|   TL_EINVAL: r is a ring or relaxed. */
 tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tensor **out_lambda,
                               tl_tensor **out_decay);
 /* Creates a recurrence from b and decay as tl_recurrence_modes returns them; sequences is the b of
-** tl_recurrence_new. TL_EINVAL: kind is TL_RING, that kind, lags and period do not have as many
-** modes, a decay is outside (0,1], or sequences < 1. */
+** tl_recurrence_new. TL_EINVAL: kind is not one of ETSC, that kind, lags and period do not have as
+** many modes, a decay is outside (0,1], or sequences < 1. */
 tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_kind kind,
                                  int64_t lags, int64_t period, int64_t sequences,
                                  tl_recurrence **out_r);
@@ -683,6 +732,101 @@ tl_status tl_listops_value(const tl_tensor *ids, int64_t first, int64_t n, int *
 tl_status tl_listops_text(const tl_tensor *ids, int64_t first, int64_t n, char *text, size_t size,
                           size_t *out_bytes);
 
+/* ---- Images ---------------------------------------------------------------------------------- */
+
+/* A set of images of equal size, one byte per pixel, which cannot be changed. */
+typedef struct tl_images tl_images;
+
+/* Copies the images that lie one after another in data. TL_EINVAL: bytes is no multiple of size. */
+tl_status tl_images_new(tl_ctx *ctx, const void *data, size_t bytes, int64_t size,
+                        tl_images **out_images);
+/* Maps count images of size bytes from the file at path, which must not be truncated as long as the
+** set exists: image i, from 0, begins at byte offset + i stride. TL_ENOTFOUND: there is no such
+** file. TL_ECORRUPT: it is too short. TL_EINVAL: a number is out of range. */
+tl_status tl_images_open(tl_ctx *ctx, const char *path, int64_t offset, int64_t stride,
+                         int64_t count, int64_t size, tl_images **out_images);
+void tl_images_free(tl_images *images);
+int64_t tl_images_count(const tl_images *images);
+int64_t tl_images_size(const tl_images *images); /* bytes of an image */
+/* The pixels of image i, which images owns; NULL if there is no image i. */
+const uint8_t *tl_images_pixels(const tl_images *images, int64_t i);
+/* ids[j] = the pixels of image index[j], 0..255   index [b]   ids [b,size], both int32
+** TL_EINVAL: an index is out of range. */
+tl_status tl_images_batch(const tl_images *images, const tl_tensor *index, tl_tensor **out_ids);
+
+/* Pathfinder (Linsley et al. 2018): grey images with dashed contours and two disks. The label is 1
+** if the disks lie on the ends of one contour, 0 if on those of two. */
+typedef struct tl_pathfinder {
+    int64_t size; /* 32, 64, 128 (Path-X) or 256: the settings of Long Range Arena, 14 segments */
+    uint64_t seed;
+    int64_t first, count; /* draws the images first .. first + count - 1 */
+} tl_pathfinder;
+
+enum { /* the facts of an image */
+    TL_FACT_MARKERS, /* row and column of the disk on a first tail, then of that on a last head */
+    TL_FACT_MARGIN = 4,
+    TL_FACT_PAIRS, TL_FACT_NO_SEEDS, /* pairs of contours tried; those with no place to begin */
+    TL_FACT_TRIES, TL_FACT_DISTRACTORS, /* distractors tried, and drawn */
+    TL_FACT_PEAK, TL_FACT_FLOOR, /* the largest and the smallest value before the last stretch */
+    TL_PATHFINDER_FACTS
+};
+
+/* Draws images of size*size pixels. Image i depends on size, seed and i alone. out_facts and
+** out_paths may be NULL. A path is the tail and the head of each segment: row, column, row, column.
+**   labels [count] int32   facts [count,TL_PATHFINDER_FACTS]   paths [count,2,14,4] int32
+** TL_EINVAL: an option is out of range. */
+tl_status tl_pathfinder_draw(tl_ctx *ctx, const tl_pathfinder *o, tl_images **out_images,
+                             tl_tensor **out_labels, tl_tensor **out_facts, tl_tensor **out_paths);
+
+/* ---- Ranks ----------------------------------------------------------------------------------- */
+/* Processes that were started together, by mpirun or srun, are the ranks of a group, which count
+** from 0. Functions without another remark are to be called by all ranks of a group, in the same
+** order. TL_EIO: the communication failed. */
+
+typedef struct tl_ranks tl_ranks;
+
+/* Finds the shared object for groups, "mpi", or that by which their GPUs exchange, "nccl".
+** TL_ENOTFOUND: there is none, or it cannot be loaded; the message says why. One process alone. */
+tl_status tl_ranks_file(tl_ctx *ctx, const char *name, char *path, size_t size);
+/* Joins the group of all processes. Freeing it leaves it for good. */
+tl_status tl_ranks_open(tl_ctx *ctx, tl_ranks **out_ranks);
+/* Makes groups of those ranks that give the same colour, >= 0, in their old order. Each is to be
+** freed before the group that it was made of. On GPUs their tensors then go by "nccl" if all ranks
+** have it (tl_ranks_link); else, and in the first group, through the memory of the CPU. */
+tl_status tl_ranks_split(tl_ranks *r, int colour, tl_ranks **out_ranks);
+const char *tl_ranks_link(const tl_ranks *r); /* NULL: tensors go through the memory of the CPU */
+void tl_ranks_free(tl_ranks *r);
+int tl_ranks_rank(const tl_ranks *r);
+int tl_ranks_size(const tl_ranks *r);
+void tl_ranks_end_all(tl_ranks *r, int code); /* one rank alone ends all processes at once */
+tl_status tl_ranks_barrier(tl_ranks *r);      /* waits until all ranks have called it */
+/* Copy t, or count words, of rank root to all ranks. */
+tl_status tl_ranks_broadcast(tl_ranks *r, int root, tl_tensor *t);
+tl_status tl_ranks_broadcast_words(tl_ranks *r, int root, int32_t *words, int64_t count);
+/* Replaces t, float32, on all ranks by the sum ((t_0 + t_1) + t_2) ... over the ranks. */
+tl_status tl_ranks_sum(tl_ranks *r, tl_tensor *t);
+/* One rank sends a word to another, which takes it if it has arrived. */
+tl_status tl_ranks_send_word(tl_ranks *r, int to, int tag, int32_t word);
+tl_status tl_ranks_take_word(tl_ranks *r, int from, int tag, int *out_there, int32_t *out_word);
+/* One rank begins to send t, or a message without elements for NULL, and does not write t before
+** tl_ranks_finish. Another waits for it and writes it to its t, of the same size. A tag is 1 or
+** more, of words too, and no rank sends to itself; int32 does not go by a link (TL_ETYPE). */
+tl_status tl_ranks_send(tl_ranks *r, int to, int tag, tl_tensor *t);
+tl_status tl_ranks_receive(tl_ranks *r, int from, int tag, tl_tensor *t);
+/* Turn the rank's share of the tokens of a sequence, of all channels, into all tokens of its share
+** of the channels, and back, with gradients. Shares are contiguous, in the order of the ranks.
+**   x [b,n/p,d] <-> y [b,n,d/p], for p ranks   TL_ESHAPE: d, or n, is no multiple of p */
+tl_status tl_ranks_to_channels(tl_ranks *r, tl_tensor *x, tl_tensor **out_y);
+tl_status tl_ranks_to_tokens(tl_ranks *r, tl_tensor *y, tl_tensor **out_x);
+/* Like tl_backward, for a loss of this rank alone: the gradient of each of the leaves is added to
+** the one that rank `from` has sent, which replaces what the leaf had (from -1: to that itself),
+** and goes to rank `to` once it is final (-1: to none). loss NULL: all are handed on as they are.
+** tl_ranks_finish waits for what this and tl_ranks_send have sent. Some ranks alone may call them.
+** TL_EINVAL: a leaf is given twice. */
+tl_status tl_ranks_backward(tl_ranks *r, tl_tensor *loss, tl_tensor *const *leaves, int count,
+                            int from, int to);
+tl_status tl_ranks_finish(tl_ranks *r);
+
 /* ---- Files ----------------------------------------------------------------------------------- */
 
 /* Creates a folder and its missing parents (mkdir -p). After a failure of this function or of
@@ -732,6 +876,29 @@ tl_status tl_h5_attr(tl_h5 *file, const char *object, int64_t i, tl_attr *out_at
 /* Reads a dataset of floats of any width as float32, or of integers as int32. TL_ENOTFOUND:
 ** there is no such dataset. TL_ECORRUPT: it is damaged. */
 tl_status tl_h5_read(tl_h5 *file, const char *name, tl_tensor **out_t);
+
+/* Raw elements are those of files that have no reader of their own in this library, such as
+** safetensors and .npy. The names of types are safetensors': F32 F64 F16 BF16, which are read as
+** float32, and I32 I64 I16 I8 U64 U32 U16 U8 BOOL, which are read as int32. */
+
+size_t tl_raw_bytes(const char *type); /* the bytes of an element; 0: no such type */
+/* Reads the elements of a tensor that lie one after another from byte offset of the file on.
+** TL_ETYPE: no such type, or an integer does not fit into 32 bits. TL_ECORRUPT: the file is too
+** short. TL_ENOTFOUND: there is none. */
+tl_status tl_raw_read(tl_ctx *ctx, const char *path, int64_t offset, const char *type, int ndim,
+                      const int64_t *dims, tl_tensor **out_t);
+
+typedef struct tl_raw_part { /* a text, or the elements of a tensor */
+    const void *text;
+    size_t bytes;
+    tl_tensor *tensor; /* NULL: the part is text */
+    int bf16;          /* rounds the float32 elements to bfloat16 */
+} tl_raw_part;
+
+/* Writes the parts one after another, atomically as tl_file_write does. TL_ETYPE: bf16 of int32. */
+tl_status tl_raw_write(tl_ctx *ctx, const char *path, int count, const tl_raw_part *parts);
+/* Returns the CRC-32 of zip files of data that follows data with CRC-32 before, 0 at first. */
+uint32_t tl_crc32(uint32_t before, const void *data, size_t bytes);
 
 /* ---- The store of runs ----------------------------------------------------------------------- */
 /* The store is one SQLite file, runs.db, in a results folder. core/store/schema.sql defines the

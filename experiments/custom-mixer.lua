@@ -23,6 +23,15 @@ local mixers = {
   gtu = function() return nil end,
 }
 
+-- A mixer of one's own is not stored with a trial, so that commands which open its model need this
+-- function: toeplab generate mixer=conv --script experiments/custom-mixer.lua
+local function make(c, vocab)
+  return tl.models.tnn_lm {
+    vocab = vocab:size(), layers = c.layers, dim = c.dim, expand = 2, rpe_dim = 16,
+    rpe_layers = 1, mixer = mixers[c.mixer](c),
+  }
+end
+
 return tl.experiment "custom-mixer" {
   fixed = {
     corpus = "bible-kjv", layers = 2, dim = 64, taps = 8, length = 128, batch = 16, steps = 300,
@@ -36,12 +45,10 @@ return tl.experiment "custom-mixer" {
     },
   },
 
+  model = make,
   trial = function(t, c)
     local data = tl.corpus(c.corpus, { length = c.length, batch = c.batch })
-    local model = tl.models.tnn_lm {
-      vocab = data.vocab:size(), layers = c.layers, dim = c.dim, expand = 2, rpe_dim = 16,
-      rpe_layers = 1, mixer = mixers[c.mixer](c),
-    }
+    local model = make(c, data.vocab)
     local opt = tl.optim.adam(model, { lr = c.lr, clip = 1.0, schedule = "cosine", steps = c.steps,
       warmup = c.steps // 10 })
     for step in t:steps(c.steps, model, opt, data) do

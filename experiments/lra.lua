@@ -1,17 +1,97 @@
--- lra.lua: which classifies long sequences better, TNN, SKI-TNN (as its paper defines it, and as
--- its published code computes it) or FD-TNN, with one configuration for all of them?
+-- lra.lua: which model classifies long sequences best, TNN, SKI-TNN (as its paper defines it, and
+-- as its published code computes it), FD-TNN or another one, with one training for all of them?
 --
--- ListOps is generated (task=listops); toeplab data imdb tells how to get IMDB. scale=paper has the
--- published lengths and numbers of steps, and needs a machine for them.
+-- model=NAME is a row of TNN's Table 4, or any mixer of docs/mixers.md. The rows of Skyformer's
+-- paper, from transformer to skyformer, are in its frame (tl.models.attention_classifier), all
+-- others in the frame of the TNN: the mixers differ, and the frames do where the papers' do.
+--
+-- task=NAME is listops, pathfinder or path-x, which are generated; imdb, the task Text, which
+-- toeplab data imdb tells how to get; retrieval (toeplab data aan); or cifar, the task Image
+-- (toeplab data fetch cifar10). cifar-part has 8,068 of its 50,000 training images and 1,017 of its
+-- 10,000 test images (toeplab data cifar10-first4000 cifar10-grey). retrieval-standin and
+-- cifar-standin are generated in the place of what is missing; their results are none of Long Range
+-- Arena.
+--
+-- scale=paper has the small models of TNN's Table 4, scale=large those of Table 14, with the
+-- published lengths and numbers of steps; both need a machine for them.
 local tl = require "toeplab"
 
--- The options in which the models differ. For ListOps tnn also has the decay of TNN's Table 4.
-local models = {
-  tnn = { backend = "rac", encoder = "lra", max_lag = 1024 },
+-- ---- Models ----
+
+-- The operators of a TNN, by model.
+local toeplitz = {
+  tnn = { backend = "rac", encoder = "lra" },
   ski = { backend = "ski", encoder = "piecewise" },
   ["ski-published"] = { backend = "ski", encoder = "piecewise", as_published = true },
   fd = { backend = "fd", encoder = "mlp" },
 }
+
+-- The mixers of the models in Skyformer's frame, and of rows that have another name than theirs.
+local skyformer = { transformer = "attention", ["kernelized-attention"] = "kernelized",
+  nystromformer = "nystrom", linformer = "linformer", informer = "informer",
+  reformer = "reformer", bigbird = "bigbird", skyformer = "skyformer" }
+local renamed = { ["transformer-ls"] = "ls_bidirectional" }
+
+-- The mixers whose option length is the length they are trained at.
+local by_length = { cosformer = true, fft_rpe = true, gfnet = true, hyena = true, longconv = true,
+  sgconv = true, stu = true, tmm = true }
+
+local function over(base, more)
+  local all = {}
+  for key, value in pairs(base) do all[key] = value end
+  for key, value in pairs(more) do all[key] = value end
+  return all
+end
+
+-- Returns what all models in the frame of the TNN have.
+local function frame_of(c, data)
+  return {
+    vocab = data.vocab, classes = data.classes, pixels = data.pixels, pair = data.pair,
+    layers = c.layers, dim = c.dim, glu_dim = c.glu_dim, heads = c.heads, pool = c.pool,
+    dropout = c.dropout, gate_dropout = c.dropout, init = c.init,
+    padding = data.grid and "seen" or c.padding, -- images have none
+    causal = c.causal, max_length = c.length, layout = c.layout,
+    inner_norm = c.layout == "B" and "layernorm" or nil,
+  }
+end
+
+-- Returns the options of a TNN, whose operators on images are along both axes.
+local function tnn_options(c, data)
+  local m, o = toeplitz[c.model], frame_of(c, data)
+  o.expand, o.rpe_dim, o.rpe_layers = c.expand, c.rpe_dim, 3
+  o.backend, o.encoder, o.grid, o.grid_form = m.backend, m.encoder, data.grid, c.grid_form
+  if data.grid then o.tno_dropout = c.dropout end
+  if c.model == "tnn" then
+    o.max_lag = not data.grid and 1024 or nil
+    o.decay = c.decay < 1 and c.decay or "none"
+  end
+  if m.backend == "ski" then
+    local side = data.grid and data.grid[1] or c.length
+    o.backend_options = { inducing = math.min(c.inducing, side // 2),
+      taps = math.min(c.taps, side // 4), lambda = c.lambda, as_published = m.as_published }
+  end
+  return o
+end
+
+local function mixer_options_of(mixer, c)
+  if mixer == "flash" then return { chunk = math.min(256, c.length) } end
+  return by_length[mixer] and { length = c.length } or {}
+end
+
+local function make(c, data)
+  if toeplitz[c.model] then return tl.models.tnn_classifier(tnn_options(c, data)) end
+  local mixer = skyformer[c.model] or renamed[c.model] or c.model
+  local mixer_options = mixer_options_of(mixer, c)
+  if not skyformer[c.model] then
+    return tl.models.tnn_classifier(over(frame_of(c, data),
+      { mixer = mixer, mixer_options = mixer_options }))
+  end
+  return tl.models.attention_classifier { vocab = data.vocab, classes = data.classes,
+    max_length = c.length, layers = c.layers, dim = c.dim, heads = c.heads, hidden = 2 * c.dim,
+    mixer = mixer, mixer_options = mixer_options, pair = data.pair, dropout = c.dropout }
+end
+
+-- ---- Tasks ----
 
 -- Returns generated reviews, for the scale smoke.
 local function reviews(count)
@@ -23,136 +103,253 @@ local function reviews(count)
   return "text:" .. table.concat(lines, "\n")
 end
 
--- Returns the options of the model c.model.
-local function options_of(c, data)
-  local m = models[c.model]
-  local o = {
-    vocab = data.vocab, classes = data.classes, layers = c.layers, dim = c.dim,
-    expand = c.expand, glu_dim = c.glu_dim, rpe_dim = c.rpe_dim, rpe_layers = 3,
-    dropout = c.dropout, gate_dropout = c.dropout, init = c.init,
-    backend = m.backend, encoder = m.encoder, max_lag = m.max_lag,
-  }
-  if c.model == "tnn" and c.task == "listops" then o.decay = 0.95 end
-  if m.backend == "ski" then
-    o.backend_options = { inducing = c.inducing, taps = c.taps, lambda = c.lambda,
-      as_published = m.as_published }
-  end
-  return o
+local few_reviews = reviews(24)
+
+-- Functions that open a task for a configuration. Rows are padded to one length for ski and fd,
+-- whose operators are others at other lengths, if padding is masked.
+local open = {}
+
+local function multiple(c)
+  local fixed = c.padding == "masked" and toeplitz[c.model] and c.model ~= "tnn"
+  return fixed and c.length or nil
 end
 
--- Returns the task c.task, {train=, valid=, test=, vocab=, classes=}, and its learning rate.
-local function open(c)
-  if c.task == "listops" then
-    return tl.tasks.listops { length = c.listops_length, min_length = c.listops_shortest,
-      max_length = math.min(c.listops_length - 1, 1999), train = c.listops_train }, c.listops_lr
-  end
+local function some(count) return count > 0 and count or nil end
+
+function open.listops(c)
+  return tl.tasks.listops { length = c.length, min_length = math.min(c.length // 4, 501),
+    max_length = math.min(c.length - 1, 1999), multiple = multiple(c), train = some(c.train),
+    valid = some(c.valid), test = some(c.test) }
+end
+
+function open.imdb(c)
   local text = c.task:find "^text:" and c.task or nil
-  return tl.tasks.imdb { length = c.imdb_length, valid = c.imdb_valid,
-    test = c.imdb_test > 0 and c.imdb_test or nil, train_file = text, test_file = text }, c.imdb_lr
+  return tl.tasks.imdb { length = c.length, valid = c.valid, train = some(c.train),
+    test = some(c.test), multiple = multiple(c), train_file = text, test_file = text }
+end
+
+open[few_reviews] = open.imdb
+
+function open.retrieval(c)
+  return over(tl.tasks[c.task] { length = c.length, multiple = multiple(c), train = some(c.train),
+    valid = some(c.valid), test = some(c.test) }, { pair = true })
+end
+
+open["retrieval-standin"] = open.retrieval
+
+function open.cifar(c)
+  return tl.tasks[c.task] { valid = some(c.valid), train = some(c.train), test = some(c.test) }
+end
+
+open["cifar-part"] = open.cifar
+
+open["cifar-standin"] = function(c)
+  return tl.tasks["cifar-standin"] { images = c.train + c.valid, valid = c.valid,
+    test_images = c.test }
+end
+
+-- The images are drawn when they are first asked for, and kept.
+function open.pathfinder(c)
+  return tl.tasks[c.task] { size = math.floor(c.length ^ 0.5), train = some(c.train),
+    valid = some(c.valid), test = some(c.test) }
+end
+
+open["path-x"] = open.pathfinder
+
+-- ---- Sizes ----
+
+-- By the key sizes and by task: what differs between the tasks. A count of 0 is all, or as the task
+-- has it.
+local sizes = { smoke = {}, laptop = {}, paper = {}, large = {} }
+
+for task, more in pairs {
+  listops = { length = 64, train = 50 },
+  [few_reviews] = { length = 64, valid = 4 },
+  ["retrieval-standin"] = { length = 128, train = 16 },
+  ["cifar-standin"] = { length = 1024, train = 20, valid = 10, test = 10 },
+  pathfinder = { length = 1024, train = 20, pool = "last" },
+  ["path-x"] = { length = 4096, train = 20, pool = "last" },
+} do
+  sizes.smoke[task] = over({ valid = 8, test = 8 }, more)
+end
+
+-- Each trial takes at most about four minutes of two processors.
+sizes.laptop = {
+  listops = { length = 256, steps = 1800, decay = 0.95 },
+  imdb = { length = 512, valid = 2000, steps = 900 },
+  retrieval = { length = 512, valid = 2000, steps = 600, decay = 0.95 },
+  ["cifar-part"] = { length = 1024, steps = 320 },
+  cifar = { length = 1024, steps = 320 },
+  pathfinder = { length = 1024, steps = 320, train = 6000, valid = 1000, pool = "last" },
+  ["path-x"] = { length = 16384, batch = 4, steps = 100, train = 2000, valid = 200, test = 200,
+    pool = "last" },
+}
+
+-- TNN's Table 4; Path-X is not in it.
+sizes.paper = {
+  imdb = { length = 4096, batch = 32, lr = 1.05e-3, warmup = 80 },
+  listops = { length = 2048, batch = 32, lr = 5.75e-3, warmup = 1000,
+    decay = 0.95 },
+  retrieval = { length = 4000, batch = 16, lr = 1.175e-3, warmup = 800, decay = 0.95 },
+  cifar = { length = 1024, batch = 50, lr = 7.25e-3, warmup = 175 },
+  pathfinder = { length = 1024, batch = 128, lr = 1e-3, warmup = 312, pool = "last" },
+}
+
+-- TNN's Table 14. The published cosine is one of 50,000 steps, which goes up again after them.
+sizes.large = {
+  imdb = { length = 4096, layers = 4, dim = 128, glu_dim = 256, rpe_dim = 32, decay = 0.9,
+    batch = 32, steps = 24992, lr = 1.05e-3, warmup = 3000, weight_decay = 1e-3, dropout = 0.1 },
+  listops = { length = 2048, layers = 4, dim = 128, glu_dim = 128, rpe_dim = 32,
+    batch = 128, steps = 30000, lr = 5e-4, warmup = 1000, weight_decay = 0.1 },
+  retrieval = { length = 4000, layers = 2, dim = 64, glu_dim = 96, decay = 0.6, batch = 64,
+    steps = 45960, lr = 0.01, warmup = 25000, weight_decay = 0.01 },
+  cifar = { length = 1024, layers = 12, dim = 128, expand = 2.0, glu_dim = 384, decay = 0.7,
+    batch = 200, steps = 45000, lr = 7e-3, warmup = 30000, weight_decay = 1e-3, dropout = 0.1 },
+  pathfinder = { length = 1024, layers = 6, expand = 3.0, glu_dim = 160, batch = 128,
+    steps = 250000, lr = 1e-3, warmup = 5000, pool = "last" },
+  ["path-x"] = { length = 16384, layers = 6, expand = 3.0, glu_dim = 160, decay = 0.999,
+    batch = 64, steps = 250000, lr = 1e-4, warmup = 312, pool = "last" },
+}
+
+-- Returns the rules that give each task its sizes, in the order of their names.
+local function rules()
+  local list = {}
+  for name, tasks in pairs(sizes) do
+    for task, fixed in pairs(tasks) do
+      list[#list + 1] = { where = { sizes = name, task = task }, fixed = fixed }
+    end
+  end
+  table.sort(list, function(a, b)
+    if a.where.sizes ~= b.where.sizes then return a.where.sizes < b.where.sizes end
+    return a.where.task < b.where.task
+  end)
+  return list
+end
+
+-- ---- The experiment ----
+
+-- Raises if there is no model of that name, or if its mixer cannot be made.
+local function check_model(c)
+  if toeplitz[c.model] or skyformer[c.model] then return end
+  local mixer = renamed[c.model] or c.model
+  local ok, why = pcall(tl.models.describe, "tnn_classifier", { vocab = 2, classes = 2,
+    layers = 1, dim = c.dim, heads = c.heads, causal = c.causal, padding = c.padding, mixer = mixer,
+    mixer_options = mixer_options_of(mixer, c) })
+  if not ok then
+    error("model: known are fd, ski, ski-published, tnn, the attentions of Table 4, and mixers: "
+      .. tostring(why), 0)
+  end
+end
+
+local squares = { [32 ^ 2] = true, [64 ^ 2] = true, [128 ^ 2] = true, [256 ^ 2] = true }
+
+-- Raises if rows of c.length tokens are not what the task has.
+local function check_length(c)
+  if c.length < 16 then error("length must be at least 16", 0) end
+  if c.task:find "^cifar" and c.length ~= 1024 then
+    error(("length: images of %s have 1024 pixels"):format(c.task), 0)
+  elseif c.task:find "^path" and not squares[c.length] then
+    error(("length: images of %s have 1024, 4096, 16384 or 65536 pixels"):format(c.task), 0)
+  end
+end
+
+local function check(c)
+  check_model(c)
+  if not sizes[c.sizes] then error("sizes: known are large, laptop, paper and smoke", 0) end
+  if not sizes[c.sizes][c.task] then
+    error(("task: '%s' has no sizes at sizes=%s"):format(c.task, c.sizes), 0)
+  end
+  for _, key in ipairs { "batch", "evaluations", "examples" } do
+    if c[key] < 1 then error(key .. " must be at least 1", 0) end
+  end
+  for _, key in ipairs { "cycle", "train", "valid", "test" } do
+    if c[key] < 0 then error(key .. " must be at least 0", 0) end
+  end
+  if c.padding ~= "seen" and c.padding ~= "masked" then
+    error("padding: known are masked and seen", 0)
+  end
+  check_length(c)
+end
+
+-- Trains the model; t:best keeps the best one on the validation part. Returns the steps per second.
+local function train(t, c, model, data)
+  local opt = tl.optim.adam(model, { kind = "adamw", betas = { 0.9, 0.999 }, lr = c.lr,
+    weight_decay = c.weight_decay, clip = c.clip, warmup = c.warmup,
+    schedule = tl.schedule.cosine { lr = c.lr, warmup = c.warmup, wraps = c.cycle > 0,
+      steps = c.cycle > 0 and c.cycle or c.steps } })
+  local every, spent, timed = math.max(c.steps // c.evaluations, 1), 0.0, 0
+  for step in t:steps(c.steps, model, opt) do
+    local began = tl.sys.clock()
+    local loss, info = tl.classify.step(model, opt, data.train:batch(step, c.batch))
+    if step > 3 then spent, timed = spent + tl.sys.clock() - began, timed + 1 end -- plans exist
+    t:log { loss = loss, train_accuracy = info.accuracy, lr = info.lr }
+    if step % every == 0 or step == c.steps then
+      local accuracy, nats = tl.classify.accuracy(model, data.valid, c.batch, c.examples)
+      t:log { val_accuracy = accuracy, val_loss = nats }
+      t:best(1 - accuracy)
+    end
+  end
+  return timed > 0 and timed / spent or nil
 end
 
 return tl.experiment "lra" {
-  answers = "ski/table2",
+  answers = { "tnn/table4", "ski/table2", "tnn/table14" },
   fixed = {
-    layers = 2, dim = 64, expand = 1.0, glu_dim = 96, rpe_dim = 16, dropout = 0.0,
-    inducing = 64, taps = 32, lambda = 0.99,
-    init = "torch",            -- with the published N(0,0.02) these runs would be too short
-    batch = 16, warmup = 40, weight_decay = 0.0, clip = 1.0, -- the published runs do not clip
-    listops_length = 512, listops_shortest = 33, listops_train = 96000, listops_lr = 5e-3,
-    listops_steps = 2000,
-    imdb_length = 1024, imdb_valid = 2000, imdb_test = 2000, imdb_lr = 5e-3, imdb_steps = 800,
+    sizes = "laptop", layers = 2, dim = 64, expand = 1.0, glu_dim = 96, rpe_dim = 16, heads = 2,
+    layout = "A", grid_form = "product", pool = "mean", dropout = 0.0, decay = 1.0,
+    inducing = 64, taps = 32, lambda = 0.99, padding = "seen", causal = false,
+    init = "torch",            -- with the published N(0,0.02) short runs would be too short
+    batch = 16, lr = 2e-3, warmup = 40, weight_decay = 0.0,
+    clip = 1.0,                -- the published runs do not clip
+    steps = 1000, cycle = 0,   -- steps of the cosine; 0: steps
     evaluations = 4,           -- on the validation part; the best model of these is tested
     examples = 1000,           -- used of the validation and training parts per evaluation
+    length = 1024, train = 0, valid = 0, test = 0,
   },
-  grid = { task = { "listops", "imdb" }, model = { "tnn", "ski", "ski-published", "fd" } },
+  grid = { task = { "listops", "imdb", "cifar-part", "pathfinder" },
+    model = { "tnn", "ski", "fd", "attention", "s4" } },
+  when = rules(),
   seeds = 3,
   data = { "task" },
 
   scale = {
     smoke = {
-      task = { "listops", reviews(24) }, dim = 8, glu_dim = 12, rpe_dim = 4, inducing = 4, taps = 4,
-      batch = 4, warmup = 2, listops_length = 64, listops_shortest = 10, listops_train = 50,
-      listops_steps = 6, imdb_length = 64, imdb_valid = 4, imdb_test = 8, imdb_steps = 6,
-      evaluations = 2, examples = 8,
+      sizes = "smoke",
+      task = { "listops", few_reviews, "retrieval-standin", "cifar-standin", "pathfinder" },
+      model = { "tnn", "ski", "ski-published", "fd", "skyformer", "s4" },
+      dim = 8, glu_dim = 12, rpe_dim = 4, inducing = 4, taps = 4, batch = 2, warmup = 2, steps = 4,
+      evaluations = 1, examples = 4,
     },
-    laptop = { batch = 16, listops_steps = 2000, imdb_steps = 800 },
-    paper = { -- the small models of TNN's Table 4
-      init = "lra", batch = 32,
-      listops_length = 2048, listops_shortest = 501, listops_steps = 50000, listops_lr = 5.75e-3,
-      imdb_length = 4096, imdb_valid = 0, imdb_test = 0, imdb_steps = 50000, imdb_lr = 1.05e-3,
-      warmup = 1000, clip = 0.0, evaluations = 64, examples = 25000,
+    laptop = { test = 2000, examples = 500 },
+    paper = {
+      sizes = "paper", task = { "listops", "imdb", "retrieval", "cifar", "pathfinder" },
+      layout = "B", grid_form = "sum", init = "lra", clip = 0.0, steps = 50000, evaluations = 64,
+      examples = 25000,
+    },
+    large = {
+      sizes = "large", task = { "listops", "imdb", "retrieval", "cifar", "pathfinder", "path-x" },
+      init = "lra", clip = 0.0, cycle = 50000, evaluations = 64, examples = 25000,
     },
   },
-
-  check = function(c)
-    if not models[c.model] then error("model: known are fd, ski, ski-published and tnn", 0) end
-    for _, key in ipairs { "batch", "evaluations", "examples" } do
-      if c[key] < 1 then error(key .. " must be at least 1", 0) end
-    end
-    if c.listops_shortest >= c.listops_length then
-      error("listops_shortest must be below listops_length", 0)
-    end
-  end,
+  check = check,
 
   trial = function(t, c)
-    local data, lr = open(c)
+    local data = open[c.task](c)
     collectgarbage()
     local before = tl.memory().live
-    local steps = c.task == "listops" and c.listops_steps or c.imdb_steps
-    local model = tl.models.tnn_classifier(options_of(c, data))
-    local opt = tl.optim.adam(model, { kind = "adamw", betas = { 0.9, 0.999 }, lr = lr,
-      weight_decay = c.weight_decay, clip = c.clip, schedule = "cosine", warmup = c.warmup,
-      steps = steps })
-    local every, spent, timed = math.max(steps // c.evaluations, 1), 0.0, 0
-    t:say("%d sequences to train on, of %d tokens at most; %d parameters", data.train.count,
-      data.train.opt.length, (model:count()))
+    local model = make(c, data)
+    t:say("%d examples to train on, rows of at most %d; %d parameters", data.train.count, c.length,
+      (model:count()))
     tl.memory_reset_peak()
-
-    for step in t:steps(steps, model, opt) do
-      local began = tl.sys.clock()
-      local loss, info = tl.classify.step(model, opt, data.train:batch(step, c.batch))
-      if step > 3 then spent, timed = spent + tl.sys.clock() - began, timed + 1 end -- plans exist
-      t:log { loss = loss, train_accuracy = info.accuracy, lr = info.lr }
-      if step % every == 0 or step == steps then
-        local accuracy, nats = tl.classify.accuracy(model, data.valid, c.batch, c.examples)
-        t:log { val_accuracy = accuracy, val_loss = nats }
-        t:best(1 - accuracy)
-      end
-    end
-
+    local rate = train(t, c, model, data)
     local peak, step, wrong = tl.memory().peak - before, t:load_best() -- peak excludes the data
     t:log { best_step = step, best_val_accuracy = 1 - wrong, parameters = (model:count()),
       final_train_accuracy = tl.classify.accuracy(model, data.train, c.batch, c.examples),
       test_accuracy = tl.classify.accuracy(model, data.test, c.batch),
       chance = data.test:chance(), peak_mib = peak / 2 ^ 20 }
-    if timed > 0 then t:log { steps_per_second = timed / spent } end
+    if rate then t:log { steps_per_second = rate } end
   end,
 
-  -- Prints a line per task and model: means over the seeds, and the test accuracy of each seed.
-  report = function(trials, report)
-    local columns = { "final_train_accuracy", "best_val_accuracy", "test_accuracy", "chance",
-      "steps_per_second", "peak_mib", "parameters" }
-    local groups, order = {}, {}
-    for _, t in ipairs(trials) do
-      local name = t.config.task:gsub("^text:.*", "text") .. " " .. t.config.model
-      if not groups[name] then groups[name], order[#order + 1] = {}, name end
-      table.insert(groups[name], t.metrics)
-    end
-    local header, rows = { "task and model", "train", "validation", "test", "chance", "steps/s",
-      "peak MiB", "parameters", "test by seed" }, {}
-    for i, name in ipairs(order) do
-      local row, tests = { name }, {}
-      for _, column in ipairs(columns) do
-        local sum, count = 0.0, 0
-        for _, m in ipairs(groups[name]) do
-          if m[column] then sum, count = sum + m[column], count + 1 end
-        end
-        row[#row + 1] = count > 0 and sum / count or "-"
-      end
-      for j, m in ipairs(groups[name]) do tests[j] = ("%.3f"):format(m.test_accuracy) end
-      row[#row + 1], rows[i] = table.concat(tests, " "), row
-    end
-    report.table(header, rows)
-    print "chance: the share of the most frequent class; train: of the first training examples"
-  end,
+  report = { rows = { "task", "model" }, columns = { "test_accuracy", "chance",
+    "best_val_accuracy", "final_train_accuracy", "steps_per_second", "peak_mib", "parameters" } },
 }

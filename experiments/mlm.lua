@@ -19,10 +19,10 @@ local models = {
   fd = { backend = "fd", encoder = "mlp", decay = "none" },
 }
 
-local function options_of(c, data)
+local function options_of(c, tokens)
   local m = models[c.model]
   return {
-    vocab = data.vocab, pad = data.pad, layers = c.layers, dim = c.dim, expand = c.expand,
+    vocab = tokens.vocab, pad = tokens.pad, layers = c.layers, dim = c.dim, expand = c.expand,
     rpe_dim = c.rpe_dim, rpe_layers = c.rpe_layers, dropout = c.dropout,
     backend = m.backend, encoder = m.encoder, decay = m.decay,
     backend_options = m.backend == "ski" and { inducing = c.inducing, taps = c.taps,
@@ -31,11 +31,12 @@ local function options_of(c, data)
 end
 
 return tl.experiment "mlm" {
+  answers = { "ski/figure8", "ski/figure9", "tnn/figure3" },
   fixed = {
     corpus = "wikitext-2", tokenizer = "bpe", vocab_size = 1024,
     layers = 2, dim = 128, expand = 2.0, rpe_dim = 32, rpe_layers = 3, dropout = 0.0,
     inducing = 32, taps = 16, lambda = 0.99,
-    length = 128, batch = 32, steps = 400, evaluations = 8, valid_batches = 20,
+    length = 128, batch = 32, micro = 32, steps = 400, evaluations = 8, valid_batches = 20,
     lr = 2e-3, warmup = 40, weight_decay = 0.01, clip = 1.0,
   },
   grid = { model = { "tnn", "ski", "ski-published", "fd" } },
@@ -44,61 +45,24 @@ return tl.experiment "mlm" {
   scale = {
     smoke = {
       corpus = "text:" .. words, tokenizer = "word", layers = 1, dim = 8, rpe_dim = 4,
-      rpe_layers = 1, inducing = 4, taps = 4, length = 32, batch = 4, steps = 12, warmup = 2,
-      evaluations = 2,
+      rpe_layers = 1, inducing = 4, taps = 4, length = 32, batch = 4, micro = 2, steps = 12,
+      warmup = 2, evaluations = 2,
     },
     laptop = { steps = 400 },
     paper = {
       tokenizer = "word", layers = 12, dim = 768, expand = 3.0, rpe_dim = 64, rpe_layers = 6,
-      dropout = 0.1, length = 512, batch = 512, steps = 50000, warmup = 3000, lr = 5e-4,
+      dropout = 0.1, length = 512, batch = 512, micro = 4, steps = 50000, warmup = 3000,
+      lr = 5e-4,
       weight_decay = 0.2, evaluations = 100, valid_batches = 1000000,
     },
   },
 
   check = function(c)
     if not models[c.model] then error("model: known are fd, ski, ski-published and tnn", 0) end
-    for _, key in ipairs { "batch", "evaluations", "valid_batches" } do
-      if c[key] < 1 then error(key .. " must be at least 1", 0) end
-    end
+    tl.mlm.check(c)
   end,
 
-  trial = function(t, c)
-    local text = tl.corpus(c.corpus, { tokenizer = c.tokenizer,
-      vocab_size = c.tokenizer == "bpe" and c.vocab_size or nil })
-    local function masked(ids, seed)
-      return tl.masking(ids, { vocab = text.vocab:size(), eos = text.vocab:eos(),
-        length = c.length, batch = c.batch, seed = seed })
-    end
-    local data = masked(text.train)
-    local valid, test = masked(text.valid, 1), masked(text.test, 1) -- the same for every trial
-    collectgarbage()
-    local before = tl.memory().live
-    local model = tl.models.tnn_mlm(options_of(c, data))
-    local opt = tl.optim.adam(model, { kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-6,
-      lr = c.lr, weight_decay = c.weight_decay, clip = c.clip, schedule = "polynomial",
-      warmup = c.warmup, steps = c.steps })
-    local every, spent, timed = math.max(c.steps // c.evaluations, 1), 0.0, 0
-    t:say("%d blocks to train on, %d batches in an epoch; %d parameters", data.count,
-      data:steps(), (model:count()))
-    tl.memory_reset_peak()
-
-    for step in t:steps(c.steps, model, opt) do
-      local began = tl.sys.clock()
-      local loss, info = tl.masking.step(model, opt, data:batch(step))
-      if step > 3 then spent, timed = spent + tl.sys.clock() - began, timed + 1 end -- plans exist
-      t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
-      if step % every == 0 or step == c.steps then
-        local ppl = tl.masking.perplexity(model, valid, c.valid_batches)
-        t:log { val_ppl = ppl }
-        t:best(ppl)
-      end
-    end
-
-    local peak, step, ppl = tl.memory().peak - before, t:load_best() -- peak excludes the data
-    t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()),
-      test_ppl = tl.masking.perplexity(model, test), peak_mib = peak / 2 ^ 20 }
-    if timed > 0 then t:log { steps_per_second = timed / spent } end
-  end,
+  trial = function(t, c) tl.mlm.trial(t, c, options_of) end,
 
   report = { rows = "model",
     columns = { "best_val_ppl", "test_ppl", "steps_per_second", "peak_mib", "parameters" } },

@@ -12,6 +12,7 @@ local mixers = {
   fd = { backend = "fd", decay = "none" },
   ski = { backend = "ski", encoder = "piecewise", decay = "none" },
   attention = { mixer = "attention", positions = "sinusoidal" },
+  hyena = { mixer = "hyena" },
   mamba = { mixer = "mamba" },
 }
 
@@ -31,6 +32,7 @@ local function options_of(c)
   if c.mixer == "ski" then
     o.backend_options = { inducing = math.min(c.inducing, c.length), taps = c.taps, lambda = 0.99 }
   end
+  if c.mixer == "hyena" then o.mixer_options = { length = c.length } end
   return o
 end
 
@@ -41,7 +43,7 @@ return tl.experiment "mqar" {
     valid = 500, test = 1000,
   },
   grid = {
-    mixer = { "tnn", "fd", "ski", "attention", "mamba" }, dim = { 16, 32, 64, 128 },
+    mixer = { "tnn", "fd", "ski", "attention", "hyena", "mamba" }, dim = { 16, 32, 64, 128 },
     lr = { 1e-3, 3e-3, 1e-2 },
   },
   scale = {

@@ -63,7 +63,8 @@ end
 
 return tl.experiment "tnn-table2" {
   answers = "tnn/table2",
-  fixed = tl.lm.fixed { small = true, heads = 4, steps = 1000, lengths = { 128 } },
+  fixed = tl.lm.fixed { small = true, heads = 4, steps = 1000, warmup = 50,
+    lengths = { 128 } },
   grid = { model = order },
   seeds = 3,
   scale = tl.lm.scales {

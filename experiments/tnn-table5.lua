@@ -34,7 +34,7 @@ local models = {
   end,
   performer = function() return with("performer", 6, { features = 32 }, ffn, { heads = 2 }) end,
   cosformer = function(n) return with("cosformer", 6, { length = n }, ffn, { heads = 8 }) end,
-  linformer = function(n) return with("linformer", 6, { max_len = n }, ffn, { heads = 2 }) end,
+  linformer = function(n) return with("linformer", 6, { max_length = n }, ffn, { heads = 2 }) end,
   reformer = function() return with("reformer", 8, {}, ffn, { heads = 2, glu_dim = 192 }) end,
   nystorm = function() -- the paper's spelling
     return with("nystrom", 5, { landmarks = 128 }, ffn, { heads = 2, glu_dim = 320 })

@@ -6,9 +6,11 @@ return tl.experiment "tnn-table9" {
   answers = "tnn/table9",
   fixed = tl.lm.fixed { encoder = false, layers = false },
   zip = { encoder = { "mlp", "table" }, layers = { 3, 2 } }, -- fewer, as a table is larger
-  seeds = 3,
+  seeds = 5,
+  tune = tl.lm.tune(),
   scale = tl.lm.scales({
     smoke = { layers = { 1, 1 } },
+    gpu = { layers = { 6, 4 } },
     paper = { layers = { 7, 5 } },
   }, { "layers" }),
   trial = tl.lm.trial,

@@ -46,12 +46,9 @@ static int take_threads(int *argc, char ***argv)
         *argv += words;
     }
     if (!text) return 0;
-    char *end;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (end != text && *end == '\0' && errno == 0 && n >= 1 && n <= 4096) return (int)n;
-    (void)fprintf(stderr, "toeplab: the number of threads is 1 to 4096, not '%s'\n", text);
-    return -1;
+    int n = glue_threads(text);
+    if (n < 0) (void)fprintf(stderr, "toeplab: " GLUE_THREADS_ERROR "\n", text);
+    return n;
 }
 
 /* ---- The Lua library ------------------------------------------------------------------------- */
@@ -77,7 +74,7 @@ static int find_library(lua_State *L)
     }
     char *slash = glue_executable(program, sizeof program) ? strrchr(program, '/') : NULL;
     if (slash) *slash = '\0';
-    lua_pushfstring(L, "%s/../share/toeplab/lua", slash ? program : "");
+    lua_pushfstring(L, "%s/../share/lua/5.4", slash ? program : "");
 #ifdef TL_LUA_DIR
     if (holds_library(L)) return 1;
     lua_pushliteral(L, TL_LUA_DIR);
@@ -101,7 +98,7 @@ static void preload(lua_State *L, tl_ctx *ctx)
 {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
     lua_pushlightuserdata(L, ctx);
-    lua_pushcclosure(L, luaopen_toeplab_core, 1);
+    lua_pushcclosure(L, glue_core_open, 1);
     lua_setfield(L, -2, "toeplab.core");
     lua_pop(L, 1);
 }

@@ -4,7 +4,7 @@
 local ROOT = arg[1] or arg[0]:match("^(.*)/tests/[^/]*$") or "."
 local MAX = { columns = 100, lines = 500, body = 60, files = 25 }
 -- The whole public API is one file; so is what stands in for CUDA.
-local LINES = { ["core/toeplab.h"] = 780, ["tests/device/emulate.h"] = 600,
+local LINES = { ["core/toeplab.h"] = 950, ["tests/device/emulate.h"] = 600,
   ["tests/layers.lua"] = 700 }
 
 -- ---- What each room may use ----
@@ -21,8 +21,12 @@ local may_include = { -- header -> the only files that may include it
   { "^cblas",         "^core/products/gemm%.c$" },
   { "^openblas",      "^core/products/gemm%.c$" },
   { "^dnnl",          "^core/products/onednn%.c$" },
+  { "^mpi%.h$",       "^core/ranks/mpi/", "^tests/device/", "^tests/mpi/" },
+  { "^nccl%.h$",      "^core/ranks/nccl/" },
+  { "^event%.pb%-c",  "^lua/live/tensorboard%.c$" },
+  { "^microhttpd",    "^lua/live/http%.c$" },
   { "^backend%.h$",   "^core/", "^backends/", "^tests/" },
-  { "^toeplab%.h$",   "^core/", "^lua/", "^tests/" },
+  { "^toeplab%.h$",   "^core/", "^lua/", "^tests/", "^docs/example%.c$", "^docs/generate%.c$" },
 }
 
 -- The headers of core that everybody may include.
@@ -38,10 +42,14 @@ local may_quote = { -- room -> what its files include in quotes and call, beside
   { "^core/scan/",   PUBLIC, BASE, ENGINE },
   { "^core/tno/",    PUBLIC, BASE, ENGINE, PRODUCTS, OPS },
   { "^core/text/",   PUBLIC, BASE, ENGINE, PRODUCTS, OPS },
+  { "^core/images/", PUBLIC, BASE, ENGINE },
   { "^core/store/",  PUBLIC, BASE, ENGINE, PRODUCTS, OPS },
+  { "^core/ranks/%w+/", PUBLIC, BASE, ENGINE, "^core/ranks/[^/]+$", "^tests/device/emulate" },
+  { "^core/ranks/",  PUBLIC, BASE, ENGINE, PRODUCTS, OPS },
   { "^core/cuda/scan/", PUBLIC, BASE, ENGINE, SCAN, "^core/cuda/[^/]+$" },
+  { "^core/cuda/index/", PUBLIC, BASE, ENGINE, OPS, "^core/cuda/[^/]+$" },
   { "^core/cuda/",   PUBLIC, BASE, ENGINE, PRODUCTS, OPS, TNO, "^core/cuda/scan/",
-    "^tests/device/emulate" },
+    "^core/cuda/index/", "^tests/device/emulate" },
   { "^core/[%w]+%.h$", PUBLIC },
   { "^core/",        "^core/[^c]", "^core/context%.c$" }, -- no file of core needs the CUDA device
   { "^backends/.*%.cuh?$", PUBLIC, BASE, ENGINE, PRODUCTS, OPS, TNO, "^core/cuda/%w+%.cuh$",
@@ -62,8 +70,8 @@ local may_require = { -- Lua room -> the modules it may ask for; tests may ask f
 
 -- The rooms of lua/toeplab from the top down: a file requires files of its own room and of rooms
 -- below it. init.lua, which opens the library, stands above them all.
-local lua_rooms = { "commands", "bench", "verify", "runs", "report", "trials", "store", "tasks",
-  "models", "train", "nn", "base" }
+local lua_rooms = { "commands", "bench", "verify", "live", "runs", "report", "trials", "store",
+  "tasks", "models", "train", "nn", "base" }
 
 local known = {} -- the globals that Lua files may read
 for name in ([[_G _VERSION arg assert collectgarbage coroutine debug dofile error getmetatable io
@@ -245,7 +253,8 @@ rule("the engine and its plugins are silent and never end the process", function
 end)
 
 -- A variable definition at the margin, or after static, whose type does not say const. A lock is
--- let through: it guards what a library below has but one of.
+-- let through: it guards what a library below has but one of. So is the count of the groups that
+-- use MPI, which a process can begin and end only once.
 local function mutable(line)
   local head = line:match "^%s*static%s+([^=;({]+)[=;]"
     or line:match "^([%a_][%w_ *]*[ *][%w_]+[%[%]%w_]*)%s*[=;]"
@@ -261,12 +270,14 @@ rule("the engine and its plugins have no mutable globals", function(path, text, 
   if not (is_c_or_cuda(path) and (path:find "^core/" or path:find "^backends/")) then return end
   for n, line in each_line(bare(text)) do
     local name = mutable(line)
-    if name then fault(n, name .. " is a mutable global") end
+    local apart = name and path .. name == "core/ranks/mpi/mpi.copened"
+    if name and not apart then fault(n, name .. " is a mutable global") end
   end
 end)
 
 rule("lines and files are short", function(path, text, fault)
-  local read = is_c_or_cuda(path) or is_lua(path) or path == "lab" or path == "CMakeLists.txt"
+  local read = is_c_or_cuda(path) or is_lua(path) or path:find "%.py$" or path == "lab"
+    or path == "CMakeLists.txt"
   if not read then return end
   local most, count = LINES[path] or path == "CMakeLists.txt" and 150 or MAX.lines, 0
   for n, line in each_line(text) do
@@ -423,9 +434,9 @@ end)
 
 local function files()
   local quoted = "'" .. ROOT:gsub("'", "'\\''") .. "'"
-  local where = "core backends lua experiments tests docs lab .ci README.md CMakeLists.txt"
+  local where = "core backends lua experiments python tests docs lab .ci README.md CMakeLists.txt"
   local pipe = assert(io.popen("cd " .. quoted .. " && find " .. where ..
-    " -type f ! -name '*.h5' 2>/dev/null | LC_ALL=C sort"))
+    " -type f ! -name '*.h5' ! -path 'python/build/*' 2>/dev/null | LC_ALL=C sort"))
   local list = {}
   for path in pipe:lines() do list[#list + 1] = path end
   pipe:close()
@@ -548,6 +559,7 @@ local offer = { -- a room -> a header and a function of it
   ["core/ops/"] = { "ops/mlp.h", "tl_matmul" },
   ["core/tno/"] = { "tno/tno.h", "tl_choose" },
   ["core/text/"] = { "text/vocab.h", "tl_vocab_add" },
+  ["core/images/"] = { "images/images.h", "tl_images_alloc" },
   ["core/store/"] = { "store/lock.h", "tl_lock" },
   ["core/cuda/"] = { "cuda/cuda.cuh", "gpu_alloc" },
 }
@@ -620,7 +632,7 @@ for _, path in ipairs(all) do
   end)
 end
 for _, r in ipairs(rules) do result(not faults[r], r.name) end
-for _, name in ipairs { "core", "backends", "lua", "tests", "experiments" } do
+for _, name in ipairs { "core", "backends", "lua", "tests", "experiments", "python" } do
   result(read[name], ("%d files read in %s"):format(read[name] or 0, name))
 end
 
@@ -660,13 +672,13 @@ result(circle { a = { "b" }, b = { "c", "a" }, c = {} } ~= nil
 
 local missed = 0
 for i, p in ipairs(planted) do
-  local found, other = false, false
+  local own, other = false, false
   check(p[2], p[3], function(r)
-    if r == rules[p[1]] then found = true else other = true end
+    if r == rules[p[1]] then own = true else other = true end
   end)
-  if not found or other then
+  if not own or other then
     missed = missed + 1
-    print("planted fault", i, "rule", p[1], "found", found, "other rules", other, p[3])
+    print("planted fault", i, "rule", p[1], "found", own, "other rules", other, p[3])
   end
 end
 result(missed == 0, #planted .. " planted faults are found, each by its rule alone")

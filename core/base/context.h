@@ -8,6 +8,7 @@
 
 struct tl_ctx {
     int refs; /* 1 for the caller, 1 per storage and 1 per object that outlives a call */
+    int groups; /* how many of refs are groups of ranks, which have no memory on a device */
     int threads;
     int recording;
     int multiplies; /* the BLAS and oneDNN are initialised (products/gemm.c) */
@@ -37,6 +38,8 @@ struct tl_ctx {
     char *choices;         /* the choices of "auto" (tno/choose.c), or NULL */
     char *info;            /* text of tl_build_info */
     void *transform_plans; /* the cache of ops/transform.c */
+    struct tl_tile_plan *tile_plans; /* those in use by tno/tile.c */
+    struct tl_background *background; /* the thread of tno/lazy.c, or NULL */
     void *products;        /* the kernels of products/onednn.c */
     /* Closes and frees the context. context.c sets this pointer, because it must close state of
     ** folders that base may not include. */

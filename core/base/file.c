@@ -208,7 +208,7 @@ static tl_status check_regular(tl_ctx *ctx, const char *path)
 static tl_status check_disk_space(tl_ctx *ctx, const char *folder, const char *path, size_t bytes)
 {
     struct statvfs s;
-    if (statvfs(folder, &s) != 0) return tl_fail_errno(ctx, "statvfs", folder);
+    if (statvfs(folder, &s) != 0) return tl_fail_errno(ctx, "opening this folder", folder);
     double left = (double)s.f_bavail * (double)s.f_frsize;
     if (left >= 2.0 * (double)bytes) return TL_OK;
     errno = ENOSPC;

@@ -157,9 +157,9 @@ template <class T, class F> __device__ T block_reduce(T value, F f, T *scratch)
 
 /* The tables of kernels, one per file; engine.cu lists them. */
 extern const tl_kernel_row gpu_elementwise[], gpu_binary[], gpu_gemms[], gpu_reduce[],
-    gpu_shape[], gpu_gather[], gpu_softmax[], gpu_loss[], gpu_norm[], gpu_batch_norm[],
-    gpu_conv[], gpu_transform[], gpu_random[], gpu_optim[], gpu_decay[], gpu_tno[],
-    gpu_mlp[], gpu_select[], gpu_recur[];
+    gpu_shape[], gpu_gather[], gpu_sorts[], gpu_softmax[], gpu_loss[], gpu_norm[],
+    gpu_batch_norm[], gpu_conv[], gpu_transform[], gpu_random[], gpu_optim[], gpu_decay[],
+    gpu_tno[], gpu_mlp[], gpu_select[], gpu_recur[];
 const tl_tno_form *gpu_backend(tl_ctx *ctx, const char *name);
 void gpu_spectra_close(tl_ctx *ctx);
 

@@ -139,13 +139,21 @@ static void gpu_close(tl_ctx *ctx)
 
 static const char *gpu_about(tl_ctx *ctx) { return gpu_of(ctx)->about; }
 
+#ifdef TL_EMULATE
+#define LINK "tests/nccl.so"
+static void *gpu_stream(tl_ctx *ctx) { return ctx; } /* see tests/device/emulate_nccl.h */
+#else
+#define LINK "ranks/nccl.so"
+static void *gpu_stream(tl_ctx *ctx) { return gpu_of(ctx)->stream; }
+#endif
+
 /* ---- The table ------------------------------------------------------------------------------- */
 
 static const tl_kernel_row *const tables[] = {
     gpu_elementwise, gpu_binary, gpu_gemms,      gpu_reduce,    gpu_shape,
     gpu_gather,      gpu_softmax, gpu_norm,      gpu_batch_norm, gpu_conv,
     gpu_transform,   gpu_random, gpu_optim,      gpu_tno,       gpu_loss,
-    gpu_decay,       gpu_mlp,    gpu_select,    gpu_recur,
+    gpu_decay,       gpu_mlp,    gpu_select,    gpu_recur,     gpu_sorts,
 };
 
 extern "C" TL_EXPORT const tl_engine tl_engine_entry = {
@@ -153,5 +161,5 @@ extern "C" TL_EXPORT const tl_engine tl_engine_entry = {
     gpu_upload, gpu_download, gpu_memory, gpu_reset_peak, gpu_trim, gpu_about,
     tables, sizeof tables / sizeof *tables,
     1u << TL_FLOAT32 | 1u << TL_BF16 | 1u << TL_TF32, gpu_backend,
-    gpu_graph_begin, gpu_graph_end, gpu_graph_run, gpu_graph_free,
+    gpu_graph_begin, gpu_graph_end, gpu_graph_run, gpu_graph_free, LINK, gpu_stream,
 };

@@ -1,6 +1,6 @@
 /* random.cu - draws random numbers from the same Philox blocks as random.c, so that a dropout mask
-** does not depend on the device: element e is word e % 4 of block e / 4 of the stream. A thread
-** computes a block. */
+** does not depend on the device: element e is word e % 4 of block e / 4 of the stream, and an
+** integer or a place is made of 64 bits of a block of its own. A thread computes a block. */
 #include "cuda/cuda.cuh"
 
 #ifdef __CUDACC__
@@ -56,6 +56,33 @@ static __global__ void normal_blocks(uint64_t key, uint64_t offset, const uint64
     }
 }
 
+/* The 64 bits that a scalar draw takes from a block. */
+static __device__ uint64_t draw64(uint64_t key, uint64_t block)
+{
+    uint32_t w[4];
+    draw(key, block, w);
+    return (uint64_t)w[1] << 32 | w[0];
+}
+
+static __global__ void integers_each(uint64_t key, uint64_t offset, const uint64_t *shift,
+                                     uint64_t bound, int32_t *y, int64_t n)
+{
+    offset = start_of(offset, shift);
+    EACH(i, n) y[i] = (int32_t)(draw64(key, offset + (uint64_t)i) % bound);
+}
+
+static __global__ void places_each(uint64_t key, uint64_t offset, const uint64_t *shift,
+                                   const float *lengths, int64_t count, int32_t *y, int64_t n)
+{
+    offset = start_of(offset, shift);
+    EACH(i, n)
+    {
+        double unit = (double)(draw64(key, offset + (uint64_t)(i % count)) >> 11) * 0x1p-53;
+        double at = (double)lengths[i / count] * unit;
+        y[i] = at >= 0 && at < INT32_MAX ? (int32_t)at : 0;
+    }
+}
+
 static __global__ void dropout_blocks(uint64_t key, uint64_t offset, const uint64_t *shift,
                                       uint32_t threshold, float scale, const float *x, float *y,
                                       int64_t n)
@@ -90,6 +117,25 @@ static tl_status normal(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "normal");
 }
 
+/* integers: out[0] int32   i: key, offset, bound */
+static tl_status integers(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t n = a->out[0]->len;
+    LAUNCH(integers_each, blocks_for(n), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
+           gpu_graph_shift(ctx, (uint64_t)a->i[0]), (uint64_t)a->i[2], I32(a->out[0]), n);
+    return launched(ctx, "integers");
+}
+
+/* places: in[0] [..]: lengths   out[0] [..,count] int32   i: key, offset */
+static tl_status places(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t n = a->out[0]->len;
+    LAUNCH(places_each, blocks_for(n), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
+           gpu_graph_shift(ctx, (uint64_t)a->i[0]), F32(a->in[0]), tl_cols(a->out[0]),
+           I32(a->out[0]), n);
+    return launched(ctx, "places");
+}
+
 /* dropout: in[0] -> out[0]   i: key, offset   f: p */
 static tl_status dropout(tl_ctx *ctx, const tl_args *a)
 {
@@ -101,4 +147,5 @@ static tl_status dropout(tl_ctx *ctx, const tl_args *a)
 }
 
 const tl_kernel_row gpu_random[] = {
-    {TL_OP_uniform, uniform}, {TL_OP_normal, normal}, {TL_OP_dropout, dropout}, {}};
+    {TL_OP_uniform, uniform}, {TL_OP_normal, normal},   {TL_OP_integers, integers},
+    {TL_OP_places, places},   {TL_OP_dropout, dropout}, {}};

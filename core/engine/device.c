@@ -74,7 +74,7 @@ tl_status tl_use_device(tl_ctx *ctx, const char *text)
     if (st != TL_OK) return st;
     if (strcmp(text, tl_device_name(ctx)) == 0) return TL_OK;
     /* existing tensors and operators belong to the old device */
-    if (ctx->device != TL_CPU || ctx->refs > 1)
+    if (ctx->device != TL_CPU || ctx->refs - ctx->groups > 1)
         return tl_fail(ctx, TL_EDEVICE, "device '%s': the context computes on %s already", text,
                        tl_device_name(ctx));
     const tl_engine *e = NULL;

@@ -6,7 +6,7 @@
 
 #include "engine/launch.h"
 
-#define TL_ENGINE_ABI 4u
+#define TL_ENGINE_ABI 5u
 
 /* How a device computes a backend: these functions replace those of tl_tno_backend, whose other
 ** fields hold on every device. The pointers in tl_tno_args are device pointers. */
@@ -54,6 +54,10 @@ typedef struct tl_engine {
     tl_status (*graph_end)(tl_ctx *ctx, void *graph);
     tl_status (*graph_run)(tl_ctx *ctx, void *graph, const uint64_t *shifts);
     void (*graph_free)(tl_ctx *ctx, void *graph); /* also ends a capture in progress */
+    /* Ranks (core/ranks/link.h): the shared object that moves tensors between such devices, beside
+    ** the library, and the stream to which it adds copies; NULL if there is none. */
+    const char *link;
+    void *(*stream)(tl_ctx *ctx);
 } tl_engine;
 
 #ifdef __cplusplus

@@ -16,12 +16,12 @@
 #define TL_OP_MAP(X) \
     X(copy) X(fill) X(unary) X(unary_grad) X(binary) X(pick) X(reduce_to) X(affine) X(axpy) \
     X(gate) X(gate_grad) X(matmul) X(spread) X(reduce) X(reduce_grad) X(argmax) X(cumsum) \
-    X(transpose) X(slice) X(paste) X(gather) X(gather_grad) \
-    X(softmax) X(softmax_grad) X(log_softmax) X(log_softmax_grad) X(cross_entropy) X(norm) \
-    X(norm_grad) X(batch_norm) X(batch_norm_grad) X(conv) X(conv_grad) X(transform) X(uniform) \
-    X(normal) X(dropout) X(adam) X(sgd) X(norm2) X(tno) X(tno_grad) X(decay) X(decay_grad) \
-    X(windows) X(recurrence) X(mlp) X(mlp_grad) X(selective_scan) X(selective_scan_grad) \
-    X(linear_recurrence) X(linear_recurrence_grad)
+    X(transpose) X(slice) X(paste) X(gather) X(gather_grad) X(argsort) X(topk) X(softmax) \
+    X(softmax_grad) X(log_softmax) X(log_softmax_grad) X(cross_entropy) X(norm) X(norm_grad) \
+    X(batch_norm) X(batch_norm_grad) X(conv) X(conv_grad) X(transform) X(uniform) X(normal) \
+    X(integers) X(places) X(dropout) X(adam) X(sgd) X(norm2) X(tno) X(tno_grad) X(decay) \
+    X(decay_grad) X(windows) X(recurrence) X(mlp) X(mlp_grad) X(selective_scan) \
+    X(selective_scan_grad) X(linear_recurrence) X(linear_recurrence_grad)
 /* clang-format on */
 
 typedef enum tl_op {

@@ -44,10 +44,20 @@ tl_status tl_storage_new(tl_ctx *ctx, tl_device device, size_t bytes, tl_storage
     return TL_OK;
 }
 
+tl_status tl_storage_borrow(tl_ctx *ctx, void *data, size_t bytes, tl_storage **out_s)
+{
+    tl_storage *s = malloc(sizeof *s);
+    if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    *s = (tl_storage){.refs = 1, .device = TL_CPU, .bytes = bytes, .data = data, .borrowed = 1};
+    ctx->refs++;
+    *out_s = s;
+    return TL_OK;
+}
+
 void tl_storage_free(tl_ctx *ctx, tl_storage *s)
 {
     if (--s->refs > 0) return;
-    tl_device_release(ctx, s->device, s->data);
+    if (!s->borrowed) tl_device_release(ctx, s->device, s->data);
     free(s);
     tl_ctx_unref(ctx);
 }
@@ -80,8 +90,10 @@ tl_status tl_place(const tl_tensor *t, tl_device device)
     if (s->bytes > 0) /* one side is the CPU */
         st = device == TL_CPU ? ctx->engine->download(ctx, there, s->data, s->bytes)
                               : ctx->engine->upload(ctx, there, s->data, s->bytes);
-    tl_device_release(ctx, st == TL_OK ? s->device : device, st == TL_OK ? s->data : there);
+    if (st != TL_OK) tl_device_release(ctx, device, there);
+    else if (!s->borrowed) tl_device_release(ctx, s->device, s->data);
     if (st != TL_OK) return st;
+    s->borrowed = 0;
     s->data = there;
     s->device = device;
     return TL_OK;

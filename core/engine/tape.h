@@ -53,6 +53,21 @@ void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op);
 /* Moves saved.in[i] out of node; the caller owns it. */
 tl_tensor *tl_take_saved(tl_node *node, int i);
 
+/* ---- Watching a backward pass (tape.c) ------------------------------------------------------- */
+
+/* Is told about the leaves whose slots have a number: reach before each node that adds to the
+** gradient of one, done after the last such node. While slot->uses is above 1, reach may return
+** TL_ENOTFOUND, without a message: the pass then computes that gradient later, before what comes
+** after it in the leaf's sum. */
+typedef struct tl_watch tl_watch;
+struct tl_watch {
+    tl_status (*reach)(tl_watch *w, tl_ctx *ctx, tl_slot *leaf);
+    tl_status (*done)(tl_watch *w, tl_ctx *ctx, tl_slot *leaf);
+};
+
+/* Like tl_backward. */
+tl_status tl_backward_watched(tl_ctx *ctx, tl_tensor *loss, tl_watch *watch);
+
 /* ---- Accumulating gradients (gradient.c) ----------------------------------------------------- */
 
 /* Returns the gradient buffer for the input of slot: a new tensor of like's shape that the gradient

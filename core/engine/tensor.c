@@ -74,6 +74,21 @@ tl_status tl_tensor_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t 
     return tensor_new_on(ctx, TL_CPU, type, ndim, dims, out_t);
 }
 
+tl_status tl_tensor_borrow(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, void *data,
+                           tl_tensor **out_t)
+{
+    int64_t     len = 0;
+    tl_storage *s = NULL;
+    tl_status   st = tensor_length(ctx, ndim, dims, &len);
+    if (st == TL_OK && (uintptr_t)data % 4 != 0)
+        st = tl_fail(ctx, TL_EINVAL, "the memory of a tensor must be aligned to 4 bytes");
+    if (st == TL_OK && !data && len > 0)
+        st = tl_fail(ctx, TL_EINVAL, "a tensor of %lld elements needs memory", (long long)len);
+    if (st == TL_OK) st = tl_storage_borrow(ctx, data, (size_t)len * 4, &s);
+    if (st == TL_OK) st = tensor_wrap(ctx, s, type, 0, ndim, dims, len, out_t);
+    return st;
+}
+
 tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t)
 {
     return tl_new(x->ctx, TL_F32, x->ndim, x->dims, out_t);

@@ -10,6 +10,7 @@ typedef struct tl_storage { /* refcounted memory, shared by views */
     unsigned version; /* counts the kernels that wrote it */
     unsigned capture; /* the number of the last capture that created or used it; 0: none */
     int unborn;       /* created in a capture whose graph has not run: it has no values yet */
+    int borrowed;     /* data belongs to the caller of tl_tensor_borrow */
     tl_device device; /* the device that data is on */
     size_t bytes;
     void *data;
@@ -23,6 +24,9 @@ typedef struct tl_slot {
     int again;       /* the tl_op that recomputes the tensor (tl_can_make_again); 0: none */
     int64_t node;    /* index of the node that computed it */
     tl_tensor *grad; /* NULL until a gradient is accumulated */
+    /* During a watched backward pass (tape.h): the number of a leaf that is watched, from 1, and
+    ** how many inputs of nodes on the tape are it. */
+    int number, uses;
 } tl_slot;
 
 struct tl_tensor {
@@ -71,6 +75,8 @@ tl_around tl_split(const tl_tensor *x, int axis);
 /* ---- Storage, on one device or the other (storage.c) ----------------------------------------- */
 
 tl_status tl_storage_new(tl_ctx *ctx, tl_device device, size_t bytes, tl_storage **out_s);
+/* Creates a storage on the CPU whose memory is the caller's. */
+tl_status tl_storage_borrow(tl_ctx *ctx, void *data, size_t bytes, tl_storage **out_s);
 void tl_storage_free(tl_ctx *ctx, tl_storage *s); /* drops one reference */
 /* Allocate and release memory on a device. */
 tl_status tl_device_alloc(tl_ctx *ctx, tl_device device, size_t bytes, void **out_p);

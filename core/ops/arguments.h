@@ -8,6 +8,12 @@
 /* The data of an optional argument. */
 static inline float *tl_f32_or_null(const tl_tensor *t) { return t ? F32(t) : NULL; }
 
+/* ---- Selecting rows by index ----------------------------------------------------------------- */
+
+/* Places in tl_args.i of TL_OP_gather and TL_OP_gather_grad: how many indices each table has, and
+** how many rows; the elements of a row. tl_gather has one table. */
+enum { GATHER_EACH = 1, GATHER_TABLE, GATHER_COLS };
+
 /* ---- Row norms ------------------------------------------------------------------------------- */
 
 typedef enum norm_kind { LAYER, RMS, SIMPLE, SCALE } norm_kind; /* tl_args.i[0] */

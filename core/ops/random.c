@@ -4,6 +4,7 @@
 ** stream by whole blocks. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "base/philox.h"
@@ -25,6 +26,9 @@ typedef struct fill {
     /* low and range, mean and deviation, or the scale of surviving elements */
     float        a, b;
     uint64_t     threshold; /* a word below it drops its element */
+    uint64_t     bound;     /* of integers */
+    int64_t      rows;      /* of places: in holds the length of each */
+    int32_t     *ids;
 } fill;
 
 static uint64_t blocks_of(int64_t len) { return ((uint64_t)len + 3) / 4; }
@@ -118,6 +122,37 @@ static void fill_parallel(tl_ctx *ctx, fill *f, tl_body body)
     tl_parallel(ctx, (f->len + GROUP - 1) / GROUP, GRAIN, body, f);
 }
 
+/* The 64 bits that a scalar draw takes from a block. */
+static uint64_t bits(const uint32_t w[4]) { return (uint64_t)w[1] << 32 | w[0]; }
+
+/* Integers and places take a whole block each, so a group holds LANES of them. */
+static void integers_part(void *user, int64_t begin, int64_t end, int thread)
+{
+    const fill *f = user;
+    uint32_t    w[GROUP];
+    (void)thread;
+    for (int64_t g = begin; g < end; g++) {
+        draw_group(f, g, w);
+        for (int64_t e = g * LANES, b = 0; e < f->len && b < LANES; e++, b++)
+            f->ids[e] = (int32_t)(bits(w + 4 * b) % f->bound);
+    }
+}
+
+static void places_part(void *user, int64_t begin, int64_t end, int thread)
+{
+    const fill *f = user;
+    uint32_t    w[GROUP];
+    (void)thread;
+    for (int64_t g = begin; g < end; g++) {
+        draw_group(f, g, w);
+        for (int64_t e = g * LANES, b = 0; e < f->len && b < LANES; e++, b++)
+            for (int64_t r = 0; r < f->rows; r++) {
+                double at = (double)f->in[r] * ((double)(bits(w + 4 * b) >> 11) * 0x1p-53);
+                f->ids[r * f->len + e] = at >= 0 && at < INT32_MAX ? (int32_t)at : 0;
+            }
+    }
+}
+
 /* uniform: out[0]   i: key, offset   f: low, high */
 static tl_status uniform_kernel(tl_ctx *ctx, const tl_args *a)
 {
@@ -133,6 +168,24 @@ static tl_status normal_kernel(tl_ctx *ctx, const tl_args *a)
     fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
               .out = F32(a->out[0]), .a = (float)a->f[0], .b = (float)a->f[1]};
     fill_parallel(ctx, &f, normal_part);
+    return TL_OK;
+}
+
+/* integers: out[0] int32   i: key, offset, bound */
+static tl_status integers_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
+              .ids = I32(a->out[0]), .bound = (uint64_t)a->i[2]};
+    tl_parallel(ctx, (f.len + LANES - 1) / LANES, GRAIN, integers_part, &f);
+    return TL_OK;
+}
+
+/* places: in[0] [..]: lengths   out[0] [..,count] int32   i: key, offset */
+static tl_status places_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = tl_cols(a->out[0]),
+              .in = F32(a->in[0]), .rows = a->in[0]->len, .ids = I32(a->out[0])};
+    tl_parallel(ctx, (f.len + LANES - 1) / LANES, GRAIN, places_part, &f);
     return TL_OK;
 }
 
@@ -165,6 +218,36 @@ tl_status tl_random_uniform(tl_tensor *t, tl_stream *s, double low, double high)
 tl_status tl_random_normal(tl_tensor *t, tl_stream *s, double mean, double deviation)
 {
     return fill_tensor(TL_OP_normal, "normal", t, s, mean, deviation);
+}
+
+tl_status tl_random_integers(tl_tensor *t, tl_stream *s, int64_t bound)
+{
+    if (t->type != TL_I32) return tl_fail(t->ctx, TL_ETYPE, "integers fills int32 tensors");
+    if (bound < 1 || bound > INT32_MAX)
+        return tl_fail(t->ctx, TL_EINVAL, "integers: the bound is %lld, not in 1..%d",
+                       (long long)bound, INT32_MAX);
+    tl_args a = {.out = {t}, .i = {(int64_t)s->key, (int64_t)s->offset, bound}};
+    tl_status st = tl_launch(t->ctx, TL_OP_integers, &a);
+    if (st == TL_OK) s->offset += (uint64_t)t->len;
+    return st;
+}
+
+tl_status tl_random_places(tl_tensor *lengths, int64_t count, tl_stream *s, tl_tensor **out_places)
+{
+    tl_ctx *ctx = lengths->ctx;
+    int64_t dims[TL_MAXDIMS];
+    if (lengths->type != TL_F32)
+        return tl_fail(ctx, TL_ETYPE, "places: the lengths are int32, wanted float32");
+    if (lengths->ndim == TL_MAXDIMS || count < 0)
+        return tl_fail(ctx, TL_ESHAPE, "places: %lld places in each row of lengths, which is %s",
+                       (long long)count, SHAPE(lengths));
+    memcpy(dims, lengths->dims, sizeof dims);
+    dims[lengths->ndim] = count;
+    tl_args a = {.in = {lengths}, .i = {(int64_t)s->key, (int64_t)s->offset}};
+    tl_status st = tl_new(ctx, TL_I32, lengths->ndim + 1, dims, &a.out[0]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_places, &a);
+    if (st == TL_OK) s->offset += (uint64_t)count;
+    return tl_finish(st, a.out[0], out_places);
 }
 
 tl_status tl_random_permutation(tl_tensor *t, tl_stream *s)
@@ -293,6 +376,8 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
 const tl_kernel_row tl_cpu_random[] = {
     {TL_OP_uniform, uniform_kernel},
     {TL_OP_normal, normal_kernel},
+    {TL_OP_integers, integers_kernel},
+    {TL_OP_places, places_kernel},
     {TL_OP_dropout, dropout_kernel},
     {0},
 };

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "base/memory.h"
 #include "base/threads.h"
 #include "engine/device.h"
@@ -113,14 +114,6 @@ static void gemm_run(const tl_ctx *ctx, work *w)
 
 /* ---- bf16 ------------------------------------------------------------------------------------ */
 
-/* The upper half of a float32, rounded to nearest, ties to even; a NaN stays one. */
-static uint16_t round_bf16(uint32_t bits)
-{
-    int      nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    return (uint16_t)(nan ? (bits >> 16 | 0x40u) : rounded);
-}
-
 /* Rows of `from`, ld elements apart, are rounded to contiguous rows of `low` as bf16, or of `same`
 ** as float32. */
 typedef struct rounding {
@@ -135,7 +128,7 @@ static void round_to_low(const float *restrict x, uint16_t *restrict y, int64_t 
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, x + i, sizeof bits);
-        y[i] = round_bf16(bits);
+        y[i] = tl_round_bf16(bits);
     }
 }
 
@@ -144,7 +137,7 @@ static void round_to_same(const float *restrict x, float *restrict y, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, x + i, sizeof bits);
-        bits = (uint32_t)round_bf16(bits) << 16;
+        bits = (uint32_t)tl_round_bf16(bits) << 16;
         memcpy(y + i, &bits, sizeof bits);
     }
 }

@@ -29,6 +29,7 @@
 ** Arrays are [.., lanes, rows, LANE]: LANE channels form a lane, and each lane is a task for a
 ** thread. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -119,6 +120,31 @@ static void pack_ring(tl_recurrence *r, const tl_tensor *t, const tl_tensor *gam
     }
 }
 
+static tl_status make_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b, int64_t positions,
+                              tl_recurrence **out_r)
+{
+    tl_ctx        *ctx = t->ctx;
+    int64_t        lags = t->dims[0], d = t->dims[1];
+    tl_recurrence *r = calloc(1, sizeof *r);
+    if (!r) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    ctx->refs++;
+    *r = (tl_recurrence){.ctx = ctx, .kind = TL_RELAXED, .b = b, .d = d, .lags = lags};
+    float    *kernel = tl_alloc(ctx, (size_t)t->len * sizeof *kernel);
+    tl_status st = kernel ? TL_OK : TL_ENOMEM;
+    for (int64_t c = 0; c < d && st == TL_OK; c++) {
+        double scale = 1, g = (double)gamma_of(gamma, c);
+        for (int64_t k = 0; k < lags; k++, scale *= g)
+            kernel[k * d + c] = (float)(F32(t)[k * d + c] * scale);
+    }
+    if (st == TL_OK) st = tl_relaxed_new(ctx, kernel, lags, d, b, positions, &r->relaxed);
+    tl_release(ctx, kernel);
+    if (st == TL_OK)
+        *out_r = r;
+    else
+        tl_recurrence_free(r);
+    return st;
+}
+
 static tl_status check_kernel(const tl_tensor *t, const tl_tensor *gamma)
 {
     tl_ctx *ctx = t->ctx;
@@ -139,12 +165,23 @@ static tl_status check_kernel(const tl_tensor *t, const tl_tensor *gamma)
     return TL_OK;
 }
 
+tl_status tl_recurrence_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b, int64_t positions,
+                                tl_recurrence **out_r)
+{
+    tl_status st = check_kernel(t, gamma);
+    if (st == TL_OK) st = tl_recurrence_check(t->ctx, TL_RELAXED, b, t->dims[1], t->dims[0]);
+    if (st == TL_OK && positions < 0)
+        st = tl_fail(t->ctx, TL_EINVAL, "recurrence: %lld positions", (long long)positions);
+    return st == TL_OK ? make_relaxed(t, gamma, b, positions, out_r) : st;
+}
+
 tl_status tl_recurrence_new(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind kind, int64_t b,
                             tl_recurrence **out_r)
 {
     tl_recurrence *r = NULL;
     tl_ctx        *ctx = t->ctx;
-    tl_status      st = check_kernel(t, gamma);
+    if (kind == TL_RELAXED) return tl_recurrence_relaxed(t, gamma, b, 0, out_r);
+    tl_status st = check_kernel(t, gamma);
     if (st == TL_OK) st = tl_recurrence_check(ctx, kind, b, t->dims[1], t->dims[0]);
     if (st != TL_OK) return st;
     int64_t lags = t->dims[0], d = t->dims[1], m = lags;
@@ -174,7 +211,9 @@ tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tens
 {
     int64_t    dims[] = {r->rows / 2, r->d, 2};
     tl_tensor *b = NULL, *lambda = NULL, *decay = NULL;
-    if (r->kind == TL_RING) return tl_fail(r->ctx, TL_EINVAL, "recurrence: a ring has no modes");
+    if (!r->modes)
+        return tl_fail(r->ctx, TL_EINVAL, "recurrence: %s has no modes",
+                       r->kind == TL_RING ? "a ring" : "the relaxed form");
     tl_status st = tl_tensor_new_host(r->ctx, TL_F32, 3, dims, &b);
     if (st == TL_OK) st = tl_tensor_new_host(r->ctx, TL_F32, 3, dims, &lambda);
     if (st == TL_OK) st = tl_tensor_new_host(r->ctx, TL_F32, 1, &r->d, &decay);
@@ -213,8 +252,8 @@ tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_k
         return tl_fail(ctx, TL_ESHAPE, "recurrence: b is %s and decay %s, not [modes,d,2] and [d]",
                        SHAPE(b), SHAPE(decay));
     tl_status st = tl_recurrence_check(ctx, kind, sequences, b->dims[1], 2 * b->dims[0]);
-    if (st == TL_OK && (kind == TL_RING || lags < 1 || period < lags || period - first < lags ||
-                        period / 2 + 1 - first != b->dims[0]))
+    if (st == TL_OK && (kind == TL_RING || kind == TL_RELAXED || lags < 1 || period < lags ||
+                        period - first < lags || period / 2 + 1 - first != b->dims[0]))
         st = tl_fail(ctx, TL_EINVAL, "recurrence: %lld modes with a period of %lld for %lld lags",
                      (long long)b->dims[0], (long long)period, (long long)lags);
     if (st == TL_OK) st = tl_bring(b);

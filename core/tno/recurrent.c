@@ -1,5 +1,5 @@
 /* recurrent.c - applies a causal Toeplitz operator one position at a time, from a ring buffer of
-** the last inputs or from modes, which etsc.c derives. */
+** the last inputs or from modes, which etsc.c derives. What is relaxed is in relaxed.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "tno/tno.h"
 
 #define PART  32        /* modes whose sum is added to the total at once */
+#define LAGS  256       /* lags whose sum is added to the total at once */
 #define GRAIN (1 << 19) /* products that justify another thread: a tenth of a millisecond */
 #define FADED 1e-9      /* r^m below which the response from lag m on vanishes in float32 */
 
@@ -39,14 +40,21 @@ static inline void dot(const float *t, const float *x, int64_t count, float sum[
     for (int e = 0; e < LANE; e++) sum[e] += (s0[e] + s1[e]) + (s2[e] + s3[e]);
 }
 
+/* As dot, in parts: one sum over thousands of lags would lose digits. */
+static void dot_parts(const float *t, const float *x, int64_t count, float sum[LANE])
+{
+    for (; count > LAGS; count -= LAGS, t += LAGS * LANE, x -= LAGS * LANE) dot(t, x, LAGS, sum);
+    dot(t, x, count, sum);
+}
+
 /* y = the kernel times the `seen` inputs in the ring, of which the newest is in row `at`. */
 static void ring(const float *kernel, const float *inputs, int64_t m, int64_t at, int64_t seen,
                  float y[LANE])
 {
     int64_t before = seen < at + 1 ? seen : at + 1; /* rows at, at-1, .. 0 and then m-1, .. */
     for (int e = 0; e < LANE; e++) y[e] = 0;
-    dot(kernel, inputs + at * LANE, before, y);
-    dot(kernel + before * LANE, inputs + (m - 1) * LANE, seen - before, y);
+    dot_parts(kernel, inputs + at * LANE, before, y);
+    dot_parts(kernel + before * LANE, inputs + (m - 1) * LANE, seen - before, y);
 }
 
 /* u_j <- lambda_j u_j + b_j x for a few modes; y += the real parts of u_j. */
@@ -120,6 +128,7 @@ static tl_status step_kernel(tl_ctx *ctx, const tl_args *a)
     tl_recurrence *r = a->p;
     int64_t        n = a->in[0]->ndim == 3 ? a->in[0]->dims[1] : 1;
     job            j = {r, F32(a->in[0]), F32(a->out[0]), n};
+    if (r->relaxed) return tl_relaxed_step(r->relaxed, j.x, j.y, n);
     tl_parallel(ctx, r->b * r->lanes, GRAIN / ((n + 1) * r->rows * LANE) + 1, lanes, &j);
     r->at = (r->at + n) % r->m;
     r->seen = n < r->m - r->seen ? r->seen + n : r->m;
@@ -147,8 +156,15 @@ tl_status tl_recurrence_step(tl_recurrence *r, tl_tensor *x, tl_tensor *y)
 void tl_recurrence_free(tl_recurrence *r)
 {
     if (!r) return;
-    float *const blocks[] = {r->kernel, r->decay, r->turn, r->modes, r->inputs};
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) tl_release(r->ctx, blocks[i]);
+    tl_release(r->ctx, r->modes);
+    tl_release(r->ctx, r->inputs);
+    if (!r->forks || --*r->forks == 0) {
+        tl_release(r->ctx, r->kernel);
+        tl_release(r->ctx, r->decay);
+        tl_release(r->ctx, r->turn);
+        free(r->forks);
+    }
+    tl_relaxed_free(r->relaxed);
     tl_ctx_unref(r->ctx);
     free(r);
 }
@@ -161,6 +177,7 @@ static size_t state_floats(const tl_recurrence *r, int64_t rows)
 static size_t state_bytes(const tl_recurrence *r)
 {
     size_t floats = r->modes ? state_floats(r, r->rows) : 0;
+    if (r->relaxed) return tl_relaxed_state_bytes(r->relaxed);
     if (r->inputs) floats += state_floats(r, r->m);
     return floats * sizeof(float);
 }
@@ -169,7 +186,14 @@ void tl_recurrence_reset(tl_recurrence *r)
 {
     if (r->modes) memset(r->modes, 0, state_floats(r, r->rows) * sizeof(float));
     if (r->inputs) memset(r->inputs, 0, state_floats(r, r->m) * sizeof(float));
+    if (r->relaxed) tl_relaxed_reset(r->relaxed);
     r->at = r->seen = 0;
+}
+
+static size_t kernel_bytes(const tl_recurrence *r, int64_t modes)
+{
+    if (r->relaxed) return tl_relaxed_kernel_bytes(r->relaxed);
+    return ((size_t)(r->lanes * (r->rows + 2) * LANE) + 4 * (size_t)modes) * sizeof(float);
 }
 
 tl_recurrence_size tl_recurrence_sizes(const tl_recurrence *r)
@@ -178,8 +202,7 @@ tl_recurrence_size tl_recurrence_sizes(const tl_recurrence *r)
     return (tl_recurrence_size){
         .kind = r->kind, .b = r->b, .d = r->d, .lags = r->lags, .modes = modes,
         .period = r->modes ? r->m : 0, .state_bytes = state_bytes(r),
-        .kernel_bytes = ((size_t)(r->lanes * (r->rows + 2) * LANE) + 4 * (size_t)modes) *
-                        sizeof(float)};
+        .kernel_bytes = kernel_bytes(r, modes)};
 }
 
 static float *floats(tl_recurrence *r, size_t count, tl_status *st)
@@ -216,6 +239,11 @@ tl_status tl_recurrence_make(tl_ctx *ctx, tl_recurrence_kind kind, int64_t b, in
     if (!r) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     ctx->refs++;
     *r = (tl_recurrence){.ctx = ctx, .kind = kind, .b = b, .d = d, .lags = lags, .m = m};
+    r->forks = malloc(sizeof *r->forks);
+    if (r->forks)
+        *r->forks = 1;
+    else
+        st = tl_fail(ctx, TL_ENOMEM, "out of memory");
     r->lanes = (d + LANE - 1) / LANE;
     r->first = kind == TL_ETSC_PUBLISHED;
     r->rows = kind == TL_RING ? lags : 2 * (m / 2 + 1 - r->first);
@@ -241,10 +269,31 @@ tl_status tl_recurrence_make(tl_ctx *ctx, tl_recurrence_kind kind, int64_t b, in
     return st;
 }
 
+tl_status tl_recurrence_fork(const tl_recurrence *r, tl_recurrence **out_r)
+{
+    tl_recurrence *f = malloc(sizeof *f);
+    tl_status      st = TL_OK;
+    if (!f) return tl_fail(r->ctx, TL_ENOMEM, "out of memory");
+    *f = *r;
+    f->at = f->seen = 0;
+    f->ctx->refs++;
+    if (f->forks) ++*f->forks;
+    f->modes = f->inputs = NULL;
+    f->relaxed = NULL;
+    if (r->modes) f->modes = floats(f, state_floats(f, f->rows), &st);
+    if (r->inputs) f->inputs = floats(f, state_floats(f, f->m), &st);
+    if (r->relaxed) st = tl_relaxed_fork(r->relaxed, &f->relaxed);
+    if (st == TL_OK)
+        *out_r = f;
+    else
+        tl_recurrence_free(f);
+    return st;
+}
+
 tl_status tl_recurrence_check(tl_ctx *ctx, tl_recurrence_kind kind, int64_t b, int64_t d,
                               int64_t rows)
 {
-    if (kind != TL_RING && kind != TL_ETSC_EXACT && kind != TL_ETSC_PUBLISHED)
+    if (kind < TL_RING || kind > TL_RELAXED)
         return tl_fail(ctx, TL_EINVAL, "recurrence: there is no kind %d", (int)kind);
     if (b < 1 || b > INT64_MAX / 32 / (d + LANE) / (rows + 8))
         return tl_fail(ctx, TL_EINVAL, "recurrence: %lld sequences", (long long)b);

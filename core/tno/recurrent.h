@@ -2,9 +2,8 @@
 #ifndef TL_RECURRENT_H
 #define TL_RECURRENT_H
 
-#include "base/context.h"
-
-#define LANE 16 /* neighbouring channels that one thread computes as a vector */
+#include "tno/relaxed.h"
+#include "tno/tile.h"
 
 struct tl_recurrence {
     tl_ctx              *ctx;
@@ -16,11 +15,13 @@ struct tl_recurrence {
     int64_t              rows;  /* of the kernel in a lane: lags, or twice the number of modes */
     int64_t              at;    /* row of the ring for the next input */
     int64_t              seen;  /* inputs in the ring */
+    int                 *forks; /* how many recurrences share kernel, decay and turn */
     float               *kernel; /* [lanes, rows, LANE]: g^k t_k, or b_j real and imaginary */
     float               *decay;  /* [lanes, 2, LANE]: r, r^m */
     float               *turn;   /* [modes, 4]: e^(-2 pi i j / m), and the rounding error of it */
     float               *modes;  /* [b, lanes, rows, LANE]: u_j real and imaginary */
     float               *inputs; /* [b, lanes, m, LANE]: the ring, or NULL */
+    tl_relaxed          *relaxed; /* kind TL_RELAXED: kernel and state; the arrays are NULL */
 };
 
 /* The index of channel c in row number `row` of an array [lanes, rows, LANE]. */

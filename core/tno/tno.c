@@ -305,6 +305,32 @@ tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
     return tl_tno_apply_again(tno, coef, params, x, NULL, out_y);
 }
 
+tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
+                           tl_tensor *cache, tl_tensor *dy, tl_tensor **out_dcoef,
+                           tl_tensor **out_dparams, tl_tensor **out_dx)
+{
+    tl_ctx    *ctx = tno->ctx;
+    tl_args    a = {.in = {[COEF] = coef, [X] = x, [DY] = dy}, .p = tno};
+    int        count = PARAMS + tno->params;
+    tl_status  st = check_coef(tno, "gradients", coef);
+    if (st == TL_OK) st = check_params(tno, "gradients", params);
+    if (st == TL_OK) st = check_x(tno, x);
+    if (st == TL_OK && (dy->type != TL_F32 || !tl_same_shape(dy, x)))
+        st = tl_fail(ctx, TL_ESHAPE, "gradients: dy is %s, x is %s", SHAPE(dy), SHAPE(x));
+    for (int i = 0; st == TL_OK && i < tno->params; i++) a.in[PARAMS + i] = params[i];
+    if (st == TL_OK && cache) st = add_cache(tno, cache, &a);
+    for (int i = 0; i < count && st == TL_OK; i++)
+        if (i == COEF ? out_dcoef != NULL : i == X ? out_dx != NULL : out_dparams != NULL)
+            st = tl_new_like(a.in[i], &a.out[i]);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno_grad, &a);
+    for (int i = 0; i < count && st != TL_OK; i++) tl_tensor_free(a.out[i]);
+    if (st != TL_OK) return st;
+    if (out_dcoef) *out_dcoef = a.out[COEF];
+    if (out_dx) *out_dx = a.out[X];
+    for (int i = 0; out_dparams && i < tno->params; i++) out_dparams[i] = a.out[PARAMS + i];
+    return TL_OK;
+}
+
 /* ---- The matrix ------------------------------------------------------------------------------ */
 
 /* Column j of T is T applied to the unit vector at j, in all channels at once. */

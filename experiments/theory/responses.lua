@@ -99,6 +99,7 @@ local function measure(k)
 end
 
 return tl.experiment "responses" {
+  answers = { "ski/figure4", "ski/figure5", "ski/figure6" },
   fixed = {
     channels = 16, hidden = 64, rpe_layers = 3, length = 512,
     shown = 6,                           -- channels to draw

@@ -109,7 +109,8 @@ static void open_classes(lua_State *L)
                                                 &glue_vocab_class, &glue_h5_class,
                                                 &glue_store_class,
                                                 &glue_encoder_class, &glue_counter_class,
-                                                &glue_graph_class};
+                                                &glue_graph_class, &glue_images_class,
+                                                &glue_ranks_class};
     open_tensor_class(L);
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) glue_class_open(L, classes[i]);
     glue_error_open(L);
@@ -125,7 +126,7 @@ static const luaL_Reg functions[] = {
     {"profile_start", profile_start}, {"profile_stop", profile_stop}, {NULL, NULL},
 };
 
-int luaopen_toeplab_core(lua_State *L)
+int glue_core_open(lua_State *L)
 {
     static const luaL_Reg *const lists[] = {
         functions,            glue_error_functions, glue_tensor_functions, glue_grad_functions,
@@ -134,6 +135,7 @@ int luaopen_toeplab_core(lua_State *L)
         glue_recurrence_functions,
         glue_text_functions,  glue_files_functions,  glue_store_functions, glue_svd_functions,
         glue_listops_functions, glue_device_functions, glue_graph_functions,
+        glue_images_functions, glue_ranks_functions,
     };
     luaL_checkversion(L);
     tl_number_axes_from(glue_ctx(L), 1);

@@ -1,4 +1,4 @@
-/* files.c - checksums and HDF5 files in Lua. */
+/* files.c - checksums, HDF5 files and raw elements of files in Lua. */
 #include <string.h>
 
 #include "glue.h"
@@ -9,21 +9,25 @@ static tl_h5 *h5(lua_State *L) { return glue_open_box(L, 1, &glue_h5_class)->as.
 
 /* ---- Checksums ------------------------------------------------------------------------------- */
 
-/* sha256(text or tensor): of a tensor, it hashes the bytes of its elements, which are copied to
+/* Returns the bytes of the text or of the elements of the tensor at arg; elements are copied to
 ** the CPU first. */
+static const void *data_of(lua_State *L, int arg, size_t *out_bytes)
+{
+    if (!glue_is_tensor(L, arg)) return luaL_checklstring(L, arg, out_bytes);
+    tl_tensor  *t = glue_tensor(L, arg);
+    const void *data = tl_tensor_type(t) == TL_F32 ? (const void *)tl_tensor_cf32(t)
+                                                   : tl_tensor_ci32(t);
+    *out_bytes = (size_t)tl_tensor_len(t) * 4;
+    if (!data) glue_check(L, TL_ENOMEM); /* copying from the GPU failed */
+    return data;
+}
+
+/* sha256(text or tensor) */
 static int sha256(lua_State *L)
 {
     char        hex[65];
     size_t      bytes;
-    const void *data;
-    if (glue_is_tensor(L, 1)) {
-        tl_tensor *t = glue_tensor(L, 1);
-        bytes = (size_t)tl_tensor_len(t) * 4;
-        data = tl_tensor_type(t) == TL_F32 ? (const void *)tl_tensor_cf32(t) : tl_tensor_ci32(t);
-        if (!data) glue_check(L, TL_ENOMEM); /* copying from the GPU failed */
-    } else {
-        data = luaL_checklstring(L, 1, &bytes);
-    }
+    const void *data = data_of(L, 1, &bytes);
     tl_sha256(data, bytes, hex);
     lua_pushstring(L, hex);
     return 1;
@@ -35,6 +39,73 @@ static int sha256_file(lua_State *L)
     glue_check(L, tl_sha256_file(glue_ctx(L), luaL_checkstring(L, 1), hex));
     lua_pushstring(L, hex);
     return 1;
+}
+
+/* crc32(text or tensor [, before]): the CRC-32 of zip files, continued from the one before. */
+static int crc32(lua_State *L)
+{
+    size_t      bytes;
+    const void *data = data_of(L, 1, &bytes);
+    uint32_t    before = (uint32_t)luaL_optinteger(L, 2, 0);
+    lua_pushinteger(L, tl_crc32(before, data, bytes));
+    return 1;
+}
+
+/* ---- Raw elements ---------------------------------------------------------------------------- */
+
+/* raw_bytes(type): the bytes of an element, or nil if there is no such type. */
+static int raw_bytes(lua_State *L)
+{
+    size_t bytes = tl_raw_bytes(luaL_checkstring(L, 1));
+    if (bytes) lua_pushinteger(L, (lua_Integer)bytes);
+    else lua_pushnil(L);
+    return 1;
+}
+
+static int raw_read(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1), *type = luaL_checkstring(L, 3);
+    int64_t     offset = luaL_checkinteger(L, 2), dims[TL_MAXDIMS];
+    luaL_checktype(L, 4, LUA_TTABLE);
+    int         ndim = glue_dims(L, 4, dims);
+    tl_tensor **t = glue_push_tensor(L);
+    return glue_result(L, tl_raw_read(glue_ctx(L), path, offset, type, ndim, dims, t));
+}
+
+/* Reads the part at the top, which the list at argument 2 keeps alive: text, a tensor, or {tensor},
+** which is rounded to bf16. */
+static tl_raw_part raw_part(lua_State *L, int i)
+{
+    tl_raw_part p = {0};
+    if (lua_type(L, -1) == LUA_TSTRING) {
+        p.text = lua_tolstring(L, -1, &p.bytes);
+        return p;
+    }
+    p.bf16 = lua_istable(L, -1);
+    if (p.bf16) lua_rawgeti(L, -1, 1);
+    if (!glue_is_tensor(L, lua_gettop(L)))
+        glue_argerror(L, 2, "part %d is a %s, not text or a tensor", i, luaL_typename(L, -1));
+    p.tensor = glue_tensor(L, lua_gettop(L));
+    if (p.bf16) lua_pop(L, 1);
+    return p;
+}
+
+/* raw_write(path, {text or tensor or {tensor}, ...}) */
+static int raw_write(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    lua_settop(L, 2);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    luaL_argcheck(L, lua_rawlen(L, 2) < 1 << 24, 2, "too many parts");
+    int          count = (int)lua_rawlen(L, 2);
+    tl_raw_part *parts = lua_newuserdatauv(L, (size_t)count * sizeof *parts + 1, 0);
+    for (int i = 0; i < count; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        parts[i] = raw_part(L, i + 1);
+        lua_pop(L, 1);
+    }
+    glue_check(L, tl_raw_write(glue_ctx(L), path, count, parts));
+    return 0;
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -181,8 +252,9 @@ static int h5_read(lua_State *L)
 }
 
 const luaL_Reg glue_files_functions[] = {
-    {"sha256", sha256}, {"sha256_file", sha256_file}, {"h5_write", h5_write},
-    {"h5_open", h5_open}, {NULL, NULL},
+    {"sha256", sha256}, {"sha256_file", sha256_file}, {"crc32", crc32},
+    {"raw_bytes", raw_bytes}, {"raw_read", raw_read}, {"raw_write", raw_write},
+    {"h5_write", h5_write}, {"h5_open", h5_open}, {NULL, NULL},
 };
 
 static const luaL_Reg methods[] = {

@@ -318,6 +318,18 @@ double glue_number_field(lua_State *L, int arg, const char *name, const double *
     return value;
 }
 
+int64_t glue_integer_field(lua_State *L, int arg, const char *name, const int64_t *preset)
+{
+    int whole;
+    lua_pushstring(L, name);
+    int missing = lua_rawget(L, arg) == LUA_TNIL && preset;
+    lua_Integer value = lua_tointegerx(L, -1, &whole);
+    if (!whole && !missing)
+        glue_argerror(L, arg, "option '%s' is not an integer (%s)", name, luaL_typename(L, -1));
+    lua_pop(L, 1);
+    return missing ? *preset : value;
+}
+
 void glue_sort(lua_State *L)
 {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);

@@ -23,7 +23,7 @@
 /* ---- Modules and classes --------------------------------------------------------------------- */
 
 /* Opens toeplab.core. Upvalue 1 is the context, a light userdata that outlives the Lua state. */
-int luaopen_toeplab_core(lua_State *L);
+int glue_core_open(lua_State *L);
 
 tl_ctx *glue_ctx(lua_State *L);
 /* Raises an error object {status = "ENOSPC", message = tl_errmsg} unless st is TL_OK. Its text
@@ -56,6 +56,8 @@ typedef struct glue_box {
         tl_h5     *h5;
         tl_store  *store;
         tl_graph  *graph;
+        tl_images *images;
+        tl_ranks  *ranks;
     } as;
     int busy; /* > 0: a caller on the stack uses the object, so it may not be closed */
 } glue_box;
@@ -69,7 +71,7 @@ typedef struct glue_class {
 
 extern const glue_class glue_tensor_class, glue_tno_class, glue_vocab_class, glue_h5_class,
     glue_store_class, glue_encoder_class, glue_counter_class, glue_recurrence_class,
-    glue_graph_class;
+    glue_graph_class, glue_images_class, glue_ranks_class;
 
 void      glue_class_open(lua_State *L, const glue_class *class); /* makes the metatable */
 glue_box *glue_push(lua_State *L, const glue_class *class);       /* pushes an empty box */
@@ -106,8 +108,9 @@ int glue_dims(lua_State *L, int arg, int64_t dims[TL_MAXDIMS]);
 int glue_unary_kind(lua_State *L, int arg);
 /* Raises unless every key of the option table at arg is among names (ended by NULL). */
 void   glue_known(lua_State *L, int arg, const char *const *names);
-/* Reads the numeric option name of the table at arg. If preset is NULL, the option is required. */
+/* Read the numeric option name of the table at arg. If preset is NULL, the option is required. */
 double glue_number_field(lua_State *L, int arg, const char *name, const double *preset);
+int64_t glue_integer_field(lua_State *L, int arg, const char *name, const int64_t *preset);
 /* Pushes a sorted array of the keys of the table at arg. Raises if a key is not a string. */
 void glue_sorted_keys(lua_State *L, int arg);
 int glue_interrupted(void); /* whether a caught signal asks the program to end */
@@ -131,7 +134,7 @@ extern const luaL_Reg glue_error_functions[], glue_tensor_functions[], glue_grad
     glue_files_functions[], glue_store_functions[],
     glue_sys_functions[], glue_listops_functions[], glue_svd_functions[], glue_device_functions[],
     glue_process_functions[], glue_signal_functions[], glue_graph_functions[],
-    glue_clean_functions[];
+    glue_clean_functions[], glue_images_functions[], glue_ranks_functions[];
 extern const luaL_Reg glue_grad_methods[], glue_ops_methods[];
 
 /* These add families of functions, which differ in their kind, to the table at the top. */
@@ -150,5 +153,11 @@ void glue_process_open(lua_State *L);
 #define GLUE_CHANNEL 3 /* the descriptor by which a worker sends to its coordinator */
 
 int glue_executable(char *path, size_t size); /* the path of this program; 0: unknown, see errno */
+/* The field of the registry by which another interpreter says where the program toeplab is: a path,
+** or false if there is none. */
+#define GLUE_PROGRAM "toeplab.program"
+/* The number of threads in text; -1: not a valid number. */
+int glue_threads(const char *text);
+#define GLUE_THREADS_ERROR "the number of threads is 1 to 4096, not '%s'"
 
 #endif

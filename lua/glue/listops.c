@@ -1,19 +1,6 @@
 /* listops.c - generates examples of ListOps (Nangia and Bowman, 2018), in Lua. */
 #include "glue.h"
 
-/* Reads the integer option name of the table at argument 1; preset < 0: the option is required. */
-static int64_t field(lua_State *L, const char *name, int64_t preset)
-{
-    int whole;
-    lua_pushstring(L, name);
-    int missing = lua_rawget(L, 1) == LUA_TNIL && preset >= 0;
-    lua_Integer value = lua_tointegerx(L, -1, &whole);
-    if (!whole && !missing)
-        glue_argerror(L, 1, "option '%s' is not an integer (%s)", name, luaL_typename(L, -1));
-    lua_pop(L, 1);
-    return missing ? preset : value;
-}
-
 static int small(int64_t value)
 {
     return value < -1 ? -1 : value > INT32_MAX ? INT32_MAX : (int)value;
@@ -24,15 +11,15 @@ static int listops(lua_State *L)
 {
     static const char *const known[] = {"seed",       "count",     "min_length",
                                         "max_length", "max_depth", "max_args", NULL};
-    luaL_checktype(L, 1, LUA_TTABLE);
+    const int64_t ten = 10;
     glue_known(L, 1, known);
     tl_listops o = {
-        .seed = (uint64_t)field(L, "seed", -1),
-        .count = field(L, "count", -1),
-        .min_length = field(L, "min_length", -1),
-        .max_length = field(L, "max_length", -1),
-        .max_depth = small(field(L, "max_depth", 10)),
-        .max_args = small(field(L, "max_args", 10)),
+        .seed = (uint64_t)glue_integer_field(L, 1, "seed", NULL),
+        .count = glue_integer_field(L, 1, "count", NULL),
+        .min_length = glue_integer_field(L, 1, "min_length", NULL),
+        .max_length = glue_integer_field(L, 1, "max_length", NULL),
+        .max_depth = small(glue_integer_field(L, 1, "max_depth", &ten)),
+        .max_args = small(glue_integer_field(L, 1, "max_args", &ten)),
     };
     tl_tensor **starts = glue_push_tensor(L), **answers = glue_push_tensor(L);
     tl_tensor **ids = glue_push_tensor(L); /* the largest, whose memory glue_result reports */

@@ -252,6 +252,32 @@ static int gather(lua_State *L)
     return glue_result(L, tl_gather(x, index, y));
 }
 
+static int batch_gather(lua_State *L)
+{
+    tl_tensor  *x = glue_tensor(L, 1), *index = glue_tensor(L, 2);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_batch_gather(x, index, y));
+}
+
+/* ---- Sorting --------------------------------------------------------------------------------- */
+
+/* x:argsort() -> order, rank */
+static int argsort(lua_State *L)
+{
+    tl_tensor  *x = glue_tensor(L, 1);
+    tl_tensor **order = glue_push_tensor(L), **rank = glue_push_tensor(L);
+    return 1 + glue_result(L, tl_argsort(x, order, rank));
+}
+
+/* x:topk(k) -> places, slots */
+static int topk(lua_State *L)
+{
+    tl_tensor  *x = glue_tensor(L, 1);
+    int64_t     k = luaL_checkinteger(L, 2);
+    tl_tensor **places = glue_push_tensor(L), **slots = glue_push_tensor(L);
+    return 1 + glue_result(L, tl_topk(x, k, places, slots));
+}
+
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
 typedef struct family { /* functions that differ only in upvalue 2; the list ends with {0} */
@@ -298,5 +324,6 @@ const luaL_Reg glue_ops_functions[] = {
 const luaL_Reg glue_ops_methods[] = {
     {"argmax", argmax},       {"cumsum", cumsum},   {"reshape", reshape},
     {"transpose", transpose}, {"permute", permute}, {"narrow", narrow},
-    {"gather", gather},       {NULL, NULL},
+    {"gather", gather},       {"batch_gather", batch_gather},
+    {"argsort", argsort},     {"topk", topk},       {NULL, NULL},
 };

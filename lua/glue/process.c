@@ -1,7 +1,8 @@
 /* process.c - child processes in Lua, for the workers of a run. A child gets a pipe to its standard
 ** input and one from its descriptor 3; what it prints is appended to a file.
 **
-**   p = core.sys.spawn({program, argument, ...}, log)   log: the file for what the child prints
+**   p = core.sys.spawn({program, argument, ...}, log)   log: the file for what the child prints; or
+**                      nil, the reason, and true if the log cannot be opened
 **   p:send(text)       true; or nil and the reason if the child has ended
 **   p:receive()        what the child has sent since; "" if nothing; nil once it closed its end
 **   p:signal(name)     "INT", "TERM", "KILL", "HUP", "USR1", "USR2"
@@ -176,7 +177,11 @@ static int spawn(lua_State *L)
     *p = (process){.in = -1, .out = -1};
     luaL_setmetatable(L, PROCESS);
     int log_fd = open_log(log);
-    if (log_fd < 0) return failure(L, log, errno);
+    if (log_fd < 0) {
+        (void)failure(L, log, errno);
+        lua_pushboolean(L, 1);
+        return 3;
+    }
     int error = make_pipe(in);
     if (!error) error = make_pipe(out);
     if (!error) error = spawn_child(p, argv, in, out, log_fd);

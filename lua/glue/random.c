@@ -48,6 +48,27 @@ static int permutation(lua_State *L)
     return 1;
 }
 
+/* s:integers(bound, d1, ...) -> int32 [d1,...] */
+static int integers(lua_State *L)
+{
+    tl_stream  *s = stream(L);
+    int64_t     bound = luaL_checkinteger(L, 2), dims[TL_MAXDIMS];
+    int         ndim = glue_dims(L, 3, dims);
+    tl_tensor **t = glue_push_tensor(L);
+    glue_result(L, tl_tensor_new(glue_ctx(L), TL_I32, ndim, dims, t));
+    glue_check(L, tl_random_integers(*t, s, bound));
+    return 1;
+}
+
+static int places(lua_State *L)
+{
+    tl_stream  *s = stream(L);
+    tl_tensor  *lengths = glue_tensor(L, 2);
+    int64_t     count = luaL_checkinteger(L, 3);
+    tl_tensor **t = glue_push_tensor(L);
+    return glue_result(L, tl_random_places(lengths, count, s, t));
+}
+
 static int below(lua_State *L)
 {
     tl_stream  *s = stream(L);
@@ -105,7 +126,7 @@ void glue_random_open(lua_State *L)
     static const luaL_Reg methods[] = {
         {"uniform", uniform}, {"normal", normal}, {"permutation", permutation}, {"below", below},
         {"unit", unit},       {"dropout", dropout}, {"sample", sample},         {"state", state},
-        {"set_state", set_state}, {NULL, NULL},
+        {"integers", integers}, {"places", places}, {"set_state", set_state},   {NULL, NULL},
     };
     glue_metatable(L, STREAM, NULL, methods);
 }

@@ -11,7 +11,7 @@ static tl_recurrence *recurrence(lua_State *L)
 /* ---- Making one ------------------------------------------------------------------------------ */
 
 /* in the order of tl_recurrence_kind */
-static const char *const kinds[] = {"ring", "exact", "published", NULL};
+static const char *const kinds[] = {"ring", "exact", "published", "relaxed", NULL};
 
 /* recurrence(t, gamma or nil, kind [, sequences]) */
 static int core_recurrence(lua_State *L)
@@ -21,6 +21,16 @@ static int core_recurrence(lua_State *L)
     lua_Integer b = luaL_optinteger(L, 4, 1);
     glue_box   *box = glue_push(L, &glue_recurrence_class);
     glue_check(L, tl_recurrence_new(t, gamma, (tl_recurrence_kind)kind, b, &box->as.recurrence));
+    return 1;
+}
+
+/* relaxed_recurrence(t, gamma or nil, sequences, positions) */
+static int core_relaxed(lua_State *L)
+{
+    tl_tensor  *t = glue_tensor(L, 1), *gamma = glue_opt_tensor(L, 2);
+    lua_Integer b = luaL_checkinteger(L, 3), positions = luaL_checkinteger(L, 4);
+    glue_box   *box = glue_push(L, &glue_recurrence_class);
+    glue_check(L, tl_recurrence_relaxed(t, gamma, b, positions, &box->as.recurrence));
     return 1;
 }
 
@@ -54,6 +64,14 @@ static int step(lua_State *L)
     tl_tensor **y = glue_push_tensor(L);
     glue_check(L, tl_tensor_new(glue_ctx(L), TL_F32, tl_tensor_ndim(x), dims, y));
     return glue_result(L, tl_recurrence_step(r, x, *y));
+}
+
+static int fork_of(lua_State *L)
+{
+    tl_recurrence *r = recurrence(L);
+    glue_box      *box = glue_push(L, &glue_recurrence_class);
+    glue_check(L, tl_recurrence_fork(r, &box->as.recurrence));
+    return 1;
 }
 
 static int reset(lua_State *L)
@@ -96,9 +114,11 @@ static int modes(lua_State *L)
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
 const luaL_Reg glue_recurrence_functions[] = {
-    {"recurrence", core_recurrence}, {"recurrence_of_modes", core_of_modes}, {NULL, NULL}};
+    {"recurrence", core_recurrence}, {"relaxed_recurrence", core_relaxed},
+    {"recurrence_of_modes", core_of_modes}, {NULL, NULL}};
 
 static const luaL_Reg methods[] = {
-    {"step", step}, {"reset", reset}, {"sizes", sizes}, {"modes", modes}, {NULL, NULL}};
+    {"step", step},   {"fork", fork_of}, {"reset", reset},
+    {"sizes", sizes}, {"modes", modes},  {NULL, NULL}};
 
 const glue_class glue_recurrence_class = {"toeplab.recurrence", release_recurrence, methods, NULL};

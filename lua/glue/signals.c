@@ -7,6 +7,8 @@
 **                               if one of those was received
 **   core.sys.on_signal(fn)      once a signal has been received, calls fn() every 1000 instructions
 **                               of Lua, also in coroutines created later; nil stops that
+**   core.sys.output_ready()     true once standard output takes bytes without waiting; false after
+**                               a signal, or a fifth of a second
 **   core.sys.end_with_parent()  when the parent dies, sends this process SIGTERM, and 8 seconds
 **                               later kills it, and the group that it leads, if it has not ended
 **
@@ -16,6 +18,7 @@
 ** library that receives one passes it on. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -104,6 +107,15 @@ static int interrupted(lua_State *L)
     return 1;
 }
 
+/* A write to a full pipe would be restarted after a signal, for as long as nobody reads. */
+static int output_ready(lua_State *L)
+{
+    struct pollfd out = {.fd = 1, .events = POLLOUT};
+    int           ready = poll(&out, 1, 200);
+    lua_pushboolean(L, ready > 0 || (ready < 0 && errno != EINTR)); /* the write tells the error */
+    return 1;
+}
+
 /* ---- Between instructions -------------------------------------------------------------------- */
 
 #define HOOK_INSTRUCTIONS 1000 /* at most so many run before a signal is noticed */
@@ -163,6 +175,7 @@ const luaL_Reg glue_signal_functions[] = {
     {"catch_signals", catch_signals},
     {"release_signals", release_signals},
     {"interrupted", interrupted},
+    {"output_ready", output_ready},
     {"on_signal", on_signal_call},
     {"end_with_parent", end_with_parent},
     {NULL, NULL},

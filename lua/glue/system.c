@@ -7,12 +7,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -63,9 +65,15 @@ static int hostname(lua_State *L)
     return 1;
 }
 
+/* executable() -> the path of the program toeplab, which starts workers */
 static int executable(lua_State *L)
 {
     char path[PATH_MAX];
+    int  kind = lua_getfield(L, LUA_REGISTRYINDEX, GLUE_PROGRAM);
+    if (kind == LUA_TSTRING) return 1;
+    if (kind == LUA_TBOOLEAN)
+        return luaL_error(L, "this needs the program toeplab, which is not installed beside the "
+                             "module toeplab.core");
     if (!glue_executable(path, sizeof path)) return luaL_fileresult(L, 0, "/proc/self/exe");
     lua_pushstring(L, path);
     return 1;
@@ -77,6 +85,14 @@ int glue_executable(char *path, size_t size)
     if (n < 0) return 0;
     path[n] = '\0';
     return 1;
+}
+
+int glue_threads(const char *text)
+{
+    char *end;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    return end != text && *end == '\0' && errno == 0 && n >= 1 && n <= 4096 ? (int)n : -1;
 }
 
 /* cache_dir() -> the folder for cached files, or nil where there is none */
@@ -104,6 +120,74 @@ static int columns(lua_State *L)
     for (int fd = 1; n <= 0 && fd <= 2; fd++)
         if (ioctl(fd, TIOCGWINSZ, &w) == 0) n = w.ws_col;
     lua_pushinteger(L, n > 0 && n < 100000 ? n : 80);
+    return 1;
+}
+
+/* rows() -> the environment's LINES, else the height of the terminal behind stdout or stderr,
+** else 24 */
+static int rows(lua_State *L)
+{
+    const char    *text = getenv("LINES");
+    long           n = text ? strtol(text, NULL, 10) : 0;
+    struct winsize w;
+    for (int fd = 1; n <= 0 && fd <= 2; fd++)
+        if (ioctl(fd, TIOCGWINSZ, &w) == 0) n = w.ws_row;
+    lua_pushinteger(L, n > 0 && n < 100000 ? n : 24);
+    return 1;
+}
+
+/* Single keys of the terminal behind stdin, without echo, until the object is closed. */
+#define KEYS "toeplab.keys"
+
+typedef struct keys {
+    struct termios before;
+    int            open;
+} keys;
+
+static int close_keys(lua_State *L)
+{
+    keys *k = luaL_checkudata(L, 1, KEYS);
+    if (k->open) (void)tcsetattr(0, TCSAFLUSH, &k->before);
+    k->open = 0;
+    return 0;
+}
+
+/* keys() -> an object with the method read; nil and the reason if stdin is no terminal. Ctrl-C
+** still sends its signal, but Ctrl-Z and Ctrl-\, which would leave the terminal as it is, do
+** not. */
+static int open_keys(lua_State *L)
+{
+    struct termios own;
+    keys          *k = lua_newuserdatauv(L, sizeof *k, 0);
+    k->open = 0;
+    luaL_setmetatable(L, KEYS);
+    if (tcgetattr(0, &k->before) != 0) return luaL_fileresult(L, 0, "standard input");
+    own = k->before;
+    own.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    own.c_cc[VMIN] = 0;
+    own.c_cc[VTIME] = 0;
+    own.c_cc[VSUSP] = own.c_cc[VQUIT] = _POSIX_VDISABLE;
+    if (tcsetattr(0, TCSAFLUSH, &own) != 0) return luaL_fileresult(L, 0, "standard input");
+    k->open = 1;
+    return 1;
+}
+
+/* k:read(seconds) -> what was typed; "" if nothing was within that time, or a signal came; nil if
+** the terminal is gone */
+static int read_keys(lua_State *L)
+{
+    const keys   *k = luaL_checkudata(L, 1, KEYS);
+    double        seconds = luaL_checknumber(L, 2);
+    char          text[64];
+    ssize_t       n = 0;
+    struct pollfd in = {.fd = 0, .events = POLLIN};
+    luaL_argcheck(L, k->open, 1, "the keys are closed");
+    luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 2, "not in 0..1e6 seconds");
+    if (poll(&in, 1, (int)(seconds * 1e3)) > 0) {
+        n = read(0, text, sizeof text);
+        if (n <= 0) return 0;
+    }
+    lua_pushlstring(L, text, (size_t)n);
     return 1;
 }
 
@@ -227,6 +311,14 @@ static int rename_file(lua_State *L)
     return file_result(L, rename(from, to) == 0, from);
 }
 
+/* link(from, to): gives the file at `from` the second name `to`, unless that name is taken. Of
+** several processes, on any hosts of a shared file system, one succeeds. */
+static int link_file(lua_State *L)
+{
+    const char *from = luaL_checkstring(L, 1), *to = luaL_checkstring(L, 2);
+    return file_result(L, link(from, to) == 0, to);
+}
+
 static int remove_file(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -287,7 +379,11 @@ void glue_sys_open(lua_State *L)
 {
     static const luaL_Reg meta[] = {
         {"__gc", close_folder}, {"__close", close_folder}, {NULL, NULL}};
+    static const luaL_Reg keys_meta[] = {
+        {"__gc", close_keys}, {"__close", close_keys}, {NULL, NULL}};
+    static const luaL_Reg keys_methods[] = {{"read", read_keys}, {NULL, NULL}};
     glue_metatable(L, FOLDER, meta, NULL);
+    glue_metatable(L, KEYS, keys_meta, keys_methods);
 }
 
 const luaL_Reg glue_sys_functions[] = {
@@ -300,6 +396,8 @@ const luaL_Reg glue_sys_functions[] = {
     {"cache_dir", cache_dir},
     {"isatty", is_terminal},
     {"columns", columns},
+    {"rows", rows},
+    {"keys", open_keys},
     {"mkdir", make_folders},
     {"list", list},
     {"exists", exists},
@@ -308,6 +406,7 @@ const luaL_Reg glue_sys_functions[] = {
     {"size", file_size},
     {"free_space", free_space},
     {"rename", rename_file},
+    {"link", link_file},
     {"remove", remove_file},
     {"read_file", read_file},
     {"write_file", write_file},

@@ -10,17 +10,22 @@
 local core = require "toeplab.core"
 local streams = require "toeplab.base.streams"
 local suggest = require "toeplab.base.suggest"
+require "toeplab.base.tensor_errors"
 
 local parts = {
   nn = "toeplab.nn", models = "toeplab.models", optim = "toeplab.train.optim",
   schedule = "toeplab.train.schedule", train = "toeplab.train", eval = "toeplab.train.eval",
   generate = "toeplab.models.generate", recurrent = "toeplab.models.recurrent",
+  decode = "toeplab.models.decode", distill = "toeplab.models.distill",
   options = "toeplab.base.options", published = "toeplab.models.published",
   experiment = "toeplab.trials.experiment", corpus = "toeplab.tasks.corpus",
   blocks = "toeplab.tasks.blocks", lm = "toeplab.trials.lm",
+  mlm = "toeplab.trials.mlm",
   tasks = "toeplab.tasks", classify = "toeplab.train.classify", masking = "toeplab.tasks.masking",
-  recall = "toeplab.tasks.recall",
-  plot = "toeplab.report.plot", cost = "toeplab.train.cost", profile = "toeplab.train.profile",
+  recall = "toeplab.tasks.recall", metrics = "toeplab.train.metrics",
+  augmentation = "toeplab.train.augmentation",
+  plot = "toeplab.report.plot", scaling = "toeplab.report.scaling",
+  cost = "toeplab.train.cost", profile = "toeplab.train.profile",
   gradcheck = "toeplab.verify.gradcheck",
 }
 
@@ -29,6 +34,14 @@ local tl = {
   streams = streams.list,    -- returns {{name=, stream=}, ...}, for checkpoints
   stream_of = streams.get,   -- tl.stream_of "data" returns the stream of that purpose
 }
+
+-- tl.model(id or path) opens a stored model (store/open_model.lua).
+function tl.model(...) return require("toeplab.store.open_model").open(...) end
+
+-- tl.load(path) and tl.save(path, tensors): safetensors, .npy, .npz and HDF5.
+for _, name in ipairs { "load", "save" } do
+  tl[name] = function(...) return require("toeplab.store.tensor_files")[name](...) end
+end
 
 return setmetatable(tl, {
   __index = function(_, name)

@@ -81,6 +81,21 @@ RUN(gather)
     return st;
 }
 
+/* i: how many rows of each table; the tables have two axes */
+RUN(batch_gather)
+{
+    tl_tensor *index = NULL;
+    int        batch = tl_tensor_ndim(in[0]) - 2;
+    int64_t    dims[TL_MAXDIMS];
+    for (int i = 0; i < batch; i++) dims[i] = tl_tensor_dim(in[0], i);
+    dims[batch] = c->i[0];
+    tl_status st = indices(tl_tensor_ctx(in[0]), batch + 1, dims, tl_tensor_dim(in[0], batch), 0,
+                           &index);
+    if (st == TL_OK) st = tl_batch_gather(in[0], index, out);
+    tl_tensor_free(index);
+    return st;
+}
+
 /* i: whether some rows are ignored; one input: logits; more: x, w and perhaps bias */
 RUN(cross_entropy)
 {

@@ -4,7 +4,7 @@
 **
 ** With APART_LATE=SECONDS each kernel seems to take so long after its launch, until a download,
 ** also of no bytes, waits for it. With APART_COUNTS=1 the description of the device is the number
-** of tensors that were copied. */
+** of tensors that were copied. With APART_GPUS=N it seems to be N GPUs. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -137,9 +137,12 @@ static const char what[] = "apart: the CPU, on memory of its own";
 
 static tl_status look(tl_ctx *ctx, int number, int *out_count, char *text, size_t size)
 {
-    if (number != 0)
-        return tl_fail(ctx, TL_EDEVICE, "device 'apart' has one GPU, no number %d", number);
-    *out_count = 1;
+    const char *given = getenv("APART_GPUS");
+    int         count = given ? atoi(given) : 1;
+    if (number >= count)
+        return tl_fail(ctx, TL_EDEVICE, "device 'apart' has %s, no number %d",
+                       count == 1 ? "one GPU" : "few GPUs", number);
+    *out_count = count;
     (void)snprintf(text, size, "%s", what);
     return TL_OK;
 }
@@ -201,6 +204,8 @@ static const tl_tno_form *form(tl_ctx *ctx, const char *name)
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
+static void *stream(tl_ctx *ctx) { return ctx; } /* see tests/device/emulate_nccl.h */
+
 #define X(name)                                                                                    \
     static tl_status run_##name(tl_ctx *ctx, const tl_args *a)                                     \
     {                                                                                              \
@@ -226,4 +231,5 @@ const tl_engine tl_engine_entry = {
     .alloc = allocate, .release = release, .upload = upload, .download = download, .memory = memory,
     .reset_peak = reset_peak, .trim = trim, .about = about, .tables = tables,
     .table_count = 1, .precisions = 1u << TL_FLOAT32 | 1u << TL_BF16, .form = form,
+    .link = "tests/nccl.so", .stream = stream,
 };

@@ -1,7 +1,7 @@
 -- fuzz.lua: feeds mutated inputs to a program built with sanitisers. It must not crash, hang, or
 -- fail other than with an intended error.
 --   toeplab lua tests/fuzz/fuzz.lua TARGET [SECONDS [SEED]]
---     TARGET: config, journal, database, checkpoint, hdf5, bpe, json
+--     TARGET: config, journal, database, checkpoint, hdf5, bpe, json, safetensors, npz, npy
 --   cd EMPTY_FOLDER && toeplab lua .../tests/fuzz/fuzz.lua words [SECONDS [SEED]] </dev/null
 --
 -- SECONDS are processor time: on a busy machine the test takes longer, and tries as many inputs.
@@ -15,7 +15,9 @@ local identity = require "toeplab.trials.identity"
 local journal = require "toeplab.store.journal"
 local plan = require "toeplab.trials.plan"
 local records = require "toeplab.store.records"
+local sweeps = require "toeplab.store.sweeps"
 local errors = require "toeplab.base.errors"
+local tensor_files = require "toeplab.store.tensor_files"
 local wire = require "toeplab.base.wire"
 
 local SLOW = 5 -- no input may take so many seconds
@@ -186,7 +188,7 @@ local function make_store(name)
   local t = { id = core.sha256 "x", experiment = "x", json = '{"a":1,"seed":1}', seed = 1,
     code_hash = "c", data_hash = "", data = {}, label = "a=1", provenance = {},
     path = "runs/" .. core.sha256("x"):sub(1, 12) }
-  store:enlist(sweep, { t })
+  store:enlist(sweep, sweeps.rows_of { t })
   assert(core.sys.mkdir(where .. "/" .. t.path))
   store:begin(t, 1)
   local out = journal.writer(where .. "/" .. journal.path(t.path, 1))
@@ -328,6 +330,26 @@ function targets.bpe() return require "vocabularies" (files(), 1, 3) end
 
 function targets.json() return require "vocabularies" (files(), 2, 2) end
 
+-- Files of tensors of other programs; elements of 16 bits are read into 32.
+local function tensor_target(ending)
+  local path = ("%s/x.%s"):format(folder, ending)
+  local some = { ["a.weight"] = core.range(1, 60), ["b.bias"] = core.zeros(3, 5),
+    c = core.ids { 1 } }
+  tensor_files.save(path, ending == "npy" and some["a.weight"] or some,
+    ending == "safetensors" and { bf16 = true, metadata = { format = "pt" } } or nil)
+  local whole = read(path)
+  return function()
+    local text = below(2) == 0 and mutate(whole) or in_place(whole)
+    write(folder .. "/input", text)
+    write(path, text)
+    thrifty(8 * #text, function() tensor_files.load(path) end)
+  end
+end
+
+for _, ending in ipairs { "safetensors", "npz", "npy" } do
+  targets[ending] = function() return tensor_target(ending) end
+end
+
 function targets.words()
   return require "words" { script = script, store = make_store, read = read, write = write,
     below = below, pick = pick, mutate = mutate }
@@ -337,22 +359,22 @@ end
 
 local make = targets[which]
 if not make then
-  io.stderr:write("usage: fuzz.lua config|journal|database|checkpoint|hdf5|bpe|json|words "
-    .. "[SECONDS [SEED]]\n")
+  io.stderr:write("usage: fuzz.lua config|journal|database|checkpoint|hdf5|bpe|json|safetensors|"
+    .. "npz|npy|words [SECONDS [SEED]]\n")
   os.exit(2)
 end
 print(("%s, seed %d, in %s"):format(which, seed, folder))
 io.stdout:flush()
 local try = make()
 local clock = which == "hdf5" and core.sys.clock or os.clock -- a child process reads the files
-local count, errors, found = 0, 0, 0
+local count, refused, found = 0, 0, 0
 while os.clock() < seconds do
   local start = clock()
   local ok, why = xpcall(try, function(e)
     return slip(e) and debug.traceback(tostring(e)) or e
   end)
   count = count + 1
-  if not ok then errors = errors + 1 end
+  if not ok then refused = refused + 1 end
   local took = clock() - start
   if took > SLOW or not ok and slip(why) then
     found = found + 1
@@ -363,7 +385,7 @@ while os.clock() < seconds do
   end
 end
 print(("%s: %d inputs in %.0f s of processor time, %d refused, %d found"):format(which, count,
-  os.clock(), errors, found))
+  os.clock(), refused, found))
 if found == 0 and which == "words" then
   os.execute "rm -rf ./* ./.[!.]*"
 elseif found == 0 then

@@ -15,7 +15,9 @@ local REFRESH, SPAWN = 40, 60
 
 -- FILE stands for the script, and ^ in a word for a space.
 local lines = {
-  "run FILE -n -j2 --timeout 30m --shard 1/2 --fail-fast", "run FILE -qn scale=smoke",
+  "run FILE -n -j2 --timeout 30m --shard 1/2 --fail-fast",
+  "run FILE -n --on slurm -j2 --time 2h --gpus 1 --limit 3 --line x --trials 4",
+  "run FILE -qn scale=smoke",
   "plan FILE scale=smoke seeds=3 -j4 --list", "plan FILE --csv decay=0.5,learnable scale=smoke",
   "status", "status tnn-table10 --json", "ls --limit 3 --csv age<2d", "ls --trash", "show @last",
   "ls tnn-table10 status=done deep=true --sort loss --columns seed,decay,loss",

@@ -42,7 +42,7 @@ static int run(lua_State *L)
     luaL_openlibs(L);
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
     lua_pushvalue(L, 1);
-    lua_pushcclosure(L, luaopen_toeplab_core, 1);
+    lua_pushcclosure(L, glue_core_open, 1);
     lua_setfield(L, -2, "toeplab.core");
     if (luaL_loadfile(L, lua_touserdata(L, 2)) != LUA_OK) lua_error(L);
     lua_pushstring(L, lua_touserdata(L, 3));

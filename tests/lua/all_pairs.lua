@@ -83,6 +83,35 @@ function formula.performer(m, x, n)
   end, o.as_published and 1e-2 or 0))
 end
 
+function formula.fft_rpe(m, x, n)
+  local o, q, k, v = m.opt, rows(m.q(x)), rows(m.k(x)), rows(m.v(x))
+  local p, table_ = m.projection:totable(), m.tno.encoder
+  local zero, later, earlier = table_.zero:totable(), table_.pos:totable(), table_.neg:totable()
+  local function bias(lag, head)
+    if math.abs(lag) >= o.length then return 0 end
+    local row = lag == 0 and zero[1] or lag > 0 and later[lag] or earlier[lag + o.length]
+    return row[head]
+  end
+  local function phi(z, first, w, r)
+    local size = math.sqrt(dot(z, z, first, w))
+    local sum, row = 0, p[(first - 1) // w + 1][r]
+    for c = 1, w do sum = sum + row[c] * z[first + c - 1] / size end
+    return math.exp(sum)
+  end
+  return m.o(mixed(n, 2, v, mask(o), function(i, j, first, w)
+    local sum = 0
+    for r = 1, o.features do sum = sum + phi(q[i], first, w, r) * phi(k[j], first, w, r) end
+    return math.exp(bias(i - j, (first - 1) // w + 1)) * sum
+  end, 0))
+end
+
+function formula.cat(m, x, n)
+  local z, v = rows(m.a(x)), rows(m.v(x))
+  return m.o(mixed(n, 2, v, mask(m.opt), function(i, j, first, w)
+    return math.exp(z[(i - j) % n + 1][(first - 1) // w + 1])
+  end, 0))
+end
+
 -- Returns rows of z scaled, shifted and turned by their positions.
 local function turned(offset, z)
   local list = rows(offset(z))

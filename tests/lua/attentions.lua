@@ -189,13 +189,10 @@ function formula.bigbird(q, k, v, m, module, pattern, head)
   return out
 end
 
-function formula.skyformer(q, k, v, m, module, uniform)
-  local scale, length, s = (#q[1]) ^ -0.25, 0, {}
-  for _, token in ipairs(m) do length = length + token end
+function formula.skyformer(q, k, v, m, _, landmarks)
+  local scale, s = (#q[1]) ^ -0.25, {}
   q, k = scaled(q, scale, m), scaled(k, scale, m)
-  for i, u in ipairs(uniform) do
-    s[i] = (i > #uniform // 2 and k or q)[math.floor(length * u) + 1]
-  end
+  for i, at in ipairs(landmarks) do s[i] = (i > #landmarks // 2 and k or q)[at + 1] end
   local w, d = from_identity(0.1, scaled(gaussian(s, s), -1)), {}
   for i, row in ipairs(w) do
     local sum = 0

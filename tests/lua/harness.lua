@@ -88,8 +88,12 @@ function harness.write(path, text)
   file:close()
 end
 
+-- Of a symbolic link only the link goes, so that a test which links to the sources loses none.
 local function remove_all(path)
-  for _, name in ipairs(core.sys.list(path) or {}) do remove_all(path .. "/" .. name) end
+  local _, link = core.sys.kind(path)
+  for _, name in ipairs(not link and core.sys.list(path) or {}) do
+    remove_all(path .. "/" .. name)
+  end
   os.remove(path)
 end
 

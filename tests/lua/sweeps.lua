@@ -2,6 +2,7 @@
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local records = require "toeplab.store.records"
+local stored_sweeps = require "toeplab.store.sweeps"
 
 local sweeps = {}
 
@@ -23,7 +24,7 @@ function sweeps.write(folder, s)
     list[i] = { id = core.sha256(text .. source .. (t.code or "")), experiment = s.experiment,
       json = text, seed = t.seed, code_hash = t.code or "code", data_hash = "", label = "x" }
   end
-  store:enlist(sweep, list)
+  store:enlist(sweep, stored_sweeps.rows_of(list))
   store:transaction(function()
     for i, t in ipairs(s.trials) do
       store:rows([[UPDATE trials SET status = ?, ended = ?, seconds = ?,

@@ -7,6 +7,11 @@ local errors = require "toeplab.base.errors"
 
 local trials = {}
 
+-- Stops the worker, in the script of a trial. A thread of OpenBLAS may get the signal and pass it
+-- on, so that it can arrive after os.execute has returned.
+trials.STOP =
+  [[os.execute "kill -TERM $PPID" repeat until require "toeplab.base.errors".signal()]]
+
 -- Writes the script to folder/x.lua and runs it, with results in folder/results; returns the exit
 -- code and what was said.
 function trials.run(folder, text, words, more)
@@ -30,8 +35,7 @@ function trials.run_stopped(folder, text, moments, key, words, more)
   core.sys.mkdir(flags)
   for _, moment in ipairs(moments) do harness.write(flags .. "/" .. moment, "") end
   local stopping, places = text:gsub("t:log { loss", function(log)
-    return ([[if os.remove("%s/" .. %s) then os.execute("kill -TERM $PPID") end %s]]):format(flags,
-      key, log)
+    return ([[if os.remove("%s/" .. %s) then %s end %s]]):format(flags, key, trials.STOP, log)
   end)
   assert(places == 1)
   repeat

@@ -143,28 +143,6 @@ expect "a full disk behind ls" 1 "standard output: No space left" sh -c "'$toepl
 expect "a full disk behind export" 1 "standard output: No space left" \
     sh -c "'$toeplab' export >/dev/full"
 
-# complete WORD...: prints what bash offers for the last word of a command line.
-complete() {
-    bash -c 'source "$1"; toeplab=$2; shift 2; COMP_WORDS=() COMP_LINE="$*"
-        for word; do # split the words as bash does
-            while [[ $word == *[:=]* ]]; do
-                part=${word%%[:=]*}
-                COMP_WORDS+=("$part" "${word:${#part}:1}")
-                word=${word#*[:=]}
-            done
-            COMP_WORDS+=("$word")
-        done
-        COMP_WORDS[0]=$toeplab COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMP_POINT=${#COMP_LINE}
-        _toeplab
-        printf "%s\n" "${COMPREPLY[@]}"' - "$source/docs/completion/toeplab" "$toeplab" "$@"
-}
-if command -v bash >/dev/null; then
-    expect "completion of a verb" 0 "^merge$" complete toeplab me
-    expect "completion of an option" 0 "^--repair$" complete toeplab fsck --r
-    expect "completion of a key" 0 "^width=$" complete toeplab ls wi
-    expect "completion of @best:" 0 "^@best:loss$" complete toeplab show @be
-    expect "completion of its metric" 0 "^loss$" complete toeplab show @best:l
-fi
 expect "export of what fits" 0 ",ski," "$toeplab" export op=ski
 expect "export of none" 1 "no trial fits" "$toeplab" export op=none
 
@@ -366,9 +344,10 @@ for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     sleep 0.25
 done
 expect "ls while a run is at work: what it logged last" 0 "slow .*running  *7 " "$toeplab" ls
-expect "status --json while a run is at work" 0 '"at_work":\[{"alive":true,"id":"[0-9a-f]*"' \
+expect "status --json while a run is at work" 0 '"at_work":\[{"alive":true,"host":"[^"]*","id":"[0-9a-f]*"' \
     "$toeplab" status --json slow
-expect "rm of a running trial" 5 "writing here" "$toeplab" rm slow
+expect "rm of a running trial" 2 "is running .*stop it first" "$toeplab" rm slow
+expect "mark while a run is at work" 0 "1 trial now 'late'" "$toeplab" mark slow --tag late
 expect "rm --purge while a run is at work" 5 "writing here" "$toeplab" rm --purge
 kill -TERM $pid
 wait $pid || :

@@ -131,6 +131,8 @@ refuse "a set without an address" 2 "imdb: its address is not known. Either put 
     "$toeplab" data fetch imdb
 refuse "a mirror that is not there" 2 "none: is neither a folder nor an address" \
     "$toeplab" data fetch -q --from "$top/none" imdb
+refuse "a set that only hands bring" 2 "aan: its address is not known. Either put the files" \
+    "$toeplab" data fetch aan
 refuse "a mirror that does not hold it" 1 "/imdb-labelled.tar.xz: .*the same command continues" \
     "$toeplab" data fetch -q --from "$top" imdb
 refuse "generate without a trial" 2 "which trial" "$toeplab" generate --prompt x
@@ -432,7 +434,7 @@ check "... and the message explains how to resume" \
 expect "... and the trial is interrupted, with a checkpoint" 0 "slow .*interrupted  *[1-9]" \
     "$toeplab" ls
 expect "SIGINT: exit code 130" 130 "resumed after step" \
-    timeout --preserve-status -s INT 2 "$toeplab" run "$top/slow.lua"
+    timeout --preserve-status -s INT 5 "$toeplab" run "$top/slow.lua"
 cp "$top/err" "$top/err2"
 check "... and a message reports it" grep -q "stopped by SIGINT after step" "$top/err2"
 

@@ -1,10 +1,18 @@
 #!/bin/sh
 # install.sh - installs a build into an empty folder, with a space in its name, and uses the
-# installed program. install.sh BUILD [CC [SANITISERS]]
+# installed program, library and module of Lua while nobody can read the sources and the build.
+# install.sh BUILD SOURCE [CC [SANITISERS]]
 set -eu
 
+# A namespace in which file systems may be mounted. Some machines allow none to users.
+if [ -z "${APART-}" ] && unshare -rm true 2>/dev/null; then
+    APART=1 exec unshare -rm "$0" "$@"
+fi
+
 build=$1
-cc="${2:-cc} ${3:+-fsanitize=$3}"
+source=$2
+cc="${3:-cc} ${4:+-fsanitize=$4}"
+sanitisers=${4-}
 top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
 prefix="$top/a prefix"
@@ -31,68 +39,126 @@ if [ -e "$build/build.ninja" ]; then check "fftw_plain is built with toeplab" bu
 check "cmake --install" cmake --install "$build" --prefix "$prefix"
 for file in bin/toeplab lib/libtoeplab.so lib/pkgconfig/toeplab.pc include/toeplab/toeplab.h \
     include/toeplab/backend.h include/toeplab/status.h lib/toeplab/backends/naive.so \
-    share/toeplab/lua/toeplab/init.lua share/toeplab/experiments/quickstart.lua \
+    share/lua/5.4/toeplab/init.lua lib/lua/5.4/toeplab/core.so \
+    share/toeplab/experiments/quickstart.lua \
     lib/toeplab/benches/fftw_plain share/toeplab/benches/torch_peer.py \
     share/toeplab/published/tnn/table10.lua share/toeplab/published/ski/table2.lua \
-    share/man/man1/toeplab.1 share/man/man7/toeplab-lua.7 share/zsh/site-functions/_toeplab \
+    share/man/man1/toeplab.1 share/man/man7/toeplab-lua.7 share/man/man7/toeplab-layers.7 \
+    share/toeplab/types/toeplab.d.lua share/zsh/site-functions/_toeplab \
     share/bash-completion/completions/toeplab share/fish/vendor_completions.d/toeplab.fish; do
     check "$file is there" test -s "$prefix/$file"
 done
 
+cp "$source/docs/example.c" "$source/docs/c-api.md" "$top"
 # From here on nothing may refer to the build folder or the sources.
-unset TOEPLAB_BACKENDS TOEPLAB_DIR LUA_PATH LUA_PATH_5_4 LD_LIBRARY_PATH
+unset TOEPLAB_BACKENDS TOEPLAB_DIR TOEPLAB_LUA LUA_PATH LUA_PATH_5_4 LUA_CPATH LUA_CPATH_5_4
+unset LD_LIBRARY_PATH TOEPLAB_DEVICE
 cd "$top"
+if [ -n "${APART-}" ]; then
+    mount -t tmpfs none "$source"
+    [ ! -d "$build" ] || mount -t tmpfs none "$build"
+    check "the sources are hidden" test ! -e "$source/CMakeLists.txt" -a ! -e "$build/toeplab"
+else
+    echo "the sources stay in reach: no namespaces here"
+fi
 check "toeplab --version" "$prefix/bin/toeplab" --version
-uses() { ! ldd "$prefix/bin/toeplab" | grep -F "$build"; }
+uses() { ! ldd "$prefix/bin/toeplab" "$prefix/lib/lua/5.4/toeplab/core.so" | grep -F "$build"; }
 check "the library is the installed one" uses
 backends() {
     "$prefix/bin/toeplab" doctor --backends >list
     for backend in naive matrix fft; do grep -q "^$backend " list || return 1; done
 }
 check "the installed backends are found" backends
+modules() { "$prefix/bin/toeplab" doctor | grep -F "$prefix/bin/../lib/toeplab/live/"; }
+if [ -d "$build/live" ]; then check "the installed modules are found" modules; fi
 cat >sum.lua <<'END'
 local tl = require "toeplab"
 local model = tl.nn.Linear(2, 3)
 assert(model(tl.ones(4, 2)):dim(2) == 3)
 print(package.searchpath("toeplab.nn", package.path))
 END
-lua() { "$prefix/bin/toeplab" lua sum.lua | grep -F "$prefix/bin/../share/toeplab/lua/toeplab/nn"; }
+lua() { "$prefix/bin/toeplab" lua sum.lua | grep -F "$prefix/bin/../share/lua/5.4/toeplab/nn"; }
 check "a script finds the installed Lua library" lua
 bench() {
     TOEPLAB_PYTHON= "$prefix/bin/toeplab" bench tno -q -r 1 --lengths 8 --batches 1 --dim 4 \
         -C "$top/benches" | grep -q "^n 8 b 1 .* fftw plain "
 }
 check "FFTW is measured beside us" bench
+run() {
+    "$prefix/bin/toeplab" run "$prefix/share/toeplab/experiments/quickstart.lua" -q -C "$top/runs" \
+        scale=smoke >said 2>&1
+    grep -q "n-gram" said || { cat said; return 1; }
+}
+if command -v bible >/dev/null; then
+    check "the quickstart runs" run
+else
+    echo "skipped: no bible-kjv, so no quickstart"
+fi
 table() { "$prefix/bin/toeplab" table tnn/table10 | grep -q "^learnable  *27.65  *24.39$"; }
 check "a published table is found" table
 
-cat >sum.c <<'END'
-#include <math.h>
-#include <stdio.h>
-#include <toeplab.h>
-
-int main(void)
-{
-    tl_ctx    *ctx = NULL;
-    tl_tensor *x = NULL, *y = NULL;
-    int64_t    dims[] = {2, 3};
-    if (tl_ctx_new(1, &ctx) != TL_OK) return 1;
-    int ok = tl_tensor_new(ctx, TL_F32, 2, dims, &x) == TL_OK && tl_tensor_fill(x, 0.5) == TL_OK &&
-             tl_reduce(TL_SUM, x, TL_ALL, 0, &y) == TL_OK && tl_tensor_f32(y)[0] == 3.0f;
-    if (!ok) puts(tl_errmsg(ctx));
-    ok = ok && tl_backend_count(ctx) >= 3;
-    tl_tensor_free(x);
-    tl_tensor_free(y);
-    tl_ctx_free(ctx);
-    return !ok;
+# Any interpreter of Lua 5.4. The sanitisers must be loaded before all else, which none is.
+plain() {
+    LUA_PATH="$prefix/share/lua/5.4/?.lua;$prefix/share/lua/5.4/?/init.lua" \
+        LUA_CPATH="$prefix/lib/lua/5.4/?.so" lua5.4 "$@"
 }
+cat >plain.lua <<'END'
+local tl = require "toeplab"
+local prefix = arg[1]
+assert(tl.sys.executable() == prefix .. "/bin/toeplab", tl.sys.executable())
+tl.seed(1)
+local model = tl.models.tnn_lm { vocab = 20, layers = 1, dim = 8 }
+local opt = tl.optim.adam(model, { lr = 1e-2 })
+local losses = {}
+for step = 1, 8 do
+  losses[step] = tl.train.lm_step(model, opt, tl.ids { { 1, 2, 3, 4, 5 } })
+end
+assert(losses[8] < losses[1], "no training")
+local names = {}
+for i, backend in ipairs(tl.backends()) do
+  names[i] = backend.name
+  assert(backend.path:find(prefix, 1, true) == 1, backend.path)
+end
+assert(table.concat(names, " "):find "naive.*rac", table.concat(names, " "))
+print(("%.17g"):format(losses[8]))
 END
+if [ -z "$sanitisers" ] && command -v lua5.4 >/dev/null; then
+    trains() { plain plain.lua "$prefix"; }
+    check "lua5.4 trains with require \"toeplab\"" trains
+    same() { [ "$(plain plain.lua "$prefix")" = "$("$prefix/bin/toeplab" lua plain.lua "$prefix")" ]; }
+    check "to the same loss as the program, bit for bit" same
+    threads() { ! TOEPLAB_THREADS=0 plain -e 'require "toeplab"' 2>said && grep -q "not '0'" said; }
+    check "a wrong TOEPLAB_THREADS is an error" threads
+    device() { ! TOEPLAB_DEVICE=no plain -e 'require "toeplab"' 2>said && grep -q "'no'" said; }
+    check "a wrong TOEPLAB_DEVICE is an error" device
+    alone() {
+        mv "$prefix/bin/toeplab" away
+        plain -e 'assert(not pcall(require("toeplab").sys.executable))'
+        status=$?
+        mv away "$prefix/bin/toeplab"
+        return $status
+    }
+    check "without the program, what needs it is an error" alone
+else
+    echo "skipped: no lua5.4, or sanitisers"
+fi
+
+# The example of docs/c-api.md must compile without warnings, and print what the page shows.
 compiles() {
     PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs toeplab >flags &&
-        eval "$cc sum.c $(cat flags) '-Wl,-rpath,$prefix/lib' -o sum"
+        eval "$cc -std=c11 -Wall -Wextra -Wpedantic -Werror example.c $(cat flags) \
+            '-Wl,-rpath,$prefix/lib' -o example"
 }
 check "a C program compiles with pkg-config's flags" compiles
-check "and runs" ./sum
+prints() {
+    ./example >printed && sed -n '/^    backend rac/,/^$/s/^    \(.\)/\1/p' c-api.md >shown &&
+        test -s shown && diff shown printed
+}
+check "and prints what its page shows" prints
+example() {
+    eval "$cc '$prefix/share/doc/toeplab/generate.c' $(cat flags) -lm -o generate"
+}
+check "the example that generates compiles" example
 
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

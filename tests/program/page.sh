@@ -89,6 +89,8 @@ expect "the page reports it" 0 "Pictures are missing" cat plain.html
 expect "an experiment misspelt" 2 "did you mean 'page'" "$toeplab" report pag
 expect "no such sweep" 2 "there is no sweep 99" "$toeplab" report 99
 expect "a page" 0 "results/reports/page.html" "$toeplab" report page
+sum=$(awk 'BEGIN { while (n++ < 60) printf "In the beginning was the word. " }' | sha256sum)
+expect "... with the sha256 of its text" 0 "${sum%% *}" cat results/reports/page.html
 expect "of a sweep by number" 0 "again.html" "$toeplab" report 1 -o again.html
 expect "the same page" 0 "same" sh -c 'cmp results/reports/page.html again.html && echo same'
 expect "nothing foreign" 1 "^0$" grep -c -i -E 'https?:|<script|src=|@import|<link' again.html

@@ -93,7 +93,7 @@ local all = output .. table.concat(said) .. tostring(code)
 local locked = select(2, all:lower():gsub("locked", ""))
 local good = ok and code == 0 and reader_code == 0 and before
   and tonumber(after) > 10 * tonumber(before) and locked == 0
-for name, about in pairs(seen) do good = good and about.longest < WORST end
+for _, about in pairs(seen) do good = good and about.longest < WORST end
 io.write(("%s reader held a transaction for %g s at %s of %s metrics; %d locked"):format(
   good and "ok" or "not ok", seconds, before, after, locked))
 for _, name in ipairs { "transaction", "rows" } do

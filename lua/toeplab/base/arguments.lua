@@ -28,10 +28,20 @@ local function split(word)
   return word:match("^%-%-(.+)$") or word:match("^%-(.)$") or word:sub(2)
 end
 
--- Parses words for a verb. options is a list of {name=, short=, value=, help=, many=}: value is the
--- word for the option's value in the help, nil for a switch; an option with many may be repeated,
--- and its value is a list. Returns a table option name -> value (true for a switch), and the list
--- of the other words. An unknown option is a usage error.
+-- Raises a usage error unless a value is among the choices of an option.
+local function check_choice(verb, o, value)
+  if not o.choices or o.list then return end
+  local known, why = suggest.choose(o.value:lower(), value, o.choices)
+  if not known then errors.usage("%s: --%s: %s", verb, o.name, why) end
+end
+
+-- Parses words for a verb. options is a list of {name=, short=, value=, help=, more=, many=,
+-- choices=, of=, list=}: value is the word for the option's value in the help, nil for a switch;
+-- help is one clause, and more are further sentences of the manual page; an option with many may be
+-- repeated, and its value is a list. choices are all values that there are, of is the kind of value
+-- that shells complete (commands/unlisted/complete.lua), list says that commas separate values.
+-- Returns a table option name -> value (true for a switch), and the list of the other words. An
+-- unknown option, or a value that is none of the choices, is a usage error.
 function arguments.parse(verb, options, words)
   local set, rest, i = {}, {}, 1
   while i <= #words do
@@ -58,6 +68,7 @@ function arguments.parse(verb, options, words)
       elseif not o.value and value ~= nil then
         errors.usage("%s: --%s takes no value", verb, o.name)
       end
+      check_choice(verb, o, value)
       if o.many then
         set[o.name] = set[o.name] or {}
         table.insert(set[o.name], value)
@@ -90,6 +101,19 @@ function arguments.integer(verb, set, name, least)
     errors.usage("%s: --%s takes an integer, got '%s'", verb, name, set[name])
   end
   return x
+end
+
+-- Returns the words in the value of an option, or in the values of a repeated one, which commas
+-- separate; nil if the option is not given. Raises a usage error if there is no word.
+function arguments.list(verb, set, name)
+  local text, list = set[name], {}
+  if text == nil then return nil end
+  if type(text) == "table" then text = table.concat(text, ",") end
+  for word in text:gmatch "[^,%s]+" do list[#list + 1] = word end
+  if #list == 0 then
+    errors.usage("%s: --%s takes words like A or A,B, got '%s'", verb, name, text)
+  end
+  return list
 end
 
 return arguments

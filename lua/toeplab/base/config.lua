@@ -111,4 +111,17 @@ function config.parse_list(text, declared)
   return list
 end
 
+-- Returns the keys that decide the result of a trial: all but ranks, with which the results are the
+-- same bit for bit, unless it is a list and so a key of the experiment with another meaning.
+-- sequence_ranks and micro_batches, which change last bits, count where they are not 1.
+function config.result_keys(c)
+  local keys = {}
+  for key, value in pairs(c) do keys[key] = value end
+  if type(keys.ranks) ~= "table" then keys.ranks = nil end
+  for _, key in ipairs { "sequence_ranks", "micro_batches" } do
+    if keys[key] == 1 then keys[key] = nil end
+  end
+  return keys
+end
+
 return config

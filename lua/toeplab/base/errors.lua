@@ -63,6 +63,12 @@ function errors.signal()
   return name, signals[name]
 end
 
+-- Raises an error that ends the program if a signal has asked for it.
+function errors.check_signals()
+  local name, code = errors.signal()
+  if name then errors.raise(code, "stopped by SIG%s", name) end
+end
+
 local problems = { ENOSPC = "full", EIO = "damaged", ECORRUPT = "damaged" }
 
 -- Returns "full" or "damaged" if an error object of the engine, or a status, reports that of the

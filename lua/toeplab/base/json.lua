@@ -1,6 +1,8 @@
 -- base/json.lua: encodes values as canonical JSON: equal values give equal text (keys sorted, one
--- form per number), so that the text can be hashed. There is no decoder, because the JSON functions
--- of SQLite read what is written here.
+-- form per number), so that the text can be hashed, and decodes the files of others. The JSON
+-- functions of SQLite read what is written here.
+local characters = require "toeplab.base.characters"
+
 local json = {}
 
 local escapes = {
@@ -25,6 +27,9 @@ function json.number(x)
     if tonumber(s) == x then return s:find("[.e]") and s or s .. ".0" end
   end
 end
+
+-- A list without values, which an empty table is not: that is an object.
+json.none = setmetatable({}, { __newindex = function() error("json.none takes no values", 2) end })
 
 local encode
 
@@ -52,6 +57,7 @@ function encode(v)
   if kind == "boolean" then return tostring(v) end
   if kind == "nil" then return "null" end
   if kind ~= "table" then error("JSON cannot hold a " .. kind, 0) end
+  if v == json.none then return "[]" end
   return #v > 0 and array(v) or object(v)
 end
 
@@ -67,15 +73,7 @@ end
 -- and control characters are escaped.
 local function valid(text)
   if not text:find "[\x7F-\xFF]" then return text end
-  local parts, at = {}, 1
-  local length, bad = utf8.len(text)
-  while not length do
-    parts[#parts + 1] = text:sub(at, bad - 1) .. REPLACEMENT
-    at = bad + 1
-    length, bad = utf8.len(text, at)
-  end
-  text = table.concat(parts) .. text:sub(at)
-  return (text:gsub(utf8.charpattern, controls))
+  return (characters.valid(text):gsub(utf8.charpattern, controls))
 end
 
 -- Encodes a value for printing. Unlike that of encode, which is hashed, its text is always valid
@@ -92,6 +90,106 @@ function json.line(record)
   end
   table.sort(parts)
   return valid("{" .. table.concat(parts, ",") .. "}")
+end
+
+-- ---- Decoding -----------------------------------------------------------------------------------
+
+local unescaped = { b = "\b", f = "\f", n = "\n", r = "\r", t = "\t" }
+local words = { ["true"] = true, ["false"] = false }
+
+-- Raises an error that tells the line.
+local function bad(text, at, wanted)
+  local line = select(2, text:sub(1, at - 1):gsub("\n", "")) + 1
+  error(("line %d: wanted %s, got '%s'"):format(line, wanted, text:sub(at, at + 15)), 0)
+end
+
+local function skip(text, at) return text:match("^%s*()", at) end
+
+-- Returns the character of the four hexadecimal digits at `at`, and the place behind it. Characters
+-- of more than 16 bits are two such numbers, of which one alone means nothing.
+local function decode_code(text, at)
+  local code, behind = tonumber(text:sub(at, at + 3), 16), at + 4
+  if code < 0xD800 or code > 0xDFFF then return utf8.char(code), behind end
+  local second = code < 0xDC00 and text:match("^\\u([Dd][C-Fc-f]%x%x)", behind)
+  if not second then return REPLACEMENT, behind end
+  return utf8.char(0x10000 + (code - 0xD800 << 10) + tonumber(second, 16) - 0xDC00), behind + 6
+end
+
+local function decode_text(text, at)
+  local parts, place = {}, at + 1
+  while true do
+    local plain, stop = text:match('^([^"\\]*)()', place)
+    local mark, escaped = text:sub(stop, stop), text:sub(stop + 1, stop + 1)
+    if mark == '"' then return table.concat(parts) .. plain, stop + 1 end
+    if mark == "" then bad(text, at, "a text with an end") end
+    parts[#parts + 1] = plain
+    if escaped == "u" and text:find("^%x%x%x%x", stop + 2) then
+      parts[#parts + 1], place = decode_code(text, stop + 2)
+    else
+      parts[#parts + 1], place = unescaped[escaped] or escaped, stop + 2
+    end
+  end
+end
+
+local decode
+
+-- Decodes the items of an object or an array, which begins at `at` and ends with close.
+local function items(text, at, close, item)
+  at = skip(text, at + 1)
+  while text:sub(at, at) ~= close do
+    at = skip(text, item(at))
+    local mark = text:sub(at, at)
+    if mark ~= "," and mark ~= close then bad(text, at, "',' or '" .. close .. "'") end
+    if mark == "," then
+      at = skip(text, at + 1)
+      if text:sub(at, at) == close then bad(text, at, "a value behind the comma") end
+    end
+  end
+  return at + 1
+end
+
+-- Returns the value that begins at `at`, and the place behind it.
+function decode(text, at, null)
+  at = skip(text, at)
+  local first, value = text:sub(at, at), {}
+  if first == "{" then
+    local seen = {} -- also of keys whose value is nil
+    return value, items(text, at, "}", function(place)
+      if text:sub(place, place) ~= '"' then bad(text, place, "a key") end
+      local key, behind = decode_text(text, place)
+      if seen[key] then bad(text, place, "a key that is not there yet") end
+      seen[key] = true
+      behind = skip(text, behind)
+      if text:sub(behind, behind) ~= ":" then bad(text, behind, "':'") end
+      value[key], behind = decode(text, behind + 1, null)
+      return behind
+    end)
+  elseif first == "[" then
+    local count = 0
+    return value, items(text, at, "]", function(place)
+      count = count + 1
+      value[count], place = decode(text, place, null)
+      return place
+    end)
+  elseif first == '"' then
+    return decode_text(text, at)
+  end
+  local word = text:match("^[%w.+-]+", at) or ""
+  local number = not word:find "^[+-]?0[xX]" and tonumber(word)
+  if word ~= "null" and words[word] == nil and not number then bad(text, at, "a value") end
+  if word == "null" then return null, at + #word end
+  local plain = words[word]
+  if plain == nil then plain = number end
+  return plain, at + #word
+end
+
+-- Returns the value of a JSON text, or raises an error that tells the line. null becomes the given
+-- value, by default nil.
+function json.decode(text, null)
+  local value, at = decode(text, 1, null)
+  at = skip(text, at)
+  if at <= #text then bad(text, at, "the end") end
+  return value
 end
 
 return json

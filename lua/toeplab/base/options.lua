@@ -8,6 +8,7 @@
 -- or is a list of {name, default | type | field, help}, which fixes the order in which options are
 -- shown. An integer is accepted where a number is wanted, but never the reverse.
 
+local overlay = require "toeplab.base.overlay"
 local suggest = require "toeplab.base.suggest"
 
 local options = {}
@@ -70,6 +71,18 @@ function options.set(spec)
     for _, name in ipairs(suggest.keys(spec)) do add(name, spec[name]) end
   end
   return set
+end
+
+-- The declarations of functions, by their names in the library, e.g. "tl.blocks", for the manual
+-- and for editors.
+options.declared = {}
+
+-- options.declare "tl.blocks" { ... } returns options.set { ... }, and keeps it in declared.
+function options.declare(name)
+  return function(spec)
+    options.declared[name] = options.set(spec)
+    return options.declared[name]
+  end
 end
 
 local words = {
@@ -223,6 +236,21 @@ function options.shared(who, values)
     end,
     __pairs = function() return pairs(values) end,
   })
+end
+
+-- Returns the shared configuration c with the values of more over its own. A name that is read from
+-- the result, and that more does not have, counts as read from c.
+function options.over(c, more)
+  if type(c) ~= "table" or type(more) ~= "table" then
+    error("options.over: takes a configuration and a table of values over its own", 2)
+  end
+  local function all() return pairs(overlay(c, more)) end
+  local function value_of(_, name)
+    if more[name] ~= nil then return more[name] end
+    return options.given(c, name)
+  end
+  return options.shared("the configuration", setmetatable({}, { __index = value_of,
+    __pairs = all }))
 end
 
 -- Raises an error at the caller's caller unless value, the argument name of who, is an integer of

@@ -161,8 +161,8 @@ function Progress:began(w, t)
   self:note("%s  %s", w.head ~= "" and w.head or t.label, t.path)
 end
 
--- Reports that worker w has ended trial t after so many seconds.
-function Progress:ended(w, t, status, seconds)
+-- Reports that worker w has ended a trial after so many seconds.
+function Progress:ended(w, _, status, seconds)
   if self.jobs == 1 or status ~= "done" then return end
   self:note("%s  done  %s%s", w.head, w.text and w.text ~= "" and w.text .. "  " or "",
     progress.duration(seconds))

@@ -41,4 +41,16 @@ function shell.run(command)
   return code == 0, code
 end
 
+-- Returns what a command line prints, without its last newline; nil if it fails.
+function shell.output(command)
+  local pipe = assert(io.popen(command .. " 2>/dev/null"))
+  local text = pipe:read "a"
+  return pipe:close() and (text:gsub("\n$", "")) or nil
+end
+
+-- Returns the absolute path of a folder, without symbolic links; nil if there is no such folder.
+function shell.absolute(folder)
+  return shell.output("cd -- " .. shell.quote(folder) .. " && pwd -P")
+end
+
 return shell

@@ -22,22 +22,33 @@ function suggest.distance(a, b)
   return last[#b]
 end
 
--- Returns the name nearest to word, or nil if none is near: a third of the letters, or 2, may
--- differ, but not all. Of equally near names it is the first in the list.
-function suggest.nearest(word, names)
+local MOST = 3 -- equally near names in a hint
+
+-- Returns the names nearest to word, equally near ones in the order of the list; none if none is
+-- near: a third of the letters, or 2, may differ, but not all.
+local function all_nearest(word, names)
   word = tostring(word)
-  local least, best = math.max(2, #word // 3) + 1, nil
+  local least, best, seen = math.max(2, #word // 3), {}, {}
   for _, name in ipairs(names) do
     local d = suggest.distance(word:lower(), name:lower())
-    if d < least and d < math.max(#word, #name) then least, best = d, name end
+    if d < math.max(#word, #name) and d <= least and not seen[name] then
+      if d < least then least, best = d, {} end
+      seen[name], best[#best + 1] = true, name
+    end
   end
   return best
 end
 
--- Returns the end of a message: "; did you mean 'layers'?" or, if no name is near, "; known: a, b".
+-- Returns the name nearest to word, the first in the list of equally near ones; nil if none is.
+function suggest.nearest(word, names) return all_nearest(word, names)[1] end
+
+-- Returns the end of a message: "; did you mean 'layers'?", "; did you mean 'sin' or 'sum'?" of
+-- equally near names or, if no name is near, "; known: a, b".
 function suggest.hint(word, names)
-  local name = suggest.nearest(word, names)
-  if name then return ("; did you mean '%s'?"):format(name) end
+  local near = all_nearest(word, names)
+  if #near > 0 then
+    return ("; did you mean '%s'?"):format(table.concat(near, "' or '", 1, math.min(#near, MOST)))
+  end
   local sorted, seen = {}, {}
   for _, known in ipairs(names) do
     if not seen[known] then seen[known], sorted[#sorted + 1] = true, known end

@@ -71,4 +71,18 @@ function wire.reader()
   end
 end
 
+-- Returns a value of numbers, texts, booleans and tables of these as Lua text; floats are
+-- hexadecimal, so that no bit is lost.
+function wire.pack(value)
+  if type(value) ~= "table" then return ("%q"):format(value) end
+  local parts = {}
+  for key, item in pairs(value) do
+    parts[#parts + 1] = ("[%q]=%s"):format(key, wire.pack(item))
+  end
+  return "{" .. table.concat(parts, ",") .. "}"
+end
+
+-- Returns the value that wire.pack wrote.
+function wire.unpack(text) return load("return " .. text, "=packed", "t", {})() end
+
 return wire

@@ -69,8 +69,9 @@ function kinds.lm(p, parameters)
   return flop, 28 * parameters + p.layers * stream(p)
 end
 
--- A token that is one step of a recurrence reads all weights, states and kernels. A token by the
--- whole window (method "window") reuses cached coefficients in Toeplab, but not in other libraries.
+-- A token that is one step of a recurrence reads all weights, states and kernels, unless it is
+-- relaxed, which reads most of them seldom. A token by the whole window (method "window") reuses
+-- cached coefficients in Toeplab, but not in other libraries.
 function kinds.generate(p, parameters, made)
   local weights = p.layers * block_weights(p) + p.vocab * p.dim
   if p.method == "window" or not p.method then
@@ -79,6 +80,7 @@ function kinds.generate(p, parameters, made)
     local each = block(whole) + (p.method and 0 or encoder(whole, 3 * p.dim))
     return p.layers * each + 2 * p.vocab * p.dim, BYTES * parameters
   end
+  if p.method == "relaxed" then return nil, nil end
   return 2 * weights, BYTES * weights + (made.state or 0) + (made.kernels or 0)
 end
 

@@ -3,6 +3,8 @@
 local core = require "toeplab.core"
 local mixers = require "toeplab.nn.mixers"
 local operators = require "toeplab.bench.operators"
+local overlay = require "toeplab.base.overlay"
+local recurrent = require "toeplab.models.recurrent"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
@@ -14,7 +16,7 @@ local function small(p) return p.b * p.n <= SMALL end
 
 local benches = {}
 local order = { "ops", "tno", "operator", "encoder", "layer", "mixers", "lm", "classify",
-  "generate", "ski", "fd" }
+  "generate", "stream", "ski", "fd" }
 
 -- Returns a list of {op = name}.
 local function each(names)
@@ -77,26 +79,41 @@ benches.layer = {
 
 -- Mixers whose work or memory grows as n^2, and which are therefore measured up to this length.
 local QUADRATIC = 4096
-local quadratic = { attention = true, flash_quad = true, gmlp = true, kernelized = true,
-  synthesizer_dense = true, synthesizer_random = true }
+local quadratic = { attention = true, cat = true, flash_quad = true, gmlp = true,
+  kernelized = true, synthesizer_dense = true, synthesizer_random = true }
 
 local function up_to_quadratic(p) return p.n <= QUADRATIC end
 
--- Returns a contestant for each mixer but those that are another one in a different frame, gtu
--- first. A mixer that is not causal by default says so in its name.
+-- Returns the contestants of a mixer: it, and, if it generates by the recurrence of a TNO, for
+-- which there are the methods ring and etsc, also etsc. A mixer that is not causal by default says
+-- so in its name, and generates nothing.
+local function contestants(name)
+  local class = mixers.class(name)
+  local fields = class.spec.fields
+  local causal = fields.causal.default
+  local list = { { by = causal and name or name .. ", both ways", mixer = name,
+    when = quadratic[name] and up_to_quadratic or nil, pass = not causal and "fwd+bwd" or nil } }
+  if recurrent.can_step(class) and (fields.backend or fields.tno) then
+    list[2] = { by = name .. " etsc", mixer = name, method = "etsc", pass = "token" }
+  end
+  return list
+end
+
+-- Returns the contestants of all mixers but those that are another one in a different frame. gtu is
+-- first, because the others are compared with the first one.
 local function all_mixers()
-  local list, other = {}, { fnet_mixing = true, gated_attention = true }
+  local list, left_out = contestants "gtu", { gtu = true, fnet_mixing = true,
+    gated_attention = true }
   for _, name in ipairs(mixers.names) do
-    local by = mixers.class(name).spec.fields.causal.default and name or name .. ", both ways"
-    local entry = { by = by, mixer = name, when = quadratic[name] and up_to_quadratic or nil }
-    if not other[name] then table.insert(list, name == "gtu" and 1 or #list + 1, entry) end
+    local more = left_out[name] and {} or contestants(name)
+    table.move(more, 1, #more, #list + 1, list)
   end
   return list
 end
 
 benches.mixers = {
-  about = "every token mixer alone, causal if it can be, by length, and the exponents",
-  dim = 64, passes = { "fwd+bwd" }, axis = true, exponents = true, more = { heads = 4 },
+  about = "every token mixer alone, causal if it can be, by length: with gradients, and a token",
+  dim = 64, passes = { "fwd+bwd", "token" }, axis = true, exponents = true, more = { heads = 4 },
   shapes = { { 512, 1 }, { 1024, 1 }, { 2048, 1 }, { 4096, 1 }, { 8192, 1 }, { 16384, 1 } },
   quick = { { 512, 1 }, { 2048, 1 } },
   ours = all_mixers(),
@@ -124,18 +141,38 @@ benches.classify = {
   ours = { { by = "rac", backend = "rac" }, { by = "fft", backend = "fft" } },
 }
 
+-- Limits what a contestant would take minutes to prepare, or gigabytes.
+local function up_to(most) return function(p) return p.b * p.n <= most end end
+
 benches.generate = {
-  about = "a generated token after so many: fft, ring, etsc",
+  about = "a generated token after so many: fft, ring, etsc, relaxed",
   dim = 64, passes = { "token" }, peers = true, axis = true, exponents = true,
   more = { layers = 2, rpe_dim = 64, rpe_layers = 6, decay = 0.99, vocab = 1000 },
   shapes = { { 256, 1 }, { 512, 1 }, { 1024, 1 }, { 2048, 1 }, { 4096, 1 }, { 8192, 1 } },
   quick = { { 256, 1 }, { 1024, 1 } },
+  peer_methods = { false, "ring" }, -- false: all of the text again
   ours = {
-    { by = "ring", backend = "rac", method = "ring" },
-    { by = "etsc exact", backend = "rac", method = "etsc", form = "exact" },
-    { by = "etsc published", backend = "rac", method = "etsc", form = "published" },
-    { by = "fft", backend = "fft", method = "window" },
-    { by = "rac", backend = "rac", method = "window" },
+    { by = "ring", backend = "rac", method = "ring", when = up_to(2 ^ 16) },
+    { by = "relaxed", backend = "rac", method = "relaxed" },
+    { by = "etsc exact", backend = "rac", method = "etsc", form = "exact", when = up_to(2 ^ 14) },
+    { by = "etsc published", backend = "rac", method = "etsc", form = "published",
+      when = up_to(2 ^ 14) },
+    { by = "fft", backend = "fft", method = "window", when = up_to(2 ^ 18) },
+    { by = "rac", backend = "rac", method = "window", when = up_to(2 ^ 18) },
+  },
+}
+
+benches.stream = {
+  about = "a position of one causal operator whose kernel is as long as the stream",
+  dim = 16, passes = { "token" }, axis = true, exponents = true, crossovers = true,
+  shapes = { { 1 << 10, 1 }, { 1 << 12, 1 }, { 1 << 14, 1 }, { 1 << 16, 1 }, { 1 << 17, 1 },
+    { 1 << 18, 1 }, { 1 << 20, 1 } },
+  quick = { { 64, 1 }, { 256, 1 }, { 1024, 1 } },
+  ours = {
+    { by = "relaxed", method = "relaxed" },
+    { by = "ring", method = "ring", when = up_to(2 ^ 17) },
+    { by = "etsc exact", method = "etsc", when = up_to(2 ^ 14) },
+    { by = "fft again", method = "fft" },
   },
 }
 
@@ -204,14 +241,6 @@ local function modes_of(bench, quick)
   return quick and { first } or { first, not first }
 end
 
-local function with(...)
-  local p = {}
-  for _, t in ipairs { ... } do
-    for key, value in pairs(t) do p[key] = value end
-  end
-  return p
-end
-
 -- Returns the problems of a bench. o: quick, lengths, batches (lists), dim, device.
 function grids.problems(name, o)
   local bench, list = benches[name], {}
@@ -223,12 +252,12 @@ function grids.problems(name, o)
     for _, more in ipairs(vary) do
       for _, shape in ipairs(shapes_of(bench, o)) do
         for i = 2, #shape do
-          list[#list + 1] = with(bench.more or {}, more, fixed, { n = shape[1], b = shape[i] })
+          list[#list + 1] = overlay(bench.more, more, fixed, { n = shape[1], b = shape[i] })
         end
       end
     end
     for _, extra in ipairs(not (given or o.quick) and bench.extra or {}) do
-      list[#list + 1] = with(bench.more or {}, fixed, extra)
+      list[#list + 1] = overlay(bench.more, fixed, extra)
     end
   end
   return list

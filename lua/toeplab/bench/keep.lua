@@ -5,6 +5,7 @@ local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
 local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
+local sweeps = require "toeplab.store.sweeps"
 local show = require "toeplab.bench.show"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -78,7 +79,7 @@ local function write_rows(self)
     self.trials[#self.trials + 1] =
       trial_of(p.row, label_of(p.row, self.cases), self.number, self.code, own)
   end
-  store:enlist(self.sweep, self.trials)
+  store:enlist(self.sweep, sweeps.rows_of(self.trials))
   for i, p in ipairs(self.pending) do
     local t = self.trials[first + i - 1]
     store:begin(t, core.sys.getpid())

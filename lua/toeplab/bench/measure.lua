@@ -38,20 +38,24 @@ local function ours(name, p, threads, o)
   return list
 end
 
--- Returns the contestants of one Python interpreter, one per precision. A missing one is reported
--- once.
+-- Returns the contestants of one Python interpreter, one per precision and method. A missing one is
+-- reported once.
 local function torch(name, who, threads, o)
   local list = {}
   if not who or o.absent[who.python] then return list end
-  for _, precision in ipairs(grids.get(name).matrices and o.precisions or { "float32" }) do
-    local program, why = peer.torch(who.python, who.tuned, threads, o.device)
-    if not program then
-      o.absent[who.python] = true
-      o.say("torch: not measured: %s (TOEPLAB_PYTHON names another python)", why)
-      return {}
+  local bench = grids.get(name)
+  for _, method in ipairs(bench.peer_methods or { false }) do
+    for _, precision in ipairs(bench.matrices and o.precisions or { "float32" }) do
+      local program, why = peer.torch(who.python, who.tuned, threads, o.device)
+      if not program then
+        o.absent[who.python] = true
+        o.say("torch: not measured: %s (TOEPLAB_PYTHON names another python)", why)
+        return {}
+      end
+      list[#list + 1] = { precision = precision, program = program, tuned = who.tuned,
+        python = who.python, suffix = method and " " .. method or "",
+        options = { precision = precision, method = method or nil } }
     end
-    list[#list + 1] = { precision = precision, program = program, tuned = who.tuned,
-      python = who.python, options = { precision = precision } }
   end
   return list
 end
@@ -65,6 +69,7 @@ local function answering(list, o)
     if about then
       there[#there + 1] = c
       c.by = c.by or (about:match "^torch [^:]*" or "torch") .. (c.tuned and " tuned" or "")
+        .. c.suffix
       if not o.said[about] then o.say("%s", about) end
       o.said[about] = true
     elseif not o.absent[key] then
@@ -97,10 +102,19 @@ end
 
 -- ---- One pass over a problem ------------------------------------------------------------------
 
+-- Returns the contestants that take part in a pass.
+local function taking_part(list, pass)
+  local some = {}
+  for _, c in ipairs(list) do
+    if (c.options.pass or pass) == pass then some[#some + 1] = c end
+  end
+  return some
+end
+
 -- Prepares the contestants for pass `pass` of p; returns rows for timing.lua.
 local function prepare(list, p, pass, o)
   local rows = {}
-  for _, c in ipairs(list) do
+  for _, c in ipairs(taking_part(list, pass)) do
     local request = { pass = pass }
     for _, t in ipairs { p, c.options } do
       for key, value in pairs(t) do request[key] = value end
@@ -128,6 +142,7 @@ local function time_rows(rows, o)
   for _, row in ipairs(rows) do
     local once = seconds_of(row, 1)
     row.calls = math.max(1, math.min(MOST, math.ceil(SAMPLE / math.max(once, 1e-9))))
+    if (row.made.positions or 0) > 0 then row.calls = row.made.positions end -- of a stream: all
     row.run = function() return seconds_of(row, row.calls) end
     row.rest = o.rest or row.ours and REST or LONG_REST
     total = total + once * (1 + row.calls) -- plus one uncounted warm-up call
@@ -179,7 +194,8 @@ end
 -- Measures all passes of one group.
 local function contest(name, p, threads, who, results, o)
   local list = ours(name, p, threads, o)
-  table.move(torch(name, who, threads, o), 1, #o.precisions, #list + 1, list)
+  local others = torch(name, who, threads, o)
+  table.move(others, 1, #others, #list + 1, list)
   local there <close> = setmetatable(answering(list, o), { __close = close })
   for _, pass in ipairs(grids.passes(name, p)) do
     local rows = prepare(there, p, pass, o)
@@ -226,7 +242,7 @@ end
 function measure.limits(threads, o)
   local limits, matrix, vector = { threads = threads, gemm = {} }, sizes(o)
   local program = peer.ours(threads, o.device)
-  local list <close> = setmetatable({ { program = program } }, { __close = close })
+  local guard <close> = setmetatable({ { program = program } }, { __close = close })
   local about, problem = program:greet()
   if not about then error("bench: " .. problem, 0) end
   local function best(p)

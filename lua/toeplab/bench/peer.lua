@@ -2,6 +2,7 @@
 -- libraries: each reads requests from a pipe and answers every one with a line
 -- (benches/torch_peer.py).
 local core = require "toeplab.core"
+local provenance = require "toeplab.trials.provenance"
 local shell = require "toeplab.base.shell"
 local suggest = require "toeplab.base.suggest"
 
@@ -14,12 +15,13 @@ peer.tuned = {
   "MALLOC_TOP_PAD_=268435456", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
 }
 
--- The folders lua/toeplab/bench and benches of a checkout or an installation, and the program that
--- uses FFTW: beside the program of a build, or below lib of an installation.
+-- The folders of this file and of benches, and the program that uses FFTW: beside the program of a
+-- build, or in the folder beside the backends of an installation.
 local here = package.searchpath("toeplab.bench.peer", package.path):match "^(.*)/[^/]*$"
-local benches = (here:match "^(.*)/lua/toeplab/bench$" or ".") .. "/benches"
-local beside = core.sys.executable():match "^(.*)/[^/]*$"
-local plain = { beside .. "/fftw_plain", beside .. "/../lib/toeplab/benches/fftw_plain" }
+local benches = provenance.data "benches" or "benches"
+local backends = core.backends()[1].path:match "^(.*)/[^/]*$"
+local plain = { core.sys.executable():match "^(.*)/[^/]*$" .. "/fftw_plain",
+  backends .. "/../benches/fftw_plain" }
 
 -- ---- Requests and answers ---------------------------------------------------------------------
 

@@ -13,6 +13,9 @@ local function short(x)
   return ("%.3g"):format(x)
 end
 
+-- Formats seconds as milliseconds.
+local function ms(seconds) return (seconds < 1e-4 and "%.3g" or "%.3f"):format(1e3 * seconds) end
+
 -- ---- The table --------------------------------------------------------------------------------
 
 local fields = { { "n", "n" }, { "b", "b" }, { "vocab", "v" }, { "layers", "layers" },
@@ -60,10 +63,9 @@ show.header = { "case", "threads", "pass", "by", "precision", "ms", "quartiles",
 function show.cells(rows)
   local lines = {}
   for i, r in ipairs(rows) do
-    local ms = ("%.3f-%.3f"):format(1e3 * r.low, 1e3 * r.high)
     local share = r.share and ("%.0f"):format(100 * r.share) or nil
     lines[i] = { show.case(r, rows), r.threads, r.pass, r.by, r.precision,
-      ("%.3f"):format(1e3 * r.median), ms, ("%.2f"):format(r.ratio),
+      ms(r.median), ms(r.low) .. "-" .. ms(r.high), ("%.2f"):format(r.ratio),
       ("%.2f-%.2f"):format(r.ratio_low, r.ratio_high), short(r.flop and r.flop / r.median / 1e9),
       short(r.bytes and r.bytes / r.median / 1e9), share, short(r.rss / 2 ^ 20) }
   end
@@ -79,7 +81,8 @@ function show.record(r)
   return record, { ms = 1e3 * r.median, ms_least = 1e3 * r.least, ms_low = 1e3 * r.low,
     ms_high = 1e3 * r.high, ratio = r.ratio, ratio_low = r.ratio_low, ratio_high = r.ratio_high,
     flop = r.flop, bytes = r.bytes, share = r.share, rss_bytes = r.rss, engine_bytes = r.engine,
-    parameters = r.parameters, state_bytes = r.made.state, kernel_bytes = r.made.kernels }
+    parameters = r.parameters, state_bytes = r.made.state, kernel_bytes = r.made.kernels,
+    longest_ms = (r.made.longest or 0) > 0 and 1e3 * r.made.longest or nil }
 end
 
 -- ---- Sentences --------------------------------------------------------------------------------
@@ -112,12 +115,12 @@ local function means(name, rows)
     if not grids.get(name).peers then words[#words + 1] = mode(r.problem) end
     return table.concat(words, ", ")
   end)
-  for _, name in ipairs(order) do
+  for _, group in ipairs(order) do
     local ratios = {}
-    for i, r in ipairs(groups[name]) do ratios[i] = r.ratio end
+    for i, r in ipairs(groups[group]) do ratios[i] = r.ratio end
     local low, _, high = timing.quartiles(ratios)
-    lines[#lines + 1] = #ratios == 1 and ("%s: %.2f"):format(name, ratios[1])
-      or ("%s: %.2f, the geometric mean of %d rows (quartiles %.2f-%.2f)"):format(name,
+    lines[#lines + 1] = #ratios == 1 and ("%s: %.2f"):format(group, ratios[1])
+      or ("%s: %.2f, the geometric mean of %d rows (quartiles %.2f-%.2f)"):format(group,
         timing.mean(ratios), #ratios, low, high)
   end
   return lines
@@ -141,11 +144,20 @@ local function others(rows, by)
   return lines
 end
 
+-- Names the pass of a row. A token was computed by a step if the contestant has a state, else from
+-- the whole text.
+local function pass_of(r)
+  if r.pass ~= "token" then return r.pass end
+  return (r.made.state or 0) > 0 and "a token by a step" or "a token by the whole text"
+end
+
 -- Returns sentences such as "ski, bidirectional: time n^1.02 from 4096 to 16384".
-local function exponents(rows)
+local function exponents(rows, several)
   local lines = {}
   local groups, order = grouped(rows, function(r)
-    return table.concat({ r.by, mode(r.problem), show.threads(r.threads) }, ", ")
+    local words = { r.by, mode(r.problem), show.threads(r.threads) }
+    if several then table.insert(words, 2, pass_of(r)) end
+    return table.concat(words, ", ")
   end)
   for _, name in ipairs(order) do
     local lengths, seconds = {}, {}
@@ -155,6 +167,37 @@ local function exponents(rows)
       lines[#lines + 1] = ("%s: time n^%.2f from %d to %d"):format(name, e, lengths[1],
         lengths[#lengths])
     end
+  end
+  return lines
+end
+
+-- Returns sentences such as "relaxed, n 1024 b 1: the slowest position took 0.3 ms".
+local function longest(rows)
+  local lines = {}
+  for _, r in ipairs(rows) do
+    if r.pass == "token" and (r.made.longest or 0) > 0 then
+      lines[#lines + 1] = ("%s, %s, %s: the slowest position took %s ms"):format(r.by,
+        show.case(r, rows), show.threads(r.threads), ms(r.made.longest))
+    end
+  end
+  return lines
+end
+
+-- Returns sentences such as "relaxed is faster than ring from n 64 on", for the contestant that the
+-- others are compared with. "From" is the least length from which on it is faster at all lengths.
+local function crossovers(rows)
+  local lines = {}
+  local groups, order = grouped(rows, function(r)
+    if r.by == r.over then return nil end
+    return ("%s is faster than %s, b %d, %s"):format(r.over, r.by, r.problem.b,
+      show.threads(r.threads))
+  end)
+  for _, name in ipairs(order) do
+    local from
+    for _, r in ipairs(groups[name]) do
+      if r.ratio <= 1 then from = nil else from = from or r.problem.n end
+    end
+    lines[#lines + 1] = from and ("%s: from n %d on"):format(name, from) or name .. ": never"
   end
   return lines
 end
@@ -217,7 +260,8 @@ function show.sentences(name, rows)
   local lines = means(name, rows)
   local bench = grids.get(name)
   local more = { bench.second and others(rows, bench.second) or {},
-    bench.exponents and exponents(rows) or {}, parameters(rows),
+    bench.exponents and exponents(rows, #bench.passes > 1) or {}, longest(rows),
+    bench.crossovers and crossovers(rows) or {}, parameters(rows),
     bench.passes[1] == "step" and memory(rows) or {} }
   for _, list in ipairs(more) do table.move(list, 1, #list, #lines + 1, lines) end
   return lines

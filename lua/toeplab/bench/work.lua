@@ -95,6 +95,51 @@ function makers.tno(p, stream)
   return { run = run, parameters = 0 }
 end
 
+-- Returns the work of a stream of p.n positions, of which each call of step computes the next one
+-- and start begins anew: its time is the mean of all positions, since some cost more than others.
+local function streamed(p, made, start, step)
+  function made.stream()
+    start()
+    local begin, longest = core.sys.clock(), 0.0
+    local last = begin
+    for _ = 1, p.n do
+      step()
+      local now = core.sys.clock()
+      longest, last = math.max(longest, now - last), now
+    end
+    made.longest = longest
+    return (last - begin) / p.n
+  end
+  made.run, made.positions = made.stream, p.n
+  return made
+end
+
+-- Makes the work of position n of one causal operator, or of all n positions of a relaxed one. The
+-- kernel has no decay.
+function makers.stream(p, stream)
+  local t, x = numbers(stream, p.n, p.dim), numbers(stream, p.b, p.n, p.dim)
+  if p.method == "fft" then
+    local operator, kept = core.tno("rac", p.n, p.dim, true), nil
+    return { parameters = 0, run = function()
+      kept = core.no_grad(function()
+        return select(2, operator:apply(not kept and t or nil, {}, x, kept or true))
+      end)
+    end }
+  end
+  local kind = p.method == "etsc" and "exact" or p.method
+  local r = kind == "relaxed" and core.relaxed_recurrence(t, nil, p.b, p.n)
+    or core.recurrence(t, nil, kind, p.b)
+  local sizes, last = r:sizes(), x:narrow(2, p.n, 1)
+  local y = core.zeros(p.b, 1, p.dim)
+  local made = { parameters = 0, state = sizes.state_bytes, kernels = sizes.kernel_bytes,
+    run = function() r:step(last, y) end, close = function() r:close() end }
+  if kind == "relaxed" then
+    return streamed(p, made, function() r:reset() end, made.run)
+  end
+  r:step(x) -- so that the ring is full
+  return made
+end
+
 local function tno_options(p)
   local o = { causal = p.causal, backend = p.backend, encoder = p.encoder, decay = p.decay,
     horizon = p.horizon }
@@ -119,10 +164,34 @@ function makers.layer(p, stream)
   return of_module(p, stream, nn.Block(p.dim, gtu, nn.GLU(p.dim)))
 end
 
+-- Makes the work of computing position n from its input, after those before: by a step of a session
+-- or, for a mixer that has no steps here, from all n inputs. The recurrences of TNOs run on the CPU
+-- only.
+local function next_position(p, stream, mixer)
+  local x, count = numbers(stream, p.b, p.n, p.dim), mixer:count()
+  local steps = recurrent.can_step(getmetatable(mixer))
+  mixer:eval()
+  if not steps or #recurrent.operators(mixer) > 0 and core.device() ~= "cpu" then
+    return { parameters = count, cached = true, run = function()
+      core.no_grad(mixer.forward, mixer, x)
+    end }
+  end
+  local session = recurrent.new(mixer, { method = p.method, lags = p.n, batch = p.b })
+  session:forward(x:narrow(2, 1, p.n - 1))
+  local last = x:narrow(2, p.n, 1)
+  session:forward(last)
+  local sizes = session:sizes()
+  return { parameters = count, state = sizes.state, kernels = sizes.kernels, run = function()
+    session:forward(last)
+  end, close = function() session:close() end }
+end
+
 -- Makes a mixer with its own default sizes. Those that are made for a length get that of x.
 function makers.mixers(p, stream)
-  local lengths = { heads = p.heads, max_length = p.n, max_len = p.n, length = p.n }
-  return of_module(p, stream, mixers.make(p.mixer, p.dim, lengths, {}))
+  local lengths = { heads = p.heads, max_length = p.n, length = p.n }
+  local mixer = mixers.make(p.mixer, p.dim, lengths, {})
+  if p.pass == "token" then return next_position(p, stream, mixer) end
+  return of_module(p, stream, mixer)
 end
 
 -- ---- Models -----------------------------------------------------------------------------------
@@ -162,22 +231,29 @@ makers.ski = makers.operator
 
 -- ---- Generation -------------------------------------------------------------------------------
 
+local PIECE = 1024 -- tokens that a session is given at once: more would take more memory
+
 -- Runs the model on all n tokens to predict the next one, with cached coefficients; or one step of
--- a recurrence that has seen n tokens.
+-- a recurrence that has seen n tokens; or, if that is relaxed, n steps.
 function makers.generate(p, stream)
   local model = models.tnn_lm(model_options(p)):eval()
-  local ids, count = text(stream, 1, p.n, p.vocab), model:count()
+  local ids, count = text(stream, p.b, p.n, p.vocab), model:count()
   if p.method == "window" then
     return { parameters = count, cached = true, run = function()
       core.no_grad(function() return model:logits(model:hidden(ids):narrow(2, p.n, 1)) end)
     end }
   end
-  local session = recurrent.new(model, { method = p.method, form = p.form, lags = p.n })
-  session:hidden(ids)
+  local session = recurrent.new(model, { method = p.method, form = p.form, lags = p.n,
+    batch = p.b, positions = p.n })
   local token, sizes = ids:narrow(2, 1, 1), session:sizes()
-  return { parameters = count, state = sizes.state, kernels = sizes.kernels, run = function()
+  local made = { parameters = count, state = sizes.state, kernels = sizes.kernels, run = function()
     core.no_grad(function() return model:logits(session:hidden(token)) end)
   end, close = function() session:close() end }
+  if p.method == "relaxed" then
+    return streamed(p, made, function() session:reset() end, made.run)
+  end
+  for at = 1, p.n, PIECE do session:hidden(ids:narrow(2, at, math.min(PIECE, p.n - at + 1))) end
+  return made
 end
 
 -- ---- Limits of the machine ---------------------------------------------------------------------
@@ -207,7 +283,7 @@ end
 
 -- Prepares problem p: returns {run=, parameters=, cached= (whether coefficients are cached between
 -- calls)} and, for a recurrence, state= and kernels= (bytes) and close=. Equal problems get equal
--- numbers.
+-- numbers. A stream has positions= and, once it has run, longest=: the seconds of the slowest one.
 function work.make(p)
   local maker = makers[p.what]
   if not maker then error("unknown work " .. tostring(p.what), 0) end
@@ -225,8 +301,9 @@ local function timed(made, calls)
   return (core.sys.clock() - start) / calls
 end
 
--- Returns the seconds per call, averaged over so many calls.
+-- Returns the seconds per call, averaged over so many calls, or over the positions of a stream.
 function work.time(made, calls)
+  if made.stream then return made.stream() end
   if made.cached then return nn.cached(timed, made, calls) end
   return timed(made, calls)
 end

@@ -23,6 +23,7 @@ local command = {
     .. "rows are stored as trials of the experiment bench-WHAT, with a figure. Without WHAT,\n"
     .. "lists what can be measured. Close other programs first. gpu: tests a GPU, then\n"
     .. "measures on it; without one, checks its kernels on the CPU.",
+  words = { "bench" },
   options = {
     { name = "quick", short = "q", help = "under a minute: fewer problems, repeats, peers" },
     { name = "repeats", short = "r", value = "N", help = "samples of each (default: by time)" },
@@ -30,11 +31,13 @@ local command = {
     { name = "lengths", value = "N,N", help = "only these lengths" },
     { name = "batches", value = "N,N", help = "only these batches" },
     { name = "dim", value = "N", help = "channels" },
-    { name = "backends", value = "NAMES", help = "only these Toeplab backends" },
-    { name = "precision", value = "NAMES",
+    { name = "backends", value = "NAMES", of = "backends", list = true,
+      help = "only these Toeplab backends" },
+    { name = "precision", value = "NAMES", choices = core.precisions "cuda", list = true,
       help = "of matrix products (default: all available; on GPUs float32)" },
-    { name = "device", short = "d", value = "D",
-      help = "cpu, cuda, or cuda:1 for the second GPU" },
+    { name = "device", short = "d", value = "DEVICE", of = "devices",
+      help = "cpu, cuda, or cuda:1 for the second GPU",
+      more = "All compute there. On a GPU the grid is another, and the memory is the GPU's." },
     { name = "output", short = "o", value = "FILE", help = "the figure: FILE.svg or FILE.png" },
     output.csv, output.json, output.dir,
   },
@@ -42,28 +45,18 @@ local command = {
 
 -- ---- Options -----------------------------------------------------------------------------------
 
-local function words_of(text)
-  local list = {}
-  for word in text:gmatch "[^,]+" do list[#list + 1] = word end
-  return list
-end
-
 -- Returns the option as a list of positive integers; nil if it is not given.
 local function integers(set, name)
-  if not set[name] then return nil end
-  local list = words_of(set[name])
-  for i, word in ipairs(list) do
+  local list = arguments.list("bench", set, name)
+  for i, word in ipairs(list or {}) do
     list[i] = arguments.integer("bench", { [name] = word }, name, 1)
   end
-  if #list == 0 then errors.usage("bench: --%s takes integers from 1 up: 512,2048", name) end
   return list
 end
 
 local function names(set, name, what, known)
-  if not set[name] then return nil end
-  local list = words_of(set[name])
-  if #list == 0 then errors.usage("bench: --%s takes names: %s", name, table.concat(known, ",")) end
-  for _, word in ipairs(list) do
+  local list = arguments.list("bench", set, name)
+  for _, word in ipairs(list or {}) do
     local ok, why = suggest.choose(what, word, known)
     if not ok then errors.usage("bench: %s", why) end
   end
@@ -75,7 +68,7 @@ local function asked(set, list, device)
     quick = set.quick, repeats = arguments.integer("bench", set, "repeats", 1),
     threads = integers(set, "threads") or { core.threads() }, lengths = integers(set, "lengths"),
     batches = integers(set, "batches"), dim = arguments.integer("bench", set, "dim", 1),
-    backends = set.backends and words_of(set.backends),
+    backends = arguments.list("bench", set, "backends"),
     device = device,
   }
   local wrong = devices.wrong(o.device)
@@ -198,8 +191,8 @@ function command.run(set, words, command_line)
   end
   if words[1] == "gpu" then return gpu.run(o, measured) end
   if o.device ~= "cpu" then
-    local count, why = core.look_at_device(o.device)
-    if not count then errors.usage("bench: %s", why) end
+    local count, missing = core.look_at_device(o.device)
+    if not count then errors.usage("bench: %s", missing) end
   end
   for _, name in ipairs(list) do measured(name, o) end
 end

@@ -19,15 +19,18 @@ local data = {
   usage = "toeplab data [list | [show] NAME... | fetch NAME... | path NAME\n"
     .. "         | generate NAME FOLDER [key=value...] | bpe CORPUS --size N --out FILE]",
   about = "Lists the data sets, shows the files of some, fetches some, or prints the folder of\n"
-    .. "one. TOEPLAB_DATA names the folder of the sets, each unpacked in a folder of its name, or\n"
-    .. "as the archive that toeplab data NAME names. What is fetched goes there too or, if it\n"
-    .. "cannot be written, to the cache folder. An interrupted download continues; a file\n"
-    .. "with another sha256 is refused. Generated sets need no fetching; generate\n"
-    .. "writes it to files, for other programs: listops as Long Range Arena's basic_train.tsv,\n"
-    .. "basic_val.tsv and basic_test.tsv. bpe learns N tokens, the 256 bytes among them, from the\n"
-    .. "training text of a data set or of a file, cut into pieces and merged as GPT-2 does, and\n"
-    .. "writes the merges to FILE. The same text and N give the same file. A script uses it by\n"
+    .. "one. TOEPLAB_DATA names the folder of the sets, each as the files or the archive that\n"
+    .. "toeplab data NAME names. What is fetched goes there too or, if it cannot be written,\n"
+    .. "to the cache folder. An interrupted download continues; a file with another sha256 is\n"
+    .. "refused. Generated sets need no fetching; generate writes one to files, for other\n"
+    .. "programs: listops as Long Range Arena's basic_train.tsv, basic_val.tsv and\n"
+    .. "basic_test.tsv, the stand-ins in the formats of what they stand for. bpe learns N\n"
+    .. "tokens, the 256 bytes among them, from the training text of a data set or of a file,\n"
+    .. "cut into pieces and merged as GPT-2 does, and writes the merges to FILE. The same text\n"
+    .. "and N give the same file. A script uses it by\n"
     .. "  tl.corpus(name, { tokenizer = \"bpe\", merges = \"FILE\" })",
+  words = { { of = "data", choices = { "list", "show", "fetch", "path", "generate", "bpe" } },
+    "data_of" },
   options = {
     { name = "check", help = "also compare the sha256 of every file" },
     { name = "from", value = "URL", help = "fetch from this folder or address instead" },
@@ -44,11 +47,22 @@ end
 
 -- Generators of data sets by name: modules with drawing (its options) and write(folder, options,
 -- progress) -> paths.
-local makers = { listops = "toeplab.tasks.listops" }
+local makers = { listops = "toeplab.tasks.listops",
+  ["cifar-standin"] = "toeplab.tasks.cifar_standin",
+  ["retrieval-standin"] = "toeplab.tasks.retrieval_standin",
+  pathfinder = "toeplab.tasks.pathfinder", ["path-x"] = "toeplab.tasks.pathfinder" }
+
+local function maker_of(name)
+  local module = require(makers[name])
+  return name == "path-x" and module.path_x or module
+end
+
+-- Returns the options of a generator; nil if there is none of that name.
+function data.drawing(name) return makers[name] and maker_of(name).drawing end
 
 local function show_keys(name)
   local rows = {}
-  for i, o in ipairs(options.describe(require(makers[name]).drawing)) do
+  for i, o in ipairs(options.describe(data.drawing(name))) do
     rows[i] = { "  " .. o.name, o.default, o.range, o.help }
   end
   text_table.print({ "  key", "default", "range", "" }, rows)
@@ -144,6 +158,9 @@ function verbs.path(set, names)
   local state = datasets.state(one, set.check)
   if state == "here (program)" then
     errors.raise(errors.FAILED, "%s is in no folder: it is printed by: %s", one.name, one.program)
+  elseif state == "as archive" then
+    errors.raise(errors.FAILED, "%s is here as an archive only; to unpack it: "
+      .. "toeplab data fetch %s", one.name, one.name)
   elseif state ~= "here" then
     errors.raise(errors.FAILED, "%s is not here. Either %s", one.name,
       table.concat(datasets.advice(one), ",\nor "))
@@ -157,12 +174,17 @@ function verbs.generate(set, words)
     errors.usage("data generate: takes a name, a folder and key=value (see toeplab data --help)")
   end
   if not find(name).generated then errors.usage("%s is not generated; fetch it", name) end
-  local maker, rest = require(makers[name]), table.move(words, 3, #words, 1, {})
+  local maker, rest = maker_of(name), table.move(words, 3, #words, 1, {})
   local ok, given = pcall(options.parse, name, maker.drawing, rest)
   if not ok then errors.usage("%s", errors.text(given)) end
-  for _, path in ipairs(maker.write(folder, given, progress.new { quiet = set.quiet })) do
-    print(path)
-  end
+  core.sys.catch_signals() -- so that what is half written is removed
+  core.sys.on_signal(function()
+    core.sys.on_signal(nil)
+    errors.check_signals()
+  end)
+  local paths = maker.write(folder, given, progress.new { quiet = set.quiet })
+  core.sys.on_signal(nil)
+  for _, path in ipairs(paths) do print(path) end
 end
 
 -- Checks that the merges can be written to path: its folder exists, and a file there holds merges.

@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local json = require "toeplab.base.json"
+local modules = require "toeplab.live.modules"
 local output = require "toeplab.report.output"
 local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
@@ -22,7 +23,10 @@ local doctor = {
     .. "devices they support, and the plugin files that could not be used.\n"
     .. "TOEPLAB_BACKENDS names further folders to look into.",
   options = {
-    { name = "backends", short = "b", help = "list the backends and their options instead" },
+    { name = "backends", short = "b", help = "list the backends and their options instead",
+      more = [[
+        Also the devices that they have a form for, the first GPU or why there is none, and the
+        plugin files that could not be used.]] },
     output.json, output.dir,
   },
 }
@@ -33,9 +37,7 @@ local LEAST_FREE, SLOW_FSYNC, TRIES = 1 << 30, 0.1, 5
 
 -- Returns the first line that a command prints; nil if the command fails.
 local function line_of(command)
-  local pipe = io.popen(command .. " 2>/dev/null", "r")
-  local text = pipe:read("l")
-  return pipe:close() and text ~= "" and text or nil
+  return (shell.output(command) or ""):match "^[^\n]+"
 end
 
 local function field_of(path, pattern)
@@ -68,6 +70,14 @@ local function versions(add)
   add("onednn", info.onednn == "none" and "note" or "ok", info.onednn == "none"
     and "not built in: products are a little slower, in bf16 much (apt install libdnnl-dev)"
     or info.onednn)
+  for _, name in ipairs { "mpi", "nccl" } do
+    local path, why = core.ranks_file(name)
+    add(name, path and "ok" or "note", path or why .. " (docs/ranks.md)")
+  end
+  for _, name in ipairs { "tensorboard", "http" } do
+    local path, why = modules.file(name)
+    add(name, path and "ok" or "note", path or why)
+  end
   local commit, dirty = provenance.commit()
   add("source", "ok", commit and commit:sub(1, 12) .. (dirty and " with changes" or "")
     or "not a git checkout: trials do not record a commit")
@@ -100,6 +110,28 @@ local function locks_work(path)
   return a and b and core.sys.lock(a) and not core.sys.lock(b)
 end
 
+local networks = { nfs = true, nfs4 = true, lustre = true, gpfs = true, beegfs = true, cifs = true,
+  smb3 = true, afs = true, ceph = true, fuse = true }
+
+-- Adds whether tasks of array jobs could share the folder: each trial is claimed by a hard link.
+local function sharing(add, folder, kind)
+  local path = ("%s/.doctor.tmp.%s.%d"):format(folder, core.sys.hostname(), core.sys.getpid())
+  local linked = path .. ".link"
+  core.sys.remove(linked)
+  if not core.sys.write_file(path, "") then return end
+  local made, why = core.sys.link(path, linked)
+  local twice = made and core.sys.link(path, linked)
+  core.sys.remove(linked)
+  core.sys.remove(path)
+  if not made or twice then
+    return add("sharing", "note", ("array jobs cannot share the folder: %s"):format(twice
+      and "a hard link replaces a file" or "no hard links: " .. why))
+  end
+  add("sharing", "ok", "hard links work: array jobs can share the folder, if all nodes have it"
+    .. (networks[kind:match "^%w*"] and "; unless locks work between nodes too, use one node to "
+    .. "submit and to look at results" or ""))
+end
+
 local function probe(add, folder)
   local path = ("%s/.doctor.tmp.%s.%d"):format(folder, core.sys.hostname(), core.sys.getpid())
   local seconds, why = time_fsync(path)
@@ -114,6 +146,15 @@ local function probe(add, folder)
   add("folder", locked and (seconds < SLOW_FSYNC and "ok" or "note") or "bad",
     ("%s: %s, %s, fsync %.1f ms"):format(folder, kind,
       locked and "locks work" or "locks do not work: two runs could write at once", seconds * 1e3))
+  sharing(add, folder, kind)
+end
+
+-- Adds the version of Slurm, where it is installed.
+local function scheduler(add)
+  if not shell.on_path "sbatch" then return end
+  local answer = line_of "(sinfo -h -o '%P of %D nodes' | paste -sd, -)"
+  add("slurm", answer and "ok" or "note", ("%s: %s"):format(line_of "sbatch --version" or "sbatch",
+    answer or "its controller does not answer"))
 end
 
 local function disk(add, folder)
@@ -285,6 +326,7 @@ function doctor.run(set, words)
   cuda(add)
   graphics(add)
   tools(add)
+  scheduler(add)
   data(add)
   return code
 end

@@ -1,25 +1,53 @@
--- commands/export.lua: toeplab export: writes trials or metrics for other programs.
+-- commands/export.lua: toeplab export: writes trials, metrics or weights for other programs.
 local core = require "toeplab.core"
+local experiment = require "toeplab.trials.experiment"
+local exported = require "toeplab.store.exported"
 local json = require "toeplab.base.json"
+local open_model = require "toeplab.store.open_model"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
+local sweeps = require "toeplab.store.sweeps"
+local tensorboard = require "toeplab.live.tensorboard"
 local text_table = require "toeplab.report.text_table"
 local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 
 local export = {
   example = "toeplab export quickstart --csv -o trials.csv\n"
-    .. "  toeplab export @last --metrics --json\n  toeplab export tag=paper 'lr<0.01'",
-  usage = "toeplab export [TRIAL...]",
+    .. "  toeplab export @last --metrics --json\n  toeplab export tag=paper 'lr<0.01'\n"
+    .. "  toeplab export @last --weights model.safetensors --names fairseq --bf16",
+  usage = "toeplab export [TRIAL...]\n       toeplab export TRIAL --weights FILE.safetensors\n"
+    .. "       toeplab export [TRIAL...] --tensorboard DIR",
   about = "Writes one row per trial with its configuration and last metrics, or with --metrics\n"
     .. "one row per logged value. Without words: all trials. For Parquet, convert the CSV\n"
-    .. "with duckdb or pandas in one line.\n" .. selection.help,
+    .. "with duckdb or pandas in one line.\n\n"
+    .. "--weights writes the parameters of one trial's model, of its best checkpoint or, without\n"
+    .. "one, of its newest, as safetensors, with what tl.model and toeplab generate need to open\n"
+    .. "them. --names says whose names they bear: toeplab (the default), tnn-pytorch (its layers,\n"
+    .. "numbered, between embed and norm) or fairseq (the TNN models, ready for\n"
+    .. "load_state_dict).\n\n"
+    .. "--tensorboard writes the event files that toeplab run --tensorboard writes while trials\n"
+    .. "run, of trials of any time, in place of those that are there.\n" .. selection.help,
+  words = { "trials" },
   options = {
     { name = "metrics", short = "m", help = "every logged value instead of one row per trial" },
     { name = "csv", help = "CSV (the default)" },
     { name = "json", help = "JSON, one object a line; inf and nan are null" },
     { name = "output", short = "o", value = "FILE",
       help = "write to FILE instead of standard output (-)" },
+    { name = "weights", short = "w", value = "FILE", help = "write the model to FILE.safetensors" },
+    { name = "names", value = "FORM", choices = exported.names,
+      help = "of weights: toeplab (the default), tnn-pytorch or fairseq",
+      more = [[
+        The names of the parameters: ours; those of the layers of that package as `layers.0`,
+        `layers.1` and so on, with `embed.weight` and `norm`; or those of the published TNN
+        models, causal and RoBERTa, with all that `load_state_dict` asks for. A model with a part
+        that the published one lacks is refused.]] },
+    { name = "bf16", help = "of weights: round float32 to bfloat16, half the size" },
+    { name = "last", help = "of weights: the newest checkpoint, not the best" },
+    { name = "script", value = "FILE", of = "experiment",
+      help = "of weights: the experiment whose function model makes the model" },
+    { name = "tensorboard", value = "DIR", help = "event files for TensorBoard below DIR" },
     output.dir,
   },
 }
@@ -95,7 +123,67 @@ local function save(path, text)
   return nil, ("%s: %s"):format(path, problem or late)
 end
 
+-- ---- TensorBoard ----------------------------------------------------------------------------
+
+-- Returns the keys that the sweep of a trial has swept.
+local function swept(store, row, known)
+  local sweep = sweeps.of_trial(store, row)
+  if not sweep then return {} end
+  known[sweep.id] = known[sweep.id] or store:object(sweep.plan).axes or {}
+  return known[sweep.id]
+end
+
+local function event_files(set, words)
+  local files, known = tensorboard.new(set.tensorboard), {}
+  local store <close> = records.open(records.folder(set.dir), "r")
+  local rows = chosen(store, words)
+  for _, short in ipairs(rows) do
+    local row = row_of(store, short.id)
+    files:write(store, row, swept(store, row, known))
+  end
+  print(("%s: %s"):format(set.tensorboard, output.count(#rows, "trial")))
+end
+
+-- ---- Weights ------------------------------------------------------------------------------------
+
+local for_weights, for_rows = { "names", "bf16", "last", "script" },
+  { "metrics", "csv", "json", "output", "tensorboard" }
+
+-- Raises for options that would have no effect.
+local function check_together(set)
+  for _, name in ipairs(set.weights and for_rows or for_weights) do
+    if set[name] then
+      errors.usage("export: --%s is %s", name, set.weights and "not for --weights"
+        or "for --weights FILE")
+    end
+  end
+  for _, name in ipairs(set.tensorboard and { "metrics", "csv", "json", "output" } or {}) do
+    if set[name] then errors.usage("export: --%s is not for --tensorboard DIR", name) end
+  end
+  if set.weights and not set.weights:find "[^/]%.safetensors$" then
+    errors.usage("export: --weights '%s' must end in .safetensors", set.weights)
+  end
+end
+
+local function weights(set, words)
+  if #words == 0 then
+    errors.usage("export: weights of which trial? Give one id (see toeplab ls) or @last")
+  end
+  local model, _, about
+  do
+    local store <close> = records.open(records.folder(set.dir), "r")
+    model, _, about = open_model.trial(store, words, { last = set.last,
+      build = experiment.builder(set.script) })
+  end
+  exported.write(set.weights, model, about, { names = set.names, bf16 = set.bf16 })
+  print(("%s: trial %s, step %d, %s"):format(set.weights, about.trial:sub(1, 12), about.step,
+    set.names and "names of " .. set.names or "toeplab's names"))
+end
+
 function export.run(set, words)
+  check_together(set)
+  if set.weights then return weights(set, words) end
+  if set.tensorboard then return event_files(set, words) end
   if set.csv and set.json then errors.usage("export: choose one of --csv and --json") end
   local store <close> = records.open(records.folder(set.dir), "r")
   local rows, parts = chosen(store, words), {}

@@ -1,67 +1,145 @@
 -- commands/generate.lua: toeplab generate: writes text by the model of a stored trial, token by
--- token, or converts the model to a recurrent one in a file.
+-- token or many texts at a time, scores texts, or converts the model to a recurrent one in a file.
 local arguments = require "toeplab.base.arguments"
+local characters = require "toeplab.base.characters"
 local converted = require "toeplab.store.converted"
 local core = require "toeplab.core"
-local generate = require "toeplab.models.generate"
+local decode = require "toeplab.models.decode"
+local distill = require "toeplab.models.distill"
+local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local recurrent = require "toeplab.models.recurrent"
 local text_table = require "toeplab.report.text_table"
-local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
-local saved_model = require "toeplab.store.saved_model"
+local experiment = require "toeplab.trials.experiment"
+local open_model = require "toeplab.store.open_model"
 local suggest = require "toeplab.base.suggest"
 
 local command = {
   example = 'toeplab generate @last --prompt "In the beginning" --tokens 200\n'
-    .. '  toeplab generate 3f9c1a --tokens 50 --temperature 0.8 --top-k 40 --seed 7\n'
-    .. "  toeplab generate @last --tokens 5000 --method ring\n"
+    .. '  toeplab generate 3f9c1a --tokens 50 --temperature 0.8 --top-p 0.9 --seed 7\n'
+    .. "  toeplab generate @last --prompts questions.txt --method auto --stop '?'\n"
     .. "  toeplab generate @last --convert model.h5",
-  usage = "toeplab generate TRIAL | FILE.h5 [--prompt TEXT]\n"
+  usage = "toeplab generate TRIAL | FILE [--prompt TEXT]\n"
+    .. "       toeplab generate TRIAL | FILE --prompts FILE [--score]\n"
     .. "       toeplab generate TRIAL --convert FILE.h5",
   about = "Writes the prompt and what the model of a trial adds to it, token by token. The model\n"
     .. "has the parameters of its best checkpoint or, without one, of its newest. ID: the\n"
-    .. "beginning of a trial's id (toeplab ls), or @last; FILE.h5: what --convert wrote.\n"
+    .. "beginning of a trial's id (toeplab ls), or @last; FILE: what --convert wrote (.h5),\n"
+    .. "what toeplab export --weights wrote (.safetensors), or a checkpoint (.h5).\n"
     .. "The same seed gives the same text.\n\n"
     .. "Methods: window (default) runs the model on the last tokens only. The others see all\n"
     .. "text and give the same tokens: fft runs the model on all of it for each token; ring\n"
-    .. "stores the last inputs of each operator; etsc stores modes.\n\n"
+    .. "stores the last inputs of each operator; etsc stores modes; relaxed stores inputs and\n"
+    .. "adds up old ones in blocks, which is faster from about 32 tokens on; auto takes ring\n"
+    .. "or relaxed, and fft, with a note, for a model that cannot run position by position.\n\n"
+    .. "Several prompts are continued in batches, and each gives one line of JSON: prompt, text,\n"
+    .. "ids, reason (stop or length), logprob in nats, perplexity and seed, which is --seed for\n"
+    .. "the first prompt and one more for each after it. A text does not depend on the others.\n"
+    .. "--score generates nothing: it scores what follows the first tab of each prompt.\n\n"
     .. "--convert turns a causal model into a recurrent one without training (ETSC): each\n"
     .. "Toeplitz operator becomes modes, whose state does not grow with the text. The file has\n"
     .. "all that toeplab generate needs. Prints for each operator how far its response to an\n"
     .. "impulse is from the kernel (error), the largest answer in the next lags positions, where\n"
     .. "there should be none (after), and its state and its microseconds per token beside those\n"
-    .. "of a ring of inputs, which computes the same.",
+    .. "of a ring of inputs, which computes the same. --form balanced and fitted keep --modes\n"
+    .. "modes only, an approximation (distillation): by balanced truncation, with a bound of the\n"
+    .. "error of any output, or by least squares in the same state space.",
   computes = true,
+  words = { "trials_or_file" },
   options = {
-    { name = "prompt", short = "p", value = "TEXT", help = "the beginning (default: a new line)" },
+    { name = "prompt", short = "p", value = "TEXT", many = true,
+      help = "the beginning (default: a new line); may be repeated",
+      more = [[
+        By default the text begins after a newline or, in a vocabulary without one, a space.]] },
+    { name = "prompts", value = "FILE", help = "a prompt a line (- for standard input)",
+      more = [[
+        Writes a line of JSON about each in their order: index, prompt, text, ids of the tokens,
+        reason for its end (`stop` or `length`), seed, method, log-probability of the ids in nats
+        and perplexity. A text depends on its prompt, the options and its seed, which is one more
+        for each line, and on nothing else: not on the other lines, nor on their number.]] },
     { name = "tokens", short = "n", value = "N", help = "tokens to add (default 200)" },
     { name = "temperature", short = "t", value = "T",
       help = "of the softmax (default 1; 0: always the likeliest token)" },
     { name = "top-k", short = "k", value = "K", help = "draw among the likeliest K" },
+    { name = "top-p", value = "P",
+      help = "draw among the likeliest that hold P of the probability",
+      more = "That is after `--temperature` and `--top-k`." },
+    { name = "repetition-penalty", value = "R",
+      help = "divide the logits of earlier tokens, multiply negative ones (default 1)" },
     { name = "seed", short = "s", value = "S", help = "of the random numbers (default 1)" },
+    { name = "stop", value = "TEXT", many = true,
+      help = "end a text before TEXT; may be repeated" },
+    { name = "stop-token", value = "ID", many = true,
+      help = "end a text at this token; may be repeated",
+      more = [[
+        What is written holds whole characters only: bytes that are none become U+FFFD, and one
+        that the last token leaves incomplete is left out.]] },
+    { name = "batch", value = "N", help = "texts at a time (default 16)",
+      more = [[
+        Each has a state of its own in memory, and without --lags kernels of its own, too. Another
+        N may round differently.]] },
+    { name = "score", help = "score the text after the first tab of each prompt",
+      more = [[
+        Generates nothing, and writes a line of JSON with the log-probability of that text, given
+        what is before it, or of all if there is no tab.]] },
+    { name = "json", help = "one line of JSON for each prompt, even for one" },
     { name = "window", value = "N",
       help = "the model sees the last N tokens (default: the length it was trained at)" },
-    { name = "method", short = "m", value = "METHOD", help = "window, fft, ring or etsc" },
+    { name = "method", short = "m", value = "METHOD",
+      choices = decode.methods, help = table.concat(decode.methods, ", "),
+      more = [[
+        `window`, the default, runs the model on the last tokens; what it says of a longer text is
+        cut from its beginning. The others see all of the text and give the same tokens: `fft`
+        runs the model on it for each token; `ring` keeps the last inputs of each Toeplitz
+        operator; `etsc` keeps complex modes instead; `relaxed` keeps inputs and adds up the old
+        ones in blocks, by Fourier transforms of lengths that are powers of two; `auto` is ring
+        for operators of at most 32 lags, relaxed for longer ones, and fft, with a note that says
+        why, for a model that cannot run position by position. `ring`, `etsc` and `relaxed` need a
+        model in which nothing but causal Toeplitz operators, mixers with a state, such as Mamba,
+        and attention, which keeps its keys and values, mixes tokens. With ring and etsc each token
+        costs as much as the operator has lags.
+        With relaxed n tokens cost about n log(n)^2 in all, and most of them cost little; after q
+        tokens, a power of two up to 2048, one waits for a product of that length. A longer product
+        is computed in the background while as many tokens are made as it is long, and a token
+        waits for it only if that was too short. With --threads 1 these tokens compute it
+        themselves, each for 16 channels of an operator at most.
+        The prompt costs as much as one forward pass, and memory is taken for the tokens to add,
+        not for the prompt.]] },
     { name = "lags", value = "N",
       help = "an operator sees N tokens (default: all; with --convert as trained)" },
-    { name = "form", value = "FORM",
-      help = "of etsc: exact (default), or published: right for N tokens" },
+    { name = "form", value = "FORM", choices = { "exact", "published", "balanced", "fitted" },
+      help = "of etsc: exact (default), or published: right for N tokens; "
+        .. "of --convert also balanced or fitted",
+      more = [[
+        After N tokens each operator of form `published` repeats itself. `balanced` and `fitted`
+        approximate each operator by few modes (distillation): by balanced truncation, which
+        prints a bound of the error, of any output relative to the operator's largest gain; or by
+        least squares in the same state space.]] },
+    { name = "modes", value = "N", help = "of forms balanced and fitted: how many (default 16)",
+      more = "A step costs as many products as their square." },
     { name = "last", help = "the newest checkpoint, not the best" },
+    { name = "script", value = "FILE", of = "experiment",
+      help = "the experiment whose function model makes the model (of a class of its own)",
+      more = [[
+        Its field `model = function(c, vocab)` makes the model of a trial with the configuration
+        c. A model with a class or a mixer of its script's own needs it, because only its
+        parameters are stored; the current text of the script is run.]] },
     { name = "convert", short = "o", value = "FILE",
-      help = "write the recurrent model to FILE.h5" },
+      help = "write the recurrent model to FILE.h5",
+      more = [[
+        Writes no text: turns the causal model of a stored trial into a recurrent one without
+        training (ETSC) and writes it with its vocabulary, whole or not at all; an operator sees
+        `--lags` tokens, by default as many as it was trained at. Prints for each operator the
+        error of its answer to an impulse, relative to the kernel, the largest answer after the
+        last lag, its state in KiB per sequence and its time per token, beside those of a ring of
+        the last inputs, which computes the same.]] },
     output.dir,
   },
 }
 
--- Returns the number of tokens that the model sees: --window or the length it was trained at, but
--- no more than are needed. trained is nil for a model from a file, which stores its own window.
-local function window(set, trained, total)
-  if not trained then return nil end
-  local given = arguments.integer("generate", set, "window", 1) or trained
-  return math.min(given, math.max(trained, total))
-end
+-- ---- Words --------------------------------------------------------------------------------------
 
 local function choose(set, name, choices)
   if not set[name] then return nil end
@@ -70,130 +148,245 @@ local function choose(set, name, choices)
   return set[name]
 end
 
+local of_drawing = { "tokens", "temperature", "top-k", "top-p", "repetition-penalty", "seed",
+  "stop", "stop-token", "batch", "json", "window", "method" }
+
 -- Raises for options that would have no effect.
 local function check_together(set, word)
   local method = set.method or "window"
   local function only(name, fits, why)
     if set[name] and not fits then errors.usage("generate: --%s is %s", name, why) end
   end
-  if word:find "%.h5$" then
-    for _, name in ipairs { "method", "lags", "form", "window", "last", "dir", "convert" } do
-      only(name, false, "for trials; a file of --convert stores its method and lags")
-    end
+  if open_model.is_file(word) then
+    for _, name in ipairs { "last", "dir" } do only(name, false, "for trials, not for a file") end
   end
+  only("modes", set.convert and distill.has(set.form),
+    "for --convert with --form balanced or fitted")
   if set.convert then
-    for _, name in ipairs { "prompt", "tokens", "temperature", "top-k", "seed", "window",
-      "method" } do
+    for _, name in ipairs { "prompt", "prompts", "score", table.unpack(of_drawing) } do
       only(name, false, "for text, not for --convert")
     end
     return
   end
+  only("prompts", not set.prompt, "in place of --prompt")
   only("window", method == "window", "for method window")
-  only("lags", method ~= "window", "for the methods fft, ring and etsc")
+  only("lags", method ~= "window", "for the methods other than window")
   only("form", method == "etsc", "for method etsc")
+  if not set.score then return end
+  for _, name in ipairs(of_drawing) do only(name, false, "for text, not for --score") end
 end
 
--- Raises between two tokens if a signal has arrived.
-local function check_signals()
-  local name, code = errors.signal()
-  if not name then return end
-  io.write("\n")
-  errors.raise(code, "stopped by SIG%s", name)
+-- Returns the prompts, a list of {text=, at= where it stands, for messages}.
+local function prompts_of(set)
+  local list = {}
+  for i, text in ipairs(set.prompt or { not set.prompts and "" or nil }) do
+    list[i] = { text = text, at = #(set.prompt or {}) > 1 and "prompt " .. i or "the prompt" }
+  end
+  if not set.prompts then return list end
+  local path = set.prompts ~= "-" and set.prompts or "/dev/stdin"
+  local file, why = io.open(path, "rb")
+  local text = file and file:read "a"
+  if file then file:close() end
+  if not text then
+    errors.usage("generate: --prompts: %s", why or path .. " cannot be read: is it a folder?")
+  end
+  for line in (text:gsub("\n$", "") .. "\n"):gmatch "(.-)\r?\n" do
+    list[#list + 1] = { text = line, at = ("%s:%d"):format(set.prompts, #list + 1) }
+  end
+  if text == "" then errors.usage("generate: %s has no line, hence no prompt", set.prompts) end
+  return list
 end
 
--- Returns the number of tokens of the prompt; raises if it cannot be encoded.
-local function check_prompt(vocab, prompt)
-  local fine, ids = pcall(vocab.encode, vocab, prompt)
-  if not fine then errors.usage("generate: the prompt: %s", errors.plain(tostring(ids))) end
-  return math.max(ids:numel(), 1) -- an empty prompt becomes one token
+-- Whether an error is a lack of memory, of Lua or of the engine.
+local function is_full(why)
+  return why == "not enough memory" or type(why) == "table" and rawget(why, "status") == "ENOMEM"
 end
+
+-- Sets the number of tokens of each prompt. One that cannot be encoded is a usage error. For scores
+-- it is cut at its first tab into before, which may be empty, and continuation.
+local function check_prompts(vocab, list, scored)
+  for _, prompt in ipairs(list) do
+    local function count(text)
+      local fine, ids = pcall(decode.ids, vocab, text)
+      if fine then return #ids end
+      if is_full(ids) then
+        errors.raise(errors.FAILED, "generate: %s: its %d bytes do not fit into memory as tokens",
+          prompt.at, #text)
+      end
+      local why = errors.text(ids):gsub("^generate: ", "")
+      errors.usage("generate: %s: %s", prompt.at, why)
+    end
+    if scored then
+      local before, after = prompt.text:match "^(.-)\t(.*)$"
+      prompt.before, prompt.continuation = before or "", after or prompt.text
+      if prompt.continuation == "" then
+        errors.usage("generate: %s: there is nothing to score%s", prompt.at,
+          after and " after the tab" or "")
+      end
+      prompt.count = count(prompt.before) + count(prompt.continuation)
+    else
+      prompt.count = count(prompt.text)
+    end
+  end
+end
+
+-- Returns the list of the texts and ids at which a text stops.
+local function stops_of(set, vocab)
+  local list = table.move(set.stop or {}, 1, #(set.stop or {}), 1, {})
+  for _, text in ipairs(list) do
+    if text == "" then errors.usage "generate: --stop takes a text, got an empty one" end
+  end
+  for _, word in ipairs(set["stop-token"] or {}) do
+    local id = math.tointeger(tonumber(word))
+    if not id or id < 0 or id >= vocab:size() then
+      errors.usage("generate: --stop-token takes the id of a token, 0 to %d, got '%s'",
+        vocab:size() - 1, word)
+    end
+    list[#list + 1] = id
+  end
+  return list
+end
+
+-- ---- The model ----------------------------------------------------------------------------------
 
 -- Returns the model of a stored trial, its vocabulary (nil: none is stored), and a description:
 -- trial, step, and the length that it was trained at, nil if its configuration does not say.
 local function load_model(set, words)
-  local store <close> = records.open(records.folder(set.dir), "r")
-  local row = selection.one(store, words)
-  local model, vocab, about = saved_model.load(store, row, {
-    kind = set.last and "checkpoint" or nil,
-    warn = function(...) errors.say("warning: %s", string.format(...)) end,
-  })
-  about.trial = row.id
-  about.length = about.length or math.tointeger(store:config(row.config).length)
+  local build = experiment.builder(set.script)
+  local model, vocab, about
+  if #words == 1 and open_model.is_file(words[1]) then
+    model, vocab, about = open_model.file(words[1], build)
+  else
+    local store <close> = records.open(records.folder(set.dir), "r")
+    model, vocab, about = open_model.trial(store, words, { last = set.last, build = build })
+  end
+  local length = (about.config or {}).length
+  about.length = about.length or math.type(length) == "integer" and length or nil
   return model, vocab, about
 end
 
-local function from_trial(set, words, o)
-  local model, vocab, about = load_model(set, words)
-  local id = about.trial:sub(1, 12)
-  if not vocab then errors.usage("trial %s has no vocabulary: pass the corpus to t:steps", id) end
-  if model.causal == false then
-    errors.usage("generate: the model of trial %s is not causal", id)
+-- Prepares to continue a converted model, which has a method of its own.
+local function use_session(set, about, path, o)
+  for _, name in ipairs { "method", "lags", "form", "modes", "window", "convert" } do
+    if set[name] then
+      errors.usage("generate: --%s is for trials; %s, a file of --convert, stores its method and "
+        .. "lags", name, path)
+    end
   end
-  if o.method == "ring" or o.method == "etsc" then recurrent.operators(model) end
-  return model, vocab, about.length or 256
-end
-
-local function from_file(path, o)
-  local session, vocab, about = converted.open(path)
-  if not vocab then errors.usage("%s has no vocabulary, as its trial had none", path) end
   if about.form == "published" then
-    io.stderr:write(("note: the published form is right for %d tokens only\n"):format(about.lags))
+    errors.say("note: the published form is right for %d tokens only", about.lags)
   end
-  o.session = session
-  return session.model, vocab
+  o.session = about.session
 end
 
--- Returns the length of the complete characters of a text, excluding a character cut off at its
--- end.
-local function complete_length(text)
-  local start = text:find("[\xC2-\xF4][\x80-\xBF]*$")
-  local first = start and text:byte(start) or 0
-  local bytes = first < 0xE0 and 2 or first < 0xF0 and 3 or 4
-  return start and #text - start + 1 < bytes and start - 1 or #text
+-- Returns the model, its vocabulary, and the length it was trained at, nil if it is converted.
+local function model_for_text(set, words, o)
+  local model, vocab, about = load_model(set, words)
+  local who = open_model.is_file(words[1]) and words[1] or "trial " .. about.trial:sub(1, 12)
+  if about.session then use_session(set, about, who, o) end
+  if not vocab then errors.usage("%s has no vocabulary: pass the corpus to t:steps", who) end
+  if model.causal == false then errors.usage("generate: the model of %s is not causal", who) end
+  if o.method and not about.session then
+    local method, why = decode.method_of(model, o) -- raises before any costly work
+    if why then errors.say("note: each token runs the model on all text (%s): %s", method, why) end
+    o.method = method
+  end
+  return model:eval(), vocab, not about.session and (about.length or 256) or nil
 end
 
--- Writes what generate yields token by token; on a terminal in whole characters and without control
--- characters. If it fails at the start, it prints nothing.
-local function write_text(model, vocab, prompt, o)
-  local rest = prompt
+-- ---- Output -------------------------------------------------------------------------------------
+
+local PIPE = 4096 -- bytes that a pipe which is ready takes without waiting
+
+-- Writes text at once, in whole characters. A signal ends the program even while nobody reads.
+local function put(text)
+  while #text > 0 do
+    local piece = text:sub(1, PIPE)
+    if #piece < #text then piece = piece:sub(1, characters.complete(piece)) end
+    text = text:sub(#piece + 1)
+    while not core.sys.output_ready() do errors.check_signals() end
+    local fine = io.write(piece) and io.stdout:flush()
+    if not fine then errors.raise(errors.FAILED, "") end -- the program says why at its end
+  end
+end
+
+-- Calls fn. A lack of memory becomes an error that names the length of the text, whose prompt has
+-- `count` tokens, and what to change.
+local function with_memory(count, more, advice, fn)
+  local ok, why = pcall(fn)
+  if ok then return end
+  if not is_full(why) then error(why, 0) end
+  errors.raise(errors.FAILED, "generate: a prompt of %d tokens and %d more do not fit into memory "
+    .. "(%s)\ngive a shorter prompt%s", count, more, errors.text(why), advice)
+end
+
+-- Calls fn, with the length of the longest prompt for messages. A signal ends it at once.
+local function at_work(list, more, advice, fn)
+  local most = 0
+  for _, prompt in ipairs(list) do most = math.max(most, prompt.count) end
   core.sys.catch_signals()
-  function o.each(piece)
-    rest = rest .. piece
-    local count = complete_length(rest)
-    io.write(output.data(rest:sub(1, count)))
-    io.stdout:flush()
-    rest = rest:sub(count + 1)
-    check_signals()
-  end
-  generate(model, vocab, prompt, o)
-  io.write(output.data(rest), "\n")
+  core.sys.on_signal(function()
+    core.sys.on_signal(nil)
+    errors.check_signals()
+  end)
+  with_memory(most, more, advice, fn)
+  core.sys.on_signal(nil)
+end
+
+-- Writes the prompt and what the model adds to it token by token, in whole characters. On a
+-- terminal there are no control characters. If it fails at the start, it prints nothing.
+local function write_text(model, prompt, o)
+  local shown = characters.valid(prompt.text:sub(1, characters.complete(prompt.text)))
+  at_work({ prompt }, o.n, ", fewer --tokens or --lags", function()
+    for token in decode.stream(model, o) do
+      core.sys.on_signal(nil) -- from here on a signal ends the text after a token
+      put(output.data(shown .. token.text))
+      shown = ""
+      if errors.signal() then put "\n" end
+      errors.check_signals()
+    end
+  end)
+  put(output.data(shown) .. "\n")
+end
+
+-- Writes a line of JSON for each prompt, as soon as it and those before it are done.
+local function write_batch(model, list, o)
+  o.prompts, o.logprobs = {}, true
+  for i, prompt in ipairs(list) do o.prompts[i] = prompt.text end
+  at_work(list, o.n, ", fewer --tokens or --lags, or a smaller --batch", function()
+    for result in decode.batch(model, o) do
+      result.perplexity = #result.ids > 0 and math.exp(-result.logprob / #result.ids) or nil
+      result.method = not o.session and (o.method or "window") or nil
+      if #result.ids == 0 then result.ids = json.none end
+      put(json.line(result) .. "\n")
+    end
+  end)
+end
+
+-- Writes a line of JSON about the continuation of each prompt.
+local function write_scores(model, vocab, list, session)
+  at_work(list, 0, "", function()
+    for i, prompt in ipairs(list) do
+      local result = decode.score(model, { vocab = vocab, prompt = prompt.before,
+        continuation = prompt.continuation, session = session })
+      result.index, result.prompt, result.continuation = i, prompt.before, prompt.continuation
+      put(json.line(result) .. "\n")
+    end
+  end)
 end
 
 -- ---- The recurrent model ----------------------------------------------------------------------
 
--- Converts the model layer by layer, and measures each layer while its kernel exists.
-local function session_of(model, form, lags)
-  local rows = {}
-  local session = recurrent.session(model, function(tno, name)
-    local t, gamma = recurrent.kernel(tno, lags, name)
-    local recurrence = core.recurrence(t, gamma, form)
-    local row = core.no_grad(converted.measure, { recurrence = recurrence }, t, gamma)
-    row.name = name
-    rows[#rows + 1] = row
-    return recurrence
-  end)
-  return session, rows
-end
-
 local function print_rows(rows)
-  local header = { "operator", "lags", "modes", "error", "after", "state KiB", "ring KiB", "us",
-    "ring us" }
+  local header = { "operator", "lags", "modes", "error", "bound", "after", "state KiB",
+    "ring KiB", "us", "ring us" }
   local lines, total = {}, { name = "all", bytes = 0, ring_bytes = 0, seconds = 0,
     ring_seconds = 0, error = 0, after = 0 }
   local function add(row)
     lines[#lines + 1] = {
       row.name, row.lags or "", row.modes or "", ("%.1e"):format(row.error),
-      ("%.1e"):format(row.after), ("%.0f"):format(row.bytes / 1024),
+      row.bound and ("%.1e"):format(row.bound) or "", ("%.1e"):format(row.after),
+      ("%.0f"):format(row.bytes / 1024),
       ("%.0f"):format(row.ring_bytes / 1024), ("%.1f"):format(row.seconds * 1e6),
       ("%.1f"):format(row.ring_seconds * 1e6),
     }
@@ -204,26 +397,62 @@ local function print_rows(rows)
       total[name] = total[name] + row[name]
     end
     for _, name in ipairs { "error", "after" } do total[name] = math.max(total[name], row[name]) end
+    if row.bound then total.bound = math.max(total.bound or 0, row.bound) end
   end
   add(total)
   text_table.print(header, lines)
 end
 
-local function convert(set, words)
-  if not set.convert:find "[^/]%.h5$" then
+-- Raises unless the file may be written to where the user says.
+local function check_output(path)
+  if not path:find "[^/]%.h5$" then
     errors.usage("generate: --convert '%s' must end in .h5, by which toeplab generate knows a file",
-      set.convert)
+      path)
   end
-  local form = choose(set, "form", recurrent.forms) or "exact"
+  local folder = path:match "^(.*/)[^/]*$"
+  if folder and not core.sys.exists(folder) then
+    errors.usage("generate: --convert '%s': there is no folder '%s'", path, folder)
+  end
+end
+
+local function convert(set, words)
+  check_output(set.convert)
+  local forms = { "exact", "published", table.unpack(distill.forms) }
+  local form = choose(set, "form", forms) or "exact"
+  local modes = arguments.integer("generate", set, "modes", 1) or 16
   local lags = arguments.integer("generate", set, "lags", 1)
   local model, _, about = load_model(set, words)
+  if about.session then errors.usage("generate: %s is converted already", words[1]) end
   recurrent.operators(model) -- raises before any costly work
   lags = lags or about.length or 256
-  local session, rows = session_of(model:eval(), form, lags)
+  local session, rows = converted.session(model:eval(), form, lags, modes)
   converted.write(set.convert, session, about, form, lags)
   print_rows(rows)
-  print(("%s: trial %s, step %d, %s form, %d lags"):format(set.convert, about.trial:sub(1, 12),
-    about.step, form, lags))
+  print(("%s: trial %s, step %s, %s form, %d lags"):format(set.convert,
+    (about.trial or "unknown"):sub(1, 12), about.step or "unknown", form, lags))
+end
+
+-- Returns the options of generation in the words, but for those that need the model.
+local function options_of(set)
+  local p = arguments.number("generate", set, "top-p", 0)
+  local penalty = arguments.number("generate", set, "repetition-penalty", 0)
+  if p and not (p > 0 and p <= 1) then
+    errors.usage("generate: --top-p takes a share above 0, at most 1, got '%s'", set["top-p"])
+  end
+  if penalty and not (penalty >= 1e-3 and penalty <= 1e3) then
+    errors.usage("generate: --repetition-penalty takes a factor from 0.001 to 1000, got '%s'",
+      set["repetition-penalty"])
+  end
+  return {
+    n = arguments.integer("generate", set, "tokens", 0) or 200,
+    temperature = arguments.number("generate", set, "temperature", 0),
+    top_k = arguments.integer("generate", set, "top-k", 1), top_p = p and math.max(p, 1e-6),
+    repetition_penalty = penalty,
+    method = choose(set, "method", decode.methods), form = choose(set, "form", recurrent.forms),
+    lags = arguments.integer("generate", set, "lags", 1),
+    seed = arguments.integer("generate", set, "seed", 0) or 1,
+    batch = arguments.integer("generate", set, "batch", 1),
+  }
 end
 
 function command.run(set, words)
@@ -234,24 +463,17 @@ function command.run(set, words)
   if set.convert then
     return convert(set, words)
   end
-  local o = {
-    tokens = arguments.integer("generate", set, "tokens", 0),
-    temperature = arguments.number("generate", set, "temperature", 0),
-    top_k = arguments.integer("generate", set, "top-k", 1),
-    method = choose(set, "method", { "window", "fft", "ring", "etsc" }),
-    form = choose(set, "form", recurrent.forms),
-    lags = arguments.integer("generate", set, "lags", 1),
-    stream = core.stream(arguments.integer("generate", set, "seed", 0) or 1, "generate"),
-  }
-  local model, vocab, trained
-  if #words == 1 and words[1]:find "%.h5$" then
-    model, vocab = from_file(words[1], o)
-  else
-    model, vocab, trained = from_trial(set, words, o)
-  end
-  local prompt = set.prompt or ""
-  o.window = window(set, trained, check_prompt(vocab, prompt) + (o.tokens or 200))
-  write_text(model, vocab, prompt, o)
+  local o, list = options_of(set), prompts_of(set)
+  local given = arguments.integer("generate", set, "window", 1)
+  local model, vocab, trained = model_for_text(set, words, o)
+  check_prompts(vocab, list, set.score)
+  if set.score then return write_scores(model, vocab, list, o.session) end
+  o.vocab, o.stop = vocab, stops_of(set, vocab)
+  o.window, o.trained = trained and (given or trained), trained
+  if set.prompts or set.json or #list > 1 then return write_batch(model, list, o) end
+  if set.batch then errors.usage("generate: --batch is for several prompts, or --json") end
+  o.prompt, o.batch = list[1].text, nil
+  write_text(model, list[1], o)
 end
 
 return command

@@ -4,6 +4,7 @@ local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
+local records = require "toeplab.store.records"
 local suggest = require "toeplab.base.suggest"
 
 local commands = {}
@@ -13,6 +14,7 @@ local verbs = {
   { "run", "run an experiment: start it, continue it, repair it" },
   { "plan", "count what a run would do, with the time and disk it takes; run nothing" },
   { "status", "show the progress of sweeps, also while they run" },
+  { "watch", "follow a sweep in the terminal: curves, logs, stopping a trial" },
   { "ls", "list trials; group failed ones by cause; ask the store in SQL" },
   { "show", "show all that is known of a trial, or how two differ" },
   { "table", "print a published table beside measured values, or an experiment's" },
@@ -36,6 +38,8 @@ local verbs = {
   { "help", "help on a verb, on exit-codes or on environment" },
   { "version", "print the version and the build options" },
   { "worker", "run the trials that a run hands out", unlisted = true },
+  { "complete", "print what a shell offers for the last word of a command line", unlisted = true },
+  { "cancel", now = "status --cancel" },
   { "backends", now = "doctor --backends" },
   { "bpe", now = "data bpe CORPUS --size N --out FILE" },
   { "convert", now = "generate TRIAL --convert FILE.h5" },
@@ -49,12 +53,13 @@ local verbs = {
   { "tag", now = "mark TRIAL... --tag TAG" },
 }
 
-local topics = {}
+commands.topics = {}
+local topics = commands.topics
 
 topics["exit-codes"] = [[
 Exit codes
   0    all done
-  1    at least one trial failed; or a download did
+  1    at least one trial failed, or was stopped alone; or a download did
   2    wrong usage, configuration or script; nothing was started
   3    the budget of the experiment is used up; the same command continues, with as much again
   4    a check failed (verify, doctor, table --tolerance), results differ (merge), or a file has
@@ -81,12 +86,23 @@ Environment
   NO_COLOR           set: no colour; FORCE_COLOR: colour also without a terminal
   COLUMNS, TERM, XDG_CACHE_HOME   as usual]]
 
-local function names()
+-- Returns the verbs that the help lists, {name, what it does} each.
+function commands.verbs()
   local list = {}
   for _, verb in ipairs(verbs) do
-    if not verb.unlisted and not verb.now then list[#list + 1] = verb[1] end
+    if not verb.unlisted and not verb.now then list[#list + 1] = verb end
   end
   return list
+end
+
+-- Returns what a verb declares, and runs; nil for help and version, which are parts of this file.
+function commands.of(name)
+  if name == "help" or name == "version" then return nil end
+  for _, verb in ipairs(verbs) do
+    if verb[1] == name and not verb.now then
+      return require("toeplab.commands." .. (verb.unlisted and "unlisted." or "") .. name)
+    end
+  end
 end
 
 local function overview()
@@ -94,10 +110,8 @@ local function overview()
     "toeplab run experiments/quickstart.lua", "",
     "usage: toeplab [--threads N] VERB [ARGUMENTS]      toeplab VERB --help says more", "",
   }
-  for _, verb in ipairs(verbs) do
-    if not verb.unlisted and not verb.now then
-      lines[#lines + 1] = ("  %-10s %s"):format(verb[1], verb[2])
-    end
+  for _, verb in ipairs(commands.verbs()) do
+    lines[#lines + 1] = ("  %-10s %s"):format(verb[1], verb[2])
   end
   lines[#lines + 1] = "\nmore help: toeplab help exit-codes, toeplab help environment"
   return table.concat(lines, "\n")
@@ -123,7 +137,9 @@ local function find(name)
       return verb
     end
   end
-  errors.usage("unknown verb '%s'%s (see toeplab help)", name, suggest.hint(name, names()))
+  local names = {}
+  for i, verb in ipairs(commands.verbs()) do names[i] = verb[1] end
+  errors.usage("unknown verb '%s'%s (see toeplab help)", name, suggest.hint(name, names))
 end
 
 local function show_help(topic)
@@ -133,11 +149,8 @@ local function show_help(topic)
     print(topics[topic])
   else
     local verb = find(topic)
-    if topic == "help" or topic == "version" then
-      print(("toeplab %s\n\n%s"):format(topic, verb[2]))
-    else
-      print(help_of(require("toeplab.commands." .. topic)))
-    end
+    local command = commands.of(topic)
+    print(command and help_of(command) or ("toeplab %s\n\n%s"):format(topic, verb[2]))
   end
   return errors.DONE
 end
@@ -158,6 +171,18 @@ local function wants_help(words)
   return false
 end
 
+-- Copies what array jobs and guests have written so far into the store, so that each verb that
+-- reads the results folder sees it. A run does that itself.
+local function catch_up(name, command, set)
+  if name == "run" or name == "worker" or name == "complete" then return end
+  for _, o in ipairs(command.options) do
+    local folder = o.name == "dir" and records.folder(set.dir)
+    if folder then
+      require("toeplab.runs.array_run").catch_up(folder)
+    end
+  end
+end
+
 local function dispatch(words)
   local name = words[1]
   local rest = table.move(words, 2, #words, 1, {})
@@ -169,8 +194,9 @@ local function dispatch(words)
   if name == "help" then return show_help(rest[1]) end
   if wants_help(rest) then return show_help(name) end
   if name == "version" then return show_version(rest) end
-  local command = require("toeplab.commands." .. name)
+  local command = commands.of(name)
   local set, others = arguments.parse(name, command.options, rest)
+  catch_up(name, command, set)
   if command.computes then devices.use(set.device or devices.usual()) end
   return command.run(set, others, words) or errors.DONE
 end

@@ -25,15 +25,22 @@ local ls = {
     .. "QUERY is one SELECT, or - for standard input; it cannot change anything. The views\n"
     .. "v_trials, v_metrics, v_last, v_artifacts, v_members, v_events and v_trash stay as they\n"
     .. "are from version to version; json_extract(config, '$.lr') is a key.",
+  words = { "trials" },
   options = {
-    { name = "status", value = "STATUS", help = "as status=STATUS" },
-    { name = "tag", value = "TAG", help = "as tag=TAG" },
-    { name = "sort", value = "NAME", help = "by a key, metric or column; -NAME: greatest first" },
-    { name = "columns", value = "NAMES", help = "keys, metrics and columns to show: lr,loss,host" },
+    { name = "status", value = "STATUS", choices = selection.statuses, list = true,
+      help = "as status=STATUS" },
+    { name = "tag", value = "TAG", of = "tags", help = "as tag=TAG" },
+    { name = "sort", value = "NAME", of = "columns",
+      help = "by a key, metric or column; -NAME: greatest first" },
+    { name = "columns", value = "NAMES", of = "columns", list = true,
+      help = "keys, metrics and columns to show: lr,loss,host" },
     { name = "limit", value = "N", help = "at most N trials (0: all)" },
     { name = "trash", help = "list the trials in the trash instead" },
     { name = "failures", short = "f", help = "group failed trials by cause" },
-    { name = "sql", value = "QUERY", help = "print the rows of a query instead" },
+    { name = "sql", value = "QUERY",
+      help = "print the rows of a query instead",
+      more = [[
+        What one SELECT gives, from standard input if it is `-`; it cannot change anything.]] },
     { name = "schema", help = "print the columns of the views instead" },
     output.csv, output.json, output.dir,
   },

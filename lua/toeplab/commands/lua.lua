@@ -24,6 +24,7 @@ local lua = {
     .. "An expression needs no return; an incomplete line continues on the next one. The store\n"
     .. "is opened for reading. rlwrap adds line editing and a history.",
   computes = true,
+  words = { "file" },
   options = {
     { name = "interactive", short = "i", help = "read Lua a line at a time" },
     output.dir,

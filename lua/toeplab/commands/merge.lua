@@ -13,8 +13,9 @@ local command = {
     .. "if both are done and their results differ, the one here stays, an event records how they\n"
     .. "differ, and the exit code is 4. Running trials are left out. Merging again changes\n"
     .. "nothing.",
+  words = { "folder" },
   options = {
-    { name = "dry-run", short = "n", help = "only print what would be done" },
+    output.dry_run,
     output.dir,
   },
 }

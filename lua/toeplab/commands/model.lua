@@ -12,9 +12,10 @@ local model = {
   usage = "toeplab model NAME|PRESET [key=value...]",
   about = "Shows the tree of a model with its parameters, the FLOP of a token, and an estimate of\n"
     .. "the memory that training takes, for batch sequences of a length (defaults: 1 and the\n"
-    .. "model's own, 512). Without keys it is the published causal language model; vocab defaults\n"
-    .. "to its 50264. The name of a preset, or preset=NAME, is one of the published models, whose\n"
-    .. "keys may still be changed.",
+    .. "model's own: 512, or the size of its grid). Without keys tnn_lm is the published causal\n"
+    .. "language model; vocab defaults to its 50264. The name of a preset, or preset=NAME, is\n"
+    .. "one of the published models, whose keys may still be changed.",
+  words = { "model", "model_keys" },
   options = {
     { name = "keys", short = "k", help = "list the keys of the model" },
     { name = "presets", short = "p", help = "list the published models and their parameters" },
@@ -30,7 +31,7 @@ local function split(model_name, words)
   local known = { "batch", "length", "preset" }
   for _, o in ipairs(options.describe(models.options(model_name))) do known[#known + 1] = o.name end
   local sizes, rest = { batch = 1 }, {}
-  local vocab = false
+  local vocab = not models.options(model_name).fields.vocab
   for _, word in ipairs(words) do
     local key, text = word:match("^([%w_]+)=(.*)$")
     if key == "batch" or key == "length" then
@@ -52,33 +53,25 @@ local function split(model_name, words)
   return sizes, rest
 end
 
-local WIDEST, LINE = 60, 96 -- longer ranges are printed below the table of keys, in lines
+local LINE = 100 -- characters of a line of the list of keys
 
-local function print_choices(key, range)
-  print(("\n  %s is one of"):format(key))
-  local line = "   "
-  for word in range:gmatch "%S+" do
-    if #line + #word > LINE then
-      print(line)
-      line = "   "
-    end
-    line = line .. " " .. word
-  end
-  print(line)
-end
-
+-- Prints for each key its default, what it is, and in brackets its type and range.
 local function show_keys(name)
-  local rows, long = {}, {}
-  for i, o in ipairs(options.describe(models.options(name))) do
-    local range = o.range
-    if #range > WIDEST then
-      long[#long + 1], range = { o.name, range }, "(below)"
-    end
-    rows[i] = { "  " .. o.name, o.type, o.default, range, o.help }
+  local list, first, second = options.describe(models.options(name)), 0, 0
+  for _, o in ipairs(list) do
+    first, second = math.max(first, #o.name), math.max(second, #o.default)
   end
-  print(name .. ": key=value with")
-  text_table.print({ "  key", "type", "default", "range", "" }, rows)
-  for _, choices in ipairs(long) do print_choices(choices[1], choices[2]) end
+  print(name .. ": key=value; key, default, meaning [type: range]")
+  local indent = (" "):rep(first + second + 6)
+  for _, o in ipairs(list) do
+    local range = o.range ~= "" and ": " .. o.range or ""
+    local lines = text_table.wrap(("%s [%s%s]"):format(o.help, o.type, range),
+      LINE - #indent, "")
+    for i, line in ipairs(lines) do
+      print(i > 1 and indent .. line
+        or ("  %-" .. first .. "s  %-" .. second .. "s  %s"):format(o.name, o.default, line))
+    end
+  end
 end
 
 -- Returns the number of parameters of a preset and whether it is the published one; nothing if the
@@ -157,12 +150,14 @@ end
 
 -- Sets the length to the model's own unless one was given, and checks that the model takes it.
 local function settle_length(built, sizes)
-  local longest = rawget(built.opt, "max_len")
-  sizes.length = sizes.length or longest or built.opt.max_length
-  if longest and sizes.length > longest then
-    error(("length = %d is beyond the model's max_len = %d"):format(sizes.length, longest), 0)
+  local grid = rawget(built.opt, "grid")
+  local positions = grid and grid[1] * grid[2]
+  if grid and (sizes.length or positions) ~= positions then
+    error(("length = %d, but the grid has %d x %d positions"):format(sizes.length, grid[1],
+      grid[2]), 0)
   end
-  built:cost(sizes.length) -- raises if a mixer has weights for fewer positions
+  sizes.length = sizes.length or positions or built.opt.max_length
+  built:cost(sizes.length) -- raises if a layer has weights for fewer positions
 end
 
 function model.run(set, words)

@@ -2,13 +2,15 @@
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
-local experiment = require "toeplab.trials.experiment"
 local identity = require "toeplab.trials.identity"
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
 local plan = require "toeplab.trials.plan"
+local prepared = require "toeplab.runs.prepared"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
+local runner = require "toeplab.runs.runner"
+local stats = require "toeplab.report.stats"
 local text_table = require "toeplab.report.text_table"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -19,8 +21,11 @@ local command = {
   usage = "toeplab plan FILE [key=value...]",
   about = "Counts the trials of toeplab run with the same words: by axis, the excepted ones\n"
     .. "with their reasons, and those that are done, would continue, or would begin. Estimates\n"
-    .. "time and disk from finished trials of the experiment: from those whose configuration\n"
-    .. "differs in the fewest keys. Runs nothing.",
+    .. "time, as a range, core-hours and disk from finished trials of the experiment: from\n"
+    .. "those whose configuration differs in the fewest keys, and, from the finished ones, the\n"
+    .. "smallest difference of two rows that the seeds can tell from chance. With\n"
+    .. "seeds=\"until P %\": how many trials are run at least, and at most. Runs nothing.",
+  words = { "experiment", "keys" },
   options = {
     { name = "jobs", short = "j", value = "N", help = "estimate the time for N workers (1)" },
     { name = "list", short = "l", help = "also list the trials" },
@@ -41,26 +46,28 @@ local function state_of(store, t)
   return status, kept, row.seconds, row.code_hash == t.code_hash and not row.mixed
 end
 
-local over = { done = true, pruned = true }
-
 -- Adds to each trial its state and its estimated time; returns all counts as a table.
 local function add_states(store, exp, trials)
   local model = store and estimate.new(store, exp.name)
   local p = { trials = #trials, done = 0, other_code = 0, resumable = 0, to_run = 0, times = {},
-    unknown = 0, finished = model and model.finished or 0, farthest = 0, learnt = model }
+    lows = {}, highs = {}, unknown = 0, finished = model and model.finished or 0, farthest = 0,
+    differ = {} }
   for _, t in ipairs(trials) do
     local present
     t.status, t.step, t.had, present = state_of(store, t)
-    if over[t.status] then
+    if prepared.is_finished(t.status) then
       p.done = p.done + 1
       if not present then p.other_code = p.other_code + 1 end
     else
       p.to_run = p.to_run + 1
       if t.step then p.resumable = p.resumable + 1 end
-      local far
-      if model then t.seconds, far = model:left(t.config, t.step, t.had) end
+      local far, about
+      if model then t.seconds, far, about = model:left(t.config, t.step, t.had) end
       if t.seconds then
-        p.times[#p.times + 1], p.farthest = t.seconds, math.max(p.farthest, far)
+        local n = #p.times + 1
+        p.times[n], p.lows[n], p.highs[n] = t.seconds, about.low, about.high
+        p.farthest = math.max(p.farthest, far)
+        for _, key in ipairs(about.keys) do p.differ[key] = true end
         if not p.longest or t.seconds > p.longest.seconds then p.longest = t end
       else
         p.unknown = p.unknown + 1
@@ -77,20 +84,77 @@ local function mean_bytes(store, name)
     WHERE t.experiment = ? AND t.status = 'done']], { name })[1].bytes
 end
 
-local function make_plan(path, words, set)
-  local exp = experiment.load(path)
+-- Returns the mean number of threads of finished trials of the experiment; nil if there is none.
+local function mean_threads(store, name)
+  return store:rows([[SELECT avg(json_extract(provenance, '$.threads')) AS threads FROM v_trials
+    WHERE experiment = ? AND status = 'done']], { name })[1].threads
+end
+
+-- Returns the smallest difference of two rows that the plan's seeds can tell from chance, as a
+-- share of their mean: half of the 95 % interval of the difference, if the values of a row spread
+-- as those of the plan's finished trials do. {metric=, share=, spread= (the deviation over the
+-- mean), rows= (how many have two finished seeds)}; nil without such a row, or if the plan has one
+-- seed.
+local function resolution(store, exp, trials, seeds)
+  local metric = type(exp.report) == "table" and exp.report.columns[1]
+  if not metric or seeds < 2 then return nil end
+  local rows, values, squares, count = {}, {}, 0.0, 0
+  for _, t in ipairs(trials) do
+    local row = json.encode(t.point)
+    if not values[row] then rows[#rows + 1], values[row] = row, {} end
+    local value = t.status == "done" and store:results(t.id)[metric]
+    if value and value - value == 0 then table.insert(values[row], value) end
+  end
+  for _, row in ipairs(rows) do
+    local spread = stats.deviation(values[row]) / math.abs(stats.mean(values[row]))
+    if spread - spread == 0 then squares, count = squares + spread ^ 2, count + 1 end
+  end
+  if count == 0 then return nil end
+  local spread = math.sqrt(squares / count)
+  local share = stats.t_quantile(0.975, 2 * seeds - 2) * spread * math.sqrt(2 / seeds)
+  return { metric = metric, share = share, spread = spread, rows = count }
+end
+
+-- Adds to the plan p what a run with seeds = "until 2 %" may ask for besides: chosen (of
+-- rounds.choose), later (the number of these trials) and later_seconds (nil: unknown).
+local function add_later(store, p, exp, words, chosen)
+  if not chosen then return end
+  local asked = exp.asked
+  exp.asked = chosen.limit
+  local all = plan.trials(exp, words)
+  identity.identify(exp, all)
+  exp.asked = asked
+  local every = add_states(store, exp, all)
+  p.chosen, p.later = chosen, every.to_run - p.to_run
+  if #every.times == every.to_run and p.seconds then
+    p.later_seconds = estimate.makespan(every.times, p.jobs) - p.seconds
+  end
+end
+
+local function make_plan(exp, path, words, set, chosen)
   local trials, about = plan.trials(exp, words)
   identity.identify(exp, trials)
   local folder = records.folder(set.dir)
-  local store <close> = core.sys.exists(folder .. "/runs.db") and records.open(folder, "r") or nil
-  if store then identity.find_earlier(store, exp, trials) end
+  local store <close> = prepared.stored(folder)
   local p = add_states(store, exp, trials)
   p.jobs = arguments.integer("plan", set, "jobs", 1) or 1
-  p.seconds = #p.times > 0 and estimate.makespan(p.times, p.jobs) or nil
+  if #p.times > 0 then
+    p.seconds = estimate.makespan(p.times, p.jobs)
+    p.seconds_low = estimate.makespan(p.lows, p.jobs)
+    p.seconds_high = estimate.makespan(p.highs, p.jobs)
+  end
+  p.threads = p.seconds and mean_threads(store, exp.name)
+  if p.threads then
+    local sum = 0.0
+    for _, seconds in ipairs(p.times) do sum = sum + seconds end
+    p.core_hours = sum * p.threads / 3600
+  end
   local bytes = store and mean_bytes(store, exp.name)
   p.bytes = bytes and math.floor(bytes * p.to_run) or nil
   p.free = core.sys.free_space(records.nearest(folder))
-  p.exp, p.list, p.about, p.path, p.learnt = exp, trials, about, path, nil
+  p.resolution = store and not about.values.rule and resolution(store, exp, trials, #about.seeds)
+  add_later(store, p, exp, words, chosen)
+  p.exp, p.list, p.about, p.path = exp, trials, about, path
   return p
 end
 
@@ -112,7 +176,9 @@ local function product_text(about)
     parts[#parts + 1] = ("random{%s}(%d)"):format(
       table.concat(suggest.keys(values.random), ","), values.draws)
   end
-  parts[#parts + 1] = axis("seeds", about.seeds)
+  local rule = about.values.rule
+  parts[#parts + 1] = rule and ("seeds(%d to %d)"):format(rule.looks[1], rule.most)
+    or axis("seeds", about.seeds)
   return table.concat(parts, " x ")
 end
 
@@ -149,20 +215,35 @@ end
 
 -- ---- Output -----------------------------------------------------------------------------------
 
+local MOST_KEYS = 4 -- that a line names
+
 -- Describes the basis of the time estimate.
 local function estimate_basis(p)
   local trials = output.count(p.finished, "finished trial")
   if p.farthest == 0 then return ("from %s of the same configurations"):format(trials) end
-  return ("from %s; the nearest differ in up to %s"):format(trials,
-    output.count(p.farthest, "key"))
+  local keys = suggest.keys(p.differ)
+  return ("from %s; the nearest differ in %s%s"):format(trials,
+    table.concat(keys, ", ", 1, math.min(#keys, MOST_KEYS)),
+    #keys > MOST_KEYS and (" and %d more keys"):format(#keys - MOST_KEYS) or "")
+end
+
+-- Returns the range of the time: "12m to 18m" or, where both ends read the same, "about 12m".
+local function time_range(p)
+  local low, high = progress.duration(p.seconds_low), progress.duration(p.seconds_high)
+  return low == high and "about " .. low or low .. " to " .. high
 end
 
 local function time_line(p)
   if p.to_run == 0 then return nil end
   if not p.seconds then return "unknown: no trial of this experiment has finished here" end
-  return ("%s with %s (%s)%s"):format(progress.duration(p.seconds),
+  return ("%s with %s (%s)%s"):format(time_range(p),
     output.count(p.jobs, "worker"), estimate_basis(p),
     p.unknown > 0 and (", without %d of no known time"):format(p.unknown) or "")
+end
+
+local function work_line(p)
+  return p.core_hours and ("%.2g core-hours (threads of a finished trial: %.3g)"):format(
+    p.core_hours, p.threads)
 end
 
 local function disk_line(p)
@@ -170,6 +251,31 @@ local function disk_line(p)
   local free = p.free and (" (%s free%s)"):format(output.bytes(p.free),
     p.free < 2 * p.bytes and ": too little" or "") or ""
   return output.bytes(p.bytes) .. free
+end
+
+local function resolution_line(p)
+  local r = p.resolution
+  return r and ("%.2g %% of %s with %d seeds, which spread by %.2g %% (from %s)"):format(
+    100 * r.share, r.metric, #p.about.seeds, 100 * r.spread, output.count(r.rows, "finished row"))
+end
+
+local function later_line(p)
+  local rule = p.about.values.rule
+  if not rule then return nil end
+  local compared, with = p.about.values.compared, {}
+  for i, key in ipairs(suggest.keys(compared.with)) do
+    with[i] = key .. "=" .. plan.show(compared.with[key])
+  end
+  local more = ""
+  if p.chosen and p.later + p.to_run == 0 then
+    more = "; all rows have stopped"
+  elseif p.chosen then
+    more = ("; at least the %s to run, and at most %d more%s"):format(
+      output.count(p.to_run, "trial"), p.later, p.later > 0 and p.later_seconds
+        and ", about " .. progress.duration(p.later_seconds) or "")
+  end
+  return ("%g %% of %s over %s; looks at %s seeds%s"):format(rule.percent, compared.metric,
+    table.concat(with, " "), table.concat(rule.looks, ", "), more)
 end
 
 local function show(p)
@@ -188,6 +294,9 @@ local function show(p)
     add("already done", ("-%d"):format(p.done), p.other_code > 0
       and ("%d of them by other code (run --redo makes them again)"):format(p.other_code) or nil)
   end
+  if p.later and p.later > 0 then
+    add("if a look asks for them", ("-%d"):format(p.later))
+  end
   add("to run", tostring(p.to_run), p.resumable > 0
     and ("%d of them from a checkpoint"):format(p.resumable) or nil)
   local width = 0
@@ -198,8 +307,12 @@ local function show(p)
   end
   local longest = p.longest and #p.times > 1 and ("%s, %s"):format(p.longest.label,
     progress.duration(p.longest.seconds))
-  for _, line in ipairs { { "time", time_line(p) }, { "disk", disk_line(p) },
-    { "longest", longest or nil } } do
+  local before = p.tuned_by and ("%s chooses the %s of each point"):format(p.tuned_by,
+    p.exp.tune.key)
+  for _, line in ipairs { { "time", time_line(p) }, { "work", work_line(p) },
+    { "disk", disk_line(p) }, { "longest", longest or nil }, { "until", later_line(p) },
+    { "resolves", resolution_line(p) },
+    { "before", before } } do
     if line[2] then print(("  %-8s %s"):format(line[1], line[2])) end
   end
 end
@@ -219,17 +332,21 @@ local function as_list(p, set)
 end
 
 local names = { "experiment", "trials", "excepted", "done", "other_code", "resumable", "to_run",
-  "jobs", "seconds", "finished", "farthest", "unknown", "longest", "longest_seconds", "bytes",
-  "free" }
+  "later", "later_seconds", "jobs", "seconds", "seconds_low", "seconds_high", "core_hours",
+  "finished", "farthest", "unknown", "longest", "longest_seconds", "bytes", "free", "resolves",
+  "resolves_metric", "spread" }
 
--- Prints the counts for programs: one object, or lines name,value.
+-- Prints the counts for programs: an object on one line, or lines name,value.
 local function as_values(p, set)
   local all = { experiment = p.exp.name, excepted = #p.about.left_out * #p.about.seeds,
-    longest = p.longest and p.longest.label, longest_seconds = p.longest and p.longest.seconds }
+    longest = p.longest and p.longest.label, longest_seconds = p.longest and p.longest.seconds,
+    resolves = p.resolution and p.resolution.share, spread = p.resolution and p.resolution.spread,
+    resolves_metric = p.resolution and p.resolution.metric }
   local rows = {}
   for _, name in ipairs(names) do
     if all[name] == nil and name ~= "longest" then all[name] = p[name] end
-    rows[#rows + 1] = { name, all[name] }
+    local asked = p.chosen or not name:find "^later"
+    if asked then rows[#rows + 1] = { name, all[name] } end
   end
   if set.json then print(json.line(all)) else io.write(text_table.csv({ "name", "value" },
     rows)) end
@@ -242,13 +359,13 @@ function command.run(set, words)
   if path:find("=") then
     errors.usage("plan: the file comes first, then key=value; got '%s'", path)
   end
-  local p = make_plan(path, words, set)
-  if set.list then
-    as_list(p, set)
-  elseif set.csv or set.json then
-    as_values(p, set)
-  else
-    show(p)
+  local print_plan = set.list and as_list or (set.csv or set.json) and as_values or show
+  local stages, missing, exp = runner.stages(path, words, set.dir)
+  if missing > 0 then stages[2] = { exp = exp, words = words } end
+  for i, stage in ipairs(stages) do
+    local p = make_plan(stage.exp, path, stage.words, set, stage.chosen)
+    if missing > 0 and i == 2 then p.tuned_by = stages[1].exp.name end
+    print_plan(p, set)
   end
   return errors.DONE
 end

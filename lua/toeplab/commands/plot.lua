@@ -1,36 +1,62 @@
 -- commands/plot.lua: toeplab plot: draws what trials logged, and the operators that they learnt.
+local answers = require "toeplab.report.answers"
 local arguments = require "toeplab.base.arguments"
 local curves = require "toeplab.report.curves"
 local groups = require "toeplab.report.groups"
 local kernels = require "toeplab.report.kernels"
+local open_model = require "toeplab.store.open_model"
 local output = require "toeplab.report.output"
 local plot = require "toeplab.report.plot"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
-local saved_model = require "toeplab.store.saved_model"
+local experiment = require "toeplab.trials.experiment"
+local scaling = require "toeplab.report.scaling"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
 
 local command = {
   example = "toeplab plot quickstart --metric loss --log y\n"
     .. "  toeplab plot tnn-table10 --at ppl@ --by decay -o figure.png\n"
+    .. "  toeplab plot scaling --metric test_loss --against training_flop --by model \\\n"
+    .. "    --fit auto --log xy\n"
     .. "  toeplab plot @last matrix --n 64 --term",
   usage = "toeplab plot [TRIAL...] [curves | matrix | kernel | response]",
   about = "Draws, by gnuplot, metrics of trials, or the Toeplitz operators of their models: their\n"
     .. "matrices, kernels or frequency responses. Trials that differ only in the seed are one\n"
-    .. "line, their mean. Without TRIAL: the sweep of the trial started last.\n" .. selection.help,
+    .. "line, their mean. Of an experiment the newest sweep is drawn, as by table and report;\n"
+    .. "@all experiment=NAME draws all its sweeps, sweep=N one. Without TRIAL: the sweep of the\n"
+    .. "trial started last.\n" .. selection.help,
+  words = { { of = "trials", choices = kernels.kinds } },
   options = {
-    { name = "metric", short = "m", value = "NAME", many = true,
+    { name = "metric", short = "m", value = "NAME", many = true, of = "metrics",
       help = "the metric (default: loss); if repeated, one panel each" },
-    { name = "against", value = "KEY", help = "last values, against a key of the configuration" },
-    { name = "at", value = "PREFIX", help = "metrics PREFIX512, PREFIX1024, ... as one line" },
-    { name = "by", value = "KEYS", help = "a line for each value of KEYS: the mean of all others" },
+    { name = "against", value = "KEY", of = "columns",
+      help = "last values, against a key or another metric",
+      more = "Such as `training_flop`." },
+    { name = "at", value = "PREFIX", of = "prefixes",
+      help = "metrics PREFIX512, PREFIX1024, ... as one line",
+      more = "Against that number." },
+    { name = "by", value = "KEYS", many = true, of = "keys_stored", list = true,
+      help = "a line for each value of KEYS (A,B): the mean of all others",
+      more = "By default a line for each setting." },
     { name = "each", help = "a line for each trial" },
+    { name = "fit", value = "FORM", choices = scaling.forms,
+      help = "curves through last values, and their exponents: power, offset or auto",
+      more = [[
+        With `--against` or `--at`; the exponents stand with their 95 % intervals over the seeds
+        beside the names. `power` is y = A x^-alpha, for at least 3 sizes, `offset` y = E + A
+        x^-alpha, for at least 4, `auto` is offset if the seeds tell E from 0 on every line, else
+        power. A line that cannot be fitted is an error that names it. toeplab-lua(7) says how, at
+        tl.scaling.fit.]] },
     { name = "layer", value = "N", many = true, help = "layer number, from 1 (default: all)" },
-    { name = "channel", value = "N", many = true, help = "channel number, from 1" },
+    { name = "channel", value = "N", many = true,
+      help = "channel number, from 1; of a matrix, a panel each (default: the mean)" },
     { name = "n", value = "LENGTH", help = "length of the operator" },
-    { name = "log", value = "AXES", help = "logarithmic axes: x, y or xy; of a matrix z" },
+    { name = "script", value = "FILE", of = "experiment",
+      help = "the experiment whose function model makes the models (of a class of its own)" },
+    { name = "log", value = "AXES", of = "axes",
+      help = "logarithmic axes: x, y or xy; of a matrix z" },
     { name = "title", value = "TEXT", help = "above the figure" },
     { name = "output", short = "o", value = "FILE", help = "FILE.svg, FILE.png or FILE.pdf" },
     { name = "term", help = "draw in the terminal" },
@@ -65,8 +91,8 @@ end
 
 -- Raises if an option does not apply to the kind of figure.
 local function check(set, kind)
-  local others = kind == "curves" and { "layer", "channel", "n" }
-    or { "metric", "against", "at", "by", "each" }
+  local others = kind == "curves" and { "layer", "channel", "n", "script" }
+    or { "metric", "against", "at", "by", "each", "fit" }
   for _, name in ipairs(others) do
     if set[name] then
       errors.usage("plot: --%s is for %s", name, kind == "curves" and "matrix, kernel and response"
@@ -79,6 +105,9 @@ local function check(set, kind)
       errors.usage("plot: choose one of --%s and --%s", pair[1], pair[2])
     end
   end
+  if set.fit and not set.against and not set.at then
+    errors.usage("plot: --fit is for last values: give --against or --at")
+  end
   local ending = (set.output or ".svg"):lower():match("%.(%a+)$")
   if ending ~= "svg" and ending ~= "png" and ending ~= "pdf" then
     errors.usage("plot: --output %s: its name must end in .svg, .png or .pdf", set.output)
@@ -87,8 +116,31 @@ end
 
 -- ---- Figures -----------------------------------------------------------------------------------
 
+-- Leaves out the trials of older sweeps of an experiment that is named by itself, and says so.
+local function newest(store, words, ids)
+  local left = 0
+  for _, word in ipairs(words) do
+    if word:find "^sweep[=<>!]" then return ids end
+  end
+  for _, name in ipairs(selection.experiments(store, words)) do
+    local own, others = {}, {}
+    for _, id in ipairs(ids) do
+      local of = store:rows("SELECT experiment FROM v_trials WHERE id = ?", { id })[1].experiment
+      table.insert(of == name and own or others, id)
+    end
+    local kept = answers.newest(store, name, own)
+    left = left + #own - #kept
+    ids = table.move(kept, 1, #kept, #others + 1, others)
+  end
+  if left > 0 then
+    io.stderr:write(("%s of older sweeps left out; @all experiment=NAME draws all, sweep=N one\n")
+      :format(output.count(left, "trial")))
+  end
+  return ids
+end
+
 local function ids_of(store, words)
-  if #words > 0 then return selection.ids(store, words, "plot") end
+  if #words > 0 then return newest(store, words, selection.ids(store, words, "plot")) end
   local last = selection.one(store, "@last")
   local ids = {}
   for i, row in ipairs(store:rows([[SELECT m.trial AS id FROM v_members m JOIN v_trials t
@@ -108,16 +160,13 @@ local function usual(trials)
 end
 
 local function of_curves(store, ids, set)
-  local trials, by, panels, log = groups.set(store, ids, set.each), nil, {}, axes(set)
+  local trials, panels, log = groups.set(store, ids, set.each), {}, axes(set)
   if trials.older > 0 then
     io.stderr:write(("%s of the same configuration and seed by other code left out; --each draws "
       .. "all\n"):format(output.count(trials.older, "trial")))
   end
-  for key in (set.by or ""):gmatch "[^,]+" do
-    by = by or {}
-    by[#by + 1] = key
-  end
-  local o = { by = by, each = set.each, logx = log.x, logy = log.y }
+  local o = { by = arguments.list("plot", set, "by"), each = set.each, logx = log.x, logy = log.y,
+    fit = set.fit }
   local metrics = set.metric or not set.at and usual(trials) or { set.at }
   for i, metric in ipairs(metrics) do
     panels[i] = set.at and curves.at(trials, metric, o)
@@ -138,14 +187,13 @@ end
 local function of_models(store, ids, set, kind)
   check_panels(#ids)
   local log, panels, row, label = axes(set), {}, nil, nil
+  local build = experiment.builder(set.script)
   local n = arguments.integer("plot", set, "n", 2)
   local channels, layers = integers(set, "channel"), integers(set, "layer")
   for _, t in ipairs(groups.set(store, ids, true).trials) do
     row = store:rows("SELECT * FROM v_trials WHERE id = ?", { t.id })[1]
     label = store:object(row.provenance).label or ""
-    local model, _, about = saved_model.load(store, row, {
-      warn = function(...) errors.say("warning: %s", string.format(...)) end,
-    })
+    local model, _, about = open_model.trial(store, row.id, { build = build })
     local trained = math.tointeger(about.length or t.config.length)
     local most = kind == "matrix" and MATRIX or LINE
     local list = kernels.panels(model, kind, { n = n or math.min(trained or most, most),
@@ -159,11 +207,15 @@ local function of_models(store, ids, set, kind)
     row.id:sub(1, 7), label) or row.experiment
 end
 
--- Returns one spec of panels in a size that suits their kind and number.
+local MOST_ACROSS = 6 -- panels of a row
+
+-- Returns one spec of panels in a size that suits their kind and number. If several channels of
+-- matrices are requested, but not many, each layer has a row of its own.
 local function spec_of(panels, set, title)
-  local first, many = panels[1], #panels > 1
-  local spec = many and { panels = panels, columns = first.matrix and #panels > 4 and 3 or 2 }
-    or first
+  local first, many, channels, across = panels[1], #panels > 1, #(set.channel or {}), 2
+  if first.matrix and #panels > 4 then across = 3 end
+  if first.matrix and channels > 1 and channels <= MOST_ACROSS then across = channels end
+  local spec = many and { panels = panels, columns = across } or first
   spec.title = set.title or not many and title and title .. ", " .. first.title
     or title or first.title
   if first.matrix then
@@ -196,7 +248,7 @@ function command.run(set, words)
   if kind == "curves" then
     panels, name = of_curves(store, ids_of(store, rest), set)
   else
-    local ids = selection.ids(store, #rest > 0 and rest or { "@last" }, "plot")
+    local ids = #rest > 0 and ids_of(store, rest) or selection.ids(store, { "@last" }, "plot")
     panels, name, title = of_models(store, ids, set, kind)
   end
   local spec = spec_of(panels, set, title)

@@ -1,24 +1,34 @@
--- commands/report.lua: toeplab report: writes one page of HTML about a sweep.
+-- commands/report.lua: toeplab report: writes one page of HTML about a sweep, or serves one that
+-- grows with it.
+local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local answers = require "toeplab.report.answers"
 local output = require "toeplab.report.output"
 local pages = require "toeplab.report.page"
 local records = require "toeplab.store.records"
 local errors = require "toeplab.base.errors"
+local server = require "toeplab.live.server"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
 
 local command = {
   example = "toeplab report quickstart\n  toeplab report tnn-table10 scale=laptop -o table10.html",
-  usage = "toeplab report EXPERIMENT|SWEEP [KEY=VALUE...]",
+  usage = "toeplab report EXPERIMENT|SWEEP [KEY=VALUE...]\n"
+    .. "       toeplab report --serve [--port N] [EXPERIMENT|SWEEP]",
   about = "Writes one page of HTML about the newest sweep of an experiment, or about that of a\n"
     .. "number (toeplab status --json): its question, results, the paper's table beside them,\n"
     .. "curves, trials, failures, origin. The page needs no network and no other file.\n"
     .. "KEY=VALUE chooses trials, scale=NAME a scale. What an experiment's own report prints and\n"
-    .. "draws is on the page if its script is unchanged.",
+    .. "draws is on the page if its script is unchanged.\n\n"
+    .. "--serve serves a page with the curves of the newest sweep, which grows while trials run,\n"
+    .. "to browsers on this machine. It prints the address, which holds a random token: without\n"
+    .. "it nothing is answered. Ctrl-C ends it.",
+  words = { "stored", "filters" },
   options = {
     { name = "output", short = "o", value = "FILE",
       help = "the page (default: reports/EXPERIMENT.html of the folder)" },
+    { name = "serve", help = "serve a page that grows with the sweep, on 127.0.0.1" },
+    { name = "port", value = "N", help = "the port of --serve (default: a free one)" },
     output.dir,
   },
 }
@@ -48,7 +58,17 @@ local function place(store, set, pool)
   return ("%s/%s.html"):format(trial_files.make(store.folder, "reports"), pages.name(pool))
 end
 
+local function serve(set, words)
+  if set.output then errors.usage("report: --output goes without --serve") end
+  if #words > 1 then errors.usage("report: --serve takes one sweep, got '%s' too", words[2]) end
+  local port = arguments.integer("report", set, "port", 1) or 0
+  if port > 65535 then errors.usage("report: --port takes at most 65535, got %d", port) end
+  return server.run { folder = records.folder(set.dir), name = words[1], port = port }
+end
+
 function command.run(set, words)
+  if set.serve then return serve(set, words) end
+  if set.port then errors.usage("report: --port goes with --serve") end
   if #words == 0 then errors.usage("report: of which experiment? (see toeplab status)") end
   local filters = answers.filters("report", table.move(words, 2, #words, 1, {}))
   local store <close> = records.open(records.folder(set.dir), "r")

@@ -18,9 +18,11 @@ local command = {
     .. "number of threads, and compares every metric, the last checkpoint's tensors and the\n"
     .. "texts bit for bit. If something differs, prints where first, and what else differed\n"
     .. "(exit code 4). The same command continues after an interruption.",
+  words = { "trials" },
   options = {
     { name = "threads", value = "N", help = "run with N threads, not as many as the trial had" },
-    { name = "ignore", value = "NAMES", help = "metrics that are not compared, e.g. times" },
+    { name = "ignore", value = "NAMES", of = "metrics", list = true,
+      help = "metrics that are not compared, e.g. times" },
     { name = "keep", help = "keep the scratch folder" },
     { name = "json", help = "as one JSON object" },
     { name = "quiet", short = "q", help = "no progress" },

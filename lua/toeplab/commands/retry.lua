@@ -1,40 +1,46 @@
 -- commands/retry.lua: toeplab retry: queues trials that did not end well to be run again.
+local changes = require "toeplab.store.changes"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
+local requests = require "toeplab.store.requests"
 local selection = require "toeplab.store.selection"
 local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
 
 local retry = {
-  example = "toeplab retry\n  toeplab retry @timeout experiment=decay\n  toeplab retry 3f9c1a",
+  example = "toeplab retry\n  toeplab retry decay @timeout\n  toeplab retry 3f9c1a",
   usage = "toeplab retry [TRIAL...]",
   about = "Queues trials that failed, timed out, were stopped by a guard or a budget, interrupted\n"
     .. "or killed, and prints the commands that run them: each continues from its checkpoint.\n"
     .. "Finished, queued and running trials stay as they are. Without words: all.\n"
     .. selection.help,
+  words = { "trials" },
   options = {
-    { name = "dry-run", short = "n", help = "only print what would be done" },
+    output.dry_run,
     output.dir,
   },
 }
 
+-- Queues the trials, or only finds out which they are.
+local function queue(set, words)
+  local folder, dry = records.folder(set.dir), set["dry-run"]
+  local arguments = { words = words, dry = dry }
+  if not dry then return requests.perform(folder, "retry", arguments) end
+  local store <close> = records.open(folder, "r")
+  return changes.retry(store, arguments)
+end
+
 function retry.run(set, words)
-  local store <close> = records.open(records.folder(set.dir), set["dry-run"] and "r" or "u")
-  local query = selection.new(store, words)
-  local list = query:rows("t.id, t.step, t.error, t.command, " .. query.status .. " AS status",
-    ("AND (t.status IN ('failed', 'interrupted') OR %s = 'killed') ORDER BY t.started, t.id")
-      :format(query.status))
-  if not set["dry-run"] then store:retry(list) end
-  print(("%s%s"):format(output.count(#list, "trial"),
+  local done, seen = queue(set, words), {}
+  print(("%s%s"):format(output.count(done.trials, "trial"),
     set["dry-run"] and " would be queued" or " queued"))
-  local seen = {}
-  for _, t in ipairs(list) do
-    local command = t.command and output.again(t.command)
-    if command and not seen[command] then
+  for _, command in ipairs(done.commands) do
+    command = output.again(command)
+    if not seen[command] then
       local hidden = command:find(secrets.MASK, 1, true)
       print("  " .. command .. (hidden and "  (with the secret in place of ***)" or ""))
     end
-    seen[command or ""] = true
+    seen[command] = true
   end
   return errors.DONE
 end

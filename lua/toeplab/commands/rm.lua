@@ -1,13 +1,15 @@
 -- commands/rm.lua: toeplab rm: moves trials to the trash and back, and deletes them for good.
 local arguments = require "toeplab.base.arguments"
+local changes = require "toeplab.store.changes"
 local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
+local requests = require "toeplab.store.requests"
 local selection = require "toeplab.store.selection"
 local trash = require "toeplab.store.trash"
 
 local rm = {
-  example = "toeplab rm quickstart status=failed\n  toeplab rm --restore @last\n"
+  example = "toeplab rm quickstart @failed\n  toeplab rm --restore @last\n"
     .. "  toeplab rm --purge --dry-run",
   usage = "toeplab rm TRIAL...\n       toeplab rm --restore TRIAL...\n       toeplab rm --purge",
   about = "Moves trials to the trash: no verb shows or counts them any more, and nothing is lost\n"
@@ -17,34 +19,42 @@ local rm = {
     .. "--purge deletes the trials that have been in the trash that long, with their files, and\n"
     .. "what kills have left behind: files that no row mentions, temporary files of dead\n"
     .. "processes, journals that are in the store. It prints what it frees.\n" .. selection.help,
+  words = { "trials" },
   options = {
-    { name = "restore", help = "take trials out of the trash" },
-    { name = "purge", help = "delete what has been in the trash for 30 days, and stray files" },
+    { name = "restore", help = "take trials out of the trash",
+      more = [[
+        As they were; `@last` means all that the last toeplab rm put there. A run that asks for
+        them takes them out too.]] },
+    { name = "purge", help = "delete what has been in the trash for 30 days, and stray files",
+      more = [[
+        With their files; and what kills have left behind: files that no row knows, temporaries of
+        processes that are gone, journals that are taken over.]] },
     { name = "days", value = "N", help = "with --purge: trials that have been there for N days" },
-    { name = "dry-run", short = "n", help = "only print what would be done" },
+    output.dry_run,
     output.dir,
   },
 }
 
-local function put(store, words, dry)
-  local ids, files, bytes = selection.ids(store, words, "rm"), 0, 0
-  for _, id in ipairs(ids) do
-    local row = store:rows("SELECT count(*) AS n, total(bytes) AS b FROM v_artifacts "
-      .. "WHERE trial = ?", { id })[1]
-    files, bytes = files + row.n, bytes + row.b
-  end
-  local what = ("%s, %s, %s"):format(output.count(#ids, "trial"), output.count(files, "file"),
-    output.bytes(bytes))
+-- Carries out a change of trials, or only finds out what it would do.
+local function change(folder, name, words, dry)
+  local arguments = { words = words, dry = dry }
+  if not dry then return requests.perform(folder, name, arguments) end
+  local store <close> = records.open(folder, "r")
+  return changes[name](store, arguments)
+end
+
+local function put(folder, words, dry)
+  local done = change(folder, "rm", words, dry)
+  local what = ("%s, %s, %s"):format(output.count(done.trials, "trial"),
+    output.count(done.files, "file"), output.bytes(done.bytes))
   if dry then return print(what .. " would be moved to the trash") end
-  trash.put(store, ids)
   print(what .. " into the trash (undo: toeplab rm --restore @last; freed by toeplab rm --purge "
     .. "in 30 days)")
 end
 
-local function restore(store, words, dry)
-  local ids = selection.ids(store, words, "rm --restore", true)
-  if not dry then trash.restore(store, ids) end
-  print(output.count(#ids, "trial") .. (dry and " would be restored" or " restored"))
+local function restore(folder, words, dry)
+  local done = change(folder, "restore", words, dry)
+  print(output.count(done.trials, "trial") .. (dry and " would be restored" or " restored"))
 end
 
 local function purge(store, days, dry)
@@ -81,13 +91,12 @@ end
 function rm.run(set, words)
   check(set, words)
   local days, dry = arguments.number("rm", set, "days", 0) or 30, set["dry-run"]
-  local store <close> = records.open(records.folder(set.dir), dry and "r" or "u")
+  local folder = records.folder(set.dir)
   if set.purge then
+    local store <close> = records.open(folder, dry and "r" or "u")
     purge(store, days, dry)
-  elseif set.restore then
-    restore(store, words, dry)
   else
-    put(store, words, dry)
+    (set.restore and restore or put)(folder, words, dry)
   end
 end
 

@@ -1,9 +1,15 @@
 -- commands/run.lua: toeplab run: runs the trials of an experiment.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
+local follower = require "toeplab.runs.follower"
+local launch = require "toeplab.runs.launch"
 local quantity = require "toeplab.base.quantity"
 local runner = require "toeplab.runs.runner"
+local slurm = require "toeplab.runs.slurm"
+local slurm_options = require "toeplab.runs.slurm_options"
+local tensorboard = require "toeplab.live.tensorboard"
 local errors = require "toeplab.base.errors"
+local options = require "toeplab.base.options"
 
 local run = {
   example = "toeplab run experiments/quickstart.lua\n"
@@ -12,22 +18,91 @@ local run = {
   about = "Runs every trial of an experiment that is not done yet. The same command continues\n"
     .. "after an interruption of any kind, and repeats only what failed. key=value sets a key of\n"
     .. "the experiment (a,b,c: the values of an axis); scale=NAME takes one of its scales;\n"
-    .. "seeds=N or seed=N sets the seeds. Results go to standard output, progress to standard\n"
-    .. "error.",
+    .. "seeds=N or seed=N sets the seeds; seeds=\"until 2 %\" adds seeds to each row until its\n"
+    .. "ratio to that of compare=KEY=VALUE is known to 2 %. Results go to standard output,\n"
+    .. "progress to standard error.\n\n"
+    .. "With --on slurm submits the trials as one array job and returns; toeplab status, ls and\n"
+    .. "this command see the results while it runs. The options from --partition on are those of\n"
+    .. "the job; a file slurm.lua beside FILE, or in ~/.config/toeplab, gives them as a Lua table.",
+  words = { "experiment", "keys" },
   options = {
-    { name = "dry-run", short = "n", help = "list the trials with their status; run nothing" },
-    { name = "jobs", short = "j", value = "N", help = "N trials at a time, each in a process" },
-    { name = "share", value = "N", help = "N trials at a time on each GPU (1)" },
-    { name = "timeout", value = "TIME", help = "stop a trial that takes longer (90s, 30m)" },
+    { name = "dry-run", short = "n", help = "list the trials with their status; run nothing",
+      more = "Of a shard only its own." },
+    { name = "jobs", short = "j", value = "N", help = "N trials at a time, each in a process",
+      more = [[
+        By default 1, at most 128. The end of a process touches no other trial, and its own goes
+        on from its checkpoint.]] },
+    { name = "share", value = "N", help = "N trials at a time on each GPU (1)",
+      more = [[
+        With `-j` and `device=cuda` as many run as there are GPUs, each in a process of its own;
+        the others wait.]] },
+    { name = "timeout", value = "TIME", help = "stop a trial that takes longer (90s, 30m)",
+      more = "Such a trial has failed." },
     { name = "fail-fast", help = "stop all at the first failure" },
-    { name = "redo", help = "make trials of other code again, from the start" },
-    { name = "shard", value = "I/K", help = "only every K-th trial, from the I-th on" },
+    { name = "alert", value = "COMMAND", help = "run COMMAND when a trial fails or diverges, and "
+      .. "at the end",
+      more = [[
+        A trial diverges when it logs a value that is not finite, or its guard stops it or takes
+        it back; the end is told if trials have begun. The command is run by sh(1). Its
+        environment says what happened: `TOEPLAB_EVENT` is failed, diverged or end,
+        `TOEPLAB_EXPERIMENT`, `TOEPLAB_TRIAL` (the id; not at the end), `TOEPLAB_DIR` and
+        `TOEPLAB_TEXT`, what happened in words, say the rest. The first ten trials are told, each
+        once; the command is not stored, as it may hold a secret. Example: `--alert 'mail -s
+        "$TOEPLAB_EVENT $TOEPLAB_TEXT" me'`.]] },
+    { name = "tensorboard", value = "DIR", help = "write event files for TensorBoard below DIR",
+      more = [[
+        The files hold what each trial has logged, the keys that the sweep varies and the seed as
+        hyperparameters, and how it ended, in the folder DIR/EXPERIMENT/LABEL-ID of each trial. An
+        attempt at a trial makes a new file, which begins with what the store knows of the trial,
+        and with a mark by which TensorBoard forgets the files before. Only trials that run are
+        written; `toeplab export --tensorboard` writes those that are done. The option needs a
+        build with protobuf-c, as `toeplab doctor` says; docs/live.md says what takes these files
+        over into other tools.]] },
+    { name = "redo", help = "make trials of other code again, from the start",
+      more = [[
+        That is trials that other code has made or begun, wholly or in part; their old metrics and
+        files go.]] },
+    { name = "shard", value = "I/K", help = "only every K-th trial, from the I-th on",
+      more = [[
+        Shares of a sweep for several machines, whose results `toeplab merge` puts together.]] },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
     { name = "quiet", short = "q", help = "no progress" },
     { name = "checkpoint-steps", value = "N", help = "a checkpoint every N steps" },
     { name = "checkpoint-seconds", value = "S", help = "a checkpoint every S seconds" },
+    { name = "on", value = "SYSTEM", choices = { "slurm" },
+      help = "submit as one array job to slurm (with -n: print the script)",
+      more = [[
+        Submits what is not done and returns. While the job runs, the other verbs show its results
+        so far, and the same command submits only what is missing and what no task in the queue
+        will take. The results folder must lie on a file system that all nodes share. A task whose
+        time ends saves its trials 90 seconds before and goes back into the queue.
+        `docs/cluster.md` says what the file system must do, and shows profiles.]] },
+    { name = "wait", help = "wait for the job, and print the results" },
   },
 }
+
+for _, o in ipairs(options.describe(slurm_options.spec)) do
+  table.insert(run.options, { name = o.name, value = o.name:upper(), many = o.type == "table",
+    help = o.help .. (o.default ~= "" and o.type == "int" and " (" .. o.default .. ")" or "") })
+end
+
+-- Returns the options of the array job; nil without --on.
+local function job_options(set, path, jobs)
+  local flags, given = {}, nil
+  for _, o in ipairs(options.describe(slurm_options.spec)) do
+    flags[o.name] = set[o.name]
+    if o.type == "int" then flags[o.name] = arguments.integer("run", set, o.name, 1) end
+    if set[o.name] then given = o.name end
+  end
+  given = set.wait and "wait" or given
+  if not set.on and given then errors.usage("run: --%s goes with --on slurm", given) end
+  if not set.on then return nil end
+  for _, name in ipairs { "shard", "fail-fast", "alert", "tensorboard" } do
+    if set[name] then errors.usage("run: --%s goes without --on slurm", name) end
+  end
+  if not set["dry-run"] then slurm.check() end
+  return slurm_options.read(path, flags, jobs)
+end
 
 -- Parses "I/K" into {part=, of=}.
 local function shard(text)
@@ -55,20 +130,30 @@ function run.run(set, words, command)
   if path:find("=") and not core.sys.exists(path) then
     errors.usage("run: the file comes first, then key=value; got '%s'", path)
   end
-  local options = {
+  local o = {
     dir = set.dir, quiet = set.quiet, command = { "toeplab", table.unpack(command) },
     jobs = arguments.integer("run", set, "jobs", 1),
     share = arguments.integer("run", set, "share", 1), timeout = duration(set.timeout),
     fail_fast = set["fail-fast"], shard = shard(set.shard),
-    redo = set.redo,
+    redo = set.redo, alert = set.alert, wait = set.wait,
     steps = arguments.integer("run", set, "checkpoint-steps", 1),
     seconds = arguments.number("run", set, "checkpoint-seconds", 0),
   }
-  if options.jobs and options.jobs > MOST then
-    errors.usage("run: --jobs takes at most %d, got %d", MOST, options.jobs)
+  if o.alert and not o.alert:find "%S" then errors.usage "run: --alert takes a command for sh" end
+  if o.jobs and o.jobs > MOST then
+    errors.usage("run: --jobs takes at most %d, got %d", MOST, o.jobs)
   end
-  if set["dry-run"] then return runner.list(path, words, options) end
-  return runner.run(path, words, options)
+  local ours = launch.ours()
+  if ours and ours.rank > 0 then
+    return (set["dry-run"] or set.on) and errors.DONE or follower.main()
+  end
+  if ours and set.on then
+    errors.usage("run: --on slurm submits from one process, and %d were started", ours.size)
+  end
+  o.on = job_options(set, path, o.jobs or 1)
+  if set["dry-run"] then return (o.on and runner.script or runner.list)(path, words, o) end
+  o.follow = set.tensorboard and tensorboard.new(set.tensorboard) or nil
+  return runner.run(path, words, o)
 end
 
 return run

@@ -21,9 +21,11 @@ local show = {
   about = "Shows the configuration, results, events, files and provenance of trials; with --diff\n"
     .. "the keys, last metrics and origins in which two trials differ.\n"
     .. selection.help,
+  words = { "trials" },
   options = {
     { name = "script", help = "print only the script that the trial was run from" },
-    { name = "diff", help = "show only the differences of two trials" },
+    { name = "diff", help = "show only the differences of two trials",
+      more = "The keys, last metrics and origins in which they differ." },
     { name = "csv", help = "as CSV, with --diff" },
     output.json, output.dir,
   },
@@ -100,7 +102,7 @@ local function show_head(t)
     if about[name] == nil then field(name, about.build[name]) end
   end
   field("features", about.features)
-  field("environment", about.environment and 
+  field("environment", about.environment and
     pairs_of(secrets.environment(about.environment)))
   field("log", t.log)
   field("journal", t.journal)

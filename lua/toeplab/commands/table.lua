@@ -1,9 +1,11 @@
 -- commands/table.lua: toeplab table: prints a published table beside the measured values.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
+local compare = require "toeplab.report.compare"
 local formats = require "toeplab.report.formats"
 local html = require "toeplab.report.html"
 local answers = require "toeplab.report.answers"
+local pivot = require "toeplab.report.pivot"
 local provenance = require "toeplab.trials.provenance"
 local output = require "toeplab.report.output"
 local published_tables = require "toeplab.trials.published_tables"
@@ -15,25 +17,42 @@ local suggest = require "toeplab.base.suggest"
 local tables = require "toeplab.report.tables"
 
 local command = {
-  example = "toeplab table tnn/table10 scale=laptop\n  toeplab table tnn/table10 --tex > t10.tex\n"
+  example = "toeplab table tnn/table10 scale=laptop\n"
+    .. "  toeplab table mqar --rows mixer --columns dim\n"
+    .. "  toeplab table tnn/table10 --tex > t10.tex\n"
     .. "  toeplab table tnn/table10 --why 0.95/val",
   usage = "toeplab table [NAME [KEY=VALUE...]]",
-  about = "Prints a published table beside the measurements of this folder: mean and 95 %\n"
-    .. "interval over seeds, rank agreement, differences from the paper's runs. Without NAME:\n"
-    .. "the published tables and their experiments. NAME may be an experiment too: then its\n"
-    .. "own table. KEY=VALUE chooses trials by configuration, scale=NAME by scale,\n"
-    .. "experiment=NAME if several answer one table (default: the newest).",
+  about = "Prints a published table, or the numbers of a figure, beside the measurements of this\n"
+    .. "folder: mean and 95 % interval over seeds, rank agreement, differences from the paper's\n"
+    .. "runs. Without NAME: the published tables and figures, and the commands that answer and\n"
+    .. "draw them. NAME may be an experiment too: then its own table. KEY=VALUE chooses trials\n"
+    .. "by configuration, scale=NAME by scale, experiment=NAME if several answer one table\n"
+    .. "(default: the newest).",
+  words = { "tables", "filters" },
   options = {
     { name = "md", help = "as Markdown" },
-    { name = "tex", help = "as LaTeX (booktabs), a clearly best value in bold" },
+    { name = "tex", help = "as LaTeX (booktabs), a clearly best value in bold",
+      more = "A value is clearly best if its interval clears those of all other rows." },
     { name = "csv", help = "as CSV, a line for each cell" },
     { name = "html", help = "as a page of HTML" },
     { name = "why", value = "ROW/COLUMN", help = "the trials of a cell, and their commands" },
-    { name = "metric", value = "NAME", many = true,
+    { name = "metric", value = "NAME", many = true, of = "metrics",
       help = "a column of an experiment's own table (may be repeated)" },
+    { name = "rows", value = "KEYS", of = "keys_stored", list = true,
+      help = "a row for each value of KEYS (A,B), averaged over all others that vary",
+      more = [[
+        A cell averages over all keys that neither `--rows` nor `--columns` names: over their
+        settings for each seed first, then over the seeds, so that a difference between settings
+        does not widen the interval. A seed that lacks a value in one of these settings is left
+        out of the cell. The row and the column `mean` average over rows and columns, where these
+        have the same settings; a mean that would average over others than those beside it is left
+        out, and cells that differ in what they average over are said to.]] },
+    { name = "columns", value = "KEYS", of = "keys_stored", list = true,
+      help = "with --rows: a column for each value of KEYS",
+      more = "By default a column for each metric." },
     { name = "tolerance", value = "PERCENT",
       help = "mark what is within PERCENT of the paper; exit code 4 if any is not" },
-    { name = "dir", short = "C", value = "DIR", help = "the results folder" },
+    output.dir,
   },
 }
 
@@ -70,16 +89,30 @@ local function progress_by_table(store)
   return set
 end
 
+-- Returns the commands that measure a table or figure, and draw it; if there are none, what is
+-- known instead.
+local function commands_of(published, files, program)
+  local lines = {}
+  for i, file in ipairs(files or {}) do lines[i] = ("%s run %s"):format(program, file) end
+  if #lines == 0 then return { published.instead or "nothing here answers it" } end
+  if published.draw then lines[#lines + 1] = program .. " " .. published.draw end
+  return lines
+end
+
+-- Prints the tables and figures, in text a line for each command.
 local function list(set, store)
   local here = store and progress_by_table(store) or {}
-  local files = experiments(provenance.library() .. "/../../experiments", "experiments/", {})
-  local rows = {}
-  for i, id in ipairs(published_tables.ids()) do
-    rows[i] = { id, published_tables.read(id).title, table.concat(files[id] or {}, " "),
-      here[id] or "" }
+  local library, rows = provenance.library(), {}
+  local files = experiments(provenance.data "experiments", "experiments/", {})
+  local program = core.sys.exists(library .. "/../../lab") and "./lab" or "toeplab"
+  for _, id in ipairs(published_tables.ids()) do
+    local published = published_tables.read(id)
+    local lines = commands_of(published, files[id], program)
+    if set.csv then lines = { table.concat(lines, "; ") } end
+    rows[#rows + 1] = { id, published.title, here[id] or "", lines[1] }
+    for i = 2, #lines do rows[#rows + 1] = { "", "", "", lines[i] } end
   end
-  local header = { "table", "what", "experiments", "trials done here" }
-  output.rows(set, header, rows)
+  output.rows(set, { "table", "what", "trials done here", "command" }, rows)
   return errors.DONE
 end
 
@@ -135,11 +168,11 @@ local function why(result, text)
   end
   local header, rows, shown, seen = { "id", "seed", "status" }, {}, {}, {}
   for c, column in ipairs(result.columns) do
-    if (not only or c == only) and column.metric then
+    if (not only or c == only) and column.metric and header[#header] ~= column.name_of_metric then
       header[#header + 1] = column.name_of_metric
       shown[#shown + 1] = column.metric
-      for _, t in ipairs(row.cells[c].trials or {}) do seen[t] = true end
     end
+    for _, t in ipairs((not only or c == only) and row.cells[c].trials or {}) do seen[t] = true end
   end
   for _, t in ipairs(row.group.trials) do
     if seen[t] or #shown == 0 then
@@ -181,30 +214,47 @@ local function format_of(set)
   return chosen or "text"
 end
 
+-- Returns the table that --rows and --columns ask for (pivot.lua).
+local function pivoted(set, pool)
+  local metrics = set.metric or not set.columns and pool.plan.columns or {}
+  if #metrics == 0 then metrics = { compare.metric(pool, pool:metrics()) } end
+  if #metrics == 0 then
+    errors.usage("table: which metric? Give --metric, one of: %s",
+      table.concat(suggest.keys(pool:metrics()), ", "))
+  elseif set.columns and #metrics > 1 then
+    errors.usage("table: with --columns choose one --metric, got %s", table.concat(metrics, ", "))
+  end
+  return pivot.fill(pool, arguments.list("table", set, "rows"),
+    arguments.list("table", set, "columns") or {}, metrics)
+end
+
+-- Raises if the options of a pivot table do not go together.
+local function check_pivot(set)
+  if set.columns and not set.rows then errors.usage("table: --columns needs --rows KEYS") end
+  if set.rows and set.tolerance then
+    errors.usage("table: --tolerance is for published tables, not for --rows")
+  end
+end
+
 -- Returns the table of that name, filled from the store as far as there is one.
 local function filled(set, store, name, filters)
   local known = suggest.choose("table", name, published_tables.ids())
   -- Raises for an unknown name.
-  if not store then return tables.fill(published_tables.read(name)) end
+  if not store and not set.rows then return tables.fill(published_tables.read(name)) end
+  if not store then
+    errors.usage("table: --rows: there are no trials in %s", records.folder(set.dir))
+  end
   local published = known and published_tables.read(name) or nil
   local pool, others = answers.pool(store, known and "answers" or "experiment", name, filters)
-  if not pool and next(filters) and #others > 0 then
-    errors.usage("table: no trials of %s fit; there are: %s", name,
-      table.concat(others, "; "))
-  end
-  if not pool and not published then
-    local names = published_tables.ids()
-    for _, row in ipairs(store:rows "SELECT DISTINCT experiment AS name FROM v_trials") do
-      names[#names + 1] = row.name
-    end
-    errors.usage("table: there is no table or experiment '%s'%s", name, suggest.hint(name, names))
+  if not pool and (#others > 0 or not published or set.rows) then
+    answers.none_is("table", store, name, others)
   end
   local logged = pool and suggest.keys(pool:metrics()) or {}
   for _, metric in ipairs(#logged > 0 and set.metric or {}) do
     local ok, why = suggest.choose("metric", metric, logged)
     if not ok then errors.usage("table: %s", why) end
   end
-  return tables.fill(published, pool, set.metric)
+  return set.rows and pivoted(set, pool) or tables.fill(published, pool, set.metric)
 end
 
 local function show(result, set)
@@ -221,9 +271,17 @@ end
 
 function command.run(set, words)
   local percent = arguments.number("table", set, "tolerance", 0)
+  check_pivot(set)
   local folder = records.folder(set.dir)
   local store <close> = core.sys.exists(folder .. "/runs.db") and records.open(folder, "r") or nil
-  if #words == 0 then return list(set, store) end
+  if #words == 0 then
+    for _, option in ipairs { "md", "tex", "html", "why", "metric", "rows", "tolerance" } do
+      if set[option] and (option ~= "metric" or #set.metric > 0) then
+        errors.usage("table: --%s needs the NAME of a table; the list of all takes --csv", option)
+      end
+    end
+    return list(set, store)
+  end
   local filters = answers.filters("table", table.move(words, 2, #words, 1, {}))
   local result = filled(set, store, words[1], filters)
   if #result.columns == 0 then

@@ -3,10 +3,13 @@
 local conformance = require "toeplab.verify.conformance"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
+local pathfinder = require "toeplab.verify.pathfinder"
 local progress = require "toeplab.base.progress"
 local reference = require "toeplab.verify.reference"
+local arguments = require "toeplab.base.arguments"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
+local text_table = require "toeplab.report.text_table"
 
 local verify = {
   example = "toeplab verify --backend fft reference/operators.h5\n  toeplab verify mybackend",
@@ -17,16 +20,27 @@ local verify = {
     .. "form: by lag, by frequency or by warped lag. NAME: compares a backend with the\n"
     .. "definition over a table of shapes. Exit code 4 if an error is above tolerance (1e-5; for\n"
     .. "the parameters after a training run 1e-4; with --precision bf16 all 2e-2, with tf32\n"
-    .. "5e-3), or if nothing was compared.",
+    .. "5e-3), or if nothing was compared. The statistics of Pathfinder (pathfinder.json, or\n"
+    .. "pathfinder.h5 beside it) are compared with those of images that are drawn now, each in\n"
+    .. "standard errors of the difference; exit code 4 if 1 % are more than 3 apart, or one is\n"
+    .. "more than 4.",
   computes = true,
+  words = { "references" },
   options = {
-    { name = "backend", short = "b", value = "NAME", many = true,
+    { name = "backend", short = "b", value = "NAME", many = true, of = "backends",
       help = "only this backend (may be repeated); without a file as NAME" },
-    { name = "precision", short = "p", value = "P",
-      help = "of products in layers and models: float32 (the default), bf16, on GPUs tf32" },
-    { name = "device", short = "d", value = "D",
-      help = "the device: cpu, cuda, or cuda:1 for the second GPU" },
+    { name = "precision", short = "p", value = "PRECISION", choices = core.precisions "cuda",
+      help = "of products in layers and models: float32 (the default), bf16, on GPUs tf32",
+      more = [[
+        Errors up to 2e-2 pass with bf16, up to 5e-3 with tf32. The operators of backends and
+        their encoders are float32 with each.]] },
+    { name = "device", short = "d", value = "DEVICE", of = "devices",
+      help = "the device: cpu, cuda, or cuda:1 for the second GPU",
+      more = [[
+        The path of a device's file, as that of the emulated GPU that tests use, is one too.]] },
     { name = "all", short = "a", help = "print each parameter's gradient, not only the worst" },
+    { name = "images", short = "i", value = "N",
+      help = "for Pathfinder: images to draw (20,000 of 32x32, 1,000 of 128x128)" },
     { name = "quiet", short = "q", help = "print failures and the summary of each file" },
   },
 }
@@ -130,6 +144,42 @@ local function summary(title, t, of_file)
   return good
 end
 
+-- Compares images that are drawn now with the statistics of Pathfinder at path.
+local function compare_pathfinder(path, set)
+  local good = true
+  local count = arguments.integer("verify", set, "images", 100)
+  pathfinder.run(path, count, progress.new { quiet = set.quiet }, function(size, images, rows)
+    local fine, beyond = pathfinder.agree(rows)
+    good = good and fine
+    local cells = {}
+    for _, row in ipairs(rows) do
+      local wrong = not (row.apart <= pathfinder.LIMIT)
+      if wrong or not set.quiet then
+        cells[#cells + 1] = { row.name, ("%.6g"):format(row.theirs), ("%.6g"):format(row.ours),
+          ("%.2f%s"):format(row.apart, wrong and " !" or "") }
+      end
+    end
+    if #cells > 0 then
+      text_table.print({ ("%dx%d"):format(size, size), "published", "ours", "standard errors" },
+        cells)
+    end
+    print(("%s: %d statistics of %d images of %dx%d, %d more than %d standard errors apart "
+      .. "(%.1f expected by chance)"):format(fine and "ok" or "FAILED", #rows, images, size, size,
+      beyond, pathfinder.LIMIT, 0.0027 * #rows))
+  end)
+  return good
+end
+
+-- Runs the cases of the reference file at path, or compares its statistics.
+local function check_file(path, set, chosen)
+  if not core.sys.exists(path) then errors.usage("%s: there is no such file", path) end
+  local statistics = pathfinder.statistics_of(path)
+  if statistics then return compare_pathfinder(statistics, set) end
+  local t = tally(set)
+  core.precision(set.precision or "float32", reference.run, path, chosen, t.found, t.aside)
+  return summary(path, t, true)
+end
+
 function verify.run(set, words)
   if #words == 0 then words = set.backend or {} end
   if #words == 0 then errors.usage("verify: give reference files, or the name of a backend") end
@@ -149,14 +199,13 @@ function verify.run(set, words)
     end
   end
   for _, word in ipairs(words) do
-    local t, of_file = tally(set), word:find("[./]") ~= nil
-    if of_file then
-      if not core.sys.exists(word) then errors.usage("%s: there is no such file", word) end
-      core.precision(set.precision or "float32", reference.run, word, chosen, t.found, t.aside)
+    if word:find("[./]") then
+      good = check_file(word, set, chosen) and good
     else
+      local t = tally(set)
       conformance.run(word, t.found)
+      good = summary(word, t, false) and good
     end
-    good = summary(word, t, of_file) and good
   end
   return good and errors.DONE or errors.CHECK
 end

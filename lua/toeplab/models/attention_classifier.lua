@@ -7,6 +7,7 @@ local mixers = require "toeplab.nn.mixers"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
 local padding = require "toeplab.models.padding"
+local paired = require "toeplab.models.paired"
 
 local field = options.field
 
@@ -47,7 +48,7 @@ end
 local AttentionClassifier = class("AttentionClassifier", {
   { "vocab", field { type = "int", min = 1, max = 1 << 31 }, "number of tokens" },
   { "classes", field { type = "int", min = 1, max = 1 << 24 }, "number of classes" },
-  { "max_len", field { type = "int", min = 1, max = 1 << 31 }, "longest sequence" },
+  { "max_length", field { type = "int", min = 1, max = 1 << 31 }, "longest sequence" },
   { "layers", field { default = 2, min = 1, max = 1000 }, "number of layers" },
   { "dim", field { default = 64, min = 1, max = 1 << 24 }, "channels of the residual stream" },
   { "heads", field { default = 2, min = 1, max = 1 << 24 }, "heads of attention" },
@@ -62,7 +63,7 @@ local AttentionClassifier = class("AttentionClassifier", {
   { "dropout", field { default = 0.0, min = 0, max = 0.999 },
     "dropout of the embedding, of each mixer's output and inside the channel mixer" },
   { "as_published", false, "the mean counts padding" },
-})
+}, nil, "ids [b,n] -> [b,classes]: a classifier by attention or an approximation of it")
 
 function AttentionClassifier:build(o)
   self.mask_by_token = padding.by_token("AttentionClassifier", o.pad, o.vocab)
@@ -71,12 +72,12 @@ function AttentionClassifier:build(o)
       o.mixer), 0)
   end
   self.embed = nn.Embedding(o.vocab, o.dim, { deviation = 0.02 })
-  self.position = nn.Embedding(o.max_len, o.dim, { deviation = 0.02 })
+  self.position = nn.Learned(o.dim, o.max_length)
   self.drop = nn.Dropout(o.dropout)
   self.layers = nn.ModuleList()
   for _ = 1, o.layers do
     local token = mixers.make(o.mixer, o.dim, { heads = o.heads, causal = false,
-      max_len = o.max_len }, o.mixer_options)
+      max_length = o.max_length }, o.mixer_options)
     self.layers:append(Layer(o.dim, token, { hidden = o.hidden, dropout = o.dropout }))
   end
   self.final_norm = nn.LayerNorm(o.dim)
@@ -92,37 +93,27 @@ end
 
 -- Returns the state of each token after the last norm: ids [b,n] int32 -> [b,n,dim].
 function AttentionClassifier:hidden(ids, mask)
-  local n, longest = ids:dim(2), self.opt.max_len
-  if n > longest then
-    error(("AttentionClassifier: %d positions, but max_len = %d"):format(n, longest), 0)
-  end
-  local x = self.drop(self.embed(ids) + self.position.weight:narrow(1, 1, n))
+  local x = self.drop(self.position(self.embed(ids)))
   for _, layer in self.layers:each() do x = layer(x, mask) end
   return self.final_norm(x)
 end
 
 local function mean(self, x, mask)
-  if not mask then return x:mean(2) end
+  if not (mask and self.opt.as_published) then return padding.mean(x, mask) end
   local b, n, d = x:dim(1), x:dim(2), x:dim(3)
-  local sum = core.matmul(mask:reshape(b, 1, n), x):reshape(b, d)
-  if self.opt.as_published then return core.affine(sum, 1 / n, 0) end
-  return sum / core.max(mask:sum(2, true), 1)
+  return core.affine(core.matmul(mask:reshape(b, 1, n), x):reshape(b, d), 1 / n, 0)
 end
 
 -- Returns the features of pairs from the means of both sequences: [2 b,d] -> [b,4 d].
-local function paired(z)
-  local b = z:dim(1)
-  if b % 2 ~= 0 then
-    error(("AttentionClassifier: %d rows are not pairs of sequences"):format(b), 0)
-  end
-  local first, second = z:narrow(1, 1, b // 2), z:narrow(1, b // 2 + 1, b // 2)
+local function features(z)
+  local first, second = paired.halves("AttentionClassifier", z)
   return core.concat({ first, second, first * second, first - second }, 2)
 end
 
 function AttentionClassifier:forward(ids, lengths)
   local mask = mask_of(self, ids, lengths)
   local z = mean(self, self:hidden(ids, mask), mask)
-  return self.head(core.relu(self.inner(self.opt.pair and paired(z) or z)))
+  return self.head(core.relu(self.inner(self.opt.pair and features(z) or z)))
 end
 
 -- Returns the number of parameters (a float) of a model with the resolved options o, without those
@@ -130,7 +121,7 @@ end
 function AttentionClassifier.parameters_of(o)
   local d, hidden = o.dim + 0.0, o.hidden
   local layer = 4 * d * (d + 1) + 4 * d + 2 * d * hidden + d + hidden
-  return d * (o.vocab + o.max_len + 2) + o.layers * layer
+  return d * (o.vocab + o.max_length + 2) + o.layers * layer
     + ((o.pair and 4 or 1) * d + 1) * hidden + (hidden + 1) * o.classes
 end
 

@@ -5,6 +5,8 @@
 -- another token mixer. Their code differs from the mixers' own papers in places, which the option
 -- as_published of the mixer brings back. The counts are those of the released architectures.
 
+local overlay = require "toeplab.base.overlay"
+
 local baselines = {}
 
 -- The frames: the layers of fairseq's decoder, pre-norm with relu, and of RoBERTa, post-norm with
@@ -24,11 +26,7 @@ local wide = { dim = 1024, embed_dim = 512 }
 -- Returns the options of a model: the mixer's name, its own options, and those of the tables that
 -- follow, of which later ones override earlier ones.
 local function with(mixer, mixer_options, ...)
-  local all = { mixer = mixer, mixer_options = mixer_options }
-  for _, options in ipairs { ... } do
-    for key, value in pairs(options) do all[key] = value end
-  end
-  return all
+  return overlay({ mixer = mixer, mixer_options = mixer_options }, ...)
 end
 
 local function published(more)
@@ -49,7 +47,7 @@ baselines.causal = {
   { "cosformer", "TNN 2: as the table's count has it", 44650496,
     with("cosformer", published {}, decoder) },
   { "cosformer-released", "as released: one head, no output map", 45964288,
-    with("cosformer", published { out = false }, decoder, { heads = 1, layers = 7 }) },
+    with("cosformer", published { output = false }, decoder, { heads = 1, layers = 7 }) },
   { "synthesizer-dense", "TNN 2: Synthesizer (dense)", 46752768,
     with("synthesizer_dense", published {}, decoder, { layers = 8 }) },
   { "synthesizer-random", "TNN 2: Synthesizer (random)", 44647424,

@@ -33,7 +33,7 @@ end
 -- token.
 --   model(ids [b,n]) -> logits [b,n,vocab]   model:hidden(ids) -> [b,n,dim]
 --   model:loss(ids, targets) -> nats per token
-local TnnLM = class("TnnLM", spec, { "vocab" })
+local TnnLM = class("TnnLM", spec, { "vocab" }, "ids [b,n] -> [b,n,vocab]: a language model")
 
 function TnnLM:build(o)
   self.causal = o.causal
@@ -95,6 +95,11 @@ function TnnLM:generate(vocab, prompt, given)
   return require "toeplab.models.generate"(self, vocab, prompt, given)
 end
 
+-- The functions of models/decode.lua as methods: model:stream { prompt = ..., n = ... }.
+for _, name in ipairs { "stream", "batch", "score" } do
+  TnnLM[name] = function(self, given) return require("toeplab.models.decode")[name](self, given) end
+end
+
 TnnLM.stepwise = true -- only its submodules mix positions, so models/recurrent.lua can step it
 
 -- The output map is not among the linear maps if it is tied to the embedding.
@@ -128,9 +133,11 @@ end
 
 local AttentionClassifier = require("toeplab.models.attention_classifier").AttentionClassifier
 local TnnClassifier = require("toeplab.models.classifier").TnnClassifier
-local TnnMLM = require("toeplab.models.masked").TnnMLM
+local TnnImage = require("toeplab.models.image").TnnImage
+local masked = require "toeplab.models.masked"
 local kinds = {
-  tnn_lm = TnnLM, tnn_classifier = TnnClassifier, tnn_mlm = TnnMLM,
+  tnn_lm = TnnLM, tnn_classifier = TnnClassifier, tnn_mlm = masked.TnnMLM,
+  tnn_mlm_classifier = masked.TnnMLMClassifier, tnn_image = TnnImage,
   attention_classifier = AttentionClassifier,
 }
 
@@ -138,10 +145,10 @@ local kinds = {
 -- tl.models.preset("gtu-only-9", { vocab = 100 })). presets lists all of them, and
 -- preset_model(name) returns the name of the model that a preset configures.
 local models = {
-  tnn_lm = TnnLM, tnn_classifier = TnnClassifier, tnn_mlm = TnnMLM,
-  attention_classifier = AttentionClassifier, estimate = estimate, preset = presets.options,
-  presets = presets.list, preset_model = presets.model,
+  estimate = estimate, preset = presets.options, presets = presets.list,
+  preset_model = presets.model,
 }
+for name, kind in pairs(kinds) do models[name] = kind end
 
 -- Returns the names of all models, sorted.
 function models.names()

@@ -38,4 +38,29 @@ function padding.by_length(list, n)
   return shapes.step(last - core.range(0, n - 1):reshape(1, n))
 end
 
+-- Returns where the tokens of such rows are, for norms that leave padding out: {tokens= [t], the
+-- places of the t tokens among the b n positions, places= [b n], the number of the token at each
+-- position, or t at padding}, both int32 from 0.
+function padding.kept(list, n)
+  local tokens, places, total = {}, {}, 0
+  for _, length in ipairs(list) do total = total + length end
+  for row, length in ipairs(list) do
+    for i = 1, n do
+      local place = (row - 1) * n + i
+      places[place] = total
+      if i <= length then places[place], tokens[#tokens + 1] = #tokens, place - 1 end
+    end
+  end
+  return { tokens = core.ids(tokens), places = core.ids(places) }
+end
+
+-- Returns the mean of the states of the tokens of each row: x [b,n,d], mask [b,n] or nil -> [b,d].
+-- A row of padding alone gives 0.
+function padding.mean(x, mask)
+  if not mask then return x:mean(2) end
+  local b, n, d = x:dim(1), x:dim(2), x:dim(3)
+  local sum = core.matmul(mask:reshape(b, 1, n), x):reshape(b, d)
+  return sum / core.max(mask:sum(2, true), 1)
+end
+
 return padding

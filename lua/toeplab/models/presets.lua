@@ -1,12 +1,14 @@
--- models/presets.lua: lists the published language models by name: rows of TNN's Tables 2, 3 and 7
--- to 10, and of SKI's paper, as options of tnn_lm and tnn_mlm. Those of other mixers than the TNN's
--- are in models/baselines.lua.
+-- models/presets.lua: lists the published models by name: rows of TNN's Tables 2, 3 and 6 to 10,
+-- and of SKI's paper, as options of tnn_lm, tnn_mlm and tnn_image. Language models of other mixers
+-- than the TNN's are in models/baselines.lua.
 --
--- The released training script uses layout A; the ablations exist in layout B only (nn/block.lua).
+-- The released training script uses layout A; the ablations exist in layout B only (nn/block.lua),
+-- but for the row of the GTU alone, which has the start of layout B in layout A.
 -- Dropout is that of the published training. The vocabulary is fairseq's GPT-2 dictionary; the
--- bidirectional models add <mask> to it.
+-- bidirectional models add <mask> to it. Models of images have neither.
 
 local baselines = require "toeplab.models.baselines"
+local overlay = require "toeplab.base.overlay"
 local suggest = require "toeplab.base.suggest"
 
 local VOCAB = 50264
@@ -20,7 +22,7 @@ local causal = {
   -- domain, because a causal response is given by its real part.
   { "fd-7/3", "SKI 1: FD, encoder of 3 layers", 48579264,
     { rpe_layers = 3, backend = "fd", decay = "none" } },
-  { "gtu-only-9", "TNN 7: GTU only", 48140288, { structure = "gtu", layers = 9 } },
+  { "gtu-only-9", "TNN 7: GTU only", 48140288, { structure = "gtu", layers = 9, init = "lra" } },
   { "attention+glu-8", "TNN 7: attention + GLU, no mask, as run", 48845824,
     { structure = "attention+glu", layers = 8, expand = 2.0, layout = "B", causal = false } },
   { "attention+glu-8-causal", "the same with a mask", nil,
@@ -51,24 +53,44 @@ local bidirectional = { -- the sizes are the defaults of tnn_mlm
       encoder = "piecewise", encoder_options = { nodes = 65 } } },
 }
 
+-- The Transformers of Table 6 are DeiT's, of which ours lacks the class token: it classifies by the
+-- mean over the patches and so has 2 dim parameters fewer. It starts as DeiT does, but does not cut
+-- off the tails of the Gaussians.
+local vit = { init = "bert", mixer = "attention", channel = "ffn", act = "gelu",
+  norm = "layernorm", positions = "learned", max_length = 196, final_norm = "layernorm" }
+
+local function deit(dim, heads)
+  return overlay(vit, { dim = dim, heads = heads, glu_dim = 4 * dim })
+end
+
+local images = { -- the sizes of the tiny TNN are the defaults of tnn_image
+  { "image-tnn-tiny", "TNN 6, 13; the released script has decay 0.90", 6422056, { decay = 0.95 } },
+  { "image-tnn-small", "TNN 6", 23401192, { dim = 384 } },
+  { "image-transformer-tiny", "TNN 6: DeiT, without its class token", nil, deit(192, 3) },
+  { "image-transformer-small", "TNN 6: DeiT, without its class token", nil, deit(384, 6) },
+}
+
 local presets = { list = {} }
 local by_name = {}
 
-local function add(model, vocab, rows)
+-- Adds the presets in rows for a model, whose options override those in common.
+local function add(model, common, rows)
   for _, row in ipairs(rows) do
-    local options = { vocab = vocab, pad = 1, dropout = 0.1 }
-    for key, value in pairs(row[4]) do options[key] = value end
     local preset = { name = row[1], model = model, source = row[2], parameters = row[3],
-      options = options }
+      options = overlay(common, row[4]) }
     presets.list[#presets.list + 1] = preset
     by_name[preset.name] = preset
   end
 end
 
-add("tnn_lm", VOCAB, causal)
-add("tnn_mlm", VOCAB + 1, bidirectional)
-add("tnn_lm", VOCAB, baselines.causal)
-add("tnn_mlm", VOCAB + 1, baselines.bidirectional)
+local words = { vocab = VOCAB, pad = 1, dropout = 0.1 }
+local words_and_mask = { vocab = VOCAB + 1, pad = 1, dropout = 0.1 }
+
+add("tnn_lm", words, causal)
+add("tnn_mlm", words_and_mask, bidirectional)
+add("tnn_lm", words, baselines.causal)
+add("tnn_mlm", words_and_mask, baselines.bidirectional)
+add("tnn_image", {}, images)
 
 -- Returns the name of the model that a preset configures, or nil.
 function presets.model(name)
@@ -79,10 +101,7 @@ end
 function presets.options(name, more)
   local found = by_name[name]
   if not found then error(select(2, suggest.choose("preset", name, suggest.keys(by_name))), 0) end
-  local options = {}
-  for key, value in pairs(found.options) do options[key] = value end
-  for key, value in pairs(more or {}) do options[key] = value end
-  return options
+  return overlay(found.options, more)
 end
 
 return presets

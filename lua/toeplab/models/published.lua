@@ -1,83 +1,176 @@
 -- models/published.lua: converts the published PyTorch models: translates the names of their
--- parameters, and builds Toeplab modules from their state dictionaries.
+-- parameters in both directions, and builds Toeplab modules from their state dictionaries.
 --
--- The kinds of models are "tno" and "tno_multi" (an operator with its encoder), "layer" (a block in
--- layout A) and "train" (a language model).
+-- The kinds of state dictionaries are, of tnn-pytorch, "tno" and "tno_multi" (an operator with its
+-- encoder), "layer" (a block in layout A) and "train" (a language model of such layers); and of
+-- fairseq, "fairseq_lm" (a causal language model) and "fairseq_mlm" (RoBERTa's).
 
+local core = require "toeplab.core"
 local nn = require "toeplab.nn"
 local models = require "toeplab.models"
 local suggest = require "toeplab.base.suggest"
 
 local published = {}
 
--- The functions below translate the names of published parameters, and return nil for unknown ones.
+-- ---- Names --------------------------------------------------------------------------------------
+-- Rows {published name, our name}. In both, "*" stands for the same rest of the name, and "#" for
+-- the number of a layer, which counts from 0 in theirs and from 1 in ours. The first row that fits
+-- is used.
 
-local function rpe(name)
-  local layer, place, rest = name:match "^layers%.(%d+)%.([02])%.(.*)$"
-  if layer then
-    return ("layers.%d.%s.%s"):format(layer + 1, place == "0" and "norm" or "linear", rest)
-  end
-  place, rest = name:match "^out%.([02])%.(.*)$"
-  if place then return ("output.%s.%s"):format(place == "0" and "norm" or "linear", rest) end
-  rest = name:match "^pos_proj%.(.*)$"
-  return rest and "input." .. rest
+-- Returns the rows, with a prefix before each name.
+local function within(theirs, ours, rows)
+  local list = {}
+  for i, row in ipairs(rows) do list[i] = { theirs .. row[1], ours .. row[2] } end
+  return list
 end
 
-local function tno(name)
-  if name == "gamma" then return "decay.gamma" end
-  local rest = name:match "^rpe%.(.*)$"
-  local ours = rest and rpe(rest)
-  return ours and "encoder." .. ours
+local function all(...)
+  local list = {}
+  for _, rows in ipairs { ... } do table.move(rows, 1, #rows, #list + 1, list) end
+  return list
 end
 
-local function tno_multi(name)
-  return name == "gamma" and "decay.theta" or tno(name)
-end
-
-local function layer(name)
-  if name:find "^token_norm%." or name:find "^feature_norm%." then return name end
-  local rest = name:match "^feature_mixer%.(l[123]%..*)$"
-  if rest then return "feature." .. rest end
-  local part, more = name:match "^token_mixer%.([uvo])[_proj]*%.(.*)$"
-  if part then return ("token.%s.%s"):format(part, more) end
-  rest = name:match "^token_mixer%.toep%.(.*)$"
-  local ours = rest and tno(rest)
-  return ours and "token.tno." .. ours
-end
-
-local function train(name)
-  if name == "embed.weight" then return name end
-  local rest = name:match "^norm%.(.*)$"
-  if rest then return "final_norm." .. rest end
-  local index, more = name:match "^layers%.(%d+)%.(.*)$"
-  local ours = index and layer(more)
-  return ours and ("layers.%d.%s"):format(index + 1, ours)
-end
-
-local names = suggest.strict("published", {
-  tno = tno, tno_multi = tno_multi, layer = layer, train = train,
+local rpe = within("rpe.", "encoder.", {
+  { "pos_proj.*", "input.*" },
+  { "layers.#.0.*", "layers.#.norm.*" }, { "layers.#.2.*", "layers.#.linear.*" },
+  { "out.0.*", "output.norm.*" }, { "out.2.*", "output.linear.*" },
 })
+local fixed, learnable = { "gamma", "decay.gamma" }, { "gamma", "decay.theta" }
+local tno, tno_multi = all(rpe, { fixed, learnable }), all(rpe, { learnable, fixed })
+
+local gtu = all({ { "u_proj.*", "u.*" }, { "v_proj.*", "v.*" }, { "o.*", "o.*" },
+  { "norm.*", "norm.*" } }, within("toep.", "tno.", tno))
+local glu = { { "l1.*", "l1.*" }, { "l2.*", "l2.*" }, { "l3.*", "l3.*" } }
+
+local layer = all({ { "token_norm.*", "token_norm.*" }, { "feature_norm.*", "feature_norm.*" } },
+  within("token_mixer.", "token.", gtu), within("feature_mixer.", "feature.", glu))
+local fairseq_layer = all({ { "self_attn_layer_norm.*", "token_norm.*" },
+  { "final_layer_norm.*", "feature_norm.*" } },
+  within("self_attn.gtu.", "token.", gtu), within("glu.", "feature.", glu))
+
+-- tied: their second name of the embedding, which is also the output map; version: a tensor that
+-- fairseq stores with every model.
+local kinds = suggest.strict("published", {
+  tno = { rows = tno }, tno_multi = { rows = tno_multi }, layer = { rows = layer },
+  train = {
+    rows = all({ { "embed.weight", "embed.weight" }, { "norm.*", "final_norm.*" } },
+      within("layers.#.", "layers.#.", layer)),
+  },
+  fairseq_lm = {
+    rows = all(within("decoder.", "", {
+      { "embed_tokens.weight", "embed.weight" }, { "layer_norm.*", "final_norm.*" },
+      { "output_projection.weight", "head.weight" },
+    }), within("decoder.layers.#.", "layers.#.", fairseq_layer)),
+    tied = "decoder.output_projection.weight", version = "decoder.version",
+  },
+  fairseq_mlm = {
+    rows = all(within("encoder.sentence_encoder.", "", {
+      { "embed_tokens.weight", "embed.weight" }, { "layernorm_embedding.*", "embed_norm.*" },
+    }), within("encoder.sentence_encoder.layers.#.", "layers.#.", fairseq_layer),
+    within("encoder.lm_head.", "", {
+      { "dense.*", "head.*" }, { "layer_norm.*", "head_norm.*" }, { "bias", "bias" },
+    })),
+    tied = "encoder.lm_head.weight", version = "encoder.sentence_encoder.version",
+  },
+})
+
+-- Translates a name by the rows from column `from` to column `to`, or returns nil.
+local function translated(rows, name, from, to)
+  for _, row in ipairs(rows) do
+    local pattern = row[from]:gsub("[%p]", "%%%0"):gsub("%%%*", "(.*)"):gsub("%%#", "(%%d+)")
+    local found = { name:match("^" .. pattern .. "$") }
+    if found[1] then
+      local at = 0
+      return (row[to]:gsub("[#*]", function(mark)
+        at = at + 1
+        return mark == "*" and found[at] or ("%d"):format(found[at] + (to - from))
+      end))
+    end
+  end
+end
+
+local function translate(kind, name, from, to, whose)
+  local other = translated(kinds[kind].rows, name, from, to)
+  if not other then
+    error(("no parameter corresponds to %s '%s' of a %s"):format(whose, name, kind), 3)
+  end
+  return other
+end
 
 -- Returns Toeplab's name of a published parameter: published.ours("layer",
 -- "token_mixer.u_proj.weight") is "token.u.weight". An unknown name is an error.
-function published.ours(kind, name)
-  local ours = names[kind](name)
-  if not ours then
-    error(("no parameter corresponds to the published '%s' of a %s"):format(name, kind), 2)
-  end
-  return ours
+function published.ours(kind, name) return translate(kind, name, 1, 2, "the published") end
+
+-- Returns the published name of a parameter of ours, the reverse of published.ours.
+function published.theirs(kind, name) return translate(kind, name, 2, 1, "our") end
+
+-- ---- State dictionaries -------------------------------------------------------------------------
+
+-- Whether two tensors have the same shape and bits.
+local function equal(a, b)
+  return a and b and table.concat(a:shape(), ",") == table.concat(b:shape(), ",")
+    and core.sha256(a) == core.sha256(b)
 end
 
--- Returns a published state dictionary (name -> tensor) under Toeplab's names. Decays of the shape
--- [h,1,w] are flattened to [h w].
-function published.state(kind, dictionary)
-  local state = {}
+-- Returns a published state dictionary (name -> tensor) under Toeplab's names, for load. Decays of
+-- the shape [h,1,w] are flattened to [h w]; fairseq's version is left out, and so is an output map
+-- that equals the embedding. module, which may be nil, is what is to be loaded: it says whether the
+-- decay is learnable and whether the output map is tied.
+function published.state(kind, dictionary, module)
+  local state, k, own = {}, kinds[kind], module and module:state() or {}
+  local untied = k.tied and translated(k.rows, k.tied, 1, 2) -- our name of an output map of its own
   for name, t in pairs(dictionary) do
-    local ours = published.ours(kind, name)
-    state[ours] = ours:find "decay%.%a+$" and t:reshape(-1) or t
+    local embedding = name == k.tied and dictionary[published.theirs(kind, "embed.weight")]
+    local tied = equal(t, embedding) and not (untied and own[untied])
+    if embedding and not tied and not untied then
+      error(("'%s' differs from the embedding, to which it is tied here"):format(name), 2)
+    end
+    if name ~= k.version and not tied then
+      local ours = published.ours(kind, name)
+      local theta = ours:gsub("decay%.gamma$", "decay.theta")
+      if own[theta] then ours = theta end
+      state[ours] = ours:find "decay%.%a+$" and t:reshape(-1) or t
+    end
   end
   return state
 end
+
+-- Returns the state of a module as a published state dictionary (name -> tensor), the reverse of
+-- published.state. A parameter that the published model lacks is an error.
+function published.dictionary(kind, module)
+  local dictionary, k, heads, state = {}, kinds[kind], {}, module:state()
+  for _, entry in ipairs(module:modules()) do
+    local prefix = entry.name == "" and "" or entry.name .. "."
+    heads[prefix .. "decay."] = rawget(entry.module.opt, "heads") or 1
+  end
+  for name, t in pairs(state) do
+    local h = heads[name:match "^(.*decay%.)%a+$"]
+    dictionary[published.theirs(kind, name)] = h and t:reshape(h, 1, t:numel() // h) or t
+  end
+  if k.tied and not dictionary[k.tied] then dictionary[k.tied] = state["embed.weight"] end
+  if k.version then dictionary[k.version] = core.full({ 1 }, 3) end
+  return dictionary
+end
+
+local forms = suggest.strict("published", {
+  ["tnn-pytorch"] = { tnn_lm = "train" },
+  fairseq = { tnn_lm = "fairseq_lm", tnn_mlm = "fairseq_mlm" },
+})
+
+-- The forms of state dictionaries in which whole models can be published, sorted.
+published.forms = suggest.keys(forms)
+
+-- Returns the kind of state dictionary of a model in a form, such as "fairseq".
+function published.kind(form, model)
+  local name = models.name_of(model)
+  local kind = forms[form][name]
+  if not kind then
+    error(("%s has no %s"):format(form, name or "model of a class of the script's own"), 2)
+  end
+  return kind
+end
+
+-- ---- Modules ------------------------------------------------------------------------------------
 
 -- Returns the options of the encoder whose tensors are in state, from which sizes and norm follow.
 local function encoder(a, state, prefix)

@@ -1,5 +1,7 @@
 -- models/recurrent.lua: runs a causal model position by position. Each TNO in it becomes a
--- recurrence (core.recurrence); the other layers process every position independently anyway.
+-- recurrence (core.recurrence), and mixers that have a state keep it between calls, as attention
+-- keeps its keys and values (nn/mixers/carry.lua); the other layers process every position
+-- independently anyway.
 --
 --   local session = recurrent.new(model:eval(), { method = "etsc", lags = 1000 })
 --   local states = session:hidden(core.ids { { 5, 2, 7 } })   -- of the first three positions
@@ -7,6 +9,7 @@
 
 local core = require "toeplab.core"
 local act = require "toeplab.nn.act"
+local carry = require "toeplab.nn.mixers.carry"
 local defer = require "toeplab.base.defer"
 local mixers = require "toeplab.nn.mixers"
 local nn = require "toeplab.nn"
@@ -16,16 +19,19 @@ local suggest = require "toeplab.base.suggest"
 
 local recurrent = {}
 
-recurrent.methods = { "ring", "etsc" }
+recurrent.methods = { "ring", "etsc", "relaxed", "auto" }
 recurrent.forms = { "exact", "published" }
 
-local spec = options.set {
+local spec = options.declare "tl.recurrent.new" {
   { "method", options.field { default = "ring", choices = recurrent.methods },
-    "ring: sums over the last inputs; etsc: the state of a sum of exponentials" },
+    "of TNOs. ring: sums over the last inputs; etsc: the state of a sum of exponentials; relaxed: "
+    .. "adds up old inputs in blocks; auto: ring for a kernel of few lags, or else relaxed" },
   { "form", options.field { default = "exact", choices = recurrent.forms },
     "method etsc: exact at any length, or published, exact for the first lags positions" },
   { "lags", options.field { type = "int", min = 1 },
-    "an operator sees a position and the lags-1 before it" },
+    "a TNO sees a position and the lags-1 before it" },
+  { "positions", options.field { default = 0, min = 0 },
+    "method relaxed: has memory for so many positions after the prompt; 0: for any number" },
   { "batch", options.field { default = 1, min = 1 }, "number of sequences" },
 }
 
@@ -41,17 +47,18 @@ for _, name in ipairs { "Linear", "Embedding", "Dropout", "Activation", "LayerNo
 end
 
 local reasons = {
-  Attention = "attends to all positions before, which no state of fixed size holds",
-  Sinusoidal = "adds numbers that depend on the position",
-  Learned = "adds numbers that depend on the position",
   TNO2d = "mixes the cells of a grid, which have no order",
   TnnClassifier = "classifies a whole sequence, not each position",
   TnnMLM = "is not causal: it sees later positions",
 }
-reasons.GatedAttention = reasons.Attention
 reasons.AttentionClassifier = reasons.TnnClassifier
+reasons.TnnImage = "classifies a whole image, not each patch"
 
-local function can_step(class) return stepwise[class] or class.stepwise end
+-- Returns whether modules of this class can be stepped, provided that they are causal and that the
+-- modules inside them can.
+function recurrent.can_step(class)
+  return stepwise[class] or class.stepwise or class.carries
+end
 
 -- Returns the names of the mixers that can be stepped, and whether class is any registered mixer.
 local function registered(class)
@@ -59,15 +66,20 @@ local function registered(class)
   for _, name in ipairs(mixers.names) do
     local mixer = mixers.class(name)
     found = found or mixer == class
-    if can_step(mixer) then names[#names + 1] = name end
+    if recurrent.can_step(mixer) then names[#names + 1] = name end
   end
   return names, found
 end
 
+-- Returns whether a module has the option causal, and it is false.
+local function not_causal(module) return rawget(module.opt, "causal") == false end
+
 -- Returns why a module of a class that cannot be stepped is refused.
 local function reason(class, module)
   local names, found = registered(class)
-  if found and not module.opt.causal then return "is not causal: it sees later positions" end
+  if (found or class.carries) and not_causal(module) then
+    return "is not causal: it sees later positions"
+  end
   if reasons[class.kind] then return reasons[class.kind] end
   if not found then
     return ("may mix positions; if only its submodules may, set %s.stepwise = true"):format(
@@ -97,9 +109,13 @@ local function check_steps(module, name)
   end
 end
 
-local function visit(module, name, seen, found)
+-- Adds the TNOs in a module to found, and the modules that carry a state to carriers.
+local function visit(module, name, seen, found, carriers)
   local class = getmetatable(module)
-  if seen[module] then return end
+  if seen[module] then
+    if not class.carries then return end
+    refuse(name, "(%s) is used twice, but has only one state", module.kind)
+  end
   seen[module] = true
   if class == nn.TNO then
     if not module.opt.causal then
@@ -108,7 +124,10 @@ local function visit(module, name, seen, found)
     found[#found + 1] = { name = name, module = module }
     return
   end
-  if not can_step(class) then refuse(name, "(%s) %s", module.kind, reason(class, module)) end
+  if not recurrent.can_step(class) or class.carries and not_causal(module) then
+    refuse(name, "(%s) %s", module.kind, reason(class, module))
+  end
+  if class.carries then carriers[#carriers + 1] = module end
   if class == nn.Sequential then check_steps(module, name) end
   for _, field in ipairs(module:fields()) do -- a state space holds its TNO's encoder, too
     if getmetatable(field.value) == nn.TNO then seen[field.value.encoder] = true end
@@ -116,17 +135,17 @@ local function visit(module, name, seen, found)
   for _, field in ipairs(module:fields()) do
     if nn.ismodule(field.value) then
       local inner = name == "" and tostring(field.name) or name .. "." .. field.name
-      visit(field.value, inner, seen, found)
+      visit(field.value, inner, seen, found, carriers)
     end
   end
 end
 
--- Returns the TNOs of a model in order: an array of {name=, module=}. A model that cannot be
--- stepped is a usage error.
+-- Returns the TNOs of a model in order, an array of {name=, module=}, and the modules that carry a
+-- state, an array. A model that cannot be stepped is a usage error.
 function recurrent.operators(model)
-  local found = {}
-  visit(model, "", {}, found)
-  return found
+  local found, carriers = {}, {}
+  visit(model, "", {}, found, carriers)
+  return found, carriers
 end
 
 -- ---- Kernels ----------------------------------------------------------------------------------
@@ -194,37 +213,51 @@ end
 
 -- Returns a session over model, in which make(tno, name) returns the recurrence of each TNO.
 function recurrent.session(model, make)
-  local layers = recurrent.operators(model)
+  local layers, carriers = recurrent.operators(model)
   for _, layer in ipairs(layers) do
     layer.recurrence = make(layer.module, layer.name)
     layer.step = stepper(layer)
   end
-  return setmetatable({ model = model, layers = layers }, Session)
+  local session = { model = model, layers = layers, carriers = carriers, carried = {},
+    make = make }
+  return setmetatable(session, Session):reset()
 end
 
+-- Returns whether the relaxed form of a kernel t [lags,dim] is faster than a ring. Their times per
+-- token cross between 128 and 256 lags of 16 channels, from 32 to 64 of 64, 16 to 32 of 192, and
+-- below 16 of 1,536 (results/tables/generation.md).
+local FEW = 32
+local function is_long(t) return t:dim(1) > FEW end
+
 -- Returns a session that steps a model from position 0 on. The kernels are computed here, for a
--- text of lags positions, so later changes of the parameters have no effect.
+-- text of lags positions, so later changes of the parameters have no effect before a reset.
 function recurrent.new(model, given)
   local o = options.check("recurrent", spec, given)
-  local kind = o.method == "ring" and "ring" or o.form
   return recurrent.session(model, function(tno, name)
     local t, gamma = recurrent.kernel(tno, o.lags, name)
-    return core.recurrence(t, gamma, kind, o.batch)
+    if o.method == "relaxed" or o.method == "auto" and is_long(t) then
+      return core.relaxed_recurrence(t, gamma, o.batch, o.positions)
+    end
+    return core.recurrence(t, gamma, o.method == "etsc" and o.form or "ring", o.batch)
   end)
 end
 
--- Calls fn(...) while the session's steppers replace the TNOs.
+-- Calls fn(...) while the session's steppers replace the TNOs, and its states are in the modules
+-- that carry them.
 local function session_run(session, fn, ...)
   if session.model.training then
     error("recurrent: the model is in training; call model:eval() first", 3)
   end
   local restore <close> = defer(function()
     for _, layer in ipairs(session.layers) do rawset(layer.module, "stepper", nil) end
+    for _, module in ipairs(session.carriers) do rawset(module, "carry", nil) end
   end)
+  session.begun = true
   for _, layer in ipairs(session.layers) do
     layer.called = false
     rawset(layer.module, "stepper", layer.step)
   end
+  for i, module in ipairs(session.carriers) do rawset(module, "carry", session.carried[i]) end
   return core.no_grad(fn, ...)
 end
 
@@ -238,25 +271,137 @@ function Session:forward(ids)
   return session_run(self, self.model, ids)
 end
 
--- Returns to before the first position. Returns the session.
+-- Returns a session of the same kind before its first position, with a state of its own. It shares
+-- the kernels of this one, unless this one has begun or is closed.
+function Session:fork()
+  local layers = {}
+  for _, layer in ipairs(self.layers) do layers[layer.name] = layer end
+  return recurrent.session(self.model, function(tno, name)
+    if self.begun or self.closed then return self.make(tno, name) end
+    return layers[name].recurrence:fork()
+  end)
+end
+
+-- Returns to before the first position. A relaxed recurrence that has begun is made again, because
+-- it takes a prompt only once. Returns the session.
 function Session:reset()
-  for _, layer in ipairs(self.layers) do layer.recurrence:reset() end
+  for _, layer in ipairs(self.layers) do
+    if self.begun and layer.recurrence:sizes().kind == "relaxed" then
+      layer.recurrence:close()
+      layer.recurrence = self.make(layer.module, layer.name)
+    else
+      layer.recurrence:reset()
+    end
+  end
+  self.begun = false
+  for i in ipairs(self.carriers) do self.carried[i] = {} end
   return self
 end
 
--- Returns {state=, kernels=} in bytes: the states of all sequences, and the kernels they share.
+-- Returns {state=, kernels=} in bytes: the states of all sequences, and the kernels they share. A
+-- state that is carried counts from the first position on.
 function Session:sizes()
   local state, kernels = 0, 0
   for _, layer in ipairs(self.layers) do
     local sizes = layer.recurrence:sizes()
     state, kernels = state + sizes.state_bytes, kernels + sizes.kernel_bytes
   end
+  for _, carried in ipairs(self.carried) do state = state + carry.bytes(carried) end
   return { state = state, kernels = kernels }
 end
 
 -- Frees the memory of the recurrences at once.
 function Session:close()
   for _, layer in ipairs(self.layers) do layer.recurrence:close() end
+  self.carried, self.closed = {}, true
+end
+
+-- ---- Several sessions at once ------------------------------------------------------------------
+
+-- Returns the function that replaces the forward pass of TNO number `at` of a model: row i of its
+-- input, one position, goes to the recurrence of sessions[i]. Rows without a session become 0.
+local function stepper_of_rows(sessions, count, at)
+  return function(x)
+    local dim = x:dim(3)
+    local y, shape = core.zeros(count, 1, dim), { 1, 1, dim }
+    for i = 1, count do
+      local offset, layer = (i - 1) * dim, sessions[i] and sessions[i].layers[at]
+      if layer then y:view(offset, shape):copy(layer.recurrence:step(x:view(offset, shape))) end
+    end
+    return y
+  end
+end
+
+-- Returns the states that carrier number `at` has in the sessions, joined: name -> [count,..].
+local function join(sessions, count, at)
+  local all, shapes = {}, {}
+  for i = 1, count do
+    for name, state in pairs(sessions[i] and sessions[i].carried[at] or {}) do
+      all[name], shapes[name] = all[name] or {}, state:shape()
+      all[name][i] = state
+    end
+  end
+  for name, states in pairs(all) do
+    for i = 1, count do states[i] = states[i] or core.zeros(shapes[name]) end
+    all[name] = core.concat(states, 1)
+  end
+  return all
+end
+
+-- Returns the function that replaces the forward pass of carrier number `at`, whose state may have
+-- another size in each session: it computes one row after the other.
+local function rows_one_by_one(sessions, count, at, class)
+  return function(module, x)
+    local rows, shape = {}, nil
+    for i = 1, count do
+      if sessions[i] then
+        rawset(module, "carry", sessions[i].carried[at])
+        rows[i] = class.forward(module, x:narrow(1, i, 1))
+        shape = rows[i]:shape()
+      end
+    end
+    for i = 1, count do rows[i] = rows[i] or core.zeros(shape) end
+    return core.concat(rows, 1)
+  end
+end
+
+-- Computes the next position of several sessions of one model at once: row i of ids [count,1] is
+-- that of sessions[i], and rows without a session are of no use. fn is model.hidden or
+-- model.forward; returns what it returns.
+--
+-- The rows do not change each other's results. Nor does their number of sessions as long as count
+-- is the same, because a matrix product computes all rows alike; with another count it may round
+-- differently.
+function recurrent.step_rows(model, sessions, count, fn, ids)
+  local _, first = next(sessions)
+  local restore <close> = defer(function()
+    for _, layer in ipairs(first.layers) do rawset(layer.module, "stepper", nil) end
+    for _, module in ipairs(first.carriers) do
+      rawset(module, "carry", nil)
+      rawset(module, "forward", nil)
+    end
+  end)
+  local carried = {}
+  for at, layer in ipairs(first.layers) do
+    rawset(layer.module, "stepper", stepper_of_rows(sessions, count, at))
+  end
+  for at, module in ipairs(first.carriers) do
+    local class = getmetatable(module)
+    if class.grows then
+      rawset(module, "forward", rows_one_by_one(sessions, count, at, class))
+    else
+      carried[at] = join(sessions, count, at)
+      rawset(module, "carry", carried[at])
+    end
+  end
+  for _, session in pairs(sessions) do session.begun = true end
+  local result = core.no_grad(fn, model, ids)
+  for at, states in pairs(carried) do
+    for name, state in pairs(states) do
+      for i, session in pairs(sessions) do session.carried[at][name] = state:narrow(1, i, 1) end
+    end
+  end
+  return result
 end
 
 return suggest.strict("recurrent", recurrent)

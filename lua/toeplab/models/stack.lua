@@ -90,7 +90,8 @@ local function others()
     { "gate_dropout", field { default = 0.0, min = 0, max = 0.999 },
       "dropout of the gate of the channel mixer (LRA models)" },
     { "init", field { default = "auto", choices = { "auto", "torch", "normal", "bert", "lra" } },
-      "initialiser of linear maps; lra: normal for GTUs, else torch; auto: lra in layout B" },
+      "initialiser of linear maps; lra: normal for GTUs and gated attention, else torch; auto: lra "
+      .. "in layout B" },
   }
 end
 
@@ -128,12 +129,12 @@ end
 
 -- ---- Making ----
 
--- Returns the initialiser of all linear maps but those of a GTU.
+-- Returns the initialiser of all linear maps but those of a GTU or gated attention.
 function stack.plain_init(o)
   return (o.init == "auto" or o.init == "lra") and "torch" or o.init
 end
 
-local function gtu_init(o)
+local function gated_init(o)
   if o.init == "lra" or (o.init == "auto" and o.layout == "B") then return "normal" end
   return stack.plain_init(o)
 end
@@ -158,15 +159,17 @@ end
 
 local function gtu_options(o)
   return {
-    expand = o.expand, act = o.act, init = gtu_init(o), norm = o.mixer_norm, causal = o.causal,
+    expand = o.expand, act = o.act, init = gated_init(o), norm = o.mixer_norm, causal = o.causal,
     dropout = o.tno_dropout, grid = o.grid, grid_form = o.grid_form, tno = stack.tno_options(o),
   }
 end
 
 local function attention(o)
-  local more = { heads = o.heads, causal = o.causal, init = stack.plain_init(o) }
+  local gated = o.structure == "attention+glu"
+  local more = { heads = o.heads, causal = o.causal,
+    init = gated and gated_init(o) or stack.plain_init(o) }
   if o.positions == "alibi" then more.positions = "alibi" end
-  if o.structure == "mha+glu" then return nn.Attention(o.dim, more) end
+  if not gated then return nn.Attention(o.dim, more) end
   more.expand, more.act = o.expand, o.act
   return nn.GatedAttention(o.dim, more)
 end

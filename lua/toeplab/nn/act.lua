@@ -22,7 +22,8 @@ local function gate(name, a, b)
 end
 
 -- Wraps an activation as a module, so that it can stand in a Sequential: nn.Activation "relu".
-local Activation = class("Activation", { kind = act_option "relu" }, { "kind" })
+local Activation = class("Activation", { { "kind", act_option "relu", "activation" } }, { "kind" },
+  "x [..] -> [..]: an activation by its name")
 
 function Activation:build(o)
   self.f = act[o.kind]

@@ -38,24 +38,28 @@ function layouts.none(x, f)
   return f(x)
 end
 
-local function layout_option(default)
-  return options.field { default = default, choices = suggest.keys(layouts) }
+local function layout_option(default, help)
+  return options.field { default = default, choices = suggest.keys(layouts), help = help }
 end
 
 -- x <- layout(x, token), then x <- layout(x, feature) if a channel mixer is given.   x [b,n,dim]
 -- inner_norm is the second norm of layout B; by default it is of the same kind as norm. The layout
 -- none has neither norms nor dropout. Block(x, mask) passes mask [b,n], which is 1 for a token and
 -- 0 for padding, to a token mixer whose class says takes_mask = true; others see padding as tokens.
+-- Block(x, mask, kept) hides padding from these and from batch norms, too: it sets padding to 0
+-- before the token mixer, and hands kept (models/padding.lua) to the norms.
 local Block = class("Block", {
   dim = options.field { type = "int", min = 1 },
-  token = "module",
-  feature = options.field { type = "module", optional = true },
-  layout = layout_option "A",
+  token = options.field { type = "module", help = "the token mixer" },
+  feature = options.field { type = "module", optional = true,
+    help = "the channel mixer; none by default" },
+  layout = layout_option("A", "where norm and shortcut stand"),
   norm = norms.norm_option "simplermsnorm",
   inner_norm = options.field { type = "string", optional = true,
-    choices = norms.norm_option("none").choices },
+    choices = norms.norm_option("none").choices, help = "second norm of layout B (as norm)" },
   dropout = options.field { default = 0.0, min = 0, max = 0.999 },
-}, { "dim", "token", "feature" })
+}, { "dim", "token", "feature" },
+  "x [b,n,dim] -> [b,n,dim]: a token mixer and a channel mixer, each with norm and shortcut")
 
 function Block:build(o)
   local normed = o.layout ~= "none"
@@ -69,14 +73,27 @@ function Block:build(o)
   self.drop = Dropout(o.dropout)
 end
 
-function Block:forward(x, mask)
-  local o, token = self.opt, self.token
-  if mask and token.takes_mask then
-    token = function(y) return self.token(y, mask) end
+-- Returns the token mixer as a function of x alone.
+local function token_of(self, mask, kept)
+  if mask and self.token.takes_mask then
+    return function(x) return self.token(x, mask) end
+  elseif kept then
+    local tokens = mask:reshape(mask:dim(1), mask:dim(2), 1)
+    return function(x) return self.token(x * tokens) end
   end
-  x = layouts[o.layout](x, token, self.token_norm, self.drop, self.token_inner)
+  return self.token
+end
+
+function Block:forward(x, mask, kept)
+  local o = self.opt
+  local function norm(module)
+    return kept and module and function(y) return module(y, kept) end or module
+  end
+  x = layouts[o.layout](x, token_of(self, mask, kept), norm(self.token_norm), self.drop,
+    norm(self.token_inner))
   if not self.feature then return x end
-  return layouts[o.layout == "B" and "A" or o.layout](x, self.feature, self.feature_norm, self.drop)
+  return layouts[o.layout == "B" and "A" or o.layout](x, self.feature, norm(self.feature_norm),
+    self.drop)
 end
 
 function Block:brief()

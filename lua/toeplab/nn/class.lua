@@ -11,6 +11,7 @@
 -- Tensors inside a plain table are not registered.
 
 local core = require "toeplab.core"
+local meanings = require "toeplab.nn.meanings"
 local options = require "toeplab.base.options"
 local tree = require "toeplab.nn.tree"
 
@@ -119,9 +120,12 @@ end
 -- positional lists the options that may be given by position, e.g. {"inputs", "outputs"}; after a
 -- final "...", further values and the array part of the option table are passed to build. The class
 -- defines build(o, ...), which creates parameters and submodules, forward(x, ...), and optionally
--- brief(), whose text print(model) shows for the module.
-local function class(kind, spec, positional)
-  local new = { kind = kind, spec = options.set(spec or {}), __module = true }
+-- brief(), whose text print(model) shows for the module. about is what the manual and editors say
+-- of it: the shapes that forward takes and gives, and one sentence, e.g. "x [b,n,dim] -> [b,n,dim]:
+-- a gate".
+local function class(kind, spec, positional, about)
+  local new = { kind = kind, spec = options.set(spec or {}), about = about, __module = true }
+  for name, field in pairs(new.spec.fields) do field.help = field.help or meanings[name] end
   new.positional = positional or {}
   if new.positional[#new.positional] == "..." then
     new.positional, new.variadic = table.move(new.positional, 1, #new.positional - 1, 1, {}), true

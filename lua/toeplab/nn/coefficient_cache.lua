@@ -41,10 +41,12 @@ local function problem_key(backend, given, ...)
   return table.concat(words, " ")
 end
 
-local function plan(o, n, backend, given)
-  local key = problem_key(backend, given, n, o.dim, tostring(o.causal))
+-- dim: the channels that the plan is for; nil: all of o.
+local function plan(o, n, backend, given, dim)
+  dim = dim or o.dim
+  local key = problem_key(backend, given, n, dim, tostring(o.causal))
   if not plans[key] then
-    local operator = core.tno(backend, n, o.dim, o.causal, given)
+    local operator = core.tno(backend, n, dim, o.causal, given)
     plans[key] = { operator = operator, points = operator:points() }
   end
   return plans[key]
@@ -61,14 +63,14 @@ end
 
 -- Returns a plan for the lags below count if the backend has the option "lags"; else nil, and the
 -- caller fills the other lags with zeros.
-local function short_plan(o, n, count)
+local function short_plan(o, n, count, dim)
   local backend, own = o.backend == "auto" and "rac" or o.backend, o.backend_options.lags
   if not takes_lags(backend) then return nil end
   local given = {}
   for name, value in pairs(o.backend_options) do given[name] = value end
   own = math.tointeger(own) or 0 -- 0: all
   given.lags = own > 0 and math.min(own, count) or count
-  return plan(o, n, backend, given)
+  return plan(o, n, backend, given, dim)
 end
 
 -- Describes in a text what a layer's parameters depend on: the operator's coefficients per channel,
@@ -82,10 +84,10 @@ local function wants(operator)
 end
 
 -- Returns an operator of length 2 for the options o of a TNO. It shows what the backend wants at
--- every length; the backends that "auto" chooses from all want the same.
-function coefficient_cache.probe(o)
+-- every length; the backends that "auto" chooses from all want the same. dim: as of plan.
+function coefficient_cache.probe(o, dim)
   local backend = o.backend == "auto" and not next(o.backend_options) and "rac" or o.backend
-  return plan(o, 2, backend, o.backend_options).operator
+  return plan(o, 2, backend, o.backend_options, dim).operator
 end
 
 -- ---- Records ------------------------------------------------------------------------------------
@@ -107,12 +109,12 @@ local function check(self, operator, n)
 end
 
 local function record(self, n)
-  local o, count = self.layer.opt, self.lags
+  local o, count, dim = self.layer.opt, self.lags, self.part and self.part.count
   local cut = count and count < n
-  local short = cut and short_plan(o, n, count)
+  local short = cut and short_plan(o, n, count, dim)
   local backend = o.backend == "auto" and not short and chosen_backends.of(n, o.dim, o.causal)
     or o.backend
-  local shared = short or plan(o, n, backend, o.backend_options)
+  local shared = short or plan(o, n, backend, o.backend_options, dim)
   local operator, points = shared.operator, shared.points
   check(self, operator, n)
   local r = { shared = shared, operator = operator, points = points, asked = points }
@@ -144,29 +146,40 @@ function Coefficients:at(n)
 end
 
 -- Returns the cache of layer, a TNO, whose operators at all lengths must want the same as the given
--- one (coefficient_cache.probe).
-function coefficient_cache.new(layer, operator)
-  local self = setmetatable({ layer = layer, wants = wants(operator) }, Coefficients)
+-- one (coefficient_cache.probe). part: the channels that it serves (shapes.part); nil: all.
+function coefficient_cache.new(layer, operator, part)
+  local self = setmetatable({ layer = layer, wants = wants(operator), part = part }, Coefficients)
   restart(self)
   return self
 end
 
 -- ---- Coefficients -------------------------------------------------------------------------------
 
+-- Returns the encoder's output for the channels of the cache. A network computes only these.
+local function encode(self, n, asked, factors)
+  local layer, part = self.layer, self.part
+  local encoder = layer.encoder
+  if part and class.ismodule(encoder) and encoder.scales then
+    return core.precision("float32", encoder, asked, n, layer.domain, factors, part)
+  end
+  local coef = core.precision("float32", encoder, asked, n, layer.domain, factors)
+  return shapes.part(coef, 2, part)
+end
+
 local function compute(self, n)
   local layer, r = self.layer, self:at(n)
   local encoder, decay = layer.encoder, layer.decay
   local scales = decay and class.ismodule(encoder) and encoder.scales
   local factors = scales and decay:factors(r.asked) or nil
-  local coef = core.precision("float32", encoder, r.asked, n, layer.domain, factors)
-  if decay and not factors then coef = decay(coef, r.asked) end
+  local coef = encode(self, n, r.asked, factors)
+  if decay and not factors then coef = decay(coef, r.asked, self.part) end
   coef = act.act[layer.opt.act](coef)
   return r.after and shapes.pad(coef, 1, r.before, r.after) or coef
 end
 
 -- The open scopes: scopes[false], opened by cached(), serves passes without a tape, scopes[true],
 -- opened by share(), passes with one. A scope maps a layer's cache to a table length -> entry
--- {of=, n=, coef=, prepared=}; the scope of share() also lists its entries in order of first use.
+-- {of=, n=, coef=, prepared=}; a scope also lists its entries in order of first use.
 local scopes = {}
 
 local function within(recorded, scope, fn, ...)
@@ -183,6 +196,22 @@ function coefficient_cache.cached(fn, ...)
   return within(false, scopes[false] or {}, fn, ...)
 end
 
+-- nn.cache(): returns a function like nn.cached, whose calls share what they compute until nothing
+-- refers to the function any more. No parameter may be written between the calls either.
+function coefficient_cache.cache()
+  local scope = {}
+  return function(fn, ...) return within(false, scope, fn, ...) end
+end
+
+-- Takes the gradients of entries through their encoders, in the order of the list.
+local function through_encoders(entries)
+  for _, entry in ipairs(entries) do
+    local gradient = entry.coef:grad()
+    local coef = gradient and compute(entry.of, entry.n)
+    if coef and coef:requires_grad() then coef:backward(gradient) end
+  end
+end
+
 -- nn.share(fn, ...): runs each encoder once for several losses. fn calls backward for each loss and
 -- must not write any parameter. Meanwhile the coefficients of each TNO are leaf tensors, computed
 -- once per length, which accumulate their gradients; then one backward pass takes these through the
@@ -191,12 +220,30 @@ end
 function coefficient_cache.share(fn, ...)
   local scope = {}
   local results = table.pack(within(true, scope, fn, ...))
-  for _, entry in ipairs(scope) do
-    local gradient = entry.coef:grad()
-    local coef = gradient and compute(entry.of, entry.n)
-    if coef and coef:requires_grad() then coef:backward(gradient) end
-  end
+  through_encoders(scope)
   return table.unpack(results, 1, results.n)
+end
+
+-- The same for a process that computes some of the losses. wanted: the entries, as noted() returns
+-- them, whose gradients it takes through the encoders, in that order.
+function coefficient_cache.share_some(fn, wanted)
+  local scope, entries = {}, {}
+  within(true, scope, fn)
+  for _, w in ipairs(wanted) do entries[#entries + 1] = scope[w.of] and scope[w.of][w.n] end
+  through_encoders(entries)
+end
+
+-- Calls fn without a tape. Returns the entries that share() would make for it, {{of=, n=}, ...}, in
+-- order of first use.
+function coefficient_cache.noted(fn)
+  local scope, list = {}, {}
+  within(false, scope, core.no_grad, fn)
+  for _, entry in ipairs(scope) do
+    if type(entry.of.layer.opt.encoder) == "string" then
+      list[#list + 1] = { of = entry.of, n = entry.n }
+    end
+  end
+  return list
 end
 
 -- Returns the entry of length n in the open scope, or nil if the coefficients must be computed.
@@ -210,11 +257,20 @@ local function entry_of(self, n)
   local coef = core.no_grad(compute, self, n)
   if recorded and coef:requires_grad() then return nil end -- the encoder returned a parameter
   entries[n] = { of = self, n = n, coef = coef, prepared = true }
-  if recorded then
-    coef:require_grad()
-    scope[#scope + 1] = entries[n]
-  end
+  scope[#scope + 1] = entries[n]
+  if recorded then coef:require_grad() end
   return entries[n]
+end
+
+-- Returns the coefficients of entries (of noted) that share() holds, as leaves; those that this
+-- process has not used yet are computed. An encoder that returns a parameter has none.
+function coefficient_cache.leaves(entries)
+  local leaves = {}
+  for _, entry in ipairs(entries) do
+    local held = entry_of(entry.of, entry.n)
+    leaves[#leaves + 1] = held and held.coef or nil
+  end
+  return leaves
 end
 
 -- Returns the coefficients at length n: [p, width dim], one row per point of the backend.

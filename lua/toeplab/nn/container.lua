@@ -4,7 +4,7 @@ local class = require("toeplab.nn.class")
 
 -- Applies modules or functions one after the other:
 --   nn.Sequential { nn.Linear(4, 8), tl.relu, nn.Linear(8, 2) }
-local Sequential = class.class("Sequential", {}, { "..." })
+local Sequential = class.class("Sequential", {}, { "..." }, "calls its parts one after the other")
 
 local function callable(v)
   return type(v) == "function" or class.ismodule(v)
@@ -26,7 +26,8 @@ function Sequential:forward(x)
 end
 
 -- Holds a list of submodules: self.layers = nn.ModuleList {...}, then self.layers[1].
-local ModuleList = class.class("ModuleList", {}, { "..." })
+local ModuleList = class.class("ModuleList", {}, { "..." },
+  "a list of modules, which are parts of the module that has it")
 
 function ModuleList:build(_, ...)
   for _, module in ipairs { ... } do self:append(module) end

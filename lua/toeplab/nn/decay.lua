@@ -6,6 +6,7 @@ local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 local alibi_slopes = require("toeplab.nn.position").alibi_slopes
+local shapes = require "toeplab.nn.shapes"
 
 local SMALLEST = 0x1p-126 -- the smallest normal float32
 
@@ -30,17 +31,21 @@ end
 --   "alibi"        exp(-slope of the head), fixed; channels are head-major
 --   "learnable"    gamma = floor + (1-floor) sigmoid(theta), theta ~ mean + N(0,1). TNN's Table 10
 --                  has mean 3 and floor 0; tnn-pytorch has mean 0, and its fixed gamma as floor.
+local kind = decay_option(0.99)
+kind.help = "gamma: a number, one per channel, or a word"
+
 local Decay = class("Decay", {
   dim = options.field { type = "int", min = 1 },
-  kind = decay_option(0.99),
-  heads = options.field { default = 1, min = 1 },
-  mean = 3.0,
-  floor = options.field { default = 0.0, min = 0, max = 1 },
-}, { "dim", "kind" })
+  kind = kind,
+  heads = options.field { default = 1, min = 1, help = "heads of kind alibi" },
+  mean = options.field { default = 3.0, help = "mean of the initial parameters of kind learnable" },
+  floor = options.field { default = 0.0, min = 0, max = 1,
+    help = "smallest gamma of kind learnable" },
+}, { "dim", "kind" }, "coef [p,dim], lags [p] -> [p,dim]: the coefficient of lag k times gamma^|k|")
 
 local function alibi(dim, heads)
   local gamma = {}
-  for head, slope in ipairs(alibi_slopes(heads)) do
+  for _, slope in ipairs(alibi_slopes(heads)) do
     for _ = 1, dim // heads do gamma[#gamma + 1] = math.exp(-slope) end
   end
   return gamma
@@ -89,8 +94,9 @@ function Decay:factors(lags)
   return core.decay(core.ones(lags:dim(1), 1), lags, gamma:narrow(1, 1, 1)):reshape(-1)
 end
 
-function Decay:forward(coef, lags)
-  return core.decay(coef, lags, self:value())
+-- part: the channels that coef holds (shapes.part); nil: all.
+function Decay:forward(coef, lags, part)
+  return core.decay(coef, lags, shapes.part(self:value(), 1, part))
 end
 
 function Decay:brief()

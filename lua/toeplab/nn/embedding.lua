@@ -9,11 +9,13 @@ local options = require "toeplab.base.options"
 -- weight ~ N(0, deviation^2), by default with deviation 1/sqrt(dim), as in fairseq. The row of the
 -- token pad, if one is given, starts at 0.
 local Embedding = class("Embedding", {
-  vocab = options.field { type = "int", min = 1 },
+  vocab = options.field { type = "int", min = 1, help = "number of tokens" },
   dim = options.field { type = "int", min = 1 },
-  deviation = options.field { type = "number", min = 0, optional = true },
-  pad = options.field { type = "int", min = 0, optional = true },
-}, { "vocab", "dim" })
+  deviation = options.field { type = "number", min = 0, optional = true,
+    help = "standard deviation of initial values (dim^-1/2)" },
+  pad = options.field { type = "int", min = 0, optional = true,
+    help = "token whose row starts at 0" },
+}, { "vocab", "dim" }, "ids [..] -> [..,dim]: the row of a table for each id")
 
 function Embedding:build(o)
   local weight = core.zeros(o.vocab, o.dim)

@@ -12,7 +12,7 @@ local FeedForward = class("FeedForward", {
   hidden = options.field { type = "int", min = 1, optional = true },
   act = act.act_option "relu",
   init = options.field { type = "function|string", default = "torch" },
-}, { "dim" })
+}, { "dim" }, "x [..,dim] -> [..,dim]: a network with one hidden layer")
 
 function FeedForward:build(o)
   self.fc1 = Linear(o.dim, o.hidden or o.dim, { init = o.init })

@@ -14,7 +14,7 @@ local GLU = class("GLU", {
   act = act.act_option "silu",
   dropout = options.field { default = 0.0, min = 0, max = 0.999 },
   init = options.field { type = "function|string", default = "torch" },
-}, { "dim" })
+}, { "dim" }, "x [..,dim] -> [..,dim]: the gated linear unit")
 
 function GLU:build(o)
   local hidden = o.hidden or o.dim

@@ -7,7 +7,8 @@ local suggest = require "toeplab.base.suggest"
 
 local nn = {
   class = class.class, Module = class.Module, ismodule = class.ismodule, istensor = class.istensor,
-  cached = coefficient_cache.cached, share = coefficient_cache.share,
+  cached = coefficient_cache.cached, cache = coefficient_cache.cache,
+  share = coefficient_cache.share,
 }
 
 for _, file in ipairs { "act", "initial", "linear", "embedding", "dropout", "container", "norm",

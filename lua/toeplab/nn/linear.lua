@@ -8,11 +8,11 @@ local options = require "toeplab.base.options"
 -- y = x W^T + b.   x [..,inputs]   weight [outputs,inputs]   bias [outputs]   y [..,outputs]
 -- init is the name of an initialiser in nn/initial.lua, or a function of (weight, bias).
 local Linear = class("Linear", {
-  inputs = options.field { type = "int", min = 1 },
-  outputs = options.field { type = "int", min = 1 },
-  bias = true,
+  inputs = options.field { type = "int", min = 1, help = "channels of x" },
+  outputs = options.field { type = "int", min = 1, help = "channels of y" },
+  bias = options.field { default = true, help = "add a bias" },
   init = options.field { type = "function|string", default = "torch" },
-}, { "inputs", "outputs" })
+}, { "inputs", "outputs" }, "x [..,inputs] -> [..,outputs]: x W^T + bias")
 
 function Linear:build(o)
   self.weight = initial.parameter(core.zeros(o.outputs, o.inputs))

@@ -2,18 +2,20 @@
 
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
+local defer = require "toeplab.base.defer"
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 local suggest = require "toeplab.base.suggest"
 
 local parameter = initial.parameter
 
--- Declares a class of norms over a last axis of dim numbers. eps is its default for the option eps.
-local function norm_class(name, eps, more)
+-- Declares a class of norms over a last axis of dim numbers. eps is its default for the option eps,
+-- about what it divides by.
+local function norm_class(name, eps, about, more)
   local spec = more or {}
   spec.dim = options.field { type = "int", min = 1 }
   spec.eps = options.field { default = eps, min = 0 }
-  return class(name, spec, { "dim" })
+  return class(name, spec, { "dim" }, "x [..,dim] -> [..,dim]: " .. about)
 end
 
 local function affine(self, o)
@@ -23,7 +25,9 @@ end
 
 -- y = (x - mean) / sqrt(var + eps) weight + bias (Ba et al. 2016); affine = false leaves out weight
 -- and bias.
-local LayerNorm = norm_class("LayerNorm", 1e-5, { affine = true })
+local LayerNorm = norm_class("LayerNorm", 1e-5, "over mean and deviation", {
+  affine = options.field { default = true, help = "weights and biases" },
+})
 
 function LayerNorm:build(o)
   if o.affine then affine(self, o) end
@@ -34,7 +38,7 @@ function LayerNorm:forward(x)
 end
 
 -- y = x / sqrt(mean x^2 + eps) weight (Zhang & Sennrich 2019).
-local RMSNorm = norm_class("RMSNorm", 1e-6)
+local RMSNorm = norm_class("RMSNorm", 1e-6, "over the root mean square, weighted")
 
 function RMSNorm:build(o)
   self.weight = parameter(core.ones(o.dim))
@@ -45,14 +49,14 @@ function RMSNorm:forward(x)
 end
 
 -- y = x / (||x||/sqrt(dim) + eps), without parameters, as in the published code of TNN.
-local SimpleRMSNorm = norm_class("SimpleRMSNorm", 1e-8)
+local SimpleRMSNorm = norm_class("SimpleRMSNorm", 1e-8, "over the root mean square")
 
 function SimpleRMSNorm:forward(x)
   return core.simple_rms_norm(x, self.opt.eps)
 end
 
 -- y = weight x / max(||x||/sqrt(dim), eps), weight one number (Nguyen & Salazar 2019, as in FLASH).
-local ScaleNorm = norm_class("ScaleNorm", 1e-5)
+local ScaleNorm = norm_class("ScaleNorm", 1e-5, "over the root mean square, with one weight")
 
 function ScaleNorm:build()
   self.weight = parameter(core.ones(1))
@@ -63,9 +67,11 @@ function ScaleNorm:forward(x)
 end
 
 -- The formula of LayerNorm with mean and var taken per channel over all other axes; evaluation uses
--- running statistics instead (Ioffe & Szegedy 2015; PyTorch's defaults).
-local BatchNorm = norm_class("BatchNorm", 1e-5, {
-  momentum = options.field { default = 0.1, min = 0, max = 1 },
+-- running statistics instead (Ioffe & Szegedy 2015; PyTorch's defaults). With kept
+-- (models/padding.lua) x is [b,n,d], only its tokens count, and padding becomes 0.
+local BatchNorm = norm_class("BatchNorm", 1e-5, "by channel of the batch", {
+  momentum = options.field { default = 0.1, min = 0, max = 1,
+    help = "share of the batch in the running statistics" },
 })
 
 function BatchNorm:build(o)
@@ -74,9 +80,29 @@ function BatchNorm:build(o)
   self:buffer("running_var", core.ones(o.dim))
 end
 
-function BatchNorm:forward(x)
-  return core.batch_norm(x, self.weight, self.bias, self.running_mean, self.running_var,
-    self.training, self.opt.momentum, self.opt.eps)
+local carrier -- of BatchNorm.carried
+
+-- Calls fn(...) while other processes train on the micro batches before and after this one. Each
+-- use of a batch norm in training then takes the running statistics to update from
+-- how.take(norm), which returns mean and variance, and afterwards calls how.hand_on(norm). Returns
+-- the results of fn.
+function BatchNorm.carried(how, fn, ...)
+  local outer = carrier
+  local restore <close> = defer(function() carrier = outer end)
+  carrier = how
+  return fn(...)
+end
+
+function BatchNorm:forward(x, kept)
+  local shape, d, how = x:shape(), self.opt.dim, self.training and carrier or nil
+  if kept then x = x:reshape(-1, d):gather(kept.tokens) end
+  local mean, var = self.running_mean, self.running_var
+  if how then mean, var = how.take(self) end
+  local y = core.batch_norm(x, self.weight, self.bias, mean, var, self.training, self.opt.momentum,
+    self.opt.eps)
+  if how then how.hand_on(self) end
+  if not kept then return y end
+  return core.concat({ y, core.zeros(1, d) }, 1):gather(kept.places):reshape(table.unpack(shape))
 end
 
 local NoNorm = class("NoNorm", { dim = "int" }, { "dim" })

@@ -3,6 +3,7 @@
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
+local carry = require "toeplab.nn.mixers.carry"
 local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
@@ -16,9 +17,10 @@ local options = require "toeplab.base.options"
 --                  rows 0 and 1 of its table belong to padding.
 local Sinusoidal = class("Sinusoidal", {
   dim = options.field { type = "int", min = 2 },
-  form = options.field { default = "interleaved", choices = { "interleaved", "halves" } },
-  first = options.field { default = 0, min = 0 },
-}, { "dim" })
+  form = options.field { default = "interleaved", choices = { "interleaved", "halves" },
+    help = "sines and cosines by turns, or all sines first" },
+  first = options.field { default = 0, min = 0, help = "position of the first token" },
+}, { "dim" }, "x [b,n,dim] -> [b,n,dim]: adds sines and cosines of the position")
 
 -- Returns the sines and the cosines of (first + i) f_k: [n,#f] each.
 local function sincos(first, n, f)
@@ -41,18 +43,23 @@ local function halves(first, n, dim)
   return core.concat(dim % 2 == 0 and { sin, cos } or { sin, cos, core.zeros(n, 1) }, 2)
 end
 
+local encodings = { interleaved = interleaved, halves = halves }
+
 function Sinusoidal:build(o)
   if o.form == "halves" and o.dim < 4 then
     error(("Sinusoidal: form = 'halves' divides by dim//2 - 1, so dim = %d must be at least 4")
       :format(o.dim), 0)
   end
-  local make = o.form == "halves" and halves or interleaved
-  self.tables = cache.recent(function(n) return make(o.first, n, o.dim) end)
+  self.tables = cache.recent(function(n) return encodings[o.form](o.first, n, o.dim) end)
 end
 
 function Sinusoidal:forward(x)
-  return x + self.tables(x:dim(2))
+  local o, n = self.opt, x:dim(2)
+  local before = carry.advance(self.carry, n)
+  return x + (before == 0 and self.tables(n) or encodings[o.form](o.first + before, n, o.dim))
 end
+
+Sinusoidal.carries, Sinusoidal.grows = true, true
 
 -- y = x + P, where row i of P is row i + first of weight [max_length+first,dim] ~ N(0, 0.02^2).
 --   x, y [b,n,dim], n <= max_length
@@ -60,42 +67,59 @@ end
 local Learned = class("Learned", {
   dim = options.field { type = "int", min = 1 },
   max_length = options.field { default = 512, min = 1 },
-  first = options.field { default = 0, min = 0 },
-}, { "dim", "max_length" })
+  first = options.field { default = 0, min = 0, help = "position of the first token" },
+}, { "dim", "max_length" }, "x [b,n,dim] -> [b,n,dim]: adds a trained vector for each position")
 
 function Learned:build(o)
   local weight = core.zeros(o.max_length + o.first, o.dim)
   self.weight = initial.parameter(initial.init.normal(weight, 0, 0.02))
 end
 
-function Learned:forward(x)
-  local n, most = x:dim(2), self.opt.max_length
-  if n > most then
+local function check_length(self, n)
+  if n > self.opt.max_length then
     error(("Learned: x has %d positions, but only max_length = %d have been learned"):format(
-      n, most), 0)
+      n, self.opt.max_length), 0)
   end
-  return x + self.weight:narrow(1, 1 + self.opt.first, n)
 end
 
--- Returns a function that turns each pair (x_k, x_(k+dim/2)) of row i, counted from 0, by the angle
--- i 10000^(-2k/dim) (Su et al. 2021).   x, y [..,n,dim], dim even
--- The angles are reduced in float64, as their rounding would otherwise grow with i.
+function Learned:forward(x)
+  local n = x:dim(2)
+  local before = carry.advance(self.carry, n)
+  check_length(self, before + n)
+  return x + self.weight:narrow(1, 1 + self.opt.first + before, n)
+end
+
+Learned.carries, Learned.grows = true, true
+
+function Learned:own_cost(n)
+  check_length(self, n)
+  return 0.0, 0.0
+end
+
+-- Returns the sines and cosines of the angles of n positions from `first` on: [n,half] each. The
+-- angles are reduced in float64, as their rounding would otherwise grow with the position.
+local function turns(first, n, half)
+  local angles = {}
+  for i = 0, n - 1 do
+    local row = {}
+    for k = 0, half - 1 do row[k + 1] = (first + i) * 10000 ^ (-k / half) % (2 * math.pi) end
+    angles[i + 1] = row
+  end
+  local angle = core.tensor(angles)
+  return { sin = core.sin(angle), cos = core.cos(angle) }
+end
+
+-- Returns a function (x, first) that turns each pair (x_k, x_(k+dim/2)) of row i, counted from 0,
+-- by the angle (first + i) 10000^(-2k/dim) (Su et al. 2021); first: by default 0.
+--   x, y [..,n,dim], dim even
 local function rotary(dim)
   local half = dim // 2
-  local tables = cache.recent(function(n)
-    local angles = {}
-    for i = 0, n - 1 do
-      local row = {}
-      for k = 0, half - 1 do row[k + 1] = i * 10000 ^ (-k / half) % (2 * math.pi) end
-      angles[i + 1] = row
-    end
-    local angle = core.tensor(angles)
-    return { sin = core.sin(angle), cos = core.cos(angle) }
-  end)
-  return function(x)
-    local t = tables(x:dim(-2))
-    local first, second = x:narrow(-1, 1, half), x:narrow(-1, half + 1, half)
-    return core.concat({ first * t.cos - second * t.sin, second * t.cos + first * t.sin }, -1)
+  local tables = cache.recent(function(n) return turns(0, n, half) end)
+  return function(x, first)
+    local n = x:dim(-2)
+    local t = (first or 0) == 0 and tables(n) or turns(first, n, half)
+    local a, b = x:narrow(-1, 1, half), x:narrow(-1, half + 1, half)
+    return core.concat({ a * t.cos - b * t.sin, b * t.cos + a * t.sin }, -1)
   end
 end
 
@@ -110,10 +134,12 @@ local function alibi_slopes(heads)
   return slopes
 end
 
--- Returns the bias of ALiBi, -slope_h |i-j|: [h,n,n].
-local function alibi_bias(heads, n)
-  local at = core.range(0, n - 1)
-  local distance = core.abs(at:reshape(n, 1) - at:reshape(1, n)):reshape(1, n, n)
+-- Returns the bias of ALiBi, -slope_h |i-j|, of queries i from `first` to n - 1 and keys j from 0
+-- to n - 1: [h,n-first,n]; first: by default 0.
+local function alibi_bias(heads, n, first)
+  first = first or 0
+  local rows, at = core.range(first, n - 1), core.range(0, n - 1)
+  local distance = core.abs(rows:reshape(-1, 1) - at:reshape(1, n)):reshape(1, n - first, n)
   return -(core.tensor(alibi_slopes(heads)):reshape(heads, 1, 1) * distance)
 end
 

@@ -44,4 +44,15 @@ function shapes.fill(x, axis, size)
   return shapes.pad(x, axis, 0, -x:dim(axis) % size)
 end
 
+-- Returns the channels part.first .. part.first+part.count-1 of t, whose axis holds one or more
+-- blocks of part.of channels; part nil: t itself.
+function shapes.part(t, axis, part)
+  if not part then return t end
+  local blocks = {}
+  for k = 0, t:dim(axis) // part.of - 1 do
+    blocks[k + 1] = t:narrow(axis, k * part.of + part.first, part.count)
+  end
+  return #blocks > 1 and core.concat(blocks, axis) or blocks[1]
+end
+
 return shapes

@@ -8,6 +8,8 @@ local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
+local published_tables = require "toeplab.trials.published_tables"
+local selection = require "toeplab.store.selection"
 local shell = require "toeplab.base.shell"
 local sweeps = require "toeplab.store.sweeps"
 local errors = require "toeplab.base.errors"
@@ -19,6 +21,7 @@ local Pool = {}
 Pool.__index = Pool
 
 local SAMPLE = 1000 -- trials that are searched for metrics
+local MOST_VALUES = 20 -- that a message names
 
 -- ---- Filters ----------------------------------------------------------------------------------
 
@@ -44,6 +47,28 @@ function answers.says(value, texts)
     if shown == text or type(value) == "number" and value == number then return true end
   end
   return false
+end
+
+-- Raises the usage error that no trial has key=text, which names the values that there are. of:
+-- what the trials are of; values: the values of the key, in any order, without nil.
+function answers.none_has(of, key, text, values)
+  local seen, distinct, names = {}, {}, {}
+  for _, value in ipairs(values) do
+    local shown = plan.show(value)
+    if not seen[shown] then seen[shown], distinct[#distinct + 1] = true, value end
+  end
+  table.sort(distinct, function(a, b)
+    local first, second = type(a) == "number", type(b) == "number"
+    if first and second then return a < b end
+    if first ~= second then return first end
+    return plan.show(a) < plan.show(b)
+  end)
+  for i, value in ipairs(distinct) do names[i] = plan.show(value) end
+  local near = suggest.nearest(text, names)
+  local more = #names > MOST_VALUES and (", and %d more"):format(#names - MOST_VALUES) or ""
+  errors.usage("no trial of %s has %s=%s%s (there are: %s%s)", of, key, text,
+    near and ("; did you mean '%s'?"):format(near) or "",
+    table.concat(names, ", ", 1, math.min(#names, MOST_VALUES)), more)
 end
 
 -- ---- Sweeps -----------------------------------------------------------------------------------
@@ -100,11 +125,13 @@ local function same_code(store)
   return function(a, b) return a.sha256 == b.sha256 or hash(a) == hash(b) end
 end
 
--- Returns the sweeps that can be pooled with the newest one, and all keys that vary in them.
+-- Returns the sweeps that can be pooled with the newest one, and all keys that vary in them. Trials
+-- whose key was chosen by a small sweep are not pooled with those that were given its value.
 local function pooled_sweeps(store, list)
   local newest, same, axes, alike = list[1], {}, {}, same_code(store)
   for _, s in ipairs(list) do
-    if s.experiment == newest.experiment and s.scale == newest.scale and alike(s, newest) then
+    if s.experiment == newest.experiment and s.scale == newest.scale
+      and s.plan.tuned_key == newest.plan.tuned_key and alike(s, newest) then
       same[#same + 1] = s
       for _, key in ipairs(s.axes) do axes[key] = true end
     end
@@ -143,8 +170,71 @@ function answers.pool(store, what, name, filters)
   return self
 end
 
+-- Raises the usage error of a verb for a name, of a published table or an experiment, that selects
+-- no pool. others: what answers.pool returned.
+function answers.none_is(verb, store, name, others)
+  if #others > 0 then
+    errors.usage("%s: no trials of %s fit; there are: %s", verb, name, table.concat(others, "; "))
+  end
+  local names = published_tables.ids()
+  if suggest.choose("table", name, names) then
+    errors.usage("%s: no trial here answers %s", verb, name)
+  end
+  for _, row in ipairs(store:rows "SELECT DISTINCT experiment AS name FROM v_trials") do
+    names[#names + 1] = row.name
+  end
+  errors.usage("%s: there is no table or experiment '%s'%s", verb, name, suggest.hint(name, names))
+end
+
+-- Returns those of the trials, a list of ids of one experiment, that belong to the newest sweep
+-- which asks for any of them or to one that may be pooled with it. A trial that no sweep asks for
+-- any more stays.
+function answers.newest(store, experiment, ids)
+  local wanted, of_sweep, list, members = {}, {}, {}, {}
+  for _, id in ipairs(ids) do wanted[id] = true end
+  for _, s in ipairs(with_trials(store, sweeps.find(store, "experiment", experiment))) do
+    local some = false
+    of_sweep[s] = {}
+    local sql = "SELECT trial FROM v_members WHERE sweep = ?"
+    for i, row in ipairs(store:rows(sql, { s.id })) do
+      of_sweep[s][i] = row.trial
+      some, members[row.trial] = some or wanted[row.trial] ~= nil, true
+    end
+    if some then list[#list + 1] = s end
+  end
+  local kept, chosen = {}, {}
+  for _, s in ipairs(#list > 0 and pooled_sweeps(store, list) or {}) do
+    for _, id in ipairs(of_sweep[s]) do chosen[id] = true end
+  end
+  for _, id in ipairs(ids) do
+    if chosen[id] or not members[id] then kept[#kept + 1] = id end
+  end
+  return kept
+end
+
 function Pool:title()
   return self.experiment .. (self.scale ~= "" and " scale=" .. self.scale or "")
+end
+
+-- Returns the columns of the published tables that the experiment reproduces.
+function answers.columns(pool)
+  local list = {}
+  for _, id in ipairs(pool.plan.answers or {}) do
+    local columns = published_tables.read(id).columns
+    table.move(columns, 1, #columns, #list + 1, list)
+  end
+  return list
+end
+
+-- Returns whether "lower" or "higher" values of a metric are better: by the tables that the
+-- experiment reproduces, else by the metric's name; nil if neither tells.
+function answers.better(pool, metric)
+  for _, column in ipairs(answers.columns(pool)) do
+    for _, name in ipairs(column.better and column.metrics or {}) do
+      if name == metric then return column.better end
+    end
+  end
+  return selection.better(metric)
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
@@ -219,14 +309,41 @@ local function points(self, keys, texts)
   return found
 end
 
-local function chosen(self, values, seed)
+-- Returns the value of a trial that a filter on key is compared with.
+local function filtered(row, key)
+  if key == "seed" then return row.seed end
+  return row.point.values[key]
+end
+
+-- Returns the filters on trials; those on scale and experiment choose sweeps.
+local function trial_filters(self)
+  local set = {}
   for key, texts in pairs(self.filters) do
-    local value = values[key]
-    if key == "seed" then value = seed end
-    local other = key == "scale" or key == "experiment"
-    if not other and not answers.says(value, texts) then return false end
+    if key ~= "scale" and key ~= "experiment" then set[key] = texts end
+  end
+  return set
+end
+
+local function chosen(row, filters)
+  for key, texts in pairs(filters) do
+    if not answers.says(filtered(row, key), texts) then return false end
   end
   return true
+end
+
+-- Raises the error that no trial fits; if one filter alone fits none, with the values there are.
+local function none_fits(self, rows, filters)
+  for _, key in ipairs(suggest.keys(filters)) do
+    local values, some = {}, false
+    for _, row in ipairs(rows) do
+      values[#values + 1] = filtered(row, key)
+      some = some or chosen(row, { [key] = filters[key] })
+    end
+    if not some then
+      answers.none_has(self:title(), key, filters[key][1], values)
+    end
+  end
+  errors.usage("no trial of %s fits", self:title())
 end
 
 -- Returns the trials, by sweep from the newest on and then in the order of their declaration: {id=,
@@ -252,12 +369,12 @@ function Pool:trials(metrics)
           made = maker(commit, dirty, hash, numerics, mixed), point = at, values = values }
       end)
   end
-  local point_of, list = points(self, keys, taken), {}
+  local point_of, list, filters = points(self, keys, taken), {}, trial_filters(self)
   for _, row in ipairs(rows) do
     row.point = point_of[row.point]
-    if chosen(self, row.point.values, row.seed) then list[#list + 1] = row end
+    if chosen(row, filters) then list[#list + 1] = row end
   end
-  if #list == 0 and #rows > 0 then errors.usage("no trial of %s fits", self:title()) end
+  if #list == 0 and #rows > 0 then none_fits(self, rows, filters) end
   return list
 end
 
@@ -278,7 +395,7 @@ function Pool:command(at, seeds)
   local words = { "toeplab", "run", self.script }
   for _, override in ipairs(self.plan.overrides or {}) do
     local key = override:match "^[^=]*"
-    local replaced = key == "seed" or key == "seeds" or at and at[key] ~= nil
+    local replaced = key == "seed" or key == "seeds" or key == "compare" or at and at[key] ~= nil
     if not replaced then words[#words + 1] = override end
   end
   for _, key in ipairs(suggest.keys(at or {})) do

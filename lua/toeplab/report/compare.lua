@@ -4,40 +4,21 @@ local groups = require "toeplab.report.groups"
 local answers = require "toeplab.report.answers"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
-local published_tables = require "toeplab.trials.published_tables"
-local selection = require "toeplab.store.selection"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
 local compare = { ALPHA = 0.05, MOST = 1000 }
 
--- Returns the columns of the published tables that the experiment of a pool reproduces.
-local function answered_columns(pool)
-  local list = {}
-  for _, id in ipairs(pool.plan.answers or {}) do
-    local columns = published_tables.read(id).columns
-    table.move(columns, 1, #columns, #list + 1, list)
-  end
-  return list
-end
-
--- Returns whether "lower" or "higher" values of a metric are better: by the tables that the
--- experiment reproduces, else by the metric's name.
-function compare.better(pool, metric)
-  for _, column in ipairs(answered_columns(pool)) do
-    for _, name in ipairs(column.better and column.metrics or {}) do
-      if name == metric then return column.better end
-    end
-  end
-  return selection.goal(metric) == "max" and "higher" or "lower"
-end
+-- Returns whether "lower" or "higher" values of a metric are better: "lower" if neither a published
+-- table nor the metric's name tells.
+function compare.better(pool, metric) return answers.better(pool, metric) or "lower" end
 
 -- Returns the default metric of a comparison: the first logged one among the columns of the pool's
 -- report or, failing that, of the tables that it reproduces; nil if there is none. logged: a set.
 function compare.metric(pool, logged)
   local lists = { pool.plan.columns or {} }
-  for _, column in ipairs(answered_columns(pool)) do lists[#lists + 1] = column.metrics end
+  for _, column in ipairs(answers.columns(pool)) do lists[#lists + 1] = column.metrics end
   for _, names in ipairs(lists) do
     for _, name in ipairs(names) do
       if logged[name] then return name end
@@ -76,14 +57,16 @@ local function values_of(trials, key)
 end
 
 -- Separates the axes other than key into those that vary within a side, and those whose value
--- follows from key: {name=, a=, b=}.
+-- follows from key: {name=, a=, b=}. A key that was tuned follows from the point, not only from
+-- key, and separates nothing.
 local function other_axes(pool, key, list)
   local vary, along = {}, {}
   for _, name in ipairs(suggest.keys(pool.axes)) do
     local of_a, of_b = values_of(list.a, name), values_of(list.b, name)
-    if name ~= key and (#of_a > 1 or #of_b > 1) then
+    local several = #of_a > 1 or #of_b > 1
+    if name ~= key and several and name ~= pool.plan.tuned_key then
       vary[#vary + 1] = name
-    elseif name ~= key and of_a[1] and of_b[1] and of_a[1] ~= of_b[1] then
+    elseif name ~= key and not several and of_a[1] and of_b[1] and of_a[1] ~= of_b[1] then
       along[#along + 1] = { name = name, a = of_a[1], b = of_b[1] }
     end
   end
@@ -194,7 +177,9 @@ function compare.new(pool, key, a, b, metric, better, by)
   local list, out = sides(trials, key, a, b)
   for _, side in ipairs { { "a", a }, { "b", b } } do
     if #list[side[1]] + out[side[1]] == 0 then
-      errors.usage("compare: no trial of %s has %s=%s", pool:title(), key, side[2])
+      local values = {}
+      for _, t in ipairs(trials) do values[#values + 1] = t.point.values[key] end
+      answers.none_has(pool:title(), key, side[2], values)
     end
   end
   local vary, along = other_axes(pool, key, list)

@@ -1,5 +1,6 @@
 -- report/curves.lua: turns the metrics of trials into specs for plot.lua: against the step, against
--- a key of the configuration, or against the number at the end of the metrics' names.
+-- a key of the configuration or another metric, or against the number at the end of the metrics'
+-- names.
 --
 --   local set = groups.set(store, ids)
 --   plot.svg(path, curves.steps(set, "loss", { by = { "decay" } }))
@@ -8,11 +9,14 @@
 -- each of their values), each (one line per trial).
 local groups = require "toeplab.report.groups"
 local plan = require "toeplab.trials.plan"
+local scaling = require "toeplab.report.scaling"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
-local curves = { NAMED = 14 } -- lines that a figure can name
+-- NAMED: lines that a figure can name, since colours and dashes repeat beyond them; BESIDE: those
+-- that fit beside the axes, while a legend of more has columns below them.
+local curves = { NAMED = 35, BESIDE = 14 }
 
 local MOST = 400 -- points of a line
 local NAN = 0 / 0
@@ -134,12 +138,13 @@ end
 local function finish(spec, set, o, count, what)
   spec.title, spec.logx, spec.logy = groups.title(set) .. what, o.logx, o.logy
   spec.key = "none"
-  if count <= curves.NAMED then
-    for _, s in ipairs(spec.series) do
-      if s.name then spec.key = "outside" end
-    end
-  else
-    for _, s in ipairs(spec.series) do s.name = nil end
+  for _, s in ipairs(spec.series) do
+    if s.name then spec.key = count <= curves.BESIDE and "outside" or "below" end
+    if count > curves.NAMED then s.name = nil end
+  end
+  if count > curves.NAMED then
+    spec.key = "none"
+    spec.title = ("%s (%d lines: too many for a legend)"):format(spec.title, count)
   end
   return spec
 end
@@ -224,43 +229,91 @@ local function last_values(set, list, points)
   return values, places, words
 end
 
+-- Returns the line through the means at the places, with the numbers of trials: the least and most.
+local function means_at(values, places, words)
+  local s, least, most = { x = {}, y = {}, error = {}, style = "both" }, nil, nil
+  for i, at in ipairs(places) do
+    local interval = values[at] and stats.interval(values[at])
+    if interval then
+      local k = #s.x + 1
+      s.x[k], s.y[k], s.error[k] = words and i or at, interval.mean, interval.half or 0
+      least, most = math.min(least or interval.n, interval.n), math.max(most or 1, interval.n)
+    end
+  end
+  return s, least, most
+end
+
+-- Makes points of the lines and adds curves fitted to the values that they are means of, with the
+-- exponents in the names of the points.
+local function add_fits(series, values, places, form)
+  local lists, fitted = {}, {}
+  for i, s in ipairs(series) do
+    local points = { name = s.name }
+    for _, at in ipairs(places) do
+      if values[i] and values[i][at] then
+        points[#points + 1] = { x = at, y = values[i][at] }
+      end
+    end
+    if #points > 0 then
+      lists[#lists + 1], fitted[#fitted + 1] = points, s
+    end
+  end
+  local ok, fits = pcall(scaling.fits, lists, form)
+  if not ok then
+    errors.usage("plot: --fit: %s (--by KEYS says what makes a line)", fits:gsub("^scaling: ", ""))
+  end
+  for i, s in ipairs(fitted) do
+    s.name = (s.name and s.name .. ": " or "") .. scaling.describe(fits[i])
+    s.style = "points"
+    local x, y = scaling.curve(fits[i])
+    series[#series + 1] = { x = x, y = y, colour = s.colour }
+  end
+end
+
 -- Returns the spec of lines through the means of last values, one per group. A mean over only the
 -- finite values would flatter, so a point with other values becomes a gap.
 local function through(set, list, points, o)
   local values, places, words = last_values(set, list, points)
   local series, least, most = {}, nil, nil
   for colour, group in ipairs(list) do
-    local s = { name = group.label, x = {}, y = {}, error = {}, style = "both", colour = colour }
-    for i, at in ipairs(places) do
-      local interval = values[colour] and values[colour][at] and stats.interval(values[colour][at])
-      if interval then
-        local k = #s.x + 1
-        s.x[k], s.y[k], s.error[k] = words and i or at, interval.mean, interval.half or 0
-        least, most = math.min(least or interval.n, interval.n), math.max(most or 1, interval.n)
-      end
-    end
+    local s, low, high = means_at(values[colour] or {}, places, words)
+    s.name, s.colour, series[colour] = group.label, colour, s
+    if low then least, most = math.min(least or low, low), math.max(most or 1, high) end
     if (most or 1) == 1 then s.error = nil end
-    series[colour] = s
   end
+  if o.fit and words then
+    errors.usage("plot: --fit takes numbers along %s, which has words", o.xlabel)
+  end
+  if o.fit then add_fits(series, values, places, o.fit) end
   if words then aside(series) end
   local spec = { xlabel = o.xlabel, ylabel = o.ylabel, series = series,
     xnames = words and places or nil }
-  return finish(spec, set, { logx = not words and base(places, o.logx) or nil, logy = o.logy },
-    #list, most and most > 1 and spread(least, most, "95 % interval") or "")
+  finish(spec, set, { logx = not words and base(places, o.logx) or nil, logy = o.logy }, #list,
+    most and most > 1 and spread(least, most, "95 % interval") or "")
+  if o.fit and spec.key == "outside" then spec.key = "below" end -- its names are long
+  return spec
 end
 
--- Returns the spec of the last value of a metric against a key of the configuration.
+-- Returns the spec of the last value of a metric against a key of the configuration or against
+-- the last value of another metric.
 function curves.against(set, metric, key, options)
   local o = options or {}
   groups.check(set, metric)
-  groups.check_keys(set, { key })
+  local is_key = groups.is_key(set, key)
   local list = groups.of(set, { by = o.by, each = o.each, without = key })
   local function points(t)
-    local x = groups.value(t, key)
+    local x
+    if is_key then
+      x = groups.value(t, key)
+    else
+      local row = set.store:rows("SELECT value FROM v_last WHERE trial = ? AND name = ?",
+        { t.id, key })[1]
+      x = row and row.value
+    end
     return x ~= nil and { [type(x) == "table" and plan.show(x) or x] = metric } or {}
   end
   return through(set, list, points,
-    { xlabel = key, ylabel = metric, logx = o.logx, logy = o.logy })
+    { xlabel = key, ylabel = metric, logx = o.logx, logy = o.logy, fit = o.fit })
 end
 
 -- Returns the spec of the metrics whose names are prefix and a number, as one line against the
@@ -279,7 +332,7 @@ function curves.at(set, prefix, options)
   end
   return through(set, groups.of(set, o), function() return names end,
     { xlabel = prefix .. "...", ylabel = prefix:gsub("[%s@_:/.-]+$", ""), logx = o.logx,
-      logy = o.logy })
+      logy = o.logy, fit = o.fit })
 end
 
 return curves

@@ -1,5 +1,7 @@
 -- report/footnotes.lua: writes the notes below a filled table: how the cells were computed, which
--- settings differ from the paper's, how well the orders agree, and errata.
+-- settings differ from the paper's, how well the orders agree, errata, and the paper's claims.
+local claims = require "toeplab.report.claims"
+local looks = require "toeplab.report.looks"
 local plan = require "toeplab.trials.plan"
 local suggest = require "toeplab.base.suggest"
 
@@ -52,6 +54,24 @@ local function measured(result, add)
   end)
   local made = #commits > 0 and "; commit " .. table.concat(commits, ", ") or ""
   add("%s: %s%s", pool:title(), status_counts(trials), made)
+  if pool.plan.tuned then add("%s", pool.plan.tuned) end
+  for _, line in ipairs(looks.of_pool(pool)) do add("%s", line) end
+end
+
+-- Names what the perplexities are to be compared with.
+local function yardsticks(result, add)
+  local found, parts = result.yardsticks, {}
+  for _, kind in ipairs { "unigram", "bigram", "trigram" } do
+    local value = found[kind .. "_ppl"]
+    if value then parts[#parts + 1] = ("%s %.1f"):format(kind, value) end
+  end
+  if #parts > 0 then
+    add("perplexity of n-grams of the same training text on the same test tokens: %s",
+      table.concat(parts, ", "))
+  end
+  if found.tokens_seen then
+    add("each model saw %.3g M training tokens", found.tokens_seen / 1e6)
+  end
 end
 
 local MOST_NAMED = 3 -- rows
@@ -99,12 +119,19 @@ local function settings(result, add)
   if #parts > 0 then add("unlike the paper's runs: %s", table.concat(parts, "; ")) end
 end
 
+-- Returns how many trials of the table a field of the cells counts: the columns of a pivot table
+-- have trials of their own, and those of others share them.
 local function total(result, field)
   local sum = 0
   for _, row in ipairs(result.rows) do
-    local most = 0
-    for _, c in ipairs(row.cells) do most = math.max(most, c[field] or 0) end
-    sum = sum + most
+    local most, all = 0, 0
+    for c, cell in ipairs(row.cells) do
+      most = math.max(most, cell[field] or 0)
+      if result.columns[c].plain and not result.columns[c].margin then
+        all = all + (cell[field] or 0)
+      end
+    end
+    sum = sum + (row.margin and 0 or math.max(most, all))
   end
   return sum
 end
@@ -161,8 +188,9 @@ local function left_over(result, add)
     for _, column in ipairs(result.columns) do
       for _, name in ipairs(column.metrics or {}) do names[#names + 1] = name end
     end
-    add("no trial has logged the metrics of the columns%s",
-      #names > 0 and " (" .. table.concat(names, ", ") .. ")" or "")
+    if #names > 0 then
+      add("no trial has logged the metrics of the columns (%s)", table.concat(names, ", "))
+    end
   end
 end
 
@@ -172,6 +200,8 @@ function footnotes.of(result)
   local function add(format, ...) list[#list + 1] = format:format(...) end
   if result.pool then
     measured(result, add)
+    table.move(result.notes or {}, 1, #(result.notes or {}), #list + 1, list)
+    yardsticks(result, add)
     codes(result, add)
     settings(result, add)
     marks(result, add)
@@ -181,9 +211,15 @@ function footnotes.of(result)
       add("also in this folder: %s", table.concat(result.pool.others, "; "))
     end
   end
+  local draw = result.published and result.published.draw
+  if draw then add("drawn by toeplab %s", draw) end
   if result.source then list[#list + 1] = "paper: " .. result.source end
   for _, note in ipairs(result.published and result.published.notes or {}) do
     list[#list + 1] = "paper: " .. note
+  end
+  if result.published then
+    local lines = claims.words(result.published, result.pool)
+    table.move(lines, 1, #lines, #list + 1, list)
   end
   return list
 end

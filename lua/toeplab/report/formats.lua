@@ -2,12 +2,14 @@
 -- HTML.
 local footnotes = require "toeplab.report.footnotes"
 local html = require "toeplab.report.html"
+local stats = require "toeplab.report.stats"
 local text_table = require "toeplab.report.text_table"
 local tables = require "toeplab.report.tables"
 
 local formats = {}
 
 local WIDE = 8 -- a table with more columns is transposed
+local COLUMNS = 100 -- of the lines above and below a table
 
 -- ---- Numbers ----------------------------------------------------------------------------------
 
@@ -41,11 +43,13 @@ local function paper_text(cell, decimals)
 end
 
 -- Returns the text of a measured cell: "31.20 ± 0.15 (2/3) †", "diverged (1/3)", "…" (not
--- finished), "failed", "-", or "" without trials.
+-- finished), "failed", "-", or "" without trials. A mean has the decimals that its interval
+-- deserves or, if these are not known, those of its column.
 local function here_text(cell, decimals)
   if cell.asked == 0 then return "" end
   local text
   if cell.interval then
+    decimals = stats.decimals(cell.interval.half) or decimals
     text = number(cell.interval.mean, decimals)
     if cell.interval.half then text = text .. " ± " .. number(cell.interval.half, decimals) end
     if cell.done < cell.asked then
@@ -68,7 +72,7 @@ local arrows = { lower = " ↓", higher = " ↑" }
 
 local function column_name(column)
   local unit = column.unit and column.unit ~= "" and ", " .. column.unit or ""
-  return column.name .. unit .. (arrows[column.better] or "")
+  return column.name .. unit .. (not column.plain and arrows[column.better] or "")
 end
 
 -- ---- Cells -------------------------------------------------------------------------------------
@@ -143,28 +147,21 @@ end
 -- ---- Text and Markdown ------------------------------------------------------------------------
 
 -- Appends text to lines, broken between words.
-local function wrap(lines, text, columns)
-  local line = ""
-  for word in text:gmatch "%S+" do
-    if line ~= "" and (utf8.len(line) or #line) + (utf8.len(word) or #word) + 1 > columns then
-      lines[#lines + 1], line = line, "  " .. word
-    else
-      line = line == "" and word or line .. " " .. word
-    end
-  end
-  lines[#lines + 1] = line
+local function wrap(lines, text)
+  local broken = text_table.wrap(text, COLUMNS, "  ")
+  table.move(broken, 1, #broken, #lines + 1, lines)
 end
 
 local function title(result) return result.id .. ": " .. result.caption end
 
 function formats.text(result)
   local g, lines = grid(result), {}
-  wrap(lines, title(result), 100)
+  wrap(lines, title(result))
   lines[#lines + 1] = ""
   local body = text_table.lines(g.head, g.body, right(g))
   table.move(body, 1, #body, #lines + 1, lines)
   lines[#lines + 1] = ""
-  for _, note in ipairs(footnotes.of(result)) do wrap(lines, note, 100) end
+  for _, note in ipairs(footnotes.of(result)) do wrap(lines, note) end
   return table.concat(lines, "\n") .. "\n"
 end
 

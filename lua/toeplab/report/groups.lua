@@ -91,13 +91,29 @@ function groups.check(set, metric)
   check_name("metric", metric, known)
 end
 
--- Raises unless the configurations of the trials have the keys.
-function groups.check_keys(set, keys)
+-- Returns the set of the keys of the configurations.
+local function keys_of_all(set)
   local known = { experiment = true }
   for _, t in ipairs(set.trials) do
     for key in pairs(t.config) do known[key] = true end
   end
+  return known
+end
+
+-- Raises unless the configurations of the trials have the keys.
+function groups.check_keys(set, keys)
+  local known = keys_of_all(set)
   for _, key in ipairs(keys) do check_name("key", key, known) end
+end
+
+-- Returns whether name is a key of the configurations; else it is a metric, or raises.
+function groups.is_key(set, name)
+  local known = keys_of_all(set)
+  if known[name] then return true end
+  local metrics = groups.metrics(set)
+  for metric in pairs(metrics) do known[metric] = true end
+  check_name("key or metric", name, known)
+  return false
 end
 
 -- ---- Groups -----------------------------------------------------------------------------------
@@ -134,6 +150,47 @@ local function name_of(set, t, keys, o)
   return named and t.experiment .. (label ~= "" and " " .. label or "") or label
 end
 
+-- Whether a key holds texts, which name a setting better than its numbers.
+local function is_named(list, key)
+  for _, g in ipairs(list) do
+    if type(groups.value(g.trials[1], key)) == "string" then return true end
+  end
+  return false
+end
+
+-- Shortens the labels of groups whose keys vary together, as those of a zip: leaves out the keys
+-- without which all labels still differ, numbers and truth values first.
+local function shorten(set, list, o)
+  local all, dropped, order = {}, {}, {}
+  for _, g in ipairs(list) do
+    for _, key in ipairs(g.keys) do all[key] = true end
+  end
+  for _, text in ipairs { false, true } do
+    local keys = suggest.keys(all)
+    for i = #keys, 1, -1 do
+      if is_named(list, keys[i]) == text then order[#order + 1] = keys[i] end
+    end
+  end
+  local function labels()
+    local found, seen = {}, {}
+    for i, g in ipairs(list) do
+      local keys = {}
+      for _, key in ipairs(g.keys) do
+        if not dropped[key] then keys[#keys + 1] = key end
+      end
+      found[i] = name_of(set, g.trials[1], keys, o)
+      if seen[found[i]] or found[i] == "" then return nil end
+      seen[found[i]] = true
+    end
+    return found
+  end
+  for _, key in ipairs(order) do
+    dropped[key] = true
+    if not labels() then dropped[key] = nil end
+  end
+  for i, label in ipairs(labels() or {}) do list[i].label = label end
+end
+
 -- Returns the trials as lists, one for each line: {label=, trials=}; label is nil if there is only
 -- one or nothing to say. o: by (the keys that distinguish lines; nil: all that vary), each (one
 -- line per trial), without (a key to ignore). A trial that lacks a key is told apart by the others;
@@ -146,11 +203,12 @@ function groups.of(set, o)
     local name = name_of(set, t, keys, o)
     local key = o.each and t.id or name
     if not found[key] then
-      found[key] = { label = name, trials = {} }
+      found[key] = { label = name, trials = {}, keys = keys }
       list[#list + 1] = found[key]
     end
     table.insert(found[key].trials, t)
   end
+  if not o.by and not o.each and #list > 1 then shorten(set, list, o) end
   local seen = {}
   for _, g in ipairs(list) do -- equal trials of different code
     if seen[g.label] then g.label = (g.label .. " " .. g.trials[1].id:sub(1, 7)) end
@@ -164,6 +222,20 @@ function groups.title(set)
   local names = table.concat(set.experiments, ", ")
   local n = #set.trials
   return n == 1 and names .. " " .. set.trials[1].id:sub(1, 12) or names
+end
+
+-- Returns the place in list of the first of names that was logged (a set), and that name; it is
+-- appended to list if it is new there. Returns nil if none was logged.
+function groups.place_metric(names, logged, list)
+  for _, name in ipairs(names) do
+    if logged[name] then
+      for i, other in ipairs(list) do
+        if other == name then return i, name end
+      end
+      list[#list + 1] = name
+      return #list, name
+    end
+  end
 end
 
 return groups

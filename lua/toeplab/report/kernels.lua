@@ -3,8 +3,9 @@
 --
 --   plot.svg(path, { panels = kernels.panels(model, "matrix", { n = 64 }) })
 --
--- options: n (the length), layers (numbers; all), channels (numbers; matrices: the mean over all;
--- the others: a few), log (of the values), logx, title (what the panels' titles begin with).
+-- options: n (the length), layers (numbers; all), channels (numbers; without them matrices show the
+-- mean over all channels, the others a few), log (of the values), logx, title (what the panels'
+-- titles begin with).
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 
@@ -56,24 +57,28 @@ end
 
 -- ---- Panels -----------------------------------------------------------------------------------
 
-local panels = {}
+local panels = {} -- by kind: a function that returns the panels of an operator as a list
 
--- Draws T itself: row i, column j is the weight of position j in output i.
+-- Draws T itself: row i, column j is the weight of position j in output i. One panel shows the mean
+-- over the channels, or each requested channel has its own.
 function panels.matrix(tno, o)
-  local n, d = o.n, tno.opt.dim
+  local n, d, name, list = o.n, tno.opt.dim, o.log and "|T|" or "T", {}
   if 4.0 * d * n * n > MOST then
     errors.usage("plot: %d matrices of %d x %d take %.1f GB: give a smaller --n", d, n, n,
       4e-9 * d * n * n)
   end
-  local dense, channel = tno:dense(n), o.channels and chosen(o.channels, d)[1]
-  local shown = (channel and dense:narrow(1, channel, 1) or dense:mean(1)):reshape(n, n)
-  local what = channel and "channel " .. channel or "mean over channels"
-  local rows = shown:totable()
-  for _, row in ipairs(o.log and rows or {}) do
-    for c, v in ipairs(row) do row[c] = math.abs(v) end
+  local dense = tno:dense(n)
+  for i, channel in ipairs(o.channels and chosen(o.channels, d) or { false }) do
+    local shown = (channel and dense:narrow(1, channel, 1) or dense:mean(1)):reshape(n, n)
+    local rows = shown:totable()
+    for _, row in ipairs(o.log and rows or {}) do
+      for c, v in ipairs(row) do row[c] = math.abs(v) end
+    end
+    list[i] = { matrix = rows, xlabel = "from position j", ylabel = "to position i",
+      logz = o.log, zlabel = not channel and name .. ", mean over channels" or nil,
+      title = channel and (", %s of channel %d"):format(name, channel) }
   end
-  return { matrix = rows, xlabel = "from position j", ylabel = "to position i", logz = o.log,
-    zlabel = (o.log and "|T|, " or "T, ") .. what }
+  return list
 end
 
 local function channel_lines(values, x, list, log)
@@ -94,8 +99,8 @@ function panels.kernel(tno, o)
   for k = causal and 0 or 1 - n, n - 1 do
     rows[#rows + 1], x[#x + 1] = k < 0 and back[n + k] or ahead[k + 1], k
   end
-  return { xlabel = "lag k", ylabel = o.log and "|t_k|" or "t_k", logx = o.logx, logy = o.log,
-    series = channel_lines(rows, x, chosen(o.channels, tno.opt.dim), o.log) }
+  return { { xlabel = "lag k", ylabel = o.log and "|t_k|" or "t_k", logx = o.logx, logy = o.log,
+    series = channel_lines(rows, x, chosen(o.channels, tno.opt.dim), o.log) } }
 end
 
 -- Draws the magnitude of the kernel's discrete Fourier transform over 2n points: the lags from 0
@@ -115,24 +120,24 @@ function panels.response(tno, o)
     x[i], size[i] = (i - 1) / n, {}
     for c, pair in ipairs(row) do size[i][c] = math.sqrt(pair[1] ^ 2 + pair[2] ^ 2) end
   end
-  return { xlabel = "frequency / pi", ylabel = "|response|", logx = o.logx, logy = o.log,
-    series = channel_lines(size, x, chosen(o.channels, d), false) }
+  return { { xlabel = "frequency / pi", ylabel = "|response|", logx = o.logx, logy = o.log,
+    series = channel_lines(size, x, chosen(o.channels, d), false) } }
 end
 
 kernels.kinds = { "kernel", "matrix", "response" }
 
--- Returns the panels of a model, one per Toeplitz operator, and leaves the model in evaluation
--- mode. kind: "matrix", "kernel" or "response".
+-- Returns the panels of a model, one for each Toeplitz operator, or for each requested channel of
+-- its matrix, and leaves the model in evaluation mode. kind: "matrix", "kernel" or "response".
 function kernels.panels(model, kind, o)
   local list = {}
   model:eval()
-  for i, operator in ipairs(operators(model, o.layers)) do
-    local panel = core.no_grad(panels[kind], operator.tno, o)
-    panel.title = ("%slayer %d"):format(o.title and o.title .. ", " or "", operator.number)
-    if panel.series then
-      panel.key = #panel.series > 1 and "outside" or "none"
+  for _, operator in ipairs(operators(model, o.layers)) do
+    for _, panel in ipairs(core.no_grad(panels[kind], operator.tno, o)) do
+      panel.title = ("%slayer %d%s"):format(o.title and o.title .. ", " or "", operator.number,
+        panel.title or "")
+      if panel.series then panel.key = #panel.series > 1 and "outside" or "none" end
+      list[#list + 1] = panel
     end
-    list[i] = panel
   end
   return list
 end

@@ -14,6 +14,7 @@ function output.data(text) return core.sys.isatty(1) and core.sys.clean(text) or
 output.csv = { name = "csv", help = "as CSV" }
 output.json = { name = "json", help = "as JSON, one object a line" }
 output.dir = { name = "dir", short = "C", value = "DIR", help = "the results folder" }
+output.dry_run = { name = "dry-run", short = "n", help = "only print what would be done" }
 
 -- Returns a stored command as it is to be given again: earlier programs kept its --redo.
 function output.again(command) return ((command .. " "):gsub(" %-%-redo ", " "):sub(1, -2)) end

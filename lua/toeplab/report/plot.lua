@@ -10,6 +10,7 @@
 -- A spec may have panels = { spec, ... }, in columns = 2. Values that are not finite, or not
 -- positive on a logarithmic axis, become gaps. Equal specs give equal files. The functions return
 -- true, or nil and the reason, e.g. that gnuplot is missing.
+local axes = require "toeplab.report.axes"
 local core = require "toeplab.core"
 local gnuplot = require "toeplab.report.gnuplot"
 local progress = require "toeplab.base.progress"
@@ -18,6 +19,7 @@ local suggest = require "toeplab.base.suggest"
 local plot = {}
 
 local clean, quote = gnuplot.clean, gnuplot.quote
+local drawable = axes.drawable
 
 local WIDTH, HEIGHT, CELLS = 720, 460, 360 -- of a panel in points; size of a matrix as text
 local LETTER, LINE = 8, 20 -- approximate size of a character in points
@@ -82,11 +84,6 @@ end
 
 -- ---- Data -------------------------------------------------------------------------------------
 
--- Returns v if it can be drawn, else nil.
-local function drawable(v, log)
-  return type(v) == "number" and v - v == 0 and (not log or v > 0) and v or nil
-end
-
 -- Returns the data lines of a series, with an empty line, which gnuplot draws as a gap, for each
 -- value that cannot be drawn; the second result counts the others.
 local function data(s, spec)
@@ -129,43 +126,6 @@ local function style(s)
     words[#words + 1] = ("pt %d ps %s"):format(marker, s.marker and "1.1" or "0.6")
   end
   return table.concat(words, " ")
-end
-
--- Returns the minimum and maximum of the values that can be drawn.
-local function extent(spec, axis)
-  local low, high = math.huge, -math.huge
-  for _, s in ipairs(spec.series) do
-    for i, v in ipairs(s[axis]) do
-      if drawable(s.x[i], spec.logx) and drawable(s.y[i], spec.logy) then
-        low, high = math.min(low, v), math.max(high, v)
-      end
-    end
-  end
-  return low, high
-end
-
--- Sets the scale and range of an axis; more: the share of its length that bars at its ends need.
--- gnuplot chooses the range itself unless there is no value, or only one.
-local function axis(out, spec, name, more)
-  local log, range = spec["log" .. name], spec[name .. "range"]
-  local low, high = extent(spec, name)
-  local none = low > high
-  if range then low, high = range[1], range[2] end
-  if low > high then low, high = log and 1 or 0, log and 10 or 1 end
-  if log then
-    out("set logscale %s %s", name, type(log) == "number" and ("%g"):format(log) or "10")
-    -- If the axis spans several decades, only powers of ten are labelled.
-    if log == true and high / low >= 1e3 then out("set format %s '10^{%%T}'", name) end
-  end
-  if low == high then
-    low, high = log and low / 2 or low - 1, log and high * 2 or high + 1
-  elseif more and not range then
-    local wider = log and (high / low) ^ more or more * (high - low)
-    low, high = log and low / wider or low - wider, log and high * wider or high + wider
-  elseif not range and not none then
-    return
-  end
-  out("set %srange [%.9g:%.9g]", name, low, high)
 end
 
 -- Centres the title over the axes, which a key or a colour scale moves from the middle. Text has no
@@ -247,8 +207,8 @@ local function lines(out, spec)
   key(out, spec)
   local bars = false
   for _, s in ipairs(spec.series) do bars = bars or s.error ~= nil end
-  axis(out, spec, "x", bars and 0.03 or nil)
-  axis(out, spec, "y")
+  axes.scale(out, spec, "x", bars and 0.03 or nil)
+  axes.scale(out, spec, "y")
   out("set errorbars 0\nset autoscale xfix")
   if out.kind ~= "text" then out("set grid lt 1 lw 0.6 lc rgb '#dddddd'") end
   if spec.xnames then name_ticks(out, spec.xnames) end
@@ -306,8 +266,9 @@ local function heat(out, spec)
     high = spec.logz and 10 * low or low + 1
   end
   if spec.logz then out("set logscale cb") end
-  if spec.logz and high / low >= 1e3 then out("set format cb '10^{%%T}'") end
-  if spec.logz and high / low < 100 then -- there may be no power of ten in between
+  if spec.logz and high / low >= 100 then
+    out("set format cb '10^{%%T}'")
+  elseif spec.logz then -- there may be no power of ten in between
     local middle = math.sqrt(low * high)
     out("set cbtics ('%.2g' %.9g, '%.2g' %.9g, '%.2g' %.9g)", low, low, middle, middle, high, high)
   end

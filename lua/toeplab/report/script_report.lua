@@ -5,11 +5,14 @@
 --   report = function(trials, report)
 --     report.table({ "r", "error" }, rows)          prints it, and writes tables/NAME.md
 --     report.plot { series = { ... } }              writes figures/NAME.svg
+--     report.scaling { metric = "test_loss", against = "training_flop", by = "model" }
+--                                                   both, with fits: scaling_report.lua
 --   end
 --
 -- NAME is the experiment's, with -SCALE appended if a scale was chosen.
 local core = require "toeplab.core"
 local plot = require "toeplab.report.plot"
+local scaling_report = require "toeplab.report.scaling_report"
 local text_table = require "toeplab.report.text_table"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
@@ -109,6 +112,13 @@ function script_report.new(o)
   -- e.g. without gnuplot, it warns once; raises if the file cannot be stored.
   function given.plot(spec, name)
     draw(self, spec.matrix and plot.heat or plot.svg, spec, name or o.name, "svg")
+  end
+
+  -- Writes tables and a figure of how a metric falls with a size (scaling_report.lua).
+  function given.scaling(spec)
+    scaling_report.write(given, o.trials, spec, o.name, function(why)
+      o.progress:warn("%s", why)
+    end)
   end
 
   return given

@@ -4,6 +4,8 @@ local core = require "toeplab.core"
 
 local stats = { LEVEL = 0.95, DRAWS = 10000 }
 
+local ROUNDING = 1e-9 -- an interval whose half width is below this share of its mean is rounding
+
 -- ---- One sample -------------------------------------------------------------------------------
 
 function stats.mean(x)
@@ -27,6 +29,12 @@ function stats.quantile(x, p)
   local low = math.floor(place)
   local next = sorted[math.min(low + 1, #sorted)]
   return sorted[low] + (place - low) * (next - sorted[low])
+end
+
+-- Returns the quantiles that enclose a share `level` of the draws.
+function stats.enclosing(draws, level)
+  local outside = (1 - (level or stats.LEVEL)) / 2
+  return stats.quantile(draws, outside), stats.quantile(draws, 1 - outside)
 end
 
 -- Returns the interquartile mean: a quarter of the values, rounded down, is cut off at each end.
@@ -102,16 +110,35 @@ function stats.t_quantile(p, df)
 end
 
 -- Returns the mean of x and its confidence interval: {n=, mean=, deviation=, low=, high=, half=
--- (its half width)}; without the last three for a single value, nil for none.
+-- (its half width)}; without the last three for a single value, nil for none. Values that differ by
+-- rounding only, such as a chance level that every seed computes in another order, count as equal.
 function stats.interval(x, level)
   if #x == 0 then return nil end
   local result = { n = #x, mean = stats.mean(x), deviation = stats.deviation(x) }
   if #x > 1 then
     local t = stats.t_quantile(1 - (1 - (level or stats.LEVEL)) / 2, #x - 1)
     local half = t * result.deviation / math.sqrt(#x)
+    if half < ROUNDING * math.abs(result.mean) then half, result.deviation = 0.0, 0.0 end
     result.low, result.high, result.half = result.mean - half, result.mean + half, half
   end
   return result
+end
+
+-- Returns the decimals that a mean deserves whose interval has this half width, of which two digits
+-- count: 2 for 0.25 and 3 for 0.025; nil without an interval, if the mean is exact, and if they are
+-- more than 6.
+function stats.decimals(half)
+  if not half or half <= 0 or half - half ~= 0 then return nil end
+  local decimals = math.max(0, 1 - tonumber(("%.1e"):format(half):match "e(.*)$"))
+  return decimals <= 6 and decimals or nil
+end
+
+-- Returns the p of the two-sided t test that the mean of an interval of several values (of
+-- stats.interval) is so far from a number.
+function stats.p_value(interval, distance)
+  local se = interval.deviation / math.sqrt(interval.n)
+  if se == 0 then return distance == 0 and 1.0 or 0.0 end
+  return 2 * stats.t_tail(math.abs(distance) / se, interval.n - 1)
 end
 
 -- ---- Two samples ------------------------------------------------------------------------------
@@ -122,11 +149,7 @@ function stats.paired(a, b, level)
   local differences = {}
   for i, v in ipairs(a) do differences[i] = b[i] - v end
   local result = stats.interval(differences, level)
-  if result and result.n > 1 then
-    local se = result.deviation / math.sqrt(result.n)
-    local same = se == 0 and (result.mean == 0 and 1.0 or 0.0)
-    result.p = same or 2 * stats.t_tail(math.abs(result.mean) / se, result.n - 1)
-  end
+  if result and result.n > 1 then result.p = stats.p_value(result, result.mean) end
   return result
 end
 
@@ -242,12 +265,6 @@ local function t_draws(stream, df, count)
   return list
 end
 
--- Returns the quantiles that enclose a share `level` of the draws.
-local function ends(draws, level)
-  local outside = (1 - (level or stats.LEVEL)) / 2
-  return stats.quantile(draws, outside), stats.quantile(draws, 1 - outside)
-end
-
 -- Returns the interval of the tau between the fixed x and the true means behind the samples y[i]
 -- (lists of at least two values each; else nil): quantiles over draws of the means from the
 -- distributions behind their t intervals.
@@ -264,7 +281,7 @@ function stats.kendall_interval(x, y, level)
     for i in ipairs(y) do drawn[i] = means[i][k] end
     taus[k] = stats.kendall(x, drawn)
   end
-  return ends(taus, level)
+  return stats.enclosing(taus, level)
 end
 
 -- ---- Bootstrap --------------------------------------------------------------------------------
@@ -281,7 +298,7 @@ function stats.bootstrap(strata, statistic, level)
     end
     results[k] = statistic(drawn)
   end
-  return ends(results, level)
+  return stats.enclosing(results, level)
 end
 
 return stats

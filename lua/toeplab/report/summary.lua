@@ -7,6 +7,7 @@ local plan = require "toeplab.trials.plan"
 local text_table = require "toeplab.report.text_table"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
+local scaling_report = require "toeplab.report.scaling_report"
 local script_report = require "toeplab.report.script_report"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -74,14 +75,17 @@ end
 
 -- ---- The experiment's own report --------------------------------------------------------------
 
--- Returns the functions that a report receives; they record their arguments in parts.
-local function recorder(parts)
+-- Returns the functions that a report of the trials receives; they record their arguments in parts.
+local function recorder(parts, trials)
   local given = setmetatable({}, { __index = text_table })
   function given.table(header, rows)
     parts[#parts + 1] = { kind = "table", header = header, rows = rows }
   end
   function given.plot(spec) parts[#parts + 1] = { kind = "plot", spec = spec } end
   given.print = given.table
+  function given.scaling(spec)
+    scaling_report.write(given, trials, spec, "", print)
+  end
   return given
 end
 
@@ -124,7 +128,7 @@ local function own_report(store, sweep, trials)
   local list = store:finished(trials)
   if type(exp.report) ~= "function" or #list == 0 then return nil end
   local parts = {}
-  local fine, why = printing(parts, function() exp.report(list, recorder(parts)) end)
+  local fine, why = printing(parts, function() exp.report(list, recorder(parts, list)) end)
   return parts, not fine and "the report of the script failed: " .. errors.text(why) or nil
 end
 
@@ -149,14 +153,15 @@ local function origins(trials)
   return rows
 end
 
--- Returns rows {name of the data, sha256}.
+-- Returns rows {name of the data, sha256} of what the trials have read, which each stores by the
+-- key that names it; the column data_hash is a hash over all of these.
 local function data(trials)
   local rows, seen = {}, {}
   for _, t in ipairs(trials) do
-    local hash = t.data_hash or ""
-    if hash ~= "" and not seen[hash] then
-      seen[hash] = true
-      rows[#rows + 1] = { plan.show(t.config.corpus or t.config.task or "data"), hash }
+    for _, key in ipairs(suggest.keys(t.about.data or {})) do
+      local row = { plan.show(t.config[key] or key), t.about.data[key] }
+      local text = table.concat(row, "\n")
+      if not seen[text] then seen[text], rows[#rows + 1] = true, row end
     end
   end
   return rows

@@ -6,6 +6,7 @@
 -- A cell has interval (of stats.interval, over the finite values of finished trials), asked, done,
 -- diverged, early, rescued, failed, open (numbers of trials; done includes the diverged ones),
 -- trials (the trials themselves). interval is nil if a trial diverged or none is done.
+local answers = require "toeplab.report.answers"
 local groups = require "toeplab.report.groups"
 local json = require "toeplab.base.json"
 local published_tables = require "toeplab.trials.published_tables"
@@ -18,7 +19,9 @@ local early = { pruned = true, timeout = true, budget = true, guard = true }
 
 -- ---- Cells ------------------------------------------------------------------------------------
 
-local function cell(trials, metric, times, rescued)
+-- Returns the cell of trials, for the number of a metric in their values. times: a factor, or nil;
+-- rescued: the set of the ids of trials that the guard rolled back.
+function tables.cell(trials, metric, times, rescued)
   local c = { asked = #trials, done = 0, diverged = 0, early = 0, rescued = 0, failed = 0, open = 0,
     trials = trials, values = {} }
   for _, t in ipairs(trials) do
@@ -46,11 +49,27 @@ end
 
 -- ---- Rows -------------------------------------------------------------------------------------
 
--- Returns the keys that distinguish rows: all axes except those that select columns.
-local function row_keys(pool, columns)
+-- Whether the values of the keys in the set `of_columns` tell that of key in all trials, as where a
+-- rule of `when` gives each task its own length.
+function tables.follows(key, of_columns, trials)
+  local names, known = suggest.keys(of_columns), {}
+  for _, t in ipairs(trials) do
+    local values = t.point.values
+    local at, value = groups.label(values, names), json.encode { values[key] }
+    if known[at] and known[at] ~= value then return false end
+    known[at] = value
+  end
+  return true
+end
+
+-- Returns the keys that distinguish rows: all axes except those that select columns, and those that
+-- follow from these and are not in the set `wanted`.
+local function row_keys(pool, columns, trials, wanted)
   local of_columns, keys = published_tables.keys(columns), {}
   for _, key in ipairs(suggest.keys(pool.axes)) do
-    if not of_columns[key] then keys[#keys + 1] = key end
+    if not of_columns[key] and (wanted[key] or not tables.follows(key, of_columns, trials)) then
+      keys[#keys + 1] = key
+    end
   end
   return keys
 end
@@ -126,17 +145,9 @@ end
 -- Assigns to each column the number of its metric in the returned list of names; nil if none of its
 -- metrics was logged.
 local function assign(columns, logged)
-  local list, place = {}, {}
+  local list = {}
   for _, column in ipairs(columns) do
-    for _, name in ipairs(column.metrics or {}) do
-      if logged[name] and not column.metric then
-        if not place[name] then
-          list[#list + 1] = name
-          place[name] = #list
-        end
-        column.metric, column.name_of_metric = place[name], name
-      end
-    end
+    column.metric, column.name_of_metric = groups.place_metric(column.metrics or {}, logged, list)
   end
   return list
 end
@@ -159,7 +170,7 @@ local function fill(result, pool)
     for c, column in ipairs(result.columns) do
       local trials = row.group and column.metric and of_column(column, row.group.trials, pool.axes)
       local filled = trials and #trials > 0
-        and cell(trials, column.metric, column.times, rescued) or { asked = 0 }
+        and tables.cell(trials, column.metric, column.times, rescued) or { asked = 0 }
       local paper = row.published and row.published[c + 1]
       filled.paper = paper ~= nil and paper or nil
       if row.published and paper == false then filled.dash = true end
@@ -198,11 +209,31 @@ end
 
 -- ---- The table ---------------------------------------------------------------------------------
 
+-- The metrics to which the results of language models are compared (trials/lm.lua).
+tables.yardsticks = { "unigram_ppl", "bigram_ppl", "trigram_ppl", "tokens_seen" }
+
+-- Returns the yardsticks of trials, name -> value; false if trials that logged it have different
+-- values. first: the place before their values in the values of a trial.
+local function yardsticks(trials, first)
+  local found = {}
+  for i, name in ipairs(tables.yardsticks) do
+    for _, t in ipairs(trials) do
+      local value = t.values[first + i]
+      if value then
+        local same = found[name] == nil or found[name] == value
+        found[name] = same and value
+      end
+    end
+  end
+  return found
+end
+
 -- Returns the table of an experiment without a published one: a column for each metric.
 local function own(pool, name, metrics)
   local columns, asked = {}, #metrics > 0 and metrics or pool.plan.columns or {}
   for i, metric in ipairs(asked) do
-    columns[i] = { id = metric, name = metric, metrics = { metric } }
+    columns[i] = { id = metric, name = metric, metrics = { metric },
+      better = answers.better(pool, metric) }
   end
   return { id = name, caption = "experiment " .. name, rows_are = "trials", columns = columns,
     rows = {} }
@@ -219,11 +250,14 @@ function tables.fill(published, pool, metrics)
   local list = {}
   if pool then
     local names = assign(from.columns, pool:metrics())
+    local first = #names
+    table.move(tables.yardsticks, 1, #tables.yardsticks, first + 1, names)
     result.trials = pool:trials(names)
+    result.yardsticks = yardsticks(result.trials, first)
     local match = published_tables.matcher(from.rows, pool.axes)
-    local keys, wanted = row_keys(pool, from.columns), published_tables.keys(from.rows)
-    local rows = pool.plan.rows -- a key, a list of keys, or nil
+    local wanted, rows = published_tables.keys(from.rows), pool.plan.rows
     for _, key in ipairs(type(rows) == "table" and rows or { rows }) do wanted[key] = true end
+    local keys = row_keys(pool, from.columns, result.trials, wanted)
     list = group_rows(result.trials, keys, match)
     name_groups(list, keys, wanted)
   end
@@ -235,23 +269,28 @@ function tables.fill(published, pool, metrics)
   return result
 end
 
--- Returns the best measured row of a column if its interval does not overlap that of the runner-up,
--- else nil.
+-- Returns the best measured row of a column if its interval overlaps that of no other row, else
+-- nil. A row of one seed has no interval, and then no row is clearly the best.
 function tables.best(result, c)
   local better, rows = result.columns[c].better, {}
   for r, row in ipairs(result.rows) do
-    if row.cells[c].interval then rows[#rows + 1] = { r = r, i = row.cells[c].interval } end
+    local interval = not row.margin and row.cells[c].interval
+    if interval then rows[#rows + 1] = { r = r, i = interval } end
   end
   if not better or #rows < 2 then return nil end
   table.sort(rows, function(x, y)
     if better == "lower" then return x.i.mean < y.i.mean end
     return x.i.mean > y.i.mean
   end)
-  local a, b = rows[1].i, rows[2].i
-  if not a.low or not b.low then return nil end
-  if better == "lower" and a.high < b.low or better == "higher" and a.low > b.high then
-    return rows[1].r
+  local a = rows[1].i
+  for i = 2, #rows do
+    local b = rows[i].i
+    if not a.low or not b.low then return nil end
+    local apart
+    if better == "lower" then apart = a.high < b.low else apart = a.low > b.high end
+    if not apart then return nil end
   end
+  return rows[1].r
 end
 
 return tables

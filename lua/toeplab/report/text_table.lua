@@ -12,6 +12,21 @@ local function width(s)
   return utf8.len(s) or #s
 end
 
+-- Returns text as lines of at most `columns` characters, broken between words; a longer word has a
+-- line of its own. indent is put before all lines but the first.
+function text_table.wrap(text, columns, indent)
+  local lines, line = {}, ""
+  for word in text:gmatch "%S+" do
+    if line ~= "" and width(line) + width(word) + 1 > columns then
+      lines[#lines + 1], line = line, indent .. word
+    else
+      line = line == "" and word or line .. " " .. word
+    end
+  end
+  lines[#lines + 1] = line
+  return lines
+end
+
 -- Returns a cell as text: floats with 4 decimals, very small and large ones with 3 significant
 -- digits, large whole ones unrounded, nil as "-". whole: whether whole ones have no decimals
 -- however small they are (text_table.whole).

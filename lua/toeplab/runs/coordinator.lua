@@ -1,8 +1,11 @@
 -- runs/coordinator.lua: hands the trials of a run to worker processes and copies what they write to
 -- their journals into the store. No other process of a run writes to the store.
+local alert = require "toeplab.runs.alert"
+local asked = require "toeplab.runs.asked"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local eta = require "toeplab.runs.eta"
+local launch = require "toeplab.runs.launch"
 local worker_process = require "toeplab.runs.worker_process"
 local prune = require "toeplab.trials.prune"
 local records = require "toeplab.store.records"
@@ -13,20 +16,24 @@ local worker = require "toeplab.runs.worker"
 local coordinator = {}
 
 local TAKE_SECONDS, DEATHS = 0.2, 2
-local GRACE_SECONDS, HURRY_SECONDS = 8, 2 -- from the request to stop a worker until it is killed
+local HURRY_SECONDS = 2 -- from a second SIGINT until the workers are killed
 
 local Pool = {}
 Pool.__index = Pool
 
--- run: records, folder, progress, trials, exp, worker (the command line of a worker as words),
--- jobs, turns (devices.lua), timeout (seconds, or nil), fail_fast, used (seconds that its trials
--- have already had).
+-- run: records (or what takes their place, claimed.lua and guest.lua), folder, progress, trials,
+-- exp, worker (the command line of a worker as words), jobs, turns (devices.lua), alert (alert.lua,
+-- or nil), timeout (seconds, or nil), fail_fast, used (seconds that its trials have already had),
+-- shared (whether other processes use the folders of its trials), follow (nil, or an object that is
+-- told of trials: live/tensorboard.lua); for a task of an array job (array_task.lua): claim (a
+-- function that returns a further trial, or nil) and grace (seconds that SIGUSR1 leaves).
 function coordinator.new(run)
   local budget = run.exp.budget or {}
+  run.alert = run.alert or alert.new()
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
-    check = worker.check(run.exp), counts = { done = 0, failed = 0, pruned = 0 }, deaths = {},
-    started = 0, total = budget.total, limit = budget.trial,
-    eta = eta.new(run.records, run.exp.name, run.jobs) }, Pool)
+    check = worker.check(run.exp), counts = { done = 0, failed = 0, pruned = 0, stopped = 0 },
+    deaths = {}, started = 0, total = budget.total, limit = budget.trial,
+    eta = not run.claim and eta.new(run.records, run.exp.name, run.jobs) or nil }, Pool)
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
@@ -37,7 +44,8 @@ local function clean_folder(run, t, artifacts)
   local folder, known = run.folder .. "/" .. t.path, {}
   for _, row in ipairs(artifacts) do known[row.path] = true end
   for _, name in ipairs(core.sys.list(folder) or {}) do
-    local ours = records.keeps(name) or name:find("^%..*%.tmp") or name:find("^events%-%d+%.jnl$")
+    local ours = records.keeps(name)
+      or not run.shared and (name:find("^%..*%.tmp") or name:find("^events%-%d+%.jnl$"))
     if ours and not known[t.path .. "/" .. name] then core.sys.remove(folder .. "/" .. name) end
   end
 end
@@ -67,13 +75,14 @@ local function assign(self, w, t)
   for i, a in ipairs(artifacts) do
     lines[i] = wire.line("artifact", a.kind, a.step, a.path, a.bytes, a.sha256)
   end
-  lines[#lines + 1] = wire.line("trial", worker.pack(t.config), self.check, t.path, attempt,
+  lines[#lines + 1] = wire.line("trial", wire.pack(t.config), self.check, t.path, attempt,
     seconds)
   w.trial, w.began, w.step, w.text, w.late, w.deadline = t, core.sys.clock(), nil, nil, nil, nil
   w.seconds, w.killed, w.rung = seconds, nil, nil
   w.process:send(table.concat(lines)) -- if the worker has died, its exit is noticed soon
   w.trial_log = ("%s/%s/log.txt"):format(run.folder, t.path)
   run.progress:began(w, t)
+  if run.follow then run.follow:began(run, t) end
 end
 
 -- Gives each idle worker the next trial for its device, and dismisses a worker for which there is
@@ -122,7 +131,9 @@ end
 -- Copies the new records of the worker's journal into the store; some: at most about a megabyte of
 -- them. Raises if the journal cannot be read, because results would otherwise be lost silently.
 local function copy_journal(self, w, some)
-  local _, damage = self.run.records:take(w.trial.id, w.trial.path, some)
+  local follow = self.run.follow
+  local _, damage = self.run.records:take(w.trial.id, w.trial.path, some, follow
+    and function(list) follow:read(w.trial, list) end)
   if damage then
     errors.raise(errors.STORAGE, "%s: its journal in %s/%s cannot be read: %s", w.trial.label,
       self.run.folder, w.trial.path, damage)
@@ -168,13 +179,18 @@ local function end_trial(self, w, status, why, ended)
   if not said or w.late then run.records:finish(t.id, status, why, ended) end
   run.records:end_journal(t.id, t.path)
   w.trial, t.status = nil, ended == "pruned" and ended or status
+  if run.follow then run.follow:ended(t, t.status) end
   run.used = run.used + core.sys.clock() - w.began
   run.progress:ended(w, t, t.status, core.sys.clock() - w.began)
   if status == "done" then check_reads(self) end
+  if w.stopped and status == "interrupted" then t.status = "stopped" end
   if self.counts[t.status] then self.counts[t.status] = self.counts[t.status] + 1 end
   if status == "failed" then
-    run.progress:say("%s failed: %s", t.label, why)
-    if run.fail_fast then
+    local last = w.place.gpu and launch.ours() -- see handlers.ended
+    run.progress:say("%s failed: %s%s", t.label, why, last and #self.queue > 0
+      and "; several ranks run no trial after a failure on a GPU: give this command again" or "")
+    if not t.diverged then run.alert:trial(ended == "guard" and "diverged" or "failed", t, why) end
+    if run.fail_fast or last then
       self.failed_fast = true
       self:wind_down("TERM")
     end
@@ -193,6 +209,13 @@ function handlers.say(self, w, text) self.run.progress:from(w, "say", text) end
 function handlers.note(self, w, text) self.run.progress:from(w, "note", text) end
 
 function handlers.warn(self, w, text) self.run.progress:from(w, "warn", text) end
+
+-- The trial has logged a value that is not finite, or its guard rolled it back.
+function handlers.diverged(self, w, text)
+  local t = w.trial
+  if t and not t.diverged then self.run.alert:trial("diverged", t, text) end
+  if t then t.diverged = true end -- its end is then no news
+end
 
 function handlers.clear(self) self.run.progress:clear() end
 
@@ -224,13 +247,16 @@ function handlers.ended(self, w, status, code, why, ended)
   if self.named and why then -- the worker reports the SIGTERM that it was sent
     why = why:gsub("^stopped by SIG%w+", "stopped by SIG" .. self.named)
   end
-  w.closed = w.late ~= nil -- a worker that was asked to stop takes no other trial
+  local asked = w.late or w.stopped
+  w.closed = asked ~= nil -- a worker that was asked to stop takes no other trial
   status = end_trial(self, w, status, why, ended)
-  if status == "failed" and w.place.gpu then dismiss(self, w) end -- its CUDA context may be broken
+  -- The CUDA context of its process may be broken. Another process takes its place, but none can
+  -- take that of a rank: then the run ends.
+  if status == "failed" and w.place.gpu and not launch.ours() then dismiss(self, w) end
   if code == errors.STORAGE then
     self.storage = { label = label, why = why }
     self:wind_down("TERM")
-  elseif code and not w.late and not (self.fate and self.fate.label)
+  elseif code and not asked and not (self.fate and self.fate.label)
     and not (self.failed_fast and not self.user) then
     local known = self.fate and self.fate.code
     self.fate = { code = known or code, label = label, why = ("%s: %s"):format(label, why) }
@@ -256,8 +282,13 @@ local function handle_exit(self, w)
     return end_trial(self, w, said.status, said.error, said.ended)
   end
   self.deaths[t] = (self.deaths[t] or 0) + 1
-  if self.winding or w.late then
+  if self.winding or w.late or w.stopped then
     end_trial(self, w, "interrupted", why)
+  elseif launch.ours() then -- no process can take the place of a rank
+    end_trial(self, w, "interrupted", why)
+    self.fate = self.fate or w.unfit or { code = errors.FAILED, why = "rank 0: " .. why }
+    self.fate.label = t.label
+    self:wind_down("TERM")
   elseif signal and self.deaths[t] < DEATHS then
     end_trial(self, w, "interrupted", why)
     self.run.progress:warn("%s: %s; it continues in another process", t.label, why)
@@ -297,7 +328,7 @@ local function check_time(self, w, now)
     w.late, w.late_for = overdue(self, w, now)
     if w.late then
       w.closed = true -- the worker ends after this trial
-      w:ask_to_stop("TERM", GRACE_SECONDS)
+      w:ask_to_stop("TERM")
     end
   end
   w:kill_if_overdue(now)
@@ -307,7 +338,7 @@ end
 function Pool:wind_down(signal, seconds)
   self.queue, self.winding = {}, true
   for _, w in ipairs(self.workers) do
-    if w.trial then w:ask_to_stop(signal, seconds or GRACE_SECONDS) end
+    if w.trial then w:ask_to_stop(signal, seconds) end
   end
 end
 
@@ -318,7 +349,8 @@ local function check_signals(self)
   local what, code = errors.signal()
   if not self.fate then self.fate = { code = code, why = "stopped by SIG" .. what } end
   self.user, self.seen, self.named = true, count, name
-  self:wind_down(name and "TERM" or "INT", count > 1 and HURRY_SECONDS or nil)
+  self:wind_down(name and "TERM" or "INT", count > 1 and HURRY_SECONDS
+    or name == "USR1" and self.run.grace or nil)
 end
 
 -- ---- The loop ---------------------------------------------------------------------------------
@@ -361,10 +393,21 @@ local function judge_all(self, now)
 end
 
 local function busy(self)
-  for _, w in ipairs(self.workers) do
-    if w.trial then return true end
+  local count = 0
+  for _, w in ipairs(self.workers) do count = count + (w.trial and 1 or 0) end
+  return count
+end
+
+-- Claims a trial for each worker that has none, where other processes take trials too. Returns
+-- whether the queue holds trials.
+local function refill(self)
+  local claim = not self.winding and self.run.claim
+  local t = true
+  while claim and t and #self.queue + busy(self) < self.run.jobs do
+    t = claim()
+    self.queue[#self.queue + 1] = t
   end
-  return false
+  return #self.queue > 0
 end
 
 local function take_all(self, now)
@@ -374,6 +417,7 @@ local function take_all(self, now)
   for _, w in ipairs(self.workers) do
     if w.trial then copy_journal(self, w, true) end
   end
+  asked.serve(self, now)
 end
 
 local function turn(self)
@@ -388,20 +432,36 @@ local function turn(self)
   take_all(self, now)
   judge_all(self, now)
   check_signals(self)
-  self.run.progress:show(self.workers, self.counts, function()
+  self.run.progress:show(self.workers, self.counts, self.eta and function()
     return self.eta:seconds(self.queue, self.workers)
   end)
 end
 
--- Runs the trials of list. Returns counts {done=, failed=, pruned=} and the set of configuration
--- keys that trials have read. Raises if the run ends early. In either case all workers have ended.
-function Pool:go(list)
+-- Lets the worker of rank 0 leave the group of ranks, which a process must do before it ends.
+local function leave(self)
+  for _, w in ipairs(self.workers) do
+    local deadline = core.sys.clock() + worker_process.GRACE_SECONDS
+    w.process:send(wire.line "leave")
+    repeat core.sys.poll({ w.process }, 0.1)
+    until not w.process:receive() or core.sys.clock() > deadline
+  end
+end
+
+-- Runs the trials of list and, once all have ended, those that more() returns, until it returns
+-- none (nil: no more). Returns counts {done=, failed=, pruned=, stopped=} and the set of keys that
+-- trials have read. Raises if the run ends early. In either case all workers have ended.
+function Pool:go(list, more)
   local spec = self.run.exp.prune
   self.queue = table.move(list, 1, #list, 1, {})
   self.pruner = spec and prune.new(spec, self.run.records, self.run.trials, list)
   local ok, why = pcall(function()
-    while #self.queue > 0 or busy(self) do turn(self) end
+    repeat
+      while refill(self) or busy(self) > 0 do turn(self) end
+      local next_list = more and not self.winding and more(self.counts) or {}
+      table.move(next_list, 1, #next_list, 1, self.queue)
+    until #self.queue == 0
   end)
+  if launch.ours() then leave(self) end
   for _, w in ipairs(self.workers) do w:kill() end
   self.run.progress:clear()
   if not ok then

@@ -4,7 +4,13 @@
 -- A trial is predicted to take the mean of the finished trials that are most similar: those whose
 -- configuration, apart from the seed, differs in the fewest keys. Time scales with the number of
 -- steps.
+--
+-- The range of a prediction is that of the trials it is taken from. If these differ from the trial
+-- in some key, the range also allows the errors that predictions of the same kind have made: each
+-- finished configuration is predicted from the others, and compared with what it took.
+local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
+local suggest = require "toeplab.base.suggest"
 
 local estimate = {}
 
@@ -12,18 +18,20 @@ local Estimate = {}
 Estimate.__index = Estimate
 
 local MOST = 500 -- newest configurations that are read
+local TESTED = 100 -- newest configurations that are predicted from the others
 
--- Returns the values of a configuration as comparable texts: key -> text.
-local function texts(config)
+-- Returns the values of a configuration as comparable texts: key -> text. Those of finished trials
+-- come from the store, which has only the keys that decide their results.
+local function texts(c)
   local set = {}
-  for key, value in pairs(config) do
+  for key, value in pairs(config.result_keys(c)) do
     if key ~= "seed" then set[key] = json.encode(value) end
   end
   return set
 end
 
-local function count_steps(config)
-  local n = config.steps
+local function count_steps(c)
+  local n = c.steps
   return math.type(n) == "integer" and n > 0 and n or nil
 end
 
@@ -46,14 +54,14 @@ end
 -- Loads the durations of the finished trials of an experiment from the store.
 function estimate.new(store, experiment)
   local rows = store:rows([[SELECT json_remove(config, '$.seed') AS config, count(*) AS trials,
-      avg(seconds) AS seconds FROM v_trials
+      avg(seconds) AS seconds, min(seconds) AS low, max(seconds) AS high FROM v_trials
     WHERE experiment = ? AND status = 'done' AND seconds IS NOT NULL
     GROUP BY 1 ORDER BY max(finished) DESC LIMIT ?]], { experiment, MOST })
   local list, finished = {}, 0
   for i, row in ipairs(rows) do
-    local config = store:config(row.config)
-    list[i] = { values = texts(config), steps = count_steps(config), trials = row.trials,
-      seconds = row.seconds }
+    local c = store:config(row.config)
+    list[i] = { values = texts(c), steps = count_steps(c), trials = row.trials,
+      seconds = row.seconds, low = row.low, high = row.high }
     finished = finished + row.trials
   end
   local common, varies = split_configs(list)
@@ -65,59 +73,119 @@ function estimate.new(store, experiment)
   return setmetatable(self, Estimate)
 end
 
--- Returns in how many keys a configuration differs from the values that all finished trials share;
+-- Returns the keys in which a configuration differs from the values that all finished trials share;
 -- the number of steps is ignored.
 local function keys_apart(self, values)
-  local count = 0
+  local keys = {}
   for key, text in pairs(values) do
-    if not self.varies[key] and self.common[key] ~= text then count = count + 1 end
+    if not self.varies[key] and self.common[key] ~= text then keys[#keys + 1] = key end
   end
   for key in pairs(self.common) do
-    if values[key] == nil then count = count + 1 end
+    if values[key] == nil then keys[#keys + 1] = key end
   end
-  return count
+  table.sort(keys)
+  return keys
 end
 
--- Averages the nearest finished trials: {seconds, number of keys in which they differ, number of
--- trials}; empty if none has finished.
-local function nearest(self, values, steps, alike)
-  local least, sum, trials = math.huge, 0.0, 0
+-- Returns the known configurations that differ from values in the fewest keys, and that number.
+-- but: one that does not count, or nil.
+local function nearest(self, values, but)
+  local least, list = math.huge, {}
   for _, known in ipairs(self.list) do
-    local far = alike
+    local far = known == but and math.huge or 0
     for _, key in ipairs(self.others) do
       if values[key] ~= known.values[key] then far = far + 1 end
     end
-    if far < least then least, sum, trials = far, 0.0, 0 end
-    if far == least then
-      local scale = steps and known.steps and steps / known.steps or 1
-      sum, trials = sum + known.trials * known.seconds * scale, trials + known.trials
+    if far < least then least, list = far, {} end
+    if far == least and known ~= but then list[#list + 1] = known end
+  end
+  return list, least
+end
+
+-- Returns {seconds=, trials= (their number), low=, high=, keys= (in which they differ)} of the
+-- finished trials nearest to a configuration; nil if none has finished.
+local function predict(self, values, steps, apart, but)
+  local list, far = nearest(self, values, but)
+  if #list == 0 then return nil end
+  local sum, p, keys = 0.0, { trials = 0, low = math.huge, high = 0.0, far = far + #apart }, {}
+  for _, known in ipairs(list) do
+    local scale = steps and known.steps and steps / known.steps or 1
+    sum, p.trials = sum + known.trials * known.seconds * scale, p.trials + known.trials
+    p.low, p.high = math.min(p.low, known.low * scale), math.max(p.high, known.high * scale)
+  end
+  for _, key in ipairs(self.others) do
+    for _, known in ipairs(list) do
+      if values[key] ~= known.values[key] then
+        keys[key] = true
+        break
+      end
     end
   end
-  return trials > 0 and { sum / trials, least, trials } or {}
+  for _, key in ipairs(apart) do keys[key] = true end
+  p.seconds, p.keys = sum / p.trials, suggest.keys(keys)
+  return p
+end
+
+-- Returns what finished configurations took over what the others predict for them, at least and at
+-- most: {low=, high=}; nil for fewer than two of them.
+local function errors_of(self)
+  if self.errors == nil then
+    local found = { low = 1.0, high = 1.0 }
+    for i = 1, math.min(#self.list, TESTED) do
+      local known = self.list[i]
+      local p = predict(self, known.values, known.steps, {}, known)
+      local ratio = p and p.seconds > 0 and known.seconds / p.seconds
+      if ratio then
+        found.low, found.high = math.min(found.low, ratio), math.max(found.high, ratio)
+      end
+    end
+    self.errors = #self.list > 1 and found or false
+  end
+  return self.errors
+end
+
+-- Widens the range of a prediction from trials that differ in some key.
+local function widen(self, p)
+  local wrong = p and p.far > 0 and errors_of(self)
+  if wrong then
+    p.low, p.high = math.min(p.low, p.seconds * wrong.low), math.max(p.high, p.seconds * wrong.high)
+  end
+  return p
 end
 
 -- Returns the seconds that a trial of that configuration takes in all, the number of keys in which
--- the underlying trials differ from it, and the number of those trials; nil if none has finished.
-function Estimate:seconds(config)
-  local values, steps = texts(config), count_steps(config)
-  local alike = keys_apart(self, values)
-  local parts = { tostring(alike), tostring(steps) }
+-- the underlying trials differ from it, and the whole prediction: {seconds=, far= (that number),
+-- keys= (their names), trials= (how many there are), low=, high= (the range)}; nil if none has
+-- finished.
+function Estimate:seconds(c)
+  local values, steps = texts(c), count_steps(c)
+  local apart = keys_apart(self, values)
+  local parts = { table.concat(apart, ","), tostring(steps) }
   for _, key in ipairs(self.others) do parts[#parts + 1] = values[key] or "" end
   local text = table.concat(parts, "\n")
-  self.known[text] = self.known[text] or nearest(self, values, steps, alike)
-  return table.unpack(self.known[text])
+  if self.known[text] == nil then
+    self.known[text] = widen(self, predict(self, values, steps, apart)) or false
+  end
+  local p = self.known[text]
+  if p then return p.seconds, p.far, p end
 end
 
 -- Returns the remaining seconds of a trial that has reached `step`: by its own pace if it has spent
 -- `seconds` on these steps, else by what others took. The other results, and nil, are those of
--- Estimate:seconds; a trial's own pace counts as one trial that differs in no key.
-function Estimate:left(config, step, seconds)
-  local steps = count_steps(config)
-  if not steps or not step or step <= 0 then return self:seconds(config) end
-  local rest = math.max(0, steps - step)
-  if seconds and seconds > 0 then return seconds / step * rest, 0, 1 end
-  local all, far, trials = self:seconds(config)
-  return all and all * rest / steps, far, trials
+-- Estimate:seconds, the range that of the remaining seconds; a trial's own pace counts as one trial
+-- that differs in no key.
+function Estimate:left(c, step, seconds)
+  local steps = count_steps(c)
+  if not steps or not step or step <= 0 then return self:seconds(c) end
+  local share = math.max(0, steps - step) / steps
+  if seconds and seconds > 0 then
+    local left = seconds / step * steps * share
+    return left, 0, { seconds = left, far = 0, keys = {}, trials = 1, low = left, high = left }
+  end
+  local all, far, p = self:seconds(c)
+  if not all then return nil end
+  return all * share, far, { seconds = all * share, far = far, keys = p.keys, trials = p.trials,
+    low = p.low * share, high = p.high * share }
 end
 
 -- Returns the seconds until `workers` workers have done all of list (seconds each), handed out in

@@ -13,6 +13,7 @@ local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 local sweeps = require "toeplab.store.sweeps"
 local trial_files = require "toeplab.store.trial_files"
+local tuning = require "toeplab.trials.tuning"
 
 local reproduce = {}
 
@@ -69,6 +70,7 @@ function reproduce.stored(store, id)
   end
   t.about, t.source, t.script = store:object(t.provenance), sweep.source, sweep.script
   t.overrides = store:object(sweep.plan).overrides or {}
+  t.values = store:config(t.config)
   t.backends = backends_of(store, id)
   for _, file in ipairs(files(store, id)) do
     if file.kind == "checkpoint" then checkpoint_path(store, file) end
@@ -111,7 +113,7 @@ local added = { { "device", "cpu" }, { "precision", "float32" } }
 
 -- Returns whether a trial that the script declares now is t, which may be older than those keys.
 local function matches(t, declared)
-  local values, i = config.copy(declared.config), 0
+  local values, i = config.result_keys(declared.config), 0
   while json.encode(secrets.config(values)) ~= t.config do
     i = i + 1
     if not added[i] or values[added[i][1]] ~= added[i][2] then return false end
@@ -121,14 +123,20 @@ local function matches(t, declared)
 end
 
 -- Returns the overrides of t, plus its device if neither they nor an axis of the script set it: it
--- may have come from TOEPLAB_DEVICE.
+-- may have come from TOEPLAB_DEVICE. The key that the script tunes gets the value of t, so that it
+-- is not tuned again, unless t is itself a trial of the small sweep that tunes it. One process
+-- makes what several ranks made.
 local function overrides_of(t, script)
-  for _, word in ipairs(t.overrides) do
-    if word:find "^device=" then return t.overrides end
+  local exp = experiment.load(script)
+  local words = tuning.words_of(exp, t.overrides, t.experiment, t.values)
+  local kept, device = {}, false
+  for _, word in ipairs(words) do
+    if not word:find "^ranks=%d" then kept[#kept + 1] = word end
+    device = device or word:find "^device=" ~= nil
   end
-  if experiment.load(script):varies "device" then return t.overrides end
-  local words = table.move(t.overrides, 1, #t.overrides, 1, {})
-  words[#words + 1] = "device=" .. t.device
+  words = kept
+  if device then return words end
+  if not exp:varies "device" then words[#words + 1] = "device=" .. t.device end
   return words
 end
 

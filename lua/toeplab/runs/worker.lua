@@ -5,8 +5,10 @@
 --   artifact KIND STEP PATH BYTES SHA256                 step STEP TOTAL TEXT   begin WHAT BYTES
 --   trial CONFIG CHECK PATH ATTEMPT SECONDS   start      say TEXT  note TEXT    part BYTES
 --   go, prune   the answer to rung                       clear   read KEY ...
+--   leave       the group of ranks, and end              warn TEXT
 --                                                        rung STEP   asks whether to continue
 --                                                        code SHA256   of the code it runs
+--                                                        diverged TEXT   a value is not finite
 --                                                        unfit CODE WHY   cannot run trials
 --                                                        ended STATUS CODE WHY ENDED
 local config = require "toeplab.base.config"
@@ -17,12 +19,14 @@ local devices = require "toeplab.trials.devices"
 local experiment = require "toeplab.trials.experiment"
 local identity = require "toeplab.trials.identity"
 local journal = require "toeplab.store.journal"
+local launch = require "toeplab.runs.launch"
 local own_code = require "toeplab.trials.own_code"
 local provenance = require "toeplab.trials.provenance"
 local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
 local streams = require "toeplab.base.streams"
 local suggest = require "toeplab.base.suggest"
+local team_trial = require "toeplab.runs.team_trial"
 local trial = require "toeplab.trials.trial"
 local wire = require "toeplab.base.wire"
 
@@ -83,7 +87,21 @@ local function artifact_line(a)
   return { "artifact", a.kind, a.step, a.path, a.bytes, a.sha256 }
 end
 
-function Rows:add_metrics(list) self.journal:add(metric_lines(list)) end
+-- Tells the coordinator once in an attempt that the trial has diverged.
+local function tell_diverged(self, text)
+  if not self.diverged then tell("diverged", text) end
+  self.diverged = true
+end
+
+function Rows:add_metrics(list)
+  self.journal:add(metric_lines(list))
+  for _, m in ipairs(list) do
+    if m.value - m.value ~= 0 then
+      local value = m.value ~= m.value and "nan" or ("%g"):format(m.value)
+      return tell_diverged(self, ("%s is %s at step %d"):format(m.name, value, m.at or m.step))
+    end
+  end
+end
 
 function Rows:add_artifact(a)
   self.journal:add({ artifact_line(a) }, true)
@@ -168,7 +186,10 @@ end
 
 -- Queues an event of the trial, e.g. of kind "rollback". It is recorded together with the next
 -- checkpoint: a kill between the two records would otherwise repeat the event.
-function Rows:event(step, kind, why) table.insert(self.events, { "event", step, kind, why }) end
+function Rows:event(step, kind, why)
+  table.insert(self.events, { "event", step, kind, why })
+  if kind == "rollback" then tell_diverged(self, why) end
+end
 
 -- ---- One trial --------------------------------------------------------------------------------
 
@@ -205,6 +226,15 @@ local function fatal_code(why, storing)
   if problem == "full" or problem and storing then return errors.STORAGE end
 end
 
+-- Waits until all ranks have ended the trial. Returns ok and why, or why this rank must end all.
+local function end_together(self, ok, why)
+  local missing = self.world and team_trial.close(self.world, ok)
+  if not missing then return ok, why end
+  self.lost = true
+  return false, errors.new(errors.FAILED, "rank %d did not end the trial%s", missing,
+    ok and "" or (", which had ended here: %s"):format(errors.text(why)))
+end
+
 local function call(self, t, rows)
   local c, resumes = config.new(t.config), #rows:checkpoints() > 0
   local handle = trial.new {
@@ -214,6 +244,9 @@ local function call(self, t, rows)
     hear = function(seconds) return self:hear(seconds) end,
     ask = function(step) tell("rung", step) end,
   }
+  if self.world then
+    self.world:text(0, wire.pack { config = t.config, path = t.path, folder = self.folder })
+  end
   math.randomseed(c.seed)
   corpus.progress = self.progress
   local open_modules = own_code.close()
@@ -222,7 +255,8 @@ local function call(self, t, rows)
   core.sys.on_signal(function() handle:check_signals(true) end)
   local ok, why = xpcall(function() -- a signal handler may raise anywhere inside
     devices.expect(c.device)
-    streams.with(c.seed, handle.with_backends, handle, self.exp.trial, handle, c)
+    streams.with(c.seed, handle.with_backends, handle, team_trial.run, self.exp, self.world, handle,
+      c)
     core.sys.on_signal(nil)
   end, function(e)
     core.sys.on_signal(nil)
@@ -236,6 +270,7 @@ local function call(self, t, rows)
   local stopped = handle:stopped() -- counts even if the script caught it or raised another error
   if stopped and (ok or not errors.storage_problem(why)) then ok, why = false, stopped end
   core.tape_clear()
+  ok, why = end_together(self, ok, why)
   local reads = {}
   -- A trial that resumes may not read again what it read before its checkpoint.
   for key in pairs(resumes and t.config or {}) do reads[key] = true end
@@ -262,7 +297,7 @@ local function perform(self, t, attempt, seconds)
   self.artifacts = {}
   local ok, problem, storing, handle = call(self, t, rows)
   if ok and writer.broken then ok, problem, storing = false, writer.broken, true end
-  local exit = not ok and fatal_code(problem, storing) or nil
+  local exit = not ok and (self.lost and errors.FAILED or fatal_code(problem, storing)) or nil
   local status = ok and "done" or exit and "interrupted" or "failed"
   local why = not ok and secrets.text(tostring(problem)) or nil
   if why and #why > LONGEST then
@@ -289,18 +324,19 @@ function worker.check(exp)
   return ("%s %d"):format(identity.script(exp), core.numerics)
 end
 
--- Returns a configuration as the text of a Lua table; floats are hexadecimal, so that no bit is
--- lost.
-function worker.pack(value)
-  if type(value) ~= "table" then return ("%q"):format(value) end
-  local parts = {}
-  for key, item in pairs(value) do
-    parts[#parts + 1] = ("[%q]=%s"):format(key, worker.pack(item))
+-- Returns a function that builds the command line of a worker with so many threads for a device.
+-- run: of the coordinator; path: of the script.
+function worker.words(run, path, threads)
+  return function(device)
+    local words = { core.sys.executable(), "--threads", tostring(threads), "worker",
+      "--dir=" .. run.folder, "--device=" .. device }
+    for _, name in ipairs { "steps", "seconds" } do
+      local value = run.checkpoint[name]
+      words[#words + 1] = value and ("--checkpoint-%s=%.17g"):format(name, value)
+    end
+    return table.move({ "--", path }, 1, 2, #words + 1, words)
   end
-  return "{" .. table.concat(parts, ",") .. "}"
 end
-
-local function unpack_config(text) return load("return " .. text, "=config", "t", {})() end
 
 -- ---- The process ------------------------------------------------------------------------------
 
@@ -332,6 +368,19 @@ local function prepare(path, device, say)
   return exp, worker.check(exp), provenance.code_hash(device)
 end
 
+-- Joins the other ranks if this process was started with others, and returns their group.
+local function join(exp, path, device)
+  return launch.ours() and team_trial.gather(exp, path, device) or nil
+end
+
+-- Ends this process as refuse_trials does, but without leaving the group: that would wait for ranks
+-- that may never come.
+local function refuse_together(e)
+  pcall(refuse_trials, e)
+  io.stderr:write(errors.text(e), "\n")
+  os.exit(1, false)
+end
+
 -- Handlers of the lines that the coordinator sends between trials.
 local orders = {}
 
@@ -340,12 +389,14 @@ function orders.artifact(self, kind, step, path, bytes, sha256)
     sha256 = sha256 })
 end
 
+function orders.leave(self) self.leaves = true end
+
 function orders.trial(self, config_text, check, path, attempt, seconds)
   if check ~= self.check then
     refuse_trials(errors.new(errors.FAILED, "%s or code that it loads has changed while "
       .. "it ran", self.exp.file))
   end
-  perform(self, { config = unpack_config(config_text), path = path }, attempt, seconds)
+  perform(self, { config = wire.unpack(config_text), path = path }, attempt, seconds)
 end
 
 -- Runs trials of the experiment in the script at path until the coordinator closes the pipe.
@@ -362,16 +413,24 @@ function worker.main(path, options)
   end
   local ready, exp, check, hash = pcall(prepare, path, options.device, say)
   if not ready then refuse_trials(exp) end
+  local joined, world = pcall(join, exp, path, options.device)
+  if not joined then refuse_together(world) end
   local self = setmetatable({ exp = exp, check = check, code = hash, folder = options.dir,
     artifacts = {}, lines = {}, progress = remote, read = wire.reader(),
-    checkpoint = { steps = options.steps, seconds = options.seconds } }, { __index = worker })
+    checkpoint = { steps = options.steps, seconds = options.seconds }, world = world },
+    { __index = worker })
   while self:take(60) do
     while #self.lines > 0 do
       local line = table.remove(self.lines, 1)
       local act = orders[line[1]]
       if act then act(self, table.unpack(line, 2, line.n)) end
     end
-    if errors.signal() then break end
+    if errors.signal() or self.lost or self.leaves then break end
+  end
+  if self.lost then os.exit(1, false) end -- leaving the group would wait for the lost rank
+  if world then
+    world:text(0, "") -- the other ranks end, too
+    world:close()
   end
   return errors.DONE
 end

@@ -4,17 +4,22 @@ local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local wire = require "toeplab.base.wire"
 
-local worker_process = {}
+local worker_process = { GRACE_SECONDS = 8 } -- from the request to stop until a process is killed
 
 local Process = {}
 Process.__index = Process
 
 -- Starts a worker on the device of place (devices.lua). Its standard output goes to the log of the
--- trial that it runs, before its first trial to worker-NUMBER.log; number is unique in the run.
+-- trial that it runs, before its first trial to worker-NUMBER.log; number is unique in the run, and
+-- is preceded by the id of this process where other runs use the folder, too.
 function worker_process.start(run, number, device, place)
-  local log = ("%s/worker-%d.log"):format(run.folder, number)
-  local process, why = core.sys.spawn(run.worker(place.device), log)
-  if not process then errors.raise(errors.FAILED, "no worker can be started: %s", why) end
+  local own = run.shared and core.sys.getpid() .. "-" or ""
+  local log = ("%s/worker-%s%d.log"):format(run.folder, own, number)
+  local process, why, no_log = core.sys.spawn(run.worker(place.device), log)
+  if not process then
+    local code = no_log and errors.STORAGE or errors.FAILED
+    errors.raise(code, "no worker can be started: %s", why)
+  end
   return setmetatable({ process = process, read = wire.reader(), log = log, device = device,
     place = place }, Process)
 end
@@ -25,10 +30,11 @@ function Process:kill()
   core.sys.remove(self.log)
 end
 
--- Asks the process to save and stop; kill_if_overdue kills it after `seconds`.
+-- Asks the process to save and stop; kill_if_overdue kills it after `seconds` (nil: GRACE_SECONDS).
 function Process:ask_to_stop(signal, seconds)
   self.process:signal(signal)
-  self.deadline = math.min(self.deadline or math.huge, core.sys.clock() + seconds)
+  local deadline = core.sys.clock() + (seconds or worker_process.GRACE_SECONDS)
+  self.deadline = math.min(self.deadline or math.huge, deadline)
 end
 
 -- Kills the process if it was asked to stop and has not done so in time.

@@ -68,6 +68,7 @@ local function check_database(check)
       end
       return remake(check)
     end, "runs.db: %s%s", texts[1], #texts > 1 and (" (and %d more)"):format(#texts - 1) or "")
+    return -- references between damaged rows mean nothing
   end
   local ok, orphans = pcall(store.rows, store, "PRAGMA foreign_key_check")
   if ok and #orphans > 0 then

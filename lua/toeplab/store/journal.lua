@@ -17,6 +17,16 @@ local function seal(lines)
   return ("= %s\n"):format(core.sha256(lines):sub(1, 16))
 end
 
+-- Returns a record of lines, each a list of values, as text.
+function journal.record(lines)
+  local texts = {}
+  for i, values in ipairs(lines) do
+    texts[i] = wire.line(table.unpack(values, 1, values.n or #values))
+  end
+  local text = table.concat(texts)
+  return text .. seal(text)
+end
+
 -- Returns the path of the journal of an attempt at the trial whose folder is path.
 function journal.path(path, attempt)
   return ("%s/events-%d.jnl"):format(path, attempt)
@@ -55,12 +65,7 @@ end
 -- nothing more, because a record behind a torn one cannot be read.
 function Writer:add(lines, sync)
   if self.broken then error(self.broken, 0) end
-  local texts = {}
-  for i, values in ipairs(lines) do
-    texts[i] = wire.line(table.unpack(values, 1, values.n or #values))
-  end
-  local text = table.concat(texts)
-  local ok, why, code = self.file:write(text .. seal(text))
+  local ok, why, code = self.file:write(journal.record(lines))
   if ok and sync then ok, why, code = core.sys.sync(self.file) end
   if ok then return end
   self.broken = failure(self.path, why, code)

@@ -65,11 +65,22 @@ function records.open(folder, mode)
     local old = message:match "schema version (%d+) is old"
     local problem = errors.new(errors.STORAGE, "%s%s", message, old and ("; without a run, toeplab "
       .. "fsck --repair does, and keeps a copy, runs.db.v%s"):format(old) or "")
-    problem.status = status
+    problem.status, problem.old = status, old ~= nil
     error(problem, 0)
   end
   return setmetatable({ store = store, folder = folder }, Records)
 end
+
+-- Opens the store as records.open does; nil and the error if another process holds its lock.
+function records.try_open(folder, mode)
+  local ok, store = pcall(records.open, folder, mode)
+  if ok then return store end
+  if not errors.is(store) or store.code ~= errors.LOCKED then error(store, 0) end
+  return nil, store
+end
+
+-- Whether value is an open store of this file.
+function records.is(value) return getmetatable(value) == Records end
 
 function Records:close() self.store:close() end
 
@@ -80,10 +91,13 @@ end
 
 Records.__close = Records.close
 
--- Runs fn() in one transaction.
+-- Runs fn() in one transaction: a new one, or that of the caller.
 function Records:transaction(fn)
+  if self.inside then return fn() end
   self.store:exec("BEGIN IMMEDIATE")
+  self.inside = true
   local ok, result = pcall(fn)
+  self.inside = nil
   if not ok then
     pcall(self.store.exec, self.store, "ROLLBACK")
     error(result, 0)
@@ -97,6 +111,9 @@ function Records:rows(sql, params)
   return self.store:exec(sql, params or {})
 end
 
+-- Calls fn for each row of a query, of which any number need not fit into memory.
+function Records:each(sql, params, fn) self.store:each(sql, params, fn) end
+
 -- Parses the JSON text of a configuration into a Lua table.
 function Records:config(text)
   local value = self:decode(text)
@@ -109,7 +126,8 @@ end
 -- may hold tables in tables.
 local members = { label = "string", environment = "table", build = "table", data = "table",
   overrides = "table", axes = "table", columns = "table", rows = "table|string", trials = "number",
-  answers = "table|string", changes = "string" }
+  answers = "table|string", tuned = "string", changes = "string", rule = "string",
+  with = "table", metric = "string" }
 
 -- Parses the JSON text of an object into a Lua table by SQLite; raises if it is none, or has
 -- members of wrong types.
@@ -188,19 +206,18 @@ end
 
 -- Inserts a row with status queued for each trial that has none, restores those in the trash, and
 -- makes these trials, in order, the only members of the sweep, which becomes the newest one, even
--- if the clock was set back.
-function Records:enlist(sweep, trials)
+-- if the clock was set back. rows: those of sweeps.rows_of.
+function Records:enlist(sweep, rows)
   self:transaction(function()
     self:rows([[UPDATE sweeps SET created = max((julianday('now') - 2440587.5) * 86400.0,
       (SELECT max(created) FROM sweeps) + 0.001) WHERE id = ?]], { sweep })
     self:rows("DELETE FROM members WHERE sweep = ?", { sweep })
-    for i, t in ipairs(trials) do
-      local kept = t.config and secrets.config(t.config) -- a bench stores none
+    for i, t in ipairs(rows) do
       self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash,
         numerics, provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
         ON CONFLICT (id) DO UPDATE SET trashed = NULL WHERE trashed IS NOT NULL]],
-        { t.id, sweep, t.experiment, kept == t.config and t.json or json.encode(kept), t.seed,
-          t.code_hash, t.data_hash, core.numerics, json.encode { label = t.label } })
+        { t.id, sweep, t.experiment, t.config, t.seed, t.code_hash, t.data_hash, core.numerics,
+          t.provenance })
       self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
     end
   end)
@@ -248,19 +265,26 @@ function Records:run_by(id, hash)
   self:rows("UPDATE trials SET code_hash = ? WHERE id = ?", { hash, id })
 end
 
+-- Marks trial id as running in process pid since `started`, by the code with this hash, and opens
+-- its journal. p: its provenance.
+function Records:mark_running(id, attempt, started, pid, code, p)
+  self:run_by(id, code)
+  self:rows([[UPDATE trials SET status = 'running', ended = NULL, attempt = ?,
+    started = ?, finished = NULL, error = NULL, host = ?, pid = ?, command = ?, git_commit = ?,
+    git_dirty = ?, provenance = ? WHERE id = ?]],
+    { attempt, started, p.host, pid, p.command, p.commit, p.dirty, json.encode(p), id, n = 9 })
+  self:rows([[INSERT INTO journals VALUES (?, ?, 0)
+    ON CONFLICT (trial) DO UPDATE SET attempt = excluded.attempt, bytes = 0]], { id, attempt })
+end
+
 -- Marks a trial as running in process pid. Returns the number of the attempt, the seconds of
 -- earlier attempts, and its artifacts; raises if one of these is not a file of the trial.
 function Records:begin(t, pid)
   local p = config.copy(t.provenance)
   p.label, p.data = t.label, next(t.data) and t.data or nil
   self:transaction(function()
-    self:run_by(t.id, t.code_hash)
-    self:rows([[UPDATE trials SET status = 'running', ended = NULL, attempt = attempt + 1,
-      started = ?, finished = NULL, error = NULL, host = ?, pid = ?, command = ?, git_commit = ?,
-      git_dirty = ?, provenance = ? WHERE id = ?]],
-      { core.sys.now(), p.host, pid, p.command, p.commit, p.dirty, json.encode(p), t.id, n = 8 })
-    self:rows([[INSERT INTO journals SELECT id, attempt, 0 FROM trials WHERE id = ?
-      ON CONFLICT (trial) DO UPDATE SET attempt = excluded.attempt, bytes = 0]], { t.id })
+    local attempt = self:rows("SELECT attempt FROM trials WHERE id = ?", { t.id })[1].attempt + 1
+    self:mark_running(t.id, attempt, core.sys.now(), pid, t.code_hash, p)
   end)
   local row = self:rows("SELECT attempt, seconds FROM trials WHERE id = ?", { t.id })[1]
   local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
@@ -268,6 +292,15 @@ function Records:begin(t, pid)
   trial_files.check_all(self.folder, t.id)
   for _, a in ipairs(artifacts) do trial_files.check_row(self.folder, t.id, a) end
   return row.attempt, (row.seconds or 0) + 0.0, artifacts
+end
+
+-- Returns what a trial would continue from: {attempt=, step=, seconds=} and its artifacts.
+function Records:resumable(id)
+  local row = self:rows("SELECT attempt, step, seconds FROM trials WHERE id = ?", { id })[1]
+  local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
+    WHERE trial = ?]], { id })
+  for _, a in ipairs(artifacts) do trial_files.check_row(self.folder, id, a) end
+  return row or { attempt = 0 }, artifacts
 end
 
 -- Records the end of a trial. status: 'done', 'failed' or 'interrupted'; why: the message, or nil;
@@ -336,9 +369,10 @@ end
 
 -- Reads the unread rest of a journal into the rows of its trial, in one transaction with the new
 -- offset. path: of the trial; some: reads about a megabyte at most, so that a fast writer does not
--- block the caller. Returns whether the lines read now include the end of the trial, and why the
--- rest cannot be read (nil: it can). Raises a storage error if the system cannot read it.
-function Records:take(id, path, some)
+-- block the caller; heard: called with the lines once they are stored, or nil. Returns whether the
+-- lines read now include the end of the trial, and why the rest cannot be read (nil: it can).
+-- Raises a storage error if the system cannot read it.
+function Records:take(id, path, some, heard)
   local row = self:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { id })[1]
   if not row then return false end
   local file, ended, damage = self.folder .. "/" .. journal.path(path, row.attempt), false, nil
@@ -355,6 +389,7 @@ function Records:take(id, path, some)
         self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { offset, id })
       end)
       row.bytes = offset
+      if heard then heard(list) end
     end
   until #list == 0 or why or some
   return ended, damage

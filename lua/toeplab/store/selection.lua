@@ -2,9 +2,10 @@
 --
 --   3f9c1a      the trial whose id begins so      @last, @last:3   the trials started last
 --   quickstart  the trials of an experiment       @best:loss       the best of the finished trials
---   @failed     the trials of a status            @all             all trials
+--   @all        all trials
 --   decay=0.99  lr<1e-3  val_ppl>=20  tag=paper  error~nan         filters: only trials that fit
 --   decay=0.9,0.99                                                 one of these values
+--   @failed, @failed @timeout                                      of a status, of one of several
 --
 -- Names add up, filters narrow the result, and @last and @best choose among what the filters leave.
 -- The name in a filter is a key of the configuration, a metric (its last value) or a column,
@@ -26,8 +27,8 @@ selection.statuses = { "queued", "running", "done", "failed", "interrupted", "ki
 
 -- The paragraph in the help of every verb that takes these words.
 selection.help = "TRIAL: the beginning of an id, an experiment, @last, @last:N, @best:METRIC, "
-  .. "@all,\n"
-  .. "@STATUS; or a filter: key=value (or a,b), also != < <= > >= and ~ (contains), where key is\n"
+  .. "@all;\n"
+  .. "or a filter: @STATUS, key=value (or a,b), also != < <= > >= and ~ (contains), where key is\n"
   .. "one of the configuration, a metric, or a column: status, tag, host, error, age, ..."
 
 local columns = {
@@ -36,9 +37,12 @@ local columns = {
   seconds = "t.seconds", host = "t.host", pid = "t.pid", error = "t.error", tags = "t.tags",
   notes = "t.notes", command = "t.command", commit = "t.git_commit", code = "t.code_hash",
   data = "t.data_hash", numerics = "t.numerics", trial = "json_extract(t.provenance, '$.label')",
+  job = "json_extract(t.provenance, '$.job')",
   scale = "(SELECT scale FROM sweeps WHERE sweeps.id = t.sweep)",
   age = "((julianday('now') - 2440587.5) * 86400.0 - t.started)",
 }
+
+selection.columns = suggest.keys(columns)
 
 local aliases = { tag = "tags", note = "notes", label = "trial", time = "seconds",
   git_commit = "commit", code_hash = "code", data_hash = "data" }
@@ -226,6 +230,11 @@ local function parse(word)
   end
 end
 
+-- Whether a word is @ and a status: a filter, of which one of several must hold.
+local function is_status(word)
+  return word:sub(1, 1) == "@" and suggest.choose("", word:sub(2), selection.statuses) ~= nil
+end
+
 -- ---- Names of trials --------------------------------------------------------------------------
 
 -- Adds the trials in rows to the named ones.
@@ -233,16 +242,24 @@ local function add_ids(query, rows)
   for _, row in ipairs(rows) do table.insert(query.named, query:bind(row.id)) end
 end
 
-local better_high = { "%f[%a]acc", "%f[%w]f1%f[%W]", "bleu", "%f[%a]auc", "score", "reward",
+local higher = { "%f[%a]acc", "%f[%w]f1%f[%W]", "bleu", "%f[%a]auc", "score", "reward",
   "recall", "precision", "correct", "per_second" }
+local lower = { "loss", "ppl", "perplexity", "%f[%a]bits?%f[%A]", "%f[%w]bp[bc]%f[%W]", "nll",
+  "entropy", "error", "%f[%a]err%f[%A]", "mse%f[%W]", "%f[%w]mae%f[%W]", "seconds",
+  "milliseconds" }
+
+-- Returns whether "higher" or "lower" values of a metric are better, as far as its name tells; else
+-- nil.
+function selection.better(metric)
+  for _, list in ipairs { higher, lower } do
+    for _, pattern in ipairs(list) do
+      if metric:lower():find(pattern) then return list == higher and "higher" or "lower" end
+    end
+  end
+end
 
 -- Returns "max" if the name of a metric suggests that more is better, else "min".
-function selection.goal(metric)
-  for _, pattern in ipairs(better_high) do
-    if metric:lower():find(pattern) then return "max" end
-  end
-  return "min"
-end
+function selection.goal(metric) return selection.better(metric) == "higher" and "max" or "min" end
 
 local function best(query, what)
   local goal, name = what:match("^(m[axin]+):(.+)$")
@@ -288,12 +305,8 @@ local function at_word(query, word)
   if metric then return best(query, metric) end
   local names = { "last", "all", "best:METRIC" }
   table.move(selection.statuses, 1, #selection.statuses, 4, names)
-  local ok = suggest.choose("", word:sub(2), selection.statuses)
-  if not ok then
-    errors.usage("'%s' selects no trials%s", word,
-      suggest.hint(word:sub(2), names):gsub("'([^']+)'", "'@%1'"))
-  end
-  return ("%s = %s"):format(query.status, query:bind(word:sub(2)))
+  errors.usage("'%s' selects no trials%s", word,
+    suggest.hint(word:sub(2), names):gsub("'([^']+)'", "'@%1'"))
 end
 
 local function by_id(query, word)
@@ -337,14 +350,20 @@ function selection.new(store, words, trash)
     trash = trash, status = status_sql(store),
     base = "t.trashed IS " .. (trash and "NOT NULL" or "NULL") }, Query)
   query.where = query.base
-  local names, all = {}, {}
+  local names, of_status, all = {}, {}, {}
   for _, word in ipairs(words) do
     local name, operator, text = parse(word)
     if name then
       query.where = ("%s AND %s"):format(query.where, filter(query, word, name, operator, text))
+    elseif is_status(word) then
+      of_status[#of_status + 1] = query:bind(word:sub(2))
     else
       names[#names + 1] = word
     end
+  end
+  if #of_status > 0 then
+    query.where = ("%s AND %s IN (%s)"):format(query.where, query.status,
+      table.concat(of_status, ", "))
   end
   for _, word in ipairs(names) do all[#all + 1] = name_condition(query, word) end
   if #query.named > 0 then
@@ -376,6 +395,16 @@ function Query:ids(verb)
   local list = {}
   for i, row in ipairs(self:rows("t.id", "ORDER BY t.started DESC, t.id")) do list[i] = row.id end
   if #list == 0 then errors.raise(errors.FAILED, "%s: no trial fits", verb) end
+  return list
+end
+
+-- Returns those of the words that name an experiment.
+function selection.experiments(store, words)
+  local list = {}
+  for _, word in ipairs(words) do
+    local sql = "SELECT 1 FROM trials WHERE experiment = ? AND trashed IS NULL LIMIT 1"
+    if store:rows(sql, { word })[1] then list[#list + 1] = word end
+  end
   return list
 end
 

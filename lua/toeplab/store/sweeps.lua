@@ -1,9 +1,26 @@
--- store/sweeps.lua: reads the rows of sweeps; v_members has their trials. Each function takes the
--- store (of records) first.
+-- store/sweeps.lua: reads the rows of sweeps; v_members has their trials. Each function but rows_of
+-- takes the store (of records) first.
 --
 -- A command that was given before has the row of its first time, and `created` is when it was given
 -- last: the order of the sweeps is that of `created`, not that of the ids.
+local config = require "toeplab.base.config"
+local json = require "toeplab.base.json"
+local secrets = require "toeplab.base.secrets"
+
 local sweeps = {}
+
+-- Returns what the store keeps of trials before they run, the rows for Records:enlist.
+function sweeps.rows_of(trials)
+  local rows = {}
+  for i, t in ipairs(trials) do
+    local kept = t.config and secrets.config(t.config) -- a bench stores none
+    rows[i] = { id = t.id, experiment = t.experiment, seed = t.seed,
+      config = kept == t.config and t.json or json.encode(config.result_keys(kept)),
+      code_hash = t.code_hash, data_hash = t.data_hash,
+      provenance = json.encode { label = t.label } }
+  end
+  return rows
+end
 
 -- Returns sweep id: {id=, experiment=, script= (its path), sha256= and source= (of its text),
 -- command=, scale=, plan= (JSON), created=}; nil if there is none, or id is nil.
@@ -50,10 +67,12 @@ function sweeps.answering(store)
 end
 
 -- Returns the trials of sweep id that are marked as running, in its order: {id=, label=, pid=,
--- host=, started=, config= (JSON), steps=, step= and loss= (the last ones logged)}.
+-- host=, job= (of Slurm, or nil), started=, config= (JSON), steps=, step= and loss= (the last ones
+-- logged)}.
 function sweeps.running(store, id)
   return store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.pid,
-      t.host, t.started, t.config, json_extract(t.config, '$.steps') AS steps,
+      t.host, json_extract(t.provenance, '$.job') AS job, t.started, t.config,
+      json_extract(t.config, '$.steps') AS steps,
       (SELECT max(step) FROM last l WHERE l.trial = t.id) AS step,
       (SELECT value FROM last l WHERE l.trial = t.id AND l.name = 'loss') AS loss
     FROM members m JOIN trials t ON t.id = m.trial

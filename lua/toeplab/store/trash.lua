@@ -5,6 +5,7 @@ local journal = require "toeplab.store.journal"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
+local guests = require "toeplab.store.guests"
 local trial_files = require "toeplab.store.trial_files"
 
 local trash = {}
@@ -93,7 +94,7 @@ end
 
 -- Adds the stale files in the folder of a trial. Trials with a journal are skipped, because the
 -- unread journal may mention the files.
-local function look_into(store, id, name, add)
+local function look_into(store, id, _, add)
   local path, known = trial_files.folder(store.folder, id), {}
   local open = store:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]
   for _, row in ipairs(store:rows("SELECT path FROM artifacts WHERE trial = ?", { id })) do
@@ -130,6 +131,7 @@ function trash.stale(store)
   for _, row in ipairs(selection.running(store)) do
     if not row.killed then ids[row.id:sub(1, 12)] = "busy" end
   end
+  for id in pairs(guests.trials(store.folder)) do ids[id:sub(1, 12)] = "busy" end
   local _, link = core.sys.kind(store.folder .. "/runs") -- never follow a link
   for _, name in ipairs(not link and core.sys.list(store.folder .. "/runs") or {}) do
     if ids[name] and ids[name] ~= "busy" then
@@ -141,7 +143,7 @@ function trash.stale(store)
   local busy = any_alive(store)
   for _, name in ipairs(core.sys.list(store.folder) or {}) do
     if dead_temporary(name) then add(name, "a temporary file of a dead process") end
-    if not busy and name:find("^worker%-%d+%.log$") then add(name, "of a dead worker") end
+    if not busy and name:find("^worker%-[%d%-]+%.log$") then add(name, "of a dead worker") end
   end
   return list
 end
@@ -166,6 +168,19 @@ function trash.free(store, ids, dry)
       AND id NOT IN (SELECT sweep FROM trials WHERE sweep IS NOT NULL)]]
   end
   return bytes
+end
+
+-- Returns a function that deletes what is inserted after this call: the rows of sweeps, and those
+-- of the trials of list ({id=} each) that have none yet, with their folders.
+function trash.undo(store, list)
+  local last, new = store:rows("SELECT coalesce(max(id), 0) AS id FROM sweeps")[1].id, {}
+  for _, t in ipairs(list) do
+    if not store:status(t.id) then new[#new + 1] = t.id end
+  end
+  return function()
+    store:rows("DELETE FROM members WHERE sweep > ?", { last })
+    trash.free(store, new)
+  end
 end
 
 local function size(store)

@@ -90,6 +90,18 @@ function trial_files.make(root, name)
   return path
 end
 
+-- Lists the names of the plain files in the folder called name in the results folder; none if that
+-- is no folder or a link out of it. Reading a pipe would never end.
+function trial_files.plain(root, name)
+  local folder, names = root .. "/" .. name, {}
+  local kind, link = core.sys.kind(folder)
+  for _, file in ipairs(kind == "folder" and not link and core.sys.list(folder) or {}) do
+    local what, out = core.sys.kind(folder .. "/" .. file)
+    if what == "file" and not out then names[#names + 1] = file end
+  end
+  return names
+end
+
 -- Returns whether the file at path lies in the results folder.
 function trial_files.holds(root, path)
   local folder = path:match("^(.*)/[^/]*$") or "."

@@ -3,7 +3,11 @@
 --
 -- The stream is cut into consecutive blocks of length targets, of which the last one may be
 -- shorter; the first input of a block is the stream's previous token, and the stream's first token
--- is not a target. Every epoch takes every block once, in a new random order (epochs.lua).
+-- is not a target. Every epoch takes every block once. What is shuffled (epochs.lua):
+--   blocks   every epoch draws a new order of the blocks
+--   batches  the first epoch draws which blocks make a batch, and every epoch draws a new order of
+--            these batches, as in the published runs
+--   none     nothing: batches follow the stream
 
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
@@ -14,14 +18,15 @@ Blocks.__index = Blocks
 
 local field = options.field
 
-local spec = options.set {
+local spec = options.declare "tl.blocks" {
   { "length", field { type = "int", min = 1 }, "targets in a block" },
   { "batch", field { type = "int", min = 1 }, "blocks in a batch" },
   { "micro", field { type = "int", min = 1, optional = true },
     "blocks in a micro batch (default: batch)" },
   { "seed", field { type = "int", min = 0, optional = true },
     "seed of the order (default: that of tl.seed)" },
-  { "shuffle", true, "take the blocks of every epoch in a new order" },
+  { "shuffle", field { default = "blocks", choices = { "blocks", "batches", "none" } },
+    "what is put into a new order in every epoch" },
 }
 
 -- tl.blocks(stream, options): returns the batches of a stream [t] int32, such as data:stream
@@ -31,6 +36,7 @@ local function new(stream, given)
   options.stream("blocks", stream)
   local self = setmetatable({ length = o.length, rows = o.batch, opt = o, stream = stream }, Blocks)
   self.order = epochs.order(o.seed, "blocks.epoch.")
+  self.contents = epochs.order(o.seed, "blocks.contents.")
   self.targets = stream:numel() - 1
   if self.targets < 1 then
     error(("blocks: a stream of %d tokens has nothing to predict"):format(stream:numel()), 2)
@@ -44,6 +50,12 @@ function Blocks:steps()
   return (self.count + self.rows - 1) // self.rows
 end
 
+-- Returns the number of micro batches of a batch that has all its blocks.
+function Blocks:parts()
+  local micro = self.opt.micro or self.rows
+  return (self.rows + micro - 1) // micro
+end
+
 -- Returns the epoch of a step, both counted from 1.
 function Blocks:epoch(step)
   options.count("blocks", "step", step)
@@ -55,13 +67,30 @@ function Blocks:ends_epoch(step)
   return step % self:steps() == 0
 end
 
+-- By what is shuffled: functions of the epoch and of the number of a batch in it, from 0. They
+-- return the place of its first block in a list of blocks, over the batch's size, and the list;
+-- without a list, block i is at place i.
+local shuffles = {}
+
+function shuffles.none(_, _, batch)
+  return batch
+end
+
+function shuffles.blocks(self, epoch, batch)
+  return batch, self.order(epoch, self.count)
+end
+
+function shuffles.batches(self, epoch, batch)
+  return self.order(epoch, self:steps())[batch + 1], self.contents(1, self.count)
+end
+
 -- Returns the numbers (from 0) of the blocks of a step.
 local function numbers(self, step)
-  local epoch, steps = self:epoch(step), self:steps()
-  local first = (step - 1) % steps * self.rows
-  local places, list = self.opt.shuffle and self.order(epoch, self.count), {}
+  local batch, blocks = shuffles[self.opt.shuffle](self, self:epoch(step),
+    (step - 1) % self:steps())
+  local first, list = batch * self.rows, {}
   for place = first, math.min(first + self.rows, self.count) - 1 do
-    list[#list + 1] = places and places[place + 1] or place
+    list[#list + 1] = blocks and blocks[place + 1] or place
   end
   return list
 end

@@ -14,7 +14,7 @@ local corpus = {}
 local Corpus = {}
 Corpus.__index = Corpus
 
-local spec = options.set {
+local spec = options.declare "tl.corpus" {
   { "tokenizer", options.field { default = "char", choices = tokenizer.names },
     "what a token is" },
   { "merges", options.field { type = "string", optional = true },
@@ -30,9 +30,13 @@ local spec = options.set {
   { "valid", options.field { default = 0.05, min = 0, max = 0.9 },
     "fraction held out before the test part, of a text that is not split already" },
   { "test", options.field { default = 0.05, min = 0, max = 0.9 }, "fraction held out at the end" },
+  { "train_tokens", options.field { type = "int", min = 2, max = 1 << 53, optional = true },
+    "train on the first so many tokens of the training part (default: on all)" },
   { "seed", options.field { type = "int", min = 0, optional = true },
     "seed of the order (default: that of tl.seed, which is the trial's)" },
 }
+
+corpus.spec = spec -- for options.check
 
 -- The progress display for long work, or nil. A worker sets it; results do not depend on it.
 corpus.progress = nil
@@ -112,6 +116,18 @@ local function check_parts(self, given)
   if o.length and total <= o.length then too_short(self, total, o.length) end
 end
 
+-- Shortens the training part to its first count tokens. The vocabulary stays that of the whole
+-- part, so that losses after training on texts of different sizes can be compared.
+local function shorten(self, count)
+  local total = self.train:numel()
+  if count > total then
+    error(("corpus %s: train_tokens = %d, but the training part has %d tokens"):format(
+      shown(self.name), count, total), 0)
+  end
+  self.train = self.train:narrow(1, 1, count)
+  self.bytes_per_token.train = #self.vocab:decode(self.train) / count
+end
+
 -- tl.corpus(name, options): returns a corpus with the fields train, valid and test (int32 vectors
 -- of ids; the last two are nil if empty), vocab, vocab_files (the files it was read from), hash,
 -- and bytes_per_token.train, .valid, .test. The options may be a trial's configuration, of which
@@ -144,6 +160,7 @@ function corpus.open(name, given)
     errors.usage("corpus %s: %d tokens leave nothing to train on", shown(name),
       self.train and self.train:numel() or 0)
   end
+  if o.train_tokens then shorten(self, o.train_tokens) end
   check_parts(self, given)
   return self
 end

@@ -20,8 +20,9 @@ end
 --   program    a command of a Debian package that prints the same text
 --   generated  true if the data is generated when it is used, and has no files
 --   archive    {name, sha256} of the archive that TOEPLAB_DATA or a mirror may hold instead
+--   by_hand    what the user puts in TOEPLAB_DATA, where nothing fetches it
 --   download   {{url=, sha256=, bytes=, file= or unpack=}}: the canonical address, if it is known
---              for certain; file is the path it gets, unpack = "zip" unpacks it
+--              for certain; file is the path it gets, unpack = "zip" or "tar" unpacks it
 datasets.list = {
   {
     name = "bible-kjv", what = "the King James Bible, English text", licence = "public domain",
@@ -160,6 +161,15 @@ datasets.list = {
     files = {},
   },
   {
+    name = "pathfinder", what = "images of dashed contours (LRA Pathfinder)",
+    licence = "none needed", generated = true, files = {},
+    source = "drawn by tl.tasks.pathfinder, by the rules of the published generator",
+  },
+  {
+    name = "path-x", what = "the same of 128x128 pixels (LRA Path-X)", licence = "none needed",
+    source = "drawn by tl.tasks[\"path-x\"]", generated = true, files = {},
+  },
+  {
     name = "listops-nangia", licence = "as published",
     what = "nested list expressions with answers",
     source = "Nangia and Bowman 2018, two test sets",
@@ -173,7 +183,26 @@ datasets.list = {
     },
   },
   {
-    name = "cifar10", what = "the first 4000 training images", licence = "as published",
+    name = "cifar10", what = "60,000 colour images (LRA Image)", licence = "as published",
+    source = "https://www.cs.toronto.edu/~kriz/cifar.html, binary version",
+    archive = { "cifar-10-binary.tar.gz",
+      "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd" },
+    download = {
+      { url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", unpack = "tar",
+        bytes = 170052171,
+        sha256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd" },
+    },
+    files = {
+      { "cifar-10-batches-bin/data_batch_1.bin", 30730000 },
+      { "cifar-10-batches-bin/data_batch_2.bin", 30730000 },
+      { "cifar-10-batches-bin/data_batch_3.bin", 30730000 },
+      { "cifar-10-batches-bin/data_batch_4.bin", 30730000 },
+      { "cifar-10-batches-bin/data_batch_5.bin", 30730000 },
+      { "cifar-10-batches-bin/test_batch.bin", 30730000 },
+    },
+  },
+  {
+    name = "cifar10-first4000", what = "its training images 0 to 3999", licence = "as published",
     source = "https://www.cs.toronto.edu/~kriz/cifar.html, binary version",
     archive = { "cifar10-lossless-first4000.tar.xz",
       "d360c049012aaddd2a8140ce9566382069f0c07c38c75149ba5bc781d77b37dc" },
@@ -181,6 +210,39 @@ datasets.list = {
       { "cifar10/lossless_train_0000-3999.bin", 12292000,
         "0993cf8b8e43bc207603aef9787006995746513f5e3fa5a52e06d1b069926330" },
     },
+  },
+  {
+    name = "cifar10-grey", what = "4,068 more of them and 1,017 test images, in grey",
+    licence = "as published",
+    source = "https://www.cs.toronto.edu/~kriz/cifar.html, binary version",
+    archive = { "cifar10-grey-more.tar.xz",
+      "f5b2b969e58ec78ca7883ca2870626333e48c096447002d8b9c9f1b7f4d7e1fa" },
+    files = {
+      { "cifar10/grey_train_more.bin", 4169700,
+        "0b0b9d7d0890dcc631d341e3a973c059f872eb166637cbe825c055caa849b0b5" },
+      { "cifar10/grey_test_0000-1016.bin", 1042425,
+        "7fad33b04b93d9c84a622be30516bac4d20ed4ec62309ca74695210cde89ba03" },
+    },
+  },
+  {
+    name = "cifar-standin", what = "images of stripes, in the place of cifar10",
+    licence = "none needed", generated = true,
+    source = "drawn by tl.tasks['cifar-standin']", files = {},
+  },
+  {
+    name = "aan", what = "pairs of scientific papers (LRA Retrieval)", licence = "as published",
+    source = "the files tsv_data/new_aan_pairs.* of lra_release.gz, "
+      .. "https://github.com/google-research/long-range-arena",
+    by_hand = "the files new_aan_pairs.train.tsv, .eval.tsv and .test.tsv in a folder aan",
+    files = {
+      { "aan/new_aan_pairs.train.tsv" }, { "aan/new_aan_pairs.eval.tsv" },
+      { "aan/new_aan_pairs.test.tsv" },
+    },
+  },
+  {
+    name = "retrieval-standin", what = "documents of random words, in the place of aan",
+    licence = "none needed", generated = true,
+    source = "drawn by tl.tasks['retrieval-standin']", files = {},
   },
   {
     name = "cola", what = "sentences, acceptable or not", licence = "as published",
@@ -227,6 +289,36 @@ datasets.list = {
       { "glue/glue_data/MRPC/dev.rebuilt.tsv", 105613,
         "320459df9454dbdc8eea69ad1eb294967e7dfe03e7cf791f37d954a316f5253d" },
     },
+  },
+  {
+    name = "MNLI", what = "pairs of sentences: entailment (GLUE)", licence = "as published",
+    source = "https://gluebenchmark.com/",
+    download = {
+      { url = "https://dl.fbaipublicfiles.com/glue/data/MNLI.zip", unpack = "zip",
+        bytes = 312783507,
+        sha256 = "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633" },
+    },
+    files = { { "MNLI/train.tsv" }, { "MNLI/dev_matched.tsv" }, { "MNLI/dev_mismatched.tsv" } },
+  },
+  {
+    name = "QNLI", what = "questions and sentences that may answer (GLUE)",
+    licence = "as published", source = "https://gluebenchmark.com/",
+    download = {
+      { url = "https://dl.fbaipublicfiles.com/glue/data/QNLIv2.zip", unpack = "zip",
+        bytes = 10627589,
+        sha256 = "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5" },
+    },
+    files = { { "QNLI/train.tsv" }, { "QNLI/dev.tsv" } },
+  },
+  {
+    name = "QQP", what = "pairs of questions: the same or not (GLUE)", licence = "as published",
+    source = "https://gluebenchmark.com/",
+    download = {
+      { url = "https://dl.fbaipublicfiles.com/glue/data/QQP-clean.zip", unpack = "zip",
+        bytes = 41696084,
+        sha256 = "40e7c862c04eb26ee04b67fd900e76c45c6ba8e6d8fab4f8f1f8072a1a3fbae0" },
+    },
+    files = { { "QQP/train.tsv" }, { "QQP/dev.tsv" } },
   },
 }
 
@@ -337,7 +429,7 @@ function datasets.advice(set)
     ways[#ways + 1] = "fetch it: toeplab data fetch " .. set.name
   end
   ways[#ways + 1] = ("put %s in %s (source: %s)"):format(
-    set.archive and "the archive " .. set.archive[1] or set.files[1][1],
+    set.archive and "the archive " .. set.archive[1] or set.by_hand or set.files[1][1],
     folder and folder .. ", which TOEPLAB_DATA names" or "a folder that TOEPLAB_DATA names",
     set.source)
   return ways

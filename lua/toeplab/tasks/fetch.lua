@@ -53,7 +53,8 @@ local function destination()
     why or "there is no cache folder")
 end
 
-local function need(folder, bytes, what)
+-- Raises an error about the storage if folder has fewer free bytes than `what` needs.
+function fetch.need(folder, bytes, what)
   local free = core.sys.free_space(folder)
   if free and bytes and free < bytes then
     errors.raise(errors.STORAGE, "%s needs %s, and %s has %s free", what, megabytes(bytes), folder,
@@ -117,7 +118,7 @@ local function download(set, item, folder, say)
     return size_of(part) > 0 and core.sha256_file(part) == item.sha256
   end
   if whole() then return part end
-  need(folder, item.bytes and item.bytes - size_of(part), set.name)
+  fetch.need(folder, item.bytes and item.bytes - size_of(part), set.name)
   local had = size_of(part)
   say("%s: %s %s%s", set.name, had > 0 and "going on with" or "downloading", item.url,
     item.bytes and (" (%s)"):format(megabytes(item.bytes)) or "")
@@ -207,7 +208,7 @@ end
 
 local function unpack(set, archive, kind, folder, say)
   say("%s: unpacking %s", set.name, archive)
-  need(folder, UNPACKED * size_of(archive), "unpacking " .. basename(archive))
+  fetch.need(folder, UNPACKED * size_of(archive), "unpacking " .. basename(archive))
   in_temporary(set, folder, function(temporary)
     unpack_into(temporary, archive, kind)
     install(set, temporary, folder)
@@ -222,8 +223,7 @@ local function base_of(from)
   if core.sys.kind(from) ~= "folder" then
     errors.usage("data: --from %s: is neither a folder nor an address", from)
   end
-  local pipe <close> = assert(io.popen("cd -- " .. quote(from) .. " && pwd -P"))
-  local path = pipe:read("a"):gsub("\n$", ""):gsub("[^%w%-._~/]", function(c)
+  local path = (shell.absolute(from) or from):gsub("[^%w%-._~/]", function(c)
     return ("%%%02X"):format(c:byte())
   end)
   return "file://" .. path .. "/"
@@ -303,6 +303,32 @@ function fetch.unpacked(set)
   if datasets.state(set, false) == "as archive" then
     fetch.set(set, { say = function(...) io.stderr:write(string.format(...), "\n") end })
   end
+end
+
+-- Returns the path of a file of the set called name, which a task reads, after unpacking an archive
+-- in TOEPLAB_DATA. If the file is absent or not the published one, raises a usage error that tells
+-- how to get it.
+function fetch.file(name, file)
+  local set = datasets.find(name)
+  fetch.unpacked(set)
+  local path = datasets.place(file)
+  if not path then
+    errors.usage("%s is not here. Either %s", name, table.concat(datasets.advice(set), ",\nor "))
+  end
+  for _, entry in ipairs(set.files) do
+    local state = entry[1] == file and datasets.file_state(path, entry, true) or "here"
+    if state ~= "here" then
+      errors.usage("%s: %s is not the published file: %s", name, path, state)
+    end
+  end
+  return path
+end
+
+-- Returns the sha256 of the sha256 of the files at paths, by which the store knows them.
+function fetch.hash(paths)
+  local keys = {}
+  for i, path in ipairs(paths) do keys[i] = core.sha256_file(path) end
+  return core.sha256(table.concat(keys, "\n"))
 end
 
 -- Returns the folder that holds a set's files, or nil.

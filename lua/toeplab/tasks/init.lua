@@ -1,12 +1,28 @@
 -- tasks/init.lua: collects the classification tasks by name, as in tl.tasks.listops {...}.
 
-local imdb = require "toeplab.tasks.imdb"
-local listops = require "toeplab.tasks.listops"
+local cifar = require "toeplab.tasks.cifar"
+local pathfinder = require "toeplab.tasks.pathfinder"
+local glue = require "toeplab.tasks.glue"
 local suggest = require "toeplab.base.suggest"
 
-local hashes = { listops = listops.hash, imdb = imdb.hash }
+-- By task: its module, with open(options) and hash().
+local modules = {
+  cifar = cifar,
+  ["cifar-part"] = cifar.part,
+  ["cifar-standin"] = require "toeplab.tasks.cifar_standin",
+  imdb = require "toeplab.tasks.imdb",
+  listops = require "toeplab.tasks.listops",
+  ["path-x"] = pathfinder.path_x,
+  pathfinder = pathfinder,
+  retrieval = require "toeplab.tasks.retrieval",
+  ["retrieval-standin"] = require "toeplab.tasks.retrieval_standin",
+}
 
-local tasks = { listops = listops.open, imdb = imdb.open }
+local tasks, hashes = { glue = glue.open }, {}
+for name, module in pairs(modules) do tasks[name], hashes[name] = module.open, module.hash end
+for _, name in ipairs(glue.names) do
+  hashes[name] = function() return glue.hash(name) end
+end
 
 -- Returns the sha256 that identifies the data of the task of that name in the store; nil if there
 -- is no such task. If the data is absent, raises a usage error that tells how to get it.

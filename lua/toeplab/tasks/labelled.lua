@@ -1,8 +1,8 @@
 -- tasks/labelled.lua: holds the labelled sequences of a classification task, and makes batches of
 -- them.
 --
--- Examples lie one after another in ids; example i, from 0, has the label labels[i+1]. A row of a
--- batch is an example cut to length - 1 tokens, then the token stop, then padding up to the longest
+-- Example i, from 0, has the label labels[i+1]. Sequences lie one after another in ids; a row of a
+-- batch is a sequence cut to length - 1 tokens, then the token stop, then padding up to the longest
 -- row of the batch, rounded up to a multiple, because every length needs its own plan. Batch norm
 -- and bidirectional token mixers see the padding, as in the published runs.
 
@@ -17,7 +17,8 @@ local field = options.field
 
 local spec = options.set {
   { "length", field { type = "int", min = 1 }, "most tokens of a row, the end included" },
-  { "classes", field { type = "int", min = 1 }, "labels are 0 .. classes - 1" },
+  { "classes", field { type = "int", min = 1, optional = true },
+    "labels are 0 .. classes - 1 (default: labels are real numbers)" },
   { "multiple", field { default = 64, min = 1 }, "rows are padded to a multiple of this length" },
   { "stop", field { type = "int", min = 0, optional = true }, "the token that ends a sequence" },
   { "pad", field { default = 0, min = 0 }, "the token of the padding" },
@@ -27,25 +28,74 @@ local spec = options.set {
 
 local labelled = {}
 
--- Returns a set of the examples in ids [t], which begin at starts [count+1], both int32, with a
+-- Returns what is wrong with a label; nil if nothing is.
+local function wrong(label, classes)
+  if not classes then
+    return not (math.type(label) and label == label and math.abs(label) < math.huge)
+      and "not a finite number"
+  end
+  return (math.type(label) ~= "integer" or label < 0 or label >= classes)
+    and ("not in 0..%d"):format(classes - 1)
+end
+
+-- Returns a set of #labels examples with integer labels 0..classes-1 or, if classes is nil, with
+-- real numbers. read(numbers) returns the rows of the examples of these numbers (from 0): ids [b,n]
+-- and lengths [b], int32. A seed of nil is that of tl.seed.
+function labelled.over(read, labels, classes, seed)
+  local self = setmetatable({ read = read, labels = labels, count = #labels, index = {},
+    tensor_of = classes and core.ids or core.tensor,
+    order = epochs.order(seed, "labelled.epoch.") }, Labelled)
+  for i, label in ipairs(labels) do
+    local why = wrong(label, classes)
+    if why then error(("labelled: label %d is %s, %s"):format(i, tostring(label), why), 3) end
+    self.index[i] = i - 1
+  end
+  return self
+end
+
+-- Returns a function that makes rows of the sequences of a list of numbers (from 0): ids [b,n],
+-- lengths [b]; and the number of sequences. o holds resolved options.
+local function reader(ids, starts, o)
+  local places, sizes = starts:totable(), {}
+  for i = 1, #places - 1 do
+    sizes[i] = math.min(places[i + 1] - places[i] + (o.stop and 1 or 0), o.length)
+  end
+  return function(numbers)
+    local longest = 1
+    for _, number in ipairs(numbers) do longest = math.max(longest, sizes[number + 1]) end
+    local n = epochs.padded(longest, o.multiple, o.length)
+    return core.padded(ids, starts, core.ids(numbers), n, o.stop, o.pad)
+  end, #sizes
+end
+
+-- Returns a set of the sequences in ids [t], which begin at starts [count+1], both int32, with a
 -- list of integer labels.
 function labelled.new(ids, starts, labels, given)
   local o = options.check("labelled", spec, given)
-  local self = setmetatable({ ids = ids, starts = starts, labels = labels, opt = o,
-    order = epochs.order(o.seed, "labelled.epoch."), sizes = {}, index = {} }, Labelled)
-  local places = starts:totable()
-  if #places ~= #labels + 1 then
-    error(("labelled: %d labels for %d sequences"):format(#labels, #places - 1), 2)
+  local read, count = reader(ids, starts, o)
+  if count ~= #labels then
+    error(("labelled: %d labels for %d sequences"):format(#labels, count), 2)
   end
-  for i, label in ipairs(labels) do
-    if math.type(label) ~= "integer" or label < 0 or label >= o.classes then
-      error(("labelled: label %d is %s, not in 0..%d"):format(i, tostring(label), o.classes - 1), 2)
+  return labelled.over(read, labels, o.classes, o.seed)
+end
+
+-- Returns a set of pairs of such sequences, with one label each: first and second list the numbers
+-- (from 0) of the sequences of a pair. A batch of b pairs is {ids= [2 b,n], lengths= [2 b],
+-- labels= [b]}: the first sequences of all pairs and then the second ones, of one length.
+function labelled.pairs(ids, starts, first, second, labels, given)
+  local o = options.check("labelled", spec, given)
+  local read = reader(ids, starts, o)
+  if #first ~= #labels or #second ~= #labels then
+    error(("labelled: %d labels for pairs of %d and %d sequences"):format(#labels, #first, #second),
+      2)
+  end
+  return labelled.over(function(numbers)
+    local list = {}
+    for _, side in ipairs { first, second } do
+      for _, number in ipairs(numbers) do list[#list + 1] = side[number + 1] end
     end
-    self.sizes[i] = math.min(places[i + 1] - places[i] + (o.stop and 1 or 0), o.length)
-    self.index[i] = i - 1
-  end
-  self.count = #labels
-  return self
+    return read(list)
+  end, labels, o.classes, o.seed)
 end
 
 -- Returns the examples of these numbers (from 0) as a set that shares the tokens of this one.
@@ -76,16 +126,12 @@ function Labelled:chance()
 end
 
 -- Returns the batch of the examples of these numbers: {ids= [b,n], lengths= [b], labels= [b]},
--- int32.
+-- int32, or float32 labels if they are real numbers.
 local function rows(self, numbers)
-  local o, longest, labels = self.opt, 1, {}
-  for i, number in ipairs(numbers) do
-    longest = math.max(longest, self.sizes[number + 1])
-    labels[i] = self.labels[number + 1]
-  end
-  local n = epochs.padded(longest, o.multiple, o.length)
-  local ids, lengths = core.padded(self.ids, self.starts, core.ids(numbers), n, o.stop, o.pad)
-  return { ids = ids, lengths = lengths, labels = core.ids(labels) }
+  local labels = {}
+  for i, number in ipairs(numbers) do labels[i] = self.labels[number + 1] end
+  local ids, lengths = self.read(numbers)
+  return { ids = ids, lengths = lengths, labels = self.tensor_of(labels) }
 end
 
 -- Returns the number of batches of size examples in an epoch. An epoch leaves out the examples that

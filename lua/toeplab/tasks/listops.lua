@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local labelled = require "toeplab.tasks.labelled"
 local options = require "toeplab.base.options"
 local errors = require "toeplab.base.errors"
+local whole_file = require "toeplab.tasks.whole_file"
 
 local listops = { STOP = 2, VOCAB = 18, CLASSES = 10 }
 
@@ -23,7 +24,8 @@ listops.drawing = {
   { "data_seed", field { default = 1, min = 0 }, "seed of the expressions" },
 }
 
-local spec = options.set(table.move(listops.drawing, 1, #listops.drawing, 1, {
+local declare = options.declare "tl.tasks.listops"
+local spec = declare(table.move(listops.drawing, 1, #listops.drawing, 1, {
   [#listops.drawing + 1] = { "length", field { default = 2000, min = 2 },
     "most tokens of a row, the end included" },
   [#listops.drawing + 2] = { "multiple", field { default = 64, min = 1 },
@@ -71,24 +73,14 @@ function listops.hash() return core.sha256 "listops 1" end
 
 -- Writes one part in the format of the published files: a header, then lines expression TAB value.
 local function write_part(path, ids, starts, answers, part, watch)
-  local temporary = ("%s.tmp.%d"):format(path, core.sys.getpid())
-  local file = errors.stored(io.open(temporary, "wb"))
-  local ok, problem = pcall(function()
-    assert(file:write "Source\tTarget\n")
+  whole_file(path, function(write)
+    write "Source\tTarget\n"
     for i = part[1] + 1, part[1] + part[2] do
       local first = starts[i]
-      assert(file:write(core.listops_text(ids, first, starts[i + 1] - first), "\t", answers[i],
-        "\n"))
+      write(core.listops_text(ids, first, starts[i + 1] - first), "\t", answers[i], "\n")
       if i % 100 == 0 then watch:part(i - part[1]) end
     end
-    assert(file:close())
-    assert(core.sys.rename(temporary, path))
   end)
-  if ok then return end
-  if io.type(file) == "file" then file:close() end
-  os.remove(temporary)
-  if errors.is(problem) then error(problem, 0) end
-  errors.raise(errors.STORAGE, "%s: %s", path, errors.text(problem))
 end
 
 -- Writes basic_train.tsv, basic_val.tsv and basic_test.tsv into folder, each completely or not at

@@ -2,16 +2,19 @@
 -- lines, in which a share of the tokens is masked.
 --
 -- data = tl.masking(ids, {...}) takes a stream of ids below vocab. Three tokens are added: vocab is
--- <s>, which begins every block, vocab + 1 is the padding and vocab + 2 is <mask>. The masked
--- tokens of a block depend on the seed, the epoch and the block only, so a run can resume without
--- saved masks, and every epoch has different ones.
+-- <s>, which begins every block, vocab + 1 is the padding and vocab + 2 is <mask>. A vocabulary
+-- that has <s> and the padding already, as fairseq's dictionary, gets <mask> only
+-- (masking.specials). The masked tokens of a block depend on the seed, the epoch and the block
+-- only, so a run can resume without saved masks, and every epoch has different ones.
 
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
 local evaluating = require("toeplab.train.eval").evaluating
 local options = require "toeplab.base.options"
+local ranks = require "toeplab.train.ranks"
 local streams = require "toeplab.base.streams"
 local suggest = require "toeplab.base.suggest"
+local update = require "toeplab.train.update"
 
 local Masking = {}
 Masking.__index = Masking
@@ -19,12 +22,18 @@ Masking.__index = Masking
 local field = options.field
 local share = function(default) return field { default = default, min = 0, max = 1 } end
 
-local spec = options.set {
+local spec = options.declare "tl.masking" {
   { "vocab", field { type = "int", min = 2 }, "tokens of the stream, without those added" },
   { "length", field { type = "int", min = 2 }, "most tokens of a block, <s> included" },
   { "batch", field { type = "int", min = 1 }, "blocks in a batch" },
   { "eos", field { type = "int", min = 0, optional = true },
     "the token that ends a line; blocks end at line ends, unless a line is longer than a block" },
+  { "first", field { type = "int", min = 0, optional = true },
+    "the token <s> (default: a new one)" },
+  { "pad", field { type = "int", min = 0, optional = true },
+    "the token of the padding (default: a new one)" },
+  { "special", field { default = 0, min = 0 },
+    "tokens below this one never replace another at random" },
   { "share", share(0.15), "share of the tokens that are to be predicted" },
   { "kept", share(0.1), "share of these that stay unchanged" },
   { "replaced", share(0.1), "share of these that become a random token; the rest become <mask>" },
@@ -64,15 +73,30 @@ local function pack(ids, first_token, o)
   return list, starts
 end
 
+-- Returns the tokens {first=, pad=, mask=} and their number vocab, with those that are added to a
+-- vocabulary of o.vocab tokens because o does not name them.
+local function added(o)
+  local tokens = { vocab = o.vocab }
+  for _, name in ipairs { "first", "pad", "mask" } do
+    tokens[name] = rawget(o, name) or tokens.vocab
+    if tokens[name] == tokens.vocab then tokens.vocab = tokens.vocab + 1 end
+  end
+  return tokens
+end
+
 -- tl.masking(ids, options): returns the batches of a stream ids [t] int32.
 local function new(ids, given)
   local o = options.check("masking", spec, given)
-  local self = setmetatable({ opt = o, first = o.vocab, pad = o.vocab + 1, mask = o.vocab + 2,
-    vocab = o.vocab + 3, seed = o.seed or streams.seed_of() }, Masking)
+  local self = setmetatable(added(o), Masking)
+  self.opt, self.seed = o, o.seed or streams.seed_of()
   self.epoch_order = epochs.order(self.seed, "masking.epoch.")
   if ids:numel() == 0 then error("masking: a stream of no tokens", 2) end
   if o.kept + o.replaced > 1 then
     error(("masking: kept = %g and replaced = %g are more than all"):format(o.kept, o.replaced), 2)
+  end
+  if o.special >= o.vocab - 1 then
+    error(("masking: special = %d leaves no token of %d to replace by"):format(o.special, o.vocab),
+      2)
   end
   local list, starts = pack(ids:totable(), self.first, o)
   self.stream, self.starts, self.count = core.ids(list), core.ids(starts), #starts - 1
@@ -106,7 +130,7 @@ local function hidden(self, stream, id)
   if draw < o.kept then return id end
   if draw >= o.kept + o.replaced then return self.mask end
   local other
-  repeat other = stream:below(o.vocab) until other ~= o.eos
+  repeat other = o.special + stream:below(o.vocab - o.special) until other ~= o.eos
   return other
 end
 
@@ -150,20 +174,47 @@ function Masking:batch(step)
   return masked(self, self.epoch_order(epoch, steps)[(step - 1) % steps + 1], epoch)
 end
 
+-- Returns the count batches of a step that accumulates gradients, as a list for masking.step.
+function Masking:batches(step, count)
+  local list = {}
+  for i = 1, count do list[i] = self:batch((step - 1) * count + i) end
+  return list
+end
+
 -- ---- Training and evaluation --------------------------------------------------------------------
 
 local masking = {}
 
--- Updates the model from a batch. Returns the loss in nats per masked token, and {step=, lr=,
--- grad_norm=, tokens=}, with the number of masked tokens.
+local FAIRSEQ = { first = 0, pad = 1, eos = 2, special = 4 } -- <s>, <pad>, </s>; <unk> is 3
+
+-- Returns which tokens of a vocabulary are special, as options of tl.masking: {vocab=, eos=,
+-- first=, pad=, special=}. tokenizer: the option of the corpus; fairseq's dictionary ("gpt2") has
+-- its own <s> and padding.
+function masking.specials(vocab, tokenizer)
+  local o = { vocab = vocab:size(), eos = vocab:eos() }
+  for name, id in pairs(tokenizer == "gpt2" and FAIRSEQ or {}) do o[name] = id end
+  return o
+end
+
+-- Returns the tokens of the masked model of these specials: {first=, pad=, mask=, vocab=}, vocab
+-- being their number.
+masking.tokens = added
+
+-- Updates the model from a batch, or from a list of batches whose masked tokens count alike.
+-- Returns the loss in nats per masked token, and {step=, lr=, grad_norm=, tokens=}, with the number
+-- of masked tokens.
 function masking.step(model, opt, batch)
-  model:train()
-  opt:zero_grad()
-  local loss = model:loss(batch.ids, batch.places, batch.targets)
-  loss:backward()
-  local info = opt:step()
-  info.tokens = batch.targets:numel()
-  return loss:item(), info
+  local list, counts, tokens = batch.ids and { batch } or batch, {}, 0
+  for i, one in ipairs(list) do
+    counts[i] = one.targets:numel()
+    tokens = tokens + counts[i]
+  end
+  update.check_cut("masking.step", #list)
+  ranks.check_whole("a masked language model", #list)
+  local loss, info = update.make { model = model, opt = opt, list = list, counts = counts,
+    loss_of = function(one) return (model:loss(one.ids, one.places, one.targets)) end }
+  info.tokens = tokens
+  return loss, info
 end
 
 -- Returns exp(mean nats) over the masked tokens of data, which are the same at every call, and

@@ -19,7 +19,7 @@ local recall = {}
 local field = options.field
 local count = function(default) return field { default = default, min = 1, max = 1 << 24 } end
 
-local function common(spec)
+local function common(name, spec)
   for _, entry in ipairs {
     { "batch", count(64), "examples of a training batch" },
     { "valid", count(1000), "examples to validate with" },
@@ -29,7 +29,7 @@ local function common(spec)
   } do
     spec[#spec + 1] = entry
   end
-  return options.set(spec)
+  return options.declare("tl.recall." .. name)(spec)
 end
 
 -- Returns a function that returns the next of count uniform random numbers of [0,1).
@@ -89,13 +89,13 @@ end
 
 -- ---- Associative recall -----------------------------------------------------------------------
 
-local mqar = common {
+local mqar = common("mqar", {
   { "vocab", field { default = 8192, min = 4, max = 1 << 24 }, "tokens: half keys, half values" },
   { "length", field { default = 256, min = 4, max = 1 << 20 }, "tokens of an example" },
   { "pairs", count(16), "pairs of a key and its value" },
   { "power", field { default = 0.01, min = 1e-6, max = 1 },
     "query slot k = 1, 2, ... is drawn with weight k^(power - 1)" },
-}
+})
 
 -- Returns `wanted` different slots of 0..#weights-1, each drawn with its weight among those left:
 -- the smallest of -ln(u) / weight have that distribution.
@@ -146,12 +146,12 @@ end
 
 -- ---- Selective copying -------------------------------------------------------------------------
 
-local copying = common {
+local copying = common("selective_copying", {
   { "symbols", field { default = 16, min = 1, max = 1 << 20 }, "kinds of tokens to copy" },
   { "marks", count(16), "tokens to copy" },
   { "span", field { default = 256, min = 1, max = 1 << 20 },
     "tokens among which those to copy are spread" },
-}
+})
 
 -- tl.recall.selective_copying(options): selective copying (Gu & Dao 2023, Section 4.1.1). In an
 -- example, `marks` random symbols stand at random places of `span` tokens, of which the others are

@@ -1,5 +1,7 @@
--- train/cost.lua: measures the time and the memory of an operator, and fits how they grow.
+-- train/cost.lua: measures the time and the memory of operators and training steps, and fits how
+-- they grow.
 local core = require "toeplab.core"
+local line = require "toeplab.base.line"
 local suggest = require "toeplab.base.suggest"
 
 local cost = {}
@@ -45,26 +47,86 @@ function cost.operator(o)
         params[i] = stream:normal(core.zeros(p.shape), 0, 1)
       end
       result.seconds = cost.seconds(function()
-        local y <close> = operator:apply(coef, params, x)
+        local guard <close> = operator:apply(coef, params, x)
       end, o.budget)
     end)
   end)
   return result
 end
 
+-- Returns ids [rows,n] of random tokens below vocab, the same at every call.
+function cost.tokens(rows, n, vocab)
+  local stream, ids = core.stream(1, "cost.tokens"), {}
+  for r = 1, rows do
+    ids[r] = {}
+    for i = 1, n do ids[r][i] = stream:below(vocab) end
+  end
+  return core.ids(ids)
+end
+
+-- Measures training steps of several models, which take turns, so that other work on the machine
+-- slows all of them alike. makers is a list of functions; each makes a model and returns a function
+-- that makes one step of it. After two steps of each, which make plans, they go on until their
+-- steps took `seconds` in all (default 1), and at least three turns. A step ends when the GPU has
+-- done it.
+-- Returns for each maker {seconds= (the median of its steps), bytes= (the peak with its model, its
+-- gradients and the state of its optimiser)}.
+function cost.in_turns(makers, seconds)
+  local list, total, turns = {}, 0.0, 0
+  for i, make in ipairs(makers) do
+    local entry = { times = {} }
+    entry.bytes = cost.bytes(function()
+      entry.step = make()
+      entry.step()
+      entry.step()
+    end)
+    list[i] = entry
+  end
+  while turns < MOST and (turns < LEAST or total < (seconds or 1)) do
+    for _, entry in ipairs(list) do
+      local began = core.sys.clock()
+      entry.step()
+      core.synchronize()
+      local took = core.sys.clock() - began
+      total = total + took
+      table.insert(entry.times, took)
+    end
+    turns = turns + 1
+  end
+  local results = {}
+  for i, entry in ipairs(list) do
+    table.sort(entry.times)
+    local half = (turns + 1) // 2
+    results[i] = { bytes = entry.bytes,
+      seconds = (entry.times[half] + entry.times[turns + 1 - half]) / 2 }
+  end
+  return results
+end
+
+-- Returns the FLOP of a training step of a model on so many sequences of n positions, a float, by
+-- the formulas of Module:cost: three times those of the forward pass, as a gradient takes two
+-- products for each one of that pass. All sequences share the coefficients of Toeplitz operators,
+-- which are computed once a step.
+function cost.step_flop(model, n, sequences)
+  local forward, shared = model:cost(n), 0.0
+  for _, entry in ipairs(model:modules()) do
+    local of = entry.module.coefficients_cost
+    if of then shared = shared + of(entry.module, n) end
+  end
+  return 3 * (sequences * forward - (sequences - 1) * shared)
+end
+
 -- Returns the exponent e of y ~ x^e, fitted by least squares on logarithms to the points with x at
 -- least `least` (default 0), or nil for fewer than two points. Values that are not above 0 are left
 -- out.
 function cost.exponent(x, y, least)
-  local n, sx, sy, sxx, sxy = 0, 0, 0, 0, 0
+  local u, v = {}, {}
   for i = 1, #x do
     if x[i] >= (least or 0) and x[i] > 0 and y[i] > 0 and y[i] < math.huge then
-      local u, v = math.log(x[i]), math.log(y[i])
-      n, sx, sy, sxx, sxy = n + 1, sx + u, sy + v, sxx + u * u, sxy + u * v
+      u[#u + 1], v[#v + 1] = math.log(x[i]), math.log(y[i])
     end
   end
-  local spread = n * sxx - sx * sx
-  return n >= 2 and spread > 0 and (n * sxy - sx * sy) / spread or nil
+  return (line(u, v))
 end
 
 return suggest.strict("tl.cost", cost)

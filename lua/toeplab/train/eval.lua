@@ -9,12 +9,13 @@ local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
+local ranks = require "toeplab.train.ranks"
 local suggest = require "toeplab.base.suggest"
 local train = require "toeplab.train"
 
 local eval = {}
 
-local spec = options.set {
+local spec = options.declare "tl.eval.nats_per_token" {
   { "batch_tokens", options.field { default = 4096, min = 1 },
     "tokens per batch, at least one block" },
   { "blocks", options.field { type = "int", min = 1, optional = true },
@@ -22,18 +23,21 @@ local spec = options.set {
 }
 
 -- Calls fn() with the model in evaluation mode, without a tape and with coefficients cached, and
--- then restores the model's mode. Returns the results of fn.
-local function evaluating(model, fn)
+-- then restores the model's mode. cached: nn.cached, the default, or what nn.cache returned.
+-- Returns the results of fn.
+local function evaluating(model, fn, cached)
   local training = model.training
   local restore <close> = defer(function() model:train(training) end)
   model:eval()
-  return core.no_grad(nn.cached, fn)
+  return core.no_grad(cached or nn.cached, fn)
 end
 
 -- Returns the sum of the nats of rows of n targets, whose inputs begin at starts (from 0).
 local function score(model, stream, starts, n)
-  local rows = core.windows(stream, core.ids(starts), n + 1)
-  return train.loss(model, train.split(rows)):item() * #starts * n
+  local rows, team = core.windows(stream, core.ids(starts), n + 1), ranks.current()
+  local function loss_of(ids) return train.loss(model, train.split(ids)) end
+  local loss = team and team:loss(rows, loss_of) or loss_of(rows):item()
+  return loss * #starts * n
 end
 
 -- Returns the batches of whole blocks and then the short block: an array of {starts=, n=}.

@@ -3,7 +3,7 @@
 local core = require "toeplab.core"
 local class = require "toeplab.nn.class"
 local graphs = require "toeplab.train.graphs"
-local nn = require "toeplab.nn"
+local update = require "toeplab.train.update"
 
 local train = {}
 
@@ -30,50 +30,22 @@ function train.split(ids)
   return ids:narrow(2, 1, n), ids:narrow(2, 2, n)
 end
 
--- Cuts the rows of ids into nearly equal parts.
-local function cut_rows(ids, parts)
-  local rows, list = ids:dim(1), {}
-  if math.type(parts) ~= "integer" or parts < 1 or parts > rows then
-    error(("lm_step: %s micro batches of %d rows"):format(tostring(parts), rows), 3)
-  end
-  if parts == 1 then return { ids } end
-  for part = 1, parts do
-    local first, last = (part - 1) * rows // parts + 1, part * rows // parts
-    list[part] = ids:narrow(1, first, last - first + 1)
-  end
-  return list
-end
-
 -- Returns the micro batches of a batch as a list.
 local function micro_list(batch, parts)
   if type(batch) ~= "userdata" and type(batch) ~= "table" then
     error(("lm_step: a batch is a tensor of ids or a table of them, not %s"):format(type(batch)), 3)
   end
-  if type(batch) ~= "table" then return cut_rows(batch, parts or 1) end
-  if #batch == 0 then error("lm_step: a batch without rows", 3) end
-  if parts then error("lm_step: the batch is already cut into micro batches", 3) end
-  return batch
-end
-
--- Adds the gradient of share times the loss of ids, and returns share times the loss.
-local function accumulate(model, ids, share)
-  local loss = train.loss(model, train.split(ids))
-  if share ~= 1 then loss = core.affine(loss, share, 0) end
-  loss:backward()
-  return loss
-end
-
--- Returns a function that runs forward and backward over a list of micro batches, weighted by their
--- shares of the tokens, and returns their losses.
-local function pass_of(model, shares)
-  return function(list)
-    local losses = {}
-    local function all()
-      for i, ids in ipairs(list) do losses[i] = accumulate(model, ids, shares[i]) end
-    end
-    if #list > 1 then nn.share(all) else all() end
-    return losses
+  if type(batch) == "table" then
+    if #batch == 0 then error("lm_step: a batch without rows", 3) end
+    if parts then error("lm_step: the batch is already cut into micro batches", 3) end
+    update.check_cut("lm_step", #batch)
+    return batch
   end
+  local list = {}
+  for i, part in ipairs(update.cut("lm_step", batch:dim(1), parts)) do
+    list[i] = part.count < batch:dim(1) and batch:narrow(1, part.first, part.count) or batch
+  end
+  return list
 end
 
 -- Asks for CUDA graphs: lm_step with opt then captures the forward and backward pass of the model
@@ -90,26 +62,19 @@ function train.graph(model, opt)
 end
 
 -- Updates the model once from a batch: ids [b,n+1], or a list of such tensors, the micro batches,
--- whose sizes may differ; micro_batches cuts the rows of ids into so many. Loss and gradient are
--- means over all target tokens of the batch, so they do not depend on how it is cut. Encoders run
--- once for all micro batches (nn.share).
--- Returns the loss in nats per token and {step=, lr=, grad_norm=, tokens=}.
+-- whose sizes may differ; micro_batches cuts the rows of ids into so many (default: the key of that
+-- name of a trial, else 1). Loss and gradient are means over all target tokens of the batch, so
+-- they do not depend on how it is cut. Returns the loss in nats per token and {step=, lr=,
+-- grad_norm=, tokens=}.
 function train.lm_step(model, opt, batch, micro_batches)
-  local list = micro_list(batch, micro_batches)
-  local shares, tokens, loss = {}, 0, 0.0
+  local list, counts, tokens = micro_list(batch, micro_batches), {}, 0
   for i, ids in ipairs(list) do
-    shares[i] = ids:dim(1) * length(ids)
-    tokens = tokens + shares[i]
+    counts[i] = ids:dim(1) * length(ids)
+    tokens = tokens + counts[i]
   end
-  for i, count in ipairs(shares) do shares[i] = count / tokens end
-  model:train()
-  opt:zero_grad()
-  local pass, captured = pass_of(model, shares), opt.graphs
-  local graphed = captured and captured.model == model
-  for _, part in ipairs(graphed and captured:run(list, pass) or pass(list)) do
-    loss = loss + part:item()
-  end
-  local info = opt:step()
+  local function loss_of(ids) return train.loss(model, train.split(ids)) end
+  local loss, info = update.make { model = model, opt = opt, list = list, counts = counts,
+    loss_of = loss_of, graphs = opt.graphs }
   info.tokens = tokens
   return loss, info
 end

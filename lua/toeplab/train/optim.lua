@@ -3,6 +3,7 @@
 
 local core = require "toeplab.core"
 local options = require "toeplab.base.options"
+local ranks = require "toeplab.train.ranks"
 local schedule = require "toeplab.train.schedule"
 local suggest = require "toeplab.base.suggest"
 
@@ -13,7 +14,7 @@ local function positive(x)
 end
 
 -- Returns the options that every optimiser takes, followed by more.
-local function common(more)
+local function common(name, more)
   local spec = {
     { "lr", field { default = 5e-4, check = positive },
       "learning rate; with a schedule, the highest" },
@@ -21,22 +22,25 @@ local function common(more)
     { "clip", field { default = 0.0, min = 0 },
       "largest global norm of the gradient; 0: no limit" },
     { "schedule", field { type = "function|string", default = "constant",
-      choices = { "constant", "inverse_sqrt", "cosine", "polynomial" } },
+      choices = { "constant", "inverse_sqrt", "cosine", "polynomial", "one_cycle" } },
       "schedule of the learning rate: a name, or a function of the update number" },
     { "warmup", field { default = 0, min = 0 }, "updates of linear warm-up" },
     { "warmup_init_lr", field { type = "number", min = 0, optional = true },
       "learning rate of the first update (1e-7 for inverse_sqrt, else 0)" },
     { "steps", field { type = "int", min = 1, optional = true },
-      "total number of updates, for cosine and polynomial" },
+      "total number of updates, for cosine, polynomial and one_cycle" },
     { "end_lr", field { default = 0.0, min = 0 },
       "learning rate at the end of cosine and polynomial" },
     { "power", field { default = 1.0, min = 0 }, "exponent of polynomial" },
   }
-  return options.set(table.move(more, 1, #more, #spec + 1, spec))
+  return options.declare("tl.optim." .. name)(table.move(more, 1, #more, #spec + 1, spec))
 end
 
 local function schedule_of(o)
   if type(o.schedule) == "function" then return o.schedule end
+  if o.schedule == "one_cycle" then
+    return schedule.one_cycle { lr = o.lr, warmup = o.warmup, steps = o.steps }
+  end
   local given = { lr = o.lr, warmup = o.warmup, warmup_init_lr = o.warmup_init_lr }
   if o.schedule == "inverse_sqrt" then given.warmup_init_lr = o.warmup_init_lr or 1e-7 end
   if o.schedule == "cosine" or o.schedule == "polynomial" then
@@ -49,8 +53,14 @@ end
 local Optimizer = {}
 Optimizer.__index = Optimizer
 
+-- Whether this process updates parameter i.
+local function owns(self, i) return not self.team or self.owners[i] == self.team.rank end
+
 -- Makes an optimiser. kind is its name, moments lists the names of the tensors that it stores per
--- parameter, and update(self, lr, scale) makes one update.
+-- parameter, and update(self, lr, scale, beta) makes one update of self.own; beta is the decay rate
+-- of the first moment, if the schedule gives one. In a team of ranks each rank updates its own part
+-- of the parameters, whose moments it alone has, and sends them to the others (ZeRO-1, Rajbhandari
+-- et al. 2020).
 local function optimizer(kind, model, o, moments, update)
   local self = setmetatable({ kind = kind, opt = o, update = update, steps = 0,
     factor = 1.0 }, Optimizer)
@@ -62,9 +72,15 @@ local function optimizer(kind, model, o, moments, update)
     end
   end
   if #self.params == 0 then error(kind .. ": the model has no parameter to train", 3) end
+  self.team = ranks.current()
+  self.owners = self.team and self.team:owners(self.params)
+  self.own = {}
+  for i, p in ipairs(self.params) do
+    if owns(self, i) then self.own[#self.own + 1] = p end
+  end
   for _, moment in ipairs(moments) do
     self.moments[moment] = {}
-    for i, p in ipairs(self.params) do self.moments[moment][i] = core.zeros(p:shape()) end
+    for i, p in ipairs(self.own) do self.moments[moment][i] = core.zeros(p:shape()) end
   end
   return self
 end
@@ -79,6 +95,7 @@ end
 -- grad_norm=}, with the norm before clipping. A norm or a rate that is not finite is an error, and
 -- no parameter changes; with self.lenient such a norm is returned instead.
 function Optimizer:step()
+  if self.team then self.team:check_update() end
   local norm = core.grad_norm(self.params)
   if norm ~= norm or norm == math.huge then
     if self.lenient then return { step = self.steps, lr = 0.0, grad_norm = norm } end
@@ -86,44 +103,67 @@ function Optimizer:step()
   end
   local scale = 1.0
   if self.opt.clip > 0 then scale = math.min(1.0, self.opt.clip / (norm + 1e-6)) end
-  local lr = self.rate(self.steps + 1)
+  local lr, beta = self.rate(self.steps + 1)
   if not (math.type(lr) and lr >= 0 and lr < math.huge) then
     error(("%s: the schedule gives the rate %s at update %d"):format(self.kind, tostring(lr),
       self.steps + 1), 2)
   end
   self.steps, lr = self.steps + 1, lr * self.factor
-  self:update(lr, scale)
+  if #self.own > 0 then self:update(lr, scale, beta) end
+  for i, p in ipairs(self.team and self.params or {}) do
+    self.team.world:broadcast(self.owners[i], p)
+  end
   return { step = self.steps, lr = lr, grad_norm = norm }
 end
 
+-- Returns the tensors of the moments that this process has: "m.layers.1..." -> tensor.
+local function own_tensors(self)
+  local tensors, k = {}, 0
+  for i, name in ipairs(self.names) do
+    if owns(self, i) then
+      k = k + 1
+      for moment, list in pairs(self.moments) do tensors[moment .. "." .. name] = list[k] end
+    end
+  end
+  return tensors
+end
+
 -- Returns the state for a checkpoint: {step=, factor=, tensors={"m.layers.1..." -> tensor}}, with
--- the number of updates made and the tensors themselves, not copies.
+-- the number of updates made and the tensors themselves, not copies. In a team all ranks call it,
+-- and get all tensors, those of other ranks as copies.
 function Optimizer:state()
-  local tensors = {}
-  for moment, list in pairs(self.moments) do
-    for i, t in ipairs(list) do tensors[moment .. "." .. self.names[i]] = t end
+  local tensors = own_tensors(self)
+  for i, name in ipairs(self.team and self.names or {}) do
+    for _, moment in ipairs(suggest.keys(self.moments)) do
+      local key = moment .. "." .. name
+      tensors[key] = tensors[key] or core.zeros(self.params[i]:shape())
+      self.team.world:broadcast(self.owners[i], tensors[key])
+    end
   end
   return { step = self.steps, factor = self.factor, tensors = tensors }
 end
 
 -- Restores the result of state(), copying its tensors. Wrong names or shapes are errors, and then
--- nothing is copied.
+-- nothing is copied. In a team each rank takes the part that it updates.
 function Optimizer:load(state)
-  local own = self:state().tensors
-  for _, name in ipairs(suggest.keys(own)) do
+  local wanted = {} -- name -> the parameter, which has the shape of its moments
+  for i, name in ipairs(self.names) do
+    for moment in pairs(self.moments) do wanted[moment .. "." .. name] = self.params[i] end
+  end
+  for _, name in ipairs(suggest.keys(wanted)) do
     local t = state.tensors[name]
     if not t then error(("%s: the state lacks '%s'"):format(self.kind, name), 2) end
-    if table.concat(t:shape(), ",") ~= table.concat(own[name]:shape(), ",") then
+    if table.concat(t:shape(), ",") ~= table.concat(wanted[name]:shape(), ",") then
       error(("%s: '%s' is %s, the state has %s"):format(
-        self.kind, name, tostring(own[name]), tostring(t)), 2)
+        self.kind, name, tostring(wanted[name]), tostring(t)), 2)
     end
   end
   for _, name in ipairs(suggest.keys(state.tensors)) do
-    if not own[name] then
+    if not wanted[name] then
       error(("%s: the state has an unknown '%s'"):format(self.kind, name), 2)
     end
   end
-  for name, t in pairs(own) do t:copy(state.tensors[name]) end
+  for name, t in pairs(own_tensors(self)) do t:copy(state.tensors[name]) end
   self.steps, self.factor = state.step, state.factor or 1.0
 end
 
@@ -135,32 +175,33 @@ local function betas(value)
   return false, "must be two numbers from 0 up to below 1"
 end
 
-local adam_spec = common {
+local adam_spec = common("adam", {
   { "betas", field { default = { 0.9, 0.98 }, check = betas }, "decay rates of the two moments" },
   { "eps", field { default = 1e-8, check = positive }, "added to the root of the second moment" },
   { "kind", field { default = "fairseq", choices = { "fairseq", "adam", "adamw" } },
     "fairseq, adamw: decoupled weight decay; adam: decay in the gradient" },
-}
+})
 
-local function adam_update(self, lr, scale)
+local function adam_update(self, lr, scale, beta)
   local o = self.opt
-  core.adam_step(self.params, self.moments.m, self.moments.v, {
-    kind = o.kind, lr = lr, beta1 = o.betas[1], beta2 = o.betas[2], eps = o.eps,
+  core.adam_step(self.own, self.moments.m, self.moments.v, {
+    kind = o.kind, lr = lr, beta1 = beta or o.betas[1], beta2 = o.betas[2], eps = o.eps,
     weight_decay = o.weight_decay, step = self.steps,
   }, scale)
 end
 
-local sgd_spec = common {
+local sgd_spec = common("sgd", {
   { "momentum", field { default = 0.0, min = 0, max = 1 }, "momentum of the gradient" },
-}
+})
 
-local function sgd_update(self, lr, scale)
-  core.sgd_step(self.params, self.moments.momentum, {
-    lr = lr, momentum = self.opt.momentum, weight_decay = self.opt.weight_decay,
+local function sgd_update(self, lr, scale, beta)
+  local momentum = self.opt.momentum
+  core.sgd_step(self.own, self.moments.momentum, {
+    lr = lr, momentum = momentum > 0 and beta or momentum, weight_decay = self.opt.weight_decay,
   }, scale)
 end
 
-local optim = {}
+local optim = { specs = { adam = adam_spec, sgd = sgd_spec } } -- for options.check
 
 -- Returns Adam (Kingma & Ba 2015) for the trained parameters of model. The papers on TNN used kind
 -- "fairseq" with betas 0.9 and 0.98.

@@ -4,6 +4,9 @@
 -- The published codes count the updates already made, u = s - 1 at update s: with a warm-up of w
 -- updates, lr(s) = warmup_init_lr + u (lr - warmup_init_lr) / w while u < w, so the first update
 -- has warmup_init_lr.
+--
+-- A schedule may return a second number, which takes the place of the decay rate of the first
+-- moment at this update: Adam's beta1, and the momentum of SGD.
 
 local options = require "toeplab.base.options"
 local suggest = require "toeplab.base.suggest"
@@ -24,7 +27,7 @@ local total = { "steps", field { type = "int", min = 1 }, "total number of updat
 
 -- Returns a maker of schedules, where after(u, o) is the learning rate once the warm-up is over.
 local function maker(name, spec, after)
-  local set = options.set(common(spec))
+  local set = options.declare("tl.schedule." .. name)(common(spec))
   return function(given)
     local o = options.check("schedule." .. name, set, given)
     return function(step)
@@ -72,5 +75,28 @@ schedule.polynomial = maker("polynomial", {
 }, function(u, o)
   return o.end_lr + (o.lr - o.end_lr) * (1 - math.min(progress(u, o), 1)) ^ o.power
 end)
+
+-- From lr / 25 linearly up to lr at the last of the warmup updates, then linearly down to
+-- lr / 250000 at the last of all, where it stays. The second number goes from 0.95 down to 0.85 and
+-- back (Smith & Topin 2018, with the numbers of PyTorch; Skyformer's runs).
+local one_cycle = options.declare "tl.schedule.one_cycle" {
+  { "lr", field { type = "number", min = 0 }, "the highest learning rate" },
+  { "warmup", field { type = "int", min = 1 }, "updates up to that of the highest rate" },
+  total,
+}
+
+function schedule.one_cycle(given)
+  local o = options.check("schedule.one_cycle", one_cycle, given)
+  local low, last = o.lr / 25, o.lr / 250000
+  return function(step)
+    local u, top = step - 1, o.warmup - 1
+    if u < top then
+      local p = u / top
+      return low + p * (o.lr - low), 0.95 - 0.1 * p
+    end
+    local p = math.min((u - top) / math.max(o.steps - 1 - top, 1), 1)
+    return o.lr + p * (last - o.lr), 0.85 + 0.1 * p
+  end
+end
 
 return suggest.strict("schedule", schedule)

@@ -11,6 +11,9 @@
 --              lr_factor = 0.5, every = 100 }
 --   prune  = { metric = "val_ppl", rule = "asha", eta = 3, min_steps = 100 }
 --   budget = { trial = "30m", total = "4h", memory = "6G" }
+--   tune   = { key = "lr", values = {1e-3, 3e-3, 1e-2}, metric = "best_val_ppl", goal = "min",
+--              seed = 101, fixed = {steps = 1000}, without = {"smoke"} }   tuning.lua
+--   compare = { with = {decay = 0.99}, metric = "test_ppl" }              sequential.lua
 --   checkpoint = { steps = 500, seconds = 60 }
 --
 -- where: key -> value or list of values, or a function of the configuration.
@@ -18,6 +21,7 @@ local config = require "toeplab.base.config"
 local options = require "toeplab.base.options"
 local quantity = require "toeplab.base.quantity"
 local published_tables = require "toeplab.trials.published_tables"
+local sequential = require "toeplab.trials.sequential"
 local space = require "toeplab.trials.space"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -47,6 +51,19 @@ local watch = {
     trial = field { type = "number|string", optional = true },
     total = field { type = "number|string", optional = true },
     memory = field { type = "number|string", optional = true },
+  },
+  tune = {
+    key = "string",
+    values = "table",
+    metric = "string",
+    goal = field { default = "min", choices = { "min", "max" } },
+    seed = field { type = "int", min = 0 },
+    fixed = {},
+    without = {},
+  },
+  compare = {
+    with = "table",
+    metric = field { type = "string", optional = true },
   },
   checkpoint = {
     steps = field { type = "int", min = 1, optional = true },
@@ -281,6 +298,46 @@ local function check_budget(exp)
   end
 end
 
+-- Raises if a rule of when sets or asks for the key that is tuned: the points would depend on it.
+local function check_tuned_rules(exp, key)
+  for _, rule in ipairs(exp.when) do
+    local where = type(rule.where) == "table" and rule.where or {}
+    for _, part in ipairs { where, rule.fixed or {}, rule.grid or {} } do
+      if part[key] ~= nil then
+        complain(exp, "tune", "tune: %s is chosen for every point, and no rule of when may name it",
+          key)
+      end
+    end
+  end
+end
+
+-- Raises unless tune names fixed keys, several values for the one to tune, and scales.
+local function check_tune(exp)
+  local tune = exp.tune
+  if not tune then return end
+  local function check_fixed(key)
+    if exp.fixed[key] == nil then
+      complain(exp, "tune", "tune: '%s' is not a key of fixed%s", tostring(key),
+        suggest.hint(tostring(key), suggest.keys(exp.fixed)))
+    end
+  end
+  check_fixed(tune.key)
+  check_tuned_rules(exp, tune.key)
+  for key, value in pairs(tune.fixed) do
+    check_fixed(key)
+    if key == tune.key then complain(exp, "tune", "tune: fixed sets %s, which is tuned", key) end
+    exp:check_value(key, value)
+  end
+  if not is_list(tune.values) or #tune.values < 2 then
+    complain(exp, "tune", "tune: values must be a list of at least two values of %s", tune.key)
+  end
+  exp:check_value(tune.key, tune.values)
+  for _, name in ipairs(tune.without) do
+    local ok, why = suggest.choose("scale", name, suggest.keys(exp.scale))
+    if not ok then complain(exp, "tune", "tune: without: %s", why) end
+  end
+end
+
 -- ---- Answers ----------------------------------------------------------------------------------
 
 local function check_answers(exp)
@@ -297,8 +354,8 @@ end
 
 -- declared.axes checks zip and random and sets zips (a list), random, draws and draw_seed of exp.
 -- declared.rules, which needs these and the scales, checks and normalises when and except (lists),
--- guard, prune, budget and checkpoint (nil, or complete; in seconds and bytes) and answers (nil or
--- a list).
+-- guard, prune, budget, tune, compare and checkpoint (nil, or complete; in seconds and bytes) and
+-- answers (nil or a list).
 -- Both raise usage errors.
 function declared.axes(exp)
   check_zips(exp)
@@ -310,7 +367,11 @@ function declared.rules(exp)
   check_except(exp)
   check_where(exp, "when")
   check_where(exp, "except")
-  for _, name in ipairs { "guard", "prune", "budget", "checkpoint" } do check_watch(exp, name) end
+  for _, name in ipairs { "guard", "prune", "budget", "tune", "compare", "checkpoint" } do
+    check_watch(exp, name)
+  end
+  sequential.check(exp)
+  check_tune(exp)
   if exp.guard then
     exp.guard.every = exp.guard.every or exp.checkpoint.steps or exp.guard.window
   end

@@ -6,18 +6,26 @@
 --   grid       = { decay = {0.99, "learnable"} },   -- with several: each combination is a trial
 --   zip, random, when, except,                      -- more axes and rules: declared.lua
 --   guard, prune, budget,                           -- what is watched: declared.lua
---   seeds      = 3,                                 -- 1..3, or a list of seeds
---   scale      = { smoke = { layers = 1 }, ... },   -- named sets of values: other budgets
+--   tune       = { key = "lr", values = {...}, ... }, -- chosen for each point first: tuning.lua
+--   seeds      = 3,                                 -- 1..3, a list of seeds, or "until 2 %":
+--   compare    = { with = { decay = 0.99 } },       -- what is compared until then: sequential.lua
+--   scale      = { smoke = { layers = 1 }, ... },   -- named sets of values, and seeds: other
+--                                                   -- budgets
 --   data       = { "corpus" },                      -- keys that name a corpus (default: corpus)
 --   check      = function(c) ... end,               -- raises on what makes no sense
 --   checkpoint = { steps = 500, seconds = 60 },     -- when t:steps saves (default: each minute)
 --   trial      = function(t, c) ... end,            -- what one trial does
+--   model      = function(c, vocab) ... end,        -- makes the model of a trial, for commands
+--                                                   -- that open it later (experiment.builder)
 --   report     = { rows = "decay", columns = {"loss"} } or function(trials, report) ... end,
 --                                                   -- rows: a key, or a list of keys
 -- }
 --
 -- Every experiment also has the keys precision ("float32" unless declared otherwise;
--- core.precision) and device (TOEPLAB_DEVICE or "cpu" unless declared otherwise; devices.lua).
+-- core.precision), device (TOEPLAB_DEVICE or "cpu" unless declared otherwise; devices.lua), ranks
+-- and sequence_ranks (1): how many processes train together, and how many of them share a sequence
+-- (docs/ranks.md), and micro_batches (1): into how many parts an update cuts its batch
+-- (train/update.lua).
 local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
@@ -25,6 +33,7 @@ local declared = require "toeplab.trials.declared"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
 local own_code = require "toeplab.trials.own_code"
+local sequential = require "toeplab.trials.sequential"
 local suggest = require "toeplab.base.suggest"
 
 local experiment = { MOST_SEEDS = 1000000 }
@@ -33,14 +42,15 @@ local is_list = config.is_list
 
 local fields = {
   answers = { "string", "table" }, fixed = { "table" }, grid = { "table" },
-  seeds = { "number", "table" },
+  seeds = { "number", "table", "string" }, compare = { "table" },
   scale = { "table" }, data = { "table" }, check = { "function" }, checkpoint = { "table" },
-  trial = { "function" }, report = { "table", "function" }, zip = { "table" }, random = { "table" },
+  trial = { "function" }, model = { "function" }, report = { "table", "function" },
+  zip = { "table" }, random = { "table" },
   when = { "table" }, except = { "table" }, guard = { "table" }, prune = { "table" },
-  budget = { "table" },
+  budget = { "table" }, tune = { "table" },
 }
 local report_fields = { rows = true, columns = true }
-local reserved = { seed = true, seeds = true, scale = true, draws = true }
+local reserved = { seed = true, seeds = true, scale = true, draws = true, compare = true }
 
 local Experiment = {}
 Experiment.__index = Experiment
@@ -127,6 +137,29 @@ local function check_grid(self)
   end
 end
 
+-- Returns a list of seeds, or the rule of a text (sequential.lua).
+local function check_seeds(self, seeds)
+  if type(seeds) == "string" then
+    local rule, form = sequential.rule(seeds)
+    if not rule then complain(self, "seeds", "seeds = '%s' is no rule: %s", seeds, form) end
+    return rule
+  end
+  if math.type(seeds) == "integer" and seeds >= 1 and seeds <= experiment.MOST_SEEDS then
+    local list = {}
+    for i = 1, seeds do list[i] = i end
+    return list
+  end
+  local good = is_list(seeds) and #seeds > 0
+  for _, seed in ipairs(good and seeds or {}) do
+    good = good and math.type(seed) == "integer" and seed >= 0
+  end
+  if not good then
+    complain(self, "seeds", "seeds must be a count from 1 to %d, a list of integers from 0 up, or "
+      .. "like \"until 2 %%\"", experiment.MOST_SEEDS)
+  end
+  return seeds
+end
+
 -- Returns whether the scales declare the key: there are at least two, and each of them sets it.
 local function in_all_scales(self, names, key)
   for _, name in ipairs(names) do
@@ -168,24 +201,12 @@ local function check_scales(self)
     end
     check_names(self, name, self.scale[name])
   end
+  self.scale, self.scale_seeds = config.copy(self.scale), {}
+  for _, name in ipairs(names) do
+    local seeds = self.scale[name].seeds
+    self.scale_seeds[name], self.scale[name].seeds = seeds and check_seeds(self, seeds), nil
+  end
   for _, name in ipairs(names) do check_scale(self, names, name) end
-end
-
-local function check_seeds(self, seeds)
-  if math.type(seeds) == "integer" and seeds >= 1 and seeds <= experiment.MOST_SEEDS then
-    local list = {}
-    for i = 1, seeds do list[i] = i end
-    return list
-  end
-  local good = is_list(seeds) and #seeds > 0
-  for _, seed in ipairs(good and seeds or {}) do
-    good = good and math.type(seed) == "integer" and seed >= 0
-  end
-  if not good then
-    complain(self, "seeds", "seeds must be a count from 1 to %d or a list of integers from 0 up",
-      experiment.MOST_SEEDS)
-  end
-  return seeds
 end
 
 -- Checks that a report given as a table names declared keys (or seed) as rows and texts as columns;
@@ -252,7 +273,8 @@ end
 -- Adds the keys that every experiment has. The worker reads them, not the script.
 local function add_keys(self)
   self.fixed = config.copy(self.fixed)
-  self.always = { precision = "float32", device = devices.usual() }
+  self.always = { precision = "float32", device = devices.usual(), ranks = 1, sequence_ranks = 1,
+    micro_batches = 1 }
   for key, value in pairs(self.always) do
     if self.fixed[key] == nil and not self:varies(key) then self.fixed[key] = value end
   end
@@ -342,6 +364,17 @@ function experiment.load(path, names)
   end
   value.text, value.own = text, own
   return value
+end
+
+-- Returns the function build(c, vocab) by which store/saved_model.lua makes the models of the
+-- experiment in the script at path; nil without a path.
+function experiment.builder(path)
+  if not path then return nil end
+  local exp = experiment.load(path)
+  if not exp.model then
+    errors.usage("%s: experiment '%s' has no model = function(c, vocab) ... end", path, exp.name)
+  end
+  return function(c, vocab) return exp.model(config.new(c), vocab) end
 end
 
 return setmetatable(experiment, {

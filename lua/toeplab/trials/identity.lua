@@ -10,15 +10,10 @@ local core = require "toeplab.core"
 local corpus = require "toeplab.tasks.corpus"
 local json = require "toeplab.base.json"
 local provenance = require "toeplab.trials.provenance"
-local secrets = require "toeplab.base.secrets"
-local sweeps = require "toeplab.store.sweeps"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
 local identity = {}
-
--- The value of TL_NUMERICS when it first entered the id; older trials count as made with it.
-local FIRST = 1
 
 -- Returns the sha256 of each corpus that a key of the configuration names: { corpus = "9f..." }.
 -- known: a cache of these hashes by the name of the corpus.
@@ -71,58 +66,6 @@ function identity.identify(exp, trials)
     t.json = t.json or json.encode(t.config)
     t.id = id_of(t.json, script, t.data, core.numerics)
     t.path = "runs/" .. t.id:sub(1, 12)
-  end
-end
-
--- ---- Trials of earlier programs ---------------------------------------------------------------
-
--- The keys that every experiment has, with the values of trials that are older than these keys.
-local usual = { device = "cpu", precision = "float32" }
-
-local function whole_config(store, text)
-  local values, complete = store:config(text), true
-  for key, value in pairs(usual) do
-    if values[key] == nil then values[key], complete = value, false end
-  end
-  return complete and text or json.encode(values)
-end
-
--- Maps the ids that the experiment's trials from before schema 6 would have today to their stored
--- ids; if several share one, the trial that got furthest counts. If an earlier program ran the
--- trial last, the script's own modules must be unchanged to the byte, since it stored only the hash
--- of their text.
-local function earlier_ids(store, exp)
-  local found, scripts = {}, {}
-  local own = exp.own or { bytes = "", tokens = "" }
-  local function same_modules(about)
-    if about.module_tokens then return about.module_tokens == own.tokens end
-    return (about.modules or "") == own.bytes
-  end
-  local function script_of(sweep)
-    local row = sweeps.get(store, sweep)
-    return row and core.sha256(code.hash(row.source) .. own.tokens) or ""
-  end
-  for _, row in ipairs(store:rows([[SELECT id, sweep, config, provenance FROM v_trials
-      WHERE experiment = ? AND numerics IS NULL AND sweep IS NOT NULL
-      ORDER BY status = 'done', status = 'pruned', status IN ('timeout', 'budget', 'guard'),
-      started]], { exp.name })) do
-    local about = store:object(row.provenance)
-    if same_modules(about) and not row.config:find(secrets.MASK, 1, true) then
-      scripts[row.sweep] = scripts[row.sweep] or script_of(row.sweep)
-      found[id_of(whole_config(store, row.config), scripts[row.sweep], about.data or {}, FIRST)] =
-        row.id
-    end
-  end
-  return found
-end
-
--- Gives trials that the store knows by an id of an earlier rule that stored id, so that they count
--- as finished or resume.
-function identity.find_earlier(store, exp, trials)
-  local found = core.numerics == FIRST and earlier_ids(store, exp) or {}
-  for _, t in ipairs(trials) do
-    local id = found[t.id]
-    if id and not store:status(t.id) then t.id, t.path = id, "runs/" .. id:sub(1, 12) end
   end
 end
 

@@ -1,4 +1,4 @@
--- trials/lm.lua: defines what the language-model ablations share: their configuration at three
+-- trials/lm.lua: defines what the language-model ablations share: their configuration at five
 -- scales and their trial, so that an ablation's file states only what it varies.
 --
 --   return tl.experiment "tnn-table10" {
@@ -7,36 +7,56 @@
 --     scale = tl.lm.scales {}, trial = tl.lm.trial, report = { ... },
 --   }
 local blocks = require "toeplab.tasks.blocks"
+local core = require "toeplab.core"
+local cost = require "toeplab.train.cost"
 local corpus = require "toeplab.tasks.corpus"
 local eval = require "toeplab.train.eval"
 local models = require "toeplab.models"
+local options = require "toeplab.base.options"
 local optim = require "toeplab.train.optim"
+local overlay = require "toeplab.base.overlay"
+local ranks = require "toeplab.train.ranks"
+local plan = require "toeplab.trials.plan"
 local suggest = require "toeplab.base.suggest"
 local train = require "toeplab.train"
 
 local lm = {}
 
--- The sizes of scale laptop, at which a trial takes less than a minute on two processors. Compared
--- to the papers it reduces the text (WikiText-2, not 103), the vocabulary (1,024 byte pairs learnt
--- from the text, not 50,264), the width (96, not 512), the depth, the length and the number of
--- training tokens (0.6 M, not 3.3 G), and evaluates on a fraction of the validation and test parts.
+-- The sizes of scale laptop, at which Tables 7 to 10 of TNN take an evening on two processors.
+-- Compared to the papers it reduces the text (WikiText-2, not 103), the vocabulary (1,024 byte
+-- pairs learnt from the text, not 50,264), the width (96, not 512), the depth, the length and the
+-- number of training tokens (6 M, not 3.3 G), and evaluates on a fraction of the validation and
+-- test parts.
 local laptop = {
   corpus = "wikitext-2", tokenizer = "bpe", vocab_size = 1024,
   layers = 3, dim = 96, expand = 3.0, glu_dim = 96, rpe_dim = 32, rpe_layers = 3, layout = "B",
   structure = "gtu+glu", causal = true, positions = "none", encoder = "mlp", table_length = 128,
   rpe_input = "integer", decay = 0.99, dropout = 0.0, backend = "rac",
-  length = 128, batch = 16, micro = 16, steps = 300,
+  length = 128, batch = 16, micro = 16, shuffle = "blocks", steps = 3000,
   kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-8, weight_decay = 0.2, clip = 1.0,
-  lr = 3e-3, schedule = "inverse_sqrt", warmup = 50, warmup_init_lr = 1e-7,
+  lr = 3e-3, schedule = "inverse_sqrt", warmup = 300, warmup_init_lr = 1e-7,
   scored = 65536,                                -- most targets to evaluate on, per part
   lengths = { 128, 256, 512, 1024, 2048 },
+}
+
+-- The steps of scale quick, which shows in minutes that everything works. Most models then are
+-- worse than bigrams, and the order of rows says nothing.
+local quick = { steps = 300, warmup = 50, seeds = 3 }
+
+-- The sizes of scale gpu, which are meant to take ten minutes a trial on one large GPU. No GPU has
+-- run them yet.
+local gpu = {
+  vocab_size = 8192, layers = 6, dim = 256, glu_dim = 256, rpe_dim = 64, rpe_layers = 3,
+  table_length = 512, length = 512, batch = 64, micro = 64, steps = 5000, warmup = 500,
+  scored = 1 << 18, lengths = { 512, 1024, 2048, 4096, 8192 },
 }
 
 -- The sizes of the papers (TNN, Table 13, as in its code); the text is WikiText-103.
 local paper = {
   corpus = "wikitext-103-raw", tokenizer = "gpt2", vocab_size = 8192,
   layers = 7, dim = 512, glu_dim = 512, rpe_dim = 64, rpe_layers = 6, table_length = 512,
-  dropout = 0.1, length = 512, batch = 128, micro = 8, steps = 50000, lr = 5e-4, warmup = 4000,
+  dropout = 0.1, length = 512, batch = 128, micro = 8, shuffle = "batches", steps = 50000,
+  lr = 5e-4, warmup = 4000,
   scored = 1 << 40,
   lengths = { 512, 768, 1024, 1280, 1536, 1792, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 9216,
     10240, 11264, 12288, 13312, 14336 },
@@ -50,39 +70,50 @@ local smoke = {
   lengths = { 16, 32, 64 },
 }
 
-local function over(base, more)
-  local values = {}
-  for key, value in pairs(base) do values[key] = value end
-  for key, value in pairs(more or {}) do values[key] = value end
-  return values
-end
-
 -- Returns the fixed keys of an ablation: those of scale laptop, overridden by more. A key that more
 -- sets to false is left out, because the experiment varies it.
 function lm.fixed(more)
-  local values = over(laptop, more)
+  local values = overlay(laptop, more)
   for key, value in pairs(more or {}) do
     if value == false then values[key] = nil end
   end
   return values
 end
 
--- Returns the scales smoke, laptop and paper, overridden by more, which maps a scale to values or
--- axes. The list without names keys to leave out of the scales, because the experiment varies them.
+-- Returns the scales smoke, quick, laptop, gpu and paper, overridden by more, which maps a scale to
+-- values or axes. The list without names keys to leave out of the scales, because the experiment
+-- varies them.
 function lm.scales(more, without)
   local scales = {}
-  for name, values in pairs { smoke = smoke, laptop = {}, paper = paper } do
-    scales[name] = over(values)
+  for name, values in pairs { smoke = smoke, quick = quick, laptop = {}, gpu = gpu,
+    paper = paper } do
+    scales[name] = overlay(values)
     for _, key in ipairs(without or {}) do scales[name][key] = nil end
-    scales[name] = over(scales[name], more and more[name])
+    scales[name] = overlay(scales[name], more and more[name])
   end
   return scales
 end
 
+-- Returns the field tune of an ablation at scale laptop: the learning rate of each row is the best
+-- of three after a third of the steps. At the other scales every row has the rate of fixed.
+function lm.tune()
+  return { key = "lr", values = { 1e-3, 3e-3, 1e-2 }, metric = "best_val_ppl", seed = 101,
+    fixed = { steps = laptop.steps // 3, lengths = { laptop.length } },
+    without = { "smoke", "quick", "gpu", "paper" } }
+end
+
+-- Returns the number of targets in the first `steps` batches; the shorter block and the smaller
+-- batch of an epoch count as if they came last.
+local function targets_of(batches, steps, c)
+  local epochs, each = steps // batches:steps(), batches:steps()
+  return 1.0 * epochs * batches.targets + (steps - epochs * each) * c.batch * c.length
+end
+
 -- Trains a causal language model on c.corpus in trial t, and loads the parameters that were best on
 -- the validation part, which is evaluated at the end of every epoch and after the last step. Logs
--- loss, lr, grad_norm, val_ppl, best_step, best_val_ppl and parameters. Returns the model and the
--- corpus. The optional fields of o are
+-- loss, lr, grad_norm, val_ppl, best_step, best_val_ppl, parameters, tokens_seen (the number of
+-- training tokens that the model was to predict) and training_flop (by the formulas of
+-- cost.step_flop). Returns the model and the corpus. The optional fields of o are
 --   make       a function vocab -> model, by default tnn_lm with the options in c
 --   optimizer  a function (model, c) -> its optimiser, by default Adam with the options in c
 --   every      also evaluates after every so many steps
@@ -95,6 +126,8 @@ function lm.train(t, c, o)
   data:check_lengths("test", c.lengths)
   local batches, vocab = blocks(data:stream "train", c), data.vocab:size()
   local model = o.make and o.make(vocab) or models.tnn_lm(vocab, c)
+  local team = ranks.current()
+  if team then team:check(model, batches:parts(), c.length) end
   local opt = train.graph(model, (o.optimizer or optim.adam)(model, c))
   t:say("%d tokens to train on, of %d kinds; %d parameters; %d updates in an epoch",
     batches.targets, vocab, model:count(), batches:steps())
@@ -110,31 +143,62 @@ function lm.train(t, c, o)
   end
 
   local step, ppl = t:load_best()
-  t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()) }
+  local seen, micro = targets_of(batches, t.step, c), batches.opt.micro or c.batch
+  t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()), tokens_seen = seen,
+    training_flop = seen / (micro * c.length) * cost.step_flop(model, c.length, micro) }
   return model, data
 end
 
+-- The most training tokens of which n-grams are counted; their tree takes about 100 bytes a token.
+local COUNTED = 20000000
+
+-- Logs what a model is to be compared with: the perplexities of interpolated n-grams of the same
+-- training tokens on those test tokens that test_ppl scores, which are the first `most` ones.
+local function yardsticks(t, data, most)
+  if data.train:numel() > COUNTED then return end
+  local tokens = data.test:narrow(1, 1, math.min(most, data.test:numel()))
+  for order, name in ipairs { "unigram", "bigram", "trigram" } do
+    local bits = core.ngram_bits(data.train, tokens, order, data.vocab:size())
+    t:log { [name .. "_ppl"] = 2 ^ bits, [name .. "_loss"] = bits * math.log(2) }
+  end
+end
+
 -- Evaluates a model on the test part of data at the lengths c.lengths: logs ppl@LENGTH for each,
--- test_ppl (that of c.length, if it is among them) and mean_extrapolation_ppl, the mean over all of
--- them. options(length) returns the options of eval.perplexity; nil: the defaults.
+-- test_ppl (that of c.length, if it is among them) with test_loss, its logarithm in nats a token,
+-- and mean_extrapolation_ppl, the mean over all of them, and what to compare these with:
+-- unigram_ppl, bigram_ppl, trigram_ppl and unigram_loss, bigram_loss, trigram_loss.
+-- options(length) returns the options of eval.perplexity; nil: the defaults.
 function lm.test(t, c, model, data, options)
-  local sum = 0.0
+  local sum, blocks = 0.0, options and options(c.length).blocks
+  yardsticks(t, data, blocks and blocks * c.length or data.test:numel())
   for _, length in ipairs(c.lengths) do
     t:say("evaluating at length %d", length)
     local at = eval.perplexity(model, data:stream "test", length, options and options(length))
     t:log { ["ppl@" .. length] = at }
-    if length == c.length then t:log { test_ppl = at } end
+    if length == c.length then t:log { test_ppl = at, test_loss = math.log(at) } end
     sum = sum + at
   end
   t:log { mean_extrapolation_ppl = sum / #c.lengths }
 end
 
--- Runs the trial of an ablation: lm.train and lm.test, on at most c.scored targets per part.
-function lm.trial(t, c)
+-- Runs the trial of an ablation: lm.train and lm.test, on at most c.scored targets per part, with
+-- eight evaluations on the validation part. o: make and optimizer of lm.train; nil: its defaults.
+function lm.trial(t, c, o)
   local function scored(length) return { blocks = math.max(1, c.scored // length) } end
-  local model, data = lm.train(t, c, { every = math.max(c.steps // 8, 1),
-    blocks = scored(c.length).blocks })
+  local model, data = lm.train(t, c, overlay({ every = math.max(c.steps // 8, 1),
+    blocks = scored(c.length).blocks }, o))
   lm.test(t, c, model, data, scored)
 end
+
+-- Raises an error if the corpus, tnn_lm or Adam would refuse one of the keys c.
+function lm.check(c)
+  options.check("corpus", corpus.spec, c)
+  options.check("tnn_lm", models.options "tnn_lm", c, { vocab = 1 })
+  options.check("optim.adam", optim.specs.adam, c)
+end
+
+-- An experiment whose trial is this function itself trains tnn_lm with its keys, so a value that
+-- the model refuses is found before any trial runs.
+plan.checks[lm.trial] = lm.check
 
 return suggest.strict("lm", lm)

@@ -3,6 +3,7 @@
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local experiment = require "toeplab.trials.experiment"
+local sequential = require "toeplab.trials.sequential"
 local suggest = require "toeplab.base.suggest"
 
 local overrides = {}
@@ -12,11 +13,20 @@ local function integer_list(word, text, least)
   for _, seed in ipairs(list or {}) do
     if seed < least then list = nil break end
   end
-  if not list then errors.usage("%s takes integers from %d up, got '%s'", word, least, text) end
+  if not list then
+    errors.usage("%s takes integers from %d up%s, got '%s'", word, least,
+      word == "seeds" and text:find "%a" and ', or a text like "until 2 %"' or "", text)
+  end
   return list
 end
 
 local function set_seeds(values, word, text)
+  if word == "seeds" and sequential.is_text(text) then
+    local rule, form = sequential.rule(text)
+    if not rule then errors.usage("seeds='%s' is no rule: %s", text, form) end
+    values.seeds = rule
+    return
+  end
   local list = integer_list(word, text, word == "seed" and 0 or 1)
   if word == "seeds" and #list == 1 then
     local count = list[1]
@@ -48,6 +58,7 @@ local function set_scale(exp, values, name)
     errors.usage("%s: there is no scale '%s'%s", exp:where("scale"), name, suggest.hint(name,
       names))
   end
+  values.seeds = exp.scale_seeds[name] or values.seeds
   for key, value in pairs(set) do
     if exp:varies(key) then set_axis(values, key, value) else values.fixed[key] = value end
   end
@@ -84,7 +95,7 @@ local function set_key(exp, values, key, text)
   local like = declared(exp, key)
   if like == nil then
     local names = exp:keys()
-    table.move({ "seed", "seeds", "scale", "draws" }, 1, 4, #names + 1, names)
+    table.move({ "seed", "seeds", "scale", "draws", "compare" }, 1, 5, #names + 1, names)
     local near = suggest.nearest(key, names)
     errors.usage("%s: unknown key '%s' on the command line%s", near and exp:where(near) or exp.file,
       key, suggest.hint(key, names))
@@ -107,16 +118,30 @@ local function check_zips(exp, values)
   end
 end
 
+-- Replaces a rule as the seeds by all seeds that it may ask for, and sets rule and compared.
+local function apply_rule(exp, values, given)
+  local rule = values.seeds
+  if not rule.looks then
+    if given then errors.usage 'compare is for seeds like "until 2 %": give both' end
+    return
+  end
+  values.rule, values.seeds = rule, {}
+  for i = 1, rule.most do values.seeds[i] = i end
+  values.compared = sequential.compared(exp, rule, given)
+end
+
 -- Returns what the trials of exp are made from under words ("key=value", "scale=NAME", "seeds=N",
--- "seed=N"): fixed, axes, zips, random, draws, draw_seed, when, except, seeds, and given, the set
--- of the keys that words name. exp itself does not change. Raises usage errors.
+-- "seeds=until P %", "compare=KEY=VALUE", "seed=N"): fixed, axes, zips, random, draws, draw_seed,
+-- when, except, seeds, and given, the set of the keys that words name; with seeds = "until P %",
+-- seeds has all that may be run, rule the rule of sequential.lua, and compared what it compares.
+-- exp itself does not change. Raises usage errors.
 function overrides.apply(exp, words)
   local values = {
     fixed = config.copy(exp.fixed), axes = config.copy(exp.grid), zips = config.copy(exp.zips),
     random = config.copy(exp.random), draws = exp.draws, draw_seed = exp.draw_seed,
     when = exp.when, except = exp.except, seeds = exp.seeds, given = {},
   }
-  local pairs_, seen = {}, {}
+  local pairs_, seen, compared = {}, {}, nil
   for _, word in ipairs(words) do
     local key, text = word:match("^([^=]+)=(.*)$")
     if not key then errors.usage("'%s' is not an override; write key=value", word) end
@@ -128,6 +153,8 @@ function overrides.apply(exp, words)
   for _, pair in ipairs(pairs_) do
     if pair[1] == "seed" or pair[1] == "seeds" then
       set_seeds(values, pair[1], pair[2])
+    elseif pair[1] == "compare" then
+      compared = sequential.read(exp, pair[2])
     elseif pair[1] == "draws" and next(exp.random) then
       values.draws = integer_list("draws", pair[2], 1)[1]
     else
@@ -135,6 +162,7 @@ function overrides.apply(exp, words)
     end
   end
   check_zips(exp, values)
+  apply_rule(exp, values, compared)
   for _, key in ipairs(exp:keys()) do
     if values.fixed[key] == nil and not exp:varies(key) and values.axes[key] == nil then
       errors.usage("%s: '%s' has a value only in a scale: add scale=%s", exp:where(key), key,

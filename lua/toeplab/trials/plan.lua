@@ -10,7 +10,8 @@ local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
-local plan = {}
+-- checks: trial functions of the library -> what raises if their keys make no sense.
+local plan = { checks = setmetatable({}, { __mode = "k" }) }
 
 local SHOWN = 60
 
@@ -42,11 +43,29 @@ local function label(point, seed, many)
   return table.concat(parts, " ")
 end
 
+-- Gives the configuration of a point the value of the key that was tuned (trials/tuning.lua), if
+-- there is one. Returns the point with that key.
+local function tuned(exp, point, resolved)
+  if not exp.tuned then return point end
+  local key, here = exp.tune.key, config.copy(point)
+  here[key] = exp.tuned(resolved)
+  resolved[key] = here[key]
+  return here
+end
+
+-- Returns how many of the seeds the trials of a point have: with seeds = "until 2 %" those that
+-- were asked for so far (runs/rounds.lua), at first those of the first look.
+local function seed_count(exp, values, point)
+  if not values.rule then return #values.seeds end
+  return math.min(#values.seeds, exp.asked and exp.asked(point) or values.rule.looks[1])
+end
+
 -- Lists the trials of exp under the overrides in words ("key=value", "scale=NAME", "seeds=N",
--- "seed=N"), in an order that depends on the declaration alone. Each trial is {config=, point=,
+-- "seed=N"), in an order that depends on the declaration alone and, with seeds = "until 2 %", on
+-- the results so far. Each trial is {config=, point=, at= (the point without a key that was tuned),
 -- seed=, label=}. The second result describes the whole plan: axes (the names of the keys that
--- vary), left_out (the excluded points: {point=, reason=, label=}), seeds, values (the argument of
--- space.points) and counts (its third result). Raises usage errors.
+-- vary), left_out (the excluded points: {point=, reason=, label=}), seeds (all that may be run),
+-- values (the argument of space.points) and counts (its third result). Raises usage errors.
 function plan.trials(exp, words)
   local values = overrides.apply(exp, words)
   local points, left_out, counts = space.points(values)
@@ -54,12 +73,15 @@ function plan.trials(exp, words)
   local trials, varied = {}, {}
   for _, point in ipairs(points) do
     for key in pairs(point) do varied[key] = true end
-    for _, seed in ipairs(values.seeds) do
+    if exp.tuned then varied[exp.tune.key] = true end
+    for i = 1, seed_count(exp, values, point) do
+      local seed = values.seeds[i]
       local resolved = config.copy(values.fixed)
       for key, value in pairs(point) do resolved[key] = config.copy(value) end
+      local here = tuned(exp, point, resolved)
       resolved.seed = seed
-      trials[#trials + 1] = { config = resolved, point = point, seed = seed,
-        label = label(point, seed, #values.seeds > 1) }
+      trials[#trials + 1] = { config = resolved, point = here, at = point, seed = seed,
+        label = label(here, seed, #values.seeds > 1) }
     end
   end
   plan.check(exp, trials)
@@ -83,13 +105,26 @@ local function twice(exp)
   return ""
 end
 
+-- Raises if the experiment's own check, or that of its trial function, rejects a trial.
+local function check_keys(exp, trial)
+  for _, check in ipairs { exp.check or false, plan.checks[exp.trial] or false } do
+    local ok, why = true, nil
+    if check then ok, why = pcall(check, config.new(trial.config)) end
+    if not ok then
+      why = errors.text(why)
+      local key = check ~= exp.check and why:match "option '([%w_]+)'" or "check"
+      errors.usage("%s: %s (trial %s)", exp:where(key), why, trial.label)
+    end
+  end
+end
+
 -- Raises if two trials are equal, if a device is invalid or lacks the trial's precision, or if the
--- experiment's own check rejects a trial. Sets in each trial the field json, the text of its
--- configuration.
+-- experiment's own check, or that of its trial function, rejects a trial. Sets in each trial the
+-- field json, the text of its configuration.
 function plan.check(exp, trials)
   local seen = {}
   for _, trial in ipairs(trials) do
-    local text = json.encode(trial.config)
+    local text = json.encode(config.result_keys(trial.config))
     trial.json = text
     if seen[text] then
       errors.usage("%s: %s appears twice among the trials%s", exp.file, trial.label, twice(exp))
@@ -99,10 +134,7 @@ function plan.check(exp, trials)
     if wrong then errors.usage("%s: %s", exp:where("device"), wrong) end
     wrong = devices.lacks(trial.config.device, trial.config.precision)
     if wrong then errors.usage("%s: %s", exp:where("precision"), wrong) end
-    if exp.check then
-      local ok, why = pcall(exp.check, config.new(trial.config))
-      if not ok then errors.usage("%s", errors.text(why)) end
-    end
+    check_keys(exp, trial)
   end
 end
 

@@ -8,19 +8,19 @@ local errors = require "toeplab.base.errors"
 
 local provenance = {}
 
--- Returns the output of a command without its last newline; nil if the command fails.
-local function output(command)
-  local pipe = io.popen(command .. " 2>/dev/null", "r")
-  if not pipe then return nil end
-  local text = pipe:read("a")
-  if not pipe:close() then return nil end
-  return (text:gsub("\n$", ""))
-end
-
 -- Returns the folder of the Lua library.
 function provenance.library()
   local path = package.searchpath("toeplab", package.path)
   return path and path:match("^(.*)/[^/]*$") or "."
+end
+
+-- Returns the folder of that name in the sources of a build, or in the data of an installation; nil
+-- if there is none.
+function provenance.data(name)
+  local library = provenance.library()
+  for _, root in ipairs { "/../../", "/../../../toeplab/" } do
+    if core.sys.exists(library .. root .. name) then return library .. root .. name end
+  end
 end
 
 local function add_files(folder, list)
@@ -70,7 +70,7 @@ end
 
 local function environment()
   local set = {}
-  for line in (output("env") or ""):gmatch("[^\n]+") do
+  for line in (shell.output("env") or ""):gmatch("[^\n]+") do
     local name, value = line:match("^([%w_]+)=(.*)$")
     if name and is_shown(name) then set[name] = value end
   end
@@ -89,9 +89,9 @@ end
 -- git checkout.
 function provenance.commit()
   local git = in_checkout()
-  local commit = output(git .. " rev-parse HEAD")
+  local commit = shell.output(git .. " rev-parse HEAD")
   if not commit then return nil end
-  return commit, (output(git .. " status --porcelain --untracked-files=no") or "") ~= ""
+  return commit, (shell.output(git .. " status --porcelain --untracked-files=no") or "") ~= ""
 end
 
 local features = { "sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "amx_tile",
@@ -139,7 +139,7 @@ end
 -- Returns the uncommitted changes of the checkout, as git diff prints them, with secrets masked;
 -- nil if there are none. The second result says whether they were cut.
 function provenance.changes()
-  local text = output(in_checkout()
+  local text = shell.output(in_checkout()
     .. " -c core.quotepath=off diff HEAD --no-color --no-ext-diff --no-textconv")
   if not text or text == "" then return nil end
   local parts, from = {}, 1

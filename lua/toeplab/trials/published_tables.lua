@@ -1,5 +1,6 @@
--- trials/published_tables.lua: reads the tables of the papers from the files PAPER/TABLE.lua in
--- results/published of the sources, or in `published` of an installation. Each file returns
+-- trials/published_tables.lua: reads the tables and figures of the papers from the files
+-- PAPER/tableN.lua and PAPER/figureN.lua in results/published of the sources, or in `published` of
+-- an installation. Each file returns
 -- {
 --   title = "...", caption = "...", source = "...", rows_are = "decay rate",
 --   columns_are = "length",                          -- of a transposed table
@@ -8,13 +9,30 @@
 --       times = 100,       -- factor from our unit to the paper's
 --       where = { task = "imdb" } },                 -- the trials of this column (default: all)
 --   },
---   rows = {               -- name, then a number or text for each column; false is a dash
+--   rows = {               -- name, then a number or text for each column; false is a dash, and
+--                          -- "drawn" a value that the paper draws but does not print
 --     { "0.99 (ours)", 23.98, 23.70, where = { { decay = 0.99 }, { preset = "decay-0.99" } } },
 --   },
+--   numbers = "tnn/table15",                         -- of a figure: what this file leaves out is
+--                                                    -- that of this table or figure
+--   draw = "plot @last matrix",                      -- of a figure: the command that draws ours
+--   instead = "...",       -- what there is, if no experiment answers the table as a whole
 --   setting = { layers = 7 },                        -- the paper's settings, in our keys
 --   average = { of = 5, column = "avg" },            -- this column is the mean of the first five
 --   notes = { "..." },                               -- errata, and how to read it
+--   claims = {             -- what the paper says of it: a sentence, and the ratio that it asserts
+--     { says = "...", row = "0.90", over = "0.99 (ours)", column = "val", above = 1 },
+--   },
 -- }
+--
+-- A claim compares the row `row` with the row `over`. `over` may be a list of rows, which is a
+-- comparison with each, or "others", which means all other rows; without it, the row is compared
+-- with itself. A `where` table in the place of a row names a setting that the table lacks. What is
+-- compared is a `column` (an id or a list of ids), the mean of the columns in `mean_of` (a list of
+-- ids), or a `metric` (a name or a list of names); "ppl@16x" is the metric at 16 times the training
+-- length. With `over_metric` the other side's value is that of another metric. The ratio of the two
+-- values is `above` or `below` a number, or `within` a factor f, that is from 1/f to f.
+-- report/claims.lua judges whether trials support it.
 --
 -- where: key -> value or list of values of a trial's configuration, or a list of such tables, one
 -- of which must fit.
@@ -29,21 +47,22 @@ local published = {}
 -- Returns the folder that holds one folder per paper: in the sources of a build, or in the data of
 -- an installation.
 function published.folder()
-  local library = provenance.library()
-  for _, path in ipairs { "/../../results/published", "/../../published" } do
-    if core.sys.exists(library .. path) then return library .. path end
-  end
-  errors.raise(errors.FAILED, "there are no published tables beside %s; in a checkout, git "
-    .. "checkout results/published brings them back", library)
+  return provenance.data "results/published" or provenance.data "published"
+    or errors.raise(errors.FAILED, "there are no published tables beside %s; in a checkout, git "
+      .. "checkout results/published brings them back", provenance.library())
 end
 
--- Sorts table2 before table10.
+-- Sorts table2 before table10, and tables before figures.
 local function by_number(a, b)
-  local x, y = tonumber(a:match "%d+$"), tonumber(b:match "%d+$")
-  return (x or 0) < (y or 0) or x == y and a < b
+  local kind, x, rest = a:match "(%l+)(%d+)(%l*)$"
+  local other, y, more = b:match "(%l+)(%d+)(%l*)$"
+  if not kind or not other then return a < b end
+  if kind ~= other then return kind > other end
+  x, y = tonumber(x), tonumber(y)
+  return x < y or x == y and rest < more
 end
 
--- Returns the ids of all tables, such as "tnn/table10", by paper and number.
+-- Returns the ids of all tables and figures, such as "tnn/table10", by paper, kind and number.
 function published.ids()
   local folder, list = published.folder(), {}
   local papers = core.sys.list(folder) or {}
@@ -67,15 +86,22 @@ local function alternatives(where)
   return where[1] and where or { where }
 end
 
--- Returns the table of an id; raises a usage error if there is none.
+-- Returns what the file of an id returns.
+local function content(id)
+  local chunk, problem = loadfile(published.folder() .. "/" .. id .. ".lua", "t", {})
+  if not chunk then errors.raise(errors.FAILED, "%s", problem) end
+  return chunk()
+end
+
+-- Returns the table or figure of an id; raises a usage error if there is none.
 function published.read(id)
   local ok, why = suggest.choose("published table", id, published.ids())
   if not ok then errors.usage("%s", why) end
-  local path = published.folder() .. "/" .. id .. ".lua"
-  local chunk, problem = loadfile(path, "t", {})
-  if not chunk then errors.raise(errors.FAILED, "%s", problem) end
-  local result = chunk()
+  local result = content(id)
   result.id = id
+  for key, value in pairs(result.numbers and content(result.numbers) or {}) do
+    if result[key] == nil then result[key] = value end
+  end
   for _, row in ipairs(result.rows) do row.where = alternatives(row.where) end
   return result
 end

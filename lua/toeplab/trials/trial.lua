@@ -16,7 +16,7 @@ local guard = require "toeplab.trials.guard"
 local prune = require "toeplab.trials.prune"
 local records = require "toeplab.store.records"
 local resume = require "toeplab.trials.resume"
-local selection = require "toeplab.store.selection"
+local open_model = require "toeplab.store.open_model"
 local errors = require "toeplab.base.errors"
 local saved_model = require "toeplab.store.saved_model"
 local suggest = require "toeplab.base.suggest"
@@ -88,6 +88,7 @@ end
 -- Writes a text to a file of the trial and then records it; a file without a row counts as absent.
 -- number: a part of the file name, by default the step. Returns the path of the file.
 local function store_text(self, kind, step, text, number)
+  if self.follows then return nil end
   self.busy = true
   number = number or ("%08d"):format(step)
   local path = ("%s/%s-%s.%s"):format(self.path, kind, number, saved_model.endings[kind] or "txt")
@@ -145,12 +146,14 @@ local file_names = { checkpoint = "step-%08d%s.h5", best = "best-%08d%s.h5" }
 -- Writes and records a checkpoint of the current step, of kind "checkpoint" or "best". Only
 -- afterwards does it remove the older ones of that kind beyond the number in KEEP.
 function Trial:save(kind)
+  if self.follows then return end
   kind = kind or "checkpoint"
   self.busy = true
   local used = self.guard and self.guard.used or 0 -- protects files from before a rollback
   local path = self.path .. "/" .. file_names[kind]:format(self.step,
     used > 0 and "-r" .. used or "")
   local file = self.folder .. "/" .. path
+  if self.team and self.parts.optim then self.team:order "save" end
   checkpoint.write(file, resume.state(self))
   local old = self.rows:add_checkpoint({ kind = kind, step = self.step, path = path,
     bytes = assert(core.sys.size(file)), sha256 = core.sha256_file(file) }, KEEP[kind],
@@ -193,7 +196,7 @@ function Trial:load_best()
   local lowest = self.lowest
   if not lowest or not lowest.step then return nil end
   if lowest.step == self.step then return lowest.step, lowest.value end
-  for _, row in ipairs(self.rows:checkpoints()) do
+  for _, row in ipairs(self.follows and {} or self.rows:checkpoints()) do
     if row.kind == "best" then
       local state, why = resume.read(self, row, "model")
       if not state then
@@ -203,16 +206,18 @@ function Trial:load_best()
       self.parts.model:load(state.model)
     end
   end
+  if self.team then self.team:copy(self.parts.model:state()) end
   return lowest.step, lowest.value
 end
 
--- Returns the model of another trial in the results folder, found by the beginning of its id. The
--- results are those of saved_model.lua's load.
-function Trial:model_of(id)
+-- Returns the model of another trial in the results folder, found by the beginning of its id, or
+-- that of a file, found by its path (with a / or a dot), as open_model.lua does. build: makes a
+-- model that comes from a script.
+function Trial:model_of(id, build)
+  if id:find "[/.]" then return open_model.file(id, build) end
   local all <close> = records.open(self.folder, "r")
-  return saved_model.load(all, selection.one(all, id), {
-    warn = function(...) self.progress:warn(...) end,
-  })
+  return open_model.trial(all, id, { build = build,
+    warn = function(...) self.progress:warn(...) end })
 end
 
 -- ---- The loop ---------------------------------------------------------------------------------
@@ -302,6 +307,40 @@ local function check_memory(self)
     self.step, self.memory / 1e6), 0)
 end
 
+-- Does what follows a step. In a team rank 0 does it, and tells the others whether they go on.
+local function together(self, fn)
+  if not self.team then return fn(self) end
+  if self.follows then
+    self.keep = nil
+    -- the only order: rank 0 collects the states of the optimiser for a checkpoint
+    local word = self.team:follow_orders(function() self.parts.optim:state() end)
+    if word == "end" then errors.raise(errors.DONE, "rank 0 has ended the trial") end
+    return
+  end
+  local ok, why = pcall(fn, self)
+  self.team:order(ok and "on" or "end")
+  if not ok then error(why, 0) end
+end
+
+-- Restores the last checkpoint, of rank 0 on all ranks of a team. Returns its step.
+local function restore(self)
+  local team = self.team
+  if not team then return resume.restore(self) end
+  if self.guard and self.guard:rolls_back() then
+    error("ranks: a guard cannot roll several ranks back: use nan = 'stop' and spike = 'stop'", 0)
+  end
+  local found = not self.follows and resume.restore(self) or nil
+  local theirs = team:share { step = found, rows = self.rows:checkpoints() }
+  if not self.follows then return found end
+  self.rows.artifacts = theirs.rows
+  found = resume.restore(self)
+  if found ~= theirs.step then
+    error(("ranks: %s/%s of step %d cannot be read here: all ranks need the same results folder")
+      :format(self.folder, self.path, theirs.step), 0)
+  end
+  return found
+end
+
 local function after_step(self)
   if apply_guard(self) then return end
   check_memory(self)
@@ -348,7 +387,7 @@ end
 
 -- Stores the texts from which the model and its vocabulary can be rebuilt without the script.
 local function store_model(self, model, data)
-  local texts = saved_model.texts(model, data) or {}
+  local texts = saved_model.texts(model, data)
   compare_vocabulary(self, texts)
   for _, kind in ipairs(suggest.keys(texts)) do
     store_text(self, kind, 0, texts[kind])
@@ -381,14 +420,14 @@ function Trial:steps(n, model, opt, data, extra)
   end
   if spec and opt then opt.lenient = spec.nan == "rollback" end
   self.busy = true
-  self.total, self.step = n, resume.restore(self)
-  self.saved_step, self.saved_time = self.step, core.sys.clock()
+  self.total, self.step = n, restore(self)
+  self.first, self.saved_step, self.saved_time = self.step, self.step, core.sys.clock()
   if self.step > n then error(("steps: the checkpoint is after step %d"):format(self.step), 2) end
   if self.step > 0 then self.progress:note("resumed after step %d of %d", self.step, n) end
   self.looping, self.busy = true, false
   local started = false
   return function()
-    if started then after_step(self) else await_decision(self) end
+    together(self, started and after_step or await_decision)
     started = self.step < n and not ended(self)
     if not started then
       self.looping = false

@@ -11,10 +11,10 @@ local options = require "toeplab.base.options"
 
 local field = options.field
 
-local spec = {
-  step = field { default = 1e-2, min = 1e-6, max = 1 }, -- step of the differences
-  most = field { default = 32, min = 1 }, -- elements tested per tensor
-  seed = field { default = 1, min = 0 }, -- seed for the choice of elements and the random numbers
+local spec = options.declare "tl.gradcheck" {
+  { "step", field { default = 1e-2, min = 1e-6, max = 1 }, "step of the differences" },
+  { "most", field { default = 32, min = 1 }, "elements tested per tensor" },
+  { "seed", field { default = 1, min = 0 }, "of the choice of elements and the random numbers" },
 }
 
 -- Returns {name=, tensor=} for each entry: a tensor or, as from module:parameters(), a table.

@@ -11,7 +11,8 @@ local distance = require("toeplab.verify.distance").distance
 
 local module_case = {}
 
-local function ours(names, name)
+-- Returns our name of a published parameter; nil if the module has none.
+function module_case.ours(names, name)
   for _, pair in ipairs(names) do
     local pattern = "^" .. pair[1] .. "$"
     if name:find(pattern) then return pair[2] and (name:gsub(pattern, pair[2])) end
@@ -32,7 +33,7 @@ end
 function module_case.load(case, module, names)
   local state, own_state = {}, module:state()
   for _, name in ipairs(case:children "param") do
-    local own = ours(names, name)
+    local own = module_case.ours(names, name)
     if own then state[own] = fitted(case:read("param/" .. name), own_state[own]) end
   end
   for name, t in pairs(names.state or {}) do state[name] = t end
@@ -70,7 +71,7 @@ end
 function module_case.gradients(case, module, names, results)
   local named = module:named()
   for _, name in ipairs(case:children "grad") do
-    local own = ours(names, name)
+    local own = module_case.ours(names, name)
     if own then
       local parameter = named[own]
       local got = parameter and parameter:grad()

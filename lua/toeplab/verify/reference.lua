@@ -5,6 +5,7 @@ local optim = require "toeplab.train.optim"
 local distance = require("toeplab.verify.distance").distance
 local mixers = require "toeplab.verify.mixers"
 local published = require "toeplab.models.published"
+local schedule = require "toeplab.train.schedule"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 local train = require "toeplab.train"
@@ -222,6 +223,24 @@ function kinds.train(case, backend)
   end
   results[#results + 1] = { name = "final", error = worst,
     tolerance = reference.parameter_tolerance }
+  return results
+end
+
+-- Runs a schedule of the published runs: w updates of warm-up, T updates in all. The published
+-- cosine goes on after the end.
+function kinds.schedule(case)
+  local a, lists, results = case.attributes, { lr = {}, beta1 = {} }, {}
+  local given = { lr = a.lr_max, warmup = a.warmup, steps = a.total }
+  local rate = a.schedule == "one_cycle" and schedule.one_cycle(given)
+  if not rate then
+    given.wraps = true
+    rate = schedule.cosine(given)
+  end
+  for step = 1, a.steps do lists.lr[step], lists.beta1[step] = rate(step) end
+  for _, name in ipairs(case:children "") do
+    results[#results + 1] = { name = name,
+      error = distance(core.tensor(lists[name]), case:read(name)) }
+  end
   return results
 end
 

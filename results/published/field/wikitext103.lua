@@ -4,6 +4,7 @@ return {
   caption = "Perplexity of causal language models on WikiText-103 as TNN's paper trains them, "
     .. "collected from several papers. The letter behind a name says where its numbers were read.",
   source = "several papers, see below; collected in November 2026",
+  instead = "numbers of many papers, each with its source",
   rows_are = "model",
   columns = {
     { id = "val", name = "PPL (val)", better = "lower",

@@ -40,4 +40,21 @@ return {
     "Learning rate 5e-4 (Table 12 and the released scripts); Section 4.1 says 0.005. "
       .. "Gradients are clipped at norm 1.0, though Table 12 says '-'.",
   },
+  claims = {
+    { says = "At the training length no decay is as good as 0.99: within 2 %.",
+      row = "1 (no decay)", over = "0.99 (ours)", column = "val", within = 1.02 },
+    { says = "At the training length 0.999 is as good as 0.99: within 2 %.",
+      row = "0.999", over = "0.99 (ours)", column = "val", within = 1.02 },
+    { says = "Without decay the model fails to extrapolate: its perplexity at 16 times the training "
+        .. "length, and the mean over the lengths, is more than 1.5 times that with 0.99.",
+      row = "1 (no decay)", over = "0.99 (ours)", metric = { "ppl@16x", "mean_extrapolation_ppl" },
+      above = 1.5 },
+    { says = "A stronger decay than 0.99 predicts worse at the training length.",
+      row = "0.99 (ours)", over = { "0.90", "0.95" }, column = "val", below = 1 },
+    { says = "0.99 has the lowest mean over the lengths.",
+      row = "0.99 (ours)", over = { "0.90", "0.95", "0.999", "learnable" },
+      column = "extrapolation", below = 1 },
+    { says = "A learnable decay is not better than 0.99, by more than 2 %.",
+      row = "learnable", over = "0.99 (ours)", column = { "val", "extrapolation" }, above = 0.98 },
+  },
 }

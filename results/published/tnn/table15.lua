@@ -94,4 +94,15 @@ return {
     "Learning rate 5e-4 (Table 12 and the released scripts); Section 4.1 says 0.005. "
       .. "Gradients are clipped at norm 1.0, though Table 12 says '-'.",
   },
+  claims = {
+    { says = "The perplexity of TNN stays as it is at 2, 4, 8 and 16 times the training length: it "
+        .. "grows by less than 5 %.",
+      row = "TNN", metric = { "ppl@2x", "ppl@4x", "ppl@8x", "ppl@16x" }, over_metric = "ppl@1x",
+      below = 1.05 },
+    { says = "At 16 times the training length TNN predicts better than all others but ALiBi.",
+      row = "TNN", over = { "GSS", "DSS", "S4", "gMLP", "Syn(R)", "Syn(D)", "cosFormer",
+        "Performer", "1+elu", "FLASH", "LS", "Transformer" }, metric = "ppl@16x", below = 1 },
+    { says = "At 16 times the training length TNN is comparable to ALiBi: within 10 %.",
+      row = "TNN", over = "ALiBi", metric = "ppl@16x", within = 1.1 },
+  },
 }

@@ -41,4 +41,19 @@ return {
     "The released layers of S4 and DSS have no residual connection, no normalisation and "
       .. "no dropout: these are not standard S4 and DSS.",
   },
+  claims = {
+    { says = "TNN predicts better than the methods based on MLPs, on the validation and the test "
+        .. "part.",
+      row = "TNN", over = { "Syn(D)", "Syn(R)", "gMLP" }, column = { "val", "test" }, below = 1 },
+    { says = "TNN predicts better than the Transformer, on the validation and the test part.",
+      row = "TNN", over = "Trans", column = { "val", "test" }, below = 1 },
+    { says = "TNN predicts better than most efficient Transformers, among them FLASH, 1+elu, "
+        .. "Performer and cosFormer.",
+      row = "TNN", over = { "FLASH", "1+elu", "Performer", "cosFormer" }, column = "test",
+      below = 1 },
+    { says = "Transformer-LS alone predicts better than TNN.",
+      row = "LS", over = "TNN", column = "test", below = 1 },
+    { says = "TNN predicts better than all state spaces.",
+      row = "TNN", over = { "S4", "DSS", "GSS" }, column = "test", below = 1 },
+  },
 }

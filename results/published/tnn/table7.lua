@@ -29,4 +29,14 @@ return {
     "Learning rate 5e-4 (Table 12 and the released scripts); Section 4.1 says 0.005. "
       .. "Gradients are clipped at norm 1.0, though Table 12 says '-'.",
   },
+  claims = {
+    { says = "GTU with GLU predicts better than GTU alone and than attention with GLU.",
+      row = "GTU+GLU", over = { "GTU only", "Attention+GLU" }, column = "val", below = 1 },
+    { says = "(Not in the paper, whose attention has neither mask nor positions:) GTU with GLU "
+        .. "predicts better than attention with a mask, without positions and with ALiBi.",
+      row = "GTU+GLU", over = {
+        { structure = "attention+glu", causal = true, positions = "none" },
+        { structure = "attention+glu", causal = true, positions = "alibi" } },
+      column = "val", below = 1 },
+  },
 }

@@ -31,4 +31,13 @@ return {
     "Learning rate 5e-4 (Table 12 and the released scripts); Section 4.1 says 0.005. "
       .. "Gradients are clipped at norm 1.0, though Table 12 says '-'.",
   },
+  claims = {
+    { says = "The integers as they are lead to better predictions than the normalised ones, and "
+        .. "than sines and cosines (the integers with decay 0.99, the others without, as run).",
+      row = "(-(n-1),...,(n-1))", over = { "(-(n-1),...,(n-1))/n", "sin, cos" }, column = "val",
+      below = 1 },
+    { says = "(Not in the paper:) So they do if no input has a decay.",
+      row = { rpe_input = "integer", decay = "none" },
+      over = { "(-(n-1),...,(n-1))/n", "sin, cos" }, column = "val", below = 1 },
+  },
 }

@@ -31,6 +31,7 @@ static const gradient_case added[] = {
     {"row sums", binary, 2, .in = {{ANY, 2, {5, 7}}, {ANY, 1, {7}}}, .i = {TL_MUL}},
     {"column sums", binary, 2, .in = {{ANY, 2, {5, 7}}, {ANY, 2, {5, 1}}}, .i = {TL_MUL}},
     {"gather", gather, 1, .in = {{ANY, 2, {5, 7}}}, .i = {9}},
+    {"batch_gather", batch_gather, 1, .in = {{ANY, 3, {3, 5, 7}}}, .i = {9}},
     {"layer_norm", layer_norm, 3, .in = {{ANY, 2, {5, 7}}, {ANY, 1, {7}}, {ANY, 1, {7}}}},
     {"rms_norm", rms_norm, 2, .in = {{ANY, 2, {5, 7}}, {ANY, 1, {7}}}},
     {"simple_rms_norm", simple_rms_norm, 1, .in = {{ANY, 2, {5, 7}}}, .f = {1e-8}},

@@ -127,10 +127,35 @@ static void backward_from_a_gradient(void)
     for (int i = 0; i < 7; i++) tl_tensor_free(all[i]);
 }
 
+/* The memory of a caller is read and written in place, and it stays the caller's. */
+static void borrowed_memory_is_the_callers(void)
+{
+    float         data[6] = {1, 2, 3, 4, 5, 6};
+    const int64_t dims[] = {2, 3};
+    tl_tensor    *t = NULL, *part = NULL, *y = NULL;
+    tl_memory     before = tl_memory_info(ctx);
+    CHECK_STATUS(tl_tensor_borrow(ctx, TL_F32, 2, dims, (char *)data + 1, &t), TL_EINVAL);
+    CHECK_STATUS(tl_tensor_borrow(ctx, TL_F32, 2, dims, NULL, &t), TL_EINVAL);
+    CHECK_STATUS(tl_tensor_borrow(ctx, TL_F32, 2, dims, data, &t), TL_OK);
+    CHECK(tl_tensor_f32(t) == data && tl_memory_info(ctx).live == before.live);
+    CHECK_STATUS(tl_tensor_view(t, 3, 1, (int64_t[]){3}, &part), TL_OK);
+    CHECK_STATUS(tl_tensor_fill(part, 7), TL_OK);
+    CHECK(data[2] == 3 && data[3] == 7 && data[5] == 7);
+    CHECK_STATUS(tl_require_grad(t, 1), TL_OK);
+    CHECK_STATUS(tl_unary(TL_UNARY_square, t, &y), TL_OK);
+    backward_of_sum(y);
+    CHECK(tl_tensor_cf32(tl_grad(t))[1] == 4 && tl_tensor_cf32(tl_grad(t))[4] == 14);
+    tl_tensor_free(y);
+    tl_tensor_free(part);
+    tl_tensor_free(t);
+    CHECK(data[0] == 1 && tl_memory_info(ctx).tensors == before.tensors);
+}
+
 int main(void)
 {
     if (tl_ctx_new(2, &ctx) != TL_OK) return 1;
     int failed = run_tests((const test[]){
+        {"borrowed memory is the caller's", borrowed_memory_is_the_callers},
         {"filling one gradient leaves the other", filling_one_gradient_leaves_the_other},
         {"filling a reshaped gradient leaves the other",
          filling_a_reshaped_gradient_leaves_the_other},

@@ -113,6 +113,38 @@ static void any_number_of_threads(void)
     for (int i = 0; i < 3; i++) tl_tensor_free(first[i]);
 }
 
+/* On any number of threads, indices are those of scalar draws, and use as much of the stream. */
+static void indices_are_scalar_draws(void)
+{
+    enum { COUNT = 5003 };
+    static const int threads[] = {1, 2, 3, 7};
+    for (size_t k = 0; k < sizeof threads / sizeof *threads; k++) {
+        tl_tensor *lengths = vector(threads[k], 2), *ids = NULL, *places = NULL;
+        tl_stream  s = tl_stream_new(9, "indices"), scalar = s;
+        int64_t    wrong = 0;
+        tl_tensor_f32(lengths)[0] = 4096;
+        tl_tensor_f32(lengths)[1] = 77;
+        CHECK_STATUS(tl_tensor_new(tl_tensor_ctx(lengths), TL_I32, 1, &(int64_t){COUNT}, &ids),
+                     TL_OK);
+        CHECK_STATUS(tl_random_integers(ids, &s, 1000), TL_OK);
+        CHECK_STATUS(tl_random_places(lengths, COUNT, &s, &places), TL_OK);
+        const int32_t *p = tl_tensor_ci32(places);
+        for (int i = 0; i < COUNT; i++)
+            wrong += tl_tensor_ci32(ids)[i] != tl_random_below(&scalar, 1000);
+        for (int i = 0; i < COUNT; i++) {
+            double u = tl_random_unit(&scalar);
+            wrong += p[i] != (int32_t)(4096 * u) || p[COUNT + i] != (int32_t)(77 * u);
+        }
+        CHECK(wrong == 0 && s.offset == scalar.offset);
+        CHECK_STATUS(tl_random_integers(ids, &s, 0), TL_EINVAL);
+        CHECK_STATUS(tl_random_integers(lengths, &s, 5), TL_ETYPE);
+        CHECK(s.offset == scalar.offset); /* a failure draws nothing */
+        tl_tensor_free(ids);
+        tl_tensor_free(places);
+        tl_tensor_free(lengths);
+    }
+}
+
 /* A stream is its key and offset: a copy goes on where the original does. */
 static void resumes_by_offset(void)
 {
@@ -265,6 +297,7 @@ int main(void)
                                     {"tensors hold the blocks", tensors_hold_the_blocks},
                                     {"moments", moments},
                                     {"any number of threads", any_number_of_threads},
+                                    {"indices are scalar draws", indices_are_scalar_draws},
                                     {"resumes by offset", resumes_by_offset},
                                     {"streams differ", streams_differ},
                                     {"scalars", scalars},

@@ -84,8 +84,10 @@ static void write_for_ever(void *user, int ready)
 static void killed_writers_lose_nothing_committed(void)
 {
     int64_t b, acked = -1;
+    int kills = 0;
     CHECK_STATUS(prepare(scratch("kill")), TL_OK);
-    for (int i = 0; i < 30; i++) {
+    /* On a busy machine many writers are killed before they get to write. */
+    for (int i = 0; i < 30 || (acked <= 10 && i < 1000); i++) {
         int ends[2];
         tl_store *s = NULL;
         CHECK(pipe(ends) == 0);
@@ -97,9 +99,10 @@ static void killed_writers_lose_nothing_committed(void)
         if (!s) break;
         if (acked >= 0) CHECK(whole_batches(s) > acked);
         tl_store_close(s);
+        kills++;
     }
     CHECK(acked > 10);
-    (void)printf("  30 kills, %lld batches committed\n", (long long)acked + 1);
+    (void)printf("  %d kills, %lld batches committed\n", kills, (long long)acked + 1);
 }
 
 /* ---- Full disk ---- */

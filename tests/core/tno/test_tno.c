@@ -297,6 +297,40 @@ static void points_are_lags(void)
     tl_tno_free(tno);
 }
 
+/* tl_tno_gradients gives what the tape gives, with a cache or without. */
+static void gradients_without_a_tape(void)
+{
+    static const char *const names[] = {"naive", "fft", "rac", "matrix", "ski", "fd"};
+    const shape s = {.n = 33, .b = 3, .d = 5, .causal = 0};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        tl_tno    *tno = operator_of(names[k], &s);
+        tl_tensor *params[8], *dparams[8] = {0}, *cache = NULL, *y[2] = {0};
+        tl_tensor *coef = random_coef(tno, &s, 1), *x = random_x(&s, 2), *dy = random_x(&s, 3);
+        tl_tensor *dcoef = NULL, *dx = NULL, *none = NULL;
+        random_params(tno, params);
+        CHECK_STATUS(tl_tno_apply_again(tno, coef, params, x, &cache, &y[0]), TL_OK);
+        CHECK_STATUS(tl_tno_gradients(tno, coef, params, x, cache, dy, &dcoef, dparams, &dx),
+                     TL_OK);
+        CHECK_STATUS(tl_tno_gradients(tno, coef, params, x, NULL, dy, &none, NULL, NULL), TL_OK);
+        CHECK(distance(none, dcoef) < 1e-6);
+        CHECK_STATUS(tl_tno_gradients(tno, coef, params, x, NULL, coef, NULL, NULL, &none),
+                     TL_ESHAPE);
+        CHECK(tl_tape_len(ctx) == 0);
+        CHECK_STATUS(tl_require_grad(coef, 1), TL_OK);
+        CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
+        for (int i = 0; params[i]; i++) CHECK_STATUS(tl_require_grad(params[i], 1), TL_OK);
+        CHECK_STATUS(tl_tno_apply(tno, coef, params, x, &y[1]), TL_OK);
+        CHECK_STATUS(tl_backward_from(ctx, y[1], dy), TL_OK);
+        CHECK(distance(tl_grad(coef), dcoef) < 1e-6);
+        CHECK(distance(tl_grad(x), dx) < 1e-6);
+        for (int i = 0; params[i]; i++) CHECK(distance(tl_grad(params[i]), dparams[i]) < 1e-6);
+        free_all(params, 8);
+        free_all(dparams, 8);
+        free_all((tl_tensor *[]){cache, y[0], y[1], coef, x, dy, dcoef, dx, none}, 9);
+        tl_tno_free(tno);
+    }
+}
+
 static void wrong_shapes_are_refused(void)
 {
     shape      s = {4, 2, 3, 1};
@@ -368,6 +402,7 @@ int main(void)
         {"planted faults are seen", planted_faults_are_seen},
         {"linear, shifted, causal", properties_hold},
         {"points are lags", points_are_lags},
+        {"gradients without a tape equal those of the tape", gradients_without_a_tape},
         {"wrong shapes are refused", wrong_shapes_are_refused},
         {"matrix refuses what an int cannot count", matrix_refuses_what_an_int_cannot_count},
         {"sizes that no memory holds are refused", sizes_that_no_memory_holds_are_refused},

@@ -6,8 +6,10 @@ local count = require "toeplab.bench.count"
 local grids = require "toeplab.bench.grids"
 local keep = require "toeplab.bench.keep"
 local measure = require "toeplab.bench.measure"
+local mixers = require "toeplab.nn.mixers"
 local peer = require "toeplab.bench.peer"
 local records = require "toeplab.store.records"
+local recurrent = require "toeplab.models.recurrent"
 local shell = require "toeplab.base.shell"
 local show = require "toeplab.bench.show"
 local timing = require "toeplab.bench.timing"
@@ -80,6 +82,39 @@ t.test("ours are those that were asked for, in each precision", function()
   t.eq(who("lm", {}, two), { "fft float32", "fft bf16" })
   t.raises(grids.check_backends, "did you mean 'rac'", "tno", { "racc" })
   t.raises(grids.check_backends, "no backends to choose from", "encoder", { "rac" })
+end)
+
+t.test("mixers compute a token by a step where they have one, else by the whole text", function()
+  local token = {}
+  for _, c in ipairs(grids.ours("mixers", { n = 256, b = 2 }, { precisions = { "float32" } })) do
+    local p = { what = "mixers", n = 256, b = 2, dim = 8, heads = 2, pass = "token" }
+    for key, value in pairs(c.options) do p[key] = value end
+    if p.pass == "token" then
+      local made = work.make(p)
+      made.run()
+      token[c.by] = made.state or 0
+      if made.close then made.close() end
+    end
+  end
+  for name, size in pairs(token) do
+    local class = mixers.class(name:match "^[%w_]+")
+    t.ok(class.spec.fields.causal.default, name)
+    t.eq({ name, size > 0 }, { name, recurrent.can_step(class) == true })
+  end
+  t.eq({ token.gla, token["gla etsc"] }, { 2 * 2 * 2 * 4 * 4, nil }) -- 2 rows, 2 heads of 2 x 4
+  t.ok(token["gtu etsc"] and token["hyena etsc"] and token.cat == 0 and not token.fnet)
+  t.eq(token.attention, 4 * 2 * 256 * 2 * 8) -- 2 rows, 256 keys and values of 8
+  local rows = {}
+  for i, by in ipairs { "gla", "gla", "cat", "cat" } do
+    local n = i % 2 == 0 and 64 or 32
+    rows[i] = { by = by, over = by, ours = true, threads = 1, pass = "token", parameters = 0,
+      precision = "float32", median = by == "gla" and n or n * n, ratio = 1.0,
+      made = { state = by == "gla" and 8 or 0 },
+      problem = { n = n, b = 1, dim = 4, causal = true } }
+  end
+  t.eq(show.sentences("mixers", rows), {
+    "gla, a token by a step, causal, 1 thread: time n^1.00 from 32 to 64",
+    "cat, a token by the whole text, causal, 1 thread: time n^2.00 from 32 to 64" })
 end)
 
 t.test("equal words come back as they were", function()
@@ -350,7 +385,7 @@ t.test("what cannot be is refused with what can", function()
   for words, why in pairs {
     ["tnoo"] = "did you mean 'tno'", ["tno lm"] = "one at a time",
     ["tno --lengths 1"] = "from 2 up", ["tno --lengths x"] = "got 'x'",
-    ["tno --lengths ,"] = "takes integers", ["tno --threads 0"] = "at least 1, got '0'",
+    ["tno --lengths ,"] = "takes words like A or A,B", ["tno --threads 0"] = "at least 1, got '0'",
     ["lm --precision tf32"] = "tf32 needs an NVIDIA GPU",
     ["lm --precision f16"] = "present: float32", ["tno --backends fdd"] = "present: rac",
     ["encoder --backends rac"] = "no backends to choose from",

@@ -1,9 +1,17 @@
 -- test_docs.lua: the manual pages against the program: nothing missing, nothing that is not there.
 local t = require "harness"
 local tl = require "toeplab"
+local arguments = require "toeplab.base.arguments"
+local experiment = require "toeplab.trials.experiment"
 local mixers = require "toeplab.nn.mixers"
+local plan = require "toeplab.trials.plan"
+local records = require "toeplab.store.records"
+local shell = require "toeplab.base.shell"
+local stores = require "stores"
 
 local docs = arg[0]:match("^(.*)tests/lua/.*$") .. "docs/"
+package.path = docs .. "make/?.lua;" .. package.path
+local pages = require "pages"
 
 local function read(name)
   local file = assert(io.open(docs .. name))
@@ -28,32 +36,52 @@ local function verbs()
 end
 
 t.test("the manual page has every verb, and no other", function()
-  local page, known = read "toeplab.1", {}
+  local page, known = read "toeplab.1.in", { help = true, version = true }
   for _, verb in ipairs(verbs()) do
+    local own = known[verb]
     known[verb] = true
-    t.ok(page:find("\n.It Ic " .. verb .. "%f[^%w]"), "no verb " .. verb)
+    t.ok(page:find(own and "\n.It Ic " .. verb or "\n.Verb " .. verb .. "\n"), "no verb " .. verb)
+    t.ok(own or page:find("\n.Options " .. verb .. "\n", 1, true), "no options of " .. verb)
   end
-  for verb in page:gmatch "\n%.It Ic (%l+)" do t.ok(known[verb], "there is no verb " .. verb) end
+  for verb in page:gmatch "\n%.Verb (%l+)" do t.ok(known[verb], "there is no verb " .. verb) end
 end)
 
-t.test("the manual page has every option of every verb", function()
-  local page, count, forms = read "toeplab.1", 0, 1
-  while forms > 0 do -- a verb with several forms has as many lines above its text
-    page, forms = page:gsub("(\n%.It Ic (%l+)%f[^%w][^\n]*)\n%.It Ic %2%f[^%w]", "%1")
+t.test("the manual page has the forms and the options that a verb declares, and more on them",
+  function()
+    local filled = require("page").fill(".Sh X\n.Verb do\n.Options do\n", function(verb)
+      t.eq(verb, "do")
+      return { usage = "toeplab do FILE [key=value...]\n       toeplab do --all", options = {
+        { name = "all", short = "a", help = "do all, not --one" },
+        { name = "one-by", value = "I/K", help = "the I-th of K",
+          more = "See `x --one` and\n  I." },
+      } }
+    end)
+    t.eq(filled, [[
+.Sh X
+.It "\fBdo\fR [\fIoption\fR ...] \fIfile\fR [\fIkey\fR=\fIvalue\fR...]"
+.It "\fBdo\fR [\fIoption\fR ...] \fB\-\-all\fR"
+.Bl -tag -width Ds
+.It "\fB-a\fR, \fB\-\-all\fR"
+Do all, not \fB\-\-one\fR.
+.It "\fB\-\-one-by\fR \fIi/k\fR"
+The \fIi\fR-th of \fIk\fR.
+See \fBx \-\-one\fR and \fIi\fR.
+.El
+]])
+  end)
+
+t.test("the pages are sound to groff", function()
+  if not shell.on_path "groff" then return print "skipped: no groff" end
+  for _, name in ipairs { "toeplab.1", "toeplab-lua.7", "toeplab-layers.7" } do
+    local path = os.tmpname()
+    tl.sys.write_file(path, pages[name]())
+    t.eq(shell.output("groff -mandoc -ww -Tutf8 " .. path .. " 2>&1 >/dev/null"), "")
+    os.remove(path)
   end
-  local all = page:match "\n%.Sh VERBS.-\n%.It" -- options of every verb
-  for _, verb in ipairs(verbs()) do
-    local entry = page:match("\n%.It Ic " .. verb .. "%f[^%w].-\n%.It Ic ") or page
-    for option in says("help " .. verb):gmatch "\n  %s*%-?%a?,? ?%-%-([%l-]+)" do
-      count = count + 1
-      t.ok((all .. entry):find("Fl Fl " .. option, 1, true), verb .. ": no --" .. option)
-    end
-  end
-  t.ok(count >= 15, "the help lists " .. count .. " options")
 end)
 
 t.test("the manual page has every exit code and variable that the help has", function()
-  local page = read "toeplab.1"
+  local page = pages["toeplab.1"]()
   for code in says("help exit-codes"):gmatch "\n  (%d+)" do
     t.ok(page:find("\n.It " .. code .. "\n", 1, true), "no exit code " .. code)
   end
@@ -64,7 +92,7 @@ end)
 
 t.test("what toeplab-lua.7 names exists", function()
   local count = 0
-  for name in read("toeplab-lua.7"):gmatch "%f[%w]tl%.([%a_][%w_.]*)" do
+  for name in pages["toeplab-lua.7"]():gmatch "%f[%w]tl%.([%a_][%w_.]*)" do
     local value = tl
     for part in name:gmatch "[^.]+" do value = value[part] end
     t.ok(value ~= nil, "there is no tl." .. name)
@@ -74,7 +102,7 @@ t.test("what toeplab-lua.7 names exists", function()
 end)
 
 t.test("every function of the engine is in toeplab-lua.7", function()
-  local page, units = read "toeplab-lua.7", {}
+  local page, units = pages["toeplab-lua.7"](), {}
   for _, name in ipairs(tl.unary_names()) do units[name] = true end
   for name in pairs(require "toeplab.core") do
     t.ok(units[name] or page:find("tl." .. name, 1, true), "tl." .. name .. " is not there")
@@ -112,9 +140,36 @@ t.test("every path that the README and the pages of docs name exists", function(
   t.ok(count > 40, count .. " paths")
 end)
 
+-- Returns the set of the paths and names of the sources below a folder of the tree.
+local function sources(top, folder, set)
+  for _, name in ipairs(tl.sys.list(top .. folder) or {}) do
+    local path = folder .. "/" .. name
+    if tl.sys.kind(top .. path) == "folder" then sources(top, path, set) end
+    set[path], set[name] = true, true
+  end
+  return set
+end
+
+t.test("every source file that the comments of the public headers name exists", function()
+  local top, known, count = docs .. "../", {}, 0
+  for _, folder in ipairs { "core", "backends", "lua", "tests", "docs", "experiments" } do
+    sources(top, folder, known)
+  end
+  for _, header in ipairs { "toeplab.h", "backend.h", "status.h" } do
+    local text = t.read(top .. "core/" .. header):gsub("#include[^\n]*", "")
+    for name, ending in text:gmatch "([%w_][%w_./-]*%.(%l+))%f[^%w_]" do
+      if ("c h lua md cu sql sh cmake tex pdf py 1 7 "):find(ending .. " ", 1, true) then
+        count = count + 1
+        t.ok(known[name], header .. " names " .. name)
+      end
+    end
+  end
+  t.ok(count >= 8, count .. " names")
+end)
+
 t.test("the README is read in five minutes", function()
   local _, lines = t.read(docs .. "../README.md"):gsub("\n", "")
-  t.ok(lines <= 130, lines .. " lines")
+  t.ok(lines <= 120, lines .. " lines")
 end)
 
 -- The names in a part of the library: those that it says are known when asked for another.
@@ -126,7 +181,7 @@ local function names_in(part)
 end
 
 t.test("every name of the Lua library is in toeplab-lua.7", function()
-  local page, count = read "toeplab-lua.7", 0
+  local page, count = pages["toeplab-lua.7"](), 0
   for _, part in ipairs { "nn", "models", "optim", "eval", "published" } do
     for _, name in ipairs(names_in(tl[part])) do
       count = count + 1
@@ -147,9 +202,206 @@ t.test("every name of the Lua library is in toeplab-lua.7", function()
   t.ok(count > 60, "the library has " .. count)
 end)
 
-t.test("every option of the model that the page names exists, and its keys are listed", function()
-  local said = says "model tnn_lm --keys"
-  t.ok(said:find "\n  mixer_norm +string", said)
+t.test("the keys of a model are listed with all that they take, in 100 columns", function()
+  for _, name in ipairs(tl.models.names()) do
+    local said, count = says("model " .. name .. " --keys"), 0
+    for line in said:gmatch "[^\n]+" do
+      t.ok(utf8.len(line) <= 100, line)
+      count = count + 1
+    end
+    local words = said:gsub("%s+", " ")
+    for _, option in ipairs(tl.options.describe(tl.models.options(name))) do
+      t.ok(said:find("\n  " .. option.name .. " ", 1, true), name .. " lacks " .. option.name)
+      t.ok(words:find(option.type .. (option.range ~= "" and ": " .. option.range or "") .. "]", 1,
+        true), option.name)
+    end
+    t.ok(count > 20, name)
+  end
+end)
+
+-- ---- The commands of the pages ------------------------------------------------------------------
+
+-- Splits a command line into words as a shell does, without what follows " #".
+local function words_of(line)
+  local words, word, quote = {}, nil, nil
+  for c in (line:gsub("%s#.*$", "") .. " "):gmatch "." do
+    if quote then
+      if c == quote then quote = nil else word = word .. c end
+    elseif c == "'" or c == '"' then
+      quote, word = c, word or ""
+    elseif c:find "[%s;|&>]" then
+      words[#words + 1], word = word, nil
+      if c:find "[;|&>]" then break end
+    else
+      word = (word or "") .. c
+    end
+  end
+  return words
+end
+
+-- Returns the commands of this program in a page: in blocks, by their indentation or fence, and in
+-- backquotes within a line. Each is a list of words that begins with the verb.
+local function commands_in(text)
+  local list = {}
+  local function add(line)
+    local rest = (" " .. line):match " %./lab (.*)$" or line:match "^%s*toeplab (.*)$"
+    local words = rest and words_of(rest)
+    if words and words[1] == "--threads" then words = table.move(words, 3, #words, 1, {}) end
+    if words and words[1] and words[1]:find "^%l+$" then list[#list + 1] = words end
+  end
+  text = text:gsub("\\\n%s*", "")
+  for line in text:gmatch "[^\n]+" do
+    if line:find "^    " or line:find "^%./lab " or line:find "^timeout " then add(line) end
+  end
+  for span in text:gmatch "`([^`\n]+)`" do add(span) end
+  return list
+end
+
+-- Raises unless the words that follow `run FILE` or `plan FILE` fit the experiment in FILE. A word
+-- in capitals stands for any.
+local function check_keys(words)
+  local path = words[2]:match "^experiments/[%w/-]+%.lua$"
+  if not path then return end
+  local keys = {}
+  for i = 3, #words do
+    if words[i]:find "^[%l_]+=" and not words[i]:find "%f[%w]%u%u+%f[%W]"
+      and not words[i]:find "%.%.%." then keys[#keys + 1] = words[i] end
+  end
+  plan.trials(experiment.load(docs .. "../" .. path), keys)
+end
+
+t.test("every command of the pages names a verb, options, files and keys that exist", function()
+  local known, count, keyed = { test = true, packages = true, clean = true, help = true }, 0, 0
+  for _, verb in ipairs(verbs()) do known[verb] = true end
+  local pages = { "../README.md", "../experiments/README.md" }
+  for _, name in ipairs(tl.sys.list(docs)) do
+    if name:find "%.md$" then pages[#pages + 1] = name end
+  end
+  for _, page in ipairs(pages) do
+    for _, words in ipairs(commands_in(read(page))) do
+      local verb, line = words[1], page .. ": " .. table.concat(words, " ")
+      count = count + 1
+      t.ok(known[verb], line)
+      local found, command = pcall(require, "toeplab.commands." .. verb)
+      if found and type(command) == "table" and command.options then
+        local ok, set, rest = pcall(arguments.parse, verb, command.options,
+          table.move(words, 2, #words, 1, {}))
+        local why = tostring(ok or set.message or set)
+        t.ok(ok or why:find ": %-%S+ needs %u+$", line .. ": " .. why) -- `mark --note`
+        if ok and (verb == "run" or verb == "plan") and rest[1] then
+          local fine, problem = pcall(check_keys, { verb, table.unpack(rest) })
+          t.ok(fine, line .. ": " .. tostring(fine or problem.message or problem))
+          keyed = keyed + 1
+        end
+      end
+    end
+  end
+  t.ok(count > 150 and keyed > 50, count .. " commands, " .. keyed .. " of experiments")
+end)
+
+t.test("features.md has 39 rows, each of which shows something, and its fields exist", function()
+  local count, fields = 0, 0
+  for number, shown in read("features.md"):gmatch "\n| (%d+) | [^|]+ | ([^\n]+) |" do
+    count = count + 1
+    t.eq(tonumber(number), count)
+    t.ok(shown:find "`" or shown:find "the same command again", number)
+    for field in shown:gmatch "`(%l+) = " do
+      local _, why = pcall(experiment "x", { trial = function() end, [field] = 1 })
+      why = tostring(type(why) == "table" and why.message or why)
+      t.ok(not why:find("has no field", 1, true), why)
+      fields = fields + 1
+    end
+  end
+  t.eq(count, 39)
+  t.ok(fields >= 10, fields .. " fields")
+end)
+
+-- ---- The guide ----------------------------------------------------------------------------------
+
+-- Returns the blocks of a page that are fenced as ```kind.
+local function blocks_of(page, kind)
+  local list = {}
+  for block in read(page):gmatch("\n```" .. kind .. "\n(.-)\n```") do list[#list + 1] = block end
+  return list
+end
+
+-- Returns a command of the guide as this test runs it: the program in the place of ./lab, trials at
+-- the scale smoke. nil: it is not run here.
+local function as_tested(line)
+  if line:find "^PYTHONPATH" then return nil end -- tests/program/python.sh tests the package
+  local program = (" '" .. tl.sys.executable() .. "' "):gsub("%%", "%%%%")
+  local command = (" " .. line):gsub(" +# an error$", ""):gsub(" %./lab ", program)
+  if command:find " run " or command:find " plan " then
+    command = command:gsub(" scale=%l+", ""):gsub(" steps=%d+ scored=%d+", "") .. " scale=smoke"
+  end
+  return command:gsub("dim=32", "dim=8")
+end
+
+-- Runs a line of the guide in a folder. Returns whether it is one that is run here.
+local function run_line(folder, line)
+  local command = as_tested(line)
+  if not command then return false end
+  local pipe = assert(io.popen(("cd '%s' && TOEPLAB_THREADS=1 TOEPLAB_DIR=results %s 2>&1"):format(
+    folder, command)))
+  local said = pipe:read "a"
+  local fine = pipe:close() == true
+  t.ok(fine == not line:find "# an error$" and #said > 0, line .. " said: " .. said)
+  return true
+end
+
+t.test("the commands of the guide do what it says, at scale smoke", function()
+  t.in_folder(function(folder)
+    tl.sys.mkdir(folder .. "/experiments")
+    for _, name in ipairs { "quickstart", "tnn-table10" } do
+      local path = "/experiments/" .. name .. ".lua"
+      t.write(folder .. path, t.read(docs .. ".." .. path))
+    end
+    for _, script in ipairs(blocks_of("guide.md", "lua")) do
+      t.write(folder .. "/" .. script:match "^%-%- ([%w-]+%.lua):", script .. "\n")
+    end
+    local count = 0
+    for _, block in ipairs(blocks_of("guide.md", "sh")) do
+      for line in block:gmatch "[^\n]+" do
+        if run_line(folder, line) then count = count + 1 end
+      end
+    end
+    t.ok(count >= 25, count .. " commands")
+    for _, picture in ipairs { "curves.svg", "reach.svg", "kernel.svg", "reach.html" } do
+      t.ok(t.read(folder .. "/" .. picture), picture)
+    end
+  end)
+end)
+
+-- ---- The database -------------------------------------------------------------------------------
+
+t.test("database.md has the columns of every view, and its queries run", function()
+  t.in_folder(function(folder)
+    stores.fill(folder, { { name = "a", experiment = "reach", config = { max_lag = 8 },
+      metrics = { loss = { 3, 2 }, bits = { 4 } }, files = { checkpoint = "x" } },
+      { name = "b", experiment = "reach", config = { max_lag = 2 }, status = "failed" } })
+    local store <close> = records.open(folder, "r")
+    local text, views = read "database.md", 0
+    for _, row in ipairs(store:rows
+      "SELECT name FROM sqlite_master WHERE type = 'view' ORDER BY name") do
+      local part, columns = text:match("\n## [^\n]*" .. row.name .. "[^\n]*\n(.-)\n## "), {}
+      t.ok(part, "no " .. row.name)
+      for name in part:gmatch "\n| `([%w_]+)` |[^|\n]*| [^|\n]+ |" do
+        columns[#columns + 1] = name
+      end
+      local real = {}
+      for i, c in ipairs(store:rows("SELECT name FROM pragma_table_info(?)", { row.name })) do
+        real[i] = c.name
+      end
+      table.sort(real)
+      table.sort(columns)
+      t.eq({ row.name, columns }, { row.name, real })
+      views = views + 1
+    end
+    t.eq(views, 7)
+    local answers = {}
+    for i, query in ipairs(blocks_of("database.md", "sql")) do answers[i] = #store:rows(query) end
+    t.eq(answers, { 1, 2, 1, 1, 1 })
+  end)
 end)
 
 -- The rows of docs/mixers.md: name -> {causal=, options=, published=}, the texts of its cells.
@@ -169,7 +421,7 @@ end
 
 t.test("mixers.md has every mixer and no other, its options, and whether it is causal", function()
   local rows, count = mixer_rows()
-  local page = read "toeplab-lua.7":match "another token mixer, by its name(.-)docs/mixers.md"
+  local page = pages["toeplab-lua.7"]():match "another token mixer, by its name(.-)docs/mixers.md"
   t.eq(count, #mixers.names)
   for _, name in ipairs(mixers.names) do
     local row, fields = rows[name], mixers.class(name).spec.fields
@@ -180,7 +432,7 @@ t.test("mixers.md has every mixer and no other, its options, and whether it is c
     t.eq({ name, row.published ~= "" }, { name, fields.as_published ~= nil })
     local is = {}
     for _, causal in ipairs { true, false } do
-      local common = { heads = 2, max_len = 8, length = 64, causal = causal }
+      local common = { heads = 2, max_length = 512, length = 64, causal = causal }
       is[causal] = pcall(mixers.make, name, 16, common, {})
     end
     t.eq({ name, row.causal },

@@ -1,33 +1,19 @@
--- test_ablations.lua: every ablation experiment runs at scale smoke and answers its published
--- table.
+-- test_ablations.lua: every ablation experiment, and others that answer a table, run at scale smoke
+-- and answer their published table.
 local t = require "harness"
 local core = require "toeplab.core"
+local experiment = require "toeplab.trials.experiment"
+local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
-local records = require "toeplab.store.records"
-local runner = require "toeplab.runs.runner"
+local smoke = require "smoke"
 
 -- By experiment: its trials with one seed, and a key by which they differ.
 local experiments = {
   ["tnn-table7"] = { 5, "structure" }, ["tnn-table8"] = { 6, "rpe_input" },
   ["tnn-table9"] = { 2, "encoder" }, ["tnn-table10"] = { 6, "decay" },
   ["ski-table1"] = { 2, "backend" }, ["tnn-table2"] = { 17, "model" },
+  extrapolation = { 8, "model" },
 }
-
-local quiet = { write = function() end, flush = function() end }
-
--- Runs an experiment at scale smoke with further words, and calls check(store, path).
-local function smoke(name, words, check)
-  t.in_folder(function(folder)
-    local path, printed = ("../../experiments/%s.lua"):format(name), _G.print
-    _G.print = function() end
-    local ok, code = pcall(runner.run, path, { "scale=smoke", table.unpack(words) },
-      { dir = folder, out = quiet, command = { "toeplab", "run" } })
-    _G.print = printed
-    t.eq({ ok, code }, { true, 0 })
-    local store <close> = records.open(folder, "r")
-    check(store, path)
-  end)
-end
 
 for name, want in pairs(experiments) do
   t.test(name .. " at scale smoke", function()
@@ -39,11 +25,24 @@ for name, want in pairs(experiments) do
       local means = store:rows [[SELECT count(*) AS n FROM v_last
         WHERE name IN ('best_val_ppl', 'test_ppl', 'mean_extrapolation_ppl') AND value > 1]]
       t.eq(means[1].n, 3 * want[1])
-      local answers = core.sys.read_file(path):match 'answers = .-"(%l+/%w+)"'
-      t.ok(core.sys.exists("../../results/published/" .. answers .. ".lua"), answers)
+      local id = core.sys.read_file(path):match 'answers = .-"(%l+/%w+)"'
+      t.ok(core.sys.exists("../../results/published/" .. id .. ".lua"), id)
     end)
   end)
 end
+
+t.test("what the model, the corpus or Adam refuses is refused before any trial runs", function()
+  local exp = experiment.load "../../experiments/tnn-table10.lua"
+  for word, want in pairs {
+    ["structure=gtu-glu"] = "table10.lua:%d+: tnn_lm: .*'gtu%-glu' is not one of gtu%+glu, gtu, ",
+    ["decay=0.9,nonee"] = "table10.lua:7: tnn_lm: .*alibi, learnable, none %(trial decay=nonee ",
+    ["tokenizer=bpee"] = "corpus: option 'tokenizer' = 'bpee' is not one of char, byte, ",
+    ["schedule=cosin"] = "optim.adam: option 'schedule' = 'cosin' is not one of ",
+  } do
+    t.raises(plan.trials, want, exp, { "scale=smoke", word })
+  end
+  t.eq(#plan.trials(exp, { "scale=smoke", "structure=gtu", "seeds=1" }), 6)
+end)
 
 t.test("tnn-table5 at scale smoke: every model has a speed at each length", function()
   smoke("tnn-table5", {}, function(store)
@@ -60,11 +59,68 @@ t.test("tnn-table5 at scale smoke: every model has a speed at each length", func
   end)
 end)
 
+t.test("tokens_seen counts the steps of a training that ends early, and short epochs", function()
+  smoke("wikitext2", { "decay=none", "patience=1", "lr=1e-12", "end_lr=1e-12", "steps=400" },
+    function(store)
+      local rows = store:rows "SELECT step, value FROM v_last WHERE name = 'tokens_seen'"
+      t.eq({ rows[1].step, rows[1].value }, { 2 * 48, 2 * 3024 }) -- 48 batches of at most 4 x 16
+    end)
+end)
+
 t.test("mqar at scale smoke", function()
   smoke("mqar", {}, function(store)
     local rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE name = 'test_accuracy'
       AND value BETWEEN 0 AND 1]]
-    t.eq(rows[1].n, 10)
+    t.eq(rows[1].n, 12) -- six mixers, two widths
+  end)
+end)
+
+t.test("scaling at scale smoke: four sizes of each model, on texts that grow, and a fit", function()
+  smoke("scaling", { "seeds=1" }, function(store)
+    local rows = store:rows [[SELECT count(*) AS n, min(s.value) AS least, max(s.value) AS most
+      FROM v_last s JOIN v_last f USING (trial) JOIN v_last l USING (trial)
+      JOIN v_last b USING (trial) WHERE s.name = 'tokens_seen' AND f.name = 'training_flop'
+      AND l.name = 'test_loss' AND b.name = 'bigram_loss' AND f.value > 0 AND l.value > 0]]
+    -- 1 and 12 batches of 4 x 16
+    t.eq({ rows[1].n, rows[1].least, rows[1].most }, { 16, 64, 12 * 64 })
+    -- a text of one batch tells bigrams less than one of twelve
+    rows = store:rows [[SELECT json_extract(config, '$.dim') AS dim, max(value) AS most,
+      min(value) AS least FROM v_trials JOIN v_last ON trial = id WHERE name = 'bigram_loss'
+      GROUP BY 1 ORDER BY 1]]
+    for i = 1, 4 do
+      t.eq(rows[i].most, rows[i].least)
+      t.ok(i == 1 or rows[i].most < rows[i - 1].most)
+    end
+    -- the encoder is evaluated once a step: a table, which has none, saves less than a third
+    rows = store:rows [[SELECT a.value / b.value AS ratio FROM v_trials x
+      JOIN v_last a ON a.trial = x.id JOIN v_trials y JOIN v_last b ON b.trial = y.id
+      WHERE a.name = 'training_flop' AND b.name = 'training_flop'
+      AND json_extract(x.config, '$.model') = 'table' AND json_extract(y.config, '$.model') = 'tnn'
+      AND json_extract(x.config, '$.dim') = 20 AND json_extract(y.config, '$.dim') = 20]]
+    t.ok(#rows == 1 and rows[1].ratio < 1 and rows[1].ratio > 2 / 3, rows[1].ratio)
+    local fits = t.read(store.folder .. "/tables/scaling-smoke.md")
+    for _, model in ipairs { "tnn", "table", "fd", "ski" } do
+      t.ok(fits:find("| " .. model .. " ", 1, true), fits)
+    end
+    t.ok(t.read(store.folder .. "/figures/scaling-smoke.svg"):find("tnn: exponent", 1, true))
+  end)
+end)
+
+t.test("image at scale smoke: six different models, by the keys of the published table", function()
+  smoke("image", { "seeds=1" }, function(store)
+    local rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE name = 'test_accuracy'
+      AND value BETWEEN 0 AND 1]]
+    t.eq(rows[1].n, 6)
+    rows = store:rows [[SELECT count(DISTINCT value) AS n FROM v_metrics WHERE name = 'loss'
+      AND step = 6]]
+    t.eq(rows[1].n, 6)
+    local table6, models = published_tables.read "tnn/table6", {}
+    t.eq(table6.columns[1].metrics, { "test_accuracy" })
+    for _, trial in ipairs(store:rows [[SELECT json_extract(config, '$.model') AS m,
+      json_extract(config, '$.size') AS size FROM v_trials]]) do
+      models[trial.m] = trial.size
+    end
+    for _, row in ipairs(table6.rows) do t.eq(models[row.where[1].model], "smoke") end
   end)
 end)
 

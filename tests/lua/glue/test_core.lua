@@ -20,7 +20,8 @@ test("all names are there", function()
     scale_norm batch_norm depthwise_conv selective_scan linear_recurrence fft ifft rfft irfft
     no_grad recording tape_clear
     tape_length stream adam_step sgd_step grad_norm tno decay backends backend_problems
-    load_backend vocab_bytes vocab_chars windows ngram_bits sha256 sha256_file h5_write h5_open
+    load_backend vocab_bytes vocab_chars windows ngram_bits sha256 sha256_file crc32 raw_bytes
+    raw_read raw_write h5_write h5_open
     store sys memory memory_reset_peak memory_trim threads version build_info]], "core")
   check_names(core.sys, [[
     now clock isatty columns catch_signals interrupted getpid mkdir list exists size free_space

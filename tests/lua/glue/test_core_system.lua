@@ -10,6 +10,12 @@ assert(sys.mkdir(folder))
 
 -- ---- Files --------------------------------------------------------------------------------------
 
+test("crc32 is that of zip files, in one go or continued", function()
+  eq(core.crc32 "123456789", 0xCBF43926)
+  eq(core.crc32("6789", core.crc32 "12345"), 0xCBF43926)
+  eq(core.crc32(core.ids { 0x34333231 }), core.crc32 "1234")
+end)
+
 test("sha256", function()
   eq(core.sha256 "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
   sys.write_file(folder .. "/abc", "abc")

@@ -1,6 +1,6 @@
 -- test_device.lua: a context on a device whose memory the CPU cannot touch (tests/device/apart.c):
 -- training there is training on the CPU, bit for bit, and what a device lacks is named.
-local tl = require "toeplab"
+require "toeplab"
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 local t = require "harness"

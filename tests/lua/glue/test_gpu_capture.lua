@@ -4,6 +4,7 @@ local gpu = require("gpu").name
 local core = require "toeplab.core"
 core.use_device(gpu)
 local named = require "toeplab.base.streams"
+local mixers = require "toeplab.nn.mixers"
 local tl = require "toeplab"
 local t = require "harness"
 
@@ -32,6 +33,68 @@ t.test("a graph draws the numbers that follow", function()
   t.eq(g:run(streams()), false) -- the stream has another key
   t.raises(function() g:run {} end, "captured with 1 streams, run with 0")
 end)
+
+t.test("so do random indices, and each run sorts what it finds", function()
+  tl.seed(3)
+  local s = streams()[1]
+  local lengths, x = core.tensor { 3, 90 } * 1, core.zeros(1, 3) -- both are on the GPU
+  local ids, places, order, top
+  local g = assert(core.capture(streams(), function()
+    ids, places = s:integers(1000, 7), s:places(lengths, 5)
+    order, top = x:argsort(), x:topk(2)
+    return { ids, places, order, top }
+  end))
+  local rows = { { { 5, 1, 3 }, { 1, 2, 0 }, { 0, 2 } }, { { 1, 1, 0 }, { 2, 0, 1 }, { 0, 1 } } }
+  local shown = {}
+  for i, row in ipairs(rows) do
+    x:copy(core.tensor { row[1] })
+    t.eq(g:run(streams()), true)
+    t.eq({ order:totable(), top:totable() }, { { row[2] }, { row[3] } })
+    shown[i] = { ids:totable(), places:totable() }
+  end
+  tl.seed(3)
+  s = streams()[1]
+  for i = 1, 2 do
+    t.eq({ s:integers(1000, 7):totable(), s:places(lengths, 5):totable() }, shown[i])
+  end
+end)
+
+-- Mixers that make indices from their input or from a stream.
+local CHOOSING = {
+  reformer = { chunk = 4 }, informer = { features = 4, max_length = 20 },
+  skyformer = { features = 4 }, bigbird = { block = 2, random_blocks = 1 },
+}
+
+for name, given in pairs(CHOOSING) do
+  t.test("a mixer with padding: " .. name, function()
+    local ones, mask = core.ones(1, 14), core.concat({ core.ones(1, 9), core.zeros(1, 5) }, 2)
+    mask = core.concat({ ones, mask }, 1)
+    local function outputs(make)
+      tl.seed(3)
+      local o = { heads = 2 }
+      for key, value in pairs(given) do o[key] = value end
+      local mixer, list = mixers.class(name)(6, o), {}
+      local x = tl.stream_of("x"):normal(core.zeros(2, 14, 6), 0, 1)
+      core.no_grad(mixer, x, mask) -- its tables exist from now on
+      local run = make(function() return core.no_grad(mixer, x, mask) end)
+      for i = 1, 3 do list[i] = run():totable() end
+      return list
+    end
+    local want = outputs(function(f) return f end)
+    t.eq(outputs(function(f)
+      local used, y = {}, nil
+      for _, entry in ipairs(named.list()) do used[#used + 1] = entry.stream end
+      local g = assert(core.capture(used, function()
+        y = f()
+        return { y }
+      end))
+      return function()
+        t.eq(g:run(used), true)
+        return y
+      end
+    end), want)
+  end)
+end
 
 local REFUSED = {
   ["reading"] = { function(x) return (x + x):item() end, "to the CPU" },

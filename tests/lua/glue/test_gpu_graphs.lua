@@ -95,9 +95,17 @@ for name, given in pairs {
   s4 = { state = 4 }, s4d = { state = 4 }, dss = { state = 3 }, gss = { state = 4, inner = 4 },
   mamba = { state = 3 }, ssd = { state = 3, head_dim = 4 }, hgrn2 = { head_dim = 4 }, gla = {},
   longconv = { length = 20 }, sgconv = { length = 20, size = 4 }, stu = { length = 20,
-    filters = 4 }, hyena = { length = 20, width = 4 },
+    filters = 4 }, hyena = { length = 20, width = 4 }, tmm = { length = 20 }, cat = {},
+  fft_rpe = { features = 4 },
 } do
   MODELS["mixer " .. name] = { mixer = name, mixer_options = given }
+end
+
+for name, given in pairs { -- they choose by sorting, by random keys, and by a pattern
+  reformer = { chunk = 2 }, informer = { features = 4, max_length = N },
+  skyformer = { features = 4 }, bigbird = { block = 1, random_blocks = 1 },
+} do
+  MODELS["mixer " .. name] = { mixer = name, mixer_options = given, heads = 2, causal = false }
 end
 
 for name, given in pairs(MODELS) do

@@ -10,7 +10,7 @@ local sizes = require "toeplab.models.sizes"
 local test, eq, raises, ok = t.test, t.eq, t.raises, t.ok
 
 local function make(more)
-  local o = { vocab = 7, classes = 3, max_len = 12, dim = 6, hidden = 8, layers = 2 }
+  local o = { vocab = 7, classes = 3, max_length = 12, dim = 6, hidden = 8, layers = 2 }
   for key, value in pairs(more or {}) do o[key] = value end
   return tl.models.attention_classifier(o)
 end
@@ -25,10 +25,10 @@ local attentions = { "attention", "kernelized", "linformer", "nystrom", "informe
 
 test("the published models have their numbers of parameters, whatever the attention", function()
   for _, case in ipairs {
-    { 209802, { vocab = 32, classes = 10, max_len = 2048 } },
-    { 370562, { vocab = 512, classes = 2, max_len = 4096 } },
-    { 395138, { vocab = 512, classes = 2, max_len = 4096, pair = true } },
-    { 158602, { vocab = 256, classes = 10, max_len = 1024 } },
+    { 209802, { vocab = 32, classes = 10, max_length = 2048 } },
+    { 370562, { vocab = 512, classes = 2, max_length = 4096 } },
+    { 395138, { vocab = 512, classes = 2, max_length = 4096, pair = true } },
+    { 158602, { vocab = 256, classes = 10, max_length = 1024 } },
   } do
     for _, mixer in ipairs { "attention", "nystrom", "bigbird", "skyformer" } do
       case[2].mixer = mixer
@@ -39,14 +39,14 @@ test("the published models have their numbers of parameters, whatever the attent
     end
   end
   raises(tl.models.describe, "parameters take .* GiB of memory are available",
-    "attention_classifier", { vocab = 1 << 30, classes = 2, max_len = 4, dim = 1 << 20 })
+    "attention_classifier", { vocab = 1 << 30, classes = 2, max_length = 4, dim = 1 << 20 })
   ok(sizes.available())
 end)
 
 test("the estimate of memory is near what training takes with softmax", function()
   for _, case in ipairs { { 1, 64, 128, 256 }, { 2, 64, 256, 512 }, { 4, 32, 64, 512 } } do
     local b, dim, hidden, n = table.unpack(case)
-    local model = make { dim = dim, hidden = hidden, max_len = n, heads = 2 }
+    local model = make { dim = dim, hidden = hidden, max_length = n, heads = 2 }
     local ids, labels = {}, {}
     for row = 1, b do
       ids[row], labels[row] = {}, 0
@@ -134,7 +134,7 @@ end)
 test("it learns which of two tokens is first", function()
   tl.seed(5)
   local model = make { classes = 2, mixer = "nystrom", mixer_options = { landmarks = 3 },
-    max_len = 6 }
+    max_length = 6 }
   local opt = tl.optim.adam(model, { lr = 1e-2 })
   local ids = core.ids { { 1, 3, 2, 4, 5, 5 }, { 2, 3, 1, 4, 5, 5 }, { 1, 4, 4, 2, 0, 0 },
     { 2, 4, 4, 1, 0, 0 } }
@@ -149,8 +149,8 @@ test("wrong options and inputs are clear errors", function()
   raises(make, "mixer 'gtu' does not hide padding; tnn_classifier takes it", { mixer = "gtu" })
   raises(make, "pad = 7 is not below vocab = 7", { pad = 7 })
   local model, ids = make(), core.ids { { 1, 2, 3 } }
-  raises(model, "13 positions, but max_len = 12", core.ids { { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-    1, 1 } })
+  raises(model, "13 positions, but only max_length = 12", core.ids { { 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    1, 1, 1, 1 } })
   raises(model, "2 lengths for 1 rows", ids, core.ids { 1, 2 })
   raises(model, "row 1 has the length 4, wanted 1..3", ids, core.ids { 4 })
 end)

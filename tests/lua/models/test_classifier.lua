@@ -1,5 +1,5 @@
--- test_classifier.lua: tnn_classifier: published sizes, pooling, gradients, learning, and that an
--- interrupted training run goes on to the same bits; experiments/lra.lua.
+-- test_classifier.lua: tnn_classifier: published sizes, pooling, images, pairs, gradients,
+-- learning, and that an interrupted training run goes on to the same bits.
 local t = require "harness"
 local slopes = require "slopes"
 local tl = require "toeplab"
@@ -7,7 +7,6 @@ local core = require "toeplab.core"
 local records = require "toeplab.store.records"
 local runner = require "toeplab.runs.runner"
 local errors = require "toeplab.base.errors"
-local trials = require "trials"
 
 local classifier = tl.models.tnn_classifier
 
@@ -15,9 +14,16 @@ local classifier = tl.models.tnn_classifier
 
 -- Parameters without the embedding and the output map.
 local function backbone(o)
-  o.vocab, o.classes = 1, 1
+  o.vocab, o.classes = o.vocab or 1, 1
   local model = tl.models.describe("tnn_classifier", o)
-  return model:count() - model.opt.dim - (model.opt.dim + 1)
+  return model:count() - model.embed:count() - (model.opt.dim + 1)
+end
+
+-- The options of a published model of images, whose GTU owns an unused norm of 2 dim parameters.
+local function image(o)
+  o.pixels, o.vocab = { mean = 0.5, deviation = 0.5 }, 256
+  o.decay, o.grid_form = o.decay or 0.7, "product"
+  return o
 end
 
 t.test("the published backbones have the published sizes", function()
@@ -27,6 +33,12 @@ t.test("the published backbones have the published sizes", function()
   t.eq(backbone { layers = 4, dim = 128, glu_dim = 256, rpe_dim = 32, decay = 0.9 }, 622592)
   t.eq(backbone { layers = 4, dim = 128, glu_dim = 128, rpe_dim = 32, decay = 1 }, 424960)
   t.eq(backbone { decay = 0.6 }, 66496)
+  -- Images: two operators a layer. Pathfinder and Path-X differ in nothing that counts.
+  t.eq(backbone(image { grid = { 32, 32 } }) + 2 * 128, 70272)
+  t.eq(backbone(image { layers = 12, dim = 128, expand = 2.0, glu_dim = 384, grid = { 32, 32 } })
+    + 12 * 256, 3102208)
+  t.eq(backbone(image { layers = 6, expand = 3.0, glu_dim = 160, grid = { 128, 128 } }) + 6 * 128,
+    461696)
 end)
 
 t.test("the start: GTUs N(0,0.02) with their biases, the embedding N(0,1), else torch", function()
@@ -97,6 +109,103 @@ t.test("wrong lengths are errors", function()
     pool = "max" })
 end)
 
+-- ---- Images -------------------------------------------------------------------------------------
+
+local pixels = { mean = 0.4, deviation = 0.25 }
+
+t.test("pixels: grey levels are normalised and mapped linearly; or given as they are", function()
+  local model, ids = tiny { vocab = 256, pixels = pixels, grid = { 2, 3 } }, random_ids(2, 6, 256)
+  t.eq({ model:named()["embed.weight"]:shape(), model.embed.kind }, { { 4, 1 }, "Linear" })
+  local values = {}
+  for i, row in ipairs(ids:totable()) do
+    values[i] = {}
+    for j, level in ipairs(row) do values[i][j] = { (level / 255 - 0.4) / 0.25 } end
+  end
+  local x = core.tensor(values)
+  local logits = core.no_grad(model, ids)
+  t.eq(logits, core.no_grad(model, x), 1e-6)
+  t.eq(logits:shape(), { 2, 3 })
+  -- The first block by hand: its GTU sees the embedded pixels and their places.
+  local seen
+  model:eval()
+  rawset(model.layers[1].token, "forward", function(self, y)
+    seen = y
+    return getmetatable(self).forward(self, y)
+  end)
+  core.no_grad(model, ids)
+  t.eq(seen, model.layers[1].token_norm(model.position(model.embed(x))), 1e-5)
+  t.eq(model.layers[1].token.tno.kind, "TNO2d")
+  t.eq(model.layers[1].token.tno.opt.grid, { 2, 3 })
+end)
+
+t.test("wrong pixels and grids are errors", function()
+  for _, given in ipairs { {}, { mean = 0.5 }, { mean = 0.5, deviation = 0 },
+    { mean = 0.5, deviation = 1, std = 1 } } do
+    t.raises(tiny, "pixels.*must be two numbers {mean, deviation}", { pixels = given })
+  end
+  t.raises(tiny { grid = { 2, 3 } }, "a grid of 2 x 3", random_ids(1, 5, 7))
+end)
+
+-- ---- Pairs --------------------------------------------------------------------------------------
+
+t.test("pairs: both sequences by the same blocks, then [z, z', z - z', z z']", function()
+  local model, ids = tiny { pair = true }, random_ids(4, 5, 7)
+  local lengths = core.ids { 5, 3, 2, 4 }
+  model:eval()
+  local single = core.no_grad(function()
+    local z = {}
+    for i, length in ipairs(lengths:totable()) do
+      local hidden = model:hidden(ids):narrow(1, i, 1):narrow(2, 1, length)
+      z[i] = hidden:mean(2)
+    end
+    local first, second = core.concat({ z[1], z[2] }, 1), core.concat({ z[3], z[4] }, 1)
+    local features = core.concat({ first, second, first - second, first * second }, 2)
+    return model.head(core.gelu(model.inner(features)))
+  end)
+  t.eq(core.no_grad(model, ids, lengths), single, 1e-6)
+  t.eq(single:shape(), { 2, 3 })
+  t.raises(model, "TnnClassifier: 3 rows are not pairs", random_ids(3, 5, 7))
+  t.raises(model, "2 lengths for 4 rows", ids, core.ids { 1, 2 })
+end)
+
+-- A set of pairs, as a task gives them: the label says whether both begin with the same token.
+local function pairs_set(count)
+  local set = {}
+  function set:each(size)
+    local done = 0
+    return function()
+      if done >= count then return nil end
+      local rows, lengths, labels = {}, {}, {}
+      for i = 1, size do
+        local number = done + i
+        local one, other = number % 2 * 3, number // 2 % 2 * 3
+        rows[i], rows[size + i] = { one, one, 6, 6 }, { other, other, other, 6 }
+        lengths[i], lengths[size + i] = 2, 3
+        labels[i] = one == other and 1 or 0
+      end
+      done = done + size
+      return { ids = core.ids(rows), lengths = core.ids(lengths), labels = core.ids(labels) }
+    end
+  end
+  return set
+end
+
+t.test("pairs are learnt and counted by pairs, not by rows", function()
+  tl.seed(3)
+  local model = tiny { pair = true, classes = 2, init = "torch", norm = "layernorm",
+    final_norm = "layernorm" }
+  local opt = tl.optim.adam(model, { kind = "adamw", lr = 0.05 })
+  local batch, first, loss, info = pairs_set(8):each(8)(), nil, nil, nil
+  for _ = 1, 25 do
+    loss, info = tl.classify.step(model, opt, batch)
+    first = first or loss
+  end
+  t.ok(loss < 0.2 * first and info.accuracy == 1, loss)
+  local share, nats = tl.classify.accuracy(model, pairs_set(12), 4)
+  t.eq(share, 1)
+  t.ok(nats < 0.2 * first, nats)
+end)
+
 -- ---- Gradients ----------------------------------------------------------------------------------
 
 t.test("gradients of all parameters, against differences", function()
@@ -106,6 +215,30 @@ t.test("gradients of all parameters, against differences", function()
     local function loss() return core.cross_entropy(model(ids, lengths), labels) end
     slopes.check(loss, model:parameters(), 0.05)
   end
+end)
+
+-- The parameters of a model whose names contain part.
+local function parameters(model, part)
+  local list = {}
+  for _, p in ipairs(model:parameters()) do
+    if p.name:find(part, 1, true) then list[#list + 1] = p end
+  end
+  return list
+end
+
+t.test("gradients of what only images and pairs have, against differences", function()
+  tl.seed(4)
+  local smooth = { init = "torch", rpe_act = "silu", norm = "layernorm", final_norm = "layernorm" }
+  local labels = core.ids { 0, 2 }
+  local function check(more, ids, ...)
+    for name, value in pairs(smooth) do more[name] = value end
+    local model = tiny(more)
+    local function loss() return core.cross_entropy(model(ids), labels) end
+    for _, part in ipairs { ... } do slopes.check(loss, parameters(model, part), 0.05) end
+  end
+  check({ vocab = 256, pixels = pixels, grid = { 2, 3 }, grid_form = "product" },
+    random_ids(2, 6, 256), "embed", "layers.1.linear.weight")
+  check({ pair = true }, random_ids(4, 5, 7), "embed", "inner", "head")
 end)
 
 -- ---- Training -----------------------------------------------------------------------------------
@@ -209,39 +342,6 @@ t.test("training that was broken goes on to the same bits", function()
         t.eq(run(folder, at, 0), want)
       end)
     end
-  end)
-end)
-
-t.test("experiments lra and mlm end before any trial where a value makes no sense", function()
-  local folder = arg[0]:match "^(.*)tests/lua/.*$" .. "experiments/"
-  for words, want in pairs {
-    ["lra.lua model=x"] = "known are fd, ski,", ["mlm.lua model=x"] = "known are fd, ski,",
-    ["lra.lua batch=0"] = "batch must be at least 1",
-    ["mlm.lua valid_batches=0"] = "valid_batches must be at least 1",
-    ["lra.lua listops_length=10"] = "listops_shortest must be below listops_length",
-  } do
-    local pipe = assert(io.popen(("'%s' run -n %s%s scale=smoke 2>&1"):format(
-      core.sys.executable(), folder, words)))
-    local said = pipe:read "a"
-    t.eq(select(3, pipe:close()), 2)
-    t.ok(said:find(want), said)
-  end
-end)
-
-t.test("experiments/lra.lua runs in its scale smoke", function()
-  t.in_folder(function(folder)
-    local script_path = arg[0]:match "^(.*)tests/lua/.*$" .. "experiments/lra.lua"
-    local pipe = assert(io.popen(("'%s' run -q -C '%s/results' '%s' scale=smoke seeds=1 2>&1")
-      :format(core.sys.executable(), folder, script_path)))
-    local said = pipe:read "a"
-    t.ok(pipe:close(), said)
-    for _, model in ipairs { "tnn", "ski", "ski%-published", "fd" } do
-      for _, task in ipairs { "listops ", "text " } do
-        t.ok(said:find("\n" .. task .. model .. " +%d%.%d+ +%d%.%d+ +%d%.%d+"), said)
-      end
-    end
-    t.ok(core.sys.exists(folder .. "/results/tables/lra-smoke.md"), said)
-    t.eq(trials.losses(folder, 6), 8) -- no two of them are the same model
   end)
 end)
 

@@ -2,6 +2,7 @@
 -- the text that toeplab generate writes with them.
 local t = require "harness"
 local core = require "toeplab.core"
+local json = require "toeplab.base.json"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
@@ -163,6 +164,8 @@ t.test("toeplab generate: the same text for a seed, from the prompt on", functio
     -- A window is no wider than the text can become: this one would take all memory.
     local wide = select(2, generate(folder, "-p 'the sea' -n 9 -t 0 --window 100000000"))
     t.eq(#wide, #cold)
+    local line = select(2, generate(folder, "-p 'the sea' -n 9 -t 0 --json --window 100000000"))
+    t.eq("the sea" .. json.decode(line).text .. "\n", wide)
     -- A run that went on differs from its best checkpoint.
     t.ok(select(2, generate(folder, "-p 'the sea' -n 30 -s 3 --last")) ~= first)
   end)
@@ -198,23 +201,38 @@ t.test("toeplab generate and convert: the same text from every method", function
     end
     local want = cold "-m fft"
     t.eq(#want, 68)
-    for _, words in ipairs { "-m ring", "-m etsc", "-m etsc --form published", "--window 67" } do
+    for _, words in ipairs { "-m ring", "-m etsc", "-m etsc --form published", "-m relaxed",
+      "-m auto", "--window 67" } do
       t.eq(cold(words), want)
     end
     local code, text, said = converted(folder, "--lags 70", "-p 'the sea' -n 60 -t 0")
     t.eq({ code, text }, { 0, want })
     t.ok(said:find "\nall .*\n.*m%.h5: trial %x+, step 3, exact form, 70 lags\n", said)
+    for _, form in ipairs { "balanced", "fitted" } do
+      code, text, said = converted(folder, "--lags 70 --modes 20 --form " .. form, "-p the -n 9")
+      t.eq({ code, #text }, { 0, 13 })
+      t.ok(said:find "step 3, %l+ form, 70 lags\n", said)
+    end
   end)
 end)
 
 t.test("toeplab generate: options that do not go together", function()
   in_plain(function(folder)
     for words, want in pairs {
-      ["-m rign"] = "no %-%-method 'rign'.*did you mean 'ring'",
+      ["-m rign"] = "%-%-method: there is no method 'rign'; did you mean 'ring'",
       ["-m ring --window 5"] = "%-%-window is for method window",
-      ["--lags 5"] = "%-%-lags is for the methods fft, ring and etsc",
+      ["--lags 5"] = "%-%-lags is for the methods other than window",
+      ["-m relaxed --modes 3"] = "%-%-modes is for %-%-convert with %-%-form balanced or fitted",
       ["-m ring --form exact"] = "%-%-form is for method etsc",
       ["-m fft --lags 5"] = "lags = 5 is less than its 202 tokens",
+      ["--prompts x"] = "%-%-prompts is in place of %-%-prompt",
+      ["--batch 2"] = "%-%-batch is for several prompts, or %-%-json",
+      ["--score -k 2"] = "%-%-top%-k is for text, not for %-%-score",
+      ["--top-p 0"] = "%-%-top%-p takes a share above 0, at most 1, got '0'",
+      ["--repetition-penalty 0"] = "takes a factor from 0.001 to 1000, got '0'",
+      ["--stop ''"] = "%-%-stop takes a text, got an empty one",
+      ["--stop-token 17"] = "%-%-stop%-token takes the id of a token, 0 to 16, got '17'",
+      ["-o m.h5"] = "%-%-prompt is for text, not for %-%-convert",
     } do
       local code, text, said = generate(folder, "-p the " .. words)
       t.eq({ code, text }, { 2, "" })
@@ -232,18 +250,26 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
     end
     refused("--prompt 'X'", 2, "the prompt: character 'X' .*is not among the 17 known")
     refused("--tokens x", 2, "%-%-tokens takes a number")
+    refused("--prompts " .. folder .. "/none", 2, "%-%-prompts: .*/none: No such file")
+    refused("--prompts " .. folder, 2, "cannot be read: is it a folder")
+    t.write(folder .. "/prompts", "the sea\nthe XXL sea\n")
+    refused("--prompts " .. folder .. "/prompts", 2, "/prompts:2: character 'X' .*is not among")
+    refused("--score -p 'the' -p 'the\tsee Q'", 2, "prompt 2: character 'Q'")
+    refused("--score -p 'the\t'", 2, "the prompt: there is nothing to score after the tab")
+    t.write(folder .. "/prompts", "")
+    refused("--prompts " .. folder .. "/prompts", 2, "/prompts has no line, hence no prompt")
     refused("--top-k 0", 2, "%-%-top%-k takes a number of at least 1")
     refused("seed=77", 2, "holds no trials that fit")
     local words = "status=done" -- of which @last is the last
     t.eq({ generate(folder, words .. " -p the -n 2") }, { generate(folder, "-p the -n 2") })
     t.eq(run(folder, { "steps=2" }, "mixer = function(d) return tl.nn.Linear(d, d) end"), 0)
     refused("-p a", 2, "whose mixer comes from its script")
-    for words, want in pairs {
+    for script, want in pairs {
       ["causal = false"] = "the model of trial %x+ is not causal",
       ['backend = "ski", encoder = "piecewise", backend_options = { inducing = 4 }'] =
         "not a Toeplitz operator at 12 positions",
     } do
-      t.eq(run(folder, { "steps=2" }, words), 0)
+      t.eq(run(folder, { "steps=2" }, script), 0)
       local options = want:find "Toeplitz" and "-m ring --lags 12" or ""
       refused("-p a " .. options, 2, want)
       t.eq(t.read(folder .. "/out"), "")
@@ -252,6 +278,94 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
       core.sys.executable(), folder, folder, folder))
     t.eq({ code, core.sys.exists(folder .. "/m") }, { 2, false })
     t.ok(t.read(folder .. "/err"):find "must end in %.h5", t.read(folder .. "/err"))
+    refused("-o " .. folder .. "/none/m.h5", 2, "there is no folder '[^']*/none/'")
+    t.ok(not core.sys.exists(folder .. "/none"))
+  end)
+end)
+
+-- Returns the objects in lines of JSON.
+local function objects(text)
+  local list = {}
+  for line in text:gmatch "[^\n]+" do list[#list + 1] = json.decode(line) end
+  return list
+end
+
+t.test("toeplab generate: several prompts, each as if it were alone", function()
+  in_plain(function(folder)
+    local path = folder .. "/prompts"
+    t.write(path, "the sea\nthe\r\n\nold man told")
+    for _, words in ipairs { "-m relaxed --top-p 0.8", "--stop ea -k 3" } do
+      local function lines(more)
+        local code, text = generate(folder, ("-n 20 --batch 2 %s %s"):format(words, more))
+        t.eq(code, 0)
+        return objects(text)
+      end
+      local list = lines("--seed 5 --prompts " .. path)
+      t.eq(#list, 4)
+      for i, prompt in ipairs { "the sea", "the", "", "old man told" } do
+        local o = list[i]
+        t.eq({ o.index, o.prompt, o.seed }, { i, prompt, 4 + i })
+        t.eq(o.perplexity, math.exp(-o.logprob / #o.ids), 1e-9)
+        local seed = ("--seed %d -p '%s' "):format(4 + i, prompt)
+        local alone = lines(seed .. "--json")[1]
+        alone.index = i
+        t.eq(alone, o)
+        local text = i == 1 and select(2, generate(folder, seed .. "-n 20 " .. words))
+        t.eq(text, i == 1 and "the sea" .. o.text .. "\n")
+      end
+      t.eq(lines "--seed 5 -p 'the sea' -p the", { list[1], list[2] })
+    end
+    local piped = ("cat %s | '%s' generate -C %s/results @last -n 3 --prompts - >%s/out"):format(
+      path, core.sys.executable(), folder, folder)
+    t.ok(os.execute(piped))
+    t.eq(#objects(t.read(folder .. "/out")), 4)
+  end)
+end)
+
+t.test("toeplab generate --score: what follows the first tab", function()
+  in_plain(function(folder)
+    local path = folder .. "/prompts"
+    t.write(path, "the old\t man of the sea\nthe old\toooooo\nthe sea\n")
+    local code, text = generate(folder, "--score --prompts " .. path)
+    local list = objects(text)
+    t.eq({ code, #list }, { 0, 3 })
+    for i, want in ipairs { { "the old", " man of the sea" }, { "the old", "oooooo" },
+      { "", "the sea" } } do
+      local o, sum = list[i], 0.0
+      t.eq({ o.index, o.prompt, o.continuation, o.tokens }, { i, want[1], want[2], #want[2] })
+      for _, x in ipairs(o.logprobs) do sum = sum + x end
+      t.eq(o.logprob, sum, 1e-9)
+      t.eq(o.perplexity, math.exp(-sum / o.tokens), 1e-9)
+    end
+    t.ok(list[1].perplexity < list[2].perplexity)
+    t.eq(objects(select(2, generate(folder, "--score -p 'the sea'")))[1].logprob, list[3].logprob)
+  end)
+end)
+
+t.test("toeplab generate: auto says that it runs a model on all text, and why", function()
+  t.in_folder(function(folder)
+    t.eq(run(folder, { "steps=2" }, "mixer = 'cat'"), 0)
+    local _, want = generate(folder, "-p the -n 9 -t 0 -m fft")
+    local code, text, said = generate(folder, "-p the -n 9 -t 0 -m auto")
+    t.eq({ code, text }, { 0, want })
+    t.ok(said:find "^note: each token runs the model on all text %(fft%): .*%(CAT%) mixes", said)
+    code, text, said = generate(folder, "-p the -m ring")
+    t.eq({ code, text }, { 2, "" })
+    t.ok(said:find "layers%.1%.token %(CAT%) mixes", said)
+  end)
+end)
+
+t.test("toeplab generate: whole characters only, of bytes too", function()
+  t.in_folder(function(folder)
+    t.eq(run(folder, { "tokenizer=byte", "steps=1" }), 0) -- untrained: any bytes
+    for seed = 1, 2 do
+      local code, text = generate(folder, "-n 300 -p '\xe2\x82' -s " .. seed)
+      t.eq({ code, utf8.len(text) ~= nil }, { 0, true })
+      code, text = generate(folder, "-n 300 -p x -p '\xff' -s " .. seed)
+      t.eq({ code, utf8.len(text) ~= nil, #objects(text) }, { 0, true, 2 })
+    end
+    t.eq(select(2, generate(folder, "-n 0 -p 'a\xe2\x82'")), "a\n")
+    t.eq(select(2, generate(folder, "-n 0 -p 'a\xffb'")), "a\u{FFFD}b\n")
   end)
 end)
 
@@ -275,15 +389,102 @@ t.test("toeplab generate: a damaged checkpoint is told and another one taken", f
   end)
 end)
 
+-- Returns after how many seconds a command of generate is at work, also on a busy machine.
+local function at_work(folder)
+  local began = core.sys.clock()
+  generate(folder, "-p the -n 1")
+  return 1 + 4 * (core.sys.clock() - began)
+end
+
 t.test("toeplab generate stops at a signal, at the end of a token", function()
   in_plain(function(folder)
-    local command = ("timeout -s INT -k 5 1 '%s' generate -C %s/results @last -p the -n 1000000 "
-      .. ">%s/out 2>%s/err"):format(core.sys.executable(), folder, folder, folder)
+    local seconds = at_work(folder)
+    local command = ("timeout -s INT -k 5 %.1f '%s' generate -C %s/results @last -p the -n 1000000 "
+      .. ">%s/out 2>%s/err"):format(seconds, core.sys.executable(), folder, folder, folder)
     local _, _, code = os.execute(command)
     t.eq({ code, t.read(folder .. "/err") }, { 124, "toeplab: stopped by SIGINT\n" })
     local text = t.read(folder .. "/out")
     t.ok(#text > 4 and text:sub(1, 3) == "the" and text:sub(-1) == "\n", #text .. " bytes")
   end)
 end)
+
+t.test("toeplab generate stops at a signal within a prompt", function()
+  t.in_folder(function(folder)
+    t.eq(run(folder, { "steps=2" }, "mixer = 'mamba'"), 0)
+    t.write(folder .. "/prompts", ("the sea "):rep(100000)) -- mamba reads it token by token
+    for _, more in ipairs { "", "--json " } do
+      local _, _, code = os.execute(("timeout -s TERM -k 20 %.1f '%s' generate -C %s/results @last "
+        .. "-m auto %s-p \"$(cat %s/prompts | head -c 100000)\" >%s/out 2>%s/err"):format(2,
+        core.sys.executable(), folder, more, folder, folder, folder))
+      t.eq({ code, t.read(folder .. "/out"), t.read(folder .. "/err") },
+        { 124, "", "toeplab: stopped by SIGTERM\n" })
+    end
+  end)
+end)
+
+-- Runs a shell command with $G for toeplab generate @last; returns its exit code, and what it has
+-- printed to FOLDER/out and FOLDER/err.
+local function shell(folder, command)
+  local program = ("'%s' generate -C %s/results @last"):format(core.sys.executable(), folder)
+  t.write(folder .. "/script", command:gsub("$G", function() return program end))
+  local _, _, code = os.execute(("cd %s; sh script >out 2>err"):format(folder))
+  return code, t.read(folder .. "/out"), t.read(folder .. "/err")
+end
+
+t.test("toeplab generate: a batch that is stopped has printed whole lines", function()
+  in_plain(function(folder)
+    -- The signal comes when the first line has been read, however fast the machine is.
+    t.write(folder .. "/prompts", ("the sea\n"):rep(10000))
+    local _, text, said = shell(folder, [[
+{ $G --prompts prompts -n 3 --batch 2 & echo $! >pid; wait $!; echo $? >code; } |
+{ IFS= read -r line; kill -TERM $(cat pid); echo "$line"; cat; } ]])
+    t.eq({ t.read(folder .. "/code"), said }, { "143\n", "toeplab: stopped by SIGTERM\n" })
+    t.eq(text:sub(-1), "\n")
+    for _, o in ipairs(objects(text)) do t.eq(#o.ids, 3) end
+    local code
+    code, text = shell(folder, ("timeout -s INT -k 5 %.1f $G -p the -n 1000000 --json"):format(
+      at_work(folder)))
+    t.eq({ code, text }, { 124, "" })
+  end)
+end, "cpu")
+
+t.test("toeplab generate: a full pipe, one without a reader, a full disk", function()
+  in_plain(function(folder)
+    -- The pipe holds 65536 bytes and its reader sleeps, so that the first token waits.
+    local seconds = at_work(folder)
+    local code, text = shell(folder, ("{ head -c 65536 /dev/zero; timeout -s TERM -k 5 %.1f $G "
+      .. "-p the -n 9; echo $? >code; } | sleep %.1f; cat code"):format(seconds, seconds + 4))
+    t.eq({ code, text }, { 0, "124\n" })
+    code, text = shell(folder, "{ $G -p the -n 1000000; echo $? >code; } | head -c 3; cat code")
+    t.eq({ code, text }, { 0, "the141\n" }) -- 128 + SIGPIPE
+    if not core.sys.exists "/dev/full" then return end
+    for _, words in ipairs { "-n 1000000", "-n 1000000 --json -m ring --lags 4 --stop e", "-n 0",
+      "--score" } do
+      local said
+      code, text, said = shell(folder, "timeout 20 $G -p the " .. words .. " >/dev/full")
+      t.eq({ code, text, said }, { 1, "",
+        "toeplab: standard output: No space left on device\n" })
+    end
+  end)
+end, "cpu")
+
+t.test("toeplab generate: a prompt that does not fit into memory", function()
+  in_plain(function(folder)
+    local limit = "ulimit -v 900000; "
+    if shell(folder, limit .. "$G -p the -n 1") ~= 0 then return end -- a sanitiser needs more
+    t.write(folder .. "/prompts", "the\n" .. ("a"):rep(1000000))
+    for words, want in pairs {
+      ["-m ring"] = "a prompt of 1000000 tokens and 5 more do not fit into memory %(out of memory",
+      ["-m fft"] = "fewer %-%-tokens or %-%-lags, or a smaller %-%-batch\n$",
+      ["--score"] = "1000001 tokens and 0 more do not fit .*\ngive a shorter prompt\n$",
+    } do
+      local code, text, said = shell(folder, limit .. "$G --prompts prompts "
+        .. (words == "--score" and "" or "-n 5 ") .. words)
+      t.eq(code, 1)
+      t.ok(said:find "^toeplab: generate: " and said:find(want), said)
+      for _, o in ipairs(objects(text)) do t.eq(o.index, 1) end
+    end
+  end)
+end, "cpu")
 
 t.done()

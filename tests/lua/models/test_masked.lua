@@ -151,8 +151,32 @@ t.test("masks are of seed, epoch and block alone", function()
   t.eq(t.bits(data:batch(4)), batch(1, 4))
 end)
 
+t.test("a vocabulary with <s> and padding of its own gets <mask> only", function()
+  local ids = {}
+  for i = 1, 400 do ids[i] = i % 9 == 0 and 2 or 4 + i % 16 end
+  local vocab = { size = function() return 20 end, eos = function() return 2 end }
+  t.eq(tl.masking.specials(vocab, "bpe"), { vocab = 20, eos = 2 })
+  local o = tl.masking.specials(vocab, "gpt2")
+  t.eq(o, { vocab = 20, eos = 2, first = 0, pad = 1, special = 4 })
+  o.length, o.batch, o.share, o.kept, o.replaced, o.seed = 30, 4, 0.5, 0.0, 1.0, 1
+  local data, replaced = tl.masking(core.ids(ids), o), {}
+  t.eq({ data.first, data.pad, data.mask, data.vocab }, { 0, 1, 20, 21 })
+  for step = 1, 3 * data:steps() do
+    local batch = data:batch(step)
+    local flat = batch.ids:reshape(-1)
+    for i, place in ipairs(batch.places:totable()) do
+      local now = flat:get(place + 1)
+      replaced[now] = batch.targets:get(i)
+      t.ok(now >= 4 and now < 20, now) -- no special token, and never the end of a line
+    end
+  end
+  for id = 4, 19 do t.ok(replaced[id], id) end
+end)
+
 t.test("wrong options are errors", function()
   local ids = core.ids { 1, 2, 3 }
+  t.raises(tl.masking, "special = 3 leaves no token of 4 to replace by", ids,
+    { vocab = 4, length = 8, batch = 1, special = 3 })
   t.raises(tl.masking, "kept = 0.6 and replaced = 0.6 are more than all", ids,
     { vocab = 4, length = 8, batch = 1, kept = 0.6, replaced = 0.6 })
   t.raises(tl.masking, "a stream of no tokens", core.ids {}, { vocab = 4, length = 8, batch = 1 })
@@ -204,6 +228,42 @@ t.test("the start is BERT's, and its zero rows leave all gradients finite", func
   t.ok(#norms > 20)
 end)
 
+-- As published, each of these blocks would multiply the gradient by about 1e16 at the padding.
+t.test("padding leaves the gradients of twelve blocks from BERT's start finite", function()
+  tl.seed(5)
+  local model = tiny { dim = 8, layers = 12 }
+  model:loss(core.ids { { 1, 8, 7, 7 }, { 4, 2, 8, 5 } }, core.ids { 1, 6 },
+    core.ids { 2, 3 }):backward()
+  for name, p in pairs(model:named()) do
+    if p:requires_grad() then
+      local size = core.abs(p:grad()):sum():item()
+      t.ok(size < 1000, ("%s: gradient %g"):format(name, size))
+    end
+  end
+end)
+
+t.test("a list of batches updates as one batch of all their rows", function()
+  local function updated(batch)
+    tl.seed(6)
+    local model = tiny { init = "torch" }
+    local opt = tl.optim.adam(model, { lr = 0.1 })
+    local loss, info = tl.masking.step(model, opt, batch)
+    return loss, info.tokens, model.head.weight:totable()
+  end
+  local function part(ids, places, targets)
+    return { ids = core.ids(ids), places = core.ids(places), targets = core.ids(targets) }
+  end
+  local one, tokens, weight = updated(part({ { 1, 8, 3, 5 }, { 8, 8, 2, 4 } }, { 1, 4, 5 },
+    { 2, 6, 1 }))
+  local two, same, other = updated { part({ { 1, 8, 3, 5 } }, { 1 }, { 2 }),
+    part({ { 8, 8, 2, 4 } }, { 0, 1 }, { 6, 1 }) }
+  t.eq({ tokens, same }, { 3, 3 })
+  t.eq(two, one, 1e-6)
+  for i, row in ipairs(weight) do
+    for j, v in ipairs(row) do t.eq(other[i][j], v, 1e-5) end
+  end
+end)
+
 t.test("gradients against differences", function()
   tl.seed(4)
   local model = tiny { init = "torch" }
@@ -235,6 +295,11 @@ t.test("the loss is that of the logits at the places told; padding enters as 0",
   t.eq(moved(7), 0)
   t.ok(moved(3) > 1e-3)
   t.raises(tiny, "pad = 9 is not below vocab = 9", { pad = 9 })
+end)
+
+t.test("it writes no text", function()
+  t.raises(tl.generate, "the model is not causal", tiny { vocab = 256 + 3 }, core.vocab_bytes(),
+    "a")
 end)
 
 t.test("a small text is learnt, by masked perplexity", function()

@@ -305,7 +305,7 @@ test("generation follows the model, through its window", function()
   tl.seed(11)
   local lm = tl.models.tnn_lm { vocab = 4, layers = 1, dim = 8, rpe_dim = 4, rpe_layers = 1 }
   local function draw(seed)
-    local o = { tokens = 12, window = 8, stream = core.stream(seed, "s") }
+    local o = { tokens = 12, window = 8, seed = seed }
     return tl.generate(lm, vocab, "abca", o)
   end
   eq(draw(1), draw(1))

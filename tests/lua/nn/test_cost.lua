@@ -50,6 +50,16 @@ t.test("a GTU: its maps, its encoder at the lags, three transforms of twice the 
   t.eq(flop(gtu { max_lag = 4 }, 16), maps + encoder / 4 + 8 * (9 * 2.5 * 8 * 3 + 4 * 6 * 4.0))
 end)
 
+t.test("a step: three times the forward passes, with the coefficients once", function()
+  local model, plain = nn.Sequential { gtu(), gtu() }, nn.Linear(3, 5)
+  local maps, encoder = 2 * 3 * 2 * 16 * 32.0, 2 * 2 * 16 * (3 + 9 + 24.0)
+  local transform = 2.5 * 32 * 5
+  local once, each = encoder + 16 * transform, maps + 16 * (2 * transform + 6 * 16)
+  t.eq(tl.cost.step_flop(model, 16, 1), 3 * flop(model, 16))
+  t.eq(tl.cost.step_flop(model, 16, 5), 3 * (once + 5 * each))
+  t.eq(tl.cost.step_flop(plain, 7, 5), 3 * 5 * 210.0)
+end)
+
 t.test("S4D: one map of 4 x 8, a kernel of 3 modes at each lag, three transforms", function()
   local mixer = mixers.make("s4d", 4, {}, { state = 6 })
   t.eq(flop(mixer, 16), 2 * 16 * 32.0 + 4 * 16 * 4 * 3 + 4 * (3 * 2.5 * 32 * 5 + 6 * 16))
@@ -57,15 +67,15 @@ t.test("S4D: one map of 4 x 8, a kernel of 3 modes at each lag, three transforms
   t.eq(flop(both, 16) - flop(mixer, 16), 15 * 4 * 4 * 3.0)
 end)
 
-local quadratic = { attention = true, flash_quad = true, gated_attention = true, gmlp = true,
-  kernelized = true, synthesizer_dense = true, synthesizer_random = true,
+local quadratic = { attention = true, cat = true, flash_quad = true, gated_attention = true,
+  gmlp = true, kernelized = true, synthesizer_dense = true, synthesizer_random = true,
   transformer_ls = true }
 
 t.test("only what is quadratic in its paper grows by more than a logarithm per token", function()
   for _, name in ipairs(mixers.names) do
     local n = 1 << 13
     local mixer = mixers.make(name, 16,
-      { heads = 2, max_length = 2 * n, max_len = 2 * n, length = 2 * n }, {})
+      { heads = 2, max_length = 2 * n, length = 2 * n }, {})
     local ratio = flop(mixer, 2 * n) / flop(mixer, n)
     t.ok(flop(mixer, 1) > 0, name)
     if quadratic[name] then
@@ -142,7 +152,8 @@ t.test("toeplab model prints the FLOP of a token and of a sequence at a length",
   end
   t.ok(says(words .. "attention"):find "arithmetic at length 512")
   for _, wrong in ipairs { { words .. "gmlp length=600", "max_length = 512" },
-    { "attention_classifier vocab=4 classes=2 max_len=8 length=9", "beyond the model's" } } do
+    { "attention_classifier vocab=4 classes=2 max_length=8 length=9",
+      "only max_length = 8" } } do
     local text, code = says(wrong[1])
     t.eq(code, 2)
     t.ok(text:find(wrong[2], 1, true), text)

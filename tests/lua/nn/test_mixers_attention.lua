@@ -59,6 +59,10 @@ local cases = {
   { "performer", { features = 3 }, { 1, 2, 5, 67 } },
   { "performer", { features = 5, causal = false }, { 1, 2, 5 } },
   { "performer", { features = 5, as_published = true }, { 1, 2, 67 } },
+  { "fft_rpe", { features = 3 }, { 1, 2, 5, 67 } },
+  { "fft_rpe", { features = 5, length = 4, causal = false }, { 1, 2, 4, 5, 21 } },
+  { "cat", {}, { 1, 2, 5, 67 } },
+  { "cat", { causal = false }, { 1, 2, 5, 66, 67 } },
   { "flash_quad", quad, { 1, 2, 7, 12 } },
   { "flash_quad", with(quad, { causal = false, norm = "layernorm" }), { 1, 2, 12 } },
   { "flash_quad", with(quad, { as_published = true }), { 1, 12, 15 } },
@@ -89,7 +93,8 @@ for _, case in ipairs(cases) do
       local got, want = core.no_grad(m.forward, m, x), core.no_grad(formula[case[1]], m, x, n)
       eq(got:shape(), { 1, n, 4 })
       local apart = largest(got - want) / largest(want)
-      ok(apart < 2e-5, ("n = %d: %g apart"):format(n, apart))
+      local rounding = case[1] == "fft_rpe" and 1e-4 or 2e-5 -- of Fourier transforms, or of sums
+      ok(apart < rounding, ("n = %d: %g apart"):format(n, apart))
       local two = core.no_grad(m.forward, m, core.concat({ random(1, n, 4), x }, 1))
       apart = largest(two:narrow(1, 2, 1) - got)
       ok(apart < 1e-5, ("n = %d: %g apart as second row of a batch"):format(n, apart))
@@ -127,7 +132,8 @@ test("causal mixers see no later token; the others do", function()
       x:view(4 * (n - 3), { 12 }):fill(7)
       local z = core.no_grad(m.forward, m, x)
       local leak = largest((y - z):narrow(2, 1, n - 3))
-      ok((leak == 0) == m.opt.causal, ("%s: %g"):format(label(case), leak))
+      local rounding = case[1] == "fft_rpe" and 1e-5 or 0 -- of Fourier transforms
+      ok((leak <= rounding) == m.opt.causal, ("%s: %g"):format(label(case), leak))
       ok(largest((y - z):narrow(2, n - 2, 3)) > 1e-3, label(case) .. ": the tokens must matter")
     end
   end
@@ -167,7 +173,9 @@ test("memory grows linearly with n in all but the quadratic mixers", function()
     return core.memory().peak - before
   end
   for _, case in ipairs(cases) do
-    local name, quadratic = case[1], case[1] == "flash_quad" or case[1] == "transformer_ls"
+    local name = case[1]
+    local quadratic = name == "flash_quad" or name == "transformer_ls"
+      or name == "cat" and case[2].causal ~= false
     local more = with(case[2], name == "cosformer" and { length = 4096 } or {})
     if not quadratic and not more.as_published then
       local ratio = needed(name, more, 4096) / needed(name, more, 1024)
@@ -235,6 +243,42 @@ test("performer: with many features it is near softmax attention", function()
   end
 end, SLOW)
 
+test("fft_rpe: with a bias of 0 and many features it is near softmax of cosines", function()
+  for _, causal in ipairs { true, false } do
+    tl.seed(9)
+    local m, n = mixers.make("fft_rpe", 8, { heads = 2, causal = causal }, { features = 2048 }), 20
+    local x = random(1, n, 8)
+    local function unit(z)
+      z = z:reshape(n, 2, 4):permute { 2, 1, 3 }
+      return z / core.sqrt(core.square(z):sum(3, true))
+    end
+    local want = core.no_grad(function()
+      local weights = core.softmax(core.matmul(unit(m.q(x)), unit(m.k(x)), false, true), causal)
+      local y = core.matmul(weights, m.v(x):reshape(n, 2, 4):permute { 2, 1, 3 })
+      return m.o(y:permute({ 2, 1, 3 }):reshape(1, n, 8))
+    end)
+    eq(largest(core.no_grad(m.forward, m, x) - want) / largest(want), 0, 0.1)
+  end
+end, SLOW)
+
+test("cat: both forms agree at the last token, and equal scores give the mean of what is seen",
+  function()
+    tl.seed(12)
+    local n = 7
+    local both, causal = make("cat", { causal = false }), make("cat")
+    causal:load(both:state())
+    local x = random(1, n, 4)
+    local whole, seen = core.no_grad(both.forward, both, x), core.no_grad(causal.forward, causal, x)
+    eq(seen:narrow(2, n, 1), whole:narrow(2, n, 1), 1e-5) -- the last token sees all scores
+    ok(largest((seen - whole):narrow(2, 1, n - 1)) > 1e-3)
+    causal.a.weight:fill(0) -- equal scores: the mean of the tokens so far
+    local y = core.no_grad(causal.forward, causal, x)
+    local mean = core.no_grad(function()
+      return causal.o(causal.v(x):narrow(2, 1, 3):mean(2, true))
+    end)
+    eq(y:narrow(2, 3, 1), mean, 1e-5)
+  end)
+
 test("cosformer: a longer input changes nothing before, unless as published", function()
   tl.seed(10)
   for _, as_published in ipairs { false, true } do
@@ -243,7 +287,7 @@ test("cosformer: a longer input changes nothing before, unless as published", fu
     local short = core.no_grad(m.forward, m, x:narrow(2, 1, 10))
     eq(largest(long - short) < 1e-6, not as_published)
   end
-  eq(make("cosformer", { out = false }):count(), 3 * 20)
+  eq(make("cosformer", { output = false }):count(), 3 * 20)
 end)
 
 test("attention: learned and rotary positions, fairseq's sinusoids and initialisation", function()
@@ -297,7 +341,7 @@ end)
 test("wrong options are named, with what would be right", function()
   local function wrong(want, name, more) raises(make, want, name, more) end
   for _, name in ipairs { "linear_attention", "cosformer", "performer", "ls_bidirectional",
-    "transformer_ls", "attention" } do
+    "transformer_ls", "attention", "cat", "fft_rpe" } do
     wrong("%w+: 4 channels do not divide into 3 heads", name, { heads = 3 })
   end
   for _, name in ipairs { "flash", "flash_quad" } do

@@ -17,6 +17,7 @@ kernels.tests {
   { "sgconv", { length = 30, size = 4 } },
   { "sgconv", { length = 30, size = 4, causal = false } },
   { "hyena", { length = 40, width = 5, bands = 2 } },
+  { "tmm", { length = 40, heads = 2 } },
 }
 
 test("LongConv's kernel is its table, squashed; what is dropped in training stays in evaluation",
@@ -148,6 +149,31 @@ test("STU's filters are eigenvectors of the Hankel matrix, and its kernel their 
   eq(core.no_grad(mixer.forward, mixer, x):totable()[1], y, 1e-5)
 end)
 
+test("TMM is triangular Toeplitz matrices of its table, by head, and a bias of each position",
+  function()
+    tl.seed(13)
+    local n, mixer = 9, mixers.class "tmm"(6, { length = 12, heads = 2 })
+    tl.stream_of("test"):normal(mixer.bias, 0, 1)
+    local x = random(1, n, 6)
+    local t, c = mixer.kernel.table:totable(), mixer.bias:totable()
+    local z, mixed = core.no_grad(mixer.i.forward, mixer.i, x):totable()[1], {}
+    for i = 1, n do
+      mixed[i] = {}
+      for channel = 1, 6 do
+        local head = (channel + 2) // 3
+        mixed[i][channel] = c[i][head]
+        for j = 1, i do
+          mixed[i][channel] = mixed[i][channel] + t[i - j + 1][head] * z[j][channel]
+        end
+      end
+    end
+    local want = core.no_grad(mixer.o.forward, mixer.o, core.tensor { mixed })
+    eq(core.no_grad(mixer.forward, mixer, x), want, 1e-5)
+    local deviation = math.sqrt(core.square(mixers.class "tmm"(4, { length = 1000, heads = 4 })
+      .kernel.table):mean():item())
+    eq(deviation / math.sqrt(2 / 1000), 1, 0.05)
+  end)
+
 test("wrong options are named", function()
   raises(mixers.class "longconv"(4, { length = 8 }), "length = 8 must be at least 9",
     core.zeros(1, 9, 4))
@@ -156,7 +182,13 @@ test("wrong options are named", function()
     core.zeros(1, 9, 4))
   raises(mixers.class "stu", "9 filters need a length of at least 9, not 8", 4,
     { length = 8, filters = 9 })
-  raises(mixers.class "hyena", "option 'causal' = false: Hyena", 4, { length = 8, causal = false })
+  for name, kind in pairs { hyena = "Hyena", stu = "STU", tmm = "TMM" } do
+    raises(mixers.class(name), "option 'causal' = false: " .. kind, 4,
+      { length = 8, causal = false })
+  end
+  raises(mixers.class "tmm"(4, { length = 8 }), "length = 8 must be at least 9",
+    core.zeros(1, 9, 4))
+  raises(mixers.class "tmm", "4 channels do not divide into 3 heads", 4, { length = 8, heads = 3 })
 end)
 
 t.done()

@@ -6,7 +6,6 @@ local formula = require "attentions"
 local tl = require "toeplab"
 local core = require "toeplab.core"
 local block_pattern = require "toeplab.nn.mixers.approximate.block_pattern"
-local choose = require "toeplab.nn.mixers.approximate.choose"
 local mixers = require "toeplab.nn.mixers"
 local streams = require "toeplab.base.streams"
 
@@ -30,9 +29,9 @@ end
 local cases = {
   { "attention", { causal = false }, { 1, 2, 7 } },
   { "kernelized", {}, { 1, 2, 7 } },
-  { "linformer", { rank = 3, max_len = 11 }, { 1, 2, 7, 11 } },
+  { "linformer", { rank = 3, max_length = 11 }, { 1, 2, 7, 11 } },
   { "nystrom", { landmarks = 4 }, { 1, 2, 4, 5, 8, 13 } },
-  { "informer", { features = 4, max_len = 20 }, { 1, 2, 7, 20 } },
+  { "informer", { features = 4, max_length = 20 }, { 1, 2, 7, 20 } },
   { "bigbird", { block = 2, random_blocks = 1 }, { 1, 2, 5, 9, 10, 13, 20 } },
   { "reformer", { chunk = 4, hashes = 2 }, { 1, 2, 4, 8, 16, 32 } },
   { "reformer", { chunk = 3, hashes = 1, bias = true }, { 3, 6, 15 } },
@@ -48,8 +47,8 @@ local function choices(module, name, n)
     return random_blocks, random_blocks
   end
   if not module.draw then return nil, nil end
-  local drawn = module:draw(n)
-  return drawn, type(drawn) == "table" and drawn or drawn:totable()
+  local drawn = module:draw(name == "skyformer" and core.tensor { n, n } or n)
+  return drawn, drawn:totable()
 end
 
 -- The formula for x and mask [b,n]: [b,n,h p].
@@ -62,8 +61,9 @@ local function expected(module, name, x, mask, plain)
   for row, m in ipairs(mask) do
     out[row] = {}
     for i in ipairs(m) do out[row][i] = {} end
+    local own = name == "skyformer" and plain[row] or plain
     for head = 1, h do
-      local o = formula[name](q[row][head], k and k[row][head], v[row][head], m, module, plain,
+      local o = formula[name](q[row][head], k and k[row][head], v[row][head], m, module, own,
         head)
       for i, values in ipairs(o) do
         table.move(values, 1, #values, #out[row][i] + 1, out[row][i])
@@ -135,8 +135,8 @@ local function hold_choices(module)
     local choose_, first = module[name], nil
     if choose_ then
       module[name] = function(...)
-        first = first or choose_(...)
-        return first
+        first = first or table.pack(choose_(...))
+        return table.unpack(first)
       end
     end
   end
@@ -208,6 +208,23 @@ test("choices are drawn anew in training, and evaluation leaves training's strea
   end
 end)
 
+test("Skyformer's landmarks lie among the tokens of each row, at the same part of each", function()
+  local module = make("skyformer", { features = 40 })
+  tl.seed(4)
+  local drawn = module:draw(core.tensor { 3, 50 }):totable()
+  tl.seed(4)
+  local stream = streams.get "skyformer"
+  for i = 1, 40 do
+    local u = stream:unit()
+    eq({ drawn[1][i], drawn[2][i] }, { math.floor(3 * u), math.floor(50 * u) })
+  end
+  local x, mask = random(1, 9, 6), core.tensor { { 1, 1, 1, 1, 1, 0, 0, 0, 0 } }
+  tl.seed(4)
+  local want = core.no_grad(module, x, mask, module:draw(core.tensor { 5 }))
+  tl.seed(4)
+  eq(largest(core.no_grad(module, x, mask) - want), 0)
+end)
+
 test("a stream that is set back, as a resumed run does, gives the same choices again", function()
   for name, more in pairs { informer = { features = 4 }, reformer = { chunk = 2 },
     skyformer = { features = 4 } } do
@@ -235,7 +252,7 @@ end)
 test("none of the linear mixers holds n x n numbers, forward and backward", function()
   local n = 2048
   local small = {
-    linformer = { rank = 8, max_len = n }, nystrom = { landmarks = 8 },
+    linformer = { rank = 8, max_length = n }, nystrom = { landmarks = 8 },
     informer = { features = 2 }, bigbird = { block = 8, random_blocks = 1 },
     reformer = { chunk = 8, hashes = 1 }, skyformer = { features = 8 },
   }
@@ -260,9 +277,9 @@ end)
 test("padding = 'tokens': the added rows of zeros are attended to", function()
   tl.seed(10)
   local options = {
-    nystrom = { landmarks = 4, max_len = 16, bias = false },
+    nystrom = { landmarks = 4, max_length = 16, bias = false },
     bigbird = { block = 2, random_blocks = 1, bias = false },
-    reformer = { chunk = 4, max_len = 16, bias = true }, -- its rows are added before the maps
+    reformer = { chunk = 4, max_length = 16, bias = true }, -- its rows are added before the maps
   }
   for name, more in pairs(options) do
     local plain = make(name, more)
@@ -290,11 +307,12 @@ test("as_published: Nystrom and Skyformer depend on the other rows of the batch"
       more.as_published = published
       local module = make(name, more)
       local x, drawn = core.affine(random(2, 16, 6), 3, 0), choices(module, name, 16)
-      local alone = core.no_grad(module, x:narrow(1, 1, 1), nil, drawn)
-      local both = core.no_grad(module, x, nil, drawn):narrow(1, 1, 1)
-      local other = core.no_grad(module, x:narrow(1, 2, 1), nil, drawn)
-      local second = core.no_grad(module, x, nil, drawn):narrow(1, 2, 1)
-      local apart = math.max(largest(alone - both), largest(other - second))
+      local both, apart = core.no_grad(module, x, nil, drawn), 0
+      for row = 1, 2 do
+        local own = drawn and drawn:narrow(1, row, 1)
+        local alone = core.no_grad(module, x:narrow(1, row, 1), nil, own)
+        apart = math.max(apart, largest(alone - both:narrow(1, row, 1)))
+      end
       ok((apart > 1e-5) == published, ("%s %s: %g"):format(name, published, apart))
     end
   end
@@ -302,9 +320,9 @@ end)
 
 test("as_published: Linformer's map is fixed, Informer sees padding", function()
   tl.seed(9)
-  local linformer = make("linformer", { rank = 2, max_len = 4, as_published = true })
+  local linformer = make("linformer", { rank = 2, max_length = 4, as_published = true })
   ok(not linformer.positions:requires_grad() and linformer:state().positions)
-  ok(make("linformer", { rank = 2, max_len = 4 }).positions:requires_grad())
+  ok(make("linformer", { rank = 2, max_length = 4 }).positions:requires_grad())
   local x, mask = random(1, 9, 6), core.tensor { { 1, 1, 1, 1, 1, 1, 0, 0, 0 } }
   local informer = make("informer", { features = 4, as_published = true })
   local drawn = informer:draw(9)
@@ -342,18 +360,7 @@ test("BigBird's random blocks: outside of what is seen anyway; as published amon
   eq(block_pattern.keys(4, 6, { 1 }), { 0, 3, 4, -1, 5, 1 })
 end)
 
--- ---- Choosing, errors ----
-
-test("the largest values, the earlier of equal ones; a stable sort by small integers", function()
-  eq(choose.top({ 9, 1, 5, 3, 5, 9, 5 }, 0, 7, 3), { 1, 3, 6 })
-  eq(choose.top({ 9, 1, 5, 3, 5, 9, 5 }, 0, 7, 4), { 1, 3, 5, 6 })
-  eq(choose.top({ 7, 7, 1, 2, 3 }, 2, 3, 1), { 3 })
-  eq(choose.top({ 4, 4 }, 0, 2, 2), { 1, 2 })
-  local order, back = { 7 }, { 0 }
-  choose.append_sorted(order, back, 10, { 5, 2, 0, 2, 1, 0 }, 1, 5, 2)
-  eq(order, { 7, 11, 14, 13, 10, 12 })
-  eq(back, { 0, 4, 1, 5, 3, 2 })
-end)
+-- ---- Errors ----
 
 test("wrong use of the mixers is one clear error", function()
   raises(make, "Nystrom: option 'causal' must be false: this mixer sees all positions", "nystrom",
@@ -363,11 +370,11 @@ test("wrong use of the mixers is one clear error", function()
   for _, name in ipairs { "attention", "kernelized" } do
     eq(make(name, { heads = 4, head_dim = 2 })(random(1, 3, 6)):shape(), { 1, 3, 6 })
   end
-  raises(make, "Linformer: option 'max_len' is required", "linformer")
+  raises(make, "Linformer: option 'max_length' is required", "linformer")
   local x = random(2, 5, 6)
-  raises(make("linformer", { max_len = 4 }), "Linformer: 5 positions, but max_len = 4", x)
-  raises(make("nystrom", { max_len = 4, padding = "tokens" }),
-    "Nystrom: 5 positions, but max_len = 4", x)
+  raises(make("linformer", { max_length = 4 }), "Linformer: 5 positions, but max_length = 4", x)
+  raises(make("nystrom", { max_length = 4, padding = "tokens" }),
+    "Nystrom: 5 positions, but max_length = 4", x)
   for _, name in ipairs { "attention", "kernelized" } do
     raises(make(name), "%w+: x is tensor %[2,6%] float32, wanted %[b,n,6%]", random(2, 6))
     raises(make(name), "the mask is tensor %[2,4%] float32, wanted %[2,5%]", x, core.ones(2, 4))

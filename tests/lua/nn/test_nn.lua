@@ -64,6 +64,21 @@ test("options are strict, typed, and suggest", function()
   eq(nn.GTU(4).opt.expand, 3.0)
 end)
 
+test("slips with tensors say what to write instead", function()
+  local x = core.tensor { 1, 2, 3 }
+  local function slip(code, want)
+    raises(assert(load(code, "=slip", "t", { x = x })), "^slip:1: " .. want)
+  end
+  slip("x:sun()", "a tensor has no method 'sun'; did you mean 'sin' or 'sum'%?")
+  slip("x:sume(1)", "a tensor has no method 'sume'; did you mean 'sum'%?")
+  slip("return x.grads", "a tensor has no method 'grads'; did you mean 'grad'%?")
+  slip("x[1] = 5", "nothing can be assigned to x%[1%] of a tensor: x:fill%(v%)")
+  slip("x.width = 5", "nothing can be assigned to x%.width of a tensor")
+  slip("return x[1]", "a tensor is not indexed as x%[1%]: x:get%(i, j%) reads an element")
+  x:view(1, { 1 }):fill(5) -- what the messages advise
+  eq({ x:get(2), x:sum():item() }, { 5, 9 })
+end)
+
 test("a shared configuration: each takes what it declares; what nobody read is told", function()
   local c = tl.options.shared("c", { inputs = 2, outputs = 3, lr = 1e-3, sped = 1 })
   eq(nn.Linear(c).weight:shape(), { 3, 2 })
@@ -74,6 +89,22 @@ test("a shared configuration: each takes what it declares; what nobody read is t
   table.sort(unread)
   eq(unread, { "lr", "sped" })
   raises(function() return c.learning end, "c has no 'learning'")
+end)
+
+test("values over a shared configuration: only what comes from below counts as read", function()
+  local c = tl.options.shared("c", { inputs = 2, outputs = 3, lr = 1e-3 })
+  local over = tl.options.over(c, { outputs = 4, bias = false })
+  local map = nn.Linear(over)
+  eq(map.weight:shape(), { 4, 2 })
+  eq(map.bias == nil or map.bias == false, true)
+  eq(getmetatable(c).__read, { inputs = true })
+  eq(over.lr, 1e-3)
+  local names = {}
+  for name, value in pairs(over) do names[#names + 1] = ("%s=%s"):format(name, value) end
+  table.sort(names)
+  eq(names, { "bias=false", "inputs=2", "lr=0.001", "outputs=4" })
+  raises(function() return over.output end, "no 'output'; did you mean 'outputs'")
+  raises(function() tl.options.over(c) end, "takes a configuration and a table of values")
 end)
 
 test("a field that was false first is registered once it is a tensor or a module", function()

@@ -146,8 +146,12 @@ end
 test("2-D: sum and product are those of the matrices of the axes", function()
   tl.seed(2)
   local h, w = 3, 4
-  for _, form in ipairs { "sum", "product" } do
-    local two = grid(form)
+  local kinds = { {}, { backend = "naive" }, { backend = "rac" },
+    { backend = "fd", decay = "none" }, { backend = "ski", decay = "none", encoder = "piecewise",
+      rpe = {}, backend_options = { inducing = 3, taps = 3 } } }
+  for case = 1, 2 * #kinds do
+    local form, more = case % 2 == 0 and "sum" or "product", kinds[(case + 1) // 2]
+    local two = grid(form, more)
     local x = random(2, h * w, 2)
     local y = core.no_grad(two.forward, two, x, h, w)
     local function matrices(tno, n)

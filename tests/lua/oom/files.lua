@@ -13,6 +13,8 @@ do
   assert(#file:children "/" == 2 and file:attrs("/").lr == 0.5)
 end
 assert(#core.sha256_file(path) == 64)
+core.raw_write(folder .. "/raw", { "text", core.ones(2), { core.full({ 3 }, 2) } })
+assert(core.raw_read(folder .. "/raw", 12, "BF16", { 3 }):sum():item() == 6)
 assert(core.sys.write_file(folder .. "/text",
   "abc") and core.sys.read_file(folder .. "/text") == "abc")
 assert(#core.sys.list(folder) >= 2)

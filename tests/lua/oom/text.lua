@@ -1,5 +1,5 @@
--- text.lua: for lua_oom; vocabularies, encoders, counters and learnt byte pairs. Its argument is an
--- empty folder.
+-- text.lua: for lua_oom; vocabularies, encoders, counters and learnt byte pairs, images. Its
+-- argument is an empty folder.
 local core = require "toeplab.core"
 local folder = ...
 local text = " the cat on the mat \n that the rat sat at \n"
@@ -29,4 +29,7 @@ local again <close> = core.listops_parse(core.listops_text(list, 0, first))
 assert(again:numel() == first)
 local rows, lengths = core.padded(list, starts, core.ids { 2, 0 }, 6, 2, 0)
 assert(rows:dim(2) == 6 and lengths:get(1) <= 6)
+local images <close> = core.images("abcdef", 3)
+local pixels <close> = images:batch(core.ids { 1 })
+assert(pixels:get(1, 1) == 100 and images:bytes(0) == "abc")
 for _, t in ipairs { list, starts, answers, rows, lengths } do t:close() end

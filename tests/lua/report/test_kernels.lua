@@ -29,6 +29,19 @@ t.test("matrices are those of the operators", function()
   end
 end)
 
+t.test("several channels are a panel each, in every layer", function()
+  tl.seed(3)
+  local model, tno = model_of { causal = false }
+  local list = kernels.panels(model, "matrix", { n = 6, channels = { 4, 2 } })
+  local titles = {}
+  for i, panel in ipairs(list) do titles[i] = panel.title end
+  t.eq(titles, { "layer 1, T of channel 4", "layer 1, T of channel 2", "layer 2, T of channel 4",
+    "layer 2, T of channel 2" })
+  for i, channel in ipairs { 4, 2 } do
+    t.eq(list[i].matrix, tno:dense(6):narrow(1, channel, 1):reshape(6, 6), 1e-6)
+  end
+end)
+
 t.test("kernels are the columns and rows of the matrices", function()
   tl.seed(3)
   for _, causal in ipairs { true, false } do

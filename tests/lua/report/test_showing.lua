@@ -1,6 +1,7 @@
 -- test_showing.lua: what toeplab plot and report show: lines through the right numbers, and pages
 -- that hold every text as it is and nothing foreign.
 local t = require "harness"
+local core = require "toeplab.core"
 local curves = require "toeplab.report.curves"
 local summary = require "toeplab.report.summary"
 local groups = require "toeplab.report.groups"
@@ -168,7 +169,7 @@ t.test("names that are not there are told with the nearest", function()
     local set = groups.set(store, ids)
     t.raises(curves.steps, "no metric 'los'; did you mean 'loss'", set, "los")
     t.raises(curves.steps, "no key 'decy'; did you mean 'decay'", set, "loss", { by = { "decy" } })
-    t.raises(curves.against, "no key 'widht'; did you mean 'width'", set, "loss", "widht")
+    t.raises(curves.against, "no key or metric 'widht'; did you mean 'width'", set, "loss", "widht")
   end)
 end)
 
@@ -202,6 +203,94 @@ t.test("pictures of experiments, their keys and bands are drawn", function()
     t.raises(plot.svg, "1 of y, 2 of low", path, bad)
   end)
 end)
+
+t.test("of an experiment the newest sweep is drawn, with more seeds of the same", function()
+  t.in_folder(function(folder)
+    local all = {}
+    local function add(width, seeds)
+      local list = {}
+      for i, seed in ipairs(seeds) do
+        list[i] = { config = { decay = 0.9, width = width }, seed = seed,
+          metrics = { loss = 100 * width } }
+      end
+      for _, trial in ipairs(sweeps.write(folder, { experiment = "decay", axes = { "decay" },
+        overrides = { "width=" .. width, "seeds=" .. table.concat(seeds, ",") },
+        trials = list })) do
+        all[#all + 1] = trial.id
+      end
+    end
+    local function newest(from, to)
+      local store <close> = records.open(folder, "r")
+      local ids = table.move(all, from, to, 1, {})
+      return table.concat(answers.newest(store, "decay", ids), " ")
+    end
+    local function ids(from, to) return table.concat(all, " ", from, to) end
+    local function drawn(words)
+      local pipe = io.popen(("'%s' plot %s --against width -C '%s' -o '%s/x.svg' 2>&1"):format(
+        core.sys.executable(), words, folder, folder))
+      local said = pipe:read "a"
+      t.ok(pipe:close(), said)
+      return said:match "(%d+ trials?) of older sweeps left out" or "all"
+    end
+    add(8, { 1, 2, 3 })
+    add(8, { 4 })
+    t.eq(newest(1, 4), ids(1, 4)) -- a fourth seed is pooled
+    add(16, { 1 })
+    t.eq(newest(1, 5), ids(5, 5))
+    t.eq(newest(1, 4), ids(1, 4)) -- as if a filter left out the newest sweep
+    t.eq(drawn "decay", "4 trials")
+    t.eq(drawn "decay width=8", "all")
+    t.eq(drawn "@all experiment=decay", "all")
+    t.eq(drawn "decay sweep=1", "all")
+  end)
+end)
+
+t.test("labels leave out keys that vary with others, and keep names rather than numbers", function()
+  with_store(function(store, ids)
+    local function labels()
+      local list = {}
+      for i, g in ipairs(groups.of(groups.set(store, ids), {})) do list[i] = g.label end
+      return list
+    end
+    t.eq(labels(), { "mixer=a", "mixer=b" }) -- as decay, depth and wide
+    store:rows([[UPDATE trials SET config = json_set(config, '$.mixer', 'c') WHERE id = ?]],
+      { ids[1] })
+    t.eq(labels(), { "mixer=c", "mixer=a", "mixer=b" })
+    store:rows([[UPDATE trials SET config = json_set(config, '$.mixer', 'a', '$.depth', 9)
+      WHERE id = ?]], { ids[1] })
+    t.eq(labels(), { "depth=9", "depth=2", "depth=4" })
+  end, function(trials)
+    for i, trial in ipairs(trials) do
+      local c, first = trial.config, i <= 3
+      c.mixer, c.depth, c.wide = first and "a" or "b", first and 2 or 4, first
+      c.decay = first and 0.9 or 0.99
+    end
+  end)
+end)
+
+t.test("many lines have a legend below the axes; too many have none, and the title says so",
+  function()
+    for count, want in pairs { [14] = "outside", [15] = "below", [35] = "below", [36] = "none" } do
+      t.in_folder(function(folder)
+        local trials, ids = {}, {}
+        for i = 1, count do
+          trials[i] = { config = { width = i }, seed = 1, metrics = { loss = i } }
+        end
+        for i, trial in ipairs(sweeps.write(folder, { experiment = "many", axes = { "width" },
+          trials = trials })) do ids[i] = trial.id end
+        local store <close> = records.open(folder, "r")
+        local spec = curves.steps(groups.set(store, ids), "loss")
+        t.eq({ count, spec.key, spec.series[count].name or false },
+          { count, want, count < 36 and "width=" .. count })
+        t.eq(spec.title:find("(36 lines: too many for a legend)", 1, true) ~= nil, count == 36)
+        local path = folder .. "/x.svg"
+        t.ok(plot.svg(path, spec))
+        for i = 1, count do
+          t.eq(t.read(path):find(">width=" .. i .. "<", 1, true) ~= nil, count < 36)
+        end
+      end)
+    end
+  end)
 
 -- ---- Pages ------------------------------------------------------------------------------------
 
@@ -263,6 +352,18 @@ t.test("a page tells all, the same each time, and lets no text be markup", funct
       seen[id] = true
     end
   end, function(trials) trials[3].status = "failed" end, { source = "-- x.lua: is it so?\n" })
+end)
+
+t.test("the page has the sha256 of each corpus, not the hash over all of them", function()
+  with_store(function(store)
+    store:rows([[UPDATE trials SET data_hash = 'over all', provenance = json_set(provenance,
+      '$.data', json('{"corpus":"of the text","width":"of the width"}'))]])
+    local page = page_of(store)
+    for _, row in ipairs { "corpus</th><td>of the text", "8</th><td>of the width" } do
+      t.eq(select(2, page:gsub(row, "")), 1)
+    end
+    t.ok(not page:find("over all", 1, true))
+  end)
 end)
 
 t.test("of many trials the first are shown, all are counted, and no failure is missed", function()

@@ -2,6 +2,7 @@
 -- results where nothing can be written.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
+local launch = require "toeplab.runs.launch"
 local records = require "toeplab.store.records"
 local t = require "harness"
 local trials = require "trials"
@@ -32,6 +33,21 @@ local function toeplab(folder, words)
   local text = pipe:read "a"
   return select(3, pipe:close()), text
 end
+
+t.test("a dry run of a shard lists its own trials alone", function()
+  in_folder(function(folder)
+    t.write(folder .. "/x.lua", script)
+    local labels = {}
+    for part = 1, 3 do
+      local code, text = toeplab(folder, ("run -n --shard %d/3 x.lua seeds=2"):format(part))
+      t.eq(code, 0)
+      for label in text:gmatch "new +%- +(a=[^\n]*)" do
+        labels[#labels + 1] = part .. " " .. label
+      end
+    end
+    t.eq(labels, { "1 a=1 seed=1", "1 a=2 seed=2", "2 a=1 seed=2", "3 a=2 seed=1" })
+  end)
+end)
 
 t.test("a command that is given again is the newest one", function()
   in_folder(function(folder)
@@ -79,7 +95,12 @@ t.test("a finished experiment shows its results where nothing can be written", f
     local code, said = trials.run(folder, script)
     local code_new, said_new = trials.run(folder, script, { "k=2" })
     local code_redo = trials.run(folder, script, {}, { redo = true })
-    records.open = open
+    local ours, release, released = launch.ours, launch.release, 0
+    launch.ours = function() return { rank = 0, size = 2, place = 0 } end
+    launch.release = function() released = released + 1 end
+    local code_ranks = trials.run(folder, script)
+    launch.ours, launch.release, records.open = ours, release, open
+    t.eq({ code_ranks, released }, { 0, 1 }) -- the other rank waits
     t.eq(code, 0)
     has(said, "nothing can be written there")
     has(said, "2 trials: 2 already done")

@@ -41,18 +41,6 @@ local function names(store, words, in_trash)
   return table.concat(found)
 end
 
--- Makes the store of this version in folder one of schema 5.
-local function make_old(folder)
-  local here = debug.getinfo(1, "S").source:match "^@(.*/)"
-  local schema = t.read(here .. "../../../core/store/schema.sql")
-  local view = schema:match "-- version 4\n.-(CREATE VIEW v_trials.-;)"
-  local records_of <close> = records.open(folder, "w")
-  for _, sql in ipairs { "DROP VIEW v_trials", "ALTER TABLE trials DROP COLUMN numerics", view,
-    "PRAGMA user_version = 5" } do
-    records_of.store:exec(sql)
-  end
-end
-
 local function with_store(fn)
   t.in_folder(function(folder)
     stores.fill(folder .. "/r", sample)
@@ -68,12 +56,30 @@ t.test("words mean trials by id, experiment, status and place", function()
       [id("b"):sub(1, 9)] = "b", [id("b"):sub(1, 9):upper()] = "b", ["@last"] = "f",
       ["@last:3"] = "def", ["@failed"] = "c", ["@timeout"] = "d", ["@killed"] = "e",
       ["@running"] = "f", ["@done"] = "ab", ["decay @last"] = "abcf", ["@last decay=0.99"] = "b",
+      ["decay @failed"] = "c", ["@failed decay"] = "c", ["other @done"] = "",
+      ["other @timeout"] = "d",
+      ["@failed @timeout"] = "cd", ["other @failed @killed"] = "e", ["@all @done"] = "ab",
+      ["@last @done"] = "b", ["@last:2 @failed @timeout"] = "cd", ["@done op=ski"] = "b",
       [id("a") .. " " .. id("d")] = "ad",
     } do
       t.eq(names(store, words), want)
     end
     for _, word in ipairs { "@last:0", "@last:99999999999999999999" } do
       t.raises(names, "write @last:1 or more", store, word)
+    end
+  end)
+end)
+
+t.test("status counts a trial whose process has died as killed, not as running", function()
+  with_store(function(_, folder)
+    for words, want in pairs {
+      [""] = "decay  6 trials: 2 done, 1 running, 1 killed, 1 failed, 1 timeout",
+      ["--json"] = '"killed":1,"running":1,"sweep":1',
+    } do
+      local pipe = io.popen(("'%s' status %s -C '%s/r' 2>&1"):format(core.sys.executable(), words,
+        folder))
+      local text = pipe:read "a"
+      t.ok(pipe:close() and text:find(want, 1, true), text)
     end
   end)
 end)
@@ -144,7 +150,7 @@ end)
 t.test("of an older schema, the error says what upgrades it, and that does", function()
   t.in_folder(function(folder)
     stores.fill(folder, sample)
-    make_old(folder)
+    stores.make_old(folder)
     local want = "version 5 is old; .*without a run, toeplab fsck %-%-repair does, and keeps a "
       .. "copy, runs%.db%.v5$"
     t.raises(records.open, want, folder, "r")

@@ -73,7 +73,7 @@ end)
 -- Runs the script, and stops its first trial at step 5; then it has a checkpoint of step 4.
 local function stopped(folder)
   t.write(folder .. "/x.lua", (script:gsub("do t:log", "do if c.a == 1 and step == 5 and "
-    .. "os.remove 'stop' then os.execute 'kill -TERM $PPID' end t:log")))
+    .. "os.remove 'stop' then " .. trials.STOP .. " end t:log")))
   t.write(folder .. "/stop", "")
   t.eq(run(folder), 143)
 end

@@ -56,7 +56,8 @@ t.test("an estimate is the mean of the trials that are nearest", function()
     local model = estimate.new(store, "x")
     t.eq(model.finished, 5)
     local function check(config, seconds, far, of)
-      t.eq({ model:seconds(config) }, { seconds, far, of })
+      local all, keys_apart, p = model:seconds(config)
+      t.eq({ all, keys_apart, p.trials }, { seconds, far, of })
     end
     check({ lr = 0.1, steps = 100, batch = 4, seed = 9 }, 11.5, 0, 2)
     check({ lr = 0.2, steps = 100, batch = 4, seed = 1 }, 21.5, 0, 2)
@@ -84,7 +85,8 @@ t.test("an estimate from many trials goes through those keys only that vary", fu
     for _, config in ipairs(asked) do model:seconds(config) end
     debug.sethook()
     t.ok(count < 100 * n * n, ("%d instructions for a pair"):format(count // (n * n)))
-    t.eq({ model:seconds(asked[1]) }, { 1.0, 1, n })
+    local seconds, far, p = model:seconds(asked[1])
+    t.eq({ seconds, far, p.trials }, { 1.0, 1, n })
   end)
 end)
 
@@ -234,7 +236,7 @@ t.test("a trial that is run again is the same bit for bit, or where it differs i
     local told, differences = again(folder, 16, { seconds = true })
     t.ok(told.equal)
     t.eq({ told.metrics.same, told.metrics.differ, told.metrics.ignored }, { 24, 0, 12 })
-    t.eq({ told.checkpoint.step, told.checkpoint.tensors, told.texts }, { 12, 2, 1 })
+    t.eq({ told.checkpoint.step, told.checkpoint.tensors, told.texts }, { 12, 2, 2 })
     t.eq(differences, {})
     t.ok(not again(folder, 16).equal, "the time was the same")
     local large, _, hundreds = again(folder, 65536, { seconds = true })
@@ -323,7 +325,7 @@ t.test("what auto chose first is chosen again, in later attempts and in a reprod
     t.ok(answer(folder, "show @last"):find("auto: " .. first .. " at 40", 1, true))
     t.eq(select(2, store:results(row.trial)).chosen, first)
     told, code = answer(folder, "reproduce @last")
-    t.eq({ code, told:match "texts +(.-)\n" }, { 0, "2 of 2 the same" })
+    t.eq({ code, told:match "texts +(.-)\n" }, { 0, "3 of 3 the same" })
 
     write(file, other) -- damaged, they are not chosen anew
     told, code = answer(folder, "reproduce @last")

@@ -6,7 +6,7 @@ local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
 local errors = require "toeplab.base.errors"
 local trials = require "trials"
-local worker = require "toeplab.runs.worker"
+local wire = require "toeplab.base.wire"
 
 local read, write, in_folder = t.read, t.write, t.in_folder
 
@@ -325,7 +325,7 @@ t.test("what a trial prints is shown; what it writes to standard output is in it
 t.test("a configuration reaches the worker bit for bit", function()
   local given = { a = { 1, 2.5, "x\n\0'" }, b = -0.0, c = 5e-324, d = math.mininteger, e = true,
     f = 1.0, g = {}, ["local"] = 0.1 }
-  local back = load("return " .. worker.pack(given))()
+  local back = load("return " .. wire.pack(given))()
   t.eq(json.encode(back), json.encode(given))
   t.eq({ math.type(back.f), 1 / back.b }, { "float", -math.huge })
 end)

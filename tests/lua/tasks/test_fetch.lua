@@ -43,9 +43,9 @@ local function with_mirror(fn)
     write(folder .. "/driver.lua", driver)
     write(folder .. "/sets.lua", set_text(folder, ("some text of a corpus\n"):rep(40000)))
     fn(folder, function(name, from, before, data)
-      local command = ("%s env TOEPLAB_DATA=%s XDG_CACHE_HOME=%s %s lua %s/driver.lua %s %s %s")
-        :format(before or "", quote(data or ""), folder, quote(core.sys.executable()), folder,
-          folder, name, quote(from or ""))
+      local command = ("%s env -u TOEPLAB_CACHE TOEPLAB_DATA=%s XDG_CACHE_HOME=%s %s lua "
+        .. "%s/driver.lua %s %s %s"):format(before or "", quote(data or ""), folder,
+        quote(core.sys.executable()), folder, folder, name, quote(from or ""))
       local _, kind, code = os.execute(("sh -c %s >%s/said 2>&1"):format(quote(command), folder))
       return kind == "signal" and 128 + code or code, read(folder .. "/said")
     end)
@@ -207,6 +207,17 @@ t.test("no network, and a full disk: what happened, and what to do", function()
   end)
 end)
 
+t.test("data path of a set that is here as an archive says how to unpack it", function()
+  t.in_folder(function(folder)
+    write(folder .. "/cola.tar.xz", "not read")
+    local pipe = assert(io.popen(("env -u TOEPLAB_CACHE TOEPLAB_DATA=%s XDG_CACHE_HOME=%s %s "
+      .. "data path cola 2>&1"):format(folder, folder, quote(core.sys.executable()))))
+    local said, _, _, code = pipe:read "a", pipe:close()
+    t.eq({ code, said }, { 1, "toeplab: cola is here as an archive only; to unpack it: toeplab "
+      .. "data fetch cola\n" })
+  end)
+end)
+
 t.test("how a file stands", function()
   t.in_folder(function(folder)
     local path, entry = folder .. "/x", { "x", 4, core.sha256 "text" }
@@ -230,17 +241,18 @@ t.test("the list of sets is complete and has no address without a hash", functio
     local files = {}
     for _, file in ipairs(set.files) do
       files[file[1]] = true
-      t.ok(file[3] == nil and set.download or hash(file[3]) and file[2] > 0, file[1])
+      t.ok(file[3] == nil and (set.download or set.by_hand) or hash(file[3]) and file[2] > 0,
+        file[1])
     end
     for _, item in ipairs(set.download or {}) do
       t.ok(item.url:find("^https://") and hash(item.sha256), item.url)
-      t.ok(item.unpack == "zip" or files[item.file], item.url)
+      t.ok(item.unpack == "zip" or item.unpack == "tar" or files[item.file], item.url)
     end
     for _, names in pairs(set.parts or {}) do
       for _, name in ipairs(names) do t.ok(files[name], name) end
     end
     t.ok(not set.archive or hash(set.archive[2]), set.name)
-    t.ok(set.archive or set.download or set.package or set.generated, set.name)
+    t.ok(set.archive or set.download or set.package or set.generated or set.by_hand, set.name)
     t.ok(#datasets.advice(set) >= 1)
   end
 end)

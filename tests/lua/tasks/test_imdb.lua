@@ -74,10 +74,18 @@ t.test("held out reviews and smaller sets, the same for every seed of the order"
   t.raises(open, "50 of 41 training reviews leave none to train on", { valid = 50 })
 end)
 
+t.test("a file with a byte order mark and carriage returns holds the same reviews", function()
+  local text = reviews(12)
+  local plain = open { train_file = "text:" .. text }
+  local other = open { train_file = "text:\xef\xbb\xbf" .. text:gsub("\n", "\r\n") }
+  t.eq(other.vocab, plain.vocab)
+  t.eq(t.bits(other.train:batch(1, 13)), t.bits(plain.train:batch(1, 13)))
+end)
+
 t.test("wrong rows are errors with their line", function()
   local good = row(1, "fine", 1)
   for text, want in pairs {
-    [""] = "has no review", ["\n\n"] = "has no review",
+    [""] = "has no row", ["\n\n"] = "has no row",
     [good .. "1\t2\tno text"] = "text:2: wanted label, rating, id and text between tabs, got '1",
     [good .. good .. row("2", "x", 1)] = "text:3: the label is '2', wanted 0 or 1",
     [row("", "x", 1)] = "text:1: the label is ''",

@@ -155,6 +155,25 @@ t.test("a text is split at line ends; its words are those of the training part",
   t.ok(not back[1]:find("<unk>", 1, true))
 end)
 
+t.test("train_tokens shortens the training part, and leaves the vocabulary and the rest", function()
+  local path = write("short.txt", long)
+  for _, kind in ipairs { "word", "char" } do
+    local whole, short = corpus(path, { tokenizer = kind }), nil
+    short = corpus(path, { tokenizer = kind, train_tokens = 100 })
+    t.eq(short.train:totable(), whole.train:narrow(1, 1, 100):totable())
+    t.eq({ short.vocab:size(), short.test:totable() }, { whole.vocab:size(),
+      whole.test:totable() })
+    t.eq(short.bytes_per_token.train, #short.vocab:decode(short.train) / 100)
+    local count = whole.train:numel()
+    t.eq(corpus(path, { tokenizer = kind, train_tokens = count }).train:numel(), count)
+    t.raises(corpus, ("train_tokens = %d, but the training part has %d tokens"):format(count + 1,
+      count), path, { tokenizer = kind, train_tokens = count + 1 })
+    t.raises(corpus, "100 training tokens are fewer than length %+ 1 = 101", path,
+      { tokenizer = kind, train_tokens = 100, length = 100 })
+    t.raises(corpus, "train_tokens", path, { tokenizer = kind, train_tokens = 1 })
+  end
+end)
+
 t.test("a text of one line is split between words, one of no words between characters", function()
   local one = source.split({ name = "x", key = "x", bytes = 1200, first = 0,
     text = ("wörd "):rep(200) }, 0.2, 0.1)

@@ -159,6 +159,14 @@ test("constant, cosine and polynomial, with warm-up and at their ends", function
   eq(values(linear, 11, 61, 111, 200), { 1, 0.5, 0, 0 }, 1e-12)
   local square = tl.schedule.polynomial { lr = 1, steps = 100, power = 2, end_lr = 0.5 }
   eq(values(square, 1, 51, 101), { 1, 0.625, 0.5 }, 1e-12)
+  local both = {} -- one_cycle: the rate and the decay of the first moment
+  local cycle = tl.schedule.one_cycle { lr = 1, warmup = 5, steps = 9 }
+  for i, s in ipairs { 1, 3, 5, 7, 9, 50 } do both[i] = { cycle(s) } end
+  eq(both, { { 0.04, 0.95 }, { 0.52, 0.9 }, { 1, 0.85 }, { 0.500002, 0.9 }, { 4e-6, 0.95 },
+    { 4e-6, 0.95 } }, 1e-12)
+  eq({ tl.schedule.one_cycle { lr = 1, warmup = 1, steps = 1 } (1) }, { 1, 0.85 })
+  raises(tl.schedule.one_cycle, "'warmup' = 0 must be at least 1",
+    { lr = 1, warmup = 0, steps = 2 })
   raises(function() return tl.schedule.cosin end, "did you mean 'cosine'")
 end)
 
@@ -170,6 +178,28 @@ test("an optimiser follows its schedule", function()
   eq(rates, { 1, 0.875, 0.75, 0.625, 0.5, 0.5 }, 1e-12)
   local own = tl.optim.sgd(m, { schedule = function(s) return s / 10 end })
   eq(step(m, own, { 0, 0 }).lr, 0.1, 1e-12)
+end)
+
+test("the second number of a schedule is beta1 of Adam and the momentum of SGD", function()
+  local rates, betas = { 0.1, 0.3, 0.2 }, { 0.9, 0.7, 0.8 }
+  local function given(s) return rates[s], betas[s] end
+  local m, first, w, v, grads = Point(), 0, 1, 0, { 0.5, -1.5, 0.1 }
+  local opt = tl.optim.adam(m, { kind = "adamw", schedule = given, betas = { 0.5, 0.95 } })
+  for s, g in ipairs(grads) do
+    step(m, opt, { g, g })
+    first, v = betas[s] * first + (1 - betas[s]) * g, 0.95 * v + 0.05 * g * g
+    w = w - rates[s] * first / (1 - betas[s] ^ s) / (math.sqrt(v / (1 - 0.95 ^ s)) + 1e-8)
+  end
+  eq(m.w:totable()[1], w, 1e-6)
+  for momentum, want in pairs { [0.0] = 1 - 0.1 * 0.5 + 0.3 * 1.5,
+    [0.5] = 1 - 0.1 * 0.5 - 0.3 * (0.7 * 0.5 - 1.5) } do
+    m = Point()
+    opt = tl.optim.sgd(m, { schedule = given, momentum = momentum })
+    for s = 1, 2 do step(m, opt, { grads[s], 0 }) end
+    eq(m.w:totable()[1], want, 1e-6)
+  end
+  opt = tl.optim.adam(Point(), { lr = 1, schedule = "one_cycle", warmup = 3, steps = 6 })
+  eq({ opt.rate(3) }, { 1, 0.85 }, 1e-12)
 end)
 
 t.done()

@@ -198,7 +198,7 @@ t.test("a worker whose coordinator is gone begins nothing", function()
     local exp = experiment.load(path)
     local first = plan.trials(exp, { "steps=1" })[1]
     core.sys.mkdir(folder .. "/results/runs/one")
-    t.write(folder .. "/in", wire.line("trial", worker.pack(first.config), worker.check(exp),
+    t.write(folder .. "/in", wire.line("trial", wire.pack(first.config), worker.check(exp),
       "runs/one", 1, 0.0))
     t.eq({ os.execute(("'%s' worker '%s' --dir '%s/results' <'%s/in' 3>'%s/out'"):format(
       core.sys.executable(), path, folder, folder, folder)) }, { true, "exit", 0 })
@@ -224,7 +224,7 @@ t.test("all trials of a command together have theirs; the next command has it ag
     t.eq(code, 3)
     t.ok(said:find "the trials used their 0.6 seconds; the same command continues", said)
     t.ok(status(folder):find "interrupted" or status(folder):find "queued")
-    for _ = 1, 9 do
+    for _ = 1, 99 do -- as many as a busy machine needs
       if code == 3 then code = run(folder, 'budget = { total = "0.6s" },', words) end
     end
     t.eq({ code, status(folder) }, { 0, "done done done" })

@@ -3,7 +3,6 @@
 local code = require "toeplab.trials.code"
 local core = require "toeplab.core"
 local provenance = require "toeplab.trials.provenance"
-local records = require "toeplab.store.records"
 local t = require "harness"
 local trials = require "trials"
 
@@ -177,7 +176,7 @@ end)
 t.test("a trial that goes on by other code says so", function()
   in_folder(function(folder)
     t.write(folder .. "/x.lua", (script:gsub("steps = 2", "steps = 400"):gsub("do t:log",
-      "do if step == 200 and os.remove 'stop' then os.execute 'kill -TERM $PPID' end t:log")))
+      "do if step == 200 and os.remove 'stop' then " .. trials.STOP .. " end t:log")))
     t.write(folder .. "/stop", "")
     local run = copy_program(folder)
     t.eq(run "a=1", 143)
@@ -194,65 +193,5 @@ t.test("a trial that goes on by other code says so", function()
     t.ok(events[1].text:find "^done by code %x+$", events[1].text)
   end)
 end)
-
--- ---- Stores of earlier programs ---------------------------------------------------------------
-
--- Makes the trials of the store in folder what an earlier program would have made: their ids hold a
--- hash of its code.
-local function age(folder)
-  local store <close> = records.open(folder .. "/results", "w")
-  local list = store:rows "SELECT id FROM trials"
-  store:rows "PRAGMA foreign_keys = OFF"
-  for _, row in ipairs(list) do
-    local old = core.sha256("old" .. row.id)
-    store:rows("UPDATE trials SET id = ?, numerics = NULL, code_hash = ? WHERE id = ?",
-      { old, core.sha256 "old code", row.id })
-    store:rows("UPDATE members SET trial = ? WHERE trial = ?", { old, row.id })
-    store:rows("DELETE FROM metrics WHERE trial = ?", { row.id })
-    store:rows("DELETE FROM artifacts WHERE trial = ?", { row.id })
-    store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'loss', 2, 0.5)", { old })
-  end
-end
-
-t.test("trials of an older store that are the same count as done, by the ids they have", function()
-  in_folder(function(folder)
-    t.eq(trials.run(folder, script), 0)
-    age(folder)
-    local ids = trials.query(folder, "SELECT id FROM v_trials ORDER BY id")
-    local status, said = trials.run(folder, script .. "-- a comment")
-    t.eq(status, 0)
-    has(said, "2 finished trials made by other code: kept")
-    has(said, "2 trials: 2 already done")
-    t.eq(trials.query(folder, "SELECT id FROM v_trials ORDER BY id"), ids)
-    t.eq(trials.run(folder, script, { "a=1,2,3" }), 0)
-    t.eq(count(folder, "1"), 3)
-    t.eq(trials.run(folder, (script:gsub("c.a %+ step", "c.a - step"))), 0)
-    t.eq(count(folder, "status = 'done'"), 5)
-    t.eq(trials.run(folder, script, {}, { redo = true }), 0)
-    t.eq(count(folder, "status = 'done'"), 5)
-    t.eq(#trials.query(folder, "SELECT 1 FROM v_last WHERE value = 0.5"), 0)
-  end)
-end)
-
-t.test("a trial of an older store that was made again stays the same after a comment in a module",
-  function()
-    in_folder(function(folder)
-      local own = folder .. "/own.lua"
-      t.write(own, "return 7\n")
-      t.write(folder .. "/x.lua", "local own = require 'own'\n" .. script)
-      local run = copy_program(folder)
-      t.eq(run(), 0)
-      age(folder)
-      local store <close> = records.open(folder .. "/results", "w") -- they stored no such hash
-      store:rows "UPDATE trials SET provenance = json_remove(provenance, '$.module_tokens')"
-      store:close()
-      has(select(2, run "--redo"), "2 trials: 2 done")
-      append(own, "-- a comment\n")
-      has(select(2, run()), "2 trials: 2 already done")
-      t.write(own, "return 8\n")
-      has(select(2, run()), "2 trials: 2 done")
-      t.eq(count(folder, "status = 'done'"), 4)
-    end)
-  end)
 
 t.done()

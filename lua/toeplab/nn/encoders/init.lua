@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local class = require "toeplab.nn.class"
 local FrequencyTable = require("toeplab.nn.encoders.table").FrequencyTable
 local options = require "toeplab.base.options"
+local overlay = require "toeplab.base.overlay"
 local Piecewise = require("toeplab.nn.encoders.piecewise").Piecewise
 local RPE = require("toeplab.nn.encoders.rpe").RPE
 local ShortConv = require("toeplab.nn.encoders.shortconv").ShortConv
@@ -17,25 +18,18 @@ local encoders = {}
 -- The network of the LRA models: two hidden layers without a norm, then one LayerNorm.
 local lra = { layers = 2, norm = "none", output_norm = "layernorm" }
 
-local function with(given, more)
-  local all = {}
-  for name, value in pairs(more) do all[name] = value end
-  for name, value in pairs(given) do all[name] = value end
-  return all
-end
-
 -- Maps the name of an encoder to a function that returns its class and its options for a TNO with
 -- options o.
 local kinds = {
   mlp = function(o) return RPE, o.rpe end,
-  lra = function(o) return RPE, with(o.rpe, lra) end,
+  lra = function(o) return RPE, overlay(lra, o.rpe) end,
   table = function(o, domain)
     if domain == "frequency" then return FrequencyTable, o.encoder_options end
-    return Table, with(o.encoder_options, { length = o.table_length })
+    return Table, overlay({ length = o.table_length }, o.encoder_options)
   end,
   piecewise = function(o) return Piecewise, o.encoder_options end,
-  ssm = function(o) return SSM, with(o.encoder_options, { causal = o.causal }) end,
-  conv = function(o) return ShortConv, with(o.encoder_options, { causal = o.causal }) end,
+  ssm = function(o) return SSM, overlay({ causal = o.causal }, o.encoder_options) end,
+  conv = function(o) return ShortConv, overlay({ causal = o.causal }, o.encoder_options) end,
 }
 encoders.names = suggest.keys(kinds)
 encoders.networks = { mlp = true, lra = true } -- the encoders that take the options rpe

@@ -30,7 +30,7 @@ local Piecewise = class("Piecewise", {
   { "zero", options.field { default = "plus", choices = { "plus", "literal", "mean" } },
     "where lag 0 stands: x = 1, x = 0, or the mean of x = -1 and x = 1" },
   { "deviation", options.field { default = 1.0, min = 0 }, "standard deviation of initial values" },
-}, { "dim" })
+}, { "dim" }, "points [p] -> [p,dim]: linear between nodes")
 
 Piecewise.domains = { lag = true, warp = true }
 

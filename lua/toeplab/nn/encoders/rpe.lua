@@ -9,6 +9,7 @@ local Linear = require("toeplab.nn.linear").Linear
 local norms = require "toeplab.nn.norm"
 local options = require "toeplab.base.options"
 local rows = require "toeplab.nn.encoders.rows"
+local shapes = require "toeplab.nn.shapes"
 local suggest = require "toeplab.base.suggest"
 
 -- The input features [p, features] of the network for points [p] at length n, by name: the three
@@ -71,17 +72,44 @@ end
 -- The norms that core.mlp has, by our names. It computes all layers in one operator.
 local fused = { simplermsnorm = "simple", rmsnorm = "rms", layernorm = "layer", none = "none" }
 
--- Returns a NormActLinear as a layer of core.mlp.
-local function operands(self)
-  local name, norm = self.opt.norm, self.norm
+-- A product computes its columns in groups of so many, and the columns that are left over at its
+-- end in another way, with other last bits.
+local GROUP = 16
+
+-- Returns ranges {first, count} of whole groups that hold the columns of part, and where these are
+-- among all columns of the ranges: the first of each block.
+local function groups_of(part, dim)
+  local ranges, places, before, until_ = {}, {}, 0, 0
+  for k = 0, dim // part.of - 1 do
+    local first = k * part.of + part.first - 1
+    local low = math.max(first // GROUP * GROUP, until_) -- a group is taken once
+    local high = math.min(-(-(first + part.count) // GROUP) * GROUP, dim)
+    places[k + 1] = before + first - low + 1
+    if high > low then ranges[#ranges + 1] = { low + 1, high - low } end
+    before, until_ = before + math.max(high - low, 0), math.max(until_, high)
+  end
+  return ranges, places
+end
+
+local function join(t, axis, ranges)
+  local list = {}
+  for i, range in ipairs(ranges) do list[i] = t:narrow(axis, range[1], range[2]) end
+  return #list > 1 and core.concat(list, axis) or list[1]
+end
+
+-- Returns a NormActLinear as a layer of core.mlp; with ranges, for these of its outputs.
+local function operands(self, ranges)
+  local name, norm, linear = self.opt.norm, self.norm, self.linear
   return {
-    weight = self.linear.weight, bias = self.linear.bias, norm = fused[name],
+    weight = ranges and join(linear.weight, 1, ranges) or linear.weight,
+    bias = ranges and join(linear.bias, 1, ranges) or linear.bias, norm = fused[name],
     eps = name ~= "none" and norm.opt.eps or 0, norm_weight = norm.weight, norm_bias = norm.bias,
   }
 end
 
 -- coef = RPE(points, n) (TNN, Sec. 3.2).   points [p]   coef [p,dim]
--- RPE(points, n, domain, scale) also multiplies row k by scale[k], scale [p], in the same operator.
+-- RPE(points, n, domain, scale) also multiplies row k by scale[k], scale [p], in the same operator;
+-- RPE(points, n, domain, scale, part) computes some of the channels only (shapes.part).
 --   x = Linear(input(points)); layers times x <- Linear(act(norm(x))), or x + that if residual;
 --   coef = Linear(act(output_norm(x)))
 -- SKI's Proposition 1, that RPE with act "relu" is piecewise linear in the point, holds for norm
@@ -101,7 +129,7 @@ local RPE = class("RPE", {
   { "residual", false, "add the input of each hidden layer to its output" },
   { "init", options.field { type = "function|string", default = "torch" },
     "initialiser of the linear maps" },
-}, { "dim" })
+}, { "dim" }, "points [p] -> [p,dim]: a network of the position, with norms")
 
 RPE.domains = { lag = true, warp = true, frequency = true }
 RPE.scales = true -- forward takes the argument scale
@@ -119,26 +147,31 @@ function RPE:build(o)
 end
 
 -- Applies the layers one by one, for norms that core.mlp lacks.
-local function composed(self, x, scale)
+local function composed(self, x, scale, part)
   x = self.input(x)
   for _, layer in self.layers:each() do
     local y = layer(x)
     x = self.opt.residual and x + y or y
   end
-  local y = self.output(x)
+  local y = shapes.part(self.output(x), 2, part)
   return scale and y * scale:reshape(-1, 1) or y
 end
 
-function RPE:forward(points, n, _, scale)
+function RPE:forward(points, n, _, scale, part)
   local o = self.opt
   local x = inputs[o.input](points, n, self.fixed.frequencies)
   if not (fused[o.norm] and fused[o.output_norm or o.norm]) then
-    return core.precision("float32", composed, self, x, scale)
+    return core.precision("float32", composed, self, x, scale, part)
   end
   local layers = { { weight = self.input.weight, bias = self.input.bias } }
   for i, layer in self.layers:each() do layers[i + 1] = operands(layer) end
-  layers[#layers + 1] = operands(self.output)
-  return core.mlp(x, layers, o.act == "none" and "identity" or o.act, o.residual, scale)
+  local ranges, places
+  if part then ranges, places = groups_of(part, o.dim) end
+  layers[#layers + 1] = operands(self.output, ranges)
+  local y = core.mlp(x, layers, o.act == "none" and "identity" or o.act, o.residual, scale)
+  if not part then return y end
+  for i, first in ipairs(places) do places[i] = { first, part.count } end
+  return join(y, 2, places)
 end
 
 return { RPE = RPE }

@@ -12,7 +12,7 @@ local ShortConv = class("ShortConv", {
   { "dim", options.field { type = "int", min = 1 }, "numbers per point" },
   { "taps", options.field { default = 4, min = 1, max = 1 << 24 }, "lags with a coefficient" },
   { "causal", true, "lags of 0 and more only" },
-}, { "dim" })
+}, { "dim" }, "points [p] -> [p,dim]: a number for each of a few lags")
 
 ShortConv.domains = { lag = true }
 

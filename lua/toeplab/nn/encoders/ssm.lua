@@ -70,7 +70,6 @@ end
 
 -- exp(z l) for the lags l [1,count,1], as its two parts.   [dim,count,s]
 local function powers(z_re, z_im, l)
-  local count = l:dim(2)
   local d, s = z_re:dim(1), z_re:dim(2)
   local size = core.exp(z_re:reshape(d, 1, s) * l)
   local angle = z_im:reshape(d, 1, s) * l
@@ -100,7 +99,8 @@ end
 local SSM = class("SSM", table.move({
   { "causal", true, "lags of 0 and more only" },
   { "skip", true, "add a parameter to the coefficient of lag 0" },
-}, 1, 2, #fields + 1, table.move(fields, 1, #fields, 1, {})), { "dim" })
+}, 1, 2, #fields + 1, table.move(fields, 1, #fields, 1, {})), { "dim" },
+  "points [p] -> [p,dim]: the kernel of a diagonal state space model")
 
 SSM.domains = { lag = true }
 

@@ -11,13 +11,14 @@ local rows = require "toeplab.nn.encoders.rows"
 -- The coefficient of lag k is a row of a table, and 0 from lag length on (TNN, Table 9).
 --   points [p]   coef [p,dim]
 -- zero [1,dim], pos [length-1,dim] (lags 1..), neg [length-1,dim] (lags -(length-1)..-1)
--- ~ N(0, deviation^2). Causal models have the parameter neg too, as the published ones do, so that
--- the numbers of parameters agree.
+-- ~ N(0, deviation^2). Causal models do not use neg, which then gets no gradient and stays as it
+-- starts; they have it because the published ones do, whose numbers of parameters count it.
 local Table = class("Table", {
   dim = options.field { type = "int", min = 1 },
-  length = options.field { default = 512, min = 2 },
-  deviation = options.field { default = 1.0, min = 0 },
-}, { "dim", "length" })
+  length = options.field { default = 512, min = 2, help = "lags with a row" },
+  deviation = options.field { default = 1.0, min = 0,
+    help = "standard deviation of initial values" },
+}, { "dim", "length" }, "points [p] -> [p,dim]: a number for each lag")
 
 Table.domains = { lag = true }
 
@@ -43,10 +44,12 @@ end
 -- stand at pi/length, .. pi. SKI's code contains this form, with 128 rows.
 local FrequencyTable = class("FrequencyTable", {
   dim = options.field { type = "int", min = 1 },
-  length = options.field { default = 256, min = 2 },
-  deviation = options.field { default = 1.0, min = 0 },
-  dc = false,
-}, { "dim", "length" })
+  length = options.field { default = 256, min = 2,
+    help = "rows, between which others are interpolated" },
+  deviation = options.field { default = 1.0, min = 0,
+    help = "standard deviation of initial values" },
+  dc = options.field { default = false, help = "a further row for the frequency 0" },
+}, { "dim", "length" }, "points [p] -> [p,dim]: interpolated between rows, by frequency")
 
 FrequencyTable.domains = { frequency = true }
 

@@ -1,6 +1,7 @@
 -- nn/mixers/conv.lua: defines Conv, a depthwise convolution over positions.
 
 local core = require "toeplab.core"
+local carry = require "toeplab.nn.mixers.carry"
 local class = require("toeplab.nn.class").class
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
@@ -11,7 +12,9 @@ local Conv = class("Conv", {
   dim = options.field { type = "int", min = 1 },
   taps = options.field { default = 4, min = 1 },
   causal = true,
-}, { "dim" })
+}, { "dim" }, "x [b,n,dim] -> [b,n,dim]: a depthwise convolution of a few taps")
+
+Conv.ignores_zeros = true
 
 function Conv:build(o)
   local bound = 1 / math.sqrt(o.taps)
@@ -19,8 +22,11 @@ function Conv:build(o)
 end
 
 function Conv:forward(x)
-  return core.depthwise_conv(x, self.taps, self.opt.causal and 0 or self.opt.taps // 2)
+  if self.opt.causal then return carry.convolution(self.carry, x, self.taps) end
+  return core.depthwise_conv(x, self.taps, self.opt.taps // 2)
 end
+
+Conv.carries = true
 
 function Conv:own_cost(n)
   return 2.0 * n * self.opt.taps * self.opt.dim, 1.0 * n * self.opt.dim

@@ -6,6 +6,7 @@ local Dropout = require("toeplab.nn.dropout").Dropout
 local Linear = require("toeplab.nn.linear").Linear
 local norms = require "toeplab.nn.norm"
 local options = require "toeplab.base.options"
+local overlay = require "toeplab.base.overlay"
 local TNO = require("toeplab.nn.mixers.tno").TNO
 local TNO2d = require("toeplab.nn.mixers.tno2d").TNO2d
 
@@ -13,7 +14,8 @@ local TNO2d = require("toeplab.nn.mixers.tno2d").TNO2d
 --   x, y [b,n,dim]
 -- u and v are expand * dim wide, rounded down to a multiple of the heads. norm is applied to
 -- u * TNO(v); the papers have none. dropout acts on TNO(v); only the 2-D LRA models use it. tno
--- holds options of the TNO (tno.lua), which is causal as the GTU is unless they say otherwise. With
+-- holds options of the TNO (tno.lua), which is causal as the GTU is unless they say otherwise. The
+-- TNO mixes padding in, as in the published code, unless hide_padding was called. With
 -- grid = {height, width} the positions are those of a grid, row by row, and the operator is a TNO2d
 -- of form grid_form.
 local GTU = class("GTU", {
@@ -26,8 +28,8 @@ local GTU = class("GTU", {
   grid_form = TNO2d.spec.fields.form,
   init = options.field { type = "function|string", default = "torch" },
   causal = true,
-  tno = {},
-}, { "dim" })
+  tno = options.field { default = {}, help = "options of its TNO or TNO2d" },
+}, { "dim" }, "x [b,n,dim] -> [b,n,dim]: the gated Toeplitz unit, (u * T v) Wo")
 
 function GTU:build(o)
   local heads = o.tno.heads or 1
@@ -36,8 +38,7 @@ function GTU:build(o)
     error(("GTU: expand = %g leaves no channel for dim = %d, heads = %d"):format(
       o.expand, o.dim, heads), 0)
   end
-  local tno = { causal = o.causal }
-  for key, value in pairs(o.tno) do tno[key] = value end
+  local tno = overlay({ causal = o.causal }, o.tno)
   self.u = Linear(o.dim, width, { init = o.init })
   self.v = Linear(o.dim, width, { init = o.init })
   self.tno = o.grid and TNO2d(width, { tno = tno, form = o.grid_form, grid = o.grid })
@@ -47,8 +48,17 @@ function GTU:build(o)
   self.o = Linear(width, o.dim, { init = o.init })
 end
 
-function GTU:forward(x)
-  local mixed = self.tno(act.act[self.opt.act](self.v(x)))
+-- From now on forward takes a mask [b,n], 1 for a token and 0 for padding, and the TNO gets 0 at
+-- padding, where v would be act(bv).
+function GTU:hide_padding()
+  if self.opt.grid then error("GTU: the images of a grid have no padding to hide", 0) end
+  self.takes_mask = true
+end
+
+function GTU:forward(x, mask)
+  local v = act.act[self.opt.act](self.v(x))
+  if mask then v = v * mask:reshape(mask:dim(1), mask:dim(2), 1) end
+  local mixed = self.tno(v)
   if self.drop then mixed = self.drop(mixed) end
   local gated = act.gate(self.opt.act, self.u(x), mixed)
   return self.o(self.norm and self.norm(gated) or gated)

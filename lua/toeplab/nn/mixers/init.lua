@@ -2,9 +2,11 @@
 --
 -- A mixer is a module from x [b,n,dim] to y [b,n,dim] with the option `causal`. A class that says
 -- takes_mask = true hides padding: forward takes a second argument mask [b,n], which is 1 for a
--- token and 0 for padding. nn/init.lua loads the files of the mixers that are in nn; the others are
--- loaded when they are asked for.
+-- token and 0 for padding. A class that says ignores_zeros = true mixes rows of zeros in as if they
+-- were not there, at any length. nn/init.lua loads the files of the mixers that are in nn; the
+-- others are loaded when they are asked for.
 
+local overlay = require "toeplab.base.overlay"
 local suggest = require "toeplab.base.suggest"
 
 -- The file of each mixer below this folder, and the class that the file returns.
@@ -12,9 +14,11 @@ local files = {
   afno = { "transforms.afno", "AFNO" },
   attention = { "attention.softmax", "Attention" },
   bigbird = { "approximate.bigbird", "BigBird" },
+  cat = { "attention.cat", "CAT" },
   conv = { "conv", "Conv" },
   cosformer = { "attention.cosformer", "Cosformer" },
   dss = { "states.dss", "DSS" },
+  fft_rpe = { "attention.fft_rpe", "FFTRPE" },
   flash = { "attention.flash", "Flash" },
   flash_quad = { "attention.flash", "FlashQuad" },
   fnet = { "transforms.fnet", "FNet" },
@@ -45,6 +49,7 @@ local files = {
   stu = { "states.stu", "STU" },
   synthesizer_dense = { "transforms.synthesizer", "SynthesizerDense" },
   synthesizer_random = { "transforms.synthesizer", "SynthesizerRandom" },
+  tmm = { "transforms.tmm", "TMM" },
   transformer_ls = { "attention.transformer_ls", "TransformerLS" },
 }
 
@@ -55,13 +60,6 @@ function mixers.class(name)
   local file = files[name]
   if not file then error(select(2, suggest.choose("mixer", name, mixers.names)), 0) end
   return require("toeplab.nn.mixers." .. file[1])[file[2]]
-end
-
-local function over(base, more)
-  local all = {}
-  for key, value in pairs(base) do all[key] = value end
-  for key, value in pairs(more) do all[key] = value end
-  return all
 end
 
 -- Raises an error if options given for a mixer contradict the model around it, whose options are
@@ -84,9 +82,9 @@ function mixers.make(name, dim, common, given)
   check_given(name, common, given)
   if type(given.tno) == "table" then
     check_given(name, common, given.tno)
-    given = over(given, { tno = over(all.tno or {}, given.tno) })
+    given = overlay(given, { tno = overlay(all.tno, given.tno) })
   end
-  return class(dim, over(all, given))
+  return class(dim, overlay(all, given))
 end
 
 return mixers

@@ -11,6 +11,8 @@ local encoders = require "toeplab.nn.encoders"
 local horizon = require "toeplab.nn.horizon"
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
+local sequence = require "toeplab.nn.sequence"
+local shapes = require "toeplab.nn.shapes"
 
 -- y = T x per channel,  T_ij = t_(i-j),  t_k = act(encoder(k) gamma^|k|) (TNN, Eq. 4 and 8).
 --   x, y [b,n,dim]
@@ -44,7 +46,8 @@ local TNO = class.class("TNO", {
   { "max_lag", options.field { type = "int", min = 1, optional = true },
     "coefficients of this lag and longer ones are 0" },
   { "horizon", horizon.option(), "cut lags that hold less than this fraction of the decay's sum" },
-}, { "dim" })
+}, { "dim" },
+  "x [b,n,dim] -> [b,n,dim]: a Toeplitz matrix for each channel, of coefficients by an encoder")
 
 local function decay(o, domain)
   if o.decay == "none" then return nil end
@@ -108,11 +111,33 @@ local function parameters(self)
   return list
 end
 
+-- Returns the cache for the channels of this rank in the group among which sequences are cut.
+local function part_cache(self, group)
+  local part = sequence.part(group, self.opt.dim)
+  local key = part.first .. " " .. part.count
+  self.parts = self.parts or {}
+  if not self.parts[key] then
+    local operator = coefficient_cache.probe(self.opt, part.count)
+    self.parts[key] = coefficient_cache.new(self, operator, part)
+  end
+  return self.parts[key]
+end
+
+-- Exchanges this rank's tokens of all channels for all tokens of its channels, applies the operator
+-- to these, and exchanges the results back.
+local function among_ranks(self, x, group)
+  local cache, own = part_cache(self, group), parameters(self)
+  for i, p in ipairs(own) do own[i] = shapes.part(p, 2, cache.part) end
+  return group:to_tokens(cache:apply(own, group:to_channels(x)))
+end
+
 function TNO:forward(x)
   if x:ndim() ~= 3 then
     error(("TNO: x is %s, wanted [b,n,%d]"):format(tostring(x), self.opt.dim), 0)
   end
   if self.stepper then return self.stepper(x) end -- x holds the next positions: toeplab.recurrent
+  local group = sequence.group()
+  if group then return among_ranks(self, x, group) end
   return self.cache:apply(parameters(self), x)
 end
 

@@ -24,7 +24,8 @@ local TNO2d = class("TNO2d", {
   { "tno", {}, "options of both TNOs" },
   { "grid", options.field { type = "table", optional = true, check = isgrid },
     "{height, width}, unless these are arguments of forward" },
-}, { "dim" })
+}, { "dim" },
+  "x [b,n,dim] -> [b,n,dim]: Toeplitz operators along both axes of a grid of n positions")
 
 function TNO2d:build(o)
   self.along_height = TNO(o.dim, o.tno)

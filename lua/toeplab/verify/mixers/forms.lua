@@ -22,7 +22,7 @@ forms.linear_attention = { names = maps, options = function() return {} end }
 
 forms.cosformer = {
   names = maps,
-  options = function(a) return { out = a.out == 1, as_published = true } end,
+  options = function(a) return { output = a.out == 1, as_published = true } end,
 }
 
 forms.performer = {

@@ -3,7 +3,8 @@
 
 local kinds = {}
 
-for _, file in ipairs { "attention", "frames", "lra", "states", "transforms" } do
+for _, file in ipairs { "attention", "classifiers", "frames", "lra", "masked", "states",
+  "transforms" } do
   for kind, run in pairs(require("toeplab.verify.mixers." .. file)) do kinds[kind] = run end
 end
 

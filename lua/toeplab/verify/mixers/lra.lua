@@ -20,10 +20,10 @@ local names = {
 local options = {
   softmax = function() return {} end,
   kernelized = function() return {} end,
-  linformer = function(a) return { rank = a.linformer_k, max_len = a.max_len or a.n } end,
+  linformer = function(a) return { rank = a.linformer_k, max_length = a.max_len or a.n } end,
   nystrom = function(a) return { landmarks = a.num_landmarks, as_published = true } end,
   informer = function(a)
-    return { features = a.in_nb_features, max_len = a.n, as_published = true }
+    return { features = a.in_nb_features, max_length = a.n, as_published = true }
   end,
   bigbird = function(a)
     return { block = a.block_size, random_blocks = a.num_random_blocks, as_published = true }
@@ -48,19 +48,12 @@ local function heads(module, name, x)
   return y:reshape(x:dim(1), x:dim(2), module.opt.heads, -1):permute { 1, 3, 2, 4 }
 end
 
-local function flat(lists, shift, into)
-  for _, item in ipairs(lists) do
-    if type(item) == "table" then flat(item, shift, into) else into[#into + 1] = item + shift end
-  end
-  return into
-end
-
 -- Each returns the name of a dataset and the list of its numbers, computed by our mixer.
 local derived = {}
 
 function derived.informer(module, x, _, samples)
   local top = module:top(heads(module, "q", x), heads(module, "k", x), nil, samples)
-  return "top", flat(top, -1, {})
+  return "top", top:reshape(-1):totable()
 end
 
 function derived.reformer(module, x, mask, rotations)
@@ -69,11 +62,14 @@ function derived.reformer(module, x, mask, rotations)
     x = core.concat({ x, core.zeros(x:dim(1), more, x:dim(3)) }, 2)
   end
   mask = mask and mask:reshape(x:dim(1), 1, x:dim(2), 1)
-  return "buckets", module:buckets(heads(module, "q", x), mask, rotations)
+  return "buckets", module:buckets(heads(module, "q", x), mask, rotations):reshape(-1):totable()
 end
 
-function derived.skyformer(module, x, mask, uniform)
-  return "landmarks", flat(module:landmarks(x:dim(1), x:dim(2), mask, uniform), 0, {})
+-- The published positions count through the rows of q, whose landmarks come first, and of k.
+function derived.skyformer(_, x, _, landmarks)
+  local list, f = landmarks:reshape(-1):totable(), landmarks:dim(2)
+  for i, at in ipairs(list) do list[i] = (i - 1) % f < f // 2 and at or at + x:dim(2) end
+  return "landmarks", list
 end
 
 -- Compares integers: the error is the number of those that differ.
@@ -90,12 +86,25 @@ end
 
 -- ---- Kinds ----
 
+-- Returns the landmarks of Skyformer for the numbers u [f] and rows of these lengths: [b,f].
+local function landmarks(u, lengths)
+  local rows = {}
+  for row, length in ipairs(lengths) do
+    rows[row] = {}
+    for i, unit in ipairs(u) do rows[row][i] = math.floor(length * unit) end
+  end
+  return core.ids(rows)
+end
+
 -- Reads the random choices of the case in the form in which the mixer takes them.
-local function choices(case, present)
+local function choices(case, present, mask)
   local name = chosen[case.attributes.mixer]
   if not name or not present[name] then return nil end
   local t = case:read(name)
-  return (name == "random_blocks" or name == "uniform") and t:totable() or t
+  if name == "random_blocks" then return t:totable() end
+  if name ~= "uniform" then return t end
+  local x = case:read "x"
+  return landmarks(t:totable(), (mask or core.ones(x:dim(1), x:dim(2))):sum(2):totable())
 end
 
 local function run(case, more)
@@ -105,7 +114,8 @@ local function run(case, more)
   given.heads, given.head_dim = a.heads, a.head_dim
   for key, value in pairs(more) do given[key] = value end
   local module = mixers.make(name_of(a), a.dim, { causal = false }, given)
-  local mask, drawn = present.mask and case:read "mask" or nil, choices(case, present)
+  local mask = present.mask and case:read "mask" or nil
+  local drawn = choices(case, present, mask)
   local results = module_case.run(case, module, names, mask, drawn)
   compare_choices(case, module, results, mask, drawn)
   return results
@@ -116,7 +126,7 @@ function kinds.sky_attention(case) return run(case, {}) end
 function kinds.lra_attention(case)
   local a, more = case.attributes, { output = false }
   if a.mixer ~= "linformer" then more.padding = "tokens" end
-  if a.mixer == "nystrom" or a.mixer == "reformer" then more.max_len = a.max_len end
+  if a.mixer == "nystrom" or a.mixer == "reformer" then more.max_length = a.max_len end
   if a.mixer == "reformer" then more.bias = true end
   return run(case, more)
 end
@@ -145,7 +155,7 @@ local function run_model(case, ids, pair)
   local given = options[a.mixer](a)
   given.head_dim = a.head_dim
   local model, results = AttentionClassifier {
-    vocab = a.vocab, classes = a.classes, max_len = a.max_len, layers = a.layers, dim = a.dim,
+    vocab = a.vocab, classes = a.classes, max_length = a.max_len, layers = a.layers, dim = a.dim,
     heads = a.heads, hidden = a.hidden, mixer = name_of(a), mixer_options = given, pair = pair,
     pad = a.pad, as_published = true,
   }, {}

@@ -20,9 +20,10 @@ local options = require "toeplab.base.options"
 -- lengths among the first 2 random_blocks + 5 blocks (block_pattern.lua). With padding = "tokens",
 -- the zero rows that fill the last block are attended to.
 local BigBird = frame.class("BigBird", frame.padding {
-  block = options.field { default = 64, min = 1 },
-  random_blocks = options.field { default = 3, min = 0 },
-  seed = 0,
+  block = options.field { default = 64, min = 1, help = "positions of a block" },
+  random_blocks = options.field { default = 3, min = 0,
+    help = "random blocks that a block of queries sees" },
+  seed = options.field { default = 0, help = "of the random blocks" },
   as_published = false,
 })
 

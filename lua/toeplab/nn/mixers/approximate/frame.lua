@@ -44,7 +44,8 @@ end
 
 -- Returns the options of mixers that work at a longer length than n, for their declarations.
 function frame.padding(more)
-  more.padding = options.field { default = "masked", choices = { "masked", "tokens" } }
+  more.padding = options.field { default = "masked", choices = { "masked", "tokens" },
+    help = "whether rows that fill up the length are hidden or attended to" }
   return more
 end
 
@@ -54,15 +55,15 @@ local function build(self, o)
   if self.prepare then self:prepare(o) end
 end
 
--- Returns the length at which a mixer with the option max_len works before its own alignment: n, or
--- max_len if the rows up to it are tokens. A longer sequence is an error.
+-- Returns the length at which a mixer with the option max_length works before its own alignment:
+-- n, or max_length if the rows up to it are tokens. A longer sequence is an error.
 function frame.tokens_length(self, n)
   local o = self.opt
-  if o.padding == "masked" or not o.max_len then return n end
-  if n > o.max_len then
-    error(("%s: %d positions, but max_len = %d"):format(self.kind, n, o.max_len), 0)
+  if o.padding == "masked" or not o.max_length then return n end
+  if n > o.max_length then
+    error(("%s: %d positions, but max_length = %d"):format(self.kind, n, o.max_length), 0)
   end
-  return o.max_len
+  return o.max_length
 end
 
 -- Returns the mask [b,n+more] after padding, or nil if all rows are tokens.

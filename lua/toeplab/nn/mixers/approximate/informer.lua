@@ -2,7 +2,6 @@
 -- uniform attend (ProbSparse attention).
 
 local core = require "toeplab.core"
-local choose = require "toeplab.nn.mixers.approximate.choose"
 local cost = require "toeplab.nn.cost"
 local frame = require "toeplab.nn.mixers.approximate.frame"
 local heads = require "toeplab.nn.mixers.heads"
@@ -10,16 +9,17 @@ local options = require "toeplab.base.options"
 
 -- o_t = softmax(q_t k^T / sqrt p) v for the `sampled` queries t of largest M_t, else the mean of v,
 --   M_t = max_s q_t k_s - mean_s q_t k_s   over sampled random keys s (Zhou et al. 2021, Eq. 4),
---   sampled = min(n, f ceil(ln n)),   f = ceil(features / ln max_len)
+--   sampled = min(n, f ceil(ln n)),   f = ceil(features / ln max_length)
 -- choices [n,sampled] int32: the keys of each query, from 0, drawn with replacement at every
 -- forward pass, one table for all rows and heads. No gradient passes through M. M costs n sampled
--- in each head, a block of queries at a time, and the attention as much. The keys are drawn and the
--- queries selected on the CPU (choose.lua).
+-- in each head, a block of queries at a time, and the attention as much.
 -- as_published: M subtracts the sum over n instead of the mean, and the mask is ignored; else
 -- padding is no key, no query, and not in the mean of v.
 local Informer = frame.class("Informer", {
-  features = options.field { default = 128, min = 1 },
-  max_len = options.field { default = 4096, min = 2 },
+  features = options.field { default = 128, min = 1,
+    help = "queries that attend, at max_length positions" },
+  max_length = options.field { default = 4096, min = 2,
+    help = "length at which so many queries attend" },
   as_published = false,
 })
 
@@ -27,15 +27,13 @@ local BLOCK = 1 << 22 -- elements of the largest tensor while M is computed
 
 -- Returns the number of queries that attend among n.
 function Informer:sampled(n)
-  local factor = math.ceil(self.opt.features / math.log(self.opt.max_len))
+  local factor = math.ceil(self.opt.features / math.log(self.opt.max_length))
   return math.min(n, math.max(1, factor * math.ceil(math.log(n))))
 end
 
 -- Draws the keys that M of each query looks at.
 function Informer:draw(n)
-  local stream, keys = frame.stream(self), {}
-  for i = 1, n * self:sampled(n) do keys[i] = stream:below(n) end
-  return core.ids(keys):reshape(n, -1)
+  return frame.stream(self):integers(n, n, self:sampled(n))
 end
 
 -- Returns [b,h,n,p] as [n,b h p].
@@ -53,8 +51,8 @@ local function spread(products, weights, divisor)
   return largest - (products * weights):sum(2) / core.max(weights:sum(2), 1)
 end
 
--- Returns the queries of largest M in each row and head: a list, in the order [b,h], of lists of
--- positions from 1, ascending.
+-- Returns the positions of the queries of largest M in each row and head, from 0 and ascending,
+-- [b h,sampled] int32; and for each query its place among them, from 1, or 0: [b h,n] int32.
 function Informer:top(q, k, mask, samples)
   local b, h, n, p = q:dim(1), q:dim(2), q:dim(3), q:dim(4)
   local count, parts = samples:dim(2), {}
@@ -70,35 +68,19 @@ function Informer:top(q, k, mask, samples)
   end
   local measure = core.concat(parts, 1)
   if tokens then measure = measure + heads.hide(tokens) end
-  local values, list = measure:transpose(1, 2):reshape(-1):totable(), {}
-  for row = 1, b * h do list[row] = choose.top(values, (row - 1) * n, n, count) end
-  return list
-end
-
--- Returns the rows of q that attend, as places among its b h n rows, and for each of those rows its
--- place in a table that holds, for each row and head, the mean and then the results of the former.
-local function places(top, n)
-  local from, to = {}, {}
-  for row, list in ipairs(top) do
-    local mean = (row - 1) * (#list + 1)
-    for t = 1, n do to[(row - 1) * n + t] = mean end
-    for i, t in ipairs(list) do
-      from[#from + 1], to[(row - 1) * n + t] = (row - 1) * n + t - 1, mean + i
-    end
-  end
-  return core.ids(from), core.ids(to)
+  return measure:transpose(1, 2):topk(count)
 end
 
 function Informer:mix(q, k, v, mask, samples)
   local b, h, n, p = q:dim(1), q:dim(2), q:dim(3), q:dim(4)
   if self.opt.as_published then mask = nil end
   samples = samples or self:draw(n)
-  local from, to = places(core.no_grad(self.top, self, q, k, mask, samples), n)
-  local some = q:reshape(b * h * n, p):gather(from):reshape(b, h, -1, p)
+  local places, slots = core.no_grad(self.top, self, q, k, mask, samples)
+  local some = q:reshape(b * h, n, p):batch_gather(places):reshape(b, h, -1, p)
   local attended = heads.attend(some, k, v, self.width ^ -0.5, frame.hide(mask))
   local mean = mask and (v * mask):sum(3, true) / core.max(mask:sum(3, true), 1) or v:mean(3, true)
-  local results = core.concat({ mean, attended }, 3)
-  return results:reshape(-1, p):gather(to):reshape(b, h, n, p)
+  local results = core.concat({ mean, attended }, 3):reshape(b * h, -1, p)
+  return results:batch_gather(slots):reshape(b, h, n, p)
 end
 
 -- Beside the attention of some queries, M takes as many products of all queries.

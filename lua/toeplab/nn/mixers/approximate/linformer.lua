@@ -10,18 +10,18 @@ local options = require "toeplab.base.options"
 
 -- o = softmax(q (E k)^T / sqrt p) E v, where the keys and values of padding are 0 (Wang et al.
 -- 2020, Eq. 7, with one E for keys and values).
---   positions: E [h,r,max_len] ~ N(0, 0.02^2), r = rank
+--   positions: E [h,r,max_length] ~ N(0, 0.02^2), r = rank
 -- A shorter sequence uses the first n columns of E, which equals padding it with zero rows to
--- max_len. Costs n r. as_published leaves E as it was drawn: on a GPU the published code trains a
--- copy that the optimiser does not know.
+-- max_length. Costs n r. as_published leaves E as it was drawn: on a GPU the published code trains
+-- a copy that the optimiser does not know.
 local Linformer = frame.class("Linformer", {
-  rank = options.field { default = 128, min = 1 },
-  max_len = options.field { type = "int", min = 1 },
+  rank = options.field { default = 128, min = 1, help = "rows that keys and values are summed to" },
+  max_length = options.field { type = "int", min = 1 },
   as_published = false,
 })
 
 function Linformer:prepare(o)
-  local positions = initial.init.normal(core.zeros(o.heads, o.rank, o.max_len), 0, 0.02)
+  local positions = initial.init.normal(core.zeros(o.heads, o.rank, o.max_length), 0, 0.02)
   self.positions = initial.parameter(positions, not o.as_published)
 end
 
@@ -33,10 +33,10 @@ local function shortened(e, x)
 end
 
 function Linformer:mix(q, k, v, mask)
-  local n, longest = q:dim(3), self.opt.max_len
+  local n, longest = q:dim(3), self.opt.max_length
   if n > longest then
-    error(("Linformer: %d positions, but max_len = %d: the map of positions is no longer"):format(
-      n, longest), 0)
+    error(("Linformer: %d positions, but max_length = %d: the map of positions is no longer")
+      :format(n, longest), 0)
   end
   local e = n < longest and self.positions:narrow(3, 1, n) or self.positions
   k, v = shortened(e, frame.tokens(k, mask)), shortened(e, frame.tokens(v, mask))

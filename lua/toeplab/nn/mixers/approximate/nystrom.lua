@@ -15,10 +15,11 @@ local shapes = require "toeplab.nn.shapes"
 -- n l. Up to `landmarks` positions there is exact attention instead.
 -- as_published: padding counts in the means, as zeros; and the iteration for the inverse starts
 -- from one number for the whole batch (algebra.lua). With padding = "tokens", zero rows are added
--- up to max_len.
+-- up to max_length.
 local Nystrom = frame.class("Nystrom", frame.padding {
-  landmarks = options.field { default = 128, min = 1 },
-  max_len = options.field { type = "int", min = 1, optional = true },
+  landmarks = options.field { default = 128, min = 1, help = "means of rows that stand for all" },
+  max_length = options.field { type = "int", min = 1, optional = true,
+    help = "length to which padding = tokens fills up" },
   as_published = false,
 })
 

@@ -3,7 +3,6 @@
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
-local choose = require "toeplab.nn.mixers.approximate.choose"
 local cost = require "toeplab.nn.cost"
 local frame = require "toeplab.nn.mixers.approximate.frame"
 local heads = require "toeplab.nn.mixers.heads"
@@ -17,24 +16,29 @@ local shapes = require "toeplab.nn.shapes"
 -- and padding the bucket B. The positions sorted by bucket, one round after the other, are cut into
 -- chunks; a chunk attends to itself and to the chunk before it, the first chunk to the last. The
 -- results of the rounds are averaged with the weights softmax_r(L_r), where L_r is the logsumexp of
--- the scores. Costs n chunk per round, and a sort on the CPU (choose.lua). Up to `chunk` positions
--- there is exact attention instead.
+-- the scores. Costs n chunk per round, and a sort. Up to `chunk` positions there is exact attention
+-- instead.
 -- choices [h,p,hashes,B/2]: the rotations R, drawn at every forward pass, one for all rows. In the
 -- published code B is that of the first sequence that the model sees; here it follows n. The maps
 -- have no bias, as published; the lra port has biases, and with padding = "tokens" zero rows are
--- added to x up to max_len.
+-- added to x up to max_length.
 local Reformer = frame.class("Reformer", frame.padding {
-  chunk = options.field { default = 64, min = 1 },
-  hashes = options.field { default = 2, min = 1 },
-  max_len = options.field { type = "int", min = 1, optional = true },
+  chunk = options.field { default = 64, min = 1, help = "positions of a chunk" },
+  hashes = options.field { default = 2, min = 1, help = "rounds of hashing" },
+  max_length = options.field { type = "int", min = 1, optional = true,
+    help = "length to which padding = tokens fills up" },
   bias = false,
 })
 
 Reformer.one_map, Reformer.pads_input = true, true
 
 local SELF = -1e5 -- the score of a position with itself
+local LAST = 1e30 -- more than the largest projection, so that padding has the last bucket
 
-function Reformer:prepare() self.identity = cache.recent(shapes.identity) end
+function Reformer:prepare()
+  self.identity = cache.recent(shapes.identity)
+  self.positions = cache.recent(function(n) return core.range(0, n - 1):reshape(1, 1, n, 1) end)
+end
 
 function Reformer:aligned(n)
   local c = self.opt.chunk
@@ -53,33 +57,19 @@ local function keys(s)
   return core.affine(core.rms_norm(s, nil, 1e-6), s:dim(-1) ^ -0.5, 0)
 end
 
--- Returns the bucket of each position: a list in the order [b,h,hashes,n].
+-- Returns the bucket of each position: [b,h,hashes,n] int32.
 function Reformer:buckets(s, mask, rotations)
   local b, h, n, p = s:dim(1), s:dim(2), s:dim(3), s:dim(4)
   local rounds, half = rotations:dim(3), rotations:dim(4)
   local turned = core.matmul(s:permute({ 2, 1, 3, 4 }):reshape(h, b * n, p),
     rotations:reshape(h, p, rounds * half)):reshape(h, b, n, rounds, half)
   turned = turned:permute { 2, 1, 4, 3, 5 }
-  local list = core.concat({ turned, -turned }, 5):argmax():reshape(-1):totable()
-  if not mask then return list end
-  for i, token in ipairs(mask:reshape(-1):totable()) do
-    if token == 0 then
-      local first = (i - 1) // n * h * rounds * n + (i - 1) % n + 1
-      for row = 0, h * rounds - 1 do list[first + row * n] = 2 * half end
-    end
+  local sides = { turned, -turned }
+  if mask then
+    sides[3] = core.affine(mask:reshape(b, 1, 1, n, 1), -2 * LAST, LAST)
+      + core.zeros(b, h, rounds, n, 1)
   end
-  return list
-end
-
--- Returns the order of the positions in the sorted rounds, as places among the b h n rows of a
--- tensor, and for each position of each round its place among the rows of the sorted rounds; both
--- int32, in the order [b,h,hashes,n].
-local function sorted(buckets, rounds, n, most)
-  local order, back = {}, {}
-  for row = 0, #buckets // n - 1 do
-    choose.append_sorted(order, back, row // rounds * n, buckets, row * n, n, most)
-  end
-  return core.ids(order), core.ids(back)
+  return core.concat(sides, 5):argmax()
 end
 
 -- Returns x [g,chunks,c,..] with, in each chunk, the chunk before it in front: [g,chunks,2 c,..].
@@ -119,20 +109,19 @@ function Reformer:mix(s, _, v, mask, rotations)
   if n <= c then return whole(s, v, mask, self.identity(n)) end
   rotations = rotations or self:draw(n)
   local rounds = rotations:dim(3)
-  local buckets = core.no_grad(self.buckets, self, s, mask, rotations)
-  local order, back = sorted(buckets, rounds, n, 2 * rotations:dim(4))
+  local order, rank = core.no_grad(self.buckets, self, s, mask, rotations):argsort()
+  order, rank = order:reshape(b * h, rounds * n), rank:reshape(b * h * rounds, n)
   local function chunks(x) -- [b,h,n,w] sorted, and cut: [b h,rounds n/c,c,w]
     local w = x:dim(4)
-    return x:reshape(b * h * n, w):gather(order):reshape(b * h, rounds * n // c, c, w)
+    return x:reshape(b * h, n, w):batch_gather(order):reshape(b * h, rounds * n // c, c, w)
   end
   local function spread(x) return x + core.zeros(b, h, n, 1) end
-  local hide = core.no_grad(bias, chunks(spread(core.range(0, n - 1):reshape(1, 1, n, 1))),
-    mask and chunks(spread(mask)))
+  local hide = core.no_grad(bias, chunks(spread(self.positions(n))), mask and chunks(spread(mask)))
   local queries = chunks(s)
   local scores = core.matmul(queries, with_previous(keys(queries)), false, true) + hide
   local o, log_sum = weighted(scores, with_previous(chunks(v)))
   local function unsorted(x)
-    return x:reshape(-1, x:dim(4)):gather(back):reshape(b, h, rounds, n, -1)
+    return x:reshape(b * h * rounds, n, -1):batch_gather(rank):reshape(b, h, rounds, n, -1)
   end
   if rounds == 1 then return unsorted(o):reshape(b, h, n, p) end
   local weights = core.softmax(unsorted(log_sum):reshape(b, h, rounds, n):transpose(3, 4))

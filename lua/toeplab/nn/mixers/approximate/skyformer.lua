@@ -13,56 +13,38 @@ local shapes = require "toeplab.nn.shapes"
 -- rows of q, k and v are 0 for padding and q, k are scaled by p^(-1/4);
 --   S [f,p]: random landmarks, the first half rows of q, the others of k, among the tokens
 --   W = G(S,S) + I/10,   D = diag(row sums of W)^(-1/2),   M ~ (D W D)^-1 (algebra.lua)
--- choices: f = features numbers in [0,1), drawn at every forward pass, one for each landmark of all
--- rows: a row of length l has its landmark at floor(l u). Costs n f.
+-- choices [b,f] int32, f = features: the positions of the landmarks, from 0. In a row of length l
+-- they are floor(l u), with f numbers u in [0,1) that are drawn at every forward pass, one list for
+-- all rows. Costs n f.
 -- as_published: the scale is 32^(-1/4) for every p, and the iteration for the inverse starts from
 -- one number for the whole batch.
 local Skyformer = frame.class("Skyformer", {
-  features = options.field { default = 128, min = 2 },
+  features = options.field { default = 128, min = 2, help = "random landmarks" },
   as_published = false,
 })
 
 function Skyformer:prepare() self.identity = cache.recent(shapes.identity) end
 
-function Skyformer:draw()
-  local stream, uniform = frame.stream(self), {}
-  for i = 1, self.opt.features do uniform[i] = stream:unit() end
-  return uniform
+-- Draws the landmarks of rows of these lengths, a tensor [b].
+function Skyformer:draw(lengths)
+  return frame.stream(self):places(lengths, self.opt.features)
 end
 
--- Returns the rows of the stack of q and k, [2 n,p], that are landmarks: a list for each of b
--- sequences, of numbers from 0.
-function Skyformer:landmarks(b, n, mask, uniform)
-  local lengths, list = mask and mask:reshape(b, n):sum(2):totable(), {}
-  for row = 1, b do
-    list[row] = {}
-    for i, u in ipairs(uniform) do
-      local at = math.floor((lengths and lengths[row] or n) * u)
-      list[row][i] = i > #uniform // 2 and at + n or at
-    end
-  end
-  return list
+-- Returns the rows of x [b,h,n,p] at the landmarks first .. first+count-1: [b,h,count,p].
+local function rows(x, landmarks, first, count)
+  local b, h, copies = x:dim(1), x:dim(2), {}
+  for head = 1, h do copies[head] = landmarks:narrow(2, first, count):reshape(b, 1, count) end
+  return x:batch_gather(core.concat(copies, 2))
 end
 
-local function index(landmarks, heads, n)
-  local places = {}
-  for row, list in ipairs(landmarks) do
-    for head = 1, heads do
-      local base = ((row - 1) * heads + head - 1) * 2 * n
-      for _, at in ipairs(list) do places[#places + 1] = base + at end
-    end
-  end
-  return core.ids(places)
-end
-
-function Skyformer:mix(q, k, v, mask, uniform)
-  local b, h, n, p = q:dim(1), q:dim(2), q:dim(3), q:dim(4)
+function Skyformer:mix(q, k, v, mask, landmarks)
+  local b, n, p, f = q:dim(1), q:dim(3), q:dim(4), self.opt.features
+  landmarks = landmarks or self:draw(mask and mask:reshape(b, n):sum(2) or core.full({ b }, n))
   local scale = (self.opt.as_published and 32 or p) ^ -0.25
   q = frame.tokens(core.affine(q, scale, 0), mask)
   k = frame.tokens(core.affine(k, scale, 0), mask)
-  local places = index(self:landmarks(b, n, mask, uniform or self:draw()), h, n)
-  local f = places:dim(1) // (b * h)
-  local s = core.concat({ q, k }, 3):reshape(-1, p):gather(places):reshape(b, h, f, p)
+  local half = f // 2
+  local s = core.concat({ rows(q, landmarks, 1, half), rows(k, landmarks, half + 1, f - half) }, 3)
   local one = self.identity(f)
   local w = algebra.gaussian(s, s) + one * 0.1
   local d = core.rsqrt(w:sum(4, true))

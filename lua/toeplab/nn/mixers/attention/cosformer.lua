@@ -17,11 +17,12 @@ local LEAST = 1e-4 -- of the sum of a row's weights
 -- The cosine is cos a_i cos a_j + sin a_i sin a_j with a_i = pi i / (2 length), so that q and k
 -- become twice as wide and time grows as n dim (dim/heads). length is the distance at which a
 -- weight becomes 0, so n may not exceed it; as_published takes n itself instead, by which the same
--- tokens mix differently in a longer text. out = false leaves out Wo, as the published code does.
--- init = "xavier" starts v and o as in heads.maps, but q and k as "torch".
+-- tokens mix differently in a longer text. output = false leaves out Wo, as the published code
+-- does. init = "xavier" starts v and o as in heads.maps, but q and k as "torch".
 local Cosformer = class("Cosformer", heads.spec {
-  length = options.field { default = 512, min = 1 },
-  out = true,
+  length = options.field { default = 512, min = 1,
+    help = "length over which the weights fall to 0" },
+  output = true,
   as_published = false,
 }, { "dim" })
 
@@ -32,7 +33,7 @@ function Cosformer:build(o)
     self[name] = Linear(o.dim, o.dim, { init = xavier and "torch" or o.init })
   end
   self.v = Linear(o.dim, o.dim, { init = xavier and "xavier_input" or o.init })
-  if o.out then self.o = Linear(o.dim, o.dim, { init = o.init }) end
+  if o.output then self.o = Linear(o.dim, o.dim, { init = o.init }) end
   self.sum = chunks.summer(o.causal)
   self.angles = cache.recent(function(n)
     local angle = core.affine(core.range(0, n - 1), math.pi / (2 * self:length(n)), 0)

@@ -47,8 +47,8 @@ local function spec(more)
     dim = options.field { type = "int", min = 1 },
     causal = true,
     expand = options.field { default = 2.0, min = 0 },
-    shared = options.field { default = 128, min = 2 },
-    max_length = options.field { default = 512, min = 1 },
+    shared = options.field { default = 128, min = 2, help = "channels of queries and keys" },
+    max_length = options.field { default = 512, min = 1, help = "distances with a bias" },
     norm = options.field { default = "scalenorm", choices = { "layernorm", "scalenorm" } },
     as_published = false,
     init = options.field { type = "function|string", default = "torch" },
@@ -147,7 +147,7 @@ end
 -- as_published lets the filled positions, whose u, v and z are not 0, take part in bidirectional
 -- models, and adds a and b as in FlashQuad.
 local Flash = class("Flash", spec {
-  chunk = options.field { default = 256, min = 1 },
+  chunk = options.field { default = 256, min = 1, help = "positions of a chunk" },
 }, { "dim" })
 
 function Flash:build(o)

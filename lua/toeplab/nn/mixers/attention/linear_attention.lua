@@ -1,6 +1,7 @@
 -- nn/mixers/attention/linear_attention.lua: defines LinearAttention, with the feature map 1 + elu.
 
 local core = require "toeplab.core"
+local carry = require "toeplab.nn.mixers.carry"
 local class = require("toeplab.nn.class").class
 local chunks = require "toeplab.nn.mixers.attention.chunks"
 local heads = require "toeplab.nn.mixers.heads"
@@ -19,12 +20,25 @@ function LinearAttention:build(o)
   self.sum = chunks.summer(o.causal)
 end
 
+-- Returns self.sum, in a session its form that continues from the positions before: q, k and v are
+-- [b,h,n,..] in both.
+local function summer(self)
+  local carried = self.carry
+  if not carried then return self.sum end
+  return function(q, k, v)
+    local function swapped(x) return x:permute { 1, 3, 2, 4 } end
+    return swapped(carry.linear_recurrence(carried, swapped(q), swapped(k), swapped(v)))
+  end
+end
+
 function LinearAttention:forward(x)
   local count = self.opt.heads
   local q, k = core.elu1(heads.split(self.q(x), count)), core.elu1(heads.split(self.k(x), count))
   local v = heads.split(self.v(x), count)
-  return self.o(heads.join(chunks.normalised(self.sum, q, k, v, LEAST)))
+  return self.o(heads.join(chunks.normalised(summer(self), q, k, v, LEAST)))
 end
+
+LinearAttention.carries = true
 
 function LinearAttention:own_cost(n)
   local o, w = self.opt, self.opt.dim // self.opt.heads

@@ -23,8 +23,9 @@ local shapes = require "toeplab.nn.shapes"
 -- landmarks and windows as if they were tokens.
 local LSBidirectional = class("LSBidirectional", heads.spec {
   causal = false,
-  landmarks = options.field { default = 32, min = 1 },
-  window = options.field { default = 8, min = 1 },
+  landmarks = options.field { default = 32, min = 1, help = "landmarks of the whole text" },
+  window = options.field { default = 8, min = 1,
+    help = "width of the window, and positions of a block" },
   as_published = false,
   init = options.field { type = "function|string", default = "torch" },
 }, { "dim" })

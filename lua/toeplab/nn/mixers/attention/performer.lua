@@ -30,9 +30,8 @@ local Performer = class("Performer", heads.spec {
   init = options.field { type = "function|string", default = "torch" },
 }, { "dim" })
 
--- Returns m rows of w numbers, [m,w]: orthogonal in groups of w, the lengths those of Gaussian
--- vectors.
-local function orthogonal_rows(m, w)
+-- Returns m rows of w numbers for one head: [m,w].
+local function rows_of_head(m, w)
   local groups = {}
   for first = 1, m, w do
     local u, _, v = core.svd(initial.init.normal(core.zeros(w, w), 0, 1))
@@ -42,12 +41,18 @@ local function orthogonal_rows(m, w)
   return core.concat(groups, 1)
 end
 
+-- Draws m rows of w numbers for each head, orthogonal in groups of w, with the lengths of Gaussian
+-- vectors: [heads,m,w].
+local function draw_rows(count, m, w)
+  local list = {}
+  for h = 1, count do list[h] = rows_of_head(m, w) end
+  return core.concat(list, 1):reshape(count, m, w)
+end
+
 function Performer:build(o)
   heads.maps(self, o)
   self.sum = chunks.summer(o.causal)
-  local rows = {}
-  for h = 1, o.heads do rows[h] = orthogonal_rows(o.features, o.dim // o.heads) end
-  self:buffer("projection", core.concat(rows, 1):reshape(o.heads, o.features, -1))
+  self:buffer("projection", draw_rows(o.heads, o.features, o.dim // o.heads))
 end
 
 function Performer:drawn()
@@ -89,4 +94,4 @@ function Performer:own_cost(n)
   return flop + 4.0 * n * o.features * o.dim, numbers
 end
 
-return { Performer = Performer }
+return { Performer = Performer, rows = draw_rows }

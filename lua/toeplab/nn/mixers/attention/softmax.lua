@@ -4,26 +4,42 @@
 local class = require("toeplab.nn.class").class
 local act = require "toeplab.nn.act"
 local cache = require "toeplab.nn.cache"
+local carry = require "toeplab.nn.mixers.carry"
+local core = require "toeplab.core"
 local cost = require "toeplab.nn.cost"
 local Dropout = require("toeplab.nn.dropout").Dropout
 local heads = require "toeplab.nn.mixers.heads"
+local initial = require "toeplab.nn.initial"
 local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.base.options"
 local position = require "toeplab.nn.position"
+local shapes = require "toeplab.nn.shapes"
+
+-- Returns what hides the later keys from each of n queries that follow the position `before`,
+-- [n,before+n]; nil for one query, which sees all.
+local function later(before, n)
+  if n == 1 then return nil end
+  local distance = core.range(before, before + n - 1):reshape(n, 1)
+    - core.range(0, before + n - 1):reshape(1, -1)
+  return heads.hide(shapes.step(distance))
+end
 
 -- Returns softmax(q k^T / sqrt(w) + bias) v, computed per head. With the option causal, a token
 -- attends to itself and earlier ones.   q, k [b,n,h w]   v [b,n,h w']   bias [h,n,n], of ALiBi only
--- mask [b,n], if given, is 0 at positions that no token attends to.
+-- mask [b,n], if given, is 0 at positions that no token attends to. In a session (carry.lua) the n
+-- positions follow those before, whose keys and values are kept.
 local function attend(self, q, k, v, mask)
   local o, n, bias = self.opt, q:dim(2), nil
+  local before = carry.advance(self.carry, n)
   q, k, v = heads.split(q, o.heads), heads.split(k, o.heads), heads.split(v, o.heads)
-  if self.rotate then q, k = self.rotate(q), self.rotate(k) end
-  if o.positions == "alibi" then bias = self.bias(n) end
-  if mask then
-    local hide = heads.hide(mask):reshape(-1, 1, 1, n)
-    bias = bias and bias + hide or hide
+  if self.rotate then q, k = self.rotate(q, before), self.rotate(k, before) end
+  if self.carry then k, v = carry.append(self.carry, k, v) end
+  if o.positions == "alibi" then
+    bias = before == 0 and self.bias(n) or position.alibi_bias(o.heads, before + n, before)
   end
-  local more = { causal = o.causal, drop = self.drop }
+  local hide = mask and heads.hide(mask):reshape(-1, 1, 1, n) or before > 0 and later(before, n)
+  if hide then bias = bias and bias + hide or hide end
+  local more = { causal = o.causal and before == 0, drop = self.drop }
   return heads.join(heads.attend(q, k, v, q:dim(4) ^ -0.5, bias, more))
 end
 
@@ -64,9 +80,10 @@ end
 -- fairseq does (heads.maps). Attention(x, mask) leaves out keys at padding, where mask [b,n] is 0.
 local Attention = class("Attention", spec {
   head_dim = options.field { type = "int", min = 1, optional = true },
-}, { "dim" })
+}, { "dim" }, "x [b,n,dim] -> [b,n,dim]: attention by softmax")
 
 Attention.takes_mask = true
+Attention.carries, Attention.grows = true, true
 
 function Attention:build(o)
   prepare(self, o)
@@ -85,21 +102,34 @@ function Attention:own_cost(n)
   return cost.attention(n, n, width, width, count)
 end
 
+-- The start of the maps of queries, keys and values in TNN's Table 7: weights as fairseq's, biases
+-- as those of the maps u and o.
+local function gated_input(weight, bias)
+  initial.init.linear.xavier_input(weight)
+  initial.init.normal(bias, 0, 0.02)
+end
+
 -- y = (u * attend(x Wq, x Wk, v)) Wo,  u = act(x Wu),  v = act(x Wv).   x, y [b,n,dim]
 -- u and v are expand * dim wide. The row "Attention+GLU" of TNN's Table 7 has this token mixer; it
--- was run without a mask and without positions.
+-- was run without a mask and without positions, and with init = "normal": u and o start with
+-- N(0, 0.02^2), and so do the biases of q, k and v, whose weights start with U(-a, a),
+-- a = sqrt(3 / (inputs + outputs)).
 local GatedAttention = class("GatedAttention", spec {
   expand = options.field { default = 2.0, min = 0 },
   act = act.act_option "silu",
-}, { "dim" })
+}, { "dim" }, "x [b,n,dim] -> [b,n,dim]: attention times a gate")
+
+GatedAttention.carries, GatedAttention.grows = true, true
 
 function GatedAttention:build(o)
   local width = math.floor(o.expand * o.dim)
   heads.width(self, o.dim)
   heads.width(self, width)
   prepare(self, o)
-  for _, name in ipairs { "q", "k" } do self[name] = Linear(o.dim, o.dim, { init = o.init }) end
-  for _, name in ipairs { "u", "v" } do self[name] = Linear(o.dim, width, { init = o.init }) end
+  local input = o.init == "normal" and gated_input or o.init
+  for _, name in ipairs { "q", "k" } do self[name] = Linear(o.dim, o.dim, { init = input }) end
+  self.u = Linear(o.dim, width, { init = o.init })
+  self.v = Linear(o.dim, width, { init = input })
   self.o = Linear(width, o.dim, { init = o.init })
 end
 

@@ -28,13 +28,13 @@ local shapes = require "toeplab.nn.shapes"
 -- n^2 r / c by the paper's design: c / r times less than that of softmax attention.
 -- Weights start as N(0, 0.02^2) with bias 0 (init = "bert"), those of the norms as N(1, 0.02^2).
 local TransformerLS = class("TransformerLS", heads.spec {
-  chunk = options.field { default = 32, min = 1 },
-  rank = options.field { default = 1, min = 1 },
-  window = options.field { default = 64, min = 1 },
+  chunk = options.field { default = 32, min = 1, help = "positions of a chunk" },
+  rank = options.field { default = 1, min = 1, help = "vectors for each chunk" },
+  window = options.field { default = 64, min = 1, help = "last tokens that are seen themselves" },
   init = options.field { type = "function|string", default = "bert" },
 }, { "dim" })
 
-local function check(self, o)
+local function check(_, o)
   if not o.causal then
     error("TransformerLS: causal = false is impossible, as a token sees whole chunks before its "
       .. "own: use the mixer ls_bidirectional, or causal = true", 0)

@@ -1,6 +1,7 @@
 -- nn/mixers/states/gla.lua: defines GLA, gated linear attention.
 
 local core = require "toeplab.core"
+local carry = require "toeplab.nn.mixers.carry"
 local class = require("toeplab.nn.class").class
 local Linear = require("toeplab.nn.linear").Linear
 local norms = require "toeplab.nn.norm"
@@ -19,7 +20,7 @@ local GLA = class("GLA", {
   dim = options.field { type = "int", min = 1 },
   causal = steps.causal "GLA",
   heads = options.field { default = 4, min = 1 },
-  rank = options.field { default = 16, min = 1 },
+  rank = options.field { default = 16, min = 1, help = "rank of the map to the gates" },
 }, { "dim" })
 
 local TAU = 16 -- the root of the gate, by which decays start near 1
@@ -42,10 +43,12 @@ function GLA:forward(x)
   local heads = self.opt.heads
   local q = core.affine(self.q(x), 1 / math.sqrt(self.opt.dim / 2 / heads), 0)
   local g = core.affine(core.softplus(-self.gate(self.narrow_gate(x))), -1 / TAU, 0)
-  local s = core.linear_recurrence(steps.split(q, heads), steps.split(self.k(x), heads),
-    steps.split(self.v(x), heads), steps.split(g, heads))
+  local s = carry.linear_recurrence(self.carry, steps.split(q, heads),
+    steps.split(self.k(x), heads), steps.split(self.v(x), heads), steps.split(g, heads))
   return self.o(core.gate("silu", self.r(x), steps.join(self.norm(s))))
 end
+
+GLA.carries = true
 
 function GLA:own_cost(n)
   return steps.cost(n, self.opt.dim ^ 2 / (2 * self.opt.heads), 5) -- a S, k v, +, q S, +

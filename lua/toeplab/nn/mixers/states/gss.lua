@@ -61,7 +61,7 @@ end
 -- exponentials and n state inner products, the convolution n log n.
 local GSS = class("GSS", modes.layer_fields(modes.fields {
   state = options.field { default = 512, min = 1, max = 1 << 20 },
-  inner = options.field { default = 256, min = 1 },
+  inner = options.field { default = 256, min = 1, help = "channels that the state space mixes" },
   expand = options.field { default = 4, min = 1 },
 }), { "dim" })
 

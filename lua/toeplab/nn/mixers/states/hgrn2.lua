@@ -2,6 +2,7 @@
 -- decays forget.
 
 local core = require "toeplab.core"
+local carry = require "toeplab.nn.mixers.carry"
 local class = require("toeplab.nn.class").class
 local Linear = require("toeplab.nn.linear").Linear
 local norms = require "toeplab.nn.norm"
@@ -19,8 +20,8 @@ local steps = require "toeplab.nn.mixers.states.steps"
 local HGRN2 = class("HGRN2", {
   dim = options.field { type = "int", min = 1 },
   causal = steps.causal "HGRN2",
-  head_dim = options.field { default = 128, min = 1 },
-  lower = options.field { default = 0.0, min = 0, max = 0.999 },
+  head_dim = options.field { default = 128, min = 1, help = "channels of a head" },
+  lower = options.field { default = 0.0, min = 0, max = 0.999, help = "smallest forget gate" },
 }, { "dim" })
 
 function HGRN2:build(o)
@@ -39,11 +40,13 @@ end
 function HGRN2:forward(x)
   local heads, lower, z = self.heads, self.opt.lower, self.f(x)
   local key = core.affine(core.sigmoid(-z), 1 - lower, 0)
-  local y = core.linear_recurrence(steps.split(core.silu(self.q(x)), heads),
+  local y = carry.linear_recurrence(self.carry, steps.split(core.silu(self.q(x)), heads),
     steps.split(key, heads), steps.split(self.v(x), heads),
     steps.split(log_forget(z, lower), heads))
   return self.o(self.norm(steps.join(y)))
 end
+
+HGRN2.carries = true
 
 function HGRN2:own_cost(n)
   return steps.cost(n, self.opt.dim ^ 2 / self.heads, 5) -- f S, k v, +, q S, +

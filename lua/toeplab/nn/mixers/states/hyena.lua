@@ -22,9 +22,9 @@ local init, parameter = initial.init, initial.parameter
 -- to 1.5 of length. Lags of length and more are further points of the same functions.
 local Kernel = class("HyenaKernel", {
   dim = options.field { type = "int", min = 1 },
-  length = options.field { type = "int", min = 2 },
-  width = options.field { default = 64, min = 1 },
-  bands = options.field { default = 1, min = 1 },
+  length = options.field { type = "int", min = 2, help = "longest sequence" },
+  width = options.field { default = 64, min = 1, help = "width of the network of the kernel" },
+  bands = options.field { default = 1, min = 1, help = "frequencies that this network is given" },
 }, { "dim" })
 
 Kernel.domains = { lag = true }
@@ -77,9 +77,9 @@ end
 local Hyena = class("Hyena", {
   dim = options.field { type = "int", min = 1 },
   causal = steps.causal "Hyena",
-  length = options.field { type = "int", min = 2 },
-  width = options.field { default = 64, min = 1 },
-  bands = options.field { default = 1, min = 1 },
+  length = Kernel.spec.fields.length,
+  width = Kernel.spec.fields.width,
+  bands = Kernel.spec.fields.bands,
   taps = options.field { default = 3, min = 1 },
   backend = "rac", -- which plugin applies the convolution
 }, { "dim" })
@@ -99,6 +99,7 @@ function Hyena:forward(x)
   return self.o(w * self.tno(u * v))
 end
 
+Hyena.stepwise = true -- only its convolution and its TNO mix positions
 Hyena.apart = { kernel = true } -- the TNO counts its encoder
 
 return { Hyena = Hyena }

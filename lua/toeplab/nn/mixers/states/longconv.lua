@@ -17,8 +17,10 @@ local function fields(backend)
     dim = options.field { type = "int", min = 1 },
     causal = true,
     length = options.field { type = "int", min = 1 },
-    squash = options.field { default = 0.003, min = 0 },
-    dropout = options.field { default = 0.2, min = 0, max = 0.999 },
+    squash = options.field { default = 0.003, min = 0,
+    help = "by how much the kernel shrinks towards 0" },
+    dropout = options.field { default = 0.2, min = 0, max = 0.999,
+    help = "probability with which numbers of the kernel are set to 0 in training" },
     backend = backend, -- which plugin applies the convolution
   }
 end
@@ -55,6 +57,7 @@ end
 -- for sequence modeling, Sec. 3).   x, y [b,n,dim]
 -- The convolution takes n log n steps; parameters grow with length.
 local LongConv = class("LongConv", fields "rac", { "dim" })
+LongConv.ignores_zeros = true
 
 function LongConv:build(o)
   self.kernel = Kernel(o.dim, { causal = o.causal, length = o.length, squash = o.squash,

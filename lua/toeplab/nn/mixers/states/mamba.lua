@@ -2,6 +2,7 @@
 -- input.
 
 local core = require "toeplab.core"
+local carry = require "toeplab.nn.mixers.carry"
 local class = require("toeplab.nn.class").class
 local Conv = require("toeplab.nn.mixers.conv").Conv
 local initial = require "toeplab.nn.initial"
@@ -19,10 +20,11 @@ local steps = require "toeplab.nn.mixers.states.steps"
 local Mamba = class("Mamba", {
   dim = options.field { type = "int", min = 1 },
   causal = steps.causal "Mamba",
-  state = options.field { default = 16, min = 1 },
+  state = options.field { default = 16, min = 1, help = "size of the state of a channel" },
   taps = options.field { default = 4, min = 1 },
   expand = options.field { default = 2, min = 1 },
-  dt_rank = options.field { type = "int", min = 1, optional = true }, -- default dim/16, rounded up
+  dt_rank = options.field { type = "int", min = 1, optional = true,
+    help = "rank of the map to the steps (default: dim / 16, rounded up)" },
 }, { "dim" })
 
 local function initial_a(width, state)
@@ -51,10 +53,12 @@ function Mamba:forward(x)
   local u = steps.short_conv(self, both:narrow(3, 1, width))
   local chosen = self.choice(u)
   local delta = core.softplus(self.step(chosen:narrow(3, 1, rank)) + self.step_bias)
-  local y = core.selective_scan(u, delta, -core.exp(self.a_log),
+  local y = carry.selective_scan(self.carry, u, delta, -core.exp(self.a_log),
     chosen:narrow(3, rank + 1, o.state), chosen:narrow(3, rank + o.state + 1, o.state), self.skip)
   return self.o(core.gate("silu", both:narrow(3, width + 1, width), y))
 end
+
+Mamba.carries = true
 
 function Mamba:own_cost(n)
   local o = self.opt

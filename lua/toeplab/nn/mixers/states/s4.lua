@@ -136,5 +136,6 @@ end
 -- convolution n log n. Building a layer takes one decomposition of a matrix of size state; setting
 -- L takes dim log L products of such matrices.
 local S4 = layer.glu("S4", Kernel)
+S4.ignores_zeros = true
 
 return { S4 = S4 }

@@ -40,7 +40,7 @@ end
 
 -- Multiplies c by I + sign Ad^L. C u summed with its conjugate is (2 Re C, -2 Im C) (Re u, Im u).
 local function multiply(kernel, powered, sign)
-  local d, m = kernel.opt.dim, kernel.opt.state // 2
+  local m = kernel.opt.state // 2
   local re, im = complex.parts(kernel.c) -- [directions,d,m]
   local row = core.concat({ re, -im }, 3):transpose(1, 2)
   local moved = (row + core.affine(core.matmul(row, powered), sign, 0)):transpose(1, 2)

@@ -18,7 +18,8 @@ local init, parameter = initial.init, initial.parameter
 -- 2 sum |B_k/A_k|^2 = 1.
 local Kernel = class("S4DKernel", modes.fields {
   state = modes.even_state(),
-  copies = options.field { type = "int", min = 1, optional = true },
+  copies = options.field { type = "int", min = 1, optional = true,
+    help = "1: all channels share their modes (default: dim, each has its own)" },
 }, { "dim" })
 
 Kernel.domains = { lag = true }
@@ -72,5 +73,6 @@ end
 -- With copies = 1 all channels share one A; by default each has its own. The kernel takes
 -- n^0.5 state dim exponentials and n state dim products, the convolution n log n.
 local S4D = layer.glu("S4D", Kernel)
+S4D.ignores_zeros = true
 
 return { S4D = S4D }

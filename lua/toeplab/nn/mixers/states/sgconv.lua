@@ -18,7 +18,8 @@ local function fields(backend)
     dim = options.field { type = "int", min = 1 },
     causal = true,
     length = options.field { type = "int", min = 1 },
-    size = options.field { default = 32, min = 1 },
+    size = options.field { default = 32, min = 1,
+    help = "numbers of each of the kernels that grow in scale" },
     backend = backend, -- which plugin applies the convolution
   }
 end
@@ -95,6 +96,7 @@ end
 -- The kernel takes n s size dim products, where s size is about size log2(length/size), the
 -- convolution n log n steps.
 local SGConv = class("SGConv", fields "rac", { "dim" })
+SGConv.ignores_zeros = true
 
 function SGConv:build(o)
   self.kernel = Kernel(o.dim, { causal = o.causal, length = o.length, size = o.size })

@@ -1,6 +1,7 @@
 -- nn/mixers/states/ssd.lua: defines SSD, the state space of Mamba-2, with one decay per head.
 
 local core = require "toeplab.core"
+local carry = require "toeplab.nn.mixers.carry"
 local class = require("toeplab.nn.class").class
 local Conv = require("toeplab.nn.mixers.conv").Conv
 local initial = require "toeplab.nn.initial"
@@ -21,8 +22,9 @@ local steps = require "toeplab.nn.mixers.states.steps"
 local SSD = class("SSD", {
   dim = options.field { type = "int", min = 1 },
   causal = steps.causal "SSD",
-  head_dim = options.field { default = 64, min = 1 },
-  state = options.field { default = 128, min = 1 },
+  head_dim = options.field { default = 64, min = 1, help = "channels of a head" },
+  state = options.field { default = 128, min = 1,
+    help = "size of the state of a channel of a head" },
   taps = options.field { default = 4, min = 1 },
   expand = options.field { default = 2, min = 1 },
 }, { "dim" })
@@ -56,11 +58,14 @@ function SSD:forward(x)
   local u = steps.split(mixed:narrow(3, 1, width), heads)
   local delta = core.softplus(all:narrow(3, 2 * width + 2 * state + 1, heads) + self.step_bias)
   local g = (delta * -core.exp(self.a_log)):reshape(b, n, heads, 1)
-  local y = core.linear_recurrence(for_heads(mixed:narrow(3, width + state + 1, state), heads),
+  local y = carry.linear_recurrence(self.carry,
+    for_heads(mixed:narrow(3, width + state + 1, state), heads),
     for_heads(mixed:narrow(3, width + 1, state), heads), u * delta:reshape(b, n, heads, 1), g)
   y = steps.join(y + u * self.skip:reshape(1, 1, heads, 1))
   return self.o(self.norm(core.gate("silu", all:narrow(3, 1, width), y)))
 end
+
+SSD.carries = true
 
 function SSD:own_cost(n)
   local o = self.opt

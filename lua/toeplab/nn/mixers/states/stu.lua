@@ -15,7 +15,7 @@ local function fields(backend)
     dim = options.field { type = "int", min = 1 },
     causal = steps.causal "STU",
     length = options.field { type = "int", min = 1 },
-    filters = options.field { default = 24, min = 1, max = 64 },
+    filters = options.field { default = 24, min = 1, max = 64, help = "fixed filters" },
     backend = backend, -- which plugin applies the convolution
   }
 end

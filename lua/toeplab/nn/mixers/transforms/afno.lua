@@ -17,8 +17,9 @@ local spectrum = require "toeplab.nn.mixers.transforms.spectrum"
 local AFNO = class("AFNO", {
   dim = options.field { type = "int", min = 1 },
   causal = false,
-  blocks = options.field { default = 8, min = 1 },
-  shrink = options.field { default = 0.01, min = 0 },
+  blocks = options.field { default = 8, min = 1, help = "blocks on the diagonals of the maps" },
+  shrink = options.field { default = 0.01, min = 0,
+    help = "threshold below which frequencies become 0" },
   as_published = false,
 }, { "dim" })
 

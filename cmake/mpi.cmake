@@ -1,0 +1,35 @@
+# mpi.cmake - builds the shared object by which the ranks of a run reach one another, where MPI is
+# found, and that by which their GPUs exchange tensors, where NCCL is found beside the CUDA toolkit.
+# The library itself needs neither.
+option(TL_MPI "several ranks by MPI where it is installed" ON)
+set(HAS_MPI OFF)
+if(TL_MPI AND NOT TL_SANITIZE)
+  find_package(MPI COMPONENTS C)
+endif()
+if(MPI_C_FOUND)
+  add_library(mpi MODULE core/ranks/mpi/mpi.c)
+  set_target_properties(mpi PROPERTIES PREFIX "" INSTALL_RPATH $ORIGIN/../..
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/ranks)
+  target_link_libraries(mpi PRIVATE toeplab-core MPI::MPI_C)
+  set(HAS_MPI ON)
+else()
+  message(STATUS "No MPI (or sanitised): trials of several ranks are refused")
+endif()
+
+set(HAS_NCCL OFF)
+if(HAS_MPI AND HAS_CUDA)
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+  if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+    set(HAS_NCCL ON)
+  else()
+    message(STATUS "No NCCL: the GPUs of several ranks exchange through the memory of the CPU")
+  endif()
+endif()
+if(HAS_NCCL)
+  add_library(nccl MODULE core/ranks/nccl/nccl.c)
+  set_target_properties(nccl PROPERTIES PREFIX "" INSTALL_RPATH $ORIGIN/../..
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/ranks)
+  target_include_directories(nccl SYSTEM PRIVATE ${NCCL_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(nccl PRIVATE toeplab-core ${NCCL_LIBRARY})
+endif()

@@ -1,0 +1,140 @@
+/* images.c - sets of grey images, one byte per pixel, from which batches of token ids are made. */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "engine/tensor.h"
+#include "images/images.h"
+
+#define MOST ((int64_t)1 << 40) /* bytes of a set, so that no product of sizes overflows */
+
+static tl_status images_new(tl_ctx *ctx, int64_t count, int64_t size, tl_images **out_images)
+{
+    if (size < 1 || count < 0 || size > MOST || count > MOST / size)
+        return tl_fail(ctx, TL_EINVAL, "images: %lld images of %lld bytes are out of range",
+                       (long long)count, (long long)size);
+    tl_images *images = tl_alloc(ctx, sizeof *images);
+    if (!images) return TL_ENOMEM;
+    *images = (tl_images){.ctx = ctx, .count = count, .size = size, .stride = size};
+    ctx->refs++;
+    *out_images = images;
+    return TL_OK;
+}
+
+void tl_images_free(tl_images *images)
+{
+    if (!images) return;
+    tl_ctx *ctx = images->ctx;
+    if (images->map) (void)munmap(images->map, images->map_bytes);
+    tl_release(ctx, images->own);
+    tl_release(ctx, images);
+    tl_ctx_unref(ctx);
+}
+
+tl_status tl_images_alloc(tl_ctx *ctx, int64_t count, int64_t size, tl_images **out_images,
+                          uint8_t **out_pixels)
+{
+    tl_images *images = NULL;
+    tl_status st = images_new(ctx, count, size, &images);
+    if (st != TL_OK) return st;
+    images->own = tl_alloc(ctx, (size_t)(count * size) + 1);
+    if (!images->own) {
+        tl_images_free(images);
+        return TL_ENOMEM;
+    }
+    images->pixels = *out_pixels = images->own;
+    *out_images = images;
+    return TL_OK;
+}
+
+tl_status tl_images_new(tl_ctx *ctx, const void *data, size_t bytes, int64_t size,
+                        tl_images **out_images)
+{
+    uint8_t *pixels;
+    if (size < 1 || bytes > (size_t)MOST || (int64_t)bytes % size != 0)
+        return tl_fail(ctx, TL_EINVAL, "images: %zu bytes are not a number of images of %lld bytes",
+                       bytes, (long long)size);
+    tl_status st = tl_images_alloc(ctx, (int64_t)bytes / size, size, out_images, &pixels);
+    if (st == TL_OK && bytes) memcpy(pixels, data, bytes);
+    return st;
+}
+
+/* Maps the file of images->map_bytes bytes. */
+static tl_status map_file(tl_images *images, const char *path, int fd)
+{
+    if (images->map_bytes == 0) return TL_OK; /* mmap refuses an empty range */
+    void *map = mmap(NULL, images->map_bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) return tl_fail_errno(images->ctx, "mmap", path);
+    images->map = map;
+    return TL_OK;
+}
+
+static tl_status open_file(tl_images *images, const char *path, int64_t offset)
+{
+    int fd;
+    tl_status st = tl_file_open(images->ctx, path, &fd, &images->map_bytes);
+    int64_t need = images->count ? offset + (images->count - 1) * images->stride + images->size : 0;
+    if (st == TL_OK && (int64_t)images->map_bytes < need)
+        st = tl_fail(images->ctx, TL_ECORRUPT,
+                     "%s: has %zu bytes, and %lld images of %lld bytes need %lld", path,
+                     images->map_bytes, (long long)images->count, (long long)images->size,
+                     (long long)need);
+    if (st == TL_OK) st = map_file(images, path, fd);
+    if (st == TL_OK && images->map) images->pixels = (const uint8_t *)images->map + offset;
+    int error = errno;
+    if (fd >= 0) (void)close(fd); /* the mapping stays */
+    errno = error;
+    return st;
+}
+
+tl_status tl_images_open(tl_ctx *ctx, const char *path, int64_t offset, int64_t stride,
+                         int64_t count, int64_t size, tl_images **out_images)
+{
+    tl_images *images = NULL;
+    tl_status st = images_new(ctx, count, size, &images);
+    if (st != TL_OK) return st;
+    images->stride = stride;
+    if (offset < 0 || offset > MOST || stride < size || (count && stride > MOST / count))
+        st = tl_fail(ctx, TL_EINVAL,
+                     "images: offset %lld or stride %lld is out of range for images of %lld bytes",
+                     (long long)offset, (long long)stride, (long long)size);
+    if (st == TL_OK) st = open_file(images, path, offset);
+    if (st == TL_OK)
+        *out_images = images;
+    else
+        tl_images_free(images);
+    return st;
+}
+
+int64_t tl_images_count(const tl_images *images) { return images->count; }
+int64_t tl_images_size(const tl_images *images) { return images->size; }
+
+const uint8_t *tl_images_pixels(const tl_images *images, int64_t i)
+{
+    return i < 0 || i >= images->count ? NULL : images->pixels + i * images->stride;
+}
+
+tl_status tl_images_batch(const tl_images *images, const tl_tensor *index, tl_tensor **out_ids)
+{
+    tl_ctx *ctx = images->ctx;
+    tl_tensor *ids = NULL;
+    if (index->type != TL_I32 || index->ndim != 1)
+        return tl_fail(ctx, index->type == TL_I32 ? TL_ESHAPE : TL_ETYPE,
+                       "images: index is %s, wanted a vector of int32", SHAPE(index));
+    tl_status st = tl_bring(index);
+    for (int64_t i = 0; st == TL_OK && i < index->len; i++)
+        if (I32(index)[i] < 0 || I32(index)[i] >= images->count)
+            st = tl_fail(ctx, TL_EINVAL, "images: index %lld is %d, wanted 0..%lld", (long long)i,
+                         I32(index)[i], (long long)(images->count - 1));
+    if (st == TL_OK)
+        st = tl_tensor_new_host(ctx, TL_I32, 2, (int64_t[]){index->len, images->size}, &ids);
+    for (int64_t i = 0; st == TL_OK && i < index->len; i++) {
+        const uint8_t *pixels = tl_images_pixels(images, I32(index)[i]);
+        int32_t *row = I32(ids) + i * images->size;
+        for (int64_t k = 0; k < images->size; k++) row[k] = pixels[k];
+    }
+    return tl_finish(st, ids, out_ids);
+}

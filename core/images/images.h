@@ -1,0 +1,21 @@
+/* images.h - the struct behind tl_images. */
+#ifndef TL_IMAGES_H
+#define TL_IMAGES_H
+
+#include "base/context.h"
+
+struct tl_images {
+    tl_ctx *ctx;
+    int64_t count, size, stride; /* image i is pixels[i stride .. i stride + size - 1] */
+    const uint8_t *pixels;
+    uint8_t *own; /* the memory of the pixels, or NULL */
+    void *map;    /* the mapped file, or NULL */
+    size_t map_bytes;
+};
+
+/* Creates a set of count images of size bytes, at most 2^40 in all, whose pixels the caller writes
+** to *out_pixels, one image after another. */
+tl_status tl_images_alloc(tl_ctx *ctx, int64_t count, int64_t size, tl_images **out_images,
+                          uint8_t **out_pixels);
+
+#endif

@@ -1,0 +1,97 @@
+/* images.c - sets of grey images, and the generator of Pathfinder, in Lua. */
+#include "glue.h"
+
+static void release_images(glue_box *b) { tl_images_free(b->as.images); }
+
+static tl_images *images(lua_State *L, int arg)
+{
+    return glue_open_box(L, arg, &glue_images_class)->as.images;
+}
+
+/* images(bytes, size) */
+static int new_images(lua_State *L)
+{
+    size_t bytes;
+    const char *data = luaL_checklstring(L, 1, &bytes);
+    lua_Integer size = luaL_checkinteger(L, 2);
+    glue_box *b = glue_push(L, &glue_images_class);
+    glue_check(L, tl_images_new(glue_ctx(L), data, bytes, size, &b->as.images));
+    return 1;
+}
+
+/* images_open(path, {offset=, stride=, count=, size=}) */
+static int open_images(lua_State *L)
+{
+    static const char *const known[] = {"offset", "stride", "count", "size", NULL};
+    const char *path = luaL_checkstring(L, 1);
+    int64_t given[4];
+    glue_known(L, 2, known);
+    for (int i = 0; i < 4; i++) given[i] = glue_integer_field(L, 2, known[i], NULL);
+    glue_box *b = glue_push(L, &glue_images_class);
+    glue_check(L, tl_images_open(glue_ctx(L), path, given[0], given[1], given[2], given[3],
+                                 &b->as.images));
+    return 1;
+}
+
+static int count(lua_State *L)
+{
+    lua_pushinteger(L, tl_images_count(images(L, 1)));
+    return 1;
+}
+
+static int size(lua_State *L)
+{
+    lua_pushinteger(L, tl_images_size(images(L, 1)));
+    return 1;
+}
+
+static int batch(lua_State *L)
+{
+    tl_images *set = images(L, 1);
+    tl_tensor *index = glue_tensor(L, 2), **ids = glue_push_tensor(L);
+    return glue_result(L, tl_images_batch(set, index, ids));
+}
+
+/* images:bytes(i) -> the pixels of image i, from 0, as a string */
+static int bytes(lua_State *L)
+{
+    tl_images *set = images(L, 1);
+    lua_Integer i = luaL_checkinteger(L, 2);
+    const uint8_t *pixels = tl_images_pixels(set, i);
+    if (!pixels) return glue_argerror(L, 2, "image %I, where there are %I", i,
+                                      (lua_Integer)tl_images_count(set));
+    lua_pushlstring(L, (const char *)pixels, (size_t)tl_images_size(set));
+    return 1;
+}
+
+/* pathfinder{size=, seed=, count= [, first=]}: images, labels, facts, paths */
+static int pathfinder(lua_State *L)
+{
+    static const char *const known[] = {"size", "seed", "count", "first", NULL};
+    const int64_t zero = 0;
+    glue_known(L, 1, known);
+    tl_pathfinder o = {
+        .size = glue_integer_field(L, 1, "size", NULL),
+        .seed = (uint64_t)glue_integer_field(L, 1, "seed", NULL),
+        .count = glue_integer_field(L, 1, "count", NULL),
+        .first = glue_integer_field(L, 1, "first", &zero),
+    };
+    glue_box *b = glue_push(L, &glue_images_class);
+    tl_tensor **labels = glue_push_tensor(L), **facts = glue_push_tensor(L);
+    tl_tensor **paths = glue_push_tensor(L);
+    glue_check(L, tl_pathfinder_draw(glue_ctx(L), &o, &b->as.images, labels, facts, paths));
+    return 4;
+}
+
+static const luaL_Reg methods[] = {
+    {"count", count}, {"size", size}, {"batch", batch}, {"bytes", bytes}, {NULL, NULL},
+};
+
+const glue_class glue_images_class = {"toeplab.images", release_images, methods, NULL};
+
+const luaL_Reg glue_images_functions[] = {
+    {"images", new_images},
+    {"images_open", open_images},
+    {"pathfinder", pathfinder},
+    {NULL, NULL},
+};

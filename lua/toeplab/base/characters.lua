@@ -1,0 +1,28 @@
+-- base/characters.lua: tells which bytes of a text are complete characters of UTF-8.
+local characters = {}
+
+local REPLACEMENT = utf8.char(0xFFFD)
+
+-- Returns the length of the complete characters of a text, excluding a character cut off at its
+-- end. Bytes that begin no character count as complete.
+function characters.complete(text)
+  local start = text:find("[\xC2-\xF4][\x80-\xBF]*$")
+  local first = start and text:byte(start) or 0
+  local bytes = first < 0xE0 and 2 or first < 0xF0 and 3 or 4
+  return start and #text - start + 1 < bytes and start - 1 or #text
+end
+
+-- Returns the text with U+FFFD in place of each byte that is not UTF-8.
+function characters.valid(text)
+  if not text:find "[\x80-\xFF]" then return text end
+  local parts, at = {}, 1
+  local length, bad = utf8.len(text)
+  while not length do
+    parts[#parts + 1] = text:sub(at, bad - 1) .. REPLACEMENT
+    at = bad + 1
+    length, bad = utf8.len(text, at)
+  end
+  return table.concat(parts) .. text:sub(at)
+end
+
+return characters

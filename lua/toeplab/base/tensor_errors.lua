@@ -1,0 +1,30 @@
+-- base/tensor_errors.lua: makes slips with tensors errors that say what to write instead: an
+-- unknown method (x:sun()), and indexing, which Lua would answer with nil (x[1]) or with a message
+-- about userdata (x[1] = 5).
+local suggest = require "toeplab.base.suggest"
+
+-- The metatable that all tensors share, by the name that lua/glue/tensor.c gives it.
+local tensors = debug.getregistry()["toeplab.tensor"]
+local methods = tensors.__index
+
+-- Returns "x[2]" or "x.width", as the key was probably written.
+local function written(key)
+  local word = type(key) == "string" and key:find "^[%a_][%w_]*$"
+  return word and "x." .. key or ("x[%s]"):format(tostring(key))
+end
+
+setmetatable(methods, {
+  __index = function(_, key)
+    if type(key) == "string" then
+      error(("a tensor has no method '%s'%s"):format(key, suggest.hint(key,
+        suggest.keys(methods))), 2)
+    end
+    error(("a tensor is not indexed as %s: x:get(i, j) reads an element, x:view(offset, shape) "
+      .. "shares a part, x:totable() copies all into a table"):format(written(key)), 2)
+  end,
+})
+
+function tensors.__newindex(_, key)
+  error(("nothing can be assigned to %s of a tensor: x:fill(v) and x:copy(y) write all of x, "
+    .. "x:view(offset, shape):fill(v) a part"):format(written(key)), 2)
+end

@@ -1,0 +1,37 @@
+-- live/modules.lua: loads the modules of Lua that a build has where their libraries are installed
+-- (lua/live/, cmake/live.cmake).
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+
+local modules = {}
+
+local known = {
+  tensorboard = { what = "TensorBoard's files", needs = "protobuf-c",
+    packages = "libprotobuf-c-dev protobuf-c-compiler" },
+  http = { what = "pages that are served", needs = "libmicrohttpd",
+    packages = "libmicrohttpd-dev" },
+}
+
+-- Returns the path of a module: a build has it beside the program, an installation in lib/toeplab.
+-- Returns nil and the reason if there is none.
+function modules.file(name)
+  local folder = core.sys.executable():match "^(.*)/"
+  for _, place in ipairs { "/live/", "/../lib/toeplab/live/" } do
+    local path = folder .. place .. name .. ".so"
+    if core.sys.exists(path) then return path end
+  end
+  local about = known[name]
+  return nil, ("%s need %s, which this build lacks: apt-get install %s, then build again"):format(
+    about.what, about.needs, about.packages)
+end
+
+-- Returns the module; raises a usage error if there is none.
+function modules.load(name)
+  local path, why = modules.file(name)
+  if not path then errors.usage("%s", why) end
+  local open, problem = package.loadlib(path, "luaopen_toeplab_" .. name)
+  if not open then errors.raise(errors.FAILED, "%s cannot be loaded: %s", path, problem) end
+  return open()
+end
+
+return modules

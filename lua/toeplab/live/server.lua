@@ -1,0 +1,136 @@
+-- live/server.lua: `toeplab report --serve`: a page about a sweep that grows with it, by HTTP on
+-- the loopback interface (lua/live/http.c). The page (page.lua) asks for two kinds of text, which
+-- this file makes from the store every second and the server hands out:
+--   state.json     the trials, the keys that vary, the metrics, and a version of each metric
+--   curve-I.json   the curves of metric I: the id of a trial -> [steps, values]
+local core = require "toeplab.core"
+local curves = require "toeplab.live.curves"
+local errors = require "toeplab.base.errors"
+local json = require "toeplab.base.json"
+local logged = require "toeplab.store.logged"
+local modules = require "toeplab.live.modules"
+local page = require "toeplab.live.page"
+local plan = require "toeplab.trials.plan"
+local records = require "toeplab.store.records"
+local selection = require "toeplab.store.selection"
+local standing = require "toeplab.live.standing"
+
+local server = {}
+
+local TRIALS, METRICS, POINTS = 300, 40, 300 -- largest numbers on the page
+local LOOK_SECONDS = 0.2 -- between two looks at signals
+local JSON = "application/json; charset=utf-8"
+
+-- Returns 128 random bits as a word.
+local function new_token()
+  local file <close> = assert(io.open("/dev/urandom", "rb"))
+  file:setvbuf "no"
+  return (file:read(16):gsub(".", function(byte) return ("%02x"):format(byte:byte()) end))
+end
+
+-- Returns a number as JSON. Lines have gaps where a value is not finite.
+local function number(v)
+  return v - v == 0 and ("%.9g"):format(v) or "null"
+end
+
+-- Returns the curve of a trial as JSON, and whether it has changed.
+local function curve_of(self, store, id, row)
+  local last = row.step .. " " .. (row.value or "nan")
+  local curve = self.curves:get(store, id, row.name, POINTS, last)
+  if curve.text then return curve.text, false end
+  local xs, ys = {}, {}
+  for i, step in ipairs(curve.steps) do
+    xs[i], ys[i] = ("%d"):format(step), number(curve.values[i])
+  end
+  curve.text = ("[[%s],[%s]]"):format(table.concat(xs, ","), table.concat(ys, ","))
+  return curve.text, true
+end
+
+-- Reads the curves of all metrics, and sets those that have changed.
+local function set_curves(self, store, trials, names)
+  local place, parts, changed = {}, {}, {}
+  for i, name in ipairs(names) do place[name], parts[i], changed[i] = i, {}, false end
+  for _, t in ipairs(trials) do
+    for _, row in ipairs(store:rows("SELECT name, step, value FROM v_last WHERE trial = ?",
+        { t.id })) do
+      local i = place[row.name]
+      if i then
+        local text, new = curve_of(self, store, t.id, row)
+        table.insert(parts[i], ('"%s":%s'):format(t.id:sub(1, 12), text))
+        changed[i] = changed[i] or new
+      end
+    end
+  end
+  for i, name in ipairs(names) do
+    if changed[i] or self.set[i] ~= name then
+      self.server:set(("curve-%d.json"):format(i), JSON, "{" .. table.concat(parts[i], ",") .. "}")
+      self.set[i], self.versions[i] = name, (self.versions[i] or 0) + 1
+    end
+  end
+end
+
+-- Returns the trials of a sweep as the page wants them.
+local function described(store, trials, axes)
+  local list = {}
+  for i, t in ipairs(trials) do
+    if t.status == "running" and selection.has_died(t.host, t.pid) then t.status = "killed" end
+    local row = store:rows("SELECT config, seed FROM v_trials WHERE id = ?", { t.id })[1]
+    local config, keys = store:config(row.config), {}
+    for k, axis in ipairs(axes) do
+      keys[k] = config[axis] ~= nil and plan.show(config[axis]) or "-"
+    end
+    keys[#axes + 1] = tostring(row.seed)
+    list[i] = { id = t.id:sub(1, 12), label = t.label or t.id:sub(1, 12), status = t.status,
+      far = standing.far(t), keys = keys }
+  end
+  return list
+end
+
+local function refresh(self)
+  local store <close> = records.open(self.folder, "r")
+  local sweep = standing.sweep(store, self.name, "report")
+  self.name = self.name or sweep.experiment
+  local names = logged.names(store, sweep.id)
+  local more = math.max(0, #names - METRICS)
+  names = { table.unpack(names, 1, METRICS) }
+  local trials = logged.trials(store, sweep.id, "loss")
+  local hidden = math.max(0, #trials - TRIALS)
+  trials = { table.unpack(trials, 1, TRIALS) }
+  set_curves(self, store, trials, names)
+  local axes = store:object(sweep.plan).axes or {}
+  local by_status, all, list, seconds = standing.of(store, sweep)
+  local keys = { table.unpack(axes) }
+  keys[#keys + 1] = "seed"
+  local state = json.show { title = sweep.experiment, metrics = names, keys = keys,
+    line = standing.line(sweep, by_status, all, seconds), working = #list, hidden = hidden,
+    more = more, versions = self.versions, trials = described(store, trials, axes) }
+  if state ~= self.state then self.server:set("state.json", JSON, state) end
+  self.state = state
+end
+
+-- Serves the page about a sweep until a signal ends it. o: folder, name (of the experiment, or the
+-- number of a sweep), port (0: any free one). Returns the exit code.
+function server.run(o)
+  local http, token = modules.load "http", new_token()
+  local listening, why = http.open(o.port, token)
+  if not listening then errors.raise(errors.FAILED, "report: %s", why) end
+  local guard <close> = listening
+  local self = { server = listening, folder = o.folder, name = o.name, curves = curves.new(),
+    set = {}, versions = {} }
+  refresh(self)
+  listening:set("", "text/html; charset=utf-8", page)
+  core.sys.catch_signals()
+  print(("http://127.0.0.1:%d/%s/"):format(listening:port(), token))
+  errors.say("only who knows this address sees the page; Ctrl-C ends it")
+  local looked = core.sys.clock()
+  repeat
+    core.sys.sleep(LOOK_SECONDS)
+    if core.sys.clock() - looked >= 1 then
+      refresh(self)
+      looked = core.sys.clock()
+    end
+  until errors.signal()
+  return select(2, errors.signal())
+end
+
+return server

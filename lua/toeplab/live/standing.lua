@@ -1,0 +1,97 @@
+-- live/standing.lua: how far a sweep is: its trials by status, those at work, and the time left. It
+-- reads the store, also while a run writes to it.
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+local estimate = require "toeplab.runs.estimate"
+local output = require "toeplab.report.output"
+local progress = require "toeplab.base.progress"
+local selection = require "toeplab.store.selection"
+local suggest = require "toeplab.base.suggest"
+local sweeps = require "toeplab.store.sweeps"
+
+local standing = {}
+
+-- Returns the row of the newest sweep of an experiment, of sweep NUMBER, or without a name of the
+-- newest of all. verb: for the message where there is none.
+function standing.sweep(store, name, verb)
+  local number = math.tointeger(tonumber(name))
+  local last = not number and sweeps.last(store, name)[1]
+  local sweep = sweeps.get(store, number or last and last.id or nil)
+  if sweep then return sweep end
+  local names = {}
+  for i, row in ipairs(sweeps.last(store)) do names[i] = row.experiment end
+  errors.usage("%s: %s holds no sweep%s%s", verb, store.folder,
+    name and " of '" .. name .. "'" or "", name and suggest.hint(name, names) or "")
+end
+
+local function counts(store, sweep)
+  local list, all = {}, 0
+  for _, row in ipairs(store:rows([[SELECT t.status, count(*) AS count FROM v_members m
+      JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ? GROUP BY t.status]], { sweep.id })) do
+    list[row.status], all = row.count, all + row.count
+  end
+  return list, all
+end
+
+-- Returns the trials that are marked as running: the progress of each, and whether its process is
+-- alive.
+local function running(store, sweep)
+  local list = sweeps.running(store, sweep.id)
+  for _, t in ipairs(list) do t.alive = not selection.has_died(t.host, t.pid) end
+  return list
+end
+
+-- Returns the remaining seconds, estimated from finished trials of the experiment (estimate.lua)
+-- and the pace of the running ones; nil if they are unknown.
+local function left(store, sweep, list, workers)
+  if workers == 0 then return nil end
+  local model, times = estimate.new(store, sweep.experiment), {}
+  for _, t in ipairs(list) do
+    local spent = t.alive and core.sys.now() - t.started or nil
+    times[#times + 1] = model:left(store:config(t.config), t.step, spent)
+  end
+  for _, row in ipairs(store:rows([[SELECT json_remove(t.config, '$.seed') AS config,
+      count(*) AS trials, avg(coalesce(t.step, 0)) AS step FROM v_members m
+      JOIN v_trials t ON t.id = m.trial
+      WHERE m.sweep = ? AND t.status IN ('queued', 'interrupted') GROUP BY 1]], { sweep.id })) do
+    local seconds = model:left(store:config(row.config), row.step)
+    if not seconds then return nil end
+    for _ = 1, row.trials do times[#times + 1] = seconds end
+  end
+  return #times > 0 and estimate.makespan(times, workers) or nil
+end
+
+local order = { "done", "running", "killed", "queued", "interrupted", "failed", "pruned", "timeout",
+  "budget", "guard" }
+
+-- Returns the state of a sweep: counts by status, the total, the trials that are marked as running,
+-- and the remaining seconds or nil. A marked trial whose process has died counts as killed.
+function standing.of(store, sweep)
+  local by_status, all = counts(store, sweep)
+  local list, workers = running(store, sweep), 0
+  for _, t in ipairs(list) do
+    if t.alive then workers = workers + 1 end
+  end
+  if #list > 0 then
+    by_status.running, by_status.killed = workers > 0 and workers or nil,
+      #list > workers and #list - workers or nil
+  end
+  return by_status, all, list, left(store, sweep, list, workers)
+end
+
+-- Returns the line about a sweep: "quickstart  3 trials: 2 done, 1 running  eta 9s".
+function standing.line(sweep, by_status, all, seconds)
+  local words = {}
+  for _, name in ipairs(order) do
+    if by_status[name] then words[#words + 1] = ("%d %s"):format(by_status[name], name) end
+  end
+  return ("%s  %s: %s%s"):format(sweep.experiment, output.count(all, "trial"),
+    table.concat(words, ", "), seconds and "  eta " .. progress.duration(seconds) or "")
+end
+
+-- Returns how far a trial at work is, of all its steps if they are known: "120/500".
+function standing.far(t)
+  return t.step and (t.steps and ("%d/%d"):format(t.step, t.steps) or tostring(t.step)) or "0"
+end
+
+return standing

@@ -1,0 +1,60 @@
+-- models/spelling.lua: turns the tokens of a generated text into text that may be shown at once:
+-- whole characters of UTF-8, and nothing of a string at which the text stops.
+
+local characters = require "toeplab.base.characters"
+
+local Spelling = {}
+Spelling.__index = Spelling
+
+-- Returns where the string begins in text that is complete first, among those that end after byte
+-- `from`; nil if there is none. Of two that end together the longer one counts.
+local function first_stop(text, stops, from)
+  local first, last
+  for _, stop in ipairs(stops) do
+    local a, b = text:find(stop, math.max(1, from - #stop + 2), true)
+    if a and (not first or b < last or b == last and a < first) then first, last = a, b end
+  end
+  return first
+end
+
+-- Returns how many bytes at the end of text may be the beginning of one of the strings.
+local function begun(text, stops)
+  local most = 0
+  for _, stop in ipairs(stops) do
+    for count = math.min(#stop - 1, #text), most + 1, -1 do
+      if text:sub(-count) == stop:sub(1, count) then most = count break end
+    end
+  end
+  return most
+end
+
+-- Returns the text of the next token that may be shown, and whether the text ends before a string
+-- at which it stops.
+function Spelling:add(id)
+  local had = #self.held
+  local text = self.held .. self.vocab:token(id)
+  local first = first_stop(text, self.stops, had)
+  if first then
+    self.held = ""
+    return characters.valid(text:sub(1, first - 1)), true
+  end
+  local count = characters.complete(text:sub(1, #text - begun(text, self.stops)))
+  self.held = text:sub(count + 1)
+  return characters.valid(text:sub(1, count)), false
+end
+
+-- Returns what was held back, at the end of a text. A character that the last token leaves
+-- incomplete is left out.
+function Spelling:finish()
+  local held = self.held
+  self.held = ""
+  return characters.valid(held:sub(1, characters.complete(held)))
+end
+
+-- Returns the state of a text without tokens, whose tokens belong to vocab. It stops at the strings
+-- in the list stops, and begins in the middle of a character if `before`, the text that it
+-- continues, ends there.
+return function(vocab, stops, before)
+  local cut = before:sub(characters.complete(before) + 1)
+  return setmetatable({ vocab = vocab, stops = stops, held = cut }, Spelling)
+end

@@ -1,0 +1,26 @@
+-- nn/meanings.lua: what an option means in every class of modules that declares it and says nothing
+-- else. nn/class.lua reads it, for help texts, the manual and editors.
+return {
+  act = "activation",
+  as_published = "compute what the published code does where it differs from the paper",
+  backend = "which plugin applies the operator",
+  bias = "the linear maps have biases",
+  causal = "position i sees only j <= i",
+  dim = "channels",
+  dropout = "probability with which numbers are set to 0 in training",
+  eps = "what keeps the divisor from 0",
+  expand = "width inside, as a multiple of dim",
+  features = "random features of each head",
+  ffn_dim = "width inside (default: 4 dim)",
+  head_dim = "channels of a head (default: dim / heads)",
+  heads = "number of heads",
+  hidden = "width inside (default: dim)",
+  init = "initialiser of the linear maps: torch, xavier, bert, or a function of (weight, bias)",
+  length = "longest sequence",
+  max_length = "longest sequence",
+  norm = "which norm",
+  output = "end with a linear map",
+  positions = "what tells positions apart",
+  state = "size of the state of a channel",
+  taps = "positions of the short convolution",
+}

@@ -1,0 +1,201 @@
+-- report/looks.lua: the looks at rows whose seeds are added until their ratio to another row is
+-- known (trials/sequential.lua): which rows are compared, where each stops, and what is said of it.
+local groups = require "toeplab.report.groups"
+local json = require "toeplab.base.json"
+local sequential = require "toeplab.trials.sequential"
+local space = require "toeplab.trials.space"
+local stats = require "toeplab.report.stats"
+local suggest = require "toeplab.base.suggest"
+
+local looks = {}
+
+local function label_of(point) return groups.label(point, suggest.keys(point)) end
+
+local function same(a, b)
+  if type(a) ~= "table" or type(b) ~= "table" then return a == b end
+  return json.encode(a) == json.encode(b)
+end
+
+-- Splits the points into those that fit `with`, and others.
+local function split(points, with)
+  local bases, others = {}, {}
+  for _, point in ipairs(points) do
+    table.insert(space.fits(with, point) and bases or others, point)
+  end
+  return bases, others
+end
+
+-- Returns the keys whose values differ among the points.
+local function keys_that_differ(points, ignored)
+  local set = {}
+  for _, point in ipairs(points) do
+    for key, value in pairs(point) do
+      if key ~= ignored and not same(value, points[1][key]) then set[key] = true end
+    end
+  end
+  return suggest.keys(set)
+end
+
+-- Returns what is compared, {row=, base= (points)} for each of the points (tables key -> value)
+-- that does not fit the table `with`; nil and the reason if there is nothing to compare. ignored: a
+-- key that follows from the point, as one that was tuned; nil: none.
+function looks.comparisons(points, with, ignored)
+  local bases, others = split(points, with)
+  local name, list = label_of(with), {}
+  if #bases == 0 then
+    local there = {}
+    for i, point in ipairs(others) do there[i] = i <= 6 and label_of(point) or "..." end
+    return nil, ("no row has %s (there are: %s)"):format(name,
+      table.concat(there, "; ", 1, math.min(#there, 7)))
+  elseif #others == 0 then
+    return nil, ("every row has %s, so that there is nothing to compare"):format(name)
+  end
+  local keys = keys_that_differ(bases, ignored)
+  for _, point in ipairs(others) do
+    local found, count = nil, 0
+    for _, base in ipairs(bases) do
+      local fits = true
+      for _, key in ipairs(keys) do fits = fits and same(base[key], point[key]) end
+      if fits then found, count = base, count + 1 end
+    end
+    if count ~= 1 then
+      return nil, ("%s has %d rows with %s to be compared with, and needs one"):format(
+        label_of(point), count, name)
+    end
+    list[#list + 1] = { row = point, base = found }
+  end
+  return list
+end
+
+-- ---- Looks ------------------------------------------------------------------------------------
+
+-- Sets the interval of the ratio at look k from the logarithms of the ratios by seed.
+local function estimate(state, rule, k, logs)
+  local i = stats.interval(logs, 1 - rule.missed[k])
+  state.look, state.seeds = k, #logs
+  state.ratio, state.low, state.high = math.exp(i.mean), math.exp(i.low), math.exp(i.high)
+  state.percent = 100 * (math.exp(i.half) - 1)
+end
+
+-- Adds the logarithms of the ratios of seeds up to n. Returns whether the trials of all have ended,
+-- and why one has no result (nil: all have).
+local function add_logs(logs, c, n, value_of)
+  local ended, lost = true, nil
+  for seed = #logs + 1, n do
+    local x, why = value_of(c.row, seed)
+    local y, other = value_of(c.base, seed)
+    if not (x or why) or not (y or other) then
+      ended = false
+    elseif why or other then
+      lost = lost or why or other
+    else
+      logs[#logs + 1] = math.log(x) - math.log(y)
+    end
+  end
+  return ended, lost
+end
+
+-- Follows a comparison from look to look, up to that at which it stops or lacks results.
+local function follow(rule, c, value_of)
+  local state, logs = { row = c.row, base = c.base }, {}
+  for k, n in ipairs(rule.looks) do
+    state.asked = n
+    local ended, lost = add_logs(logs, c, n, value_of)
+    if not ended then return state end
+    if lost then
+      state.stopped = lost
+      return state
+    end
+    estimate(state, rule, k, logs)
+    if state.percent <= rule.percent then
+      state.stopped = ("known to %.2g %%"):format(state.percent)
+      return state
+    end
+  end
+  state.stopped = ("no more seeds, known to %.2g %%"):format(state.percent)
+  return state
+end
+
+-- Judges the comparisons by the results so far. value_of(point, seed) returns the value of a trial,
+-- above 0; or nil and why its trial will have none; or nil if that is not known yet. Returns a list
+-- of states: {row=, base=, asked= (how many seeds it asks for), stopped= (why it asks for no more,
+-- nil: it waits for results), and of the last look, nil before the first: look= (its number),
+-- seeds=, ratio=, low=, high=, percent= (half of the interval, as a factor)}. The result depends on
+-- the values alone, not on the order in which trials end.
+function looks.judge(rule, comparisons, value_of)
+  local list = {}
+  for i, c in ipairs(comparisons) do list[i] = follow(rule, c, value_of) end
+  return list
+end
+
+-- Returns the value of a trial for looks.judge from its status and its metric.
+function looks.value(status, value, label, metric)
+  if status ~= "done" then return nil, ("%s %s"):format(label, status) end
+  value = value or 0 / 0
+  if value - value ~= 0 or value <= 0 then
+    return nil, ("%s has %s = %s, and a ratio needs a number above 0"):format(label, metric, value)
+  end
+  return value
+end
+
+-- ---- Words ------------------------------------------------------------------------------------
+
+local function words_of(rule, state, metric, waiting)
+  local result = state.look and ("ratio %.4f [%.4f, %.4f], %d seeds, look %d of %d"):format(
+    state.ratio, state.low, state.high, state.seeds, state.look, #rule.looks) or "no look yet"
+  return ("%s over %s, %s: %s; %s"):format(label_of(state.row), label_of(state.base), metric,
+    result, state.stopped and "stopped: " .. state.stopped or waiting)
+end
+
+-- Returns lines about the states: the rule with its correction, and where and why each row stopped.
+-- waiting: why rows that have not stopped wait; nil: their trials are not finished.
+function looks.words(rule, states, metric, waiting)
+  local looked = table.concat(rule.looks, ", ", 1, #rule.looks - 1)
+  local lines = { ("seeds %s: each row is looked at after %s%s%d seeds, and stops if the interval "
+    .. "of its ratio is within a factor of %g. The intervals (Student's t on the logarithms, "
+    .. "paired by seed) are corrected for the %d looks: they share 5 %%, an equal part for each "
+    .. "seed, and so cover with 95 %% at least, wherever a row stops"):format(rule.text, looked,
+    #rule.looks > 1 and " and " or "", rule.most, 1 + rule.percent / 100, #rule.looks) }
+  for _, state in ipairs(states) do
+    lines[#lines + 1] = words_of(rule, state, metric, waiting or "not finished")
+  end
+  return lines
+end
+
+-- Returns the points of the trials of a pool (answers.lua) that its newest sweep asked for, each
+-- with its trials by seed: point -> {seed -> trial}.
+local function asked_points(pool, trials)
+  local ids, points, found = {}, {}, {}
+  for _, row in ipairs(pool.store:rows("SELECT trial FROM v_members WHERE sweep = ?",
+    { pool.sweeps[1].id })) do
+    ids[row.trial] = true
+  end
+  for _, t in ipairs(trials) do
+    local point = t.point.at
+    if not found[point] then
+      found[point] = {}
+    end
+    if ids[t.id] and not found[point].asked then
+      found[point].asked, points[#points + 1] = true, point
+    end
+    found[point][t.seed] = t
+  end
+  return points, found
+end
+
+-- Returns the lines of looks.words for the newest sweep of a pool; none if its seeds were a fixed
+-- number, or if filters left out the row that the others are compared with.
+function looks.of_pool(pool)
+  local rule = pool.plan.rule and sequential.rule(pool.plan.rule)
+  if not rule or not pool.plan.with then return {} end
+  local metric = pool.plan.metric
+  local points, found = asked_points(pool, pool:trials { metric })
+  local list = looks.comparisons(points, pool.plan.with, pool.plan.tuned_key)
+  return list and looks.words(rule, looks.judge(rule, list, function(point, seed)
+    local t = found[point][seed]
+    if not t or t.status == "queued" or t.status == "running" then return nil end
+    return looks.value(t.status, t.values[1], label_of(point) .. " seed=" .. seed, metric)
+  end), metric) or {}
+end
+
+return looks

@@ -1,0 +1,228 @@
+-- runs/array_run.lua: runs the trials of an experiment by an array job of Slurm (slurm.lua), whose
+-- tasks are array_task.lua. The command that submits may return at once; every later one copies
+-- what the tasks have written into the store.
+local claims = require "toeplab.store.claims"
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+local guests = require "toeplab.store.guests"
+local outcome = require "toeplab.runs.outcome"
+local prepared = require "toeplab.runs.prepared"
+local records = require "toeplab.store.records"
+local secrets = require "toeplab.base.secrets"
+local shell = require "toeplab.base.shell"
+local slurm = require "toeplab.runs.slurm"
+local trash = require "toeplab.store.trash"
+
+local array_run = {}
+
+local SUBMIT_SECONDS, WAIT_SECONDS = 5, 600 -- for another command to close the store
+local PAUSE_SECONDS = 2                     -- between two looks at the queue
+local CANCEL_SECONDS = 40                   -- for cancelled tasks to leave the queue
+
+-- Returns whether a submission has one of the trials in the set ids.
+local function has_any(submission, ids)
+  for _, t in ipairs(slurm.read_plan(submission.folder .. "/plan").trials) do
+    if ids[t.id] then return true end
+  end
+  return false
+end
+
+-- Returns the first open submission that has trials of list; nil if there is none.
+local function job_of(state, list)
+  local ids = {}
+  for _, t in ipairs(list) do ids[t.id] = true end
+  for _, s in ipairs(state.open) do
+    if has_any(s, ids) then return s end
+  end
+end
+
+-- Raises if array jobs run or will run trials of list.
+function array_run.check_jobs(state, list)
+  local s = job_of(state, list)
+  if not s then return end
+  errors.raise(errors.LOCKED, "job %s of Slurm runs trials of this sweep%s: wait for it, or "
+    .. "toeplab status --cancel ends it", s.job or "?", state.silent
+    and " (" .. state.silent .. ")" or "")
+end
+
+-- Opens the store for writing; waits up to so many seconds for another command that does so.
+local function open_patiently(folder, patience)
+  local since = core.sys.clock()
+  while true do
+    local store, locked = records.try_open(folder, "w")
+    if store then return store end
+    if core.sys.clock() - since > patience then error(locked, 0) end
+    core.sys.sleep(0.1)
+  end
+end
+
+-- Raises if the experiment needs one coordinator of all its trials, or several processes for one.
+local function check_apart(exp, trials)
+  local what = exp.prune and "prune" or exp.budget and exp.budget.total and "budget.total"
+  if what then
+    errors.usage("%s: %s compares all trials while they run, which tasks of an array job do not; "
+      .. "run it without --on slurm, or take it out", exp:where(what:match "^%a+"), what)
+  end
+  for _, t in ipairs(trials) do
+    if math.type(t.config.ranks) == "integer" and t.config.ranks > 1 then
+      errors.usage("run: --on slurm runs each trial by one process, and ranks = %d: submit mpirun "
+        .. "or srun by a script of your own (docs/ranks.md)", t.config.ranks)
+    end
+  end
+end
+
+-- Says why no trial is to be submitted, of which so many are not done.
+local function say_nothing(run, left)
+  run.progress:note("nothing to submit: %s", left == 0 and "all trials are done"
+    or left .. " trials are left to the tasks in the queue")
+end
+
+-- Raises if nothing can be submitted to array jobs of that state (of slurm.refresh) now.
+local function check_state(run, state, options)
+  if state.silent then errors.raise(errors.FAILED, "%s", state.silent) end
+  if options.redo and state.open[1] then
+    errors.raise(errors.LOCKED, "--redo: job %s of Slurm uses %s", state.open[1].job, run.folder)
+  end
+end
+
+-- Submits the trials that are not done and not left to tasks in the queue. Returns how many are
+-- not done.
+local function hand_out(run, path, overrides, options)
+  local o = options.on
+  run.records = open_patiently(run.folder, SUBMIT_SECONDS)
+  local guard <close> = run.records
+  local state = prepared.replay(run)
+  check_state(run, state, options)
+  guests.check(run.folder, run.trials)
+  prepared.handle_other_code(run, options)
+  local list = prepared.to_do(run, options.shard)
+  local left = slurm.missing(run.folder, state, list)
+  local tasks = slurm.tasks(o, #left)
+  local function enlist()
+    local undo = trash.undo(run.records, run.trials)
+    prepared.enlist(run, path, overrides, options, math.max(1, o.cpus // run.jobs))
+    return undo
+  end
+  if tasks == 0 then
+    enlist()
+    if #list > 0 then say_nothing(run, #list) end
+    return #list
+  end
+  local job = slurm.submit(run, left, o, tasks, path, enlist)
+  run.progress:note("%d of %d trials: job %s, %d task%s  (%s)", #left, #run.trials, job, tasks,
+    tasks == 1 and "" or "s", run.folder)
+  return #list
+end
+
+-- Waits until no job in the queue has trials of the run that are not done.
+local function wait_for_jobs(run)
+  local said, open
+  core.sys.catch_signals()
+  repeat
+    core.sys.sleep(PAUSE_SECONDS)
+    local name, code = errors.signal()
+    if name then
+      errors.raise(code, "no longer waiting (SIG%s): the job goes on", name)
+    end
+    run.records = open_patiently(run.folder, WAIT_SECONDS)
+    local guard <close> = run.records
+    local state = prepared.replay(run)
+    local left, over = prepared.to_do(run)
+    open = job_of(state, left) ~= nil
+    local text = ("%d of %d trials done"):format(over, over + #left)
+    if text ~= said then run.progress:note("%s", text) end
+    said = text
+  until not open
+  core.sys.release_signals()
+end
+
+-- Runs the trials by an array job. Returns what perform does; without options.wait only the trials
+-- that are done already are done.
+function array_run.perform(run, path, overrides, options)
+  local began = core.sys.clock()
+  check_apart(run.exp, run.trials)
+  run.command, run.scale = shell.line(secrets.words(options.command)), prepared.scale_of(overrides)
+  local left = hand_out(run, path, overrides, options)
+  if left > 0 and not options.wait then return errors.DONE, run.trials end
+  if left > 0 then wait_for_jobs(run) end
+  run.records = records.open(run.folder, "r")
+  local guard <close> = run.records
+  local counts = { done = 0, failed = 0, pruned = 0, skipped = 0 }
+  local list, finished = prepared.to_do(run)
+  counts.done, counts.skipped = left > 0 and finished or 0, left > 0 and 0 or finished
+  for _, t in ipairs(list) do
+    if run.records:status(t.id) == "failed" then counts.failed = counts.failed + 1 end
+  end
+  outcome.conclude(run, counts, began, options)
+  if #list == counts.failed then return #list > 0 and errors.FAILED or errors.DONE, run.trials end
+  errors.raise(errors.FAILED, "%d trials are not done; the same command submits them again",
+    #list - counts.failed)
+end
+
+-- Copies what tasks and guests have written so far into the store in folder, unless another process
+-- is doing so. Returns the state of the array jobs (slurm.refresh); nil if nothing was copied.
+local function copy(folder, warn)
+  local jobs = slurm.pending(folder)
+  if not jobs and not claims.any(folder) then return nil end
+  local ok, store, locked = pcall(records.try_open, folder, "u")
+  if locked and jobs then
+    errors.say("the results of array jobs are not up to date: %s", locked.message)
+  end
+  if not ok or not store then return nil end -- the verb itself says why it cannot be opened
+  local guard <close> = store
+  return slurm.refresh(store, warn)
+end
+
+-- Copies what tasks of array jobs and guests have written so far into the store in folder, for the
+-- verbs that read it; a run does so for its guests. quiet: without the warnings.
+function array_run.catch_up(folder, quiet)
+  local state = copy(folder, quiet and function() end or errors.say)
+  if state and state.silent then errors.say("%s", state.silent) end
+end
+
+-- Prints the script that array_run.perform would submit.
+function array_run.print_script(run, options)
+  check_apart(run.exp, run.trials)
+  local folder, list = run.folder, {}
+  local state = copy(folder, errors.say) or { open = {}, held = {} }
+  check_state(run, state, options)
+  local store <close> = prepared.stored(folder)
+  for _, t in ipairs(run.trials) do
+    local status, row = nil, nil
+    if store then status, row = store:status(t.id) end
+    local again = options.redo and prepared.by_other_code(t, status, row)
+    if again or not prepared.is_finished(status) then list[#list + 1] = t end
+  end
+  local left = slurm.missing(folder, state, list)
+  if #left == 0 then
+    say_nothing(run, #list)
+    return errors.DONE
+  end
+  local name = folder .. "/" .. slurm.next_name(folder)
+  io.write(slurm.script(options.on, run.exp.name, folder, name, slurm.tasks(options.on, #left),
+    slurm.words(options.on, name)))
+  return errors.DONE
+end
+
+-- Cancels the jobs of an experiment (nil: of all) in folder, and waits for their checkpoints.
+-- Returns the ids of the jobs.
+function array_run.cancel(folder, experiment)
+  local list, open, why = {}, slurm.open(folder)
+  if not open then errors.raise(errors.FAILED, "%s", why) end
+  for _, s in ipairs(open) do
+    if not experiment or s.name == experiment then list[#list + 1] = s end
+  end
+  local ids, since = slurm.cancel(list), core.sys.clock()
+  local function left()
+    for _, s in ipairs(slurm.open(folder) or list) do
+      for _, id in ipairs(ids) do
+        if s.job == id then return true end
+      end
+    end
+  end
+  while left() and core.sys.clock() - since < CANCEL_SECONDS do core.sys.sleep(0.5) end
+  array_run.catch_up(folder, true)
+  return ids
+end
+
+return array_run

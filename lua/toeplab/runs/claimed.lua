@@ -1,0 +1,134 @@
+-- runs/claimed.lua: takes the place of the store's records (store/records.lua) in a coordinator
+-- that must not write to the store: that of a task of an array job, and that of a guest. What the
+-- coordinator records about a trial goes to a claim (store/claims.lua), what the trial logs to its
+-- journal, and store/takeover.lua copies both into the store later.
+local claims = require "toeplab.store.claims"
+local config = require "toeplab.base.config"
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+local journal = require "toeplab.store.journal"
+local json = require "toeplab.base.json"
+
+local claimed = {}
+
+local CHECK_SECONDS = 5 -- between two looks whether another process has taken a trial over
+
+local Claimed = {}
+Claimed.__index = Claimed
+
+-- Makes the records of the trials of list ({id=, path= (its folder in the results folder), label=,
+-- data=, code=, provenance=, attempt=, step=, seconds=, artifacts=} each, as the store knows them)
+-- in folder, which claims a trial when it begins, or earlier by Claimed:claim. by: {job=, task=,
+-- restarts=} of claims.take. Its field moved says whether any trial has got further than it was.
+function claimed.new(folder, list, by)
+  local self = setmetatable({ folder = folder, known = {}, held = {}, by = by,
+    moved = false }, Claimed)
+  for _, t in ipairs(list) do self.known[t.id] = t end
+  return self
+end
+
+-- Returns what is known of trial t before the given attempt: {artifacts=, step=, seconds=}, and
+-- status, why and ended if the attempt before it has ended the trial. The attempt that the store
+-- knew when the plan was written may have gone on, so its journal is applied again.
+local function known_before(self, t, attempt)
+  local state = { artifacts = table.move(t.artifacts, 1, #t.artifacts, 1, {}), step = t.step,
+    seconds = t.seconds or 0.0 }
+  return claims.replay(self.folder, t.path, t.attempt, attempt - 1, state)
+end
+
+-- Claims attempt `attempt` at trial t. Returns false if another process was faster, or if it turns
+-- out that the trial has ended: the one before it was killed after the last record of its journal.
+function Claimed:claim(t, attempt)
+  local p = config.copy(t.provenance)
+  p.label, p.data = t.label, next(t.data) and t.data or nil
+  local got = claims.take(self.folder, t.id, attempt, { job = self.by.job, task = self.by.task,
+    restarts = self.by.restarts, host = p.host, pid = core.sys.getpid(), started = core.sys.now(),
+    code = t.code, provenance = json.encode(p) })
+  if not got then return false end
+  local state = known_before(self, t, attempt)
+  local held = { attempt = attempt, state = state, first = state.step or 0, offset = 0,
+    checked = core.sys.clock() }
+  if state.status == "done" then
+    claims.finish(self.folder, t.id, attempt, state.status, state.why, state.ended,
+      core.sys.now())
+    return false
+  end
+  state.status = nil
+  self.held[t.id] = held
+  return true
+end
+
+-- ---- The methods that the coordinator calls -----------------------------------------------------
+
+-- Returns what Records:begin returns. Claims a trial that is not claimed yet, and once more one
+-- whose worker has died.
+function Claimed:begin(t)
+  local held = self.held[t.id]
+  if not held or held.begun then
+    if not self:claim(t, (held or t).attempt + 1) then
+      errors.raise(errors.LOCKED, "%s: another process has taken it over", t.label)
+    end
+    held = self.held[t.id]
+  end
+  held.begun = true
+  return held.attempt, held.state.seconds, held.state.artifacts
+end
+
+-- Raises if another task has taken over a trial that runs here: Slurm has then given this node up,
+-- and must not have noticed that the task goes on. Once an attempt has ended, another process may
+-- make the next one.
+function Claimed:check()
+  local now = core.sys.clock()
+  for id, held in pairs(self.held) do
+    if not held.over and now - held.checked > CHECK_SECONDS then
+      held.checked = now
+      if not claims.holds(self.folder, id, held.attempt) then
+        self.held[id] = nil
+        errors.raise(errors.LOCKED, "trial %s was taken over by another task", id:sub(1, 12))
+      end
+    end
+  end
+end
+
+-- Reads what is new in the journal of trial id; read (or nil) is called with each list of lines.
+function Claimed:take(id, path, _, read)
+  local held, damage = self.held[id], nil
+  if not held then return false end
+  local file, lines = self.folder .. "/" .. journal.path(path, held.attempt), nil
+  repeat
+    lines, held.offset, damage = journal.read(file, held.offset)
+    for _, line in ipairs(lines) do claims.apply(held.state, line) end
+    if read and #lines > 0 then read(lines) end
+    if held.state.step and held.state.step > held.first then self.moved = true end
+  until #lines == 0 or damage
+  return held.state.status ~= nil, damage
+end
+
+function Claimed:outcome(id)
+  local s = self.held[id] and self.held[id].state or {}
+  return { status = s.status or "running", error = s.why, ended = s.ended }
+end
+
+function Claimed:finish(id, status, why, ended)
+  local s = self.held[id].state
+  s.status, s.why, s.ended = status, why, ended
+end
+
+-- Records the end of the attempt beside its claim.
+function Claimed:end_journal(id)
+  local held = self.held[id]
+  local s = held.state
+  claims.finish(self.folder, id, held.attempt, s.status, s.why, s.ended, core.sys.now())
+  held.over = true -- until begin makes a new entry
+  if s.status ~= "interrupted" then self.moved = true end
+end
+
+-- Raises unless a worker runs the code that the sweep was begun with.
+function Claimed:run_by(id, code)
+  if code == self.known[id].code then return end
+  errors.raise(errors.FAILED, "%s: toeplab here is another build (code %s) than the one that "
+    .. "began the sweep (%s): install one build on all nodes, and give the sweep's command again",
+    core.sys.hostname(), code:sub(1, 12), self.known[id].code:sub(1, 12))
+end
+
+return claimed

@@ -1,0 +1,114 @@
+-- runs/outcome.lua: prints what came of a run: the report of its experiment, and how many of its
+-- trials are done.
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+local progress = require "toeplab.base.progress"
+local rounds = require "toeplab.runs.rounds"
+local sheet = require "toeplab.report.script_report"
+local suggest = require "toeplab.base.suggest"
+local text_table = require "toeplab.report.text_table"
+
+local outcome = {}
+
+-- Warns about fixed keys that no trial read, which may be misspelt (weight_deacy). It is silent if
+-- some trials did not run now, since they may have read the key, and if a scale was chosen, since
+-- the scale may not need the key.
+function outcome.warn_fixed(run, counts, reads)
+  if counts.done ~= #run.trials or run.scale ~= "" then return end
+  local unread = {}
+  for _, key in ipairs(suggest.keys(run.exp.fixed)) do
+    if not reads[key] and not run.exp.always[key] then unread[#unread + 1] = key end
+  end
+  if #unread == 0 then return end
+  run.progress:warn("%s: no trial read %s: is the name misspelt, or is the key not needed?",
+    run.exp:where(unread[1]), "'" .. table.concat(unread, "', '") .. "'")
+end
+
+-- Raises if no trial read an axis: all its values then gave the same trial.
+function outcome.check_read(run, counts, reads)
+  if counts.done == 0 then return end
+  for _, key in ipairs(run.axes) do
+    if not reads[key] then
+      errors.usage("%s: no trial read '%s', so its values made no difference: read it or take it "
+        .. "out", run.exp:where(key), key)
+    end
+  end
+end
+
+-- Prints a table of all metrics, for experiments that declare no report.
+local function plain_report(trials)
+  local set = {}
+  for _, t in ipairs(trials) do
+    for name in pairs(t.metrics) do set[name] = true end
+  end
+  local names, rows = suggest.keys(set), {}
+  for i, t in ipairs(trials) do
+    rows[i] = { t.label }
+    for c, name in ipairs(names) do rows[i][c + 1] = t.metrics[name] end
+  end
+  text_table.print({ "trial", table.unpack(names) }, rows)
+end
+
+-- Warns about columns of the report that no trial logged, since their names may be misspelt.
+local function warn_columns(run, trials)
+  local logged = {}
+  for _, t in ipairs(trials) do
+    for name in pairs(t.metrics) do logged[name] = true end
+  end
+  for _, name in ipairs(run.exp.report.columns) do
+    if not logged[name] then
+      run.progress:warn("%s: no trial logged '%s'%s", run.exp:where("columns"), name,
+        suggest.hint(name, suggest.keys(logged)))
+    end
+  end
+end
+
+function outcome.show_report(run)
+  local trials, wanted = run.records:finished(run.trials), run.exp.report
+  if #trials == 0 then return end
+  if type(wanted) == "function" then
+    wanted(trials, sheet.new { folder = run.folder, name = run.exp.name, scale = run.scale,
+      text = run.exp.text, progress = run.progress, trials = trials })
+  elseif wanted then
+    text_table.print(text_table.by(wanted, trials))
+    warn_columns(run, trials)
+  else
+    plain_report(trials)
+  end
+end
+
+local kinds = { { "done", "done" }, { "skipped", "already done" }, { "pruned", "pruned" },
+  { "failed", "failed" }, { "stopped", "stopped (the same command continues)" } }
+
+-- Returns the counts of trials as text: "3 trials: 2 done, 1 failed". A kind that counts lacks did
+-- not occur.
+function outcome.counts_text(run, counts)
+  local parts = {}
+  for _, kind in ipairs(kinds) do
+    local count = counts[kind[1]] or 0
+    if count > 0 then parts[#parts + 1] = count .. " " .. kind[2] end
+  end
+  if #parts == 0 then parts[1] = "none of them here" end -- but in another shard, or in no task yet
+  return ("%d trial%s: %s"):format(#run.trials, #run.trials == 1 and "" or "s",
+    table.concat(parts, ", "))
+end
+
+function outcome.summary(run, counts, seconds)
+  run.progress:say("%s  (%s, %s)", outcome.counts_text(run, counts), progress.duration(seconds),
+    run.folder)
+  if counts.failed > 3 then
+    run.progress:say("toeplab ls --failures %s groups them by their causes", run.exp.name)
+  end
+end
+
+-- Shows the results of all trials and their summary. counts: {done=, failed=, pruned=, skipped=};
+-- began: when the run began.
+function outcome.conclude(run, counts, began, options)
+  outcome.show_report(run)
+  rounds.show(run.chosen)
+  if not options.quiet or counts.failed > 0 then
+    outcome.summary(run, counts, core.sys.clock() - began)
+  end
+end
+
+return outcome

@@ -1,0 +1,234 @@
+-- runs/prepared.lua: prepares the run of an experiment: which of its trials are done, which of them
+-- other code made, what killed runs and array jobs left to be copied, and the rows of the others.
+local alert = require "toeplab.runs.alert"
+local claims = require "toeplab.store.claims"
+local core = require "toeplab.core"
+local devices = require "toeplab.trials.devices"
+local errors = require "toeplab.base.errors"
+local identity = require "toeplab.trials.identity"
+local journal = require "toeplab.store.journal"
+local json = require "toeplab.base.json"
+local launch = require "toeplab.runs.launch"
+local plan = require "toeplab.trials.plan"
+local progress = require "toeplab.base.progress"
+local provenance = require "toeplab.trials.provenance"
+local records = require "toeplab.store.records"
+local sweeps = require "toeplab.store.sweeps"
+local secrets = require "toeplab.base.secrets"
+local slurm = require "toeplab.runs.slurm"
+local trial_files = require "toeplab.store.trial_files"
+local tuning = require "toeplab.trials.tuning"
+
+local prepared = {}
+
+local CHECKPOINT_SECONDS = 60 -- between checkpoints, unless the experiment or the user says
+local PATIENCE_SECONDS = 20   -- for the worker of a killed run to save and end
+
+function prepared.scale_of(words)
+  for _, word in ipairs(words) do
+    if word:find("^scale=") then return word:sub(7) end
+  end
+  return ""
+end
+
+-- Returns the store in folder for reading, or nil if there is none yet; a full disk may have left
+-- it empty. upgrade: whether one of an older schema is upgraded first.
+function prepared.stored(folder, upgrade)
+  if not core.sys.exists(folder .. "/runs.db") then return nil end
+  local ok, store = pcall(records.open, folder, "r")
+  if not ok and upgrade and errors.is(store) and store.old then
+    records.open(folder, "w"):close()
+    ok, store = pcall(records.open, folder, "r")
+  end
+  if not ok and not (errors.is(store) and store.status == "ENOTFOUND") then error(store, 0) end
+  return ok and store or nil
+end
+
+-- After a coordinator was killed, its worker saves and ends by itself. Waits until it has closed
+-- its journal, and kills it if that takes too long.
+local function wait_for_writer(run, open)
+  local path, began = run.folder .. "/" .. journal.path(open.path, open.attempt), core.sys.clock()
+  while journal.in_use(path) do
+    local waited = core.sys.clock() - began
+    if waited > PATIENCE_SECONDS then
+      if open.host ~= core.sys.hostname() then -- process ids of another machine mean nothing here
+        errors.raise(errors.LOCKED, "%s: process %d on %s is writing to it", path, open.pid,
+          open.host)
+      end
+      core.sys.kill(open.pid)
+    end
+    core.sys.sleep(0.05)
+    errors.check_signals()
+  end
+end
+
+-- Copies the journals that killed runs and the tasks of array jobs left behind into the store.
+-- Returns the state of the array jobs (slurm.refresh).
+function prepared.replay(run)
+  local state = slurm.refresh(run.records, function(...) run.progress:warn(...) end)
+  local claimed = claims.list(run.folder)
+  for _, open in ipairs(run.records:open_journals()) do
+    if not claimed[claims.short(open.id)] then
+      wait_for_writer(run, open)
+      local _, damage = run.records:take(open.id, open.path)
+      if damage then
+        run.progress:warn("%s/%s: %s; what follows it is lost", run.folder, open.path, damage)
+      end
+      run.records:end_journal(open.id, open.path)
+    end
+  end
+  return state
+end
+
+function prepared.is_finished(status) return status == "done" or status == "pruned" end
+
+-- Returns whether what is stored of trial t, whose row is given, was made by other code than the
+-- present, wholly or in part: its results if it is finished, else its checkpoint.
+function prepared.by_other_code(t, status, row)
+  if not status or not (row.mixed or row.code_hash ~= t.code_hash) then return false end
+  return prepared.is_finished(status) or (row.step or 0) > 0
+end
+
+function prepared.is_ours(i, shard) return not shard or (i - 1) % shard.of == shard.part - 1 end
+
+-- Returns the trials of this shard that other code produced, finished ones and others, but those in
+-- the set run.kept.
+local function other_code(run, shard)
+  local finished, begun = {}, {}
+  for i, t in ipairs(run.trials) do
+    local status, row = run.records:status(t.id)
+    local ours = prepared.is_ours(i, shard) and not run.kept[t.id]
+    if ours and prepared.by_other_code(t, status, row) then
+      table.insert(prepared.is_finished(status) and finished or begun, t)
+    end
+  end
+  return finished, begun
+end
+
+-- Reports finished trials that other code produced; with redo, queues them to run again, and makes
+-- unfinished ones start over instead of resuming from the checkpoint of that code.
+function prepared.handle_other_code(run, options)
+  local function note(list, what, fate)
+    if #list == 0 then return end
+    run.progress:note("%d %s trial%s made by other code: %s", #list, what,
+      #list == 1 and "" or "s", fate)
+    for _, t in ipairs(list) do
+      run.kept[t.id] = true
+      if options.redo then run.records:redo(t.id) end
+    end
+  end
+  local finished, begun = other_code(run, options.shard)
+  note(finished, "finished", options.redo and "made again"
+    or "kept (run --redo makes them again)")
+  note(options.redo and begun or {}, "unfinished", "started over")
+end
+
+-- Returns the unfinished trials of this shard, which are to run, and the number of finished ones of
+-- all shards.
+function prepared.to_do(run, shard)
+  local list, skipped = {}, 0
+  for i, t in ipairs(run.trials) do
+    local status, row = run.records:status(t.id)
+    local ours = prepared.is_ours(i, shard)
+    if prepared.is_finished(status) then
+      t.status, skipped = status, skipped + 1
+    elseif ours then
+      -- A new trial has no row before it is enlisted.
+      if row then t.step, t.had = row.step, row.seconds end
+      list[#list + 1] = t
+    end
+  end
+  return list, skipped
+end
+
+-- Numbers the trials, and returns those for which only(trial) holds (nil: all).
+local function choose_trials(trials, only)
+  local list = {}
+  for i, t in ipairs(trials) do
+    t.number = i
+    if not only or only(t) then list[#list + 1] = t end
+  end
+  return list
+end
+
+-- Returns the command that is stored: the one that continues the trials or tries them again. With
+-- --redo it would instead delete what other code makes of them in the meantime; the command of
+-- --alert may hold a secret address.
+local function stored_words(words)
+  local kept = {}
+  for i, word in ipairs(words) do
+    local of_alert = word:find "^%-%-alert=" or word == "--alert" or words[i - 1] == "--alert"
+    if word ~= "--redo" and not of_alert then kept[#kept + 1] = word end
+  end
+  return kept
+end
+
+-- Raises unless the devices of all trials that may start now are available. It runs before anything
+-- of the store changes: --redo deletes results, which a missing device could not make again.
+function prepared.check_devices(run, options)
+  local list = prepared.to_do(run, options.shard)
+  local again = options.redo and other_code(run, options.shard) or {} -- unfinished ones are in list
+  table.move(again, 1, #again, #list + 1, list)
+  launch.check(list, stored_words(options.command), options, (run.exp.budget or {}).trial)
+  devices.check(run.exp, list)
+end
+
+-- Returns the trials of a command, identified and numbered, and what plan.trials says of them.
+function prepared.trials_of(exp, overrides, options)
+  local trials, about = plan.trials(exp, overrides)
+  identity.identify(exp, trials)
+  return choose_trials(trials, options.only), about
+end
+
+function prepared.new(exp, overrides, options)
+  local trials, about = prepared.trials_of(exp, overrides, options)
+  local given = options.steps or options.seconds
+  local checkpoint = given and { steps = options.steps, seconds = options.seconds }
+    or exp.checkpoint
+  if not next(checkpoint) then checkpoint = { seconds = CHECKPOINT_SECONDS } end
+  return { exp = exp, trials = trials, axes = about.axes, folder = records.folder(options.dir),
+    checkpoint = checkpoint, jobs = options.jobs or 1, timeout = options.timeout,
+    share = options.share or 1, turns = devices.turns(options.share or 1),
+    fail_fast = options.fail_fast, threads = options.threads, used = 0.0, kept = {},
+    alert = options.alerts or alert.new(), follow = options.follow,
+    progress = progress.new { quiet = options.quiet, out = options.out } }
+end
+
+-- Returns the rows or columns that the experiment's report declares; nil if it declares none.
+local function declared_list(exp, field)
+  return type(exp.report) == "table" and exp.report[field] or nil
+end
+
+-- Saves the uncommitted changes of the checkout in a file named by its hash. Returns its path
+-- relative to the results folder; nil if there are no changes.
+local function save_changes(run)
+  local text = provenance.changes()
+  if not text then return nil end
+  local path = ("changes/%s.diff"):format(core.sha256(text):sub(1, 16))
+  trial_files.make(run.folder, "changes")
+  local file = run.folder .. "/" .. path
+  if core.sys.exists(file) then return path end
+  errors.stored(core.sys.write_file(file, text))
+  return path
+end
+
+-- Inserts the rows of the sweep and of its trials.
+function prepared.enlist(run, path, overrides, options, threads)
+  local about = provenance.collect(stored_words(options.command), run.exp.own)
+  about.threads, run.scale = threads, prepared.scale_of(overrides)
+  if about.dirty then about.changes = save_changes(run) end
+  local chosen = run.chosen or {}
+  local sweep = run.records:sweep { experiment = run.exp.name, script = path,
+    source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
+    scale = run.scale,
+    plan = json.encode { axes = run.axes, overrides = secrets.words(overrides),
+      trials = chosen.all or #run.trials, rule = chosen.rule and chosen.rule.text,
+      with = chosen.with, metric = chosen.metric, answers = run.exp.answers,
+      tuned = tuning.describe(run.exp),
+      tuned_key = run.exp.tuned and run.exp.tune.key or nil,
+      columns = declared_list(run.exp, "columns"), rows = declared_list(run.exp, "rows") } }
+  for _, t in ipairs(run.trials) do t.experiment, t.provenance = run.exp.name, about end
+  run.records:enlist(sweep, sweeps.rows_of(run.trials))
+end
+
+return prepared

@@ -1,0 +1,99 @@
+-- runs/rounds.lua: decides, by the results in the store, which seeds of each row a run with seeds =
+-- "until 2 %" asks for (trials/sequential.lua). A round is complete when all trials that are asked
+-- for have ended; only then the next is decided, so that neither the speed of workers nor an
+-- interruption changes which trials are run.
+local errors = require "toeplab.base.errors"
+local identity = require "toeplab.trials.identity"
+local json = require "toeplab.base.json"
+local looks = require "toeplab.report.looks"
+local overrides = require "toeplab.trials.overrides"
+local plan = require "toeplab.trials.plan"
+local suggest = require "toeplab.base.suggest"
+
+local rounds = {}
+
+local open = { queued = true, running = true, interrupted = true, killed = true }
+
+-- Returns all trials that may be run: by point (as JSON) and seed; and the points in their order.
+local function all_trials(exp, words)
+  exp.asked = function() return math.huge end
+  local trials, about = plan.trials(exp, words)
+  identity.identify(exp, trials)
+  local found, points = {}, {}
+  for _, t in ipairs(trials) do
+    local text = json.encode(t.at)
+    if not found[text] then
+      found[text], points[#points + 1] = {}, t.at
+    end
+    found[text][t.seed] = t
+  end
+  return found, points, about
+end
+
+-- Returns the function value_of of looks.judge. tried: the ids that this run has tried already; a
+-- trial that failed before is tried again.
+local function reader(exp, found, metric, store, tried)
+  return function(point, seed)
+    local t = found[json.encode(point)][seed]
+    local status = store and store:status(t.id)
+    if not status or open[status] then return nil end
+    if status ~= "done" then
+      if tried[t.id] then return looks.value(status, nil, t.label, metric) end
+      return nil
+    end
+    local results = store:results(t.id)
+    if not results[metric] then
+      errors.usage("%s: compare: %s logged no '%s'%s", exp:where("compare"), t.label, metric,
+        suggest.hint(metric, suggest.keys(results)))
+    end
+    return looks.value(status, results[metric], t.label, metric)
+  end
+end
+
+-- Makes plan.trials(exp, words) give each point the seeds that are asked for so far, by the results
+-- in store (nil: there are none). tried: the set of the ids of trials that this run has tried.
+-- Returns {rule=, metric=, with=, states= (of looks.judge), all= (trials, if every row asks for all
+-- seeds), limit= (a function point -> how many seeds it may still come to)}; nil if the words ask
+-- for a fixed number of seeds.
+function rounds.choose(exp, words, store, tried)
+  local values = overrides.apply(exp, words)
+  if not values.rule then return nil end
+  local found, points = all_trials(exp, words)
+  local list, why = looks.comparisons(points, values.compared.with)
+  if not list then errors.usage("%s: compare: %s", exp:where("compare"), why) end
+  local metric = values.compared.metric
+  local states = looks.judge(values.rule, list, reader(exp, found, metric, store, tried or {}))
+  local first, asked, limit = values.rule.looks[1], {}, {}
+  for _, state in ipairs(states) do
+    for _, point in ipairs { state.row, state.base } do
+      local text = json.encode(point)
+      asked[text] = math.max(asked[text] or first, state.asked)
+      limit[text] = math.max(limit[text] or first, state.stopped and state.asked
+        or values.rule.most)
+    end
+  end
+  exp.asked = function(point) return asked[json.encode(point)] end
+  return { rule = values.rule, metric = metric, with = values.compared.with, states = states,
+    all = #points * values.rule.most,
+    limit = function(point) return limit[json.encode(point)] end }
+end
+
+-- Returns how many rows have not stopped, and the largest number of seeds that one asks for.
+function rounds.going(chosen)
+  local count, most = 0, 0
+  for _, state in ipairs(chosen.states) do
+    if not state.stopped then count, most = count + 1, math.max(most, state.asked) end
+  end
+  return count, most
+end
+
+-- Prints where and why rows stopped. chosen: of rounds.choose, or nil. waiting: why others wait.
+function rounds.show(chosen, waiting)
+  if not chosen then return end
+  print()
+  for _, line in ipairs(looks.words(chosen.rule, chosen.states, chosen.metric, waiting)) do
+    print(line)
+  end
+end
+
+return rounds

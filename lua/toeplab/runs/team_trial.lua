@@ -1,0 +1,163 @@
+-- runs/team_trial.lua: what the worker of rank 0 and the other ranks say to one another about the
+-- trials that they run together (docs/ranks.md).
+local config = require "toeplab.base.config"
+local core = require "toeplab.core"
+local corpus = require "toeplab.tasks.corpus"
+local devices = require "toeplab.trials.devices"
+local errors = require "toeplab.base.errors"
+local experiment = require "toeplab.trials.experiment"
+local identity = require "toeplab.trials.identity"
+local own_code = require "toeplab.trials.own_code"
+local provenance = require "toeplab.trials.provenance"
+local ranks = require "toeplab.train.ranks"
+local streams = require "toeplab.base.streams"
+local trial = require "toeplab.trials.trial"
+local update = require "toeplab.train.update"
+local wire = require "toeplab.base.wire"
+
+local team_trial = {}
+
+local ENDED, HEARD = 1, 2 -- tags of words
+-- After an error here, how long to wait for the end of the trial on another rank: usually it fails
+-- there, too.
+local PATIENCE_SECONDS = 10
+
+-- ---- Joining ------------------------------------------------------------------------------------
+
+-- Selects the device and loads the experiment of the script at path, silently.
+function team_trial.load(path, device)
+  devices.use(device)
+  return experiment.load(path, { print = function() end })
+end
+
+-- Returns what the ranks compare: it decides the bits of their results.
+function team_trial.describe(exp, device)
+  local base = device:gsub(":%d+$", "")
+  return { script = identity.script(exp), code = provenance.code_hash(base), device = base,
+    threads = core.threads(), host = core.sys.hostname() }
+end
+
+local function difference(theirs, own)
+  local function short(hash) return hash:sub(1, 12) end
+  if theirs.code ~= own.code then
+    return ("it runs another build of Toeplab (code %s, rank 0 on %s has %s): install the same on "
+      .. "all machines"):format(short(own.code), theirs.host, short(theirs.code))
+  elseif theirs.script ~= own.script then
+    return ("its script differs from that of rank 0 on %s"):format(theirs.host)
+  elseif theirs.threads ~= own.threads then
+    return ("it has %d threads and rank 0 has %d, and the last bits of sums depend on them: give "
+      .. "both the same --threads"):format(own.threads, theirs.threads)
+  end
+end
+
+-- Raises on rank 0 if a rank has a problem, or differs from rank 0; the other ranks then wait for
+-- the end that rank 0 brings. theirs: the description of rank 0.
+function team_trial.compare(world, theirs, own, problem)
+  problem = problem or difference(theirs, own)
+  local flags = {}
+  for i = 1, world:size() do flags[i] = 0 end
+  flags[world:rank() + 1] = problem and 1 or 0
+  local all = core.tensor(flags)
+  world:sum(all)
+  for i, flag in ipairs(all:totable()) do
+    if flag > 0 then
+      local why = world:text(i - 1, ("rank %d on %s: %s"):format(world:rank(),
+        core.sys.hostname(), problem or ""))
+      if world:rank() == 0 then errors.raise(errors.FAILED, "%s", why) end
+      core.sys.sleep(60)
+      os.exit(1, false)
+    end
+  end
+end
+
+-- Joins the other ranks as rank 0, which runs the experiment exp of the script at path. Returns the
+-- group.
+function team_trial.gather(exp, path, device)
+  local world = core.ranks_open()
+  local about = team_trial.describe(exp, device)
+  about.path = path
+  world:text(0, wire.pack(about))
+  team_trial.compare(world, about, about)
+  return world
+end
+
+-- ---- The trial ----------------------------------------------------------------------------------
+
+-- Runs the trial function of exp with the handle and the configuration c, by all ranks of world
+-- (nil: by this process alone).
+function team_trial.run(exp, world, handle, c)
+  -- A key of the experiment with another meaning is a list.
+  local count = type(c.micro_batches) ~= "table" and c.micro_batches or 1
+  handle.team = world and ranks.team(world, c.sequence_ranks)
+  local cut = ranks.with(handle.team, update.with, count, exp.trial, handle, c)
+  -- A trial that was stopped while it was evaluated continues after its last step, and makes no
+  -- update then.
+  local made_steps = not handle.first or handle.step > handle.first
+  if made_steps and not cut then
+    error(("micro_batches = %d: the trial makes no update that cuts a batch"):format(count), 0)
+  end
+  if made_steps and world and not handle.team.passes then
+    error("ranks: the trial makes no update, so several ranks would all do the same: run it with "
+      .. "ranks=1", 0)
+  end
+  if world then handle.team:close() end
+end
+
+-- Returns the word that rank `from` sends; after an error here, nil if none comes in time.
+local function wait_for(world, from, tag, failed)
+  local began = core.sys.clock()
+  repeat
+    local word = world:take_word(from, tag)
+    if word then return word end
+    core.sys.sleep(0.01)
+  until failed and core.sys.clock() - began > PATIENCE_SECONDS
+end
+
+-- Tells the other ranks that the trial has ended on rank 0, by an error unless ok, and waits until
+-- it has on all. Returns the first rank that is not heard of; nil: all have ended.
+function team_trial.close(world, ok)
+  for rank = 1, world:size() - 1 do world:send_word(rank, ENDED, 1) end
+  for rank = 1, world:size() - 1 do
+    if not wait_for(world, rank, HEARD, not ok) then return rank end
+  end
+end
+
+local function nothing() end
+
+-- Takes the place of the rows and of the progress of a trial, which rank 0 alone has.
+local function silent_rows()
+  return { artifacts = {}, began = 0, add_metrics = nothing, add_artifact = nothing,
+    drop_artifact = nothing, forget_after = nothing, event = nothing, hash_of = nothing,
+    checkpoints = function(self) return self.artifacts end }
+end
+
+local function silent_progress()
+  return { say = nothing, note = nothing, warn = nothing, clear = nothing, begin = nothing,
+    part = nothing, update = nothing }
+end
+
+-- Runs a trial as a rank other than 0: order = {config=, path=, folder=}.
+function team_trial.follow(world, exp, order)
+  local c = config.new(order.config)
+  local handle = trial.new { rows = silent_rows(), folder = order.folder, path = order.path,
+    seed = c.seed, progress = silent_progress(), checkpoint = {}, guard = exp.guard }
+  handle.follows = true
+  math.randomseed(c.seed)
+  corpus.progress = handle.progress
+  local open_modules = own_code.close()
+  core.precision(c.precision)
+  local ok, why = pcall(streams.with, c.seed, team_trial.run, exp, world, handle, c)
+  core.precision "float32"
+  open_modules()
+  core.tape_clear()
+  -- Rank 0 reports what ended the trial there. An error of this rank alone ends all.
+  if not wait_for(world, 0, ENDED, not ok) then
+    io.stderr:write(("toeplab: rank %d on %s: %s\n"):format(world:rank(), core.sys.hostname(),
+      errors.text(why)))
+    world:end_all(1)
+  end
+  world:send_word(0, HEARD, 1)
+  collectgarbage()
+end
+
+return team_trial

@@ -1,0 +1,176 @@
+-- store/claims.lua: the files by which the tasks of array jobs, on any hosts of a cluster, divide
+-- the trials of a sweep among themselves, and by which a run beside another one (guests.lua) says
+-- what it does. They lie in the results folder:
+--   claims/ID12-K          who runs attempt K at a trial
+--   claims/ID12-K.STATUS   how this attempt ended: done, failed or interrupted
+--
+-- A claim appears by link(2), so that of several tasks one gets it, on NFS too, where neither locks
+-- nor O_EXCL of old servers can be relied on. Attempts are numbered: once attempt K + 1 is claimed,
+-- the holder of attempt K has lost the trial, e.g. because Slurm gave its node up.
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+local journal = require "toeplab.store.journal"
+local trial_files = require "toeplab.store.trial_files"
+
+local claims = { GUEST = "guest" } -- takes the place of a job in the claims of a guest
+
+local FOLDER = "claims"
+
+-- Creates the folder of claims in the results folder root.
+function claims.make(root) trial_files.make(root, FOLDER) end
+
+-- Returns whether there are claims in the results folder root.
+function claims.any(root) return #trial_files.plain(root, FOLDER) > 0 end
+
+-- Returns the part of the id of a trial by which claims name it.
+function claims.short(id) return id:sub(1, 12) end
+
+local function path_of(root, id, attempt, status)
+  return ("%s/%s/%s-%d%s"):format(root, FOLDER, claims.short(id), attempt,
+    status and "." .. status or "")
+end
+
+-- Reads the latest state of all claims: the short id of a trial -> {attempt= (the last one),
+-- ends= {attempt -> status of those that have ended}, first= (the first attempt)}.
+function claims.list(root)
+  local found = {}
+  for _, name in ipairs(trial_files.plain(root, FOLDER)) do
+    local id, number, status = name:match "^(%x+)%-(%d+)%.?(%l*)$"
+    local attempt = math.tointeger(tonumber(number))
+    if attempt and #id == 12 then
+      local one = found[id] or { attempt = 0, first = math.huge, ends = {} }
+      found[id] = one
+      -- A task that was taken for dead may still have ended well, and the attempt then has two
+      -- endings. The first name counts, and names are sorted: done, failed, interrupted.
+      if status ~= "" then one.ends[attempt] = one.ends[attempt] or status end
+      one.attempt, one.first = math.max(one.attempt, attempt), math.min(one.first, attempt)
+    end
+  end
+  return found
+end
+
+-- Writes a file of one record whose content nobody sees before it is whole. With `unless_there`
+-- returns false if the file exists, and true if this call has made it.
+local function put(path, line, unless_there)
+  local folder, name = path:match "^(.*)/([^/]*)$"
+  local temp = ("%s/.%s.tmp.%s.%d"):format(folder, name, core.sys.hostname(), core.sys.getpid())
+  local text = journal.record { line }
+  errors.stored(core.sys.write_file(temp, text))
+  local made, why = core.sys.link(temp, path)
+  -- The reply of an NFS server may get lost, and the repeated request then finds our own file.
+  if not made then made = core.sys.read_file(path) == text end
+  core.sys.remove(temp)
+  if not made and not core.sys.exists(path) then
+    errors.raise(errors.STORAGE, "%s: %s (the file system of the results must have hard links)",
+      path, why)
+  end
+  if made then errors.stored(core.sys.sync_folder(folder)) end
+  return made or not unless_there
+end
+
+-- Claims an attempt at trial id for the task or guest that `by` describes: {job=, task= (its
+-- number), restarts=, host=, pid=, started=, code= (a hash), provenance= (JSON)}. Returns whether
+-- it got it.
+function claims.take(root, id, attempt, by)
+  return put(path_of(root, id, attempt), { "claim", id, by.job, by.task, by.restarts, by.host,
+    by.pid, by.started, by.code, by.provenance, n = 10 }, true)
+end
+
+local function only_line(path)
+  local line = journal.read(path, 0)[1]
+  return line and line.n >= 2 and line or nil
+end
+
+-- Returns what a claim says, with id; nil if it cannot be read.
+function claims.read(root, short, attempt)
+  local line = only_line(path_of(root, short, attempt))
+  if not line or line[1] ~= "claim" or not trial_files.is_id(line[2])
+    or claims.short(line[2]) ~= short then
+    return nil
+  end
+  return { id = line[2], job = line[3], task = line[4], restarts = line[5], host = line[6],
+    pid = line[7], started = line[8], code = line[9], provenance = line[10] }
+end
+
+-- Records how an attempt ended: status is done, failed or interrupted, why a message or nil, ended
+-- as in the journal, at the time. The first record of a status counts.
+function claims.finish(root, id, attempt, status, why, ended, at)
+  put(path_of(root, id, attempt, status), { "end", status, why, ended, at, n = 5 })
+end
+
+-- Returns the record of claims.finish: {status=, why=, ended=, at=}; nil if it cannot be read.
+function claims.ending(root, short, attempt, status)
+  local line = only_line(path_of(root, short, attempt, status))
+  return line and { status = line[2], why = line[3], ended = line[4], at = line[5] }
+end
+
+-- Returns whether an attempt at trial id is still the last one.
+function claims.holds(root, id, attempt)
+  return not core.sys.exists(path_of(root, id, attempt + 1))
+end
+
+-- Deletes all claims of a trial.
+function claims.remove(root, short, one)
+  for attempt = one.first, one.attempt do
+    for _, status in ipairs { "done", "failed", "interrupted" } do
+      core.sys.remove(path_of(root, short, attempt, status))
+    end
+    core.sys.remove(path_of(root, short, attempt))
+  end
+end
+
+-- ---- What earlier attempts have done ------------------------------------------------------------
+
+local apply = {}
+
+function apply.artifact(state, kind, step, path, bytes, sha256)
+  apply.drop(state, path)
+  for i = #state.artifacts, 1, -1 do
+    local a = state.artifacts[i]
+    if a.kind == kind and a.step == step then table.remove(state.artifacts, i) end
+  end
+  table.insert(state.artifacts, { kind = kind, step = step, path = path, bytes = bytes,
+    sha256 = sha256 })
+end
+
+function apply.drop(state, path)
+  for i = #state.artifacts, 1, -1 do
+    if state.artifacts[i].path == path then table.remove(state.artifacts, i) end
+  end
+end
+
+function apply.forget(state, step)
+  for i = #state.artifacts, 1, -1 do
+    if state.artifacts[i].step > step then table.remove(state.artifacts, i) end
+  end
+  state.step = step
+end
+
+function apply.step(state, step, seconds) state.step, state.seconds = step, seconds end
+
+apply["end"] = function(state, status, why, ended, seconds)
+  state.status, state.why, state.ended, state.seconds = status, why, ended, seconds
+end
+
+-- Applies a line of a journal to state: {artifacts=, step=, seconds=}, and, once a line says how
+-- the attempt ended, status, why and ended.
+function claims.apply(state, line)
+  local act = apply[line[1]]
+  if act then act(state, table.unpack(line, 2, line.n)) end
+end
+
+-- Applies to state what the journals of attempts from `first` to `last` of the trial at path (its
+-- folder within root) say. The store need not have read them yet.
+function claims.replay(root, path, first, last, state)
+  for attempt = first, last do
+    local file, offset, lines = root .. "/" .. journal.path(path, attempt), 0, nil
+    state.status = nil
+    repeat
+      lines, offset = journal.read(file, offset)
+      for _, line in ipairs(lines) do claims.apply(state, line) end
+    until #lines == 0
+  end
+  return state
+end
+
+return claims

@@ -1,0 +1,86 @@
+-- store/exported.lua: reads and writes a model as a safetensors file. toeplab export --weights
+-- writes such a file; tl.model and toeplab generate open it, and PyTorch reads its tensors with
+-- safetensors.torch.load_file.
+--
+-- The metadata holds format = "pt", without which some of PyTorch's tools refuse a file, and:
+--   toeplab            JSON: what saved_model.lua stores of a model (model, options, programmed,
+--                      vocabulary, length), and names, trial, step, checkpoint, config
+--   vocabulary.NAME    the texts from which the vocabulary is rebuilt
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+local json = require "toeplab.base.json"
+local published = require "toeplab.models.published"
+local safetensors = require "toeplab.store.safetensors"
+local saved_model = require "toeplab.store.saved_model"
+local suggest = require "toeplab.base.suggest"
+
+local exported = {}
+
+-- The names of parameters: ours, and those of published models.
+exported.names = { "toeplab", table.unpack(published.forms) }
+
+-- Writes the model to path. about: its description as returned by saved_model.load, with config.
+-- options: names (of exported.names), bf16.
+function exported.write(path, model, about, options)
+  local names, tensors = options.names or "toeplab", model:state()
+  if names ~= "toeplab" then
+    local ok, why = pcall(function()
+      tensors = published.dictionary(published.kind(names, model), model)
+    end)
+    if not ok then errors.usage("%s", errors.text(why)) end
+  end
+  local metadata = { format = "pt", toeplab = json.encode {
+    model = about.model, options = about.options, programmed = about.programmed,
+    vocabulary = about.vocabulary, length = about.length, names = names, trial = about.trial,
+    step = about.step, checkpoint = about.kind, config = about.config, version = core.version,
+  } }
+  for name, text in pairs(saved_model.vocabulary_texts(about)) do
+    metadata["vocabulary." .. name] = text
+  end
+  safetensors.write(path, tensors, { metadata = metadata, bf16 = options.bf16 })
+end
+
+-- The types of what the metadata says of a model; all but model may be absent.
+local types = { model = "string", options = "table", programmed = "string", names = "string",
+  vocabulary = "string", length = "integer", trial = "string", step = "integer",
+  checkpoint = "string", config = "table" }
+
+-- Returns what the metadata of the file at path says of its model, checked: the file may come from
+-- anybody.
+local function description(path, metadata)
+  local known, about = pcall(json.decode, metadata.toeplab or "")
+  if not known or type(about) ~= "table" or about.model == nil then
+    errors.usage("%s does not say which model its tensors are of: toeplab export --weights writes "
+      .. "that; load others with tl.load, and give them to a model's load", path)
+  end
+  for _, name in ipairs(suggest.keys(types)) do
+    local kind = math.type(about[name]) or type(about[name])
+    if about[name] ~= nil and kind ~= types[name] then
+      errors.usage("%s: of its model, '%s' is of type %s, not %s", path, name, kind, types[name])
+    end
+  end
+  local ok, why = suggest.choose("form of names", about.names or "toeplab", exported.names)
+  if not ok then errors.usage("%s: %s", path, why) end
+  return about
+end
+
+-- Opens the file at path. Returns the model, its vocabulary or nil, and its description. build: as
+-- saved_model.load takes it.
+function exported.open(path, build)
+  local state, metadata = safetensors.read(path)
+  local about, texts = description(path, metadata), {}
+  for key, text in pairs(metadata) do
+    local name = key:match "^vocabulary%.(%l+)$"
+    if name then texts[name] = text end
+  end
+  local vocab = about.vocabulary and saved_model.vocabulary(path, about.vocabulary, texts)
+  local model = saved_model.build(about, path, build, about.config, vocab)
+  if about.names and about.names ~= "toeplab" then
+    state = published.state(published.kind(about.names, model), state, model)
+  end
+  saved_model.fill(model, state, path, "its description")
+  about.kind, about.texts = about.checkpoint, texts
+  return model, vocab, about
+end
+
+return exported

@@ -1,0 +1,50 @@
+-- store/logged.lua: reads what trials have logged. Each function takes the store first.
+local logged = {}
+
+-- Calls fn for each value of trial id, in order of names and steps: {name=, step=, value= (nil for
+-- NaN), indexed= (1: step is an index of the metric's own, such as a lag)}.
+function logged.each(store, id, fn)
+  store:each([[SELECT name, step, value, at IS NOT NULL AS indexed FROM metrics
+    WHERE trial = ? ORDER BY name, step]], { id }, fn)
+end
+
+-- Returns at most `count` values of a metric of trial id, evenly over its steps: lists of steps and
+-- values, each the mean of the finite values in its part of the steps. A metric whose steps are an
+-- index of its own is read in the same way.
+function logged.thinned(store, id, name, count)
+  local steps, values = {}, {}
+  local span = store:rows("SELECT min(step) AS low, max(step) AS high FROM metrics "
+    .. "WHERE trial = ? AND name = ?", { id, name })[1]
+  if not span.low then return steps, values end
+  local width = (span.high - span.low) // count + 1
+  local rows = store:rows([[SELECT max(step) AS step, avg(value) AS value FROM metrics
+    WHERE trial = ?1 AND name = ?2 AND value BETWEEN -1e300 AND 1e300
+    GROUP BY (step - ?3) / ?4 ORDER BY 1]], { id, name, span.low, width })
+  for i, row in ipairs(rows) do steps[i], values[i] = row.step, row.value end
+  return steps, values
+end
+
+-- Returns the names of the metrics that the trials of a sweep have logged, sorted.
+function logged.names(store, sweep)
+  local list = {}
+  for i, row in ipairs(store:rows([[SELECT DISTINCT l.name FROM members m
+      JOIN last l ON l.trial = m.trial WHERE m.sweep = ? ORDER BY 1]], { sweep })) do
+    list[i] = row.name
+  end
+  return list
+end
+
+-- Lists the trials of a sweep, those at work first, each with the last value of a metric (nil:
+-- none was logged, or it is NaN): {id=, label=, status=, error=, seconds=, started=, host=, pid=,
+-- steps= (of all; nil if the configuration has no such key), step=, value=}.
+function logged.trials(store, sweep, metric)
+  return store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.error,
+      coalesce(t.ended, t.status) AS status, t.seconds, t.started, t.host, t.pid,
+      json_extract(t.config, '$.steps') AS steps, coalesce(l.step, t.step) AS step, l.value
+    FROM members m JOIN trials t ON t.id = m.trial
+    LEFT JOIN last l ON l.trial = t.id AND l.name = ?2
+    WHERE m.sweep = ?1 AND t.trashed IS NULL
+    ORDER BY t.status <> 'running', m.position]], { sweep, metric })
+end
+
+return logged

@@ -1,0 +1,148 @@
+-- store/takeover.lua: copies what array tasks of a cluster and guests (guests.lua) have written
+-- (claims.lua, journal.lua) into the store. They never write to it themselves; the caller of this
+-- file is its one writer.
+--
+-- The number of the last attempt that is in the store, with the bytes of its journal that have been
+-- read, says where to go on, so that a call that is killed is continued by the next.
+local claims = require "toeplab.store.claims"
+local core = require "toeplab.core"
+local journal = require "toeplab.store.journal"
+local suggest = require "toeplab.base.suggest"
+local trial_files = require "toeplab.store.trial_files"
+
+local takeover = {}
+
+local BATCH_SECONDS = 1
+
+-- Returns the row of the trial with this short id: {id=, attempt=, status=, open= (whether its
+-- journal is still to be read)}; nil if there is none.
+local function find_row(store, short)
+  return store:rows([[SELECT t.id, t.attempt, t.status, j.trial IS NOT NULL AS open FROM trials t
+    LEFT JOIN journals j ON j.trial = t.id WHERE t.id >= ? AND t.id < ? LIMIT 1]],
+    { short, short .. "g" })[1]
+end
+
+local function take(store, row, warn)
+  local path = trial_files.folder(store.folder, row.id)
+  local _, damage = store:take(row.id, path)
+  if damage then warn("%s/%s: %s; what follows it is lost", store.folder, path, damage) end
+end
+
+-- Marks the trial as running as its claim says.
+local function begin(store, row, attempt, claim, warn)
+  if row.open == 1 then take(store, row, warn) end -- its holder may have written until the end
+  store:transaction(function()
+    store:mark_running(row.id, attempt, claim.started, claim.pid, claim.code,
+      store:object(claim.provenance))
+  end)
+  row.attempt, row.status, row.open = attempt, "running", 1
+end
+
+local function set_end(store, row, status, why, ended, at)
+  store:transaction(function()
+    store:finish(row.id, status, why, ended)
+    store:rows("UPDATE trials SET finished = ? WHERE id = ?", { at, row.id })
+  end)
+  row.status = status
+end
+
+local function remove_journals(store, row, one)
+  local path = trial_files.folder(store.folder, row.id)
+  for attempt = one.first, one.attempt do
+    core.sys.remove(store.folder .. "/" .. journal.path(path, attempt))
+  end
+end
+
+-- Ends an attempt of which its task has recorded the end.
+local function settle(store, row, attempt, one)
+  local e = claims.ending(store.folder, claims.short(row.id), attempt, one.ends[attempt])
+  if not e then return end
+  set_end(store, row, e.status, e.why, e.ended, e.at)
+  store:rows("DELETE FROM journals WHERE trial = ?", { row.id })
+  row.open = 0
+end
+
+-- Ends an attempt whose task has left the queue, or whose guest has died, without recording its
+-- end. The journal may record it; it stays open, because what is taken for dead may yet write to
+-- it.
+local function bury(store, row, attempt, claim)
+  local said = store:outcome(row.id)
+  if said.status == "running" then
+    local by = claim.job == claims.GUEST and "process " .. claim.pid
+      or ("job %s_%s"):format(claim.job, claim.task)
+    said = { status = "interrupted", error = ("%s on %s ended without a word: it ran out of "
+      .. "memory, or its node was lost"):format(by, claim.host) }
+    set_end(store, row, said.status, said.error, nil, core.sys.now())
+  end
+  claims.finish(store.folder, row.id, attempt, said.status, said.error, said.ended, core.sys.now())
+end
+
+-- Copies what is new of one trial. Returns its last claim if that is held; else nil.
+local function follow(store, row, short, one, alive, warn)
+  for attempt = math.max(row.attempt, one.first), one.attempt do
+    local claim = claims.read(store.folder, short, attempt)
+    if attempt > row.attempt and claim then begin(store, row, attempt, claim, warn) end
+    if attempt == row.attempt and row.open == 1 then
+      take(store, row, warn)
+      local status = one.ends[attempt]
+      local buried = status == "interrupted" and row.status == status
+      if status and not buried then
+        settle(store, row, attempt, one)
+      elseif not status and attempt == one.attempt and claim then
+        if alive(claim) ~= false then return claim end
+        bury(store, row, attempt, claim)
+      end
+    end
+  end
+end
+
+-- Copies what is new of the trials in names (short ids) from place `first` on in one transaction,
+-- since each waits for the disk; stops after a second. Returns the number of trials that were
+-- looked at.
+local function follow_some(store, list, names, first, held, alive, warn)
+  local since, over, done = core.sys.clock(), {}, first - 1
+  store:transaction(function()
+    while done < #names and core.sys.clock() - since < BATCH_SECONDS do
+      done = done + 1
+      local short = names[done]
+      local row, one = find_row(store, short), list[short]
+      local open = row and row.open == 1 or row and row.attempt < one.attempt
+      local claim = open and follow(store, row, short, one, alive, warn)
+      if claim then held[row.id] = claim end
+      if open and row.status == "done" and row.open == 0 then over[#over + 1] = { row, one } end
+    end
+  end)
+  -- The journals of unfinished trials stay, because a task that continues one reads them.
+  for _, pair in ipairs(over) do remove_journals(store, pair[1], pair[2]) end
+  return done - first + 1
+end
+
+-- Copies all that tasks and guests have written so far into the store (of records, opened for
+-- writing). alive(claim): whether the task is in the queue, or the guest lives; nil if that is
+-- unknown. It must have been found out before the call. warn(format, ...) tells of damaged
+-- journals. Returns the claims of the trials that are held: id of the trial -> claim.
+function takeover.run(store, alive, warn)
+  local held, list, first = {}, claims.list(store.folder), 1
+  local names = suggest.keys(list)
+  while first <= #names do
+    first = first + follow_some(store, list, names, first, held, alive, warn)
+  end
+  return held
+end
+
+-- Deletes all claims but those of the trials in the set kept, once no array job is in the queue
+-- that may ask for them, and the journals that the store has read.
+function takeover.clear(store, kept)
+  for short, one in pairs(claims.list(store.folder)) do
+    local row = find_row(store, short)
+    if not (row and kept[row.id]) then
+      if row and row.open == 1 then
+        store:end_journal(row.id, trial_files.folder(store.folder, row.id))
+      end
+      if row then remove_journals(store, row, one) end
+      claims.remove(store.folder, short, one)
+    end
+  end
+end
+
+return takeover

@@ -1,0 +1,84 @@
+-- tasks/labelled_text.lua: reads labelled texts from files of lines with tabs, and encodes them
+-- character by character.
+
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+
+local labelled_text = {}
+
+-- Returns the fields of a line, which tabs separate.
+function labelled_text.split(line)
+  local fields = {}
+  for field in (line .. "\t"):gmatch "([^\t]*)\t" do fields[#fields + 1] = field end
+  return fields
+end
+
+-- Opens a file to read; what goes wrong is a usage error of the task who.
+local function open(who, name)
+  if core.sys.kind(name) == "folder" then errors.usage("%s: %s: is a folder", who, name) end
+  local file, why = io.open(name, "rb")
+  return file or errors.usage("%s: %s", who, why)
+end
+
+-- Calls fn(fields, complain) for each line of the file name, or of CONTENT if name is text:CONTENT.
+-- fields holds the texts between tabs, one for each name in columns; those whose names begin with
+-- "text" must be UTF-8. Empty lines are skipped, but there must be another one. A byte order mark
+-- and carriage returns at line ends, as editors add them, are no part of the fields.
+-- complain(format, ...) raises a usage error that names the task who, the file and the line.
+-- Files are read line by line, because those of Retrieval have gigabytes.
+function labelled_text.each(who, name, columns, fn)
+  local literal = name:match "^text:(.*)$"
+  local shown, number, count = literal and "text" or name, 0, 0
+  local function complain(format, ...)
+    errors.usage("%s: %s:%d: %s", who, shown, number, format:format(...))
+  end
+  local file <close> = not literal and open(who, name) or nil
+  for line in literal and literal:gmatch "([^\n]*)\n?" or file:lines() do
+    number = number + 1
+    line = line:gsub("\r$", "")
+    if number == 1 then line = line:gsub("^\xef\xbb\xbf", "") end
+    local fields = labelled_text.split(line)
+    if line ~= "" and #fields ~= #columns then
+      complain("wanted %s and %s between tabs, got '%s'",
+        table.concat(columns, ", ", 1, #columns - 1), columns[#columns], line:sub(1, 40))
+    elseif line ~= "" then
+      for i, column in ipairs(columns) do
+        local _, at = utf8.len(column:find "^text" and fields[i] or "")
+        if at then complain("byte %d of the %s is not UTF-8", at, column) end
+      end
+      count = count + 1
+      fn(fields, complain)
+    end
+  end
+  if count == 0 then errors.usage("%s: %s has no row", who, shown) end
+end
+
+-- Returns the label in a field as an integer; it must be in 0..classes-1.
+function labelled_text.label(field, classes, complain)
+  local label = field:find "^%d+%.?0*$" and math.tointeger(tonumber(field))
+  if not label or label >= classes then
+    complain("the label is '%s', wanted %s", field:sub(1, 20),
+      classes == 2 and "0 or 1" or "0.." .. classes - 1)
+  end
+  return label
+end
+
+-- Returns the first count characters of a text.
+function labelled_text.cut(text, count)
+  local past = #text > count and utf8.offset(text, count + 1)
+  return past and text:sub(1, past - 1) or text
+end
+
+-- Encodes texts, each cut to count characters: returns their ids [t] one after another, and where
+-- each starts, [#texts + 1].
+function labelled_text.encode(vocab, texts, count)
+  local encoder <close> = vocab:encoder()
+  local starts = { 0 }
+  for i, text in ipairs(texts) do
+    encoder:feed(labelled_text.cut(text, count))
+    starts[i + 1] = encoder:count()
+  end
+  return encoder:finish(), core.ids(starts)
+end
+
+return labelled_text

@@ -1,0 +1,206 @@
+-- train/augmentation.lua: trains models of images on altered images: cropped, mirrored and mixed in
+-- pairs, with smoothed labels.
+--
+-- All choices are drawn from the stream "augment", which checkpoints store, so that a resumed run
+-- sees the same images as an uninterrupted one.
+
+local core = require "toeplab.core"
+local classify = require "toeplab.train.classify"
+local options = require "toeplab.base.options"
+local ranks = require "toeplab.train.ranks"
+local streams = require "toeplab.base.streams"
+local update = require "toeplab.train.update"
+
+local field = options.field
+
+local LEVELS = 256 -- of a byte
+
+local function numbers(list)
+  local fine = #list > 0
+  for _, value in ipairs(list) do fine = fine and math.type(value) ~= nil end
+  return fine, "must be a list of numbers, one per channel"
+end
+
+-- The method that draws the shares of mixup hardly ever accepts a number beyond these.
+local function check_mixup(alpha)
+  return alpha == 0 or alpha >= 0.001 and alpha <= 4,
+    ("is %g, wanted 0 or a number from 0.001 to 4"):format(alpha)
+end
+
+local spec = options.declare "tl.augmentation" {
+  { "height", field { type = "int", min = 1 }, "rows of an image" },
+  { "width", field { type = "int", min = 1 }, "pixels of a row" },
+  { "mean", field { type = "table", check = numbers }, "mean of each channel, of 0 to 1" },
+  { "deviation", field { type = "table", check = numbers }, "standard deviation of each channel" },
+  { "pad", field { default = 0, min = 0 },
+    "crops are as large as the image and moved by at most so many pixels; beyond it is black" },
+  { "flip", false, "mirror each image left to right with probability 1/2" },
+  { "mixup", field { default = 0.0, check = check_mixup },
+    "alpha of mixup, whose shares are Beta(alpha, alpha); 0: images are not mixed" },
+  { "smoothing", field { default = 0.0, min = 0, max = 0.999 },
+    "share of the label that is spread evenly over all classes" },
+}
+
+local Augmentation = {}
+Augmentation.__index = Augmentation
+
+-- Returns a table of channel values as a tensor that broadcasts over images [b,c,height,width].
+local function per_channel(list) return core.tensor(list):reshape(1, #list, 1, 1) end
+
+-- Returns an augmentation of images of c channels, given as ids [b, c height width] int32, levels
+-- 0..255, channel by channel and row by row.
+local function new(given)
+  local o = options.check("augmentation", spec, given)
+  if #o.mean ~= #o.deviation then
+    error(("augmentation: %d means, but %d deviations"):format(#o.mean, #o.deviation), 2)
+  end
+  for i, value in ipairs(o.deviation) do
+    if value <= 0 then
+      error(("augmentation: deviation %d is %g, wanted above 0"):format(i, value), 2)
+    end
+  end
+  if o.pad >= math.min(o.height, o.width) then
+    error(("augmentation: pad is %d, wanted less than a side of images of %d x %d"):format(o.pad,
+      o.height, o.width), 2)
+  end
+  return setmetatable({ opt = o, mean = per_channel(o.mean), deviation = per_channel(o.deviation),
+    levels = core.affine(core.range(0, LEVELS - 1):reshape(LEVELS, 1), 1 / (LEVELS - 1), 0) },
+    Augmentation)
+end
+
+-- ---- Images -------------------------------------------------------------------------------------
+
+-- Returns for each row and for each column of b cropped and mirrored images its number among those
+-- of all images; the number after the last one stands for black.
+local function places(o, stream, b)
+  local h, w, pad, rows, columns = o.height, o.width, o.pad, {}, {}
+  for image = 0, b - 1 do
+    local down, right = stream:below(2 * pad + 1) - pad, stream:below(2 * pad + 1) - pad
+    for i = down, down + h - 1 do
+      rows[#rows + 1] = i >= 0 and i < h and image * h + i or b * h
+    end
+    local first, last, step = right, right + w - 1, 1
+    if o.flip and stream:below(2) == 1 then first, last, step = last, first, -1 end
+    for j = first, last, step do
+      columns[#columns + 1] = j >= 0 and j < w and image * w + j or b * w
+    end
+  end
+  return core.ids(rows), core.ids(columns)
+end
+
+-- Returns x [b,n,c,m] with the slices along its second axis that where [b n] names, those of all b
+-- counted together; the slice after the last one is 0.
+local function pick(x, where)
+  local s = x:shape()
+  local slices = x:reshape(s[1] * s[2], s[3] * s[4])
+  return core.concat({ slices, core.zeros(1, s[3] * s[4]) }, 1):gather(where):reshape(s)
+end
+
+-- Returns images cropped and mirrored at random: x [b,c,height,width], the same shape.
+local function move(o, x)
+  local rows, columns = places(o, streams.get "augment", x:dim(1))
+  local y = pick(x:permute { 1, 3, 2, 4 }, rows)             -- [b,height,c,width]
+  return pick(y:permute { 1, 4, 3, 2 }, columns):permute { 1, 3, 4, 2 } -- from [b,width,c,height]
+end
+
+-- Returns normalised images: ids [b, c height width] -> x [b,c,height,width]. With altered, they
+-- are cropped and mirrored at random.
+function Augmentation:images(ids, altered)
+  local o, b, c = self.opt, ids:dim(1), #self.opt.mean
+  local n = o.height * o.width
+  if ids:ndim() ~= 2 or ids:dim(2) ~= c * n then
+    error(("augmentation: ids are %s, wanted [b,%d]: %d channels of %d x %d"):format(tostring(ids),
+      c * n, c, o.height, o.width), 2)
+  end
+  local x = self.levels:gather(ids):reshape(b, c, o.height, o.width)
+  if altered and (o.pad > 0 or o.flip) then x = move(o, x) end
+  return (x - self.mean) / self.deviation
+end
+
+-- Draws from Beta(alpha, alpha) (Johnk 1964).
+local function beta(stream, alpha)
+  while true do
+    local x, y = stream:unit() ^ (1 / alpha), stream:unit() ^ (1 / alpha)
+    if x + y <= 1 and x + y > 0 then return x / (x + y) end
+  end
+end
+
+-- Returns a tensor with its rows in reverse order.
+local function reversed(t)
+  local list, b = {}, t:dim(1)
+  for i = 1, b do list[i] = b - i end
+  return t:reshape(b, -1):gather(core.ids(list)):reshape(t:shape())
+end
+
+-- ---- Training -----------------------------------------------------------------------------------
+
+-- Returns the mean cross entropy of logits [b,classes] with soft targets: a label has the weight
+-- 1 - smoothing, and the rest is spread evenly over all classes. If a second label of each row is
+-- given as other, the weight is divided: share of it is the first label's, 1 - share the other's.
+local function soft_loss(smoothing, logits, labels, share, other)
+  local loss = core.cross_entropy(logits, labels)
+  if other then
+    local second = core.cross_entropy(logits, other)
+    loss = core.affine(loss, share, 0) + core.affine(second, 1 - share, 0)
+  end
+  if smoothing == 0 then return loss end
+  return core.affine(loss, 1 - smoothing, 0)
+    + core.affine(core.log_softmax(logits):mean(), -smoothing, 0)
+end
+
+-- Returns the altered images of a batch {ids=, labels=} and what soft_loss takes of them: labels,
+-- and with mixup share and other. With mixup (Zhang et al. 2018) each image is mixed with that at
+-- the same place from the batch's end, by one share for the whole batch.
+local function alter(self, batch)
+  local o, x, labels = self.opt, self:images(batch.ids, true), batch.labels
+  if o.mixup == 0 then return x, labels end
+  local share = beta(streams.get "augment", o.mixup)
+  local list, mirrored = labels:totable(), {}
+  for i, label in ipairs(list) do mirrored[#list + 1 - i] = label end
+  return core.affine(x, share, 0) + core.affine(reversed(x), 1 - share, 0), labels, share,
+    core.ids(mirrored)
+end
+
+-- Returns the altered images of a batch {ids=, labels=}, and a function from logits to the loss.
+function Augmentation:altered(batch)
+  local x, labels, share, other = alter(self, batch)
+  return x, function(logits)
+    return soft_loss(self.opt.smoothing, logits, labels, share, other)
+  end
+end
+
+-- Updates the model from a batch {ids=, labels=}, which is altered as a whole and then cut into
+-- micro batches (the key micro_batches of a trial). Returns the mean loss in nats, with the altered
+-- images and soft labels, and {step=, lr=, grad_norm=}.
+function Augmentation:step(model, opt, batch)
+  local x, labels, share, other = alter(self, batch)
+  local list, counts = {}, {}
+  for i, part in ipairs(update.cut("augmentation", labels:dim(1))) do
+    local function own(t)
+      if not t or part.count == t:dim(1) then return t end
+      return t:narrow(1, part.first, part.count)
+    end
+    list[i], counts[i] = { x = own(x), labels = own(labels), other = own(other) }, part.count
+  end
+  ranks.check_whole("a classifier of images", #list)
+  local loss, info = update.make { model = model, opt = opt, list = list, counts = counts,
+    loss_of = function(part)
+      return soft_loss(self.opt.smoothing, model(part.x), part.labels, share, part.other)
+    end }
+  return loss, info
+end
+
+-- As classify.accuracy, on images that are normalised only.
+function Augmentation:accuracy(model, set, size, examples)
+  local normalised = {}
+  function normalised.each(_, count)
+    local batches = set:each(count)
+    return function()
+      local batch = batches()
+      return batch and { ids = self:images(batch.ids), labels = batch.labels }
+    end
+  end
+  return classify.accuracy(model, normalised, size, examples)
+end
+
+return new

@@ -1,0 +1,96 @@
+-- train/rehearsal.lua: finds out what the forward pass of a micro batch uses besides its inputs and
+-- the parameters: random numbers, shared coefficients, and the running statistics of batch norms.
+--
+-- Of a batch, a rank computes some micro batches only (train/ranks.lua). It must know what the
+-- others use, to be where one process would be. That depends on the shapes of a micro batch, so
+-- one forward pass without a tape per shape suffices; rehearsal.check finds a model in which it
+-- depends on more.
+
+local coefficient_cache = require "toeplab.nn.coefficient_cache"
+local BatchNorm = require("toeplab.nn.norm").BatchNorm
+local streams = require "toeplab.base.streams"
+local suggest = require "toeplab.base.suggest"
+
+local rehearsal = {}
+
+-- Returns where each random stream is.
+function rehearsal.positions()
+  local at = {}
+  for _, s in ipairs(streams.list()) do
+    local key, offset = s.stream:state()
+    at[s.name] = { key = key, offset = offset }
+  end
+  return at
+end
+
+-- Returns how far each stream went since positions() returned `before`.
+local function moved(before)
+  local by = {}
+  for name, at in pairs(rehearsal.positions()) do
+    by[name] = at.offset - (before[name] and before[name].offset or 0)
+  end
+  return by
+end
+
+-- Moves streams on by as many numbers as `by` says, times sign.
+local function move(by, sign)
+  for name, count in pairs(by) do
+    local stream = streams.get(name)
+    local key, offset = stream:state()
+    if count ~= 0 then stream:set_state(key, offset + sign * count) end
+  end
+end
+
+-- Returns a text for the shapes of a micro batch, a tensor or a table with tensors.
+local function shapes_of(part)
+  if type(part) == "userdata" then return tostring(part) end
+  local words = {}
+  for _, name in ipairs(suggest.keys(part)) do
+    local value = part[name]
+    words[#words + 1] = type(value) == "userdata" and name .. " " .. tostring(value) or nil
+  end
+  return table.concat(words, "; ")
+end
+
+-- Runs forward(), a forward pass, and undoes what it changes. Returns {draws= (by stream), norms=
+-- (a list of batch norms in order of first use), uses= (by norm), entries= (of
+-- coefficient_cache.noted)}.
+local function find(forward)
+  local found, before = { norms = {}, uses = {} }, rehearsal.positions()
+  local copies = {
+    take = function(norm)
+      if not found.uses[norm] then found.norms[#found.norms + 1] = norm end
+      found.uses[norm] = (found.uses[norm] or 0) + 1
+      return norm.running_mean:clone(), norm.running_var:clone()
+    end,
+    hand_on = function() end,
+  }
+  found.entries = BatchNorm.carried(copies, coefficient_cache.noted, forward)
+  found.draws = moved(before)
+  move(found.draws, -1)
+  return found
+end
+
+-- Returns what the forward pass of the micro batch part uses (see find). known: a table of the
+-- caller for one model, by which forward() runs once for each shape.
+function rehearsal.of(known, part, forward)
+  local shapes = shapes_of(part)
+  known[shapes] = known[shapes] or find(forward)
+  return known[shapes]
+end
+
+-- Moves the random streams on as the micro batch would whose uses were found.
+function rehearsal.skip(found) move(found.draws, 1) end
+
+-- Raises if a micro batch has drawn other numbers than found, since positions() returned `before`.
+function rehearsal.check(found, before)
+  for name, count in pairs(moved(before)) do
+    if count ~= (found.draws[name] or 0) then
+      error(("ranks: a micro batch drew %d numbers from the stream '%s', and one of the same shape "
+        .. "%d: only a model whose draws depend on shapes alone trains on several ranks"):format(
+        count, name, found.draws[name] or 0), 0)
+    end
+  end
+end
+
+return suggest.strict("rehearsal", rehearsal)

@@ -1,0 +1,111 @@
+-- train/update.lua: computes the gradients of a batch from its micro batches, by one process or by
+-- a team of ranks, and makes the update. The steps of language models, masked models, classifiers
+-- and image models are made of it.
+
+local core = require "toeplab.core"
+local defer = require "toeplab.base.defer"
+local nn = require "toeplab.nn"
+local ranks = require "toeplab.train.ranks"
+local suggest = require "toeplab.base.suggest"
+
+local update = {}
+
+-- ---- Cutting a batch ----------------------------------------------------------------------------
+
+local asked = { count = 1, cut = false }
+
+-- Calls fn(...), in which updates cut their batches into `count` micro batches. Returns whether one
+-- has, or count is 1.
+function update.with(count, fn, ...)
+  local outer = asked
+  local restore <close> = defer(function() asked = outer end)
+  if math.type(count) ~= "integer" or count < 1 then
+    error(("micro_batches = %s is no integer from 1 up"):format(tostring(count)), 0)
+  end
+  asked = { count = count, cut = count == 1 }
+  fn(...)
+  return asked.cut
+end
+
+-- Raises if updates are to cut batches, for a batch that the script has cut into another number of
+-- micro batches.
+function update.check_cut(who, count)
+  if asked.count == 1 or asked.count == count then
+    asked.cut = true
+    return
+  end
+  error(("micro_batches = %d: %s has a batch that the script cuts into %d micro batches; if the "
+    .. "script has the key micro, choose that"):format(asked.count, who, count), 0)
+end
+
+-- Cuts rows 1 .. count of a batch into nearly equal parts. Returns {{first=, count=}, ...}. parts:
+-- how many the script wants; nil: as many as update.with says.
+function update.cut(who, count, parts)
+  parts = parts or asked.count
+  if math.type(parts) ~= "integer" or parts < 1 or parts > count then
+    error(("%s: %s micro batches of %d rows"):format(who, tostring(parts), count), 0)
+  end
+  update.check_cut(who, parts)
+  local list = {}
+  for part = 1, parts do
+    local first, last = (part - 1) * count // parts + 1, part * count // parts
+    list[part] = { first = first, count = last - first + 1 }
+  end
+  return list
+end
+
+-- ---- Gradients ----------------------------------------------------------------------------------
+
+-- Runs forward and backward over the micro batches here. Returns the weighted losses and the second
+-- results of loss_of, numbers.
+local function pass_here(o)
+  local numbers = {}
+  local function pass(list)
+    local losses = {}
+    local function all()
+      for i, part in ipairs(list) do
+        local loss, number = o.loss_of(part)
+        if o.shares[i] ~= 1 then loss = core.affine(loss, o.shares[i], 0) end
+        loss:backward()
+        losses[i], numbers[i] = loss, number
+      end
+    end
+    if #list > 1 then nn.share(all) else all() end
+    return losses
+  end
+  local graphed, losses = o.graphs and o.graphs.model == o.model, {}
+  for i, loss in ipairs(graphed and o.graphs:run(o.list, pass) or pass(o.list)) do
+    losses[i] = loss:item()
+  end
+  for i, number in ipairs(numbers) do numbers[i] = number() end
+  return losses, numbers
+end
+
+local function sum_of(list)
+  local sum = 0.0
+  for _, value in ipairs(list) do sum = sum + value end
+  return sum
+end
+
+-- Updates o.model once by the optimiser o.opt. Loss and gradient are means over what the micro
+-- batches of o.list count together (o.counts: rows, or tokens), so they do not depend on how a
+-- batch is cut, unless batch norms do; encoders run once for all (nn.share). o.loss_of(part)
+-- returns the mean loss of a micro batch and, if the caller wants it, a function that returns a
+-- number, which is called after the backward passes. o.graphs: for CUDA graphs of micro batches
+-- that are tensors, or nil. Returns the loss, {step=, lr=, grad_norm=}, and the sum of those
+-- numbers.
+function update.make(o)
+  local all = 0
+  o.shares = {}
+  for _, count in ipairs(o.counts) do all = all + count end
+  for i, count in ipairs(o.counts) do o.shares[i] = count / all end
+  o.params = o.opt.params
+  o.model:train()
+  o.opt:zero_grad()
+  local team = ranks.current()
+  local losses, numbers
+  if team then losses, numbers = team:pass(o) else losses, numbers = pass_here(o) end
+  return sum_of(losses), o.opt:step(), sum_of(numbers)
+end
+
+return suggest.strict("update", update)

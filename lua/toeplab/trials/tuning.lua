@@ -1,0 +1,206 @@
+-- trials/tuning.lua: chooses one value of a key for each point of an experiment by a small sweep of
+-- its own, at a seed that the experiment itself does not use, with the same values for all points.
+--
+--   tune = { key = "lr", values = { 1e-3, 3e-3, 1e-2 }, metric = "best_val_ppl", seed = 101,
+--            fixed = { steps = 1000 } }
+--
+-- declares that each point is first tried for 1,000 steps with each of these learning rates, and
+-- then run with the one whose trial has the lowest best_val_ppl. A key that the command line sets
+-- is not tuned, nor any in the scales that `without` lists. The trials of the small sweep belong to
+-- an experiment with the name NAME-tuning.
+local config = require "toeplab.base.config"
+local errors = require "toeplab.base.errors"
+local identity = require "toeplab.trials.identity"
+local json = require "toeplab.base.json"
+local overrides = require "toeplab.trials.overrides"
+local plan = require "toeplab.trials.plan"
+local suggest = require "toeplab.base.suggest"
+
+local tuning = {}
+
+local SUFFIX = "-tuning"
+
+-- Returns a value as the command line takes it.
+local function text_of(value)
+  if math.type(value) == "float" then return ("%.17g"):format(value) end
+  if type(value) ~= "table" then return tostring(value) end
+  local items = {}
+  for i, item in ipairs(value) do items[i] = text_of(item) end
+  return table.concat(items, ",")
+end
+
+-- Returns whether the words of a command line leave the key to be tuned.
+local function wanted(tune, words)
+  for _, word in ipairs(words) do
+    local key, text = word:match "^([^=]+)=(.*)$"
+    if key == tune.key then return false end
+    for _, name in ipairs(key == "scale" and tune.without or {}) do
+      if name == text then return false end
+    end
+  end
+  return true
+end
+
+-- Returns the words without those that set seeds, or say what seeds are added for.
+local function without_seeds(words)
+  local list = {}
+  for _, word in ipairs(words) do
+    if not word:find "^seeds?=" and not word:find "^compare=" then list[#list + 1] = word end
+  end
+  return list
+end
+
+-- Returns words that give exp one trial alone, whose words and configuration these are: the key
+-- that exp tunes and, if it is a trial of the small sweep (experiment is the trial's), the keys
+-- that this fixes have the trial's values. Without such a key, and with a fixed number of seeds,
+-- the words are returned as they are.
+function tuning.words_of(exp, words, experiment, values)
+  local tune = exp.tune and wanted(exp.tune, words) and exp.tune
+  if not tune and not overrides.apply(exp, words).rule then return words end
+  local keys, list = { seed = true }, {}
+  if tune then keys[tune.key] = true end
+  local small = tune and experiment == exp.name .. SUFFIX
+  for key in pairs(small and tune.fixed or {}) do keys[key] = true end
+  for _, word in ipairs(without_seeds(words)) do
+    if not keys[word:match "^[^=]*"] then list[#list + 1] = word end
+  end
+  for _, key in ipairs(suggest.keys(keys)) do
+    list[#list + 1] = ("%s=%s"):format(key, text_of(values[key]))
+  end
+  return list
+end
+
+-- Returns rules of `when` without the keys of a set, which the small sweep gives values itself.
+local function rules_without(rules, set)
+  local list = {}
+  for i, rule in ipairs(rules) do
+    local fixed, grid = config.copy(rule.fixed or {}), config.copy(rule.grid or {})
+    for key in pairs(set) do fixed[key], grid[key] = nil, nil end
+    list[i] = { where = rule.where, fixed = fixed, grid = grid }
+  end
+  return list
+end
+
+-- Raises if the words, or a scale among them, give the experiment the seed of the small sweep.
+local function check_seeds(exp, words)
+  for _, seed in ipairs(overrides.apply(exp, words).seeds) do
+    if seed == exp.tune.seed then
+      errors.usage("%s: seed %d chooses the %s, and cannot be a seed of the trials as well: take "
+        .. "other seeds, or give %s=VALUE", exp:where("tune"), seed, exp.tune.key, exp.tune.key)
+    end
+  end
+end
+
+-- Returns the experiment that tries the values of the key for each point of exp, and its words; nil
+-- if exp declares nothing to tune, or the words leave nothing to be tuned.
+function tuning.search(exp, words)
+  local tune = exp.tune
+  if not tune or not wanted(tune, words) then return nil end
+  check_seeds(exp, words)
+  local search = {}
+  for name, value in pairs(exp) do search[name] = value end
+  search.name, search.tune, search.answers, search.prune = exp.name .. SUFFIX, nil, nil, nil
+  search.fixed, search.grid = config.copy(exp.fixed), config.copy(exp.grid)
+  search.fixed[tune.key], search.grid[tune.key] = nil, tune.values
+  search.scale, search.scale_seeds = config.copy(exp.scale), {}
+  for _, values in pairs(search.scale) do values[tune.key] = nil end
+  for key, value in pairs(tune.fixed) do
+    search.fixed[key] = value
+    for _, values in pairs(search.scale) do values[key] = nil end
+  end
+  search.when = rules_without(exp.when, tune.fixed)
+  search.seeds = { tune.seed }
+  search.report = { columns = { tune.metric } }
+  setmetatable(search, getmetatable(exp))
+  local rows = {}
+  for key in pairs(search:axes()) do rows[#rows + 1] = key end
+  table.sort(rows, function(a, b)
+    if (a == tune.key) ~= (b == tune.key) then return b == tune.key end
+    return a < b
+  end)
+  search.report.rows = rows
+  return search, without_seeds(words)
+end
+
+-- Returns the text of a configuration without what the small sweep changes.
+local function point_of(values, tune)
+  local rest = config.copy(values)
+  rest[tune.key], rest.seed = nil, nil
+  for key in pairs(tune.fixed) do rest[key] = nil end
+  return json.encode(rest)
+end
+
+-- Raises unless the small sweep has each point of the experiment. labels: its points.
+local function check_points(exp, words, search, labels)
+  for _, t in ipairs(plan.trials(exp, words)) do
+    if not labels[point_of(t.config, exp.tune)] then
+      errors.usage("%s: %s has no trial like %s of %s: rules of when and except must not depend on "
+        .. "%s, nor on a key of tune's fixed", exp:where("tune"), search.name, t.label, exp.name,
+        exp.tune.key)
+    end
+  end
+end
+
+-- Returns {value, result} of the better of two trials, of which the first may be missing.
+local function better(tune, best, value, result)
+  if result - result ~= 0 then return best end
+  local sign = tune.goal == "max" and -1 or 1
+  if best and sign * best[2] <= sign * result then return best end
+  return { value, result }
+end
+
+-- Returns the smallest and the largest of the values; nil unless all are numbers.
+local function ends(values)
+  for _, value in ipairs(values) do
+    if type(value) ~= "number" then return nil end
+  end
+  return math.min(table.unpack(values)), math.max(table.unpack(values))
+end
+
+-- Describes how the key was chosen, for the notes below tables; nil if it was not tuned.
+function tuning.describe(exp)
+  if not exp.tuned then return nil end
+  local tune, at_end = exp.tune, exp.tuned_at_end
+  return ("%s of each row: the best of %s for %s at seed %d (%s)%s"):format(tune.key,
+    plan.show(tune.values), tune.metric, tune.seed, exp.name .. SUFFIX, at_end > 0
+      and ("; for %d of the rows the best is the lowest or highest of these"):format(at_end) or "")
+end
+
+-- Reads the results of the small sweep from the store, and makes plan.trials(exp, ...) give each
+-- point its value. A trial that a guard stopped has diverged, and its value loses. Returns the
+-- number of trials of the small sweep that have not ended; if there are any, exp stays as it is. A
+-- point none of whose trials has the metric is an error.
+function tuning.choose(exp, words, store)
+  local search, own_words = tuning.search(exp, words)
+  if not search then return 0 end
+  local tune, best, labels, missing = exp.tune, {}, {}, 0
+  local trials = plan.trials(search, own_words)
+  identity.identify(search, trials)
+  for _, t in ipairs(trials) do
+    local point = point_of(t.config, tune)
+    labels[point] = t.label
+    local status = store and store:status(t.id)
+    local result = status == "done" and store:results(t.id)[tune.metric]
+    if result then best[point] = better(tune, best[point], t.config[tune.key], result) end
+    if status ~= "done" and status ~= "guard" then missing = missing + 1 end
+  end
+  check_points(exp, words, search, labels)
+  if missing > 0 then return missing end
+  for point, label in pairs(labels) do
+    if not best[point] then
+      errors.usage("%s: no trial of %s logged a finite '%s', as for %s", exp:where("tune"),
+        search.name, tune.metric, label)
+    end
+  end
+  local low, high = ends(tune.values)
+  exp.tuned_at_end = 0
+  for _, found in pairs(best) do
+    if found[1] == low or found[1] == high then exp.tuned_at_end = exp.tuned_at_end + 1 end
+  end
+  exp.tuned = function(values)
+    return best[point_of(values, tune)][1]
+  end
+  return 0
+end
+
+return tuning

@@ -1,0 +1,171 @@
+"""Finds libtoeplab, declares the functions of core/toeplab.h, and owns the context.
+
+The library is loaded so that calls keep Python's global lock: a context may be used by one thread
+at a time, and the engine has threads of its own.
+"""
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint8, c_void_p
+from pathlib import Path
+from typing import List, Optional
+
+F32, I32 = 0, 1
+MOST_DIMS = 6
+STORE_READ = 0
+NOT_FOUND = -10
+
+
+class ToeplabError(RuntimeError):
+    """An error of the engine; status is its name, such as "ESHAPE"."""
+
+    def __init__(self, message: str, status: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Attr(ctypes.Structure):
+    """An attribute of an HDF5 file: tl_attr."""
+
+    _fields_ = [("name", c_char_p), ("kind", c_uint8), ("i", c_int64), ("f", c_double),
+                ("s", c_char_p)]
+
+
+class Value(ctypes.Structure):
+    """An SQL value: tl_value."""
+
+    _fields_ = [("kind", c_uint8), ("i", c_int64), ("f", c_double), ("s", c_void_p),
+                ("bytes", c_size_t)]
+
+
+ROW = ctypes.PYFUNCTYPE(c_int, c_void_p, c_int, POINTER(c_char_p), POINTER(Value))
+
+_pointer, _dims, _tensors = c_void_p, POINTER(c_int64), POINTER(c_void_p)
+
+# name -> (result, arguments); a result of None is a status, which call() checks.
+_functions = {
+    "tl_status_name": (c_char_p, [c_int]),
+    "tl_status_text": (c_char_p, [c_int]),
+    "tl_errmsg": (c_char_p, [_pointer]),
+    "tl_threads": (c_int, [_pointer]),
+    "tl_ctx_new": (None, [c_int, POINTER(_pointer)]),
+    "tl_tensor_borrow": (None, [_pointer, c_int, c_int, _dims, _pointer, POINTER(_pointer)]),
+    "tl_tensor_free": ("void", [_pointer]),
+    "tl_tensor_type": (c_int, [_pointer]),
+    "tl_tensor_ndim": (c_int, [_pointer]),
+    "tl_tensor_dim": (c_int64, [_pointer, c_int]),
+    "tl_tensor_f32": (c_void_p, [_pointer]),
+    "tl_tensor_i32": (c_void_p, [_pointer]),
+    "tl_tno_new": (None, [_pointer, c_char_p, c_int64, c_int64, c_int, POINTER(c_char_p),
+                          POINTER(_pointer)]),
+    "tl_tno_free": ("void", [_pointer]),
+    "tl_tno_points": (None, [_pointer, POINTER(_pointer)]),
+    "tl_tno_width": (c_int, [_pointer]),
+    "tl_tno_chosen": (c_char_p, [_pointer]),
+    "tl_tno_domain": (c_char_p, [_pointer]),
+    "tl_tno_param_count": (c_int, [_pointer]),
+    "tl_tno_param": (None, [_pointer, c_int, POINTER(c_char_p), POINTER(c_int), _dims,
+                            POINTER(c_char_p)]),
+    "tl_tno_apply": (None, [_pointer, _pointer, _tensors, _pointer, POINTER(_pointer)]),
+    "tl_tno_gradients": (None, [_pointer, _pointer, _tensors, _pointer, _pointer, _pointer,
+                                POINTER(_pointer), _tensors, POINTER(_pointer)]),
+    "tl_tno_dense": (None, [_pointer, _pointer, _tensors, POINTER(_pointer)]),
+    "tl_raw_bytes": (c_size_t, [c_char_p]),
+    "tl_raw_read": (None, [_pointer, c_char_p, c_int64, c_char_p, c_int, _dims,
+                           POINTER(_pointer)]),
+    "tl_h5_open": (None, [_pointer, c_char_p, POINTER(_pointer)]),
+    "tl_h5_close": ("void", [_pointer]),
+    "tl_h5_child": (c_int, [_pointer, c_char_p, c_int64, POINTER(c_char_p), POINTER(c_uint8)]),
+    "tl_h5_attr": (c_int, [_pointer, c_char_p, c_int64, POINTER(Attr)]),
+    "tl_h5_read": (None, [_pointer, c_char_p, POINTER(_pointer)]),
+    "tl_store_open": (None, [_pointer, c_char_p, c_int, POINTER(_pointer)]),
+    "tl_store_close": ("void", [_pointer]),
+    "tl_store_exec": (None, [_pointer, c_char_p, c_int, POINTER(Value), ROW, _pointer]),
+}
+
+
+def _candidates() -> List[Path]:
+    """The files that may be the library, the likeliest first."""
+    given = os.environ.get("TOEPLAB_LIBRARY")
+    if given:
+        return [Path(given)]
+    found = [Path(__file__).resolve().parents[2] / "build" / "libtoeplab.so"]
+    try:
+        from ._checkout import BUILD  # written by setup.py
+
+        found.append(Path(BUILD) / "libtoeplab.so")
+    except ImportError:
+        pass
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        found.append(Path(folder) / ".." / "lib" / "libtoeplab.so")
+    system = ctypes.util.find_library("toeplab")
+    return found + ([Path(system)] if system else [])
+
+
+class _Engine:
+    """The library and the one context of this process, made when they are first used."""
+
+    def __init__(self) -> None:
+        self.library: Optional[ctypes.PyDLL] = None
+        self.path: Optional[Path] = None
+        self._context: Optional[c_void_p] = None
+
+    def load(self) -> ctypes.PyDLL:
+        if self.library is not None:
+            return self.library
+        tried = _candidates()
+        for path in tried:
+            if path.exists() or not path.parent.name:
+                self.path = path
+                self.library = ctypes.PyDLL(str(path))
+                break
+        else:
+            raise ToeplabError("libtoeplab.so is in none of its places: build Toeplab with "
+                               "./lab build, or set TOEPLAB_LIBRARY to the file; tried "
+                               + ", ".join(str(p) for p in tried[:3]), "ENOTFOUND")
+        for name, (result, arguments) in _functions.items():
+            function = getattr(self.library, name)
+            function.argtypes = arguments
+            function.restype = {None: c_int, "void": None}.get(result, result)
+        return self.library
+
+    @property
+    def context(self) -> c_void_p:
+        if self._context is None:
+            library, made = self.load(), c_void_p()
+            count = os.environ.get("TOEPLAB_THREADS") or "0"
+            if not count.isdecimal():
+                raise ToeplabError(f"TOEPLAB_THREADS is '{count}', not a number", "EINVAL")
+            status = library.tl_ctx_new(int(count), ctypes.byref(made))
+            if status != 0:
+                text = library.tl_status_text(status).decode()
+                raise ToeplabError(f"the engine does not start: {text}", "EINVAL")
+            self._context = made
+        return self._context
+
+
+engine = _Engine()
+
+
+def check(status: int) -> None:
+    """Raise ToeplabError unless status is TL_OK."""
+    if status != 0:
+        message = engine.library.tl_errmsg(engine.context).decode(errors="replace")
+        raise ToeplabError(message, engine.library.tl_status_name(status).decode())
+
+
+def call(name: str, *arguments) -> None:
+    """Call a function that returns a status, and check it."""
+    check(getattr(engine.load(), name)(*arguments))
+
+
+def function(name: str):
+    """Return a function of the library."""
+    return getattr(engine.load(), name)
+
+
+def threads() -> int:
+    """Return the number of threads of the engine, which TOEPLAB_THREADS sets at the start."""
+    return function("tl_threads")(engine.context)

@@ -1,0 +1,138 @@
+"""Toeplitz neural operators on arrays of NumPy and on tensors of PyTorch."""
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_char_p, c_int, c_int64, c_void_p
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from ._library import MOST_DIMS, call, engine, function
+from .tensor import Tensor
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Operator:
+    """A plan of a backend for sequences of n positions and d channels.
+
+    Attributes: backend (the one that "auto" chose), domain ("lag", "warp" or "frequency"), width
+    (numbers per point and channel), points (where the coefficients are asked for), params (names
+    and shapes of the learnable parameters that the backend itself has; most have none).
+    """
+
+    def __init__(self, n: int, d: int, causal: bool, backend: str = "auto",
+                 **options: Any) -> None:
+        words = [f"{key}={_text(value)}".encode() for key, value in options.items()]
+        texts = (c_char_p * (len(words) + 1))(*words, None)
+        self._free = function("tl_tno_free")
+        self._handle = c_void_p()
+        self.n, self.d, self.causal = n, d, bool(causal)
+        call("tl_tno_new", engine.context, backend.encode(), n, d, int(causal), texts,
+             ctypes.byref(self._handle))
+        self.backend = function("tl_tno_chosen")(self._handle).decode()
+        self.domain = function("tl_tno_domain")(self._handle).decode()
+        self.width: int = function("tl_tno_width")(self._handle)
+        points = c_void_p()
+        call("tl_tno_points", self._handle, ctypes.byref(points))
+        self.points: np.ndarray = Tensor(points).numpy()
+        self.params: List[Tuple[str, Tuple[int, ...]]] = [
+            self._param(i) for i in range(function("tl_tno_param_count")(self._handle))]
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._free(self._handle)
+            self._handle = None
+
+    def _param(self, i: int) -> Tuple[str, Tuple[int, ...]]:
+        name, init, ndim, dims = c_char_p(), c_char_p(), c_int(), (c_int64 * MOST_DIMS)()
+        call("tl_tno_param", self._handle, i, ctypes.byref(name), ctypes.byref(ndim), dims,
+             ctypes.byref(init))
+        return name.value.decode(), tuple(dims[:ndim.value])
+
+    def _given(self, params: Sequence[Any]) -> Tuple[List[Tensor], Any]:
+        if len(params) != len(self.params):
+            names = ", ".join(name for name, _ in self.params) or "none"
+            raise ValueError(f"backend '{self.backend}' has the parameters {names}, got "
+                             f"{len(params)}")
+        tensors = [Tensor.of(p, np.float32) for p in params]
+        return tensors, (c_void_p * (len(tensors) + 1))(*[t._handle for t in tensors], None)
+
+    def apply(self, coef: Any, x: Any, params: Sequence[Any] = ()) -> Tensor:
+        """Return y[b,i,c] = sum over j of T_c[i,j] x[b,j,c], [b,n,d].
+
+        coef [p, width d], x [b,n,d], all float32.
+        """
+        coef, x = Tensor.of(coef, np.float32), Tensor.of(x, np.float32)
+        kept, list_ = self._given(params)
+        y = c_void_p()
+        call("tl_tno_apply", self._handle, coef._handle, list_, x._handle, ctypes.byref(y))
+        return Tensor(y)
+
+    def gradients(self, coef: Any, x: Any, dy: Any, params: Sequence[Any] = (),
+                  need_coef: bool = True, need_x: bool = True, need_params: bool = True
+                  ) -> Tuple[Optional[Tensor], Optional[Tensor], List[Tensor]]:
+        """Return the gradients of sum(dy y): of coef, of x and of params; None if not needed."""
+        coef, x, dy = (Tensor.of(a, np.float32) for a in (coef, x, dy))
+        kept, list_ = self._given(params)
+        dcoef, dx, dparams = c_void_p(), c_void_p(), (c_void_p * (len(kept) + 1))()
+        need_params = need_params and bool(kept)
+        call("tl_tno_gradients", self._handle, coef._handle, list_, x._handle, None, dy._handle,
+             ctypes.byref(dcoef) if need_coef else None, dparams if need_params else None,
+             ctypes.byref(dx) if need_x else None)
+        return (Tensor(dcoef) if need_coef else None, Tensor(dx) if need_x else None,
+                [Tensor(c_void_p(p)) for p in dparams[:len(kept)]] if need_params else [])
+
+    def dense(self, coef: Any, params: Sequence[Any] = ()) -> np.ndarray:
+        """Return the matrices T [d,n,n]."""
+        coef = Tensor.of(coef, np.float32)
+        kept, list_ = self._given(params)
+        t = c_void_p()
+        call("tl_tno_dense", self._handle, coef._handle, list_, ctypes.byref(t))
+        return Tensor(t).numpy()
+
+
+_plans: Dict[Any, Operator] = {}
+_MOST_PLANS = 64
+
+
+def plan(n: int, d: int, causal: bool, backend: str, options: Dict[str, Any]) -> Operator:
+    """Return the operator of these sizes; plans are kept, as making one may measure."""
+    key = (n, d, bool(causal), backend, tuple(sorted(options.items())))
+    if key not in _plans:
+        if len(_plans) >= _MOST_PLANS:
+            del _plans[next(iter(_plans))]
+        _plans[key] = Operator(n, d, causal, backend, **options)
+    return _plans[key]
+
+
+def is_causal(rows: int, n: int) -> bool:
+    """Say which operator has so many coefficients by lag: n are causal, 2n-1 are not."""
+    if rows in (n, 2 * n - 1):
+        return rows == n
+    raise ValueError(f"coef has {rows} rows: of {n} positions there are {n} lags (causal) or "
+                     f"{2 * n - 1}; for other backends say causal=")
+
+
+def tno(coef: Any, x: Any, backend: str = "auto", *, causal: Optional[bool] = None,
+        params: Sequence[Any] = (), **options: Any) -> Any:
+    """Apply a Toeplitz operator: y[b,i,c] = sum over j of t[i-j,c] x[b,j,c].
+
+    coef [n,d] has the lags 0..n-1 of a causal operator, coef [2n-1,d] the lags -(n-1)..n-1; other
+    backends than those of lags need causal, and the coefficients that Operator(...).points asks
+    for. x is [b,n,d], float32. options are those of the backend (toeplab doctor --backends).
+    Arrays give an array; tensors of PyTorch give a tensor, through which gradients flow.
+    """
+    if x.ndim != 3 or coef.ndim != 2:
+        raise ValueError(f"x is {list(x.shape)}, not [b,n,d], or coef is {list(coef.shape)}, not "
+                         "[p,d]")
+    n, d = int(x.shape[1]), int(x.shape[2])
+    operator = plan(n, d, is_causal(coef.shape[0], n) if causal is None else causal, backend,
+                    options)
+    if type(x).__module__.split(".")[0] == "torch" or hasattr(coef, "requires_grad"):
+        from .autograd import TNO
+
+        return TNO.apply(operator, coef, x, *params)
+    return operator.apply(coef, x, params).numpy()

@@ -1,0 +1,174 @@
+"""The runs of a results folder as DataFrames, and their checkpoints and models as arrays."""
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import os
+import subprocess
+import tempfile
+from ctypes import c_char_p, c_void_p
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+import pandas as pd
+
+from ._library import ROW, STORE_READ, ToeplabError, Value, call, engine
+from .files import load
+
+_names_of_weights = ("toeplab", "tnn-pytorch", "fairseq")
+
+
+def _folder(dir: Optional[str]) -> str:
+    return str(dir or os.environ.get("TOEPLAB_DIR") or "results")
+
+
+def _value(v: Any) -> Value:
+    if v is None:
+        return Value(ord("n"))
+    if isinstance(v, (bool, int)):
+        return Value(ord("i"), i=int(v))
+    if isinstance(v, float):
+        return Value(ord("f"), f=v)
+    text = str(v).encode()
+    value = Value(ord("s"), s=ctypes.cast(c_char_p(text), c_void_p), bytes=len(text))
+    value.keep = text  # the struct points into it
+    return value
+
+
+def _python(v: Value) -> Any:
+    kind = chr(v.kind)
+    if kind == "s":
+        return ctypes.string_at(v.s, v.bytes).decode(errors="replace")
+    return {"i": v.i, "f": v.f}.get(kind)
+
+
+def query(sql: str, values: Sequence[Any] = (), dir: Optional[str] = None) -> pd.DataFrame:
+    """Run one SELECT on the store and return its rows; core/store/schema.sql has the views."""
+    store, rows, names, kept = c_void_p(), [], [], [_value(v) for v in values]
+    call("tl_store_open", engine.context, _folder(dir).encode(), STORE_READ, ctypes.byref(store))
+
+    def row(_, columns, columns_names, cells) -> int:
+        if not names:
+            names.extend(columns_names[i].decode() for i in range(columns))
+        rows.append([_python(cells[i]) for i in range(columns)])
+        return 0
+
+    try:
+        call("tl_store_exec", store, sql.encode(), len(kept), (Value * max(len(kept), 1))(*kept),
+             ROW(row), None)
+    finally:
+        engine.library.tl_store_close(store)
+    return pd.DataFrame(rows, columns=names or None)
+
+
+def _program() -> str:
+    """The program toeplab, which belongs to the library."""
+    engine.load()
+    here = Path(engine.path).resolve().parent
+    for path in (here / "toeplab", here / ".." / "bin" / "toeplab"):
+        if path.exists():
+            return str(path)
+    return "toeplab"
+
+
+def _run(*words: str) -> str:
+    """Return what the program prints for words; raise ToeplabError with its message."""
+    done = subprocess.run([_program(), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          check=False)
+    if done.returncode != 0:
+        why = done.stderr.decode(errors="replace").strip()
+        raise ToeplabError(why.removeprefix("toeplab: "), "EINVAL")
+    return done.stdout.decode(errors="replace")
+
+
+def _select(words: str, dir: Optional[str]) -> List[str]:
+    """The ids of the trials that the words of toeplab ls select."""
+    printed = _run("export", "--json", "--dir", _folder(dir), *words.split())
+    return [json.loads(line)["id"] for line in printed.splitlines()]
+
+
+def _one(word: str, dir: Optional[str]) -> str:
+    ids = _select(word, dir)
+    if len(ids) != 1:
+        raise ToeplabError(f"'{word}' selects {len(ids)} trials: name one", "EINVAL")
+    return ids[0]
+
+
+def runs(words: str = "", dir: Optional[str] = None) -> pd.DataFrame:
+    """Return one row per trial, with its configuration (config.KEY) and last metrics (metric.NAME).
+
+    words select as those of toeplab ls do: "quickstart", "@last", "tag=paper lr<0.01"; none: all.
+    """
+    printed = _run("export", "--json", "--dir", _folder(dir), *words.split())
+    return pd.DataFrame([json.loads(line) for line in printed.splitlines()])
+
+
+def metrics(words: str = "", name: Optional[str] = None, dir: Optional[str] = None) -> pd.DataFrame:
+    """Return one row per logged value: trial, experiment, seed, name, step, value."""
+    ids = _select(words, dir)
+    marks = ",".join("?" * len(ids))
+    which = " AND m.name = ?" if name else ""
+    return query(f"""SELECT m.trial, t.experiment, t.seed, m.name, m.step, m.value FROM v_metrics m
+        JOIN v_trials t ON t.id = m.trial WHERE m.trial IN ({marks}){which}
+        ORDER BY m.trial, m.name, m.step""", [*ids, *([name] if name else [])], dir)
+
+
+def table(experiment: str, *words: str, dir: Optional[str] = None) -> pd.DataFrame:
+    """Return the table of an experiment, as toeplab table prints it; words are options of it."""
+    printed = _run("table", experiment, "--csv", "--dir", _folder(dir), *words)
+    return pd.read_csv(io.StringIO(printed))
+
+
+def checkpoint(word: str, kind: Optional[str] = None, dir: Optional[str] = None) -> Dict[str, Any]:
+    """Return the state in a trial's best checkpoint or, without one, in its newest, as arrays.
+
+    kind: "best" or "checkpoint" (the newest) only.
+    """
+    id, kinds = _one(word, dir), [kind] if kind else ["best", "checkpoint"]
+    for wanted in kinds:
+        rows = query("SELECT path FROM v_artifacts WHERE trial = ? AND kind = ? ORDER BY step DESC",
+                     [id, wanted], dir)
+        if len(rows):
+            path = Path(rows["path"][0])
+            return load(path if path.is_absolute() else Path(_folder(dir)) / path)
+    raise ToeplabError(f"trial {id[:12]} has no {' or '.join(kinds)}", "ENOTFOUND")
+
+
+class Model:
+    """A stored model: of a trial, or of a file that the program can open.
+
+    Attributes: word (what it was opened by), weights (arrays by name).
+    """
+
+    def __init__(self, word: str, weights: Dict[str, Any], arguments: List[str]) -> None:
+        self.word, self.weights, self._arguments = word, weights, arguments
+
+    def generate(self, prompt: str = "", tokens: int = 200, **options: Any) -> str:
+        """Return the prompt and what the model adds to it; options are those of the program."""
+        words = ["generate", self.word]
+        # One word for an option with its value, since a prompt may look like another option.
+        for name, value in {"prompt": prompt, "tokens": tokens, **options}.items():
+            words.append(f"--{name.replace('_', '-')}={value}")
+        text = _run(*words, *self._arguments)
+        return text[:-1] if text.endswith("\n") else text
+
+    def __repr__(self) -> str:
+        count = sum(a.size for a in self.weights.values())
+        return f"Model('{self.word}', {len(self.weights)} tensors, {count} numbers)"
+
+
+def model(word: str, names: str = "toeplab", dir: Optional[str] = None) -> Model:
+    """Open a stored model by the id of its trial or by the path of a .safetensors file.
+
+    names: whose names the weights of a trial bear, "toeplab", "tnn-pytorch" or "fairseq".
+    """
+    if names not in _names_of_weights:
+        raise ValueError(f"names is '{names}', not one of {', '.join(_names_of_weights)}")
+    if word.endswith(".safetensors"):
+        return Model(word, load(word), [])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        _run("export", *word.split(), "--weights", str(path), "--names", names, "--dir",
+             _folder(dir))
+        return Model(_one(word, dir), load(path), ["--dir", _folder(dir)])

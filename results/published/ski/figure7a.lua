@@ -1,0 +1,29 @@
+-- figure7a.lua: perplexity against evaluation length, TNN and FD-TNN.
+return {
+  title = "perplexity against evaluation length, causal",
+  caption = "In Wikitext-103 causal pretraining, FD-TNN achieves equivalent perplexity vs "
+    .. "inference length to TNN.",
+  source = "Moreno, Mei, Walters, SKI to go Faster, 2023, Figure 7a",
+  rows_are = "model",
+  columns = {
+    { id = "512", name = "512", better = "lower", metrics = { "ppl@512" } },
+    { id = "1024", name = "1024", better = "lower", metrics = { "ppl@1024" } },
+    { id = "2048", name = "2048", better = "lower", metrics = { "ppl@2048" } },
+    { id = "4096", name = "4096", better = "lower", metrics = { "ppl@4096" } },
+    { id = "8192", name = "8192", better = "lower", metrics = { "ppl@8192" } },
+  },
+  rows = {
+    { "TNN", 24.61, "drawn", "drawn", "drawn", "drawn",
+      where = { { model = "tnn" }, { backend = { "fft", "rac" } } } },
+    { "FD-TNN", 24.56, "drawn", "drawn", "drawn", "drawn",
+      where = { { model = "fd" }, { backend = "fd" } } },
+  },
+  setting = { corpus = "wikitext-103-raw", tokenizer = "gpt2", layers = 7, dim = 512, expand = 3,
+    glu_dim = 512, rpe_dim = 64, rpe_layers = 3, dropout = 0.1, length = 512, batch = 128,
+    steps = 50000, warmup = 4000, weight_decay = 0.2, clip = 1.0 },
+  draw = "plot extrapolation --at ppl@ --by model --log xy",
+  notes = {
+    "The numbers at 512 are those of its Table 1; the paper prints no other.",
+    "FD-TNN has no decay and learning rate 1e-3; TNN has decay 0.99 and 5e-4.",
+  },
+}

@@ -1,0 +1,110 @@
+-- test_lra.lua: experiments/lra.lua and mlm.lua: values that make no sense, the scale smoke of all
+-- tasks that need no data, the published sizes, and rows of the published tables.
+local t = require "harness"
+local core = require "toeplab.core"
+local experiment = require "toeplab.trials.experiment"
+local plan = require "toeplab.trials.plan"
+local published_tables = require "toeplab.trials.published_tables"
+local space = require "toeplab.trials.space"
+local trials = require "trials"
+local tl = require "toeplab"
+
+local folder = arg[0]:match "^(.*)tests/lua/.*$" .. "experiments/"
+
+local function run(words)
+  local pipe = assert(io.popen(("'%s' run %s 2>&1"):format(core.sys.executable(), words)))
+  local said = pipe:read "a"
+  return select(3, pipe:close()), said
+end
+
+t.test("a value that makes no sense ends a run before any trial", function()
+  for words, want in pairs {
+    ["lra.lua model=x"] = "known are fd, ski,.*option 'mixer' = 'x' is not one of",
+    ["lra.lua model=gla"] = "known are.*GLA is a recurrence",
+    ["lra.lua batch=0"] = "batch must be at least 1",
+    ["lra.lua length=10"] = "length must be at least 16",
+    ["lra.lua length=100 task=pathfinder"] = "length: images of pathfinder have 1024, 4096, 16384",
+    ["lra.lua length=1023 task=cifar-standin"] = "length: images of cifar.standin have 1024 pixels",
+    ["lra.lua padding=none task=pathfinder"] = "padding: known are masked and seen",
+    ["lra.lua train=-1"] = "train must be at least 0",
+    ["lra.lua cycle=-1"] = "cycle must be at least 0",
+    ["image.lua task=pathfinder"] = "task: known are cifar, cifar%-part and cifar%-standin",
+    ["pathfinder-conv.lua size=64"] = "size must be 32 or 128",
+    ["pathfinder-conv.lua images=0"] = "images must be at least 1",
+    ["pathfinder-conv.lua window=4"] = "window must be at least 5",
+    ["pathfinder-conv.lua test=0"] = "test must be at least 1",
+    ["lra.lua task=cifa"] = "task: 'cifa' has no sizes at sizes=smoke",
+    ["lra.lua sizes=tiny"] = "sizes: known are large, laptop, paper and smoke",
+    ["mlm.lua model=x"] = "known are fd, ski,",
+    ["mlm.lua valid_batches=0"] = "valid_batches must be at least 1",
+  } do
+    local code, said = run(("-n %s%s scale=smoke"):format(folder, words))
+    t.eq(code, 2)
+    t.ok(said:find(want), said)
+  end
+end)
+
+t.test("the scale smoke: every task that needs no data, and no two models are the same", function()
+  t.in_folder(function(results)
+    local code, said = run(("-q -C '%s/results' '%slra.lua' scale=smoke seeds=1"):format(results,
+      folder))
+    t.ok(code == 0, said)
+    for _, model in ipairs { "tnn", "ski", "ski%-published", "fd", "skyformer", "s4" } do
+      for _, task in ipairs { "listops", "text:[^\n]*bytes%)", "retrieval%-standin",
+        "cifar%-standin", "pathfinder" } do
+        t.ok(said:find("\n" .. task .. " +" .. model .. " +%d%.%d+ +%d%.%d+ +%d%.%d+"), said)
+      end
+    end
+    t.eq(trials.losses(results, 4), 30)
+    local chance = trials.query(results, [[SELECT count(*) AS n FROM v_last
+      WHERE name = 'chance' AND value >= 0.1]])
+    t.eq(chance[1].n, 30)
+  end)
+end)
+
+-- The configuration of a trial of a scale.
+local function config_of(scale, task, model)
+  local list = plan.trials(experiment.load(folder .. "lra.lua"),
+    { "scale=" .. scale, "task=" .. task, "model=" .. model, "seeds=1" })
+  t.eq(#list, 1)
+  return list[1].config
+end
+
+t.test("the scales paper and large have the published sizes and steps", function()
+  local c = config_of("paper", "listops", "tnn")
+  t.eq({ c.length, c.batch, c.lr, c.warmup, c.decay, c.steps, c.layout, c.init },
+    { 2048, 32, 5.75e-3, 1000, 0.95, 50000, "B", "lra" })
+  c = config_of("paper", "cifar", "tnn")
+  t.eq({ c.length, c.batch, c.lr, c.grid_form, c.decay }, { 1024, 50, 7.25e-3, "sum", 1.0 })
+  c = config_of("large", "cifar", "tnn")
+  t.eq({ c.layers, c.dim, c.expand, c.glu_dim, c.decay, c.steps, c.cycle, c.grid_form },
+    { 12, 128, 2.0, 384, 0.7, 45000, 50000, "product" })
+  c = config_of("large", "path-x", "tnn")
+  t.eq({ c.length, c.layers, c.expand, c.glu_dim, c.decay, c.batch, c.steps, c.pool },
+    { 16384, 6, 3.0, 160, 0.999, 64, 250000, "last" })
+  c = config_of("large", "retrieval", "tnn")
+  t.eq({ c.steps, c.warmup, c.decay, c.weight_decay }, { 45960, 25000, 0.6, 0.01 })
+end)
+
+t.test("the published tables find the trials of each task", function()
+  for id, names in pairs {
+    ["tnn/table4"] = { "listops", "imdb", "retrieval", "cifar", "pathfinder" },
+    ["tnn/table14"] = { "listops", "imdb", "retrieval", "cifar", "pathfinder", "path-x" },
+    ["ski/table2"] = { "listops", "imdb", "retrieval", "cifar-part", "pathfinder" },
+  } do
+    for _, task in ipairs(names) do
+      t.ok(tl.tasks[task], task)
+      local found = 0
+      for _, column in ipairs(published_tables.read(id).columns) do
+        if column.where and space.fits(column.where, { task = task }) then found = found + 1 end
+      end
+      t.eq(found, 1)
+    end
+  end
+  local rows = published_tables.read("tnn/table4").rows
+  for _, row in ipairs(rows) do
+    t.eq(config_of("paper", "listops", row.where[1].model).sizes, "paper")
+  end
+end)
+
+t.done()

@@ -1,0 +1,130 @@
+-- test_published_names.lua: weights under published names. The recorded cases of tests/reference.h5
+-- hold parameters and results of the published code; what PyTorch would save of them is written as
+-- safetensors, loaded here, and gives the same results; what is exported here is what was recorded.
+local core = require "toeplab.core"
+local t = require "harness"
+local tl = require "toeplab"
+local distance = require("toeplab.verify.distance").distance
+
+local published = tl.published
+local reference = arg[0]:match "^(.*)tests/lua/.*$" .. "tests/reference.h5"
+
+-- The parameters of a case, and its attributes.
+local function recorded(file, name)
+  local params, a = {}, {}
+  for _, child in ipairs(file:children("/" .. name .. "/param")) do
+    params[child.name] = file:read(("/%s/param/%s"):format(name, child.name))
+  end
+  for key, value in pairs(file:attrs "/") do
+    local short = key:match("^" .. name .. "/(.*)$")
+    if short then a[short] = value end
+  end
+  a.causal, a.tied = a.causal == 1, a.tied == 1
+  return params, a
+end
+
+local function same_tensors(got, want)
+  for name, x in pairs(want) do
+    t.ok(got[name], name .. " is missing")
+    t.eq(got[name]:shape(), x:shape())
+    t.eq(core.sha256(got[name]), core.sha256(x))
+  end
+  for name in pairs(got) do t.ok(want[name], name .. " is one more") end
+end
+
+-- Calls check(module, read) with the module of a case, whose parameters have been through a file.
+local function through_a_file(name, check)
+  t.in_folder(function(folder)
+    local path = folder .. "/model.safetensors"
+    local file <close> = core.h5_open(reference)
+    local params, a = recorded(file, name)
+    tl.save(path, params, { metadata = { format = "pt" } })
+    local module = published.module(a.kind, a, (tl.load(path)))
+    check(module, function(set) return file:read(("/%s/%s"):format(name, set)) end)
+    same_tensors(published.dictionary(a.kind, module), params)
+  end)
+end
+
+t.test("a published layer loads and gives the recorded output; ours is saved as it was", function()
+  through_a_file("layer", function(layer, read)
+    local e = distance(layer(read "x"), read "y")
+    t.ok(e < 1e-5, "distance " .. e)
+  end)
+end)
+
+t.test("a published language model loads and gives the recorded loss", function()
+  through_a_file("train", function(model, read)
+    local ids, loss = read "ids", read "loss"
+    local inputs, targets = tl.train.split(ids:narrow(1, 1, 1):reshape(ids:dim(2), ids:dim(3)))
+    t.eq(tl.train.loss(model, inputs, targets):item(), loss:get(1), 1e-5)
+  end)
+end)
+
+-- ---- fairseq ------------------------------------------------------------------------------------
+
+local sizes = { vocab = 7, layers = 2, dim = 4, glu_dim = 3, rpe_dim = 3, rpe_layers = 1,
+  heads = 2 }
+
+local function with(more)
+  local o = {}
+  for key, value in pairs(sizes) do o[key] = value end
+  for key, value in pairs(more or {}) do o[key] = value end
+  return o
+end
+
+local layer_names = [[
+self_attn.gtu.u_proj.weight self_attn.gtu.u_proj.bias self_attn.gtu.v_proj.weight
+self_attn.gtu.v_proj.bias self_attn.gtu.o.weight self_attn.gtu.o.bias self_attn.gtu.toep.gamma
+self_attn.gtu.toep.rpe.pos_proj.weight self_attn.gtu.toep.rpe.pos_proj.bias
+self_attn.gtu.toep.rpe.layers.0.2.weight self_attn.gtu.toep.rpe.layers.0.2.bias
+self_attn.gtu.toep.rpe.out.2.weight self_attn.gtu.toep.rpe.out.2.bias
+glu.l1.weight glu.l1.bias glu.l2.weight glu.l2.bias glu.l3.weight glu.l3.bias]]
+
+local models = {
+  { "tnn_lm", "fairseq_lm", "decoder.", [[decoder.version decoder.embed_tokens.weight
+    decoder.output_projection.weight decoder.layer_norm.weight decoder.layer_norm.bias]] },
+  { "tnn_mlm", "fairseq_mlm", "encoder.sentence_encoder.", [[encoder.sentence_encoder.version
+    encoder.sentence_encoder.embed_tokens.weight encoder.sentence_encoder.layernorm_embedding.weight
+    encoder.sentence_encoder.layernorm_embedding.bias encoder.lm_head.weight encoder.lm_head.bias
+    encoder.lm_head.dense.weight encoder.lm_head.dense.bias encoder.lm_head.layer_norm.weight
+    encoder.lm_head.layer_norm.bias]] },
+}
+
+t.test("the names of fairseq's models, there and back", function()
+  for _, case in ipairs(models) do
+    local name, kind, prefix, others = table.unpack(case)
+    local model, wanted = tl.models[name](with()), {}
+    t.eq(published.kind("fairseq", model), kind)
+    for word in others:gmatch "%S+" do wanted[word] = true end
+    for word in layer_names:gmatch "%S+" do
+      for i = 0, 1 do wanted[("%slayers.%d.%s"):format(prefix, i, word)] = true end
+    end
+    local dictionary = published.dictionary(kind, model)
+    for found in pairs(dictionary) do t.ok(wanted[found], found .. " is one more") end
+    for word in pairs(wanted) do t.ok(dictionary[word], word .. " is missing") end
+    t.eq(dictionary[prefix .. "layers.1.self_attn.gtu.toep.gamma"]:shape(), { 2, 1, 6 })
+    t.eq(dictionary[prefix .. "version"], { 3 })
+    local other = tl.models[name](with()):load(published.state(kind, dictionary))
+    same_tensors(other:state(), model:state())
+  end
+end)
+
+t.test("a learnable decay and an output map of its own are the model's to say", function()
+  local model = tl.models.tnn_lm(with { decay = "learnable", tied = false })
+  local dictionary = published.dictionary("fairseq_lm", model)
+  local other = tl.models.tnn_lm(with { decay = "learnable", tied = false })
+  other:load(published.state("fairseq_lm", dictionary, other))
+  same_tensors(other:state(), model:state())
+  t.raises(published.state, "differs from the embedding", "fairseq_mlm", {
+    ["encoder.sentence_encoder.embed_tokens.weight"] = core.zeros(2, 2),
+    ["encoder.lm_head.weight"] = core.ones(2, 2) })
+end)
+
+t.test("what the published model lacks is an error", function()
+  t.raises(published.dictionary, "corresponds to our 'layers.%d.token.+q", "fairseq_lm",
+    tl.models.tnn_lm(with { mixer = "attention" }))
+  t.raises(published.kind, "tnn%-pytorch has no tnn_mlm", "tnn-pytorch", tl.models.tnn_mlm(with()))
+  t.raises(published.kind, "did you mean", "fairsek", tl.models.tnn_mlm(with()))
+end)
+
+t.done()

@@ -1,0 +1,290 @@
+-- test_claims.lua: what the papers claim of their tables, and what trials say of it.
+local t = require "harness"
+local claims = require "toeplab.report.claims"
+local core = require "toeplab.core"
+local published_tables = require "toeplab.trials.published_tables"
+local sweeps = require "sweeps"
+
+local program = "'" .. core.sys.executable() .. "'"
+
+local function run(folder, words)
+  local errors = os.tmpname()
+  local pipe = assert(io.popen(("%s %s -C '%s' 2>%s"):format(program, words, folder, errors)))
+  local text = pipe:read "a"
+  local _, _, code = pipe:close()
+  local said = t.read(errors)
+  os.remove(errors)
+  return text, code, said
+end
+
+local function holds(text, ...)
+  for _, part in ipairs { ... } do
+    t.ok(text:find(part, 1, true), ("no '%s' in\n%s"):format(part, text))
+  end
+end
+
+-- ---- The claims themselves --------------------------------------------------------------------
+
+t.test("each claim is a sentence and one bound, and the paper's own numbers fulfil it", function()
+  local count, checked = 0, 0
+  for _, id in ipairs(published_tables.ids()) do
+    local published = published_tables.read(id)
+    for i, claim in ipairs(claims.of(published).claims) do
+      local spec, place = published.claims[i], id .. " " .. i
+      t.ok(claim.says:find "^[%u%d(].*%.%)?$", place)
+      local bounds = 0
+      for _, name in ipairs { "above", "below", "within" } do
+        bounds = bounds + (spec[name] and 1 or 0)
+      end
+      t.eq(bounds, 1)
+      t.ok(#claim.list > 0, place)
+      for _, c in ipairs(claim.list) do
+        count = count + 1
+        if c.paper then
+          local log = math.log(c.paper)
+          t.ok(log > c.region.low and log < c.region.high,
+            ("%s: %s: the paper has %g"):format(place, claims.title(c), c.paper))
+          checked = checked + 1
+        end
+      end
+    end
+  end
+  t.ok(count > 100 and checked > 90, count .. " comparisons, " .. checked .. " checked")
+end)
+
+t.test("a claim of a row or column that is not there is told", function()
+  local function of(claim)
+    local published = published_tables.read "tnn/table10"
+    published.claims = { claim }
+    return claims.of(published)
+  end
+  t.raises(of, "tnn/table10: claims: there is no row '0.9'.*did you mean '0.90'",
+    { says = "X.", row = "0.9", over = "0.95", column = "val", above = 1 })
+  t.raises(of, "there is no column 'vall'.*did you mean 'val'",
+    { says = "X.", row = "0.90", over = "0.95", column = "vall", above = 1 })
+end)
+
+-- ---- Verdicts ---------------------------------------------------------------------------------
+
+-- Writes a sweep that answers tnn/table10. of: decay -> a list of values by seed, of the perplexity
+-- on the validation part; the one at 16 times the length of 8 is `far` times that.
+local function decays(folder, of, far, change)
+  local trials = {}
+  for decay, values in pairs(of) do
+    for seed, value in ipairs(values) do
+      local more = far and far[decay] or 1
+      local trial = { config = { decay = decay, length = 8 }, seed = seed, metrics = {
+        best_val_ppl = value, ["ppl@128"] = value * more, mean_extrapolation_ppl = value * more } }
+      if change then change(trial) end
+      trials[#trials + 1] = trial
+    end
+  end
+  sweeps.write(folder, { experiment = "decays", scale = "laptop", answers = { "tnn/table10" },
+    columns = { "best_val_ppl" }, axes = { "decay" }, trials = trials })
+end
+
+t.test("a claim is supported, contradicted or left open by the interval of its ratio", function()
+  local near, far = { 20, 21, 22, 20.5, 21.5 }, { 20.1, 20.9, 22.1, 20.5, 21.4 }
+  local much, noisy = { 40, 42, 44, 41, 43 }, { 15, 30, 20, 28, 16 }
+  for _, case in ipairs {
+    { "supports", none = far }, { "contradicts", none = much }, { "cannot tell", none = noisy },
+  } do
+    t.in_folder(function(folder)
+      decays(folder, { [0.99] = near, none = case.none })
+      local text, code = run(folder, "compare tnn/table10")
+      t.eq(code, 0)
+      holds(text, "tnn/table10 by decays scale=laptop: exponential decay rates",
+        ("claim 1 (%s): At the training length no decay is as good as 0.99"):format(case[1]),
+        "claim 1: 1 (no decay) over 0.99 (ours), PPL (val): ratio ",
+        ", 5 seeds; claimed: 0.98 to 1.02; the paper's numbers: 1.002; p ",
+        "claim 2 (cannot tell): At the training length 0.999 is as good",
+        "claim 2: not measured: no trial of 0.999",
+        "after Holm's correction over the 3 comparisons of this table")
+    end)
+  end
+end)
+
+t.test("the ratio, its interval and p are those of paired logarithms", function()
+  t.in_folder(function(folder)
+    -- the logarithms of the ratios are 0.6, 0.7 and 0.8: 0.7 with standard error 0.1 / sqrt(3)
+    local none = { 20 * math.exp(0.6), 30 * math.exp(0.7), 40 * math.exp(0.8) }
+    decays(folder, { [0.99] = { 20, 30, 40 }, none = none })
+    local half = 4.302652729911275 * 0.1 / math.sqrt(3)
+    local csv = run(folder, "compare decays --csv")
+    local row = csv:match('\ntnn/table10,3,[%a ]+,"1 %(no decay%) over 0%.99 %(ours%), ppl@128",'
+      .. "above 1%.5,,([^\n]*)\n")
+    t.ok(row, csv)
+    local ratio, low, high, pairs_, p = row:match "^(%S-),(%S-),(%S-),(%d+),(%S-),"
+    t.eq(tonumber(ratio), math.exp(0.7), 1e-6)
+    t.eq(tonumber(low), math.exp(0.7 - half), 1e-5)
+    t.eq(tonumber(high), math.exp(0.7 + half), 1e-5)
+    t.eq(pairs_, "3")
+    -- t = (0.7 - log 1.5) / se = 5.1015 with 2 degrees of freedom: p = 1 - t / sqrt(2 + t^2)
+    local x = (0.7 - math.log(1.5)) / (0.1 / math.sqrt(3))
+    local alone = 1 - x / math.sqrt(2 + x * x)
+    t.eq(tonumber(p), 2 * alone, 1e-6) -- the second of three after claim 1
+  end)
+end)
+
+t.test("a claim of several comparisons needs all of them, and one can contradict it", function()
+  local base = { 20, 21, 22, 20.5, 21.5 }
+  local function times(factor)
+    local list = {}
+    for i, v in ipairs(base) do list[i] = v * factor * (1 + 0.002 * (i % 3 - 1)) end
+    return list
+  end
+  local function verdict(of)
+    local found
+    t.in_folder(function(folder)
+      of[0.99] = base
+      decays(folder, of)
+      found = run(folder, "compare tnn/table10"):match "claim 4 %(([%a ]+)%)"
+    end)
+    return found
+  end
+  t.eq(verdict { [0.9] = times(1.1), [0.95] = times(1.1) }, "supports")
+  t.eq(verdict { [0.9] = times(1.1), [0.95] = times(0.9) }, "contradicts")
+  t.eq(verdict { [0.9] = times(1.1) }, "cannot tell")
+end)
+
+t.test("seeds that one side lacks, and values that are no numbers, are left out", function()
+  t.in_folder(function(folder)
+    decays(folder, { [0.99] = { 20, 21, 22, 23, 24 }, none = { 20, 21, 22, 23 } }, nil,
+      function(trial)
+        if trial.config.decay == "none" and trial.seed == 1 then
+          trial.metrics.best_val_ppl = math.huge
+        elseif trial.config.decay == "none" and trial.seed == 2 then
+          trial.status = "failed"
+        end
+      end)
+    holds(run(folder, "compare tnn/table10"),
+      "PPL (val): ratio 1.000 [1.000, 1.000], 2 seeds; claimed: 0.98 to 1.02",
+      "left out: 3 seeds not done on both sides, or inf or nan")
+  end)
+  t.in_folder(function(folder)
+    decays(folder, { [0.99] = { 20 }, none = { 20 } })
+    holds(run(folder, "compare tnn/table10"), "1 seed; claimed: ",
+      "one seed has no interval: cannot tell")
+  end)
+  t.in_folder(function(folder)
+    decays(folder, { [0.99] = { -20, 1 }, none = { 20, 1 } })
+    holds(run(folder, "compare tnn/table10"),
+      "not measured: 1 (no decay) over 0.99 (ours), PPL (val): a value is not above 0")
+  end)
+end)
+
+t.test("columns choose the trials of a task; a mean of columns is that of each seed", function()
+  t.in_folder(function(folder)
+    local trials = {}
+    local tasks = { "imdb", "listops", "retrieval", "pathfinder", "cifar" }
+    for _, model in ipairs { "tnn", "s4" } do
+      for i, task in ipairs(tasks) do
+        for seed = 1, 3 do
+          trials[#trials + 1] = { config = { model = model, task = task }, seed = seed,
+            metrics = { test_accuracy = (model == "tnn" and 0.6 or 0.3) + seed / 100
+              + (i % 2) / 10 } }
+        end
+      end
+    end
+    sweeps.write(folder, { experiment = "lra", answers = { "tnn/table4" }, trials = trials,
+      axes = { "model", "task" } })
+    local text = run(folder, "compare lra")
+    local function ratio(a, b)
+      local logs = 0.0
+      for seed = 1, 3 do logs = logs + math.log((a + seed / 100) / (b + seed / 100)) / 3 end
+      return ("ratio %.3f "):format(math.exp(logs))
+    end
+    holds(text, "claim 2 (contradicts): On ListOps and Image",
+      "claim 2: S4 over TNN, Image: " .. ratio(0.4, 0.7),
+      "claim 2: S4 over TNN, ListOps: " .. ratio(0.3, 0.6),
+      "claim 3: TNN over S4, mean of text, listops, retrieval, pathfinder, image: "
+        .. ratio(0.66, 0.36))
+  end)
+end)
+
+t.test("several settings of a row are not paired with each other", function()
+  t.in_folder(function(folder)
+    local trials = {}
+    for _, lr in ipairs { 0.1, 0.2 } do
+      for _, decay in ipairs { 0.99, "none" } do
+        for seed = 1, 2 do
+          trials[#trials + 1] = { config = { decay = decay, lr = lr }, seed = seed,
+            metrics = { best_val_ppl = 10 + seed } }
+        end
+      end
+    end
+    sweeps.write(folder, { experiment = "d", answers = { "tnn/table10" }, trials = trials,
+      axes = { "decay", "lr" } })
+    holds(run(folder, "compare tnn/table10"), "several settings fit 1 (no decay): choose with")
+    holds(run(folder, "compare tnn/table10 lr=0.1"), "claim 1: 1 (no decay) over 0.99 (ours), PPL")
+  end)
+end)
+
+t.test("ratios have the digits of their intervals, also very large ones, and missing parts a name",
+  function()
+    t.in_folder(function(folder)
+      local base = { 20, 21, 22, 20.5, 21.5 }
+      local near = { 20.002, 21, 22.002, 20.5, 21.5 }
+      decays(folder, { [0.99] = base, [0.999] = near, none = { 4e5, 5e5, 4e5, 5e5, 4e5 } },
+        nil, function(trial) trial.metrics.mean_extrapolation_ppl = nil end)
+      local text = run(folder, "compare decays")
+      holds(text, "claim 2: 0.999 over 0.99 (ours), PPL (val): ratio 1.000038 [0.999973, 1.000103]",
+        "claim 1: 1 (no decay) over 0.99 (ours), PPL (val): ratio 2.08e+04 [1.76e+04, 2.47e+04]",
+        "claim 3: not measured: no trial has logged mean_extrapolation_ppl\n",
+        "claim 5: not measured: no trial has logged Avg PPL (extrapolation)\n")
+    end)
+  end)
+
+-- ---- Where they stand -------------------------------------------------------------------------
+
+t.test("a table ends with its claims, in every form but CSV", function()
+  t.in_folder(function(folder)
+    decays(folder, { [0.99] = { 20, 21, 22 }, none = { 60, 65, 62 } })
+    for form, want in pairs { [""] = "claim 3 (supports): Without decay", ["--md"] =
+      "- claim 3 (supports): Without decay", ["--tex"] = "  claim 3 (supports): Without decay",
+      ["--html"] = "<li>claim 3 (supports): Without decay" } do
+      holds(run(folder, "table tnn/table10 " .. form), want)
+    end
+    t.ok(not run(folder, "table tnn/table10 --csv"):find "claim")
+  end)
+  t.in_folder(function(folder) -- without trials the claims stand there without a verdict
+    holds(run(folder, "table tnn/table9"), "claim 1: A relative position encoder predicts better")
+  end)
+end)
+
+t.test("where no claim was measured, compare fails", function()
+  t.in_folder(function(folder)
+    decays(folder, { [0.99] = { 20, 21, 22 } })
+    for _, words in ipairs { "compare decays", "compare decays --csv" } do
+      local text, code, said = run(folder, words)
+      t.eq(code, 1)
+      holds(text, "no decay")
+      holds(said, "compare: no claim about decays was measured")
+    end
+  end)
+end)
+
+t.test("wrong words are told", function()
+  t.in_folder(function(folder)
+    decays(folder, { [0.99] = { 20, 21, 22 }, none = { 60, 65, 62 } })
+    sweeps.write(folder, { experiment = "own", axes = { "a" }, trials = {
+      { config = { a = 1 }, seed = 1, metrics = { loss = 1 } } } })
+    for words, want in pairs {
+      [""] = "give one key in two values, like decay=0.99 decay=none, or the name of a table",
+      ["own"] = "no paper's claims are known of own",
+      ["tnn/table2"] = "compare: no trial here answers tnn/table2",
+      ["tnn/table100"] = "no table or experiment 'tnn/table100'; did you mean 'tnn/table10'",
+      ["decay"] = "no table or experiment 'decay'; did you mean 'decays'?",
+      ["decays --by decay"] = "--by needs KEY=A KEY=B",
+      ["decays -m best_val_ppl"] = "--metric needs KEY=A KEY=B",
+      ["decays scale=gpu"] = "no trials of decays fit; there are: decays scale=laptop",
+      ["decays seed=9"] = "no trial of decays scale=laptop has seed=9 (there are: 1, 2, 3)",
+    } do
+      local text, code, said = run(folder, "compare " .. words)
+      t.eq({ text, code }, { "", 2 })
+      holds(said, want)
+    end
+  end)
+end)
+
+t.done()

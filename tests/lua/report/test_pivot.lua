@@ -1,0 +1,163 @@
+-- test_pivot.lua: tables by the keys of rows and columns, and the means over the others.
+local t = require "harness"
+local core = require "toeplab.core"
+local sweeps = require "sweeps"
+
+local program = "'" .. core.sys.executable() .. "'"
+
+-- Returns what toeplab table prints for words, and its exit code.
+local function run(folder, words)
+  local pipe = assert(io.popen(("%s table %s -C '%s' 2>&1"):format(program, words, folder)))
+  local text = pipe:read "a"
+  return text, select(3, pipe:close())
+end
+
+-- Returns the cells of the table's lines: row name -> the texts beside it.
+local function rows(text)
+  local found = {}
+  for line in text:gmatch "[^\n]+" do
+    local cells = {}
+    for cell in (line .. "  "):gmatch "(.-)  +" do cells[#cells + 1] = cell end
+    found[cells[1]] = table.concat(cells, " | ", 2)
+  end
+  return found
+end
+
+-- Writes a sweep with the effects structure (0, 5, 0.1), decay (0, 3), lr (1, 3) and seed (0.1
+-- each).
+-- change: of the list of trials before they are written.
+local function write(folder, change)
+  local trials = {}
+  for s, structure in ipairs { "gtu+glu", "gtu", "attention" } do
+    for d, decay in ipairs { 0.99, "none" } do
+      for _, lr in ipairs { 1, 3 } do
+        for seed = 1, 3 do
+          local value = 20 + ({ 0, 5, 0.1 })[s] + 3 * (d - 1) + lr + seed / 10
+          trials[#trials + 1] = { config = { structure = structure, decay = decay, lr = lr,
+            layers = 2 * s }, seed = seed, metrics = { val_ppl = value, count = 7.0 } }
+        end
+      end
+    end
+  end
+  if change then change(trials) end
+  sweeps.write(folder, { experiment = "p", axes = { "decay", "layers", "lr", "structure" },
+    columns = { "val_ppl", "count" }, trials = trials })
+end
+
+t.test("cells and means average over settings for each seed first, then over the seeds", function()
+  t.in_folder(function(folder)
+    write(folder)
+    local text, code = run(folder, "p --rows decay --columns structure")
+    t.eq(code, 0)
+    local found = rows(text)
+    t.eq(found.decay, "gtu+glu | gtu | attention | mean")
+    -- mean over lr 2, over seeds 0.2; half = 4.3027 * 0.1 / sqrt(3), though lr differs by 2
+    t.eq(found["0.99"], "22.20 ± 0.25 | 27.20 ± 0.25 | 22.30 ± 0.25 | 23.90 ± 0.25")
+    t.eq(found.none, "25.20 ± 0.25 | 30.20 ± 0.25 | 25.30 ± 0.25 | 26.90 ± 0.25")
+    t.eq(found.mean, "23.70 ± 0.25 | 28.70 ± 0.25 | 23.80 ± 0.25 | 25.40 ± 0.25")
+    t.ok(text:find("each number averages over lr: for each seed first", 1, true), text)
+    t.ok(not text:find("layers", 1, true), text) -- it follows from the structure
+    found = rows((run(folder, "p --rows structure,lr --columns decay")))
+    t.eq(found["structure, lr"], "0.99 | none | mean")
+    t.eq(found["gtu, 3"], "28.20 ± 0.25 | 31.20 ± 0.25 | 29.70 ± 0.25")
+    found = rows((run(folder, "p --rows structure")))
+    t.eq(found.structure, "val_ppl ↓ | count")
+    t.eq({ found.gtu, found.mean }, { "28.70 ± 0.25 | 7 ± 0", "25.40 ± 0.25 | 7 ± 0" })
+    found = rows((run(folder, "p --rows seed --columns structure lr=1 decay=none")))
+    t.eq(found["2"], "24.2000 | 29.2000 | 24.3000 | 25.9000")
+    t.eq(found.mean, "24.20 ± 0.25 | 29.20 ± 0.25 | 24.30 ± 0.25 | 25.90 ± 0.25")
+  end)
+end)
+
+t.test("means over other settings than those of the means beside them are left out", function()
+  local function without(fits)
+    return function(trials)
+      for i = #trials, 1, -1 do
+        if fits(trials[i].config, trials[i].seed) then table.remove(trials, i) end
+      end
+    end
+  end
+  t.in_folder(function(folder) -- a cell is missing
+    write(folder, without(function(c) return c.structure == "gtu" and c.decay == "none" end))
+    local text = run(folder, "p --rows decay --columns structure")
+    local found = rows(text)
+    t.eq(found["0.99"], "22.20 ± 0.25 | 27.20 ± 0.25 | 22.30 ± 0.25 | 23.90 ± 0.25")
+    t.eq(found.none:gsub(" ", ""), "25.20±0.25|25.30±0.25")
+    t.eq(found.mean:gsub(" ", ""), "23.70±0.25|23.80±0.25")
+    t.ok(text:find("a mean is left out where", 1, true), text)
+    text = run(folder, "p --rows structure")
+    t.ok(text:find("do not all average over the same settings", 1, true), text)
+    t.eq(rows(text).mean, nil)
+  end)
+  t.in_folder(function(folder) -- a setting of a cell is missing
+    write(folder, without(function(c) return c.structure == "gtu" and c.lr == 3 end))
+    local text = run(folder, "p --rows decay --columns structure")
+    t.ok(text:find("do not all average over the same settings", 1, true), text)
+    t.eq(rows(text).mean:gsub(" ", ""), "23.70±0.25|23.80±0.25")
+  end)
+  t.in_folder(function(folder) -- a seed of a setting is missing: that seed is left out
+    write(folder, without(function(c, seed)
+      return c.structure == "gtu" and c.lr == 3 and c.decay == "none" and seed == 3
+    end))
+    local found = rows((run(folder, "p --rows decay --columns structure")))
+    t.eq(found.none, "25.20 ± 0.25 | 30.15 ± 0.64 | 25.30 ± 0.25 | 26.85 ± 0.64")
+  end)
+  t.in_folder(function(folder) -- a rate for each seed: no seed has both
+    write(folder, without(function(c, seed) return (c.lr == 3) == (seed == 1) end))
+    local text = run(folder, "p --rows decay --columns structure")
+    t.eq(rows(text).none, "- | - | - | -")
+    t.ok(text:find("a seed that lacks a value in one of the settings averaged over is left", 1,
+      true), text)
+  end)
+end)
+
+t.test("what is not finished or diverged is shown, and takes the means with it", function()
+  t.in_folder(function(folder)
+    write(folder, function(trials)
+      trials[1].metrics.val_ppl = 0 / 0                   -- gtu+glu, 0.99
+      for i = 19, 24 do trials[i].status, trials[i].metrics = "queued", {} end -- gtu, none
+    end)
+    local text = run(folder, "p --rows decay --columns structure")
+    local found = rows(text)
+    t.eq(found["0.99"], "diverged (1/6) | 27.20 ± 0.25 | 22.30 ± 0.25 | diverged (1/18)")
+    t.eq(found.none, "25.20 ± 0.25 | … | 25.30 ± 0.25 | …")
+    t.ok(text:find("diverged: 1 trial ended", 1, true), text)
+  end)
+end)
+
+t.test("pivot tables have every form, the trials of a cell, and their wrong words", function()
+  t.in_folder(function(folder)
+    write(folder)
+    local words = "p --rows decay --columns structure"
+    local tex = run(folder, words .. " --tex")
+    t.ok(tex:find("0.99 & \\textbf{22.20 $\\pm$ 0.25} & \\textbf{27.20", 1, true), tex)
+    t.ok(tex:find("\n    mean & 23.70", 1, true), tex)
+    t.ok(run(folder, words .. " --md"):find("| none  |", 1, true))
+    t.ok(run(folder, words .. " --csv"):find("\np,0.99,gtu,,27.2", 1, true))
+    t.ok(run(folder, words .. " --html"):find("<b>22.20 ± 0.25</b>", 1, true))
+    local why = run(folder, words .. " --why none/gtu")
+    t.eq(select(2, why:gsub("structure=gtu ", "")), 6)
+    t.ok(why:find("decay=none layers=4 lr=1 structure=gtu seed=1", 1, true), why)
+    for wrong, want in pairs {
+      ["p --rows deca"] = "--rows: 'deca' does not vary in p; did you mean 'decay'?",
+      ["p --columns decay"] = "--columns needs --rows KEYS",
+      ["p --rows ,"] = "--rows takes words like A or A,B, got ','",
+      ["p --rows decay --columns ''"] = "--columns takes words like A or A,B, got ''",
+      ["p --rows decay --columns decay"] = "'decay' is named twice",
+      [words .. " --metric count --metric val_ppl"] = "choose one --metric, got count, val_ppl",
+      [words .. " --tolerance 5"] = "--tolerance is for published tables",
+      ["tnn/table10 --rows decay"] = "no trial here answers tnn/table10",
+      ["--rows decay"] = "--rows needs the NAME of a table",
+    } do
+      local text, code = run(folder, wrong)
+      t.eq({ wrong, code }, { wrong, 2 })
+      t.ok(text:find(want, 1, true), text)
+    end
+    t.eq((run(folder, "p --rows 'lr, decay'")), (run(folder, "p --rows lr,decay")))
+    local text, code = run(folder .. "/none", words)
+    t.eq(code, 2)
+    t.ok(text:find("there are no trials in", 1, true), text)
+  end)
+end)
+
+t.done()

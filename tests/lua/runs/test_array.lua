@@ -1,0 +1,316 @@
+-- test_array.lua: array jobs with a stand-in for Slurm's commands: what is submitted, what tasks
+-- claim and write, and what comes into the store. tests/program/slurm.sh starts the real daemons.
+local t = require "harness"
+local claims = require "toeplab.store.claims"
+local clusters = require "clusters"
+local core = require "toeplab.core"
+local journal = require "toeplab.store.journal"
+local records = require "toeplab.store.records"
+
+local with_cluster = clusters.with
+local METRICS = [[SELECT trial, name, step, printf('%a', value) AS value FROM v_metrics
+  ORDER BY trial, name, step]]
+
+local function wait_until(what, fn)
+  for _ = 1, 200 do
+    if fn() then return end
+    core.sys.sleep(0.05)
+  end
+  error("waited in vain until " .. what)
+end
+
+-- ---- Options and script ------------------------------------------------------------------------
+
+t.test("options come from flags, the profile of the experiment and that of the user", function()
+  with_cluster(function(c)
+    core.sys.mkdir(c.folder .. "/.config/toeplab")
+    t.write(c.folder .. "/.config/toeplab/slurm.lua",
+      'return { partition = "long", account = "us", time = "2h" }')
+    t.write(c.folder .. "/slurm.lua", 'return { partition = "main", gpus = 2, line = '
+      .. '{ "module load hdf5", "#SBATCH --qos=low" } }')
+    local code, said = c:submit "-n -j2 --time 90m --limit 3"
+    t.eq(code, 0)
+    for _, line in ipairs { "#SBATCH --partition=main", "#SBATCH --account=us",
+      "#SBATCH --time=90", "#SBATCH --gpus=2", "#SBATCH --cpus-per-task=2",
+      "#SBATCH --array=1-2%3", "#SBATCH --signal=B:USR1@90", "--requeue",
+      "#SBATCH --qos=low\nmodule load hdf5\nexec " } do
+      t.ok(said:find(line, 1, true), line .. " is missing in\n" .. said)
+    end
+    t.ok(not core.sys.exists(c.root), "a dry run has made the folder")
+  end)
+end)
+
+local wrong = { -- words, profile, exit code, message
+  { "--partition", nil, 2, "needs PARTITION" },
+  { "--time soon", nil, 2, "option 'time' takes a time like 90m, 4h, 2d or 1%-12:00:00" },
+  { "--time 3600", nil, 2, "option 'time' needs a unit: 3600s are seconds, 3600m are minutes" },
+  { "", "return { time = 3600 }", 2, "slurm.lua: option 'time' needs a unit: 3600s are seconds" },
+  { "--cpus 0", nil, 2, "takes a number of at least 1" },
+  { "--shard 1/2", nil, 2, "%-%-shard goes without %-%-on slurm" },
+  { "--fail-fast", nil, 2, "%-%-fail%-fast goes without %-%-on slurm" },
+  { "", "return { partitoin = 'x' }", 2, "unknown option 'partitoin'; did you mean 'partition'" },
+  { "", "return 3", 2, "slurm.lua: must return a table of options, got a number" },
+  { "", "return {", 2, "slurm.lua:1:" },
+  { "seeds=200", nil, 2, "400 tasks are too many .* at most 100: %-%-trials 4 makes them fewer" },
+}
+
+t.test("a configuration with a secret is not written to a plan", function()
+  with_cluster(function(c)
+    local text = clusters.script:gsub("fail = 0", "fail = 0, password = 'opensesame'")
+    t.write(c.folder .. "/x.lua", text)
+    local code, said = c:submit()
+    t.eq(code, 2)
+    t.ok(said:find("the configuration holds a secret", 1, true), said)
+    t.eq(os.execute(("grep -rq opensesame '%s/slurm' 2>/dev/null"):format(c.root)), nil)
+  end)
+end)
+
+for _, case in ipairs(wrong) do
+  t.test("refused: " .. (case[1] ~= "" and case[1] or case[2]), function()
+    with_cluster(function(c)
+      if case[2] then t.write(c.folder .. "/slurm.lua", case[2]) end
+      local code, said = c:submit(case[1])
+      t.eq(code, case[3])
+      t.ok(said:find(case[4]), said)
+      t.ok(not core.sys.exists(c.root .. "/slurm/1"), "a submission is left over")
+    end)
+  end)
+end
+
+t.test("a job that Slurm refuses leaves nothing", function()
+  with_cluster(function(c)
+    t.write(c.folder .. "/refuse", "sbatch: error: invalid partition specified: x\n")
+    local code, said = c:submit "--partition x"
+    t.eq(code, 2)
+    t.ok(said:find("invalid partition specified: x; the partitions here: main, long", 1, true),
+      said)
+    t.ok(not core.sys.exists(c.root .. "/slurm/1"))
+    t.eq(#c:rows "SELECT 1 FROM v_trials", 0)
+  end)
+end)
+
+t.test("a flag of a job without --on, and an experiment that prunes, are refused", function()
+  with_cluster(function(c)
+    local code, said = c:ask(("run '%s/x.lua' -C '%s' --time 2h"):format(c.folder, c.root))
+    t.eq(code, 2)
+    t.ok(said:find("--time goes with --on slurm", 1, true), said)
+    t.write(c.folder .. "/x.lua", (clusters.script:gsub("seeds = 2", "budget = { total = 9 }")))
+    code, said = c:submit()
+    t.eq(code, 2)
+    t.ok(said:find("budget.total compares all trials while they run", 1, true), said)
+  end)
+end)
+
+-- ---- Tasks --------------------------------------------------------------------------------------
+
+t.test("tasks give the metrics of a run without Slurm, and each trial is run once", function()
+  with_cluster(function(c)
+    local code, said = c:submit "--trials 2"
+    t.eq(code, 0)
+    t.ok(said:find("4 of 4 trials: job 1, 2 tasks", 1, true), said)
+    c:queue { { 1, 1 }, { 1, 2, "PENDING" } }
+    code, said = c:submit "--trials 2"
+    t.eq(code, 0)
+    t.ok(said:find("nothing to submit: 4 trials are left to the tasks in the queue", 1, true), said)
+    t.eq(c:task(1, 1), 0)
+    t.eq(c:statuses(), { done = 2, queued = 2 })
+    t.eq(c:task(1, 2), 0)
+    t.eq(c:task(1, 2), 0)
+    local metrics = c:rows(METRICS)
+    t.eq(#metrics, 4 * 13)
+    t.eq(c:rows "SELECT DISTINCT attempt, json_extract(provenance, '$.job') AS job FROM v_trials",
+      { { attempt = 1, job = "1_1" }, { attempt = 1, job = "1_2" } })
+    c:queue {}
+    t.eq(c:submit(), 0)
+    t.eq(core.sys.list(c.root .. "/slurm"), { "logs" })
+    t.eq(core.sys.list(c.root .. "/claims"), {})
+    local root = c.root
+    c.root = c.folder .. "/alone"
+    t.eq(c:ask(("run -q '%s/x.lua' -C '%s'"):format(c.folder, c.root)), 0)
+    t.eq(c:rows(METRICS), metrics)
+    c.root = root
+  end)
+end)
+
+t.test("a killed task loses no metric, and only its trial is submitted again", function()
+  with_cluster(function(c)
+    t.write(c.folder .. "/slow", "")
+    t.eq(c:submit "pause=0.05 steps=200", 0)
+    c:queue { { 1, 1 } }
+    local task = c:start()
+    local seven = "SELECT count(*) AS n FROM v_metrics WHERE step >= 7"
+    wait_until("7 steps are logged", function() return c:rows(seven)[1].n > 0 end)
+    task:kill()
+    os.remove(c.folder .. "/slow")
+    for i = 2, 4 do t.eq(c:task(1, i), 0) end
+    t.eq(c:statuses().done, 3)
+    c:queue {}
+    t.eq(c:statuses(), { done = 3, interrupted = 1 })
+    local row = c:rows "SELECT error, step FROM v_trials WHERE status = 'interrupted'"[1]
+    t.ok(row.error:find("ended without a word") or row.error:find("stopped by SIGTERM"), row.error)
+    t.ok(row.step >= 5)
+    local code, said = c:submit "pause=0.05 steps=200"
+    t.eq(code, 0)
+    t.ok(said:find("1 of 4 trials: job 2, 1 task ", 1, true), said)
+    c:queue { { 2, 1 } }
+    t.eq(c:task(2, 1, 0, 1), 0)
+    t.eq(c:statuses(), { done = 4 })
+    t.eq(c:rows "SELECT max(attempt) AS attempt, count(*) AS n FROM v_trials",
+      { { attempt = 2, n = 4 } })
+    t.eq(#c:rows(METRICS), 4 * 201)
+  end)
+end)
+
+t.test("a signal makes a task save, and go back into the queue", function()
+  with_cluster(function(c)
+    t.write(c.folder .. "/slow", "")
+    t.eq(c:submit "pause=0.05 rate=0.5 seeds=1 steps=200", 0)
+    c:queue { { 1, 1 } }
+    local task = c:start()
+    wait_until("8 steps are logged", function()
+      return #c:rows "SELECT 1 FROM v_metrics WHERE step >= 8" > 0
+    end)
+    task:signal "USR1"
+    t.eq(task:wait(true), 143)
+    t.eq(t.read(c.folder .. "/asked"), "requeue 1_1\n") -- not "1", which is the whole array
+    local row = c:rows "SELECT status, step, attempt FROM v_trials"[1]
+    t.eq({ row.status, row.attempt }, { "interrupted", 1 })
+    t.ok(row.step >= 8)
+    os.remove(c.folder .. "/slow")
+    t.eq(c:task(1, 1, 1), 0)
+    t.eq(c:rows "SELECT status, attempt FROM v_trials", { { status = "done", attempt = 2 } })
+    t.eq(c:rows "SELECT count(*) AS n, max(step) AS step FROM v_metrics WHERE name = 'loss'",
+      { { n = 200, step = 200 } })
+  end)
+end)
+
+t.test("a task that was given up ends once another has taken its trial over", function()
+  with_cluster(function(c)
+    t.write(c.folder .. "/slow", "")
+    t.eq(c:submit "pause=0.1 rate=0.5 seeds=1 steps=300", 0)
+    c:queue { { 1, 1 } }
+    local task = c:start()
+    wait_until("it has begun", function() return #c:rows "SELECT 1 FROM v_metrics" > 0 end)
+    local id = c:rows "SELECT id FROM v_trials"[1].id
+    local store <close> = records.open(c.root, "r")
+    local row = store:rows("SELECT provenance FROM v_trials")[1]
+    t.ok(claims.take(c.root, id, 2, { job = "9", task = 1, restarts = 0, host = "n2", pid = 5,
+      started = core.sys.now(), code = "c", provenance = row.provenance }))
+    t.eq(task:wait(true), 5)
+    t.ok(t.read(c.folder .. "/log"):find("was taken over by another task", 1, true))
+  end)
+end)
+
+t.test("a failed trial is kept, and another command tries it again", function()
+  with_cluster(function(c)
+    t.eq(c:submit "fail=7 rate=0.5 seeds=1", 0)
+    c:queue { { 1, 1 } }
+    t.eq(c:task(1, 1), 1)
+    t.eq(c:task(1, 1, 1), 0) -- it is not tried twice by one job
+    t.eq(c:rows "SELECT status, attempt FROM v_trials", { { status = "failed", attempt = 1 } })
+    c:queue {}
+    local code, said = c:submit "fail=7 rate=0.5 seeds=1"
+    t.eq(code, 0)
+    t.ok(said:find("1 of 1 trials: job 2, 1 task", 1, true), said)
+  end)
+end)
+
+t.test("other code on a node, and a changed script, are refused before a trial begins", function()
+  with_cluster(function(c)
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    t.write(c.folder .. "/x.lua", "local changed = 1\n" .. c.script)
+    local code, said = c:task(1, 1)
+    t.eq(code, 1)
+    t.ok(said:find("has changed since the sweep was submitted: submit again", 1, true), said)
+    t.write(c.folder .. "/x.lua", c.script)
+    local plan = c.root .. "/slurm/1/plan"
+    local lines = journal.read(plan, 0)
+    for _, line in ipairs(lines) do
+      if line[1] == "trial" then line[7] = ("0"):rep(64) end
+    end
+    t.write(plan, journal.record(lines))
+    code, said = c:task(1, 1)
+    t.eq(code, 1)
+    t.ok(said:find("is another build %(code %x+%) than the one that began the sweep %(0+%)"),
+      said)
+    t.eq(core.sys.list(c.root .. "/claims"), {})
+  end)
+end)
+
+t.test("while Slurm does not answer nothing is given up, and nothing cancelled", function()
+  with_cluster(function(c)
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    c:queue { { 1, 1 } }
+    t.eq(c:task(1, 1), 0)
+    t.write(c.folder .. "/silent", "")
+    t.eq(c:statuses(), { done = 1 })
+    t.ok(core.sys.exists(c.root .. "/slurm/1/plan"))
+    local code, said = c:submit "rate=0.5 seeds=2"
+    t.eq(code, 1)
+    t.ok(said:find("Slurm does not answer: slurm_load_jobs error: timed out", 1, true), said)
+    code, said = c:ask(("status --cancel -C '%s'"):format(c.root))
+    t.eq(code, 1)
+    t.ok(said:find("toeplab: Slurm does not answer: slurm_load_jobs", 1, true), said)
+    t.ok(not said:find("no job is in the queue", 1, true), said)
+  end)
+end)
+
+t.test("a plan that is cut is refused", function()
+  with_cluster(function(c)
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    local plan = c.root .. "/slurm/1/plan"
+    t.write(plan, t.read(plan):sub(1, -20))
+    local code, said = c:task(1, 1)
+    t.eq(code, 6)
+    t.ok(said:find("it is no plan of a sweep", 1, true), said)
+  end)
+end)
+
+t.test("the tasks of one experiment do not count for another", function()
+  with_cluster(function(c)
+    t.eq(c:submit "seeds=1", 0)
+    c:queue { { 1, 1, "PENDING" }, { 1, 2, "PENDING" } }
+    local code, said = c:submit "seeds=1 fail=7" -- other trials
+    t.eq(code, 0)
+    t.ok(said:find("2 of 2 trials: job 2, 2 tasks", 1, true), said)
+    c:queue { { 1, 1, "PENDING" }, { 1, 2, "PENDING" }, { 2, 1, "PENDING" }, { 2, 2, "PENDING" } }
+    code, said = c:submit "seeds=2"
+    t.eq(code, 0)
+    t.ok(said:find("2 of 4 trials: job 3, 2 tasks", 1, true), said)
+  end)
+end)
+
+t.test("a folder with a plan that is cut can be read, and the plan goes with its job", function()
+  with_cluster(function(c)
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    c:queue { { 1, 1, "PENDING" } }
+    t.write(c.root .. "/slurm/1/plan", "")
+    local code, said = c:ask(("status -C '%s'"):format(c.root))
+    t.eq(code, 0)
+    t.ok(said:find("job 1 of ?: 1 waiting", 1, true), said)
+    code, said = c:submit "rate=0.5 seeds=1"
+    t.eq(code, 6)
+    t.ok(said:find("plan: it is no plan of a sweep; toeplab status --cancel ends its job", 1,
+      true), said)
+    code, said = c:ask(("status --cancel -C '%s'"):format(c.root))
+    t.eq(code, 0)
+    t.ok(said:find("cancelled: 1", 1, true), said)
+    t.ok(not core.sys.exists(c.root .. "/slurm/1"))
+    code, said = c:submit "rate=0.5 seeds=1"
+    t.eq(code, 0)
+    t.ok(said:find("1 of 1 trials: job 2", 1, true), said)
+  end)
+end)
+
+t.test("a file name with blanks and quotes works", function()
+  with_cluster(function(c)
+    c.root = c.folder .. "/a b%c"
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    t.ok(t.read(c.root .. "/slurm/1/script.sh"):find('output="' .. c.folder
+      .. '/a b%%c/slurm/logs/', 1, true))
+    t.eq(c:task(1, 1), 0)
+    t.eq(c:statuses(), { done = 1 })
+  end)
+end)
+
+t.done()

@@ -1,0 +1,87 @@
+-- test_estimate.lua: how long trials will take, from finished ones, as a range.
+local t = require "harness"
+local core = require "toeplab.core"
+local estimate = require "toeplab.runs.estimate"
+local records = require "toeplab.store.records"
+local sweeps = require "sweeps"
+
+-- Calls fn(model) for the estimates from trials {dim, steps, seed, seconds}.
+local function with(list, fn)
+  t.in_folder(function(folder)
+    local trials = {}
+    for i, row in ipairs(list) do
+      trials[i] = { config = { dim = row[1], steps = row[2], op = "tno" }, seed = row[3],
+        seconds = row[4] }
+    end
+    sweeps.write(folder, { experiment = "e", axes = { "dim" }, trials = trials })
+    local store <close> = records.open(folder, "r")
+    fn(estimate.new(store, "e"))
+  end)
+end
+
+t.test("the range of equal configurations is that of their trials, in proportion to the steps",
+  function()
+    with({ { 8, 100, 1, 10.0 }, { 8, 100, 2, 14.0 }, { 8, 200, 1, 21.0 } }, function(model)
+      local seconds, far, p = model:seconds { dim = 8, steps = 100, op = "tno", seed = 9 }
+      t.eq({ seconds, far }, { (10.0 + 14.0 + 10.5) / 3, 0 }, 1e-9)
+      t.eq({ p.low, p.high, p.trials, #p.keys }, { 10.0, 14.0, 3, 0 })
+      seconds, far, p = model:left({ dim = 8, steps = 400, op = "tno" }, 300)
+      t.eq({ seconds, far, p.low, p.high }, { 11.5, 0, 10.0, 14.0 }, 1e-9)
+      seconds, far, p = model:left({ dim = 8, steps = 400, op = "tno" }, 100, 30.0) -- own pace
+      t.eq({ seconds, far, p.low, p.high }, { 90.0, 0, 90.0, 90.0 }, 1e-9)
+    end)
+  end)
+
+t.test("a prediction from other configurations allows the errors such predictions have made",
+  function()
+    with({ { 8, 100, 1, 10.0 }, { 16, 100, 1, 20.0 }, { 32, 100, 1, 60.0 } }, function(model)
+      local seconds, far, p = model:seconds { dim = 64, steps = 100, op = "tno" }
+      t.eq({ seconds, far, p.trials, p.keys }, { 30.0, 1, 3, { "dim" } })
+      -- from the other two: 10 for 40, 20 for 35, 60 for 15
+      t.eq({ p.low, p.high }, { 30.0 * 10 / 40, 30.0 * 60 / 15 }, 1e-9)
+      seconds, far, p = model:seconds { dim = 8, steps = 100, op = "ski", width = 2 }
+      t.eq({ seconds, far, p.keys }, { 10.0, 2, { "op", "width" } })
+      t.eq({ p.low <= 10.0 / 4, p.high }, { true, 10.0 * 4 }, 1e-9)
+      t.eq(select(3, model:seconds { dim = 8, steps = 100, op = "tno" }).high, 10.0)
+    end)
+    with({ { 8, 100, 1, 10.0 } }, function(model) -- one configuration: no error is known
+      local p = select(3, model:seconds { dim = 16, steps = 100, op = "tno" })
+      t.eq({ p.low, p.high, p.far }, { 10.0, 10.0, 1 })
+    end)
+    with({}, function(model) t.eq(model:seconds { dim = 8, steps = 1 }, nil) end)
+  end)
+
+local script = [[
+local tl = require "toeplab"
+return tl.experiment "e" { fixed = { steps = 100, op = "tno" }, grid = { dim = { 8, 16, 32 } },
+  seeds = 2, trial = function() end }
+]]
+
+t.test("plan prints the range and the keys in which the finished trials differ", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", script)
+    sweeps.write(folder, { experiment = "e", axes = { "dim" }, trials = {
+      { config = { dim = 8, steps = 100, op = "tno", precision = "float32", device = "cpu" },
+        seed = 1, seconds = 3600.0 },
+      { config = { dim = 16, steps = 100, op = "tno", precision = "float32", device = "cpu" },
+        seed = 1, seconds = 7200.0 } } })
+    local function plan(words)
+      local pipe = io.popen(("'%s' plan '%s/x.lua' -C '%s' %s 2>&1"):format(core.sys.executable(),
+        folder, folder, words))
+      local text = pipe:read "a"
+      t.ok(pipe:close(), text)
+      return text
+    end
+    local text = plan "dim=8"
+    t.ok(text:find("time     about 2h00m with 1 worker (from 2 finished trials of the same", 1,
+      true), text)
+    text = plan "" -- 2 of 1h, 2 of 2h, 2 of 1.5h, which may be half or twice as long
+    t.ok(text:find("time     7h30m to 12h00m with 1 worker (from 2 finished trials; the nearest "
+      .. "differ in dim)", 1, true), text)
+    text = plan "--json"
+    t.ok(text:find('"seconds":32400', 1, true) and text:find('"seconds_high":43200', 1, true)
+      and text:find('"seconds_low":27000', 1, true), text)
+  end)
+end)
+
+t.done()

@@ -1,0 +1,310 @@
+-- test_guests.lua: several sweeps at a time in one results folder: one run holds the store, the
+-- others are its guests.
+local t = require "harness"
+local core = require "toeplab.core"
+local stores = require "stores"
+
+local program = core.sys.executable()
+
+-- Each trial waits in step 3 until the file FOLDER/NAME-go exists.
+local script = [[
+local tl = require "toeplab"
+return tl.experiment "NAME" {
+  fixed = { steps = 6 }, grid = { a = { 1, 2, 3 } }, seeds = 2, checkpoint = { steps = 2 }, MORE
+  trial = function(t, c)
+    local x = tl.zeros(4)
+    local part = { state = function() return { x = x } end,
+      load = function(_, state) x:copy(state.x) end }
+    local noise = tl.stream_of "noise"
+    for step in t:steps(c.steps, part, part) do
+      x:copy(x * 0.5 + noise:normal(tl.zeros(4), 0, c.a))
+      t:log { loss = (x * x):mean():item() }
+      while step == 3 and not tl.sys.exists "FOLDER/NAME-go" do tl.sys.sleep(0.01) end
+    end
+    t:log { final = x:sum():item() }
+  end,
+  report = { rows = "a", columns = { "final" } },
+}
+]]
+
+local Folder = {}
+Folder.__index = Folder
+
+local function with_folder(fn)
+  t.in_folder(function(folder)
+    local self = setmetatable({ folder = folder, root = folder .. "/r", at_work = {} }, Folder)
+    local ok, why = pcall(fn, self)
+    for name in pairs(self.at_work) do self:go(name) end
+    for name in pairs(self.at_work) do pcall(self.finish, self, name) end
+    if not ok then error(why, 0) end
+  end)
+end
+
+function Folder:write(name, more)
+  t.write(("%s/%s.lua"):format(self.folder, name), (script:gsub("NAME", name)
+    :gsub("FOLDER", self.folder):gsub("MORE", more or "")))
+end
+
+-- Starts toeplab run NAME in the background: its exit code will be in NAME.code, what it prints in
+-- NAME.out.
+function Folder:start(name, words)
+  local f = self.folder
+  self.at_work[name] = true
+  os.execute(("{ TOEPLAB_THREADS=1 '%s' run '%s/%s.lua' -C '%s' %s >'%s/%s.out' 2>&1; "
+    .. "echo $? >'%s/%s.code'; } &"):format(program, f, name, self.root, words or "", f, name, f,
+    name))
+end
+
+function Folder:ask(words)
+  local pipe = io.popen(("TOEPLAB_THREADS=1 '%s' %s -C '%s' 2>&1"):format(program, words,
+    self.root))
+  local text = pipe:read "a"
+  return select(3, pipe:close()), text
+end
+
+local function wait_until(what, fn)
+  local began = core.sys.clock()
+  while not fn() do
+    if core.sys.clock() - began > 30 then error("waited in vain until " .. what, 2) end
+    core.sys.sleep(0.05)
+  end
+end
+
+-- Waits for the end of a run; returns its exit code and what it printed.
+function Folder:finish(name)
+  local path = ("%s/%s.code"):format(self.folder, name)
+  wait_until(name .. " ends", function() return (core.sys.read_file(path) or "") ~= "" end)
+  local code = tonumber(t.read(path))
+  core.sys.remove(path)
+  self.at_work[name] = nil
+  return code, t.read(("%s/%s.out"):format(self.folder, name))
+end
+
+-- Sends a signal to the guest that runs a trial of an experiment.
+function Folder:kill(name, signal)
+  local pid = stores.dump(self.root, ([[SELECT pid FROM trials WHERE experiment = '%s'
+    AND status = 'running']]):format(name))[1]:match "%d+"
+  os.execute(("kill -%d %s"):format(signal, pid))
+end
+
+function Folder:go(name) t.write(("%s/%s-go"):format(self.folder, name), "") end
+
+-- The statuses of the trials of an experiment in order of a and seed.
+function Folder:statuses(name)
+  local ok, lines = pcall(stores.dump, self.root, ([[SELECT json_extract(config, '$.a') AS a, seed,
+    status FROM v_trials WHERE experiment = '%s']]):format(name))
+  if not ok then return "" end
+  for i, line in ipairs(lines) do lines[i] = line:match '"status":"(%l+)"' end
+  return table.concat(lines, " ")
+end
+
+function Folder:wait_for(name, statuses)
+  local last
+  wait_until(name .. " is " .. statuses, function()
+    last = self:statuses(name)
+    return last == statuses
+  end)
+end
+
+local done = "done done done done done done"
+local one_runs = "running queued queued queued queued queued"
+
+-- Starts one, which holds the store, and two beside it.
+function Folder:start_both()
+  for _, name in ipairs { "one", "two" } do
+    self:write(name)
+    self:start(name)
+    self:wait_for(name, one_runs)
+  end
+end
+
+local function results(root, name)
+  return stores.dump(root, ([[SELECT t.experiment, t.config, t.seed, t.status, t.attempt, m.name,
+    m.step, m.value FROM v_metrics m JOIN v_trials t ON t.id = m.trial WHERE t.experiment = '%s']])
+    :format(name))
+end
+
+-- What a run of its own in a fresh folder stores.
+local function alone(f, name)
+  f:go(name)
+  local root = f.root
+  f.root = f.folder .. "/alone"
+  f:start(name, "-q")
+  local code = f:finish(name)
+  local list = results(f.root, name)
+  f.root = root
+  core.sys.remove(("%s/%s-go"):format(f.folder, name))
+  return code, list
+end
+
+t.test("two sweeps run at a time, and store what each stores alone", function()
+  with_folder(function(f)
+    f:write "one"
+    f:write "two"
+    local code, want = alone(f, "two")
+    t.eq(code, 0)
+    t.eq(#want, 42)
+    f:start "one"
+    f:wait_for("one", one_runs)
+    f:start("two", "-j2")
+    f:wait_for("two", "running running queued queued queued queued")
+    t.eq(f:ask "mark two --tag seen", 0) -- the holder carries it out
+    local exit, said = f:ask "rm two seed=2 a=3"
+    t.ok(exit == 2 and said:find("waits in the run that is at work", 1, true), said)
+    f:go "two"
+    code, said = f:finish "two"
+    t.eq(code, 0)
+    t.ok(said:find("6 trials: 6 done", 1, true) and said:find("a +final"), said)
+    t.eq(f:statuses "two", done)
+    t.eq(f:statuses "one", one_runs)
+    t.eq(results(f.root, "two"), want)
+    f:go "one"
+    code = f:finish "one"
+    t.eq(code, 0)
+    t.eq(f:statuses "one", done)
+    t.eq({ f:ask "fsck" }, { 0, select(2, f:ask "fsck") })
+    t.eq(core.sys.list(f.root .. "/guests"), {})
+    t.eq(core.sys.list(f.root .. "/claims"), {})
+  end)
+end)
+
+t.test("a guest outlives the run that held the store, and hands its results over", function()
+  with_folder(function(f)
+    f:start_both()
+    f:go "one"
+    t.eq(f:finish "one", 0)
+    local exit, said = f:ask("run '" .. f.folder .. "/two.lua'") -- nobody holds the store
+    t.ok(exit == 5 and said:find("process %d+ on %S+ runs trial %x+"), said)
+    exit, said = f:ask "rm two seed=2 a=3"
+    t.ok(exit == 2 and said:find("waits in the run that is at work", 1, true), said)
+    t.eq(f:ask "rm --purge", 0)
+    f:go "two"
+    t.eq(f:finish "two", 0)
+    t.eq(f:statuses "two", done)
+    t.eq(#results(f.root, "two"), 42)
+  end)
+end)
+
+t.test("the run that holds the store is killed, and both end well", function()
+  with_folder(function(f)
+    f:start_both()
+    os.execute("kill -9 " .. t.read(f.root .. "/lock"):match "%d+")
+    t.eq(f:finish "one", 137)
+    f:go "two"
+    t.eq(f:finish "two", 0)
+    t.eq(f:statuses "two", done)
+    f:go "one"
+    f:start "one"
+    t.eq(f:finish "one", 0)
+    t.eq(f:statuses "one", done)
+    t.eq(f:ask "fsck", 0)
+  end)
+end)
+
+t.test("a killed guest continues, under the holder and alone", function()
+  with_folder(function(f)
+    f:write "one"
+    f:write "two"
+    f:start "one"
+    f:wait_for("one", one_runs)
+    local _, want = alone(f, "two")
+    f:start "two"
+    f:wait_for("two", one_runs)
+    f:kill("two", 9)
+    f:finish "two"
+    f:wait_for("two", "interrupted queued queued queued queued queued")
+    f:start "two"
+    f:wait_for("two", one_runs)
+    f:kill("two", 15)
+    local code, said = f:finish "two"
+    t.ok(code == 143 and said:find("the same command continues", 1, true), said)
+    f:go "one"
+    t.eq(f:finish "one", 0)
+    f:go "two"
+    f:start "two"
+    t.eq(f:finish "two", 0)
+    t.eq(f:statuses "two", done)
+    for i, line in ipairs(want) do want[i] = line:gsub('"attempt":%d+', "") end
+    local got = results(f.root, "two")
+    for i, line in ipairs(got) do got[i] = line:gsub('"attempt":%d+', "") end
+    table.sort(want)
+    table.sort(got)
+    t.eq(got, want)
+  end)
+end)
+
+local many = [[
+local tl = require "toeplab"
+return tl.experiment "many" {
+  grid = { a = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 } }, seeds = 6,
+  trial = function(t, c) t:log { loss = c.a + c.seed } end,
+}
+]]
+
+t.test("commands that read do not touch what a guest is about to write", function()
+  with_folder(function(f)
+    f:write "one"
+    t.write(f.folder .. "/many.lua", many)
+    f:start "one"
+    f:wait_for("one", one_runs)
+    f:start("many", "-j2 -q")
+    wait_until("many runs", function() return f:statuses("many"):find "done" end)
+    f:go "one"
+    t.eq(f:finish "one", 0)
+    repeat f:ask "ls" until core.sys.exists(f.folder .. "/many.code")
+    t.eq(f:finish "many", 0)
+    t.eq(select(2, f:statuses("many"):gsub("done", "")), 60)
+    t.eq(f:ask "fsck", 0)
+  end)
+end)
+
+t.test("later seeds that a guest has are not run twice", function()
+  with_folder(function(f)
+    t.write(f.folder .. "/many.lua", (many:gsub("seeds = 6", [[seeds = "until 0.1 %%, at most 5",
+  compare = { with = { a = 1 }, metric = "loss" }]]):gsub("trial = function%(t, c%)", [[%0
+    while not tl.sys.exists "FOLDER/go" do tl.sys.sleep(0.01) end]]):gsub("FOLDER", f.folder)))
+    f:start("many", "-q")
+    f:wait_for("many", "running" .. (" queued"):rep(29))
+    t.write(f.folder .. "/two.lua", t.read(f.folder .. "/many.lua"))
+    f:start("two", "seed=4,5 a=1,2 -q")
+    wait_until("the guest is at work", function()
+      return #(core.sys.list(f.root .. "/guests") or {}) > 0
+    end)
+    t.write(f.folder .. "/go", "")
+    local code, said = f:finish "many"
+    t.ok(code == 0 or code == 5 and said:find("runs trial %x+"), said)
+    t.eq(f:finish "two", 0)
+    t.eq(f:ask "fsck", 0)
+  end)
+end)
+
+t.test("a sweep that is at work is refused, and what needs the folder alone", function()
+  with_folder(function(f)
+    f:write "one"
+    f:write("two", "prune = { metric = 'loss', eta = 2, min_steps = 4 },")
+    f:write "three"
+    f:start "one"
+    f:wait_for("one", one_runs)
+    for words, want in pairs {
+      ["one.lua"] = "process %d+ on %S+ has been writing here for %d+ s .toeplab status .*; "
+        .. "another run has trial %x+",
+      ["one.lua --redo"] = "process %d+ on %S+ has been writing here.*--redo needs the folder",
+      ["two.lua"] = "prune compares trials while they run, which needs the folder alone",
+    } do
+      local code, said = f:ask("run " .. f.folder .. "/" .. words)
+      t.eq(code, 5)
+      t.ok(said:find(want), said)
+    end
+    f:start "three"
+    f:wait_for("three", one_runs)
+    local code, said = f:ask("run " .. f.folder .. "/three.lua") -- of two guests one gets it
+    t.eq(code, 5)
+    t.ok(said:find "another run has trial" or said:find "runs trial", said)
+    f:go "three"
+    t.eq(f:finish "three", 0)
+    f:go "one"
+    t.eq(f:finish "one", 0)
+  end)
+end)
+
+t.done()

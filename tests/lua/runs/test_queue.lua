@@ -1,0 +1,218 @@
+-- test_queue.lua: what Slurm's queue says about the submissions of a results folder, and what it
+-- does not say, with a stand-in for Slurm's commands (clusters.lua).
+local t = require "harness"
+local claims = require "toeplab.store.claims"
+local clusters = require "clusters"
+local core = require "toeplab.core"
+local slurm = require "toeplab.runs.slurm"
+
+local with_cluster = clusters.with
+
+-- A command while the tasks of the sweep are in the queue, which must lose none of their trials:
+-- the file that says where it is given, or the environment; what it then says.
+local unseen = {
+  { "on another cluster", file = "cluster", text = "beta",
+    says = "job 1 is of anna on cluster alpha, and this is anna on cluster beta" },
+  { "by another user", file = "user", text = "root",
+    says = "job 1 is of anna on cluster alpha, and this is root on cluster alpha" },
+  { "where the environment filters the queue", set = "SLURM_CLUSTERS=beta SQUEUE_STATES=PENDING "
+    .. "SQUEUE_PARTITION=long SQUEUE_NAMES=x SQUEUE_QOS=low SQUEUE_ACCOUNT=us" },
+}
+
+for _, case in ipairs(unseen) do
+  t.test("a live sweep stays whole when a command is given " .. case[1], function()
+    with_cluster(function(c)
+      t.eq(c:submit(), 0)
+      c:queue { { 1, 1 }, { 1, 2, "PENDING" }, { 1, 3, "PENDING" }, { 1, 4, "PENDING" } }
+      t.eq(c:task(1, 1), 0)
+      if case.file then t.write(c.folder .. "/" .. case.file, case.text .. "\n") end
+      c.set = case.set
+      local before = core.sys.list(c.root .. "/claims")
+      t.ok(#before > 0)
+      local code, said = c:ask(("ls -C '%s'"):format(c.root))
+      t.eq(code, 0)
+      t.ok(said:find(case.says or "", 1, true), said)
+      t.eq(core.sys.list(c.root .. "/claims"), before)
+      t.ok(core.sys.exists(c.root .. "/slurm/1/plan"))
+      code, said = c:submit()
+      t.eq(code, case.says and 1 or 0)
+      t.ok(said:find(case.says or "nothing to submit: 3 trials are left", 1, true), said)
+      t.ok(not core.sys.exists(c.root .. "/slurm/2"))
+      c.set = nil
+      for _, name in ipairs { "cluster", "user" } do os.remove(c.folder .. "/" .. name) end
+      c:queue {}
+      t.eq(c:statuses(), { done = 1, queued = 3 })
+      t.ok(not core.sys.exists(c.root .. "/slurm/1"))
+    end)
+  end)
+end
+
+t.test("what squeue says that is no queue does not end a sweep", function()
+  with_cluster(function(c)
+    t.eq(c:submit(), 0)
+    c:queue { { 1, 1 }, { 1, 2, "PENDING" } }
+    t.write(c.folder .. "/queue", "slurm maintenance at noon\n")
+    local code, said = c:submit()
+    t.eq(code, 1)
+    t.ok(said:find("Slurm does not answer: squeue says slurm maintenance at noon", 1, true), said)
+    t.ok(core.sys.exists(c.root .. "/slurm/1/plan"))
+  end)
+end)
+
+t.test("a job that sbatch refuses, but that is in the queue, was submitted", function()
+  with_cluster(function(c)
+    t.write(c.folder .. "/bin/sbatch", ([[#!/bin/sh
+printf '9|%%d|PENDING|n1|None|toeplab %s 1\n' 1 2 3 4 >'%s/queue'
+echo "sbatch: error: Socket timed out" >&2
+exit 1
+]]):format(c.root, c.folder))
+    local code, said = c:submit()
+    t.ok(said:find("job 9", 1, true), said)
+    t.eq(code, 0)
+    t.ok(core.sys.exists(c.root .. "/slurm/1/plan"))
+    t.eq((c:submit()), 0)
+    t.ok(not core.sys.exists(c.root .. "/slurm/2"))
+  end)
+end)
+
+t.test("a job that went to another cluster is not taken for ended here", function()
+  with_cluster(function(c)
+    t.write(c.folder .. "/bin/sbatch", "#!/bin/sh\necho '7;beta'\n")
+    t.eq(c:submit(), 0)
+    local code, said = c:ask(("ls -C '%s'"):format(c.root))
+    t.eq(code, 0)
+    t.ok(said:find("job 7 is of anna on cluster beta, and this is anna on cluster alpha", 1, true),
+      said)
+    t.ok(core.sys.exists(c.root .. "/slurm/1/plan"))
+  end)
+end)
+
+-- ---- What is submitted --------------------------------------------------------------------------
+
+-- The labels of the trials of a submission.
+local function labels(c, number)
+  local list = {}
+  for i, trial in ipairs(slurm.read_plan(("%s/slurm/%d/plan"):format(c.root, number)).trials) do
+    list[i] = trial.label
+  end
+  return list
+end
+
+t.test("a failed trial takes no place of a waiting one in the queue", function()
+  with_cluster(function(c)
+    local text = c.script:gsub(", fail = 0", ""):gsub("grid = {", "grid = { fail = { 7, 0 },")
+    t.write(c.folder .. "/x.lua", text)
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    t.eq(labels(c, 1), { "fail=7 rate=0.5", "fail=0 rate=0.5" })
+    c:queue { { 1, 1 }, { 1, 2, "PENDING" } }
+    t.eq(c:task(1, 1), 1)
+    c:queue { { 1, 2, "PENDING" } }
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    t.eq(labels(c, 2), { "fail=7 rate=0.5" })
+  end)
+end)
+
+t.test("a dry run prints what would be submitted", function()
+  with_cluster(function(c)
+    t.eq(c:submit "--trials 2", 0)
+    c:queue { { 1, 1, "PENDING" } }
+    local code, said = c:submit "-n"
+    t.eq(code, 0)
+    t.ok(said:find("--array=1-2\n", 1, true), said)
+    t.ok(said:find(c.root .. "/slurm/2/plan", 1, true), said)
+    t.ok(not core.sys.exists(c.root .. "/slurm/2"))
+    c:queue { { 1, 1, "PENDING" }, { 1, 2, "PENDING" } }
+    code, said = c:submit "-n"
+    t.eq(code, 0)
+    t.ok(said:find("nothing to submit: 4 trials are left to the tasks in the queue", 1, true), said)
+    t.ok(not said:find("#SBATCH", 1, true), said)
+    code, said = c:submit "-n --redo"
+    t.eq(code, 5)
+    t.ok(said:find("--redo: job 1 of Slurm uses", 1, true), said)
+    t.write(c.folder .. "/silent", "")
+    code, said = c:submit "-n"
+    t.eq(code, 1)
+    t.ok(said:find("Slurm does not answer: slurm_load_jobs", 1, true), said)
+    os.remove(c.folder .. "/silent")
+    for i = 1, 2 do t.eq(c:task(1, i), 0) end
+    c:queue {}
+    code, said = c:submit "-n"
+    t.eq(code, 0)
+    t.ok(said:find("nothing to submit: all trials are done", 1, true), said)
+  end)
+end)
+
+t.test("a command that is killed while Slurm takes its job loses no result", function()
+  with_cluster(function(c)
+    t.write(c.folder .. "/hold", "")
+    local words = ("run '%s/x.lua' -C '%s' --on slurm"):format(c.folder, c.root)
+    local command = core.sys.spawn({ "/bin/sh", "-c", c:line(words) }, c.folder .. "/log")
+    for _ = 1, 400 do
+      if core.sys.exists(c.folder .. "/last") then break end
+      core.sys.sleep(0.05)
+    end
+    t.ok(core.sys.exists(c.folder .. "/last"), "sbatch was not called")
+    command:kill()
+    os.remove(c.folder .. "/hold")
+    for i = 1, 3 do t.eq(c:task(1, i), 0) end
+    c:queue {}
+    t.eq(c:statuses(), { done = 3, queued = 1 })
+    t.eq(c:rows "SELECT count(*) AS n FROM v_metrics", { { n = 3 * 13 } })
+    local code, said = c:submit()
+    t.eq(code, 0)
+    t.ok(said:find("1 of 4 trials: job 2, 1 task", 1, true), said)
+  end)
+end)
+
+t.test("a refused job leaves the sweep that was there, and only that", function()
+  with_cluster(function(c)
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    t.eq(c:task(1, 1), 0)
+    c:queue {}
+    local all = "SELECT t.id, t.status, m.sweep FROM trials t JOIN members m ON m.trial = t.id"
+    local before, metrics = c:rows(all), c:rows "SELECT count(*) AS n FROM v_metrics"
+    t.eq({ #before, metrics[1].n }, { 1, 13 })
+    t.write(c.folder .. "/refuse", "sbatch: error: no\n")
+    t.eq(c:submit(), 2)
+    t.eq(c:rows(all), before)
+    t.eq(c:rows "SELECT count(*) AS n FROM v_metrics", metrics)
+    t.eq(c:rows "SELECT count(*) AS n FROM sweeps", { { n = 1 } })
+  end)
+end)
+
+-- ---- What is said of a job that has ended -------------------------------------------------------
+
+-- Which tasks have written which last line to their logs, and which of these is quoted. The first
+-- task has ended well, the second had a trial when it died, and the third has taken none.
+local words = {
+  { "of the task that had the lost trial", logs = { "fine", "Killed", "toeplab: no code" },
+    quoted = "1_2.log says: Killed\n" },
+  { "of a task that refused to begin", logs = { "toeplab: 1 failed", nil, "toeplab: no code" },
+    quoted = "1_3.log says: toeplab: no code\n" },
+  { "of no task that has ended well", logs = { "toeplab: 1 failed", nil, "fine" },
+    quoted = "job 1 has ended, and 3 of its 4 trials are not done\n" },
+}
+
+for _, case in ipairs(words) do
+  t.test("a job that has ended is explained by the words " .. case[1], function()
+    with_cluster(function(c)
+      t.eq(c:submit(), 0)
+      t.eq(c:task(1, 1), 0)
+      local trials = slurm.read_plan(c.root .. "/slurm/1/plan").trials
+      if case.logs[2] then
+        t.ok(claims.take(c.root, trials[2].id, 1, { job = "1", task = 2, restarts = 0, host = "n2",
+          pid = 5, started = 1.0, code = trials[2].code, provenance = "{}" }))
+      end
+      for i = 1, 3 do
+        if case.logs[i] then
+          t.write(("%s/slurm/logs/1_%d.log"):format(c.root, i), "x\n" .. case.logs[i] .. "\n")
+        end
+      end
+      c:queue {}
+      local _, said = c:ask(("ls -C '%s'"):format(c.root))
+      t.ok(said:find(case.quoted, 1, true), said)
+    end)
+  end)
+end
+
+t.done()

@@ -1,0 +1,209 @@
+-- test_requests.lua: tags, notes, the trash and retry while a run is at work, which carries them
+-- out.
+local t = require "harness"
+local core = require "toeplab.core"
+local json = require "toeplab.base.json"
+local records = require "toeplab.store.records"
+local requests = require "toeplab.store.requests"
+local trials = require "trials"
+
+local script = [[
+local tl = require "toeplab"
+return tl.experiment "busy" {
+  fixed = { go = "" }, grid = { a = { 1, 2, 3 } },
+  trial = function(t, c)
+    t:log { loss = 1.0 * c.a }
+    if c.a == 1 then error "planned" end
+    while c.a == 2 and not tl.sys.exists(c.go) do tl.sys.sleep(0.02) end
+  end,
+}
+]]
+
+-- Runs toeplab with words on the results in folder; returns its exit code and what it printed.
+local function toeplab(folder, words)
+  local pipe = io.popen(("'%s' %s -C '%s/results' 2>&1"):format(core.sys.executable(), words,
+    folder))
+  local text = pipe:read "a"
+  return select(3, pipe:close()), text
+end
+
+local function statuses(folder)
+  local list = {}
+  for i, row in ipairs(trials.query(folder, [[SELECT status FROM v_trials
+    ORDER BY json_extract(config, '$.a')]])) do list[i] = row.status end
+  return table.concat(list, " ")
+end
+
+-- Calls fn() every few milliseconds until it is true; raises after a minute.
+local function wait_until(fn)
+  local began = core.sys.clock()
+  while not fn() do
+    t.ok(core.sys.clock() - began < 60, "waited for a minute")
+    core.sys.sleep(0.02)
+  end
+end
+
+t.test("a run at work carries out what others ask, and refuses what would break it", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", script)
+    local go = folder .. "/go"
+    os.execute(("{ '%s' run -q '%s/x.lua' 'go=%s' -C '%s/results' >'%s/said' 2>&1; echo $? "
+      .. ">'%s/code'; } &"):format(core.sys.executable(), folder, go, folder, folder, folder))
+    wait_until(function()
+      return core.sys.exists(folder .. "/results/runs.db")
+        and pcall(statuses, folder) and statuses(folder) == "failed running queued"
+    end)
+    t.eq({ toeplab(folder, "mark busy --tag seen --note 'while it runs'") },
+      { 0, "3 trials now 'seen'\n3 trials noted\n" })
+    t.eq({ toeplab(folder, "mark a=3 --untag seen") }, { 0, "1 trial no longer 'seen'\n" })
+    t.eq(#trials.query(folder, [[SELECT 1 FROM v_trials WHERE tags = 'seen'
+      AND notes = 'while it runs']]), 2)
+    local code, said = toeplab(folder, "rm a=2")
+    t.ok(code == 2 and said:find "is running .process %d+ on .*nothing was removed", said)
+    code, said = toeplab(folder, "rm a=3")
+    t.ok(code == 2 and said:find("waits in the run that is at work", 1, true), said)
+    code, said = toeplab(folder, "mark nix --tag x")
+    t.ok(code == 2 and said:find("'nix' is not the id of a trial", 1, true), said)
+    code, said = toeplab(folder, "retry")
+    t.ok(code == 0 and said:find "^1 trial queued\n  toeplab run", said)
+    t.eq(statuses(folder), "queued running queued")
+    code, said = toeplab(folder, "rm a=1")
+    t.ok(code == 0 and said:find "^1 trial, 0 files, 0 B into the trash", said)
+    t.eq(statuses(folder), "running queued")
+    t.eq(toeplab(folder, "rm --restore @last"), 0)
+    t.eq(statuses(folder), "queued running queued")
+    t.write(go, "")
+    wait_until(function() return core.sys.exists(folder .. "/code") end)
+    t.eq(t.read(folder .. "/code"), "1\n") -- the planned failure
+    t.eq(statuses(folder), "queued done done")
+    t.eq(#trials.query(folder, "SELECT 1 FROM v_trials WHERE tags = 'seen'"), 2)
+    t.eq(core.sys.list(folder .. "/results/requests"), {})
+    t.eq({ toeplab(folder, "mark busy --clear") }, { 0, "3 trials noted\n" }) -- nobody is asked
+  end)
+end)
+
+local steps = [[
+local tl = require "toeplab"
+return tl.experiment "steps" {
+  fixed = { go = "" }, grid = { a = { 1, 2, 3 } }, checkpoint = { steps = 1 },
+  trial = function(t, c)
+    local model = tl.nn.Linear(1, 1)
+    for step in t:steps(4, model, tl.optim.sgd(model, { lr = 0.1 })) do
+      t:log { loss = c.a / step }
+      while c.a < 3 and step == 3 and not tl.sys.exists(c.go) do tl.sys.sleep(0.02) end
+    end
+  end,
+}
+]]
+
+t.test("a running trial is stopped alone, and the same command continues it", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", steps)
+    local go = folder .. "/go"
+    local run = ("'%s' run '%s/x.lua' -j2 'go=%s' -C '%s/results' >'%s/said' 2>&1"):format(
+      core.sys.executable(), folder, go, folder, folder)
+    os.execute(("{ %s; echo $? >'%s/code'; } &"):format(run, folder))
+    wait_until(function()
+      return core.sys.exists(folder .. "/results/runs.db") and select(2, pcall(function()
+        return #trials.query(folder, "SELECT 1 FROM v_last WHERE step = 3") == 2
+      end)) == true
+    end)
+    local code, said = toeplab(folder, "status --stop a=3")
+    t.ok(code == 2 and said:find("cannot be stopped: the run at work does not run it now", 1, true),
+      said)
+    code, said = toeplab(folder, "status --stop a=2")
+    t.ok(code == 0 and said:find("1 trial asked to save and stop", 1, true), said)
+    wait_until(function() return statuses(folder) == "running interrupted done" end)
+    t.ok(not core.sys.exists(folder .. "/code"), "the run goes on")
+    t.write(go, "")
+    wait_until(function() return core.sys.exists(folder .. "/code") end)
+    t.eq(t.read(folder .. "/code"), "1\n")
+    t.ok(t.read(folder .. "/said"):find("3 trials: 2 done, 1 stopped (the same command continues)",
+      1, true), t.read(folder .. "/said"))
+    t.eq(statuses(folder), "done interrupted done")
+    code, said = toeplab(folder, "status --stop a=2")
+    t.ok(code == 2 and said:find("there is no run at work", 1, true), said)
+    t.ok(os.execute(run))
+    t.eq(statuses(folder), "done done done")
+    t.eq(#trials.query(folder, "SELECT 1 FROM v_metrics"), 12)
+  end)
+end)
+
+local rounds = [[
+local tl = require "toeplab"
+return tl.experiment "rounds" {
+  fixed = { go = "" }, grid = { a = { 1, 2 } },
+  seeds = "until 0.1 %, at most 5", compare = { with = { a = 2 }, metric = "loss" },
+  trial = function(t, c)
+    t:log { loss = 1.0 * c.a + 0.1 * (c.seed * c.a % 3) }
+    while c.seed > 3 and not tl.sys.exists(c.go) do tl.sys.sleep(0.02) end
+  end,
+}
+]]
+
+t.test("trials that later looks compare stay while the run is at work", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", rounds)
+    local go = folder .. "/go"
+    local run = ("'%s' run '%s/x.lua' 'go=%s' -C '%s/results' >'%s/said' 2>&1"):format(
+      core.sys.executable(), folder, go, folder, folder)
+    os.execute(("{ %s; echo $? >'%s/code'; } &"):format(run, folder))
+    wait_until(function()
+      return core.sys.exists(folder .. "/results/runs.db") and select(2, pcall(function()
+        return #trials.query(folder, "SELECT 1 FROM v_trials WHERE seed = 4") > 0
+      end)) == true
+    end)
+    local code, said = toeplab(folder, "rm seed=1")
+    t.ok(code == 2 and said:find("is compared by the run that is at work: stop that first; nothing",
+      1, true), said)
+    t.write(go, "")
+    wait_until(function() return core.sys.exists(folder .. "/code") end)
+    t.eq(t.read(folder .. "/code"), "0\n")
+    code, said = toeplab(folder, "rm seed=1") -- no run is at work any more
+    t.ok(code == 0 and said:find("^2 trials"), said)
+  end)
+end)
+
+t.test("files that are no requests are answered or left alone, and dead answers removed", function()
+  t.in_folder(function(folder)
+    local store <close> = records.open(folder, "w")
+    local place = folder .. "/requests/"
+    local function name(pid, what)
+      return ("%s%s.%s.%s"):format(place, core.sys.hostname(), pid, what)
+    end
+    local function serve() requests.serve(store, function() return {} end) end
+    serve() -- there is no folder
+    core.sys.mkdir(place)
+    for _, text in ipairs { "", "{", "7", "{}", '{"change":"purge","arguments":{}}',
+      '{"change":"rm","arguments":3}', '{"change":"rm","arguments":{}}' } do
+      t.write(name("1-1", "ask"), text)
+      serve()
+      local answer = store:decode(t.read(name("1-1", "answer")))
+      t.ok(answer.why and math.type(answer.code) == "integer", json.encode(answer))
+      t.ok(not core.sys.exists(name("1-1", "taken")))
+    end
+    core.sys.mkdir(name("1-7", "answer")) -- an answer that cannot be written ends no run
+    t.write(name("1-7", "ask"), "{}")
+    serve()
+    t.ok(not core.sys.exists(name("1-7", "taken")))
+    t.write(folder .. "/secret", "secret")
+    os.execute(("ln -s ../secret '%s'"):format(name("1-2", "ask")))
+    -- No process has this number.
+    local dead = { name("4194305-1", "answer"), name("4194305-2", "ask") }
+    for _, path in ipairs(dead) do t.write(path, "{}") end
+    t.write(place .. "far.4194305-1.answer", "{}") -- of another machine, where it may run
+    t.write(place .. "other", "x")
+    serve()
+    t.ok(not t.read(name("1-2", "answer")):find("is not a request of this program: s", 1, true))
+    for _, path in ipairs(dead) do t.ok(not core.sys.exists(path), path) end
+    t.ok(not core.sys.exists(name("4194305-2", "answer")), "a request was taken that is withdrawn")
+    t.eq({ t.read(place .. "far.4194305-1.answer"), t.read(place .. "other") }, { "{}", "x" })
+    os.execute(("mv '%s/requests' '%s/elsewhere' && ln -s elsewhere '%s/requests'"):format(folder,
+      folder, folder))
+    t.write(folder .. "/elsewhere/far.3-1.ask", "{}")
+    serve()
+    t.ok(core.sys.exists(folder .. "/elsewhere/far.3-1.ask"))
+  end)
+end)
+
+t.done()

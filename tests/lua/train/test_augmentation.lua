@@ -1,0 +1,264 @@
+-- test_augmentation.lua: crops, mirrors, mixtures and smoothed labels against hand computations,
+-- and that they go on after a restart as if there had been none.
+local t = require "harness"
+local tl = require "toeplab"
+local core = require "toeplab.core"
+local trials = require "trials"
+
+local H, W = 4, 5
+
+local function with(base, more)
+  local all = {}
+  for key, value in pairs(base) do all[key] = value end
+  for key, value in pairs(more or {}) do all[key] = value end
+  return all
+end
+
+local plain = { height = H, width = W, mean = { 0.5, 0.25 }, deviation = { 0.5, 2 } }
+
+local function make(more) return tl.augmentation(with(plain, more)) end
+
+local function random_ids(b)
+  local rows, stream = {}, tl.stream_of "test"
+  for i = 1, b do
+    rows[i] = {}
+    for j = 1, 2 * H * W do rows[i][j] = stream:below(256) end
+  end
+  return core.ids(rows)
+end
+
+-- The normalised value of a level in a channel.
+local function value(level, channel)
+  return (level / 255 - plain.mean[channel]) / plain.deviation[channel]
+end
+
+-- The image in a row of ids, moved and mirrored, pixel by pixel: [c][i][j].
+local function by_hand(row, down, right, mirrored)
+  local image = {}
+  for c = 1, 2 do
+    image[c] = {}
+    for i = 1, H do
+      image[c][i] = {}
+      for j = 1, W do
+        local y, x = i + down, (mirrored and W + 1 - j or j) + right
+        local inside = y >= 1 and y <= H and x >= 1 and x <= W
+        image[c][i][j] = value(inside and row[((c - 1) * H + y - 1) * W + x] or 0, c)
+      end
+    end
+  end
+  return image
+end
+
+t.test("without options images are normalised by channel and nothing else", function()
+  local ids, images = random_ids(3), {}
+  for i, row in ipairs(ids:totable()) do images[i] = by_hand(row, 0, 0, false) end
+  t.eq(make():images(ids), core.tensor(images), 1e-6)
+  t.eq(make():images(ids, true), core.tensor(images), 1e-6)
+  t.eq(make { pad = 2, flip = true } :images(ids), core.tensor(images), 1e-6)
+  local x, loss_of = make():altered { ids = ids, labels = core.ids { 0, 1, 1 } }
+  t.eq(x, core.tensor(images), 1e-6)
+  local logits = core.tensor { { 1, 2 }, { 0, 3 }, { -1, 1 } }
+  t.eq(loss_of(logits):item(), core.cross_entropy(logits, core.ids { 0, 1, 1 }):item())
+end)
+
+t.test("crops and mirror images are those of the drawn offsets, black beyond the edge", function()
+  local pad, seen, mirrors = 2, {}, 0
+  for _, flip in ipairs { true, false } do
+    tl.seed(3)
+    local ids, images = random_ids(80), {}
+    local x = make { pad = pad, flip = flip } :images(ids, true)
+    local draws = core.stream(3, "augment")
+    for i, row in ipairs(ids:totable()) do
+      local down, right = draws:below(2 * pad + 1) - pad, draws:below(2 * pad + 1) - pad
+      local mirrored = flip and draws:below(2) == 1
+      images[i] = by_hand(row, down, right, mirrored)
+      seen[down .. "," .. right], mirrors = true, mirrors + (mirrored and 1 or 0)
+    end
+    t.eq(x, core.tensor(images), 1e-6)
+  end
+  local count = 0
+  for _ in pairs(seen) do count = count + 1 end
+  t.ok(count >= 23 and mirrors > 25 and mirrors < 55, ("%d offsets, %d mirrors"):format(count,
+    mirrors))
+end)
+
+-- The loss with soft targets [b][classes], from its definition.
+local function dense_loss(logits, targets)
+  local logp = core.log_softmax(logits)
+  return -(logp * core.tensor(targets)):sum():item() / logits:dim(1)
+end
+
+t.test("smoothed labels are a dense distribution of targets", function()
+  local logits = core.tensor { { 1, 2, -1 }, { 0, 3, 1 } }
+  local e, targets = 0.3, { { 0, 0, 0 }, { 0, 0, 0 } }
+  for i, label in ipairs { 2, 0 } do
+    for k = 1, 3 do targets[i][k] = e / 3 + (k == label + 1 and 1 - e or 0) end
+  end
+  local _, loss_of = make { smoothing = e } :altered { ids = random_ids(2),
+    labels = core.ids { 2, 0 } }
+  t.eq(loss_of(logits):item(), dense_loss(logits, targets), 1e-5)
+end)
+
+t.test("mixup: images and targets are mixed by the same share, with smoothing too", function()
+  local labels, e = { 2, 0, 1 }, 0.2
+  local logits = core.tensor { { 1, 2, -1 }, { 0, 3, 1 }, { 2, 2, 0 } }
+  local ids = random_ids(3)
+  local original = make():images(ids)
+  tl.seed(7)
+  local x, loss_of = make { mixup = 0.8, smoothing = e } :altered { ids = ids,
+    labels = core.ids(labels) }
+  -- The share follows from the images: row 1 = share * image 1 + (1 - share) * image 3.
+  local function pixel(from, i) return from:narrow(1, i, 1):reshape(-1):totable()[1] end
+  local share = (pixel(x, 1) - pixel(original, 3)) / (pixel(original, 1) - pixel(original, 3))
+  t.ok(share > 0 and share < 1, share)
+  local function rows(list) return core.concat(list, 1) end
+  local parts = {}
+  for i = 1, 3 do parts[i] = original:narrow(1, 4 - i, 1) end
+  t.eq(x, core.affine(original, share, 0) + core.affine(rows(parts), 1 - share, 0), 1e-5)
+  local targets = {}
+  for i = 1, 3 do
+    targets[i] = {}
+    for k = 1, 3 do
+      targets[i][k] = e / 3 + (1 - e) * ((k == labels[i] + 1 and share or 0)
+        + (k == labels[4 - i] + 1 and 1 - share or 0))
+    end
+  end
+  t.eq(loss_of(logits):item(), dense_loss(logits, targets), 1e-5)
+end)
+
+t.test("the shares of mixup have the mean and the variance of Beta(alpha, alpha)", function()
+  local dark, light = {}, {}
+  for j = 1, 2 * H * W do dark[j], light[j] = 0, 255 end
+  local batch = { ids = core.ids { light, dark }, labels = core.ids { 0, 1 } }
+  for _, alpha in ipairs { 0.2, 0.8, 2.0 } do
+    tl.seed(1)
+    local a, sum, squares, count = make { mixup = alpha }, 0, 0, 1500
+    for _ = 1, count do
+      local level = a:altered(batch):reshape(-1):totable()[1]
+      local share = level * plain.deviation[1] + plain.mean[1]
+      sum, squares = sum + share, squares + share * share
+    end
+    local mean, want = sum / count, 1 / (4 * (2 * alpha + 1))
+    t.eq(mean, 0.5, 4 * math.sqrt(want / count))
+    t.eq(squares / count - mean * mean, want, 0.1 * want)
+  end
+end)
+
+-- ---- Training -----------------------------------------------------------------------------------
+
+local function model_of(classes)
+  return tl.models.tnn_image { classes = classes, channels = 2, patch = 1, grid = { H, W },
+    layers = 1, dim = 4, rpe_dim = 4, backend = "naive" }
+end
+
+t.test("a step without options is that of classify, bit for bit", function()
+  local ids, labels = random_ids(4), core.ids { 0, 1, 2, 1 }
+  local losses = {}
+  for kind = 1, 2 do
+    tl.seed(2)
+    local model, a = model_of(3), make()
+    local opt = tl.optim.adam(model, { lr = 0.01 })
+    losses[kind] = {}
+    for i = 1, 3 do
+      losses[kind][i] = kind == 1 and a:step(model, opt, { ids = ids, labels = labels })
+        or tl.classify.step(model, opt, { ids = a:images(ids), labels = labels })
+    end
+  end
+  t.eq(losses[1], losses[2])
+  t.ok(losses[1][3] < losses[1][1])
+end)
+
+t.test("accuracy is that of images that are not altered", function()
+  tl.seed(4)
+  local a, model = make { pad = 2, flip = true, mixup = 0.8, smoothing = 0.1 }, model_of(3)
+  local ids, labels = random_ids(6), { 0, 1, 2, 1, 0, 2 }
+  local set = {}
+  function set:each(size)
+    local first = 1 - size
+    return function()
+      first = first + size
+      if first > 6 then return nil end
+      return { ids = ids:narrow(1, first, size),
+        labels = core.ids(table.move(labels, first, first + size - 1, 1, {})) }
+    end
+  end
+  local share, nats = a:accuracy(model, set, 2)
+  model:eval()
+  local logits = core.no_grad(model, make():images(ids))
+  t.eq(nats, core.cross_entropy(logits, core.ids(labels)):item(), 1e-5)
+  local right = 0
+  for i, guess in ipairs(logits:argmax():totable()) do
+    right = right + (guess == labels[i] and 1 or 0)
+  end
+  t.eq(share, right / 6, 1e-9)
+end)
+
+t.test("from the stored state of the stream the same images follow", function()
+  tl.seed(5)
+  local a, ids = make { pad = 2, flip = true, mixup = 0.4 }, random_ids(5)
+  local batch = { ids = ids, labels = core.ids { 0, 1, 2, 1, 0 } }
+  a:altered(batch)
+  local key, offset = tl.stream_of("augment"):state()
+  local want = a:altered(batch)
+  tl.seed(5)
+  tl.stream_of("augment"):set_state(key, offset)
+  t.eq(make { pad = 2, flip = true, mixup = 0.4 } :altered(batch):totable(), want:totable())
+  t.ok(core.abs(a:altered(batch) - want):amax():item() > 0, "the next ones differ")
+end)
+
+local script = [[
+local tl = require "toeplab"
+return tl.experiment "images" {
+  fixed = { steps = 7 },
+  checkpoint = { steps = 2 },
+  trial = function(t, c)
+    local a = tl.augmentation { height = 4, width = 4, mean = { 0.5 }, deviation = { 0.5 },
+      pad = 1, flip = true, mixup = 0.5, smoothing = 0.1 }
+    local model = tl.models.tnn_image { classes = 2, channels = 1, patch = 2, grid = { 2, 2 },
+      layers = 1, dim = 4, rpe_dim = 4, backend = "naive", dropout = 0.1 }
+    local opt, rows = tl.optim.adam(model, { lr = 0.02 }), {}
+    for i = 1, 3 do
+      rows[i] = {}
+      for j = 1, 16 do rows[i][j] = (i * 37 + j * 91) % 256 end
+    end
+    local batch = { ids = tl.ids(rows), labels = tl.ids { 0, 1, 1 } }
+    for step in t:steps(c.steps, model, opt) do
+      local loss = a:step(model, opt, batch)
+      t:log { loss = loss }
+    end
+  end,
+  report = function() end,
+}
+]]
+
+t.test("a run that is stopped goes on with the same images", function()
+  local function losses(moments)
+    local list
+    t.in_folder(function(folder)
+      local code, runs = trials.run_stopped(folder, script, moments, "step")
+      t.eq({ code, runs }, { 0, #moments + 1 })
+      list = trials.query(folder, "SELECT value FROM v_metrics WHERE name = 'loss' ORDER BY step")
+    end)
+    return list
+  end
+  local want = losses {}
+  t.eq(#want, 7)
+  t.eq(losses { 3, 6 }, want)
+end)
+
+t.test("wrong options and images are clear errors", function()
+  t.raises(make, "2 means, but 1 deviations", { deviation = { 1 } })
+  t.raises(make, "deviation 2 is 0, wanted above 0", { deviation = { 1, 0 } })
+  t.raises(make, "'mean' must be a list of numbers", { mean = {} })
+  t.raises(make, "did you mean 'mixup'", { mixupp = 1 })
+  for _, alpha in ipairs { 1 / 0, -1, 20, 1e-9 } do -- some would be drawn for ever
+    t.raises(make, "'mixup' is [%w.+-]+, wanted 0 or a number from 0.001 to 4", { mixup = alpha })
+  end
+  for _, alpha in ipairs { 0.001, 4 } do
+    make { mixup = alpha } :altered { ids = random_ids(5), labels = core.ids { 0, 1, 2, 0, 1 } }
+  end
+  t.raises(make, "pad is 4, wanted less than a side of images of 4 x 5", { pad = 4 })
+  t.raises(make().images, "wanted %[b,40%]: 2 channels of 4 x 5", make(), core.ids { { 1, 2 } })
+end)
+
+t.done()

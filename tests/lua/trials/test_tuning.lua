@@ -1,0 +1,236 @@
+-- test_tuning.lua: a key that is chosen for each point by a small sweep of its own, before the
+-- trials of the experiment run.
+
+local t = require "harness"
+local answers = require "toeplab.report.answers"
+local compare = require "toeplab.report.compare"
+local errors = require "toeplab.base.errors"
+local records = require "toeplab.store.records"
+local reproduce = require "toeplab.runs.reproduce"
+local stores = require "stores"
+local sweeps = require "toeplab.store.sweeps"
+local trials = require "trials"
+
+-- The loss is least at lr = 0.2 for decay 0.9 and at lr = 0.3 for decay 0.99.
+local function script(tune, more)
+  return ([[local tl = require "toeplab"
+return tl.experiment "test" {
+  fixed = { lr = 0.1, steps = 2 }, grid = { decay = { 0.9, 0.99 } }, seeds = 2,
+  tune = { %s },
+  scale = { smoke = { steps = 1 }, big = { lr = 0.05, steps = 3 } },
+  trial = function(t, c)
+    for step in t:steps(c.steps) do
+      t:log { loss = (c.lr - (c.decay == 0.9 and 0.2 or 0.3)) ^ 2 }
+    end
+    %s
+  end,
+  report = { rows = "decay", columns = { "loss" } },
+}]]):format(tune, more or "")
+end
+
+local usual = [[key = "lr", values = { 0.2, 0.3, 0.4 }, metric = "loss", seed = 101,
+  without = { "smoke" }]]
+
+-- A test in an empty folder.
+local function test(name, fn)
+  t.test(name, function() t.in_folder(fn) end)
+end
+
+-- Returns what the trials of an experiment of the folder have: "decay lr seed" in order.
+local function points(folder, name)
+  local list = {}
+  for i, row in ipairs(trials.query(folder, ([[SELECT json_extract(config, '$.decay') || ' ' ||
+      json_extract(config, '$.lr') || ' ' || seed AS point FROM v_trials
+      WHERE experiment = '%s' AND status = 'done' ORDER BY 1]]):format(name))) do
+    list[i] = row.point
+  end
+  return list
+end
+
+local chosen = { "0.9 0.2 1", "0.9 0.2 2", "0.99 0.3 1", "0.99 0.3 2" }
+
+test("each point runs with the value that was best for it", function(folder)
+  t.eq(trials.run(folder, script(usual)), errors.DONE)
+  t.eq(points(folder, "test"), chosen)
+  t.eq(points(folder, "test-tuning"), { "0.9 0.2 101", "0.9 0.3 101", "0.9 0.4 101",
+    "0.99 0.2 101", "0.99 0.3 101", "0.99 0.4 101" })
+end)
+
+test("scales, other seeds and a second run use what is known", function(folder)
+  t.eq(trials.run(folder, script(usual), { "scale=big" }), errors.DONE)
+  t.eq(points(folder, "test"), chosen)
+  local count = #points(folder, "test-tuning")
+  t.eq(trials.run(folder, script(usual), { "scale=big", "seeds=3" }), errors.DONE)
+  t.eq(#points(folder, "test"), 6)
+  t.eq(#points(folder, "test-tuning"), count)
+end)
+
+test("a store of an older schema is upgraded by the run that asks what was best", function(folder)
+  trials.run(folder, script(usual), { "seeds=1" })
+  stores.make_old(folder .. "/results")
+  t.eq(trials.run(folder, script(usual)), errors.DONE)
+  t.eq(points(folder, "test"), chosen)
+end)
+
+for word, lr in pairs { ["lr=0.7"] = "0.7", ["scale=smoke"] = "0.1" } do
+  test(word .. " leaves nothing to tune", function(folder)
+    t.eq(trials.run(folder, script(usual), { word, "seeds=1" }), errors.DONE)
+    t.eq(points(folder, "test"), { "0.9 " .. lr .. " 1", "0.99 " .. lr .. " 1" })
+    t.eq(points(folder, "test-tuning"), {})
+  end)
+end
+
+test("goal = max takes the highest", function(folder)
+  t.eq(trials.run(folder, script(usual .. [[, goal = "max"]]), { "seeds=1" }), errors.DONE)
+  t.eq(points(folder, "test"), { "0.9 0.4 1", "0.99 0.4 1" })
+end)
+
+test("a failure in the small sweep ends the run before the experiment", function(folder)
+  local failing = script(usual, [[if c.lr == 0.4 then error "too high" end]])
+  t.eq(trials.run(folder, failing), errors.FAILED)
+  t.eq(points(folder, "test"), {})
+  t.eq(#points(folder, "test-tuning"), 4)
+  -- The same command goes on from there.
+  t.eq(trials.run(folder, failing), errors.FAILED)
+  t.eq(#points(folder, "test-tuning"), 4)
+end)
+
+test("shards wait for one another", function(folder)
+  local function shard(part)
+    return trials.run(folder, script(usual), {}, { shard = { part = part, of = 2 } })
+  end
+  local code, said = shard(1)
+  t.eq(code, errors.DONE)
+  t.ok(said:find("3 trials of test-tuning belong to other shards", 1, true), said)
+  t.eq(points(folder, "test"), {})
+  t.eq(shard(2), errors.DONE)
+  t.eq(points(folder, "test"), { "0.9 0.2 2", "0.99 0.3 2" })
+  t.eq(shard(1), errors.DONE)
+  t.eq(points(folder, "test"), chosen)
+end)
+
+for goal, value in pairs { min = "0 / 0", max = "1 / 0" } do
+  test("a value without a finite result loses, goal = " .. goal, function(folder)
+    local wrong = script(("%s, goal = '%s'"):format(usual, goal),
+      ("if c.lr < 0.4 then t:log { loss = %s } end"):format(value))
+    t.eq(trials.run(folder, wrong, { "seeds=1" }), errors.DONE)
+    t.eq(points(folder, "test"), { "0.9 0.4 1", "0.99 0.4 1" })
+  end)
+end
+
+test("the seeds of a scale are those of the experiment only", function(folder)
+  local own = script(usual):gsub("lr = 0.05, steps = 3", "%0, seeds = 1")
+  t.eq(trials.run(folder, own, { "scale=big" }), errors.DONE)
+  t.eq(points(folder, "test"), { "0.9 0.2 1", "0.99 0.3 1" })
+  for _, point in ipairs(points(folder, "test-tuning")) do t.ok(point:find " 101$", point) end
+end)
+
+test("a value at which a guard stops the trial loses", function(folder)
+  local guarded = script(usual .. [[}, guard = { metric = "loss" ]],
+    [[if c.lr == 0.2 then t:log { loss = 0 / 0 } end]])
+  for _ = 1, 2 do -- the second run tries the stopped trials again, and ends as the first did
+    t.eq(trials.run(folder, guarded, { "seeds=1" }), errors.DONE)
+    t.eq(points(folder, "test"), { "0.9 0.3 1", "0.99 0.3 1" })
+  end
+end)
+
+test("what --redo makes again chooses again", function(folder)
+  local flag = folder .. "/flag"
+  local changing = script(usual, ([[if io.open "%s" then t:log { loss = -c.lr } end]]):format(flag))
+  t.eq(trials.run(folder, changing, { "seeds=1" }), errors.DONE)
+  t.eq(points(folder, "test"), { "0.9 0.2 1", "0.99 0.3 1" })
+  do
+    local store <close> = records.open(folder .. "/results", "w")
+    store:rows "UPDATE trials SET code_hash = 'other' WHERE experiment = 'test-tuning'"
+  end
+  t.write(flag, "")
+  t.eq(trials.run(folder, changing, { "seeds=1" }, { redo = true }), errors.DONE)
+  t.eq(points(folder, "test"), { "0.9 0.2 1", "0.9 0.4 1", "0.99 0.3 1", "0.99 0.4 1" })
+end)
+
+test("a trial of either sweep can be run again", function(folder)
+  t.eq(trials.run(folder, script(usual .. ", fixed = { steps = 1 }"), { "scale=big" }), errors.DONE)
+  local store <close> = records.open(folder .. "/results", "r")
+  local rows = store:rows [[SELECT id FROM v_trials WHERE json_extract(config, '$.lr') = 0.2
+    AND seed > 1 ORDER BY seed]]
+  t.eq(#rows, 3)
+  for i, row in ipairs(rows) do
+    local stored = reproduce.stored(store, row.id)
+    t.eq(reproduce.run(stored, folder .. "/again" .. i, { threads = 1, quiet = true,
+      command = { "toeplab" }, out = { write = function() end, flush = function() end } }), row.id)
+  end
+end)
+
+test("the small sweep has its own fixed keys, whatever a rule says of them", function(folder)
+  local ruled = script(usual .. [[, fixed = { steps = 1 } },
+    when = { { where = { decay = 0.9 }, fixed = { steps = 5 } } ]])
+  t.eq(trials.run(folder, ruled, { "seeds=1" }), errors.DONE)
+  t.eq(trials.query(folder, "SELECT experiment, max(step) AS step FROM v_trials GROUP BY 1"),
+    { { experiment = "test", step = 5 }, { experiment = "test-tuning", step = 1 } })
+end)
+
+test("the seed that chooses is no seed of a trial", function(folder)
+  local seeds = script(usual):gsub("steps = 3 }", "steps = 3, seeds = { 7, 101 } }")
+  for _, word in ipairs { "seed=101", "seeds=3,101", "scale=big" } do
+    local code, said = trials.run(folder, seeds, { word })
+    t.eq(code, errors.USAGE)
+    t.ok(said:find("x.lua:4: seed 101 chooses the lr", 1, true), said)
+  end
+  t.eq(trials.run(folder, seeds, { "seed=101", "lr=0.5" }), errors.DONE)
+end)
+
+test("a metric that nothing logs is an error", function(folder)
+  local code, said = trials.run(folder, script((usual:gsub('"loss"', '"lost"'))))
+  t.eq(code, errors.USAGE)
+  t.ok(said:find("no trial of test-tuning logged a finite 'lost', as for decay=0.9", 1, true), said)
+end)
+
+test("the table says how the key was chosen", function(folder)
+  trials.run(folder, script(usual))
+  local store <close> = records.open(folder .. "/results", "r")
+  local plan = sweeps.find(store, "experiment", "test")[1].plan
+  t.ok(plan:find("lr of each row: the best of 0.2,0.3,0.4 for loss at seed 101 (test-tuning); "
+    .. "for 1 of the rows the best is the lowest or highest of these", 1, true), plan)
+end)
+
+test("rows with other values of the tuned key are compared, apart from runs that were given it",
+  function(folder)
+    local two = script(usual):gsub("grid = {", "grid = { op = { 'x', 'y' },")
+      :gsub("loss = %(", "loss = (c.op == 'y' and -c.lr or 0) + (")
+    t.eq(trials.run(folder, two, { "lr=0.7" }), errors.DONE)
+    t.eq(trials.run(folder, two), errors.DONE)
+    local store <close> = records.open(folder .. "/results", "r")
+    local pool = answers.pool(store, "experiment", "test", {})
+    local result = compare.new(pool, "decay", "0.9", "0.99", "loss")
+    t.eq(#result.rows, 2)
+    for i, row in ipairs(result.rows) do
+      t.eq({ row.label, #row.a, #row.b, row.alone }, { "op=" .. ("xy"):sub(i, i), 2, 2, 0 })
+    end
+  end)
+
+test("mistakes are named with their line", function(folder)
+  for _, case in ipairs {
+    { [[key = "lrr", values = { 1, 2 }, metric = "loss", seed = 9]],
+      "x.lua:4: tune: 'lrr' is not a key of fixed; did you mean 'lr'" },
+    { [[key = "lr", values = { 0.1 }, metric = "loss", seed = 9]], "at least two values of lr" },
+    { [[key = "lr", values = { 0.1, 0.2 }, metric = "loss", seed = 2]],
+      "seed 2 chooses the lr, and cannot be a seed of the trials as well" },
+    { [[key = "lr", values = { 0.1, 0.2 }, metric = "loss", seed = 9, without = { "smok" }]],
+      "did you mean 'smoke'" },
+    { usual .. ", fixed = { lr = 1 }", "fixed sets lr, which is tuned" },
+    { usual .. [[}, when = { { where = { decay = 0.9 }, fixed = { lr = 1 } } ]],
+      "no rule of when may name it" },
+    { usual .. [[}, when = { { where = { lr = 0.1 }, fixed = { steps = 1 } } ]],
+      "no rule of when may name it" },
+    { usual .. [[, fixed = { steps = 1 } },
+        when = { { where = { steps = 2, decay = 0.9 }, fixed = { decay = 0.5 } } ]],
+      "test-tuning has no trial like decay=0.5" },
+    { [[key = "lr", value = { 0.1, 0.2 }, metric = "loss", seed = 9]], "did you mean 'values'" },
+  } do
+    local code, said = trials.run(folder, script(case[1]))
+    t.eq(code, errors.USAGE)
+    t.ok(said:find(case[2], 1, true), said)
+  end
+end)
+
+t.done()

@@ -1,0 +1,196 @@
+"""The package toeplab without PyTorch: operators, files, runs, and the notebook.
+
+TOEPLAB_DIR holds a results folder with quickstart and custom-mixer at scale smoke (python.sh).
+"""
+import gc
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import toeplab
+from toeplab import tensor
+
+SOURCE = Path(__file__).resolve().parents[2]
+REFERENCE = SOURCE / "tests" / "reference.h5"
+
+
+def dense(coef: np.ndarray, n: int) -> np.ndarray:
+    """T [d,n,n] by the definition."""
+    t = np.zeros((coef.shape[1], n, n), np.float32)
+    zero = 0 if len(coef) == n else n - 1
+    for i in range(n):
+        for j in range(n):
+            if 0 <= i - j + zero < len(coef):
+                t[:, i, j] = coef[i - j + zero]
+    return t
+
+
+class Operators(unittest.TestCase):
+    def test_equal_the_definition(self) -> None:
+        rng = np.random.default_rng(1)
+        for backend in ("naive", "matrix", "fft", "rac", "auto"):
+            for rows in (1, 9, 17, 33, 65):
+                n = rows if rows in (1, 9, 33) else (rows + 1) // 2
+                coef = rng.standard_normal((rows, 3), np.float32)
+                x = rng.standard_normal((2, n, 3), np.float32)
+                y = toeplab.tno(coef, x, backend)
+                t = dense(coef, n)
+                np.testing.assert_allclose(y, np.einsum("cij,bjc->bic", t, x), atol=2e-5)
+                operator = toeplab.Operator(n, 3, rows == n, backend)
+                np.testing.assert_array_equal(operator.dense(coef), t)
+
+    def test_gradients_equal_those_of_the_matrix(self) -> None:
+        rng = np.random.default_rng(2)
+        n, operator = 12, toeplab.Operator(12, 2, True, "rac")
+        coef, x, dy = (rng.standard_normal(s, np.float32) for s in ((n, 2), (3, n, 2), (3, n, 2)))
+        dcoef, dx, none = operator.gradients(coef, x, dy)
+        np.testing.assert_allclose(dx, np.einsum("cij,bic->bjc", dense(coef, n), dy), atol=1e-5)
+        want = [(dy[:, k:] * x[:, :n - k]).sum((0, 1)) for k in range(n)]
+        np.testing.assert_allclose(dcoef, want, atol=1e-5)
+        self.assertEqual(none, [])
+        self.assertEqual(operator.gradients(coef, x, dy, need_coef=False)[0], None)
+
+    def test_a_backend_with_parameters_of_its_own(self) -> None:
+        operator = toeplab.Operator(16, 2, False, "ski", inducing=4, taps=3)
+        self.assertEqual((operator.domain, operator.params), ("warp", [("taps", (3, 2))]))
+        coef = np.ones((len(operator.points), 2 * operator.width), np.float32)
+        x = np.ones((1, 16, 2), np.float32)
+        taps = np.zeros((3, 2), np.float32)
+        want = np.einsum("cij,bjc->bic", operator.dense(coef, [taps]), x)
+        got = toeplab.tno(coef, x, "ski", causal=False, params=[taps], inducing=4, taps=3)
+        np.testing.assert_allclose(got, want, atol=1e-5)
+        with self.assertRaisesRegex(ValueError, "has the parameters taps, got 0"):
+            operator.apply(coef, x)
+
+    def test_mistakes_are_named(self) -> None:
+        coef, x = np.zeros((4, 2), np.float32), np.zeros((1, 4, 2), np.float32)
+        for error, text, call in (
+                (toeplab.ToeplabError, "did you mean 'rac'", lambda: toeplab.tno(coef, x, "rak")),
+                (toeplab.ToeplabError, "coef is", lambda: toeplab.tno(coef[:, :1], x)),
+                (toeplab.ToeplabError, "option", lambda: toeplab.tno(coef, x, "rac", spread=1)),
+                (ValueError, "coef has 3 rows", lambda: toeplab.tno(coef[:3], x)),
+                (ValueError, "not \\[b,n,d\\]", lambda: toeplab.tno(coef, x[0])),
+                (TypeError, "complex64", lambda: toeplab.tno(coef.astype(np.complex64), x))):
+            with self.assertRaisesRegex(error, text):
+                call()
+
+
+class Tensors(unittest.TestCase):
+    def test_memory_is_shared_both_ways(self) -> None:
+        array = np.arange(6, dtype=np.float32).reshape(2, 3)
+        t = toeplab.Tensor.of(array)
+        view, lent = np.asarray(t), np.from_dlpack(t)
+        array[1, 2] = 50
+        self.assertEqual((view[1, 2], lent[1, 2], view.shape), (50, 50, (2, 3)))
+        self.assertTrue(np.shares_memory(view, array) and np.shares_memory(lent, array))
+
+    def test_lent_memory_outlives_the_tensor_and_is_given_back(self) -> None:
+        kept = len(tensor._lent)
+        lent = np.from_dlpack(toeplab.Tensor.of(np.full(1000, 7, np.int32)))
+        gc.collect()
+        self.assertEqual(int(lent.sum()), 7000)
+        unused = toeplab.Tensor.of(np.ones(2, np.float32)).__dlpack__()
+        self.assertEqual(len(tensor._lent), kept + 2)
+        del lent, unused
+        gc.collect()
+        self.assertEqual(len(tensor._lent), kept)
+
+
+class Files(unittest.TestCase):
+    def test_hdf5(self) -> None:
+        case = toeplab.load(REFERENCE)["layer"]
+        self.assertEqual(case["param"]["token_mixer.o.weight"].shape, (3, 6))
+        self.assertEqual((case["kind"], case["gamma"]), ("layer", 0.75))
+        with self.assertRaisesRegex(toeplab.ToeplabError, "none.h5"):
+            toeplab.load("/none.h5")
+
+    def test_damaged_safetensors(self) -> None:
+        good = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+        for text, data, message in (
+                (good, b"1234", None), (good, b"123", "of 3|short|file of"),
+                (good, b"12345", "of 5"), (good.replace(b"[1]", b"[2]"), b"1234", "do not fit"),
+                (good.replace(b"F32", b"F99"), b"1234", "F99"), (b"{", b"", "no safetensors"),
+                (good.replace(b"[0,4]", b"[4,8]"), b"12345678", "gap"),
+                (b'{"a":1,"a":2}', b"", "twice"), (b"[]", b"", "no object")):
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "x.safetensors"
+                path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+                if message is None:
+                    self.assertEqual(toeplab.load(path)["a"].tobytes(), b"1234")
+                else:
+                    with self.assertRaisesRegex(toeplab.ToeplabError, message):
+                        toeplab.load(path)
+
+
+class Runs(unittest.TestCase):
+    def test_frames(self) -> None:
+        runs = toeplab.runs()
+        self.assertEqual(sorted(runs.experiment), ["custom-mixer", "custom-mixer", "quickstart"])
+        self.assertTrue((runs.status == "done").all() and (runs["metric.loss"] > 0).all())
+        loss = toeplab.metrics("quickstart", "loss")
+        self.assertEqual((len(loss), loss.step.max()), (20, 20))
+        self.assertEqual(loss.value.iloc[-1], runs[runs.experiment == "quickstart"]
+                         ["metric.loss"].iloc[0])
+        table = toeplab.table("custom-mixer")
+        self.assertEqual(set(table.column), {"parameters", "loss", "bits"})
+        count = toeplab.query("SELECT count(*) AS n FROM v_trials WHERE experiment = ?",
+                              ["custom-mixer"])
+        self.assertEqual(int(count.n[0]), 2)
+
+    def test_checkpoints_and_models(self) -> None:
+        state = toeplab.checkpoint("quickstart")
+        self.assertEqual(state["step"], 20)
+        model = toeplab.model("quickstart", names="fairseq")
+        np.testing.assert_array_equal(model.weights["decoder.embed_tokens.weight"],
+                                      state["model"]["embed.weight"])
+        text = model.generate("the", tokens=5, temperature=0)
+        self.assertTrue(text.startswith("the") and len(text) == 8, text)
+        with self.assertRaisesRegex(toeplab.ToeplabError, "the prompt: character '-'"):
+            model.generate("--help")  # a prompt, not an option
+
+    def test_mistakes_are_named(self) -> None:
+        for text, call in (("is not the id of a trial", lambda: toeplab.runs("nonsense")),
+                           ("selects 2 trials", lambda: toeplab.checkpoint("custom-mixer")),
+                           ("no such table", lambda: toeplab.query("SELECT 1 FROM no_table")),
+                           ("open failed", lambda: toeplab.query("SELECT 1", dir="/nowhere"))):
+            with self.assertRaisesRegex(toeplab.ToeplabError, text):
+                call()
+
+
+class Notebook(unittest.TestCase):
+    def test_its_cells_run(self) -> None:
+        cells = json.loads((SOURCE / "python" / "example.ipynb").read_text())["cells"]
+        code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+        self.assertGreater(len(code), 3)
+        names: dict = {}
+        with redirect_stdout(io.StringIO()):
+            for i, text in enumerate(code):
+                exec(compile(text, f"cell {i + 1}", "exec"), names)
+
+
+class Installation(unittest.TestCase):
+    def test_pip_installs_from_the_checkout(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder).resolve() / "checkout" / "python"  # pip writes beside the source
+            shutil.copytree(SOURCE / "python", copy)
+            made = subprocess.run(
+                [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation",
+                 "--no-index", "--target", folder + "/site", str(copy)], check=False,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            if b"No module named pip" in made.stdout or b"setuptools" in made.stdout:
+                self.skipTest("pip or setuptools is missing")
+            self.assertEqual(made.returncode, 0, made.stdout.decode())
+            package = Path(folder) / "site" / "toeplab"
+            self.assertIn(str(copy.parent / "build"), (package / "_checkout.py").read_text())
+            self.assertTrue((package / "py.typed").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
