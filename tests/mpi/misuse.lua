@@ -93,7 +93,7 @@ for _, word in ipairs { ":", "-n", "1", "-x", "TOEPLAB_LUA=" .. folder .. "/othe
   words[#words + 1] = word
 end
 table.move(again, 1, #again, #words + 1, words)
-refuses("another build on one rank", words, "it runs another build of Toeplab")
+refuses("another build on one rank", words, "install the same on all machines\n")
 
 -- ---- A trial that fails on a device -------------------------------------------------------------
 

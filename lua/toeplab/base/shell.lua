@@ -43,14 +43,17 @@ end
 
 -- Returns what a command line prints, without its last newline; nil if it fails.
 function shell.output(command)
-  local pipe = assert(io.popen(command .. " 2>/dev/null"))
+  local pipe = assert(io.popen("{ " .. command .. "; } 2>/dev/null"))
   local text = pipe:read "a"
   return pipe:close() and (text:gsub("\n$", "")) or nil
 end
 
--- Returns the absolute path of a folder, without symbolic links; nil if there is no such folder.
+-- Returns the absolute path of a folder, without symbolic links as far as it exists.
 function shell.absolute(folder)
-  return shell.output("cd -- " .. shell.quote(folder) .. " && pwd -P")
+  local path = shell.output("cd -- " .. shell.quote(folder) .. " && pwd -P")
+  if path or folder == "." then return path or folder end -- "." may have been removed
+  local parent, name = folder:gsub("/+$", ""):match "^(.-)([^/]+)$"
+  return shell.absolute(parent == "" and "." or parent):gsub("/$", "") .. "/" .. name
 end
 
 return shell

@@ -178,7 +178,7 @@ local function catch_up(name, command, set)
   for _, o in ipairs(command.options) do
     local folder = o.name == "dir" and records.folder(set.dir)
     if folder then
-      require("toeplab.runs.array_run").catch_up(folder)
+      require("toeplab.runs.array_run").catch_up(folder, set.cancel) -- status --cancel complains
     end
   end
 end

@@ -5,8 +5,8 @@ local follower = require "toeplab.runs.follower"
 local launch = require "toeplab.runs.launch"
 local quantity = require "toeplab.base.quantity"
 local runner = require "toeplab.runs.runner"
-local slurm = require "toeplab.runs.slurm"
 local slurm_options = require "toeplab.runs.slurm_options"
+local slurm_queue = require "toeplab.runs.slurm_queue"
 local tensorboard = require "toeplab.live.tensorboard"
 local errors = require "toeplab.base.errors"
 local options = require "toeplab.base.options"
@@ -100,7 +100,7 @@ local function job_options(set, path, jobs)
   for _, name in ipairs { "shard", "fail-fast", "alert", "tensorboard" } do
     if set[name] then errors.usage("run: --%s goes without --on slurm", name) end
   end
-  if not set["dry-run"] then slurm.check() end
+  if not set["dry-run"] then slurm_queue.check() end
   return slurm_options.read(path, flags, jobs)
 end
 

@@ -11,6 +11,8 @@ local records = require "toeplab.store.records"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local slurm = require "toeplab.runs.slurm"
+local slurm_plan = require "toeplab.runs.slurm_plan"
+local slurm_queue = require "toeplab.runs.slurm_queue"
 local trash = require "toeplab.store.trash"
 
 local array_run = {}
@@ -21,7 +23,7 @@ local CANCEL_SECONDS = 40                   -- for cancelled tasks to leave the 
 
 -- Returns whether a submission has one of the trials in the set ids.
 local function has_any(submission, ids)
-  for _, t in ipairs(slurm.read_plan(submission.folder .. "/plan").trials) do
+  for _, t in ipairs(slurm_plan.read(submission.folder .. "/plan").trials) do
     if ids[t.id] then return true end
   end
   return false
@@ -40,9 +42,12 @@ end
 function array_run.check_jobs(state, list)
   local s = job_of(state, list)
   if not s then return end
-  errors.raise(errors.LOCKED, "job %s of Slurm runs trials of this sweep%s: wait for it, or "
-    .. "toeplab status --cancel ends it", s.job or "?", state.silent
-    and " (" .. state.silent .. ")" or "")
+  if state.silent then
+    errors.raise(errors.LOCKED, "job %s of Slurm may run trials of this sweep: %s", s.job or "?",
+      state.silent)
+  end
+  errors.raise(errors.LOCKED, "job %s of Slurm runs trials of this sweep: wait for it, or toeplab "
+    .. "status --cancel ends it", s.job)
 end
 
 -- Opens the store for writing; waits up to so many seconds for another command that does so.
@@ -174,10 +179,10 @@ local function copy(folder, warn)
 end
 
 -- Copies what tasks of array jobs and guests have written so far into the store in folder, for the
--- verbs that read it; a run does so for its guests. quiet: without the warnings.
+-- verbs that read it; a run does so for its guests. quiet: without a word.
 function array_run.catch_up(folder, quiet)
   local state = copy(folder, quiet and function() end or errors.say)
-  if state and state.silent then errors.say("%s", state.silent) end
+  if state and state.silent and not quiet then errors.say("%s", state.silent) end
 end
 
 -- Prints the script that array_run.perform would submit.
@@ -198,7 +203,7 @@ function array_run.print_script(run, options)
     say_nothing(run, #list)
     return errors.DONE
   end
-  local name = folder .. "/" .. slurm.next_name(folder)
+  local name = folder .. "/" .. slurm_queue.next_name(folder)
   io.write(slurm.script(options.on, run.exp.name, folder, name, slurm.tasks(options.on, #left),
     slurm.words(options.on, name)))
   return errors.DONE
@@ -212,7 +217,7 @@ function array_run.cancel(folder, experiment)
   for _, s in ipairs(open) do
     if not experiment or s.name == experiment then list[#list + 1] = s end
   end
-  local ids, since = slurm.cancel(list), core.sys.clock()
+  local ids, since = slurm_queue.cancel(list), core.sys.clock()
   local function left()
     for _, s in ipairs(slurm.open(folder) or list) do
       for _, id in ipairs(ids) do

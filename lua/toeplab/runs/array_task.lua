@@ -9,15 +9,16 @@ local errors = require "toeplab.base.errors"
 local experiment = require "toeplab.trials.experiment"
 local progress = require "toeplab.base.progress"
 local provenance = require "toeplab.trials.provenance"
-local slurm = require "toeplab.runs.slurm"
+local slurm_plan = require "toeplab.runs.slurm_plan"
+local slurm_queue = require "toeplab.runs.slurm_queue"
 local trial_files = require "toeplab.store.trial_files"
 local wire = require "toeplab.base.wire"
 local worker = require "toeplab.runs.worker"
 
 local array_task = {}
 
--- How long after SIGUSR1 a worker is killed; the signal comes LEAD_SECONDS (slurm.lua) before the
--- time of the task ends.
+-- How long after SIGUSR1 a worker is killed; the signal comes LEAD_SECONDS (slurm_options.lua)
+-- before the time of the task ends.
 local GRACE_SECONDS = 60
 
 -- ---- Claims ------------------------------------------------------------------------------------
@@ -90,7 +91,7 @@ end
 local function new_task(path)
   local folder = path:match "^(.*)/slurm/%d+/plan$"
   if not folder then errors.usage("worker: --array takes the plan of a submission") end
-  local plan = slurm.read_plan(path)
+  local plan = slurm_plan.read(path)
   local o = plan.options
   local exp = experiment.load(o.script)
   if worker.check(exp) ~= o.check then
@@ -132,7 +133,7 @@ local function requeue(self)
   if not self.records.moved then
     errors.say("job %s is not requeued: its time was too short for one checkpoint", name)
   else
-    slurm.requeue(name)
+    slurm_queue.requeue(name)
   end
 end
 

@@ -240,7 +240,7 @@ function handlers.code(self, w, hash)
   if w.trial then self.run.records:run_by(w.trial.id, hash) end
 end
 
-function handlers.unfit(_, w, code, why) w.unfit = { code = code, why = why } end
+function handlers.unfit(_, w, code, why) w.unfit = { code = code, why = why, lasts = true } end
 
 function handlers.ended(self, w, status, code, why, ended)
   local label = w.trial.label
@@ -471,7 +471,8 @@ function Pool:go(list, more)
   if self.storage then
     errors.storage(("%s: %s"):format(self.storage.label, self.storage.why))
   elseif self.fate then
-    errors.raise(self.fate.code, "%s; the same command continues", self.fate.why)
+    local again = self.fate.lasts and "" or "; the same command continues"
+    errors.raise(self.fate.code, "%s%s", self.fate.why, again)
   end
   return self.counts, self.reads
 end

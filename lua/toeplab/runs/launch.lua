@@ -22,6 +22,14 @@ function launch.ours()
     place = number("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID") or 0 }
 end
 
+-- Returns the words of a command with those that start its processes, if it was started so.
+function launch.words(words)
+  local ours = launch.ours()
+  if not ours then return words end
+  local by = number "OMPI_COMM_WORLD_SIZE" and "mpirun" or "srun"
+  return { by, "-n", tostring(ours.size), table.unpack(words) }
+end
+
 local function complain(format, ...) errors.usage("ranks: " .. format, ...) end
 
 -- Raises if a trial of list, by several ranks, asks for what needs another worker in the place of

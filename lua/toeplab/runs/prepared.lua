@@ -214,7 +214,7 @@ end
 
 -- Inserts the rows of the sweep and of its trials.
 function prepared.enlist(run, path, overrides, options, threads)
-  local about = provenance.collect(stored_words(options.command), run.exp.own)
+  local about = provenance.collect(launch.words(stored_words(options.command)), run.exp.own)
   about.threads, run.scale = threads, prepared.scale_of(overrides)
   if about.dirty then about.changes = save_changes(run) end
   local chosen = run.chosen or {}

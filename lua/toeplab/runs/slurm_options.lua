@@ -8,16 +8,39 @@ local quantity = require "toeplab.base.quantity"
 
 local slurm_options = {}
 
+-- From the signal on which a task saves its trials to the end of its time.
+slurm_options.LEAD_SECONDS = 90
+
 local function one_line(text)
-  return not text:find "%c", "must be one line without control characters"
+  return text:find "%S" and not text:find "%c", "must be one line without control characters"
+end
+
+-- Returns the seconds of a time in Slurm's forms of two parts or more: D-H[:M[:S]], H:M:S, M:S; nil
+-- if it is none.
+local function slurm_seconds(text)
+  local days, rest = text:match "^(%d+)%-(.+)$"
+  local a, b, c = (rest or text):match "^(%d+):?(%d*):?(%d*)$"
+  if not a or not days and b == "" or (rest or text):find ":$" then return nil end
+  a, b, c = tonumber(a), tonumber(b), tonumber(c)
+  if days then return 86400 * tonumber(days) + 3600 * a + 60 * (b or 0) + (c or 0) end
+  return c and 3600 * a + 60 * b + c or 60 * a + b
 end
 
 local function is_time(text)
   if text:find "^%d+$" then -- minutes to Slurm, seconds to --timeout
     return false, ("needs a unit: %ss are seconds, %sm are minutes"):format(text, text)
   end
-  local ok = quantity.seconds(text) or text:find "^%d[%d:-]*$"
-  return ok ~= nil, "takes a time like 90m, 4h, 2d or 1-12:00:00"
+  local seconds = quantity.seconds(text) or slurm_seconds(text)
+  if not seconds then return false, "takes a time like 90m, 4h, 2d or 1-12:00:00" end
+  return seconds > slurm_options.LEAD_SECONDS, ("must be longer than the %d seconds before its end "
+    .. "at which a task saves its trials"):format(slurm_options.LEAD_SECONDS)
+end
+
+local function is_memory(text)
+  if text:find "^[1-9]%d*$" then -- megabytes to Slurm
+    return false, ("needs a unit: %sM are megabytes, %sG are gigabytes"):format(text, text)
+  end
+  return text:find "^%d+[KMGTkmgt]?$" ~= nil, "takes a size like 500M or 16G; 0 is the whole node's"
 end
 
 local function word(help, value)
@@ -34,7 +57,7 @@ slurm_options.spec = options.set {
   { "partition", word "the partition of the job" },
   { "account", word "the account that pays" },
   { "time", word("the time limit of a task (90m, 4h, 2d)", is_time) },
-  { "memory", word "the memory of a task (16G)" },
+  { "memory", word("the memory of a task (16G)", is_memory) },
   { "cpus", count "processors of a task (those of -j)" },
   { "gpus", word "GPUs of a task (1, a100:2)" },
   { "trials", count "trials that a task runs (those of -j)" },
@@ -66,6 +89,28 @@ local function read_profile(path)
   return profile
 end
 
+-- The options of sbatch on which the submission relies.
+local OWN = { array = true, a = true, comment = true, output = true, o = true, requeue = true,
+  ["no-requeue"] = true, ["open-mode"] = true, signal = true }
+
+local function check_lines(lines)
+  local count = 0
+  for _ in pairs(lines) do count = count + 1 end
+  for i = 1, count do
+    local line = lines[i]
+    if type(line) ~= "string" or line:find "[\n\r]" then
+      errors.usage("run --on slurm: option 'line' is a list of texts of one line each")
+    end
+    for dashes, name in (line:match "^#SBATCH(.*)" or ""):gmatch "%s(%-%-?)([%a-]+)" do
+      name = dashes == "-" and name:sub(1, 1) or name
+      if OWN[name] then
+        errors.usage("run --on slurm: option 'line': toeplab itself sets %s%s: take it out", dashes,
+          name)
+      end
+    end
+  end
+end
+
 -- Returns the options of the job: those of the command line over the profile slurm.lua beside the
 -- experiment's file over that in the user's configuration folder. jobs: trials at a time in a task.
 function slurm_options.read(script, flags, jobs)
@@ -75,11 +120,7 @@ function slurm_options.read(script, flags, jobs)
     read_profile(in_folder(script) .. "/slurm.lua"), flags)
   local ok, result = pcall(options.check, "run --on slurm", slurm_options.spec, all)
   if not ok then errors.usage("%s", errors.text(result)) end
-  for _, line in ipairs(result.line) do
-    if type(line) ~= "string" or line:find "[\n\r]" then
-      errors.usage("run --on slurm: option 'line' holds texts of one line each")
-    end
-  end
+  check_lines(result.line)
   result.cpus, result.trials = result.cpus or jobs, math.max(result.trials or 1, jobs)
   return result
 end

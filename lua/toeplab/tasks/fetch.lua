@@ -223,7 +223,7 @@ local function base_of(from)
   if core.sys.kind(from) ~= "folder" then
     errors.usage("data: --from %s: is neither a folder nor an address", from)
   end
-  local path = (shell.absolute(from) or from):gsub("[^%w%-._~/]", function(c)
+  local path = shell.absolute(from):gsub("[^%w%-._~/]", function(c)
     return ("%%%02X"):format(c:byte())
   end)
   return "file://" .. path .. "/"

@@ -411,10 +411,11 @@ end)
 t.test("toeplab generate stops at a signal within a prompt", function()
   t.in_folder(function(folder)
     t.eq(run(folder, { "steps=2" }, "mixer = 'mamba'"), 0)
-    t.write(folder .. "/prompts", ("the sea "):rep(100000)) -- mamba reads it token by token
+    -- mamba reads it token by token; the emulated device would need minutes for a single operator
+    t.write(folder .. "/prompts", ("the sea "):rep(core.device() == "cpu" and 12500 or 1250))
     for _, more in ipairs { "", "--json " } do
       local _, _, code = os.execute(("timeout -s TERM -k 20 %.1f '%s' generate -C %s/results @last "
-        .. "-m auto %s-p \"$(cat %s/prompts | head -c 100000)\" >%s/out 2>%s/err"):format(2,
+        .. "-m auto %s-p \"$(cat %s/prompts)\" >%s/out 2>%s/err"):format(2,
         core.sys.executable(), folder, more, folder, folder, folder))
       t.eq({ code, t.read(folder .. "/out"), t.read(folder .. "/err") },
         { 124, "", "toeplab: stopped by SIGTERM\n" })

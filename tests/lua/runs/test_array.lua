@@ -36,7 +36,11 @@ t.test("options come from flags, the profile of the experiment and that of the u
       "#SBATCH --qos=low\nmodule load hdf5\nexec " } do
       t.ok(said:find(line, 1, true), line .. " is missing in\n" .. said)
     end
+    t.ok(said:find(('#SBATCH --comment="toeplab %s 1"'):format(c.root), 1, true), said)
     t.ok(not core.sys.exists(c.root), "a dry run has made the folder")
+    code, said = c:submit "-n --time 1-2:30"
+    t.eq(code, 0)
+    t.ok(said:find("#SBATCH --time=1-2:30\n", 1, true), said)
   end)
 end)
 
@@ -45,6 +49,14 @@ local wrong = { -- words, profile, exit code, message
   { "--time soon", nil, 2, "option 'time' takes a time like 90m, 4h, 2d or 1%-12:00:00" },
   { "--time 3600", nil, 2, "option 'time' needs a unit: 3600s are seconds, 3600m are minutes" },
   { "", "return { time = 3600 }", 2, "slurm.lua: option 'time' needs a unit: 3600s are seconds" },
+  { "--time 1m", nil, 2, "option 'time' must be longer than the 90 seconds before its end" },
+  { "--time 0:30", nil, 2, "option 'time' must be longer than the 90 seconds before its end" },
+  { "--time 1-", nil, 2, "option 'time' takes a time like" },
+  { "--memory 16", nil, 2, "option 'memory' needs a unit: 16M are megabytes, 16G are gigabytes" },
+  { "--memory 16X", nil, 2, "option 'memory' takes a size like 500M or 16G" },
+  { "--partition ''", nil, 2, "option 'partition' must be one line" },
+  { "--line '#SBATCH -n 1 --array=1-3'", nil, 2, "toeplab itself sets %-%-array: take it out" },
+  { "", "return { line = { a = '#SBATCH --qos=low' } }", 2, "option 'line' is a list of texts" },
   { "--cpus 0", nil, 2, "takes a number of at least 1" },
   { "--shard 1/2", nil, 2, "%-%-shard goes without %-%-on slurm" },
   { "--fail-fast", nil, 2, "%-%-fail%-fast goes without %-%-on slurm" },
@@ -290,8 +302,8 @@ t.test("a folder with a plan that is cut can be read, and the plan goes with its
     t.ok(said:find("job 1 of ?: 1 waiting", 1, true), said)
     code, said = c:submit "rate=0.5 seeds=1"
     t.eq(code, 6)
-    t.ok(said:find("plan: it is no plan of a sweep; toeplab status --cancel ends its job", 1,
-      true), said)
+    t.ok(said:find("plan: it is no plan of a sweep; if its job is still in the queue, toeplab "
+      .. "status --cancel ends it", 1, true), said)
     code, said = c:ask(("status --cancel -C '%s'"):format(c.root))
     t.eq(code, 0)
     t.ok(said:find("cancelled: 1", 1, true), said)

@@ -4,7 +4,7 @@ local t = require "harness"
 local claims = require "toeplab.store.claims"
 local clusters = require "clusters"
 local core = require "toeplab.core"
-local slurm = require "toeplab.runs.slurm"
+local slurm_plan = require "toeplab.runs.slurm_plan"
 
 local with_cluster = clusters.with
 
@@ -59,6 +59,35 @@ t.test("what squeue says that is no queue does not end a sweep", function()
   end)
 end)
 
+t.test("a command of Slurm that fails silently is named with its status", function()
+  with_cluster(function(c)
+    t.eq(c:submit(), 0)
+    t.write(c.folder .. "/bin/squeue", "#!/bin/sh\nexit 3\n")
+    local code, said = c:submit()
+    t.eq(code, 1)
+    t.ok(said:find("Slurm does not answer: squeue says nothing (status 3)", 1, true), said)
+    code, said = c:ask(("status -C '%s' --cancel"):format(c.root))
+    t.eq(code, 1)
+    t.ok(select(2, said:gsub("squeue says nothing", "")) == 1, said)
+  end)
+end)
+
+t.test("a submission of which nobody knows whether it was taken stays, and says so", function()
+  with_cluster(function(c)
+    t.write(c.folder .. "/bin/sbatch", "#!/bin/sh\nexit 1\n")
+    t.write(c.folder .. "/silent", "")
+    local code, said = c:submit()
+    t.eq(code, 1)
+    t.ok(said:find("sbatch says nothing (status 1); Slurm does not answer", 1, true), said)
+    t.ok(said:find("r/slurm/1 stays: give the same command once Slurm answers", 1, true), said)
+    os.remove(c.folder .. "/silent")
+    t.write(c.folder .. "/bin/sbatch", "#!/bin/sh\ntrue\n")
+    code, said = c:submit()
+    t.eq(code, 2)
+    t.ok(said:find("Slurm does not take the job: sbatch names no job", 1, true), said)
+  end)
+end)
+
 t.test("a job that sbatch refuses, but that is in the queue, was submitted", function()
   with_cluster(function(c)
     t.write(c.folder .. "/bin/sbatch", ([[#!/bin/sh
@@ -92,7 +121,7 @@ end)
 -- The labels of the trials of a submission.
 local function labels(c, number)
   local list = {}
-  for i, trial in ipairs(slurm.read_plan(("%s/slurm/%d/plan"):format(c.root, number)).trials) do
+  for i, trial in ipairs(slurm_plan.read(("%s/slurm/%d/plan"):format(c.root, number)).trials) do
     list[i] = trial.label
   end
   return list
@@ -198,7 +227,7 @@ for _, case in ipairs(words) do
     with_cluster(function(c)
       t.eq(c:submit(), 0)
       t.eq(c:task(1, 1), 0)
-      local trials = slurm.read_plan(c.root .. "/slurm/1/plan").trials
+      local trials = slurm_plan.read(c.root .. "/slurm/1/plan").trials
       if case.logs[2] then
         t.ok(claims.take(c.root, trials[2].id, 1, { job = "1", task = 2, restarts = 0, host = "n2",
           pid = 5, started = 1.0, code = trials[2].code, provenance = "{}" }))

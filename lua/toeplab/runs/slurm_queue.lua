@@ -1,0 +1,178 @@
+-- runs/slurm_queue.lua: asks Slurm's commands which submissions of a results folder (slurm.lua) are
+-- in its queue.
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+local shell = require "toeplab.base.shell"
+
+local slurm_queue = {}
+
+-- ---- Slurm's commands ----------------------------------------------------------------------
+
+-- What the environment must not say to Slurm's commands: to ask another cluster, or to show only a
+-- part of the queue or other columns.
+local WITHOUT = {}
+for i, name in ipairs { "SLURM_CLUSTERS", "SQUEUE_ACCOUNT", "SQUEUE_FORMAT2", "SQUEUE_LICENSES",
+  "SQUEUE_LOCAL", "SQUEUE_NAMES", "SQUEUE_PARTITION", "SQUEUE_QOS", "SQUEUE_SIBLING",
+  "SQUEUE_STATES", "SQUEUE_USERS" } do
+  WITHOUT[i] = "-u " .. name
+end
+
+-- Runs a command of Slurm. Returns what it printed; nil and what it said if it failed, or at least
+-- its exit status.
+function slurm_queue.ask(...)
+  local pipe = assert(io.popen(("env %s %s 2>&1 </dev/null"):format(table.concat(WITHOUT, " "),
+    shell.line { ... })))
+  local text = pipe:read "a"
+  local ok, kind, code = pipe:close()
+  if ok then return text end
+  local said = text:gsub("[%a]+: error: ", ""):gsub("%s*\n%s*", "; "):gsub("; $", "")
+  if said:find "%S" then return nil, said end
+  return nil, ("%s says nothing (%s %d)"):format(..., kind == "signal" and "signal" or "status",
+    code)
+end
+
+local ask = slurm_queue.ask
+
+-- Raises unless the commands of Slurm are here.
+function slurm_queue.check()
+  for _, name in ipairs { "sbatch", "squeue", "scontrol", "scancel" } do
+    if not shell.on_path(name) then
+      errors.usage("--on slurm: there is no Slurm here (%s is not in PATH); give the command on a "
+        .. "login node of the cluster", name)
+    end
+  end
+end
+
+-- Puts a running task, named JOB_TASK, back into the queue, unless Slurm is ending it: a cancelled
+-- job must not come back, and Slurm itself requeues what it preempts.
+function slurm_queue.requeue(name)
+  local text = ask("squeue", "-h", "-a", "-t", "all", "-o", "%T", "-j", name) or ""
+  if not ("\n" .. text):find("\nRUNNING\n", 1, true) then return end
+  errors.say("job %s: requeued", name)
+  ask("scontrol", "requeue", name)
+end
+
+local answered = nil -- what slurm_queue.here has found out, which stays as it is
+
+-- Returns {user=, cluster=}: who asks here which cluster; nil and the reason if Slurm does not
+-- answer.
+function slurm_queue.here()
+  if answered then return answered end
+  local text, why = ask("scontrol", "show", "config")
+  local cluster = text and text:match "ClusterName%s*=%s*(%S+)"
+  local user = shell.output "id -un" or shell.output "id -u"
+  if not cluster or not user then
+    return nil, why or "scontrol show config does not name the cluster"
+  end
+  answered = { user = user, cluster = cluster }
+  return answered
+end
+
+-- ---- Submissions -------------------------------------------------------------------------------
+
+-- The comment of a job, by which a submission is found whose command was killed before it could
+-- write the id of its job down.
+function slurm_queue.comment_of(root, number)
+  return ("toeplab %s %d"):format(shell.absolute(root):gsub("[|%c]", "?"), number)
+end
+
+-- Writes down to whom a submission belongs, before it is submitted, and then the id of its job.
+function slurm_queue.write_job(folder, user, cluster, id)
+  errors.stored(core.sys.write_file(folder .. "/job", ("user %s\ncluster %s\n%s"):format(user,
+    cluster, id and "job " .. id .. "\n" or "")))
+end
+
+-- Lists the submissions in the results folder: {number=, folder=, user=, cluster=, job=}, each of
+-- the last three nil where it is unknown.
+function slurm_queue.submissions(root)
+  local list = {}
+  for _, name in ipairs(core.sys.list(root .. "/slurm") or {}) do
+    local number = math.tointeger(tonumber(name:match "^%d+$"))
+    if number then
+      local folder = root .. "/slurm/" .. name
+      local s = { number = number, folder = folder }
+      for key, value in (core.sys.read_file(folder .. "/job") or ""):gmatch "(%l+) (%S+)\n" do
+        s[key] = value
+      end
+      list[#list + 1] = s
+    end
+  end
+  return list
+end
+
+-- Returns why the queue that is seen from here tells nothing about the submissions in the results
+-- folder, as one of them is of another user or cluster; nil if it tells.
+local function foreign(root, at)
+  for _, s in ipairs(slurm_queue.submissions(root)) do
+    local user, cluster = s.user or at.user, s.cluster or at.cluster
+    if user ~= at.user or cluster ~= at.cluster then
+      return ("job %s is of %s on cluster %s, and this is %s on cluster %s: only a command given "
+        .. "there can tell whether the job has ended"):format(s.job or "?", user, cluster, at.user,
+        at.cluster)
+    end
+  end
+end
+
+-- Returns the tasks in the queue to which the submissions in the results folder may belong: a list
+-- of {job=, task= (a number), state=, node=, reason=, comment=}; nil and the reason in a sentence
+-- if the queue cannot be known here.
+function slurm_queue.read(root)
+  if not shell.on_path "squeue" then return nil, "Slurm does not answer: squeue is not in PATH" end
+  local at, why = slurm_queue.here()
+  local other = at and foreign(root, at)
+  if other then return nil, other end
+  local text, list, unlike = nil, {}, nil
+  -- -a: partitions that are hidden too
+  if at then text, why = ask("squeue", "-hr", "-a", "-u", at.user, "-o", "%F|%K|%T|%N|%r|%k") end
+  if not text then return nil, "Slurm does not answer: " .. why end
+  for line in text:gmatch "[^\n]+" do
+    local job, task, state, node, reason, comment =
+      line:match "^(%d+)|(%d+)|([^|]*)|([^|]*)|([^|]*)|(.*)$"
+    if job then
+      list[#list + 1] = { job = job, task = math.tointeger(tonumber(task)), state = state,
+        node = node, reason = reason, comment = comment }
+    elseif not line:find "^%d+|" then
+      unlike = line
+    end
+  end
+  if unlike and #list == 0 then return nil, "Slurm does not answer: squeue says " .. unlike end
+  return list
+end
+
+-- Returns the name of the folder of the next submission within the results folder.
+function slurm_queue.next_name(root)
+  local last = 0
+  for _, s in ipairs(slurm_queue.submissions(root)) do last = math.max(last, s.number) end
+  return ("slurm/%d"):format(last + 1)
+end
+
+-- Returns the submissions with tasks in the queue, each with tasks, the list of these, and whether
+-- there are others.
+function slurm_queue.open(root, queue)
+  local open, others = {}, false
+  for _, s in ipairs(slurm_queue.submissions(root)) do
+    local comment = not s.job and slurm_queue.comment_of(root, s.number)
+    s.tasks = {}
+    for _, task in ipairs(queue) do
+      if task.job == s.job or comment == task.comment then
+        s.job = task.job
+        table.insert(s.tasks, task)
+      end
+    end
+    if #s.tasks > 0 then open[#open + 1] = s else others = true end
+  end
+  return open, others
+end
+
+-- Cancels the jobs of open submissions. Returns their ids.
+function slurm_queue.cancel(open)
+  local ids = {}
+  for _, s in ipairs(open) do
+    local ok, why = ask("scancel", s.job)
+    if not ok then errors.raise(errors.FAILED, "job %s cannot be cancelled: %s", s.job, why) end
+    ids[#ids + 1] = s.job
+  end
+  return ids
+end
+
+return slurm_queue
