@@ -81,7 +81,7 @@ run=$!
 working() { "$toeplab" status --json | grep -q '"done":1.*"running":1'; }
 until_true working || result "a trial is at work" 1
 usage "an experiment misspelt" "did you mean 'grow'" --serve gorw
-usage "a port that is none" "takes at most 65535" --serve --port 70000
+usage "a port that is none" "takes a number from 1 to 65535" --serve --port 70000
 usage "a port without --serve" "goes with --serve" grow --port 8000
 usage "a file with --serve" "goes without --serve" --serve -o x.html
 # a shell lets its background jobs ignore SIGINT

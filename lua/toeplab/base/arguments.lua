@@ -84,21 +84,24 @@ function arguments.parse(verb, options, words)
 end
 
 -- Returns the value of an option as a number, nil if it is not given. Raises a usage error unless
--- the number is at least `least`.
-function arguments.number(verb, set, name, least)
+-- the number is at least `least` and, if that is given, at most `most`.
+function arguments.number(verb, set, name, least, most)
   if set[name] == nil then return nil end
   local x = tonumber(set[name])
-  if not x or x < least then
-    errors.usage("%s: --%s takes a number of at least %s, got '%s'", verb, name, least, set[name])
+  if not x or x < least or most and x > most then
+    local range = most and ("from %s to %s"):format(least, most) or "of at least " .. least
+    errors.usage("%s: --%s takes a number %s, got '%s'", verb, name, range, set[name])
   end
   return x
 end
 
 -- Returns the same as an integer.
-function arguments.integer(verb, set, name, least)
-  local x = math.tointeger(arguments.number(verb, set, name, least))
-  if set[name] ~= nil and not x then
-    errors.usage("%s: --%s takes an integer, got '%s'", verb, name, set[name])
+function arguments.integer(verb, set, name, least, most)
+  local number = arguments.number(verb, set, name, least, most)
+  local x = math.tointeger(number)
+  if number and not x then
+    errors.usage("%s: --%s takes an integer%s, got '%s'", verb, name,
+      number >= 2 ^ 63 and " below 2^63" or "", set[name])
   end
   return x
 end

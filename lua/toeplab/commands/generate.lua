@@ -435,23 +435,20 @@ end
 -- Returns the options of generation in the words, but for those that need the model.
 local function options_of(set)
   local p = arguments.number("generate", set, "top-p", 0)
-  local penalty = arguments.number("generate", set, "repetition-penalty", 0)
+  local penalty = arguments.number("generate", set, "repetition-penalty", 1e-3, 1000)
   if p and not (p > 0 and p <= 1) then
     errors.usage("generate: --top-p takes a share above 0, at most 1, got '%s'", set["top-p"])
   end
-  if penalty and not (penalty >= 1e-3 and penalty <= 1e3) then
-    errors.usage("generate: --repetition-penalty takes a factor from 0.001 to 1000, got '%s'",
-      set["repetition-penalty"])
-  end
   return {
     n = arguments.integer("generate", set, "tokens", 0) or 200,
-    temperature = arguments.number("generate", set, "temperature", 0),
-    top_k = arguments.integer("generate", set, "top-k", 1), top_p = p and math.max(p, 1e-6),
+    temperature = arguments.number("generate", set, "temperature", 0, 1000000),
+    top_k = arguments.integer("generate", set, "top-k", 1, (1 << 31) - 1),
+    top_p = p and math.max(p, 1e-6),
     repetition_penalty = penalty,
     method = choose(set, "method", decode.methods), form = choose(set, "form", recurrent.forms),
     lags = arguments.integer("generate", set, "lags", 1),
     seed = arguments.integer("generate", set, "seed", 0) or 1,
-    batch = arguments.integer("generate", set, "batch", 1),
+    batch = arguments.integer("generate", set, "batch", 1, 1 << 16),
   }
 end
 

@@ -61,8 +61,7 @@ end
 local function serve(set, words)
   if set.output then errors.usage("report: --output goes without --serve") end
   if #words > 1 then errors.usage("report: --serve takes one sweep, got '%s' too", words[2]) end
-  local port = arguments.integer("report", set, "port", 1) or 0
-  if port > 65535 then errors.usage("report: --port takes at most 65535, got %d", port) end
+  local port = arguments.integer("report", set, "port", 1, 65535) or 0
   return server.run { folder = records.folder(set.dir), name = words[1], port = port }
 end
 

@@ -132,7 +132,7 @@ function run.run(set, words, command)
   end
   local o = {
     dir = set.dir, quiet = set.quiet, command = { "toeplab", table.unpack(command) },
-    jobs = arguments.integer("run", set, "jobs", 1),
+    jobs = arguments.integer("run", set, "jobs", 1, MOST),
     share = arguments.integer("run", set, "share", 1), timeout = duration(set.timeout),
     fail_fast = set["fail-fast"], shard = shard(set.shard),
     redo = set.redo, alert = set.alert, wait = set.wait,
@@ -140,9 +140,6 @@ function run.run(set, words, command)
     seconds = arguments.number("run", set, "checkpoint-seconds", 0),
   }
   if o.alert and not o.alert:find "%S" then errors.usage "run: --alert takes a command for sh" end
-  if o.jobs and o.jobs > MOST then
-    errors.usage("run: --jobs takes at most %d, got %d", MOST, o.jobs)
-  end
   local ours = launch.ours()
   if ours and ours.rank > 0 then
     return (set["dry-run"] or set.on) and errors.DONE or follower.main()

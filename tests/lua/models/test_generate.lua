@@ -229,7 +229,9 @@ t.test("toeplab generate: options that do not go together", function()
       ["--batch 2"] = "%-%-batch is for several prompts, or %-%-json",
       ["--score -k 2"] = "%-%-top%-k is for text, not for %-%-score",
       ["--top-p 0"] = "%-%-top%-p takes a share above 0, at most 1, got '0'",
-      ["--repetition-penalty 0"] = "takes a factor from 0.001 to 1000, got '0'",
+      ["--repetition-penalty 0"] = "takes a number from 0.001 to 1000, got '0'",
+      ["--temperature 1e9"] = "%-%-temperature takes a number from 0 to 1000000, got '1e9'",
+      ["--seed 99999999999999999999"] = "%-%-seed takes an integer below 2%^63, got '9+'",
       ["--stop ''"] = "%-%-stop takes a text, got an empty one",
       ["--stop-token 17"] = "%-%-stop%-token takes the id of a token, 0 to 16, got '17'",
       ["-o m.h5"] = "%-%-prompt is for text, not for %-%-convert",
@@ -258,7 +260,7 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
     refused("--score -p 'the\t'", 2, "the prompt: there is nothing to score after the tab")
     t.write(folder .. "/prompts", "")
     refused("--prompts " .. folder .. "/prompts", 2, "/prompts has no line, hence no prompt")
-    refused("--top-k 0", 2, "%-%-top%-k takes a number of at least 1")
+    refused("--top-k 0", 2, "%-%-top%-k takes a number from 1")
     refused("seed=77", 2, "holds no trials that fit")
     local words = "status=done" -- of which @last is the last
     t.eq({ generate(folder, words .. " -p the -n 2") }, { generate(folder, "-p the -n 2") })
