@@ -130,10 +130,33 @@ function TnnMLMClassifier:forward(ids, lengths)
   return self.head(drop(core.tanh(self.dense(drop(z)))))
 end
 
--- Copies the parameters of the shared part from a tnn_mlm, whose options must be the same; the head
--- stays as it is. Returns self.
+-- Options that change no function of the parameters when a trained model is used.
+local free = { dropout = true, layer_dropout = true, tno_dropout = true, gate_dropout = true,
+  init = true, backend = true }
+
+local function same(a, b)
+  if type(a) ~= "table" or type(b) ~= "table" then return a == b end
+  for key, value in pairs(a) do
+    if not same(value, b[key]) then return false end
+  end
+  for key in pairs(b) do
+    if a[key] == nil then return false end
+  end
+  return true
+end
+
+-- Copies the parameters of the shared part from a tnn_mlm, whose options must be the same but for
+-- dropout and backend; the head stays as it is. Returns self.
 function TnnMLMClassifier:start_from(mlm)
   if getmetatable(mlm) ~= TnnMLM then error("start_from: takes a tnn_mlm", 2) end
+  for _, entry in ipairs(fields()) do
+    local name = entry[1]
+    local theirs, own = rawget(mlm.opt, name), rawget(self.opt, name)
+    if not free[name] and not same(theirs, own) then
+      error(("start_from: the tnn_mlm has %s = %s, and this model %s"):format(name,
+        tostring(theirs), tostring(own)), 0)
+    end
+  end
   local state, theirs = self:state(), mlm:state()
   for name in pairs(state) do
     if not name:find "^dense%." and not name:find "^head%." then state[name] = theirs[name] end

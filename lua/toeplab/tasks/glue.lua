@@ -3,8 +3,7 @@
 -- validates and there is no test part.
 --
 -- A row of tokens is <s> A </s>, or <s> A </s> </s> B </s>, as fairseq joins them for RoBERTa. The
--- tokens are those of the masked model that is fine-tuned. A tokenizer without an end of a line,
--- </s>, has the token of a newline in its place.
+-- tokens are those of the masked model that is fine-tuned (tasks/masking.lua).
 
 local core = require "toeplab.core"
 local fetch = require "toeplab.tasks.fetch"
@@ -100,18 +99,14 @@ function glue.hash(name)
   return known[name]
 end
 
-local function bad(file, line, format, ...)
-  errors.usage("glue: %s:%d: %s", file, line, format:format(...))
-end
-
--- Returns the places of the columns of a task: {texts = {4, 5}, label = 1, count = 6}.
-local function columns_of(task, file, header)
-  local at = { texts = {}, count = #header }
+-- Returns the places of the columns of a task: {texts = {4, 5}, label = 1}.
+local function columns_of(task, header, complain)
+  local at = { texts = {} }
   local function place(name)
     for i, have in ipairs(header) do
       if have == name then return i end
     end
-    bad(file, 1, "there is no column '%s'; the columns are %s", name, table.concat(header, ", "))
+    complain("there is no column '%s'; the columns are %s", name, table.concat(header, ", "))
   end
   for i, name in ipairs(task.texts) do at.texts[i] = place(name) end
   at.label = place(task.label)
@@ -119,11 +114,11 @@ local function columns_of(task, file, header)
 end
 
 -- Returns the label of a text as a number.
-local function label_of(task, file, line, text)
+local function label_of(task, text, complain)
   if task.scale then
     local number = tonumber(text)
     if not number or not (number >= 0 and number <= task.scale) then
-      bad(file, line, "the %s is '%s', wanted a number from 0 to %g", task.label, text:sub(1, 20),
+      complain("the %s is '%s', wanted a number from 0 to %g", task.label, text:sub(1, 20),
         task.scale)
     end
     return number / task.scale
@@ -131,37 +126,22 @@ local function label_of(task, file, line, text)
   for i, name in ipairs(task.labels) do
     if name == text then return i - 1 end
   end
-  bad(file, line, "the %s is '%s', wanted %s", task.label, text:sub(1, 20),
+  complain("the %s is '%s', wanted %s", task.label, text:sub(1, 20),
     table.concat(task.labels, " or "))
 end
 
--- Reads the examples in a file: returns a list of lists of one or two texts, with their file and
--- line, and the labels.
+-- Reads the examples in a file: returns a list of lists of one or two texts, each with a function
+-- complain (labelled_text.each), and the labels.
 local function read(task, name)
-  local literal = name:match "^text:(.*)$"
-  local content, why = literal, nil
-  if not literal then content, why = core.sys.read_file(name) end
-  if not content then errors.usage("glue: %s", why) end
-  local shown, number, texts, labels = literal and "text" or name, 0, {}, {}
-  local at = task.columns and columns_of(task, shown, task.columns)
-  for line in content:gsub("^\xef\xbb\xbf", ""):gmatch "([^\n]*)\n?" do
-    number = number + 1
-    local fields = labelled_text.split((line:gsub("\r$", "")))
-    if not at then
-      at = columns_of(task, shown, fields)
-    elseif #fields == at.count then
-      local row = {}
-      for i, column in ipairs(at.texts) do row[i] = fields[column]:match "^%s*(.-)%s*$" end
-      row.file, row.line = shown, number
-      local _, byte = utf8.len(line)
-      if byte then bad(shown, number, "byte %d of the line is not UTF-8", byte) end
-      texts[#texts + 1] = row
-      labels[#labels + 1] = label_of(task, shown, number, fields[at.label])
-    elseif line ~= "" and not task.skips then
-      bad(shown, number, "has %d columns, wanted %d: '%s'", #fields, at.count, line:sub(1, 40))
-    end
-  end
-  if #texts == 0 then errors.usage("glue: %s has no example", shown) end
+  local texts, labels, at = {}, {}, nil
+  local function find(header, complain) at = columns_of(task, header, complain) end
+  if task.columns then find(task.columns) end
+  labelled_text.each("glue", name, task.columns or find, function(fields, complain)
+    local row = { complain = complain }
+    for i, column in ipairs(at.texts) do row[i] = fields[column]:match "^%s*(.-)%s*$" end
+    texts[#texts + 1] = row
+    labels[#labels + 1] = label_of(task, fields[at.label], complain)
+  end, task.skips)
   return texts, labels
 end
 
@@ -171,15 +151,11 @@ local function space_out(text)
   return (text:gsub("(%w)([.,;:!?]+)%f[%s\0]", "%1 %2"):gsub("(%w)('%l+)%f[%W]", "%1 %2"))
 end
 
--- Returns a function that encodes a text as a list of ids without an end, and the id of the end.
-local function encoder(vocab, o)
-  local ends = vocab:eos()
-  local function encode(text)
-    local ids = vocab:encode(o.spaced and space_out(text) or text):totable()
-    if ids[#ids] == ends then ids[#ids] = nil end -- fairseq's dictionary ends each line
-    return ids
-  end
-  return encode, ends or vocab:encode("\n"):get(1)
+-- Returns the ids of a text as a list without an end.
+local function encode(text, o)
+  local ids = o.vocab:encode(o.spaced and space_out(text) or text):totable()
+  if ids[#ids] == o.vocab:eos() then ids[#ids] = nil end -- fairseq's dictionary ends each line
+  return ids
 end
 
 -- Drops the last tokens of the longer list until both have at most room.
@@ -190,17 +166,19 @@ local function trim(a, b, room)
   end
 end
 
--- Returns the rows of texts as ids [t] one after another, and their starts.
-local function rows(texts, first, o)
-  local encode, ends = encoder(o.vocab, o)
-  local list, starts = {}, { 0 }
+-- Returns the rows of texts as ids [t] one after another, and their starts. tokens: those of the
+-- masked model.
+local function rows(texts, tokens, o)
+  local list, starts, ends = {}, { 0 }, tokens.eos
   for i, row in ipairs(texts) do
-    local fine, a, b = pcall(function() return encode(row[1]), row[2] and encode(row[2]) end)
+    local fine, a, b = pcall(function()
+      return encode(row[1], o), row[2] and encode(row[2], o)
+    end)
     if not fine then
-      bad(row.file, row.line, "the masked model's vocabulary: %s", errors.text(a))
+      row.complain("the masked model's vocabulary: %s", errors.text(a))
     end
     trim(a, b or {}, o.length - (b and 4 or 2))
-    list[#list + 1] = first
+    list[#list + 1] = tokens.first
     table.move(a, 1, #a, #list + 1, list)
     list[#list + 1] = ends
     if b then
@@ -243,7 +221,7 @@ function glue.open(given)
     classes = task.labels and #task.labels or nil }
   local function set(file)
     local texts, labels = read(task, file)
-    local ids, starts = rows(texts, data.first, o)
+    local ids, starts = rows(texts, data, o)
     return labelled.new(ids, starts, labels, form), labels
   end
   local train, labels = set(o.train_file or published(task, task.train))

@@ -7,7 +7,7 @@ local errors = require "toeplab.base.errors"
 local labelled_text = {}
 
 -- Returns the fields of a line, which tabs separate.
-function labelled_text.split(line)
+local function split(line)
   local fields = {}
   for field in (line .. "\t"):gmatch "([^\t]*)\t" do fields[#fields + 1] = field end
   return fields
@@ -21,33 +21,40 @@ local function open(who, name)
 end
 
 -- Calls fn(fields, complain) for each line of the file name, or of CONTENT if name is text:CONTENT.
--- fields holds the texts between tabs, one for each name in columns; those whose names begin with
--- "text" must be UTF-8. Empty lines are skipped, but there must be another one. A byte order mark
--- and carriage returns at line ends, as editors add them, are no part of the fields.
--- complain(format, ...) raises a usage error that names the task who, the file and the line.
--- Files are read line by line, because those of Retrieval have gigabytes.
-function labelled_text.each(who, name, columns, fn)
+-- fields holds the texts between tabs, in UTF-8, one for each name in the list columns. If columns
+-- is a function, the first line has the names, and columns(names, complain) is called first. Skips
+-- empty lines and, if skips, lines of another number of fields. A file without any other line is an
+-- error. A byte order mark and carriage returns at line ends, as editors add them, are no part of
+-- the fields. complain(format, ...) raises a usage error that names the task who, the file and the
+-- line, also later. Files are read line by line, because those of Retrieval have gigabytes.
+function labelled_text.each(who, name, columns, fn, skips)
   local literal = name:match "^text:(.*)$"
   local shown, number, count = literal and "text" or name, 0, 0
-  local function complain(format, ...)
-    errors.usage("%s: %s:%d: %s", who, shown, number, format:format(...))
+  local function complaint()
+    local at = number
+    return function(format, ...)
+      errors.usage("%s: %s:%d: %s", who, shown, at, format:format(...))
+    end
   end
   local file <close> = not literal and open(who, name) or nil
   for line in literal and literal:gmatch "([^\n]*)\n?" or file:lines() do
     number = number + 1
     line = line:gsub("\r$", "")
     if number == 1 then line = line:gsub("^\xef\xbb\xbf", "") end
-    local fields = labelled_text.split(line)
-    if line ~= "" and #fields ~= #columns then
-      complain("wanted %s and %s between tabs, got '%s'",
-        table.concat(columns, ", ", 1, #columns - 1), columns[#columns], line:sub(1, 40))
-    elseif line ~= "" then
+    local fields, complain = split(line), complaint()
+    if type(columns) == "function" then
+      columns(fields, complain)
+      columns = fields
+    elseif line ~= "" and #fields == #columns then
       for i, column in ipairs(columns) do
-        local _, at = utf8.len(column:find "^text" and fields[i] or "")
+        local _, at = utf8.len(fields[i])
         if at then complain("byte %d of the %s is not UTF-8", at, column) end
       end
       count = count + 1
       fn(fields, complain)
+    elseif line ~= "" and not skips then
+      complain("wanted %s and %s between tabs, got '%s'",
+        table.concat(columns, ", ", 1, #columns - 1), columns[#columns], line:sub(1, 40))
     end
   end
   if count == 0 then errors.usage("%s: %s has no row", who, shown) end

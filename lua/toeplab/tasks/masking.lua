@@ -2,10 +2,12 @@
 -- lines, in which a share of the tokens is masked.
 --
 -- data = tl.masking(ids, {...}) takes a stream of ids below vocab. Three tokens are added: vocab is
--- <s>, which begins every block, vocab + 1 is the padding and vocab + 2 is <mask>. A vocabulary
--- that has <s> and the padding already, as fairseq's dictionary, gets <mask> only
--- (masking.specials). The masked tokens of a block depend on the seed, the epoch and the block
--- only, so a run can resume without saved masks, and every epoch has different ones.
+-- <s>, which begins every block, vocab + 1 is the padding and vocab + 2 is <mask>. Byte pairs have
+-- no token that ends every line, as a newline is merged with what is around it: there, vocab + 3
+-- is </s>, which takes the place of every token with a newline. A vocabulary that has <s> and the
+-- padding already, as fairseq's dictionary, gets <mask> only (masking.specials). The masked tokens
+-- of a block depend on the seed, the epoch and the block only, so a run can resume without saved
+-- masks, and every epoch has different ones.
 
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
@@ -28,6 +30,8 @@ local spec = options.declare "tl.masking" {
   { "batch", field { type = "int", min = 1 }, "blocks in a batch" },
   { "eos", field { type = "int", min = 0, optional = true },
     "the token that ends a line; blocks end at line ends, unless a line is longer than a block" },
+  { "newlines", field { type = "table", optional = true },
+    "in place of eos, the tokens with a newline: each becomes a new token that ends a line" },
   { "first", field { type = "int", min = 0, optional = true },
     "the token <s> (default: a new one)" },
   { "pad", field { type = "int", min = 0, optional = true },
@@ -44,6 +48,14 @@ local spec = options.declare "tl.masking" {
 
 -- ---- Blocks -------------------------------------------------------------------------------------
 
+-- Replaces the tokens of ids, a list, that are keys of newlines by eos.
+local function end_lines(ids, newlines, eos)
+  for i, id in ipairs(ids) do
+    if newlines[id] then ids[i] = eos end
+  end
+  return ids
+end
+
 -- Calls fn(first, last) for each line of ids. A line of more than most tokens is cut.
 local function each_line(ids, eos, most, fn)
   local first = 1
@@ -55,15 +67,16 @@ local function each_line(ids, eos, most, fn)
   end
 end
 
--- Packs the lines of ids, a list, into blocks. Returns the stream, in which first_token precedes
--- each block, and the starts of the blocks (from 0) followed by the end of the stream.
-local function pack(ids, first_token, o)
+-- Packs the lines of ids, a list, into blocks of at most length tokens. Returns the stream, in
+-- which tokens.first precedes each block, and the starts of the blocks (from 0) followed by the end
+-- of the stream.
+local function pack(ids, tokens, length)
   local list, starts = {}, {}
-  local most, size = o.length - 1, math.huge
-  each_line(ids, o.eos, most, function(first, last)
+  local most, size = length - 1, math.huge
+  each_line(ids, tokens.eos, most, function(first, last)
     if size + last - first + 1 > most then
       starts[#starts + 1] = #list
-      list[#list + 1] = first_token
+      list[#list + 1] = tokens.first
       size = 0
     end
     size = size + last - first + 1
@@ -73,11 +86,11 @@ local function pack(ids, first_token, o)
   return list, starts
 end
 
--- Returns the tokens {first=, pad=, mask=} and their number vocab, with those that are added to a
--- vocabulary of o.vocab tokens because o does not name them.
+-- Returns the tokens {first=, pad=, mask=, eos= (nil: lines have no end)} and their number vocab,
+-- with those that are added to a vocabulary of o.vocab tokens because o does not name them.
 local function added(o)
-  local tokens = { vocab = o.vocab }
-  for _, name in ipairs { "first", "pad", "mask" } do
+  local tokens = { vocab = o.vocab, eos = rawget(o, "eos") }
+  for _, name in ipairs { "first", "pad", "mask", rawget(o, "newlines") and "eos" } do
     tokens[name] = rawget(o, name) or tokens.vocab
     if tokens[name] == tokens.vocab then tokens.vocab = tokens.vocab + 1 end
   end
@@ -98,7 +111,9 @@ local function new(ids, given)
     error(("masking: special = %d leaves no token of %d to replace by"):format(o.special, o.vocab),
       2)
   end
-  local list, starts = pack(ids:totable(), self.first, o)
+  self.newlines = {}
+  for _, id in ipairs(rawget(o, "newlines") or {}) do self.newlines[id] = true end
+  local list, starts = pack(end_lines(ids:totable(), self.newlines, self.eos), self, o.length)
   self.stream, self.starts, self.count = core.ids(list), core.ids(starts), #starts - 1
   self.sizes, self.order = {}, {}
   for i = 1, self.count do
@@ -130,7 +145,8 @@ local function hidden(self, stream, id)
   if draw < o.kept then return id end
   if draw >= o.kept + o.replaced then return self.mask end
   local other
-  repeat other = o.special + stream:below(o.vocab - o.special) until other ~= o.eos
+  repeat other = o.special + stream:below(o.vocab - o.special)
+  until other ~= self.eos and not self.newlines[other]
   return other
 end
 
@@ -187,17 +203,23 @@ local masking = {}
 
 local FAIRSEQ = { first = 0, pad = 1, eos = 2, special = 4 } -- <s>, <pad>, </s>; <unk> is 3
 
--- Returns which tokens of a vocabulary are special, as options of tl.masking: {vocab=, eos=,
--- first=, pad=, special=}. tokenizer: the option of the corpus; fairseq's dictionary ("gpt2") has
--- its own <s> and padding.
+-- Returns which tokens of a vocabulary are special, as options of tl.masking: {vocab=, eos= or
+-- newlines=, first=, pad=, special=}. tokenizer: the option of the corpus; fairseq's dictionary
+-- ("gpt2") has its own <s> and padding.
 function masking.specials(vocab, tokenizer)
   local o = { vocab = vocab:size(), eos = vocab:eos() }
   for name, id in pairs(tokenizer == "gpt2" and FAIRSEQ or {}) do o[name] = id end
+  if o.eos then return o end
+  local newlines = {}
+  for id = 0, o.vocab - 1 do
+    if vocab:decode(core.ids { id }):find("\n", 1, true) then newlines[#newlines + 1] = id end
+  end
+  if #newlines > 1 then o.newlines = newlines else o.eos = newlines[1] end
   return o
 end
 
--- Returns the tokens of the masked model of these specials: {first=, pad=, mask=, vocab=}, vocab
--- being their number.
+-- Returns the tokens of the masked model of these specials: {first=, pad=, mask=, eos=, vocab=},
+-- vocab being their number.
 masking.tokens = added
 
 -- Updates the model from a batch, or from a list of batches whose masked tokens count alike.

@@ -47,12 +47,9 @@ function mlm.options(c, tokens)
   }
 end
 
--- The keys in which a model that is started from must be as the keys say.
-local shared = { "layers", "dim", "expand", "rpe_dim", "rpe_layers", "decay" }
-
 -- Returns the vocabulary, its kind and the model to fine-tune: that of the trial or the checkpoint
--- file c.start, which must be a tnn_mlm with the sizes of the keys c; no model if c.start is
--- "random". The last result says which checkpoint it is, as text.
+-- file c.start, which must be a tnn_mlm; no model if c.start is "random". The last result says
+-- which checkpoint it is, as text.
 function mlm.start(t, c)
   if c.start == "random" then return mlm.corpus(c).vocab, c.tokenizer, nil, "random" end
   local model, vocab, info = t:model_of(c.start)
@@ -60,12 +57,6 @@ function mlm.start(t, c)
   if kind ~= "tnn_mlm" or not vocab then
     errors.usage("start=%s is %s; wanted a tnn_mlm with its vocabulary, such as that of a trial of "
       .. "experiments/glue-mlm.lua", c.start, vocab and "a " .. kind or "without a vocabulary")
-  end
-  for _, key in ipairs(shared) do
-    if model.opt[key] ~= c[key] then
-      errors.usage("start=%s has %s = %s, and this run %s; give %s=%s", c.start, key,
-        tostring(model.opt[key]), tostring(c[key]), key, tostring(model.opt[key]))
-    end
   end
   return vocab, info.vocabulary, model, ("%s, sha256 %s"):format(c.start, info.sha256)
 end

@@ -58,7 +58,7 @@ t.test("glue.lua starts at random, from a trial and from its file", function()
     local code, said = run(folder, "glue", { "start=" .. id, "dim=16", "task=text:rte" })
     t.eq(code, 1)
     local failed = query(folder, "SELECT error FROM v_trials WHERE status = 'failed'")[1]
-    t.ok(failed.error:find("has dim = 8, and this run 16; give dim=8", 1, true), failed.error)
+    t.ok(failed.error:find("the tnn_mlm has dim = 8, and this model 16", 1, true), failed.error)
     code, said = run(folder, "glue", { "start=@last" })
     t.ok(code ~= 0 and said:find "start takes an id", said)
     t.eq(run(folder, "glue", { "start=" .. folder .. "/none.h5", "task=text:rte" }), 1)

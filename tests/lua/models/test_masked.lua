@@ -155,7 +155,7 @@ t.test("a vocabulary with <s> and padding of its own gets <mask> only", function
   local ids = {}
   for i = 1, 400 do ids[i] = i % 9 == 0 and 2 or 4 + i % 16 end
   local vocab = { size = function() return 20 end, eos = function() return 2 end }
-  t.eq(tl.masking.specials(vocab, "bpe"), { vocab = 20, eos = 2 })
+  t.eq(tl.masking.specials(vocab, "word"), { vocab = 20, eos = 2 })
   local o = tl.masking.specials(vocab, "gpt2")
   t.eq(o, { vocab = 20, eos = 2, first = 0, pad = 1, special = 4 })
   o.length, o.batch, o.share, o.kept, o.replaced, o.seed = 30, 4, 0.5, 0.0, 1.0, 1
@@ -171,6 +171,36 @@ t.test("a vocabulary with <s> and padding of its own gets <mask> only", function
     end
   end
   for id = 4, 19 do t.ok(replaced[id], id) end
+end)
+
+t.test("with byte pairs, </s> takes the place of every token with a newline", function()
+  local text = ("the old man told it . \n to the young man . \n \n"):rep(30)
+  local corpus = tl.corpus("text:" .. text, { tokenizer = "bpe", vocab_size = 270 })
+  t.eq(tl.masking.specials(core.vocab_bytes()), { vocab = 256, eos = 10 })
+  local vocab, ids = corpus.vocab, corpus.train
+  local o = tl.masking.specials(vocab, "bpe")
+  local size = vocab:size()
+  t.ok(#o.newlines > 1 and not o.eos, "a newline is merged with nothing")
+  o.length, o.batch, o.kept, o.replaced, o.share, o.seed = 24, 4, 0.0, 1.0, 0.5, 1
+  local data, lines = tl.masking(ids, o), 0
+  t.eq({ data.first, data.pad, data.mask, data.eos, data.vocab },
+    { size, size + 1, size + 2, size + 3, size + 4 })
+  t.eq(tl.masking.tokens(o), { first = size, pad = size + 1, mask = size + 2, eos = size + 3,
+    vocab = size + 4 })
+  local newline = {}
+  for _, id in ipairs(o.newlines) do newline[id] = true end
+  local stream, starts = data.stream:totable(), data.starts:totable()
+  for i, id in ipairs(stream) do
+    t.ok(not newline[id], "a newline is left")
+    if id == data.eos then lines = lines + 1 end
+    t.eq(id == data.first, i == 1 or stream[i - 1] == data.eos and id == size)
+  end
+  for i = 2, #starts do t.eq(stream[starts[i]], data.eos) end -- blocks are whole lines
+  t.ok(lines > 30, lines)
+  for step = 1, data:steps() do
+    local batch = data:batch(step).ids:reshape(-1)
+    for i = 1, batch:numel() do t.ok(not newline[batch:get(i)], "a newline replaces a token") end
+  end
 end)
 
 t.test("wrong options are errors", function()

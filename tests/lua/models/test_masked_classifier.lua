@@ -63,10 +63,18 @@ t.test("it starts from a masked model, all but its head", function()
   -- it is a copy, not the same tensors
   model.embed.weight:fill(0)
   t.ok(core.abs(mlm.embed.weight):sum():item() > 0)
-  t.raises(model.start_from, "mismatch: embed.weight is", model,
-    tl.models.tnn_mlm(with { vocab = 10 }))
-  t.raises(model.start_from, "missing: layers.3.", make { layers = 3 }, mlm)
-  t.raises(model.start_from, "unknown: layers.2.", make { layers = 1 }, mlm)
+  t.ok(make({ dropout = 0.5, backend = "fft" }):start_from(mlm))
+  for _, other in ipairs { { "vocab", 10 }, { "layers", 3 }, { "layers", 1 }, { "layout", "A" },
+    { "rpe_act", "silu" }, { "positions", "learned" }, { "decay", 0.5 } } do
+    local name, value = other[1], other[2]
+    t.raises(model.start_from, "start_from: the tnn_mlm has " .. name, make { [name] = value }, mlm)
+  end
+  local function mixed(heads)
+    return with { mixer = "attention", mixer_options = { heads = heads } }
+  end
+  local attention = tl.models.tnn_mlm(mixed(2))
+  t.ok(make(mixed(2)):start_from(attention))
+  t.raises(model.start_from, "the tnn_mlm has mixer_options", make(mixed(1)), attention)
   t.raises(model.start_from, "takes a tnn_mlm", model, make())
 end)
 

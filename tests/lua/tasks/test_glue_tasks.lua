@@ -116,14 +116,16 @@ t.test("a damaged file is one message with file, line and value", function()
     { "rte", header .. "0\ta\tb\tmaybe\n",
       "glue: text:2: the label is 'maybe', wanted entailment or not_entailment" },
     { "rte", header .. "0\ta\tb\tentailment\n1\ta\tentailment\n",
-      "glue: text:3: has 3 columns, wanted 4: '1\ta\tentailment'" },
+      "glue: text:3: wanted index, sentence1, sentence2 and label between tabs, got '1\ta\tent" },
+    { "rte", header .. "0\ta\tb\tentailment\r\n\r\n1\tc\td\tyes\r\n",
+      "glue: text:4: the label is 'yes'" },
     { "rte", "index\tsentence1\tlabel\n",
       "glue: text:1: there is no column 'sentence2'; the columns are index, sentence1, label" },
-    { "rte", header, "glue: text has no example" },
+    { "rte", header, "glue: text has no row" },
     { "stsb", "sentence1\tsentence2\tscore\na\tb\t5.5\n",
       "glue: text:2: the score is '5.5', wanted a number from 0 to 5" },
     { "stsb", "sentence1\tsentence2\tscore\na\tb\thigh\n", "the score is 'high'" },
-    { "sst2", "sentence\tlabel\na\xff\t1\n", "glue: text:2: byte 2 of the line is not UTF" },
+    { "sst2", "sentence\tlabel\na\xff\t1\n", "glue: text:2: byte 2 of the sentence is not UTF" },
     { "cola", "a\t2\t\tok\n", "glue: text:1: the label is '2', wanted 0 or 1" },
   } do
     t.raises(open, row[3], row[1], row[2])
@@ -133,6 +135,20 @@ t.test("a damaged file is one message with file, line and value", function()
   t.raises(open, "glue: /nowhere", "cola", "a\t1\t\tok",
     { valid_file = "/nowhere/dev.tsv" })
   t.raises(open, "option 'task' = 'colla' is not one of cola, mnli", "colla", "")
+end)
+
+t.test("with byte pairs, a sentence ends as a line of the masked model's text does", function()
+  local text = ("the old man told it . \n to the young man . \n \n"):rep(30)
+  local bpe = tl.corpus("text:" .. text, { tokenizer = "bpe", vocab_size = 270 }).vocab
+  local data = open("rte", "index\tsentence1\tsentence2\tlabel\n0\tthe old\ta man\tentailment\n",
+    { vocab = bpe, tokenizer = "bpe" })
+  local size = bpe:size()
+  t.eq({ data.vocab, data.pad }, { size + 4, size + 1 })
+  local first, second = bpe:encode("the old"):totable(), bpe:encode("a man"):totable()
+  local row = { size, table.unpack(first) }
+  for _, id in ipairs { size + 3, size + 3, table.unpack(second) } do row[#row + 1] = id end
+  row[#row + 1] = size + 3
+  for batch in data.train:each(1) do t.eq(batch.ids:reshape(-1):totable(), row) end
 end)
 
 t.test("the published files, if they are here", function()
