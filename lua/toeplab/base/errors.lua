@@ -77,6 +77,13 @@ function errors.storage_problem(e)
   return problems[type(e) == "table" and rawget(e, "status") or e]
 end
 
+-- Returns the error object of a disk that is too full, which is found out before it is written to.
+function errors.full(format, ...)
+  local e = errors.new(errors.STORAGE, format, ...)
+  e.status = "ENOSPC"
+  return e
+end
+
 local advice = { ["No space"] = "free some space", ["too large"] = "free some space",
   quota = "free some space", ["was moved, removed or replaced"] = "put it back" }
 

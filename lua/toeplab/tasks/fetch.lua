@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local shell = require "toeplab.base.shell"
+local temporary = require "toeplab.base.temporary"
 local errors = require "toeplab.base.errors"
 
 local fetch = {}
@@ -26,10 +27,7 @@ end
 
 -- Removes the temporary folders of processes that no longer exist.
 local function sweep(folder)
-  for _, name in ipairs(core.sys.list(folder) or {}) do
-    local pid = name:match("^%..+%.tmp%.(%d+)$")
-    if pid and not core.sys.exists("/proc/" .. pid) then remove_all(folder .. "/" .. name) end
-  end
+  for _, path in ipairs(temporary.dead(folder)) do remove_all(path) end
 end
 
 -- Whether this process should write to folder. The permission bits are tested too, because the
@@ -57,8 +55,8 @@ end
 function fetch.need(folder, bytes, what)
   local free = core.sys.free_space(folder)
   if free and bytes and free < bytes then
-    errors.raise(errors.STORAGE, "%s needs %s, and %s has %s free", what, megabytes(bytes), folder,
-      megabytes(free))
+    error(errors.full("%s needs %s, and %s has %s free", what, megabytes(bytes), folder,
+      megabytes(free)), 0)
   end
 end
 
@@ -82,7 +80,7 @@ local function size_of(path) return core.sys.size(path) or 0 end
 -- ends curl when this process ends, however it ends. flock waits a second for the lock, which a
 -- process that was just killed may still hold.
 local function curl(item, part)
-  local log = ("%s.tmp.%d"):format(part, core.sys.getpid())
+  local log = temporary.beside(part)
   local shown = core.sys.isatty(2) and "--progress-bar" or "--silent"
   local _, code = shell.run(("exec setpriv --pdeathsig TERM flock -w 1 --no-fork -E %d %s curl "
     .. "--fail --location --globoff %s --continue-at - --connect-timeout 30 --speed-limit 1 "
@@ -148,10 +146,10 @@ local unpackers = {
   zip = "unzip -q -o -d %s %s",
 }
 
-local function unpack_into(temporary, archive, kind)
-  local log = temporary .. "/.log"
-  local ok, code = shell.run(unpackers[kind]:format(quote(temporary), quote(archive))
-    .. (" >%s 2>&1 && find %s -type f -exec sync {} +"):format(quote(log), quote(temporary)))
+local function unpack_into(work, archive, kind)
+  local log = work .. "/.log"
+  local ok, code = shell.run(unpackers[kind]:format(quote(work), quote(archive))
+    .. (" >%s 2>&1 && find %s -type f -exec sync {} +"):format(quote(log), quote(work)))
   if ok then return end
   local text = core.sys.read_file(log) or ""
   local message = text:match("[^\n]+") or "exit code " .. code
@@ -173,12 +171,12 @@ local function move(from, to, name)
   if not ok then errors.raise(errors.STORAGE, "%s/%s: %s", to, name, why:match("[^:]*$")) end
 end
 
--- Verifies the set's files in temporary and moves them to folder: with one rename if folder has
+-- Verifies the set's files in work and moves them to folder: with one rename if folder has
 -- nothing of the set yet, else one by one.
-local function install(set, temporary, folder)
+local function install(set, work, folder)
   local top, any = set.files[1][1]:match("^[^/]+"), false
   for _, file in ipairs(set.files) do
-    local path = temporary .. "/" .. file[1]
+    local path = work .. "/" .. file[1]
     local state = datasets.file_state(path, file, true)
     if state ~= "here" and state ~= "absent" then
       errors.raise(errors.CHECK, "%s: %s after unpacking", file[1], state)
@@ -189,29 +187,29 @@ local function install(set, temporary, folder)
     errors.raise(errors.CHECK, "%s: the archive contains none of its files", set.name)
   end
   if not core.sys.exists(folder .. "/" .. top)
-    and core.sys.rename(temporary .. "/" .. top, folder .. "/" .. top) then
+    and core.sys.rename(work .. "/" .. top, folder .. "/" .. top) then
     return
   end
   for _, file in ipairs(set.files) do
-    if core.sys.exists(temporary .. "/" .. file[1]) then move(temporary, folder, file[1]) end
+    if core.sys.exists(work .. "/" .. file[1]) then move(work, folder, file[1]) end
   end
 end
 
 -- Calls fn with a new temporary folder inside of folder, and removes it afterwards.
 local function in_temporary(set, folder, fn)
-  local temporary = ("%s/.%s.tmp.%d"):format(folder, set.name, core.sys.getpid())
-  errors.stored(core.sys.mkdir(temporary))
-  local ok, problem = pcall(fn, temporary)
-  remove_all(temporary)
+  local path = temporary.beside(folder .. "/" .. set.name)
+  errors.stored(core.sys.mkdir(path))
+  local ok, problem = pcall(fn, path)
+  remove_all(path)
   if not ok then error(problem, 0) end
 end
 
 local function unpack(set, archive, kind, folder, say)
   say("%s: unpacking %s", set.name, archive)
   fetch.need(folder, UNPACKED * size_of(archive), "unpacking " .. basename(archive))
-  in_temporary(set, folder, function(temporary)
-    unpack_into(temporary, archive, kind)
-    install(set, temporary, folder)
+  in_temporary(set, folder, function(work)
+    unpack_into(work, archive, kind)
+    install(set, work, folder)
   end)
 end
 
@@ -266,11 +264,11 @@ local function from_address(set, folder, say, from)
       unpack(set, part, item.unpack, folder, say)
       os.remove(part)
     else
-      in_temporary(set, folder, function(temporary)
+      in_temporary(set, folder, function(work)
         local name = item.file:match("^(.*)/")
-        assert(core.sys.mkdir(temporary .. "/" .. name))
-        assert(core.sys.rename(part, temporary .. "/" .. item.file))
-        move(temporary, folder, item.file)
+        assert(core.sys.mkdir(work .. "/" .. name))
+        assert(core.sys.rename(part, work .. "/" .. item.file))
+        move(work, folder, item.file)
       end)
     end
   end

@@ -96,17 +96,23 @@ local function whole(path, bytes, watch)
   return not why
 end
 
--- Returns the path of the file of a part, which is drawn if it is absent or damaged. Of several
--- processes that need it, one draws and the others wait.
+-- Returns the path of the file of a part, which is drawn if it is absent or damaged; nil and why if
+-- it cannot be written. Of several processes that need it, one draws and the others wait.
 local function cached(folder, o, part, watch)
   local name = ("pathfinder%d-%s.bin"):format(o.size, core.sha256(line_of(o, part)):sub(1, 16))
   local path, bytes = folder .. "/" .. name, bytes_of(o, part)
-  local lock <close> = errors.stored(io.open(path .. ".lock", "a"))
+  for _, file in ipairs { path, path .. ".sha256" } do
+    if core.sys.kind(file) == "folder" then
+      errors.raise(errors.STORAGE, "%s: is a folder, wanted a file: move it away", file)
+    end
+  end
+  local lock <close>, why = io.open(path .. ".lock", "a")
+  if not lock then -- the folder cannot be written to
+    if whole(path, bytes, watch) then return path end
+    return nil, why
+  end
   while not core.sys.lock(lock) do core.sys.sleep(0.1) end
   if whole(path, bytes, watch) then return path end
-  for _, other in ipairs(core.sys.list(folder)) do -- of a process that was killed
-    if other:sub(1, #name + 5) == name .. ".tmp." then os.remove(folder .. "/" .. other) end
-  end
   fetch.need(folder, bytes, name)
   write(path, o, part, watch)
   errors.stored(core.sys.write_file(path .. ".sha256",
@@ -124,11 +130,13 @@ end
 local function load(o, part, watch)
   local size, folder = o.size ^ 2 | 0, cache_folder()
   local record, small = { stride = size + 1, count = part.count }, part.count * size < CACHED
-  if not folder and not small then
-    watch:warn("there is no folder to cache images in, and they are drawn each time: set "
-      .. "TOEPLAB_CACHE")
+  local path, why = nil, "there is none"
+  if folder and not small then path, why = cached(folder, o, part, watch) end
+  if not path and not small then
+    watch:warn("no folder to cache images in (%s), and they are drawn each time: set "
+      .. "TOEPLAB_CACHE", why)
   end
-  if small or not folder then
+  if not path then
     local texts, labels = {}, {}
     draw(o, part, watch, function(text) texts[#texts + 1] = text end)
     local text, pixels = table.concat(texts), {}
@@ -138,7 +146,6 @@ local function load(o, part, watch)
     end
     return core.images(table.concat(pixels), size), labels
   end
-  local path = cached(folder, o, part, watch)
   local function open(offset, bytes)
     return core.images_open(path, { offset = offset, stride = record.stride, count = part.count,
       size = bytes })

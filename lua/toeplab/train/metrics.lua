@@ -42,6 +42,9 @@ function metrics.matthews(said, labels)
   check("matthews", said, labels)
   local guessed, true_, good, n = {}, {}, 0, #labels
   for i, label in ipairs(labels) do
+    if said[i] ~= said[i] or label ~= label then
+      error(("metrics.matthews: a class in place %d is NaN"):format(i), 2)
+    end
     guessed[said[i]] = (guessed[said[i]] or 0) + 1
     true_[label] = (true_[label] or 0) + 1
     if said[i] == label then good = good + 1 end
@@ -68,15 +71,21 @@ local function constant(list)
   return true
 end
 
+-- Returns the deviations from the mean, in units of the largest one, whose squares neither overflow
+-- nor vanish.
+local function deviations(list)
+  local center, most, of = mean(list), 0.0, {}
+  for _, v in ipairs(list) do most = math.max(most, math.abs(v - center)) end
+  for i, v in ipairs(list) do of[i] = (v - center) / most end
+  return of
+end
+
 -- Returns the Pearson correlation of two lists of numbers. A NaN in a list gives NaN.
 function metrics.pearson(said, labels)
   check("pearson", said, labels)
   if constant(said) or constant(labels) then return 0 / 0 end
-  local x, y, xy, xx, yy = mean(said), mean(labels), 0.0, 0.0, 0.0
-  for i, v in ipairs(said) do
-    local a, b = v - x, labels[i] - y
-    xy, xx, yy = xy + a * b, xx + a * a, yy + b * b
-  end
+  local a, b, xy, xx, yy = deviations(said), deviations(labels), 0.0, 0.0, 0.0
+  for i, v in ipairs(a) do xy, xx, yy = xy + v * b[i], xx + v * v, yy + b[i] * b[i] end
   local r = xy / (math.sqrt(xx) * math.sqrt(yy))
   return r == r and math.max(-1.0, math.min(1.0, r)) or r -- math.min(1, NaN) is 1
 end

@@ -58,6 +58,10 @@ function mlm.start(t, c)
     errors.usage("start=%s is %s; wanted a tnn_mlm with its vocabulary, such as that of a trial of "
       .. "experiments/glue-mlm.lua", c.start, vocab and "a " .. kind or "without a vocabulary")
   end
+  if info.vocabulary ~= c.tokenizer then
+    errors.usage("start=%s has tokenizer = %s, and this run %s; give tokenizer=%s", c.start,
+      info.vocabulary, c.tokenizer, info.vocabulary)
+  end
   return vocab, info.vocabulary, model, ("%s, sha256 %s"):format(c.start, info.sha256)
 end
 

@@ -101,7 +101,8 @@ t.test("images are kept in the cache folder, and drawn again if their file is da
       end },
       { "has no sha256 beside it", function()
         os.remove(path .. ".sha256")
-        t.write(path .. ".tmp.1", "of a process that was killed")
+        t.write(("%s/images/.%s.tmp.%s.999999999"):format(folder, names[1], core.sys.hostname()),
+          "of a process that was killed")
       end },
     } do
       case[2]()
@@ -111,6 +112,10 @@ t.test("images are kept in the cache folder, and drawn again if their file is da
       t.eq(t.read(path), whole)
     end
     t.eq(#core.sys.list(folder .. "/images"), 3) -- nothing temporary is left
+    os.remove(path .. ".sha256")
+    assert(core.sys.mkdir(path .. ".sha256"))
+    local text = in_cache(folder, cached)
+    t.ok(text:find(".sha256: is a folder, wanted a file: move it away", 1, true), text)
   end)
 end)
 
@@ -139,6 +144,21 @@ t.test("an unusable cache folder is told, and the images are drawn all the same"
     pipe:close()
     t.ok(text:find("no folder to cache images in", 1, true), text)
     t.eq(text:match "sum%s+(%d+)", sum)
+    -- whole images in a folder that cannot be written to (the lock cannot be opened) are read
+    for _, name in ipairs(core.sys.list(folder .. "/images")) do
+      if name:find "%.lock$" then
+        os.remove(folder .. "/images/" .. name)
+        assert(core.sys.mkdir(folder .. "/images/" .. name))
+      end
+    end
+    text = in_cache(folder, cached)
+    t.eq(text, "sum\t" .. sum .. "\n")
+    for _, name in ipairs(core.sys.list(folder .. "/images")) do
+      if name:find "%.bin$" then os.remove(folder .. "/images/" .. name) end
+    end
+    text = in_cache(folder, cached)
+    t.ok(text:find("no folder to cache images in (", 1, true), text)
+    t.eq(text:match "sum%s+(%d+)", sum)
   end)
 end)
 
@@ -154,12 +174,17 @@ end
 t.test("a signal ends the writing of images, and nothing half written is left", function()
   t.in_folder(function(folder)
     local text, code = generate(folder, "train=1000000 valid=8 test=8", "exec 2>&1;",
-      ("& while ! ls '%s/out' 2>/dev/null | grep -q train; do sleep 0.05; done; kill -TERM $!; "
+      ("& while ! ls -A '%s/out' 2>/dev/null | grep -q train; do sleep 0.05; done; kill -TERM $!; "
       .. "wait $!"):format(folder))
     t.eq({ text, code }, { "toeplab: stopped by SIGTERM\n", 143 })
     local names = core.sys.list(folder .. "/out")
     table.sort(names)
     t.eq(names, { "pathfinder32_test.bin", "pathfinder32_valid.bin" })
+    local left = ("%s/out/.pathfinder32_test.bin.tmp.%s.999999999"):format(folder,
+      core.sys.hostname()) -- of a process that was killed
+    t.write(left, "half")
+    t.eq(select(2, generate(folder, "train=8 valid=8 test=8")), 0)
+    t.eq(#core.sys.list(folder .. "/out"), 3)
   end)
 end)
 

@@ -34,6 +34,8 @@ local numbers = {
     0.8064516129032258 },                                                          -- three of one
   { { 3, 3, 1, 1 }, { 0, 1, 0, 1 }, 0.0, 0.0 },
   { { 1.0, 2.0 }, { 3.0, 1.0 }, -1.0, -1.0 },
+  { { 1e-200, 3e-200, 2e-200 }, { 1, 2, 3 }, 0.5, 0.5 },
+  { { 1e200, 3e200, 2e200 }, { 1, 2, 3 }, 0.5, 0.5 },
   { { 2, 2, 2 }, { 1, 2, 3 }, "nan", "nan" },
   { { 1, 2, 3 }, { 4, 4, 4 }, "nan", "nan" },
 }
@@ -53,6 +55,11 @@ t.test("Pearson and Spearman", function()
       t.ok(nan ~= nan, ("%s: %s"):format(name, nan))
     end
   end
+end)
+
+t.test("a class that is NaN is an error", function()
+  t.raises(tl.metrics.matthews, "metrics.matthews: a class in place 2 is NaN", { 1, 0 / 0 },
+    { 1, 0 })
 end)
 
 t.test("lists of other lengths, and empty ones, are errors", function()

@@ -1,0 +1,28 @@
+-- base/temporary.lua: names of files and folders that get their own name once they are whole. Each
+-- name tells the process, so that others know what a killed one has left behind, also in a folder
+-- that several machines share.
+local core = require "toeplab.core"
+
+local temporary = {}
+
+-- Returns the path of the temporary file of this process beside the file at path.
+function temporary.beside(path)
+  local folder, name = path:match "^(.*/)([^/]*)$"
+  return ("%s.%s.tmp.%s.%d"):format(folder or "", name or path, core.sys.hostname(),
+    core.sys.getpid())
+end
+
+-- Returns the paths of the temporary files in folder that dead processes of this machine have left
+-- there; of: only those beside the file of this name.
+function temporary.dead(folder, of)
+  local list, host = {}, core.sys.hostname()
+  for _, name in ipairs(core.sys.list(folder) or {}) do
+    local file, on, pid = name:match "^%.(.+)%.tmp%.(.+)%.(%d+)$"
+    if pid and on == host and (not of or file == of) and not core.sys.exists("/proc/" .. pid) then
+      list[#list + 1] = folder .. "/" .. name
+    end
+  end
+  return list
+end
+
+return temporary
