@@ -20,7 +20,6 @@
 #include "images/contours.h"
 #include "images/draw.h"
 
-#define PI          3.14159265358979323846
 #define TRIES       3   /* of a segment */
 #define FREE        76  /* the largest mask that counts as free: 0.3 of 255 */
 #define LEAST       0.01 /* the share of free pixels below which no distractor is tried */
@@ -47,7 +46,7 @@ static int compare_offsets(const void *a, const void *b)
 static int circle(int radius, int (*offsets)[2])
 {
     int points = 0, count = 0;
-    for (; points < 2 * PI * radius; points++) {
+    for (; points < 2 * TL_PI * radius; points++) {
         offsets[points][0] = (int)floor(radius * sin((double)points / radius));
         offsets[points][1] = (int)floor(radius * cos((double)points / radius));
     }
@@ -62,7 +61,7 @@ static int circle(int radius, int (*offsets)[2])
 static double turn_weight(double from, double to, double continuity)
 {
     double turn = fabs(to - from);
-    turn = fmin(fmin(turn, 2 * PI - turn) * continuity, PI / 2);
+    turn = fmin(fmin(turn, 2 * TL_PI - turn) * continuity, TL_PI / 2);
     return cos(turn) * cos(turn);
 }
 
@@ -127,7 +126,7 @@ static tl_status draw_segments(tl_ctx *ctx, tl_segments *s)
         uint8_t *scratch = canvas + 2 * (size_t)fine * (size_t)fine;
         double angle = s->angles[way];
         /* a segment that continues a contour is drawn from its head backwards */
-        if (way >= TL_DEGREES) angle += angle < 0 ? PI : -PI;
+        if (way >= TL_DEGREES) angle += angle < 0 ? TL_PI : -TL_PI;
         draw_segment(s, &l, angle, canvas, scratch, way);
         if (way < TL_DEGREES) collect_footprint(s, way);
     }
@@ -174,7 +173,7 @@ tl_status tl_segments_new(tl_ctx *ctx, const tl_style *style, int margin, tl_seg
     tl_status st = s->offsets ? allocate(ctx, s) : TL_ENOMEM;
     for (int way = 0; st == TL_OK && way < s->ways; way++) {
         const int *offset = s->offsets[way < TL_DEGREES ? 0 : way - TL_DEGREES];
-        s->angles[way] = way < TL_DEGREES ? (way - 180) * PI / 180 : atan2(offset[0], offset[1]);
+        s->angles[way] = way < TL_DEGREES ? (way - 180) * TL_PI / 180 : atan2(offset[0], offset[1]);
     }
     for (int way = 0; st == TL_OK && way < s->ways; way++)
         for (int c = 0; c < s->candidates; c++)
@@ -303,7 +302,7 @@ static int begin(const tl_field *f, tl_contour *contour, int way, const int tail
     double angle = s->angles[way];
     int head[2];
     tl_translate(tail, angle, s->style->length, head);
-    tl_translate(head, angle + (angle < 0 ? PI : -PI), s->style->length + s->margin,
+    tl_translate(head, angle + (angle < 0 ? TL_PI : -TL_PI), s->style->length + s->margin,
                  contour->pivot);
     contour->count = 1;
     contour->placed[0] = (tl_placed){way, tail[0], tail[1]};
@@ -343,7 +342,7 @@ static int begin_pair(tl_field *f, tl_contour pair[2])
     if (!good) return 0;
     for (int try = 0; try < TRIES; try++) {
         int way = draw_way(f), distance = f->segments->style->seed_distance;
-        double angle = (double)tl_random_below(f->stream, 360) * PI / 180;
+        double angle = (double)tl_random_below(f->stream, 360) * TL_PI / 180;
         second[0] = (int)rint(tail[0] + distance * sin(angle));
         second[1] = (int)rint(tail[1] + distance * cos(angle));
         if (begin(f, &pair[1], way, second)) return 1;

@@ -13,7 +13,6 @@
 
 #define LOBES  3
 #define PLACES 22
-#define PI     3.14159265358979323846
 
 static int round_up(double x) { return (int)(x < 0 ? -floor(-x + 0.5) : floor(x + 0.5)); }
 static int round_down(double x) { return (int)(x < 0 ? -ceil(-x - 0.5) : ceil(x - 0.5)); }
@@ -106,7 +105,7 @@ void tl_draw_dilated(const uint8_t *from, int size, int radius, uint8_t *to)
 
 /* ---- Scaling --------------------------------------------------------------------------------- */
 
-static double sinc(double x) { return x == 0 ? 1 : sin(PI * x) / (PI * x); }
+static double sinc(double x) { return x == 0 ? 1 : sin(TL_PI * x) / (TL_PI * x); }
 
 static double lanczos(double x) { return fabs(x) < LOBES ? sinc(x) * sinc(x / LOBES) : 0; }
 

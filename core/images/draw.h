@@ -4,6 +4,8 @@
 
 #include "base/context.h"
 
+#define TL_PI 3.14159265358979323846
+
 /* Sets to 255 the pixels of a line from (row, col) to (to_row, to_col), which must lie within the
 ** canvas [size,size] by at least the width. The shape of a line that is wider than a pixel is that
 ** of the Python library Pillow, with which the published images were drawn: a parallelogram whose

@@ -165,7 +165,7 @@ static void write_paths(const tl_segments *segments, const scene *s, int32_t *pa
         const tl_placed *p = &s->pair[i / TL_SEGMENTS].placed[i % TL_SEGMENTS];
         int known[2] = {p->row, p->col}, other[2], begins = i % TL_SEGMENTS == 0;
         double angle = segments->angles[p->way];
-        if (!begins) angle += angle < 0 ? M_PI : -M_PI;
+        if (!begins) angle += angle < 0 ? TL_PI : -TL_PI;
         tl_translate(known, angle, segments->style->length, other);
         for (int axis = 0; axis < 2; axis++) {
             paths[axis] = begins ? known[axis] : other[axis];
