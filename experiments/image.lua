@@ -53,10 +53,8 @@ local order = { "tnn", "fd", "ski", "transformer", "gfnet", "afno" }
 
 local function options_of(c, data)
   local side, size = SIDE // c.patch, sizes[c.size]
-  local o = models[c.model](c, size)
-  for key, value in pairs { classes = data.classes, patch = c.patch, grid = { side, side },
-    layers = c.layers, dim = size.dim, dropout = c.dropout } do o[key] = value end
-  return o
+  return tl.overlay(models[c.model](c, size), { classes = data.classes, patch = c.patch,
+    grid = { side, side }, layers = c.layers, dim = size.dim, dropout = c.dropout })
 end
 
 local function open(c)

@@ -36,13 +36,6 @@ local renamed = { ["transformer-ls"] = "ls_bidirectional" }
 local by_length = { cosformer = true, fft_rpe = true, gfnet = true, hyena = true, longconv = true,
   sgconv = true, stu = true, tmm = true }
 
-local function over(base, more)
-  local all = {}
-  for key, value in pairs(base) do all[key] = value end
-  for key, value in pairs(more) do all[key] = value end
-  return all
-end
-
 -- Returns what all models in the frame of the TNN have.
 local function frame_of(c, data)
   return {
@@ -83,7 +76,7 @@ local function make(c, data)
   local mixer = skyformer[c.model] or renamed[c.model] or c.model
   local mixer_options = mixer_options_of(mixer, c)
   if not skyformer[c.model] then
-    return tl.models.tnn_classifier(over(frame_of(c, data),
+    return tl.models.tnn_classifier(tl.overlay(frame_of(c, data),
       { mixer = mixer, mixer_options = mixer_options }))
   end
   return tl.models.attention_classifier { vocab = data.vocab, classes = data.classes,
@@ -131,8 +124,9 @@ end
 open[few_reviews] = open.imdb
 
 function open.retrieval(c)
-  return over(tl.tasks[c.task] { length = c.length, multiple = multiple(c), train = some(c.train),
-    valid = some(c.valid), test = some(c.test) }, { pair = true })
+  local data = tl.tasks[c.task] { length = c.length, multiple = multiple(c),
+    train = some(c.train), valid = some(c.valid), test = some(c.test) }
+  return tl.overlay(data, { pair = true })
 end
 
 open["retrieval-standin"] = open.retrieval
@@ -170,7 +164,7 @@ for task, more in pairs {
   pathfinder = { length = 1024, train = 20, pool = "last" },
   ["path-x"] = { length = 4096, train = 20, pool = "last" },
 } do
-  sizes.smoke[task] = over({ valid = 8, test = 8 }, more)
+  sizes.smoke[task] = tl.overlay({ valid = 8, test = 8 }, more)
 end
 
 -- Each trial takes at most about four minutes of two processors.
@@ -274,7 +268,7 @@ end
 -- Trains the model; t:best keeps the best one on the validation part. Returns the steps per second.
 local function train(t, c, model, data)
   local opt = tl.optim.adam(model, { kind = "adamw", betas = { 0.9, 0.999 }, lr = c.lr,
-    weight_decay = c.weight_decay, clip = c.clip, warmup = c.warmup,
+    weight_decay = c.weight_decay, clip = c.clip,
     schedule = tl.schedule.cosine { lr = c.lr, warmup = c.warmup, wraps = c.cycle > 0,
       steps = c.cycle > 0 and c.cycle or c.steps } })
   local every, spent, timed = math.max(c.steps // c.evaluations, 1), 0.0, 0
