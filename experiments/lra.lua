@@ -314,7 +314,7 @@ return tl.experiment "lra" {
       dim = 8, glu_dim = 12, rpe_dim = 4, inducing = 4, taps = 4, batch = 2, warmup = 2, steps = 4,
       evaluations = 1, examples = 4,
     },
-    laptop = { test = 2000, examples = 500 },
+    laptop = {},
     paper = {
       sizes = "paper", task = { "listops", "imdb", "retrieval", "cifar", "pathfinder" },
       layout = "B", grid_form = "sum", init = "lra", clip = 0.0, steps = 50000, evaluations = 64,

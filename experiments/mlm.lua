@@ -48,7 +48,7 @@ return tl.experiment "mlm" {
       rpe_layers = 1, inducing = 4, taps = 4, length = 32, batch = 4, micro = 2, steps = 12,
       warmup = 2, evaluations = 2,
     },
-    laptop = { steps = 400 },
+    laptop = {},
     paper = {
       tokenizer = "word", layers = 12, dim = 768, expand = 3.0, rpe_dim = 64, rpe_layers = 6,
       dropout = 0.1, length = 512, batch = 512, micro = 4, steps = 50000, warmup = 3000,

@@ -31,6 +31,17 @@ for name, want in pairs(experiments) do
   end)
 end
 
+t.test("the scale laptop is what runs without a scale", function()
+  local count = 0
+  for _, name in ipairs(core.sys.list "../../experiments") do
+    local path = "../../experiments/" .. name
+    local laptop = name:find "%.lua$" and experiment.load(path).scale.laptop
+    count = count + (laptop and 1 or 0)
+    t.ok(not laptop or next(laptop) == nil, name)
+  end
+  t.ok(count > 10, count)
+end)
+
 t.test("what the model, the corpus or Adam refuses is refused before any trial runs", function()
   local exp = experiment.load "../../experiments/tnn-table10.lua"
   for word, want in pairs {
