@@ -135,33 +135,6 @@ return tl.experiment "image" {
     if timed > 0 then t:log { steps_per_second = timed / spent } end
   end,
 
-  -- Prints a line per model and size: means over the seeds, and the test accuracy of each seed.
-  report = function(trials, report)
-    local columns = { "best_val_accuracy", "test_accuracy", "chance", "steps_per_second",
-      "peak_mib", "parameters", "mflop_an_image" }
-    local header = { "model", "validation", "test", "chance", "steps/s", "peak MiB", "parameters",
-      "MFLOP an image", "test by seed" }
-    local groups, names, rows, images = {}, {}, {}, nil
-    for _, t in ipairs(trials) do
-      local name = t.config.model .. " " .. t.config.size
-      if not groups[name] then groups[name], names[#names + 1] = {}, name end
-      table.insert(groups[name], t.metrics)
-      images = t.metrics.images
-    end
-    for i, name in ipairs(names) do
-      local row, tests = { name }, {}
-      for _, column in ipairs(columns) do
-        local sum, count = 0.0, 0
-        for _, m in ipairs(groups[name]) do
-          if m[column] then sum, count = sum + m[column], count + 1 end
-        end
-        row[#row + 1] = count > 0 and sum / count or "-"
-      end
-      for j, m in ipairs(groups[name]) do tests[j] = ("%.3f"):format(m.test_accuracy) end
-      row[#row + 1], rows[i] = table.concat(tests, " "), row
-    end
-    report.table(header, rows)
-    print(("not ImageNet: %s, %d images of 32 x 32 to train on; crops, mirror images, mixup and "
-      .. "smoothed labels only"):format(trials[1].config.task, images or 0))
-  end,
+  report = { rows = { "model", "size" }, columns = { "best_val_accuracy", "test_accuracy", "chance",
+    "steps_per_second", "peak_mib", "parameters", "mflop_an_image" } },
 }
