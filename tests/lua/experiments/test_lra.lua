@@ -86,6 +86,16 @@ t.test("the scales paper and large have the published sizes and steps", function
   t.eq({ c.steps, c.warmup, c.decay, c.weight_decay }, { 45960, 25000, 0.6, 0.01 })
 end)
 
+t.test("mlm at the scale paper: FD has twice the learning rate, encoders have 3 layers", function()
+  local exp = experiment.load(folder .. "mlm.lua")
+  for _, trial in ipairs(plan.trials(exp, { "scale=paper", "seeds=1" })) do
+    local c = trial.config
+    t.eq({ c.model, c.lr, c.rpe_layers }, { c.model, c.model == "fd" and 1e-3 or 5e-4, 3 })
+  end
+  t.eq(plan.trials(exp, { "scale=paper", "model=fd", "lr=0.1" })[1].config.lr, 0.1)
+  t.eq(plan.trials(exp, { "model=fd" })[1].config.lr, 2e-3)
+end)
+
 t.test("the published tables find the trials of each task", function()
   for id, names in pairs {
     ["tnn/table4"] = { "listops", "imdb", "retrieval", "cifar", "pathfinder" },
