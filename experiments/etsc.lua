@@ -108,7 +108,7 @@ return tl.experiment "etsc" {
   grid = { decay = { 0.99, "none" } },
   seeds = 3,
   scale = tl.lm.scales { smoke = { modes = { 2, 4 }, reach = 2, streams = 2, lengths = { 16 } },
-    laptop = { steps = 1000 }, gpu = { reach = 8 } },
+    gpu = { reach = 8 } },
   check = function(c)
     tl.lm.check(c)
     if c.reach < 2 then error("reach must be at least 2: nothing would lie beyond", 0) end

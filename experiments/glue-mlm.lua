@@ -13,7 +13,7 @@ return tl.experiment "glue-mlm" {
     smoke = tl.mlm.sizes("smoke", {
       length = 32, batch = 4, micro = 2, steps = 12, warmup = 2, evaluations = 2,
     }),
-    laptop = { steps = 5000 },
+    laptop = {},
     paper = tl.mlm.sizes("paper", { -- micro: each of 8 GPUs had 4 blocks at a time
       length = 512, batch = 512, micro = 4, steps = 50000, evaluations = 100,
       valid_batches = 1000000, lr = 5e-4, warmup = 3000, weight_decay = 0.2,

@@ -62,7 +62,7 @@ return tl.experiment "lra-speed" {
   scale = {
     smoke = { shorter = 32, narrower = 8, fewer_rows = 16, inducing = 8, taps = 4,
       seconds = 0.01 },
-    laptop = { fewer_rows = 8 },
+    laptop = {},
     paper = { fewer_rows = 1 },
   },
 

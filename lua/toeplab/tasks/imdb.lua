@@ -76,7 +76,9 @@ function imdb.open(given)
   if o.valid > 0 then task.valid, task.train = task.train:split(o.valid, o.data_seed) end
   if o.train then task.train = task.train:split(o.train, o.data_seed) end
   task.test = set(read(o.test_file or published "test"))
-  if o.test then task.test = task.test:split(o.test, o.data_seed) end
+  -- The published file has all negative reviews first: without a new order, an evaluation that is
+  -- limited to the first examples would see one class only.
+  task.test = task.test:split(o.test, o.data_seed)
   task.valid = task.valid or task.test
   return task
 end

@@ -31,6 +31,7 @@ return {
     "In the published code the low-rank part of SKI is numerically dead but for the first "
       .. "token, and there are 33 or 17 taps, not 32 or 16; 'ski-published' computes that. SKI "
       .. "as the paper defines it stands below the table's rows.",
+    "The test part of Text was also its validation part.",
     "The released two-dimensional FD cannot run, so its Pathfinder and Image are not "
       .. "reproducible from it.",
   },

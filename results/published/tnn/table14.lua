@@ -29,6 +29,7 @@ return {
       .. "decay 0.6 to 1 (inferred from the released script_lra.py, which as released does not "
       .. "run).",
     "Coefficients of lags from 1024 up are 0 in the released one-dimensional models.",
+    "The test part of Text was also its validation part.",
     "The published cosine schedule ends at step 50,000 and goes up again after it; "
       .. "Pathfinder ran for 250,000.",
   },

@@ -31,6 +31,17 @@ for name, want in pairs(experiments) do
   end)
 end
 
+t.test("the scale laptop is what runs without a scale", function()
+  local count = 0
+  for _, name in ipairs(core.sys.list "../../experiments") do
+    local path = "../../experiments/" .. name
+    local laptop = name:find "%.lua$" and experiment.load(path).scale.laptop
+    count = count + (laptop and 1 or 0)
+    t.ok(not laptop or next(laptop) == nil, name)
+  end
+  t.ok(count > 10, count)
+end)
+
 t.test("what the model, the corpus or Adam refuses is refused before any trial runs", function()
   local exp = experiment.load "../../experiments/tnn-table10.lua"
   for word, want in pairs {
@@ -42,6 +53,14 @@ t.test("what the model, the corpus or Adam refuses is refused before any trial r
     t.raises(plan.trials, want, exp, { "scale=smoke", word })
   end
   t.eq(#plan.trials(exp, { "scale=smoke", "structure=gtu", "seeds=1" }), 6)
+end)
+
+t.test("extrapolation has no key that its presets decide", function()
+  local exp = experiment.load "../../experiments/extrapolation.lua"
+  for _, scale in ipairs { "smoke", "laptop", "gpu", "paper" } do
+    t.raises(plan.trials, "unknown key 'decay'", exp, { "scale=" .. scale, "decay=0.5" })
+    t.eq(plan.trials(exp, { "scale=" .. scale })[1].config.glu_dim, nil)
+  end
 end)
 
 t.test("tnn-table5 at scale smoke: every model has a speed at each length", function()
@@ -107,7 +126,7 @@ t.test("scaling at scale smoke: four sizes of each model, on texts that grow, an
 end)
 
 t.test("image at scale smoke: six different models, by the keys of the published table", function()
-  smoke("image", { "seeds=1" }, function(store)
+  smoke("image", { "seeds=1" }, function(store, path)
     local rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE name = 'test_accuracy'
       AND value BETWEEN 0 AND 1]]
     t.eq(rows[1].n, 6)
@@ -121,6 +140,7 @@ t.test("image at scale smoke: six different models, by the keys of the published
       models[trial.m] = trial.size
     end
     for _, row in ipairs(table6.rows) do t.eq(models[row.where[1].model], "smoke") end
+    t.eq(experiment.load(path).report.rows, { "model", "size" })
   end)
 end)
 

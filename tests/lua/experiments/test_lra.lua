@@ -86,6 +86,64 @@ t.test("the scales paper and large have the published sizes and steps", function
   t.eq({ c.steps, c.warmup, c.decay, c.weight_decay }, { 45960, 25000, 0.6, 0.01 })
 end)
 
+t.test("SKI has the published sizes at the scales paper and large", function()
+  local function ski(scale, task, model)
+    local c = config_of(scale, task, model)
+    return { c.inducing, c.taps, c.lambda }
+  end
+  for _, scale in ipairs { "paper", "large" } do
+    for _, task in ipairs { "listops", "imdb", "retrieval" } do
+      t.eq(ski(scale, task, "ski"), { 64, 32, 0.99 })
+    end
+    for _, task in ipairs { "cifar", "pathfinder" } do
+      t.eq(ski(scale, task, "ski"), { 32, 16, 0.99 })
+    end
+  end
+  t.eq(ski("paper", "retrieval", "ski-published"), { 64, 32, 0.95 })
+  t.eq(ski("paper", "imdb", "ski-published"), { 64, 32, 0.99 })
+  t.eq(ski("large", "imdb", "ski-published"), { 64, 32, 0.9 })
+  t.eq(ski("large", "retrieval", "ski-published"), { 64, 32, 0.6 })
+  t.eq(ski("large", "cifar", "ski-published"), { 32, 16, 0.7 })
+  t.eq(ski("large", "path-x", "ski-published"), { 32, 16, 0.999 })
+  t.eq(ski("laptop", "pathfinder", "ski"), { 16, 8, 0.99 })
+end)
+
+t.test("SKI is made with the numbers of inducing points and taps that a trial stores", function()
+  t.in_folder(function(results)
+    local code, said = run(("-C '%s/results' '%slra.lua' scale=smoke seeds=1 task=pathfinder "
+      .. "model=ski inducing=32 taps=16 layers=1"):format(results, folder))
+    t.ok(code == 0, said)
+    local many = tonumber(said:match "(%d+) parameters")
+    code, said = run(("-C '%s/results' '%slra.lua' scale=smoke seeds=1 task=pathfinder "
+      .. "model=ski inducing=32 taps=8 layers=1"):format(results, folder))
+    t.ok(code == 0, said)
+    t.eq(many - tonumber(said:match "(%d+) parameters"), 2 * 8 * 8) -- taps, along both axes
+  end)
+end)
+
+t.test("a trial says that it chooses by the test part", function()
+  t.in_folder(function(results)
+    local words = ("-C '%s/results' '%slra.lua' scale=smoke seeds=1 model=fd steps=1 task="):format(
+      results, folder)
+    local text = experiment.load(folder .. "lra.lua").scale.smoke.task[2]
+    local want = "the best model is chosen by the test part"
+    local code, said = run(words .. "listops")
+    t.ok(code == 0 and not said:find(want, 1, true), said)
+    code, said = run(words .. "'" .. text .. "' valid=0")
+    t.ok(code == 0 and said:find(want, 1, true), said)
+  end)
+end)
+
+t.test("mlm at the scale paper: FD has twice the learning rate, encoders have 3 layers", function()
+  local exp = experiment.load(folder .. "mlm.lua")
+  for _, trial in ipairs(plan.trials(exp, { "scale=paper", "seeds=1" })) do
+    local c = trial.config
+    t.eq({ c.model, c.lr, c.rpe_layers }, { c.model, c.model == "fd" and 1e-3 or 5e-4, 3 })
+  end
+  t.eq(plan.trials(exp, { "scale=paper", "model=fd", "lr=0.1" })[1].config.lr, 0.1)
+  t.eq(plan.trials(exp, { "model=fd" })[1].config.lr, 2e-3)
+end)
+
 t.test("the published tables find the trials of each task", function()
   for id, names in pairs {
     ["tnn/table4"] = { "listops", "imdb", "retrieval", "cifar", "pathfinder" },

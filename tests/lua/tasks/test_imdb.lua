@@ -49,14 +49,24 @@ t.test("reviews are cut by characters and ended", function()
   t.ok(task.valid == task.test) -- as published
   local batch = task.test:each(10)()
   t.eq(batch.ids:shape(), { 10, 24 })
-  t.eq(batch.labels, { 1, 0, 1, 0, 1, 0, 1, 0, 1, 0 })
-  local rows, lengths = batch.ids:totable(), batch.lengths:totable()
-  t.eq(text_of(task, table.move(rows[1], 1, lengths[1], 1, {})),
-    ("good \xe2\x82\xac film"):rep(2) .. "<eos>")
-  t.eq(lengths[1], 23)
-  t.eq(lengths[2], 24) -- 24 characters, of which 23 and the end
-  t.eq(lengths[10], 7)
-  t.eq(text_of(task, rows[10]), "film <unk><eos>" .. ("<pad>"):rep(17))
+  local rows, lengths, labels = batch.ids:totable(), batch.lengths:totable(), batch.labels:totable()
+  local found = {} -- by text: the length and the label
+  for i, row in ipairs(rows) do found[text_of(task, row)] = { lengths[i], labels[i] } end
+  t.eq(found[("good \xe2\x82\xac film"):rep(2) .. "<eos><pad>"], { 23, 1 })
+  t.eq(found[("bad film"):rep(3):sub(1, 23) .. "<eos>"], { 24, 0 }) -- 23 of 24 characters
+  t.eq(found["film <unk><eos>" .. ("<pad>"):rep(17)], { 7, 0 })
+end)
+
+t.test("the first test reviews have both labels, though the file is sorted by them", function()
+  local rows = {}
+  for i = 1, 64 do rows[i] = row(i > 32 and 1 or 0, "film " .. i, i) end
+  local task = open { test_file = "text:" .. table.concat(rows) }
+  local ones, first = 0, task.test:each(32)()
+  for _, label in ipairs(first.labels:totable()) do ones = ones + label end
+  t.ok(ones > 4 and ones < 28, ones)
+  t.eq({ task.test.count, task.test:chance() }, { 64, 0.5 })
+  local again = open { test_file = "text:" .. table.concat(rows), seed = 7 }
+  t.eq(t.bits(again.test:each(32)()), t.bits(first)) -- the same for every seed of the order
 end)
 
 t.test("held out reviews and smaller sets, the same for every seed of the order", function()
