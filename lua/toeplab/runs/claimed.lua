@@ -60,14 +60,12 @@ end
 
 -- ---- The methods that the coordinator calls -----------------------------------------------------
 
--- Returns what Records:begin returns. Claims a trial that is not claimed yet, and once more one
--- whose worker has died.
+-- Returns what Records:begin returns; nil if another process has the trial or has ended it. Claims
+-- a trial that is not claimed yet, and once more one whose worker has died.
 function Claimed:begin(t)
   local held = self.held[t.id]
   if not held or held.begun then
-    if not self:claim(t, (held or t).attempt + 1) then
-      errors.raise(errors.LOCKED, "%s: another process has taken it over", t.label)
-    end
+    if not self:claim(t, (held or t).attempt + 1) then return nil end
     held = self.held[t.id]
   end
   held.begun = true
