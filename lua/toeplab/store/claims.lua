@@ -115,9 +115,19 @@ function claims.ending(root, short, attempt, status)
   return line and { status = line[2], why = line[3], ended = line[4], at = line[5] }
 end
 
+local GONE = { [2] = true, [116] = true } -- ENOENT, ESTALE
+
+-- Returns whether the file at path, which was there once, still is. The client of an NFS server
+-- asks it when a file is opened, whereas it may answer a question like core.sys.exists by what it
+-- knew a minute ago.
+function claims.is_there(path)
+  local file <close>, _, code = io.open(path, "rb")
+  return file ~= nil or not GONE[code]
+end
+
 -- Returns whether an attempt at trial id is still claimed, and the last one.
 function claims.holds(root, id, attempt)
-  return core.sys.exists(path_of(root, id, attempt))
+  return claims.is_there(path_of(root, id, attempt))
     and not core.sys.exists(path_of(root, id, attempt + 1))
 end
 

@@ -3,6 +3,7 @@
 local t = require "harness"
 local claimed = require "toeplab.runs.claimed"
 local claims = require "toeplab.store.claims"
+local clusters = require "clusters"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
@@ -200,6 +201,24 @@ t.test("a task whose claim was removed ends, and takes nothing as ended", functi
       t.eq(c:files(), {})
     end)
   end
+end)
+
+t.test("a task whose submission was removed takes no further trial", function()
+  clusters.with(function(c)
+    t.write(c.folder .. "/slow", "")
+    t.eq(c:submit "pause=0.1 seeds=1 --trials 2", 0)
+    c:queue { { 1, 1 } }
+    local task = c:start()
+    for _ = 1, 200 do
+      if #(core.sys.list(c.root .. "/claims") or {}) > 0 then break end
+      core.sys.sleep(0.05)
+    end
+    core.sys.remove(c.root .. "/slurm/1/plan")
+    t.eq(task:wait(true), 5)
+    t.ok(t.read(c.folder .. "/log"):find("this task takes no further trial", 1, true))
+    t.eq(#core.sys.list(c.root .. "/claims"), 2) -- the claim and the ending of one trial
+    t.eq(c:statuses(), { done = 1, queued = 1 })
+  end)
 end)
 
 t.done()
