@@ -11,6 +11,7 @@
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
+local selection = require "toeplab.store.selection"
 local trial_files = require "toeplab.store.trial_files"
 
 local claims = { GUEST = "guest" } -- takes the place of a job in the claims of a guest
@@ -20,8 +21,13 @@ local FOLDER = "claims"
 -- Creates the folder of claims in the results folder root.
 function claims.make(root) trial_files.make(root, FOLDER) end
 
--- Returns whether there are claims in the results folder root.
-function claims.any(root) return #trial_files.plain(root, FOLDER) > 0 end
+-- Returns whether there are claims in the results folder root. Temporary files do not count.
+function claims.any(root)
+  for _, name in ipairs(trial_files.plain(root, FOLDER)) do
+    if name:sub(1, 1) ~= "." then return true end
+  end
+  return false
+end
 
 -- Returns the part of the id of a trial by which claims name it.
 function claims.short(id) return id:sub(1, 12) end
@@ -142,10 +148,16 @@ function claims.remove(root, short, one)
   end
 end
 
--- Deletes the endings without a claim of all trials but those in the set kept (of short ids).
+-- Deletes the endings without a claim of all trials but those in the set kept (of short ids), and
+-- the temporary files of processes that have died; if kept is empty, all temporary files, since
+-- nobody is at work who may claim anything.
 function claims.remove_orphans(root, kept)
   for _, name in ipairs(trial_files.plain(root, FOLDER)) do
     local id, attempt, status = parse(name)
+    local host, pid = trial_files.temporary(name)
+    if host and (not next(kept) or selection.has_died(host, pid)) then
+      core.sys.remove(("%s/%s/%s"):format(root, FOLDER, name))
+    end
     if status and not kept[id] and not core.sys.exists(path_of(root, id, attempt)) then
       core.sys.remove(path_of(root, id, attempt, status))
     end

@@ -10,6 +10,8 @@ local json = require "toeplab.base.json"
 local records = require "toeplab.store.records"
 local sweeps = require "toeplab.store.sweeps"
 local takeover = require "toeplab.store.takeover"
+local trash = require "toeplab.store.trash"
+local worker_process = require "toeplab.runs.worker_process"
 
 local PROVENANCE = json.encode { label = "x", host = "n2", command = "toeplab run x.lua" }
 local id = core.sha256 "trial"
@@ -151,6 +153,66 @@ t.test("claims that others keep are not cleared, nor endings of theirs", functio
     claims.finish(c.folder, id, 2, "done", nil, nil, core.sys.now())
     takeover.clear(c.store, { [id] = true })
     t.eq(#c:files(), 2)
+  end)
+end)
+
+t.test("files of a task that has just begun are not taken for stale ones", function()
+  with_task(function(c)
+    t.write(("%s/%s/checkpoint-00000002.h5"):format(c.folder, path), "x")
+    t.eq(trash.stale(c.store), {})
+    c:run(false)
+    c:clear()
+    t.eq(trash.stale(c.store)[1].path, path .. "/checkpoint-00000002.h5")
+  end)
+end)
+
+t.test("temporary files of dead processes do not stay, nor count as claims", function()
+  with_task(function(c)
+    c:run(false)
+    c:clear()
+    local here, dead = core.sys.hostname(), 2 ^ 30 | 0
+    local function write(host, pid)
+      t.write(("%s/claims/.%s-1.tmp.%s.%d"):format(c.folder, claims.short(id), host, pid), "x")
+    end
+    write(here, dead)
+    write(here, core.sys.getpid())
+    write("n9", 77)
+    t.ok(not claims.any(c.folder))
+    t.eq(trash.stale(c.store)[1].path, ("claims/.%s-1.tmp.%s.%d"):format(claims.short(id), here,
+      dead))
+    takeover.clear(c.store, { [core.sha256 "other"] = true })
+    t.eq(#c:files(), 2) -- who is at work may be about to give them their names
+    takeover.clear(c.store, {})
+    t.eq(c:files(), {})
+  end)
+end)
+
+t.test("logs of workers have names of their own on each machine, and go with these", function()
+  with_task(function(c)
+    local process = worker_process.start({ folder = c.folder, shared = true,
+      worker = function() return { "/bin/sh", "-c", "echo words >&2; exit 3" } end }, 1, "cpu", {})
+    local here, dead = core.sys.hostname(), 2 ^ 30 | 0
+    local own = ("worker-%s.%d-1.log"):format(here, core.sys.getpid())
+    t.ok(process:cause():find("exit code 3: words", 1, true))
+    for _, name in ipairs { "worker-1.log", "worker-77-1.log", "worker-n9.77-1.log",
+      "worker-notes.log", ("worker-%s.%d-1.log"):format(here, dead) } do
+      t.write(c.folder .. "/" .. name, "x")
+    end
+    local function stale()
+      local names = {}
+      for i, file in ipairs(trash.stale(c.store)) do names[i] = file.path end
+      table.sort(names)
+      return names
+    end
+    local all = { "worker-1.log", "worker-77-1.log", ("worker-%s.%d-1.log"):format(here, dead),
+      "worker-n9.77-1.log" }
+    table.sort(all)
+    t.eq(stale(), all) -- this process is alive, so its own is not among them
+    t.ok(core.sys.exists(c.folder .. "/" .. own))
+    c:run(true) -- a trial is running
+    t.eq(stale(), { ("worker-%s.%d-1.log"):format(here, dead) })
+    process:kill()
+    t.ok(not core.sys.exists(c.folder .. "/" .. own))
   end)
 end)
 
