@@ -43,16 +43,26 @@ local function next_attempt(self, t, one, own)
   return not own and math.max(one.attempt, t.attempt) + 1 or nil
 end
 
+-- Raises if the submission was removed: another command has then taken this task for dead and
+-- removed the claims, so that trials that are done look like new ones.
+local function check_submission(self)
+  if claims.is_there(self.plan) then return end
+  errors.raise(errors.LOCKED, "%s was removed, because job %s was not in Slurm's queue: this task "
+    .. "takes no further trial", self.plan, self.job)
+end
+
 -- Returns a trial that this task has claimed: first of those that an earlier start of it held,
 -- then from its own place in the plan on, so that tasks rarely meet. nil if none is left.
 local function claim_next(self)
   if self.left == 0 then return nil end
+  check_submission(self)
   local list, count = claims.list(self.folder), #self.trials
   for _, own in ipairs { true, false } do
     for i = 0, count - 1 do
       local t = self.trials[(self.number - 1 + i) % count + 1]
       local attempt = next_attempt(self, t, list[claims.short(t.id)], own)
       if attempt and self.records:claim(t, attempt) then
+        check_submission(self) -- the list of claims may be of a moment after its removal
         self.left = self.left - 1
         return t
       end
@@ -98,7 +108,7 @@ local function new_task(path)
     errors.raise(errors.FAILED, "%s or code that it loads has changed since the sweep was "
       .. "submitted: submit again", o.script)
   end
-  local self = { folder = folder, trials = {}, job = environment "SLURM_ARRAY_JOB_ID",
+  local self = { folder = folder, plan = path, trials = {}, job = environment "SLURM_ARRAY_JOB_ID",
     number = math.tointeger(tonumber(environment "SLURM_ARRAY_TASK_ID")),
     restarts = math.tointeger(tonumber(environment("SLURM_RESTART_COUNT", "0"))),
     left = o.trials }

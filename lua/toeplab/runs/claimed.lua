@@ -60,33 +60,35 @@ end
 
 -- ---- The methods that the coordinator calls -----------------------------------------------------
 
--- Returns what Records:begin returns. Claims a trial that is not claimed yet, and once more one
--- whose worker has died.
+-- Returns what Records:begin returns; nil if another process has the trial or has ended it. Claims
+-- a trial that is not claimed yet, and once more one whose worker has died.
 function Claimed:begin(t)
   local held = self.held[t.id]
   if not held or held.begun then
-    if not self:claim(t, (held or t).attempt + 1) then
-      errors.raise(errors.LOCKED, "%s: another process has taken it over", t.label)
-    end
+    if not self:claim(t, (held or t).attempt + 1) then return nil end
     held = self.held[t.id]
   end
   held.begun = true
   return held.attempt, held.state.seconds, held.state.artifacts
 end
 
--- Raises if another task has taken over a trial that runs here: Slurm has then given this node up,
--- and must not have noticed that the task goes on. Once an attempt has ended, another process may
--- make the next one.
+-- Raises if another task has taken over a trial that runs here, or its claim was removed. This
+-- happens when Slurm gave this node up, perhaps restarted the task elsewhere, and the task here
+-- went on.
+local function check_held(self, id, held)
+  held.checked = core.sys.clock()
+  if claims.holds(self.folder, id, held.attempt) then return end
+  self.held[id] = nil
+  errors.raise(errors.LOCKED, "trial %s was taken over by another task, or its task was given up",
+    id:sub(1, 12))
+end
+
+-- Checks the trials that run here from time to time. Once an attempt has ended, another process
+-- may make the next one.
 function Claimed:check()
   local now = core.sys.clock()
   for id, held in pairs(self.held) do
-    if not held.over and now - held.checked > CHECK_SECONDS then
-      held.checked = now
-      if not claims.holds(self.folder, id, held.attempt) then
-        self.held[id] = nil
-        errors.raise(errors.LOCKED, "trial %s was taken over by another task", id:sub(1, 12))
-      end
-    end
+    if not held.over and now - held.checked > CHECK_SECONDS then check_held(self, id, held) end
   end
 end
 
@@ -114,9 +116,11 @@ function Claimed:finish(id, status, why, ended)
   s.status, s.why, s.ended = status, why, ended
 end
 
--- Records the end of the attempt beside its claim.
+-- Records the end of the attempt, which the journal has if the trial wrote it, beside its claim.
+-- Raises if the claim is lost: nobody then reads the journal any more (takeover.clear).
 function Claimed:end_journal(id)
   local held = self.held[id]
+  check_held(self, id, held)
   local s = held.state
   claims.finish(self.folder, id, held.attempt, s.status, s.why, s.ended, core.sys.now())
   held.over = true -- until begin makes a new entry

@@ -31,8 +31,8 @@ function coordinator.new(run)
   local budget = run.exp.budget or {}
   run.alert = run.alert or alert.new()
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
-    check = worker.check(run.exp), counts = { done = 0, failed = 0, pruned = 0, stopped = 0 },
-    deaths = {}, started = 0, total = budget.total, limit = budget.trial,
+    check = worker.check(run.exp), counts = { done = 0, failed = 0, pruned = 0, stopped = 0,
+      taken = 0 }, deaths = {}, started = 0, total = budget.total, limit = budget.trial,
     eta = not run.claim and eta.new(run.records, run.exp.name, run.jobs) or nil }, Pool)
 end
 
@@ -62,7 +62,8 @@ local function dismiss(self, w)
   end
 end
 
--- Starts trial t on worker w: marks it as running, then sends its configuration and artifacts.
+-- Starts trial t on worker w: marks it as running, then sends its configuration and artifacts. A
+-- trial that another process has taken is skipped.
 local function assign(self, w, t)
   local run = self.run
   errors.stored(core.sys.mkdir(run.folder .. "/" .. t.path))
@@ -70,6 +71,10 @@ local function assign(self, w, t)
   t.provenance.device = w.place.about
   t.code_hash = w.code or t.code_hash
   local attempt, seconds, artifacts = run.records:begin(t, w.process:pid())
+  if not attempt then -- the worker waits for the next trial
+    self.counts.taken = self.counts.taken + 1
+    return run.progress:note("%s: another process has taken it", t.label)
+  end
   clean_folder(run, t, artifacts)
   local lines = {}
   for i, a in ipairs(artifacts) do
@@ -448,8 +453,9 @@ local function leave(self)
 end
 
 -- Runs the trials of list and, once all have ended, those that more() returns, until it returns
--- none (nil: no more). Returns counts {done=, failed=, pruned=, stopped=} and the set of keys that
--- trials have read. Raises if the run ends early. In either case all workers have ended.
+-- none (nil: no more). Returns counts {done=, failed=, pruned=, stopped=, taken= (by another
+-- process before they began here)} and the set of keys that trials have read. Raises if the run
+-- ends early. In either case all workers have ended.
 function Pool:go(list, more)
   local spec = self.run.exp.prune
   self.queue = table.move(list, 1, #list, 1, {})

@@ -2,6 +2,7 @@
 -- run holds the store of the folder. The guest asks the holder for the rows of its sweep
 -- (store/requests.lua), claims its trials (claimed.lua), and reads the store like any verb. The
 -- holder copies what the guest's trials log, and whoever opens the store next if it has ended.
+local array_run = require "toeplab.runs.array_run"
 local claimed = require "toeplab.runs.claimed"
 local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
@@ -13,6 +14,7 @@ local records = require "toeplab.store.records"
 local requests = require "toeplab.store.requests"
 local rules = require "toeplab.trials.overrides"
 local slurm = require "toeplab.runs.slurm"
+local slurm_queue = require "toeplab.runs.slurm_queue"
 
 local guest = {}
 
@@ -64,12 +66,28 @@ end
 -- Takes the place of Records:sweep; enlist sends the description itself.
 function Guest:sweep(sweep) return sweep end
 
--- Has the holder of the store insert the rows of the sweep and of its trials.
+-- Raises if array jobs run or will run trials of rows that this run would run.
+local function check_jobs(self, rows)
+  local open, silent = slurm.open(self.folder)
+  local list = {}
+  for _, row in ipairs(rows) do
+    local finished = prepared.is_finished((self.store:status(row.id)))
+    if row.ours and not finished then list[#list + 1] = row end
+  end
+  array_run.check_jobs({ open = open or slurm_queue.submissions(self.folder), silent = silent },
+    list)
+end
+
+-- Has the holder of the store insert the rows of the sweep and of its trials. If the holder ends
+-- before that, another command may submit these trials to Slurm first, so jobs are looked for once
+-- more; a command that submits them later finds this run among the guests.
 function Guest:enlist(sweep, rows)
   for i, row in ipairs(rows) do row.ours = prepared.is_ours(i, self.shard) end
+  check_jobs(self, rows)
   local done = requests.perform(self.folder, "enlist", { host = core.sys.hostname(),
     pid = core.sys.getpid(), sweep = sweep, trials = rows })
   if done.taken then errors.raise(errors.LOCKED, "%s; %s", self.locked, done.taken) end
+  check_jobs(self, rows)
 end
 
 -- Prepares the claims of the trials of list, whose rows are there.

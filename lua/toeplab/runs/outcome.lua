@@ -78,7 +78,8 @@ function outcome.show_report(run)
 end
 
 local kinds = { { "done", "done" }, { "skipped", "already done" }, { "pruned", "pruned" },
-  { "failed", "failed" }, { "stopped", "stopped (the same command continues)" } }
+  { "failed", "failed" }, { "stopped", "stopped (the same command continues)" },
+  { "taken", "taken by other processes" } }
 
 -- Returns the counts of trials as text: "3 trials: 2 done, 1 failed". A kind that counts lacks did
 -- not occur.

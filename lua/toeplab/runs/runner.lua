@@ -145,7 +145,8 @@ local function perform(exp, path, overrides, options)
   core.sys.release_signals() -- all is stored, and a report may run forever
   counts.skipped = run.skipped
   run.alert.text = outcome.counts_text(run, counts)
-  local code = counts.failed + counts.stopped > 0 and errors.FAILED or errors.DONE
+  local code = counts.failed + counts.stopped > 0 and errors.FAILED
+    or counts.taken > 0 and errors.LOCKED or errors.DONE
   if options.only then return code, run.trials end
   outcome.conclude(run, counts, began, options)
   outcome.warn_fixed(run, counts, reads)

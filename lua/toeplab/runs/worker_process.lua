@@ -10,10 +10,11 @@ local Process = {}
 Process.__index = Process
 
 -- Starts a worker on the device of place (devices.lua). Its standard output goes to the log of the
--- trial that it runs, before its first trial to worker-NUMBER.log; number is unique in the run, and
--- is preceded by the id of this process where other runs use the folder, too.
+-- trial that it runs, before its first trial to worker-NUMBER.log; number is unique in the run.
+-- Where other runs, perhaps on other machines, use the folder, too, that is
+-- worker-HOST.PID-NUMBER.log.
 function worker_process.start(run, number, device, place)
-  local own = run.shared and core.sys.getpid() .. "-" or ""
+  local own = run.shared and ("%s.%d-"):format(core.sys.hostname(), core.sys.getpid()) or ""
   local log = ("%s/worker-%s%d.log"):format(run.folder, own, number)
   local process, why, no_log = core.sys.spawn(run.worker(place.device), log)
   if not process then

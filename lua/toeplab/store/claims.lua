@@ -6,10 +6,12 @@
 --
 -- A claim appears by link(2), so that of several tasks one gets it, on NFS too, where neither locks
 -- nor O_EXCL of old servers can be relied on. Attempts are numbered: once attempt K + 1 is claimed,
--- the holder of attempt K has lost the trial, e.g. because Slurm gave its node up.
+-- the holder of attempt K has lost the trial, e.g. because Slurm gave its node up. So it has once
+-- its claim is gone; an ending without a claim, which it may still write then, counts for nothing.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
+local selection = require "toeplab.store.selection"
 local trial_files = require "toeplab.store.trial_files"
 
 local claims = { GUEST = "guest" } -- takes the place of a job in the claims of a guest
@@ -19,8 +21,13 @@ local FOLDER = "claims"
 -- Creates the folder of claims in the results folder root.
 function claims.make(root) trial_files.make(root, FOLDER) end
 
--- Returns whether there are claims in the results folder root.
-function claims.any(root) return #trial_files.plain(root, FOLDER) > 0 end
+-- Returns whether there are claims in the results folder root. Temporary files do not count.
+function claims.any(root)
+  for _, name in ipairs(trial_files.plain(root, FOLDER)) do
+    if name:sub(1, 1) ~= "." then return true end
+  end
+  return false
+end
 
 -- Returns the part of the id of a trial by which claims name it.
 function claims.short(id) return id:sub(1, 12) end
@@ -30,20 +37,30 @@ local function path_of(root, id, attempt, status)
     status and "." .. status or "")
 end
 
+-- Returns what the name of a file says: the short id of the trial, the attempt, the status of an
+-- ending (nil: it is a claim), and the name of the claim. nil if it is neither claim nor ending.
+local function parse(name)
+  local claim, status = name:match "^(%x+%-%d+)%.?(%l*)$"
+  local id, number = (claim or ""):match "^(%x+)%-(%d+)$"
+  local attempt = math.tointeger(tonumber(number))
+  if not attempt or #id ~= 12 then return nil end
+  return id, attempt, status ~= "" and status or nil, claim
+end
+
 -- Reads the latest state of all claims: the short id of a trial -> {attempt= (the last one),
 -- ends= {attempt -> status of those that have ended}, first= (the first attempt)}.
 function claims.list(root)
-  local found = {}
+  local found, last = {}, nil -- last: the claim before, which its endings follow: names are sorted
   for _, name in ipairs(trial_files.plain(root, FOLDER)) do
-    local id, number, status = name:match "^(%x+)%-(%d+)%.?(%l*)$"
-    local attempt = math.tointeger(tonumber(number))
-    if attempt and #id == 12 then
+    local id, attempt, status, claim = parse(name)
+    if id and not status then
       local one = found[id] or { attempt = 0, first = math.huge, ends = {} }
-      found[id] = one
-      -- A task that was taken for dead may still have ended well, and the attempt then has two
-      -- endings. The first name counts, and names are sorted: done, failed, interrupted.
-      if status ~= "" then one.ends[attempt] = one.ends[attempt] or status end
+      found[id], last = one, name
       one.attempt, one.first = math.max(one.attempt, attempt), math.min(one.first, attempt)
+    elseif id and claim == last then
+      -- A task that was taken for dead may still have ended well, and the attempt then has two
+      -- endings. The first name counts: done, failed, interrupted.
+      found[id].ends[attempt] = found[id].ends[attempt] or status
     end
   end
   return found
@@ -104,18 +121,46 @@ function claims.ending(root, short, attempt, status)
   return line and { status = line[2], why = line[3], ended = line[4], at = line[5] }
 end
 
--- Returns whether an attempt at trial id is still the last one.
-function claims.holds(root, id, attempt)
-  return not core.sys.exists(path_of(root, id, attempt + 1))
+local GONE = { [2] = true, [116] = true } -- ENOENT, ESTALE
+
+-- Returns whether the file at path, which was there once, still is. The client of an NFS server
+-- asks it when a file is opened, whereas it may answer a question like core.sys.exists by what it
+-- knew a minute ago.
+function claims.is_there(path)
+  local file <close>, _, code = io.open(path, "rb")
+  return file ~= nil or not GONE[code]
 end
 
--- Deletes all claims of a trial.
+-- Returns whether an attempt at trial id is still claimed, and the last one.
+function claims.holds(root, id, attempt)
+  return claims.is_there(path_of(root, id, attempt))
+    and not core.sys.exists(path_of(root, id, attempt + 1))
+end
+
+-- Deletes all claims of a trial, of each attempt the claim before its endings: they count for
+-- nothing without it, whereas a claim without an ending is one that is held.
 function claims.remove(root, short, one)
   for attempt = one.first, one.attempt do
+    core.sys.remove(path_of(root, short, attempt))
     for _, status in ipairs { "done", "failed", "interrupted" } do
       core.sys.remove(path_of(root, short, attempt, status))
     end
-    core.sys.remove(path_of(root, short, attempt))
+  end
+end
+
+-- Deletes the endings without a claim of all trials but those in the set kept (of short ids), and
+-- the temporary files of processes that have died; if kept is empty, all temporary files, since
+-- nobody is at work who may claim anything.
+function claims.remove_orphans(root, kept)
+  for _, name in ipairs(trial_files.plain(root, FOLDER)) do
+    local id, attempt, status = parse(name)
+    local host, pid = trial_files.temporary(name)
+    if host and (not next(kept) or selection.has_died(host, pid)) then
+      core.sys.remove(("%s/%s/%s"):format(root, FOLDER, name))
+    end
+    if status and not kept[id] and not core.sys.exists(path_of(root, id, attempt)) then
+      core.sys.remove(path_of(root, id, attempt, status))
+    end
   end
 end
 

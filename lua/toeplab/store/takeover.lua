@@ -53,18 +53,27 @@ local function remove_journals(store, row, one)
   end
 end
 
--- Ends an attempt of which its task has recorded the end.
-local function settle(store, row, attempt, one)
-  local e = claims.ending(store.folder, claims.short(row.id), attempt, one.ends[attempt])
-  if not e then return end
-  set_end(store, row, e.status, e.why, e.ended, e.at)
+-- Ends an attempt that has an ending of this status: its task wrote it, or bury. The journal of
+-- what bury has ended stays open, and an end that it records counts more than "interrupted".
+local function settle(store, row, attempt, status)
+  local said = store:outcome(row.id).status
+  if status == "interrupted" and said == status and row.status == status then return end
+  if status == "interrupted" and (said == "done" or said == "failed") then
+    row.status = said
+  else
+    local e = claims.ending(store.folder, claims.short(row.id), attempt, status)
+    if not e then return end
+    set_end(store, row, e.status, e.why, e.ended, e.at)
+  end
   store:rows("DELETE FROM journals WHERE trial = ?", { row.id })
   row.open = 0
 end
 
 -- Ends an attempt whose task has left the queue, or whose guest has died, without recording its
--- end. The journal may record it; it stays open, because what is taken for dead may yet write to
--- it.
+-- end. The journal may record it. It stays open until the next attempt begins or takeover.clear
+-- removes the claim, because what is taken for dead may yet write to it. Returns the arguments of
+-- claims.finish, but the folder: the ending is written once the row is stored, since a call that
+-- is killed in between would otherwise leave one that seems to be of the task itself.
 local function bury(store, row, attempt, claim)
   local said = store:outcome(row.id)
   if said.status == "running" then
@@ -74,10 +83,13 @@ local function bury(store, row, attempt, claim)
       .. "memory, or its node was lost"):format(by, claim.host) }
     set_end(store, row, said.status, said.error, nil, core.sys.now())
   end
-  claims.finish(store.folder, row.id, attempt, said.status, said.error, said.ended, core.sys.now())
+  local known = said.status == "done" or said.status == "failed"
+  return { row.id, attempt, known and said.status or "interrupted", said.error, said.ended,
+    core.sys.now(), n = 6 }
 end
 
--- Copies what is new of one trial. Returns its last claim if that is held; else nil.
+-- Copies what is new of one trial. Returns its last claim if that is held, else nil, and what bury
+-- returns if it was called.
 local function follow(store, row, short, one, alive, warn)
   for attempt = math.max(row.attempt, one.first), one.attempt do
     local claim = claims.read(store.folder, short, attempt)
@@ -85,12 +97,11 @@ local function follow(store, row, short, one, alive, warn)
     if attempt == row.attempt and row.open == 1 then
       take(store, row, warn)
       local status = one.ends[attempt]
-      local buried = status == "interrupted" and row.status == status
-      if status and not buried then
-        settle(store, row, attempt, one)
-      elseif not status and attempt == one.attempt and claim then
+      if status then
+        settle(store, row, attempt, status)
+      elseif attempt == one.attempt and claim then
         if alive(claim) ~= false then return claim end
-        bury(store, row, attempt, claim)
+        return nil, bury(store, row, attempt, claim)
       end
     end
   end
@@ -100,18 +111,21 @@ end
 -- since each waits for the disk; stops after a second. Returns the number of trials that were
 -- looked at.
 local function follow_some(store, list, names, first, held, alive, warn)
-  local since, over, done = core.sys.clock(), {}, first - 1
+  local since, over, buried, done = core.sys.clock(), {}, {}, first - 1
   store:transaction(function()
     while done < #names and core.sys.clock() - since < BATCH_SECONDS do
       done = done + 1
       local short = names[done]
       local row, one = find_row(store, short), list[short]
       local open = row and row.open == 1 or row and row.attempt < one.attempt
-      local claim = open and follow(store, row, short, one, alive, warn)
+      local claim, burial
+      if open then claim, burial = follow(store, row, short, one, alive, warn) end
       if claim then held[row.id] = claim end
+      buried[#buried + 1] = burial
       if open and row.status == "done" and row.open == 0 then over[#over + 1] = { row, one } end
     end
   end)
+  for _, b in ipairs(buried) do claims.finish(store.folder, table.unpack(b, 1, b.n)) end
   -- The journals of unfinished trials stay, because a task that continues one reads them.
   for _, pair in ipairs(over) do remove_journals(store, pair[1], pair[2]) end
   return done - first + 1
@@ -130,19 +144,27 @@ function takeover.run(store, alive, warn)
   return held
 end
 
--- Deletes all claims but those of the trials in the set kept, once no array job is in the queue
--- that may ask for them, and the journals that the store has read.
+-- Deletes all claims but those of the trials in the set kept (by id), once no array job is in the
+-- queue that may ask for them, and the journals that the store has read. A task that is taken for
+-- dead may still be at work: it ends when it misses its claim (Claimed:check). The claim goes
+-- first, since a task writes the end of an attempt to the journal, then looks whether it holds the
+-- claim, and only then takes the attempt as ended. So what it takes as ended is read here. A call
+-- that is killed after the claim is removed leaves a journal that the next run reads, as it reads
+-- that of a run that was killed (prepared.replay).
 function takeover.clear(store, kept)
-  for short, one in pairs(claims.list(store.folder)) do
-    local row = find_row(store, short)
-    if not (row and kept[row.id]) then
-      if row and row.open == 1 then
-        store:end_journal(row.id, trial_files.folder(store.folder, row.id))
-      end
-      if row then remove_journals(store, row, one) end
-      claims.remove(store.folder, short, one)
+  local keep, list = {}, claims.list(store.folder)
+  for id in pairs(kept) do keep[claims.short(id)] = true end
+  for short, one in pairs(list) do
+    local row = not keep[short] and find_row(store, short)
+    if not keep[short] then claims.remove(store.folder, short, one) end
+    if row and row.open == 1 and row.attempt <= one.attempt then -- later ones have no claim
+      local path = trial_files.folder(store.folder, row.id)
+      store:take(row.id, path) -- takeover.run has told of damage
+      store:end_journal(row.id, path)
     end
+    if row then remove_journals(store, row, one) end
   end
+  claims.remove_orphans(store.folder, keep)
 end
 
 return takeover

@@ -1,5 +1,6 @@
 -- store/trash.lua: moves trials to the trash, restores them, and deletes them for good; also finds
 -- the files of a results folder that no row mentions.
+local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local records = require "toeplab.store.records"
@@ -88,7 +89,7 @@ end
 
 -- Returns whether name is a temporary file of a dead process of this machine.
 local function dead_temporary(name)
-  local host, pid = name:match("^%..+%.tmp%.(.+)%.(%d+)$")
+  local host, pid = trial_files.temporary(name)
   return pid and selection.has_died(host, pid)
 end
 
@@ -113,6 +114,14 @@ local function look_into(store, id, _, add)
   end
 end
 
+-- Returns whether name is that of a log of a worker (worker_process.lua) that has ended. busy:
+-- whether trials are running.
+local function dead_log(name, busy)
+  local host, pid = name:match "^worker%-(.+)%.(%d+)%-%d+%.log$"
+  if host == core.sys.hostname() then return selection.has_died(host, pid) end
+  return not busy and (host ~= nil or name:find "^worker%-[%d%-]+%.log$" ~= nil)
+end
+
 local function any_alive(store)
   for _, row in ipairs(selection.running(store)) do
     if not row.killed then return true end
@@ -121,7 +130,7 @@ local function any_alive(store)
 end
 
 -- Lists the files in the store's folder that no row mentions, with those that dead processes left:
--- {path=, why=, bytes=}, with relative paths. Skips running trials.
+-- {path=, why=, bytes=}, with relative paths. Skips running trials and those that are claimed.
 function trash.stale(store)
   local list, ids = {}, {}
   local function add(path, why)
@@ -143,9 +152,17 @@ function trash.stale(store)
   local busy = any_alive(store)
   for _, name in ipairs(core.sys.list(store.folder) or {}) do
     if dead_temporary(name) then add(name, "a temporary file of a dead process") end
-    if not busy and name:find("^worker%-[%d%-]+%.log$") then add(name, "of a dead worker") end
+    if dead_log(name, busy) then add(name, "of a dead worker") end
   end
-  return list
+  for _, name in ipairs(trial_files.plain(store.folder, "claims")) do
+    if dead_temporary(name) then add("claims/" .. name, "a temporary file of a dead process") end
+  end
+  -- A task claims a trial before it writes any file there; the store may not know of it yet.
+  local claimed, free = claims.list(store.folder), {}
+  for _, file in ipairs(list) do
+    if not claimed[file.path:match "^runs/(%x+)" or ""] then free[#free + 1] = file end
+  end
+  return free
 end
 
 -- ---- Deleting ----------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ for _, case in ipairs { { ended = nil }, { ended = "failed" }, { ended = "interr
       if case.ended then
         task:check()
         t.eq(task.held[one.id].attempt, 1) -- a guest asks whether that is stored
-        t.raises(function() task:begin(one) end, "another process has taken it over")
+        t.eq(task:begin(one), nil) -- the coordinator goes on with its other trials
       else
         t.raises(function() task:check() end, "was taken over by another task")
       end

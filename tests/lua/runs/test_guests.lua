@@ -1,6 +1,8 @@
 -- test_guests.lua: several sweeps at a time in one results folder: one run holds the store, the
 -- others are its guests.
 local t = require "harness"
+local claims = require "toeplab.store.claims"
+local clusters = require "clusters"
 local core = require "toeplab.core"
 local stores = require "stores"
 
@@ -275,6 +277,46 @@ t.test("later seeds that a guest has are not run twice", function()
     t.ok(code == 0 or code == 5 and said:find("runs trial %x+"), said)
     t.eq(f:finish "two", 0)
     t.eq(f:ask "fsck", 0)
+  end)
+end)
+
+t.test("a guest skips a trial that another process has taken, and runs the others", function()
+  with_folder(function(f)
+    f:start_both()
+    local id = stores.dump(f.root, [[SELECT id FROM v_trials WHERE experiment = 'two'
+      AND seed = 2 AND json_extract(config, '$.a') = 2]])[1]:match "%x+%x%x%x"
+    local by = { job = "9", task = 1, restarts = 0, host = "n2", pid = 5, started = core.sys.now(),
+      code = "c", provenance = '{"label":"x","host":"n2","command":"toeplab run two.lua"}' }
+    t.ok(claims.take(f.root, id, 1, by))
+    f:go "two"
+    local code, said = f:finish "two"
+    t.eq(code, 5)
+    t.ok(said:find("another process has taken it", 1, true), said)
+    t.ok(said:find("6 trials: 5 done, 1 taken by other processes", 1, true), said)
+    f:wait_for("two", "done done done running done done")
+  end)
+end)
+
+t.test("a guest is refused the trials of an array job, as a run alone is", function()
+  clusters.with(function(c)
+    t.write(c.folder .. "/slow", "")
+    t.eq(c:submit "seeds=1", 0)
+    local queue = { { 1, 1, "PENDING" }, { 1, 2, "PENDING" } }
+    c:queue(queue)
+    local run = ("run '%s/x.lua' -C '%s' "):format(c.folder, c.root)
+    local holder = core.sys.spawn({ "/bin/sh", "-c", c:line(run .. "steps=500 pause=0.1") },
+      c.folder .. "/log")
+    wait_until("it runs", function() return (c:statuses().running or 0) > 0 end)
+    local code, said = c:ask(run .. "rate=0.5 seeds=1")
+    t.eq(code, 5)
+    t.ok(said:find("job 1 of Slurm runs trials of this sweep", 1, true), said)
+    t.eq(core.sys.list(c.root .. "/guests") or {}, {})
+    t.eq(c:ask(run .. "-q steps=13 pause=0.0 rate=0.5 seeds=1"), 0) -- other trials
+    t.write(c.folder .. "/silent", "")
+    code, said = c:ask(run .. "rate=0.5 seeds=1")
+    t.eq(code, 5)
+    t.ok(said:find("job 1 of Slurm may run trials of this sweep", 1, true), said)
+    holder:kill()
   end)
 end)
 
