@@ -9,6 +9,8 @@
 -- fetch glue; mnli, qnli and qqp their own sets.
 local tl = require "toeplab"
 
+local TASKS = "cola mnli mrpc qnli qqp rte sst2 stsb wnli"
+
 -- Generated examples in the form of a task's file, for the scale smoke.
 local generated = {
   cola = function(i)
@@ -147,6 +149,9 @@ return tl.experiment "glue" {
   check = function(c)
     local name = c.task:match "^text:(.*)$"
     if name and not generated[name] then error("task=" .. c.task .. " has no generator", 0) end
+    if not name and not (" " .. TASKS .. " "):find(" " .. c.task .. " ", 1, true) then
+      error("task: known are " .. TASKS, 0)
+    end
     if c.model ~= "tnn" then error("model: known is tnn", 0) end
     if c.start:find "^@" then
       error("start takes an id: " .. c.start .. " is another every time", 0)
@@ -169,11 +174,11 @@ return tl.experiment "glue" {
       warmup = math.floor(c.warmup * steps), steps = steps })
     t:say("%s of %d parameters, start: %s; %d examples, %d steps an epoch", c.model,
       (model:count()), from, data.train.count, epoch)
-    local first, spent = data.valid[1].name, 0.0
+    local first, spent, timed = data.valid[1].name, 0.0, 0
     for step in t:steps(steps, model, opt) do
       local began = tl.sys.clock()
       local loss, info = tl.classify.step(model, opt, data.train:batch(step, c.batch))
-      spent = spent + tl.sys.clock() - began
+      spent, timed = spent + tl.sys.clock() - began, timed + 1
       t:log { loss = loss, lr = info.lr }
       if step % epoch == 0 then
         local values = evaluate(c, data, model)
@@ -185,7 +190,7 @@ return tl.experiment "glue" {
     t:text("start", from)
     t:log(evaluate(c, data, model))
     t:log { parameters = (model:count()), best_step = best or steps }
-    if spent > 0 then t:log { steps_per_second = steps / spent } end
+    if timed > 0 then t:log { steps_per_second = timed / spent } end
   end,
 
   report = function(trials, report)

@@ -90,7 +90,7 @@ return tl.experiment "image" {
   },
 
   check = function(c)
-    if not c.task:find "^cifar" then
+    if c.task ~= "cifar" and c.task ~= "cifar-part" and c.task ~= "cifar-standin" then
       error("task: known are cifar, cifar-part and cifar-standin", 0)
     end
     if not models[c.model] then error("model: known are " .. table.concat(order, ", "), 0) end

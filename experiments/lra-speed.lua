@@ -72,6 +72,7 @@ return tl.experiment "lra-speed" {
     for _, key in ipairs { "shorter", "narrower", "fewer_rows" } do
       if c[key] < 1 then error(key .. " must be at least 1", 0) end
     end
+    if not (c.seconds > 0) then error("seconds must be above 0", 0) end
     if tasks[c.task].length // c.shorter < 16 then
       error(("shorter leaves %d tokens, wanted at least 16"):format(
         tasks[c.task].length // c.shorter), 0)

@@ -2,8 +2,9 @@
 -- as its published code computes it), FD-TNN or another one, with one training for all of them?
 --
 -- model=NAME is a row of TNN's Table 4, or any mixer of docs/mixers.md. The rows of Skyformer's
--- paper, from transformer to skyformer, are in its frame (tl.models.attention_classifier), all
--- others in the frame of the TNN. Models of one frame differ in the mixer only.
+-- paper, from transformer to skyformer, are in its frame (tl.models.attention_classifier), in which
+-- padding is always masked and the mean of all tokens is classified, all others in the frame of the
+-- TNN. Models of one frame differ in the mixer only.
 --
 -- task=NAME is listops, pathfinder or path-x, which are generated; imdb, the task Text, which
 -- toeplab data imdb tells how to get; retrieval (toeplab data aan); or cifar, the task Image
@@ -276,6 +277,9 @@ local function check(c)
   end
   if c.padding ~= "seen" and c.padding ~= "masked" then
     error("padding: known are masked and seen", 0)
+  end
+  if skyformer[c.model] and c.causal then
+    error("causal: the attentions of Table 4 see all tokens", 0)
   end
   check_length(c)
 end

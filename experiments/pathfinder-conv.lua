@@ -154,6 +154,7 @@ return tl.experiment "pathfinder-conv" {
     for key, least in pairs { window = 5, images = 1, test = 1 } do
       if c[key] < least then error(("%s must be at least %d"):format(key, least), 0) end
     end
+    if c.window % 2 == 0 then error("window must be odd: it has a pixel in its middle", 0) end
   end,
 
   trial = function(t, c)
