@@ -22,8 +22,8 @@ end
 
 -- Calls fn(fields, complain) for each line of the file name, or of CONTENT if name is text:CONTENT.
 -- fields holds the texts between tabs, one for each name in columns; those whose names begin with
--- "text" must be UTF-8. Empty lines are skipped, but there must be another one. A byte order mark
--- and carriage returns at line ends, as editors add them, are no part of the fields.
+-- "text" must be UTF-8. Skips empty lines. A file without any other line is an error. A byte order
+-- mark and carriage returns at line ends, as editors add them, are no part of the fields.
 -- complain(format, ...) raises a usage error that names the task who, the file and the line.
 -- Files are read line by line, because those of Retrieval have gigabytes.
 function labelled_text.each(who, name, columns, fn)

@@ -52,8 +52,9 @@ function retrieval.hash()
 end
 
 -- Reads the pairs of a file: the labels, and the numbers (from 0) of their documents. documents
--- collects the distinct texts, cut to most characters, of all parts; numbers maps them to their
--- numbers. A document is in many pairs, so that all of them together fit in memory.
+-- collects the distinct texts, cut to most characters, of all parts; numbers maps a text to its
+-- place in documents, from 0. Each text is stored once, though it is in many pairs, so that all fit
+-- in memory.
 local function read(name, most, documents, numbers)
   local part = { labels = {}, first = {}, second = {} }
   local function number_of(text)
