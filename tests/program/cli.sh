@@ -127,11 +127,11 @@ refuse "unknown data set to fetch" 2 "did you mean 'wikitext-2'" "$toeplab" data
 refuse "no folder to generate in" 2 "takes a name, a folder" "$toeplab" data generate listops ""
 refuse "lists that are longer than the longest" 2 "min_length = 9 is more than max_length = 5" \
     "$toeplab" data generate listops "$top/lists" min_length=9 max_length=5
-refuse "a set without an address" 2 "imdb: its address is not known. Either put the archive" \
+refuse "a set without an address" 2 "imdb: its address is not known. Put the files" \
     "$toeplab" data fetch imdb
 refuse "a mirror that is not there" 2 "none: is neither a folder nor an address" \
     "$toeplab" data fetch -q --from "$top/none" imdb
-refuse "a set that only hands bring" 2 "aan: its address is not known. Either put the files" \
+refuse "a set that only hands bring" 2 "aan: its address is not known. Put the files" \
     "$toeplab" data fetch aan
 refuse "a mirror that does not hold it" 1 "/imdb-labelled.tar.xz: .*the same command continues" \
     "$toeplab" data fetch -q --from "$top" imdb

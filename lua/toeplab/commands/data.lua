@@ -95,7 +95,7 @@ local function detail(set, check)
   text_table.print({ "  file", "bytes", "sha256", "state" }, rows)
   local state = datasets.state(set, check)
   if not state:find("^here") then
-    print("  to get it: " .. table.concat(datasets.advice(set), "\n         or: "))
+    print("  to get it: " .. table.concat(datasets.ways(set), "\n         or: "))
   elseif state ~= "here" then
     print(("  printed by: %s (package %s)"):format(set.program, set.package))
   end
@@ -162,8 +162,7 @@ function verbs.path(set, names)
     errors.raise(errors.FAILED, "%s is here as an archive only; to unpack it: "
       .. "toeplab data fetch %s", one.name, one.name)
   elseif state ~= "here" then
-    errors.raise(errors.FAILED, "%s is not here. Either %s", one.name,
-      table.concat(datasets.advice(one), ",\nor "))
+    errors.raise(errors.FAILED, "%s is not here. %s", one.name, datasets.advice(one))
   end
   print(fetch.folder(one))
 end

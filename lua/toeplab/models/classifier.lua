@@ -94,7 +94,8 @@ function TnnClassifier:hidden(ids, mask, kept)
   return self.final_norm(x, kept)
 end
 
--- Returns the mean of the first lengths[i] states of each row i: x [b,n,d] -> [b,d].
+-- Returns the mean of the first lengths[i] states of each row i: x [b,n,d] -> [b,d]. Divides the
+-- mask and not the sum, as padding.mean does, which would change the last bits of recorded results.
 local function pool_mean(x, lengths, mask)
   local b, n, d = x:dim(1), x:dim(2), x:dim(3)
   local count = core.tensor(lengths):reshape(b, 1)

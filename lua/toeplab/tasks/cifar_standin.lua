@@ -70,7 +70,8 @@ end
 function standin.hash() return core.sha256 "cifar-standin 1" end
 
 -- Writes standin_train.bin and standin_test.bin into folder, each completely or not at all, and
--- returns their paths. Nobody takes them for the published files, which have other names.
+-- returns their paths. The names differ from the published files', so that the two cannot be
+-- confused.
 function standin.write(folder, given)
   local o = options.check("cifar-standin", standin.drawing, given)
   errors.stored(core.sys.mkdir(folder))

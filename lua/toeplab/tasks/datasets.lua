@@ -20,7 +20,7 @@ end
 --   program    a command of a Debian package that prints the same text
 --   generated  true if the data is generated when it is used, and has no files
 --   archive    {name, sha256} of the archive that TOEPLAB_DATA or a mirror may hold instead
---   by_hand    what the user puts in TOEPLAB_DATA, where nothing fetches it
+--   by_hand    the files that the user puts in TOEPLAB_DATA, where their names alone do not say it
 --   download   {{url=, sha256=, bytes=, file= or unpack=}}: the canonical address, if it is known
 --              for certain; file is the path it gets, unpack = "zip" or "tar" unpacks it
 datasets.list = {
@@ -145,7 +145,8 @@ datasets.list = {
   },
   {
     name = "imdb", what = "film reviews with labels (LRA Text)", licence = "research use",
-    source = "https://ai.stanford.edu/~amaas/data/sentiment/, one review a line",
+    source = "https://ai.stanford.edu/~amaas/data/sentiment/",
+    by_hand = "the files imdb.train.tsv and imdb.test.tsv, with a review a line, in a folder imdb",
     archive = { "imdb-labelled.tar.xz",
       "63483c9b83c3f1eb24ba64061a0d476691c100792e298c67950e7b3d59c68901" },
     files = {
@@ -170,19 +171,6 @@ datasets.list = {
     source = "drawn by tl.tasks[\"path-x\"]", generated = true, files = {},
   },
   {
-    name = "listops-nangia", licence = "as published",
-    what = "nested list expressions with answers",
-    source = "Nangia and Bowman 2018, two test sets",
-    archive = { "listops-nangia.tar.xz",
-      "cf3efbba9ac87f1bcd90b60dd4984bbf738ad1af390b0950b18e2f31f262b03d" },
-    files = {
-      { "listops-nangia/test_d20a.tsv", 2905315,
-        "51aa6a544f3bbf66b82b016071c0f045ad4006442937b788c8f0a448c7abc4b9" },
-      { "listops-nangia/test_d20s.tsv", 2804179,
-        "71335416e6896e8dd8dc69281c8ed9b37316382d05d3705d660461564e843840" },
-    },
-  },
-  {
     name = "cifar10", what = "60,000 colour images (LRA Image)", licence = "as published",
     source = "https://www.cs.toronto.edu/~kriz/cifar.html, binary version",
     archive = { "cifar-10-binary.tar.gz",
@@ -204,6 +192,8 @@ datasets.list = {
   {
     name = "cifar10-first4000", what = "its training images 0 to 3999", licence = "as published",
     source = "https://www.cs.toronto.edu/~kriz/cifar.html, binary version",
+    by_hand = "the file lossless_train_0000-3999.bin, 4,000 records of CIFAR-10's binary version, "
+      .. "in a folder cifar10",
     archive = { "cifar10-lossless-first4000.tar.xz",
       "d360c049012aaddd2a8140ce9566382069f0c07c38c75149ba5bc781d77b37dc" },
     files = {
@@ -215,6 +205,8 @@ datasets.list = {
     name = "cifar10-grey", what = "4,068 more of them and 1,017 test images, in grey",
     licence = "as published",
     source = "https://www.cs.toronto.edu/~kriz/cifar.html, binary version",
+    by_hand = "the files grey_train_more.bin and grey_test_0000-1016.bin, records of a label and "
+      .. "1,024 grey levels, in a folder cifar10",
     archive = { "cifar10-grey-more.tar.xz",
       "f5b2b969e58ec78ca7883ca2870626333e48c096447002d8b9c9f1b7f4d7e1fa" },
     files = {
@@ -245,22 +237,10 @@ datasets.list = {
     source = "drawn by tl.tasks['retrieval-standin']", files = {},
   },
   {
-    name = "cola", what = "sentences, acceptable or not", licence = "as published",
-    source = "Warstadt et al. 2019, https://nyu-mll.github.io/CoLA/",
-    archive = { "cola.tar.xz",
-      "7a74a52e1bc9df9e5ca34d562bc722ef3be65078899d7a6ee68009b9af4dbcbc" },
-    files = {
-      { "cola/acceptability_corpus/cola_public/raw/in_domain_dev.tsv", 25957,
-        "77176f6a03faa5a1c4f23c69971fc1bff565931112fb65af47b2d6e24b7f42f7" },
-      { "cola/acceptability_corpus/cola_public/raw/in_domain_train.tsv", 428578,
-        "f320a10f92d3bce6b29152fde322a362eac39238e50d8de0c8815457fdf4fc12" },
-      { "cola/acceptability_corpus/cola_public/raw/out_of_domain_dev.tsv", 27754,
-        "201b9c57b2a20f1282242eec0ed8995729e3be19c29a46c047b3727338836c05" },
-    },
-  },
-  {
     name = "glue", what = "CoLA, SST-2, MRPC, RTE, STS-B and WNLI", licence = "as published",
     source = "https://gluebenchmark.com/",
+    by_hand = "the files train.tsv and dev.tsv of CoLA, RTE, SST-2, STS-B and WNLI, and "
+      .. "train.rebuilt.tsv and dev.rebuilt.tsv of MRPC, in folders glue/glue_data/NAME",
     archive = { "glue-CoLA-SST2-MRPC-RTE-STSB-WNLI.tar.xz",
       "909f8da045ad96ca6cb29ef6581f595f6c769fa1ef8f9622dc8a823fcc8d7cf7" },
     files = {
@@ -420,8 +400,29 @@ function datasets.installed(set)
   return set.program ~= nil and shell.on_path(set.program:match("^%S+"))
 end
 
+-- Returns words for the archive of a set, if it is the published download; nil if it was packed
+-- from the published files.
+local function published_archive(set)
+  local archive = set.archive
+  for _, item in ipairs(archive and set.download or {}) do
+    if item.sha256 == archive[2] then return "the archive " .. archive[1] end
+  end
+end
+
+-- Returns the names of a set's files; of alternatives, that of the first, the published one.
+local function file_names(set)
+  local later, names = {}, {}
+  for _, files in pairs(set.parts or {}) do
+    for i = 2, #files do later[files[i]] = true end
+  end
+  for _, file in ipairs(set.files) do
+    if not later[file[1]] then names[#names + 1] = file[1] end
+  end
+  return table.concat(names, ", ")
+end
+
 -- Returns a list of texts with the ways to get a set; the last way needs no network.
-function datasets.advice(set)
+function datasets.ways(set)
   if set.generated then return { "use it: it is made where it is used" } end
   local ways, folder = {}, datasets.folder()
   if set.package then ways[#ways + 1] = "install the package: apt install " .. set.package end
@@ -429,10 +430,17 @@ function datasets.advice(set)
     ways[#ways + 1] = "fetch it: toeplab data fetch " .. set.name
   end
   ways[#ways + 1] = ("put %s in %s (source: %s)"):format(
-    set.archive and "the archive " .. set.archive[1] or set.by_hand or set.files[1][1],
+    published_archive(set) or set.by_hand or file_names(set),
     folder and folder .. ", which TOEPLAB_DATA names" or "a folder that TOEPLAB_DATA names",
     set.source)
   return ways
+end
+
+-- Returns these ways as a sentence without its full stop.
+function datasets.advice(set)
+  local ways = datasets.ways(set)
+  if #ways > 1 then return "Either " .. table.concat(ways, ",\nor ") end
+  return (ways[1]:gsub("^%l", string.upper))
 end
 
 return datasets

@@ -125,10 +125,10 @@ local function download(set, item, folder, say)
     os.remove(part)
     code, message = curl(item, part)
   end
-  local advice = datasets.advice(set)
+  local ways = datasets.ways(set)
   if code ~= 0 then
     if size_of(part) == 0 then os.remove(part) end
-    explain(item, code, message, advice[#advice])
+    explain(item, code, message, ways[#ways])
   end
   if not whole() then
     local got = core.sha256_file(part)
@@ -255,8 +255,7 @@ end
 local function from_address(set, folder, say, from)
   local list = items(set, from)
   if #list == 0 then
-    errors.usage("%s: its address is not known. Either %s", set.name,
-      table.concat(datasets.advice(set), ",\nor "))
+    errors.usage("%s: its address is not known. %s", set.name, datasets.advice(set))
   end
   for _, item in ipairs(list) do
     local part = download(set, item, folder, say)
@@ -311,7 +310,7 @@ function fetch.file(name, file)
   fetch.unpacked(set)
   local path = datasets.place(file)
   if not path then
-    errors.usage("%s is not here. Either %s", name, table.concat(datasets.advice(set), ",\nor "))
+    errors.usage("%s is not here. %s", name, datasets.advice(set))
   end
   for _, entry in ipairs(set.files) do
     local state = entry[1] == file and datasets.file_state(path, entry, true) or "here"

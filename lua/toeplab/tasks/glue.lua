@@ -86,17 +86,12 @@ local function published(task, name)
   return fetch.file(task.set, task.folder .. "/" .. name)
 end
 
-local known = {} -- the hash of each task, cached once its files are verified
-
 -- Returns the hash of the files of a task, which must be present.
 function glue.hash(name)
-  if not known[name] then
-    local task = tasks[name]
-    local paths = { published(task, task.train) }
-    for i, part in ipairs(task.valid) do paths[i + 1] = published(task, part[2]) end
-    known[name] = fetch.hash(paths)
-  end
-  return known[name]
+  local task = tasks[name]
+  local paths = { published(task, task.train) }
+  for i, part in ipairs(task.valid) do paths[i + 1] = published(task, part[2]) end
+  return fetch.hash(paths)
 end
 
 -- Returns the places of the columns of a task: {texts = {4, 5}, label = 1}.

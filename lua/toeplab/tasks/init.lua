@@ -24,10 +24,13 @@ for _, name in ipairs(glue.names) do
   hashes[name] = function() return glue.hash(name) end
 end
 
+local known = {} -- by task: its hash, cached because some files have gigabytes
+
 -- Returns the sha256 that identifies the data of the task of that name in the store; nil if there
 -- is no such task. If the data is absent, raises a usage error that tells how to get it.
 function tasks.hash(name)
-  return hashes[name] and hashes[name]() or nil
+  if hashes[name] then known[name] = known[name] or hashes[name]() end
+  return known[name]
 end
 
 return suggest.strict("tasks", tasks)

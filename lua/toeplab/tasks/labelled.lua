@@ -69,7 +69,7 @@ local function reader(ids, starts, o)
 end
 
 -- Returns a set of the sequences in ids [t], which begin at starts [count+1], both int32, with a
--- list of integer labels.
+-- list of labels: integers, or real numbers if given.classes is nil.
 function labelled.new(ids, starts, labels, given)
   local o = options.check("labelled", spec, given)
   local read, count = reader(ids, starts, o)

@@ -27,7 +27,7 @@ local function drawing(size)
       return side & side - 1 == 0, ("is %d, wanted 32, 64, 128 or 256"):format(side)
     end }, "pixels of a side: 32, 64, 128 or 256" },
     { "train", count(160000), "images to train on" },
-    { "valid", count(20000), "images to validate with" },
+    { "valid", count(20000), "images to validate with; the test images depend on this number" },
     { "test", count(20000), "images to test with" },
     { "data_seed", field { default = 1, min = 0 }, "seed of the images" },
   }
@@ -36,7 +36,8 @@ end
 -- ---- Drawing ------------------------------------------------------------------------------------
 
 -- Returns where each part begins, and its images. Validation and test images come first, so that
--- they do not depend on the number of training images.
+-- they do not depend on the number of training images. The test images depend on the number of
+-- validation images, and the training images on both.
 local function parts_of(o)
   return { { name = "valid", first = 0, count = o.valid },
     { name = "test", first = o.valid, count = o.test },

@@ -44,21 +44,17 @@ local function place(part)
   return fetch.file("aan", ("aan/new_aan_pairs.%s.tsv"):format(published[part][1]))
 end
 
-local known -- the hash of all files, cached because they have gigabytes
-
 -- Returns the hash of the published files, which must be present.
 function retrieval.hash()
-  if not known then
-    local paths = {}
-    for i, part in ipairs(retrieval.PARTS) do paths[i] = place(part) end
-    known = fetch.hash(paths)
-  end
-  return known
+  local paths = {}
+  for i, part in ipairs(retrieval.PARTS) do paths[i] = place(part) end
+  return fetch.hash(paths)
 end
 
 -- Reads the pairs of a file: the labels, and the numbers (from 0) of their documents. documents
--- collects the distinct texts, cut to most characters, of all parts; numbers maps them to their
--- numbers. A document is in many pairs, so that all of them together fit in memory.
+-- collects the distinct texts, cut to most characters, of all parts; numbers maps a text to its
+-- place in documents, from 0. Each text is stored once, though it is in many pairs, so that all fit
+-- in memory.
 local function read(name, most, documents, numbers)
   local part = { labels = {}, first = {}, second = {} }
   local function number_of(text)

@@ -88,7 +88,8 @@ end
 function standin.hash() return core.sha256 "retrieval-standin 1" end
 
 -- Writes standin_pairs.train.tsv, .valid.tsv and .test.tsv into folder, each completely or not at
--- all, and returns their paths. Nobody takes them for the published files, which have other names.
+-- all, and returns their paths. The names differ from the published files', so that the two cannot
+-- be confused.
 function standin.write(folder, given)
   local o = options.check("retrieval-standin", standin.drawing, given)
   errors.stored(core.sys.mkdir(folder))

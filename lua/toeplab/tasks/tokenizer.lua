@@ -121,8 +121,7 @@ function kinds.gpt2()
   for i, name in ipairs { "vocab.bpe", "encoder.json", "dict.txt" } do
     name = set.name .. "/" .. name
     if not datasets.place(name) then
-      errors.usage("tokenizer gpt2: %s is not here. Either %s", name,
-        table.concat(datasets.advice(set), ",\nor "))
+      errors.usage("tokenizer gpt2: %s is not here. %s", name, datasets.advice(set))
     end
     local part = source.of_set(set, name)
     files[i], keys[i] = part.path, part.key

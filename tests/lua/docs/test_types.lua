@@ -187,6 +187,21 @@ t.test("functions in Lua take as many values as they are declared to", function(
   t.ok(count > 50, count .. " functions")
 end)
 
+t.test("functions of masked models give what they are declared to", function()
+  local declared = {}
+  for _, s in ipairs(read.functions) do declared[s.path] = s.returns end
+  local data = tl.masking(core.ids { 1, 2, 3, 0 }, { vocab = 4, eos = 0, length = 4, batch = 1 })
+  for path, values in pairs {
+    ["tl.masking.tokens"] = table.pack(tl.masking.tokens { vocab = 4 }),
+    ["MaskedData:epoch"] = table.pack(data:epoch(1)),
+  } do
+    local kinds = {}
+    for i = 1, values.n do kinds[i] = math.type(values[i]) or type(values[i]) end
+    t.eq({ path, declared[path] }, { path, kinds })
+  end
+  t.eq(declared["tl.mlm.start"][3], "Module?") -- none for "random"
+end)
+
 t.test("every option of every class is declared with its type, default and meaning", function()
   local count = 0
   for _, entry in ipairs(classes) do

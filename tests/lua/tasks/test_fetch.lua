@@ -165,7 +165,7 @@ t.test("an archive in TOEPLAB_DATA is taken, and needs no network", function()
     local mirror = folder .. "/mirror"
     local code, said = fetch("pair", nil, nil, "/nowhere")
     t.eq(code, 2)
-    t.ok(said:find("its address is not known. Either put the archive pair.tar.xz in"), said)
+    t.ok(said:find("its address is not known. Put pair/one.txt, pair/two.txt in"), said)
     t.eq(fetch("pair", nil, nil, mirror), 0)
     t.eq(core.sys.list(mirror), { "pair", "pair.tar.xz", "plain.txt" })
     -- A folder that is not to be written is left alone.
@@ -211,13 +211,36 @@ end)
 
 t.test("data path of a set that is here as an archive says how to unpack it", function()
   t.in_folder(function(folder)
-    write(folder .. "/cola.tar.xz", "not read")
+    write(folder .. "/imdb-labelled.tar.xz", "not read")
     local pipe = assert(io.popen(("env -u TOEPLAB_CACHE TOEPLAB_DATA=%s XDG_CACHE_HOME=%s %s "
-      .. "data path cola 2>&1"):format(folder, folder, quote(core.sys.executable()))))
+      .. "data path imdb 2>&1"):format(folder, folder, quote(core.sys.executable()))))
     local said, _, _, code = pipe:read "a", pipe:close()
-    t.eq({ code, said }, { 1, "toeplab: cola is here as an archive only; to unpack it: toeplab "
-      .. "data fetch cola\n" })
+    t.eq({ code, said }, { 1, "toeplab: imdb is here as an archive only; to unpack it: toeplab "
+      .. "data fetch imdb\n" })
   end)
+end)
+
+t.test("the advice names files, and an archive only if it is the published one", function()
+  local function advice(name) return datasets.advice(datasets.find(name)) end
+  for _, case in ipairs {
+    { "glue", "^Put the files train.tsv and dev.tsv of CoLA.* in folders glue/glue_data/NAME in " },
+    { "imdb", "^Put the files imdb.train.tsv and imdb.test.tsv" },
+    { "cifar10-first4000", "^Put the file lossless_train_0000%-3999.bin" },
+    { "cifar10-grey", "^Put the files grey_train_more.bin and grey_test_0000%-1016.bin" },
+    { "aan", "^Put the files new_aan_pairs.train.tsv" },
+    { "cifar10", "^Either fetch it: .*,\nor put the archive cifar%-10%-binary.tar.gz in " },
+    { "tinyshakespeare", "^Either fetch it: .*,\nor put tinyshakespeare/input.txt in " },
+    { "wikitext-2", "\nor put wikitext%-2/wiki.train.tokens, wikitext%-2/wiki.valid.tokens, "
+      .. "wikitext%-2/wiki.test.tokens in " },
+  } do
+    if not datasets.archive(datasets.find(case[1])) then
+      t.ok(advice(case[1]):find(case[2]), advice(case[1]))
+    end
+  end
+  for _, set in ipairs(datasets.list) do
+    local said, many = datasets.advice(set), #datasets.ways(set) > 1
+    t.eq({ said:find "^Either " ~= nil, said:find ",\nor " ~= nil }, { many, many })
+  end
 end)
 
 t.test("how a file stands", function()
@@ -255,7 +278,7 @@ t.test("the list of sets is complete and has no address without a hash", functio
     end
     t.ok(not set.archive or hash(set.archive[2]), set.name)
     t.ok(set.archive or set.download or set.package or set.generated or set.by_hand, set.name)
-    t.ok(#datasets.advice(set) >= 1)
+    t.ok(#datasets.ways(set) >= 1)
   end
 end)
 

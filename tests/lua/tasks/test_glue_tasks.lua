@@ -3,6 +3,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
+local fetch = require "toeplab.tasks.fetch"
 local glue = require "toeplab.tasks.glue"
 local tl = require "toeplab"
 
@@ -173,6 +174,27 @@ t.test("every task has a hash and is known by name", function()
     local set = datasets.find(name)
     t.ok(set and #set.download[1].sha256 == 64 and set.files[1][1]:find("^" .. name .. "/"), name)
   end
+end)
+
+t.test("the files of a task are read once for its hash", function()
+  local file, hash, counts = fetch.file, fetch.hash, {}
+  fetch.file = function(_, name) return name end
+  fetch.hash = function(paths)
+    local first = paths[1]
+    counts[first] = (counts[first] or 0) + 1
+    return "hash of " .. first
+  end
+  local ok, why = pcall(function()
+    for name, first in pairs { cifar = "cifar-10-batches-bin/data_batch_1.bin",
+      ["cifar-part"] = "cifar10/lossless_train_0000-3999.bin", imdb = "imdb/imdb.train.tsv",
+      mnli = "MNLI/train.tsv", qqp = "QQP/train.tsv",
+      retrieval = "aan/new_aan_pairs.train.tsv" } do
+      for _ = 1, 2 do t.eq(tl.tasks.hash(name), "hash of " .. first) end
+      t.eq({ name, counts[first] }, { name, 1 })
+    end
+  end)
+  fetch.file, fetch.hash = file, hash
+  if not ok then error(why, 0) end
 end)
 
 t.done()

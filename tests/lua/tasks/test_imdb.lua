@@ -123,7 +123,7 @@ t.test("what is not the published data is refused, and told how to get", functio
       pipe:close()
       return text
     end
-    t.ok(says():find("imdb is not here. Either", 1, true), says())
+    t.ok(says():find("imdb is not here. Put the files imdb.train.tsv", 1, true), says())
     t.write(folder .. "/data/imdb/imdb.train.tsv", row(1, "x"))
     t.ok(says():find("imdb.train.tsv is not the published file: wrong size", 1, true), says())
   end)

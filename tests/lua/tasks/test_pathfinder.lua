@@ -42,6 +42,9 @@ t.test("validation and test images do not depend on the number of training image
   t.eq(content(task.valid), content(other.valid))
   t.eq(content(task.test), content(other.test))
   t.ok(content(task.valid)[1][1] ~= content(open { data_seed = 2 }.valid)[1][1])
+  -- Test images follow those that validate, as the option's help says.
+  local fewer = content(open { valid = 4 }.test)
+  t.eq({ table.unpack(fewer[1], 1, 4) }, { table.unpack(content(task.valid)[1], 5, 8) })
 end)
 
 t.test("Path-X has images of 128x128", function()

@@ -96,7 +96,7 @@ t.test("without the published files it says how to get them; with a part of them
     assert(core.sys.mkdir(folder .. "/data/aan"))
     local script = "require 'toeplab'.tasks.retrieval {}"
     local said = says(folder, script)
-    t.ok(said:find("aan is not here. Either put the files new_aan_pairs.train.tsv", 1, true), said)
+    t.ok(said:find("aan is not here. Put the files new_aan_pairs.train.tsv", 1, true), said)
     for _, part in ipairs { "train", "eval", "test" } do
       t.write(("%s/data/aan/new_aan_pairs.%s.tsv"):format(folder, part), row("1.0", "a", "b"))
     end
