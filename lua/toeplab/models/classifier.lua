@@ -58,7 +58,7 @@ local TnnClassifier = class("TnnClassifier", spec, nil,
 local function hide_padding(token)
   if token.hide_padding then
     token:hide_padding()
-  elseif not token.takes_mask and not token.ignores_zeros then
+  elseif token.by_length or not token.takes_mask and not token.ignores_zeros then
     error(("TnnClassifier: padding = 'masked': %s sees padding or depends on the length"):format(
       token.kind), 0)
   end

@@ -188,6 +188,18 @@ test("mixers that see padding all the same are refused", function()
     local sees = not class.takes_mask and not class.hide_padding and not class.ignores_zeros
     eq(sees, approximate[name] == nil and sound[name] == nil)
   end
+  for name, kind in pairs { nystrom = "Nystrom", skyformer = "Skyformer", bigbird = "BigBird",
+    informer = "Informer", reformer = "Reformer" } do
+    raises(tl.models.tnn_classifier, kind .. " sees padding or depends on the length",
+      { vocab = 7, classes = 2, mixer = name, padding = "masked" })
+  end
+  for name, options in pairs(approximate) do
+    if not mixers.class(name).by_length then
+      local masked = change(classifier { mixer = name, mixer_options = options,
+        padding = "masked" })
+      ok(masked < 1e-5, ("%s: %g"):format(name, masked))
+    end
+  end
   raises(tl.models.tnn_classifier, "padding = 'masked': FNet sees padding or depends on the length",
     { vocab = 7, classes = 2, mixer = "fnet", padding = "masked" })
   raises(tl.models.tnn_classifier, "the images of a grid have no padding",

@@ -2,9 +2,10 @@
 --
 -- A mixer is a module from x [b,n,dim] to y [b,n,dim] with the option `causal`. A class that says
 -- takes_mask = true hides padding: forward takes a second argument mask [b,n], which is 1 for a
--- token and 0 for padding. A class that says ignores_zeros = true mixes rows of zeros in as if they
--- were not there, at any length. nn/init.lua loads the files of the mixers that are in nn; the
--- others are loaded when they are asked for.
+-- token and 0 for padding. If it says by_length = true too, what it makes of tokens still depends
+-- on how many positions padding adds. A class that says ignores_zeros = true mixes rows of zeros in
+-- as if they were not there, at any length. nn/init.lua loads the files of the mixers that are in
+-- nn; the others are loaded when they are asked for.
 
 local overlay = require "toeplab.base.overlay"
 local suggest = require "toeplab.base.suggest"

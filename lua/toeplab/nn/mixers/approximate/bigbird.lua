@@ -54,6 +54,8 @@ local function tables(random, b, count, size)
   }
 end
 
+BigBird.by_length = true -- what it chooses depends on the length of the padded row
+
 function BigBird:prepare(o)
   self.patterns = cache.recent(function(n)
     local random = block_pattern.random(o.seed, o.heads, n, o.block, o.random_blocks,

@@ -25,6 +25,8 @@ local Informer = frame.class("Informer", {
 
 local BLOCK = 1 << 22 -- elements of the largest tensor while M is computed
 
+Informer.by_length = true -- what it chooses depends on the length of the padded row
+
 -- Returns the number of queries that attend among n.
 function Informer:sampled(n)
   local factor = math.ceil(self.opt.features / math.log(self.opt.max_length))

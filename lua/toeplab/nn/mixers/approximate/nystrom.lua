@@ -23,6 +23,8 @@ local Nystrom = frame.class("Nystrom", frame.padding {
   as_published = false,
 })
 
+Nystrom.by_length = true -- the landmarks are those of the padded row
+
 function Nystrom:prepare() self.identity = cache.recent(shapes.identity) end
 
 function Nystrom:aligned(n)

@@ -35,6 +35,8 @@ Reformer.one_map, Reformer.pads_input = true, true
 local SELF = -1e5 -- the score of a position with itself
 local LAST = 1e30 -- more than the largest projection, so that padding has the last bucket
 
+Reformer.by_length = true -- what it chooses depends on the length of the padded row
+
 function Reformer:prepare()
   self.identity = cache.recent(shapes.identity)
   self.positions = cache.recent(function(n) return core.range(0, n - 1):reshape(1, 1, n, 1) end)

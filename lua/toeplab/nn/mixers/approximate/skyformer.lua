@@ -23,6 +23,8 @@ local Skyformer = frame.class("Skyformer", {
   as_published = false,
 })
 
+Skyformer.by_length = true -- the landmarks are those of the padded row
+
 function Skyformer:prepare() self.identity = cache.recent(shapes.identity) end
 
 -- Draws the landmarks of rows of these lengths, a tensor [b].
