@@ -5,6 +5,7 @@ local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local guests = require "toeplab.store.guests"
+local launch = require "toeplab.runs.launch"
 local outcome = require "toeplab.runs.outcome"
 local prepared = require "toeplab.runs.prepared"
 local records = require "toeplab.store.records"
@@ -58,6 +59,7 @@ local function open_patiently(folder, patience)
     if store then return store end
     if core.sys.clock() - since > patience then error(locked, 0) end
     core.sys.sleep(0.1)
+    errors.check_signals()
   end
 end
 
@@ -69,9 +71,10 @@ local function check_apart(exp, trials)
       .. "run it without --on slurm, or take it out", exp:where(what:match "^%a+"), what)
   end
   for _, t in ipairs(trials) do
-    if math.type(t.config.ranks) == "integer" and t.config.ranks > 1 then
+    local ranks = launch.check_keys(t)
+    if ranks > 1 then
       errors.usage("run: --on slurm runs each trial by one process, and ranks = %d: submit mpirun "
-        .. "or srun by a script of your own (docs/ranks.md)", t.config.ranks)
+        .. "or srun by a script of your own (docs/ranks.md)", ranks)
     end
   end
 end
@@ -90,6 +93,20 @@ local function check_state(run, state, options)
   end
 end
 
+-- With --redo, deletes what other code made of the trials, once it is known that Slurm takes the
+-- job which makes them again.
+local function handle_other_code(run, state, options)
+  if options.redo then
+    local list = prepared.to_do(run, options.shard)
+    for _, t in ipairs(prepared.other_code(run, options.shard)) do list[#list + 1] = t end
+    local left = slurm.missing(run.folder, state, list)
+    local tasks = slurm.tasks(options.on, #left)
+    slurm.check(left, tasks)
+    if tasks > 0 then slurm.rehearse(run, options.on, tasks) end
+  end
+  prepared.handle_other_code(run, options)
+end
+
 -- Submits the trials that are not done and not left to tasks in the queue. Returns how many are
 -- not done.
 local function hand_out(run, path, overrides, options)
@@ -99,7 +116,7 @@ local function hand_out(run, path, overrides, options)
   local state = prepared.replay(run)
   check_state(run, state, options)
   guests.check(run.folder, run.trials)
-  prepared.handle_other_code(run, options)
+  handle_other_code(run, state, options)
   local list = prepared.to_do(run, options.shard)
   local left = slurm.missing(run.folder, state, list)
   local tasks = slurm.tasks(o, #left)
@@ -134,7 +151,7 @@ local function wait_for_jobs(run)
     local state = prepared.replay(run)
     local left, over = prepared.to_do(run)
     open = job_of(state, left) ~= nil
-    local text = ("%d of %d trials done"):format(over, over + #left)
+    local text = state.silent or ("%d of %d trials done"):format(over, over + #left)
     if text ~= said then run.progress:note("%s", text) end
     said = text
   until not open
@@ -165,7 +182,8 @@ function array_run.perform(run, path, overrides, options)
 end
 
 -- Copies what tasks and guests have written so far into the store in folder, unless another process
--- is doing so. Returns the state of the array jobs (slurm.refresh); nil if nothing was copied.
+-- is doing so. Returns the state of the array jobs (slurm.refresh); nil if nothing was copied, and
+-- the error of the store if another process has it.
 local function copy(folder, warn)
   local jobs = slurm.pending(folder)
   if not jobs and not claims.any(folder) then return nil end
@@ -173,7 +191,7 @@ local function copy(folder, warn)
   if locked and jobs then
     errors.say("the results of array jobs are not up to date: %s", locked.message)
   end
-  if not ok or not store then return nil end -- the verb itself says why it cannot be opened
+  if not ok or not store then return nil, locked end -- the verb itself says why it cannot be opened
   local guard <close> = store
   return slurm.refresh(store, warn)
 end
@@ -189,7 +207,9 @@ end
 function array_run.print_script(run, options)
   check_apart(run.exp, run.trials)
   local folder, list = run.folder, {}
-  local state = copy(folder, errors.say) or { open = {}, held = {} }
+  local state, locked = copy(folder, errors.say)
+  if locked then error(locked, 0) end
+  state = state or { open = {}, held = {} }
   check_state(run, state, options)
   local store <close> = prepared.stored(folder)
   for _, t in ipairs(run.trials) do
@@ -203,6 +223,7 @@ function array_run.print_script(run, options)
     say_nothing(run, #list)
     return errors.DONE
   end
+  slurm.check(left, slurm.tasks(options.on, #left))
   local name = folder .. "/" .. slurm_queue.next_name(folder)
   io.write(slurm.script(options.on, run.exp.name, folder, name, slurm.tasks(options.on, #left),
     slurm.words(options.on, name)))

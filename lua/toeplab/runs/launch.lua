@@ -55,6 +55,19 @@ local function check_worker(list, options, limit)
   end
 end
 
+-- Raises unless the ranks of trial t and those that share a sequence are numbers that divide.
+-- Returns how many ranks it wants.
+function launch.check_keys(t)
+  local want, cut = t.config.ranks, t.config.sequence_ranks
+  if type(want) == "table" then want = 1 end -- a key of the experiment with another meaning
+  if math.type(want) ~= "integer" or want < 1 or math.type(cut) ~= "integer" or cut < 1 then
+    complain("ranks = %s and sequence_ranks = %s must be integers from 1 up", tostring(want),
+      tostring(cut))
+  end
+  if want % cut ~= 0 then complain("sequence_ranks = %d does not divide ranks = %d", cut, want) end
+  return want
+end
+
 -- Raises unless the processes that were started together, or this one alone, can run the trials of
 -- list: their ranks must be as many as the processes. words: the command line; limit: the seconds
 -- that the experiment gives each trial, or nil.
@@ -62,15 +75,7 @@ function launch.check(list, words, options, limit)
   local ours = launch.ours()
   local size = ours and ours.size or 1
   for _, t in ipairs(list) do
-    local want, cut = t.config.ranks, t.config.sequence_ranks
-    if type(want) == "table" then want = 1 end -- a key of the experiment with another meaning
-    if math.type(want) ~= "integer" or want < 1 or math.type(cut) ~= "integer" or cut < 1 then
-      complain("ranks = %s and sequence_ranks = %s must be integers from 1 up", tostring(want),
-        tostring(cut))
-    end
-    if want % cut ~= 0 then
-      complain("sequence_ranks = %d does not divide ranks = %d", cut, want)
-    end
+    local want = launch.check_keys(t)
     local command = table.concat(words, " ")
     if want > 1 and want ~= size then
       complain("the trial wants ranks = %d, and %s: mpirun -n %d %s", want, size == 1

@@ -68,7 +68,8 @@ function prepared.replay(run)
   local state = slurm.refresh(run.records, function(...) run.progress:warn(...) end)
   local claimed = claims.list(run.folder)
   for _, open in ipairs(run.records:open_journals()) do
-    if not claimed[claims.short(open.id)] then
+    local claim = claimed[claims.short(open.id)]
+    if not claim or claim.attempt < open.attempt then
       wait_for_writer(run, open)
       local _, damage = run.records:take(open.id, open.path)
       if damage then
@@ -93,7 +94,7 @@ function prepared.is_ours(i, shard) return not shard or (i - 1) % shard.of == sh
 
 -- Returns the trials of this shard that other code produced, finished ones and others, but those in
 -- the set run.kept.
-local function other_code(run, shard)
+function prepared.other_code(run, shard)
   local finished, begun = {}, {}
   for i, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
@@ -117,7 +118,7 @@ function prepared.handle_other_code(run, options)
       if options.redo then run.records:redo(t.id) end
     end
   end
-  local finished, begun = other_code(run, options.shard)
+  local finished, begun = prepared.other_code(run, options.shard)
   note(finished, "finished", options.redo and "made again"
     or "kept (run --redo makes them again)")
   note(options.redo and begun or {}, "unfinished", "started over")
@@ -167,7 +168,8 @@ end
 -- of the store changes: --redo deletes results, which a missing device could not make again.
 function prepared.check_devices(run, options)
   local list = prepared.to_do(run, options.shard)
-  local again = options.redo and other_code(run, options.shard) or {} -- unfinished ones are in list
+  -- Unfinished ones are in list.
+  local again = options.redo and prepared.other_code(run, options.shard) or {}
   table.move(again, 1, #again, #list + 1, list)
   launch.check(list, stored_words(options.command), options, (run.exp.budget or {}).trial)
   devices.check(run.exp, list)

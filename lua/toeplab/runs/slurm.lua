@@ -12,6 +12,7 @@ local slurm_options = require "toeplab.runs.slurm_options"
 local slurm_plan = require "toeplab.runs.slurm_plan"
 local slurm_queue = require "toeplab.runs.slurm_queue"
 local takeover = require "toeplab.store.takeover"
+local temporary = require "toeplab.base.temporary"
 local trash = require "toeplab.store.trash"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -107,8 +108,9 @@ function slurm.refresh(store, warn)
   local open, others = slurm_queue.open(root, queue)
   if #open == 0 then
     for _, s in ipairs(others and all or {}) do explain(store, s, warn) end
-    takeover.clear(store, kept)
+    -- A task that was taken for dead claims nothing once its plan is gone.
     for _, s in ipairs(others and all or {}) do trash.remove(s.folder) end
+    takeover.clear(store, kept)
   end
   return { open = open, held = held }
 end
@@ -131,9 +133,25 @@ local function taken_by_tasks(root, list)
   return taken
 end
 
--- Returns the trials of list that no task runs and none in the queue will take. A task takes trials
--- of its own plan, which may be that of another experiment, and none that has failed since that was
--- written.
+-- Gives the trials of a plan to the `room` places of the tasks that have it in the queue, and sets
+-- missing[id] = false for them. The tasks take the trials that no task has begun first, then those
+-- that were interrupted, but none that has failed since the plan was written.
+local function hand_round(plan, room, claimed, missing, held)
+  for _, begun in ipairs { false, true } do
+    for _, t in ipairs(plan.trials) do
+      local one = claimed[claims.short(t.id)]
+      local has_begun = one ~= nil and one.attempt > t.attempt
+      local ended = has_begun and one.ends[one.attempt]
+      if room > 0 and has_begun == begun and not held[t.id] and ended ~= "failed"
+        and ended ~= "done" and ended ~= "pruned" then
+        room, missing[t.id] = room - 1, false
+      end
+    end
+  end
+end
+
+-- Returns the trials of list to submit: no task runs them, and the tasks in the queue, each of
+-- which takes trials of its own plan only, cannot take them.
 function slurm.missing(root, state, list)
   local missing, left = {}, {}
   for _, t in ipairs(list) do missing[t.id] = not state.held[t.id] end
@@ -145,11 +163,7 @@ function slurm.missing(root, state, list)
       local begun = task.state ~= "PENDING" and taken[task.job .. "_" .. task.task]
       room = room + math.max(0, plan.options.trials - (begun and begun.count or 0))
     end
-    for _, t in ipairs(plan.trials) do
-      local one = claimed[claims.short(t.id)]
-      local failed = one and one.ends[one.attempt] == "failed" and one.attempt > t.attempt
-      if room > 0 and missing[t.id] and not failed then room, missing[t.id] = room - 1, false end
-    end
+    hand_round(plan, room, claimed, missing, state.held)
   end
   for _, t in ipairs(list) do
     if missing[t.id] then left[#left + 1] = t end
@@ -216,6 +230,16 @@ local function refuse(why)
   errors.usage("Slurm does not take the job: %s%s", why, hint)
 end
 
+-- Calls sbatch (slurm_queue.ask), for which the options in o come before those of the environment.
+local function sbatch(o, ...)
+  local without = {}
+  for key, name in pairs { partition = "PARTITION", account = "ACCOUNT", time = "TIMELIMIT",
+    memory = "MEM_PER_NODE", gpus = "GPUS" } do
+    if o[key] then without[#without + 1] = "SBATCH_" .. name end
+  end
+  return slurm_queue.ask_without(without, "sbatch", ...)
+end
+
 -- Returns the command line of a task.
 function slurm.words(o, folder)
   return { core.sys.executable(), "--threads", tostring(o.cpus), "worker", "--array",
@@ -241,13 +265,30 @@ local function write_submission(run, list, o, tasks, path, at)
   error(why, 0)
 end
 
+-- Raises, before anything changes, if the plan of `tasks` tasks that run the trials of list would
+-- hold a secret, or if the cluster takes no array of so many.
+function slurm.check(list, tasks)
+  slurm_plan.check_secrets(list)
+  check_size(tasks, #list)
+end
+
+-- Raises, before anything changes, if Slurm would refuse an array of `tasks` tasks.
+function slurm.rehearse(run, o, tasks)
+  local folder = trial_files.make(run.folder, "slurm")
+  local path = temporary.beside(folder .. "/script.sh")
+  errors.stored(core.sys.write_file(path, slurm.script(o, run.exp.name, run.folder, nil, tasks,
+    slurm.words(o, folder))))
+  local taken, why = sbatch(o, "--test-only", path)
+  core.sys.remove(path)
+  if not taken then refuse(why) end
+end
+
 -- Submits an array of `tasks` tasks that run the trials of list; path is that of the experiment's
 -- script. Returns the id of the job. enlist() inserts the rows of the trials and returns a function
 -- that removes them again: the rows come first, since a command that is killed while Slurm takes
 -- the job would leave results that belong to no row. If Slurm refuses it, nothing of it stays.
 function slurm.submit(run, list, o, tasks, path, enlist)
-  slurm_plan.check_secrets(list)
-  check_size(tasks, #list)
+  slurm.check(list, tasks)
   local at, silent = slurm_queue.here()
   if not at then errors.raise(errors.FAILED, "Slurm does not answer: %s", silent) end
   claims.make(run.folder)
@@ -255,7 +296,7 @@ function slurm.submit(run, list, o, tasks, path, enlist)
   trial_files.make(run.folder, "slurm/logs")
   local folder = write_submission(run, list, o, tasks, path, at)
   local undo = enlist()
-  local job, why = slurm_queue.ask("sbatch", "--parsable", folder .. "/script.sh")
+  local job, why = sbatch(o, "--parsable", folder .. "/script.sh")
   local id = job and (job:match "^(%d+)" or job:match "\n(%d+)[;\n]")
   if not id then -- Slurm may have taken the job, and its answer was lost
     local queue, unknown = slurm_queue.read(run.folder)

@@ -8,20 +8,22 @@ local slurm_queue = {}
 
 -- ---- Slurm's commands ----------------------------------------------------------------------
 
--- What the environment must not say to Slurm's commands: to ask another cluster, or to show only a
--- part of the queue or other columns.
-local WITHOUT = {}
-for i, name in ipairs { "SLURM_CLUSTERS", "SQUEUE_ACCOUNT", "SQUEUE_FORMAT2", "SQUEUE_LICENSES",
-  "SQUEUE_LOCAL", "SQUEUE_NAMES", "SQUEUE_PARTITION", "SQUEUE_QOS", "SQUEUE_SIBLING",
-  "SQUEUE_STATES", "SQUEUE_USERS" } do
-  WITHOUT[i] = "-u " .. name
-end
+-- What the environment must not say to Slurm's commands: to ask another cluster, to show a part of
+-- the queue only or other columns, or to replace what the script of a submission relies on.
+local WITHOUT = { "SBATCH_ARRAY_INX", "SBATCH_NO_REQUEUE", "SBATCH_OPEN_MODE", "SBATCH_OUTPUT",
+  "SBATCH_REQUEUE", "SBATCH_SIGNAL", "SLURM_CLUSTERS", "SQUEUE_ACCOUNT", "SQUEUE_FORMAT2",
+  "SQUEUE_LICENSES", "SQUEUE_LOCAL", "SQUEUE_NAMES", "SQUEUE_PARTITION", "SQUEUE_QOS",
+  "SQUEUE_SIBLING", "SQUEUE_STATES", "SQUEUE_USERS" }
 
--- Runs a command of Slurm. Returns what it printed; nil and what it said if it failed, or at least
--- its exit status.
-function slurm_queue.ask(...)
-  local pipe = assert(io.popen(("env %s %s 2>&1 </dev/null"):format(table.concat(WITHOUT, " "),
-    shell.line { ... })))
+-- Runs a command of Slurm without those variables and those in the list more. Returns what it
+-- printed; nil and what it said if it failed, or at least its exit status.
+function slurm_queue.ask_without(more, ...)
+  local command = { "env" }
+  for _, list in ipairs { WITHOUT, more } do
+    for _, name in ipairs(list) do table.move({ "-u", name }, 1, 2, #command + 1, command) end
+  end
+  table.move({ ... }, 1, select("#", ...), #command + 1, command)
+  local pipe = assert(io.popen(shell.line(command) .. " 2>&1 </dev/null"))
   local text = pipe:read "a"
   local ok, kind, code = pipe:close()
   if ok then return text end
@@ -31,7 +33,9 @@ function slurm_queue.ask(...)
     code)
 end
 
-local ask = slurm_queue.ask
+local function ask(...) return slurm_queue.ask_without({}, ...) end
+
+slurm_queue.ask = ask
 
 -- Raises unless the commands of Slurm are here.
 function slurm_queue.check()

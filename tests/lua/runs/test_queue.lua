@@ -4,6 +4,7 @@ local t = require "harness"
 local claims = require "toeplab.store.claims"
 local clusters = require "clusters"
 local core = require "toeplab.core"
+local records = require "toeplab.store.records"
 local slurm_plan = require "toeplab.runs.slurm_plan"
 
 local with_cluster = clusters.with
@@ -116,6 +117,14 @@ t.test("a job that went to another cluster is not taken for ended here", functio
   end)
 end)
 
+t.test("the environment replaces nothing that the submission relies on, and no option", function()
+  with_cluster(function(c)
+    c.set = "SBATCH_SIGNAL=INT@5 SBATCH_ARRAY_INX=1-3 SBATCH_PARTITION=long SBATCH_ACCOUNT=us"
+    t.eq(c:submit "--partition main", 0)
+    t.eq(t.read(c.folder .. "/environment"), "SBATCH_ACCOUNT=us\n")
+  end)
+end)
+
 -- ---- What is submitted --------------------------------------------------------------------------
 
 -- The labels of the trials of a submission.
@@ -138,6 +147,57 @@ t.test("a failed trial takes no place of a waiting one in the queue", function()
     c:queue { { 1, 2, "PENDING" } }
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     t.eq(labels(c, 2), { "fail=7 rate=0.5" })
+  end)
+end)
+
+t.test("what a dead task had begun is submitted, what a waiting one will begin is not", function()
+  with_cluster(function(c)
+    t.eq(c:submit(), 0)
+    local trials = slurm_plan.read(c.root .. "/slurm/1/plan").trials
+    for i = 1, 2 do
+      t.ok(claims.take(c.root, trials[i].id, 1, { job = "1", task = i, restarts = 0, host = "n2",
+        pid = 5, started = 1.0, code = trials[i].code, provenance = "{}" }))
+    end
+    c:queue { { 1, 3, "PENDING" }, { 1, 4, "PENDING" } }
+    t.eq(c:submit(), 0)
+    t.eq(labels(c, 2), { trials[1].label, trials[2].label })
+  end)
+end)
+
+t.test("a redo that Slurm refuses deletes no result", function()
+  with_cluster(function(c)
+    t.eq(c:submit(), 0)
+    for i = 1, 4 do t.eq(c:task(1, i), 0) end
+    c:queue {}
+    t.eq(c:statuses(), { done = 4 })
+    do
+      local store <close> = records.open(c.root, "u")
+      store:rows "UPDATE trials SET code_hash = 'other'"
+    end
+    local before = c:rows "SELECT count(*) AS n FROM v_metrics"
+    t.write(c.folder .. "/refuse", "sbatch: error: invalid partition specified: x\n")
+    local code, said = c:submit "--redo --partition x"
+    t.eq(code, 2)
+    t.ok(said:find("invalid partition specified: x", 1, true), said)
+    t.eq(c:statuses(), { done = 4 })
+    t.eq(c:rows "SELECT count(*) AS n FROM v_metrics", before)
+    t.eq(core.sys.list(c.root .. "/slurm"), { "logs" })
+    os.remove(c.folder .. "/refuse")
+    t.eq(c:submit "--redo", 0)
+    t.eq(#labels(c, 1), 4)
+    c:queue { { 2, 1, "PENDING" } }
+    t.eq(c:statuses(), { queued = 4 })
+  end)
+end)
+
+t.test("ranks that do not divide are refused", function()
+  with_cluster(function(c)
+    for words, why in pairs { ["sequence_ranks=2"] = "sequence_ranks = 2 does not divide ranks = 1",
+      ["ranks=0"] = "must be integers from 1 up", ["ranks=2"] = "ranks = 2: submit mpirun" } do
+      local code, said = c:submit(words)
+      t.eq(code, 2)
+      t.ok(said:find(why, 1, true), said)
+    end
   end)
 end)
 
