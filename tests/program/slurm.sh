@@ -270,6 +270,24 @@ exits "cancel" 0 "^cancelled: "
 check "cancelled trials keep a checkpoint" is "$top/stop" \
     "SELECT count(*) FROM v_trials WHERE status = 'interrupted' AND step > 0" 4
 
+# ---- Trials of other code ----
+
+run -C "$top/redo" -q steps=4 pause=0
+cat >"$top/other.lua" <<END
+local store <close> = require("toeplab.store.records").open("$top/redo", "u")
+store:rows "UPDATE trials SET code_hash = 'other'"
+END
+"$toeplab" lua "$top/other.lua"
+metrics="SELECT count(*) FROM v_metrics"
+before=$(ask "$top/redo" "$metrics")
+run -C "$top/redo" --on slurm --redo --partition nowhere steps=4 pause=0
+exits "a redo in a wrong partition" 2 "invalid partition"
+check "... deletes nothing" test "$before" -gt 0 -a "$(ask "$top/redo" "$metrics")" = "$before"
+run -C "$top/redo" --on slurm --redo --wait --trials 6 steps=4 pause=0
+exits "a redo" 0
+check "... makes them again" is "$top/redo" \
+    "SELECT count(*) FROM v_trials WHERE status = 'done' AND code_hash <> 'other'" 12
+
 # ---- Misuse: one clear message each ----
 
 run -C "$top/bad" --on slurm --partition nowhere
