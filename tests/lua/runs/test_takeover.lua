@@ -271,8 +271,13 @@ t.test("a task whose submission was removed takes no further trial", function()
     t.eq(c:submit "pause=0.1 seeds=1 --trials 2", 0)
     c:queue { { 1, 1 } }
     local task = c:start()
-    for _ = 1, 200 do
-      if #(core.sys.list(c.root .. "/claims") or {}) > 0 then break end
+    local function has_begun()
+      for _, id in ipairs(core.sys.list(c.root .. "/runs") or {}) do
+        if core.sys.exists(("%s/runs/%s/events-1.jnl"):format(c.root, id)) then return true end
+      end
+    end
+    for _ = 1, 400 do
+      if has_begun() then break end
       core.sys.sleep(0.05)
     end
     core.sys.remove(c.root .. "/slurm/1/plan")
