@@ -4,6 +4,7 @@ local t = require "harness"
 local claims = require "toeplab.store.claims"
 local clusters = require "clusters"
 local core = require "toeplab.core"
+local journal = require "toeplab.store.journal"
 local records = require "toeplab.store.records"
 local slurm_plan = require "toeplab.runs.slurm_plan"
 
@@ -187,6 +188,26 @@ t.test("a redo that Slurm refuses deletes no result", function()
     t.eq(#labels(c, 1), 4)
     c:queue { { 2, 1, "PENDING" } }
     t.eq(c:statuses(), { queued = 4 })
+  end)
+end)
+
+t.test("a redo does not continue a journal that a killed command has left", function()
+  with_cluster(function(c)
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    t.eq(c:task(1, 1), 0)
+    c:queue {}
+    local id = c:rows("SELECT id FROM trials")[1].id
+    do
+      local store <close> = records.open(c.root, "u")
+      store:rows "UPDATE trials SET code_hash = 'other'"
+    end
+    t.write(("%s/runs/%s/events-1.jnl"):format(c.root, id:sub(1, 12)),
+      journal.record { { "end", "done", nil, nil, 1.0, n = 5 } })
+    t.eq(c:submit "--redo rate=0.5 seeds=1", 0)
+    c:queue { { 2, 1 } }
+    t.eq(c:task(2, 1, nil, 1), 0)
+    t.eq(c:statuses(), { done = 1 })
+    t.eq(#c:rows "SELECT 1 FROM v_metrics", 13)
   end)
 end)
 
