@@ -12,6 +12,9 @@ function temporary.beside(path)
     core.sys.getpid())
 end
 
+-- Returns the host and the process that the name of a temporary file tells; nil if it is none.
+function temporary.owner(name) return name:match "^%..+%.tmp%.(.+)%.(%d+)$" end
+
 -- Returns the paths of the temporary files in folder that dead processes of this machine have left
 -- there; of: only those beside the file of this name.
 function temporary.dead(folder, of)

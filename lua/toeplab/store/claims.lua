@@ -9,6 +9,7 @@
 -- the holder of attempt K has lost the trial, e.g. because Slurm gave its node up. So it has once
 -- its claim is gone; an ending without a claim, which it may still write then, counts for nothing.
 local core = require "toeplab.core"
+local temporary = require "toeplab.base.temporary"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
 local selection = require "toeplab.store.selection"
@@ -69,8 +70,8 @@ end
 -- Writes a file of one record whose content nobody sees before it is whole. With `unless_there`
 -- returns false if the file exists, and true if this call has made it.
 local function put(path, line, unless_there)
-  local folder, name = path:match "^(.*)/([^/]*)$"
-  local temp = ("%s/.%s.tmp.%s.%d"):format(folder, name, core.sys.hostname(), core.sys.getpid())
+  local folder = path:match "^(.*)/[^/]*$"
+  local temp = temporary.beside(path)
   local text = journal.record { line }
   errors.stored(core.sys.write_file(temp, text))
   local made, why = core.sys.link(temp, path)
@@ -154,7 +155,7 @@ end
 function claims.remove_orphans(root, kept)
   for _, name in ipairs(trial_files.plain(root, FOLDER)) do
     local id, attempt, status = parse(name)
-    local host, pid = trial_files.temporary(name)
+    local host, pid = temporary.owner(name)
     if host and (not next(kept) or selection.has_died(host, pid)) then
       core.sys.remove(("%s/%s/%s"):format(root, FOLDER, name))
     end

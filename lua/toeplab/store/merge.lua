@@ -5,6 +5,7 @@
 -- trial follow in one transaction. A kill in between leaves files without rows, which the next
 -- merge or toeplab rm --purge handles.
 local core = require "toeplab.core"
+local temporary = require "toeplab.base.temporary"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -100,8 +101,7 @@ local function copy(from, to, sha256)
   if trial_files.intact(to, sha256) then return true end
   local source <close> = io.open(from, "rb")
   if not source then return false end
-  local folder, name = to:match("^(.*)/([^/]*)$")
-  local temp = ("%s/.%s.tmp.%s.%d"):format(folder, name, core.sys.hostname(), core.sys.getpid())
+  local temp = temporary.beside(to)
   core.sys.remove(temp) -- a link would redirect the write
   local target, why = io.open(temp, "wb")
   local ok = target ~= nil

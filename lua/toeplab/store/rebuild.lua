@@ -5,6 +5,7 @@
 -- as the new file has, with the same state and the same sum of its metrics. Any other trial may
 -- have lost rows: it is run again from its beginning, and its recovered rows stay until then.
 local core = require "toeplab.core"
+local temporary = require "toeplab.base.temporary"
 local salvage = require "toeplab.store.salvage"
 local errors = require "toeplab.base.errors"
 local trash = require "toeplab.store.trash"
@@ -263,7 +264,7 @@ end
 function rebuild.run(root)
   local guard <close> = lock(root)
   local path = root .. "/runs.db"
-  local folder = ("%s/.rebuild.tmp.%s.%d"):format(root, core.sys.hostname(), core.sys.getpid())
+  local folder = temporary.beside(root .. "/rebuild")
   local kind, link = core.sys.kind(folder)
   if kind or link then errors.raise(errors.STORAGE, "%s exists already", folder) end
   for _, name in ipairs { "old", "new" } do errors.stored(core.sys.mkdir(folder .. "/" .. name)) end

@@ -2,6 +2,7 @@
 -- the files of a results folder that no row mentions.
 local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
+local temporary = require "toeplab.base.temporary"
 local journal = require "toeplab.store.journal"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
@@ -89,7 +90,7 @@ end
 
 -- Returns whether name is a temporary file of a dead process of this machine.
 local function dead_temporary(name)
-  local host, pid = trial_files.temporary(name)
+  local host, pid = temporary.owner(name)
   return pid and selection.has_died(host, pid)
 end
 

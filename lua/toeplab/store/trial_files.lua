@@ -102,8 +102,6 @@ function trial_files.plain(root, name)
   return names
 end
 
--- Returns the host and the process that the name of a temporary file tells; nil if it is none.
-function trial_files.temporary(name) return name:match "^%..+%.tmp%.(.+)%.(%d+)$" end
 
 -- Returns whether the file at path lies in the results folder.
 function trial_files.holds(root, path)
