@@ -44,16 +44,17 @@ static tl_ctx *open_context(lua_State *L)
     return *box;
 }
 
-/* Pushes the path of the program toeplab, which is in the folder bin beside one of the folders
-** above the module's file; false if there is none. */
+/* Pushes the path of the program toeplab, PREFIX/bin/toeplab for a module in PREFIX/lib/... or
+** PREFIX/lib64/...; false if it is not there. */
 static void push_program(lua_State *L, const char *file)
 {
     char folder[PATH_MAX], program[PATH_MAX + sizeof "/bin/toeplab"];
     if (file && realpath(file, folder)) {
         for (char *slash; (slash = strrchr(folder, '/')) != NULL;) {
             *slash = '\0';
+            if (strcmp(slash + 1, "lib") != 0 && strcmp(slash + 1, "lib64") != 0) continue;
             (void)snprintf(program, sizeof program, "%s/bin/toeplab", folder);
-            if (access(program, X_OK) != 0) continue;
+            if (access(program, X_OK) != 0) break;
             lua_pushstring(L, program);
             return;
         }
