@@ -1,7 +1,6 @@
 /* images.c - sets of grey images, one byte per pixel, from which batches of token ids are made. */
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -18,7 +17,7 @@ static tl_status images_new(tl_ctx *ctx, int64_t count, int64_t size, tl_images 
                        (long long)count, (long long)size);
     tl_images *images = tl_alloc(ctx, sizeof *images);
     if (!images) return TL_ENOMEM;
-    *images = (tl_images){.ctx = ctx, .count = count, .size = size, .stride = size};
+    *images = (tl_images){.ctx = ctx, .count = count, .size = size, .stride = size, .fd = -1};
     ctx->refs++;
     *out_images = images;
     return TL_OK;
@@ -28,7 +27,8 @@ void tl_images_free(tl_images *images)
 {
     if (!images) return;
     tl_ctx *ctx = images->ctx;
-    if (images->map) (void)munmap(images->map, images->map_bytes);
+    if (images->fd >= 0) (void)close(images->fd);
+    tl_release(ctx, images->path);
     tl_release(ctx, images->own);
     tl_release(ctx, images);
     tl_ctx_unref(ctx);
@@ -45,7 +45,7 @@ tl_status tl_images_alloc(tl_ctx *ctx, int64_t count, int64_t size, tl_images **
         tl_images_free(images);
         return TL_ENOMEM;
     }
-    images->pixels = *out_pixels = images->own;
+    *out_pixels = images->own;
     *out_images = images;
     return TL_OK;
 }
@@ -62,32 +62,31 @@ tl_status tl_images_new(tl_ctx *ctx, const void *data, size_t bytes, int64_t siz
     return st;
 }
 
-/* Maps the file of images->map_bytes bytes. */
-static tl_status map_file(tl_images *images, const char *path, int fd)
+/* The byte of the file at which image i begins. */
+static int64_t place(const tl_images *images, int64_t i)
 {
-    if (images->map_bytes == 0) return TL_OK; /* mmap refuses an empty range */
-    void *map = mmap(NULL, images->map_bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED) return tl_fail_errno(images->ctx, "mmap", path);
-    images->map = map;
-    return TL_OK;
+    return images->offset + i * images->stride;
 }
 
-static tl_status open_file(tl_images *images, const char *path, int64_t offset)
+/* Fails with a message if the file of bytes bytes is too short for the images. */
+static tl_status check_length(const tl_images *images, int64_t bytes)
 {
-    int fd;
-    tl_status st = tl_file_open(images->ctx, path, &fd, &images->map_bytes);
-    int64_t need = images->count ? offset + (images->count - 1) * images->stride + images->size : 0;
-    if (st == TL_OK && (int64_t)images->map_bytes < need)
-        st = tl_fail(images->ctx, TL_ECORRUPT,
-                     "%s: has %zu bytes, and %lld images of %lld bytes need %lld", path,
-                     images->map_bytes, (long long)images->count, (long long)images->size,
-                     (long long)need);
-    if (st == TL_OK) st = map_file(images, path, fd);
-    if (st == TL_OK && images->map) images->pixels = (const uint8_t *)images->map + offset;
-    int error = errno;
-    if (fd >= 0) (void)close(fd); /* the mapping stays */
-    errno = error;
-    return st;
+    int64_t need = images->count ? place(images, images->count - 1) + images->size : 0;
+    if (bytes >= need) return TL_OK;
+    return tl_fail(images->ctx, TL_ECORRUPT,
+                   "%s: has %lld bytes, and %lld images of %lld bytes need %lld", images->path,
+                   (long long)bytes, (long long)images->count, (long long)images->size,
+                   (long long)need);
+}
+
+static tl_status open_file(tl_images *images, const char *path)
+{
+    size_t bytes, name = strlen(path) + 1;
+    images->path = tl_alloc(images->ctx, name);
+    if (!images->path) return TL_ENOMEM;
+    memcpy(images->path, path, name);
+    tl_status st = tl_file_open(images->ctx, path, &images->fd, &bytes);
+    return st == TL_OK ? check_length(images, (int64_t)bytes) : st;
 }
 
 tl_status tl_images_open(tl_ctx *ctx, const char *path, int64_t offset, int64_t stride,
@@ -96,12 +95,13 @@ tl_status tl_images_open(tl_ctx *ctx, const char *path, int64_t offset, int64_t 
     tl_images *images = NULL;
     tl_status st = images_new(ctx, count, size, &images);
     if (st != TL_OK) return st;
+    images->offset = offset;
     images->stride = stride;
     if (offset < 0 || offset > MOST || stride < size || (count && stride > MOST / count))
         st = tl_fail(ctx, TL_EINVAL,
                      "images: offset %lld or stride %lld is out of range for images of %lld bytes",
                      (long long)offset, (long long)stride, (long long)size);
-    if (st == TL_OK) st = open_file(images, path, offset);
+    if (st == TL_OK) st = open_file(images, path);
     if (st == TL_OK)
         *out_images = images;
     else
@@ -112,9 +112,26 @@ tl_status tl_images_open(tl_ctx *ctx, const char *path, int64_t offset, int64_t 
 int64_t tl_images_count(const tl_images *images) { return images->count; }
 int64_t tl_images_size(const tl_images *images) { return images->size; }
 
-const uint8_t *tl_images_pixels(const tl_images *images, int64_t i)
+static tl_status read_pixels(const tl_images *images, int64_t i, uint8_t *pixels)
 {
-    return i < 0 || i >= images->count ? NULL : images->pixels + i * images->stride;
+    for (int64_t got = 0; got < images->size;) {
+        int64_t at = place(images, i) + got;
+        ssize_t n = pread(images->fd, pixels + got, (size_t)(images->size - got), (off_t)at);
+        if (n < 0 && errno != EINTR) return tl_fail_errno(images->ctx, "read", images->path);
+        if (n == 0) return check_length(images, at); /* it has been cut short */
+        if (n > 0) got += n;
+    }
+    return TL_OK;
+}
+
+tl_status tl_images_pixels(const tl_images *images, int64_t i, uint8_t *pixels)
+{
+    if (i < 0 || i >= images->count)
+        return tl_fail(images->ctx, TL_EINVAL, "image %lld, where there are %lld", (long long)i,
+                       (long long)images->count);
+    if (!images->own) return read_pixels(images, i, pixels);
+    memcpy(pixels, images->own + i * images->size, (size_t)images->size);
+    return TL_OK;
 }
 
 tl_status tl_images_batch(const tl_images *images, const tl_tensor *index, tl_tensor **out_ids)
@@ -132,9 +149,10 @@ tl_status tl_images_batch(const tl_images *images, const tl_tensor *index, tl_te
     if (st == TL_OK)
         st = tl_tensor_new_host(ctx, TL_I32, 2, (int64_t[]){index->len, images->size}, &ids);
     for (int64_t i = 0; st == TL_OK && i < index->len; i++) {
-        const uint8_t *pixels = tl_images_pixels(images, I32(index)[i]);
         int32_t *row = I32(ids) + i * images->size;
-        for (int64_t k = 0; k < images->size; k++) row[k] = pixels[k];
+        uint8_t *pixels = (uint8_t *)(row + images->size) - images->size; /* the end of the row */
+        st = tl_images_pixels(images, I32(index)[i], pixels);
+        for (int64_t k = 0; st == TL_OK && k < images->size; k++) row[k] = pixels[k];
     }
     return tl_finish(st, ids, out_ids);
 }

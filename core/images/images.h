@@ -6,11 +6,11 @@
 
 struct tl_images {
     tl_ctx *ctx;
-    int64_t count, size, stride; /* image i is pixels[i stride .. i stride + size - 1] */
-    const uint8_t *pixels;
-    uint8_t *own; /* the memory of the pixels, or NULL */
-    void *map;    /* the mapped file, or NULL */
-    size_t map_bytes;
+    int64_t count, size;
+    uint8_t *own; /* the pixels, one image after another; NULL: they are in the file */
+    int fd;       /* the file, or -1; image i begins at its byte offset + i stride */
+    char *path;
+    int64_t offset, stride;
 };
 
 /* Creates a set of count images of size bytes, at most 2^40 in all, whose pixels the caller writes

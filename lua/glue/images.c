@@ -57,10 +57,11 @@ static int bytes(lua_State *L)
 {
     tl_images *set = images(L, 1);
     lua_Integer i = luaL_checkinteger(L, 2);
-    const uint8_t *pixels = tl_images_pixels(set, i);
-    if (!pixels) return glue_argerror(L, 2, "image %I, where there are %I", i,
-                                      (lua_Integer)tl_images_count(set));
-    lua_pushlstring(L, (const char *)pixels, (size_t)tl_images_size(set));
+    luaL_Buffer pixels;
+    size_t size = (size_t)tl_images_size(set);
+    uint8_t *to = (uint8_t *)luaL_buffinitsize(L, &pixels, size);
+    glue_check(L, tl_images_pixels(set, i, to));
+    luaL_pushresultsize(&pixels, size);
     return 1;
 }
 

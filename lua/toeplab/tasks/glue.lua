@@ -98,10 +98,13 @@ end
 local function columns_of(task, header, complain)
   local at = { texts = {} }
   local function place(name)
+    local found
     for i, have in ipairs(header) do
-      if have == name then return i end
+      if have == name and found then complain("there are two columns '%s'", name) end
+      if have == name then found = i end
     end
-    complain("there is no column '%s'; the columns are %s", name, table.concat(header, ", "))
+    return found or complain("there is no column '%s'; the columns are %s", name,
+      table.concat(header, ", "))
   end
   for i, name in ipairs(task.texts) do at.texts[i] = place(name) end
   at.label = place(task.label)

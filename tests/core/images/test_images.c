@@ -30,6 +30,13 @@ static int batch_is(const tl_images *images, int count, const int32_t *numbers,
     return same;
 }
 
+/* The first pixel of image i, of at most 4 bytes; -1: it cannot be read. */
+static int first_pixel(const tl_images *images, int64_t i)
+{
+    uint8_t pixels[4];
+    return tl_images_pixels(images, i, pixels) == TL_OK ? pixels[0] : -1;
+}
+
 static void images_of_memory(void)
 {
     unsigned char data[] = {1, 2, 3, 255, 0, 128};
@@ -40,8 +47,11 @@ static void images_of_memory(void)
     CHECK(batch_is(images, 3, (int32_t[]){1, 0, 1},
                    (int32_t[]){255, 0, 128, 1, 2, 3, 255, 0, 128}));
     CHECK(batch_is(images, 0, (int32_t[]){0}, (int32_t[]){0}));
-    CHECK(tl_images_pixels(images, 1)[2] == 128);
-    CHECK(!tl_images_pixels(images, 2) && !tl_images_pixels(images, -1));
+    uint8_t pixels[3];
+    CHECK_STATUS(tl_images_pixels(images, 1, pixels), TL_OK);
+    CHECK(pixels[0] == 255 && pixels[2] == 128);
+    CHECK_STATUS(tl_images_pixels(images, 2, pixels), TL_EINVAL);
+    CHECK_STATUS(tl_images_pixels(images, -1, pixels), TL_EINVAL);
     tl_images_free(images);
     CHECK_STATUS(tl_images_new(ctx, NULL, 0, 3, &images), TL_OK);
     CHECK(tl_images_count(images) == 0);
@@ -61,9 +71,29 @@ static void images_of_a_file(void)
     CHECK(batch_is(images, 2, (int32_t[]){2, 0}, (int32_t[]){'g', 'h', 'i', 'a', 'b', 'c'}));
     CHECK(batch_is(labels, 3, (int32_t[]){0, 1, 2}, (int32_t[]){7, 8, 9}));
     (void)unlink(path); /* the set still has the file */
-    CHECK(tl_images_pixels(images, 1)[0] == 'd');
+    CHECK(first_pixel(images, 1) == 'd');
     tl_images_free(images);
     tl_images_free(labels);
+}
+
+static void a_file_that_is_cut_short(void)
+{
+    const char *path = scratch("cut");
+    tl_images *images = NULL;
+    tl_tensor *last = vector(1, (int32_t[]){2}), *ids = NULL;
+    CHECK(scratch_write(path, "aaabbbccc", 9));
+    CHECK_STATUS(tl_images_open(ctx, path, 0, 3, 3, 3, &images), TL_OK);
+    for (int bytes = 8; bytes >= 6; bytes -= 2) {
+        CHECK(truncate(path, bytes) == 0);
+        CHECK_STATUS(tl_images_batch(images, last, &ids), TL_ECORRUPT);
+        char message[64];
+        (void)snprintf(message, sizeof message, "has %d bytes, and 3 images of 3 bytes need 9",
+                       bytes);
+        CHECK(strstr(tl_errmsg(ctx), message));
+        CHECK(first_pixel(images, 2) == -1 && first_pixel(images, 1) == 'b');
+    }
+    tl_images_free(images);
+    tl_tensor_free(last);
 }
 
 static void wrong_files(void)
@@ -125,6 +155,7 @@ int main(void)
     int failed = run_tests((const test[]){
         {"images of memory", images_of_memory},
         {"images of a file", images_of_a_file},
+        {"a file that is cut short", a_file_that_is_cut_short},
         {"wrong files", wrong_files},
         {"wrong numbers", wrong_numbers},
         {0},

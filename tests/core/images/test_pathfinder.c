@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "images/draw.h"
+#include "images/images.h"
 #include "test.h"
 
 #define SEGMENTS 14
@@ -24,6 +25,11 @@ static drawn draw(tl_ctx *with, int64_t size, int64_t first, int64_t count)
     return d;
 }
 
+static const uint8_t *pixels_of(const drawn *d, int64_t i)
+{
+    return d->images->own + i * d->images->size;
+}
+
 static void drawn_free(drawn *d)
 {
     tl_images_free(d->images);
@@ -36,8 +42,7 @@ static void drawn_free(drawn *d)
 static int same(const drawn *a, int64_t i, const drawn *b, int64_t k)
 {
     const float *x = tl_tensor_cf32(a->facts), *y = tl_tensor_cf32(b->facts);
-    return !memcmp(tl_images_pixels(a->images, i), tl_images_pixels(b->images, k),
-                   (size_t)tl_images_size(a->images)) &&
+    return !memcmp(pixels_of(a, i), pixels_of(b, k), (size_t)tl_images_size(a->images)) &&
            tl_tensor_ci32(a->labels)[i] == tl_tensor_ci32(b->labels)[k] &&
            !memcmp(x + i * TL_PATHFINDER_FACTS, y + k * TL_PATHFINDER_FACTS,
                    TL_PATHFINDER_FACTS * sizeof *x);
@@ -77,8 +82,7 @@ static void the_images_are_those_of_this_version(void)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char hash[65];
         drawn d = draw(ctx, cases[i].size, 0, cases[i].count);
-        tl_sha256(tl_images_pixels(d.images, 0),
-                  (size_t)(cases[i].count * tl_images_size(d.images)), hash);
+        tl_sha256(pixels_of(&d, 0), (size_t)(cases[i].count * tl_images_size(d.images)), hash);
         CHECK(tl_images_size(d.images) == cases[i].size * cases[i].size);
         CHECK(strncmp(hash, cases[i].hash, 16) == 0);
         drawn_free(&d);
@@ -147,7 +151,7 @@ static void disks_lie_on_the_ends_that_the_label_says(void)
         for (int64_t i = 0; i < count; i++) {
             const float *facts = tl_tensor_cf32(d.facts) + i * TL_PATHFINDER_FACTS;
             const int32_t *paths = tl_tensor_ci32(d.paths) + i * 2 * SEGMENTS * 4;
-            const uint8_t *pixels = tl_images_pixels(d.images, i);
+            const uint8_t *pixels = pixels_of(&d, i);
             int first = contour_at(paths, 0, facts + TL_FACT_MARKERS);
             int last = contour_at(paths, 1, facts + TL_FACT_MARKERS + 2);
             CHECK(first >= 0 && last >= 0);

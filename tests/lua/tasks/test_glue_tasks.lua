@@ -122,6 +122,7 @@ t.test("a damaged file is one message with file, line and value", function()
       "glue: text:4: the label is 'yes'" },
     { "rte", "index\tsentence1\tlabel\n",
       "glue: text:1: there is no column 'sentence2'; the columns are index, sentence1, label" },
+    { "sst2", "sentence\tlabel\tlabel\na\t1\t0\n", "glue: text:1: there are two columns 'label'" },
     { "rte", header, "glue: text has no row" },
     { "stsb", "sentence1\tsentence2\tscore\na\tb\t5.5\n",
       "glue: text:2: the score is '5.5', wanted a number from 0 to 5" },
