@@ -61,16 +61,21 @@ local function options_of(c, vocab)
   return o
 end
 
+-- The keys of other ablations that the presets decide.
+local decided = { "layers", "expand", "glu_dim", "layout", "structure", "causal", "positions",
+  "encoder", "table_length", "rpe_input", "decay" }
+local fixed = { small = true, heads = 4, steps = 1000, warmup = 50, lengths = { 128 } }
+for _, key in ipairs(decided) do fixed[key] = false end
+
 return tl.experiment "tnn-table2" {
   answers = "tnn/table2",
-  fixed = tl.lm.fixed { small = true, heads = 4, steps = 1000, warmup = 50,
-    lengths = { 128 } },
+  fixed = tl.lm.fixed(fixed),
   grid = { model = order },
   seeds = 3,
-  scale = tl.lm.scales {
+  scale = tl.lm.scales({
     smoke = { dim = 32, heads = 2, steps = 4, lengths = { 16 } },
     paper = { small = false, lengths = { 512 } },
-  },
+  }, decided),
   check = function(c)
     if not models[c.model] then error("model: known are " .. table.concat(order, ", "), 0) end
   end,
