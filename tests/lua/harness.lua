@@ -72,6 +72,31 @@ function harness.raises(fn, want, ...)
   end
 end
 
+-- text holds each of the plain texts.
+function harness.holds(text, ...)
+  for _, part in ipairs { ... } do
+    if not text:find(part, 1, true) then error(("no '%s' in\n%s"):format(part, text), 2) end
+  end
+end
+
+-- ---- Programs -----------------------------------------------------------------------------------
+
+-- Runs a command of the shell; returns what it prints, and its exit code.
+function harness.shell(command)
+  local pipe = assert(io.popen(command))
+  local text = pipe:read "a"
+  return text, select(3, pipe:close())
+end
+
+-- Runs toeplab with words; returns what it prints, its exit code, and what it says beside.
+function harness.toeplab(words)
+  local errors = os.tmpname()
+  local text, code = harness.shell(("'%s' %s 2>'%s'"):format(core.sys.executable(), words, errors))
+  local said = harness.read(errors)
+  os.remove(errors)
+  return text, code, said
+end
+
 -- ---- Files --------------------------------------------------------------------------------------
 
 -- The content of a file, nil if there is none.

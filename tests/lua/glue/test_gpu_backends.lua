@@ -203,9 +203,7 @@ if not os.getenv "TOEPLAB_TEST_GPU" then
     assert(core.sys.write_file(path, SMALL))
     local command = ("EMULATE_MIB=1 TOEPLAB_DEVICE=%s %s --threads 2 lua %s 2>&1"):format(
       shell.quote(gpu), shell.quote(program), shell.quote(path))
-    local pipe = assert(io.popen(command))
-    local out = pipe:read "a"
-    pipe:close()
+    local out = t.shell(command)
     os.remove(path)
     t.eq(out, "both\n")
   end)

@@ -152,10 +152,7 @@ end, "cpu")
 
 t.test("toeplab model tnn_image: the length is that of the grid, and no other is taken", function()
   local function say(words)
-    local pipe = assert(io.popen(("'%s' model %s 2>&1"):format(core.sys.executable(), words)))
-    local said = pipe:read "a"
-    pipe:close()
-    return said
+    return (t.shell(("'%s' model %s 2>&1"):format(core.sys.executable(), words)))
   end
   t.ok(say "image-tnn-tiny":find "6,422,056.*at length 196", "tiny")
   t.ok(say "tnn_image patch=4 grid={8,8} classes=10":find "at length 64", "patch 4")

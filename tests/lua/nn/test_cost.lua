@@ -130,9 +130,7 @@ t.test("the memory estimate with named mixers is within a factor of three of wha
 
 -- What toeplab model prints for words, and its exit code.
 local function says(words)
-  local pipe = assert(io.popen("'" .. tl.sys.executable() .. "' model " .. words .. " 2>&1"))
-  local text = pipe:read "a"
-  local _, _, code = pipe:close()
+  local text, code = t.shell("'" .. tl.sys.executable() .. "' model " .. words .. " 2>&1")
   return text, code or 0
 end
 

@@ -1,26 +1,13 @@
 -- test_claims.lua: what the papers claim of their tables, and what trials say of it.
 local t = require "harness"
 local claims = require "toeplab.report.claims"
-local core = require "toeplab.core"
 local published_tables = require "toeplab.trials.published_tables"
 local sweeps = require "sweeps"
 
-local program = "'" .. core.sys.executable() .. "'"
+local holds = t.holds
 
 local function run(folder, words)
-  local errors = os.tmpname()
-  local pipe = assert(io.popen(("%s %s -C '%s' 2>%s"):format(program, words, folder, errors)))
-  local text = pipe:read "a"
-  local _, _, code = pipe:close()
-  local said = t.read(errors)
-  os.remove(errors)
-  return text, code, said
-end
-
-local function holds(text, ...)
-  for _, part in ipairs { ... } do
-    t.ok(text:find(part, 1, true), ("no '%s' in\n%s"):format(part, text))
-  end
+  return t.toeplab(("%s -C '%s'"):format(words, folder))
 end
 
 -- ---- The claims themselves --------------------------------------------------------------------

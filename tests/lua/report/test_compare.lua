@@ -1,28 +1,12 @@
 -- test_compare.lua: settings paired by seed, and what is said of them.
 local t = require "harness"
 local compare = require "toeplab.report.compare"
-local core = require "toeplab.core"
 local sweeps = require "sweeps"
 
-local program = "'" .. core.sys.executable() .. "'"
+local holds = t.holds
 
--- What toeplab prints for words, its exit code, and what it says beside.
 local function run(folder, words)
-  local errors = os.tmpname()
-  local command = ("%s compare %s -C '%s' 2>%s"):format(program, words, folder, errors)
-  local pipe = assert(io.popen(command))
-  local text = pipe:read "a"
-  local _, _, code = pipe:close()
-  local said = t.read(errors)
-  os.remove(errors)
-  return text, code, said
-end
-
--- Asserts that text holds each of the plain texts.
-local function holds(text, ...)
-  for _, part in ipairs { ... } do
-    t.ok(text:find(part, 1, true), ("no '%s' in\n%s"):format(part, text))
-  end
+  return t.toeplab(("compare %s -C '%s'"):format(words, folder))
 end
 
 -- Writes trials {op, task, seed, value, more} as an experiment.

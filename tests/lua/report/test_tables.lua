@@ -1,23 +1,13 @@
 -- test_tables.lua: tables of paper against measured.
 local t = require "harness"
-local core = require "toeplab.core"
 local html = require "toeplab.report.html"
 local records = require "toeplab.store.records"
 local stats = require "toeplab.report.stats"
 local sweeps = require "sweeps"
 local text_table = require "toeplab.report.text_table"
 
-local program = "'" .. core.sys.executable() .. "'"
-
--- What toeplab prints for words, its exit code, and what it says beside.
 local function run(folder, words)
-  local errors = os.tmpname()
-  local pipe = assert(io.popen(("%s table %s -C '%s' 2>%s"):format(program, words, folder, errors)))
-  local text = pipe:read "a"
-  local _, _, code = pipe:close()
-  local said = t.read(errors)
-  os.remove(errors)
-  return text, code, said
+  return t.toeplab(("table %s -C '%s'"):format(words, folder))
 end
 
 -- The words of the line of text that begins with name.
@@ -415,8 +405,8 @@ t.test("a run writes down what it answers", function()
         seeds = 2, trial = function(t, c) t:log { val_ppl = c.decay + c.seed } end,
         report = { rows = "decay", columns = { "val_ppl" } } }
     ]])
-    t.ok(os.execute(("%s run -q '%s/x.lua' -C '%s' >/dev/null 2>&1"):format(program, folder,
-      folder)))
+    local _, code, said = t.toeplab(("run -q '%s/x.lua' -C '%s'"):format(folder, folder))
+    t.eq({ code, said }, { 0, "" })
     local text = run(folder, "tnn/table10")
     t.ok(line(text, "0.90"):find "25%.28 +2%.4 ± 6%.4", text)
   end)

@@ -175,11 +175,8 @@ end)
 
 -- What the program answers to words, and its exit code, in a folder with tuning results of its own.
 local function answer(folder, words)
-  local pipe = io.popen(("cd '%s' && TOEPLAB_CACHE='%s' '%s' %s 2>&1"):format(folder, folder,
+  return t.shell(("cd '%s' && TOEPLAB_CACHE='%s' '%s' %s 2>&1"):format(folder, folder,
     core.sys.executable(), words))
-  local text = pipe:read "a"
-  local _, _, code = pipe:close()
-  return text, code
 end
 
 local script = [[

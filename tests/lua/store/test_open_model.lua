@@ -58,10 +58,8 @@ end
 local function says(code, ...)
   local words = {}
   for i, word in ipairs { ... } do words[i] = "'" .. word .. "'" end
-  local pipe = assert(io.popen(("'%s' %s 2>&1"):format(core.sys.executable(),
-    table.concat(words, " "))))
-  local text = pipe:read "a"
-  local _, _, status = pipe:close()
+  local text, status = t.shell(("'%s' %s 2>&1"):format(core.sys.executable(),
+    table.concat(words, " ")))
   t.ok(status == code, ("code %s: %s"):format(status, text))
   return text
 end

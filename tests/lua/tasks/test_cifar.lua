@@ -111,11 +111,8 @@ t.test("what is not the published data is refused, and told how to get", functio
     assert(core.sys.mkdir(data .. "/cifar-10-batches-bin"))
     local function says(task)
       local form = "XDG_CACHE_HOME=%s TOEPLAB_DATA=%s '%s' lua -e '%s' 2>&1"
-      local pipe = assert(io.popen(form:format(folder, data, core.sys.executable(),
+      return (t.shell(form:format(folder, data, core.sys.executable(),
         ('require "toeplab".tasks["%s"] {}'):format(task))))
-      local text = pipe:read "a"
-      pipe:close()
-      return text
     end
     local said = says "cifar"
     t.ok(said:find("cifar10 is not here. Either fetch it: toeplab data fetch cifar10", 1, true),

@@ -117,11 +117,8 @@ t.test("what is not the published data is refused, and told how to get", functio
   t.in_folder(function(folder)
     assert(core.sys.mkdir(folder .. "/data/imdb"))
     local function says()
-      local pipe = assert(io.popen(("XDG_CACHE_HOME=%s TOEPLAB_DATA=%s/data '%s' lua - 2>&1 <<'E'\n"
+      return (t.shell(("XDG_CACHE_HOME=%s TOEPLAB_DATA=%s/data '%s' lua - 2>&1 <<'E'\n"
         .. "require 'toeplab'.tasks.imdb {}\nE"):format(folder, folder, core.sys.executable())))
-      local text = pipe:read "a"
-      pipe:close()
-      return text
     end
     t.ok(says():find("imdb is not here. Put the files imdb.train.tsv", 1, true), says())
     t.write(folder .. "/data/imdb/imdb.train.tsv", row(1, "x"))

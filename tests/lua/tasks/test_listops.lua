@@ -153,10 +153,7 @@ end)
 -- ---- Files --------------------------------------------------------------------------------------
 
 local function program(words)
-  local pipe = assert(io.popen(("'%s' %s 2>&1"):format(core.sys.executable(), words)))
-  local text = pipe:read "a"
-  local _, _, code = pipe:close()
-  return text, code
+  return t.shell(("'%s' %s 2>&1"):format(core.sys.executable(), words))
 end
 
 t.test("toeplab data generate listops writes the published files", function()

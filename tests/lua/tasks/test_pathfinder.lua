@@ -66,11 +66,8 @@ end)
 local function in_cache(folder, code)
   local script = folder .. "/script.lua"
   t.write(script, "local tl = require 'toeplab'\n" .. code)
-  local pipe = assert(io.popen(("TOEPLAB_CACHE='%s' '%s' lua '%s' 2>&1"):format(folder,
+  return (t.shell(("TOEPLAB_CACHE='%s' '%s' lua '%s' 2>&1"):format(folder,
     core.sys.executable(), script)))
-  local text = pipe:read "a"
-  pipe:close()
-  return text
 end
 
 local cached = [[
@@ -141,10 +138,8 @@ t.test("an unusable cache folder is told, and the images are drawn all the same"
   t.in_folder(function(folder)
     local sum = in_cache(folder, cached):match "sum%s+(%d+)"
     t.write(folder .. "/other", "no folder")
-    local pipe = assert(io.popen(("TOEPLAB_CACHE='%s/other' '%s' lua '%s/script.lua' 2>&1"):format(
-      folder, core.sys.executable(), folder)))
-    local text = pipe:read "a"
-    pipe:close()
+    local text = t.shell(("TOEPLAB_CACHE='%s/other' '%s' lua '%s/script.lua' 2>&1"):format(
+      folder, core.sys.executable(), folder))
     t.ok(text:find("no folder to cache images in", 1, true), text)
     t.eq(text:match "sum%s+(%d+)", sum)
     -- whole images in a folder that cannot be written to (the lock cannot be opened) are read

@@ -85,10 +85,7 @@ end)
 -- Runs a script with the data folder; returns all it says.
 local function says(folder, script)
   local form = "XDG_CACHE_HOME=%s TOEPLAB_DATA=%s/data '%s' lua - 2>&1 <<'E'\n%s\nE"
-  local pipe = assert(io.popen(form:format(folder, folder, core.sys.executable(), script)))
-  local text = pipe:read "a"
-  pipe:close()
-  return text
+  return (t.shell(form:format(folder, folder, core.sys.executable(), script)))
 end
 
 t.test("without the published files it says how to get them; with a part of them, too", function()

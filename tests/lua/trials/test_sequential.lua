@@ -163,17 +163,9 @@ local whole = "0.9: 3, 0.95: 8, 0.99: 8, none: 8"
 
 -- Runs the program with words on the script in folder; returns its code and all that it prints.
 local function program(folder, words)
-  local pipe = assert(io.popen(("cd '%s' && '%s' %s -C '%s/results' 2>&1"):format(folder,
-    core.sys.executable(), words, folder)))
-  local said = pipe:read "a"
-  local _, _, code = pipe:close()
+  local said, code = t.shell(("cd '%s' && '%s' %s -C '%s/results' 2>&1"):format(folder,
+    core.sys.executable(), words, folder))
   return code, said
-end
-
-local function holds(said, ...)
-  for _, part in ipairs { ... } do
-    t.ok(said:find(part, 1, true), ("no '%s' in\n%s"):format(part, said))
-  end
 end
 
 local function test(name, fn)
@@ -186,18 +178,18 @@ test("each row gets seeds until its ratio is known, and the table says why it st
     local code, said = program(folder, "run -j2 x.lua")
     t.eq(code, errors.DONE)
     t.eq(seeds_of(folder), whole)
-    holds(said, "2 rows go on to up to 5 seeds", "2 rows go on to up to 8 seeds",
+    t.holds(said, "2 rows go on to up to 5 seeds", "2 rows go on to up to 8 seeds",
       "27 trials: 27 done")
     local lines = { "after 3, 5 and 8 seeds", "corrected for the 3 looks: they share 5 %",
       "decay=0.9 over decay=0.99, loss: ratio ", ", 3 seeds, look 1 of 3; stopped: known to ",
       ", 8 seeds, look 3 of 3; stopped: known to ",
       ", 8 seeds, look 3 of 3; stopped: no more seeds, known to " }
-    holds(said, table.unpack(lines))
+    t.holds(said, table.unpack(lines))
     local _, shown = program(folder, "table seq --md")
-    holds(shown, table.unpack(lines))
+    t.holds(shown, table.unpack(lines))
     code, said = program(folder, "run x.lua") -- nothing is left to do
     t.eq(code, errors.DONE)
-    holds(said, "27 trials: 27 already done", table.unpack(lines))
+    t.holds(said, "27 trials: 27 already done", table.unpack(lines))
     t.eq(#trials.query(folder, "SELECT 1 FROM sweeps"), 1)
   end)
 
@@ -217,10 +209,10 @@ test("a trial that fails ends the seeds of its row alone, and is tried again", f
     error "no" end]]):format(flag)))
   local code, said = program(folder, "run -j2 x.lua")
   t.eq(code, errors.FAILED)
-  holds(said, "decay=0.95 over decay=0.99, loss: ratio ", ", 3 seeds, look 1 of 3; stopped: "
+  t.holds(said, "decay=0.95 over decay=0.99, loss: ratio ", ", 3 seeds, look 1 of 3; stopped: "
     .. "decay=0.95 seed=4 failed", "8 seeds, look 3 of 3; stopped: no more seeds")
   local _, shown = program(folder, "table seq")
-  holds(shown:gsub("\n  ", " "), "3 seeds, look 1 of 3; stopped: decay=0.95 seed=4 failed")
+  t.holds(shown:gsub("\n  ", " "), "3 seeds, look 1 of 3; stopped: decay=0.95 seed=4 failed")
   os.remove(flag)
   t.eq(program(folder, "run -q -j2 x.lua"), errors.DONE)
   t.eq(seeds_of(folder), whole)
@@ -232,7 +224,8 @@ test("a result that has no ratio ends the seeds of its row", function(folder)
     :gsub("/ 5%) }", "%0 end") .. "")
   local code, said = program(folder, "run -q -j2 x.lua")
   t.eq(code, errors.DONE)
-  holds(said, "decay=0.9 over decay=0.99, loss: no look yet; stopped: decay=0.9 seed=1 has loss = ",
+  t.holds(said,
+    "decay=0.9 over decay=0.99, loss: no look yet; stopped: decay=0.9 seed=1 has loss = ",
     "nan, and a ratio needs a number above 0")
 end)
 
@@ -241,7 +234,7 @@ test("when the budget ends the run says how far it is, and goes on later", funct
   local words = "run -q x.lua pause=0.05 'seeds=until 2 %, at most 5'" -- 18 trials of 0.1 seconds
   local code, said = program(folder, words)
   t.eq(code, errors.BUDGET)
-  holds(said, "; the budget ended", "the same command continues")
+  t.holds(said, "; the budget ended", "the same command continues")
   local again = 0
   repeat
     code, again = program(folder, words), again + 1
@@ -262,21 +255,21 @@ test("the command line takes the rule, and a fixed number of seeds shares its tr
     local row = trials.query(folder, "SELECT id FROM v_trials WHERE seed = 4 LIMIT 1")[1]
     local code, again = program(folder, "reproduce " .. row.id)
     t.eq(code, errors.DONE)
-    holds(again, "bit-identical")
+    t.holds(again, "bit-identical")
   end)
 
 test("plan says what is run at least and at most", function(folder)
   t.write(folder .. "/x.lua", script())
   local _, said = program(folder, "plan x.lua")
-  holds(said, "decay(4) x seeds(3 to 8)", "2 % of loss over decay=0.99; looks at 3, 5, 8 seeds; "
+  t.holds(said, "decay(4) x seeds(3 to 8)", "2 % of loss over decay=0.99; looks at 3, 5, 8 seeds; "
     .. "at least the 12 trials to run, and at most 20 more")
   t.eq(program(folder, "run -q -j2 x.lua"), errors.DONE)
   _, said = program(folder, "plan x.lua --json")
-  holds(said, '"done":27', '"later":0', '"to_run":0')
+  t.holds(said, '"done":27', '"later":0', '"to_run":0')
   _, said = program(folder, "plan x.lua steps=1 --csv")
-  holds(said, "to_run,12\nlater,20\n")
+  t.holds(said, "to_run,12\nlater,20\n")
   _, said = program(folder, "run x.lua --dry-run")
-  holds(said, "until 2 %, at most 8: 27 trials at most")
+  t.holds(said, "until 2 %, at most 8: 27 trials at most")
 end)
 
 test("a key that is tuned is chosen first, and for each seed", function(folder)
@@ -285,13 +278,13 @@ test("a key that is tuned is chosen first, and for each seed", function(folder)
     :gsub("= base", "= c.lr * base")
   t.write(folder .. "/x.lua", tuned)
   local _, said = program(folder, "plan x.lua")
-  holds(said, "seq-tuning", "2 % of loss over decay=0.99; looks at 3, 5, 8 seeds\n")
+  t.holds(said, "seq-tuning", "2 % of loss over decay=0.99; looks at 3, 5, 8 seeds\n")
   t.eq(program(folder, "run -q -j2 x.lua"), errors.DONE)
   t.eq(#trials.query(folder, "SELECT 1 FROM v_trials WHERE experiment = 'seq-tuning'"), 8)
   t.eq(#trials.query(folder, [[SELECT 1 FROM v_trials WHERE experiment = 'seq'
     AND status = 'done']]), 27)
   _, said = program(folder, "table seq")
-  holds(said:gsub("\n  ", " "), "decay=0.95 lr=0.5 over decay=0.99 lr=0.5, loss: ratio ")
+  t.holds(said:gsub("\n  ", " "), "decay=0.95 lr=0.5 over decay=0.99 lr=0.5, loss: ratio ")
 end)
 
 -- ---- Mistakes ---------------------------------------------------------------------------------
@@ -326,7 +319,7 @@ test("mistakes are told with the right form", function(folder)
     if not case[2]:find "did you mean$" then
       local code, said = trials.run(folder, wrong)
       t.eq(code, errors.USAGE)
-      holds(said, case[2])
+      t.holds(said, case[2])
     else
       t.eq(trials.run(folder, wrong), errors.USAGE)
     end
@@ -345,7 +338,7 @@ test("mistakes are told with the right form", function(folder)
   } do
     local code, said = trials.run(folder, script(), case[1], case[3])
     t.eq(code, errors.USAGE)
-    holds(said, case[2])
+    t.holds(said, case[2])
   end
 end)
 
