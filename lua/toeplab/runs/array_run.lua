@@ -84,6 +84,7 @@ end
 -- Says why no trial is to be submitted, of which so many are not done.
 local function say_nothing(run, left)
   run.progress:note("nothing to submit: %s", left == 0 and "all trials are done"
+    or left == 1 and "1 trial is left to the tasks in the queue"
     or left .. " trials are left to the tasks in the queue")
 end
 
@@ -121,6 +122,18 @@ local function handle_other_code(run, state, options)
   end
 end
 
+-- Returns the trials that this command still has to see to: those that are not done. Once it has
+-- waited, these are only those that it left to tasks which were in the queue before, and which
+-- ended without taking them: what it submitted itself, or what failed, is for the next command.
+local function to_see_to(run, options)
+  local list = {}
+  for _, t in ipairs(prepared.to_do(run, options.shard)) do
+    local over = run.waited and (run.submitted[t.id] or run.records:status(t.id) == "failed")
+    if not over then list[#list + 1] = t end
+  end
+  return list
+end
+
 -- Submits the trials that are not done and not left to tasks in the queue. Returns how many are
 -- not done.
 local function hand_out(run, path, overrides, options)
@@ -131,7 +144,8 @@ local function hand_out(run, path, overrides, options)
   check_state(run, state, options)
   guests.check(run.folder, run.trials)
   handle_other_code(run, state, options)
-  local list = prepared.to_do(run, options.shard)
+  local list = to_see_to(run, options)
+  if run.waited and #list == 0 then return 0 end
   local left = slurm.missing(run.folder, state, list)
   local tasks = slurm.tasks(o, #left)
   local function enlist()
@@ -147,6 +161,7 @@ local function hand_out(run, path, overrides, options)
   local job = slurm.submit(run, left, o, tasks, path, enlist)
   run.progress:note("%d of %d trials: job %s, %d task%s  (%s)", #left, #run.trials, job, tasks,
     tasks == 1 and "" or "s", run.folder)
+  for _, t in ipairs(left) do run.submitted[t.id] = true end
   return #list
 end
 
@@ -178,21 +193,27 @@ function array_run.perform(run, path, overrides, options)
   local began = core.sys.clock()
   check_apart(run.exp, run.trials)
   run.command, run.scale = shell.line(secrets.words(options.command)), prepared.scale_of(overrides)
+  run.submitted = {}
   local left = hand_out(run, path, overrides, options)
   if left > 0 and not options.wait then return errors.DONE, run.trials end
-  if left > 0 then wait_for_jobs(run) end
+  while left > 0 do
+    wait_for_jobs(run)
+    run.waited, options.redo = true, nil
+    left = hand_out(run, path, overrides, options)
+  end
   run.records = records.open(run.folder, "r")
   local guard <close> = run.records
   local counts = { done = 0, failed = 0, pruned = 0, skipped = 0 }
   local list, finished = prepared.to_do(run)
-  counts.done, counts.skipped = left > 0 and finished or 0, left > 0 and 0 or finished
+  counts[run.waited and "done" or "skipped"] = finished
   for _, t in ipairs(list) do
     if run.records:status(t.id) == "failed" then counts.failed = counts.failed + 1 end
   end
   outcome.conclude(run, counts, began, options)
   if #list == counts.failed then return #list > 0 and errors.FAILED or errors.DONE, run.trials end
-  errors.raise(errors.FAILED, "%d trials are not done; the same command submits them again",
-    #list - counts.failed)
+  local undone = #list - counts.failed
+  errors.raise(errors.FAILED, "%d trial%s not done; the same command submits %s again", undone,
+    undone == 1 and " is" or "s are", undone == 1 and "it" or "them")
 end
 
 -- Copies what tasks and guests have written so far into the store in folder, unless another process

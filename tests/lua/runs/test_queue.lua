@@ -137,6 +137,44 @@ local function labels(c, number)
   return list
 end
 
+t.test("a command that waits submits what the tasks that were there have left", function()
+  with_cluster(function(c)
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    local trial = slurm_plan.read(c.root .. "/slurm/1/plan").trials[1]
+    t.ok(claims.take(c.root, trial.id, 1, { job = "1", task = 1, restarts = 0, host = "n2", pid = 5,
+      started = 1.0, code = trial.code, provenance = "{}" }))
+    c:queue { { 1, 1, "COMPLETING" } } -- it was killed, and is still in the queue
+    local words = ("run '%s/x.lua' -C '%s' --on slurm --wait rate=0.5"):format(c.folder, c.root)
+    local command = core.sys.spawn({ "/bin/sh", "-c", c:line(words .. " seeds=1") },
+      c.folder .. "/log")
+    local function wait_for_line(line)
+      for _ = 1, 400 do
+        if t.read(c.folder .. "/log"):find(line, 1, true) then return end
+        core.sys.sleep(0.05)
+      end
+      error(line .. " is not said in\n" .. t.read(c.folder .. "/log"))
+    end
+    wait_for_line "nothing to submit: 1 trial is left to the tasks in the queue"
+    c:queue {}
+    wait_for_line "1 of 1 trials: job 2, 1 task "
+    c:queue { { 2, 1 } }
+    t.eq(c:task(2, 1, 0, 1), 0)
+    c:queue {}
+    t.eq(command:wait(true), 0)
+    t.eq(c:rows "SELECT status, attempt FROM v_trials", { { status = "done", attempt = 2 } })
+  end)
+end)
+
+t.test("a command that waits submits no trial twice", function()
+  with_cluster(function(c)
+    c:queue {} -- the job is gone before any task begins
+    local code, said = c:submit "--wait rate=0.5 seeds=1"
+    t.eq(code, 1)
+    t.ok(said:find("1 trial is not done; the same command submits it again", 1, true), said)
+    t.eq(t.read(c.folder .. "/last"), "1\n")
+  end)
+end)
+
 t.test("a failed trial takes no place of a waiting one in the queue", function()
   with_cluster(function(c)
     local text = c.script:gsub(", fail = 0", ""):gsub("grid = {", "grid = { fail = { 7, 0 },")
