@@ -734,25 +734,27 @@ tl_status tl_listops_text(const tl_tensor *ids, int64_t first, int64_t n, char *
 
 /* ---- Images ---------------------------------------------------------------------------------- */
 
-/* A set of images of equal size, one byte per pixel, which cannot be changed. */
+/* A set of images of equal size, one byte per pixel. */
 typedef struct tl_images tl_images;
 
 /* Copies the images that lie one after another in data. TL_EINVAL: bytes is no multiple of size. */
 tl_status tl_images_new(tl_ctx *ctx, const void *data, size_t bytes, int64_t size,
                         tl_images **out_images);
-/* Opens count images of size bytes in the file at path, which stay there: image i, from 0, begins
-** at byte offset + i stride. TL_ENOTFOUND: there is no such file. TL_ECORRUPT: it is too short.
-** TL_EINVAL: a number is out of range. */
+/* Opens count images of size bytes in the file at path: image i, from 0, begins at byte
+** offset + i stride. The set keeps the file open and reads pixels from it each time they are asked
+** for, so nobody may write to the file as long as the set exists.
+** TL_ENOTFOUND: there is no such file. TL_ECORRUPT: it is too short. TL_EINVAL: a number is out of
+** range. */
 tl_status tl_images_open(tl_ctx *ctx, const char *path, int64_t offset, int64_t stride,
                          int64_t count, int64_t size, tl_images **out_images);
 void tl_images_free(tl_images *images);
 int64_t tl_images_count(const tl_images *images);
 int64_t tl_images_size(const tl_images *images); /* bytes of an image */
-/* Copies image i to pixels [size]. TL_EINVAL: there is no image i. TL_ECORRUPT: its file has been
-** cut short. */
+/* Copies image i to pixels [size]. TL_EINVAL: there is no image i. TL_ECORRUPT: the file has been
+** cut short. TL_EIO: it cannot be read. */
 tl_status tl_images_pixels(const tl_images *images, int64_t i, uint8_t *pixels);
 /* ids[j] = the pixels of image index[j], 0..255   index [b]   ids [b,size], both int32
-** TL_EINVAL: an index is out of range. TL_ECORRUPT: the file has been cut short. */
+** TL_EINVAL: an index is out of range. TL_ECORRUPT, TL_EIO: as for tl_images_pixels. */
 tl_status tl_images_batch(const tl_images *images, const tl_tensor *index, tl_tensor **out_ids);
 
 /* Pathfinder (Linsley et al. 2018): grey images with dashed contours and two disks. The label is 1

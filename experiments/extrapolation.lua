@@ -27,12 +27,6 @@ local order = { "tnn", "tnn-no-decay", "fd", "ski", "transformer", "alibi", "1+e
 local of_presets = { "causal", "decay", "encoder", "expand", "glu_dim", "layout", "positions",
   "rpe_input", "structure", "table_length" }
 
--- Returns the keys of all trials: those of the language models, without those of the presets.
-local function fixed_of(more)
-  for _, key in ipairs(of_presets) do more[key] = false end
-  return tl.lm.fixed(more)
-end
-
 -- Returns the options of the model c.model with so many tokens.
 local function options_of(c, vocab)
   local name, more = table.unpack(models[c.model])
@@ -75,11 +69,11 @@ end
 
 return tl.experiment "extrapolation" {
   answers = { "tnn/figure1b", "tnn/table15", "ski/figure7a" },
-  fixed = fixed_of {
+  fixed = tl.lm.fixed({
     small = true, heads = 4, inducing = 32, taps = 16, lambda = 0.99, steps = 1000,
     warmup = 50,
     lengths = { 128, 256, 512, 1024, 2048, 4096 },
-  },
+  }, of_presets),
   grid = { model = order },
   seeds = 3,
   scale = tl.lm.scales({

@@ -64,12 +64,11 @@ end
 -- The keys of other ablations that the presets decide.
 local decided = { "layers", "expand", "glu_dim", "layout", "structure", "causal", "positions",
   "encoder", "table_length", "rpe_input", "decay" }
-local fixed = { small = true, heads = 4, steps = 1000, warmup = 50, lengths = { 128 } }
-for _, key in ipairs(decided) do fixed[key] = false end
 
 return tl.experiment "tnn-table2" {
   answers = "tnn/table2",
-  fixed = tl.lm.fixed(fixed),
+  fixed = tl.lm.fixed({ small = true, heads = 4, steps = 1000, warmup = 50, lengths = { 128 } },
+    decided),
   grid = { model = order },
   seeds = 3,
   scale = tl.lm.scales({

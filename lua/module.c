@@ -44,17 +44,19 @@ static tl_ctx *open_context(lua_State *L)
     return *box;
 }
 
-/* Pushes the path of the program toeplab, PREFIX/bin/toeplab for a module in PREFIX/lib/... or
-** PREFIX/lib64/...; false if it is not there. */
+/* Pushes the path of the program, PREFIX/bin/toeplab, where PREFIX holds the nearest folder above
+** the module (links resolved) that is named lib or lib64; false if it is not there. */
 static void push_program(lua_State *L, const char *file)
 {
     char folder[PATH_MAX], program[PATH_MAX + sizeof "/bin/toeplab"];
     if (file && realpath(file, folder)) {
-        for (char *slash; (slash = strrchr(folder, '/')) != NULL;) {
+        char *slash = strrchr(folder, '/');
+        for (; slash; slash = strrchr(folder, '/')) {
             *slash = '\0';
-            if (strcmp(slash + 1, "lib") != 0 && strcmp(slash + 1, "lib64") != 0) continue;
-            (void)snprintf(program, sizeof program, "%s/bin/toeplab", folder);
-            if (access(program, X_OK) != 0) break;
+            if (!strcmp(slash + 1, "lib") || !strcmp(slash + 1, "lib64")) break;
+        }
+        (void)snprintf(program, sizeof program, "%s/bin/toeplab", folder);
+        if (slash && access(program, X_OK) == 0) {
             lua_pushstring(L, program);
             return;
         }

@@ -1,6 +1,7 @@
 /* images.c - sets of grey images, one byte per pixel, from which batches of token ids are made. */
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -17,7 +18,7 @@ static tl_status images_new(tl_ctx *ctx, int64_t count, int64_t size, tl_images 
                        (long long)count, (long long)size);
     tl_images *images = tl_alloc(ctx, sizeof *images);
     if (!images) return TL_ENOMEM;
-    *images = (tl_images){.ctx = ctx, .count = count, .size = size, .stride = size, .fd = -1};
+    *images = (tl_images){.ctx = ctx, .count = count, .size = size, .fd = -1};
     ctx->refs++;
     *out_images = images;
     return TL_OK;
@@ -40,7 +41,7 @@ tl_status tl_images_alloc(tl_ctx *ctx, int64_t count, int64_t size, tl_images **
     tl_images *images = NULL;
     tl_status st = images_new(ctx, count, size, &images);
     if (st != TL_OK) return st;
-    images->own = tl_alloc(ctx, (size_t)(count * size) + 1);
+    images->own = tl_alloc(ctx, (size_t)(count * size) + 1); /* not NULL, even if it is empty */
     if (!images->own) {
         tl_images_free(images);
         return TL_ENOMEM;
@@ -112,26 +113,41 @@ tl_status tl_images_open(tl_ctx *ctx, const char *path, int64_t offset, int64_t 
 int64_t tl_images_count(const tl_images *images) { return images->count; }
 int64_t tl_images_size(const tl_images *images) { return images->size; }
 
+/* Fails because the file has been cut short since it was opened. */
+static tl_status fail_cut(const tl_images *images)
+{
+    struct stat about;
+    if (fstat(images->fd, &about) != 0) return tl_fail_errno(images->ctx, "stat", images->path);
+    tl_status st = check_length(images, about.st_size);
+    return st != TL_OK ? st
+                       : tl_fail(images->ctx, TL_ECORRUPT, "%s: changed while it was read",
+                                 images->path);
+}
+
 static tl_status read_pixels(const tl_images *images, int64_t i, uint8_t *pixels)
 {
     for (int64_t got = 0; got < images->size;) {
         int64_t at = place(images, i) + got;
         ssize_t n = pread(images->fd, pixels + got, (size_t)(images->size - got), (off_t)at);
         if (n < 0 && errno != EINTR) return tl_fail_errno(images->ctx, "read", images->path);
-        if (n == 0) return check_length(images, at); /* it has been cut short */
+        if (n == 0) return fail_cut(images);
         if (n > 0) got += n;
     }
     return TL_OK;
 }
 
-tl_status tl_images_pixels(const tl_images *images, int64_t i, uint8_t *pixels)
+static tl_status copy_image(const tl_images *images, int64_t i, uint8_t *pixels)
 {
-    if (i < 0 || i >= images->count)
-        return tl_fail(images->ctx, TL_EINVAL, "image %lld, where there are %lld", (long long)i,
-                       (long long)images->count);
     if (!images->own) return read_pixels(images, i, pixels);
     memcpy(pixels, images->own + i * images->size, (size_t)images->size);
     return TL_OK;
+}
+
+tl_status tl_images_pixels(const tl_images *images, int64_t i, uint8_t *pixels)
+{
+    if (i >= 0 && i < images->count) return copy_image(images, i, pixels);
+    return tl_fail(images->ctx, TL_EINVAL, "images: index %lld, wanted 0..%lld", (long long)i,
+                   (long long)(images->count - 1));
 }
 
 tl_status tl_images_batch(const tl_images *images, const tl_tensor *index, tl_tensor **out_ids)
@@ -150,8 +166,10 @@ tl_status tl_images_batch(const tl_images *images, const tl_tensor *index, tl_te
         st = tl_tensor_new_host(ctx, TL_I32, 2, (int64_t[]){index->len, images->size}, &ids);
     for (int64_t i = 0; st == TL_OK && i < index->len; i++) {
         int32_t *row = I32(ids) + i * images->size;
-        uint8_t *pixels = (uint8_t *)(row + images->size) - images->size; /* the end of the row */
-        st = tl_images_pixels(images, I32(index)[i], pixels);
+        /* The bytes are read into the end of the row. Widening them from the front overwrites only
+        ** bytes that have been widened already. */
+        uint8_t *pixels = (uint8_t *)(row + images->size) - images->size;
+        st = copy_image(images, I32(index)[i], pixels);
         for (int64_t k = 0; st == TL_OK && k < images->size; k++) row[k] = pixels[k];
     }
     return tl_finish(st, ids, out_ids);

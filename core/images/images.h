@@ -7,10 +7,10 @@
 struct tl_images {
     tl_ctx *ctx;
     int64_t count, size;
-    uint8_t *own; /* the pixels, one image after another; NULL: they are in the file */
-    int fd;       /* the file, or -1; image i begins at its byte offset + i stride */
-    char *path;
-    int64_t offset, stride;
+    uint8_t *own; /* the pixels, one image after another; NULL: they are in a file */
+    int fd;       /* the file, open for reading; -1: there is none */
+    char *path;   /* its name, for messages */
+    int64_t offset, stride; /* image i begins at byte offset + i stride of the file */
 };
 
 /* Creates a set of count images of size bytes, at most 2^40 in all, whose pixels the caller writes

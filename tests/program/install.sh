@@ -132,8 +132,8 @@ if [ -z "$sanitisers" ] && command -v lua5.4 >/dev/null; then
     device() { ! TOEPLAB_DEVICE=no plain -e 'require "toeplab"' 2>said && grep -q "'no'" said; }
     check "a wrong TOEPLAB_DEVICE is an error" device
     alone() {
-        mv "$prefix/bin/toeplab" away
-        mkdir "$top/bin" && cp away "$top/bin/toeplab" # another one, which is not ours
+        mv "$prefix/bin/toeplab" away || return 1
+        mkdir "$top/bin" && cp away "$top/bin/toeplab" || return 1 # another one, which is not ours
         plain -e 'assert(not pcall(require("toeplab").sys.executable))'
         status=$?
         rm -r "$top/bin"

@@ -71,18 +71,20 @@ local smoke = {
 }
 
 -- Returns the fixed keys of an ablation: those of scale laptop, overridden by more. A key that more
--- sets to false is left out, because the experiment varies it.
-function lm.fixed(more)
+-- sets to false is left out, because the experiment varies it; so are those in the list without,
+-- which the models of the experiment decide (lm.scales).
+function lm.fixed(more, without)
   local values = overlay(laptop, more)
   for key, value in pairs(more or {}) do
     if value == false then values[key] = nil end
   end
+  for _, key in ipairs(without or {}) do values[key] = nil end
   return values
 end
 
 -- Returns the scales smoke, quick, laptop, gpu and paper, overridden by more, which maps a scale to
 -- values or axes. The list without names keys to leave out of the scales, because the experiment
--- varies them.
+-- varies them or its models decide them.
 function lm.scales(more, without)
   local scales = {}
   for name, values in pairs { smoke = smoke, quick = quick, laptop = {}, gpu = gpu,

@@ -83,15 +83,24 @@ static void a_file_that_is_cut_short(void)
     tl_tensor *last = vector(1, (int32_t[]){2}), *ids = NULL;
     CHECK(scratch_write(path, "aaabbbccc", 9));
     CHECK_STATUS(tl_images_open(ctx, path, 0, 3, 3, 3, &images), TL_OK);
-    for (int bytes = 8; bytes >= 6; bytes -= 2) {
+    static const int lengths[] = {8, 6, 3, 0}; /* image 1 ends at byte 6 */
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        int bytes = lengths[i];
         CHECK(truncate(path, bytes) == 0);
         CHECK_STATUS(tl_images_batch(images, last, &ids), TL_ECORRUPT);
         char message[64];
         (void)snprintf(message, sizeof message, "has %d bytes, and 3 images of 3 bytes need 9",
                        bytes);
         CHECK(strstr(tl_errmsg(ctx), message));
-        CHECK(first_pixel(images, 2) == -1 && first_pixel(images, 1) == 'b');
+        CHECK(first_pixel(images, 2) == -1);
+        CHECK(first_pixel(images, 1) == (bytes >= 6 ? 'b' : -1));
     }
+    tl_images_free(images);
+    CHECK(scratch_write(path, "head\1aa\2bb\3cc", 13));
+    CHECK_STATUS(tl_images_open(ctx, path, 5, 3, 3, 2, &images), TL_OK);
+    CHECK(truncate(path, 6) == 0);
+    CHECK_STATUS(tl_images_batch(images, last, &ids), TL_ECORRUPT);
+    CHECK(strstr(tl_errmsg(ctx), "has 6 bytes, and 3 images of 2 bytes need 13"));
     tl_images_free(images);
     tl_tensor_free(last);
 }

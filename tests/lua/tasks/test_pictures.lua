@@ -16,7 +16,7 @@ t.test("a set of images has a count, a size and the bytes of each", function()
   t.eq({ images:count(), images:size() }, { 3, 4 })
   t.eq(images:bytes(2), "\3\252\0\3")
   t.eq(images:batch(core.ids { 2, 0 }), { { 3, 252, 0, 3 }, { 1, 254, 0, 1 } })
-  t.raises(images.bytes, "image 3, where there are 3", images, 3)
+  t.raises(images.bytes, "index 3, wanted 0..2", images, 3)
   t.raises(images.batch, "index 0 is 7, wanted 0..2", images, core.ids { 7 })
 end)
 
