@@ -138,14 +138,14 @@ end
 -- not done.
 local function hand_out(run, path, overrides, options)
   local o = options.on
-  run.records = open_patiently(run.folder, SUBMIT_SECONDS)
+  run.records = open_patiently(run.folder, run.waited and WAIT_SECONDS or SUBMIT_SECONDS)
   local guard <close> = run.records
   local state = prepared.replay(run)
+  if run.waited and #to_see_to(run, options) == 0 then return 0 end
   check_state(run, state, options)
   guests.check(run.folder, run.trials)
   handle_other_code(run, state, options)
   local list = to_see_to(run, options)
-  if run.waited and #list == 0 then return 0 end
   local left = slurm.missing(run.folder, state, list)
   local tasks = slurm.tasks(o, #left)
   local function enlist()
