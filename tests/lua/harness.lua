@@ -81,19 +81,21 @@ end
 
 -- ---- Programs -----------------------------------------------------------------------------------
 
--- Runs a command of the shell; returns what it prints, and its exit code.
+-- Runs a command of the shell. Returns what it prints and its exit code (the number of the signal
+-- if one killed it).
 function harness.shell(command)
   local pipe = assert(io.popen(command))
   local text = pipe:read "a"
   return text, select(3, pipe:close())
 end
 
--- Runs toeplab with words; returns what it prints, its exit code, and what it says beside.
+-- Runs toeplab with words. Returns what it prints, its exit code as shell does, and what it writes
+-- to standard error.
 function harness.toeplab(words)
-  local errors = os.tmpname()
-  local text, code = harness.shell(("'%s' %s 2>'%s'"):format(core.sys.executable(), words, errors))
-  local said = harness.read(errors)
-  os.remove(errors)
+  local path = os.tmpname()
+  local text, code = harness.shell(("'%s' %s 2>'%s'"):format(core.sys.executable(), words, path))
+  local said = harness.read(path)
+  os.remove(path)
   return text, code, said
 end
 

@@ -22,9 +22,8 @@ end
 
 -- What the program prints for words.
 local function says(words)
-  local pipe = assert(io.popen("'" .. tl.sys.executable() .. "' " .. words .. " 2>&1"))
-  local text = pipe:read "a"
-  t.ok(pipe:close(), "toeplab " .. words .. " failed: " .. text)
+  local text, code = t.shell("'" .. tl.sys.executable() .. "' " .. words .. " 2>&1")
+  t.ok(code == 0, "toeplab " .. words .. " failed: " .. text)
   return text
 end
 
@@ -341,11 +340,10 @@ end
 local function run_line(folder, line)
   local command = as_tested(line)
   if not command then return false end
-  local pipe = assert(io.popen(("cd '%s' && TOEPLAB_THREADS=1 TOEPLAB_DIR=results %s 2>&1"):format(
-    folder, command)))
-  local said = pipe:read "a"
-  local fine = pipe:close() == true
-  t.ok(fine == not line:find "# an error$" and #said > 0, line .. " said: " .. said)
+  local said, code = t.shell(("cd '%s' && TOEPLAB_THREADS=1 TOEPLAB_DIR=results %s 2>&1"):format(
+    folder, command))
+  local wrong = line:find "# an error$" ~= nil
+  t.ok((code ~= 0) == wrong and #said > 0, line .. " said: " .. said)
   return true
 end
 

@@ -12,9 +12,8 @@ local tl = require "toeplab"
 local folder = arg[0]:match "^(.*)tests/lua/.*$" .. "experiments/"
 
 local function run(words)
-  local pipe = assert(io.popen(("'%s' run %s 2>&1"):format(core.sys.executable(), words)))
-  local said = pipe:read "a"
-  return select(3, pipe:close()), said
+  local said, code = t.shell(("'%s' run %s 2>&1"):format(core.sys.executable(), words))
+  return code, said
 end
 
 t.test("a value that makes no sense ends a run before any trial", function()

@@ -30,9 +30,8 @@ for _, case in ipairs { { size = 32, words = "", count = 20000 },
   t.test(("%dx%d: contours of held-out images are followed"):format(case.size, case.size),
     function()
       t.in_folder(function(folder)
-        local pipe = assert(io.popen(("'%s' run -q -C '%s/results' '%s' %s 2>&1"):format(
-          core.sys.executable(), folder, script, case.words)))
-        local said, _, _, code = pipe:read "a", pipe:close()
+        local said, code = t.shell(("'%s' run -q -C '%s/results' '%s' %s 2>&1"):format(
+          core.sys.executable(), folder, script, case.words))
         t.eq(code, 0)
         local accuracy = trials.query(folder,
           "SELECT value FROM v_last WHERE name = 'test_accuracy'")[1].value

@@ -32,11 +32,9 @@ local function run(text, device, settings)
   assert(core.sys.write_file(path, text))
   local command = ("%s TOEPLAB_DEVICE=%s %s --threads 2 lua %s 2>&1"):format(settings or "",
     shell.quote(device), shell.quote(program), shell.quote(path))
-  local pipe = assert(io.popen(command))
-  local out = pipe:read "a"
-  local ok = pipe:close()
+  local out, code = t.shell(command)
   os.remove(path)
-  return out, ok
+  return out, code == 0
 end
 
 for _, backend in ipairs { "fft", "naive", "ski", "fd" } do

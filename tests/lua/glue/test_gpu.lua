@@ -17,9 +17,8 @@ local function says(environment, ...)
   for _, word in ipairs { program, "--threads", "2", ... } do
     words[#words + 1] = shell.quote(word)
   end
-  local pipe = assert(io.popen(table.concat(words, " ") .. " 2>&1"))
-  local text = pipe:read "a"
-  return text, (pipe:close())
+  local text, code = t.shell(table.concat(words, " ") .. " 2>&1")
+  return text, code == 0
 end
 
 -- Returns the same for a script on a device.

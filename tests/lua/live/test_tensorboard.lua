@@ -264,9 +264,8 @@ test("export writes the same curves from the store, in place of older files", fu
     local command = ("'%s' export -C '%s/results' --tensorboard '%s' 2>&1"):format(
       core.sys.executable(), folder, files)
     for _ = 1, 2 do
-      local pipe = io.popen(command)
-      t.eq(pipe:read "a", files .. ": 2 trials\n")
-      t.ok(pipe:close())
+      local said, code = t.shell(command)
+      t.eq({ said, code }, { files .. ": 2 trials\n", 0 })
       local list = folders(files .. "/watched")
       t.eq(#list, 2)
       for i, path in ipairs(list) do

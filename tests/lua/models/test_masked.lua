@@ -359,10 +359,9 @@ end)
 t.test("experiments/mlm.lua runs in its scale smoke", function()
   t.in_folder(function(folder)
     local script = arg[0]:match "^(.*)tests/lua/.*$" .. "experiments/mlm.lua"
-    local pipe = assert(io.popen(("'%s' run -q -C '%s/results' '%s' scale=smoke seeds=1 2>&1")
-      :format(core.sys.executable(), folder, script)))
-    local said = pipe:read "a"
-    t.ok(pipe:close(), said)
+    local said, code = t.shell(("'%s' run -q -C '%s/results' '%s' scale=smoke seeds=1 2>&1")
+      :format(core.sys.executable(), folder, script))
+    t.ok(code == 0, said)
     for _, model in ipairs { "tnn", "ski", "ski%-published", "fd" } do
       t.ok(said:find("\n" .. model .. " +%d+%.%d+ +%d+%.%d+"), said)
     end

@@ -4,7 +4,6 @@ local claims = require "toeplab.report.claims"
 local published_tables = require "toeplab.trials.published_tables"
 local sweeps = require "sweeps"
 
-local holds = t.holds
 
 local function run(folder, words)
   return t.toeplab(("%s -C '%s'"):format(words, folder))
@@ -80,7 +79,7 @@ t.test("a claim is supported, contradicted or left open by the interval of its r
       decays(folder, { [0.99] = near, none = case.none })
       local text, code = run(folder, "compare tnn/table10")
       t.eq(code, 0)
-      holds(text, "tnn/table10 by decays scale=laptop: exponential decay rates",
+      t.holds(text, "tnn/table10 by decays scale=laptop: exponential decay rates",
         ("claim 1 (%s): At the training length no decay is as good as 0.99"):format(case[1]),
         "claim 1: 1 (no decay) over 0.99 (ours), PPL (val): ratio ",
         ", 5 seeds; claimed: 0.98 to 1.02; the paper's numbers: 1.002; p ",
@@ -144,18 +143,18 @@ t.test("seeds that one side lacks, and values that are no numbers, are left out"
           trial.status = "failed"
         end
       end)
-    holds(run(folder, "compare tnn/table10"),
+    t.holds(run(folder, "compare tnn/table10"),
       "PPL (val): ratio 1.000 [1.000, 1.000], 2 seeds; claimed: 0.98 to 1.02",
       "left out: 3 seeds not done on both sides, or inf or nan")
   end)
   t.in_folder(function(folder)
     decays(folder, { [0.99] = { 20 }, none = { 20 } })
-    holds(run(folder, "compare tnn/table10"), "1 seed; claimed: ",
+    t.holds(run(folder, "compare tnn/table10"), "1 seed; claimed: ",
       "one seed has no interval: cannot tell")
   end)
   t.in_folder(function(folder)
     decays(folder, { [0.99] = { -20, 1 }, none = { 20, 1 } })
-    holds(run(folder, "compare tnn/table10"),
+    t.holds(run(folder, "compare tnn/table10"),
       "not measured: 1 (no decay) over 0.99 (ours), PPL (val): a value is not above 0")
   end)
 end)
@@ -181,7 +180,7 @@ t.test("columns choose the trials of a task; a mean of columns is that of each s
       for seed = 1, 3 do logs = logs + math.log((a + seed / 100) / (b + seed / 100)) / 3 end
       return ("ratio %.3f "):format(math.exp(logs))
     end
-    holds(text, "claim 2 (contradicts): On ListOps and Image",
+    t.holds(text, "claim 2 (contradicts): On ListOps and Image",
       "claim 2: S4 over TNN, Image: " .. ratio(0.4, 0.7),
       "claim 2: S4 over TNN, ListOps: " .. ratio(0.3, 0.6),
       "claim 3: TNN over S4, mean of text, listops, retrieval, pathfinder, image: "
@@ -202,8 +201,9 @@ t.test("several settings of a row are not paired with each other", function()
     end
     sweeps.write(folder, { experiment = "d", answers = { "tnn/table10" }, trials = trials,
       axes = { "decay", "lr" } })
-    holds(run(folder, "compare tnn/table10"), "several settings fit 1 (no decay): choose with")
-    holds(run(folder, "compare tnn/table10 lr=0.1"), "claim 1: 1 (no decay) over 0.99 (ours), PPL")
+    t.holds(run(folder, "compare tnn/table10"), "several settings fit 1 (no decay): choose with")
+    t.holds(run(folder, "compare tnn/table10 lr=0.1"),
+      "claim 1: 1 (no decay) over 0.99 (ours), PPL")
   end)
 end)
 
@@ -215,7 +215,8 @@ t.test("ratios have the digits of their intervals, also very large ones, and mis
       decays(folder, { [0.99] = base, [0.999] = near, none = { 4e5, 5e5, 4e5, 5e5, 4e5 } },
         nil, function(trial) trial.metrics.mean_extrapolation_ppl = nil end)
       local text = run(folder, "compare decays")
-      holds(text, "claim 2: 0.999 over 0.99 (ours), PPL (val): ratio 1.000038 [0.999973, 1.000103]",
+      t.holds(text,
+        "claim 2: 0.999 over 0.99 (ours), PPL (val): ratio 1.000038 [0.999973, 1.000103]",
         "claim 1: 1 (no decay) over 0.99 (ours), PPL (val): ratio 2.08e+04 [1.76e+04, 2.47e+04]",
         "claim 3: not measured: no trial has logged mean_extrapolation_ppl\n",
         "claim 5: not measured: no trial has logged Avg PPL (extrapolation)\n")
@@ -230,12 +231,12 @@ t.test("a table ends with its claims, in every form but CSV", function()
     for form, want in pairs { [""] = "claim 3 (supports): Without decay", ["--md"] =
       "- claim 3 (supports): Without decay", ["--tex"] = "  claim 3 (supports): Without decay",
       ["--html"] = "<li>claim 3 (supports): Without decay" } do
-      holds(run(folder, "table tnn/table10 " .. form), want)
+      t.holds(run(folder, "table tnn/table10 " .. form), want)
     end
     t.ok(not run(folder, "table tnn/table10 --csv"):find "claim")
   end)
   t.in_folder(function(folder) -- without trials the claims stand there without a verdict
-    holds(run(folder, "table tnn/table9"), "claim 1: A relative position encoder predicts better")
+    t.holds(run(folder, "table tnn/table9"), "claim 1: A relative position encoder predicts better")
   end)
 end)
 
@@ -245,8 +246,8 @@ t.test("where no claim was measured, compare fails", function()
     for _, words in ipairs { "compare decays", "compare decays --csv" } do
       local text, code, said = run(folder, words)
       t.eq(code, 1)
-      holds(text, "no decay")
-      holds(said, "compare: no claim about decays was measured")
+      t.holds(text, "no decay")
+      t.holds(said, "compare: no claim about decays was measured")
     end
   end)
 end)
@@ -269,7 +270,7 @@ t.test("wrong words are told", function()
     } do
       local text, code, said = run(folder, "compare " .. words)
       t.eq({ text, code }, { "", 2 })
-      holds(said, want)
+      t.holds(said, want)
     end
   end)
 end)

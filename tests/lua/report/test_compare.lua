@@ -3,7 +3,6 @@ local t = require "harness"
 local compare = require "toeplab.report.compare"
 local sweeps = require "sweeps"
 
-local holds = t.holds
 
 local function run(folder, words)
   return t.toeplab(("compare %s -C '%s'"):format(words, folder))
@@ -40,15 +39,16 @@ t.test("a clear difference of paired seeds is claimed, with its interval", funct
     local text, code = run(folder, "op=tno op=fd")
     t.eq(code, 0)
     -- differences -1 and 0, 0.2, -0.1, 0.1, -0.2: deviation 0.1581, half 2.7764 * 0.0707
-    holds(text, "ops scale=laptop: val_ppl, lower is better; difference: op=fd minus op=tno",
+    t.holds(text, "ops scale=laptop: val_ppl, lower is better; difference: op=fd minus op=tno",
       "-1.00", "[-1.20, -0.80]",
       "op=fd is better than op=tno: by 1, 95 % interval 0.8037 to 1.196 (t, paired)",
       "5 paired seeds cannot reach p < 0.05 unless the differences are taken as normal",
       "the smallest sign-flip p is 0.0625); 6 can")
     t.ok(not text:find "seeds=", text)
-    holds(run(folder, "op=fd op=tno"), "op=tno is worse than op=fd: by 1")
-    holds(run(folder, "op=tno op=fd -m accuracy"), "op=fd is worse than op=tno", "higher is better")
-    holds(run(folder, "op=tno op=fd --higher"), "op=fd is worse than op=tno")
+    t.holds(run(folder, "op=fd op=tno"), "op=tno is worse than op=fd: by 1")
+    t.holds(run(folder, "op=tno op=fd -m accuracy"), "op=fd is worse than op=tno",
+      "higher is better")
+    t.holds(run(folder, "op=tno op=fd --higher"), "op=fd is worse than op=tno")
     for metric, better in pairs { Accuracy = "higher", auc = "higher", ["recall@10"] = "higher",
       val_loss = "lower" } do
       t.eq(compare.better({ plan = {} }, metric), better)
@@ -65,7 +65,7 @@ t.test("seeds, not the spread of the runs, decide", function()
     write(folder, pairs_of(5, 1.0))
     -- unpaired, 21 to 25 against 20 to 24 would show nothing
     local text = run(folder, "op=tno op=fd")
-    holds(text, " 23.00 ", " 22.00 ", " 0.68 ")
+    t.holds(text, " 23.00 ", " 22.00 ", " 0.68 ")
   end)
 end)
 
@@ -73,13 +73,13 @@ t.test("an undecided difference says how many seeds it needs, and the command", 
   t.in_folder(function(folder)
     write(folder, pairs_of(5, 0.1))
     local text = run(folder, "op=tno op=fd")
-    holds(text, "undecided (the interval contains 0): neither a difference nor its absence "
+    t.holds(text, "undecided (the interval contains 0): neither a difference nor its absence "
       .. "may be claimed; one within ±0.1963 would not be noticed",
       "about 22 seeds: 34 trials more, about 34m00s",
       "toeplab run experiments/ops.lua scale=laptop seeds=22")
-    holds(run(folder, "op=tno op=fd --resolve 0.05"), "to resolve ±0.05", "seeds=81")
-    holds(run(folder, "op=tno op=fd --resolve 0.001"), "more than 1000 seeds")
-    holds(run(folder, "op=tno op=fd --resolve 1"), "and there are 5")
+    t.holds(run(folder, "op=tno op=fd --resolve 0.05"), "to resolve ±0.05", "seeds=81")
+    t.holds(run(folder, "op=tno op=fd --resolve 0.001"), "more than 1000 seeds")
+    t.holds(run(folder, "op=tno op=fd --resolve 1"), "and there are 5")
   end)
 end)
 
@@ -94,18 +94,18 @@ t.test("a row for each task, Holm over them, and all together", function()
     end
     write(folder, list)
     local text = run(folder, "ops op=tno op=fd")
-    holds(text, "task=image", "p (Holm)", "overall, middle half", "15 ", "bootstrap",
+    t.holds(text, "task=image", "p (Holm)", "overall, middle half", "15 ", "bootstrap",
       "task=listops: op=fd is better", "task=image: undecided")
     -- p of a mean of -0.2 and se 0.0707 is 0.047: claimed alone, not among three
-    holds(text, "task=text: undecided (not after Holm's correction for 3 rows)")
-    holds(run(folder, "ops op=tno op=fd task=text"), "op=fd is better than op=tno: by 0.2")
+    t.holds(text, "task=text: undecided (not after Holm's correction for 3 rows)")
+    t.holds(run(folder, "ops op=tno op=fd task=text"), "op=fd is better than op=tno: by 0.2")
     t.eq(run(folder, "ops op=tno op=fd --by task"), text)
     t.eq(run(folder, "ops op=tno op=fd"), text)
     local csv = run(folder, "op=tno op=fd --csv")
-    holds(csv, "row,pairs,mean_a,mean_b,difference,low,high,p_better,p_holm\ntask=image,5,23.0,")
+    t.holds(csv, "row,pairs,mean_a,mean_b,difference,low,high,p_better,p_holm\ntask=image,5,23.0,")
     local _, code, said = run(folder, "ops op=tno op=fd --by op")
     t.eq(code, 2)
-    holds(said, "'task' varies too: add --by task, or choose with task=VALUE")
+    t.holds(said, "'task' varies too: add --by task, or choose with task=VALUE")
   end)
 end)
 
@@ -118,13 +118,13 @@ t.test("only done trials with a partner of the same seed count", function()
     list[9] = nil
     table.remove(list)
     local text = run(write(folder, list) and folder, "op=tno op=fd")
-    holds(text, "all      1 ", "one pair: no difference can be judged",
+    t.holds(text, "all      1 ", "one pair: no difference can be judged",
       "3 trials are left out: not done, or inf or nan", "3 trials have no partner of the same seed",
       "1 paired seed cannot")
   end)
   t.in_folder(function(folder)
     write(folder, { { "tno", "lm", 1, 2 }, { "fd", "lm", 2, 2 } })
-    holds(run(folder, "op=tno op=fd"), "no seed has both")
+    t.holds(run(folder, "op=tno op=fd"), "no seed has both")
   end)
 end)
 
@@ -138,7 +138,7 @@ t.test("a key that goes along with the one that is compared is told", function()
       end
     end
     sweeps.write(folder, { experiment = "e", axes = { "layers", "op" }, trials = trials })
-    holds(run(folder, "op=gtu+glu op=gtu -m loss"), "with op goes layers: 7 and 9", "all      3")
+    t.holds(run(folder, "op=gtu+glu op=gtu -m loss"), "with op goes layers: 7 and 9", "all      3")
   end)
 end)
 
@@ -148,7 +148,7 @@ t.test("nothing goes along with a value that no trial has been done with", funct
       trials = { { config = { op = "a", rank = 1 }, seed = 1, metrics = { loss = 1 } },
         { config = { op = "b", rank = 2 }, seed = 1, status = "queued" } } })
     local text = run(folder, "op=a op=b")
-    holds(text, "no seed has both")
+    t.holds(text, "no seed has both")
     t.ok(not text:find("goes", 1, true), text)
   end)
 end)
@@ -156,20 +156,20 @@ end)
 t.test("what is better comes from the table that is answered", function()
   t.in_folder(function(folder)
     write(folder, pairs_of(3, 1.0), { answers = { "tnn/table5" } })
-    holds(run(folder, "tnn/table5 op=tno op=fd"), "lower is better")
+    t.holds(run(folder, "tnn/table5 op=tno op=fd"), "lower is better")
     local list = sweeps.write(folder, { experiment = "speed", answers = { "tnn/table5" },
       axes = { "model" }, trials = {
         { config = { model = "a" }, seed = 1, metrics = { ["steps_per_second@1024"] = 3 } },
         { config = { model = "b" }, seed = 1, metrics = { ["steps_per_second@1024"] = 4 } } } })
     t.eq(#list, 2)
-    holds(run(folder, "model=a model=b -m steps_per_second@1024"), "higher is better")
+    t.holds(run(folder, "model=a model=b -m steps_per_second@1024"), "higher is better")
   end)
 end)
 
 t.test("the command for more seeds runs the two values alone if nothing else varies", function()
   t.in_folder(function(folder)
     write(folder, pairs_of(5, 0.1), { axes = { "op" } })
-    holds(run(folder, "op=tno op=fd"), "experiments/ops.lua scale=laptop op=tno,fd seeds=22")
+    t.holds(run(folder, "op=tno op=fd"), "experiments/ops.lua scale=laptop op=tno,fd seeds=22")
   end)
 end)
 
@@ -179,8 +179,8 @@ t.test("without a report the metric is that of the table", function()
       trials = { { config = { decay = 0.9 }, seed = 1, metrics = { a = 1, val_ppl = 2 } },
         { config = { decay = 0.99 }, seed = 1, metrics = { a = 1, val_ppl = 2 } },
         { config = { decay = 0.5 }, seed = 2, metrics = { a = 1 } } } })
-    holds(run(folder, "decay=0.9 decay=0.99"), "e: val_ppl, lower is better")
-    holds(run(folder, "decay=0.9 decay=0.5"), "no seed has both")
+    t.holds(run(folder, "decay=0.9 decay=0.99"), "e: val_ppl, lower is better")
+    t.holds(run(folder, "decay=0.9 decay=0.5"), "no seed has both")
   end)
 end)
 
@@ -191,7 +191,7 @@ t.test("trials that have logged nothing are no usage error", function()
       { config = { op = "b" }, seed = 1, status = "queued" } } })
     local _, code, said = run(folder, "op=a op=b")
     t.eq(code, 1)
-    holds(said, "no trial of e has logged anything yet")
+    t.holds(said, "no trial of e has logged anything yet")
   end)
 end)
 
@@ -217,7 +217,7 @@ t.test("wrong words are told", function()
     } do
       local _, code, said = run(folder, words)
       t.eq(code, 2)
-      holds(said, want)
+      t.holds(said, want)
     end
   end)
 end)

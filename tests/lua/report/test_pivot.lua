@@ -7,9 +7,7 @@ local program = "'" .. core.sys.executable() .. "'"
 
 -- Returns what toeplab table prints for words, and its exit code.
 local function run(folder, words)
-  local pipe = assert(io.popen(("%s table %s -C '%s' 2>&1"):format(program, words, folder)))
-  local text = pipe:read "a"
-  return text, select(3, pipe:close())
+  return t.shell(("%s table %s -C '%s' 2>&1"):format(program, words, folder))
 end
 
 -- Returns the cells of the table's lines: row name -> the texts beside it.

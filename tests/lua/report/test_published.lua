@@ -1,7 +1,6 @@
 -- test_published.lua: the tables and figures of the papers as data, and the list of the commands
 -- that answer them.
 local t = require "harness"
-local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local experiment = require "toeplab.trials.experiment"
 local plan = require "toeplab.trials.plan"
@@ -176,13 +175,11 @@ end)
 
 -- Returns what toeplab table prints for words in an empty folder.
 local function list_of(words)
-  local text
+  local text, code
   t.in_folder(function(folder)
-    local pipe = assert(io.popen(("'%s' table %s -C '%s'"):format(core.sys.executable(), words,
-      folder)))
-    text = pipe:read "a"
-    t.ok(pipe:close())
+    text, code = t.toeplab(("table %s -C '%s'"):format(words, folder))
   end)
+  t.eq(code, 0)
   return text
 end
 
@@ -201,10 +198,8 @@ end
 
 t.test("the list refuses what is for one table", function()
   for _, option in ipairs { "md", "tex", "html", "why=a/b", "metric=loss", "tolerance=3" } do
-    local pipe = assert(io.popen(("'%s' table --%s -C none 2>&1"):format(core.sys.executable(),
-      option)))
-    local said = pipe:read "a"
-    t.eq(select(3, pipe:close()), errors.USAGE)
+    local _, code, said = t.toeplab(("table --%s -C none"):format(option))
+    t.eq(code, errors.USAGE)
     t.ok(said:find(("--%s needs the NAME of a table"):format(option:match "%l+"), 1, true), said)
   end
 end)

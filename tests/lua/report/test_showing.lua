@@ -226,10 +226,9 @@ t.test("of an experiment the newest sweep is drawn, with more seeds of the same"
     end
     local function ids(from, to) return table.concat(all, " ", from, to) end
     local function drawn(words)
-      local pipe = io.popen(("'%s' plot %s --against width -C '%s' -o '%s/x.svg' 2>&1"):format(
+      local said, code = t.shell(("'%s' plot %s --against width -C '%s' -o '%s/x.svg' 2>&1"):format(
         core.sys.executable(), words, folder, folder))
-      local said = pipe:read "a"
-      t.ok(pipe:close(), said)
+      t.ok(code == 0, said)
       return said:match "(%d+ trials?) of older sweeps left out" or "all"
     end
     add(8, { 1, 2, 3 })

@@ -22,16 +22,13 @@ return tl.experiment "again" {
 }
 ]]
 
-local function has(text, part) t.ok(text:find(part, 1, true), text) end
-
 local function hasnt(text, part) t.ok(not text:find(part, 1, true), text) end
 
 -- Runs toeplab with words in folder; returns its exit code and what it printed.
 local function toeplab(folder, words)
-  local pipe = io.popen(("cd '%s' && timeout 30 '%s' %s -C results 2>&1"):format(folder,
+  local text, code = t.shell(("cd '%s' && timeout 30 '%s' %s -C results 2>&1"):format(folder,
     core.sys.executable(), words))
-  local text = pipe:read "a"
-  return select(3, pipe:close()), text
+  return code, text
 end
 
 t.test("a dry run of a shard lists its own trials alone", function()
@@ -55,13 +52,13 @@ t.test("a command that is given again is the newest one", function()
     for _, k in ipairs { 3, 5, 3, 7, 5 } do
       t.eq(toeplab(folder, "run x.lua -q k=" .. k), 0)
       local _, text = toeplab(folder, "table again")
-      has(text, "20" .. k)
+      t.holds(text, "20" .. k)
       hasnt(text, "20" .. (k == 3 and 5 or 3))
     end
     t.eq(#trials.query(folder, "SELECT 1 FROM sweeps"), 3)
     local path = folder .. "/x.html"
     t.eq(toeplab(folder, "report again -o x.html"), 0)
-    has(t.read(path), "205")
+    t.holds(t.read(path), "205")
     hasnt(t.read(path), "207")
   end)
 end)
@@ -76,7 +73,7 @@ t.test("the command that tries a trial again has no --redo", function()
     store:rows "UPDATE trials SET command = 'toeplab run --redo x.lua --redo k=-1 --redo'"
     for _, words in ipairs { "retry -n", "ls --failures" } do
       local _, text = toeplab(folder, words)
-      has(text, "toeplab run x.lua k=-1\n")
+      t.holds(text, "toeplab run x.lua k=-1\n")
       hasnt(text, "redo")
     end
   end)
@@ -102,10 +99,10 @@ t.test("a finished experiment shows its results where nothing can be written", f
     launch.ours, launch.release, records.open = ours, release, open
     t.eq({ code_ranks, released }, { 0, 1 }) -- the other rank waits
     t.eq(code, 0)
-    has(said, "nothing can be written there")
-    has(said, "2 trials: 2 already done")
+    t.holds(said, "nothing can be written there")
+    t.holds(said, "2 trials: 2 already done")
     t.eq({ code_new, code_redo }, { errors.STORAGE, errors.STORAGE })
-    has(said_new, "Read-only file system")
+    t.holds(said_new, "Read-only file system")
   end)
 end)
 

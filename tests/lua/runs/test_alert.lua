@@ -85,16 +85,14 @@ end)
 t.test("toeplab run takes the command, which sees the results folder", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", script:format([["fine"]], ""))
-    local pipe = io.popen(("cd '%s' && '%s' run -q x.lua -C r --alert "
+    local said, code = t.shell(("cd '%s' && '%s' run -q x.lua -C r --alert "
       .. [['echo "$TOEPLAB_EVENT in $TOEPLAB_DIR" >told' 2>&1]]):format(folder,
       core.sys.executable()))
-    local said = pipe:read "a"
-    t.ok(pipe:close(), said)
+    t.ok(code == 0, said)
     t.eq(t.read(folder .. "/told"), "end in r\n")
-    pipe = io.popen(("cd '%s' && '%s' run -q x.lua -C r --alert ' ' 2>&1"):format(folder,
+    said, code = t.shell(("cd '%s' && '%s' run -q x.lua -C r --alert ' ' 2>&1"):format(folder,
       core.sys.executable()))
-    t.eq(pipe:read "a", "toeplab: run: --alert takes a command for sh\n")
-    t.eq(select(3, pipe:close()), 2)
+    t.eq({ said, code }, { "toeplab: run: --alert takes a command for sh\n", 2 })
   end)
 end)
 

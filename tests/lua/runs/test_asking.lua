@@ -76,10 +76,10 @@ t.test("status counts a trial whose process has died as killed, not as running",
       [""] = "decay  6 trials: 2 done, 1 running, 1 killed, 1 failed, 1 timeout",
       ["--json"] = '"killed":1,"running":1,"sweep":1',
     } do
-      local pipe = io.popen(("'%s' status %s -C '%s/r' 2>&1"):format(core.sys.executable(), words,
-        folder))
-      local text = pipe:read "a"
-      t.ok(pipe:close() and text:find(want, 1, true), text)
+      local text, code = t.shell(("'%s' status %s -C '%s/r' 2>&1"):format(core.sys.executable(),
+        words, folder))
+      t.eq(code, 0)
+      t.holds(text, want)
     end
   end)
 end)

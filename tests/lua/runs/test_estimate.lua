@@ -66,10 +66,9 @@ t.test("plan prints the range and the keys in which the finished trials differ",
       { config = { dim = 16, steps = 100, op = "tno", precision = "float32", device = "cpu" },
         seed = 1, seconds = 7200.0 } } })
     local function plan(words)
-      local pipe = io.popen(("'%s' plan '%s/x.lua' -C '%s' %s 2>&1"):format(core.sys.executable(),
-        folder, folder, words))
-      local text = pipe:read "a"
-      t.ok(pipe:close(), text)
+      local text, code = t.shell(("'%s' plan '%s/x.lua' -C '%s' %s 2>&1"):format(
+        core.sys.executable(), folder, folder, words))
+      t.ok(code == 0, text)
       return text
     end
     local text = plan "dim=8"

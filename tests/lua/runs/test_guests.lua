@@ -58,10 +58,9 @@ function Folder:start(name, words)
 end
 
 function Folder:ask(words)
-  local pipe = io.popen(("TOEPLAB_THREADS=1 '%s' %s -C '%s' 2>&1"):format(program, words,
+  local text, code = t.shell(("TOEPLAB_THREADS=1 '%s' %s -C '%s' 2>&1"):format(program, words,
     self.root))
-  local text = pipe:read "a"
-  return select(3, pipe:close()), text
+  return code, text
 end
 
 local function wait_until(what, fn)

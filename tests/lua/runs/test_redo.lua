@@ -22,8 +22,6 @@ return tl.experiment "again" {
 }
 ]]
 
-local function has(text, part) t.ok(text:find(part, 1, true), text) end
-
 -- Changes the rows of the store in folder as sql says.
 local function change(folder, sql)
   local store <close> = records.open(folder .. "/results", "w")
@@ -32,11 +30,9 @@ end
 
 -- Runs x.lua in folder in a process of its own; returns its exit code and what it printed.
 local function run(folder, words)
-  words = words or ""
-  local pipe = io.popen(("cd '%s' && timeout 30 '%s' run x.lua -C results %s 2>&1"):format(folder,
-    core.sys.executable(), words))
-  local text = pipe:read "a"
-  return select(3, pipe:close()), text
+  local text, code = t.shell(("cd '%s' && timeout 30 '%s' run x.lua -C results %s 2>&1"):format(
+    folder, core.sys.executable(), words or ""))
+  return code, text
 end
 
 local OTHER = "UPDATE trials SET code_hash = 'other'"
@@ -52,7 +48,7 @@ t.test("--redo on a device that is gone is refused and touches nothing", functio
     os.remove(device)
     local code, said = run(folder, "--redo device=" .. device)
     t.eq(code, errors.USAGE)
-    has(said, "device.so")
+    t.holds(said, "device.so")
     t.eq(trials.query(folder, "SELECT status, count(*) AS n FROM v_trials GROUP BY 1"),
       { { status = "done", n = 2 } })
     t.eq(#trials.query(folder, "SELECT 1 FROM v_metrics"), 16)
@@ -66,7 +62,7 @@ t.test("a trial that no device takes ends the run", function()
     local code, said = trials.run(folder, script, { "device=/no/such/device.so" })
     devices.check = check
     t.eq(code, errors.USAGE)
-    has(said, "device '/no/such/device.so' takes no trial")
+    t.holds(said, "device '/no/such/device.so' takes no trial")
   end)
 end)
 
@@ -89,17 +85,15 @@ t.test("--redo makes trials of mixed code again", function()
     t.eq(run(folder), 0) -- goes on from the checkpoint of the other code
     t.eq(events(folder)[1].kind, "code")
     change(folder, "UPDATE metrics SET value = 0")
-    has(select(2, run(folder)), "1 finished trial made by other code: kept")
-    has(select(2, run(folder, "-n --redo")), "redo")
-    local pipe = io.popen(("cd '%s' && '%s' plan x.lua -C results"):format(folder,
-      core.sys.executable()))
-    has(pipe:read "a", "1 of them by other code (run --redo makes them again)")
-    pipe:close()
-    has(select(2, run(folder, "--redo")), "1 done, 1 already done")
+    t.holds(select(2, run(folder)), "1 finished trial made by other code: kept")
+    t.holds(select(2, run(folder, "-n --redo")), "redo")
+    t.holds(t.shell(("cd '%s' && '%s' plan x.lua -C results"):format(folder,
+      core.sys.executable())), "1 of them by other code (run --redo makes them again)")
+    t.holds(select(2, run(folder, "--redo")), "1 done, 1 already done")
     t.eq(#trials.query(folder, "SELECT 1 FROM v_metrics WHERE value > 0"), 8)
     t.eq(#events(folder), 1)
-    has(events(folder)[1].text, "done by code ")
-    has(select(2, run(folder, "--redo")), "2 already done")
+    t.holds(events(folder)[1].text, "done by code ")
+    t.holds(select(2, run(folder, "--redo")), "2 already done")
   end)
 end)
 
@@ -107,13 +101,13 @@ t.test("--redo of an unfinished trial starts over, not from the checkpoint of ot
   function()
     in_folder(function(folder)
       stopped(folder)
-      has(select(2, run(folder, "-n --redo")), "interrupted")
+      t.holds(select(2, run(folder, "-n --redo")), "interrupted")
       change(folder, OTHER)
       change(folder, "UPDATE metrics SET value = 0")
-      has(select(2, run(folder, "-n --redo")), "redo")
+      t.holds(select(2, run(folder, "-n --redo")), "redo")
       local code, said = run(folder, "--redo")
       t.eq(code, 0)
-      has(said, "1 unfinished trial made by other code: started over")
+      t.holds(said, "1 unfinished trial made by other code: started over")
       t.eq(#trials.query(folder, "SELECT 1 FROM v_metrics WHERE value > 0"), 16)
       t.eq({ #events(folder), events(folder)[1].kind }, { 1, "redo" })
     end)

@@ -21,10 +21,9 @@ return tl.experiment "busy" {
 
 -- Runs toeplab with words on the results in folder; returns its exit code and what it printed.
 local function toeplab(folder, words)
-  local pipe = io.popen(("'%s' %s -C '%s/results' 2>&1"):format(core.sys.executable(), words,
+  local text, code = t.shell(("'%s' %s -C '%s/results' 2>&1"):format(core.sys.executable(), words,
     folder))
-  local text = pipe:read "a"
-  return select(3, pipe:close()), text
+  return code, text
 end
 
 local function statuses(folder)

@@ -212,9 +212,8 @@ end)
 t.test("data path of a set that is here as an archive says how to unpack it", function()
   t.in_folder(function(folder)
     write(folder .. "/imdb-labelled.tar.xz", "not read")
-    local pipe = assert(io.popen(("env -u TOEPLAB_CACHE TOEPLAB_DATA=%s XDG_CACHE_HOME=%s %s "
-      .. "data path imdb 2>&1"):format(folder, folder, quote(core.sys.executable()))))
-    local said, _, _, code = pipe:read "a", pipe:close()
+    local said, code = t.shell(("env -u TOEPLAB_CACHE TOEPLAB_DATA=%s XDG_CACHE_HOME=%s %s "
+      .. "data path imdb 2>&1"):format(folder, folder, quote(core.sys.executable())))
     t.eq({ code, said }, { 1, "toeplab: imdb is here as an archive only; to unpack it: toeplab "
       .. "data fetch imdb\n" })
   end)

@@ -163,10 +163,8 @@ end)
 -- Runs toeplab data generate pathfinder FOLDER/out with more words; returns its text and exit code.
 -- before and after are words of the shell around it.
 local function generate(folder, words, before, after)
-  local pipe = assert(io.popen(("%s '%s' data generate -q pathfinder '%s/out' %s %s 2>&1"):format(
-    before or "", core.sys.executable(), folder, words, after or "")))
-  local text, _, _, code = pipe:read "a", pipe:close()
-  return text, code
+  return t.shell(("%s '%s' data generate -q pathfinder '%s/out' %s %s 2>&1"):format(before or "",
+    core.sys.executable(), folder, words, after or ""))
 end
 
 t.test("a signal ends the writing of images, and nothing half written is left", function()
@@ -203,9 +201,8 @@ end)
 t.test("the experiment pathfinder-conv runs at the scale smoke", function()
   t.in_folder(function(folder)
     local script = arg[0]:match "^(.*)tests/lua/.*$" .. "experiments/pathfinder-conv.lua"
-    local pipe = assert(io.popen(("'%s' run -q -C '%s/results' '%s' scale=smoke 2>&1"):format(
-      core.sys.executable(), folder, script)))
-    local said, _, _, code = pipe:read "a", pipe:close()
+    local said, code = t.shell(("'%s' run -q -C '%s/results' '%s' scale=smoke 2>&1"):format(
+      core.sys.executable(), folder, script))
     t.ok(code == 0 and said:find "32 +1793 ", said)
   end)
 end)
@@ -373,9 +370,8 @@ t.test("statistics agree with those of the same generator, and not with others",
   t.in_folder(function(folder)
     local function command(text)
       t.write(folder .. "/p.json", text)
-      local pipe = assert(io.popen(("'%s' verify -q --images 120 '%s/p.json' 2>&1"):format(
-        core.sys.executable(), folder)))
-      local said, _, _, code = pipe:read "a", pipe:close()
+      local said, code = t.shell(("'%s' verify -q --images 120 '%s/p.json' 2>&1"):format(
+        core.sys.executable(), folder))
       return code, said
     end
     local text = json.encode { pathfinder32 = ref }

@@ -30,12 +30,8 @@ end
 -- Runs Lua code, or a verb of the program, in a process of its own with these variables; returns
 -- what it said and its exit code.
 local function process(environment, words)
-  local command = ("env -u TOEPLAB_DATA TOEPLAB_CACHE=%s/cache %s %s %s 2>&1"):format(folder,
-    environment, quote(core.sys.executable()), words)
-  local pipe = io.popen(command)
-  local text = pipe:read("a")
-  local _, _, code = pipe:close()
-  return text, code or 0
+  return t.shell(("env -u TOEPLAB_DATA TOEPLAB_CACHE=%s/cache %s %s %s 2>&1"):format(folder,
+    environment, quote(core.sys.executable()), words))
 end
 
 local function run(environment, code)

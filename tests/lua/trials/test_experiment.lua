@@ -346,8 +346,7 @@ t.test("a stored command does the same when it is pasted", function()
   local words = { "toeplab", "run", "x.lua", "corpus=text:a b; c", "decay=0.9", "note=it's" }
   local command = provenance.collect(words).command
   t.eq(command, [[toeplab run x.lua 'corpus=text:a b; c' decay=0.9 'note=it'\''s']])
-  local pipe <close> = io.popen("printf '%s\n' " .. command)
-  t.eq(pipe:read "a", table.concat(words, "\n") .. "\n")
+  t.eq(t.shell("printf '%s\n' " .. command), table.concat(words, "\n") .. "\n")
 end)
 
 t.done()

@@ -118,13 +118,10 @@ local function copy_program(folder)
   local command = ("cd '%s' && LUA_PATH='./?.lua;;' TOEPLAB_LUA='%s/lua' TOEPLAB_BACKENDS="
     .. "'%s/backends' ./toeplab run x.lua -C results "):format(folder, folder, here)
   return function(words)
-    local pipe = io.popen(command .. (words or "") .. " 2>&1")
-    local text = pipe:read "a"
-    return select(3, pipe:close()), text
+    local text, code = t.shell(command .. (words or "") .. " 2>&1")
+    return code, text
   end
 end
-
-local function has(text, part) t.ok(text:find(part, 1, true), text) end
 
 t.test("a finished sweep stays finished after a comment in any file, the script too", function()
   in_folder(function(folder)
@@ -133,28 +130,28 @@ t.test("a finished sweep stays finished after a comment in any file, the script 
     local run = copy_program(folder)
     local status, said = run()
     t.eq(status, 0)
-    has(said, "2 trials: 2 done")
+    t.holds(said, "2 trials: 2 done")
     append(folder .. "/own.lua", "-- a comment\n")
     append(folder .. "/x.lua", "-- a comment\n")
     status, said = run()
     t.eq(status, 0)
-    has(said, "2 trials: 2 already done")
+    t.holds(said, "2 trials: 2 already done")
     t.ok(not said:find "other code", said)
     local nn, curves = "lua/toeplab/nn/init.lua", "lua/toeplab/report/curves.lua"
     for _, file in ipairs { nn, curves, "toeplab" } do
       append(folder .. "/" .. file, "-- a comment\n")
       status, said = run()
       t.eq({ file, status }, { file, 0 })
-      has(said, "2 trials: 2 already done")
-      has(said, "2 finished trials made by other code: kept (run --redo makes them again)")
+      t.holds(said, "2 trials: 2 already done")
+      t.holds(said, "2 finished trials made by other code: kept (run --redo makes them again)")
     end
-    has(select(2, run "-n --redo"), "redo")
-    has(select(2, run "--redo"), "2 trials: 2 done")
+    t.holds(select(2, run "-n --redo"), "redo")
+    t.holds(select(2, run "--redo"), "2 trials: 2 done")
     t.ok(not select(2, run()):find "other code")
     t.eq(count(folder, "1"), 2)
     t.eq(#trials.query(folder, "SELECT 1 FROM v_events WHERE kind = 'redo'"), 2)
     t.write(folder .. "/own.lua", "return 8\n")
-    has(select(2, run()), "2 trials: 2 done")
+    t.holds(select(2, run()), "2 trials: 2 done")
     t.eq(count(folder, "status = 'done'"), 4)
   end)
 end)
@@ -167,7 +164,7 @@ t.test("a raised number of the results makes every trial new", function()
     local path = folder .. "/lua/toeplab/trials/code.lua"
     t.write(path, ("require('toeplab.core').numerics = %d\n"):format(core.numerics + 1)
       .. core.sys.read_file(path))
-    has(select(2, run()), "2 trials: 2 done")
+    t.holds(select(2, run()), "2 trials: 2 done")
     t.eq(trials.query(folder, "SELECT numerics, count(*) AS n FROM v_trials GROUP BY 1"),
       { { numerics = core.numerics, n = 2 }, { numerics = core.numerics + 1, n = 2 } })
   end)
