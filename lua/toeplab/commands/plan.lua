@@ -92,11 +92,13 @@ end
 
 -- Returns the smallest difference of two rows that the plan's seeds can tell from chance, as a
 -- share of their mean: half of the 95 % interval of the difference, if the values of a row spread
--- as those of the plan's finished trials do. {metric=, share=, spread= (the deviation over the
--- mean), rows= (how many have two finished seeds)}; nil without such a row, or if the plan has one
--- seed.
+-- as those of the plan's finished trials do. The metric is the first column of the report, or, if
+-- the report is a function, that by which tune chooses. {metric=, share=, spread= (the deviation
+-- over the mean), rows= (how many have two finished seeds)}; nil without such a row, or if the plan
+-- has one seed.
 local function resolution(store, exp, trials, seeds)
   local metric = type(exp.report) == "table" and exp.report.columns[1]
+    or exp.tune and exp.tune.metric
   if not metric or seeds < 2 then return nil end
   local rows, values, squares, count = {}, {}, 0.0, 0
   for _, t in ipairs(trials) do

@@ -3,6 +3,7 @@
 local claims = require "toeplab.report.claims"
 local looks = require "toeplab.report.looks"
 local plan = require "toeplab.trials.plan"
+local progress = require "toeplab.base.progress"
 local suggest = require "toeplab.base.suggest"
 
 local footnotes = { RESCUED = "†", EARLY = "‡" }
@@ -42,6 +43,13 @@ local function status_counts(trials)
   return table.concat(parts, ", ")
 end
 
+-- Returns ", 3h06m in all", the time that the trials took, or "" if no trial says its time.
+local function time_taken(trials)
+  local sum = 0
+  for _, t in ipairs(trials) do sum = sum + (t.seconds or 0) end
+  return sum > 0 and (", %s in all"):format(progress.duration(sum)) or ""
+end
+
 local function measured(result, add)
   local pool, trials = result.pool, result.trials
   local n, most = seeds(result)
@@ -53,7 +61,7 @@ local function measured(result, add)
     return t.made.commit and t.made.commit .. (t.made.dirty and " with changes" or "")
   end)
   local made = #commits > 0 and "; commit " .. table.concat(commits, ", ") or ""
-  add("%s: %s%s", pool:title(), status_counts(trials), made)
+  add("%s: %s%s%s", pool:title(), status_counts(trials), time_taken(trials), made)
   if pool.plan.tuned then add("%s", pool.plan.tuned) end
   for _, line in ipairs(looks.of_pool(pool)) do add("%s", line) end
 end

@@ -52,7 +52,7 @@ t.test("means, intervals, what differs, and rows beside the paper's", function()
     t.ok(text:find("95 % interval (Student's t) over 3 seeds", 1, true), text)
     t.ok(text:find("layers 7, here 4; steps 50000, here 2000", 1, true), text)
     t.ok(not text:find "dim 512", text)
-    t.ok(text:find("commit 0123456789ab", 1, true), text)
+    t.ok(text:find("scale=laptop: 12 done, 12m00s in all; commit 0123456789ab", 1, true), text)
     t.ok(text:find("PPL (val): rank agreement with the paper over 3 rows", 1, true), text)
     -- 25.28 > 24.03 > 23.98 and 29.2 > 27.2 < 28.2: two of three pairs agree
     t.ok(text:find("tau-b 0.33 [0.33,", 1, true), text)
