@@ -1,63 +1,80 @@
--- tnn-table2.lua: which token mixer predicts text best, at equal size and with equal training?
--- (TNN, Table 2)
+-- tnn-table2.lua: which token mixer predicts text best, at equal size and with equal training, and
+-- does it also beyond the length of training? (TNN, Tables 2 and 15, Figure 1; SKI, Figure 7a)
 --
--- The scale paper trains the published models as their code was run: S4 and DSS have no shortcut
--- and no norm, Performer draws its projections anew at every step, cosFormer divides by the length
--- that it sees. The scale laptop has the same models of about equal size, and what their papers
--- mean: performer-kept, cosformer-fixed, and S4 and DSS in the Transformer's layer.
+-- The published models are trained as their code was run: S4 and DSS have no shortcut and no norm,
+-- Performer draws its projections anew at every step, cosFormer divides by the length that it sees.
+-- Three rows are what their papers mean: performer-kept, and S4 and DSS in the Transformer's layer.
+-- Three more belong to other tables: TNN without decay, FD, and a causal SKI, which neither paper
+-- trains.
 local tl = require "toeplab"
 
 -- The layer of the Transformer, for mixers that were published without one.
 local layer = { layout = "A", channel = "ffn", positions = "none", embed_dim = false }
 
--- The preset of each model; its layers at the scale laptop, which make it about as large as the
--- others; the options of its mixer there; and other options that differ from its preset.
+-- Of each model: the preset, and the layers that make it about as large as the others where models
+-- are small; also options that differ from its preset, those of its mixer, and those that its mixer
+-- has only where models are small. FD was published with twice the learning rate.
 local models = {
-  tnn = { "tnn-7/6", 3 },
+  tnn = { "tnn-7/6", 3, options = { decay = 0.99 } },
+  ["tnn-no-decay"] = { "tnn-7/6", 3, options = { decay = "none" } },
+  fd = { "fd-7/3", 3, published_rate = 2 },
+  ski = { "tnn-7/6", 3, options = { backend = "ski", encoder = "piecewise", decay = "none" } },
   transformer = { "transformer", 3 },
-  ["transformer-ls"] = { "transformer-ls", 3, { chunk = 16, window = 32 } },
-  flash = { "flash", 5, { shared = 32, chunk = 32, max_length = 128 } },
+  alibi = { "alibi", 3 },
+  ["transformer-ls"] = { "transformer-ls", 3, small = { chunk = 16, window = 32 } },
+  flash = { "flash", 5, small = { shared = 32, chunk = 32, max_length = 128 } },
   ["1+elu"] = { "linear-attention", 3 },
   performer = { "performer", 3 },
-  ["performer-kept"] = { "performer", 3, { as_published = false } },
+  ["performer-kept"] = { "performer", 3, mixer = { as_published = false } },
   cosformer = { "cosformer", 3 },
-  ["cosformer-fixed"] = { "cosformer", 3, { as_published = false, length = 128 } },
-  ["syn-d"] = { "synthesizer-dense", 4, { max_length = 128 } },
-  ["syn-r"] = { "synthesizer-random", 4, { max_length = 128 } },
-  gmlp = { "gmlp", 5, { ffn_dim = 384, max_length = 128 } },
+  ["syn-d"] = { "synthesizer-dense", 4, small = { max_length = 128 } },
+  ["syn-r"] = { "synthesizer-random", 4, small = { max_length = 128 } },
+  gmlp = { "gmlp", 5, small = { ffn_dim = 384, max_length = 128 } },
   s4 = { "s4", 3 },
-  ["s4-residual"] = { "s4", 3, { as_published = false }, layer },
+  ["s4-residual"] = { "s4", 3, mixer = { as_published = false }, options = layer },
   dss = { "dss", 5 },
-  ["dss-residual"] = { "dss", 3, { as_published = false }, layer },
-  gss = { "gss", 3, { state = 64, inner = 48 } },
+  ["dss-residual"] = { "dss", 3, mixer = { as_published = false }, options = layer },
+  gss = { "gss", 3, small = { state = 64, inner = 48 } },
 }
 
-local order = { "tnn", "transformer", "transformer-ls", "flash", "1+elu", "performer",
-  "performer-kept", "cosformer", "cosformer-fixed", "syn-d", "syn-r", "gmlp", "s4", "s4-residual",
-  "dss", "dss-residual", "gss" }
+local order = { "tnn", "transformer", "alibi", "transformer-ls", "flash", "1+elu", "performer",
+  "cosformer", "syn-d", "syn-r", "gmlp", "s4", "dss", "gss", "performer-kept", "s4-residual",
+  "dss-residual", "tnn-no-decay", "fd", "ski" }
 
-local function over(base, more)
-  local all = {}
-  for key, value in pairs(base or {}) do all[key] = value end
-  for key, value in pairs(more or {}) do all[key] = value end
-  return all
+local function add(options, more)
+  for key, value in pairs(more or {}) do options[key] = value end
+end
+
+-- Makes the model that the options o describe as small as the keys c say.
+local function shrink(o, c, layers)
+  o.layers, o.dim, o.glu_dim = layers, c.dim, o.mixer and 4 * c.dim or c.dim
+  if o.embed_dim then o.dim, o.embed_dim = 2 * c.dim, c.dim end -- state spaces are wider inside
+  if o.mixer then
+    o.heads = c.heads
+  else
+    o.heads, o.rpe_dim, o.rpe_layers = nil, c.rpe_dim, c.rpe_layers
+  end
 end
 
 -- Returns the options of the model c.model with so many tokens.
 local function options_of(c, vocab)
-  local preset, layers, mixer, more = table.unpack(models[c.model])
-  local o = tl.models.preset(preset, { vocab = vocab, dropout = c.dropout, backend = c.backend })
-  if not c.small then return o end
-  local wide = o.embed_dim and not more
-  o = over(over(o, { layers = layers, dim = wide and 2 * c.dim or c.dim, heads = c.heads,
-    embed_dim = wide and c.dim or nil }), more)
-  o.glu_dim = o.mixer and 4 * c.dim or c.dim
+  local own = models[c.model]
+  local o = tl.models.preset(own[1], { vocab = vocab, dropout = c.dropout })
+  add(o, own.options)
   if o.mixer then
-    o.mixer_options = over(o.mixer_options, mixer)
-    o.embed_dim = o.embed_dim or nil
+    local mixer = {}
+    add(mixer, o.mixer_options)
+    add(mixer, own.mixer)
+    add(mixer, c.small and own.small)
+    o.mixer_options = mixer
   else
-    o.rpe_dim, o.rpe_layers, o.heads = c.rpe_dim, c.rpe_layers, nil
+    o.backend = o.backend or c.backend
   end
+  if o.backend == "ski" then
+    o.backend_options = { inducing = c.inducing, taps = c.taps, lambda = c.lambda }
+  end
+  if c.small then shrink(o, c, own[2]) end
+  o.embed_dim = o.embed_dim or nil
   return o
 end
 
@@ -66,32 +83,34 @@ local decided = { "layers", "expand", "glu_dim", "layout", "structure", "causal"
   "encoder", "table_length", "rpe_input", "decay" }
 
 return tl.experiment "tnn-table2" {
-  answers = "tnn/table2",
-  fixed = tl.lm.fixed({ small = true, heads = 4, steps = 1000, warmup = 50, lengths = { 128 } },
+  answers = { "tnn/table2", "tnn/table15", "tnn/figure1b", "ski/figure7a" },
+  fixed = tl.lm.fixed({ small = true, heads = 4, inducing = 32, taps = 16, lambda = 0.99 },
     decided),
   grid = { model = order },
-  seeds = 3,
+  seeds = 5,
+  tune = tl.lm.tune(),
   scale = tl.lm.scales({
-    smoke = { dim = 32, heads = 2, steps = 4, lengths = { 16 } },
-    paper = { small = false, lengths = { 512 } },
+    smoke = { heads = 2, inducing = 4, taps = 4, steps = 4 },
+    paper = { small = false },
   }, decided),
   check = function(c)
     if not models[c.model] then error("model: known are " .. table.concat(order, ", "), 0) end
   end,
 
-  -- Weight decay is twice as strong for the TNN as for all others, as in the published training.
+  -- Weight decay is twice as strong for the TNNs as for all others, as in the published training.
   trial = function(t, c)
-    local scored = { blocks = math.max(1, c.scored // c.length) }
-    local model, data = tl.lm.train(t, c, { every = math.max(c.steps // 8, 1),
-      blocks = scored.blocks,
+    tl.lm.trial(t, c, {
       make = function(vocab) return tl.models.tnn_lm(options_of(c, vocab)) end,
       optimizer = function(model)
+        local own = models[c.model]
+        local tnn = own[1]:find "^tnn" or own[1]:find "^fd"
         return tl.optim.adam(model, { kind = c.kind, betas = c.betas, eps = c.eps, clip = c.clip,
-          lr = c.lr, schedule = c.schedule, warmup = c.warmup, warmup_init_lr = c.warmup_init_lr,
-          weight_decay = c.model == "tnn" and c.weight_decay or c.weight_decay / 2 })
+          lr = c.small and c.lr or c.lr * (own.published_rate or 1), schedule = c.schedule,
+          warmup = c.warmup, warmup_init_lr = c.warmup_init_lr,
+          weight_decay = tnn and c.weight_decay or c.weight_decay / 2 })
       end })
-    tl.lm.test(t, c, model, data, function() return scored end)
   end,
 
-  report = { rows = "model", columns = { "parameters", "best_val_ppl", "test_ppl" } },
+  report = { rows = "model",
+    columns = { "parameters", "best_val_ppl", "test_ppl", "mean_extrapolation_ppl" } },
 }
