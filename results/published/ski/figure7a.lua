@@ -21,7 +21,7 @@ return {
   setting = { corpus = "wikitext-103-raw", tokenizer = "gpt2", layers = 7, dim = 512, expand = 3,
     glu_dim = 512, rpe_dim = 64, rpe_layers = 3, dropout = 0.1, length = 512, batch = 128,
     steps = 50000, warmup = 4000, weight_decay = 0.2, clip = 1.0 },
-  draw = "plot extrapolation --at ppl@ --by model --log xy",
+  draw = "plot tnn-table2 model=tnn,fd --at ppl@ --by model --log xy",
   notes = {
     "The numbers at 512 are those of its Table 1; the paper prints no other.",
     "FD-TNN has no decay and learning rate 1e-3; TNN has decay 0.99 and 5e-4.",

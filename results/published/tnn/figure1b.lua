@@ -6,5 +6,5 @@ return {
   source = "Qin et al., Toeplitz Neural Network for Sequence Modeling, ICLR 2023, Figure 1, "
     .. "right, with the numbers of its Table 15",
   numbers = "tnn/table15",
-  draw = "plot extrapolation --at ppl@ --by model --log xy",
+  draw = "plot tnn-table2 --at ppl@ --by model --log xy",
 }
