@@ -1,8 +1,8 @@
 -- mqar.lua: how wide must a token mixer be to recall the value of a key that it has seen?
 --
 -- Multi-query associative recall (Arora et al. 2023, Zoology, Figure 2), by models of two layers
--- whose width and learning rate are swept, on fresh examples at every step. The paper takes the
--- best learning rate of each width.
+-- whose width is swept, on fresh examples at every step. As in the paper, each model has the best
+-- learning rate of its width.
 local tl = require "toeplab"
 
 -- The token mixers by name, as options of the model. Attention needs positions to find a key's
@@ -39,16 +39,18 @@ end
 return tl.experiment "mqar" {
   fixed = {
     vocab = 256, length = 64, pairs = 4, layers = 2, expand = 2.0, rpe_dim = 16, rpe_layers = 1,
-    inducing = 16, taps = 16, batch = 64, steps = 2000, warmup = 100, weight_decay = 0.1,
-    valid = 500, test = 1000,
+    inducing = 16, taps = 16, batch = 64, steps = 2000, lr = 3e-3, warmup = 100,
+    weight_decay = 0.1, valid = 500, test = 1000,
   },
   grid = {
     mixer = { "tnn", "fd", "ski", "attention", "hyena", "mamba" }, dim = { 16, 32, 64, 128 },
-    lr = { 1e-3, 3e-3, 1e-2 },
   },
+  seeds = 3,
+  tune = { key = "lr", values = { 1e-3, 3e-3, 1e-2 }, metric = "val_accuracy", goal = "max",
+    seed = 101, fixed = { steps = 1000, test = 64 }, without = { "smoke", "paper" } },
   scale = {
     smoke = {
-      vocab = 32, length = 16, pairs = 2, layers = 1, dim = { 8, 16 }, lr = { 3e-3 }, rpe_dim = 8,
+      vocab = 32, length = 16, pairs = 2, layers = 1, dim = { 8, 16 }, rpe_dim = 8,
       inducing = 4, taps = 4, batch = 8, steps = 6, warmup = 2, valid = 16, test = 16,
     },
     laptop = {},
@@ -80,6 +82,6 @@ return tl.experiment "mqar" {
     t:log { test_accuracy = accuracy, test_loss = nats, parameters = (model:count()) }
   end,
 
-  report = { rows = { "mixer", "dim", "lr" },
+  report = { rows = { "mixer", "dim" },
     columns = { "parameters", "val_accuracy", "test_accuracy" } },
 }

@@ -86,7 +86,7 @@ t.test("tokens_seen counts the steps of a training that ends early, and short ep
 end)
 
 t.test("mqar at scale smoke", function()
-  smoke("mqar", {}, function(store)
+  smoke("mqar", { "seeds=1" }, function(store)
     local rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE name = 'test_accuracy'
       AND value BETWEEN 0 AND 1]]
     t.eq(rows[1].n, 12) -- six mixers, two widths
