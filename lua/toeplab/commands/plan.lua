@@ -22,8 +22,8 @@ local command = {
   about = "Counts the trials of toeplab run with the same words: by axis, the excepted ones\n"
     .. "with their reasons, and those that are done, would continue, or would begin. Estimates\n"
     .. "time, as a range, core-hours and disk from finished trials of the experiment: from\n"
-    .. "those whose configuration differs in the fewest keys, and, from the finished ones, the\n"
-    .. "smallest difference of two rows that the seeds can tell from chance. With\n"
+    .. "those whose configuration differs in the fewest keys, and, from the finished ones,\n"
+    .. "which difference of two rows the seeds detect 4 times in 5. With\n"
     .. "seeds=\"until P %\": how many trials are run at least, and at most. Runs nothing.",
   words = { "experiment", "keys" },
   options = {
@@ -90,12 +90,11 @@ local function mean_threads(store, name)
     WHERE experiment = ? AND status = 'done']], { name })[1].threads
 end
 
--- Returns the smallest difference of two rows that the plan's seeds can tell from chance, as a
--- share of their mean: half of the 95 % interval of the difference, if the values of a row spread
--- as those of the plan's finished trials do. The metric is the first column of the report, or, if
--- the report is a function, that by which tune chooses. {metric=, share=, spread= (the deviation
--- over the mean), rows= (how many have two finished seeds)}; nil without such a row, or if the plan
--- has one seed.
+-- Returns the difference of two rows that the plan's seeds detect 4 times in 5 (stats.detected), as
+-- a share of their mean, if the values of a row spread as those of the plan's finished trials do.
+-- The metric is the first column of the report, or, if the report is a function, that by which tune
+-- chooses. {metric=, share=, spread= (the deviation over the mean), rows= (how many have two
+-- finished seeds)}; nil without such a row, or if the plan has one seed.
 local function resolution(store, exp, trials, seeds)
   local metric = type(exp.report) == "table" and exp.report.columns[1]
     or exp.tune and exp.tune.metric
@@ -113,8 +112,7 @@ local function resolution(store, exp, trials, seeds)
   end
   if count == 0 then return nil end
   local spread = math.sqrt(squares / count)
-  local share = stats.t_quantile(0.975, 2 * seeds - 2) * spread * math.sqrt(2 / seeds)
-  return { metric = metric, share = share, spread = spread, rows = count }
+  return { metric = metric, share = spread * stats.detected(seeds), spread = spread, rows = count }
 end
 
 -- Adds to the plan p what a run with seeds = "until 2 %" may ask for besides: chosen (of
@@ -257,8 +255,9 @@ end
 
 local function resolution_line(p)
   local r = p.resolution
-  return r and ("%.2g %% of %s with %d seeds, which spread by %.2g %% (from %s)"):format(
-    100 * r.share, r.metric, #p.about.seeds, 100 * r.spread, output.count(r.rows, "finished row"))
+  return r and ("%.2g %% of %s with %d seeds, 4 times in 5; they spread by %.2g %% (from %s)")
+    :format(100 * r.share, r.metric, #p.about.seeds, 100 * r.spread,
+      output.count(r.rows, "finished row"))
 end
 
 local function later_line(p)

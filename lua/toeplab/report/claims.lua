@@ -4,6 +4,7 @@
 -- how a table's file declares it. The ratio is that of the geometric means, its interval comes from
 -- Student's t on the logarithms of the ratios.
 local groups = require "toeplab.report.groups"
+local looks = require "toeplab.report.looks"
 local published_tables = require "toeplab.trials.published_tables"
 local space = require "toeplab.trials.space"
 local stats = require "toeplab.report.stats"
@@ -61,20 +62,12 @@ local function column_of(published, id)
   choose(published, "column", id, ids)
 end
 
--- Returns the name of a metric at a training length: "ppl@16x" is the one at 16 times the length.
-local function at_length(name, length)
-  return (name:gsub("@(%d+)x$", function(times)
-    return ("@%d"):format(times * (length or 0))
-  end))
-end
-
 -- Returns the metric of a claim as a part of a measure, with the place of its column in the paper.
 local function metric_of(published, name)
   local part = { metric = name }
-  local theirs = at_length(name, (published.setting or {}).length)
   for c, column in ipairs(published.columns) do
     for _, metric in ipairs(column.metrics or {}) do
-      if metric == theirs then part.place = c + 1 end
+      if metric == name then part.place = c + 1 end
     end
   end
   return part
@@ -155,8 +148,8 @@ end
 local function metrics_of(list, pool)
   local logged, names = pool:metrics(), {}
   local function assign(part)
-    part.value, part.name = groups.place_metric(part.names
-      or { at_length(part.metric, pool.fixed.length) }, logged, names)
+    part.value, part.name = groups.place_metric(part.names or { part.metric }, pool.fixed.length,
+      logged, names)
   end
   for _, c in ipairs(list) do
     for _, parts in ipairs { c.measure.of, c.measure.over } do
@@ -206,7 +199,9 @@ local function values_of(find, side, parts)
         return nil, { "several settings fit " .. side.name .. ": choose with key=value" }
       end
       local v = t.status == "done" and t.values[part.value]
-      if v and v - v == 0 then
+      -- A ratio over only the seeds that did not diverge would flatter.
+      if t.status == "guard" or v and v - v ~= 0 then return nil, { "diverged:", side.name } end
+      if v then
         by_seed[t.seed] = by_seed[t.seed] or { sum = 0.0, count = 0 }
         by_seed[t.seed].sum, by_seed[t.seed].count = by_seed[t.seed].sum + v,
           by_seed[t.seed].count + 1
@@ -237,7 +232,7 @@ local function measure(c, find)
     elseif x.sum <= 0 or y.sum <= 0 then
       c.why = { claims.title(c) .. ": a value is not above 0" }
     else
-      c.logs[#c.logs + 1] = math.log(x.sum / #c.measure.of) - math.log(y.sum / #c.measure.over)
+      c.logs[#c.logs + 1] = stats.log_ratio(x.sum / #c.measure.of, y.sum / #c.measure.over)
     end
   end
   if #c.logs == 0 then
@@ -249,23 +244,25 @@ end
 
 -- Sets the ratio with its interval and p, the level at which the interval just reaches the nearest
 -- bound of the claim.
-local function estimate(c)
-  local i = stats.interval(c.logs)
+local function estimate(c, pool)
+  local alpha = looks.alpha(pool, #c.logs)
+  local i = stats.interval(c.logs, 1 - alpha)
   c.ratio, c.inside = math.exp(i.mean), i.mean > c.region.low and i.mean < c.region.high
   if not i.low then return end
   c.low, c.high = math.exp(i.low), math.exp(i.high)
-  c.p = stats.p_value(i, math.min(math.abs(i.mean - c.region.low),
+  local p = stats.p_value(i, math.min(math.abs(i.mean - c.region.low),
     math.abs(i.mean - c.region.high)))
+  c.p = p and p * claims.ALPHA / alpha
 end
 
 -- Gives every comparison its verdict, with Holm's correction over all of the table. Returns the
 -- number of comparisons that Holm's correction counts, and that of all that were measured.
-local function judge(list)
+local function judge(list, pool)
   local ps, of, measured = {}, {}, 0
   for _, c in ipairs(list) do
     c.verdict = OPEN
     if not c.why then
-      estimate(c)
+      estimate(c, pool)
       measured = measured + 1
     end
     if c.p then ps[#ps + 1], of[#of + 1] = c.p, c end
@@ -308,7 +305,7 @@ function claims.of(published, pool)
   local names = metrics_of(all, pool)
   local find = finder(published, pool, pool:trials(names))
   for _, c in ipairs(all) do measure(c, find) end
-  result.tests, result.measured = judge(all)
+  result.tests, result.measured = judge(all, pool)
   for _, claim in ipairs(result.claims) do claim.verdict = total(claim.list) end
   return result
 end
@@ -330,10 +327,11 @@ local function sentence(c)
   parts[#parts + 1] = "claimed: " .. c.wanted
   if c.paper then parts[#parts + 1] = ("the paper's numbers: %.3f"):format(c.paper) end
   if c.alone > 0 then
-    parts[#parts + 1] = ("left out: %d seed%s not done on both sides, or inf or nan"):format(
-      c.alone, c.alone == 1 and "" or "s")
+    parts[#parts + 1] = ("left out: %d seed%s not done on both sides"):format(c.alone,
+      c.alone == 1 and "" or "s")
   end
-  parts[#parts + 1] = c.p and ("p %.2g"):format(c.p) or "one seed has no interval"
+  parts[#parts + 1] = c.p and ("p %.2g"):format(c.p) or n == 1 and "one seed has no interval"
+    or "the seeds do not differ, so that no test applies"
   return table.concat(parts, "; ") .. ": " .. c.verdict
 end
 
@@ -356,6 +354,17 @@ local function reasons(list)
   return #texts > 0 and table.concat(texts, "; ") or nil
 end
 
+-- Returns how many comparisons Holm's correction counts: "the 3 comparisons", or "the 3 measured of
+-- 5 comparisons".
+local function counted(result)
+  local all = 0
+  for _, claim in ipairs(result.claims) do all = all + #claim.list end
+  if result.tests < all then
+    return ("the %d measured of %d comparisons"):format(result.tests, all)
+  end
+  return ("the %d comparison%s"):format(all, all == 1 and "" or "s")
+end
+
 -- Returns lines about the claims of a published table: each claim with its verdict, its
 -- comparisons, and the rule; and the number of comparisons that were measured. Without a pool it
 -- returns the claims alone.
@@ -374,9 +383,9 @@ function claims.words(published, pool)
   if result.tests > 0 then
     lines[#lines + 1] = ("claims: ratios of geometric means, paired by seed, with 95 %% intervals "
       .. "(t on the logarithms). 'supports' or 'contradicts': the interval lies within or outside "
-      .. "of what is claimed, with p < %g after Holm's correction over the %d comparison%s of this "
-      .. "table; a claim of several needs all of them"):format(claims.ALPHA, result.tests,
-      result.tests == 1 and "" or "s")
+      .. "of what is claimed, with p < %g after Holm's correction over %s of this table; a claim "
+      .. "of several needs all of them"):format(claims.ALPHA, counted(result))
+    lines[#lines + 1] = looks.corrected(pool)
   end
   return lines, result.measured
 end

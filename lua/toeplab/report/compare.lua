@@ -1,6 +1,7 @@
 -- report/compare.lua: compares two values of a key, paired by seed: computes the interval of their
 -- difference, and words what may be claimed and how many seeds a claim would need.
 local groups = require "toeplab.report.groups"
+local looks = require "toeplab.report.looks"
 local answers = require "toeplab.report.answers"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
@@ -20,9 +21,8 @@ function compare.metric(pool, logged)
   local lists = { pool.plan.columns or {} }
   for _, column in ipairs(answers.columns(pool)) do lists[#lists + 1] = column.metrics end
   for _, names in ipairs(lists) do
-    for _, name in ipairs(names) do
-      if logged[name] then return name end
-    end
+    local _, name = groups.place_metric(names, pool.fixed.length, logged, {})
+    if name then return name end
   end
 end
 
@@ -135,12 +135,14 @@ end
 local function judge(result)
   local ps, of = {}, {}
   for _, row in ipairs(result.rows) do
-    row.difference = stats.paired(row.a, row.b)
+    local alpha = looks.alpha(result.pool, #row.a)
+    row.difference = stats.paired(row.a, row.b, 1 - alpha)
     row.chance = #row.a > 0 and stats.improvement(row.a, row.b, result.better) or nil
     if row.difference and row.difference.p then
-      ps[#ps + 1], of[#of + 1] = row.difference.p, row
+      ps[#ps + 1], of[#of + 1] = row.difference.p * compare.ALPHA / alpha, row
     end
   end
+  result.tests = #ps
   result.alpha = compare.ALPHA / math.max(1, #ps) -- Holm's bound for the smallest p
   for i, p in ipairs(stats.holm(ps)) do of[i].p = p end
   for _, row in ipairs(of) do
@@ -155,20 +157,22 @@ local function overall(result)
   for _, row in ipairs(result.rows) do
     local differences = {}
     for i, v in ipairs(row.a) do differences[i] = row.b[i] - v end
-    if #differences > 0 then strata[#strata + 1] = differences end
-    count = count + #differences
+    if #differences > 1 then strata[#strata + 1] = differences end
+    count = count + (#differences > 1 and #differences or 0)
   end
   if #strata < 2 then return nil end
   local all = {}
   for _, list in ipairs(strata) do table.move(list, 1, #list, #all + 1, all) end
   local low, high = stats.bootstrap(strata, stats.middle_mean)
+  if not low then return nil end
   return { mean = stats.middle_mean(all), low = low, high = high, pairs = count }
 end
 
 -- Compares b with a, two values of key (as texts), by metric. better: "lower" or "higher", nil: as
 -- compare.better says; by: a list of keys, or nil for all others that vary. Returns {key=, a=, b=,
--- metric=, better=, rows=, overall= (nil for fewer than two rows of pairs), along=, out=, seconds=
--- (the mean of a trial, or nil), alpha= (Holm's bound for the smallest p)}. A row is {label=, a=,
+-- metric=, better=, rows=, overall= (nil for fewer than two rows of several pairs), along=, out=, seconds=
+-- (the mean of a trial, or nil), tests= (the number of rows that Holm's correction counts), alpha=
+-- (Holm's bound for the smallest p)}. A row is {label=, a=,
 -- b= (values by seed), difference= (of stats.paired), chance= (the share of pairs in which b is
 -- better), p= (after Holm), claimed=, needed= (seeds), alone= (trials without a partner)}. Raises a
 -- usage error if a or b has no trial.
@@ -212,8 +216,12 @@ local function sentence_of(result, row)
       math.abs(d.mean), math.min(math.abs(d.low), math.abs(d.high)),
       math.max(math.abs(d.low), math.abs(d.high)))
   end
+  if not d.p then
+    return ("%sby %.4g at each of %d seeds: nothing varies, so that no test applies"):format(where,
+      d.mean, d.n)
+  end
   local reason = d.low <= 0 and d.high >= 0 and "the interval contains 0"
-    or "not after Holm's correction for " .. #result.rows .. " rows"
+    or "not after Holm's correction for " .. result.tests .. " rows"
   return ("%sundecided (%s): neither a difference nor its absence may be claimed; one within "
     .. "±%.4g would not be noticed"):format(where, reason, d.half)
 end
@@ -276,6 +284,7 @@ function compare.words(result, resolve, duration)
     lines[#lines + 1] = ("with %s goes %s: %s and %s"):format(result.key, a.name, a.a, a.b)
   end
   lines[#lines + 1] = least_pairs(result)
+  lines[#lines + 1] = looks.corrected(result.pool)
   local out, alone = result.out.a + result.out.b, 0
   for _, row in ipairs(result.rows) do alone = alone + row.alone end
   local function add(n, one, many)

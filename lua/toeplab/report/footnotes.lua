@@ -157,8 +157,8 @@ local function marks(result, add)
   end
   n = total(result, "diverged")
   if n > 0 then
-    add("diverged: %s ended with inf or nan; a row with such a seed has no mean",
-      plural(n, "trial"))
+    add("diverged: %s ended with inf or nan, or stopped by the guard; a row with such a seed has "
+      .. "no mean", plural(n, "trial"))
   end
   if total(result, "open") > 0 then add("… not finished; (2/3): 2 of 3 seeds finished") end
 end

@@ -224,10 +224,20 @@ function groups.title(set)
   return n == 1 and names .. " " .. set.trials[1].id:sub(1, 12) or names
 end
 
--- Returns the place in list of the first of names that was logged (a set), and that name; it is
--- appended to list if it is new there. Returns nil if none was logged.
-function groups.place_metric(names, logged, list)
-  for _, name in ipairs(names) do
+-- Returns the name of a metric at a training length (nil: unknown): "ppl@1.5x" is the one at 1.5
+-- times this length.
+function groups.at_length(name, length)
+  return (name:gsub("@([%d.]+)x$", function(times)
+    return ("@%d"):format(math.tointeger(tonumber(times) * (length or 0)) or 0)
+  end))
+end
+
+-- Returns the place in list of the first of names that was logged (a set) by trials of a training
+-- length (nil: unknown), and its name; it is appended to list if it is new there. Returns nil if
+-- none was logged.
+function groups.place_metric(names, length, logged, list)
+  for _, relative in ipairs(names) do
+    local name = groups.at_length(relative, length)
     if logged[name] then
       for i, other in ipairs(list) do
         if other == name then return i, name end

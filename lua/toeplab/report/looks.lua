@@ -71,7 +71,7 @@ end
 
 -- Sets the interval of the ratio at look k from the logarithms of the ratios by seed.
 local function estimate(state, rule, k, logs)
-  local i = stats.interval(logs, 1 - rule.missed[k])
+  local i = stats.interval(logs, 1 - rule.alpha[k])
   state.look, state.seeds = k, #logs
   state.ratio, state.low, state.high = math.exp(i.mean), math.exp(i.low), math.exp(i.high)
   state.percent = 100 * (math.exp(i.half) - 1)
@@ -89,7 +89,7 @@ local function add_logs(logs, c, n, value_of)
     elseif why or other then
       lost = lost or why or other
     else
-      logs[#logs + 1] = math.log(x) - math.log(y)
+      logs[#logs + 1] = stats.log_ratio(x, y)
     end
   end
   return ended, lost
@@ -138,7 +138,24 @@ function looks.value(status, value, label, metric)
   return value
 end
 
+-- Returns how often an interval over so many seeds of a pool may miss: 0.05, or what the correction
+-- leaves for this look if the pool's seeds were added by looks.
+function looks.alpha(pool, seeds)
+  local rule = pool.plan.rule and sequential.rule(pool.plan.rule)
+  if not rule then return sequential.ALPHA end
+  local at = 1
+  for k, n in ipairs(rule.looks) do at = n <= seeds and k or at end
+  return rule.alpha[at]
+end
+
 -- ---- Words ------------------------------------------------------------------------------------
+
+-- Returns the line that says so where the intervals of a comparison follow looks.alpha; nil if the
+-- seeds of the pool were a fixed number.
+function looks.corrected(pool)
+  return pool.plan.rule and "the seeds were added by looks at the results: these intervals and p "
+    .. "are corrected for the looks" or nil
+end
 
 local function words_of(rule, state, metric, waiting)
   local result = state.look and ("ratio %.4f [%.4f, %.4f], %d seeds, look %d of %d"):format(
@@ -154,7 +171,8 @@ function looks.words(rule, states, metric, waiting)
   local lines = { ("seeds %s: each row is looked at after %s%s%d seeds, and stops if the interval "
     .. "of its ratio is within a factor of %g. The intervals (Student's t on the logarithms, "
     .. "paired by seed) are corrected for the %d looks: they share 5 %%, an equal part for each "
-    .. "seed, and so cover with 95 %% at least, wherever a row stops"):format(rule.text, looked,
+    .. "seed, and so cover with 95 %% at least, wherever a row stops. Those of means in a table are "
+    .. "not corrected"):format(rule.text, looked,
     #rule.looks > 1 and " and " or "", rule.most, 1 + rule.percent / 100, #rule.looks) }
   for _, state in ipairs(states) do
     lines[#lines + 1] = words_of(rule, state, metric, waiting or "not finished")

@@ -4,7 +4,7 @@ local core = require "toeplab.core"
 
 local stats = { LEVEL = 0.95, DRAWS = 10000 }
 
-local ROUNDING = 1e-9 -- an interval whose half width is below this share of its mean is rounding
+local ROUNDING = 1e-9 -- the share of two numbers below which their difference is rounding
 
 -- ---- One sample -------------------------------------------------------------------------------
 
@@ -134,20 +134,33 @@ function stats.decimals(half)
 end
 
 -- Returns the p of the two-sided t test that the mean of an interval of several values (of
--- stats.interval) is so far from a number.
+-- stats.interval) is so far from a number; nil if the values are equal, and so say nothing about
+-- their spread, unless the distance is 0.
 function stats.p_value(interval, distance)
   local se = interval.deviation / math.sqrt(interval.n)
-  if se == 0 then return distance == 0 and 1.0 or 0.0 end
+  if se == 0 then return distance == 0 and 1.0 or nil end
   return 2 * stats.t_tail(math.abs(distance) / se, interval.n - 1)
 end
 
 -- ---- Two samples ------------------------------------------------------------------------------
 
+-- Returns b - a; 0 where two numbers differ by rounding only.
+function stats.difference(a, b)
+  local rounding = ROUNDING * math.max(math.abs(a), math.abs(b))
+  return math.abs(b - a) > rounding and b - a or 0.0
+end
+
+-- Returns log(a/b) of two numbers above 0; 0 where they differ by rounding only.
+function stats.log_ratio(a, b)
+  return stats.difference(a, b) == 0 and 0.0 or math.log(a) - math.log(b)
+end
+
 -- Returns the interval (of stats.interval) of b - a, values of the same seeds in the same order,
--- with the p of the two-sided t test (nil for a single pair); nil without pairs.
+-- with the p of the two-sided t test (nil for a single pair, and for equal differences); nil
+-- without pairs.
 function stats.paired(a, b, level)
   local differences = {}
-  for i, v in ipairs(a) do differences[i] = b[i] - v end
+  for i, v in ipairs(a) do differences[i] = stats.difference(v, b[i]) end
   local result = stats.interval(differences, level)
   if result and result.n > 1 then result.p = stats.p_value(result, result.mean) end
   return result
@@ -197,6 +210,14 @@ function stats.pairs_needed(deviation, difference, power, level)
     if enough(middle) then high = middle else low = middle end
   end
   return high
+end
+
+-- Returns the difference of the means of two rows with so many seeds each, in units of the
+-- deviation of their values, that an unpaired t test of 5 % detects with probability 0.8,
+-- approximately.
+function stats.detected(seeds)
+  local df = 2 * seeds - 2
+  return (stats.t_quantile(0.975, df) + stats.t_quantile(0.8, df)) * math.sqrt(2 / seeds)
 end
 
 -- Applies Holm's correction to the p values of several comparisons: the chance of any false claim
@@ -267,7 +288,7 @@ end
 
 -- Returns the interval of the tau between the fixed x and the true means behind the samples y[i]
 -- (lists of at least two values each; else nil): quantiles over draws of the means from the
--- distributions behind their t intervals.
+-- distributions behind their t intervals, each drawn independently of the others.
 function stats.kendall_interval(x, y, level)
   local stream, means = core.stream(1, "kendall"), {}
   for i, sample in ipairs(y) do
@@ -286,14 +307,27 @@ end
 
 -- ---- Bootstrap --------------------------------------------------------------------------------
 
+-- Returns the values with their distances from their mean stretched by sqrt(n/(n - 1)), so that
+-- what is drawn from them has the variance that they estimate.
+local function stretched(values)
+  local mean, list = stats.mean(values), {}
+  local factor = math.sqrt(#values / (#values - 1))
+  for i, v in ipairs(values) do list[i] = mean + factor * (v - mean) end
+  return list
+end
+
 -- Returns the stratified bootstrap interval of statistic(values): values are resampled within each
--- of the strata (lists of values). It suits many strata of few values; for a single small stratum
--- it is too narrow.
+-- of the strata (lists of values); nil if one of them has a single value. It suits many strata of
+-- few values; for a single small stratum it is too narrow.
 function stats.bootstrap(strata, statistic, level)
-  local stream, results = core.stream(1, "bootstrap"), {}
+  local stream, results, from = core.stream(1, "bootstrap"), {}, {}
+  for i, values in ipairs(strata) do
+    if #values < 2 then return nil end
+    from[i] = stretched(values)
+  end
   for k = 1, stats.DRAWS do
     local drawn = {}
-    for _, values in ipairs(strata) do
+    for _, values in ipairs(from) do
       for _ = 1, #values do drawn[#drawn + 1] = values[1 + stream:below(#values)] end
     end
     results[k] = statistic(drawn)

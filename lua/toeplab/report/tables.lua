@@ -3,9 +3,10 @@
 -- The result, which formats.lua can print in any form, is
 --   { id=, caption=, source=, corner=, columns = { {id=, name=, better=, here=} }, rows = { {name=,
 --     cells = { {paper=, all the fields of a cell} } } }, agreement = { {column=, ...} } }
--- A cell has interval (of stats.interval, over the finite values of finished trials), asked, done,
--- diverged, early, rescued, failed, open (numbers of trials; done includes the diverged ones),
--- trials (the trials themselves). interval is nil if a trial diverged or none is done.
+-- A cell has interval (of stats.interval, over the values of finished trials), asked, done, diverged
+-- (with inf or nan, or stopped by the guard), early, rescued, failed, open (numbers of trials; done
+-- includes the diverged ones), trials (the trials themselves). interval is nil if a trial diverged
+-- or none is done.
 local answers = require "toeplab.report.answers"
 local groups = require "toeplab.report.groups"
 local json = require "toeplab.base.json"
@@ -15,7 +16,7 @@ local suggest = require "toeplab.base.suggest"
 
 local tables = {}
 
-local early = { pruned = true, timeout = true, budget = true, guard = true }
+local early = { pruned = true, timeout = true, budget = true }
 
 -- ---- Cells ------------------------------------------------------------------------------------
 
@@ -28,6 +29,8 @@ function tables.cell(trials, metric, times, rescued)
     local v = t.values[metric]
     if early[t.status] then
       c.early = c.early + 1
+    elseif t.status == "guard" then
+      c.done, c.diverged = c.done + 1, c.diverged + 1
     elseif t.status == "failed" then
       c.failed = c.failed + 1
     elseif t.status ~= "done" then
@@ -144,10 +147,11 @@ end
 
 -- Assigns to each column the number of its metric in the returned list of names; nil if none of its
 -- metrics was logged.
-local function assign(columns, logged)
-  local list = {}
+local function assign(columns, pool)
+  local list, logged = {}, pool:metrics()
   for _, column in ipairs(columns) do
-    column.metric, column.name_of_metric = groups.place_metric(column.metrics or {}, logged, list)
+    column.metric, column.name_of_metric = groups.place_metric(column.metrics or {},
+      pool.fixed.length, logged, list)
   end
   return list
 end
@@ -182,11 +186,14 @@ end
 
 -- ---- Agreement --------------------------------------------------------------------------------
 
--- Computes Kendall's tau between the paper's and the measured order of the rows in a column:
--- {column=, rows= (their number), tau=, p= (nil if the paper has ties), low=, high= (nil if a row
--- has one value)}; nil for fewer than two rows, if all are tied, or if several groups match one
--- row.
+local LEAST_RANKED = 4 -- rows: the orders of fewer agree by chance once in three times, or always
+
+-- Computes Kendall's tau between the paper's and the measured order of the rows in a column that
+-- says which values are better: {column=, rows= (their number), tau=, p= (nil if the paper has
+-- ties), low=, high= (nil if a row has one value)}; nil for fewer than LEAST_RANKED rows, if all
+-- are tied, or if several groups match one row.
 local function agreement(result, c)
+  if not result.columns[c].better then return nil end
   local paper, samples, means = {}, {}, {}
   for _, row in ipairs(result.rows) do
     local cell = row.cells[c]
@@ -196,7 +203,7 @@ local function agreement(result, c)
       paper[i], samples[i], means[i] = cell.paper, cell.values, cell.interval.mean
     end
   end
-  if #paper < 2 then return nil end
+  if #paper < LEAST_RANKED then return nil end
   local tau = stats.kendall(paper, means)
   if tau ~= tau then return nil end
   local a = { column = result.columns[c], rows = #paper, tau = tau }
@@ -249,7 +256,7 @@ function tables.fill(published, pool, metrics)
     columns_are = from.columns_are, agreement = {} }
   local list = {}
   if pool then
-    local names = assign(from.columns, pool:metrics())
+    local names = assign(from.columns, pool)
     local first = #names
     table.move(tables.yardsticks, 1, #tables.yardsticks, first + 1, names)
     result.trials = pool:trials(names)

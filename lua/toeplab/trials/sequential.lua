@@ -20,7 +20,7 @@ local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
-local sequential = { MISS = 0.05 }
+local sequential = { ALPHA = 0.05 }
 
 local FIRST, MOST, LIMIT = 3, 18, 1000
 
@@ -33,7 +33,7 @@ function sequential.is_text(value)
 end
 
 -- Returns the rule of a text: {text= (in full), percent=, most= (seeds), looks= (a list: the seeds
--- of each), missed= (a list: the share of the cases that the interval of each may miss)}; nil and
+-- of each), alpha= (a list: the share of the cases that the interval of each may miss)}; nil and
 -- the right form if it has none.
 function sequential.rule(text)
   local number, rest = text:match "^%s*until%s+([%d.eE+-]+)%s*%%%s*(.-)%s*$"
@@ -46,11 +46,11 @@ function sequential.rule(text)
     and most <= LIMIT
   if not good then return nil, form end
   local rule = { text = ("until %g %%, at most %d"):format(percent, most), percent = percent,
-    most = most, looks = {}, missed = {} }
+    most = most, looks = {}, alpha = {} }
   local n, before = FIRST, 0
   repeat
     rule.looks[#rule.looks + 1] = n
-    rule.missed[#rule.looks] = sequential.MISS * (n - before) / most
+    rule.alpha[#rule.looks] = sequential.ALPHA * (n - before) / most
     before, n = n, math.min(most, n + (n + 1) // 2)
   until before == most
   return rule

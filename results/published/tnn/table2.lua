@@ -9,7 +9,7 @@ return {
     { id = "val", name = "PPL (val)", better = "lower",
       metrics = { "best_val_ppl", "val_ppl" } },
     { id = "test", name = "PPL (test)", better = "lower",
-      metrics = { "test_ppl", "ppl@512" } },
+      metrics = { "test_ppl" } },
     { id = "parameters", name = "parameters", unit = "M",
       metrics = { "parameters" }, times = 1e-6 },
   },

@@ -32,10 +32,10 @@ end
 
 t.test("tnn-table2 fills the rows of Table 15 and Figure 7a, and draws both", function()
   local text = ("the old man told the moon a tale of the young sea .\n"):rep(1200)
-  smoke("tnn-table2", { "seeds=1", "steps=2", "lengths=16,512,1024", "corpus=text:" .. text,
+  smoke("tnn-table2", { "seeds=1", "steps=2", "lengths=16,32,256", "corpus=text:" .. text,
     "model=tnn,fd,alibi,transformer" }, function(store)
     for _, row in ipairs { "TNN", "ALiBi", "Transformer" } do
-      for _, column in ipairs { "512", "1024" } do
+      for _, column in ipairs { "512", "1024", "8192" } do -- 1, 2 and 16 times the training length
         local cell = filled(store, "tnn/figure1b")(row, column)
         t.ok(cell.interval and cell.interval.mean > 1, row)
         t.eq(type(cell.paper), "number")

@@ -19,7 +19,7 @@ t.test("a text is a percentage and the most seeds, and its looks share 5 %", fun
     t.eq({ rule.percent, rule.looks }, want)
     t.eq(sequential.rule(rule.text), rule)
     local sum = 0.0
-    for _, share in ipairs(rule.missed) do sum = sum + share end
+    for _, share in ipairs(rule.alpha) do sum = sum + share end
     t.eq(sum, 0.05, 1e-12)
   end
   for _, text in ipairs { "until 0 %", "until -3 %", "until banana", "until", "until 2", "until %",
@@ -44,7 +44,7 @@ local function covered_by_all(rule, list)
     sum, squares = sum + x, squares + x * x
     if n == rule.looks[k] then
       local se = math.sqrt((squares - sum * sum / n) / (n - 1) / n)
-      if math.abs(sum / n) > stats.t_quantile(1 - rule.missed[k] / 2, n - 1) * se then
+      if math.abs(sum / n) > stats.t_quantile(1 - rule.alpha[k] / 2, n - 1) * se then
         return false
       end
       k = k + 1
@@ -58,7 +58,7 @@ end
 -- rows whose interval covers 1 where they stop, and at all looks, and the mean seeds of a row.
 local function covered(deviation, missed)
   local rule = sequential.rule "until 2 %"
-  for k in ipairs(rule.missed) do rule.missed[k] = missed or rule.missed[k] end
+  for k in ipairs(rule.alpha) do rule.alpha[k] = missed or rule.alpha[k] end
   local stream = core.stream(7, "coverage " .. deviation)
   local at_stop, at_all, seeds = 0, 0, 0
   for _ = 1, RUNS do
