@@ -7,8 +7,9 @@ local stored_sweeps = require "toeplab.store.sweeps"
 local sweeps = {}
 
 -- Writes a sweep into folder. s: experiment, scale, script, source, answers, columns, axes,
--- overrides, rule (of seeds added by looks), trials: a list of { config =, seed =, status =, ended =, metrics = {name = value},
--- code =, seconds = }. The id of a trial is a hash of the configuration, seed and source.
+-- overrides, rule (of seeds added by looks), trials: a list of { config =, seed =, status =,
+-- ended =, metrics = {name = value}, code =, seconds = }. The id of a trial is a hash of the
+-- configuration, seed and source.
 function sweeps.write(folder, s)
   local store <close> = records.open(folder, "w")
   local source = s.source or "source"

@@ -170,12 +170,12 @@ end
 
 -- Compares b with a, two values of key (as texts), by metric. better: "lower" or "higher", nil: as
 -- compare.better says; by: a list of keys, or nil for all others that vary. Returns {key=, a=, b=,
--- metric=, better=, rows=, overall= (nil for fewer than two rows of several pairs), along=, out=, seconds=
--- (the mean of a trial, or nil), tests= (the number of rows that Holm's correction counts), alpha=
--- (Holm's bound for the smallest p)}. A row is {label=, a=,
--- b= (values by seed), difference= (of stats.paired), chance= (the share of pairs in which b is
--- better), p= (after Holm), claimed=, needed= (seeds), alone= (trials without a partner)}. Raises a
--- usage error if a or b has no trial.
+-- metric=, better=, rows=, overall= (nil for fewer than two rows of several pairs), along=, out=,
+-- seconds= (the mean of a trial, or nil), tests= (the number of rows that Holm's correction
+-- counts), alpha= (Holm's bound for the smallest p)}. A row is {label=, a=, b= (values by seed),
+-- difference= (of stats.paired), chance= (the share of pairs in which b is better), p= (after
+-- Holm), claimed=, needed= (seeds), alone= (trials without a partner)}. Raises a usage error if a
+-- or b has no trial.
 function compare.new(pool, key, a, b, metric, better, by)
   local trials = pool:trials { metric }
   local list, out = sides(trials, key, a, b)

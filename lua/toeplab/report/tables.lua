@@ -3,10 +3,10 @@
 -- The result, which formats.lua can print in any form, is
 --   { id=, caption=, source=, corner=, columns = { {id=, name=, better=, here=} }, rows = { {name=,
 --     cells = { {paper=, all the fields of a cell} } } }, agreement = { {column=, ...} } }
--- A cell has interval (of stats.interval, over the values of finished trials), asked, done, diverged
--- (with inf or nan, or stopped by the guard), early, rescued, failed, open (numbers of trials; done
--- includes the diverged ones), trials (the trials themselves). interval is nil if a trial diverged
--- or none is done.
+-- A cell has interval (of stats.interval, over the values of finished trials), asked, done,
+-- diverged (with inf or nan, or stopped by the guard), early, rescued, failed, open (numbers of
+-- trials; done includes the diverged ones), trials (the trials themselves). interval is nil if a
+-- trial diverged or none is done.
 local answers = require "toeplab.report.answers"
 local groups = require "toeplab.report.groups"
 local json = require "toeplab.base.json"
