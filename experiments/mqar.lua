@@ -83,5 +83,5 @@ return tl.experiment "mqar" {
   end,
 
   report = { rows = { "mixer", "dim" },
-    columns = { "parameters", "val_accuracy", "test_accuracy" } },
+    columns = { "test_accuracy", "val_accuracy", "parameters" } },
 }

@@ -172,5 +172,5 @@ return tl.experiment "pathfinder-conv" {
     t:log { test_accuracy = tl.no_grad(accuracy, model, c), parameters = (model:count()) }
   end,
 
-  report = { rows = "size", columns = { "parameters", "loss", "test_accuracy" } },
+  report = { rows = "size", columns = { "test_accuracy", "loss", "parameters" } },
 }

@@ -41,5 +41,5 @@ return tl.experiment "tnn-lm" {
   end,
 
   report = { rows = "preset",
-    columns = { "parameters", "best_val_ppl", "test_ppl", "mean_extrapolation_ppl" } },
+    columns = { "best_val_ppl", "test_ppl", "mean_extrapolation_ppl", "parameters" } },
 }

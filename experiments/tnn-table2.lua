@@ -3,38 +3,42 @@
 --
 -- The published models are trained as their code was run: S4 and DSS have no shortcut and no norm,
 -- Performer draws its projections anew at every step, cosFormer divides by the length that it sees.
--- Three rows are what their papers mean: performer-kept, and S4 and DSS in the Transformer's layer.
--- Three more belong to other tables: TNN without decay, FD, and a causal SKI, which neither paper
--- trains.
+-- Three rows follow the mixers' own papers instead: performer-kept, and S4 and DSS in the
+-- Transformer's layer. Three more belong to other tables: TNN without decay, FD, and a causal SKI,
+-- which neither paper trains.
 local tl = require "toeplab"
 
 -- The layer of the Transformer, for mixers that were published without one.
 local layer = { layout = "A", channel = "ffn", positions = "none", embed_dim = false }
 
--- Of each model: the preset, and the layers that make it about as large as the others where models
--- are small; also options that differ from its preset, those of its mixer, and those that its mixer
--- has only where models are small. FD was published with twice the learning rate.
+-- Of each model: its preset; where models are small (c.small), the layers that make it about as
+-- large as the others, and options of its mixer; and, everywhere, options of its model and of its
+-- mixer that differ from the preset. FD was published with twice the learning rate.
 local models = {
-  tnn = { "tnn-7/6", 3, options = { decay = 0.99 } },
-  ["tnn-no-decay"] = { "tnn-7/6", 3, options = { decay = "none" } },
-  fd = { "fd-7/3", 3, published_rate = 2 },
-  ski = { "tnn-7/6", 3, options = { backend = "ski", encoder = "piecewise", decay = "none" } },
-  transformer = { "transformer", 3 },
-  alibi = { "alibi", 3 },
-  ["transformer-ls"] = { "transformer-ls", 3, small = { chunk = 16, window = 32 } },
-  flash = { "flash", 5, small = { shared = 32, chunk = 32, max_length = 128 } },
-  ["1+elu"] = { "linear-attention", 3 },
-  performer = { "performer", 3 },
-  ["performer-kept"] = { "performer", 3, mixer = { as_published = false } },
-  cosformer = { "cosformer", 3 },
-  ["syn-d"] = { "synthesizer-dense", 4, small = { max_length = 128 } },
-  ["syn-r"] = { "synthesizer-random", 4, small = { max_length = 128 } },
-  gmlp = { "gmlp", 5, small = { ffn_dim = 384, max_length = 128 } },
-  s4 = { "s4", 3 },
-  ["s4-residual"] = { "s4", 3, mixer = { as_published = false }, options = layer },
-  dss = { "dss", 5 },
-  ["dss-residual"] = { "dss", 3, mixer = { as_published = false }, options = layer },
-  gss = { "gss", 3, small = { state = 64, inner = 48 } },
+  tnn = { preset = "tnn-7/6", layers = 3, options = { decay = 0.99 } },
+  ["tnn-no-decay"] = { preset = "tnn-7/6", layers = 3, options = { decay = "none" } },
+  fd = { preset = "fd-7/3", layers = 3, published_rate = 2 },
+  ski = { preset = "tnn-7/6", layers = 3,
+    options = { backend = "ski", encoder = "piecewise", decay = "none" } },
+  transformer = { preset = "transformer", layers = 3 },
+  alibi = { preset = "alibi", layers = 3 },
+  ["transformer-ls"] = { preset = "transformer-ls", layers = 3,
+    small_mixer = { chunk = 16, window = 32 } },
+  flash = { preset = "flash", layers = 5, small_mixer = { shared = 32, chunk = 32 } },
+  ["1+elu"] = { preset = "linear-attention", layers = 3 },
+  performer = { preset = "performer", layers = 3 },
+  ["performer-kept"] = { preset = "performer", layers = 3, mixer = { as_published = false } },
+  cosformer = { preset = "cosformer", layers = 3 },
+  ["syn-d"] = { preset = "synthesizer-dense", layers = 4 },
+  ["syn-r"] = { preset = "synthesizer-random", layers = 4 },
+  gmlp = { preset = "gmlp", layers = 5, small_mixer = { ffn_dim = 384 } },
+  s4 = { preset = "s4", layers = 3 },
+  ["s4-residual"] = { preset = "s4", layers = 3, mixer = { as_published = false },
+    options = layer },
+  dss = { preset = "dss", layers = 5 },
+  ["dss-residual"] = { preset = "dss", layers = 3, mixer = { as_published = false },
+    options = layer },
+  gss = { preset = "gss", layers = 3, small_mixer = { state = 64, inner = 48 } },
 }
 
 local order = { "tnn", "transformer", "alibi", "transformer-ls", "flash", "1+elu", "performer",
@@ -48,6 +52,7 @@ end
 -- Makes the model that the options o describe as small as the keys c say.
 local function shrink(o, c, layers)
   o.layers, o.dim, o.glu_dim = layers, c.dim, o.mixer and 4 * c.dim or c.dim
+  o.max_length = c.length
   if o.embed_dim then o.dim, o.embed_dim = 2 * c.dim, c.dim end -- state spaces are wider inside
   if o.mixer then
     o.heads = c.heads
@@ -59,13 +64,13 @@ end
 -- Returns the options of the model c.model with so many tokens.
 local function options_of(c, vocab)
   local own = models[c.model]
-  local o = tl.models.preset(own[1], { vocab = vocab, dropout = c.dropout })
+  local o = tl.models.preset(own.preset, { vocab = vocab, dropout = c.dropout })
   add(o, own.options)
   if o.mixer then
     local mixer = {}
     add(mixer, o.mixer_options)
     add(mixer, own.mixer)
-    add(mixer, c.small and own.small)
+    add(mixer, c.small and own.small_mixer)
     o.mixer_options = mixer
   else
     o.backend = o.backend or c.backend
@@ -73,7 +78,7 @@ local function options_of(c, vocab)
   if o.backend == "ski" then
     o.backend_options = { inducing = c.inducing, taps = c.taps, lambda = c.lambda }
   end
-  if c.small then shrink(o, c, own[2]) end
+  if c.small then shrink(o, c, own.layers) end
   o.embed_dim = o.embed_dim or nil
   return o
 end
@@ -103,7 +108,7 @@ return tl.experiment "tnn-table2" {
       make = function(vocab) return tl.models.tnn_lm(options_of(c, vocab)) end,
       optimizer = function(model)
         local own = models[c.model]
-        local tnn = own[1]:find "^tnn" or own[1]:find "^fd"
+        local tnn = own.preset:find "^tnn" or own.preset:find "^fd"
         return tl.optim.adam(model, { kind = c.kind, betas = c.betas, eps = c.eps, clip = c.clip,
           lr = c.small and c.lr or c.lr * (own.published_rate or 1), schedule = c.schedule,
           warmup = c.warmup, warmup_init_lr = c.warmup_init_lr,
@@ -112,5 +117,5 @@ return tl.experiment "tnn-table2" {
   end,
 
   report = { rows = "model",
-    columns = { "parameters", "best_val_ppl", "test_ppl", "mean_extrapolation_ppl" } },
+    columns = { "best_val_ppl", "test_ppl", "mean_extrapolation_ppl", "parameters" } },
 }

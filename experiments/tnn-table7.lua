@@ -26,14 +26,6 @@ return tl.experiment "tnn-table7" {
     paper = { layers = { 7, 9, 8, 8, 8 } },
   }, { "layers" }),
   trial = tl.lm.trial,
-  report = function(trials, report)
-    local rows = {}
-    for i, t in ipairs(trials) do
-      local c, m = t.config, t.metrics
-      rows[i] = { c.structure, c.causal and "mask" or "no mask", c.positions, t.seed,
-        m.best_val_ppl, m.test_ppl, m.parameters }
-    end
-    report.print({ "structure", "causal", "positions", "seed", "validation", "test",
-      "parameters" }, rows)
-  end,
+  report = { rows = { "structure", "causal", "positions" },
+    columns = { "best_val_ppl", "test_ppl", "parameters" } },
 }

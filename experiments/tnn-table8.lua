@@ -13,5 +13,5 @@ return tl.experiment "tnn-table8" {
   tune = tl.lm.tune(),
   scale = tl.lm.scales(),
   trial = tl.lm.trial,
-  report = { rows = "rpe_input", columns = { "best_val_ppl", "test_ppl" } },
+  report = { rows = { "rpe_input", "decay" }, columns = { "best_val_ppl", "test_ppl" } },
 }
