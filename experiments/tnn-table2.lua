@@ -52,7 +52,7 @@ end
 -- Makes the model that the options o describe as small as the keys c say.
 local function shrink(o, c, layers)
   o.layers, o.dim, o.glu_dim = layers, c.dim, o.mixer and 4 * c.dim or c.dim
-  o.max_length = c.length
+  o.max_length = math.max(c.length, 128) -- at least a chunk of flash
   if o.embed_dim then o.dim, o.embed_dim = 2 * c.dim, c.dim end -- state spaces are wider inside
   if o.mixer then
     o.heads = c.heads
