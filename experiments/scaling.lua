@@ -58,6 +58,9 @@ return tl.experiment "scaling" {
   }, { "dim", "steps", "glu_dim", "warmup" }),
   check = function(c)
     if not models[c.model] then error("model: known are fd, ski, table and tnn", 0) end
+    if c.passes < 1 then error("passes must be at least 1", 0) end
+    if c.share <= 0 or c.share > 1 then error("share must be above 0 and at most 1", 0) end
+    tl.lm.check(c)
   end,
 
   trial = function(t, c)

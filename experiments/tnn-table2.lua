@@ -100,6 +100,8 @@ return tl.experiment "tnn-table2" {
   }, decided),
   check = function(c)
     if not models[c.model] then error("model: known are " .. table.concat(order, ", "), 0) end
+    if c.small and c.dim % c.heads ~= 0 then error("heads must divide dim", 0) end
+    tl.lm.check(c)
   end,
 
   -- Weight decay is twice as strong for the TNNs as for all others, as in the published training.

@@ -9,6 +9,7 @@ local plan = require "toeplab.trials.plan"
 local prepared = require "toeplab.runs.prepared"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
+local rounds = require "toeplab.runs.rounds"
 local runner = require "toeplab.runs.runner"
 local stats = require "toeplab.report.stats"
 local text_table = require "toeplab.report.text_table"
@@ -55,7 +56,7 @@ local function add_states(store, exp, trials)
   for _, t in ipairs(trials) do
     local present
     t.status, t.step, t.had, present = state_of(store, t)
-    if prepared.is_finished(t.status) then
+    if prepared.is_finished(t.status, exp) then
       p.done = p.done + 1
       if not present then p.other_code = p.other_code + 1 end
     else
@@ -362,7 +363,9 @@ function command.run(set, words)
   end
   local print_plan = set.list and as_list or (set.csv or set.json) and as_values or show
   local stages, missing, exp = runner.stages(path, words, set.dir)
-  if missing > 0 then stages[2] = { exp = exp, words = words } end
+  if missing > 0 then
+    stages[2] = { exp = exp, words = words, chosen = rounds.choose(exp, words) }
+  end
   for i, stage in ipairs(stages) do
     local p = make_plan(stage.exp, path, stage.words, set, stage.chosen)
     if missing > 0 and i == 2 then p.tuned_by = stages[1].exp.name end

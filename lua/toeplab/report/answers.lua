@@ -7,6 +7,7 @@
 local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
+local overlay = require "toeplab.base.overlay"
 local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
 local selection = require "toeplab.store.selection"
@@ -106,6 +107,19 @@ local function fits(s, filters)
   return true
 end
 
+-- Raises if a filter is on a key that no trial of the sweeps has.
+local function check_keys(list, filters)
+  local known = { scale = true, experiment = true, seed = true }
+  for _, s in ipairs(list) do
+    for key in pairs(s.config) do known[key] = true end
+    for _, key in ipairs(s.axes) do known[key] = true end
+  end
+  for _, key in ipairs(#list > 0 and suggest.keys(filters) or {}) do
+    local ok, why = suggest.choose("key", key, suggest.keys(known))
+    if not ok then errors.usage("%s=%s: %s", key, filters[key][1], why) end
+  end
+end
+
 -- Returns the text of a configuration without the seed and the keys of a set.
 local function rest(values, without)
   local left = config.copy(values)
@@ -155,7 +169,10 @@ function answers.pool(store, what, name, filters)
     if not seen[label] then others[#others + 1] = label end
     seen[label] = true
   end
-  if #list == 0 then return nil, others end
+  if #list == 0 then
+    check_keys(with_trials(store, sweeps.find(store, what, name)), filters)
+    return nil, others
+  end
   local kept, axes = pooled_sweeps(store, list)
   local newest = kept[1]
   local self = setmetatable({ store = store, sweeps = kept, axes = axes, filters = filters,
@@ -309,6 +326,18 @@ local function points(self, keys, texts)
   return found
 end
 
+-- Returns a predicate on points, to be asked in the order of their trials: whether the value of the
+-- key that was tuned, if there is one, is that of the newest sweep which has the point.
+local function newest_choice(self)
+  local key, first = self.plan.tuned_key, {}
+  return function(point)
+    if not key then return true end
+    local others, value = rest(point.at, { [key] = true }), json.encode { point.at[key] }
+    first[others] = first[others] or value
+    return first[others] == value
+  end
+end
+
 -- Returns the value of a trial that a filter on key is compared with.
 local function filtered(row, key)
   if key == "seed" then return row.seed end
@@ -351,8 +380,8 @@ end
 -- the engine), mixed= (whether other code continued the trial than began it)}, point=, values=}.
 -- values: for each metric of the list a number, nan or nil. Trials at the same point share one
 -- table point = {values=, at=}: the configuration without the seed, and the part of it that varies.
--- If several sweeps have a seed at a point, the newest counts. Raises a usage error if the filters
--- leave no trial.
+-- If several sweeps have a seed at a point, or chose a key for it (trials/tuning.lua), the newest
+-- counts. Raises a usage error if the filters leave no trial.
 function Pool:trials(metrics)
   local keys, rows, taken, maker = suggest.keys(self.axes), {}, {}, origin_cache()
   for _, s in ipairs(self.sweeps) do
@@ -370,9 +399,10 @@ function Pool:trials(metrics)
       end)
   end
   local point_of, list, filters = points(self, keys, taken), {}, trial_filters(self)
+  local in_force = newest_choice(self)
   for _, row in ipairs(rows) do
     row.point = point_of[row.point]
-    if chosen(row, filters) then list[#list + 1] = row end
+    if in_force(row.point) and chosen(row, filters) then list[#list + 1] = row end
   end
   if #list == 0 and #rows > 0 then none_fits(self, rows, filters) end
   return list
@@ -390,15 +420,19 @@ end
 
 -- ---- Commands ---------------------------------------------------------------------------------
 
--- Returns the command that runs the trials at a point (nil: all) with the seeds given by a word.
+-- Returns the command that runs the trials at a point (nil: all) with the seeds given by a word. It
+-- leaves out a key that was tuned, whose value the command chooses again: given its value it would
+-- run trials of a sweep that is not pooled with this one.
 function Pool:command(at, seeds)
-  local words = { "toeplab", "run", self.script }
+  local words, tuned = { "toeplab", "run", self.script }, self.plan.tuned_key
   for _, override in ipairs(self.plan.overrides or {}) do
     local key = override:match "^[^=]*"
     local replaced = key == "seed" or key == "seeds" or key == "compare" or at and at[key] ~= nil
     if not replaced then words[#words + 1] = override end
   end
-  for _, key in ipairs(suggest.keys(at or {})) do
+  at = overlay(at)
+  if tuned then at[tuned] = nil end
+  for _, key in ipairs(suggest.keys(at)) do
     local value = at[key]
     if type(value) == "table" then
       local items = {}

@@ -150,6 +150,7 @@ local function metrics_of(list, pool)
   local function assign(part)
     part.value, part.name = groups.place_metric(part.names or { part.metric }, pool.fixed.length,
       logged, names)
+    part.name = part.name or groups.at_length(part.metric or part.title, pool.fixed.length)
   end
   for _, c in ipairs(list) do
     for _, parts in ipairs { c.measure.of, c.measure.over } do
@@ -191,7 +192,7 @@ local function values_of(find, side, parts)
   local by_seed = {}
   if #find(side) == 0 then return nil, { "no trial of", side.name } end
   for _, part in ipairs(parts) do
-    local trials, name = find(side, part), part.title or part.metric
+    local trials, name = find(side, part), part.title or part.name
     if not part.value then return nil, { "no trial has logged", name } end
     if #trials == 0 then return nil, { "no trial of", side.name .. ", " .. name } end
     for _, t in ipairs(trials) do

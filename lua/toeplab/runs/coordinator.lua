@@ -382,13 +382,17 @@ local function check_budget(self, now)
   self:wind_down("TERM")
 end
 
--- Sends each trial that waits at a rung the decision whether it continues. The time it waited does
--- not count.
+-- Sends each trial that waits at a rung the decision whether it continues; trials that choose a key
+-- (trials/tuning.lua) all continue, since what they are compared by must come from all. The time
+-- that a trial waited does not count.
 local function judge_all(self, now)
   if self.winding then return end
   for _, w in ipairs(self.workers) do
     local word, why
-    if w.trial and w.rung then word, why = self.pruner:judge(w.trial, w.rung) end
+    if w.trial and w.rung then
+      word = "go"
+      if self.pruner then word, why = self.pruner:judge(w.trial, w.rung) end
+    end
     if word then
       if word == "prune" then self.run.progress:note("%s: pruned: %s", w.trial.label, why) end
       w.began, w.rung = w.began + now - w.waits_since, nil

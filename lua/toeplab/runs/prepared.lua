@@ -81,7 +81,13 @@ function prepared.replay(run)
   return state
 end
 
-function prepared.is_finished(status) return status == "done" or status == "pruned" end
+-- Returns whether a trial of exp (nil: any experiment) with this status is not to be run. One that
+-- the guard stopped has decided against its value, if it belongs to a small sweep that chooses a
+-- key.
+function prepared.is_finished(status, exp)
+  return status == "done" or status == "pruned" or status == "guard" and exp and exp.searches
+    or false
+end
 
 -- Returns whether what is stored of trial t, whose row is given, was made by other code than the
 -- present, wholly or in part: its results if it is finished, else its checkpoint.
@@ -131,7 +137,7 @@ function prepared.to_do(run, shard)
   for i, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
     local ours = prepared.is_ours(i, shard)
-    if prepared.is_finished(status) then
+    if prepared.is_finished(status, run.exp) then
       t.status, skipped = status, skipped + 1
     elseif ours then
       -- A new trial has no row before it is enlisted.
@@ -191,7 +197,8 @@ function prepared.new(exp, overrides, options)
   return { exp = exp, trials = trials, axes = about.axes, folder = records.folder(options.dir),
     checkpoint = checkpoint, jobs = options.jobs or 1, timeout = options.timeout,
     share = options.share or 1, turns = devices.turns(options.share or 1),
-    fail_fast = options.fail_fast, threads = options.threads, used = 0.0, kept = {},
+    fail_fast = options.fail_fast, threads = options.threads, used = options.used or 0.0,
+    kept = {},
     alert = options.alerts or alert.new(), follow = options.follow,
     progress = progress.new { quiet = options.quiet, out = options.out } }
 end

@@ -144,6 +144,7 @@ local function perform(exp, path, overrides, options)
   if is_guest then store:settle(function(...) run.progress:warn(...) end) end
   core.sys.release_signals() -- all is stored, and a report may run forever
   counts.skipped = run.skipped
+  options.used = run.used -- budget.total is that of a command, which may have another stage
   run.alert.text = outcome.counts_text(run, counts)
   local code = counts.failed + counts.stopped > 0 and errors.FAILED
     or counts.taken > 0 and errors.LOCKED or errors.DONE
@@ -173,7 +174,8 @@ function runner.stages(path, overrides, dir, upgrade)
 end
 
 -- Runs the stages of an experiment, and returns what runner.run does.
-local function run_stages(path, overrides, options)
+local function run_stages(path, overrides, given)
+  local options = overlay(given) -- perform sets options.used
   local stages, missing, exp = runner.stages(path, overrides, options.dir, true)
   check_rounds(exp, overrides, options)
   if stages[1].exp ~= exp and launch.ours() then
@@ -197,6 +199,10 @@ local function run_stages(path, overrides, options)
   elseif code == errors.DONE and missing > 0 then
     out:note("%d trials of %s belong to other shards: run this again when they are done", missing,
       stages[1].exp.name)
+  elseif code == errors.FAILED and missing > 0 then
+    out:note("%s has not begun: it waits for the %d trial%s of %s that failed; the same command "
+      .. "tries them again, and %s=VALUE does without them", exp.name, missing,
+      missing == 1 and "" or "s", stages[1].exp.name, exp.tune.key)
   end
   return code, trials
 end
@@ -255,7 +261,7 @@ function runner.list(path, overrides, options)
     end
   end
   text_table.print({ "id", "status", "step", "trial" }, rows)
-  local last = stages[#stages].chosen
+  local last = stages[#stages].chosen or missing > 0 and rounds.choose(exp, overrides)
   if last then
     exp.asked = last.limit
     print(("%s: %d trials at most"):format(last.rule.text, #plan.trials(exp, overrides)))

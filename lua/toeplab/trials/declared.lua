@@ -332,6 +332,13 @@ local function check_tune(exp)
     complain(exp, "tune", "tune: values must be a list of at least two values of %s", tune.key)
   end
   exp:check_value(tune.key, tune.values)
+  for i, value in ipairs(tune.values) do
+    for k = 1, i - 1 do
+      if tune.values[k] == value then
+        complain(exp, "tune", "tune: values has %s twice", tostring(value))
+      end
+    end
+  end
   for _, name in ipairs(tune.without) do
     local ok, why = suggest.choose("scale", name, suggest.keys(exp.scale))
     if not ok then complain(exp, "tune", "tune: without: %s", why) end

@@ -100,6 +100,7 @@ function tuning.search(exp, words)
   local search = {}
   for name, value in pairs(exp) do search[name] = value end
   search.name, search.tune, search.answers, search.prune = exp.name .. SUFFIX, nil, nil, nil
+  search.searches = true
   search.fixed, search.grid = config.copy(exp.fixed), config.copy(exp.grid)
   search.fixed[tune.key], search.grid[tune.key] = nil, tune.values
   search.scale, search.scale_seeds = config.copy(exp.scale), {}
@@ -166,6 +167,19 @@ function tuning.describe(exp)
       and ("; for %d of the rows the best is the lowest or highest of these"):format(at_end) or "")
 end
 
+-- Raises the error that no value of the key gave a finite result at the point of trial t.
+local function no_result(exp, search, t, store)
+  local tune = exp.tune
+  local logged = store:status(t.id) == "done" and store:results(t.id)
+  if logged and logged[tune.metric] == nil then
+    errors.raise(errors.FAILED, "%s: the trials of %s logged no '%s'%s", exp:where("tune"),
+      search.name, tune.metric, suggest.hint(tune.metric, suggest.keys(logged)))
+  end
+  errors.raise(errors.FAILED, "%s: no %s of %s gave a finite '%s', as for %s: give %s=VALUE, "
+    .. "declare other values, or leave this row out", exp:where("tune"), tune.key,
+    plan.show(tune.values), tune.metric, t.label, tune.key)
+end
+
 -- Reads the results of the small sweep from the store, and makes plan.trials(exp, ...) give each
 -- point its value. A trial that a guard stopped has diverged, and its value loses. Returns the
 -- number of trials of the small sweep that have not ended; if there are any, exp stays as it is. A
@@ -186,11 +200,8 @@ function tuning.choose(exp, words, store)
   end
   check_points(exp, words, search, labels)
   if missing > 0 then return missing end
-  for point, label in pairs(labels) do
-    if not best[point] then
-      errors.usage("%s: no trial of %s logged a finite '%s', as for %s", exp:where("tune"),
-        search.name, tune.metric, label)
-    end
+  for _, t in ipairs(trials) do
+    if not best[point_of(t.config, tune)] then no_result(exp, search, t, store) end
   end
   local low, high = ends(tune.values)
   exp.tuned_at_end = 0

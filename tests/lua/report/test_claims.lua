@@ -272,9 +272,29 @@ t.test("where no claim was measured, compare fails", function()
     decays(folder, { [0.99] = { 20, 21, 22 } })
     for _, words in ipairs { "compare decays", "compare decays --csv" } do
       local text, code, said = run(folder, words)
-      t.eq(code, 1)
+      t.eq(code, 4)
       t.holds(text, "no decay")
       t.holds(said, "compare: no claim about decays was measured")
+    end
+  end)
+end)
+
+t.test("a figure that takes the numbers of a table is judged if it is named", function()
+  t.in_folder(function(folder)
+    sweeps.write(folder, { experiment = "e", answers = { "tnn/figure1b" }, axes = { "model" },
+      trials = { { config = { model = "tnn", length = 8 }, seed = 1, metrics = {
+        ["ppl@8"] = 20, ["ppl@16"] = 20, ["ppl@32"] = 20, ["ppl@64"] = 20, ["ppl@128"] = 20 } } } })
+    t.holds(run(folder, "compare tnn/figure1b"), "claim 1: TNN, ppl@16 over ppl@8: ratio 1.000")
+  end)
+end)
+
+t.test("a filter on a key that no trial has is told", function()
+  t.in_folder(function(folder)
+    decays(folder, { [0.99] = { 20, 21, 22 } })
+    for _, verb in ipairs { "compare", "table" } do
+      local _, code, said = run(folder, verb .. " tnn/table10 lenght=8")
+      t.eq(code, 2)
+      t.holds(said, "lenght=8", "did you mean 'length'")
     end
   end)
 end)

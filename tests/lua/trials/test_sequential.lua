@@ -278,7 +278,10 @@ test("a key that is tuned is chosen first, and for each seed", function(folder)
     :gsub("= base", "= c.lr * base")
   t.write(folder .. "/x.lua", tuned)
   local _, said = program(folder, "plan x.lua")
-  t.holds(said, "seq-tuning", "2 % of loss over decay=0.99; looks at 3, 5, 8 seeds\n")
+  t.holds(said, "seq-tuning", "2 % of loss over decay=0.99; looks at 3, 5, 8 seeds; "
+    .. "at least the 12 trials to run, and at most 20 more\n")
+  _, said = program(folder, "run x.lua --dry-run")
+  t.holds(said, "until 2 %, at most 8: 32 trials at most")
   t.eq(program(folder, "run -q -j2 x.lua"), errors.DONE)
   t.eq(#trials.query(folder, "SELECT 1 FROM v_trials WHERE experiment = 'seq-tuning'"), 8)
   t.eq(#trials.query(folder, [[SELECT 1 FROM v_trials WHERE experiment = 'seq'
