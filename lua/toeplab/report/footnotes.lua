@@ -10,10 +10,10 @@ local footnotes = { RESCUED = "†", EARLY = "‡" }
 
 local function plural(n, word) return ("%d %s%s"):format(n, word, n == 1 and "" or "s") end
 
--- Returns the distinct texts of trials, sorted.
-local function distinct(trials, text)
+-- Returns the distinct texts of trials or of sweeps, sorted.
+local function distinct(list, text)
   local set = {}
-  for _, t in ipairs(trials) do set[text(t) or ""] = true end
+  for _, t in ipairs(list) do set[text(t) or ""] = true end
   set[""] = nil
   return suggest.keys(set)
 end
@@ -62,7 +62,9 @@ local function measured(result, add)
   end)
   local made = #commits > 0 and "; commit " .. table.concat(commits, ", ") or ""
   add("%s: %s%s%s", pool:title(), status_counts(trials), time_taken(trials), made)
-  if pool.plan.tuned then add("%s", pool.plan.tuned) end
+  for _, text in ipairs(distinct(pool.sweeps, function(s) return s.plan.tuned end)) do
+    add("%s", text)
+  end
   for _, line in ipairs(looks.of_pool(pool)) do add("%s", line) end
 end
 

@@ -4,10 +4,10 @@
 --   tune = { key = "lr", values = { 1e-3, 3e-3, 1e-2 }, metric = "best_val_ppl", seed = 101,
 --            fixed = { steps = 1000 } }
 --
--- declares that each point is first tried for 1,000 steps with each of these learning rates, and
--- then run with the one whose trial has the lowest best_val_ppl. A key that the command line sets
--- is not tuned, nor any in the scales that `without` lists. The trials of the small sweep belong to
--- an experiment with the name NAME-tuning.
+-- declares that each point is first tried for 1,000 steps (or those that the command line sets)
+-- with each of these learning rates, and then run with the one whose trial has the lowest
+-- best_val_ppl. A key that the command line sets is not tuned, nor any in the scales that `without`
+-- lists. The trials of the small sweep belong to an experiment with the name NAME-tuning.
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local identity = require "toeplab.trials.identity"
@@ -142,12 +142,13 @@ local function check_points(exp, words, search, labels)
   end
 end
 
--- Returns {value, result} of the better of two trials, of which the first may be missing.
-local function better(tune, best, value, result)
+-- Returns {value, result, label} of the better of two trials, of which the first may be missing and
+-- the second is trial t.
+local function better(tune, best, t, result)
   if result - result ~= 0 then return best end
   local sign = tune.goal == "max" and -1 or 1
   if best and sign * best[2] <= sign * result then return best end
-  return { value, result }
+  return { t.config[tune.key], result, t.label }
 end
 
 -- Returns the smallest and the largest of the values; nil unless all are numbers.
@@ -161,10 +162,14 @@ end
 -- Describes how the key was chosen, for the notes below tables; nil if it was not tuned.
 function tuning.describe(exp)
   if not exp.tuned then return nil end
-  local tune, at_end = exp.tune, exp.tuned_at_end
-  return ("%s of each row: the best of %s for %s at seed %d (%s)%s"):format(tune.key,
-    plan.show(tune.values), tune.metric, tune.seed, exp.name .. SUFFIX, at_end > 0
-      and ("; for %d of the rows the best is the lowest or highest of these"):format(at_end) or "")
+  local tune, with = exp.tune, {}
+  for i, key in ipairs(suggest.keys(tune.fixed)) do
+    with[i] = (" %s=%s"):format(key, plan.show(tune.fixed[key]))
+  end
+  return ("%s of each row: the best of %s for %s at seed %d (%s%s)%s"):format(tune.key,
+    plan.show(tune.values), tune.metric, tune.seed, exp.name .. SUFFIX, table.concat(with),
+    #exp.tuned_at_end > 0 and "; the best is the lowest or highest of these for "
+      .. table.concat(exp.tuned_at_end, ", ") or "")
 end
 
 -- Raises the error that no value of the key gave a finite result at the point of trial t.
@@ -195,7 +200,7 @@ function tuning.choose(exp, words, store)
     labels[point] = t.label
     local status = store and store:status(t.id)
     local result = status == "done" and store:results(t.id)[tune.metric]
-    if result then best[point] = better(tune, best[point], t.config[tune.key], result) end
+    if result then best[point] = better(tune, best[point], t, result) end
     if status ~= "done" and status ~= "guard" then missing = missing + 1 end
   end
   check_points(exp, words, search, labels)
@@ -204,10 +209,11 @@ function tuning.choose(exp, words, store)
     if not best[point_of(t.config, tune)] then no_result(exp, search, t, store) end
   end
   local low, high = ends(tune.values)
-  exp.tuned_at_end = 0
+  exp.tuned_at_end = {}
   for _, found in pairs(best) do
-    if found[1] == low or found[1] == high then exp.tuned_at_end = exp.tuned_at_end + 1 end
+    if found[1] == low or found[1] == high then table.insert(exp.tuned_at_end, found[3]) end
   end
+  table.sort(exp.tuned_at_end)
   exp.tuned = function(values)
     return best[point_of(values, tune)][1]
   end

@@ -247,8 +247,8 @@ test("the table says how the key was chosen", function(folder)
   trials.run(folder, script(usual))
   local store <close> = records.open(folder .. "/results", "r")
   local plan = sweeps.find(store, "experiment", "test")[1].plan
-  t.ok(plan:find("lr of each row: the best of 0.2,0.3,0.4 for loss at seed 101 (test-tuning); "
-    .. "for 1 of the rows the best is the lowest or highest of these", 1, true), plan)
+  t.holds(plan, "lr of each row: the best of 0.2,0.3,0.4 for loss at seed 101 (test-tuning); the "
+    .. "best is the lowest or highest of these for decay=0.9 lr=0.2\"")
 end)
 
 test("plan says what the seeds resolve, also if the report is a function", function(folder)
