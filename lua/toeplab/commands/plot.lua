@@ -161,6 +161,7 @@ end
 
 local function of_curves(store, ids, set)
   local trials, panels, log = groups.set(store, ids, set.each), {}, axes(set)
+  if log.z then errors.usage "plot: --log z is for a matrix; curves have x and y" end
   if trials.older > 0 then
     io.stderr:write(("%s of the same configuration and seed by other code left out; --each draws "
       .. "all\n"):format(output.count(trials.older, "trial")))
@@ -247,6 +248,9 @@ function command.run(set, words)
   local panels, name, title
   if kind == "curves" then
     panels, name = of_curves(store, ids_of(store, rest), set)
+    for _, word in ipairs(rest) do -- filters, so that two choices are two files
+      if word:find "[=<>~]" then name = name .. "-" .. word end
+    end
   else
     local ids = #rest > 0 and ids_of(store, rest) or selection.ids(store, { "@last" }, "plot")
     panels, name, title = of_models(store, ids, set, kind)
