@@ -97,9 +97,9 @@ function lm.scales(more, without)
 end
 
 -- Returns the field tune of an ablation at scale laptop: the learning rate of each row is the best
--- of three after a third of the steps. At the other scales every row has the rate of fixed.
+-- of four after a third of the steps. At the other scales every row has the rate of fixed.
 function lm.tune()
-  return { key = "lr", values = { 1e-3, 3e-3, 1e-2 }, metric = "best_val_ppl", seed = 101,
+  return { key = "lr", values = { 1e-3, 3e-3, 1e-2, 3e-2 }, metric = "best_val_ppl", seed = 101,
     fixed = { steps = laptop.steps // 3, lengths = { laptop.length } },
     without = { "smoke", "quick", "gpu", "paper" } }
 end
