@@ -58,5 +58,5 @@ return tl.experiment "custom-mixer" {
     t:log { bits = bits, parameters = (model:count()) }
   end,
 
-  report = { rows = "mixer", columns = { "parameters", "loss", "bits" } },
+  report = { rows = "mixer", columns = { "bits", "loss", "parameters" } },
 }

@@ -1,8 +1,9 @@
 -- mqar.lua: how wide must a token mixer be to recall the value of a key that it has seen?
 --
 -- Multi-query associative recall (Arora et al. 2023, Zoology, Figure 2), by models of two layers
--- whose width is swept, on fresh examples at every step. As in the paper, each model has the best
--- learning rate of its width.
+-- whose width is swept, on fresh examples at every step. At scale laptop each model has the best of
+-- three learning rates for its width; at scale paper all rates are run, in rows of their own, and
+-- the paper takes the best.
 local tl = require "toeplab"
 
 -- The token mixers by name, as options of the model. Attention needs positions to find a key's
@@ -82,6 +83,6 @@ return tl.experiment "mqar" {
     t:log { test_accuracy = accuracy, test_loss = nats, parameters = (model:count()) }
   end,
 
-  report = { rows = { "mixer", "dim" },
+  report = { rows = { "mixer", "dim", "lr" },
     columns = { "test_accuracy", "val_accuracy", "parameters" } },
 }

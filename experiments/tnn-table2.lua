@@ -13,7 +13,8 @@ local layer = { layout = "A", channel = "ffn", positions = "none", embed_dim = f
 
 -- Of each model: its preset; where models are small (c.small), the layers that make it about as
 -- large as the others, and options of its mixer; and, everywhere, options of its model and of its
--- mixer that differ from the preset. FD was published with twice the learning rate.
+-- mixer that differ from the preset. FD was published with twice the learning rate, which it has
+-- where models are not small.
 local models = {
   tnn = { preset = "tnn-7/6", layers = 3, options = { decay = 0.99 } },
   ["tnn-no-decay"] = { preset = "tnn-7/6", layers = 3, options = { decay = "none" } },
@@ -52,7 +53,7 @@ end
 -- Makes the model that the options o describe as small as the keys c say.
 local function shrink(o, c, layers)
   o.layers, o.dim, o.glu_dim = layers, c.dim, o.mixer and 4 * c.dim or c.dim
-  o.max_length = math.max(c.length, 128) -- at least a chunk of flash
+  o.max_length = math.max(c.length, 128) -- flash needs at least its chunk
   if o.embed_dim then o.dim, o.embed_dim = 2 * c.dim, c.dim end -- state spaces are wider inside
   if o.mixer then
     o.heads = c.heads
@@ -110,11 +111,11 @@ return tl.experiment "tnn-table2" {
       make = function(vocab) return tl.models.tnn_lm(options_of(c, vocab)) end,
       optimizer = function(model)
         local own = models[c.model]
-        local tnn = own.preset:find "^tnn" or own.preset:find "^fd"
+        local is_tnn = own.preset:find "^tnn" or own.preset:find "^fd"
         return tl.optim.adam(model, { kind = c.kind, betas = c.betas, eps = c.eps, clip = c.clip,
           lr = c.small and c.lr or c.lr * (own.published_rate or 1), schedule = c.schedule,
           warmup = c.warmup, warmup_init_lr = c.warmup_init_lr,
-          weight_decay = tnn and c.weight_decay or c.weight_decay / 2 })
+          weight_decay = is_tnn and c.weight_decay or c.weight_decay / 2 })
       end })
   end,
 

@@ -9,7 +9,6 @@ local plan = require "toeplab.trials.plan"
 local prepared = require "toeplab.runs.prepared"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
-local rounds = require "toeplab.runs.rounds"
 local runner = require "toeplab.runs.runner"
 local stats = require "toeplab.report.stats"
 local text_table = require "toeplab.report.text_table"
@@ -56,7 +55,7 @@ local function add_states(store, exp, trials)
   for _, t in ipairs(trials) do
     local present
     t.status, t.step, t.had, present = state_of(store, t)
-    if prepared.is_finished(t.status, exp) then
+    if prepared.is_finished(exp, t.status) then
       p.done = p.done + 1
       if not present then p.other_code = p.other_code + 1 end
     else
@@ -363,9 +362,7 @@ function command.run(set, words)
   end
   local print_plan = set.list and as_list or (set.csv or set.json) and as_values or show
   local stages, missing, exp = runner.stages(path, words, set.dir)
-  if missing > 0 then
-    stages[2] = { exp = exp, words = words, chosen = rounds.choose(exp, words) }
-  end
+  if missing > 0 then stages[2] = runner.main_stage(exp, words) end
   for i, stage in ipairs(stages) do
     local p = make_plan(stage.exp, path, stage.words, set, stage.chosen)
     if missing > 0 and i == 2 then p.tuned_by = stages[1].exp.name end

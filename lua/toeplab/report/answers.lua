@@ -128,6 +128,19 @@ local function rest(values, without)
   return json.encode(left)
 end
 
+-- Returns a function that tells whether values (a configuration, or the part of it that varies)
+-- hold the value of a key that the newest sweep chose for them (trials/tuning.lua; key nil: none
+-- was chosen). It remembers the first value that it sees, so it is asked from the newest sweep on.
+local function newest_choice(key)
+  local first = {}
+  return function(values)
+    if not key then return true end
+    local others, value = rest(values, { [key] = true }), json.encode { values[key] }
+    first[others] = first[others] or value
+    return first[others] == value
+  end
+end
+
 -- Returns a predicate on two sweeps: whether their scripts have the same code, comments aside.
 local function same_code(store)
   local hashes = {}
@@ -163,14 +176,15 @@ end
 -- what and name select). If no sweep fits, returns nil and the list of all of these.
 function answers.pool(store, what, name, filters)
   local list, others, seen = {}, {}, {}
-  for _, s in ipairs(with_trials(store, sweeps.find(store, what, name))) do
+  local all = with_trials(store, sweeps.find(store, what, name))
+  for _, s in ipairs(all) do
     if fits(s, filters) then list[#list + 1] = s end
     local label = s.experiment .. (s.scale ~= "" and " scale=" .. s.scale or "")
     if not seen[label] then others[#others + 1] = label end
     seen[label] = true
   end
   if #list == 0 then
-    check_keys(with_trials(store, sweeps.find(store, what, name)), filters)
+    check_keys(all, filters)
     return nil, others
   end
   local kept, axes = pooled_sweeps(store, list)
@@ -204,8 +218,8 @@ function answers.none_is(verb, store, name, others)
 end
 
 -- Returns those of the trials, a list of ids of one experiment, that belong to the newest sweep
--- which asks for any of them or to one that may be pooled with it. A trial that no sweep asks for
--- any more stays.
+-- which asks for any of them or to one that may be pooled with it, without those at a value that it
+-- chose otherwise. A trial that no sweep asks for any more stays.
 function answers.newest(store, experiment, ids)
   local wanted, of_sweep, list, members = {}, {}, {}, {}
   for _, id in ipairs(ids) do wanted[id] = true end
@@ -219,9 +233,16 @@ function answers.newest(store, experiment, ids)
     end
     if some then list[#list + 1] = s end
   end
-  local kept, chosen = {}, {}
-  for _, s in ipairs(#list > 0 and pooled_sweeps(store, list) or {}) do
-    for _, id in ipairs(of_sweep[s]) do chosen[id] = true end
+  local kept, chosen, pooled = {}, {}, #list > 0 and pooled_sweeps(store, list) or {}
+  local key = pooled[1] and pooled[1].plan.tuned_key
+  local in_force = newest_choice(key)
+  local function config_of(id)
+    return store:config(store:rows("SELECT config FROM v_trials WHERE id = ?", { id })[1].config)
+  end
+  for _, s in ipairs(pooled) do
+    for _, id in ipairs(of_sweep[s]) do
+      chosen[id] = not key or in_force(config_of(id)) or chosen[id]
+    end
   end
   for _, id in ipairs(ids) do
     if chosen[id] or not members[id] then kept[#kept + 1] = id end
@@ -326,18 +347,6 @@ local function points(self, keys, texts)
   return found
 end
 
--- Returns a predicate on points, to be asked in the order of their trials: whether the value of the
--- key that was tuned, if there is one, is that of the newest sweep which has the point.
-local function newest_choice(self)
-  local key, first = self.plan.tuned_key, {}
-  return function(point)
-    if not key then return true end
-    local others, value = rest(point.at, { [key] = true }), json.encode { point.at[key] }
-    first[others] = first[others] or value
-    return first[others] == value
-  end
-end
-
 -- Returns the value of a trial that a filter on key is compared with.
 local function filtered(row, key)
   if key == "seed" then return row.seed end
@@ -399,10 +408,10 @@ function Pool:trials(metrics)
       end)
   end
   local point_of, list, filters = points(self, keys, taken), {}, trial_filters(self)
-  local in_force = newest_choice(self)
+  local in_force = newest_choice(self.plan.tuned_key)
   for _, row in ipairs(rows) do
     row.point = point_of[row.point]
-    if in_force(row.point) and chosen(row, filters) then list[#list + 1] = row end
+    if in_force(row.point.at) and chosen(row, filters) then list[#list + 1] = row end
   end
   if #list == 0 and #rows > 0 then none_fits(self, rows, filters) end
   return list

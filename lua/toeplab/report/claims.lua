@@ -243,8 +243,9 @@ end
 
 -- ---- Verdicts ---------------------------------------------------------------------------------
 
--- Sets the ratio with its interval and p, the level at which the interval just reaches the nearest
--- bound of the claim.
+-- Sets the ratio with its interval, and p, that of the t test against the nearest bound of the
+-- claim, scaled so that it is compared with ALPHA also after looks. One seed has neither, and equal
+-- ratios have no p.
 local function estimate(c, pool)
   local alpha = looks.alpha(pool, #c.logs)
   local i = stats.interval(c.logs, 1 - alpha)
@@ -355,13 +356,13 @@ local function reasons(list)
   return #texts > 0 and table.concat(texts, "; ") or nil
 end
 
--- Returns how many comparisons Holm's correction counts: "the 3 comparisons", or "the 3 measured of
--- 5 comparisons".
+-- Returns how many comparisons Holm's correction counts: "the 3 comparisons", or "the 3 of 5
+-- comparisons that have a p".
 local function counted(result)
   local all = 0
   for _, claim in ipairs(result.claims) do all = all + #claim.list end
   if result.tests < all then
-    return ("the %d measured of %d comparisons"):format(result.tests, all)
+    return ("the %d of %d comparisons that have a p"):format(result.tests, all)
   end
   return ("the %d comparison%s"):format(all, all == 1 and "" or "s")
 end
@@ -384,7 +385,7 @@ function claims.words(published, pool)
   if result.tests > 0 then
     lines[#lines + 1] = ("claims: ratios of geometric means, paired by seed, with 95 %% intervals "
       .. "(t on the logarithms). 'supports' or 'contradicts': the interval lies within or outside "
-      .. "of what is claimed, with p < %g after Holm's correction over %s of this table; a claim "
+      .. "of what is claimed, with p < %g after Holm's correction over %s in this table; a claim "
       .. "of several needs all of them"):format(claims.ALPHA, counted(result))
     lines[#lines + 1] = looks.corrected(pool)
   end

@@ -29,9 +29,9 @@ end
 -- ---- Pairs ------------------------------------------------------------------------------------
 
 -- Splits the trials into {a = {...}, b = {...}}, keeping those that are done and finite; the second
--- result counts the dropped ones of each side.
+-- result counts the dropped ones of each side, and those of both that diverged.
 local function sides(trials, key, a, b)
-  local list, out = { a = {}, b = {} }, { a = 0, b = 0 }
+  local list, out = { a = {}, b = {} }, { a = 0, b = 0, diverged = 0 }
   for _, t in ipairs(trials) do
     local v = t.values[1]
     for side, text in pairs { a = a, b = b } do
@@ -39,7 +39,8 @@ local function sides(trials, key, a, b)
         if t.status == "done" and v and v - v == 0 then
           table.insert(list[side], t)
         else
-          out[side] = out[side] + 1
+          local diverged = t.status == "guard" or t.status == "done" and v and v - v ~= 0
+          out[side], out.diverged = out[side] + 1, out.diverged + (diverged and 1 or 0)
         end
       end
     end
@@ -153,18 +154,19 @@ local function judge(result)
 end
 
 local function overall(result)
-  local strata, count = {}, 0
+  local strata, count, alpha = {}, 0, compare.ALPHA
   for _, row in ipairs(result.rows) do
     local differences = {}
-    for i, v in ipairs(row.a) do differences[i] = row.b[i] - v end
-    if #differences > 1 then strata[#strata + 1] = differences end
-    count = count + (#differences > 1 and #differences or 0)
+    for i, v in ipairs(row.a) do differences[i] = stats.difference(v, row.b[i]) end
+    if #differences > 1 then
+      strata[#strata + 1], count = differences, count + #differences
+      alpha = math.min(alpha, looks.alpha(result.pool, #differences))
+    end
   end
   if #strata < 2 then return nil end
   local all = {}
   for _, list in ipairs(strata) do table.move(list, 1, #list, #all + 1, all) end
-  local low, high = stats.bootstrap(strata, stats.middle_mean)
-  if not low then return nil end
+  local low, high = stats.bootstrap(strata, stats.middle_mean, 1 - alpha)
   return { mean = stats.middle_mean(all), low = low, high = high, pairs = count }
 end
 
@@ -291,6 +293,8 @@ function compare.words(result, resolve, duration)
     if n > 0 then lines[#lines + 1] = n .. " trial" .. (n == 1 and one or many) end
   end
   add(out, " is left out: not done, or inf or nan", "s are left out: not done, or inf or nan")
+  add(result.out.diverged, " of these diverged: its side looks better than it is without it",
+    "s of these diverged: their sides look better than they are without them")
   add(alone, " has no partner of the same seed", "s have no partner of the same seed")
   local more = more_seeds(result, resolve, duration)
   return table.move(more, 1, #more, #lines + 1, lines)

@@ -1,6 +1,7 @@
 -- report/footnotes.lua: writes the notes below a filled table: how the cells were computed, which
 -- settings differ from the paper's, how well the orders agree, errata, and the paper's claims.
 local claims = require "toeplab.report.claims"
+local groups = require "toeplab.report.groups"
 local looks = require "toeplab.report.looks"
 local plan = require "toeplab.trials.plan"
 local progress = require "toeplab.base.progress"
@@ -196,10 +197,15 @@ local function left_over(result, add)
   elseif not here then
     local names = {}
     for _, column in ipairs(result.columns) do
-      for _, name in ipairs(column.metrics or {}) do names[#names + 1] = name end
+      for _, name in ipairs(column.metrics or {}) do
+        names[#names + 1] = groups.at_length(name, result.pool.fixed.length)
+      end
     end
     if #names > 0 then
-      add("no trial has logged the metrics of the columns (%s)", table.concat(names, ", "))
+      local lengths = result.pool.axes.length and "; lengths of training differ, and so what 1x "
+        .. "is: choose one by a run of its own, with length=N" or ""
+      add("no trial has logged the metrics of the columns (%s)%s", table.concat(names, ", "),
+        lengths)
     end
   end
 end

@@ -224,11 +224,12 @@ function groups.title(set)
   return n == 1 and names .. " " .. set.trials[1].id:sub(1, 12) or names
 end
 
--- Returns the name of a metric at a training length (nil: unknown): "ppl@1.5x" is the one at 1.5
--- times this length.
+-- Returns the name of a metric at a training length: "ppl@1.5x" is the one at 1.5 times this
+-- length. The name stays as it is if the length is unknown (nil) or the product is no whole number.
 function groups.at_length(name, length)
   return (name:gsub("@([%d.]+)x$", function(times)
-    return ("@%d"):format(math.tointeger(tonumber(times) * (length or 0)) or 0)
+    local at = length and math.tointeger(tonumber(times) * length)
+    return at and ("@%d"):format(at)
   end))
 end
 

@@ -138,10 +138,18 @@ function looks.value(status, value, label, metric)
   return value
 end
 
+-- Returns the rule by which the newest sweep of a pool that has one added seeds; nil if none has.
+local function rule_of(pool)
+  for _, s in ipairs(pool.sweeps) do
+    local rule = s.plan.rule and sequential.rule(s.plan.rule)
+    if rule then return rule end
+  end
+end
+
 -- Returns how often an interval over so many seeds of a pool may miss: 0.05, or what the correction
--- leaves for this look if the pool's seeds were added by looks.
+-- leaves for this look if seeds of the pool were added by looks.
 function looks.alpha(pool, seeds)
-  local rule = pool.plan.rule and sequential.rule(pool.plan.rule)
+  local rule = rule_of(pool)
   if not rule then return sequential.ALPHA end
   local at = 1
   for k, n in ipairs(rule.looks) do at = n <= seeds and k or at end
@@ -153,7 +161,7 @@ end
 -- Returns the line that says so where the intervals of a comparison follow looks.alpha; nil if the
 -- seeds of the pool were a fixed number.
 function looks.corrected(pool)
-  return pool.plan.rule and "the seeds were added by looks at the results: these intervals and p "
+  return rule_of(pool) and "the seeds were added by looks at the results: these intervals and p "
     .. "are corrected for the looks" or nil
 end
 

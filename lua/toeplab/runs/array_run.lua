@@ -250,8 +250,8 @@ function array_run.print_script(run, options)
   for _, t in ipairs(run.trials) do
     local status, row = nil, nil
     if store then status, row = store:status(t.id) end
-    local again = options.redo and prepared.by_other_code(t, status, row)
-    if again or not prepared.is_finished(status) then list[#list + 1] = t end
+    local again = options.redo and prepared.by_other_code(run.exp, t, status, row)
+    if again or not prepared.is_finished(run.exp, status) then list[#list + 1] = t end
   end
   local left = slurm.missing(folder, state, list)
   if #left == 0 then

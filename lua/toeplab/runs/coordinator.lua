@@ -382,9 +382,9 @@ local function check_budget(self, now)
   self:wind_down("TERM")
 end
 
--- Sends each trial that waits at a rung the decision whether it continues; trials that choose a key
--- (trials/tuning.lua) all continue, since what they are compared by must come from all. The time
--- that a trial waited does not count.
+-- Sends each trial that waits at a rung the decision whether it continues. The time that it waited
+-- does not count. The trials of a small sweep (trials/tuning.lua) have no pruner and all continue,
+-- because the choice compares their final values.
 local function judge_all(self, now)
   if self.winding then return end
   for _, w in ipairs(self.workers) do

@@ -49,7 +49,7 @@ function guest.open(folder, exp, overrides, options)
     errors.check_signals()
   until core.sys.clock() - since > (why and ALONE_SECONDS or OPEN_SECONDS)
   if why then errors.raise(errors.LOCKED, "%s; %s", locked.message, why) end
-  return setmetatable({ folder = folder, store = records.open(folder, "r"),
+  return setmetatable({ exp = exp, folder = folder, store = records.open(folder, "r"),
     locked = locked.message, shard = options.shard }, Guest)
 end
 
@@ -71,7 +71,7 @@ local function check_jobs(self, rows)
   local open, silent = slurm.open(self.folder)
   local list = {}
   for _, row in ipairs(rows) do
-    local finished = prepared.is_finished((self.store:status(row.id)))
+    local finished = prepared.is_finished(self.exp, (self.store:status(row.id)))
     if row.ours and not finished then list[#list + 1] = row end
   end
   array_run.check_jobs({ open = open or slurm_queue.submissions(self.folder), silent = silent },

@@ -81,19 +81,17 @@ function prepared.replay(run)
   return state
 end
 
--- Returns whether a trial of exp (nil: any experiment) with this status is not to be run. One that
--- the guard stopped has decided against its value, if it belongs to a small sweep that chooses a
--- key.
-function prepared.is_finished(status, exp)
-  return status == "done" or status == "pruned" or status == "guard" and exp and exp.searches
-    or false
+-- Returns whether a trial of exp with this status is not to be run. One that the guard stopped has
+-- decided against its value, if it belongs to a small sweep that chooses a key.
+function prepared.is_finished(exp, status)
+  return status == "done" or status == "pruned" or status == "guard" and exp.searches or false
 end
 
--- Returns whether what is stored of trial t, whose row is given, was made by other code than the
--- present, wholly or in part: its results if it is finished, else its checkpoint.
-function prepared.by_other_code(t, status, row)
+-- Returns whether what is stored of trial t of exp, whose row is given, was made by other code than
+-- the present, wholly or in part: its results if it is finished, else its checkpoint.
+function prepared.by_other_code(exp, t, status, row)
   if not status or not (row.mixed or row.code_hash ~= t.code_hash) then return false end
-  return prepared.is_finished(status) or (row.step or 0) > 0
+  return prepared.is_finished(exp, status) or (row.step or 0) > 0
 end
 
 function prepared.is_ours(i, shard) return not shard or (i - 1) % shard.of == shard.part - 1 end
@@ -105,8 +103,8 @@ function prepared.other_code(run, shard)
   for i, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
     local ours = prepared.is_ours(i, shard) and not run.kept[t.id]
-    if ours and prepared.by_other_code(t, status, row) then
-      table.insert(prepared.is_finished(status) and finished or begun, t)
+    if ours and prepared.by_other_code(run.exp, t, status, row) then
+      table.insert(prepared.is_finished(run.exp, status) and finished or begun, t)
     end
   end
   return finished, begun
@@ -137,7 +135,7 @@ function prepared.to_do(run, shard)
   for i, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
     local ours = prepared.is_ours(i, shard)
-    if prepared.is_finished(status, run.exp) then
+    if prepared.is_finished(run.exp, status) then
       t.status, skipped = status, skipped + 1
     elseif ours then
       -- A new trial has no row before it is enlisted.
@@ -197,8 +195,8 @@ function prepared.new(exp, overrides, options)
   return { exp = exp, trials = trials, axes = about.axes, folder = records.folder(options.dir),
     checkpoint = checkpoint, jobs = options.jobs or 1, timeout = options.timeout,
     share = options.share or 1, turns = devices.turns(options.share or 1),
-    fail_fast = options.fail_fast, threads = options.threads, used = options.used or 0.0,
-    kept = {},
+    fail_fast = options.fail_fast, threads = options.threads, kept = {},
+    used = options.seconds_used or 0.0,
     alert = options.alerts or alert.new(), follow = options.follow,
     progress = progress.new { quiet = options.quiet, out = options.out } }
 end

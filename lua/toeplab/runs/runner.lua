@@ -144,7 +144,7 @@ local function perform(exp, path, overrides, options)
   if is_guest then store:settle(function(...) run.progress:warn(...) end) end
   core.sys.release_signals() -- all is stored, and a report may run forever
   counts.skipped = run.skipped
-  options.used = run.used -- budget.total is that of a command, which may have another stage
+  options.seconds_used = run.used -- budget.total is that of a command, which may have two stages
   run.alert.text = outcome.counts_text(run, counts)
   local code = counts.failed + counts.stopped > 0 and errors.FAILED
     or counts.taken > 0 and errors.LOCKED or errors.DONE
@@ -153,6 +153,11 @@ local function perform(exp, path, overrides, options)
   outcome.warn_fixed(run, counts, reads)
   outcome.check_read(run, counts, reads)
   return code, run.trials
+end
+
+-- Returns the stage of the experiment itself, as runner.stages does. store: nil if there is none.
+function runner.main_stage(exp, words, store)
+  return { exp = exp, words = words, chosen = rounds.choose(exp, words, store) }
 end
 
 -- Returns the experiments that a command runs, one after the other, each {exp=, words=, chosen=
@@ -166,16 +171,13 @@ function runner.stages(path, overrides, dir, upgrade)
   local store <close> = by_results and prepared.stored(records.folder(dir), upgrade) or nil
   local missing = search and tuning.choose(exp, overrides, store) or 0
   local stages = { search and { exp = search, words = words } }
-  if missing == 0 then
-    stages[#stages + 1] = { exp = exp, words = overrides,
-      chosen = rounds.choose(exp, overrides, store) }
-  end
+  if missing == 0 then stages[#stages + 1] = runner.main_stage(exp, overrides, store) end
   return stages, missing, exp
 end
 
 -- Runs the stages of an experiment, and returns what runner.run does.
 local function run_stages(path, overrides, given)
-  local options = overlay(given) -- perform sets options.used
+  local options = overlay(given) -- perform sets options.seconds_used
   local stages, missing, exp = runner.stages(path, overrides, options.dir, true)
   check_rounds(exp, overrides, options)
   if stages[1].exp ~= exp and launch.ours() then
@@ -200,8 +202,8 @@ local function run_stages(path, overrides, given)
     out:note("%d trials of %s belong to other shards: run this again when they are done", missing,
       stages[1].exp.name)
   elseif code == errors.FAILED and missing > 0 then
-    out:note("%s has not begun: it waits for the %d trial%s of %s that failed; the same command "
-      .. "tries them again, and %s=VALUE does without them", exp.name, missing,
+    out:note("%s has not begun: it waits for %d trial%s of %s; the same command tries again those "
+      .. "that failed, and %s=VALUE does without them", exp.name, missing,
       missing == 1 and "" or "s", stages[1].exp.name, exp.tune.key)
   end
   return code, trials
@@ -237,11 +239,11 @@ function runner.script(path, overrides, options)
   return array_run.print_script(prepared.new(stage.exp, stage.words, options), options)
 end
 
--- Returns what runner.list prints of a trial. known: the store, or nil.
-local function listed(t, known, redo)
+-- Returns what runner.list prints of a trial of exp. known: the store, or nil.
+local function listed(exp, t, known, redo)
   local status, row = nil, nil
   if known then status, row = known:status(t.id) end
-  local again = redo and prepared.by_other_code(t, status, row)
+  local again = redo and prepared.by_other_code(exp, t, status, row)
   return { t.id:sub(1, 12), again and "redo" or status or "new", row and row.step, t.label }
 end
 
@@ -256,12 +258,12 @@ function runner.list(path, overrides, options)
     identity.identify(stage.exp, trials)
     for i, t in ipairs(trials) do
       if prepared.is_ours(i, options.shard) then
-        rows[#rows + 1] = listed(t, known, options.redo)
+        rows[#rows + 1] = listed(stage.exp, t, known, options.redo)
       end
     end
   end
   text_table.print({ "id", "status", "step", "trial" }, rows)
-  local last = stages[#stages].chosen or missing > 0 and rounds.choose(exp, overrides)
+  local last = (missing > 0 and runner.main_stage(exp, overrides) or stages[#stages]).chosen
   if last then
     exp.asked = last.limit
     print(("%s: %d trials at most"):format(last.rule.text, #plan.trials(exp, overrides)))

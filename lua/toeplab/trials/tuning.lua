@@ -164,7 +164,7 @@ function tuning.describe(exp)
   if not exp.tuned then return nil end
   local tune, with = exp.tune, {}
   for i, key in ipairs(suggest.keys(tune.fixed)) do
-    with[i] = (" %s=%s"):format(key, plan.show(tune.fixed[key]))
+    with[i] = (" %s=%s"):format(key, plan.show(exp.tuned_with[key]))
   end
   return ("%s of each row: the best of %s for %s at seed %d (%s%s)%s"):format(tune.key,
     plan.show(tune.values), tune.metric, tune.seed, exp.name .. SUFFIX, table.concat(with),
@@ -180,8 +180,8 @@ local function no_result(exp, search, t, store)
     errors.raise(errors.FAILED, "%s: the trials of %s logged no '%s'%s", exp:where("tune"),
       search.name, tune.metric, suggest.hint(tune.metric, suggest.keys(logged)))
   end
-  errors.raise(errors.FAILED, "%s: no %s of %s gave a finite '%s', as for %s: give %s=VALUE, "
-    .. "declare other values, or leave this row out", exp:where("tune"), tune.key,
+  errors.raise(errors.FAILED, "%s: no %s of %s gave a finite '%s' at points like %s: give "
+    .. "%s=VALUE, declare other values, or leave this row out", exp:where("tune"), tune.key,
     plan.show(tune.values), tune.metric, t.label, tune.key)
 end
 
@@ -214,6 +214,8 @@ function tuning.choose(exp, words, store)
     if found[1] == low or found[1] == high then table.insert(exp.tuned_at_end, found[3]) end
   end
   table.sort(exp.tuned_at_end)
+  exp.tuned_with = {} -- the values that the small sweep had, which the words may have set
+  for key in pairs(tune.fixed) do exp.tuned_with[key] = trials[1].config[key] end
   exp.tuned = function(values)
     return best[point_of(values, tune)][1]
   end

@@ -90,7 +90,7 @@ test("a failure in the small sweep ends the run before the experiment", function
   local failing = script(usual, [[if c.lr == 0.4 then error "too high" end]])
   local code, said = trials.run(folder, failing)
   t.eq(code, errors.FAILED)
-  t.holds(said, "test has not begun: it waits for the 2 trials of test-tuning that failed")
+  t.holds(said, "test has not begun: it waits for 2 trials of test-tuning; the same command tries")
   t.eq(points(folder, "test"), {})
   t.eq(#points(folder, "test-tuning"), 4)
   -- The same command goes on from there.
@@ -192,8 +192,8 @@ test("a row that diverges with every value is named", function(folder)
   local code, said = trials.run(folder, (script(usual):gsub("t:log { loss = ",
     "%0c.decay == 0.9 and 0 / 0 or ")))
   t.eq(code, errors.FAILED)
-  t.holds(said, "x.lua:4: no lr of 0.2,0.3,0.4 gave a finite 'loss', as for decay=0.9 lr=0.2: "
-    .. "give lr=VALUE, declare other values, or leave this row out")
+  t.holds(said, "x.lua:4: no lr of 0.2,0.3,0.4 gave a finite 'loss' at points like decay=0.9 "
+    .. "lr=0.2: give lr=VALUE, declare other values, or leave this row out")
 end)
 
 test("a value whose trial the guard stops loses, and is not tried again", function(folder)
@@ -217,12 +217,11 @@ test("trials that choose are not pruned", function(folder)
 end)
 
 test("budget.total is that of the small sweep and the experiment together", function(folder)
-  local text = script(usual, "core.sys.sleep(0.1)"):gsub("seeds = 2,",
-    '%0 budget = { total = "0.5s" },'):gsub("^", 'local core = require "toeplab.core"\n')
-  t.eq(trials.run(folder, text), errors.BUDGET) -- six trials of the small sweep take 0.6 s
-  t.eq(points(folder, "test"), {})
-  t.eq(trials.run(folder, (text:gsub('"0.5s"', '"0.75s"'))), errors.BUDGET)
-  t.ok(#points(folder, "test") < 4, #points(folder, "test"))
+  local text = script(usual, "core.sys.sleep(c.seed == 101 and 0.15 or 1.25)"):gsub("seeds = 2,",
+    '%0 budget = { total = "3s" },'):gsub("^", 'local core = require "toeplab.core"\n')
+  t.eq(trials.run(folder, text), errors.BUDGET)
+  t.eq(#points(folder, "test-tuning"), 6) -- took 0.9 s, so that 2.1 s are left, and not 3
+  t.ok(#points(folder, "test") < 2, #points(folder, "test"))
 end)
 
 test("where a later sweep chose another value, it alone counts", function(folder)
@@ -233,11 +232,17 @@ test("where a later sweep chose another value, it alone counts", function(folder
   t.eq(trials.run(folder, text, { "steps=2", "seeds=2" }), errors.DONE)
   t.eq(#points(folder, "test"), 10)
   local store <close> = records.open(folder .. "/results", "r")
+  t.holds(sweeps.find(store, "experiment", "test")[1].plan, "at seed 101 (test-tuning steps=2)")
   local pool = answers.pool(store, "experiment", "test", {})
   for _, trial in ipairs(pool:trials { "loss" }) do
     t.eq({ trial.point.at.lr, trial.seed <= 2 }, { 0.4, true })
   end
   t.eq(#pool:trials { "loss" }, 4)
+  local ids = {}
+  for i, row in ipairs(store:rows "SELECT id FROM v_trials WHERE experiment = 'test'") do
+    ids[i] = row.id
+  end
+  t.eq(#answers.newest(store, "test", ids), 4) -- those that a figure draws
   -- a command leaves the value to the small sweep, so that its trials belong to this pool
   t.eq(pool:command({ decay = 0.9, lr = 0.4 }, "seed=1"),
     "toeplab run " .. folder .. "/x.lua steps=2 decay=0.9 seed=1")
