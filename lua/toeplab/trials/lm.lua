@@ -3,7 +3,7 @@
 --
 --   return tl.experiment "tnn-table10" {
 --     answers = "tnn/table10",
---     fixed = tl.lm.fixed {}, grid = { decay = { 0.99, "none" } }, seeds = 3,
+--     fixed = tl.lm.fixed { decay = false }, grid = { decay = { 0.99, "none" } }, seeds = 3,
 --     scale = tl.lm.scales {}, trial = tl.lm.trial, report = { ... },
 --   }
 local blocks = require "toeplab.tasks.blocks"
@@ -97,9 +97,9 @@ function lm.scales(more, without)
 end
 
 -- Returns the field tune of an ablation at scale laptop: the learning rate of each row is the best
--- of three after a third of the steps. At the other scales every row has the rate of fixed.
+-- of four after a third of the steps. At the other scales every row has the rate of fixed.
 function lm.tune()
-  return { key = "lr", values = { 1e-3, 3e-3, 1e-2 }, metric = "best_val_ppl", seed = 101,
+  return { key = "lr", values = { 1e-3, 3e-3, 1e-2, 3e-2 }, metric = "best_val_ppl", seed = 101,
     fixed = { steps = laptop.steps // 3, lengths = { laptop.length } },
     without = { "smoke", "quick", "gpu", "paper" } }
 end
@@ -126,6 +126,7 @@ function lm.train(t, c, o)
   local data = corpus(c.corpus, c)
   data:check_lengths("valid", { c.length })
   data:check_lengths("test", c.lengths)
+  data:check_lengths("test", { c.length })
   local batches, vocab = blocks(data:stream "train", c), data.vocab:size()
   local model = o.make and o.make(vocab) or models.tnn_lm(vocab, c)
   local team = ranks.current()
@@ -165,22 +166,28 @@ local function yardsticks(t, data, most)
   end
 end
 
--- Evaluates a model on the test part of data at the lengths c.lengths: logs ppl@LENGTH for each,
--- test_ppl (that of c.length, if it is among them) with test_loss, its logarithm in nats a token,
--- and mean_extrapolation_ppl, the mean over all of them, and what to compare these with:
--- unigram_ppl, bigram_ppl, trigram_ppl and unigram_loss, bigram_loss, trigram_loss.
--- options(length) returns the options of eval.perplexity; nil: the defaults.
+-- Evaluates a model on the test part of data at the lengths c.lengths and at c.length: logs
+-- ppl@LENGTH for each, test_ppl (that of c.length) with test_loss, its logarithm in nats a token,
+-- and mean_extrapolation_ppl, the mean over c.lengths, and what to compare these with: unigram_ppl,
+-- bigram_ppl, trigram_ppl and unigram_loss, bigram_loss, trigram_loss. options(length) returns the
+-- options of eval.perplexity; nil: the defaults.
 function lm.test(t, c, model, data, options)
-  local sum, blocks = 0.0, options and options(c.length).blocks
+  local sum, blocks, trained = 0.0, options and options(c.length).blocks, nil
   yardsticks(t, data, blocks and blocks * c.length or data.test:numel())
-  for _, length in ipairs(c.lengths) do
+  local function measure(length)
     t:say("evaluating at length %d", length)
     local at = eval.perplexity(model, data:stream "test", length, options and options(length))
     t:log { ["ppl@" .. length] = at }
-    if length == c.length then t:log { test_ppl = at, test_loss = math.log(at) } end
+    return at
+  end
+  for _, length in ipairs(c.lengths) do
+    local at = measure(length)
+    if length == c.length then trained = at end
     sum = sum + at
   end
-  t:log { mean_extrapolation_ppl = sum / #c.lengths }
+  trained = trained or measure(c.length)
+  t:log { test_ppl = trained, test_loss = math.log(trained),
+    mean_extrapolation_ppl = sum / #c.lengths }
 end
 
 -- Runs the trial of an ablation: lm.train and lm.test, on at most c.scored targets per part, with
@@ -192,8 +199,10 @@ function lm.trial(t, c, o)
   lm.test(t, c, model, data, scored)
 end
 
--- Raises an error if the corpus, tnn_lm or Adam would refuse one of the keys c.
+-- Raises an error if the corpus, tnn_lm or Adam would refuse one of the keys c, or if c.scored
+-- leaves nothing to score.
 function lm.check(c)
+  if c.scored < 1 then error("scored must be at least 1", 0) end
   options.check("corpus", corpus.spec, c)
   options.check("tnn_lm", models.options "tnn_lm", c, { vocab = 1 })
   options.check("optim.adam", optim.specs.adam, c)
