@@ -327,7 +327,10 @@ local function sentence(c)
   parts[1] = ("%s: ratio %s, %d seed%s"):format(claims.title(c), ratio_text(c), n,
     n == 1 and "" or "s")
   parts[#parts + 1] = "claimed: " .. c.wanted
-  if c.paper then parts[#parts + 1] = ("the paper's numbers: %.3f"):format(c.paper) end
+  if c.paper then
+    parts[#parts + 1] = (c.paper < 1e-3 and "the paper's numbers: %.2g"
+      or "the paper's numbers: %.3f"):format(c.paper)
+  end
   if c.alone > 0 then
     parts[#parts + 1] = ("left out: %d seed%s not done on both sides"):format(c.alone,
       c.alone == 1 and "" or "s")
