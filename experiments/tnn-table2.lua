@@ -46,10 +46,6 @@ local order = { "tnn", "transformer", "alibi", "transformer-ls", "flash", "1+elu
   "cosformer", "syn-d", "syn-r", "gmlp", "s4", "dss", "gss", "performer-kept", "s4-residual",
   "dss-residual", "tnn-no-decay", "fd", "ski" }
 
-local function add(options, more)
-  for key, value in pairs(more or {}) do options[key] = value end
-end
-
 -- Makes the model that the options o describe as small as the keys c say.
 local function shrink(o, c, layers)
   o.layers, o.dim, o.glu_dim = layers, c.dim, o.mixer and 4 * c.dim or c.dim
@@ -65,14 +61,10 @@ end
 -- Returns the options of the model c.model with so many tokens.
 local function options_of(c, vocab)
   local own = models[c.model]
-  local o = tl.models.preset(own.preset, { vocab = vocab, dropout = c.dropout })
-  add(o, own.options)
+  local o = tl.overlay(tl.models.preset(own.preset, { vocab = vocab, dropout = c.dropout }),
+    own.options)
   if o.mixer then
-    local mixer = {}
-    add(mixer, o.mixer_options)
-    add(mixer, own.mixer)
-    add(mixer, c.small and own.small_mixer)
-    o.mixer_options = mixer
+    o.mixer_options = tl.overlay(o.mixer_options, own.mixer, c.small and own.small_mixer)
   else
     o.backend = o.backend or c.backend
   end

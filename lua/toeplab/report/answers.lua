@@ -132,10 +132,10 @@ end
 -- hold the value of a key that the newest sweep chose for them (trials/tuning.lua; key nil: none
 -- was chosen). It remembers the first value that it sees, so it is asked from the newest sweep on.
 local function newest_choice(key)
-  local first = {}
+  local first, without = {}, key and { [key] = true }
   return function(values)
     if not key then return true end
-    local others, value = rest(values, { [key] = true }), json.encode { values[key] }
+    local others, value = rest(values, without), json.encode { values[key] }
     first[others] = first[others] or value
     return first[others] == value
   end
@@ -236,12 +236,15 @@ function answers.newest(store, experiment, ids)
   local kept, chosen, pooled = {}, {}, #list > 0 and pooled_sweeps(store, list) or {}
   local key = pooled[1] and pooled[1].plan.tuned_key
   local in_force = newest_choice(key)
-  local function config_of(id)
-    return store:config(store:rows("SELECT config FROM v_trials WHERE id = ?", { id })[1].config)
-  end
+  local configs = [[SELECT m.trial, t.config FROM v_members m JOIN v_trials t ON t.id = m.trial
+    WHERE m.sweep = ?]]
   for _, s in ipairs(pooled) do
-    for _, id in ipairs(of_sweep[s]) do
-      chosen[id] = not key or in_force(config_of(id)) or chosen[id]
+    if key then
+      for _, row in ipairs(store:rows(configs, { s.id })) do
+        chosen[row.trial] = in_force(store:config(row.config)) or chosen[row.trial]
+      end
+    else
+      for _, id in ipairs(of_sweep[s]) do chosen[id] = true end
     end
   end
   for _, id in ipairs(ids) do
