@@ -1,13 +1,13 @@
--- tnn-lm.lua: do the language models of TNN's Tables 2 and 7 to 10, trained on WikiText-103 as they
--- were, reach the published perplexities, at the training length and beyond it?
+-- tnn-lm.lua: do the language models of TNN's Tables 2 and 7 to 10 and of SKI's Table 1, trained as
+-- published on WikiText-103, reach the published perplexities, at that length and beyond it?
 --
 -- It needs WikiText-103 (toeplab data fetch wikitext-103-raw gpt2-bpe) and a machine that can train
--- on 3.3e9 tokens. preset=gtu-only-9,without-rpe-5 trains other rows; toeplab model tnn_lm
--- --presets lists them.
+-- on 3.3e9 tokens. preset=tnn-7/3,fd-7/3 trains the rows of SKI's Table 1, gtu-only-9,without-rpe-5
+-- others; toeplab model tnn_lm --presets lists them.
 local tl = require "toeplab"
 
 return tl.experiment "tnn-lm" {
-  answers = "tnn/table2",
+  answers = { "tnn/table2", "tnn/table15", "ski/table1" },
   fixed = {
     corpus = "wikitext-103-raw", tokenizer = "gpt2", vocab_size = 8192, -- for tokenizer bpe only
     layers = 0, dim = 512,                          -- layers = 0 takes those of the preset
@@ -20,6 +20,9 @@ return tl.experiment "tnn-lm" {
       10240, 11264, 12288, 13312, 14336 },
   },
   grid = { preset = { "tnn-7/6" } },
+  when = { -- as in the published runs, FD has twice the learning rate
+    { where = { preset = "fd-7/3" }, fixed = { lr = 1e-3 } },
+  },
 
   scale = {
     smoke = {

@@ -1,5 +1,6 @@
 -- tnn-table2.lua: which token mixer predicts text best, at equal size and with equal training, and
--- does it also beyond the length of training? (TNN, Tables 2 and 15, Figure 1; SKI, Figure 7a)
+-- does it also beyond the length of training? (TNN, Tables 2 and 15, Figure 1; SKI, Table 1 and
+-- Figure 7)
 --
 -- The published models are trained as their code was run: S4 and DSS have no shortcut and no norm,
 -- Performer draws its projections anew at every step, cosFormer divides by the length that it sees.
@@ -81,7 +82,8 @@ local decided = { "layers", "expand", "glu_dim", "layout", "structure", "causal"
   "encoder", "table_length", "rpe_input", "decay" }
 
 return tl.experiment "tnn-table2" {
-  answers = { "tnn/table2", "tnn/table15", "tnn/figure1b", "ski/figure7a" },
+  answers = { "tnn/table2", "tnn/table15", "tnn/figure1b", "ski/table1", "ski/figure7a",
+    "ski/figure7b" },
   fixed = tl.lm.fixed({ small = true, heads = 4, inducing = 32, taps = 16, lambda = 0.99 },
     decided),
   grid = { model = order },

@@ -22,6 +22,11 @@ return {
     glu_dim = 512, rpe_dim = 64, rpe_layers = 3, dropout = 0.1, length = 512, batch = 128,
     steps = 50000, warmup = 4000, weight_decay = 0.2, clip = 1.0 },
   draw = "plot tnn-table2 model=tnn,fd --at ppl@ --by model --log xy",
+  claims = {
+    { says = "FD-TNN has the perplexity of TNN at every length: within 2 %.",
+      row = "FD-TNN", over = "TNN", metric = { "ppl@1x", "ppl@2x", "ppl@4x", "ppl@8x", "ppl@16x" },
+      within = 1.02 },
+  },
   notes = {
     "1x is the training length, 512; trials of another length stand beside the paper's at the same "
       .. "multiple of theirs.",

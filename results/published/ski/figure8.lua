@@ -14,6 +14,10 @@ return {
     { "TNN", "drawn", where = { model = "tnn" } },
     { "FD-TNN", "drawn", where = { model = "fd" } },
   },
+  claims = {
+    { says = "At the end of training FD-TNN has the perplexity of TNN: within 2 %.",
+      row = "FD-TNN", over = "TNN", column = "val", within = 1.02 },
+  },
   draw = "plot mlm --metric val_ppl --by model --log y",
   notes = { "FD-TNN has learning rate 1e-3, TNN 5e-4." },
 }

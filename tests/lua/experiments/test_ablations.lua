@@ -11,7 +11,7 @@ local smoke = require "smoke"
 local experiments = {
   ["tnn-table7"] = { 5, "structure" }, ["tnn-table8"] = { 6, "rpe_input" },
   ["tnn-table9"] = { 2, "encoder" }, ["tnn-table10"] = { 6, "decay" },
-  ["ski-table1"] = { 2, "backend" }, ["tnn-table2"] = { 20, "model" },
+  ["tnn-table2"] = { 20, "model" },
 }
 
 for name, want in pairs(experiments) do

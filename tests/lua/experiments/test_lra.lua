@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
+local smoke = require "smoke"
 local space = require "toeplab.trials.space"
 local trials = require "trials"
 local tl = require "toeplab"
@@ -133,14 +134,20 @@ t.test("a trial says that it chooses by the test part", function()
   end)
 end)
 
-t.test("mlm at the scale paper: FD has twice the learning rate, encoders have 3 layers", function()
-  local exp = experiment.load(folder .. "mlm.lua")
-  for _, trial in ipairs(plan.trials(exp, { "scale=paper", "seeds=1" })) do
-    local c = trial.config
-    t.eq({ c.model, c.lr, c.rpe_layers }, { c.model, c.model == "fd" and 1e-3 or 5e-4, 3 })
+t.test("mlm: FD has twice the learning rate of the others where models are not small", function()
+  for small, want in pairs { ["true"] = { fd = 0.01, tnn = 0.01 },
+    ["false"] = { fd = 0.02, tnn = 0.01 } } do
+    smoke("mlm", { "seeds=1", "steps=4", "lr=0.01", "model=tnn,fd", "small=" .. small },
+      function(store)
+      local highest = {}
+      for _, row in ipairs(store:rows [[SELECT json_extract(t.config, '$.model') AS model,
+        max(m.value) AS lr FROM v_trials t JOIN v_metrics m ON m.trial = t.id
+        WHERE m.name = 'lr' GROUP BY 1]]) do
+        highest[row.model] = row.lr
+      end
+      t.eq(highest, want)
+    end)
   end
-  t.eq(plan.trials(exp, { "scale=paper", "model=fd", "lr=0.1" })[1].config.lr, 0.1)
-  t.eq(plan.trials(exp, { "model=fd" })[1].config.lr, 2e-3)
 end)
 
 t.test("the published tables find the trials of each task", function()
