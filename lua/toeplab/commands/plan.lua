@@ -318,16 +318,19 @@ local function show(p)
   end
 end
 
-local function as_list(p, set)
+-- Prints the trials of the plans.
+local function print_list(plans, set)
   local rows = {}
   local plain = not set.csv and not set.json
-  for i, t in ipairs(p.list) do
-    local seconds = t.seconds
-    rows[i] = { plain and t.id:sub(1, 12) or t.id, t.status, t.step,
-      plain and seconds and progress.duration(seconds) or seconds, t.label }
-  end
-  for _, out in ipairs(p.about.left_out) do
-    rows[#rows + 1] = { nil, "excepted", nil, nil, out.label .. ": " .. out.reason }
+  for _, p in ipairs(plans) do
+    for _, t in ipairs(p.list) do
+      local seconds = t.seconds
+      rows[#rows + 1] = { plain and t.id:sub(1, 12) or t.id, t.status, t.step,
+        plain and seconds and progress.duration(seconds) or seconds, t.label }
+    end
+    for _, out in ipairs(p.about.left_out) do
+      rows[#rows + 1] = { nil, "excepted", nil, nil, out.label .. ": " .. out.reason }
+    end
   end
   output.rows(set, { "id", "status", "step", plain and "time" or "seconds", "trial" }, rows)
 end
@@ -337,8 +340,8 @@ local names = { "experiment", "trials", "excepted", "done", "other_code", "resum
   "finished", "farthest", "unknown", "longest", "longest_seconds", "bytes", "free", "resolves",
   "resolves_metric", "spread" }
 
--- Prints the counts for programs: an object on one line, or lines name,value.
-local function as_values(p, set)
+-- Returns the counts for programs as lists {name, value}, in order, and as a table.
+local function values_of(p)
   local all = { experiment = p.exp.name, excepted = #p.about.left_out * #p.about.seeds,
     longest = p.longest and p.longest.label, longest_seconds = p.longest and p.longest.seconds,
     resolves = p.resolution and p.resolution.share, spread = p.resolution and p.resolution.spread,
@@ -349,8 +352,19 @@ local function as_values(p, set)
     local asked = p.chosen or not name:find "^later"
     if asked then rows[#rows + 1] = { name, all[name] } end
   end
-  if set.json then print(json.line(all)) else io.write(text_table.csv({ "name", "value" },
-    rows)) end
+  return rows, all
+end
+
+-- Prints the counts for programs: an object a line for each plan, or lines name,value, of which
+-- `experiment` begins a plan.
+local function print_values(plans, set)
+  local lines = {}
+  for _, p in ipairs(plans) do
+    local rows, all = values_of(p)
+    table.move(rows, 1, #rows, #lines + 1, lines)
+    if set.json then print(json.line(all)) end
+  end
+  if set.csv then io.write(text_table.csv({ "name", "value" }, lines)) end
 end
 
 function command.run(set, words)
@@ -360,13 +374,19 @@ function command.run(set, words)
   if path:find("=") then
     errors.usage("plan: the file comes first, then key=value; got '%s'", path)
   end
-  local print_plan = set.list and as_list or (set.csv or set.json) and as_values or show
   local stages, missing, exp = runner.stages(path, words, set.dir)
   if missing > 0 then stages[2] = runner.main_stage(exp, words) end
+  local plans = {}
   for i, stage in ipairs(stages) do
-    local p = make_plan(stage.exp, path, stage.words, set, stage.chosen)
-    if missing > 0 and i == 2 then p.tuned_by = stages[1].exp.name end
-    print_plan(p, set)
+    plans[i] = make_plan(stage.exp, path, stage.words, set, stage.chosen)
+    if missing > 0 and i == 2 then plans[i].tuned_by = stages[1].exp.name end
+  end
+  if set.list then
+    print_list(plans, set)
+  elseif set.csv or set.json then
+    print_values(plans, set)
+  else
+    for _, p in ipairs(plans) do show(p) end
   end
   return errors.DONE
 end

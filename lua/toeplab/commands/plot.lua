@@ -229,6 +229,14 @@ end
 
 -- ---- Output ------------------------------------------------------------------------------------
 
+local OPERATORS = { ["<"] = "-below-", ["<="] = "-to-", [">"] = "-above-", [">="] = "-from-",
+  ["!="] = "-not-", ["~"] = "-with-" }
+
+-- Returns a filter as a part of a file's name, which differs from those of other filters.
+local function filter_name(word)
+  return (word:gsub("[!<>]=?", OPERATORS):gsub("~", OPERATORS))
+end
+
 local function place(store, set, name)
   if set.output then return set.output end
   local folder = trial_files.make(store.folder, "figures")
@@ -249,7 +257,7 @@ function command.run(set, words)
   if kind == "curves" then
     panels, name = of_curves(store, ids_of(store, rest), set)
     for _, word in ipairs(rest) do -- filters, so that two choices are two files
-      if word:find "[=<>~]" then name = name .. "-" .. word end
+      if word:find "[=<>~]" then name = name .. "-" .. filter_name(word) end
     end
   else
     local ids = #rest > 0 and ids_of(store, rest) or selection.ids(store, { "@last" }, "plot")

@@ -331,7 +331,7 @@ function curves.at(set, prefix, options)
       suggest.hint(prefix, suggest.keys(seen)))
   end
   return through(set, groups.of(set, o), function() return names end,
-    { xlabel = prefix .. "...", ylabel = prefix:gsub("[%s@_:/.-]+$", ""), logx = o.logx,
+    { xlabel = ("N of %sN"):format(prefix), ylabel = prefix:gsub("[%s@_:/.-]+$", ""), logx = o.logx,
       logy = o.logy, fit = o.fit })
 end
 

@@ -241,9 +241,12 @@ t.test("of an experiment the newest sweep is drawn, with more seeds of the same"
     t.eq(drawn "decay width=8", "all")
     t.eq(drawn "@all experiment=decay", "all")
     t.eq(drawn "decay sweep=1", "all")
-    local said = t.shell(("'%s' plot decay width=8 --against width -C '%s'"):format(
-      core.sys.executable(), folder))
-    t.holds(said, "/figures/decay-loss-against-width-width-8.svg") -- the filter is in the name
+    for filter, name in pairs { ["width=8"] = "width-8", ["width!=8"] = "width-not-8",
+      ["width<9"] = "width-below-9", ["width>=9"] = "width-from-9" } do
+      local said = t.shell(("'%s' plot decay '%s' --against width -C '%s'"):format(
+        core.sys.executable(), filter, folder))
+      t.holds(said, ("/figures/decay-loss-against-width-%s.svg"):format(name))
+    end
   end)
 end)
 

@@ -256,6 +256,17 @@ test("the table says how the key was chosen", function(folder)
     .. "best is the lowest or highest of these for decay=0.9 lr=0.2\"")
 end)
 
+test("plan as CSV has one header for the small sweep and the experiment", function(folder)
+  t.write(folder .. "/x.lua", script(usual))
+  for options, want in pairs { ["--csv"] = { "name,value\n", "experiment,test%-tuning\n.*"
+    .. "experiment,test\n" }, ["--csv --list"] = { "id,status,step,seconds,trial\n", "" } } do
+    local said = t.shell(("'%s' plan '%s/x.lua' %s -C '%s/results'"):format(core.sys.executable(),
+      folder, options, folder))
+    t.ok(said:find("^" .. want[1] .. ".*" .. want[2]), said)
+    t.eq(select(2, said:gsub(want[1], "")), 1)
+  end
+end)
+
 test("plan says what the seeds resolve, also if the report is a function", function(folder)
   local spread = script(usual):gsub("%^ 2 }", "^ 2 + 1 + c.seed / 100 }")
   for _, report in ipairs { "{ rows = 'decay', columns = { 'loss' } }", "function() end" } do
