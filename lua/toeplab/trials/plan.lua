@@ -48,7 +48,7 @@ end
 local function tuned(exp, point, resolved)
   if not exp.tuned then return point end
   local key, here = exp.tune.key, config.copy(point)
-  here[key] = exp.tuned(resolved)
+  here[key] = exp.tuned.value_at(resolved)
   resolved[key] = here[key]
   return here
 end

@@ -164,12 +164,12 @@ function tuning.describe(exp)
   if not exp.tuned then return nil end
   local tune, with = exp.tune, {}
   for i, key in ipairs(suggest.keys(tune.fixed)) do
-    with[i] = (" %s=%s"):format(key, plan.show(exp.tuned_with[key]))
+    with[i] = (" %s=%s"):format(key, plan.show(exp.tuned.with[key]))
   end
   return ("%s of each row: the best of %s for %s at seed %d (%s%s)%s"):format(tune.key,
     plan.show(tune.values), tune.metric, tune.seed, exp.name .. SUFFIX, table.concat(with),
-    #exp.tuned_at_end > 0 and "; the best is the lowest or highest of these for "
-      .. table.concat(exp.tuned_at_end, ", ") or "")
+    #exp.tuned.at_end > 0 and "; the best is the lowest or highest of these for "
+      .. table.concat(exp.tuned.at_end, ", ") or "")
 end
 
 -- Raises the error that no value of the key gave a finite result at the point of trial t.
@@ -185,10 +185,13 @@ local function no_result(exp, search, t, store)
     plan.show(tune.values), tune.metric, t.label, tune.key)
 end
 
--- Reads the results of the small sweep from the store, and makes plan.trials(exp, ...) give each
--- point its value. A trial that a guard stopped has diverged, and its value loses. Returns the
--- number of trials of the small sweep that have not ended; if there are any, exp stays as it is. A
--- point none of whose trials has the metric is an error.
+-- Reads the results of the small sweep from the store and sets exp.tuned, by which
+-- plan.trials(exp, ...) gives each point its value: {value_at= (a function configuration -> value),
+-- at_end= (the points whose value is the lowest or highest), with= (the values that the small sweep
+-- had for the keys of tune's fixed, which the words may have set)}. A trial that a guard stopped has
+-- diverged, and its value loses. Returns the number of trials of the small sweep that have not
+-- ended; if there are any, exp stays as it is. A point none of whose trials has the metric is an
+-- error.
 function tuning.choose(exp, words, store)
   local search, own_words = tuning.search(exp, words)
   if not search then return 0 end
@@ -209,16 +212,15 @@ function tuning.choose(exp, words, store)
     if not best[point_of(t.config, tune)] then no_result(exp, search, t, store) end
   end
   local low, high = ends(tune.values)
-  exp.tuned_at_end = {}
+  local at_end, with = {}, {}
   for _, found in pairs(best) do
-    if found[1] == low or found[1] == high then table.insert(exp.tuned_at_end, found[3]) end
+    if found[1] == low or found[1] == high then at_end[#at_end + 1] = found[3] end
   end
-  table.sort(exp.tuned_at_end)
-  exp.tuned_with = {} -- the values that the small sweep had, which the words may have set
-  for key in pairs(tune.fixed) do exp.tuned_with[key] = trials[1].config[key] end
-  exp.tuned = function(values)
+  table.sort(at_end)
+  for key in pairs(tune.fixed) do with[key] = trials[1].config[key] end
+  exp.tuned = { at_end = at_end, with = with, value_at = function(values)
     return best[point_of(values, tune)][1]
-  end
+  end }
   return 0
 end
 
