@@ -188,8 +188,8 @@ end
 -- Reads the results of the small sweep from the store and sets exp.tuned, by which
 -- plan.trials(exp, ...) gives each point its value: {value_at= (a function configuration -> value),
 -- at_end= (the points whose value is the lowest or highest), with= (the values that the small sweep
--- had for the keys of tune's fixed, which the words may have set)}. A trial that a guard stopped has
--- diverged, and its value loses. Returns the number of trials of the small sweep that have not
+-- had for the keys of tune's fixed, which the words may have set)}. A trial that a guard stopped
+-- has diverged, and its value loses. Returns the number of trials of the small sweep that have not
 -- ended; if there are any, exp stays as it is. A point none of whose trials has the metric is an
 -- error.
 function tuning.choose(exp, words, store)
