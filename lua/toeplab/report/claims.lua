@@ -359,6 +359,25 @@ local function reasons(list)
   return #texts > 0 and table.concat(texts, "; ") or nil
 end
 
+local LEARNT = { "test_ppl", "bigram_ppl", "unigram_ppl" } -- metrics of trials/lm.lua
+
+-- Returns the line that says how many trials of a pool predict worse than n-grams of their training
+-- text; nil if none does.
+local function untrained(pool)
+  local count, unigram, bigram = 0, 0, 0
+  for _, t in ipairs(pool:trials(LEARNT)) do
+    local ppl, two, one = table.unpack(t.values, 1, #LEARNT)
+    if t.status == "done" and ppl and two and one then
+      count = count + 1
+      bigram, unigram = bigram + (ppl > two and 1 or 0), unigram + (ppl > one and 1 or 0)
+    end
+  end
+  if bigram == 0 then return nil end
+  return ("claims: %d of %d trials predict worse than bigrams of their training text, %d worse "
+    .. "than unigrams: models that have learnt so little decide no claim"):format(bigram, count,
+    unigram)
+end
+
 -- Returns how many comparisons Holm's correction counts: "the 3 comparisons", or "the 3 of 5
 -- comparisons that have a p".
 local function counted(result)
@@ -391,6 +410,7 @@ function claims.words(published, pool)
       .. "of what is claimed, with p < %g after Holm's correction over %s in this table; a claim "
       .. "of several needs all of them"):format(claims.ALPHA, counted(result))
     lines[#lines + 1] = looks.corrected(pool)
+    lines[#lines + 1] = untrained(pool)
   end
   return lines, result.measured
 end

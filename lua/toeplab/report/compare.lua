@@ -4,6 +4,7 @@ local groups = require "toeplab.report.groups"
 local looks = require "toeplab.report.looks"
 local answers = require "toeplab.report.answers"
 local json = require "toeplab.base.json"
+local overlay = require "toeplab.base.overlay"
 local plan = require "toeplab.trials.plan"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
@@ -191,7 +192,8 @@ function compare.new(pool, key, a, b, metric, better, by)
   local vary, along = other_axes(pool, key, list)
   if by then check_by(pool, by, vary, key) end
   local result = { key = key, a = a, b = b, metric = metric, along = along, out = out, pool = pool,
-    better = better or compare.better(pool, metric), rows = pair(list, by or vary) }
+    trials = trials, better = better or compare.better(pool, metric),
+    rows = pair(list, by or vary) }
   judge(result)
   result.overall = overall(result)
   local seconds, count = 0.0, 0
@@ -257,6 +259,50 @@ local function needed(result, resolve)
   return most
 end
 
+-- Returns the points of trials as text -> the number of its finished seeds, without a key that was
+-- tuned, and whether they are all combinations of the values of their keys.
+local function points_of(trials, tuned)
+  local seeds, values, count, all = {}, {}, 0, 1
+  for _, t in ipairs(trials) do
+    local at = overlay(t.point.at)
+    if tuned then at[tuned] = nil end
+    local text = json.encode(at)
+    if not seeds[text] then seeds[text], count = 0, count + 1 end
+    if t.status == "done" then seeds[text] = seeds[text] + 1 end
+    for key, value in pairs(at) do
+      values[key] = values[key] or {}
+      values[key][plan.show(value)] = true
+    end
+  end
+  for _, set in pairs(values) do all = all * #suggest.keys(set) end
+  return seeds, count == all
+end
+
+-- Returns the command that runs n seeds of what is compared, and how many trials that adds. Where
+-- the chosen trials are not all combinations of their values, as with a zip, one value may need
+-- another, and the command runs the whole experiment.
+local function command_of(result, n)
+  local pool, tuned, at, compared = result.pool, result.pool.plan.tuned_key, {}, {}
+  local seeds, free = points_of(result.trials, tuned)
+  if free then
+    for _, t in ipairs(result.trials) do
+      local value = t.point.values[result.key]
+      if answers.says(value, { result.a, result.b }) then compared[#compared + 1] = t end
+    end
+    seeds = points_of(compared, tuned)
+    for key, texts in pairs(pool.filters) do
+      if pool.axes[key] then at[key] = texts[1] end
+    end
+    at[result.key] = result.a .. "," .. result.b
+  else
+    local whole = setmetatable({ filters = {} }, { __index = pool })
+    seeds = points_of(whole:trials {}, tuned)
+  end
+  local count = 0
+  for _, have in pairs(seeds) do count = count + math.max(0, n - have) end
+  return pool:command(at, "seeds=" .. n), count
+end
+
 local function more_seeds(result, resolve, duration)
   local n, have = needed(result, resolve), 0
   for _, row in ipairs(result.rows) do have = math.max(have, #row.a) end
@@ -267,15 +313,10 @@ local function more_seeds(result, resolve, duration)
     return { ("%s: more than %d seeds"):format(what, compare.MOST) }
   end
   if n <= have then return { ("%s: %d seeds, and there are %d"):format(what, n, have) } end
-  local rows = 0
-  for _, row in ipairs(result.rows) do rows = rows + (#row.a > 0 and 1 or 0) end
-  local trials = 2 * (n - have) * rows
+  local command, trials = command_of(result, n)
   local time = result.seconds and ", about " .. duration(trials * result.seconds) or ""
-  -- With further axes the key may be part of a zip, whose values belong together; all are run then.
-  local alone = #suggest.keys(result.pool.axes) == 1
-  local values = alone and { [result.key] = result.a .. "," .. result.b } or nil
-  return { ("%s (4 times in 5): about %d seeds: %d trials more%s"):format(what, n, trials, time),
-    result.pool:command(values, "seeds=" .. n) }
+  return { ("%s (4 times in 5): about %d seeds: %d trial%s more%s"):format(what, n, trials,
+    trials == 1 and "" or "s", time), command }
 end
 
 -- Returns lines of text that state what may be claimed. duration: a function seconds -> text.

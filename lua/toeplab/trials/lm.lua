@@ -199,10 +199,11 @@ function lm.trial(t, c, o)
   lm.test(t, c, model, data, scored)
 end
 
--- Raises an error if the corpus, tnn_lm or Adam would refuse one of the keys c, or if c.scored
--- leaves nothing to score.
+-- Raises an error if the corpus, tnn_lm or Adam would refuse one of the keys c, or if c.scored, if
+-- there is one, leaves nothing to score.
 function lm.check(c)
-  if c.scored < 1 then error("scored must be at least 1", 0) end
+  local scored = options.given(c, "scored")
+  if scored and scored < 1 then error("scored must be at least 1", 0) end
   options.check("corpus", corpus.spec, c)
   options.check("tnn_lm", models.options "tnn_lm", c, { vocab = 1 })
   options.check("optim.adam", optim.specs.adam, c)

@@ -91,6 +91,23 @@ t.test("a claim is supported, contradicted or left open by the interval of its r
   end
 end)
 
+t.test("verdicts on models that have learnt less than n-grams say so", function()
+  local function said(test_ppl)
+    local found
+    t.in_folder(function(folder)
+      decays(folder, { [0.99] = { 20, 21, 22 }, none = { 30, 31, 33 } }, nil, function(trial)
+        trial.metrics.test_ppl = trial.config.decay == "none" and test_ppl or 20
+        trial.metrics.bigram_ppl, trial.metrics.unigram_ppl = 44, 370
+      end)
+      found = run(folder, "compare tnn/table10")
+    end)
+    return found:match "claims: (%d of %d) trials predict worse.* (%d+) worse than unigrams"
+  end
+  t.eq({ said(43) }, {})
+  t.eq({ said(45) }, { "3 of 6", "0" })
+  t.eq({ said(400) }, { "3 of 6", "3" })
+end)
+
 t.test("the ratio, its interval and p are those of paired logarithms", function()
   t.in_folder(function(folder)
     -- the logarithms of the ratios are 0.6, 0.7 and 0.8: 0.7 with standard error 0.1 / sqrt(3)

@@ -76,7 +76,7 @@ t.test("an undecided difference says how many seeds it needs, and the command", 
     t.holds(text, "undecided (the interval contains 0): neither a difference nor its absence "
       .. "may be claimed; one within ±0.1963 would not be noticed",
       "about 22 seeds: 34 trials more, about 34m00s",
-      "toeplab run experiments/ops.lua scale=laptop seeds=22")
+      "toeplab run experiments/ops.lua scale=laptop op=tno,fd seeds=22")
     t.holds(run(folder, "op=tno op=fd --resolve 0.05"), "to resolve ±0.05", "seeds=81")
     t.holds(run(folder, "op=tno op=fd --resolve 0.001"), "more than 1000 seeds")
     t.holds(run(folder, "op=tno op=fd --resolve 1"), "and there are 5")
@@ -166,12 +166,30 @@ t.test("what is better comes from the table that is answered", function()
   end)
 end)
 
-t.test("the command for more seeds runs the two values alone if nothing else varies", function()
-  t.in_folder(function(folder)
-    write(folder, pairs_of(5, 0.1), { axes = { "op" } })
-    t.holds(run(folder, "op=tno op=fd"), "experiments/ops.lua scale=laptop op=tno,fd seeds=22")
+t.test("the command for more seeds runs what is compared alone, unless values belong together",
+  function()
+    local function more(list, words)
+      local said
+      t.in_folder(function(folder)
+        write(folder, list)
+        said = run(folder, words)
+      end)
+      return said:match ": (%d+) trials? more", said:match "laptop (.*seeds=%d+)\n"
+    end
+    local list = pairs_of(5, 0.1)
+    local function add(op, task, seeds)
+      for seed = 1, seeds do
+        list[#list + 1] = { op, task, seed, 20 + seed + (op == "fd" and seed % 2 or 0) / 10 }
+      end
+    end
+    add("ski", "lm", 5)
+    t.eq({ more(list, "op=tno op=fd") }, { "34", "op=tno,fd seeds=22" }) -- 17 more seeds of each
+    for _, op in ipairs { "tno", "fd", "ski" } do add(op, "image", 3) end
+    t.eq({ more(list, "op=tno op=fd task=lm") }, { "34", "op=tno,fd task=lm seeds=22" })
+    add("mixed", "text", 1) -- as with a zip, not every value of op has every task
+    t.eq({ more(list, "op=tno op=fd task=lm") }, { "34", "op=tno,fd task=lm seeds=22" })
+    t.eq({ more(list, "op=tno op=fd") }, { tostring(7 * 27 - 25), "seeds=27" })
   end)
-end)
 
 t.test("without a report the metric is that of the table", function()
   t.in_folder(function(folder)
