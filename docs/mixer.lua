@@ -34,6 +34,6 @@ for step = 1, steps do
   if step % 20 == 0 then print(("step %d: loss %.3f, lr %.1e"):format(step, loss, info.lr)) end
 end
 for _, n in ipairs { 128, 512 } do
-  local bits = tl.eval.bits_per_token(model, data.test, n)
+  local bits = tl.eval.bits_per_token(model, data:stream "test", n)
   print(("%.3f bits per character at length %d"):format(bits, n))
 end

@@ -45,6 +45,9 @@ return tl.experiment "custom-mixer" {
     },
   },
 
+  check = function(c)
+    if not mixers[c.mixer] then error("mixer: known are conv and gtu", 0) end
+  end,
   model = make,
   trial = function(t, c)
     local data = tl.corpus(c.corpus, { length = c.length, batch = c.batch })

@@ -255,7 +255,8 @@ static tl_status trainer_learn(trainer *t, int32_t size)
     tl_status st = TL_OK;
     while (st == TL_OK && t->bpe->tokens.count < size) {
         if (!t->queue_used)
-            return tl_fail(t->ctx, TL_EINVAL, "bpe: the text yields %d tokens, not %d",
+            return tl_fail(t->ctx, TL_EINVAL,
+                           "bpe: the text yields %d tokens, fewer than the vocabulary of %d",
                            t->bpe->tokens.count, size);
         waiting best = pop(t);
         int64_t count = t->pairs[best.pair].count;

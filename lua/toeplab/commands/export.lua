@@ -56,7 +56,9 @@ local export = {
 local function chosen(store, words)
   local query = selection.new(store, words)
   local list = query:rows("t.id", "ORDER BY t.experiment, t.created, t.id")
-  if #list == 0 and #words > 0 then errors.raise(errors.FAILED, "export: no trial fits") end
+  if #list == 0 and #words > 0 then
+    errors.raise(errors.FAILED, "export: no trial fits %s", table.concat(words, " "))
+  end
   return list
 end
 

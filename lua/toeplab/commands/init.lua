@@ -62,8 +62,8 @@ Exit codes
   1    at least one trial failed, or was stopped alone; or a download did
   2    wrong usage, configuration or script; nothing was started
   3    the budget of the experiment is used up; the same command continues, with as much again
-  4    a check failed (verify, doctor, table --tolerance), results differ (merge), or a file has
-       not its published sha256 (data)
+  4    a check failed (verify, doctor, reproduce, table --tolerance), no claim was measured
+       (compare), results differ (merge), or a file has not its published sha256 (data)
   5    another process is writing to the results folder
   6    the storage is damaged or full (fsck: damage remains)
   130  stopped by SIGINT (129: SIGHUP, 143: SIGTERM, SIGUSR1, SIGUSR2): the same command continues]]
@@ -73,7 +73,9 @@ Environment
   TOEPLAB_DIR        the results folder (default: results)
   TOEPLAB_DATA       the folder of the data sets, unpacked or as archives
   TOEPLAB_BACKENDS   folders with further backends, separated by ':'
-  TOEPLAB_CACHE      the folder of tuning results (default: ~/.cache/toeplab); empty: none
+  TOEPLAB_CACHE      the folder for what tuning found out, for tokenised texts and, where
+                     TOEPLAB_DATA cannot be written, for data sets (default: ~/.cache/toeplab);
+                     empty: none
   TOEPLAB_THREADS    the number of threads, as --threads N before the verb
   TOEPLAB_DEVICE     where lua, generate, verify and bench compute, and the key device of
                      experiments that do not declare it: cpu (the default), cuda, or cuda:1, the

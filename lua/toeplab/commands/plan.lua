@@ -220,8 +220,8 @@ local MOST_KEYS = 4 -- that a line names
 -- Describes the basis of the time estimate.
 local function estimate_basis(p)
   local trials = output.count(p.finished, "finished trial")
-  if p.farthest == 0 then return ("from %s of the same configurations"):format(trials) end
   local keys = suggest.keys(p.differ)
+  if #keys == 0 then return ("from those of the same configurations among %s"):format(trials) end
   return ("from %s; the nearest differ in %s%s"):format(trials,
     table.concat(keys, ", ", 1, math.min(#keys, MOST_KEYS)),
     #keys > MOST_KEYS and (" and %d more keys"):format(#keys - MOST_KEYS) or "")

@@ -73,15 +73,22 @@ function Block:build(o)
   self.drop = Dropout(o.dropout)
 end
 
+-- Returns y, what the token mixer made of x; raises unless it has the shape of x.
+local function like(self, x, y)
+  local same = type(y) == "userdata" and y:ndim() == 3
+  for axis = 1, same and 3 or 0 do same = same and y:dim(axis) == x:dim(axis) end
+  if same then return y end
+  error(("the token mixer %s made %s of %s: its forward must return a tensor of the shape of x, "
+    .. "[b,n,dim]"):format(self.token.kind, tostring(y), tostring(x)), 0)
+end
+
 -- Returns the token mixer as a function of x alone.
 local function token_of(self, mask, kept)
-  if mask and self.token.takes_mask then
-    return function(x) return self.token(x, mask) end
-  elseif kept then
-    local tokens = mask:reshape(mask:dim(1), mask:dim(2), 1)
-    return function(x) return self.token(x * tokens) end
+  local token, tokens = self.token, kept and mask:reshape(mask:dim(1), mask:dim(2), 1)
+  if mask and token.takes_mask then
+    return function(x) return like(self, x, token(x, mask)) end
   end
-  return self.token
+  return function(x) return like(self, x, token(tokens and x * tokens or x)) end
 end
 
 function Block:forward(x, mask, kept)

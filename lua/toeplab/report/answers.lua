@@ -214,7 +214,10 @@ function answers.none_is(verb, store, name, others)
   for _, row in ipairs(store:rows "SELECT DISTINCT experiment AS name FROM v_trials") do
     names[#names + 1] = row.name
   end
-  errors.usage("%s: there is no table or experiment '%s'%s", verb, name, suggest.hint(name, names))
+  local file = name:match "([^/]+)%.lua$"
+  errors.usage("%s: there is no table or experiment '%s'%s%s", verb, name,
+    file and ": give the name of the experiment, not its file" or "",
+    suggest.hint(file or name, names))
 end
 
 -- Returns those of the trials, a list of ids of one experiment, that belong to the newest sweep

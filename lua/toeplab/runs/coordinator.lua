@@ -8,6 +8,7 @@ local eta = require "toeplab.runs.eta"
 local launch = require "toeplab.runs.launch"
 local worker_process = require "toeplab.runs.worker_process"
 local prune = require "toeplab.trials.prune"
+local tuning = require "toeplab.trials.tuning"
 local records = require "toeplab.store.records"
 local errors = require "toeplab.base.errors"
 local wire = require "toeplab.base.wire"
@@ -153,9 +154,10 @@ local function journal_end(self, w)
   return row.status ~= "running" and row or nil
 end
 
--- Warns after the first trial about axes that it did not read. Only an axis that no trial reads is
--- an error, which runner.lua checks at the end of the run.
-local function check_reads(self)
+-- Checks the first finished trial, t. Warns about axes that it did not read: only an axis that no
+-- trial reads is an error, which runner.lua checks at the end of the run. Raises if the metric by
+-- which a small sweep chooses is not there.
+local function check_first(self, t)
   local run, conditional = self.run, {}
   for _, rule in ipairs(run.exp.when or {}) do
     for key in pairs(rule.grid or {}) do conditional[key] = true end
@@ -165,6 +167,9 @@ local function check_reads(self)
       run.progress:warn("%s: the first trial did not read '%s'; if none does, its values make no "
         .. "difference", run.exp:where(key), key)
     end
+  end
+  if run.exp.searches and not self.checked then
+    tuning.check_metric(run.exp, run.records:results(t.id))
   end
   self.checked = true
 end
@@ -187,7 +192,7 @@ local function end_trial(self, w, status, why, ended)
   if run.follow then run.follow:ended(t, t.status) end
   run.used = run.used + core.sys.clock() - w.began
   run.progress:ended(w, t, t.status, core.sys.clock() - w.began)
-  if status == "done" then check_reads(self) end
+  if status == "done" then check_first(self, t) end
   if w.stopped and status == "interrupted" then t.status = "stopped" end
   if self.counts[t.status] then self.counts[t.status] = self.counts[t.status] + 1 end
   if status == "failed" then

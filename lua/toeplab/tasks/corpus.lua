@@ -6,10 +6,13 @@ local options = require "toeplab.base.options"
 local source = require "toeplab.tasks.source"
 local errors = require "toeplab.base.errors"
 local streams = require "toeplab.base.streams"
+local suggest = require "toeplab.base.suggest"
 local tasks = require "toeplab.tasks"
 local tokenizer = require "toeplab.tasks.tokenizer"
 
 local corpus = {}
+
+local PARTS = { "train", "valid", "test" }
 
 local Corpus = {}
 Corpus.__index = Corpus
@@ -76,7 +79,7 @@ end
 local function token_before(self, part)
   local before = self.vocab:eos()
   if before then return before end
-  for _, name in ipairs { "train", "valid", "test" } do
+  for _, name in ipairs(PARTS) do
     if name == part then return before end
     if self[name] then before = self[name]:get(self[name]:numel()) end
   end
@@ -85,6 +88,11 @@ end
 -- Returns the ids of a part ("train", "valid" or "test") preceded by one token, so that the first
 -- of them is a target too, for tl.blocks and tl.eval; nil if the part is empty.
 function Corpus:stream(part)
+  if getmetatable(self) ~= Corpus then
+    error("corpus: stream is a method: write data:stream \"test\"", 2)
+  end
+  local ok, why = suggest.choose("part of a corpus", part, PARTS)
+  if not ok then error("corpus: " .. why, 2) end
   local ids = self[part]
   if ids and not self.streams[part] then
     local before = token_before(self, part)

@@ -292,10 +292,11 @@ end
 -- Implements tl.experiment "name" { ... }. level: the level of the script on the call stack, seen
 -- from this function.
 function experiment.define(name, level)
-  if type(name) ~= "string" or not name:find("^[%w][%w_%-]*$") then
-    errors.usage("an experiment needs a name of letters, digits, _ and -")
-  end
   local file, text, line = source(level or 2)
+  if type(name) ~= "string" or not name:find("^[%w][%w_%-]*$") then
+    errors.usage("%s:%d: an experiment needs a name of letters, digits, _ and -, got %s", file,
+      line, type(name) == "string" and "'" .. name .. "'" or tostring(name))
+  end
   return function(spec)
     local self = setmetatable({ name = name, file = file, text = text, line = line }, Experiment)
     if type(spec) ~= "table" then

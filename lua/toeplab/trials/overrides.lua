@@ -72,8 +72,8 @@ local function declared(exp, key)
   end
 end
 
-local function misfit(exp, key, expected, text)
-  errors.usage("%s: %s takes %s, got '%s'", exp:where(key), key, expected, text)
+local function misfit(exp, key, expected, text, more)
+  errors.usage("%s: %s takes %s, got '%s'%s", exp:where(key), key, expected, text, more or "")
 end
 
 -- Returns values that show the types of an axis: its own, or those that a random axis may draw.
@@ -101,7 +101,10 @@ local function set_key(exp, values, key, text)
       key, suggest.hint(key, names))
   end
   local value, expected = config.parse(text, like)
-  if value == nil then misfit(exp, key, expected, text) end
+  if value == nil then
+    local list = text:find(",", 1, true) and config.parse_list(text, { like })
+    misfit(exp, key, expected, text, list and "; only a key of grid takes a list of values")
+  end
   values.fixed[key] = value
 end
 

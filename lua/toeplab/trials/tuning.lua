@@ -100,7 +100,7 @@ function tuning.search(exp, words)
   local search = {}
   for name, value in pairs(exp) do search[name] = value end
   search.name, search.tune, search.answers, search.prune = exp.name .. SUFFIX, nil, nil, nil
-  search.searches = true
+  search.searches = tune.metric
   search.fixed, search.grid = config.copy(exp.fixed), config.copy(exp.grid)
   search.fixed[tune.key], search.grid[tune.key] = nil, tune.values
   search.scale, search.scale_seeds = config.copy(exp.scale), {}
@@ -172,14 +172,19 @@ function tuning.describe(exp)
       .. table.concat(exp.tuned.at_end, ", ") or "")
 end
 
+-- Raises if a finished trial of a small sweep has not logged the metric by which it chooses.
+-- results: name -> value.
+function tuning.check_metric(search, results)
+  if results[search.searches] == nil then
+    errors.raise(errors.FAILED, "%s: the trials of %s log no '%s'%s", search:where("tune"),
+      search.name, search.searches, suggest.hint(search.searches, suggest.keys(results)))
+  end
+end
+
 -- Raises the error that no value of the key gave a finite result at the point of trial t.
 local function no_result(exp, search, t, store)
   local tune = exp.tune
-  local logged = store:status(t.id) == "done" and store:results(t.id)
-  if logged and logged[tune.metric] == nil then
-    errors.raise(errors.FAILED, "%s: the trials of %s logged no '%s'%s", exp:where("tune"),
-      search.name, tune.metric, suggest.hint(tune.metric, suggest.keys(logged)))
-  end
+  if store:status(t.id) == "done" then tuning.check_metric(search, store:results(t.id)) end
   errors.raise(errors.FAILED, "%s: no %s of %s gave a finite '%s' at points like %s: give "
     .. "%s=VALUE, declare other values, or leave this row out", exp:where("tune"), tune.key,
     plan.show(tune.values), tune.metric, t.label, tune.key)

@@ -96,6 +96,30 @@ test("blocks: batches of fixed contents come in a new order in every epoch", fun
   ok(contents[1] ~= "01 05 09, 13 17 21, 25 29 33, 37 41 45, 49 53 57, 61", contents[1])
 end)
 
+test("a part that a corpus lacks, and a field in place of its method, are told", function()
+  local data = tl.corpus("text:" .. ("to be or not to be "):rep(20), { length = 8, batch = 2 })
+  raises(data.stream, "no part of a corpus 'tests'.*did you mean 'test'", data, "tests")
+  raises(data.stream, "stream is a method: write data:stream", "test")
+  ok(data:stream "test":numel() > 0)
+end)
+
+test("a token mixer that returns something else than the shape of its input is named", function()
+  local made
+  local Wrong = tl.nn.class("Wrong", { dim = "int" }, { "dim" })
+  function Wrong:build() end
+  function Wrong:forward(x) return made(x) end
+  local model = tl.models.tnn_lm { vocab = 7, layers = 1, dim = 4,
+    mixer = function(dim) return Wrong(dim) end }
+  local ids = tl.ids { { 1, 2, 3 } }
+  made = function(x) return x end
+  eq(model(ids):shape(), { 1, 3, 7 })
+  for _, wrong in ipairs { function(x) return x:narrow(2, 1, 2) end, function() end,
+    function(x) return x:reshape(3, 4) end } do
+    made = wrong
+    raises(model, "the token mixer Wrong made .* of .*: its forward must return a tensor", ids)
+  end
+end)
+
 test("blocks: micro batches, and a stream shorter than a block", function()
   local b = tl.blocks(stream_of(41), { length = 4, batch = 7, micro = 3, shuffle = "none" })
   local shapes = {}

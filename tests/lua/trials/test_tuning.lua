@@ -185,7 +185,10 @@ end)
 test("a metric that nothing logs is an error", function(folder)
   local code, said = trials.run(folder, script((usual:gsub('"loss"', '"lost"'))))
   t.eq(code, errors.FAILED)
-  t.holds(said, "x.lua:4: the trials of test-tuning logged no 'lost'; did you mean 'loss'?")
+  t.holds(said, "x.lua:4: the trials of test-tuning log no 'lost'; did you mean 'loss'?")
+  local done = trials.query(folder,
+    "SELECT count(*) AS n FROM v_trials WHERE status = 'done'")[1].n
+  t.eq(done, 1) -- of four: the first tells
 end)
 
 test("a row that diverges with every value is named", function(folder)
