@@ -48,21 +48,21 @@ const char *tl_status_text(tl_status st); /* "out of memory" */
 
 /* ---- Context --------------------------------------------------------------------------------- */
 
-/* Owns the threads, memory cache, tape and loaded backends; lives until its last tensor is
-** freed. */
+/* Owns threads, memory cache, tape and loaded backends; lives until what it made is freed. */
 typedef struct tl_ctx tl_ctx;
 
 /* threads 0 takes as many as the process may use processors, by affinity and container quota.
 ** Results are bitwise repeatable for one thread count on one machine. A program that handles
 ** signals must run its handlers on a stack of their own (SA_ONSTACK), for the reason given in
-** core/products/onednn.c. TL_EINVAL: threads is not in 0..4096. TL_ENOMEM. A failure leaves no
-** context, hence no message. */
+** core/products/onednn.c. OpenBLAS computes on one thread from then on in all of the process,
+** because the context divides the work itself. TL_EINVAL: threads is not in 0..4096. TL_ENOMEM. A
+** failure leaves no context, hence no message. */
 tl_status tl_ctx_new(int threads, tl_ctx **out_ctx);
 void tl_ctx_free(tl_ctx *ctx);
 /* The message of the last failure, owned by ctx, e.g. "matmul: a is [4,3], b is [2,5]". */
 const char *tl_errmsg(const tl_ctx *ctx);
-/* Sets the number by which messages call the first axis of a tensor: 0 by default, 1 for a
-** language that counts from 1. Functions number axes from 0 in any case. */
+/* Sets the number by which messages call the first axis of a tensor and the first position of an
+** axis: 0 by default, 1 for a language that counts from 1. Functions count from 0 in any case. */
 void tl_number_axes_from(tl_ctx *ctx, int first);
 int tl_threads(const tl_ctx *ctx);
 

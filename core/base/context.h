@@ -14,7 +14,7 @@ struct tl_ctx {
     int multiplies; /* the BLAS and oneDNN are initialised (products/gemm.c) */
     tl_precision_kind precision;
     char message[1024];
-    int first_axis; /* the number by which messages call axis 0 */
+    int first_axis; /* the number by which messages call axis 0, and position 0 of an axis */
     struct tl_pool *pool;       /* base/threads.c */
     struct tl_cache *cache;     /* base/memory.c */
     struct tl_kernels *kernels; /* engine/launch.h */
@@ -50,6 +50,12 @@ struct tl_ctx {
 static inline long long tl_axis_number(const tl_ctx *ctx, int axis)
 {
     return axis < 0 ? axis : (long long)axis + ctx->first_axis;
+}
+
+/* Returns the number by which a message calls a position of an axis. */
+static inline long long tl_position(const tl_ctx *ctx, int64_t i)
+{
+    return (long long)i + ctx->first_axis;
 }
 
 /* Drops one reference; the last one closes the context. */

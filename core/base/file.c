@@ -1,8 +1,9 @@
 /* file.c - reads files, and writes them atomically: under a temporary name, then synced and
 ** renamed.
 **
-** The temporary is ".NAME.tmp.HOST.PID" beside NAME. If a kill leaves one behind, the next write
-** of NAME on the same host removes it. */
+** The temporary is ".NAME.tmp.HOST.THREAD" beside NAME; the thread's id keeps apart two threads
+** that write one file. If a kill leaves a temporary behind, the next write of NAME on the same host
+** removes it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -153,7 +155,7 @@ static pid_t temporary_pid(const char *name, const char *own)
     return (pid_t)atol(name + same);
 }
 
-/* Removes the temporaries of the same file from folder whose processes have ended. */
+/* Removes the temporaries of the same file from folder whose threads have ended. */
 static void remove_stale(const char *folder, const char *temp)
 {
     const char *own = temp + strlen(folder);
@@ -187,7 +189,7 @@ static tl_status temporary(tl_ctx *ctx, const char *path, char **out_folder, cha
     }
     (void)gethostname(host, sizeof host - 1); /* on failure host stays "" */
     (void)snprintf(folder, size, "%.*s", slash ? (int)(slash - path) + 1 : 2, slash ? path : "./");
-    (void)snprintf(temp, size, "%s.%s.tmp.%s.%ld", folder, name, host, (long)getpid());
+    (void)snprintf(temp, size, "%s.%s.tmp.%s.%ld", folder, name, host, syscall(SYS_gettid));
     *out_folder = folder;
     *out_temp = temp;
     return TL_OK;
@@ -228,8 +230,8 @@ static int write_all(int fd, const char *data, size_t bytes)
     return 0;
 }
 
-/* Creates temp. An existing file carries this process's id, so an earlier process with that id
-** left it. */
+/* Creates temp. An existing file carries this thread's id, so an earlier process or thread with
+** that id left it. */
 static int create_temporary(const char *temp)
 {
     int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;

@@ -453,7 +453,8 @@ tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
 {
     tl_status st = check_result(ctx, y);
     if (st != TL_OK) return st;
-    if (!tl_same_shape(y, dy) || dy->type != TL_F32)
+    if (dy->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "backward: the gradient is not float32");
+    if (!tl_same_shape(y, dy))
         return tl_fail(ctx, TL_ESHAPE, "backward: the gradient is %s, the result %s", SHAPE(dy),
                        SHAPE(y));
     return tape_walk_from(ctx, y, tl_tensor_retain(dy), NULL);

@@ -160,8 +160,8 @@ tl_status tl_images_batch(const tl_images *images, const tl_tensor *index, tl_te
     tl_status st = tl_bring(index);
     for (int64_t i = 0; st == TL_OK && i < index->len; i++)
         if (I32(index)[i] < 0 || I32(index)[i] >= images->count)
-            st = tl_fail(ctx, TL_EINVAL, "images: index %lld is %d, wanted 0..%lld", (long long)i,
-                         I32(index)[i], (long long)(images->count - 1));
+            st = tl_fail(ctx, TL_EINVAL, "images: index %lld is %d, wanted 0..%lld",
+                         tl_position(ctx, i), I32(index)[i], (long long)(images->count - 1));
     if (st == TL_OK)
         st = tl_tensor_new_host(ctx, TL_I32, 2, (int64_t[]){index->len, images->size}, &ids);
     for (int64_t i = 0; st == TL_OK && i < index->len; i++) {

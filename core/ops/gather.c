@@ -54,7 +54,7 @@ static tl_status gather_kernel(tl_ctx *ctx, const tl_args *a)
     for (int64_t i = 0; i < r.count; i++)
         if (r.index[i] < 0 || r.index[i] >= r.table)
             return tl_fail(ctx, TL_EINVAL, "gather: index %d at position %lld is outside 0..%lld",
-                           r.index[i], (long long)i + 1, (long long)r.table - 1);
+                           r.index[i], tl_position(ctx, i), (long long)r.table - 1);
     if (r.cols > 0) tl_parallel(ctx, r.count, 1 + 16384 / r.cols, gather_body, &r);
     return TL_OK;
 }

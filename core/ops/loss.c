@@ -138,7 +138,7 @@ static tl_status count_rows(tl_ctx *ctx, const tl_tensor *targets, int32_t ignor
         if (t == ignore) continue;
         if (t < 0 || t >= v)
             return tl_fail(ctx, TL_EINVAL, "cross_entropy: target %d in row %lld is not in 0..%lld",
-                           (int)t, (long long)r, (long long)v - 1);
+                           (int)t, tl_position(ctx, r), (long long)v - 1);
         counted[count++] = r;
     }
     *out_count = count;

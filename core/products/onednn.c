@@ -39,11 +39,24 @@ typedef struct table {
     tl_onednn    *slots[SLOTS];
 } table;
 
+/* oneDNN uses as many threads as OpenMP allows the calling thread. alone allows one and returns
+** what was allowed, which allow restores for the program around us. */
 #if DNNL_CPU_RUNTIME == DNNL_RUNTIME_OMP
 void omp_set_num_threads(int count); /* declared here because not every compiler has omp.h */
-static void alone(void) { omp_set_num_threads(1); }
+int omp_get_max_threads(void);
+static void allow(int count)
+{
+    if (count != 1) omp_set_num_threads(count);
+}
+static int alone(void)
+{
+    int before = omp_get_max_threads();
+    if (before != 1) omp_set_num_threads(1);
+    return before;
+}
 #else
-static void alone(void) {}
+static void allow(int count) { (void)count; }
+static int alone(void) { return 1; }
 #endif
 
 /* The AMX kernels of oneDNN 2.6 use tiles that they have not configured, which is an illegal
@@ -59,9 +72,10 @@ void tl_onednn_open(void)
 
 tl_status tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *c)
 {
-    alone();
+    int           before = alone();
     dnnl_status_t st = dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->m, p->n, p->k,
                                   p->alpha, a, p->lda, b, p->ldb, p->beta, c, p->ldc);
+    allow(before);
     return st == dnnl_success ? TL_OK : st == dnnl_out_of_memory ? TL_ENOMEM : TL_EBACKEND;
 }
 
@@ -177,11 +191,12 @@ static tl_status onednn_make(tl_ctx *ctx, dnnl_engine_t engine, const tl_product
     if (!k) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     k->shape = *whole;
     k->count = count;
-    alone();
+    int before = alone();
     for (int i = 0; i < count && built == dnnl_success; i++) {
         tl_product_part part = tl_part_of(whole, i % parts);
         built = build(engine, &part.shape, &k->kernels[i], &k->scratch);
     }
+    allow(before);
     if (built == dnnl_success) {
         *out = k;
         return TL_OK;
@@ -265,12 +280,13 @@ tl_status tl_onednn_run(const tl_onednn *kernels, int i, const uint16_t *a, cons
                               {DNNL_ARG_WEIGHTS, k->b},
                               {DNNL_ARG_DST, k->c},
                               {DNNL_ARG_SCRATCHPAD, k->scratch}};
-    alone();
+    int           before = alone();
     dnnl_status_t st = dnnl_memory_set_data_handle(k->a, (void *)(uintptr_t)a);
     if (st == dnnl_success) st = dnnl_memory_set_data_handle(k->b, (void *)(uintptr_t)b);
     if (st == dnnl_success) st = dnnl_memory_set_data_handle(k->c, c);
     if (st == dnnl_success) st = dnnl_memory_set_data_handle(k->scratch, scratch);
     if (st == dnnl_success) st = dnnl_primitive_execute(k->run, k->stream, 4, args);
+    allow(before);
     return st == dnnl_success ? TL_OK : st == dnnl_out_of_memory ? TL_ENOMEM : TL_EBACKEND;
 }
 

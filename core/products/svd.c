@@ -25,7 +25,8 @@ static tl_status svd_check(const char *op, const char *name, const tl_tensor *a)
     for (int64_t k = 0; k < a->len; k++)
         if (!isfinite(F32(a)[k]))
             return tl_fail(a->ctx, TL_EINVAL, "%s: %s[%lld,%lld] is not finite", op, name,
-                           (long long)(k / a->dims[1]), (long long)(k % a->dims[1]));
+                           tl_position(a->ctx, k / a->dims[1]),
+                           tl_position(a->ctx, k % a->dims[1]));
     return tl_gemm_fits(a->ctx, op, a->dims[0], a->dims[1], 1);
 }
 

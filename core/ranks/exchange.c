@@ -77,7 +77,8 @@ static tl_status turn(tl_ranks *r, tl_tensor *x, int to_channels, tl_tensor **ou
 {
     const char *op = to_channels ? "to_channels" : "to_tokens";
     int         p = r->size, axis = to_channels ? 2 : 1;
-    if (x->type != TL_F32 || x->ndim != 3)
+    if (x->type != TL_F32) return tl_fail(r->ctx, TL_ETYPE, "%s: x is not float32", op);
+    if (x->ndim != 3)
         return tl_fail(r->ctx, TL_ESHAPE, "%s: x is %s, wanted [b,n,d]", op, SHAPE(x));
     if (x->dims[axis] % p != 0)
         return tl_fail(r->ctx, TL_ESHAPE, "%s: %lld %s do not divide among %d ranks", op,

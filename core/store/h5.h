@@ -12,6 +12,10 @@
 ** it never works again. */
 #define TL_H5_BYTES ((size_t)16 << 20)
 
+/* Each use of HDF5 lies between these two. HDF5 may not be thread-safe; where it is, a process that
+** is forked while another thread is in it inherits its lock and waits for ever (h5apart.c). */
+void tl_h5_lock(void);
+void tl_h5_unlock(void);
 /* Stops HDF5 from printing its errors. Each function of toeplab.h calls this first. */
 void tl_h5_quiet(void);
 /* Fails with "PATH: cannot WHAT 'NAME': " and the reason that HDF5 gives, so no other HDF5
@@ -64,7 +68,9 @@ tl_status tl_h5_here_attr(tl_h5 *f, const char *object, int64_t i, tl_attr *out_
 tl_status tl_h5_here_read(tl_h5 *f, const char *name, tl_tensor **out_t);
 
 /* These implement tl_h5_open, tl_h5_child, tl_h5_attr and tl_h5_read for a file that a child
-** process parses (h5apart.c). */
+** process parses (h5apart.c). tl_h5_apart_start starts that process and needs the lock; the others
+** only talk to it. */
+tl_status tl_h5_apart_start(tl_h5 *f);
 tl_status tl_h5_apart_open(tl_h5 *f);
 void tl_h5_apart_close(tl_h5 *f);
 tl_status tl_h5_apart_child(tl_h5 *f, const char *group, int64_t i, const char **out_name,

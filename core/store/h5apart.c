@@ -97,11 +97,11 @@ static void restrict_child(int fd, size_t bytes)
     struct rlimit none = {0, 0}, space;
     unsigned long pages = 0;
     FILE *f = fopen("/proc/self/statm", "re");
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (f && fscanf(f, "%lu", &pages) != 1) pages = 0;
     if (f) (void)fclose(f);
+    if (fd != 3) (void)dup2(fd, 3); /* first: fd is below 3 where standard ones are closed */
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3 && null >= 0; i++) (void)dup2(null, i);
-    if (fd != 3) (void)dup2(fd, 3);
     closefrom(4);
     (void)signal(SIGALRM, SIG_DFL);
     (void)signal(SIGPROF, SIG_DFL);
@@ -215,10 +215,9 @@ static tl_status ask(tl_h5 *f, int what, const char *name, int64_t i, reply *a)
     return a->st == TL_OK ? TL_OK : tl_fail(f->ctx, a->st, "%s", f->text);
 }
 
-tl_status tl_h5_apart_open(tl_h5 *f)
+tl_status tl_h5_apart_start(tl_h5 *f)
 {
     int ends[2];
-    reply a;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return tl_fail_errno(f->ctx, "socketpair", f->path);
     f->process = fork();
@@ -229,9 +228,15 @@ tl_status tl_h5_apart_open(tl_h5 *f)
     int error = errno;
     (void)close(ends[1]);
     f->reader = ends[0];
-    if (f->process > 0) return ask(f, OPEN, "", 0, &a);
+    if (f->process > 0) return TL_OK;
     return tl_fail(f->ctx, TL_ENOMEM, "%s: cannot start a process to read it: %s", f->path,
                    strerror(error));
+}
+
+tl_status tl_h5_apart_open(tl_h5 *f)
+{
+    reply a;
+    return ask(f, OPEN, "", 0, &a);
 }
 
 void tl_h5_apart_close(tl_h5 *f)

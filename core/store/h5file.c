@@ -36,9 +36,13 @@ tl_status tl_h5_open(tl_ctx *ctx, const char *path, tl_h5 **out_file)
     }
     int ours = 0;
     *f = (tl_h5){.ctx = ctx, .file = -1, .path = copy, .reader = -1};
+    ctx->refs++;
     tl_status st = read_image(f, &ours);
     if (st == TL_OK && f->bytes == 0) st = tl_fail(ctx, TL_ECORRUPT, "%s: is empty", path);
-    if (st == TL_OK) st = ours ? tl_h5_open_image(f) : tl_h5_apart_open(f);
+    tl_h5_lock();
+    if (st == TL_OK) st = ours ? tl_h5_open_image(f) : tl_h5_apart_start(f);
+    tl_h5_unlock();
+    if (st == TL_OK && !ours) st = tl_h5_apart_open(f);
     if (st == TL_OK)
         *out_file = f;
     else
@@ -50,7 +54,9 @@ void tl_h5_close(tl_h5 *f)
 {
     if (!f) return;
     tl_h5_apart_close(f);
+    tl_h5_lock();
     if (f->file >= 0) (void)H5Fclose(f->file); /* only read */
+    tl_h5_unlock();
     for (size_t i = 0; i < f->group_count; i++) free(f->groups[i].path);
     free(f->groups);
     tl_h5_forget(&f->children);
@@ -59,6 +65,7 @@ void tl_h5_close(tl_h5 *f)
     free(f->path);
     free(f->name);
     free(f->text);
+    tl_ctx_unref(f->ctx);
     free(f);
 }
 
@@ -66,17 +73,27 @@ void tl_h5_close(tl_h5 *f)
 
 tl_status tl_h5_child(tl_h5 *f, const char *group, int64_t i, const char **out_name, char *out_kind)
 {
-    return f->reader >= 0 ? tl_h5_apart_child(f, group, i, out_name, out_kind)
-                          : tl_h5_here_child(f, group, i, out_name, out_kind);
+    if (f->reader >= 0) return tl_h5_apart_child(f, group, i, out_name, out_kind);
+    tl_h5_lock();
+    tl_status st = tl_h5_here_child(f, group, i, out_name, out_kind);
+    tl_h5_unlock();
+    return st;
 }
 
 tl_status tl_h5_attr(tl_h5 *f, const char *object, int64_t i, tl_attr *out_attr)
 {
-    return f->reader >= 0 ? tl_h5_apart_attr(f, object, i, out_attr)
-                          : tl_h5_here_attr(f, object, i, out_attr);
+    if (f->reader >= 0) return tl_h5_apart_attr(f, object, i, out_attr);
+    tl_h5_lock();
+    tl_status st = tl_h5_here_attr(f, object, i, out_attr);
+    tl_h5_unlock();
+    return st;
 }
 
 tl_status tl_h5_read(tl_h5 *f, const char *name, tl_tensor **out_t)
 {
-    return f->reader >= 0 ? tl_h5_apart_read(f, name, out_t) : tl_h5_here_read(f, name, out_t);
+    if (f->reader >= 0) return tl_h5_apart_read(f, name, out_t);
+    tl_h5_lock();
+    tl_status st = tl_h5_here_read(f, name, out_t);
+    tl_h5_unlock();
+    return st;
 }

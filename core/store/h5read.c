@@ -47,6 +47,9 @@ static tl_status check_storage(tl_h5 *f, const char *name, hid_t set, double byt
     } else if (layout == H5D_VIRTUAL || H5Pget_external_count(list) > 0) {
         st = tl_fail(f->ctx, TL_EINVAL, "%s: the elements of '%s' are in other files, which are "
                      "not read", f->path, name);
+    } else if (bytes > 0 && H5Dget_storage_size(set) == 0) {
+        st = tl_fail(f->ctx, TL_EINVAL, "%s: the elements of '%s' were never written", f->path,
+                     name);
     } else if (layout == H5D_CHUNKED) {
         int rank = H5Pget_chunk(list, H5S_MAX_RANK, chunk);
         piece = array_bytes(rank, chunk, H5Tget_size(type));

@@ -4,6 +4,7 @@
 ** disk: after a failed write it keeps the half-made file in its tables and crashes on closing it
 ** (1.10.8), and a file whose writer was killed cannot be opened. The cost is memory of the size
 ** of the file. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,12 @@ tl_status tl_h5_fail(tl_ctx *ctx, tl_status st, const char *path, const char *wh
     (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, note_cause, &c);
     return tl_fail(ctx, c.st, "%s: cannot %s '%s': %s", path, what, name, c.text);
 }
+
+static pthread_mutex_t in_use = PTHREAD_MUTEX_INITIALIZER;
+
+void tl_h5_lock(void) { (void)pthread_mutex_lock(&in_use); }
+
+void tl_h5_unlock(void) { (void)pthread_mutex_unlock(&in_use); }
 
 void tl_h5_quiet(void)
 {
@@ -220,6 +227,7 @@ tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *cons
     for (int i = 0; i < count; i++) bytes += (size_t)tensors[i]->len * 4 + 4096;
     st = tl_reserve(ctx, 2 * bytes + TL_H5_BYTES, "writing an HDF5 file");
     if (st != TL_OK) return st;
+    tl_h5_lock();
     tl_h5_quiet();
     w.file = new_image(bytes);
     w.group_list = untimed_list(H5P_GROUP_CREATE);
@@ -230,5 +238,6 @@ tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *cons
     if (w.group_list >= 0) (void)H5Pclose(w.group_list);
     /* only memory: tl_file_replace has written the content */
     if (w.file >= 0) (void)H5Fclose(w.file);
+    tl_h5_unlock();
     return st;
 }

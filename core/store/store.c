@@ -146,6 +146,7 @@ tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_
     tl_store *s = calloc(1, sizeof *s);
     if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     s->ctx = ctx;
+    ctx->refs++;
     s->mode = mode;
     s->lock = -1;
     s->folder = strdup(folder);
@@ -173,6 +174,7 @@ void tl_store_close(tl_store *s)
     if (s->lock >= 0) (void)close(s->lock);
     free(s->folder);
     free(s->path);
+    tl_ctx_unref(s->ctx);
     free(s);
 }
 

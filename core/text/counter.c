@@ -7,6 +7,7 @@ tl_status tl_counter_new(tl_ctx *ctx, tl_counter_kind kind, tl_counter **out_c)
     tl_counter *c = tl_alloc(ctx, sizeof *c);
     if (!c) return TL_ENOMEM;
     *c = (tl_counter){.ctx = ctx, .kind = kind, .feed = {.ctx = ctx}, .seen = {.ctx = ctx}};
+    ctx->refs++;
     tl_status st = kind == TL_COUNT_PIECES ? tl_pieces_new(ctx, &c->pieces) : TL_OK;
     if (st == TL_OK) {
         *out_c = c;
@@ -19,11 +20,13 @@ tl_status tl_counter_new(tl_ctx *ctx, tl_counter_kind kind, tl_counter **out_c)
 void tl_counter_free(tl_counter *c)
 {
     if (!c) return;
+    tl_ctx *ctx = c->ctx;
     tl_feed_free(&c->feed);
     tl_pieces_free(c->pieces);
     tl_intern_free(&c->seen);
-    tl_release(c->ctx, c->counts);
-    tl_release(c->ctx, c);
+    tl_release(ctx, c->counts);
+    tl_release(ctx, c);
+    tl_ctx_unref(ctx);
 }
 
 static tl_status counter_add(void *user, const char *s, size_t bytes)

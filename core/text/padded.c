@@ -11,7 +11,8 @@ static tl_status check_starts(const tl_tensor *ids, const tl_tensor *starts)
     for (int64_t i = 0; i < starts->len; i++) {
         if (I32(starts)[i] < last || I32(starts)[i] > ids->len)
             return tl_fail(ids->ctx, TL_EINVAL, "padded: start %lld is %d, wanted %lld..%lld",
-                           (long long)i, I32(starts)[i], (long long)last, (long long)ids->len);
+                           tl_position(ids->ctx, i), I32(starts)[i], (long long)last,
+                           (long long)ids->len);
         last = I32(starts)[i];
     }
     return TL_OK;
@@ -34,7 +35,7 @@ static tl_status padded_check(const tl_tensor *ids, const tl_tensor *starts, con
     for (int64_t i = 0; i < index->len; i++)
         if (I32(index)[i] < 0 || I32(index)[i] >= starts->len - 1)
             return tl_fail(ctx, TL_EINVAL, "padded: index %lld is %d, wanted 0..%lld",
-                           (long long)i, I32(index)[i], (long long)(starts->len - 2));
+                           tl_position(ctx, i), I32(index)[i], (long long)(starts->len - 2));
     return check_starts(ids, starts);
 }
 

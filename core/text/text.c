@@ -141,7 +141,7 @@ static tl_status windows_kernel(tl_ctx *ctx, const tl_args *a)
         int64_t start = I32(starts)[i];
         if (start < 0 || start > ids->len - n)
             return tl_fail(ctx, TL_EINVAL, "windows: row %lld, %lld..%lld, is outside the %lld ids",
-                           (long long)i, (long long)start, (long long)(start + n - 1),
+                           tl_position(ctx, i), (long long)start, (long long)(start + n - 1),
                            (long long)ids->len);
         if (n) memcpy(I32(out) + i * n, I32(ids) + start, (size_t)n * sizeof(int32_t));
     }

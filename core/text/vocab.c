@@ -14,6 +14,7 @@ tl_status tl_vocab_new(tl_ctx *ctx, const tl_vocab_kind *kind, void *state, tl_v
         return TL_ENOMEM;
     }
     *v = (tl_vocab){.refs = 1, .ctx = ctx, .kind = kind, .state = state, .eos = -1};
+    ctx->refs++;
     *out_v = v;
     return TL_OK;
 }
@@ -53,10 +54,12 @@ tl_status tl_vocab_not_utf8(tl_ctx *ctx, const char *byte, uint64_t at)
 void tl_vocab_free(tl_vocab *v)
 {
     if (!v || --v->refs) return;
+    tl_ctx *ctx = v->ctx;
     if (v->kind->release) v->kind->release(v->state);
-    tl_release(v->ctx, v->bytes);
-    tl_release(v->ctx, v->starts);
-    tl_release(v->ctx, v);
+    tl_release(ctx, v->bytes);
+    tl_release(ctx, v->starts);
+    tl_release(ctx, v);
+    tl_ctx_unref(ctx);
 }
 
 int32_t tl_vocab_size(const tl_vocab *v) { return v->size; }

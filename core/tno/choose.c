@@ -3,10 +3,12 @@
 ** choice, in lines of the form
 **     VERSION HOST THREADS N D CAUSAL BACKEND
 ** so that a program that is run again computes the same bits. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -135,6 +137,35 @@ static void choice_save(const char *path, const char *line)
     (void)close(fd);
 }
 
+/* Opens and locks the guard of the file of choices, so that one process or thread at a time
+** measures and all of them take what the first one found. Returns its descriptor, to be closed; -1:
+** no lock. */
+static int choice_lock(const char *folder)
+{
+    char path[4096];
+    int  n = snprintf(path, sizeof path, "%s/backends.lock", folder);
+    if (n < 0 || (size_t)n >= sizeof path) return -1;
+    int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    while (lock >= 0 && flock(lock, LOCK_EX) != 0) {
+        if (errno == EINTR) continue;
+        (void)close(lock);
+        return -1;
+    }
+    return lock;
+}
+
+/* Sets *out_name to the choice that the file at path has, if it has one. */
+static void choice_read(tl_ctx *ctx, const char *path, const char *key, int64_t n,
+                        const char **out_name)
+{
+    char  *text = NULL;
+    size_t bytes;
+    if (access(path, R_OK) == 0 && tl_file_read(ctx, path, &text, &bytes) == TL_OK)
+        *out_name = choice_find(ctx, text, key, n);
+    tl_release(ctx, text);
+    ctx->message[0] = 0; /* a file that cannot be read counts as missing */
+}
+
 /* On a device all candidates are the same computation, so the first one serves. */
 static tl_status first_on_device(tl_ctx *ctx, int64_t n, const char **out_name)
 {
@@ -147,26 +178,38 @@ static tl_status first_on_device(tl_ctx *ctx, int64_t n, const char **out_name)
                    tl_device_name(ctx));
 }
 
+/* Takes the choice from the file of choices, or measures it and adds it there. */
+static tl_status choice_shared(tl_ctx *ctx, const tl_tno_problem *p, const char *key,
+                               const char **out_name)
+{
+    char path[4096], line[440];
+    (void)snprintf(path, sizeof path, "%s/backends.chosen", ctx->host.cache_dir);
+    choice_read(ctx, path, key, p->n, out_name);
+    if (*out_name) return TL_OK;
+    int lock = choice_lock(ctx->host.cache_dir);
+    choice_read(ctx, path, key, p->n, out_name); /* another may have measured meanwhile */
+    int       found = *out_name != NULL;
+    tl_status st = found ? TL_OK : choice_measure(ctx, p, out_name);
+    if (st == TL_OK && !found) {
+        (void)snprintf(line, sizeof line, "%s%s\n", key, *out_name);
+        choice_save(path, line);
+    }
+    if (lock >= 0) (void)close(lock);
+    return st;
+}
+
 tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
 {
-    char   key[400], line[440], path[4096] = "", host[200] = "?", *text = NULL;
-    size_t bytes;
+    char key[400], line[440], host[200] = "?";
     if (ctx->device != TL_CPU) return first_on_device(ctx, p->n, out_name);
     (void)gethostname(host, sizeof host - 1);
     (void)snprintf(key, sizeof key, "%s %s %d %lld %lld %d ", TL_VERSION, host, ctx->host.threads,
                    (long long)p->n, (long long)p->d, p->causal);
     *out_name = choice_find(ctx, ctx->choices, key, p->n);
     if (*out_name) return TL_OK;
-    if (ctx->host.cache_dir)
-        (void)snprintf(path, sizeof path, "%s/backends.chosen", ctx->host.cache_dir);
-    if (path[0] && access(path, R_OK) == 0 && tl_file_read(ctx, path, &text, &bytes) == TL_OK)
-        *out_name = choice_find(ctx, text, key, p->n);
-    tl_release(ctx, text);
-    ctx->message[0] = 0; /* a file that cannot be read counts as missing */
-    int       known = *out_name != NULL;
-    tl_status st = known ? TL_OK : choice_measure(ctx, p, out_name);
+    tl_status st = ctx->host.cache_dir ? choice_shared(ctx, p, key, out_name)
+                                       : choice_measure(ctx, p, out_name);
     if (st != TL_OK) return st;
     (void)snprintf(line, sizeof line, "%s%s\n", key, *out_name);
-    if (path[0] && !known) choice_save(path, line);
     return choice_remember(ctx, line);
 }

@@ -12,6 +12,7 @@
 #include "products/gemm.h"
 #include "tno/tno.h"
 
+#define ALIGNED      64 /* bytes to which memory of a context is aligned */
 #define MOST_NUMBERS ((int64_t)1 << 40) /* elements of a sequence */
 
 struct tl_tno {
@@ -261,9 +262,12 @@ static tl_status add_cache(tl_tno *tno, tl_tensor *cache, tl_args *a)
     if (count <= 0) return TL_OK;
     if (!cache) return tl_new(tno->ctx, TL_F32, 1, &count, &a->out[1]);
     a->in[CACHE] = cache;
-    if (cache->type == TL_F32 && cache->ndim == 1 && cache->dims[0] == count) return TL_OK;
-    return tl_fail(tno->ctx, TL_ESHAPE, "tno: the cache is %s, backend '%s' needs [%lld]",
-                   SHAPE(cache), b->name, (long long)count);
+    if (cache->type != TL_F32 || cache->ndim != 1 || cache->dims[0] != count)
+        return tl_fail(tno->ctx, TL_ESHAPE, "tno: the cache is %s, backend '%s' needs [%lld]",
+                       SHAPE(cache), b->name, (long long)count);
+    if ((uintptr_t)DATA(cache) % ALIGNED == 0) return TL_OK; /* backends load aligned vectors */
+    return tl_fail(tno->ctx, TL_EINVAL, "tno: the cache does not begin at a multiple of %d bytes, "
+                   "as the one that a call returns does", ALIGNED);
 }
 
 tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
@@ -315,7 +319,9 @@ tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *param
     tl_status  st = check_coef(tno, "gradients", coef);
     if (st == TL_OK) st = check_params(tno, "gradients", params);
     if (st == TL_OK) st = check_x(tno, x);
-    if (st == TL_OK && (dy->type != TL_F32 || !tl_same_shape(dy, x)))
+    if (st == TL_OK && dy->type != TL_F32)
+        st = tl_fail(ctx, TL_ETYPE, "gradients: dy is not float32");
+    if (st == TL_OK && !tl_same_shape(dy, x))
         st = tl_fail(ctx, TL_ESHAPE, "gradients: dy is %s, x is %s", SHAPE(dy), SHAPE(x));
     for (int i = 0; st == TL_OK && i < tno->params; i++) a.in[PARAMS + i] = params[i];
     if (st == TL_OK && cache) st = add_cache(tno, cache, &a);

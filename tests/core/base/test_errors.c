@@ -180,7 +180,7 @@ static void indices_out_of_range(void)
     CHECK_STATUS(tl_cross_entropy(x, ids, -100, &y), TL_EINVAL);
     CHECK(strstr(tl_errmsg(ctx), "target 4 in row 1 is not in 0..3") != NULL);
     CHECK_STATUS(tl_gather(x, ids, &y), TL_EINVAL);
-    CHECK(strstr(tl_errmsg(ctx), "4") != NULL);
+    CHECK(strstr(tl_errmsg(ctx), "index 4 at position 1 is") != NULL);
     tl_tensor_i32(ids)[1] = -1;
     CHECK_STATUS(tl_cross_entropy(x, ids, -100, &y), TL_EINVAL);
     CHECK_STATUS(tl_gather(x, ids, &y), TL_EINVAL);

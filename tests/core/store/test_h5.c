@@ -173,6 +173,23 @@ static void reads_files_of_others(void) /* foreign.h5: made by h5py 3.16 */
     tl_h5_close(f);
 }
 
+/* unwritten.h5: datasets that were created, in one piece and in chunks, and never written. */
+static void datasets_without_elements_are_not_damaged(void)
+{
+    static const char *const names[] = {"plain", "chunked"};
+    tl_h5 *f = NULL;
+    tl_tensor *t;
+    CHECK_STATUS(tl_h5_open(ctx, beside("unwritten.h5"), &f), TL_OK);
+    for (int i = 0; f && i < 2; i++) {
+        CHECK_STATUS(tl_h5_read(f, names[i], &t), TL_EINVAL);
+        CHECK(strstr(tl_errmsg(ctx), "were never written") != NULL);
+    }
+    if (f) CHECK_STATUS(tl_h5_read(f, "empty", &t), TL_OK); /* it has none to write */
+    if (f) CHECK(tl_tensor_len(t) == 0);
+    if (f) tl_tensor_free(t);
+    tl_h5_close(f);
+}
+
 /* strange.h5, made by libhdf5 1.10.8: what leads to other files, round in circles or to more than
 ** there is. */
 static void reads_no_more_than_the_file_holds(void)
@@ -364,6 +381,8 @@ int main(void)
                        {"sha256_is_the_standard_one", sha256_is_the_standard_one},
                        {"reads_files_of_others", reads_files_of_others},
                        {"reads_no_more_than_the_file_holds", reads_no_more_than_the_file_holds},
+                       {"datasets_without_elements_are_not_damaged",
+                        datasets_without_elements_are_not_damaged},
                        {"groups_end", groups_end},
                        {"a_file_that_was_replaced_is_another",
                         a_file_that_was_replaced_is_another},

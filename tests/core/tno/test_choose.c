@@ -75,6 +75,35 @@ static void matrix_is_for_short_ones(void)
     CHECK(strcmp(name, "rac") == 0 || strcmp(name, "fft") == 0);
 }
 
+/* Processes that start together on an empty cache would measure differently; they choose alike. */
+static void processes_that_start_together_choose_alike(void)
+{
+    enum { PROCESSES = 4 };
+    int    ends[2], go[2];
+    char   names[PROCESSES][40] = {{0}}, line[500];
+    (void)unlink(file);
+    CHECK(pipe(ends) == 0 && pipe(go) == 0);
+    for (int i = 0; i < PROCESSES; i++) {
+        if (fork() != 0) continue;
+        char name[40] = {0};
+        (void)close(go[1]);
+        (void)!read(go[0], line, 1); /* until the last one is there */
+        choose(100, name, sizeof name);
+        (void)!write(ends[1], name, sizeof name);
+        _exit(0);
+    }
+    (void)close(go[0]);
+    (void)close(go[1]);
+    for (int i = 0; i < PROCESSES; i++) {
+        CHECK(read(ends[0], names[i], sizeof names[i]) == sizeof names[i]);
+        CHECK(names[i][0] && strcmp(names[i], names[0]) == 0);
+    }
+    for (int i = 0; i < PROCESSES; i++) CHECK(wait(NULL) > 0);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    CHECK(lines_of(line, sizeof line) == 1);
+}
+
 static void options_are_refused(void)
 {
     tl_ctx *ctx = NULL;
@@ -110,6 +139,8 @@ int main(void)
         {"a choice is one of them", a_choice_is_one_of_them},
         {"the file is believed", the_file_is_believed},
         {"matrix is for short ones", matrix_is_for_short_ones},
+        {"processes that start together choose alike",
+         processes_that_start_together_choose_alike},
         {"options are refused", options_are_refused},
         {"it works without a folder", it_works_without_a_folder},
         {0},

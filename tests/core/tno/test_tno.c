@@ -342,12 +342,38 @@ static void wrong_shapes_are_refused(void)
     CHECK(strcmp(tl_errmsg(ctx), "tno: x is [4,3], the plan is for [b,4,3]") == 0);
     CHECK_STATUS(tl_tno_dense(tno, x, NULL, &y), TL_ESHAPE);
     CHECK(y == NULL);
+    tl_tensor    *ids = NULL;
+    const int64_t dims[] = {2, 4, 3};
+    CHECK_STATUS(tl_tensor_new(ctx, TL_I32, 3, dims, &ids), TL_OK);
+    CHECK_STATUS(tl_tno_gradients(tno, coef, NULL, x, NULL, ids, NULL, NULL, &y), TL_ETYPE);
+    tl_tensor_free(ids);
     tl_tensor_free(x);
     tl_tensor_free(coef);
     tl_tno_free(tno);
 }
 
-/* Nor does it matter whether the operator or the context is freed first. */
+/* A cache of the right size that begins elsewhere than the one a call made, as a view may. */
+static void a_cache_that_is_not_aligned_is_refused(void)
+{
+    static const char *const names[] = {"rac", "fd"};
+    const shape s = {.n = 64, .b = 3, .d = 5, .causal = 1};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        tl_tno    *tno = operator_of(names[k], &s);
+        tl_tensor *coef = random_coef(tno, &s, 1), *x = random_x(&s, 2), *cache = NULL;
+        tl_tensor *longer = NULL, *part = NULL, *y = NULL;
+        CHECK_STATUS(tl_tno_apply_again(tno, coef, NULL, x, &cache, &y), TL_OK);
+        int64_t count = cache ? tl_tensor_len(cache) : 0, more = count + 1;
+        tl_tensor_free(y);
+        CHECK(count > 0);
+        CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 1, &more, &longer), TL_OK);
+        CHECK_STATUS(tl_tensor_view(longer, 1, 1, &count, &part), TL_OK);
+        CHECK_STATUS(tl_tno_apply_again(tno, coef, NULL, x, &part, &y), TL_EINVAL);
+        CHECK(strstr(tl_errmsg(ctx), "the cache does not begin at a multiple of 64 bytes") != NULL);
+        free_all((tl_tensor *[]){coef, x, cache, longer, part}, 5);
+        tl_tno_free(tno);
+    }
+}
+
 /* Its products would have cut the length to an int. */
 static void matrix_refuses_what_an_int_cannot_count(void)
 {
@@ -402,6 +428,7 @@ int main(void)
         {"planted faults are seen", planted_faults_are_seen},
         {"linear, shifted, causal", properties_hold},
         {"points are lags", points_are_lags},
+        {"a cache that is not aligned is refused", a_cache_that_is_not_aligned_is_refused},
         {"gradients without a tape equal those of the tape", gradients_without_a_tape},
         {"wrong shapes are refused", wrong_shapes_are_refused},
         {"matrix refuses what an int cannot count", matrix_refuses_what_an_int_cannot_count},
