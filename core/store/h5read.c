@@ -47,16 +47,18 @@ static tl_status check_storage(tl_h5 *f, const char *name, hid_t set, double byt
     } else if (layout == H5D_VIRTUAL || H5Pget_external_count(list) > 0) {
         st = tl_fail(f->ctx, TL_EINVAL, "%s: the elements of '%s' are in other files, which are "
                      "not read", f->path, name);
-    } else if (bytes > 0 && H5Dget_storage_size(set) == 0) {
-        st = tl_fail(f->ctx, TL_EINVAL, "%s: the elements of '%s' were never written", f->path,
-                     name);
     } else if (layout == H5D_CHUNKED) {
         int rank = H5Pget_chunk(list, H5S_MAX_RANK, chunk);
         piece = array_bytes(rank, chunk, H5Tget_size(type));
         if (compresses(list)) stored = H5Dget_storage_size(set);
         most += DEFLATE * (stored < f->bytes ? (double)stored : most);
     }
-    if (st == TL_OK && (bytes > most || piece > most))
+    int refused = st == TL_OK && (bytes > most || piece > most);
+    if (refused && H5Dget_storage_size(set) == 0)
+        st = tl_fail(f->ctx, TL_EINVAL, "%s: '%s' has %.0f bytes%s that were never written, more "
+                     "than are filled in for a file of %zu", f->path, name,
+                     bytes > most ? bytes : piece, bytes > most ? "" : " in a chunk", f->bytes);
+    else if (refused)
         st = tl_fail(f->ctx, TL_ECORRUPT, "%s: '%s' claims %.0f bytes%s, more than a file of %zu "
                      "can hold", f->path, name, bytes > most ? bytes : piece,
                      bytes > most ? "" : " for a chunk", f->bytes);
