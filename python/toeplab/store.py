@@ -78,7 +78,7 @@ def _run(*words: str) -> str:
                           check=False)
     if done.returncode != 0:
         why = done.stderr.decode(errors="replace").strip()
-        raise ToeplabError(why.removeprefix("toeplab: "), "EINVAL")
+        raise ToeplabError(why.removeprefix("toeplab: ").removeprefix("export: "), "EINVAL")
     return done.stdout.decode(errors="replace")
 
 
@@ -109,6 +109,12 @@ def metrics(words: str = "", name: Optional[str] = None, dir: Optional[str] = No
     ids = _select(words, dir)
     marks = ",".join("?" * len(ids))
     which = " AND m.name = ?" if name else ""
+    if name:
+        found = query(f"SELECT DISTINCT name FROM v_metrics WHERE trial IN ({marks})", ids, dir)
+        known = sorted(found["name"]) if len(found) else []
+        if name not in known:
+            raise ToeplabError(f"these trials have no metric '{name}'; they have: "
+                               f"{', '.join(known) or 'none'}", "EINVAL")
     return query(f"""SELECT m.trial, t.experiment, t.seed, m.name, m.step, m.value FROM v_metrics m
         JOIN v_trials t ON t.id = m.trial WHERE m.trial IN ({marks}){which}
         ORDER BY m.trial, m.name, m.step""", [*ids, *([name] if name else [])], dir)

@@ -172,8 +172,9 @@ end
 
 -- Returns the pool of the newest sweep that fits the filters and that `what` and name select
 -- (sweeps.find). Its fields are experiment, scale, script, plan, sweeps, axes (a set), fixed (the
--- configuration without the axes and the seed) and others (the other experiments and scales that
--- what and name select). If no sweep fits, returns nil and the list of all of these.
+-- configuration without the axes and the seed), others (the other experiments and scales that what
+-- and name select) and older (how many sweeps of the same experiment and scale are left out). If no
+-- sweep fits, returns nil and the list of all of these.
 function answers.pool(store, what, name, filters)
   local list, others, seen = {}, {}, {}
   local all = with_trials(store, sweeps.find(store, what, name))
@@ -191,7 +192,11 @@ function answers.pool(store, what, name, filters)
   local newest = kept[1]
   local self = setmetatable({ store = store, sweeps = kept, axes = axes, filters = filters,
     experiment = newest.experiment, scale = newest.scale, script = newest.script,
-    plan = newest.plan, fixed = config.copy(newest.config), others = {} }, Pool)
+    plan = newest.plan, fixed = config.copy(newest.config), others = {}, older = -#kept }, Pool)
+  for _, s in ipairs(list) do
+    local alike = s.experiment == newest.experiment and s.scale == newest.scale
+    self.older = self.older + (alike and 1 or 0)
+  end
   for key in pairs(axes) do self.fixed[key] = nil end
   self.fixed.seed = nil
   local own = self:title()

@@ -226,8 +226,8 @@ local function sentence_of(result, row)
   end
   local reason = d.low <= 0 and d.high >= 0 and "the interval contains 0"
     or "not after Holm's correction for " .. result.tests .. " rows"
-  return ("%sundecided (%s): neither a difference nor its absence may be claimed; one within "
-    .. "±%.4g would not be noticed"):format(where, reason, d.half)
+  return ("%sundecided (%s): neither that they differ nor that they are equal may be claimed; "
+    .. "differences below %.4g are too small for these seeds"):format(where, reason, d.half)
 end
 
 local function least_pairs(result)
@@ -308,7 +308,7 @@ local function more_seeds(result, resolve, duration)
   for _, row in ipairs(result.rows) do have = math.max(have, #row.a) end
   if not n then return {} end
   local what = resolve and ("to resolve ±%.4g"):format(resolve)
-    or "to decide it if the true difference is the measured one"
+    or "if the true difference is the measured one, to show it"
   if n > compare.MOST then
     return { ("%s: more than %d seeds"):format(what, compare.MOST) }
   end

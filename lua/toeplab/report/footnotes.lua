@@ -51,6 +51,18 @@ local function time_taken(trials)
   return sum > 0 and (", %s in all"):format(progress.duration(sum)) or ""
 end
 
+-- Returns the words of the newest command that gave keys other values than the script and its scale
+-- have, other than those of axes and seeds: " steps=200 lr=0.01".
+local function given(pool)
+  local words = {}
+  for _, word in ipairs(pool.plan.overrides or {}) do
+    local key = word:match "^[^=]*"
+    local told = key:find "^seeds?$" or key == "scale" or key == "compare" or pool.axes[key]
+    if not told then words[#words + 1] = " " .. word end
+  end
+  return table.concat(words)
+end
+
 local function measured(result, add)
   local pool, trials = result.pool, result.trials
   local n, most = seeds(result)
@@ -62,7 +74,7 @@ local function measured(result, add)
     return t.made.commit and t.made.commit .. (t.made.dirty and " with changes" or "")
   end)
   local made = #commits > 0 and "; commit " .. table.concat(commits, ", ") or ""
-  add("%s: %s%s%s", pool:title(), status_counts(trials), time_taken(trials), made)
+  add("%s%s: %s%s%s", pool:title(), given(pool), status_counts(trials), time_taken(trials), made)
   for _, text in ipairs(distinct(pool.sweeps, function(s) return s.plan.tuned end)) do
     add("%s", text)
   end
@@ -168,7 +180,7 @@ end
 
 local function agreements(result, add)
   for _, a in ipairs(result.agreement) do
-    local interval = a.low and (" [%.2f, %.2f] by the noise of the seeds"):format(a.low, a.high)
+    local interval = a.low and (" [%.2f, %.2f] (what other seeds would give)"):format(a.low, a.high)
       or " (a row of one seed: no interval)"
     local chance = a.p and ("; an order that agrees or disagrees as much comes by chance with "
       .. "probability %.2g"):format(a.p) or ""
@@ -225,6 +237,10 @@ function footnotes.of(result)
     left_over(result, add)
     if #result.pool.others > 0 then
       add("also in this folder: %s", table.concat(result.pool.others, "; "))
+    end
+    if result.pool.older > 0 then
+      add("left out: %s of %s with other code or other values of fixed keys",
+        plural(result.pool.older, "earlier command"), result.pool:title())
     end
   end
   local draw = result.published and result.published.draw

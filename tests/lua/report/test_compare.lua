@@ -73,8 +73,8 @@ t.test("an undecided difference says how many seeds it needs, and the command", 
   t.in_folder(function(folder)
     write(folder, pairs_of(5, 0.1))
     local text = run(folder, "op=tno op=fd")
-    t.holds(text, "undecided (the interval contains 0): neither a difference nor its absence "
-      .. "may be claimed; one within ±0.1963 would not be noticed",
+    t.holds(text, "undecided (the interval contains 0): neither that they differ nor that "
+      .. "they are equal may be claimed; differences below 0.1963 are too small for these seeds",
       "about 22 seeds: 34 trials more, about 34m00s",
       "toeplab run experiments/ops.lua scale=laptop op=tno,fd seeds=22")
     t.holds(run(folder, "op=tno op=fd --resolve 0.05"), "to resolve ±0.05", "seeds=81")

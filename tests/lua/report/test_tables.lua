@@ -52,7 +52,8 @@ t.test("means, intervals, what differs, and rows beside the paper's", function()
     t.ok(text:find("95 % interval (Student's t) over 3 seeds", 1, true), text)
     t.ok(text:find("layers 7, here 4; steps 50000, here 2000", 1, true), text)
     t.ok(not text:find "dim 512", text)
-    t.ok(text:find("scale=laptop: 12 done, 12m00s in all; commit 0123456789ab", 1, true), text)
+    t.ok(text:find("decays scale=laptop note=it's: 12 done, 12m00s in all; commit 0123456789ab", 1,
+      true), text)
     t.ok(not text:find "rank agreement", text) -- three rows say nothing
     t.eq(run(folder, "tnn/table10"), text)
   end)
@@ -112,8 +113,10 @@ t.test("more seeds of the same settings are put together, other settings are not
     local text = run(folder, "tnn/table10 scale=laptop")
     t.ok(text:find "over 5 seeds", text)
     t.ok(text:find("also in this folder: decays scale=smoke", 1, true), text)
+    t.ok(text:find("left out: 1 earlier command of decays scale=laptop", 1, true), text)
     text = run(folder, "tnn/table10")
-    t.ok(text:find("decays scale=smoke: 4 done", 1, true), text)
+    t.ok(text:find("decays scale=smoke note=it's: 4 done", 1, true), text)
+    t.ok(not text:find "left out", text)
     t.ok(line(text, "0.99 (ours)"):find "28%.10 +23", text)   -- one seed: no interval
     text = run(folder, "tnn/table10 scale=laptop steps=9")
     t.ok(text:find "over 1 seed\n", text)
