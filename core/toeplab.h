@@ -54,9 +54,8 @@ typedef struct tl_ctx tl_ctx;
 /* threads 0 takes as many as the process may use processors, by affinity and container quota.
 ** Results are bitwise repeatable for one thread count on one machine. A program that handles
 ** signals must run its handlers on a stack of their own (SA_ONSTACK), for the reason given in
-** core/products/onednn.c. OpenBLAS computes on one thread from then on in all of the process,
-** because the context divides the work itself. TL_EINVAL: threads is not in 0..4096. TL_ENOMEM. A
-** failure leaves no context, hence no message. */
+** core/products/onednn.c. OpenBLAS has one thread in all of the process from then on. TL_EINVAL:
+** threads is not in 0..4096. TL_ENOMEM. A failure leaves no context, hence no message. */
 tl_status tl_ctx_new(int threads, tl_ctx **out_ctx);
 void tl_ctx_free(tl_ctx *ctx);
 /* The message of the last failure, owned by ctx, e.g. "matmul: a is [4,3], b is [2,5]". */
@@ -527,7 +526,8 @@ tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
                        tl_tensor **out_y);
 /* Does the same for several calls in which coef and params do not change. *cache is the cache of
 ** what the backend computes from them: NULL before the first call and then owned by the caller, who
-** may pass coef as NULL from the second call on. It stays NULL if the backend caches nothing. */
+** may pass coef as NULL from the second call on. It stays NULL if the backend caches nothing.
+** TL_EINVAL, also: a view is given that does not begin at a multiple of 64 bytes. */
 tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                              tl_tensor **cache, tl_tensor **out_y);
 /* Computes the gradients of sum(dy y), y = tl_tno_apply(coef, params, x), without the tape, for a

@@ -1,5 +1,5 @@
 -- mixer.lua -- a token mixer of one's own in a language model: a running average per channel, with
--- learnt memory. toeplab lua docs/mixer.lua [CORPUS [STEPS]]. experiments/custom-mixer.lua has one.
+-- learnt memory. toeplab lua docs/mixer.lua [CORPUS [STEPS]]; compare experiments/custom-mixer.lua.
 local tl = require "toeplab"
 local nn = tl.nn
 

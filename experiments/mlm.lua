@@ -64,7 +64,7 @@ return tl.experiment "mlm" {
 
   trial = function(t, c)
     local times = c.small and 1 or models[c.model].published_rate or 1
-    tl.mlm.trial(t, c, options_of, c.lr * times)
+    tl.mlm.trial(t, tl.options.over(c, { lr = c.lr * times }), options_of)
   end,
 
   report = { rows = "model",

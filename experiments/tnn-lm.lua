@@ -7,7 +7,7 @@
 local tl = require "toeplab"
 
 return tl.experiment "tnn-lm" {
-  answers = { "tnn/table2", "tnn/table15", "ski/table1" },
+  answers = { "tnn/table2", "tnn/table15", "ski/table1", "ski/figure7a", "ski/figure7b" },
   fixed = {
     corpus = "wikitext-103-raw", tokenizer = "gpt2", vocab_size = 8192, -- for tokenizer bpe only
     layers = 0, dim = 512,                          -- layers = 0 takes those of the preset

@@ -144,9 +144,9 @@ tl_status tl_file_read(tl_ctx *ctx, const char *path, char **out_text, size_t *o
 
 /* ---- Temporaries ----------------------------------------------------------------------------- */
 
-/* Returns the process id in name if it equals the temporary's name own except for that id, else
+/* Returns the thread's id in name if it equals the temporary's name own except for that id, else
 ** 0. */
-static pid_t temporary_pid(const char *name, const char *own)
+static pid_t temporary_thread(const char *name, const char *own)
 {
     size_t same = (size_t)(strrchr(own, '.') + 1 - own), digits = strlen(name);
     if (strncmp(name, own, same) != 0) return 0;
@@ -162,8 +162,8 @@ static void remove_stale(const char *folder, const char *temp)
     DIR *dir = opendir(folder);
     if (!dir) return; /* creating the temporary reports the cause */
     for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
-        pid_t pid = temporary_pid(e->d_name, own);
-        if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
+        pid_t thread = temporary_thread(e->d_name, own);
+        if (thread > 0 && kill(thread, 0) != 0 && errno == ESRCH) /* Linux finds threads, too */
             (void)unlinkat(dirfd(dir), e->d_name, 0); /* removing garbage may fail */
     }
     (void)closedir(dir);

@@ -12,7 +12,7 @@
 
 #include "base/memory.h"
 
-#define HEADER    64 /* bytes before each block and each slab; a multiple of the alignment */
+#define HEADER    TL_ALIGNED /* bytes before each block and each slab */
 #define LEAST     256 /* a smaller remainder stays with its block */
 #define SMALL     (256u << 10)
 #define HUGE_PAGE ((size_t)2 << 20)

@@ -5,6 +5,8 @@
 
 #include "base/context.h"
 
+#define TL_ALIGNED 64 /* bytes, of which the address of each block is a multiple */
+
 tl_status tl_memory_open(tl_ctx *ctx);
 void tl_memory_close(tl_ctx *ctx);
 void *tl_alloc(tl_ctx *ctx, size_t bytes); /* NULL: out of memory; the message is set */

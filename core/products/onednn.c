@@ -1,7 +1,7 @@
 /* onednn.c - multiplies matrices by oneDNN, if the build found that library.
 **
-** oneDNN runs on the calling thread: each thread that calls it first limits OpenMP to one thread.
-** gemm.c divides the work.
+** oneDNN runs on the calling thread: each call limits OpenMP to one thread and then restores the
+** limit. gemm.c divides the work.
 **
 ** The AVX-512 kernels of oneDNN 2.6 store data below the stack pointer, beyond the red zone of 128
 ** bytes, where a signal handler on the same stack overwrites it. Therefore the engine's threads
@@ -39,24 +39,24 @@ typedef struct table {
     tl_onednn    *slots[SLOTS];
 } table;
 
-/* oneDNN uses as many threads as OpenMP allows the calling thread. alone allows one and returns
-** what was allowed, which allow restores for the program around us. */
+/* oneDNN uses as many threads as OpenMP allows the calling thread. omp_limit allows one and returns
+** what was allowed, which omp_restore sets again for the program around us. */
 #if DNNL_CPU_RUNTIME == DNNL_RUNTIME_OMP
 void omp_set_num_threads(int count); /* declared here because not every compiler has omp.h */
 int omp_get_max_threads(void);
-static void allow(int count)
+static void omp_restore(int count)
 {
     if (count != 1) omp_set_num_threads(count);
 }
-static int alone(void)
+static int omp_limit(void)
 {
     int before = omp_get_max_threads();
     if (before != 1) omp_set_num_threads(1);
     return before;
 }
 #else
-static void allow(int count) { (void)count; }
-static int alone(void) { return 1; }
+static void omp_restore(int count) { (void)count; }
+static int omp_limit(void) { return 1; }
 #endif
 
 /* The AMX kernels of oneDNN 2.6 use tiles that they have not configured, which is an illegal
@@ -72,10 +72,10 @@ void tl_onednn_open(void)
 
 tl_status tl_onednn_sgemm(const tl_product *p, const float *a, const float *b, float *c)
 {
-    int           before = alone();
+    int           before = omp_limit();
     dnnl_status_t st = dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->m, p->n, p->k,
                                   p->alpha, a, p->lda, b, p->ldb, p->beta, c, p->ldc);
-    allow(before);
+    omp_restore(before);
     return st == dnnl_success ? TL_OK : st == dnnl_out_of_memory ? TL_ENOMEM : TL_EBACKEND;
 }
 
@@ -191,12 +191,12 @@ static tl_status onednn_make(tl_ctx *ctx, dnnl_engine_t engine, const tl_product
     if (!k) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     k->shape = *whole;
     k->count = count;
-    int before = alone();
+    int before = omp_limit();
     for (int i = 0; i < count && built == dnnl_success; i++) {
         tl_product_part part = tl_part_of(whole, i % parts);
         built = build(engine, &part.shape, &k->kernels[i], &k->scratch);
     }
-    allow(before);
+    omp_restore(before);
     if (built == dnnl_success) {
         *out = k;
         return TL_OK;
@@ -280,13 +280,13 @@ tl_status tl_onednn_run(const tl_onednn *kernels, int i, const uint16_t *a, cons
                               {DNNL_ARG_WEIGHTS, k->b},
                               {DNNL_ARG_DST, k->c},
                               {DNNL_ARG_SCRATCHPAD, k->scratch}};
-    int           before = alone();
+    int           before = omp_limit();
     dnnl_status_t st = dnnl_memory_set_data_handle(k->a, (void *)(uintptr_t)a);
     if (st == dnnl_success) st = dnnl_memory_set_data_handle(k->b, (void *)(uintptr_t)b);
     if (st == dnnl_success) st = dnnl_memory_set_data_handle(k->c, c);
     if (st == dnnl_success) st = dnnl_memory_set_data_handle(k->scratch, scratch);
     if (st == dnnl_success) st = dnnl_primitive_execute(k->run, k->stream, 4, args);
-    allow(before);
+    omp_restore(before);
     return st == dnnl_success ? TL_OK : st == dnnl_out_of_memory ? TL_ENOMEM : TL_EBACKEND;
 }
 

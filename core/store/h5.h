@@ -12,8 +12,9 @@
 ** it never works again. */
 #define TL_H5_BYTES ((size_t)16 << 20)
 
-/* Each use of HDF5 lies between these two. HDF5 may not be thread-safe; where it is, a process that
-** is forked while another thread is in it inherits its lock and waits for ever (h5apart.c). */
+/* HDF5 is called only between these two. A build of it that is not thread-safe needs that. One that
+** is has a lock of its own: a child that is forked while another thread holds it inherits the lock
+** and waits for ever (h5apart.c). */
 void tl_h5_lock(void);
 void tl_h5_unlock(void);
 /* Stops HDF5 from printing its errors. Each function of toeplab.h calls this first. */

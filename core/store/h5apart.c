@@ -99,7 +99,9 @@ static void restrict_child(int fd, size_t bytes)
     FILE *f = fopen("/proc/self/statm", "re");
     if (f && fscanf(f, "%lu", &pages) != 1) pages = 0;
     if (f) (void)fclose(f);
-    if (fd != 3) (void)dup2(fd, 3); /* first: fd is below 3 where standard ones are closed */
+    /* The socket moves first. Where standard descriptors were closed its number is below 3, and the
+    ** loop would replace it. */
+    if (fd != 3) (void)dup2(fd, 3);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3 && null >= 0; i++) (void)dup2(null, i);
     closefrom(4);

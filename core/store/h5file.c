@@ -39,9 +39,11 @@ tl_status tl_h5_open(tl_ctx *ctx, const char *path, tl_h5 **out_file)
     ctx->refs++;
     tl_status st = read_image(f, &ours);
     if (st == TL_OK && f->bytes == 0) st = tl_fail(ctx, TL_ECORRUPT, "%s: is empty", path);
-    tl_h5_lock();
-    if (st == TL_OK) st = ours ? tl_h5_open_image(f) : tl_h5_apart_start(f);
-    tl_h5_unlock();
+    if (st == TL_OK) {
+        tl_h5_lock();
+        st = ours ? tl_h5_open_image(f) : tl_h5_apart_start(f);
+        tl_h5_unlock();
+    }
     if (st == TL_OK && !ours) st = tl_h5_apart_open(f);
     if (st == TL_OK)
         *out_file = f;

@@ -54,9 +54,11 @@ static tl_status check_storage(tl_h5 *f, const char *name, hid_t set, double byt
         most += DEFLATE * (stored < f->bytes ? (double)stored : most);
     }
     int refused = st == TL_OK && (bytes > most || piece > most);
-    if (refused && H5Dget_storage_size(set) == 0)
-        st = tl_fail(f->ctx, TL_EINVAL, "%s: '%s' has %.0f bytes%s that were never written, more "
-                     "than are filled in for a file of %zu", f->path, name,
+    H5D_space_status_t space = H5D_SPACE_STATUS_ERROR;
+    if (refused && H5Dget_space_status(set, &space) >= 0 &&
+        space == H5D_SPACE_STATUS_NOT_ALLOCATED)
+        st = tl_fail(f->ctx, TL_EINVAL, "%s: '%s' has %.0f bytes%s, none of which was written; a "
+                     "file of %zu is not filled up to that size", f->path, name,
                      bytes > most ? bytes : piece, bytes > most ? "" : " in a chunk", f->bytes);
     else if (refused)
         st = tl_fail(f->ctx, TL_ECORRUPT, "%s: '%s' claims %.0f bytes%s, more than a file of %zu "

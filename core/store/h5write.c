@@ -5,6 +5,7 @@
 ** (1.10.8), and a file whose writer was killed cannot be opened. The cost is memory of the size
 ** of the file. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -187,16 +188,19 @@ fail:
     return st;
 }
 
-/* Creates an empty file in memory that grows by step bytes at a time. */
-static hid_t new_image(size_t step)
+/* Creates an empty file in memory that grows by step bytes at a time. Its name is its own, by the
+** address of w, because another thread may have an image at the same time. */
+static hid_t new_image(const writer *w, size_t step)
 {
+    char name[40];
     hid_t file = -1, access = H5Pcreate(H5P_FILE_ACCESS);
     hid_t create_list = untimed_list(H5P_FILE_CREATE);
+    (void)snprintf(name, sizeof name, "/dev/null/write.%p", (const void *)w);
     if (access >= 0 && create_list >= 0 && H5Pset_fapl_core(access, step, 0) >= 0 &&
         H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V110) >= 0 &&
         H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0)
         /* HDF5 first reads an existing file of that name; under /dev/null there is none */
-        file = H5Fcreate("/dev/null/image", H5F_ACC_EXCL, create_list, access);
+        file = H5Fcreate(name, H5F_ACC_EXCL, create_list, access);
     if (access >= 0) (void)H5Pclose(access);
     if (create_list >= 0) (void)H5Pclose(create_list);
     return file;
@@ -214,8 +218,11 @@ static tl_status write_image(writer *w)
         return tl_h5_fail(w->ctx, TL_EIO, w->path, "finish", "/");
     const unsigned char *data = *(unsigned char **)handle;
     tl_trailer(trailer, data, (size_t)bytes);
-    return tl_file_replace(w->ctx, w->path,
-                           (tl_part[]){{data, (size_t)bytes}, {trailer, sizeof trailer}}, 2);
+    tl_h5_unlock(); /* the image stays as it is, and others need not wait for the disk */
+    tl_status st = tl_file_replace(
+        w->ctx, w->path, (tl_part[]){{data, (size_t)bytes}, {trailer, sizeof trailer}}, 2);
+    tl_h5_lock();
+    return st;
 }
 
 tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *const *names,
@@ -229,7 +236,7 @@ tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *cons
     if (st != TL_OK) return st;
     tl_h5_lock();
     tl_h5_quiet();
-    w.file = new_image(bytes);
+    w.file = new_image(&w, bytes);
     w.group_list = untimed_list(H5P_GROUP_CREATE);
     if (w.file < 0 || w.group_list < 0) st = tl_h5_fail(ctx, TL_EIO, path, "create", "/");
     for (int i = 0; i < count && st == TL_OK; i++) st = write_tensor(&w, names[i], tensors[i]);

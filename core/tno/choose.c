@@ -20,6 +20,7 @@
 #include "tno/tno.h"
 
 #define RUNS     3   /* timed runs of each backend; the shortest counts */
+#define PATIENCE 200 /* times 50 ms that it waits for another's measurement */
 #define CHANNELS 64  /* at most, per thread: more would take longer and not change the choice */
 
 static int candidate(const tl_tno_backend *b, int64_t n) { return n <= b->auto_length; }
@@ -137,19 +138,24 @@ static void choice_save(const char *path, const char *line)
     (void)close(fd);
 }
 
-/* Opens and locks the guard of the file of choices, so that one process or thread at a time
-** measures and all of them take what the first one found. Returns its descriptor, to be closed; -1:
-** no lock. */
-static int choice_lock(const char *folder)
+/* Locks the guard of this host's choices, so that one process or thread at a time measures and all
+** of them take what the first one found. Returns its descriptor, to be closed; -1: there is no
+** lock, or another has held it longer than measuring takes. */
+static int choice_lock(const char *folder, const char *host)
 {
+    const struct timespec pause = {0, 50 * 1000000};
     char path[4096];
-    int  n = snprintf(path, sizeof path, "%s/backends.lock", folder);
+    int  n = snprintf(path, sizeof path, "%s/backends.%s.lock", folder, host);
     if (n < 0 || (size_t)n >= sizeof path) return -1;
     int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    while (lock >= 0 && flock(lock, LOCK_EX) != 0) {
-        if (errno == EINTR) continue;
+    for (int i = 0; lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) != 0; i++) {
+        int busy = errno == EWOULDBLOCK || errno == EINTR;
+        if (busy && i < PATIENCE) {
+            (void)nanosleep(&pause, NULL);
+            continue;
+        }
         (void)close(lock);
-        return -1;
+        lock = -1;
     }
     return lock;
 }
@@ -179,14 +185,14 @@ static tl_status first_on_device(tl_ctx *ctx, int64_t n, const char **out_name)
 }
 
 /* Takes the choice from the file of choices, or measures it and adds it there. */
-static tl_status choice_shared(tl_ctx *ctx, const tl_tno_problem *p, const char *key,
-                               const char **out_name)
+static tl_status choice_shared(tl_ctx *ctx, const tl_tno_problem *p, const char *host,
+                               const char *key, const char **out_name)
 {
     char path[4096], line[440];
     (void)snprintf(path, sizeof path, "%s/backends.chosen", ctx->host.cache_dir);
     choice_read(ctx, path, key, p->n, out_name);
     if (*out_name) return TL_OK;
-    int lock = choice_lock(ctx->host.cache_dir);
+    int lock = choice_lock(ctx->host.cache_dir, host);
     choice_read(ctx, path, key, p->n, out_name); /* another may have measured meanwhile */
     int       found = *out_name != NULL;
     tl_status st = found ? TL_OK : choice_measure(ctx, p, out_name);
@@ -207,7 +213,7 @@ tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
                    (long long)p->n, (long long)p->d, p->causal);
     *out_name = choice_find(ctx, ctx->choices, key, p->n);
     if (*out_name) return TL_OK;
-    tl_status st = ctx->host.cache_dir ? choice_shared(ctx, p, key, out_name)
+    tl_status st = ctx->host.cache_dir ? choice_shared(ctx, p, host, key, out_name)
                                        : choice_measure(ctx, p, out_name);
     if (st != TL_OK) return st;
     (void)snprintf(line, sizeof line, "%s%s\n", key, *out_name);

@@ -12,7 +12,6 @@
 #include "products/gemm.h"
 #include "tno/tno.h"
 
-#define ALIGNED      64 /* bytes to which memory of a context is aligned */
 #define MOST_NUMBERS ((int64_t)1 << 40) /* elements of a sequence */
 
 struct tl_tno {
@@ -265,9 +264,9 @@ static tl_status add_cache(tl_tno *tno, tl_tensor *cache, tl_args *a)
     if (cache->type != TL_F32 || cache->ndim != 1 || cache->dims[0] != count)
         return tl_fail(tno->ctx, TL_ESHAPE, "tno: the cache is %s, backend '%s' needs [%lld]",
                        SHAPE(cache), b->name, (long long)count);
-    if ((uintptr_t)DATA(cache) % ALIGNED == 0) return TL_OK; /* backends load aligned vectors */
+    if ((uintptr_t)DATA(cache) % TL_ALIGNED == 0) return TL_OK; /* backends load aligned vectors */
     return tl_fail(tno->ctx, TL_EINVAL, "tno: the cache does not begin at a multiple of %d bytes, "
-                   "as the one that a call returns does", ALIGNED);
+                   "as the one that a call returns does", TL_ALIGNED);
 }
 
 tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,

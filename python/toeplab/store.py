@@ -110,7 +110,7 @@ def metrics(words: str = "", name: Optional[str] = None, dir: Optional[str] = No
     marks = ",".join("?" * len(ids))
     which = " AND m.name = ?" if name else ""
     if name:
-        found = query(f"SELECT DISTINCT name FROM v_metrics WHERE trial IN ({marks})", ids, dir)
+        found = query(f"SELECT DISTINCT name FROM v_last WHERE trial IN ({marks})", ids, dir)
         known = sorted(found["name"]) if len(found) else []
         if name not in known:
             raise ToeplabError(f"these trials have no metric '{name}'; they have: "

@@ -152,7 +152,8 @@ local function make_plan(exp, path, words, set, chosen)
   local bytes = store and mean_bytes(store, exp.name)
   p.bytes = bytes and math.floor(bytes * p.to_run) or nil
   p.free = core.sys.free_space(records.nearest(folder))
-  p.resolution = store and not about.values.rule and resolution(store, exp, trials, #about.seeds)
+  p.resolution = store and not about.values.rule
+    and resolution(store, exp, trials, #about.seeds) or nil
   add_later(store, p, exp, words, chosen)
   p.exp, p.list, p.about, p.path = exp, trials, about, path
   return p
@@ -221,7 +222,7 @@ local MOST_KEYS = 4 -- that a line names
 local function estimate_basis(p)
   local trials = output.count(p.finished, "finished trial")
   local keys = suggest.keys(p.differ)
-  if #keys == 0 then return ("from those of the same configurations among %s"):format(trials) end
+  if #keys == 0 then return ("from the same configurations among %s"):format(trials) end
   return ("from %s; the nearest differ in %s%s"):format(trials,
     table.concat(keys, ", ", 1, math.min(#keys, MOST_KEYS)),
     #keys > MOST_KEYS and (" and %d more keys"):format(#keys - MOST_KEYS) or "")
@@ -325,14 +326,18 @@ local function print_list(plans, set)
   for _, p in ipairs(plans) do
     for _, t in ipairs(p.list) do
       local seconds = t.seconds
-      rows[#rows + 1] = { plain and t.id:sub(1, 12) or t.id, t.status, t.step,
-        plain and seconds and progress.duration(seconds) or seconds, t.label }
+      -- A key that is yet to be tuned is part of a trial's id.
+      local id = not p.tuned_by and (plain and t.id:sub(1, 12) or t.id) or nil
+      rows[#rows + 1] = { id, t.status, t.step,
+        plain and seconds and progress.duration(seconds) or seconds, t.label, p.exp.name }
     end
     for _, out in ipairs(p.about.left_out) do
-      rows[#rows + 1] = { nil, "excepted", nil, nil, out.label .. ": " .. out.reason }
+      rows[#rows + 1] = { nil, "excepted", nil, nil, out.label .. ": " .. out.reason, p.exp.name }
     end
   end
-  output.rows(set, { "id", "status", "step", plain and "time" or "seconds", "trial" }, rows)
+  local header = { "id", "status", "step", plain and "time" or "seconds", "trial" }
+  if not plain or #plans > 1 then header[#header + 1] = "experiment" end
+  output.rows(set, header, rows)
 end
 
 local names = { "experiment", "trials", "excepted", "done", "other_code", "resumable", "to_run",

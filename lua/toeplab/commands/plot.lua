@@ -1,6 +1,7 @@
 -- commands/plot.lua: toeplab plot: draws what trials logged, and the operators that they learnt.
 local answers = require "toeplab.report.answers"
 local arguments = require "toeplab.base.arguments"
+local core = require "toeplab.core"
 local curves = require "toeplab.report.curves"
 local groups = require "toeplab.report.groups"
 local kernels = require "toeplab.report.kernels"
@@ -229,12 +230,10 @@ end
 
 -- ---- Output ------------------------------------------------------------------------------------
 
-local OPERATORS = { ["<"] = "-below-", ["<="] = "-to-", [">"] = "-above-", [">="] = "-from-",
-  ["!="] = "-not-", ["~"] = "-with-" }
-
--- Returns a filter as a part of a file's name, which differs from those of other filters.
+-- Returns a filter as a part of a file's name. Signs that cannot stand there become a hash.
 local function filter_name(word)
-  return (word:gsub("[!<>]=?", OPERATORS):gsub("~", OPERATORS))
+  local plain = word:find "^[%w_]+=[%w_]+$"
+  return plain and word or word .. "-" .. core.sha256(word):sub(1, 6)
 end
 
 local function place(store, set, name)
@@ -257,7 +256,8 @@ function command.run(set, words)
   if kind == "curves" then
     panels, name = of_curves(store, ids_of(store, rest), set)
     for _, word in ipairs(rest) do -- filters, so that two choices are two files
-      if word:find "[=<>~]" then name = name .. "-" .. filter_name(word) end
+      local filters = word:find "[=<>~]" or word:find "^@%a+$" and word ~= "@last"
+      if filters then name = name .. "-" .. filter_name(word) end
     end
   else
     local ids = #rest > 0 and ids_of(store, rest) or selection.ids(store, { "@last" }, "plot")

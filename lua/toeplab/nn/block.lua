@@ -1,6 +1,6 @@
 -- nn/block.lua: defines Block: a token mixer and a channel mixer, each with norm and residual.
 
-local class = require("toeplab.nn.class").class
+local modules = require "toeplab.nn.class"
 local Dropout = require("toeplab.nn.dropout").Dropout
 local norms = require "toeplab.nn.norm"
 local options = require "toeplab.base.options"
@@ -48,7 +48,7 @@ end
 -- 0 for padding, to a token mixer whose class says takes_mask = true; others see padding as tokens.
 -- Block(x, mask, kept) hides padding from these and from batch norms, too: it sets padding to 0
 -- before the token mixer, and hands kept (models/padding.lua) to the norms.
-local Block = class("Block", {
+local Block = modules.class("Block", {
   dim = options.field { type = "int", min = 1 },
   token = options.field { type = "module", help = "the token mixer" },
   feature = options.field { type = "module", optional = true,
@@ -75,10 +75,10 @@ end
 
 -- Returns y, what the token mixer made of x; raises unless it has the shape of x.
 local function like(self, x, y)
-  local same = type(y) == "userdata" and y:ndim() == 3
+  local same = modules.istensor(y) and y:ndim() == 3 and y:type() == x:type()
   for axis = 1, same and 3 or 0 do same = same and y:dim(axis) == x:dim(axis) end
   if same then return y end
-  error(("the token mixer %s made %s of %s: its forward must return a tensor of the shape of x, "
+  error(("the token mixer %s made %s of %s: its forward must return a tensor like x, float32 "
     .. "[b,n,dim]"):format(self.token.kind, tostring(y), tostring(x)), 0)
 end
 

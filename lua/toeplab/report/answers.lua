@@ -10,6 +10,7 @@ local json = require "toeplab.base.json"
 local overlay = require "toeplab.base.overlay"
 local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
+local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local shell = require "toeplab.base.shell"
 local sweeps = require "toeplab.store.sweeps"
@@ -192,11 +193,12 @@ function answers.pool(store, what, name, filters)
   local newest = kept[1]
   local self = setmetatable({ store = store, sweeps = kept, axes = axes, filters = filters,
     experiment = newest.experiment, scale = newest.scale, script = newest.script,
-    plan = newest.plan, fixed = config.copy(newest.config), others = {}, older = -#kept }, Pool)
+    plan = newest.plan, fixed = config.copy(newest.config), others = {}, older = 0 }, Pool)
   for _, s in ipairs(list) do
     local alike = s.experiment == newest.experiment and s.scale == newest.scale
     self.older = self.older + (alike and 1 or 0)
   end
+  self.older = self.older - #kept
   for key in pairs(axes) do self.fixed[key] = nil end
   self.fixed.seed = nil
   local own = self:title()
@@ -440,12 +442,13 @@ end
 
 -- ---- Commands ---------------------------------------------------------------------------------
 
--- Returns the command that runs the trials at a point (nil: all) with the seeds given by a word. It
--- leaves out a key that was tuned, whose value the command chooses again: given its value it would
--- run trials of a sweep that is not pooled with this one.
-function Pool:command(at, seeds)
+-- Returns the command that runs the trials at a point (nil: all) with the seeds given by a word, as
+-- the command of a sweep (by default the newest) did. It leaves out a key that was tuned, since the
+-- command chooses its value again: given it, it would run trials of a sweep that is not pooled with
+-- this one.
+function Pool:command(at, seeds, sweep)
   local words, tuned = { "toeplab", "run", self.script }, self.plan.tuned_key
-  for _, override in ipairs(self.plan.overrides or {}) do
+  for _, override in ipairs((sweep or self).plan.overrides or {}) do
     local key = override:match "^[^=]*"
     local replaced = key == "seed" or key == "seeds" or key == "compare" or at and at[key] ~= nil
     if not replaced then words[#words + 1] = override end
@@ -462,6 +465,9 @@ function Pool:command(at, seeds)
     words[#words + 1] = key .. "=" .. tostring(value)
   end
   words[#words + 1] = seeds
+  if self.store.folder ~= records.folder() then
+    words[#words + 1], words[#words + 2] = "-C", self.store.folder
+  end
   return shell.line(words)
 end
 

@@ -241,6 +241,22 @@ local function measure(c, find)
   end
 end
 
+local LEARNT = { "test_ppl", "bigram_ppl" } -- metrics of trials/lm.lua
+
+-- Returns whether all trials of both sides of a comparison predict worse than bigrams of their
+-- training text. first: the place before the values of LEARNT in those of a trial.
+local function untrained(c, find, first)
+  local count = 0
+  for _, side in ipairs { c.a, c.b } do
+    for _, t in ipairs(find(side)) do
+      local ppl, bigram = t.values[first + 1], t.values[first + 2]
+      if t.status == "done" and not (ppl and bigram and ppl > bigram) then return false end
+      count = count + 1
+    end
+  end
+  return count > 0
+end
+
 -- ---- Verdicts ---------------------------------------------------------------------------------
 
 -- Sets the ratio with its interval, and p, that of the t test against the nearest bound of the
@@ -257,8 +273,9 @@ local function estimate(c, pool)
   c.p = p and p * claims.ALPHA / alpha
 end
 
--- Gives every comparison its verdict, with Holm's correction over all of the table. Returns the
--- number of comparisons that Holm's correction counts, and that of all that were measured.
+-- Gives every comparison its verdict, with Holm's correction over all of the table. Models that
+-- have learnt less than bigrams decide nothing. Returns the number of comparisons that Holm's
+-- correction counts, and that of all that were measured.
 local function judge(list, pool)
   local ps, of, measured = {}, {}, 0
   for _, c in ipairs(list) do
@@ -271,7 +288,8 @@ local function judge(list, pool)
   end
   for i, p in ipairs(stats.holm(ps)) do
     of[i].p = p
-    if p < claims.ALPHA then of[i].verdict = of[i].inside and SUPPORTS or CONTRADICTS end
+    local decides = p < claims.ALPHA and not of[i].untrained
+    if decides then of[i].verdict = of[i].inside and SUPPORTS or CONTRADICTS end
   end
   return #ps, measured
 end
@@ -305,8 +323,11 @@ function claims.of(published, pool)
   end
   if not pool or #all == 0 then return result end
   local names = metrics_of(all, pool)
+  local first = #names
+  table.move(LEARNT, 1, #LEARNT, first + 1, names)
   local find = finder(published, pool, pool:trials(names))
   for _, c in ipairs(all) do measure(c, find) end
+  for _, c in ipairs(all) do c.untrained = not c.why and untrained(c, find, first) end
   result.tests, result.measured = judge(all, pool)
   for _, claim in ipairs(result.claims) do claim.verdict = total(claim.list) end
   return result
@@ -337,6 +358,9 @@ local function sentence(c)
   end
   parts[#parts + 1] = c.p and ("p %.2g"):format(c.p) or n == 1 and "one seed has no interval"
     or "the seeds do not differ, so that no test applies"
+  if c.untrained then
+    parts[#parts + 1] = "all of these predict worse than bigrams of their training text"
+  end
   return table.concat(parts, "; ") .. ": " .. c.verdict
 end
 
@@ -357,25 +381,6 @@ local function reasons(list)
     end
   end
   return #texts > 0 and table.concat(texts, "; ") or nil
-end
-
-local LEARNT = { "test_ppl", "bigram_ppl", "unigram_ppl" } -- metrics of trials/lm.lua
-
--- Returns the line that says how many trials of a pool predict worse than n-grams of their training
--- text; nil if none does.
-local function untrained(pool)
-  local count, unigram, bigram = 0, 0, 0
-  for _, t in ipairs(pool:trials(LEARNT)) do
-    local ppl, two, one = table.unpack(t.values, 1, #LEARNT)
-    if t.status == "done" and ppl and two and one then
-      count = count + 1
-      bigram, unigram = bigram + (ppl > two and 1 or 0), unigram + (ppl > one and 1 or 0)
-    end
-  end
-  if bigram == 0 then return nil end
-  return ("claims: %d of %d trials predict worse than bigrams of their training text, %d worse "
-    .. "than unigrams: models that have learnt so little decide no claim"):format(bigram, count,
-    unigram)
 end
 
 -- Returns how many comparisons Holm's correction counts: "the 3 comparisons", or "the 3 of 5
@@ -410,7 +415,6 @@ function claims.words(published, pool)
       .. "of what is claimed, with p < %g after Holm's correction over %s in this table; a claim "
       .. "of several needs all of them"):format(claims.ALPHA, counted(result))
     lines[#lines + 1] = looks.corrected(pool)
-    lines[#lines + 1] = untrained(pool)
   end
   return lines, result.measured
 end

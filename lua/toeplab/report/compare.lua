@@ -4,7 +4,6 @@ local groups = require "toeplab.report.groups"
 local looks = require "toeplab.report.looks"
 local answers = require "toeplab.report.answers"
 local json = require "toeplab.base.json"
-local overlay = require "toeplab.base.overlay"
 local plan = require "toeplab.trials.plan"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
@@ -192,8 +191,7 @@ function compare.new(pool, key, a, b, metric, better, by)
   local vary, along = other_axes(pool, key, list)
   if by then check_by(pool, by, vary, key) end
   local result = { key = key, a = a, b = b, metric = metric, along = along, out = out, pool = pool,
-    trials = trials, better = better or compare.better(pool, metric),
-    rows = pair(list, by or vary) }
+    sides = list, better = better or compare.better(pool, metric), rows = pair(list, by or vary) }
   judge(result)
   result.overall = overall(result)
   local seconds, count = 0.0, 0
@@ -224,10 +222,12 @@ local function sentence_of(result, row)
     return ("%sby %.4g at each of %d seeds: nothing varies, so that no test applies"):format(where,
       d.mean, d.n)
   end
-  local reason = d.low <= 0 and d.high >= 0 and "the interval contains 0"
+  local open = d.low <= 0 and d.high >= 0
+  local reason = open and "the interval contains 0"
     or "not after Holm's correction for " .. result.tests .. " rows"
-  return ("%sundecided (%s): neither that they differ nor that they are equal may be claimed; "
-    .. "differences below %.4g are too small for these seeds"):format(where, reason, d.half)
+  return ("%sundecided (%s): neither that they differ nor that they are equal may be claimed%s")
+    :format(where, reason, open and ("; differences below %.4g are too small for these seeds")
+      :format(d.half) or "")
 end
 
 local function least_pairs(result)
@@ -259,48 +259,61 @@ local function needed(result, resolve)
   return most
 end
 
--- Returns the points of trials as text -> the number of its finished seeds, without a key that was
--- tuned, and whether they are all combinations of the values of their keys.
-local function points_of(trials, tuned)
-  local seeds, values, count, all = {}, {}, 0, 1
-  for _, t in ipairs(trials) do
-    local at = overlay(t.point.at)
-    if tuned then at[tuned] = nil end
-    local text = json.encode(at)
-    if not seeds[text] then seeds[text], count = 0, count + 1 end
-    if t.status == "done" then seeds[text] = seeds[text] + 1 end
-    for key, value in pairs(at) do
-      values[key] = values[key] or {}
-      values[key][plan.show(value)] = true
-    end
-  end
-  for _, set in pairs(values) do all = all * #suggest.keys(set) end
-  return seeds, count == all
+-- Returns a value as the command line takes it, exactly; nil for what it might take otherwise.
+local function word_of(value)
+  if math.type(value) == "float" then return ("%.17g"):format(value) end
+  if type(value) == "string" then return value:match "^[%w_.+-]+$" end
+  return type(value) ~= "table" and value ~= nil and tostring(value) or nil
 end
 
--- Returns the command that runs n seeds of what is compared, and how many trials that adds. Where
--- the chosen trials are not all combinations of their values, as with a zip, one value may need
--- another, and the command runs the whole experiment.
-local function command_of(result, n)
-  local pool, tuned, at, compared = result.pool, result.pool.plan.tuned_key, {}, {}
-  local seeds, free = points_of(result.trials, tuned)
-  if free then
-    for _, t in ipairs(result.trials) do
-      local value = t.point.values[result.key]
-      if answers.says(value, { result.a, result.b }) then compared[#compared + 1] = t end
-    end
-    seeds = points_of(compared, tuned)
-    for key, texts in pairs(pool.filters) do
-      if pool.axes[key] then at[key] = texts[1] end
-    end
-    at[result.key] = result.a .. "," .. result.b
-  else
-    local whole = setmetatable({ filters = {} }, { __index = pool })
-    seeds = points_of(whole:trials {}, tuned)
+-- Returns the only value of a key among trials as a word; nil if there are several or none.
+local function only(trials, key)
+  local word
+  for _, t in ipairs(trials) do
+    local own = word_of(t.point.values[key])
+    if not own or word and own ~= word then return nil end
+    word = own
   end
-  local count = 0
-  for _, have in pairs(seeds) do count = count + math.max(0, n - have) end
-  return pool:command(at, "seeds=" .. n), count
+  return word
+end
+
+-- Returns what a command sets to run what is compared alone, key -> word. Only keys of grid that no
+-- rule of when sets can be set by themselves; nil: the compared key is none of them.
+local function chosen(result, list)
+  local alone, at = {}, {}
+  for _, key in ipairs(result.pool.plan.grid or {}) do alone[key] = true end
+  local a, b = only(list.a, result.key), only(list.b, result.key)
+  if not alone[result.key] or not a or not b then return nil end
+  local both = table.move(list.b, 1, #list.b, #list.a + 1, table.move(list.a, 1, #list.a, 1, {}))
+  for key in pairs(result.pool.filters) do
+    at[key] = alone[key] and result.pool.axes[key] and only(both, key) or nil
+  end
+  at[result.key] = a .. "," .. b
+  return at
+end
+
+-- Returns the newest sweep of the pool that asked for trials of both sides; nil if none did.
+local function sweep_of_both(result, list)
+  for _, s in ipairs(result.pool.sweeps) do
+    local both = true
+    for _, trials in pairs(list) do
+      local sql = "SELECT 1 AS one FROM v_members WHERE sweep = ? AND trial = ? LIMIT 1"
+      both = both and trials[1] and #result.pool.store:rows(sql, { s.id, trials[1].id }) > 0
+    end
+    if both then return s end
+  end
+end
+
+-- Returns how many trials of what is compared n seeds lack.
+local function lacking(list, n)
+  local have, count = {}, 0
+  for _, trials in pairs(list) do
+    for _, t in ipairs(trials) do
+      have[t.point] = (have[t.point] or 0) + (t.seed >= 1 and t.seed <= n and 1 or 0)
+    end
+  end
+  for _, seeds in pairs(have) do count = count + n - seeds end
+  return count
 end
 
 local function more_seeds(result, resolve, duration)
@@ -313,10 +326,16 @@ local function more_seeds(result, resolve, duration)
     return { ("%s: more than %d seeds"):format(what, compare.MOST) }
   end
   if n <= have then return { ("%s: %d seeds, and there are %d"):format(what, n, have) } end
-  local command, trials = command_of(result, n)
+  local list, seed = result.sides, result.pool.plan.tuned_seed
+  if seed and n >= seed then
+    return { ("%s: about %d seeds; seed %d chooses the %s, so that they are a list of their own, "
+      .. "seeds=1,2,..."):format(what, n, seed, result.pool.plan.tuned_key) }
+  end
+  local trials = lacking(list, n)
   local time = result.seconds and ", about " .. duration(trials * result.seconds) or ""
-  return { ("%s (4 times in 5): about %d seeds: %d trial%s more%s"):format(what, n, trials,
-    trials == 1 and "" or "s", time), command }
+  return { ("%s (4 times in 5): about %d seeds, %d trial%s more of what is compared%s"):format(what,
+    n, trials, trials == 1 and "" or "s", time),
+    result.pool:command(chosen(result, list), "seeds=" .. n, sweep_of_both(result, list)) }
 end
 
 -- Returns lines of text that state what may be claimed. duration: a function seconds -> text.

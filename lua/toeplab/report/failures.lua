@@ -7,8 +7,6 @@ local selection = require "toeplab.store.selection"
 
 local failures = {}
 
-local MOST_SHOWN = 60 -- bytes of a value
-
 -- Strips a message of what differs between trials with one cause: paths other than a script's name,
 -- numbers, ids.
 local function cause(message)
@@ -56,12 +54,6 @@ local function ids_of(group)
   return json.encode(ids)
 end
 
--- Shortens a long value, e.g. a corpus that is itself a text.
-local function short(value)
-  local text = tostring(value):gsub("%s+", " ")
-  return #text > MOST_SHOWN and ("%s... (%d bytes)"):format(text:sub(1, MOST_SHOWN), #text) or text
-end
-
 -- Returns the keys that have one value within the group and others elsewhere in the experiment, as
 -- texts "op=ski", and the same as a condition on trials t in SQL, with its parameters.
 local function shared(store, group)
@@ -78,7 +70,7 @@ local function shared(store, group)
   local texts, where, params = {}, { "" }, {}
   for i, row in ipairs(rows) do
     local truth = row.type == "true" or row.type == "false" -- SQLite stores these as 1 and 0
-    texts[i] = ("%s=%s"):format(row.key, short(truth and row.type or row.value))
+    texts[i] = ("%s=%s"):format(row.key, output.short(truth and row.type or row.value))
     where[i + 1] = ("json_extract(t.config, ?) IS ?")
     params[2 * i - 1], params[2 * i] = '$."' .. row.key .. '"', row.value
   end
@@ -130,10 +122,11 @@ local function show_group(letter, g)
   print(("%s  %dx  %s  %s: %s"):format(letter, n, g.experiment, g.status,
     n == 1 and g.trials[1].error:match("^[^\n]*") or g.cause))
   if #g.shared > 0 then
-    print(("       all have %s%s"):format(table.concat(g.shared, " "),
-      n > 1 and g.tried == n and ", and every trial with it fails: it looks systematic"
-      or ("; %d trials with the same values ended otherwise, so that these are not the cause")
-        :format(math.max(0, g.tried - n))))
+    local others = math.max(0, g.tried - n)
+    local said = others > 0 and ("; %d trial%s with the same values ended otherwise"):format(others,
+      others == 1 and "" or "s") or n > 1 and ", and every trial with it fails: it looks systematic"
+    print(("       %s %s%s"):format(n == 1 and "it has" or "all have", table.concat(g.shared, " "),
+      said or ""))
   end
   local ids = {}
   for i = 1, math.min(n, 6) do ids[i] = g.trials[i].id:sub(1, 12) end

@@ -5,6 +5,7 @@ local groups = require "toeplab.report.groups"
 local looks = require "toeplab.report.looks"
 local plan = require "toeplab.trials.plan"
 local progress = require "toeplab.base.progress"
+local output = require "toeplab.report.output"
 local suggest = require "toeplab.base.suggest"
 
 local footnotes = { RESCUED = "†", EARLY = "‡" }
@@ -51,14 +52,14 @@ local function time_taken(trials)
   return sum > 0 and (", %s in all"):format(progress.duration(sum)) or ""
 end
 
--- Returns the words of the newest command that gave keys other values than the script and its scale
--- have, other than those of axes and seeds: " steps=200 lr=0.01".
+-- Returns the words of the newest command that gave keys their values, without those of axes and
+-- seeds: " steps=200 lr=0.01".
 local function given(pool)
   local words = {}
   for _, word in ipairs(pool.plan.overrides or {}) do
     local key = word:match "^[^=]*"
     local told = key:find "^seeds?$" or key == "scale" or key == "compare" or pool.axes[key]
-    if not told then words[#words + 1] = " " .. word end
+    if not told then words[#words + 1] = " " .. output.short(word) end
   end
   return table.concat(words)
 end
@@ -180,7 +181,8 @@ end
 
 local function agreements(result, add)
   for _, a in ipairs(result.agreement) do
-    local interval = a.low and (" [%.2f, %.2f] (what other seeds would give)"):format(a.low, a.high)
+    local interval = a.low
+      and (" [%.2f, %.2f], 95 %% by the spread of the seeds"):format(a.low, a.high)
       or " (a row of one seed: no interval)"
     local chance = a.p and ("; an order that agrees or disagrees as much comes by chance with "
       .. "probability %.2g"):format(a.p) or ""
@@ -239,7 +241,8 @@ function footnotes.of(result)
       add("also in this folder: %s", table.concat(result.pool.others, "; "))
     end
     if result.pool.older > 0 then
-      add("left out: %s of %s with other code or other values of fixed keys",
+      add("left out: %s of %s, of other code, other values of fixed keys, or another way to the "
+        .. "tuned key",
         plural(result.pool.older, "earlier command"), result.pool:title())
     end
   end

@@ -95,7 +95,13 @@ local function name_groups(list, keys, wanted)
     local key = table.remove(kept, i)
     if wanted[key] or #kept == 0 or not distinct() then table.insert(kept, i, key) end
   end
-  distinct()
+  local count = {}
+  for _, group in ipairs(list) do -- numbers may differ beyond the digits that a label shows
+    local label = groups.label(group.at, kept)
+    count[label] = (count[label] or 0) + 1
+    group.label = (label ~= "" and label or "all")
+      .. (count[label] > 1 and (" (%d)"):format(count[label]) or "")
+  end
 end
 
 -- Groups the trials by row: {row= (a published one, or nil), label=, at=, trials=}.

@@ -6,6 +6,7 @@ local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local eta = require "toeplab.runs.eta"
 local launch = require "toeplab.runs.launch"
+local outcome = require "toeplab.runs.outcome"
 local worker_process = require "toeplab.runs.worker_process"
 local prune = require "toeplab.trials.prune"
 local tuning = require "toeplab.trials.tuning"
@@ -154,24 +155,18 @@ local function journal_end(self, w)
   return row.status ~= "running" and row or nil
 end
 
--- Checks the first finished trial, t. Warns about axes that it did not read: only an axis that no
--- trial reads is an error, which runner.lua checks at the end of the run. Raises if the metric by
--- which a small sweep chooses is not there.
-local function check_first(self, t)
-  local run, conditional = self.run, {}
-  for _, rule in ipairs(run.exp.when or {}) do
-    for key in pairs(rule.grid or {}) do conditional[key] = true end
+-- Ends a small sweep whose finished trials lack the metric by which it chooses. A guest has no
+-- results before the holder of the folder copies them, and learns it at the end (tuning.lua).
+local function check_metric(self, t)
+  local run = self.run
+  if not run.exp.searches or not run.records.results or self.fate then return end
+  self.logged = self.logged or {}
+  self.logged[#self.logged + 1] = run.records:results(t.id)
+  local why = tuning.no_metric(run.exp, self.logged)
+  if why then
+    self.fate = { code = errors.FAILED, why = why, lasts = true }
+    self:wind_down("TERM")
   end
-  for _, key in ipairs(self.checked and {} or run.axes) do
-    if not self.reads[key] and not conditional[key] then
-      run.progress:warn("%s: the first trial did not read '%s'; if none does, its values make no "
-        .. "difference", run.exp:where(key), key)
-    end
-  end
-  if run.exp.searches and not self.checked then
-    tuning.check_metric(run.exp, run.records:results(t.id))
-  end
-  self.checked = true
 end
 
 -- Records the end of the worker's trial with status "done", "failed" or "interrupted", and returns
@@ -192,7 +187,11 @@ local function end_trial(self, w, status, why, ended)
   if run.follow then run.follow:ended(t, t.status) end
   run.used = run.used + core.sys.clock() - w.began
   run.progress:ended(w, t, t.status, core.sys.clock() - w.began)
-  if status == "done" then check_first(self, t) end
+  if status == "done" then
+    if not self.checked then outcome.warn_axes(run, self.reads) end
+    self.checked = true
+    check_metric(self, t)
+  end
   if w.stopped and status == "interrupted" then t.status = "stopped" end
   if self.counts[t.status] then self.counts[t.status] = self.counts[t.status] + 1 end
   if status == "failed" then

@@ -24,6 +24,21 @@ function outcome.warn_fixed(run, counts, reads)
     run.exp:where(unread[1]), "'" .. table.concat(unread, "', '") .. "'")
 end
 
+-- Warns after the first trial about axes that it did not read. Only an axis that no trial reads is
+-- an error, which check_read tells at the end of the run.
+function outcome.warn_axes(run, reads)
+  local conditional = {}
+  for _, rule in ipairs(run.exp.when or {}) do
+    for key in pairs(rule.grid or {}) do conditional[key] = true end
+  end
+  for _, key in ipairs(run.axes) do
+    if not reads[key] and not conditional[key] then
+      run.progress:warn("%s: the first trial did not read '%s'; if none does, its values make no "
+        .. "difference", run.exp:where(key), key)
+    end
+  end
+end
+
 -- Raises if no trial read an axis: all its values then gave the same trial.
 function outcome.check_read(run, counts, reads)
   if counts.done == 0 then return end

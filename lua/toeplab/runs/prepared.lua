@@ -16,6 +16,7 @@ local records = require "toeplab.store.records"
 local sweeps = require "toeplab.store.sweeps"
 local secrets = require "toeplab.base.secrets"
 local slurm = require "toeplab.runs.slurm"
+local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
 local tuning = require "toeplab.trials.tuning"
 
@@ -219,6 +220,20 @@ local function save_changes(run)
   return path
 end
 
+-- Returns the keys of grid that no rule of when sets: a command may give them other values and
+-- leaves all else as it is.
+local function free_keys(exp)
+  local list = {}
+  for _, key in ipairs(suggest.keys(exp.grid)) do
+    local free = true
+    for _, rule in ipairs(exp.when) do
+      free = free and (rule.fixed or {})[key] == nil and (rule.grid or {})[key] == nil
+    end
+    if free then list[#list + 1] = key end
+  end
+  return list
+end
+
 -- Inserts the rows of the sweep and of its trials.
 function prepared.enlist(run, path, overrides, options, threads)
   local about = provenance.collect(launch.words(stored_words(options.command)), run.exp.own)
@@ -228,11 +243,13 @@ function prepared.enlist(run, path, overrides, options, threads)
   local sweep = run.records:sweep { experiment = run.exp.name, script = path,
     source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
     scale = run.scale,
-    plan = json.encode { axes = run.axes, overrides = secrets.words(overrides),
-      trials = chosen.all or #run.trials, rule = chosen.rule and chosen.rule.text,
+    plan = json.encode { axes = run.axes, grid = free_keys(run.exp),
+      overrides = secrets.words(overrides), trials = chosen.all or #run.trials,
+      rule = chosen.rule and chosen.rule.text,
       with = chosen.with, metric = chosen.metric, answers = run.exp.answers,
       tuned = tuning.describe(run.exp),
       tuned_key = run.exp.tuned and run.exp.tune.key or nil,
+      tuned_seed = run.exp.tuned and run.exp.tune.seed or nil,
       columns = declared_list(run.exp, "columns"), rows = declared_list(run.exp, "rows") } }
   for _, t in ipairs(run.trials) do t.experiment, t.provenance = run.exp.name, about end
   run.records:enlist(sweep, sweeps.rows_of(run.trials))

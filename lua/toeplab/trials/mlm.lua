@@ -96,15 +96,14 @@ local function open(c)
 end
 
 -- Trains a model on updates of c.batch blocks, in batches of c.micro blocks of similar length, and
--- logs the perplexity of its best state. options_of(c, tokens) returns the model's options. lr: the
--- highest learning rate (by default c.lr).
-function mlm.trial(t, c, options_of, lr)
+-- logs the perplexity of its best state. options_of(c, tokens) returns the model's options.
+function mlm.trial(t, c, options_of)
   local text, parts = open(c)
   collectgarbage()
   local data, before = parts.train, core.memory().live
   local model = models.tnn_mlm(options_of(c, data))
   local opt = optim.adam(model, { kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-6,
-    lr = lr or c.lr, weight_decay = c.weight_decay, clip = c.clip, schedule = "polynomial",
+    lr = c.lr, weight_decay = c.weight_decay, clip = c.clip, schedule = "polynomial",
     warmup = c.warmup, steps = c.steps })
   local every, spent, timed = math.max(c.steps // c.evaluations, 1), 0.0, 0
   t:say("%d blocks to train on, %d batches in an epoch; %d parameters", data.count,

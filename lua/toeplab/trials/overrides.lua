@@ -103,7 +103,8 @@ local function set_key(exp, values, key, text)
   local value, expected = config.parse(text, like)
   if value == nil then
     local list = text:find(",", 1, true) and config.parse_list(text, { like })
-    misfit(exp, key, expected, text, list and "; only a key of grid takes a list of values")
+    misfit(exp, key, expected, text, list and ("; %s is fixed, and only an axis takes a list")
+      :format(key))
   end
   values.fixed[key] = value
 end

@@ -100,7 +100,7 @@ function tuning.search(exp, words)
   local search = {}
   for name, value in pairs(exp) do search[name] = value end
   search.name, search.tune, search.answers, search.prune = exp.name .. SUFFIX, nil, nil, nil
-  search.searches = tune.metric
+  search.searches = tune
   search.fixed, search.grid = config.copy(exp.fixed), config.copy(exp.grid)
   search.fixed[tune.key], search.grid[tune.key] = nil, tune.values
   search.scale, search.scale_seeds = config.copy(exp.scale), {}
@@ -172,19 +172,23 @@ function tuning.describe(exp)
       .. table.concat(exp.tuned.at_end, ", ") or "")
 end
 
--- Raises if a finished trial of a small sweep has not logged the metric by which it chooses.
--- results: name -> value.
-function tuning.check_metric(search, results)
-  if results[search.searches] == nil then
-    errors.raise(errors.FAILED, "%s: the trials of %s log no '%s'%s", search:where("tune"),
-      search.name, search.searches, suggest.hint(search.searches, suggest.keys(results)))
+-- Says that the finished trials of a small sweep, at least as many as there are values, have not
+-- logged the metric by which this chooses; nil if they have, or are too few to tell: a value may
+-- lack it. list: what each of them logged, name -> value.
+function tuning.no_metric(search, list)
+  if #list < #search.searches.values then return nil end
+  local metric, names = search.searches.metric, {}
+  for _, results in ipairs(list) do
+    if results[metric] ~= nil then return nil end
+    for name in pairs(results) do names[name] = true end
   end
+  return ("%s: the trials of %s log no '%s'%s"):format(search:where("tune"), search.name, metric,
+    suggest.hint(metric, suggest.keys(names)))
 end
 
 -- Raises the error that no value of the key gave a finite result at the point of trial t.
-local function no_result(exp, search, t, store)
+local function no_result(exp, t)
   local tune = exp.tune
-  if store:status(t.id) == "done" then tuning.check_metric(search, store:results(t.id)) end
   errors.raise(errors.FAILED, "%s: no %s of %s gave a finite '%s' at points like %s: give "
     .. "%s=VALUE, declare other values, or leave this row out", exp:where("tune"), tune.key,
     plan.show(tune.values), tune.metric, t.label, tune.key)
@@ -200,21 +204,24 @@ end
 function tuning.choose(exp, words, store)
   local search, own_words = tuning.search(exp, words)
   if not search then return 0 end
-  local tune, best, labels, missing = exp.tune, {}, {}, 0
+  local tune, best, labels, missing, logged = exp.tune, {}, {}, 0, {}
   local trials = plan.trials(search, own_words)
   identity.identify(search, trials)
   for _, t in ipairs(trials) do
     local point = point_of(t.config, tune)
     labels[point] = t.label
     local status = store and store:status(t.id)
-    local result = status == "done" and store:results(t.id)[tune.metric]
+    if status == "done" then logged[#logged + 1] = store:results(t.id) end
+    local result = status == "done" and logged[#logged][tune.metric]
     if result then best[point] = better(tune, best[point], t, result) end
     if status ~= "done" and status ~= "guard" then missing = missing + 1 end
   end
   check_points(exp, words, search, labels)
+  local why = tuning.no_metric(search, logged)
+  if why then errors.raise(errors.FAILED, "%s", why) end
   if missing > 0 then return missing end
   for _, t in ipairs(trials) do
-    if not best[point_of(t.config, tune)] then no_result(exp, search, t, store) end
+    if not best[point_of(t.config, tune)] then no_result(exp, t) end
   end
   local low, high = ends(tune.values)
   local at_end, with = {}, {}

@@ -1,5 +1,6 @@
 /* test_contexts.c - several contexts in one process, each used by a thread of its own: they write
-** and read HDF5 at the same time, replace the same file, and outlive what they made. */
+** and read HDF5 at the same time and replace the same file. A context lives until what it made is
+** freed. */
 #include <pthread.h>
 
 #include "scratch.h"
@@ -26,9 +27,11 @@ static int run_all(void *(*body)(void *))
         (void)snprintf(name, sizeof name, "own%d.h5", i);
         (void)snprintf(jobs[i].path, sizeof jobs[i].path, "%s", scratch(name));
     }
-    for (int i = 0; i < THREADS; i++)
-        if (pthread_create(&threads[i], NULL, body, &jobs[i]) != 0) return -1;
-    for (int i = 0; i < THREADS; i++) {
+    int started = 0;
+    while (started < THREADS && !pthread_create(&threads[started], NULL, body, &jobs[started]))
+        started++;
+    failed += THREADS - started;
+    for (int i = 0; i < started; i++) {
         (void)pthread_join(threads[i], NULL);
         failed += jobs[i].failed;
     }
@@ -51,7 +54,8 @@ static void *write_and_read(void *user)
     job *j = user;
     tl_ctx *ctx = NULL;
     tl_tensor *t = NULL;
-    if (tl_ctx_new(1, &ctx) != TL_OK) return NULL;
+    j->failed = tl_ctx_new(1, &ctx) != TL_OK;
+    if (j->failed) return NULL;
     int64_t n = LENGTH;
     j->failed += tl_tensor_new(ctx, TL_F32, 1, &n, &t) != TL_OK;
     for (int i = 0; t && i < TIMES; i++) {
@@ -70,6 +74,7 @@ static void *write_and_read(void *user)
     return NULL;
 }
 
+/* Each image needs a name of its own, or HDF5 a lock around it. */
 static void each_writes_and_reads_hdf5(void) { CHECK(run_all(write_and_read) == 0); }
 
 /* The first thread opens a file that a forked process reads; the others are in HDF5 meanwhile. */
@@ -80,7 +85,8 @@ static void *open_strangers(void *user)
     tl_ctx *ctx = NULL;
     if (j->number > 0) return write_and_read(user);
     beside("foreign.h5", path, sizeof path);
-    if (tl_ctx_new(1, &ctx) != TL_OK) return NULL;
+    j->failed = tl_ctx_new(1, &ctx) != TL_OK;
+    if (j->failed) return NULL;
     for (int i = 0; i < TIMES && !j->failed; i++) {
         tl_h5 *f = NULL;
         j->failed += tl_h5_open(ctx, path, &f) != TL_OK;
@@ -92,14 +98,15 @@ static void *open_strangers(void *user)
 
 static void files_of_others_are_read_meanwhile(void) { CHECK(run_all(open_strangers) == 0); }
 
-/* All replace one file, each by as many of its own letter as tell it apart. */
+/* All threads replace one file. Each fills it with a letter of its own. */
 static void *replace_one(void *user)
 {
     job *j = user;
     char text[LENGTH];
     tl_ctx *ctx = NULL;
     memset(text, 'a' + j->number, sizeof text);
-    if (tl_ctx_new(1, &ctx) != TL_OK) return NULL;
+    j->failed = tl_ctx_new(1, &ctx) != TL_OK;
+    if (j->failed) return NULL;
     for (int i = 0; i < TIMES; i++)
         j->failed += tl_file_write(ctx, shared, text, sizeof text) != TL_OK;
     tl_ctx_free(ctx);

@@ -84,7 +84,9 @@ static void processes_that_start_together_choose_alike(void)
     (void)unlink(file);
     CHECK(pipe(ends) == 0 && pipe(go) == 0);
     for (int i = 0; i < PROCESSES; i++) {
-        if (fork() != 0) continue;
+        pid_t pid = fork();
+        CHECK(pid >= 0);
+        if (pid != 0) continue;
         char name[40] = {0};
         (void)close(go[1]);
         (void)!read(go[0], line, 1); /* until the last one is there */
@@ -94,13 +96,13 @@ static void processes_that_start_together_choose_alike(void)
     }
     (void)close(go[0]);
     (void)close(go[1]);
+    (void)close(ends[1]); /* so that a child that dies ends the reading */
     for (int i = 0; i < PROCESSES; i++) {
         CHECK(read(ends[0], names[i], sizeof names[i]) == sizeof names[i]);
         CHECK(names[i][0] && strcmp(names[i], names[0]) == 0);
     }
     for (int i = 0; i < PROCESSES; i++) CHECK(wait(NULL) > 0);
     (void)close(ends[0]);
-    (void)close(ends[1]);
     CHECK(lines_of(line, sizeof line) == 1);
 }
 

@@ -134,6 +134,14 @@ t.test("a trial says that it chooses by the test part", function()
   end)
 end)
 
+t.test("mlm at the scale paper has the published rates and encoders", function()
+  for _, trial in ipairs(plan.trials(experiment.load(folder .. "mlm.lua"), { "scale=paper",
+    "seeds=1" })) do
+    local c = trial.config
+    t.eq({ c.small, c.lr, c.rpe_layers }, { false, 5e-4, 3 }) -- FD's: twice that, as follows
+  end
+end)
+
 t.test("mlm: FD has twice the learning rate of the others where models are not small", function()
   for small, want in pairs { ["true"] = { fd = 0.01, tnn = 0.01 },
     ["false"] = { fd = 0.02, tnn = 0.01 } } do

@@ -1,6 +1,7 @@
 -- test_compare.lua: settings paired by seed, and what is said of them.
 local t = require "harness"
 local compare = require "toeplab.report.compare"
+local core = require "toeplab.core"
 local sweeps = require "sweeps"
 
 
@@ -19,7 +20,7 @@ local function write(folder, list, s)
   s = s or {}
   return sweeps.write(folder, { experiment = s.experiment or "ops", scale = "laptop",
     script = "experiments/ops.lua", axes = s.axes or { "op", "task" }, columns = { "val_ppl" },
-    overrides = { "scale=laptop" }, trials = trials, answers = s.answers })
+    grid = s.grid, overrides = { "scale=laptop" }, trials = trials, answers = s.answers })
 end
 
 -- n seeds on one task: b is better than a by gap, give or take.
@@ -75,8 +76,8 @@ t.test("an undecided difference says how many seeds it needs, and the command", 
     local text = run(folder, "op=tno op=fd")
     t.holds(text, "undecided (the interval contains 0): neither that they differ nor that "
       .. "they are equal may be claimed; differences below 0.1963 are too small for these seeds",
-      "about 22 seeds: 34 trials more, about 34m00s",
-      "toeplab run experiments/ops.lua scale=laptop op=tno,fd seeds=22")
+      "about 22 seeds, 34 trials more of what is compared, about 34m00s",
+      "toeplab run experiments/ops.lua scale=laptop op=tno,fd seeds=22 -C " .. folder)
     t.holds(run(folder, "op=tno op=fd --resolve 0.05"), "to resolve ±0.05", "seeds=81")
     t.holds(run(folder, "op=tno op=fd --resolve 0.001"), "more than 1000 seeds")
     t.holds(run(folder, "op=tno op=fd --resolve 1"), "and there are 5")
@@ -166,15 +167,15 @@ t.test("what is better comes from the table that is answered", function()
   end)
 end)
 
-t.test("the command for more seeds runs what is compared alone, unless values belong together",
+t.test("the command for more seeds runs what is compared alone, if its key is one of grid",
   function()
-    local function more(list, words)
+    local function more(list, words, grid)
       local said
       t.in_folder(function(folder)
-        write(folder, list)
+        write(folder, list, { grid = grid })
         said = run(folder, words)
       end)
-      return said:match ": (%d+) trials? more", said:match "laptop (.*seeds=%d+)\n"
+      return said:match "seeds, (%d+) trials? more", said:match "laptop (.*seeds=%d+) %-C"
     end
     local list = pairs_of(5, 0.1)
     local function add(op, task, seeds)
@@ -186,10 +187,51 @@ t.test("the command for more seeds runs what is compared alone, unless values be
     t.eq({ more(list, "op=tno op=fd") }, { "34", "op=tno,fd seeds=22" }) -- 17 more seeds of each
     for _, op in ipairs { "tno", "fd", "ski" } do add(op, "image", 3) end
     t.eq({ more(list, "op=tno op=fd task=lm") }, { "34", "op=tno,fd task=lm seeds=22" })
-    add("mixed", "text", 1) -- as with a zip, not every value of op has every task
-    t.eq({ more(list, "op=tno op=fd task=lm") }, { "34", "op=tno,fd task=lm seeds=22" })
-    t.eq({ more(list, "op=tno op=fd") }, { tostring(7 * 27 - 25), "seeds=27" })
+    t.eq({ more(list, "op=tno op=fd task=lm", { "op" }) }, -- task belongs to a zip
+      { "34", "op=tno,fd seeds=22" })
+    t.eq({ more(list, "op=tno op=fd task=lm", { "task" }) }, { "34", "seeds=22" })
   end)
+
+t.test("the command for more seeds runs as it is printed", function()
+  -- a grid beside a zip, a rule that sets keys, floats, and values that the command line splits
+  local script = [[local tl = require "toeplab"
+return tl.experiment "real" {
+  fixed = { steps = 1, rank = 0, lr = 0.1 },
+  grid = { op = { "a", "b" }, x = { 1 / 3, 2 / 3 }, text = { "p, q", "r" } },
+  zip = { dim = { 1, 2 }, n = { 3, 4 } },
+  when = { { where = { op = "b" }, grid = { rank = { 4, 8 } }, fixed = { lr = 0.5 } } },
+  seeds = 3,
+  trial = function(t, c)
+    local noise = tl.stream_of "noise"
+    for step in t:steps(c.steps) do
+      local size = c.x + c.dim + c.n + #c.text + c.op:byte() + c.rank + c.lr
+      t:log { loss = size * noise:normal(tl.zeros(1), 0, 1):item() }
+    end
+  end,
+  report = { rows = { "op", "dim" }, columns = { "loss" } },
+}]]
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", script)
+    local program = core.sys.executable()
+    t.eq(select(2, t.shell(("'%s' run -q '%s/x.lua' -C '%s/r' 2>&1"):format(program, folder,
+      folder))), 0)
+    for _, words in ipairs { "dim=1 dim=2 op=a x=0.33333333333333 text=r",
+      "x=0.33333333333333 x=0.66666666666667 op=a dim=1 text=r",
+      "text=r text='p, q' op=a dim=1 x=0.33333333333333",
+      "rank=4 rank=8 op=b dim=1 text=r x=0.33333333333333" } do
+      local said = t.shell(("'%s' compare real %s --resolve 1 -C '%s/r' 2>&1"):format(program,
+        words, folder))
+      local command = said:match "\n(toeplab run [^\n]*)\n"
+      t.ok(command, words .. ": " .. said)
+      local planned, code = t.shell(("'%s' plan %s --json 2>&1"):format(program,
+        command:match "^toeplab run (.*)$"))
+      t.ok(code == 0, command .. ": " .. planned)
+      local least = tonumber(said:match "seeds, (%d+) trials? more")
+      t.ok(tonumber(planned:match '"to_run":(%d+)') >= least, planned)
+      t.ok(tonumber(planned:match '"done":(%d+)') >= 3, planned) -- it goes on with this sweep
+    end
+  end)
+end)
 
 t.test("without a report the metric is that of the table", function()
   t.in_folder(function(folder)

@@ -304,7 +304,7 @@ t.test("--why lists the trials of a cell with their commands", function()
     local text, code = run(folder, "tnn/table10 --why 0.99/val")
     t.eq(code, 0)
     t.ok(line(text, list[4].id:sub(1, 12)):find("done +28%.1000  toeplab run experiments/x.lua "
-      .. "scale=laptop 'note=it'\\''s' decay=0.99 seed=1$"), text)
+      .. "scale=laptop 'note=it'\\''s' decay=0.99 seed=1 %-C " .. folder), text)
     t.eq(select(2, text:gsub("toeplab run", "")), 3)
     t.ok(not text:find "mean_extrapolation", text)
     text = run(folder, "tnn/table10 --why learnable")

@@ -72,8 +72,8 @@ t.test("plan prints the range and the keys in which the finished trials differ",
       return text
     end
     local text = plan "dim=8"
-    t.ok(text:find("time     about 2h00m with 1 worker (from those of the same", 1,
-      true), text)
+    t.ok(text:find("time     about 2h00m with 1 worker (from the same "
+      .. "configurations among 2 finished trials)", 1, true), text)
     text = plan "" -- 2 of 1h, 2 of 2h, 2 of 1.5h, which may be half or twice as long
     t.ok(text:find("time     7h30m to 12h00m with 1 worker (from 2 finished trials; the nearest "
       .. "differ in dim)", 1, true), text)

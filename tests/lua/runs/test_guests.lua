@@ -319,6 +319,24 @@ t.test("a guest is refused the trials of an array job, as a run alone is", funct
   end)
 end)
 
+t.test("a guest tunes a key before its trials", function()
+  with_folder(function(f)
+    f:write "one"
+    f:write("two",
+      "tune = { key = 'steps', values = { 4, 5 }, metric = 'final', seed = 101 },")
+    f:start "one"
+    f:wait_for("one", one_runs)
+    f:go "two"
+    f:start "two"
+    local code, said = f:finish "two"
+    t.eq({ code, code == 0 and "" or said }, { 0, "" })
+    t.eq(f:statuses "two", done)
+    t.eq(f:statuses "two-tuning", done)
+    f:go "one"
+    t.eq(f:finish "one", 0)
+  end)
+end)
+
 t.test("a sweep that is at work is refused, and what needs the folder alone", function()
   with_folder(function(f)
     f:write "one"
