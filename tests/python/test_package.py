@@ -157,6 +157,9 @@ class Runs(unittest.TestCase):
 
     def test_mistakes_are_named(self) -> None:
         for text, call in (("is not the id of a trial", lambda: toeplab.runs("nonsense")),
+                           ("^no trial fits loss<-1", lambda: toeplab.runs("loss<-1")),
+                           ("no metric 'los'; they have: .*loss",
+                            lambda: toeplab.metrics("quickstart", "los")),
                            ("selects 2 trials", lambda: toeplab.checkpoint("custom-mixer")),
                            ("no such table", lambda: toeplab.query("SELECT 1 FROM no_table")),
                            ("open failed", lambda: toeplab.query("SELECT 1", dir="/nowhere"))):

@@ -248,6 +248,26 @@ static int threads_of_process(void)
     return count;
 }
 
+/* OpenMP's, where a library of matrix products brings it along. */
+__attribute__((weak)) int  omp_get_max_threads(void);
+__attribute__((weak)) void omp_set_num_threads(int count);
+
+/* What the program around us allows OpenMP is the same after a product. */
+static void openmp_is_left_as_it_was(void)
+{
+    tl_ctx    *ctx = NULL;
+    const call p = {0, 1, {60, 60, 60}, 0, 1, 0};
+    if (!omp_get_max_threads || !omp_set_num_threads) return;
+    omp_set_num_threads(3);
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    for (int kind = TL_FLOAT32; kind <= TL_BF16; kind++) {
+        (void)tl_set_precision(ctx, (tl_precision_kind)kind);
+        CHECK_STATUS(multiply(ctx, &p), TL_OK);
+        CHECK(omp_get_max_threads() == 3);
+    }
+    tl_ctx_free(ctx);
+}
+
 /* The libraries have thread pools of their own, which would fight with ours. */
 static void libraries_start_no_threads(void)
 {
@@ -309,6 +329,7 @@ int main(void)
         {"batches are their products", batches_are_their_products},
         {"many shapes", many_shapes},
         {"libraries start no threads", libraries_start_no_threads},
+        {"OpenMP is left as it was", openmp_is_left_as_it_was},
         {"memory may be short", memory_may_be_short},
         {"empty products", empty_products},
         {0}});
