@@ -201,6 +201,13 @@ t.test("every name of the Lua library is in toeplab-lua.7", function()
   t.ok(count > 60, "the library has " .. count)
 end)
 
+t.test("the keys of the ablations are in toeplab-lua.7", function()
+  local said = pages["toeplab-lua.7"]():match "has the keys of the corpus.-The ablations log"
+  local set = {}
+  for name in said:gmatch "[%w_]+" do set[name] = true end
+  for key in pairs(tl.lm.fixed {}) do t.ok(set[key], key) end
+end)
+
 t.test("the keys of a model are listed with all that they take, in 100 columns", function()
   for _, name in ipairs(tl.models.names()) do
     local said, count = says("model " .. name .. " --keys"), 0
