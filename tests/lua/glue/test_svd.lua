@@ -18,7 +18,7 @@ end)
 
 t.test("what is wrong is told", function()
   t.raises(core.svd, "svd: a is %[3%], not a matrix", core.zeros(3))
-  t.raises(core.singular_values, "svd: a%[0,1%] is not finite", core.tensor { { 1, 0 / 0 } })
+  t.raises(core.singular_values, "svd: a%[1,2%] is not finite", core.tensor { { 1, 0 / 0 } })
   t.raises(core.solve, "solve: a is %[2,2%] and singular", core.zeros(2, 2), core.zeros(2, 1))
   t.raises(core.solve, "solve: a is %[2,3%], b is %[2,1%]", core.zeros(2, 3), core.zeros(2, 1))
   t.raises(core.solve, "bad argument #2", core.zeros(2, 2))
