@@ -120,6 +120,12 @@ test("a token mixer that returns something else than the shape of its input is n
   end
 end)
 
+test("messages count positions from 1", function()
+  raises(tl.zeros(3, 1).gather, "gather: index 9 at position 2 is outside 0..2", tl.zeros(3, 1),
+    tl.ids { 0, 9 })
+  raises(tl.cross_entropy, "target 9 in row 2 is not in 0..2", tl.zeros(2, 3), tl.ids { 0, 9 })
+end)
+
 test("blocks: micro batches, and a stream shorter than a block", function()
   local b = tl.blocks(stream_of(41), { length = 4, batch = 7, micro = 3, shuffle = "none" })
   local shapes = {}

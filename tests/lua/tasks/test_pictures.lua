@@ -17,7 +17,7 @@ t.test("a set of images has a count, a size and the bytes of each", function()
   t.eq(images:bytes(2), "\3\252\0\3")
   t.eq(images:batch(core.ids { 2, 0 }), { { 3, 252, 0, 3 }, { 1, 254, 0, 1 } })
   t.raises(images.bytes, "index 3, wanted 0..2", images, 3)
-  t.raises(images.batch, "index 0 is 7, wanted 0..2", images, core.ids { 7 })
+  t.raises(images.batch, "index 1 is 7, wanted 0..2", images, core.ids { 7 })
 end)
 
 t.test("a set of images is read from records of a file", function()
