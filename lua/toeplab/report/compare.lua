@@ -328,8 +328,8 @@ local function more_seeds(result, resolve, duration)
   if n <= have then return { ("%s: %d seeds, and there are %d"):format(what, n, have) } end
   local list, seed = result.sides, result.pool.plan.tuned_seed
   if seed and n >= seed then
-    return { ("%s: about %d seeds; seed %d chooses the %s, so that they are a list of their own, "
-      .. "seeds=1,2,..."):format(what, n, seed, result.pool.plan.tuned_key) }
+    return { ("%s: about %d seeds, and seed %d chooses the %s: give a list of seeds without it")
+      :format(what, n, seed, result.pool.plan.tuned_key) }
   end
   local trials = lacking(list, n)
   local time = result.seconds and ", about " .. duration(trials * result.seconds) or ""
