@@ -256,8 +256,7 @@ function command.run(set, words)
   if kind == "curves" then
     panels, name = of_curves(store, ids_of(store, rest), set)
     for _, word in ipairs(rest) do -- filters, so that two choices are two files
-      local filters = word:find "[=<>~]" or word:find "^@%a+$" and word ~= "@last"
-      if filters then name = name .. "-" .. filter_name(word) end
+      if selection.is_filter(word) then name = name .. "-" .. filter_name(word) end
     end
   else
     local ids = #rest > 0 and ids_of(store, rest) or selection.ids(store, { "@last" }, "plot")

@@ -153,13 +153,15 @@ local function same_code(store)
   return function(a, b) return a.sha256 == b.sha256 or hash(a) == hash(b) end
 end
 
--- Returns the sweeps that can be pooled with the newest one, and all keys that vary in them. Trials
--- whose key was chosen by a small sweep are not pooled with those that were given its value.
+-- Returns the sweeps that can be pooled with the newest one, all keys that vary in them, and how
+-- many of its experiment and scale cannot. Trials whose key was chosen by a small sweep are not
+-- pooled with those that were given its value.
 local function pooled_sweeps(store, list)
-  local newest, same, axes, alike = list[1], {}, {}, same_code(store)
+  local newest, same, axes, alike, count = list[1], {}, {}, same_code(store), 0
   for _, s in ipairs(list) do
-    if s.experiment == newest.experiment and s.scale == newest.scale
-      and s.plan.tuned_key == newest.plan.tuned_key and alike(s, newest) then
+    local near = s.experiment == newest.experiment and s.scale == newest.scale
+    count = count + (near and 1 or 0)
+    if near and s.plan.tuned_key == newest.plan.tuned_key and alike(s, newest) then
       same[#same + 1] = s
       for _, key in ipairs(s.axes) do axes[key] = true end
     end
@@ -168,7 +170,7 @@ local function pooled_sweeps(store, list)
   for _, s in ipairs(same) do
     if rest(s.config, axes) == want then kept[#kept + 1] = s end
   end
-  return kept, axes
+  return kept, axes, count - #kept
 end
 
 -- Returns the pool of the newest sweep that fits the filters and that `what` and name select
@@ -189,16 +191,11 @@ function answers.pool(store, what, name, filters)
     check_keys(all, filters)
     return nil, others
   end
-  local kept, axes = pooled_sweeps(store, list)
+  local kept, axes, older = pooled_sweeps(store, list)
   local newest = kept[1]
   local self = setmetatable({ store = store, sweeps = kept, axes = axes, filters = filters,
     experiment = newest.experiment, scale = newest.scale, script = newest.script,
-    plan = newest.plan, fixed = config.copy(newest.config), others = {}, older = 0 }, Pool)
-  for _, s in ipairs(list) do
-    local alike = s.experiment == newest.experiment and s.scale == newest.scale
-    self.older = self.older + (alike and 1 or 0)
-  end
-  self.older = self.older - #kept
+    plan = newest.plan, fixed = config.copy(newest.config), others = {}, older = older }, Pool)
   for key in pairs(axes) do self.fixed[key] = nil end
   self.fixed.seed = nil
   local own = self:title()

@@ -5,7 +5,6 @@ local groups = require "toeplab.report.groups"
 local looks = require "toeplab.report.looks"
 local plan = require "toeplab.trials.plan"
 local progress = require "toeplab.base.progress"
-local output = require "toeplab.report.output"
 local suggest = require "toeplab.base.suggest"
 
 local footnotes = { RESCUED = "†", EARLY = "‡" }
@@ -59,7 +58,7 @@ local function given(pool)
   for _, word in ipairs(pool.plan.overrides or {}) do
     local key = word:match "^[^=]*"
     local told = key:find "^seeds?$" or key == "scale" or key == "compare" or pool.axes[key]
-    if not told then words[#words + 1] = " " .. output.short(word) end
+    if not told then words[#words + 1] = " " .. plan.show(word) end
   end
   return table.concat(words)
 end

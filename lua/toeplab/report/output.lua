@@ -8,16 +8,8 @@ local suggest = require "toeplab.base.suggest"
 
 local output = {}
 
-local MOST_SHOWN = 60 -- bytes of a value
-
 -- Returns data verbatim, but without control characters if standard output is a terminal.
 function output.data(text) return core.sys.isatty(1) and core.sys.clean(text) or text end
-
--- Shortens a long value, e.g. a corpus that is itself a text, to one line.
-function output.short(value)
-  local text = tostring(value):gsub("%s+", " ")
-  return #text > MOST_SHOWN and ("%s... (%d bytes)"):format(text:sub(1, MOST_SHOWN), #text) or text
-end
 
 output.csv = { name = "csv", help = "as CSV" }
 output.json = { name = "json", help = "as JSON, one object a line" }

@@ -85,9 +85,8 @@ local function name_groups(list, keys, wanted)
     local seen = {}
     for _, group in ipairs(list) do
       local label = groups.label(group.at, kept)
-      group.label = label ~= "" and label or "all"
-      if seen[group.label] then return false end
-      seen[group.label] = true
+      if seen[label] then return false end
+      seen[label] = true
     end
     return true
   end

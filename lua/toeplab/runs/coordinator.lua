@@ -159,9 +159,11 @@ end
 -- results before the holder of the folder copies them, and learns it at the end (tuning.lua).
 local function check_metric(self, t)
   local run = self.run
-  if not run.exp.searches or not run.records.results or self.fate then return end
+  if not run.exp.searches or not run.records.results or self.fate or self.chooses then return end
+  local results = run.records:results(t.id)
   self.logged = self.logged or {}
-  self.logged[#self.logged + 1] = run.records:results(t.id)
+  self.logged[#self.logged + 1] = results
+  self.chooses = results[run.exp.searches.metric] ~= nil -- one trial settles it
   local why = tuning.no_metric(run.exp, self.logged)
   if why then
     self.fate = { code = errors.FAILED, why = why, lasts = true }

@@ -235,6 +235,9 @@ local function is_status(word)
   return word:sub(1, 1) == "@" and suggest.choose("", word:sub(2), selection.statuses) ~= nil
 end
 
+-- Returns whether a word chooses among trials, rather than names some.
+function selection.is_filter(word) return parse(word) ~= nil or is_status(word) end
+
 -- ---- Names of trials --------------------------------------------------------------------------
 
 -- Adds the trials in rows to the named ones.
