@@ -111,6 +111,17 @@ function config.parse_list(text, declared)
   return list
 end
 
+-- Returns a value as the command line takes it; a number is read back exactly.
+function config.text(value)
+  if type(value) == "table" then
+    local items = {}
+    for i, item in ipairs(value) do items[i] = config.text(item) end
+    return table.concat(items, ",")
+  end
+  local text = tostring(value)
+  return math.type(value) == "float" and tonumber(text) ~= value and ("%.17g"):format(value) or text
+end
+
 -- Returns the keys that decide the result of a trial: all but ranks, with which the results are the
 -- same bit for bit, unless it is a list and so a key of the experiment with another meaning.
 -- sequence_ranks and micro_batches, which change last bits, count where they are not 1.

@@ -453,13 +453,7 @@ function Pool:command(at, seeds, sweep)
   at = overlay(at)
   if tuned then at[tuned] = nil end
   for _, key in ipairs(suggest.keys(at)) do
-    local value = at[key]
-    if type(value) == "table" then
-      local items = {}
-      for i, item in ipairs(value) do items[i] = tostring(item) end
-      value = table.concat(items, ",")
-    end
-    words[#words + 1] = key .. "=" .. tostring(value)
+    words[#words + 1] = key .. "=" .. config.text(at[key])
   end
   words[#words + 1] = seeds
   if self.store.folder ~= records.folder() then

@@ -3,6 +3,7 @@
 local groups = require "toeplab.report.groups"
 local looks = require "toeplab.report.looks"
 local answers = require "toeplab.report.answers"
+local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
 local stats = require "toeplab.report.stats"
@@ -259,11 +260,10 @@ local function needed(result, resolve)
   return most
 end
 
--- Returns a value as the command line takes it, exactly; nil for what it might take otherwise.
+-- Returns a value as the command line takes it; nil for what it might take otherwise.
 local function word_of(value)
-  if math.type(value) == "float" then return ("%.17g"):format(value) end
   if type(value) == "string" then return value:match "^[%w_.+-]+$" end
-  return type(value) ~= "table" and value ~= nil and tostring(value) or nil
+  return type(value) ~= "table" and value ~= nil and config.text(value) or nil
 end
 
 -- Returns the only value of a key among trials as a word; nil if there are several or none.

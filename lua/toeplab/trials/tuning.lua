@@ -20,15 +20,6 @@ local tuning = {}
 
 local SUFFIX = "-tuning"
 
--- Returns a value as the command line takes it.
-local function text_of(value)
-  if math.type(value) == "float" then return ("%.17g"):format(value) end
-  if type(value) ~= "table" then return tostring(value) end
-  local items = {}
-  for i, item in ipairs(value) do items[i] = text_of(item) end
-  return table.concat(items, ",")
-end
-
 -- Returns whether the words of a command line leave the key to be tuned.
 local function wanted(tune, words)
   for _, word in ipairs(words) do
@@ -65,7 +56,7 @@ function tuning.words_of(exp, words, experiment, values)
     if not keys[word:match "^[^=]*"] then list[#list + 1] = word end
   end
   for _, key in ipairs(suggest.keys(keys)) do
-    list[#list + 1] = ("%s=%s"):format(key, text_of(values[key]))
+    list[#list + 1] = ("%s=%s"):format(key, config.text(values[key]))
   end
   return list
 end

@@ -159,6 +159,13 @@ t.test("an experiment's check runs before anything", function()
   t.eq(#plan.trials(exp, { "width=9" }), 6)
 end)
 
+t.test("a value as the command line takes it is read back exactly", function()
+  for _, value in ipairs { 3, 0.1, 1.0, 1 / 3, 0.1 + 0.2, 5e-324, true, "a=b", { 1 / 3, 0.5 } } do
+    t.eq(config.parse(config.text(value), value), value)
+  end
+  t.eq(config.text { 0.003, 1e-5, 64 }, "0.003,1e-05,64")
+end)
+
 t.test("reading an undeclared key is an error, writing too", function()
   local c = config.new { layers = 2, sizes = { 1 } }
   t.raises(function() return c.layer end, "no 'layer'; did you mean 'layers'")
