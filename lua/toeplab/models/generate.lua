@@ -1,5 +1,6 @@
 -- models/generate.lua: generates text with a causal language model, as one string.
 
+local characters = require "toeplab.base.characters"
 local decode = require "toeplab.models.decode"
 
 -- tl.generate(model, vocab, prompt, options): returns one text, the prompt and what the model adds:
@@ -11,7 +12,11 @@ local function generate(model, vocab, prompt, given)
     if name == "tokens" then name = "n" end
     o[name] = value
   end
-  local parts = { vocab:decode(decode.ids(vocab, prompt)) }
+  local before = vocab:decode(decode.ids(vocab, prompt))
+  if type(prompt) == "string" then -- decode.stream begins with a character that the prompt cuts
+    before = before:sub(1, characters.complete(before))
+  end
+  local parts = { before }
   for token in decode.stream(model, o) do parts[#parts + 1] = token.text end
   return table.concat(parts)
 end

@@ -37,14 +37,15 @@ local function build(self, who, o)
   self.layers = stack.layers(who, o)
 end
 
--- Returns the state of each token after the last block: ids [b,n] int32 -> [b,n,dim].
-local function hidden(self, ids)
+-- Returns the state of each token after the last block: ids [b,n] int32 -> [b,n,dim]. mask [b,n] is
+-- 0 where a mixer that takes a mask sees padding; nil: at the token pad, if there is one.
+local function hidden(self, ids, mask)
   local x = self.embed(ids)
   if self.position then x = self.position(x) end
   x = self.drop(self.embed_norm(x))
-  local mask = self.mask_by_token(ids)
-  if mask then x = x * mask:reshape(ids:dim(1), ids:dim(2), 1) end
-  for _, layer in self.layers:each() do x = layer(x, mask) end
+  local tokens = self.mask_by_token(ids)
+  if tokens then x = x * tokens:reshape(ids:dim(1), ids:dim(2), 1) end
+  for _, layer in self.layers:each() do x = layer(x, mask or tokens) end
   return x
 end
 
@@ -122,10 +123,11 @@ end
 TnnMLMClassifier.hidden = hidden
 
 function TnnMLMClassifier:forward(ids, lengths)
-  local x, mask, drop = self:hidden(ids), self.mask_by_token(ids), self.head_drop
+  local mask, drop = self.mask_by_token(ids), self.head_drop
   if not mask and lengths then
     mask = padding.by_length(padding.lengths("TnnMLMClassifier", lengths, ids), ids:dim(2))
   end
+  local x = self:hidden(ids, mask)
   local z = self.opt.as_published and x:mean(2) or padding.mean(x, mask)
   return self.head(drop(core.tanh(self.dense(drop(z)))))
 end

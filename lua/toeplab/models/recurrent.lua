@@ -188,7 +188,7 @@ function recurrent.kernel(tno, lags, name)
   return core.no_grad(function()
     local o, entry = tno.opt, tno:plan(lags)
     if tno.domain ~= "lag" then return impulse_kernel(tno, lags, name or "") end
-    local t = tno.encoder(entry.asked, lags, tno.domain)
+    local t = core.precision("float32", tno.encoder, entry.asked, lags, tno.domain)
     if o.act == "none" then return t, tno.decay and tno.decay:value() end
     if tno.decay then t = tno.decay(t, entry.asked) end
     return act.act[o.act](t)
@@ -348,14 +348,23 @@ local function join(sessions, count, at)
   return all
 end
 
--- Returns the function that replaces the forward pass of carrier number `at`, whose state may have
--- another size in each session: it computes one row after the other.
-local function rows_one_by_one(sessions, count, at, class)
+-- Returns the numbers of the carriers that carrier number `at` contains, itself the first.
+local function within(carriers, at)
+  local number, list = {}, {}
+  for k, module in ipairs(carriers) do number[module] = k end
+  for _, entry in ipairs(carriers[at]:modules()) do list[#list + 1] = number[entry.module] end
+  return list
+end
+
+-- Returns the function that replaces the forward pass of the first of the carriers whose numbers
+-- are in own, and whose state may have another size in each session: it computes one row after the
+-- other. The other numbers are those of carriers inside it.
+local function rows_one_by_one(sessions, count, carriers, own, class)
   return function(module, x)
     local rows, shape = {}, nil
     for i = 1, count do
       if sessions[i] then
-        rawset(module, "carry", sessions[i].carried[at])
+        for _, k in ipairs(own) do rawset(carriers[k], "carry", sessions[i].carried[k]) end
         rows[i] = class.forward(module, x:narrow(1, i, 1))
         shape = rows[i]:shape()
       end
@@ -381,15 +390,17 @@ function recurrent.step_rows(model, sessions, count, fn, ids)
       rawset(module, "forward", nil)
     end
   end)
-  local carried = {}
+  local carried, inside = {}, {} -- inside: the carriers that another one runs row by row
   for at, layer in ipairs(first.layers) do
     rawset(layer.module, "stepper", stepper_of_rows(sessions, count, at))
   end
-  for at, module in ipairs(first.carriers) do
+  for at, module in ipairs(first.carriers) do -- an outer one comes before those in it
     local class = getmetatable(module)
-    if class.grows then
-      rawset(module, "forward", rows_one_by_one(sessions, count, at, class))
-    else
+    if class.grows and not inside[at] then
+      local own = within(first.carriers, at)
+      for _, k in ipairs(own) do inside[k] = true end
+      rawset(module, "forward", rows_one_by_one(sessions, count, first.carriers, own, class))
+    elseif not inside[at] then
       carried[at] = join(sessions, count, at)
       rawset(module, "carry", carried[at])
     end

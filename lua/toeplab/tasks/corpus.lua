@@ -81,7 +81,9 @@ local function token_before(self, part)
   if before then return before end
   for _, name in ipairs(PARTS) do
     if name == part then return before end
-    if self[name] then before = self[name]:get(self[name]:numel()) end
+    if self[name] then
+      before = name == "train" and self.train_end or self[name]:get(self[name]:numel())
+    end
   end
 end
 
@@ -132,6 +134,7 @@ local function shorten(self, count)
     error(("corpus %s: train_tokens = %d, but the training part has %d tokens"):format(
       shown(self.name), count, total), 0)
   end
+  self.train_end = self.train:get(total) -- the token before the next part
   self.train = self.train:narrow(1, 1, count)
   self.bytes_per_token.train = #self.vocab:decode(self.train) / count
 end

@@ -101,7 +101,10 @@ end
 -- Returns the examples of these numbers (from 0) as a set that shares the tokens of this one.
 function Labelled:part(numbers)
   local part = setmetatable({ index = {}, count = #numbers }, { __index = self })
-  for i, number in ipairs(numbers) do part.index[i] = self.index[number + 1] end
+  for i, number in ipairs(numbers) do
+    part.index[i] = self.index[number + 1] or error(("labelled: there is no example %s, only 0..%d")
+      :format(tostring(number), self.count - 1), 2)
+  end
   return part
 end
 
@@ -143,6 +146,7 @@ end
 
 -- Returns the batch of a step (1, 2, ...) and its epoch. Each epoch has a new order (epochs.lua).
 function Labelled:batch(step, size)
+  options.count("labelled", "step", step)
   if self.count == 0 then error("labelled: a batch of no examples", 2) end
   local steps = self:steps(size)
   local epoch = (step - 1) // steps + 1

@@ -103,6 +103,7 @@ local function new(ids, given)
   local self = setmetatable(added(o), Masking)
   self.opt, self.seed = o, o.seed or streams.seed_of()
   self.epoch_order = epochs.order(self.seed, "masking.epoch.")
+  options.stream("masking", ids)
   if ids:numel() == 0 then error("masking: a stream of no tokens", 2) end
   if o.kept + o.replaced > 1 then
     error(("masking: kept = %g and replaced = %g are more than all"):format(o.kept, o.replaced), 2)
@@ -113,7 +114,14 @@ local function new(ids, given)
   end
   self.newlines = {}
   for _, id in ipairs(rawget(o, "newlines") or {}) do self.newlines[id] = true end
-  local list, starts = pack(end_lines(ids:totable(), self.newlines, self.eos), self, o.length)
+  local all = ids:totable()
+  for i, id in ipairs(all) do
+    if id < 0 or id >= o.vocab then
+      error(("masking: token %d of the stream is %d, which is not in 0..vocab - 1 = %d"):format(
+        i, id, o.vocab - 1), 2)
+    end
+  end
+  local list, starts = pack(end_lines(all, self.newlines, self.eos), self, o.length)
   self.stream, self.starts, self.count = core.ids(list), core.ids(starts), #starts - 1
   self.sizes, self.order = {}, {}
   for i = 1, self.count do
@@ -133,6 +141,7 @@ end
 
 -- Returns the epoch of a step, both counted from 1, and whether it is the epoch's last step.
 function Masking:epoch(step)
+  options.count("masking", "step", step)
   local steps = self:steps()
   return (step - 1) // steps + 1, step % steps == 0
 end

@@ -60,30 +60,54 @@ end
 local Task = {}
 Task.__index = Task
 
--- Draws rows examples from the stream of that name. draw(next_, row, places, targets, first) fills
--- one row and appends its places, counted from `first` on.
-local function drawn(self, name, rows)
+-- Draws count examples from the stream of that name and appends them to list, each {row=, places=,
+-- targets=} with places counted from the start of the row. draw(next_, row, places, targets, first)
+-- fills one row and appends its places, counted from `first` on.
+local function drawn(self, name, count, list)
   local o = self.options
-  local next_ = source(core.stream(o.seed or streams.seed_of(), name), rows * self.draws)
+  local next_ = source(core.stream(o.seed or streams.seed_of(), name), count * self.draws)
+  for _ = 1, count do
+    local one = { row = {}, places = {}, targets = {} }
+    self.draw(next_, one.row, one.places, one.targets, 0)
+    list[#list + 1] = one
+  end
+  return list
+end
+
+-- Returns a batch of examples first .. last of a list.
+local function batch_of(self, list, first, last)
   local ids, places, targets = {}, {}, {}
-  for i = 1, rows do
-    ids[i] = {}
-    self.draw(next_, ids[i], places, targets, (i - 1) * self.length)
+  for i = first, last do
+    local one, start = list[i], (i - first) * self.length
+    ids[#ids + 1] = one.row
+    for k, place in ipairs(one.places) do
+      places[#places + 1], targets[#targets + 1] = start + place, one.targets[k]
+    end
   end
   return { ids = core.ids(ids), places = core.ids(places), targets = core.ids(targets) }
 end
 
 function Task:batch(step)
-  return drawn(self, ("%s train %d"):format(self.name, step), self.options.batch)
+  options.count(self.name, "step", step)
+  local rows = self.options.batch
+  return batch_of(self, drawn(self, ("%s train %d"):format(self.name, step), rows, {}), 1, rows)
 end
 
+local BLOCK = 64 -- examples of a part from one stream, so that they do not depend on the batches
+
 function Task:each(part, size)
-  local total, first = self.options[part], 0
+  options.count(self.name, "size", size)
+  local total, first, list = self.options[part], 0, {}
   return function()
     if first >= total then return nil end
-    local rows, name = math.min(size, total - first), ("%s %s %d"):format(self.name, part, first)
-    first = first + rows
-    return drawn(self, name, rows)
+    local last = math.min(first + size, total)
+    while #list < last do
+      local name = ("%s %s %d"):format(self.name, part, #list)
+      drawn(self, name, math.min(BLOCK, total - #list), list)
+    end
+    local batch = batch_of(self, list, first + 1, last)
+    first = last
+    return batch
   end
 end
 

@@ -214,11 +214,19 @@ end
 
 local last -- a cache of the last source, because successive trials mostly have the same one
 
+-- Whether the cached source is that of the name still: a file may have changed, and what its parts
+-- are known by is its hash.
+local function known(name)
+  if not last or last.name ~= name then return false end
+  local path = last.whole and last.whole.path
+  return not path or core.sys.exists(path) and core.sha256_file(path) == last.hash
+end
+
 -- Returns the source of that name: a data set, a path, or "text:" followed by the text itself. It
 -- is {name=, hash=, whole=} or, for a set with a file for each part, {name=, hash=, parts=
 -- {train=, valid=, test=}}. If the data is absent, raises a usage error that tells how to get it.
 function source.find(name)
-  if not last or last.name ~= name then last = from_name(name) end
+  if not known(name) then last = from_name(name) end
   return last
 end
 

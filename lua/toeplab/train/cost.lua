@@ -108,10 +108,13 @@ end
 -- products for each one of that pass. All sequences share the coefficients of Toeplitz operators,
 -- which are computed once a step.
 function cost.step_flop(model, n, sequences)
-  local forward, shared = model:cost(n), 0.0
-  for _, entry in ipairs(model:modules()) do
-    local of = entry.module.coefficients_cost
-    if of then shared = shared + of(entry.module, n) end
+  local forward, shared, counted = model:cost(n), 0.0, {}
+  for _, entry in ipairs(model:modules()) do -- an outer module comes before those in it
+    local module = entry.module
+    if module.coefficients_cost and not counted[module] then
+      shared = shared + module:coefficients_cost(n)
+      for _, part in ipairs(module:modules()) do counted[part.module] = true end
+    end
   end
   return 3 * (sequences * forward - (sequences - 1) * shared)
 end

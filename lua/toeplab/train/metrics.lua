@@ -40,7 +40,7 @@ end
 -- indicators of the classes.
 function metrics.matthews(said, labels)
   check("matthews", said, labels)
-  local guessed, true_, good, n = {}, {}, 0, #labels
+  local guessed, true_, good, n = {}, {}, 0, 1.0 * #labels -- floats, as n^4 overflows integers
   for i, label in ipairs(labels) do
     if said[i] ~= said[i] or label ~= label then
       error(("metrics.matthews: a class in place %d is NaN"):format(i), 2)
@@ -49,7 +49,7 @@ function metrics.matthews(said, labels)
     true_[label] = (true_[label] or 0) + 1
     if said[i] == label then good = good + 1 end
   end
-  local product, squares, own = 0, 0, 0
+  local product, squares, own = 0.0, 0.0, 0.0
   for class, count in pairs(true_) do
     product, own = product + count * (guessed[class] or 0), own + count * count
   end

@@ -256,4 +256,31 @@ t.test("scores are those of the whole text, in pieces and from a session", funct
   t.eq(stepped.logprobs, whole_text.logprobs, 1e-4)
 end)
 
+t.test("attention that knows its places: a text of a batch is the text alone", function()
+  for _, mixer in ipairs { "attention", "gated_attention" } do
+    for _, positions in ipairs { "sinusoidal", "learned", "rotary", "alibi" } do
+      local model = model_of { mixer = mixer, heads = 2, mixer_options = { positions = positions } }
+      local o = { vocab = VOCAB, prompts = prompts, n = 9, seed = 4, method = "ring", batch = 3 }
+      for i, result in ipairs(batch(model, o)) do
+        local _, ids = all(model, { vocab = VOCAB, prompt = prompts[i], n = 9, seed = 3 + i,
+          method = "ring" })
+        t.eq(result.ids, ids)
+      end
+    end
+  end
+end)
+
+t.test("a prompt that ends within a character: its bytes are written once", function()
+  local vocab = tl.vocab_bytes()
+  local Next = tl.nn.class("Next", {}, {}) -- says that the next byte is 0xA9
+  function Next:build() self.w = tl.nn.parameter(tl.zeros(1)) end
+  function Next:forward(ids)
+    local row = tl.zeros(256)
+    row:view(0xA9, { 1 }):fill(50)
+    return tl.zeros(ids:dim(1), ids:dim(2), 256) + row:reshape(1, 1, 256)
+  end
+  t.eq(tl.generate(Next(), vocab, "caf\xc3", { tokens = 1 }), "caf\u{e9}")
+  t.eq(tl.generate(Next(), vocab, "caf\xc3", { tokens = 0 }), "caf")
+end)
+
 t.done()

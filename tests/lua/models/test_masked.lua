@@ -369,4 +369,14 @@ t.test("experiments/mlm.lua runs in its scale smoke", function()
   end)
 end)
 
+t.test("a stream has ids below vocab only, and steps count from 1", function()
+  local o = { vocab = 5, length = 4, batch = 1 }
+  t.raises(tl.masking, "token 3 of the stream is 6, which is not in 0..vocab %- 1 = 4",
+    core.ids { 1, 2, 6 }, o)
+  t.raises(tl.masking, "takes a stream of ids, int32 %[t%], got tensor %[3%] float32",
+    core.ones(3), o)
+  local data = tl.masking(core.ids { 1, 2, 3 }, o)
+  t.raises(data.batch, "masking: step must be an integer of at least 1, got 0", data, 0)
+end)
+
 t.done()

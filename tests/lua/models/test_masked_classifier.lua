@@ -122,4 +122,15 @@ t.test("the published size, and a name", function()
   t.eq(tl.models.name_of(model), "tnn_mlm_classifier")
 end)
 
+t.test("lengths hide padding from attention, as the token of padding does", function()
+  tl.seed(4)
+  local model = tl.models.tnn_mlm_classifier { vocab = 9, layers = 2, dim = 8, classes = 2,
+    init = "torch", mixer = "attention", mixer_options = { heads = 2 } }
+  local alone = core.no_grad(model, core.ids { { 5, 6 } })
+  for _, rest in ipairs { { 1, 1 }, { 3, 4 } } do
+    local row = core.ids { { 5, 6, rest[1], rest[2] } }
+    t.eq(core.no_grad(model, row, core.ids { 2 }), alone, 1e-6)
+  end
+end)
+
 t.done()

@@ -250,4 +250,16 @@ test("gradients of the frames agree with differences", function()
   end
 end)
 
+t.test("options of the TNO of mixer gtu are over those of the model, its encoder's too", function()
+  local function count(more)
+    local o = { vocab = 5, layers = 1, dim = 4, rpe_layers = 0, rpe_dim = 8 }
+    for name, value in pairs(more) do o[name] = value end
+    return (tl.models.tnn_lm(o):count())
+  end
+  local function gtu(tno) return count { mixer = "gtu", mixer_options = { tno = tno } } end
+  t.eq(gtu {}, count {})
+  t.eq(gtu { rpe = { hidden = 4 } }, count { rpe_dim = 4 }) -- and rpe_layers stays 0
+  t.eq(gtu { encoder = "table", table_length = 7 }, count { encoder = "table", table_length = 7 })
+end)
+
 t.done()

@@ -432,4 +432,16 @@ t.test("the engine's recurrence in Lua", function()
   t.raises(tl.recurrence_of_modes, "2 modes with a period of 5", b, decay, "exact", 2, 5)
 end)
 
+t.test("kernels are float32 under every precision, as in the forward pass", function()
+  for name, o in pairs { hyena = { length = 64, width = 16 }, s4d = { state = 16 },
+    gss = { state = 16 }, stu = { length = 64 } } do
+    local model = tl.models.tnn_lm { vocab = 5, layers = 1, dim = 8, mixer = name,
+      mixer_options = o }
+    local tno = recurrent.operators(model)[1].module
+    tl.precision("bf16", function()
+      t.eq(recurrent.kernel(tno, 64), tl.no_grad(tno.coefficients, tno, 64))
+    end)
+  end
+end)
+
 t.done()

@@ -157,4 +157,13 @@ t.test("toeplab model prints the FLOP of a token and of a sequence at a length",
   end
 end)
 
+t.test("a step on a grid: the coefficients of both sides are computed once", function()
+  local model = nn.GTU(4, { expand = 2, grid = { 4, 8 },
+    tno = { rpe = { hidden = 3, layers = 1 } } })
+  local once = model.tno.along_height:coefficients_cost(4)
+    + model.tno.along_width:coefficients_cost(8)
+  t.eq(tl.cost.step_flop(model, 32, 1), 3 * flop(model, 32))
+  t.eq(tl.cost.step_flop(model, 32, 5), 3 * (5 * flop(model, 32) - 4 * once))
+end)
+
 t.done()

@@ -64,4 +64,12 @@ t.test("wrong labels are refused", function()
   t.raises(pictures.new, "label 1 is 1, not in 0..0", images, labels, 1)
 end)
 
+t.test("a part of examples that are not there, and step 0, are errors", function()
+  local labelled = require "toeplab.tasks.labelled"
+  local set = labelled.new(core.ids { 1, 2, 3 }, core.ids { 0, 1, 2, 3 }, { 0, 1, 1 },
+    { length = 2, classes = 2 })
+  t.raises(set.part, "labelled: there is no example 7, only 0..2", set, { 0, 7 })
+  t.raises(set.batch, "labelled: step must be an integer of at least 1, got 0", set, 0, 2)
+end)
+
 t.done()

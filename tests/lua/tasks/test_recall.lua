@@ -114,4 +114,21 @@ t.test("a model learns to copy, and the accuracy says so", function()
   assert(before < 0.7 and after == 1 and nats < 0.3, ("%g %g %g"):format(before, after, nats))
 end)
 
+t.test("the examples of a part do not depend on the size of its batches", function()
+  local task = tl.recall.mqar { vocab = 32, length = 16, pairs = 2, valid = 150, seed = 3 }
+  local function rows(size)
+    local list = {}
+    for batch in task:each("valid", size) do
+      each_row(batch, function(row, places, targets)
+        list[#list + 1] = { row, places, targets }
+      end)
+    end
+    return list
+  end
+  local want = rows(150)
+  t.eq(#want, 150)
+  for _, size in ipairs { 1, 7, 64, 1000 } do t.eq(rows(size), want) end
+  t.raises(task.batch, "mqar: step must be an integer of at least 1, got 0", task, 0)
+end)
+
 t.done()

@@ -408,6 +408,22 @@ t.test("a set with files of its own has them as its parts", function()
   t.eq(said, " a b \n\t2\n b <unk> \n\t2\n <unk> \n\t2\n64\t2.0\n5\t4\t0\n")
 end)
 
+t.test("a file that changes between two uses in one process is read and hashed anew", function()
+  local line, other = "the old man told a tale\n", "tale told a old man the\n"
+  local path = write("changing.txt", line:rep(40))
+  t.eq(corpus.hash(path), core.sha256(line:rep(40)))
+  write("changing.txt", (line .. other):rep(20))
+  t.eq(corpus.hash(path), core.sha256((line .. other):rep(20)))
+  t.eq(corpus(path, { tokenizer = "word" }).hash, core.sha256_file(path))
+end)
+
+t.test("train_tokens changes what is trained on, not what precedes the validation part", function()
+  local text = "text:" .. ("abcdefghij"):rep(60)
+  local whole, some = corpus(text), corpus(text, { train_tokens = 101 })
+  t.eq(some.train:numel(), 101)
+  t.eq(some:stream "valid", whole:stream "valid")
+end)
+
 t.test("the end", function() os.execute("rm -rf " .. quote(folder)) end)
 
 t.done()

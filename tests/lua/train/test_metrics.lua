@@ -70,4 +70,10 @@ t.test("lists of other lengths, and empty ones, are errors", function()
   end
 end)
 
+t.test("Matthews correlation of so many labels that their fourth power is no integer", function()
+  local said, labels = {}, {}
+  for i = 1, 100000 do said[i], labels[i] = i % 2, i % 2 end
+  t.eq(tl.metrics.matthews(said, labels), 1.0, 1e-12)
+end)
+
 t.done()

@@ -73,6 +73,18 @@ local function check_given(name, common, given)
   end
 end
 
+-- Returns the options of a TNO that are given for a mixer, over those of the model: the network has
+-- what the model says of it and these do not, unless these name another encoder.
+local function tno_of(common, given)
+  local all = overlay(common, given)
+  if given.encoder == nil then
+    if common.rpe then all.rpe = overlay(common.rpe, given.rpe) end
+  else
+    all.rpe, all.encoder_options = given.rpe, given.encoder_options
+  end
+  return all
+end
+
 -- Makes the mixer name with dim channels. common holds options of the model, of which those that
 -- the mixer declares are its own; given overrides them, but for causal.
 function mixers.make(name, dim, common, given)
@@ -83,7 +95,7 @@ function mixers.make(name, dim, common, given)
   check_given(name, common, given)
   if type(given.tno) == "table" then
     check_given(name, common, given.tno)
-    given = overlay(given, { tno = overlay(all.tno, given.tno) })
+    given = overlay(given, { tno = tno_of(all.tno or {}, given.tno) })
   end
   return class(dim, overlay(all, given))
 end

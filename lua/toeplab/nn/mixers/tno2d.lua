@@ -64,14 +64,25 @@ end
 
 TNO2d.apart = { along_height = true, along_width = true } -- each applied to all lines of the grid
 
+-- Returns {height, width} for n positions.
+local function sides(self, n)
+  return self.opt.grid or { math.sqrt(n) // 1, math.sqrt(n) // 1 }
+end
+
+-- As TNO:coefficients_cost, of both operators.
+function TNO2d:coefficients_cost(n)
+  local grid = sides(self, n)
+  local flop, numbers = self.along_height:coefficients_cost(grid[1])
+  local more, more_numbers = self.along_width:coefficients_cost(grid[2])
+  return flop + more, numbers + more_numbers
+end
+
 function TNO2d:own_cost(n)
-  local grid = self.opt.grid or { math.sqrt(n) // 1, math.sqrt(n) // 1 }
-  local flop, numbers = 0.0, 0.0
+  local grid = sides(self, n)
+  local flop, numbers = self:coefficients_cost(n)
   for axis, tno in ipairs { self.along_height, self.along_width } do
-    local encoder, kept = tno:coefficients_cost(grid[axis])
     local each, results = tno:lines_cost(grid[axis])
-    local lines = grid[3 - axis]
-    flop, numbers = flop + encoder + lines * each, numbers + kept + lines * results
+    flop, numbers = flop + grid[3 - axis] * each, numbers + grid[3 - axis] * results
   end
   return flop, numbers
 end
