@@ -65,14 +65,15 @@ local function parse(words)
     for _, word in pairs(seen) do filters[#filters + 1] = word end
     return name, nil, nil, nil, filters
   end
-  if seen[key][1] == seen[key][2] then
+  local first, second = seen[key][1]:sub(#key + 2), seen[key][2]:sub(#key + 2)
+  if first == second or tonumber(first) and tonumber(first) == tonumber(second) then
     errors.usage("compare: %s is given twice: one key in two values", seen[key][1])
   end
   for _, word in ipairs(words) do
     local k = word:match "^([%a_][%w_]*)="
     if k and k ~= key then filters[#filters + 1] = word end
   end
-  return name, key, seen[key][1]:sub(#key + 2), seen[key][2]:sub(#key + 2), filters
+  return name, key, first, second, filters
 end
 
 local function find(store, name, key, filters)

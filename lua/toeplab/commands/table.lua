@@ -159,6 +159,23 @@ local function find_cell(result, text)
     r and right or left or text, table.concat(names, ", "))
 end
 
+-- Returns those keys of a point that a command can set. It splits texts at commas, and takes no
+-- lists for an axis: a key of grid with such a value is left out, so that the command runs its
+-- other values too; if it is another key, as of a zip, so are all that are not of grid.
+local function given(pool, at)
+  local alone, left, fits = {}, {}, true
+  for _, key in ipairs(pool.plan.grid or {}) do alone[key] = true end
+  for key, value in pairs(at) do
+    local splits = type(value) == "table" or type(value) == "string" and value:find(",", 1, true)
+    if splits then left[key], fits = true, fits and alone[key] end
+  end
+  local set = {}
+  for key, value in pairs(at) do
+    if not left[key] and (fits or alone[key]) then set[key] = value end
+  end
+  return set
+end
+
 local function why(result, text)
   local r, only = find_cell(result, text)
   local row = result.rows[r]
@@ -178,7 +195,8 @@ local function why(result, text)
     if seen[t] or #shown == 0 then
       local line = { t.id:sub(1, 12), t.seed, t.status }
       for _, metric in ipairs(shown) do line[#line + 1] = t.values[metric] or "-" end
-      line[#line + 1] = result.pool:command(t.point.at, "seed=" .. t.seed)
+      line[#line + 1] = result.pool:command(given(result.pool, t.point.at),
+        "seed=" .. t.seed)
       rows[#rows + 1] = line
     end
   end
@@ -194,8 +212,8 @@ local function check(result, percent)
   local fine = true
   for _, row in ipairs(result.rows) do
     for _, cell in ipairs(row.cells) do
-      if type(cell.paper) == "number" and cell.interval then
-        local off = math.abs(cell.interval.mean - cell.paper)
+      if type(cell.paper) == "number" and (cell.interval or (cell.diverged or 0) > 0) then
+        local off = cell.interval and math.abs(cell.interval.mean - cell.paper) or math.huge
         cell.verdict = off <= math.abs(cell.paper) * percent / 100
         fine = fine and cell.verdict
       end

@@ -46,7 +46,9 @@ function answers.says(value, texts)
   local shown = plan.show(value)
   for _, text in ipairs(texts) do
     local number = tonumber(text)
-    if shown == text or type(value) == "number" and value == number then return true end
+    if shown == text or value == text or type(value) == "number" and value == number then
+      return true
+    end
   end
   return false
 end
@@ -153,6 +155,31 @@ local function same_code(store)
   return function(a, b) return a.sha256 == b.sha256 or hash(a) == hash(b) end
 end
 
+-- Returns a predicate on a sweep: whether its trials were made of the same files of code beside the
+-- script, and of the same data, as those that it was asked of before; of what a sweep has not begun
+-- nothing is known. It is asked from the newest sweep on.
+local function same_files(store)
+  local modules, data = nil, {}
+  return function(s)
+    local row = store:rows([[SELECT json_extract(t.provenance, '$.module_tokens') AS tokens
+      FROM v_members m JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ?
+      AND json_extract(t.provenance, '$.modules') IS NOT NULL LIMIT 1]], { s.id })[1]
+    local tokens = row and (row.tokens or "")
+    if tokens and modules and tokens ~= modules then return false end
+    local read = store:rows([[SELECT DISTINCT coalesce(json_extract(g.config, '$.' || d.key),
+        d.key) AS name, d.value AS hash FROM (SELECT t.config, t.provenance, max(t.started)
+        FROM v_members m JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ?
+        GROUP BY t.data_hash) g,
+      json_each(g.provenance, '$.data') d]], { s.id })
+    for _, file in ipairs(read) do
+      if (data[file.name] or file.hash) ~= file.hash then return false end
+    end
+    for _, file in ipairs(read) do data[file.name] = file.hash end
+    modules = modules or tokens
+    return true
+  end
+end
+
 -- Returns the sweeps that can be pooled with the newest one, all keys that vary in them, and how
 -- many of its experiment and scale cannot. Trials whose key was chosen by a small sweep are not
 -- pooled with those that were given its value.
@@ -167,8 +194,9 @@ local function pooled_sweeps(store, list)
     end
   end
   local kept, want = {}, rest(newest.config, axes)
+  local of_same_files = same_files(store)
   for _, s in ipairs(same) do
-    if rest(s.config, axes) == want then kept[#kept + 1] = s end
+    if rest(s.config, axes) == want and of_same_files(s) then kept[#kept + 1] = s end
   end
   return kept, axes, count - #kept
 end

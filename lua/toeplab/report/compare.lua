@@ -30,13 +30,16 @@ end
 -- ---- Pairs ------------------------------------------------------------------------------------
 
 -- Splits the trials into {a = {...}, b = {...}}, keeping those that are done and finite; the second
--- result counts the dropped ones of each side, and those of both that diverged.
+-- result counts the dropped ones of each side, and those of both that diverged; the third is the
+-- first with the dropped ones.
 local function sides(trials, key, a, b)
   local list, out = { a = {}, b = {} }, { a = 0, b = 0, diverged = 0 }
+  local asked = { a = {}, b = {} }
   for _, t in ipairs(trials) do
     local v = t.values[1]
     for side, text in pairs { a = a, b = b } do
       if answers.says(t.point.values[key], { text }) then
+        table.insert(asked[side], t)
         if t.status == "done" and v and v - v == 0 then
           table.insert(list[side], t)
         else
@@ -46,30 +49,37 @@ local function sides(trials, key, a, b)
       end
     end
   end
-  return list, out
+  return list, out, asked
 end
 
+-- Returns the values of a key among trials, each as it is shown: two of them may read alike, as do
+-- long texts that begin alike. The second result is the set of their exact texts.
 local function values_of(trials, key)
-  local set = {}
+  local list, seen = {}, {}
   for _, t in ipairs(trials) do
     local v = t.point.at[key]
-    set[v == nil and "-" or plan.show(v)] = true
+    local text = json.encode { v }
+    if not seen[text] then seen[text], list[#list + 1] = true, v == nil and "-" or plan.show(v) end
   end
-  return suggest.keys(set)
+  return list, seen
 end
 
 -- Separates the axes other than key into those that vary within a side, and those whose value
--- follows from key: {name=, a=, b=}. A key that was tuned follows from the point, not only from
--- key, and separates nothing.
-local function other_axes(pool, key, list)
+-- follows from key: {name=, a=, b=}. asked: the trials of each side, with those that are not done,
+-- without which a key that has one value done on a side would seem to follow from key. A key that
+-- was tuned follows from the point, not only from key, and separates nothing.
+local function other_axes(pool, key, list, asked)
   local vary, along = {}, {}
   for _, name in ipairs(suggest.keys(pool.axes)) do
-    local of_a, of_b = values_of(list.a, name), values_of(list.b, name)
-    local several = #of_a > 1 or #of_b > 1
-    if name ~= key and several and name ~= pool.plan.tuned_key then
+    local a, set_a = values_of(list.a, name)
+    local b, set_b = values_of(list.b, name)
+    local tuned = name == pool.plan.tuned_key
+    local of = tuned and list or asked
+    local several = #values_of(of.a, name) > 1 or #values_of(of.b, name) > 1
+    if name ~= key and several and not tuned then
       vary[#vary + 1] = name
-    elseif name ~= key and not several and of_a[1] and of_b[1] and of_a[1] ~= of_b[1] then
-      along[#along + 1] = { name = name, a = of_a[1], b = of_b[1] }
+    elseif name ~= key and not several and a[1] and b[1] and not set_b[next(set_a)] then
+      along[#along + 1] = { name = name, a = a[1], b = b[1] }
     end
   end
   return vary, along
@@ -134,6 +144,17 @@ local function check_by(pool, by, vary, key)
   if set[key] then errors.usage("compare: --by %s: this key is being compared", key) end
 end
 
+-- Returns how many seeds a row needs to show a difference. The p of seeds that looks added is held
+-- to less than ALPHA, and to how much depends on how many there are.
+local function seeds_for(result, row, difference)
+  local n = #row.a
+  for _ = 1, 2 do
+    local alpha = looks.alpha(result.pool, n) / compare.ALPHA * result.alpha
+    n = stats.pairs_needed(row.difference.deviation, difference, nil, 1 - alpha)
+  end
+  return n
+end
+
 local function judge(result)
   local ps, of = {}, {}
   for _, row in ipairs(result.rows) do
@@ -149,8 +170,8 @@ local function judge(result)
   for i, p in ipairs(stats.holm(ps)) do of[i].p = p end
   for _, row in ipairs(of) do
     row.claimed = row.p < compare.ALPHA
-    row.needed = stats.pairs_needed(row.difference.deviation, row.difference.mean, nil,
-      1 - result.alpha)
+    -- Equal values say nothing of how many seeds would show a difference.
+    row.needed = row.difference.half > 0 and seeds_for(result, row, row.difference.mean) or nil
   end
 end
 
@@ -181,7 +202,7 @@ end
 -- or b has no trial.
 function compare.new(pool, key, a, b, metric, better, by)
   local trials = pool:trials { metric }
-  local list, out = sides(trials, key, a, b)
+  local list, out, asked = sides(trials, key, a, b)
   for _, side in ipairs { { "a", a }, { "b", b } } do
     if #list[side[1]] + out[side[1]] == 0 then
       local values = {}
@@ -189,7 +210,7 @@ function compare.new(pool, key, a, b, metric, better, by)
       answers.none_has(pool:title(), key, side[2], values)
     end
   end
-  local vary, along = other_axes(pool, key, list)
+  local vary, along = other_axes(pool, key, list, asked)
   if by then check_by(pool, by, vary, key) end
   local result = { key = key, a = a, b = b, metric = metric, along = along, out = out, pool = pool,
     sides = list, better = better or compare.better(pool, metric), rows = pair(list, by or vary) }
@@ -219,7 +240,10 @@ local function sentence_of(result, row)
       math.abs(d.mean), math.min(math.abs(d.low), math.abs(d.high)),
       math.max(math.abs(d.low), math.abs(d.high)))
   end
-  if not d.p then
+  if d.half == 0 and d.mean == 0 then
+    return ("%sequal at each of %d seeds: nothing varies, so that no test applies"):format(where,
+      d.n)
+  elseif not d.p then
     return ("%sby %.4g at each of %d seeds: nothing varies, so that no test applies"):format(where,
       d.mean, d.n)
   end
@@ -232,11 +256,15 @@ local function sentence_of(result, row)
 end
 
 local function least_pairs(result)
-  local least, alpha = nil, result.alpha
+  local least, alpha, needed = nil, result.alpha, 1
   for _, row in ipairs(result.rows) do
     least = #row.a > 0 and math.min(least or #row.a, #row.a) or least
   end
-  local p, needed = stats.least_p(least or 1), stats.least_pairs(alpha)
+  local function least_p(n) -- corrected for looks, as the p of the rows are
+    return math.min(1.0, stats.least_p(n) * compare.ALPHA / looks.alpha(result.pool, n))
+  end
+  while least_p(needed) >= alpha do needed = needed + 1 end
+  local p = least_p(least or 1)
   if least and least < needed then
     return ("%d paired seed%s cannot reach p < %.2g%s unless the differences are taken as normal "
       .. "(the smallest sign-flip p is %.4g); %d can"):format(least, least == 1 and "" or "s",
@@ -247,17 +275,19 @@ end
 
 -- Returns the number of seeds that decides every row which is still open if its true difference is
 -- the measured one or, with `resolve`, that detects a difference of this size in every row; nil if
--- no row needs or allows an estimate.
+-- no row needs or allows an estimate. The other results: whether a row has fewer than it needs, and
+-- the fewest that one of these rows has.
 local function needed(result, resolve)
-  local most
+  local most, least, lacks = nil, math.huge, false
   for _, row in ipairs(result.rows) do
     local d = row.difference
-    local n = resolve and d and d.n > 1 and stats.pairs_needed(d.deviation, resolve,
-      nil, 1 - result.alpha)
+    local n = resolve and d and d.n > 1 and seeds_for(result, row, resolve)
       or not resolve and not row.claimed and row.needed or nil
-    if n then most = math.max(most or n, n) end
+    if n then
+      most, least, lacks = math.max(most or n, n), math.min(least, d.n), lacks or n > d.n
+    end
   end
-  return most
+  return most, lacks, least
 end
 
 -- Returns a value as the command line takes it; nil for what it might take otherwise.
@@ -317,15 +347,16 @@ local function lacking(list, n)
 end
 
 local function more_seeds(result, resolve, duration)
-  local n, have = needed(result, resolve), 0
-  for _, row in ipairs(result.rows) do have = math.max(have, #row.a) end
+  local n, lacks, have = needed(result, resolve)
   if not n then return {} end
   local what = resolve and ("to resolve ±%.4g"):format(resolve)
     or "if the true difference is the measured one, to show it"
   if n > compare.MOST then
     return { ("%s: more than %d seeds"):format(what, compare.MOST) }
   end
-  if n <= have then return { ("%s: %d seeds, and there are %d"):format(what, n, have) } end
+  if not lacks then
+    return { ("%s: %d seeds, and there are %d"):format(what, n, have) }
+  end
   local list, seed = result.sides, result.pool.plan.tuned_seed
   if seed and n >= seed then
     return { ("%s: about %d seeds, and seed %d chooses the %s: give a list of seeds without it")
@@ -352,7 +383,8 @@ function compare.words(result, resolve, duration)
   local function add(n, one, many)
     if n > 0 then lines[#lines + 1] = n .. " trial" .. (n == 1 and one or many) end
   end
-  add(out, " is left out: not done, or inf or nan", "s are left out: not done, or inf or nan")
+  local why = "not done, or without a finite " .. result.metric
+  add(out, " is left out: " .. why, "s are left out: " .. why)
   add(result.out.diverged, " of these diverged: its side looks better than it is without it",
     "s of these diverged: their sides look better than they are without them")
   add(alone, " has no partner of the same seed", "s have no partner of the same seed")

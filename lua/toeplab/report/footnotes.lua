@@ -142,19 +142,16 @@ local function settings(result, add)
   if #parts > 0 then add("unlike the paper's runs: %s", table.concat(parts, "; ")) end
 end
 
--- Returns how many trials of the table a field of the cells counts: the columns of a pivot table
--- have trials of their own, and those of others share them.
+-- Returns how many trials of the table a field of the cells counts. Columns share trials or have
+-- some of their own, and a trial that several cells count is one.
 local function total(result, field)
-  local sum = 0
+  local seen, sum = {}, 0
   for _, row in ipairs(result.rows) do
-    local most, all = 0, 0
-    for c, cell in ipairs(row.cells) do
-      most = math.max(most, cell[field] or 0)
-      if result.columns[c].plain and not result.columns[c].margin then
-        all = all + (cell[field] or 0)
+    for _, cell in ipairs(row.cells) do
+      for _, t in ipairs(cell.of and cell.of[field] or {}) do
+        sum, seen[t] = sum + (seen[t] and 0 or 1), true
       end
     end
-    sum = sum + (row.margin and 0 or math.max(most, all))
   end
   return sum
 end
@@ -174,6 +171,11 @@ local function marks(result, add)
   if n > 0 then
     add("diverged: %s ended with inf or nan, or stopped by the guard; a row with such a seed has "
       .. "no mean", plural(n, "trial"))
+  end
+  n = total(result, "lacking")
+  if n > 0 then
+    add("(2/3): a mean of 2 of 3 seeds; %s %s done and lack%s the metric of a column", plural(n,
+      "trial"), n == 1 and "is" or "are", n == 1 and "s" or "")
   end
   if total(result, "open") > 0 then add("… not finished; (2/3): 2 of 3 seeds finished") end
 end
@@ -240,8 +242,8 @@ function footnotes.of(result)
       add("also in this folder: %s", table.concat(result.pool.others, "; "))
     end
     if result.pool.older > 0 then
-      add("left out: %s of %s, of other code, other values of fixed keys, or another way to the "
-        .. "tuned key",
+      add("left out: %s of %s, of other code or data, other values of fixed keys, or another way "
+        .. "to the tuned key",
         plural(result.pool.older, "earlier command"), result.pool:title())
     end
   end

@@ -16,7 +16,7 @@ local function axes_of(trials)
   local first, count, differs = {}, {}, {}
   for _, t in ipairs(trials) do
     for key, value in pairs(t.config) do
-      local text = plan.show(value)
+      local text = json.encode { value }
       if first[key] == nil then first[key] = text end
       if first[key] ~= text then differs[key] = true end
       count[key] = (count[key] or 0) + 1
@@ -201,7 +201,10 @@ function groups.of(set, o)
   for _, t in ipairs(set.trials) do
     local keys = keys_of(set, t, o)
     local name = name_of(set, t, keys, o)
-    local key = o.each and t.id or name
+    local at = {}
+    for i, name_of_key in ipairs(keys) do at[i] = { groups.value(t, name_of_key) } end
+    -- Not by the name: of long texts it shows the beginnings.
+    local key = o.each and t.id or name .. "\n" .. json.encode(at)
     if not found[key] then
       found[key] = { label = name, trials = {}, keys = keys }
       list[#list + 1] = found[key]

@@ -4,9 +4,10 @@
 --   { id=, caption=, source=, corner=, columns = { {id=, name=, better=, here=} }, rows = { {name=,
 --     cells = { {paper=, all the fields of a cell} } } }, agreement = { {column=, ...} } }
 -- A cell has interval (of stats.interval, over the values of finished trials), asked, done,
--- diverged (with inf or nan, or stopped by the guard), early, rescued, failed, open (numbers of
--- trials; done includes the diverged ones), trials (the trials themselves). interval is nil if a
--- trial diverged or none is done.
+-- diverged (with inf or nan, or stopped by the guard), early, rescued, failed, open, lacking (done
+-- without having logged the metric): numbers of trials, of which done includes the diverged ones;
+-- trials (the trials themselves) and of (the name of such a number -> its trials). interval is nil
+-- if a trial diverged or none is done.
 local answers = require "toeplab.report.answers"
 local groups = require "toeplab.report.groups"
 local json = require "toeplab.base.json"
@@ -24,24 +25,31 @@ local early = { pruned = true, timeout = true, budget = true }
 -- rescued: the set of the ids of trials that the guard rolled back.
 function tables.cell(trials, metric, times, rescued)
   local c = { asked = #trials, done = 0, diverged = 0, early = 0, rescued = 0, failed = 0, open = 0,
-    trials = trials, values = {} }
+    lacking = 0, trials = trials, values = {}, of = {} }
+  local function count(name, t)
+    c[name], c.of[name] = c[name] + 1, c.of[name] or {}
+    table.insert(c.of[name], t)
+  end
   for _, t in ipairs(trials) do
     local v = t.values[metric]
     if early[t.status] then
-      c.early = c.early + 1
+      count("early", t)
     elseif t.status == "guard" then
-      c.done, c.diverged = c.done + 1, c.diverged + 1
+      count("done", t)
+      count("diverged", t)
     elseif t.status == "failed" then
-      c.failed = c.failed + 1
+      count("failed", t)
     elseif t.status ~= "done" then
-      c.open = c.open + 1
-    elseif v then
-      c.done = c.done + 1
-      if rescued[t.id] then c.rescued = c.rescued + 1 end
+      count("open", t)
+    elseif not v then
+      count("lacking", t)
+    else
+      count("done", t)
+      if rescued[t.id] then count("rescued", t) end
       if v - v == 0 then
         c.values[#c.values + 1] = v * (times or 1)
       else
-        c.diverged = c.diverged + 1
+        count("diverged", t)
       end
     end
   end

@@ -158,26 +158,45 @@ local function diverged(trials, names)
   return count
 end
 
+-- Counts the trials that have not logged one of the metrics, of those that some of all have logged.
+local function lacking(trials, names, all)
+  local logged, count = {}, 0
+  for _, trial in ipairs(all) do
+    for _, name in ipairs(names) do logged[name] = logged[name] or trial.metrics[name] ~= nil end
+  end
+  for _, trial in ipairs(trials) do
+    local lacks = false
+    for _, name in ipairs(names) do lacks = lacks or logged[name] and trial.metrics[name] == nil end
+    if lacks then count = count + 1 end
+  end
+  return count
+end
+
 -- Returns header and rows of the table { rows = "key" or a list of keys, columns = {"metric", ...}
 -- } over trials with .config and .metrics: one line per combination of values of the keys, each
 -- cell the mean of the metric over its trials, nan if one of these is. Further columns count the
--- trials and, if any metric is not finite, the diverged ones.
+-- trials and, if any metric is not finite, the diverged ones; and, if any lacks a metric that
+-- others have logged, those that lack one, which are not in its mean.
 function text_table.by(spec, trials)
   local keys = type(spec.rows) == "table" and spec.rows or { spec.rows }
   local header, groups, order = table.move(keys, 1, #keys, 1, {}), {}, {}
   for _, name in ipairs(spec.columns) do header[#header + 1] = name end
   header[#header + 1] = "trials"
   for _, trial in ipairs(trials) do
-    local row = {}
-    for i, key in ipairs(keys) do row[i] = plan.show(trial.config[key]) end
-    local name = table.concat(row, "\0")
+    local row, at = {}, {}
+    for i, key in ipairs(keys) do
+      row[i], at[i] = plan.show(trial.config[key]), { trial.config[key] }
+    end
+    local name = json.encode(at) -- texts may read alike
     if not groups[name] then
       groups[name], order[#order + 1] = { row = row }, name
     end
     table.insert(groups[name], trial)
   end
   local rows, some = {}, diverged(trials, spec.columns) > 0
+  local lack = lacking(trials, spec.columns, trials) > 0
   if some then header[#header + 1] = "diverged" end
+  if lack then header[#header + 1] = "lacking" end
   for r, key in ipairs(order) do
     local group, last = groups[key], #keys + #spec.columns
     rows[r] = group.row
@@ -187,6 +206,7 @@ function text_table.by(spec, trials)
       rows[r][#keys + c] = text_table.mean(values)
     end
     rows[r][last + 1], rows[r][last + 2] = #group, some and diverged(group, spec.columns) or nil
+    if lack then rows[r][last + (some and 3 or 2)] = lacking(group, spec.columns, trials) end
   end
   return header, rows
 end

@@ -245,20 +245,23 @@ local function add_ids(query, rows)
   for _, row in ipairs(rows) do table.insert(query.named, query:bind(row.id)) end
 end
 
-local higher = { "%f[%a]acc", "%f[%w]f1%f[%W]", "bleu", "%f[%a]auc", "score", "reward",
-  "recall", "precision", "correct", "per_second" }
+local higher = { "%f[%a]acc%f[%A]", "%f[%a]accurac", "%f[%w]f1%f[%W]", "bleu", "%f[%a]auc",
+  "score", "reward", "recall", "precision", "%f[%a]correct", "per_second" }
 local lower = { "loss", "ppl", "perplexity", "%f[%a]bits?%f[%A]", "%f[%w]bp[bc]%f[%W]", "nll",
   "entropy", "error", "%f[%a]err%f[%A]", "mse%f[%W]", "%f[%w]mae%f[%W]", "seconds",
   "milliseconds" }
 
 -- Returns whether "higher" or "lower" values of a metric are better, as far as its name tells; else
--- nil.
+-- nil. Of several words the last one counts: a recall_error is an error.
 function selection.better(metric)
+  local last, better = 0, nil
   for _, list in ipairs { higher, lower } do
     for _, pattern in ipairs(list) do
-      if metric:lower():find(pattern) then return list == higher and "higher" or "lower" end
+      local at = metric:lower():find(pattern)
+      if at and at > last then last, better = at, list == higher and "higher" or "lower" end
     end
   end
+  return better
 end
 
 -- Returns "max" if the name of a metric suggests that more is better, else "min".

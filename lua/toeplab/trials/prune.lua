@@ -83,7 +83,7 @@ local function decided(self, id, step)
 end
 
 local function worse_is_larger(spec, value)
-  if not value or value ~= value then return math.huge end -- NaN counts as worst
+  if not value or value - value ~= 0 then return math.huge end -- inf and NaN count as worst
   return spec.goal == "max" and -value or value
 end
 

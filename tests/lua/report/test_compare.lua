@@ -51,7 +51,8 @@ t.test("a clear difference of paired seeds is claimed, with its interval", funct
       "higher is better")
     t.holds(run(folder, "op=tno op=fd --higher"), "op=fd is worse than op=tno")
     for metric, better in pairs { Accuracy = "higher", auc = "higher", ["recall@10"] = "higher",
-      val_loss = "lower" } do
+      val_loss = "lower", recall_error = "lower", accumulated_loss = "lower",
+      steps_per_second = "higher", incorrect = "lower" } do
       t.eq(compare.better({ plan = {} }, metric), better)
     end
   end)
@@ -120,7 +121,8 @@ t.test("only done trials with a partner of the same seed count", function()
     table.remove(list)
     local text = run(write(folder, list) and folder, "op=tno op=fd")
     t.holds(text, "all      1 ", "one pair: no difference can be judged",
-      "3 trials are left out: not done, or inf or nan", "3 trials have no partner of the same seed",
+      "3 trials are left out: not done, or without a finite val_ppl",
+      "3 trials have no partner of the same seed",
       "1 paired seed cannot")
   end)
   t.in_folder(function(folder)
@@ -151,6 +153,83 @@ t.test("nothing goes along with a value that no trial has been done with", funct
     local text = run(folder, "op=a op=b")
     t.holds(text, "no seed has both")
     t.ok(not text:find("goes", 1, true), text)
+  end)
+end)
+
+t.test("a key of which each side has another value done does not go along", function()
+  t.in_folder(function(folder)
+    local trials = {}
+    for seed = 1, 4 do
+      for _, at in ipairs { { "a", 1 }, { "a", 2 }, { "b", 1 }, { "b", 2 } } do
+        local done = (at[1] == "a") == (at[2] == 1)
+        trials[#trials + 1] = { config = { op = at[1], rank = at[2] }, seed = seed,
+          status = done and "done" or "failed",
+          metrics = { loss = done and at[2] + seed * seed / 100 or nil } }
+      end
+    end
+    sweeps.write(folder, { experiment = "e", axes = { "op", "rank" }, columns = { "loss" },
+      trials = trials })
+    local text = run(folder, "op=a op=b")
+    t.holds(text, "rank=1: no seed has both", "rank=2: no seed has both")
+    t.ok(not text:find("worse", 1, true) and not text:find("goes", 1, true), text)
+  end)
+end)
+
+t.test("long texts that read alike are two settings, and a filter takes one of them", function()
+  t.in_folder(function(folder)
+    local list, long = {}, ("x"):rep(70)
+    for seed = 1, 3 do
+      for i, task in ipairs { long .. "a", long .. "b" } do
+        list[#list + 1] = { "tno", task, seed, 100 * i + seed }
+        list[#list + 1] = { "fd", task, seed, 100 * i + seed + seed * seed / 10 }
+      end
+    end
+    write(folder, list)
+    local text = run(folder, "op=tno op=fd")
+    t.holds(text, " 3   102.0  102.5 ", " 3   202.0  202.5 ", "p (Holm)")
+    t.holds(run(folder, "op=tno op=fd task=" .. long .. "b"), "all      3   202.0  202.5 ")
+  end)
+end)
+
+t.test("a row with fewer seeds than it needs counts, whatever others have", function()
+  t.in_folder(function(folder)
+    local list = pairs_of(12, 1.0)
+    for _, row in ipairs(pairs_of(4, 1.0)) do
+      list[#list + 1] = { row[1], "image", row[3], row[4] }
+    end
+    write(folder, list)
+    t.holds(run(folder, "op=tno op=fd --resolve 0.3"), "about 5 seeds, 2 trials more", "seeds=5")
+    t.holds(run(folder, "op=tno op=fd --resolve 0.9"), "seeds, and there are 4")
+  end)
+end)
+
+t.test("equal values have no difference that more seeds would show", function()
+  t.in_folder(function(folder)
+    local list = {}
+    for seed = 1, 3 do
+      for _, op in ipairs { "tno", "fd" } do list[#list + 1] = { op, "lm", seed, 20 + seed } end
+    end
+    write(folder, list)
+    local text = run(folder, "op=tno op=fd")
+    t.holds(text, "equal at each of 3 seeds: nothing varies, so that no test applies")
+    t.ok(not text:find("more than 1000 seeds", 1, true), text)
+  end)
+end)
+
+t.test("the seeds that are needed allow for the looks", function()
+  t.in_folder(function(folder)
+    local trials = {}
+    for seed = 1, 3 do -- differences 0.01, 0.02, 0.03
+      trials[2 * seed - 1] = { config = { op = "a" }, seed = seed, metrics = { loss = 10 + seed } }
+      trials[2 * seed] = { config = { op = "b" }, seed = seed,
+        metrics = { loss = 10 + seed + seed / 100 } }
+    end
+    for rule, want in pairs { [false] = "about 5 seeds", ["until 2 %, at most 5"] =
+      "about 6 seeds" } do
+      sweeps.write(folder, { experiment = "e", axes = { "op" }, columns = { "loss" },
+        trials = trials, rule = rule or nil, source = tostring(rule) })
+      t.holds(run(folder, "op=a op=b"), want)
+    end
   end)
 end)
 
@@ -268,6 +347,7 @@ t.test("wrong words are told", function()
       ["nix op=tno op=fd"] = "there is no table or experiment 'nix'; known:",
       ["ops other op=tno op=fd"] = "one name at most",
       ["op=tno op=tno"] = "op=tno is given twice",
+      ["op=1 op=1.0"] = "op=1 is given twice",
       ["op=tno op=fd --by nix"] = "--by nix: it does not vary in ops",
       ["op=tno op=fd seed=99"] = "no trial of ops scale=laptop has seed=99 (there are: 1, 2, 3)",
       ["op=tno op=fd -m los"] = "there is no metric 'los'",

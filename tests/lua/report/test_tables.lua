@@ -177,6 +177,56 @@ t.test("settings that vary beside the rows are never averaged", function()
   end)
 end)
 
+t.test("trials of the same script but other files of code or other data are not put together",
+  function()
+    local script = [[local tl = require "toeplab"
+local by = dofile(FOLDER .. "/by.lua")
+return tl.experiment "files" {
+  fixed = { steps = 1, corpus = FOLDER .. "/text" }, grid = { op = { 1, 2 } }, seeds = 3,
+  trial = function(t, c)
+    for _ in t:steps(c.steps) do t:log { loss = by * c.op * c.seed } end
+  end,
+  report = { rows = "op", columns = { "loss" } },
+}]]
+    t.in_folder(function(folder)
+      local function command(by, words, text)
+        t.write(folder .. "/by.lua", "return " .. by)
+        t.write(folder .. "/text", text:rep(100))
+        t.eq(select(2, t.toeplab(("run -q '%s/x.lua' %s -C '%s/r'"):format(folder, words,
+          folder))), 0)
+        return run(folder .. "/r", "files")
+      end
+      t.write(folder .. "/x.lua", (script:gsub("FOLDER", ("%q"):format(folder))))
+      t.ok(command(1, "", "abc"):find("over 3 seeds", 1, true))
+      t.ok(command(1, "seeds=4,5", "abc"):find("over 5 seeds", 1, true))
+      local text = command(10, "seeds=4,5", "abc")
+      t.ok(text:find("over 2 seeds", 1, true) and text:find("left out: 1 earlier", 1, true), text)
+      text = command(10, "seeds=3", "abd")
+      t.ok(text:find("over 3 seeds", 1, true) and text:find("left out: 2 earlier", 1, true), text)
+    end)
+  end)
+
+t.test("marks count the trials of all columns that have their own, each once", function()
+  t.in_folder(function(folder)
+    local trials = {}
+    for _, task in ipairs { "imdb", "listops" } do
+      for seed, ended in ipairs { false, "guard", "pruned", "" } do
+        trials[#trials + 1] = { config = { task = task, model = "fd" }, seed = seed,
+          ended = ended or nil, metrics = { test_accuracy = ended ~= "" and 0.5 or nil } }
+        if ended == "" then trials[#trials].ended = nil end
+      end
+    end
+    sweeps.write(folder, { experiment = "lra", answers = { "ski/table2" },
+      axes = { "model", "task" }, trials = trials })
+    local text = run(folder, "ski/table2")
+    for _, want in ipairs { "‡ 2 trials ended early", "diverged: 2 trials ended with inf or nan",
+      "2 trials are done and lack the metric of a column" } do
+      t.ok(text:find(want, 1, true), text)
+    end
+    t.eq(select(2, run(folder, "ski/table2 --tolerance 99")), 4) -- a row that diverged is far off
+  end)
+end)
+
 t.test("columns by a key, and accuracies in percent", function()
   t.in_folder(function(folder)
     local trials = {}
@@ -309,6 +359,12 @@ t.test("--why lists the trials of a cell with their commands", function()
     t.ok(not text:find "mean_extrapolation", text)
     text = run(folder, "tnn/table10 --why learnable")
     t.eq(text, "learnable: no trial answers it\n")
+    sweeps.write(folder, { experiment = "split", axes = { "list", "op", "word" },
+      columns = { "loss" }, trials = { { config = { op = "a b", word = "p, q", list = { 1, 2 } },
+        seed = 1, metrics = { loss = 1 } }, { config = { op = "a c", word = "r", list = { 1 } },
+        seed = 1, metrics = { loss = 1 } } } })
+    text = run(folder, "split --why 'list=1,2'") -- which the command line splits, as it does p, q
+    t.ok(text:find("toeplab run x.lua 'op=a b' seed=1 -C", 1, true), text)
     local _, bad, said = run(folder, "tnn/table10 --why 0.99/tset")
     t.eq(bad, 2)
     t.ok(said:find "no column 'tset' %(there are: val, extrapolation%)", said)

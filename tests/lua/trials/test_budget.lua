@@ -70,13 +70,13 @@ end)
 
 -- What a Pruner says at step 4 of trial number i of a store of four, whose losses are -1 to -4;
 -- events: number of a trial -> what was decided of it; over: of those that have ended.
-local function judged(i, events, over, spec)
+local function judged(i, events, over, spec, value)
   local word, why, told
   in_folder(function(folder)
     local list, trial_list = {}, {}
     for k, name in ipairs { "a", "b", "c", "d" } do
       list[k] = { name = name, experiment = "x", config = { n = k }, metrics = { loss = {} } }
-      for step = 1, 8 do list[k].metrics.loss[step] = -k * 1.0 end
+      for step = 1, 8 do list[k].metrics.loss[step] = k == i and value or -k * 1.0 end
       trial_list[k] = { id = stores.id(name), status = (over or {})[k] }
     end
     stores.fill(folder, list)
@@ -107,6 +107,9 @@ t.test("a trial is judged among those before it, once they were there or have en
     "loss is -4.0 at step 4, among the best 2 of 4", "judged" })
   t.eq({ judged(4, { "judged", "judged", "judged", "prune" }) }, { "prune",
     "loss is -4.0 at step 4, by hand", "prune" })
+  for goal, infinite in pairs { min = -math.huge, max = math.huge } do -- has diverged
+    t.eq(judged(2, { "judged" }, nil, goal, infinite), "prune")
+  end
 end)
 
 -- Losses that cross: what a trial is worth depends on the step at which it is judged.

@@ -321,6 +321,13 @@ t.test("a mean over seeds of which some diverged is nan and says how many", func
     "a,loss,trials,diverged\n1,nan,3,2\n")
 end)
 
+t.test("trials without a metric that others have logged are counted", function()
+  local function trial(a, metrics) return { config = { a = a }, metrics = metrics } end
+  local trials = { trial(1, { loss = 1.0 }), trial(1, {}), trial(2, { loss = 1 / 0 }) }
+  t.eq(text_table.csv(text_table.by({ rows = "a", columns = { "loss", "other" } }, trials)),
+    "a,loss,other,trials,diverged,lacking\n1,1.0,,2,0,1\n2,inf,,1,1,0\n")
+end)
+
 t.test("the hash of the code is over program, engine, backends and Lua files", function()
   local files = {}
   local sha256_file = core.sha256_file
