@@ -152,6 +152,16 @@ lines "the help leaves it out" 0 sh -c "'$toeplab' help | sed -n '/^  gc /p; /^ 
 expect "failures with what they do not take" 2 "ls: --failures goes without --sort" \
     "$toeplab" ls --failures --sort lr
 expect "show of one form" 2 "choose one of --script and --diff" "$toeplab" show --script --diff @last
+expect "a script is no JSON" 2 "json goes without --script" "$toeplab" show --script --json @last
+expect "a day is no moment" 2 "started is compared by <" "$toeplab" ls started=2026-11-21
+expect "nor is a time" 2 "age is compared by <" "$toeplab" ls 'age!=2d'
+expect "report to standard output" 0 "^<!doctype html>" "$toeplab" report sweep -o -
+: >"$top/target.html"
+ln -s target.html "$top/link.html"
+expect "report to the target of a link" 0 "link.html" "$toeplab" report sweep -o "$top/link.html"
+expect "... which stays one" 0 "link" \
+    sh -c "test -L '$top/link.html' && test -s '$top/target.html' && echo link"
+expect "report to a full disk: exit code 6" 6 "No space left" "$toeplab" report sweep -o /dev/full
 
 # ---- Asking in other languages -------------------------------------------------------------------
 

@@ -351,6 +351,8 @@ expect "... as JSON" 0 '"done":1,.*"to_run":1' "$toeplab" plan --json "$top/fail
 expect "... the trials themselves" 0 "done .*width=2" "$toeplab" plan --list "$top/fails.lua"
 refuse "a plan of nothing" 2 "which experiment" "$toeplab" plan
 expect "a trial run again is the same" 0 "bit-identical" "$toeplab" reproduce -q width=2
+expect "... and as JSON an empty list stays a list" 0 '"different_texts":\[\]' \
+    "$toeplab" reproduce -q --json width=2
 refuse "one that failed cannot be" 2 "is failed: only a finished one" "$toeplab" reproduce -q width=1
 refuse "nor several" 2 "selects [0-9]* trials" "$toeplab" reproduce @all
 

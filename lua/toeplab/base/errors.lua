@@ -77,6 +77,13 @@ function errors.storage_problem(e)
   return problems[type(e) == "table" and rawget(e, "status") or e]
 end
 
+local statuses = { [5] = "EIO", [23] = "EIO", [24] = "EIO", -- 23, 24: too many open files
+  [27] = "ENOSPC", [28] = "ENOSPC", [122] = "ENOSPC" }
+
+-- Returns the status of a problem of the storage with the errno that the io library returns; else
+-- nil.
+function errors.status_of(errno) return statuses[errno] end
+
 -- Returns the error object of a disk that is too full, which is found out before it is written to.
 function errors.full(format, ...)
   local e = errors.new(errors.STORAGE, format, ...)

@@ -112,19 +112,6 @@ local function metrics(store, rows, write, as_json)
   end
 end
 
--- Writes text to the file at path atomically. A pipe, a device or the target of a link is written
--- in place.
-local function save(path, text)
-  local kind, link = core.sys.kind(path)
-  if kind ~= "other" and not link then return core.sys.write_file(path, text) end
-  local file, why = io.open(path, "wb")
-  if not file then return nil, why end
-  local ok, problem = file:write(text)
-  local closed, late = file:close()
-  if ok and closed then return true end
-  return nil, ("%s: %s"):format(path, problem or late)
-end
-
 -- ---- TensorBoard ----------------------------------------------------------------------------
 
 -- Returns the keys that the sweep of a trial has swept.
@@ -194,10 +181,7 @@ function export.run(set, words)
   local dump = set.metrics and metrics or trials
   dump(store, rows, write, set.json)
   if set.output then
-    local ok, why, _, status = save(set.output, table.concat(parts))
-    if not ok then
-      errors.raise(errors.storage_problem(status) and errors.STORAGE or errors.FAILED, "%s", why)
-    end
+    output.save(set.output, table.concat(parts))
   end
 end
 

@@ -189,6 +189,7 @@ end
 local function of_models(store, ids, set, kind)
   check_panels(#ids)
   local log, panels, row, label = axes(set), {}, nil, nil
+  if kind == "matrix" and log.x then errors.usage "plot: --log of a matrix is z: it has no x" end
   local build = experiment.builder(set.script)
   local n = arguments.integer("plot", set, "n", 2)
   local channels, layers = integers(set, "channel"), integers(set, "layer")
@@ -264,9 +265,16 @@ function command.run(set, words)
   end
   local spec = spec_of(panels, set, title)
   local path = not set.term and place(store, set, name)
-  local drawn, why
-  if set.term then drawn, why = plot.text(spec) else drawn, why = plot.svg(path, spec) end
-  if not drawn then errors.raise(errors.FAILED, "plot: %s", why) end
+  local drawn, why, _, status
+  if set.term then
+    drawn, why = plot.text(spec)
+  else
+    drawn, why, _, status = plot.svg(path, spec)
+  end
+  if not drawn then
+    errors.raise(errors.storage_problem(status) and errors.STORAGE or errors.FAILED,
+      "plot: %s", why)
+  end
   print(path or drawn)
   return errors.DONE
 end

@@ -1,7 +1,6 @@
 -- commands/report.lua: toeplab report: writes one page of HTML about a sweep, or serves one that
 -- grows with it.
 local arguments = require "toeplab.base.arguments"
-local core = require "toeplab.core"
 local answers = require "toeplab.report.answers"
 local output = require "toeplab.report.output"
 local pages = require "toeplab.report.page"
@@ -26,7 +25,7 @@ local command = {
   words = { "stored", "filters" },
   options = {
     { name = "output", short = "o", value = "FILE",
-      help = "the page (default: reports/EXPERIMENT.html of the folder)" },
+      help = "the page (default: reports/EXPERIMENT.html of the folder; -: standard output)" },
     { name = "serve", help = "serve a page that grows with the sweep, on 127.0.0.1" },
     { name = "port", value = "N", help = "the port of --serve (default: a free one)" },
     output.dir,
@@ -74,9 +73,12 @@ function command.run(set, words)
   local pool = pool_of(store, words[1], filters)
   local page, missing = pages.sweep(store, pool)
   if missing then errors.say("warning: figures are missing: %s", missing) end
+  if set.output == "-" then
+    io.write(page)
+    return errors.DONE
+  end
   local path = place(store, set, pool)
-  local ok, why = core.sys.write_file(path, page)
-  if not ok then errors.raise(errors.FAILED, "report: %s", why) end
+  output.save(path, page)
   print(path)
   return errors.DONE
 end

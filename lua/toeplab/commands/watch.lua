@@ -17,7 +17,8 @@ local watch = {
     .. "terminal it prints what toeplab status prints, once.",
   words = { "stored" },
   options = {
-    { name = "metric", short = "m", value = "NAME", help = "the metric (default: loss)" },
+    { name = "metric", short = "m", value = "NAME", of = "metrics",
+      help = "the metric (default: loss)" },
     { name = "every", value = "SECONDS", help = "how often the store is read (default: 1)" },
     output.dir,
   },

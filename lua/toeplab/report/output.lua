@@ -11,6 +11,26 @@ local output = {}
 -- Returns data verbatim, but without control characters if standard output is a terminal.
 function output.data(text) return core.sys.isatty(1) and core.sys.clean(text) or text end
 
+-- Writes text to the file at path atomically; a pipe, a device or the target of a link in place.
+-- Raises if it cannot.
+function output.save(path, text)
+  local kind, link = core.sys.kind(path)
+  local ok, why, _, status
+  if kind ~= "other" and not link then
+    ok, why, _, status = core.sys.write_file(path, text)
+  else
+    local file, problem, number = io.open(path, "wb")
+    if file then
+      ok, problem, number = file:write(text)
+      local closed, late, code = file:close()
+      if ok and not closed then ok, problem, number = nil, late, code end
+    end
+    why, status = ("%s: %s"):format(path, problem), errors.status_of(number)
+  end
+  if ok then return end
+  errors.raise(errors.storage_problem(status) and errors.STORAGE or errors.FAILED, "%s", why)
+end
+
 output.csv = { name = "csv", help = "as CSV" }
 output.json = { name = "json", help = "as JSON, one object a line" }
 output.dir = { name = "dir", short = "C", value = "DIR", help = "the results folder" }

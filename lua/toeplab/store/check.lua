@@ -43,11 +43,13 @@ local function rebuilt(counts)
   for _, name in ipairs { "trials", "metrics", "artifacts", "events", "sweeps" } do
     local count = counts[name] or { kept = 0, dropped = 0 }
     parts[#parts + 1] = ("%d %s%s"):format(count.kept, name, count.dropped > 0
-      and (" (%d more are twice there or broken)"):format(count.dropped) or "")
+      and (" (%d more are twice there, broken or of no trial)"):format(count.dropped) or "")
   end
-  return ("rebuilt: %s; %d of %d pages cannot be read; of %s rows may be lost, and the same "
+  return ("rebuilt: %s; %d of %d pages cannot be read; of %s rows may be lost%s, and the same "
     .. "command runs them again; the old one is %s"):format(table.concat(parts, ", "), counts.bad,
-    counts.pages, quantity.count(counts.again, "trial"), counts.copy)
+    counts.pages, quantity.count(counts.again, "trial"), counts.lost > 0
+    and (", %s are lost but for their files"):format(quantity.count(counts.lost, "more trial"))
+    or "", counts.copy)
 end
 
 -- Rebuilds the database and opens it.
@@ -206,8 +208,15 @@ local function check_artifacts(check)
 end
 
 local function check_stale(check)
+  local rebuilt = false -- a folder without a trial may then be that of one whose row is lost
+  for _, name in ipairs(core.sys.list(check.folder) or {}) do
+    rebuilt = rebuilt or name:find "^runs%.db%.damaged%-" ~= nil
+  end
   for _, item in ipairs(trash.stale(check.store)) do
-    check:found(false, nil, "%s: %s (toeplab rm --purge frees it)", item.path, item.why)
+    local lost = rebuilt and item.why == trash.NAMELESS
+    check:found(false, nil, "%s: %s (%s)", item.path, item.why, lost
+      and "a damaged database may have lost its row; toeplab generate reads its checkpoints, "
+      .. "toeplab rm --purge deletes them" or "toeplab rm --purge frees it")
   end
 end
 

@@ -37,12 +37,10 @@ end
 local Writer = {}
 Writer.__index = Writer
 
-local problems = { [5] = "EIO", [23] = "EIO", [24] = "EIO", -- by errno; 23, 24: too many open files
-  [27] = "ENOSPC", [28] = "ENOSPC", [122] = "ENOSPC" }
-
 local function failure(path, why, code)
   local message = why:find(path, 1, true) and why or path .. ": " .. why
-  return problems[code] and core.error(problems[code], message) or message
+  local status = errors.status_of(code)
+  return status and core.error(status, message) or message
 end
 
 -- Opens a writer that appends to the journal at path and locks it. After it returns, the entry of

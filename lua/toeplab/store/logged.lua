@@ -1,6 +1,15 @@
 -- store/logged.lua: reads what trials have logged. Each function takes the store first.
 local logged = {}
 
+-- Returns rows with NaN for the text 'nan' in a column: the store keeps NaN as NULL, which must not
+-- look like a missing value.
+function logged.with_nan(column, rows)
+  for _, row in ipairs(rows) do
+    if row[column] == "nan" then row[column] = 0 / 0 end
+  end
+  return rows
+end
+
 -- Calls fn for each value of trial id, in order of names and steps: {name=, step=, value= (nil for
 -- NaN), indexed= (1: step is an index of the metric's own, such as a lag)}.
 function logged.each(store, id, fn)
@@ -35,16 +44,18 @@ function logged.names(store, sweep)
 end
 
 -- Lists the trials of a sweep, those at work first, each with the last value of a metric (nil:
--- none was logged, or it is NaN): {id=, label=, status=, error=, seconds=, started=, host=, pid=,
+-- none was logged): {id=, label=, status=, error=, seconds=, started=, host=, pid=,
 -- steps= (of all; nil if the configuration has no such key), step=, value=}.
 function logged.trials(store, sweep, metric)
-  return store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.error,
+  local rows = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.error,
       coalesce(t.ended, t.status) AS status, t.seconds, t.started, t.host, t.pid,
-      json_extract(t.config, '$.steps') AS steps, coalesce(l.step, t.step) AS step, l.value
+      json_extract(t.config, '$.steps') AS steps, coalesce(l.step, t.step) AS step,
+      iif(l.name IS NULL, NULL, coalesce(l.value, 'nan')) AS value
     FROM members m JOIN trials t ON t.id = m.trial
     LEFT JOIN last l ON l.trial = t.id AND l.name = ?2
     WHERE m.sweep = ?1 AND t.trashed IS NULL
     ORDER BY t.status <> 'running', m.position]], { sweep, metric })
+  return logged.with_nan("value", rows)
 end
 
 return logged

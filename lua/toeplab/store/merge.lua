@@ -7,6 +7,7 @@
 local core = require "toeplab.core"
 local temporary = require "toeplab.base.temporary"
 local errors = require "toeplab.base.errors"
+local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
 
 local merge = {}
@@ -138,6 +139,20 @@ end
 
 -- ---- Rows -------------------------------------------------------------------------------------
 
+-- Returns tags and notes of a trial here with those from there: no merge drops what a user wrote.
+local function marks_of_both(store, theirs)
+  local ours = store:rows("SELECT tags, notes FROM trials WHERE id = ?", { theirs.id })[1]
+  if not ours then return theirs.tags, theirs.notes end
+  local set, lines = {}, { ours.notes ~= "" and ours.notes or nil }
+  for tag in (ours.tags .. " " .. theirs.tags):gmatch "%S+" do set[tag] = true end
+  for line in theirs.notes:gmatch "[^\n]+" do
+    if not ("\n" .. ours.notes .. "\n"):find("\n" .. line .. "\n", 1, true) then
+      lines[#lines + 1] = line
+    end
+  end
+  return table.concat(suggest.keys(set), " "), table.concat(lines, "\n")
+end
+
 -- Returns the id here of the sweep that has this id there, inserting its row if necessary; nil for
 -- nil. known: a cache of these ids.
 local function sweep_of(store, other, id, known)
@@ -145,6 +160,7 @@ local function sweep_of(store, other, id, known)
   if not known[id] then
     local s = other:rows("SELECT * FROM sweeps WHERE id = ?", { id })[1]
     known[id] = store:sweep(s)
+    store:rows("UPDATE sweeps SET created = max(created, ?) WHERE id = ?", { s.created, known[id] })
   end
   return known[id]
 end
@@ -164,6 +180,7 @@ end
 
 local function copy_rows(store, other, theirs, artifacts, sweep)
   local id = theirs.id
+  theirs.tags, theirs.notes = marks_of_both(store, theirs)
   for _, name in ipairs { "last", "metrics", "artifacts", "events" } do
     store:rows(("DELETE FROM %s WHERE trial = ?"):format(name), { id })
   end
@@ -222,6 +239,24 @@ end
 
 -- ---- The merge ---------------------------------------------------------------------------------
 
+-- Decides again about an unfinished trial that is further there, by its newest checkpoint that is
+-- intact: damaged ones must not displace those of the trial here. Returns the decision, and the
+-- paths of the damaged ones if these are why the trial here stays.
+local function decide_by_checkpoints(store, other, theirs)
+  local bad, step = {}, nil
+  for _, a in ipairs(other:rows([[SELECT * FROM artifacts WHERE trial = ? AND kind = 'checkpoint'
+      ORDER BY step DESC]], { theirs.id })) do
+    if trial_files.intact(trial_files.path(other.folder, theirs.id, a), a.sha256) then
+      step = a.step
+      break
+    end
+    bad[#bad + 1] = other.folder .. "/" .. a.path
+  end
+  if #bad > 0 then theirs.step = step end
+  local what = decide(store, other, theirs)
+  return what, what == "replace" and {} or bad
+end
+
 -- Refuses the other folder as a whole, before any change, if one of its rows is not as this program
 -- writes them.
 local function check_rows(other)
@@ -247,6 +282,10 @@ function merge.run(store, other, dry)
     local theirs = other:rows("SELECT * FROM trials WHERE id = ?", { row.id })[1]
     theirs.open = #other:rows("SELECT 1 FROM journals WHERE trial = ?", { row.id }) > 0
     local what, list = decide(store, other, theirs)
+    if what == "replace" and theirs.status ~= "done" then
+      what, list = decide_by_checkpoints(store, other, theirs)
+      table.move(list, 1, #list, #result.damaged + 1, result.damaged)
+    end
     result[what] = result[what] + 1
     if what == "conflict" then
       table.insert(result.conflicts, { id = row.id, differences = list })

@@ -117,14 +117,23 @@ local function read_rows(file)
   return found, bad
 end
 
--- Fills the new store from file. Returns {kept=, dropped=} by table, and the number of bad pages.
+-- The column of each table that names a trial.
+local trial_of = { events = 2, members = 3, artifacts = 1, metrics = 1 }
+
+-- Fills the new store from file. Returns {kept=, dropped=} by table with lost= (how many trials
+-- other rows name whose own row is gone), and the number of bad pages.
 local function fill(new, file)
-  local counts = {}
+  local counts, missing = { lost = 0 }, {}
   local found, bad = read_rows(file)
   local function add(kind, values)
     local count = counts[kind.name] or { kept = 0, dropped = 0 }
     local how = insert(new, kind, values) and "kept" or "dropped"
     counts[kind.name], count[how] = count, count[how] + 1
+    local trial = how == "dropped" and values[trial_of[kind.name]]
+    if trial and missing[trial] == nil then
+      missing[trial] = #new:exec("SELECT 1 FROM trials WHERE id = ?", { trial }) == 0
+      counts.lost = counts.lost + (missing[trial] and 1 or 0)
+    end
   end
   for _, kind in ipairs(tables) do
     for _, item in ipairs(found[kind.name]) do

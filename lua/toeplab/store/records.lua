@@ -165,13 +165,14 @@ function Records:decode(text)
 end
 
 -- Returns the id of the sweep of a script with its overrides; inserts its row if there is none.
+-- s.created: when its command was given (nil: now).
 function Records:sweep(s)
   local sql = "SELECT id FROM sweeps WHERE sha256 = ? AND plan = ?"
   local found = self:rows(sql, { s.sha256, s.plan })
   if found[1] then return found[1].id end
-  self:rows([[INSERT INTO sweeps (experiment, script, sha256, source, command, scale, plan)
-    VALUES (?, ?, ?, ?, ?, ?, ?)]],
-    { s.experiment, s.script, s.sha256, s.source, s.command, s.scale, s.plan })
+  self:rows([[INSERT INTO sweeps (experiment, script, sha256, source, command, scale, plan, created)
+    VALUES (?, ?, ?, ?, ?, ?, ?, coalesce(?, (julianday('now') - 2440587.5) * 86400.0))]],
+    { s.experiment, s.script, s.sha256, s.source, s.command, s.scale, s.plan, s.created, n = 8 })
   return self.store:last_id()
 end
 

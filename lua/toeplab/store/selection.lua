@@ -212,6 +212,9 @@ local function filter(query, word, name, operator, text)
     local ok, why = suggest.choose("status", status, selection.statuses)
     if not ok then errors.usage("%s", why) end
   end
+  if (dates[column] or durations[column]) and operator:find "^!?=$" and not tonumber(text) then
+    errors.usage("'%s': %s is compared by <, <=, > or >=", word, name)
+  end
   if operator == "=" then return equals(query, value, kind, column, text) end
   if operator == "!=" then
     return ("coalesce(%s, 0) = 0"):format(equals(query, value, kind, column, text))

@@ -5,6 +5,7 @@
 -- last: the order of the sweeps is that of `created`, not that of the ids.
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
+local logged = require "toeplab.store.logged"
 local secrets = require "toeplab.base.secrets"
 
 local sweeps = {}
@@ -70,14 +71,15 @@ end
 -- host=, job= (of Slurm, or nil), started=, config= (JSON), steps=, step= and loss= (the last ones
 -- logged)}.
 function sweeps.running(store, id)
-  return store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.pid,
+  local rows = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.pid,
       t.host, json_extract(t.provenance, '$.job') AS job, t.started, t.config,
       json_extract(t.config, '$.steps') AS steps,
       (SELECT max(step) FROM last l WHERE l.trial = t.id) AS step,
-      (SELECT value FROM last l WHERE l.trial = t.id AND l.name = 'loss') AS loss
+      (SELECT coalesce(value, 'nan') FROM last l WHERE l.trial = t.id AND l.name = 'loss') AS loss
     FROM members m JOIN trials t ON t.id = m.trial
     WHERE m.sweep = ? AND t.status = 'running' AND t.trashed IS NULL
     ORDER BY m.position]], { id })
+  return logged.with_nan("loss", rows)
 end
 
 return sweeps

@@ -12,6 +12,8 @@ local trial_files = require "toeplab.store.trial_files"
 
 local trash = {}
 
+trash.NAMELESS = "no trial has that name" -- why a folder of runs/ is stale
+
 -- ---- Moving and restoring ----------------------------------------------------------------------
 
 -- Moves trials to the trash, all with the same time. If one of them is running, raises and moves
@@ -147,7 +149,7 @@ function trash.stale(store)
     if ids[name] and ids[name] ~= "busy" then
       look_into(store, ids[name], name, add)
     elseif not ids[name] and #name == 12 and name:find("^%x+$") then
-      add("runs/" .. name, "no trial has that name")
+      add("runs/" .. name, trash.NAMELESS)
     end
   end
   local busy = any_alive(store)

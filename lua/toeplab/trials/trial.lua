@@ -54,6 +54,9 @@ local function number(name, value)
   return value + 0.0
 end
 
+-- Formats a value for the line of progress; the sign of NaN, which C prints, means nothing.
+local function shown(format, value) return value ~= value and "nan" or format:format(value) end
+
 -- Logs metrics (name -> number or tensor of one element) at the current step, after the loop at the
 -- last step, or at `index`, e.g. a lag. Of two values of one name at one step the later one counts.
 function Trial:log(values, index)
@@ -78,8 +81,9 @@ function Trial:log(values, index)
     if self.rungs and self.looping and not index then self.rungs:logged(name, self.step) end
   end
   if #rows == 0 then return end
-  self.shown = values.loss and ("loss %.4f"):format(number("loss", values.loss))
-    or ("%s %.4g"):format(rows[1].name, rows[1].value)
+  local loss = values.loss and number("loss", values.loss)
+  self.shown = loss and "loss " .. shown("%.4f", loss)
+    or rows[1].name .. " " .. shown("%.4g", rows[1].value)
   self.busy = true
   self.rows:add_metrics(rows)
   self.busy = false

@@ -116,6 +116,7 @@ local cases = {
   { "show -C F/none ''", {}, { "@last" } },
   { "plot -C F/runs k", { "kernel" } },
   { "plot -C F/runs --metric l", { "loss", "loss one" } },
+  { "watch -C F/runs --metric l", { "loss", "loss one" } },
   { "mark -C F/runs @last -u ''", { "paper" } },
   { "status -C F/runs ''", { "odd-words" } },
   { "table -C F/runs tnn/table1", { "tnn/table1", "tnn/table10" }, { "ski/table2" } },

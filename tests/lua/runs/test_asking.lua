@@ -2,7 +2,9 @@
 local t = require "harness"
 local check = require "toeplab.store.check"
 local core = require "toeplab.core"
+local logged = require "toeplab.store.logged"
 local merge = require "toeplab.store.merge"
+local rebuild = require "toeplab.store.rebuild"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local stores = require "stores"
@@ -162,6 +164,20 @@ t.test("of an older schema, the error says what upgrades it, and that does", fun
   end)
 end)
 
+t.test("a rebuild counts trials whose own row is lost, and calls nothing theirs free", function()
+  t.in_folder(function(folder)
+    stores.fill(folder, { sample[1], sample[2] })
+    local store <close> = records.open(folder, "w")
+    store:rows "PRAGMA foreign_keys = OFF"
+    store:rows("DELETE FROM trials WHERE id = ?", { id "a" })
+    store:close()
+    t.eq(rebuild.run(folder).lost, 1)
+    local texts = {}
+    check.run(folder, {}, function(item) texts[#texts + 1] = item.text end)
+    t.ok(table.concat(texts, "\n"):find "may have lost its row; toeplab generate reads", texts[1])
+  end)
+end)
+
 t.test("thousands of ids may be named", function()
   with_store(function(store)
     local words = {}
@@ -206,6 +222,12 @@ t.test("the running trials of a sweep are in its order, without the trash", func
     end
     store:rows("UPDATE members SET position = 0 WHERE trial = ?", { id "f" })
     t.eq(labels(), "fe")
+    store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'loss', 1, NULL)",
+      { id "f" })
+    local loss = sweeps.running(store, sweep)[1].loss
+    t.ok(loss ~= loss, "NaN is not a missing value")
+    loss = logged.trials(store, sweep, "loss")[1].value
+    t.ok(loss ~= loss, "nor is it for watch")
     trash.put(store, { id "e" })
     t.eq(labels(), "f")
   end)
@@ -410,6 +432,52 @@ t.test("a damaged file is not taken over, nor its row", function()
     t.eq(#stores.dump(folder .. "/here", "SELECT * FROM artifacts"), 0)
     t.eq(#stores.dump(folder .. "/here", "SELECT * FROM trials"), 4)
     t.eq(core.sys.list(folder .. "/here/runs/" .. id("a"):sub(1, 12)), {})
+  end)
+end)
+
+t.test("merging a trial that is further there keeps its tags and notes here", function()
+  t.in_folder(function(folder)
+    stores.fill(folder .. "/here", { variant(sample[2], { status = "interrupted", metrics = {} }) })
+    stores.fill(folder .. "/there", { sample[2] })
+    for name, tag in pairs { here = "mine", there = "theirs" } do
+      local store <close> = records.open(folder .. "/" .. name, "w")
+      store:mark(id "b", tag, "seen " .. name)
+    end
+    t.eq(merged(folder .. "/here", folder .. "/there").replace, 1)
+    t.eq(stores.dump(folder .. "/here", "SELECT tags, notes FROM trials"),
+      { [[{"notes":"seen here\nseen there","tags":"mine theirs"}]] })
+  end)
+end)
+
+t.test("a damaged checkpoint does not displace the sound one of the trial here", function()
+  t.in_folder(function(folder)
+    local broke = variant(sample[1], { status = "interrupted", files = { checkpoint = "state" } })
+    stores.fill(folder .. "/here", { variant(broke, { step = 4 }) })
+    stores.fill(folder .. "/there", { variant(broke, { step = 8,
+      files = { checkpoint = "later state" } }) })
+    local path = "/runs/" .. id("a"):sub(1, 12) .. "/checkpoint-00000004.h5"
+    t.write(folder .. "/there" .. path, "spoilt")
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.replace, told.ahead, #told.damaged }, { 0, 1, 1 })
+    t.eq(stores.dump(folder .. "/here", "SELECT step FROM trials"), { '{"step":4}' })
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM artifacts"), 1)
+    t.eq(t.read(folder .. "/here" .. path), "state")
+  end)
+end)
+
+t.test("a sweep keeps the time of its command, and so the newest one stays the newest", function()
+  t.in_folder(function(folder)
+    stores.fill(folder .. "/there", { sample[1] })
+    local there <close> = records.open(folder .. "/there", "w")
+    there:rows "UPDATE sweeps SET created = 1000.0"
+    there:close()
+    merged(folder .. "/here", folder .. "/there")
+    t.eq(stores.dump(folder .. "/here", "SELECT created FROM sweeps"), { '{"created":1000.0}' })
+    local again <close> = records.open(folder .. "/there", "w")
+    again:rows "UPDATE sweeps SET created = 3000.0" -- the command was given once more
+    again:close()
+    merged(folder .. "/here", folder .. "/there")
+    t.eq(stores.dump(folder .. "/here", "SELECT created FROM sweeps"), { '{"created":3000.0}' })
   end)
 end)
 
