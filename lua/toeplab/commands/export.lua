@@ -1,5 +1,4 @@
 -- commands/export.lua: toeplab export: writes trials, metrics or weights for other programs.
-local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local exported = require "toeplab.store.exported"
 local json = require "toeplab.base.json"
