@@ -6,8 +6,11 @@
 --
 -- declares that each point is first tried for 1,000 steps (or those that the command line sets)
 -- with each of these learning rates, and then run with the one whose trial has the lowest
--- best_val_ppl. A key that the command line sets is not tuned, nor any in the scales that `without`
--- lists. The trials of the small sweep belong to an experiment with the name NAME-tuning.
+-- best_val_ppl. Results within 1 % of that count as equal to it, and of equals the lowest value is
+-- taken: one seed tells no smaller differences, and of two learning rates that are level after a
+-- part of the steps the higher one tends to lose by the end (results/tables/tnn-table8.md). A key
+-- that the command line sets is not tuned, nor any in the scales that `without` lists. The trials
+-- of the small sweep belong to an experiment with the name NAME-tuning.
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local identity = require "toeplab.trials.identity"
@@ -19,6 +22,7 @@ local suggest = require "toeplab.base.suggest"
 local tuning = {}
 
 local SUFFIX = "-tuning"
+local TIE = 0.01 -- of the best result: smaller differences count as none
 
 -- Returns whether the words of a command line leave the key to be tuned.
 local function wanted(tune, words)
@@ -133,21 +137,27 @@ local function check_points(exp, words, search, labels)
   end
 end
 
--- Returns {value, result, label} of the better of two trials, of which the first may be missing and
--- the second is trial t.
-local function better(tune, best, t, result)
-  if result - result ~= 0 then return best end
-  local sign = tune.goal == "max" and -1 or 1
-  if best and sign * best[2] <= sign * result then return best end
-  return { t.config[tune.key], result, t.label }
-end
-
 -- Returns the smallest and the largest of the values; nil unless all are numbers.
 local function ends(values)
   for _, value in ipairs(values) do
     if type(value) ~= "number" then return nil end
   end
   return math.min(table.unpack(values)), math.max(table.unpack(values))
+end
+
+-- Returns that of the trials at a point, {value=, result=, label=} each, whose value is taken: the
+-- lowest number of those that tie with the best result, else the first. nil for no trial.
+local function taken(tune, list)
+  local sign, best = tune.goal == "max" and -1 or 1, nil
+  for _, t in ipairs(list) do
+    if not best or sign * t.result < sign * best.result then best = t end
+  end
+  local lowest, numbers = best, ends(tune.values)
+  for _, t in ipairs(list) do
+    local ties = math.abs(t.result - best.result) <= TIE * math.abs(best.result)
+    if numbers and ties and t.value < lowest.value then lowest = t end
+  end
+  return lowest
 end
 
 -- Describes how the key was chosen, for the notes below tables; nil if it was not tuned.
@@ -157,9 +167,11 @@ function tuning.describe(exp)
   for i, key in ipairs(suggest.keys(tune.fixed)) do
     with[i] = (" %s=%s"):format(key, plan.show(exp.tuned.with[key]))
   end
-  return ("%s of each row: the best of %s for %s at seed %d (%s%s)%s"):format(tune.key,
-    plan.show(tune.values), tune.metric, tune.seed, exp.name .. SUFFIX, table.concat(with),
-    #exp.tuned.at_end > 0 and "; the best is the lowest or highest of these for "
+  return ("%s of each row: the best of %s for %s at seed %d%s (%s%s)%s"):format(tune.key,
+    plan.show(tune.values), tune.metric, tune.seed,
+    ends(tune.values) and ", or the lowest of those within 1 % of it" or "",
+    exp.name .. SUFFIX, table.concat(with),
+    #exp.tuned.at_end > 0 and "; it is the lowest or highest of these for "
       .. table.concat(exp.tuned.at_end, ", ") or "")
 end
 
@@ -195,34 +207,38 @@ end
 function tuning.choose(exp, words, store)
   local search, own_words = tuning.search(exp, words)
   if not search then return 0 end
-  local tune, best, labels, missing, logged = exp.tune, {}, {}, 0, {}
+  local tune, found, labels, missing, logged = exp.tune, {}, {}, 0, {}
   local trials = plan.trials(search, own_words)
   identity.identify(search, trials)
   for _, t in ipairs(trials) do
     local point = point_of(t.config, tune)
-    labels[point] = t.label
+    labels[point], found[point] = t.label, found[point] or {}
     local status = store and store:status(t.id)
     if status == "done" then logged[#logged + 1] = store:results(t.id) end
     local result = status == "done" and logged[#logged][tune.metric]
-    if result then best[point] = better(tune, best[point], t, result) end
+    if result and result - result == 0 then
+      table.insert(found[point], { value = t.config[tune.key], result = result, label = t.label })
+    end
     if status ~= "done" and status ~= "guard" then missing = missing + 1 end
   end
   check_points(exp, words, search, labels)
   local why = tuning.no_metric(search, logged)
   if why then errors.raise(errors.FAILED, "%s", why) end
   if missing > 0 then return missing end
-  for _, t in ipairs(trials) do
-    if not best[point_of(t.config, tune)] then no_result(exp, t) end
-  end
   local low, high = ends(tune.values)
-  local at_end, with = {}, {}
-  for _, found in pairs(best) do
-    if found[1] == low or found[1] == high then at_end[#at_end + 1] = found[3] end
+  local value_at, at_end, with = {}, {}, {}
+  for _, t in ipairs(trials) do
+    local point = point_of(t.config, tune)
+    local one = value_at[point] == nil and (taken(tune, found[point]) or no_result(exp, t))
+    if one then
+      value_at[point] = one.value
+      if one.value == low or one.value == high then at_end[#at_end + 1] = one.label end
+    end
   end
   table.sort(at_end)
   for key in pairs(tune.fixed) do with[key] = trials[1].config[key] end
   exp.tuned = { at_end = at_end, with = with, value_at = function(values)
-    return best[point_of(values, tune)][1]
+    return value_at[point_of(values, tune)]
   end }
   return 0
 end

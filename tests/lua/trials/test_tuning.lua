@@ -12,8 +12,8 @@ local stores = require "stores"
 local sweeps = require "toeplab.store.sweeps"
 local trials = require "trials"
 
--- The loss is least at lr = 0.2 for decay 0.9 and at lr = 0.3 for decay 0.99.
-local function script(tune, more)
+-- The loss, if none is given, is least at lr = 0.2 for decay 0.9 and at lr = 0.3 for decay 0.99.
+local function script(tune, more, loss)
   return ([[local tl = require "toeplab"
 return tl.experiment "test" {
   fixed = { lr = 0.1, steps = 2 }, grid = { decay = { 0.9, 0.99 } }, seeds = 2,
@@ -21,12 +21,12 @@ return tl.experiment "test" {
   scale = { smoke = { steps = 1 }, big = { lr = 0.05, steps = 3 } },
   trial = function(t, c)
     for step in t:steps(c.steps) do
-      t:log { loss = (c.lr - (c.decay == 0.9 and 0.2 or 0.3)) ^ 2 }
+      t:log { loss = %s }
     end
     %s
   end,
   report = { rows = "decay", columns = { "loss" } },
-}]]):format(tune, more or "")
+}]]):format(tune, loss or "(c.lr - (c.decay == 0.9 and 0.2 or 0.3)) ^ 2", more or "")
 end
 
 local usual = [[key = "lr", values = { 0.2, 0.3, 0.4 }, metric = "loss", seed = 101,
@@ -57,6 +57,23 @@ test("each point runs with the value that was best for it", function(folder)
     "0.99 0.2 101", "0.99 0.3 101", "0.99 0.4 101" })
 end)
 
+test("of values whose results are within 1 % of the best, the lowest is taken", function(folder)
+  for i, case in ipairs {
+    { "1.02, 1.009, 1.0", "min", 0.3 }, { "1.02, 1.011, 1.0", "min", 0.4 },
+    { "0.97, 0.991, 1.0", "max", 0.3 }, { "-0.97, -0.991, -1.0", "min", 0.3 },
+    { "0, 0, 0", "max", 0.2 },
+  } do
+    local text = script(usual .. (", goal = %q"):format(case[2]), nil,
+      ("({ %s })[(10 * c.lr - 0.5) // 1 | 0] + 0 * c.decay"):format(case[1]))
+    local of_case = folder .. "/" .. i
+    core.sys.mkdir(of_case)
+    t.eq(trials.run(of_case, text), errors.DONE)
+    for _, point in ipairs(points(of_case, "test")) do
+      t.eq(tonumber(point:match " (%S+) "), case[3])
+    end
+  end
+end)
+
 test("scales, other seeds and a second run use what is known", function(folder)
   t.eq(trials.run(folder, script(usual), { "scale=big" }), errors.DONE)
   t.eq(points(folder, "test"), chosen)
@@ -83,7 +100,8 @@ end
 
 test("goal = max takes the highest", function(folder)
   t.eq(trials.run(folder, script(usual .. [[, goal = "max"]]), { "seeds=1" }), errors.DONE)
-  t.eq(points(folder, "test"), { "0.9 0.4 1", "0.99 0.4 1" })
+  -- 0.2 and 0.4 give 0.99 the same loss
+  t.eq(points(folder, "test"), { "0.9 0.4 1", "0.99 0.2 1" })
 end)
 
 test("a failure in the small sweep ends the run before the experiment", function(folder)
@@ -235,7 +253,7 @@ test("where a later sweep chose another value, it alone counts", function(folder
   t.eq(trials.run(folder, text, { "steps=2", "seeds=2" }), errors.DONE)
   t.eq(#points(folder, "test"), 10)
   local store <close> = records.open(folder .. "/results", "r")
-  t.holds(sweeps.find(store, "experiment", "test")[1].plan, "at seed 101 (test-tuning steps=2)")
+  t.holds(sweeps.find(store, "experiment", "test")[1].plan, "(test-tuning steps=2)")
   local pool = answers.pool(store, "experiment", "test", {})
   for _, trial in ipairs(pool:trials { "loss" }) do
     t.eq({ trial.point.at.lr, trial.seed <= 2 }, { 0.4, true })
@@ -255,8 +273,9 @@ test("the table says how the key was chosen", function(folder)
   trials.run(folder, script(usual))
   local store <close> = records.open(folder .. "/results", "r")
   local plan = sweeps.find(store, "experiment", "test")[1].plan
-  t.holds(plan, "lr of each row: the best of 0.2,0.3,0.4 for loss at seed 101 (test-tuning); the "
-    .. "best is the lowest or highest of these for decay=0.9 lr=0.2\"")
+  t.holds(plan, "lr of each row: the best of 0.2,0.3,0.4 for loss at seed 101, or the lowest "
+    .. "of those within 1 % of it (test-tuning); it is the lowest or highest of these for "
+    .. "decay=0.9 lr=0.2\"")
 end)
 
 test("plan as CSV has one header for the small sweep and the experiment", function(folder)
@@ -273,7 +292,7 @@ test("plan as CSV has one header for the small sweep and the experiment", functi
 end)
 
 test("plan says what the seeds resolve, also if the report is a function", function(folder)
-  local spread = script(usual):gsub("%^ 2 }", "^ 2 + 1 + c.seed / 100 }")
+  local spread = script(usual):gsub("%^ 2 }", "^ 2 * 10 + 1 + c.seed / 100 }")
   for _, report in ipairs { "{ rows = 'decay', columns = { 'loss' } }", "function() end" } do
     trials.run(folder, (spread:gsub("report = .*", "report = " .. report .. " }")))
     local said = t.shell(("'%s' plan '%s/x.lua' -C '%s/results' 2>&1"):format(
