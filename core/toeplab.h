@@ -17,9 +17,9 @@
 **     v vocabulary, p points.
 **   - An operator is recorded on the context's tape when one of its float32 inputs requires a
 **     gradient (see Gradients).
-**   - Any operator may return these errors, so comments do not repeat them: TL_ENOMEM; TL_ESHAPE,
+**   - Any operator may return these errors, which comments do not repeat: TL_ENOMEM; TL_ESHAPE,
 **     shapes do not agree; TL_ETYPE, float32 was given for int32 or the reverse; TL_EDEVICE, the
-**     context's device lacks the operator; TL_EINVAL, an axis does not exist.
+**     device lacks it; TL_EINVAL, no such axis, or a recorded result was changed in place.
 **   - Only one thread at a time may use a context and what belongs to it; its threads
 **     run inside the engine. */
 #ifndef TOEPLAB_H

@@ -205,6 +205,7 @@ static tl_status mlp_gpu_forward(tl_ctx *ctx, const tl_args *args)
     int64_t    each = j->rows * j->width;
     float     *scratch, *y = NULL;
     tl_status  st = gpu_alloc(ctx, (size_t)(3 * each) * 4, (void **)&scratch);
+    if (st != TL_OK) return st;
     const float *x = j->x;
     for (int l = 0; l < j->count && st == TL_OK; l++, x = y) {
         y = j->states ? j->states + j->rows * j->layers[l].before : scratch + (1 + l % 2) * each;

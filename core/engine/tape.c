@@ -57,18 +57,25 @@ static void node_clear(tl_node *node)
     if (node->release) node->release(node->saved.p);
 }
 
-/* Sets *wanted to whether an operator on inputs has to be recorded. */
+/* Sets *wanted to whether an operator on inputs has to be recorded. A result that was overwritten,
+** perhaps through a view, is no longer a function of the inputs of its node. */
 static tl_status check_inputs(tl_ctx *ctx, tl_tensor *const *inputs, int count, int *wanted)
 {
     *wanted = 0;
     for (int i = 0; i < count; i++) {
         if (!tl_wants(ctx, inputs[i])) continue;
+        const tl_slot *slot = inputs[i]->slot;
         *wanted = 1;
-        if (inputs[i]->slot->spent)
+        if (slot->spent)
             return tl_fail(ctx, TL_EINVAL,
                            "operand %d, %s, is a result whose tape is gone (an earlier backward "
                            "consumed it): compute it again, or detach it by require_grad(false)",
                            i + 1, SHAPE(inputs[i]));
+        if (!slot->leaf && slot->version != inputs[i]->storage->version)
+            return tl_fail(ctx, TL_EINVAL,
+                           "operand %d, %s, is a result that was changed in place, so that its "
+                           "gradient is no longer that of its inputs: detach it by "
+                           "require_grad(false)", i + 1, SHAPE(inputs[i]));
     }
     return TL_OK;
 }
@@ -94,6 +101,7 @@ static tl_node *tape_append(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, const 
         node->saved.in[i]->tape_refs++;
     }
     slot->node = ctx->tape_len - 1;
+    slot->version = out->storage->version;
     out->slot = tl_slot_retain(slot);
     return node;
 }

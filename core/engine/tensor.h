@@ -22,6 +22,7 @@ typedef struct tl_slot {
     int leaf;
     int spent;       /* backward or tl_tape_clear has removed its node */
     int again;       /* the tl_op that recomputes the tensor (tl_can_make_again); 0: none */
+    unsigned version; /* of a result's storage, when the result was recorded */
     int64_t node;    /* index of the node that computed it */
     tl_tensor *grad; /* NULL until a gradient is accumulated */
     /* During a watched backward pass (tape.h): the number of a leaf that is watched, from 1, and

@@ -102,6 +102,33 @@ static void a_change_in_place_is_refused(void)
     tl_tensor_free(w);
 }
 
+/* A result that was overwritten is no longer a function of what its node read. */
+static void a_result_changed_in_place_is_refused(void)
+{
+    for (int how = 0; how < 3; how++) {
+        tl_tensor *w = leaf(1, (int64_t[]){3}), *y = NULL, *z = NULL, *part = NULL;
+        CHECK_STATUS(tl_affine(w, 2, 0, &y), TL_OK);
+        CHECK_STATUS(tl_tensor_view(y, 1, 1, (int64_t[]){2}, &part), TL_OK);
+        if (how == 0) CHECK_STATUS(tl_tensor_fill(y, 5), TL_OK);
+        if (how == 1) CHECK_STATUS(tl_tensor_copy(y, w), TL_OK);
+        if (how == 2) CHECK_STATUS(tl_tensor_fill(part, 5), TL_OK);
+        CHECK_STATUS(tl_binary(TL_MUL, y, y, &z), TL_EINVAL);
+        CHECK(strstr(tl_errmsg(ctx), "changed in place"));
+        CHECK(z == NULL);
+        int was = tl_recording(ctx, 0); /* without a gradient it is a value like any other */
+        CHECK_STATUS(tl_binary(TL_MUL, y, y, &z), TL_OK);
+        (void)tl_recording(ctx, was);
+        tl_tensor_free(z);
+        CHECK_STATUS(tl_require_grad(y, 0), TL_OK);
+        CHECK_STATUS(tl_binary(TL_MUL, y, w, &z), TL_OK); /* dz/dw = y */
+        float last = tl_tensor_cf32(y)[2];
+        backward_of_sum(z);
+        CHECK(tl_tensor_cf32(tl_grad(w))[2] == last);
+        tl_tensor *all[] = {z, part, y, w};
+        for (int i = 0; i < 4; i++) tl_tensor_free(all[i]);
+    }
+}
+
 static void no_tensor_is_left(void) { CHECK(tl_memory_info(ctx).tensors == 0); }
 
 /* y = a b: the gradient of a is dy b, and neither shares storage with dy. */
@@ -163,6 +190,7 @@ int main(void)
         {"a consumed result is refused", a_consumed_result_is_refused},
         {"backward from a gradient", backward_from_a_gradient},
         {"a change in place is refused", a_change_in_place_is_refused},
+        {"a result changed in place is refused", a_result_changed_in_place_is_refused},
         {"no tensor is left", no_tensor_is_left},
         {0}});
     tl_ctx_free(ctx);

@@ -99,4 +99,43 @@ t.test("a network and its gradients", function()
   end
 end)
 
+-- On a GPU of 1 MiB only the first network fits; what does not raises an error and keeps no memory.
+local SMALL = [[
+local core = require "toeplab.core"
+local function live()
+  core.tape_clear()
+  collectgarbage()
+  collectgarbage()
+  return core.memory().live
+end
+local layers = { { weight = core.ones(64, 1) }, { weight = core.ones(1, 64) } }
+local before = live()
+for _, trained in ipairs { false, true } do
+  layers[1].weight:require_grad(trained)
+  for _, rows in ipairs { 100, 2000, 16000 } do
+    local ok, why = pcall(function()
+      local loss = core.mlp(core.ones(rows, 1), layers, "relu"):sum()
+      local sum = loss:item()
+      if trained then loss:backward() end
+      return sum
+    end)
+    layers[1].weight:set_grad(nil)
+    print(ok, ok and why or why.status)
+    why = nil
+    if live() ~= before then error "memory is kept" end
+  end
+end
+]]
+
+if not os.getenv "TOEPLAB_TEST_GPU" then
+  t.test("a GPU that is too small", function()
+    local path = os.tmpname()
+    assert(core.sys.write_file(path, SMALL))
+    local out = t.shell(("EMULATE_MIB=1 TOEPLAB_DEVICE=%s %s --threads 2 lua %s 2>&1"):format(
+      shell.quote(gpu), shell.quote(program), shell.quote(path)))
+    os.remove(path)
+    t.eq(out, ("true\t6400.0\n" .. ("false\tENOMEM\n"):rep(2)):rep(2))
+  end)
+end
+
 t.done()
