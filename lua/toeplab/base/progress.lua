@@ -111,13 +111,13 @@ local function line(self, step, total, speed, values, columns, left)
   local done = total > 0 and step / total or 1
   local parts = { ("step %d/%d"):format(step, total) }
   if values then parts[#parts + 1] = values end
-  local all = left and ("eta of all %s"):format(progress.duration(left)) or nil
   if speed then
-    local own = ("eta %s"):format(progress.duration((total - step) / speed))
-    parts[#parts + 1] = all and own .. ", of all " .. progress.duration(left) or own
+    local own = (total - step) / speed
+    local all = left and ", of all " .. progress.duration(math.max(left, own)) or ""
+    parts[#parts + 1] = "eta " .. progress.duration(own) .. all
     parts[#parts + 1] = (speed < 100 and "%.3g steps/s" or "%.0f steps/s"):format(speed)
-  else
-    parts[#parts + 1] = all
+  elseif left then
+    parts[#parts + 1] = "eta of all " .. progress.duration(left)
   end
   local text = parts[1]
   for i = 2, #parts do

@@ -221,6 +221,17 @@ t.test("progress off a terminal is plain lines, and quiet is silent", function()
   p:update(2, 2, "loss 1.4")
   t.eq(lines[1], "[1/2] a  step 1/2  loss 1.5\n")
   t.ok(lines[2]:find("step 2/2  loss 1.4", 1, true) and not lines[2]:find("\27"), lines[2])
+  local clock, now = core.sys.clock, 0
+  core.sys.clock = function() return now end
+  p:start("")
+  p:update(10, 100)
+  for _, left in ipairs { 300, 30 } do -- all trials take no less than this one
+    now = now + 10
+    p:update(10 + now, 100, nil, function() return left end)
+  end
+  core.sys.clock = clock
+  t.eq({ lines[4], lines[5] }, { "step 20/100  eta 1m20s, of all 5m00s  1 steps/s\n",
+    "step 30/100  eta 1m10s, of all 1m10s  1 steps/s\n" })
   lines = {}
   p = progress.new { out = out, quiet = true }
   p:start("")
