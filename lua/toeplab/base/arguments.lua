@@ -88,7 +88,7 @@ end
 function arguments.number(verb, set, name, least, most)
   if set[name] == nil then return nil end
   local x = tonumber(set[name])
-  if not x or x < least or most and x > most then
+  if not x or x < least or x == math.huge or most and x > most then
     local range = most and ("from %s to %s"):format(least, most) or "of at least " .. least
     errors.usage("%s: --%s takes a number %s, got '%s'", verb, name, range, set[name])
   end

@@ -41,14 +41,21 @@ local function running(store, sweep)
   return list
 end
 
+-- Returns the seconds that a trial at work has spent on its steps, at the pace of all its attempts
+-- up to its last checkpoint, if it has one.
+local function spent_on_steps(t)
+  if not t.alive then return nil end
+  if (t.saved or 0) > 0 and t.spent then return t.spent / t.saved * (t.step or 0) end
+  return core.sys.now() - t.started
+end
+
 -- Returns the remaining seconds, estimated from finished trials of the experiment (estimate.lua)
 -- and the pace of the running ones; nil if they are unknown.
 local function left(store, sweep, list, workers)
   if workers == 0 then return nil end
   local model, times = estimate.new(store, sweep.experiment), {}
   for _, t in ipairs(list) do
-    local spent = t.alive and core.sys.now() - t.started or nil
-    times[#times + 1] = model:left(store:config(t.config), t.step, spent)
+    times[#times + 1] = model:left(store:config(t.config), t.step, spent_on_steps(t))
   end
   for _, row in ipairs(store:rows([[SELECT json_remove(t.config, '$.seed') AS config,
       count(*) AS trials, avg(coalesce(t.step, 0)) AS step FROM v_members m

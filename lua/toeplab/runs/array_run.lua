@@ -122,13 +122,19 @@ local function handle_other_code(run, state, options)
   end
 end
 
+-- Whether the store says that a trial has failed, be it by an error, its guard or a limit.
+local function has_failed(run, t)
+  local row = run.records:outcome(t.id)
+  return row ~= nil and row.status == "failed"
+end
+
 -- Returns the trials that this command still has to see to: those that are not done. Once it has
 -- waited, these are only those that it left to tasks which were in the queue before, and which
 -- ended without taking them: what it submitted itself, or what failed, is for the next command.
 local function to_see_to(run, options)
   local list = {}
   for _, t in ipairs(prepared.to_do(run, options.shard)) do
-    local over = run.waited and (run.submitted[t.id] or run.records:status(t.id) == "failed")
+    local over = run.waited and (run.submitted[t.id] or has_failed(run, t))
     if not over then list[#list + 1] = t end
   end
   return list
@@ -146,6 +152,7 @@ local function hand_out(run, path, overrides, options)
   guests.check(run.folder, run.trials)
   handle_other_code(run, state, options)
   local list = to_see_to(run, options)
+  if not run.waited then run.had = #run.trials - #list end
   local left = slurm.missing(run.folder, state, list)
   local tasks = slurm.tasks(o, #left)
   local function enlist()
@@ -203,11 +210,10 @@ function array_run.perform(run, path, overrides, options)
   end
   run.records = records.open(run.folder, "r")
   local guard <close> = run.records
-  local counts = { done = 0, failed = 0, pruned = 0, skipped = 0 }
   local list, finished = prepared.to_do(run)
-  counts[run.waited and "done" or "skipped"] = finished
+  local counts = { done = finished - run.had, failed = 0, pruned = 0, skipped = run.had }
   for _, t in ipairs(list) do
-    if run.records:status(t.id) == "failed" then counts.failed = counts.failed + 1 end
+    if has_failed(run, t) then counts.failed = counts.failed + 1 end
   end
   outcome.conclude(run, counts, began, options)
   if #list == counts.failed then return #list > 0 and errors.FAILED or errors.DONE, run.trials end

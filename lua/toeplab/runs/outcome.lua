@@ -50,13 +50,18 @@ function outcome.check_read(run, counts, reads)
   end
 end
 
--- Prints a table of all metrics, for experiments that declare no report.
-local function plain_report(trials)
+-- Returns the set of the names of all metrics that the trials logged.
+local function names_logged(trials)
   local set = {}
   for _, t in ipairs(trials) do
     for name in pairs(t.metrics) do set[name] = true end
   end
-  local names, rows = suggest.keys(set), {}
+  return set
+end
+
+-- Prints a table of all metrics, for experiments that declare no report.
+local function plain_report(trials)
+  local names, rows = suggest.keys(names_logged(trials)), {}
   for i, t in ipairs(trials) do
     rows[i] = { t.label }
     for c, name in ipairs(names) do rows[i][c + 1] = t.metrics[name] end
@@ -66,10 +71,7 @@ end
 
 -- Warns about columns of the report that no trial logged, since their names may be misspelt.
 local function warn_columns(run, trials)
-  local logged = {}
-  for _, t in ipairs(trials) do
-    for name in pairs(t.metrics) do logged[name] = true end
-  end
+  local logged = names_logged(trials)
   for _, name in ipairs(run.exp.report.columns) do
     if not logged[name] then
       run.progress:warn("%s: no trial logged '%s'%s", run.exp:where("columns"), name,
@@ -78,12 +80,35 @@ local function warn_columns(run, trials)
   end
 end
 
+-- Warns if no trial logged the metric that a guard or prune judges by: they then did nothing.
+local function warn_judges(run, trials)
+  local logged = names_logged(trials)
+  for _, field in ipairs { "guard", "prune" } do
+    local metric = run.exp[field] and run.exp[field].metric
+    if metric and not logged[metric] then
+      run.progress:warn("%s: no trial logged '%s', so that %s did nothing%s", run.exp:where(field),
+        metric, field, suggest.hint(metric, suggest.keys(logged)))
+    end
+  end
+end
+
+-- Calls the report of a script. An error names the line there that led to it.
+local function call_report(run, ...)
+  local ok, why = xpcall(run.exp.report, function(e)
+    if errors.is(e) or type(e) == "table" and rawget(e, "status") then return e end
+    local message = run.exp:located(errors.text(e))
+    return os.getenv("TOEPLAB_TRACEBACK") and debug.traceback(message, 2) or message
+  end, ...)
+  if not ok then error(why, 0) end
+end
+
 function outcome.show_report(run)
   local trials, wanted = run.records:finished(run.trials), run.exp.report
   if #trials == 0 then return end
+  warn_judges(run, trials)
   if type(wanted) == "function" then
-    wanted(trials, sheet.new { folder = run.folder, name = run.exp.name, scale = run.scale,
-      text = run.exp.text, progress = run.progress, trials = trials })
+    call_report(run, trials, sheet.new { folder = run.folder, name = run.exp.name,
+      scale = run.scale, text = run.exp.text, progress = run.progress, trials = trials })
   elseif wanted then
     text_table.print(text_table.by(wanted, trials))
     warn_columns(run, trials)

@@ -187,8 +187,17 @@ function prepared.trials_of(exp, overrides, options)
   return choose_trials(trials, options.only), about
 end
 
+-- Raises if GPUs are to be shared by trials of which none uses one.
+local function check_share(trials)
+  for _, t in ipairs(trials) do
+    if t.config.device ~= "cpu" then return end
+  end
+  errors.usage "run: --share is for trials on GPUs, and none has device=cuda"
+end
+
 function prepared.new(exp, overrides, options)
   local trials, about = prepared.trials_of(exp, overrides, options)
+  if options.share then check_share(trials) end
   local given = options.steps or options.seconds
   local checkpoint = given and { steps = options.steps, seconds = options.seconds }
     or exp.checkpoint

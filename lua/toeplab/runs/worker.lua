@@ -193,23 +193,15 @@ end
 
 -- ---- One trial --------------------------------------------------------------------------------
 
--- Prefixes an error message with the line of the script that led to it, unless it names the script.
-local function located(exp, message)
-  if message:find(exp.file, 1, true) then return message end
-  for level = 3, 1000 do -- the time to find a level grows with its depth
-    local info = debug.getinfo(level, "Sl")
-    if not info then break end
-    if info.source == "@" .. exp.file then
-      return ("%s:%d: %s"):format(exp.file, info.currentline, message)
-    end
-  end
-  return message
+-- Whether an error object ends the program with a code that says more than that something failed.
+local function says_more(e)
+  return errors.is(e) and (e.status or e.code ~= errors.FAILED and e.code ~= errors.USAGE)
 end
 
 local function handler(exp)
   return function(e)
-    if errors.is(e) then return e end
-    local message = located(exp, errors.text(e))
+    if says_more(e) then return e end
+    local message = exp:located(errors.text(e))
     if os.getenv("TOEPLAB_TRACEBACK") then message = debug.traceback(message, 2) end
     local status = type(e) == "table" and rawget(e, "status")
     return type(status) == "string" and core.error(status, message) or message
@@ -249,6 +241,8 @@ local function call(self, t, rows)
   end
   math.randomseed(c.seed)
   corpus.progress = self.progress
+  collectgarbage() -- tensors of an earlier trial do not count
+  core.memory_reset_peak()
   local open_modules = own_code.close()
   core.precision(c.precision)
   local handled = handler(self.exp)

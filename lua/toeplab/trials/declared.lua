@@ -68,7 +68,7 @@ local watch = {
   checkpoint = {
     steps = field { type = "int", min = 1, optional = true },
     seconds = field { type = "number", optional = true,
-      check = function(v) return v > 0, "must be above 0" end },
+      check = function(v) return v > 0 and v < math.huge, "must be above 0 and finite" end },
   },
 }
 
@@ -280,6 +280,9 @@ end
 
 local function check_watch(exp, name)
   if not exp[name] then return end
+  if name == "prune" and exp.prune.rule == "median" and exp.prune.eta ~= nil then
+    complain(exp, name, "prune: eta is for the rule asha; median judges at steps that double")
+  end
   local ok, resolved = pcall(options.check, name, watch[name], exp[name])
   if not ok then complain(exp, name, "%s", errors.text(resolved)) end
   exp[name] = resolved

@@ -68,6 +68,20 @@ function Experiment:where(key)
   return ("%s:%d"):format(self.file, self.line)
 end
 
+-- Prefixes an error message with the line of the script that led to it, unless it names the script.
+-- For handlers of errors, which Lua calls where the error is raised.
+function Experiment:located(message)
+  if message:find(self.file, 1, true) then return message end
+  for level = 2, 1000 do -- the time to find a level grows with its depth
+    local info = debug.getinfo(level, "Sl")
+    if not info then break end
+    if info.source == "@" .. self.file then
+      return ("%s:%d: %s"):format(self.file, info.currentline, message)
+    end
+  end
+  return message
+end
+
 local function complain(self, key, format, ...)
   errors.usage("%s: %s", self:where(key), format:format(...))
 end

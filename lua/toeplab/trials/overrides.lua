@@ -87,12 +87,20 @@ end
 local function set_key(exp, values, key, text)
   values.given[key] = true
   if exp:varies(key) then
-    local list, expected = config.parse_list(text, samples(exp, key))
+    local likes = samples(exp, key)
+    local list, expected = config.parse_list(text, likes)
+    if not list and type(likes[1]) == "table" then
+      errors.usage("%s: the values of %s are lists, which the command line cannot give",
+        exp:where(key), key)
+    end
     if not list then misfit(exp, key, expected, text) end
     set_axis(values, key, list)
     return
   end
   local like = declared(exp, key)
+  if key == "draws" then
+    errors.usage("%s: draws is for random, which it does not have", exp.file)
+  end
   if like == nil then
     local names = exp:keys()
     table.move({ "seed", "seeds", "scale", "draws", "compare" }, 1, 5, #names + 1, names)

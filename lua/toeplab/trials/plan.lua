@@ -113,7 +113,8 @@ local function check_keys(exp, trial)
     if not ok then
       why = errors.text(why)
       local key = check ~= exp.check and why:match "option '([%w_]+)'" or "check"
-      errors.usage("%s: %s (trial %s)", exp:where(key), why, trial.label)
+      local place = why:find(exp.file, 1, true) and "" or exp:where(key) .. ": "
+      errors.usage("%s%s (trial %s)", place, why, trial.label)
     end
   end
 end

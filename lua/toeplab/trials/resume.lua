@@ -8,7 +8,7 @@ local resume = {}
 
 -- Returns the full state of a trial for a checkpoint: its parts and the random streams.
 function resume.state(self)
-  local state = { step = self.step, streams = {}, best = self.lowest }
+  local state = { step = self.step, streams = {}, best = self.lowest, left = self.left }
   for name, part in pairs(self.parts) do state[name] = part:state() end
   if self.guard then state.guard = self.guard:state() end
   if self.rungs then state.rungs = self.rungs:state() end
@@ -123,7 +123,7 @@ function resume.restore(self)
       apply(self, state)
       compare_threads(self, state)
       compare_devices(self, state)
-      found, self.lowest = state.step, state.best
+      found, self.lowest, self.left = state.step, state.best, state.left
       break
     end
     self.progress:warn("checkpoint %s/%s %s; %s", self.folder, row.path, why,

@@ -197,6 +197,7 @@ function Trial:load_best()
   if not self.parts or self.looping then
     error("load_best: must be called after the loop of steps", 2)
   end
+  if not self.parts.model then error("load_best: t:steps was given no model", 2) end
   local lowest = self.lowest
   if not lowest or not lowest.step then return nil end
   if lowest.step == self.step then return lowest.step, lowest.value end
@@ -244,8 +245,9 @@ function Trial:check_signals(inside_step)
   error(self:stopped(), 0)
 end
 
+-- Whether the loop has ended before its last step: t:best lost its patience, or the script left it.
 local function ended(self)
-  return self.lowest ~= nil and self.lowest.ended == true
+  return self.left or self.lowest ~= nil and self.lowest.ended == true
 end
 
 -- Obeys the coordinator's order: "prune" ends the trial here; "gone", which says that the
@@ -362,6 +364,19 @@ local function after_step(self)
   end
 end
 
+-- Ends the loop that the script has left by break or return: its last step is that of the last
+-- checkpoint, as at any other end, and a trial that resumes from there makes no further steps.
+local function leave(self)
+  self.left = true
+  local ok, why = pcall(together, self, function()
+    if self.keep then self:save("best") end
+    self.keep = nil
+    self:save()
+  end)
+  self.looping = false
+  if not ok then error(why, 0) end
+end
+
 local function check_parts(parts)
   for name, part in pairs(parts) do
     if type(part.state) ~= "function" or type(part.load) ~= "function" then
@@ -400,7 +415,7 @@ end
 
 -- Names in a checkpoint that are not available to parts in `extra`.
 local reserved = { step = true, streams = true, threads = true, device = true, best = true,
-  model = true, optim = true, data = true, guard = true, rungs = true }
+  left = true, model = true, optim = true, data = true, guard = true, rungs = true }
 
 -- Restores everything from the last good checkpoint and iterates over the remaining steps up to n.
 -- model and opt have methods state() and load(); data may have them; extra: name -> further objects
@@ -439,7 +454,10 @@ function Trial:steps(n, model, opt, data, extra)
     end
     self.step = self.step + 1
     return self.step
-  end, nil, nil, setmetatable({}, { __close = function() self.looping = false end })
+  end, nil, nil, setmetatable({}, { __close = function(_, why)
+    if self.looping and why == nil then return leave(self) end
+    self.looping = false
+  end })
 end
 
 return trial

@@ -3,6 +3,8 @@ local t = require "harness"
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
 local records = require "toeplab.store.records"
+local standing = require "toeplab.live.standing"
+local stores = require "stores"
 local sweeps = require "sweeps"
 
 -- Calls fn(model) for the estimates from trials {dim, steps, seed, seconds}.
@@ -80,6 +82,20 @@ t.test("plan prints the range and the keys in which the finished trials differ",
     text = plan "--json"
     t.ok(text:find('"seconds":32400', 1, true) and text:find('"seconds_high":43200', 1, true)
       and text:find('"seconds_low":27000', 1, true), text)
+  end)
+end)
+
+t.test("a trial at work that goes on from a checkpoint has the pace of all its attempts", function()
+  t.in_folder(function(folder)
+    local losses = {}
+    for step = 1, 8 do losses[step] = 1 / step end
+    -- It began this attempt long ago by the clock, or just now: that says nothing.
+    stores.fill(folder, { { name = "a", experiment = "x", config = { steps = 10 }, step = 4,
+      seconds = 40.0, status = "running", host = core.sys.hostname(), pid = core.sys.getpid(),
+      metrics = { loss = losses } } })
+    local store <close> = records.open(folder, "r")
+    local sweep = standing.sweep(store, "x", "status")
+    t.eq(select(4, standing.of(store, sweep)), 20.0)
   end)
 end)
 

@@ -175,6 +175,68 @@ t.test("a command that waits submits no trial twice", function()
   end)
 end)
 
+-- Runs the given tasks of the first job, while a command waits for them; returns its exit code and
+-- what it says.
+local function wait_for_tasks(c, words, tasks)
+  local list = {}
+  for i = 1, tasks do list[i] = { 1, i } end
+  c:queue(list)
+  local command = core.sys.spawn({ "/bin/sh", "-c", c:line(("run '%s/x.lua' -C '%s' --on slurm "
+    .. "--wait %s"):format(c.folder, c.root, words)) }, c.folder .. "/log")
+  for _ = 1, 400 do
+    if core.sys.exists(c.root .. "/slurm/1/script.sh") then break end
+    core.sys.sleep(0.05)
+  end
+  for i = 1, tasks do c:task(1, i) end
+  c:queue {}
+  local code = command:wait(true)
+  return code, t.read(c.folder .. "/log")
+end
+
+-- Gives the experiment a field, and a loss that is no number in the step `fail`.
+local function diverging(c, field)
+  t.write(c.folder .. "/x.lua", (c.script:gsub("seeds = 2,", "seeds = 2, " .. field)
+    :gsub("loss = ", "loss = step == c.fail and 0 / 0 or ")
+    :gsub("if step == c.fail then.-end", "")))
+end
+
+t.test("what a guard or a limit ended has failed to a command that waits", function()
+  for what, field in pairs { guard = 'guard = { metric = "loss" },',
+    budget = 'budget = { memory = "1K" },' } do
+    with_cluster(function(c)
+      diverging(c, field)
+      local code, said = wait_for_tasks(c, "fail=3 rate=0.5 seeds=1", 1)
+      t.eq(code, 1)
+      t.holds(said, "1 trial: 1 failed")
+      t.ok(not said:find "submits it again", said)
+      t.eq(c:rows "SELECT status, attempt FROM v_trials", { { status = what, attempt = 1 } })
+    end)
+  end
+end)
+
+t.test("a command that waits submits nothing again that a guard ended in another's job", function()
+  with_cluster(function(c)
+    diverging(c, 'guard = { metric = "loss" },')
+    t.eq(c:submit "fail=3 rate=0.5 seeds=1", 0)
+    local code, said = wait_for_tasks(c, "fail=3 rate=0.5 seeds=1", 1)
+    t.eq(code, 1)
+    t.holds(said, "nothing to submit: 1 trial is left", "1 trial: 1 failed")
+    t.eq(t.read(c.folder .. "/last"), "1\n")
+  end)
+end)
+
+t.test("a command that waits tells what was done before from what its job has done", function()
+  with_cluster(function(c)
+    local _, code = t.shell(("(%s) >/dev/null 2>&1"):format(c:line(
+      ("run '%s/x.lua' -C '%s' rate=0.5 seeds=1"):format(c.folder, c.root))))
+    t.eq(code, 0)
+    local said
+    code, said = wait_for_tasks(c, "rate=0.5 seeds=2", 1)
+    t.eq(code, 0)
+    t.holds(said, "2 trials: 1 done, 1 already done")
+  end)
+end)
+
 t.test("a failed trial takes no place of a waiting one in the queue", function()
   with_cluster(function(c)
     local text = c.script:gsub(", fail = 0", ""):gsub("grid = {", "grid = { fail = { 7, 0 },")

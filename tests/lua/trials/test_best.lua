@@ -156,6 +156,28 @@ t.test("stopped in any step, with checkpoints by steps or time, it ends as undis
   end
 end)
 
+t.test("a loop that the script leaves ends there, with the checkpoint of that step", function()
+  t.in_folder(function(folder)
+    local saved = script
+    script = saved:gsub("local flag = step", "if step == 8 then break end local flag = step")
+      :gsub("local step, value", [[if c.fail_at == 99 and os.remove(c.flag) then error "once" end
+    local step, value]])
+    t.eq(run(folder, { "patience=9" }), 0)
+    t.eq(artifacts(folder), { "best 8", "checkpoint 6", "checkpoint 8" })
+    t.eq({ metric(folder, "best_step"), metric(folder, "best") }, { 8, 3 })
+    t.in_folder(function(other) -- it goes on after the loop, not in it
+      t.write(other .. "/flag", "")
+      local words = { "patience=9", "fail_at=99", "flag=" .. other .. "/flag" }
+      t.eq(run(other, words), 1)
+      local code, said = run(other, words)
+      t.eq(code, 0)
+      t.holds(said, "resumed after step 8 of 16")
+      t.eq(result(other), result(folder))
+    end)
+    script = saved
+  end)
+end)
+
 t.test("a best checkpoint is one to go on from", function()
   goes_on(9, nil, "resumed after step 8 of 16")
 end)
@@ -181,6 +203,8 @@ t.test("what is asked of t wrongly is an error", function()
     end
     fails("local data", "t:best(1) local data", "best: must be called inside the loop")
     fails("local data", "t:load_best() local data", "load_best: must be called after the loop")
+    fails("model, opt, data%) do.-\n    end\n", "nil) do t:best(step) end\n",
+      "x%.lua:%d+: load_best: t:steps was given no model")
     fails("c.values%[step // 2%]", "1, 0", "best: patience is an integer of at least 1, got 0")
     fails("c.values%[step // 2%]", "1, 'x'", "best: patience is an integer of at least 1, got x")
     fails("c.values%[step // 2%]", "'low'", "takes a number %(lower is better%), got a string")

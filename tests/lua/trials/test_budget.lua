@@ -244,6 +244,18 @@ t.test("memory is bounded", function()
   end)
 end)
 
+t.test("a trial that took too much memory takes none of that of the next one", function()
+  in_folder(function(folder)
+    local text = script:gsub("EXTRA", 'budget = { memory = "1M" },'):gsub("c.take > 0",
+      "c.quality == 2 and c.take > 0")
+    local words = { "quality=1,2,3", "take=1000000", "steps=2" }
+    for _ = 1, 2 do
+      t.eq(trials.run(folder, text, words), 1)
+      t.eq(status(folder), "done budget done")
+    end
+  end)
+end)
+
 t.test("a trial that takes too long is stopped, and the others go on", function()
   in_folder(function(folder)
     local slow = script:gsub("tl.sys.sleep%(c.pause%)",

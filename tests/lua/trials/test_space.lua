@@ -119,6 +119,8 @@ t.test("mistakes in axes and rules are errors with their line", function()
     { "guard = { metrik = 'loss' },", "guard: unknown option 'metrik'; did you mean 'metric'" },
     { "guard = { metric = 'loss', nan = 'ignore' },", "is not one of stop, rollback" },
     { "prune = { metric = 'loss', eta = 1.0 },", "eta.* at least 1.1" },
+    { "prune = { metric = 'loss', rule = 'median', eta = 3 },", "eta is for the rule asha" },
+    { "checkpoint = { seconds = math.huge },", "must be above 0 and finite" },
     { "budget = { trial = '30' },", 'budget: trial is \'30\', and must be like "90s"' },
     { "budget = { memory = '6 GB' },", 'must be like "6G"' },
   }
