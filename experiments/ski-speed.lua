@@ -49,7 +49,7 @@ local function maker(c, n, m)
   local stream = tl.cost.tokens(1, c.batch * (n - 1), c.vocab):reshape(-1) -- and <s> in each block
   local data = tl.masking(stream, { vocab = c.vocab, length = n, batch = c.batch, seed = 1 })
   local batch = data:batch(1)
-  if batch.ids:dim(1) ~= c.batch then error "a batch of other than `batch` rows" end
+  if batch.ids:dim(1) ~= c.batch then error "the batch of tnn_mlm has not `batch` rows" end
   return function()
     o.vocab, o.pad = data.vocab, data.pad
     local model = tl.models.tnn_mlm(o)

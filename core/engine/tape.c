@@ -57,8 +57,8 @@ static void node_clear(tl_node *node)
     if (node->release) node->release(node->saved.p);
 }
 
-/* Sets *wanted to whether an operator on inputs has to be recorded. A result that was overwritten,
-** perhaps through a view, is no longer a function of the inputs of its node. */
+/* Sets *wanted to whether an operator on inputs has to be recorded. Fails for a recorded result
+** that was overwritten, perhaps through a view: its node no longer computes what it holds. */
 static tl_status check_inputs(tl_ctx *ctx, tl_tensor *const *inputs, int count, int *wanted)
 {
     *wanted = 0;

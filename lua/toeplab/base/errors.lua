@@ -77,11 +77,14 @@ function errors.storage_problem(e)
   return problems[type(e) == "table" and rawget(e, "status") or e]
 end
 
-local statuses = { [5] = "EIO", [23] = "EIO", [24] = "EIO", -- 23, 24: too many open files
-  [27] = "ENOSPC", [28] = "ENOSPC", [122] = "ENOSPC" }
+-- Returns the exit code of a failure, which is an error object of the engine or a status.
+function errors.code_of(e) return errors.storage_problem(e) and errors.STORAGE or errors.FAILED end
 
--- Returns the status of a problem of the storage with the errno that the io library returns; else
--- nil.
+-- By the errno of Linux; 23 and 24: too many open files, 30: a read-only disk.
+local statuses = { [5] = "EIO", [23] = "EIO", [24] = "EIO", [30] = "EIO", [27] = "ENOSPC",
+  [28] = "ENOSPC", [122] = "ENOSPC" }
+
+-- Returns the status of an errno of the io library that reports a problem of the storage; else nil.
 function errors.status_of(errno) return statuses[errno] end
 
 -- Returns the error object of a disk that is too full, which is found out before it is written to.

@@ -210,7 +210,7 @@ local function handler(e)
   if errors.is(e) then return e end
   local message = errors.text(e)
   local trace = os.getenv("TOEPLAB_TRACEBACK") and debug.traceback(message, 2) or message
-  return { message = trace, code = errors.storage_problem(e) and errors.STORAGE or errors.FAILED }
+  return { message = trace, code = errors.code_of(e) }
 end
 
 -- Runs the verb in words (the program's arguments without its name); returns the exit code.

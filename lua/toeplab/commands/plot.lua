@@ -271,10 +271,7 @@ function command.run(set, words)
   else
     drawn, why, _, status = plot.svg(path, spec)
   end
-  if not drawn then
-    errors.raise(errors.storage_problem(status) and errors.STORAGE or errors.FAILED,
-      "plot: %s", why)
-  end
+  if not drawn then errors.raise(errors.code_of(status), "plot: %s", why) end
   print(path or drawn)
   return errors.DONE
 end

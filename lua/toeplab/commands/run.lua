@@ -32,7 +32,7 @@ local run = {
       more = [[
         By default 1, at most 128. The end of a process touches no other trial, and its own goes
         on from its checkpoint.]] },
-    { name = "share", value = "N", help = "N trials at a time on each GPU (1)",
+    { name = "share", value = "N", help = "N trials at a time on each GPU (1; needs device=cuda)",
       more = [[
         With `-j` and `device=cuda` as many run as there are GPUs, each in a process of its own;
         the others wait.]] },

@@ -51,7 +51,7 @@ local command = {
       help = "with --rows: a column for each value of KEYS",
       more = "By default a column for each metric." },
     { name = "tolerance", value = "PERCENT",
-      help = "mark what is within PERCENT of the paper; exit code 4 if any is not" },
+      help = "mark what is within PERCENT of the paper; exit code 4 if any is not, or diverged" },
     output.dir,
   },
 }
@@ -159,12 +159,11 @@ local function find_cell(result, text)
     r and right or left or text, table.concat(names, ", "))
 end
 
--- Returns those keys of a point that a command can set. It splits texts at commas, and takes no
--- lists for an axis: a key of grid with such a value is left out, so that the command runs its
--- other values too; if it is another key, as of a zip, so are all that are not of grid.
+-- Returns the part of a point that a command can set. The command line splits texts at commas and
+-- takes no lists for an axis. A free key with such a value is left out, and the command then runs
+-- all values of that key. The other keys, as those of a zip, are set together: all or none.
 local function given(pool, at)
-  local alone, left, fits = {}, {}, true
-  for _, key in ipairs(pool.plan.grid or {}) do alone[key] = true end
+  local alone, left, fits = pool:free_keys(), {}, true
   for key, value in pairs(at) do
     local splits = type(value) == "table" or type(value) == "string" and value:find(",", 1, true)
     if splits then left[key], fits = true, fits and alone[key] end

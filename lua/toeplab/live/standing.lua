@@ -41,8 +41,8 @@ local function running(store, sweep)
   return list
 end
 
--- Returns the seconds that a trial at work has spent on its steps, at the pace of all its attempts
--- up to its last checkpoint, if it has one.
+-- Returns the seconds that a running trial has spent on its steps so far, of all attempts: those up
+-- to its last checkpoint, extrapolated. Before the first checkpoint, those of this attempt.
 local function spent_on_steps(t)
   if not t.alive then return nil end
   if (t.saved or 0) > 0 and t.spent then return t.spent / t.saved * (t.step or 0) end

@@ -49,11 +49,11 @@ local function files_in(folder)
   return list
 end
 
--- Raises what failed: the io library returns its errno, functions of core.sys a status too.
+-- Returns ok, or raises why it is not. The io library returns only the errno of a failure,
+-- functions of core.sys a status too.
 local function check(ok, why, number, status)
   if ok then return ok end
-  local stored = errors.storage_problem(status or errors.status_of(number))
-  errors.raise(stored and errors.STORAGE or errors.FAILED, "TensorBoard's files: %s", why)
+  errors.raise(errors.code_of(status or errors.status_of(number)), "TensorBoard's files: %s", why)
 end
 
 -- Opens a new event file in the folder of a trial, whose name sorts behind those that are there.

@@ -37,8 +37,8 @@ local function build(self, who, o)
   self.layers = stack.layers(who, o)
 end
 
--- Returns the state of each token after the last block: ids [b,n] int32 -> [b,n,dim]. mask [b,n] is
--- 0 where a mixer that takes a mask sees padding; nil: at the token pad, if there is one.
+-- Returns the state of each token after the last block: ids [b,n] int32 -> [b,n,dim]. mask [b,n],
+-- for mixers that take one, is 0 at padding; nil: that of the token pad, if there is one.
 local function hidden(self, ids, mask)
   local x = self.embed(ids)
   if self.position then x = self.position(x) end

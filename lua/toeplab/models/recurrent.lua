@@ -348,7 +348,7 @@ local function join(sessions, count, at)
   return all
 end
 
--- Returns the numbers of the carriers that carrier number `at` contains, itself the first.
+-- Returns the numbers of carrier `at` and of the carriers inside it.
 local function within(carriers, at)
   local number, list = {}, {}
   for k, module in ipairs(carriers) do number[module] = k end
@@ -356,9 +356,9 @@ local function within(carriers, at)
   return list
 end
 
--- Returns the function that replaces the forward pass of the first of the carriers whose numbers
--- are in own, and whose state may have another size in each session: it computes one row after the
--- other. The other numbers are those of carriers inside it.
+-- Returns the function that replaces the forward pass of a carrier whose state may have another
+-- size in each session: it computes one row after the other. own: the numbers of this carrier and
+-- of those inside it (within), whose states change with the row; class: that of the carrier.
 local function rows_one_by_one(sessions, count, carriers, own, class)
   return function(module, x)
     local rows, shape = {}, nil

@@ -2,8 +2,8 @@
 -- experiment, and decides which sweeps may be pooled.
 --
 -- A pool holds the trials of the newest sweep of the experiment and scale, and those of earlier
--- sweeps whose script has the same code and whose configurations differ only in the axes and the
--- seed: more seeds, or other values of an axis.
+-- sweeps of the same code (of the script and the files that it loads) and data whose configurations
+-- differ only in the axes and the seed: more seeds, or other values of an axis.
 local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
@@ -155,9 +155,9 @@ local function same_code(store)
   return function(a, b) return a.sha256 == b.sha256 or hash(a) == hash(b) end
 end
 
--- Returns a predicate on a sweep: whether its trials were made of the same files of code beside the
--- script, and of the same data, as those that it was asked of before; of what a sweep has not begun
--- nothing is known. It is asked from the newest sweep on.
+-- Returns a predicate on sweeps, to be called from the newest one on: whether the trials of a sweep
+-- loaded the same files of code and read the same data as those of the sweeps before for which it
+-- was true. Without a trial that has begun it is true.
 local function same_files(store)
   local modules, data = nil, {}
   return function(s)
@@ -166,11 +166,11 @@ local function same_files(store)
       AND json_extract(t.provenance, '$.modules') IS NOT NULL LIMIT 1]], { s.id })[1]
     local tokens = row and (row.tokens or "")
     if tokens and modules and tokens ~= modules then return false end
-    local read = store:rows([[SELECT DISTINCT coalesce(json_extract(g.config, '$.' || d.key),
-        d.key) AS name, d.value AS hash FROM (SELECT t.config, t.provenance, max(t.started)
-        FROM v_members m JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ?
-        GROUP BY t.data_hash) g,
-      json_each(g.provenance, '$.data') d]], { s.id })
+    local read = store:rows([[SELECT DISTINCT d.value AS hash,
+        coalesce(json_extract(g.config, '$.' || d.key), d.key) AS name
+      FROM (SELECT t.config, t.provenance, max(t.started) FROM v_members m
+          JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ? GROUP BY t.data_hash) g,
+        json_each(g.provenance, '$.data') d]], { s.id })
     for _, file in ipairs(read) do
       if (data[file.name] or file.hash) ~= file.hash then return false end
     end
@@ -466,6 +466,13 @@ function Pool:rescued()
 end
 
 -- ---- Commands ---------------------------------------------------------------------------------
+
+-- Returns the set of the keys that a command can set by themselves: of grid, of no rule of when.
+function Pool:free_keys()
+  local set = {}
+  for _, key in ipairs(self.plan.grid or {}) do set[key] = true end
+  return set
+end
 
 -- Returns the command that runs the trials at a point (nil: all) with the seeds given by a word, as
 -- the command of a sweep (by default the newest) did. It leaves out a key that was tuned, since the

@@ -65,9 +65,9 @@ local function values_of(trials, key)
 end
 
 -- Separates the axes other than key into those that vary within a side, and those whose value
--- follows from key: {name=, a=, b=}. asked: the trials of each side, with those that are not done,
--- without which a key that has one value done on a side would seem to follow from key. A key that
--- was tuned follows from the point, not only from key, and separates nothing.
+-- follows from key: {name=, a=, b=}. list: the done trials of each side; asked: all of them, since
+-- a key with several values may have only one among those that are done. A key that was tuned
+-- follows from the point, not only from key, and separates nothing.
 local function other_axes(pool, key, list, asked)
   local vary, along = {}, {}
   for _, name in ipairs(suggest.keys(pool.axes)) do
@@ -144,8 +144,8 @@ local function check_by(pool, by, vary, key)
   if set[key] then errors.usage("compare: --by %s: this key is being compared", key) end
 end
 
--- Returns how many seeds a row needs to show a difference. The p of seeds that looks added is held
--- to less than ALPHA, and to how much depends on how many there are.
+-- Returns how many seeds a row needs to show a difference. Where looks added seeds, the level of
+-- the test depends on their number (looks.alpha), so the estimate is repeated with its result.
 local function seeds_for(result, row, difference)
   local n = #row.a
   for _ = 1, 2 do
@@ -307,11 +307,10 @@ local function only(trials, key)
   return word
 end
 
--- Returns what a command sets to run what is compared alone, key -> word. Only keys of grid that no
--- rule of when sets can be set by themselves; nil: the compared key is none of them.
+-- Returns what a command sets to run only what is compared, key -> word; nil if it cannot set the
+-- compared key by itself.
 local function chosen(result, list)
-  local alone, at = {}, {}
-  for _, key in ipairs(result.pool.plan.grid or {}) do alone[key] = true end
+  local alone, at = result.pool:free_keys(), {}
   local a, b = only(list.a, result.key), only(list.b, result.key)
   if not alone[result.key] or not a or not b then return nil end
   local both = table.move(list.b, 1, #list.b, #list.a + 1, table.move(list.a, 1, #list.a, 1, {}))

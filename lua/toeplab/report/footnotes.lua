@@ -172,12 +172,13 @@ local function marks(result, add)
     add("diverged: %s ended with inf or nan, or stopped by the guard; a row with such a seed has "
       .. "no mean", plural(n, "trial"))
   end
+  local fewer = { total(result, "open") > 0 and "… not finished" or nil }
   n = total(result, "lacking")
   if n > 0 then
-    add("(2/3): a mean of 2 of 3 seeds; %s %s done and lack%s the metric of a column", plural(n,
-      "trial"), n == 1 and "is" or "are", n == 1 and "s" or "")
+    fewer[#fewer + 1] = ("%s %s done and lack%s the metric of a column"):format(plural(n, "trial"),
+      n == 1 and "is" or "are", n == 1 and "s" or "")
   end
-  if total(result, "open") > 0 then add("… not finished; (2/3): 2 of 3 seeds finished") end
+  if fewer[1] then add("%s; (2/3): a mean of 2 of 3 seeds", table.concat(fewer, "; ")) end
 end
 
 local function agreements(result, add)

@@ -27,8 +27,7 @@ function output.save(path, text)
     end
     why, status = ("%s: %s"):format(path, problem), errors.status_of(number)
   end
-  if ok then return end
-  errors.raise(errors.storage_problem(status) and errors.STORAGE or errors.FAILED, "%s", why)
+  if not ok then errors.raise(errors.code_of(status), "%s", why) end
 end
 
 output.csv = { name = "csv", help = "as CSV" }

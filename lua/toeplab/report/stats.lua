@@ -181,13 +181,6 @@ end
 -- of equal signs throughout.
 function stats.least_p(n) return math.min(1.0, 2.0 ^ (1 - n)) end
 
--- Returns the smallest number of pairs for which a p below alpha is possible.
-function stats.least_pairs(alpha)
-  local n = 1
-  while stats.least_p(n) >= alpha do n = n + 1 end
-  return n
-end
-
 -- Returns approximately how many pairs are needed to detect a true difference with probability
 -- `power`, if paired differences have the given deviation: at least 2; math.huge for a difference
 -- of 0, a deviation that is nan, or more than 1e9 pairs.

@@ -158,7 +158,7 @@ local function diverged(trials, names)
   return count
 end
 
--- Counts the trials that have not logged one of the metrics, of those that some of all have logged.
+-- Counts the trials that lack one of the metrics; one that none of `all` has logged is not missed.
 local function lacking(trials, names, all)
   local logged, count = {}, 0
   for _, trial in ipairs(all) do
@@ -175,13 +175,12 @@ end
 -- Returns header and rows of the table { rows = "key" or a list of keys, columns = {"metric", ...}
 -- } over trials with .config and .metrics: one line per combination of values of the keys, each
 -- cell the mean of the metric over its trials, nan if one of these is. Further columns count the
--- trials and, if any metric is not finite, the diverged ones; and, if any lacks a metric that
--- others have logged, those that lack one, which are not in its mean.
+-- trials; those that diverged, if a metric is not finite anywhere; and those that lack a metric
+-- which others have logged, if any does. A mean leaves out the trials that lack its metric.
 function text_table.by(spec, trials)
   local keys = type(spec.rows) == "table" and spec.rows or { spec.rows }
   local header, groups, order = table.move(keys, 1, #keys, 1, {}), {}, {}
   for _, name in ipairs(spec.columns) do header[#header + 1] = name end
-  header[#header + 1] = "trials"
   for _, trial in ipairs(trials) do
     local row, at = {}, {}
     for i, key in ipairs(keys) do
@@ -193,20 +192,20 @@ function text_table.by(spec, trials)
     end
     table.insert(groups[name], trial)
   end
-  local rows, some = {}, diverged(trials, spec.columns) > 0
-  local lack = lacking(trials, spec.columns, trials) > 0
-  if some then header[#header + 1] = "diverged" end
-  if lack then header[#header + 1] = "lacking" end
+  local rows, last, counts = {}, #header, { { "trials", function(list) return #list end } }
+  for _, count in ipairs { { "diverged", diverged }, { "lacking", lacking } } do
+    if count[2](trials, spec.columns, trials) > 0 then counts[#counts + 1] = count end
+  end
+  for i, count in ipairs(counts) do header[last + i] = count[1] end
   for r, key in ipairs(order) do
-    local group, last = groups[key], #keys + #spec.columns
+    local group = groups[key]
     rows[r] = group.row
     for c, name in ipairs(spec.columns) do
       local values = {}
       for _, trial in ipairs(group) do values[#values + 1] = trial.metrics[name] end
       rows[r][#keys + c] = text_table.mean(values)
     end
-    rows[r][last + 1], rows[r][last + 2] = #group, some and diverged(group, spec.columns) or nil
-    if lack then rows[r][last + (some and 3 or 2)] = lacking(group, spec.columns, trials) end
+    for i, count in ipairs(counts) do rows[r][last + i] = count[2](group, spec.columns, trials) end
   end
   return header, rows
 end

@@ -69,49 +69,32 @@ local function plain_report(trials)
   text_table.print({ "trial", table.unpack(names) }, rows)
 end
 
--- Warns about columns of the report that no trial logged, since their names may be misspelt.
-local function warn_columns(run, trials)
-  local logged = names_logged(trials)
-  for _, name in ipairs(run.exp.report.columns) do
-    if not logged[name] then
-      run.progress:warn("%s: no trial logged '%s'%s", run.exp:where("columns"), name,
-        suggest.hint(name, suggest.keys(logged)))
-    end
-  end
-end
-
--- Warns if no trial logged the metric that a guard or prune judges by: they then did nothing.
-local function warn_judges(run, trials)
-  local logged = names_logged(trials)
-  for _, field in ipairs { "guard", "prune" } do
-    local metric = run.exp[field] and run.exp[field].metric
-    if metric and not logged[metric] then
-      run.progress:warn("%s: no trial logged '%s', so that %s did nothing%s", run.exp:where(field),
-        metric, field, suggest.hint(metric, suggest.keys(logged)))
-    end
-  end
-end
-
--- Calls the report of a script. An error names the line there that led to it.
-local function call_report(run, ...)
-  local ok, why = xpcall(run.exp.report, function(e)
-    if errors.is(e) or type(e) == "table" and rawget(e, "status") then return e end
-    local message = run.exp:located(errors.text(e))
-    return os.getenv("TOEPLAB_TRACEBACK") and debug.traceback(message, 2) or message
-  end, ...)
-  if not ok then error(why, 0) end
+-- Warns if no trial logged a metric that a field of the script names, which may be misspelt.
+-- effect: what came of it, or "".
+local function warn_absent(run, logged, field, name, effect)
+  if logged[name] then return end
+  run.progress:warn("%s: no trial logged '%s'%s%s", run.exp:where(field), name, effect,
+    suggest.hint(name, suggest.keys(logged)))
 end
 
 function outcome.show_report(run)
   local trials, wanted = run.records:finished(run.trials), run.exp.report
   if #trials == 0 then return end
-  warn_judges(run, trials)
+  local logged = names_logged(trials)
+  for _, field in ipairs { "guard", "prune" } do
+    local spec = run.exp[field]
+    if spec then
+      warn_absent(run, logged, field, spec.metric, (", so that %s did nothing"):format(field))
+    end
+  end
   if type(wanted) == "function" then
-    call_report(run, trials, sheet.new { folder = run.folder, name = run.exp.name,
-      scale = run.scale, text = run.exp.text, progress = run.progress, trials = trials })
+    local ok, why = xpcall(wanted, run.exp:handler(), trials, sheet.new { folder = run.folder,
+      name = run.exp.name, scale = run.scale, text = run.exp.text, progress = run.progress,
+      trials = trials })
+    if not ok then error(why, 0) end
   elseif wanted then
     text_table.print(text_table.by(wanted, trials))
-    warn_columns(run, trials)
+    for _, name in ipairs(wanted.columns) do warn_absent(run, logged, "columns", name, "") end
   else
     plain_report(trials)
   end

@@ -193,21 +193,6 @@ end
 
 -- ---- One trial --------------------------------------------------------------------------------
 
--- Whether an error object ends the program with a code that says more than that something failed.
-local function says_more(e)
-  return errors.is(e) and (e.status or e.code ~= errors.FAILED and e.code ~= errors.USAGE)
-end
-
-local function handler(exp)
-  return function(e)
-    if says_more(e) then return e end
-    local message = exp:located(errors.text(e))
-    if os.getenv("TOEPLAB_TRACEBACK") then message = debug.traceback(message, 2) end
-    local status = type(e) == "table" and rawget(e, "status")
-    return type(status) == "string" and core.error(status, message) or message
-  end
-end
-
 -- Returns the exit code of a failure that ends the whole run, nil if the other trials continue. A
 -- damaged file ends the run only while results were being stored; otherwise it may be a file that
 -- the script itself reads.
@@ -245,7 +230,7 @@ local function call(self, t, rows)
   core.memory_reset_peak()
   local open_modules = own_code.close()
   core.precision(c.precision)
-  local handled = handler(self.exp)
+  local handled = self.exp:handler()
   core.sys.on_signal(function() handle:check_signals(true) end)
   local ok, why = xpcall(function() -- a signal handler may raise anywhere inside
     devices.expect(c.device)

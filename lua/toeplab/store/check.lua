@@ -45,11 +45,11 @@ local function rebuilt(counts)
     parts[#parts + 1] = ("%d %s%s"):format(count.kept, name, count.dropped > 0
       and (" (%d more are twice there, broken or of no trial)"):format(count.dropped) or "")
   end
+  local lost = counts.lost > 0 and (", %s are lost but for their files"):format(
+    quantity.count(counts.lost, "more trial")) or ""
   return ("rebuilt: %s; %d of %d pages cannot be read; of %s rows may be lost%s, and the same "
     .. "command runs them again; the old one is %s"):format(table.concat(parts, ", "), counts.bad,
-    counts.pages, quantity.count(counts.again, "trial"), counts.lost > 0
-    and (", %s are lost but for their files"):format(quantity.count(counts.lost, "more trial"))
-    or "", counts.copy)
+    counts.pages, quantity.count(counts.again, "trial"), lost, counts.copy)
 end
 
 -- Rebuilds the database and opens it.

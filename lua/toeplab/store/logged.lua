@@ -1,8 +1,8 @@
 -- store/logged.lua: reads what trials have logged. Each function takes the store first.
 local logged = {}
 
--- Returns rows with NaN for the text 'nan' in a column: the store keeps NaN as NULL, which must not
--- look like a missing value.
+-- Replaces the text 'nan' by NaN in a column, and returns the rows. The store keeps NaN as NULL,
+-- which a query with outer joins has to tell from a missing value by such a text.
 function logged.with_nan(column, rows)
   for _, row in ipairs(rows) do
     if row[column] == "nan" then row[column] = 0 / 0 end

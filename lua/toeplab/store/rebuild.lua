@@ -117,11 +117,16 @@ local function read_rows(file)
   return found, bad
 end
 
--- The column of each table that names a trial.
-local trial_of = { events = 2, members = 3, artifacts = 1, metrics = 1 }
+-- Returns the id of the trial that a row belongs to; nil for a table without such a column.
+local function trial_of(kind, values)
+  for i, column in ipairs(kind) do
+    if column[1] == "trial" then return values[i] end
+  end
+end
 
--- Fills the new store from file. Returns {kept=, dropped=} by table with lost= (how many trials
--- other rows name whose own row is gone), and the number of bad pages.
+-- Fills the new store from file. Returns {kept=, dropped=} by table, with lost= (the number of
+-- trials that rows of other tables name and that have no row of their own), and the number of bad
+-- pages.
 local function fill(new, file)
   local counts, missing = { lost = 0 }, {}
   local found, bad = read_rows(file)
@@ -129,7 +134,7 @@ local function fill(new, file)
     local count = counts[kind.name] or { kept = 0, dropped = 0 }
     local how = insert(new, kind, values) and "kept" or "dropped"
     counts[kind.name], count[how] = count, count[how] + 1
-    local trial = how == "dropped" and values[trial_of[kind.name]]
+    local trial = how == "dropped" and trial_of(kind, values)
     if trial and missing[trial] == nil then
       missing[trial] = #new:exec("SELECT 1 FROM trials WHERE id = ?", { trial }) == 0
       counts.lost = counts.lost + (missing[trial] and 1 or 0)

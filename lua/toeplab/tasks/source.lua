@@ -214,8 +214,8 @@ end
 
 local last -- a cache of the last source, because successive trials mostly have the same one
 
--- Whether the cached source is that of the name still: a file may have changed, and what its parts
--- are known by is its hash.
+-- Whether the cached source is still that of the name: a file may have changed, and its hash is
+-- part of what identifies a trial.
 local function known(name)
   if not last or last.name ~= name then return false end
   local path = last.whole and last.whole.path

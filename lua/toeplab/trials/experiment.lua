@@ -69,10 +69,9 @@ function Experiment:where(key)
 end
 
 -- Prefixes an error message with the line of the script that led to it, unless it names the script.
--- For handlers of errors, which Lua calls where the error is raised.
-function Experiment:located(message)
+local function located(self, message)
   if message:find(self.file, 1, true) then return message end
-  for level = 2, 1000 do -- the time to find a level grows with its depth
+  for level = 3, 1000 do -- the time to find a level grows with its depth
     local info = debug.getinfo(level, "Sl")
     if not info then break end
     if info.source == "@" .. self.file then
@@ -80,6 +79,23 @@ function Experiment:located(message)
     end
   end
   return message
+end
+
+-- Whether an error object ends the program with a code that says more than that something failed.
+local function says_more(e)
+  return errors.is(e) and (e.status or e.code ~= errors.FAILED and e.code ~= errors.USAGE)
+end
+
+-- Returns the handler for xpcall of what a function of the script raises: it adds the line of the
+-- script, and keeps the status of errors of the engine.
+function Experiment:handler()
+  return function(e)
+    if says_more(e) then return e end
+    local message = located(self, errors.text(e))
+    if os.getenv("TOEPLAB_TRACEBACK") then message = debug.traceback(message, 2) end
+    local status = type(e) == "table" and rawget(e, "status")
+    return type(status) == "string" and core.error(status, message) or message
+  end
 end
 
 local function complain(self, key, format, ...)

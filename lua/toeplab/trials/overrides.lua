@@ -98,10 +98,10 @@ local function set_key(exp, values, key, text)
     return
   end
   local like = declared(exp, key)
-  if key == "draws" then
-    errors.usage("%s: draws is for random, which it does not have", exp.file)
-  end
   if like == nil then
+    if key == "draws" then
+      errors.usage("%s: draws is for random, which this experiment does not have", exp.file)
+    end
     local names = exp:keys()
     table.move({ "seed", "seeds", "scale", "draws", "compare" }, 1, 5, #names + 1, names)
     local near = suggest.nearest(key, names)

@@ -347,12 +347,17 @@ local function restore(self)
   return found
 end
 
+-- Writes the checkpoint that t:best has asked for in this step.
+local function save_best(self)
+  if self.keep then self:save("best") end
+  self.keep = nil
+end
+
 local function after_step(self)
   if apply_guard(self) then return end
   check_memory(self)
   self.progress:update(self.step, self.total, self.shown)
-  if self.keep then self:save("best") end
-  self.keep = nil
+  save_best(self)
   await_decision(self)
   self:check_signals()
   obey(self, self.hear and self.hear(0))
@@ -364,13 +369,12 @@ local function after_step(self)
   end
 end
 
--- Ends the loop that the script has left by break or return: its last step is that of the last
--- checkpoint, as at any other end, and a trial that resumes from there makes no further steps.
+-- Ends a loop that the script has left by break or return: writes the checkpoint of its last step,
+-- as at any other end. A trial that resumes from it makes no further steps.
 local function leave(self)
   self.left = true
   local ok, why = pcall(together, self, function()
-    if self.keep then self:save("best") end
-    self.keep = nil
+    save_best(self)
     self:save()
   end)
   self.looping = false

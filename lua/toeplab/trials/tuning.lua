@@ -145,8 +145,9 @@ local function ends(values)
   return math.min(table.unpack(values)), math.max(table.unpack(values))
 end
 
--- Returns that of the trials at a point, {value=, result=, label=} each, whose value is taken: the
--- lowest number of those that tie with the best result, else the first. nil for no trial.
+-- Returns the trial of a point whose value is taken: of numbers the lowest whose result ties with
+-- the best one, of other values the first with the best result; nil if the list is empty. list: of
+-- the point's trials {value=, result=, label=}.
 local function taken(tune, list)
   local sign, best = tune.goal == "max" and -1 or 1, nil
   for _, t in ipairs(list) do
@@ -229,8 +230,8 @@ function tuning.choose(exp, words, store)
   local value_at, at_end, with = {}, {}, {}
   for _, t in ipairs(trials) do
     local point = point_of(t.config, tune)
-    local one = value_at[point] == nil and (taken(tune, found[point]) or no_result(exp, t))
-    if one then
+    if value_at[point] == nil then
+      local one = taken(tune, found[point]) or no_result(exp, t)
       value_at[point] = one.value
       if one.value == low or one.value == high then at_end[#at_end + 1] = one.label end
     end

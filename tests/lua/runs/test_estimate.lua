@@ -89,7 +89,7 @@ t.test("a trial at work that goes on from a checkpoint has the pace of all its a
   t.in_folder(function(folder)
     local losses = {}
     for step = 1, 8 do losses[step] = 1 / step end
-    -- It began this attempt long ago by the clock, or just now: that says nothing.
+    -- When this attempt began does not matter.
     stores.fill(folder, { { name = "a", experiment = "x", config = { steps = 10 }, step = 4,
       seconds = 40.0, status = "running", host = core.sys.hostname(), pid = core.sys.getpid(),
       metrics = { loss = losses } } })

@@ -73,11 +73,11 @@ local function check_given(name, common, given)
   end
 end
 
--- Returns the options of a TNO that are given for a mixer, over those of the model: the network has
--- what the model says of it and these do not, unless these name another encoder.
+-- Lays the options of a TNO that are given for a mixer over those of the model, and those of its
+-- network, rpe, one by one. Another encoder than the model's takes no options from it.
 local function tno_of(common, given)
   local all = overlay(common, given)
-  if given.encoder == nil then
+  if given.encoder == nil or given.encoder == common.encoder then
     if common.rpe then all.rpe = overlay(common.rpe, given.rpe) end
   else
     all.rpe, all.encoder_options = given.rpe, given.encoder_options
