@@ -158,15 +158,26 @@ local function diverged(trials, names)
   return count
 end
 
--- Counts the trials that lack one of the metrics; one that none of `all` has logged is not missed.
-local function lacking(trials, names, all)
-  local logged, count = {}, 0
-  for _, trial in ipairs(all) do
-    for _, name in ipairs(names) do logged[name] = logged[name] or trial.metrics[name] ~= nil end
+-- Returns those of the names that some of the trials have logged.
+local function logged(trials, names)
+  local list = {}
+  for _, name in ipairs(names) do
+    for _, trial in ipairs(trials) do
+      if trial.metrics[name] ~= nil then
+        list[#list + 1] = name
+        break
+      end
+    end
   end
+  return list
+end
+
+-- Counts the trials that lack one of the metrics.
+local function lacking(trials, names)
+  local count = 0
   for _, trial in ipairs(trials) do
     local lacks = false
-    for _, name in ipairs(names) do lacks = lacks or logged[name] and trial.metrics[name] == nil end
+    for _, name in ipairs(names) do lacks = lacks or trial.metrics[name] == nil end
     if lacks then count = count + 1 end
   end
   return count
@@ -193,8 +204,9 @@ function text_table.by(spec, trials)
     table.insert(groups[name], trial)
   end
   local rows, last, counts = {}, #header, { { "trials", function(list) return #list end } }
+  local known = logged(trials, spec.columns) -- a metric that no trial has is not missed
   for _, count in ipairs { { "diverged", diverged }, { "lacking", lacking } } do
-    if count[2](trials, spec.columns, trials) > 0 then counts[#counts + 1] = count end
+    if count[2](trials, known) > 0 then counts[#counts + 1] = count end
   end
   for i, count in ipairs(counts) do header[last + i] = count[1] end
   for r, key in ipairs(order) do
@@ -205,7 +217,7 @@ function text_table.by(spec, trials)
       for _, trial in ipairs(group) do values[#values + 1] = trial.metrics[name] end
       rows[r][#keys + c] = text_table.mean(values)
     end
-    for i, count in ipairs(counts) do rows[r][last + i] = count[2](group, spec.columns, trials) end
+    for i, count in ipairs(counts) do rows[r][last + i] = count[2](group, known) end
   end
   return header, rows
 end

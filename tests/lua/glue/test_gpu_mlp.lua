@@ -5,7 +5,7 @@ local shell = require "toeplab.base.shell"
 local t = require "harness"
 
 local program = core.sys.executable()
-local gpu = require("gpu").name
+local gpu = require "gpu"
 
 local SCRIPT = [[
 local core = require "toeplab.core"
@@ -86,7 +86,7 @@ end
 
 t.test("a network and its gradients", function()
   local here, order = run "cpu"
-  local there = run(gpu)
+  local there = run(gpu.name)
   t.ok(#order > 40, "too few results")
   for _, name in ipairs(order) do
     local a, b, largest = here[name], there[name], 0
@@ -101,13 +101,6 @@ end)
 
 -- On a GPU of 1 MiB only the first network fits; what does not raises an error and keeps no memory.
 local SMALL = [[
-local core = require "toeplab.core"
-local function live()
-  core.tape_clear()
-  collectgarbage()
-  collectgarbage()
-  return core.memory().live
-end
 local layers = { { weight = core.ones(64, 1) }, { weight = core.ones(1, 64) } }
 local before = live()
 for _, trained in ipairs { false, true } do
@@ -129,12 +122,7 @@ end
 
 if not os.getenv "TOEPLAB_TEST_GPU" then
   t.test("a GPU that is too small", function()
-    local path = os.tmpname()
-    assert(core.sys.write_file(path, SMALL))
-    local out = t.shell(("EMULATE_MIB=1 TOEPLAB_DEVICE=%s %s --threads 2 lua %s 2>&1"):format(
-      shell.quote(gpu), shell.quote(program), shell.quote(path)))
-    os.remove(path)
-    t.eq(out, ("true\t6400.0\n" .. ("false\tENOMEM\n"):rep(2)):rep(2))
+    t.eq(gpu.in_one_mib(SMALL), ("true\t6400.0\n" .. ("false\tENOMEM\n"):rep(2)):rep(2))
   end)
 end
 
