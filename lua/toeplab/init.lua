@@ -25,7 +25,7 @@ local parts = {
   tasks = "toeplab.tasks", classify = "toeplab.train.classify", masking = "toeplab.tasks.masking",
   recall = "toeplab.tasks.recall", metrics = "toeplab.train.metrics",
   augmentation = "toeplab.train.augmentation",
-  plot = "toeplab.report.plot", scaling = "toeplab.report.scaling",
+  plot = "toeplab.report.figures.plot", scaling = "toeplab.report.scaling",
   cost = "toeplab.train.cost", profile = "toeplab.train.profile",
   gradcheck = "toeplab.verify.gradcheck",
 }

@@ -1,11 +1,12 @@
 -- commands/compare.lua: toeplab compare: compares two settings, paired by seed.
 local arguments = require "toeplab.base.arguments"
+local filter = require "toeplab.report.filter"
 local claims = require "toeplab.report.claims"
 local compare = require "toeplab.report.compare"
-local answers = require "toeplab.report.answers"
 local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
+local pools = require "toeplab.report.pools"
 local records = require "toeplab.store.records"
 local text_table = require "toeplab.report.text_table"
 local stats = require "toeplab.report.stats"
@@ -82,7 +83,7 @@ local function find(store, name, key, filters)
     what, of = "experiment", name
     for _, id in ipairs(published_tables.ids()) do what = id == name and "answers" or what end
   end
-  local pool, others = answers.pool(store, what, of, filters)
+  local pool, others = pools.find(store, what, of, filters)
   if pool then
     if key and not pool.axes[key] then
       errors.usage("compare: '%s' does not vary in %s%s", key, pool:title(),
@@ -90,7 +91,7 @@ local function find(store, name, key, filters)
     end
     return pool
   end
-  if name then answers.none_is("compare", store, name, others) end
+  if name then pools.none_is("compare", store, name, others) end
   if #others > 0 then
     errors.usage("compare: no trials fit; there are: %s", table.concat(others, "; "))
   end
@@ -222,7 +223,7 @@ function command.run(set, words)
   if set.higher and set.lower then errors.usage("compare: choose one of --higher and --lower") end
   local resolve = arguments.number("compare", set, "resolve", 1e-300)
   local name, key, a, b, filter_words = parse(words)
-  local filters = answers.filters("compare", filter_words)
+  local filters = filter.read("compare", filter_words)
   local store <close> = records.open(records.folder(set.dir), "r")
   if not key then return print_claims(set, store, name, filters) end
   local pool = find(store, name, key, filters)

@@ -1,13 +1,13 @@
 -- commands/plot.lua: toeplab plot: draws what trials logged, and the operators that they learnt.
-local answers = require "toeplab.report.answers"
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
-local curves = require "toeplab.report.curves"
+local curves = require "toeplab.report.figures.curves"
 local groups = require "toeplab.report.groups"
-local kernels = require "toeplab.report.kernels"
+local kernels = require "toeplab.report.figures.kernels"
 local open_model = require "toeplab.store.open_model"
 local output = require "toeplab.report.output"
-local plot = require "toeplab.report.plot"
+local plot = require "toeplab.report.figures.plot"
+local pooling = require "toeplab.report.pooling"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
@@ -129,7 +129,7 @@ local function newest(store, words, ids)
       local of = store:rows("SELECT experiment FROM v_trials WHERE id = ?", { id })[1].experiment
       table.insert(of == name and own or others, id)
     end
-    local kept = answers.newest(store, name, own)
+    local kept = pooling.newest(store, name, own)
     left = left + #own - #kept
     ids = table.move(kept, 1, #kept, #others + 1, others)
   end

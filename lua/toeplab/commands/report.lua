@@ -1,9 +1,10 @@
 -- commands/report.lua: toeplab report: writes one page of HTML about a sweep, or serves one that
 -- grows with it.
 local arguments = require "toeplab.base.arguments"
-local answers = require "toeplab.report.answers"
+local filter = require "toeplab.report.filter"
 local output = require "toeplab.report.output"
 local pages = require "toeplab.report.page"
+local pools = require "toeplab.report.pools"
 local records = require "toeplab.store.records"
 local errors = require "toeplab.base.errors"
 local server = require "toeplab.live.server"
@@ -35,7 +36,7 @@ local command = {
 -- Returns the pool of trials that the words select.
 local function pool_of(store, name, filters)
   local number = math.tointeger(tonumber(name))
-  local pool, others = answers.pool(store, number and "sweep" or "experiment", number or name,
+  local pool, others = pools.find(store, number and "sweep" or "experiment", number or name,
     filters)
   if pool then return pool end
   if next(filters) and #others > 0 then
@@ -68,7 +69,7 @@ function command.run(set, words)
   if set.serve then return serve(set, words) end
   if set.port then errors.usage("report: --port goes with --serve") end
   if #words == 0 then errors.usage("report: of which experiment? (see toeplab status)") end
-  local filters = answers.filters("report", table.move(words, 2, #words, 1, {}))
+  local filters = filter.read("report", table.move(words, 2, #words, 1, {}))
   local store <close> = records.open(records.folder(set.dir), "r")
   local pool = pool_of(store, words[1], filters)
   local page, missing = pages.sweep(store, pool)

@@ -1,14 +1,15 @@
 -- commands/table.lua: toeplab table: prints a published table beside the measured values.
 local arguments = require "toeplab.base.arguments"
+local filter = require "toeplab.report.filter"
 local core = require "toeplab.core"
 local compare = require "toeplab.report.compare"
 local formats = require "toeplab.report.formats"
 local html = require "toeplab.report.html"
-local answers = require "toeplab.report.answers"
 local pivot = require "toeplab.report.pivot"
 local provenance = require "toeplab.trials.provenance"
 local output = require "toeplab.report.output"
 local published_tables = require "toeplab.trials.published_tables"
+local pools = require "toeplab.report.pools"
 local records = require "toeplab.store.records"
 local sweeps = require "toeplab.store.sweeps"
 local text_table = require "toeplab.report.text_table"
@@ -262,9 +263,9 @@ local function filled(set, store, name, filters)
     errors.usage("table: --rows: there are no trials in %s", records.folder(set.dir))
   end
   local published = known and published_tables.read(name) or nil
-  local pool, others = answers.pool(store, known and "answers" or "experiment", name, filters)
+  local pool, others = pools.find(store, known and "answers" or "experiment", name, filters)
   if not pool and (#others > 0 or not published or set.rows) then
-    answers.none_is("table", store, name, others)
+    pools.none_is("table", store, name, others)
   end
   local logged = pool and suggest.keys(pool:metrics()) or {}
   for _, metric in ipairs(#logged > 0 and set.metric or {}) do
@@ -299,7 +300,7 @@ function command.run(set, words)
     end
     return list(set, store)
   end
-  local filters = answers.filters("table", table.move(words, 2, #words, 1, {}))
+  local filters = filter.read("table", table.move(words, 2, #words, 1, {}))
   local result = filled(set, store, words[1], filters)
   if #result.columns == 0 then
     errors.usage("table: the report of '%s' names no columns: give --metric NAME", words[1])

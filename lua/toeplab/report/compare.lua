@@ -1,8 +1,8 @@
 -- report/compare.lua: compares two values of a key, paired by seed: computes the interval of their
 -- difference, and words what may be claimed and how many seeds a claim would need.
+local filter = require "toeplab.report.filter"
 local groups = require "toeplab.report.groups"
 local looks = require "toeplab.report.looks"
-local answers = require "toeplab.report.answers"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
@@ -14,13 +14,13 @@ local compare = { ALPHA = 0.05, MOST = 1000 }
 
 -- Returns whether "lower" or "higher" values of a metric are better: "lower" if neither a published
 -- table nor the metric's name tells.
-function compare.better(pool, metric) return answers.better(pool, metric) or "lower" end
+function compare.better(pool, metric) return pool:better(metric) or "lower" end
 
 -- Returns the default metric of a comparison: the first logged one among the columns of the pool's
 -- report or, failing that, of the tables that it reproduces; nil if there is none. logged: a set.
 function compare.metric(pool, logged)
   local lists = { pool.plan.columns or {} }
-  for _, column in ipairs(answers.columns(pool)) do lists[#lists + 1] = column.metrics end
+  for _, column in ipairs(pool:columns()) do lists[#lists + 1] = column.metrics end
   for _, names in ipairs(lists) do
     local _, name = groups.place_metric(names, pool.fixed.length, logged, {})
     if name then return name end
@@ -38,7 +38,7 @@ local function sides(trials, key, a, b)
   for _, t in ipairs(trials) do
     local v = t.values[1]
     for side, text in pairs { a = a, b = b } do
-      if answers.says(t.point.values[key], { text }) then
+      if filter.says(t.point.values[key], { text }) then
         table.insert(asked[side], t)
         if t.status == "done" and v and v - v == 0 then
           table.insert(list[side], t)
@@ -207,7 +207,7 @@ function compare.new(pool, key, a, b, metric, better, by)
     if #list[side[1]] + out[side[1]] == 0 then
       local values = {}
       for _, t in ipairs(trials) do values[#values + 1] = t.point.values[key] end
-      answers.none_has(pool:title(), key, side[2], values)
+      filter.none_has(pool:title(), key, side[2], values)
     end
   end
   local vary, along = other_axes(pool, key, list, asked)

@@ -1,6 +1,6 @@
 -- report/html.lua: builds the parts of a self-contained HTML page: escaped text, tables, and
 -- figures as inline SVG in the colours of the page.
-local plot = require "toeplab.report.plot"
+local plot = require "toeplab.report.figures.plot"
 local text_table = require "toeplab.report.text_table"
 
 local html = {}

@@ -1,6 +1,6 @@
 -- report/page.lua: writes the self-contained HTML page about a sweep from what summary.lua
 -- collected.
-local curves = require "toeplab.report.curves"
+local curves = require "toeplab.report.figures.curves"
 local summary = require "toeplab.report.summary"
 local formats = require "toeplab.report.formats"
 local html = require "toeplab.report.html"
@@ -262,7 +262,7 @@ local function head(page)
     }
 end
 
--- Returns the page about the sweeps of pool (answers.lua), and why figures are missing (nil: none
+-- Returns the page about the sweeps of pool (pools.lua), and why figures are missing (nil: none
 -- is).
 function pages.sweep(store, pool)
   local page = { d = summary.collect(store, pool), figures = 0, title = pool:title() }

@@ -6,7 +6,6 @@
 -- difference between settings does not widen the interval. A seed that lacks a setting is left out.
 -- A mean over rows or columns is given only where it averages over the same settings as the others
 -- beside it: a missing cell would otherwise look like an effect.
-local answers = require "toeplab.report.answers"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
@@ -170,13 +169,13 @@ local function columns_of(pool, trials, keys, metrics)
   if #keys == 0 then
     for i, name in ipairs(metrics) do
       list[i] = { id = name, name = name, metric = i, name_of_metric = name, here = true,
-        better = answers.better(pool, name), trials = trials }
+        better = pool:better(name), trials = trials }
     end
     return list
   end
   for i, part in ipairs(split(trials, keys)) do
     list[i] = { id = part.name, name = part.name, metric = 1, name_of_metric = metrics[1],
-      here = true, plain = true, better = answers.better(pool, metrics[1]), trials = part.trials,
+      here = true, plain = true, better = pool:better(metrics[1]), trials = part.trials,
       at = part.at }
   end
   return list
@@ -265,7 +264,7 @@ function pivot.fill(pool, rows, columns, metrics)
   local result = { id = pool.experiment, pool = pool, trials = trials, pivot = true, agreement = {},
     yardsticks = {}, corner = by, columns_are = table.concat(columns, ", "), rows = {},
     columns = columns_of(pool, trials, columns, metrics) }
-  local better = answers.better(pool, metrics[1])
+  local better = pool:better(metrics[1])
   result.caption = #columns == 0 and "by " .. by or ("%s%s by %s and %s"):format(metrics[1],
     better and (" (%s is better)"):format(better) or "", by, result.columns_are)
   local parts = split(trials, rows)

@@ -11,7 +11,7 @@
 --
 -- NAME is the experiment's, with -SCALE appended if a scale was chosen.
 local core = require "toeplab.core"
-local plot = require "toeplab.report.plot"
+local plot = require "toeplab.report.figures.plot"
 local scaling_report = require "toeplab.report.scaling_report"
 local text_table = require "toeplab.report.text_table"
 local shell = require "toeplab.base.shell"

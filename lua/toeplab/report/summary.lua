@@ -30,7 +30,7 @@ local function details(store, id)
   return row
 end
 
--- Returns details of the first MOST of the trials (of answers.lua), and of the first MOST of those
+-- Returns details of the first MOST of the trials (of pools.lua), and of the first MOST of those
 -- that did not end well.
 local function trials_of(store, all)
   local list, failed = {}, {}
@@ -178,7 +178,7 @@ local function events(store, trials)
   return list
 end
 
--- Collects everything about the sweeps of pool (answers.lua).
+-- Collects everything about the sweeps of pool (pools.lua).
 function summary.collect(store, pool)
   local sweep = sweeps.get(store, pool.sweeps[1].id)
   local all = pool:trials {}

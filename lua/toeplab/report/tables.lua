@@ -8,7 +8,6 @@
 -- without having logged the metric): numbers of trials, of which done includes the diverged ones;
 -- trials (the trials themselves) and of (the name of such a number -> its trials). interval is nil
 -- if a trial diverged or none is done.
-local answers = require "toeplab.report.answers"
 local groups = require "toeplab.report.groups"
 local json = require "toeplab.base.json"
 local published_tables = require "toeplab.trials.published_tables"
@@ -253,7 +252,7 @@ local function own(pool, name, metrics)
   local columns, asked = {}, #metrics > 0 and metrics or pool.plan.columns or {}
   for i, metric in ipairs(asked) do
     columns[i] = { id = metric, name = metric, metrics = { metric },
-      better = answers.better(pool, metric) }
+      better = pool:better(metric) }
   end
   return { id = name, caption = "experiment " .. name, rows_are = "trials", columns = columns,
     rows = {} }

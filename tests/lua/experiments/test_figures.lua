@@ -1,8 +1,8 @@
 -- test_figures.lua: the experiments that answer figures of the papers, at scale smoke: they fill
 -- the cells of the figures, and draw.
 local t = require "harness"
-local answers = require "toeplab.report.answers"
 local core = require "toeplab.core"
+local pools = require "toeplab.report.pools"
 local published_tables = require "toeplab.trials.published_tables"
 local runner = require "toeplab.runs.runner"
 local smoke = require "smoke"
@@ -10,7 +10,7 @@ local tables = require "toeplab.report.tables"
 
 -- Fills a published table or figure from a store; returns a function (row, column) -> its cell.
 local function filled(store, id)
-  local result = tables.fill(published_tables.read(id), answers.pool(store, "answers", id, {}))
+  local result = tables.fill(published_tables.read(id), pools.find(store, "answers", id, {}))
   return function(row, column)
     for _, r in ipairs(result.rows) do
       for c, cell in ipairs(r.name == row and r.cells or {}) do

@@ -1,6 +1,6 @@
 -- test_kernels.lua: the Toeplitz operators of models as pictures.
 local t = require "harness"
-local kernels = require "toeplab.report.kernels"
+local kernels = require "toeplab.report.figures.kernels"
 local tl = require "toeplab"
 
 -- ---- Operators --------------------------------------------------------------------------------

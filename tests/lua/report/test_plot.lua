@@ -2,7 +2,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local cost = require "toeplab.train.cost"
-local plot = require "toeplab.report.plot"
+local plot = require "toeplab.report.figures.plot"
 local text_table = require "toeplab.report.text_table"
 local script_report = require "toeplab.report.script_report"
 local shell = require "toeplab.base.shell"

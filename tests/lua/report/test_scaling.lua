@@ -2,9 +2,9 @@
 -- the truth as often as they say, errors, and what is printed and drawn of them.
 local t = require "harness"
 local core = require "toeplab.core"
-local curves = require "toeplab.report.curves"
+local curves = require "toeplab.report.figures.curves"
 local groups = require "toeplab.report.groups"
-local plot = require "toeplab.report.plot"
+local plot = require "toeplab.report.figures.plot"
 local records = require "toeplab.store.records"
 local scaling = require "toeplab.report.scaling"
 local script_report = require "toeplab.report.script_report"

@@ -2,13 +2,14 @@
 -- that hold every text as it is and nothing foreign.
 local t = require "harness"
 local core = require "toeplab.core"
-local curves = require "toeplab.report.curves"
+local curves = require "toeplab.report.figures.curves"
 local summary = require "toeplab.report.summary"
 local groups = require "toeplab.report.groups"
 local html = require "toeplab.report.html"
-local answers = require "toeplab.report.answers"
 local pages = require "toeplab.report.page"
-local plot = require "toeplab.report.plot"
+local plot = require "toeplab.report.figures.plot"
+local pooling = require "toeplab.report.pooling"
+local pools = require "toeplab.report.pools"
 local records = require "toeplab.store.records"
 local stats = require "toeplab.report.stats"
 local sweeps = require "sweeps"
@@ -222,7 +223,7 @@ t.test("of an experiment the newest sweep is drawn, with more seeds of the same"
     local function newest(from, to)
       local store <close> = records.open(folder, "r")
       local ids = table.move(all, from, to, 1, {})
-      return table.concat(answers.newest(store, "decay", ids), " ")
+      return table.concat(pooling.newest(store, "decay", ids), " ")
     end
     local function ids(from, to) return table.concat(all, " ", from, to) end
     local function drawn(words)
@@ -333,7 +334,7 @@ end)
 local hostile = "<script>alert('x')</script>"
 
 local function page_of(store)
-  local pool = assert(answers.pool(store, "experiment", "decay", {}))
+  local pool = assert(pools.find(store, "experiment", "decay", {}))
   return pages.sweep(store, pool)
 end
 

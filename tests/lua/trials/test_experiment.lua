@@ -362,7 +362,7 @@ t.test("the hash of the code is over program, engine, backends and Lua files", f
     t.ok(all:find(backend.path .. "\n", 1, true), all)
   end
   t.ok(all:find("/nn/decay.lua\n", 1, true), all)
-  t.ok(all:find("/report/curves.lua\n", 1, true), all)
+  t.ok(all:find("/report/figures/curves.lua\n", 1, true), all)
 end)
 
 t.test("long texts are cut between characters", function()

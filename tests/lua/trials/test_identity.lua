@@ -137,7 +137,7 @@ t.test("a finished sweep stays finished after a comment in any file, the script 
     t.eq(status, 0)
     t.holds(said, "2 trials: 2 already done")
     t.ok(not said:find "other code", said)
-    local nn, curves = "lua/toeplab/nn/init.lua", "lua/toeplab/report/curves.lua"
+    local nn, curves = "lua/toeplab/nn/init.lua", "lua/toeplab/report/figures/curves.lua"
     for _, file in ipairs { nn, curves, "toeplab" } do
       append(folder .. "/" .. file, "-- a comment\n")
       status, said = run()

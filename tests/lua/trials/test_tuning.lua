@@ -2,10 +2,11 @@
 -- trials of the experiment run.
 
 local t = require "harness"
-local answers = require "toeplab.report.answers"
 local core = require "toeplab.core"
 local compare = require "toeplab.report.compare"
 local errors = require "toeplab.base.errors"
+local pooling = require "toeplab.report.pooling"
+local pools = require "toeplab.report.pools"
 local records = require "toeplab.store.records"
 local reproduce = require "toeplab.runs.reproduce"
 local stores = require "stores"
@@ -254,7 +255,7 @@ test("where a later sweep chose another value, it alone counts", function(folder
   t.eq(#points(folder, "test"), 10)
   local store <close> = records.open(folder .. "/results", "r")
   t.holds(sweeps.find(store, "experiment", "test")[1].plan, "(test-tuning steps=2)")
-  local pool = answers.pool(store, "experiment", "test", {})
+  local pool = pools.find(store, "experiment", "test", {})
   for _, trial in ipairs(pool:trials { "loss" }) do
     t.eq({ trial.point.at.lr, trial.seed <= 2 }, { 0.4, true })
   end
@@ -263,7 +264,7 @@ test("where a later sweep chose another value, it alone counts", function(folder
   for i, row in ipairs(store:rows "SELECT id FROM v_trials WHERE experiment = 'test'") do
     ids[i] = row.id
   end
-  t.eq(#answers.newest(store, "test", ids), 4) -- those that a figure draws
+  t.eq(#pooling.newest(store, "test", ids), 4) -- those that a figure draws
   -- a command leaves the value to the small sweep, so that its trials belong to this pool
   t.eq(pool:command({ decay = 0.9, lr = 0.4 }, "seed=1"),
     ("toeplab run %s/x.lua steps=2 decay=0.9 seed=1 -C %s/results"):format(folder, folder))
@@ -310,7 +311,7 @@ test("rows with other values of the tuned key are compared, apart from runs that
     t.eq(trials.run(folder, two, { "lr=0.7" }), errors.DONE)
     t.eq(trials.run(folder, two), errors.DONE)
     local store <close> = records.open(folder .. "/results", "r")
-    local pool = answers.pool(store, "experiment", "test", {})
+    local pool = pools.find(store, "experiment", "test", {})
     local result = compare.new(pool, "decay", "0.9", "0.99", "loss")
     t.eq(#result.rows, 2)
     for i, row in ipairs(result.rows) do

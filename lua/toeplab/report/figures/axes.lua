@@ -1,4 +1,4 @@
--- report/axes.lua: chooses the scale, range and ticks of the axes of a figure for gnuplot.
+-- report/figures/axes.lua: chooses the scale, range and ticks of the axes of a figure for gnuplot.
 local axes = {}
 
 -- Returns v if it can be drawn, else nil.

@@ -1,5 +1,5 @@
--- report/plot.lua: draws figures by gnuplot: SVG, PNG or PDF files by the extension of the path,
--- SVG for a page, and text for a terminal.
+-- report/figures/plot.lua: draws figures by gnuplot: SVG, PNG or PDF files by the extension of the
+-- path, SVG for a page, and text for a terminal.
 --
 --   plot.svg("loss.svg", { title = "Loss", xlabel = "step", logy = true,
 --     series = { { name = "ours", x = {1, 2}, y = {0.5, 0.4} } } })
@@ -10,9 +10,9 @@
 -- A spec may have panels = { spec, ... }, in columns = 2. Values that are not finite, or not
 -- positive on a logarithmic axis, become gaps. Equal specs give equal files. The functions return
 -- true, or nil and the reason, e.g. that gnuplot is missing.
-local axes = require "toeplab.report.axes"
+local axes = require "toeplab.report.figures.axes"
 local core = require "toeplab.core"
-local gnuplot = require "toeplab.report.gnuplot"
+local gnuplot = require "toeplab.report.figures.gnuplot"
 local progress = require "toeplab.base.progress"
 local suggest = require "toeplab.base.suggest"
 

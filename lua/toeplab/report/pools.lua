@@ -1,111 +1,41 @@
--- report/answers.lua: finds the trials in a store that reproduce a published table or belong to an
--- experiment, and decides which sweeps may be pooled.
---
--- A pool holds the trials of the newest sweep of the experiment and scale, and those of earlier
--- sweeps of the same code (of the script and the files that it loads) and data whose configurations
--- differ only in the axes and the seed: more seeds, or other values of an axis.
-local code = require "toeplab.trials.code"
+-- report/pools.lua: finds the trials in a store that reproduce a published table or belong to an
+-- experiment, and their results. A pool holds the trials of all sweeps that are one set of results
+-- (pooling.lua).
 local config = require "toeplab.base.config"
-local json = require "toeplab.base.json"
+local errors = require "toeplab.base.errors"
+local filter = require "toeplab.report.filter"
 local overlay = require "toeplab.base.overlay"
-local plan = require "toeplab.trials.plan"
+local pooling = require "toeplab.report.pooling"
 local published_tables = require "toeplab.trials.published_tables"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local shell = require "toeplab.base.shell"
-local sweeps = require "toeplab.store.sweeps"
-local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
+local sweeps = require "toeplab.store.sweeps"
 
-local answers = {}
+local pools = {}
 
 local Pool = {}
 Pool.__index = Pool
 
 local SAMPLE = 1000 -- trials that are searched for metrics
-local MOST_VALUES = 20 -- that a message names
 
--- ---- Filters ----------------------------------------------------------------------------------
+-- ---- Finding ----------------------------------------------------------------------------------
 
--- Parses words KEY=VALUE (or KEY=A,B for either value) into a table key -> list of texts.
-function answers.filters(verb, words)
-  local set = {}
-  for _, word in ipairs(words) do
-    local key, text = word:match "^([%a_][%w_]*)=(.*)$"
-    if not key then errors.usage("%s: '%s' is not a filter; write key=value", verb, word) end
-    if set[key] then errors.usage("%s: %s is given twice", verb, key) end
-    set[key] = { text }
-    for part in text:gmatch "[^,]+" do table.insert(set[key], part) end
-  end
-  return set
-end
-
--- Returns whether the value of a configuration equals one of the texts.
-function answers.says(value, texts)
-  if value == nil then return false end
-  local shown = plan.show(value)
-  for _, text in ipairs(texts) do
-    local number = tonumber(text)
-    if shown == text or value == text or type(value) == "number" and value == number then
-      return true
-    end
-  end
-  return false
-end
-
--- Raises the usage error that no trial has key=text, which names the values that there are. of:
--- what the trials are of; values: the values of the key, in any order, without nil.
-function answers.none_has(of, key, text, values)
-  local seen, distinct, names = {}, {}, {}
-  for _, value in ipairs(values) do
-    local shown = plan.show(value)
-    if not seen[shown] then seen[shown], distinct[#distinct + 1] = true, value end
-  end
-  table.sort(distinct, function(a, b)
-    local first, second = type(a) == "number", type(b) == "number"
-    if first and second then return a < b end
-    if first ~= second then return first end
-    return plan.show(a) < plan.show(b)
-  end)
-  for i, value in ipairs(distinct) do names[i] = plan.show(value) end
-  local near = suggest.nearest(text, names)
-  local more = #names > MOST_VALUES and (", and %d more"):format(#names - MOST_VALUES) or ""
-  errors.usage("no trial of %s has %s=%s%s (there are: %s%s)", of, key, text,
-    near and ("; did you mean '%s'?"):format(near) or "",
-    table.concat(names, ", ", 1, math.min(#names, MOST_VALUES)), more)
-end
-
--- ---- Sweeps -----------------------------------------------------------------------------------
-
--- Returns those sweeps of a list that have trials, each with the configuration of one trial.
-local function with_trials(store, list)
-  local found = {}
-  for _, s in ipairs(list) do
-    local row = store:rows([[SELECT t.config FROM v_members m JOIN v_trials t ON t.id = m.trial
-      WHERE m.sweep = ? ORDER BY m.position LIMIT 1]], { s.id })[1]
-    if row then
-      s.plan, s.config = store:object(s.plan), store:config(row.config)
-      s.axes = s.plan.axes or {}
-      found[#found + 1] = s
-    end
-  end
-  return found
-end
-
-local function of(list)
+local function set_of(list)
   local set = {}
   for _, name in ipairs(list) do set[name] = true end
   return set
 end
 
--- Returns whether a sweep fits the filters on keys that do not vary in it.
+-- Returns whether a sweep fits the filters (filter.read) on keys that do not vary in it.
 local function fits(s, filters)
-  local vary = of(s.axes)
+  local vary = set_of(s.axes)
   for key, texts in pairs(filters) do
     local value = s.config[key]
     if key == "scale" then value = s.scale end
     if key == "experiment" then value = s.experiment end
-    if not vary[key] and key ~= "seed" and not answers.says(value, texts) then return false end
+    if not vary[key] and key ~= "seed" and not filter.says(value, texts) then return false end
   end
   return true
 end
@@ -123,92 +53,14 @@ local function check_keys(list, filters)
   end
 end
 
--- Returns the text of a configuration without the seed and the keys of a set.
-local function rest(values, without)
-  local left = config.copy(values)
-  for key in pairs(without) do left[key] = nil end
-  left.seed = nil
-  return json.encode(left)
-end
-
--- Returns a function that tells whether values (a configuration, or the part of it that varies)
--- hold the value of a key that the newest sweep chose for them (trials/tuning.lua; key nil: none
--- was chosen). It remembers the first value that it sees, so it is asked from the newest sweep on.
-local function newest_choice(key)
-  local first, without = {}, key and { [key] = true }
-  return function(values)
-    if not key then return true end
-    local others, value = rest(values, without), json.encode { values[key] }
-    first[others] = first[others] or value
-    return first[others] == value
-  end
-end
-
--- Returns a predicate on two sweeps: whether their scripts have the same code, comments aside.
-local function same_code(store)
-  local hashes = {}
-  local function hash(s)
-    hashes[s.sha256] = hashes[s.sha256]
-      or code.hash(sweeps.get(store, s.id).source)
-    return hashes[s.sha256]
-  end
-  return function(a, b) return a.sha256 == b.sha256 or hash(a) == hash(b) end
-end
-
--- Returns a predicate on sweeps, to be called from the newest one on: whether the trials of a sweep
--- loaded the same files of code and read the same data as those of the sweeps before for which it
--- was true. Without a trial that has begun it is true.
-local function same_files(store)
-  local modules, data = nil, {}
-  return function(s)
-    local row = store:rows([[SELECT json_extract(t.provenance, '$.module_tokens') AS tokens
-      FROM v_members m JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ?
-      AND json_extract(t.provenance, '$.modules') IS NOT NULL LIMIT 1]], { s.id })[1]
-    local tokens = row and (row.tokens or "")
-    if tokens and modules and tokens ~= modules then return false end
-    local read = store:rows([[SELECT DISTINCT d.value AS hash,
-        coalesce(json_extract(g.config, '$.' || d.key), d.key) AS name
-      FROM (SELECT t.config, t.provenance, max(t.started) FROM v_members m
-          JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ? GROUP BY t.data_hash) g,
-        json_each(g.provenance, '$.data') d]], { s.id })
-    for _, file in ipairs(read) do
-      if (data[file.name] or file.hash) ~= file.hash then return false end
-    end
-    for _, file in ipairs(read) do data[file.name] = file.hash end
-    modules = modules or tokens
-    return true
-  end
-end
-
--- Returns the sweeps that can be pooled with the newest one, all keys that vary in them, and how
--- many of its experiment and scale cannot. Trials whose key was chosen by a small sweep are not
--- pooled with those that were given its value.
-local function pooled_sweeps(store, list)
-  local newest, same, axes, alike, count = list[1], {}, {}, same_code(store), 0
-  for _, s in ipairs(list) do
-    local near = s.experiment == newest.experiment and s.scale == newest.scale
-    count = count + (near and 1 or 0)
-    if near and s.plan.tuned_key == newest.plan.tuned_key and alike(s, newest) then
-      same[#same + 1] = s
-      for _, key in ipairs(s.axes) do axes[key] = true end
-    end
-  end
-  local kept, want = {}, rest(newest.config, axes)
-  local of_same_files = same_files(store)
-  for _, s in ipairs(same) do
-    if rest(s.config, axes) == want and of_same_files(s) then kept[#kept + 1] = s end
-  end
-  return kept, axes, count - #kept
-end
-
 -- Returns the pool of the newest sweep that fits the filters and that `what` and name select
 -- (sweeps.find). Its fields are experiment, scale, script, plan, sweeps, axes (a set), fixed (the
 -- configuration without the axes and the seed), others (the other experiments and scales that what
 -- and name select) and older (how many sweeps of the same experiment and scale are left out). If no
 -- sweep fits, returns nil and the list of all of these.
-function answers.pool(store, what, name, filters)
+function pools.find(store, what, name, filters)
   local list, others, seen = {}, {}, {}
-  local all = with_trials(store, sweeps.find(store, what, name))
+  local all = pooling.with_trials(store, sweeps.find(store, what, name))
   for _, s in ipairs(all) do
     if fits(s, filters) then list[#list + 1] = s end
     local label = s.experiment .. (s.scale ~= "" and " scale=" .. s.scale or "")
@@ -219,7 +71,7 @@ function answers.pool(store, what, name, filters)
     check_keys(all, filters)
     return nil, others
   end
-  local kept, axes, older = pooled_sweeps(store, list)
+  local kept, axes, older = pooling.sweeps(store, list)
   local newest = kept[1]
   local self = setmetatable({ store = store, sweeps = kept, axes = axes, filters = filters,
     experiment = newest.experiment, scale = newest.scale, script = newest.script,
@@ -234,8 +86,8 @@ function answers.pool(store, what, name, filters)
 end
 
 -- Raises the usage error of a verb for a name, of a published table or an experiment, that selects
--- no pool. others: what answers.pool returned.
-function answers.none_is(verb, store, name, others)
+-- no pool. others: what pools.find returned.
+function pools.none_is(verb, store, name, others)
   if #others > 0 then
     errors.usage("%s: no trials of %s fit; there are: %s", verb, name, table.concat(others, "; "))
   end
@@ -252,50 +104,14 @@ function answers.none_is(verb, store, name, others)
     suggest.hint(file or name, names))
 end
 
--- Returns those of the trials, a list of ids of one experiment, that belong to the newest sweep
--- which asks for any of them or to one that may be pooled with it, without those at a value that it
--- chose otherwise. A trial that no sweep asks for any more stays.
-function answers.newest(store, experiment, ids)
-  local wanted, of_sweep, list, members = {}, {}, {}, {}
-  for _, id in ipairs(ids) do wanted[id] = true end
-  for _, s in ipairs(with_trials(store, sweeps.find(store, "experiment", experiment))) do
-    local some = false
-    of_sweep[s] = {}
-    local sql = "SELECT trial FROM v_members WHERE sweep = ?"
-    for i, row in ipairs(store:rows(sql, { s.id })) do
-      of_sweep[s][i] = row.trial
-      some, members[row.trial] = some or wanted[row.trial] ~= nil, true
-    end
-    if some then list[#list + 1] = s end
-  end
-  local kept, chosen, pooled = {}, {}, #list > 0 and pooled_sweeps(store, list) or {}
-  local key = pooled[1] and pooled[1].plan.tuned_key
-  local in_force = newest_choice(key)
-  local configs = [[SELECT m.trial, t.config FROM v_members m JOIN v_trials t ON t.id = m.trial
-    WHERE m.sweep = ?]]
-  for _, s in ipairs(pooled) do
-    if key then
-      for _, row in ipairs(store:rows(configs, { s.id })) do
-        chosen[row.trial] = in_force(store:config(row.config)) or chosen[row.trial]
-      end
-    else
-      for _, id in ipairs(of_sweep[s]) do chosen[id] = true end
-    end
-  end
-  for _, id in ipairs(ids) do
-    if chosen[id] or not members[id] then kept[#kept + 1] = id end
-  end
-  return kept
-end
-
 function Pool:title()
   return self.experiment .. (self.scale ~= "" and " scale=" .. self.scale or "")
 end
 
 -- Returns the columns of the published tables that the experiment reproduces.
-function answers.columns(pool)
+function Pool:columns()
   local list = {}
-  for _, id in ipairs(pool.plan.answers or {}) do
+  for _, id in ipairs(self.plan.answers or {}) do
     local columns = published_tables.read(id).columns
     table.move(columns, 1, #columns, #list + 1, list)
   end
@@ -304,8 +120,8 @@ end
 
 -- Returns whether "lower" or "higher" values of a metric are better: by the tables that the
 -- experiment reproduces, else by the metric's name; nil if neither tells.
-function answers.better(pool, metric)
-  for _, column in ipairs(answers.columns(pool)) do
+function Pool:better(metric)
+  for _, column in ipairs(self:columns()) do
     for _, name in ipairs(column.better and column.metrics or {}) do
       if name == metric then return column.better end
     end
@@ -400,9 +216,10 @@ local function trial_filters(self)
   return set
 end
 
-local function chosen(row, filters)
+-- Returns whether a trial fits filters.
+local function fits_all(row, filters)
   for key, texts in pairs(filters) do
-    if not answers.says(filtered(row, key), texts) then return false end
+    if not filter.says(filtered(row, key), texts) then return false end
   end
   return true
 end
@@ -413,10 +230,10 @@ local function none_fits(self, rows, filters)
     local values, some = {}, false
     for _, row in ipairs(rows) do
       values[#values + 1] = filtered(row, key)
-      some = some or chosen(row, { [key] = filters[key] })
+      some = some or fits_all(row, { [key] = filters[key] })
     end
     if not some then
-      answers.none_has(self:title(), key, filters[key][1], values)
+      filter.none_has(self:title(), key, filters[key][1], values)
     end
   end
   errors.usage("no trial of %s fits", self:title())
@@ -446,10 +263,10 @@ function Pool:trials(metrics)
       end)
   end
   local point_of, list, filters = points(self, keys, taken), {}, trial_filters(self)
-  local in_force = newest_choice(self.plan.tuned_key)
+  local in_force = pooling.newest_choice(self.plan.tuned_key)
   for _, row in ipairs(rows) do
     row.point = point_of[row.point]
-    if in_force(row.point.at) and chosen(row, filters) then list[#list + 1] = row end
+    if in_force(row.point.at) and fits_all(row, filters) then list[#list + 1] = row end
   end
   if #list == 0 and #rows > 0 then none_fits(self, rows, filters) end
   return list
@@ -497,4 +314,4 @@ function Pool:command(at, seeds, sweep)
   return shell.line(words)
 end
 
-return answers
+return pools

@@ -1,6 +1,6 @@
--- report/curves.lua: turns the metrics of trials into specs for plot.lua: against the step, against
--- a key of the configuration or another metric, or against the number at the end of the metrics'
--- names.
+-- report/figures/curves.lua: turns the metrics of trials into specs for plot.lua: against the step,
+-- against a key of the configuration or another metric, or against the number at the end of the
+-- metrics' names.
 --
 --   local set = groups.set(store, ids)
 --   plot.svg(path, curves.steps(set, "loss", { by = { "decay" } }))

@@ -1,5 +1,5 @@
--- report/kernels.lua: draws the Toeplitz operators of a stored model: their matrices (TNN, Fig. 3),
--- their kernels, and the frequency responses of the kernels.
+-- report/figures/kernels.lua: draws the Toeplitz operators of a stored model: their matrices (TNN,
+-- Fig. 3), their kernels, and the frequency responses of the kernels.
 --
 --   plot.svg(path, { panels = kernels.panels(model, "matrix", { n = 64 }) })
 --

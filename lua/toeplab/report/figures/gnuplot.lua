@@ -1,4 +1,4 @@
--- report/gnuplot.lua: quotes texts for gnuplot and runs it.
+-- report/figures/gnuplot.lua: quotes texts for gnuplot and runs it.
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 

@@ -1,0 +1,58 @@
+-- report/filter.lua: reads words KEY=VALUE that choose trials, and says what they could have been.
+local errors = require "toeplab.base.errors"
+local plan = require "toeplab.trials.plan"
+local suggest = require "toeplab.base.suggest"
+
+local filter = {}
+
+local MOST_VALUES = 20 -- that a message names
+
+-- Parses words KEY=VALUE (or KEY=A,B for either value) into a table key -> list of texts.
+function filter.read(verb, words)
+  local set = {}
+  for _, word in ipairs(words) do
+    local key, text = word:match "^([%a_][%w_]*)=(.*)$"
+    if not key then errors.usage("%s: '%s' is not a filter; write key=value", verb, word) end
+    if set[key] then errors.usage("%s: %s is given twice", verb, key) end
+    set[key] = { text }
+    for part in text:gmatch "[^,]+" do table.insert(set[key], part) end
+  end
+  return set
+end
+
+-- Returns whether the value of a configuration equals one of the texts.
+function filter.says(value, texts)
+  if value == nil then return false end
+  local shown = plan.show(value)
+  for _, text in ipairs(texts) do
+    local number = tonumber(text)
+    if shown == text or value == text or type(value) == "number" and value == number then
+      return true
+    end
+  end
+  return false
+end
+
+-- Raises the usage error that no trial has key=text, which names the values that there are. of:
+-- what the trials are of; values: the values of the key, in any order, without nil.
+function filter.none_has(of, key, text, values)
+  local seen, distinct, names = {}, {}, {}
+  for _, value in ipairs(values) do
+    local shown = plan.show(value)
+    if not seen[shown] then seen[shown], distinct[#distinct + 1] = true, value end
+  end
+  table.sort(distinct, function(a, b)
+    local first, second = type(a) == "number", type(b) == "number"
+    if first and second then return a < b end
+    if first ~= second then return first end
+    return plan.show(a) < plan.show(b)
+  end)
+  for i, value in ipairs(distinct) do names[i] = plan.show(value) end
+  local near = suggest.nearest(text, names)
+  local more = #names > MOST_VALUES and (", and %d more"):format(#names - MOST_VALUES) or ""
+  errors.usage("no trial of %s has %s=%s%s (there are: %s%s)", of, key, text,
+    near and ("; did you mean '%s'?"):format(near) or "",
+    table.concat(names, ", ", 1, math.min(#names, MOST_VALUES)), more)
+end
+
+return filter
