@@ -12,10 +12,6 @@ local suggest = require "toeplab.base.suggest"
 
 local compare = { ALPHA = 0.05, MOST = 1000 }
 
--- Returns whether "lower" or "higher" values of a metric are better: "lower" if neither a published
--- table nor the metric's name tells.
-function compare.better(pool, metric) return pool:better(metric) or "lower" end
-
 -- Returns the default metric of a comparison: the first logged one among the columns of the pool's
 -- report or, failing that, of the tables that it reproduces; nil if there is none. logged: a set.
 function compare.metric(pool, logged)
@@ -193,13 +189,13 @@ local function overall(result)
 end
 
 -- Compares b with a, two values of key (as texts), by metric. better: "lower" or "higher", nil: as
--- compare.better says; by: a list of keys, or nil for all others that vary. Returns {key=, a=, b=,
--- metric=, better=, rows=, overall= (nil for fewer than two rows of several pairs), along=, out=,
--- seconds= (the mean of a trial, or nil), tests= (the number of rows that Holm's correction
--- counts), alpha= (Holm's bound for the smallest p)}. A row is {label=, a=, b= (values by seed),
--- difference= (of stats.paired), chance= (the share of pairs in which b is better), p= (after
--- Holm), claimed=, needed= (seeds), alone= (trials without a partner)}. Raises a usage error if a
--- or b has no trial.
+-- the pool says (pools.lua), else "lower"; by: a list of keys, or nil for all others that vary.
+-- Returns {key=, a=, b=, metric=, better=, rows=, overall= (nil for fewer than two rows of several
+-- pairs), along=, out=, seconds= (the mean of a trial, or nil), tests= (the number of rows that
+-- Holm's correction counts), alpha= (Holm's bound for the smallest p)}. A row is {label=, a=, b=
+-- (values by seed), difference= (of stats.paired), chance= (the share of pairs in which b is
+-- better), p= (after Holm), claimed=, needed= (seeds), alone= (trials without a partner)}. Raises a
+-- usage error if a or b has no trial.
 function compare.new(pool, key, a, b, metric, better, by)
   local trials = pool:trials { metric }
   local list, out, asked = sides(trials, key, a, b)
@@ -213,7 +209,7 @@ function compare.new(pool, key, a, b, metric, better, by)
   local vary, along = other_axes(pool, key, list, asked)
   if by then check_by(pool, by, vary, key) end
   local result = { key = key, a = a, b = b, metric = metric, along = along, out = out, pool = pool,
-    sides = list, better = better or compare.better(pool, metric), rows = pair(list, by or vary) }
+    sides = list, better = better or pool:better(metric) or "lower", rows = pair(list, by or vary) }
   judge(result)
   result.overall = overall(result)
   local seconds, count = 0.0, 0

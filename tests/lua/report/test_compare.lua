@@ -1,9 +1,9 @@
 -- test_compare.lua: settings paired by seed, and what is said of them.
 local t = require "harness"
-local compare = require "toeplab.report.compare"
 local core = require "toeplab.core"
+local pools = require "toeplab.report.pools"
+local records = require "toeplab.store.records"
 local sweeps = require "sweeps"
-
 
 local function run(folder, words)
   return t.toeplab(("compare %s -C '%s'"):format(words, folder))
@@ -50,10 +50,12 @@ t.test("a clear difference of paired seeds is claimed, with its interval", funct
     t.holds(run(folder, "op=tno op=fd -m accuracy"), "op=fd is worse than op=tno",
       "higher is better")
     t.holds(run(folder, "op=tno op=fd --higher"), "op=fd is worse than op=tno")
+    local store <close> = records.open(folder, "r")
+    local pool = pools.find(store, "experiment", "ops", {})
     for metric, better in pairs { Accuracy = "higher", auc = "higher", ["recall@10"] = "higher",
       val_loss = "lower", recall_error = "lower", accumulated_loss = "lower",
       steps_per_second = "higher", incorrect = "lower" } do
-      t.eq(compare.better({ plan = {} }, metric), better)
+      t.eq({ metric, pool:better(metric) or "lower" }, { metric, better })
     end
   end)
   t.in_folder(function(folder)
