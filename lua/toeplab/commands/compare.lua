@@ -224,7 +224,7 @@ function command.run(set, words)
   local resolve = arguments.number("compare", set, "resolve", 1e-300)
   local name, key, a, b, filter_words = parse(words)
   local filters = filter.read("compare", filter_words)
-  local store <close> = records.open(records.folder(set.dir), "r")
+  local store <close> = records.snapshot(records.folder(set.dir))
   if not key then return print_claims(set, store, name, filters) end
   local pool = find(store, name, key, filters)
   local metric = choose_metric(pool, set.metric)

@@ -123,7 +123,7 @@ end
 
 local function event_files(set, words)
   local files, known = tensorboard.new(set.tensorboard), {}
-  local store <close> = records.open(records.folder(set.dir), "r")
+  local store <close> = records.snapshot(records.folder(set.dir))
   local rows = chosen(store, words)
   for _, short in ipairs(rows) do
     local row = row_of(store, short.id)
@@ -159,7 +159,7 @@ local function weights(set, words)
   end
   local model, _, about
   do
-    local store <close> = records.open(records.folder(set.dir), "r")
+    local store <close> = records.snapshot(records.folder(set.dir))
     model, _, about = open_model.trial(store, words, { last = set.last,
       build = experiment.builder(set.script) })
   end
@@ -173,7 +173,7 @@ function export.run(set, words)
   if set.weights then return weights(set, words) end
   if set.tensorboard then return event_files(set, words) end
   if set.csv and set.json then errors.usage("export: choose one of --csv and --json") end
-  local store <close> = records.open(records.folder(set.dir), "r")
+  local store <close> = records.snapshot(records.folder(set.dir))
   local rows, parts = chosen(store, words), {}
   if set.output == "-" then set.output = nil end
   local write = set.output and function(s) parts[#parts + 1] = s end or function(s) io.write(s) end

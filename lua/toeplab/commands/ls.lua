@@ -2,6 +2,7 @@
 -- by a query in SQL.
 local arguments = require "toeplab.base.arguments"
 local failures = require "toeplab.report.failures"
+local logged = require "toeplab.store.logged"
 local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
@@ -75,8 +76,8 @@ local function names(set)
 end
 
 -- Running trials log steps beyond their checkpoint.
-local STEP = [[CASE WHEN %s = 'running' THEN max(coalesce(t.step, 0), coalesce((SELECT max(step)
-  FROM v_last l WHERE l.trial = t.id), 0)) ELSE t.step END]]
+local STEP = [[CASE WHEN %s = 'running'
+  THEN max(coalesce(t.step, 0), coalesce(]] .. logged.STEP .. [[, 0)) ELSE t.step END]]
 
 -- Returns the SQL of a name. The default columns exist even if no trial of the store logs a loss.
 local function sql_of(query, name, chosen)
@@ -163,7 +164,8 @@ function ls.run(set, words)
   if set.tag then words[#words + 1] = "tag=" .. set.tag end
   local limit = arguments.integer("ls", set, "limit", 0)
   local asks = set.sql or set.schema
-  local store <close> = records.open(records.folder(set.dir), asks and "ask" or "r")
+  local folder = records.folder(set.dir)
+  local store <close> = asks and records.open(folder, "ask") or records.snapshot(folder)
   if set.schema then
     query.schema(store)
   elseif set.sql then

@@ -252,7 +252,7 @@ function command.run(set, words)
     if known then kind = word else rest[#rest + 1] = word end
   end
   check(set, kind)
-  local store <close> = records.open(records.folder(set.dir), "r")
+  local store <close> = records.snapshot(records.folder(set.dir))
   local panels, name, title
   if kind == "curves" then
     panels, name = of_curves(store, ids_of(store, rest), set)

@@ -70,7 +70,7 @@ function command.run(set, words)
   if set.port then errors.usage("report: --port goes with --serve") end
   if #words == 0 then errors.usage("report: of which experiment? (see toeplab status)") end
   local filters = filter.read("report", table.move(words, 2, #words, 1, {}))
-  local store <close> = records.open(records.folder(set.dir), "r")
+  local store <close> = records.snapshot(records.folder(set.dir))
   local pool = pool_of(store, words[1], filters)
   local page, missing = pages.sweep(store, pool)
   if missing then errors.say("warning: figures are missing: %s", missing) end

@@ -260,7 +260,7 @@ function show.run(set, words)
   if set.script and set.diff then errors.usage("show: choose one of --script and --diff") end
   if set.script and set.json then errors.usage("show: --json goes without --script") end
   if #words == 0 then errors.usage("show: which trial? Give an id (see toeplab ls) or @last") end
-  local store <close> = records.open(records.folder(set.dir), "r")
+  local store <close> = records.snapshot(records.folder(set.dir))
   if set.diff then show_diff(store, set, words) else show_all(store, set, words) end
 end
 

@@ -291,7 +291,7 @@ function command.run(set, words)
   local percent = arguments.number("table", set, "tolerance", 0)
   check_pivot(set)
   local folder = records.folder(set.dir)
-  local store <close> = core.sys.exists(folder .. "/runs.db") and records.open(folder, "r") or nil
+  local store <close> = core.sys.exists(folder .. "/runs.db") and records.snapshot(folder) or nil
   if #words == 0 then
     for _, option in ipairs { "md", "tex", "html", "why", "metric", "rows", "tolerance" } do
       if set[option] and (option ~= "metric" or #set.metric > 0) then

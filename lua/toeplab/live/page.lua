@@ -62,11 +62,13 @@ function make(name, attributes, text) {
   return e;
 }
 
-function choose(select, names, keep) {
+// Offers names, of which the chosen one stays chosen, else `first` is.
+function choose(select, names, first) {
   if (select.dataset.names === JSON.stringify(names)) return;
+  const chosen = names.includes(select.value) ? select.value : first;
   select.dataset.names = JSON.stringify(names);
   select.replaceChildren(...names.map(name => new Option(name, name)));
-  if (names.includes(keep)) select.value = keep;
+  select.value = chosen;
 }
 
 // An exponential mean that begins at the first value.

@@ -33,38 +33,37 @@ local function number(v)
   return v - v == 0 and ("%.9g"):format(v) or "null"
 end
 
--- Returns the curve of a trial as JSON, and whether it has changed.
+-- Returns the curve of a trial as JSON.
 local function curve_of(self, store, id, row)
-  local last = row.step .. " " .. (row.value or "nan")
+  local last = ("%d %s %s"):format(row.step, row.value or "nan", row.at or "")
   local curve = self.curves:get(store, id, row.name, POINTS, last)
-  if curve.text then return curve.text, false end
+  if curve.text then return curve.text end
   local xs, ys = {}, {}
   for i, step in ipairs(curve.steps) do
     xs[i], ys[i] = ("%d"):format(step), number(curve.values[i])
   end
   curve.text = ("[[%s],[%s]]"):format(table.concat(xs, ","), table.concat(ys, ","))
-  return curve.text, true
+  return curve.text
 end
 
--- Reads the curves of all metrics, and sets those that have changed.
+-- Reads the curves of all metrics, and sets the texts that have changed.
 local function set_curves(self, store, trials, names)
-  local place, parts, changed = {}, {}, {}
-  for i, name in ipairs(names) do place[name], parts[i], changed[i] = i, {}, false end
+  local place, parts = {}, {}
+  for i, name in ipairs(names) do place[name], parts[i] = i, {} end
   for _, t in ipairs(trials) do
-    for _, row in ipairs(store:rows("SELECT name, step, value FROM v_last WHERE trial = ?",
-        { t.id })) do
+    for _, row in ipairs(logged.newest(store, t.id)) do
       local i = place[row.name]
       if i then
-        local text, new = curve_of(self, store, t.id, row)
-        table.insert(parts[i], ('"%s":%s'):format(t.id:sub(1, 12), text))
-        changed[i] = changed[i] or new
+        table.insert(parts[i], ('"%s":%s'):format(t.id:sub(1, 12),
+          curve_of(self, store, t.id, row)))
       end
     end
   end
   for i, name in ipairs(names) do
-    if changed[i] or self.set[i] ~= name then
-      self.server:set(("curve-%d.json"):format(i), JSON, "{" .. table.concat(parts[i], ",") .. "}")
-      self.set[i], self.versions[i] = name, (self.versions[i] or 0) + 1
+    local text = ("{%s}"):format(table.concat(parts[i], ","))
+    if self.set[i] ~= text then
+      self.server:set(("curve-%d.json"):format(i), JSON, text)
+      self.set[i], self.versions[i] = text, (self.versions[i] or 0) + 1
     end
   end
 end
@@ -87,7 +86,7 @@ local function described(store, trials, axes)
 end
 
 local function refresh(self)
-  local store <close> = records.open(self.folder, "r")
+  local store <close> = records.snapshot(self.folder)
   local sweep = standing.sweep(store, self.name, "report")
   self.name = self.name or sweep.experiment
   local names = logged.names(store, sweep.id)

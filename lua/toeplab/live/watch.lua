@@ -49,7 +49,7 @@ end
 -- its folder was moved, and stays open for the curves.
 local function refresh(self)
   close(self)
-  self.store = records.open(self.folder, "r")
+  self.store = records.snapshot(self.folder)
   local store = self.store
   local sweep = standing.sweep(store, self.name, "watch")
   self.name = self.name or sweep.experiment

@@ -1,6 +1,11 @@
 -- store/logged.lua: reads what trials have logged. Each function takes the store first.
 local logged = {}
 
+-- SQL: the training step at which the trial t last logged something, or NULL. A metric with an index
+-- of its own counts at the training step at which it was logged.
+logged.STEP = [[(SELECT max(coalesce(m.at, l.step)) FROM last l
+  JOIN metrics m USING (trial, name, step) WHERE l.trial = t.id)]]
+
 -- Replaces the text 'nan' by NaN in a column, and returns the rows. The store keeps NaN as NULL,
 -- which a query with outer joins has to tell from a missing value by such a text.
 function logged.with_nan(column, rows)
@@ -33,6 +38,13 @@ function logged.thinned(store, id, name, count)
   return steps, values
 end
 
+-- Lists the newest values of all metrics of trial id: {name=, step=, value= (nil for NaN), at= (the
+-- training step, of a metric whose step is an index of its own)}.
+function logged.newest(store, id)
+  return store:rows([[SELECT name, step, l.value, m.at FROM last l
+    JOIN metrics m USING (trial, name, step) WHERE trial = ?]], { id })
+end
+
 -- Returns the names of the metrics that the trials of a sweep have logged, sorted.
 function logged.names(store, sweep)
   local list = {}
@@ -45,14 +57,16 @@ end
 
 -- Lists the trials of a sweep, those at work first, each with the last value of a metric (nil:
 -- none was logged): {id=, label=, status=, error=, seconds=, started=, host=, pid=,
--- steps= (of all; nil if the configuration has no such key), step=, value=}.
+-- steps= (of all; nil if the configuration has no such key), step= (of training, of the metric if it
+-- was logged), value=}.
 function logged.trials(store, sweep, metric)
   local rows = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.error,
       coalesce(t.ended, t.status) AS status, t.seconds, t.started, t.host, t.pid,
-      json_extract(t.config, '$.steps') AS steps, coalesce(l.step, t.step) AS step,
+      json_extract(t.config, '$.steps') AS steps, coalesce(o.at, l.step, t.step) AS step,
       iif(l.name IS NULL, NULL, coalesce(l.value, 'nan')) AS value
     FROM members m JOIN trials t ON t.id = m.trial
     LEFT JOIN last l ON l.trial = t.id AND l.name = ?2
+    LEFT JOIN metrics o ON o.trial = l.trial AND o.name = l.name AND o.step = l.step
     WHERE m.sweep = ?1 AND t.trashed IS NULL
     ORDER BY t.status <> 'running', m.position]], { sweep, metric })
   return logged.with_nan("value", rows)

@@ -75,7 +75,7 @@ function sweeps.running(store, id)
   local rows = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.pid,
       t.host, json_extract(t.provenance, '$.job') AS job, t.started, t.config,
       json_extract(t.config, '$.steps') AS steps, t.step AS saved, t.seconds AS spent,
-      (SELECT max(step) FROM last l WHERE l.trial = t.id) AS step,
+      ]] .. logged.STEP .. [[ AS step,
       (SELECT coalesce(value, 'nan') FROM last l WHERE l.trial = t.id AND l.name = 'loss') AS loss
     FROM members m JOIN trials t ON t.id = m.trial
     WHERE m.sweep = ? AND t.status = 'running' AND t.trashed IS NULL

@@ -233,6 +233,37 @@ t.test("the running trials of a sweep are in its order, without the trash", func
   end)
 end)
 
+t.test("an index of a metric is not a step of training", function()
+  with_store(function(store)
+    local sweep = sweeps.last(store)[1].id
+    store:rows("INSERT INTO metrics (trial, name, step, value, at) VALUES (?, 'lag', 3000, 1.0, 7)",
+      { id "f" })
+    local function steps()
+      local running = sweeps.running(store, sweep)
+      local own = running[1].id == id "f" and running[1] or running[2]
+      for _, row in ipairs(logged.trials(store, sweep, "lag")) do
+        if row.id == id "f" then return { own.step, row.step } end
+      end
+    end
+    t.eq(steps(), { 7, 7 })
+    local said = t.toeplab(("ls -c step,lag f -C '%s'"):format(store.folder))
+    t.ok(not said:find "3000", said)
+    store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'loss', 9, 1.0)",
+      { id "f" })
+    t.eq(steps(), { 9, 7 })
+  end)
+end)
+
+t.test("a snapshot is of one moment", function()
+  with_store(function(store)
+    local snapshot <close> = records.snapshot(store.folder)
+    t.eq(names(snapshot, ""), "abcdef")
+    trash.put(store, { id "a", id "c" })
+    t.eq(names(store, ""), "bdef")
+    t.eq(names(snapshot, ""), "abcdef")
+  end)
+end)
+
 t.test("a trial whose first sweep was deleted belongs to the last that asks for it", function()
   with_store(function(store)
     local first = sweeps.last(store)[1].id
