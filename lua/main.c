@@ -328,8 +328,10 @@ int main(int argc, char **argv)
 {
     open_standard_descriptors();
     start s = {.argc = argc > 0 ? argc - 1 : 0, .argv = argc > 0 ? argv + 1 : argv};
-    /* even if the parent ignores it: `| head` ends the program silently */
+    /* Even if the parent ignores them: `| head` ends the program silently, and the status of a
+    ** child can be waited for. */
     (void)signal(SIGPIPE, SIG_DFL);
+    (void)signal(SIGCHLD, SIG_DFL);
     (void)signal(SIGXFSZ, SIG_IGN); /* makes a file size limit an error, like a full disk */
     int threads = take_threads(&s.argc, &s.argv);
     if (threads < 0) return USAGE;
@@ -340,9 +342,12 @@ int main(int argc, char **argv)
     }
     int code = run_lua(&s);
     tl_ctx_free(s.ctx);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        (void)fprintf(stderr, "toeplab: standard output: %s\n", strerror(s.lost ? s.lost : errno));
-        if (code == 0) code = 1;
+    errno = 0;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
+        int lost = s.lost ? s.lost : errno;
+        (void)fprintf(stderr, "toeplab: standard output: %s\n",
+                      lost ? strerror(lost) : "a write failed");
+        code = 1;
     }
 #ifndef __SANITIZE_ADDRESS__ /* AddressSanitizer looks for leaks at exit */
     /* at exit OpenBLAS would wait for its threads, forever if they could not be created */

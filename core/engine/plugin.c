@@ -57,6 +57,11 @@ static int is_word(const char *s)
     return *s == 0;
 }
 
+static int is_domain(const char *s)
+{
+    return strcmp(s, "lag") == 0 || strcmp(s, "warp") == 0 || strcmp(s, "frequency") == 0;
+}
+
 /* Returns what is wrong with the table of a backend, or NULL. */
 static const char *entry_fault(const tl_tno_backend *b)
 {
@@ -64,6 +69,7 @@ static const char *entry_fault(const tl_tno_backend *b)
     while (b->params && b->params[params].name) params++;
     if (!is_word(b->name)) return "its name is not a lower-case word";
     if (!b->summary || !b->domain) return "it lacks a summary or a domain";
+    if (!is_domain(b->domain)) return "its domain is not \"lag\", \"warp\" or \"frequency\"";
     if (!b->accepts || !b->points) return "it lacks accepts or points";
     if (!b->plan || !b->forward || !b->backward || !b->release)
         return "it lacks plan, forward, backward or release";

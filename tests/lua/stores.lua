@@ -6,6 +6,26 @@ local records = require "toeplab.store.records"
 
 local stores = {}
 
+stores.gone = 2 ^ 22 // 1 | 0 -- more than any process has
+
+-- Trials in every state, for stores.fill.
+stores.sample = {
+  { name = "a", experiment = "decay", config = { decay = 0.9, op = "tno", causal = true, seed = 1,
+    lengths = { 8, 16 }, steps = 4 }, metrics = { loss = { 5, 4, 3, 2 }, acc = { 0.1, 0.5 } },
+    files = { step = "state a" }, step = 4 },
+  { name = "b", experiment = "decay", config = { decay = 0.99, op = "ski", causal = true, seed = 2,
+    lengths = { 8 }, steps = 4 }, metrics = { loss = { 5, 1 }, acc = { 0.1, 0.3 } } },
+  { name = "c", experiment = "decay", config = { decay = "learnable", op = "ski", causal = false,
+    seed = 1, lengths = { 8 }, steps = 4 }, status = "failed", error = "NaN in loss at step 3",
+    metrics = { loss = { 5, 0.5 } } },
+  { name = "d", experiment = "other", config = { width = 4, note = "x=1" }, status = "failed",
+    ended = "timeout", error = "took longer than 3 seconds", metrics = { gap = { 1, 0 / 0 } } },
+  { name = "e", experiment = "other", config = { width = 8, note = "y" }, status = "running",
+    host = core.sys.hostname(), pid = stores.gone },
+  { name = "f", experiment = "other", config = { width = 16, note = "y" }, status = "running",
+    host = core.sys.hostname(), pid = core.sys.getpid() },
+}
+
 -- The id of a trial by a short name: as long as a real one.
 function stores.id(name) return core.sha256(name) end
 

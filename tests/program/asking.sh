@@ -107,6 +107,16 @@ expect "ls --sort and --columns" 0 "^[0-9a-f]*,0.5,2,ski$" \
 expect "... in this order" 0 ",0.25,1,ski$" sh -c "'$toeplab' ls @done --sort loss \\
     --columns loss,width,op --csv | sed -n '2,3p'"
 lines "ls of one of several values" 5 "$toeplab" ls width=1,3 status=done,failed --csv
+first=$("$toeplab" ls --csv | sed -n '2s/,.*//p')
+second=$("$toeplab" ls --csv | sed -n '3s/,.*//p')
+lines "ls of one of two ids" 3 "$toeplab" ls "id=$first,$second" --csv
+lines "ls of none of two ids" 5 "$toeplab" ls "id!=$first,$second" --csv
+lines "two tags" 1 "$toeplab" mark "$first" --tag old
+lines "... on two trials" 1 "$toeplab" mark "$second" --tag paper
+lines "ls of one of several tags" 3 "$toeplab" ls tag=old,paper --csv
+lines "ls of none of several tags" 5 "$toeplab" ls 'tag!=old,paper' --csv
+lines "no tags" 1 "$toeplab" mark "$first" --untag old
+lines "... any more" 1 "$toeplab" mark "$second" --untag paper
 lines "ls of none of several values" 3 "$toeplab" ls 'width!=1,3' --csv
 expect "ls of a misspelt status among others" 2 "did you mean 'failed'" \
     "$toeplab" ls status=done,faled
@@ -154,7 +164,12 @@ expect "failures with what they do not take" 2 "ls: --failures goes without --so
 expect "show of one form" 2 "choose one of --script and --diff" "$toeplab" show --script --diff @last
 expect "a script is no JSON" 2 "json goes without --script" "$toeplab" show --script --json @last
 expect "a day is no moment" 2 "started is compared by <" "$toeplab" ls started=2026-11-21
+expect "a day that there is not" 2 "a day like" "$toeplab" ls 'started>2026-02-31'
 expect "nor is a time" 2 "age is compared by <" "$toeplab" ls 'age!=2d'
+expect "no folder" 2 "-C: the name of the folder is empty" "$toeplab" ls -C ""
+expect "a page of one sweep" 0 "^$TOEPLAB_DIR/reports/sweep-1.html$" "$toeplab" report 1
+expect "... of some of its trials" 0 "^$TOEPLAB_DIR/reports/sweep-op-ski-tno-[0-9a-f]*.html$" \
+    "$toeplab" report sweep op=ski,tno
 expect "report to standard output" 0 "^<!doctype html>" "$toeplab" report sweep -o -
 : >"$top/target.html"
 ln -s target.html "$top/link.html"

@@ -143,6 +143,11 @@ expect "verify of the reference cases, all backends" 0 "29 passed, 0 failed, 0 s
     "$toeplab" verify "$source/tests/reference.h5"
 expect "verify of products in bf16" 0 "29 passed, 0 failed, 0 skipped, worst [0-9.]*e-0[23]" \
     "$toeplab" verify --precision bf16 "$source/tests/reference.h5"
+refuse "verify of images where there are none" 2 "images is for the statistics of Pathfinder" \
+    "$toeplab" verify naive --images 200
+refuse "verify of two backends" 2 "give fft as a name or by --backend" \
+    "$toeplab" verify naive --backend fft
+refuse "verify of a backend in all detail" 2 "all is for files" "$toeplab" verify naive --all
 refuse "verify of a backend in a precision" 2 "precision is for files" \
     "$toeplab" verify --precision bf16 rac
 refuse "verify in a precision of GPUs" 2 "tf32 needs an NVIDIA GPU (device cuda)" \

@@ -69,8 +69,18 @@ backends() {
     for backend in naive matrix fft; do grep -q "^$backend " list || return 1; done
 }
 check "the installed backends are found" backends
-modules() { "$prefix/bin/toeplab" doctor | grep -F "$prefix/bin/../lib/toeplab/live/"; }
-if [ -d "$build/live" ]; then check "the installed modules are found" modules; fi
+modules() { "$prefix/bin/toeplab" doctor | grep -F "$prefix/lib/toeplab/live/"; }
+elsewhere() { # as CMAKE_INSTALL_LIBDIR=lib/some has them
+    mkdir "$prefix/lib/some"
+    mv "$prefix/lib/toeplab" "$prefix"/lib/libtoeplab* "$prefix/lib/some"
+    LD_LIBRARY_PATH="$prefix/lib/some" "$prefix/bin/toeplab" doctor >doctor.out || :
+    mv "$prefix"/lib/some/* "$prefix/lib"
+    grep -F "$prefix/lib/some/toeplab/live/" doctor.out
+}
+if [ -d "$build/live" ]; then
+    check "the installed modules are found" modules
+    check "... in any folder of libraries" elsewhere
+fi
 cat >sum.lua <<'END'
 local tl = require "toeplab"
 local model = tl.nn.Linear(2, 3)

@@ -7,7 +7,7 @@ source=$1
 top=$(mktemp -d)
 trap 'chmod -R u+w "$top"; rm -rf "$top"' EXIT
 tree="$top/a tree"
-mkdir -p "$tree/cmake" "$tree/core" "$tree/backends" "$tree/lua"
+mkdir -p "$tree/cmake" "$tree/core" "$tree/backends" "$tree/lua" "$tree/benches"
 cp "$source/lab" "$tree/lab"
 cat >"$tree/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.22)
@@ -64,11 +64,42 @@ TOEPLAB_BUILD="$top/else where"
 export TOEPLAB_BUILD
 check "another build folder" 0 "[x]" "^lab: building in $TOEPLAB_BUILD" x
 check "is kept" 0 "[x]" - x
+touch "$tree/benches/x.c"
+check "an edited bench is built" 0 "[x]" "^lab: building" x
+check "... and its folder removed" 0 "" - clean
+mkdir "$TOEPLAB_BUILD"
+check "... but no other" 2 "" "is no build folder of lab" clean
+rmdir "$TOEPLAB_BUILD"
 TOEPLAB_BUILD=/proc/build
 check "a folder that cannot be written" 2 "" "^lab: cannot write to /proc/build: " x
 unset TOEPLAB_BUILD
 check "clean" 0 "" - clean
 check "nothing is left to start" 0 "[x]" "^lab: configuring" x
+
+# A package that is optional may be missing, one that is required may not.
+mkdir fake
+echo 'echo 0' >fake/id
+cat >fake/dpkg-query <<'END'
+for package; do :; done
+[ "$package" = "$LACKS" ] || echo ii
+END
+cat >fake/apt-get <<'END'
+for package; do :; done
+echo "E: no $package"
+[ "$package" != "$LACKS" ]
+END
+chmod +x fake/*
+sed -i '1i #!/bin/sh' fake/*
+whole=$PATH
+PATH="$top/fake:$PATH"
+export LACKS=libdnnl-dev
+check "clean again" 0 "" - clean
+check "an optional package is missing" 0 "[x]" "^lab: it goes without libdnnl-dev" x
+LACKS=libhdf5-dev
+check "and again clean" 0 "" - clean
+check "a required package is missing" 2 "" "^lab: failed: installing what is required" x
+PATH=$whole
+check "without these" 0 "[x]" "^lab: configuring" x
 echo "nonsense()" >>"$tree/CMakeLists.txt"
 check "CMake's error is shown" 2 "" "CMake Error at CMakeLists.txt:7" x
 

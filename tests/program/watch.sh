@@ -99,6 +99,10 @@ check "two trials are at work" working
 grep -q "^slow  2 trials: 2 running" said && grep -q "this is no terminal, so the state" said &&
     result "without a terminal it prints once" 0 || result "without a terminal it prints once" 1
 got=0
+"$toeplab" watch --metric loss </dev/null >said 2>&1 || got=$?
+[ "$got" = 2 ] && grep -q -e "--metric has no effect: this is no terminal" said &&
+    result "... and has no metric" 0 || result "... and has no metric" 1
+got=0
 "$toeplab" watch slwo >said 2>&1 || got=$?
 [ "$got" = 2 ] && grep -q "did you mean 'slow'" said && result "a name misspelt" 0 ||
     result "a name misspelt" 1

@@ -206,7 +206,14 @@ benches.fd = {
 function grids.is_gpu(device) return device ~= nil and device ~= "cpu" and not device:find "/" end
 
 -- Returns the names of all benches, in the order in which "all" runs them.
-function grids.names() return table.move(order, 1, #order, 1, {}) end
+-- Returns the names of the benches, or of those with products of matrices.
+function grids.names(of_matrices)
+  local list = {}
+  for _, name in ipairs(order) do
+    if not of_matrices or benches[name].matrices then list[#list + 1] = name end
+  end
+  return list
+end
 
 function grids.get(name) return benches[name] end
 

@@ -181,8 +181,11 @@ function command.run(set, words, command_line)
   table.move({ "all", "gpu" }, 1, 2, #known + 1, known)
   local ok, why = suggest.choose("bench", words[1], known)
   if not ok then errors.usage("%s", why) end
-  local list = words[1] == "all" and grids.names() or words[1] == "gpu" and gpu.measured
-    or { words[1] }
+  local list = words[1] == "all" and grids.names(set.precision) or words[1] == "gpu"
+    and gpu.measured or { words[1] }
+  if set.precision and not grids.get(list[1]).matrices then
+    errors.usage("bench %s: has no matrix products, of which --precision is", list[1])
+  end
   if #words > 1 then errors.usage("bench: one at a time, got '%s' too", words[2]) end
   local o = asked(set, list, device_of(set, words[1]))
   o.say, o.progress = say(set), progress_line()

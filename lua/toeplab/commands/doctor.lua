@@ -11,6 +11,7 @@ local text_table = require "toeplab.report.text_table"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local trash = require "toeplab.store.trash"
+local trial_files = require "toeplab.store.trial_files"
 
 local doctor = {
   example = "toeplab doctor\n  toeplab doctor -C /scratch/results --json\n"
@@ -318,8 +319,8 @@ function doctor.run(set, words)
     end
   end
   versions(add)
-  probe(add, records.nearest(folder))
-  disk(add, records.nearest(folder))
+  probe(add, trial_files.nearest(folder))
+  disk(add, trial_files.nearest(folder))
   database(add, folder)
   processor(add)
   backends(add)

@@ -176,7 +176,7 @@ function export.run(set, words)
   local store <close> = records.snapshot(records.folder(set.dir))
   local rows, parts = chosen(store, words), {}
   if set.output == "-" then set.output = nil end
-  local write = set.output and function(s) parts[#parts + 1] = s end or function(s) io.write(s) end
+  local write = set.output and function(s) parts[#parts + 1] = s end or output.write
   local dump = set.metrics and metrics or trials
   dump(store, rows, write, set.json)
   if set.output then

@@ -14,6 +14,7 @@ local stats = require "toeplab.report.stats"
 local text_table = require "toeplab.report.text_table"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
+local trial_files = require "toeplab.store.trial_files"
 
 local command = {
   example = "toeplab plan experiments/quickstart.lua\n"
@@ -151,7 +152,7 @@ local function make_plan(exp, path, words, set, chosen)
   end
   local bytes = store and mean_bytes(store, exp.name)
   p.bytes = bytes and math.floor(bytes * p.to_run) or nil
-  p.free = core.sys.free_space(records.nearest(folder))
+  p.free = core.sys.free_space(trial_files.nearest(folder))
   p.resolution = store and not about.values.rule
     and resolution(store, exp, trials, #about.seeds) or nil
   add_later(store, p, exp, words, chosen)

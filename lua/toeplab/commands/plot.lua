@@ -1,6 +1,5 @@
 -- commands/plot.lua: toeplab plot: draws what trials logged, and the operators that they learnt.
 local arguments = require "toeplab.base.arguments"
-local core = require "toeplab.core"
 local curves = require "toeplab.report.figures.curves"
 local groups = require "toeplab.report.groups"
 local kernels = require "toeplab.report.figures.kernels"
@@ -231,12 +230,6 @@ end
 
 -- ---- Output ------------------------------------------------------------------------------------
 
--- Returns a filter as a part of a file's name. Signs that cannot stand there become a hash.
-local function filter_name(word)
-  local plain = word:find "^[%w_]+=[%w_]+$"
-  return plain and word or word .. "-" .. core.sha256(word):sub(1, 6)
-end
-
 local function place(store, set, name)
   if set.output then return set.output end
   local folder = trial_files.make(store.folder, "figures")
@@ -257,7 +250,7 @@ function command.run(set, words)
   if kind == "curves" then
     panels, name = of_curves(store, ids_of(store, rest), set)
     for _, word in ipairs(rest) do -- filters, so that two choices are two files
-      if selection.is_filter(word) then name = name .. "-" .. filter_name(word) end
+      if selection.is_filter(word) then name = name .. "-" .. output.filter_name(word) end
     end
   else
     local ids = #rest > 0 and ids_of(store, rest) or selection.ids(store, { "@last" }, "plot")

@@ -53,9 +53,13 @@ local function pool_of(store, name, filters)
     suggest.hint(name, names))
 end
 
-local function place(store, set, pool)
+-- Returns the path of the page about a pool that the words select: of another selection another.
+local function place(store, set, pool, words)
   if set.output then return set.output end
-  return ("%s/%s.html"):format(trial_files.make(store.folder, "reports"), pages.name(pool))
+  local name = pages.name(pool)
+  if math.tointeger(tonumber(words[1])) then name = name .. "-" .. words[1] end
+  for i = 2, #words do name = name .. "-" .. output.filter_name(words[i]) end
+  return ("%s/%s.html"):format(trial_files.make(store.folder, "reports"), name)
 end
 
 local function serve(set, words)
@@ -75,10 +79,10 @@ function command.run(set, words)
   local page, missing = pages.sweep(store, pool)
   if missing then errors.say("warning: figures are missing: %s", missing) end
   if set.output == "-" then
-    io.write(page)
+    output.write(page)
     return errors.DONE
   end
-  local path = place(store, set, pool)
+  local path = place(store, set, pool, words)
   output.save(path, page)
   print(path)
   return errors.DONE

@@ -180,8 +180,37 @@ local function check_file(path, set, chosen)
   return summary(path, t, true)
 end
 
-function verify.run(set, words)
-  if #words == 0 then words = set.backend or {} end
+-- Whether a word is the path of a file; others are backends.
+local function is_path(word) return word:find "[./]" ~= nil end
+
+-- Raises for names of backends that there are not, and for options that would have no effect.
+-- asked: the words that were given.
+local function check_options(set, words, names, asked)
+  local files, statistics = 0, 0
+  for _, word in ipairs(words) do
+    if is_path(word) then
+      files = files + 1
+      local some = core.sys.exists(word) and pathfinder.statistics_of(word)
+      statistics = statistics + (some and 1 or 0)
+    else
+      check_backend(word, names)
+      if set.precision then
+        errors.usage("verify: --precision is for files: the backend %s is float32 in each", word)
+      end
+    end
+  end
+  if set.images and statistics == 0 then
+    errors.usage "verify: --images is for the statistics of Pathfinder"
+  end
+  if files > 0 then return end
+  if set.all then errors.usage "verify: --all is for files" end
+  if set.backend and #asked > 0 then
+    errors.usage("verify: give %s as a name or by --backend", set.backend[1])
+  end
+end
+
+function verify.run(set, asked)
+  local words = #asked > 0 and asked or set.backend or {}
   if #words == 0 then errors.usage("verify: give reference files, or the name of a backend") end
   local wrong = devices.lacks(core.device(), set.precision or "float32")
   if wrong then errors.usage("verify: %s", wrong) end
@@ -190,16 +219,9 @@ function verify.run(set, words)
   local device, about = core.device()
   if device ~= "cpu" and not set.quiet then print(("on %s: %s"):format(device, about)) end
   for _, name in ipairs(chosen) do check_backend(name, names) end
+  check_options(set, words, names, asked)
   for _, word in ipairs(words) do
-    if not word:find("[./]") then
-      check_backend(word, names)
-      if set.precision then
-        errors.usage("verify: --precision is for files: the backend %s is float32 in each", word)
-      end
-    end
-  end
-  for _, word in ipairs(words) do
-    if word:find("[./]") then
+    if is_path(word) then
       good = check_file(word, set, chosen) and good
     else
       local t = tally(set)

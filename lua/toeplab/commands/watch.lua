@@ -29,6 +29,8 @@ function watch.run(set, words)
   local o = { folder = records.folder(set.dir), name = words[1], metric = set.metric,
     every = arguments.number("watch", set, "every", 0.1) or 1 }
   if view.can() then return view.run(o) end
+  local option = set.metric and "metric" or set.every and "every"
+  if option then errors.usage("watch: --%s has no effect: this is no terminal", option) end
   local store <close> = records.open(o.folder, "r")
   status.show(store, standing.sweep(store, o.name, "watch"))
   errors.say("watch: this is no terminal, so the state of %s is printed once",

@@ -12,14 +12,12 @@ local known = {
     packages = "libmicrohttpd-dev" },
 }
 
--- Returns the path of a module: a build has it beside the program, an installation in lib/toeplab.
--- Returns nil and the reason if there is none.
+-- Returns the path of a module, or nil and the reason if there is none. A build and an installation
+-- have its folder beside that of their backends, which are loaded before all others.
 function modules.file(name)
-  local folder = core.sys.executable():match "^(.*)/"
-  for _, place in ipairs { "/live/", "/../lib/toeplab/live/" } do
-    local path = folder .. place .. name .. ".so"
-    if core.sys.exists(path) then return path end
-  end
+  local first = core.backends()[1]
+  local path = first and ("%s/live/%s.so"):format(first.path:match "^(.*)/[^/]*/[^/]*$", name)
+  if path and core.sys.exists(path) then return path end
   local about = known[name]
   return nil, ("%s need %s, which this build lacks: apt-get install %s, then build again"):format(
     about.what, about.needs, about.packages)

@@ -59,7 +59,7 @@ local function set_curves(self, store, trials, names)
       end
     end
   end
-  for i, name in ipairs(names) do
+  for i = 1, #names do
     local text = ("{%s}"):format(table.concat(parts[i], ","))
     if self.set[i] ~= text then
       self.server:set(("curve-%d.json"):format(i), JSON, text)

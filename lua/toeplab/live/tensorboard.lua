@@ -22,6 +22,7 @@ local PATTERN = "^events%.out%.tfevents%."
 
 -- Prepares to write below folder; raises a usage error if the build cannot.
 function tensorboard.new(folder)
+  if folder == "" then errors.usage("--tensorboard: the name of the folder is empty") end
   return setmetatable({ folder = folder, module = modules.load "tensorboard", open = {},
     count = 0 }, Follower)
 end
@@ -104,8 +105,9 @@ local function write_history(self, file, store, id)
 end
 
 -- Begins a file about trial t ({id=, label=, config=}), and returns {file=, path=, indexed=,
--- others= (the names of older files in its folder), folder=}.
-local function begin(self, store, experiment, t, keys)
+-- others= (the names of older files in its folder), folder=}. continues: the file says that it
+-- takes the place of older ones.
+local function begin(self, store, experiment, t, keys, continues)
   local folder = folder_of(self, experiment, t)
   local others = files_in(folder)
   local file, path = new_file(self, folder, others)
@@ -113,7 +115,7 @@ local function begin(self, store, experiment, t, keys)
   names[#names + 1] = "seed"
   local now = core.sys.now()
   check(file:write(self.module.begin(now, hyperparameters(secrets.config(t.config), names))))
-  if #others > 0 then check(file:write(self.module.restart(now, 0))) end
+  if continues and #others > 0 then check(file:write(self.module.restart(now, 0))) end
   local w = { file = file, path = path, folder = folder, others = others }
   w.indexed = write_history(self, file, store, t.id)
   check(file:flush())
@@ -155,7 +157,7 @@ end
 -- Trial t of the run begins or continues.
 function Follower:began(run, t)
   try(self, function()
-    self.open[t.id] = begin(self, run.records, run.exp.name, t, run.axes)
+    self.open[t.id] = begin(self, run.records, run.exp.name, t, run.axes, true)
   end)
 end
 
@@ -203,7 +205,7 @@ end
 function Follower:write(store, row, keys)
   local t = { id = row.id, config = store:config(row.config),
     label = store:object(row.provenance).label or row.experiment }
-  local w = begin(self, store, row.experiment, t, keys)
+  local w = begin(self, store, row.experiment, t, keys, row.status == "running")
   finish(self, w, row.status)
   for _, name in ipairs(row.status == "running" and {} or w.others) do
     core.sys.remove(w.folder .. "/" .. name)

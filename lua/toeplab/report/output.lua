@@ -30,6 +30,12 @@ function output.save(path, text)
   if not ok then errors.raise(errors.code_of(status), "%s", why) end
 end
 
+-- Writes text to standard output. Raises if it cannot, so that a long output ends at once.
+function output.write(text)
+  local ok, why = io.write(text)
+  if not ok then errors.raise(errors.FAILED, "standard output: %s", why) end
+end
+
 output.csv = { name = "csv", help = "as CSV" }
 output.json = { name = "json", help = "as JSON, one object a line" }
 output.dir = { name = "dir", short = "C", value = "DIR", help = "the results folder" }
@@ -84,6 +90,13 @@ function output.bytes(n)
     n = n / 1000
     if n < 1000 or unit == "GB" then return ("%.1f %s"):format(n, unit) end
   end
+end
+
+-- Returns a filter KEY=VALUE as a part of a file's name. Signs that cannot stand there become a
+-- hash.
+function output.filter_name(word)
+  local plain = word:find "^[%w_]+=[%w_]+$"
+  return plain and word or word:gsub("[^%w_]+", "-") .. "-" .. core.sha256(word):sub(1, 6)
 end
 
 output.count = quantity.count

@@ -10,7 +10,7 @@ local outcome = require "toeplab.runs.outcome"
 local worker_process = require "toeplab.runs.worker_process"
 local prune = require "toeplab.trials.prune"
 local tuning = require "toeplab.trials.tuning"
-local records = require "toeplab.store.records"
+local trial_files = require "toeplab.store.trial_files"
 local errors = require "toeplab.base.errors"
 local wire = require "toeplab.base.wire"
 local worker = require "toeplab.runs.worker"
@@ -46,7 +46,7 @@ local function clean_folder(run, t, artifacts)
   local folder, known = run.folder .. "/" .. t.path, {}
   for _, row in ipairs(artifacts) do known[row.path] = true end
   for _, name in ipairs(core.sys.list(folder) or {}) do
-    local ours = records.keeps(name)
+    local ours = trial_files.keeps(name)
       or not run.shared and (name:find("^%..*%.tmp") or name:find("^events%-%d+%.jnl$"))
     if ours and not known[t.path .. "/" .. name] then core.sys.remove(folder .. "/" .. name) end
   end

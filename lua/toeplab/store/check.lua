@@ -103,7 +103,7 @@ end
 
 local function check_sweeps(check)
   local rows = check.store:rows [[SELECT s.id, s.experiment,
-    iif(json_valid(s.plan), s.plan ->> '$.trials', NULL) AS planned,
+    iif(json_valid(s.plan), json_extract(s.plan, '$.trials'), NULL) AS planned,
     (SELECT count(*) FROM members WHERE sweep = s.id) AS members FROM sweeps s]]
   for _, s in ipairs(rows) do
     if s.planned and s.members > 0 and s.members < s.planned then

@@ -42,16 +42,21 @@ local function flatten(value, path, tensors, attrs, within)
   end
 end
 
-local function place(tree, path, value)
+-- Puts a value of `file` at a path into the tree. Raises if another value is there, or on the way.
+local function place(file, tree, path, value)
   local node, parts = tree, {}
   for key in path:gmatch("[^/]+") do
     parts[#parts + 1] = key:find("^#") and math.tointeger(key:sub(2)) or key
   end
+  local last = parts[#parts]
   for i = 1, #parts - 1 do
-    node[parts[i]] = node[parts[i]] or {}
+    if node[parts[i]] == nil then node[parts[i]] = {} end
     node = node[parts[i]]
+    if type(node) ~= "table" then error(("%s: '%s' is below a value"):format(file, path), 0) end
   end
-  if parts[#parts] ~= "?" then node[parts[#parts]] = value end
+  if last == "?" then return end
+  if node[last] ~= nil then error(("%s: '%s' is there twice"):format(file, path), 0) end
+  node[last] = value
 end
 
 -- Writes the nested state to path atomically: whatever happens, the path holds the old file or the
@@ -63,13 +68,13 @@ function checkpoint.write(path, state)
   core.h5_write(path, tensors, attrs)
 end
 
-local function read_child(file, group, child, tree)
+local function read_child(name, file, group, child, tree)
   local path = group .. "/" .. child.name
   if child.kind ~= "group" then
-    place(tree, path, file:read(path))
+    place(name, tree, path, file:read(path))
     return
   end
-  for _, inner in ipairs(file:children(path)) do read_child(file, path, inner, tree) end
+  for _, inner in ipairs(file:children(path)) do read_child(name, file, path, inner, tree) end
 end
 
 -- Returns the nested state that checkpoint.write wrote to path; with `only`, just the part of that
@@ -80,13 +85,13 @@ function checkpoint.read(path, only)
   for name, value in pairs(file:attrs("/")) do
     local wanted = not only or name:find(only .. "/", 1, true) == 1
     if wanted and name:find("[^/]%?$") then
-      place(tree, name:sub(1, -2), value ~= 0)
+      place(path, tree, name:sub(1, -2), value ~= 0)
     elseif wanted then
-      place(tree, name, value)
+      place(path, tree, name, value)
     end
   end
   for _, child in ipairs(file:children("/")) do
-    if not only or child.name == only then read_child(file, "", child, tree) end
+    if not only or child.name == only then read_child(path, file, "", child, tree) end
   end
   return tree
 end

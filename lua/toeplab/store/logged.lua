@@ -1,9 +1,10 @@
 -- store/logged.lua: reads what trials have logged. Each function takes the store first.
 local logged = {}
 
--- SQL: the training step at which the trial t last logged something, or NULL. A metric with an index
--- of its own counts at the training step at which it was logged.
-logged.STEP = [[(SELECT max(coalesce(m.at, l.step)) FROM last l
+-- SQL: the training step at which the trial t last logged something, or NULL. A metric with an
+-- index of its own counts at the training step at which it was logged, or, where there has been
+-- none, at its index.
+logged.STEP = [[(SELECT coalesce(nullif(max(coalesce(m.at, l.step)), 0), max(l.step)) FROM last l
   JOIN metrics m USING (trial, name, step) WHERE l.trial = t.id)]]
 
 -- Replaces the text 'nan' by NaN in a column, and returns the rows. The store keeps NaN as NULL,
@@ -56,13 +57,13 @@ function logged.names(store, sweep)
 end
 
 -- Lists the trials of a sweep, those at work first, each with the last value of a metric (nil:
--- none was logged): {id=, label=, status=, error=, seconds=, started=, host=, pid=,
--- steps= (of all; nil if the configuration has no such key), step= (of training, of the metric if it
--- was logged), value=}.
+-- none was logged): {id=, label=, status=, error=, seconds=, started=, host=, pid=, steps= (of all;
+-- nil if the configuration has no such key), step= (of training, when the metric was logged),
+-- value=}.
 function logged.trials(store, sweep, metric)
   local rows = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.error,
       coalesce(t.ended, t.status) AS status, t.seconds, t.started, t.host, t.pid,
-      json_extract(t.config, '$.steps') AS steps, coalesce(o.at, l.step, t.step) AS step,
+      json_extract(t.config, '$.steps') AS steps, coalesce(nullif(o.at, 0), l.step, t.step) AS step,
       iif(l.name IS NULL, NULL, coalesce(l.value, 'nan')) AS value
     FROM members m JOIN trials t ON t.id = m.trial
     LEFT JOIN last l ON l.trial = t.id AND l.name = ?2

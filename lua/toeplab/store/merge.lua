@@ -29,10 +29,16 @@ local function progress_rank(row)
   return row.ended and (row.step or -1) + 0.5 or math.huge
 end
 
--- Returns whether a metric describes the machine and thus differs on another.
+-- Words of the names of metrics that describe the machine, and so differ on another one.
+local of_machine = {}
+for word in ([[second seconds milliseconds microseconds time times speed speedup memory bytes peak
+    mb mib gb gib]]):gmatch "%S+" do
+  of_machine[word] = true
+end
+
 local function is_of_machine(name)
-  for _, part in ipairs { "second", "time", "speed", "peak_m", "memory", "bytes" } do
-    if name:find(part, 1, true) then return true end
+  for word in name:lower():gmatch "%a+" do
+    if of_machine[word] then return true end
   end
   return false
 end

@@ -13,26 +13,11 @@ local records = {}
 local Records = {}
 Records.__index = Records
 
--- Returns whether a file of that name is one that a trial keeps in its folder, with a row for it.
-function records.keeps(name)
-  return name:find("^[%w_%-]+%-%d+%.txt$") or name:find("^%l+%-%d+%.json$")
-    or name:find("^%l+%-%d+%-?r?%d*%.h5$") or name:find("^backends%-%x+%.txt$")
-end
-
 -- Returns the results folder: the given one, else TOEPLAB_DIR, else "results".
 function records.folder(given)
+  if given == "" then errors.usage("-C: the name of the folder is empty") end
   local set = os.getenv("TOEPLAB_DIR")
   return given or (set ~= "" and set) or "results"
-end
-
--- Returns the folder itself, or its nearest existing parent.
-function records.nearest(folder)
-  while not core.sys.exists(folder) do
-    local above = folder:match("^(.+)/[^/]+/*$") or (folder:sub(1, 1) == "/" and "/" or ".")
-    if above == folder then break end
-    folder = above
-  end
-  return folder
 end
 
 -- Refuses an empty store beside files of trials: its rows are lost, since a store is made before

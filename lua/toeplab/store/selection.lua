@@ -170,7 +170,8 @@ local function number(word, column, text)
   if x then return x end
   local year, month, day = text:match("^(%d%d%d%d)-(%d%d)-(%d%d)$")
   if dates[column] and year then
-    return os.time { year = year, month = month, day = day, hour = 0 }
+    local time = os.time { year = year, month = month, day = day, hour = 0 }
+    if os.date("%Y-%m-%d", time) == text then return time end -- there is such a day
   end
   if durations[column] then x = quantity.seconds(text) end
   local wanted = dates[column] and "a day like 2026-11-21" or durations[column]
@@ -192,11 +193,25 @@ local function meanings(text)
   return list
 end
 
+-- Conditions on columns that hold words or hashes, of which a filter gives one or the beginning.
+local function has_tag(query, _, text)
+  return ("instr(' ' || t.tags || ' ', ' ' || %s || ' ') > 0"):format(query:bind(text))
+end
+
+local function begins(query, value, text)
+  return ("substr(%s, 1, %d) = %s"):format(value, #text, query:bind(text))
+end
+
+local by_column = { tags = has_tag, commit = begins, code = begins, data = begins, id = begins }
+
 local function equals(query, value, kind, column, text)
-  if column == "tags" then
-    return ("instr(' ' || t.tags || ' ', ' ' || %s || ' ') > 0"):format(query:bind(text))
-  elseif column == "commit" or column == "code" or column == "data" or column == "id" then
-    return ("substr(%s, 1, %d) = %s"):format(value, #text, query:bind(text))
+  local condition = by_column[column]
+  if condition then
+    local list = {}
+    for item in (text .. ","):gmatch "([^,]*)," do
+      list[#list + 1] = condition(query, value, item)
+    end
+    return "(" .. table.concat(list, " OR ") .. ")"
   elseif kind == "metric" and text == "nan" then
     return (value:gsub("SELECT value", "SELECT value IS NULL"))
   end

@@ -4,7 +4,6 @@ local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
 local temporary = require "toeplab.base.temporary"
 local journal = require "toeplab.store.journal"
-local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 local guests = require "toeplab.store.guests"
@@ -111,7 +110,7 @@ local function look_into(store, id, _, add)
     elseif not open and file:find("^events%-%d+%.jnl$") and not journal.in_use(store.folder .. "/"
         .. whole) then
       add(whole, "a journal that is already in the store")
-    elseif not open and records.keeps(file) and not known[whole] then
+    elseif not open and trial_files.keeps(file) and not known[whole] then
       add(whole, "no row mentions it")
     end
   end

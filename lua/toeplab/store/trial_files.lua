@@ -34,6 +34,22 @@ end
 -- Returns whether a value can be the id of a trial.
 function trial_files.is_id(id) return type(id) == "string" and id:find(HASH) ~= nil end
 
+-- Returns the folder itself, or its nearest existing parent.
+function trial_files.nearest(folder)
+  while not core.sys.exists(folder) do
+    local above = folder:match("^(.+)/[^/]+/*$") or (folder:sub(1, 1) == "/" and "/" or ".")
+    if above == folder then break end
+    folder = above
+  end
+  return folder
+end
+
+-- Returns whether a file of that name is one that a trial keeps in its folder, with a row for it.
+function trial_files.keeps(name)
+  return name:find("^[%w_%-]+%-%d+%.txt$") or name:find("^%l+%-%d+%.json$")
+    or name:find("^%l+%-%d+%-?r?%d*%.h5$") or name:find("^backends%-%x+%.txt$")
+end
+
 -- Returns the folder of trial id, relative to the results folder root.
 function trial_files.folder(root, id)
   if not trial_files.is_id(id) then

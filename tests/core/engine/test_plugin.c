@@ -163,12 +163,17 @@ static void wrong_files_are_refused(void)
                   "  .name = \"naive\", .summary = \"not ours\", .domain = \"lag\",\n"
                   "  .accepts = yes, .points = points, .plan = plan, .forward = run,\n"
                   "  .backward = run, .release = end};\n"));
+    CHECK(compile("where.so", NULL,
+                  "#include \"backend.h\"\n"
+                  "const tl_tno_backend tl_tno_backend_entry = {.abi = TL_TNO_ABI,\n"
+                  "  .name = \"where\", .summary = \"points of what?\", .domain = \"lagg\"};\n"));
     CHECK(compile("half.so", NULL,
                   "#include \"backend.h\"\n"
                   "const tl_tno_backend tl_tno_backend_entry = {.abi = TL_TNO_ABI,\n"
                   "  .name = \"half\", .summary = \"no functions\", .domain = \"lag\"};\n"));
     refused(ctx, "abi.so", "made for ABI 99, this is ABI 3");
     refused(ctx, "other.so", "exports no tl_tno_backend_entry");
+    refused(ctx, "where.so", "its domain is not \"lag\", \"warp\" or \"frequency\"");
     refused(ctx, "other.so.c", "");
     refused(ctx, "absent.so", "No such file");
     refused(ctx, "twin.so", "a backend named 'naive' is already loaded from ");
@@ -185,15 +190,15 @@ static void problems_are_remembered(void)
     tl_ctx *ctx = context();
     static const char *const parts[] = {"abi.so: made for ABI 99",  "half.so: it lacks",
                                         "other.so: exports no ", "twin.so: a backend named",
-                                        "absent: No such file"};
-    CHECK(tl_backend_problem_count(ctx) == 5);
-    for (int i = 0; i < 5 && i < tl_backend_problem_count(ctx); i++)
+                                        "where.so: its domain", "absent: No such file"};
+    CHECK(tl_backend_problem_count(ctx) == 6);
+    for (int i = 0; i < 6 && i < tl_backend_problem_count(ctx); i++)
         CHECK(strstr(tl_backend_problem(ctx, i), parts[i]) != NULL);
     tl_tno *tno = NULL;
     CHECK_STATUS(tl_tno_new(ctx, "nave", 4, 1, 1, NULL, &tno), TL_EBACKEND);
     CHECK(strstr(tl_errmsg(ctx), "no backend is named 'nave'; did you mean 'naive'?") != NULL);
     CHECK(strstr(tl_errmsg(ctx), "fft, matrix, naive") != NULL);
-    CHECK(strstr(tl_errmsg(ctx), "5 plugin files could not be used") != NULL);
+    CHECK(strstr(tl_errmsg(ctx), "6 plugin files could not be used") != NULL);
     tl_ctx_free(ctx);
     (void)unsetenv("TOEPLAB_BACKENDS");
 }
@@ -348,8 +353,9 @@ int main(void)
         {"integers, numbers and booleans are checked", option_types_are_checked},
         {0},
     });
-    static const char *const left[] = {"abi.so", "other.so", "twin.so", "half.so"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const left[] = {"abi.so", "other.so", "twin.so", "half.so",
+                                       "where.so"};
+    for (int i = 0; i < 5; i++) {
         char source[64];
         (void)snprintf(source, sizeof source, "%s.c", left[i]);
         forget(left[i]);

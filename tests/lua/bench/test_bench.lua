@@ -363,10 +363,16 @@ t.test("all benches run, and are stored as trials", function()
   end)
 end)
 
+t.test("precision is for benches with matrix products", function()
+  local _, code, said = t.toeplab "bench encoder -q --lengths 8 --dim 4 --precision float32"
+  t.eq(code, 2)
+  t.holds(said, "bench encoder: has no matrix products, of which --precision is")
+end)
+
 t.test("a second run is another trial, for each number of threads", function()
   t.in_folder(function(folder)
     local words = "encoder --lengths 8 --batches 1 --dim 4 -q -r 1 --threads 1,2 "
-      .. "--precision float32 --json -o '%s/x.svg' -C '%s'"
+      .. "--json -o '%s/x.svg' -C '%s'"
     local text = says(words:format(folder, folder))
     t.ok(says(words:format(folder, folder)):find "run 2 of bench%-encoder")
     local lines = {}

@@ -215,6 +215,17 @@ local arrays = {
   { "too long", array("'<f4'", "", f4 .. "x"), "has 5 bytes of elements, .* takes 4" },
 }
 
+test("an HDF5 file with two values of one name, or below one, is one clear error", function()
+  for attribute, message in pairs { a = "'/a/b' is below a value",
+    ["a/b"] = "'/a/b' is there twice", ["a/b/c"] = "is there twice" } do
+    local file = path "both.h5"
+    core.h5_write(file, { { "a/b", tl.ones(2) } }, { [attribute] = 1.5 })
+    local ok, why = pcall(tl.load, file)
+    t.ok(not ok and tostring(why):find(message, 1, true), attribute .. ": " .. tostring(why))
+    t.ok(tostring(why):find(file, 1, true), attribute .. " names the file")
+  end
+end)
+
 test("a damaged npy file is one clear error", function()
   for _, case in ipairs(arrays) do
     local ok, why = pcall(tl.load, write("bad.npy", case[2]))

@@ -1,0 +1,221 @@
+-- test_merge.lua: merging one results folder into another.
+local t = require "harness"
+local core = require "toeplab.core"
+local merge = require "toeplab.store.merge"
+local records = require "toeplab.store.records"
+local stores = require "stores"
+
+local id, sample = stores.id, stores.sample
+
+local function merged(into, from, dry)
+  local other <close> = records.open(from, "r")
+  local store <close> = records.open(into, "w")
+  return merge.run(store, other, dry)
+end
+
+local tables = { "SELECT * FROM metrics", "SELECT * FROM last", "SELECT * FROM artifacts",
+  "SELECT * FROM members", "SELECT trial, kind, text FROM events",
+  "SELECT * FROM trials" }
+
+local function everything(folder)
+  local all = {}
+  for i, sql in ipairs(tables) do all[i] = stores.dump(folder, sql) end
+  return all
+end
+
+t.test("merging brings all but running trials, and again nothing", function()
+  t.in_folder(function(folder)
+    stores.fill(folder .. "/there", sample)
+    stores.fill(folder .. "/here", { sample[2] })
+    local there <close> = records.open(folder .. "/there", "w")
+    there:rows("INSERT INTO events (trial, kind, text) VALUES (?, 'rollback', 'x')", { id "a" })
+    there:rows("UPDATE metrics SET at = 9 WHERE name = 'acc'")
+    there:close()
+    t.eq(merged(folder .. "/here", folder .. "/there", true).add, 3)
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM trials"), 1)
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.add, told.same, told.busy, told.conflict, #told.damaged }, { 3, 1, 2, 0, 0 })
+    local path = "/runs/" .. id("a"):sub(1, 12) .. "/step-00000004.h5"
+    t.eq(t.read(folder .. "/here" .. path), "state a")
+    local of_a = "SELECT trial, name, step, value, at FROM metrics WHERE trial = '" .. id "a" .. "'"
+    t.eq(stores.dump(folder .. "/here", of_a), stores.dump(folder .. "/there", of_a))
+    local columns = [[SELECT config, status, ended, error, step, host, seconds, provenance
+      FROM trials WHERE status <> 'running']]
+    t.eq(stores.dump(folder .. "/here", columns), stores.dump(folder .. "/there", columns))
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM events"), 1)
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM sweeps"), 1)
+    local before = everything(folder .. "/here")
+    told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.add, told.same, told.busy }, { 0, 4, 2 })
+    t.eq(everything(folder .. "/here"), before)
+  end)
+end)
+
+local function variant(of, changes)
+  local copy = {}
+  for key, value in pairs(of) do copy[key] = value end
+  for key, value in pairs(changes) do copy[key] = value end
+  return copy
+end
+
+t.test("of a trial in both the further one stays", function()
+  t.in_folder(function(folder)
+    local a, b = sample[1], sample[2]
+    stores.fill(folder .. "/here", {
+      variant(a, { status = "interrupted", step = 2, metrics = { loss = { 5, 4 } },
+        files = { old = "state of 2" } }), b })
+    stores.fill(folder .. "/there", { a, variant(b, { status = "interrupted", metrics = {} }) })
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.replace, told.ahead, told.add }, { 1, 1, 0 })
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM metrics WHERE name = 'loss'"), 6)
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM v_trials WHERE status = 'done'"), 2)
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM artifacts"), 1)
+  end)
+end)
+
+t.test("a trial that was ended early is not as far as one that was not", function()
+  t.in_folder(function(folder)
+    stores.fill(folder .. "/here", { variant(sample[1], { ended = "pruned", step = 2 }) })
+    stores.fill(folder .. "/there", { sample[1] })
+    t.eq(merged(folder .. "/here", folder .. "/there").replace, 1)
+    t.eq(#stores.dump(folder .. "/here", "SELECT 1 AS x FROM trials WHERE ended IS NULL"), 1)
+  end)
+end)
+
+t.test("what another program made takes the place of what is not done here", function()
+  t.in_folder(function(folder)
+    local a, b = sample[1], sample[2]
+    stores.fill(folder .. "/here",
+      { a, variant(b, { name = "z", status = "queued", metrics = {} }) })
+    stores.fill(folder .. "/there", { variant(a, { name = "y" }), b })
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.add, told.others }, { 2, 1 })
+    local shown = stores.dump(folder .. "/here", [[SELECT json_extract(provenance, '$.label')
+      AS name FROM trials JOIN members ON trial = id]])
+    t.eq(shown, { '{"name":"a"}', '{"name":"b"}' })
+    t.eq(merged(folder .. "/here", folder .. "/there").others, 0)
+  end)
+  local b = sample[2]
+  local waits = variant(b, { name = "z", status = "queued", metrics = {} })
+  t.in_folder(function(folder) -- one that was ended early does not
+    stores.fill(folder .. "/here", { waits })
+    stores.fill(folder .. "/there", { variant(b, { ended = "pruned" }) })
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.add, told.others }, { 1, 0 })
+  end)
+  t.in_folder(function(folder) -- nor does one that is in the trash here
+    stores.fill(folder .. "/here", { waits, b })
+    stores.fill(folder .. "/there", { b })
+    local here <close> = records.open(folder .. "/here", "w")
+    here:rows "UPDATE trials SET trashed = 1.0 WHERE status = 'done'"
+    here:close()
+    t.eq(merged(folder .. "/here", folder .. "/there").others, 0)
+  end)
+end)
+
+t.test("other results of one trial are a conflict: ours stay, an event tells once", function()
+  t.in_folder(function(folder)
+    local a = sample[1]
+    stores.fill(folder .. "/here", { a })
+    stores.fill(folder .. "/there", { variant(a, { metrics = { loss = { 5, 4, 3, 2.5 },
+      acc = { 0.1, 0.5 }, steps_per_second = { 7 } } }) })
+    for _ = 1, 2 do
+      local told = merged(folder .. "/here", folder .. "/there")
+      t.eq({ told.conflict, told.conflicts[1].id }, { 1, id "a" })
+      t.eq(told.conflicts[1].differences, { "loss is 2 at step 4 here and 2.5 at step 4 there" })
+    end
+    local events = stores.dump(folder .. "/here", "SELECT kind, text FROM events")
+    t.eq(#events, 1)
+    t.ok(events[1]:find "on elsewhere differ: loss is 2", events[1])
+    t.eq(#stores.dump(folder .. "/here", "SELECT 1 AS x FROM metrics WHERE value = 2.5"), 0)
+  end)
+end)
+
+t.test("only metrics of the machine may differ, whatever letters their names share", function()
+  for name, conflicts in pairs { secondary_loss = 1, sentiment_accuracy = 1, timed = 1,
+    seconds = 0, steps_per_second = 0, peak_mib = 0, ["memory/bytes"] = 0 } do
+    t.in_folder(function(folder)
+      local a = sample[1]
+      stores.fill(folder .. "/here", { variant(a, { metrics = { [name] = { 1 } } }) })
+      stores.fill(folder .. "/there", { variant(a, { metrics = { [name] = { 2 } } }) })
+      t.eq({ name, merged(folder .. "/here", folder .. "/there").conflict }, { name, conflicts })
+    end)
+  end
+end)
+
+t.test("a damaged file is not taken over, nor its row", function()
+  t.in_folder(function(folder)
+    stores.fill(folder .. "/there", sample)
+    local path = "/runs/" .. id("a"):sub(1, 12) .. "/step-00000004.h5"
+    t.write(folder .. "/there" .. path, "state A")
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq(told.damaged, { folder .. "/there" .. path })
+    t.eq(core.sys.exists(folder .. "/here" .. path), false)
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM artifacts"), 0)
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM trials"), 4)
+    t.eq(core.sys.list(folder .. "/here/runs/" .. id("a"):sub(1, 12)), {})
+  end)
+end)
+
+t.test("merging a trial that is further there keeps its tags and notes here", function()
+  t.in_folder(function(folder)
+    stores.fill(folder .. "/here", { variant(sample[2], { status = "interrupted", metrics = {} }) })
+    stores.fill(folder .. "/there", { sample[2] })
+    for name, tag in pairs { here = "mine", there = "theirs" } do
+      local store <close> = records.open(folder .. "/" .. name, "w")
+      store:mark(id "b", tag, "seen " .. name)
+    end
+    t.eq(merged(folder .. "/here", folder .. "/there").replace, 1)
+    t.eq(stores.dump(folder .. "/here", "SELECT tags, notes FROM trials"),
+      { [[{"notes":"seen here\nseen there","tags":"mine theirs"}]] })
+  end)
+end)
+
+t.test("a damaged checkpoint does not displace the sound one of the trial here", function()
+  t.in_folder(function(folder)
+    local broke = variant(sample[1], { status = "interrupted", files = { checkpoint = "state" } })
+    stores.fill(folder .. "/here", { variant(broke, { step = 4 }) })
+    stores.fill(folder .. "/there", { variant(broke, { step = 8,
+      files = { checkpoint = "later state" } }) })
+    local path = "/runs/" .. id("a"):sub(1, 12) .. "/checkpoint-00000004.h5"
+    t.write(folder .. "/there" .. path, "spoilt")
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.replace, told.ahead, #told.damaged }, { 0, 1, 1 })
+    t.eq(stores.dump(folder .. "/here", "SELECT step FROM trials"), { '{"step":4}' })
+    t.eq(#stores.dump(folder .. "/here", "SELECT * FROM artifacts"), 1)
+    t.eq(t.read(folder .. "/here" .. path), "state")
+  end)
+end)
+
+t.test("a sweep keeps the time of its command, and so the newest one stays the newest", function()
+  t.in_folder(function(folder)
+    stores.fill(folder .. "/there", { sample[1] })
+    local there <close> = records.open(folder .. "/there", "w")
+    there:rows "UPDATE sweeps SET created = 1000.0"
+    there:close()
+    merged(folder .. "/here", folder .. "/there")
+    t.eq(stores.dump(folder .. "/here", "SELECT created FROM sweeps"), { '{"created":1000.0}' })
+    local again <close> = records.open(folder .. "/there", "w")
+    again:rows "UPDATE sweeps SET created = 3000.0" -- the command was given once more
+    again:close()
+    merged(folder .. "/here", folder .. "/there")
+    t.eq(stores.dump(folder .. "/here", "SELECT created FROM sweeps"), { '{"created":3000.0}' })
+  end)
+end)
+
+t.test("sweeps keep their order over shards", function()
+  t.in_folder(function(folder)
+    local a, b = sample[1], sample[2]
+    local queued = { status = "queued", metrics = {}, files = {}, step = false }
+    stores.fill(folder .. "/one", { a, variant(b, queued) })
+    stores.fill(folder .. "/two", { variant(a, queued), b })
+    t.eq(merged(folder .. "/all", folder .. "/one").add, 2)
+    local told = merged(folder .. "/all", folder .. "/two")
+    t.eq({ told.replace, told.ahead }, { 1, 1 })
+    t.eq(#stores.dump(folder .. "/all", "SELECT * FROM v_trials WHERE status = 'done'"), 2)
+    t.eq(stores.dump(folder .. "/all", "SELECT position, trial FROM members"),
+      stores.dump(folder .. "/one", "SELECT position, trial FROM members"))
+  end)
+end)
+
+t.done()
