@@ -25,9 +25,9 @@ static uint64_t mix(uint64_t h, uint64_t word)
     return h ^ (h >> 32);
 }
 
-/* bytes must be a multiple of 8 in every call but the last one of a file. */
-static uint64_t checksum(uint64_t h, const unsigned char *p, size_t bytes)
+static uint64_t checksum(const unsigned char *p, size_t bytes)
 {
+    uint64_t h = bytes;
     for (; bytes >= 8; p += 8, bytes -= 8) {
         uint64_t word = 0;
         for (int i = 0; i < 8; i++) word |= (uint64_t)p[i] << (8 * i);
@@ -46,7 +46,7 @@ void tl_trailer(unsigned char out[TL_TRAILER], const unsigned char *data, size_t
 {
     memcpy(out, magic, sizeof magic);
     put64(out + 8, bytes);
-    put64(out + 16, checksum(bytes, data, bytes));
+    put64(out + 16, checksum(data, bytes));
 }
 
 tl_status tl_trailer_verify(tl_ctx *ctx, const char *path, const void *data, size_t bytes,

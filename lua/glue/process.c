@@ -1,8 +1,8 @@
 /* process.c - child processes in Lua, for the workers of a run. A child gets a pipe to its standard
 ** input and one from its descriptor 3; what it prints is appended to a file.
 **
-**   p = core.sys.spawn({program, argument, ...}, log)   log: the file for what the child prints; or
-**                      nil, the reason, and true if the log cannot be opened
+**   p = core.sys.spawn({program, argument, ...}, log)   log: the file for what the child prints.
+**                      Returns nil and the reason if it fails, and true if that is the log's fault
 **   p:send(text)       true; or nil and the reason if the child has ended
 **   p:receive()        what the child has sent since; "" if nothing; nil once it closed its end
 **   p:signal(name)     "INT", "TERM", "KILL", "HUP", "USR1", "USR2"

@@ -57,6 +57,12 @@ check() {
 
 absent() { [ ! -e "$1" ]; }
 
+# ---- What the parent leaves ----------------------------------------------------------------------
+
+echo 'print(os.execute "exit 3")' >"$top/exit.lua"
+expect "a parent that ignores SIGCHLD" 0 "exit	3" \
+    sh -c "trap '' CHLD; exec '$toeplab' lua '$top/exit.lua'"
+
 # ---- Help ----------------------------------------------------------------------------------------
 
 expect "help lists the verbs" 0 "^  verify " "$toeplab" --help

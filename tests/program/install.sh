@@ -40,7 +40,7 @@ check "cmake --install" cmake --install "$build" --prefix "$prefix"
 for file in bin/toeplab lib/libtoeplab.so lib/pkgconfig/toeplab.pc include/toeplab/toeplab.h \
     include/toeplab/backend.h include/toeplab/status.h lib/toeplab/backends/naive.so \
     share/lua/5.4/toeplab/init.lua lib/lua/5.4/toeplab/core.so \
-    share/toeplab/experiments/quickstart.lua \
+    share/toeplab/experiments/quickstart.lua share/doc/toeplab/LICENSE \
     lib/toeplab/benches/fftw_plain share/toeplab/benches/torch_peer.py \
     share/toeplab/published/tnn/table10.lua share/toeplab/published/ski/table2.lua \
     share/man/man1/toeplab.1 share/man/man7/toeplab-lua.7 share/man/man7/toeplab-layers.7 \

@@ -83,7 +83,7 @@ t.test("every verb says what its words are by kinds that there are, and so does 
 -- Words of a command line, in which F is a folder; words that are offered, and some that are not.
 local cases = {
   { "me", { "merge" }, { "mark", "worker" } },
-  { "--threads 2 ver", { "verify", "version" } },
+  { "--threads 2 ver", { "verify", "version" } }, { "--threads=2 ver", { "verify", "version" } },
   { "help exit", { "exit-codes" } },
   { "fsck --r", { "--repair" }, { "--quick" } },
   { "worker --", { "--array" } },

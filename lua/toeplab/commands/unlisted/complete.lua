@@ -134,7 +134,8 @@ end
 -- which is the program.
 function command.offers(words)
   local list, current, at = {}, words[#words], 2
-  while words[at] == "--threads" and at < #words - 1 do at = at + 2 end
+  while at < #words - 1 and words[at] == "--threads" do at = at + 2 end
+  while at < #words and words[at]:find "^%-%-threads=" do at = at + 1 end
   if at >= #words then
     add_verbs(list, current)
     return list

@@ -11,6 +11,7 @@ local optim = require "toeplab.train.optim"
 local options = require "toeplab.base.options"
 local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
+local quantity = require "toeplab.base.quantity"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local suggest = require "toeplab.base.suggest"
@@ -128,7 +129,7 @@ local recent = ("(SELECT * FROM v_trials ORDER BY started DESC LIMIT %d)"):forma
 
 local function experiments(store, offer, before)
   each(store, "SELECT experiment, count(*) AS count FROM v_trials GROUP BY 1 ORDER BY 1", {},
-    function(row) offer((before or "") .. row.experiment, row.count .. " trials") end)
+    function(row) offer((before or "") .. row.experiment, quantity.count(row.count, "trial")) end)
 end
 
 local function tags(store, offer, before)
