@@ -88,6 +88,10 @@ sed 's/op = {/unread = { 1, 2 }, op = {/; s/"sweep"/"axes"/' "$top/sweep.lua" >"
 expect "an axis that no trial reads" 2 "no trial read 'unread', so its values made no difference" \
     "$toeplab" run -q "$top/axes.lua" width=1 -C "$top/axes"
 said "... is reported after the first trial" "^warning: .*first trial did not read 'unread'"
+cp "$top/err" "$top/warned"
+expect "... unless it has one value" 0 "" "$toeplab" run -q "$top/axes.lua" unread=1 width=2 \
+    -C "$top/axes"
+cp "$top/warned" "$top/err"
 grep -q "did not read '[^u]" "$top/err" && result 1 "... and no other" || result 0 "... and no other"
 sed 's/grid = {.*/grid = { width = { 1, 2 }, op = { "tno", "ski" } }, when = { { where = { width = 2 },\
   grid = { more = { 1, 2 } } } },/; s/steps = 4/more = 0, steps = 4/; s/, broken = 0, flag = false//; s/c.width == 3/c.width == 2 and c.more == 9/' \
@@ -220,9 +224,10 @@ said "... notes too" "  two$"
 expect "mark of none" 2 "mark: which trials" "$toeplab" mark --tag x
 expect "tag of two words" 2 "other characters" "$toeplab" mark @last --tag "a b"
 expect "note" 0 "1 trial noted" "$toeplab" mark @last --note "needs a second look"
+expect "no note" 2 "mark: a note is empty" "$toeplab" mark @last --note ""
 expect "... is printed" 0 "needs a second look" "$toeplab" mark @last
 lines "... and found" 2 "$toeplab" ls 'note~SECOND look'
-expect "mark --clear" 0 "1 trial noted" "$toeplab" mark @last --clear
+expect "mark --clear" 0 "1 trial cleared" "$toeplab" mark @last --clear
 lines "... leaves none" 0 "$toeplab" mark @last
 expect "retry --dry-run" 0 "2 trials would be queued" "$toeplab" retry -n
 expect "retry of some" 0 "1 trial queued" "$toeplab" retry op=ski

@@ -49,13 +49,17 @@ local function report(done, set)
   for _, tag in ipairs(set.untag or {}) do
     print(("%s no longer '%s'"):format(output.count(done.taken[tag], "trial"), tag))
   end
-  if set.note or set.clear then print(output.count(done.trials, "trial") .. " noted") end
+  local noted = set.note and "noted" or set.clear and "cleared"
+  if noted then print(("%s %s"):format(output.count(done.trials, "trial"), noted)) end
 end
 
 function mark.run(set, words)
   if #words == 0 then errors.usage("mark: which trials? Give ids (see toeplab ls) or @last") end
   check(set.tag or {})
   check(set.untag or {})
+  for _, note in ipairs(set.note or {}) do
+    if note == "" then errors.usage "mark: a note is empty" end
+  end
   local folder = records.folder(set.dir)
   if set.tag or set.untag or set.note or set.clear then
     report(requests.perform(folder, "mark", { words = words, tag = set.tag, untag = set.untag,

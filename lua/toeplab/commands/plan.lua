@@ -29,7 +29,7 @@ local command = {
   words = { "experiment", "keys" },
   options = {
     { name = "jobs", short = "j", value = "N", help = "estimate the time for N workers (1)" },
-    { name = "list", short = "l", help = "also list the trials" },
+    { name = "list", short = "l", help = "list the trials instead" },
     output.csv, output.json, output.dir,
   },
 }

@@ -82,7 +82,7 @@ local function first_line(first)
     first.ulps and (" (%d ulp)"):format(first.ulps) or "")
 end
 
-local function explain(differences, events)
+local function explain(t, differences, events)
   for _, d in ipairs(differences) do
     print(("  %-13s was %s, is %s"):format(d.name, d.was, d.is))
   end
@@ -92,6 +92,10 @@ local function explain(differences, events)
   elseif #differences == 0 then
     print("  no recorded property differs: the trial depends on something else, such as "
       .. "the time or a file")
+    if t.attempt > 1 then
+      print(("  or on a variable of its loop that t:steps was not given: the stored trial resumed "
+        .. "%s"):format(output.count(t.attempt - 1, "time")))
+    end
   end
 end
 
@@ -107,7 +111,7 @@ local function show_comparison(t, result, differences, events)
   if result.equal then return print("bit-identical") end
   if result.metrics.first then print(first_line(result.metrics.first)) end
   print("what else is different:")
-  explain(differences, events)
+  explain(t, differences, events)
 end
 
 -- An empty list stays a list in JSON.

@@ -80,8 +80,17 @@ local function place(self, folder, name, ending)
   return ("%s/%s%s.%s"):format(path, name, self.scale, ending)
 end
 
+-- Raises if this report has written a file already, which it would lose.
+local function check_new(self, path)
+  if self.wrote[path] then
+    error(("report: %s is written twice: give one of them another name"):format(path), 3)
+  end
+  self.wrote[path] = true
+end
+
 local function draw(self, how, spec, name, ending)
   local path = place(self, "figures", name, ending)
+  check_new(self, path)
   local ok, why, _, status = how(path, spec)
   if errors.storage_problem(status) then errors.raise(errors.STORAGE, "%s", why) end
   if ok then
@@ -95,13 +104,20 @@ end
 -- o: folder (of the results), name (of the experiment), scale, text (of the script), progress,
 -- trials (each with its seed and made = {command=, commit=, dirty=, host=, threads=}).
 function script_report.new(o)
-  local self = { folder = o.folder, trials = o.trials, progress = o.progress,
+  local self = { folder = o.folder, wrote = {}, trials = o.trials, progress = o.progress,
     question = script_report.question(o.text), scale = o.scale ~= "" and "-" .. o.scale or "" }
   local given = setmetatable({}, { __index = text_table })
 
   -- Prints a table and writes it to tables/NAME.md.
   function given.table(header, rows, name)
     local path = place(self, "tables", name or o.name, "md")
+    check_new(self, path)
+    for i, row in ipairs(rows) do
+      if #row > #header then
+        error(("report: row %d of the table has %d cells, its header has %d"):format(i, #row,
+          #header), 2)
+      end
+    end
     text_table.print(header, rows)
     local text = markdown(self, name or o.name, header, rows)
     errors.stored(core.sys.write_file(path, text))

@@ -2,6 +2,7 @@
 -- trials are done.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
+local json = require "toeplab.base.json"
 local progress = require "toeplab.base.progress"
 local rounds = require "toeplab.runs.rounds"
 local sheet = require "toeplab.report.script_report"
@@ -39,11 +40,20 @@ function outcome.warn_axes(run, reads)
   end
 end
 
+-- Returns whether the command chose one of the values that the script declares for an axis.
+local function narrowed(run, key)
+  local first = json.encode { run.trials[1].point[key] }
+  for _, t in ipairs(run.trials) do
+    if json.encode { t.point[key] } ~= first then return false end
+  end
+  return #(run.exp:axes()[key] or {}) > 1
+end
+
 -- Raises if no trial read an axis: all its values then gave the same trial.
 function outcome.check_read(run, counts, reads)
   if counts.done == 0 then return end
   for _, key in ipairs(run.axes) do
-    if not reads[key] then
+    if not reads[key] and not narrowed(run, key) then
       errors.usage("%s: no trial read '%s', so its values made no difference: read it or take it "
         .. "out", run.exp:where(key), key)
     end

@@ -55,7 +55,7 @@ end
 -- the sweep that requested it) and backends (the text of chosen_backends.lua, or nil). Raises if it
 -- cannot be run again or compared, so that no time is spent in vain.
 function reproduce.stored(store, id)
-  local t = store:rows([[SELECT id, experiment, status, config, seed, sweep, code_hash,
+  local t = store:rows([[SELECT id, experiment, status, config, seed, sweep, attempt, code_hash,
     data_hash, git_commit AS "commit", git_dirty AS dirty, host, provenance,
     coalesce(json_extract(config, '$.device'), 'cpu') AS device, error
     FROM v_trials WHERE id = ?]], { id })[1]

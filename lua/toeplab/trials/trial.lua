@@ -132,8 +132,10 @@ end
 -- name.
 function Trial:text(name, text)
   local good = type(name) == "string" and name:find("^[%w_%-]+$")
-  if not good or KEEP[name] or saved_model.endings[name] or type(text) ~= "string" then
+  if not good or type(text) ~= "string" then
     error("text: takes a name of letters, digits, _ and -, and a text", 2)
+  elseif KEEP[name] or saved_model.endings[name] then
+    error(("text: '%s' is a reserved name; choose another"):format(name), 2)
   end
   store_text(self, name, self.step, text)
 end
@@ -383,15 +385,49 @@ end
 
 local function check_parts(parts)
   for name, part in pairs(parts) do
-    if type(part.state) ~= "function" or type(part.load) ~= "function" then
+    local kind = type(part)
+    local has = kind == "table" or kind == "userdata"
+    if not has or type(part.state) ~= "function" or type(part.load) ~= "function" then
       error(("steps: '%s' needs methods state() and load(state)"):format(name), 3)
     end
   end
 end
 
--- Returns whether a data object has a state to save.
+-- Names in a checkpoint that are not available to parts in `extra`.
+local reserved = { step = true, streams = true, threads = true, device = true, best = true,
+  left = true, model = true, optim = true, data = true, guard = true, rungs = true }
+
+-- Returns whether an object has a state to save.
 local function stateful(data)
   return type(data) == "table" and type(data.state) == "function" and type(data.load) == "function"
+end
+
+-- Returns an object whose state is what a table holds.
+local function held(values)
+  return {
+    state = function() return values end,
+    load = function(_, state)
+      for key in pairs(values) do values[key] = nil end
+      for key, value in pairs(state) do values[key] = value end
+    end,
+  }
+end
+
+-- Adds the objects of steps' last argument to the parts of a trial.
+local function add_extra(self, extra)
+  if type(extra) ~= "table" or stateful(extra) then
+    error("steps: the last argument is a table { name = object }", 3)
+  end
+  for name, part in pairs(extra) do
+    if type(name) ~= "string" then
+      error(("steps: the last argument needs names: { name = object }, not [%s]"):format(
+        tostring(name)), 3)
+    elseif reserved[name] then
+      error(("steps: '%s' is a reserved name; choose another"):format(name), 3)
+    end
+    local plain = type(part) == "table" and part.state == nil and part.load == nil
+    self.parts[name] = plain and held(part) or part
+  end
 end
 
 -- Raises if the vocabulary differs from the one that the trial started with, e.g. because the file
@@ -417,23 +453,18 @@ local function store_model(self, model, data)
   end
 end
 
--- Names in a checkpoint that are not available to parts in `extra`.
-local reserved = { step = true, streams = true, threads = true, device = true, best = true,
-  left = true, model = true, optim = true, data = true, guard = true, rungs = true }
-
 -- Restores everything from the last good checkpoint and iterates over the remaining steps up to n.
 -- model and opt have methods state() and load(); data may have them; extra: name -> further objects
--- that have them.
-function Trial:steps(n, model, opt, data, extra)
+-- that have them, or tables, of which all that they hold is saved and restored: numbers, texts,
+-- booleans, tensors and tables.
+function Trial:steps(n, model, opt, data, extra, ...)
   if self.parts then error("steps: a trial has one loop of steps", 2) end
   if math.type(n) ~= "integer" or n < 0 then error("steps: takes an integer of at least 0", 2) end
   self.parts = { model = model, optim = opt }
   if stateful(data) then self.parts.data = data end
-  for name, part in pairs(extra or {}) do
-    if reserved[name] then
-      error(("steps: '%s' is a reserved name; choose another"):format(name), 2)
-    end
-    self.parts[name] = part
+  if extra ~= nil then add_extra(self, extra) end
+  if select("#", ...) > 0 then
+    error("steps: takes the number, model, optimiser, data and { name = object }, got more", 2)
   end
   check_parts(self.parts)
   store_model(self, model, data)

@@ -20,7 +20,7 @@ end
 t.test("a value that makes no sense ends a run before any trial", function()
   for words, want in pairs {
     ["lra.lua model=x"] = "known are fd, ski,.*option 'mixer' = 'x' is not one of",
-    ["lra.lua model=gla"] = "known are.*GLA is a recurrence",
+    ["lra.lua model=gla"] = "known are.*GLA sees earlier tokens only",
     ["lra.lua batch=0"] = "batch must be at least 1",
     ["lra.lua length=10"] = "length must be at least 16",
     ["lra.lua length=100 task=pathfinder"] = "length: images of pathfinder have 1024, 4096, 16384",

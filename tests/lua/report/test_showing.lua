@@ -13,6 +13,7 @@ local pools = require "toeplab.report.pools"
 local records = require "toeplab.store.records"
 local stats = require "toeplab.report.stats"
 local sweeps = require "sweeps"
+local trials = require "trials"
 
 -- A store with two settings and three seeds of each; the loss of seed s at step i is i + s, ten
 -- times that with decay "learnable". change: of the list of trials before they are written.
@@ -411,6 +412,21 @@ return tl.experiment "decay" {
   end,
 }
 ]]
+
+t.test("a report loses neither a file nor a cell", function()
+  local figure = "report.plot { series = { { y = { 1 } } } } "
+  for words, message in pairs {
+    [('report.table({ "a" }, {}) '):rep(2)] = "tables/x%.md is written twice",
+    [figure:rep(2)] = "figures/x%.svg is written twice",
+    ['report.table({ "a" }, { { 1 }, { 1, 2 } })'] = "row 2 of the table has 2 cells, its header",
+  } do
+    t.in_folder(function(folder)
+      local text = ('local tl = require "toeplab"\nreturn tl.experiment "x" { trial = function() '
+        .. "end, report = function(_, report) %s end }"):format(words)
+      t.raises(trials.run, "^[^\n]*x%.lua:2: report: [^\n]*" .. message, folder, text)
+    end)
+  end
+end)
 
 t.test("the experiment's own report is on the page, if its script is as it was run", function()
   t.in_folder(function(place)

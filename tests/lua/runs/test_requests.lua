@@ -77,7 +77,7 @@ t.test("a run at work carries out what others ask, and refuses what would break 
     t.eq(statuses(folder), "queued done done")
     t.eq(#trials.query(folder, "SELECT 1 FROM v_trials WHERE tags = 'seen'"), 2)
     t.eq(core.sys.list(folder .. "/results/requests"), {})
-    t.eq({ toeplab(folder, "mark busy --clear") }, { 0, "3 trials noted\n" }) -- nobody is asked
+    t.eq({ toeplab(folder, "mark busy --clear") }, { 0, "3 trials cleared\n" }) -- nobody is asked
   end)
 end)
 

@@ -271,6 +271,31 @@ t.test("a trial that resumes need not read an axis again", function()
   end)
 end)
 
+t.test("a table given to steps comes back as it was", function()
+  in_folder(function(folder)
+    local text = [[
+      local tl = require "toeplab"
+      return tl.experiment "held" {
+        fixed = { steps = 8 }, checkpoint = { steps = 1 },
+        trial = function(t, c)
+          local model = tl.nn.Linear(2, 2)
+          local opt = tl.optim.adam(model, { lr = 0.1 })
+          local mine = { mean = 0, seen = {} }
+          for step in t:steps(c.steps, model, opt, nil, { mine = mine }) do
+            mine.mean = 0.5 * mine.mean + step
+            mine.seen[#mine.seen + 1] = step
+            t:log { loss = mine.mean, seen = #mine.seen }
+          end
+        end,
+      }]]
+    t.eq(trials.run_stopped(folder, text, { 3, 6 }, "step"), 0)
+    local mean = 0
+    for step = 1, 8 do mean = 0.5 * mean + step end
+    local rows = trials.query(folder, "SELECT name, value FROM v_last ORDER BY name")
+    t.eq({ rows[1].value, rows[2].value }, { mean, 8 })
+  end)
+end)
+
 t.test("what a trial asks of t wrongly is an error", function()
   in_folder(function(folder)
     local function fails(body, want)
@@ -286,6 +311,15 @@ t.test("what a trial asks of t wrongly is an error", function()
     fails("t:steps(3, {}, {})", "x%.lua:6: steps: '[mo]%l+' needs methods state%(%) and load")
     fails("local m = tl.nn.Linear(1, 1) t:steps(3, m, m, nil, { step = m })",
       "x%.lua:6: steps: 'step' is a reserved name")
+    fails("local m = tl.nn.Linear(1, 1) t:steps(3, m, m, nil, m)",
+      "x%.lua:6: steps: the last argument is a table { name = object }")
+    fails("local m = tl.nn.Linear(1, 1) t:steps(3, m, m, nil, { m })",
+      "x%.lua:6: steps: the last argument needs names: .* not %[1%]")
+    fails("local m = tl.nn.Linear(1, 1) t:steps(3, m, m, nil, { count = 7 })",
+      "x%.lua:6: steps: 'count' needs methods state")
+    fails("local m = tl.nn.Linear(1, 1) t:steps(3, m, m, nil, nil, m)",
+      "x%.lua:6: steps: takes the number, .* got more")
+    fails("t:text('best', '')", "x%.lua:6: text: 'best' is a reserved name")
     fails("t:text('a b', '')", "x%.lua:6: text: takes a name")
     fails("t:log({ a = 1 }, 0.5)", "x%.lua:6: log: the index must be an integer")
     fails("t:model_of('ffff')", "x%.lua:6: no trial's id begins with 'ffff'")

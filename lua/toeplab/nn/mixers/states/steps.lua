@@ -10,8 +10,8 @@ local steps = {}
 -- Declares the option causal of a layer called name, which must be true.
 function steps.causal(name)
   return options.field { default = true, check = function(causal)
-    return causal, ("= false: %s is a recurrence, which sees earlier tokens only; use causal = "
-      .. "true or another mixer"):format(name)
+    return causal, ("= false: %s sees earlier tokens only; use causal = true or another "
+      .. "mixer"):format(name)
   end }
 end
 
