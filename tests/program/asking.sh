@@ -96,6 +96,10 @@ grep -q "did not read '[^u]" "$top/err" && result 1 "... and no other" || result
 sed 's/grid = {.*/grid = { width = { 1, 2 }, op = { "tno", "ski" } }, when = { { where = { width = 2 },\
   grid = { more = { 1, 2 } } } },/; s/steps = 4/more = 0, steps = 4/; s/, broken = 0, flag = false//; s/c.width == 3/c.width == 2 and c.more == 9/' \
     "$top/sweep.lua" >"$top/when.lua"
+expect "plan of a rule" 0 "when width=2: more(2)  *+2" "$toeplab" plan "$top/when.lua"
+expect "... that the command line overrides" 0 \
+    "when width=2: nothing, since the command line sets its keys  *+0" \
+    "$toeplab" plan "$top/when.lua" more=1
 run "$toeplab" run -q "$top/when.lua" -C "$top/axes"
 good=0
 [ "$got" -eq 0 ] && [ ! -s "$top/err" ] || good=1

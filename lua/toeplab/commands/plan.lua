@@ -184,8 +184,9 @@ local function product_text(about)
   return table.concat(parts, " x ")
 end
 
--- Formats a rule: "when model=ski: rank(2)".
-local function rule_text(r)
+-- Formats a rule: "when model=ski: rank(2)". given: the keys that the command line sets, which a
+-- rule leaves as they are.
+local function rule_text(r, given)
   local where, adds = {}, {}
   if type(r.where) == "function" then
     where[1] = "a function fits"
@@ -195,9 +196,12 @@ local function rule_text(r)
     end
   end
   for _, key in ipairs(suggest.keys(r.fixed or {})) do
-    adds[#adds + 1] = key .. "=" .. plan.show(r.fixed[key])
+    if not given[key] then adds[#adds + 1] = key .. "=" .. plan.show(r.fixed[key]) end
   end
-  for _, key in ipairs(suggest.keys(r.grid or {})) do adds[#adds + 1] = axis(key, r.grid[key]) end
+  for _, key in ipairs(suggest.keys(r.grid or {})) do
+    if not given[key] then adds[#adds + 1] = axis(key, r.grid[key]) end
+  end
+  if #adds == 0 then adds[1] = "nothing, since the command line sets its keys" end
   return ("when %s: %s"):format(table.concat(where, " "), table.concat(adds, " "))
 end
 
@@ -287,7 +291,8 @@ local function show(p)
   print(("%s  %s, script %s"):format(p.exp.name, p.path, core.sha256(p.exp.text):sub(1, 12)))
   add(product_text(p.about), ("%d"):format(p.about.counts[1] * seeds))
   for i, r in ipairs(p.about.values.when) do
-    add(rule_text(r), ("+%d"):format((p.about.counts[i + 1] - p.about.counts[i]) * seeds))
+    local more = p.about.counts[i + 1] - p.about.counts[i]
+    add(rule_text(r, p.about.values.given), ("+%d"):format(more * seeds))
   end
   for _, group in ipairs(exceptions(p.about)) do
     add("except " .. group.reason, ("-%d"):format(#group.labels * seeds),

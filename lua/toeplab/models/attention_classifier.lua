@@ -65,11 +65,20 @@ local AttentionClassifier = class("AttentionClassifier", {
   { "as_published", false, "the mean counts padding" },
 }, nil, "ids [b,n] -> [b,classes]: a classifier by attention or an approximation of it")
 
+-- Returns the names of the mixers that hide padding.
+local function hiding()
+  local list = {}
+  for _, name in ipairs(mixers.names) do
+    if mixers.class(name).takes_mask then list[#list + 1] = name end
+  end
+  return list
+end
+
 function AttentionClassifier:build(o)
   self.mask_by_token = padding.by_token("AttentionClassifier", o.pad, o.vocab)
   if not mixers.class(o.mixer).takes_mask then
-    error(("AttentionClassifier: mixer '%s' does not hide padding; tnn_classifier takes it"):format(
-      o.mixer), 0)
+    error(("AttentionClassifier: mixer '%s' does not hide padding, as %s do; tnn_classifier takes "
+      .. "it"):format(o.mixer, table.concat(hiding(), ", ")), 0)
   end
   self.embed = nn.Embedding(o.vocab, o.dim, { deviation = 0.02 })
   self.position = nn.Learned(o.dim, o.max_length)

@@ -442,7 +442,10 @@ function selection.one(store, words)
   words = type(words) == "table" and words or { words }
   local text = table.concat(words, " ")
   local ids = selection.ids(store, words, text)
-  if #ids > 1 then errors.usage("'%s' selects %d trials: name one (see toeplab ls)", text, #ids) end
+  if #ids > 1 then
+    errors.usage("'%s' selects %d trials: name one (see toeplab ls)%s", text, #ids, #words > 1
+      and "; names add up, filters such as experiment=NAME restrict" or "")
+  end
   return store:rows("SELECT * FROM v_trials WHERE id = ?", { ids[1] })[1]
 end
 

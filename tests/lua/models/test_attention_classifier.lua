@@ -146,7 +146,8 @@ test("it learns which of two tokens is first", function()
 end)
 
 test("wrong options and inputs are clear errors", function()
-  raises(make, "mixer 'gtu' does not hide padding; tnn_classifier takes it", { mixer = "gtu" })
+  raises(make, "'gtu' does not hide padding, as .*attention, .* do; tnn_classifier takes it",
+    { mixer = "gtu" })
   raises(make, "pad = 7 is not below vocab = 7", { pad = 7 })
   local model, ids = make(), core.ids { { 1, 2, 3 } }
   raises(model, "13 positions, but only max_length = 12", core.ids { { 1, 1, 1, 1, 1, 1, 1, 1, 1,
