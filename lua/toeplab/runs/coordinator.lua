@@ -83,7 +83,7 @@ local function assign(self, w, t)
     lines[i] = wire.line("artifact", a.kind, a.step, a.path, a.bytes, a.sha256)
   end
   lines[#lines + 1] = wire.line("trial", wire.pack(t.config), self.check, t.path, attempt,
-    seconds)
+    seconds, wire.pack(t.data or {}))
   w.trial, w.began, w.step, w.text, w.late, w.deadline = t, core.sys.clock(), nil, nil, nil, nil
   w.seconds, w.killed, w.rung = seconds, nil, nil
   w.process:send(table.concat(lines)) -- if the worker has died, its exit is noticed soon

@@ -136,7 +136,7 @@ local function silent_progress()
     part = nothing, update = nothing }
 end
 
--- Runs a trial as a rank other than 0: order = {config=, path=, folder=}.
+-- Runs a trial as a rank other than 0: order = {config=, data=, path=, folder=}.
 function team_trial.follow(world, exp, order)
   local c = config.new(order.config)
   local handle = trial.new { rows = silent_rows(), folder = order.folder, path = order.path,
@@ -144,6 +144,7 @@ function team_trial.follow(world, exp, order)
   handle.follows = true
   math.randomseed(c.seed)
   corpus.progress = handle.progress
+  corpus.expect(order.config, order.data)
   local open_modules = own_code.close()
   core.precision(c.precision)
   local ok, why = pcall(streams.with, c.seed, team_trial.run, exp, world, handle, c)

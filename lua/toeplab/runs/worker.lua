@@ -3,7 +3,7 @@
 --
 -- It reads (lines of wire.lua)                         and writes
 --   artifact KIND STEP PATH BYTES SHA256                 step STEP TOTAL TEXT   begin WHAT BYTES
---   trial CONFIG CHECK PATH ATTEMPT SECONDS   start      say TEXT  note TEXT    part BYTES
+--   trial CONFIG CHECK PATH ATTEMPT SECONDS DATA         say TEXT  note TEXT    part BYTES
 --   go, prune   the answer to rung                       clear   read KEY ...
 --   leave       the group of ranks, and end              warn TEXT
 --                                                        rung STEP   asks whether to continue
@@ -222,10 +222,12 @@ local function call(self, t, rows)
     ask = function(step) tell("rung", step) end,
   }
   if self.world then
-    self.world:text(0, wire.pack { config = t.config, path = t.path, folder = self.folder })
+    self.world:text(0, wire.pack { config = t.config, data = t.data, path = t.path,
+      folder = self.folder })
   end
   math.randomseed(c.seed)
   corpus.progress = self.progress
+  corpus.expect(t.config, t.data)
   collectgarbage() -- tensors of an earlier trial do not count
   core.memory_reset_peak()
   local open_modules = own_code.close()
@@ -370,12 +372,13 @@ end
 
 function orders.leave(self) self.leaves = true end
 
-function orders.trial(self, config_text, check, path, attempt, seconds)
+function orders.trial(self, config_text, check, path, attempt, seconds, data)
   if check ~= self.check then
     refuse_trials(errors.new(errors.FAILED, "%s or code that it loads has changed while "
       .. "it ran", self.exp.file))
   end
-  perform(self, { config = wire.unpack(config_text), path = path }, attempt, seconds)
+  perform(self, { config = wire.unpack(config_text), path = path,
+    data = data and wire.unpack(data) or {} }, attempt, seconds)
 end
 
 -- Runs trials of the experiment in the script at path until the coordinator closes the pipe.

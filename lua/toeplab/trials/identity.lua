@@ -15,8 +15,9 @@ local suggest = require "toeplab.base.suggest"
 
 local identity = {}
 
--- Returns the sha256 of each corpus that a key of the configuration names: { corpus = "9f..." }.
--- known: a cache of these hashes by the name of the corpus.
+-- Returns the sha256 of each corpus that a key of the configuration names: { corpus = "9f..." },
+-- and that of the file of byte pairs that the key merges names, because the tokens depend on it.
+-- known: a cache of these hashes by the name of the corpus or file.
 local function data_of(exp, values, known)
   local hashes = {}
   local names = exp.data or (values.corpus and { "corpus" }) or {}
@@ -27,6 +28,11 @@ local function data_of(exp, values, known)
     local name = values[key]
     known[name] = known[name] or corpus.hash(name)
     hashes[key] = known[name]
+  end
+  local merges = values.merges
+  if type(merges) == "string" and not hashes.merges and core.sys.kind(merges) == "file" then
+    known[merges] = known[merges] or core.sha256_file(merges)
+    hashes.merges = known[merges]
   end
   return hashes
 end

@@ -156,6 +156,58 @@ t.test("a finished sweep stays finished after a comment in any file, the script 
   end)
 end)
 
+-- A trial that tokenises a text by a file of merges; where the file `change` exists, its content
+-- replaces that of the file TARGET before the trial reads it.
+local reading = [[
+local tl = require "toeplab"
+return tl.experiment "reading" {
+  fixed = { corpus = "FOLDER/a.txt", tokenizer = "bpe", merges = "FOLDER/a.bpe", steps = 1 },
+  trial = function(t, c)
+    local change = io.open("FOLDER/change")
+    if change then io.open("FOLDER/TARGET", "w"):write(change:read "a"):close() end
+    tl.corpus(c.corpus, c)
+    for _ in t:steps(c.steps) do t:log { loss = 1 } end
+  end,
+}
+]]
+
+local function merges(folder, name, text)
+  t.write(folder .. "/text", text)
+  t.ok(select(2, t.toeplab(("data bpe %s/text --size 258 --out %s/%s -q"):format(folder, folder,
+    name))) == 0)
+end
+
+local function text_of(word) return (word .. " and "):rep(200) end
+
+t.test("another file of merges makes another trial", function()
+  in_folder(function(folder)
+    local code_of = reading:gsub("FOLDER", folder)
+    t.write(folder .. "/a.txt", text_of "one")
+    merges(folder, "a.bpe", text_of "one")
+    t.holds(select(2, trials.run(folder, code_of)), "1 trial: 1 done")
+    t.holds(select(2, trials.run(folder, code_of)), "1 already done")
+    merges(folder, "a.bpe", text_of "two")
+    t.holds(select(2, trials.run(folder, code_of)), "1 trial: 1 done")
+    t.eq(count(folder, "status = 'done'"), 2)
+  end)
+end)
+
+t.test("a corpus or merges that change while a sweep runs end their trials", function()
+  for target, want in pairs { ["a.txt"] = "corpus FOLDER/a.txt has changed since the run began",
+    ["a.bpe"] = "corpus: the file of merges FOLDER/a.bpe has changed since the run began" } do
+    in_folder(function(folder)
+      t.write(folder .. "/a.txt", text_of "one")
+      merges(folder, "a.bpe", text_of "one")
+      merges(folder, "change", text_of "two")
+      local status, said = trials.run(folder, (reading:gsub("TARGET", target)
+        :gsub("FOLDER", folder)))
+      t.eq(status, 1)
+      t.holds(said, (want:gsub("FOLDER", folder)))
+      t.eq(count(folder, "status = 'done'"), 0)
+    end)
+  end
+end)
+
 t.test("a raised number of the results makes every trial new", function()
   in_folder(function(folder)
     t.write(folder .. "/x.lua", script)
