@@ -10,6 +10,7 @@ local identity = require "toeplab.trials.identity"
 local own_code = require "toeplab.trials.own_code"
 local provenance = require "toeplab.trials.provenance"
 local ranks = require "toeplab.train.ranks"
+local recorded = require "toeplab.tasks.recorded"
 local streams = require "toeplab.base.streams"
 local trial = require "toeplab.trials.trial"
 local update = require "toeplab.train.update"
@@ -144,7 +145,7 @@ function team_trial.follow(world, exp, order)
   handle.follows = true
   math.randomseed(c.seed)
   corpus.progress = handle.progress
-  corpus.expect(order.config, order.data)
+  recorded.begin(order.config, order.data)
   local open_modules = own_code.close()
   core.precision(c.precision)
   local ok, why = pcall(streams.with, c.seed, team_trial.run, exp, world, handle, c)

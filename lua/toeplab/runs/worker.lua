@@ -22,6 +22,7 @@ local journal = require "toeplab.store.journal"
 local launch = require "toeplab.runs.launch"
 local own_code = require "toeplab.trials.own_code"
 local provenance = require "toeplab.trials.provenance"
+local recorded = require "toeplab.tasks.recorded"
 local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
 local streams = require "toeplab.base.streams"
@@ -227,7 +228,7 @@ local function call(self, t, rows)
   end
   math.randomseed(c.seed)
   corpus.progress = self.progress
-  corpus.expect(t.config, t.data)
+  recorded.begin(t.config, t.data)
   collectgarbage() -- tensors of an earlier trial do not count
   core.memory_reset_peak()
   local open_modules = own_code.close()

@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
 local options = require "toeplab.base.options"
+local recorded = require "toeplab.tasks.recorded"
 local source = require "toeplab.tasks.source"
 local errors = require "toeplab.base.errors"
 local streams = require "toeplab.base.streams"
@@ -41,37 +42,12 @@ local spec = options.declare "tl.corpus" {
 
 corpus.spec = spec -- for options.check
 
--- Returns the name for messages; a name that is itself a text ("text:...") is shortened.
-local function shown(name)
-  return #name > 40 and name:find("^text:") and name:sub(1, 37) .. "..." or name
-end
-
 -- The progress display for long work, or nil. A worker sets it; results do not depend on it.
 corpus.progress = nil
-
--- The sha256 by name of the corpora and of the files of merges that the id of the running trial
--- covers (corpus.expect). A worker sets it; elsewhere it is empty.
-corpus.recorded = {}
-
--- Raises an error if a corpus or a file of merges is not the one that the id of the trial covers:
--- its result would be stored under the hash of another text.
-local function check_recorded(what, name, hash)
-  local recorded = corpus.recorded[name]
-  if recorded and recorded ~= hash then
-    errors.raise(errors.FAILED, "%s %s has changed since the run began", what, shown(name))
-  end
-end
 
 -- Returns the sha256 of a corpus, which tl.corpus(name).hash will be, or of a task (tl.tasks). If
 -- the data is absent, raises a usage error that tells how to get it.
 function corpus.hash(name) return tasks.hash(name) or source.find(name).hash end
-
--- Sets corpus.recorded to the data of a trial: values is its configuration, hashes the sha256 by
--- the key of it that names the data.
-function corpus.expect(values, hashes)
-  corpus.recorded = {}
-  for key, hash in pairs(hashes) do corpus.recorded[values[key]] = hash end
-end
 
 -- Encodes a text of characters or bytes as a whole, and splits it at fractions of its tokens.
 local function cut_ids(self, tok, part)
@@ -128,6 +104,11 @@ function Corpus:stream(part)
   return self.streams[part]
 end
 
+-- Returns the name for messages; a name that is itself a text ("text:...") is shortened.
+local function shown(name)
+  return #name > 40 and name:find("^text:") and name:sub(1, 37) .. "..." or name
+end
+
 local function too_short(self, total, length)
   error(("corpus %s: %d training tokens are fewer than length + 1 = %.0f"):format(shown(self.name),
     total, length + 1.0), 3)
@@ -173,7 +154,7 @@ function corpus.open(name, given)
   end
   local from = source.find(name)
   self.hash = from.hash
-  check_recorded("corpus", name, from.hash)
+  recorded.check(name, from.hash, "corpus " .. shown(name))
   local by_ids = from.whole and (o.tokenizer == "char" or o.tokenizer == "byte")
   local parts = from.parts or by_ids and { train = from.whole }
     or source.split(from.whole, o.valid, o.test)
@@ -184,7 +165,7 @@ function corpus.open(name, given)
     watch = corpus.progress })
   self.vocab, self.vocab_files = tok.vocab, tok.files
   if o.tokenizer == "bpe" and o.merges then
-    check_recorded("corpus: the file of merges", o.merges, core.sha256_file(o.merges))
+    recorded.check(o.merges, core.sha256_file(o.merges), "the file of merges " .. o.merges)
   end
   if by_ids then
     cut_ids(self, tok, from.whole)

@@ -194,7 +194,7 @@ end)
 
 t.test("a corpus or merges that change while a sweep runs end their trials", function()
   for target, want in pairs { ["a.txt"] = "corpus FOLDER/a.txt has changed since the run began",
-    ["a.bpe"] = "corpus: the file of merges FOLDER/a.bpe has changed since the run began" } do
+    ["a.bpe"] = "the file of merges FOLDER/a.bpe has changed since the run began" } do
     in_folder(function(folder)
       t.write(folder .. "/a.txt", text_of "one")
       merges(folder, "a.bpe", text_of "one")

@@ -1,0 +1,23 @@
+-- tasks/recorded.lua: knows the hashes of the data that the id of the running trial covers, so that
+-- data which has changed since then is an error, not a result under the hash of another text.
+local errors = require "toeplab.base.errors"
+
+local recorded = {}
+
+local hashes = {} -- by the name of a corpus or file; empty outside of trials
+
+-- Begins a trial with the configuration values; of: the sha256 by the key that names the data.
+function recorded.begin(values, of)
+  hashes = {}
+  for key, hash in pairs(of) do hashes[values[key]] = hash end
+end
+
+-- Raises if the running trial has another hash for the corpus or file of that name, which messages
+-- call shown.
+function recorded.check(name, hash, shown)
+  if hashes[name] and hashes[name] ~= hash then
+    errors.raise(errors.FAILED, "%s has changed since the run began", shown)
+  end
+end
+
+return recorded
