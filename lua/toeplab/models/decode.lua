@@ -335,14 +335,37 @@ local function logprobs_of(model, states, targets)
   return core.concat(parts, 1):totable()
 end
 
+-- Returns why the ids of a prompt are not the first of those of the prompt with its continuation;
+-- nil if they are.
+local function torn(before, all)
+  for i, id in ipairs(before) do
+    if all[i] ~= id then
+      return "a token reaches from the prompt into the continuation: end the prompt elsewhere, or "
+        .. "give both as lists of ids"
+    end
+  end
+end
+
+-- Returns the ids of a prompt, at least one, and of its continuation. Two texts are encoded as one,
+-- since a text may begin with other tokens where it stands alone.
+function decode.split(vocab, prompt, continuation)
+  local before = decode.ids(vocab, prompt)
+  if prompt == "" or type(prompt) == "table" or type(continuation) == "table" then
+    return before, ids_of(vocab, continuation, "continuation")
+  end
+  local all = ids_of(vocab, prompt .. continuation, "prompt")
+  local why = torn(before, all)
+  if why then errors.usage("generate: %s", why) end
+  return before, table.move(all, #before + 1, #all, 1, {})
+end
+
 -- model:score(options): returns how likely the model finds a continuation after a prompt:
 -- {tokens=, logprob=, perplexity=, logprobs=}, the number of its tokens, the sum of their
 -- log-probabilities in nats, exp(-logprob/tokens), and the list of these log-probabilities.
 function decode.score(model, given)
   local o = options.check("score", of_score, given)
   check_causal(model)
-  local before = decode.ids(o.vocab, o.prompt)
-  local targets = ids_of(o.vocab, o.continuation, "continuation")
+  local before, targets = decode.split(o.vocab, o.prompt, o.continuation)
   if #targets == 0 then errors.usage("generate: the continuation to score has no token") end
   local all = table.move(before, 1, #before, 1, {})
   table.move(targets, 1, #targets - 1, #all + 1, all)
