@@ -145,7 +145,21 @@ t.test("tl.generate is a stream as one text", function()
   local model = model_of()
   local text = all(model, { vocab = VOCAB, prompt = "abc", n = 9, seed = 4, top_p = 0.7 })
   t.eq(model:generate(VOCAB, "abc", { tokens = 9, seed = 4, top_p = 0.7 }), "abc" .. text)
-  t.eq(tl.generate(model, VOCAB, "", { tokens = 0 }), "\n")
+  t.eq(tl.generate(model, VOCAB, "", { tokens = 0 }), "")
+  t.eq(tl.generate(model, VOCAB, "", { tokens = 9, seed = 4 }),
+    (all(model, { vocab = VOCAB, n = 9, seed = 4 })))
+  for want, o in pairs {
+    ["no option 'prompt'"] = { prompt = "b" },
+    ["no option 'token'; did you mean 'tokens'"] = { token = 3 },
+    ["no option 'zzzzzzzzz' %(present: tokens, "] = { zzzzzzzzz = 3 },
+    ["option 'lags' is for the methods other than window"] = { lags = 3 },
+    ["option 'window' is for method window"] = { window = 3, method = "ring" },
+    ["option 'form' is for method etsc"] = { form = "exact", method = "ring" },
+    ["option 'lags' is for a model without a session"] = { lags = 3,
+      session = recurrent.new(model, { method = "ring", lags = 9 }) },
+  } do
+    t.raises(tl.generate, want, model, VOCAB, "abc", o)
+  end
 end)
 
 t.test("misuse of a stream", function()
@@ -254,6 +268,19 @@ t.test("scores are those of the whole text, in pieces and from a session", funct
   local stepped = model:score { vocab = VOCAB, prompt = "a", continuation = long,
     session = session }
   t.eq(stepped.logprobs, whole_text.logprobs, 1e-4)
+end)
+
+t.test("a score is of the tokens of prompt and continuation as one text", function()
+  local vocab = tl.vocab_bpe(arg[0]:match "^(.*)tests/lua/.*$" .. "tests/small.bpe")
+  local model = model_of { vocab = vocab:size() }
+  local whole_text = vocab:encode "about the house":totable()
+  local before = vocab:encode "about":totable()
+  local o = { prompt = before, continuation = table.move(whole_text, #before + 1, #whole_text, 1,
+    {}) }
+  local want = model:score(o)
+  t.eq(model:score { vocab = vocab, prompt = "about", continuation = " the house" }, want)
+  t.raises(model.score, "a token reaches from the prompt into the continuation", model,
+    { vocab = vocab, prompt = "about t", continuation = "he house" })
 end)
 
 t.test("attention that knows its places: a text of a batch is the text alone", function()
