@@ -163,6 +163,7 @@ local function weights(set, words)
     model, _, about = open_model.trial(store, words, { last = set.last,
       build = experiment.builder(set.script) })
   end
+  open_model.check_script("export", set.script, about)
   exported.write(set.weights, model, about, { names = set.names, bf16 = set.bf16 })
   print(("%s: trial %s, step %d, %s"):format(set.weights, about.trial:sub(1, 12), about.step,
     set.names and "names of " .. set.names or "toeplab's names"))

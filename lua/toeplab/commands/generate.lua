@@ -7,6 +7,7 @@ local core = require "toeplab.core"
 local decode = require "toeplab.models.decode"
 local distill = require "toeplab.models.distill"
 local json = require "toeplab.base.json"
+local models = require "toeplab.models"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local recurrent = require "toeplab.models.recurrent"
@@ -160,6 +161,12 @@ local function check_together(set, word)
   if open_model.is_file(word) then
     for _, name in ipairs { "last", "dir" } do only(name, false, "for trials, not for a file") end
   end
+  if open_model.is_file(word) and converted.is(word) and not set.convert then
+    for _, name in ipairs { "method", "lags", "form", "modes", "window" } do
+      only(name, false, ("for trials; %s, a file of --convert, stores its method and lags"):format(
+        word))
+    end
+  end
   only("modes", set.convert and distill.has(set.form),
     "for --convert with --form balanced or fitted")
   if set.convert then
@@ -206,12 +213,12 @@ end
 -- it is cut at its first tab into before, which may be empty, and continuation.
 local function check_prompts(vocab, list, scored)
   for _, prompt in ipairs(list) do
-    local function count(text)
-      local fine, ids = pcall(decode.ids, vocab, text)
-      if fine then return #ids end
+    local function count(fn, ...)
+      local fine, ids, more = pcall(fn, vocab, ...)
+      if fine then return #ids + #(more or {}) end
       if is_full(ids) then
         errors.raise(errors.FAILED, "generate: %s: its %d bytes do not fit into memory as tokens",
-          prompt.at, #text)
+          prompt.at, #prompt.text)
       end
       local why = errors.text(ids):gsub("^generate: ", "")
       errors.usage("generate: %s: %s", prompt.at, why)
@@ -223,9 +230,9 @@ local function check_prompts(vocab, list, scored)
         errors.usage("generate: %s: there is nothing to score%s", prompt.at,
           after and " after the tab" or "")
       end
-      prompt.count = count(prompt.before) + count(prompt.continuation)
+      prompt.count = count(decode.split, prompt.before, prompt.continuation)
     else
-      prompt.count = count(prompt.text)
+      prompt.count = count(decode.ids, prompt.text)
     end
   end
 end
@@ -260,19 +267,27 @@ local function load_model(set, words)
     local store <close> = records.open(records.folder(set.dir), "r")
     model, vocab, about = open_model.trial(store, words, { last = set.last, build = build })
   end
+  open_model.check_script("generate", set.script, about)
   local length = (about.config or {}).length
   about.length = about.length or math.type(length) == "integer" and length or nil
   return model, vocab, about
 end
 
--- Prepares to continue a converted model, which has a method of its own.
-local function use_session(set, about, path, o)
-  for _, name in ipairs { "method", "lags", "form", "modes", "window", "convert" } do
-    if set[name] then
-      errors.usage("generate: --%s is for trials; %s, a file of --convert, stores its method and "
-        .. "lags", name, path)
-    end
+-- Returns how messages name the model.
+local function name_of(words, about)
+  return open_model.is_file(words[1]) and words[1] or "trial " .. about.trial:sub(1, 12)
+end
+
+-- Raises for a model of Toeplab's that is known to say nothing about the next token.
+local function check_language_model(model, who)
+  local name = models.name_of(model)
+  if name and name ~= "tnn_lm" then
+    errors.usage("generate: the model of %s is a %s, not a causal language model", who, name)
   end
+end
+
+-- Prepares to continue a converted model, which has a method of its own.
+local function use_session(about, o)
   if about.form == "published" then
     errors.say("note: the published form is right for %d tokens only", about.lags)
   end
@@ -282,8 +297,9 @@ end
 -- Returns the model, its vocabulary, and the length it was trained at, nil if it is converted.
 local function model_for_text(set, words, o)
   local model, vocab, about = load_model(set, words)
-  local who = open_model.is_file(words[1]) and words[1] or "trial " .. about.trial:sub(1, 12)
-  if about.session then use_session(set, about, who, o) end
+  local who = name_of(words, about)
+  if about.session then use_session(about, o) end
+  check_language_model(model, who)
   if not vocab then errors.usage("%s has no vocabulary: pass the corpus to t:steps", who) end
   if model.causal == false then errors.usage("generate: the model of %s is not causal", who) end
   if o.method and not about.session then
@@ -423,6 +439,10 @@ local function convert(set, words)
   local lags = arguments.integer("generate", set, "lags", 1)
   local model, _, about = load_model(set, words)
   if about.session then errors.usage("generate: %s is converted already", words[1]) end
+  if about.programmed then
+    errors.usage("generate: --convert: the file would not open, because the %s of the model of %s "
+      .. "comes from its script", about.programmed, name_of(words, about))
+  end
   recurrent.operators(model) -- raises before any costly work
   lags = lags or about.length or 256
   local session, rows = converted.session(model:eval(), form, lags, modes)

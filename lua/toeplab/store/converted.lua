@@ -129,8 +129,14 @@ function converted.open(path)
     errors.raise(errors.STORAGE, "%s is damaged: it does not end with the checksum it was written "
       .. "with; convert the trial again", path)
   end
-  local model = models.describe(state.name, state.options):load(state.model):eval()
-  local session = session_of(model, path, state.recurrent)
+  local opened, session = pcall(function()
+    local model = models.describe(state.name, state.options):load(state.model):eval()
+    return session_of(model, path, state.recurrent)
+  end)
+  if not opened and errors.is(session) then error(session, 0) end
+  if not opened then
+    errors.raise(errors.STORAGE, "%s: its model cannot be made: %s", path, errors.text(session))
+  end
   local vocab, texts = nil, {}
   if state.vocabulary then
     for name, tensor in pairs(state.vocabulary.texts or {}) do texts[name] = to_text(tensor) end

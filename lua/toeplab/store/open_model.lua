@@ -4,10 +4,12 @@
 --   tl.model "w.safetensors"        what toeplab export --weights wrote
 --   tl.model "runs/.../step-9.h5"   a checkpoint, beside the files that describe its model
 --   tl.model "m.h5"                 what toeplab generate --convert wrote
+local core = require "toeplab.core"
 local converted = require "toeplab.store.converted"
 local errors = require "toeplab.base.errors"
 local exported = require "toeplab.store.exported"
 local options = require "toeplab.base.options"
+local raw_file = require "toeplab.store.raw_file"
 local records = require "toeplab.store.records"
 local saved_model = require "toeplab.store.saved_model"
 local selection = require "toeplab.store.selection"
@@ -27,10 +29,21 @@ function open_model.is_file(word)
   return type(word) == "string" and (word:find "%.h5$" or word:find "%.safetensors$") ~= nil
 end
 
+-- Raises if the command who was given a script, which has nothing to make: the model that about
+-- describes is stored whole.
+function open_model.check_script(who, script, about)
+  if script and not about.programmed then
+    errors.usage("%s: --script is for a model that its script makes; this one is stored whole", who)
+  end
+end
+
 -- Opens the file at path. Returns the model, its vocabulary or nil, and its description; that of a
 -- converted model has a session (recurrent.lua).
 function open_model.file(path, build)
   if path:find "%.safetensors$" then return exported.open(path, build) end
+  raw_file.check(path)
+  local readable, why = pcall(function() core.h5_open(path):close() end)
+  if not readable then errors.raise(errors.STORAGE, "%s", errors.text(why)) end
   if not converted.is(path) then return saved_model.load_file(path, build) end
   local session, vocab, about = converted.open(path)
   about.session = session

@@ -262,10 +262,17 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
     refused("--prompts " .. folder .. "/prompts", 2, "/prompts has no line, hence no prompt")
     refused("--top-k 0", 2, "%-%-top%-k takes a number from 1")
     refused("seed=77", 2, "holds no trials that fit")
+    t.write(folder .. "/own.lua", [[local tl = require "toeplab"
+      local function mixer(d) return tl.nn.Linear(d, d) end
+      return tl.experiment "own" { trial = print, model = function(c, v) return tl.models.tnn_lm {
+        vocab = v:size(), layers = 1, tied = false, dim = 8, mixer = mixer } end }]])
+    refused("-p a --script " .. folder .. "/own.lua", 2, "%-%-script is for a model that its script")
     local words = "status=done" -- of which @last is the last
     t.eq({ generate(folder, words .. " -p the -n 2") }, { generate(folder, "-p the -n 2") })
     t.eq(run(folder, { "steps=2" }, "mixer = function(d) return tl.nn.Linear(d, d) end"), 0)
     refused("-p a", 2, "whose mixer comes from its script")
+    refused(("-o %s/m.h5 --script %s/own.lua"):format(folder, folder), 2,
+      "the file would not open, because the mixer of the model of trial %x+ comes from its script")
     for script, want in pairs {
       ["causal = false"] = "the model of trial %x+ is not causal",
       ['backend = "ski", encoder = "piecewise", backend_options = { inducing = 4 }'] =

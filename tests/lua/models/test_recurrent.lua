@@ -3,6 +3,7 @@
 local t = require "harness"
 local tl = require "toeplab"
 local errors = require "toeplab.base.errors"
+local checkpoint = require "toeplab.store.checkpoint"
 local converted = require "toeplab.store.converted"
 local mixers = require "toeplab.nn.mixers"
 local nn = require "toeplab.nn"
@@ -359,6 +360,12 @@ t.test("a converted file holds the model, and nothing else is asked", function()
       t.write(path, damaged)
       t.raises(converted.open, "m%.h5 is damaged: it does not end with the checksum", path)
     end
+    checkpoint.write(path, { format = "toeplab recurrent model 1", name = "tnn_lm",
+      options = { vocab = 3, dim = "x" } })
+    t.raises(converted.open, "m%.h5: its model cannot be made: TnnLM: option 'dim'", path)
+    local text, code, said = t.toeplab(("generate '%s' --lags 3"):format(path))
+    t.eq({ text, code }, { "", 2 })
+    t.holds(said, "--lags is for trials", "m.h5, a file of --convert, stores its method and lags")
     tl.h5_write(path, { { "x", tl.zeros(1) } }, {})
     t.raises(converted.open, "is no file of toeplab generate %-%-convert", path)
     t.write(path, "damaged")

@@ -2,6 +2,7 @@
 -- weights it was stored with; one made by a script opens with a function of that script.
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
+local exported = require "toeplab.store.exported"
 local runner = require "toeplab.runs.runner"
 local t = require "harness"
 local tl = require "toeplab"
@@ -140,6 +141,14 @@ t.test("what is no model is one clear error", function()
       t.raises(tl.model, "^" .. file .. ": .*" .. want, file)
     end
     t.raises(tl.model, "there is no such file", dir .. "/none.h5")
+    local o = { vocab = 256, classes = 2, layers = 1, dim = 4, glu_dim = 3, expand = 1.0 }
+    exported.write(file, tl.models.tnn_classifier(o),
+      { model = "tnn_classifier", options = o, vocabulary = "byte" }, {})
+    t.holds(says(2, "generate", file, "--score"), "is a tnn_classifier, not a causal language")
+    for _, content in ipairs { "", "no HDF5 at all" } do
+      t.write(dir .. "/damaged.h5", content)
+      t.ok(says(6, "generate", dir .. "/damaged.h5"):find("damaged.h5", 1, true))
+    end
     t.raises(tl.model, "there is no such file", dir .. "/none.safetensors")
     t.raises(tl.model, "takes the id of a trial", 7)
     t.raises(tl.model, "did you mean 'build'", "x", { bild = 1 })
