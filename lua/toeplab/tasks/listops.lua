@@ -10,16 +10,19 @@ local whole_file = require "toeplab.tasks.whole_file"
 local listops = { STOP = 2, VOCAB = 18, CLASSES = 10 }
 
 local field = options.field
-local count = function(default) return field { default = default, min = 1, max = 1 << 30 } end
+local count = function(default, most)
+  return field { default = default, min = 1, max = most or 1 << 28 }
+end
+local LONGEST, DEEPEST = 1000000, 1000 -- as in core/text/listops.c
 
 -- The options of the generator. The defaults are those of the published task.
 listops.drawing = {
   { "train", count(96000), "expressions to train on" },
   { "valid", count(2000), "expressions to validate with" },
   { "test", count(2000), "expressions to test with" },
-  { "min_length", count(501), "fewest tokens of an expression" },
-  { "max_length", count(1999), "most tokens of an expression" },
-  { "max_depth", count(10), "greatest depth of nested lists" },
+  { "min_length", count(501, LONGEST), "fewest tokens of an expression" },
+  { "max_length", count(1999, LONGEST), "most tokens of an expression" },
+  { "max_depth", count(10, DEEPEST), "greatest depth of nested lists" },
   { "max_args", field { default = 10, min = 2, max = 1000 }, "most values of a list" },
   { "data_seed", field { default = 1, min = 0 }, "seed of the expressions" },
 }
@@ -71,32 +74,59 @@ function listops.hash() return core.sha256 "listops 1" end
 
 -- ---- Files --------------------------------------------------------------------------------------
 
--- Writes one part in the format of the published files: a header, then lines expression TAB value.
-local function write_part(path, ids, starts, answers, part, watch)
-  whole_file(path, function(write)
-    write "Source\tTarget\n"
-    for i = part[1] + 1, part[1] + part[2] do
-      local first = starts[i]
-      write(core.listops_text(ids, first, starts[i + 1] - first), "\t", answers[i], "\n")
-      if i % 100 == 0 then watch:part(i - part[1]) end
-    end
+-- Calls put(text) for the lines of a part in the format of the published files: a header, then
+-- expression TAB value.
+local function each_line(drawn, part, watch, put)
+  put "Source\tTarget\n"
+  for i = part[1] + 1, part[1] + part[2] do
+    local first = drawn.starts[i]
+    put(("%s\t%d\n"):format(core.listops_text(drawn.ids, first, drawn.starts[i + 1] - first),
+      drawn.answers[i]))
+    if i % 100 == 0 then watch:part(i - part[1]) end
+  end
+end
+
+-- Whether there is a file at path. Raises if it is not what would be written: it may be the
+-- published one, which has the same name.
+local function is_written(path, drawn, part, watch)
+  if not core.sys.exists(path) then return false end
+  local file <close> = errors.stored(io.open(path, "rb"))
+  local same = true
+  each_line(drawn, part, watch, function(text)
+    same = same and file:read(#text) == text
   end)
+  if not same or file:read(1) then
+    errors.usage("listops: %s exists with another content: remove it, or choose another folder",
+      path)
+  end
+  return true
+end
+
+-- Draws what listops.write writes, without touching a file.
+function listops.prepare(given)
+  local ids, starts, answers, parts = listops.draw(options.check("listops", listops.drawing, given))
+  return { ids = ids, starts = starts:totable(), answers = answers:totable(), parts = parts }
 end
 
 -- Writes basic_train.tsv, basic_val.tsv and basic_test.tsv into folder, each completely or not at
--- all, and returns their paths. watch is a progress display.
-function listops.write(folder, given, watch)
-  local o = options.check("listops", listops.drawing, given)
+-- all, and returns their paths. watch is a progress display; drawn: what listops.prepare returned.
+function listops.write(folder, given, watch, drawn)
+  drawn = drawn or listops.prepare(given)
   errors.stored(core.sys.mkdir(folder))
-  local ids, starts, answers, parts = listops.draw(o)
-  starts, answers = starts:totable(), answers:totable()
-  local paths = {}
-  for i, name in ipairs { "train", "valid", "test" } do
-    paths[i] = ("%s/basic_%s.tsv"):format(folder, name == "valid" and "val" or name)
-    watch:begin(paths[i]:match "[^/]*$", parts[name][2])
-    write_part(paths[i], ids, starts, answers, parts[name], watch)
-    watch:clear()
+  local paths, written = {}, {}
+  local function each(fn)
+    for i, name in ipairs { "train", "valid", "test" } do
+      paths[i] = ("%s/basic_%s.tsv"):format(folder, name == "valid" and "val" or name)
+      watch:begin(paths[i]:match "[^/]*$", drawn.parts[name][2])
+      fn(paths[i], drawn.parts[name])
+      watch:clear()
+    end
   end
+  each(function(path, part) written[path] = is_written(path, drawn, part, watch) end)
+  each(function(path, part)
+    if written[path] then return end
+    whole_file(path, function(write) each_line(drawn, part, watch, write) end)
+  end)
   return paths
 end
 

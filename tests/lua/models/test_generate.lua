@@ -266,7 +266,7 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
       local function mixer(d) return tl.nn.Linear(d, d) end
       return tl.experiment "own" { trial = print, model = function(c, v) return tl.models.tnn_lm {
         vocab = v:size(), layers = 1, tied = false, dim = 8, mixer = mixer } end }]])
-    refused("-p a --script " .. folder .. "/own.lua", 2, "%-%-script is for a model that its script")
+    refused(("-p a --script %s/own.lua"):format(folder), 2, "%-%-script is for a model that its")
     local words = "status=done" -- of which @last is the last
     t.eq({ generate(folder, words .. " -p the -n 2") }, { generate(folder, "-p the -n 2") })
     t.eq(run(folder, { "steps=2" }, "mixer = function(d) return tl.nn.Linear(d, d) end"), 0)

@@ -173,9 +173,15 @@ t.test("toeplab data generate listops writes the published files", function()
       count = count + 1
     end
     t.eq(count, 6)
-    program(words:gsub("train=30", "train=9"))
-    t.eq(t.read(folder .. "/out/basic_test.tsv"), first)
-    t.eq(select(2, t.read(folder .. "/out/basic_train.tsv"):gsub("\n", "")), 10)
+    t.eq({ program(words) }, { said, 0 })
+    os.remove(folder .. "/out/basic_val.tsv")
+    said, code = program((words:gsub("train=30", "train=9")))
+    t.eq(code, 2)
+    t.holds(said, "out/basic_train.tsv exists with another content")
+    t.ok(not t.read(folder .. "/out/basic_val.tsv"))
+    program((words:gsub("train=30", "train=9"):gsub("/out", "/fewer")))
+    t.eq(t.read(folder .. "/fewer/basic_test.tsv"), first)
+    t.eq(select(2, t.read(folder .. "/fewer/basic_train.tsv"):gsub("\n", "")), 10)
   end)
 end)
 
@@ -185,11 +191,31 @@ t.test("the command says what is wrong", function()
     ["generate listops train=3"] = "takes a name, a folder",
     ["generate imdb x"] = "imdb is not generated", ["generate listop x"] = "did you mean 'listops'",
     ["generate listops x trian=3"] = "unknown option 'trian'; did you mean 'train'",
+    ["fetch imdb --check"] = "%-%-check is of data list, show and path",
+    ["generate listops x --check"] = "%-%-check is of data list, show and path",
+    ["list --quiet"] = "%-%-quiet is of data fetch, generate and bpe",
+    ["path imdb -q"] = "%-%-quiet is of data fetch, generate and bpe",
     ["path listops"] = "generated where it is used",
   } do
     local said, code = program("data " .. words)
     t.ok(code == 2 and said:find(want), said)
   end
+  t.in_folder(function(folder)
+    for words, want in pairs {
+      ["max_length=1000001"] = "'max_length' = 1000001 must be between 1 and 1000000",
+      ["max_depth=1001"] = "'max_depth' = 1001 must be between 1 and 1000",
+      ["min_length=9 max_length=8"] = "min_length = 9 is more than max_length = 8",
+      ["train=3 train=4"] = "train is given twice",
+    } do
+      local said, code = program(("data generate listops %s/out %s"):format(folder, words))
+      t.eq({ code, core.sys.exists(folder .. "/out") }, { 2, false })
+      t.holds(said, want)
+    end
+    -- Few expressions are that long, so that drawing takes long; a signal ends it at once.
+    local _, code = program(("data generate listops %s/out min_length=1999 & "
+      .. "pid=$!; sleep 0.2; kill -INT $pid; kill -TERM $pid; wait $pid"):format(folder))
+    t.eq({ code, core.sys.exists(folder .. "/out") }, { 143, false })
+  end)
   local said, code = program "data generate listops /proc/none train=3"
   t.ok(code == 6 and said:find "/proc/none", said)
   t.ok(program "data":find "\nlistops +%- +here %(generated%)")
