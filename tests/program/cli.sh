@@ -121,6 +121,14 @@ refuse "model with an absurd number of layers" 2 "'layers' = 100000000 must be b
     "$toeplab" model tnn_lm layers=100000000
 refuse "model of a length beyond integers" 2 "length takes .* at most 2147483648" \
     "$toeplab" model tnn_lm length=1000000000000000000
+refuse "model with a key twice" 2 "dim is given twice" "$toeplab" model tnn_lm dim=3 dim=4
+refuse "model with a length twice" 2 "length is given twice" \
+    "$toeplab" model tnn_lm length=3 length=4
+refuse "a preset of a preset" 2 "gtu-only-9 is a preset itself: preset=tnn-7/6" \
+    "$toeplab" model gtu-only-9 preset=tnn-7/6
+refuse "model --keys with --presets" 2 "choose one of" "$toeplab" model tnn_lm --keys --presets
+refuse "model --keys with a key" 2 "takes the name of a model, and no 'dim=3'" \
+    "$toeplab" model tnn_lm --keys dim=3
 refuse "model with a misspelt length" 2 "'lenght'; did you mean 'length'" \
     "$toeplab" model tnn_lm lenght=3
 expect "model with an integer written 1e2" 0 "Embedding" "$toeplab" model tnn_lm dim=1e2

@@ -297,6 +297,7 @@ function options.parse(who, spec, texts)
     local name, rest = text:match "^([%w_]+)=(.*)$"
     if not name then error(("%s: '%s' is not of the form name=value"):format(who, text), 0) end
     if not set.fields[name] then refuse(who, set, { [name] = rest }) end
+    if given[name] ~= nil then error(("%s: %s is given twice"):format(who, name), 0) end
     given[name] = value(set.fields[name], rest)
     checked(who, name, set.fields[name], given[name])
   end

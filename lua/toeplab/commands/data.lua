@@ -25,7 +25,8 @@ local data = {
     .. "refused. Generated sets need no fetching; generate writes one to files, for other\n"
     .. "programs: listops as Long Range Arena's basic_train.tsv, basic_val.tsv and\n"
     .. "basic_test.tsv, the stand-ins in the formats of what they stand for. bpe learns N\n"
-    .. "tokens, the 256 bytes among them, from the training text of a data set or of a file,\n"
+    .. "tokens, the 256 bytes among them, from the training text of a data set (of one without\n"
+    .. "parts of its own the first 90 %, as tl.corpus splits it) or from the whole of a file,\n"
     .. "cut into pieces and merged as GPT-2 does, and writes the merges to FILE. The same text\n"
     .. "and N give the same file. A script uses it by\n"
     .. "  tl.corpus(name, { tokenizer = \"bpe\", merges = \"FILE\" })",
@@ -40,13 +41,15 @@ local data = {
   },
 }
 
+local HELD_OUT = 0.05 -- the fractions for validation and for testing that tl.corpus holds out
+
 local function find(name)
   return datasets.find(name)
     or errors.usage("unknown data set '%s'%s", name, suggest.hint(name, datasets.names()))
 end
 
--- Generators of data sets by name: modules with drawing (its options) and write(folder, options,
--- progress) -> paths.
+-- Generators of data sets by name: modules with drawing (its options), write(folder, options,
+-- progress, drawn) -> paths and, if drawing all takes long, prepare(options) -> drawn.
 local makers = { listops = "toeplab.tasks.listops",
   ["cifar-standin"] = "toeplab.tasks.cifar_standin",
   ["retrieval-standin"] = "toeplab.tasks.retrieval_standin",
@@ -176,12 +179,14 @@ function verbs.generate(set, words)
   local maker, rest = maker_of(name), table.move(words, 3, #words, 1, {})
   local ok, given = pcall(options.parse, name, maker.drawing, rest)
   if not ok then errors.usage("%s", errors.text(given)) end
+  -- A signal ends the program at once while examples are drawn, before anything is written.
+  local drawn = maker.prepare and maker.prepare(given)
   core.sys.catch_signals() -- so that what is half written is removed
   core.sys.on_signal(function()
     core.sys.on_signal(nil)
     errors.check_signals()
   end)
-  local paths = maker.write(folder, given, progress.new { quiet = set.quiet })
+  local paths = maker.write(folder, given, progress.new { quiet = set.quiet }, drawn)
   core.sys.on_signal(nil)
   for _, path in ipairs(paths) do print(path) end
 end
@@ -202,13 +207,14 @@ local function check_out(path)
 end
 
 function verbs.bpe(set, words)
-  local size = arguments.integer("data bpe", set, "size", 256)
+  local size = arguments.integer("data bpe", set, "size", 256, (1 << 31) - 1)
   if #words ~= 1 or not size or not set.out then
     errors.usage("usage: toeplab data bpe CORPUS --size N --out FILE (see toeplab data --help)")
   end
   check_out(set.out)
   local from = source.find(words[1])
-  local part = from.whole or from.parts.train
+  local part = from.parts and from.parts.train
+    or datasets.find(words[1]) and source.split(from.whole, HELD_OUT, HELD_OUT).train or from.whole
   local start = core.sys.clock()
   tokenizer.learn(part, size, set.out, progress.new { quiet = set.quiet })
   local vocab = core.vocab_bpe(set.out)
@@ -218,12 +224,19 @@ function verbs.bpe(set, words)
   end
 end
 
+-- By option: the verbs that take it.
+local takers = { from = "fetch", size = "bpe", out = "bpe", check = "list, show and path",
+  quiet = "fetch, generate and bpe" }
+
 function data.run(set, words)
   local verb = verbs[words[1] or "list"] and table.remove(words, 1) or nil
-  for name, whose in pairs { from = "fetch", size = "bpe", out = "bpe" } do
-    if set[name] and verb ~= whose then errors.usage("data: --%s is of data %s", name, whose) end
+  verb = verb or (#words > 0 and "show" or "list")
+  for name, whose in pairs(takers) do
+    if set[name] and not whose:find("%f[%w]" .. verb .. "%f[%W]") then
+      errors.usage("data: --%s is of data %s", name, whose)
+    end
   end
-  verbs[verb or (#words > 0 and "show" or "list")](set, words)
+  verbs[verb](set, words)
 end
 
 return data

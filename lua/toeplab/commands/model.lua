@@ -30,10 +30,12 @@ local MOST = 1 << 31
 local function split(model_name, words)
   local known = { "batch", "length", "preset" }
   for _, o in ipairs(options.describe(models.options(model_name))) do known[#known + 1] = o.name end
-  local sizes, rest = { batch = 1 }, {}
+  local sizes, rest, given = { batch = 1 }, {}, {}
   local vocab = not models.options(model_name).fields.vocab
   for _, word in ipairs(words) do
     local key, text = word:match("^([%w_]+)=(.*)$")
+    if key and given[key] then errors.usage("model: %s is given twice", key) end
+    given[key or word] = true
     if key == "batch" or key == "length" then
       sizes[key] = math.tointeger(tonumber(text))
       if not sizes[key] or sizes[key] < 1 or sizes[key] > MOST then
@@ -140,6 +142,9 @@ local function take_name(words)
   if not name then errors.usage("model: which one? Known: %s", table.concat(names, ", ")) end
   local whose = models.preset_model(name)
   if whose then
+    for _, word in ipairs(words) do
+      if word:find "^preset=" then errors.usage("model: %s is a preset itself: %s", name, word) end
+    end
     table.insert(words, 1, "preset=" .. name)
     return whose
   end
@@ -160,7 +165,17 @@ local function settle_length(built, sizes)
   built:cost(sizes.length) -- raises if a layer has weights for fewer positions
 end
 
+-- Raises for words that have no effect beside --keys or --presets.
+local function check_alone(set, words)
+  local list = set.keys and "keys" or set.presets and "presets"
+  if set.keys and set.presets then errors.usage("model: choose one of --keys and --presets") end
+  if list and #words > 1 then
+    errors.usage("model: --%s takes the name of a model, and no '%s'", list, words[2])
+  end
+end
+
 function model.run(set, words)
+  check_alone(set, words)
   local name = take_name(words)
   if set.keys then
     return show_keys(name)

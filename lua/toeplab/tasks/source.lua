@@ -201,7 +201,8 @@ local function from_name(name)
   if type(name) ~= "string" then
     errors.usage("a corpus is named by a string, not by a %s", type(name))
   end
-  local literal = name:match("^text:(.+)$")
+  local literal = name:match("^text:(.*)$")
+  if literal == "" then errors.usage("corpus text: the text is empty") end
   local set = datasets.find(name)
   if not literal and set then return from_set(set) end
   if not literal and not name:find("[/.]") then

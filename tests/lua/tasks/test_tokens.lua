@@ -300,7 +300,10 @@ t.test("toeplab data bpe", function()
   for words, want in pairs {
     [""] = "usage: toeplab data bpe", ["x y"] = "usage: toeplab data bpe",
     [text .. " --size 300"] = "usage: toeplab data bpe",
-    [text .. " --size 200 --out x"] = "at least 256",
+    [text .. " --size 200 --out x"] = "takes a number from 256 to 2147483647",
+    [text .. " --size 5000000000 --out x"] = "takes a number from 256 to 2147483647",
+    ["text: --size 300 --out x"] = "the text is empty",
+    [text .. " --size 300 --out x --check"] = "%-%-check is of data list, show and path",
     ["none.txt --size 300 --out x"] = "none.txt: No such file",
     ["wikitext-2 --size 300 --out x"] = "wikitext%-2 is not here",
   } do
@@ -311,6 +314,25 @@ t.test("toeplab data bpe", function()
   local want = "train.txt: bpe: the text yields %d+ tokens, fewer than the vocabulary of 99999"
   t.ok(code == 2 and said:find(want), said)
   t.ok(not core.sys.exists(folder .. "/none"))
+end)
+
+t.test("toeplab data bpe learns from the training part of a set alone", function()
+  local from, corpus = require "toeplab.tasks.source", require "toeplab.tasks.corpus"
+  local sets, data = require "toeplab.tasks.datasets", require "toeplab.commands.data"
+  local find, found = sets.find, from.find
+  local whole = { name = "set", text = long .. ("xyzzy "):rep(99), first = 0, key = "k" }
+  whole.bytes = #whole.text
+  local ok, why = pcall(function()
+    sets.find = function() return {} end
+    from.find = function() return { name = "set", whole = whole, hash = "h" } end
+    data.run({ size = "300", out = folder .. "/part.bpe", quiet = true }, { "bpe", "set" })
+  end)
+  sets.find, from.find = find, found
+  t.ok(ok, why)
+  local path = write("part.txt", whole.text:sub(1, from.split(whole, 0.05, 0.05).train.bytes))
+  t.eq({ process("", ("data bpe %s -q -s 300 -o %s/file.bpe"):format(path, folder)) }, { "", 0 })
+  t.ok(read(folder .. "/part.bpe") == read(folder .. "/file.bpe"))
+  t.eq(corpus.spec.fields.valid.default + corpus.spec.fields.test.default, 0.1)
 end)
 
 t.test("toeplab data bpe writes over merges only", function()
