@@ -135,9 +135,40 @@ function published.state(kind, dictionary, module)
   return state
 end
 
+-- Raises if an operator is none of the published code's, whose parameters it may have all the same:
+-- the coefficients would be others there.
+local function check_operator(name, tno)
+  local o = tno.opt
+  local function refuse(option, value)
+    error(("%s: the published code has no %s = %s"):format(name, option, value), 0)
+  end
+  if tno.domain ~= "lag" then refuse("backend", ("'%s'"):format(o.backend)) end
+  if o.encoder ~= "mlp" then
+    refuse("encoder", type(o.encoder) == "string" and ("'%s'"):format(o.encoder) or "own code")
+  end
+  local input = tno.encoder.opt.input
+  if input == "sincos" or input == "cos" then refuse("rpe_input", ("'%s'"):format(input)) end
+  if o.max_lag then refuse("max_lag", o.max_lag) end
+  if o.horizon then refuse("horizon", o.horizon) end
+end
+
+-- Raises if the published code lacks a part of a module, or what a part computes.
+local function check_parts(module)
+  for _, entry in ipairs(module:modules()) do
+    local name, part = entry.name ~= "" and entry.name or "the module", entry.module
+    if part.kind == "TNO" then check_operator(name, part) end
+    if part.kind == "Block" and not part.feature then
+      error(("%s: the published code has no block without a GLU: use structure = 'gtu+glu'"):format(
+        name), 0)
+    end
+  end
+end
+
 -- Returns the state of a module as a published state dictionary (name -> tensor), the reverse of
--- published.state. A parameter that the published model lacks is an error.
+-- published.state. A parameter that the published model lacks is an error, and so is an
+-- option of an operator that the published code lacks.
 function published.dictionary(kind, module)
+  check_parts(module)
   local dictionary, k, heads, state = {}, kinds[kind], {}, module:state()
   for _, entry in ipairs(module:modules()) do
     local prefix = entry.name == "" and "" or entry.name .. "."

@@ -121,6 +121,17 @@ t.test("a learnable decay and an output map of its own are the model's to say", 
 end)
 
 t.test("what the published model lacks is an error", function()
+  for want, more in pairs {
+    ["layers%.1%.token%.tno: the published code has no backend = 'fd'"] = { backend = "fd",
+      decay = "none" },
+    ["no encoder = 'table'"] = { encoder = "table" },
+    ["no rpe_input = 'sincos'"] = { rpe_input = "sincos" },
+    ["no max_lag = 5"] = { max_lag = 5 },
+    ["no horizon = 0.01"] = { horizon = 0.01 },
+    ["layers%.1: the published code has no block without a GLU"] = { structure = "gtu" },
+  } do
+    t.raises(published.dictionary, want, "fairseq_lm", tl.models.tnn_lm(with(more)))
+  end
   t.raises(published.dictionary, "corresponds to our 'layers.%d.token.+q", "fairseq_lm",
     tl.models.tnn_lm(with { mixer = "attention" }))
   t.raises(published.kind, "tnn%-pytorch has no tnn_mlm", "tnn-pytorch", tl.models.tnn_mlm(with()))
