@@ -142,6 +142,9 @@ def _safetensors(path: Path) -> Dict[str, np.ndarray]:
             tensors[name] = Tensor(handle).numpy()
         if at != size:
             raise ValueError(f"its tensors take {at} bytes of {size}")
+    except RecursionError:
+        raise ToeplabError(f"{path} is no safetensors file: its header is nested too deeply",
+                           "ECORRUPT") from None
     except (KeyError, TypeError, AttributeError, ValueError) as why:
         raise ToeplabError(f"{path} is no safetensors file: {why}", "ECORRUPT") from why
     return tensors

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from ctypes import c_char_p, c_void_p
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pandas as pd
 
@@ -17,6 +17,7 @@ from ._library import ROW, STORE_READ, ToeplabError, Value, call, engine
 from .files import load
 
 _names_of_weights = ("toeplab", "tnn-pytorch", "fairseq")
+_kinds = ("best", "checkpoint")
 
 
 def _folder(dir: Optional[str]) -> str:
@@ -24,13 +25,19 @@ def _folder(dir: Optional[str]) -> str:
 
 
 def _value(v: Any) -> Value:
+    if hasattr(v, "item"):  # a scalar of NumPy or PyTorch
+        v = v.item()
     if v is None:
         return Value(ord("n"))
-    if isinstance(v, (bool, int)):
+    if isinstance(v, int):
+        if not -2**63 <= v < 2**63:
+            raise OverflowError(f"query: {v} has more than 64 bits")
         return Value(ord("i"), i=int(v))
     if isinstance(v, float):
         return Value(ord("f"), f=v)
-    text = str(v).encode()
+    if not isinstance(v, str):
+        raise TypeError(f"query: a value is a {type(v).__name__}, not None, a number or a str")
+    text = v.encode()
     value = Value(ord("s"), s=ctypes.cast(c_char_p(text), c_void_p), bytes=len(text))
     value.keep = text  # the struct points into it
     return value
@@ -43,10 +50,9 @@ def _python(v: Value) -> Any:
     return {"i": v.i, "f": v.f}.get(kind)
 
 
-def query(sql: str, values: Sequence[Any] = (), dir: Optional[str] = None) -> pd.DataFrame:
-    """Run one SELECT on the store and return its rows; core/store/schema.sql has the views."""
-    store, rows, names, kept = c_void_p(), [], [], [_value(v) for v in values]
-    call("tl_store_open", engine.context, _folder(dir).encode(), STORE_READ, ctypes.byref(store))
+def _execute(store: c_void_p, sql: str, kept: List[Value]) -> Tuple[List[str], List[List[Any]]]:
+    """The names of the columns, none if there is no row, and the rows."""
+    names, rows = [], []
 
     def row(_, columns, columns_names, cells) -> int:
         if not names:
@@ -54,9 +60,29 @@ def query(sql: str, values: Sequence[Any] = (), dir: Optional[str] = None) -> pd
         rows.append([_python(cells[i]) for i in range(columns)])
         return 0
 
+    call("tl_store_exec", store, sql.encode(), len(kept), (Value * max(len(kept), 1))(*kept),
+         ROW(row), None)
+    return names, rows
+
+
+def _columns(store: c_void_p, sql: str, kept: List[Value]) -> List[str]:
+    """The names of the columns of a SELECT without rows: the engine tells them with a row only, and
+    an outer join has one. Of a statement that is no SELECT there are none."""
+    inner = sql.rstrip().rstrip(";")
     try:
-        call("tl_store_exec", store, sql.encode(), len(kept), (Value * max(len(kept), 1))(*kept),
-             ROW(row), None)
+        return _execute(store, f"SELECT q.* FROM (SELECT 1) LEFT JOIN ({inner}\n) AS q", kept)[0]
+    except ToeplabError:
+        return []
+
+
+def query(sql: str, values: Sequence[Any] = (), dir: Optional[str] = None) -> pd.DataFrame:
+    """Run one SELECT on the store and return its rows; core/store/schema.sql has the views."""
+    store, kept = c_void_p(), [_value(v) for v in values]
+    call("tl_store_open", engine.context, _folder(dir).encode(), STORE_READ, ctypes.byref(store))
+    try:
+        names, rows = _execute(store, sql, kept)
+        if not names:
+            names = _columns(store, sql, kept)
     finally:
         engine.library.tl_store_close(store)
     return pd.DataFrame(rows, columns=names or None)
@@ -131,7 +157,9 @@ def checkpoint(word: str, kind: Optional[str] = None, dir: Optional[str] = None)
 
     kind: "best" or "checkpoint" (the newest) only.
     """
-    id, kinds = _one(word, dir), [kind] if kind else ["best", "checkpoint"]
+    if kind not in (None, *_kinds):
+        raise ValueError(f"kind is '{kind}', not one of {', '.join(_kinds)}")
+    id, kinds = _one(word, dir), [kind] if kind else _kinds
     for wanted in kinds:
         rows = query("SELECT path FROM v_artifacts WHERE trial = ? AND kind = ? ORDER BY step DESC",
                      [id, wanted], dir)
@@ -151,11 +179,19 @@ class Model:
         self.word, self.weights, self._arguments = word, weights, arguments
 
     def generate(self, prompt: str = "", tokens: int = 200, **options: Any) -> str:
-        """Return the prompt and what the model adds to it; options are those of the program."""
+        """Return the prompt and what the model adds to it; options are those of the program.
+
+        A list repeats its option, True is one without a value; False and None leave it out.
+        """
         words = ["generate", self.word]
         # One word for an option with its value, since a prompt may look like another option.
         for name, value in {"prompt": prompt, "tokens": tokens, **options}.items():
-            words.append(f"--{name.replace('_', '-')}={value}")
+            option = "--" + name.replace("_", "-")
+            for one in value if isinstance(value, (list, tuple)) else [value]:
+                if one is True:
+                    words.append(option)
+                elif one is not False and one is not None:
+                    words.append(f"{option}={one}")
         text = _run(*words, *self._arguments)
         return text[:-1] if text.endswith("\n") else text
 

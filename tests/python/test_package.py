@@ -118,7 +118,8 @@ class Files(unittest.TestCase):
                 (good, b"12345", "of 5"), (good.replace(b"[1]", b"[2]"), b"1234", "do not fit"),
                 (good.replace(b"F32", b"F99"), b"1234", "F99"), (b"{", b"", "no safetensors"),
                 (good.replace(b"[0,4]", b"[4,8]"), b"12345678", "gap"),
-                (b'{"a":1,"a":2}', b"", "twice"), (b"[]", b"", "no object")):
+                (b'{"a":1,"a":2}', b"", "twice"), (b"[]", b"", "no object"),
+                (b'{"a":' * 100000, b"", "nested too deeply")):
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "x.safetensors"
                 path.write_bytes(len(text).to_bytes(8, "little") + text + data)
@@ -144,6 +145,19 @@ class Runs(unittest.TestCase):
                               ["custom-mixer"])
         self.assertEqual(int(count.n[0]), 2)
 
+    def test_values_and_columns_of_a_query(self) -> None:
+        values = [np.int64(7), np.float32(0.5), np.bool_(True), np.str_("a"), None, -2**63]
+        row = toeplab.query("SELECT ?, ?, ?, ?, ?, ?", values).iloc[0].tolist()
+        self.assertEqual(row, [7, 0.5, 1, "a", None, -2**63])
+        for sql in ("SELECT id, seed AS s FROM v_trials WHERE id = ?;",
+                    "WITH q AS (SELECT 1 AS id, 2 AS s) SELECT * FROM q WHERE id = ? -- none"):
+            none = toeplab.query(sql, ["x"])
+            self.assertEqual((len(none), list(none.columns)), (0, ["id", "s"]))
+        for error, value in ((OverflowError, 2**63), (TypeError, b"a"), (TypeError, [1]),
+                             (TypeError, 1j)):
+            with self.assertRaises(error):
+                toeplab.query("SELECT ?", [value])
+
     def test_checkpoints_and_models(self) -> None:
         state = toeplab.checkpoint("quickstart")
         self.assertEqual(state["step"], 20)
@@ -152,6 +166,11 @@ class Runs(unittest.TestCase):
                                       state["model"]["embed.weight"])
         text = model.generate("the", tokens=5, temperature=0)
         self.assertTrue(text.startswith("the") and len(text) == 8, text)
+        stopped = model.generate("the", tokens=50, temperature=0, stop=["q", text[3]], last=True,
+                                 top_k=None, json=False)
+        self.assertEqual(stopped, "the")
+        with self.assertRaisesRegex(ValueError, "kind is 'last', not one of best, checkpoint"):
+            toeplab.checkpoint("quickstart", kind="last")
         with self.assertRaisesRegex(toeplab.ToeplabError, "the prompt: character '-'"):
             model.generate("--help")  # a prompt, not an option
 
