@@ -68,7 +68,7 @@ local spec = options.declare "tl.tasks.glue" {
   { "multiple", field { default = 16, min = 1 }, "rows are padded to a multiple of this length" },
   { "spaced", false,
     "put a space before punctuation at the end of a word, as WikiText's word tokens have it" },
-  { "train", field { type = "int", min = 1, optional = true }, "train on so many examples only" },
+  { "train", field { type = "int", min = 1, optional = true }, "train on at most so many examples" },
   { "data_seed", field { default = 1, min = 0 }, "seed of the choice of these examples" },
   { "seed", field { type = "int", min = 0, optional = true },
     "seed of the order (default: that of tl.seed)" },
@@ -230,7 +230,8 @@ function glue.open(given)
   local of, majority = measure(task, labels)
   local result = { train = train, valid = {}, classes = form.classes or 1, metric = task.metric,
     measure = of, vocab = data.vocab, pad = data.pad }
-  if o.train then result.train = train:split(o.train, o.data_seed) end
+  -- One number is for all tasks, of which the small ones have fewer examples.
+  if o.train then result.train = train:split(math.min(o.train, train.count), o.data_seed) end
   for i, part in ipairs(task.valid) do
     local valid, wanted = set(o.valid_file or published(task, part[2]))
     result.valid[i] = { name = part[1], set = valid, majority = majority(wanted) }

@@ -111,8 +111,11 @@ end
 -- Returns two sets: the first count examples (nil: all) in a random order that the seed fixes, and
 -- the rest.
 function Labelled:split(count, seed)
+  count = count or self.count
+  if count > self.count then
+    error(("labelled: %d examples are asked of a set of %d"):format(count, self.count), 2)
+  end
   local order = core.stream(seed, "labelled.split"):permutation(self.count):totable()
-  count = math.min(count or self.count, self.count)
   return self:part(table.move(order, 1, count, 1, {})),
     self:part(table.move(order, count + 1, self.count, 1, {}))
 end

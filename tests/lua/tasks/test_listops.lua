@@ -130,7 +130,8 @@ t.test("labelled sequences: cut, ended, padded, split", function()
   t.eq(set:chance(), 2 / 3)
   t.eq(set:part({ 1 }):each(3)().ids, { { 2 } })
   local some, rest = set:split(2, 1)
-  t.eq({ some.count, rest.count, set:split(9, 1).count }, { 2, 1, 3 })
+  t.eq({ some.count, rest.count, set:split(3, 1).count, set:split(nil, 1).count }, { 2, 1, 3, 3 })
+  t.raises(set.split, "9 examples are asked of a set of 3", set, 9, 1)
   local seen = {}
   for _, part in ipairs { some, rest } do
     for one in part:each(1) do seen[#seen + 1] = one.ids:numel() end
