@@ -209,7 +209,8 @@ function options.check(who, spec, given, over)
     elseif field.default ~= nil then
       resolved[name] = copied(field.default)
     elseif not field.optional then
-      error(("%s: option '%s' is required: %s"):format(who, name, wanted(field)), 0)
+      error(("%s: option '%s' is required: %s"):format(who, name,
+        field.type == "any" and field.help or wanted(field)), 0)
     end
   end
   return seal(who, set, resolved)

@@ -109,9 +109,10 @@ local function shown(name)
   return #name > 40 and name:find("^text:") and name:sub(1, 37) .. "..." or name
 end
 
-local function too_short(self, total, length)
+-- level: that of the user's call, as error takes it.
+local function too_short(self, total, length, level)
   error(("corpus %s: %d training tokens are fewer than length + 1 = %.0f"):format(shown(self.name),
-    total, length + 1.0), 3)
+    total, length + 1.0), level)
 end
 
 -- Raises an error if a part is empty that the options given asked for. A part may be empty by
@@ -124,7 +125,7 @@ local function check_parts(self, given)
         shown(self.name), total, o[part]), 3)
     end
   end
-  if o.length and total <= o.length then too_short(self, total, o.length) end
+  if o.length and total <= o.length then too_short(self, total, o.length, 4) end
 end
 
 -- Shortens the training part to its first count tokens. The vocabulary stays that of the whole
@@ -222,7 +223,7 @@ function Corpus:batch(step, batch, length)
   options.count("corpus:batch", "batch", batch)
   options.count("corpus:batch", "length", length)
   local total = self.train:numel()
-  if total <= length then too_short(self, total, length) end
+  if total <= length then too_short(self, total, length, 3) end
   local starts_of = self.options.order == "blocks" and block_starts or random_starts
   local starts = starts_of(self, step, batch, length, total)
   return core.windows(self.train, core.ids(starts), length + 1)

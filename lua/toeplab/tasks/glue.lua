@@ -14,6 +14,7 @@ local metrics = require "toeplab.train.metrics"
 local options = require "toeplab.base.options"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
+local tokenizer = require "toeplab.tasks.tokenizer"
 
 local glue = {}
 
@@ -59,16 +60,24 @@ end
 
 glue.names = suggest.keys(tasks)
 
+-- Returns whether a value is a vocabulary, and what it must be.
+local function is_vocabulary(value)
+  local fine, encode = pcall(function() return value.encode and value.size end)
+  return fine and encode ~= nil, "must be a vocabulary, such as data.vocab of a corpus"
+end
+
 local spec = options.declare "tl.tasks.glue" {
   { "task", field { type = "string", choices = glue.names }, "which task" },
-  { "vocab", field { type = "any" }, "the vocabulary of the masked model" },
-  { "tokenizer", field { default = "bpe" }, "its kind (masking.specials)" },
+  { "vocab", field { type = "any", check = is_vocabulary }, "the vocabulary of the masked model" },
+  { "tokenizer", field { default = "bpe", choices = tokenizer.names },
+    "its kind (masking.specials)" },
   { "length", field { default = 512, min = 8 },
     "most tokens of a row; of two sentences the longer one is cut first" },
   { "multiple", field { default = 16, min = 1 }, "rows are padded to a multiple of this length" },
   { "spaced", false,
     "put a space before punctuation at the end of a word, as WikiText's word tokens have it" },
-  { "train", field { type = "int", min = 1, optional = true }, "train on at most so many examples" },
+  { "train", field { type = "int", min = 1, optional = true },
+    "train on at most so many examples" },
   { "data_seed", field { default = 1, min = 0 }, "seed of the choice of these examples" },
   { "seed", field { type = "int", min = 0, optional = true },
     "seed of the order (default: that of tl.seed)" },

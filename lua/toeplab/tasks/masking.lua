@@ -97,6 +97,35 @@ local function added(o)
   return tokens
 end
 
+-- Raises for special tokens that are not in the vocabulary, for two ways to end a line, and where
+-- no token is left that may replace another at random.
+local function check_tokens(o)
+  local function inside(name, id)
+    if math.type(id) ~= "integer" or id < 0 or id >= o.vocab then
+      error(("masking: %s = %s is not in 0..vocab - 1 = %d"):format(name, tostring(id),
+        o.vocab - 1), 3)
+    end
+  end
+  for _, name in ipairs { "first", "pad", "eos" } do
+    if o[name] then inside(name, o[name]) end
+  end
+  if o.eos and o.newlines then
+    error("masking: newlines is in place of eos: give one of them", 3)
+  end
+  local ends = { [o.eos or -1] = true }
+  for i, id in ipairs(o.newlines or {}) do
+    inside(("newlines[%d]"):format(i), id)
+    ends[id] = true
+  end
+  for id = o.special, o.vocab - 1 do
+    if not ends[id] then return end
+  end
+  if o.replaced > 0 then
+    error(("masking: no token from special = %d on may replace another, as all end a line"):format(
+      o.special), 3)
+  end
+end
+
 -- tl.masking(ids, options): returns the batches of a stream ids [t] int32.
 local function new(ids, given)
   local o = options.check("masking", spec, given)
@@ -112,6 +141,7 @@ local function new(ids, given)
     error(("masking: special = %d leaves no token of %d to replace by"):format(o.special, o.vocab),
       2)
   end
+  check_tokens(o)
   self.newlines = {}
   for _, id in ipairs(rawget(o, "newlines") or {}) do self.newlines[id] = true end
   local all = ids:totable()
@@ -195,6 +225,7 @@ end
 -- Returns the batch of a step (1, 2, ...) for tl.models.tnn_mlm: {ids= [b,n], places= [m],
 -- targets= [m]}, int32. Every epoch takes every block once.
 function Masking:batch(step)
+  options.count("masking", "step", step)
   local epoch, steps = self:epoch(step), self:steps()
   return masked(self, self.epoch_order(epoch, steps)[(step - 1) % steps + 1], epoch)
 end

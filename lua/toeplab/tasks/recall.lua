@@ -95,7 +95,11 @@ end
 
 local BLOCK = 64 -- examples of a part from one stream, so that they do not depend on the batches
 
+local PARTS = { "valid", "test" } -- whose examples are counted; those to train on have no end
+
 function Task:each(part, size)
+  local fine, why = suggest.choose("part of the task", part, PARTS)
+  if not fine then error(self.name .. ": " .. why, 2) end
   options.count(self.name, "size", size)
   local total, first, list = self.options[part], 0, {}
   return function()

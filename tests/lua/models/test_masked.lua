@@ -209,6 +209,18 @@ t.test("wrong options are errors", function()
     { vocab = 4, length = 8, batch = 1, special = 3 })
   t.raises(tl.masking, "kept = 0.6 and replaced = 0.6 are more than all", ids,
     { vocab = 4, length = 8, batch = 1, kept = 0.6, replaced = 0.6 })
+  for want, more in pairs {
+    ["first = 4 is not in 0..vocab %- 1 = 3"] = { first = 4 },
+    ["pad = 9 is not in 0..vocab %- 1 = 3"] = { pad = 9 },
+    ["eos = 4 is not in 0..vocab %- 1 = 3"] = { eos = 4 },
+    ["newlines%[2%] = 7 is not in 0..vocab %- 1 = 3"] = { newlines = { 1, 7 } },
+    ["newlines%[1%] = x is not in 0..vocab"] = { newlines = { "x" } },
+    ["newlines is in place of eos"] = { newlines = { 1 }, eos = 2 },
+    ["no token from special = 1 on may replace another"] = { newlines = { 1, 2, 3 }, special = 1 },
+  } do
+    more.vocab, more.length, more.batch = 4, 8, 1
+    t.raises(tl.masking, want, ids, more)
+  end
   t.raises(tl.masking, "a stream of no tokens", core.ids {}, { vocab = 4, length = 8, batch = 1 })
   t.raises(tl.masking, "'vocab' is required", ids, { length = 8, batch = 1 })
 end)
@@ -377,6 +389,7 @@ t.test("a stream has ids below vocab only, and steps count from 1", function()
     core.ones(3), o)
   local data = tl.masking(core.ids { 1, 2, 3 }, o)
   t.raises(data.batch, "masking: step must be an integer of at least 1, got 0", data, 0)
+  t.raises(function() local _ = data:batch(0) end, "test_masked.lua:%d+: masking: step must be")
 end)
 
 t.done()

@@ -137,6 +137,11 @@ t.test("a damaged file is one message with file, line and value", function()
   t.raises(open, "glue: /nowhere", "cola", "a\t1\t\tok",
     { valid_file = "/nowhere/dev.tsv" })
   t.raises(open, "option 'task' = 'colla' is not one of cola, mnli", "colla", "")
+  t.raises(open, "option 'tokenizer' = 'bpee' is not one of char, byte", "cola", "",
+    { tokenizer = "bpee" })
+  t.raises(open, "option 'vocab' must be a vocabulary", "cola", "", { vocab = 3 })
+  t.raises(tl.tasks.glue, "option 'vocab' is required: the vocabulary of the masked model",
+    { task = "cola" })
 end)
 
 t.test("with byte pairs, a sentence ends as a line of the masked model's text does", function()

@@ -129,6 +129,10 @@ t.test("the examples of a part do not depend on the size of its batches", functi
   t.eq(#want, 150)
   for _, size in ipairs { 1, 7, 64, 1000 } do t.eq(rows(size), want) end
   t.raises(task.batch, "mqar: step must be an integer of at least 1, got 0", task, 0)
+  for _, part in ipairs { "tset", "batch", "train", false } do
+    t.raises(function() task:each(part, 4) end,
+      ("test_recall.lua:%%d+: mqar: there is no part of the task '%s'"):format(tostring(part)))
+  end
 end)
 
 t.done()

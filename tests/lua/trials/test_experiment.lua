@@ -319,6 +319,11 @@ t.test("corpora say what is wrong with them", function()
   t.raises(short.batch, want .. "9223372036854775808", short, 1, 1, math.maxinteger)
   all.length = 8
   t.raises(corpus, want .. "9", "text:abcdefgh", all)
+  t.raises(function() local _ = corpus("text:abcdefgh", all) end,
+    "test_experiment.lua:%d+: corpus text:abcdefgh: " .. want .. "9")
+  t.raises(function() local _ = short:batch(1, 1, 8) end, "test_experiment.lua:%d+: corpus")
+  t.raises(function() local _ = corpus("text:abc", { test = 0.05 }) end,
+    "test_experiment.lua:%d+: corpus text:abc: 3 tokens are too few")
   t.raises(corpus, "3 tokens are too few to hold out the fraction 0.05", "text:abc",
     { test = 0.05 })
   t.raises(corpus, "/dev/null: is not a file", "/dev/null")
