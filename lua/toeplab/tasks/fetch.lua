@@ -37,6 +37,13 @@ local function writable(folder)
   return shell.run(test:format(quote(folder), quote(folder)))
 end
 
+-- Returns why there is no cache folder.
+local function no_cache()
+  local path = os.getenv "TOEPLAB_CACHE" or ""
+  return path ~= "" and ("TOEPLAB_CACHE, %s, cannot be a folder"):format(path)
+    or "there is no cache folder"
+end
+
 -- Returns the folder for new data sets: TOEPLAB_DATA if it can be written, else the cache folder.
 local function destination()
   local folder = datasets.folder()
@@ -47,8 +54,9 @@ local function destination()
     made, why = core.sys.mkdir(own)
     if made then return own end
   end
-  errors.raise(errors.STORAGE, "no folder to write data to: set TOEPLAB_DATA (%s)",
-    why or "there is no cache folder")
+  errors.raise(errors.STORAGE, "no folder to write data to: %s, and %s", folder
+    and ("TOEPLAB_DATA, %s, cannot be written to"):format(folder) or "TOEPLAB_DATA is not set",
+    why or no_cache())
 end
 
 -- Raises an error about the storage if folder has fewer free bytes than `what` needs.
@@ -258,8 +266,12 @@ local function from_address(set, folder, say, from)
     errors.usage("%s: its address is not known. %s", set.name, datasets.advice(set))
   end
   for _, item in ipairs(list) do
-    local part = download(set, item, folder, say)
-    if item.unpack then
+    local path = item.file and folder .. "/" .. item.file
+    local here = path and core.sys.exists(path) and core.sha256_file(path) == item.sha256
+    local part = not here and download(set, item, folder, say)
+    if here then
+      say("%s: %s is here", set.name, item.file)
+    elseif item.unpack then
       unpack(set, part, item.unpack, folder, say)
       os.remove(part)
     else

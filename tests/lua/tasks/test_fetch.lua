@@ -29,9 +29,15 @@ local function set_text(folder, plain)
     plain = { name = "plain", source = "here", files = { { "plain/plain.txt", %d, "%s" } },
       download = { { url = "https://nowhere.invalid/plain.txt", file = "plain/plain.txt",
         sha256 = "%s" } } },
+    both = { name = "both", source = "here",
+      files = { { "both/plain.txt", %d, "%s" }, { "both/more.txt", 4, "%s" } },
+      download = { { url = "https://nowhere.invalid/plain.txt", file = "both/plain.txt",
+        sha256 = "%s" }, { url = "https://nowhere.invalid/more.txt", file = "both/more.txt",
+        sha256 = "%s" } } },
     pair = { name = "pair", source = "here", archive = { "pair.tar.xz", "%s" },
       files = { { "pair/one.txt", %d, "%s" }, { "pair/two.txt", %d, "%s" } } },
-  }]]):format(#plain, core.sha256(plain), core.sha256(plain),
+  }]]):format(#plain, core.sha256(plain), core.sha256(plain), #plain, core.sha256(plain),
+    core.sha256 "more", core.sha256(plain), core.sha256 "more",
     core.sha256_file(folder .. "/mirror/pair.tar.xz"), #one, core.sha256(one), #two,
     core.sha256(two))
 end
@@ -60,6 +66,32 @@ t.test("a file is fetched once, under its name only when whole", function()
     t.eq(read(folder .. "/toeplab/data/plain/plain.txt"), read(folder .. "/mirror/plain.txt"))
     os.remove(folder .. "/mirror/plain.txt")
     t.eq(fetch("plain", folder .. "/mirror"), 0)
+  end)
+end)
+
+t.test("of a set of several files those that are here are not fetched again", function()
+  with_mirror(function(folder, fetch)
+    local mirror = folder .. "/mirror"
+    t.eq(fetch("both", mirror), 1)
+    os.remove(mirror .. "/plain.txt")
+    write(mirror .. "/more.txt", "more")
+    local code, said = fetch("both", mirror)
+    t.ok(code == 0, said)
+    t.eq(core.sys.list(folder .. "/toeplab/data/both"), { "more.txt", "plain.txt" })
+  end)
+end)
+
+t.test("without a folder to write to, the message says why of both", function()
+  with_mirror(function(folder)
+    write(folder .. "/file", "")
+    assert(core.sys.mkdir(folder .. "/fixed"))
+    assert(os.execute("chmod 555 " .. folder .. "/fixed"))
+    local _, _, status = os.execute(("TOEPLAB_CACHE=%s/file TOEPLAB_DATA=%s/fixed '%s' lua "
+      .. "%s/driver.lua %s plain %s/mirror >%s/said 2>&1"):format(folder, folder,
+      core.sys.executable(), folder, folder, folder, folder))
+    t.eq(status, 6)
+    t.holds(read(folder .. "/said"), ("no folder to write data to: TOEPLAB_DATA, %s/fixed, cannot "
+      .. "be written to, and TOEPLAB_CACHE, %s/file, cannot be a folder"):format(folder, folder))
   end)
 end)
 
