@@ -321,8 +321,9 @@ local function put(text)
     if #piece < #text then piece = piece:sub(1, characters.complete(piece)) end
     text = text:sub(#piece + 1)
     while not core.sys.output_ready() do errors.check_signals() end
-    local fine = io.write(piece) and io.stdout:flush()
-    if not fine then errors.raise(errors.FAILED, "") end -- the program says why at its end
+    local fine, why = io.write(piece)
+    if fine then fine, why = io.stdout:flush() end
+    if not fine then errors.raise(errors.FAILED, "standard output: %s", why) end
   end
 end
 
