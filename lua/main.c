@@ -25,6 +25,7 @@ typedef struct start { /* the argument of the protected functions */
     tl_ctx *ctx;
     int     argc;
     char  **argv; /* begins with the verb and ends with NULL */
+    int     told; /* whether an error was printed */
     int     lost; /* errno of the first write of print that failed; 0: none did */
     int     script; /* whether a user's script is run, not a verb */
 } start;
@@ -178,14 +179,16 @@ static int is_script(const start *s)
     return strcmp(s->argv[1], "-e") == 0;
 }
 
-static int run_command(lua_State *L, const start *s)
+static int run_command(lua_State *L, start *s)
 {
     lua_getglobal(L, "require");
     lua_pushliteral(L, "toeplab.commands");
     lua_call(L, 1, 1);
     lua_getfield(L, -1, "main");
     push_words(L, s, 0);
-    lua_call(L, 1, 1);
+    lua_call(L, 1, 2);
+    s->told = lua_toboolean(L, -1);
+    lua_pop(L, 1);
     return 1;
 }
 
@@ -311,6 +314,7 @@ static int run_lua(start *s)
         code = lua_isinteger(L, -1) ? (int)lua_tointeger(L, -1) : 0;
     } else {
         code = report_error(L);
+        s->told = 1;
     }
     lua_close(L);
     return code;
@@ -343,11 +347,11 @@ int main(int argc, char **argv)
     int code = run_lua(&s);
     tl_ctx_free(s.ctx);
     errno = 0;
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && !s.told) {
         int lost = s.lost ? s.lost : errno;
         (void)fprintf(stderr, "toeplab: standard output: %s\n",
                       lost ? strerror(lost) : "a write failed");
-        code = 1;
+        if (code == 0) code = 1;
     }
 #ifndef __SANITIZE_ADDRESS__ /* AddressSanitizer looks for leaks at exit */
     /* at exit OpenBLAS would wait for its threads, forever if they could not be created */

@@ -11,6 +11,7 @@ from ctypes import c_char_p, c_void_p
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+import numpy as np
 import pandas as pd
 
 from ._library import ROW, STORE_READ, ToeplabError, Value, call, engine
@@ -25,7 +26,7 @@ def _folder(dir: Optional[str]) -> str:
 
 
 def _value(v: Any) -> Value:
-    if hasattr(v, "item"):  # a scalar of NumPy or PyTorch
+    if isinstance(v, np.generic) and not isinstance(v, np.datetime64):
         v = v.item()
     if v is None:
         return Value(ord("n"))

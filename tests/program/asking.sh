@@ -119,6 +119,8 @@ first=$("$toeplab" ls --csv | sed -n '2s/,.*//p')
 second=$("$toeplab" ls --csv | sed -n '3s/,.*//p')
 lines "ls of one of two ids" 3 "$toeplab" ls "id=$first,$second" --csv
 lines "ls of none of two ids" 5 "$toeplab" ls "id!=$first,$second" --csv
+lines "ls of one id and of none" 2 "$toeplab" ls "id=$first," --csv
+expect "ls of no id" 2 "'id=' names none" "$toeplab" ls id=
 lines "two tags" 1 "$toeplab" mark "$first" --tag old
 lines "... on two trials" 1 "$toeplab" mark "$second" --tag paper
 lines "ls of one of several tags" 3 "$toeplab" ls tag=old,paper --csv
@@ -161,6 +163,8 @@ expect "a full disk behind ls" 1 "standard output: No space left" sh -c "'$toepl
 expect "a full disk behind export" 1 "standard output: No space left" \
     sh -c "'$toeplab' export >/dev/full"
 
+expect "a full disk behind a run whose trials fail" 1 "standard output: No space left" \
+    sh -c "'$toeplab' run -q '$top/sweep.lua' width=3 -C '$top/lost' >/dev/full"
 expect "export of what fits" 0 ",ski," "$toeplab" export op=ski
 expect "export of none" 1 "no trial fits" "$toeplab" export op=none
 

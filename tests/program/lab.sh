@@ -70,6 +70,10 @@ check "... and its folder removed" 0 "" - clean
 mkdir "$TOEPLAB_BUILD"
 check "... but no other" 2 "" "is no build folder of lab" clean
 rmdir "$TOEPLAB_BUILD"
+TOEPLAB_BUILD="$top"
+: >"$top/lab.setup"
+check "... and not the checkout with it" 2 "" "holds this checkout" clean
+rm "$top/lab.setup"
 TOEPLAB_BUILD=/proc/build
 check "a folder that cannot be written" 2 "" "^lab: cannot write to /proc/build: " x
 unset TOEPLAB_BUILD

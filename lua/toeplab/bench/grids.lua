@@ -205,8 +205,8 @@ benches.fd = {
 -- Returns whether a device is a GPU, as opposed to the CPU and to a plugin file, which tests use.
 function grids.is_gpu(device) return device ~= nil and device ~= "cpu" and not device:find "/" end
 
--- Returns the names of all benches, in the order in which "all" runs them.
--- Returns the names of the benches, or of those with products of matrices.
+-- Returns the names of all benches, or of those with products of matrices, in the order in which
+-- "all" runs them.
 function grids.names(of_matrices)
   local list = {}
   for _, name in ipairs(order) do

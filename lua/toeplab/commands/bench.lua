@@ -183,7 +183,7 @@ function command.run(set, words, command_line)
   if not ok then errors.usage("%s", why) end
   local list = words[1] == "all" and grids.names(set.precision) or words[1] == "gpu"
     and gpu.measured or { words[1] }
-  if set.precision and not grids.get(list[1]).matrices then
+  if set.precision and #list == 1 and not grids.get(list[1]).matrices then
     errors.usage("bench %s: has no matrix products, of which --precision is", list[1])
   end
   if #words > 1 then errors.usage("bench: one at a time, got '%s' too", words[2]) end

@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local fetch = require "toeplab.tasks.fetch"
 local options = require "toeplab.base.options"
+local corpus = require "toeplab.tasks.corpus"
 local progress = require "toeplab.base.progress"
 local text_table = require "toeplab.report.text_table"
 local errors = require "toeplab.base.errors"
@@ -40,8 +41,6 @@ local data = {
     { name = "quiet", short = "q", help = "no progress" },
   },
 }
-
-local HELD_OUT = 0.05 -- the fractions for validation and for testing that tl.corpus holds out
 
 local function find(name)
   return datasets.find(name)
@@ -213,8 +212,9 @@ function verbs.bpe(set, words)
   end
   check_out(set.out)
   local from = source.find(words[1])
-  local part = from.parts and from.parts.train
-    or datasets.find(words[1]) and source.split(from.whole, HELD_OUT, HELD_OUT).train or from.whole
+  local held = corpus.spec.fields -- the fractions that tl.corpus holds out
+  local part = from.parts and from.parts.train or datasets.find(words[1])
+    and source.split(from.whole, held.valid.default, held.test.default).train or from.whole
   local start = core.sys.clock()
   tokenizer.learn(part, size, set.out, progress.new { quiet = set.quiet })
   local vocab = core.vocab_bpe(set.out)
@@ -224,16 +224,19 @@ function verbs.bpe(set, words)
   end
 end
 
--- By option: the verbs that take it.
-local takers = { from = "fetch", size = "bpe", out = "bpe", check = "list, show and path",
-  quiet = "fetch, generate and bpe" }
+local takers = { -- an option, and the verbs that take it
+  { "check", { "list", "show", "path" } }, { "from", { "fetch" } }, { "out", { "bpe" } },
+  { "quiet", { "fetch", "generate", "bpe" } }, { "size", { "bpe" } },
+}
 
 function data.run(set, words)
   local verb = verbs[words[1] or "list"] and table.remove(words, 1) or nil
   verb = verb or (#words > 0 and "show" or "list")
-  for name, whose in pairs(takers) do
-    if set[name] and not whose:find("%f[%w]" .. verb .. "%f[%W]") then
-      errors.usage("data: --%s is of data %s", name, whose)
+  for _, taker in ipairs(takers) do
+    local name, fits = taker[1], false
+    for _, other in ipairs(taker[2]) do fits = fits or other == verb end
+    if set[name] and not fits then
+      errors.usage("data: --%s is of data %s", name, table.concat(taker[2], ", "))
     end
   end
   verbs[verb](set, words)

@@ -84,7 +84,8 @@ local command = {
     { name = "score", help = "score the text after the first tab of each prompt",
       more = [[
         Generates nothing, and writes a line of JSON with the log-probability of that text, given
-        what is before it, or of all if there is no tab.]] },
+        what is before it, or of all if there is no tab. Both are encoded as one text, in which no
+        token may reach over the tab; blanks before it belong to what is scored if one would.]] },
     { name = "json", help = "one line of JSON for each prompt, even for one" },
     { name = "window", value = "N",
       help = "the model sees the last N tokens (default: the length it was trained at)" },
@@ -176,9 +177,8 @@ local function check_together(set, word)
     return
   end
   only("prompts", not set.prompt, "in place of --prompt")
-  only("window", method == "window", "for method window")
-  only("lags", method ~= "window", "for the methods other than window")
-  only("form", method == "etsc", "for method etsc")
+  local idle, whose = decode.idle(set, method)
+  if idle then only(idle, false, whose) end
   if not set.score then return end
   for _, name in ipairs(of_drawing) do only(name, false, "for text, not for --score") end
 end

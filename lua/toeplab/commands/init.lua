@@ -213,14 +213,15 @@ local function handler(e)
   return { message = trace, code = errors.code_of(e) }
 end
 
--- Runs the verb in words (the program's arguments without its name); returns the exit code.
+-- Runs the verb in words (the program's arguments without its name). Returns the exit code, and
+-- whether it has printed an error.
 function commands.main(words)
   local ok, result = xpcall(dispatch, handler, words)
-  if ok then return result end
+  if ok then return result, false end
   -- Without memory, Lua calls no handler.
   if type(result) == "string" then result = handler(result) end
-  if result.message ~= "" then complain(result.message) end
-  return result.code
+  complain(result.message)
+  return result.code, true
 end
 
 return commands

@@ -26,7 +26,8 @@ local command = {
   words = { "stored", "filters" },
   options = {
     { name = "output", short = "o", value = "FILE",
-      help = "the page (default: reports/EXPERIMENT.html of the folder; -: standard output)" },
+      help = "the page (default: reports/EXPERIMENT.html of the folder; -: standard output)",
+      more = "The name ends in the number of a sweep and in filters, if they are given." },
     { name = "serve", help = "serve a page that grows with the sweep, on 127.0.0.1" },
     { name = "port", value = "N", help = "the port of --serve (default: a free one)" },
     output.dir,

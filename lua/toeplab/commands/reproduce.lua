@@ -93,8 +93,8 @@ local function explain(t, differences, events)
     print("  no recorded property differs: the trial depends on something else, such as "
       .. "the time or a file")
     if t.attempt > 1 then
-      print(("  or on a variable of its loop that t:steps was not given: the stored trial resumed "
-        .. "%s"):format(output.count(t.attempt - 1, "time")))
+      print(("  or on a variable of its loop that t:steps was not given: the stored trial was "
+        .. "started %d times"):format(t.attempt))
     end
   end
 end

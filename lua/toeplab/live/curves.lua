@@ -14,9 +14,11 @@ local REST = 20 -- between two readings, in times of what one takes
 function curves.new() return setmetatable({ known = {} }, Curves) end
 
 -- Returns the curve of metric `name` of trial id in about `count` points: {steps=, values=}, and
--- another table once it has been read again. last: a value that changes when the trial logs more.
-function Curves:get(store, id, name, count, last)
+-- another table once it has been read again. newest: the newest value of the metric, {index=,
+-- value= (nil for NaN), step= (of training)}, which tells whether the trial has logged more.
+function Curves:get(store, id, name, count, newest)
   local key = ("%s %d %s"):format(id, count, name)
+  local last = ("%s %s %s"):format(newest.index, newest.value, newest.step)
   local curve, began = self.known[key], core.sys.clock()
   if curve and (curve.last == last or began < curve.due) then return curve end
   local steps, values = logged.thinned(store, id, name, count)

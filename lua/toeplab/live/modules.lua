@@ -13,11 +13,12 @@ local known = {
 }
 
 -- Returns the path of a module, or nil and the reason if there is none. A build and an installation
--- have its folder beside that of their backends, which are loaded before all others.
+-- have its folder beside that of their backends.
 function modules.file(name)
-  local first = core.backends()[1]
-  local path = first and ("%s/live/%s.so"):format(first.path:match "^(.*)/[^/]*/[^/]*$", name)
-  if path and core.sys.exists(path) then return path end
+  for _, backend in ipairs(core.backends()) do
+    local path = ("%s/live/%s.so"):format(backend.path:match "^(.*)/[^/]*/[^/]*$", name)
+    if core.sys.exists(path) then return path end
+  end
   local about = known[name]
   return nil, ("%s need %s, which this build lacks: apt-get install %s, then build again"):format(
     about.what, about.needs, about.packages)

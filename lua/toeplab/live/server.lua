@@ -35,8 +35,8 @@ end
 
 -- Returns the curve of a trial as JSON.
 local function curve_of(self, store, id, row)
-  local last = ("%d %s %s"):format(row.step, row.value or "nan", row.at or "")
-  local curve = self.curves:get(store, id, row.name, POINTS, last)
+  local curve = self.curves:get(store, id, row.name, POINTS,
+    { index = row.step, value = row.value, step = row.at })
   if curve.text then return curve.text end
   local xs, ys = {}, {}
   for i, step in ipairs(curve.steps) do

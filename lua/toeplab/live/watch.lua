@@ -46,7 +46,7 @@ local function close(self)
 end
 
 -- Reads the store, and keeps the chosen trial chosen. The store is opened anew each time, in case
--- its folder was moved, and stays open for the curves.
+-- its folder was moved, and stays open for the curves. The rest is of one moment.
 local function refresh(self)
   close(self)
   self.store = records.snapshot(self.folder)
@@ -57,6 +57,7 @@ local function refresh(self)
   choose_metric(self)
   local by_status, all, list, seconds = standing.of(store, sweep)
   self.trials = logged.trials(store, sweep.id, self.metric)
+  store:live()
   self.at = math.max(1, math.min(self.at, #self.trials))
   for i, t in ipairs(self.trials) do
     if t.status == "running" and selection.has_died(t.host, t.pid) then t.status = "killed" end
@@ -68,7 +69,7 @@ local function refresh(self)
 end
 
 local function curve_of(self, t, count)
-  return self.curves:get(self.store, t.id, self.metric, count, t.step)
+  return self.curves:get(self.store, t.id, self.metric, count, t)
 end
 
 -- ---- Views ------------------------------------------------------------------------------------

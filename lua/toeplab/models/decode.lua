@@ -335,28 +335,54 @@ local function logprobs_of(model, states, targets)
   return core.concat(parts, 1):totable()
 end
 
--- Returns why the ids of a prompt are not the first of those of the prompt with its continuation;
--- nil if they are.
-local function torn(before, all)
+-- Returns the ids of a text, and the ids that follow them in those of text .. continuation; nil if
+-- they are not the first of these.
+local function continued(vocab, text, continuation)
+  local before = ids_of(vocab, text, "prompt")
+  local all = ids_of(vocab, text .. continuation, "prompt")
   for i, id in ipairs(before) do
-    if all[i] ~= id then
-      return "a token reaches from the prompt into the continuation: end the prompt elsewhere, or "
-        .. "give both as lists of ids"
-    end
+    if all[i] ~= id then return nil end
   end
+  return before, table.move(all, #before + 1, #all, 1, {})
 end
 
 -- Returns the ids of a prompt, at least one, and of its continuation. Two texts are encoded as one,
--- since a text may begin with other tokens where it stands alone.
+-- since a text may begin with other tokens where it stands alone. Where a token would reach from
+-- the prompt into the continuation, blanks at the end of the prompt belong to the continuation.
 function decode.split(vocab, prompt, continuation)
-  local before = decode.ids(vocab, prompt)
-  if prompt == "" or type(prompt) == "table" or type(continuation) == "table" then
-    return before, ids_of(vocab, continuation, "continuation")
+  local texts = type(prompt) == "string" and type(continuation) == "string"
+  if not texts or #ids_of(vocab, prompt, "prompt") == 0 then
+    return decode.ids(vocab, prompt), ids_of(vocab, continuation, "continuation")
   end
-  local all = ids_of(vocab, prompt .. continuation, "prompt")
-  local why = torn(before, all)
-  if why then errors.usage("generate: %s", why) end
-  return before, table.move(all, #before + 1, #all, 1, {})
+  local before, after = continued(vocab, prompt, continuation)
+  if not before then
+    local text, blanks = prompt:match "^(.-)(%s*)$"
+    before, after = continued(vocab, text, blanks .. continuation)
+  end
+  if not before or #before == 0 then
+    errors.usage("generate: a token reaches from the prompt into the continuation: end the prompt "
+      .. "elsewhere, or give both as lists of ids")
+  end
+  return before, after
+end
+
+-- ---- Options of one method ----------------------------------------------------------------------
+
+-- By option: the method that it is for, or that it is not for.
+local of_methods = {
+  { "window", "for method window", function(method) return method == "window" end },
+  { "trained", "for method window", function(method) return method == "window" end },
+  { "lags", "for the methods other than window", function(method) return method ~= "window" end },
+  { "form", "for method etsc", function(method) return method == "etsc" end },
+}
+
+-- Returns the name of a given option that has no effect with a method, and what it is for; nil if
+-- all have one.
+function decode.idle(given, method)
+  for _, option in ipairs(of_methods) do
+    local name, whose, fits = table.unpack(option)
+    if given[name] ~= nil and not fits(method) then return name, whose end
+  end
 end
 
 -- model:score(options): returns how likely the model finds a continuation after a prompt:

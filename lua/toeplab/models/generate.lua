@@ -13,21 +13,16 @@ end
 -- Raises for an option that is none, or that would have no effect.
 local function check(given)
   for name in pairs(given) do
-    local fine, why = suggest.choose("option", name == "n" and "tokens" or name, known)
+    local fine, why = suggest.choose("option", name, known)
     if not fine then error("generate: " .. why, 3) end
   end
-  local method = given.method or "window"
-  local function only(name, fits, whose)
-    if given[name] ~= nil and (given.session or not fits) then
-      error(("generate: option '%s' is %s"):format(name, given.session
-        and "for a model without a session" or whose), 4)
+  local idle, whose = decode.idle(given, given.method or "window")
+  if idle then error(("generate: option '%s' is %s"):format(idle, whose), 3) end
+  for _, name in ipairs { "method", "window", "trained", "lags", "form" } do
+    if given.session and given[name] ~= nil then
+      error(("generate: option '%s' is for a model without a session"):format(name), 3)
     end
   end
-  only("method", true)
-  only("window", method == "window", "for method window")
-  only("trained", method == "window", "for method window")
-  only("lags", method ~= "window", "for the methods other than window")
-  only("form", method == "etsc", "for method etsc")
 end
 
 -- tl.generate(model, vocab, prompt, options): returns one text, the prompt and what the model adds:

@@ -165,8 +165,8 @@ local function check_parts(module)
 end
 
 -- Returns the state of a module as a published state dictionary (name -> tensor), the reverse of
--- published.state. A parameter that the published model lacks is an error, and so is an
--- option of an operator that the published code lacks.
+-- published.state. A parameter that the published model lacks is an error, and so are
+-- an option of an operator that the published code lacks and a block without a GLU.
 function published.dictionary(kind, module)
   check_parts(module)
   local dictionary, k, heads, state = {}, kinds[kind], {}, module:state()

@@ -92,11 +92,13 @@ function output.bytes(n)
   end
 end
 
--- Returns a filter KEY=VALUE as a part of a file's name. Signs that cannot stand there become a
--- hash.
+local NAMED = 40 -- characters of a filter in the name of a file
+
+-- Returns a filter KEY=VALUE as a part of a file's name. One that is long or has other signs is
+-- shortened, and told from others by its hash.
 function output.filter_name(word)
-  local plain = word:find "^[%w_]+=[%w_]+$"
-  return plain and word or word:gsub("[^%w_]+", "-") .. "-" .. core.sha256(word):sub(1, 6)
+  if #word <= NAMED and word:find "^[%w_]+=[%w_]+$" then return word end
+  return word:gsub("[^%w_]+", "-"):sub(1, NAMED) .. "-" .. core.sha256(word):sub(1, 6)
 end
 
 output.count = quantity.count

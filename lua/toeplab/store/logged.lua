@@ -2,8 +2,8 @@
 local logged = {}
 
 -- SQL: the training step at which the trial t last logged something, or NULL. A metric with an
--- index of its own counts at the training step at which it was logged, or, where there has been
--- none, at its index.
+-- index of its own, such as a lag, counts at the training step at which it was logged. A trial that
+-- has logged only before its first step, or has no loop of steps, is at the greatest index.
 logged.STEP = [[(SELECT coalesce(nullif(max(coalesce(m.at, l.step)), 0), max(l.step)) FROM last l
   JOIN metrics m USING (trial, name, step) WHERE l.trial = t.id)]]
 
@@ -59,11 +59,12 @@ end
 -- Lists the trials of a sweep, those at work first, each with the last value of a metric (nil:
 -- none was logged): {id=, label=, status=, error=, seconds=, started=, host=, pid=, steps= (of all;
 -- nil if the configuration has no such key), step= (of training, when the metric was logged),
--- value=}.
+-- index= (the metric's own, or the step), value=}.
 function logged.trials(store, sweep, metric)
   local rows = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.error,
       coalesce(t.ended, t.status) AS status, t.seconds, t.started, t.host, t.pid,
       json_extract(t.config, '$.steps') AS steps, coalesce(nullif(o.at, 0), l.step, t.step) AS step,
+      l.step AS "index",
       iif(l.name IS NULL, NULL, coalesce(l.value, 'nan')) AS value
     FROM members m JOIN trials t ON t.id = m.trial
     LEFT JOIN last l ON l.trial = t.id AND l.name = ?2

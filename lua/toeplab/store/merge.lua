@@ -31,8 +31,8 @@ end
 
 -- Words of the names of metrics that describe the machine, and so differ on another one.
 local of_machine = {}
-for word in ([[second seconds milliseconds microseconds time times speed speedup memory bytes peak
-    mb mib gb gib]]):gmatch "%S+" do
+for word in ([[hours minutes second seconds milliseconds ms microseconds time times runtime walltime
+    latency speed speedup memory bytes mb mib gb gib]]):gmatch "%S+" do
   of_machine[word] = true
 end
 

@@ -208,9 +208,8 @@ local function equals(query, value, kind, column, text)
   local condition = by_column[column]
   if condition then
     local list = {}
-    for item in (text .. ","):gmatch "([^,]*)," do
-      list[#list + 1] = condition(query, value, item)
-    end
+    for item in text:gmatch "[^,]+" do list[#list + 1] = condition(query, value, item) end
+    if #list == 0 then errors.usage("'%s=%s' names none", column, text) end
     return "(" .. table.concat(list, " OR ") .. ")"
   elseif kind == "metric" and text == "nan" then
     return (value:gsub("SELECT value", "SELECT value IS NULL"))

@@ -106,8 +106,8 @@ local function task_of(who, train, test, o)
   local task = { vocab = pictures.VOCAB, classes = CLASSES, grid = { SIDE, SIDE },
     pixels = { mean = 122.6 / 255, deviation = 61 / 255 } }
   task.valid, task.train = held_out(who, train, o.valid, o)
-  if o.train then task.train = task.train:split(o.train, o.data_seed) end
-  task.test = o.test and test:split(o.test, o.data_seed) or test
+  if o.train then task.train = task.train:split(o.train, o.data_seed, who .. ": train") end
+  task.test = o.test and test:split(o.test, o.data_seed, who .. ": test") or test
   return task
 end
 

@@ -71,11 +71,11 @@ function imdb.open(given)
       task.train.count)
   end
   if o.valid > 0 then task.valid, task.train = task.train:split(o.valid, o.data_seed) end
-  if o.train then task.train = task.train:split(o.train, o.data_seed) end
+  if o.train then task.train = task.train:split(o.train, o.data_seed, "imdb: train") end
   task.test = set(read(o.test_file or published "test"))
   -- The published file has all negative reviews first: without a new order, an evaluation that is
   -- limited to the first examples would see one class only.
-  task.test = task.test:split(o.test, o.data_seed)
+  task.test = task.test:split(o.test, o.data_seed, "imdb: test")
   task.valid = task.valid or task.test
   return task
 end

@@ -8,6 +8,7 @@
 
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
+local errors = require "toeplab.base.errors"
 local options = require "toeplab.base.options"
 
 local Labelled = {}
@@ -109,11 +110,11 @@ function Labelled:part(numbers)
 end
 
 -- Returns two sets: the first count examples (nil: all) in a random order that the seed fixes, and
--- the rest.
-function Labelled:split(count, seed)
+-- the rest. what: the option that asks for so many, for the error that there are fewer.
+function Labelled:split(count, seed, what)
   count = count or self.count
   if count > self.count then
-    error(("labelled: %d examples are asked of a set of %d"):format(count, self.count), 2)
+    errors.usage("%s = %d, but there are %d", what or "split: count", count, self.count)
   end
   local order = core.stream(seed, "labelled.split"):permutation(self.count):totable()
   return self:part(table.move(order, 1, count, 1, {})),

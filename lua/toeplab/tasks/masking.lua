@@ -103,7 +103,7 @@ local function check_tokens(o)
   local function inside(name, id)
     if math.type(id) ~= "integer" or id < 0 or id >= o.vocab then
       error(("masking: %s = %s is not in 0..vocab - 1 = %d"):format(name, tostring(id),
-        o.vocab - 1), 3)
+        o.vocab - 1), 4)
     end
   end
   for _, name in ipairs { "first", "pad", "eos" } do

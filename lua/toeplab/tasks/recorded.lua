@@ -4,7 +4,7 @@ local errors = require "toeplab.base.errors"
 
 local recorded = {}
 
-local hashes = {} -- by the name of a corpus or file; empty outside of trials
+local hashes = {} -- by the name of a corpus or file; of the trial that began last
 
 -- Begins a trial with the configuration values; of: the sha256 by the key that names the data.
 function recorded.begin(values, of)

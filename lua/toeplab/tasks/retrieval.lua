@@ -99,7 +99,7 @@ function retrieval.open(given)
     task[name] = labelled.pairs(ids, starts, part.first, part.second, part.labels,
       { length = o.length, multiple = o.multiple, classes = retrieval.CLASSES,
         stop = retrieval.STOP, seed = o.seed })
-    if o[name] then task[name] = task[name]:split(o[name], o.data_seed) end
+    if o[name] then task[name] = task[name]:split(o[name], o.data_seed, "retrieval: " .. name) end
   end
   return task
 end

@@ -13,6 +13,7 @@ local checkpoint = require "toeplab.store.checkpoint"
 local chosen_backends = require "toeplab.nn.chosen_backends"
 local core = require "toeplab.core"
 local guard = require "toeplab.trials.guard"
+local parts = require "toeplab.trials.parts"
 local prune = require "toeplab.trials.prune"
 local records = require "toeplab.store.records"
 local resume = require "toeplab.trials.resume"
@@ -383,53 +384,6 @@ local function leave(self)
   if not ok then error(why, 0) end
 end
 
-local function check_parts(parts)
-  for name, part in pairs(parts) do
-    local kind = type(part)
-    local has = kind == "table" or kind == "userdata"
-    if not has or type(part.state) ~= "function" or type(part.load) ~= "function" then
-      error(("steps: '%s' needs methods state() and load(state)"):format(name), 3)
-    end
-  end
-end
-
--- Names in a checkpoint that are not available to parts in `extra`.
-local reserved = { step = true, streams = true, threads = true, device = true, best = true,
-  left = true, model = true, optim = true, data = true, guard = true, rungs = true }
-
--- Returns whether an object has a state to save.
-local function stateful(data)
-  return type(data) == "table" and type(data.state) == "function" and type(data.load) == "function"
-end
-
--- Returns an object whose state is what a table holds.
-local function held(values)
-  return {
-    state = function() return values end,
-    load = function(_, state)
-      for key in pairs(values) do values[key] = nil end
-      for key, value in pairs(state) do values[key] = value end
-    end,
-  }
-end
-
--- Adds the objects of steps' last argument to the parts of a trial.
-local function add_extra(self, extra)
-  if type(extra) ~= "table" or stateful(extra) then
-    error("steps: the last argument is a table { name = object }", 3)
-  end
-  for name, part in pairs(extra) do
-    if type(name) ~= "string" then
-      error(("steps: the last argument needs names: { name = object }, not [%s]"):format(
-        tostring(name)), 3)
-    elseif reserved[name] then
-      error(("steps: '%s' is a reserved name; choose another"):format(name), 3)
-    end
-    local plain = type(part) == "table" and part.state == nil and part.load == nil
-    self.parts[name] = plain and held(part) or part
-  end
-end
-
 -- Raises if the vocabulary differs from the one that the trial started with, e.g. because the file
 -- of merges has changed.
 local function compare_vocabulary(self, texts)
@@ -454,19 +408,14 @@ local function store_model(self, model, data)
 end
 
 -- Restores everything from the last good checkpoint and iterates over the remaining steps up to n.
--- model and opt have methods state() and load(); data may have them; extra: name -> further objects
--- that have them, or tables, of which all that they hold is saved and restored: numbers, texts,
--- booleans, tensors and tables.
+-- The arguments are those of parts.of.
 function Trial:steps(n, model, opt, data, extra, ...)
   if self.parts then error("steps: a trial has one loop of steps", 2) end
   if math.type(n) ~= "integer" or n < 0 then error("steps: takes an integer of at least 0", 2) end
-  self.parts = { model = model, optim = opt }
-  if stateful(data) then self.parts.data = data end
-  if extra ~= nil then add_extra(self, extra) end
   if select("#", ...) > 0 then
     error("steps: takes the number, model, optimiser, data and { name = object }, got more", 2)
   end
-  check_parts(self.parts)
+  self.parts = parts.of(model, opt, data, extra)
   store_model(self, model, data)
   local spec = self.guard and self.guard.spec
   if spec and not opt and self.guard:rolls_back() then

@@ -155,7 +155,7 @@ t.test("tl.generate is a stream as one text", function()
     ["option 'lags' is for the methods other than window"] = { lags = 3 },
     ["option 'window' is for method window"] = { window = 3, method = "ring" },
     ["option 'form' is for method etsc"] = { form = "exact", method = "ring" },
-    ["option 'lags' is for a model without a session"] = { lags = 3,
+    ["option 'window' is for a model without a session"] = { window = 3,
       session = recurrent.new(model, { method = "ring", lags = 9 }) },
   } do
     t.raises(tl.generate, want, model, VOCAB, "abc", o)
@@ -279,6 +279,11 @@ t.test("a score is of the tokens of prompt and continuation as one text", functi
     {}) }
   local want = model:score(o)
   t.eq(model:score { vocab = vocab, prompt = "about", continuation = " the house" }, want)
+  t.eq(model:score { vocab = vocab, prompt = "about ", continuation = "the house" }, want)
+  local cuts = { size = function() return VOCAB:size() end, -- a "b" at the beginning of a text
+    encode = function(_, text) return VOCAB:encode((text:gsub("^b", ""))) end }
+  t.eq(model_of():score { vocab = cuts, prompt = "a", continuation = "bc" },
+    model_of():score { vocab = VOCAB, prompt = "a", continuation = "bc" })
   t.raises(model.score, "a token reaches from the prompt into the continuation", model,
     { vocab = vocab, prompt = "about t", continuation = "he house" })
 end)

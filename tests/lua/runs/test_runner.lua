@@ -271,31 +271,6 @@ t.test("a trial that resumes need not read an axis again", function()
   end)
 end)
 
-t.test("a table given to steps comes back as it was", function()
-  in_folder(function(folder)
-    local text = [[
-      local tl = require "toeplab"
-      return tl.experiment "held" {
-        fixed = { steps = 8 }, checkpoint = { steps = 1 },
-        trial = function(t, c)
-          local model = tl.nn.Linear(2, 2)
-          local opt = tl.optim.adam(model, { lr = 0.1 })
-          local mine = { mean = 0, seen = {} }
-          for step in t:steps(c.steps, model, opt, nil, { mine = mine }) do
-            mine.mean = 0.5 * mine.mean + step
-            mine.seen[#mine.seen + 1] = step
-            t:log { loss = mine.mean, seen = #mine.seen }
-          end
-        end,
-      }]]
-    t.eq(trials.run_stopped(folder, text, { 3, 6 }, "step"), 0)
-    local mean = 0
-    for step = 1, 8 do mean = 0.5 * mean + step end
-    local rows = trials.query(folder, "SELECT name, value FROM v_last ORDER BY name")
-    t.eq({ rows[1].value, rows[2].value }, { mean, 8 })
-  end)
-end)
-
 t.test("what a trial asks of t wrongly is an error", function()
   in_folder(function(folder)
     local function fails(body, want)

@@ -133,7 +133,8 @@ end)
 
 t.test("only metrics of the machine may differ, whatever letters their names share", function()
   for name, conflicts in pairs { secondary_loss = 1, sentiment_accuracy = 1, timed = 1,
-    seconds = 0, steps_per_second = 0, peak_mib = 0, ["memory/bytes"] = 0 } do
+    peak_accuracy = 1, walltime = 0, latency_ms = 0, seconds = 0, steps_per_second = 0,
+    peak_mib = 0, ["memory/bytes"] = 0 } do
     t.in_folder(function(folder)
       local a = sample[1]
       stores.fill(folder .. "/here", { variant(a, { metrics = { [name] = { 1 } } }) })

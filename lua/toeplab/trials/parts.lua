@@ -1,0 +1,64 @@
+-- trials/parts.lua: the parts of a trial whose states its checkpoints hold: what t:steps is given.
+local parts = {}
+
+-- Names in a checkpoint that no further part can have.
+local reserved = { step = true, streams = true, threads = true, device = true, best = true,
+  left = true, model = true, optim = true, data = true, guard = true, rungs = true }
+
+local function has_state(part)
+  return type(part) == "table" and type(part.state) == "function" and type(part.load) == "function"
+end
+
+-- Makes a table hold what another one holds. Tables within it stay the same ones.
+local function refill(values, from)
+  for key in pairs(values) do
+    if from[key] == nil then values[key] = nil end
+  end
+  for key, value in pairs(from) do
+    if type(value) == "table" and type(values[key]) == "table" then
+      refill(values[key], value)
+    else
+      values[key] = value
+    end
+  end
+end
+
+-- Returns a part whose state is what a table holds.
+local function held(values)
+  return { state = function() return values end,
+    load = function(_, state) refill(values, state) end }
+end
+
+local function check_extra(extra)
+  if type(extra) ~= "table" or has_state(extra) then
+    error("steps: the last argument is a table { name = object }", 4)
+  end
+  for name in pairs(extra) do
+    if type(name) ~= "string" then
+      error(("steps: the last argument needs names: { name = object }, not [%s]"):format(
+        tostring(name)), 4)
+    elseif reserved[name] then
+      error(("steps: '%s' is a reserved name; choose another"):format(name), 4)
+    end
+  end
+end
+
+-- Returns the parts by their names. model and opt (nil: there is none) have methods state() and
+-- load(state); data may have them. extra, or nil, has further objects by their names: with these
+-- methods, or tables, which are saved and restored with all that they hold: numbers, texts,
+-- booleans, tensors and tables. Errors are at the line of the caller's caller.
+function parts.of(model, opt, data, extra)
+  local list = { model = model, optim = opt, data = has_state(data) and data or nil }
+  if extra ~= nil then check_extra(extra) end
+  for name, part in pairs(extra or {}) do
+    list[name] = type(part) == "table" and not has_state(part) and held(part) or part
+  end
+  for name, part in pairs(list) do
+    if not has_state(part) then
+      error(("steps: '%s' needs methods state() and load(state)"):format(name), 3)
+    end
+  end
+  return list
+end
+
+return parts
