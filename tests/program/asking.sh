@@ -223,6 +223,7 @@ expect "tag again changes nothing" 0 "0 trials now" "$toeplab" mark @best:loss -
 expect "mark --untag" 0 "1 trial no longer" "$toeplab" mark --untag good @all
 expect "no tag" 2 "a tag has 1 to 64 characters" "$toeplab" mark --tag "" @last
 expect "status of what is not there" 2 "no sweep of 'none'" "$toeplab" status none
+expect "status of a misspelt experiment" 2 "did you mean 'sweep'" "$toeplab" status swep
 expect "mark of several things" 0 "^1 trial now 'b'$" "$toeplab" mark @last -t a -t b --note one \
     --note two
 said "... tells of each" "^1 trial noted$"

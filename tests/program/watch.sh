@@ -13,6 +13,7 @@ fi
 top=$(mktemp -d)
 run=
 trap '[ -z "$run" ] || kill "$run" 2>/dev/null || :; wait; rm -rf "$top"' EXIT
+trap 'exit 1' HUP TERM PIPE
 passed=0
 failed=0
 unset TOEPLAB_TRACEBACK FORCE_COLOR COLUMNS LINES LC_ALL LC_CTYPE

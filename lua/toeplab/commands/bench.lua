@@ -36,7 +36,7 @@ local command = {
     { name = "precision", value = "NAMES", choices = core.precisions "cuda", list = true,
       help = "of matrix products (default: all available; on GPUs float32)" },
     { name = "device", short = "d", value = "DEVICE", of = "devices",
-      help = "cpu, cuda, or cuda:1 for the second GPU",
+      help = "the device: cpu, cuda, or cuda:1 for the second GPU",
       more = "All compute there. On a GPU the grid is another, and the memory is the GPU's." },
     { name = "output", short = "o", value = "FILE", help = "the figure: FILE.svg or FILE.png" },
     output.csv, output.json, output.dir,

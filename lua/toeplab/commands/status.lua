@@ -9,6 +9,7 @@ local records = require "toeplab.store.records"
 local requests = require "toeplab.store.requests"
 local slurm = require "toeplab.runs.slurm"
 local standing = require "toeplab.live.standing"
+local suggest = require "toeplab.base.suggest"
 local sweeps = require "toeplab.store.sweeps"
 local text_table = require "toeplab.report.text_table"
 local errors = require "toeplab.base.errors"
@@ -96,7 +97,10 @@ function status.run(set, words)
   local store <close> = records.open(folder, "r")
   local list = sweeps.last(store, words[1])
   if #list == 0 then
-    errors.usage("%s holds no sweep%s", store.folder, words[1] and " of '" .. words[1] .. "'" or "")
+    local names = {}
+    for i, sweep in ipairs(sweeps.last(store)) do names[i] = sweep.experiment end
+    errors.usage("%s holds no sweep%s", store.folder, words[1]
+      and (" of '%s'%s"):format(words[1], suggest.hint(words[1], names)) or "")
   end
   for _, sweep in ipairs(list) do (set.json and as_json or status.show)(store, sweep, jobs) end
   for _, s in ipairs(set.json and {} or jobs) do
