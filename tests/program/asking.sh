@@ -164,7 +164,7 @@ expect "a full disk behind export" 1 "standard output: No space left" \
     sh -c "'$toeplab' export >/dev/full"
 
 expect "a full disk behind a run whose trials fail" 1 "standard output: No space left" \
-    sh -c "'$toeplab' run -q '$top/sweep.lua' width=3 -C '$top/lost' >/dev/full"
+    sh -c "'$toeplab' run -q '$top/sweep.lua' -C '$top/lost' >/dev/full"
 expect "export of what fits" 0 ",ski," "$toeplab" export op=ski
 expect "export of none" 1 "no trial fits" "$toeplab" export op=none
 

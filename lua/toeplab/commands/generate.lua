@@ -90,7 +90,7 @@ local command = {
     { name = "window", value = "N",
       help = "the model sees the last N tokens (default: the length it was trained at)" },
     { name = "method", short = "m", value = "METHOD",
-      choices = decode.methods, help = "the way of computing: " .. table.concat(decode.methods, ", "),
+      choices = decode.methods, help = "how to compute: " .. table.concat(decode.methods, ", "),
       more = [[
         `window`, the default, runs the model on the last tokens; what it says of a longer text is
         cut from its beginning. The others see all of the text and give the same tokens: `fft`
