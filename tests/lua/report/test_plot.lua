@@ -332,7 +332,7 @@ t.test("without gnuplot the picture is missed once, and the table is there", fun
     t.ok(read(folder .. "/figures/drawn-smoke.svg"):find "</svg>")
     shell.on_path = function() return false end
     s.plot { series = { { y = { 1, 2 } } } }
-    s.plot { series = { { y = { 1, 2 } } } }
+    s.plot({ series = { { y = { 1, 2 } } } }, "other")
     shell.on_path = on_path
     quietly(s.table, { "x" }, { { 1 } })
     t.eq(#said, 3)

@@ -303,7 +303,7 @@ t.test("toeplab data bpe", function()
     [text .. " --size 200 --out x"] = "takes a number from 256 to 2147483647",
     [text .. " --size 5000000000 --out x"] = "takes a number from 256 to 2147483647",
     ["text: --size 300 --out x"] = "the text is empty",
-    [text .. " --size 300 --out x --check"] = "%-%-check is of data list, show and path",
+    [text .. " --size 300 --out x --check"] = "%-%-check is of data list, show, path",
     ["none.txt --size 300 --out x"] = "none.txt: No such file",
     ["wikitext-2 --size 300 --out x"] = "wikitext%-2 is not here",
   } do
