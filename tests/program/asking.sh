@@ -124,6 +124,7 @@ expect "ls of no id" 2 "'id=' names none" "$toeplab" ls id=
 lines "two tags" 1 "$toeplab" mark "$first" --tag old
 lines "... on two trials" 1 "$toeplab" mark "$second" --tag paper
 lines "ls of one of several tags" 3 "$toeplab" ls tag=old,paper --csv
+lines "ls of tags with a blank between them" 3 "$toeplab" ls "tag=old, paper" --csv
 lines "ls of none of several tags" 5 "$toeplab" ls 'tag!=old,paper' --csv
 lines "no tags" 1 "$toeplab" mark "$first" --untag old
 lines "... any more" 1 "$toeplab" mark "$second" --untag paper
@@ -180,6 +181,9 @@ expect "a day that there is not" 2 "a day like" "$toeplab" ls 'started>2026-02-3
 expect "nor is a time" 2 "age is compared by <" "$toeplab" ls 'age!=2d'
 expect "no folder" 2 "-C: the name of the folder is empty" "$toeplab" ls -C ""
 expect "a page of one sweep" 0 "^$TOEPLAB_DIR/reports/sweep-1.html$" "$toeplab" report 1
+long=$(printf '%0300d' 0)
+expect "... of a long filter" 0 "^$TOEPLAB_DIR/reports/sweep-op-ski-000*-[0-9a-f]*.html$" \
+    "$toeplab" report sweep "op=ski,$long"
 expect "... of some of its trials" 0 "^$TOEPLAB_DIR/reports/sweep-op-ski-tno-[0-9a-f]*.html$" \
     "$toeplab" report sweep op=ski,tno
 expect "report to standard output" 0 "^<!doctype html>" "$toeplab" report sweep -o -

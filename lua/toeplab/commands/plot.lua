@@ -230,11 +230,10 @@ end
 
 -- ---- Output ------------------------------------------------------------------------------------
 
-local function place(store, set, name)
+local function place(store, set, name, filters)
   if set.output then return set.output end
-  local folder = trial_files.make(store.folder, "figures")
-  name = name:gsub("[^%w_-]+", "-"):gsub("%-+", "-"):gsub("^%-", ""):gsub("%-$", ""):sub(1, 120)
-  return ("%s/%s.svg"):format(folder, name)
+  return ("%s/%s.svg"):format(trial_files.make(store.folder, "figures"),
+    output.file_name(name:gsub("[^%w_-]+", "-"), filters))
 end
 
 function command.run(set, words)
@@ -247,17 +246,18 @@ function command.run(set, words)
   check(set, kind)
   local store <close> = records.snapshot(records.folder(set.dir))
   local panels, name, title
+  local filters = {} -- so that two choices are two files
   if kind == "curves" then
     panels, name = of_curves(store, ids_of(store, rest), set)
-    for _, word in ipairs(rest) do -- filters, so that two choices are two files
-      if selection.is_filter(word) then name = name .. "-" .. output.filter_name(word) end
+    for _, word in ipairs(rest) do
+      if selection.is_filter(word) then filters[#filters + 1] = word end
     end
   else
     local ids = #rest > 0 and ids_of(store, rest) or selection.ids(store, { "@last" }, "plot")
     panels, name, title = of_models(store, ids, set, kind)
   end
   local spec = spec_of(panels, set, title)
-  local path = not set.term and place(store, set, name)
+  local path = not set.term and place(store, set, name, filters)
   local drawn, why, _, status
   if set.term then
     drawn, why = plot.text(spec)

@@ -59,8 +59,8 @@ local function place(store, set, pool, words)
   if set.output then return set.output end
   local name = pages.name(pool)
   if math.tointeger(tonumber(words[1])) then name = name .. "-" .. words[1] end
-  for i = 2, #words do name = name .. "-" .. output.filter_name(words[i]) end
-  return ("%s/%s.html"):format(trial_files.make(store.folder, "reports"), name)
+  return ("%s/%s.html"):format(trial_files.make(store.folder, "reports"), output.file_name(name,
+    table.move(words, 2, #words, 1, {})))
 end
 
 local function serve(set, words)

@@ -157,6 +157,10 @@ local function check_parts(module)
   for _, entry in ipairs(module:modules()) do
     local name, part = entry.name ~= "" and entry.name or "the module", entry.module
     if part.kind == "TNO" then check_operator(name, part) end
+    if part.kind == "Block" and part.token and next(part.token:state()) == nil then
+      error(("%s: the published code has no mixer %s, only the GTU"):format(name,
+        tostring(part.token.kind)), 0)
+    end
     if part.kind == "Block" and not part.feature then
       error(("%s: the published code has no block without a GLU: use structure = 'gtu+glu'"):format(
         name), 0)

@@ -58,7 +58,7 @@ function output.rows(set, header, rows)
       print(json.line(object))
     end
   elseif set.csv then
-    io.write(text_table.csv(header, rows))
+    output.write(text_table.csv(header, rows))
   else
     text_table.print(header, rows)
   end
@@ -92,13 +92,21 @@ function output.bytes(n)
   end
 end
 
-local NAMED = 40 -- characters of a filter in the name of a file
+local LONGEST = 120 -- characters of the name of a file
 
--- Returns a filter KEY=VALUE as a part of a file's name. One that is long or has other signs is
--- shortened, and told from others by its hash.
-function output.filter_name(word)
-  if #word <= NAMED and word:find "^[%w_]+=[%w_]+$" then return word end
-  return word:gsub("[^%w_]+", "-"):sub(1, NAMED) .. "-" .. core.sha256(word):sub(1, 6)
+-- Returns the name of a file (without its ending) about what name says, chosen by filters
+-- KEY=VALUE. What is long or has signs that cannot stand there is shortened, and told from others
+-- by a hash.
+function output.file_name(name, filters)
+  local hashed = {}
+  for _, word in ipairs(filters) do
+    if not word:find "^[%w_]+=[%w_]+$" then hashed[#hashed + 1] = word end
+    name = name .. "-" .. word
+  end
+  local plain = name:gsub("[^%w_.-]+", "-"):gsub("%-+", "-"):gsub("^[-.]", ""):gsub("%-$", "")
+  if #plain > LONGEST - 7 then hashed = filters end
+  if #hashed == 0 then return plain:sub(1, LONGEST) end
+  return plain:sub(1, LONGEST - 7) .. "-" .. core.sha256(table.concat(hashed, "\n")):sub(1, 6)
 end
 
 output.count = quantity.count

@@ -14,6 +14,8 @@ local spec = options.declare "report.scaling" {
   { "by", "string", "the key by which models differ" },
   { "form", options.field { default = "auto", choices = scaling.forms }, "of the curves" },
   { "beside", {}, "metrics of the same tokens to draw without a fit" },
+  { "name", options.field { type = "string", optional = true },
+    "of the tables and the figure (default: that of the experiment)" },
 }
 
 -- ---- Points -----------------------------------------------------------------------------------
@@ -226,6 +228,7 @@ end
 function scaling_report.write(report, trials, given, name, warn)
   local o = options.check("report.scaling", spec, given)
   if #trials == 0 then return warn "no fit: there are no trials" end
+  name = o.name or name
   o.beside = present(trials, o.beside, warn)
   local groups = collect(trials, o)
   local header, rows = sizes(groups, o)
@@ -236,11 +239,12 @@ function scaling_report.write(report, trials, given, name, warn)
   if ok then
     print(("\n%s = %sA %s^-exponent"):format(o.metric, form == "offset" and "E + " or "",
       o.against))
-    report.table(exponents(groups, fits, form, o))
+    local fit_header, fit_rows = exponents(groups, fits, form, o)
+    report.table(fit_header, fit_rows, name)
   else
     warn("no fit: " .. fits:gsub("^scaling: ", ""))
   end
-  report.plot(figure(groups, ok and fits, o))
+  report.plot(figure(groups, ok and fits, o), name)
 end
 
 return scaling_report

@@ -204,12 +204,12 @@ end
 
 local by_column = { tags = has_tag, commit = begins, code = begins, data = begins, id = begins }
 
-local function equals(query, value, kind, column, text)
+local function equals(query, value, kind, column, text, word)
   local condition = by_column[column]
   if condition then
     local list = {}
-    for item in text:gmatch "[^,]+" do list[#list + 1] = condition(query, value, item) end
-    if #list == 0 then errors.usage("'%s=%s' names none", column, text) end
+    for item in text:gmatch "[^,%s]+" do list[#list + 1] = condition(query, value, item) end
+    if #list == 0 then errors.usage("'%s' names none", word) end
     return "(" .. table.concat(list, " OR ") .. ")"
   elseif kind == "metric" and text == "nan" then
     return (value:gsub("SELECT value", "SELECT value IS NULL"))
@@ -229,9 +229,9 @@ local function filter(query, word, name, operator, text)
   if (dates[column] or durations[column]) and operator:find "^!?=$" and not tonumber(text) then
     errors.usage("'%s': %s is compared by <, <=, > or >=", word, name)
   end
-  if operator == "=" then return equals(query, value, kind, column, text) end
+  if operator == "=" then return equals(query, value, kind, column, text, word) end
   if operator == "!=" then
-    return ("coalesce(%s, 0) = 0"):format(equals(query, value, kind, column, text))
+    return ("coalesce(%s, 0) = 0"):format(equals(query, value, kind, column, text, word))
   elseif operator == "~" then
     return ("instr(lower(%s), lower(%s)) > 0"):format(value, query:bind(text))
   end

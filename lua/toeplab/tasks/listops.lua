@@ -90,6 +90,7 @@ end
 -- published one, which has the same name.
 local function is_written(path, drawn, part, watch)
   if not core.sys.exists(path) then return false end
+  if core.sys.kind(path) ~= "file" then errors.usage("listops: %s is no file", path) end
   local file <close> = errors.stored(io.open(path, "rb"))
   local same = true
   each_line(drawn, part, watch, function(text)

@@ -1,4 +1,6 @@
 -- trials/parts.lua: the parts of a trial whose states its checkpoints hold: what t:steps is given.
+local core = require "toeplab.core"
+
 local parts = {}
 
 -- Names in a checkpoint that no further part can have.
@@ -7,6 +9,35 @@ local reserved = { step = true, streams = true, threads = true, device = true, b
 
 local function has_state(part)
   return type(part) == "table" and type(part.state) == "function" and type(part.load) == "function"
+end
+
+local simple = { number = true, string = true, boolean = true }
+local tensor = getmetatable(core.zeros(1))
+
+-- Raises unless a checkpoint can hold what a table holds, and give it back: numbers, texts,
+-- booleans, tensors, and tables that are each reached in one way. path: its name, for messages;
+-- seen: table -> path.
+local function check_values(values, path, seen)
+  if seen[values] then
+    error(("steps: %s and %s are one table, which would come back as two"):format(seen[values],
+      path), 0)
+  elseif has_state(values) then
+    error(("steps: %s has methods of its own: give it to steps by a name of its own"):format(path),
+      0)
+  end
+  seen[values] = path
+  for key, value in pairs(values) do
+    local name = path .. "." .. tostring(key)
+    local text = type(key) == "string" and key ~= "" and key ~= "." and not key:find "[/#?%z]"
+    if math.type(key) ~= "integer" and not text then
+      error(("steps: %s: a key is an integer, or a text other than '.' without /, # and ?"):format(
+        name), 0)
+    elseif type(value) == "table" then
+      check_values(value, name, seen)
+    elseif not simple[type(value)] and getmetatable(value) ~= tensor then
+      error(("steps: %s is a %s, which a checkpoint cannot hold"):format(name, type(value)), 0)
+    end
+  end
 end
 
 -- Makes a table hold what another one holds. Tables within it stay the same ones.
@@ -23,10 +54,15 @@ local function refill(values, from)
   end
 end
 
--- Returns a part whose state is what a table holds.
-local function held(values)
-  return { state = function() return values end,
-    load = function(_, state) refill(values, state) end }
+-- Returns a part whose state is what the table of that name holds.
+local function held(values, name)
+  local function state()
+    check_values(values, name, {})
+    return values
+  end
+  local ok, why = pcall(state)
+  if not ok then error(why, 4) end
+  return { state = state, load = function(_, from) refill(values, from) end }
 end
 
 local function check_extra(extra)
@@ -51,11 +87,12 @@ function parts.of(model, opt, data, extra)
   local list = { model = model, optim = opt, data = has_state(data) and data or nil }
   if extra ~= nil then check_extra(extra) end
   for name, part in pairs(extra or {}) do
-    list[name] = type(part) == "table" and not has_state(part) and held(part) or part
+    list[name] = type(part) == "table" and not has_state(part) and held(part, name) or part
   end
   for name, part in pairs(list) do
     if not has_state(part) then
-      error(("steps: '%s' needs methods state() and load(state)"):format(name), 3)
+      error(("steps: '%s' needs methods state() and load(state), or is put into a table"):format(
+        name), 3)
     end
   end
   return list

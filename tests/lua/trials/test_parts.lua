@@ -32,4 +32,29 @@ t.test("a table given to steps comes back as it was", function()
   end)
 end)
 
+t.test("what a checkpoint would not give back is refused at once", function()
+  for extra, want in pairs {
+    ["{ s = { f = print } }"] = "s%.f is a function, which a checkpoint cannot hold",
+    ["{ s = { x = tl.stream_of 'data' } }"] = "s%.x is a userdata",
+    ["{ s = { [2.5] = 1 } }"] = "s%.2%.5: a key is an integer, or a text",
+    ["{ s = { ['a/b'] = 1 } }"] = "s%.a/b: a key is",
+    ["{ s = { ['.'] = tl.ones(1) } }"] = "s%.%.: a key is",
+    ["{ s = { m = tl.nn.Linear(1, 1) } }"] = "s%.m has methods of its own: give it to steps",
+    ["(function() local x = {} return { s = { a = x, b = x } } end)()"] =
+      "s%.[ab] and s%.[ab] are one table, which would come back as two",
+    ["{ s = 3 }"] = "'s' needs methods state%(%) and load%(state%), or is put into a table",
+  } do
+    t.in_folder(function(folder)
+      local code, said = trials.run(folder, ([[
+local tl = require "toeplab"
+return tl.experiment "refused" { trial = function(t)
+  local m = tl.nn.Linear(1, 1)
+  for _ in t:steps(1, m, tl.optim.adam(m, { lr = 1 }), nil, %s) do end
+end }]]):format(extra))
+      t.eq({ extra, code }, { extra, 1 })
+      t.ok(said:find("x%.lua:4: steps: " .. want), said)
+    end)
+  end
+end)
+
 t.done()
