@@ -60,8 +60,6 @@ local function held(values, name)
     check_values(values, name, {})
     return values
   end
-  local ok, why = pcall(state)
-  if not ok then error(why, 4) end
   return { state = state, load = function(_, from) refill(values, from) end }
 end
 
@@ -69,12 +67,16 @@ local function check_extra(extra)
   if type(extra) ~= "table" or has_state(extra) then
     error("steps: the last argument is a table { name = object }", 4)
   end
-  for name in pairs(extra) do
+  local seen = {}
+  for name, part in pairs(extra) do
     if type(name) ~= "string" then
       error(("steps: the last argument needs names: { name = object }, not [%s]"):format(
         tostring(name)), 4)
     elseif reserved[name] then
       error(("steps: '%s' is a reserved name; choose another"):format(name), 4)
+    elseif type(part) == "table" and not has_state(part) then
+      local ok, why = pcall(check_values, part, name, seen)
+      if not ok then error(why, 4) end
     end
   end
 end

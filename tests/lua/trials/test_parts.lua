@@ -42,6 +42,8 @@ t.test("what a checkpoint would not give back is refused at once", function()
     ["{ s = { m = tl.nn.Linear(1, 1) } }"] = "s%.m has methods of its own: give it to steps",
     ["(function() local x = {} return { s = { a = x, b = x } } end)()"] =
       "s%.[ab] and s%.[ab] are one table, which would come back as two",
+    ["(function() local x = {} return { s = x, z = x } end)()"] =
+      "[sz] and [sz] are one table",
     ["{ s = 3 }"] = "'s' needs methods state%(%) and load%(state%), or is put into a table",
   } do
     t.in_folder(function(folder)
