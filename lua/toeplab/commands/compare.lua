@@ -22,8 +22,9 @@ local command = {
   about = "Compares the trials of KEY=B with those of KEY=A, paired by seed: the difference B - A\n"
     .. "with its 95 % interval (Student's t), the probability that a run of B beats one of A,\n"
     .. "p with Holm's correction over the rows, what may be claimed, and how many\n"
-    .. "seeds a claim would need. NAME is an experiment or a published table; without it the\n"
-    .. "newest experiment in which KEY varies. KEY=VALUE chooses trials, as for table.\n"
+    .. "seeds a claim would need. NAME is an experiment, a published table, or the number of a\n"
+    .. "sweep; without it the newest experiment in which KEY varies. KEY=VALUE chooses trials,\n"
+    .. "as for table.\n"
     .. "Without KEY=A KEY=B: whether the trials support, contradict, or cannot tell what the\n"
     .. "paper claims of the table NAME, or of the tables that the experiment NAME answers.",
   words = { "tables_or_filters", "filters" },
@@ -78,12 +79,12 @@ local function parse(words)
 end
 
 local function find(store, name, key, filters)
-  local what, of = "varies", key
+  local pool, others
   if name then
-    what, of = "experiment", name
-    for _, id in ipairs(published_tables.ids()) do what = id == name and "answers" or what end
+    pool, others = pools.named(store, name, filters)
+  else
+    pool, others = pools.find(store, "varies", key, filters)
   end
-  local pool, others = pools.find(store, what, of, filters)
   if pool then
     if key and not pool.axes[key] then
       errors.usage("compare: '%s' does not vary in %s%s", key, pool:title(),
@@ -102,7 +103,9 @@ local function choose_metric(pool, given)
   local logged = pool:metrics()
   local name = given or compare.metric(pool, logged)
   if not next(logged) then
-    errors.raise(errors.FAILED, "compare: no trial of %s has logged anything yet", pool:title())
+    local left_out = pool:left_out()
+    errors.raise(errors.FAILED, "compare: no trial of %s has logged anything yet%s", pool:title(),
+      left_out and "; " .. left_out or "")
   end
   if not name then
     errors.usage("compare: which metric? Give --metric, one of: %s",
@@ -154,6 +157,8 @@ local function print_text(result, resolve)
   for _, text in ipairs(text_table.lines(header, lines, numbers)) do print(text) end
   print()
   for _, text in ipairs(compare.words(result, resolve, progress.duration)) do print(text) end
+  local left_out = result.pool:left_out()
+  if left_out then print(left_out) end
 end
 
 -- ---- Claims -----------------------------------------------------------------------------------

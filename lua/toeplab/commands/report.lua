@@ -8,7 +8,6 @@ local pools = require "toeplab.report.pools"
 local records = require "toeplab.store.records"
 local errors = require "toeplab.base.errors"
 local server = require "toeplab.live.server"
-local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
 
 local command = {
@@ -34,26 +33,6 @@ local command = {
   },
 }
 
--- Returns the pool of trials that the words select.
-local function pool_of(store, name, filters)
-  local number = math.tointeger(tonumber(name))
-  local pool, others = pools.find(store, number and "sweep" or "experiment", number or name,
-    filters)
-  if pool then return pool end
-  if next(filters) and #others > 0 then
-    errors.usage("report: no trials of %s fit; there are: %s", name,
-      table.concat(others, "; "))
-  end
-  if number then errors.usage("report: there is no sweep %d (see toeplab status --json)",
-    number) end
-  local names = {}
-  for i, row in ipairs(store:rows "SELECT DISTINCT experiment AS name FROM v_trials") do
-    names[i] = row.name
-  end
-  errors.usage("report: %s holds no experiment '%s'%s", store.folder, name,
-    suggest.hint(name, names))
-end
-
 -- Returns the path of the page about a pool that the words select: of another selection another.
 local function place(store, set, pool, words)
   if set.output then return set.output end
@@ -76,7 +55,8 @@ function command.run(set, words)
   if #words == 0 then errors.usage("report: of which experiment? (see toeplab status)") end
   local filters = filter.read("report", table.move(words, 2, #words, 1, {}))
   local store <close> = records.snapshot(records.folder(set.dir))
-  local pool = pool_of(store, words[1], filters)
+  local pool, others = pools.named(store, words[1], filters)
+  if not pool then pools.none_is("report", store, words[1], others) end
   local page, missing = pages.sweep(store, pool)
   if missing then errors.say("warning: figures are missing: %s", missing) end
   if set.output == "-" then

@@ -26,9 +26,9 @@ local command = {
   about = "Prints a published table, or the numbers of a figure, beside the measurements of this\n"
     .. "folder: mean and 95 % interval over seeds, rank agreement, differences from the paper's\n"
     .. "runs. Without NAME: the published tables and figures, and the commands that answer and\n"
-    .. "draw them. NAME may be an experiment too: then its own table. KEY=VALUE chooses trials\n"
-    .. "by configuration, scale=NAME by scale, experiment=NAME if several answer one table\n"
-    .. "(default: the newest).",
+    .. "draw them. NAME may be an experiment, or the number of a sweep, too: then its own table.\n"
+    .. "KEY=VALUE chooses trials by configuration, scale=NAME by scale, experiment=NAME if\n"
+    .. "several answer one table (default: the newest).",
   words = { "tables", "filters" },
   options = {
     { name = "md", help = "as Markdown" },
@@ -263,7 +263,7 @@ local function filled(set, store, name, filters)
     errors.usage("table: --rows: there are no trials in %s", records.folder(set.dir))
   end
   local published = known and published_tables.read(name) or nil
-  local pool, others = pools.find(store, known and "answers" or "experiment", name, filters)
+  local pool, others = pools.named(store, name, filters)
   if not pool and (#others > 0 or not published or set.rows) then
     pools.none_is("table", store, name, others)
   end

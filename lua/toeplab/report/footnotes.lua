@@ -242,11 +242,7 @@ function footnotes.of(result)
     if #result.pool.others > 0 then
       add("also in this folder: %s", table.concat(result.pool.others, "; "))
     end
-    if result.pool.older > 0 then
-      add("left out: %s of %s, of other code or data, other values of fixed keys, or another way "
-        .. "to the tuned key",
-        plural(result.pool.older, "earlier command"), result.pool:title())
-    end
+    list[#list + 1] = result.pool:left_out()
   end
   local draw = result.published and result.published.draw
   if draw then add("drawn by toeplab %s", draw) end

@@ -7,6 +7,7 @@ local filter = require "toeplab.report.filter"
 local overlay = require "toeplab.base.overlay"
 local pooling = require "toeplab.report.pooling"
 local published_tables = require "toeplab.trials.published_tables"
+local quantity = require "toeplab.base.quantity"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local shell = require "toeplab.base.shell"
@@ -85,11 +86,23 @@ function pools.find(store, what, name, filters)
   return self
 end
 
+-- Returns the pool that a user names: a published table, an experiment, or a sweep by its number;
+-- else as pools.find.
+function pools.named(store, name, filters)
+  local number = math.tointeger(tonumber(name))
+  local known = suggest.choose("table", name, published_tables.ids())
+  return pools.find(store, number and "sweep" or known and "answers" or "experiment",
+    number or name, filters)
+end
+
 -- Raises the usage error of a verb for a name, of a published table or an experiment, that selects
 -- no pool. others: what pools.find returned.
 function pools.none_is(verb, store, name, others)
   if #others > 0 then
     errors.usage("%s: no trials of %s fit; there are: %s", verb, name, table.concat(others, "; "))
+  end
+  if math.tointeger(tonumber(name)) then
+    errors.usage("%s: there is no sweep %s (see toeplab status --json)", verb, name)
   end
   local names = published_tables.ids()
   if suggest.choose("table", name, names) then
@@ -106,6 +119,13 @@ end
 
 function Pool:title()
   return self.experiment .. (self.scale ~= "" and " scale=" .. self.scale or "")
+end
+
+-- Returns which sweeps of the experiment are not in the pool, in words; nil if all are.
+function Pool:left_out()
+  if self.older == 0 then return nil end
+  return ("left out: %s of %s, of other code or data, other values of fixed keys, or another way "
+    .. "to the tuned key"):format(quantity.count(self.older, "earlier command"), self:title())
 end
 
 -- Returns the columns of the published tables that the experiment reproduces.

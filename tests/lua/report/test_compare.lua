@@ -34,6 +34,28 @@ local function pairs_of(n, gap)
   return list
 end
 
+t.test("a sweep is named by its number, and what the newest leaves out is told", function()
+  t.in_folder(function(folder)
+    write(folder, pairs_of(5, 1.0))
+    local text = run(folder, "op=tno op=fd")
+    t.ok(not text:find "left out", text)
+    local list = {}
+    for i, op in ipairs { "tno", "fd" } do
+      list[i] = { config = { op = op, task = "lm" }, seed = 1, metrics = { val_ppl = 2 + i } }
+    end
+    sweeps.write(folder, { experiment = "ops", scale = "laptop", axes = { "op" }, trials = list,
+      columns = { "val_ppl" }, source = "other code" })
+    t.holds(run(folder, "ops op=tno op=fd"), "one pair", "left out: 1 earlier command of ops")
+    t.eq(run(folder, "1 op=tno op=fd"), text)
+    local _, code, said = run(folder, "9 op=tno op=fd")
+    t.eq(code, 2)
+    t.holds(said, "compare: there is no sweep 9")
+    for number, cells in pairs { [1] = "5 seeds", [2] = "op=tno          3" } do
+      t.holds(t.toeplab(("table %d -C '%s'"):format(number, folder)), cells)
+    end
+  end)
+end)
+
 t.test("a clear difference of paired seeds is claimed, with its interval", function()
   t.in_folder(function(folder)
     write(folder, pairs_of(5, 1.0))
