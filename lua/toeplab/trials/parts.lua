@@ -1,6 +1,4 @@
 -- trials/parts.lua: the parts of a trial whose states its checkpoints hold: what t:steps is given.
-local core = require "toeplab.core"
-
 local parts = {}
 
 -- Names in a checkpoint that no further part can have.
@@ -12,7 +10,9 @@ local function has_state(part)
 end
 
 local simple = { number = true, string = true, boolean = true }
-local tensor = getmetatable(core.zeros(1))
+
+-- Loads nn/class.lua late: it makes a tensor, after which no other device can be chosen.
+local function is_tensor(value) return require("toeplab.nn.class").istensor(value) end
 
 -- Raises unless a checkpoint can hold what a table holds, and give it back: numbers, texts,
 -- booleans, tensors, and tables that are each reached in one way. path: its name, for messages;
@@ -34,7 +34,7 @@ local function check_values(values, path, seen)
         name), 0)
     elseif type(value) == "table" then
       check_values(value, name, seen)
-    elseif not simple[type(value)] and getmetatable(value) ~= tensor then
+    elseif not simple[type(value)] and not is_tensor(value) then
       error(("steps: %s is a %s, which a checkpoint cannot hold"):format(name, type(value)), 0)
     end
   end
