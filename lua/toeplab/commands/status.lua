@@ -9,7 +9,6 @@ local records = require "toeplab.store.records"
 local requests = require "toeplab.store.requests"
 local slurm = require "toeplab.runs.slurm"
 local standing = require "toeplab.live.standing"
-local suggest = require "toeplab.base.suggest"
 local sweeps = require "toeplab.store.sweeps"
 local text_table = require "toeplab.report.text_table"
 local errors = require "toeplab.base.errors"
@@ -96,12 +95,7 @@ function status.run(set, words)
   local jobs = slurm.open(folder) or {}
   local store <close> = records.open(folder, "r")
   local list = sweeps.last(store, words[1])
-  if #list == 0 then
-    local names = {}
-    for i, sweep in ipairs(sweeps.last(store)) do names[i] = sweep.experiment end
-    errors.usage("%s holds no sweep%s", store.folder, words[1]
-      and (" of '%s'%s"):format(words[1], suggest.hint(words[1], names)) or "")
-  end
+  if #list == 0 then errors.usage("%s", standing.none(store, words[1])) end
   for _, sweep in ipairs(list) do (set.json and as_json or status.show)(store, sweep, jobs) end
   for _, s in ipairs(set.json and {} or jobs) do
     print(("job %s of %s: %s"):format(s.job, s.name or "?", count_tasks(s)))

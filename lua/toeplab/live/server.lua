@@ -35,8 +35,7 @@ end
 
 -- Returns the curve of a trial as JSON.
 local function curve_of(self, store, id, row)
-  local curve = self.curves:get(store, id, row.name, POINTS,
-    { index = row.step, value = row.value, step = row.at })
+  local curve = self.curves:get(store, id, row.name, POINTS, row)
   if curve.text then return curve.text end
   local xs, ys = {}, {}
   for i, step in ipairs(curve.steps) do

@@ -11,6 +11,14 @@ local sweeps = require "toeplab.store.sweeps"
 
 local standing = {}
 
+-- Returns the words that the store holds no sweep of that name, or (nil) none at all.
+function standing.none(store, name)
+  local names = {}
+  for i, row in ipairs(sweeps.last(store)) do names[i] = row.experiment end
+  return ("%s holds no sweep%s"):format(store.folder,
+    name and (" of '%s'%s"):format(name, suggest.hint(name, names)) or "")
+end
+
 -- Returns the row of the newest sweep of an experiment, of sweep NUMBER, or without a name of the
 -- newest of all. verb: for the message where there is none.
 function standing.sweep(store, name, verb)
@@ -18,10 +26,7 @@ function standing.sweep(store, name, verb)
   local last = not number and sweeps.last(store, name)[1]
   local sweep = sweeps.get(store, number or last and last.id or nil)
   if sweep then return sweep end
-  local names = {}
-  for i, row in ipairs(sweeps.last(store)) do names[i] = row.experiment end
-  errors.usage("%s: %s holds no sweep%s%s", verb, store.folder,
-    name and " of '" .. name .. "'" or "", name and suggest.hint(name, names) or "")
+  errors.usage("%s: %s", verb, standing.none(store, name))
 end
 
 local function counts(store, sweep)

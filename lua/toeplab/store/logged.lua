@@ -39,10 +39,10 @@ function logged.thinned(store, id, name, count)
   return steps, values
 end
 
--- Lists the newest values of all metrics of trial id: {name=, step=, value= (nil for NaN), at= (the
--- training step, of a metric whose step is an index of its own)}.
+-- Lists the newest values of all metrics of trial id: {name=, index= (the metric's own, or the
+-- step), value= (nil for NaN), step= (of training; nil if that is the index)}.
 function logged.newest(store, id)
-  return store:rows([[SELECT name, step, l.value, m.at FROM last l
+  return store:rows([[SELECT name, step AS "index", l.value, m.at AS step FROM last l
     JOIN metrics m USING (trial, name, step) WHERE trial = ?]], { id })
 end
 

@@ -281,7 +281,7 @@ function merge.run(store, other, dry)
   local result = { add = 0, replace = 0, same = 0, conflict = 0, ahead = 0, busy = 0, trash = 0,
     others = 0, conflicts = {}, damaged = {} }
   local known = {}
-  other:rows "BEGIN" -- reads one consistent snapshot
+  other:hold()
   check_rows(other)
   for _, row in ipairs(other:rows [[SELECT id FROM trials WHERE trashed IS NULL
       ORDER BY created, id]]) do
@@ -307,7 +307,7 @@ function merge.run(store, other, dry)
   if not dry then
     store:transaction(function() result.others = copy_members(store, other, known) end)
   end
-  other:rows "COMMIT"
+  other:live()
   return result
 end
 

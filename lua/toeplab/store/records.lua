@@ -56,16 +56,18 @@ function records.open(folder, mode)
   return setmetatable({ store = store, folder = folder }, Records)
 end
 
--- Opens the store for reading. All that is read until it is closed, or until live() is called, is
--- of one moment, whatever a run or another command writes meanwhile. The file of the database's log
--- grows as long.
-function records.snapshot(folder)
-  local self = records.open(folder, "r")
-  self.store:exec "BEGIN"
-  return self
-end
+-- Between hold() and live(), all that is read is of one moment, whatever a run or another command
+-- writes meanwhile. The file of the database's log grows as long.
+function Records:hold() self.store:exec "BEGIN" end
 
 function Records:live() self.store:exec "COMMIT" end
+
+-- Opens the store for reading what it holds at one moment.
+function records.snapshot(folder)
+  local self = records.open(folder, "r")
+  self:hold()
+  return self
+end
 
 -- Opens the store as records.open does; nil and the error if another process holds its lock.
 function records.try_open(folder, mode)

@@ -166,7 +166,7 @@ function corpus.open(name, given)
     watch = corpus.progress })
   self.vocab, self.vocab_files = tok.vocab, tok.files
   if o.tokenizer == "bpe" and o.merges then
-    recorded.check(o.merges, core.sha256_file(o.merges), "the file of merges " .. o.merges)
+    recorded.check_file(o.merges, "the file of merges " .. o.merges)
   end
   if by_ids then
     cut_ids(self, tok, from.whole)

@@ -1,5 +1,6 @@
 -- tasks/recorded.lua: knows the hashes of the data that the id of the running trial covers, so that
 -- data which has changed since then is an error, not a result under the hash of another text.
+local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 
 local recorded = {}
@@ -18,6 +19,11 @@ function recorded.check(name, hash, shown)
   if hashes[name] and hashes[name] ~= hash then
     errors.raise(errors.FAILED, "%s has changed since the run began", shown)
   end
+end
+
+-- Raises as recorded.check for the file at path. Without a recorded hash the file is not read.
+function recorded.check_file(path, shown)
+  if hashes[path] then recorded.check(path, core.sha256_file(path), shown) end
 end
 
 return recorded
