@@ -145,7 +145,7 @@ return tl.experiment "etsc" {
         rows[#rows + 1] = row
       end
     end
-    report.table({ "decay", "form", table.unpack(columns) }, rows)
-    print "within, beyond: errors of the kernel relative to its norm; KiB of all layers"
+    report.table({ "decay", "form", table.unpack(columns) }, rows, nil,
+      "within, beyond: errors of the kernel relative to its norm; KiB of all layers")
   end,
 }

@@ -172,6 +172,21 @@ local function exponents(groups, fits, form, o)
   return header, rows
 end
 
+-- Returns what the columns of the two tables mean, below each.
+local function note_of_sizes(o)
+  return ("%s: the mean over the seeds, with its 95 %% interval (Student's t)."):format(o.metric)
+end
+
+local function note_of_fits(groups, form, o)
+  local first = groups[1].name
+  return ("%s = %sA %s^-exponent, fitted to the means over the seeds. The 95 %% intervals say how "
+    .. "far the values would move with other seeds, not that the curve is right. Without one size: "
+    .. "the least and the greatest exponent if one of the sizes is left out. Beside %s: the "
+    .. "difference from its exponent; beside %s at a size: how far the curve is above its curve "
+    .. "there. Off by at most: the largest distance of a mean from the curve."):format(o.metric,
+    form == "offset" and "E + " or "", o.against, first, first)
+end
+
 -- ---- The figure -------------------------------------------------------------------------------
 
 local function points_of(group, fit, colour)
@@ -232,15 +247,13 @@ function scaling_report.write(report, trials, given, name, warn)
   o.beside = present(trials, o.beside, warn)
   local groups = collect(trials, o)
   local header, rows = sizes(groups, o)
-  report.table(header, rows, name .. "-sizes")
+  report.table(header, rows, name .. "-sizes", note_of_sizes(o))
   local lists = {}
   for i, group in ipairs(groups) do lists[i] = group.points end
   local ok, fits, form = pcall(scaling.fits, lists, o.form)
   if ok then
-    print(("\n%s = %sA %s^-exponent"):format(o.metric, form == "offset" and "E + " or "",
-      o.against))
     local fit_header, fit_rows = exponents(groups, fits, form, o)
-    report.table(fit_header, fit_rows, name)
+    report.table(fit_header, fit_rows, name, note_of_fits(groups, form, o))
   else
     warn("no fit: " .. fits:gsub("^scaling: ", ""))
   end

@@ -57,12 +57,13 @@ local function origins(trials)
   return lines
 end
 
-local function markdown(self, title, header, rows)
+local function markdown(self, title, header, rows, note)
   local lines = { "# " .. title, "" }
   if self.question ~= "" then lines[#lines + 1] = self.question .. "\n" end
   local body = text_table.markdown(header, rows)
   table.move(body, 1, #body, #lines + 1, lines)
   lines[#lines + 1] = ""
+  if note then lines[#lines + 1] = note .. "\n" end
   for _, line in ipairs(origins(self.trials)) do
     lines[#lines + 1] = "Made by " .. line .. "."
   end
@@ -108,8 +109,8 @@ function script_report.new(o)
     question = script_report.question(o.text), scale = o.scale ~= "" and "-" .. o.scale or "" }
   local given = setmetatable({}, { __index = text_table })
 
-  -- Prints a table and writes it to tables/NAME.md.
-  function given.table(header, rows, name)
+  -- Prints a table, and below it a note (text) if there is one, and writes both to tables/NAME.md.
+  function given.table(header, rows, name, note)
     local path = place(self, "tables", name or o.name, "md")
     check_new(self, path)
     for i, row in ipairs(rows) do
@@ -118,8 +119,12 @@ function script_report.new(o)
           #header), 2)
       end
     end
+    if note ~= nil and type(note) ~= "string" then
+      error(("report: the note of a table must be a text, not a %s"):format(type(note)), 2)
+    end
     text_table.print(header, rows)
-    local text = markdown(self, name or o.name, header, rows)
+    if note then print("\n" .. note) end
+    local text = markdown(self, name or o.name, header, rows, note)
     errors.stored(core.sys.write_file(path, text))
     self.progress:say("wrote %s", path)
   end

@@ -78,8 +78,9 @@ end
 -- Returns the functions that a report of the trials receives; they record their arguments in parts.
 local function recorder(parts, trials)
   local given = setmetatable({}, { __index = text_table })
-  function given.table(header, rows)
+  function given.table(header, rows, _, note)
     parts[#parts + 1] = { kind = "table", header = header, rows = rows }
+    if note then parts[#parts + 1] = { kind = "text", text = note } end
   end
   function given.plot(spec) parts[#parts + 1] = { kind = "plot", spec = spec } end
   given.print = given.table

@@ -24,8 +24,8 @@ return {
     "The released Attention+GLU has no positional information and no causal mask: it sees "
       .. "the tokens that it is to predict. Here its row is answered by runs without a mask; "
       .. "runs with one stand below the table's rows.",
-    "All rows are of layout B (a second shortcut inside the GTU), which differs from the "
-      .. "released training script's.",
+    "GTU+GLU and Attention+GLU are of layout B (a second shortcut inside the mixer), which "
+      .. "differs from the released training script's; GTU only has the outer shortcut alone.",
     "Learning rate 5e-4 (Table 12 and the released scripts); Section 4.1 says 0.005. "
       .. "Gradients are clipped at norm 1.0, though Table 12 says '-'.",
   },

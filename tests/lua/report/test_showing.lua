@@ -405,7 +405,7 @@ return tl.experiment "decay" {
   grid = { decay = { 0.9, "learnable" } }, trial = function() end,
   report = function(trials, report)
     print("seen", #trials, "<of them>")
-    report.table({ "label", "ppl" }, { { trials[1].label, trials[1].metrics.ppl } })
+    report.table({ "label", "ppl" }, { { trials[1].label, trials[1].metrics.ppl } }, nil, "a note")
     report.plot { title = "Drawn", series = { { y = { 1, 2 } } } }
     if trials[1].config.width ~= 8 then error("another width") end
     %s
@@ -419,6 +419,7 @@ t.test("a report loses neither a file nor a cell", function()
     [('report.table({ "a" }, {}) '):rep(2)] = "tables/x%.md is written twice",
     [figure:rep(2)] = "figures/x%.svg is written twice",
     ['report.table({ "a" }, { { 1 }, { 1, 2 } })'] = "row 2 of the table has 2 cells, its header",
+    ['report.table({ "a" }, {}, nil, 3)'] = "the note of a table must be a text, not a number",
   } do
     t.in_folder(function(folder)
       local text = ('local tl = require "toeplab"\nreturn tl.experiment "x" { trial = function() '
@@ -438,6 +439,7 @@ t.test("the experiment's own report is on the page, if its script is as it was r
     shown(function(page)
       t.ok(page:find("seen\t6\t&lt;of them&gt;", 1, true), page:match "<pre>.-</pre>")
       t.ok(page:find(">10<", 1, true) and page:find(">Drawn<", 1, true))
+      t.ok(page:find("a note", 1, true))
     end, text)
     shown(function(page)
       t.ok(page:find("is missing or has changed since it was run", 1, true))
