@@ -93,12 +93,15 @@ end
 -- Updates the parameters from their gradients, which are clipped to the global norm clip. The
 -- learning rate is the schedule's for this update times self.factor. Returns {step=, lr=,
 -- grad_norm=}, with the norm before clipping. A norm or a rate that is not finite is an error, and
--- no parameter changes; with self.lenient such a norm is returned instead.
+-- no parameter changes. If the function self.judge takes such a norm, i.e. returns true, no
+-- parameter changes either, and the norm is returned.
 function Optimizer:step()
   if self.team then self.team:check_update() end
   local norm = core.grad_norm(self.params)
   if norm ~= norm or norm == math.huge then
-    if self.lenient then return { step = self.steps, lr = 0.0, grad_norm = norm } end
+    if self.judge and self.judge(norm) then
+      return { step = self.steps, lr = 0.0, grad_norm = norm }
+    end
     error(("%s: the gradient's norm is %s at update %d"):format(self.kind, norm, self.steps + 1), 2)
   end
   local scale = 1.0

@@ -1,5 +1,6 @@
 -- trials/guard.lua: watches a metric of a trial for values that are not finite and for spikes, and
--- then ends the trial or rolls it back at a lower learning rate.
+-- its gradient for one that is not finite, and then ends the trial or rolls it back at a lower
+-- learning rate.
 --
 -- A rollback returns to the last multiple of `every` steps, or to the best checkpoint if that is
 -- later. It cannot use the last checkpoint: the step of that one depends on the clock and on
@@ -29,11 +30,20 @@ local function spike(self, value)
     self.spec.metric, value, z, mean) or nil
 end
 
--- Receives every logged value, and sets self.alarm to a message if the value is bad.
+-- Returns "nan", "inf" or "-inf" for a number that is not finite, else nil.
+function guard.broken(value)
+  if value - value == 0 then return nil end
+  return value ~= value and "nan" or tostring(value)
+end
+
+-- Receives the values that the steps log. If one is bad, sets self.alarm to a message, and
+-- self.infinite if it is not finite.
 function Guard:logged(name, value)
   if name ~= self.spec.metric then return end
-  if value - value ~= 0 then
-    self.alarm = ("%s is %s"):format(name, value ~= value and "nan" or tostring(value))
+  local broken = guard.broken(value)
+  self.infinite = broken ~= nil
+  if broken then
+    self.alarm = ("%s is %s"):format(name, broken)
     return
   end
   self.alarm = spike(self, value)
@@ -57,15 +67,16 @@ end
 -- Returns whether a checkpoint must be written at this step for a later rollback.
 function Guard:anchors(step) return self:rolls_back() and step % self.spec.every == 0 end
 
--- Judges a step: returns nil if all is well, else "stop" or "rollback", and why. A spike always
--- asks for a rollback; a value that is not finite asks for what the field `nan` says. Once
--- `retries` rollbacks are used up, the verdict is "stop".
-function Guard:verdict()
-  local why = self.alarm
-  self.alarm = nil
+-- Judges a step, whose gradient was not finite if the message `gradient` is given: returns nil if
+-- all is well, else "stop" or "rollback", and why. A spike always asks for a rollback; what is not
+-- finite asks for what the field `nan` says. Once `retries` rollbacks are used up, the verdict is
+-- "stop".
+function Guard:verdict(gradient)
+  local why, infinite = self.alarm, self.infinite
+  self.alarm, self.infinite = nil, false
+  if gradient and not infinite then why, infinite = gradient, true end
   if not why then return nil end
-  local finite = not why:find " is nan$" and not why:find " is %-?inf$"
-  if (finite or self.spec.nan == "rollback") and self.used < self.spec.retries then
+  if (not infinite or self.spec.nan == "rollback") and self.used < self.spec.retries then
     return "rollback", why
   end
   local after = self.used > 0 and (" after %d rollback%s"):format(self.used,

@@ -78,8 +78,10 @@ function Trial:log(values, index)
   for i, name in ipairs(names) do
     rows[i] = { step = index or self.step, at = index and self.step, name = name,
       value = number(name, values[name]) }
-    if self.guard then self.guard:logged(name, rows[i].value) end
-    if self.rungs and self.looping and not index then self.rungs:logged(name, self.step) end
+    if self.looping and not index then
+      if self.guard then self.guard:logged(name, rows[i].value) end
+      if self.rungs then self.rungs:logged(name, self.step) end
+    end
   end
   if #rows == 0 then return end
   local loss = values.loss and number("loss", values.loss)
@@ -293,17 +295,26 @@ local function roll_back(self, why)
   self:save()
 end
 
--- Lets the guard judge the step. Returns whether it rolled the trial back.
+-- Lets the guard judge the step. Returns whether it rolled the trial back. A gradient that is not
+-- finite ends a trial that has no guard, too.
 local function apply_guard(self)
-  if not self.guard then return false end
-  local verdict, why = self.guard:verdict()
+  local why = self.gradient
+  local verdict = why and "stop"
+  self.gradient = nil
+  if self.guard then verdict, why = self.guard:verdict(why) end
   if not verdict then return false end
   if verdict == "rollback" then
     roll_back(self, why)
     return true
   end
   self.why_ended = "guard"
-  error(("guard: %s at step %d"):format(why, self.step), 0)
+  error(("%s%s at step %d"):format(self.guard and "guard: " or "", why, self.step), 0)
+end
+
+-- Receives the norm of a gradient that is not finite. Returns whether the trial judges it.
+local function judge_gradient(self, norm)
+  if self.looping then self.gradient = "the gradient's norm is " .. guard.broken(norm) end
+  return self.looping
 end
 
 -- Raises if the peak of the engine's memory (core.memory) exceeds the experiment's budget.
@@ -336,7 +347,8 @@ local function restore(self)
   local team = self.team
   if not team then return resume.restore(self) end
   if self.guard and self.guard:rolls_back() then
-    error("ranks: a guard cannot roll several ranks back: use nan = 'stop' and spike = 'stop'", 0)
+    error("ranks: a guard cannot roll several ranks back: use nan = 'stop' without zscore, or "
+      .. "retries = 0", 0)
   end
   local found = not self.follows and resume.restore(self) or nil
   local theirs = team:share { step = found, rows = self.rows:checkpoints() }
@@ -417,11 +429,10 @@ function Trial:steps(n, model, opt, data, extra, ...)
   end
   self.parts = parts.of(model, opt, data, extra)
   store_model(self, model, data)
-  local spec = self.guard and self.guard.spec
-  if spec and not opt and self.guard:rolls_back() then
+  if self.guard and not opt and self.guard:rolls_back() then
     error("steps: a guard that rolls back lowers the learning rate: give the optimiser", 2)
   end
-  if spec and opt then opt.lenient = spec.nan == "rollback" end
+  if opt then opt.judge = function(norm) return judge_gradient(self, norm) end end
   self.busy = true
   self.total, self.step = n, restore(self)
   self.first, self.saved_step, self.saved_time = self.step, self.step, core.sys.clock()

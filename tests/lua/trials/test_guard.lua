@@ -125,6 +125,61 @@ t.test("it ends where going back does not help, and says why", function()
   end)
 end)
 
+-- Its gradient at step `bad` is not finite, while its loss is.
+local exploding = [[
+local tl = require "toeplab"
+return tl.experiment "exploding" {
+  fixed = { bad = 6 }, checkpoint = { steps = 2 }, GUARD
+  trial = function(t, c)
+    local model = tl.nn.Linear(1, 1)
+    local opt = tl.optim.sgd(model, { lr = 0.1 })
+    local function update(step, broken)
+      opt:zero_grad()
+      local x = tl.zeros(1, 1)
+      local loss = model(x):sum()
+      if broken then loss = loss + tl.sqrt(model(x) - model(x)):sum() end
+      loss:backward()
+      local r = opt:step()
+      t:log { loss = 1.0, lr = r.lr }
+    end
+    for step in t:steps(8, model, opt) do update(step, step == c.bad and opt.factor == 1) end
+    if c.bad > 8 then update(9, true) end
+  end,
+}
+]]
+
+t.test("a gradient that is not finite is judged, though the loss is finite", function()
+  for _, case in ipairs {
+    { "", 1, "the gradient's norm is nan at step 6", "guard" },
+    { 'guard = { metric = "loss" },', 1, "guard: the gradient's norm is nan at step 6", "guard" },
+    { 'guard = { metric = "loss", nan = "rollback", every = 2 },', 0,
+      "the gradient's norm is nan at step 6: back to step 4", "done" },
+    { 'guard = { metric = "loss" },', 1, "sgd: the gradient's norm is %-?nan at update 9", "failed",
+      { "bad=9" } },
+  } do
+    in_folder(function(folder)
+      local code, said = trials.run(folder, (exploding:gsub("GUARD", case[1])), case[5])
+      t.eq(code, case[2])
+      t.ok(said:find(case[3]), said)
+      t.eq(query(folder, "SELECT status FROM v_trials")[1].status, case[4])
+    end)
+  end
+end)
+
+t.test("the guard judges what the steps log: no value at an index, and none after them", function()
+  local loss = "t:log({ loss = 0 / 0 }"
+  for _, words in ipairs { { loss .. ", step)", "" }, { "", loss .. ")" } } do
+    in_folder(function(folder)
+      local text = [[
+        local tl = require "toeplab"
+        return tl.experiment "logs" { guard = { metric = "loss" }, trial = function(t)
+          for step in t:steps(3) do t:log { loss = 1.0 } ]] .. words[1] .. " end " .. words[2]
+        .. " end }"
+      t.eq(trials.run(folder, text), 0)
+    end)
+  end
+end)
+
 t.test("broken and taken up again, it ends as undisturbed", function()
   local wanted
   in_folder(function(folder)

@@ -117,6 +117,23 @@ test("a failure in the small sweep ends the run before the experiment", function
   t.eq(#points(folder, "test-tuning"), 4)
 end)
 
+test("a value with which a gradient is not finite loses, too, without a guard", function(folder)
+  local text = script(usual):gsub("trial = function%(t, c%)", [[%0
+    local model = tl.nn.Linear(1, 1)
+    local opt = tl.optim.sgd(model, { lr = 0.1 })
+    local function update()
+      opt:zero_grad()
+      local y = model(tl.zeros(1, 1))
+      if c.lr == 0.3 then y = tl.sqrt(y - y) end
+      y:sum():backward()
+      opt:step()
+    end]]):gsub("t:steps%(c.steps%)", "t:steps(c.steps, model, opt)"):gsub("t:log", "update() %0")
+  local code, said = trials.run(folder, text)
+  t.eq(code, errors.DONE)
+  t.ok(said:find("the gradient's norm is nan at step 1", 1, true), said)
+  t.eq(points(folder, "test"), { "0.9 0.2 1", "0.9 0.2 2", "0.99 0.2 1", "0.99 0.2 2" })
+end)
+
 test("shards wait for one another", function(folder)
   local function shard(part)
     return trials.run(folder, script(usual), {}, { shard = { part = part, of = 2 } })
