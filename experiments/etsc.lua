@@ -71,9 +71,12 @@ local function perplexity(session, ids, c)
   return math.exp(nats / c.reach)
 end
 
+-- Returns the number of tokens of the test part that are read.
+local function tokens_of(c) return c.streams * (c.length * c.reach + 1) end
+
 local function measure(t, c, model, data)
   local all = c.length * c.reach
-  local ids = data.test:narrow(1, 1, c.streams * (all + 1)):reshape(c.streams, all + 1)
+  local ids = data.test:narrow(1, 1, tokens_of(c)):reshape(c.streams, all + 1)
   local layers = tl.recurrent.operators(model)
   local function run(name, make)
     local session <close> = setmetatable({ of = tl.recurrent.session(model, make) },
@@ -118,6 +121,11 @@ return tl.experiment "etsc" {
   end,
 
   trial = function(t, c)
+    local there = tl.corpus(c.corpus, c).test:numel()
+    if there < tokens_of(c) then
+      error(("streams, length, reach: they read %d tokens of the test part, which has %d"):format(
+        tokens_of(c), there), 0)
+    end
     local model, data = tl.lm.train(t, c, { every = math.max(c.steps // 8, 1),
       blocks = math.max(1, c.scored // c.length) })
     model:eval()

@@ -118,7 +118,9 @@ return tl.experiment "image" {
     for step in t:steps(c.steps, model, opt) do
       local began = tl.sys.clock()
       local loss, info = augmentation:step(model, opt, data.train:batch(step, c.batch))
-      if step > 3 then spent, timed = spent + tl.sys.clock() - began, timed + 1 end -- plans exist
+      if step > t.first + 3 then -- plans exist
+        spent, timed = spent + tl.sys.clock() - began, timed + 1
+      end
       t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
       if step % every == 0 or step == c.steps then
         local accuracy, nats = augmentation:accuracy(model, data.valid, c.batch)

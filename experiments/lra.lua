@@ -58,7 +58,8 @@ local function tnn_options(c, data)
   local m, o = toeplitz[c.model], frame_of(c, data)
   o.expand, o.rpe_dim, o.rpe_layers = c.expand, c.rpe_dim, 3
   o.backend, o.encoder, o.grid, o.grid_form = m.backend, m.encoder, data.grid, c.grid_form
-  if data.grid then o.tno_dropout = c.dropout end
+  if data.grid and c.grid_form == "product" then o.tno_dropout = c.dropout end
+  if m.backend == "fd" then o.backend_options = { size = "power2" } end -- as in its code
   if c.model == "tnn" then
     o.max_lag = not data.grid and 1024 or nil
     o.decay = c.decay < 1 and c.decay or "none"
@@ -286,7 +287,7 @@ end
 
 -- Trains the model; t:best keeps the best one on the validation part. Returns the steps per second.
 local function train(t, c, model, data)
-  local opt = tl.optim.adam(model, { kind = "adamw", betas = { 0.9, 0.999 }, lr = c.lr,
+  local opt = tl.optim.adam(model, { kind = "adamw", betas = { 0.9, 0.999 },
     weight_decay = c.weight_decay, clip = c.clip,
     schedule = tl.schedule.cosine { lr = c.lr, warmup = c.warmup, wraps = c.cycle > 0,
       steps = c.cycle > 0 and c.cycle or c.steps } })
@@ -294,7 +295,9 @@ local function train(t, c, model, data)
   for step in t:steps(c.steps, model, opt) do
     local began = tl.sys.clock()
     local loss, info = tl.classify.step(model, opt, data.train:batch(step, c.batch))
-    if step > 3 then spent, timed = spent + tl.sys.clock() - began, timed + 1 end -- plans exist
+    if step > t.first + 3 then -- plans exist
+      spent, timed = spent + tl.sys.clock() - began, timed + 1
+    end
     t:log { loss = loss, train_accuracy = info.accuracy, lr = info.lr }
     if step % every == 0 or step == c.steps then
       local accuracy, nats = tl.classify.accuracy(model, data.valid, c.batch, c.examples)

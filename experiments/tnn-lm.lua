@@ -6,12 +6,19 @@
 -- others; toeplab model tnn_lm --presets lists them.
 local tl = require "toeplab"
 
+local function options_of(c, vocab)
+  local o = tl.models.preset(c.preset, { vocab = vocab, dim = c.dim,
+    layers = c.layers > 0 and c.layers or nil })
+  o.backend = o.backend or c.backend
+  return o
+end
+
 return tl.experiment "tnn-lm" {
   answers = { "tnn/table2", "tnn/table15", "ski/table1", "ski/figure7a", "ski/figure7b" },
   fixed = {
     corpus = "wikitext-103-raw", tokenizer = "gpt2", vocab_size = 8192, -- for tokenizer bpe only
     layers = 0, dim = 512,                          -- layers = 0 takes those of the preset
-    backend = "rac",
+    backend = "rac",                                -- of presets that name none
     length = 512, batch = 128, micro = 8, steps = 50000,
     kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-8,      -- options of Adam
     weight_decay = 0.2, clip = 1.0,                           -- other models of the papers: 0.1
@@ -34,11 +41,11 @@ return tl.experiment "tnn-lm" {
 
   checkpoint = { seconds = 600 },
 
+  check = function(c) options_of(c, 1) end,
+
   trial = function(t, c)
     local model, data = tl.lm.train(t, c, { make = function(vocab)
-      return tl.models.tnn_lm(tl.models.preset(c.preset, {
-        vocab = vocab, dim = c.dim, layers = c.layers > 0 and c.layers or nil, backend = c.backend,
-      }))
+      return tl.models.tnn_lm(options_of(c, vocab))
     end })
     tl.lm.test(t, c, model, data, function() return { batch_tokens = 1 } end)
   end,

@@ -106,10 +106,9 @@ return tl.experiment "tnn-table2" {
       optimizer = function(model)
         local own = models[c.model]
         local is_tnn = own.preset:find "^tnn" or own.preset:find "^fd"
-        return tl.optim.adam(model, { kind = c.kind, betas = c.betas, eps = c.eps, clip = c.clip,
-          lr = c.small and c.lr or c.lr * (own.published_rate or 1), schedule = c.schedule,
-          warmup = c.warmup, warmup_init_lr = c.warmup_init_lr,
-          weight_decay = is_tnn and c.weight_decay or c.weight_decay / 2 })
+        return tl.optim.adam(model, tl.options.over(c, {
+          lr = c.small and c.lr or c.lr * (own.published_rate or 1),
+          weight_decay = is_tnn and c.weight_decay or c.weight_decay / 2 }))
       end })
   end,
 

@@ -184,7 +184,10 @@ local function refuse(who, set, given)
   end
 end
 
-local function is_shared(given) return (getmetatable(given) or {}).__has ~= nil end
+-- Returns whether given is a shared configuration (options.shared).
+function options.is_shared(given) return (getmetatable(given) or {}).__has ~= nil end
+
+local is_shared = options.is_shared
 
 -- Returns the value of name in given, a table of options or a shared configuration; nil if absent.
 function options.given(given, name)

@@ -14,7 +14,7 @@ local SAMPLE, MOST = 2e-2, 1000 -- minimal seconds of a sample; maximal calls in
 -- sleep: they halved the speed of the next contestant (OpenBLAS's spin for 100 ms).
 local REST, LONG_REST = 1e-2, 1.5e-1
 
--- Returns how often to time rows whose samples take so many seconds together, and the time allowed.
+-- Returns how often to time rows whose samples take so many seconds together.
 function measure.repeats(seconds, quick)
   local least, most, budget = quick and 3 or 5, quick and 7 or 11, quick and 2.0 or 20.0
   return math.max(least, math.min(most, math.floor(budget / math.max(seconds, 1e-6))))

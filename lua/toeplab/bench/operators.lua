@@ -159,16 +159,19 @@ add("selective-scan", function(p, normal)
 end, function(p) return 7 * STATE * size(p), 3 * size(p) + 2 * STATE * rows(p) end,
 function(p) return 18 * STATE * size(p), 5 * size(p) + 4 * STATE * rows(p) end)
 
+-- Returns the channels of a head.
+local function width_of(p) return p.dim // math.max(1, p.dim // HEAD) end
+
 add("linear-recurrence", function(p, normal)
-  local heads, leaves = math.max(1, p.dim // HEAD), {}
-  local width = p.dim // heads
+  local width, leaves = width_of(p), {}
+  local heads = p.dim // width
   for i = 1, 3 do leaves[i] = normal(p.b, p.n, heads, width) end
   leaves[4] = -core.softplus(normal(p.b, p.n, heads, width))
   for i, t in ipairs(leaves) do leaves[i] = t:require_grad() end
   return { forward = function() return core.linear_recurrence(table.unpack(leaves)) end,
     leaves = leaves }
-end, function(p) return 5 * HEAD * size(p), 5 * size(p) end,
-function(p) return 14 * HEAD * size(p), 9 * size(p) end)
+end, function(p) return 5 * width_of(p) * size(p), 5 * size(p) end,
+function(p) return 14 * width_of(p) * size(p), 9 * size(p) end)
 
 local function transform(p) return 2.5 * size(p) * math.log(p.n, 2), 2 * size(p) end
 

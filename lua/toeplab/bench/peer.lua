@@ -25,7 +25,7 @@ local plain = { core.sys.executable():match "^(.*)/[^/]*$" .. "/fftw_plain",
 
 -- ---- Requests and answers ---------------------------------------------------------------------
 
--- Formats a flat table as words "key=value"; peer.table is the inverse.
+-- Formats a flat table as words "key=value"; peer.parse is the inverse.
 function peer.words(t)
   local list = {}
   for _, key in ipairs(suggest.keys(t)) do list[#list + 1] = key .. "=" .. tostring(t[key]) end

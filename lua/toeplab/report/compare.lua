@@ -231,10 +231,11 @@ local function sentence_of(result, row)
   if d.n < 2 then return where .. "one pair: no difference can be judged" end
   local good = (d.mean < 0) == (result.better == "lower")
   if row.claimed then
-    return ("%s%s=%s is %s than %s=%s: by %.4g, 95 %% interval %.4g to %.4g (t, paired)"):format(
+    local low, high = math.abs(d.low), math.abs(d.high)
+    return ("%s%s=%s is %s than %s=%s: by %.4g, %.3g %% interval %.4g to %.4g (t, paired)"):format(
       where, result.key, result.b, good and "better" or "worse", result.key, result.a,
-      math.abs(d.mean), math.min(math.abs(d.low), math.abs(d.high)),
-      math.max(math.abs(d.low), math.abs(d.high)))
+      math.abs(d.mean), 100 * (1 - looks.alpha(result.pool, #row.a)), math.min(low, high),
+      math.max(low, high))
   end
   if d.half == 0 and d.mean == 0 then
     return ("%sequal at each of %d seeds: nothing varies, so that no test applies"):format(where,

@@ -2,19 +2,25 @@
 -- they grow.
 local core = require "toeplab.core"
 local line = require "toeplab.base.line"
+local options = require "toeplab.base.options"
 local suggest = require "toeplab.base.suggest"
 
 local cost = {}
 
+local field = options.field
+
 local LEAST, MOST = 3, 1000 -- numbers of calls that are timed
 
 -- Returns the shortest time of a call of fn() in seconds. It makes at least three calls, and goes
--- on until they took `seconds` in all (default 0.2); two suffice if each takes longer than that.
+-- on until they took `seconds` in all (default 0.2); two suffice if each takes longer than that. A
+-- call ends when the GPU has done its work.
 function cost.seconds(fn, seconds)
   local best, total, calls, budget = math.huge, 0.0, 0, seconds or 0.2
   while calls < MOST and (total < budget or calls < LEAST) and not (calls >= 2 and best > budget) do
+    core.synchronize()
     local began = core.sys.clock()
     fn()
+    core.synchronize()
     local took = core.sys.clock() - began
     best, total, calls = math.min(best, took), total + took, calls + 1
   end
@@ -31,11 +37,21 @@ function cost.bytes(fn)
   return core.memory().peak - before
 end
 
+local operator_spec = options.declare "tl.cost.operator" {
+  { "backend", field { type = "string" }, "name of the backend" },
+  { "options", field { type = "table", optional = true }, "options of the backend" },
+  { "length", field { type = "int", min = 1 }, "positions" },
+  { "dim", field { type = "int", min = 1 }, "channels" },
+  { "batch", field { default = 1, min = 1 }, "sequences" },
+  { "causal", false, "a causal operator" },
+  { "budget", field { type = "number", min = 0, optional = true }, "seconds to spend on timing" },
+}
+
 -- Measures one forward application of a backend's operator with given coefficients: returns
--- {seconds=, bytes=}. The bytes include the plan, coefficients, input and output. o holds backend,
--- options, length, dim, batch (default 1), causal, and budget, the seconds to spend on timing.
-function cost.operator(o)
-  local shape, result = { o.batch or 1, o.length, o.dim }, {}
+-- {seconds=, bytes=}. The bytes include the plan, coefficients, input and output.
+function cost.operator(given)
+  local o = options.check("cost.operator", operator_spec, given)
+  local shape, result = { o.batch, o.length, o.dim }, {}
   core.no_grad(function()
     result.bytes = cost.bytes(function()
       local operator <close> = core.tno(o.backend, o.length, o.dim, o.causal, o.options)

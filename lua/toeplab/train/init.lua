@@ -38,7 +38,7 @@ local function micro_list(batch, parts)
   if type(batch) == "table" then
     if #batch == 0 then error("lm_step: a batch without rows", 3) end
     if parts then error("lm_step: the batch is already cut into micro batches", 3) end
-    update.check_cut("lm_step", #batch)
+    update.check_uncut("lm_step", #batch)
     return batch
   end
   local list = {}

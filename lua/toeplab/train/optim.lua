@@ -3,6 +3,7 @@
 
 local core = require "toeplab.core"
 local options = require "toeplab.base.options"
+local overlay = require "toeplab.base.overlay"
 local ranks = require "toeplab.train.ranks"
 local schedule = require "toeplab.train.schedule"
 local suggest = require "toeplab.base.suggest"
@@ -17,7 +18,7 @@ end
 local function common(name, more)
   local spec = {
     { "lr", field { default = 5e-4, check = positive },
-      "learning rate; with a schedule, the highest" },
+      "learning rate, of a named schedule the highest; a function as schedule says its own" },
     { "weight_decay", field { default = 0.0, min = 0 }, "weight decay of all trained parameters" },
     { "clip", field { default = 0.0, min = 0 },
       "largest global norm of the gradient; 0: no limit" },
@@ -36,17 +37,33 @@ local function common(name, more)
   return options.declare("tl.optim." .. name)(table.move(more, 1, #more, #spec + 1, spec))
 end
 
+-- The options that a schedule may have, and which ones each takes.
+local of_schedules = { "warmup", "warmup_init_lr", "steps", "end_lr", "power" }
+local warming = { warmup = true, warmup_init_lr = true }
+local taken = {
+  constant = warming, inverse_sqrt = warming,
+  cosine = overlay(warming, { steps = true, end_lr = true }),
+  polynomial = overlay(warming, { steps = true, end_lr = true, power = true }),
+  one_cycle = { warmup = true, steps = true },
+}
+
+-- Raises if a table of options, which no others share, has one that the schedule does not take.
+local function check_taken(who, given, name)
+  if not given or options.is_shared(given) then return end
+  local takes, words = taken[name] or {}, "a schedule that is a function"
+  if type(name) == "string" then words = ("the schedule '%s'"):format(name) end
+  for _, option in ipairs(of_schedules) do
+    if given[option] ~= nil and not takes[option] then
+      error(("%s: %s does not take %s"):format(who, words, option), 0)
+    end
+  end
+end
+
 local function schedule_of(o)
   if type(o.schedule) == "function" then return o.schedule end
-  if o.schedule == "one_cycle" then
-    return schedule.one_cycle { lr = o.lr, warmup = o.warmup, steps = o.steps }
-  end
-  local given = { lr = o.lr, warmup = o.warmup, warmup_init_lr = o.warmup_init_lr }
+  local given = { lr = o.lr }
+  for name in pairs(taken[o.schedule]) do given[name] = o[name] end
   if o.schedule == "inverse_sqrt" then given.warmup_init_lr = o.warmup_init_lr or 1e-7 end
-  if o.schedule == "cosine" or o.schedule == "polynomial" then
-    given.steps, given.end_lr = o.steps, o.end_lr
-  end
-  if o.schedule == "polynomial" then given.power = o.power end
   return schedule[o.schedule](given)
 end
 
@@ -210,6 +227,7 @@ local optim = { specs = { adam = adam_spec, sgd = sgd_spec } } -- for options.ch
 -- "fairseq" with betas 0.9 and 0.98.
 function optim.adam(model, given)
   local o = options.check("optim.adam", adam_spec, given)
+  check_taken("optim.adam", given, o.schedule)
   return optimizer("adam", model, o, { "m", "v" }, adam_update)
 end
 
@@ -217,6 +235,7 @@ end
 -- parameters of model.
 function optim.sgd(model, given)
   local o = options.check("optim.sgd", sgd_spec, given)
+  check_taken("optim.sgd", given, o.schedule)
   return optimizer("sgd", model, o, o.momentum > 0 and { "momentum" } or {}, sgd_update)
 end
 

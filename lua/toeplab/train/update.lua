@@ -27,13 +27,10 @@ function update.with(count, fn, ...)
   return asked.cut
 end
 
--- Raises if updates are to cut batches, for a batch that the script has cut into another number of
--- micro batches.
-function update.check_cut(who, count)
-  if asked.count == 1 or asked.count == count then
-    asked.cut = true
-    return
-  end
+-- Raises if updates are to cut batches, for a batch that the script has cut into so many micro
+-- batches: even if that is the number asked for, other batches of the script may have another one.
+function update.check_uncut(who, count)
+  if asked.count == 1 then return end
   error(("micro_batches = %d: %s has a batch that the script cuts into %d micro batches; if the "
     .. "script has the key micro, choose that"):format(asked.count, who, count), 0)
 end
@@ -45,7 +42,8 @@ function update.cut(who, count, parts)
   if math.type(parts) ~= "integer" or parts < 1 or parts > count then
     error(("%s: %s micro batches of %d rows"):format(who, tostring(parts), count), 0)
   end
-  update.check_cut(who, parts)
+  if parts ~= asked.count then update.check_uncut(who, parts) end
+  asked.cut = true
   local list = {}
   for part = 1, parts do
     local first, last = (part - 1) * count // parts + 1, part * count // parts

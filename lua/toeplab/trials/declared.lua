@@ -205,8 +205,8 @@ end
 
 local function rules(exp, what, allowed)
   local list = exp[what] or {}
-  if #list == 0 and next(list) then
-    complain(exp, what, "%s: must be a list of rules {where=...}", what)
+  if not config.is_list(list) then
+    complain(exp, what, "%s: must be a list of rules {where=...}, with nothing beside them", what)
   end
   for _, rule in ipairs(list) do check_rule(exp, what, rule, allowed) end
   return list
@@ -341,6 +341,9 @@ local function check_tune(exp)
         complain(exp, "tune", "tune: values has %s twice", tostring(value))
       end
     end
+  end
+  if not config.is_list(tune.without) then
+    complain(exp, "tune", "tune: without must be a list of scales")
   end
   for _, name in ipairs(tune.without) do
     local ok, why = suggest.choose("scale", name, suggest.keys(exp.scale))

@@ -22,6 +22,8 @@ local train = require "toeplab.train"
 
 local lm = {}
 
+local field = options.field
+
 -- The sizes of scale laptop, at which Tables 7 to 10 of TNN take an evening on two processors.
 -- Compared to the papers it reduces the text (WikiText-2, not 103), the vocabulary (1,024 byte
 -- pairs learnt from the text, not 50,264), the width (96, not 512), the depth, the length and the
@@ -111,18 +113,24 @@ local function targets_of(batches, steps, c)
   return 1.0 * epochs * batches.targets + (steps - epochs * each) * c.batch * c.length
 end
 
+local train_spec = options.declare "tl.lm.train" {
+  { "make", field { type = "function", optional = true },
+    "a function vocab -> model (default: tnn_lm with the keys of the trial)" },
+  { "optimizer", field { type = "function", optional = true },
+    "a function (model, c) -> its optimiser (default: Adam with the keys of the trial)" },
+  { "every", field { type = "int", min = 1, optional = true },
+    "evaluate after every so many steps, and not only at the end of each epoch" },
+  { "blocks", field { type = "int", min = 1, optional = true }, "most blocks to evaluate on" },
+  { "patience", field { type = "int", min = 1, optional = true }, "as in t:best" },
+}
+
 -- Trains a causal language model on c.corpus in trial t, and loads the parameters that were best on
 -- the validation part, which is evaluated at the end of every epoch and after the last step. Logs
 -- loss, lr, grad_norm, val_ppl, best_step, best_val_ppl, parameters, tokens_seen (the number of
 -- training tokens that the model was to predict) and training_flop (by the formulas of
--- cost.step_flop). Returns the model and the corpus. The optional fields of o are
---   make       a function vocab -> model, by default tnn_lm with the options in c
---   optimizer  a function (model, c) -> its optimiser, by default Adam with the options in c
---   every      also evaluates after every so many steps
---   blocks     the most blocks to evaluate on
---   patience   as in t:best
+-- cost.step_flop). Returns the model and the corpus.
 function lm.train(t, c, o)
-  o = o or {}
+  o = options.check("lm.train", train_spec, o)
   local data = corpus(c.corpus, c)
   data:check_lengths("valid", { c.length })
   data:check_lengths("test", c.lengths)
@@ -146,9 +154,9 @@ function lm.train(t, c, o)
   end
 
   local step, ppl = t:load_best()
-  local seen, micro = targets_of(batches, t.step, c), batches.opt.micro or c.batch
+  local seen = targets_of(batches, t.step, c)
   t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()), tokens_seen = seen,
-    training_flop = seen / (micro * c.length) * cost.step_flop(model, c.length, micro) }
+    training_flop = seen / (c.batch * c.length) * cost.step_flop(model, c.length, c.batch) }
   return model, data
 end
 
@@ -191,7 +199,8 @@ function lm.test(t, c, model, data, options)
 end
 
 -- Runs the trial of an ablation: lm.train and lm.test, on at most c.scored targets per part, with
--- eight evaluations on the validation part. o: make and optimizer of lm.train; nil: its defaults.
+-- about eight evaluations on the validation part. o: make and optimizer of lm.train; nil: its
+-- defaults.
 function lm.trial(t, c, o)
   local function scored(length) return { blocks = math.max(1, c.scored // length) } end
   local model, data = lm.train(t, c, overlay({ every = math.max(c.steps // 8, 1),

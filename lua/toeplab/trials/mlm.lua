@@ -113,7 +113,9 @@ function mlm.trial(t, c, options_of)
   for step in t:steps(c.steps, model, opt, text) do
     local began = core.sys.clock()
     local loss, info = masking.step(model, opt, data:batches(step, c.batch // c.micro))
-    if step > 3 then spent, timed = spent + core.sys.clock() - began, timed + 1 end -- plans exist
+    if step > t.first + 3 then -- plans exist
+      spent, timed = spent + core.sys.clock() - began, timed + 1
+    end
     t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
     if step % every == 0 or step == c.steps then
       local ppl = masking.perplexity(model, parts.valid, c.valid_batches)

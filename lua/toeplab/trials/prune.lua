@@ -1,10 +1,10 @@
 -- trials/prune.lua: ends trials whose metric falls behind that of the other trials of their run at
 -- fixed steps, the rungs.
 --
---   asha    at the steps min_steps, min_steps eta, min_steps eta^2, ...: a trial goes on if its
---           value is among the best 1/eta of those before it in the order of the trials, and its
---           own; until eta values are there, all go on (after Li et al. 2020, who take the trials
---           in the order in which they come)
+--   asha    at the step min_steps, and then at eta times the step before, rounded down: a trial
+--           goes on if its value is among the best 1/eta of those before it in the order of the
+--           trials, and its own; until eta values are there, all go on (after Li et al. 2020, who
+--           take the trials in the order in which they come)
 --   median  at the same steps with eta 2: a trial goes on if its value is no worse than the median
 --           of those before it and its own; until 4 of them are there, all go on
 --

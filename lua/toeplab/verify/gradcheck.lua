@@ -66,7 +66,8 @@ local function compare(name, got, want)
     local apart = math.abs(got[i] - slope)
     if apart ~= apart or apart > least then least, at = apart, i end
   end
-  row.error = largest > 0 and least / largest or 0.0
+  if largest == 0 then largest = 1.0 end -- there is no slope, or all are NaN, as then is least
+  row.error = least / largest
   row.gradient, row.difference = got[at], want[at]
   return row
 end

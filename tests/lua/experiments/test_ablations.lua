@@ -6,6 +6,7 @@ local experiment = require "toeplab.trials.experiment"
 local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
 local smoke = require "smoke"
+local tl = require "toeplab"
 
 -- By experiment: its trials with one seed, and a key by which they differ.
 local experiments = {
@@ -51,7 +52,22 @@ t.test("what the model, the corpus or Adam refuses is refused before any trial r
   } do
     t.raises(plan.trials, want, exp, { "scale=smoke", word })
   end
+  t.raises(tl.lm.train, "lm.train: unknown option 'patiense'; did you mean 'patience'", nil, {},
+    { patiense = 3 })
   t.eq(#plan.trials(exp, { "scale=smoke", "structure=gtu", "seeds=1" }), 6)
+end)
+
+t.test("tnn-lm trains the operators that its presets name", function()
+  local path = "../../experiments/tnn-lm.lua"
+  t.raises(plan.trials, "preset.*'fd%-7/4'", experiment.load(path), { "preset=fd-7/4" })
+  smoke("tnn-lm", { "seeds=1", "steps=2", "warmup=1", "preset=tnn-7/3,fd-7/3" }, function(store)
+    local backends = {}
+    for i, row in ipairs(store:rows [[SELECT path FROM v_artifacts WHERE kind = 'model'
+        ORDER BY (SELECT json_extract(config, '$.preset') FROM v_trials t WHERE t.id = trial)]]) do
+      backends[i] = core.sys.read_file(store.folder .. "/" .. row.path):match '"backend": ?"(%w+)"'
+    end
+    t.eq(backends, { "fd", "rac" })
+  end)
 end)
 
 t.test("tnn-table2 has no key that its presets decide", function()

@@ -4,6 +4,7 @@ local t = require "harness"
 local tl = require "toeplab"
 local core = require "toeplab.core"
 local sizes = require "toeplab.models.sizes"
+local update = require "toeplab.train.update"
 
 local test, eq, raises, ok = t.test, t.eq, t.raises, t.ok
 
@@ -183,6 +184,10 @@ test("accumulation: sum of the token losses over all micro batches by their numb
   raises(tl.train.lm_step, "is already cut into micro batches", a, tl.optim.sgd(a, {}), batch, 2)
   raises(tl.train.lm_step, "a batch is a tensor of ids or a table of them, not nil", a)
   raises(tl.train.lm_step, "a batch without rows", a, tl.optim.sgd(a, {}), {})
+  for _, count in ipairs { #batch, #batch + 1 } do -- other batches of the script have other numbers
+    raises(update.with, ("micro_batches = %d: lm_step has a batch that the script cuts into %d")
+      :format(count, #batch), count, tl.train.lm_step, a, tl.optim.sgd(a, {}), batch)
+  end
 end)
 
 test("accumulation: one micro batch or many, the same parameters after ten updates", function()

@@ -421,6 +421,8 @@ t.test("an operator takes time, and memory by its length", function()
   o.length = 1024
   local long = cost.operator(o)
   t.ok(short.seconds > 0 and long.seconds > 0 and long.bytes > short.bytes)
+  o.casual, o.causal = true, nil
+  t.raises(cost.operator, "unknown option 'casual'; did you mean 'causal'", o)
 end)
 
 t.done()

@@ -170,6 +170,19 @@ test("constant, cosine and polynomial, with warm-up and at their ends", function
   raises(function() return tl.schedule.cosin end, "did you mean 'cosine'")
 end)
 
+test("what a schedule has no use for is refused, unless other parts share it", function()
+  local m = Point()
+  for _, case in ipairs {
+    { { lr = 1, steps = 4 }, "optim.adam: the schedule 'constant' does not take steps" },
+    { { schedule = "one_cycle", warmup = 2, steps = 4, end_lr = 0.1 }, "does not take end_lr" },
+    { { schedule = function() return 1 end, warmup = 2 }, "a function does not take warmup" },
+  } do
+    raises(tl.optim.adam, case[2], m, case[1])
+  end
+  tl.optim.adam(m, tl.options.shared("the configuration", { steps = 4, end_lr = 0.1 }))
+  tl.optim.adam(m, { schedule = "cosine", warmup = 3, steps = 4 })
+end)
+
 test("an optimiser follows its schedule", function()
   local m = Point()
   local opt = tl.optim.sgd(m, { lr = 1, schedule = "polynomial", steps = 4, end_lr = 0.5 })

@@ -114,6 +114,8 @@ t.test("mistakes in axes and rules are errors with their line", function()
     { "when = { { fixed = { lr = 1 } } },", "a rule needs where" },
     { "when = { { where = { model = 1 }, grid = { lr = 1 } } },", "lr must be a list" },
     { "when = { where = { model = 1 } },", "a list of rules" },
+    { "when = { { where = { model = 'ski' }, fixed = { lr = 1 } }, grid = { lr = { 1 } } },",
+      "a list of rules {where=...}, with nothing beside" },
     { "except = { { where = { model = 1 } } },", "needs its reason" },
     { "except = { { where = { model = 1 }, because = 'x' } },", "no field 'because'" },
     { "guard = { metrik = 'loss' },", "guard: unknown option 'metrik'; did you mean 'metric'" },

@@ -345,6 +345,8 @@ test("mistakes are named with their line", function(folder)
       "seed 2 chooses the lr, and cannot be a seed of the trials as well" },
     { [[key = "lr", values = { 0.1, 0.2 }, metric = "loss", seed = 9, without = { "smok" }]],
       "did you mean 'smoke'" },
+    { [[key = "lr", values = { 0.1, 0.2 }, metric = "loss", seed = 9, without = { smoke = true }]],
+      "tune: without must be a list of scales" },
     { [[key = "lr", values = { 0.1, 0.1 }, metric = "loss", seed = 9]],
       "x.lua:4: tune: values has 0.1 twice" },
     { usual .. ", fixed = { lr = 1 }", "fixed sets lr, which is tuned" },

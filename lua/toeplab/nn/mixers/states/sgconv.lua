@@ -17,7 +17,8 @@ local function fields(backend)
   return {
     dim = options.field { type = "int", min = 1 },
     causal = true,
-    length = options.field { type = "int", min = 1 },
+    length = options.field { type = "int", min = 1,
+      help = "lags of the kernel, which is 0 beyond them" },
     size = options.field { default = 32, min = 1,
     help = "numbers of each of the kernels that grow in scale" },
     backend = backend, -- which plugin applies the convolution

@@ -19,7 +19,8 @@ local spectrum = require "toeplab.nn.mixers.transforms.spectrum"
 local GFNet = class("GFNet", {
   dim = options.field { type = "int", min = 1 },
   causal = false,
-  length = options.field { default = 512, min = 1 },
+  length = options.field { default = 512, min = 1,
+    help = "length that the filter is of; for others it is interpolated" },
   as_published = false,
 }, { "dim" })
 
