@@ -121,11 +121,7 @@ return tl.experiment "etsc" {
   end,
 
   trial = function(t, c)
-    local there = tl.corpus(c.corpus, c).test:numel()
-    if there < tokens_of(c) then
-      error(("streams, length, reach: they read %d tokens of the test part, which has %d"):format(
-        tokens_of(c), there), 0)
-    end
+    tl.corpus(c.corpus, c):check_lengths("test", { tokens_of(c) })
     local model, data = tl.lm.train(t, c, { every = math.max(c.steps // 8, 1),
       blocks = math.max(1, c.scored // c.length) })
     model:eval()

@@ -197,7 +197,7 @@ return tl.experiment "glue" {
 
   report = function(trials, report)
     report.table({ "task", "start", "best lr", "metric", "most frequent class", "by seed" },
-      rows_of(trials))
-    print "metric: Matthews of cola, F1 of mrpc, Pearson of stsb, else accuracy; validation part"
+      rows_of(trials), nil,
+      "metric: Matthews of cola, F1 of mrpc, Pearson of stsb, else accuracy; validation part")
   end,
 }

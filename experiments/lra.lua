@@ -59,7 +59,8 @@ local function tnn_options(c, data)
   o.expand, o.rpe_dim, o.rpe_layers = c.expand, c.rpe_dim, 3
   o.backend, o.encoder, o.grid, o.grid_form = m.backend, m.encoder, data.grid, c.grid_form
   if data.grid and c.grid_form == "product" then o.tno_dropout = c.dropout end
-  if m.backend == "fd" then o.backend_options = { size = "power2" } end -- as in its code
+  -- The bidirectional code of FD takes the next power of two.
+  if m.backend == "fd" then o.backend_options = { size = "power2" } end
   if c.model == "tnn" then
     o.max_lag = not data.grid and 1024 or nil
     o.decay = c.decay < 1 and c.decay or "none"

@@ -131,7 +131,7 @@ return tl.experiment "tnn-table5" {
       end
       rows[i] = row
     end
-    report.table(header, rows)
-    print "parameters and FLOP of a forward pass: at the longest length that was measured"
+    report.table(header, rows, nil,
+      "parameters and FLOP of a forward pass: at the longest length that was measured")
   end,
 }

@@ -189,6 +189,9 @@ function options.is_shared(given) return (getmetatable(given) or {}).__has ~= ni
 
 local is_shared = options.is_shared
 
+-- Returns whether given is a result of options.check.
+function options.is_resolved(given) return (getmetatable(given) or {}).__resolved == true end
+
 -- Returns the value of name in given, a table of options or a shared configuration; nil if absent.
 function options.given(given, name)
   if not is_shared(given) then return rawget(given, name) end

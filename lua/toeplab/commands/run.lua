@@ -43,9 +43,9 @@ local run = {
       .. "at the end",
       more = [[
         A trial diverges when it logs a value that is not finite, or its guard stops it or takes
-        it back; the end is told if trials have begun. The command is run by sh(1). Its
-        environment says what happened: `TOEPLAB_EVENT` is failed, diverged or end,
-        `TOEPLAB_EXPERIMENT`, `TOEPLAB_TRIAL` (the id; not at the end), `TOEPLAB_DIR` and
+        it back, or its gradient is not finite; the end is told if trials have begun. The command
+        is run by sh(1). Its environment says what happened: `TOEPLAB_EVENT` is failed, diverged or
+        end, `TOEPLAB_EXPERIMENT`, `TOEPLAB_TRIAL` (the id; not at the end), `TOEPLAB_DIR` and
         `TOEPLAB_TEXT`, what happened in words, say the rest. The first ten trials are told, each
         once; the command is not stored, as it may hold a secret. Example: `--alert 'mail -s
         "$TOEPLAB_EVENT $TOEPLAB_TEXT" me'`.]] },

@@ -169,8 +169,8 @@ local function marks(result, add)
   end
   n = total(result, "diverged")
   if n > 0 then
-    add("diverged: %s ended with inf or nan, or stopped by the guard; a row with such a seed has "
-      .. "no mean", plural(n, "trial"))
+    add("diverged: %s ended with inf or nan, or stopped by the guard or by a gradient that was "
+      .. "not finite; a row with such a seed has no mean", plural(n, "trial"))
   end
   local fewer = { total(result, "open") > 0 and "… not finished" or nil }
   n = total(result, "lacking")

@@ -172,19 +172,21 @@ local function exponents(groups, fits, form, o)
   return header, rows
 end
 
--- Returns what the columns of the two tables mean, below each.
+-- Returns the note below the table of sizes, which says what its columns mean.
 local function note_of_sizes(o)
   return ("%s: the mean over the seeds, with its 95 %% interval (Student's t)."):format(o.metric)
 end
 
+-- Returns the note below the table of fits.
 local function note_of_fits(groups, form, o)
   local first = groups[1].name
   return ("%s = %sA %s^-exponent, fitted to the means over the seeds. The 95 %% intervals say how "
     .. "far the values would move with other seeds, not that the curve is right. Without one size: "
     .. "the least and the greatest exponent if one of the sizes is left out. Beside %s: the "
-    .. "difference from its exponent; beside %s at a size: how far the curve is above its curve "
-    .. "there. Off by at most: the largest distance of a mean from the curve."):format(o.metric,
-    form == "offset" and "E + " or "", o.against, first, first)
+    .. "difference from its exponent; beside %s at a size: how far the fitted curve lies above "
+    .. "that of %s there. Off by at most: the largest distance of a mean from the curve.%s"):format(
+    o.metric, form == "offset" and "E + " or "", o.against, first, first, first,
+    form == "offset" and " E: what stays at any size." or "")
 end
 
 -- ---- The figure -------------------------------------------------------------------------------

@@ -95,6 +95,7 @@ function cost.in_turns(makers, seconds)
       entry.step = make()
       entry.step()
       entry.step()
+      core.synchronize()
     end)
     list[i] = entry
   end

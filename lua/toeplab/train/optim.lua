@@ -3,7 +3,6 @@
 
 local core = require "toeplab.core"
 local options = require "toeplab.base.options"
-local overlay = require "toeplab.base.overlay"
 local ranks = require "toeplab.train.ranks"
 local schedule = require "toeplab.train.schedule"
 local suggest = require "toeplab.base.suggest"
@@ -37,22 +36,21 @@ local function common(name, more)
   return options.declare("tl.optim." .. name)(table.move(more, 1, #more, #spec + 1, spec))
 end
 
--- The options that a schedule may have, and which ones each takes.
+-- The options beside lr that schedules declare, of which each takes its own.
 local of_schedules = { "warmup", "warmup_init_lr", "steps", "end_lr", "power" }
-local warming = { warmup = true, warmup_init_lr = true }
-local taken = {
-  constant = warming, inverse_sqrt = warming,
-  cosine = overlay(warming, { steps = true, end_lr = true }),
-  polynomial = overlay(warming, { steps = true, end_lr = true, power = true }),
-  one_cycle = { warmup = true, steps = true },
-}
 
--- Raises if a table of options, which no others share, has one that the schedule does not take.
+-- Returns the set of the options that the schedule of this name takes; a function takes none.
+local function taken_by(name)
+  return type(name) == "string" and options.declared["tl.schedule." .. name].fields or {}
+end
+
+-- Raises if a table of options, which is neither shared with other parts nor complete with its
+-- defaults, has one that the schedule does not take.
 local function check_taken(who, given, name)
-  if not given or options.is_shared(given) then return end
-  local takes, words = taken[name] or {}, "a schedule that is a function"
+  if not given or options.is_shared(given) or options.is_resolved(given) then return end
+  local takes, words = taken_by(name), "a schedule that is a function"
   if type(name) == "string" then words = ("the schedule '%s'"):format(name) end
-  for _, option in ipairs(of_schedules) do
+  for _, option in ipairs { "lr", table.unpack(of_schedules) } do
     if given[option] ~= nil and not takes[option] then
       error(("%s: %s does not take %s"):format(who, words, option), 0)
     end
@@ -61,8 +59,8 @@ end
 
 local function schedule_of(o)
   if type(o.schedule) == "function" then return o.schedule end
-  local given = { lr = o.lr }
-  for name in pairs(taken[o.schedule]) do given[name] = o[name] end
+  local given, takes = { lr = o.lr }, taken_by(o.schedule)
+  for _, name in ipairs(of_schedules) do given[name] = takes[name] and o[name] or nil end
   if o.schedule == "inverse_sqrt" then given.warmup_init_lr = o.warmup_init_lr or 1e-7 end
   return schedule[o.schedule](given)
 end
@@ -111,7 +109,7 @@ end
 -- learning rate is the schedule's for this update times self.factor. Returns {step=, lr=,
 -- grad_norm=}, with the norm before clipping. A norm or a rate that is not finite is an error, and
 -- no parameter changes. If the function self.judge takes such a norm, i.e. returns true, no
--- parameter changes either, and the norm is returned.
+-- parameter changes either, and the norm is returned, with lr = 0 and the step of the last update.
 function Optimizer:step()
   if self.team then self.team:check_update() end
   local norm = core.grad_norm(self.params)
@@ -238,5 +236,8 @@ function optim.sgd(model, given)
   check_taken("optim.sgd", given, o.schedule)
   return optimizer("sgd", model, o, o.momentum > 0 and { "momentum" } or {}, sgd_update)
 end
+
+-- Returns whether value is an optimiser that these functions have made.
+function optim.is(value) return getmetatable(value) == Optimizer end
 
 return suggest.strict("optim", optim)

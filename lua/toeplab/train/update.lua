@@ -28,11 +28,13 @@ function update.with(count, fn, ...)
 end
 
 -- Raises if updates are to cut batches, for a batch that the script has cut into so many micro
--- batches: even if that is the number asked for, other batches of the script may have another one.
+-- batches. That this may be the number asked for does not help: the short block at the end of an
+-- epoch is a micro batch more, and the training would stop there.
 function update.check_uncut(who, count)
   if asked.count == 1 then return end
-  error(("micro_batches = %d: %s has a batch that the script cuts into %d micro batches; if the "
-    .. "script has the key micro, choose that"):format(asked.count, who, count), 0)
+  error(("micro_batches = %d: %s has a batch that the script cuts into %d micro batches: leave "
+    .. "micro_batches out; if the script has the key micro, choose that"):format(asked.count, who,
+    count), 0)
 end
 
 -- Cuts rows 1 .. count of a batch into nearly equal parts. Returns {{first=, count=}, ...}. parts:

@@ -1,5 +1,5 @@
 -- trials/guard.lua: watches a metric of a trial for values that are not finite and for spikes, and
--- its gradient for one that is not finite, and then ends the trial or rolls it back at a lower
+-- the gradient for a norm that is not finite, and then ends the trial or rolls it back at a lower
 -- learning rate.
 --
 -- A rollback returns to the last multiple of `every` steps, or to the best checkpoint if that is
@@ -31,22 +31,18 @@ local function spike(self, value)
 end
 
 -- Returns "nan", "inf" or "-inf" for a number that is not finite, else nil.
-function guard.broken(value)
+function guard.not_finite(value)
   if value - value == 0 then return nil end
   return value ~= value and "nan" or tostring(value)
 end
 
 -- Receives the values that the steps log. If one is bad, sets self.alarm to a message, and
--- self.infinite if it is not finite.
+-- self.not_finite if it is not finite.
 function Guard:logged(name, value)
   if name ~= self.spec.metric then return end
-  local broken = guard.broken(value)
-  self.infinite = broken ~= nil
-  if broken then
-    self.alarm = ("%s is %s"):format(name, broken)
-    return
-  end
-  self.alarm = spike(self, value)
+  local wrong = guard.not_finite(value)
+  self.alarm = wrong and ("%s is %s"):format(name, wrong) or spike(self, value)
+  self.not_finite = wrong ~= nil
   if self.alarm then return end
   table.insert(self.values, value)
   if #self.values > self.spec.window then table.remove(self.values, 1) end
@@ -72,11 +68,11 @@ function Guard:anchors(step) return self:rolls_back() and step % self.spec.every
 -- finite asks for what the field `nan` says. Once `retries` rollbacks are used up, the verdict is
 -- "stop".
 function Guard:verdict(gradient)
-  local why, infinite = self.alarm, self.infinite
-  self.alarm, self.infinite = nil, false
-  if gradient and not infinite then why, infinite = gradient, true end
+  local why, not_finite = self.alarm, self.not_finite
+  self.alarm, self.not_finite = nil, false
+  if gradient and not not_finite then why, not_finite = gradient, true end
   if not why then return nil end
-  if (not infinite or self.spec.nan == "rollback") and self.used < self.spec.retries then
+  if (not not_finite or self.spec.nan == "rollback") and self.used < self.spec.retries then
     return "rollback", why
   end
   local after = self.used > 0 and (" after %d rollback%s"):format(self.used,

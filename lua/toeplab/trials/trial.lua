@@ -13,6 +13,7 @@ local checkpoint = require "toeplab.store.checkpoint"
 local chosen_backends = require "toeplab.nn.chosen_backends"
 local core = require "toeplab.core"
 local guard = require "toeplab.trials.guard"
+local optim = require "toeplab.train.optim"
 local parts = require "toeplab.trials.parts"
 local prune = require "toeplab.trials.prune"
 local records = require "toeplab.store.records"
@@ -276,22 +277,29 @@ local function await_decision(self)
   obey(self, wish)
 end
 
+-- Ends the trial at a step whose loss or gradient the guard does not accept.
+local function diverged(self, why, where)
+  self.why_ended = "guard"
+  local who = self.guard and "guard: " or ""
+  error(("%s%s at step %d%s"):format(who, why, self.step, where or ""), 0)
+end
+
 -- Rolls the trial back to an earlier step at a lower learning rate, and writes a checkpoint at
 -- once, so that the rollback survives a kill.
 local function roll_back(self, why)
   local spec, bad, used = self.guard.spec, self.step, self.guard.used
   self.keep = nil
   self.busy = true
-  self.step = resume.go_back(self)
-    or error(("guard: %s at step %d, before the first checkpoint"):format(why, bad), 0)
-  self.busy = false
-  local optim = self.parts.optim
-  optim.factor = (optim.factor or 1.0) * spec.lr_factor
+  local back = resume.go_back(self)
+  if not back then diverged(self, why, ", before the first checkpoint") end
+  self.step, self.busy = back, false
+  local opt = self.parts.optim
+  opt.factor = (opt.factor or 1.0) * spec.lr_factor
   self.guard.used = used + 1
   self.rows:event(bad, "rollback", ("%s; back to step %d, learning rate times %g (%d of %d)")
-    :format(why, self.step, optim.factor, self.guard.used, spec.retries))
+    :format(why, self.step, opt.factor, self.guard.used, spec.retries))
   self.progress:warn("%s at step %d: back to step %d, learning rate times %g (%d of %d)", why, bad,
-    self.step, optim.factor, self.guard.used, spec.retries)
+    self.step, opt.factor, self.guard.used, spec.retries)
   self:save()
 end
 
@@ -307,13 +315,12 @@ local function apply_guard(self)
     roll_back(self, why)
     return true
   end
-  self.why_ended = "guard"
-  error(("%s%s at step %d"):format(self.guard and "guard: " or "", why, self.step), 0)
+  diverged(self, why)
 end
 
 -- Receives the norm of a gradient that is not finite. Returns whether the trial judges it.
 local function judge_gradient(self, norm)
-  if self.looping then self.gradient = "the gradient's norm is " .. guard.broken(norm) end
+  if self.looping then self.gradient = "the gradient's norm is " .. guard.not_finite(norm) end
   return self.looping
 end
 
@@ -389,6 +396,7 @@ end
 local function leave(self)
   self.left = true
   local ok, why = pcall(together, self, function()
+    if self.gradient then diverged(self, self.gradient) end
     save_best(self)
     self:save()
   end)
@@ -432,7 +440,9 @@ function Trial:steps(n, model, opt, data, extra, ...)
   if self.guard and not opt and self.guard:rolls_back() then
     error("steps: a guard that rolls back lowers the learning rate: give the optimiser", 2)
   end
-  if opt then opt.judge = function(norm) return judge_gradient(self, norm) end end
+  for _, part in pairs(self.parts) do
+    if optim.is(part) then part.judge = function(norm) return judge_gradient(self, norm) end end
+  end
   self.busy = true
   self.total, self.step = n, restore(self)
   self.first, self.saved_step, self.saved_time = self.step, self.step, core.sys.clock()

@@ -60,14 +60,14 @@ end
 
 local function compare(name, got, want)
   local row = { name = name, checked = #want, error = 0.0 }
-  local least, largest, at = 0.0, 0.0, 1
+  local worst, largest, at = 0.0, 0.0, 1
   for i, slope in ipairs(want) do
     largest = math.max(largest, math.abs(slope), math.abs(got[i]))
     local apart = math.abs(got[i] - slope)
-    if apart ~= apart or apart > least then least, at = apart, i end
+    if apart ~= apart or apart > worst then worst, at = apart, i end
   end
-  if largest == 0 then largest = 1.0 end -- there is no slope, or all are NaN, as then is least
-  row.error = least / largest
+  if largest == 0 then largest = 1.0 end -- all slopes are 0 or NaN: the error is absolute
+  row.error = worst / largest
   row.gradient, row.difference = got[at], want[at]
   return row
 end

@@ -41,7 +41,7 @@ return {
       .. "Gradients are clipped at norm 1.0, though Table 12 says '-'.",
   },
   claims = {
-    { says = "At the training length no decay is as good as 0.99: within 2 %.",
+    { says = "At the training length the model without decay is as good as with 0.99: within 2 %.",
       row = "1 (no decay)", over = "0.99 (ours)", column = "val", within = 1.02 },
     { says = "At the training length 0.999 is as good as 0.99: within 2 %.",
       row = "0.999", over = "0.99 (ours)", column = "val", within = 1.02 },

@@ -129,7 +129,7 @@ end)
 local exploding = [[
 local tl = require "toeplab"
 return tl.experiment "exploding" {
-  fixed = { bad = 6 }, checkpoint = { steps = 2 }, GUARD
+  fixed = { bad = 6, leaves = false }, checkpoint = { steps = 2 }, GUARD
   trial = function(t, c)
     local model = tl.nn.Linear(1, 1)
     local opt = tl.optim.sgd(model, { lr = 0.1 })
@@ -142,7 +142,10 @@ return tl.experiment "exploding" {
       local r = opt:step()
       t:log { loss = 1.0, lr = r.lr }
     end
-    for step in t:steps(8, model, opt) do update(step, step == c.bad and opt.factor == 1) end
+    for step in t:steps(8, model, opt) do
+      update(step, step == c.bad and opt.factor == 1)
+      if step == c.bad and c.leaves then break end
+    end
     if c.bad > 8 then update(9, true) end
   end,
 }
@@ -154,6 +157,9 @@ t.test("a gradient that is not finite is judged, though the loss is finite", fun
     { 'guard = { metric = "loss" },', 1, "guard: the gradient's norm is nan at step 6", "guard" },
     { 'guard = { metric = "loss", nan = "rollback", every = 2 },', 0,
       "the gradient's norm is nan at step 6: back to step 4", "done" },
+    { 'guard = { metric = "loss", nan = "rollback", every = 100 },', 1,
+      "guard: the gradient's norm is nan at step 6, before the first checkpoint", "guard" },
+    { "", 1, "the gradient's norm is nan at step 6", "guard", { "leaves=true" } },
     { 'guard = { metric = "loss" },', 1, "sgd: the gradient's norm is %-?nan at update 9", "failed",
       { "bad=9" } },
   } do

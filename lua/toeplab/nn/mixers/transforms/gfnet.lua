@@ -20,7 +20,7 @@ local GFNet = class("GFNet", {
   dim = options.field { type = "int", min = 1 },
   causal = false,
   length = options.field { default = 512, min = 1,
-    help = "length that the filter is of; for others it is interpolated" },
+    help = "length of the filter, which is interpolated for other lengths" },
   as_published = false,
 }, { "dim" })
 
