@@ -174,13 +174,11 @@ return tl.experiment "glue" {
       warmup = math.floor(c.warmup * steps), steps = steps })
     t:say("%s of %d parameters, start: %s; %d examples, %d steps an epoch", c.model,
       (model:count()), from, data.train.count, epoch)
-    local first, spent, timed = data.valid[1].name, 0.0, 0
+    local first, timer = data.valid[1].name, tl.cost.timer(t)
     for step in t:steps(steps, model, opt) do
-      local began = tl.sys.clock()
-      local loss, info = tl.classify.step(model, opt, data.train:batch(step, c.batch))
-      if step > t.first + 3 then -- plans exist
-        spent, timed = spent + tl.sys.clock() - began, timed + 1
-      end
+      local loss, info = timer:time(function()
+        return tl.classify.step(model, opt, data.train:batch(step, c.batch))
+      end)
       t:log { loss = loss, lr = info.lr }
       if step % epoch == 0 then
         local values = evaluate(c, data, model)
@@ -192,7 +190,7 @@ return tl.experiment "glue" {
     t:text("start", from)
     t:log(evaluate(c, data, model))
     t:log { parameters = (model:count()), best_step = best or steps }
-    if timed > 0 then t:log { steps_per_second = timed / spent } end
+    t:log { steps_per_second = timer:rate() }
   end,
 
   report = function(trials, report)

@@ -111,16 +111,14 @@ return tl.experiment "image" {
     local opt = tl.optim.adam(model, { kind = "adamw", betas = { 0.9, 0.999 }, lr = c.lr,
       weight_decay = c.weight_decay, clip = c.clip, schedule = "cosine", warmup = c.warmup,
       warmup_init_lr = c.warmup_init_lr, end_lr = c.end_lr, steps = c.steps })
-    local every, spent, timed = math.max(c.steps // c.evaluations, 1), 0.0, 0
+    local every, timer = math.max(c.steps // c.evaluations, 1), tl.cost.timer(t)
     t:say("%d images to train on; %d parameters", data.train.count, (model:count()))
     tl.memory_reset_peak()
 
     for step in t:steps(c.steps, model, opt) do
-      local began = tl.sys.clock()
-      local loss, info = augmentation:step(model, opt, data.train:batch(step, c.batch))
-      if step > t.first + 3 then -- plans exist
-        spent, timed = spent + tl.sys.clock() - began, timed + 1
-      end
+      local loss, info = timer:time(function()
+        return augmentation:step(model, opt, data.train:batch(step, c.batch))
+      end)
       t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
       if step % every == 0 or step == c.steps then
         local accuracy, nats = augmentation:accuracy(model, data.valid, c.batch)
@@ -134,7 +132,7 @@ return tl.experiment "image" {
       test_accuracy = augmentation:accuracy(model, data.test, c.batch), images = data.train.count,
       chance = data.test:chance(), peak_mib = peak / 2 ^ 20,
       mflop_an_image = model:cost((SIDE // c.patch) ^ 2) / 1e6 }
-    if timed > 0 then t:log { steps_per_second = timed / spent } end
+    t:log { steps_per_second = timer:rate() }
   end,
 
   report = { rows = { "model", "size" }, columns = { "best_val_accuracy", "test_accuracy", "chance",

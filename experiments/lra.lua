@@ -292,13 +292,11 @@ local function train(t, c, model, data)
     weight_decay = c.weight_decay, clip = c.clip,
     schedule = tl.schedule.cosine { lr = c.lr, warmup = c.warmup, wraps = c.cycle > 0,
       steps = c.cycle > 0 and c.cycle or c.steps } })
-  local every, spent, timed = math.max(c.steps // c.evaluations, 1), 0.0, 0
+  local every, timer = math.max(c.steps // c.evaluations, 1), tl.cost.timer(t)
   for step in t:steps(c.steps, model, opt) do
-    local began = tl.sys.clock()
-    local loss, info = tl.classify.step(model, opt, data.train:batch(step, c.batch))
-    if step > t.first + 3 then -- plans exist
-      spent, timed = spent + tl.sys.clock() - began, timed + 1
-    end
+    local loss, info = timer:time(function()
+      return tl.classify.step(model, opt, data.train:batch(step, c.batch))
+    end)
     t:log { loss = loss, train_accuracy = info.accuracy, lr = info.lr }
     if step % every == 0 or step == c.steps then
       local accuracy, nats = tl.classify.accuracy(model, data.valid, c.batch, c.examples)
@@ -306,7 +304,7 @@ local function train(t, c, model, data)
       t:best(1 - accuracy)
     end
   end
-  return timed > 0 and timed / spent or nil
+  return timer:rate()
 end
 
 return tl.experiment "lra" {

@@ -27,6 +27,27 @@ function cost.seconds(fn, seconds)
   return best
 end
 
+local Timer = {}
+Timer.__index = Timer
+
+local WARMING = 3 -- steps after a start, which make plans
+
+-- Returns a timer of the steps of trial t: in its loop timer:time(fn) calls fn() and returns what
+-- it returns, and after it timer:rate() returns the steps per second, without the first three after
+-- each start of the trial, which make plans; nil if there were no others.
+function cost.timer(t) return setmetatable({ trial = t, spent = 0.0, count = 0 }, Timer) end
+
+function Timer:time(fn)
+  local began = core.sys.clock()
+  local results = table.pack(fn())
+  if self.trial.step > self.trial.first + WARMING then
+    self.spent, self.count = self.spent + core.sys.clock() - began, self.count + 1
+  end
+  return table.unpack(results, 1, results.n)
+end
+
+function Timer:rate() return self.count > 0 and self.count / self.spent or nil end
+
 -- Returns the peak bytes of tensors and scratch buffers while fn() runs, minus those in use before.
 function cost.bytes(fn)
   collectgarbage()

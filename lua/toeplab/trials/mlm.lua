@@ -2,6 +2,7 @@
 -- on GLUE, which experiments/glue-mlm.lua trains and experiments/glue.lua starts from.
 
 local core = require "toeplab.core"
+local cost = require "toeplab.train.cost"
 local corpus = require "toeplab.tasks.corpus"
 local errors = require "toeplab.base.errors"
 local masking = require "toeplab.tasks.masking"
@@ -105,17 +106,15 @@ function mlm.trial(t, c, options_of)
   local opt = optim.adam(model, { kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-6,
     lr = c.lr, weight_decay = c.weight_decay, clip = c.clip, schedule = "polynomial",
     warmup = c.warmup, steps = c.steps })
-  local every, spent, timed = math.max(c.steps // c.evaluations, 1), 0.0, 0
+  local every, timer = math.max(c.steps // c.evaluations, 1), cost.timer(t)
   t:say("%d blocks to train on, %d batches in an epoch; %d parameters", data.count,
     data:steps(), (model:count()))
   core.memory_reset_peak()
 
   for step in t:steps(c.steps, model, opt, text) do
-    local began = core.sys.clock()
-    local loss, info = masking.step(model, opt, data:batches(step, c.batch // c.micro))
-    if step > t.first + 3 then -- plans exist
-      spent, timed = spent + core.sys.clock() - began, timed + 1
-    end
+    local loss, info = timer:time(function()
+      return masking.step(model, opt, data:batches(step, c.batch // c.micro))
+    end)
     t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
     if step % every == 0 or step == c.steps then
       local ppl = masking.perplexity(model, parts.valid, c.valid_batches)
@@ -127,7 +126,7 @@ function mlm.trial(t, c, options_of)
   local peak, step, ppl = core.memory().peak - before, t:load_best() -- peak excludes the data
   t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()),
     test_ppl = masking.perplexity(model, parts.test), peak_mib = peak / 2 ^ 20 }
-  if timed > 0 then t:log { steps_per_second = timed / spent } end
+  t:log { steps_per_second = timer:rate() }
 end
 
 return suggest.strict("mlm", mlm)

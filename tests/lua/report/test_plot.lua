@@ -415,6 +415,22 @@ t.test("steps of several models take turns; each has its median and its own memo
   t.eq(cost.tokens(2, 3, 5):totable(), ids)
 end)
 
+t.test("the steps of a trial are timed, but for three after each start", function()
+  local clock, now, trial = core.sys.clock, 0.0, { first = 5, step = 5 }
+  core.sys.clock = function() return now end
+  local timer = cost.timer(trial)
+  t.eq(timer:rate(), nil)
+  for step = 6, 10 do
+    trial.step = step
+    t.eq({ timer:time(function()
+      now = now + (step <= 8 and 100 or 0.5)
+      return step, nil, "more"
+    end) }, { step, nil, "more" })
+  end
+  core.sys.clock = clock
+  t.eq(timer:rate(), 2.0)
+end)
+
 t.test("an operator takes time, and memory by its length", function()
   local o = { backend = "naive", dim = 2, causal = true, budget = 0.01, length = 128 }
   local short = cost.operator(o)
