@@ -34,8 +34,8 @@ typedef enum tl_device { TL_CPU, TL_CUDA, TL_DEVICES } tl_device;
 
 typedef struct tl_host tl_host;
 
-/* Processes begin <= i < end; thread is 0..threads-1, and no two bodies with the same thread run
-** at the same time. */
+/* Processes begin <= i < end. thread is the number of the part, from 0 on, and so below the number
+** of parts. No two bodies with the same thread run at the same time. */
 typedef void (*tl_body)(void *user, int64_t begin, int64_t end, int thread);
 
 typedef enum tl_transform_kind {

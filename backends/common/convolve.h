@@ -44,6 +44,11 @@ typedef struct convolve_job {
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
+static inline int64_t convolve_tiles(const convolution *s)
+{
+    return (s->d + s->width - 1) / s->width;
+}
+
 /* Allocates the twist and the scratch buffers. The caller has set h, n and d; `longest` is the
 ** least number of floats of a row. */
 static inline tl_status convolve_plan(convolution *s, int64_t longest)
@@ -55,7 +60,8 @@ static inline tl_status convolve_plan(convolution *s, int64_t longest)
     s->temporary = tile_padded(2 * (longest > s->size ? longest : s->size));
     s->each = 2 * s->width * (s->row + s->line) + 3 * s->temporary;
     s->twist = s->h->alloc(s->h, (size_t)s->size * 2 * sizeof *s->twist);
-    s->scratch = s->h->alloc(s->h, (size_t)(s->each * s->h->threads) * sizeof *s->scratch);
+    int64_t threads = tile_threads(convolve_tiles(s), s->h->threads);
+    s->scratch = s->h->alloc(s->h, (size_t)(s->each * threads) * sizeof *s->scratch);
     if (!s->twist || !s->scratch) return TL_ENOMEM;
     angle_table(s->size, s->twist);
     return TL_OK;
@@ -155,7 +161,7 @@ static inline void convolve_backward_tiles(void *user, int64_t begin, int64_t en
 /* Runs body in parallel over all tiles; its user is a convolve_job. */
 static inline tl_status convolve_run(const convolution *s, const tl_tno_args *a, tl_body body)
 {
-    s->h->parallel(s->h, (s->d + s->width - 1) / s->width, 1, body, &(convolve_job){s, a});
+    s->h->parallel(s->h, convolve_tiles(s), 1, body, &(convolve_job){s, a});
     return TL_OK;
 }
 

@@ -8,6 +8,7 @@
 ** depend on the number of threads. */
 #include <string.h>
 
+#include "../common/tile.h"
 #include "circle.h"
 #include "fd.h"
 
@@ -45,6 +46,8 @@ static lane carve(const plan *s, int thread)
                   .blocks = {blocks + 2 * s->block, blocks + 2 * s->block + s->part}};
 }
 
+static int64_t tiles(const plan *s) { return (s->p.d + s->lanes - 1) / s->lanes; }
+
 static void lanes_release(void *state)
 {
     plan *s = state;
@@ -66,7 +69,7 @@ static tl_status lanes_make(const tl_host *h, const fd_problem *p, void **out_pl
         s->block = (2 * s->c.points * s->lanes + 15) / 16 * 16;
         s->part = s->c.splits[0].vectors * s->lanes;
         s->each = 3 * s->row + 2 * s->block + 2 * s->part;
-        size_t bytes = (size_t)(s->each * h->threads) * sizeof *s->scratch;
+        size_t bytes = (size_t)(s->each * tile_threads(tiles(s), h->threads)) * sizeof *s->scratch;
         s->scratch = h->alloc(h, bytes);
         if (!s->scratch) st = TL_ENOMEM;
     }
@@ -298,7 +301,7 @@ static void backward_tiles(void *user, int64_t begin, int64_t end, int thread)
 
 static void lanes_run(const plan *s, const tl_tno_args *a, tl_body body)
 {
-    s->h->parallel(s->h, (s->p.d + s->lanes - 1) / s->lanes, 1, body, &(job){s, a});
+    s->h->parallel(s->h, tiles(s), 1, body, &(job){s, a});
 }
 
 static tl_status lanes_forward(void *state, const tl_tno_args *a)
@@ -316,7 +319,7 @@ static tl_status lanes_backward(void *state, const tl_tno_args *a)
 static int64_t lanes_cache_size(void *state)
 {
     const plan *s = state;
-    return (s->p.d + s->lanes - 1) / s->lanes * s->block;
+    return tiles(s) * s->block;
 }
 
 /* ---- The matrix ------------------------------------------------------------------------------ */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../common/lag.h"
+#include "../common/tile.h"
 
 #define BLOCK 128 /* rows of T at a time */
 #define BATCH 32  /* sequences at a time */
@@ -57,7 +58,8 @@ static tl_status matrix_make(const tl_host *h, const tl_tno_problem *p, void **o
     plan   *s = h->alloc(h, sizeof *s);
     if (!s) return TL_ENOMEM;
     *s = (plan){h, p->n, p->d, lag_zero(p), p->causal, each, NULL};
-    s->scratch = h->alloc(h, (size_t)(each * h->threads) * sizeof *s->scratch);
+    size_t bytes = (size_t)(each * tile_threads(p->d, h->threads)) * sizeof *s->scratch;
+    s->scratch = h->alloc(h, bytes);
     if (!s->scratch) {
         matrix_release(s);
         return TL_ENOMEM;

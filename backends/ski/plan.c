@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../common/angle.h"
+#include "../common/tile.h"
 #include "ski.h"
 
 #define MOST 16777216 /* inducing points, or taps: keeps sizes below from overflowing */
@@ -180,7 +181,7 @@ static tl_status ski_make(const tl_host *h, const tl_tno_problem *p, void **out_
     if (st == TL_OK && s->low) st = plan_weights(s, p);
     if (st == TL_OK) {
         ski_layout(s);
-        size_t bytes = (size_t)(s->each * h->threads) * sizeof(lanes);
+        size_t bytes = (size_t)(s->each * tile_threads(ski_tiles(s), h->threads)) * sizeof(lanes);
         s->scratch = h->alloc(h, bytes);
         if (s->scratch)
             memset(s->scratch, 0, bytes); /* margins are read and stay zero */

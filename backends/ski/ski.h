@@ -70,6 +70,12 @@ typedef struct ski_work {
     ski_group       group[GROUPS];
 } ski_work;
 
+static inline int64_t ski_tiles(const ski_plan *s)
+{
+    int64_t most = s->groups * LANES;
+    return (s->d + most - 1) / most;
+}
+
 static inline int64_t ski_up(int64_t rows) { return (rows + STEP - 1) / STEP * STEP; }
 
 /* ---- rows.c ---------------------------------------------------------------------------------- */

@@ -418,6 +418,32 @@ static void threads_do_not_change_results(void)
     ctx = kept;
 }
 
+/* The bytes that a plan for one channel holds in a context of so many threads. */
+static int64_t plan_bytes(const char *backend, int64_t n, int threads)
+{
+    tl_ctx *kept = ctx;
+    shape   s = {n, 1, 1, 1};
+    CHECK_STATUS(tl_ctx_new(threads, &ctx), TL_OK);
+    tl_tno_free(operator_of("naive", &s)); /* what the context itself allocates at first */
+    int64_t before = tl_memory_info(ctx).live;
+    tl_tno *tno = operator_of(backend, &s);
+    int64_t bytes = tl_memory_info(ctx).live - before;
+    tl_tno_free(tno);
+    tl_ctx_free(ctx);
+    ctx = kept;
+    return bytes;
+}
+
+static void threads_without_a_tile_have_no_scratch(void)
+{
+    static const struct { const char *backend; int64_t n; } rows[] = {
+        {"matrix", 64}, {"fft", 64}, {"ski", 64}, {"fd", 64}, {"fd", 37}};
+    for (int k = 0; k < 5; k++) {
+        int64_t one = plan_bytes(rows[k].backend, rows[k].n, 1);
+        CHECK(one > 0 && plan_bytes(rows[k].backend, rows[k].n, 6) == one);
+    }
+}
+
 int main(void)
 {
     (void)setenv("TOEPLAB_CACHE", "", 1);
@@ -434,6 +460,7 @@ int main(void)
         {"matrix refuses what an int cannot count", matrix_refuses_what_an_int_cannot_count},
         {"sizes that no memory holds are refused", sizes_that_no_memory_holds_are_refused},
         {"threads do not change results", threads_do_not_change_results},
+        {"threads without a tile have no scratch", threads_without_a_tile_have_no_scratch},
         {0},
     });
     tl_ctx_free(ctx);
