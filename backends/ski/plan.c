@@ -132,8 +132,12 @@ static void ski_release(void *state)
 
 static tl_status plan_transforms(ski_plan *s)
 {
-    s->transforms = s->low && !s->causal && s->r > DIRECT ? s->h->transforms(s->h) : NULL;
-    if (!s->transforms) return TL_OK;
+    if (!s->low || s->causal || s->r <= DIRECT) return TL_OK;
+    s->transforms = s->h->transforms(s->h);
+    if (!s->transforms)
+        return s->h->fail(s->h, TL_EBACKEND,
+                          "ski: no loaded backend provides Fourier transforms, which more than %d "
+                          "inducing points need; 'fft' does", DIRECT);
     s->size = angle_size(2 * s->r - 1);
     tl_status st = s->transforms->plan(s->h, TL_R2C, s->size, &s->there);
     return st == TL_OK ? s->transforms->plan(s->h, TL_C2R, s->size, &s->back) : st;
