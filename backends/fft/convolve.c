@@ -1,5 +1,6 @@
 /* convolve.c - implements the backend fft: T x by one complex Fourier transform per real channel,
 ** the right-angle convolution of angle.h. */
+#include <stdio.h>
 #include <string.h>
 
 #include "../common/convolve.h"
@@ -64,6 +65,13 @@ static void gradients(const convolution *s, const convolve_lane *w, float *dcoef
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
+static int fft_accepts(const tl_tno_problem *p, char *why, size_t size)
+{
+    if (p->n <= FFT_LONGEST && angle_size(p->n) <= FFT_LONGEST) return lag_accepts(p, why, size);
+    (void)snprintf(why, size, "its transforms take lengths of %d at most", FFT_LONGEST);
+    return 0;
+}
+
 static void fft_release(void *state)
 {
     plan *s = state;
@@ -109,7 +117,7 @@ const tl_tno_backend tl_tno_backend_entry = {
     .summary = "right-angle convolution by FFTW, O(n log n)",
     .domain = "lag",
     .options = options,
-    .accepts = lag_accepts,
+    .accepts = fft_accepts,
     .points = lag_points,
     .plan = fft_make_plan,
     .forward = convolve_forward,

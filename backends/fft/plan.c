@@ -1,7 +1,6 @@
 /* plan.c - makes FFTW plans, which are measured once per kind of machine and stored as wisdom. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,7 +145,7 @@ tl_status fft_plan(const tl_host *h, tl_transform_kind kind, int64_t n, int meas
                    fftwf_plan *out_plan)
 {
     fftwf_plan plan = NULL;
-    if (n < 1 || n > INT_MAX / 2)
+    if (n < 1 || n > FFT_LONGEST)
         return h->fail(h, TL_EINVAL, "fft: a transform of length %lld", (long long)n);
     size_t  bytes = ((size_t)n + 2) * 2 * sizeof(float);
     request r = {kind, (int)n, h->alloc(h, bytes), h->alloc(h, bytes)};

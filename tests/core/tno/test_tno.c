@@ -374,13 +374,19 @@ static void a_cache_that_is_not_aligned_is_refused(void)
     }
 }
 
-/* Its products would have cut the length to an int. */
-static void matrix_refuses_what_an_int_cannot_count(void)
+/* The products of matrix and the transforms of fft would have cut the length to an int. */
+static void lengths_that_an_int_cannot_count_are_refused(void)
 {
+    static const struct { const char *backend; int64_t n; const char *limit; } rows[] = {
+        {"matrix", 1LL << 31, "2147483647"},
+        {"fft", 1LL << 30, "1073741823"},
+        {"fft", (1LL << 30) - 1, "1073741823"}}; /* it would transform more than n points */
     tl_tno *tno = NULL;
-    CHECK_STATUS(tl_tno_new(ctx, "matrix", 1LL << 31, 1, 1, NULL, &tno), TL_EBACKEND);
-    CHECK(strstr(tl_errmsg(ctx), "2147483647") != NULL);
-    CHECK(tno == NULL);
+    for (int k = 0; k < 3; k++) {
+        CHECK_STATUS(tl_tno_new(ctx, rows[k].backend, rows[k].n, 1, 1, NULL, &tno), TL_EBACKEND);
+        CHECK(strstr(tl_errmsg(ctx), rows[k].limit) != NULL);
+        CHECK(tno == NULL);
+    }
 }
 
 static void sizes_that_no_memory_holds_are_refused(void)
@@ -457,7 +463,8 @@ int main(void)
         {"a cache that is not aligned is refused", a_cache_that_is_not_aligned_is_refused},
         {"gradients without a tape equal those of the tape", gradients_without_a_tape},
         {"wrong shapes are refused", wrong_shapes_are_refused},
-        {"matrix refuses what an int cannot count", matrix_refuses_what_an_int_cannot_count},
+        {"lengths that an int cannot count are refused",
+         lengths_that_an_int_cannot_count_are_refused},
         {"sizes that no memory holds are refused", sizes_that_no_memory_holds_are_refused},
         {"threads do not change results", threads_do_not_change_results},
         {"threads without a tile have no scratch", threads_without_a_tile_have_no_scratch},
