@@ -374,33 +374,6 @@ static void a_cache_that_is_not_aligned_is_refused(void)
     }
 }
 
-/* The products of matrix and the transforms of fft would have cut the length to an int. */
-static void lengths_that_an_int_cannot_count_are_refused(void)
-{
-    static const struct { const char *backend; int64_t n; const char *limit; } rows[] = {
-        {"matrix", 1LL << 31, "2147483647"},
-        {"fft", 1LL << 30, "1073741823"},
-        {"fft", (1LL << 30) - 1, "1073741823"}}; /* it would transform more than n points */
-    tl_tno *tno = NULL;
-    for (int k = 0; k < 3; k++) {
-        CHECK_STATUS(tl_tno_new(ctx, rows[k].backend, rows[k].n, 1, 1, NULL, &tno), TL_EBACKEND);
-        CHECK(strstr(tl_errmsg(ctx), rows[k].limit) != NULL);
-        CHECK(tno == NULL);
-    }
-}
-
-static void sizes_that_no_memory_holds_are_refused(void)
-{
-    static const char *const names[] = {"auto", "naive", "matrix", "fft", "rac", "ski", "fd"};
-    tl_tno *tno = NULL;
-    for (int i = 0; i < 7; i++) {
-        CHECK_STATUS(tl_tno_new(ctx, names[i], INT64_MAX / 2, 1, 1, NULL, &tno), TL_ENOMEM);
-        CHECK_STATUS(tl_tno_new(ctx, names[i], 1LL << 31, 1LL << 40, 0, NULL, &tno), TL_ENOMEM);
-        CHECK_STATUS(tl_tno_new(ctx, names[i], 8, INT64_MAX / 4, 1, NULL, &tno), TL_ENOMEM);
-    }
-    CHECK(tno == NULL);
-}
-
 static void threads_do_not_change_results(void)
 {
     static const char *const names[] = {"naive", "matrix", "fft", "rac", "ski", "fd"};
@@ -424,32 +397,6 @@ static void threads_do_not_change_results(void)
     ctx = kept;
 }
 
-/* The bytes that a plan for one channel holds in a context of so many threads. */
-static int64_t plan_bytes(const char *backend, int64_t n, int threads)
-{
-    tl_ctx *kept = ctx;
-    shape   s = {n, 1, 1, 1};
-    CHECK_STATUS(tl_ctx_new(threads, &ctx), TL_OK);
-    tl_tno_free(operator_of("naive", &s)); /* what the context itself allocates at first */
-    int64_t before = tl_memory_info(ctx).live;
-    tl_tno *tno = operator_of(backend, &s);
-    int64_t bytes = tl_memory_info(ctx).live - before;
-    tl_tno_free(tno);
-    tl_ctx_free(ctx);
-    ctx = kept;
-    return bytes;
-}
-
-static void threads_without_a_tile_have_no_scratch(void)
-{
-    static const struct { const char *backend; int64_t n; } rows[] = {
-        {"matrix", 64}, {"fft", 64}, {"ski", 64}, {"fd", 64}, {"fd", 37}};
-    for (int k = 0; k < 5; k++) {
-        int64_t one = plan_bytes(rows[k].backend, rows[k].n, 1);
-        CHECK(one > 0 && plan_bytes(rows[k].backend, rows[k].n, 6) == one);
-    }
-}
-
 int main(void)
 {
     (void)setenv("TOEPLAB_CACHE", "", 1);
@@ -463,11 +410,7 @@ int main(void)
         {"a cache that is not aligned is refused", a_cache_that_is_not_aligned_is_refused},
         {"gradients without a tape equal those of the tape", gradients_without_a_tape},
         {"wrong shapes are refused", wrong_shapes_are_refused},
-        {"lengths that an int cannot count are refused",
-         lengths_that_an_int_cannot_count_are_refused},
-        {"sizes that no memory holds are refused", sizes_that_no_memory_holds_are_refused},
         {"threads do not change results", threads_do_not_change_results},
-        {"threads without a tile have no scratch", threads_without_a_tile_have_no_scratch},
         {0},
     });
     tl_ctx_free(ctx);
