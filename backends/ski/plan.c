@@ -26,7 +26,7 @@ static const tl_option options[] = {
     {"parts", 's', "both", "both low-rank sparse", "W A W' and the taps, or one of them"},
     {"as_published", 'b', "0", NULL, "the W of the published code, with its three defects"},
     {"masking", 's', "interval", "interval token",
-     "causal: multiply by A once per inducing point, or at each token (SKI, App. B)"},
+     "causal, on the CPU: multiply by A once per inducing point, or at each token (SKI, App. B)"},
     {0},
 };
 
