@@ -6,6 +6,7 @@
 **
 ** A thread has whole tiles, for all sequences of the batch, so that sums over the batch do not
 ** depend on the number of threads. */
+#include <math.h>
 #include <string.h>
 
 #include "../common/tile.h"
@@ -105,6 +106,12 @@ static inline void scale(int64_t channels, float by, const float *restrict from,
     for (int64_t c = 0; c < channels; c++) to[c] = by * from[c];
 }
 
+/* 0 times each number, where NaN and infinity count as finite. */
+static inline void zero(int64_t channels, const float *restrict from, float *restrict to)
+{
+    for (int64_t c = 0; c < channels; c++) to[c] = copysignf(0, from[c]);
+}
+
 static inline void read_rows(const float *from, int64_t stride, int64_t count, float sign,
                              int64_t channels, int64_t lanes, float *to)
 {
@@ -185,7 +192,8 @@ static inline void ask_for_point(const plan *s, int64_t m, const float *block)
     PREFETCH(point + s->lanes, 1);
 }
 
-/* block = the response in coef [M+1,width d] */
+/* block = the response in coef [M+1,width d]. Imaginary parts that are not used are 0, whatever
+** coef holds there. */
 static inline void read_response(const plan *s, int64_t channels, const float *coef, float *block)
 {
     int64_t d = s->p.d, other = s->p.causal ? 0 : d, stride = d + other;
@@ -195,7 +203,8 @@ static inline void read_response(const plan *s, int64_t channels, const float *c
         PREFETCH(coef + AHEAD * stride, 0);
         PREFETCH(coef + AHEAD * stride + other, 0);
         scale(channels, 1, coef, to);
-        scale(channels, s->p.causal ? 0 : sign, coef + other, to + s->lanes);
+        if (s->p.causal || sign == 0) zero(channels, coef + other, to + s->lanes);
+        else scale(channels, sign, coef + other, to + s->lanes);
     }
 }
 
@@ -210,7 +219,8 @@ static inline void write_gradient(const plan *s, int64_t channels, const float *
         ask_for_point(s, m + AHEAD, block);
         PREFETCH(dcoef + AHEAD * stride, 1);
         PREFETCH(dcoef + AHEAD * stride + other, 1);
-        if (other) scale(channels, sign * weight, from + s->lanes, dcoef + other);
+        if (other && sign == 0) zero(channels, from + s->lanes, dcoef + other);
+        else if (other) scale(channels, sign * weight, from + s->lanes, dcoef + other);
         scale(channels, sign != 0 ? weight : 0.5f * weight, from, dcoef);
     }
 }
