@@ -301,6 +301,16 @@ test("signals", function()
   eq(out, "0\n1\n2\n2\tTERM\n")
 end)
 
+-- Any interpreter may have inherited that children are not waited for, whose ends are then lost.
+test("a child's exit code where SIGCHLD is ignored", function()
+  sys.write_file(folder .. "/child.lua", ([[
+    local sys = require "toeplab.core".sys
+    print(sys.spawn({ "/bin/sh", "-c", "exit 3" }, %q):wait(true))]]):format(folder .. "/log"))
+  local out, err = shell("LUA_CPATH=\"${T%/*}/lua/?.so\" env --ignore-signal=CHLD lua5.4 "
+    .. quoted(folder .. "/child.lua"))
+  if not err:find "runtime does not come first" then eq({ out, err }, { "3\n", "" }) end
+end)
+
 test("the folder is removed", function()
   ok(os.execute("rm -rf " .. quoted(folder)))
   eq(sys.exists(folder), false)
