@@ -23,6 +23,15 @@ test("sha256", function()
   raises(core.sha256_file, "/none", folder .. "/none")
 end)
 
+test("parts of a file that are no tensors", function()
+  local closed, path = core.ones(1), folder .. "/raw"
+  closed:close()
+  for _, part in ipairs { 3, closed, { closed } } do
+    raises(core.raw_write, "bad argument #2 .*part 2 is a [a-z]*, not text or an open tensor", path,
+      { "a", part })
+  end
+end)
+
 test("HDF5", function()
   local path = folder .. "/x.h5"
   core.h5_write(path, {
