@@ -132,10 +132,11 @@ static void a_candidate_that_fails_loses(void)
     tl_tno *tno = NULL;
     (void)setenv("TOEPLAB_CACHE", "", 1);
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    const tl_tno_backend *naive = NULL;
+    CHECK_STATUS(tl_find_backend(ctx, "naive", &naive), TL_OK);
     tl_plugin     *ours = ctx->plugins;
-    tl_tno_backend bad = *ours->entry;
+    tl_tno_backend bad = *naive;
     bad.name = "bad";
-    bad.options = NULL;
     bad.auto_length = INT64_MAX;
     bad.plan = fail_to_plan;
     tl_plugin first = {&bad, NULL, ours};
