@@ -97,7 +97,7 @@ typedef struct tl_option_value {
 typedef struct tl_tno_problem {
     int64_t n, d; /* length, channels: both >= 1 */
     int causal;
-    tl_device device;
+    tl_device device; /* TL_CPU: for another device the host calls functions of that device */
     const tl_option_value *options; /* in the order of the backend's option table */
 } tl_tno_problem;
 

@@ -39,12 +39,11 @@ static const tl_option options[] = {
 
 static int fd_accepts(const tl_tno_problem *p, char *why, size_t size)
 {
-    const char *isa = p->options[ISA].s, *reason = NULL;
-    if (p->device != TL_CPU) reason = "it runs on the CPU only";
-    else if (p->n > LONGEST) reason = "its transforms take lengths of 268435456 at most";
-    if (reason) (void)snprintf(why, size, "%s", reason);
+    const char *isa = p->options[ISA].s;
+    int         fits = p->n <= LONGEST;
+    if (!fits) (void)snprintf(why, size, "its transforms take lengths of 268435456 at most");
     else if (!fd_has(isa)) (void)snprintf(why, size, "this processor has no %s", isa);
-    return !reason && fd_has(isa);
+    return fits && fd_has(isa);
 }
 
 /* The smallest power of two from n on. */

@@ -53,7 +53,6 @@ static double spacing(const tl_tno_problem *p)
 static const char *refusal(const tl_tno_problem *p)
 {
     const tl_option_value *o = p->options;
-    if (p->device != TL_CPU) return "it runs on the CPU only";
     if (p->n > INT_MAX) return "it takes at most 2147483647 tokens";
     if (o[INDUCING].i > MOST) return "it takes at most 16777216 inducing points";
     if (o[TAPS].i > MOST) return "it takes at most 16777216 taps";
