@@ -6,6 +6,7 @@
 
 #include "angle.h"
 #include "backend.h"
+#include "size.h"
 #include "tile.h"
 
 /* The scratch buffers of one thread. */
@@ -53,7 +54,7 @@ static inline int64_t convolve_tiles(const convolution *s)
 ** least number of floats of a row. */
 static inline tl_status convolve_plan(convolution *s, int64_t longest)
 {
-    s->size = angle_size(s->n);
+    s->size = good_size(s->n);
     s->width = tile_width(s->d, s->h->threads);
     s->row = tile_padded(longest);
     s->line = tile_padded(2 * s->size);

@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../common/angle.h"
+#include "../common/size.h"
 #include "fd.h"
 
 #define PI      3.14159265358979323846
@@ -58,7 +58,7 @@ static int64_t half_size(const tl_tno_problem *p)
 {
     const char *size = p->options[SIZE].s;
     if (strcmp(size, "power2") == 0) return power2(p->n);
-    return strcmp(size, "good") == 0 ? angle_size(p->n) : p->n;
+    return strcmp(size, "good") == 0 ? good_size(p->n) : p->n;
 }
 
 static int64_t fd_points(const tl_tno_problem *p, double *out)

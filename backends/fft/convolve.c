@@ -67,7 +67,7 @@ static void gradients(const convolution *s, const convolve_lane *w, float *dcoef
 
 static int fft_accepts(const tl_tno_problem *p, char *why, size_t size)
 {
-    if (p->n <= FFT_LONGEST && angle_size(p->n) <= FFT_LONGEST) return 1;
+    if (p->n <= FFT_LONGEST && good_size(p->n) <= FFT_LONGEST) return 1;
     (void)snprintf(why, size, "its transforms take lengths of %d at most", FFT_LONGEST);
     return 0;
 }

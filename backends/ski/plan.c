@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../common/angle.h"
+#include "../common/size.h"
 #include "../common/tile.h"
 #include "ski.h"
 
@@ -137,7 +137,7 @@ static tl_status plan_transforms(ski_plan *s)
         return s->h->fail(s->h, TL_EBACKEND,
                           "ski: no loaded backend provides Fourier transforms, which more than %d "
                           "inducing points need; 'fft' does", DIRECT);
-    s->size = angle_size(2 * s->r - 1);
+    s->size = good_size(2 * s->r - 1);
     tl_status st = s->transforms->plan(s->h, TL_R2C, s->size, &s->there);
     return st == TL_OK ? s->transforms->plan(s->h, TL_C2R, s->size, &s->back) : st;
 }
