@@ -93,6 +93,32 @@ static inline int64_t convolve_channels(const convolution *s, int64_t tile)
     return left < s->width ? left : s->width;
 }
 
+/* ---- Kernels --------------------------------------------------------------------------------- */
+
+/* The number of negative lags. */
+static inline int64_t convolve_negative(const convolution *s) { return s->causal ? 0 : s->n - 1; }
+
+/* line = F W T' / N, from the coefficients t of the lags 0..n-1 and `before` of the negative ones.
+** Overwrites w.a. */
+static inline void convolve_spectrum(const convolution *s, const convolve_lane *w, const float *t,
+                                     const float *before, float *line)
+{
+    float scale = 1.0f / (float)s->size;
+    angle_twist(s->twist, s->size, s->n, t, w->a);
+    angle_fold(s->twist, s->size, convolve_negative(s), before, w->a);
+    s->there(s, w->a, line);
+    for (int64_t k = 0; k < 2 * s->size; k++) line[k] *= scale;
+}
+
+/* Sets t and `before` to N times the lags of dT' from its spectrum in line. Overwrites w.a. */
+static inline void convolve_kernel(const convolution *s, const convolve_lane *w, float *line,
+                                   float *t, float *before)
+{
+    s->back(s, line, w->a);
+    angle_untwist(s->twist, s->n, w->a, t);
+    angle_unfold(s->twist, s->size, convolve_negative(s), w->a, before);
+}
+
 /* ---- Application ----------------------------------------------------------------------------- */
 
 static inline void convolve_forward_tiles(void *user, int64_t begin, int64_t end, int thread)
