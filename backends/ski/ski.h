@@ -11,6 +11,7 @@
 #define SKI_H
 
 #include "backend.h"
+#include "weights.h"
 
 #ifdef __AVX512F__
 #define LANES 16
@@ -20,7 +21,6 @@
 #define GROUPS 8
 #define BLOCK  128
 #define STEP   8 /* outputs of one inner loop; rows are padded to a multiple of it */
-#define WIDTH  4 /* most non-zeros of a row of W */
 
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 
@@ -131,16 +131,5 @@ tl_status ski_forward(void *plan, const tl_tno_args *a);
 tl_status ski_backward(void *plan, const tl_tno_args *a);
 tl_status ski_dense(void *plan, const tl_tno_args *a);
 void      ski_layout(ski_plan *s); /* sets window, stride, line and each */
-
-/* ---- weights.c ------------------------------------------------------------------------------- */
-
-typedef struct ski_grid { /* positions of inducing points, and the interpolation */
-    int64_t n, r, span;   /* point a is at a span/(r-1) */
-    int     cubic, as_published;
-    double  lambda;
-} ski_grid;
-
-int  ski_width(const ski_grid *g);
-void ski_weights(const ski_grid *g, int32_t *start, float *weight);
 
 #endif
