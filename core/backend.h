@@ -51,7 +51,8 @@ typedef struct tl_transforms {
     const char *name; /* "FFTW 3.3.10" */
     /* Makes a plan for n >= 1; release frees it. Several threads may run one plan at a time. */
     tl_status (*plan)(const tl_host *h, tl_transform_kind kind, int64_t n, void **out_plan);
-    /* Transforms in to out, which are different arrays from alloc. Thread-safe. */
+    /* Transforms in to out, which do not overlap and begin at multiples of 32 bytes.
+    ** Thread-safe. */
     void (*run)(const void *plan, const float *in, float *out);
     void (*release)(void *plan);
 } tl_transforms;
