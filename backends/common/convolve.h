@@ -51,7 +51,7 @@ static inline int64_t convolve_tiles(const convolution *s)
 }
 
 /* Allocates the twist and the scratch buffers. The caller has set h, n and d; `longest` is the
-** least number of floats of a row. */
+** least number of floats of a row. TL_ENOMEM; the caller must call convolve_free even then. */
 static inline tl_status convolve_plan(convolution *s, int64_t longest)
 {
     s->size = good_size(s->n);

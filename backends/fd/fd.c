@@ -25,7 +25,7 @@
 #include "fd.h"
 
 #define PI      3.14159265358979323846
-#define LONGEST ((int64_t)1 << 28) /* N is at most twice the next power of two */
+#define LONGEST ((int64_t)1 << 28) /* then N <= 2^29, which an int of FFTW's interface counts */
 
 enum { SIZE, ISA };
 

@@ -43,7 +43,7 @@ typedef struct job {
 
 enum { ISA, LAGS }; /* options */
 
-/* The problem for a sequence of the length of the horizon, which has the same points. */
+/* The problem for a sequence as long as the option `lags`, which has the same points. */
 static tl_tno_problem within(const tl_tno_problem *p)
 {
     tl_tno_problem cut = *p;

@@ -88,7 +88,7 @@ static int ski_accepts(const tl_tno_problem *p, char *why, size_t size)
     return reason == NULL;
 }
 
-/* The points are sign(t) lambda^|t| for the lags t of A, ascending. With zero=mean, lag 0 has two
+/* The points are sign(t) lambda^|t|, for ascending lags t of A. With zero=mean, lag 0 has two
 ** points, -1 and +1. */
 static int64_t ski_points(const tl_tno_problem *p, double *out)
 {

@@ -117,11 +117,15 @@ void ski_kernel_sums(ski_work *w, ski_group *g); /* adds the diagonal sums of g 
 
 /* ---- causal.c -------------------------------------------------------------------------------- */
 
-/* At the start of a sequence z, v and pending must be 0, and column -1. */
+/* Each takes the tokens first..first+count-1 of a sequence and keeps its state in z, v, pending and
+** column: at the start of a sequence z, v and pending must be 0, and column -1. */
+/* y += the low-rank part of T x; blocks in ascending order */
 void ski_causal_forward(const ski_plan *s, ski_group *g, int64_t first, int64_t count,
                         const lanes *x, lanes *y);
+/* dx += its adjoint of dy; blocks in descending order */
 void ski_causal_back(const ski_plan *s, ski_group *g, int64_t first, int64_t count,
                      const lanes *dy, lanes *dx);
+/* kernel_sums += the gradient of A; blocks in ascending order. v is 0 after each. */
 void ski_causal_sums(const ski_plan *s, ski_group *g, int64_t first, int64_t count, const lanes *x,
                      const lanes *dy);
 
