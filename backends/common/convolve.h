@@ -10,11 +10,11 @@
 #include "tile.h"
 
 /* The scratch buffers of one thread. */
-typedef struct convolve_lane {
+typedef struct convolve_scratch {
     float *x, *y;      /* [width] rows */
     float *coef, *sum; /* [width] lines: the spectra of the kernel and of its gradient */
     float *a, *b, *c;  /* one line each, reused for every channel */
-} convolve_lane;
+} convolve_scratch;
 
 typedef struct convolution convolution;
 struct convolution {
@@ -31,10 +31,10 @@ struct convolution {
     void (*there)(const convolution *s, float *from, float *to);
     void (*back)(const convolution *s, float *from, float *to);
     /* Sets w.coef = F W T' / N for the channels first..first+channels-1 of coef. */
-    void (*spectra)(const convolution *s, const convolve_lane *w, const float *coef, int64_t first,
-                    int64_t channels);
+    void (*spectra)(const convolution *s, const convolve_scratch *w, const float *coef,
+                    int64_t first, int64_t channels);
     /* Sets these channels of dcoef from w.sum, the spectra of dT'. */
-    void (*gradients)(const convolution *s, const convolve_lane *w, float *dcoef, int64_t first,
+    void (*gradients)(const convolution *s, const convolve_scratch *w, float *dcoef, int64_t first,
                       int64_t channels);
 };
 
@@ -74,9 +74,9 @@ static inline void convolve_free(const convolution *s)
     s->h->free(s->h, s->scratch);
 }
 
-static inline convolve_lane convolve_carve(const convolution *s, int thread)
+static inline convolve_scratch convolve_carve(const convolution *s, int thread)
 {
-    convolve_lane w;
+    convolve_scratch w;
     w.x = s->scratch + thread * s->each;
     w.y = w.x + s->width * s->row;
     w.coef = w.y + s->width * s->row;
@@ -100,8 +100,8 @@ static inline int64_t convolve_negative(const convolution *s) { return s->causal
 
 /* line = F W T' / N, from the coefficients t of the lags 0..n-1 and `before` of the negative ones.
 ** Overwrites w.a. */
-static inline void convolve_spectrum(const convolution *s, const convolve_lane *w, const float *t,
-                                     const float *before, float *line)
+static inline void convolve_spectrum(const convolution *s, const convolve_scratch *w,
+                                     const float *t, const float *before, float *line)
 {
     float scale = 1.0f / (float)s->size;
     angle_twist(s->twist, s->size, s->n, t, w->a);
@@ -111,7 +111,7 @@ static inline void convolve_spectrum(const convolution *s, const convolve_lane *
 }
 
 /* Sets t and `before` to N times the lags of dT' from its spectrum in line. Overwrites w.a. */
-static inline void convolve_kernel(const convolution *s, const convolve_lane *w, float *line,
+static inline void convolve_kernel(const convolution *s, const convolve_scratch *w, float *line,
                                    float *t, float *before)
 {
     s->back(s, line, w->a);
@@ -125,7 +125,7 @@ static inline void convolve_forward_tiles(void *user, int64_t begin, int64_t end
 {
     const convolve_job *j = user;
     const convolution  *s = j->s;
-    convolve_lane       w = convolve_carve(s, thread);
+    convolve_scratch    w = convolve_carve(s, thread);
     for (int64_t tile = begin; tile < end; tile++) {
         int64_t first = tile * s->width, channels = convolve_channels(s, tile);
         s->spectra(s, &w, j->a->coef, first, channels);
@@ -145,7 +145,7 @@ static inline void convolve_forward_tiles(void *user, int64_t begin, int64_t end
 }
 
 /* Processes one sequence, x in w.x and dy in w.y: adds to w.sum and leaves dx in w.y. */
-static inline void convolve_backward_sequence(const convolution *s, const convolve_lane *w,
+static inline void convolve_backward_sequence(const convolution *s, const convolve_scratch *w,
                                               int64_t channels, int want_coef, int want_x)
 {
     for (int64_t c = 0; c < channels; c++) {
@@ -169,7 +169,7 @@ static inline void convolve_backward_tiles(void *user, int64_t begin, int64_t en
     const convolve_job *j = user;
     const convolution  *s = j->s;
     const tl_tno_args  *a = j->a;
-    convolve_lane       w = convolve_carve(s, thread);
+    convolve_scratch    w = convolve_carve(s, thread);
     for (int64_t tile = begin; tile < end; tile++) {
         int64_t first = tile * s->width, channels = convolve_channels(s, tile);
         if (a->dx) s->spectra(s, &w, a->coef, first, channels);

@@ -24,11 +24,11 @@ typedef struct plan {
 } plan;
 
 /* The scratch buffers of one thread. */
-typedef struct lane {
+typedef struct scratch {
     float *rows, *others, *x; /* [M, lanes] */
     float *spectrum, *sum;    /* blocks of circle.h */
     float *blocks[2];
-} lane;
+} scratch;
 
 typedef struct job {
     const plan        *s;
@@ -39,10 +39,10 @@ typedef struct job {
 
 int fd_has(const char *isa) { return rac_kernel_named(isa) != NULL; }
 
-static lane carve(const plan *s, int thread)
+static scratch carve(const plan *s, int thread)
 {
     float *p = s->scratch + thread * s->each, *blocks = p + 3 * s->row;
-    return (lane){.rows = p, .others = p + s->row, .x = p + 2 * s->row, .spectrum = blocks,
+    return (scratch){.rows = p, .others = p + s->row, .x = p + 2 * s->row, .spectrum = blocks,
                   .sum = blocks + s->block,
                   .blocks = {blocks + 2 * s->block, blocks + 2 * s->block + s->part}};
 }
@@ -163,7 +163,7 @@ static void load(const plan *s, const tile *t, const float *x, float *rows)
 }
 
 /* Writes y [n,d] from the rows and others of circle_merge. */
-static void deliver(const plan *s, const tile *t, const lane *w, float *y)
+static void deliver(const plan *s, const tile *t, const scratch *w, float *y)
 {
     int64_t n = s->p.n, d = s->p.d, middle = s->p.half / 2, low = n < middle ? n : middle;
     y += t->first;
@@ -227,7 +227,7 @@ static inline void write_gradient(const plan *s, int64_t channels, const float *
 
 /* w.rows = half the sum of rows and others, times `first` in row 0 and `second` in the other rows,
 ** and 0 from n on. */
-static void window(const plan *s, const lane *w, float first, float second)
+static void window(const plan *s, const scratch *w, float first, float second)
 {
     float  *a = w->rows, *b = w->others;
     int64_t count = s->p.n * s->lanes;
@@ -238,7 +238,7 @@ static void window(const plan *s, const lane *w, float first, float second)
 
 /* Returns H, from the cache or computed into it if there is one. Causal, H is the spectrum of
 ** t_0 = r_0, t_k = 2 r_k for 0 < k < n. */
-static const float *spectrum(const plan *s, const tile *t, const lane *w, const tl_tno_args *a)
+static const float *spectrum(const plan *s, const tile *t, const scratch *w, const tl_tno_args *a)
 {
     float *to = a->cache ? a->cache + t->first / s->lanes * s->block : w->spectrum;
     if (a->cache && a->cached) return to;
@@ -250,7 +250,7 @@ static const float *spectrum(const plan *s, const tile *t, const lane *w, const 
     return to;
 }
 
-static void gradient(const plan *s, const tile *t, const lane *w, float *dcoef)
+static void gradient(const plan *s, const tile *t, const scratch *w, float *dcoef)
 {
     if (s->p.causal) {
         circle_merge(&s->c, w->sum, w->rows, w->others);
@@ -266,7 +266,7 @@ static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
 {
     const job  *j = user;
     const plan *s = j->s;
-    lane        w = carve(s, thread);
+    scratch     w = carve(s, thread);
     for (int64_t number = begin; number < end; number++) {
         tile         t = tile_of(s, number);
         const float *h = spectrum(s, &t, &w, j->a);
@@ -280,7 +280,7 @@ static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* Without h it does not compute dx. */
-static void backward_sequence(const plan *s, const tile *t, const lane *w, const tl_tno_args *a,
+static void backward_sequence(const plan *s, const tile *t, const scratch *w, const tl_tno_args *a,
                               const float *h, int64_t at)
 {
     load(s, t, a->dy + at, w->rows);
@@ -298,7 +298,7 @@ static void backward_tiles(void *user, int64_t begin, int64_t end, int thread)
     const job         *j = user;
     const plan        *s = j->s;
     const tl_tno_args *a = j->a;
-    lane               w = carve(s, thread);
+    scratch            w = carve(s, thread);
     for (int64_t number = begin; number < end; number++) {
         tile         t = tile_of(s, number);
         const float *h = a->dx ? spectrum(s, &t, &w, a) : NULL;
@@ -335,7 +335,7 @@ static int64_t lanes_cache_size(void *state)
 /* ---- The matrix ------------------------------------------------------------------------------ */
 
 /* The kernel of channel c at a lag -M..M-1, from the rows and others of circle_merge. */
-static float kernel_at(const plan *s, const lane *w, int64_t lag, int64_t c)
+static float kernel_at(const plan *s, const scratch *w, int64_t lag, int64_t c)
 {
     int64_t k = lag < 0 ? lag + s->p.half : lag, at = k * s->lanes + c;
     float   sign = 2 * k < s->p.half ? 0.5f : -0.5f;
@@ -347,7 +347,7 @@ static void dense_tiles(void *user, int64_t begin, int64_t end, int thread)
 {
     const job  *j = user;
     const plan *s = j->s;
-    lane        w = carve(s, thread);
+    scratch     w = carve(s, thread);
     int64_t     n = s->p.n;
     for (int64_t number = begin; number < end; number++) {
         tile t = tile_of(s, number);

@@ -31,7 +31,7 @@ static void back(const convolution *s, float *from, float *to)
 }
 
 /* Sets w.x and w.y to the real and imaginary parts of channels first.. of coef. */
-static void responses(const plan *p, const convolve_lane *w, const float *coef, int64_t first,
+static void responses(const plan *p, const convolve_scratch *w, const float *coef, int64_t first,
                       int64_t channels)
 {
     const convolution *s = &p->base;
@@ -43,7 +43,7 @@ static void responses(const plan *p, const convolve_lane *w, const float *coef, 
 
 /* Sets w.b [N] to the kernel of channel c, whose response is in w.x and w.y. The negative lags are
 ** its last entries. */
-static void kernel(const plan *p, const convolve_lane *w, int64_t c)
+static void kernel(const plan *p, const convolve_scratch *w, int64_t c)
 {
     const convolution *s = &p->base;
     const float       *re = w->x + c * s->row, *im = w->y + c * s->row;
@@ -56,8 +56,8 @@ static void kernel(const plan *p, const convolve_lane *w, int64_t c)
     for (int64_t k = 1; s->causal && k < s->n; k++) w->b[k] *= 2;
 }
 
-static void spectra(const convolution *s, const convolve_lane *w, const float *coef, int64_t first,
-                    int64_t channels)
+static void spectra(const convolution *s, const convolve_scratch *w, const float *coef,
+                    int64_t first, int64_t channels)
 {
     const plan *p = (const plan *)s;
     responses(p, w, coef, first, channels);
@@ -68,7 +68,7 @@ static void spectra(const convolution *s, const convolve_lane *w, const float *c
     }
 }
 
-static void gradients(const convolution *s, const convolve_lane *w, float *dcoef, int64_t first,
+static void gradients(const convolution *s, const convolve_scratch *w, float *dcoef, int64_t first,
                       int64_t channels)
 {
     const plan *p = (const plan *)s;
@@ -141,7 +141,7 @@ static void dense_tiles(void *user, int64_t begin, int64_t end, int thread)
     const convolution  *s = j->s;
     const plan         *p = (const plan *)s;
     int64_t             n = s->n, size = 2 * p->half;
-    convolve_lane       w = convolve_carve(s, thread);
+    convolve_scratch    w = convolve_carve(s, thread);
     for (int64_t tile = begin; tile < end; tile++) {
         int64_t first = tile * s->width, channels = convolve_channels(s, tile);
         responses(p, &w, j->a->coef, first, channels);

@@ -30,8 +30,8 @@ static void back(const convolution *s, float *from, float *to)
 }
 
 /* The negative lags are the first rows of coef. */
-static void spectra(const convolution *s, const convolve_lane *w, const float *coef, int64_t first,
-                    int64_t channels)
+static void spectra(const convolution *s, const convolve_scratch *w, const float *coef,
+                    int64_t first, int64_t channels)
 {
     int64_t before = convolve_negative(s);
     tile_gather(coef + before * s->d + first, s->d, s->n, channels, w->x, s->row);
@@ -40,7 +40,7 @@ static void spectra(const convolution *s, const convolve_lane *w, const float *c
         convolve_spectrum(s, w, w->x + c * s->row, w->y + c * s->row, w->coef + c * s->line);
 }
 
-static void gradients(const convolution *s, const convolve_lane *w, float *dcoef, int64_t first,
+static void gradients(const convolution *s, const convolve_scratch *w, float *dcoef, int64_t first,
                       int64_t channels)
 {
     float   scale = 1.0f / (float)s->size;
