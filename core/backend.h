@@ -34,8 +34,8 @@ typedef enum tl_device { TL_CPU, TL_CUDA, TL_DEVICES } tl_device;
 
 typedef struct tl_host tl_host;
 
-/* Processes begin <= i < end; thread is 0..threads-1, and no two bodies with the same thread run
-** at the same time. */
+/* Processes begin <= i < end. thread is the number of the part, from 0 on, and so below the number
+** of parts. No two bodies with the same thread run at the same time. */
 typedef void (*tl_body)(void *user, int64_t begin, int64_t end, int thread);
 
 typedef enum tl_transform_kind {
@@ -51,7 +51,8 @@ typedef struct tl_transforms {
     const char *name; /* "FFTW 3.3.10" */
     /* Makes a plan for n >= 1; release frees it. Several threads may run one plan at a time. */
     tl_status (*plan)(const tl_host *h, tl_transform_kind kind, int64_t n, void **out_plan);
-    /* Transforms in to out, which are different arrays from alloc. Thread-safe. */
+    /* Transforms in to out, which do not overlap and begin at multiples of 32 bytes.
+    ** Thread-safe. */
     void (*run)(const void *plan, const float *in, float *out);
     void (*release)(void *plan);
 } tl_transforms;
@@ -97,7 +98,7 @@ typedef struct tl_option_value {
 typedef struct tl_tno_problem {
     int64_t n, d; /* length, channels: both >= 1 */
     int causal;
-    tl_device device;
+    tl_device device; /* TL_CPU: for another device the host calls functions of that device */
     const tl_option_value *options; /* in the order of the backend's option table */
 } tl_tno_problem;
 

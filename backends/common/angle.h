@@ -12,25 +12,14 @@
 **     dx = Re W^-1 F^-1 (conj(F W T') . F W dy)      dT' = W^-1 F^-1 (conj(F W x) . F W dy)
 ** and dt_m = Re dT'[m], dt_(m-N) = -Im dT'[m].
 **
-** Below, w [N,2] is the twist, and a complex vector z consists of pairs of floats. */
+** N is good_size(n). Below, w [N,2] is the twist, and a complex vector z consists of pairs of
+** floats. */
 #ifndef ANGLE_H
 #define ANGLE_H
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-
-/* N: the smallest product of 2, 3, 5 and 7 from n on, since FFTW has codelets for these factors. */
-static inline int64_t angle_size(int64_t n)
-{
-    static const int primes[] = {2, 3, 5, 7};
-    for (;; n++) {
-        int64_t rest = n;
-        for (int i = 0; i < 4; i++)
-            while (rest % primes[i] == 0) rest /= primes[i];
-        if (rest == 1) return n;
-    }
-}
 
 static inline void angle_table(int64_t size, float *w)
 {

@@ -9,7 +9,9 @@
 extern const gpu_form gpu_fft_form, gpu_rac_form, gpu_fd_form, gpu_naive_form,
     gpu_matrix_form, gpu_ski_form;
 
-/* The bytes of a scratch buffer; work that needs more is divided. */
+/* The bytes of a scratch buffer: convolutions take a part of the sequences at a time, and `matrix`
+** a part of T, but at least one sequence with all its channels or one row of T. The buffers of ski
+** hold the whole batch. */
 #ifdef TL_EMULATE
 #define BUDGET ((int64_t)16 << 10) /* so small that tests cover divided work */
 #else
@@ -48,7 +50,9 @@ void gpu_convolution_set(gpu_convolution *s, tl_ctx *ctx, int64_t n, int64_t d, 
                          int64_t lags);
 /* The floats of the spectra that tl_tno_args.cache can cache between calls. */
 int64_t gpu_convolution_cache_size(const gpu_convolution *s);
+/* y = T x. With a cache that is not cached it computes the spectra into it, also for b = 0. */
 tl_status gpu_convolve(const gpu_convolution *s, const tl_tno_args *a);
+/* dx and dcoef, unless they are NULL; for b = 0 dcoef is 0. */
 tl_status gpu_convolve_back(const gpu_convolution *s, const tl_tno_args *a);
 
 /* ---- By direct sums (direct.cu) ---------------------------------------------------------- */

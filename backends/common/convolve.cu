@@ -3,6 +3,7 @@
 **     y = F^-1 (F t . F x)    dx = F^-1 (conj(F t) . F dy)    dt = F^-1 (sum of F dy conj(F x))
 ** A backend provides the conversions between coefficients and spectra. */
 #include "apply.cuh"
+#include "size.h"
 
 /* ---- Products of spectra --------------------------------------------------------------------- */
 
@@ -134,18 +135,6 @@ tl_status gpu_convolve_back(const gpu_convolution *s, const tl_tno_args *a)
 
 /* ---- Kernels given by lags ------------------------------------------------------------------- */
 
-/* The smallest even number from n on without prime factors above 7. */
-static int64_t good_size(int64_t n)
-{
-    static const int primes[] = {2, 3, 5, 7};
-    for (int64_t m = n + (n & 1);; m += 2) {
-        int64_t rest = m;
-        for (int i = 0; i < 4; i++)
-            while (rest % primes[i] == 0) rest /= primes[i];
-        if (rest == 1) return m;
-    }
-}
-
 /* Lag k lies at k mod size. */
 static tl_status spectra(const gpu_convolution *s, const gpu_buffers *m, const float *coef)
 {
@@ -163,7 +152,8 @@ static tl_status gradients(const gpu_convolution *s, const gpu_buffers *m, float
     return gpu_from_lines(s->ctx, &sheet, 1.0f / (float)s->size, m->lines, dcoef);
 }
 
-/* The size is such that the wrap-around of the circular convolution misses the n outputs. */
+/* The size is even and such that the wrap-around of the circular convolution misses the n
+** outputs. */
 void gpu_convolution_set(gpu_convolution *s, tl_ctx *ctx, int64_t n, int64_t d, int64_t zero,
                          int64_t lags)
 {
@@ -173,7 +163,8 @@ void gpu_convolution_set(gpu_convolution *s, tl_ctx *ctx, int64_t n, int64_t d, 
     s->d = d;
     s->zero = zero;
     s->lags = lags;
-    s->size = good_size(n + (lags - zero > zero ? lags - zero - 1 : zero));
+    int64_t least = n + (lags - zero > zero ? lags - zero - 1 : zero);
+    s->size = 2 * good_size((least + 1) / 2);
     s->bins = s->size / 2 + 1;
     s->coefs = lags * d;
     s->spectra = spectra;

@@ -6,14 +6,15 @@
 
 #include "angle.h"
 #include "backend.h"
+#include "size.h"
 #include "tile.h"
 
 /* The scratch buffers of one thread. */
-typedef struct convolve_lane {
+typedef struct convolve_scratch {
     float *x, *y;      /* [width] rows */
     float *coef, *sum; /* [width] lines: the spectra of the kernel and of its gradient */
     float *a, *b, *c;  /* one line each, reused for every channel */
-} convolve_lane;
+} convolve_scratch;
 
 typedef struct convolution convolution;
 struct convolution {
@@ -30,10 +31,10 @@ struct convolution {
     void (*there)(const convolution *s, float *from, float *to);
     void (*back)(const convolution *s, float *from, float *to);
     /* Sets w.coef = F W T' / N for the channels first..first+channels-1 of coef. */
-    void (*spectra)(const convolution *s, const convolve_lane *w, const float *coef, int64_t first,
-                    int64_t channels);
+    void (*spectra)(const convolution *s, const convolve_scratch *w, const float *coef,
+                    int64_t first, int64_t channels);
     /* Sets these channels of dcoef from w.sum, the spectra of dT'. */
-    void (*gradients)(const convolution *s, const convolve_lane *w, float *dcoef, int64_t first,
+    void (*gradients)(const convolution *s, const convolve_scratch *w, float *dcoef, int64_t first,
                       int64_t channels);
 };
 
@@ -44,18 +45,24 @@ typedef struct convolve_job {
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
+static inline int64_t convolve_tiles(const convolution *s)
+{
+    return (s->d + s->width - 1) / s->width;
+}
+
 /* Allocates the twist and the scratch buffers. The caller has set h, n and d; `longest` is the
-** least number of floats of a row. */
+** least number of floats of a row. TL_ENOMEM; the caller must call convolve_free even then. */
 static inline tl_status convolve_plan(convolution *s, int64_t longest)
 {
-    s->size = angle_size(s->n);
+    s->size = good_size(s->n);
     s->width = tile_width(s->d, s->h->threads);
     s->row = tile_padded(longest);
     s->line = tile_padded(2 * s->size);
     s->temporary = tile_padded(2 * (longest > s->size ? longest : s->size));
     s->each = 2 * s->width * (s->row + s->line) + 3 * s->temporary;
     s->twist = s->h->alloc(s->h, (size_t)s->size * 2 * sizeof *s->twist);
-    s->scratch = s->h->alloc(s->h, (size_t)(s->each * s->h->threads) * sizeof *s->scratch);
+    int64_t threads = tile_threads(convolve_tiles(s), s->h->threads);
+    s->scratch = s->h->alloc(s->h, (size_t)(s->each * threads) * sizeof *s->scratch);
     if (!s->twist || !s->scratch) return TL_ENOMEM;
     angle_table(s->size, s->twist);
     return TL_OK;
@@ -67,9 +74,9 @@ static inline void convolve_free(const convolution *s)
     s->h->free(s->h, s->scratch);
 }
 
-static inline convolve_lane convolve_carve(const convolution *s, int thread)
+static inline convolve_scratch convolve_carve(const convolution *s, int thread)
 {
-    convolve_lane w;
+    convolve_scratch w;
     w.x = s->scratch + thread * s->each;
     w.y = w.x + s->width * s->row;
     w.coef = w.y + s->width * s->row;
@@ -86,13 +93,39 @@ static inline int64_t convolve_channels(const convolution *s, int64_t tile)
     return left < s->width ? left : s->width;
 }
 
+/* ---- Kernels --------------------------------------------------------------------------------- */
+
+/* The number of negative lags. */
+static inline int64_t convolve_negative(const convolution *s) { return s->causal ? 0 : s->n - 1; }
+
+/* line = F W T' / N, from the coefficients t of the lags 0..n-1 and `before` of the negative ones.
+** Overwrites w.a. */
+static inline void convolve_spectrum(const convolution *s, const convolve_scratch *w,
+                                     const float *t, const float *before, float *line)
+{
+    float scale = 1.0f / (float)s->size;
+    angle_twist(s->twist, s->size, s->n, t, w->a);
+    angle_fold(s->twist, s->size, convolve_negative(s), before, w->a);
+    s->there(s, w->a, line);
+    for (int64_t k = 0; k < 2 * s->size; k++) line[k] *= scale;
+}
+
+/* Sets t and `before` to N times the lags of dT' from its spectrum in line. Overwrites w.a. */
+static inline void convolve_kernel(const convolution *s, const convolve_scratch *w, float *line,
+                                   float *t, float *before)
+{
+    s->back(s, line, w->a);
+    angle_untwist(s->twist, s->n, w->a, t);
+    angle_unfold(s->twist, s->size, convolve_negative(s), w->a, before);
+}
+
 /* ---- Application ----------------------------------------------------------------------------- */
 
 static inline void convolve_forward_tiles(void *user, int64_t begin, int64_t end, int thread)
 {
     const convolve_job *j = user;
     const convolution  *s = j->s;
-    convolve_lane       w = convolve_carve(s, thread);
+    convolve_scratch    w = convolve_carve(s, thread);
     for (int64_t tile = begin; tile < end; tile++) {
         int64_t first = tile * s->width, channels = convolve_channels(s, tile);
         s->spectra(s, &w, j->a->coef, first, channels);
@@ -112,7 +145,7 @@ static inline void convolve_forward_tiles(void *user, int64_t begin, int64_t end
 }
 
 /* Processes one sequence, x in w.x and dy in w.y: adds to w.sum and leaves dx in w.y. */
-static inline void convolve_backward_sequence(const convolution *s, const convolve_lane *w,
+static inline void convolve_backward_sequence(const convolution *s, const convolve_scratch *w,
                                               int64_t channels, int want_coef, int want_x)
 {
     for (int64_t c = 0; c < channels; c++) {
@@ -136,7 +169,7 @@ static inline void convolve_backward_tiles(void *user, int64_t begin, int64_t en
     const convolve_job *j = user;
     const convolution  *s = j->s;
     const tl_tno_args  *a = j->a;
-    convolve_lane       w = convolve_carve(s, thread);
+    convolve_scratch    w = convolve_carve(s, thread);
     for (int64_t tile = begin; tile < end; tile++) {
         int64_t first = tile * s->width, channels = convolve_channels(s, tile);
         if (a->dx) s->spectra(s, &w, a->coef, first, channels);
@@ -155,7 +188,7 @@ static inline void convolve_backward_tiles(void *user, int64_t begin, int64_t en
 /* Runs body in parallel over all tiles; its user is a convolve_job. */
 static inline tl_status convolve_run(const convolution *s, const tl_tno_args *a, tl_body body)
 {
-    s->h->parallel(s->h, (s->d + s->width - 1) / s->width, 1, body, &(convolve_job){s, a});
+    s->h->parallel(s->h, convolve_tiles(s), 1, body, &(convolve_job){s, a});
     return TL_OK;
 }
 

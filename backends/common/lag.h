@@ -6,14 +6,6 @@
 
 #include "backend.h"
 
-static inline int lag_accepts(const tl_tno_problem *p, char *why, size_t size)
-{
-    static const char reason[] = "it runs on the CPU only";
-    int cpu = p->device == TL_CPU;
-    for (size_t i = 0; !cpu && i < size && i < sizeof reason; i++) why[i] = reason[i];
-    return cpu;
-}
-
 /* The row of coef that holds lag 0. */
 static inline int64_t lag_zero(const tl_tno_problem *p) { return p->causal ? 0 : p->n - 1; }
 

@@ -20,6 +20,12 @@ static inline int64_t tile_width(int64_t d, int threads)
     return width;
 }
 
+/* The most threads that a loop over so many tiles uses; scratch for more would lie idle. */
+static inline int64_t tile_threads(int64_t tiles, int threads)
+{
+    return tiles < threads ? tiles : threads;
+}
+
 /* to[c line + k] = from[k stride + c] for k < count and c < channels <= TILE. Each block is copied
 ** to a buffer first, because its rows in place share a few cache sets. */
 static inline void tile_gather(const float *from, int64_t stride, int64_t count, int64_t channels,

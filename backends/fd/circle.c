@@ -64,8 +64,8 @@ static tl_status plan_places(circle *c)
 /* Plans the transforms of M/2, M/4, .. as long as rac has them, and sets the length of the rest. */
 static tl_status plan_parts(circle *c)
 {
-    int64_t size = c->half / 2;
-    for (; c->half % 4 == 0 && size >= LEAST; size /= 2) {
+    if (c->half % 4 != 0) return TL_OK; /* a length of rac is a multiple of 4 */
+    for (int64_t size = c->half / 2; size >= LEAST; size /= 2) {
         rac_split *s = &c->splits[c->depth];
         tl_status  st = rac_split_make(c->h, size, size, c->kernel->widest, s);
         if (st != TL_OK) return st;
@@ -76,7 +76,6 @@ static tl_status plan_parts(circle *c)
         c->at[c->depth++] = c->points;
         c->points += s->vectors / 2;
         c->rest = 2 * size;
-        if (size % 2 != 0) break;
     }
     return TL_OK;
 }
@@ -97,7 +96,7 @@ tl_status circle_make(const tl_host *h, const rac_kernel *kernel, int64_t half, 
 
 void circle_free(const circle *c)
 {
-    for (int i = 0; i < c->depth; i++) rac_split_free(c->h, (rac_split *)&c->splits[i]);
+    for (int i = 0; i < c->depth; i++) rac_split_free(c->h, &c->splits[i]);
     c->h->free(c->h, c->there);
     c->h->free(c->h, c->back);
     c->h->free(c->h, c->place);

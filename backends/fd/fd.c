@@ -21,11 +21,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../common/angle.h"
+#include "../common/size.h"
 #include "fd.h"
 
 #define PI      3.14159265358979323846
-#define LONGEST ((int64_t)1 << 28) /* N is at most twice the next power of two */
+#define LONGEST ((int64_t)1 << 28) /* then N <= 2^29, which an int of FFTW's interface counts */
 
 enum { SIZE, ISA };
 
@@ -39,12 +39,11 @@ static const tl_option options[] = {
 
 static int fd_accepts(const tl_tno_problem *p, char *why, size_t size)
 {
-    const char *isa = p->options[ISA].s, *reason = NULL;
-    if (p->device != TL_CPU) reason = "it runs on the CPU only";
-    else if (p->n > LONGEST) reason = "its transforms take lengths of 268435456 at most";
-    if (reason) (void)snprintf(why, size, "%s", reason);
+    const char *isa = p->options[ISA].s;
+    int         fits = p->n <= LONGEST;
+    if (!fits) (void)snprintf(why, size, "its transforms take lengths of 268435456 at most");
     else if (!fd_has(isa)) (void)snprintf(why, size, "this processor has no %s", isa);
-    return !reason && fd_has(isa);
+    return fits && fd_has(isa);
 }
 
 /* The smallest power of two from n on. */
@@ -59,7 +58,7 @@ static int64_t half_size(const tl_tno_problem *p)
 {
     const char *size = p->options[SIZE].s;
     if (strcmp(size, "power2") == 0) return power2(p->n);
-    return strcmp(size, "good") == 0 ? angle_size(p->n) : p->n;
+    return strcmp(size, "good") == 0 ? good_size(p->n) : p->n;
 }
 
 static int64_t fd_points(const tl_tno_problem *p, double *out)

@@ -6,8 +6,10 @@
 **
 ** A thread has whole tiles, for all sequences of the batch, so that sums over the batch do not
 ** depend on the number of threads. */
+#include <math.h>
 #include <string.h>
 
+#include "../common/tile.h"
 #include "circle.h"
 #include "fd.h"
 
@@ -22,11 +24,11 @@ typedef struct plan {
 } plan;
 
 /* The scratch buffers of one thread. */
-typedef struct lane {
+typedef struct scratch {
     float *rows, *others, *x; /* [M, lanes] */
     float *spectrum, *sum;    /* blocks of circle.h */
     float *blocks[2];
-} lane;
+} scratch;
 
 typedef struct job {
     const plan        *s;
@@ -37,13 +39,15 @@ typedef struct job {
 
 int fd_has(const char *isa) { return rac_kernel_named(isa) != NULL; }
 
-static lane carve(const plan *s, int thread)
+static scratch carve(const plan *s, int thread)
 {
     float *p = s->scratch + thread * s->each, *blocks = p + 3 * s->row;
-    return (lane){.rows = p, .others = p + s->row, .x = p + 2 * s->row, .spectrum = blocks,
+    return (scratch){.rows = p, .others = p + s->row, .x = p + 2 * s->row, .spectrum = blocks,
                   .sum = blocks + s->block,
                   .blocks = {blocks + 2 * s->block, blocks + 2 * s->block + s->part}};
 }
+
+static int64_t tiles(const plan *s) { return (s->p.d + s->lanes - 1) / s->lanes; }
 
 static void lanes_release(void *state)
 {
@@ -66,7 +70,7 @@ static tl_status lanes_make(const tl_host *h, const fd_problem *p, void **out_pl
         s->block = (2 * s->c.points * s->lanes + 15) / 16 * 16;
         s->part = s->c.splits[0].vectors * s->lanes;
         s->each = 3 * s->row + 2 * s->block + 2 * s->part;
-        size_t bytes = (size_t)(s->each * h->threads) * sizeof *s->scratch;
+        size_t bytes = (size_t)(s->each * tile_threads(tiles(s), h->threads)) * sizeof *s->scratch;
         s->scratch = h->alloc(h, bytes);
         if (!s->scratch) st = TL_ENOMEM;
     }
@@ -100,6 +104,12 @@ static inline void scale(int64_t channels, float by, const float *restrict from,
                          float *restrict to)
 {
     for (int64_t c = 0; c < channels; c++) to[c] = by * from[c];
+}
+
+/* 0 times each number, where NaN and infinity count as finite. */
+static inline void zero(int64_t channels, const float *restrict from, float *restrict to)
+{
+    for (int64_t c = 0; c < channels; c++) to[c] = copysignf(0, from[c]);
 }
 
 static inline void read_rows(const float *from, int64_t stride, int64_t count, float sign,
@@ -153,7 +163,7 @@ static void load(const plan *s, const tile *t, const float *x, float *rows)
 }
 
 /* Writes y [n,d] from the rows and others of circle_merge. */
-static void deliver(const plan *s, const tile *t, const lane *w, float *y)
+static void deliver(const plan *s, const tile *t, const scratch *w, float *y)
 {
     int64_t n = s->p.n, d = s->p.d, middle = s->p.half / 2, low = n < middle ? n : middle;
     y += t->first;
@@ -182,7 +192,8 @@ static inline void ask_for_point(const plan *s, int64_t m, const float *block)
     PREFETCH(point + s->lanes, 1);
 }
 
-/* block = the response in coef [M+1,width d] */
+/* block = the response in coef [M+1,width d]. Imaginary parts that are not used are 0, whatever
+** coef holds there. */
 static inline void read_response(const plan *s, int64_t channels, const float *coef, float *block)
 {
     int64_t d = s->p.d, other = s->p.causal ? 0 : d, stride = d + other;
@@ -192,7 +203,8 @@ static inline void read_response(const plan *s, int64_t channels, const float *c
         PREFETCH(coef + AHEAD * stride, 0);
         PREFETCH(coef + AHEAD * stride + other, 0);
         scale(channels, 1, coef, to);
-        scale(channels, s->p.causal ? 0 : sign, coef + other, to + s->lanes);
+        if (s->p.causal || sign == 0) zero(channels, coef + other, to + s->lanes);
+        else scale(channels, sign, coef + other, to + s->lanes);
     }
 }
 
@@ -207,14 +219,15 @@ static inline void write_gradient(const plan *s, int64_t channels, const float *
         ask_for_point(s, m + AHEAD, block);
         PREFETCH(dcoef + AHEAD * stride, 1);
         PREFETCH(dcoef + AHEAD * stride + other, 1);
-        if (other) scale(channels, sign * weight, from + s->lanes, dcoef + other);
+        if (other && sign == 0) zero(channels, from + s->lanes, dcoef + other);
+        else if (other) scale(channels, sign * weight, from + s->lanes, dcoef + other);
         scale(channels, sign != 0 ? weight : 0.5f * weight, from, dcoef);
     }
 }
 
 /* w.rows = half the sum of rows and others, times `first` in row 0 and `second` in the other rows,
 ** and 0 from n on. */
-static void window(const plan *s, const lane *w, float first, float second)
+static void window(const plan *s, const scratch *w, float first, float second)
 {
     float  *a = w->rows, *b = w->others;
     int64_t count = s->p.n * s->lanes;
@@ -225,7 +238,7 @@ static void window(const plan *s, const lane *w, float first, float second)
 
 /* Returns H, from the cache or computed into it if there is one. Causal, H is the spectrum of
 ** t_0 = r_0, t_k = 2 r_k for 0 < k < n. */
-static const float *spectrum(const plan *s, const tile *t, const lane *w, const tl_tno_args *a)
+static const float *spectrum(const plan *s, const tile *t, const scratch *w, const tl_tno_args *a)
 {
     float *to = a->cache ? a->cache + t->first / s->lanes * s->block : w->spectrum;
     if (a->cache && a->cached) return to;
@@ -237,7 +250,7 @@ static const float *spectrum(const plan *s, const tile *t, const lane *w, const 
     return to;
 }
 
-static void gradient(const plan *s, const tile *t, const lane *w, float *dcoef)
+static void gradient(const plan *s, const tile *t, const scratch *w, float *dcoef)
 {
     if (s->p.causal) {
         circle_merge(&s->c, w->sum, w->rows, w->others);
@@ -253,7 +266,7 @@ static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
 {
     const job  *j = user;
     const plan *s = j->s;
-    lane        w = carve(s, thread);
+    scratch     w = carve(s, thread);
     for (int64_t number = begin; number < end; number++) {
         tile         t = tile_of(s, number);
         const float *h = spectrum(s, &t, &w, j->a);
@@ -267,7 +280,7 @@ static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* Without h it does not compute dx. */
-static void backward_sequence(const plan *s, const tile *t, const lane *w, const tl_tno_args *a,
+static void backward_sequence(const plan *s, const tile *t, const scratch *w, const tl_tno_args *a,
                               const float *h, int64_t at)
 {
     load(s, t, a->dy + at, w->rows);
@@ -285,7 +298,7 @@ static void backward_tiles(void *user, int64_t begin, int64_t end, int thread)
     const job         *j = user;
     const plan        *s = j->s;
     const tl_tno_args *a = j->a;
-    lane               w = carve(s, thread);
+    scratch            w = carve(s, thread);
     for (int64_t number = begin; number < end; number++) {
         tile         t = tile_of(s, number);
         const float *h = a->dx ? spectrum(s, &t, &w, a) : NULL;
@@ -298,7 +311,7 @@ static void backward_tiles(void *user, int64_t begin, int64_t end, int thread)
 
 static void lanes_run(const plan *s, const tl_tno_args *a, tl_body body)
 {
-    s->h->parallel(s->h, (s->p.d + s->lanes - 1) / s->lanes, 1, body, &(job){s, a});
+    s->h->parallel(s->h, tiles(s), 1, body, &(job){s, a});
 }
 
 static tl_status lanes_forward(void *state, const tl_tno_args *a)
@@ -316,13 +329,13 @@ static tl_status lanes_backward(void *state, const tl_tno_args *a)
 static int64_t lanes_cache_size(void *state)
 {
     const plan *s = state;
-    return (s->p.d + s->lanes - 1) / s->lanes * s->block;
+    return tiles(s) * s->block;
 }
 
 /* ---- The matrix ------------------------------------------------------------------------------ */
 
 /* The kernel of channel c at a lag -M..M-1, from the rows and others of circle_merge. */
-static float kernel_at(const plan *s, const lane *w, int64_t lag, int64_t c)
+static float kernel_at(const plan *s, const scratch *w, int64_t lag, int64_t c)
 {
     int64_t k = lag < 0 ? lag + s->p.half : lag, at = k * s->lanes + c;
     float   sign = 2 * k < s->p.half ? 0.5f : -0.5f;
@@ -334,7 +347,7 @@ static void dense_tiles(void *user, int64_t begin, int64_t end, int thread)
 {
     const job  *j = user;
     const plan *s = j->s;
-    lane        w = carve(s, thread);
+    scratch     w = carve(s, thread);
     int64_t     n = s->p.n;
     for (int64_t number = begin; number < end; number++) {
         tile t = tile_of(s, number);

@@ -30,11 +30,8 @@ static void back(const convolution *s, float *from, float *to)
     p->f->run(p->back, from, to);
 }
 
-/* The number of negative lags, which are the last entries of the kernel. */
-static int64_t negative(const convolution *s) { return s->causal ? 0 : s->n - 1; }
-
 /* Sets w.x and w.y to the real and imaginary parts of channels first.. of coef. */
-static void responses(const plan *p, const convolve_lane *w, const float *coef, int64_t first,
+static void responses(const plan *p, const convolve_scratch *w, const float *coef, int64_t first,
                       int64_t channels)
 {
     const convolution *s = &p->base;
@@ -44,8 +41,9 @@ static void responses(const plan *p, const convolve_lane *w, const float *coef, 
         tile_gather(coef + s->d + first, stride, p->half + 1, channels, w->y, s->row);
 }
 
-/* Sets w.b [N] to the kernel of channel c, whose response is in w.x and w.y. */
-static void kernel(const plan *p, const convolve_lane *w, int64_t c)
+/* Sets w.b [N] to the kernel of channel c, whose response is in w.x and w.y. The negative lags are
+** its last entries. */
+static void kernel(const plan *p, const convolve_scratch *w, int64_t c)
 {
     const convolution *s = &p->base;
     const float       *re = w->x + c * s->row, *im = w->y + c * s->row;
@@ -58,23 +56,19 @@ static void kernel(const plan *p, const convolve_lane *w, int64_t c)
     for (int64_t k = 1; s->causal && k < s->n; k++) w->b[k] *= 2;
 }
 
-static void spectra(const convolution *s, const convolve_lane *w, const float *coef, int64_t first,
-                    int64_t channels)
+static void spectra(const convolution *s, const convolve_scratch *w, const float *coef,
+                    int64_t first, int64_t channels)
 {
     const plan *p = (const plan *)s;
-    float       scale = 1.0f / (float)s->size;
     responses(p, w, coef, first, channels);
     for (int64_t c = 0; c < channels; c++) {
-        float *line = w->coef + c * s->line;
         kernel(p, w, c);
-        angle_twist(s->twist, s->size, s->n, w->b, w->a);
-        angle_fold(s->twist, s->size, negative(s), w->b + 2 * p->half - negative(s), w->a);
-        there(s, w->a, line);
-        for (int64_t k = 0; k < 2 * s->size; k++) line[k] *= scale;
+        convolve_spectrum(s, w, w->b, w->b + 2 * p->half - convolve_negative(s),
+                          w->coef + c * s->line);
     }
 }
 
-static void gradients(const convolution *s, const convolve_lane *w, float *dcoef, int64_t first,
+static void gradients(const convolution *s, const convolve_scratch *w, float *dcoef, int64_t first,
                       int64_t channels)
 {
     const plan *p = (const plan *)s;
@@ -82,10 +76,8 @@ static void gradients(const convolution *s, const convolve_lane *w, float *dcoef
     float       scale = 1.0f / ((float)s->size * (float)size), *g = w->a, *r = w->b;
     for (int64_t c = 0; c < channels; c++) {
         float *re = w->x + c * s->row, *im = w->y + c * s->row;
-        back(s, w->sum + c * s->line, g);
         memset(r + s->n, 0, (size_t)(size - s->n) * sizeof *r);
-        angle_untwist(s->twist, s->n, g, r);
-        angle_unfold(s->twist, s->size, negative(s), g, r + size - negative(s));
+        convolve_kernel(s, w, w->sum + c * s->line, r, r + size - convolve_negative(s));
         for (int64_t k = 1; s->causal && k < s->n; k++) r[k] *= 2;
         p->f->run(p->response, r, g);
         for (int64_t k = 0; k <= p->half; k++) {
@@ -149,7 +141,7 @@ static void dense_tiles(void *user, int64_t begin, int64_t end, int thread)
     const convolution  *s = j->s;
     const plan         *p = (const plan *)s;
     int64_t             n = s->n, size = 2 * p->half;
-    convolve_lane       w = convolve_carve(s, thread);
+    convolve_scratch    w = convolve_carve(s, thread);
     for (int64_t tile = begin; tile < end; tile++) {
         int64_t first = tile * s->width, channels = convolve_channels(s, tile);
         responses(p, &w, j->a->coef, first, channels);

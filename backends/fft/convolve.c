@@ -1,5 +1,6 @@
 /* convolve.c - implements the backend fft: T x by one complex Fourier transform per real channel,
 ** the right-angle convolution of angle.h. */
+#include <stdio.h>
 #include <string.h>
 
 #include "../common/convolve.h"
@@ -28,41 +29,40 @@ static void back(const convolution *s, float *from, float *to)
     transform(((const plan *)s)->back, from, to);
 }
 
-/* The number of negative lags, which are the first rows of coef. */
-static int64_t negative(const convolution *s) { return s->causal ? 0 : s->n - 1; }
-
-static void spectra(const convolution *s, const convolve_lane *w, const float *coef, int64_t first,
-                    int64_t channels)
+/* The negative lags are the first rows of coef. */
+static void spectra(const convolution *s, const convolve_scratch *w, const float *coef,
+                    int64_t first, int64_t channels)
 {
-    float scale = 1.0f / (float)s->size;
-    tile_gather(coef + negative(s) * s->d + first, s->d, s->n, channels, w->x, s->row);
-    tile_gather(coef + first, s->d, negative(s), channels, w->y, s->row);
-    for (int64_t c = 0; c < channels; c++) {
-        float *line = w->coef + c * s->line;
-        angle_twist(s->twist, s->size, s->n, w->x + c * s->row, w->a);
-        angle_fold(s->twist, s->size, negative(s), w->y + c * s->row, w->a);
-        there(s, w->a, line);
-        for (int64_t k = 0; k < 2 * s->size; k++) line[k] *= scale;
-    }
+    int64_t before = convolve_negative(s);
+    tile_gather(coef + before * s->d + first, s->d, s->n, channels, w->x, s->row);
+    tile_gather(coef + first, s->d, before, channels, w->y, s->row);
+    for (int64_t c = 0; c < channels; c++)
+        convolve_spectrum(s, w, w->x + c * s->row, w->y + c * s->row, w->coef + c * s->line);
 }
 
-static void gradients(const convolution *s, const convolve_lane *w, float *dcoef, int64_t first,
+static void gradients(const convolution *s, const convolve_scratch *w, float *dcoef, int64_t first,
                       int64_t channels)
 {
-    float scale = 1.0f / (float)s->size;
+    float   scale = 1.0f / (float)s->size;
+    int64_t before = convolve_negative(s);
     for (int64_t c = 0; c < channels; c++) {
         float *x = w->x + c * s->row, *t = w->y + c * s->row;
-        back(s, w->sum + c * s->line, w->a);
-        angle_untwist(s->twist, s->n, w->a, x);
+        convolve_kernel(s, w, w->sum + c * s->line, x, t);
         for (int64_t m = 0; m < s->n; m++) x[m] *= scale;
-        angle_unfold(s->twist, s->size, negative(s), w->a, t);
-        for (int64_t m = 0; m < negative(s); m++) t[m] *= scale;
+        for (int64_t m = 0; m < before; m++) t[m] *= scale;
     }
-    tile_scatter(w->x, s->row, s->n, channels, dcoef + negative(s) * s->d + first, s->d);
-    tile_scatter(w->y, s->row, negative(s), channels, dcoef + first, s->d);
+    tile_scatter(w->x, s->row, s->n, channels, dcoef + before * s->d + first, s->d);
+    tile_scatter(w->y, s->row, before, channels, dcoef + first, s->d);
 }
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
+
+static int fft_accepts(const tl_tno_problem *p, char *why, size_t size)
+{
+    if (p->n <= FFT_LONGEST && good_size(p->n) <= FFT_LONGEST) return 1;
+    (void)snprintf(why, size, "its transforms take lengths of %d at most", FFT_LONGEST);
+    return 0;
+}
 
 static void fft_release(void *state)
 {
@@ -109,7 +109,7 @@ const tl_tno_backend tl_tno_backend_entry = {
     .summary = "right-angle convolution by FFTW, O(n log n)",
     .domain = "lag",
     .options = options,
-    .accepts = lag_accepts,
+    .accepts = fft_accepts,
     .points = lag_points,
     .plan = fft_make_plan,
     .forward = convolve_forward,

@@ -1,17 +1,18 @@
-/* plan.c - makes FFTW plans, which are measured once per machine and stored as FFTW's wisdom. */
+/* plan.c - makes FFTW plans, which are measured once per kind of machine and stored as wisdom. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fft.h"
 
-#define PATH 4096
+#define PATH     4096
+#define PATIENCE 6000 /* times 10 ms that it waits for another process to measure */
 
 /* FFTW has one planner per process, which is not thread-safe; executing a plan is. */
 static pthread_mutex_t planner = PTHREAD_MUTEX_INITIALIZER;
@@ -75,27 +76,64 @@ static fftwf_plan wisdom_find(const request *r, const char *path)
     return fft_make(r, FFTW_MEASURE | FFTW_WISDOM_ONLY);
 }
 
-/* Returns the stored plan, or measures a new one, saves it and makes it again from the file, as a
-** restarted run will. Returns NULL if the folder cannot be written. The lock lets one process at a
-** time measure, so that two never use different plans for the same problem. */
+/* Writes the paths of the wisdom and of its lock. FFTW refuses wisdom of another version or
+** instruction set, so the names hold the signature by which it does: machines of several kinds that
+** share a folder have a file each. Returns 1 on success. */
+static int wisdom_paths(const char *folder, char path[PATH], char guard[PATH])
+{
+    char     version[32], old[PATH];
+    unsigned id[4];
+    fftwf_forget_wisdom();
+    char *text = fftwf_export_wisdom_to_string(); /* "(fftw-3.3.10 fftwf_wisdom #x9e7d4dee .. )" */
+    int   known = text && sscanf(text, "(%31[a-z0-9.-] %*s #x%x #x%x #x%x #x%x", version, &id[0],
+                                 &id[1], &id[2], &id[3]) == 5;
+    free(text);
+    if (!known) return 0;
+    int m = snprintf(guard, PATH, "%s/%s-%08x%08x%08x%08x.lock", folder, version, id[0], id[1],
+                     id[2], id[3]);
+    if (m < 0 || m >= PATH - 2) return 0; /* the other paths are longer by two */
+    (void)snprintf(path, PATH, "%.*s.wisdom", m - 5, guard);
+    (void)snprintf(old, PATH, "%s/fftw3f.wisdom", folder); /* of earlier versions */
+    if (access(path, F_OK) != 0) (void)link(old, path);
+    return 1;
+}
+
+/* Locks the open file. Returns 0 if another process holds it for longer than measuring takes, e.g.
+** because it is stopped. */
+static int wisdom_lock(int lock)
+{
+    const struct timespec pause = {0, 10 * 1000000};
+    for (int i = 0; flock(lock, LOCK_EX | LOCK_NB) != 0; i++) {
+        if ((errno != EWOULDBLOCK && errno != EINTR) || i >= PATIENCE) return 0;
+        (void)nanosleep(&pause, NULL);
+    }
+    return 1;
+}
+
+/* Measures a plan, saves it and makes it again from the file, as a restarted run will. */
+static fftwf_plan wisdom_add(const request *r, const char *path)
+{
+    fftwf_plan plan = NULL, trial = fft_make(r, FFTW_MEASURE);
+    if (trial && wisdom_save(path)) plan = wisdom_find(r, path);
+    if (trial) fftwf_destroy_plan(trial);
+    return plan;
+}
+
+/* Returns the stored plan, or measures and stores one. Returns NULL if the folder cannot be written
+** or the lock cannot be had. The lock lets one process at a time measure, so that two never use
+** different plans for the same problem; reading needs none, since the file is replaced as a
+** whole. */
 static fftwf_plan measured(const request *r, const char *folder)
 {
     char path[PATH], guard[PATH];
-    int  n = snprintf(path, sizeof path, "%s/fftw3f.wisdom", folder);
-    int  m = snprintf(guard, sizeof guard, "%s/fftw3f.lock", folder);
-    if (n < 0 || n >= PATH || m < 0 || m >= PATH) return NULL;
+    if (!wisdom_paths(folder, path, guard)) return NULL;
     int lock = open(guard, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (lock < 0) return NULL;
-    while (flock(lock, LOCK_EX) != 0) {
-        if (errno == EINTR) continue;
-        (void)close(lock);
-        return NULL;
-    }
     fftwf_plan plan = wisdom_find(r, path);
     if (!plan) {
-        fftwf_plan trial = fft_make(r, FFTW_MEASURE);
-        if (trial && wisdom_save(path)) plan = wisdom_find(r, path);
-        if (trial) fftwf_destroy_plan(trial);
+        int locked = wisdom_lock(lock);
+        plan = wisdom_find(r, path); /* another process may have stored it meanwhile */
+        if (!plan && locked) plan = wisdom_add(r, path);
     }
     (void)close(lock);
     return plan;
@@ -107,7 +145,7 @@ tl_status fft_plan(const tl_host *h, tl_transform_kind kind, int64_t n, int meas
                    fftwf_plan *out_plan)
 {
     fftwf_plan plan = NULL;
-    if (n < 1 || n > INT_MAX / 2)
+    if (n < 1 || n > FFT_LONGEST)
         return h->fail(h, TL_EINVAL, "fft: a transform of length %lld", (long long)n);
     size_t  bytes = ((size_t)n + 2) * 2 * sizeof(float);
     request r = {kind, (int)n, h->alloc(h, bytes), h->alloc(h, bytes)};

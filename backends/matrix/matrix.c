@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../common/lag.h"
+#include "../common/tile.h"
 
 #define BLOCK 128 /* rows of T at a time */
 #define BATCH 32  /* sequences at a time */
@@ -18,28 +19,28 @@ typedef struct plan {
 } plan;
 
 /* The scratch buffers of one thread, for one channel. */
-typedef struct lane {
+typedef struct scratch {
     double *dcoef; /* [2n] */
     float  *t;     /* [2n]: lag k at zero + k */
     float  *block; /* [BLOCK,n] */
     float  *x, *y; /* [BATCH,n] */
-} lane;
+} scratch;
 
 typedef struct job {
     plan              *s;
     const tl_tno_args *a;
 } job;
 
-static lane carve(const plan *s, int thread)
+static scratch carve(const plan *s, int thread)
 {
     float *p = s->scratch + thread * s->each;
     float *block = p + 6 * s->n, *x = block + BLOCK * s->n;
-    return (lane){(double *)p, p + 4 * s->n, block, x, x + BATCH * s->n};
+    return (scratch){(double *)p, p + 4 * s->n, block, x, x + BATCH * s->n};
 }
 
 static int matrix_accepts(const tl_tno_problem *p, char *why, size_t size)
 {
-    if (p->n <= INT_MAX) return lag_accepts(p, why, size);
+    if (p->n <= INT_MAX) return 1;
     (void)snprintf(why, size, "its products have at most %d rows", INT_MAX);
     return 0;
 }
@@ -57,7 +58,8 @@ static tl_status matrix_make(const tl_host *h, const tl_tno_problem *p, void **o
     plan   *s = h->alloc(h, sizeof *s);
     if (!s) return TL_ENOMEM;
     *s = (plan){h, p->n, p->d, lag_zero(p), p->causal, each, NULL};
-    s->scratch = h->alloc(h, (size_t)(each * h->threads) * sizeof *s->scratch);
+    size_t bytes = (size_t)(each * tile_threads(p->d, h->threads)) * sizeof *s->scratch;
+    s->scratch = h->alloc(h, bytes);
     if (!s->scratch) {
         matrix_release(s);
         return TL_ENOMEM;
@@ -91,7 +93,7 @@ static void materialise(const plan *s, const float *t, int64_t first, int64_t ro
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* y = T x for b sequences of one channel. */
-static void matrix_apply(const plan *s, const lane *w, int64_t b)
+static void matrix_apply(const plan *s, const scratch *w, int64_t b)
 {
     for (int64_t i = 0; i < s->n; i += BLOCK) {
         int64_t rows = smaller(BLOCK, s->n - i), columns = s->causal ? i + rows : s->n;
@@ -101,7 +103,7 @@ static void matrix_apply(const plan *s, const lane *w, int64_t b)
 }
 
 /* x = the transpose of T times y. */
-static void apply_transposed(const plan *s, const lane *w, int64_t b)
+static void apply_transposed(const plan *s, const scratch *w, int64_t b)
 {
     memset(w->x, 0, (size_t)(b * s->n) * sizeof *w->x);
     for (int64_t i = 0; i < s->n; i += BLOCK) {
@@ -112,7 +114,7 @@ static void apply_transposed(const plan *s, const lane *w, int64_t b)
 }
 
 /* dcoef[lag] += the sum along its diagonal of dT, which is the sum over b of y x^T. */
-static void add_diagonals(const plan *s, const lane *w, int64_t b)
+static void add_diagonals(const plan *s, const scratch *w, int64_t b)
 {
     for (int64_t i = 0; i < s->n; i += BLOCK) {
         int64_t rows = smaller(BLOCK, s->n - i), columns = s->causal ? i + rows : s->n;
@@ -128,7 +130,7 @@ static void forward_channels(void *user, int64_t begin, int64_t end, int thread)
     const job         *j = user;
     const plan        *s = j->s;
     const tl_tno_args *a = j->a;
-    lane               w = carve(s, thread);
+    scratch            w = carve(s, thread);
     for (int64_t c = begin; c < end; c++) {
         gather(a->coef, s->zero + s->n, s->d, c, w.t);
         for (int64_t b = 0; b < a->b; b += BATCH) {
@@ -145,7 +147,7 @@ static void backward_channels(void *user, int64_t begin, int64_t end, int thread
     const job         *j = user;
     const plan        *s = j->s;
     const tl_tno_args *a = j->a;
-    lane               w = carve(s, thread);
+    scratch            w = carve(s, thread);
     int64_t            points = s->zero + s->n;
     for (int64_t c = begin; c < end; c++) {
         gather(a->coef, points, s->d, c, w.t);

@@ -1,4 +1,5 @@
-/* avx512.c - compiles the kernel in 16 lanes for AVX-512; it runs if the processor has that. */
+/* avx512.c - compiles the kernel in 16 lanes for AVX-512; it runs if the processor has all that
+** cmake/rac.cmake lets the compiler use. */
 #if defined(__AVX512F__)
 
 #define LANES  16
@@ -8,7 +9,9 @@
 
 static int supported(void)
 {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("fma");
 }
 
 #include "kernel.h"

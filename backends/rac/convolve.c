@@ -28,10 +28,10 @@ typedef struct plan {
 } plan;
 
 /* The scratch buffers of one thread: blocks, and rows that cannot be used in place. */
-typedef struct lane {
+typedef struct scratch {
     float *spectrum, *sum, *blocks[2];
     float *rows[2], *carry; /* [N, lanes] */
-} lane;
+} scratch;
 
 typedef struct job {
     const plan        *s;
@@ -43,7 +43,7 @@ typedef struct job {
 
 enum { ISA, LAGS }; /* options */
 
-/* The problem for a sequence of the length of the horizon, which has the same points. */
+/* The problem for a sequence as long as the option `lags`, which has the same points. */
 static tl_tno_problem within(const tl_tno_problem *p)
 {
     tl_tno_problem cut = *p;
@@ -60,16 +60,16 @@ static int64_t rac_points(const tl_tno_problem *p, double *out)
 
 static int rac_accepts(const tl_tno_problem *p, char *why, size_t size)
 {
-    if (rac_kernel_named(p->options[ISA].s)) return lag_accepts(p, why, size);
+    if (rac_kernel_named(p->options[ISA].s)) return 1;
     (void)snprintf(why, size, "this processor has no %s", p->options[ISA].s);
     return 0;
 }
 
-static lane carve(const plan *s, int thread)
+static scratch carve(const plan *s, int thread)
 {
     float  *p = s->scratch + thread * s->each, *rows = p + 4 * s->block;
     int64_t each = s->split.size * s->kernel->lanes;
-    return (lane){.spectrum = p, .sum = p + s->block,
+    return (scratch){.spectrum = p, .sum = p + s->block,
                   .blocks = {p + 2 * s->block, p + 3 * s->block},
                   .rows = {rows, rows + each}, .carry = rows + 2 * each};
 }
@@ -190,7 +190,7 @@ static const rac_rows none = {NULL, 0};
 /* ---- Coefficients ---------------------------------------------------------------------------- */
 
 /* The real and the imaginary rows of the kernel; the negative lags are the last rows of T'. */
-static void coef_windows(const plan *s, const lane *w, const float *coef, window *re, window *im)
+static void coef_windows(const plan *s, const scratch *w, const float *coef, window *re, window *im)
 {
     float *array = (float *)coef;
     *re = (window){array + s->negative * s->d, 0, s->lags + s->shift, w->rows[0]};
@@ -198,7 +198,7 @@ static void coef_windows(const plan *s, const lane *w, const float *coef, window
 }
 
 /* Returns T^ of an item's tile, from the cache or computed into it if there is one. */
-static const float *spectrum(const job *j, const lane *w, int64_t item)
+static const float *spectrum(const job *j, const scratch *w, int64_t item)
 {
     const plan        *s = j->s;
     const tl_tno_args *a = j->a;
@@ -214,7 +214,7 @@ static const float *spectrum(const job *j, const lane *w, int64_t item)
     return to;
 }
 
-static void coef_gradient(const plan *s, const tile *t, const lane *w, float *sum, float *dcoef)
+static void coef_gradient(const plan *s, const tile *t, const scratch *w, float *sum, float *dcoef)
 {
     window re, im;
     coef_windows(s, w, dcoef, &re, &im);
@@ -226,7 +226,7 @@ static void coef_gradient(const plan *s, const tile *t, const lane *w, float *su
 
 /* ---- Application ----------------------------------------------------------------------------- */
 
-static void forward_sequence(const plan *s, const tile *t, const lane *w, const float *spectra,
+static void forward_sequence(const plan *s, const tile *t, const scratch *w, const float *spectra,
                              const float *x, float *y)
 {
     int64_t  size = s->split.size;
@@ -251,7 +251,7 @@ static void forward_items(void *user, int64_t begin, int64_t end, int thread)
     const job         *j = user;
     const plan        *s = j->s;
     const tl_tno_args *a = j->a;
-    lane               w = carve(s, thread);
+    scratch            w = carve(s, thread);
     const float       *spectra = NULL;
     for (int64_t item = begin; item < end; item++) {
         tile    t = tile_of(s, item / j->groups);
@@ -263,7 +263,7 @@ static void forward_items(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* Computes a block of rows of dx, from row `at` on, and adds its part of dT' to sum. */
-static void backward_block(const job *j, const tile *t, const lane *w, const float *spectra,
+static void backward_block(const job *j, const tile *t, const scratch *w, const float *spectra,
                            int64_t b, int64_t at, float *sum)
 {
     const plan        *s = j->s;
@@ -289,7 +289,7 @@ static void backward_items(void *user, int64_t begin, int64_t end, int thread)
     const job         *j = user;
     const plan        *s = j->s;
     const tl_tno_args *a = j->a;
-    lane               w = carve(s, thread);
+    scratch            w = carve(s, thread);
     const float       *spectra = NULL;
     for (int64_t item = begin; item < end; item++) {
         tile    t = tile_of(s, item / j->groups);
@@ -309,7 +309,7 @@ static void sum_groups(void *user, int64_t begin, int64_t end, int thread)
 {
     const job  *j = user;
     const plan *s = j->s;
-    lane        w = carve(s, thread);
+    scratch     w = carve(s, thread);
     for (int64_t number = begin; number < end; number++) {
         tile   t = tile_of(s, number);
         float *sum = s->sums + number * j->groups * s->block;

@@ -110,6 +110,6 @@ const rac_kernel *rac_kernel_named(const char *name);
 ** and roots. The length is at least n, or at least `kernel` for processing in blocks. TL_ENOMEM,
 ** with nothing to free. */
 tl_status rac_split_make(const tl_host *h, int64_t n, int64_t kernel, int widest, rac_split *s);
-void      rac_split_free(const tl_host *h, rac_split *s);
+void      rac_split_free(const tl_host *h, const rac_split *s);
 
 #endif

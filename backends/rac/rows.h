@@ -5,14 +5,14 @@
 #include <stdint.h>
 #include <string.h>
 
-#define AHEAD 16 /* rows to prefetch: the hardware does not foresee such strides */
+#define ROWS_AHEAD 16 /* rows to prefetch: the hardware does not foresee such strides */
 
 static inline void copy_each(const float *from, int64_t stride, float *to, int64_t to_stride,
                              int64_t count, int64_t channels)
 {
     for (int64_t k = 0; k < count; k++, from += stride, to += to_stride) {
-        __builtin_prefetch(from + AHEAD * stride, 0);
-        __builtin_prefetch(to + AHEAD * to_stride, 1);
+        __builtin_prefetch(from + ROWS_AHEAD * stride, 0);
+        __builtin_prefetch(to + ROWS_AHEAD * to_stride, 1);
         memcpy(to, from, (size_t)channels * sizeof *to);
     }
 }

@@ -109,7 +109,7 @@ tl_status rac_split_make(const tl_host *h, int64_t n, int64_t kernel, int widest
     return TL_OK;
 }
 
-void rac_split_free(const tl_host *h, rac_split *s) { h->free(h, s->roots); }
+void rac_split_free(const tl_host *h, const rac_split *s) { h->free(h, s->roots); }
 
 static const rac_kernel *const kernels[] = {
 #if defined(__x86_64__)

@@ -341,8 +341,7 @@ static void backward_tiles(void *user, int64_t begin, int64_t end, int thread)
 
 static void ski_run(const ski_plan *s, const tl_tno_args *a, tl_body body)
 {
-    int64_t most = s->groups * LANES;
-    s->h->parallel(s->h, (s->d + most - 1) / most, 1, body, &(job){s, a});
+    s->h->parallel(s->h, ski_tiles(s), 1, body, &(job){s, a});
 }
 
 tl_status ski_forward(void *plan, const tl_tno_args *a)

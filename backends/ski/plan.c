@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../common/angle.h"
+#include "../common/size.h"
+#include "../common/tile.h"
 #include "ski.h"
 
 #define MOST 16777216 /* inducing points, or taps: keeps sizes below from overflowing */
@@ -25,7 +26,7 @@ static const tl_option options[] = {
     {"parts", 's', "both", "both low-rank sparse", "W A W' and the taps, or one of them"},
     {"as_published", 'b', "0", NULL, "the W of the published code, with its three defects"},
     {"masking", 's', "interval", "interval token",
-     "causal: multiply by A once per inducing point, or at each token (SKI, App. B)"},
+     "causal, on the CPU: multiply by A once per inducing point, or at each token (SKI, App. B)"},
     {0},
 };
 
@@ -52,7 +53,6 @@ static double spacing(const tl_tno_problem *p)
 static const char *refusal(const tl_tno_problem *p)
 {
     const tl_option_value *o = p->options;
-    if (p->device != TL_CPU) return "it runs on the CPU only";
     if (p->n > INT_MAX) return "it takes at most 2147483647 tokens";
     if (o[INDUCING].i > MOST) return "it takes at most 16777216 inducing points";
     if (o[TAPS].i > MOST) return "it takes at most 16777216 taps";
@@ -88,7 +88,7 @@ static int ski_accepts(const tl_tno_problem *p, char *why, size_t size)
     return reason == NULL;
 }
 
-/* The points are sign(t) lambda^|t| for the lags t of A, ascending. With zero=mean, lag 0 has two
+/* The points are sign(t) lambda^|t|, for ascending lags t of A. With zero=mean, lag 0 has two
 ** points, -1 and +1. */
 static int64_t ski_points(const tl_tno_problem *p, double *out)
 {
@@ -131,9 +131,13 @@ static void ski_release(void *state)
 
 static tl_status plan_transforms(ski_plan *s)
 {
-    s->transforms = s->low && !s->causal && s->r > DIRECT ? s->h->transforms(s->h) : NULL;
-    if (!s->transforms) return TL_OK;
-    s->size = angle_size(2 * s->r - 1);
+    if (!s->low || s->causal || s->r <= DIRECT) return TL_OK;
+    s->transforms = s->h->transforms(s->h);
+    if (!s->transforms)
+        return s->h->fail(s->h, TL_EBACKEND,
+                          "ski: no loaded backend provides Fourier transforms, which more than %d "
+                          "inducing points need; 'fft' does", DIRECT);
+    s->size = good_size(2 * s->r - 1);
     tl_status st = s->transforms->plan(s->h, TL_R2C, s->size, &s->there);
     return st == TL_OK ? s->transforms->plan(s->h, TL_C2R, s->size, &s->back) : st;
 }
@@ -180,7 +184,7 @@ static tl_status ski_make(const tl_host *h, const tl_tno_problem *p, void **out_
     if (st == TL_OK && s->low) st = plan_weights(s, p);
     if (st == TL_OK) {
         ski_layout(s);
-        size_t bytes = (size_t)(s->each * h->threads) * sizeof(lanes);
+        size_t bytes = (size_t)(s->each * tile_threads(ski_tiles(s), h->threads)) * sizeof(lanes);
         s->scratch = h->alloc(h, bytes);
         if (s->scratch)
             memset(s->scratch, 0, bytes); /* margins are read and stay zero */

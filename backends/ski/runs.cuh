@@ -8,8 +8,7 @@
 #define TL_SKI_RUNS_CUH
 
 #include "../common/apply.cuh"
-
-#define WIDTH 4 /* most non-zeros of a row */
+#include "weights.h"
 
 typedef struct ski_mesh {
     int64_t n, d, r;

@@ -1,17 +1,13 @@
 /* ski.cu - computes the backend ski on a GPU: T = S + W A W' in each channel, S by direct sums over
 ** its taps, A by direct sums if it is small and else by transforms. Options and W are those of the
-** CPU backend. */
+** CPU backend. `masking` has no effect: it chooses between two orders of the same sums, and the
+** GPU uses a third. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runs.cuh"
-
-namespace cpu { /* compiles the W of the CPU backend */
-extern "C" {
-#include "weights.c"
-}
-} // namespace cpu
+#include "weights.c" /* compiled here too, as C++ */
 
 #ifdef TL_EMULATE
 #define DIRECT 16 /* so small that tests cover transforms */
@@ -47,12 +43,12 @@ static tl_status ski_gpu_upload(tl_ctx *ctx, const void *from, size_t bytes, voi
 
 /* Computes the rows of W, reduced to at most r columns, since three inducing points use only three
 ** of four, and the starts of runs. */
-static void ski_gpu_fill(const ski_mesh *m, const cpu::ski_grid *grid, int32_t *start,
+static void ski_gpu_fill(const ski_mesh *m, const ski_grid *grid, int32_t *start,
                          int32_t *first, float *weight)
 {
-    int     wide = cpu::ski_width(grid);
+    int     wide = ski_width(grid);
     int64_t a = 0;
-    cpu::ski_weights(grid, start, weight);
+    ski_weights(grid, start, weight);
     for (int64_t i = 0; i < m->n; i++) {
         for (int q = 0; q < m->width; q++) weight[i * m->width + q] = weight[i * wide + q];
         while (a <= start[i]) first[a++] = (int32_t)i;
@@ -60,10 +56,10 @@ static void ski_gpu_fill(const ski_mesh *m, const cpu::ski_grid *grid, int32_t *
     while (a <= m->r) first[a++] = (int32_t)m->n;
 }
 
-static tl_status plan_mesh(plan *s, const cpu::ski_grid *grid)
+static tl_status plan_mesh(plan *s, const ski_grid *grid)
 {
     ski_mesh *m = &s->mesh;
-    int       wide = cpu::ski_width(grid);
+    int       wide = ski_width(grid);
     m->r = grid->r;
     m->width = wide < m->r ? wide : (int)m->r;
     int32_t  *start = (int32_t *)malloc((size_t)m->n * sizeof *start);
@@ -108,7 +104,7 @@ static tl_status ski_gpu_describe(plan *s, const tl_tno_problem *p, const ski_op
     s->mesh.n = p->n;
     s->mesh.d = p->d;
     if (!s->low) return TL_OK;
-    cpu::ski_grid grid = {p->n, o->inducing.i, p->n - (strcmp(o->span.s, "n-1") == 0),
+    ski_grid grid = {p->n, o->inducing.i, p->n - (strcmp(o->span.s, "n-1") == 0),
                           strcmp(o->interpolation.s, "cubic") == 0, o->as_published.i != 0,
                           o->lambda.f};
     s->zero = p->causal ? 0 : grid.r - 1;

@@ -11,6 +11,7 @@
 #define SKI_H
 
 #include "backend.h"
+#include "weights.h"
 
 #ifdef __AVX512F__
 #define LANES 16
@@ -20,7 +21,6 @@
 #define GROUPS 8
 #define BLOCK  128
 #define STEP   8 /* outputs of one inner loop; rows are padded to a multiple of it */
-#define WIDTH  4 /* most non-zeros of a row of W */
 
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 
@@ -70,6 +70,12 @@ typedef struct ski_work {
     ski_group       group[GROUPS];
 } ski_work;
 
+static inline int64_t ski_tiles(const ski_plan *s)
+{
+    int64_t most = s->groups * LANES;
+    return (s->d + most - 1) / most;
+}
+
 static inline int64_t ski_up(int64_t rows) { return (rows + STEP - 1) / STEP * STEP; }
 
 /* ---- rows.c ---------------------------------------------------------------------------------- */
@@ -111,11 +117,15 @@ void ski_kernel_sums(ski_work *w, ski_group *g); /* adds the diagonal sums of g 
 
 /* ---- causal.c -------------------------------------------------------------------------------- */
 
-/* At the start of a sequence z, v and pending must be 0, and column -1. */
+/* Each takes the tokens first..first+count-1 of a sequence and keeps its state in z, v, pending and
+** column: at the start of a sequence z, v and pending must be 0, and column -1. */
+/* y += the low-rank part of T x; blocks in ascending order */
 void ski_causal_forward(const ski_plan *s, ski_group *g, int64_t first, int64_t count,
                         const lanes *x, lanes *y);
+/* dx += its adjoint of dy; blocks in descending order */
 void ski_causal_back(const ski_plan *s, ski_group *g, int64_t first, int64_t count,
                      const lanes *dy, lanes *dx);
+/* kernel_sums += the gradient of A; blocks in ascending order. v is 0 after each. */
 void ski_causal_sums(const ski_plan *s, ski_group *g, int64_t first, int64_t count, const lanes *x,
                      const lanes *dy);
 
@@ -125,16 +135,5 @@ tl_status ski_forward(void *plan, const tl_tno_args *a);
 tl_status ski_backward(void *plan, const tl_tno_args *a);
 tl_status ski_dense(void *plan, const tl_tno_args *a);
 void      ski_layout(ski_plan *s); /* sets window, stride, line and each */
-
-/* ---- weights.c ------------------------------------------------------------------------------- */
-
-typedef struct ski_grid { /* positions of inducing points, and the interpolation */
-    int64_t n, r, span;   /* point a is at a span/(r-1) */
-    int     cubic, as_published;
-    double  lambda;
-} ski_grid;
-
-int  ski_width(const ski_grid *g);
-void ski_weights(const ski_grid *g, int32_t *start, float *weight);
 
 #endif

@@ -2,7 +2,7 @@
 ** -1/2), or as the published code does. */
 #include <math.h>
 
-#include "ski.h"
+#include "weights.h"
 
 /* Cubic interpolation needs three points; between two it is linear. */
 int ski_width(const ski_grid *g) { return g->cubic && g->r > 2 ? 4 : 2; }

@@ -78,23 +78,30 @@ static tl_status time_backend(tl_ctx *ctx, const tl_tno_backend *b, tl_tno_probl
     return st;
 }
 
+/* Measures every candidate. One that fails loses; the first such error is returned only if none is
+** left. */
 static tl_status choice_measure(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
 {
     tl_tno_problem small = *p;
+    tl_status      error = TL_EBACKEND;
     double         best = 0, seconds = 0;
+    char           message[sizeof ctx->message] = "";
     if (small.d > CHANNELS * ctx->host.threads) small.d = CHANNELS * ctx->host.threads;
     *out_name = NULL;
     for (const tl_plugin *plugin = ctx->plugins; plugin; plugin = plugin->next) {
         const tl_tno_backend *b = plugin->entry;
         if (!candidate(b, p->n)) continue;
         tl_status st = time_backend(ctx, b, small, &seconds);
-        if (st == TL_EBACKEND || (st != TL_OK && *out_name)) continue; /* e.g. TL_ENOMEM */
-        if (st != TL_OK) return st;
-        if (*out_name && seconds >= best) continue;
+        if (st != TL_OK && st != TL_EBACKEND && error == TL_EBACKEND) {
+            error = st;
+            memcpy(message, ctx->message, sizeof message);
+        }
+        if (st != TL_OK || (*out_name && seconds >= best)) continue;
         *out_name = b->name;
         best = seconds;
     }
     if (*out_name) return TL_OK;
+    if (error != TL_EBACKEND) return tl_fail(ctx, error, "%s", message);
     return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no loaded candidate accepts the problem");
 }
 

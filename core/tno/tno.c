@@ -372,7 +372,8 @@ static tl_status write_out(tl_tno *tno, tl_tensor *coef, tl_tensor *const *param
         raw[i] = F32(params[i]);
     }
     if (st == TL_OK && tno->form.plan != b->plan) { /* tno->plan belongs to a device */
-        st = b->plan(&tno->ctx->host, &tno->problem, &own);
+        st = tl_gemm_ready(tno->ctx);
+        if (st == TL_OK) st = b->plan(&tno->ctx->host, &tno->problem, &own);
         plan = own;
     }
     tl_tno_args args = {.coef = F32(coef), .params = raw, .dense = F32(t)};

@@ -14,12 +14,9 @@ static tl_h5 *h5(lua_State *L) { return glue_open_box(L, 1, &glue_h5_class)->as.
 static const void *data_of(lua_State *L, int arg, size_t *out_bytes)
 {
     if (!glue_is_tensor(L, arg)) return luaL_checklstring(L, arg, out_bytes);
-    tl_tensor  *t = glue_tensor(L, arg);
-    const void *data = tl_tensor_type(t) == TL_F32 ? (const void *)tl_tensor_cf32(t)
-                                                   : tl_tensor_ci32(t);
+    tl_tensor *t = glue_tensor(L, arg);
     *out_bytes = (size_t)tl_tensor_len(t) * 4;
-    if (!data) glue_check(L, TL_ENOMEM); /* copying from the GPU failed */
-    return data;
+    return glue_elements(L, t);
 }
 
 /* sha256(text or tensor) */
@@ -83,9 +80,10 @@ static tl_raw_part raw_part(lua_State *L, int i)
     }
     p.bf16 = lua_istable(L, -1);
     if (p.bf16) lua_rawgeti(L, -1, 1);
-    if (!glue_is_tensor(L, lua_gettop(L)))
-        glue_argerror(L, 2, "part %d is a %s, not text or a tensor", i, luaL_typename(L, -1));
-    p.tensor = glue_tensor(L, lua_gettop(L));
+    p.tensor = glue_test_tensor(L, -1);
+    if (!p.tensor)
+        glue_argerror(L, 2, "part %d is a %s, not text or an open tensor", i,
+                      luaL_typename(L, -1));
     if (p.bf16) lua_pop(L, 1);
     return p;
 }

@@ -190,6 +190,24 @@ int glue_is_tensor(lua_State *L, int arg)
     return luaL_testudata(L, arg, glue_tensor_class.name) != NULL;
 }
 
+tl_tensor *glue_test_tensor(lua_State *L, int index)
+{
+    const glue_box *b = luaL_testudata(L, index, glue_tensor_class.name);
+    return b ? b->as.tensor : NULL;
+}
+
+const void *glue_elements(lua_State *L, tl_tensor *t)
+{
+    char        first[4];
+    const void *data = tl_tensor_type(t) == TL_F32 ? (const void *)tl_tensor_cf32(t)
+                                                   : tl_tensor_ci32(t);
+    if (data) return data;
+    /* What fails for one element says why; if only the whole does not fit, its message stands. */
+    tl_status st = tl_tensor_read(t, 0, tl_tensor_len(t) > 0, first);
+    glue_check(L, st == TL_OK ? TL_ENOMEM : st);
+    return NULL;
+}
+
 tl_tensor **glue_push_tensor(lua_State *L) { return &glue_push(L, &glue_tensor_class)->as.tensor; }
 
 /* The collector sees a box of 16 bytes, not the megabytes that the tensor holds, and would let

@@ -83,6 +83,9 @@ glue_box *glue_open_box(lua_State *L, int arg, const glue_class *class);
 tl_tensor *glue_tensor(lua_State *L, int arg);
 tl_tensor *glue_opt_tensor(lua_State *L, int arg); /* NULL for nil or none */
 int        glue_is_tensor(lua_State *L, int arg);
+tl_tensor *glue_test_tensor(lua_State *L, int index); /* NULL: not an open tensor */
+/* Returns the elements of t, which are copied to the CPU first. Raises if that fails. */
+const void *glue_elements(lua_State *L, tl_tensor *t);
 /* Adds lines with the numbers of t to out, leaving out the middle of large ones (shown.c).
 ** Raises if t cannot be read. */
 void       glue_add_numbers(lua_State *L, luaL_Buffer *out, tl_tensor *t);

@@ -102,9 +102,11 @@ static int raw_field(lua_State *L, const char *name)
 ** nil. */
 static tl_tensor *tensor_field(lua_State *L, int arg, int l, const char *name)
 {
-    if (raw_field(L, name) != LUA_TNIL && !glue_is_tensor(L, -1))
-        glue_argerror(L, arg, "%s of layer %d is %s, not a tensor", name, l, luaL_typename(L, -1));
-    tl_tensor *t = glue_opt_tensor(L, -1);
+    int        type = raw_field(L, name);
+    tl_tensor *t = glue_test_tensor(L, -1);
+    if (type != LUA_TNIL && !t)
+        glue_argerror(L, arg, "%s of layer %d is %s, not an open tensor", name, l,
+                      luaL_typename(L, -1));
     lua_pop(L, 1);
     return t;
 }

@@ -6,7 +6,8 @@
 **   p:send(text)       true; or nil and the reason if the child has ended
 **   p:receive()        what the child has sent since; "" if nothing; nil once it closed its end
 **   p:signal(name)     "INT", "TERM", "KILL", "HUP", "USR1", "USR2"
-**   p:wait([block])    nil while the child runs; else its exit code, or nil and the signal's number
+**   p:wait([block])    nil while it runs; else its exit code, or nil and the signal's number.
+**                      255: this process has waited for it by other means
 **   p:pid()            the child's process id; 0 once it has been waited for
 **   p:kill()           kills the child and its process group, and closes the pipes
 **   core.sys.poll({p, ...}, seconds)   true once one of them has sent or closed its end; false
@@ -37,6 +38,7 @@
 
 #define PROCESS "toeplab.process"
 #define MOST    256 /* most arguments of a child, and processes to poll */
+#define UNKNOWN (255 << 8) /* as waitpid encodes exit code 255 */
 
 extern char **environ;
 
@@ -53,7 +55,8 @@ static void close_fd(int *fd)
 }
 
 /* Waits for the child's end, or checks for it with WNOHANG; returns whether it has ended. The
-** group is killed before waitpid frees its number for reuse. */
+** group is killed before waitpid frees its number for reuse. If the child was reaped elsewhere, its
+** end is unknown and its number may belong to another process. */
 static int reap(process *p, int flags)
 {
     siginfo_t info;
@@ -63,8 +66,12 @@ static int reap(process *p, int flags)
         fine = waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOWAIT | flags);
     } while (fine < 0 && errno == EINTR);
     if (fine == 0 && info.si_pid == 0) return 0;
-    (void)kill(-p->pid, SIGKILL);
-    while (waitpid(p->pid, &p->status, 0) < 0 && errno == EINTR) {}
+    if (fine == 0) {
+        (void)kill(-p->pid, SIGKILL);
+        do fine = waitpid(p->pid, &p->status, 0);
+        while (fine < 0 && errno == EINTR);
+    }
+    if (fine < 0) p->status = UNKNOWN;
     p->pid = 0;
     return 1;
 }
@@ -133,6 +140,17 @@ static int open_log(const char *path)
     return -1;
 }
 
+/* Lets children be waited for, also in an interpreter that has inherited the opposite. */
+static void keep_children(void)
+{
+    struct sigaction old;
+    if (sigaction(SIGCHLD, NULL, &old) != 0) return;
+    if (old.sa_handler != SIG_IGN && !(old.sa_flags & SA_NOCLDWAIT)) return;
+    if (old.sa_handler == SIG_IGN) old.sa_handler = SIG_DFL;
+    old.sa_flags &= ~SA_NOCLDWAIT;
+    (void)sigaction(SIGCHLD, &old, NULL);
+}
+
 static int spawn_child(process *p, char *argv[], const int in[2], const int out[2], int log)
 {
     posix_spawn_file_actions_t files;
@@ -184,6 +202,7 @@ static int spawn(lua_State *L)
     }
     int error = make_pipe(in);
     if (!error) error = make_pipe(out);
+    keep_children();
     if (!error) error = spawn_child(p, argv, in, out, log_fd);
     (void)close(log_fd);
     close_fd(&in[0]);

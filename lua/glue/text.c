@@ -103,8 +103,7 @@ static int decode(lua_State *L)
     if (glue_is_tensor(L, 2)) {
         tl_tensor *t = glue_tensor(L, 2);
         luaL_argcheck(L, tl_tensor_type(t) == TL_I32, 2, "ids are int32");
-        ids = tl_tensor_ci32(t);
-        if (!ids) glue_check(L, TL_ENOMEM); /* copying from the GPU failed */
+        ids = glue_elements(L, t);
         count = tl_tensor_len(t);
     } else {
         luaL_checktype(L, 2, LUA_TTABLE);

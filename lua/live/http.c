@@ -195,10 +195,12 @@ static int open_server(lua_State *L)
     memcpy(s->token, token, length);
     int fd = listen_on((int)port, &s->port);
     if (fd < 0) return failure(L, (int)port, errno);
-    if (pthread_mutex_init(&s->lock, NULL) != 0) {
+    int error = pthread_mutex_init(&s->lock, NULL);
+    if (error) {
         (void)close(fd);
-        return failure(L, (int)port, ENOMEM);
+        return failure(L, (int)port, error);
     }
+    errno = 0;
     s->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, answer, s,
                                  MHD_OPTION_LISTEN_SOCKET, fd,
                                  MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST,
@@ -206,9 +208,10 @@ static int open_server(lua_State *L)
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)BYTES,
                                  MHD_OPTION_END);
     if (s->daemon) return 1;
+    error = errno ? errno : ENOMEM; /* MHD does not always say why */
     (void)close(fd);
     (void)pthread_mutex_destroy(&s->lock);
-    return failure(L, (int)port, ENOMEM);
+    return failure(L, (int)port, error);
 }
 
 static int port_of(lua_State *L)

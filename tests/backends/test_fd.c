@@ -174,10 +174,28 @@ static void ends_are_real_at(int64_t n)
     result_free(&after);
 }
 
+/* Imaginary parts that are not used may have any value, also none. */
+static void unused_parts_are_not_read_at(int64_t n, float value)
+{
+    problem p = {n, 2, 3, 0, sizes[0], NULL};
+    result  before = run(&p), after = inputs(&p);
+    float  *coef = tl_tensor_f32(after.coef);
+    for (int64_t c = 0; c < p.d; c++) coef[p.d + c] = coef[(2 * before.half + 1) * p.d + c] = value;
+    apply("fd", &p, &after, "coef x");
+    CHECK(distance(after.y, before.y) == 0 && distance(after.dx, before.dx) == 0);
+    CHECK(distance(after.dcoef, before.dcoef) == 0 && distance(after.dense, before.dense) == 0);
+    result_free(&before);
+    result_free(&after);
+}
+
 static void ends_are_real(void)
 {
-    ends_are_real_at(12);
-    ends_are_real_at(32);
+    static const int64_t lengths[] = {12, 32}; /* channel by channel, and in lanes */
+    for (int k = 0; k < 2; k++) {
+        ends_are_real_at(lengths[k]);
+        unused_parts_are_not_read_at(lengths[k], NAN);
+        unused_parts_are_not_read_at(lengths[k], INFINITY);
+    }
 }
 
 /* y is linear in x and in the coefficients. */

@@ -1,5 +1,6 @@
 /* test_ski.c - the backend ski against its definition, and what is true of it whatever the
 ** coefficients. */
+#include "base/context.h"
 #include "ski.h"
 
 #define TOLERANCE 2e-6 /* of the largest entry, or of 1: the size of what is summed up */
@@ -300,6 +301,25 @@ static void nonsense_is_refused(void)
     refuse(0, "as_published=1", "interpolation=cubic", TL_EBACKEND, "linearly");
 }
 
+static const tl_transforms *no_transforms(const tl_host *h)
+{
+    (void)h;
+    return NULL;
+}
+
+/* Without them it would do r^2 products per channel, in silence. */
+static void many_inducing_points_need_transforms(void)
+{
+    const tl_transforms *(*kept)(const tl_host *h) = ctx->host.transforms;
+    tl_tno *tno = NULL;
+    ctx->host.transforms = no_transforms;
+    refuse(0, "inducing=257", NULL, TL_EBACKEND, "'fft' does");
+    CHECK_STATUS(tl_tno_new(ctx, "ski", 8, 2, 1, (const char *[]){"inducing=257", NULL}, &tno),
+                 TL_OK); /* causal: there they are not used */
+    tl_tno_free(tno);
+    ctx->host.transforms = kept;
+}
+
 static const char *warning(tl_tno **out_tno, int64_t n, const char *option)
 {
     const char *options[] = {option, NULL};
@@ -348,6 +368,7 @@ int main(void)
         {"the published low rank is dead", the_published_low_rank_is_dead},
         {"points are warped lags", points_are_warped_lags},
         {"nonsense is refused", nonsense_is_refused},
+        {"many inducing points need transforms", many_inducing_points_need_transforms},
         {"a small lambda is warned of", a_small_lambda_is_warned_of},
         {0},
     });

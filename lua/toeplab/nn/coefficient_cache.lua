@@ -36,7 +36,9 @@ local plans = setmetatable({}, { __mode = "v" }) -- problem key -> a plan that a
 local function problem_key(backend, given, ...)
   local words = { backend, ... }
   for _, name in ipairs(suggest.keys(given)) do
-    words[#words + 1] = name .. "=" .. tostring(given[name])
+    local value = given[name] -- with all digits of a float, as the engine gets it
+    local text = math.type(value) == "float" and ("%.17g"):format(value) or tostring(value)
+    words[#words + 1] = name .. "=" .. text
   end
   return table.concat(words, " ")
 end

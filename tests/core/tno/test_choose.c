@@ -2,6 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/plugin.h"
 #include "scratch.h"
 #include "tensors.h"
 
@@ -117,6 +118,40 @@ static void options_are_refused(void)
     tl_ctx_free(ctx);
 }
 
+static tl_status fail_to_plan(const tl_host *h, const tl_tno_problem *p, void **out_plan)
+{
+    (void)p;
+    (void)out_plan;
+    return h->fail(h, TL_EINVAL, "no plan of any kind");
+}
+
+/* A candidate whose plan fails loses; alone it is the error. */
+static void a_candidate_that_fails_loses(void)
+{
+    tl_ctx *ctx = NULL;
+    tl_tno *tno = NULL;
+    (void)setenv("TOEPLAB_CACHE", "", 1);
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    const tl_tno_backend *naive = NULL;
+    CHECK_STATUS(tl_find_backend(ctx, "naive", &naive), TL_OK);
+    tl_plugin     *ours = ctx->plugins;
+    tl_tno_backend bad = *naive;
+    bad.name = "bad";
+    bad.auto_length = INT64_MAX;
+    bad.plan = fail_to_plan;
+    tl_plugin first = {&bad, NULL, ours};
+    ctx->plugins = &first;
+    CHECK_STATUS(tl_tno_new(ctx, "auto", 24, 2, 1, NULL, &tno), TL_OK);
+    if (tno) CHECK(strcmp(tl_tno_chosen(tno), "bad") != 0);
+    tl_tno_free(tno);
+    tno = NULL;
+    first.next = NULL;
+    CHECK_STATUS(tl_tno_new(ctx, "auto", 25, 2, 1, NULL, &tno), TL_EINVAL);
+    CHECK(strcmp(tl_errmsg(ctx), "no plan of any kind") == 0 && tno == NULL);
+    ctx->plugins = ours;
+    tl_ctx_free(ctx);
+}
+
 /* Without a folder the context remembers. */
 static void it_works_without_a_folder(void)
 {
@@ -144,6 +179,7 @@ int main(void)
         {"processes that start together choose alike",
          processes_that_start_together_choose_alike},
         {"options are refused", options_are_refused},
+        {"a candidate that fails loses", a_candidate_that_fails_loses},
         {"it works without a folder", it_works_without_a_folder},
         {0},
     });

@@ -374,27 +374,6 @@ static void a_cache_that_is_not_aligned_is_refused(void)
     }
 }
 
-/* Its products would have cut the length to an int. */
-static void matrix_refuses_what_an_int_cannot_count(void)
-{
-    tl_tno *tno = NULL;
-    CHECK_STATUS(tl_tno_new(ctx, "matrix", 1LL << 31, 1, 1, NULL, &tno), TL_EBACKEND);
-    CHECK(strstr(tl_errmsg(ctx), "2147483647") != NULL);
-    CHECK(tno == NULL);
-}
-
-static void sizes_that_no_memory_holds_are_refused(void)
-{
-    static const char *const names[] = {"auto", "naive", "matrix", "fft", "rac", "ski", "fd"};
-    tl_tno *tno = NULL;
-    for (int i = 0; i < 7; i++) {
-        CHECK_STATUS(tl_tno_new(ctx, names[i], INT64_MAX / 2, 1, 1, NULL, &tno), TL_ENOMEM);
-        CHECK_STATUS(tl_tno_new(ctx, names[i], 1LL << 31, 1LL << 40, 0, NULL, &tno), TL_ENOMEM);
-        CHECK_STATUS(tl_tno_new(ctx, names[i], 8, INT64_MAX / 4, 1, NULL, &tno), TL_ENOMEM);
-    }
-    CHECK(tno == NULL);
-}
-
 static void threads_do_not_change_results(void)
 {
     static const char *const names[] = {"naive", "matrix", "fft", "rac", "ski", "fd"};
@@ -431,8 +410,6 @@ int main(void)
         {"a cache that is not aligned is refused", a_cache_that_is_not_aligned_is_refused},
         {"gradients without a tape equal those of the tape", gradients_without_a_tape},
         {"wrong shapes are refused", wrong_shapes_are_refused},
-        {"matrix refuses what an int cannot count", matrix_refuses_what_an_int_cannot_count},
-        {"sizes that no memory holds are refused", sizes_that_no_memory_holds_are_refused},
         {"threads do not change results", threads_do_not_change_results},
         {0},
     });

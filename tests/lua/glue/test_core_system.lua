@@ -23,6 +23,15 @@ test("sha256", function()
   raises(core.sha256_file, "/none", folder .. "/none")
 end)
 
+test("parts of a file that are no tensors", function()
+  local closed, path = core.ones(1), folder .. "/raw"
+  closed:close()
+  for _, part in ipairs { 3, closed, { closed } } do
+    raises(core.raw_write, "bad argument #2 .*part 2 is a [a-z]*, not text or an open tensor", path,
+      { "a", part })
+  end
+end)
+
 test("HDF5", function()
   local path = folder .. "/x.h5"
   core.h5_write(path, {
@@ -299,6 +308,16 @@ test("signals", function()
     sys.sleep(5)
     print "still here"]])
   eq(out, "0\n1\n2\n2\tTERM\n")
+end)
+
+-- Any interpreter may have inherited that children are not waited for, whose ends are then lost.
+test("a child's exit code where SIGCHLD is ignored", function()
+  sys.write_file(folder .. "/child.lua", ([[
+    local sys = require "toeplab.core".sys
+    print(sys.spawn({ "/bin/sh", "-c", "exit 3" }, %q):wait(true))]]):format(folder .. "/log"))
+  local out, err = shell("LUA_CPATH=\"${T%/*}/lua/?.so\" env --ignore-signal=CHLD lua5.4 "
+    .. quoted(folder .. "/child.lua"))
+  if not err:find "runtime does not come first" then eq({ out, err }, { "3\n", "" }) end
 end)
 
 test("the folder is removed", function()

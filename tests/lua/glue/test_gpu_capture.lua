@@ -165,6 +165,8 @@ t.test("what a capture made is nothing before a run, and if it is no result", fu
   for _, f in ipairs { one.totable, one.sum, function(y) return y + y end } do
     t.raises(f, "made in a capture", one)
   end
+  local _, unborn = pcall(core.sha256, one)
+  t.eq(unborn.status, "EINVAL") -- not out of memory
   g:run {}
   t.eq(one:totable(), { 2, 2, 2 })
   t.raises(two.totable, "made in a capture", two)

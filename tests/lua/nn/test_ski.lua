@@ -108,6 +108,19 @@ test("a layer applies, trains and takes any length", function()
   eq(layer:dense(16):shape(), { 4, 16, 16 })
 end)
 
+test("equal layers share a plan; a lambda that differs in its last digit makes another", function()
+  local function operator(lambda)
+    local layer = nn.TNO(2, { causal = true, backend = "ski", decay = "none",
+      backend_options = { inducing = 4, lambda = lambda } })
+    return layer, layer:plan(20).operator
+  end
+  local a, of_a = operator(0.9)
+  local b, of_b = operator(0.9)
+  local c, of_c = operator(0.9 + 2 ^ -53)
+  ok(a ~= b and rawequal(of_a, of_b))
+  ok(a ~= c and not rawequal(of_a, of_c))
+end)
+
 test("a layer without taps has an empty parameter and trains all the same", function()
   local layer = nn.TNO(2, { causal = true, backend = "ski", decay = "none",
     backend_options = { inducing = 4, parts = "low-rank" },
