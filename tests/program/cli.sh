@@ -61,7 +61,7 @@ absent() { [ ! -e "$1" ]; }
 
 echo 'print(os.execute "exit 3")' >"$top/exit.lua"
 expect "a parent that ignores SIGCHLD" 0 "exit	3" \
-    sh -c "trap '' CHLD; exec '$toeplab' lua '$top/exit.lua'"
+    env --ignore-signal=CHLD "$toeplab" lua "$top/exit.lua"
 
 # ---- Help ----------------------------------------------------------------------------------------
 
