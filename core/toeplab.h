@@ -48,7 +48,9 @@ const char *tl_status_text(tl_status st); /* "out of memory" */
 
 /* ---- Context --------------------------------------------------------------------------------- */
 
-/* Owns threads, memory cache, tape and loaded backends; lives until what it made is freed. */
+/* Owns threads, memory cache, tape and loaded backends; lives until what it made is freed. After
+** fork() the child computes the same results on one thread; but a GPU, a group of ranks, and
+** relaxed recurrences made before in a context of several threads belong to the parent. */
 typedef struct tl_ctx tl_ctx;
 
 /* threads 0 takes as many as the process may use processors, by affinity and container quota.
@@ -504,12 +506,9 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
 void tl_tno_free(tl_tno *tno);
 /* the points at which to evaluate the encoder, [p] float32 */
 tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points);
-/* numbers per point and channel: 1 or 2 */
-int tl_tno_width(const tl_tno *tno);
-/* the backend's name; for "auto", the one it chose */
-const char *tl_tno_chosen(const tl_tno *tno);
-/* the meaning of a point: "lag", "warp" or "frequency" */
-const char *tl_tno_domain(const tl_tno *tno);
+int tl_tno_width(const tl_tno *tno); /* numbers per point and channel: 1 or 2 */
+const char *tl_tno_chosen(const tl_tno *tno); /* the backend's name; for "auto", the one it chose */
+const char *tl_tno_domain(const tl_tno *tno); /* what a point is: "lag", "warp" or "frequency" */
 /* the backend's warning about this problem, or NULL; tno owns the text */
 const char *tl_tno_warning(const tl_tno *tno);
 /* The learnable parameters that the backend itself has; most have none. */

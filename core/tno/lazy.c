@@ -22,13 +22,17 @@
 **
 ** A sum depends on the order of its terms, which is fixed for a number of threads. With a thread in
 ** the background, of two levels that write one row the larger one was begun earlier, is due no
-** later, and is finished before the smaller one begins. */
+** later, and is finished before the smaller one begins.
+**
+** fork() copies the streams without the thread, which may have been in the middle of a tile: in the
+** child, streams made before the fork can only be freed. */
 #include "tno/lazy.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 
@@ -131,6 +135,7 @@ tl_status tl_lazy_kernel_new(tl_ctx *ctx, const float *kernel, int64_t lags, int
 
 struct tl_lazy {
     const tl_lazy_kernel *k;
+    struct tl_background *g;
     float                *state; /* [b,rows,width] */
     int64_t               b, rows, width;
     int64_t               at;          /* the last multiple of TL_LAZY_FROM that was reached */
@@ -183,6 +188,7 @@ struct tl_background {
     tl_lazy        *running; /* whose tile the thread is computing, or NULL */
     int             alone;   /* there is no thread: the callers compute all tiles */
     int             stop;
+    pid_t           process; /* whose thread it is */
     pthread_t       thread;
     pthread_mutex_t lock;
     pthread_cond_t  changed; /* there is more to do, or a unit has ended */
@@ -244,6 +250,7 @@ static tl_status background_open(tl_ctx *ctx)
     if (!g) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->changed, NULL);
+    g->process = getpid();
     ctx->background = g;
     sigfillset(&all); /* only the program's own threads handle signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -252,9 +259,14 @@ static tl_status background_open(tl_ctx *ctx)
     return TL_OK;
 }
 
-static void background_close(tl_ctx *ctx)
+/* Whether a fork has left the thread behind in the parent, perhaps with the lock. */
+static int background_forked(const struct tl_background *g)
 {
-    struct tl_background *g = ctx->background;
+    return !g->alone && g->process != getpid();
+}
+
+static void background_stop(struct tl_background *g)
+{
     if (!g->alone) {
         pthread_mutex_lock(&g->lock);
         g->stop = 1;
@@ -264,8 +276,13 @@ static void background_close(tl_ctx *ctx)
     }
     pthread_cond_destroy(&g->changed);
     pthread_mutex_destroy(&g->lock);
+}
+
+static void background_close(tl_ctx *ctx, struct tl_background *g)
+{
+    if (!background_forked(g)) background_stop(g);
+    if (ctx->background == g) ctx->background = NULL;
     free(g);
-    ctx->background = NULL;
 }
 
 /* ---- Streams --------------------------------------------------------------------------------- */
@@ -276,13 +293,14 @@ tl_status tl_lazy_new(const tl_lazy_kernel *k, float *state, int64_t b, int64_t 
     tl_ctx  *ctx = k->ctx;
     tl_lazy *s = calloc(1, sizeof *s);
     if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    tl_status st = ctx->background ? TL_OK : background_open(ctx);
+    tl_status st = TL_OK;
+    if (!ctx->background || background_forked(ctx->background)) st = background_open(ctx);
     if (st != TL_OK) {
         free(s);
         return st;
     }
     struct tl_background *g = ctx->background;
-    *s = (tl_lazy){.k = k, .state = state, .b = b, .rows = rows, .width = width};
+    *s = (tl_lazy){.k = k, .g = g, .state = state, .b = b, .rows = rows, .width = width};
     pthread_mutex_lock(&g->lock);
     s->next = g->first;
     g->first = s;
@@ -304,30 +322,42 @@ static void drop(struct tl_background *g, tl_lazy *s)
 
 void tl_lazy_cancel(tl_lazy *s)
 {
-    struct tl_background *g = s->k->ctx->background;
+    struct tl_background *g = s->g;
+    if (background_forked(g)) return;
     pthread_mutex_lock(&g->lock);
     drop(g, s);
     pthread_mutex_unlock(&g->lock);
+}
+
+static void unlink_stream(struct tl_background *g, const tl_lazy *s)
+{
+    tl_lazy **at = &g->first;
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
 }
 
 void tl_lazy_free(tl_lazy *s)
 {
     if (!s) return;
-    tl_ctx               *ctx = s->k->ctx;
-    struct tl_background *g = ctx->background;
-    pthread_mutex_lock(&g->lock);
-    drop(g, s);
-    tl_lazy **at = &g->first;
-    while (*at != s) at = &(*at)->next;
-    *at = s->next;
-    pthread_mutex_unlock(&g->lock);
-    if (!g->first) background_close(ctx);
+    struct tl_background *g = s->g;
+    if (background_forked(g)) {
+        unlink_stream(g, s);
+    } else {
+        pthread_mutex_lock(&g->lock);
+        drop(g, s);
+        unlink_stream(g, s);
+        pthread_mutex_unlock(&g->lock);
+    }
+    if (!g->first) background_close(s->k->ctx, g);
     free(s);
 }
 
 tl_status tl_lazy_await(tl_lazy *s, int64_t p)
 {
-    struct tl_background *g = s->k->ctx->background;
+    struct tl_background *g = s->g;
+    if (background_forked(g))
+        return tl_fail(s->k->ctx, TL_EINVAL, "relaxed: after fork(), the child cannot continue a "
+                       "recurrence that was created before");
     pthread_mutex_lock(&g->lock);
     for (int l = s->k->levels - 1; l >= 0; l--)
         while (s->due[l] == p)
@@ -342,7 +372,7 @@ tl_status tl_lazy_await(tl_lazy *s, int64_t p)
 
 void tl_lazy_advance(tl_lazy *s, int64_t p)
 {
-    struct tl_background *g = s->k->ctx->background;
+    struct tl_background *g = s->g;
     if (!g->alone) return;
     pthread_mutex_lock(&g->lock);
     for (int l = s->k->levels - 1; l >= 0; l--) {
@@ -354,7 +384,7 @@ void tl_lazy_advance(tl_lazy *s, int64_t p)
 
 void tl_lazy_begin(tl_lazy *s, int64_t p)
 {
-    struct tl_background *g = s->k->ctx->background;
+    struct tl_background *g = s->g;
     pthread_mutex_lock(&g->lock);
     s->at = p;
     for (int l = 0; l < s->k->levels && p % s->k->level[l].h == 0; l++)

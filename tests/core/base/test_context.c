@@ -1,4 +1,5 @@
-/* test_context.c - what a context takes from its machine, and that its table of kernels is full. */
+/* test_context.c - what a context takes from its machine, that its table of kernels is full, and
+** that it survives fork(). */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_setaffinity */
 #endif
@@ -7,7 +8,7 @@
 #include "base/threads.h"
 #include "engine/launch.h"
 #include "scratch.h"
-#include "test.h"
+#include "tensors.h"
 
 /* One thread per processor of the machine fought for the few that a container or taskset gives. */
 static void threads_follow_the_affinity(void)
@@ -79,6 +80,48 @@ static void wrong_numbers_of_threads(void)
     CHECK(ctx == NULL);
 }
 
+/* Sorts rows that are worth several threads, and copies the order. */
+static void sort_rows(tl_tensor *x, int32_t *out)
+{
+    tl_tensor *order = NULL, *rank = NULL;
+    CHECK_STATUS(tl_argsort(x, &order, &rank), TL_OK);
+    CHECK_STATUS(tl_tensor_read(order, 0, tl_tensor_len(order), out), TL_OK);
+    tl_tensor_free(order);
+    tl_tensor_free(rank);
+}
+
+/* The child had no workers, and waited for them for ever. */
+static void a_child_computes_and_frees(void)
+{
+    enum { ROWS = 64, N = 500 };
+    static int32_t before[ROWS * N], after[ROWS * N];
+    const int64_t  dims[] = {ROWS, N};
+    tl_ctx        *ctx = NULL;
+    int            status = -1;
+    CHECK_STATUS(tl_ctx_new(3, &ctx), TL_OK);
+    tl_tensor *x = normals(ctx, 2, dims, 0, 1, 1), *again = zeros(ctx, 2, dims);
+    sort_rows(x, before);
+    (void)fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        tl_stream s = tl_stream_new(1, "test");
+        (void)alarm(60);
+        CHECK_STATUS(tl_random_normal(again, &s, 0, 1), TL_OK);
+        CHECK(distance(again, x) == 0);
+        sort_rows(again, after);
+        CHECK(memcmp(before, after, sizeof before) == 0);
+        tl_tensor_free(x);
+        tl_tensor_free(again);
+        tl_ctx_free(ctx);
+        (void)fflush(stdout);
+        _exit(test_failures > 0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    tl_tensor_free(x);
+    tl_tensor_free(again);
+    tl_ctx_free(ctx);
+}
+
 int main(void)
 {
     if (!scratch_new()) return 1;
@@ -88,6 +131,7 @@ int main(void)
         {"build info names everything", build_info_names_everything},
         {"every operator has a kernel", every_operator_has_a_kernel},
         {"wrong numbers of threads", wrong_numbers_of_threads},
+        {"a child computes and frees", a_child_computes_and_frees},
         {0}});
     scratch_free();
     return status;
