@@ -211,3 +211,5 @@ void tl_threads_close(tl_ctx *ctx)
 }
 
 int tl_threads(const tl_ctx *ctx) { return ctx->threads; }
+
+int tl_threads_running(const tl_ctx *ctx) { return pool_forked(ctx->pool) ? 1 : ctx->threads; }

@@ -6,6 +6,7 @@
 
 tl_status tl_threads_open(tl_ctx *ctx); /* starts ctx->threads - 1 threads */
 void tl_threads_close(tl_ctx *ctx);
+int tl_threads_running(const tl_ctx *ctx); /* ctx->threads, but 1 in a child after fork() */
 /* Returns how many processors this process may use, by its affinity and by the quota in a cgroup
 ** v2 file cpu.max, rounded up. */
 int tl_processors(const char *quota_file);
