@@ -268,6 +268,7 @@ tl_status tl_random_permutation(tl_tensor *t, tl_stream *s)
         p[i] = p[j];
         p[j] = swap;
     }
+    t->storage->version++;
     return TL_OK;
 }
 
