@@ -24,6 +24,7 @@ struct tl_ctx {
     unsigned captures; /* number of captures begun so far */
     const struct tl_engine *engine; /* NULL on the CPU (engine/device.h) */
     void *engine_state;
+    int gpu; /* which of the GPUs of the engine, from 0 */
     char device_name[64];
     struct tl_node *tape; /* engine/tape.h */
     int64_t tape_len, tape_cap;
