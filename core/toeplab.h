@@ -172,7 +172,8 @@ const char *tl_tensor_shape(const tl_tensor *t, char *buf, size_t size);
 
 /* Copies elements first .. first+count-1 of t, on any device, to out. TL_ESHAPE: t has fewer. */
 tl_status tl_tensor_read(const tl_tensor *t, int64_t first, int64_t count, void *out);
-/* Copies the elements of src to dst, which has the same shape and type. Gradients do not flow. */
+/* Copies the elements of src to dst, which has the same shape and type. Gradients do not flow.
+** TL_EINVAL: they are views that share some elements, but not all. */
 tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src);
 /* Sets every element to value. TL_EINVAL: t is int32 and value is NaN or out of range. */
 tl_status tl_tensor_fill(tl_tensor *t, double value);
@@ -475,7 +476,8 @@ typedef struct tl_adam_options {
 /* Updates each params[i] with g, its gradient times grad_scale, and moments m[i], v[i] of its
 ** shape: m = beta1 m + (1-beta1) g, v = beta2 v + (1-beta2) g^2, p -= lr (m/c1) / (sqrt(v/c2) +
 ** eps) with c1 = 1-beta1^step and c2 = 1-beta2^step. Parameters without a gradient stay as they
-** are. No tensor may be given twice. TL_EINVAL: the kind, the step or a beta is out of range. */
+** are. No tensor may be given twice. TL_EINVAL: a moment is NULL, or the kind, the step or a beta
+** is out of range. */
 tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
                        int count, const tl_adam_options *opt, double grad_scale);
 /* Updates each params[i] with g, its gradient times grad_scale: g += weight_decay p, buf =
