@@ -35,6 +35,7 @@
 #include "base/memory.h"
 #include "engine/tensor.h"
 #include "tno/recurrent.h"
+#include "tno/tno.h"
 
 /* ---- From a kernel --------------------------------------------------------------------------- */
 
@@ -157,12 +158,8 @@ static tl_status check_kernel(const tl_tensor *t, const tl_tensor *gamma)
                        SHAPE(gamma), (long long)t->dims[1]);
     tl_status st = tl_bring(t);
     if (st == TL_OK && gamma) st = tl_bring(gamma);
-    if (st != TL_OK) return st;
-    for (int64_t c = 0; gamma && c < gamma->len; c++)
-        if (!(F32(gamma)[c] > 0 && F32(gamma)[c] <= 1))
-            return tl_fail(ctx, TL_EINVAL, "recurrence: gamma %lld is %g, outside (0,1]",
-                           (long long)(c + 1), (double)F32(gamma)[c]);
-    return TL_OK;
+    if (st == TL_OK && gamma) st = tl_decay_range("recurrence", "gamma", gamma, 0);
+    return st;
 }
 
 tl_status tl_recurrence_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b, int64_t positions,
@@ -258,10 +255,7 @@ tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_k
                      (long long)b->dims[0], (long long)period, (long long)lags);
     if (st == TL_OK) st = tl_bring(b);
     if (st == TL_OK) st = tl_bring(decay);
-    for (int64_t c = 0; c < decay->len && st == TL_OK; c++)
-        if (!(F32(decay)[c] > 0 && F32(decay)[c] <= 1))
-            st = tl_fail(ctx, TL_EINVAL, "recurrence: decay %lld is %g, outside (0,1]",
-                         (long long)(c + 1), (double)F32(decay)[c]);
+    if (st == TL_OK) st = tl_decay_range("recurrence", "decay", decay, 0);
     if (st == TL_OK)
         st = tl_recurrence_make(ctx, kind, sequences, b->dims[1], lags, period, F32(decay), &r);
     if (st != TL_OK) return st;
