@@ -37,28 +37,28 @@
 #include "base/memory.h"
 
 #define GROUP  64 /* most channels at a time, in a context of several threads */
-#define LEVELS 48
+#define LAZY_LEVELS 48
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
 enum { NEAR, FAR, KINDS }; /* of tiles */
 enum { BACKGROUND, CALLER, THREADS }; /* who computes one */
 
-typedef struct level { /* number l has tiles of TL_LAZY_FROM 2^l */
+typedef struct lazy_level { /* number l has tiles of TL_LAZY_FROM 2^l */
     int64_t       h;
     tl_tile_plan *plan[THREADS];
     /* [groups,KINDS], of the backend. FAR is NULL where the kernel or the stream ends before it,
     ** NEAR never is. */
     float **caches;
-} level;
+} lazy_level;
 
 struct tl_lazy_kernel {
     tl_ctx *ctx;
-    int64_t width; /* of a group of channels */
-    int64_t groups;
-    int64_t end; /* positions of a stream */
-    int     levels;
-    level   level[LEVELS];
+    int64_t    width; /* of a group of channels */
+    int64_t    groups;
+    int64_t    end; /* positions of a stream */
+    int        levels;
+    lazy_level level[LAZY_LEVELS];
 };
 
 static int64_t slots(const tl_lazy_kernel *k) { return k->groups * KINDS; }
@@ -90,8 +90,8 @@ static tl_status add_level(tl_lazy_kernel *k, int64_t h, const float *kernel, in
                            int64_t d, float *coef)
 {
     tl_ctx *ctx = k->ctx;
-    level  *l = &k->level[k->levels++];
-    *l = (level){.h = h, .caches = calloc((size_t)slots(k), sizeof *l->caches)};
+    lazy_level *l = &k->level[k->levels++];
+    *l = (lazy_level){.h = h, .caches = calloc((size_t)slots(k), sizeof *l->caches)};
     tl_status st = l->caches ? TL_OK : tl_fail(ctx, TL_ENOMEM, "out of memory");
     for (int i = ctx->threads > 1 ? BACKGROUND : CALLER; i < THREADS && st == TL_OK; i++)
         st = tl_tile_plan_find(ctx, h, k->width, 1 + i, &l->plan[i]);
@@ -139,17 +139,17 @@ struct tl_lazy {
     float                *state; /* [b,rows,width] */
     int64_t               b, rows, width;
     int64_t               at;          /* the last multiple of TL_LAZY_FROM that was reached */
-    int64_t               due[LEVELS]; /* the first output of unfinished tiles; 0: there are none */
+    int64_t               due[LAZY_LEVELS]; /* the first output of unfinished tiles; 0: none */
     /* Units of these tiles: a sequence and a group of channels each. */
-    int64_t               begun[LEVELS], ended[LEVELS];
+    int64_t               begun[LAZY_LEVELS], ended[LAZY_LEVELS];
     tl_status             status;       /* of the tiles so far */
     tl_lazy              *next;
 };
 
 /* Adds what the inputs of block `from` contribute to the outputs of block `to`, for a group of
 ** channels of one sequence. */
-static tl_status add_tile(const tl_lazy *s, tl_tile_plan *p, float *cache, int64_t from,
-                          int64_t to, float *rows, int64_t channels)
+static tl_status lazy_add_tile(const tl_lazy *s, tl_tile_plan *p, float *cache, int64_t from,
+                               int64_t to, float *rows, int64_t channels)
 {
     int64_t       h = p->of.problem.n, width = s->k->width, first = to * h % s->rows;
     int64_t       count = s->rows - first < h ? s->rows - first : h;
@@ -170,14 +170,14 @@ static tl_status add_tile(const tl_lazy *s, tl_tile_plan *p, float *cache, int64
 static tl_status add_unit(const tl_lazy *s, int number, int64_t due, int64_t unit, int thread)
 {
     const tl_lazy_kernel *k = s->k;
-    const level          *l = &k->level[number];
+    const lazy_level     *l = &k->level[number];
     int64_t               to = due / l->h, group = unit % k->groups, c = group * k->width;
     int64_t               channels = s->width - c < k->width ? s->width - c : k->width;
     float                *rows = s->state + unit / k->groups * s->rows * s->width + c;
     float *const         *caches = l->caches + group * KINDS;
-    tl_status st = add_tile(s, l->plan[thread], caches[NEAR], to - 2, to, rows, channels);
+    tl_status st = lazy_add_tile(s, l->plan[thread], caches[NEAR], to - 2, to, rows, channels);
     if (st == TL_OK && to % 2 && caches[FAR])
-        st = add_tile(s, l->plan[thread], caches[FAR], to - 3, to, rows, channels);
+        st = lazy_add_tile(s, l->plan[thread], caches[FAR], to - 3, to, rows, channels);
     return st;
 }
 
