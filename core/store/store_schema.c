@@ -13,7 +13,6 @@
 #include "store/store.h"
 #include "schema.h" /* generated from schema.sql */
 
-
 #define APPLICATION 0x546f6550 /* as file(1) shows it */
 
 /* ---- Files ----------------------------------------------------------------------------------- */
