@@ -48,7 +48,9 @@ const char *tl_status_text(tl_status st); /* "out of memory" */
 
 /* ---- Context --------------------------------------------------------------------------------- */
 
-/* Owns threads, memory cache, tape and loaded backends; lives until what it made is freed. */
+/* Owns threads, memory cache, tape and loaded backends; lives until what it made is freed. After
+** fork() the child computes the same results on one thread; but a GPU, a group of ranks, and
+** relaxed recurrences made before in a context of several threads belong to the parent. */
 typedef struct tl_ctx tl_ctx;
 
 /* threads 0 takes as many as the process may use processors, by affinity and container quota.
@@ -155,8 +157,7 @@ int tl_tensor_ndim(const tl_tensor *t);
 /* Returns the size of an axis, where -1 is the last axis; 1 if there is no such axis. */
 int64_t tl_tensor_dim(const tl_tensor *t, int axis);
 int64_t tl_tensor_len(const tl_tensor *t); /* number of elements */
-/* changes with every operator or copy that writes t */
-unsigned tl_tensor_version(const tl_tensor *t);
+unsigned tl_tensor_version(const tl_tensor *t); /* changes when an operator or a copy writes t */
 /* Returns t's elements on the CPU, downloading them if needed. NULL: t has the other type, or the
 ** download fails (no memory, or a capture is in progress). t owns the pointer, which is valid until
 ** an operator uses t on another device. Backward cannot detect a write through it after an operator
@@ -170,7 +171,8 @@ const char *tl_tensor_shape(const tl_tensor *t, char *buf, size_t size);
 
 /* Copies elements first .. first+count-1 of t, on any device, to out. TL_ESHAPE: t has fewer. */
 tl_status tl_tensor_read(const tl_tensor *t, int64_t first, int64_t count, void *out);
-/* Copies the elements of src to dst, which has the same shape and type. Gradients do not flow. */
+/* Copies the elements of src to dst, which has the same shape and type. Gradients do not flow.
+** TL_EINVAL: they are views that share some elements, but not all. */
 tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src);
 /* Sets every element to value. TL_EINVAL: t is int32 and value is NaN or out of range. */
 tl_status tl_tensor_fill(tl_tensor *t, double value);
@@ -346,8 +348,7 @@ typedef enum tl_norm_kind {
 
 typedef struct tl_mlp_layer {
     tl_tensor *weight, *bias; /* [o,k], and [o] or NULL */
-    /* the norm of the layer's input; ignored, like act, in the first layer */
-    tl_norm_kind norm;
+    tl_norm_kind norm; /* of the layer's input; ignored, like act, in the first layer */
     double eps;
     tl_tensor *norm_weight, *norm_bias; /* [k] or NULL: norm(x) weight + bias */
 } tl_mlp_layer;
@@ -414,11 +415,11 @@ int64_t tl_random_below(tl_stream *s, int64_t bound); /* 0..bound-1, unbiased; b
 /* Fill a float32 tensor with independent draws. */
 tl_status tl_random_uniform(tl_tensor *t, tl_stream *s, double low, double high);
 tl_status tl_random_normal(tl_tensor *t, tl_stream *s, double mean, double deviation);
-/* Fills the int32 tensor t with integers of 0..bound-1, those that as many calls of tl_random_below
-** draw, but for a bias below bound/2^64. TL_EINVAL: bound is not in 1..2^31-1. */
+/* Fills the int32 tensor t with draws from 0..bound-1. They equal those of as many calls of
+** tl_random_below, except for a bias below bound/2^64. TL_EINVAL: bound is not in 1..2^31-1. */
 tl_status tl_random_integers(tl_tensor *t, tl_stream *s, int64_t bound);
 /* Draws places in rows of several lengths: places[g,i] = floor(lengths[g] u_i), where u_i is what
-** call i of tl_random_unit draws, the same for all rows; 0 for a length below 0, above 2^31 or NaN.
+** call i of tl_random_unit draws, the same for all rows; 0 unless 0 <= lengths[g] u_i < 2^31-1.
 **   lengths [g..] float32   places [g..,count] int32 */
 tl_status tl_random_places(tl_tensor *lengths, int64_t count, tl_stream *s, tl_tensor **out_places);
 /* Fills the int32 tensor t [n] with a random permutation of 0..n-1. */
@@ -433,7 +434,8 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
                     int32_t *out_id);
 
 /* ---- Graphs ---------------------------------------------------------------------------------- */
-/* CUDA graphs: a sequence of kernel launches that is captured once and replayed as a whole. */
+/* CUDA graphs: a sequence of kernel launches is captured once and replayed as a whole, with the
+** numbers that its calls were given, for example a learning rate or a step. */
 
 typedef struct tl_graph tl_graph;
 
@@ -473,7 +475,7 @@ typedef struct tl_adam_options {
 /* Updates each params[i] with g, its gradient times grad_scale, and moments m[i], v[i] of its
 ** shape: m = beta1 m + (1-beta1) g, v = beta2 v + (1-beta2) g^2, p -= lr (m/c1) / (sqrt(v/c2) +
 ** eps) with c1 = 1-beta1^step and c2 = 1-beta2^step. Parameters without a gradient stay as they
-** are. No tensor may be given twice. TL_EINVAL: the kind, the step or a beta is out of range. */
+** are. No tensor may be given twice. TL_EINVAL: an option is out of range, or a moment is NULL. */
 tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
                        int count, const tl_adam_options *opt, double grad_scale);
 /* Updates each params[i] with g, its gradient times grad_scale: g += weight_decay p, buf =
@@ -502,18 +504,12 @@ typedef struct tl_tno tl_tno;
 tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int causal,
                      const char *const *options, tl_tno **out_tno);
 void tl_tno_free(tl_tno *tno);
-/* the points at which to evaluate the encoder, [p] float32 */
-tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points);
-/* numbers per point and channel: 1 or 2 */
-int tl_tno_width(const tl_tno *tno);
-/* the backend's name; for "auto", the one it chose */
-const char *tl_tno_chosen(const tl_tno *tno);
-/* the meaning of a point: "lag", "warp" or "frequency" */
-const char *tl_tno_domain(const tl_tno *tno);
-/* the backend's warning about this problem, or NULL; tno owns the text */
-const char *tl_tno_warning(const tl_tno *tno);
-/* The learnable parameters that the backend itself has; most have none. */
-int tl_tno_param_count(const tl_tno *tno);
+tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points); /* for the encoder, [p] float32 */
+int tl_tno_width(const tl_tno *tno); /* numbers per point and channel: 1 or 2 */
+const char *tl_tno_chosen(const tl_tno *tno); /* the backend's name; for "auto", the one it chose */
+const char *tl_tno_domain(const tl_tno *tno); /* what a point is: "lag", "warp" or "frequency" */
+const char *tl_tno_warning(const tl_tno *tno); /* about this problem, or NULL; tno owns it */
+int tl_tno_param_count(const tl_tno *tno); /* learnable, of the backend itself; mostly 0 */
 /* Describes parameter i: its name, its shape, and how to initialise it, "normal" (mean 0, deviation
 ** 1), "uniform" (-1 to 1), "zeros" or "ones". The backend owns the strings. TL_EINVAL: there is no
 ** parameter i. */
@@ -586,8 +582,7 @@ void tl_recurrence_reset(tl_recurrence *r);
 typedef struct tl_recurrence_size {
     tl_recurrence_kind kind;
     int64_t b, d, lags;
-    /* complex modes stored; the m in their angles; 0 for the ring */
-    int64_t modes, period;
+    int64_t modes, period; /* complex modes stored; the m in their angles; 0 for the ring */
     size_t state_bytes, kernel_bytes;  /* of all sequences; of the kernel that they share */
 } tl_recurrence_size;
 
@@ -641,7 +636,8 @@ tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab *
 ** order, then one per merge. dictionary is fairseq's dict.txt or NULL: with it, ids are its
 ** rows, each line of a text is stripped of white space and ended by </s>, and the size is a
 ** multiple of 8 (50264 for GPT-2's files). Without it, encoding and decoding preserve any bytes.
-** TL_ECORRUPT: a file is damaged; the message names the file and the line. */
+** TL_ECORRUPT: a file is damaged; the message names the file and the line. TL_ENOTFOUND: a file is
+** missing. TL_EINVAL: one is not a plain file. TL_EIO: one cannot be read. */
 tl_status tl_vocab_bpe(tl_ctx *ctx, const char *merges, const char *encoder,
                        const char *dictionary, tl_vocab **out_v);
 void tl_vocab_free(tl_vocab *v);
@@ -811,23 +807,24 @@ tl_status tl_ranks_sum(tl_ranks *r, tl_tensor *t);
 /* One rank sends a word to another, which takes it if it has arrived. */
 tl_status tl_ranks_send_word(tl_ranks *r, int to, int tag, int32_t word);
 tl_status tl_ranks_take_word(tl_ranks *r, int from, int tag, int *out_there, int32_t *out_word);
-/* One rank begins to send t, or a message without elements for NULL, and does not write t before
-** tl_ranks_finish. Another waits for it and writes it to its t, of the same size. A tag is 1 or
-** more, of words too, and no rank sends to itself; int32 does not go by a link (TL_ETYPE). */
+/* Begins to send t (NULL: no elements) to another rank. The caller does not write t before
+** tl_ranks_finish. Tags, also of words, are 1 or more. TL_ETYPE: t is int32 and there is a link. */
 tl_status tl_ranks_send(tl_ranks *r, int to, int tag, tl_tensor *t);
+/* Waits for such a message and writes it to t, which has the size of what was sent. */
 tl_status tl_ranks_receive(tl_ranks *r, int from, int tag, tl_tensor *t);
 /* Turn the rank's share of the tokens of a sequence, of all channels, into all tokens of its share
 ** of the channels, and back, with gradients. Shares are contiguous, in the order of the ranks.
 **   x [b,n/p,d] <-> y [b,n,d/p], for p ranks   TL_ESHAPE: d, or n, is no multiple of p */
 tl_status tl_ranks_to_channels(tl_ranks *r, tl_tensor *x, tl_tensor **out_y);
 tl_status tl_ranks_to_tokens(tl_ranks *r, tl_tensor *y, tl_tensor **out_x);
-/* Like tl_backward, for a loss of this rank alone: the gradient of each of the leaves is added to
-** the one that rank `from` has sent, which replaces what the leaf had (from -1: to that itself),
-** and goes to rank `to` once it is final (-1: to none). loss NULL: all are handed on as they are.
-** tl_ranks_finish waits for what this and tl_ranks_send have sent. Some ranks alone may call them.
+/* Like tl_backward, but sums gradients of leaves along a chain of ranks, which alone call it.
+**   loss: this rank's own; NULL adds nothing to the sums
+**   from: the rank whose sums replace the leaves' gradients before this pass adds to them; -1: none
+**   to: the rank that receives each sum as soon as it is final; -1: none
 ** TL_EINVAL: a leaf is given twice. */
 tl_status tl_ranks_backward(tl_ranks *r, tl_tensor *loss, tl_tensor *const *leaves, int count,
                             int from, int to);
+/* Waits for what tl_ranks_send and tl_ranks_backward have sent. One rank alone may call it. */
 tl_status tl_ranks_finish(tl_ranks *r);
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -840,7 +837,7 @@ tl_status tl_file_sync_folder(tl_ctx *ctx, const char *folder);
 /* Replaces the content of path atomically: writes a temporary file beside it, syncs, renames it and
 ** syncs the folder. On failure path holds its old content, unless only the sync of the folder
 ** failed: then the new one, which a power failure may undo. TL_ENOSPC: less than twice the size is
-** free. */
+** free. TL_EINVAL: path is not a plain file. TL_ENOTFOUND: there is no such folder. TL_EIO. */
 tl_status tl_file_write(tl_ctx *ctx, const char *path, const void *data, size_t bytes);
 
 /* Write the SHA-256 as 64 hexadecimal digits and a NUL. TL_EIO: path is no regular file, or cannot
@@ -857,7 +854,8 @@ typedef struct tl_attr {
 } tl_attr;
 
 /* Writes an HDF5 file with one dataset per tensor (names may contain '/') and attributes on its
-** root group, atomically as tl_file_write does. Large datasets carry a Fletcher32 checksum. */
+** root group, atomically as tl_file_write does. Large datasets carry a Fletcher32 checksum.
+** TL_EINVAL: HDF5 takes no such names. Else as tl_file_write. */
 tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *const *names,
                       tl_tensor *const *tensors, int attr_count, const tl_attr *attrs);
 
@@ -876,8 +874,9 @@ tl_status tl_h5_child(tl_h5 *file, const char *group, int64_t i, const char **ou
 ** booleans are returned as integers. TL_ENOTFOUND: there is no attribute i. TL_EINVAL: there is
 ** no such object. */
 tl_status tl_h5_attr(tl_h5 *file, const char *object, int64_t i, tl_attr *out_attr);
-/* Reads a dataset of floats of any width as float32, or of integers as int32. TL_ENOTFOUND:
-** there is no such dataset. TL_ECORRUPT: it is damaged. */
+/* Reads a dataset of floats of any width as float32, or of integers as int32. TL_ENOTFOUND: there
+** is none. TL_EINVAL: it is a group, a link or in other files. TL_ETYPE: no numbers, or integers of
+** more than 32 bits. TL_ESHAPE: a null dataset, or too many axes. TL_ECORRUPT: it is damaged. */
 tl_status tl_h5_read(tl_h5 *file, const char *name, tl_tensor **out_t);
 
 /* Raw elements are those of files that have no reader of their own in this library, such as
@@ -931,7 +930,8 @@ tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder);
 void tl_store_close(tl_store *store); /* rolls back an open transaction */
 /* Runs one SQL statement with count values for its ? parameters and passes each row to row (may
 ** be NULL), which returns 0 to continue. Strings passed to row are valid during the call only.
-** TL_EINVAL: sql is not one valid statement, or count does not match. */
+** TL_EINVAL: sql is not one valid statement that the store admits, or count does not match.
+** TL_ELOCKED: another process is in the way. TL_ENOSPC, TL_ECORRUPT, TL_EIO: as SQLite reports. */
 typedef int (*tl_row)(void *user, int columns, const char *const *names, const tl_value *values);
 tl_status tl_store_exec(tl_store *store, const char *sql, int count, const tl_value *values,
                         tl_row row, void *user);

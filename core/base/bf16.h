@@ -4,8 +4,10 @@
 
 #include <stdint.h>
 
+#include "base/here.h"
+
 /* Returns the upper half of bits, rounded to nearest, ties to even; a NaN stays one. */
-static inline uint16_t tl_round_bf16(uint32_t bits)
+static inline HERE uint16_t tl_round_bf16(uint32_t bits)
 {
     int      nan = (bits & 0x7fffffffu) > 0x7f800000u;
     uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;

@@ -24,6 +24,7 @@ struct tl_ctx {
     unsigned captures; /* number of captures begun so far */
     const struct tl_engine *engine; /* NULL on the CPU (engine/device.h) */
     void *engine_state;
+    int gpu; /* which of the GPUs of the engine, from 0 */
     char device_name[64];
     struct tl_node *tape; /* engine/tape.h */
     int64_t tape_len, tape_cap;
@@ -35,12 +36,12 @@ struct tl_ctx {
     /* messages about plugin files that could not be used: NUL-terminated strings, ended by an
     ** empty one */
     char *problems;
-    char *choices;         /* the choices of "auto" (tno/choose.c), or NULL */
-    char *info;            /* text of tl_build_info */
-    void *transform_plans; /* the cache of ops/transform.c */
+    char *choices; /* the choices of "auto" (tno/choose.c), or NULL */
+    char *info; /* text of tl_build_info */
+    struct tl_transform_plan *transform_plans; /* the cache of ops/transform.c */
     struct tl_tile_plan *tile_plans; /* those in use by tno/tile.c */
     struct tl_background *background; /* the thread of tno/lazy.c, or NULL */
-    void *products;        /* the kernels of products/onednn.c */
+    struct tl_onednn_table *products; /* the kernels of products/onednn.c */
     /* Closes and frees the context. context.c sets this pointer, because it must close state of
     ** folders that base may not include. */
     void (*close)(tl_ctx *ctx);

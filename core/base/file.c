@@ -1,12 +1,13 @@
 /* file.c - reads files, and writes them atomically: under a temporary name, then synced and
 ** renamed.
 **
-** The temporary is ".NAME.tmp.HOST.THREAD" beside NAME; the thread's id keeps apart two threads
-** that write one file. If a kill leaves a temporary behind, the next write of NAME on the same host
-** removes it. */
+** The temporary is ".NAME.tmp.HOST.THREAD" beside NAME, where a long NAME is cut; the thread's id
+** keeps apart two threads that write one file. If a kill leaves a temporary behind, the next write
+** of NAME on the same host removes it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,8 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+
+#define THREAD_DIGITS 9 /* most digits of a thread's id */
 
 tl_status tl_fail_errno(tl_ctx *ctx, const char *what, const char *path)
 {
@@ -31,13 +34,21 @@ tl_status tl_fail_errno(tl_ctx *ctx, const char *what, const char *path)
     return st;
 }
 
+/* A file system on a network may be interrupted by a signal. */
+static int sync_all(int fd)
+{
+    int failed;
+    while ((failed = fsync(fd)) != 0 && errno == EINTR) continue;
+    return failed;
+}
+
 tl_status tl_file_sync_folder(tl_ctx *ctx, const char *folder)
 {
     tl_status st = TL_OK;
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return tl_fail_errno(ctx, "open", folder);
     /* EINVAL: this file system cannot sync folders */
-    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
+    if (sync_all(fd) != 0 && errno != EINVAL && errno != EROFS)
         st = tl_fail_errno(ctx, "fsync", folder);
     int error = errno;
     (void)close(fd);
@@ -69,7 +80,10 @@ static tl_status make_folder(tl_ctx *ctx, char *path)
 
 tl_status tl_file_folders(tl_ctx *ctx, const char *folder)
 {
-    if (!*folder) return tl_fail(ctx, TL_EINVAL, "the name of a folder is empty");
+    if (!*folder) {
+        errno = EINVAL;
+        return tl_fail(ctx, TL_EINVAL, "the name of a folder is empty");
+    }
     char *path = strdup(folder);
     if (!path) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     tl_status st = TL_OK;
@@ -88,12 +102,11 @@ tl_status tl_file_folders(tl_ctx *ctx, const char *folder)
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Returns how many of the requested bytes were read before the end of the file, or -1. */
-static ssize_t read_all(int fd, char *data, size_t bytes)
+ssize_t tl_file_read_all(int fd, void *data, size_t bytes)
 {
     size_t done = 0;
     while (done < bytes) {
-        ssize_t n = read(fd, data + done, bytes - done);
+        ssize_t n = read(fd, (char *)data + done, bytes - done);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return -1;
         if (n == 0) break;
@@ -116,7 +129,7 @@ tl_status tl_file_open(tl_ctx *ctx, const char *path, int *out_fd, size_t *out_b
 
 tl_status tl_file_fill(tl_ctx *ctx, const char *path, int fd, char *data, size_t *bytes)
 {
-    ssize_t n = read_all(fd, data, *bytes);
+    ssize_t n = tl_file_read_all(fd, data, *bytes);
     if (n < 0) return tl_fail_errno(ctx, "read", path);
     data[n] = '\0';
     *bytes = (size_t)n;
@@ -151,8 +164,8 @@ static pid_t temporary_thread(const char *name, const char *own)
     size_t same = (size_t)(strrchr(own, '.') + 1 - own), digits = strlen(name);
     if (strncmp(name, own, same) != 0) return 0;
     digits -= same;
-    if (digits < 1 || digits > 9 || strspn(name + same, "0123456789") != digits) return 0;
-    return (pid_t)atol(name + same);
+    if (digits < 1 || digits > THREAD_DIGITS) return 0;
+    return strspn(name + same, "0123456789") == digits ? (pid_t)atol(name + same) : 0;
 }
 
 /* Removes the temporaries of the same file from folder whose threads have ended. */
@@ -175,7 +188,7 @@ static tl_status temporary(tl_ctx *ctx, const char *path, char **out_folder, cha
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     char host[65] = "";
-    size_t size = strlen(path) + sizeof host + 40;
+    size_t size = strlen(path) + sizeof host + 40, keep = strlen(name);
     if (!*name) {
         errno = EISDIR;
         return tl_fail(ctx, TL_EINVAL, "'%s' does not name a file", path);
@@ -189,7 +202,11 @@ static tl_status temporary(tl_ctx *ctx, const char *path, char **out_folder, cha
     }
     (void)gethostname(host, sizeof host - 1); /* on failure host stays "" */
     (void)snprintf(folder, size, "%.*s", slash ? (int)(slash - path) + 1 : 2, slash ? path : "./");
-    (void)snprintf(temp, size, "%s.%s.tmp.%s.%ld", folder, name, host, syscall(SYS_gettid));
+    size_t most = NAME_MAX - sizeof "..tmp.." - THREAD_DIGITS - strlen(host);
+    if (keep > most) keep = most;
+    while (keep > 0 && (name[keep] & 0xc0) == 0x80) keep--; /* whole characters of UTF-8 */
+    (void)snprintf(temp, size, "%s.%.*s.tmp.%s.%ld", folder, (int)keep, name, host,
+                   syscall(SYS_gettid));
     *out_folder = folder;
     *out_temp = temp;
     return TL_OK;
@@ -260,8 +277,9 @@ tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_part *parts, i
     for (int i = 0; st == TL_OK && i < count; i++)
         if (write_all(fd, parts[i].data, parts[i].bytes) != 0)
             st = tl_fail_errno(ctx, "write", path);
-    if (st == TL_OK && fsync(fd) != 0) st = tl_fail_errno(ctx, "fsync", path);
-    if (close(fd) != 0 && st == TL_OK) st = tl_fail_errno(ctx, "close", path);
+    if (st == TL_OK && sync_all(fd) != 0) st = tl_fail_errno(ctx, "fsync", path);
+    /* after EINTR, too, the file is closed, and what was written has been synced */
+    if (close(fd) != 0 && errno != EINTR && st == TL_OK) st = tl_fail_errno(ctx, "close", path);
     if (st == TL_OK && rename(temp, path) != 0) st = tl_fail_errno(ctx, "rename", path);
     if (st != TL_OK) {
         error = errno;
@@ -275,6 +293,19 @@ done:
     free(folder);
     free(temp);
     errno = error;
+    return st;
+}
+
+tl_status tl_file_rename(tl_ctx *ctx, const char *temp, const char *path)
+{
+    char     *folder = strdup(path);
+    tl_status st = folder ? TL_OK : tl_fail(ctx, TL_ENOMEM, "out of memory");
+    int       fd = st == TL_OK ? open(temp, O_RDONLY | O_CLOEXEC) : -1;
+    if (st == TL_OK && (fd < 0 || sync_all(fd) != 0)) st = tl_fail_errno(ctx, "fsync", temp);
+    if (fd >= 0) (void)close(fd); /* nothing was written through fd */
+    if (st == TL_OK && rename(temp, path) != 0) st = tl_fail_errno(ctx, "rename", path);
+    if (st == TL_OK) st = sync_parent(ctx, folder);
+    free(folder);
     return st;
 }
 

@@ -4,7 +4,10 @@
 ** mostly follows at once. Then it yields between looks for about a millisecond, because waking a
 ** sleeping thread costs as much as a small loop. Then it sleeps. OpenMP's runtimes spin for
 ** milliseconds without yielding, which made a step many times slower on a machine whose
-** processors are shared. */
+** processors are shared.
+**
+** fork() copies the pool but none of its threads, and a lock that a thread held stays locked in the
+** child. The child therefore touches no worker: it runs all parts of a loop itself. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
@@ -41,6 +44,7 @@ enum { IDLE, WORK, STOP };
 struct tl_pool {
     int             count; /* number of workers running */
     int             busy;
+    pid_t           process; /* whose threads the workers are */
     job             job;
     atomic_int      pending;
     pthread_mutex_t lock;
@@ -97,6 +101,20 @@ static void worker_post(worker *w, int state)
     pthread_mutex_unlock(&w->lock);
 }
 
+/* Whether a fork has left the workers behind in the parent. */
+static int pool_forked(const struct tl_pool *pool) { return pool->process != getpid(); }
+
+/* Waits until the workers have finished their parts. */
+static void pool_await(struct tl_pool *pool)
+{
+    for (int i = 0; i < LOOKS && atomic_load(&pool->pending) > 0; i++) spin_pause(i);
+    if (atomic_load(&pool->pending) > 0) {
+        pthread_mutex_lock(&pool->lock);
+        while (atomic_load(&pool->pending) > 0) pthread_cond_wait(&pool->done, &pool->lock);
+        pthread_mutex_unlock(&pool->lock);
+    }
+}
+
 void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, void *user)
 {
     struct tl_pool *pool = ctx->pool;
@@ -109,14 +127,13 @@ void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, 
     }
     pool->busy = 1;
     pool->job = (job){body, user, count, parts};
-    atomic_store(&pool->pending, (int)parts - 1);
-    for (int64_t t = 1; t < parts; t++) worker_post(&pool->workers[t - 1], WORK);
-    job_run(&pool->job, 0);
-    for (int i = 0; i < LOOKS && atomic_load(&pool->pending) > 0; i++) spin_pause(i);
-    if (atomic_load(&pool->pending) > 0) {
-        pthread_mutex_lock(&pool->lock);
-        while (atomic_load(&pool->pending) > 0) pthread_cond_wait(&pool->done, &pool->lock);
-        pthread_mutex_unlock(&pool->lock);
+    if (pool_forked(pool)) {
+        for (int64_t t = 0; t < parts; t++) job_run(&pool->job, t);
+    } else {
+        atomic_store(&pool->pending, (int)parts - 1);
+        for (int64_t t = 1; t < parts; t++) worker_post(&pool->workers[t - 1], WORK);
+        job_run(&pool->job, 0);
+        pool_await(pool);
     }
     pool->busy = 0;
 }
@@ -165,15 +182,14 @@ tl_status tl_threads_open(tl_ctx *ctx)
     int count = ctx->threads - 1;
     ctx->pool = calloc(1, sizeof *ctx->pool + (size_t)count * sizeof(worker));
     if (!ctx->pool) return TL_ENOMEM;
+    ctx->pool->process = getpid();
     pthread_mutex_init(&ctx->pool->lock, NULL);
     pthread_cond_init(&ctx->pool->done, NULL);
     return start_workers(ctx->pool, count);
 }
 
-void tl_threads_close(tl_ctx *ctx)
+static void stop_workers(struct tl_pool *pool)
 {
-    struct tl_pool *pool = ctx->pool;
-    if (!pool) return;
     for (int i = 0; i < pool->count; i++) worker_post(&pool->workers[i], STOP);
     for (int i = 0; i < pool->count; i++) {
         worker *w = &pool->workers[i];
@@ -183,8 +199,17 @@ void tl_threads_close(tl_ctx *ctx)
     }
     pthread_cond_destroy(&pool->done);
     pthread_mutex_destroy(&pool->lock);
+}
+
+void tl_threads_close(tl_ctx *ctx)
+{
+    struct tl_pool *pool = ctx->pool;
+    if (!pool) return;
+    if (!pool_forked(pool)) stop_workers(pool);
     free(pool);
     ctx->pool = NULL;
 }
 
 int tl_threads(const tl_ctx *ctx) { return ctx->threads; }
+
+int tl_threads_running(const tl_ctx *ctx) { return pool_forked(ctx->pool) ? 1 : ctx->threads; }

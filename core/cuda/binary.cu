@@ -20,10 +20,10 @@ static __device__ float binary_gpu_apply(int kind, float a, float b)
 }
 
 /* The offsets of element i of the walk in both operands. */
-static __device__ void places(const walk &w, int64_t i, int64_t *a, int64_t *b)
+static __device__ void places(const tl_walk &w, int64_t i, int64_t *a, int64_t *b)
 {
     int64_t n = w.dims[w.ndim - 1];
-    offsets(&w, i / n, a, b);
+    tl_walk_offsets(&w, i / n, a, b);
     *a += i % n * w.a[w.ndim - 1];
     *b += i % n * w.b[w.ndim - 1];
 }
@@ -34,7 +34,7 @@ static __global__ void even_each(int kind, const float *a, int64_t sa, const flo
     EACH(i, n) y[i] = binary_gpu_apply(kind, a[i * sa], b[i * sb]);
 }
 
-static __global__ void walked_each(int kind, walk w, const float *a, const float *b, float *y,
+static __global__ void walked_each(int kind, tl_walk w, const float *a, const float *b, float *y,
                                    int64_t n)
 {
     EACH(i, n)
@@ -51,7 +51,7 @@ static tl_status binary(tl_ctx *ctx, const tl_args *a)
     const tl_tensor *y = a->out[0];
     int64_t          n = y->len;
     if (n == 0) return TL_OK;
-    walk w = plan(a->in[0], a->in[1], y->ndim, y->dims);
+    tl_walk w = tl_walk_of(a->in[0], a->in[1], y->ndim, y->dims);
     if (w.ndim == 1)
         LAUNCH(even_each, blocks_for(n), THREADS, (int)a->i[0], F32(a->in[0]), w.a[0],
                F32(a->in[1]), w.b[0], F32(y), n);
@@ -61,8 +61,8 @@ static tl_status binary(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "binary");
 }
 
-static __global__ void pick_each(walk w, const float *a, const float *y, const float *dy, float *da,
-                                 int64_t n)
+static __global__ void pick_each(tl_walk w, const float *a, const float *y, const float *dy,
+                                 float *da, int64_t n)
 {
     EACH(i, n)
     {
@@ -78,7 +78,7 @@ static tl_status pick(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *y = a->in[1];
     if (y->len == 0) return TL_OK;
-    walk w = plan(a->in[0], y, y->ndim, y->dims);
+    tl_walk w = tl_walk_of(a->in[0], y, y->ndim, y->dims);
     LAUNCH(pick_each, blocks_for(y->len), THREADS, w, F32(a->in[0]), F32(y), F32(a->in[2]),
            F32(a->out[0]), y->len);
     return launched(ctx, "pick");

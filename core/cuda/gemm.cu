@@ -2,6 +2,7 @@
 #include "cuda/cuda.cuh"
 
 extern "C" {
+#include "base/bf16.h"
 #include "products/gemm.h"
 #include "products/product.h"
 }
@@ -51,15 +52,9 @@ tl_status gpu_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, 
 
 /* ---- Other precisions ------------------------------------------------------------------------ */
 
-/* The upper half of a float32, rounded to nearest, ties to even, as in gemm.c; a NaN stays one. */
 static __global__ void round_bf16(const float *x, uint16_t *y, int64_t n)
 {
-    EACH(i, n)
-    {
-        unsigned bits = __float_as_uint(x[i]);
-        bool     nan = (bits & 0x7fffffffu) > 0x7f800000u;
-        y[i] = (uint16_t)(nan ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-    }
+    EACH(i, n) y[i] = tl_round_bf16(__float_as_uint(x[i]));
 }
 
 /* Runs p on rounded copies of its operands. */

@@ -66,13 +66,23 @@ static tl_status device_parse(tl_ctx *ctx, const char *text, char *name, size_t 
     return TL_OK;
 }
 
+/* Whether ctx computes on that device, not the CPU, already. A file is one device by whatever name
+** it is found, because the loader opens it only once. */
+static int in_use(tl_ctx *ctx, const char *name, int gpu)
+{
+    const tl_engine *e = NULL;
+    if (!ctx->engine || gpu != ctx->gpu) return 0;
+    if (strcmp(name, ctx->engine->name) == 0) return 1;
+    return device_load(ctx, name, &e) == TL_OK && e == ctx->engine;
+}
+
 tl_status tl_use_device(tl_ctx *ctx, const char *text)
 {
     char      name[PATH_MAX];
     int       gpu = 0;
     tl_status st = device_parse(ctx, text, name, sizeof name, &gpu);
     if (st != TL_OK) return st;
-    if (strcmp(text, tl_device_name(ctx)) == 0) return TL_OK;
+    if (strcmp(text, tl_device_name(ctx)) == 0 || in_use(ctx, name, gpu)) return TL_OK;
     /* existing tensors and operators belong to the old device */
     if (ctx->device != TL_CPU || ctx->refs - ctx->groups > 1)
         return tl_fail(ctx, TL_EDEVICE, "device '%s': the context computes on %s already", text,
@@ -82,6 +92,7 @@ tl_status tl_use_device(tl_ctx *ctx, const char *text)
     if (st == TL_OK) st = e->open(ctx, gpu, &ctx->engine_state);
     if (st != TL_OK) return st;
     ctx->engine = e;
+    ctx->gpu = gpu;
     ctx->device = TL_CUDA;
     (void)snprintf(ctx->device_name, sizeof ctx->device_name, gpu ? "%s:%d" : "%s", e->name, gpu);
     for (int i = 0; i < e->table_count; i++)

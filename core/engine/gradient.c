@@ -51,11 +51,11 @@ static tl_status copy_of(const tl_tensor *x, tl_tensor **out_y)
 }
 
 tl_status tl_grad_buffer(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **out_g,
-                  int64_t *out_add)
+                         int64_t *out_add)
 {
     *out_add = slot->grad && is_unshared(slot->grad);
     if (!*out_add) return tl_new_shaped(ctx, like, out_g);
-    *out_g = slot->grad; /* tl_accumulate puts it back */
+    *out_g = slot->grad; /* tl_hand_over puts it back */
     slot->grad = NULL;
     return TL_OK;
 }

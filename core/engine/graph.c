@@ -121,18 +121,20 @@ static int graph_in_place(const tl_graph *g)
 tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *out_ran)
 {
     tl_ctx *ctx = g->ctx;
+    int     can_run = graph_in_place(g);
     if (ctx->capture) return tl_fail(ctx, TL_EINVAL, "graph: it cannot run during a capture");
     if (!g->captured) return tl_fail(ctx, TL_EINVAL, "graph: its capture did not succeed");
-    *out_ran = 0;
     if (count != g->streams)
         return tl_fail(ctx, TL_EINVAL, "graph: captured with %d streams, run with %d", g->streams,
                        count);
     for (int i = 0; i < count; i++) {
-        if (streams[i]->key != g->drawn[i].key) return TL_OK;
+        can_run = can_run && streams[i]->key == g->drawn[i].key;
         g->words[i] = streams[i]->offset - g->drawn[i].begin;
     }
-    *out_ran = graph_in_place(g);
-    if (!*out_ran) return TL_OK;
+    if (!can_run) {
+        *out_ran = 0;
+        return TL_OK;
+    }
     tl_status st = ctx->engine->graph_run(ctx, g->on_device, g->words);
     if (st != TL_OK) return st;
     for (int i = 0; i < count; i++) streams[i]->offset += g->drawn[i].blocks;
@@ -140,5 +142,6 @@ tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *o
         if (g->used[i].written) g->used[i].storage->version++;
         g->used[i].storage->unborn = 0;
     }
+    *out_ran = 1;
     return TL_OK;
 }

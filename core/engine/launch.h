@@ -59,6 +59,8 @@ tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
 tl_status tl_launch_host(tl_ctx *ctx, tl_op op, const tl_args *a);
 
 /* ---- Profiles (profile.c) ---- */
+
+double tl_seconds(void); /* of a clock that only runs forward */
 const char *tl_op_name(tl_op op);
 /* Runs and times a kernel; tl_launch calls it during a profile. */
 tl_status tl_profile_run(tl_ctx *ctx, tl_op op, tl_kernel kernel, const tl_args *a);

@@ -23,7 +23,7 @@ static const char *const op_names[TL_OPS] = {
 
 const char *tl_op_name(tl_op op) { return op_names[op]; }
 
-static double now(void)
+double tl_seconds(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
@@ -62,11 +62,11 @@ tl_status tl_profile_run(tl_ctx *ctx, tl_op op, tl_kernel kernel, const tl_args 
     struct tl_profile *p = ctx->profile;
     /* excludes earlier uploads and graphs from this kernel's time */
     tl_status st = profile_wait(ctx);
-    double    outside = p->inner, start = now(), spent;
+    double    outside = p->inner, start = tl_seconds(), spent;
     p->inner = 0;
     if (st == TL_OK) st = kernel(ctx, a);
     if (st == TL_OK) st = profile_wait(ctx);
-    spent = now() - start;
+    spent = tl_seconds() - start;
     p->calls[op]++;
     p->seconds[op] += spent - p->inner;
     p->inner = outside + spent;

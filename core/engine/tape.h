@@ -55,10 +55,10 @@ tl_tensor *tl_take_saved(tl_node *node, int i);
 
 /* ---- Watching a backward pass (tape.c) ------------------------------------------------------- */
 
-/* Is told about the leaves whose slots have a number: reach before each node that adds to the
-** gradient of one, done after the last such node. While slot->uses is above 1, reach may return
-** TL_ENOTFOUND, without a message: the pass then computes that gradient later, before what comes
-** after it in the leaf's sum. */
+/* Callbacks of a backward pass about the leaves whose slots have a number. The pass calls reach
+** before each node that adds to the leaf's gradient, and done after the last such node. As long as
+** slot->uses is above 1, reach may return TL_ENOTFOUND, without a message, to put the node off: the
+** pass then computes its gradient later, but adds it to the leaf's sum in the same order. */
 typedef struct tl_watch tl_watch;
 struct tl_watch {
     tl_status (*reach)(tl_watch *w, tl_ctx *ctx, tl_slot *leaf);
@@ -74,7 +74,7 @@ tl_status tl_backward_watched(tl_ctx *ctx, tl_tensor *loss, tl_watch *watch);
 ** function writes, or, with *out_add 1, the slot's own gradient, to which it adds. tl_hand_over
 ** puts either back; after a failure the slot's gradient is lost. */
 tl_status tl_grad_buffer(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_tensor **out_g,
-                  int64_t *out_add);
+                         int64_t *out_add);
 /* Returns a gradient buffer of used's shape, to be written, for a kernel that reads no element of
 ** used after it has written the same element of the gradient: a view of used if nothing else owns
 ** used or its storage, so that its values are no longer needed; else a new tensor. */

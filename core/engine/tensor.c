@@ -214,6 +214,10 @@ tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src)
     if (!tl_same_shape(dst, src))
         return tl_fail(dst->ctx, TL_ESHAPE, "copy: the source is %s, the target %s", SHAPE(src),
                        SHAPE(dst));
+    size_t bytes = (size_t)dst->len * 4; /* the threads of a GPU copy in no order */
+    if (dst->storage == src->storage && dst->offset != src->offset &&
+        dst->offset < src->offset + bytes && src->offset < dst->offset + bytes)
+        return tl_fail(dst->ctx, TL_EINVAL, "copy: source and target overlap");
     tl_args a = {.in = {(tl_tensor *)src}, .out = {dst}};
     return tl_launch(dst->ctx, TL_OP_copy, &a);
 }

@@ -155,12 +155,15 @@ static tl_status batch_norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 }
 
 /* t lists weight and bias, which may be NULL, running mean and running variance. */
-static tl_status batch_norm_check(const tl_tensor *x, tl_tensor *const t[4], int training)
+static tl_status batch_norm_check(const tl_tensor *x, tl_tensor *const t[4], int training,
+                                  double eps)
 {
     static const char *const names[4] = {"weight", "bias", "running mean", "running variance"};
     tl_ctx *ctx = x->ctx;
     if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "batch_norm: x is int32");
-    if (x->ndim < 1) return tl_fail(ctx, TL_ESHAPE, "batch_norm: x is one number, not [..,d]");
+    if (x->ndim < 1 || tl_cols(x) < 1)
+        return tl_fail(ctx, TL_ESHAPE, "batch_norm: x is %s, not [..,d]", SHAPE(x));
+    if (!(eps >= 0)) return tl_fail(ctx, TL_EINVAL, "batch_norm: eps is %g", eps);
     for (int i = 0; i < 4; i++) {
         if (!t[i] && i < 2) continue;
         if (t[i]->type != TL_F32)
@@ -182,7 +185,7 @@ tl_status tl_batch_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, tl_ten
     tl_ctx    *ctx = x->ctx;
     tl_tensor *inputs[3] = {x, weight, bias}, *y = NULL, *stats = NULL;
     tl_status  st = batch_norm_check(x, (tl_tensor *[]){weight, bias, running_mean, running_var},
-                                     training);
+                                     training, eps);
     if (st == TL_OK) st = tl_new_like(x, &y);
     if (st == TL_OK) st = tl_new(ctx, TL_F32, 2, (int64_t[]){2, tl_cols(x)}, &stats);
     if (st == TL_OK) {

@@ -55,7 +55,7 @@ INLINE void inner(tl_binary_kind kind, int64_t n, const float *a, int64_t sa, co
 
 typedef struct job {
     tl_binary_kind kind;
-    const walk    *w;
+    const tl_walk *w;
     const float   *a, *b;
     float         *y;
 } job;
@@ -80,7 +80,7 @@ static void rows_body(void *user, int64_t begin, int64_t end, int thread)
     int64_t    n = j->w->dims[last], a, b;
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
-        offsets(j->w, row, &a, &b);
+        tl_walk_offsets(j->w, row, &a, &b);
         span(j, n, j->a + a, j->w->a[last], j->b + b, j->w->b[last], j->y + row * n);
     }
 }
@@ -98,7 +98,7 @@ static tl_status binary_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *y = a->out[0];
     if (y->len == 0) return TL_OK;
-    walk    w = plan(a->in[0], a->in[1], y->ndim, y->dims);
+    tl_walk w = tl_walk_of(a->in[0], a->in[1], y->ndim, y->dims);
     job     j = {(tl_binary_kind)a->i[0], &w, F32(a->in[0]), F32(a->in[1]), F32(y)};
     int64_t n = w.dims[w.ndim - 1];
     if (w.ndim == 1)
@@ -118,11 +118,11 @@ static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
     const float     *dy = F32(args->in[2]);
     float           *da = F32(args->out[0]);
     if (y->len == 0) return TL_OK;
-    walk    w = plan(args->in[0], y, y->ndim, y->dims);
+    tl_walk w = tl_walk_of(args->in[0], y, y->ndim, y->dims);
     int64_t n = w.dims[w.ndim - 1], step = w.a[w.ndim - 1], a, b;
     (void)ctx;
     for (int64_t row = 0; row < y->len / n; row++) {
-        offsets(&w, row, &a, &b);
+        tl_walk_offsets(&w, row, &a, &b);
         for (int64_t i = 0, k = row * n; i < n; i++, k++)
             da[k] = chosen(F32(args->in[0])[a + i * step], F32(y)[k]) ? dy[k] : 0.0f;
     }
@@ -164,11 +164,11 @@ static tl_status scatter(tl_ctx *ctx, const tl_tensor *x, tl_tensor *y, int add)
     double *sum = tl_alloc(ctx, bytes);
     if (!sum) return TL_ENOMEM;
     memset(sum, 0, bytes);
-    walk    w = plan(y, x, x->ndim, x->dims);
+    tl_walk w = tl_walk_of(y, x, x->ndim, x->dims);
     int     last = w.ndim - 1;
     int64_t n = w.dims[last], a, b;
     for (int64_t row = 0; row < x->len / n; row++) {
-        offsets(&w, row, &a, &b);
+        tl_walk_offsets(&w, row, &a, &b);
         for (int64_t i = 0; i < n; i++) sum[a + i * w.a[last]] += F32(x)[row * n + i];
     }
     for (int64_t i = 0; i < y->len; i++)

@@ -87,10 +87,12 @@ static tl_status adam_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* Checks that t is NULL or a float32 tensor of p's shape. */
+/* Checks that t, which may be NULL if it is not needed, is a float32 tensor of p's shape. */
 static tl_status optim_check(const char *op, const char *name, int i, const tl_tensor *p,
-                             const tl_tensor *t)
+                             const tl_tensor *t, int needed)
 {
+    if (needed && !t)
+        return tl_fail(p->ctx, TL_EINVAL, "%s: parameter %d has no %s", op, i + 1, name);
     if (p->type != TL_F32 || (t && t->type != TL_F32))
         return tl_fail(p->ctx, TL_ETYPE, "%s: parameter %d or its %s is int32", op, i + 1, name);
     if (t && !tl_same_shape(p, t))
@@ -110,8 +112,8 @@ tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor 
                        "beta1 %g or beta2 %g",
                        (int)opt->kind, (long long)opt->step, opt->beta1, opt->beta2);
     for (int i = 0; i < count && st == TL_OK; i++) { /* check all before updating any */
-        st = optim_check("adam", "m", i, params[i], m[i]);
-        if (st == TL_OK) st = optim_check("adam", "v", i, params[i], v[i]);
+        st = optim_check("adam", "m", i, params[i], m[i], 1);
+        if (st == TL_OK) st = optim_check("adam", "v", i, params[i], v[i], 1);
     }
     tl_trained_list list = {.adam = opt, .scale = grad_scale};
     return st == TL_OK ? optim_launch(TL_OP_adam, params, m, v, count, &list) : st;
@@ -162,7 +164,8 @@ tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count
     if (momentum != 0 && !buf)
         return tl_fail(params[0]->ctx, TL_EINVAL, "sgd: momentum %g needs buffers", momentum);
     for (int i = 0; i < count && st == TL_OK; i++)
-        st = optim_check("sgd", "momentum buffer", i, params[i], momentum != 0 ? buf[i] : NULL);
+        st = optim_check("sgd", "momentum buffer", i, params[i], momentum != 0 ? buf[i] : NULL,
+                         momentum != 0);
     tl_trained_list list = {.scale = grad_scale, .sgd = {lr, momentum, weight_decay}};
     if (momentum == 0) buf = NULL;
     return st == TL_OK ? optim_launch(TL_OP_sgd, params, buf, NULL, count, &list) : st;

@@ -268,6 +268,7 @@ tl_status tl_random_permutation(tl_tensor *t, tl_stream *s)
         p[i] = p[j];
         p[j] = swap;
     }
+    t->storage->version++;
     return TL_OK;
 }
 
@@ -355,7 +356,8 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
     if (st != TL_OK) return st;
     x = F32(logits);
     for (int64_t i = 0; i < v; i++) {
-        if (isnan(x[i])) return tl_fail(ctx, TL_EINVAL, "sample: logit %lld is NaN", (long long)i);
+        if (isnan(x[i]))
+            return tl_fail(ctx, TL_EINVAL, "sample: logit %lld is NaN", tl_position(ctx, i));
         if (x[i] > x[best]) best = i;
     }
     if (isinf(x[best]))

@@ -201,15 +201,10 @@ static tl_status concat_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return tl_hand_over(ctx, node, st, g, 2);
 }
 
+/* Joins x and z, which concat_check has accepted. */
 static tl_status join(tl_tensor *x, tl_tensor *z, int axis, tl_tensor **out_y)
 {
     int64_t dims[TL_MAXDIMS];
-    int     fits = x->ndim == z->ndim;
-    if (x->type != z->type) return tl_fail(x->ctx, TL_ETYPE, "concat: float32 and int32 mixed");
-    for (int i = 0; fits && i < x->ndim; i++) fits = i == axis || x->dims[i] == z->dims[i];
-    if (!fits)
-        return tl_fail(x->ctx, TL_ESHAPE, "concat: %s and %s on axis %lld", SHAPE(x), SHAPE(z),
-                       tl_axis_number(x->ctx, axis));
     memcpy(dims, x->dims, sizeof dims);
     dims[axis] += z->dims[axis];
     tl_args   a = {.in = {x}, .i = {axis, 0}}, saved = {.i = {axis, x->dims[axis]}};
@@ -239,10 +234,22 @@ static tl_status join_all(tl_tensor *const *xs, int count, int axis, tl_tensor *
     return st;
 }
 
+/* Compares z with x, the first of the list: kernels divide by sizes that must be those of x. */
+static tl_status concat_check(const tl_tensor *x, const tl_tensor *z, int axis)
+{
+    int fits = x->ndim == z->ndim;
+    if (x->type != z->type) return tl_fail(x->ctx, TL_ETYPE, "concat: float32 and int32 mixed");
+    for (int i = 0; fits && i < x->ndim; i++) fits = i == axis || x->dims[i] == z->dims[i];
+    if (fits) return TL_OK;
+    return tl_fail(x->ctx, TL_ESHAPE, "concat: %s and %s on axis %lld", SHAPE(x), SHAPE(z),
+                   tl_axis_number(x->ctx, axis));
+}
+
 tl_status tl_concat(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y)
 {
     if (count < 1) return TL_EINVAL;
     tl_status st = tl_axis(xs[0]->ctx, "concat", xs[0], &axis);
+    for (int i = 1; i < count && st == TL_OK; i++) st = concat_check(xs[0], xs[i], axis);
     if (st != TL_OK) return st;
     if (count == 1) return tl_reshape(xs[0], xs[0]->ndim, xs[0]->dims, out_y);
     return join_all(xs, count, axis, out_y);

@@ -2,7 +2,9 @@
 #ifndef TL_SORT_H
 #define TL_SORT_H
 
-#include "ops/walk.h" /* for HERE */
+#include <stdint.h>
+
+#include "base/here.h"
 
 #define SORT_SIGN 0x80000000u
 

@@ -11,17 +11,17 @@
 
 #define GROUP 8 /* neighbouring vectors copied together: 8 complex numbers are one cache line */
 
-typedef struct entry { /* a cached plan; it lives as long as the context */
+typedef struct tl_transform_plan { /* a cached plan; it lives as long as the context */
     tl_transform_kind    kind;
     int64_t              n;
     const tl_transforms *provider;
     void                *plan;
-    struct entry        *next;
-} entry;
+    struct tl_transform_plan *next;
+} tl_transform_plan;
 
 void tl_transforms_close(tl_ctx *ctx)
 {
-    for (entry *e = ctx->transform_plans, *next; e; e = next) {
+    for (tl_transform_plan *e = ctx->transform_plans, *next; e; e = next) {
         next = e->next;
         e->provider->release(e->plan);
         free(e);
@@ -30,9 +30,9 @@ void tl_transforms_close(tl_ctx *ctx)
 }
 
 static tl_status transform_find(tl_ctx *ctx, tl_transform_kind kind, int64_t n,
-                                const entry **out_entry)
+                                const tl_transform_plan **out_entry)
 {
-    entry *e = ctx->transform_plans;
+    tl_transform_plan *e = ctx->transform_plans;
     while (e && (e->kind != kind || e->n != n)) e = e->next;
     if (!e) {
         const tl_transforms *provider = tl_find_transforms(ctx);
@@ -40,7 +40,7 @@ static tl_status transform_find(tl_ctx *ctx, tl_transform_kind kind, int64_t n,
             return tl_fail(ctx, TL_EBACKEND, "no loaded backend provides Fourier transforms");
         e = malloc(sizeof *e);
         if (!e) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-        *e = (entry){kind, n, provider, NULL, ctx->transform_plans};
+        *e = (tl_transform_plan){kind, n, provider, NULL, ctx->transform_plans};
         tl_status st = provider->plan(&ctx->host, kind, n, &e->plan);
         if (st != TL_OK) {
             free(e);
@@ -56,7 +56,7 @@ static tl_status transform_find(tl_ctx *ctx, tl_transform_kind kind, int64_t n,
 
 typedef struct job {
     const tl_transform_args *a;
-    const entry *e;
+    const tl_transform_plan *e;
     const float *x;
     float       *y, *scratch;
     int64_t      groups;          /* of GROUP neighbours along the inner axis */

@@ -51,8 +51,11 @@ INLINE float silu_slope(float x)
     return s * (1.0f + x * (1.0f - s));
 }
 
+/* The bound is beyond where the slope is 0 or 1 but keeps x^2 finite: t^2 is 1 there, and 0 times
+** infinity would be NaN. Bounding x leaves the rounding of all other slopes as it is. */
 INLINE float gelu_tanh_slope(float x)
 {
+    x = x > 1e18f ? 1e18f : x < -1e18f ? -1e18f : x;
     float u = 0.797884561f * (x + 0.044715f * x * x * x), t = tl_tanhf(u);
     return 0.5f * (1.0f + t) +
            0.5f * x * (1.0f - t * t) * 0.797884561f * (1.0f + 3.0f * 0.044715f * x * x);

@@ -2,24 +2,19 @@
 #ifndef TL_WALK_H
 #define TL_WALK_H
 
+#include "base/here.h"
 #include "engine/tensor.h"
-
-#ifdef __CUDACC__
-#define HERE __host__ __device__
-#else
-#define HERE
-#endif
 
 /* The loops over a common shape, with the strides of both operands; a broadcast dimension has
 ** stride 0. Adjacent dimensions are merged where both operands have them contiguous, so that most
 ** shapes become one or two loops. */
-typedef struct walk {
+typedef struct tl_walk {
     int     ndim; /* at least 1; the last is the inner loop */
     int64_t dims[TL_MAXDIMS], a[TL_MAXDIMS], b[TL_MAXDIMS]; /* sizes and strides in elements */
-} walk;
+} tl_walk;
 
 /* The strides of t broadcast to dims. */
-static inline void strides(const tl_tensor *t, int ndim, const int64_t *dims, int64_t *out)
+static inline void walk_strides(const tl_tensor *t, int ndim, const int64_t *dims, int64_t *out)
 {
     int64_t step = 1;
     for (int i = ndim - 1; i >= 0; i--) {
@@ -30,13 +25,14 @@ static inline void strides(const tl_tensor *t, int ndim, const int64_t *dims, in
     }
 }
 
-static inline walk plan(const tl_tensor *a, const tl_tensor *b, int ndim, const int64_t *dims)
+static inline tl_walk tl_walk_of(const tl_tensor *a, const tl_tensor *b, int ndim,
+                                 const int64_t *dims)
 {
-    walk    w;
+    tl_walk w;
     int64_t sa[TL_MAXDIMS] = {0}, sb[TL_MAXDIMS] = {0};
     w.ndim = 0;
-    strides(a, ndim, dims, sa);
-    strides(b, ndim, dims, sb);
+    walk_strides(a, ndim, dims, sa);
+    walk_strides(b, ndim, dims, sb);
     for (int i = 0; i < ndim; i++) {
         int last = w.ndim - 1;
         if (dims[i] == 1) continue;
@@ -59,7 +55,7 @@ static inline walk plan(const tl_tensor *a, const tl_tensor *b, int ndim, const 
 }
 
 /* The offsets into a and b at iteration `row` of the outer loops: all dimensions but the last. */
-static inline HERE void offsets(const walk *w, int64_t row, int64_t *a, int64_t *b)
+static inline HERE void tl_walk_offsets(const tl_walk *w, int64_t row, int64_t *a, int64_t *b)
 {
     *a = *b = 0;
     for (int i = w->ndim - 2; i >= 0; i--) {

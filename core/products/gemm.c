@@ -214,12 +214,13 @@ static void first_product(void *user, int64_t begin, int64_t end, int thread)
 tl_status tl_gemm_ready(tl_ctx *ctx)
 {
     if (ctx->multiplies) return TL_OK;
-    first w = {.waiting = ctx->threads};
-    w.scratch = calloc((size_t)(2 + ctx->threads) * FIRST * FIRST, sizeof *w.scratch);
+    int   threads = tl_threads_running(ctx);
+    first w = {.waiting = threads};
+    w.scratch = calloc((size_t)(2 + threads) * FIRST * FIRST, sizeof *w.scratch);
     tl_status st = w.scratch ? TL_OK : tl_fail(ctx, TL_ENOMEM, "out of memory");
     if (st == TL_OK)
-        st = tl_reserve(ctx, (size_t)ctx->threads * FIRST_BYTES, "the first matrix product");
-    if (st == TL_OK) tl_parallel(ctx, ctx->threads, 1, first_product, &w);
+        st = tl_reserve(ctx, (size_t)threads * FIRST_BYTES, "the first matrix product");
+    if (st == TL_OK) tl_parallel(ctx, threads, 1, first_product, &w);
     ctx->multiplies = st == TL_OK;
     free(w.scratch); /* from calloc: tl_alloc might take the memory that is being checked for */
     return st;

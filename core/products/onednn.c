@@ -33,11 +33,11 @@ struct tl_onednn {
     kernel     kernels[];
 };
 
-typedef struct table {
+typedef struct tl_onednn_table {
     dnnl_engine_t engine;
     uint64_t      calls;
     tl_onednn    *slots[SLOTS];
-} table;
+} tl_onednn_table;
 
 /* oneDNN uses as many threads as OpenMP allows the calling thread. omp_limit allows one and returns
 ** what was allowed, which omp_restore sets again for the program around us. */
@@ -208,9 +208,9 @@ static tl_status onednn_make(tl_ctx *ctx, dnnl_engine_t engine, const tl_product
                    (long long)whole->n);
 }
 
-static tl_status open_table(tl_ctx *ctx, table **out)
+static tl_status open_table(tl_ctx *ctx, tl_onednn_table **out)
 {
-    table *t = ctx->products;
+    tl_onednn_table *t = ctx->products;
     if (!t) {
         t = calloc(1, sizeof *t);
         if (!t) return tl_fail(ctx, TL_ENOMEM, "out of memory");
@@ -245,7 +245,7 @@ static uint64_t place(const tl_product *p)
 tl_status tl_onednn_find(tl_ctx *ctx, const tl_product *whole, tl_onednn **out_kernels)
 {
     int    whole_sum = whole->alpha == 1 && (whole->beta == 0 || whole->beta == 1);
-    table *t = NULL;
+    tl_onednn_table *t = NULL;
     *out_kernels = NULL;
     if (!whole_sum || !has_instructions()) return TL_OK;
     tl_status st = open_table(ctx, &t);
@@ -292,7 +292,7 @@ tl_status tl_onednn_run(const tl_onednn *kernels, int i, const uint16_t *a, cons
 
 void tl_onednn_close(tl_ctx *ctx)
 {
-    table *t = ctx->products;
+    tl_onednn_table *t = ctx->products;
     if (!t) return;
     for (int i = 0; i < SLOTS; i++) drop(t->slots[i]);
     (void)dnnl_engine_destroy(t->engine);

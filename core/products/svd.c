@@ -14,7 +14,7 @@ void dgesdd_(const char *job, const int *m, const int *n, double *a, const int *
 void dgesv_(const int *n, const int *nrhs, double *a, const int *lda, int *pivot, double *b,
             const int *ldb, int *info);
 
-/* Moves a to the CPU and checks that it is a matrix of finite float32. */
+/* Moves a to the CPU, checks that it is a matrix of finite float32, and makes LAPACK ready. */
 static tl_status svd_check(const char *op, const char *name, const tl_tensor *a)
 {
     if (a->type != TL_F32) return tl_fail(a->ctx, TL_ETYPE, "%s: %s is int32", op, name);
@@ -27,7 +27,8 @@ static tl_status svd_check(const char *op, const char *name, const tl_tensor *a)
             return tl_fail(a->ctx, TL_EINVAL, "%s: %s[%lld,%lld] is not finite", op, name,
                            tl_position(a->ctx, k / a->dims[1]),
                            tl_position(a->ctx, k % a->dims[1]));
-    return tl_gemm_fits(a->ctx, op, a->dims[0], a->dims[1], 1);
+    st = tl_gemm_fits(a->ctx, op, a->dims[0], a->dims[1], 1);
+    return st == TL_OK ? tl_gemm_ready(a->ctx) : st;
 }
 
 static void widen(double *to, const float *from, int64_t count)

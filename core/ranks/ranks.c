@@ -74,7 +74,8 @@ const char *tl_ranks_link(const tl_ranks *r) { return r->link ? r->link->name : 
 void tl_ranks_free(tl_ranks *r)
 {
     if (!r || --r->refs > 0) return;
-    for (int i = 0; i < r->parcel_count; i++) tl_tensor_free(r->parcels[i].held);
+    /* MPI may still read the tensors of sends that tl_ranks_finish did not wait for, and waiting
+    ** here might never end after a failure. They therefore stay allocated. */
     free(r->parcels);
     tl_link_close(r);
     r->transport->close(r->group);
@@ -212,10 +213,16 @@ tl_status tl_ranks_send_word(tl_ranks *r, int to, int tag, int32_t word)
 tl_status tl_ranks_take_word(tl_ranks *r, int from, int tag, int *out_there, int32_t *out_word)
 {
     void     *request = NULL;
+    int       there = 0;
+    int32_t   word = 0;
     tl_status st = check_message(r, from, tag, NULL);
-    *out_there = 0;
-    if (st == TL_OK) st = r->transport->waits(r->ctx, r->group, from, tag, out_there);
-    if (st != TL_OK || !*out_there) return st;
-    st = r->transport->receive(r->ctx, r->group, from, tag, out_word, 1, &request);
-    return st == TL_OK ? r->transport->finish(r->ctx, request, NULL) : st;
+    if (st == TL_OK) st = r->transport->waits(r->ctx, r->group, from, tag, &there);
+    if (st == TL_OK && there) {
+        st = r->transport->receive(r->ctx, r->group, from, tag, &word, 1, &request);
+        if (st == TL_OK) st = r->transport->finish(r->ctx, request, NULL);
+    }
+    if (st != TL_OK) return st;
+    *out_there = there;
+    if (there) *out_word = word;
+    return TL_OK;
 }

@@ -42,7 +42,7 @@ static int64_t row_of(const tl_recur_job *j, int64_t b, int64_t i, int64_t head)
     return (b * j->n + i) * j->h + head;
 }
 
-static float *state_at(const tl_recur_job *j, int64_t b, int64_t chunk, int64_t head)
+static float *linear_state_at(const tl_recur_job *j, int64_t b, int64_t chunk, int64_t head)
 {
     return j->states + ((b * j->chunks + chunk) * j->h + head) * j->dk * j->dv;
 }
@@ -50,7 +50,7 @@ static float *state_at(const tl_recur_job *j, int64_t b, int64_t chunk, int64_t 
 /* ---- Forward --------------------------------------------------------------------------------- */
 
 /* S <- diag(e) S + k v^T, and y = S^T q.   S [dk,dv] */
-static void advance(const tl_recur_job *j, const float *e, int64_t row, float *s, float *y)
+static void linear_advance(const tl_recur_job *j, const float *e, int64_t row, float *s, float *y)
 {
     const float *q = j->q + row * j->dk, *k = j->k + row * j->dk, *v = j->v + row * j->dv;
     memset(y, 0, (size_t)j->dv * sizeof *y);
@@ -76,16 +76,16 @@ static void forward_heads(void *user, int64_t begin, int64_t end, int thread)
         for (int64_t i = 0; i < j->n; i++) {
             int64_t row = row_of(j, b, i, head);
             if (j->states && i % SCAN_CHUNK == 0)
-                memcpy(state_at(j, b, i / SCAN_CHUNK, head), s, bytes);
+                memcpy(linear_state_at(j, b, i / SCAN_CHUNK, head), s, bytes);
             decays(j, j->g + row * j->dg, e);
-            advance(j, e, row, s, j->y + row * j->dv);
+            linear_advance(j, e, row, s, j->y + row * j->dv);
         }
     }
 }
 
 static int64_t grain(const tl_recur_job *j) { return 1 + GRAIN / (1 + j->n * j->dk * j->dv); }
 
-static tl_status forward_kernel(tl_ctx *ctx, const tl_args *a)
+static tl_status linear_kernel(tl_ctx *ctx, const tl_args *a)
 {
     task t = {.j = tl_recur_job_of(a, 0)};
     t.floats = t.j.dk * (t.j.dv + 1);
@@ -103,17 +103,17 @@ static tl_status forward_kernel(tl_ctx *ctx, const tl_args *a)
 ** The last needs no S_t but at the end of a chunk, because the row sums w_t of R_t S_t obey
 ** dg_t = w_t - k_t dk_t and w_t = q_t dq_t + dg_(t+1). Starting again at each chunk bounds the
 ** rounding of these sums. At position 0 there is no state to fade, so that dg is 0. */
-typedef struct room {
+typedef struct linear_buffers {
     float *s, *r; /* [dk,dv]: S, and R before the position that is next on the way back */
     float *e, *w; /* [dk] */
-} room;
+} linear_buffers;
 
-static int64_t room_floats(const tl_recur_job *j) { return 2 * j->dk * (j->dv + 1); }
+static int64_t linear_buffer_floats(const tl_recur_job *j) { return 2 * j->dk * (j->dv + 1); }
 
-static room room_of(const task *t, int thread)
+static linear_buffers linear_buffers_of(const task *t, int thread)
 {
     int64_t size = t->j.dk * t->j.dv;
-    room    r = {.s = t->scratch + thread * t->floats};
+    linear_buffers r = {.s = t->scratch + thread * t->floats};
     r.r = r.s + size;
     r.e = r.r + size;
     r.w = r.e + t->j.dk;
@@ -121,10 +121,10 @@ static room room_of(const task *t, int thread)
 }
 
 /* Computes dq of a chunk, and leaves the state after it in S. */
-static void chunk_queries(const tl_recur_job *j, const room *r, int64_t b, int64_t first,
+static void chunk_queries(const tl_recur_job *j, const linear_buffers *r, int64_t b, int64_t first,
                           int64_t last, int64_t head)
 {
-    memcpy(r->s, state_at(j, b, first / SCAN_CHUNK, head),
+    memcpy(r->s, linear_state_at(j, b, first / SCAN_CHUNK, head),
            (size_t)(j->dk * j->dv) * sizeof(float));
     for (int64_t i = first; i < last; i++) {
         int64_t      row = row_of(j, b, i, head);
@@ -140,7 +140,8 @@ static void chunk_queries(const tl_recur_job *j, const room *r, int64_t b, int64
 }
 
 /* Goes back over position i. R becomes R_t, and then that times diag(e_t). */
-static void back(const tl_recur_job *j, const room *r, int64_t row, int64_t i, int ends)
+static void linear_back(const tl_recur_job *j, const linear_buffers *r, int64_t row, int64_t i,
+                        int ends)
 {
     const float *q = j->q + row * j->dk, *k = j->k + row * j->dk, *v = j->v + row * j->dv;
     const float *dy = j->dy + row * j->dv, *dq = j->gq + row * j->dk;
@@ -171,7 +172,7 @@ static void grad_heads(void *user, int64_t begin, int64_t end, int thread)
 {
     const task         *t = user;
     const tl_recur_job *j = &t->j;
-    room                r = room_of(t, thread);
+    linear_buffers      r = linear_buffers_of(t, thread);
     for (int64_t p = begin; p < end; p++) {
         int64_t b = p / j->h, head = p % j->h;
         memset(r.r, 0, (size_t)(j->dk * j->dv) * sizeof(float));
@@ -180,15 +181,15 @@ static void grad_heads(void *user, int64_t begin, int64_t end, int thread)
             int64_t last = first + SCAN_CHUNK < j->n ? first + SCAN_CHUNK : j->n;
             chunk_queries(j, &r, b, first, last, head);
             for (int64_t i = last - 1; i >= first; i--)
-                back(j, &r, row_of(j, b, i, head), i, i == last - 1);
+                linear_back(j, &r, row_of(j, b, i, head), i, i == last - 1);
         }
     }
 }
 
-static tl_status grad_kernel(tl_ctx *ctx, const tl_args *a)
+static tl_status linear_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     task t = {.j = tl_recur_job_of(a, 1)};
-    t.floats = room_floats(&t.j);
+    t.floats = linear_buffer_floats(&t.j);
     t.scratch = tl_alloc(ctx, (size_t)(ctx->threads * t.floats + 1) * sizeof(float));
     if (!t.scratch) return TL_ENOMEM;
     tl_parallel(ctx, t.j.b * t.j.h, grain(&t.j), grad_heads, &t);
@@ -209,7 +210,7 @@ static tl_status recur_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return tl_hand_over(ctx, node, st, a.out, RECUR_G + 1);
 }
 
-static tl_status check(tl_tensor *const *in)
+static tl_status linear_check(tl_tensor *const *in)
 {
     static const char *const names = "qkvg";
     const tl_tensor *q = in[RECUR_Q];
@@ -235,7 +236,7 @@ tl_status tl_linear_recurrence(tl_tensor *q, tl_tensor *k, tl_tensor *v, tl_tens
 {
     tl_ctx   *ctx = q->ctx;
     tl_args   a = {.in = {q, k, v, g}};
-    tl_status st = check(a.in);
+    tl_status st = linear_check(a.in);
     int       wants = 0;
     if (st != TL_OK) return st;
     for (int i = 0; i <= RECUR_G; i++) wants |= tl_wants(ctx, a.in[i]);
@@ -249,5 +250,5 @@ tl_status tl_linear_recurrence(tl_tensor *q, tl_tensor *k, tl_tensor *v, tl_tens
     return tl_finish(st, a.out[0], out_y);
 }
 
-const tl_kernel_row tl_cpu_recur[] = {{TL_OP_linear_recurrence, forward_kernel},
-                                      {TL_OP_linear_recurrence_grad, grad_kernel}, {0}};
+const tl_kernel_row tl_cpu_recur[] = {{TL_OP_linear_recurrence, linear_kernel},
+                                      {TL_OP_linear_recurrence_grad, linear_grad_kernel}, {0}};

@@ -58,7 +58,8 @@ static void load_skip(const tl_select_job *j, int64_t lane, int64_t width, float
     if (j->skip) store(skip, width, j->skip + lane * LANE);
 }
 
-static float *state_at(const tl_select_job *j, int64_t b, int64_t chunk, int64_t k, int64_t lane)
+static float *select_state_at(const tl_select_job *j, int64_t b, int64_t chunk, int64_t k,
+                              int64_t lane)
 {
     return j->states + ((b * j->chunks + chunk) * j->s + k) * j->d + lane * LANE;
 }
@@ -66,9 +67,9 @@ static float *state_at(const tl_select_job *j, int64_t b, int64_t chunk, int64_t
 /* ---- Forward --------------------------------------------------------------------------------- */
 
 /* h <- exp(delta A) h + u B and y += C h, for u = delta x.   a, h [s,LANE] */
-static inline void advance(int64_t s, const float *restrict a, float *restrict h,
-                           const float *restrict delta, const float *restrict u, const float *in,
-                           const float *out, float *restrict y)
+static inline void select_advance(int64_t s, const float *restrict a, float *restrict h,
+                                  const float *restrict delta, const float *restrict u,
+                                  const float *in, const float *out, float *restrict y)
 {
     float sum[LANE] = {0};
     for (int64_t k = 0; k < s; k++, a += LANE, h += LANE) {
@@ -97,20 +98,20 @@ static void scan_lanes(void *user, int64_t begin, int64_t end, int thread)
             float   x[LANE], delta[LANE], u[LANE], y[LANE];
             if (j->states && i % SCAN_CHUNK == 0)
                 for (int64_t k = 0; k < j->s; k++)
-                    store(state_at(j, b, i / SCAN_CHUNK, k, lane), width, h + k * LANE);
+                    store(select_state_at(j, b, i / SCAN_CHUNK, k, lane), width, h + k * LANE);
             load(j->x + at, width, x);
             load(j->delta + at, width, delta);
             for (int e = 0; e < LANE; e++) {
                 u[e] = delta[e] * x[e];
                 y[e] = skip[e] * x[e];
             }
-            advance(j->s, a, h, delta, u, j->in + row * j->s, j->out + row * j->s, y);
+            select_advance(j->s, a, h, delta, u, j->in + row * j->s, j->out + row * j->s, y);
             store(j->y + at, width, y);
         }
     }
 }
 
-static tl_status scan_kernel(tl_ctx *ctx, const tl_args *args)
+static tl_status select_kernel(tl_ctx *ctx, const tl_args *args)
 {
     task t = {.j = tl_select_job_of(args, 0)};
     t.lanes = (t.j.d + LANE - 1) / LANE;
@@ -127,18 +128,18 @@ static tl_status scan_kernel(tl_ctx *ctx, const tl_args *args)
 
 /* The scratch of a thread: per state of a lane the numbers of all positions of a chunk, and A, the
 ** gradient of the state, and dA of the chunk. */
-typedef struct room {
+typedef struct select_buffers {
     float *a, *g, *da; /* [s,LANE] */
     float *h;          /* [SCAN_CHUNK + 1,s,LANE]: the state before each position, and the last */
     float *e;          /* [SCAN_CHUNK,s,LANE]: exp(delta A) */
-} room;
+} select_buffers;
 
-static int64_t room_floats(int64_t s) { return (2 * SCAN_CHUNK + 4) * s * LANE; }
+static int64_t select_buffer_floats(int64_t s) { return (2 * SCAN_CHUNK + 4) * s * LANE; }
 
-static room room_of(const task *t, int thread)
+static select_buffers select_buffers_of(const task *t, int thread)
 {
     int64_t size = t->j.s * LANE;
-    room    r = {.a = t->scratch + thread * t->floats};
+    select_buffers r = {.a = t->scratch + thread * t->floats};
     r.g = r.a + size;
     r.da = r.g + size;
     r.h = r.da + size;
@@ -155,12 +156,12 @@ static inline float lane_sum(const float v[LANE])
 }
 
 /* Computes the states of a chunk again from the one before it. */
-static void chunk_states(const tl_select_job *j, room r, int64_t b, int64_t first, int64_t last,
-                         int64_t lane, int64_t width)
+static void chunk_states(const tl_select_job *j, select_buffers r, int64_t b, int64_t first,
+                         int64_t last, int64_t lane, int64_t width)
 {
     int64_t size = j->s * LANE;
     for (int64_t k = 0; k < j->s; k++)
-        load(state_at(j, b, first / SCAN_CHUNK, k, lane), width, r.h + k * LANE);
+        load(select_state_at(j, b, first / SCAN_CHUNK, k, lane), width, r.h + k * LANE);
     for (int64_t i = first; i < last; i++, r.h += size, r.e += size) {
         int64_t      row = b * j->n + i, at = row * j->d + lane * LANE;
         const float *in = j->in + row * j->s;
@@ -180,9 +181,9 @@ static void chunk_states(const tl_select_job *j, room r, int64_t b, int64_t firs
 
 /* Goes back over one position: r.g is the gradient of the state after it, and becomes that of the
 ** state before it. u [LANE] and ddelta [LANE] receive gradients. */
-static void back(const tl_select_job *j, const room *r, const float *h, const float *decay,
-                 int64_t row, const float *x, const float *delta, const float *dy, float *din,
-                 float *dout, float *du, float *ddelta)
+static void select_back(const tl_select_job *j, const select_buffers *r, const float *h,
+                        const float *decay, int64_t row, const float *x, const float *delta,
+                        const float *dy, float *din, float *dout, float *du, float *ddelta)
 {
     int64_t size = j->s * LANE;
     for (int64_t k = 0; k < j->s; k++, h += LANE, decay += LANE) {
@@ -204,8 +205,8 @@ static void back(const tl_select_job *j, const room *r, const float *h, const fl
     }
 }
 
-static void chunk_back(const task *t, room r, int64_t b, int64_t first, int64_t last, int64_t lane,
-                       double *dskip)
+static void chunk_back(const task *t, select_buffers r, int64_t b, int64_t first, int64_t last,
+                       int64_t lane, double *dskip)
 {
     const tl_select_job *j = &t->j;
     int64_t width = lane_width(j, lane), size = j->s * LANE;
@@ -218,7 +219,7 @@ static void chunk_back(const task *t, room r, int64_t b, int64_t first, int64_t 
         load(j->x + at, width, x);
         load(j->delta + at, width, delta);
         load(j->dy + at, width, dy);
-        back(j, &r, r.h + (i - first) * size, r.e + (i - first) * size, row, x, delta, dy,
+        select_back(j, &r, r.h + (i - first) * size, r.e + (i - first) * size, row, x, delta, dy,
              t->din + (part + i) * j->s, t->dout + (part + i) * j->s, du, ddelta);
         for (int c = 0; c < LANE; c++) {
             dx[c] = du[c] * delta[c] + skip[c] * dy[c];
@@ -236,7 +237,7 @@ static void grad_groups(void *user, int64_t begin, int64_t end, int thread)
 {
     const task          *t = user;
     const tl_select_job *j = &t->j;
-    room                 r = room_of(t, thread);
+    select_buffers       r = select_buffers_of(t, thread);
     size_t               bytes = (size_t)(j->s * LANE) * sizeof(float);
     for (int64_t p = begin; p < end; p++) {
         int64_t b = p / t->groups, lane = p % t->groups * GROUP;
@@ -296,12 +297,12 @@ static void add_sequences(const task *t)
     }
 }
 
-static tl_status grad_kernel(tl_ctx *ctx, const tl_args *args)
+static tl_status select_grad_kernel(tl_ctx *ctx, const tl_args *args)
 {
     task t = {.j = tl_select_job_of(args, 1)};
     t.lanes = (t.j.d + LANE - 1) / LANE;
     t.groups = (t.lanes + GROUP - 1) / GROUP;
-    t.floats = room_floats(t.j.s);
+    t.floats = select_buffer_floats(t.j.s);
     int64_t parts = t.j.b * t.groups, sums = t.j.b * (t.j.s + 1) * t.j.d;
     t.scratch = tl_alloc(ctx, (size_t)(ctx->threads * t.floats + 1) * sizeof(float));
     t.din = tl_alloc(ctx, (size_t)(2 * parts * t.j.n * t.j.s + 1) * sizeof(float));
@@ -341,7 +342,7 @@ static int has_shape(const tl_tensor *t, int64_t first, int64_t second, int64_t 
     return t->ndim == 3 && t->dims[0] == first && t->dims[1] == second && t->dims[2] == third;
 }
 
-static tl_status check(tl_tensor *const *in)
+static tl_status select_check(tl_tensor *const *in)
 {
     const tl_tensor *x = in[SELECT_X], *a = in[SELECT_A], *skip = in[SELECT_SKIP];
     tl_ctx          *ctx = x->ctx;
@@ -368,7 +369,7 @@ tl_status tl_selective_scan(tl_tensor *x, tl_tensor *delta, tl_tensor *a, tl_ten
 {
     tl_ctx   *ctx = x->ctx;
     tl_args   args = {.in = {x, delta, a, b, c, skip}};
-    tl_status st = check(args.in);
+    tl_status st = select_check(args.in);
     int       wants = 0;
     if (st != TL_OK) return st;
     for (int i = 0; i <= SELECT_SKIP; i++) wants |= tl_wants(ctx, args.in[i]);
@@ -383,5 +384,5 @@ tl_status tl_selective_scan(tl_tensor *x, tl_tensor *delta, tl_tensor *a, tl_ten
     return tl_finish(st, args.out[0], out_y);
 }
 
-const tl_kernel_row tl_cpu_select[] = {{TL_OP_selective_scan, scan_kernel},
-                                       {TL_OP_selective_scan_grad, grad_kernel}, {0}};
+const tl_kernel_row tl_cpu_select[] = {{TL_OP_selective_scan, select_kernel},
+                                       {TL_OP_selective_scan_grad, select_grad_kernel}, {0}};

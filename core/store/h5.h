@@ -27,7 +27,6 @@ tl_status tl_h5_fail(tl_ctx *ctx, tl_status st, const char *path, const char *wh
 
 /* The names of the children of a group, or of the attributes of an object, sorted. */
 typedef struct tl_h5_names {
-
     char *path; /* path of the group or object; NULL: nothing was listed yet */
     char **names; /* each preceded by its kind: 'g' group, 'd' dataset, 'a' attribute, '?' other */
     size_t count, capacity, bytes;
@@ -41,7 +40,6 @@ typedef struct tl_h5_group { /* a group that was listed already */
 struct tl_h5 {
     tl_ctx *ctx;
     hid_t file;
-
     char *path;
     char *image; /* the whole file; HDF5 reads this copy instead of the disk */
     size_t bytes;

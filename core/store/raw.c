@@ -109,13 +109,10 @@ size_t tl_raw_bytes(const char *type)
 /* Reads bytes from fd, which must have as many. */
 static tl_status fill(tl_ctx *ctx, const char *path, int fd, void *data, size_t bytes)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = read(fd, (char *)data + done, bytes - done);
-        if (n < 0) return tl_fail_errno(ctx, "read", path);
-        if (n == 0) return tl_fail(ctx, TL_ECORRUPT, "%s: became shorter while it was read", path);
-        done += (size_t)n;
-    }
-    return TL_OK;
+    ssize_t n = tl_file_read_all(fd, data, bytes);
+    if (n < 0) return tl_fail_errno(ctx, "read", path);
+    if ((size_t)n == bytes) return TL_OK;
+    return tl_fail(ctx, TL_ECORRUPT, "%s: became shorter while it was read", path);
 }
 
 static tl_status read_converted(tl_ctx *ctx, const char *path, int fd, const element *e,
@@ -129,7 +126,7 @@ static tl_status read_converted(tl_ctx *ctx, const char *path, int fd, const ele
         int64_t good = st == TL_OK ? e->convert(buffer, count, (char *)DATA(t) + 4 * at) : count;
         if (good < count)
             st = tl_fail(ctx, TL_ETYPE, "%s: element %lld is an integer of more than 32 bits", path,
-                         (long long)(at + good));
+                         tl_position(ctx, at + good));
     }
     return st;
 }
@@ -199,9 +196,9 @@ static tl_status as_part(tl_ctx *ctx, const tl_raw_part *p, tl_part *part, void 
 
 tl_status tl_raw_write(tl_ctx *ctx, const char *path, int count, const tl_raw_part *parts)
 {
-    size_t    room = (size_t)(count > 0 ? count : 1);
-    tl_part  *bytes = calloc(room, sizeof *bytes);
-    void    **copies = calloc(room, sizeof *copies);
+    size_t    slots = (size_t)(count > 0 ? count : 1); /* calloc of 0 may return NULL */
+    tl_part  *bytes = calloc(slots, sizeof *bytes);
+    void    **copies = calloc(slots, sizeof *copies);
     tl_status st = bytes && copies ? TL_OK : tl_fail(ctx, TL_ENOMEM, "out of memory");
     for (int i = 0; i < count && st == TL_OK; i++)
         st = as_part(ctx, &parts[i], &bytes[i], &copies[i]);

@@ -13,7 +13,6 @@
 #include "store/store.h"
 #include "schema.h" /* generated from schema.sql */
 
-
 #define APPLICATION 0x546f6550 /* as file(1) shows it */
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -197,12 +196,17 @@ static tl_status check_schema(tl_store *s, int version)
 
 tl_status store_backup(tl_store *s, int version)
 {
-    char path[4096];
+    char path[4096], temp[4096 + 4];
     if (snprintf(path, sizeof path, "%s.v%d", s->path, version) >= (int)sizeof path)
         return tl_fail(s->ctx, TL_EINVAL, "%s: too long a name", s->path);
-    if (unlink(path) != 0 && errno != ENOENT) return tl_fail_errno(s->ctx, "remove", path);
-    return tl_store_exec(s, "VACUUM INTO ?", 1,
-                         &(tl_value){.kind = 's', .s = path, .bytes = strlen(path)}, NULL, NULL);
+    /* An earlier backup stays until the new one is complete and on the disk. */
+    (void)snprintf(temp, sizeof temp, "%s.tmp", path);
+    if (unlink(temp) != 0 && errno != ENOENT) return tl_fail_errno(s->ctx, "remove", temp);
+    tl_value name = {.kind = 's', .s = temp, .bytes = strlen(temp)};
+    tl_status st = tl_store_exec(s, "VACUUM INTO ?", 1, &name, NULL, NULL);
+    if (st == TL_OK) st = tl_file_rename(s->ctx, temp, path);
+    if (st != TL_OK) (void)unlink(temp); /* st already holds the failure */
+    return st;
 }
 
 tl_status store_upgrade(tl_store *s, int version)

@@ -47,7 +47,7 @@ static tl_status counter_take(void *user, const char *text, size_t bytes, int la
                               size_t *out_used)
 {
     tl_counter *c = user;
-    if (c->kind == TL_COUNT_WORDS) 
+    if (c->kind == TL_COUNT_WORDS)
         return tl_words_walk(text, bytes, last, counter_add, c, out_used);
     return tl_pieces_walk(c->pieces, text, bytes, last, counter_add, c, out_used);
 }

@@ -43,21 +43,8 @@ static const tl_vocab_kind frequent_kind = {.take = take_frequent, .release = re
 
 /* ---- Counting -------------------------------------------------------------------------------- */
 
-typedef struct entry {
-    int64_t count;
-    int32_t point;
-} entry;
-
-/* Sorts by falling count, then by code point. */
-static int by_frequency(const void *a, const void *b)
-{
-    const entry *x = a, *y = b;
-    if (x->count != y->count) return x->count > y->count ? -1 : 1;
-    return x->point < y->point ? -1 : x->point > y->point;
-}
-
 /* Adds the characters of text to counts [TL_CODE_POINTS]. */
-static tl_status count_points(tl_ctx *ctx, const char *text, size_t bytes, entry *counts)
+static tl_status count_points(tl_ctx *ctx, const char *text, size_t bytes, tl_counted *counts)
 {
     int n;
     for (size_t at = 0; at < bytes; at += (size_t)n) {
@@ -69,7 +56,7 @@ static tl_status count_points(tl_ctx *ctx, const char *text, size_t bytes, entry
 }
 
 /* Adds the special tokens and then the characters counted at least `least` times. */
-static tl_status add_frequent(tl_vocab *v, entry *counts, int64_t least)
+static tl_status add_frequent(tl_vocab *v, tl_counted *counts, int64_t least)
 {
     static const char *const specials[SPECIALS] = {"<pad>", "<unk>", "<eos>"};
     frequent *f = v->state;
@@ -82,11 +69,11 @@ static tl_status add_frequent(tl_vocab *v, entry *counts, int64_t least)
         f->ids[i] = UNK;
         if (counts[i].count >= least) counts[count++] = counts[i];
     }
-    qsort(counts, count, sizeof *counts, by_frequency);
+    qsort(counts, count, sizeof *counts, tl_by_frequency);
     for (size_t i = 0; st == TL_OK && i < count; i++) {
         char token[4];
-        f->ids[counts[i].point] = v->size;
-        st = tl_vocab_add(v, token, (size_t)tl_utf8_encode((uint32_t)counts[i].point, token));
+        f->ids[counts[i].id] = v->size;
+        st = tl_vocab_add(v, token, (size_t)tl_utf8_encode((uint32_t)counts[i].id, token));
     }
     return st;
 }
@@ -98,10 +85,10 @@ tl_status tl_vocab_frequent(tl_ctx *ctx, const char *text, size_t bytes, int64_t
     if (least < 1)
         return tl_fail(ctx, TL_EINVAL, "vocab_frequent: least is %lld, not positive",
                        (long long)least);
-    entry *counts = tl_alloc(ctx, TL_CODE_POINTS * sizeof *counts);
+    tl_counted *counts = tl_alloc(ctx, TL_CODE_POINTS * sizeof *counts);
     frequent *f = counts ? tl_alloc(ctx, sizeof *f) : NULL;
     tl_status st = f ? TL_OK : TL_ENOMEM;
-    for (int32_t i = 0; f && i < TL_CODE_POINTS; i++) counts[i] = (entry){0, i};
+    for (int32_t i = 0; f && i < TL_CODE_POINTS; i++) counts[i] = (tl_counted){0, i};
     if (f) f->ctx = ctx;
     if (st == TL_OK) st = count_points(ctx, text, bytes, counts);
     if (st == TL_OK) {

@@ -59,7 +59,7 @@ static tl_status evaluate(tl_ctx *ctx, const uint8_t *tokens, int64_t n, int32_t
         int token = tokens[i];
         if (token < DIGIT || token > CLOSE)
             return tl_fail(ctx, TL_EINVAL, "listops: token %lld is %d, not in %d..%d",
-                           (long long)i, token, DIGIT, CLOSE);
+                           tl_position(ctx, i), token, DIGIT, CLOSE);
         if (token != CLOSE) {
             stack[height++] = token < MIN ? token - DIGIT : -1 - (int32_t)i;
             continue;
@@ -67,8 +67,8 @@ static tl_status evaluate(tl_ctx *ctx, const uint8_t *tokens, int64_t n, int32_t
         int32_t counts[10] = {0}, count = 0;
         for (; height > 0 && stack[height - 1] >= 0; count++) counts[stack[--height]]++;
         if (height == 0 || count == 0)
-            return tl_fail(ctx, TL_EINVAL, "listops: token %lld closes %s", (long long)i,
-                           height ? "an empty list" : "no list");
+            return tl_fail(ctx, TL_EINVAL, "listops: token %lld closes %s",
+                           tl_position(ctx, i), height ? "an empty list" : "no list");
         int32_t open = -1 - stack[height - 1];
         if (args) args[open] = count;
         stack[height - 1] = listops_apply(tokens[open], counts, count);
@@ -77,7 +77,7 @@ static tl_status evaluate(tl_ctx *ctx, const uint8_t *tokens, int64_t n, int32_t
         return tl_fail(ctx, TL_EINVAL, "listops: the expression of %lld tokens does not end",
                        (long long)n);
     if (i < n)
-        return tl_fail(ctx, TL_EINVAL, "listops: the expression ends at token %lld of %lld",
+        return tl_fail(ctx, TL_EINVAL, "listops: the expression ends after %lld of %lld tokens",
                        (long long)i, (long long)n);
     *out_value = stack[0];
     return TL_OK;

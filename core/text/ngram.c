@@ -138,7 +138,7 @@ static tl_status ngram_check(tl_ctx *ctx, const char *name, const tl_tensor *t, 
     for (int64_t i = 0; i < t->len; i++)
         if (I32(t)[i] < 0 || I32(t)[i] >= v)
             return tl_fail(ctx, TL_EINVAL, "ngram: %s[%lld] is %d, the vocabulary has %d", name,
-                           (long long)i, I32(t)[i], v);
+                           tl_position(ctx, i), I32(t)[i], v);
     return TL_OK;
 }
 

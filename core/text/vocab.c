@@ -51,6 +51,13 @@ tl_status tl_vocab_not_utf8(tl_ctx *ctx, const char *byte, uint64_t at)
                    (unsigned char)*byte, (unsigned long long)at);
 }
 
+int tl_by_frequency(const void *a, const void *b)
+{
+    const tl_counted *x = a, *y = b;
+    if (x->count != y->count) return x->count > y->count ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
 void tl_vocab_free(tl_vocab *v)
 {
     if (!v || --v->refs) return;

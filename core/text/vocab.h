@@ -38,6 +38,15 @@ tl_status tl_vocab_finish(tl_status st, tl_vocab *v, tl_vocab **out_v);
 /* Fails with TL_EINVAL because the byte at this offset of a text is not UTF-8. */
 tl_status tl_vocab_not_utf8(tl_ctx *ctx, const char *byte, uint64_t at);
 
+/* A word or a character, by a number of its own, and how often it occurs. */
+typedef struct tl_counted {
+    int64_t count;
+    int32_t id;
+} tl_counted;
+
+/* For qsort: by falling count, then by id. */
+int tl_by_frequency(const void *a, const void *b);
+
 #define TL_CHUNK (1 << 18) /* ids per block of an encoder */
 
 typedef struct tl_chunk {

@@ -51,26 +51,14 @@ static tl_status add_token(tl_vocab *v, int32_t *out_id, const char *word, size_
     return st == TL_OK ? tl_vocab_extend(v, eos ? "\n" : word, eos ? 1 : bytes) : st;
 }
 
-typedef struct entry {
-    int64_t count;
-    int32_t id;
-} entry;
-
-/* Sorts by falling count, then by first occurrence. */
-static int by_frequency(const void *a, const void *b)
-{
-    const entry *x = a, *y = b;
-    if (x->count != y->count) return x->count > y->count ? -1 : 1;
-    return x->id < y->id ? -1 : x->id > y->id;
-}
-
-static tl_status add_words(tl_vocab *v, const tl_counter *c, entry *entries)
+/* Words that occur equally often keep the order of their first occurrence. */
+static tl_status add_words(tl_vocab *v, const tl_counter *c, tl_counted *entries)
 {
     size_t bytes;
     int32_t id;
     tl_status st = TL_OK;
-    for (int32_t i = 0; i < c->seen.count; i++) entries[i] = (entry){c->counts[i], i};
-    qsort(entries, (size_t)c->seen.count, sizeof *entries, by_frequency);
+    for (int32_t i = 0; i < c->seen.count; i++) entries[i] = (tl_counted){c->counts[i], i};
+    qsort(entries, (size_t)c->seen.count, sizeof *entries, tl_by_frequency);
     for (int32_t i = 0; st == TL_OK && i < c->seen.count; i++) {
         const char *word = tl_intern_get(&c->seen, entries[i].id, &bytes);
         st = add_token(v, &id, word, bytes);
@@ -88,7 +76,7 @@ tl_status tl_vocab_words(tl_counter *c, tl_vocab **out_v)
         return tl_fail(ctx, TL_EINVAL, "vocab_words: pieces were counted, not words");
     tl_status st = tl_counter_end(c);
     if (st != TL_OK) return st;
-    entry *entries = tl_alloc(ctx, ((size_t)c->seen.count + 1) * sizeof *entries);
+    tl_counted *entries = tl_alloc(ctx, ((size_t)c->seen.count + 1) * sizeof *entries);
     words *w = entries ? tl_alloc(ctx, sizeof *w) : NULL;
     if (!w) st = TL_ENOMEM;
     if (w) {

@@ -27,23 +27,16 @@ static int candidate(const tl_tno_backend *b, int64_t n) { return n <= b->auto_l
 
 /* ---- Measurement ----------------------------------------------------------------------------- */
 
-static double clock_seconds(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* The shortest of RUNS forward and backward passes over one sequence, after one to warm up. */
 static tl_status time_plan(const tl_tno_backend *b, void *plan, const tl_tno_args *a,
                            double *out_seconds)
 {
     tl_status st = TL_OK;
     for (int i = 0; i <= RUNS && st == TL_OK; i++) {
-        double start = clock_seconds();
+        double start = tl_seconds();
         st = b->forward(plan, a);
         if (st == TL_OK) st = b->backward(plan, a);
-        double seconds = clock_seconds() - start;
+        double seconds = tl_seconds() - start;
         if (i == 1 || (i > 1 && seconds < *out_seconds)) *out_seconds = seconds;
     }
     return st;

@@ -72,13 +72,14 @@ static void logarithms(const tl_tensor *gamma, int64_t d, double *out)
         out[c] = c == 0 || gamma->len > 1 ? log2((double)F32(gamma)[c]) : out[0];
 }
 
-/* A NaN passes, because it is the loss that reports a diverged run. */
-static tl_status check_range(const tl_tensor *gamma)
+tl_status tl_decay_range(const char *op, const char *name, const tl_tensor *t, int nan)
 {
-    for (int64_t c = 0; c < gamma->len; c++)
-        if (F32(gamma)[c] <= 0 || F32(gamma)[c] > 1)
-            return tl_fail(gamma->ctx, TL_EINVAL, "decay: gamma %lld is %g, outside (0,1]",
-                           (long long)(c + 1), (double)F32(gamma)[c]);
+    for (int64_t c = 0; c < t->len; c++) {
+        float g = F32(t)[c];
+        if (!(g > 0 && g <= 1) && !(nan && isnan(g)))
+            return tl_fail(t->ctx, TL_EINVAL, "%s: %s %lld is %g, outside (0,1]", op, name,
+                           tl_position(t->ctx, c), (double)g);
+    }
     return TL_OK;
 }
 
@@ -86,7 +87,8 @@ static tl_status check_range(const tl_tensor *gamma)
 tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a)
 {
     int64_t points = a->in[0]->dims[0], d = a->in[0]->dims[1];
-    if (check_range(a->in[2]) != TL_OK) return TL_EINVAL;
+    /* a NaN passes, because it is the loss that reports a diverged run */
+    if (tl_decay_range("decay", "gamma", a->in[2], 1) != TL_OK) return TL_EINVAL;
     double *log2_gamma = tl_alloc(ctx, (size_t)d * sizeof *log2_gamma);
     if (!log2_gamma) return TL_ENOMEM;
     logarithms(a->in[2], d, log2_gamma);

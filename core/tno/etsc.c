@@ -35,6 +35,7 @@
 #include "base/memory.h"
 #include "engine/tensor.h"
 #include "tno/recurrent.h"
+#include "tno/tno.h"
 
 /* ---- From a kernel --------------------------------------------------------------------------- */
 
@@ -110,13 +111,14 @@ static tl_status find_modes(tl_recurrence *r, const tl_tensor *t, const tl_tenso
     return st;
 }
 
-static void pack_ring(tl_recurrence *r, const tl_tensor *t, const tl_tensor *gamma)
+/* to = gamma^k t_k, as [lags,d], or in lanes for the ring. */
+static void decayed_kernel(const tl_tensor *t, const tl_tensor *gamma, int lanes, float *to)
 {
-    for (int64_t c = 0; c < r->d; c++) {
+    int64_t lags = t->dims[0], d = t->dims[1];
+    for (int64_t c = 0; c < d; c++) {
         double scale = 1, g = (double)gamma_of(gamma, c);
-        for (int64_t k = 0; k < r->lags; k++, scale *= g)
-            r->kernel[tl_lane_at(r->lags, k, c)] =
-                (float)(F32(t)[k * r->d + c] * scale);
+        for (int64_t k = 0; k < lags; k++, scale *= g)
+            to[lanes ? tl_lane_at(lags, k, c) : k * d + c] = (float)(F32(t)[k * d + c] * scale);
     }
 }
 
@@ -131,11 +133,7 @@ static tl_status make_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b, int64_t
     *r = (tl_recurrence){.ctx = ctx, .kind = TL_RELAXED, .b = b, .d = d, .lags = lags};
     float    *kernel = tl_alloc(ctx, (size_t)t->len * sizeof *kernel);
     tl_status st = kernel ? TL_OK : TL_ENOMEM;
-    for (int64_t c = 0; c < d && st == TL_OK; c++) {
-        double scale = 1, g = (double)gamma_of(gamma, c);
-        for (int64_t k = 0; k < lags; k++, scale *= g)
-            kernel[k * d + c] = (float)(F32(t)[k * d + c] * scale);
-    }
+    if (st == TL_OK) decayed_kernel(t, gamma, 0, kernel);
     if (st == TL_OK) st = tl_relaxed_new(ctx, kernel, lags, d, b, positions, &r->relaxed);
     tl_release(ctx, kernel);
     if (st == TL_OK)
@@ -157,12 +155,8 @@ static tl_status check_kernel(const tl_tensor *t, const tl_tensor *gamma)
                        SHAPE(gamma), (long long)t->dims[1]);
     tl_status st = tl_bring(t);
     if (st == TL_OK && gamma) st = tl_bring(gamma);
-    if (st != TL_OK) return st;
-    for (int64_t c = 0; gamma && c < gamma->len; c++)
-        if (!(F32(gamma)[c] > 0 && F32(gamma)[c] <= 1))
-            return tl_fail(ctx, TL_EINVAL, "recurrence: gamma %lld is %g, outside (0,1]",
-                           (long long)(c + 1), (double)F32(gamma)[c]);
-    return TL_OK;
+    if (st == TL_OK && gamma) st = tl_decay_range("recurrence", "gamma", gamma, 0);
+    return st;
 }
 
 tl_status tl_recurrence_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b, int64_t positions,
@@ -194,7 +188,7 @@ tl_status tl_recurrence_new(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind k
     tl_release(ctx, decay);
     if (st != TL_OK) return st;
     if (kind == TL_RING)
-        pack_ring(r, t, gamma);
+        decayed_kernel(t, gamma, 1, r->kernel);
     else
         st = find_modes(r, t, gamma);
     if (st == TL_OK)
@@ -258,10 +252,7 @@ tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_k
                      (long long)b->dims[0], (long long)period, (long long)lags);
     if (st == TL_OK) st = tl_bring(b);
     if (st == TL_OK) st = tl_bring(decay);
-    for (int64_t c = 0; c < decay->len && st == TL_OK; c++)
-        if (!(F32(decay)[c] > 0 && F32(decay)[c] <= 1))
-            st = tl_fail(ctx, TL_EINVAL, "recurrence: decay %lld is %g, outside (0,1]",
-                         (long long)(c + 1), (double)F32(decay)[c]);
+    if (st == TL_OK) st = tl_decay_range("recurrence", "decay", decay, 0);
     if (st == TL_OK)
         st = tl_recurrence_make(ctx, kind, sequences, b->dims[1], lags, period, F32(decay), &r);
     if (st != TL_OK) return st;

@@ -22,39 +22,43 @@
 **
 ** A sum depends on the order of its terms, which is fixed for a number of threads. With a thread in
 ** the background, of two levels that write one row the larger one was begun earlier, is due no
-** later, and is finished before the smaller one begins. */
+** later, and is finished before the smaller one begins.
+**
+** fork() copies the streams without the thread, which may have been in the middle of a tile: in the
+** child, streams made before the fork can only be freed. */
 #include "tno/lazy.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 
 #define GROUP  64 /* most channels at a time, in a context of several threads */
-#define LEVELS 48
+#define LAZY_LEVELS 48
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
 enum { NEAR, FAR, KINDS }; /* of tiles */
 enum { BACKGROUND, CALLER, THREADS }; /* who computes one */
 
-typedef struct level { /* number l has tiles of TL_LAZY_FROM 2^l */
+typedef struct lazy_level { /* number l has tiles of TL_LAZY_FROM 2^l */
     int64_t       h;
     tl_tile_plan *plan[THREADS];
     /* [groups,KINDS], of the backend. FAR is NULL where the kernel or the stream ends before it,
     ** NEAR never is. */
     float **caches;
-} level;
+} lazy_level;
 
 struct tl_lazy_kernel {
     tl_ctx *ctx;
-    int64_t width; /* of a group of channels */
-    int64_t groups;
-    int64_t end; /* positions of a stream */
-    int     levels;
-    level   level[LEVELS];
+    int64_t    width; /* of a group of channels */
+    int64_t    groups;
+    int64_t    end; /* positions of a stream */
+    int        levels;
+    lazy_level level[LAZY_LEVELS];
 };
 
 static int64_t slots(const tl_lazy_kernel *k) { return k->groups * KINDS; }
@@ -86,8 +90,8 @@ static tl_status add_level(tl_lazy_kernel *k, int64_t h, const float *kernel, in
                            int64_t d, float *coef)
 {
     tl_ctx *ctx = k->ctx;
-    level  *l = &k->level[k->levels++];
-    *l = (level){.h = h, .caches = calloc((size_t)slots(k), sizeof *l->caches)};
+    lazy_level *l = &k->level[k->levels++];
+    *l = (lazy_level){.h = h, .caches = calloc((size_t)slots(k), sizeof *l->caches)};
     tl_status st = l->caches ? TL_OK : tl_fail(ctx, TL_ENOMEM, "out of memory");
     for (int i = ctx->threads > 1 ? BACKGROUND : CALLER; i < THREADS && st == TL_OK; i++)
         st = tl_tile_plan_find(ctx, h, k->width, 1 + i, &l->plan[i]);
@@ -131,20 +135,21 @@ tl_status tl_lazy_kernel_new(tl_ctx *ctx, const float *kernel, int64_t lags, int
 
 struct tl_lazy {
     const tl_lazy_kernel *k;
+    struct tl_background *g;
     float                *state; /* [b,rows,width] */
     int64_t               b, rows, width;
     int64_t               at;          /* the last multiple of TL_LAZY_FROM that was reached */
-    int64_t               due[LEVELS]; /* the first output of unfinished tiles; 0: there are none */
+    int64_t               due[LAZY_LEVELS]; /* the first output of unfinished tiles; 0: none */
     /* Units of these tiles: a sequence and a group of channels each. */
-    int64_t               begun[LEVELS], ended[LEVELS];
+    int64_t               begun[LAZY_LEVELS], ended[LAZY_LEVELS];
     tl_status             status;       /* of the tiles so far */
     tl_lazy              *next;
 };
 
 /* Adds what the inputs of block `from` contribute to the outputs of block `to`, for a group of
 ** channels of one sequence. */
-static tl_status add_tile(const tl_lazy *s, tl_tile_plan *p, float *cache, int64_t from,
-                          int64_t to, float *rows, int64_t channels)
+static tl_status lazy_add_tile(const tl_lazy *s, tl_tile_plan *p, float *cache, int64_t from,
+                               int64_t to, float *rows, int64_t channels)
 {
     int64_t       h = p->of.problem.n, width = s->k->width, first = to * h % s->rows;
     int64_t       count = s->rows - first < h ? s->rows - first : h;
@@ -165,14 +170,14 @@ static tl_status add_tile(const tl_lazy *s, tl_tile_plan *p, float *cache, int64
 static tl_status add_unit(const tl_lazy *s, int number, int64_t due, int64_t unit, int thread)
 {
     const tl_lazy_kernel *k = s->k;
-    const level          *l = &k->level[number];
+    const lazy_level     *l = &k->level[number];
     int64_t               to = due / l->h, group = unit % k->groups, c = group * k->width;
     int64_t               channels = s->width - c < k->width ? s->width - c : k->width;
     float                *rows = s->state + unit / k->groups * s->rows * s->width + c;
     float *const         *caches = l->caches + group * KINDS;
-    tl_status st = add_tile(s, l->plan[thread], caches[NEAR], to - 2, to, rows, channels);
+    tl_status st = lazy_add_tile(s, l->plan[thread], caches[NEAR], to - 2, to, rows, channels);
     if (st == TL_OK && to % 2 && caches[FAR])
-        st = add_tile(s, l->plan[thread], caches[FAR], to - 3, to, rows, channels);
+        st = lazy_add_tile(s, l->plan[thread], caches[FAR], to - 3, to, rows, channels);
     return st;
 }
 
@@ -183,6 +188,7 @@ struct tl_background {
     tl_lazy        *running; /* whose tile the thread is computing, or NULL */
     int             alone;   /* there is no thread: the callers compute all tiles */
     int             stop;
+    pid_t           process; /* whose thread it is */
     pthread_t       thread;
     pthread_mutex_t lock;
     pthread_cond_t  changed; /* there is more to do, or a unit has ended */
@@ -244,6 +250,7 @@ static tl_status background_open(tl_ctx *ctx)
     if (!g) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->changed, NULL);
+    g->process = getpid();
     ctx->background = g;
     sigfillset(&all); /* only the program's own threads handle signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -252,9 +259,14 @@ static tl_status background_open(tl_ctx *ctx)
     return TL_OK;
 }
 
-static void background_close(tl_ctx *ctx)
+/* Whether a fork has left the thread behind in the parent, perhaps with the lock. */
+static int background_forked(const struct tl_background *g)
 {
-    struct tl_background *g = ctx->background;
+    return !g->alone && g->process != getpid();
+}
+
+static void background_stop(struct tl_background *g)
+{
     if (!g->alone) {
         pthread_mutex_lock(&g->lock);
         g->stop = 1;
@@ -264,8 +276,13 @@ static void background_close(tl_ctx *ctx)
     }
     pthread_cond_destroy(&g->changed);
     pthread_mutex_destroy(&g->lock);
+}
+
+static void background_close(tl_ctx *ctx, struct tl_background *g)
+{
+    if (!background_forked(g)) background_stop(g);
+    if (ctx->background == g) ctx->background = NULL;
     free(g);
-    ctx->background = NULL;
 }
 
 /* ---- Streams --------------------------------------------------------------------------------- */
@@ -276,13 +293,14 @@ tl_status tl_lazy_new(const tl_lazy_kernel *k, float *state, int64_t b, int64_t 
     tl_ctx  *ctx = k->ctx;
     tl_lazy *s = calloc(1, sizeof *s);
     if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    tl_status st = ctx->background ? TL_OK : background_open(ctx);
+    tl_status st = TL_OK;
+    if (!ctx->background || background_forked(ctx->background)) st = background_open(ctx);
     if (st != TL_OK) {
         free(s);
         return st;
     }
     struct tl_background *g = ctx->background;
-    *s = (tl_lazy){.k = k, .state = state, .b = b, .rows = rows, .width = width};
+    *s = (tl_lazy){.k = k, .g = g, .state = state, .b = b, .rows = rows, .width = width};
     pthread_mutex_lock(&g->lock);
     s->next = g->first;
     g->first = s;
@@ -304,30 +322,42 @@ static void drop(struct tl_background *g, tl_lazy *s)
 
 void tl_lazy_cancel(tl_lazy *s)
 {
-    struct tl_background *g = s->k->ctx->background;
+    struct tl_background *g = s->g;
+    if (background_forked(g)) return;
     pthread_mutex_lock(&g->lock);
     drop(g, s);
     pthread_mutex_unlock(&g->lock);
+}
+
+static void unlink_stream(struct tl_background *g, const tl_lazy *s)
+{
+    tl_lazy **at = &g->first;
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
 }
 
 void tl_lazy_free(tl_lazy *s)
 {
     if (!s) return;
-    tl_ctx               *ctx = s->k->ctx;
-    struct tl_background *g = ctx->background;
-    pthread_mutex_lock(&g->lock);
-    drop(g, s);
-    tl_lazy **at = &g->first;
-    while (*at != s) at = &(*at)->next;
-    *at = s->next;
-    pthread_mutex_unlock(&g->lock);
-    if (!g->first) background_close(ctx);
+    struct tl_background *g = s->g;
+    if (background_forked(g)) {
+        unlink_stream(g, s);
+    } else {
+        pthread_mutex_lock(&g->lock);
+        drop(g, s);
+        unlink_stream(g, s);
+        pthread_mutex_unlock(&g->lock);
+    }
+    if (!g->first) background_close(s->k->ctx, g);
     free(s);
 }
 
 tl_status tl_lazy_await(tl_lazy *s, int64_t p)
 {
-    struct tl_background *g = s->k->ctx->background;
+    struct tl_background *g = s->g;
+    if (background_forked(g))
+        return tl_fail(s->k->ctx, TL_EINVAL, "relaxed: after fork(), the child cannot continue a "
+                       "recurrence that was created before");
     pthread_mutex_lock(&g->lock);
     for (int l = s->k->levels - 1; l >= 0; l--)
         while (s->due[l] == p)
@@ -342,7 +372,7 @@ tl_status tl_lazy_await(tl_lazy *s, int64_t p)
 
 void tl_lazy_advance(tl_lazy *s, int64_t p)
 {
-    struct tl_background *g = s->k->ctx->background;
+    struct tl_background *g = s->g;
     if (!g->alone) return;
     pthread_mutex_lock(&g->lock);
     for (int l = s->k->levels - 1; l >= 0; l--) {
@@ -354,7 +384,7 @@ void tl_lazy_advance(tl_lazy *s, int64_t p)
 
 void tl_lazy_begin(tl_lazy *s, int64_t p)
 {
-    struct tl_background *g = s->k->ctx->background;
+    struct tl_background *g = s->g;
     pthread_mutex_lock(&g->lock);
     s->at = p;
     for (int l = 0; l < s->k->levels && p % s->k->level[l].h == 0; l++)

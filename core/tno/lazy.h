@@ -23,7 +23,8 @@ tl_status tl_lazy_new(const tl_lazy_kernel *k, float *state, int64_t b, int64_t 
 void tl_lazy_free(tl_lazy *s); /* drops what waits; NULL is harmless */
 /* Waits for what is being computed, and drops all other tiles. */
 void tl_lazy_cancel(tl_lazy *s);
-/* p is a multiple of TL_LAZY_FROM. Waits until all tiles are added whose first output is p. */
+/* p is a multiple of TL_LAZY_FROM. Waits until all tiles are added whose first output is p.
+** TL_EINVAL: a fork has left the thread behind in the parent. */
 tl_status tl_lazy_await(tl_lazy *s, int64_t p);
 /* Begins the tiles whose last input is p-1. Until their outputs are awaited, the caller leaves the
 ** rows of their inputs and outputs alone. */

@@ -38,15 +38,15 @@
 #include "tno/lazy.h"
 
 #define SMALL  32        /* positions of a block that is summed directly */
-#define LEVELS 8         /* from SMALL to TL_LAZY_FROM at most */
+#define RELAXED_LEVELS 8 /* from SMALL to TL_LAZY_FROM at most */
 #define GRAIN  (1 << 17) /* products that justify another thread */
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
-typedef struct level { /* number l has tiles of SMALL 2^l */
+typedef struct relaxed_level { /* number l has tiles of SMALL 2^l */
     tl_tile_plan *plan;
     float        *cache; /* of the backend */
-} level;
+} relaxed_level;
 
 /* What streams with the same kernel share. */
 typedef struct kernel {
@@ -57,7 +57,7 @@ typedef struct kernel {
     int64_t         positions; /* of a stream; 0: any number */
     int64_t         largest;   /* Q */
     int             levels;
-    level           level[LEVELS];
+    relaxed_level   level[RELAXED_LEVELS];
     float          *taps; /* [SMALL,width] */
     float          *all;  /* [lags,d], while a stream is fresh */
     tl_lazy_kernel *lazy; /* the lazy tiles, or NULL */
@@ -94,7 +94,7 @@ static tl_status kernel_fill(kernel *k, const float *all)
         st = TL_ENOMEM;
     }
     for (int64_t q = SMALL; q < end && q <= top && st == TL_OK; q *= 2) {
-        level *l = &k->level[k->levels];
+        relaxed_level *l = &k->level[k->levels];
         st = tl_tile_plan_find(ctx, q, k->width, 0, &l->plan);
         if (st != TL_OK) break;
         k->levels++;
@@ -217,7 +217,7 @@ tl_status tl_relaxed_fork(const tl_relaxed *s, tl_relaxed **out_s)
 /* ---- One position ---------------------------------------------------------------------------- */
 
 /* Adds the tile of p to the rows that follow; p is a multiple of SMALL and p < positions. */
-static tl_status add_tile(tl_relaxed *s, int64_t p)
+static tl_status relaxed_add_tile(tl_relaxed *s, int64_t p)
 {
     const kernel *k = s->k;
     int64_t       q = SMALL, first = p % s->rows;
@@ -246,10 +246,10 @@ static tl_status add_tile(tl_relaxed *s, int64_t p)
 static tl_status add_tiles(tl_relaxed *s, int64_t p)
 {
     if (s->lazy) tl_lazy_advance(s->lazy, p);
-    if (!s->lazy || p % TL_LAZY_FROM != 0) return add_tile(s, p);
+    if (!s->lazy || p % TL_LAZY_FROM != 0) return relaxed_add_tile(s, p);
     int64_t   width = s->k->width, expired = (p + s->k->largest) % s->rows;
     tl_status st = tl_lazy_await(s->lazy, p);
-    if (st == TL_OK) st = add_tile(s, p);
+    if (st == TL_OK) st = relaxed_add_tile(s, p);
     if (st != TL_OK) return st;
     for (int64_t i = 0; i < s->b && s->rows == 2 * s->k->largest; i++)
         memset(s->state + (i * s->rows + expired) * width, 0,

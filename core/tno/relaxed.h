@@ -14,7 +14,7 @@ tl_status tl_relaxed_new(tl_ctx *ctx, const float *all, int64_t lags, int64_t d,
 ** begun. */
 tl_status tl_relaxed_fork(const tl_relaxed *s, tl_relaxed **out_s);
 void tl_relaxed_free(tl_relaxed *s);
-/* The next n positions, x and y [b,n,d]; y may be x. TL_EINVAL: no room is left for them. */
+/* The next n positions, x and y [b,n,d]; y may be x. TL_EINVAL: no memory is left for them. */
 tl_status tl_relaxed_step(tl_relaxed *s, const float *x, float *y, int64_t n);
 void tl_relaxed_reset(tl_relaxed *s);
 size_t tl_relaxed_state_bytes(const tl_relaxed *s);

@@ -15,6 +15,9 @@ tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a);
 /* Kernels of the CPU (decay.c). */
 tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a);
 tl_status tl_decay_grad_kernel(tl_ctx *ctx, const tl_args *a);
+/* TL_EINVAL if an element of t, which is on the CPU, is not in (0,1]; with nan set, NaN passes. op
+** and name are for the message. */
+tl_status tl_decay_range(const char *op, const char *name, const tl_tensor *t, int nan);
 
 extern const tl_kernel_row tl_cpu_tno[], tl_cpu_recurrence[];
 

@@ -104,16 +104,16 @@ static tl_status recur_forward(tl_ctx *ctx, const tl_args *args)
 {
     tl_recur_job j = tl_recur_job_of(args, 0);
     int64_t heads = j.b * j.chunks * j.h;
-    void *room;
+    void *scratch;
     if (args->out[0]->len == 0) return TL_OK;
-    tl_status st = gpu_alloc(ctx, (size_t)(heads * (j.dg + j.dk * j.dv) + 1) * 4, &room);
+    tl_status st = gpu_alloc(ctx, (size_t)(heads * (j.dg + j.dk * j.dv) + 1) * 4, &scratch);
     if (st != TL_OK) return st;
-    float *sums = (float *)room, *states = j.states ? j.states : sums + heads * j.dg;
+    float *sums = (float *)scratch, *states = j.states ? j.states : sums + heads * j.dg;
     launch_borders(ctx, j, states, sums, 0);
     LAUNCH(recur_outputs, blocks_for(heads * j.dv), THREADS, j, (const float *)states,
            heads * j.dv);
     st = launched(ctx, "linear_recurrence");
-    gpu_free(ctx, room);
+    gpu_free(ctx, scratch);
     return st;
 }
 
@@ -201,11 +201,11 @@ static tl_status recur_grad(tl_ctx *ctx, const tl_args *args)
     tl_recur_job j = tl_recur_job_of(args, 1);
     int64_t heads = j.b * j.chunks * j.h, rows = j.b * j.n * j.h;
     bool shared = j.dg != j.dk; /* then the gradients of a head's decays are added */
-    void *room;
+    void *scratch;
     int64_t floats = heads * (j.dg + j.dk * j.dv) + (shared ? rows * j.dk : 0);
-    tl_status st = gpu_alloc(ctx, (size_t)(floats + 1) * 4, &room);
+    tl_status st = gpu_alloc(ctx, (size_t)(floats + 1) * 4, &scratch);
     if (st != TL_OK) return st;
-    float *sums = (float *)room, *carried = sums + heads * j.dg;
+    float *sums = (float *)scratch, *carried = sums + heads * j.dg;
     float *decays = shared ? carried + heads * j.dk * j.dv : j.gg;
     launch_borders(ctx, j, carried, sums, 1);
     LAUNCH(recur_values, blocks_for(heads * j.dv), THREADS, j, (const float *)carried,
@@ -216,7 +216,7 @@ static tl_status recur_grad(tl_ctx *ctx, const tl_args *args)
         LAUNCH(recur_add_decays, blocks_for(rows), THREADS, (const float *)decays, j.gg, j.dk,
                rows);
     st = launched(ctx, "linear_recurrence_grad");
-    gpu_free(ctx, room);
+    gpu_free(ctx, scratch);
     return st;
 }
 

@@ -218,11 +218,11 @@ static __global__ void select_add_a(tl_select_job j, const float *parts, int64_t
     }
 }
 
-static void launch_select_back(tl_ctx *ctx, const tl_select_job &j, float *room, int64_t tiles)
+static void launch_select_back(tl_ctx *ctx, const tl_select_job &j, float *scratch, int64_t tiles)
 {
     int64_t parts = j.b * j.chunks * j.d, states = parts * j.s, rows = j.b * j.n * j.s;
     int64_t warps = j.b * j.chunks * tiles;
-    float *carried = room, *steps = carried + states;
+    float *carried = scratch, *steps = carried + states;
     select_parts to;
     to.da = steps + parts;
     to.dskip = to.da + states;
@@ -247,12 +247,12 @@ static tl_status select_grad(tl_ctx *ctx, const tl_args *args)
     tl_select_job j = tl_select_job_of(args, 1);
     int64_t parts = j.b * j.chunks * j.d, tiles = (j.d + WARP - 1) / WARP;
     int64_t floats = 2 * parts * (j.s + 1) + 2 * tiles * j.b * j.n * j.s;
-    void *room;
-    tl_status st = gpu_alloc(ctx, (size_t)(floats + 1) * 4, &room);
+    void *scratch;
+    tl_status st = gpu_alloc(ctx, (size_t)(floats + 1) * 4, &scratch);
     if (st != TL_OK) return st;
-    launch_select_back(ctx, j, (float *)room, tiles);
+    launch_select_back(ctx, j, (float *)scratch, tiles);
     st = launched(ctx, "selective_scan_grad");
-    gpu_free(ctx, room);
+    gpu_free(ctx, scratch);
     return st;
 }
 

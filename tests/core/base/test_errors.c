@@ -167,6 +167,49 @@ static void axes_are_named_as_given(void)
     tl_ctx_free(ctx);
 }
 
+/* So do messages count positions. */
+static void positions_are_counted_as_given(void)
+{
+    tl_ctx       *ctx = NULL;
+    const int64_t two = 2, dims[2] = {2, 2};
+    tl_tensor    *x = NULL, *t = NULL, *ids = NULL, *y = NULL;
+    tl_recurrence *r = NULL;
+    tl_stream     s = tl_stream_new(1, "test");
+    double        bits;
+    int           value;
+    int32_t       id;
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 2, dims, &t), TL_OK);
+    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 1, &two, &x), TL_OK);
+    CHECK_STATUS(tl_tensor_new(ctx, TL_I32, 1, &two, &ids), TL_OK);
+    tl_tensor_f32(x)[0] = 1;
+    tl_tensor_i32(ids)[0] = 13; /* [MIN, then no token */
+    for (int first = 0; first < 2; first++) {
+        char text[4][40];
+        tl_number_axes_from(ctx, first);
+        (void)snprintf(text[0], sizeof text[0], "gamma %d is 2, outside", 1 + first);
+        (void)snprintf(text[1], sizeof text[1], "logit %d is NaN", 1 + first);
+        (void)snprintf(text[2], sizeof text[2], "train[%d] is 13", first);
+        (void)snprintf(text[3], sizeof text[3], "token %d is 0, not in", 1 + first);
+        tl_tensor_f32(x)[1] = 2;
+        CHECK_STATUS(tl_decay(t, x, x, &y), TL_EINVAL);
+        CHECK(strstr(tl_errmsg(ctx), text[0]) != NULL);
+        CHECK_STATUS(tl_recurrence_new(t, x, TL_RING, 1, &r), TL_EINVAL);
+        CHECK(strstr(tl_errmsg(ctx), text[0]) != NULL);
+        tl_tensor_f32(x)[1] = NAN;
+        CHECK_STATUS(tl_sample(x, 1, 0, &s, &id), TL_EINVAL);
+        CHECK(strstr(tl_errmsg(ctx), text[1]) != NULL);
+        CHECK_STATUS(tl_ngram_bits(ids, ids, 1, 13, &bits), TL_EINVAL);
+        CHECK(strstr(tl_errmsg(ctx), text[2]) != NULL);
+        CHECK_STATUS(tl_listops_value(ids, 0, 2, &value), TL_EINVAL);
+        CHECK(strstr(tl_errmsg(ctx), text[3]) != NULL);
+    }
+    CHECK(y == NULL && r == NULL);
+    tl_tensor *all[] = {x, t, ids};
+    for (int i = 0; i < 3; i++) tl_tensor_free(all[i]);
+    tl_ctx_free(ctx);
+}
+
 /* Targets and indices out of range are named. */
 static void indices_out_of_range(void)
 {
@@ -282,6 +325,8 @@ int main(void)
 {
     return run_tests((const test[]){{"wrong shapes and types", refuses},
                                     {"axes are named as given", axes_are_named_as_given},
+                                    {"positions are counted as given",
+                                     positions_are_counted_as_given},
                                     {"indices out of range", indices_out_of_range},
                                     {"empty tensors of too much", empty_tensors_of_too_much},
                                     {"ids are filled with integers only",

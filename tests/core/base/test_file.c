@@ -1,10 +1,33 @@
 /* test_file.c - folders and whole files, and whose temporaries a write removes. */
 #include <errno.h>
+#include <limits.h>
+#include <sys/syscall.h>
 
 #include "scratch.h"
 #include "test.h"
 
 static tl_ctx *ctx;
+
+/* These take the place of libc's for the library, too. A signal interrupts so many calls. */
+static int interruptions;
+
+#define INSTEAD __attribute__((visibility("default")))
+
+INSTEAD int fsync(int fd)
+{
+    if (interruptions == 0) return (int)syscall(SYS_fsync, fd);
+    interruptions--;
+    errno = EINTR;
+    return -1;
+}
+
+INSTEAD ssize_t read(int fd, void *data, size_t bytes)
+{
+    if (interruptions == 0) return syscall(SYS_read, fd, data, bytes);
+    interruptions--;
+    errno = EINTR;
+    return -1;
+}
 
 /* The number of a process that has ended. */
 static long dead(void)
@@ -63,9 +86,47 @@ static void failures_leave_errno(void)
     CHECK_STATUS(tl_file_write(ctx, scratch("plain"), "", 0), TL_OK);
     CHECK_STATUS(tl_file_folders(ctx, scratch("plain/below")), TL_EIO);
     CHECK(errno == EEXIST && strstr(tl_errmsg(ctx), "plain: ") != NULL);
+    errno = 0;
+    CHECK_STATUS(tl_file_folders(ctx, ""), TL_EINVAL);
+    CHECK(errno == EINVAL);
     CHECK_STATUS(tl_file_folders(ctx, scratch("a/b//c/")), TL_OK);
     CHECK_STATUS(tl_file_folders(ctx, scratch("a/b//c/")), TL_OK);
     CHECK_STATUS(tl_file_write(ctx, scratch("a/b/c/d"), "", 0), TL_OK);
+}
+
+static void signals_interrupt_nothing(void)
+{
+    tl_tensor *t = NULL;
+    interruptions = 2;
+    CHECK_STATUS(tl_file_write(ctx, scratch("file"), "0123", 4), TL_OK);
+    CHECK(interruptions == 0);
+    interruptions = 2;
+    CHECK_STATUS(tl_raw_read(ctx, scratch("file"), 0, "U8", 1, (int64_t[]){4}, &t), TL_OK);
+    CHECK(interruptions == 0 && t && tl_tensor_i32(t)[3] == '3');
+    interruptions = 0;
+    tl_tensor_free(t);
+}
+
+/* The temporary of a name that is legal must be legal, too, and is swept like others. */
+static void long_names(void)
+{
+    static const char *const letters[] = {"a", "\xc3\xa9"};
+    static const int         lengths[] = {160, 180, 240, 254};
+    char name[NAME_MAX + 9] = "long/", stale[NAME_MAX + 9], host[65] = "";
+    (void)gethostname(host, sizeof host - 1);
+    CHECK(mkdir(scratch("long"), 0777) == 0);
+    for (int i = 0; i < 8; i++) {
+        size_t letter = strlen(letters[i / 4]), length = (size_t)lengths[i % 4];
+        size_t most = (NAME_MAX - 17 - strlen(host)) / letter * letter;
+        for (size_t k = 0; k < length; k++) name[5 + k] = letters[i / 4][k % letter];
+        name[5 + length] = 0;
+        (void)snprintf(stale, sizeof stale, "long/.%.*s.tmp.%s.%ld",
+                       (int)(length < most ? length : most), name + 5, host, dead());
+        CHECK(scratch_write(scratch(stale), "half", 4));
+        CHECK_STATUS(tl_file_write(ctx, scratch(name), "x", 1), TL_OK);
+        CHECK(access(scratch(name), F_OK) == 0);
+        CHECK(scratch_count(scratch("long"), ".tmp.") == 0);
+    }
 }
 
 /* A pipe stands for all that is no file, devices among them. */
@@ -89,6 +150,8 @@ int main(void)
         {"only own temporaries are swept", only_own_temporaries_are_swept},
         {"a file is replaced whole", a_file_is_replaced_whole},
         {"failures leave errno", failures_leave_errno},
+        {"signals interrupt nothing", signals_interrupt_nothing},
+        {"long names", long_names},
         {"only a plain file is replaced", only_a_plain_file_is_replaced},
         {0}});
     tl_ctx_free(ctx);

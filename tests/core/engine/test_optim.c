@@ -1,4 +1,6 @@
 /* test_optim.c - optimisers against the same updates in float64. */
+#include <string.h>
+
 #include "test.h"
 
 #define N 50021 /* enough for several threads */
@@ -195,6 +197,11 @@ static void refuses(void)
     CHECK_STATUS(tl_adam_step(p, m, m, 2, &o, 1), TL_ESHAPE);
     CHECK_STATUS(tl_sgd_step(p, m, 2, 0.1, 0.9, 0.5, 1), TL_ESHAPE);
     CHECK_STATUS(tl_sgd_step(p, NULL, 2, 0.1, 0.9, 0.5, 1), TL_EINVAL);
+    tl_tensor *none[2] = {m[0], NULL};
+    CHECK_STATUS(tl_adam_step(p, none, m, 2, &o, 1), TL_EINVAL);
+    CHECK_STATUS(tl_adam_step(p, none, none, 2, &o, 1), TL_EINVAL);
+    CHECK_STATUS(tl_sgd_step(p, none, 2, 0.1, 0.9, 0.5, 1), TL_EINVAL);
+    CHECK(strstr(tl_errmsg(ctx), "sgd: parameter 2 has no momentum buffer"));
     bad.step = 0;
     CHECK_STATUS(tl_adam_step(p, p, p, 1, &bad, 1), TL_EINVAL);
     bad = o;

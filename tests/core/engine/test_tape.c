@@ -178,11 +178,26 @@ static void borrowed_memory_is_the_callers(void)
     CHECK(data[0] == 1 && tl_memory_info(ctx).tensors == before.tensors);
 }
 
+/* On a GPU, which copies in no order, overlapping views were a race. */
+static void copies_do_not_overlap(void)
+{
+    tl_tensor *part[3] = {NULL}, *t = NULL;
+    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 1, (int64_t[]){7}, &t), TL_OK);
+    for (int i = 0; i < 3; i++) /* elements 0..2, 2..4 and 4..6 */
+        CHECK_STATUS(tl_tensor_view(t, 2 * i, 1, (int64_t[]){3}, &part[i]), TL_OK);
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 3; j++)
+            CHECK_STATUS(tl_tensor_copy(part[i], part[j]), abs(i - j) == 1 ? TL_EINVAL : TL_OK);
+    for (int i = 0; i < 3; i++) tl_tensor_free(part[i]);
+    tl_tensor_free(t);
+}
+
 int main(void)
 {
     if (tl_ctx_new(2, &ctx) != TL_OK) return 1;
     int failed = run_tests((const test[]){
         {"borrowed memory is the caller's", borrowed_memory_is_the_callers},
+        {"copies do not overlap", copies_do_not_overlap},
         {"filling one gradient leaves the other", filling_one_gradient_leaves_the_other},
         {"filling a reshaped gradient leaves the other",
          filling_a_reshaped_gradient_leaves_the_other},

@@ -206,11 +206,32 @@ static void batch(void)
     }
 }
 
+static void batch_norm_refuses(void)
+{
+    static const struct {
+        int64_t   d;
+        double    eps;
+        tl_status want;
+    } all[] = {{3, 0, TL_OK}, {3, -1e-9, TL_EINVAL}, {3, NAN, TL_EINVAL}, {0, 0, TL_ESHAPE}};
+    tl_ctx *ctx = NULL;
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        tl_tensor *x = normals(ctx, 2, (int64_t[]){5, all[i].d}, 0, 1, 1), *y = NULL;
+        tl_tensor *mean = zeros(ctx, 1, &all[i].d), *var = zeros(ctx, 1, &all[i].d);
+        CHECK_STATUS(tl_batch_norm(x, NULL, NULL, mean, var, 1, 0.1, all[i].eps, &y), all[i].want);
+        CHECK(all[i].want == TL_OK || (y == NULL && strstr(tl_errmsg(ctx), "batch_norm: ")));
+        tl_tensor *used[] = {x, y, mean, var};
+        for (int k = 0; k < 4; k++) tl_tensor_free(used[k]);
+    }
+    tl_ctx_free(ctx);
+}
+
 int main(void)
 {
     return run_tests((const test[]){{"norms of rows against float64", rows},
                                     {"far from zero", far_from_zero},
                                     {"a row of zeros", row_of_zeros},
                                     {"batch norm against float64", batch},
+                                    {"batch norm refuses", batch_norm_refuses},
                                     {0}});
 }

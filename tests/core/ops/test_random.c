@@ -202,7 +202,9 @@ static void permutation(void)
     char       seen[1000] = {0};
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
     CHECK_STATUS(tl_tensor_new(ctx, TL_I32, 1, &n, &p), TL_OK);
+    unsigned version = tl_tensor_version(p);
     CHECK_STATUS(tl_random_permutation(p, &s), TL_OK);
+    CHECK(tl_tensor_version(p) != version); /* or a gradient would use the new numbers unnoticed */
     for (int64_t i = 0; i < n; i++) {
         int32_t v = tl_tensor_i32(p)[i];
         CHECK(v >= 0 && v < n && !seen[v]);

@@ -6,7 +6,7 @@
 
 #include "products/gemm.h"
 #include "scratch.h"
-#include "test.h"
+#include "tensors.h"
 #include "version.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -62,6 +62,15 @@ static tl_status files(tl_ctx *ctx, int what, size_t bytes)
     return st;
 }
 
+/* The first use of OpenBLAS is the decomposition of a matrix, or with what 1 a linear system. */
+static tl_status decompositions(tl_ctx *ctx, int what, size_t bytes)
+{
+    const int64_t dims[] = {200, 200};
+    tl_tensor    *a = normals(ctx, 2, dims, 0, 1, 1), *s = NULL;
+    leave(bytes);
+    return what ? tl_solve(a, a, &s) : tl_svd(a, NULL, &s, NULL);
+}
+
 /* The wait status of a process of its own that is given that many bytes; it ends with 0 if all was
 ** done, 1 if memory was told to be short, 2 if something else was. */
 static int scarce(tl_status (*work)(tl_ctx *, int, size_t), int what, int threads, size_t bytes)
@@ -110,6 +119,11 @@ static void later_products(void)
     for (int threads = 1; threads <= 2; threads++) each_size(products, 1, threads);
 }
 
+static void first_decompositions(void)
+{
+    for (int what = 0; what <= 1; what++) each_size(decompositions, what, 2);
+}
+
 static void files_written(void) { each_size(files, 0, 1); }
 
 static void files_read(void)
@@ -126,6 +140,7 @@ int main(void)
     if (!scratch_new()) return 1;
     int failed = run_tests((const test[]){{"first products", first_products},
                                           {"later products", later_products},
+                                          {"first decompositions", first_decompositions},
                                           {"files written", files_written},
                                           {"files read", files_read},
                                           {0}});

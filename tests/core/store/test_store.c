@@ -354,10 +354,14 @@ static void old_schemas_are_backed_up_and_upgraded(void)
     CHECK_STATUS(run(s, "PRAGMA user_version = 1"), TL_OK);
     tl_store_close(s);
     CHECK_STATUS(tl_store_open(ctx, scratch("old"), TL_STORE_READ, &s), TL_ECORRUPT);
+    /* what an interrupted backup left, and an earlier one */
+    CHECK(scratch_write(scratch("old/runs.db.v1.tmp"), "half", 4));
+    CHECK(scratch_write(scratch("old/runs.db.v1"), "earlier", 7));
     s = open_store(scratch("old"), TL_STORE_WRITE);
     CHECK(real(s, "SELECT count(*) FROM v_trials") == 1);
     CHECK(real(s, "PRAGMA user_version") == 6);
     tl_store_close(s);
+    CHECK(scratch_count(scratch("old"), "runs.db.v1") == 1);
     CHECK(mkdir(scratch("backup"), 0777) == 0);
     CHECK(rename(scratch("old/runs.db.v1"), scratch("backup/runs.db")) == 0);
     s = open_store(scratch("backup"), TL_STORE_WRITE); /* the copy is a whole store of version 1 */

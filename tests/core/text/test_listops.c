@@ -67,7 +67,7 @@ static void what_is_no_expression(void)
     static const char *const wrong[][2] = {
         {"", "does not end"},           {"[MIN 1", "does not end"},
         {"[MIN ]", "an empty list"},    {"]", "closes no list"},
-        {"1 2", "ends at token 1 of 2"}, {"[MIN 1 ] ]", "ends at token 3 of 4"},
+        {"1 2", "ends after 1 of 2"}, {"[MIN 1 ] ]", "ends after 3 of 4"},
         {"[MIN 1 12 ]", "'12' at offset 7"}, {"[FIRST 1 ]", "'[FIRST' at offset 0"},
         {"[MIN [MAX 1 ]", "does not end"},
     };

@@ -104,7 +104,7 @@ static void wrong_arguments_are_refused(void)
     CHECK(strstr(tl_errmsg(ctx), "gamma is [2], not one number and not [3]") != NULL);
     tl_tensor_f32(gamma)[1] = 0;
     CHECK_STATUS(tl_decay(coef, lags, gamma, &y), TL_EINVAL);
-    CHECK(strstr(tl_errmsg(ctx), "gamma 2 is 0, outside (0,1]") != NULL);
+    CHECK(strstr(tl_errmsg(ctx), "gamma 1 is 0, outside (0,1]") != NULL);
     tl_tensor_f32(gamma)[1] = 1.5f;
     CHECK_STATUS(tl_decay(coef, lags, gamma, &y), TL_EINVAL);
     CHECK(y == NULL);

@@ -2,10 +2,24 @@
 ** for, position by position and after prompts. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "tensors.h"
 #include "tno/lazy.h"
+
+/* The thread sanitizer forbids new threads in a child of a process with threads. */
+#ifdef __SANITIZE_THREAD__
+#define NEW_THREADS 0
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define NEW_THREADS 0
+#endif
+#endif
+#ifndef NEW_THREADS
+#define NEW_THREADS 1
+#endif
 
 static tl_ctx *ctx;
 
@@ -247,6 +261,58 @@ static void lazy_numbers_repeat(void)
     lazy_numbers(2); /* with a thread in the background */
 }
 
+/* In a child: the recurrence of before fails where its thread is needed, and a new one works. */
+static void lazy_child(const problem *p, tl_recurrence *r, tl_tensor *t, tl_tensor *x,
+                       const tl_tensor *y)
+{
+    const int64_t  dims[] = {1, p->n, p->d};
+    tl_recurrence *own = NULL;
+    tl_tensor     *again = zeros(ctx, 3, dims);
+    CHECK_STATUS(tl_recurrence_step(r, x, again), TL_EINVAL);
+    CHECK(strstr(tl_errmsg(ctx), "after fork()"));
+    tl_recurrence_reset(r);
+    tl_recurrence_free(r);
+    if (NEW_THREADS) {
+        CHECK_STATUS(tl_recurrence_relaxed(t, NULL, 1, p->positions, &own), TL_OK);
+        steps(p, own, x, again);
+        CHECK(distance(again, y) == 0);
+    }
+    tl_recurrence_free(own);
+    tl_tensor *list[] = {t, x, again};
+    for (int k = 0; k < 3; k++) tl_tensor_free(list[k]);
+    tl_ctx_free(ctx);
+}
+
+static void lazy_tiles_after_a_fork_of_the_process(void)
+{
+    tl_ctx *before = ctx;
+    CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
+    const problem  p = {4 * TL_LAZY_FROM, 0, 4 * TL_LAZY_FROM, 4 * TL_LAZY_FROM, 1, 5, 1};
+    const int64_t  dims[] = {1, p.n, p.d};
+    tl_recurrence *r = NULL;
+    tl_tensor *t = normals(ctx, 2, (int64_t[]){p.lags, p.d}, 0, 1, 1);
+    tl_tensor *x = normals(ctx, 3, dims, 0, 1, 2), *y = zeros(ctx, 3, dims);
+    int        status = -1;
+    CHECK_STATUS(tl_recurrence_relaxed(t, NULL, 1, p.positions, &r), TL_OK);
+    steps(&p, r, x, y);
+    tl_recurrence_reset(r);
+    (void)fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)alarm(60);
+        lazy_child(&p, r, t, x, y);
+        (void)fflush(stdout);
+        _exit(test_failures > 0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    steps(&p, r, x, y);
+    tl_recurrence_free(r);
+    tl_tensor *list[] = {t, x, y};
+    for (int k = 0; k < 3; k++) tl_tensor_free(list[k]);
+    tl_ctx_free(ctx);
+    ctx = before;
+}
+
 /* Forks share the kernel; those of a relaxed recurrence only until the last of them has begun. */
 static void forks_share_the_kernel(void)
 {
@@ -364,6 +430,7 @@ int main(void)
         {"equals the sum on three threads", on_three_threads},
         {"numbers repeat", numbers_repeat},
         {"numbers repeat with lazy tiles", lazy_numbers_repeat},
+        {"lazy tiles after a fork of the process", lazy_tiles_after_a_fork_of_the_process},
         {"forks share the kernel", forks_share_the_kernel},
         {"memory is that of the positions to come", memory_is_that_of_the_positions_to_come},
         {"memory runs out anywhere", memory_runs_out_anywhere},

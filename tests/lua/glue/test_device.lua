@@ -123,6 +123,17 @@ for _, case in ipairs {
   end)
 end
 
+t.test("a device is the same by every name for it", function()
+  local other = apart:gsub("[^/]*$", "./%0")
+  local out = run(([[
+    local core = require "toeplab.core"
+    local x = core.ones(1)
+    for _, name in ipairs { %q, %q, "apart", "apart:0", %q } do core.use_device(name) end
+    print(core.device())
+  ]]):format(apart, other, apart .. ":0"), apart)
+  t.ok(out:find "^apart\t", out)
+end)
+
 for _, case in ipairs {
   { "of no such name", "cud", "device 'cud': this build has no such device" },
   { "with a wrong card", "cuda:x", "device 'cuda:x': wanted cpu, cuda, or cuda:1" },

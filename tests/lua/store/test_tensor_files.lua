@@ -124,7 +124,7 @@ test("an integer of more than 32 bits is an error", function()
   for _, case in ipairs { { "I64", "<i8", 1 << 31 }, { "I64", "<i8", -(1 << 31) - 1 },
     { "U32", "<I4", 1 << 31 }, { "U64", "<I8", -1 } } do
     local data = packed(case[2], { 0, case[3] })
-    t.raises(tl.load, "/t.safetensors: tensor 'x': element 1 is an integer of more than 32 bits",
+    t.raises(tl.load, "/t.safetensors: tensor 'x': element 2 is an integer of more than 32 bits",
       write("t.safetensors", tensors(one(case[1], 2, #data), data)))
   end
 end)
