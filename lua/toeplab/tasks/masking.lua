@@ -271,7 +271,7 @@ function masking.step(model, opt, batch)
     counts[i] = one.targets:numel()
     tokens = tokens + counts[i]
   end
-  update.check_uncut("masking.step", #list)
+  update.check_cut("masking.step", #list)
   ranks.check_whole("a masked language model", #list)
   local loss, info = update.make { model = model, opt = opt, list = list, counts = counts,
     loss_of = function(one) return (model:loss(one.ids, one.places, one.targets)) end }

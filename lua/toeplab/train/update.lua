@@ -37,6 +37,13 @@ function update.check_uncut(who, count)
     count), 0)
 end
 
+-- Raises if updates are to cut batches into another number of micro batches than this one has, and
+-- every other of its script.
+function update.check_cut(who, count)
+  if count ~= asked.count then update.check_uncut(who, count) end
+  asked.cut = true
+end
+
 -- Cuts rows 1 .. count of a batch into nearly equal parts. Returns {{first=, count=}, ...}. parts:
 -- how many the script wants; nil: as many as update.with says.
 function update.cut(who, count, parts)
@@ -44,8 +51,7 @@ function update.cut(who, count, parts)
   if math.type(parts) ~= "integer" or parts < 1 or parts > count then
     error(("%s: %s micro batches of %d rows"):format(who, tostring(parts), count), 0)
   end
-  if parts ~= asked.count then update.check_uncut(who, parts) end
-  asked.cut = true
+  update.check_cut(who, parts)
   local list = {}
   for part = 1, parts do
     local first, last = (part - 1) * count // parts + 1, part * count // parts
