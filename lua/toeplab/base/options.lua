@@ -204,6 +204,9 @@ end
 function options.check(who, spec, given, over)
   local set = options.set(spec)
   given, over = given or {}, over or {}
+  if type(given) ~= "table" then
+    error(("%s: takes a table of options, not a %s"):format(who, type(given)), 0)
+  end
   if not is_shared(given) then refuse(who, set, given) end
   refuse(who, set, over)
   local resolved = {}

@@ -10,9 +10,10 @@ local errors = require "toeplab.base.errors"
 local retry = {
   example = "toeplab retry\n  toeplab retry decay @timeout\n  toeplab retry 3f9c1a",
   usage = "toeplab retry [TRIAL...]",
-  about = "Queues trials that failed, timed out, were stopped by a guard or a budget, interrupted\n"
-    .. "or killed, and prints the commands that run them: each continues from its checkpoint.\n"
-    .. "Finished, queued and running trials stay as they are. Without words: all.\n"
+  about = "Queues trials that failed, timed out, were stopped by a guard, a gradient that was not\n"
+    .. "finite or a budget, interrupted or killed, and prints the commands that run them: each\n"
+    .. "continues from its checkpoint. Finished, queued and running trials stay as they are.\n"
+    .. "Without words: all.\n"
     .. selection.help,
   words = { "trials" },
   options = {

@@ -122,6 +122,7 @@ function script_report.new(o)
     if note ~= nil and type(note) ~= "string" then
       error(("report: the note of a table must be a text, not a %s"):format(type(note)), 2)
     end
+    note = note and note ~= "" and note:gsub("[^\n]+", core.sys.clean) or nil
     text_table.print(header, rows)
     if note then print("\n" .. note) end
     local text = markdown(self, name or o.name, header, rows, note)

@@ -40,7 +40,7 @@ function cost.timer(t) return setmetatable({ trial = t, spent = 0.0, count = 0 }
 function Timer:time(fn)
   local began = core.sys.clock()
   local results = table.pack(fn())
-  if self.trial.step > self.trial.first + WARMING then
+  if self.trial.looping and self.trial.step > self.trial.first + WARMING then
     self.spent, self.count = self.spent + core.sys.clock() - began, self.count + 1
   end
   return table.unpack(results, 1, results.n)

@@ -48,6 +48,9 @@ function Guard:logged(name, value)
   if #self.values > self.spec.window then table.remove(self.values, 1) end
 end
 
+-- Returns what was not finite among the values of this step, or nil.
+function Guard:found_not_finite() return self.not_finite and self.alarm or nil end
+
 -- The guard's state is part of checkpoints, so that a resumed trial is judged like an uninterrupted
 -- one.
 function Guard:state() return { values = self.values, used = self.used } end

@@ -294,12 +294,16 @@ local function roll_back(self, why)
   if not back then diverged(self, why, ", before the first checkpoint") end
   self.step, self.busy = back, false
   local opt = self.parts.optim
-  opt.factor = (opt.factor or 1.0) * spec.lr_factor
+  local factor = (opt.factor or 1.0) * spec.lr_factor
+  opt.factor = factor
+  for _, part in pairs(self.parts) do
+    if optim.is(part) and part ~= opt then part.factor = part.factor * spec.lr_factor end
+  end
   self.guard.used = used + 1
   self.rows:event(bad, "rollback", ("%s; back to step %d, learning rate times %g (%d of %d)")
-    :format(why, self.step, opt.factor, self.guard.used, spec.retries))
+    :format(why, self.step, factor, self.guard.used, spec.retries))
   self.progress:warn("%s at step %d: back to step %d, learning rate times %g (%d of %d)", why, bad,
-    self.step, opt.factor, self.guard.used, spec.retries)
+    self.step, factor, self.guard.used, spec.retries)
   self:save()
 end
 
@@ -396,7 +400,8 @@ end
 local function leave(self)
   self.left = true
   local ok, why = pcall(together, self, function()
-    if self.gradient then diverged(self, self.gradient) end
+    local why = self.guard and self.guard:found_not_finite() or self.gradient
+    if why then diverged(self, why) end
     save_best(self)
     self:save()
   end)

@@ -59,7 +59,10 @@ end)
 
 t.test("tnn-lm trains the operators that its presets name", function()
   local path = "../../experiments/tnn-lm.lua"
-  t.raises(plan.trials, "preset.*'fd%-7/4'", experiment.load(path), { "preset=fd-7/4" })
+  for word, want in pairs { ["preset=fd-7/4"] = "preset.*'fd%-7/4'",
+    ["preset=fd-7/3"] = "the preset fd%-7/3 is of backend=fd" } do
+    t.raises(plan.trials, want, experiment.load(path), { word, "backend=naive" })
+  end
   smoke("tnn-lm", { "seeds=1", "steps=2", "warmup=1", "preset=tnn-7/3,fd-7/3" }, function(store)
     local backends = {}
     for i, row in ipairs(store:rows [[SELECT path FROM v_artifacts WHERE kind = 'model'

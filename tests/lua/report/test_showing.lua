@@ -405,7 +405,8 @@ return tl.experiment "decay" {
   grid = { decay = { 0.9, "learnable" } }, trial = function() end,
   report = function(trials, report)
     print("seen", #trials, "<of them>")
-    report.table({ "label", "ppl" }, { { trials[1].label, trials[1].metrics.ppl } }, nil, "a note")
+    report.table({ "label", "ppl" }, { { trials[1].label, trials[1].metrics.ppl } }, nil,
+      "a note\27[0m")
     report.plot { title = "Drawn", series = { { y = { 1, 2 } } } }
     if trials[1].config.width ~= 8 then error("another width") end
     %s

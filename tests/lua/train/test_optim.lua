@@ -176,6 +176,7 @@ test("what a schedule has no use for is refused, unless other parts share it", f
     { { lr = 1, steps = 4 }, "optim.adam: the schedule 'constant' does not take steps" },
     { { schedule = "one_cycle", warmup = 2, steps = 4, end_lr = 0.1 }, "does not take end_lr" },
     { { schedule = function() return 1 end, warmup = 2 }, "a function does not take warmup" },
+    { 0.1, "optim.adam: takes a table of options, not a number" },
     { { schedule = function() return 1 end, lr = 2 }, "a function does not take lr" },
   } do
     raises(tl.optim.adam, case[2], m, case[1])

@@ -129,7 +129,7 @@ end)
 local exploding = [[
 local tl = require "toeplab"
 return tl.experiment "exploding" {
-  fixed = { bad = 6, leaves = false }, checkpoint = { steps = 2 }, GUARD
+  fixed = { bad = 6, leaves = false, loss = false }, checkpoint = { steps = 2 }, GUARD
   trial = function(t, c)
     local model = tl.nn.Linear(1, 1)
     local opt = tl.optim.sgd(model, { lr = 0.1 })
@@ -140,7 +140,7 @@ return tl.experiment "exploding" {
       if broken then loss = loss + tl.sqrt(model(x) - model(x)):sum() end
       loss:backward()
       local r = opt:step()
-      t:log { loss = 1.0, lr = r.lr }
+      t:log { loss = broken and c.loss and 0 / 0 or 1.0, lr = r.lr }
     end
     for step in t:steps(8, model, opt) do
       update(step, step == c.bad and opt.factor == 1)
@@ -160,6 +160,8 @@ t.test("a gradient that is not finite is judged, though the loss is finite", fun
     { 'guard = { metric = "loss", nan = "rollback", every = 100 },', 1,
       "guard: the gradient's norm is nan at step 6, before the first checkpoint", "guard" },
     { "", 1, "the gradient's norm is nan at step 6", "guard", { "leaves=true" } },
+    { 'guard = { metric = "loss" },', 1, "guard: loss is nan at step 6", "guard",
+      { "leaves=true", "loss=true" } },
     { 'guard = { metric = "loss" },', 1, "sgd: the gradient's norm is %-?nan at update 9", "failed",
       { "bad=9" } },
   } do
@@ -170,6 +172,18 @@ t.test("a gradient that is not finite is judged, though the loss is finite", fun
       t.eq(query(folder, "SELECT status FROM v_trials")[1].status, case[4])
     end)
   end
+end)
+
+t.test("a rollback lowers the rates of all optimisers of the library", function()
+  in_folder(function(folder)
+    local guarded = 'guard = { metric = "loss", nan = "rollback", every = 2 },'
+    local text = exploding:gsub("GUARD", guarded)
+      :gsub("local opt =", "local main = tl.optim.sgd(model, { lr = 0.1 })\n%0")
+      :gsub("t:steps%(8, model, opt%)", "t:steps(8, model, main, nil, { second = opt })")
+    local code, said = trials.run(folder, text)
+    t.eq(code, 0)
+    t.ok(said:find "back to step 4, learning rate times 0.5", said)
+  end)
 end)
 
 t.test("the guard judges what the steps log: no value at an index, and none after them", function()
