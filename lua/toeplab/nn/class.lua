@@ -76,8 +76,7 @@ end
 -- Whether v is an option table: plain, resolved by options.check, or a shared configuration.
 local function isoptions(v)
   if type(v) ~= "table" or ismodule(v) then return false end
-  local meta = getmetatable(v)
-  return meta == nil or meta.__resolved or meta.__has ~= nil
+  return not getmetatable(v) or options.is_resolved(v) or options.is_shared(v)
 end
 
 -- Splits constructor arguments into the option table, the options given by position, and a list of

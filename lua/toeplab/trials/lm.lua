@@ -199,8 +199,7 @@ function lm.test(t, c, model, data, options)
 end
 
 -- Runs the trial of an ablation: lm.train and lm.test, on at most c.scored targets per part, with
--- about eight evaluations on the validation part. o: options of lm.train; nil: its
--- defaults.
+-- about eight evaluations on the validation part. o: options of lm.train; nil: its defaults.
 function lm.trial(t, c, o)
   local function scored(length) return { blocks = math.max(1, c.scored // length) } end
   local model, data = lm.train(t, c, overlay({ every = math.max(c.steps // 8, 1),

@@ -294,16 +294,14 @@ local function roll_back(self, why)
   if not back then diverged(self, why, ", before the first checkpoint") end
   self.step, self.busy = back, false
   local opt = self.parts.optim
-  local factor = (opt.factor or 1.0) * spec.lr_factor
-  opt.factor = factor
   for _, part in pairs(self.parts) do
-    if optim.is(part) and part ~= opt then part.factor = part.factor * spec.lr_factor end
+    if part == opt or optim.is(part) then part.factor = (part.factor or 1.0) * spec.lr_factor end
   end
   self.guard.used = used + 1
   self.rows:event(bad, "rollback", ("%s; back to step %d, learning rate times %g (%d of %d)")
-    :format(why, self.step, factor, self.guard.used, spec.retries))
+    :format(why, self.step, opt.factor, self.guard.used, spec.retries))
   self.progress:warn("%s at step %d: back to step %d, learning rate times %g (%d of %d)", why, bad,
-    self.step, factor, self.guard.used, spec.retries)
+    self.step, opt.factor, self.guard.used, spec.retries)
   self:save()
 end
 
