@@ -3,6 +3,7 @@ local arguments = require "toeplab.base.arguments"
 local filter = require "toeplab.report.filter"
 local claims = require "toeplab.report.claims"
 local compare = require "toeplab.report.compare"
+local looks = require "toeplab.report.looks"
 local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
@@ -152,7 +153,8 @@ local function print_text(result, resolve)
     lines[#lines + 1] = { "overall, middle half", o.pairs, "", "", difference, interval, "-",
       "bootstrap" }
   end
-  local header = { "", "pairs", name .. result.a, name .. result.b, "difference", "95 % interval",
+  local interval = looks.corrected(result.pool) and "interval" or "95 % interval"
+  local header = { "", "pairs", name .. result.a, name .. result.b, "difference", interval,
     "P(better)", #result.rows > 1 and "p (Holm)" or "p" }
   for _, text in ipairs(text_table.lines(header, lines, numbers)) do print(text) end
   print()

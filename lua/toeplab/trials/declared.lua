@@ -261,11 +261,15 @@ local function types(exp, key)
   return set
 end
 
--- Raises if a `where` compares a key with a value of a type that the key never has.
+-- Raises if a `where` compares a key with a table that is no list, or with a value of a type that
+-- the key never has.
 local function check_where(exp, what)
   for _, rule in ipairs(exp[what]) do
     local where = type(rule.where) == "table" and rule.where or {}
     for _, key in ipairs(suggest.keys(where)) do
+      if type(where[key]) == "table" and not config.is_list(where[key]) then
+        complain(exp, what, "%s: where: %s must be a value or a list of values", what, key)
+      end
       local may = types(exp, key)
       for _, value in ipairs(type(where[key]) == "table" and where[key] or { where[key] }) do
         if not may[type(value)] then

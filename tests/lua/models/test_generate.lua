@@ -424,7 +424,7 @@ t.test("toeplab generate stops at a signal within a prompt", function()
     t.write(folder .. "/prompts", ("the sea "):rep(core.device() == "cpu" and 12500 or 1250))
     for _, more in ipairs { "", "--json " } do
       local _, _, code = os.execute(("timeout -s TERM -k 20 %.1f '%s' generate -C %s/results @last "
-        .. "-m auto %s-p \"$(cat %s/prompts)\" >%s/out 2>%s/err"):format(2,
+        .. "-m auto %s-p \"$(cat %s/prompts)\" >%s/out 2>%s/err"):format(at_work(folder),
         core.sys.executable(), folder, more, folder, folder, folder))
       t.eq({ code, t.read(folder .. "/out"), t.read(folder .. "/err") },
         { 124, "", "toeplab: stopped by SIGTERM\n" })

@@ -252,7 +252,9 @@ t.test("the seeds that are needed allow for the looks", function()
       "about 6 seeds" } do
       sweeps.write(folder, { experiment = "e", axes = { "op" }, columns = { "loss" },
         trials = trials, rule = rule or nil, source = tostring(rule) })
-      t.holds(run(folder, "op=a op=b"), want)
+      local text = run(folder, "op=a op=b")
+      t.holds(text, want)
+      t.eq(text:find("95 % interval ", 1, true) ~= nil, not rule) -- it is another one after looks
     end
   end)
 end)

@@ -108,6 +108,8 @@ t.test("mistakes in axes and rules are errors with their line", function()
       "a rule sets lr twice" },
     { "when = { { where = { model = 1 }, fixed = { lr = 1 } } },", "model is never a number" },
     { "except = { { where = { lr = { 1, '2' } }, reason = 'x' } },", "lr is never a string" },
+    { "except = { { where = { lr = { 1, least = 2 } }, reason = 'x' } },",
+      "lr must be a value or a list of values" },
     { "when = { { where = { modell = 1 }, fixed = { lr = 1 } } },", "did you mean 'model'" },
     { "when = { { where = { model = 1 }, fixed = { lrr = 1 } } },", "did you mean 'lr'" },
     { "when = { { where = { model = 1 } } },", "a rule must set something" },
