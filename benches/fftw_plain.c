@@ -259,7 +259,7 @@ static int parse(const char *line, problem *p)
 
 static double timed(worker *workers, int threads, int calls)
 {
-    if (calls > 1) run(workers, threads); /* others have been at work in between */
+    run(workers, threads); /* warms the caches, which others have used in between */
     double start = now();
     for (int i = 0; i < calls; i++) run(workers, threads);
     return (now() - start) / calls;

@@ -317,8 +317,9 @@ refuse "convert to a form that there is none of" 2 "did you mean 'exact'" \
     "$toeplab" generate @last -o x.h5 --form exakt
 refuse "generate from no such file" 2 "there is no such file" "$toeplab" generate none.h5
 expect "bench lists" 0 "^generate " "$toeplab" bench
-TOEPLAB_PYTHON='' expect "bench generate" 0 "^n 32 b 1  *[0-9]*  token  etsc exact " \
-    "$toeplab" bench generate --quick --repeats 1 --lengths 16,32 -C "$top/benches"
+refuse "a bench of nothing" 2 "which one" "$toeplab" bench --quick
+TOEPLAB_PYTHON='' expect "bench generate" 0 "^ring, causal, .* from 16 to 32" \
+    "$toeplab" bench generate --quick --repeats 1 --lengths 32,16,32 -C "$top/benches"
 expect "a bench is kept" 0 "bench-generate  *etsc exact, n 32 b 1, token.*done" \
     "$toeplab" ls bench-generate -C "$top/benches"
 refuse "no such bench" 2 "did you mean 'generate'" "$toeplab" bench generat

@@ -302,9 +302,10 @@ end
 local apart = { by = true, when = true, asked = true, gpu = true }
 
 -- Returns the Toeplab contestants for problem p in each precision: {by=, precision=, options=
--- (added to p)}. o: backends (a list: only these), precisions (a list), device.
+-- (added to p)}. o: backends (a list: only these), precisions (a list), device. The second result
+-- names those of o.backends that are too slow for p; nil if none is.
 function grids.ours(name, p, o)
-  local bench, wanted, list = benches[name], nil, {}
+  local bench, wanted, list, too_slow = benches[name], nil, {}, nil
   for _, backend in ipairs(o.backends or {}) do
     wanted = wanted or {}
     wanted[backend] = true
@@ -312,7 +313,9 @@ function grids.ours(name, p, o)
   for _, precision in ipairs(bench.matrices and o.precisions or { "float32" }) do
     for _, entry in ipairs(bench.ours) do
       local asked = not wanted and not entry.asked or wanted and wanted[entry.backend]
-      if asked and (not entry.when or entry.when(p)) and there(entry, o.device) then
+      local fits = not entry.when or entry.when(p)
+      if wanted and asked and not fits then too_slow = entry.by end
+      if asked and fits and there(entry, o.device) then
         local options = { precision = precision }
         for key, value in pairs(entry) do
           if not apart[key] then options[key] = value end
@@ -321,7 +324,7 @@ function grids.ours(name, p, o)
       end
     end
   end
-  return list
+  return list, too_slow
 end
 
 return grids

@@ -9,11 +9,21 @@ local suggest = require "toeplab.base.suggest"
 local peer = {}
 peer.__index = peer
 
--- The environment in which PyTorch does not return and reallocate memory in every call.
-peer.tuned = {
-  "ATEN_CPU_CAPABILITY=avx512", "MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=99999999999",
-  "MALLOC_TOP_PAD_=268435456", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
-}
+-- Threads of OpenMP that have nothing to do sleep at once, instead of slowing down other processes.
+local PASSIVE = "OMP_WAIT_POLICY=passive"
+
+-- Returns the environment in which PyTorch does not return and reallocate memory in every call, and
+-- uses AVX-512 where the processor has it. PyTorch does what ATEN_CPU_CAPABILITY says unasked.
+local function tuned()
+  local list = { PASSIVE, "MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=99999999999",
+    "MALLOC_TOP_PAD_=268435456", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1" }
+  local cpu = core.sys.read_file "/proc/cpuinfo" or ""
+  for _, flag in ipairs { "avx512f", "avx512bw", "avx512dq", "avx512vl" } do
+    if not cpu:find("%s" .. flag .. "%s") then return list end
+  end
+  list[#list + 1] = "ATEN_CPU_CAPABILITY=avx512"
+  return list
+end
 
 -- The folders of this file and of benches, and the program that uses FFTW: beside the program of a
 -- build, or in the folder beside the backends of an installation.
@@ -51,7 +61,7 @@ function peer.start(name, environment, words)
   local pipe, errors = os.tmpname(), os.tmpname()
   os.remove(pipe)
   if not shell.run("mkfifo " .. shell.quote(pipe)) then error("mkfifo failed", 0) end
-  local line = { "env", "OMP_WAIT_POLICY=passive" }
+  local line = { "env" }
   for _, list in ipairs { environment, words } do
     for _, word in ipairs(list) do line[#line + 1] = shell.quote(tostring(word)) end
   end
@@ -85,9 +95,13 @@ end
 
 -- Returns the answer to a request; nil and the reason if there is none.
 function peer:ask(request)
+  if self.ended then return nil, self.ended end -- writing to it would raise SIGPIPE
   local wrote = self.requests:write(request, "\n") and self.requests:flush()
   local line = wrote and self.answers:read "l"
-  if not line then return nil, self.name .. " ended without an answer" .. last_words(self) end
+  if not line then
+    self.ended = self.name .. " ended without an answer" .. last_words(self)
+    return nil, self.ended
+  end
   local why = line:match "^error (.*)$"
   if why then return nil, why end
   return line
@@ -103,7 +117,7 @@ end
 
 -- Starts a Toeplab contestant with so many threads on a device (nil: the CPU).
 function peer.ours(threads, device)
-  return peer.start("toeplab", { "TOEPLAB_DEVICE=" .. (device or "cpu") },
+  return peer.start("toeplab", { PASSIVE, "TOEPLAB_DEVICE=" .. (device or "cpu") },
     { core.sys.executable(), "--threads", threads, "lua", here .. "/contestant.lua" })
 end
 
@@ -124,14 +138,14 @@ function peer.pythons()
   return list
 end
 
--- Starts benches/torch_peer.py by an interpreter; tuned: in the environment above. Returns nil and
--- the reason if there is no such program.
-function peer.torch(python, tuned, threads, device)
+-- Starts benches/torch_peer.py by an interpreter; in_tuned: in the environment above. Returns nil
+-- and the reason if there is no such program.
+function peer.torch(python, in_tuned, threads, device)
   device = device or "cpu"
   if device:find "/" then return nil, "no PyTorch found for " .. device end
   local there = python:find "/" and core.sys.exists(python) or shell.on_path(python)
   if not there then return nil, "there is no " .. python end
-  return peer.start(python .. " " .. benches .. "/torch_peer.py", tuned and peer.tuned or {},
+  return peer.start(python .. " " .. benches .. "/torch_peer.py", in_tuned and tuned() or {},
     { python, benches .. "/torch_peer.py", threads, device })
 end
 

@@ -118,10 +118,10 @@ local function means(name, rows)
   for _, group in ipairs(order) do
     local ratios = {}
     for i, r in ipairs(groups[group]) do ratios[i] = r.ratio end
-    local low, _, high = timing.quartiles(ratios)
+    table.sort(ratios)
     lines[#lines + 1] = #ratios == 1 and ("%s: %.2f"):format(group, ratios[1])
-      or ("%s: %.2f, the geometric mean of %d rows (quartiles %.2f-%.2f)"):format(group,
-        timing.mean(ratios), #ratios, low, high)
+      or ("%s: %.2f, the geometric mean of %d rows (%.2f-%.2f)"):format(group,
+        timing.mean(ratios), #ratios, ratios[1], ratios[#ratios])
   end
   return lines
 end

@@ -11,6 +11,7 @@ local models = require "toeplab.models"
 local nn = require "toeplab.nn"
 local operators = require "toeplab.bench.operators"
 local optim = require "toeplab.train.optim"
+local overlay = require "toeplab.base.overlay"
 local recurrent = require "toeplab.models.recurrent"
 local streams = require "toeplab.base.streams"
 local suggest = require "toeplab.base.suggest"
@@ -164,6 +165,13 @@ function makers.layer(p, stream)
   return of_module(p, stream, nn.Block(p.dim, gtu, nn.GLU(p.dim)))
 end
 
+-- Returns a list of tables, copied.
+local function copies(list)
+  local result = {}
+  for i, each in ipairs(list) do result[i] = overlay(each) end
+  return result
+end
+
 -- Makes the work of computing position n from its input, after those before: by a step of a session
 -- or, for a mixer that has no steps here, from all n inputs. The recurrences of TNOs run on the CPU
 -- only.
@@ -178,10 +186,11 @@ local function next_position(p, stream, mixer)
   end
   local session = recurrent.new(mixer, { method = p.method, lags = p.n, batch = p.b })
   session:forward(x:narrow(2, 1, p.n - 1))
-  local last = x:narrow(2, p.n, 1)
+  local last, before = x:narrow(2, p.n, 1), copies(session.carried)
   session:forward(last)
   local sizes = session:sizes()
   return { parameters = count, state = sizes.state, kernels = sizes.kernels, run = function()
+    session.carried = copies(before) -- or attention would be at another position in each call
     session:forward(last)
   end, close = function() session:close() end }
 end

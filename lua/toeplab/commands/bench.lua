@@ -45,12 +45,17 @@ local command = {
 
 -- ---- Options -----------------------------------------------------------------------------------
 
--- Returns the option as a list of positive integers; nil if it is not given.
+-- Returns the option as a list of positive integers, each once, in ascending order, in which
+-- exponents and crossovers are read off; nil if it is not given.
 local function integers(set, name)
-  local list = arguments.list("bench", set, name)
-  for i, word in ipairs(list or {}) do
-    list[i] = arguments.integer("bench", { [name] = word }, name, 1)
+  local words, list, seen = arguments.list("bench", set, name), {}, {}
+  if not words then return nil end
+  for _, word in ipairs(words) do
+    local number = arguments.integer("bench", { [name] = word }, name, 1)
+    if not seen[number] then list[#list + 1] = number end
+    seen[number] = true
   end
+  table.sort(list)
   return list
 end
 
@@ -175,7 +180,8 @@ local function list_all()
 end
 
 function command.run(set, words, command_line)
-  if #words == 0 then return list_all() end
+  if #words == 0 and not next(set) then return list_all() end
+  if #words == 0 then errors.usage("bench: which one? toeplab bench lists them") end
   output.check("bench", set)
   local known = grids.names()
   table.move({ "all", "gpu" }, 1, 2, #known + 1, known)
