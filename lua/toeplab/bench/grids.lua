@@ -170,7 +170,7 @@ benches.stream = {
   quick = { { 64, 1 }, { 256, 1 }, { 1024, 1 } },
   ours = {
     { by = "relaxed", method = "relaxed" },
-    { by = "ring", method = "ring", when = up_to(2 ^ 17) },
+    { by = "full ring", method = "ring", when = up_to(2 ^ 17) },
     { by = "etsc exact", method = "etsc", when = up_to(2 ^ 14) },
     { by = "fft again", method = "fft" },
   },
