@@ -84,23 +84,26 @@ end
 -- Returns the size of a file, or 0 if it does not exist.
 local function size_of(path) return core.sys.size(path) or 0 end
 
--- Runs curl, which resumes at the end of part, and returns its exit code and its message. setpriv
--- ends curl when this process ends, however it ends. flock waits a second for the lock, which a
--- process that was just killed may still hold.
+-- Runs curl, which resumes at the end of part, and returns its exit code, its message and the HTTP
+-- status (0 if there is none). setpriv ends curl when this process ends, however it ends. flock
+-- waits a second for the lock, which a process that was just killed may still hold.
 local function curl(item, part)
   local log = temporary.beside(part)
   local shown = core.sys.isatty(2) and "--progress-bar" or "--silent"
   local _, code = shell.run(("exec setpriv --pdeathsig TERM flock -w 1 --no-fork -E %d %s curl "
     .. "--fail --location --globoff %s --continue-at - --connect-timeout 30 --speed-limit 1 "
-    .. "--speed-time 60 --output %s --write-out '%%{errormsg}' --url %s >%s"):format(BUSY,
-    quote(part), shown, quote(part), quote(item.url), quote(log)))
-  local message = core.sys.read_file(log) or ""
+    .. "--speed-time 60 --output %s --write-out '%%{http_code} %%{errormsg}' --url %s >%s"):format(
+    BUSY, quote(part), shown, quote(part), quote(item.url), quote(log)))
+  local status, message = (core.sys.read_file(log) or ""):match "^(%d*) ?(.*)$"
   os.remove(log)
-  if message ~= "" then return code, message end
-  return code, code == 23 and "cannot write " .. part or "curl ended with code " .. code
+  if message == "" then
+    message = code == 23 and "cannot write " .. part or "curl ended with code " .. code
+  end
+  return code, message, tonumber(status) or 0
 end
 
-local refused_to_resume = { [22] = true, [33] = true, [36] = true }
+local RANGE = 416 -- the status of an answer to a range beyond the end of the file
+local cannot_resume = { [33] = true, [36] = true } -- exit codes of curl
 
 local function explain(item, code, message, advice)
   if code == BUSY then
@@ -128,8 +131,8 @@ local function download(set, item, folder, say)
   local had = size_of(part)
   say("%s: %s %s%s", set.name, had > 0 and "going on with" or "downloading", item.url,
     item.bytes and (" (%s)"):format(megabytes(item.bytes)) or "")
-  local code, message = curl(item, part)
-  if had > 0 and refused_to_resume[code] then -- no range requests, or the part is too long
+  local code, message, status = curl(item, part)
+  if had > 0 and (cannot_resume[code] or status == RANGE and code ~= 0) then
     os.remove(part)
     code, message = curl(item, part)
   end

@@ -119,6 +119,28 @@ t.test("a download that was killed goes on where it stopped", function()
   end)
 end)
 
+t.test("an answer that says nothing of the part leaves it in place", function()
+  with_mirror(function(folder, fetch)
+    -- A curl that fails as with --fail, after the answer with the HTTP status in $STATUS.
+    assert(core.sys.mkdir(folder .. "/bin"))
+    write(folder .. "/bin/curl", [[#!/bin/sh
+      for word; do [ "$last" = --write-out ] && out=$word; last=$word; done
+      echo "$out" | sed "s/%{http_code}/$STATUS/; s/%{errormsg}/answer $STATUS/"
+      exit 22
+    ]])
+    assert(os.execute("chmod 755 " .. folder .. "/bin/curl"))
+    local part = folder .. "/toeplab/data/.plain.txt.part"
+    assert(core.sys.mkdir(folder .. "/toeplab/data"))
+    for _, case in ipairs { { "404", true }, { "429", true }, { "503", true }, { "416", false } } do
+      write(part, "a part")
+      local before = ("env STATUS=%s PATH=%s/bin:%s"):format(case[1], folder, os.getenv "PATH")
+      local code, said = fetch("plain", folder .. "/mirror", before)
+      t.eq({ code, core.sys.exists(part) }, { 1, case[2] })
+      t.holds(said, "plain.txt: answer " .. case[1])
+    end
+  end)
+end)
+
 t.test("a download ends with the process that started it", function()
   with_mirror(function(folder, fetch)
     assert(core.sys.mkdir(folder .. "/bin"))
