@@ -160,7 +160,7 @@ local unpackers = {
 local function unpack_into(work, archive, kind)
   local log = work .. "/.log"
   local ok, code = shell.run(unpackers[kind]:format(quote(work), quote(archive))
-    .. (" >%s 2>&1 && find %s -type f -exec sync {} +"):format(quote(log), quote(work)))
+    .. (" >%s 2>&1 && find %s ! -type l -exec sync {} +"):format(quote(log), quote(work)))
   if ok then return end
   local text = core.sys.read_file(log) or ""
   local message = text:match("[^\n]+") or "exit code " .. code
@@ -174,11 +174,18 @@ local function unpack_into(work, archive, kind)
   errors.raise(errors.FAILED, "unpacking %s: %s", archive, message)
 end
 
--- Moves a file from the folder `from` to the same path in the folder `to`; both must be on one file
--- system.
+local function sync(path)
+  local file <close> = errors.stored(io.open(path, "rb"))
+  errors.stored(core.sys.sync(file))
+end
+
+-- Moves a synced file, durably, from the folder `from` to the same path in the folder `to`; both
+-- must be on one file system.
 local function move(from, to, name)
-  local ok, why = core.sys.mkdir((to .. "/" .. name):match("^(.*)/"))
+  local folder = (to .. "/" .. name):match("^(.*)/")
+  local ok, why = core.sys.mkdir(folder)
   if ok then ok, why = core.sys.rename(from .. "/" .. name, to .. "/" .. name) end
+  if ok then ok, why = core.sys.sync_folder(folder) end
   if not ok then errors.raise(errors.STORAGE, "%s/%s: %s", to, name, why:match("[^:]*$")) end
 end
 
@@ -199,6 +206,7 @@ local function install(set, work, folder)
   end
   if not core.sys.exists(folder .. "/" .. top)
     and core.sys.rename(work .. "/" .. top, folder .. "/" .. top) then
+    errors.stored(core.sys.sync_folder(folder))
     return
   end
   for _, file in ipairs(set.files) do
@@ -280,6 +288,7 @@ local function from_address(set, folder, say, from)
     else
       in_temporary(set, folder, function(work)
         local name = item.file:match("^(.*)/")
+        sync(part)
         assert(core.sys.mkdir(work .. "/" .. name))
         assert(core.sys.rename(part, work .. "/" .. item.file))
         move(work, folder, item.file)

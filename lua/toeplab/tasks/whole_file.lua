@@ -1,7 +1,7 @@
 -- tasks/whole_file.lua: whole_file(path, fill) writes a file piece by piece, completely or not at
--- all. It calls fill(write), in which write(text, ...) appends texts; the file gets its name when
--- fill returns. A file that cannot be written is a storage error. What a killed process has left
--- of the same file is removed.
+-- all, also after a power failure. It calls fill(write), in which write(text, ...) appends texts;
+-- the file gets its name when fill returns. A file that cannot be written is a storage error. What
+-- a killed process has left of the same file is removed.
 
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
@@ -13,8 +13,10 @@ return function(path, fill)
   local file = errors.stored(io.open(part, "wb"))
   local ok, problem = pcall(function()
     fill(function(...) assert(file:write(...)) end)
+    assert(core.sys.sync(file))
     assert(file:close())
     assert(core.sys.rename(part, path))
+    assert(core.sys.sync_folder(folder or "."))
   end)
   if ok then return end
   if io.type(file) == "file" then file:close() end

@@ -3,7 +3,9 @@
 local t = require "harness"
 local tl = require "toeplab"
 local core = require "toeplab.core"
+local defer = require "toeplab.base.defer"
 local labelled = require "toeplab.tasks.labelled"
+local whole_file = require "toeplab.tasks.whole_file"
 
 local function value(text) return core.listops_value(core.listops_parse(text)) end
 
@@ -183,6 +185,24 @@ t.test("toeplab data generate listops writes the published files", function()
     program((words:gsub("train=30", "train=9"):gsub("/out", "/fewer")))
     t.eq(t.read(folder .. "/fewer/basic_test.tsv"), first)
     t.eq(select(2, t.read(folder .. "/fewer/basic_train.tsv"):gsub("\n", "")), 10)
+  end)
+end)
+
+t.test("a whole file is synced before it gets its name, and its folder afterwards", function()
+  local calls, own = {}, {}
+  local restore <close> = defer(function()
+    for name, fn in pairs(own) do core.sys[name] = fn end
+  end)
+  for _, name in ipairs { "sync", "rename", "sync_folder" } do
+    own[name] = core.sys[name]
+    core.sys[name] = function(...)
+      calls[#calls + 1] = name
+      return own[name](...)
+    end
+  end
+  t.in_folder(function(folder)
+    whole_file(folder .. "/x", function(write) write("a", "b") end)
+    t.eq({ t.read(folder .. "/x"), calls }, { "ab", { "sync", "rename", "sync_folder" } })
   end)
 end)
 
