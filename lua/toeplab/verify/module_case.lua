@@ -5,6 +5,7 @@
 -- first whose whole pattern matches is used; a replacement of false says that the module has no
 -- such parameter. Without a match the name is ours. The field names.state, which may be absent,
 -- holds tensors by our names that the module has beside those of the case, or in place of them.
+-- module_case.gradients also takes a function from a published name to ours.
 
 local core = require "toeplab.core"
 local distance = require("toeplab.verify.distance").distance
@@ -70,8 +71,10 @@ end
 -- Compares the gradients of module's parameters with the group grad of the case.
 function module_case.gradients(case, module, names, results)
   local named = module:named()
+  local ours = type(names) == "function" and names
+    or function(name) return module_case.ours(names, name) end
   for _, name in ipairs(case:children "grad") do
-    local own = module_case.ours(names, name)
+    local own = ours(name)
     if own then
       local parameter = named[own]
       local got = parameter and parameter:grad()

@@ -4,6 +4,7 @@ local core = require "toeplab.core"
 local optim = require "toeplab.train.optim"
 local distance = require("toeplab.verify.distance").distance
 local mixers = require "toeplab.verify.mixers"
+local module_case = require "toeplab.verify.module_case"
 local published = require "toeplab.models.published"
 local schedule = require "toeplab.train.schedule"
 local errors = require "toeplab.base.errors"
@@ -125,17 +126,6 @@ function kinds.ski(case, backend)
   return b.run(o, core.matmul(places, table_), { taps })
 end
 
--- Compares the gradients of module's parameters with the group grad, under the published names.
-local function add_gradients(case, kind, module, results)
-  local named = module:named()
-  for _, name in ipairs(case:children "grad") do
-    local want, own = case:read("grad/" .. name), named[published.ours(kind, name)]
-    local got = own and own:grad()
-    results[#results + 1] = { name = "grad " .. name, grad = true,
-      error = got and distance(got, want) or math.huge }
-  end
-end
-
 local function dictionary(case, group)
   local dict = {}
   for _, name in ipairs(case:children(group)) do dict[name] = case:read(group .. "/" .. name) end
@@ -170,7 +160,8 @@ local function run_module(case, kind, backend, merge)
     { name = "y", error = distance(y, merge(case:read "y")) },
     { name = "dx", error = distance(x:grad(), merge(case:read "dx")) },
   }
-  add_gradients(case, kind, module, results)
+  local function ours(name) return published.ours(kind, name) end
+  module_case.gradients(case, module, ours, results)
   return results
 end
 
