@@ -6,7 +6,9 @@
 --
 -- The loss is the sum of the results times random numbers, accumulated in float64. At a kink, such
 -- as relu at 0, gradient and difference legitimately differ.
+local class = require "toeplab.nn.class"
 local core = require "toeplab.core"
+local defer = require "toeplab.base.defer"
 local options = require "toeplab.base.options"
 
 local field = options.field
@@ -25,7 +27,7 @@ local function entries(list)
   local all = {}
   for i, entry in ipairs(list) do
     local tensor = type(entry) == "table" and entry.tensor or entry
-    if type(tensor) ~= "userdata" or tensor:type() ~= "float32" then
+    if not class.istensor(tensor) or tensor:type() ~= "float32" then
       error(("gradcheck: entry %d is no float32 tensor"):format(i), 3)
     end
     all[i] = { name = type(entry) == "table" and entry.name or "tensor " .. i, tensor = tensor }
@@ -41,18 +43,18 @@ local function loss(fn, weights)
   return sum
 end
 
--- Returns the slopes of the loss by the elements of t at places (from 0).
+-- Returns the slopes of the loss by the elements of t at places (from 0). Each element is restored,
+-- even if fn raises an error.
 local function differences(fn, weights, t, places, step)
   local list = {}
   for i, place in ipairs(places) do
     local element = t:view(place, { 1 })
-    local was = element:item()
-    local sides = {}
+    local was, sides = element:item(), {}
+    local restore <close> = defer(function() element:fill(was) end)
     for s, sign in ipairs { 1, -1 } do
       element:fill(was + sign * step)
       sides[s] = { loss(fn, weights), element:item() }
     end
-    element:fill(was)
     list[i] = (sides[1][1] - sides[2][1]) / (sides[1][2] - sides[2][2])
   end
   return list

@@ -119,10 +119,16 @@ test("gradcheck tells right gradients from wrong ones", function()
   x:require_grad():set_grad(kept)
   ok(tl.gradcheck(function() return x * x:clone() end, { x }) > 0.2) -- clone passes none on
   raises(tl.gradcheck, "not recorded", function() return x:clone() end, { x })
+  local calls = 0
+  raises(tl.gradcheck, "the third call", function()
+    calls = calls + 1
+    return calls < 3 and x * 2.0 or error "the third call"
+  end, { x })
   t.eq(x:grad(), kept)
   t.eq(x:totable(), before)
   raises(tl.gradcheck, "list of tensors", function() end, {})
   raises(tl.gradcheck, "entry 2 is no float32 tensor", function() end, { x, core.ids { 1 } })
+  raises(tl.gradcheck, "entry 1 is no float32 tensor", function() end, { io.stdout })
   raises(tl.gradcheck, "did you mean 'most'", function() end, { x }, { mots = 1 })
 end)
 
