@@ -161,9 +161,10 @@ class Runs(unittest.TestCase):
     def test_checkpoints_and_models(self) -> None:
         state = toeplab.checkpoint("quickstart")
         self.assertEqual(state["step"], 20)
-        model = toeplab.model("quickstart", names="fairseq")
-        np.testing.assert_array_equal(model.weights["decoder.embed_tokens.weight"],
-                                      state["model"]["embed.weight"])
+        model = toeplab.model("quickstart")
+        np.testing.assert_array_equal(model.weights["embed.weight"], state["model"]["embed.weight"])
+        with self.assertRaisesRegex(toeplab.ToeplabError, "published code has no rpe_input"):
+            toeplab.model("quickstart", names="fairseq")
         text = model.generate("the", tokens=5, temperature=0)
         self.assertTrue(text.startswith("the") and len(text) == 8, text)
         stopped = model.generate("the", tokens=50, temperature=0, stop=["q", text[3]], last=True,
