@@ -118,18 +118,22 @@ class _Engine:
         tried = _candidates()
         for path in tried:
             if path.exists() or not path.parent.name:
-                self.path = path
-                self.library = ctypes.PyDLL(str(path))
                 break
         else:
             raise ToeplabError("libtoeplab.so is in none of its places: build Toeplab with "
                                "./lab build, or set TOEPLAB_LIBRARY to the file; tried "
                                + ", ".join(str(p) for p in tried[:3]), "ENOTFOUND")
+        library = ctypes.PyDLL(str(path))
         for name, (result, arguments) in _functions.items():
-            function = getattr(self.library, name)
+            try:
+                function = getattr(library, name)
+            except AttributeError:
+                raise ToeplabError(f"{path} has no function {name}: it is not Toeplab, or another "
+                                   "version than this package", "ENOTFOUND") from None
             function.argtypes = arguments
             function.restype = {None: c_int, "void": None}.get(result, result)
-        return self.library
+        self.library, self.path = library, path
+        return library
 
     @property
     def context(self) -> c_void_p:

@@ -11,8 +11,10 @@ from ._library import MOST_DIMS, call, engine, function
 from .tensor import Tensor
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _words(options: Dict[str, Any]) -> Tuple[str, ...]:
+    """Return "name=value" of each option, as the engine reads it."""
+    return tuple(f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+                 for key, value in sorted(options.items()))
 
 
 class Operator:
@@ -25,7 +27,7 @@ class Operator:
 
     def __init__(self, n: int, d: int, causal: bool, backend: str = "auto",
                  **options: Any) -> None:
-        words = [f"{key}={_text(value)}".encode() for key, value in options.items()]
+        words = [word.encode() for word in _words(options)]
         texts = (c_char_p * (len(words) + 1))(*words, None)
         self._free = function("tl_tno_free")
         self._handle = c_void_p()
@@ -99,8 +101,8 @@ _MOST_PLANS = 64
 
 
 def plan(n: int, d: int, causal: bool, backend: str, options: Dict[str, Any]) -> Operator:
-    """Return the operator of these sizes; plans are kept, as making one may measure."""
-    key = (n, d, bool(causal), backend, tuple(sorted(options.items())))
+    """Return the operator of these sizes; plans are cached, as making one may measure."""
+    key = (n, d, bool(causal), backend, _words(options))
     if key not in _plans:
         if len(_plans) >= _MOST_PLANS:
             del _plans[next(iter(_plans))]
@@ -125,12 +127,11 @@ def tno(coef: Any, x: Any, backend: str = "auto", *, causal: Optional[bool] = No
     for. x is [b,n,d], float32. options are those of the backend (toeplab doctor --backends).
     Arrays give an array; tensors of PyTorch give a tensor, through which gradients flow.
     """
-    if x.ndim != 3 or coef.ndim != 2:
-        raise ValueError(f"x is {list(x.shape)}, not [b,n,d], or coef is {list(coef.shape)}, not "
-                         "[p,d]")
-    n, d = int(x.shape[1]), int(x.shape[2])
-    operator = plan(n, d, is_causal(coef.shape[0], n) if causal is None else causal, backend,
-                    options)
+    of_x, of_coef = np.shape(x), np.shape(coef)
+    if len(of_x) != 3 or len(of_coef) != 2:
+        raise ValueError(f"x is {list(of_x)}, not [b,n,d], or coef is {list(of_coef)}, not [p,d]")
+    n, d = int(of_x[1]), int(of_x[2])
+    operator = plan(n, d, is_causal(of_coef[0], n) if causal is None else causal, backend, options)
     if type(x).__module__.split(".")[0] == "torch" or hasattr(coef, "requires_grad"):
         from .autograd import TNO
 

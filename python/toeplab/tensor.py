@@ -81,6 +81,10 @@ class Tensor:
             dtype = np.float32 if array.dtype.kind == "f" else np.int32
         if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
             raise TypeError(f"elements of type {array.dtype} are not {np.dtype(dtype).name}")
+        if array.dtype != dtype == np.int32 and array.dtype.kind in "iu" and array.size:
+            least, most, limits = int(array.min()), int(array.max()), np.iinfo(dtype)
+            if least < limits.min or most > limits.max:
+                raise OverflowError(f"elements from {least} to {most} do not fit in int32")
         array = np.require(array, dtype, ["C", "A"])
         dims = (c_int64 * max(array.ndim, 1))(*array.shape)
         handle = c_void_p()

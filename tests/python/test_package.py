@@ -5,6 +5,7 @@ TOEPLAB_DIR holds a results folder with quickstart and custom-mixer at scale smo
 import gc
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,10 +13,12 @@ import tempfile
 import unittest
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import toeplab
-from toeplab import tensor
+from toeplab import _library, operators, tensor
 
 SOURCE = Path(__file__).resolve().parents[2]
 REFERENCE = SOURCE / "tests" / "reference.h5"
@@ -46,6 +49,19 @@ class Operators(unittest.TestCase):
                 operator = toeplab.Operator(n, 3, rows == n, backend)
                 np.testing.assert_array_equal(operator.dense(coef), t)
 
+    def test_lists_are_arrays(self) -> None:
+        y = toeplab.tno([[1.0], [2]], [[[1], [10]]])
+        np.testing.assert_allclose(y, [[[1], [12]]], atol=1e-5)
+
+    def test_plans_are_cached_by_the_words_of_their_options(self) -> None:
+        def plan(taps: Any) -> toeplab.Operator:
+            return operators.plan(8, 1, False, "ski", {"inducing": 4, "taps": taps})
+
+        self.assertIs(plan(3), plan(np.int64(3)))
+        plan(1)
+        with self.assertRaisesRegex(toeplab.ToeplabError, "true"):
+            plan(True)
+
     def test_gradients_equal_those_of_the_matrix(self) -> None:
         rng = np.random.default_rng(2)
         n, operator = 12, toeplab.Operator(12, 2, True, "rac")
@@ -75,6 +91,7 @@ class Operators(unittest.TestCase):
                 (toeplab.ToeplabError, "did you mean 'rac'", lambda: toeplab.tno(coef, x, "rak")),
                 (toeplab.ToeplabError, "coef is", lambda: toeplab.tno(coef[:, :1], x)),
                 (toeplab.ToeplabError, "option", lambda: toeplab.tno(coef, x, "rac", spread=1)),
+                (toeplab.ToeplabError, "option", lambda: toeplab.tno(coef, x, "rac", spread=[1])),
                 (ValueError, "coef has 3 rows", lambda: toeplab.tno(coef[:3], x)),
                 (ValueError, "not \\[b,n,d\\]", lambda: toeplab.tno(coef, x[0])),
                 (TypeError, "complex64", lambda: toeplab.tno(coef.astype(np.complex64), x))):
@@ -91,6 +108,15 @@ class Tensors(unittest.TestCase):
         self.assertEqual((view[1, 2], lent[1, 2], view.shape), (50, 50, (2, 3)))
         self.assertTrue(np.shares_memory(view, array) and np.shares_memory(lent, array))
 
+    def test_integers_fit_or_are_refused(self) -> None:
+        for values, dtype in (([-2**31, 2**31 - 1], np.int64), ([2**31 - 1], np.uint64), ([], int)):
+            array = np.array(values, dtype)
+            self.assertEqual(toeplab.Tensor.of(array).numpy().tolist(), values)
+        for values, dtype in (([2**31], np.int64), ([-2**31 - 1], np.int64), ([2**31], np.uint32),
+                              ([2**64 - 1], np.uint64)):
+            with self.assertRaisesRegex(OverflowError, "do not fit in int32"):
+                toeplab.Tensor.of(np.array(values, dtype))
+
     def test_lent_memory_outlives_the_tensor_and_is_given_back(self) -> None:
         kept = len(tensor._lent)
         lent = np.from_dlpack(toeplab.Tensor.of(np.full(1000, 7, np.int32)))
@@ -101,6 +127,15 @@ class Tensors(unittest.TestCase):
         del lent, unused
         gc.collect()
         self.assertEqual(len(tensor._lent), kept)
+
+
+class Library(unittest.TestCase):
+    def test_another_library_is_refused_each_time(self) -> None:
+        engine = _library._Engine()
+        with mock.patch.dict(os.environ, {"TOEPLAB_LIBRARY": "libm.so.6"}):
+            for _ in range(2):
+                with self.assertRaisesRegex(toeplab.ToeplabError, "libm.so.6 has no function tl_"):
+                    engine.load()
 
 
 class Files(unittest.TestCase):
