@@ -133,21 +133,33 @@ function verbs.show(set, names)
   end
 end
 
+-- Returns how a set comes about that is not fetched; nil for others.
+local function unfetched(set)
+  if set.generated then return ("%s is generated where it is used"):format(set.name) end
+  if datasets.state(set, false) == "here (program)" then
+    return ("%s is printed by: %s"):format(set.name, set.program)
+  end
+end
+
 function verbs.fetch(set, names)
   local sets = {}
-  for i, name in ipairs(names) do sets[i] = find(name) end
+  for i, name in ipairs(names) do
+    sets[i] = find(name)
+    local how = set.from and unfetched(sets[i])
+    if how then errors.usage("data fetch: --from is not for %s: %s", name, how) end
+  end
   if #sets == 0 then errors.usage("data fetch: which set? (see toeplab data)") end
   local function say(format, ...)
     if not set.quiet then errors.say(format, ...) end
   end
   for _, one in ipairs(sets) do
-    if one.generated then
-      print(("%s is generated where it is used"):format(one.name))
-    elseif datasets.state(one, false) == "here (program)" then
-      print(("%s is printed by: %s"):format(one.name, one.program))
-    else
-      print(("%s is in %s"):format(one.name, fetch.set(one, { from = set.from, say = say })))
+    local line = unfetched(one)
+    if not line then
+      local folder, fetched = fetch.set(one, { from = set.from, say = say })
+      line = ("%s is in %s%s"):format(one.name, folder, set.from and not fetched
+        and " already; nothing was fetched" or "")
     end
+    print(line)
   end
 end
 

@@ -257,7 +257,8 @@ end
 local function data(add)
   local folder, here = datasets.folder(), {}
   for _, set in ipairs(datasets.list) do
-    if datasets.installed(set) then here[#here + 1] = set.name end
+    local present = not set.generated and datasets.state(set, false):find "^here"
+    if present then here[#here + 1] = set.name end
   end
   add("data", "ok", ("%s: %s"):format(folder or datasets.own_folder() or "no folder",
     #here > 0 and table.concat(here, ", ") or "no data set yet (toeplab data)"))

@@ -297,12 +297,14 @@ local function from_address(set, folder, say, from)
   end
 end
 
--- Fetches a set unless it is present, and returns its folder. options: from (the base address of a
--- mirror), say (a function of a format and values that prints a message).
+-- Fetches a set unless it is present, and returns its folder and whether anything was fetched.
+-- options: from (the base address of a mirror), say (a function of a format and values that prints
+-- a message).
 function fetch.set(set, options)
   local o = options or {}
   local say = o.say or function() end
-  if not datasets.state(set, true):find("^here") then
+  local absent = not datasets.state(set, true):find("^here")
+  if absent then
     local folder = destination()
     sweep(folder)
     if not o.from and datasets.archive(set) then
@@ -316,7 +318,7 @@ function fetch.set(set, options)
         set.name, state)
     end
   end
-  return fetch.folder(set)
+  return fetch.folder(set), absent
 end
 
 -- Unpacks a set of which only the archive in TOEPLAB_DATA is present.

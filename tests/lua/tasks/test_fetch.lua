@@ -273,6 +273,30 @@ t.test("data path of a set that is here as an archive says how to unpack it", fu
   end)
 end)
 
+t.test("--from is refused for what is not fetched, and fetches nothing that is here", function()
+  t.in_folder(function(folder)
+    assert(core.sys.mkdir(folder .. "/bin"))
+    write(folder .. "/bin/bible", "#!/bin/sh\n")
+    assert(os.execute("chmod 755 " .. folder .. "/bin/bible"))
+    for _, file in ipairs(datasets.find("aan").files) do
+      assert(core.sys.mkdir((folder .. "/" .. file[1]):match "^(.*)/"))
+      write(folder .. "/" .. file[1], "x")
+    end
+    local command = ("env -u TOEPLAB_CACHE TOEPLAB_DATA=%s XDG_CACHE_HOME=%s PATH=%s/bin:%s %s ")
+      :format(folder, folder, folder, os.getenv "PATH", quote(core.sys.executable()))
+    for _, case in ipairs {
+      { "listops", 2, "--from is not for listops: listops is generated where it is used" },
+      { "bible-kjv", 2, "--from is not for bible-kjv: bible-kjv is printed by: bible -f" },
+      { "aan", 0, "aan is in " .. folder },
+    } do
+      local said, code = t.shell(command .. "data fetch --from /nowhere " .. case[1] .. " 2>&1")
+      t.eq(code, case[2])
+      t.holds(said, case[3], code == 0 and "already; nothing was fetched" or "toeplab: ")
+    end
+    t.holds(t.shell(command .. "doctor"), ("data         %s: bible-kjv, aan\n"):format(folder))
+  end)
+end)
+
 t.test("the advice names files, and an archive only if it is the published one", function()
   local function advice(name) return datasets.advice(datasets.find(name)) end
   for _, case in ipairs {
