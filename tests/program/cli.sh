@@ -373,6 +373,10 @@ refuse "a plan of nothing" 2 "which experiment" "$toeplab" plan
 expect "a trial run again is the same" 0 "bit-identical" "$toeplab" reproduce -q width=2
 expect "... and as JSON an empty list stays a list" 0 '"different_texts":\[\]' \
     "$toeplab" reproduce -q --json width=2
+expect "... with a metric left out" 0 "0 of 0 the same, 1 not compared" \
+    "$toeplab" reproduce -q --ignore loss width=2
+refuse "... that it has" 2 "--ignore: there is no metric 'los'; did you mean 'loss'" \
+    "$toeplab" reproduce -q --ignore loss,los width=2
 refuse "one that failed cannot be" 2 "is failed: only a finished one" "$toeplab" reproduce -q width=1
 refuse "nor several" 2 "selects [0-9]* trials" "$toeplab" reproduce @all
 

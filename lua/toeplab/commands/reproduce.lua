@@ -3,6 +3,7 @@
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
+local logged = require "toeplab.store.logged"
 local output = require "toeplab.report.output"
 local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
@@ -49,9 +50,15 @@ local function warn(t)
     how and ("; its code: " .. how) or "")
 end
 
-local function ignored(set)
-  local names = {}
-  for name in (set.ignore or ""):gmatch("[^,]+") do names[name] = true end
+-- Returns the set of the metrics that --ignore names, each of which the trial must have.
+local function ignored(set, store, id)
+  local known, names = {}, {}
+  for i, metric in ipairs(logged.newest(store, id)) do known[i] = metric.name end
+  for _, name in ipairs(arguments.list("reproduce", set, "ignore") or {}) do
+    local ok, why = suggest.choose("metric", name, known)
+    if not ok then errors.usage("reproduce: --ignore: %s", why) end
+    names[name] = true
+  end
   return names
 end
 
@@ -133,11 +140,11 @@ end
 
 -- ---- The verb ----------------------------------------------------------------------------------
 
--- Compares the trial with the one in the scratch folder and prints the result; returns whether they
--- are equal.
-local function judge(set, store, t, scratch, new_id)
+-- Compares the trial with the one in the scratch folder, but for the metrics left_out (a set), and
+-- prints the result; returns whether they are equal.
+local function judge(set, store, t, scratch, new_id, left_out)
   local new <close> = records.open(scratch .. "/results", "r")
-  local result = reproduce.compare(store, t.id, new, new_id, ignored(set))
+  local result = reproduce.compare(store, t.id, new, new_id, left_out)
   local differences = reproduce.differences(t, reproduce.stored(new, new_id))
   local events = store:rows([[SELECT count(*) AS n FROM v_events
     WHERE trial = ? AND kind = 'rollback']], { t.id })[1].n
@@ -157,11 +164,12 @@ function command.run(set, words, all)
   local folder = records.folder(set.dir)
   local store <close> = records.open(folder, "r")
   local t = reproduce.stored(store, selection.one(store, words).id)
+  local left_out = ignored(set, store, t.id)
   if not set.quiet then warn(t) end
   local scratch = ("%s/reproduce-%s"):format(folder, t.id:sub(1, 12))
   local new_id = reproduce.run(t, scratch, { threads = threads or t.about.threads or core.threads(),
     quiet = set.quiet, command = { "toeplab", table.unpack(all) } })
-  local equal = judge(set, store, t, scratch, new_id)
+  local equal = judge(set, store, t, scratch, new_id, left_out)
   if equal and not set.keep then
     reproduce.clear(scratch)
   else
