@@ -222,8 +222,9 @@ local function check(result, percent)
   return fine
 end
 
+-- Returns the name of the format; --why is text only.
 local function format_of(set)
-  local chosen
+  local chosen = set.why and "why" or nil
   for _, name in ipairs { "md", "tex", "csv", "html" } do
     if set[name] and chosen then errors.usage("table: choose one of --%s and --%s", chosen,
       name) end
@@ -277,7 +278,7 @@ end
 
 local function show(result, set)
   local format = format_of(set)
-  if set.why then
+  if format == "why" then
     if not result.pool then errors.usage("table: --why: no trial here answers %s", result.id) end
     why(result, set.why)
   elseif format == "html" then

@@ -327,9 +327,12 @@ t.test("Markdown and HTML hold the same cells", function()
     t.ok(html:find("<b>26.20 ± 0.25</b>", 1, true), html)
     t.ok(html:find "^<!doctype html>" and html:find "</html>\n$", html)
     t.ok(html:find("half of its 95 % interval", 1, true) and not html:find("%%", 1, true), html)
-    local _, code, said = run(folder, "tnn/table10 --md --tex")
-    t.eq(code, 2)
-    t.ok(said:find "choose one of", said)
+    for words, want in pairs { ["--md --tex"] = "choose one of --md and --tex",
+      ["--why 0.99 --csv"] = "choose one of --why and --csv" } do
+      local text, code, said = run(folder, "tnn/table10 " .. words)
+      t.eq({ text, code }, { "", 2 })
+      t.holds(said, want)
+    end
   end)
 end)
 
