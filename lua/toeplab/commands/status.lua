@@ -98,7 +98,9 @@ function status.run(set, words)
   if #list == 0 then errors.usage("%s", standing.none(store, words[1])) end
   for _, sweep in ipairs(list) do (set.json and as_json or status.show)(store, sweep, jobs) end
   for _, s in ipairs(set.json and {} or jobs) do
-    print(("job %s of %s: %s"):format(s.job, s.name or "?", count_tasks(s)))
+    if not words[1] or s.name == words[1] then
+      print(("job %s of %s: %s"):format(s.job, s.name or "?", count_tasks(s)))
+    end
   end
 end
 

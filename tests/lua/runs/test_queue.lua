@@ -49,6 +49,23 @@ for _, case in ipairs(unseen) do
   end)
 end
 
+t.test("status of one experiment names its jobs alone", function()
+  with_cluster(function(c)
+    t.eq(c:submit(), 0)
+    c:queue { { 1, 1, "PENDING" } }
+    t.write(c.folder .. "/x.lua", (c.script:gsub('"sweep"', '"other"')))
+    t.eq(c:submit(), 0)
+    c:queue { { 1, 1, "PENDING" }, { 2, 1, "PENDING" } }
+    for word, jobs in pairs { [""] = "1 of sweep 2 of other", sweep = "1 of sweep",
+      other = "2 of other" } do
+      local code, said = c:ask(("status -C '%s' %s"):format(c.root, word))
+      local list = {}
+      for job in said:gmatch "job (%d of %w+): 1 waiting" do list[#list + 1] = job end
+      t.eq({ code, table.concat(list, " ") }, { 0, jobs })
+    end
+  end)
+end)
+
 t.test("what squeue says that is no queue does not end a sweep", function()
   with_cluster(function(c)
     t.eq(c:submit(), 0)
