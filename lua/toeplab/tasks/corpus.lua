@@ -141,12 +141,25 @@ local function shorten(self, count)
   self.bytes_per_token.train = #self.vocab:decode(self.train) / count
 end
 
+-- Raises an error about options that the tokenizer does not take; a shared configuration may have
+-- them.
+local function check_taken(o, given)
+  if not given or options.is_shared(given) or o.tokenizer == "bpe" then return end
+  for _, name in ipairs { "merges", "vocab_size" } do
+    if given[name] ~= nil then
+      errors.usage("corpus: %s is for the tokenizer 'bpe'; '%s' does not take it", name,
+        o.tokenizer)
+    end
+  end
+end
+
 -- tl.corpus(name, options): returns a corpus with the fields train, valid and test (int32 vectors
 -- of ids; the last two are nil if empty), vocab, vocab_files (the files it was read from), hash,
 -- and bytes_per_token.train, .valid, .test. The options may be a trial's configuration, of which
 -- those above are read.
 function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
+  check_taken(o, given)
   local self = setmetatable({ name = name, options = o, seed = o.seed or streams.seed_of(),
     bytes_per_token = {}, streams = {} }, Corpus)
   self.order = epochs.order(self.seed, "data.epoch.")

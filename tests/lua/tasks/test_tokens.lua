@@ -3,6 +3,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
+local options = require "toeplab.base.options"
 local corpus = require "toeplab.tasks.corpus"
 local source = require "toeplab.tasks.source"
 local quote = require("toeplab.base.shell").quote
@@ -360,7 +361,7 @@ t.test("wrong texts", function()
   for name, case in pairs(wrong) do
     local path = write(name .. ".txt", case[1])
     for _, kind in ipairs { "word", "char", "bpe" } do
-      t.raises(corpus, case[2], path, { tokenizer = kind, merges = small })
+      t.raises(corpus, case[2], path, { tokenizer = kind, merges = kind == "bpe" and small or nil })
     end
   end
   t.eq(corpus(folder .. "/binary.txt", { tokenizer = "byte" }).train:numel(), 11)
@@ -379,6 +380,11 @@ t.test("wrong vocabularies and options", function()
     { tokenizer = "bpe", merges = path })
   t.raises(corpus, "'wrd' is not one of char, byte, word, bpe, gpt2", name, { tokenizer = "wrd" })
   t.raises(corpus, "unknown option 'tokens'", name, { tokens = "byte" })
+  for option, value in pairs { merges = small, vocab_size = 300 } do
+    local given = { tokenizer = "word", [option] = value }
+    t.raises(corpus, option .. " is for the tokenizer 'bpe'; 'word' does not", name, given)
+    t.ok(corpus(name, options.shared("c", given)))
+  end
   local short = "%d+ training tokens are fewer than length %+ 1 = 100001"
   t.raises(corpus, short, name, { tokenizer = "word", length = 100000 })
   local data = corpus(name, { tokenizer = "word", batch = 1 })
