@@ -46,6 +46,11 @@ end
 
 local function array(t)
   local items = {}
+  for k in pairs(t) do
+    if math.type(k) ~= "integer" or k < 1 or k > #t then
+      error("a JSON list cannot have the key " .. tostring(k), 0)
+    end
+  end
   for i = 1, #t do items[i] = encode(t[i]) end
   return "[" .. table.concat(items, ",") .. "]"
 end
@@ -148,6 +153,14 @@ local function items(text, at, close, item)
   return at + 1
 end
 
+-- Returns the number that word is in JSON; nil if it is none, like 01, .5, 1. and 0x1.
+local function number_of(word)
+  local whole, fraction, exponent = word:match "^%-?(%d+)(%.?%d*)([eE]?[+-]?%d*)$"
+  local fits = whole and (whole == "0" or whole:find "^[1-9]") and fraction ~= "."
+    and (exponent == "" or exponent:find "^[eE][+-]?%d")
+  return fits and tonumber(word) or nil
+end
+
 -- Returns the value that begins at `at`, and the place behind it.
 function decode(text, at, null)
   at = skip(text, at)
@@ -175,7 +188,7 @@ function decode(text, at, null)
     return decode_text(text, at)
   end
   local word = text:match("^[%w.+-]+", at) or ""
-  local number = not word:find "^[+-]?0[xX]" and tonumber(word)
+  local number = number_of(word)
   if word ~= "null" and words[word] == nil and not number then bad(text, at, "a value") end
   if word == "null" then return null, at + #word end
   local plain = words[word]

@@ -217,6 +217,13 @@ t.test("JSON of other programs is decoded", function()
     ['"x'] = "a text with an end", [""] = "a value" } do
     t.raises(json.decode, why, text)
   end
+  for _, number in ipairs { "0", "-0", "10", "0.5", "-1.50", "1e5", "2E+05", "1.0e-3" } do
+    t.eq(json.decode(number), tonumber(number))
+  end
+  for _, word in ipairs { "01", "-01", ".5", "1.", "1.e5", "+1", "1e", "1e+", "0x1", "1-5", "--1",
+    "1.2.3", "-", "NaN", "inf" } do
+    t.raises(json.decode, "wanted a value", word)
+  end
 end)
 
 t.test("what is no file of statistics is told", function()

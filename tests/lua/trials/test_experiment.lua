@@ -190,6 +190,9 @@ t.test("JSON is canonical", function()
   end
   t.raises(json.encode, "has no", { 0 / 0 })
   t.raises(json.encode, "cannot hold a function", { print })
+  for _, mixed in ipairs { { 1, 2, x = 3 }, { 1, [0] = 2 }, { 1, [1.5] = 2 } } do
+    t.raises(json.encode, "a JSON list cannot have the key", mixed)
+  end
 end)
 
 t.test("tables are aligned, CSV is quoted", function()
