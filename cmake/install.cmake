@@ -29,8 +29,10 @@ install(FILES ${CMAKE_BINARY_DIR}/toeplab.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}
 install(TARGETS fftw_plain RUNTIME DESTINATION ${CMAKE_INSTALL_LIBDIR}/toeplab/benches)
 install(DIRECTORY experiments benches DESTINATION share/toeplab PATTERN "*.c" EXCLUDE)
 install(DIRECTORY results/published DESTINATION share/toeplab)
-install(FILES LICENSE docs/mixer.lua docs/mixers.md docs/generate.c
+file(GLOB DOCS CONFIGURE_DEPENDS docs/*.md) # which messages and manual pages name
+install(FILES LICENSE ${DOCS} docs/mixer.lua docs/example.c docs/generate.c
   DESTINATION share/doc/toeplab)
+install(DIRECTORY docs/figures DESTINATION share/doc/toeplab)
 install(FILES docs/completion/toeplab DESTINATION share/bash-completion/completions)
 install(FILES docs/completion/_toeplab DESTINATION share/zsh/site-functions)
 install(FILES docs/completion/toeplab.fish DESTINATION share/fish/vendor_completions.d)

@@ -48,6 +48,15 @@ for file in bin/toeplab lib/libtoeplab.so lib/pkgconfig/toeplab.pc include/toepl
     share/bash-completion/completions/toeplab share/fish/vendor_completions.d/toeplab.fish; do
     check "$file is there" test -s "$prefix/$file"
 done
+documents() { # that messages and manual pages name
+    grep -rohE 'docs/[a-z-]+\.(md|lua|c)\b' "$prefix/share/lua" "$prefix/share/man" >"$top/named"
+    grep -q docs/live.md "$top/named"
+    while read -r name; do test -s "$prefix/share/doc/toeplab/${name#docs/}" || echo "$name"; done \
+        <"$top/named" >"$top/absent"
+    cat "$top/absent"
+    test ! -s "$top/absent"
+}
+check "the documents that it names are there" documents
 
 cp "$source/docs/example.c" "$source/docs/c-api.md" "$top"
 # From here on nothing may refer to the build folder or the sources.
