@@ -69,7 +69,8 @@ local function versions(add)
   add("transforms", info.transforms == "none" and "bad" or "ok", info.transforms)
   add("blas", "ok", info.blas)
   add("onednn", info.onednn == "none" and "note" or "ok", info.onednn == "none"
-    and "not built in: products are a little slower, in bf16 much (apt install libdnnl-dev)"
+    and "not built in: products are a little slower, in bf16 much (a build needs oneDNN 2.x, not "
+    .. "3, without threads or with OpenMP: Debian 12 has it as libdnnl-dev)"
     or info.onednn)
   for _, name in ipairs { "mpi", "nccl" } do
     local path, why = core.ranks_file(name)
