@@ -219,18 +219,20 @@ rule("a Lua room requires rooms below it", function(path, text, fault)
   end
 end)
 
--- Global reads and writes of Lua code, from the compiler's own listing.
+-- Global reads and writes of Lua code, from the compiler's own listing. LUAC names the compiler.
+local luac = os.getenv "LUAC" or "luac5.4"
+
 rule("no Lua global is made, and only standard ones are read", function(path, text, fault)
   if not is_lua(path) then return end
   local name = os.tmpname()
   local file = assert(io.open(name, "w"))
   file:write(text)
   file:close()
-  local pipe = assert(io.popen("luac5.4 -l -p '" .. name .. "' 2>&1"))
+  local pipe = assert(io.popen(luac .. " -l -p '" .. name .. "' 2>&1"))
   local listing = pipe:read "a"
   local ok = pipe:close()
   os.remove(name)
-  if not ok then return fault(1, "luac5.4: " .. listing:gsub(name, path)) end
+  if not ok then return fault(1, "luac: " .. listing:gsub(name, path)) end
   local instruction = "%[(%d+)%]%s+([GS]ETTABUP)[^\n]-; _ENV \"([^\"\n]*)\""
   for line, op, global in listing:gmatch(instruction) do
     if op == "SETTABUP" then fault(tonumber(line), "sets the global " .. global) end

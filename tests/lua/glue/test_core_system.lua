@@ -317,7 +317,8 @@ test("a child's exit code where SIGCHLD is ignored", function()
     print(sys.spawn({ "/bin/sh", "-c", "exit 3" }, %q):wait(true))]]):format(folder .. "/log"))
   local out, err = shell("LUA_CPATH=\"${T%/*}/lua/?.so\" env --ignore-signal=CHLD lua5.4 "
     .. quoted(folder .. "/child.lua"))
-  if not err:find "runtime does not come first" then eq({ out, err }, { "3\n", "" }) end
+  local cannot = err:find "runtime does not come first" or err:find "lua5.4.*No such file"
+  if not cannot then eq({ out, err }, { "3\n", "" }) end
 end)
 
 test("the folder is removed", function()
