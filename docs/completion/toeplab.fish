@@ -1,6 +1,7 @@
 # fish completion for toeplab: the program says what may stand in the place of the last word.
 function __toeplab
     set -l words (commandline -opc)
-    $words[1] complete -- $words (string unescape -- (commandline -ct); or echo) 2>/dev/null
+    set -l program (string replace -r -- '^~/' $HOME/ $words[1])
+    $program complete -- $words (string unescape -- (commandline -ct); or echo) 2>/dev/null
 end
 complete -c toeplab -f -a '(__toeplab)'

@@ -1,4 +1,5 @@
--- test_complete.lua: what shells offer for the last word of a command line, and that bash does.
+-- test_complete.lua: what shells offer for the last word of a command line, and that bash, zsh and
+-- fish do.
 local t = require "harness"
 local tl = require "toeplab"
 local complete = require "toeplab.commands.unlisted.complete"
@@ -171,6 +172,29 @@ t.test("the other shells get each word with what it is", function()
     "merge\tcopy the trials of another results folder")
   t.eq(shell.output(program .. " complete -- toeplab"), nil)
 end)
+
+-- Shells, how they are called, and code that prints the words offered after "~/toeplab fsck --q";
+-- its argument is the folder of the completions.
+local shells = {
+  { "bash", "bash -c %s bash", [==[source "$1/toeplab"; COMP_WORDS=("~/toeplab")
+    COMP_LINE="~/toeplab fsck --q" COMP_POINT=${#COMP_LINE}; _toeplab; echo "$COMPREPLY"]==] },
+  { "zsh", "zsh -fc %s zsh", [==[compadd() { [ $5 != whole ] || print -r -- $whole }
+    offer() { words=("~/toeplab" fsck --q) CURRENT=3 PREFIX=--q; source "$1/_toeplab" }
+    offer "$1"]==] },
+  { "fish", "fish -Nc %s", [==[source "$argv[1]/toeplab.fish"
+    complete -C "~/toeplab fsck --q" | string split -f 1 \t]==] },
+}
+
+for _, one in ipairs(shells) do
+  t.test(one[1] .. " completes after a program in the home folder", function()
+    if not shell.on_path(one[1]) then return print("skipped: no " .. one[1]) end
+    t.in_folder(function(home)
+      assert(os.execute(("ln -s %s %s/toeplab"):format(shell.quote(program), home)))
+      t.eq(shell.output(("HOME=%s %s %s"):format(home, one[2]:format(shell.quote(one[3])),
+        shell.quote(source .. "docs/completion"))), "--quick")
+    end)
+  end)
+end
 
 t.test("bash replaces the word, or what follows = and :, with quotes as they are", function()
   if not shell.on_path "bash" then return print "skipped: no bash" end
