@@ -1,8 +1,8 @@
 -- tasks/pathfinder.lua: the task Pathfinder, and Path-X: whether two disks lie on the ends of one
 -- dashed contour or of two (Linsley et al. 2018), as for Long Range Arena.
 --
--- The images are drawn (core/images/pathfinder.c) when they are first asked for, and kept in the
--- cache folder: a file for each part, named by the hash of what decides its content. A file holds
+-- The images are drawn (core/images/pathfinder.c) when they are first asked for, then cached: the
+-- cache folder has a file for each part, named by the hash of what decides its content. A file has
 -- records of a label and the pixels, one byte each, as those of CIFAR-10 do; its sha256 lies beside
 -- it, in the format of sha256sum. Small parts are drawn each time.
 
@@ -15,7 +15,7 @@ local progress = require "toeplab.base.progress"
 local whole_file = require "toeplab.tasks.whole_file"
 
 local VERSION = 1 -- of the generator: raise it with each change of the images of a seed
-local CACHED = 1 << 21 -- bytes from which on a part is kept
+local CACHED = 1 << 21 -- bytes from which on a part is cached
 local CLASSES = 2
 
 local field = options.field

@@ -50,7 +50,7 @@ end
 -- Returns the x for which a normal variable is below x with probability p.
 local function normal_quantile(p)
   local low, high = -9, 9
-  local function below(x) -- by the trapezoidal rule
+  local function below(x) -- as a sum of rectangles
     local sum, step = 0, 1 / 64
     for i = -9 * 64, math.floor(x * 64) do sum = sum + math.exp(-(i * step) ^ 2 / 2) * step end
     return sum / math.sqrt(2 * math.pi)

@@ -81,7 +81,7 @@ for i, v in ipairs(labels) do n = (n * 31 + v) % 1000003 end
 print("sum", n)
 ]]
 
-t.test("images are kept in the cache folder, and drawn again if their file is damaged", function()
+t.test("images are cached, and drawn again if their file is damaged", function()
   t.in_folder(function(folder)
     local first = in_cache(folder, cached)
     local sum = first:match "sum%s+(%d+)"
