@@ -2,6 +2,7 @@
 
 Skipped where PyTorch is missing.
 """
+import json
 import subprocess
 import sys
 import tempfile
@@ -134,16 +135,15 @@ class Torch(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             np.savez(folder + "/w.npz", **{k: v.numpy() for k, v in model.state_dict().items()})
             np.save(folder + "/ids.npy", ids.numpy())
-            found = float(lua("""local tl, folder = require "toeplab", ...
-                local a, case = {}, tl.load(os.getenv "REFERENCE").train
-                for key, value in pairs(case) do
-                  if type(value) ~= "table" then a[key] = value end
-                end
+            sizes = {k: v for k, v in case.items() if isinstance(v, (int, float, str))}
+            found = float(lua("""local tl, folder, sizes = require "toeplab", ...
+                local a = require("toeplab.base.json").decode(sizes)
                 a.causal, a.tied = true, true
                 local model = tl.published.module("train", a, tl.load(folder .. "/w.npz"))
                 local ids = tl.load(folder .. "/ids.npy")
                 local inputs, targets = tl.train.split(ids)
-                io.write(("%.9g"):format(tl.train.loss(model, inputs, targets):item()))""", folder))
+                io.write(("%.9g"):format(tl.train.loss(model, inputs, targets):item()))""", folder,
+                              json.dumps(sizes)))
         self.assertAlmostEqual(found, loss, delta=1e-5 * loss)
 
     def test_a_model_of_ours_loads_in_pytorch_and_gives_the_same_loss(self) -> None:
