@@ -1,22 +1,13 @@
 -- bench/timing.lua: times several things in turns, so that a disturbance of the machine affects all
 -- of them alike.
 local core = require "toeplab.core"
+local stats = require "toeplab.report.stats"
 
 local timing = {}
 
--- Returns the quantile of a sorted list at p, interpolated linearly.
-function timing.quantile(sorted, p)
-  local at = 1 + p * (#sorted - 1)
-  local low = math.floor(at)
-  local high = math.min(low + 1, #sorted)
-  return sorted[low] + (at - low) * (sorted[high] - sorted[low])
-end
-
--- Returns the lower quartile, the median and the upper quartile of a list, which is not modified.
+-- Returns the lower quartile, the median and the upper quartile of a list.
 function timing.quartiles(list)
-  local sorted = table.move(list, 1, #list, 1, {})
-  table.sort(sorted)
-  return timing.quantile(sorted, 0.25), timing.quantile(sorted, 0.5), timing.quantile(sorted, 0.75)
+  return stats.quantile(list, 0.25), stats.quantile(list, 0.5), stats.quantile(list, 0.75)
 end
 
 -- rows: a list of {run = function, rest = seconds to wait after its turn}. Runs all of them in
