@@ -29,7 +29,7 @@ install(FILES ${CMAKE_BINARY_DIR}/toeplab.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}
 install(TARGETS fftw_plain RUNTIME DESTINATION ${CMAKE_INSTALL_LIBDIR}/toeplab/benches)
 install(DIRECTORY experiments benches DESTINATION share/toeplab PATTERN "*.c" EXCLUDE)
 install(DIRECTORY results/published DESTINATION share/toeplab)
-file(GLOB DOCS CONFIGURE_DEPENDS docs/*.md) # which messages and manual pages name
+file(GLOB DOCS CONFIGURE_DEPENDS docs/*.md) # messages and manual pages name these files
 install(FILES LICENSE ${DOCS} docs/mixer.lua docs/example.c docs/generate.c
   DESTINATION share/doc/toeplab)
 install(DIRECTORY docs/figures DESTINATION share/doc/toeplab)

@@ -1,5 +1,5 @@
 -- layers.lua -- the rooms of the house, the direction through them, and style that can be checked.
--- lua5.4 tests/layers.lua [FOLDER]: checks the tree, then itself on planted faults.
+-- toeplab lua tests/layers.lua [FOLDER]: checks the tree, then itself on planted faults.
 
 local ROOT = arg[1] or arg[0]:match("^(.*)/tests/[^/]*$") or "."
 local MAX = { columns = 100, lines = 500, body = 60, files = 25 }

@@ -79,9 +79,10 @@ class Tensor:
         array = np.asarray(array)
         if dtype is None:
             dtype = np.float32 if array.dtype.kind == "f" else np.int32
+        dtype = np.dtype(dtype)
         if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise TypeError(f"elements of type {array.dtype} are not {np.dtype(dtype).name}")
-        if array.dtype != dtype == np.int32 and array.dtype.kind in "iu" and array.size:
+            raise TypeError(f"elements of type {array.dtype} are not {dtype.name}")
+        if dtype == np.int32 and array.dtype != dtype and array.dtype.kind in "iu" and array.size:
             least, most, limits = int(array.min()), int(array.max()), np.iinfo(dtype)
             if least < limits.min or most > limits.max:
                 raise OverflowError(f"elements from {least} to {most} do not fit in int32")

@@ -1,5 +1,5 @@
 -- agree.lua -- the files that make packages agree with each other, with lab and with the README.
--- lua5.4 tests/packages/agree.lua [FOLDER]
+-- toeplab lua tests/packages/agree.lua [FOLDER]
 local ROOT = arg[1] or arg[0]:match "^(.*)/tests/packages/[^/]*$" or "."
 
 local function read(path)

@@ -116,6 +116,8 @@ class Tensors(unittest.TestCase):
                               ([2**64 - 1], np.uint64)):
             with self.assertRaisesRegex(OverflowError, "do not fit in int32"):
                 toeplab.Tensor.of(np.array(values, dtype))
+            with self.assertRaisesRegex(OverflowError, "do not fit in int32"):
+                toeplab.Tensor.of(np.array(values, dtype), "int32")
 
     def test_lent_memory_outlives_the_tensor_and_is_given_back(self) -> None:
         kept = len(tensor._lent)

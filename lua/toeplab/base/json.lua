@@ -44,6 +44,8 @@ local function object(t)
   return "{" .. table.concat(keys, ",") .. "}"
 end
 
+-- Raises for other keys beside those of the list, which its text would lose, so that two
+-- configurations could share a hash.
 local function array(t)
   local items = {}
   for k in pairs(t) do
@@ -153,7 +155,8 @@ local function items(text, at, close, item)
   return at + 1
 end
 
--- Returns the number that word is in JSON; nil if it is none, like 01, .5, 1. and 0x1.
+-- Converts word to a number if the grammar of JSON allows it, else returns nil: 01, .5, 1. and 0x1
+-- are refused.
 local function number_of(word)
   local whole, fraction, exponent = word:match "^%-?(%d+)(%.?%d*)([eE]?[+-]?%d*)$"
   local fits = whole and (whole == "0" or whole:find "^[1-9]") and fraction ~= "."

@@ -303,9 +303,9 @@ local apart = { by = true, when = true, asked = true, gpu = true }
 
 -- Returns the Toeplab contestants for problem p in each precision: {by=, precision=, options=
 -- (added to p)}. o: backends (a list: only these), precisions (a list), device. The second result
--- names those of o.backends that are too slow for p; nil if none is.
+-- names those of o.backends that are too slow or too large for p.
 function grids.ours(name, p, o)
-  local bench, wanted, list, too_slow = benches[name], nil, {}, nil
+  local bench, wanted, list, too_slow = benches[name], nil, {}, {}
   for _, backend in ipairs(o.backends or {}) do
     wanted = wanted or {}
     wanted[backend] = true
@@ -313,9 +313,10 @@ function grids.ours(name, p, o)
   for _, precision in ipairs(bench.matrices and o.precisions or { "float32" }) do
     for _, entry in ipairs(bench.ours) do
       local asked = not wanted and not entry.asked or wanted and wanted[entry.backend]
+      asked = asked and there(entry, o.device)
       local fits = not entry.when or entry.when(p)
-      if wanted and asked and not fits then too_slow = entry.by end
-      if asked and fits and there(entry, o.device) then
+      if wanted and asked and not fits then too_slow[#too_slow + 1] = entry.by end
+      if asked and fits then
         local options = { precision = precision }
         for key, value in pairs(entry) do
           if not apart[key] then options[key] = value end

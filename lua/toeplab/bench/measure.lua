@@ -26,10 +26,10 @@ end
 -- the work. Each is {by=, precision=, ours=, program=, options=}.
 local function ours(name, p, threads, o)
   local list, left_out = grids.ours(name, p, o)
-  local key = left_out and ("%s %d %d"):format(left_out, p.n, p.b)
-  if key and not o.said[key] then
-    o.said[key] = true
-    o.say("%s: not measured at n %d, b %d: its work grows as n^2", left_out, p.n, p.b)
+  for _, by in ipairs(left_out) do
+    local note = ("%s: not measured at n %d, b %d: too slow or too large"):format(by, p.n, p.b)
+    if not o.said[note] then o.say("%s", note) end
+    o.said[note] = true
   end
   if #list == 0 then return list end -- FFTW alone has nothing to be compared with
   for _, c in ipairs(list) do c.program, c.ours = peer.ours(threads, o.device), true end
@@ -246,9 +246,10 @@ end
 -- Returns the precisions in which the limit of products is measured. float32 is always one, because
 -- rows without matrix products have it.
 local function gemm_precisions(o)
-  local list, has = { table.unpack(o.precisions) }, false
-  for _, precision in ipairs(list) do has = has or precision == "float32" end
-  if not has then table.insert(list, 1, "float32") end
+  local list = { "float32" }
+  for _, precision in ipairs(o.precisions) do
+    if precision ~= "float32" then list[#list + 1] = precision end
+  end
   return list
 end
 

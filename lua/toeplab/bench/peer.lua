@@ -13,13 +13,13 @@ peer.__index = peer
 local PASSIVE = "OMP_WAIT_POLICY=passive"
 
 -- Returns the environment in which PyTorch does not return and reallocate memory in every call, and
--- uses AVX-512 where the processor has it. PyTorch does what ATEN_CPU_CAPABILITY says unasked.
-local function tuned()
+-- uses AVX-512. PyTorch obeys ATEN_CPU_CAPABILITY without asking the processor. features: of the
+-- processor (provenance.features).
+function peer.tuned_environment(features)
   local list = { PASSIVE, "MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=99999999999",
     "MALLOC_TOP_PAD_=268435456", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1" }
-  local cpu = core.sys.read_file "/proc/cpuinfo" or ""
-  for _, flag in ipairs { "avx512f", "avx512bw", "avx512dq", "avx512vl" } do
-    if not cpu:find("%s" .. flag .. "%s") then return list end
+  for _, name in ipairs { "avx512f", "avx512bw", "avx512vl" } do
+    if not features:find(name, 1, true) then return list end
   end
   list[#list + 1] = "ATEN_CPU_CAPABILITY=avx512"
   return list
@@ -66,8 +66,9 @@ function peer.start(name, environment, words)
     for _, word in ipairs(list) do line[#line + 1] = shell.quote(tostring(word)) end
   end
   local p = setmetatable({ name = name }, peer)
-  p.requests = assert(io.popen(("%s 2>%s >%s"):format(table.concat(line, " "),
-    shell.quote(errors), shell.quote(pipe)), "w"))
+  -- cat reads on when the program has ended, so that writing to it does not raise SIGPIPE
+  p.requests = assert(io.popen(("{ %s >%s; exec cat >/dev/null; } 2>%s"):format(
+    table.concat(line, " "), shell.quote(pipe), shell.quote(errors)), "w"))
   p.answers = assert(io.open(pipe, "r")) -- blocks until the program opens its end
   p.errors = assert(io.open(errors, "r"))
   os.remove(pipe)
@@ -95,13 +96,9 @@ end
 
 -- Returns the answer to a request; nil and the reason if there is none.
 function peer:ask(request)
-  if self.ended then return nil, self.ended end -- writing to it would raise SIGPIPE
   local wrote = self.requests:write(request, "\n") and self.requests:flush()
   local line = wrote and self.answers:read "l"
-  if not line then
-    self.ended = self.name .. " ended without an answer" .. last_words(self)
-    return nil, self.ended
-  end
+  if not line then return nil, self.name .. " ended without an answer" .. last_words(self) end
   local why = line:match "^error (.*)$"
   if why then return nil, why end
   return line
@@ -138,14 +135,15 @@ function peer.pythons()
   return list
 end
 
--- Starts benches/torch_peer.py by an interpreter; in_tuned: in the environment above. Returns nil
--- and the reason if there is no such program.
-function peer.torch(python, in_tuned, threads, device)
+-- Starts benches/torch_peer.py by an interpreter; tuned: in tuned_environment. Returns nil and the
+-- reason if there is no such program.
+function peer.torch(python, tuned, threads, device)
   device = device or "cpu"
   if device:find "/" then return nil, "no PyTorch found for " .. device end
   local there = python:find "/" and core.sys.exists(python) or shell.on_path(python)
   if not there then return nil, "there is no " .. python end
-  return peer.start(python .. " " .. benches .. "/torch_peer.py", in_tuned and tuned() or {},
+  local environment = tuned and peer.tuned_environment(provenance.features()) or {}
+  return peer.start(python .. " " .. benches .. "/torch_peer.py", environment,
     { python, benches .. "/torch_peer.py", threads, device })
 end
 

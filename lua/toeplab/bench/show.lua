@@ -103,8 +103,8 @@ end
 function show.threads(count) return count == 1 and "1 thread" or count .. " threads" end
 
 -- Returns sentences such as "torch 1.13 tuned over rac, fwd+bwd, float32, 2 threads: 21.3, the
--- geometric mean of 24 rows". Models of different widths get means of their own, as do modes if
--- only our backends are compared.
+-- geometric mean of 24 rows, from 12.1 to 40.5". Models of different widths get means of their own,
+-- as do modes if only our backends are compared.
 local function means(name, rows)
   local lines, widths = {}, false
   for _, r in ipairs(rows) do widths = widths or r.problem.dim ~= rows[1].problem.dim end
@@ -120,7 +120,7 @@ local function means(name, rows)
     for i, r in ipairs(groups[group]) do ratios[i] = r.ratio end
     table.sort(ratios)
     lines[#lines + 1] = #ratios == 1 and ("%s: %.2f"):format(group, ratios[1])
-      or ("%s: %.2f, the geometric mean of %d rows (%.2f-%.2f)"):format(group,
+      or ("%s: %.2f, the geometric mean of %d rows, from %.2f to %.2f"):format(group,
         timing.mean(ratios), #ratios, ratios[1], ratios[#ratios])
   end
   return lines
@@ -183,8 +183,9 @@ local function longest(rows)
   return lines
 end
 
--- Returns sentences such as "relaxed is faster than ring from n 64 on", for the contestant that the
--- others are compared with. "From" is the least length from which on it is faster at all lengths.
+-- Returns sentences such as "relaxed is faster than full ring, b 1, 1 thread: from n 64 on" for the
+-- contestant that the others are compared with. "From" is the least length from which on it is
+-- faster at all lengths.
 local function crossovers(rows)
   local lines = {}
   local groups, order = grouped(rows, function(r)

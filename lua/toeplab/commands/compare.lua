@@ -21,7 +21,7 @@ local command = {
   usage = "toeplab compare [NAME] KEY=A KEY=B [KEY=VALUE...]\n"
     .. "       toeplab compare NAME [KEY=VALUE...]",
   about = "Compares the trials of KEY=B with those of KEY=A, paired by seed: the difference B - A\n"
-    .. "with its 95 % interval (Student's t), the probability that a run of B beats one of A,\n"
+    .. "with its interval (Student's t), the probability that a run of B beats one of A,\n"
     .. "p with Holm's correction over the rows, what may be claimed, and how many\n"
     .. "seeds a claim would need. NAME is an experiment, a published table, or the number of a\n"
     .. "sweep; without it the newest experiment in which KEY varies. KEY=VALUE chooses trials,\n"

@@ -35,7 +35,8 @@ local data = {
     "data_of" },
   options = {
     { name = "check", help = "also compare the sha256 of every file" },
-    { name = "from", value = "URL", help = "fetch from this folder or address instead" },
+    { name = "from", value = "URL", help = "fetch from this folder or address instead",
+      more = "Not for sets that are generated or printed by a program." },
     { name = "size", short = "s", value = "N", help = "for bpe: tokens, at least 256" },
     { name = "out", short = "o", value = "FILE", help = "for bpe: the file for the merges" },
     { name = "quiet", short = "q", help = "no progress" },
@@ -133,8 +134,8 @@ function verbs.show(set, names)
   end
 end
 
--- Returns how a set comes about that is not fetched; nil for others.
-local function unfetched(set)
+-- Returns a sentence on where a set comes from that is never fetched; nil for others.
+local function source_sentence(set)
   if set.generated then return ("%s is generated where it is used"):format(set.name) end
   if datasets.state(set, false) == "here (program)" then
     return ("%s is printed by: %s"):format(set.name, set.program)
@@ -145,7 +146,7 @@ function verbs.fetch(set, names)
   local sets = {}
   for i, name in ipairs(names) do
     sets[i] = find(name)
-    local how = set.from and unfetched(sets[i])
+    local how = set.from and source_sentence(sets[i])
     if how then errors.usage("data fetch: --from is not for %s: %s", name, how) end
   end
   if #sets == 0 then errors.usage("data fetch: which set? (see toeplab data)") end
@@ -153,7 +154,7 @@ function verbs.fetch(set, names)
     if not set.quiet then errors.say(format, ...) end
   end
   for _, one in ipairs(sets) do
-    local line = unfetched(one)
+    local line = source_sentence(one)
     if not line then
       local folder, fetched = fetch.set(one, { from = set.from, say = say })
       line = ("%s is in %s%s"):format(one.name, folder, set.from and not fetched

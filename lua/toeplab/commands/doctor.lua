@@ -69,8 +69,8 @@ local function versions(add)
   add("transforms", info.transforms == "none" and "bad" or "ok", info.transforms)
   add("blas", "ok", info.blas)
   add("onednn", info.onednn == "none" and "note" or "ok", info.onednn == "none"
-    and "not built in: products are a little slower, in bf16 much (a build needs oneDNN 2.x, not "
-    .. "3, without threads or with OpenMP: Debian 12 has it as libdnnl-dev)"
+    and "not built in: products are a little slower, in bf16 much (a build needs oneDNN 2, not 3, "
+    .. "with no threads or those of OpenMP: libdnnl-dev of Debian 12)"
     or info.onednn)
   for _, name in ipairs { "mpi", "nccl" } do
     local path, why = core.ranks_file(name)
@@ -258,10 +258,11 @@ end
 local function data(add)
   local folder, here = datasets.folder(), {}
   for _, set in ipairs(datasets.list) do
-    local present = not set.generated and datasets.state(set, false):find "^here"
-    if present then here[#here + 1] = set.name end
+    local state = not set.generated and datasets.state(set, false) or ""
+    if state:find "^here" then here[#here + 1] = set.name end
+    if state == "as archive" then here[#here + 1] = set.name .. " (archive)" end
   end
-  add("data", "ok", ("%s: %s"):format(folder or datasets.own_folder() or "no folder",
+  add("data", "ok", ("%s; here: %s"):format(folder or datasets.own_folder() or "no folder",
     #here > 0 and table.concat(here, ", ") or "no data set yet (toeplab data)"))
 end
 

@@ -54,7 +54,7 @@ end
 local function ignored(set, store, id)
   local known, names = {}, {}
   for i, metric in ipairs(logged.newest(store, id)) do known[i] = metric.name end
-  for _, name in ipairs(arguments.list("reproduce", set, "ignore") or {}) do
+  for name in (set.ignore or ""):gmatch "[^,]+" do -- it may have spaces
     local ok, why = suggest.choose("metric", name, known)
     if not ok then errors.usage("reproduce: --ignore: %s", why) end
     names[name] = true

@@ -222,7 +222,7 @@ local function check(result, percent)
   return fine
 end
 
--- Returns the name of the format; --why is text only.
+-- Returns what is printed: a format, or "why" for the trials behind a cell.
 local function format_of(set)
   local chosen = set.why and "why" or nil
   for _, name in ipairs { "md", "tex", "csv", "html" } do

@@ -225,8 +225,9 @@ end
 
 -- Returns whether the relaxed form of a kernel t [lags,dim] is faster than a ring that is full.
 -- Their times per token cross between 128 and 256 lags of 16 channels, from 32 to 64 of 64, 16 to
--- 32 of 192, and below 16 of 1,536 (results/tables/generation.md). While the ring fills, it takes
--- half of that on average.
+-- 32 of 192, and below 16 of 1,536 (results/tables/generation.md). A ring that is still filling
+-- takes half of the time of a full one on average, so that texts shorter than the kernel cross
+-- later.
 local FEW = 32
 local function is_long(t) return t:dim(1) > FEW end
 

@@ -132,7 +132,7 @@ local function download(set, item, folder, say)
   say("%s: %s %s%s", set.name, had > 0 and "going on with" or "downloading", item.url,
     item.bytes and (" (%s)"):format(megabytes(item.bytes)) or "")
   local code, message, status = curl(item, part)
-  if had > 0 and (cannot_resume[code] or status == RANGE and code ~= 0) then
+  if had > 0 and (cannot_resume[code] or status == RANGE) then
     os.remove(part)
     code, message = curl(item, part)
   end

@@ -267,8 +267,8 @@ local function check_where(exp, what)
   for _, rule in ipairs(exp[what]) do
     local where = type(rule.where) == "table" and rule.where or {}
     for _, key in ipairs(suggest.keys(where)) do
-      if type(where[key]) == "table" and not config.is_list(where[key]) then
-        complain(exp, what, "%s: where: %s must be a value or a list of values", what, key)
+      if type(where[key]) == "table" and not is_list(where[key]) then
+        complain(exp, what, "%s: where: %s must be a value or a list of at least one", what, key)
       end
       local may = types(exp, key)
       for _, value in ipairs(type(where[key]) == "table" and where[key] or { where[key] }) do

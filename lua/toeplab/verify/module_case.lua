@@ -5,7 +5,6 @@
 -- first whose whole pattern matches is used; a replacement of false says that the module has no
 -- such parameter. Without a match the name is ours. The field names.state, which may be absent,
 -- holds tensors by our names that the module has beside those of the case, or in place of them.
--- module_case.gradients also takes a function from a published name to ours.
 
 local core = require "toeplab.core"
 local distance = require("toeplab.verify.distance").distance
@@ -19,6 +18,11 @@ function module_case.ours(names, name)
     if name:find(pattern) then return pair[2] and (name:gsub(pattern, pair[2])) end
   end
   return name
+end
+
+-- Returns the same as a function of the name.
+function module_case.renaming(names)
+  return function(name) return module_case.ours(names, name) end
 end
 
 -- Returns t as like is shaped, if the two differ by sizes of 1 only; else t.
@@ -68,11 +72,10 @@ function module_case.compare(case, results, name, got)
   results[#results + 1] = { name = name, error = distance(got, case:read(name)) }
 end
 
--- Compares the gradients of module's parameters with the group grad of the case.
-function module_case.gradients(case, module, names, results)
+-- Compares the gradients of module's parameters with the group grad of the case. ours: a function
+-- from a published name to ours.
+function module_case.gradients(case, module, ours, results)
   local named = module:named()
-  local ours = type(names) == "function" and names
-    or function(name) return module_case.ours(names, name) end
   for _, name in ipairs(case:children "grad") do
     local own = ours(name)
     if own then
@@ -93,7 +96,7 @@ function module_case.run(case, module, names, ...)
   (y * case:read "dy"):sum():backward()
   module_case.compare(case, results, "y", y)
   module_case.compare(case, results, "dx", x:grad())
-  module_case.gradients(case, module, names, results)
+  module_case.gradients(case, module, module_case.renaming(names), results)
   return results
 end
 

@@ -76,8 +76,8 @@ t.test("ours are those that were asked for, in each precision", function()
   end
   local two = { precisions = { "float32", "bf16" } }
   t.eq(who("tno", { b = 8, n = 2048 }, two), { "rac float32", "fft float32" })
-  t.eq({ grids.ours("tno", { b = 1, n = 1024 }, { backends = { "matrix" },
-    precisions = { "float32" } }) }, { {}, "matrix" }) -- its n^2 work is too much
+  t.eq({ grids.ours("tno", { b = 1, n = 1024 }, { backends = { "matrix", "naive" },
+    precisions = { "float32" } }) }, { {}, { "matrix", "naive" } }) -- n^2 work is too much
   t.eq(#who("tno", { b = 1, n = 512 }, two), 4)
   t.eq(who("lm", {}, two), { "rac float32", "rac bf16" })
   two.backends = { "fft" }
@@ -174,15 +174,25 @@ t.test("a peer answers, refuses, ends", function()
     p:close()
     p = peer.start("it", {}, { file })
     p:greet()
-    for _ = 1, 2 do -- a second request must not raise SIGPIPE
-      t.eq(select(2, p:ask "die"), "it ended without an answer: out of ideas")
-    end
+    t.eq(select(2, p:ask "die"), "it ended without an answer: out of ideas")
+    t.eq(select(2, p:ask "run 1"), "it ended without an answer") -- and no SIGPIPE
+    p:close()
+    p = peer.start("it", {}, { "sh", "-c", "echo ready" })
+    t.eq({ p:greet(), select(2, p:ask "run 1") }, { "ready", "it ended without an answer" })
     p:close()
   end)
   local p = peer.start("it", {}, { "/nowhere/python" })
   local about, why = p:greet()
   t.ok(not about and why:find "^it does not run: .*/nowhere/python", why)
   t.eq({ peer.start("it", {}, { "true" }):greet() }, { nil, "it does not run" })
+end)
+
+t.test("PyTorch is asked for AVX-512 only where there is one", function()
+  for features, want in pairs { ["avx avx2 avx512f avx512bw avx512vl"] = true,
+    ["avx avx2 avx512f"] = false, [""] = false } do
+    local list = table.concat(peer.tuned_environment(features), " ")
+    t.eq(list:find("avx512", 1, true) ~= nil, want)
+  end
 end)
 
 -- Runs fn with variables of the environment and functions of peer replaced.

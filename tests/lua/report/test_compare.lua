@@ -254,7 +254,7 @@ t.test("the seeds that are needed allow for the looks", function()
         trials = trials, rule = rule or nil, source = tostring(rule) })
       local text = run(folder, "op=a op=b")
       t.holds(text, want)
-      t.eq(text:find("95 % interval ", 1, true) ~= nil, not rule) -- it is another one after looks
+      t.eq(text:find("95 % interval ", 1, true) ~= nil, not rule) -- looks: the row's level
     end
   end)
 end)

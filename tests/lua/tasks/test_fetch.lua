@@ -141,6 +141,23 @@ t.test("an answer that says nothing of the part leaves it in place", function()
   end)
 end)
 
+t.test("a part whose range is refused is downloaded again, whatever curl's exit code", function()
+  with_mirror(function(folder, fetch)
+    -- A curl that exits with 0 after the status 416, as some versions do.
+    assert(core.sys.mkdir(folder .. "/bin"))
+    write(folder .. "/bin/curl", ([[#!/bin/sh
+      for word; do [ "$last" = --output ] && part=$word; last=$word; done
+      if [ -s "$part" ]; then echo 416; else cp %s/mirror/plain.txt "$part"; echo 200; fi
+    ]]):format(folder))
+    assert(os.execute("chmod 755 " .. folder .. "/bin/curl"))
+    assert(core.sys.mkdir(folder .. "/toeplab/data"))
+    write(folder .. "/toeplab/data/.plain.txt.part", "another file")
+    t.eq(fetch("plain", folder .. "/mirror", ("env PATH=%s/bin:%s"):format(folder,
+      os.getenv "PATH")), 0)
+    t.eq(read(folder .. "/toeplab/data/plain/plain.txt"), read(folder .. "/mirror/plain.txt"))
+  end)
+end)
+
 t.test("a download ends with the process that started it", function()
   with_mirror(function(folder, fetch)
     assert(core.sys.mkdir(folder .. "/bin"))

@@ -108,7 +108,7 @@ function kinds.lra_model(case)
   module_case.compare(case, results, "logits", logits)
   module_case.compare(case, results, "loss", loss)
   if has.x then module_case.compare(case, results, "dx", x:grad()) end
-  module_case.gradients(case, model, names, results)
+  module_case.gradients(case, model, module_case.renaming(names), results)
   if has.buffer then compare_buffers(case, model, names, results) end
   core.no_grad(function() -- in this order, since a pass in training changes the statistics
     module_case.compare(case, results, "eval_logits", model:eval()(x, lengths))
@@ -161,7 +161,7 @@ function kinds.image_model(case)
   module_case.compare(case, results, "logits", logits)
   module_case.compare(case, results, "loss", loss)
   module_case.compare(case, results, "dx", x:grad())
-  module_case.gradients(case, model, names, results)
+  module_case.gradients(case, model, module_case.renaming(names), results)
   return results
 end
 

@@ -91,7 +91,7 @@ local function run(case, model, names, forward)
   local results, y = {}, (forward or model)(case:read "ids");
   (y * case:read "dy"):sum():backward()
   module_case.compare(case, results, "y", y)
-  module_case.gradients(case, model, names, results)
+  module_case.gradients(case, model, module_case.renaming(names), results)
   return results
 end
 

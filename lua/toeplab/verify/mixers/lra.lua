@@ -165,7 +165,7 @@ local function run_model(case, ids, pair)
   loss:backward()
   module_case.compare(case, results, "logits", logits)
   module_case.compare(case, results, "loss", loss)
-  module_case.gradients(case, model, model_names, results)
+  module_case.gradients(case, model, module_case.renaming(model_names), results)
   return results
 end
 

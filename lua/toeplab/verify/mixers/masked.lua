@@ -57,7 +57,7 @@ local function compare(case, model, names, found)
   for _, name in ipairs { "hidden", "logits", "loss" } do
     module_case.compare(case, results, name, found[name])
   end
-  module_case.gradients(case, model, names, results)
+  module_case.gradients(case, model, module_case.renaming(names), results)
   return results
 end
 
