@@ -54,6 +54,21 @@ local function check_keys(list, filters)
   end
 end
 
+-- Returns the sweeps from the newest one on of an experiment and scale that has results; all of
+-- them if none has. So a published table does not go empty while another experiment begins to answer it.
+local function with_results(store, list)
+  for i, s in ipairs(list) do
+    local done = store:rows([[SELECT 1 AS one FROM v_members m JOIN v_trials t ON t.id = m.trial
+      WHERE m.sweep = ? AND t.status = 'done' LIMIT 1]], { s.id })[1]
+    for k = 1, done and i or 0 do
+      if list[k].experiment == s.experiment and list[k].scale == s.scale then
+        return table.move(list, k, #list, 1, {})
+      end
+    end
+  end
+  return list
+end
+
 -- Returns the pool of the newest sweep that fits the filters and that `what` and name select
 -- (sweeps.find). Its fields are experiment, scale, script, plan, sweeps, axes (a set), fixed (the
 -- configuration without the axes and the seed), others (the other experiments and scales that what
@@ -72,6 +87,7 @@ function pools.find(store, what, name, filters)
     check_keys(all, filters)
     return nil, others
   end
+  if what == "answers" then list = with_results(store, list) end
   local kept, axes, older = pooling.sweeps(store, list)
   local newest = kept[1]
   local self = setmetatable({ store = store, sweeps = kept, axes = axes, filters = filters,

@@ -218,6 +218,21 @@ t.test("a row with a seed that diverged is not measured by the other seeds", fun
   end
 end)
 
+t.test("an experiment that only begins to answer a table does not hide the results of another",
+  function()
+    t.in_folder(function(folder)
+      decays(folder, { [0.99] = { 20, 21, 22 }, [0.9] = { 22, 23.1, 24.2 } })
+      local function begin(status)
+        sweeps.write(folder, { experiment = "later", axes = { "decay" }, source = status,
+          answers = { "tnn/table10" }, trials = { { config = { decay = 0.9 }, seed = 1,
+            status = status, metrics = { best_val_ppl = 1 } } } })
+        return run(folder, "compare tnn/table10")
+      end
+      t.holds(begin "queued", "claim 4: 0.99 (ours) over 0.90, PPL (val): ratio 0.909")
+      t.holds(begin "done", "claim 4: not measured: no trial of 0.99 (ours)")
+    end)
+  end)
+
 t.test("after looks at the results the intervals of claims are wider", function()
   local function row(rule)
     local found
