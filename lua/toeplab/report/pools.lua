@@ -55,7 +55,8 @@ local function check_keys(list, filters)
 end
 
 -- Returns the sweeps from the newest one on of an experiment and scale that has results; all of
--- them if none has. So a published table does not go empty while another experiment begins to answer it.
+-- them if none has. So a published table does not go empty while another experiment begins to
+-- answer it.
 local function with_results(store, list)
   for i, s in ipairs(list) do
     local done = store:rows([[SELECT 1 AS one FROM v_members m JOIN v_trials t ON t.id = m.trial
