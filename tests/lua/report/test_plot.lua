@@ -182,8 +182,10 @@ t.test("a title that is too long is broken", function()
   for _, spec in ipairs { { series = { { y = { 1, 2 } } } }, { matrix = { { 1, 2 } } } } do
     spec.title, spec.width = title, 560
     local svg = drawn(spec)
+    t.eq(svg:match "<title>(.-)</title>", title) -- what viewers show is whole
+    svg = svg:gsub("<title>.-</title>", "", 1)
     t.ok(svg:find(">it's layer 1<", 1, true) or svg:find("none it's layer 1<", 1, true))
-    t.ok(not svg:find(("decay=none "):rep(6), 1, true) or svg:find("<title>" .. title, 1, true))
+    t.ok(not svg:find(("decay=none "):rep(6), 1, true))
   end
 end)
 

@@ -227,10 +227,13 @@ t.test("a text that was changed or is gone is told in its place", function()
 end)
 
 t.test("files that no row knows are removed", function()
+  local orphans
   goes_on(function(folder)
-    write(folder .. "/step-00000009.h5", "an orphan")
-    write(folder .. "/.step-00000010.h5.tmp.1", "half a file")
-  end, function() end)
+    orphans = { folder .. "/step-00000009.h5", folder .. "/.step-00000010.h5.tmp.1" }
+    for _, path in ipairs(orphans) do write(path, "an orphan") end
+  end, function()
+    for _, path in ipairs(orphans) do t.ok(not core.sys.exists(path), path) end
+  end)
 end)
 
 t.test("one failure does not stop the others; the exit code tells", function()

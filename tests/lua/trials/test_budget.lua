@@ -66,15 +66,20 @@ t.test("the trials behind are pruned, at the steps of the rule, and not taken up
       { "pause=0.02" }), 0)
     t.eq(status(folder), "done done done done done done") -- each is better than all before
   end)
+  in_folder(function(folder)
+    t.eq(run(folder, 'prune = { metric = "loss", rule = "median", min_steps = 4, goal = "min" },',
+      { "pause=0.02" }), 0)
+    t.eq(status(folder), "done done done pruned pruned pruned") -- each is worse than all before
+  end)
 end)
 
--- What a Pruner says at step 4 of trial number i of a store of four, whose losses are -1 to -4;
+-- What a Pruner says at step 4 of trial number i of a store of five, whose losses are -1 to -5;
 -- events: number of a trial -> what was decided of it; over: of those that have ended.
-local function judged(i, events, over, spec, value)
+local function judged(i, events, over, goal, value, rule)
   local word, why, told
   in_folder(function(folder)
     local list, trial_list = {}, {}
-    for k, name in ipairs { "a", "b", "c", "d" } do
+    for k, name in ipairs { "a", "b", "c", "d", "e" } do
       list[k] = { name = name, experiment = "x", config = { n = k }, metrics = { loss = {} } }
       for step = 1, 8 do list[k].metrics.loss[step] = k == i and value or -k * 1.0 end
       trial_list[k] = { id = stores.id(name), status = (over or {})[k] }
@@ -84,8 +89,8 @@ local function judged(i, events, over, spec, value)
     for k, event in pairs(events) do
       store:event(trial_list[k].id, 4, event, ("loss is %d.0 at step 4, by hand"):format(-k))
     end
-    local pruner = prune.new({ metric = "loss", rule = "asha", eta = 2.0, min_steps = 4,
-      goal = spec or "min" }, store, trial_list, trial_list)
+    local pruner = prune.new({ metric = "loss", rule = rule or "asha", eta = 2.0, min_steps = 4,
+      goal = goal or "min" }, store, trial_list, trial_list)
     word, why = pruner:judge(trial_list[i], 4)
     told = store:rows("SELECT kind, text FROM v_events WHERE trial = ?", { trial_list[i].id })
     t.eq({ pruner:judge(trial_list[i], 4) }, { word, why }) -- it stays
@@ -111,6 +116,32 @@ t.test("a trial is judged among those before it, once they were there or have en
     t.eq(judged(2, { "judged" }, nil, goal, infinite), "prune")
   end
 end)
+
+-- Before trial i come the losses -1, -2, -3, -4, as many as it needs.
+t.test("by the median a trial goes on if it is no worse than that of all, its own included",
+  function()
+    for _, row in ipairs {
+      { 3, -0.5, "min", "go", "among the first 3" }, -- the worst of three
+      { 4, -2.5, "min", "go", "among the better half of 4" }, -- the median is -2.25
+      { 4, -2.0, "min", "go", "among the better half of 4" }, -- it is the median
+      { 4, -1.5, "min", "prune", "not among the better half of 4" }, -- -1.75
+      { 4, -1.5, "max", "go", "among the better half of 4" },
+      { 4, -2.5, "max", "prune", "not among the better half of 4" },
+      { 5, -3.5, "min", "go", "among the better half of 5" }, -- -3
+      { 5, -2.5, "min", "go", "among the better half of 5" }, -- it is the median
+      { 5, -1.5, "min", "prune", "not among the better half of 5" }, -- -2
+      { 5, -2.5, "max", "go", "among the better half of 5" },
+      { 5, -3.5, "max", "prune", "not among the better half of 5" },
+      { 4, 0 / 0, "min", "prune", "not among the better half of 4" }, -- it has diverged
+    } do
+      local i, value, goal, word, place = table.unpack(row)
+      local before = {}
+      for k = 1, i - 1 do before[k] = "judged" end
+      local got, why, kind = judged(i, before, nil, goal, value, "median")
+      t.eq({ got, kind }, { word, word == "go" and "judged" or "prune" })
+      t.eq(why:match "at step 4, (.*)", place)
+    end
+  end)
 
 -- Losses that cross: what a trial is worth depends on the step at which it is judged.
 local crossing = script:gsub("EXTRA", 'prune = { metric = "loss", eta = 2, min_steps = 3 },')
