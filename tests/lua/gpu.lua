@@ -7,8 +7,7 @@ local t = require "harness"
 local emulated = core.sys.executable():gsub("[^/]*$", "") .. "tests/emulated.so"
 local name = os.getenv "TOEPLAB_TEST_GPU" or emulated
 if name:find "/" and not core.sys.exists(name) then
-  print "skipped: the emulated GPU was not built, which needs a C++ compiler"
-  os.exit(0)
+  t.skip_all "the emulated GPU was not built, which needs a C++ compiler"
 end
 
 local gpu = { name = name, emulated = name == emulated }

@@ -5,20 +5,33 @@
 --   t.test("sums", function() t.eq(1 + 1, 2) end)
 --   t.done()
 --
--- Tests run in the order they are written. After each one the garbage is collected, the tape
--- cleared, and every tensor that the test made must be gone; no test may create a global. done()
--- prints "N passed, N failed" and ends the program, with status 1 if a test failed or none ran.
+-- Tests run in the order they are written, each with new random streams, so that one that runs
+-- alone draws the same numbers. After each one the garbage is collected, the tape cleared, and
+-- every tensor that the test made must be gone; no test may create a global. done() prints
+-- "N passed, N failed" and, if a test was skipped, ", N skipped". It ends the program with status 1
+-- if a test failed or none ran, and 77 if all that ran were skipped.
 local core = require "toeplab.core"
+local streams = require "toeplab.base.streams"
 
 local harness = {}
 local tests, names = {}, {}
 local pattern = arg and arg[1] or ""
+local Skipped = {} -- the metatable of what skip() raises
 
 -- only: "cpu" for what is not so, or not to be had, on a device (TOEPLAB_DEVICE).
 function harness.test(name, fn, only)
   if names[name] then error("two tests are named '" .. name .. "'", 2) end
   names[name] = true
   tests[#tests + 1] = { name = name, fn = fn, only = only }
+end
+
+-- Ends the running test as skipped; why: what this machine or build lacks.
+function harness.skip(why) error(setmetatable({ why = why }, Skipped), 0) end
+
+-- Ends the program, all of whose tests need what is lacking.
+function harness.skip_all(why)
+  print("skipped: " .. why)
+  os.exit(77)
 end
 
 -- ---- Comparisons --------------------------------------------------------------------------------
@@ -170,9 +183,10 @@ local function live()
   return core.memory().tensors
 end
 
--- nil, or why the test failed.
+-- nil, or why the test failed, a text, or was skipped, an object of Skipped.
 local function failure(test)
   local before, known = live(), globals()
+  streams.seed(1)
   local fine, message = xpcall(test.fn, debug.traceback)
   if not fine then return message end
   for name in pairs(_G) do
@@ -182,26 +196,35 @@ local function failure(test)
   if leaked ~= 0 then return leaked .. " tensors are left over" end
 end
 
+-- Runs a test and prints what became of it. Returns "passed", "failed" or "skipped".
+local function outcome(test)
+  local why = test.only and test.only ~= core.device()
+    and setmetatable({ why = "on the " .. test.only .. " only" }, Skipped) or failure(test)
+  if getmetatable(why) == Skipped then
+    print(("skipped %s: %s"):format(test.name, why.why))
+    return "skipped"
+  elseif why then
+    print("not ok " .. test.name)
+    print("  " .. tostring(why):gsub("\n", "\n  "))
+    return "failed"
+  end
+  print("ok " .. test.name)
+  return "passed"
+end
+
 function harness.done()
-  local passed, failed = 0, 0
+  local count = { passed = 0, failed = 0, skipped = 0 }
   for _, test in ipairs(tests) do
-    if test.only and test.only ~= core.device() then
-      print(("skipped %s: on the %s only"):format(test.name, test.only))
-    elseif test.name:find(pattern) then
-      local why = failure(test)
-      if why then
-        failed = failed + 1
-        print("not ok " .. test.name)
-        print("  " .. tostring(why):gsub("\n", "\n  "))
-      else
-        passed = passed + 1
-        print("ok " .. test.name)
-      end
+    if test.name:find(pattern) then
+      local what = outcome(test)
+      count[what] = count[what] + 1
       io.stdout:flush()
     end
   end
-  print(("%d passed, %d failed"):format(passed, failed))
-  os.exit(failed == 0 and passed > 0)
+  print(("%d passed, %d failed%s"):format(count.passed, count.failed,
+    count.skipped > 0 and (", %d skipped"):format(count.skipped) or ""))
+  if count.failed == 0 and count.passed == 0 and count.skipped > 0 then os.exit(77) end
+  os.exit(count.failed == 0 and count.passed > 0)
 end
 
 return harness

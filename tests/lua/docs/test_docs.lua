@@ -70,7 +70,7 @@ See \fBx \-\-one\fR and \fIi\fR.
   end)
 
 t.test("the pages are sound to groff", function()
-  if not shell.on_path "groff" then return print "skipped: no groff" end
+  if not shell.on_path "groff" then t.skip "there is no groff" end
   for _, name in ipairs { "toeplab.1", "toeplab-lua.7", "toeplab-layers.7" } do
     local path = os.tmpname()
     tl.sys.write_file(path, pages[name]())

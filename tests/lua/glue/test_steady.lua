@@ -35,7 +35,7 @@ local function reuses()
 end
 
 t.test("a steady step asks the system for nothing", function()
-  if not reuses() then return end
+  if not reuses() then t.skip "a sanitiser keeps no block" end
   local step = small_step()
   for _ = 1, 3 do step() end
   collectgarbage()
@@ -95,7 +95,7 @@ t.test("what a backend keeps takes the place of the coefficients", function()
 end)
 
 t.test("what trim gives back is not kept", function()
-  if not reuses() then return end
+  if not reuses() then t.skip "a sanitiser keeps no block" end
   local x = tl.zeros(40 << 20)
   x:close()
   local before = tl.memory().cached

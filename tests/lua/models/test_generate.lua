@@ -467,7 +467,7 @@ t.test("toeplab generate: a full pipe, one without a reader, a full disk", funct
     t.eq({ code, text }, { 0, "124\n" })
     code, text = shell(folder, "{ $G -p the -n 1000000; echo $? >code; } | head -c 3; cat code")
     t.eq({ code, text }, { 0, "the141\n" }) -- 128 + SIGPIPE
-    if not core.sys.exists "/dev/full" then return end
+    if not core.sys.exists "/dev/full" then t.skip "there is no /dev/full" end
     for _, words in ipairs { "-n 1000000", "-n 1000000 --json -m ring --lags 4 --stop e", "-n 0",
       "--score" } do
       local said

@@ -230,9 +230,6 @@ end)
 
 -- ---- Which backend asks what --------------------------------------------------------------------
 
-local fd = false
-for _, b in ipairs(core.backends()) do fd = fd or b.name == "fd" end
-
 test("pairs that make no sense are refused, with what to use instead", function()
   local encoders = require "toeplab.nn.encoders"
   local function fails(want, encoder, domain, more)
@@ -262,16 +259,14 @@ test("pairs that make no sense are refused, with what to use instead", function(
 end)
 
 test("those that make sense work, and options go where they belong", function()
-  if fd then
-    for _, causal in ipairs { true, false } do
-      for _, e in ipairs { "mlp", "lra", "table" } do
-        local tno = nn.TNO(2, { encoder = e, backend = "fd", decay = "none", causal = causal })
-        eq(tno(random(1, 5, 2)):shape(), { 1, 5, 2 })
-        eq(tno.encoder.opt.dim, causal and 2 or 4)
-      end
+  for _, causal in ipairs { true, false } do
+    for _, e in ipairs { "mlp", "lra", "table" } do
+      local tno = nn.TNO(2, { encoder = e, backend = "fd", decay = "none", causal = causal })
+      eq(tno(random(1, 5, 2)):shape(), { 1, 5, 2 })
+      eq(tno.encoder.opt.dim, causal and 2 or 4)
     end
-    raises(nn.TNO, "max_lag is a lag", 2, { backend = "fd", decay = "none", max_lag = 4 })
   end
+  raises(nn.TNO, "max_lag is a lag", 2, { backend = "fd", decay = "none", max_lag = 4 })
   raises(nn.TNO, "'encoder_options' is not for encoder mlp", 2, { encoder_options = { taps = 1 } })
   raises(nn.TNO, "'rpe' is not for encoder ssm", 2, { encoder = "ssm", rpe = { hidden = 1 } })
   raises(nn.TNO, "is not for an encoder given as a class, module or function", 2,
@@ -314,7 +309,6 @@ test("an encoder of one's own is told points, length and domain", function()
   local tno = nn.TNO(1, { encoder = encoder, causal = false })
   tno(core.ones(1, 2, 1))
   eq(seen, { { -1, 0, 1 }, 2, "lag" })
-  if not fd then return end
   tno = nn.TNO(1, { encoder = encoder, backend = "fd", decay = "none" })
   tno(core.ones(1, 2, 1))
   eq({ #seen[1], seen[2], seen[3] }, { 3, 2, "frequency" })

@@ -255,7 +255,6 @@ local function response(coef, first, omega, causal)
 end
 
 test("fft and fd agree when they are given the same kernel", function()
-  if not has.fd then return end
   tl.seed(6)
   for _, causal in ipairs { true, false } do
     for _, n in ipairs { 1, 2, 9, 32 } do
@@ -323,7 +322,6 @@ end)
 -- ---- Sizes --------------------------------------------------------------------------------------
 
 test("the model of SKI's preset: its table and taps in the place of the network", function()
-  if not has.ski then return end
   local ski, n = tl.models.describe("tnn_mlm", tl.models.preset "blm-ski-12"):count(), 12 * 2304
   local network = 128 + 6 * 65 * 64 + 2304 * 65
   eq(ski, 126400089 - 12 * (network + 2304) + n * (2 * 32 + 17))

@@ -43,11 +43,9 @@ local function sha_of(ids)
   return core.sha256(table.concat(ids:totable(), " "))
 end
 
--- The file of a set, or nil and a word to who reads the results.
+-- The file of a set; skips the test where there is none.
 local function file_of(name)
-  local path = datasets.place(name)
-  if not path then print("# skipped: " .. name .. " is not here; TOEPLAB_DATA may hold it") end
-  return path
+  return datasets.place(name) or t.skip(name .. " is not here; TOEPLAB_DATA may hold it")
 end
 
 -- ---- Byte pairs ---------------------------------------------------------------------------------
@@ -71,7 +69,6 @@ end)
 
 t.test("the ids of awkward texts, as the published encoder gives them", function()
   local merges, encoder = file_of "gpt2-bpe/vocab.bpe", file_of "gpt2-bpe/encoder.json"
-  if not (merges and encoder) then return end
   local vocab = core.vocab_bpe(merges, encoder)
   t.eq(vocab:size(), 50257)
   t.eq(vocab:token(50256), "<|endoftext|>")
@@ -81,7 +78,6 @@ end)
 t.test("fairseq's ids", function()
   local merges, encoder = file_of "gpt2-bpe/vocab.bpe", file_of "gpt2-bpe/encoder.json"
   local dictionary = file_of "gpt2-bpe/dict.txt"
-  if not (merges and encoder and dictionary) then return end
   local vocab = core.vocab_bpe(merges, encoder, dictionary)
   t.eq({ vocab:size(), vocab:eos() }, { 50264, 2 })
   -- "." is GPT-2's 13, the dictionary's first line; " the" is 262, the second; "," 11, the third
@@ -100,8 +96,7 @@ t.test("the whole of WikiText-2 survives GPT-2's byte pairs", function()
       "cd675cde7ec0a8fa79908032009b550de552ed9c3b3053690cf2c671f3e8f736" },
   }
   for _, file in ipairs(files) do
-    local path = merges and encoder and file_of(file[1])
-    if not path then return end
+    local path = file_of(file[1])
     local vocab = core.vocab_bpe(merges, encoder)
     local text = read(path)
     local ids = vocab:encode(text)
@@ -112,7 +107,6 @@ end)
 
 t.test("the small vocabulary is what its text gives", function()
   local path = file_of "tinyshakespeare/input.txt"
-  if not path then return end
   local counter <close> = core.counter "pieces"
   counter:feed(read(path))
   core.bpe_train(counter, 512, folder .. "/again.bpe")
@@ -122,7 +116,7 @@ end)
 -- ---- Corpora ------------------------------------------------------------------------------------
 
 t.test("WikiText-2 has the published numbers of words", function()
-  if not file_of "wikitext-2/wiki.train.shuffled-docs.tokens" then return end
+  file_of "wikitext-2/wiki.train.shuffled-docs.tokens"
   local data = corpus("wikitext-2", { tokenizer = "word" })
   t.eq({ data.train:numel(), data.valid:numel(), data.test:numel(), data.vocab:size() },
     { 2088628, 217646, 245569, 33278 })
