@@ -431,11 +431,25 @@ return tl.experiment "slow" {
     local opt = tl.optim.adam(model, {})
     for step in t:steps(c.steps, model, opt, data) do
       t:log { loss = tl.train.lm_step(model, opt, data:batch(step)) }
+      tl.sys.write_file(os.getenv "BEGUN", "")
       tl.sys.sleep(0.01)
     end
   end,
 }
 END
+export BEGUN="$top/begun" # what a trial writes when a signal may come
+
+interrupt() { # COMMAND...: sends it SIGINT once $BEGUN is there; returns its exit code
+    rm -f "$BEGUN"
+    env --default-signal=INT timeout -k 5 60 "$@" & # the shell would have it ignore SIGINT
+    child=$!
+    for _ in $(seq 600); do
+        if [ -e "$BEGUN" ]; then break; fi
+        sleep 0.05
+    done
+    kill -s INT "$child"
+    wait "$child"
+}
 
 running() { # waits until the background run has logged something
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
@@ -459,27 +473,26 @@ check "... and the message explains how to resume" \
     grep -q "stopped by SIGTERM after step .*same command continues" "$top/err2"
 expect "... and the trial is interrupted, with a checkpoint" 0 "slow .*interrupted  *[1-9]" \
     "$toeplab" ls
-expect "SIGINT: exit code 130" 130 "resumed after step" \
-    timeout --preserve-status -s INT 5 "$toeplab" run "$top/slow.lua"
+expect "SIGINT: exit code 130" 130 "resumed after step" interrupt "$toeplab" run "$top/slow.lua"
 cp "$top/err" "$top/err2"
 check "... and a message reports it" grep -q "stopped by SIGINT after step" "$top/err2"
 
 # Whatever the script does with a signal, its trial must not count as done.
 caught() { # NAME: runs a trial whose body is on standard input and expects exit code 130
     { echo 'local tl = require "toeplab"'
+      echo 'local function begun() tl.sys.write_file(os.getenv "BEGUN", "") end'
       echo "return tl.experiment \"caught$1\" { trial = function(t)"
       cat
       echo "end }"; } >"$top/caught.lua"
-    expect "SIGINT: $1" 130 "stopped by SIGINT" \
-        timeout --preserve-status -k 5 -s INT 1 "$toeplab" run "$top/caught.lua"
+    expect "SIGINT: $1" 130 "stopped by SIGINT" interrupt "$toeplab" run "$top/caught.lua"
     expect "... interrupted" 0 "caught$1 .*interrupted" "$toeplab" ls "caught$1"
 }
 part='local m = tl.nn.Linear(1, 1) local o = tl.optim.sgd(m, { lr = 0.1 })'
-echo "$part pcall(function() for _ in t:steps(9e9 // 1 | 0, m, o) do end end) t:log { x = 1 }" |
+echo "$part pcall(function() for _ in t:steps(9e9 // 1 | 0, m, o) do begun() end end) t:log { x = 1 }" |
     caught in-pcall
-echo "tl.sys.sleep(30)" | caught in-sleep
-echo "$part for _ in t:steps(9, m, o) do break end while true do end" | caught after-break
-echo "coroutine.wrap(function() while true do end end)()" | caught in-coroutine
+echo "begun() tl.sys.sleep(30)" | caught in-sleep
+echo "$part for _ in t:steps(9, m, o) do break end begun() while true do end" | caught after-break
+echo "coroutine.wrap(function() begun() while true do end end)()" | caught in-coroutine
 
 # ---- Storage -------------------------------------------------------------------------------------
 

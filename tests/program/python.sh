@@ -13,7 +13,8 @@ if ! "$python" -c 'import numpy, pandas' 2>/dev/null; then
 fi
 top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
-export TOEPLAB_DIR="$top/results" TOEPLAB_LIBRARY="${toeplab%/*}/libtoeplab.so"
+export TOEPLAB_DIR="$top/results" TOEPLAB_CACHE="$top/cache"
+export TOEPLAB_LIBRARY="${toeplab%/*}/libtoeplab.so"
 export PYTHONPATH="$source/python:$source/tests/python" PYTHONDONTWRITEBYTECODE=1
 export TOEPLAB_THREADS=2 OMP_NUM_THREADS=2
 for experiment in quickstart custom-mixer; do

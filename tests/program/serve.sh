@@ -21,7 +21,7 @@ trap '[ -z "$server$run" ] || kill $server $run 2>/dev/null || :; wait; rm -rf "
 passed=0
 failed=0
 unset TOEPLAB_TRACEBACK FORCE_COLOR
-export TOEPLAB_DIR="$top/results" TOEPLAB_LUA="$source/lua" no_proxy='*'
+export TOEPLAB_DIR="$top/results" TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" no_proxy='*'
 cd "$top"
 
 result() { # NAME STATUS

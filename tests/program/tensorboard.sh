@@ -17,7 +17,7 @@ if ! "$toeplab" doctor 2>/dev/null | grep -q '^tensorboard  */'; then
 fi
 top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
-export TOEPLAB_DIR="$top/results" TOEPLAB_LUA="$source/lua"
+export TOEPLAB_DIR="$top/results" TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua"
 cat >"$top/curves.lua" <<'END_OF_SCRIPT'
 local tl = require "toeplab"
 return tl.experiment "curves" {

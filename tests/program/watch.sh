@@ -17,7 +17,8 @@ trap 'exit 1' HUP TERM PIPE
 passed=0
 failed=0
 unset TOEPLAB_TRACEBACK FORCE_COLOR COLUMNS LINES LC_ALL LC_CTYPE
-export TOEPLAB_DIR="$top/results" TOEPLAB_LUA="$source/lua" LANG=C.UTF-8 TERM=xterm
+export TOEPLAB_DIR="$top/results" TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua"
+export LANG=C.UTF-8 TERM=xterm
 cd "$top"
 
 result() { # NAME STATUS: reports the test of that name

@@ -11,7 +11,7 @@ seed=${4:-$(date +%s)}
 top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
 unset TOEPLAB_DIR TOEPLAB_TRACEBACK
-export TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS
+export TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS
 
 echo "seed $seed"
 

@@ -18,7 +18,7 @@ mode=${5:-write}
 top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
 unset TOEPLAB_DIR TOEPLAB_TRACEBACK
-export TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS=1 NO_COLOR=1
+export TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS=1 NO_COLOR=1
 failed=0 met=0 spared=0
 
 "$compiler" -O1 -shared -fPIC "$source/tests/faults/disk.c" -o "$top/disk.so" -ldl

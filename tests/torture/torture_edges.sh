@@ -12,7 +12,7 @@ trap 'rm -rf "$top"' EXIT
 passed=0
 failed=0
 unset TOEPLAB_DIR TOEPLAB_TRACEBACK
-export TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS=1 NO_COLOR=1
+export TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS=1 NO_COLOR=1
 
 check() { # NAME COMMAND...: COMMAND must succeed
     name=$1
@@ -193,8 +193,12 @@ exits "a second coordinator" 5 "process $pid on $(hostname) has been writing her
 kill -s KILL "$pid"
 wait "$pid" 2>/dev/null || true
 check "the workers of a killed coordinator end" until_true none_of "$top/two"
-got timeout -s INT 3 "$toeplab" run -C "$top/two" "$top/slow.lua"
-exits "... and the same command continues" 124 "resumed after step"
+env --default-signal=INT "$toeplab" run -C "$top/two" "$top/slow.lua" >"$top/out" 2>"$top/err" &
+pid=$!
+check "... and the same command continues" until_true grep -q "resumed after step" "$top/err"
+kill -s INT "$pid"
+ended
+exits "... until SIGINT" 130 "stopped by SIGINT"
 
 "$toeplab" ls -C "$top/plain" 2>"$top/err" | head -1 >"$top/out"
 check "ls | head: silent" test -s "$top/out" -a ! -s "$top/err"

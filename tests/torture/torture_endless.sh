@@ -9,7 +9,7 @@ source=$2
 top=$(mktemp -d)
 trap 'pkill -KILL -f "$top/" 2>/dev/null || true; rm -rf "$top"' EXIT
 unset TOEPLAB_DIR TOEPLAB_TRACEBACK
-export TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS=1 NO_COLOR=1
+export TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS=1 NO_COLOR=1
 
 cat >"$top/endless.lua" <<'END'
 local tl = require "toeplab"

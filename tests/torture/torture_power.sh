@@ -17,7 +17,7 @@ compiler=$3
 moments=${4:-8}
 top=$(mktemp -d)
 unset TOEPLAB_DIR TOEPLAB_TRACEBACK
-export TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS=1 NO_COLOR=1
+export TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS=1 NO_COLOR=1
 each=4 # moments of one sweep
 failed=0 lost=0 again=0 other=0
 

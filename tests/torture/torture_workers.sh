@@ -9,7 +9,7 @@ source=$2
 top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
 unset TOEPLAB_DIR TOEPLAB_TRACEBACK
-export TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS=1 NO_COLOR=1
+export TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" TOEPLAB_THREADS=1 NO_COLOR=1
 
 fail() {
     echo "not ok $1"
@@ -33,7 +33,7 @@ end
 function ends.none() end
 function ends.exit() os.exit(3) end
 function ends.loop() while true do end end
-function ends.hang() os.execute "sleep 1000" end
+function ends.hang() os.execute "sleep 1000.$$" end
 function ends.memory()
   os.execute "prlimit --pid \$PPID --as=400000000"
   local all = {}
@@ -110,7 +110,9 @@ done
 grep -q "how=exit failed: .*exit code 3" "$top/err" || fail "no word of the exit code"
 grep -q "how=memory failed: .*out of memory" "$top/err" || fail "no word of the memory"
 grep -q "how=lua_memory failed: .*not enough memory" "$top/err" || fail "no word of Lua's memory"
-if pgrep -f "^sleep 1000$" >/dev/null; then fail "what a killed worker had started lives on"; fi
+if pgrep -f "^sleep 1000[.]$$\$" >/dev/null; then
+    fail "what a killed worker had started lives on"
+fi
 
 run wild -j 3 --timeout 8s || fail "the second run"
 cat "$top/err" >>"$top/all"
