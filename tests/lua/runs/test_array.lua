@@ -196,6 +196,50 @@ t.test("a signal makes a task save, and go back into the queue", function()
   end)
 end)
 
+t.test("a task whose time is too short for one checkpoint does not go back into the queue", function()
+  with_cluster(function(c)
+    t.write(c.folder .. "/x.lua", (c.script:gsub("local noise", function(text)
+      return ([[tl.sys.write_file("%s/begun", "")
+    while tl.sys.exists "%s/slow" do tl.sys.sleep(0.01) end
+    %s]]):format(c.folder, c.folder, text)
+    end)))
+    t.write(c.folder .. "/slow", "")
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    c:queue { { 1, 1 } }
+    local task = c:start()
+    wait_until("it has begun", function() return core.sys.exists(c.folder .. "/begun") end)
+    task:signal "USR1"
+    t.eq(task:wait(true), 143)
+    t.holds(t.read(c.folder .. "/log"),
+      "job 1_1 is not requeued: its time was too short for one checkpoint")
+    t.eq(t.read(c.folder .. "/asked"), nil) -- nothing was asked of scontrol
+    t.eq(c:rows "SELECT status, step FROM v_trials", { { status = "interrupted" } })
+  end)
+end)
+
+t.test("a signal ends --wait, and not the job", function()
+  with_cluster(function(c)
+    local words = ("run '%s/x.lua' -C '%s' --on slurm --wait rate=0.5"):format(c.folder, c.root)
+    c:queue { { 1, 1, "PENDING" }, { 1, 2, "PENDING" } }
+    local run = core.sys.spawn({ "/bin/sh", "-c", c:line(words) }, c.folder .. "/log")
+    wait_until("it waits", function()
+      return (t.read(c.folder .. "/log") or ""):find("0 of 2 trials done", 1, true)
+    end)
+    run:signal "INT"
+    local code
+    wait_until("it ends", function()
+      code = run:wait()
+      return code
+    end)
+    t.eq(code, 130)
+    t.holds(t.read(c.folder .. "/log"), "no longer waiting (SIGINT): the job goes on")
+    t.ok(core.sys.exists(c.root .. "/slurm/1/plan"))
+    t.eq(select(2, t.read(c.folder .. "/queue"):gsub("PENDING", "")), 2) -- nothing was cancelled
+    t.eq(c:task(1, 1), 0)
+    t.eq(c:statuses(), { done = 1, queued = 1 })
+  end)
+end)
+
 t.test("a task that was given up ends once another has taken its trial over", function()
   with_cluster(function(c)
     t.write(c.folder .. "/slow", "")
