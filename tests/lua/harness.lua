@@ -70,8 +70,9 @@ function harness.eq(a, b, tol)
   if d then error(d, 2) end
 end
 
+-- Returns the condition.
 function harness.ok(condition, message)
-  if not condition then error(message or "condition is false", 2) end
+  return condition or error(message or "condition is false", 2)
 end
 
 -- fn(...) raises an error whose text matches the Lua pattern; on a device perhaps only when that

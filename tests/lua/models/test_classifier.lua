@@ -213,7 +213,8 @@ t.test("gradients of all parameters, against differences", function()
     local model, ids = tiny { pool = pool, init = "torch", rpe_act = "silu" }, random_ids(3, 5, 7)
     local lengths, labels = core.ids { 5, 2, 4 }, core.ids { 0, 2, 1 }
     local function loss() return core.cross_entropy(model(ids, lengths), labels) end
-    slopes.check(loss, model:parameters(), 0.05)
+    -- Batch norm takes the mean of each channel away, and with it what these add.
+    slopes.check(loss, model:parameters(), 0.05, { "token.o.bias", "feature.l3.bias" })
   end
 end)
 

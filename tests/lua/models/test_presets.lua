@@ -246,7 +246,8 @@ test("gradients of the frames agree with differences", function()
     { layout = "C-fairseq", positions = "alibi", act = "gelu", final_norm = "none" },
   } do
     local model = small(with({ layers = 1, dim = 4, glu_dim = 5, init = "torch" }, more))
-    slopes.check(function() return model:loss(ids, ids) end, slopes.trained(model), 0.05)
+    slopes.check(function() return model:loss(ids, ids) end, slopes.trained(model), 0.05,
+      { "k.bias" }) -- the same for all keys: softmax ignores it
   end
 end)
 

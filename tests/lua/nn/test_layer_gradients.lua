@@ -12,9 +12,10 @@ local function random(...)
   return tl.stream_of("test"):normal(core.zeros(...), 0, 1)
 end
 
--- The gradients of some tensors of fn(), of which every element matters.
+-- The gradients of some tensors of fn(), of which every element matters. The bias of attention's
+-- keys is the same for all keys, and softmax ignores it.
 local function check_gradients(fn, tensors, tol)
-  slopes.check(function() return slopes.probe(fn()) end, tensors, tol)
+  slopes.check(function() return slopes.probe(fn()) end, tensors, tol, { "k.bias" })
 end
 
 -- The same of a module, in its input x too unless that is ids.
@@ -106,6 +107,12 @@ test("a wrong gradient would be found", function()
   local x = random(2, 3):require_grad()
   local function wrong() return core.silu(x) + core.no_grad(core.square, x) end
   raises(check_gradients, "by differences", wrong, { { name = "x", tensor = x } }, 2e-2)
+  for factor, want in pairs { [5e-3] = "gradient 0, by differences", [0] = "told from 0" } do
+    local function zero() return core.affine(x, 0, 0) + core.no_grad(core.affine, x, factor, 0) end
+    raises(check_gradients, want, zero, { { name = "x", tensor = x } }, 2e-2)
+  end
+  local function all() return x * 1.0 end
+  raises(check_gradients, "told from 0", all, { { name = "k.bias", tensor = x } }, 2e-2)
 end)
 
 test("gradcheck tells right gradients from wrong ones", function()

@@ -196,7 +196,7 @@ t.test("a signal makes a task save, and go back into the queue", function()
   end)
 end)
 
-t.test("a task whose time is too short for one checkpoint does not go back into the queue", function()
+t.test("a task whose time is too short for a checkpoint is not put back into the queue", function()
   with_cluster(function(c)
     t.write(c.folder .. "/x.lua", (c.script:gsub("local noise", function(text)
       return ([[tl.sys.write_file("%s/begun", "")
