@@ -1,0 +1,113 @@
+-- test_check.lua: what fsck finds in a database that something else has written to, what it
+-- repairs, and what is then left.
+local t = require "harness"
+local check = require "toeplab.store.check"
+local records = require "toeplab.store.records"
+local stores = require "stores"
+
+local ID = stores.id "a"
+local FOLDER = "runs/" .. ID:sub(1, 12)
+
+-- An experiment of two trials that are done, the first with a file.
+local function fill(folder)
+  stores.fill(folder, {
+    { name = "a", experiment = "x", config = { n = 1 }, metrics = { loss = { 3, 2 } },
+      files = { step = "state" }, step = 4 },
+    { name = "b", experiment = "x", config = { n = 2 }, metrics = { loss = { 4 } } },
+  })
+end
+
+-- Damage by a statement that the constraints of the schema would refuse.
+local function by(sql)
+  return function(folder)
+    local store <close> = records.open(folder, "w")
+    store.store:exec "PRAGMA foreign_keys = OFF"
+    store.store:exec((sql:gsub("$ID", ID)))
+  end
+end
+
+-- Damage to the index of statuses, whose entries then are those of no row.
+local function to_an_index(folder)
+  local root, size
+  do
+    local store <close> = records.open(folder, "w")
+    root = store:rows("SELECT rootpage FROM sqlite_schema WHERE name = 'trials_status'")[1].rootpage
+    size = store:rows("PRAGMA page_size")[1].page_size
+  end
+  local text = t.read(folder .. "/runs.db")
+  local page, count = text:sub((root - 1) * size + 1, root * size):gsub("done", "dona")
+  t.eq(count, 2)
+  t.write(folder .. "/runs.db", text:sub(1, (root - 1) * size) .. page .. text:sub(root * size + 1))
+end
+
+-- name, damage, what is found: {text (a plain part), lost, how it is repaired} each; what the
+-- second repair still finds and, of it, what is lost; a query and what it gives in the end
+local cases = {
+  { "nothing", function() end, {}, 0, 0, "SELECT count(*) AS n FROM trials", '{"n":2}' },
+  { "a trial whose id is a path", by "UPDATE trials SET id = '../up' WHERE id = '$ID'", {
+    -- the rows of the trial refer to an id that is gone, before the repair and after it
+    { "runs.db: 4 rows refer to others that are not there, the first in members", true },
+    { "the id of trial '../up' is not a sha256: the row is not of this program", true,
+      "its row was dropped" },
+    { FOLDER .. ": no trial has that name", false } }, 2, 1,
+    "SELECT id FROM trials", ('{"id":"%s"}'):format(stores.id "b") },
+  { "a file outside of the folder", by "UPDATE artifacts SET path = '../../etc/passwd'", {
+    { "the row of file '../../etc/passwd' of trial '" .. ID .. "' is not of this program", true,
+      "its row was dropped" },
+    { FOLDER .. "/step-00000004.h5: no row mentions it", false } }, 1, 0,
+    "SELECT path FROM artifacts", nil },
+  { "a trial that was deleted alone", by "DELETE FROM trials WHERE id = '$ID'", {
+    { "runs.db: 4 rows refer to others that are not there, the first in members", true },
+    { FOLDER .. ": no trial has that name", false } }, 2, 1,
+    "SELECT count(*) AS n FROM trials", '{"n":1}' },
+  { "a sweep without one of its trials", by [[UPDATE sweeps SET plan = '{"trials":3}']], {
+    { "sweep 1 of x has 2 of its 3 trials; its command brings the rest", false } }, 1, 0,
+    "SELECT count(*) AS n FROM trials", '{"n":2}' },
+  { "a last value of another step", by "UPDATE last SET step = 1, value = 3.0 WHERE trial = '$ID'",
+    { { "1 last value of metrics disagree", true, "rebuilt from the metrics" } }, 0, 0,
+    "SELECT step, value FROM last WHERE trial = '" .. ID .. "'", '{"step":2,"value":2.0}' },
+  { "an index", to_an_index, { { "index trials_status", true, "indices made again" } }, 0, 0,
+    "SELECT count(*) AS n FROM trials INDEXED BY trials_status WHERE status = 'done'", '{"n":2}' },
+}
+
+-- Returns the result of a check and what it found.
+local function look(folder, repair)
+  local list = {}
+  local result = check.run(folder, { repair = repair }, function(item)
+    if item.text then list[#list + 1] = item end
+  end)
+  return result, list
+end
+
+local function compare(list, wanted, repaired)
+  t.eq(#list, #wanted)
+  for i, want in ipairs(wanted) do
+    t.holds(list[i].text, want[1])
+    t.eq({ list[i].lost, list[i].how }, { want[2], repaired and want[3] or nil })
+  end
+end
+
+for _, case in ipairs(cases) do
+  t.test("fsck of " .. case[1], function()
+    t.in_folder(function(folder)
+      local _, damage, wanted, all, left, sql, row = table.unpack(case)
+      fill(folder)
+      damage(folder)
+      local lost = 0
+      for _, want in ipairs(wanted) do lost = lost + (want[2] and 1 or 0) end
+      for _ = 1, 2 do -- a check changes nothing
+        local result, list = look(folder, false)
+        compare(list, wanted, false)
+        t.eq({ result.all, result.left, result.copy }, { #wanted, lost, nil })
+      end
+      local result, list = look(folder, true)
+      compare(list, wanted, true)
+      t.eq(result.left, left)
+      result = look(folder, true)
+      t.eq({ result.all, result.left }, { all, left })
+      t.eq(stores.dump(folder, sql), { row })
+    end)
+  end)
+end
+
+t.done()
