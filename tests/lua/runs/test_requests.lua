@@ -42,6 +42,12 @@ local function wait_until(fn)
   end
 end
 
+-- Waits for the end of a run; returns its exit code as `echo` writes it into the file `code`.
+local function code_of(folder)
+  wait_until(function() return (t.read(folder .. "/code") or "") ~= "" end)
+  return t.read(folder .. "/code")
+end
+
 t.test("a run at work carries out what others ask, and refuses what would break it", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", script)
@@ -72,8 +78,7 @@ t.test("a run at work carries out what others ask, and refuses what would break 
     t.eq(toeplab(folder, "rm --restore @last"), 0)
     t.eq(statuses(folder), "queued running queued")
     t.write(go, "")
-    wait_until(function() return core.sys.exists(folder .. "/code") end)
-    t.eq(t.read(folder .. "/code"), "1\n") -- the planned failure
+    t.eq(code_of(folder), "1\n") -- the planned failure
     t.eq(statuses(folder), "queued done done")
     t.eq(#trials.query(folder, "SELECT 1 FROM v_trials WHERE tags = 'seen'"), 2)
     t.eq(core.sys.list(folder .. "/results/requests"), {})
@@ -115,8 +120,7 @@ t.test("a running trial is stopped alone, and the same command continues it", fu
     wait_until(function() return statuses(folder) == "running interrupted done" end)
     t.ok(not core.sys.exists(folder .. "/code"), "the run goes on")
     t.write(go, "")
-    wait_until(function() return core.sys.exists(folder .. "/code") end)
-    t.eq(t.read(folder .. "/code"), "1\n")
+    t.eq(code_of(folder), "1\n")
     t.ok(t.read(folder .. "/said"):find("3 trials: 2 done, 1 stopped (the same command continues)",
       1, true), t.read(folder .. "/said"))
     t.eq(statuses(folder), "done interrupted done")
@@ -156,8 +160,7 @@ t.test("trials that later looks compare stay while the run is at work", function
     t.ok(code == 2 and said:find("is compared by the run that is at work: stop that first; nothing",
       1, true), said)
     t.write(go, "")
-    wait_until(function() return core.sys.exists(folder .. "/code") end)
-    t.eq(t.read(folder .. "/code"), "0\n")
+    t.eq(code_of(folder), "0\n")
     code, said = toeplab(folder, "rm seed=1") -- no run is at work any more
     t.ok(code == 0 and said:find("^2 trials"), said)
   end)

@@ -267,8 +267,11 @@ end)
 
 t.test("a task whose submission was removed takes no further trial", function()
   clusters.with(function(c)
-    t.write(c.folder .. "/slow", "")
-    t.eq(c:submit "pause=0.1 seeds=1 --trials 2", 0)
+    local slow = c.folder .. "/slow"
+    t.write(slow, "")
+    t.write(c.folder .. "/x.lua", (c.script:gsub("if (tl.sys.exists %b\"\") then %S+ end",
+      "while %1 do tl.sys.sleep(0.01) end")))
+    t.eq(c:submit "seeds=1 --trials 2", 0)
     c:queue { { 1, 1 } }
     local task = c:start()
     local function has_begun()
@@ -281,6 +284,7 @@ t.test("a task whose submission was removed takes no further trial", function()
       core.sys.sleep(0.05)
     end
     core.sys.remove(c.root .. "/slurm/1/plan")
+    os.remove(slow)
     t.eq(task:wait(true), 5)
     t.ok(t.read(c.folder .. "/log"):find("this task takes no further trial", 1, true))
     t.eq(#core.sys.list(c.root .. "/claims"), 2) -- the claim and the ending of one trial

@@ -37,7 +37,7 @@ return tl.experiment "best" {
 
 local query = trials.query
 
-local function run(folder, words) return trials.run(folder, script, words) end
+local function run(folder, words, text) return trials.run(folder, text or script, words) end
 
 local function metric(folder, name, step)
   local row = query(folder, ("SELECT value FROM v_metrics WHERE name = '%s' AND step = %s"):format(
@@ -97,17 +97,13 @@ end)
 
 t.test("no number is a value that is not better", function()
   t.in_folder(function(folder)
-    local nan = script:gsub("c.values%[step // 2%]", "step == 6 and 2.5 or 0/0")
-    local saved = script
-    script = nan
-    t.eq(run(folder, { "patience=4", "steps=40" }), 0)
+    local function telling(value) return (script:gsub("c.values%[step // 2%]", value)) end
+    t.eq(run(folder, { "patience=4", "steps=40" }, telling "step == 6 and 2.5 or 0/0"), 0)
     t.eq({ metric(folder, "best_step"), metric(folder, "best") }, { 6, 2.5 })
     t.eq(query(folder, "SELECT max(step) AS last FROM v_metrics WHERE name = 'loss'")[1].last, 14)
-    script = saved:gsub("c.values%[step // 2%]", "0/0")
-    t.eq(run(folder, { "patience=2" }), 0)
+    t.eq(run(folder, { "patience=2" }, telling "0/0"), 0)
     local sql = "SELECT min(value) AS none FROM v_metrics WHERE name = 'best_step'"
     t.eq(query(folder, sql)[1].none, -1)
-    script = saved
   end)
 end)
 
@@ -158,23 +154,21 @@ end)
 
 t.test("a loop that the script leaves ends there, with the checkpoint of that step", function()
   t.in_folder(function(folder)
-    local saved = script
-    script = saved:gsub("local flag = step", "if step == 8 then break end local flag = step")
+    local text = script:gsub("local flag = step", "if step == 8 then break end local flag = step")
       :gsub("local step, value", [[if c.fail_at == 99 and os.remove(c.flag) then error "once" end
     local step, value]])
-    t.eq(run(folder, { "patience=9" }), 0)
+    t.eq(run(folder, { "patience=9" }, text), 0)
     t.eq(artifacts(folder), { "best 8", "checkpoint 6", "checkpoint 8" })
     t.eq({ metric(folder, "best_step"), metric(folder, "best") }, { 8, 3 })
     t.in_folder(function(other) -- it goes on after the loop, not in it
       t.write(other .. "/flag", "")
       local words = { "patience=9", "fail_at=99", "flag=" .. other .. "/flag" }
-      t.eq(run(other, words), 1)
-      local code, said = run(other, words)
+      t.eq(run(other, words, text), 1)
+      local code, said = run(other, words, text)
       t.eq(code, 0)
       t.holds(said, "resumed after step 8 of 16")
       t.eq(result(other), result(folder))
     end)
-    script = saved
   end)
 end)
 
@@ -193,11 +187,8 @@ end)
 
 t.test("what is asked of t wrongly is an error", function()
   t.in_folder(function(folder)
-    local saved = script
     local function fails(old, new, want)
-      script = saved:gsub(old, new)
-      local code, said = run(folder)
-      script = saved
+      local code, said = run(folder, {}, (script:gsub(old, new)))
       t.eq(code, 1)
       t.ok(said:find(want), said)
     end
