@@ -100,14 +100,6 @@ t.test("what toeplab-lua.7 names exists", function()
   t.ok(count > 100, "the page names " .. count)
 end)
 
-t.test("every function of the engine is in toeplab-lua.7", function()
-  local page, units = pages["toeplab-lua.7"](), {}
-  for _, name in ipairs(tl.unary_names()) do units[name] = true end
-  for name in pairs(require "toeplab.core") do
-    t.ok(units[name] or page:find("tl." .. name, 1, true), "tl." .. name .. " is not there")
-  end
-end)
-
 -- The paths in a page of Markdown: its links, and words in backquotes that begin with a folder of
 -- the tree. Words like NAME stand for any name.
 local function paths_in(text)

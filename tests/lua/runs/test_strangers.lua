@@ -174,13 +174,19 @@ t.test("a run stores no secret, and shows none", function()
   t.in_folder(function(folder)
     t.write(folder .. "/private.lua", SCRIPT)
     local word = "q" .. core.sha256(folder):sub(1, 12) -- in no file of the checkout either
-    local code = run(folder, ("SLURM_JWT=%s TOEPLAB_PASSPHRASE=%s TOEPLAB_X=http://a:%s@h"):format(
-      word, word, word), ("run -C results private.lua url=https://me:%s@host/data"):format(word))
-    t.eq(code, 1)
-    local _, shown = run(folder, "X=1", "show -C results @last")
-    t.ok(shown:find("https://***@host/data", 1, true), shown)
-    t.ok(shown:find("SLURM_JWT=***", 1, true), shown)
-    run(folder, "X=1", "report -C results private")
+    local function prints(want, environment, words)
+      local code, shown = run(folder, environment, words)
+      t.eq(code, want)
+      t.ok(not shown:find(word, 1, true), shown)
+      return shown
+    end
+    prints(1, ("SLURM_JWT=%s TOEPLAB_PASSPHRASE=%s TOEPLAB_X=http://a:%s@h"):format(word, word,
+      word), ("run -C results private.lua url=https://me:%s@host/data"):format(word))
+    t.holds(prints(0, "X=1", "show -C results @last"), "https://***@host/data", "SLURM_JWT=***")
+    for _, words in ipairs { "ls", "ls --failures", "ls --json", "export", "export --metrics",
+      "report private", "status" } do
+      prints(0, "X=1", words .. " -C results")
+    end
     t.eq({ t.shell(("grep -rla %s '%s/results'"):format(word, folder)) }, { "", 1 }) -- 1: nothing
     t.eq(run(folder, "X=1", "run -C results private.lua fails=false"), 0)
   end)
