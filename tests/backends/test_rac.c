@@ -179,7 +179,7 @@ static void causal_to_rounding(void)
         for (int64_t k = 0; k < s.n * s.d; k++) {
             double change = fabs((double)tl_tensor_cf32(y)[k] - tl_tensor_cf32(r.y)[k]);
             double *side = k < 150 * s.d ? &before : &after;
-            *side = fmax(*side, change);
+            *side = worse(*side, change);
         }
         CHECK(before <= 1e-5); /* entries of y are about 10 */
         CHECK(after > 0.1);

@@ -18,7 +18,7 @@ static double apart(const tl_tensor *a, const tl_tensor *b)
     return distance(a, b) * (largest > 0 && largest < 1 ? largest : 1);
 }
 
-static int compare(const shape *s)
+static void compare(const shape *s)
 {
     inputs in = inputs_of(ctx, s);
     result want = definition(ctx, s, &in), got = apply(ctx, s, &in);
@@ -26,7 +26,7 @@ static int compare(const shape *s)
                   apart(got.dcoef, want.dcoef), apart(got.dtaps, want.dtaps),
                   apart(got.dense, want.dense)};
     double worst = 0;
-    for (int k = 0; k < 5; k++) worst = fmax(worst, e[k]);
+    for (int k = 0; k < 5; k++) worst = worse(worst, e[k]);
     CHECK(worst <= TOLERANCE);
     if (!(worst <= TOLERANCE))
         printf("  n %lld b %lld d %lld r %lld m %lld causal %d cubic %d zero %d published %d: "
@@ -36,7 +36,6 @@ static int compare(const shape *s)
     result_free(&want);
     result_free(&got);
     inputs_free(&in);
-    return 1;
 }
 
 /* Every variant at lengths below, at and above the number of inducing points, one token included,
@@ -45,7 +44,6 @@ static void equals_the_definition(void)
 {
     static const int64_t lengths[] = {1, 2, 3, 7, 16, 31, 64, 65, 150};
     static const int64_t ranks[] = {2, 3, 4, 5, 16, 40}, taps[] = {0, 1, 2, 5, 32};
-    int                  compared = 0;
     for (int n = 0; n < 9; n++)
         for (int r = 0; r < 6; r++)
             for (int variant = 0; variant < 24; variant++) {
@@ -54,9 +52,8 @@ static void equals_the_definition(void)
                            taps[(n + r + variant) % 5], form >= 2, form != 1 && variant / 4 % 2,
                            form != 1 && (variant + n) % 3 == 0, (zero)(variant / 8), NULL,
                            form == 1, form == 3, (variant + r) % 2 ? 0.999 : 0.7};
-                compared += compare(&s);
+                compare(&s);
             }
-    CHECK(compared == 9 * 6 * 24);
 }
 
 static void parts_alone(void)

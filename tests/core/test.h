@@ -57,6 +57,13 @@ static inline int test_fail(const char *file, int line)
         }                                                                                       \
     } while (0)
 
+/* The larger of worst and error. A NaN stays, so that it fails the check of the result; fmax would
+** drop it. */
+static inline double worse(double worst, double error)
+{
+    return isnan(worst) || error <= worst ? worst : error;
+}
+
 static inline int run_tests(const test *tests)
 {
     int passed = 0, failed = 0;

@@ -51,9 +51,9 @@ static void run_adam(tl_adam_kind kind, double eps, int threads)
         tl_tensor_free(g);
     }
     for (int64_t i = 0; i < N; i++) {
-        worst = fmax(worst, fabs((double)tl_tensor_cf32(p)[i] - x[i].p));
-        worst = fmax(worst, fabs((double)tl_tensor_cf32(m)[i] - x[i].m));
-        worst = fmax(worst, fabs((double)tl_tensor_cf32(v)[i] - x[i].v));
+        worst = worse(worst, fabs((double)tl_tensor_cf32(p)[i] - x[i].p));
+        worst = worse(worst, fabs((double)tl_tensor_cf32(m)[i] - x[i].m));
+        worst = worse(worst, fabs((double)tl_tensor_cf32(v)[i] - x[i].v));
     }
     CHECK(worst < 2e-6);
     tl_tensor_free(p);

@@ -17,7 +17,7 @@ static double worst(const shape *s, const float *x, const float *taps, const flo
             if (at >= 0 && at < s->n)
                 want += (double)taps[k * s->d + c] * (double)x[first + at * s->d + c];
         }
-        off = fmax(off, fabs(want - (double)y[e]));
+        off = worse(off, fabs(want - (double)y[e]));
     }
     return off;
 }

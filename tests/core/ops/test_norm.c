@@ -54,7 +54,7 @@ static void check_rows(const inputs *in, rule_fn rule, int weight, int bias)
         for (int i = 0; i < COLS; i++) {
             double want = ((double)x[i] - m) * s * (weight ? (double)tl_tensor_cf32(in->w)[i] : 1) +
                           (bias ? (double)tl_tensor_cf32(in->b)[i] : 0);
-            worst = fmax(worst, fabs(want - (double)y[i]));
+            worst = worse(worst, fabs(want - (double)y[i]));
         }
     }
     CHECK(worst < 5e-6);
@@ -170,10 +170,10 @@ static void check_batch(const inputs *in, const tl_tensor *mean, const tl_tensor
         for (int64_t r = 0; r < ROWS; r++) {
             double want = ((double)tl_tensor_cf32(in->x)[r * COLS + c] - m) / sqrt(v + 1e-5) *
                               (double)tl_tensor_cf32(in->w)[c] + (double)tl_tensor_cf32(in->b)[c];
-            worst = fmax(worst, fabs(want - (double)tl_tensor_cf32(in->y)[r * COLS + c]));
+            worst = worse(worst, fabs(want - (double)tl_tensor_cf32(in->y)[r * COLS + c]));
         }
-        worst_mean = fmax(worst_mean, fabs((double)tl_tensor_cf32(mean)[c] - (0.9 * 2 + 0.1 * m)));
-        worst_var = fmax(worst_var, fabs((double)tl_tensor_cf32(var)[c] -
+        worst_mean = worse(worst_mean, fabs((double)tl_tensor_cf32(mean)[c] - (0.9 * 2 + 0.1 * m)));
+        worst_var = worse(worst_var, fabs((double)tl_tensor_cf32(var)[c] -
                                          (0.9 * 4 + 0.1 * v * ROWS / (ROWS - 1.0))));
     }
     CHECK(worst < 5e-6);

@@ -40,8 +40,8 @@ static void against_float64(void)
         double       z = log_sum_exp(row, COLS), sum = 0;
         for (int64_t i = 0; i < COLS; i++) {
             double want = exp((double)row[i] - z), got = (double)tl_tensor_cf32(p)[r * COLS + i];
-            worst = fmax(worst, fabs(got - want) / want);
-            worst_log = fmax(worst_log, fabs((double)tl_tensor_cf32(l)[r * COLS + i] -
+            worst = worse(worst, fabs(got - want) / want);
+            worst_log = worse(worst_log, fabs((double)tl_tensor_cf32(l)[r * COLS + i] -
                                              ((double)row[i] - z)));
             sum += got;
         }
@@ -165,7 +165,7 @@ static void linear_form_is_the_same(void)
             double worst = 0, largest = 0;
             for (int64_t e = 0; e < tl_tensor_len(in[i]); e++) {
                 double p = (double)tl_tensor_cf32(one[i])[e], q = (double)tl_tensor_cf32(two[i])[e];
-                worst = fmax(worst, fabs(p - q));
+                worst = worse(worst, fabs(p - q));
                 largest = fmax(largest, fabs(q));
             }
             CHECK(largest > 0 && worst < 1e-4 * largest);

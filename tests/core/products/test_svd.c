@@ -89,7 +89,7 @@ static double slant(const tl_tensor *t, int by_columns)
             for (int64_t k = 0; k < length; k++)
                 sum += value(t, by_columns ? k * n + i : i * n + k)
                        * value(t, by_columns ? k * n + j : j * n + k);
-            worst = fmax(worst, fabs(sum));
+            worst = worse(worst, fabs(sum));
         }
     return worst;
 }
@@ -104,7 +104,7 @@ static double remade(const tl_tensor *a, const tl_tensor *u, const tl_tensor *s,
             double sum = 0;
             for (int64_t k = 0; k < least; k++)
                 sum += value(u, i * least + k) * value(s, k) * value(v, k * n + j);
-            worst = fmax(worst, fabs(sum - value(a, i * n + j)));
+            worst = worse(worst, fabs(sum - value(a, i * n + j)));
         }
     return worst;
 }

@@ -51,7 +51,7 @@ static double selective_off(const size *z, tl_tensor *const *in, const tl_tensor
                        step * (double)x[at] * (double)b[row * z->s + k];
                 sum += h[k] * (double)c[row * z->s + k];
             }
-            off = fmax(off, fabs(sum - (double)tl_tensor_cf32(y)[at]));
+            off = worse(off, fabs(sum - (double)tl_tensor_cf32(y)[at]));
         }
     }
     return off;
@@ -120,7 +120,7 @@ static double heads_off(const head_size *z, tl_tensor *const *in, const tl_tenso
             for (int64_t m = 0; m < z->v; m++) sum[m] += weight * (double)v[row * z->v + m];
         }
         for (int64_t m = 0; m < z->v; m++)
-            off = fmax(off, fabs(sum[m] - (double)tl_tensor_cf32(y)[p * z->v + m]));
+            off = worse(off, fabs(sum[m] - (double)tl_tensor_cf32(y)[p * z->v + m]));
     }
     return off;
 }

@@ -27,7 +27,7 @@ static double worst(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tenso
         if (factor < 1.2e-38)
             CHECK(fabs(got) < 1.2e-38);
         else
-            error = fmax(error, fabs(got - want) / fabs(want));
+            error = worse(error, fabs(got - want) / fabs(want));
     }
     return error;
 }

@@ -137,7 +137,7 @@ static double worst(const tl_tensor *t, double gamma, const tl_tensor *x, const 
                 for (int64_t k = 0; k <= i && k < tl_tensor_dim(t, 0); k++)
                     want += kernel(t, gamma, k, c) *
                             (double)tl_tensor_cf32(x)[(s * n + i - k) * d + c];
-                off = fmax(off, fabs((double)tl_tensor_cf32(y)[(s * n + i) * d + c] - want));
+                off = worse(off, fabs((double)tl_tensor_cf32(y)[(s * n + i) * d + c] - want));
                 largest = fmax(largest, fabs(want));
             }
     return off / largest;
@@ -200,7 +200,7 @@ static void exact_does_not_drift(void)
         CHECK_STATUS(tl_recurrence_step(modes, x, y), TL_OK);
         CHECK_STATUS(tl_recurrence_step(ring, x, x), TL_OK);
         if (i == 1) first = distance(y, x);
-        if (i > 1) last = fmax(last, distance(y, x));
+        if (i > 1) last = worse(last, distance(y, x));
         tl_tensor_free(x);
         tl_tensor_free(y);
     }

@@ -226,7 +226,7 @@ static void impulses(const char *backend, const shape *s, int exact)
                 int64_t row = i - j + (s->causal ? 0 : s->n - 1);
                 float   want = row < 0 ? 0 : tl_tensor_cf32(coef)[row * s->d + c];
                 CHECK(tl_tensor_cf32(t)[(c * s->n + i) * s->n + j] == want);
-                worst = fmax(worst, fabs(tl_tensor_cf32(y)[i * s->d + c] - (double)want));
+                worst = worse(worst, fabs(tl_tensor_cf32(y)[i * s->d + c] - (double)want));
             }
         tl_tensor_free(y);
     }
@@ -255,7 +255,7 @@ static void causal(const char *backend, const shape *s, int exact)
     for (int64_t k = 0; k < s->n * s->d; k++) {
         double change = fabs((double)tl_tensor_cf32(after)[k] - tl_tensor_cf32(before)[k]);
         double *side = k < cut ? &worst : &later;
-        *side = fmax(*side, change);
+        *side = worse(*side, change);
     }
     CHECK(worst <= (exact ? 0 : 20 * TOLERANCE)); /* entries of y are about 10 */
     CHECK(later > 0.1);
