@@ -336,6 +336,73 @@ static void option_types_are_checked(void)
     forget("options.so.c");
 }
 
+/* A backend with these fields in the place of shift's is loaded, and says this of an operator. */
+static void bad_answer(int number, const char *fields, const char *message)
+{
+    static const char format[] =
+        "#define tl_tno_backend_entry shift_entry\n"
+        "#include \"../tests/plugin/shift.c\"\n"
+        "#undef tl_tno_backend_entry\n"
+        "static int silent(const tl_tno_problem *p, char *why, size_t size)\n"
+        "{ return (void)p, (void)why, (void)size, 0; }\n"
+        "static int64_t none(const tl_tno_problem *p, double *o) { return (void)p, (void)o, 0; }\n"
+        "static int64_t many(const tl_tno_problem *p, double *o)\n"
+        "{ return (void)p, (void)o, INT64_MAX / 8; }\n"
+        "static int narrow(const tl_tno_problem *p) { return (void)p, 0; }\n"
+        "static int wide(const tl_tno_problem *p) { return (void)p, 2; }\n"
+        "static int seven(const tl_tno_problem *p, int64_t d[6]) { return (void)p, (void)d, 7; }\n"
+        "static int minus(const tl_tno_problem *p, int64_t d[6]) { return (void)p, (void)d, -1; }\n"
+        "static const tl_param deep[] = {{\"w\", \"zeros\", seven}, {0}};\n"
+        "static const tl_param less[] = {{\"v\", \"zeros\", minus}, {0}};\n"
+        "TL_EXPORT extern const tl_tno_backend tl_tno_backend_entry;\n"
+        "const tl_tno_backend tl_tno_backend_entry = {.abi = TL_TNO_ABI, .name = \"bad\",\n"
+        "  .summary = \"\", .domain = \"lag\", .plan = make, .forward = forward,\n"
+        "  .backward = backward, .release = free, %s};\n";
+    char    source[sizeof format + 100], name[16], path[PATH];
+    tl_tno *tno = NULL;
+    (void)snprintf(source, sizeof source, format, fields);
+    (void)snprintf(name, sizeof name, "bad%d.so", number); /* a name is mapped once */
+    path_of(name, path);
+    CHECK(compile(name, NULL, source));
+    tl_ctx *ctx = context();
+    CHECK_STATUS(tl_backend_load(ctx, path), TL_OK);
+    tl_status st = tl_tno_new(ctx, "bad", 4, 1, 1, NULL, &tno);
+    if (st == TL_OK) {
+        const char *param, *init;
+        int         ndim;
+        int64_t     dims[TL_MAXDIMS];
+        st = tl_tno_param(tno, 0, &param, &ndim, dims, &init);
+    }
+    CHECK_STATUS(st, TL_EBACKEND);
+    CHECK(strstr(tl_errmsg(ctx), message) != NULL);
+    if (!strstr(tl_errmsg(ctx), message)) printf("  %s\n", tl_errmsg(ctx));
+    tl_tno_free(tno);
+    tl_ctx_free(ctx);
+    forget(name);
+    (void)snprintf(name, sizeof name, "bad%d.so.c", number);
+    forget(name);
+}
+
+static void bad_answers_are_errors(void)
+{
+    static const struct {
+        const char *fields, *message;
+    } rows[] = {
+        {".accepts = silent, .points = points",
+         "backend 'bad' does not take n 4, d 1, causal: it gives no reason"},
+        {".accepts = accepts, .points = none", "backend 'bad' declares 0 points of width 1"},
+        {".accepts = accepts, .points = many, .width = wide",
+         "backend 'bad' declares 1152921504606846975 points of width 2"},
+        {".accepts = accepts, .points = points, .width = narrow",
+         "backend 'bad' declares 2 points of width 0"},
+        {".accepts = accepts, .points = points, .params = deep",
+         "backend 'bad': parameter w has 7 dimensions"},
+        {".accepts = accepts, .points = points, .params = less",
+         "backend 'bad': parameter v has -1 dimensions"},
+    };
+    for (int i = 0; i < 6; i++) bad_answer(i, rows[i].fields, rows[i].message);
+}
+
 int main(void)
 {
     (void)snprintf(folder, sizeof folder, "%s/toeplab-plugin-XXXXXX",
@@ -351,6 +418,7 @@ int main(void)
         {"damaged files are refused", damaged_files_are_refused},
         {"options are checked against the table", options_are_checked},
         {"integers, numbers and booleans are checked", option_types_are_checked},
+        {"bad answers of a backend are errors", bad_answers_are_errors},
         {0},
     });
     static const char *const left[] = {"abi.so", "other.so", "twin.so", "half.so",

@@ -172,9 +172,10 @@ static void check_batch(const inputs *in, const tl_tensor *mean, const tl_tensor
                               (double)tl_tensor_cf32(in->w)[c] + (double)tl_tensor_cf32(in->b)[c];
             worst = worse(worst, fabs(want - (double)tl_tensor_cf32(in->y)[r * COLS + c]));
         }
-        worst_mean = worse(worst_mean, fabs((double)tl_tensor_cf32(mean)[c] - (0.9 * 2 + 0.1 * m)));
+        worst_mean =
+            worse(worst_mean, fabs((double)tl_tensor_cf32(mean)[c] - (0.9 * 2 + 0.1 * m)));
         worst_var = worse(worst_var, fabs((double)tl_tensor_cf32(var)[c] -
-                                         (0.9 * 4 + 0.1 * v * ROWS / (ROWS - 1.0))));
+                                          (0.9 * 4 + 0.1 * v * ROWS / (ROWS - 1.0))));
     }
     CHECK(worst < 5e-6);
     CHECK(worst_mean < 1e-6 && worst_var < 1e-6);

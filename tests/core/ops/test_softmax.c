@@ -42,7 +42,7 @@ static void against_float64(void)
             double want = exp((double)row[i] - z), got = (double)tl_tensor_cf32(p)[r * COLS + i];
             worst = worse(worst, fabs(got - want) / want);
             worst_log = worse(worst_log, fabs((double)tl_tensor_cf32(l)[r * COLS + i] -
-                                             ((double)row[i] - z)));
+                                              ((double)row[i] - z)));
             sum += got;
         }
         CHECK_NEAR(sum, 1, 2e-6);
