@@ -1,5 +1,5 @@
 -- harness.lua: what every Lua test file is made of. Run one, or of it the tests whose names match:
---   toeplab lua tests/lua/test_x.lua [PATTERN]
+--   cd tests/lua && toeplab lua FOLDER/test_x.lua [PATTERN]
 --
 --   local t = require "harness"
 --   t.test("sums", function() t.eq(1 + 1, 2) end)
@@ -18,7 +18,8 @@ local tests, names = {}, {}
 local pattern = arg and arg[1] or ""
 local Skipped = {} -- the metatable of what skip() raises
 
--- only: "cpu" for what is not so, or not to be had, on a device (TOEPLAB_DEVICE).
+-- Adds a test. only: "cpu" if it is skipped on a device (TOEPLAB_DEVICE), where the CPU has
+-- something that the device lacks or does otherwise.
 function harness.test(name, fn, only)
   if names[name] then error("two tests are named '" .. name .. "'", 2) end
   names[name] = true
@@ -102,6 +103,10 @@ function harness.shell(command)
   local text = pipe:read "a"
   return text, select(3, pipe:close())
 end
+
+-- The folder of the sources, with a slash at its end.
+harness.root = harness.shell(("cd '%s../..' && pwd"):format(
+  debug.getinfo(1, "S").source:match "^@(.*/)")):gsub("\n$", "/")
 
 -- Runs toeplab with words. Returns what it prints, its exit code as shell does, and what it writes
 -- to standard error.

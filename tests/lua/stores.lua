@@ -68,8 +68,7 @@ end
 
 -- Makes the store of this version in folder one of schema 5.
 function stores.make_old(folder)
-  local here = debug.getinfo(1, "S").source:match "^@(.*/)"
-  local schema = harness.read(here .. "../../core/store/schema.sql")
+  local schema = harness.read(harness.root .. "core/store/schema.sql")
   local view = schema:match "-- version 4\n.-(CREATE VIEW v_trials.-;)"
   local store <close> = records.open(folder, "w")
   for _, sql in ipairs { "DROP VIEW v_trials", "ALTER TABLE trials DROP COLUMN numerics", view,

@@ -324,6 +324,12 @@ static void what_is_not_ours_is_refused(void)
     CHECK_STATUS(tl_store_open(ctx, scratch("new"), TL_STORE_WRITE, &s), TL_ECORRUPT);
     CHECK(strstr(tl_errmsg(ctx), "99") && strstr(tl_errmsg(ctx), "newer"));
     CHECK_STATUS(tl_store_open(ctx, scratch("new"), TL_STORE_READ, &s), TL_ECORRUPT);
+    s = open_store(scratch("header"), TL_STORE_WRITE);
+    CHECK_STATUS(run(s, "PRAGMA user_version = 99"), TL_OK); /* and nothing else is of it */
+    tl_store_close(s);
+    CHECK_STATUS(tl_store_open(ctx, scratch("header"), TL_STORE_WRITE, &s), TL_ECORRUPT);
+    CHECK(strstr(tl_errmsg(ctx), "its header is damaged: its schema is of version 6, but it says "
+                                 "99"));
     s = open_store(scratch("other"), TL_STORE_WRITE);
     CHECK_STATUS(run(s, "PRAGMA application_id = 7"), TL_OK);
     tl_store_close(s);
@@ -362,6 +368,9 @@ static void old_schemas_are_backed_up_and_upgraded(void)
     CHECK(real(s, "PRAGMA user_version") == 6);
     tl_store_close(s);
     CHECK(scratch_count(scratch("old"), "runs.db.v1") == 1);
+    s = open_store(scratch("old"), TL_STORE_READ); /* its schema is that of a new store */
+    CHECK(real(s, "SELECT count(*) FROM v_trials") == 1);
+    tl_store_close(s);
     CHECK(mkdir(scratch("backup"), 0777) == 0);
     CHECK(rename(scratch("old/runs.db.v1"), scratch("backup/runs.db")) == 0);
     s = open_store(scratch("backup"), TL_STORE_WRITE); /* the copy is a whole store of version 1 */

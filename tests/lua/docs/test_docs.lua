@@ -9,7 +9,7 @@ local records = require "toeplab.store.records"
 local shell = require "toeplab.base.shell"
 local stores = require "stores"
 
-local docs = arg[0]:match("^(.*)tests/lua/.*$") .. "docs/"
+local docs = t.root .. "docs/"
 package.path = docs .. "make/?.lua;" .. package.path
 local pages = require "pages"
 

@@ -3,7 +3,7 @@ local t = require "harness"
 local core = require "toeplab.core"
 local tl = require "toeplab"
 
-local docs = arg[0]:match "^(.*)tests/lua/.*$" .. "docs/"
+local docs = t.root .. "docs/"
 package.path = docs .. "make/?.lua;" .. package.path
 local functions = require "functions"
 local types = require "types"

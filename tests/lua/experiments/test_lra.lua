@@ -10,7 +10,7 @@ local space = require "toeplab.trials.space"
 local trials = require "trials"
 local tl = require "toeplab"
 
-local folder = arg[0]:match "^(.*)tests/lua/.*$" .. "experiments/"
+local folder = t.root .. "experiments/"
 
 local function run(words)
   local said, code = t.shell(("'%s' run %s 2>&1"):format(core.sys.executable(), words))

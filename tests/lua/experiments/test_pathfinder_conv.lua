@@ -8,7 +8,7 @@ local trials = require "trials"
 local BINS = 16 -- of the distance between the disks
 local MARGIN = 0.1 -- more than 8 standard errors of an accuracy on 2,000 images
 
-local script = arg[0]:match "^(.*)tests/lua/.*$" .. "experiments/pathfinder-conv.lua"
+local script = t.root .. "experiments/pathfinder-conv.lua"
 
 -- Returns the accuracy of always taking the label that is more frequent at a distance between the
 -- disks. The labels are counted on the same images, so that it is a little too high.

@@ -7,7 +7,7 @@ local records = require "toeplab.store.records"
 local text_table = require "toeplab.report.text_table"
 local runner = require "toeplab.runs.runner"
 
-local theory = arg[0]:match("^(.*)tests/lua/.*$") .. "experiments/theory/"
+local theory = t.root .. "experiments/theory/"
 
 -- Runs the experiment in folder, silently; returns its trials {config=, metrics=, series(metric)}.
 local function run(folder, name, ...)

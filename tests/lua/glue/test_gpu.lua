@@ -341,7 +341,7 @@ end)
 
 -- ---- The quickstart ---------------------------------------------------------------------------
 
-local quickstart = arg[0]:gsub("[^/]*$", "") .. "../../../experiments/quickstart.lua"
+local quickstart = t.root .. "experiments/quickstart.lua"
 
 -- Returns the process of a run in folder.
 local function start(folder)

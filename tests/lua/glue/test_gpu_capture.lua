@@ -28,7 +28,8 @@ t.test("a graph draws the numbers that follow", function()
   for i = 1, 3 do t.eq(s:dropout(x, 0.5):totable(), shown[i]) end
   t.eq({ s:state() }, { streams()[1]:state() })
   t.eq(g:run(streams()), true)
-  t.eq(y:totable(), streams()[1]:set_state((s:state()), 6) or s:dropout(x, 0.5):totable())
+  streams()[1]:set_state((s:state()), 6)
+  t.eq(y:totable(), s:dropout(x, 0.5):totable())
   tl.seed(4)
   t.eq(g:run(streams()), false) -- the stream has another key
   t.raises(function() g:run {} end, "captured with 1 streams, run with 0")

@@ -271,7 +271,7 @@ t.test("scores are those of the whole text, in pieces and from a session", funct
 end)
 
 t.test("a score is of the tokens of prompt and continuation as one text", function()
-  local vocab = tl.vocab_bpe(arg[0]:match "^(.*)tests/lua/.*$" .. "tests/small.bpe")
+  local vocab = tl.vocab_bpe(t.root .. "tests/small.bpe")
   local model = model_of { vocab = vocab:size() }
   local whole_text = vocab:encode "about the house":totable()
   local before = vocab:encode "about":totable()

@@ -370,7 +370,7 @@ end)
 
 t.test("experiments/mlm.lua runs in its scale smoke", function()
   t.in_folder(function(folder)
-    local script = arg[0]:match "^(.*)tests/lua/.*$" .. "experiments/mlm.lua"
+    local script = t.root .. "experiments/mlm.lua"
     local said, code = t.shell(("'%s' run -q -C '%s/results' '%s' scale=smoke seeds=1 2>&1")
       :format(core.sys.executable(), folder, script))
     t.ok(code == 0, said)

@@ -7,7 +7,7 @@ local tl = require "toeplab"
 local distance = require("toeplab.verify.distance").distance
 
 local published = tl.published
-local reference = arg[0]:match "^(.*)tests/lua/.*$" .. "tests/reference.h5"
+local reference = t.root .. "tests/reference.h5"
 
 -- The parameters of a case, and its attributes.
 local function recorded(file, name)

@@ -200,7 +200,7 @@ end)
 
 t.test("the experiment pathfinder-conv runs at the scale smoke", function()
   t.in_folder(function(folder)
-    local script = arg[0]:match "^(.*)tests/lua/.*$" .. "experiments/pathfinder-conv.lua"
+    local script = t.root .. "experiments/pathfinder-conv.lua"
     local said, code = t.shell(("'%s' run -q -C '%s/results' '%s' scale=smoke 2>&1"):format(
       core.sys.executable(), folder, script))
     t.ok(code == 0 and said:find "32 .* 1793 ", said)
