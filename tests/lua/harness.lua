@@ -87,6 +87,12 @@ function harness.raises(fn, want, ...)
   end
 end
 
+-- The pattern of a message about an index, for raises: on_cpu, or what a GPU says, which knows only
+-- the number, because its kernel has run by then.
+function harness.out_of_range(number, on_cpu)
+  return core.device() == "cpu" and on_cpu or ("cuda: an index, %s, is out of range"):format(number)
+end
+
 -- text holds each of the plain texts.
 function harness.holds(text, ...)
   for _, part in ipairs { ... } do

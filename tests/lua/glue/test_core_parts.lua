@@ -250,7 +250,8 @@ end)
 test("windows and n-grams", function()
   local ids = core.ids { 0, 1, 2, 3, 4 }
   eq(core.windows(ids, core.ids { 0, 2 }, 3), { { 0, 1, 2 }, { 2, 3, 4 } })
-  raises(core.windows, "windows: row 1, 3%.%.5, is outside the 5 ids", ids, core.ids { 3 }, 3)
+  raises(core.windows, t.out_of_range("3", "windows: row 1, 3%.%.5, is outside the 5 ids"), ids,
+    core.ids { 3 }, 3)
   raises(core.windows, "bad argument #2 to '.*windows'", ids, { 3 }, 3)
   eq(core.ngram_bits(ids, ids, 0, 8), 3, 1e-12)
   ok(core.ngram_bits(ids, ids, 2, 8) < core.ngram_bits(ids, ids, 1, 8))
