@@ -60,6 +60,22 @@ local function remake(check)
   return rebuilt(counts)
 end
 
+-- Does to the rows of the named tables that refer to rows that are not there what the deletion of
+-- these would have done.
+local function drop_orphans(store, tables)
+  store:transaction(function()
+    for name in pairs(tables) do
+      for _, key in ipairs(store:rows(("PRAGMA foreign_key_list(%s)"):format(name))) do
+        local sql = (key.on_delete == "SET NULL" and "UPDATE $table SET $from = NULL"
+          or "DELETE FROM $table") .. " WHERE $from NOT IN (SELECT $to FROM $parent)"
+        store:rows((sql:gsub("$(%a+)", { table = name, from = key.from, to = key.to,
+          parent = key.table })))
+      end
+    end
+  end)
+  return "these references were dropped"
+end
+
 local function check_database(check)
   local store = check.store
   local texts = problems(store, check.quick)
@@ -74,8 +90,11 @@ local function check_database(check)
   end
   local ok, orphans = pcall(store.rows, store, "PRAGMA foreign_key_check")
   if ok and #orphans > 0 then
-    check:found(true, nil, "runs.db: %d rows refer to others that are not there, the first in %s",
-      #orphans, orphans[1].table)
+    local tables = {}
+    for _, row in ipairs(orphans) do tables[row.table] = true end
+    check:found(true, function() return drop_orphans(store, tables) end,
+      "runs.db: %d rows refer to others that are not there, the first in %s", #orphans,
+      orphans[1].table)
   end
 end
 

@@ -310,7 +310,8 @@ t.test("--from is refused for what is not fetched, and fetches nothing that is h
       t.eq(code, case[2])
       t.holds(said, case[3], code == 0 and "already; nothing was fetched" or "toeplab: ")
     end
-    t.holds(t.shell(command .. "doctor"), ("data         %s: bible-kjv, aan\n"):format(folder))
+    t.holds(t.shell(command .. "doctor"),
+      ("data         %s; here: bible-kjv, aan\n"):format(folder))
   end)
 end)
 
