@@ -112,7 +112,7 @@ tl_status gpu_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t 
                       const float *a, const float *b, float beta, float *c, int64_t count);
 
 /* Computes `batch` unscaled transforms of length n between contiguous vectors, by cuFFT
-** (transform.cu). TL_C2R overwrites from. */
+** (transform.cu). TL_C2R overwrites from, where the imaginary parts of bins 0 and n/2 must be 0. */
 tl_status gpu_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch, float *from,
                   float *to);
 

@@ -116,33 +116,35 @@ tl_status gpu_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch,
 
 /* ---- The operator ---------------------------------------------------------------------------- */
 
-typedef struct middle { /* multiplies the bins 0 < 2k < n of a half spectrum by f */
-    int64_t n; /* 0 to leave them */
-    float   f;
-} middle;
+typedef struct half_spectrum { /* says how the spectrum of n real numbers is changed */
+    int64_t n;      /* 0: not at all */
+    float   middle; /* the factor of the bins 0 < 2k < n */
+} half_spectrum;
 
 /* Copies [outer,size,inner,width] to contiguous vectors [outer,inner,size,width]; from_lines copies
-** back, times scale. */
+** back, times scale. The imaginary parts of bins 0 and n/2 become 0: FFTW ignores them, but cuFFT
+** expects 0, and is wrong at some lengths otherwise. */
 static __global__ void to_lines(const float *x, float *lines, int64_t size, int64_t inner,
-                                int width, middle m, int64_t total)
+                                int width, half_spectrum h, int64_t total)
 {
     EACH(e, total)
     {
         int64_t w = e % width, k = e / width % size, line = e / width / size;
         int64_t o = line / inner, i = line % inner;
-        float   f = m.n > 0 && k > 0 && 2 * k < m.n ? m.f : 1.0f;
-        lines[e] = f * x[((o * size + k) * inner + i) * width + w];
+        int     pair = k > 0 && 2 * k != h.n;
+        float   value = x[((o * size + k) * inner + i) * width + w];
+        lines[e] = h.n == 0 ? value : pair ? h.middle * value : w == 0 ? value : 0.0f;
     }
 }
 
 static __global__ void from_lines(const float *lines, float *y, int64_t size, int64_t inner,
-                                  int width, float scale, middle m, int64_t total)
+                                  int width, float scale, half_spectrum h, int64_t total)
 {
     EACH(e, total)
     {
         int64_t w = e % width, i = e / width % inner, k = e / width / inner % size;
         int64_t o = e / width / inner / size;
-        float   f = m.n > 0 && k > 0 && 2 * k < m.n ? m.f : 1.0f;
+        float   f = h.n > 0 && k > 0 && 2 * k != h.n ? h.middle : 1.0f;
         y[e] = f * scale * lines[((o * inner + i) * size + k) * width + w];
     }
 }
@@ -150,9 +152,9 @@ static __global__ void from_lines(const float *lines, float *y, int64_t size, in
 static tl_status transform_gpu_run(tl_ctx *ctx, const tl_args *args, float *from, float *to)
 {
     const tl_transform_args *a = (const tl_transform_args *)args->p;
-    middle  before = {a->kind == TL_C2R && a->middle != 1 ? a->n : 0, a->middle};
-    middle  after = {a->kind == TL_R2C && a->middle != 1 ? a->n : 0, a->middle};
-    int64_t lines = a->outer * a->inner, total = lines * a->from * a->from_width;
+    half_spectrum before = {a->kind == TL_C2R ? a->n : 0, a->middle};
+    half_spectrum after = {a->kind == TL_R2C ? a->n : 0, a->middle};
+    int64_t       lines = a->outer * a->inner, total = lines * a->from * a->from_width;
     LAUNCH(to_lines, blocks_for(total), THREADS, F32(args->in[0]), from, a->from, a->inner,
            a->from_width, before, total);
     tl_status st = launched(ctx, "transform");

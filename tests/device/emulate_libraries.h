@@ -118,8 +118,9 @@ void transform_now(cufftHandle p, int sign, int inputs, int outputs, In in, Out 
         for (int k = 0; k < outputs; k++) {
             double re = 0, im = 0;
             for (int j = 0; j < p->n; j++) {
-                double angle = sign * 2 * M_PI * (double)((long long)j * k % p->n) / p->n;
-                double c = cos(angle), s = sin(angle);
+                long long turn = (long long)j * k % p->n;
+                double angle = sign * 2 * M_PI * (double)turn / p->n;
+                double c = cos(angle), s = 2 * turn == p->n ? 0 : sin(angle);
                 re += c * y[2 * j] - s * y[2 * j + 1];
                 im += c * y[2 * j + 1] + s * y[2 * j];
             }
@@ -166,13 +167,15 @@ static inline cufftResult cufftExecR2C(cufftHandle p, cufftReal *in, cufftComple
     return CUFFT_SUCCESS;
 }
 
-/* The imaginary parts of bin 0 and of the middle bin are ignored. */
+/* cuFFT leaves the result undefined if bin 0 or the middle bin has an imaginary part; here it is
+** NaN. */
 static inline cufftResult cufftExecC2R(cufftHandle p, cufftComplex *in, cufftReal *out)
 {
     emulate::transform(p, CUFFT_INVERSE, p->n / 2 + 1, p->n,
         [=](int b, int j, double *v) {
             cufftComplex z = in[(long long)b * p->idist + (long long)j * p->istride];
-            v[0] = z.x, v[1] = j == 0 || 2 * j == p->n ? 0 : z.y;
+            v[0] = z.x, v[1] = z.y;
+            if (z.y != 0 && (j == 0 || 2 * j == p->n)) v[0] = NAN;
         },
         [=](int b, int k, double *v) {
             out[(long long)b * p->odist + (long long)k * p->ostride] = (float)v[0];

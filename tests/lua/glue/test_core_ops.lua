@@ -305,4 +305,19 @@ test("Fourier transforms", function()
   raises(core.irfft, "n 7 needs 4", core.rfft(a, 1), 1, 7)
 end)
 
+test("irfft ignores the imaginary parts that a spectrum of real numbers does not have", function()
+  local spectrum = { { 10, 3 }, { -2, 2 }, { -2, -5 } }
+  eq(core.irfft(core.tensor(spectrum), 1, 4), { 1, 2, 3, 4 }, 1e-6)
+  eq(core.irfft(core.tensor { { 4, 7 }, { 1, 0 } }, 1, 3), { 2, 1, 1 }, 1e-6)
+  eq(core.irfft(core.tensor { { 4, 7 } }, 1, 1), { 4 })
+  local columns = core.tensor { { { 4, 0 }, { 6, 1 } }, { { 2, 9 }, { 4, 0 } } }
+  eq(core.irfft(columns, 1, 2), { { 3, 5 }, { 1, 1 } }, 1e-6)
+end)
+
+test("the gradient of rfft takes an imaginary part of any bin", function()
+  local a, weight = core.tensor({ 1, 2, 3, 4 }):require_grad(), { { 1, 2 }, { 3, 4 }, { 5, 6 } }
+  (core.rfft(a, 1) * core.tensor(weight)):sum():backward()
+  eq(a:grad(), { 9, -8, 3, 0 }, 1e-6)
+end)
+
 t.done()
