@@ -6,7 +6,12 @@ extern "C" {
 #include "ops/arguments.h"
 }
 
-#define BLOCK_BYTES ((int64_t)256 << 20) /* of logits in memory at a time */
+/* The bytes of logits, and of rows of x, in memory at a time; at least 64 rows. */
+#ifdef TL_EMULATE
+#define BLOCK_BYTES ((int64_t)1 << 10) /* so small that tests cover several blocks */
+#else
+#define BLOCK_BYTES ((int64_t)256 << 20)
+#endif
 
 typedef struct loss {
     const float   *x, *w, *bias;    /* without w, x holds the logits */
@@ -81,9 +86,26 @@ static __global__ void sum_columns(const float *g, int64_t rows, int64_t v, int 
     }
 }
 
+/* xs = rows first.. of x, and 0 where the target is ignored: the gradient of such a row is 0, but
+** 0 times a value that is not finite would spoil dw. */
+static __global__ void counted_rows(loss j, int64_t first, float *xs, int64_t n)
+{
+    EACH(e, n) xs[e] = j.targets[first + e / j.d] == j.ignore ? 0.0f : j.x[first * j.d + e];
+}
+
+static tl_status weight_gradient(tl_ctx *ctx, const loss *j, int64_t first, int64_t n,
+                                 const float *g, float *xs)
+{
+    LAUNCH(counted_rows, blocks_for(n * j->d), THREADS, *j, first, xs, n * j->d);
+    tl_status st = launched(ctx, "cross_entropy");
+    if (st != TL_OK) return st;
+    return gpu_product(ctx, 1, 0, j->v, j->d, n, g, xs, first > 0 ? 1 : 0, j->dw, 1);
+}
+
 /* Computes the logits of rows first..first+n-1, turns them into gradients in place, and multiplies
-** them on. */
-static tl_status block(tl_ctx *ctx, const loss *j, int64_t first, int64_t n, float *logits)
+** them on. xs is scratch space for as many rows of x. */
+static tl_status block(tl_ctx *ctx, const loss *j, int64_t first, int64_t n, float *logits,
+                       float *xs)
 {
     const float *x = j->x + first * j->d;
     int          grads = j->dx || j->dw || j->dbias;
@@ -93,8 +115,7 @@ static tl_status block(tl_ctx *ctx, const loss *j, int64_t first, int64_t n, flo
     if (st != TL_OK) return st;
     LAUNCH_SYNC(loss_rows, n, THREADS, *j, first, logits, grads ? logits : (float *)NULL);
     st = launched(ctx, "cross_entropy");
-    if (st == TL_OK && j->dw)
-        st = gpu_product(ctx, 1, 0, j->v, j->d, n, logits, x, first > 0 ? 1 : 0, j->dw, 1);
+    if (st == TL_OK && j->dw) st = weight_gradient(ctx, j, first, n, logits, xs);
     if (st == TL_OK && j->dbias)
         LAUNCH(sum_columns, blocks_for(j->v), THREADS, logits, n, j->v, first > 0, j->dbias);
     if (st == TL_OK && j->dx)
@@ -104,14 +125,16 @@ static tl_status block(tl_ctx *ctx, const loss *j, int64_t first, int64_t n, flo
 
 static tl_status projected(tl_ctx *ctx, const loss *j)
 {
-    int64_t limit = BLOCK_BYTES / 4 / j->v;
-    limit = limit < 64 ? 64 : limit > j->rows ? j->rows : limit;
-    void     *logits;
-    tl_status st = gpu_alloc(ctx, (size_t)(limit * j->v) * 4, &logits);
+    int64_t limit = BLOCK_BYTES / 4 / (j->v > j->d ? j->v : j->d);
+    limit = limit < 64 ? 64 : limit;
+    limit = limit > j->rows ? j->rows : limit;
+    float    *logits;
+    tl_status st = gpu_alloc(ctx, (size_t)(limit * (j->v + (j->dw ? j->d : 0))) * 4,
+                             (void **)&logits);
     if (st != TL_OK) return st;
     for (int64_t first = 0; first < j->rows && st == TL_OK; first += limit)
-        st = block(ctx, j, first, j->rows - first < limit ? j->rows - first : limit,
-                   (float *)logits);
+        st = block(ctx, j, first, j->rows - first < limit ? j->rows - first : limit, logits,
+                   logits + limit * j->v);
     gpu_free(ctx, logits);
     return st;
 }

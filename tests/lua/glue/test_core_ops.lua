@@ -238,6 +238,23 @@ test("softmax and losses", function()
   raises(core.cross_entropy, "bad argument #3 .*not in", core.zeros(1, 3), core.ids { 0 }, 1 << 40)
 end)
 
+test("a row that is ignored counts for nothing, whatever it holds", function()
+  local rows, targets = {}, {}
+  for i = 1, 70 do rows[i], targets[i] = { i % 5, 1 }, i % 3 end
+  local function gradients(odd)
+    rows[4], targets[4] = { odd, odd }, -7
+    rows[70], targets[70] = { odd, -odd }, -7
+    local x, w = core.tensor(rows):require_grad(), core.tensor { { 1, 0 }, { 2, -1 }, { 0, 3 } }
+    w:require_grad()
+    local loss = core.linear_cross_entropy(x, w, nil, core.ids(targets), -7)
+    loss:backward()
+    return { loss:item(), w:grad():totable(), x:grad():totable() }
+  end
+  local want = gradients(0)
+  eq(want[3][70], { 0, 0 })
+  for _, odd in ipairs { 0 / 0, math.huge, 1e38 } do eq(gradients(odd), want) end
+end)
+
 test("norms", function()
   local a, r2 = core.tensor { { 3, 4 } }, math.sqrt(2)
   eq(core.layer_norm(a, nil, nil, 0), { { -1, 1 } }, 1e-6)
