@@ -35,30 +35,45 @@ static tl_status convolve(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "conv");
 }
 
-#define PARTS 32 /* partial sums over the positions */
+#define PARTS 32 /* partial sums over the blocks */
+#define BLOCK 32 /* positions of a sequence whose products are summed in float32, as in conv.c */
 
-/* parts [PARTS,taps,d] = the sums of dy x over one part of the rows each */
-static __global__ void conv_grad_parts(conv j, const float *x, const float *dy, float *parts,
+/* The sum of dy x over one block of positions, in channel c at a lag. */
+static __device__ float block_sum(const conv &j, const float *x, const float *dy, int64_t block,
+                                  int64_t lag, int64_t c)
+{
+    int64_t per = (j.n + BLOCK - 1) / BLOCK, sequence = block / per * j.n;
+    int64_t first = block % per * BLOCK, last = first + BLOCK;
+    float   sum = 0;
+    if (first < lag) first = lag;
+    if (last > j.n) last = j.n;
+    if (last > j.n + lag) last = j.n + lag;
+    for (int64_t i = first; i < last; i++)
+        sum += dy[(sequence + i) * j.d + c] * x[(sequence + i - lag) * j.d + c];
+    return sum;
+}
+
+/* parts [PARTS,taps,d] = the sums of dy x over one part of the blocks each */
+static __global__ void conv_grad_parts(conv j, const float *x, const float *dy, double *parts,
                                        int64_t total)
 {
     EACH(e, total)
     {
-        int64_t c = e % j.d, k = e / j.d % j.taps, p = e / j.d / j.taps, rows = j.b * j.n;
-        float sum = 0;
-        for (int64_t r = rows * p / PARTS; r < rows * (p + 1) / PARTS; r++) {
-            int64_t at = r % j.n - (k - j.origin);
-            if (at >= 0 && at < j.n) sum += dy[r * j.d + c] * x[(r - (k - j.origin)) * j.d + c];
-        }
+        int64_t c = e % j.d, k = e / j.d % j.taps, p = e / j.d / j.taps;
+        int64_t blocks = j.b * ((j.n + BLOCK - 1) / BLOCK);
+        double  sum = 0;
+        for (int64_t q = blocks * p / PARTS; q < blocks * (p + 1) / PARTS; q++)
+            sum += (double)block_sum(j, x, dy, q, k - j.origin, c);
         parts[e] = sum;
     }
 }
 
-static __global__ void conv_grad_sum(const float *parts, float *dt, int64_t n)
+static __global__ void conv_grad_sum(const double *parts, float *dt, int64_t n)
 {
     EACH(e, n)
     {
         double sum = 0;
-        for (int p = 0; p < PARTS; p++) sum += (double)parts[p * n + e];
+        for (int p = 0; p < PARTS; p++) sum += parts[p * n + e];
         dt[e] = (float)sum;
     }
 }
@@ -69,13 +84,13 @@ static tl_status conv_grad(tl_ctx *ctx, const tl_args *a)
     const tl_tensor *x = a->in[0];
     int64_t          n = a->out[0]->len;
     conv             j = {x->dims[0], x->dims[1], x->dims[2], a->out[0]->dims[0], a->i[0], 1};
-    void            *parts;
+    double          *parts;
     if (n == 0) return TL_OK;
-    tl_status st = gpu_alloc(ctx, (size_t)(PARTS * n) * 4, &parts);
+    tl_status st = gpu_alloc(ctx, (size_t)(PARTS * n) * sizeof *parts, (void **)&parts);
     if (st != TL_OK) return st;
-    LAUNCH(conv_grad_parts, blocks_for(PARTS * n), THREADS, j, F32(x), F32(a->in[1]),
-           (float *)parts, PARTS * n);
-    LAUNCH(conv_grad_sum, blocks_for(n), THREADS, (const float *)parts, F32(a->out[0]), n);
+    LAUNCH(conv_grad_parts, blocks_for(PARTS * n), THREADS, j, F32(x), F32(a->in[1]), parts,
+           PARTS * n);
+    LAUNCH(conv_grad_sum, blocks_for(n), THREADS, parts, F32(a->out[0]), n);
     st = launched(ctx, "conv_grad");
     gpu_free(ctx, parts);
     return st;

@@ -307,6 +307,14 @@ test("depthwise convolution", function()
   raises(core.depthwise_conv, "bad argument #3 to '.*depthwise_conv'", a, taps)
 end)
 
+test("the taps' gradient of a depthwise convolution sums 32 positions in float32", function()
+  local n, dy = 4104, core.ones(1, 4104, 1):totable() -- 128 blocks of 32 and one of 8
+  dy[1][1][1] = 1e8 -- in its block, float32 loses the 31 ones that follow
+  local taps = core.zeros(2, 1):require_grad()
+  core.depthwise_conv(core.ones(1, n, 1), taps, 0):backward(core.tensor(dy))
+  eq(taps:grad(), { { 1e8 + n - 32 }, { n - 1 } })
+end)
+
 test("Fourier transforms", function()
   local a = core.tensor { 1, 2, 3, 4 }
   local spectrum = { { 10, 0 }, { -2, 2 }, { -2, 0 } }
