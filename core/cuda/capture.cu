@@ -30,6 +30,7 @@ static int64_t place_of(const pointers *list, const void *p)
 void gpu_graph_destroy(gpu *c, gpu_graph *g)
 {
     gpu_graph **at = &c->graphs;
+    gpu_note_peak(c);
     while (*at != g) at = &(*at)->next;
     *at = g->next;
     for (int64_t i = 0; i < g->own.count && g->launched; i++)

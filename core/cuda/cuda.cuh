@@ -48,6 +48,7 @@ typedef struct gpu {
     struct spectra *spectra; /* the cached plans of cuFFT (transform.cu) */
     gpu_graph *graphs;      /* list of all graphs */
     gpu_graph *capture;     /* the graph that is being captured, or NULL */
+    uint64_t peak;          /* the most bytes in use before the last gpu_note_peak */
     tl_memory before;        /* reported during a capture, when the driver cannot be asked */
     /* Uploads go through the next of SLOTS pinned buffers, so that the CPU need not wait for the
     ** copy; NULL if there is no pinned memory. The event of a slot tells when it is free again. */
@@ -84,9 +85,12 @@ void gpu_free(tl_ctx *ctx, void *p);
 /* The functions of tl_engine (memory.cu). */
 tl_status gpu_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes);
 tl_status gpu_download(tl_ctx *ctx, void *to, const void *from, size_t bytes);
-tl_memory gpu_memory(const tl_ctx *ctx);
-void gpu_reset_peak(tl_ctx *ctx);
 void gpu_trim(tl_ctx *ctx);
+tl_memory gpu_memory(const tl_ctx *ctx); /* statistics.cu */
+void gpu_reset_peak(tl_ctx *ctx);
+/* Call it before graphs take or return memory: records the peak until now, which the statistics of
+** CUDA cannot tell afterwards. */
+void gpu_note_peak(gpu *c);
 
 /* CUDA graphs (capture.cu, graph.cu). gpu_graph_took notes that p was allocated during the capture
 ** of g. gpu_graph_gave notes that p is released, and returns 1 if it must not be freed now, because

@@ -28,6 +28,7 @@ tl_status gpu_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **o
     c->graphs = g;
     tl_status   st = copy_keys(ctx, g, keys, count);
     cudaError_t began = cudaSuccess;
+    gpu_note_peak(c);
     c->before = ctx->engine->memory(ctx);
     if (st == TL_OK) began = cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal);
     if (began != cudaSuccess) st = cuda_fail(ctx, began, "beginning a graph");
@@ -62,6 +63,7 @@ tl_status gpu_graph_end(tl_ctx *ctx, void *graph)
     if (st != cudaSuccess) return cuda_fail(ctx, st, "ending a graph");
     if (g->wrong) return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met %s", g->wrong);
     /* The graph allocates its memory here or at a launch, for which cached memory is returned. */
+    gpu_note_peak(c);
     ctx->engine->trim(ctx);
     st = cudaGraphUpload(g->exec, c->stream);
     return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "allocating the memory of a graph");

@@ -116,28 +116,3 @@ tl_status gpu_download(tl_ctx *ctx, void *to, const void *from, size_t bytes)
     if (st != cudaSuccess) return cuda_fail(ctx, st, "copying from the GPU");
     return check_fault(ctx);
 }
-
-tl_memory gpu_memory(const tl_ctx *ctx)
-{
-    gpu      *c = gpu_of(ctx);
-    tl_memory info = {0};
-    uint64_t used = 0, high = 0, reserved = 0, graphs = 0, graphs_high = 0;
-    if (c->capture) return c->before;
-    (void)cudaDeviceGetGraphMemAttribute(c->number, cudaGraphMemAttrUsedMemCurrent, &graphs);
-    (void)cudaDeviceGetGraphMemAttribute(c->number, cudaGraphMemAttrUsedMemHigh, &graphs_high);
-    (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemCurrent, &used);
-    (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemHigh, &high);
-    (void)cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved);
-    info.live = (size_t)(used + graphs); /* with memory that graphs use internally */
-    info.peak = (size_t)(high + graphs_high); /* an upper bound: the two peaks may differ in time */
-    info.cached = (size_t)(reserved - used);
-    return info;
-}
-
-void gpu_reset_peak(tl_ctx *ctx)
-{
-    uint64_t none = 0;
-    gpu     *c = gpu_of(ctx);
-    (void)cudaMemPoolSetAttribute(c->pool, cudaMemPoolAttrUsedMemHigh, &none);
-    (void)cudaDeviceSetGraphMemAttribute(c->number, cudaGraphMemAttrUsedMemHigh, &none);
-}

@@ -157,6 +157,29 @@ t.test("memory of before that goes in a capture, and of the capture that goes af
   t.eq(core.memory().live, before)
 end)
 
+t.test("the peak of memory has what was in use at one time, in graphs and outside", function()
+  local MIB, x, y = 1 << 20, core.ones(16 << 20), nil -- 64 MiB
+  core.memory_reset_peak()
+  local before = core.memory().live
+  local function more() return (core.memory().peak - before) // MIB end
+  core.zeros(16 << 20):close()
+  local g = assert(core.capture({}, function()
+    y = x + x
+    return { y }
+  end))
+  g:run {}
+  t.ok(more() >= 64 and more() < 112, more()) -- CUDA may round the memory of graphs up
+  core.zeros(16 << 20):close()
+  t.ok(more() >= 128 and more() < 176, more())
+  local most = more()
+  y:close()
+  g:close()
+  core.zeros(16 << 20):close()
+  t.eq(more(), most)
+  core.memory_reset_peak()
+  t.ok(more() <= 0, more())
+end)
+
 t.test("what a capture made is nothing before a run, and if it is no result", function()
   local x, one, two = core.ones(3), nil, nil
   local g = assert(core.capture({}, function()
