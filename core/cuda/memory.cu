@@ -69,20 +69,37 @@ static tl_status check_copy(tl_ctx *ctx)
     return tl_fail(ctx, TL_EDEVICE, "cuda: a graph cannot copy from or to the CPU");
 }
 
-/* Small copies go through a pinned buffer; the driver stages large ones itself, and may wait. */
+/* Copies up to SLOT_BYTES by the next pinned buffer. */
+static cudaError_t send_piece(gpu *c, char *to, const char *from, size_t bytes)
+{
+    char       *slot = c->slots + (size_t)c->slot * SLOT_BYTES;
+    cudaEvent_t sent = c->sent[c->slot];
+    cudaError_t st = cudaEventSynchronize(sent);
+    if (st != cudaSuccess) return st;
+    memcpy(slot, from, bytes);
+    c->slot = (c->slot + 1) % SLOTS;
+    st = cudaMemcpyAsync(to, slot, bytes, cudaMemcpyHostToDevice, c->stream);
+    return st == cudaSuccess ? cudaEventRecord(sent, c->stream) : st;
+}
+
+/* CUDA does not promise that it has read memory that is not pinned when cudaMemcpyAsync returns. */
+static cudaError_t send_unpinned(gpu *c, void *to, const void *from, size_t bytes)
+{
+    cudaError_t st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->stream);
+    return st == cudaSuccess ? cudaStreamSynchronize(c->stream) : st;
+}
+
 tl_status gpu_upload(tl_ctx *ctx, void *to, const void *from, size_t bytes)
 {
     gpu        *c = gpu_of(ctx);
-    int         slot = c->slot, staged = c->slots && bytes <= SLOT_BYTES;
+    cudaError_t st = cudaSuccess;
     tl_status   may = check_copy(ctx);
     if (may != TL_OK) return may;
-    cudaError_t st = staged ? cudaEventSynchronize(c->sent[slot]) : cudaSuccess;
-    if (staged && st == cudaSuccess) {
-        from = memcpy(c->slots + (size_t)slot * SLOT_BYTES, from, bytes);
-        c->slot = (slot + 1) % SLOTS;
+    if (!c->slots) st = send_unpinned(c, to, from, bytes);
+    for (size_t at = 0, size; c->slots && at < bytes && st == cudaSuccess; at += size) {
+        size = bytes - at < SLOT_BYTES ? bytes - at : SLOT_BYTES;
+        st = send_piece(c, (char *)to + at, (const char *)from + at, size);
     }
-    if (st == cudaSuccess) st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->stream);
-    if (staged && st == cudaSuccess) st = cudaEventRecord(c->sent[slot], c->stream);
     return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "copying to the GPU");
 }
 

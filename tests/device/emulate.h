@@ -53,7 +53,7 @@ struct thread {
 
 enum { MOST = 1024, STACK = 64 << 10, QUEUED = 256 };
 
-struct copy { /* an upload from pinned memory */
+struct copy { /* an upload; CUDA may read unpinned memory late, too */
     void *to;
     const void *from;
     size_t bytes;

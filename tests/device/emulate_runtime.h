@@ -123,22 +123,6 @@ inline void disown(graph *g)
     delete g;
 }
 
-struct host_block { /* of pinned memory */
-    char *at;
-    size_t bytes;
-};
-
-inline host_block &pinned()
-{
-    static host_block b;
-    return b;
-}
-
-inline bool is_pinned(const void *p)
-{
-    return (const char *)p >= pinned().at && (const char *)p < pinned().at + pinned().bytes;
-}
-
 } /* namespace emulate */
 
 typedef int cudaEvent_t;
@@ -157,15 +141,16 @@ static inline cudaError_t cudaEventSynchronize(cudaEvent_t)
     emulate::not_captured("a wait in a capture");
     return emulate::catch_up(), cudaSuccess;
 }
+/* EMULATE_PINNED=0: there is no pinned memory. */
 static inline cudaError_t cudaMallocHost(void **p, size_t n)
 {
-    emulate::pinned() = {(char *)malloc(n), n};
-    return *p = emulate::pinned().at, *p ? cudaSuccess : cudaErrorMemoryAllocation;
+    const char *given = getenv("EMULATE_PINNED");
+    *p = given && strcmp(given, "0") == 0 ? NULL : malloc(n);
+    return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 static inline cudaError_t cudaFreeHost(void *p)
 {
     emulate::catch_up();
-    emulate::pinned() = {};
     return free(p), cudaSuccess;
 }
 
@@ -185,12 +170,12 @@ template <class T> cudaError_t cudaMalloc(T **p, size_t n)
 }
 static inline cudaError_t cudaFreeAsync(void *p, cudaStream_t) { return emulate::give(p); }
 static inline cudaError_t cudaFree(void *p) { return emulate::give(p); }
-static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind,
+static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind,
                                           cudaStream_t)
 {
     emulate::machine &m = emulate::at();
     emulate::not_captured("a copy in a capture");
-    if (emulate::is_pinned(from) && m.queued < emulate::QUEUED) {
+    if (kind == cudaMemcpyHostToDevice && m.queued < emulate::QUEUED) {
         m.queue[m.queued++] = {to, from, n};
         return cudaSuccess;
     }

@@ -111,6 +111,15 @@ t.test("a GPU without room for a graph takes the steps without it", function()
   end
 end)
 
+t.test("a GPU without pinned memory for uploads computes the same", function()
+  if not emulated then return end
+  local text = TRAIN:format("A", "simplermsnorm", 3):gsub('"rac"',
+    '"ski", decay = "none", encoder = "piecewise"') -- ski uploads tables
+  local want = script(text, gpu)
+  t.ok(want:find "^%d+%.%d+\n", want)
+  t.eq(script(text, gpu, "EMULATE_PINNED=0"), want)
+end)
+
 t.test("an index out of range is told by whatever reads first", function()
   local out = script([[
     local core = require "toeplab.core"
