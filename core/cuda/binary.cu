@@ -86,73 +86,149 @@ static tl_status pick(tl_ctx *ctx, const tl_args *a)
 
 /* ---- The adjoint of a broadcast -------------------------------------------------------------- */
 
-/* Separates the dimensions of x into those that y has and those over which y was broadcast. */
+/* Separates the dimensions of x into those that y has and those over which y was broadcast.
+** Adjacent dimensions of one kind are merged. */
 typedef struct stretch {
     int     kept, summed;
     int64_t kept_dims[TL_MAXDIMS], kept_steps[TL_MAXDIMS];
     int64_t summed_dims[TL_MAXDIMS], summed_steps[TL_MAXDIMS];
-    int64_t count; /* elements summed into one */
+    int64_t count;  /* elements summed into one */
+    int     across; /* whether the innermost dimension is summed */
 } stretch;
+
+static void add_dim(int *count, int64_t *dims, int64_t *steps, int merge, int64_t size,
+                    int64_t step)
+{
+    int at = merge ? *count - 1 : (*count)++;
+    dims[at] = merge ? dims[at] * size : size;
+    steps[at] = step;
+}
 
 static stretch stretch_of(const tl_tensor *x, const tl_tensor *y)
 {
     stretch s;
     int64_t step = x->len;
-    s.kept = s.summed = 0;
+    int     before = 0; /* whether the last dimension is: 1 kept, 2 summed */
+    s.kept = s.summed = s.across = 0;
     s.count = 1;
     for (int i = 0; i < x->ndim; i++) {
         int     j = i - x->ndim + y->ndim;
         int64_t size = x->dims[i];
         step /= size;
         if (size == 1) continue;
-        if (j >= 0 && y->dims[j] == size) {
-            s.kept_dims[s.kept] = size;
-            s.kept_steps[s.kept++] = step;
+        int keep = j >= 0 && y->dims[j] == size, merge = before == (keep ? 1 : 2);
+        if (keep) {
+            add_dim(&s.kept, s.kept_dims, s.kept_steps, merge, size, step);
         } else {
-            s.summed_dims[s.summed] = size;
-            s.summed_steps[s.summed++] = step;
+            add_dim(&s.summed, s.summed_dims, s.summed_steps, merge, size, step);
             s.count *= size;
         }
+        s.across = !keep;
+        before = keep ? 1 : 2;
     }
     return s;
 }
 
+/* The offset of element i of the given dimensions. */
 static __device__ int64_t place(int ndim, const int64_t *dims, const int64_t *steps, int64_t i)
 {
     int64_t at = 0;
-    for (int k = ndim - 1; k >= 0; k--) {
+    for (int k = ndim - 1; k > 0; k--) {
         at += i % dims[k] * steps[k];
         i /= dims[k];
     }
-    return at;
+    return ndim > 0 ? at + i * steps[0] : at;
 }
 
-/* Each block sums one element of y; in sum_few each thread does, for few terms. */
-static __global__ void sum_many(stretch s, int more, const float *x, float *y)
+/* The sum of the terms first, first + every, ... of the element of y whose terms begin at x. */
+static __device__ double sum_terms(const stretch &s, const float *x, int64_t first, int64_t every)
 {
-    __shared__ double scratch[THREADS / 32];
-    double sum = 0;
-    int64_t base = place(s.kept, s.kept_dims, s.kept_steps, blockIdx.x);
-    for (int64_t i = threadIdx.x; i < s.count; i += THREADS)
-        sum += (double)x[base + place(s.summed, s.summed_dims, s.summed_steps, i)];
-    sum = block_reduce(sum, add(), scratch);
-    if (threadIdx.x == 0) y[blockIdx.x] = more ? y[blockIdx.x] + (float)sum : (float)sum;
+    double  sum = 0;
+    int64_t step = s.summed == 1 ? s.summed_steps[0] : 0;
+    for (int64_t i = first; i < s.count && step; i += every) sum += (double)x[i * step];
+    for (int64_t i = first; i < s.count && !step; i += every)
+        sum += (double)x[place(s.summed, s.summed_dims, s.summed_steps, i)];
+    return sum;
+}
+
+static __device__ const float *terms_of(const stretch &s, const float *x, int64_t i)
+{
+    return x + place(s.kept, s.kept_dims, s.kept_steps, i);
 }
 
 static __global__ void sum_few(stretch s, int more, const float *x, float *y, int64_t n)
 {
     EACH(i, n)
     {
+        float sum = (float)sum_terms(s, terms_of(s, x, i), 0, 1);
+        y[i] = more ? y[i] + sum : sum;
+    }
+}
+
+/* sums [parts,n]: in part p, every parts-th of the terms from p on. A thread sums each, and
+** neighbours read neighbouring elements of x, if its innermost dimension is kept. */
+static __global__ void sum_down(stretch s, const float *x, int64_t parts, int64_t n, double *sums)
+{
+    EACH(e, parts * n) sums[e] = sum_terms(s, terms_of(s, x, e % n), e / n, parts);
+}
+
+/* The same by a block each, whose threads read neighbouring elements if the innermost dimension is
+** summed; part p begins at THREADS p. */
+static __global__ void sum_across(stretch s, const float *x, int64_t parts, int64_t n,
+                                  double *sums)
+{
+    __shared__ double scratch[THREADS / 32];
+    int64_t p = blockIdx.x / n;
+    double  sum = sum_terms(s, terms_of(s, x, blockIdx.x % n), p * THREADS + threadIdx.x,
+                            parts * THREADS);
+    sum = block_reduce(sum, add(), scratch);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+static __global__ void add_parts(const double *sums, int64_t parts, int more, float *y, int64_t n)
+{
+    EACH(i, n)
+    {
         double sum = 0;
-        int64_t base = place(s.kept, s.kept_dims, s.kept_steps, i);
-        for (int64_t k = 0; k < s.count; k++)
-            sum += (double)x[base + place(s.summed, s.summed_dims, s.summed_steps, k)];
+        for (int64_t p = 0; p < parts; p++) sum += sums[p * n + i];
         y[i] = more ? y[i] + (float)sum : (float)sum;
     }
 }
 
-/* out[0] = (or += if i[0]) in[0] summed over the dimensions along which out[0] was broadcast.
-** Neighbouring threads compute neighbouring elements of y if there are enough of them. */
+#ifdef TL_EMULATE
+#define BUSY ((int64_t)1 << 10) /* so small that tests cover sums with and without parts */
+#else
+#define BUSY ((int64_t)1 << 17) /* threads that keep a GPU busy */
+#endif
+#define LEAST 16      /* terms of a thread that justify another part */
+#define MOST_PARTS 256
+
+/* The number of parts into which the sums of n elements, of `threads` threads each, are divided. It
+** depends on shapes only, so that results repeat. */
+static int64_t parts_of(const stretch *s, int64_t n, int64_t threads)
+{
+    int64_t parts = BUSY / threads / n, most = s->count / threads / LEAST;
+    if (parts > most) parts = most;
+    return parts < 1 ? 1 : parts > MOST_PARTS ? MOST_PARTS : parts;
+}
+
+static tl_status sum_many(tl_ctx *ctx, const stretch *s, int more, const float *x, float *y,
+                          int64_t n, int64_t parts)
+{
+    double   *sums;
+    tl_status st = gpu_alloc(ctx, (size_t)(parts * n) * sizeof *sums, (void **)&sums);
+    if (st != TL_OK) return st;
+    if (s->across)
+        LAUNCH_SYNC(sum_across, parts * n, THREADS, *s, x, parts, n, sums);
+    else
+        LAUNCH(sum_down, blocks_for(parts * n), THREADS, *s, x, parts, n, sums);
+    LAUNCH(add_parts, blocks_for(n), THREADS, sums, parts, more, y, n);
+    st = launched(ctx, "reduce_to");
+    gpu_free(ctx, sums);
+    return st;
+}
+
+/* out[0] = (or += if i[0]) in[0] summed over the dimensions along which out[0] was broadcast. */
 static tl_status reduce_to(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->in[0];
@@ -161,10 +237,10 @@ static tl_status reduce_to(tl_ctx *ctx, const tl_args *a)
     int more = a->i[0] != 0;
     if (x->len == 0) return more ? TL_OK : tl_tensor_fill(y, 0);
     stretch s = stretch_of(x, y);
-    if (y->len < 1024 && s.count > 256)
-        LAUNCH_SYNC(sum_many, y->len, THREADS, s, more, F32(x), F32(y));
-    else
-        LAUNCH(sum_few, blocks_for(y->len), THREADS, s, more, F32(x), F32(y), y->len);
+    s.across = s.across && s.count >= THREADS / 2;
+    int64_t parts = parts_of(&s, y->len, s.across ? THREADS : 1);
+    if (s.across || parts > 1) return sum_many(ctx, &s, more, F32(x), F32(y), y->len, parts);
+    LAUNCH(sum_few, blocks_for(y->len), THREADS, s, more, F32(x), F32(y), y->len);
     return launched(ctx, "reduce_to");
 }
 

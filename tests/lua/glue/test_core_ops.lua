@@ -52,6 +52,38 @@ test("gradients of arithmetic with numbers", function()
   end
 end)
 
+-- Shapes of x and of what is added to it. On a GPU these sums take different ways: by threads or
+-- blocks, in parts or not, with dimensions that merge or do not.
+local STRETCHED = {
+  { { 3, 50, 40 }, { 40 } }, { { 3, 50, 40 }, { 50, 1 } }, { { 3, 50, 40 }, { 3, 1, 1 } },
+  { { 3, 50, 40 }, { 3, 1, 40 } }, { { 3, 50, 40 }, {} }, { { 9000 }, { 1 } },
+  { { 9000, 2 }, { 2 } }, { { 2, 9000 }, { 2, 1 } }, { { 2, 30, 3, 40 }, { 30, 1, 40 } },
+  { { 2, 30, 3, 40 }, { 2, 1, 3, 1 } }, { { 4, 1, 5, 1, 6 }, { 5, 1, 6 } }, { { 2000, 3 }, { 3 } },
+  { { 3, 1100 }, { 1100 } }, { { 40, 1100 }, { 1100 } }, { { 1100, 3 }, { 1100, 1 } },
+}
+
+test("the gradient of what is broadcast is a sum", function()
+  for _, case in ipairs(STRETCHED) do
+    local x, y = case[1], core.zeros(table.unpack(case[2])):require_grad()
+    local total, long = 1, {}
+    for i = 1, #x do total, long[i] = total * x[i], case[2][i - #x + #case[2]] or 1 end
+    local sums, dy = {}, {}
+    for at = 0, total - 1 do
+      local rest, place, step = at, 0, 1
+      for i = #x, 1, -1 do
+        if long[i] > 1 then place, step = place + rest % x[i] * step, step * x[i] end
+        rest = rest // x[i]
+      end
+      dy[at + 1] = at * 7 % 11 - 4
+      sums[place + 1] = (sums[place + 1] or 0) + dy[at + 1]
+    end
+    local given = core.tensor(dy):reshape(table.unpack(x))
+    for _ = 1, 2 do (core.zeros(table.unpack(x)) + y):backward(given) end
+    for i, v in ipairs(sums) do sums[i] = 2 * v end
+    eq(y:grad():reshape(#sums), sums)
+  end
+end)
+
 test("unary functions", function()
   local a = core.tensor { -1, 0.25, 4 }
   local want = {
