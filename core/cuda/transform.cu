@@ -14,6 +14,7 @@ typedef struct spectra { /* a cached plan for `batch` transforms of contiguous v
     int n, batch;
     int in_graph; /* a graph uses it, so that it must stay */
     cufftHandle plan;
+    size_t work; /* the bytes of scratch space that each use of the plan takes from the pool */
     struct spectra *next;
 } spectra;
 
@@ -37,31 +38,38 @@ void gpu_spectra_close(tl_ctx *ctx)
     while (gpu_of(ctx)->spectra) drop(&gpu_of(ctx)->spectra);
 }
 
+/* The plan allocates no work area: that would lie outside the pool for as long as it is cached. */
+static cufftResult make_plan(gpu *c, spectra *s)
+{
+    cufftType     type = s->kind == TL_R2C ? CUFFT_R2C : s->kind == TL_C2R ? CUFFT_C2R : CUFFT_C2C;
+    long long int n = s->n;
+    cufftResult   st = cufftCreate(&s->plan);
+    if (st != CUFFT_SUCCESS) return st;
+    st = cufftSetAutoAllocation(s->plan, 0);
+    if (st == CUFFT_SUCCESS)
+        st = cufftMakePlanMany64(s->plan, 1, &n, NULL, 1, 0, NULL, 1, 0, type, s->batch, &s->work);
+    if (st == CUFFT_SUCCESS) st = cufftSetStream(s->plan, c->stream);
+    if (st != CUFFT_SUCCESS) (void)cufftDestroy(s->plan);
+    return st;
+}
+
 static tl_status transform_gpu_make(tl_ctx *ctx, tl_transform_kind kind, int n, int batch,
                                     spectra **out)
 {
-    cufftType type = kind == TL_R2C ? CUFFT_R2C : kind == TL_C2R ? CUFFT_C2R : CUFFT_C2C;
-    spectra  *s = (spectra *)malloc(sizeof *s);
+    spectra *s = (spectra *)calloc(1, sizeof *s);
     if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    cufftResult st = cufftPlanMany(&s->plan, 1, &n, NULL, 1, 0, NULL, 1, 0, type, batch);
-    if (st == CUFFT_ALLOC_FAILED) { /* cuFFT cannot use the memory that our pool caches */
-        ctx->engine->trim(ctx);
-        st = cufftPlanMany(&s->plan, 1, &n, NULL, 1, 0, NULL, 1, 0, type, batch);
-    }
-    if (st != CUFFT_SUCCESS) {
-        free(s);
-        return fft_fail(ctx, st, "planning");
-    }
-    st = cufftSetStream(s->plan, gpu_of(ctx)->stream);
-    if (st != CUFFT_SUCCESS) {
-        (void)cufftDestroy(s->plan);
-        free(s);
-        return fft_fail(ctx, st, "planning");
-    }
-    s->in_graph = 0;
     s->kind = kind;
     s->n = n;
     s->batch = batch;
+    cufftResult st = make_plan(gpu_of(ctx), s);
+    if (st == CUFFT_ALLOC_FAILED) { /* cuFFT cannot use the memory that our pool caches */
+        ctx->engine->trim(ctx);
+        st = make_plan(gpu_of(ctx), s);
+    }
+    if (st != CUFFT_SUCCESS) {
+        free(s);
+        return fft_fail(ctx, st, "planning");
+    }
     *out = s;
     return TL_OK;
 }
@@ -94,24 +102,31 @@ static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, 
     return TL_OK;
 }
 
+static cufftResult execute(const spectra *s, float *from, float *to, void *work)
+{
+    cufftComplex *in = (cufftComplex *)from, *out = (cufftComplex *)to;
+    cufftResult   st = cufftSetWorkArea(s->plan, work);
+    if (st != CUFFT_SUCCESS) return st;
+    if (s->kind == TL_R2C) return cufftExecR2C(s->plan, from, out);
+    if (s->kind == TL_C2R) return cufftExecC2R(s->plan, in, to);
+    return cufftExecC2C(s->plan, in, out,
+                        s->kind == TL_C2C_FORWARD ? CUFFT_FORWARD : CUFFT_INVERSE);
+}
+
 tl_status gpu_fft(tl_ctx *ctx, tl_transform_kind kind, int64_t n, int64_t batch, float *from,
                   float *to)
 {
-    spectra    *s = NULL;
-    cufftResult st;
+    spectra *s = NULL;
+    void    *work = NULL;
     if (n > INT32_MAX || batch > INT32_MAX)
         return tl_fail(ctx, TL_ESHAPE, "cufft: %lld transforms of length %lld are too many",
                        (long long)batch, (long long)n);
-    tl_status found = transform_gpu_find(ctx, kind, (int)n, (int)batch, &s);
-    if (found != TL_OK) return found;
-    if (kind == TL_R2C)
-        st = cufftExecR2C(s->plan, from, (cufftComplex *)to);
-    else if (kind == TL_C2R)
-        st = cufftExecC2R(s->plan, (cufftComplex *)from, to);
-    else
-        st = cufftExecC2C(s->plan, (cufftComplex *)from, (cufftComplex *)to,
-                          kind == TL_C2C_FORWARD ? CUFFT_FORWARD : CUFFT_INVERSE);
-    return st == CUFFT_SUCCESS ? TL_OK : fft_fail(ctx, st, "transform");
+    tl_status st = transform_gpu_find(ctx, kind, (int)n, (int)batch, &s);
+    if (st == TL_OK && s->work > 0) st = gpu_alloc(ctx, s->work, &work);
+    if (st != TL_OK) return st;
+    cufftResult result = execute(s, from, to, work);
+    gpu_free(ctx, work);
+    return result == CUFFT_SUCCESS ? TL_OK : fft_fail(ctx, result, "transform");
 }
 
 /* ---- The operator ---------------------------------------------------------------------------- */

@@ -80,20 +80,40 @@ typedef enum { CUFFT_R2C, CUFFT_C2R, CUFFT_C2C } cufftType;
 #define CUFFT_INVERSE 1
 
 typedef struct emulated_plan {
-    int n, istride, idist, ostride, odist, batch;
+    int n, batch, inputs, outputs; /* inputs and outputs: numbers of a vector, real or complex */
     cufftType type;
+    void *area; /* its work area, which every execution overwrites */
 } *cufftHandle;
 
-static inline cufftResult cufftPlanMany(cufftHandle *plan, int rank, int *n, int *inembed,
-                                        int istride, int idist, int *onembed, int ostride,
-                                        int odist, cufftType type, int batch)
+static inline cufftResult cufftCreate(cufftHandle *plan)
+{
+    return *plan = new emulated_plan{}, CUFFT_SUCCESS;
+}
+static inline cufftResult cufftSetAutoAllocation(cufftHandle, int automatic)
+{
+    if (automatic) emulate::die("only plans that allocate no work area are emulated");
+    return CUFFT_SUCCESS;
+}
+/* A transform takes as much scratch space as its complex numbers, unless its length is 2^k. */
+static inline size_t work_bytes(cufftHandle p)
+{
+    return p->n & (p->n - 1) ? (size_t)p->batch * (size_t)p->n * 8 : 0;
+}
+static inline cufftResult cufftMakePlanMany64(cufftHandle p, int rank, long long *n,
+                                              long long *inembed, long long, long long,
+                                              long long *onembed, long long, long long,
+                                              cufftType type, long long batch, size_t *work)
 {
     emulate::not_captured("a plan made in a capture");
-    if (rank != 1 || n[0] < 1 || batch < 1) return CUFFT_INVALID_SIZE;
-    if (!inembed) istride = 1, idist = type == CUFFT_C2R ? n[0] / 2 + 1 : n[0];
-    if (!onembed) ostride = 1, odist = type == CUFFT_R2C ? n[0] / 2 + 1 : n[0];
-    *plan = new emulated_plan{n[0], istride, idist, ostride, odist, batch, type};
-    return CUFFT_SUCCESS;
+    if (rank != 1 || n[0] < 1 || batch < 1 || inembed || onembed) return CUFFT_INVALID_SIZE;
+    int all = (int)n[0], half = all / 2 + 1;
+    *p = {all, (int)batch, type == CUFFT_C2R ? half : all, type == CUFFT_R2C ? half : all, type,
+          NULL};
+    return *work = work_bytes(p), CUFFT_SUCCESS;
+}
+static inline cufftResult cufftSetWorkArea(cufftHandle p, void *area)
+{
+    return p->area = area, CUFFT_SUCCESS;
 }
 
 static inline cufftResult cufftGetVersion(int *v) { return *v = 0, CUFFT_SUCCESS; }
@@ -102,15 +122,16 @@ static inline cufftResult cufftSetStream(cufftHandle, cudaStream_t) { return CUF
 
 namespace emulate {
 
-/* Sums the definition in double; in(b, j) and out(b, k) return pointers to re and im. */
-template <class In, class Out>
-void transform_now(cufftHandle p, int sign, int inputs, int outputs, In in, Out out)
+/* Sums the definition in double: in(i, v) reads number i of all inputs to v, and out writes. */
+template <class In, class Out> void transform_now(const emulated_plan *p, int sign, In in, Out out)
 {
+    int inputs = p->inputs, outputs = p->outputs;
     guard(true);
+    if (p->area) memset(p->area, 0xff, work_bytes((cufftHandle)p));
     double *x = (double *)malloc(sizeof(double) * 2 * (size_t)p->n), *y = x;
     double *to = (double *)malloc(sizeof(double) * 2 * (size_t)p->n);
     for (int b = 0; b < p->batch; b++) {
-        for (int j = 0; j < inputs; j++) in(b, j, y + 2 * j);
+        for (int j = 0; j < inputs; j++) in((long long)b * inputs + j, y + 2 * j);
         for (int j = inputs; j < p->n; j++) { /* the conjugate half of the spectrum */
             y[2 * j] = y[2 * (p->n - j)];
             y[2 * j + 1] = -y[2 * (p->n - j) + 1];
@@ -127,60 +148,53 @@ void transform_now(cufftHandle p, int sign, int inputs, int outputs, In in, Out 
             to[2 * k] = re;
             to[2 * k + 1] = im;
         }
-        for (int k = 0; k < outputs; k++) out(b, k, to + 2 * k);
+        for (int k = 0; k < outputs; k++) out((long long)b * outputs + k, to + 2 * k);
     }
     free(x);
     free(to);
     guard(false);
 }
 
-template <class In, class Out>
-void transform(cufftHandle p, int sign, int inputs, int outputs, In in, Out out)
+/* The graph of a capture keeps what the plan is now. */
+template <class In, class Out> cufftResult transform(cufftHandle p, int sign, In in, Out out)
 {
-    submit([=] { transform_now(p, sign, inputs, outputs, in, out); });
+    emulated_plan now = *p;
+    if (work_bytes(p) > 0 && !is_taken(p->area, work_bytes(p)))
+        die("a transform without the work area that its plan asked for");
+    submit([=] { transform_now(&now, sign, in, out); });
+    return CUFFT_SUCCESS;
 }
+
+inline void load(const cufftComplex *z, double *v) { v[0] = z->x, v[1] = z->y; }
+inline void store(const double *v, cufftComplex *z) { *z = {(float)v[0], (float)v[1]}; }
 
 } /* namespace emulate */
 
 static inline cufftResult cufftExecC2C(cufftHandle p, cufftComplex *in, cufftComplex *out, int sign)
 {
-    emulate::transform(p, sign, p->n, p->n,
-        [=](int b, int j, double *v) {
-            cufftComplex z = in[(long long)b * p->idist + (long long)j * p->istride];
-            v[0] = z.x, v[1] = z.y;
-        },
-        [=](int b, int k, double *v) {
-            out[(long long)b * p->odist + (long long)k * p->ostride] = {(float)v[0], (float)v[1]};
-        });
-    return CUFFT_SUCCESS;
+    return emulate::transform(p, sign,
+        [=](long long i, double *v) { emulate::load(in + i, v); },
+        [=](long long i, double *v) { emulate::store(v, out + i); });
 }
 
 static inline cufftResult cufftExecR2C(cufftHandle p, cufftReal *in, cufftComplex *out)
 {
-    emulate::transform(p, CUFFT_FORWARD, p->n, p->n / 2 + 1,
-        [=](int b, int j, double *v) {
-            v[0] = in[(long long)b * p->idist + (long long)j * p->istride], v[1] = 0;
-        },
-        [=](int b, int k, double *v) {
-            out[(long long)b * p->odist + (long long)k * p->ostride] = {(float)v[0], (float)v[1]};
-        });
-    return CUFFT_SUCCESS;
+    return emulate::transform(p, CUFFT_FORWARD,
+        [=](long long i, double *v) { v[0] = in[i], v[1] = 0; },
+        [=](long long i, double *v) { emulate::store(v, out + i); });
 }
 
 /* cuFFT leaves the result undefined if bin 0 or the middle bin has an imaginary part; here it is
 ** NaN. */
 static inline cufftResult cufftExecC2R(cufftHandle p, cufftComplex *in, cufftReal *out)
 {
-    emulate::transform(p, CUFFT_INVERSE, p->n / 2 + 1, p->n,
-        [=](int b, int j, double *v) {
-            cufftComplex z = in[(long long)b * p->idist + (long long)j * p->istride];
-            v[0] = z.x, v[1] = z.y;
-            if (z.y != 0 && (j == 0 || 2 * j == p->n)) v[0] = NAN;
+    int n = p->n, bins = p->inputs;
+    return emulate::transform(p, CUFFT_INVERSE,
+        [=](long long i, double *v) {
+            emulate::load(in + i, v);
+            if (v[1] != 0 && (i % bins == 0 || i % bins * 2 == n)) v[0] = NAN;
         },
-        [=](int b, int k, double *v) {
-            out[(long long)b * p->odist + (long long)k * p->ostride] = (float)v[0];
-        });
-    return CUFFT_SUCCESS;
+        [=](long long i, double *v) { out[i] = (float)v[0]; });
 }
 
 #endif

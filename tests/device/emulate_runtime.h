@@ -88,6 +88,14 @@ inline cudaError_t take(void **out, size_t bytes)
     return cudaSuccess;
 }
 
+/* Whether device memory of so many bytes was allocated at begin and is not released. */
+inline bool is_taken(const void *begin, size_t bytes)
+{
+    piece *q = pieces().first;
+    while (q && at().arena + q->at != (const char *)begin) q = q->next;
+    return q && q->taken && q->owner == at().capture && (size_t)1 << q->size >= bytes;
+}
+
 inline cudaError_t give(void *memory)
 {
     for (piece *q = pieces().first; q; q = q->next)

@@ -190,9 +190,34 @@ end
 print(failed > 10 and done > 10 and "both" or failed .. " failed, " .. done .. " did not")
 ]]
 
+-- Transforms of 100 sequences of length 128, for which the emulated cuFFT needs no work area, and
+-- of length 100, for which it needs one. Each buffer takes 128 KiB.
+local WORK_AREA = [[
+local function peak(n)
+  local x = core.zeros(100, n, 2)
+  core.memory_reset_peak()
+  local before = core.memory().live
+  core.fft(x, 2)
+  return (core.memory().peak - before) >> 17
+end
+print(peak(128), peak(100))
+collectgarbage()
+local list = {}
+while pcall(function() list[#list + 1] = core.zeros(100, 100, 2) end) do end
+for _ = 1, 3 do table.remove(list):close() end -- room for the result and the two sides' vectors
+local before = live()
+print(pcall(core.fft, list[1], 2) or live() == before and "does not fit")
+table.remove(list):close()
+print(pcall(core.fft, list[1], 2))
+]]
+
 if not os.getenv "TOEPLAB_TEST_GPU" then
   t.test("a GPU that is too small", function()
     t.eq(gpu.in_one_mib(SMALL), "both\n")
+  end)
+  t.test("the work area of a transform is counted, and taken only while it runs", function()
+    local out = gpu.in_one_mib(WORK_AREA)
+    t.ok(out:find "^3\t4\ndoes not fit\ntrue\t", out)
   end)
 end
 
