@@ -32,7 +32,7 @@ struct piece {
 
 struct pool {
     piece *first;
-    uint64_t used, high, graphs, graphs_high; /* bytes */
+    uint64_t used, high, reserved, graphs, graphs_high; /* bytes */
 };
 
 inline pool &pieces()
@@ -80,6 +80,7 @@ inline cudaError_t take(void **out, size_t bytes)
     q->taken = true;
     (m.capture ? p.graphs : p.used) += (uint64_t)1 << size;
     if (p.used > p.high) p.high = p.used;
+    if (p.used > p.reserved) p.reserved = p.used;
     if (p.graphs > p.graphs_high) p.graphs_high = p.graphs;
     char *begin = m.arena + q->at;
     *out = begin;
@@ -225,12 +226,15 @@ static inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr
     if (what == cudaMemPoolAttrUsedMemHigh) emulate::pieces().high = emulate::pieces().used;
     return cudaSuccess;
 }
-static inline cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
+static inline cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t)
+{
+    return emulate::pieces().reserved = emulate::pieces().used, cudaSuccess;
+}
 static inline cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void *value)
 {
     *(uint64_t *)value = what == cudaMemPoolAttrUsedMemCurrent ? emulate::pieces().used
                        : what == cudaMemPoolAttrUsedMemHigh    ? emulate::pieces().high
-                                                               : emulate::at().used;
+                                                               : emulate::pieces().reserved;
     return cudaSuccess;
 }
 /* ---- Graphs ---------------------------------------------------------------------------------- */

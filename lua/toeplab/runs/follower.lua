@@ -35,6 +35,8 @@ function follower.main()
     order = world:text(0, "")
     if order == "" then return errors.DONE end
     team_trial.follow(world, exp, wire.unpack(order))
+    collectgarbage() -- as rank 0 does in worker.lua
+    core.memory_trim()
   end
 end
 

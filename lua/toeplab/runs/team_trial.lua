@@ -159,7 +159,6 @@ function team_trial.follow(world, exp, order)
     world:end_all(1)
   end
   world:send_word(0, HEARD, 1)
-  collectgarbage()
 end
 
 return team_trial

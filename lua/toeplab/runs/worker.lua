@@ -296,7 +296,6 @@ local function perform(self, t, attempt, seconds)
   io.stdout:flush()
   if core.sys.size(log) == 0 then core.sys.remove(log) end
   tell("ended", status, exit, why, ended)
-  collectgarbage()
 end
 
 -- Returns a text that coordinator and worker compare: if they see different code of the script or
@@ -380,6 +379,10 @@ function orders.trial(self, config_text, check, path, attempt, seconds, data)
   end
   perform(self, { config = wire.unpack(config_text), path = path,
     data = data and wire.unpack(data) or {} }, attempt, seconds)
+  -- Nothing refers to the trial's tensors any more. Their memory goes back to the system, because
+  -- other processes may share the GPU while this one waits. (A GPU may wait for a lost rank.)
+  collectgarbage()
+  if not self.lost then core.memory_trim() end
 end
 
 -- Runs trials of the experiment in the script at path until the coordinator closes the pipe.

@@ -224,6 +224,28 @@ t.test("several trials in turn on one GPU; after one that failed, in another pro
   end)
 end)
 
+local LARGE = [[
+local tl = require "toeplab"
+return tl.experiment "large" {
+  fixed = {},
+  trial = function(t)
+    t:log({ pid = tl.sys.getpid(), cached = tl.memory().cached }, 0)
+    t:log({ sum = tl.ones(32 << 20):sum():item() }, 1) -- 128 MiB
+  end,
+}
+]]
+
+t.test("a process keeps no memory of a trial that ended from others that share the GPU", function()
+  t.in_folder(function(folder)
+    t.eq(trials.run(folder, LARGE, { "device=" .. gpu, "seeds=2" }), 0)
+    local pids = column(folder, "SELECT DISTINCT value AS x FROM v_last WHERE name = 'pid'")
+    t.eq(#pids, 1)
+    for _, bytes in ipairs(column(folder, "SELECT value AS x FROM v_last WHERE name = 'cached'")) do
+      t.ok(bytes < 64 << 20, bytes)
+    end
+  end)
+end)
+
 for word, want in pairs {
   cud = "there is no device 'cud'; did you mean 'cuda'", ["cpu:1"] = "has no GPU numbers",
   ["cuda:99999"] = "device 'cuda:99999'", ["/no:such.so"] = "device '/no:such.so'",
