@@ -137,9 +137,13 @@ local function prepare(list, p, pass, o)
   return rows
 end
 
+-- Returns the seconds of a call. A contestant that has ended, or answers with no time, has failed.
 local function seconds_of(row, calls)
   local answer, why = row.program:ask("run " .. calls)
-  return tonumber(answer) or error(row.by .. ": " .. (why or answer), 0)
+  local seconds = tonumber(answer)
+  if seconds and seconds > 0 and seconds < math.huge then return seconds end
+  row.failed = true
+  error(row.by .. ": " .. (why or answer), 0)
 end
 
 -- Times rows in turns; each sample is long enough for the resolution of the clock.
@@ -175,7 +179,7 @@ local function collect(results, rows, about)
       results[key] = r
       results[#results + 1] = r
     end
-    r.rss = math.max(r.rss, memory.rss or 0)
+    r.rss = math.max(r.rss, tonumber(memory.rss) or 0)
     table.move(row.samples, 1, #row.samples, #r.samples + 1, r.samples)
     local under = first[row.precision] or row
     for i, s in ipairs(row.samples) do r.ratios[#r.ratios + 1] = s / under.samples[i] end
@@ -197,6 +201,18 @@ local function close(list)
   for _, c in ipairs(list) do c.program:close() end
 end
 
+-- Removes the contestants of failed rows from the list, which is returned. why: the error that is
+-- raised if none has failed.
+local function without_failed(list, rows, why)
+  local failed = {}
+  for _, row in ipairs(rows) do failed[row.program] = row.failed end
+  if not next(failed) then error(why, 0) end
+  for i = #list, 1, -1 do
+    if failed[list[i].program] then table.remove(list, i).program:close() end
+  end
+  return list
+end
+
 -- Measures all passes of one group.
 local function contest(name, p, threads, who, results, o)
   local list = ours(name, p, threads, o)
@@ -207,9 +223,10 @@ local function contest(name, p, threads, who, results, o)
   for _, pass in ipairs(grids.passes(name, p)) do
     local rows = prepare(there, p, pass, o)
     local ok, why = pcall(time_rows, rows, o)
-    if not ok then -- a contestant has ended, most likely for lack of memory
-      o.say("bench %s: n %d, b %d left out: %s", name, p.n, p.b, why)
-      return
+    while not ok do -- a contestant has ended, most likely for lack of memory
+      o.say("bench %s: n %d, b %d, %s: left out: %s", name, p.n, p.b, pass, why)
+      rows = prepare(without_failed(there, rows, why), p, pass, o)
+      ok, why = pcall(time_rows, rows, o)
     end
     collect(results, rows, { bench = name, problem = p, threads = threads, pass = pass,
       device = o.device })

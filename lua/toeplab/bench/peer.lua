@@ -105,6 +105,8 @@ function peer:ask(request)
 end
 
 function peer:close()
+  if self.closed then return end
+  self.closed = true
   pcall(self.requests.close, self.requests)
   self.answers:close()
   self.errors:close()

@@ -50,6 +50,19 @@ local function reader(exp, found, metric, store, tried)
   end
 end
 
+-- Returns what is compared among the points (looks.comparisons); a row that is not there is a usage
+-- error.
+local function compared(exp, points, values)
+  local list, why = looks.comparisons(points, values.compared.with)
+  return list or errors.usage("%s: compare: %s", exp:where("compare"), why)
+end
+
+-- Raises that error before the small sweep of an experiment that tunes a key.
+function rounds.check(exp, words)
+  local values = overrides.apply(exp, words)
+  if values.rule then compared(exp, select(2, all_trials(exp, words)), values) end
+end
+
 -- Makes plan.trials(exp, words) give each point the seeds that are asked for so far, by the results
 -- in store (nil: there are none). tried: the set of the ids of trials that this run has tried.
 -- Returns {rule=, metric=, with=, states= (of looks.judge), all= (trials, if every row asks for all
@@ -59,8 +72,7 @@ function rounds.choose(exp, words, store, tried)
   local values = overrides.apply(exp, words)
   if not values.rule then return nil end
   local found, points = all_trials(exp, words)
-  local list, why = looks.comparisons(points, values.compared.with)
-  if not list then errors.usage("%s: compare: %s", exp:where("compare"), why) end
+  local list = compared(exp, points, values)
   local metric = values.compared.metric
   local states = looks.judge(values.rule, list, reader(exp, found, metric, store, tried or {}))
   local first, asked, limit = values.rule.looks[1], {}, {}

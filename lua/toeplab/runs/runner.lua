@@ -171,6 +171,7 @@ function runner.stages(path, overrides, dir, upgrade)
   local store <close> = by_results and prepared.stored(records.folder(dir), upgrade) or nil
   local missing = search and tuning.choose(exp, overrides, store) or 0
   local stages = { search and { exp = search, words = words } }
+  if missing > 0 then rounds.check(exp, overrides) end
   if missing == 0 then stages[#stages + 1] = runner.main_stage(exp, overrides, store) end
   return stages, missing, exp
 end

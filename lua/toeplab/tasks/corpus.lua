@@ -104,9 +104,10 @@ function Corpus:stream(part)
   return self.streams[part]
 end
 
--- Returns the name for messages; a name that is itself a text ("text:...") is shortened.
+-- Returns the name for messages; of one that is itself a text, a short line at most.
 local function shown(name)
-  return #name > 40 and name:find("^text:") and name:sub(1, 37) .. "..." or name
+  local long = #name > 40 or name:find "%c"
+  return long and name:find "^text:" and "text:..." or name
 end
 
 -- level: that of the user's call, as error takes it.

@@ -213,6 +213,10 @@ function lm.check(c)
   local scored = options.given(c, "scored")
   if scored and scored < 1 then error("scored must be at least 1", 0) end
   options.check("corpus", corpus.spec, c)
+  options.check("blocks", options.declared["tl.blocks"], c)
+  for _, n in ipairs(options.given(c, "lengths") or {}) do
+    if math.type(n) ~= "integer" or n < 1 then error("lengths must be integers from 1 up", 0) end
+  end
   options.check("tnn_lm", models.options "tnn_lm", c, { vocab = 1 })
   options.check("optim.adam", optim.specs.adam, c)
 end

@@ -126,11 +126,12 @@ local function point_of(values, tune)
   return json.encode(rest)
 end
 
--- Raises unless the small sweep has each point of the experiment. labels: its points.
-local function check_points(exp, words, search, labels)
+-- Raises unless the small sweep has every value at each point of the experiment. tried: point ->
+-- how many values it has there.
+local function check_points(exp, words, search, tried)
   for _, t in ipairs(plan.trials(exp, words)) do
-    if not labels[point_of(t.config, exp.tune)] then
-      errors.usage("%s: %s has no trial like %s of %s: rules of when and except must not depend on "
+    if (tried[point_of(t.config, exp.tune)] or 0) < #exp.tune.values then
+      errors.usage("%s: %s lacks trials like %s of %s: rules of when and except must not depend on "
         .. "%s, nor on a key of tune's fixed", exp:where("tune"), search.name, t.label, exp.name,
         exp.tune.key)
     end
@@ -208,12 +209,12 @@ end
 function tuning.choose(exp, words, store)
   local search, own_words = tuning.search(exp, words)
   if not search then return 0 end
-  local tune, found, labels, missing, logged = exp.tune, {}, {}, 0, {}
+  local tune, found, tried, missing, logged = exp.tune, {}, {}, 0, {}
   local trials = plan.trials(search, own_words)
   identity.identify(search, trials)
   for _, t in ipairs(trials) do
     local point = point_of(t.config, tune)
-    labels[point], found[point] = t.label, found[point] or {}
+    tried[point], found[point] = (tried[point] or 0) + 1, found[point] or {}
     local status = store and store:status(t.id)
     if status == "done" then logged[#logged + 1] = store:results(t.id) end
     local result = status == "done" and logged[#logged][tune.metric]
@@ -222,7 +223,7 @@ function tuning.choose(exp, words, store)
     end
     if status ~= "done" and status ~= "guard" then missing = missing + 1 end
   end
-  check_points(exp, words, search, labels)
+  check_points(exp, words, search, tried)
   local why = tuning.no_metric(search, logged)
   if why then errors.raise(errors.FAILED, "%s", why) end
   if missing > 0 then return missing end

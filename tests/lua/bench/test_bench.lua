@@ -308,7 +308,13 @@ t.test("a peer that ends is left out, and ours is measured", function()
     local rows = rows_of("layer", torch, notes)
     t.eq({ #rows, rows[1].by, rows[1].median }, { 4, "rac", 0.1 })
   end)
-  t.eq(notes[3], "bench layer: n 1024, b 1 left out: torch 9: ")
+  t.eq(notes[3], "bench layer: n 1024, b 1, fwd: left out: torch 9: ")
+  with_program("torch 9: nothing", "0.5; n=$((n + 1)); [ $n -lt 5 ] || exit", 1, function(torch)
+    local rows, at = rows_of("layer", torch, notes), {}
+    for i, r in ipairs(rows) do at[i] = r.pass .. " " .. r.by end
+    t.eq(at, { "fwd rac", "fwd fft", "fwd torch 9", "fwd torch 9 tuned", "fwd+bwd rac",
+      "fwd+bwd fft" }) -- it ends in the second pass
+  end)
 end)
 
 t.test("a peer that is not there, and work that cannot be done, are said", function()

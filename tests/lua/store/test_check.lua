@@ -68,6 +68,9 @@ local cases = {
   { "a sweep without one of its trials", by [[UPDATE sweeps SET plan = '{"trials":3}']], {
     { "sweep 1 of x has 2 of its 3 trials; its command brings the rest", false } }, 1, 0,
     "SELECT count(*) AS n FROM trials", '{"n":2}' },
+  { "a sweep whose looks asked for fewer", by [=[UPDATE sweeps
+    SET plan = '{"trials":3,"rule":"until 2 %"}']=], {}, 0, 0,
+    "SELECT count(*) AS n FROM trials", '{"n":2}' },
   { "a last value of another step", by "UPDATE last SET step = 1, value = 3.0 WHERE trial = '$ID'",
     { { "1 last value of metrics disagree", true, "rebuilt from the metrics" } }, 0, 0,
     "SELECT step, value FROM last WHERE trial = '" .. ID .. "'", '{"step":2,"value":2.0}' },

@@ -356,7 +356,9 @@ test("mistakes are named with their line", function(folder)
       "no rule of when may name it" },
     { usual .. [[, fixed = { steps = 1 } },
         when = { { where = { steps = 2, decay = 0.9 }, fixed = { decay = 0.5 } } ]],
-      "test-tuning has no trial like decay=0.5" },
+      "test-tuning lacks trials like decay=0.5" },
+    { usual .. [=[}, except = { { where = function(c) return c.lr == 0.3 end, reason = "slow" } ]=],
+      "rules of when and except must not depend on lr" },
     { [[key = "lr", value = { 0.1, 0.2 }, metric = "loss", seed = 9]], "did you mean 'values'" },
   } do
     local code, said = trials.run(folder, script(case[1]))
