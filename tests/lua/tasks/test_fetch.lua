@@ -95,17 +95,24 @@ t.test("without a folder to write to, the message says why of both", function()
   end)
 end)
 
+-- Writes a curl of its own, a shell script in which $FOLDER is the folder. Returns the words of env
+-- by which it is found before the real one.
+local function fake_curl(folder, script)
+  assert(core.sys.mkdir(folder .. "/bin"))
+  script = script:gsub("$FOLDER", function() return folder end)
+  write(folder .. "/bin/curl", "#!/bin/sh\n" .. script)
+  assert(os.execute("chmod 755 " .. folder .. "/bin/curl"))
+  return ("PATH=%s/bin:%s"):format(folder, os.getenv "PATH")
+end
+
 t.test("a download that was killed goes on where it stopped", function()
   with_mirror(function(folder, fetch)
     -- A curl that writes the beginning of the file and then kills its whole process group.
-    assert(core.sys.mkdir(folder .. "/bin"))
-    write(folder .. "/bin/curl", ([[#!/bin/sh
-      for word; do [ "$last" = --output ] && head -c 300000 %s/mirror/plain.txt >"$word"; last=$word
-      done
+    local path = fake_curl(folder, [[
+      for word; do [ "$last" = --output ] && part=$word; last=$word; done
+      head -c 300000 $FOLDER/mirror/plain.txt >"$part"
       kill -KILL 0
-    ]]):format(folder))
-    assert(os.execute("chmod 755 " .. folder .. "/bin/curl"))
-    local path = ("PATH=%s/bin:%s"):format(folder, os.getenv "PATH")
+    ]])
     t.eq(fetch("plain", folder .. "/mirror", "setsid -w env " .. path), 137)
     local part = folder .. "/toeplab/data/.plain.txt.part"
     local had = read(part)
@@ -122,18 +129,16 @@ end)
 t.test("an answer that says nothing of the part leaves it in place", function()
   with_mirror(function(folder, fetch)
     -- A curl that fails as with --fail, after the answer with the HTTP status in $STATUS.
-    assert(core.sys.mkdir(folder .. "/bin"))
-    write(folder .. "/bin/curl", [[#!/bin/sh
+    local path = fake_curl(folder, [[
       for word; do [ "$last" = --write-out ] && out=$word; last=$word; done
       echo "$out" | sed "s/%{http_code}/$STATUS/; s/%{errormsg}/answer $STATUS/"
       exit 22
     ]])
-    assert(os.execute("chmod 755 " .. folder .. "/bin/curl"))
     local part = folder .. "/toeplab/data/.plain.txt.part"
     assert(core.sys.mkdir(folder .. "/toeplab/data"))
     for _, case in ipairs { { "404", true }, { "429", true }, { "503", true }, { "416", false } } do
       write(part, "a part")
-      local before = ("env STATUS=%s PATH=%s/bin:%s"):format(case[1], folder, os.getenv "PATH")
+      local before = ("env STATUS=%s %s"):format(case[1], path)
       local code, said = fetch("plain", folder .. "/mirror", before)
       t.eq({ code, core.sys.exists(part) }, { 1, case[2] })
       t.holds(said, "plain.txt: answer " .. case[1])
@@ -144,31 +149,25 @@ end)
 t.test("a part whose range is refused is downloaded again, whatever curl's exit code", function()
   with_mirror(function(folder, fetch)
     -- A curl that exits with 0 after the status 416, as some versions do.
-    assert(core.sys.mkdir(folder .. "/bin"))
-    write(folder .. "/bin/curl", ([[#!/bin/sh
+    local path = fake_curl(folder, [[
       for word; do [ "$last" = --output ] && part=$word; last=$word; done
-      if [ -s "$part" ]; then echo 416; else cp %s/mirror/plain.txt "$part"; echo 200; fi
-    ]]):format(folder))
-    assert(os.execute("chmod 755 " .. folder .. "/bin/curl"))
+      if [ -s "$part" ]; then echo 416; else cp $FOLDER/mirror/plain.txt "$part"; echo 200; fi
+    ]])
     assert(core.sys.mkdir(folder .. "/toeplab/data"))
     write(folder .. "/toeplab/data/.plain.txt.part", "another file")
-    t.eq(fetch("plain", folder .. "/mirror", ("env PATH=%s/bin:%s"):format(folder,
-      os.getenv "PATH")), 0)
+    t.eq(fetch("plain", folder .. "/mirror", "env " .. path), 0)
     t.eq(read(folder .. "/toeplab/data/plain/plain.txt"), read(folder .. "/mirror/plain.txt"))
   end)
 end)
 
 t.test("a download ends with the process that started it", function()
   with_mirror(function(folder, fetch)
-    assert(core.sys.mkdir(folder .. "/bin"))
     -- A curl that kills the program and waits to be ended itself.
-    write(folder .. "/bin/curl", ([[#!/bin/sh
-      trap 'echo ended >%s/ended; exit' TERM
+    local path = fake_curl(folder, [[
+      trap 'echo ended >$FOLDER/ended; exit' TERM
       kill -KILL $PPID
       for i in $(seq 100); do sleep 0.05; done
-    ]]):format(folder))
-    assert(os.execute("chmod 755 " .. folder .. "/bin/curl"))
-    local path = ("PATH=%s/bin:%s"):format(folder, os.getenv "PATH")
+    ]])
     t.eq(fetch("plain", folder .. "/mirror", "env " .. path), 137)
     for _ = 1, 100 do
       if core.sys.exists(folder .. "/ended") then break end
