@@ -35,12 +35,16 @@ function errors.is(e) return getmetatable(e) == Stop end
 
 local folder = (package.searchpath("toeplab", package.path) or ""):match "^(.*/)[^/]*$" or ""
 
+local function literally(text) return (text:gsub("%p", "%%%0")) end
+
 -- Removes from an error text the places in the library that raised it, because the author of a
--- script needs the place in the script. TOEPLAB_TRACEBACK keeps them.
+-- script needs the place in the script. Lua writes a long path as "..." and its end.
+-- TOEPLAB_TRACEBACK keeps them.
 function errors.plain(message)
   if folder == "" or os.getenv("TOEPLAB_TRACEBACK") then return message end
-  local place = folder:gsub("%p", "%%%0") .. "[%w_/%-]+%.lua:%d+: "
-  return (message:gsub(place, ""))
+  local file, tail = "[%w_/%-]+%.lua:%d+: ", folder:match "[^/]*/[^/]*/$" or folder
+  return (message:gsub(literally(folder) .. file, "")
+    :gsub("%.%.%.[^\n:]*" .. literally(tail) .. file, ""))
 end
 
 -- Returns any value that error() may raise as text; a table without __tostring as its content.

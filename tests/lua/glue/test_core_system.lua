@@ -241,6 +241,18 @@ test("the cache folder", function()
   end
 end)
 
+test("an error loses places in the library, also of a path so long that Lua shortens it", function()
+  local errors = require "toeplab.base.errors"
+  for file, want in pairs {
+    ["/lua/toeplab/models/decode.lua"] = "wrong",
+    ["/toeplab/experiments/decode.lua"] = "...*/experiments/decode.lua:1: wrong",
+  } do
+    local _, message = pcall(load("error 'wrong'", "@" .. ("/long"):rep(20) .. file))
+    ok(message:find("...", 1, true) == 1, message)
+    eq(errors.plain(message):gsub("^%.%.%..*/experiments", "...*/experiments"), want)
+  end
+end)
+
 test("errors of scripts", function()
   local out, err, code = program [[
     print 'x'
