@@ -55,6 +55,8 @@ tl_memory gpu_memory(const tl_ctx *ctx)
 void gpu_reset_peak(tl_ctx *ctx)
 {
     gpu *c = gpu_of(ctx);
+    /* Memory that is freed counts until the GPU gets there. */
+    if (!c->capture) (void)cudaStreamSynchronize(c->stream);
     c->peak = 0;
     reset_marks(c);
 }

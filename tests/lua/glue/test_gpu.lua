@@ -45,7 +45,7 @@ local text = {}
 for i = 1, 500 do text[i] = i %% 7 + s:below(4) end
 local ids = tl.ids(text)
 for step = 1, %d do
-  local loss = tl.train.lm_step(model, opt, tl.windows(ids, tl.ids { step, 20 * step }, 25))
+  local loss = tl.train.lm_step(model, opt, tl.windows(ids, tl.ids { step, 20 * step %% 470 }, 25))
   print(("%%.9g"):format(loss))
 end
 ]]
@@ -185,7 +185,7 @@ t.test("device is a key: of the configuration and the id, recorded with the GPU"
     t.eq(#trials.query(folder, "SELECT DISTINCT id FROM v_trials"), 4)
     t.eq(column(folder, [[SELECT json_extract(t.config, '$.device') || ' ' || l.value AS x
       FROM v_trials t JOIN v_last l ON l.trial = t.id WHERE l.name = 'gpu'
-      GROUP BY x ORDER BY x]]), { gpu .. " 1.0", "cpu 0.0" })
+      GROUP BY x ORDER BY l.value]]), { "cpu 0.0", gpu .. " 1.0" })
     local about = column(folder, [[SELECT json_extract(provenance, '$.device') AS x FROM v_trials
       WHERE json_extract(config, '$.device') <> 'cpu']])
     t.ok(#about == 2 and about[1]:find("compute capability", 1, true), about[1])
