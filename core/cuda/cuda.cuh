@@ -3,7 +3,8 @@
 ** on the CPU, so that tests need no GPU.
 **
 ** Kernels are launched by LAUNCH(kernel, blocks, threads, ...) or, if they call __syncthreads or a
-** shuffle, by LAUNCH_SYNC. All work goes to one stream, so that it runs in order. Sums are taken in
+** shuffle, by LAUNCH_SYNC; by LAUNCH_SHARED if they also declare SHARED_WORDS, shared memory whose
+** size the launch gives. All work goes to one stream, so that it runs in order. Sums are taken in
 ** an order that depends on shapes only, without atomic adds of floats, so that results repeat
 ** exactly. */
 #ifndef TL_CUDA_CUH
@@ -18,6 +19,11 @@
 #define LAUNCH(kernel, blocks, threads, ...) \
     kernel<<<grid_of(blocks), threads, 0, gpu_of(ctx)->stream>>>(__VA_ARGS__)
 #define LAUNCH_SYNC LAUNCH
+#define LAUNCH_SHARED(kernel, blocks, threads, bytes, ...)                                      \
+    ((void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,            \
+                                (int)(bytes)),                                                  \
+     kernel<<<grid_of(blocks), threads, bytes, gpu_of(ctx)->stream>>>(__VA_ARGS__))
+#define SHARED_WORDS(name) extern __shared__ __align__(16) uint32_t name[]
 #endif
 
 extern "C" {
@@ -76,6 +82,15 @@ static inline tl_status launched(tl_ctx *ctx, const char *what)
 {
     cudaError_t st = cudaGetLastError();
     return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, what);
+}
+
+/* The most bytes of shared memory that a block may have. */
+static inline size_t gpu_shared_memory(const tl_ctx *ctx)
+{
+    int bytes = 0;
+    (void)cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                 gpu_of(ctx)->number);
+    return (size_t)bytes;
 }
 
 /* GPU memory. gpu_free acts in the order of the stream, so that it may follow the last launch that

@@ -21,12 +21,16 @@
 #include <tuple>
 #include <vector>
 
+#include "base/bf16.h"
+
 #define __global__
 #define __device__
 #define __host__
 #define __restrict__
 #define __shared__ static
 #define __grid_constant__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
 
 struct dim3 {
     unsigned x, y, z;
@@ -34,6 +38,9 @@ struct dim3 {
 };
 struct float2 { float x, y; };
 static inline float2 make_float2(float x, float y) { return {x, y}; }
+struct alignas(16) float4 { float x, y, z, w; };
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+struct alignas(16) uint4 { unsigned x, y, z, w; };
 
 /* ---- Coroutines ------------------------------------------------------------------------------ */
 
@@ -51,7 +58,7 @@ struct thread {
     dim3 index;
 };
 
-enum { MOST = 1024, STACK = 64 << 10, QUEUED = 256 };
+enum { MOST = 1024, STACK = 64 << 10, QUEUED = 256, SHARED = 227 << 10 };
 
 struct copy { /* an upload; CUDA may read unpinned memory late, too */
     void *to;
@@ -68,10 +75,12 @@ struct graph { /* the captured launches, with their arguments */
 struct machine {
     thread threads[MOST];
     jmp_buf scheduler;
-    int count, now, sync; /* sync: whether the launch allows synchronisation */
+    int count, now, sync; /* sync: whether the launch allows synchronisation; 2: SHARED_WORDS */
     int backwards; /* by EMULATE_BACKWARDS */
     dim3 block, grid, block_index;
     uint64_t exchange[MOST];
+    uint32_t words[MOST][6]; /* of a tile product */
+    alignas(16) uint32_t shared[SHARED / 4]; /* SHARED_WORDS */
     copy queue[QUEUED]; /* executed as late as a GPU may do it: before the next work */
     int queued;
     graph *capture; /* NULL: work runs at once */
@@ -231,6 +240,9 @@ inline void not_captured(const char *what)
     if (at().capture) die(what);
 }
 
+/* The shared memory of a launch starts with a NaN everywhere, as nothing sets it on a GPU. */
+inline void spoil_shared() { memset(at().shared, 0xff, SHARED); }
+
 template <class F> void run(int sync, dim3 grid, dim3 block, F f)
 {
     machine &m = at();
@@ -245,6 +257,7 @@ template <class F> void run(int sync, dim3 grid, dim3 block, F f)
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
+                if (sync == 2) spoil_shared();
                 m.block_index = m.backwards ? dim3(grid.x - 1 - x, grid.y - 1 - y, grid.z - 1 - z)
                                             : dim3(x, y, z);
                 run_block();
@@ -270,6 +283,17 @@ template <class... P> struct launch {
     }
 };
 
+/* Refuses a launch that asks for more shared memory than the GPU has. */
+inline size_t shared_limit()
+{
+    const char *kib = getenv("EMULATE_SHARED_KIB");
+    return kib ? (size_t)atoi(kib) << 10 : SHARED;
+}
+inline void check_shared(size_t bytes)
+{
+    if (bytes > shared_limit()) die("a launch with more shared memory than there is");
+}
+
 template <class... P> launch<P...> launch_of(int sync, dim3 grid, dim3 block, void (*kernel)(P...))
 {
     return {sync, grid, block, kernel};
@@ -289,6 +313,41 @@ template <class T> T shuffle(T value, int from)
     return value;
 }
 
+/* The product of tiles by the definition of mma.m16n8k16 (tensor_cores.cuh). Sums are cut off, as
+** tensor cores do it, so that the error of a long sum grows with its length. */
+inline float cut(double sum)
+{
+    float value = (float)sum;
+    return fabs((double)value) > fabs(sum) ? nextafterf(value, 0) : value;
+}
+
+inline float half_of(uint32_t word, int upper)
+{
+    uint32_t bits = upper ? word & 0xffff0000u : word << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+inline void multiply_tile(float (&c)[4], const uint32_t (&mine)[6])
+{
+    machine &m = at();
+    int base = m.now / 32 * 32, g = m.now % 32 / 4, q = m.now % 4;
+    memcpy(m.words[m.now], mine, sizeof mine);
+    wait(AT_WARP);
+    for (int e = 0; e < 4; e++) {
+        double sum = c[e];
+        for (int k = 0; k < 16; k++) {
+            int pair = k % 8 / 2, late = k / 8;
+            uint32_t a = m.words[base + 4 * g + pair][e / 2 + 2 * late];
+            uint32_t b = m.words[base + 4 * (2 * q + e % 2) + pair][4 + late];
+            sum += (double)half_of(a, k % 2) * (double)half_of(b, k % 2);
+        }
+        c[e] = cut(sum);
+    }
+    wait(AT_WARP);
+}
+
 } /* namespace emulate */
 
 #define threadIdx (emulate::at().threads[emulate::at().now].index)
@@ -300,6 +359,11 @@ template <class T> T shuffle(T value, int from)
     emulate::launch_of(0, dim3((unsigned)(blocks)), dim3(threads), kernel)(__VA_ARGS__)
 #define LAUNCH_SYNC(kernel, blocks, threads, ...) \
     emulate::launch_of(1, dim3((unsigned)(blocks)), dim3(threads), kernel)(__VA_ARGS__)
+
+#define LAUNCH_SHARED(kernel, blocks, threads, bytes, ...)                                   \
+    (emulate::check_shared(bytes),                                                              \
+     emulate::launch_of(2, dim3((unsigned)(blocks)), dim3(threads), kernel)(__VA_ARGS__))
+#define SHARED_WORDS(name) uint32_t *name = emulate::at().shared
 
 static inline void __syncthreads() { emulate::wait(emulate::AT_BLOCK); }
 
@@ -320,6 +384,18 @@ static inline float __uint_as_float(unsigned u)
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
+}
+
+static inline uint32_t pack_bf16(float first, float second)
+{
+    return tl_round_bf16(__float_as_uint(first)) |
+           (uint32_t)tl_round_bf16(__float_as_uint(second)) << 16;
+}
+
+static inline void multiply_tile(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                 uint32_t b0, uint32_t b1)
+{
+    emulate::multiply_tile(c, {a0, a1, a2, a3, b0, b1});
 }
 
 #endif

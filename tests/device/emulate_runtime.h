@@ -302,6 +302,14 @@ static inline cudaError_t cudaDeviceSetGraphMemAttribute(int, cudaGraphMemAttrib
 }
 static inline cudaError_t cudaDeviceGraphMemTrim(int) { return cudaSuccess; }
 
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
+
+static inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
+{
+    *value = (int)emulate::shared_limit();
+    return cudaSuccess;
+}
+
 static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 {
     *p = cudaDeviceProp{"emulated card", 0, 0, emulate::capacity()};

@@ -162,7 +162,7 @@ refuse "verify of images where there are none" 2 "images is for the statistics o
 refuse "verify of two backends" 2 "give fft as a name or by --backend" \
     "$toeplab" verify naive --backend fft
 refuse "verify of a backend in all detail" 2 "all is for files" "$toeplab" verify naive --all
-refuse "verify of a backend in a precision" 2 "precision is for files" \
+refuse "verify of a backend in a precision" 2 "precision requires a reference file" \
     "$toeplab" verify --precision bf16 rac
 refuse "verify in a precision of GPUs" 2 "tf32 needs an NVIDIA GPU (device cuda)" \
     "$toeplab" verify -p tf32 "$source/tests/reference.h5"

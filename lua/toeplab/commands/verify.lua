@@ -195,7 +195,7 @@ local function check_options(set, words, names, asked)
     else
       check_backend(word, names)
       if set.precision then
-        errors.usage("verify: --precision is for files: the backend %s is float32 in each", word)
+        errors.usage("verify: --precision requires a reference file, got the backend '%s'", word)
       end
     end
   end

@@ -11,6 +11,7 @@ local gpu = require "gpu"
 -- Prints a line per result of each case: its name and its numbers.
 local SCRIPT = [[
 local core = require "toeplab.core"
+core.precision(%q)
 local cases = %s
 local function show(case, name, x)
   local list = x:numel() > 0 and x:reshape(-1):totable() or {}
@@ -66,9 +67,9 @@ local function text(value)
   return "{" .. table.concat(parts, ",") .. "}"
 end
 
-local function run(cases, device)
+local function run(cases, device, precision)
   local path = os.tmpname()
-  assert(core.sys.write_file(path, SCRIPT:format(text(cases))))
+  assert(core.sys.write_file(path, SCRIPT:format(precision or "float32", text(cases))))
   local command = ("TOEPLAB_DEVICE=%s %s --threads 2 lua %s 2>&1"):format(shell.quote(device),
     shell.quote(program), shell.quote(path))
   local pipe = assert(io.popen(command))
@@ -87,7 +88,8 @@ local function run(cases, device)
   return results, order
 end
 
-local function same(here, there, name)
+-- Returns the largest difference of two results, relative to their largest number.
+local function difference(here, there, name)
   local a, b, largest, worst = here[name], there[name], 0, 0
   t.ok(b and #a == #b, name .. ": not the same numbers")
   for i = 1, #a do
@@ -95,7 +97,7 @@ local function same(here, there, name)
     local off = math.abs(a[i] - b[i])
     worst = off ~= off and math.huge or math.max(worst, off)
   end
-  t.ok(worst <= 1e-5 * largest, ("%s: off by %g, the largest is %g"):format(name, worst, largest))
+  return worst / math.max(largest, 1e-30)
 end
 
 -- Makes the cases of one backend from rows of n, d, b, and options or the gradient to test.
@@ -117,7 +119,10 @@ local function check(backend, rows, part)
     local here, order = run(cases, "cpu")
     local there = run(cases, gpu.name)
     t.ok(#order >= 2 * #cases - #rows, "too few results")
-    for _, name in ipairs(order) do same(here, there, name) end
+    for _, name in ipairs(order) do
+      local off = difference(here, there, name)
+      t.ok(off <= 1e-5, ("%s: off by %g"):format(name, off))
+    end
   end)
 end
 
@@ -146,7 +151,8 @@ check("fft", common(each(20, 2, 2, { { planner = "estimate" } })))
 check("rac", common(each(50, 2, 2, { { isa = "portable" }, { lags = 1 }, { lags = 7 },
   { lags = 40 }, { lags = 60 } })))
 check("naive", common { { 130, 2, 2 } })
-check("matrix", common { { 90, 3, 2 }, { 70, 1, 100 } }) -- T is larger than a part
+-- More rows than a block of threads has, more sequences than a product, and more channels.
+check("matrix", common { { 90, 3, 2 }, { 70, 1, 33 }, { 129, 2, 1 }, { 64, 12, 9 }, { 300, 1, 8 } })
 check("fd", common(each(33, 3, 2, { { size = "power2" }, { size = "good" } })))
 
 -- Up to 16 inducing points use plain sums; more use transforms. Runs of tokens: long ones, ones of
@@ -167,6 +173,24 @@ check("ski", { { 30, 2, 2, options = { parts = "sparse", taps = 5 } },
   { 30, 2, 0, options = { parts = "low-rank", inducing = 8 } },
   { 30, 2, 2, both = false, options = { as_published = true, inducing = 8 } },
   { 1, 2, 2, options = { inducing = 2 } } }, "parts")
+
+-- tf32 keeps 16 binary digits of a number, bf16 8.
+for precision, digits in pairs { tf32 = 16, bf16 = 8 } do
+  t.test("matrix in " .. precision, function()
+    local cases = {}
+    for i, row in ipairs { { 1, 1, 1 }, { 17, 5, 3 }, { 65, 9, 17 }, { 300, 4, 2 } } do
+      cases[i] = { backend = "matrix", n = row[1], d = row[2], b = row[3], causal = i % 2 == 0,
+        name = ("n=%d d=%d b=%d"):format(row[1], row[2], row[3]) }
+    end
+    local here, order = run(cases, "cpu")
+    local there = run(cases, gpu.name, precision)
+    t.ok(#order == 3 * #cases, "too few results")
+    for _, name in ipairs(order) do
+      local off = difference(here, there, name)
+      t.ok(off > 1e-7 and off <= 2 ^ (1 - digits), ("%s: off by %g"):format(name, off))
+    end
+  end)
+end
 
 -- On a GPU of 1 MiB an operator that does not fit raises an error, after which all memory is free.
 local SMALL = [[
