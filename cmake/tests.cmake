@@ -220,12 +220,14 @@ if(HAS_MPI AND MPIEXEC_EXECUTABLE)
     add_test(NAME mpi_${test} COMMAND toeplab --threads 1 lua ${here}/tests/mpi/${test}.lua ${mpirun}
       ${CMAKE_BINARY_DIR}/mpi_${test})
   endforeach()
-else()
+elseif(NOT TL_SANITIZE) # such builds have no MPI
   foreach(test ${MPI_TESTS})
     add_test(NAME mpi_${test} COMMAND ${CMAKE_COMMAND} -E echo "skipped: no Open MPI")
     set_tests_properties(mpi_${test} PROPERTIES SKIP_REGULAR_EXPRESSION skipped)
   endforeach()
 endif()
-list(TRANSFORM MPI_TESTS PREPEND mpi_)
-set_tests_properties(${MPI_TESTS} PROPERTIES LABELS mpi RUN_SERIAL TRUE
-  ENVIRONMENT "TOEPLAB_THREADS=1;OMP_NUM_THREADS=1;${own_cache}")
+if(NOT TL_SANITIZE)
+  list(TRANSFORM MPI_TESTS PREPEND mpi_)
+  set_tests_properties(${MPI_TESTS} PROPERTIES LABELS mpi RUN_SERIAL TRUE
+    ENVIRONMENT "TOEPLAB_THREADS=1;OMP_NUM_THREADS=1;${own_cache}")
+endif()
