@@ -63,7 +63,7 @@ end
 test("what is lost is within the bound, and near it at worst", function()
   for _, causal in ipairs { true, false } do
     for _, backend in ipairs { "rac", "fft", "auto" } do
-      local n, o = 700, { causal = causal, decay = 0.9, backend = backend, rpe = { hidden = 8 } }
+      local n, o = 300, { causal = causal, decay = 0.9, backend = backend, rpe = { hidden = 8 } }
       tl.seed(4)
       local whole = nn.TNO(4, o)
       o.horizon = 1e-3
