@@ -74,6 +74,42 @@ refuses("no micro batches", command(1, "misuse", "micro_batches=0"),
   "micro_batches = 0 is no integer from 1 up")
 refuses("sequences that do not divide", command(2, "misuse", "sequence_ranks=2", "length=15"),
   "sequence_ranks = 2 does not divide the length 15")
+
+-- A loop of the script's own, by lm_step with a whole batch.
+write(folder .. "/own.lua", [[
+-- own.lua: a small language model, trained by a loop of its own. What does it compute?
+local tl = require "toeplab"
+local core = require "toeplab.core"
+return tl.experiment "own" {
+  fixed = { steps = 3, structure = "gtu+glu", dropout = 0.0, length = 16, short = 0 },
+  trial = function(t, c)
+    local model = tl.models.tnn_lm(31, { layers = 1, dim = 12, expand = 2, glu_dim = 8, rpe_dim = 8,
+      rpe_layers = 1, structure = c.structure, dropout = c.dropout })
+    local opt = tl.optim.adam(model, { lr = 1e-2 })
+    for step in t:steps(c.steps, model, opt) do
+      local rows = {}
+      local n = step == c.short and c.length - 3 or c.length
+      for r = 1, 4 do
+        rows[r] = {}
+        for i = 1, n + 1 do rows[r][i] = (i * r + step) % 31 end
+      end
+      t:log { loss = tl.train.lm_step(model, opt, core.ids(rows)) }
+    end
+  end }
+]])
+local function own(ranks, ...) return started.command(folder .. "/own.lua", ranks, "own", ...) end
+
+refuses("a loop of the script's own with a layer that cannot be cut",
+  own(2, "sequence_ranks=2", "structure=attention+glu"), "layers.1.token is a GatedAttention")
+refuses("a loop of the script's own with dropout in a cut sequence",
+  own(2, "sequence_ranks=2", "dropout=0.3"), "draws its mask by the place")
+refuses("a loop of the script's own with a length that does not divide",
+  own(3, "sequence_ranks=3"), "sequence_ranks = 3 does not divide the length 16")
+refuses("a loop of the script's own with micro batches that do not divide",
+  own(3, "micro_batches=4"), "3 ranks do not divide the 4 micro batches of a batch")
+local text, ended = run(own(2, "sequence_ranks=2", "short=3"))
+check("a shorter batch later is taken whole", ended, text)
+
 refuses("a layer that cannot be cut", command(2, "misuse", "sequence_ranks=2",
   "structure=attention+glu"), "layers.1.token is a GatedAttention")
 
@@ -117,7 +153,8 @@ local function failing(device, dir)
   return text, ended, core.sys.clock() - began, started.digest(dir) ~= ""
 end
 
-local text, ended, seconds, stored = failing(apart, "failed")
+local seconds, stored
+text, ended, seconds, stored = failing(apart, "failed")
 local _, messages = text:gsub("this one fails", "")
 check("a trial that fails on a device ends the run of its ranks", not ended and seconds < 60
   and not stored, ("%s\n%.0f s, stored: %s"):format(text, seconds, stored))

@@ -12,6 +12,7 @@
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
 local options = require "toeplab.base.options"
+local ranks = require "toeplab.train.ranks"
 
 local Blocks = {}
 Blocks.__index = Blocks
@@ -42,6 +43,7 @@ local function new(stream, given)
     error(("blocks: a stream of %d tokens has nothing to predict"):format(stream:numel()), 2)
   end
   self.count = (self.targets + o.length - 1) // o.length
+  ranks.check_blocks(self:parts(), o.length)
   return self
 end
 

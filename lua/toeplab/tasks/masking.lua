@@ -272,7 +272,8 @@ function masking.step(model, opt, batch)
     tokens = tokens + counts[i]
   end
   update.check_cut("masking.step", #list)
-  ranks.check_whole("a masked language model", #list)
+  ranks.check_whole "a masked language model"
+  ranks.check_cut(#list)
   local loss, info = update.make { model = model, opt = opt, list = list, counts = counts,
     loss_of = function(one) return (model:loss(one.ids, one.places, one.targets)) end }
   info.tokens = tokens

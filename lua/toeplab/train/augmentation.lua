@@ -182,7 +182,7 @@ function Augmentation:step(model, opt, batch)
     end
     list[i], counts[i] = { x = own(x), labels = own(labels), other = own(other) }, part.count
   end
-  ranks.check_whole("a classifier of images", #list)
+  ranks.check_whole "a classifier of images"
   local loss, info = update.make { model = model, opt = opt, list = list, counts = counts,
     loss_of = function(part)
       return soft_loss(self.opt.smoothing, model(part.x), part.labels, share, part.other)

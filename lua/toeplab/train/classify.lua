@@ -59,7 +59,7 @@ function classify.step(model, opt, batch)
   for i, part in ipairs(update.cut("classify.step", rows)) do
     list[i], counts[i] = examples_of(batch, part.first, part.count), part.count
   end
-  ranks.check_whole("a classifier", #list)
+  ranks.check_whole "a classifier"
   local loss, info, right = update.make { model = model, opt = opt, list = list, counts = counts,
     loss_of = function(part)
       local logits, labels = model(part.ids, part.lengths), part.labels

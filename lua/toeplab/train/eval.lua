@@ -36,7 +36,7 @@ end
 local function score(model, stream, starts, n)
   local rows, team = core.windows(stream, core.ids(starts), n + 1), ranks.current()
   local function loss_of(ids) return train.loss(model, train.split(ids)) end
-  local loss = team and team:loss(rows, loss_of) or loss_of(rows):item()
+  local loss = team and team:loss(model, rows, loss_of) or loss_of(rows):item()
   return loss * #starts * n
 end
 

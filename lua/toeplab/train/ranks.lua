@@ -39,7 +39,8 @@ end
 -- (default 1): {world= (a group of all, made now that the device is chosen), rank=, size=; rows=
 -- and cut= (ranks in a row); row= and place= of this rank in its row, from 0; column= (the group of
 -- the ranks with this place) and line= (that of the row, nil for rows of one); known= (of
--- rehearsal.of, by model); fresh= (whether there are gradients that no update has taken)}.
+-- rehearsal.of, by model); fresh= (whether there are gradients that no update has taken); length=
+-- (of the longest sequences so far)}.
 function ranks.team(world, cut)
   cut = cut or 1
   local size, rank = world:size(), world:rank()
@@ -52,7 +53,7 @@ function ranks.team(world, cut)
     world = all, rank = rank, size = size, rows = size // cut, cut = cut, row = rank // cut,
     place = rank % cut, column = world:split(rank % cut),
     line = cut > 1 and world:split(rank // cut) or nil,
-    known = setmetatable({}, { __mode = "k" }),
+    known = setmetatable({}, { __mode = "k" }), length = 0,
   }, Team)
 end
 
@@ -84,27 +85,38 @@ local function check_count(self, count, how)
     self.cut > 1 and " / sequence_ranks" or ""), 0)
 end
 
--- Raises unless the team can train a language model with batches of `count` micro batches of length
--- n.
-function Team:check(model, count, n)
-  check_count(self, count, "ranks and micro so that batch / micro is a multiple of ranks")
-  if self.cut == 1 then return end
+-- Raises if the team is to cut sequences of n tokens and cannot. A shorter block at the end of a
+-- text may have any length.
+local function check_length(self, n)
+  if n <= self.length then return end
   if n % self.cut ~= 0 then
     error(("sequence_ranks = %d does not divide the length %d"):format(self.cut, n), 0)
   end
-  sequence.check(model)
+  self.length = n
 end
 
--- Raises if a team trains now and cannot train `what`, whose sequences are not cut, with batches of
--- `count` micro batches.
-function ranks.check_whole(what, count)
+-- Raises if a team trains now and cannot train a language model with batches of `count` micro
+-- batches of length n.
+function ranks.check_blocks(count, n)
   if not current then return end
-  if current.cut > 1 then
+  check_count(current, count, "ranks and micro so that batch / micro is a multiple of ranks")
+  check_length(current, n)
+end
+
+-- Raises if a team trains now and its rows do not divide the `count` micro batches of a batch.
+function ranks.check_cut(count)
+  if current then
+    check_count(current, count, "micro_batches, or batch / micro where the script has the key "
+      .. "micro, as a multiple of ranks")
+  end
+end
+
+-- Raises if a team trains now that cuts sequences, which `what` needs whole.
+function ranks.check_whole(what)
+  if current and current.cut > 1 then
     error(("sequence_ranks = %d: %s needs whole sequences on each rank: use ranks alone"):format(
       current.cut, what), 0)
   end
-  check_count(current, count, "micro_batches, or batch / micro where the script has the key micro, "
-    .. "as a multiple of ranks")
 end
 
 -- ---- One micro batch ----------------------------------------------------------------------------
@@ -257,6 +269,12 @@ end
 -- process, the encoders run once if there are several micro batches; the row of the last one takes
 -- the sums through them.
 function Team:pass(o)
+  if self.line then
+    sequence.check(o.model)
+    local longest = 0
+    for _, ids in ipairs(o.list) do longest = math.max(longest, ids:dim(2) - 1) end
+    check_length(self, longest)
+  end
   self.fresh, self.passes = true, (self.passes or 0) + 1
   local count, last, losses, counts = #o.list, (#o.list - 1) % self.rows, nil, nil
   local found, entries = rehearse(self, o)
@@ -286,11 +304,12 @@ function Team:check_update()
   self.fresh = false
 end
 
--- Returns loss_of(ids), without a tape and the same on all ranks. The ranks of a row compute it
--- together if they cut sequences of its length.
-function Team:loss(ids, loss_of)
+-- Returns loss_of(ids) of a model, without a tape and the same on all ranks. The ranks of a row
+-- compute it together if they cut sequences of its length.
+function Team:loss(model, ids, loss_of)
   local n = ids:dim(2) - 1
   if not cuts(self, n) then return loss_of(ids):item() end
+  sequence.check(model)
   local parts, m, sum = {}, n // self.cut, 0.0
   for i = 1, self.cut do parts[i] = 0.0 end
   local part = ids:narrow(2, self.place * m + 1, m + 1)

@@ -52,6 +52,7 @@ function update.cut(who, count, parts)
     error(("%s: %s micro batches of %d rows"):format(who, tostring(parts), count), 0)
   end
   update.check_cut(who, parts)
+  ranks.check_cut(parts)
   local list = {}
   for part = 1, parts do
     local first, last = (part - 1) * count // parts + 1, part * count // parts

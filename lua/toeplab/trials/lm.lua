@@ -15,7 +15,6 @@ local models = require "toeplab.models"
 local options = require "toeplab.base.options"
 local optim = require "toeplab.train.optim"
 local overlay = require "toeplab.base.overlay"
-local ranks = require "toeplab.train.ranks"
 local plan = require "toeplab.trials.plan"
 local suggest = require "toeplab.base.suggest"
 local train = require "toeplab.train"
@@ -137,8 +136,6 @@ function lm.train(t, c, o)
   data:check_lengths("test", { c.length })
   local batches, vocab = blocks(data:stream "train", c), data.vocab:size()
   local model = o.make and o.make(vocab) or models.tnn_lm(vocab, c)
-  local team = ranks.current()
-  if team then team:check(model, batches:parts(), c.length) end
   local opt = train.graph(model, (o.optimizer or optim.adam)(model, c))
   t:say("%d tokens to train on, of %d kinds; %d parameters; %d updates in an epoch",
     batches.targets, vocab, model:count(), batches:steps())
