@@ -9,10 +9,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../common/size.h"
 #include "fft.h"
 
 #define PATH     4096
 #define PATIENCE 6000 /* times 10 ms that it waits for another process to measure */
+#define SMALL    2048 /* lengths that are measured whatever their factors */
 
 /* FFTW has one planner per process, which is not thread-safe; executing a plan is. */
 static pthread_mutex_t planner = PTHREAD_MUTEX_INITIALIZER;
@@ -141,6 +143,11 @@ static fftwf_plan measured(const request *r, const char *folder)
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
+/* Whether a length is measured. Where it has a factor above 7, FFTW tries so many ways by other
+** lengths that this takes minutes (169 s at 1,048,577). The rule does not depend on a clock, so that
+** a run has the same plans wherever it is repeated. */
+static int worth_measuring(int64_t n) { return n <= SMALL || good_size(n) == n; }
+
 tl_status fft_plan(const tl_host *h, tl_transform_kind kind, int64_t n, int measure,
                    fftwf_plan *out_plan)
 {
@@ -151,7 +158,7 @@ tl_status fft_plan(const tl_host *h, tl_transform_kind kind, int64_t n, int meas
     request r = {kind, (int)n, h->alloc(h, bytes), h->alloc(h, bytes)};
     if (r.in && r.out) {
         (void)pthread_mutex_lock(&planner);
-        if (measure && h->cache_dir) plan = measured(&r, h->cache_dir);
+        if (measure && h->cache_dir && worth_measuring(n)) plan = measured(&r, h->cache_dir);
         if (!plan) {
             fftwf_forget_wisdom(); /* or the estimate would depend on it */
             plan = fft_make(&r, FFTW_ESTIMATE);

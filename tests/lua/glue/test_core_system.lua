@@ -253,6 +253,20 @@ test("an error loses places in the library, also of a path so long that Lua shor
   end
 end)
 
+test("transforms are measured at lengths that FFTW has code for, and at short ones", function()
+  local script = [[
+    local core = require "toeplab.core"
+    core.rfft(core.zeros(math.tointeger(arg[1])), 1)
+    for _, name in ipairs(core.sys.list(core.sys.cache_dir()) or {}) do
+      if name:find "%.wisdom$" then print "measured" end
+    end]]
+  for n, want in pairs { [100] = "measured\n", [101] = "measured\n", [8192] = "measured\n",
+    [100003] = "" } do
+    local got = { program(script, n, ("env TOEPLAB_CACHE=%s/wisdom-%d"):format(folder, n)) }
+    eq(got, { want, "", 0 })
+  end
+end)
+
 test("errors of scripts", function()
   local out, err, code = program [[
     print 'x'
