@@ -15,10 +15,12 @@ local WITHOUT = { "SBATCH_ARRAY_INX", "SBATCH_NO_REQUEUE", "SBATCH_OPEN_MODE", "
   "SQUEUE_LICENSES", "SQUEUE_LOCAL", "SQUEUE_NAMES", "SQUEUE_PARTITION", "SQUEUE_QOS",
   "SQUEUE_SIBLING", "SQUEUE_STATES", "SQUEUE_USERS" }
 
+local LIMIT_SECONDS = 60 -- of a command of Slurm, whose controller may hang
+
 -- Runs a command of Slurm without those variables and those in the list more. Returns what it
 -- printed; nil and what it said if it failed, or at least its exit status.
 function slurm_queue.ask_without(more, ...)
-  local command = { "env" }
+  local command = { "timeout", "-k", "5", tostring(LIMIT_SECONDS), "env" }
   for _, list in ipairs { WITHOUT, more } do
     for _, name in ipairs(list) do table.move({ "-u", name }, 1, 2, #command + 1, command) end
   end
@@ -27,6 +29,9 @@ function slurm_queue.ask_without(more, ...)
   local text = pipe:read "a"
   local ok, kind, code = pipe:close()
   if ok then return text end
+  if code == 124 then
+    return nil, ("%s has not ended after %d s and was killed"):format(..., LIMIT_SECONDS)
+  end
   local said = text:gsub("[%a]+: error: ", ""):gsub("%s*\n%s*", "; "):gsub("; $", "")
   if said:find "%S" then return nil, said end
   return nil, ("%s says nothing (%s %d)"):format(..., kind == "signal" and "signal" or "status",

@@ -91,6 +91,21 @@ t.test("a command of Slurm that fails silently is named with its status", functi
   end)
 end)
 
+t.test("a command of Slurm that hangs is killed", function()
+  with_cluster(function(c)
+    t.eq(c:submit(), 0)
+    t.write(c.folder .. "/bin/squeue", "#!/bin/sh\nsleep 100\n")
+    t.write(c.folder .. "/bin/timeout", "#!/bin/sh\nshift 3\nPATH=/usr/bin:/bin exec timeout 1 "
+      .. "env PATH=\"$PATH\" \"$@\"\n")
+    os.execute(("chmod +x '%s/bin/timeout'"):format(c.folder))
+    local began = core.sys.clock()
+    local code, said = c:submit()
+    t.eq(code, 1)
+    t.ok(said:find("squeue has not ended after 60 s and was killed", 1, true), said)
+    t.ok(core.sys.clock() - began < 60)
+  end)
+end)
+
 t.test("a submission of which nobody knows whether it was taken stays, and says so", function()
   with_cluster(function(c)
     t.write(c.folder .. "/bin/sbatch", "#!/bin/sh\nexit 1\n")
