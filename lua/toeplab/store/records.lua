@@ -460,24 +460,25 @@ function Records:results(id)
 end
 
 -- Returns what produced the results of a trial: {command=, commit=, dirty= (whether the checkout
--- had changes), host=, threads=}.
+-- had changes), host=, threads=}; nil if the trial was removed.
 function Records:origin(id)
   local row = self:rows([[SELECT command, git_commit AS "commit", git_dirty AS dirty, host,
     json_extract(provenance, '$.threads') AS threads FROM v_trials WHERE id = ?]], { id })[1]
-  row.dirty = row.dirty == 1
+  if row then row.dirty = row.dirty == 1 end
   return row
 end
 
 -- Returns the list that an experiment's report receives: of each of the given trials that is done
--- {id=, label=, seed=, config= (a copy), metrics=, texts=, made= (as origin returns), series=
--- (called as t:series(name), it returns steps and values of a metric)}.
+-- and was not removed since {id=, label=, seed=, config= (a copy), metrics=, texts=, made= (as
+-- origin returns), series= (called as t:series(name), it returns steps and values of a metric)}.
 function Records:finished(trials)
   local list = {}
   for _, t in ipairs(trials) do
-    if t.status == "done" then
+    local made = t.status == "done" and self:origin(t.id)
+    if made then
       local metrics, texts = self:results(t.id)
       list[#list + 1] = { id = t.id, label = t.label, seed = t.seed, config = config.copy(t.config),
-        metrics = metrics, texts = texts, made = self:origin(t.id),
+        metrics = metrics, texts = texts, made = made,
         series = function(_, name) return self:series(t.id, name) end }
     end
   end

@@ -118,4 +118,16 @@ for _, case in ipairs(cases) do
   end)
 end
 
+t.test("a trial that was removed since it ended is left out of a report", function()
+  t.in_folder(function(folder)
+    fill(folder)
+    local store <close> = records.open(folder, "r")
+    local function trial(name)
+      return { id = stores.id(name), status = "done", config = {}, label = name }
+    end
+    local list = store:finished { trial "a", trial "removed", trial "b" }
+    t.eq({ #list, list[1].label, list[2].label }, { 2, "a", "b" })
+  end)
+end)
+
 t.done()
