@@ -228,6 +228,28 @@ static int print_values(lua_State *L)
     return 0;
 }
 
+/* Whether the program ends where it means to. An exit() elsewhere, for instance in a plugin that
+** `toeplab verify` tests, must not look like success. */
+static int ends;
+
+static void check_end(void)
+{
+    if (ends) return;
+    (void)fflush(stdout);
+    (void)fputs("toeplab: a plugin or a library ended the program by exit()\n", stderr);
+    _exit(1);
+}
+
+/* os.exit, whose original is the upvalue. */
+static int exit_here(lua_State *L)
+{
+    ends = 1;
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, 0);
+    return 0;
+}
+
 /* Protected: runs the script or command and pushes the exit code. */
 static int run_protected(lua_State *L)
 {
@@ -236,6 +258,11 @@ static int run_protected(lua_State *L)
     lua_pushlightuserdata(L, s);
     lua_pushcclosure(L, print_values, 1);
     lua_setglobal(L, "print");
+    (void)lua_getglobal(L, "os");
+    (void)lua_getfield(L, -1, "exit");
+    lua_pushcclosure(L, exit_here, 1);
+    lua_setfield(L, -2, "exit");
+    lua_pop(L, 1);
     lua_warning(L, "@on", 0); /* for instance from a backend that its options make slow */
     preload(L, s->ctx);
     int         found = find_library(L);
@@ -339,12 +366,15 @@ int main(int argc, char **argv)
     (void)signal(SIGXFSZ, SIG_IGN); /* makes a file size limit an error, like a full disk */
     int threads = take_threads(&s.argc, &s.argv);
     if (threads < 0) return USAGE;
+    (void)atexit(check_end);
     tl_status st = tl_ctx_new(threads, &s.ctx);
     if (st != TL_OK) {
+        ends = 1;
         (void)fprintf(stderr, "toeplab: the engine does not start: %s\n", tl_status_text(st));
         return 1;
     }
     int code = run_lua(&s);
+    ends = 1;
     tl_ctx_free(s.ctx);
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && !s.told) {

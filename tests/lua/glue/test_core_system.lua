@@ -229,6 +229,12 @@ test("scripts and their arguments", function()
   eq(select(3, program "os.exit(7)"), 7)
 end)
 
+test("an exit of a library is a failure", function()
+  local out, err, code = program "print '1' package.loadlib('libc.so.6', 'exit')()"
+  eq({ out, err, code }, { "1\n", "toeplab: a plugin or a library ended the program by exit()\n",
+    1 })
+end)
+
 test("the cache folder", function()
   for environment, want in pairs {
     ["TOEPLAB_CACHE=/a/b"] = "/a/b", ["TOEPLAB_CACHE="] = "nil",
