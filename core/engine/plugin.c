@@ -68,6 +68,7 @@ static const char *entry_fault(const tl_tno_backend *b)
     int params = 0;
     while (b->params && b->params[params].name) params++;
     if (!is_word(b->name)) return "its name is not a lower-case word";
+    if (strcmp(b->name, "auto") == 0) return "'auto' is the word that chooses a backend";
     if (!b->summary || !b->domain) return "it lacks a summary or a domain";
     if (!is_domain(b->domain)) return "its domain is not \"lag\", \"warp\" or \"frequency\"";
     if (!b->accepts || !b->points) return "it lacks accepts or points";

@@ -171,8 +171,13 @@ static void wrong_files_are_refused(void)
                   "#include \"backend.h\"\n"
                   "const tl_tno_backend tl_tno_backend_entry = {.abi = TL_TNO_ABI,\n"
                   "  .name = \"half\", .summary = \"no functions\", .domain = \"lag\"};\n"));
+    CHECK(compile("word.so", NULL,
+                  "#include \"backend.h\"\n"
+                  "const tl_tno_backend tl_tno_backend_entry = {.abi = TL_TNO_ABI,\n"
+                  "  .name = \"auto\", .summary = \"which?\", .domain = \"lag\"};\n"));
     refused(ctx, "abi.so", "made for ABI 99, this is ABI 3");
     refused(ctx, "other.so", "exports no tl_tno_backend_entry");
+    refused(ctx, "word.so", "'auto' is the word that chooses a backend");
     refused(ctx, "where.so", "its domain is not \"lag\", \"warp\" or \"frequency\"");
     refused(ctx, "other.so.c", "");
     refused(ctx, "absent.so", "No such file");
@@ -190,15 +195,16 @@ static void problems_are_remembered(void)
     tl_ctx *ctx = context();
     static const char *const parts[] = {"abi.so: made for ABI 99",  "half.so: it lacks",
                                         "other.so: exports no ", "twin.so: a backend named",
-                                        "where.so: its domain", "absent: No such file"};
-    CHECK(tl_backend_problem_count(ctx) == 6);
-    for (int i = 0; i < 6 && i < tl_backend_problem_count(ctx); i++)
+                                        "where.so: its domain", "word.so: 'auto' is",
+                                        "absent: No such file"};
+    CHECK(tl_backend_problem_count(ctx) == 7);
+    for (int i = 0; i < 7 && i < tl_backend_problem_count(ctx); i++)
         CHECK(strstr(tl_backend_problem(ctx, i), parts[i]) != NULL);
     tl_tno *tno = NULL;
     CHECK_STATUS(tl_tno_new(ctx, "nave", 4, 1, 1, NULL, &tno), TL_EBACKEND);
     CHECK(strstr(tl_errmsg(ctx), "no backend is named 'nave'; did you mean 'naive'?") != NULL);
     CHECK(strstr(tl_errmsg(ctx), "fft, matrix, naive") != NULL);
-    CHECK(strstr(tl_errmsg(ctx), "6 plugin files could not be used") != NULL);
+    CHECK(strstr(tl_errmsg(ctx), "7 plugin files could not be used") != NULL);
     tl_ctx_free(ctx);
     (void)unsetenv("TOEPLAB_BACKENDS");
 }
