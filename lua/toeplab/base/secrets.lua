@@ -38,7 +38,7 @@ function secrets.certain(name)
     if words[part] then return true end
     before, last = last, part
   end
-  return before ~= nil and (last == "key" or last == "token" and not tokens[before])
+  return last == "token" and not tokens[before] or last == "key" and before ~= nil
 end
 
 -- Masks the users and passwords of the addresses in a text; returns any other value as it is. The

@@ -139,8 +139,8 @@ t.test("words with a secret are masked, others stay", function()
   end
   local long = ("x.y-"):rep(250000) -- what looks back from every letter would take minutes
   t.eq(#secrets.text(long .. "@"), 1000001)
-  for name, want in pairs { openaiKey = true, hf_token = true, db_pass = true, mask_token = false,
-    tokens = false, key = false, keys = false, passes = false } do
+  for name, want in pairs { openaiKey = true, hf_token = true, db_pass = true, token = true,
+    mask_token = false, tokens = false, key = false, keys = false, passes = false } do
     t.eq({ name, secrets.certain(name) }, { name, want })
   end
   t.eq(secrets.config { url = "http://u:p@h", list = { "x", "y://a:b@c" }, n = 1 },
