@@ -367,7 +367,11 @@ function experiment.load(path, names)
   local text = file:read("a")
   file:close()
   if not text then errors.usage("%s: the file cannot be read", path) end
-  local strict = setmetatable(config.copy(names or {}), {
+  local globals = config.copy(names or {})
+  globals.os = setmetatable({ exit = function()
+    error("os.exit would end the program: a script returns an experiment", 2)
+  end }, { __index = os })
+  local strict = setmetatable(globals, {
     __index = function(_, key)
       local value = _G[key]
       if value == nil then
@@ -380,7 +384,9 @@ function experiment.load(path, names)
     end,
   })
   local chunk, problem = load(code.source(text), "@" .. path, "t", strict)
-  if not chunk then errors.usage("%s", problem) end
+  if not chunk then
+    errors.usage("%s", problem:find(path, 1, true) and problem or path .. ": " .. problem)
+  end
   local own, ok, value = own_code.watch(xpcall, chunk, function(e)
     if errors.is(e) then return e end
     local text = errors.text(e)

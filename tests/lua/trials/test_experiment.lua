@@ -97,6 +97,11 @@ t.test("a script cannot make or use an undeclared global", function()
   t.raises(declare, "x%.lua:1: .*expected", "return return")
 end)
 
+t.test("a script that ends the program, or is compiled, is refused with its name", function()
+  t.raises(declare, "os.exit would end the program", "os.exit(0)")
+  t.raises(declare, "x.lua: attempt to load a binary chunk", string.dump(load "return 1"))
+end)
+
 t.test("trials are all combinations with each seed, in an order of their own", function()
   local trials, about = plan.trials(declare(good), {})
   t.eq(#trials, 12)
