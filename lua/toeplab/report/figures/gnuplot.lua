@@ -46,8 +46,7 @@ function gnuplot.run(text)
   if not shell.on_path("gnuplot") then
     return nil, "there is no gnuplot to draw with (Debian, Ubuntu: apt-get install gnuplot-nox)"
   end
-  local name = os.tmpname()
-  local commands, errors = name .. ".gp", name .. ".err"
+  local name, commands, errors = os.tmpname(), os.tmpname(), os.tmpname()
   local ok, why = core.sys.write_file(commands, text)
   local picture
   if ok then
@@ -56,7 +55,7 @@ function gnuplot.run(text)
       shell.quote(errors)))
     picture = ok and core.sys.read_file(name)
     why = "gnuplot: " .. ((core.sys.read_file(errors) or ""):match("([^\n]+)%s*$") or "no picture")
-    why = why:gsub(name, "picture", 1)
+    why = why:gsub(commands, "picture", 1)
   end
   for _, path in ipairs { name, commands, errors } do os.remove(path) end
   if not picture or picture == "" then return nil, why end
