@@ -1,5 +1,6 @@
 -- report/formats.lua: formats a filled table (tables.lua) as aligned text, Markdown, LaTeX, CSV or
 -- HTML.
+local core = require "toeplab.core"
 local footnotes = require "toeplab.report.footnotes"
 local html = require "toeplab.report.html"
 local stats = require "toeplab.report.stats"
@@ -184,7 +185,7 @@ local tex_marks = {
   ["✗"] = "(off)", ["<"] = "$<$", [">"] = "$>$",
 }
 
-local function tex(text) return (text:gsub(utf8.charpattern, tex_marks)) end
+local function tex(text) return (core.sys.clean(text):gsub(utf8.charpattern, tex_marks)) end
 
 -- Formats a booktabs table; the best measured value of a column is bold if its interval does not
 -- overlap that of the runner-up.

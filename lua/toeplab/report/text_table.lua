@@ -73,7 +73,7 @@ local function line(s) return core.sys.clean((s:gsub("[\n\t]", " "))) end
 
 local plain = { left = "", between = "  ", right = "", least = 0, escape = line }
 local markdown = { left = "| ", between = " | ", right = " |", least = 3,
-  escape = function(s) return (line(s):gsub("[|\\*_`<]", "\\%0")) end }
+  escape = function(s) return (line(s):gsub("[][|\\*_`<]", "\\%0")) end }
 
 -- Returns aligned lines of cells, the header first, and the widths of the columns.
 local function aligned(header, rows, right, form)

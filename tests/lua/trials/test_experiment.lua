@@ -205,6 +205,7 @@ t.test("tables are aligned, CSV is quoted", function()
     { "name       x", "a     1.5000", "bé        22" })
   t.eq(text_table.lines({ "two\nlines", 3 }, { { "\27[2J", "x" } }),
     { "two lines  3", "\\x1b[2J    x" })
+  t.eq(text_table.markdown({ "[a](javascript:b)" }, {})[1], "| \\[a\\](javascript:b) |")
   local wide = ("n"):rep(100000) -- a pattern that looks for blanks from the left takes minutes
   t.eq(#text_table.lines({ "a", wide }, { { "b", 1 } })[2], 100003)
   t.eq(text_table.csv({ "a", "b" }, { { 'say "x"', 1.5 }, { "p,q", nil } }),
