@@ -81,7 +81,8 @@ write(folder .. "/own.lua", [[
 local tl = require "toeplab"
 local core = require "toeplab.core"
 return tl.experiment "own" {
-  fixed = { steps = 3, structure = "gtu+glu", dropout = 0.0, length = 16, short = 0 },
+  fixed = { steps = 3, structure = "gtu+glu", dropout = 0.0, length = 16, short = 0,
+    leaves = -1 },
   trial = function(t, c)
     local model = tl.models.tnn_lm(31, { layers = 1, dim = 12, expand = 2, glu_dim = 8, rpe_dim = 8,
       rpe_layers = 1, structure = c.structure, dropout = c.dropout })
@@ -94,6 +95,7 @@ return tl.experiment "own" {
         for i = 1, n + 1 do rows[r][i] = (i * r + step) % 31 end
       end
       t:log { loss = tl.train.lm_step(model, opt, core.ids(rows)) }
+      if step == 2 and os.getenv "OMPI_COMM_WORLD_RANK" == tostring(c.leaves) then break end
     end
   end }
 ]])
@@ -109,6 +111,10 @@ refuses("a loop of the script's own with micro batches that do not divide",
   own(3, "micro_batches=4"), "3 ranks do not divide the 4 micro batches of a batch")
 local text, ended = run(own(2, "sequence_ranks=2", "short=3"))
 check("a shorter batch later is taken whole", ended, text)
+refuses("a loop that a rank other than the first leaves alone",
+  own(2, "micro_batches=2", "leaves=1"), "left the loop at step 2 here, and rank 0 goes on")
+text, ended = run(own(2, "micro_batches=2", "leaves=0"))
+check("a loop that rank 0 leaves ends on all ranks", ended, text)
 
 refuses("a layer that cannot be cut", command(2, "misuse", "sequence_ranks=2",
   "structure=attention+glu"), "layers.1.token is a GatedAttention")

@@ -343,12 +343,13 @@ end
 -- Sends a word from rank 0 to the other ranks, which are in follow_orders.
 function Team:order(word) self.world:text(0, word) end
 
--- Calls obey(word) for each word that rank 0 sends (Team:order), until the word is "on" or "end".
+-- Calls obey(word) for each word that rank 0 sends (Team:order), until that is "on", "left" or
+-- "end".
 -- Returns that word.
 function Team:follow_orders(obey)
   while true do
     local word = self.world:text(0)
-    if word == "on" or word == "end" then return word end
+    if word == "on" or word == "left" or word == "end" then return word end
     obey(word)
   end
 end

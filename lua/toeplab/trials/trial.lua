@@ -337,17 +337,23 @@ local function check_memory(self)
 end
 
 -- Does what follows a step. In a team rank 0 does it, and tells the others whether they go on.
-local function together(self, fn)
+-- leaving: whether the script has left the loop of steps. Rank 0 decides: returns whether it has
+-- left the loop, which a rank that has not then does, too.
+local function together(self, fn, leaving)
   if not self.team then return fn(self) end
   if self.follows then
     self.keep = nil
     -- the only order: rank 0 collects the states of the optimiser for a checkpoint
     local word = self.team:follow_orders(function() self.parts.optim:state() end)
     if word == "end" then errors.raise(errors.DONE, "rank 0 has ended the trial") end
-    return
+    if leaving and word ~= "left" then
+      error(("ranks: the script left the loop at step %d here, and rank 0 goes on: leave it by "
+        .. "what is equal on all ranks, not by a clock"):format(self.step), 0)
+    end
+    return word == "left"
   end
   local ok, why = pcall(fn, self)
-  self.team:order(ok and "on" or "end")
+  self.team:order(ok and (leaving and "left" or "on") or "end")
   if not ok then error(why, 0) end
 end
 
@@ -402,7 +408,7 @@ local function leave(self)
     if why then diverged(self, why) end
     save_best(self)
     self:save()
-  end)
+  end, true)
   self.looping = false
   if not ok then error(why, 0) end
 end
@@ -454,8 +460,8 @@ function Trial:steps(n, model, opt, data, extra, ...)
   self.looping, self.busy = true, false
   local started = false
   return function()
-    together(self, started and after_step or await_decision)
-    started = self.step < n and not ended(self)
+    local left = together(self, started and after_step or await_decision)
+    started = not left and self.step < n and not ended(self)
     if not started then
       self.looping = false
       return nil
