@@ -323,7 +323,7 @@ tl_status tl_linear_cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, t
 /* y = (x - mean) / sqrt(var + eps) weight + bias; weight, bias [d] or NULL (Ba et al. 2016) */
 tl_status tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps,
                         tl_tensor **out_y);
-/* y = x / sqrt(mean x^2 + eps) weight; weight [d] or NULL (Zhang & Sennrich 2019) */
+/* y = x / sqrt(mean x^2 + eps) weight; weight [d], [1] or NULL (Zhang & Sennrich 2019) */
 tl_status tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y);
 /* y = x / (||x||/sqrt d + eps), eps outside the root as in TNN's code; 0 for x = 0 */
 tl_status tl_simple_rms_norm(tl_tensor *x, double eps, tl_tensor **out_y);

@@ -16,6 +16,19 @@ typedef struct product { /* the arguments of gpu_gemm, and the types of operands
     float beta, *c;
 } product;
 
+/* Sums one number of float32 per block: cuBLAS would add them in float32. */
+static __global__ void dots(const float *a, const float *b, float beta, float *c, int64_t k)
+{
+    __shared__ double scratch[THREADS / 32];
+    int64_t at = blockIdx.x * k;
+    double  sum = 0;
+    for (int64_t i = threadIdx.x; i < k; i += THREADS)
+        sum += (double)a[at + i] * (double)b[at + i];
+    sum = block_reduce(sum, add(), scratch);
+    if (threadIdx.x == 0)
+        c[blockIdx.x] = (float)(sum + (beta != 0 ? (double)(beta * c[blockIdx.x]) : 0));
+}
+
 #define MOST_AT_ONCE 32768 /* matrices per call */
 
 static inline int64_t at_least_1(int64_t size) { return size > 0 ? size : 1; }
@@ -29,6 +42,11 @@ static tl_status multiply(tl_ctx *ctx, const product *p)
     if (m == 0 || n == 0) return TL_OK;
     tl_status fits = tl_gemm_fits(ctx, "matrix product", m, n, k);
     if (fits != TL_OK) return fits;
+    if (m == 1 && n == 1 && p->sums == CUBLAS_COMPUTE_32F && size == 4) {
+        LAUNCH_SYNC(dots, p->count, THREADS, (const float *)p->a, (const float *)p->b, p->beta,
+                    p->c, k);
+        return launched(ctx, "matrix product");
+    }
     for (int64_t first = 0; first < p->count; first += MOST_AT_ONCE) {
         int64_t left = p->count - first, count = left < MOST_AT_ONCE ? left : MOST_AT_ONCE;
         cublasStatus_t st = cublasGemmStridedBatchedEx(

@@ -134,9 +134,8 @@ static __global__ void sum_rows(const float *d, const float *f, const float *x, 
         int64_t p = e / n, i = e % n;
         double  sum = 0;
         for (int64_t r = rows * p / PARTS; r < rows * (p + 1) / PARTS; r++) {
-            float value = d[r * n + i] * (f ? f[r] : 1);
-            if (x) value *= (x[r * n + i] - stats[2 * r]) * stats[2 * r + 1];
-            sum += (double)value;
+            float z = x ? (x[r * n + i] - stats[2 * r]) * stats[2 * r + 1] : 1;
+            sum += (double)d[r * n + i] * (double)(f ? f[r] * z : z);
         }
         sums[e] = sum;
     }

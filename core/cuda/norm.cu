@@ -118,7 +118,7 @@ static __global__ void norm_parts(int kind, const float *x, const float *dy, con
         double dot = 0, sum = 0;
         for (int64_t r = rows * p / PARTS; r < rows * (p + 1) / PARTS; r++) {
             float g = dy[r * n + i], mean = kind == LAYER ? t[r] : 0.0f;
-            dot += (double)(g * ((x[r * n + i] - mean) * s[r]));
+            dot += (double)g * (double)((x[r * n + i] - mean) * s[r]);
             sum += (double)g;
         }
         parts[e] = dot;

@@ -74,12 +74,12 @@ static void block_columns(void *user, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t c = begin; c < end; c += STRIP) {
         int64_t n = end - c < STRIP ? end - c : STRIP;
-        float   sum[STRIP] = {0};
+        double  sum[STRIP] = {0};
         for (int64_t r = 0; r < j->rows; r++) {
             const float *row = j->logits + r * j->v + c;
-            for (int64_t i = 0; i < n; i++) sum[i] += row[i];
+            for (int64_t i = 0; i < n; i++) sum[i] += (double)row[i];
         }
-        for (int64_t i = 0; i < n; i++) j->dbias[c + i] += sum[i];
+        for (int64_t i = 0; i < n; i++) j->dbias[c + i] += (float)sum[i];
     }
 }
 

@@ -91,9 +91,14 @@ static void add_outer(const mlp_layer *p, int64_t m, const float *dy, const floa
 /* sum += the rows of x, each times its scale; a NULL scale means 1 */
 static void add_rows(int64_t m, int64_t n, const float *x, const float *scale, float *restrict sum)
 {
-    for (int64_t r = 0; r < m; r++) {
-        float s = scale ? scale[r] : 1;
-        for (int64_t i = 0; i < n; i++) sum[i] += s * x[r * n + i];
+    for (int64_t c = 0; c < n; c += LANES) {
+        int64_t columns = n - c < LANES ? n - c : LANES;
+        double  part[LANES] = {0};
+        for (int64_t r = 0; r < m; r++) {
+            double s = scale ? (double)scale[r] : 1;
+            for (int64_t i = 0; i < columns; i++) part[i] += s * (double)x[r * n + c + i];
+        }
+        for (int64_t i = 0; i < columns; i++) sum[c + i] += (float)part[i];
     }
 }
 

@@ -140,7 +140,7 @@ static void norm_grad_rows(void *user, int64_t begin, int64_t end, int thread)
             mean = q;
             q = 1;
         }
-        for (int64_t i = 0; dw && i < n; i++) dw[i] += (double)(dy[i] * ((x[i] - mean) * s));
+        for (int64_t i = 0; dw && i < n; i++) dw[i] += (double)dy[i] * (double)((x[i] - mean) * s);
         for (int64_t i = 0; db && i < n; i++) db[i] += (double)dy[i];
         if (!dx) continue;
         means(j, x, dy, s, mean, &g, &gz);
@@ -237,7 +237,8 @@ static tl_status norm(norm_kind k, const char *op, tl_tensor *x, tl_tensor *weig
 {
     tl_ctx    *ctx = x->ctx;
     tl_tensor *inputs[3] = {x, weight, bias}, *y = NULL, *stats = NULL;
-    tl_status  st = norm_check(op, x, weight, bias, k == SCALE ? 1 : tl_cols(x));
+    int        one = k == SCALE || (k == RMS && weight && weight->len == 1);
+    tl_status  st = norm_check(op, x, weight, bias, one ? 1 : tl_cols(x));
     if (st != TL_OK) return st;
     if (!(eps >= 0)) return tl_fail(ctx, TL_EINVAL, "%s: eps is %g", op, eps);
     st = tl_new_like(x, &y);

@@ -18,6 +18,8 @@
 #include "products/product.h"
 
 #define ROUND_GRAIN  16384          /* elements that justify another thread */
+#define TERMS        8192           /* in a part of a sum */
+#define STRIP        64             /* elements of a vector that are summed at once */
 #define ALIGN        64             /* bytes; of each array in the scratch buffer */
 #define FIRST        128            /* rows of the first product: enough to make OpenBLAS pack */
 #define FIRST_BYTES  ((size_t)160 << 20) /* of address space that each thread needs */
@@ -29,12 +31,67 @@ static void by_blas(const tl_product *p, const float *a, const float *b, float *
                 a, (int)p->lda, b, (int)p->ldb, p->beta, c, (int)p->ldc);
 }
 
-static tl_status multiply(const tl_product *p, const float *a, const float *b, float *c)
+static tl_status by_library(const tl_product *p, const float *a, const float *b, float *c)
 {
-    tl_status st = p->m == 0 || p->n == 0 ? TL_OK : tl_onednn_sgemm(p, a, b, c);
+    tl_status st = tl_onednn_sgemm(p, a, b, c);
     if (st != TL_EBACKEND) return st;
     by_blas(p, a, b, c);
     return TL_OK;
+}
+
+/* A product whose result is one number, in float64. */
+static void dot(const tl_product *p, const float *a, const float *b, float *c)
+{
+    int64_t step_a = p->trans_a ? p->lda : 1, step_b = p->trans_b ? 1 : p->ldb;
+    double  sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < p->k; i++) sum += (double)a[i * step_a] * (double)b[i * step_b];
+    *c = (float)((double)p->alpha * sum + (p->beta != 0 ? (double)(p->beta * *c) : 0));
+}
+
+/* The next STRIP elements, or fewer, of a product whose result is a column or, if m is 1, a row. */
+static tl_status strip(const tl_product *p, const float *a, const float *b, float *c)
+{
+    tl_product part = *p;
+    int64_t    count = p->m * p->n, step = p->m == 1 ? 1 : p->ldc;
+    double     sum[STRIP] = {0};
+    float      y[STRIP];
+    part.alpha = 1;
+    part.beta = 0;
+    part.ldc = p->n;
+    for (int64_t from = 0; from < p->k; from += TERMS) {
+        part.k = p->k - from < TERMS ? p->k - from : TERMS;
+        tl_status st = by_library(&part, a + from * (p->trans_a ? p->lda : 1),
+                                  b + from * (p->trans_b ? 1 : p->ldb), y);
+        if (st != TL_OK) return st;
+        for (int64_t i = 0; i < count; i++) sum[i] += (double)y[i];
+    }
+    for (int64_t i = 0; i < count; i++, c += step)
+        *c = (float)((double)p->alpha * sum[i] + (p->beta != 0 ? (double)(p->beta * *c) : 0));
+    return TL_OK;
+}
+
+/* The libraries add the terms of a product with a vector one by one in float32, which loses small
+** terms of a long sum. Parts of the sum are therefore added in float64. */
+static tl_status multiply(const tl_product *p, const float *a, const float *b, float *c)
+{
+    tl_product part = *p;
+    tl_status  st = TL_OK;
+    if (p->m == 0 || p->n == 0) return TL_OK;
+    if (p->m == 1 && p->n == 1) {
+        dot(p, a, b, c);
+        return TL_OK;
+    }
+    if ((p->m > 1 && p->n > 1) || p->k <= TERMS) return by_library(p, a, b, c);
+    for (int64_t at = 0; st == TL_OK && at < p->m * p->n; at += STRIP) {
+        int64_t left = p->m * p->n - at;
+        *(p->m == 1 ? &part.n : &part.m) = left < STRIP ? left : STRIP;
+        if (p->m == 1)
+            st = strip(&part, a, b + at * (p->trans_b ? p->ldb : 1), c + at);
+        else
+            st = strip(&part, a + at * (p->trans_a ? 1 : p->lda), b, c + at * p->ldc);
+    }
+    return st;
 }
 
 void tl_gemm_serial(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha,

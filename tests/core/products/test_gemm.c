@@ -8,7 +8,7 @@
 #include "products/gemm.h"
 #include "test.h"
 
-#define MOST (210 * 210)
+#define MOST (69 * 8210)
 
 typedef struct shape {
     int64_t m, n, k;
@@ -16,7 +16,8 @@ typedef struct shape {
 
 static const shape shapes[] = {{1, 1, 1},    {1, 7, 5},    {5, 1, 9},     {2, 3, 1},
                                {16, 16, 16}, {17, 33, 65}, {64, 128, 31}, {129, 2, 200},
-                               {3, 130, 70}, {200, 64, 3}, {97, 101, 103}};
+                               {3, 130, 70}, {200, 64, 3}, {97, 101, 103}, {1, 66, 8200},
+                               {66, 1, 8200}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static float a[MOST], b[MOST], c[MOST], before[MOST];
@@ -124,7 +125,7 @@ static void all_calls(tl_precision_kind kind)
         for (int i = 0; i < SHAPES * 4 * 4; i++) {
             call p = {i & 1, i >> 1 & 1, shapes[i / 16], i % 16 == 5 ? 3 : 0, scales[i / 4 % 4][0],
                       scales[i / 4 % 4][1]};
-            check_call(ctx, &p);
+            if (p.s.k < 1000 || i / 4 % 4 == 3) check_call(ctx, &p);
         }
         tl_ctx_free(ctx);
     }

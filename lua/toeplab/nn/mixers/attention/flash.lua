@@ -26,7 +26,7 @@ function RootScale:build()
 end
 
 function RootScale:forward(x)
-  return core.rms_norm(x, nil, 1e-5) * self.weight
+  return core.rms_norm(x, self.weight, 1e-5)
 end
 
 -- y = z weight + bias per channel, which makes queries and keys of one shared map.   z, y [..,dim]
