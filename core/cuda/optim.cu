@@ -75,7 +75,7 @@ static __global__ void adam_all(tl_adam_numbers a, const __grid_constant__ batch
         float *__restrict__ p = c.t.p, *__restrict__ m = c.t.m, *__restrict__ v = c.t.v;
         EACH_OF(i, c)
         {
-            float g = grad[i] * a.scale + a.coupled * p[i];
+            float g = tl_adam_bounded(grad[i] * a.scale + a.coupled * p[i]);
             m[i] = a.beta1 * m[i] + a.rest1 * g;
             v[i] = a.beta2 * v[i] + a.rest2 * g * g;
             p[i] = p[i] - a.decoupled * p[i] - a.step * (m[i] / (a.root * sqrtf(v[i]) + a.eps));

@@ -68,7 +68,7 @@ static void adam_part(void *user, int64_t begin, int64_t end, int thread)
     float *restrict p = j.p, *restrict m = j.m, *restrict v = j.v;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
-        float g = grad[i] * a.scale + a.coupled * p[i];
+        float g = tl_adam_bounded(grad[i] * a.scale + a.coupled * p[i]);
         m[i] = a.beta1 * m[i] + a.rest1 * g;
         v[i] = a.beta2 * v[i] + a.rest2 * g * g;
         p[i] = p[i] - a.decoupled * p[i] - a.step * (m[i] / (a.root * sqrtf(v[i]) + a.eps));

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "base/here.h"
 #include "engine/launch.h"
 
 /* A parameter that has a gradient. The pointers belong to the context's device. */
@@ -31,6 +32,15 @@ typedef struct tl_adam_numbers { /* constants of one step */
     float coupled, decoupled; /* weight decay: g += coupled p, or p -= decoupled p */
     float step, root;         /* p -= step m / (root sqrt v + eps) */
 } tl_adam_numbers;
+
+/* A gradient whose square v can hold: an infinite v would stop its parameter for good. A gradient
+** that is infinite itself stays so, and makes the parameter NaN. */
+static inline HERE float tl_adam_bounded(float g)
+{
+    const float most = 1e19f;
+    float       size = fabsf(g);
+    return size > most && size < INFINITY ? copysignf(most, g) : g;
+}
 
 static inline tl_adam_numbers tl_adam_numbers_of(const tl_trained_list *list)
 {

@@ -24,6 +24,15 @@ local function step(model, opt, g)
   return opt:step()
 end
 
+test("adam moves on after a gradient whose square float32 cannot hold", function()
+  local m = Point()
+  local opt = tl.optim.adam(m, { lr = 0.5, betas = { 0, 0 }, eps = 1e-8 })
+  step(m, opt, { 1e30, -1e20 })
+  eq(m.w, { 0.5, -1.5 }, 1e-5)
+  step(m, opt, { 1, 1 })
+  eq(m.w, { 0, -2 }, 1e-5)
+end)
+
 test("sgd: plain, momentum, weight decay", function()
   local m = Point()
   step(m, tl.optim.sgd(m, { lr = 0.1 }), { 1, 2 })
