@@ -101,9 +101,11 @@ tl_status tl_ctx_new(int threads, tl_ctx **out_ctx)
     if (threads < 0 || threads > 4096) return TL_EINVAL;
     tl_ctx *ctx = calloc(1, sizeof *ctx);
     if (!ctx) return TL_ENOMEM;
+    double quota, memory;
+    tl_group_limits(&quota, &memory);
     ctx->refs = 1;
     ctx->close = close_context;
-    ctx->threads = threads > 0 ? threads : tl_processors("/sys/fs/cgroup/cpu.max");
+    ctx->threads = threads > 0 ? threads : tl_processors(quota);
     ctx->recording = 1;
     tl_blas_open();
     fill_host(ctx);

@@ -66,6 +66,8 @@ const char *tl_errmsg(const tl_ctx *ctx);
 ** axis: 0 by default, 1 for a language that counts from 1. Functions count from 0 in any case. */
 void tl_number_axes_from(tl_ctx *ctx, int first);
 int tl_threads(const tl_ctx *ctx);
+/* Processors, and bytes of memory left, that control groups allow this process, or INFINITY. */
+void tl_group_limits(double *out_processors, double *out_memory);
 
 /* Stores a printf-style message on ctx and returns st, for: return tl_fail(ctx, ...). */
 tl_status tl_fail(tl_ctx *ctx, tl_status st, const char *format, ...)

@@ -11,11 +11,11 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -140,20 +140,13 @@ void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, 
 
 /* ---- Opening and closing --------------------------------------------------------------------- */
 
-int tl_processors(const char *quota_file)
+int tl_processors(double quota)
 {
     cpu_set_t set;
-    long      count = sysconf(_SC_NPROCESSORS_ONLN), used = 0, period = 0;
-    FILE     *f = fopen(quota_file, "re");
+    long      count = sysconf(_SC_NPROCESSORS_ONLN);
     if (sched_getaffinity(0, sizeof set, &set) == 0) count = CPU_COUNT(&set);
     if (count < 1) count = 1;
-    if (f) { /* "MICROSECONDS PERIOD", or "max PERIOD" without a quota */
-        if (fscanf(f, "%ld %ld", &used, &period) == 2 && used > 0 && period > 0 &&
-            (used - 1) / period < count)
-            count = (used - 1) / period + 1;
-        (void)fclose(f);
-    }
-    return (int)count;
+    return quota < (double)count ? (int)ceil(quota) : (int)count;
 }
 
 /* Starts the workers with all signals blocked, so that only the program's own threads handle

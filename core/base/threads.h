@@ -7,9 +7,8 @@
 tl_status tl_threads_open(tl_ctx *ctx); /* starts ctx->threads - 1 threads */
 void tl_threads_close(tl_ctx *ctx);
 int tl_threads_running(const tl_ctx *ctx); /* ctx->threads, but 1 in a child after fork() */
-/* Returns how many processors this process may use, by its affinity and by the quota in a cgroup
-** v2 file cpu.max, rounded up. */
-int tl_processors(const char *quota_file);
+/* Returns how many processors this process may use, by its affinity and a quota, rounded up. */
+int tl_processors(double quota);
 /* Splits 0..count-1 into contiguous parts of at least grain, one per thread, and runs body on
 ** them. The split, and so the results, depend only on count, grain and the number of threads. A
 ** call inside a body runs its own body once, over all of 0..count-1, on the thread that calls.

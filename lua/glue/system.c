@@ -332,6 +332,16 @@ static int close_stream(lua_State *L)
     return luaL_fileresult(L, fclose(s->f) == 0, NULL);
 }
 
+/* group_limits() -> processors, bytes: what control groups allow, or math.huge */
+static int group_limits(lua_State *L)
+{
+    double processors, memory;
+    tl_group_limits(&processors, &memory);
+    lua_pushnumber(L, processors);
+    lua_pushnumber(L, memory);
+    return 2;
+}
+
 static int read_file(lua_State *L)
 {
     const char  *path = luaL_checkstring(L, 1);
@@ -408,6 +418,7 @@ const luaL_Reg glue_sys_functions[] = {
     {"rename", rename_file},
     {"link", link_file},
     {"remove", remove_file},
+    {"group_limits", group_limits},
     {"read_file", read_file},
     {"write_file", write_file},
     {"sync", sync_file},

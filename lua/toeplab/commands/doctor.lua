@@ -208,12 +208,14 @@ local function processor(add)
   add("processor", "ok", info.cpu .. (#found > 0 and ": " .. table.concat(found, " ") or ""))
   local allowed = field_of("/proc/self/status", "\nCpus_allowed_list:%s*(%S+)") or "unknown"
   local online = field_of("/sys/devices/system/cpu/online", "%S+") or "unknown"
-  local quota = field_of("/sys/fs/cgroup/cpu.max", "^(%d+ %d+)")
+  local quota, bytes = core.sys.group_limits()
   add("threads", "ok", ("%d; processors %s of %s may be used%s%s"):format(core.threads(), allowed,
-    online, quota and ", quota " .. quota:gsub(" ", "/") or "",
+    online, quota < math.huge and (", quota %.3g"):format(quota) or "",
     os.getenv("TOEPLAB_THREADS") and ", TOEPLAB_THREADS is set" or ""))
   local memory = field_of("/proc/meminfo", "MemAvailable:%s*(%d+)")
-  if memory then add("memory", "ok", output.bytes(tonumber(memory) * 1024) .. " available") end
+  if memory then
+    add("memory", "ok", output.bytes(math.min(tonumber(memory) * 1024, bytes)) .. " available")
+  end
 end
 
 local function backends(add)

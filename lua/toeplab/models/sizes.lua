@@ -191,23 +191,13 @@ function sizes.activations(o, n, batch)
   return numbers + (o.layers + 3) * batch * o.heads * n * n
 end
 
-local groups = { -- the files of limit and use in versions 2 and 1 of control groups
-  { "memory.max", "memory.current" },
-  { "memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes" },
-}
-
 -- Returns how many bytes of memory this process may still allocate, by the machine and by its
--- control group; nil if the system does not report it.
+-- control groups; infinity if the system does not report it.
 function sizes.available()
   local info = core.sys.read_file "/proc/meminfo"
   local kib = info and info:match "MemAvailable:%s*(%d+) kB"
-  local bytes = kib and tonumber(kib) * 1024
-  for _, names in ipairs(groups) do
-    local most = tonumber(core.sys.read_file("/sys/fs/cgroup/" .. names[1]) or "")
-    local used = tonumber(core.sys.read_file("/sys/fs/cgroup/" .. names[2]) or "")
-    if most and used then bytes = math.min(bytes or most, math.max(most - used, 0)) end
-  end
-  return bytes
+  local _, allowed = core.sys.group_limits()
+  return math.min(kib and tonumber(kib) * 1024 or math.huge, allowed)
 end
 
 local function gib(bytes) return ("%.1f GiB"):format(bytes / 2 ^ 30) end
@@ -220,7 +210,7 @@ function sizes.check(who, o, parameters)
   parameters = parameters or sizes.blocks(o) + vocab * width * (tied == false and 2.0 or 1.0)
   local available = sizes.available()
   local bytes = 4 * parameters + OBJECTS * o.layers * (1 + (rawget(o, "rpe_layers") or 0))
-  if not available or bytes <= available then return end
+  if bytes <= available then return end
   error(("%s: about %.3g parameters take %s (with gradients and Adam's moments %s), and %s of "
     .. "memory are available"):format(who, parameters, gib(bytes), gib(bytes + 12 * parameters),
     gib(available)), 0)

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include "base/limits.h"
 #include "base/threads.h"
 #include "engine/launch.h"
 #include "scratch.h"
@@ -26,25 +27,62 @@ static void threads_follow_the_affinity(void)
     CHECK(ctx && tl_threads(ctx) == 1);
     tl_ctx_free(ctx);
     CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
-    CHECK(tl_processors("/none") == CPU_COUNT(&all));
-}
-
-static int with_quota(const char *text)
-{
-    CHECK(scratch_write(scratch("cpu.max"), text, strlen(text)));
-    return tl_processors(scratch("cpu.max"));
+    CHECK(tl_processors(INFINITY) == CPU_COUNT(&all));
 }
 
 static void threads_follow_the_quota(void)
 {
-    int all = tl_processors("/none");
-    CHECK(with_quota("max 100000\n") == all);
-    CHECK(with_quota("") == all);
-    CHECK(with_quota("-5 100000\n") == all && with_quota("5 0\n") == all);
-    CHECK(with_quota("100000000000 100000\n") == all);
-    CHECK(with_quota("100000 100000\n") == 1);
-    CHECK(with_quota("20000 100000\n") == 1);
-    CHECK(with_quota("150000 100000\n") == (all < 2 ? all : 2));
+    int all = tl_processors(INFINITY);
+    CHECK(tl_processors(1e6) == all);
+    CHECK(tl_processors(1) == 1);
+    CHECK(tl_processors(0.2) == 1);
+    CHECK(tl_processors(1.5) == (all < 2 ? all : 2));
+}
+
+static void put(const char *name, const char *text)
+{
+    CHECK(scratch_write(scratch(name), text, strlen(text)));
+}
+
+static int limited(const char *groups, double processors, double memory)
+{
+    put("list", groups);
+    tl_limits l = tl_limits_of(scratch("list"), scratch_folder);
+    if (l.processors == processors && l.memory == memory) return 1;
+    printf("  %g processors, %g bytes\n", l.processors, l.memory);
+    return 0;
+}
+
+/* The limits of a process are its own group's, or those of one around it. */
+static void limits_are_those_of_all_groups(void)
+{
+    static const char *const folders[] = {"a", "a/b", "cpu,cpuacct", "cpu,cpuacct/c", "memory",
+                                          "memory/d"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        CHECK(mkdir(scratch(folders[i]), 0700) == 0);
+    put("cpu.max", "max 100000\n");
+    put("a/cpu.max", "400000 100000\n");
+    put("a/b/cpu.max", "150000 100000\n");
+    put("a/b/memory.max", "1000\n");
+    put("a/b/memory.current", "400\n");
+    put("a/memory.max", "max\n");
+    put("a/memory.current", "700\n");
+    put("cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
+    put("cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+    put("cpu,cpuacct/c/cpu.cfs_quota_us", "50000\n");
+    put("cpu,cpuacct/c/cpu.cfs_period_us", "100000\n");
+    put("memory/memory.limit_in_bytes", "100\n");
+    put("memory/memory.usage_in_bytes", "300\n");
+    CHECK(limited("0::/\n", INFINITY, INFINITY));
+    CHECK(limited("0::/a\n", 4, INFINITY));
+    CHECK(limited("0::/a/b\n", 1.5, 600));
+    CHECK(limited("0::/a/b/gone\n", 1.5, 600));
+    CHECK(limited("5:cpu,cpuacct:/\n", INFINITY, INFINITY));
+    CHECK(limited("9:name=systemd:/x\n5:cpu,cpuacct:/c\n0::/\n", 0.5, INFINITY));
+    CHECK(limited("4:memory:/d", INFINITY, 0));
+    CHECK(limited("4:memory\nnonsense\n\n", INFINITY, INFINITY));
+    put("a/b/cpu.max", "-5 0\n");
+    CHECK(limited("0::/a/b\n", 4, 600));
 }
 
 static void build_info_names_everything(void)
@@ -135,6 +173,7 @@ int main(void)
     int status = run_tests((const test[]){
         {"threads follow the affinity", threads_follow_the_affinity},
         {"threads follow the quota", threads_follow_the_quota},
+        {"limits are those of all groups", limits_are_those_of_all_groups},
         {"build info names everything", build_info_names_everything},
         {"every operator has a kernel", every_operator_has_a_kernel},
         {"wrong numbers of threads", wrong_numbers_of_threads},
