@@ -9,6 +9,7 @@ local sweeps = require "toeplab.store.sweeps"
 local tensorboard = require "toeplab.live.tensorboard"
 local text_table = require "toeplab.report.text_table"
 local selection = require "toeplab.store.selection"
+local suggest = require "toeplab.base.suggest"
 local errors = require "toeplab.base.errors"
 
 local export = {
@@ -24,7 +25,8 @@ local export = {
     .. "one, of its newest, as safetensors, with what tl.model and toeplab generate need to open\n"
     .. "them. --names says whose names they bear: toeplab (the default), tnn-pytorch (its layers,\n"
     .. "numbered, between embed and norm) or fairseq (the TNN models, ready for\n"
-    .. "load_state_dict).\n\n"
+    .. "load_state_dict). The names do not say all: what is printed names the options with\n"
+    .. "which that code computes the same.\n\n"
     .. "--tensorboard writes the event files that toeplab run --tensorboard writes while trials\n"
     .. "run, of trials of any time, in place of those that are there.\n" .. selection.help,
   words = { "trials" },
@@ -40,8 +42,9 @@ local export = {
       more = [[
         The names of the parameters: ours; those of the layers of that package as `layers.0`,
         `layers.1` and so on, with `embed.weight` and `norm`; or those of the published TNN
-        models, causal and RoBERTa, with all that `load_state_dict` asks for. A model with a part
-        that the published one lacks is refused.]] },
+        models, causal and RoBERTa, with all that `load_state_dict` asks for. A model that the
+        published code cannot compute is refused; else the options with which it does are printed,
+        and stored in the file's metadata.]] },
     { name = "bf16", help = "of weights: round float32 to bfloat16, half the size" },
     { name = "last", help = "of weights: the newest checkpoint, not the best" },
     { name = "script", value = "FILE", of = "experiment",
@@ -164,9 +167,15 @@ local function weights(set, words)
       build = experiment.builder(set.script) })
   end
   open_model.check_script("export", set.script, about)
-  exported.write(set.weights, model, about, { names = set.names, bf16 = set.bf16 })
+  local there = exported.write(set.weights, model, about, { names = set.names, bf16 = set.bf16 })
   print(("%s: trial %s, step %d, %s"):format(set.weights, about.trial:sub(1, 12), about.step,
     set.names and "names of " .. set.names or "toeplab's names"))
+  if not there then return end
+  local list = {}
+  for i, name in ipairs(suggest.keys(there)) do
+    list[i] = ("%s=%s"):format(name, tostring(there[name]))
+  end
+  print("the same function there with " .. table.concat(list, " "))
 end
 
 function export.run(set, words)

@@ -8,6 +8,7 @@
 local core = require "toeplab.core"
 local nn = require "toeplab.nn"
 local models = require "toeplab.models"
+local published_options = require "toeplab.models.published_options"
 local suggest = require "toeplab.base.suggest"
 
 local published = {}
@@ -45,7 +46,8 @@ local glu = { { "l1.*", "l1.*" }, { "l2.*", "l2.*" }, { "l3.*", "l3.*" } }
 local layer = all({ { "token_norm.*", "token_norm.*" }, { "feature_norm.*", "feature_norm.*" } },
   within("token_mixer.", "token.", gtu), within("feature_mixer.", "feature.", glu))
 local fairseq_layer = all({ { "self_attn_layer_norm.*", "token_norm.*" },
-  { "final_layer_norm.*", "feature_norm.*" } },
+  { "final_layer_norm.*", "feature_norm.*" },
+  { "self_attn.gtu.pre_norm.*", "token_inner.*" } }, -- of layout B
   within("self_attn.gtu.", "token.", gtu), within("glu.", "feature.", glu))
 
 -- tied: their second name of the embedding, which is also the output map; version: a tensor that
@@ -135,44 +137,15 @@ function published.state(kind, dictionary, module)
   return state
 end
 
--- Raises if an operator is none of the published code's, whose parameters it may have all the same:
--- the coefficients would be others there.
-local function check_operator(name, tno)
-  local o = tno.opt
-  local function refuse(option, value)
-    error(("%s: the published code has no %s = %s"):format(name, option, value), 0)
-  end
-  if tno.domain ~= "lag" then refuse("backend", ("'%s'"):format(o.backend)) end
-  if o.encoder ~= "mlp" then
-    refuse("encoder", type(o.encoder) == "string" and ("'%s'"):format(o.encoder) or "own code")
-  end
-  local input = tno.encoder.opt.input
-  if input == "sincos" or input == "cos" then refuse("rpe_input", ("'%s'"):format(input)) end
-  if o.max_lag then refuse("max_lag", o.max_lag) end
-  if o.horizon then refuse("horizon", o.horizon) end
-end
-
--- Raises if the published code lacks a part of a module, or what a part computes.
-local function check_parts(module)
-  for _, entry in ipairs(module:modules()) do
-    local name, part = entry.name ~= "" and entry.name or "the module", entry.module
-    if part.kind == "TNO" then check_operator(name, part) end
-    if part.kind == "Block" and part.token and next(part.token:state()) == nil then
-      error(("%s: the published code has no mixer %s, only the GTU"):format(name,
-        tostring(part.token.kind)), 0)
-    end
-    if part.kind == "Block" and not part.feature then
-      error(("%s: the published code has no block without a GLU: use structure = 'gtu+glu'"):format(
-        name), 0)
-    end
-  end
-end
+-- Returns the options {name = value} with which the published code computes from the dictionary of
+-- a module what the module does; an error if it cannot.
+published.options = published_options.of
 
 -- Returns the state of a module as a published state dictionary (name -> tensor), the reverse of
--- published.state. A parameter that the published model lacks is an error, and so are
--- an option of an operator that the published code lacks and a block without a GLU.
+-- published.state. If the published code lacks a parameter or an option of the module, it is an
+-- error.
 function published.dictionary(kind, module)
-  check_parts(module)
+  published.options(kind, module)
   local dictionary, k, heads, state = {}, kinds[kind], {}, module:state()
   for _, entry in ipairs(module:modules()) do
     local prefix = entry.name == "" and "" or entry.name .. "."

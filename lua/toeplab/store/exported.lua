@@ -4,7 +4,8 @@
 --
 -- The metadata holds format = "pt", without which some of PyTorch's tools refuse a file, and:
 --   toeplab            JSON: what saved_model.lua stores of a model (model, options, programmed,
---                      vocabulary, length), and names, trial, step, checkpoint, config
+--                      vocabulary, length), and names, trial, step, checkpoint, config; published:
+--                      the options with which the published code computes the same
 --   vocabulary.NAME    the texts from which the vocabulary is rebuilt
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
@@ -20,12 +21,14 @@ local exported = {}
 exported.names = { "toeplab", table.unpack(published.forms) }
 
 -- Writes the model to path. about: its description as returned by saved_model.load, with config.
--- options: names (of exported.names), bf16.
+-- options: names (of exported.names), bf16. Returns the options {name = value} that the published
+-- model of these names needs, or nil.
 function exported.write(path, model, about, options)
-  local names, tensors = options.names or "toeplab", model:state()
+  local names, tensors, there = options.names or "toeplab", model:state(), nil
   if names ~= "toeplab" then
     local ok, why = pcall(function()
-      tensors = published.dictionary(published.kind(names, model), model)
+      local kind = published.kind(names, model)
+      tensors, there = published.dictionary(kind, model), published.options(kind, model)
     end)
     if not ok then errors.usage("%s", errors.text(why)) end
   end
@@ -33,11 +36,13 @@ function exported.write(path, model, about, options)
     model = about.model, options = about.options, programmed = about.programmed,
     vocabulary = about.vocabulary, length = about.length, names = names, trial = about.trial,
     step = about.step, checkpoint = about.kind, config = about.config, version = core.version,
+    published = there,
   } }
   for name, text in pairs(saved_model.vocabulary_texts(about)) do
     metadata["vocabulary." .. name] = text
   end
   safetensors.write(path, tensors, { metadata = metadata, bf16 = options.bf16 })
+  return there
 end
 
 -- The types of what the metadata says of a model; all but model may be absent.

@@ -2,6 +2,9 @@
 -- hold parameters and results of the published code; what PyTorch would save of them is written as
 -- safetensors, loaded here, and gives the same results; what is exported here is what was recorded.
 local core = require "toeplab.core"
+local exported = require "toeplab.store.exported"
+local form = require "published_form"
+local json = require "toeplab.base.json"
 local t = require "harness"
 local tl = require "toeplab"
 local distance = require("toeplab.verify.distance").distance
@@ -93,7 +96,7 @@ local models = {
 t.test("the names of fairseq's models, there and back", function()
   for _, case in ipairs(models) do
     local name, kind, prefix, others = table.unpack(case)
-    local model, wanted = tl.models[name](with()), {}
+    local model, wanted = tl.models[name](with { pad = 1 }), {}
     t.eq(published.kind("fairseq", model), kind)
     for word in others:gmatch "%S+" do wanted[word] = true end
     for word in layer_names:gmatch "%S+" do
@@ -104,7 +107,7 @@ t.test("the names of fairseq's models, there and back", function()
     for word in pairs(wanted) do t.ok(dictionary[word], word .. " is missing") end
     t.eq(dictionary[prefix .. "layers.1.self_attn.gtu.toep.gamma"]:shape(), { 2, 1, 6 })
     t.eq(dictionary[prefix .. "version"], { 3 })
-    local other = tl.models[name](with()):load(published.state(kind, dictionary))
+    local other = tl.models[name](with { pad = 1 }):load(published.state(kind, dictionary))
     same_tensors(other:state(), model:state())
   end
 end)
@@ -120,20 +123,94 @@ t.test("a learnable decay and an output map of its own are the model's to say", 
     ["encoder.lm_head.weight"] = core.ones(2, 2) })
 end)
 
+-- ---- Options ------------------------------------------------------------------------------------
+
+local ids = { 3, 1, 6, 0, 1, 2 }
+
+-- Exports the model and compares its logits with those of the published form that the file's names
+-- and options make.
+local function check_form(names, model, about)
+  local tokens, state = tl.ids { ids }, {}
+  for name, x in pairs(model:state()) do -- norms, biases and decays that change the result
+    state[name] = x + tl.nn.init.uniform(core.zeros(x:shape()), -0.2, 0)
+  end
+  model:load(state):eval()
+  t.in_folder(function(folder)
+    local path = folder .. "/model.safetensors"
+    local options = exported.write(path, model, { model = "?" }, { names = names })
+    local tensors, metadata = tl.load(path)
+    t.eq(json.decode(metadata.toeplab).published, options)
+    local e = distance(core.tensor(form.logits(tensors, options, ids)),
+      model(tokens):reshape(#ids, -1))
+    t.ok(e < 2e-5, ("%s, %s: distance %g"):format(names, about, e))
+  end)
+end
+
+local everywhere = { {}, { act = "gelu", rpe_act = "silu" }, { act = "relu", rpe_act = "elu" },
+  { norm = "layernorm", rpe_norm = "layernorm" }, { causal = false }, { decay = "alibi" },
+  { decay = "none" }, { embed_scale = false }, { rpe_layers = 0 } }
+local in_fairseq = { { layout = "B" }, { layout = "B", norm = "layernorm", rpe_norm = "layernorm" },
+  { layout = "C-fairseq", final_norm = "none" }, { final_norm = "none" }, { tied = false },
+  { decay = "learnable", decay_floor = 0.5 }, { mixer_norm = "simplermsnorm" },
+  { mixer_norm = "layernorm", norm = "layernorm", rpe_norm = "layernorm" },
+  { coef_act = "sigmoid" }, { rpe_residual = true }, { rpe_input = "normalised" },
+  { rpe_input = "exp" }, { heads = 1 } }
+
+local function check_forms(names, model, list)
+  for _, more in ipairs(list) do
+    local about = json.encode(more)
+    check_form(names, tl.models[model](with(more)), about)
+  end
+end
+
+t.test("every export is the same function in the published form", function()
+  check_forms("tnn-pytorch", "tnn_lm", everywhere)
+  check_forms("tnn-pytorch", "tnn_lm", { { layout = "C-tnn" }, { final_norm = "simplermsnorm" } })
+  check_forms("fairseq", "tnn_lm", everywhere)
+  check_forms("fairseq", "tnn_lm", in_fairseq)
+  check_forms("fairseq", "tnn_mlm", { { pad = 1 }, { pad = 1, causal = true },
+    { pad = 1, act = "gelu", norm = "layernorm", rpe_norm = "layernorm" },
+    { pad = 1, decay = "learnable", coef_act = "elu", rpe_residual = true } })
+end)
+
 t.test("what the published model lacks is an error", function()
-  for want, more in pairs {
+  local function refused(kind, model, rows)
+    for want, more in pairs(rows) do
+      t.raises(published.dictionary, want, kind, tl.models[model](with(more)))
+    end
+  end
+  refused("fairseq_lm", "tnn_lm", {
     ["layers%.1%.token%.tno: the published code has no backend = 'fd'"] = { backend = "fd",
       decay = "none" },
     ["no encoder = 'table'"] = { encoder = "table" },
     ["no rpe_input = 'sincos'"] = { rpe_input = "sincos" },
     ["no max_lag = 5"] = { max_lag = 5 },
     ["no horizon = 0.01"] = { horizon = 0.01 },
-    ["layers%.1: the published code has no block without a GLU"] = { structure = "gtu" },
-  } do
-    t.raises(published.dictionary, want, "fairseq_lm", tl.models.tnn_lm(with(more)))
-  end
-  t.raises(published.dictionary, "corresponds to our 'layers.%d.token.+q", "fairseq_lm",
-    tl.models.tnn_lm(with { mixer = "attention" }))
+    ["layers%.1: the published code has no channel = 'none'"] = { structure = "gtu" },
+    ["no channel = 'FeedForward'"] = { channel = "ffn" },
+    ["layers%.1: the published code has no mixer = 'Attention'"] = { mixer = "attention" },
+    ["no layout = 'C%-tnn'; it has 'A', 'B', 'C%-fairseq'"] = { layout = "C-tnn" },
+    ["no layout = 'C%-fairseq' where no_decoder_final_norm = false"] = { layout = "C-fairseq" },
+    ["no norm = 'rmsnorm'; it has 'layernorm', 'simplermsnorm'"] = { norm = "rmsnorm" },
+    ["no rpe_norm = 'simplermsnorm' where norm_type = 'layernorm'"] = { norm = "layernorm" },
+    ["no inner_norm = 'rmsnorm'"] = { layout = "B", inner_norm = "rmsnorm" },
+    ["no act = 'tanh'"] = { act = "tanh" },
+    ["no positions = 'sinusoidal'"] = { positions = "sinusoidal" },
+    ["no parameter corresponds to our 'output_bias'"] = { output_bias = true },
+  })
+  refused("train", "tnn_lm", {
+    ["layers%.1: the published code has no layout = 'B'; it has 'A', 'C%-tnn'"] = { layout = "B" },
+    ["no decay = 'learnable'; it has 'fixed', 'none'"] = { decay = "learnable" },
+    ["no mixer_norm = 'simplermsnorm'"] = { mixer_norm = "simplermsnorm" },
+    ["no rpe_input = 'normalised'"] = { rpe_input = "normalised" },
+    ["no rpe_residual = true"] = { rpe_residual = true },
+    ["no coef_act = 'silu'"] = { coef_act = "silu" },
+    ["no tied = false"] = { tied = false },
+  })
+  refused("fairseq_mlm", "tnn_mlm", {
+    ["no pad = 'none'; it has 1"] = {},
+    ["no layout = 'A'"] = { pad = 1, layout = "A" },
+  })
   t.raises(published.kind, "tnn%-pytorch has no tnn_mlm", "tnn-pytorch", tl.models.tnn_mlm(with()))
   t.raises(published.kind, "did you mean", "fairsek", tl.models.tnn_mlm(with()))
 end)

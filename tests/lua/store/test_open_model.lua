@@ -77,8 +77,11 @@ t.test("a model opens by its trial, by its checkpoint and from a file of weights
     local files = { ("%s/runs/%s/step-00000003.h5"):format(dir, about.trial:sub(1, 12)) }
     for _, names in ipairs { "toeplab", "tnn-pytorch", "fairseq" } do
       files[#files + 1] = ("%s/%s.safetensors"):format(dir, names)
-      t.ok(says(0, "export", about.trial, "-w", files[#files], "--names", names, "--dir", dir)
-        :find("trial " .. about.trial:sub(1, 12), 1, true))
+      local said = says(0, "export", about.trial, "-w", files[#files], "--names", names, "--dir",
+        dir)
+      t.ok(said:find("trial " .. about.trial:sub(1, 12), 1, true))
+      t.eq(said:match "the same function there with .* (rpe_act=%l+)",
+        names ~= "toeplab" and "rpe_act=relu" or nil)
     end
     for _, file in ipairs(files) do
       local again, other = tl.model(file)
