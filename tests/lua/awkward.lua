@@ -1,7 +1,7 @@
 -- awkward.lua: texts that tokenisers get wrong, and their ids as two independent programs give them
 -- (Hugging Face tokenizers 0.23.3 and a plain reading of the published encoder.py, which agree):
--- { text, ids by GPT-2's files, ids by ../small.bpe }. Bytes that are not UTF-8 are pieces of one
--- byte; the published encoder does not take them.
+-- { text, ids by GPT-2's files, ids by tests/small.bpe }. Bytes that are not UTF-8 are pieces of
+-- one byte; the published encoder does not take them.
 return {
   { "",
     {},

@@ -10,19 +10,21 @@ local gpu = { measured = { "ops", "tno", "lm" } }
 
 local program = core.sys.executable()
 local here = package.searchpath("toeplab.bench.gpu", package.path):match "^(.*)/[^/]*$"
-local tests = (here:match "^(.*)/lua/toeplab/bench$" or ".") .. "/tests"
+local checkout = here:match "^(.*)/lua/toeplab/bench$"
 
--- The path by which tests/lua/*/test_*.lua find the harness, and the file of a test ROOM/NAME.
-local harness = "LUA_PATH=" .. tests .. "/lua/?.lua;;"
-local function test_file(name) return tests .. "/lua/" .. name:gsub("/", "/test_") .. ".lua" end
+-- The folder tests of a checkout; an installation has none but that which TOEPLAB_TESTS names.
+local tests = os.getenv "TOEPLAB_TESTS" or checkout and checkout .. "/tests"
+tests = tests and shell.absolute(tests)
 
 -- The emulated GPU (tests/device/emulate.h), which lies beside the program of a build.
 local emulated = program:match "^(.*)/[^/]*$" .. "/tests/emulated.so"
 
--- Runs a command given as words. Returns whether it succeeded, and its output.
+-- Runs a command given as words, in the folder where ctest too starts the test files. Returns
+-- whether it succeeded, and its output.
 local function run_command(words)
   for i, word in ipairs(words) do words[i] = shell.quote(word) end
-  local pipe = assert(io.popen(table.concat(words, " ") .. " 2>&1"))
+  local pipe = assert(io.popen(("cd %s && %s 2>&1"):format(shell.quote(tests .. "/lua"),
+    table.concat(words, " "))))
   local text = pipe:read "a"
   return pipe:close() or false, text
 end
@@ -45,6 +47,16 @@ local function check(o, name, words)
   return report_check(o, name, good, text, core.sys.clock() - began)
 end
 
+-- Runs the test ROOM/NAME. setting: the environment variable by which it takes the device; more:
+-- words before those of the program.
+local function check_file(o, title, name, setting, ...)
+  local words = { "env", setting, ... }
+  for _, word in ipairs { program, "lua", name:gsub("/", "/test_") .. ".lua" } do
+    words[#words + 1] = word
+  end
+  return check(o, title, words)
+end
+
 -- Lists the test files that run with TOEPLAB_DEVICE, and those that take TOEPLAB_TEST_GPU.
 local function test_files(quick)
   local list = {}
@@ -65,28 +77,32 @@ local function sanitized(o, device)
     o.say("%-6s %-22s not in PATH", "-", "compute-sanitizer")
     return true
   end
-  return check(o, "compute-sanitizer", { "env", "TOEPLAB_DEVICE=" .. device, harness,
-    "compute-sanitizer",
-    "--error-exitcode", "9", "--log-file", "/dev/stderr", program, "lua",
-    test_file "glue/core_ops" })
+  return check_file(o, "compute-sanitizer", "glue/core_ops", "TOEPLAB_DEVICE=" .. device,
+    "compute-sanitizer", "--error-exitcode", "9", "--log-file", "/dev/stderr")
 end
 
 -- Runs the tests and the reference cases on a device. Returns whether all pass. o: say, progress,
 -- quick (only the first tests).
 function gpu.correct(o, device)
-  if not core.sys.exists(tests .. "/reference.h5") then
-    o.say("tests: not run: an installation does not contain them")
+  if not tests then
+    o.say("tests: not run: an installation does not contain them; TOEPLAB_TESTS names the folder "
+      .. "tests of a checkout")
     return true
+  end
+  local reference = tests .. "/reference.h5"
+  if not core.sys.exists(reference) then
+    errors.usage("bench gpu: there is no %s: set TOEPLAB_TESTS to the folder tests of a checkout",
+      reference)
   end
   local good = true
   for _, name in ipairs(test_files(o.quick)) do
-    good = check(o, name, { "env", (name:find "/gpu" and "TOEPLAB_TEST_GPU=" or "TOEPLAB_DEVICE=")
-      .. device, harness, program, "lua", test_file(name) }) and good
+    good = check_file(o, name, name, (name:find "/gpu" and "TOEPLAB_TEST_GPU=" or "TOEPLAB_DEVICE=")
+      .. device) and good
   end
   for _, precision in ipairs(core.precisions "cuda") do
     local name = precision == "float32" and "verify" or "verify " .. precision
     good = check(o, name, { program, "verify", "-q", "-p", precision, "--device", device,
-      tests .. "/reference.h5" }) and good
+      reference }) and good
   end
   return (o.quick or sanitized(o, device)) and good
 end

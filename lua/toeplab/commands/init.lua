@@ -83,6 +83,7 @@ Environment
   TOEPLAB_GRAPHS     off: no CUDA graphs of training steps on a GPU
   TOEPLAB_PYTHON     the pythons whose PyTorch is measured by bench, separated by ':'
                      (default: python3); empty: none
+  TOEPLAB_TESTS      the folder tests of a checkout, whose tests bench gpu runs
   TOEPLAB_LUA        the folder of the Lua library, if not the installed one
   TOEPLAB_TRACEBACK  set: errors in scripts show where they came from
   NO_COLOR           set: no colour; FORCE_COLOR: colour also without a terminal

@@ -9,7 +9,7 @@ local source = require "toeplab.tasks.source"
 local quote = require("toeplab.base.shell").quote
 
 local awkward = require "awkward"
-local small = "../small.bpe"
+local small = t.root .. "tests/small.bpe"
 
 local folder = os.tmpname()
 os.remove(folder)
