@@ -8,10 +8,11 @@
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
-/* Whether the last write to the database or its journal hit a quota or a size limit, which
-** SQLite reports as an I/O error: it recognises only ENOSPC. */
+/* Whether the last write to the database or its journal hit a quota or a size limit, or one to the
+** shared memory beside them a full disk, too, which SQLite reports as an I/O error. */
 static int disk_full(sqlite3 *db)
 {
+    if (sqlite3_extended_errcode(db) == SQLITE_IOERR_SHMSIZE) return 1;
     sqlite3_file *journal = NULL;
     int error[2] = {0, 0};
     (void)sqlite3_file_control(db, "main", SQLITE_FCNTL_LAST_ERRNO, &error[0]);
@@ -44,7 +45,9 @@ static tl_status status_of(const tl_store *s)
 
 tl_status store_fail(const tl_store *s, const char *what)
 {
-    return tl_fail(s->ctx, status_of(s), "%s: %s: %s", s->path, what, sqlite3_errmsg(s->db));
+    tl_status st = status_of(s);
+    return tl_fail(s->ctx, st, "%s: %s: %s", s->path, what,
+                   st == TL_ENOSPC ? tl_status_text(st) : sqlite3_errmsg(s->db));
 }
 
 tl_status store_script(tl_store *s, const char *sql)

@@ -135,6 +135,25 @@ static void a_full_disk_keeps_what_was_committed(void)
     tl_store_close(s);
 }
 
+/* The memory that processes share beside the database does not fit either. */
+static void a_full_disk_is_named_before_the_first_statement(void)
+{
+    struct rlimit old, tiny;
+    tl_store *s = NULL;
+    CHECK_STATUS(prepare(scratch("shared")), TL_OK);
+    CHECK(getrlimit(RLIMIT_FSIZE, &old) == 0);
+    tiny = old;
+    tiny.rlim_cur = 4096;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    CHECK(setrlimit(RLIMIT_FSIZE, &tiny) == 0);
+    CHECK_STATUS(tl_store_open(ctx, scratch("shared"), TL_STORE_READ, &s), TL_ENOSPC);
+    CHECK(strstr(tl_errmsg(ctx), "no space left on the disk") != NULL);
+    CHECK(setrlimit(RLIMIT_FSIZE, &old) == 0);
+    (void)signal(SIGXFSZ, SIG_DFL);
+    CHECK_STATUS(tl_store_open(ctx, scratch("shared"), TL_STORE_READ, &s), TL_OK);
+    tl_store_close(s);
+}
+
 /* ---- Damage ---- */
 
 /* Every page in turn is overwritten: each use of the store ends with an answer or TL_ECORRUPT. */
@@ -205,6 +224,8 @@ int main(void)
     int status = run_tests((const test[]){
         {"killed_writers_lose_nothing_committed", killed_writers_lose_nothing_committed},
         {"a_full_disk_keeps_what_was_committed", a_full_disk_keeps_what_was_committed},
+        {"a_full_disk_is_named_before_the_first_statement",
+         a_full_disk_is_named_before_the_first_statement},
         {"damaged_pages_do_not_crash", damaged_pages_do_not_crash},
         {"read_only_folders_can_be_read", read_only_folders_can_be_read},
         {0}});
