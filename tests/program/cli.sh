@@ -417,6 +417,8 @@ expect "... is what the definition says" 0 "mine: 12 passed, 0 failed" \
     env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" verify mine
 expect "... and trains" 0 "n-gram of order 4" \
     env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" run -q "$quick" $smoke backend=mine
+expect "... and is missed when its trial is run again without it" 2 \
+    "; TOEPLAB_BACKENDS was .*/plugins, is not set" "$toeplab" reproduce backend=mine
 
 # ---- Two at once, signals ------------------------------------------------------------------------
 

@@ -35,19 +35,26 @@ local say = errors.say
 
 -- ---- Warnings ----------------------------------------------------------------------------------
 
+local function version(commit, dirty)
+  return ("commit %s%s"):format(commit and commit:sub(1, 12) or "unknown",
+    dirty and " with changes" or "")
+end
+
 -- Warns about known differences before any time is spent.
 local function warn(t)
-  local commit, dirty = provenance.commit()
-  local code = provenance.code_hash(t.device)
-  if code == t.code_hash then return end
-  local how = t.commit and t.commit ~= commit and ("git checkout %s"):format(t.commit) or nil
-  if t.about.changes then
-    how = (how and how .. " && " or "") .. "git apply " .. t.about.changes
+  if provenance.code_hash(t.device) == t.code_hash then return end
+  local was, is = version(t.commit, t.dirty == 1), version(provenance.commit())
+  local what, how = { was == is and was or ("%s then, %s now"):format(was, is) }, {}
+  local before, now = (t.about.environment or {}).TOEPLAB_BACKENDS, os.getenv "TOEPLAB_BACKENDS"
+  if before ~= now then
+    what[2] = ("TOEPLAB_BACKENDS was %s, is %s"):format(before or "not set", now or "not set")
+  elseif was == is and t.dirty ~= 1 then
+    what[2] = "but another build, or another backend"
   end
-  say("the program has changed since the training: commit %s%s then, %s%s now%s",
-    t.commit and t.commit:sub(1, 12) or "unknown", t.dirty == 1 and " with changes" or "",
-    commit and commit:sub(1, 12) or "unknown", dirty and " with changes" or "",
-    how and ("; its code: " .. how) or "")
+  if was ~= is and t.commit then how[1] = "git checkout " .. t.commit end
+  if t.about.changes then how[#how + 1] = "git apply " .. t.about.changes end
+  say("the program has changed since the training: %s%s", table.concat(what, "; "),
+    how[1] and "; its code: " .. table.concat(how, " && ") or "")
 end
 
 -- Returns the set of the metrics that --ignore names, each of which the trial must have.
