@@ -314,6 +314,21 @@ t.test("features.md has 39 rows, each of which shows something, and its fields e
   t.ok(fields >= 10, fields .. " fields")
 end)
 
+t.test("the README's ablation runs, and its models generate", function()
+  local code = t.read(docs .. "../README.md"):match "\n(    local tl = .-\n    })\n"
+  t.in_folder(function(folder)
+    t.write(folder .. "/width.lua", (code:gsub("\n    ", "\n"):gsub("^ +", "")))
+    local function run(words)
+      local text, status = t.shell(("cd '%s' && '%s' %s 2>&1"):format(folder, tl.sys.executable(),
+        words))
+      t.ok(status == 0, text)
+      return text
+    end
+    run("run -q width.lua dim=16 steps=1 seeds=1 corpus='text:" .. ("some text "):rep(100) .. "'")
+    t.ok(run "generate @last -p some -n 2":find "^some..\n")
+  end)
+end)
+
 -- ---- The guide ----------------------------------------------------------------------------------
 
 -- Returns the blocks of a page that are fenced as ```kind.
