@@ -1,7 +1,7 @@
 """A TNN layer in plain PyTorch with the parameters' names and the methods of tnn-pytorch.
 
-test_torch.py first compares it with the recorded case of the published code, so that what is then
-compared with it is compared with that code.
+tests/python/test_torch.py first compares it with the recorded case of the published code, so that
+what is then compared with it is compared with that code.
 """
 from typing import Optional
 

@@ -5,9 +5,9 @@ import toeplab
 import torch
 
 try:
-    from tnn import TnnLayer  # https://github.com/Doraemonzzz/tnn-pytorch
+    from tnn_pytorch import TnnLayer  # https://github.com/Doraemonzzz/tnn-pytorch
 except ImportError:
-    from tnn_layer import TnnLayer  # tests/python/tnn_layer.py, the same layer
+    from tnn_layer import TnnLayer  # the same layer, beside this file
 
 
 def train(backend=None, steps=60, n=32, dim=8):

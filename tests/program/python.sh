@@ -15,7 +15,8 @@ top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
 export TOEPLAB_DIR="$top/results" TOEPLAB_CACHE="$top/cache"
 export TOEPLAB_LIBRARY="${toeplab%/*}/libtoeplab.so"
-export PYTHONPATH="$source/python:$source/tests/python" PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH="$source/python:$source/python/examples:$source/tests/python"
+export PYTHONDONTWRITEBYTECODE=1
 export TOEPLAB_THREADS=2 OMP_NUM_THREADS=2
 for experiment in quickstart custom-mixer; do
     "$toeplab" run "$source/experiments/$experiment.lua" scale=smoke >"$top/run" 2>&1 ||
