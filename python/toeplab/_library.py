@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import operator
 import os
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint8, c_void_p
 from pathlib import Path
-from typing import List, Optional
+from typing import Any, List, Optional
 
 F32, I32 = 0, 1
 MOST_DIMS = 6
+MOST_THREADS = 4096
 STORE_READ = 0
 NOT_FOUND = -10
 
@@ -140,8 +142,9 @@ class _Engine:
         if self._context is None:
             library, made = self.load(), c_void_p()
             count = os.environ.get("TOEPLAB_THREADS") or "0"
-            if not count.isdecimal():
-                raise ToeplabError(f"TOEPLAB_THREADS is '{count}', not a number", "EINVAL")
+            if not count.isdecimal() or int(count) > MOST_THREADS:
+                raise ToeplabError(f"TOEPLAB_THREADS is '{count}', not a number up to "
+                                   f"{MOST_THREADS}", "EINVAL")
             status = library.tl_ctx_new(int(count), ctypes.byref(made))
             if status != 0:
                 text = library.tl_status_text(status).decode()
@@ -151,6 +154,34 @@ class _Engine:
 
 
 engine = _Engine()
+
+
+class Handle:
+    """Owns an object of the engine, which is freed once, however many Python objects share it."""
+
+    def __init__(self, pointer: c_void_p, free: str, kept: Any = None) -> None:
+        """kept is what the memory of the object belongs to, if not to itself."""
+        self.pointer, self._free, self._kept = pointer, function(free), kept
+
+    def __del__(self) -> None:
+        self._free(self.pointer)
+
+    def __deepcopy__(self, memo: Any) -> "Handle":
+        return self
+
+
+def text(name: str, value: Any) -> bytes:
+    """Return a string as C reads it, which would end it at the first NUL."""
+    if "\0" in str(value):
+        raise ValueError(f"{name} is {str(value)!r}: it must not contain a NUL")
+    return str(value).encode(errors="surrogateescape")
+
+
+def int64(name: str, value: Any) -> int:
+    """Return an integer as C reads it, which would drop its bits from the 64th on."""
+    if not -2**63 <= operator.index(value) < 2**63:
+        raise OverflowError(f"{name} is {value}, which does not fit in 64 bits")
+    return operator.index(value)
 
 
 def check(status: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Tuple, Union
 
 import numpy as np
 
-from ._library import NOT_FOUND, Attr, ToeplabError, call, check, engine, function
+from ._library import NOT_FOUND, Attr, ToeplabError, call, check, engine, function, text
 from .tensor import Tensor
 
 _MOST = 100_000_000  # bytes of a safetensors header
@@ -80,7 +80,7 @@ def _attribute(a: Attr) -> Tuple[str, Any]:
 
 def _h5(path: Path) -> Dict[str, Any]:
     file, tree, i, a = c_void_p(), {}, 0, Attr()
-    call("tl_h5_open", engine.context, str(path).encode(), ctypes.byref(file))
+    call("tl_h5_open", engine.context, text("path", path), ctypes.byref(file))
     try:
         while True:
             status = function("tl_h5_attr")(file, b"/", i, ctypes.byref(a))

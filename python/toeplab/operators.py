@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from ._library import MOST_DIMS, call, engine, function
+from ._library import MOST_DIMS, Handle, call, engine, function, int64, text
 from .tensor import Tensor
 
 
@@ -27,13 +27,12 @@ class Operator:
 
     def __init__(self, n: int, d: int, causal: bool, backend: str = "auto",
                  **options: Any) -> None:
-        words = [word.encode() for word in _words(options)]
-        texts = (c_char_p * (len(words) + 1))(*words, None)
-        self._free = function("tl_tno_free")
-        self._handle = c_void_p()
-        self.n, self.d, self.causal = n, d, bool(causal)
-        call("tl_tno_new", engine.context, backend.encode(), n, d, int(causal), texts,
-             ctypes.byref(self._handle))
+        words = [text("an option", word) for word in _words(options)]
+        texts, handle = (c_char_p * (len(words) + 1))(*words, None), c_void_p()
+        self.n, self.d, self.causal = int64("n", n), int64("d", d), bool(causal)
+        call("tl_tno_new", engine.context, text("backend", backend), self.n, self.d,
+             int(self.causal), texts, ctypes.byref(handle))
+        self._own = Handle(handle, "tl_tno_free")
         self.backend = function("tl_tno_chosen")(self._handle).decode()
         self.domain = function("tl_tno_domain")(self._handle).decode()
         self.width: int = function("tl_tno_width")(self._handle)
@@ -43,10 +42,12 @@ class Operator:
         self.params: List[Tuple[str, Tuple[int, ...]]] = [
             self._param(i) for i in range(function("tl_tno_param_count")(self._handle))]
 
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._free(self._handle)
-            self._handle = None
+    def __deepcopy__(self, memo: Any) -> "Operator":
+        return self  # nothing in it changes
+
+    @property
+    def _handle(self) -> c_void_p:
+        return self._own.pointer
 
     def _param(self, i: int) -> Tuple[str, Tuple[int, ...]]:
         name, init, ndim, dims = c_char_p(), c_char_p(), c_int(), (c_int64 * MOST_DIMS)()
@@ -60,7 +61,7 @@ class Operator:
             raise ValueError(f"backend '{self.backend}' has the parameters {names}, got "
                              f"{len(params)}")
         tensors = [Tensor.of(p, np.float32) for p in params]
-        return tensors, (c_void_p * (len(tensors) + 1))(*[t._handle for t in tensors], None)
+        return tensors, (c_void_p * (len(tensors) + 1))(*[t.handle for t in tensors], None)
 
     def apply(self, coef: Any, x: Any, params: Sequence[Any] = ()) -> Tensor:
         """Return y[b,i,c] = sum over j of T_c[i,j] x[b,j,c], [b,n,d].
@@ -70,7 +71,7 @@ class Operator:
         coef, x = Tensor.of(coef, np.float32), Tensor.of(x, np.float32)
         kept, list_ = self._given(params)
         y = c_void_p()
-        call("tl_tno_apply", self._handle, coef._handle, list_, x._handle, ctypes.byref(y))
+        call("tl_tno_apply", self._handle, coef.handle, list_, x.handle, ctypes.byref(y))
         return Tensor(y)
 
     def gradients(self, coef: Any, x: Any, dy: Any, params: Sequence[Any] = (),
@@ -81,7 +82,7 @@ class Operator:
         kept, list_ = self._given(params)
         dcoef, dx, dparams = c_void_p(), c_void_p(), (c_void_p * (len(kept) + 1))()
         need_params = need_params and bool(kept)
-        call("tl_tno_gradients", self._handle, coef._handle, list_, x._handle, None, dy._handle,
+        call("tl_tno_gradients", self._handle, coef.handle, list_, x.handle, None, dy.handle,
              ctypes.byref(dcoef) if need_coef else None, dparams if need_params else None,
              ctypes.byref(dx) if need_x else None)
         return (Tensor(dcoef) if need_coef else None, Tensor(dx) if need_x else None,
@@ -92,7 +93,7 @@ class Operator:
         coef = Tensor.of(coef, np.float32)
         kept, list_ = self._given(params)
         t = c_void_p()
-        call("tl_tno_dense", self._handle, coef._handle, list_, ctypes.byref(t))
+        call("tl_tno_dense", self._handle, coef.handle, list_, ctypes.byref(t))
         return Tensor(t).numpy()
 
 

@@ -2,6 +2,7 @@
 
 TOEPLAB_DIR holds a results folder with quickstart and custom-mixer at scale smoke (python.sh).
 """
+import copy
 import gc
 import io
 import json
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import weakref
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from unittest import mock
 
 import numpy as np
 import toeplab
-from toeplab import _library, operators, tensor
+from toeplab import _library, operators
 
 SOURCE = Path(__file__).resolve().parents[2]
 REFERENCE = SOURCE / "tests" / "reference.h5"
@@ -85,6 +87,23 @@ class Operators(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "has the parameters taps, got 0"):
             operator.apply(coef, x)
 
+    def test_a_copy_shares_the_plan(self) -> None:
+        operator = toeplab.Operator(2, 1, True, "naive")
+        copies = [copy.copy(operator), copy.deepcopy(operator)]
+        del operator
+        for one in copies:
+            np.testing.assert_array_equal(one.dense([[1.0], [2]]), [[[1, 0], [2, 1]]])
+
+    def test_what_c_would_cut_is_refused(self) -> None:
+        for n, d in ((2**64 + 4, 2), (4, -2**63 - 1)):
+            with self.assertRaisesRegex(OverflowError, "does not fit in 64 bits"):
+                toeplab.Operator(n, d, True)
+        for call in (lambda: toeplab.Operator(4, 2, True, "rac\0ski"),
+                     lambda: toeplab.Operator(4, 2, False, "ski", inducing="4\0", taps=3),
+                     lambda: toeplab.load(f"{REFERENCE}\0.h5")):
+            with self.assertRaisesRegex(ValueError, "must not contain a NUL"):
+                call()
+
     def test_mistakes_are_named(self) -> None:
         coef, x = np.zeros((4, 2), np.float32), np.zeros((1, 4, 2), np.float32)
         for error, text, call in (
@@ -120,15 +139,24 @@ class Tensors(unittest.TestCase):
                 toeplab.Tensor.of(np.array(values, dtype), "int32")
 
     def test_lent_memory_outlives_the_tensor_and_is_given_back(self) -> None:
-        kept = len(tensor._lent)
-        lent = np.from_dlpack(toeplab.Tensor.of(np.full(1000, 7, np.int32)))
+        tensors = [toeplab.Tensor.of(np.full(1000, 7, np.int32)),
+                   toeplab.Tensor.of(np.ones(2, np.float32))]
+        alive = [weakref.ref(t) for t in tensors]
+        lent, unused = np.from_dlpack(tensors[0]), tensors[1].__dlpack__()
+        del tensors
         gc.collect()
         self.assertEqual(int(lent.sum()), 7000)
-        unused = toeplab.Tensor.of(np.ones(2, np.float32)).__dlpack__()
-        self.assertEqual(len(tensor._lent), kept + 2)
+        self.assertTrue(alive[0]() and alive[1]())
         del lent, unused
         gc.collect()
-        self.assertEqual(len(tensor._lent), kept)
+        self.assertFalse(alive[0]() or alive[1]())
+
+    def test_a_copy_shares_the_memory_and_a_deep_copy_has_its_own(self) -> None:
+        t = toeplab.Tensor.of(np.ones(2, np.float32))
+        shared, own = copy.copy(t), copy.deepcopy(t)
+        t.numpy()[0] = 5
+        del t
+        self.assertEqual((shared.numpy().tolist(), own.numpy().tolist()), ([5, 1], [1, 1]))
 
 
 class Library(unittest.TestCase):

@@ -16,6 +16,7 @@ from toeplab import store
 
 try:
     import torch
+    import torch.utils.checkpoint
 except ImportError:
     torch = None
 
@@ -79,6 +80,17 @@ class Torch(unittest.TestCase):
                         p.grad.clone() for p in layer.parameters() if p.requires_grad])
                 for ours, theirs in zip(found[1], found[0]):
                     self.assertLess(distance(ours, theirs), 1e-5, backend)
+
+    def test_results_are_freed_while_an_error_is_raised(self) -> None:
+        coef, x = torch.ones(4, 2), torch.ones(1, 4, 2, requires_grad=True)
+        for made in (lambda: toeplab.tno(coef, x, "naive"),
+                     lambda: torch.from_dlpack(toeplab.Tensor.of(np.ones(8, np.float32)))):
+            with self.assertRaisesRegex(RuntimeError, "is invalid for input of size 8"):
+                made().view(3, 7)
+        torch.utils.checkpoint.checkpoint(
+            lambda t: toeplab.tno(coef, t.sin(), "naive").exp() * 2, x,
+            use_reentrant=False).sum().backward()
+        self.assertEqual(x.grad.shape, x.shape)
 
     def test_compute_equals_the_transforms_at_every_length(self) -> None:
         from tnn_layer import Tno
