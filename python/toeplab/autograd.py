@@ -1,7 +1,7 @@
 """Toeplab's operators in PyTorch's graph of gradients, for training on the CPU."""
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import torch
 
@@ -18,10 +18,16 @@ def _array(name: str, t: Any):
     return t.detach().contiguous().numpy()
 
 
+def _tensor(t: Any) -> Optional[torch.Tensor]:
+    """Return a result of the engine as a tensor on its memory."""
+    return None if t is None else torch.from_dlpack(t)
+
+
 class TNO(torch.autograd.Function):
     """y = TNO.apply(operator, coef, x, *params), with gradients of coef, x and params.
 
-    The arguments' memory is read where it is, and results are taken over by DLPack.
+    The arguments' memory is read where it is, and results are taken over by DLPack. y is linear in
+    x, and in coef and params together; the second and further derivatives follow from that.
     """
 
     @staticmethod
@@ -29,20 +35,53 @@ class TNO(torch.autograd.Function):
                 *params: torch.Tensor) -> torch.Tensor:
         ctx.operator = operator
         ctx.save_for_backward(coef, x, *params)
-        y = operator.apply(_array("coef", coef), _array("x", x),
-                           [_array("a parameter", p) for p in params])
-        return torch.from_dlpack(y)
+        return _tensor(operator.apply(_array("coef", coef), _array("x", x),
+                                      [_array("a parameter", p) for p in params]))
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> Tuple[Optional[torch.Tensor], ...]:
-        coef, x, *params = ctx.saved_tensors
-        need = ctx.needs_input_grad
-        dcoef, dx, dparams = ctx.operator.gradients(
+        return (None, *Gradients.apply(ctx.operator, ctx.needs_input_grad[1:], dy,
+                                       *ctx.saved_tensors))
+
+
+class Gradients(torch.autograd.Function):
+    """The gradients of sum(dy y) of coef, x and params; None where need, a flag each, is False."""
+
+    @staticmethod
+    def forward(ctx: Any, operator: Operator, need: Sequence[bool], dy: torch.Tensor,
+                coef: torch.Tensor, x: torch.Tensor, *params: torch.Tensor
+                ) -> Tuple[Optional[torch.Tensor], ...]:
+        ctx.operator = operator
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(dy, coef, x, *params)
+        dcoef, dx, dparams = operator.gradients(
             _array("coef", coef), _array("x", x), _array("dy", dy),
-            [_array("a parameter", p) for p in params], need[1], need[2], any(need[3:]))
-        found = [dcoef, dx, *(dparams or [None] * len(params))]
-        return (None, *(torch.from_dlpack(t) if t is not None else None for t in found))
+            [_array("a parameter", p) for p in params], need[0], need[1], any(need[2:]))
+        return tuple(_tensor(t) for t in (dcoef, dx, *(dparams or [None] * len(params))))
+
+    @staticmethod
+    def backward(ctx: Any, gcoef: Optional[torch.Tensor], gx: Optional[torch.Tensor],
+                 *gparams: Optional[torch.Tensor]) -> Tuple[Optional[torch.Tensor], ...]:
+        # With y = L(coef, params; x): the gradients of sum(dy L(gcoef, gparams; x)), which is linear
+        # in dy and x, and of sum(dy L(coef, params; gx)), in dy, coef and params.
+        dy, coef, x, *params = ctx.saved_tensors
+        _, _, of_dy, of_coef, of_x, *of_params = ctx.needs_input_grad
+        ddy = dx = None
+        rest: Sequence[Optional[torch.Tensor]] = (None,) * (1 + len(params))
+        if gx is not None:
+            ddy = TNO.apply(ctx.operator, coef, gx, *params) if of_dy else None
+            need = (of_coef, False, *of_params)
+            dcoef, _, *dparams = Gradients.apply(ctx.operator, need, dy, coef, gx, *params)
+            rest = (dcoef, *dparams)
+        directions = [torch.zeros_like(t) if g is None else g
+                      for g, t in zip((gcoef, *gparams), (coef, *params))]
+        if gcoef is not None or any(g is not None for g in gparams):
+            if of_dy:
+                y = TNO.apply(ctx.operator, directions[0], x, *directions[1:])
+                ddy = y if ddy is None else ddy + y
+            need = (False, of_x, *[False] * len(params))
+            dx = Gradients.apply(ctx.operator, need, dy, directions[0], x, *directions[1:])[1]
+        return (None, None, ddy, rest[0], dx, *rest[1:])
 
 
 def compute(x: torch.Tensor, a: torch.Tensor, backend: str = "auto",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,45 @@ class Torch(unittest.TestCase):
                         p.grad.clone() for p in layer.parameters() if p.requires_grad])
                 for ours, theirs in zip(found[1], found[0]):
                     self.assertLess(distance(ours, theirs), 1e-5, backend)
+
+    def test_second_derivatives_equal_differences(self) -> None:
+        from toeplab.autograd import TNO
+
+        torch.manual_seed(1)
+        for backend, causal, options in (("naive", True, {}), ("rac", False, {}), ("fd", True, {}),
+                                         ("fft", True, {}), ("ski", False, {"inducing": 4,
+                                                                            "taps": 3})):
+            operator = toeplab.Operator(6, 2, causal, backend, **options)
+            coef = torch.randn(len(operator.points), 2 * operator.width)
+            inputs = [coef, torch.randn(2, 6, 2), *(torch.randn(s) for _, s in operator.params)]
+            inputs = [t.requires_grad_() for t in inputs]
+
+            def apply(*tensors):
+                return TNO.apply(operator, *tensors)
+
+            # A product has no higher terms, so that long steps lose nothing to float32.
+            how = {"eps": 0.25, "atol": 2e-3, "rtol": 2e-3}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of inputs that are not float64
+                torch.autograd.gradcheck(apply, inputs, **how)
+                torch.autograd.gradgradcheck(apply, inputs, **how)
+
+    def test_a_penalty_of_gradients_equals_that_of_pytorch(self) -> None:
+        from tnn_layer import TnnLayer
+
+        torch.manual_seed(4)
+        layer = TnnLayer(8, 2, rpe_embedding=8, glu_dim=8, causal=True, gamma=0.95)
+        x, found = torch.randn(2, 12, 8), []
+        for ours in (False, True):
+            if ours:
+                toeplab.use_backend(layer, "rac")
+            layer.zero_grad()
+            inputs = x.clone().requires_grad_()
+            dx, = torch.autograd.grad(layer(inputs).square().sum(), inputs, create_graph=True)
+            dx.square().sum().backward()
+            found.append([p.grad.clone() for p in layer.parameters() if p.requires_grad])
+        for ours, theirs in zip(found[1], found[0]):
+            self.assertLess(distance(ours, theirs), 1e-4)
 
     def test_results_are_freed_while_an_error_is_raised(self) -> None:
         coef, x = torch.ones(4, 2), torch.ones(1, 4, 2, requires_grad=True)
