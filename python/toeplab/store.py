@@ -5,16 +5,17 @@ import ctypes
 import io
 import json
 import os
+import shlex
 import subprocess
 import tempfile
 from ctypes import c_char_p, c_void_p
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import pandas as pd
 
-from ._library import ROW, STORE_READ, ToeplabError, Value, call, engine
+from ._library import ROW, STORE_READ, ToeplabError, Value, call, engine, text
 from .files import load
 
 _names_of_weights = ("toeplab", "tnn-pytorch", "fairseq")
@@ -38,9 +39,9 @@ def _value(v: Any) -> Value:
         return Value(ord("f"), f=v)
     if not isinstance(v, str):
         raise TypeError(f"query: a value is a {type(v).__name__}, not None, a number or a str")
-    text = v.encode()
-    value = Value(ord("s"), s=ctypes.cast(c_char_p(text), c_void_p), bytes=len(text))
-    value.keep = text  # the struct points into it
+    data = v.encode()
+    value = Value(ord("s"), s=ctypes.cast(c_char_p(data), c_void_p), bytes=len(data))
+    value.keep = data  # the struct points into it
     return value
 
 
@@ -61,7 +62,7 @@ def _execute(store: c_void_p, sql: str, kept: List[Value]) -> Tuple[List[str], L
         rows.append([_python(cells[i]) for i in range(columns)])
         return 0
 
-    call("tl_store_exec", store, sql.encode(), len(kept), (Value * max(len(kept), 1))(*kept),
+    call("tl_store_exec", store, text("sql", sql), len(kept), (Value * max(len(kept), 1))(*kept),
          ROW(row), None)
     return names, rows
 
@@ -79,7 +80,8 @@ def _columns(store: c_void_p, sql: str, kept: List[Value]) -> List[str]:
 def query(sql: str, values: Sequence[Any] = (), dir: Optional[str] = None) -> pd.DataFrame:
     """Run one SELECT on the store and return its rows; core/store/schema.sql has the views."""
     store, kept = c_void_p(), [_value(v) for v in values]
-    call("tl_store_open", engine.context, _folder(dir).encode(), STORE_READ, ctypes.byref(store))
+    call("tl_store_open", engine.context, text("dir", _folder(dir)), STORE_READ,
+         ctypes.byref(store))
     try:
         names, rows = _execute(store, sql, kept)
         if not names:
@@ -109,31 +111,37 @@ def _run(*words: str) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def _select(words: str, dir: Optional[str]) -> List[str]:
-    """The ids of the trials that the words of toeplab ls select."""
-    printed = _run("export", "--json", "--dir", _folder(dir), *words.split())
-    return [json.loads(line)["id"] for line in printed.splitlines()]
+Words = Union[str, Sequence[str]]  # of toeplab ls
 
 
-def _one(word: str, dir: Optional[str]) -> str:
-    ids = _select(word, dir)
-    if len(ids) != 1:
-        raise ToeplabError(f"'{word}' selects {len(ids)} trials: name one", "EINVAL")
-    return ids[0]
+def _select(words: Words, dir: Optional[str]) -> List[Dict[str, Any]]:
+    """What is exported of the trials that the words select."""
+    if isinstance(words, str):
+        words = shlex.split(words)
+    printed = _run("export", "--json", "--dir", _folder(dir), "--", *words)
+    return [json.loads(line) for line in printed.splitlines()]
 
 
-def runs(words: str = "", dir: Optional[str] = None) -> pd.DataFrame:
+def _one(words: Words, dir: Optional[str]) -> str:
+    found = _select(words, dir)
+    if len(found) != 1:
+        raise ToeplabError(f"'{words}' selects {len(found)} trials: name one", "EINVAL")
+    return found[0]["id"]
+
+
+def runs(words: Words = "", dir: Optional[str] = None) -> pd.DataFrame:
     """Return one row per trial, with its configuration (config.KEY) and last metrics (metric.NAME).
 
-    words select as those of toeplab ls do: "quickstart", "@last", "tag=paper lr<0.01"; none: all.
+    words select as those of toeplab ls do: "quickstart", "@last", "tag=paper lr<0.01"; none: all. A
+    string is split as by a shell, "note='a b'"; a list has a word each: ["note=a b"].
     """
-    printed = _run("export", "--json", "--dir", _folder(dir), *words.split())
-    return pd.DataFrame([json.loads(line) for line in printed.splitlines()])
+    return pd.DataFrame(_select(words, dir))
 
 
-def metrics(words: str = "", name: Optional[str] = None, dir: Optional[str] = None) -> pd.DataFrame:
+def metrics(words: Words = "", name: Optional[str] = None,
+            dir: Optional[str] = None) -> pd.DataFrame:
     """Return one row per logged value: trial, experiment, seed, name, step, value."""
-    ids = _select(words, dir)
+    ids = [trial["id"] for trial in _select(words, dir)]
     marks = ",".join("?" * len(ids))
     which = " AND m.name = ?" if name else ""
     if name:
@@ -149,11 +157,12 @@ def metrics(words: str = "", name: Optional[str] = None, dir: Optional[str] = No
 
 def table(experiment: str, *words: str, dir: Optional[str] = None) -> pd.DataFrame:
     """Return the table of an experiment, as toeplab table prints it; words are options of it."""
-    printed = _run("table", experiment, "--csv", "--dir", _folder(dir), *words)
+    printed = _run("table", "--csv", "--dir", _folder(dir), *words, "--", experiment)
     return pd.read_csv(io.StringIO(printed))
 
 
-def checkpoint(word: str, kind: Optional[str] = None, dir: Optional[str] = None) -> Dict[str, Any]:
+def checkpoint(word: Words, kind: Optional[str] = None,
+               dir: Optional[str] = None) -> Dict[str, Any]:
     """Return the state in a trial's best checkpoint or, without one, in its newest, as arrays.
 
     kind: "best" or "checkpoint" (the newest) only.
@@ -176,7 +185,8 @@ class Model:
     Attributes: word (what it was opened by), weights (arrays by name).
     """
 
-    def __init__(self, word: str, weights: Dict[str, Any], arguments: List[str]) -> None:
+    def __init__(self, word: Words, weights: Dict[str, Any], arguments: List[str]) -> None:
+        """arguments are those by which toeplab generate opens it."""
         self.word, self.weights, self._arguments = word, weights, arguments
 
     def generate(self, prompt: str = "", tokens: int = 200, **options: Any) -> str:
@@ -184,7 +194,7 @@ class Model:
 
         A list repeats its option, True is one without a value; False and None leave it out.
         """
-        words = ["generate", self.word]
+        words = ["generate"]
         # One word for an option with its value, since a prompt may look like another option.
         for name, value in {"prompt": prompt, "tokens": tokens, **options}.items():
             option = "--" + name.replace("_", "-")
@@ -201,17 +211,17 @@ class Model:
         return f"Model('{self.word}', {len(self.weights)} tensors, {count} numbers)"
 
 
-def model(word: str, names: str = "toeplab", dir: Optional[str] = None) -> Model:
-    """Open a stored model by the id of its trial or by the path of a .safetensors file.
+def model(word: Words, names: str = "toeplab", dir: Optional[str] = None) -> Model:
+    """Open a stored model by the words that select its trial or by the path of a .safetensors file.
 
     names: whose names the weights of a trial bear, "toeplab", "tnn-pytorch" or "fairseq".
     """
     if names not in _names_of_weights:
         raise ValueError(f"names is '{names}', not one of {', '.join(_names_of_weights)}")
-    if word.endswith(".safetensors"):
-        return Model(word, load(word), [])
+    if isinstance(word, str) and word.endswith(".safetensors"):
+        return Model(word, load(word), ["--", word])
+    id = _one(word, dir)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
-        _run("export", *word.split(), "--weights", str(path), "--names", names, "--dir",
-             _folder(dir))
-        return Model(_one(word, dir), load(path), ["--dir", _folder(dir)])
+        _run("export", id, "--weights", str(path), "--names", names, "--dir", _folder(dir))
+        return Model(word, load(path), ["--dir", _folder(dir), "--", id])

@@ -100,6 +100,8 @@ class Operators(unittest.TestCase):
                 toeplab.Operator(n, d, True)
         for call in (lambda: toeplab.Operator(4, 2, True, "rac\0ski"),
                      lambda: toeplab.Operator(4, 2, False, "ski", inducing="4\0", taps=3),
+                     lambda: toeplab.query("SELECT 1\0, 2"),
+                     lambda: toeplab.query("SELECT 1", dir=os.environ["TOEPLAB_DIR"] + "\0x"),
                      lambda: toeplab.load(f"{REFERENCE}\0.h5")):
             with self.assertRaisesRegex(ValueError, "must not contain a NUL"):
                 call()
@@ -209,6 +211,17 @@ class Runs(unittest.TestCase):
         count = toeplab.query("SELECT count(*) AS n FROM v_trials WHERE experiment = ?",
                               ["custom-mixer"])
         self.assertEqual(int(count.n[0]), 2)
+
+    def test_words_may_hold_spaces_and_dashes(self) -> None:
+        for words, text in (("--help", "'--help' is not the id of a trial"),
+                            ("corpus='a b'", "no trial fits corpus=a b"),
+                            (["corpus=a b"], "no trial fits corpus=a b")):
+            for read in (toeplab.runs, toeplab.metrics, toeplab.checkpoint, toeplab.model):
+                with self.assertRaisesRegex(toeplab.ToeplabError, text):
+                    read(words)
+        self.assertEqual(len(toeplab.runs(["custom-mixer", "steps>0"])), 2)
+        with self.assertRaisesRegex(toeplab.ToeplabError, "--help"):
+            toeplab.table("--help")
 
     def test_values_and_columns_of_a_query(self) -> None:
         values = [np.int64(7), np.float32(0.5), np.bool_(True), np.str_("a"), None, -2**63]
