@@ -2,6 +2,7 @@
 -- name tells the process, so that others know what a killed one has left behind, also in a folder
 -- that several machines share.
 local core = require "toeplab.core"
+local process = require "toeplab.base.process"
 
 local temporary = {}
 
@@ -21,7 +22,7 @@ function temporary.dead(folder, of)
   local list, host = {}, core.sys.hostname()
   for _, name in ipairs(core.sys.list(folder) or {}) do
     local file, on, pid = name:match "^%.(.+)%.tmp%.(.+)%.(%d+)$"
-    if pid and on == host and (not of or file == of) and not core.sys.exists("/proc/" .. pid) then
+    if pid and on == host and (not of or file == of) and process.has_died(host, pid) then
       list[#list + 1] = folder .. "/" .. name
     end
   end

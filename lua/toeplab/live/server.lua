@@ -11,8 +11,8 @@ local logged = require "toeplab.store.logged"
 local modules = require "toeplab.live.modules"
 local page = require "toeplab.live.page"
 local plan = require "toeplab.trials.plan"
+local process = require "toeplab.base.process"
 local records = require "toeplab.store.records"
-local selection = require "toeplab.store.selection"
 local standing = require "toeplab.live.standing"
 
 local server = {}
@@ -71,7 +71,9 @@ end
 local function described(store, trials, axes)
   local list = {}
   for i, t in ipairs(trials) do
-    if t.status == "running" and selection.has_died(t.host, t.pid) then t.status = "killed" end
+    if t.status == "running" and process.has_died(t.host, t.pid, t.process_start) then
+      t.status = "killed"
+    end
     local row = store:rows("SELECT config, seed FROM v_trials WHERE id = ?", { t.id })[1]
     local config, keys = store:config(row.config), {}
     for k, axis in ipairs(axes) do

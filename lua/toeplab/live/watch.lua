@@ -6,10 +6,10 @@ local curves = require "toeplab.live.curves"
 local errors = require "toeplab.base.errors"
 local logged = require "toeplab.store.logged"
 local plot = require "toeplab.report.figures.plot"
+local process = require "toeplab.base.process"
 local records = require "toeplab.store.records"
 local requests = require "toeplab.store.requests"
 local screen = require "toeplab.live.screen"
-local selection = require "toeplab.store.selection"
 local standing = require "toeplab.live.standing"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
@@ -60,7 +60,9 @@ local function refresh(self)
   store:live()
   self.at = math.max(1, math.min(self.at, #self.trials))
   for i, t in ipairs(self.trials) do
-    if t.status == "running" and selection.has_died(t.host, t.pid) then t.status = "killed" end
+    if t.status == "running" and process.has_died(t.host, t.pid, t.process_start) then
+      t.status = "killed"
+    end
     if t.id == self.chosen then self.at = i end
   end
   self.chosen = self.trials[self.at] and self.trials[self.at].id

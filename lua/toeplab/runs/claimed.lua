@@ -8,6 +8,7 @@ local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
+local process = require "toeplab.base.process"
 
 local claimed = {}
 
@@ -41,9 +42,11 @@ end
 function Claimed:claim(t, attempt)
   local p = config.copy(t.provenance)
   p.label, p.data = t.label, next(t.data) and t.data or nil
+  local pid = core.sys.getpid()
+  p.process_start = process.start(pid)
   local got = claims.take(self.folder, t.id, attempt, { job = self.by.job, task = self.by.task,
-    restarts = self.by.restarts, host = p.host, pid = core.sys.getpid(), started = core.sys.now(),
-    code = t.code, provenance = json.encode(p) })
+    restarts = self.by.restarts, host = p.host, pid = pid, started = core.sys.now(), code = t.code,
+    provenance = json.encode(p), process_start = p.process_start })
   if not got then return false end
   local state = known_before(self, t, attempt)
   local held = { attempt = attempt, state = state, first = state.step or 0, offset = 0,

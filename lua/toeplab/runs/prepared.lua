@@ -10,6 +10,7 @@ local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
 local launch = require "toeplab.runs.launch"
 local plan = require "toeplab.trials.plan"
+local process = require "toeplab.base.process"
 local progress = require "toeplab.base.progress"
 local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
@@ -46,15 +47,18 @@ function prepared.stored(folder, upgrade)
 end
 
 -- After a coordinator was killed, its worker saves and ends by itself. Waits until it has closed
--- its journal, and kills it if that takes too long.
+-- its journal, and kills it if that takes too long. A process that is not known to be this worker
+-- is left alone.
 local function wait_for_writer(run, open)
   local path, began = run.folder .. "/" .. journal.path(open.path, open.attempt), core.sys.clock()
   while journal.in_use(path) do
     local waited = core.sys.clock() - began
     if waited > PATIENCE_SECONDS then
-      if open.host ~= core.sys.hostname() then -- process ids of another machine mean nothing here
-        errors.raise(errors.LOCKED, "%s: process %d on %s is writing to it", path, open.pid,
-          open.host)
+      local ours = open.host == core.sys.hostname() and open.process_start
+        and open.process_start == process.start(open.pid)
+      if not ours then
+        errors.raise(errors.LOCKED, "%s: a process holds its lock, and it is not known to be the "
+          .. "trial's worker, which was process %s on %s: end it first", path, open.pid, open.host)
       end
       core.sys.kill(open.pid)
     end

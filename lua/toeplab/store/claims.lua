@@ -9,10 +9,10 @@
 -- the holder of attempt K has lost the trial, e.g. because Slurm gave its node up. So it has once
 -- its claim is gone; an ending without a claim, which it may still write then, counts for nothing.
 local core = require "toeplab.core"
+local process = require "toeplab.base.process"
 local temporary = require "toeplab.base.temporary"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
-local selection = require "toeplab.store.selection"
 local trial_files = require "toeplab.store.trial_files"
 
 local claims = { GUEST = "guest" } -- takes the place of a job in the claims of a guest
@@ -87,11 +87,11 @@ local function put(path, line, unless_there)
 end
 
 -- Claims an attempt at trial id for the task or guest that `by` describes: {job=, task= (its
--- number), restarts=, host=, pid=, started=, code= (a hash), provenance= (JSON)}. Returns whether
--- it got it.
+-- number), restarts=, host=, pid=, started=, code= (a hash), provenance= (JSON), process_start=
+-- (process.start, or nil)}. Returns whether it got it.
 function claims.take(root, id, attempt, by)
   return put(path_of(root, id, attempt), { "claim", id, by.job, by.task, by.restarts, by.host,
-    by.pid, by.started, by.code, by.provenance, n = 10 }, true)
+    by.pid, by.started, by.code, by.provenance, by.process_start, n = 11 }, true)
 end
 
 local function only_line(path)
@@ -107,7 +107,8 @@ function claims.read(root, short, attempt)
     return nil
   end
   return { id = line[2], job = line[3], task = line[4], restarts = line[5], host = line[6],
-    pid = line[7], started = line[8], code = line[9], provenance = line[10] }
+    pid = line[7], started = line[8], code = line[9], provenance = line[10],
+    process_start = line[11] }
 end
 
 -- Records how an attempt ended: status is done, failed or interrupted, why a message or nil, ended
@@ -156,7 +157,7 @@ function claims.remove_orphans(root, kept)
   for _, name in ipairs(trial_files.plain(root, FOLDER)) do
     local id, attempt, status = parse(name)
     local host, pid = temporary.owner(name)
-    if host and (not next(kept) or selection.has_died(host, pid)) then
+    if host and (not next(kept) or process.has_died(host, pid)) then
       core.sys.remove(("%s/%s/%s"):format(root, FOLDER, name))
     end
     if status and not kept[id] and not core.sys.exists(path_of(root, id, attempt)) then

@@ -6,7 +6,7 @@
 local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
-local selection = require "toeplab.store.selection"
+local process = require "toeplab.base.process"
 local takeover = require "toeplab.store.takeover"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -34,7 +34,7 @@ function guests.trials(root)
   local folder, set = root .. "/" .. FOLDER, {}
   for _, name in ipairs(trial_files.plain(root, FOLDER)) do
     local host, pid = name:match "^([^.].*)%.(%d+)$"
-    if host and selection.has_died(host, pid) then
+    if host and process.has_died(host, pid) then
       core.sys.remove(folder .. "/" .. name)
     elseif host then
       for id in (core.sys.read_file(folder .. "/" .. name) or ""):gmatch "[^\n]+" do
@@ -68,7 +68,7 @@ end
 -- Returns whether the guest that made a claim lives; nil if a task of an array job made it.
 function guests.is_alive(claim)
   if claim.job ~= claims.GUEST then return nil end
-  return not selection.has_died(claim.host, claim.pid)
+  return not process.has_died(claim.host, claim.pid, claim.process_start)
 end
 
 -- Returns whether the store holds all of attempt `attempt` at trial id.

@@ -4,6 +4,7 @@ local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
+local process = require "toeplab.base.process"
 local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
@@ -281,6 +282,7 @@ end
 function Records:begin(t, pid)
   local p = config.copy(t.provenance)
   p.label, p.data = t.label, next(t.data) and t.data or nil
+  p.process_start = process.start(pid)
   self:transaction(function()
     local attempt = self:rows("SELECT attempt FROM trials WHERE id = ?", { t.id })[1].attempt + 1
     self:mark_running(t.id, attempt, core.sys.now(), pid, t.code_hash, p)
@@ -424,11 +426,11 @@ function Records:count_journals()
   return self:rows("SELECT count(*) AS n FROM journals")[1].n
 end
 
--- Lists the journals that killed coordinators left behind: {id=, path=, attempt=, pid=, host=} of
--- each trial that has one.
+-- Lists the journals that killed coordinators left behind: {id=, path=, attempt=, pid=, host=,
+-- process_start=} of each trial that has one.
 function Records:open_journals()
-  local list = self:rows [[SELECT j.trial AS id, j.attempt, t.pid, t.host FROM journals j
-    JOIN trials t ON t.id = j.trial]]
+  local list = self:rows [[SELECT j.trial AS id, j.attempt, t.pid, t.host, t.provenance ->>
+    '$.process_start' AS process_start FROM journals j JOIN trials t ON t.id = j.trial]]
   for _, row in ipairs(list) do
     row.path = trial_files.folder(self.folder, row.id)
     trial_files.check_all(self.folder, row.id)

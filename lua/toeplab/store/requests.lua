@@ -13,8 +13,8 @@ local changes = require "toeplab.store.changes"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
+local process = require "toeplab.base.process"
 local records = require "toeplab.store.records"
-local selection = require "toeplab.store.selection"
 local trial_files = require "toeplab.store.trial_files"
 
 local requests = {}
@@ -105,7 +105,7 @@ function requests.serve(store, run)
   for _, name in ipairs(kind == "folder" and not link and core.sys.list(folder) or {}) do
     local base, host, pid, what = name:match "^((.+)%.(%d+)%-%d+)%.(%l+)$"
     local path = base and folder .. "/" .. base
-    if base and selection.has_died(host, pid) then
+    if base and process.has_died(host, pid) then
       core.sys.remove(path .. "." .. what)
     elseif what == "ask" and core.sys.rename(path .. ".ask", path .. ".taken") then
       local answer = answered(store, plain_text(path .. ".taken"), run)

@@ -12,6 +12,7 @@
 -- searched in this order; config:NAME, metric:NAME and column:NAME say which. The words become one
 -- condition in SQL with every value bound.
 local core = require "toeplab.core"
+local process = require "toeplab.base.process"
 local quantity = require "toeplab.base.quantity"
 local json = require "toeplab.base.json"
 local errors = require "toeplab.base.errors"
@@ -52,17 +53,14 @@ local durations = { seconds = true, age = true }
 
 -- ---- Status -----------------------------------------------------------------------------------
 
--- Returns whether pid (nil: unknown) was a process of this machine that has ended.
-function selection.has_died(host, pid)
-  return host == core.sys.hostname() and pid ~= nil
-    and core.sys.exists("/proc/self") and not core.sys.exists("/proc/" .. pid)
-end
-
 -- Returns the trials that are marked as running: {id=, host=, pid=, killed= (whether the process
 -- has died)}.
 function selection.running(store)
-  local list = store:rows "SELECT id, host, pid FROM trials WHERE status = 'running'"
-  for _, row in ipairs(list) do row.killed = selection.has_died(row.host, row.pid) end
+  local list = store:rows [[SELECT id, host, pid, json_extract(provenance, '$.process_start') AS
+    process_start FROM trials WHERE status = 'running']]
+  for _, row in ipairs(list) do
+    row.killed = process.has_died(row.host, row.pid, row.process_start)
+  end
   return list
 end
 
@@ -71,11 +69,10 @@ end
 local function status_sql(store)
   local dead, plain = {}, "coalesce(t.ended, t.status)"
   for _, row in ipairs(selection.running(store)) do
-    if row.killed then dead[#dead + 1] = ("%d"):format(row.pid) end
+    if row.killed then dead[#dead + 1] = "'" .. row.id:gsub("'", "''") .. "'" end
   end
   if #dead == 0 then return plain end
-  return ("CASE WHEN t.status = 'running' AND t.host = '%s' AND t.pid IN (%s) THEN 'killed' "
-    .. "ELSE %s END"):format(core.sys.hostname():gsub("'", "''"), table.concat(dead, ","), plain)
+  return ("CASE WHEN t.id IN (%s) THEN 'killed' ELSE %s END"):format(table.concat(dead, ","), plain)
 end
 
 -- ---- Names ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 -- the files of a results folder that no row mentions.
 local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
+local process = require "toeplab.base.process"
 local temporary = require "toeplab.base.temporary"
 local journal = require "toeplab.store.journal"
 local selection = require "toeplab.store.selection"
@@ -92,7 +93,7 @@ end
 -- Returns whether name is a temporary file of a dead process of this machine.
 local function dead_temporary(name)
   local host, pid = temporary.owner(name)
-  return pid and selection.has_died(host, pid)
+  return pid and process.has_died(host, pid)
 end
 
 -- Adds the stale files in the folder of a trial. Trials with a journal are skipped, because the
@@ -120,7 +121,7 @@ end
 -- whether trials are running.
 local function dead_log(name, busy)
   local host, pid = name:match "^worker%-(.+)%.(%d+)%-%d+%.log$"
-  if host == core.sys.hostname() then return selection.has_died(host, pid) end
+  if host == core.sys.hostname() then return process.has_died(host, pid) end
   return not busy and (host ~= nil or name:find "^worker%-[%d%-]+%.log$" ~= nil)
 end
 

@@ -1,0 +1,87 @@
+-- test_processes.lua: a process is known by its number and by when it started.
+local t = require "harness"
+local core = require "toeplab.core"
+local journal = require "toeplab.store.journal"
+local prepared = require "toeplab.runs.prepared"
+local process = require "toeplab.base.process"
+local records = require "toeplab.store.records"
+local selection = require "toeplab.store.selection"
+local stores = require "stores"
+
+local host, me = core.sys.hostname(), core.sys.getpid()
+
+-- Starts a process, calls fn with it, and ends it.
+local function with_process(words, fn)
+  t.in_folder(function(folder)
+    local child <close> = core.sys.spawn(words, folder .. "/log")
+    fn(child, folder)
+  end)
+end
+
+t.test("a process of another start has taken the number of one that has died", function()
+  local start = process.start(me)
+  t.eq(math.type(start), "integer")
+  t.eq(process.has_died(host, me, start), false)
+  t.eq(process.has_died(host, me, nil), false)
+  t.eq(process.has_died(host, me, start - 1), true)
+  t.eq(process.has_died(host, stores.gone, nil), true)
+  t.eq(process.has_died("elsewhere", stores.gone, nil), false)
+  t.eq(process.has_died(host, nil, nil), false)
+end)
+
+t.test("a process that has ended and is not waited for has died", function()
+  with_process({ "/bin/true" }, function(child)
+    local pid = child:pid()
+    repeat core.sys.sleep(0.01) until process.has_died(host, pid)
+    t.eq(core.sys.exists("/proc/" .. pid), true)
+  end)
+end)
+
+t.test("a process may be named like the fields of its state", function()
+  t.in_folder(function(folder)
+    local path = folder .. "/) Z 1 (x) R"
+    os.execute(("cp /bin/sleep '%s'"):format(path))
+    local child <close> = core.sys.spawn({ path, "100" }, folder .. "/log")
+    t.ok(process.start(child:pid()) >= process.start(me))
+  end)
+end)
+
+-- A trial that is marked as running in process pid, which started then, with a journal that is
+-- in use.
+local function with_running(folder, pid, start, fn)
+  stores.fill(folder, { { name = "a", experiment = "x", config = {}, status = "running",
+    host = host, pid = pid } })
+  local store <close> = records.open(folder, "w")
+  store:rows("UPDATE trials SET provenance = json_set(provenance, '$.process_start', ?)", { start })
+  store:rows("INSERT INTO journals VALUES (?, 1, 0)", { stores.id "a" })
+  local path = "runs/" .. stores.id("a"):sub(1, 12)
+  core.sys.mkdir(folder .. "/" .. path)
+  local writer <close> = setmetatable({}, { __close = function(w) w.it:close() end })
+  writer.it = journal.writer(folder .. "/" .. journal.path(path, 1))
+  fn(store)
+end
+
+t.test("a trial whose process number another process has is killed, not running", function()
+  t.in_folder(function(folder)
+    with_running(folder, me, process.start(me) - 1, function(store)
+      t.eq(#selection.ids(store, { "@killed" }), 1)
+    end)
+  end)
+end)
+
+t.test("a process that is not the worker of a killed run is left alone", function()
+  with_process({ "/bin/sleep", "100" }, function(child, folder)
+    local clock = core.sys.clock
+    with_running(folder, child:pid(), process.start(child:pid()) - 1, function(store)
+      core.sys.clock = function() return clock() * 1000 end
+      local ok, why = pcall(prepared.replay, { records = store, folder = folder })
+      core.sys.clock = clock
+      t.ok(not ok and why.code == 5, why)
+      t.ok(why.message:find("it is not known to be the trial's worker", 1, true), why.message)
+    end)
+    t.eq(child:wait(), nil)
+    t.eq(child:pid() > 0, true)
+  end)
+end)
+
+t.done()
