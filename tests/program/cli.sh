@@ -82,6 +82,10 @@ refuse "lua -e with a slip" 2 "toeplab: -e:1: " "$toeplab" lua -e 'x('
 expect "print shows the numbers of a tensor" 0 "^ *1 *2.5$" \
     "$toeplab" lua -e 'print(require("toeplab").tensor { 1, 2.5 })'
 expect "version" 0 "^toeplab [0-9]" "$toeplab" --version
+refuse "a topic of help that is nearly one" 2 "; did you mean 'exit-codes'?" \
+    "$toeplab" help exit-code
+refuse "an option's value that reads --help" 2 "results holds no runs" \
+    "$toeplab" mark @last --note --help
 refuse "help on two verbs" 2 "help: takes one word, got 'ls'" "$toeplab" help run ls
 for verb in version --version; do
     refuse "$verb of a word" 2 "version: takes no words, got 'x'" "$toeplab" $verb x

@@ -40,8 +40,8 @@ end
 -- help is one clause, and more are further sentences of the manual page; an option with many may be
 -- repeated, and its value is a list. choices are all values that there are, of is the kind of value
 -- that shells complete (commands/unlisted/complete.lua), list says that commas separate values.
--- Returns a table option name -> value (true for a switch), and the list of the other words. An
--- unknown option, or a value that is none of the choices, is a usage error.
+-- Returns a table option name -> value (true for a switch), and the list of the other words; nil if
+-- they ask for help. An unknown option, or a value that is none of the choices, is a usage error.
 function arguments.parse(verb, options, words)
   local set, rest, i = {}, {}, 1
   while i <= #words do
@@ -50,6 +50,7 @@ function arguments.parse(verb, options, words)
       table.move(words, i + 1, #words, #rest + 1, rest)
       break
     elseif word:find("^%-.") then
+      if word == "--help" or word == "-h" then return nil end
       local name, value = split(word)
       local o = find(options, name)
       local first = word:match("^%-([^-]).+$")

@@ -132,7 +132,8 @@ local function help_of(command)
   return table.concat(lines, "\n")
 end
 
-local function find(name)
+-- Returns the entry of a verb; more: a table whose keys the user may have meant, too.
+local function find(name, more)
   for _, verb in ipairs(verbs) do
     if verb[1] == name and verb.now then
       errors.usage("'%s' is now: toeplab %s", name, verb.now)
@@ -140,9 +141,10 @@ local function find(name)
       return verb
     end
   end
-  local names = {}
-  for i, verb in ipairs(commands.verbs()) do names[i] = verb[1] end
-  errors.usage("unknown verb '%s'%s (see toeplab help)", name, suggest.hint(name, names))
+  local names = suggest.keys(more or {})
+  for _, verb in ipairs(commands.verbs()) do names[#names + 1] = verb[1] end
+  errors.usage("unknown verb%s '%s'%s (see toeplab help)", more and " or topic" or "", name,
+    suggest.hint(name, names))
 end
 
 local function show_help(topic)
@@ -151,7 +153,7 @@ local function show_help(topic)
   elseif topics[topic] then
     print(topics[topic])
   else
-    local verb = find(topic)
+    local verb = find(topic, topics)
     local command = commands.of(topic)
     print(command and help_of(command) or ("toeplab %s\n\n%s"):format(topic, verb[2]))
   end
@@ -164,14 +166,6 @@ local function show_version(words)
   local info = core.build_info()
   for _, name in ipairs(suggest.keys(info)) do print(("  %-10s %s"):format(name, info[name])) end
   return errors.DONE
-end
-
-local function wants_help(words)
-  for _, word in ipairs(words) do
-    if word == "--" then return false end
-    if word == "--help" or word == "-h" then return true end
-  end
-  return false
 end
 
 -- Copies what array jobs and guests have written so far into the store, so that each verb that
@@ -193,12 +187,12 @@ local function dispatch(words)
   if name == "--version" then return show_version(rest) end
   if name:find("^%-") then errors.usage("unknown option '%s' (see toeplab help)", name) end
   find(name)
-  if name == "help" and rest[2] then errors.usage("help: takes one word, got '%s'", rest[2]) end
-  if name == "help" then return show_help(rest[1]) end
-  if wants_help(rest) then return show_help(name) end
-  if name == "version" then return show_version(rest) end
   local command = commands.of(name)
-  local set, others = arguments.parse(name, command.options, rest)
+  local set, others = arguments.parse(name, command and command.options or {}, rest)
+  if not set then return show_help(name) end
+  if name == "version" then return show_version(others) end
+  if others[2] and name == "help" then errors.usage("help: takes one word, got '%s'", others[2]) end
+  if name == "help" then return show_help(others[1]) end
   catch_up(name, command, set)
   if command.computes then devices.use(set.device or devices.usual()) end
   return command.run(set, others, words) or errors.DONE

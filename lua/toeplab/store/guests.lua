@@ -14,35 +14,38 @@ local guests = {}
 
 local FOLDER = "guests"
 
--- Records that process pid on host runs the trials of ids.
-function guests.enter(root, host, pid, ids)
-  if math.type(pid) ~= "integer" or not tostring(host):find "^[%w_-][%w_.-]*$" then
-    errors.usage("%s, process %s: this is not a process of a machine", host, pid)
-  end
-  local path = ("%s/%s.%d"):format(trial_files.make(root, FOLDER), host, pid)
-  errors.stored(core.sys.write_file(path, table.concat(ids, "\n") .. "\n"))
-end
-
 -- Records that this process runs no trials any more.
 function guests.leave(root)
   core.sys.remove(("%s/%s/%s.%d"):format(root, FOLDER, core.sys.hostname(), core.sys.getpid()))
 end
 
--- Returns the trials of all guests: id -> {host=, pid=}. Those of processes that have died are
--- removed.
+-- Returns the trials of all guests that live: id -> {host=, pid=}; and the files, within the results
+-- folder, of those that have died.
 function guests.trials(root)
-  local folder, set = root .. "/" .. FOLDER, {}
+  local set, dead = {}, {}
   for _, name in ipairs(trial_files.plain(root, FOLDER)) do
     local host, pid = name:match "^([^.].*)%.(%d+)$"
+    local path = FOLDER .. "/" .. name
     if host and process.has_died(host, pid) then
-      core.sys.remove(folder .. "/" .. name)
+      dead[#dead + 1] = path
     elseif host then
-      for id in (core.sys.read_file(folder .. "/" .. name) or ""):gmatch "[^\n]+" do
+      for id in (core.sys.read_file(root .. "/" .. path) or ""):gmatch "[^\n]+" do
         set[id] = { host = host, pid = pid }
       end
     end
   end
-  return set
+  return set, dead
+end
+
+-- Records that process pid on host runs the trials of ids, and removes what dead guests have left.
+function guests.enter(root, host, pid, ids)
+  if math.type(pid) ~= "integer" or not tostring(host):find "^[%w_-][%w_.-]*$" then
+    errors.usage("%s, process %s: this is not a process of a machine", host, pid)
+  end
+  local _, dead = guests.trials(root)
+  for _, name in ipairs(dead) do core.sys.remove(root .. "/" .. name) end
+  local path = ("%s/%s.%d"):format(trial_files.make(root, FOLDER), host, pid)
+  errors.stored(core.sys.write_file(path, table.concat(ids, "\n") .. "\n"))
 end
 
 -- Returns in words which of the trials of ids a guest runs; nil if none does.

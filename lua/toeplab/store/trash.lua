@@ -143,7 +143,9 @@ function trash.stale(store)
   for _, row in ipairs(selection.running(store)) do
     if not row.killed then ids[row.id:sub(1, 12)] = "busy" end
   end
-  for id in pairs(guests.trials(store.folder)) do ids[id:sub(1, 12)] = "busy" end
+  local guests_have, dead = guests.trials(store.folder)
+  for id in pairs(guests_have) do ids[id:sub(1, 12)] = "busy" end
+  for _, path in ipairs(dead) do add(path, "of a dead run") end
   local _, link = core.sys.kind(store.folder .. "/runs") -- never follow a link
   for _, name in ipairs(not link and core.sys.list(store.folder .. "/runs") or {}) do
     if ids[name] and ids[name] ~= "busy" then
