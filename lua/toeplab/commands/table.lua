@@ -235,8 +235,9 @@ end
 
 -- Returns the table that --rows and --columns ask for (pivot.lua).
 local function pivoted(set, pool)
-  local metrics = set.metric or not set.columns and pool.plan.columns or {}
-  if #metrics == 0 then metrics = { compare.metric(pool, pool:metrics()) } end
+  local metrics = set.metric or not set.columns
+    and (pool.plan.columns or suggest.keys(pool:metrics()))
+    or { compare.metric(pool, pool:metrics()) }
   if #metrics == 0 then
     errors.usage("table: which metric? Give --metric, one of: %s",
       table.concat(suggest.keys(pool:metrics()), ", "))
@@ -304,7 +305,7 @@ function command.run(set, words)
   local filters = filter.read("table", table.move(words, 2, #words, 1, {}))
   local result = filled(set, store, words[1], filters)
   if #result.columns == 0 then
-    errors.usage("table: the report of '%s' names no columns: give --metric NAME", words[1])
+    errors.usage("table: no trial of '%s' has logged a metric yet", words[1])
   end
   local fine = not percent or check(result, percent)
   show(result, set)

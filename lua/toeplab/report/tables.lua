@@ -247,9 +247,11 @@ local function yardsticks(trials, first)
   return found
 end
 
--- Returns the table of an experiment without a published one: a column for each metric.
+-- Returns the table of an experiment without a published one: a column for each of the metrics; if
+-- none is given, of those that its report names or, failing that, of all that it logged.
 local function own(pool, name, metrics)
-  local columns, asked = {}, #metrics > 0 and metrics or pool.plan.columns or {}
+  local columns, asked = {}, #metrics > 0 and metrics or pool.plan.columns
+    or suggest.keys(pool:metrics())
   for i, metric in ipairs(asked) do
     columns[i] = { id = metric, name = metric, metrics = { metric },
       better = pool:better(metric) }
@@ -259,8 +261,8 @@ local function own(pool, name, metrics)
 end
 
 -- Fills the published table `published` from pool. published = nil makes the table of the pool's
--- experiment, with columns for `metrics` or those that its report names; pool = nil leaves the
--- paper's numbers alone. The result (see above) also has pool, trials and published.
+-- experiment (own); pool = nil leaves the paper's numbers alone. The result (see above) also has
+-- pool, trials and published.
 function tables.fill(published, pool, metrics)
   local from = published or own(pool, pool.experiment, metrics or {})
   local result = { id = from.id, caption = from.caption, source = from.source,

@@ -103,7 +103,8 @@ function outcome.show_report(run)
       trials = trials })
     if not ok then error(why, 0) end
   elseif wanted then
-    text_table.print(text_table.by(wanted, trials))
+    text_table.print(text_table.by({ rows = wanted.rows or run.axes, columns = wanted.columns },
+      trials))
     for _, name in ipairs(wanted.columns) do warn_absent(run, logged, "columns", name, "") end
   else
     plain_report(trials)

@@ -286,9 +286,12 @@ local function perform(self, t, attempt, seconds)
     why = ("%s... (%d bytes)"):format(cut(why, LONGEST), #why)
   end
   local ended = (ok or status == "failed") and handle.why_ended or nil
+  local spent = seconds + core.sys.clock() - rows.began
+  local lines = { { "end", status, why, ended, spent, n = 5 } }
+  -- It does not go on from its last checkpoint, so its step is the last one that it made.
+  if ended == "pruned" then table.insert(lines, 1, { "step", handle.step, spent }) end
   -- A full disk may refuse this record too; the trial counts as done only once it is written.
-  local kept, refused = pcall(writer.add, writer, { { "end", status, why, ended,
-    seconds + core.sys.clock() - rows.began, n = 5 } }, true)
+  local kept, refused = pcall(writer.add, writer, lines, true)
   if ok and not kept then
     status, exit, why, ended = "interrupted", errors.STORAGE, tostring(refused), nil
   end
@@ -392,10 +395,13 @@ function worker.main(path, options)
   core.sys.catch_signals()
   devices.use(options.device)
   local remote = setmetatable({}, Remote)
-  local function say(...) -- the script's print goes to the user like t:say
+  io.stdout:setvbuf "line" -- a kill loses nothing
+  local function say(...) -- the script's print goes to the user like t:say, and to the trial's log
     local words = table.pack(...)
     for i = 1, words.n do words[i] = tostring(words[i]) end
-    remote:say("%s", table.concat(words, "\t"))
+    local text = table.concat(words, "\t")
+    remote:say("%s", text)
+    io.stdout:write(text, "\n")
   end
   local ready, exp, check, hash = pcall(prepare, path, options.device, say)
   if not ready then refuse_trials(exp) end

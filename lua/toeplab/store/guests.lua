@@ -19,8 +19,8 @@ function guests.leave(root)
   core.sys.remove(("%s/%s/%s.%d"):format(root, FOLDER, core.sys.hostname(), core.sys.getpid()))
 end
 
--- Returns the trials of all guests that live: id -> {host=, pid=}; and the files, within the results
--- folder, of those that have died.
+-- Returns the trials of all guests that live: id -> {host=, pid=}; and the files, relative to the
+-- results folder, of those that have died.
 function guests.trials(root)
   local set, dead = {}, {}
   for _, name in ipairs(trial_files.plain(root, FOLDER)) do

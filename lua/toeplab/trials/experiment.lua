@@ -254,10 +254,10 @@ local function check_report(self)
   local keys = self:keys()
   keys[#keys + 1] = "seed"
   local rows = type(wanted.rows) == "string" and { wanted.rows } or wanted.rows
-  if not is_list(rows) or #rows == 0 then
-    complain(self, "report", "report: rows must name a key, or list several")
+  if rows and (not is_list(rows) or #rows == 0) then
+    complain(self, "rows", "report: rows must name a key, or list several (default: all that vary)")
   end
-  for _, key in ipairs(rows) do
+  for _, key in ipairs(rows or {}) do
     local ok, why = suggest.choose("key", key, keys)
     if not ok then complain(self, "rows", "report: rows: %s", why) end
   end

@@ -1,4 +1,5 @@
--- test_pivot.lua: tables by the keys of rows and columns, and the means over the others.
+-- test_pivot.lua: tables of experiments by the keys of rows and columns, and the means over the
+-- others.
 local t = require "harness"
 local core = require "toeplab.core"
 local sweeps = require "sweeps"
@@ -155,6 +156,17 @@ t.test("pivot tables have every form, the trials of a cell, and their wrong word
     local text, code = run(folder .. "/none", words)
     t.eq(code, 2)
     t.ok(text:find("there are no trials in", 1, true), text)
+  end)
+end)
+
+t.test("an experiment whose report names no columns has one for each metric", function()
+  t.in_folder(function(folder)
+    sweeps.write(folder, { experiment = "e", axes = { "a" }, trials = {
+      { config = { a = 1 }, seed = 1, metrics = { loss = 2, acc = 0.5 } },
+      { config = { a = 2 }, seed = 1, metrics = { loss = 3, acc = 0.25 } } } })
+    local text, code = run(folder, "e")
+    t.eq(code, 0)
+    t.ok(text:find "trials +acc ↑ +loss ↓\n" and text:find "a=2 +0%.2500 +3\n", text)
   end)
 end)
 

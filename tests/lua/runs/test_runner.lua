@@ -324,7 +324,7 @@ local function program(folder, text)
   return fine, read(folder .. "/said")
 end
 
-t.test("what a trial prints is shown; what it writes to standard output is in its log",
+t.test("what a trial prints is shown and in its log; what it writes to standard output only there",
   function()
     in_folder(function(folder)
       local fine, said = program(folder, (script:gsub("t:log { start",
@@ -332,7 +332,7 @@ t.test("what a trial prints is shown; what it writes to standard output is in it
       t.ok(fine and said:find("integer\tshown", 1, true), said)
       t.ok(not said:find "written", said)
       local row = query(folder, "SELECT id FROM v_trials")[1]
-      t.eq(read(("%s/results/runs/%s/log.txt"):format(folder, row.id:sub(1, 12))), "written\n")
+      t.eq(read(("%s/results/runs/%s/log.txt"):format(folder, row.id:sub(1, 12))), "integer\tshown\nwritten\n")
     end)
   end)
 
@@ -460,6 +460,16 @@ t.test("an error of a report names its line, whatever was raised", function()
       t.ok(not ok)
       t.ok(tostring(why):find("x%.lua:%d+: ") and tostring(why):find(want, 1, true), why)
     end
+  end)
+end)
+
+t.test("a report without rows, of an experiment without an axis, has one row", function()
+  in_folder(function(folder)
+    local text = script:gsub("report = function.-\n  end,", 'report = { columns = { "start" } },')
+      :gsub("grid = %b{},", ""):gsub("fixed = {", "fixed = { width = 4,")
+    t.write(folder .. "/x.lua", text)
+    local fine, said = program(folder, text)
+    t.ok(fine and said:find("start  trials\n +1 +1\n"), said)
   end)
 end)
 

@@ -56,6 +56,7 @@ t.test("the trials behind are pruned, at the steps of the rule, and not taken up
     t.ok(said:find "6 trials: 1 done, 5 pruned", said)
     local events = query(folder, "SELECT kind, step FROM v_events WHERE kind = 'prune'")
     t.eq({ #events, events[1].kind, events[1].step }, { 5, "prune", 4 })
+    t.eq(#query(folder, "SELECT 1 FROM v_trials WHERE status = 'pruned' AND step = 4"), 5)
     t.eq(#query(folder, "SELECT 1 FROM v_metrics WHERE name = 'final'"), 1)
     code, said = run(folder, extra, { "pause=0.02" })
     t.eq(code, 0)

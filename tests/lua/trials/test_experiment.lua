@@ -79,7 +79,6 @@ t.test("the rows and columns of a report are checked when the script is loaded",
   end
   report_is('{ rows = "decy", columns = { "loss" } }',
     "x%.lua:9: report: rows: there is no key 'decy'; did you mean 'decay'")
-  report_is('{ columns = { "loss" } }', "x%.lua:9: report: rows must name a key")
   report_is('{ rows = {}, columns = { "loss" } }', "report: rows must name a key, or list several")
   report_is('{ rows = { "decay", { 1 } }, columns = { "loss" } }', "rows: there is no key 'table")
   report_is('{ rows = { "decay", "sed" }, columns = { "loss" } }', "did you mean 'seed'")
