@@ -49,28 +49,26 @@ end
 -- Returns the seconds that a running trial has spent on its steps so far, of all attempts: those up
 -- to its last checkpoint, extrapolated. Before the first checkpoint, those of this attempt.
 local function spent_on_steps(t)
-  if not t.alive then return nil end
   if (t.saved or 0) > 0 and t.spent then return t.spent / t.saved * (t.step or 0) end
   return core.sys.now() - t.started
 end
 
--- Returns the remaining seconds, estimated from finished trials of the experiment (estimate.lua)
--- and the pace of the running ones; nil if they are unknown.
+-- Returns the remaining seconds (estimate.lua); nil if they are unknown.
 local function left(store, sweep, list, workers)
   if workers == 0 then return nil end
-  local model, times = estimate.new(store, sweep.experiment), {}
-  for _, t in ipairs(list) do
-    times[#times + 1] = model:left(store:config(t.config), t.step, spent_on_steps(t))
+  local all = {}
+  for i, t in ipairs(list) do
+    all[i] = { config = store:config(t.config), step = t.step,
+      spent = t.alive and spent_on_steps(t) or nil, had = t.alive and core.sys.now() - t.started }
   end
   for _, row in ipairs(store:rows([[SELECT json_remove(t.config, '$.seed') AS config,
-      count(*) AS trials, avg(coalesce(t.step, 0)) AS step FROM v_members m
+      count(*) AS count, avg(coalesce(t.step, 0)) AS step, avg(t.seconds) AS spent FROM v_members m
       JOIN v_trials t ON t.id = m.trial
       WHERE m.sweep = ? AND t.status IN ('queued', 'interrupted') GROUP BY 1]], { sweep.id })) do
-    local seconds = model:left(store:config(row.config), row.step)
-    if not seconds then return nil end
-    for _ = 1, row.trials do times[#times + 1] = seconds end
+    row.config = store:config(row.config)
+    all[#all + 1] = row
   end
-  return #times > 0 and estimate.makespan(times, workers) or nil
+  return estimate.new(store, sweep.experiment):remaining(all, workers)
 end
 
 local order = { "done", "running", "killed", "queued", "interrupted", "failed", "pruned", "timeout",

@@ -188,6 +188,22 @@ function Estimate:left(c, step, seconds)
     low = p.low * share, high = p.high * share }
 end
 
+-- Returns the seconds until `workers` workers have done the trials of list, handed out in order:
+-- {config=, step= (reached), spent= (seconds on these steps), had= (of a running trial, since it
+-- began; else nil), count= (how many there are of these; nil: one)} each. nil if the time of one is
+-- unknown.
+function Estimate:remaining(list, workers)
+  local times = {}
+  for _, t in ipairs(list) do
+    local seconds = self:left(t.config, t.step, t.spent)
+    if not seconds then return nil end
+    local paced = count_steps(t.config) and (t.step or 0) > 0 and (t.spent or 0) > 0
+    if t.had and not paced then seconds = math.max(0, seconds - t.had) end
+    for _ = 1, t.count or 1 do times[#times + 1] = seconds end
+  end
+  return estimate.makespan(times, workers)
+end
+
 -- Returns the seconds until `workers` workers have done all of list (seconds each), handed out in
 -- order.
 function estimate.makespan(list, workers)

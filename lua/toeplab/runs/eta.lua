@@ -17,30 +17,18 @@ function eta.new(store, experiment, jobs)
     Eta)
 end
 
--- Returns the remaining seconds of the trial of worker w, by its own pace once it has one; nil if
--- they are unknown.
-local function left(model, w, now)
-  local had, config = now - w.began, w.trial.config
-  local seconds = model:left(config, w.step, w.seconds + had)
-  local paced = math.type(config.steps) == "integer" and (w.step or 0) > 0
-  return seconds and not paced and math.max(0, seconds - had) or seconds
-end
-
 local function predict(self, queue, workers, now)
-  local model, times = estimate.new(self.store, self.experiment), {}
+  local list = {}
   for _, w in ipairs(workers) do
-    if w.trial then
-      local seconds = left(model, w, now)
-      if not seconds then return nil end
-      times[#times + 1] = seconds
-    end
+    local had = now - (w.began or now)
+    list[#list + 1] = w.trial and { config = w.trial.config, step = w.step, had = had,
+      spent = w.seconds + had }
   end
   for _, t in ipairs(queue) do
-    local seconds = model:left(t.config, t.step, t.had)
-    if not seconds then return nil end
-    times[#times + 1] = seconds
+    list[#list + 1] = { config = t.config, step = t.step, spent = t.had }
   end
-  return now + estimate.makespan(times, self.jobs)
+  local seconds = estimate.new(self.store, self.experiment):remaining(list, self.jobs)
+  return seconds and now + seconds
 end
 
 -- Returns the seconds until the trials of queue and those of the workers are done; nil while this

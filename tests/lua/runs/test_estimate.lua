@@ -2,6 +2,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
+local eta = require "toeplab.runs.eta"
 local records = require "toeplab.store.records"
 local standing = require "toeplab.live.standing"
 local stores = require "stores"
@@ -84,6 +85,32 @@ t.test("plan prints the range and the keys in which the finished trials differ",
       and text:find('"seconds_low":27000', 1, true), text)
   end)
 end)
+
+t.test("status and run say the same of a trial whose time is unknown, and of one that is known",
+  function()
+    t.in_folder(function(folder)
+      local host, me, now = core.sys.hostname(), core.sys.getpid(), core.sys.now()
+      stores.fill(folder, { { name = "a", experiment = "x", config = { steps = 10 }, step = 5,
+        seconds = 40.0, status = "running", host = host, pid = me, metrics = { loss = { 5, 4, 3, 2,
+        1 } } }, { name = "b", experiment = "x", config = { steps = 10, dim = 2 }, host = host,
+        pid = me, status = "running" } })
+      local store <close> = records.open(folder, "w")
+      local sweep = standing.sweep(store, "x", "status")
+      local clock = core.sys.clock()
+      local workers = { { trial = { config = { steps = 10 } }, began = clock - 40, step = 5,
+        seconds = 0.0 }, { trial = { config = { steps = 10, dim = 2 } }, began = clock - 50,
+        seconds = 0.0 } }
+      t.eq(select(4, standing.of(store, sweep)), nil)
+      t.eq(eta.new(store, "x", 2):seconds({}, workers), nil)
+      -- One of the same configuration has taken 200 seconds, and b has had 50 of them.
+      store:rows("UPDATE trials SET started = ? WHERE id = ?", { now - 50, stores.id "b" })
+      store:rows([[INSERT INTO trials (id, experiment, config, status, seconds, started)
+        SELECT 'c', experiment, config, 'done', 200.0, 1.0 FROM trials WHERE id = ?]],
+        { stores.id "b" })
+      t.eq(select(4, standing.of(store, sweep)), 150.0, 2.0)
+      t.eq(eta.new(store, "x", 2):seconds({}, workers), 150.0, 2.0)
+    end)
+  end)
 
 t.test("a trial at work that goes on from a checkpoint has the pace of all its attempts", function()
   t.in_folder(function(folder)
