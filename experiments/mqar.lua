@@ -50,7 +50,7 @@ return tl.experiment "mqar" {
     mixer = { "tnn", "fd", "ski", "attention", "hyena", "mamba" }, dim = { 16, 32, 64 },
   },
   seeds = 3,
-  tune = { key = "lr", values = { 1e-3, 3e-3, 1e-2 }, metric = "val_accuracy", goal = "max",
+  tune = { key = "lr", values = { 1e-3, 3e-3, 1e-2 }, metric = "val_accuracy",
     seed = 101, fixed = { test = 64 }, without = { "smoke", "paper" } },
   scale = {
     smoke = {

@@ -36,7 +36,8 @@ local command = {
       help = "a row for each value of KEYS (A,B; default: all that vary)" },
     { name = "higher", help = "higher is better",
       more = [[
-        If neither a published table nor the name of the metric says; so with `--lower`.]] },
+        Instead of what the experiment declares or the name of the metric says; so with
+        `--lower`.]] },
     { name = "lower", help = "lower is better" },
     { name = "resolve", value = "D", help = "how many seeds a difference of D needs" },
     { name = "csv", help = "the rows as CSV" },

@@ -1,5 +1,6 @@
 -- report/compare.lua: compares two values of a key, paired by seed: computes the interval of their
 -- difference, and words what may be claimed and how many seeds a claim would need.
+local direction = require "toeplab.base.direction"
 local filter = require "toeplab.report.filter"
 local groups = require "toeplab.report.groups"
 local looks = require "toeplab.report.looks"
@@ -189,7 +190,7 @@ local function overall(result)
 end
 
 -- Compares b with a, two values of key (as texts), by metric. better: "lower" or "higher", nil: as
--- the pool says (pools.lua), else "lower"; by: a list of keys, or nil for all others that vary.
+-- the pool says (pools.lua); by: a list of keys, or nil for all others that vary.
 -- Returns {key=, a=, b=, metric=, better=, rows=, overall= (nil for fewer than two rows of several
 -- pairs), along=, out=, seconds= (the mean of a trial, or nil), tests= (the number of rows that
 -- Holm's correction counts), alpha= (Holm's bound for the smallest p)}. A row is {label=, a=, b=
@@ -209,7 +210,8 @@ function compare.new(pool, key, a, b, metric, better, by)
   local vary, along = other_axes(pool, key, list, asked)
   if by then check_by(pool, by, vary, key) end
   local result = { key = key, a = a, b = b, metric = metric, along = along, out = out, pool = pool,
-    sides = list, better = better or pool:better(metric) or "lower", rows = pair(list, by or vary) }
+    better = better or direction.needed(pool.plan.better, metric, "compare", "--higher or --lower"),
+    sides = list, rows = pair(list, by or vary) }
   judge(result)
   result.overall = overall(result)
   local seconds, count = 0.0, 0

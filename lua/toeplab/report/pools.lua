@@ -2,6 +2,7 @@
 -- experiment, and their results. A pool holds the trials of all sweeps that are one set of results
 -- (pooling.lua).
 local config = require "toeplab.base.config"
+local direction = require "toeplab.base.direction"
 local errors = require "toeplab.base.errors"
 local filter = require "toeplab.report.filter"
 local overlay = require "toeplab.base.overlay"
@@ -9,7 +10,6 @@ local pooling = require "toeplab.report.pooling"
 local published_tables = require "toeplab.trials.published_tables"
 local quantity = require "toeplab.base.quantity"
 local records = require "toeplab.store.records"
-local selection = require "toeplab.store.selection"
 local shell = require "toeplab.base.shell"
 local suggest = require "toeplab.base.suggest"
 local sweeps = require "toeplab.store.sweeps"
@@ -155,16 +155,8 @@ function Pool:columns()
   return list
 end
 
--- Returns whether "lower" or "higher" values of a metric are better: by the tables that the
--- experiment reproduces, else by the metric's name; nil if neither tells.
-function Pool:better(metric)
-  for _, column in ipairs(self:columns()) do
-    for _, name in ipairs(column.better and column.metrics or {}) do
-      if name == metric then return column.better end
-    end
-  end
-  return selection.better(metric)
-end
+-- Returns whether "lower" or "higher" values of a metric are better; nil if nothing says it.
+function Pool:better(metric) return direction.of(self.plan.better, metric) end
 
 -- ---- Trials -----------------------------------------------------------------------------------
 

@@ -260,6 +260,7 @@ function prepared.enlist(run, path, overrides, options, threads)
       overrides = secrets.words(overrides), trials = chosen.all or #run.trials,
       rule = chosen.rule and chosen.rule.text,
       with = chosen.with, metric = chosen.metric, answers = run.exp.answers,
+      better = next(run.exp.better) and run.exp.better or nil,
       tuned = tuning.describe(run.exp),
       tuned_key = run.exp.tuned and run.exp.tune.key or nil,
       tuned_seed = run.exp.tuned and run.exp.tune.seed or nil,

@@ -126,7 +126,7 @@ end
 local members = { label = "string", environment = "table", build = "table", data = "table",
   overrides = "table", axes = "table", columns = "table", rows = "table|string", trials = "number",
   answers = "table|string", tuned = "string", changes = "string", rule = "string",
-  with = "table", metric = "string" }
+  with = "table", metric = "string", better = "table" }
 
 -- Parses the JSON text of an object into a Lua table by SQLite; raises if it is none, or has
 -- members of wrong types.

@@ -13,6 +13,7 @@
 -- condition in SQL with every value bound.
 local core = require "toeplab.core"
 local process = require "toeplab.base.process"
+local direction = require "toeplab.base.direction"
 local quantity = require "toeplab.base.quantity"
 local json = require "toeplab.base.json"
 local errors = require "toeplab.base.errors"
@@ -259,38 +260,37 @@ local function add_ids(query, rows)
   for _, row in ipairs(rows) do table.insert(query.named, query:bind(row.id)) end
 end
 
-local higher = { "%f[%a]acc%f[%A]", "%f[%a]accurac", "%f[%w]f1%f[%W]", "bleu", "%f[%a]auc",
-  "score", "reward", "recall", "precision", "%f[%a]correct", "per_second" }
-local lower = { "loss", "ppl", "perplexity", "%f[%a]bits?%f[%A]", "%f[%w]bp[bc]%f[%W]", "nll",
-  "entropy", "error", "%f[%a]err%f[%A]", "mse%f[%W]", "%f[%w]mae%f[%W]", "seconds",
-  "milliseconds" }
-
--- Returns whether "higher" or "lower" values of a metric are better, as far as its name tells; else
--- nil. Of several words the last one counts: a recall_error is an error.
-function selection.better(metric)
-  local last, better = 0, nil
-  for _, list in ipairs { higher, lower } do
-    for _, pattern in ipairs(list) do
-      local at = metric:lower():find(pattern)
-      if at and at > last then last, better = at, list == higher and "higher" or "lower" end
+-- Returns whether "lower" or "higher" values of a metric are better, by the newest sweeps of the
+-- experiments of the trials that `finished` (SQL) leaves; raises a usage error if nothing says it,
+-- or they disagree; nil if no trial is left.
+local function better(query, metric, finished)
+  local instead, found = ("@best:max:%s or @best:min:%s"):format(metric, metric), nil
+  for _, row in ipairs(query:rows([[(SELECT json_extract(plan, '$.better') FROM sweeps s
+      WHERE s.experiment = t.experiment ORDER BY s.created DESC, s.id DESC LIMIT 1) AS declared]],
+    finished .. "GROUP BY t.experiment")) do
+    local own = direction.needed(row.declared and query.store:decode(row.declared), metric,
+      "@best:" .. metric, instead)
+    if found and own ~= found then
+      errors.usage("@best:%s: the experiments of these trials disagree on whether lower or higher "
+        .. "values are better: name one, or give %s", metric, instead)
     end
+    found = own
   end
-  return better
+  return found
 end
 
--- Returns "max" if the name of a metric suggests that more is better, else "min".
-function selection.goal(metric) return selection.better(metric) == "higher" and "max" or "min" end
-
 local function best(query, what)
-  local goal, name = what:match("^(m[axin]+):(.+)$")
-  if goal ~= "max" and goal ~= "min" then goal, name = selection.goal(what), what end
+  local goal, name = what:match "^(m[axin]+):(.+)$"
+  if goal ~= "max" and goal ~= "min" then goal, name = nil, what end
   local value = kinds.metric(query, name)
   if not value then
     local _, metrics = selection.names(query.store)
     unknown(query.store, "a metric", name, metrics)
   end
-  local rows = query:rows("t.id, " .. value .. " AS value", ("AND t.status = 'done' AND value "
-    .. "IS NOT NULL ORDER BY value %s, t.id LIMIT 1"):format(goal == "max" and "DESC" or "ASC"))
+  local finished = ("AND t.status = 'done' AND %s IS NOT NULL "):format(value)
+  goal = goal or better(query, name, finished) == "higher" and "max" or "min"
+  local rows = query:rows("t.id", ("%sORDER BY %s %s, t.id LIMIT 1"):format(finished, value,
+    goal == "max" and "DESC" or "ASC"))
   if #rows == 0 then errors.raise(errors.FAILED, "no finished trial has a '%s'", name) end
   add_ids(query, rows)
 end

@@ -10,14 +10,17 @@
 --   guard  = { metric = "loss", nan = "stop", zscore = 6, window = 128, retries = 2,
 --              lr_factor = 0.5, every = 100 }
 --   prune  = { metric = "val_ppl", rule = "asha", eta = 3, min_steps = 100 }
+--   better = { margin = "higher" }                       of metrics whose names do not say it
 --   budget = { trial = "30m", total = "4h", memory = "6G" }
---   tune   = { key = "lr", values = {1e-3, 3e-3, 1e-2}, metric = "best_val_ppl", goal = "min",
---              seed = 101, fixed = {steps = 1000}, without = {"smoke"} }   tuning.lua
+--   tune   = { key = "lr", values = {1e-3, 3e-3, 1e-2}, metric = "best_val_ppl", seed = 101,
+--              fixed = {steps = 1000}, without = {"smoke"} }   tuning.lua
 --   compare = { with = {decay = 0.99}, metric = "test_ppl" }              sequential.lua
 --   checkpoint = { steps = 500, seconds = 60 }
 --
--- where: key -> value or list of values, or a function of the configuration.
+-- where: key -> value or list of values, or a function of the configuration. In guard, prune and
+-- tune, goal = "max" or "min" declares better for their metric.
 local config = require "toeplab.base.config"
+local direction = require "toeplab.base.direction"
 local options = require "toeplab.base.options"
 local quantity = require "toeplab.base.quantity"
 local published_tables = require "toeplab.trials.published_tables"
@@ -30,9 +33,12 @@ local declared = {}
 
 local field = options.field
 
+local goal = field { type = "string", choices = { "min", "max" }, optional = true }
+
 local watch = {
   guard = {
     metric = "string",
+    goal = goal,
     nan = field { default = "stop", choices = { "stop", "rollback" } },
     zscore = field { type = "number", min = 1, optional = true },
     window = field { default = 128, min = 8, max = 100000 },
@@ -45,7 +51,7 @@ local watch = {
     rule = field { default = "asha", choices = { "asha", "median" } },
     eta = field { default = 3.0, min = 1.1 },
     min_steps = field { default = 1, min = 1 },
-    goal = field { default = "min", choices = { "min", "max" } },
+    goal = goal,
   },
   budget = {
     trial = field { type = "number|string", optional = true },
@@ -56,7 +62,7 @@ local watch = {
     key = "string",
     values = "table",
     metric = "string",
-    goal = field { default = "min", choices = { "min", "max" } },
+    goal = goal,
     seed = field { type = "int", min = 0 },
     fixed = {},
     without = {},
@@ -369,10 +375,52 @@ local function check_answers(exp)
   end
 end
 
+-- ---- Directions -------------------------------------------------------------------------------
+
+-- Declares that lower or higher values of a metric are better; what: where that is said.
+local function declare_better(exp, metric, better, what)
+  local other = exp.better[metric]
+  if other and other ~= better then
+    complain(exp, "better", "%s says that %s values of %s are better, and another declaration says "
+      .. "%s", what, better, metric, other)
+  end
+  exp.better[metric] = better
+end
+
+-- Sets exp.better to all that is declared (base/direction.lua), and the goals of prune, tune and a
+-- guard that looks for spikes by it: for their metrics it must be known.
+local function check_better(exp)
+  local given = exp.better or {}
+  exp.better = {}
+  for _, metric in ipairs(names(exp, given, "better")) do
+    local ok, why = suggest.choose("direction", given[metric], { "lower", "higher" })
+    if not ok then complain(exp, metric, "better: %s: %s", metric, why) end
+    exp.better[metric] = given[metric]
+  end
+  for _, id in ipairs(exp.answers or {}) do
+    for _, column in ipairs(published_tables.read(id).columns) do
+      for _, metric in ipairs(column.better and column.metrics or {}) do
+        declare_better(exp, metric, column.better, id)
+      end
+    end
+  end
+  local decides = { prune = exp.prune, tune = exp.tune,
+    guard = exp.guard and exp.guard.zscore and exp.guard }
+  for name, spec in pairs(decides) do
+    if spec.goal then
+      declare_better(exp, spec.metric, spec.goal == "max" and "higher" or "lower", name)
+    end
+  end
+  for name, spec in pairs(decides) do
+    local better = direction.needed(exp.better, spec.metric, exp:where(name) .. ": " .. name)
+    spec.goal = better == "higher" and "max" or "min"
+  end
+end
+
 -- declared.axes checks zip and random and sets zips (a list), random, draws and draw_seed of exp.
 -- declared.rules, which needs these and the scales, checks and normalises when and except (lists),
 -- guard, prune, budget, tune, compare and checkpoint (nil, or complete; in seconds and bytes) and
--- answers (nil or a list).
+-- answers (nil or a list), and better (a table).
 -- Both raise usage errors.
 function declared.axes(exp)
   check_zips(exp)
@@ -394,6 +442,7 @@ function declared.rules(exp)
   end
   check_budget(exp)
   check_answers(exp)
+  check_better(exp)
 end
 
 return declared

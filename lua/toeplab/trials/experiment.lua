@@ -6,6 +6,8 @@
 --   grid       = { decay = {0.99, "learnable"} },   -- with several: each combination is a trial
 --   zip, random, when, except,                      -- more axes and rules: declared.lua
 --   guard, prune, budget,                           -- what is watched: declared.lua
+--   better     = { margin = "higher" },             -- or "lower", of metrics whose names do not
+--                                                   -- say it (base/direction.lua)
 --   tune       = { key = "lr", values = {...}, ... }, -- chosen for each point first: tuning.lua
 --   seeds      = 3,                                 -- 1..3, a list of seeds, or "until 2 %":
 --   compare    = { with = { decay = 0.99 } },       -- what is compared until then: sequential.lua
@@ -47,7 +49,7 @@ local fields = {
   trial = { "function" }, model = { "function" }, report = { "table", "function" },
   zip = { "table" }, random = { "table" },
   when = { "table" }, except = { "table" }, guard = { "table" }, prune = { "table" },
-  budget = { "table" }, tune = { "table" },
+  budget = { "table" }, tune = { "table" }, better = { "table" },
 }
 local report_fields = { rows = true, columns = true }
 local reserved = { seed = true, seeds = true, scale = true, draws = true, compare = true }

@@ -4,9 +4,9 @@
 --
 -- A rollback returns to the last multiple of `every` steps, or to the best checkpoint if that is
 -- later. It cannot use the last checkpoint: the step of that one depends on the clock and on
--- interruptions, on which results must not depend. A value is a spike if it exceeds the mean of the
--- last `window` values (at least 8) by more than `zscore` standard deviations. Every intervention
--- is stored as an event of the trial.
+-- interruptions, on which results must not depend. A value is a spike if it is worse than the mean
+-- of the last `window` values (at least 8) by more than `zscore` standard deviations. Every
+-- intervention is stored as an event of the trial.
 local guard = {}
 
 local Guard = {}
@@ -25,9 +25,10 @@ local function spike(self, value)
   local mean, square = 0.0, 0.0
   for _, v in ipairs(self.values) do mean = mean + v / count end
   for _, v in ipairs(self.values) do square = square + (v - mean) ^ 2 / (count - 1) end
-  local z = (value - mean) / math.max(math.sqrt(square), 1e-12 * math.abs(mean), 1e-300)
-  return z > self.spec.zscore and ("%s is %.4g, %.1f deviations above its mean %.4g"):format(
-    self.spec.metric, value, z, mean) or nil
+  local worse = self.spec.goal == "max" and mean - value or value - mean
+  local z = worse / math.max(math.sqrt(square), 1e-12 * math.abs(mean), 1e-300)
+  return z > self.spec.zscore and ("%s is %.4g, %.1f deviations %s its mean %.4g"):format(
+    self.spec.metric, value, z, value > mean and "above" or "below", mean) or nil
 end
 
 -- Returns "nan", "inf" or "-inf" for a number that is not finite, else nil.

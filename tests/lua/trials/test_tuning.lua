@@ -219,9 +219,9 @@ test("the seed that chooses is no seed of a trial", function(folder)
 end)
 
 test("a metric that nothing logs is an error", function(folder)
-  local code, said = trials.run(folder, script((usual:gsub('"loss"', '"lost"'))))
+  local code, said = trials.run(folder, script((usual:gsub('"loss"', '"los", goal = "min"'))))
   t.eq(code, errors.FAILED)
-  t.holds(said, "x.lua:4: the trials of test-tuning log no 'lost'; did you mean 'loss'?")
+  t.holds(said, "x.lua:4: the trials of test-tuning log no 'los'; did you mean 'loss'?")
   local done = trials.query(folder,
     "SELECT count(*) AS n FROM v_trials WHERE status = 'done'")[1].n
   t.eq(done, 3) -- as many as there are values, of four points
