@@ -129,13 +129,27 @@ def _one(words: Words, dir: Optional[str]) -> str:
     return found[0]["id"]
 
 
+def _values(values: Sequence[Any]) -> Any:
+    """Values of a metric, None where there is none, as an array in which that is NA. A mean of
+    pandas leaves NA out, but not inf and NaN, which are results of trials that diverged."""
+    missing = np.array([v is None for v in values], bool)
+    return pd.arrays.FloatingArray(np.array([0.0 if v is None else float(v) for v in values]),
+                                   missing)
+
+
 def runs(words: Words = "", dir: Optional[str] = None) -> pd.DataFrame:
-    """Return one row per trial, with its configuration (config.KEY) and last metrics (metric.NAME).
+    """Return one row per trial, with its configuration (config.KEY) and last metrics (metric.NAME),
+    NA where none was logged.
 
     words select as those of toeplab ls do: "quickstart", "@last", "tag=paper lr<0.01"; none: all. A
     string is split as by a shell, "note='a b'"; a list has a word each: ["note=a b"].
     """
-    return pd.DataFrame(_select(words, dir))
+    rows = _select(words, dir)
+    frame = pd.DataFrame(rows)
+    for name in frame.columns:
+        if name.startswith("metric."):  # JSON has inf and NaN as texts
+            frame[name] = _values([row.get(name) for row in rows])
+    return frame
 
 
 def metrics(words: Words = "", name: Optional[str] = None,
@@ -150,9 +164,11 @@ def metrics(words: Words = "", name: Optional[str] = None,
         if name not in known:
             raise ToeplabError(f"these trials have no metric '{name}'; they have: "
                                f"{', '.join(known) or 'none'}", "EINVAL")
-    return query(f"""SELECT m.trial, t.experiment, t.seed, m.name, m.step, m.value FROM v_metrics m
+    frame = query(f"""SELECT m.trial, t.experiment, t.seed, m.name, m.step, m.value FROM v_metrics m
         JOIN v_trials t ON t.id = m.trial WHERE m.trial IN ({marks}){which}
         ORDER BY m.trial, m.name, m.step""", [*ids, *([name] if name else [])], dir)
+    frame["value"] = _values(frame["value"].astype(float))  # a row has a value: NULL is NaN
+    return frame
 
 
 def table(experiment: str, *words: str, dir: Optional[str] = None) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from unittest import mock
 
 import numpy as np
 import toeplab
-from toeplab import _library, operators
+from toeplab import _library, operators, store
 
 SOURCE = Path(__file__).resolve().parents[2]
 REFERENCE = SOURCE / "tests" / "reference.h5"
@@ -222,6 +222,28 @@ class Runs(unittest.TestCase):
         self.assertEqual(len(toeplab.runs(["custom-mixer", "steps>0"])), 2)
         with self.assertRaisesRegex(toeplab.ToeplabError, "--help"):
             toeplab.table("--help")
+
+    def test_inf_nan_and_missing_are_three_things(self) -> None:
+        script = """local tl = require "toeplab"
+            return tl.experiment "odd" { grid = { model = { "finite", "inf", "nan", "none" } },
+              seeds = 3, report = { rows = "model", columns = { "loss" } },
+              trial = function(t, c)
+                local odd = ({ finite = 0.6, inf = 1 / 0, nan = 0 / 0 })[c.model]
+                t:log { other = 1.0, loss = c.seed < 3 and 0.5 or odd }
+              end }"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "odd.lua"
+            path.write_text(script)
+            store._run("run", str(path), "--dir", folder)
+            runs = toeplab.runs("odd", dir=folder)
+            means = runs.groupby("config.model")["metric.loss"].mean()
+            values = toeplab.metrics("odd", "loss", dir=folder)
+            self.assertEqual([means["none"], means["inf"]], [0.5, float("inf")])
+            self.assertAlmostEqual(means["finite"], 1.6 / 3)
+            self.assertTrue(np.isnan(float(means.astype(float)["nan"])))
+            self.assertEqual((runs["metric.loss"].isna().sum(), len(values)), (1, 11))
+            spoilt = values.groupby("seed").value.mean().astype(float)
+            self.assertTrue(np.isnan(spoilt[3]) and spoilt[1] == 0.5)
 
     def test_values_and_columns_of_a_query(self) -> None:
         values = [np.int64(7), np.float32(0.5), np.bool_(True), np.str_("a"), None, -2**63]

@@ -87,13 +87,17 @@ end
 -- UTF-8.
 function json.show(v) return valid(encode(v)) end
 
--- Encodes a flat table for other programs as show does, but inf and nan, which JSON lacks, become
--- null.
+-- Returns v or, for a number that JSON lacks, its name: "nan", "inf" or "-inf".
+function json.named(v)
+  if type(v) ~= "number" or v - v == 0 then return v end
+  return v ~= v and "nan" or tostring(v)
+end
+
+-- Encodes a flat table for other programs as show does, with names for numbers that JSON lacks.
 function json.line(record)
   local parts = {}
   for key, v in pairs(record) do
-    local finite = type(v) ~= "number" or v - v == 0
-    parts[#parts + 1] = quote(key) .. ":" .. (finite and encode(v) or "null")
+    parts[#parts + 1] = quote(key) .. ":" .. encode(json.named(v))
   end
   table.sort(parts)
   return valid("{" .. table.concat(parts, ",") .. "}")

@@ -33,7 +33,7 @@ local export = {
   options = {
     { name = "metrics", short = "m", help = "every logged value instead of one row per trial" },
     { name = "csv", help = "CSV (the default)" },
-    { name = "json", help = "JSON, one object a line; inf and nan are null" },
+    output.json,
     { name = "output", short = "o", value = "FILE",
       help = "write to FILE instead of standard output (-)" },
     { name = "weights", short = "w", value = "FILE", help = "write the model to FILE.safetensors" },

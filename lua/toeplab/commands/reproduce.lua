@@ -131,14 +131,12 @@ end
 -- An empty list stays a list in JSON.
 local function list(t) return #t > 0 and t or json.none end
 
-local function finite(v) return v and v - v == 0 and v or nil end
-
 local function as_json(t, result, differences)
   local first, c = result.metrics.first, result.checkpoint
   print(json.show { id = t.id, equal = result.equal, same = result.metrics.same,
     different = result.metrics.differ, metrics = list(suggest.keys(result.metrics.names)),
-    first = first and { step = first.step, name = first.name, was = finite(first.was),
-      is = finite(first.is), ulps = first.ulps },
+    first = first and { step = first.step, name = first.name, was = json.named(first.was),
+      is = json.named(first.is), ulps = first.ulps },
     checkpoint = c and { step = c.step, tensors = c.tensors, different = c.differ
       and list(c.differ), why = c.why },
     texts = result.texts, different_texts = list(result.other_texts),

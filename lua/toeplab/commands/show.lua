@@ -145,8 +145,7 @@ local function show_json(t)
   for name, value in pairs(t.row) do object[name] = value end
   object.config, object.provenance, object.metrics = t.config, t.about, {}
   for _, m in ipairs(t.metrics) do
-    local finite = m.value and m.value - m.value == 0
-    object.metrics[m.name] = { step = m.step, value = finite and m.value or nil }
+    object.metrics[m.name] = { step = m.step, value = json.named(m.value or 0 / 0) }
   end
   object.events, object.files = without_trial(t.events), without_trial(t.files)
   object.log, object.journal, object.backends = t.log, t.journal, t.backends
@@ -178,7 +177,6 @@ end
 
 local function same(a, b)
   if a == nil or b == nil then return a == b end
-  if a ~= a then return b ~= b end
   return json.line { v = a } == json.line { v = b }
 end
 

@@ -68,9 +68,9 @@ local function as_json(store, sweep, jobs)
   local object = { experiment = sweep.experiment, sweep = sweep.id, trials = all, eta = seconds }
   for name, count in pairs(by_status) do object[name] = count end
   for i, t in ipairs(list) do
-    local loss = t.loss and t.loss - t.loss == 0 and t.loss or nil
-    list[i] = { id = t.id, trial = t.label, step = t.step, steps = t.steps, loss = loss,
-      seconds = core.sys.now() - t.started, alive = t.alive, job = t.job, host = t.host }
+    list[i] = { id = t.id, trial = t.label, step = t.step, steps = t.steps,
+      loss = json.named(t.loss), seconds = core.sys.now() - t.started, alive = t.alive,
+      job = t.job, host = t.host }
   end
   object.at_work = #list > 0 and list or nil
   local ids = {}

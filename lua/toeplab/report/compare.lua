@@ -40,8 +40,8 @@ local function sides(trials, key, a, b)
         if t.status == "done" and v and v - v == 0 then
           table.insert(list[side], t)
         else
-          local diverged = t.status == "guard" or t.status == "done" and v and v - v ~= 0
-          out[side], out.diverged = out[side] + 1, out.diverged + (diverged and 1 or 0)
+          t.diverged = t.status == "guard" or t.status == "done" and v and v - v ~= 0
+          out[side], out.diverged = out[side] + 1, out.diverged + (t.diverged and 1 or 0)
         end
       end
     end
@@ -89,19 +89,27 @@ local function place(t, keys)
   return json.encode(at), label ~= "" and label or "all"
 end
 
--- Returns rows of pairs: {label=, a = {values}, b = {values}, alone= (trials without a partner)}.
-local function pair(list, keys)
+-- Returns rows of pairs: {label=, a = {values}, b = {values}, alone= (trials without a partner),
+-- diverged = {a=, b=} (how many of asked)}.
+local function pair(list, asked, keys)
   local rows, found = {}, {}
   local function row_of(t)
     local text, label = place(t, keys)
     if not found[text] then
-      found[text] = { label = label, a = {}, b = {}, of = { a = {}, b = {} }, alone = 0 }
+      found[text] = { label = label, a = {}, b = {}, of = { a = {}, b = {} }, alone = 0,
+        diverged = { a = 0, b = 0 } }
       rows[#rows + 1] = found[text]
     end
     return found[text]
   end
   for side, trials in pairs(list) do
     for _, t in ipairs(trials) do row_of(t).of[side][t.seed] = t.values[1] end
+  end
+  for side, trials in pairs(asked) do
+    for _, t in ipairs(trials) do
+      local row = found[place(t, keys)]
+      if row and t.diverged then row.diverged[side] = row.diverged[side] + 1 end
+    end
   end
   for _, row in ipairs(rows) do
     local seeds = {}
@@ -166,9 +174,13 @@ local function judge(result)
   result.alpha = compare.ALPHA / math.max(1, #ps) -- Holm's bound for the smallest p
   for i, p in ipairs(stats.holm(ps)) do of[i].p = p end
   for _, row in ipairs(of) do
-    row.claimed = row.p < compare.ALPHA
+    row.good = (row.difference.mean < 0) == (result.better == "lower") and "b" or "a"
+    -- Its values that diverged are not among those that are compared.
+    row.flattered = row.diverged[row.good] > 0
+    row.claimed = row.p < compare.ALPHA and not row.flattered
     -- Equal values say nothing of how many seeds would show a difference.
-    row.needed = row.difference.half > 0 and seeds_for(result, row, row.difference.mean) or nil
+    row.needed = row.difference.half > 0 and not row.flattered
+      and seeds_for(result, row, row.difference.mean) or nil
   end
 end
 
@@ -211,7 +223,7 @@ function compare.new(pool, key, a, b, metric, better, by)
   if by then check_by(pool, by, vary, key) end
   local result = { key = key, a = a, b = b, metric = metric, along = along, out = out, pool = pool,
     better = better or direction.needed(pool.plan.better, metric, "compare", "--higher or --lower"),
-    sides = list, rows = pair(list, by or vary) }
+    sides = list, rows = pair(list, asked, by or vary) }
   judge(result)
   result.overall = overall(result)
   local seconds, count = 0.0, 0
@@ -231,11 +243,10 @@ local function sentence_of(result, row)
   local where = #result.rows > 1 and row.label .. ": " or ""
   if not d then return where .. "no seed has both" end
   if d.n < 2 then return where .. "one pair: no difference can be judged" end
-  local good = (d.mean < 0) == (result.better == "lower")
   if row.claimed then
     local low, high = math.abs(d.low), math.abs(d.high)
     return ("%s%s=%s is %s than %s=%s: by %.4g, %.3g %% interval %.4g to %.4g (t, paired)"):format(
-      where, result.key, result.b, good and "better" or "worse", result.key, result.a,
+      where, result.key, result.b, row.good == "b" and "better" or "worse", result.key, result.a,
       math.abs(d.mean), 100 * (1 - looks.alpha(result.pool, #row.a)), math.min(low, high),
       math.max(low, high))
   end
@@ -248,6 +259,8 @@ local function sentence_of(result, row)
   end
   local open = d.low <= 0 and d.high >= 0
   local reason = open and "the interval contains 0"
+    or row.flattered and ("the side that looks better diverged at %d seed%s"):format(
+      row.diverged[row.good], row.diverged[row.good] == 1 and "" or "s")
     or "not after Holm's correction for " .. result.tests .. " rows"
   return ("%sundecided (%s): neither that they differ nor that they are equal may be claimed%s")
     :format(where, reason, open and ("; differences below %.4g are too small for these seeds")

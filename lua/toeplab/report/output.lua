@@ -37,7 +37,8 @@ function output.write(text)
 end
 
 output.csv = { name = "csv", help = "as CSV" }
-output.json = { name = "json", help = "as JSON, one object a line" }
+output.json = { name = "json", help = "as JSON, one object a line",
+  more = [[Values that JSON lacks are the texts `nan`, `inf` and `-inf`.]] }
 output.dir = { name = "dir", short = "C", value = "DIR", help = "the results folder" }
 output.dry_run = { name = "dry-run", short = "n", help = "only print what would be done" }
 

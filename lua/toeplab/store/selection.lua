@@ -161,10 +161,12 @@ end
 
 -- ---- Filters ----------------------------------------------------------------------------------
 
+local infinite = { inf = math.huge, ["-inf"] = -math.huge }
+
 -- Returns the number that a filter compares with: of a column of dates, a day as its first second
 -- in local time; of a column of durations, seconds. Raises a usage error for any other text.
 local function number(word, column, text)
-  local x = tonumber(text)
+  local x = tonumber(text) or infinite[text]
   if x then return x end
   local year, month, day = text:match("^(%d%d%d%d)-(%d%d)-(%d%d)$")
   if dates[column] and year then
@@ -180,7 +182,7 @@ end
 -- Returns the values of a configuration that a user may mean by a text: a number, a text, a
 -- boolean; with commas a list, or any one of its items.
 local function meanings(text)
-  local list, items = { text, tonumber(text) }, {}
+  local list, items = { text, tonumber(text) or infinite[text] }, {}
   if text == "true" or text == "false" then list[#list + 1] = text == "true" end
   if not text:find(",", 1, true) then return list end
   for item in (text .. ","):gmatch("([^,]*),") do
@@ -287,11 +289,13 @@ local function best(query, what)
     local _, metrics = selection.names(query.store)
     unknown(query.store, "a metric", name, metrics)
   end
-  local finished = ("AND t.status = 'done' AND %s IS NOT NULL "):format(value)
+  local finished = ("AND t.status = 'done' AND abs(%s) < 9e999 "):format(value) -- not inf or NaN
   goal = goal or better(query, name, finished) == "higher" and "max" or "min"
   local rows = query:rows("t.id", ("%sORDER BY %s %s, t.id LIMIT 1"):format(finished, value,
     goal == "max" and "DESC" or "ASC"))
-  if #rows == 0 then errors.raise(errors.FAILED, "no finished trial has a '%s'", name) end
+  if #rows == 0 then
+    errors.raise(errors.FAILED, "no finished trial has a finite '%s'", name)
+  end
   add_ids(query, rows)
 end
 

@@ -10,6 +10,7 @@
 --
 -- A trial waits at a rung until all earlier trials have reached the rung or have ended. The
 -- decision therefore depends only on the values, not on the speed of workers or on interruptions.
+-- A value that is not finite ends its trial wherever it stands, and counts as worst for the others.
 -- Each decision is made once and stored as an event of its trial, with the value.
 local json = require "toeplab.base.json"
 
@@ -82,8 +83,10 @@ local function decided(self, id, step)
     AND kind IN ('judged', 'prune') ORDER BY created LIMIT 1]], { id, step })[1]
 end
 
+local function finite(value) return value and value - value == 0 end
+
 local function worse_is_larger(spec, value)
-  if not value or value - value ~= 0 then return math.huge end -- inf and NaN count as worst
+  if not finite(value) then return math.huge end -- inf and NaN count as worst
   return spec.goal == "max" and -value or value
 end
 
@@ -136,10 +139,10 @@ function Pruner:judge(t, step)
   values[#values + 1] = value
   table.sort(values)
   local fine, bar = rules[spec.rule](spec, value, values)
-  local finite = logged and logged - logged == 0
-  local why = ("%s is %s at step %d, %s %s"):format(spec.metric,
-    finite and json.number(logged) or tostring(logged or 0 / 0), step,
-    fine and "among" or "not among", bar)
+  fine = fine and finite(logged)
+  local why = ("%s is %s at step %d, %s%s"):format(spec.metric,
+    finite(logged) and json.number(logged) or json.named(logged or 0 / 0), step,
+    fine and "among " or "not among ", finite(logged) and bar or "finite numbers")
   self.records:event(t.id, step, fine and "judged" or "prune", why)
   return fine and "go" or "prune", why
 end

@@ -94,7 +94,7 @@ t.test("the best is the least last value of those done, or the greatest by name 
     t.eq(names(store, "@best:min:acc"), "b")
     t.eq(names(store, "@best:loss seed=1"), "a")
     t.raises(names, "no trial of .* has a metric 'los'; did you mean 'loss'", store, "@best:los")
-    t.raises(names, "no finished trial has a 'loss'", store, "@best:loss op=x")
+    t.raises(names, "no finished trial has a finite 'loss'", store, "@best:loss op=x")
   end)
 end)
 

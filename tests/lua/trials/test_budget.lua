@@ -113,6 +113,8 @@ t.test("a trial is judged among those before it, once they were there or have en
     "loss is -4.0 at step 4, among the best 2 of 4", "judged" })
   t.eq({ judged(4, { "judged", "judged", "judged", "prune" }) }, { "prune",
     "loss is -4.0 at step 4, by hand", "prune" })
+  t.eq({ judged(1, {}, nil, nil, 0 / 0) }, { "prune",
+    "loss is nan at step 4, not among finite numbers", "prune" }) -- asha's first rung
   for goal, infinite in pairs { min = -math.huge, max = math.huge } do -- has diverged
     t.eq(judged(2, { "judged" }, nil, goal, infinite), "prune")
   end
@@ -133,7 +135,9 @@ t.test("by the median a trial goes on if it is no worse than that of all, its ow
       { 5, -1.5, "min", "prune", "not among the better half of 5" }, -- -2
       { 5, -2.5, "max", "go", "among the better half of 5" },
       { 5, -3.5, "max", "prune", "not among the better half of 5" },
-      { 4, 0 / 0, "min", "prune", "not among the better half of 4" }, -- it has diverged
+      { 4, 0 / 0, "min", "prune", "not among finite numbers" },
+      { 1, math.huge, "min", "prune", "not among finite numbers" }, -- also of the first
+      { 4, math.huge, "max", "prune", "not among finite numbers" },
     } do
       local i, value, goal, word, place = table.unpack(row)
       local before = {}
