@@ -2,12 +2,13 @@
 -- points (u[i], v[i]) by least squares; nil if all u are equal or there are fewer than two points.
 
 return function(u, v)
-  local n, su, sv, suu, suv = #u, 0.0, 0.0, 0.0, 0.0
-  for i = 1, n do
-    su, sv, suu, suv = su + u[i], sv + v[i], suu + u[i] * u[i], suv + u[i] * v[i]
+  local n, mu, mv, suu, suv = #u, 0.0, 0.0, 0.0, 0.0 -- the means are distances from the first point
+  for i = 1, n do mu, mv = mu + (u[i] - u[1]) / n, mv + (v[i] - v[1]) / n end
+  for i = 1, n do -- from the means, since squares of large values would hide their distances
+    local du = u[i] - u[1] - mu
+    suu, suv = suu + du * du, suv + du * (v[i] - v[1] - mv)
   end
-  local spread = n * suu - su * su
-  if n < 2 or not (spread > 0) then return nil end
-  local slope = (n * suv - su * sv) / spread
-  return slope, (sv - slope * su) / n
+  if n < 2 or not (suu > 0) then return nil end
+  local slope = suv / suu
+  return slope, v[1] + mv - slope * (u[1] + mu)
 end

@@ -30,7 +30,7 @@ end
 
 -- Returns a number as JSON. Lines have gaps where a value is not finite.
 local function number(v)
-  return v - v == 0 and ("%.9g"):format(v) or "null"
+  return v - v == 0 and ("%.15g"):format(v) or "null"
 end
 
 -- Returns the curve of a trial as JSON.

@@ -264,7 +264,7 @@ end
 -- ratios have no p.
 local function estimate(c, pool)
   local alpha = looks.alpha(pool, #c.logs)
-  local i = stats.interval(c.logs, 1 - alpha)
+  local i = stats.interval(c.logs, 1 - alpha, 1)
   c.ratio, c.inside = math.exp(i.mean), i.mean > c.region.low and i.mean < c.region.high
   if not i.low then return end
   c.low, c.high = math.exp(i.low), math.exp(i.high)

@@ -71,7 +71,7 @@ end
 
 -- Sets the interval of the ratio at look k from the logarithms of the ratios by seed.
 local function estimate(state, rule, k, logs)
-  local i = stats.interval(logs, 1 - rule.alpha[k])
+  local i = stats.interval(logs, 1 - rule.alpha[k], 1)
   state.look, state.seeds = k, #logs
   state.ratio, state.low, state.high = math.exp(i.mean), math.exp(i.low), math.exp(i.high)
   state.percent = 100 * (math.exp(i.half) - 1)

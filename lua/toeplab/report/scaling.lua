@@ -34,21 +34,28 @@ end
 
 -- Returns the A > 0 and E >= 0 that fit best for one alpha, and the sum of squares.
 local function linear(u, y, alpha)
-  local s1, sa, sb, sab, saa = 0.0, 0.0, 0.0, 0.0, 0.0 -- 1 = E a + A b, with a = 1/y, b = power/y
-  local sbb, n = 0.0, #u
-  for i = 1, n do
-    local a = 1 / y[i]
-    local b = math.exp(-alpha * u[i]) * a
-    s1, sa, sb, saa, sab, sbb = s1 + 1, sa + a, sb + b, saa + a * a, sab + a * b, sbb + b * b
+  local x, w, sw, sx, sy = {}, {}, 0.0, 0.0, 0.0 -- y = E + A x, where x is the power
+  for i = 1, #u do
+    x[i], w[i] = math.exp(-alpha * u[i]), (y[1] / y[i]) ^ 2
+    sw, sx, sy = sw + w[i], sx + w[i] * x[i], sy + w[i] * (y[i] - y[1])
   end
-  local E = (sa * sbb - sb * sab) / (saa * sbb - sab * sab)
-  local A = (sb - E * sab) / sbb
-  if not (E > 0 and A > 0) then E, A = 0.0, sb / sbb end
-  return A, E, s1 - 2 * E * sa - 2 * A * sb + E * E * saa + 2 * E * A * sab + A * A * sbb
+  local mx, my, sxx, sxy = sx / sw, y[1] + sy / sw, 0.0, 0.0
+  for i = 1, #u do -- from the means: E may be large beside what falls
+    sxx, sxy = sxx + w[i] * (x[i] - mx) ^ 2, sxy + w[i] * (x[i] - mx) * (y[i] - my)
+  end
+  local A, squares = sxy / sxx, 0.0
+  local E = my - A * mx
+  if not (E > 0 and A > 0) then
+    E, my, mx, sxy, sxx = 0.0, 0.0, 0.0, 0.0, 0.0
+    for i = 1, #u do sxy, sxx = sxy + w[i] * x[i] * y[i], sxx + w[i] * x[i] ^ 2 end
+    A = sxy / sxx
+  end
+  for i = 1, #u do squares = squares + ((y[i] - my - A * (x[i] - mx)) / y[i]) ^ 2 end
+  return A, E, squares
 end
 
 local GRID, STEPS = 40, 40
-local FLAT = 1e-9 -- of the logarithm of y, over all sizes
+local FLAT = 1e-14 -- of the logarithm of y, over all sizes: rounding
 local GOLDEN = (math.sqrt(5) - 1) / 2
 
 -- Returns alpha, A and E of y = E + A x^-alpha: the best alpha by a grid and then by golden

@@ -4,7 +4,9 @@ local core = require "toeplab.core"
 
 local stats = { LEVEL = 0.95, DRAWS = 10000 }
 
-local ROUNDING = 1e-9 -- the share of two numbers below which their difference is rounding
+-- The share of two numbers below which their difference is rounding: 64 units in the last place. A
+-- spread may be a small share of the values, so that a larger one would hide it.
+local ROUNDING = 2.0 ^ -46
 
 -- ---- One sample -------------------------------------------------------------------------------
 
@@ -112,13 +114,16 @@ end
 -- Returns the mean of x and its confidence interval: {n=, mean=, deviation=, low=, high=, half=
 -- (its half width)}; without the last three for a single value, nil for none. Values that differ by
 -- rounding only, such as a chance level that every seed computes in another order, count as equal.
-function stats.interval(x, level)
+-- size: of the numbers whose differences x are, by default that of the mean.
+function stats.interval(x, level, size)
   if #x == 0 then return nil end
   local result = { n = #x, mean = stats.mean(x), deviation = stats.deviation(x) }
   if #x > 1 then
     local t = stats.t_quantile(1 - (1 - (level or stats.LEVEL)) / 2, #x - 1)
+    if result.deviation < ROUNDING * (size or math.abs(result.mean)) then
+      result.deviation = 0.0
+    end
     local half = t * result.deviation / math.sqrt(#x)
-    if half < ROUNDING * math.abs(result.mean) then half, result.deviation = 0.0, 0.0 end
     result.low, result.high, result.half = result.mean - half, result.mean + half, half
   end
   return result
@@ -152,16 +157,22 @@ end
 
 -- Returns log(a/b) of two numbers above 0; 0 where they differ by rounding only.
 function stats.log_ratio(a, b)
-  return stats.difference(a, b) == 0 and 0.0 or math.log(a) - math.log(b)
+  local share = stats.difference(b, a) / b
+  if math.abs(share) > 0.5 then return math.log(a) - math.log(b) end
+  local ratio = 1 + share -- rounded, for which the last factor makes up
+  return ratio == 1 and share or math.log(ratio) * (share / (ratio - 1))
 end
 
 -- Returns the interval (of stats.interval) of b - a, values of the same seeds in the same order,
 -- with the p of the two-sided t test (nil for a single pair, and for equal differences); nil
 -- without pairs.
 function stats.paired(a, b, level)
-  local differences = {}
-  for i, v in ipairs(a) do differences[i] = stats.difference(v, b[i]) end
-  local result = stats.interval(differences, level)
+  local differences, size = {}, 0.0
+  for i, v in ipairs(a) do
+    differences[i] = stats.difference(v, b[i])
+    size = math.max(size, math.abs(v), math.abs(b[i]))
+  end
+  local result = stats.interval(differences, level, size)
   if result and result.n > 1 then result.p = stats.p_value(result, result.mean) end
   return result
 end

@@ -13,6 +13,7 @@ local Guard = {}
 Guard.__index = Guard
 
 local LEAST = 8
+local ROUNDING = 2.0 ^ -46 -- of the mean, by which equal values may differ from it
 
 -- spec: the field `guard` of the experiment, as checked by declared.lua.
 function guard.new(spec)
@@ -26,7 +27,7 @@ local function spike(self, value)
   for _, v in ipairs(self.values) do mean = mean + v / count end
   for _, v in ipairs(self.values) do square = square + (v - mean) ^ 2 / (count - 1) end
   local worse = self.spec.goal == "max" and mean - value or value - mean
-  local z = worse / math.max(math.sqrt(square), 1e-12 * math.abs(mean), 1e-300)
+  local z = worse / math.max(math.sqrt(square), ROUNDING * math.abs(mean), 1e-300)
   return z > self.spec.zscore and ("%s is %.4g, %.1f deviations %s its mean %.4g"):format(
     self.spec.metric, value, z, value > mean and "above" or "below", mean) or nil
 end

@@ -219,6 +219,27 @@ t.test("a logarithmic axis within a decade has round numbers, not only powers of
   t.ok(not svg:find "> ?10<")
 end)
 
+t.test("an offset does not hide what falls above it", function()
+  -- E, A and alpha of SciPy's curve_fit with sigma = y
+  for offset, want in pairs { [10.0] = { -0.0015409862513847514, 3.0062660620684745,
+    0.3504857927017589 }, [1e3] = { -1.1842799028467344e-05, 3.0053995022258344,
+    0.3510284511215441 }, [1e9] = { 8.809953717758322e-06, 3.0053864416653298,
+    0.3510354839549988 } } do
+    local points = {}
+    for i = 0, 5 do
+      points[i + 1] = { x = 4.0 ^ i,
+        y = offset + 3 * 4.0 ^ (-0.35 * i) + (i % 2 == 0 and 1 or -1) / 128 }
+    end
+    local fit = scaling.fit(points, "offset")
+    t.eq({ fit.E - offset, fit.A, fit.alpha }, want, 5e-6)
+  end
+end)
+
+t.test("an axis shows a small spread of large values", function()
+  local text = plot.text { series = { { y = { 1e10 + 1, 1e10 + 8, 1e10 + 3, 1e10 + 5 } } } }
+  t.holds(text, " 10000000008 +", " 10000000001 +")
+end)
+
 t.test("values that are equal but for rounding, or huge, have an axis", function()
   for _, y in ipairs { { 7, 7 + 1e-14, 7 }, { 1e15, 1e15, 1e15 } } do
     for _, log in ipairs { false, true } do

@@ -1,6 +1,7 @@
 -- test_stats.lua: the statistics of tables and comparisons against known values.
 local t = require "harness"
 local core = require "toeplab.core"
+local line = require "toeplab.base.line"
 local stats = require "toeplab.report.stats"
 local text_table = require "toeplab.report.text_table"
 
@@ -176,6 +177,59 @@ end)
 t.test("the difference of two rows that their seeds detect", function()
   -- known: an unpaired t test of power 0.8 detects 1 deviation with 17 values in each group
   t.ok(stats.detected(17) <= 1 and stats.detected(16) > 1, stats.detected(17))
+end)
+
+-- The right values are SciPy's: t.interval, ttest_rel, ttest_1samp of log1p, kendalltau,
+-- mannwhitneyu / 36, and linregress.
+t.test("a spread counts however large the values are that it is a part of", function()
+  local logs = { -- offset -> mean, low, high, p of the logarithms of the ratios
+    [0.0] = { -0.3011304618211116, -0.5913288614303945, -0.01093206221182863,
+      0.044486062877029574 },
+    [1e3] = { -0.000954121895718728, -0.001662910194727733, -0.000245333596709723,
+      0.018035715414395588 },
+    [1e9] = { -9.583333290989582e-10, -1.6704174893248406e-09, -2.462491688730759e-10,
+      0.0180515010673122 } }
+  local heights = { [0.0] = 1.4833333333333334, [1e3] = 118.15, [1e9] = 116666668.15 }
+  for offset, log in pairs(logs) do
+    local x, y, ratios = {}, {}, {}
+    for i, v in ipairs { 1, 4, 2, 8, 5, 7 } do x[i] = offset + v end
+    for i, v in ipairs { 2, 4.5, 3.5, 8.25, 7, 7.5 } do y[i] = offset + v end
+    for i, v in ipairs(x) do ratios[i] = stats.log_ratio(v, y[i]) end
+    local i, d, r = stats.interval(x), stats.paired(x, y), stats.interval(ratios, 0.95, 1)
+    t.eq({ i.mean - offset, stats.quantile(x, 0.25) - offset, stats.middle_mean(x) - offset },
+      { 4.5, 2.5, 4.5 })
+    t.eq({ i.deviation, i.half }, { 2.7386127875258306, 2.8739978631044956 }, 1e-9)
+    t.eq({ d.mean, d.low, d.high, d.p }, { 0.9583333333333334, 0.24624916979070155,
+      1.6704174968759653, 0.018051501083395146 }, 1e-9)
+    for k, v in ipairs { r.mean, r.low, r.high, stats.p_value(r, r.mean) } do
+      t.eq(v, log[k], 1e-8 * math.abs(log[k]))
+    end
+    t.eq({ stats.kendall(x, y), stats.kendall_p(1, 6) }, { 1, 0.002777777777777778 }, 1e-12)
+    t.eq(stats.improvement(y, x, "lower"), 1 - 0.3888888888888889, 1e-12)
+    local slope, height = line(x, y)
+    t.eq(slope, 0.8833333333333333, 1e-12)
+    t.eq(height, heights[offset], 1e-6)
+    local low, high = stats.bootstrap({ x, y }, stats.mean)
+    t.eq({ low - offset, high - offset }, { 3.498, 6.461 }, 0.06) -- 1.96 se of the mean of means
+    t.eq({ stats.kendall_interval({ 1, 2, 3 }, { { x[1], x[2] }, { x[3], x[4] }, x }) },
+      { stats.kendall_interval({ 1, 2, 3 }, { { 1, 4 }, { 2, 8 }, { 1, 4, 2, 8, 5, 7 } }) })
+  end
+end)
+
+t.test("numbers that differ by rounding only are equal, and so are their differences", function()
+  for _, size in ipairs { 0.1, 1e3, 1e9 } do
+    local i = stats.interval { size, size * (1 + 1e-15), size * (1 - 1e-15) }
+    t.eq({ i.deviation, i.half }, { 0, 0 })
+    local a, b = {}, {}
+    for k = 1, 4 do
+      a[k] = size + 0.1 * k
+      b[k] = a[k] + 1
+    end
+    t.eq(stats.paired(a, b).p, nil)
+    t.eq(stats.log_ratio(size, size * (1 + 1e-15)), 0)
+  end
+  t.eq(stats.log_ratio(1e300, 1e-300), math.log(10) * 600, 1e-10)
+  t.eq({ stats.log_ratio(2, 1), stats.log_ratio(1, 2) }, { math.log(2), -math.log(2) }, 1e-15)
 end)
 
 t.done()

@@ -54,6 +54,12 @@ local function rows(folder)
 end
 
 t.test("a spike stands out from the values before it, once there are enough", function()
+  for _, offset in ipairs { 0.0, 1e9 } do -- a spread may be a small share of the values
+    local g = guard.new { metric = "loss", zscore = 3, window = 10, retries = 1, nan = "stop" }
+    for i = 1, 8 do g:logged("loss", offset + 1e-3 * (i % 2)) end
+    g:logged("loss", offset + 5e-3)
+    t.holds(select(2, g:verdict()), "loss is", " 8.4 deviations above its mean")
+  end
   local g = guard.new { metric = "loss", zscore = 3, window = 10, retries = 1, nan = "stop" }
   for i = 1, 7 do g:logged("loss", 1 + 0.1 * (i % 2)) end
   g:logged("loss", 100.0) -- the eighth: too few to know

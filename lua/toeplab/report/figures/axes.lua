@@ -1,6 +1,8 @@
 -- report/figures/axes.lua: chooses the scale, range and ticks of the axes of a figure for gnuplot.
 local axes = {}
 
+local ROUNDING = 2.0 ^ -46 -- the share of two values below which their distance is rounding
+
 -- Returns v if it can be drawn, else nil.
 function axes.drawable(v, log)
   return type(v) == "number" and v - v == 0 and (not log or v > 0) and v or nil
@@ -46,9 +48,9 @@ local function within_decade(out, spec, name)
   low, high = low / wider, high * wider
   local step, ticks = round_step(high - low), {}
   for k = math.ceil(low / step), math.floor(high / step) do
-    ticks[#ticks + 1] = ("%.9g"):format(k * step)
+    ticks[#ticks + 1] = ("%.15g"):format(k * step)
   end
-  out("set %stics (%s)\nset %srange [%.9g:%.9g]", name, table.concat(ticks, ", "), name, low, high)
+  out("set %stics (%s)\nset %srange [%.15g:%.15g]", name, table.concat(ticks, ", "), name, low, high)
 end
 
 -- Sets the scale and range of an axis; more: the share of its length that bars at its ends need.
@@ -57,9 +59,10 @@ function axes.scale(out, spec, name, more)
   local log, range = spec["log" .. name], spec[name .. "range"]
   local low, high = extent(spec, name)
   local none = low > high
-  if ("%.9g"):format(low) == ("%.9g"):format(high) then high = low end -- a range would be empty
   if range then low, high = range[1], range[2] end
   if low > high then low, high = log and 1 or 0, log and 10 or 1 end
+  local size = math.max(math.abs(low), math.abs(high))
+  if high - low < ROUNDING * size then high = low end -- a range would be empty
   if log then
     out("set logscale %s %s", name, type(log) == "number" and ("%g"):format(log) or "10")
     -- If the axis spans several decades, only powers of ten are labelled.
@@ -67,6 +70,9 @@ function axes.scale(out, spec, name, more)
     if log == true and not range and high > low and high / low < 10 then
       return within_decade(out, spec, name)
     end
+  end
+  if low < high and high - low < 1e-4 * size then -- gnuplot labels ticks with 6 digits
+    out("set format %s '%%.%dg'", name, math.ceil(math.log(size / (high - low), 10)) + 3)
   end
   if low == high then
     local half = math.max(1, 1e-3 * math.abs(low))
@@ -77,7 +83,7 @@ function axes.scale(out, spec, name, more)
   elseif not range and not none then
     return
   end
-  out("set %srange [%.9g:%.9g]", name, low, high)
+  out("set %srange [%.15g:%.15g]", name, low, high)
 end
 
 return axes

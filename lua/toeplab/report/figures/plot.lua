@@ -93,13 +93,13 @@ local function data(s, spec)
     lines[i] = ""
     if x and y then
       count = count + 1
-      lines[i] = ("%.9g %.9g"):format(x, y)
+      lines[i] = ("%.15g %.15g"):format(x, y)
       local bar = bars and (drawable(bars[i]) or 0)
       if bar then
         local low = drawable(y - bar, spec.logy) or y
-        lines[i] = lines[i] .. (" %.9g %.9g"):format(low, y + bar)
+        lines[i] = lines[i] .. (" %.15g %.15g"):format(low, y + bar)
       elseif s.low then
-        lines[i] = lines[i] .. (" %.9g %.9g"):format(drawable(s.low[i], spec.logy) or y,
+        lines[i] = lines[i] .. (" %.15g %.15g"):format(drawable(s.low[i], spec.logy) or y,
           drawable(s.high[i], spec.logy) or y)
       end
     end
