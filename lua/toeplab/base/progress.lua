@@ -45,7 +45,9 @@ function Progress:start(prefix)
   self.prefix, self.last, self.marks = prefix, -math.huge, {}
 end
 
-function Progress:clear()
+-- Clears the progress line. w: the worker whose work (Progress:begin) has ended, or nil.
+function Progress:clear(w)
+  if w then w.work = nil end
   if self.shown then self.out:write("\r\27[K") end
   self.shown = false
 end
@@ -175,7 +177,9 @@ function Progress:from(w, how, text)
 end
 
 local function short(w)
-  return ("%s %d/%d%s"):format(w.trial.label, w.step, w.total, w.text ~= "" and " " .. w.text or "")
+  local work = w.work
+  local text = work and ("%s %d%%"):format(work.what, 100 * work.done // work.total) or w.text
+  return ("%s %d/%d%s"):format(w.trial.label, w.step, w.total, text ~= "" and " " .. text or "")
 end
 
 -- Shows the steps of all workers. counts is {done=, failed=} so far; left is as in update.
@@ -200,21 +204,29 @@ function Progress:show(workers, counts, left)
   put(self, text)
 end
 
--- Starts to show work on total bytes, but only if it takes longer than a second.
-function Progress:begin(what, total)
-  self.work = { what = what, total = total, start = core.sys.clock() }
-  self.last = self.work.start
+-- Starts to show work on total bytes or, if that is given, units ("tokens"), but only if it takes
+-- longer than a second. w: the worker that does it, or nil; of several, show says how far each is.
+function Progress:begin(what, total, unit, w)
+  local work = { what = what, total = total, unit = unit, start = core.sys.clock(), done = 0 }
+  if w and self.jobs > 1 then
+    w.work = work
+  else
+    self.work, self.last = work, work.start
+  end
 end
 
--- Reports that the work has reached byte done.
-function Progress:part(done)
-  if self.quiet then return end
+-- Reports that so much of the work is done, of worker `by` (or nil).
+function Progress:part(done, by)
+  if by and by.work then by.work.done = done end
+  if self.quiet or by and by.work then return end
   local w, now = self.work, core.sys.clock()
   if now - w.start < 1 or not due(self) then return end
   self.last = now
   local speed = done / (now - w.start)
-  local text = ("%s: %d%% of %.1f MB, %.1f MB/s, eta %s"):format(w.what, 100 * done // w.total,
-    w.total / 1e6, speed / 1e6, progress.duration((w.total - done) / speed))
+  local amount = w.unit and ("%d %s, %.3g/s"):format(w.total, w.unit, speed)
+    or ("%.1f MB, %.1f MB/s"):format(w.total / 1e6, speed / 1e6)
+  local text = ("%s: %d%% of %s, eta %s"):format(w.what, 100 * done // w.total, amount,
+    progress.duration((w.total - done) / speed))
   put(self, text)
 end
 

@@ -51,8 +51,8 @@ end
 local function add_states(store, exp, trials)
   local model = store and estimate.new(store, exp.name)
   local p = { trials = #trials, done = 0, other_code = 0, resumable = 0, to_run = 0, times = {},
-    lows = {}, highs = {}, unknown = 0, finished = model and model.finished or 0, farthest = 0,
-    differ = {} }
+    lows = {}, highs = {}, after = 0.0, unknown = 0, finished = model and model.finished or 0,
+    farthest = 0, differ = {} }
   for _, t in ipairs(trials) do
     local present
     t.status, t.step, t.had, present = state_of(store, t)
@@ -67,7 +67,7 @@ local function add_states(store, exp, trials)
       if t.seconds then
         local n = #p.times + 1
         p.times[n], p.lows[n], p.highs[n] = t.seconds, about.low, about.high
-        p.farthest = math.max(p.farthest, far)
+        p.after, p.farthest = p.after + about.after, math.max(p.farthest, far)
         for _, key in ipairs(about.keys) do p.differ[key] = true end
         if not p.longest or t.seconds > p.longest.seconds then p.longest = t end
       else
@@ -247,6 +247,14 @@ local function time_line(p)
     p.unknown > 0 and (", without %d of no known time"):format(p.unknown) or "")
 end
 
+local function after_line(p)
+  if #p.times == 0 or p.after < 1 then return nil end
+  local sum = 0.0
+  for _, seconds in ipairs(p.times) do sum = sum + seconds end
+  return ("%.0f %% of it after the last step of each trial, as for an evaluation: %s a trial")
+    :format(100 * p.after / sum, progress.duration(p.after / #p.times))
+end
+
 local function work_line(p)
   return p.core_hours and ("%.2g core-hours (threads of a finished trial: %.3g)"):format(
     p.core_hours, p.threads)
@@ -317,7 +325,8 @@ local function show(p)
     progress.duration(p.longest.seconds))
   local before = p.tuned_by and ("%s chooses the %s of each point"):format(p.tuned_by,
     p.exp.tune.key)
-  for _, line in ipairs { { "time", time_line(p) }, { "work", work_line(p) },
+  for _, line in ipairs { { "time", time_line(p) }, { "after", after_line(p) },
+    { "work", work_line(p) },
     { "disk", disk_line(p) }, { "longest", longest or nil }, { "until", later_line(p) },
     { "resolves", resolution_line(p) },
     { "before", before } } do

@@ -228,11 +228,13 @@ function handlers.diverged(self, w, text)
   if t then t.diverged = true end -- its end is then no news
 end
 
-function handlers.clear(self) self.run.progress:clear() end
+function handlers.clear(self, w) self.run.progress:clear(w) end
 
-function handlers.begin(self, _, what, total) self.run.progress:begin(what, total) end
+function handlers.begin(self, w, what, total, unit)
+  self.run.progress:begin(what, total, unit, w)
+end
 
-function handlers.part(self, _, done) self.run.progress:part(done) end
+function handlers.part(self, w, done) self.run.progress:part(done, w) end
 
 function handlers.read(self, _, ...)
   for _, key in ipairs { ... } do self.reads[key] = true end

@@ -54,14 +54,16 @@ end
 -- Loads the durations of the finished trials of an experiment from the store.
 function estimate.new(store, experiment)
   local rows = store:rows([[SELECT json_remove(config, '$.seed') AS config, count(*) AS trials,
-      avg(seconds) AS seconds, min(seconds) AS low, max(seconds) AS high FROM v_trials
-    WHERE experiment = ? AND status = 'done' AND seconds IS NOT NULL
+      avg(seconds) AS seconds, min(seconds) AS low, max(seconds) AS high,
+      avg(max(0.0, min(seconds, coalesce(finished - (SELECT created FROM v_artifacts a
+        WHERE a.trial = t.id AND a.kind = 'checkpoint' AND a.step = t.step), 0.0)))) AS after
+    FROM v_trials t WHERE experiment = ? AND status = 'done' AND seconds IS NOT NULL
     GROUP BY 1 ORDER BY max(finished) DESC LIMIT ?]], { experiment, MOST })
   local list, finished = {}, 0
   for i, row in ipairs(rows) do
     local c = store:config(row.config)
     list[i] = { values = texts(c), steps = count_steps(c), trials = row.trials,
-      seconds = row.seconds, low = row.low, high = row.high }
+      seconds = row.seconds, low = row.low, high = row.high, after = row.after }
     finished = finished + row.trials
   end
   local common, varies = split_configs(list)
@@ -107,11 +109,16 @@ end
 local function predict(self, values, steps, apart, but)
   local list, far = nearest(self, values, but)
   if #list == 0 then return nil end
-  local sum, p, keys = 0.0, { trials = 0, low = math.huge, high = 0.0, far = far + #apart }, {}
+  local sum, after, keys = 0.0, 0.0, {}
+  local p = { trials = 0, low = math.huge, high = 0.0, far = far + #apart }
   for _, known in ipairs(list) do
     local scale = steps and known.steps and steps / known.steps or 1
-    sum, p.trials = sum + known.trials * known.seconds * scale, p.trials + known.trials
-    p.low, p.high = math.min(p.low, known.low * scale), math.max(p.high, known.high * scale)
+    local function scaled(seconds) -- an evaluation at the end takes as long after fewer steps
+      return math.max(0.0, seconds - known.after) * scale + math.min(seconds, known.after)
+    end
+    sum, p.trials = sum + known.trials * scaled(known.seconds), p.trials + known.trials
+    after = after + known.trials * known.after
+    p.low, p.high = math.min(p.low, scaled(known.low)), math.max(p.high, scaled(known.high))
   end
   for _, key in ipairs(self.others) do
     for _, known in ipairs(list) do
@@ -122,7 +129,7 @@ local function predict(self, values, steps, apart, but)
     end
   end
   for _, key in ipairs(apart) do keys[key] = true end
-  p.seconds, p.keys = sum / p.trials, suggest.keys(keys)
+  p.seconds, p.after, p.keys = sum / p.trials, after / p.trials, suggest.keys(keys)
   return p
 end
 
@@ -154,9 +161,9 @@ local function widen(self, p)
 end
 
 -- Returns the seconds that a trial of that configuration takes in all, the number of keys in which
--- the underlying trials differ from it, and the whole prediction: {seconds=, far= (that number),
--- keys= (their names), trials= (how many there are), low=, high= (the range)}; nil if none has
--- finished.
+-- the underlying trials differ from it, and the whole prediction: {seconds=, after= (those after
+-- the last checkpoint, as for an evaluation), far= (that number), keys= (their names), trials= (how
+-- many there are), low=, high= (the range)}; nil if none has finished.
 function Estimate:seconds(c)
   local values, steps = texts(c), count_steps(c)
   local apart = keys_apart(self, values)
@@ -177,15 +184,17 @@ end
 function Estimate:left(c, step, seconds)
   local steps = count_steps(c)
   if not steps or not step or step <= 0 then return self:seconds(c) end
-  local share = math.max(0, steps - step) / steps
+  local share, all, far, p = math.max(0, steps - step) / steps, self:seconds(c)
+  local after = p and p.after or 0.0
   if seconds and seconds > 0 then
-    local left = seconds / step * steps * share
-    return left, 0, { seconds = left, far = 0, keys = {}, trials = 1, low = left, high = left }
+    local left = seconds / step * steps * share + after
+    return left, 0, { seconds = left, after = after, far = 0, keys = {}, trials = 1, low = left,
+      high = left }
   end
-  local all, far, p = self:seconds(c)
   if not all then return nil end
-  return all * share, far, { seconds = all * share, far = far, keys = p.keys, trials = p.trials,
-    low = p.low * share, high = p.high * share }
+  local function rest(x) return math.max(0.0, x - after) * share + math.min(x, after) end
+  return rest(all), far, { seconds = rest(all), after = after, far = far, keys = p.keys,
+    trials = p.trials, low = rest(p.low), high = rest(p.high) }
 end
 
 -- Returns the seconds until `workers` workers have done the trials of list, handed out in order:

@@ -14,6 +14,7 @@
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local corpus = require "toeplab.tasks.corpus"
+local eval = require "toeplab.train.eval"
 local cut = require "toeplab.base.cut"
 local devices = require "toeplab.trials.devices"
 local experiment = require "toeplab.trials.experiment"
@@ -55,7 +56,7 @@ function Remote:warn(...) tell("warn", text(...)) end
 
 function Remote:clear() tell("clear") end
 
-function Remote:begin(what, total) tell("begin", what, total) end
+function Remote:begin(what, total, unit) tell("begin", what, total, unit) end
 
 -- Limits messages to ten a second; a trial may log a thousand steps in that time.
 local function rate_limited(self)
@@ -227,7 +228,7 @@ local function call(self, t, rows)
       folder = self.folder })
   end
   math.randomseed(c.seed)
-  corpus.progress = self.progress
+  corpus.progress, eval.progress = self.progress, self.progress
   recorded.begin(t.config, t.data)
   collectgarbage() -- tensors of an earlier trial do not count
   core.memory_reset_peak()

@@ -11,7 +11,7 @@
 
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
-local evaluating = require("toeplab.train.eval").evaluating
+local eval = require "toeplab.train.eval"
 local options = require "toeplab.base.options"
 local ranks = require "toeplab.train.ranks"
 local streams = require "toeplab.base.streams"
@@ -284,14 +284,15 @@ end
 -- their number. batches limits the evaluation to so many batches, spread over all lengths.
 function masking.perplexity(model, data, batches)
   local nats, count = 0.0, 0
-  evaluating(model, function()
-    local steps = data:steps()
-    local some = math.min(steps, batches or steps)
+  local steps = data:steps()
+  local some = math.min(steps, batches or steps)
+  eval.watched(model, "evaluating", some, "batches", function(part)
     for i = 0, some - 1 do
       local batch = masked(data, i * steps // some, 0)
       local size = batch.targets:numel()
       nats = nats + model:loss(batch.ids, batch.places, batch.targets):item() * size
       count = count + size
+      part(i + 1)
     end
   end)
   return math.exp(nats / count), count

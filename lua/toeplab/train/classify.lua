@@ -2,7 +2,7 @@
 -- its accuracy. A model with one output and labels of float32 is a regression.
 
 local core = require "toeplab.core"
-local evaluating = require("toeplab.train.eval").evaluating
+local eval = require "toeplab.train.eval"
 local metrics = require "toeplab.train.metrics"
 local ranks = require "toeplab.train.ranks"
 local suggest = require "toeplab.base.suggest"
@@ -76,13 +76,14 @@ end
 -- slightly on size, because the model sees the padding of a row.
 function classify.predict(model, set, size, examples)
   local said, labels, sum = {}, {}, 0.0
-  evaluating(model, function()
+  eval.watched(model, "evaluating", examples or set.count, "examples", function(part)
     for batch in set:each(size) do
       local logits = model(batch.ids, batch.lengths)
       local some, wanted = guesses(logits, batch.labels), batch.labels:totable()
       table.move(some, 1, #some, #said + 1, said)
       table.move(wanted, 1, #wanted, #labels + 1, labels)
       sum = sum + loss_of(logits, batch.labels):item() * #some
+      part(#said)
       if examples and #said >= examples then break end
     end
   end)

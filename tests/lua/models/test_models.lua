@@ -285,6 +285,18 @@ test("evaluation: every target once, blocks of n, the last one shorter", functio
   raises(tl.eval.bits_per_token, "unknown option 'bloks'", model, ids, 4, { bloks = 1 })
 end)
 
+test("an evaluation shows how far it is, and clears the display", function()
+  local model, told = small { dropout = 0.0 }, {}
+  tl.eval.progress = {
+    begin = function(_, ...) told[#told + 1] = { ... } end,
+    part = function(_, done) told[#told + 1] = done end,
+    clear = function() told[#told + 1] = "clear" end,
+  }
+  tl.eval.perplexity(model, random_ids(1, 24, 11):reshape(24), 5, { batch_tokens = 12 })
+  tl.eval.progress = false
+  eq(told, { { "evaluating at length 5", 23, "tokens" }, 10, 20, 23, "clear" })
+end)
+
 test("evaluation leaves the model as it was and agrees with the model's own loss", function()
   tl.seed(10)
   local model = small { dropout = 0.5 }

@@ -35,6 +35,20 @@ t.test("the range of equal configurations is that of their trials, in proportion
     end)
   end)
 
+t.test("what follows the last step takes as long after fewer steps", function()
+  t.in_folder(function(folder)
+    stores.fill(folder, { { name = "a", experiment = "e", config = { steps = 100 }, step = 100,
+      seconds = 50.0 } })
+    local store <close> = records.open(folder, "w")
+    store:rows([[INSERT INTO artifacts (trial, kind, step, path, bytes, sha256, created)
+      SELECT id, 'checkpoint', 100, 'x', 1, ?, finished - 40.0 FROM trials]], { ("0"):rep(64) })
+    local model = estimate.new(store, "e")
+    t.eq((model:seconds { steps = 10 }), 41.0, 1e-9)
+    t.eq((model:left({ steps = 100 }, 50)), 45.0, 1e-9)
+    t.eq((model:left({ steps = 100 }, 50, 10.0)), 50.0, 1e-9) -- at its own pace
+  end)
+end)
+
 t.test("a prediction from other configurations allows the errors such predictions have made",
   function()
     with({ { 8, 100, 1, 10.0 }, { 16, 100, 1, 20.0 }, { 32, 100, 1, 60.0 } }, function(model)

@@ -332,7 +332,8 @@ t.test("what a trial prints is shown and in its log; what it writes to standard 
       t.ok(fine and said:find("integer\tshown", 1, true), said)
       t.ok(not said:find "written", said)
       local row = query(folder, "SELECT id FROM v_trials")[1]
-      t.eq(read(("%s/results/runs/%s/log.txt"):format(folder, row.id:sub(1, 12))), "integer\tshown\nwritten\n")
+      t.eq(read(("%s/results/runs/%s/log.txt"):format(folder, row.id:sub(1, 12))),
+        "integer\tshown\nwritten\n")
     end)
   end)
 
