@@ -877,8 +877,8 @@ tl_status tl_h5_child(tl_h5 *file, const char *group, int64_t i, const char **ou
 ** no such object. */
 tl_status tl_h5_attr(tl_h5 *file, const char *object, int64_t i, tl_attr *out_attr);
 /* Reads a dataset of floats of any width as float32, or of integers as int32. TL_ENOTFOUND: there
-** is none. TL_EINVAL: it is a group, a link or in other files. TL_ETYPE: no numbers, or integers of
-** more than 32 bits. TL_ESHAPE: a null dataset, or too many axes. TL_ECORRUPT: it is damaged. */
+** is none. TL_EINVAL: it is a group, a link or in other files. TL_ETYPE: no numbers, or some that do
+** not fit into 32 bits. TL_ESHAPE: a null dataset, or too many axes. TL_ECORRUPT: it is damaged. */
 tl_status tl_h5_read(tl_h5 *file, const char *name, tl_tensor **out_t);
 
 /* Raw elements are those of files that have no reader of their own in this library, such as
@@ -887,8 +887,8 @@ tl_status tl_h5_read(tl_h5 *file, const char *name, tl_tensor **out_t);
 
 size_t tl_raw_bytes(const char *type); /* the bytes of an element; 0: no such type */
 /* Reads the elements of a tensor that lie one after another from byte offset of the file on.
-** TL_ETYPE: no such type, or an integer does not fit into 32 bits. TL_ECORRUPT: the file is too
-** short. TL_ENOTFOUND: there is none. */
+** TL_ETYPE: no such type, an element does not fit into 32 bits, or one of BOOL is neither 0 nor 1.
+** TL_ECORRUPT: the file is too short. TL_ENOTFOUND: there is none. */
 tl_status tl_raw_read(tl_ctx *ctx, const char *path, int64_t offset, const char *type, int ndim,
                       const int64_t *dims, tl_tensor **out_t);
 

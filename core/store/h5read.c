@@ -2,6 +2,7 @@
 **
 ** This file first checks what would make libhdf5 allocate too much, loop, or open other files.
 ** What cannot be checked from outside is left to the child process (h5apart.c). */
+#include <math.h>
 #include <stdlib.h>
 
 #include "engine/tensor.h"
@@ -69,12 +70,15 @@ static tl_status check_storage(tl_h5 *f, const char *name, hid_t set, double byt
     return st;
 }
 
-/* Called by HDF5 for an integer that does not fit 32 bits, which it would otherwise clamp. */
+/* Called by HDF5 for a number that does not fit 32 bits, which it would otherwise clamp or make
+** infinite, and for infinities, which stay what they are. */
 static H5T_conv_ret_t too_big(H5T_conv_except_t what, hid_t from, hid_t to, void *src, void *dst,
                               void *user)
 {
-    (void)from, (void)to, (void)src, (void)dst;
+    (void)to, (void)dst;
     if (what != H5T_CONV_EXCEPT_RANGE_HI && what != H5T_CONV_EXCEPT_RANGE_LOW)
+        return H5T_CONV_UNHANDLED;
+    if (H5Tequal(from, H5T_NATIVE_DOUBLE) > 0 && isinf(*(const double *)src))
         return H5T_CONV_UNHANDLED;
     *(int *)user = 1;
     return H5T_CONV_ABORT;
@@ -86,13 +90,14 @@ static tl_status read_elements(tl_h5 *f, const char *name, hid_t set, tl_tensor 
     tl_status st = TL_OK;
     hid_t how = H5Pcreate(H5P_DATASET_XFER);
     hid_t memory = t->type == TL_F32 ? H5T_NATIVE_FLOAT : H5T_NATIVE_INT32;
-    if (t->type == TL_I32 && H5Pset_type_conv_cb(how, too_big, &beyond) < 0)
+    if (H5Pset_type_conv_cb(how, too_big, &beyond) < 0)
         st = tl_h5_fail(f->ctx, TL_ENOMEM, f->path, "read", name);
     if (st == TL_OK && t->len && H5Dread(set, memory, H5S_ALL, H5S_ALL, how, DATA(t)) < 0)
         st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read", name);
     if (beyond)
-        st = tl_fail(f->ctx, TL_ETYPE, "%s: '%s' has an integer of more than 32 bits", f->path,
-                     name);
+        st = tl_fail(f->ctx, TL_ETYPE, "%s: '%s' has %s", f->path, name,
+                     t->type == TL_F32 ? "a number beyond those of float32"
+                                       : "an integer of more than 32 bits");
     if (how >= 0) (void)H5Pclose(how);
     return st;
 }

@@ -3,6 +3,7 @@
 **
 ** What a file says about its elements is read elsewhere (lua/toeplab/store/). This file reads bytes
 ** at an offset. The elements of files and of the processor are little-endian. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,13 +16,14 @@
 /* ---- Types ----------------------------------------------------------------------------------- */
 
 /* The type of elements in a file, and of the tensor that holds them. convert writes count elements
-** to `to` and returns count, or the index of the first that the tensor cannot hold. NULL: elements
-** are read as they are. */
+** to `to` and returns count, or the index of the first that the tensor cannot hold, because it is
+** what refused says. NULL: elements are read as they are. */
 typedef struct element {
     const char *name;
     size_t      bytes;
     tl_type     type;
     int64_t   (*convert)(const void *from, int64_t count, void *to);
+    const char *refused;
 } element;
 
 #define INTEGERS(name, kind)                                                   \
@@ -49,7 +51,21 @@ static int64_t from_f64(const void *from, int64_t count, void *to)
 {
     const double *x = from;
     float        *y = to;
-    for (int64_t i = 0; i < count; i++) y[i] = (float)x[i];
+    for (int64_t i = 0; i < count; i++) {
+        y[i] = (float)x[i];
+        if (isinf(y[i]) && !isinf(x[i])) return i;
+    }
+    return count;
+}
+
+static int64_t from_bool(const void *from, int64_t count, void *to)
+{
+    const uint8_t *x = from;
+    int32_t       *y = to;
+    for (int64_t i = 0; i < count; i++) {
+        if (x[i] > 1) return i;
+        y[i] = x[i];
+    }
     return count;
 }
 
@@ -81,12 +97,22 @@ static int64_t from_f16(const void *from, int64_t count, void *to)
     return count;
 }
 
+#define LONG "an integer of more than 32 bits"
+
 static const element elements[] = {
-    {"F32", 4, TL_F32, NULL},      {"F64", 8, TL_F32, from_f64}, {"F16", 2, TL_F32, from_f16},
-    {"BF16", 2, TL_F32, from_bf16}, {"I32", 4, TL_I32, NULL},     {"I64", 8, TL_I32, from_i64},
-    {"I16", 2, TL_I32, from_i16},  {"I8", 1, TL_I32, from_i8},   {"U64", 8, TL_I32, from_u64},
-    {"U32", 4, TL_I32, from_u32},  {"U16", 2, TL_I32, from_u16}, {"U8", 1, TL_I32, from_u8},
-    {"BOOL", 1, TL_I32, from_u8},
+    {"F32", 4, TL_F32, NULL, NULL},
+    {"F64", 8, TL_F32, from_f64, "a number beyond those of float32"},
+    {"F16", 2, TL_F32, from_f16, NULL},
+    {"BF16", 2, TL_F32, from_bf16, NULL},
+    {"I32", 4, TL_I32, NULL, NULL},
+    {"I64", 8, TL_I32, from_i64, LONG},
+    {"I16", 2, TL_I32, from_i16, NULL},
+    {"I8", 1, TL_I32, from_i8, NULL},
+    {"U64", 8, TL_I32, from_u64, LONG},
+    {"U32", 4, TL_I32, from_u32, LONG},
+    {"U16", 2, TL_I32, from_u16, NULL},
+    {"U8", 1, TL_I32, from_u8, NULL},
+    {"BOOL", 1, TL_I32, from_bool, "a truth value other than 0 and 1"},
 };
 
 static const element *find_element(const char *name)
@@ -125,8 +151,8 @@ static tl_status read_converted(tl_ctx *ctx, const char *path, int fd, const ele
         st = fill(ctx, path, fd, buffer, (size_t)count * e->bytes);
         int64_t good = st == TL_OK ? e->convert(buffer, count, (char *)DATA(t) + 4 * at) : count;
         if (good < count)
-            st = tl_fail(ctx, TL_ETYPE, "%s: element %lld is an integer of more than 32 bits", path,
-                         tl_position(ctx, at + good));
+            st = tl_fail(ctx, TL_ETYPE, "%s: element %lld is %s", path,
+                         tl_position(ctx, at + good), e->refused);
     }
     return st;
 }

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
+import re
 import struct
 from ctypes import c_char_p, c_int64, c_uint8, c_void_p
 from pathlib import Path
@@ -99,52 +101,74 @@ def _h5(path: Path) -> Dict[str, Any]:
 
 
 def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    found = dict(pairs)
+    """An object; half a surrogate pair in a key means nothing and becomes U+FFFD."""
+    found = {re.sub("[\ud800-\udfff]", "\ufffd", key): value for key, value in pairs}
     if len(found) != len(pairs):
         raise ValueError("a key is there twice")
     return found
 
 
+def _no_number(word: str) -> None:
+    raise ValueError(f"JSON has no {word}")
+
+
 def _header(path: Path) -> Tuple[Dict[str, Any], int, int]:
-    """The header, the offset of the data and their size."""
+    """The header without its metadata, the offset of the data and their size."""
     with open(path, "rb") as file:
         size, start = path.stat().st_size, file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else _MOST + 1
         if length > min(_MOST, size - 8):
             raise ValueError(f"its header cannot have {length} bytes")
-        header = json.loads(file.read(length).decode(), object_pairs_hook=_unique)
-    if not isinstance(header, dict):
-        raise ValueError("its header is no object")
-    header.pop("__metadata__", None)
+        written = file.read(length).decode()
+    header = json.loads(written, object_pairs_hook=_unique, parse_constant=_no_number)
+    if not written.startswith("{"):
+        raise ValueError("its header does not begin with '{'")
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or any(type(v) is not str for v in metadata.values()):
+        raise ValueError("its __metadata__ is no object of strings")
     return header, 8 + length, size - 8 - length
 
 
+def _integers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < 2**63 for n in value)
+
+
+def _entry(name: str, about: Any) -> Tuple[int, int, str, str, List[int]]:
+    """First and last byte, name, type and shape of a tensor."""
+    kind, shape, place = (about.get(key) if isinstance(about, dict) else None
+                          for key in ("dtype", "shape", "data_offsets"))
+    width = function("tl_raw_bytes")(text("dtype", kind)) if isinstance(kind, str) else 0
+    if width == 0:
+        raise ValueError(f"'{name}' has the dtype {kind}, which is not read")
+    if not _integers(shape) or not _integers(place) or len(place) != 2:
+        raise ValueError(f"'{name}' has no shape and data_offsets of integers from 0 on")
+    if place[1] - place[0] != math.prod(shape) * width:
+        raise ValueError(f"'{name}' has the bytes {place[0]} to {place[1]}, which do not fit its "
+                         f"shape {shape}")
+    return place[0], place[1], name, kind, shape
+
+
 def _safetensors(path: Path) -> Dict[str, np.ndarray]:
+    """As lua/toeplab/store/safetensors.lua reads it: the two accept the same files."""
     tensors: Dict[str, np.ndarray] = {}
     try:
         header, offset, size = _header(path)
-        at = 0
-        for name, e in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-            first, last = e["data_offsets"]
-            width = function("tl_raw_bytes")(e["dtype"].encode())
-            count = 1
-            for n in e["shape"]:
-                count *= n
-            if width == 0:
-                raise ValueError(f"'{name}' has the dtype {e['dtype']}, which is not read")
-            if first != at or last - first != count * width or any(n < 0 for n in e["shape"]):
-                raise ValueError(f"'{name}' has the bytes {first} to {last}, which overlap, leave "
-                                 f"a gap, or do not fit its shape {e['shape']}")
+        entries, at = sorted(_entry(*item) for item in header.items()), 0
+        for first, last, name, _, _ in entries:
+            if first != at:
+                raise ValueError(f"'{name}' overlaps another tensor or leaves a gap before byte "
+                                 f"{first}")
             at = last
-            dims, handle = (c_int64 * max(len(e["shape"]), 1))(*e["shape"]), c_void_p()
-            call("tl_raw_read", engine.context, str(path).encode(), offset + first,
-                 e["dtype"].encode(), len(e["shape"]), dims, ctypes.byref(handle))
-            tensors[name] = Tensor(handle).numpy()
         if at != size:
             raise ValueError(f"its tensors take {at} bytes of {size}")
     except RecursionError:
         raise ToeplabError(f"{path} is no safetensors file: its header is nested too deeply",
                            "ECORRUPT") from None
-    except (KeyError, TypeError, AttributeError, ValueError) as why:
+    except ValueError as why:
         raise ToeplabError(f"{path} is no safetensors file: {why}", "ECORRUPT") from why
+    for first, _, name, kind, shape in entries:
+        dims, handle = (c_int64 * max(len(shape), 1))(*shape), c_void_p()
+        call("tl_raw_read", engine.context, text("path", path), offset + first, text("dtype", kind),
+             len(shape), dims, ctypes.byref(handle))
+        tensors[name] = Tensor(handle).numpy()
     return tensors

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -185,7 +186,7 @@ class Files(unittest.TestCase):
                 (good, b"12345", "of 5"), (good.replace(b"[1]", b"[2]"), b"1234", "do not fit"),
                 (good.replace(b"F32", b"F99"), b"1234", "F99"), (b"{", b"", "no safetensors"),
                 (good.replace(b"[0,4]", b"[4,8]"), b"12345678", "gap"),
-                (b'{"a":1,"a":2}', b"", "twice"), (b"[]", b"", "no object"),
+                (b'{"a":1,"a":2}', b"", "twice"), (b"[]", b"", "begin with"),
                 (b'{"a":' * 100000, b"", "nested too deeply")):
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "x.safetensors"
@@ -195,6 +196,49 @@ class Files(unittest.TestCase):
                 else:
                     with self.assertRaisesRegex(toeplab.ToeplabError, message):
                         toeplab.load(path)
+
+
+    def test_lua_accepts_the_same_safetensors(self) -> None:
+        def entry(shape: str = "[1]", place: str = "[0,4]", more: str = "") -> str:
+            return f'"a":{{"dtype":"F32","shape":{shape},"data_offsets":{place}{more}}}'
+
+        good = ["{" + entry() + "}", "{" + entry() + "} \n", "{" + entry("[-0,7]", "[0,0]") + "}",
+                '{"__metadata__":{"x":"\u007f"},' + entry(more=',"x":null') + "}",
+                "{" + entry().replace('"a"', '"\\ud800\\n"') + "}"]
+        bad = ["[]", " {" + entry() + "}", "\ufeff{}", "{" + entry().replace("a", "\n") + "}",
+               "{" + entry().replace('"a"', '"\\q"') + "}", "{\v}", "{" + entry("[1.0]") + "}",
+               "{" + entry("[true]") + "}", "{" + entry("{}") + "}", "{" + entry("null") + "}",
+               "{" + entry(f"[0,{2**64}]", "[0,0]") + "}", "{" + entry(place="[false,4]") + "}",
+               "{" + entry(place="[0,4,4]") + "}", "{" + entry(place="[4,0]") + "}",
+               "{" + entry(more=',"x":NaN') + "}", "{" + entry("[1,1,1,1,1,1,1]") + "}",
+               "{" + entry() + "," + entry("[0]", "[0,0]") + "}", '{"a":null}', '{"a":[]}',
+               *('{"__metadata__":' + m + "," + entry() + "}" for m in ("null", "[]", '{"a":1}'))]
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder) / f"{i}.safetensors" for i in range(len(good) + len(bad))]
+            for path, written in zip(paths, good + bad):
+                header = written.encode()
+                data = b"" if "[0,0]}" in written and "[0,4]" not in written else b"1234"
+                path.write_bytes(len(header).to_bytes(8, "little") + header + data)
+            code = "for _, p in ipairs { ... } do print((pcall(require('toeplab').load, p))) end"
+            lua = subprocess.run([store._program(), "lua", "-e", code, *map(str, paths)],
+                                 check=True, stdout=subprocess.PIPE).stdout.decode().split()
+            for path, written, by_lua in zip(paths, good + bad, lua):
+                try:
+                    accepted = toeplab.load(path) is not None
+                except toeplab.ToeplabError:
+                    accepted = False
+                self.assertEqual((accepted, by_lua == "true"), (written in good,) * 2, written)
+
+    def test_elements_that_do_not_fit_are_refused(self) -> None:
+        for kind, data, message in (("F64", struct.pack("<d", 1e300), "beyond those of float32"),
+                                    ("BOOL", b"\x9f", "a truth value other than 0 and 1")):
+            header = json.dumps({"a": {"dtype": kind, "shape": [1],
+                                       "data_offsets": [0, len(data)]}}).encode()
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "x.safetensors"
+                path.write_bytes(len(header).to_bytes(8, "little") + header + data)
+                with self.assertRaisesRegex(toeplab.ToeplabError, message):
+                    toeplab.load(path)
 
 
 class Runs(unittest.TestCase):

@@ -105,7 +105,8 @@ end
 
 -- ---- Decoding -----------------------------------------------------------------------------------
 
-local unescaped = { b = "\b", f = "\f", n = "\n", r = "\r", t = "\t" }
+local unescaped = { b = "\b", f = "\f", n = "\n", r = "\r", t = "\t", ['"'] = '"', ["\\"] = "\\",
+  ["/"] = "/" }
 local words = { ["true"] = true, ["false"] = false }
 
 -- Raises an error that tells the line.
@@ -114,7 +115,7 @@ local function bad(text, at, wanted)
   error(("line %d: wanted %s, got '%s'"):format(line, wanted, text:sub(at, at + 15)), 0)
 end
 
-local function skip(text, at) return text:match("^%s*()", at) end
+local function skip(text, at) return text:match("^[ \t\n\r]*()", at) end
 
 -- Returns the character of the four hexadecimal digits at `at`, and the place behind it. Characters
 -- of more than 16 bits are two such numbers, of which one alone means nothing.
@@ -129,15 +130,17 @@ end
 local function decode_text(text, at)
   local parts, place = {}, at + 1
   while true do
-    local plain, stop = text:match('^([^"\\]*)()', place)
+    local plain, stop = text:match('^([^"\\\0-\31]*)()', place)
     local mark, escaped = text:sub(stop, stop), text:sub(stop + 1, stop + 1)
     if mark == '"' then return table.concat(parts) .. plain, stop + 1 end
     if mark == "" then bad(text, at, "a text with an end") end
+    if mark ~= "\\" then bad(text, stop, "no control character in a text") end
     parts[#parts + 1] = plain
     if escaped == "u" and text:find("^%x%x%x%x", stop + 2) then
       parts[#parts + 1], place = decode_code(text, stop + 2)
     else
-      parts[#parts + 1], place = unescaped[escaped] or escaped, stop + 2
+      local character = unescaped[escaped] or bad(text, stop, "an escape of JSON")
+      parts[#parts + 1], place = character, stop + 2
     end
   end
 end
@@ -169,7 +172,7 @@ local function number_of(word)
 end
 
 -- Returns the value that begins at `at`, and the place behind it.
-function decode(text, at, null)
+function decode(text, at, null, none)
   at = skip(text, at)
   local first, value = text:sub(at, at), {}
   if first == "{" then
@@ -181,16 +184,17 @@ function decode(text, at, null)
       seen[key] = true
       behind = skip(text, behind)
       if text:sub(behind, behind) ~= ":" then bad(text, behind, "':'") end
-      value[key], behind = decode(text, behind + 1, null)
+      value[key], behind = decode(text, behind + 1, null, none)
       return behind
     end)
   elseif first == "[" then
     local count = 0
-    return value, items(text, at, "]", function(place)
+    local behind = items(text, at, "]", function(place)
       count = count + 1
-      value[count], place = decode(text, place, null)
+      value[count], place = decode(text, place, null, none)
       return place
     end)
+    return count == 0 and none or value, behind
   elseif first == '"' then
     return decode_text(text, at)
   end
@@ -204,9 +208,9 @@ function decode(text, at, null)
 end
 
 -- Returns the value of a JSON text, or raises an error that tells the line. null becomes the given
--- value, by default nil.
-function json.decode(text, null)
-  local value, at = decode(text, 1, null)
+-- value, by default nil, and an empty list `none`, by default {}, as an empty object does.
+function json.decode(text, null, none)
+  local value, at = decode(text, 1, null, none)
   at = skip(text, at)
   if at <= #text then bad(text, at, "the end") end
   return value

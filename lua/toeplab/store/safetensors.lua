@@ -38,6 +38,7 @@ local function header_text(path)
   end
   local text = file:read(length) or ""
   if text:sub(1, 1) ~= "{" then bad(path, "the header does not begin with '{'") end
+  if not utf8.len(text) then bad(path, "the header is no UTF-8 text") end
   return text, size - 8 - length, 8 + length
 end
 
@@ -49,6 +50,7 @@ local function integers(list, count)
     found = found + 1
     if math.type(key) ~= "integer" or math.type(v) ~= "integer" or v < 0 then return false end
   end
+  if found == 0 and list ~= json.none then return false end -- an object
   return found == #list and (not count or found == count)
 end
 
@@ -93,7 +95,9 @@ local function check_cover(path, list, size)
 end
 
 local function check_metadata(path, metadata)
-  if type(metadata) ~= "table" then bad(path, "%s is no object", METADATA) end
+  if type(metadata) ~= "table" or metadata == json.none then
+    bad(path, "%s is no object", METADATA)
+  end
   for key, text in pairs(metadata) do
     if type(key) ~= "string" or type(text) ~= "string" then
       bad(path, "%s holds a %s, the format allows text only", METADATA, type(text))
@@ -106,7 +110,7 @@ end
 -- the offset of the data. Nothing but the header is read.
 function safetensors.header(path)
   local text, size, offset = header_text(path)
-  local ok, header = pcall(json.decode, text, false)
+  local ok, header = pcall(json.decode, text, false, json.none)
   if not ok then
     bad(path, "the header is not valid JSON: %s", errors.text(header):match "^[^\n]*")
   end

@@ -143,6 +143,8 @@ static void reads_files_of_others(void) /* foreign.h5: made by h5py 3.16 */
                 {"u8", TL_OK, TL_I32, 5, 4},         {"bools", TL_OK, TL_I32, 3, 1},
                 {"scalar", TL_OK, TL_F32, 1, 3.5},   {"packed", TL_OK, TL_F32, 1000, 999},
                 {"over", TL_ETYPE, 0, 0, 0},         {"text", TL_ETYPE, 0, 0, 0},
+                {"large", TL_ETYPE, 0, 0, 0},        {"swapped", TL_ETYPE, 0, 0, 0},
+                {"limits", TL_OK, TL_F32, 5, 0},
                 {"seven", TL_ESHAPE, 0, 0, 0},       {"null", TL_ESHAPE, 0, 0, 0},
                 {"soft", TL_EINVAL, 0, 0, 0},        {"soft/er", TL_EINVAL, 0, 0, 0}};
     static const tl_attr attrs[] = {{"causal", 'i', 1, 0, NULL},

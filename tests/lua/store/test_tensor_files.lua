@@ -79,7 +79,7 @@ end)
 -- ---- Types --------------------------------------------------------------------------------------
 
 local types = { -- type, NumPy's, string.pack's, numbers, and what the tensor holds
-  { "F64", "<f8", "<d", { 1, -0.5, 1e300 }, { 1, -0.5, math.huge } },
+  { "F64", "<f8", "<d", { 1, -0.5, 1e-300, -math.huge }, { 1, -0.5, 0, -math.huge } },
   { "F16", "<f2", "<I2", { 0x3C00, 0xC000, 0x0001, 0x7C00 }, { 1, -2, 2.0 ^ -24, math.huge } },
   { "BF16", nil, "<I2", { 0x3F80, 0xC000 }, { 1, -2 } },
   { "I64", "<i8", "<i8", { 5, -7, -2147483648 }, { 5, -7, -2147483648 } },
@@ -120,11 +120,13 @@ test("every type is read", function()
   end
 end)
 
-test("an integer of more than 32 bits is an error", function()
-  for _, case in ipairs { { "I64", "<i8", 1 << 31 }, { "I64", "<i8", -(1 << 31) - 1 },
-    { "U32", "<I4", 1 << 31 }, { "U64", "<I8", -1 } } do
+test("an element that the tensor cannot hold is an error", function()
+  local long, large = "an integer of more than 32 bits", "a number beyond those of float32"
+  for _, case in ipairs { { "I64", "<i8", 1 << 31, long }, { "I64", "<i8", -(1 << 31) - 1, long },
+    { "U32", "<I4", 1 << 31, long }, { "U64", "<I8", -1, long }, { "F64", "<d", 1e300, large },
+    { "F64", "<d", -3.5e38, large }, { "BOOL", "<B", 159, "a truth value other than 0 and 1" } } do
     local data = packed(case[2], { 0, case[3] })
-    t.raises(tl.load, "/t.safetensors: tensor 'x': element 2 is an integer of more than 32 bits",
+    t.raises(tl.load, "/t.safetensors: tensor 'x': element 2 is " .. case[4],
       write("t.safetensors", tensors(one(case[1], 2, #data), data)))
   end
 end)
@@ -188,6 +190,10 @@ local damaged = { -- what, bytes, message
   { "too long", tensors(two(0, 4, 4, 8), "123456789"), "1 bytes behind the last tensor" },
   { "metadata", tensors '{"__metadata__":{"a":1}}', "__metadata__ holds a number" },
   { "no metadata", tensors '{"__metadata__":"a"}', "__metadata__ is no object" },
+  { "a list of metadata", tensors '{"__metadata__":[]}', "__metadata__ is no object" },
+  { "an object as shape", tensors('{"a":{"dtype":"F32","shape":{},"data_offsets":[0,4]}}', "1234"),
+    "shape that is no list" },
+  { "no UTF-8", tensors '{"\xff":1}', "the header is no UTF%-8 text" },
 }
 
 test("a damaged safetensors file is one clear error", function()

@@ -214,9 +214,11 @@ t.test("JSON of other programs is decoded", function()
     { a = { 1, -25.0, true }, ["b\n\xc3\xa4\\"] = {}, c = 'x"y' })
   for text, why in pairs { ['{"a": 1'] = "line 1: wanted ',' or '}'", ['{a: 1}'] = "wanted a key",
     ['[1\n2]'] = "line 2: wanted ',' or ']'", ["[1] 2"] = "wanted the end", ["'x'"] = "a value",
-    ['"x'] = "a text with an end", [""] = "a value" } do
+    ['"x'] = "a text with an end", [""] = "a value", ['"\\q"'] = "an escape of JSON",
+    ['"a\nb"'] = "no control character in a text", ["\v1"] = "a value" } do
     t.raises(json.decode, why, text)
   end
+  t.eq(json.decode('"\\/\x7f"'), "/\x7f")
   for _, number in ipairs { "0", "-0", "10", "0.5", "-1.50", "1e5", "2E+05", "1.0e-3" } do
     t.eq(json.decode(number), tonumber(number))
   end
