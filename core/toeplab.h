@@ -394,6 +394,7 @@ tl_status tl_rfft(tl_tensor *x, int axis, tl_tensor **out_y);
 tl_status tl_irfft(tl_tensor *x, int axis, int64_t n, tl_tensor **out_y);
 
 /* ---- Linear algebra (for analysis: no gradients; LAPACK in float64) -------------------------- */
+/* TL_EINVAL: an argument requires a gradient, and recording is on. */
 
 /* a = u diag(s) v with s from large to small.   a [m,n]   u [m,k]   s [k]   v [k,n], k = min(m,n).
 ** out_u and out_v may both be NULL. TL_EINVAL: a is not finite, or LAPACK does not converge. */

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/memory.h"
+#include "engine/tape.h"
 #include "engine/tensor.h"
 #include "products/gemm.h"
 
@@ -14,9 +15,13 @@ void dgesdd_(const char *job, const int *m, const int *n, double *a, const int *
 void dgesv_(const int *n, const int *nrhs, double *a, const int *lda, int *pivot, double *b,
             const int *ldb, int *info);
 
-/* Moves a to the CPU, checks that it is a matrix of finite float32, and makes LAPACK ready. */
+/* Moves a to the CPU, checks that it is a matrix of finite float32 of which no gradient will be
+** asked, and makes LAPACK ready. */
 static tl_status svd_check(const char *op, const char *name, const tl_tensor *a)
 {
+    if (tl_wants(a->ctx, a))
+        return tl_fail(a->ctx, TL_EINVAL, "%s: %s requires a gradient, which %s does not pass on: "
+                       "call it while nothing is recorded (no_grad)", op, name, op);
     if (a->type != TL_F32) return tl_fail(a->ctx, TL_ETYPE, "%s: %s is int32", op, name);
     if (a->ndim != 2)
         return tl_fail(a->ctx, TL_ESHAPE, "%s: %s is %s, not a matrix", op, name, SHAPE(a));

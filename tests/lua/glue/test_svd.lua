@@ -24,4 +24,16 @@ t.test("what is wrong is told", function()
   t.raises(core.solve, "bad argument #2", core.zeros(2, 2))
 end)
 
+t.test("no gradient is cut in silence", function()
+  local a, b = core.ones(2, 2):require_grad(), core.ones(2, 2)
+  local both = a + b
+  for _, x in ipairs { a, both } do
+    t.raises(core.svd, "svd: a requires a gradient, which svd does not pass on", x)
+    t.raises(core.singular_values, "svd: a requires a gradient", x)
+    t.raises(core.solve, "solve: a requires a gradient", x, b)
+    t.raises(core.solve, "solve: b requires a gradient", core.tensor { { 2, 0 }, { 0, 1 } }, x)
+    t.eq(core.no_grad(core.singular_values, x):dim(1), 2)
+  end
+end)
+
 t.done()
