@@ -474,7 +474,7 @@ t.test("a mean has the decimals of its interval, of which two digits count", fun
   end)
 end)
 
-t.test("a spread that is a small share of the mean is shown, with the digits of the mean", function()
+t.test("a spread that is a small share of the mean is shown with the mean's digits", function()
   t.in_folder(function(folder)
     local trials = {}
     for seed, v in ipairs { 1, 4, 2, 8, 5, 7 } do
@@ -482,7 +482,8 @@ t.test("a spread that is a small share of the mean is shown, with the digits of 
     end
     sweeps.write(folder, { experiment = "e", columns = { "x" }, trials = trials })
     t.holds(run(folder, "e"), "10000000004.5 ± 2.9")
-    t.holds(run(folder, "e --csv"), ",10000000004.5,10000000001.626001,10000000007.373999,2.7386127875258306,6")
+    t.holds(run(folder, "e --csv"),
+      ",10000000004.5,10000000001.626001,10000000007.373999,2.7386127875258306,6")
   end)
 end)
 

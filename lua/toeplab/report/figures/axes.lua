@@ -50,7 +50,8 @@ local function within_decade(out, spec, name)
   for k = math.ceil(low / step), math.floor(high / step) do
     ticks[#ticks + 1] = ("%.15g"):format(k * step)
   end
-  out("set %stics (%s)\nset %srange [%.15g:%.15g]", name, table.concat(ticks, ", "), name, low, high)
+  out("set %stics (%s)\nset %srange [%.15g:%.15g]", name, table.concat(ticks, ", "), name, low,
+    high)
 end
 
 -- Sets the scale and range of an axis; more: the share of its length that bars at its ends need.
