@@ -66,8 +66,7 @@ const char *tl_errmsg(const tl_ctx *ctx);
 ** axis: 0 by default, 1 for a language that counts from 1. Functions count from 0 in any case. */
 void tl_number_axes_from(tl_ctx *ctx, int first);
 int tl_threads(const tl_ctx *ctx);
-/* Processors, and bytes of memory left, that control groups allow this process, or INFINITY. */
-void tl_group_limits(double *out_processors, double *out_memory);
+void tl_group_limits(double *out_processors, double *out_memory); /* by cgroups; or INFINITY */
 
 /* Stores a printf-style message on ctx and returns st, for: return tl_fail(ctx, ...). */
 tl_status tl_fail(tl_ctx *ctx, tl_status st, const char *format, ...)
@@ -878,8 +877,8 @@ tl_status tl_h5_child(tl_h5 *file, const char *group, int64_t i, const char **ou
 ** no such object. */
 tl_status tl_h5_attr(tl_h5 *file, const char *object, int64_t i, tl_attr *out_attr);
 /* Reads a dataset of floats of any width as float32, or of integers as int32. TL_ENOTFOUND: there
-** is none. TL_EINVAL: it is a group, a link or in other files. TL_ETYPE: no numbers, or some that do
-** not fit into 32 bits. TL_ESHAPE: a null dataset, or too many axes. TL_ECORRUPT: it is damaged. */
+** is none. TL_EINVAL: it is a group, a link or in other files. TL_ETYPE: no numbers, or some that
+** do not fit into 32 bits. TL_ESHAPE: null, or too many axes. TL_ECORRUPT: it is damaged. */
 tl_status tl_h5_read(tl_h5 *file, const char *name, tl_tensor **out_t);
 
 /* Raw elements are those of files that have no reader of their own in this library, such as

@@ -3,20 +3,21 @@
 ** P[s], P[s+8], P[s-8] and P[s] again, and P[s+8] is P[s-8] of the tile 16 lags on. So a tile costs
 ** two loads from shared memory, and serves every place of T where it occurs.
 **
-** A block of threads computes ROWS rows of y for CHANNELS channels, a warp each, of 8 sequences, the
-** columns of its products. It takes x CHUNK rows at a time. */
+** A block of threads computes ROWS rows of y for CHANNELS channels, a warp each, of 8 sequences,
+** the columns of its products. It takes x CHUNK rows at a time. */
 #include "../common/apply.cuh"
 #include "tiles.cuh"
 
 #define MOST_ROWS 256
-#define XLINE     258 /* words of a channel of x: 32 pairs of rows of 8 sequences; the 2 more spread */
-                      /* channels over banks */
-#define YLINE     66  /* floats of a channel of y: 64 rows, likewise */
+/* Words of a channel of x: 32 pairs of rows of 8 sequences, and 2 that spread channels over banks;
+** floats of a channel of y: 64 rows, likewise. */
+#define XLINE 258
+#define YLINE 66
 
 /* P in GPU memory: [COPIES,d,words], word k for the lag base + k, with 0 beside the band. */
 typedef struct pairs {
     int64_t words;
-    int     base;
+    int base;
 } pairs;
 
 /* The windows of all blocks are inside, at multiples of 4. */
@@ -34,7 +35,7 @@ static __global__ void make_pairs(pairs p, int64_t lags, int64_t zero, int sign,
     EACH(e, d * (p.words / 8))
     {
         int64_t c = e % d, k = e / d * 8;
-        float   t[9]; /* t[i]: lag base + k + i - 1 */
+        float t[9]; /* t[i]: lag base + k + i - 1 */
         for (int i = 0; i < 9; i++) {
             int64_t row = zero + sign * (p.base + k + i - 1);
             t[i] = row >= 0 && row < lags ? coef[row * d + c] : 0;
@@ -43,7 +44,8 @@ static __global__ void make_pairs(pairs p, int64_t lags, int64_t zero, int sign,
         for (int i = 0; i < 8; i++) split_bf16<COPIES>(t[i + 1], t[i], split + i, 8);
         for (int h = 0; h < COPIES; h++)
             for (int i = 0; i < 8; i += 4)
-                *(uint4 *)(words + (h * d + c) * p.words + k + i) = *(const uint4 *)(split + 8 * h + i);
+                *(uint4 *)(words + (h * d + c) * p.words + k + i) =
+                    *(const uint4 *)(split + 8 * h + i);
     }
 }
 
@@ -54,17 +56,17 @@ template <int COPIES, int CHANNELS> struct worker {
     static const int RING = ROWS + 2 * CHUNK; /* the words of P that two chunks need together */
     static const int BYTES = 4 * COPIES * CHANNELS * (2 * RING + 2 * XLINE);
 
-    const band     &t;
-    const pairs    &p;
+    const band &t;
+    const pairs &p;
     const uint32_t *words;
-    const float    *x;
-    uint32_t       *ring, *xs; /* in shared memory: [COPIES,CHANNELS,2 RING] P, each word twice, so */
-                               /* that no window wraps; [2,COPIES,CHANNELS,XLINE] x */
-    int     i0, c0;            /* the first row and channel of the block */
-    int64_t b0;                /* its first sequence */
-    int     thread, lane, warp;
-    float4  rows[4];
-    uint4   quads[QUADS]; /* of P */
+    const float *x;
+    uint32_t *ring, *xs; /* in shared memory: [COPIES,CHANNELS,2 RING] P, each word twice, so */
+                         /* that no window wraps; [2,COPIES,CHANNELS,XLINE] x */
+    int i0, c0;          /* the first row and channel of the block */
+    int64_t b0;          /* its first sequence */
+    int thread, lane, warp;
+    float4 rows[4];
+    uint4 quads[QUADS]; /* of P */
 
     __device__ const uint32_t *pairs_at(int line, int lag) const
     {
@@ -86,8 +88,7 @@ template <int COPIES, int CHANNELS> struct worker {
     {
         for (int e = thread; e < COPIES * CHANNELS * (ROWS / 4); e += WORKERS) {
             int k = e % (ROWS / 4) * 4, line = e / (ROWS / 4);
-            if (loads(line))
-                keep(line, CHUNK + k, *(const uint4 *)pairs_at(line, i0 - j0 + k));
+            if (loads(line)) keep(line, CHUNK + k, *(const uint4 *)pairs_at(line, i0 - j0 + k));
         }
     }
     /* Loads rows j0.. of x, and the CHUNK words that they add to the window, to registers. */
@@ -106,8 +107,8 @@ template <int COPIES, int CHANNELS> struct worker {
     /* Moves them to shared memory. start: the first word of the new window in the ring */
     __device__ void store(int start, int buffer) const
     {
-        uint32_t *to = xs + (buffer * COPIES * CHANNELS + thread % QUARTERS * 4) * XLINE +
-                       thread / QUARTERS;
+        uint32_t *to =
+            xs + (buffer * COPIES * CHANNELS + thread % QUARTERS * 4) * XLINE + thread / QUARTERS;
         for (int h = 0; h < 2; h++)
             store_pairs<COPIES>(rows[2 * h], rows[2 * h + 1], to + 128 * h, XLINE,
                                 CHANNELS * XLINE);
@@ -118,16 +119,16 @@ template <int COPIES, int CHANNELS> struct worker {
         }
     }
 
-    /* sums += the tiles of T in columns j0.. times the chunk in the buffer. Tensor cores cut sums off
-    ** where they do not round, so that with all digits a chunk is summed apart. */
+    /* sums += the tiles of T in columns j0.. times the chunk in the buffer. Tensor cores truncate
+    ** their sums, so with all digits each chunk is summed apart. */
     __device__ void multiply(int j0, int start, int buffer, float (&sums)[TILES][4]) const
     {
-        int             g = lane / 4, q = lane % 4;
+        int g = lane / 4, q = lane % 4;
         const uint32_t *column = xs + (buffer * COPIES * CHANNELS + warp) * XLINE + q * 8 + g;
         const uint32_t *word = ring + warp * 2 * RING + start + CHUNK + g - 2 * q;
-        const int       apart = CHANNELS * 2 * RING;
-        float           parts[4][4] = {}; /* of the rows of tiles tile .. tile + 3 */
-        uint32_t        xb[COPIES][4][2], low[COPIES], middle[COPIES], high[COPIES];
+        const int apart = CHANNELS * 2 * RING;
+        float parts[4][4] = {}; /* of the rows of tiles tile .. tile + 3 */
+        uint32_t xb[COPIES][4][2], low[COPIES], middle[COPIES], high[COPIES];
         UNROLL
         for (int h = 0; h < COPIES; h++) {
             low[h] = word[h * apart - 56];
@@ -150,8 +151,9 @@ template <int COPIES, int CHANNELS> struct worker {
                     const int l = left_of(h), r = right_of(h);
                     UNROLL
                     for (int k = tile < 0 ? -tile : 0; k < 4 && k + tile < TILES; k++)
-                        multiply_tile(COPIES == 3 ? parts[(k + tile) & 3] : sums[k + tile], middle[l],
-                                      high[l], low[l], middle[l], xb[r][k][0], xb[r][k][1]);
+                        multiply_tile(COPIES == 3 ? parts[(k + tile) & 3] : sums[k + tile],
+                                      middle[l], high[l], low[l], middle[l], xb[r][k][0],
+                                      xb[r][k][1]);
                 }
             }
             UNROLL
@@ -168,7 +170,7 @@ template <int COPIES, int CHANNELS> struct worker {
     __device__ void write(const float (&sums)[TILES][4], int part, float *y) const
     {
         const int sequence = CHANNELS * YLINE + 4;
-        float    *stage = (float *)ring;
+        float *stage = (float *)ring;
         UNROLL
         for (int k = 0; k < 4; k++)
             for (int e = 0; e < 4; e++)
@@ -176,11 +178,11 @@ template <int COPIES, int CHANNELS> struct worker {
                       e / 2 * 8] = sums[4 * part + k][e];
         __syncthreads();
         for (int e = thread; e < 8 * 64 * QUARTERS; e += WORKERS) {
-            int     c = e % QUARTERS * 4, i = e / QUARTERS % 64, row = i0 + 64 * part + i;
+            int c = e % QUARTERS * 4, i = e / QUARTERS % 64, row = i0 + 64 * part + i;
             int64_t s = b0 + e / QUARTERS / 64;
             if (s >= t.b || row >= t.n || c0 + c >= t.d) continue;
             const float *from = stage + e / QUARTERS / 64 * sequence + c * YLINE + i;
-            float       *to = y + (s * t.n + row) * t.d + c0 + c;
+            float *to = y + (s * t.n + row) * t.d + c0 + c;
             if (t.d % 4 == 0)
                 *(float4 *)to = make_float4(from[0], from[YLINE], from[2 * YLINE], from[3 * YLINE]);
             else
@@ -197,15 +199,24 @@ static __global__ void __launch_bounds__(32 * CHANNELS, COPIES == 3 ? 2 : 1)
     SHARED_WORDS(shared);
     typedef worker<COPIES, CHANNELS> here;
     const int ROWS = here::ROWS, RING = here::RING;
-    int     blocks = (t.n + ROWS - 1) / ROWS, groups = (t.d + CHANNELS - 1) / CHANNELS;
-    int64_t rest = blockIdx.x / blocks; /* blocks that share x follow each other, the longest first */
-    here    w = {t, p, words, x, shared, shared + COPIES * CHANNELS * 2 * RING,
-                                  (blocks - 1 - (int)(blockIdx.x % blocks)) * ROWS,
-                                  (int)(rest % groups) * CHANNELS, rest / groups * 8,
-                                  (int)threadIdx.x, (int)threadIdx.x % 32, (int)threadIdx.x / 32};
+    int blocks = (t.n + ROWS - 1) / ROWS, groups = (t.d + CHANNELS - 1) / CHANNELS;
+    int64_t rest =
+        blockIdx.x / blocks; /* blocks that share x follow each other, the longest first */
+    here w = {t,
+              p,
+              words,
+              x,
+              shared,
+              shared + COPIES * CHANNELS * 2 * RING,
+              (blocks - 1 - (int)(blockIdx.x % blocks)) * ROWS,
+              (int)(rest % groups) * CHANNELS,
+              rest / groups * 8,
+              (int)threadIdx.x,
+              (int)threadIdx.x % 32,
+              (int)threadIdx.x / 32};
     float sums[here::TILES][4] = {};
-    int   from = w.i0 - t.last > 0 ? (w.i0 - t.last) / CHUNK * CHUNK : 0;
-    int   to = w.i0 + ROWS - t.first < t.n ? w.i0 + ROWS - t.first : t.n, start = 0, buffer = 0;
+    int from = w.i0 - t.last > 0 ? (w.i0 - t.last) / CHUNK * CHUNK : 0;
+    int to = w.i0 + ROWS - t.first < t.n ? w.i0 + ROWS - t.first : t.n, start = 0, buffer = 0;
     if (from < to) {
         w.open(from);
         w.fetch(from);
@@ -230,7 +241,7 @@ static tl_status run(tl_ctx *ctx, const band *t, const pairs *p, const uint32_t 
 {
     typedef worker<COPIES, CHANNELS> here;
     int64_t blocks = ceiling(t->n, here::ROWS) * ceiling(t->d, CHANNELS) * ceiling(t->b, 8);
-    auto    kernel = tile_rows<COPIES, CHANNELS>;
+    auto kernel = tile_rows<COPIES, CHANNELS>;
     LAUNCH_SHARED(kernel, blocks, 32 * CHANNELS, here::BYTES, *t, *p, words, x, y);
     return launched(ctx, "tno");
 }
@@ -241,16 +252,16 @@ static tl_status apply(tl_ctx *ctx, const band *t, int transpose, const float *c
 {
     band which = *t;
     if (transpose) which.first = -t->last, which.last = -t->first;
-    pairs     p = pairs_of(&which);
+    pairs p = pairs_of(&which);
     uint32_t *words;
-    int64_t   lags = (int64_t)t->last - t->first + 1;
+    int64_t lags = (int64_t)t->last - t->first + 1;
     tl_status st = gpu_alloc(ctx, (size_t)(COPIES * t->d * p.words) * 4, (void **)&words);
     if (st != TL_OK) return st;
-    LAUNCH(make_pairs<COPIES>, blocks_for(t->d * (p.words / 8)), THREADS, p, lags, -(int64_t)t->first,
-           transpose ? -1 : 1, (int64_t)t->d, coef, words);
+    LAUNCH(make_pairs<COPIES>, blocks_for(t->d * (p.words / 8)), THREADS, p, lags,
+           -(int64_t)t->first, transpose ? -1 : 1, (int64_t)t->d, coef, words);
     st = launched(ctx, "tno");
     if (st == TL_OK && COPIES < 3 && gpu_shared_memory(ctx) >= (size_t)worker<COPIES, 16>::BYTES)
-        st = run<COPIES < 3 ? COPIES : 1, 16>(ctx, &which, &p, words, x, y);
+        st = run < COPIES < 3 ? COPIES : 1, 16 > (ctx, &which, &p, words, x, y);
     else if (st == TL_OK)
         st = run<COPIES, 8>(ctx, &which, &p, words, x, y);
     gpu_free(ctx, words);

@@ -1,6 +1,6 @@
 /* gradient.cu - computes the gradient of the coefficients, the sums of G = dy x' along its
-** diagonals, on tensor cores. A product of tiles runs over 16 sequences, and all tiles of G with the
-** same lag are added to one accumulator, so that G is never written.
+** diagonals, on tensor cores. A product of tiles runs over 16 sequences, and all tiles of G with
+** the same lag are added to one accumulator, so that G is never written.
 **
 ** A block of threads takes CHANNELS channels and two chunks of lags: a warp takes a channel and a
 ** chunk of lags `delta`, and multiplies each chunk k of dy by the chunk k - delta of x. The sums of
@@ -20,11 +20,11 @@ static int chunk_of(int lag)
 }
 
 template <int COPIES, int CHANNELS> struct summer {
-    const band  &t;
+    const band &t;
     const float *x, *dy;
-    uint32_t    *xs, *ys; /* in shared memory: [2,COPIES,CHANNELS,CHANNEL] and [...] */
-    int          delta, c0, thread, lane, warp;
-    float4       rx[4], ry[4];
+    uint32_t *xs, *ys; /* in shared memory: [2,COPIES,CHANNELS,CHANNEL] and [...] */
+    int delta, c0, thread, lane, warp;
+    float4 rx[4], ry[4];
 
     static const int QUARTERS = CHANNELS / 4, BUFFER = COPIES * CHANNELS * CHANNEL;
     static const int RESULTS = 2 * CHANNELS * (TILES * 128 + MOST_LAGS);
@@ -33,7 +33,7 @@ template <int COPIES, int CHANNELS> struct summer {
     /* Loads chunk k of dy, unless it is before the first, and chunk k - delta of x to registers. */
     __device__ void fetch(int64_t set, int k, bool with_dy)
     {
-        int     c = c0 + thread % QUARTERS * 4, row = thread / QUARTERS % 32;
+        int c = c0 + thread % QUARTERS * 4, row = thread / QUARTERS % 32;
         int64_t s = set * 16 + thread / QUARTERS / 32 * 2;
         for (int h = 0; h < 4; h++) {
             int i = row + h / 2 * 32;
@@ -46,20 +46,19 @@ template <int COPIES, int CHANNELS> struct summer {
         int at = thread % QUARTERS * 4 * CHANNEL + thread / QUARTERS / 32 * LINE +
                  thread / QUARTERS % 32;
         for (int h = 0; h < 2; h++) {
-            store_pairs<COPIES>(rx[2 * h], rx[2 * h + 1], xs + step % 2 * BUFFER + at + 32 * h, CHANNEL,
-                                CHANNELS * CHANNEL);
+            store_pairs<COPIES>(rx[2 * h], rx[2 * h + 1], xs + step % 2 * BUFFER + at + 32 * h,
+                                CHANNEL, CHANNELS * CHANNEL);
             store_pairs<COPIES>(ry[2 * h], ry[2 * h + 1], ys + at + 32 * h, CHANNEL,
                                 CHANNELS * CHANNEL);
         }
     }
     /* sums += the tiles of the chunks of this step; the second chunk of lags takes x of the step
-    ** before. Tensor cores cut sums off where they do not round, so that with all digits a step is
-    ** summed apart. */
+    ** before. Tensor cores truncate their sums, so with all digits each step is summed apart. */
     __device__ void multiply(int64_t step, float (&sums)[TILES][4]) const
     {
-        const int       apart = CHANNELS * CHANNEL;
-        int             at = warp % CHANNELS * CHANNEL + lane % 4 * LINE + lane / 4;
-        float           parts[TILES][4] = {};
+        const int apart = CHANNELS * CHANNEL;
+        int at = warp % CHANNELS * CHANNEL + lane % 4 * LINE + lane / 4;
+        float parts[TILES][4] = {};
         const uint32_t *a = ys + at;
         const uint32_t *b = xs + (step + warp / CHANNELS) % 2 * BUFFER + at;
         UNROLL
@@ -79,14 +78,13 @@ template <int COPIES, int CHANNELS> struct summer {
                         for (int e = 0; e < 2; e++)
                             columns[u][h][e] = b[h * apart + 8 * (j + u) + e * 4 * LINE];
                 UNROLL
-                for (int h = 0; h < products_of<COPIES>(); h++)
-                    UNROLL
-                    for (int u = 0; u < 4; u++) {
-                        const uint32_t *r = rows[u / 2][left_of(h)], *c = columns[u % 2][right_of(h)];
-                        const int       tile = 2 * (i + u / 2) - j - u % 2 + 7;
-                        multiply_tile(COPIES == 3 ? parts[tile] : sums[tile], r[0], r[1], r[2], r[3],
-                                      c[0], c[1]);
-                    }
+                for (int h = 0; h < products_of<COPIES>(); h++) UNROLL
+                for (int u = 0; u < 4; u++) {
+                    const uint32_t *r = rows[u / 2][left_of(h)], *c = columns[u % 2][right_of(h)];
+                    const int tile = 2 * (i + u / 2) - j - u % 2 + 7;
+                    multiply_tile(COPIES == 3 ? parts[tile] : sums[tile], r[0], r[1], r[2], r[3],
+                                  c[0], c[1]);
+                }
             }
         }
         UNROLL
@@ -115,24 +113,33 @@ template <int COPIES, int CHANNELS> struct summer {
     }
 };
 
-/* sums [2 parts,lags,d]: each lag is written once for the chunk below it and once for the one above. */
+/* sums [2 parts,lags,d]: each lag is written once for the chunk below it and once for the one
+** above. */
 template <int COPIES, int CHANNELS>
 static __global__ void __launch_bounds__(64 * CHANNELS)
-    sum_tiles(band t, int low, int couples, int parts, const float *x, const float *dy, double *sums)
+    sum_tiles(band t, int low, int couples, int parts, const float *x, const float *dy,
+              double *sums)
 {
     SHARED_WORDS(shared);
     typedef summer<COPIES, CHANNELS> worker;
-    int     groups = (t.d + CHANNELS - 1) / CHANNELS, chunks = (t.n + CHUNK - 1) / CHUNK;
+    int groups = (t.d + CHANNELS - 1) / CHANNELS, chunks = (t.n + CHUNK - 1) / CHUNK;
     int64_t rest = blockIdx.x / couples, part = rest / groups;
-    worker  w = {t, x, dy, shared, shared + 2 * worker::BUFFER,
-                 low + 2 * (int)(blockIdx.x % couples), (int)(rest % groups) * CHANNELS,
-                 (int)threadIdx.x, (int)threadIdx.x % 32, (int)threadIdx.x / 32};
-    int     from = w.delta > 0 ? w.delta : 0;
-    int     to = w.delta + 1 < 0 ? chunks + w.delta + 1 : chunks; /* chunks of dy */
+    worker w = {t,
+                x,
+                dy,
+                shared,
+                shared + 2 * worker::BUFFER,
+                low + 2 * (int)(blockIdx.x % couples),
+                (int)(rest % groups) * CHANNELS,
+                (int)threadIdx.x,
+                (int)threadIdx.x % 32,
+                (int)threadIdx.x / 32};
+    int from = w.delta > 0 ? w.delta : 0;
+    int to = w.delta + 1 < 0 ? chunks + w.delta + 1 : chunks; /* chunks of dy */
     int64_t sets = (t.b + 15) / 16, first = sets * part / parts, last = sets * (part + 1) / parts;
     int64_t each = to - from + 1; /* the first step of a set loads only x of the one before */
     int64_t steps = to > from ? (last - first) * each : 0;
-    float   tiles[TILES][4] = {};
+    float tiles[TILES][4] = {};
     for (int64_t k = -1; k < steps; k++) {
         if (k + 1 < steps)
             w.fetch(first + (k + 1) / each, from - 1 + (int)((k + 1) % each), (k + 1) % each > 0);
@@ -147,7 +154,8 @@ static __global__ void __launch_bounds__(64 * CHANNELS)
         int c = w.c0 + e % CHANNELS, beside = e / CHANNELS % MOST_LAGS - 64;
         int lag = (w.delta + e / CHANNELS / MOST_LAGS) * CHUNK + beside;
         if (c < t.d && lag >= t.first && lag <= t.last)
-            sums[((2 * part + (beside < 0)) * (t.last - t.first + 1) + lag - t.first) * t.d + c] = out[e];
+            sums[((2 * part + (beside < 0)) * (t.last - t.first + 1) + lag - t.first) * t.d + c] =
+                out[e];
     }
 }
 
@@ -156,16 +164,16 @@ static __global__ void __launch_bounds__(64 * CHANNELS)
 template <int COPIES, int CHANNELS>
 static tl_status run(tl_ctx *ctx, const band *t, const float *x, const float *dy, float *dcoef)
 {
-    int     low = chunk_of(t->first), couples = (chunk_of(t->last) + 1 - low + 2) / 2;
+    int low = chunk_of(t->first), couples = (chunk_of(t->last) + 1 - low + 2) / 2;
     int64_t groups = ceiling(t->d, CHANNELS), len = ((int64_t)t->last - t->first + 1) * t->d;
-    int     parts = (int)clamp(ENOUGH / (groups * couples), 1, ceiling(t->b, 16));
+    int parts = (int)clamp(ENOUGH / (groups * couples), 1, ceiling(t->b, 16));
     double *sums;
     tl_status st = gpu_alloc(ctx, (size_t)(2 * parts * len) * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;
     auto kernel = sum_tiles<COPIES, CHANNELS>;
-    int  bytes = summer<COPIES, CHANNELS>::BYTES;
-    LAUNCH_SHARED(kernel, couples * groups * parts, 64 * CHANNELS, bytes, *t, low, couples, parts, x,
-                  dy, sums);
+    int bytes = summer<COPIES, CHANNELS>::BYTES;
+    LAUNCH_SHARED(kernel, couples * groups * parts, 64 * CHANNELS, bytes, *t, low, couples, parts,
+                  x, dy, sums);
     st = launched(ctx, "tno_grad");
     if (st == TL_OK) st = gpu_add_parts(ctx, sums, 2 * parts, len, 0, dcoef);
     gpu_free(ctx, sums);

@@ -1,22 +1,22 @@
-/* tiles.cuh - declares products with Toeplitz matrices on tensor cores, which never write T. Numbers
-** are split into COPIES words of bf16: with one the factors are rounded to bf16, two keep 16 binary
-** digits of them, and three all 24. Sums are float32. */
+/* tiles.cuh - declares products with Toeplitz matrices on tensor cores, which never write T.
+** Numbers are split into COPIES words of bf16: with one the factors are rounded to bf16, two keep
+** 16 binary digits of them, and three all 24. Sums are float32. */
 #ifndef TILES_CUH
 #define TILES_CUH
 
-#include "cuda/tensor_cores.cuh"
+#include "../common/tensor_cores.cuh"
 
 typedef struct band { /* T[i,j] = t[i-j], which is 0 unless first <= i - j <= last */
     int64_t b;
-    int     n, d, first, last;
+    int n, d, first, last;
 } band;
 
 /* y [b,n,d] = T x, or T' x: t is row zero + lag, or zero - lag, of coef [last-first+1,d]. */
 tl_status toeplitz_apply(tl_ctx *ctx, const band *t, int copies, int transpose, const float *coef,
                          const float *x, float *y);
 /* dcoef [last-first+1,d] = the sums of dy x' along the diagonals */
-tl_status toeplitz_gradient(tl_ctx *ctx, const band *t, int copies, const float *x,
-                            const float *dy, float *dcoef);
+tl_status toeplitz_gradient(tl_ctx *ctx, const band *t, int copies, const float *x, const float *dy,
+                            float *dcoef);
 
 /* ---- What the two share ---------------------------------------------------------------------- */
 
@@ -48,6 +48,9 @@ static __device__ __forceinline__ void store_pairs(float4 a, float4 b, uint32_t 
     split_bf16<COPIES>(a.w, b.w, to + 3 * line, apart);
 }
 
-static inline int64_t ceiling(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t ceiling(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
 
 #endif

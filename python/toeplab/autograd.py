@@ -62,8 +62,8 @@ class Gradients(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gcoef: Optional[torch.Tensor], gx: Optional[torch.Tensor],
                  *gparams: Optional[torch.Tensor]) -> Tuple[Optional[torch.Tensor], ...]:
-        # With y = L(coef, params; x): the gradients of sum(dy L(gcoef, gparams; x)), which is linear
-        # in dy and x, and of sum(dy L(coef, params; gx)), in dy, coef and params.
+        # With y = L(coef, params; x): the gradients of sum(dy L(gcoef, gparams; x)), linear in dy
+        # and x, and of sum(dy L(coef, params; gx)), in dy, coef and params.
         dy, coef, x, *params = ctx.saved_tensors
         _, _, of_dy, of_coef, of_x, *of_params = ctx.needs_input_grad
         ddy = dx = None

@@ -10,7 +10,6 @@ local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
 
 local records = {}
-
 local Records = {}
 Records.__index = Records
 

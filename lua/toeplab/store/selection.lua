@@ -11,7 +11,6 @@
 -- The name in a filter is a key of the configuration, a metric (its last value) or a column,
 -- searched in this order; config:NAME, metric:NAME and column:NAME say which. The words become one
 -- condition in SQL with every value bound.
-local core = require "toeplab.core"
 local process = require "toeplab.base.process"
 local direction = require "toeplab.base.direction"
 local quantity = require "toeplab.base.quantity"

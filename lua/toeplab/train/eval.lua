@@ -42,7 +42,7 @@ function eval.watched(model, what, total, unit, fn)
     if watch then watch:part(done) end
   end
   if watch then watch:begin(what, total, unit) end
-  local clear <close> = defer(function()
+  local _ <close> = defer(function()
     if watch then watch:clear() end
   end)
   return evaluating(model, function() return fn(part) end)

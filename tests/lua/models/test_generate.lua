@@ -367,8 +367,7 @@ end)
 t.test("toeplab generate: whole characters only, of bytes too", function()
   t.in_folder(function(folder)
     t.eq(run(folder, { "tokenizer=byte", "steps=1" }), 0) -- untrained: any bytes
-    -- the emulated device would need minutes for 300
-    local n = core.device() == "cpu" and 300 or 30
+    local n = core.device() == "cpu" and 300 or 30 -- emulation is slow
     for seed = 1, 2 do
       local code, text = generate(folder, ("-n %d -p '\xe2\x82' -s %d"):format(n, seed))
       t.eq({ code, utf8.len(text) ~= nil }, { 0, true })
@@ -498,5 +497,4 @@ t.test("toeplab generate: a prompt that does not fit into memory", function()
     end
   end)
 end, "cpu")
-
 t.done()

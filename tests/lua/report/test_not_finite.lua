@@ -101,4 +101,17 @@ t.test("a setting that diverged at a seed is not claimed to be better", function
   end)
 end)
 
+t.test("a spread that is a small share of the mean is shown with the mean's digits", function()
+  t.in_folder(function(folder)
+    local trials = {}
+    for i, v in ipairs { 1, 4, 2, 8, 5, 7 } do
+      trials[i] = { config = { a = 1 }, seed = i, metrics = { x = 1e10 + v } }
+    end
+    sweeps.write(folder, { experiment = "e", columns = { "x" }, trials = trials })
+    t.holds(t.toeplab(("table e -C '%s'"):format(folder)), "10000000004.5 ± 2.9")
+    t.holds(t.toeplab(("table e --csv -C '%s'"):format(folder)),
+      ",10000000004.5,10000000001.626001,10000000007.373999,2.7386127875258306,6")
+  end)
+end)
+
 t.done()

@@ -6,7 +6,7 @@
 #ifndef TL_TENSOR_CORES_CUH
 #define TL_TENSOR_CORES_CUH
 
-#include "cuda/cuda.cuh"
+#include "cuda/tno.cuh"
 
 #ifdef TL_EMULATE
 #define UNROLL
@@ -51,8 +51,17 @@ static __device__ __forceinline__ void split_bf16(float first, float second, uin
 
 /* The products of the words of split numbers that count: product k is of word left_of(k) of A and
 ** right_of(k) of B. The others are below the digits that are kept. */
-template <int COPIES> static __device__ constexpr int products_of() { return COPIES * (COPIES + 1) / 2; }
-static __device__ constexpr int left_of(int k) { return k == 2 || k == 3 ? 1 : k == 5 ? 2 : 0; }
-static __device__ constexpr int right_of(int k) { return k == 1 || k == 3 ? 1 : k == 4 ? 2 : 0; }
+template <int COPIES> static __device__ constexpr int products_of()
+{
+    return COPIES * (COPIES + 1) / 2;
+}
+static __device__ constexpr int left_of(int k)
+{
+    return k == 2 || k == 3 ? 1 : k == 5 ? 2 : 0;
+}
+static __device__ constexpr int right_of(int k)
+{
+    return k == 1 || k == 3 ? 1 : k == 4 ? 2 : 0;
+}
 
 #endif
