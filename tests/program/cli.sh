@@ -394,7 +394,7 @@ END
 check "metrics that are not finite" "$toeplab" run -q "$top/inf.lua"
 expect "... as CSV" 0 ",3,b,0,nan" "$toeplab" export inf --metrics
 expect "... and CSV of trials" 0 ",inf,2.0" "$toeplab" export inf
-expect "... as JSON" 0 '"metric.a":null,"metric.b":2.0' "$toeplab" export inf --json
+expect "... as JSON" 0 '"metric.a":"inf","metric.b":2.0' "$toeplab" export inf --json
 
 cat >"$top/table.lua" <<'END'
 return require("toeplab").experiment "table" { trial = function() error { reason = 3 } end }

@@ -107,7 +107,7 @@ expect failed 3
 for signal in 9 11 8 6 7 4; do
     grep -q "killed by signal $signal[ ;].*continues" "$top/err" || fail "no word of signal $signal"
 done
-grep -q "how=exit failed: .*exit code 3" "$top/err" || fail "no word of the exit code"
+grep -q "how=exit failed: .*os.exit would end the program" "$top/err" || fail "no word of os.exit"
 grep -q "how=memory failed: .*out of memory" "$top/err" || fail "no word of the memory"
 grep -q "how=lua_memory failed: .*not enough memory" "$top/err" || fail "no word of Lua's memory"
 if pgrep -f "^sleep 1000[.]$$\$" >/dev/null; then
