@@ -120,6 +120,20 @@ second=$("$toeplab" ls --csv | sed -n '3s/,.*//p')
 lines "ls of one of two ids" 3 "$toeplab" ls "id=$first,$second" --csv
 lines "ls of none of two ids" 5 "$toeplab" ls "id!=$first,$second" --csv
 lines "ls of one id and of none" 2 "$toeplab" ls "id=$first," --csv
+cat > "$top/named.lua" <<'END'
+local tl = require "toeplab"
+return tl.experiment "named" {
+  fixed = { tag = "mine", causal = true }, grid = { status = { 1 } },
+  trial = function(t, c) t:log { started = 7, tags = c.status, time = c.tag and c.causal and 3 } end,
+}
+END
+expect "keys and metrics with the names of columns" 0 "1 done" "$toeplab" run "$top/named.lua" \
+    -C "$top/named"
+expect "... leave --status as it is" 0 "  named  " "$toeplab" ls --status done -C "$top/named"
+expect "... and --tag" 0 "^id  *experiment  *trial  *status  *step  *loss  *started  *time$" \
+    "$toeplab" ls --tag mine -C "$top/named"
+expect "... and are shown as they are" 0 '"causal":true,.*"started":7.0,"tag":"mine","time":3.0' \
+    "$toeplab" ls --json --columns causal,started,tag,time -C "$top/named"
 expect "ls of no id" 2 "'id=' names none" "$toeplab" ls id=
 lines "two tags" 1 "$toeplab" mark "$first" --tag old
 lines "... on two trials" 1 "$toeplab" mark "$second" --tag paper

@@ -79,42 +79,50 @@ end
 local STEP = [[CASE WHEN %s = 'running'
   THEN max(coalesce(t.step, 0), coalesce(]] .. logged.STEP .. [[, 0)) ELSE t.step END]]
 
--- Returns the SQL of a name. The default columns exist even if no trial of the store logs a loss.
+-- How the columns of the program are shown. A key or metric may have the name of one.
+local shown = { id = function(value) return value:sub(1, 12) end, started = output.when,
+  finished = output.when, created = output.when, time = progress.duration }
+
+-- Returns the SQL of a name, and the function that formats its values, or nil. The default columns
+-- are the program's, and exist even if no trial of the store logs a loss.
 local function sql_of(query, name, chosen)
   if not chosen and name == "loss" then
     return ("(%s FROM v_last WHERE trial = t.id AND name = %s)"):format(LOGGED, query:bind("loss"))
   end
   if not chosen and name == "step" then return STEP:format(query.status) end
-  local sql, kind = query:value(chosen and name or "column:" .. name)
-  return kind == "metric" and sql:gsub("SELECT value", LOGGED) or sql
+  local own = not chosen or name == "id"
+  local sql, kind = query:value(own and "column:" .. name or name)
+  if kind == "metric" then return (sql:gsub("SELECT value", LOGGED)) end
+  return sql, kind == "column" and shown[name:match "^column:(.*)" or name] or nil
 end
 
-local function cell(name, value)
+local function cell(show, value)
   if value == nil or value == "" then return nil end
   if value == "\0nan" then return 0 / 0 end
-  if name == "id" then return value:sub(1, 12) end
-  if name == "started" or name == "finished" or name == "created" then return output.when(value) end
-  if name == "time" then return progress.duration(value) end
-  return value
+  if value == selection.TRUE or value == selection.FALSE then return value == selection.TRUE end
+  return show and show(value) or value
 end
 
-local function order(query, word)
+local function order(query, word, chosen)
   if not word then return "ORDER BY t.started DESC, t.id" end
-  local name = word:match("^%-(.+)$")
-  return ("ORDER BY %s %s NULLS LAST, t.id"):format(query:value(name or word),
-    name and "DESC" or "ASC")
+  local down = word:match("^%-(.+)$")
+  local name = down or word
+  if not chosen and name ~= "loss" and is_usual(name) then name = "column:" .. name end
+  return ("ORDER BY %s %s NULLS LAST, t.id"):format(query:value(name), down and "DESC" or "ASC")
 end
 
 local function read(query, set, header, limit)
-  local what = {}
+  local what, show = {}, {}
   for c, name in ipairs(header) do
-    what[c] = ("%s AS c%d"):format(sql_of(query, name, set.columns or not is_usual(name)), c)
+    local sql
+    sql, show[c] = sql_of(query, name, set.columns or not is_usual(name))
+    what[c] = ("%s AS c%d"):format(sql, c)
   end
-  local rows, found = {}, query:rows(table.concat(what, ", "), order(query, set.sort),
-    limit > 0 and limit or nil)
+  local rows, found = {}, query:rows(table.concat(what, ", "),
+    order(query, set.sort, set.columns), limit > 0 and limit or nil)
   for i, t in ipairs(found) do
     rows[i] = {}
-    for c, name in ipairs(header) do rows[i][c] = cell(name, t["c" .. c]) end
+    for c in ipairs(header) do rows[i][c] = cell(show[c], t["c" .. c]) end
     found[i] = false
   end
   return rows
@@ -160,8 +168,8 @@ end
 
 function ls.run(set, words)
   check(set, words)
-  if set.status then words[#words + 1] = "status=" .. set.status end
-  if set.tag then words[#words + 1] = "tag=" .. set.tag end
+  if set.status then words[#words + 1] = "column:status=" .. set.status end
+  if set.tag then words[#words + 1] = "column:tag=" .. set.tag end
   local limit = arguments.integer("ls", set, "limit", 0)
   local asks = set.sql or set.schema
   local folder = records.folder(set.dir)

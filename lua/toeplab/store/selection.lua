@@ -18,7 +18,9 @@ local json = require "toeplab.base.json"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
-local selection = {}
+-- TRUE and FALSE are what Query:value gives for booleans: neither 1 and 0, which SQLite takes them
+-- for, nor texts of these letters.
+local selection = { TRUE = "\0true", FALSE = "\0false" }
 
 local Query = {}
 Query.__index = Query
@@ -120,7 +122,10 @@ function kinds.config(query, name)
   local path = '$."' .. name .. '"'
   local sql = "SELECT 1 FROM trials WHERE json_type(config, ?) IS NOT NULL LIMIT 1"
   if not query.store:rows(sql, { path })[1] then return nil end
-  return ("json_extract(t.config, %s)"):format(query:bind(path))
+  local place = query:bind(path)
+  return ("CASE json_type(t.config, %s) WHEN 'true' THEN %s WHEN 'false' THEN %s "
+    .. "ELSE json_extract(t.config, %s) END"):format(place, query:bind(selection.TRUE),
+    query:bind(selection.FALSE), place)
 end
 
 function kinds.metric(query, name)
@@ -182,7 +187,9 @@ end
 -- boolean; with commas a list, or any one of its items.
 local function meanings(text)
   local list, items = { text, tonumber(text) or infinite[text] }, {}
-  if text == "true" or text == "false" then list[#list + 1] = text == "true" end
+  if text == "true" or text == "false" then
+    list[#list + 1] = text == "true" and selection.TRUE or selection.FALSE
+  end
   if not text:find(",", 1, true) then return list end
   for item in (text .. ","):gmatch("([^,]*),") do
     items[#items + 1] = math.tointeger(item) or tonumber(item) or item

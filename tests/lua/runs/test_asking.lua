@@ -71,7 +71,9 @@ t.test("filters are on keys, metrics and columns, by what the values are", funct
     for words, want in pairs {
       ["decay=0.9"] = "a", ["decay=.90"] = "a", ["decay!=0.9"] = "bcdef", ["decay>0.5"] = "ab",
       ["decay<=0.99"] = "ab", ["decay=learnable"] = "c", ["decay~LEARN"] = "c",
-      ["causal=true"] = "ab", ["causal=false"] = "c", ["lengths=8,16"] = "a",
+      ["causal=true"] = "ab", ["causal=false"] = "c",
+      ["causal=1"] = "", ["causal<5"] = "", ["causal!=true"] = "cdef",
+      ["causal=true,false"] = "abc", ["lengths=8,16"] = "a",
       ["loss<1.5"] = "bc", ["loss>=1"] = "ab", ["metric:loss=2"] = "a",
       ["gap=nan"] = "d", ["gap>0"] = "", ["acc!=0.5"] = "bcdef",
       ["status=failed"] = "c", ["status!=failed"] = "abdef", ["status=killed"] = "e",
