@@ -60,9 +60,24 @@ local function scalar(text, like)
   return nil
 end
 
-local function split(text)
-  local parts = {}
-  for part in (text .. ","):gmatch("([^,]*),") do parts[#parts + 1] = part end
+-- Returns the longest of the texts in likes, with a comma in it, that is an item of text at `from`.
+local function item_at(text, from, likes)
+  local found
+  for _, like in ipairs(likes) do
+    local fits = type(like) == "string" and like:find(",", 1, true)
+      and (text .. ","):sub(from, from + #like) == like .. ","
+    if fits and #like > #(found or "") then found = like end
+  end
+  return found
+end
+
+-- Splits text at its commas, but for those in the declared texts in likes.
+local function split(text, likes)
+  local parts, from = {}, 1
+  while from <= #text + 1 do
+    parts[#parts + 1] = item_at(text, from, likes) or text:match("^[^,]*", from)
+    from = from + #parts[#parts] + 1
+  end
   return parts
 end
 
@@ -99,10 +114,11 @@ function config.parse(text, declared)
   return config.parse_list(text, declared)
 end
 
--- Parses a comma-separated list, each item by the type of one of the declared items.
+-- Parses a comma-separated list, each item by the type of one of the declared items. One of these
+-- that is a text with commas is one item.
 function config.parse_list(text, declared)
   local list = {}
-  for i, part in ipairs(split(text)) do
+  for i, part in ipairs(split(text, declared)) do
     list[i] = any(part, #declared > 0 and declared or { "" })
     if list[i] == nil then
       return nil, expected(declared) .. " in each place of a comma-separated list"

@@ -29,15 +29,41 @@ end
 
 plan.show = show
 
--- Rounds a drawn number for display.
-local function short(v)
-  return math.type(v) == "float" and tonumber(("%.4g"):format(v)) or v
+local function rounded(v, digits) return tonumber(("%%.%dg"):format(digits):format(v)) end
+
+-- Returns how many digits, 4 or more, tell the numbers of each key in the points apart: key ->
+-- digits.
+local function digits_of(points)
+  local values, digits = {}, {}
+  for _, point in ipairs(points) do
+    for key, v in pairs(point) do
+      if math.type(v) == "float" then
+        values[key] = values[key] or {}
+        values[key][v] = true
+      end
+    end
+  end
+  for key, set in pairs(values) do
+    local n, distinct = 3, false
+    while not distinct and n < 17 do
+      local seen = {}
+      n, distinct = n + 1, true
+      for v in pairs(set) do
+        local short = rounded(v, n)
+        distinct, seen[short] = distinct and not seen[short], true
+      end
+    end
+    digits[key] = n
+  end
+  return digits
 end
 
-local function label(point, seed, many)
+local function label(point, seed, many, digits)
   local parts = {}
   for i, key in ipairs(suggest.keys(point)) do
-    parts[i] = secrets.word(key .. "=" .. show(short(point[key])))
+    local v = point[key]
+    if math.type(v) == "float" then v = rounded(v, digits[key]) end
+    parts[i] = secrets.word(key .. "=" .. (type(v) == "number" and config.text or show)(v))
   end
   if many or #parts == 0 then parts[#parts + 1] = "seed=" .. seed end
   return table.concat(parts, " ")
@@ -70,7 +96,7 @@ function plan.trials(exp, words)
   local values = overrides.apply(exp, words)
   local points, left_out, counts = space.points(values)
   space.check_count(#points * #values.seeds)
-  local trials, varied = {}, {}
+  local trials, varied, all = {}, {}, {}
   for _, point in ipairs(points) do
     for key in pairs(point) do varied[key] = true end
     if exp.tuned then varied[exp.tune.key] = true end
@@ -80,12 +106,15 @@ function plan.trials(exp, words)
       for key, value in pairs(point) do resolved[key] = config.copy(value) end
       local here = tuned(exp, point, resolved)
       resolved.seed = seed
-      trials[#trials + 1] = { config = resolved, point = here, at = point, seed = seed,
-        label = label(here, seed, #values.seeds > 1) }
+      trials[#trials + 1] = { config = resolved, point = here, at = point, seed = seed }
+      all[#all + 1] = here
     end
   end
+  for _, out in ipairs(left_out) do all[#all + 1] = out.point end
+  local digits = digits_of(all)
+  for _, t in ipairs(trials) do t.label = label(t.point, t.seed, #values.seeds > 1, digits) end
+  for _, out in ipairs(left_out) do out.label = label(out.point, nil, false, digits) end
   plan.check(exp, trials)
-  for _, out in ipairs(left_out) do out.label = label(out.point, nil, false) end
   return trials, { axes = suggest.keys(varied), left_out = left_out, seeds = values.seeds,
     values = values, counts = counts }
 end

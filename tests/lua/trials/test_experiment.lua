@@ -169,6 +169,36 @@ t.test("an experiment's check runs before anything", function()
   t.eq(select(2, tostring(why):gsub(":%d+: ", "")), 1) -- its place is said once
 end)
 
+t.test("the labels of trials have the digits that tell them apart", function()
+  local function labels(list, ...)
+    local found = {}
+    local exp = declare((good:gsub("{ 0.99, 1, \"learnable\" }", list)))
+    for i, trial in ipairs(plan.trials(exp, { "width=8", "seed=1", ... })) do
+      found[i] = trial.label:match "decay=(%S+)"
+    end
+    return found
+  end
+  t.eq(labels "{ 100001.0, 100002.0 }", { "100001", "100002" })
+  t.eq(labels "{ 1.00000000000001, 1 + 2^-52 }", { "1.00000000000001", "1" })
+  t.eq(labels "{ 1 / 3, 0.25 }", { "0.3333", "0.25" })
+  t.eq(labels "{ 3.16227766e-4 }", { "0.0003162" })
+end)
+
+t.test("a declared text with a comma is one value", function()
+  local exp = declare((good:gsub("{ 0.99, 1, \"learnable\" }", '{ "a,b", "a", "c" }')))
+  local function values(word)
+    local found = {}
+    for i, trial in ipairs(plan.trials(exp, { "width=8", "seed=1", word })) do
+      found[i] = trial.config.decay
+    end
+    return found
+  end
+  t.eq(values "decay=a,b", { "a,b" })
+  t.eq(values "decay=c,a,b,d", { "c", "a,b", "d" })
+  t.eq(values "decay=a,c", { "a", "c" })
+  t.eq(values "decay=a,bc", { "a", "bc" })
+end)
+
 t.test("a value as the command line takes it is read back exactly", function()
   for _, value in ipairs { 3, 0.1, 1.0, 1 / 3, 0.1 + 0.2, 5e-324, true, "a=b", { 1 / 3, 0.5 } } do
     t.eq(config.parse(config.text(value), value), value)
