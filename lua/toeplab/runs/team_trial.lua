@@ -2,7 +2,6 @@
 -- trials that they run together (docs/ranks.md).
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
-local corpus = require "toeplab.tasks.corpus"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
 local experiment = require "toeplab.trials.experiment"
@@ -14,6 +13,7 @@ local recorded = require "toeplab.tasks.recorded"
 local streams = require "toeplab.base.streams"
 local trial = require "toeplab.trials.trial"
 local update = require "toeplab.train.update"
+local watch = require "toeplab.base.watch"
 local wire = require "toeplab.base.wire"
 
 local team_trial = {}
@@ -144,7 +144,7 @@ function team_trial.follow(world, exp, order)
     seed = c.seed, progress = silent_progress(), checkpoint = {}, guard = exp.guard }
   handle.follows = true
   math.randomseed(c.seed)
-  corpus.progress = handle.progress
+  watch.progress = handle.progress
   recorded.begin(order.config, order.data)
   local open_modules = own_code.close()
   core.precision(c.precision)

@@ -13,8 +13,6 @@
 --                                                        ended STATUS CODE WHY ENDED
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
-local corpus = require "toeplab.tasks.corpus"
-local eval = require "toeplab.train.eval"
 local cut = require "toeplab.base.cut"
 local devices = require "toeplab.trials.devices"
 local experiment = require "toeplab.trials.experiment"
@@ -30,6 +28,7 @@ local streams = require "toeplab.base.streams"
 local suggest = require "toeplab.base.suggest"
 local team_trial = require "toeplab.runs.team_trial"
 local trial = require "toeplab.trials.trial"
+local watch = require "toeplab.base.watch"
 local wire = require "toeplab.base.wire"
 
 local worker = {}
@@ -228,7 +227,7 @@ local function call(self, t, rows)
       folder = self.folder })
   end
   math.randomseed(c.seed)
-  corpus.progress, eval.progress = self.progress, self.progress
+  watch.progress = self.progress
   recorded.begin(t.config, t.data)
   collectgarbage() -- tensors of an earlier trial do not count
   core.memory_reset_peak()

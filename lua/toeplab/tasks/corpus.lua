@@ -10,6 +10,7 @@ local streams = require "toeplab.base.streams"
 local suggest = require "toeplab.base.suggest"
 local tasks = require "toeplab.tasks"
 local tokenizer = require "toeplab.tasks.tokenizer"
+local watch = require "toeplab.base.watch"
 
 local corpus = {}
 
@@ -42,16 +43,13 @@ local spec = options.declare "tl.corpus" {
 
 corpus.spec = spec -- for options.check
 
--- The progress display for long work, or nil. A worker sets it; results do not depend on it.
-corpus.progress = nil
-
 -- Returns the sha256 of a corpus, which tl.corpus(name).hash will be, or of a task (tl.tasks). If
 -- the data is absent, raises a usage error that tells how to get it.
 function corpus.hash(name) return tasks.hash(name) or source.find(name).hash end
 
 -- Encodes a text of characters or bytes as a whole, and splits it at fractions of its tokens.
 local function cut_ids(self, tok, part)
-  local ids = tokenizer.ids(tok, part, corpus.progress)
+  local ids = tokenizer.ids(tok, part, watch.progress)
   local total = ids:numel()
   local counts = { test = math.floor(total * self.options.test),
     valid = math.floor(total * self.options.valid) }
@@ -70,7 +68,7 @@ end
 -- Encodes the texts of the parts separately.
 local function encode_parts(self, tok, parts)
   for name, part in pairs(parts) do
-    self[name] = tokenizer.ids(tok, part, corpus.progress)
+    self[name] = tokenizer.ids(tok, part, watch.progress)
     self.bytes_per_token[name] = part.bytes / math.max(1, self[name]:numel())
   end
 end
@@ -177,7 +175,7 @@ function corpus.open(name, given)
     errors.usage("corpus %s: %d bytes leave nothing to train on", shown(name), from.whole.bytes)
   end
   local tok = tokenizer.new(o.tokenizer, parts, { merges = o.merges, vocab_size = o.vocab_size,
-    watch = corpus.progress })
+    watch = watch.progress })
   self.vocab, self.vocab_files = tok.vocab, tok.files
   if o.tokenizer == "bpe" and o.merges then
     recorded.check_file(o.merges, "the file of merges " .. o.merges)

@@ -11,12 +11,13 @@
 
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
-local eval = require "toeplab.train.eval"
+local evaluating = require("toeplab.train.eval").evaluating
 local options = require "toeplab.base.options"
 local ranks = require "toeplab.train.ranks"
 local streams = require "toeplab.base.streams"
 local suggest = require "toeplab.base.suggest"
 local update = require "toeplab.train.update"
+local watch = require "toeplab.base.watch"
 
 local Masking = {}
 Masking.__index = Masking
@@ -283,10 +284,9 @@ end
 -- Returns exp(mean nats) over the masked tokens of data, which are the same at every call, and
 -- their number. batches limits the evaluation to so many batches, spread over all lengths.
 function masking.perplexity(model, data, batches)
-  local nats, count = 0.0, 0
-  local steps = data:steps()
+  local nats, count, steps = 0.0, 0, data:steps()
   local some = math.min(steps, batches or steps)
-  eval.watched(model, "evaluating", some, "batches", function(part)
+  local function all(part)
     for i = 0, some - 1 do
       local batch = masked(data, i * steps // some, 0)
       local size = batch.targets:numel()
@@ -294,7 +294,8 @@ function masking.perplexity(model, data, batches)
       count = count + size
       part(i + 1)
     end
-  end)
+  end
+  evaluating(model, function() watch.work("evaluating", some, "batches", all) end)
   return math.exp(nats / count), count
 end
 

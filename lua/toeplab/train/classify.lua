@@ -2,11 +2,12 @@
 -- its accuracy. A model with one output and labels of float32 is a regression.
 
 local core = require "toeplab.core"
-local eval = require "toeplab.train.eval"
+local evaluating = require("toeplab.train.eval").evaluating
 local metrics = require "toeplab.train.metrics"
 local ranks = require "toeplab.train.ranks"
 local suggest = require "toeplab.base.suggest"
 local update = require "toeplab.train.update"
+local watch = require "toeplab.base.watch"
 
 local classify = {}
 
@@ -76,7 +77,7 @@ end
 -- slightly on size, because the model sees the padding of a row.
 function classify.predict(model, set, size, examples)
   local said, labels, sum = {}, {}, 0.0
-  eval.watched(model, "evaluating", examples or set.count, "examples", function(part)
+  local function all(part)
     for batch in set:each(size) do
       local logits = model(batch.ids, batch.lengths)
       local some, wanted = guesses(logits, batch.labels), batch.labels:totable()
@@ -86,7 +87,10 @@ function classify.predict(model, set, size, examples)
       part(#said)
       if examples and #said >= examples then break end
     end
-  end)
+  end
+  local count = set.count -- nil: the set is the user's own
+  local total = count and math.min(examples or count, count)
+  evaluating(model, function() watch.work("evaluating", total, "examples", all) end)
   if #said == 0 then error("classify: there is no example to evaluate on", 2) end
   return said, labels, sum / #said
 end

@@ -12,10 +12,9 @@ local options = require "toeplab.base.options"
 local ranks = require "toeplab.train.ranks"
 local suggest = require "toeplab.base.suggest"
 local train = require "toeplab.train"
+local watch = require "toeplab.base.watch"
 
--- progress: the progress display of long evaluations, or false. A worker sets it; results do not
--- depend on it.
-local eval = { progress = false }
+local eval = {}
 
 local spec = options.declare "tl.eval.nats_per_token" {
   { "batch_tokens", options.field { default = 4096, min = 1 },
@@ -32,20 +31,6 @@ local function evaluating(model, fn, cached)
   local restore <close> = defer(function() model:train(training) end)
   model:eval()
   return core.no_grad(cached or nn.cached, fn)
-end
-
--- Calls fn(part) as evaluating does, where part(done) shows how many of total units ("tokens") are
--- done. Returns the results of fn.
-function eval.watched(model, what, total, unit, fn)
-  local watch = eval.progress
-  local function part(done)
-    if watch then watch:part(done) end
-  end
-  if watch then watch:begin(what, total, unit) end
-  local _ <close> = defer(function()
-    if watch then watch:clear() end
-  end)
-  return evaluating(model, function() return fn(part) end)
 end
 
 -- Returns the sum of the nats of rows of n targets, whose inputs begin at starts (from 0).
@@ -90,7 +75,7 @@ function eval.nats_per_token(model, stream, n, given)
   end
   local list, total = batches(targets, n, o), 0
   for _, batch in ipairs(list) do total = total + #batch.starts * batch.n end
-  return eval.watched(model, "evaluating at length " .. n, total, "tokens", function(part)
+  local function all(part)
     local nats, count = 0.0, 0
     for _, batch in ipairs(list) do
       nats = nats + score(model, stream, batch.starts, batch.n)
@@ -98,6 +83,9 @@ function eval.nats_per_token(model, stream, n, given)
       part(count)
     end
     return nats / count, count
+  end
+  return evaluating(model, function()
+    return watch.work("evaluating at length " .. n, total, "tokens", all)
   end)
 end
 

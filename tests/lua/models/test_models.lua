@@ -5,6 +5,7 @@ local t = require "harness"
 local slopes = require "slopes"
 local tl = require "toeplab"
 local core = require "toeplab.core"
+local watch = require "toeplab.base.watch"
 local nn = tl.nn
 
 local test, eq, raises, ok = t.test, t.eq, t.raises, t.ok
@@ -287,13 +288,13 @@ end)
 
 test("an evaluation shows how far it is, and clears the display", function()
   local model, told = small { dropout = 0.0 }, {}
-  tl.eval.progress = {
+  watch.progress = {
     begin = function(_, ...) told[#told + 1] = { ... } end,
     part = function(_, done) told[#told + 1] = done end,
     clear = function() told[#told + 1] = "clear" end,
   }
   tl.eval.perplexity(model, random_ids(1, 24, 11):reshape(24), 5, { batch_tokens = 12 })
-  tl.eval.progress = false
+  watch.progress = nil
   eq(told, { { "evaluating at length 5", 23, "tokens" }, 10, 20, 23, "clear" })
 end)
 
