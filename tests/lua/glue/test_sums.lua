@@ -43,16 +43,16 @@ test("the gradient of a weight of one number keeps its digits where its terms ca
 end)
 
 test("the gradient of a bias of the loss is summed in float64", function()
-  local n, stream = 4096, core.stream(6, "bias")
+  local n, stream = 16384, core.stream(6, "bias")
   local x3, targets = stream:normal(core.zeros(n, 1), 0, 1), {}
-  for i = 1, n do targets[i] = i % 2 end
+  for i = 1, n do targets[i] = 1 end
   local bias = core.zeros(2):require_grad()
   core.linear_cross_entropy(x3, core.tensor { { 1 }, { -1 } }, bias, core.ids(targets)):backward()
   local want = 0.0
-  for i, row in ipairs(x3:totable()) do
-    want = want + (1 / (1 + math.exp(-2 * row[1])) - (1 - targets[i])) / n
+  for _, row in ipairs(x3:totable()) do
+    want = want + 1 / (1 + math.exp(-2 * row[1])) / n
   end
-  ok(math.abs(bias:grad():totable()[1] - want) < 1e-8, bias:grad():totable()[1] - want)
+  ok(math.abs(bias:grad():totable()[1] - want) < 6e-8, bias:grad():totable()[1] - want)
 end)
 
 t.done()
