@@ -198,9 +198,9 @@ expect "verify with one planted wrong value: exit code 4" 4 "25 passed, 4 failed
     "$toeplab" verify "$top/planted.h5"
 expect "... and it says where" 4 "^FAILED layer  *fft .* y [0-9.e-]*!" \
     "$toeplab" verify -b fft "$top/planted.h5"
-expect "verify of a backend without a file" 0 "fft: 24 passed, 0 failed" "$toeplab" verify fft
-expect "... in vector lanes" 0 "rac: 24 passed, 0 failed, 0 skipped" "$toeplab" verify rac
-expect "... by frequency" 0 "fd: 72 passed, 0 failed, 0 skipped" "$toeplab" verify -qb fd
+expect "verify of a backend without a file" 0 "fft: 30 passed, 0 failed" "$toeplab" verify fft
+expect "... in vector lanes" 0 "rac: 30 passed, 0 failed, 0 skipped" "$toeplab" verify rac
+expect "... by frequency" 0 "fd: 84 passed, 0 failed, 6 skipped" "$toeplab" verify -qb fd
 expect "... by warped lag" 0 "ski: 156 passed, 0 failed" "$toeplab" verify ski
 expect "verify says what concerns no chosen backend" 0 "not run: 6 cases by lag" \
     "$toeplab" verify -b fd "$source/tests/reference.h5"
@@ -417,8 +417,24 @@ check "the template of a backend compiles" \
 mkfifo "$top/plugins/pipe.so"
 expect "... is listed, and a pipe passed over" 0 "^mine " \
     env TOEPLAB_BACKENDS="$top/plugins" timeout 20 "$toeplab" doctor --backends
-expect "... is what the definition says" 0 "mine: 12 passed, 0 failed" \
+expect "... is what the definition says" 0 "mine: 15 passed, 0 failed" \
     env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" verify mine
+expect "... and measured" 0 "^n 16 b 1 .* mine " env TOEPLAB_BACKENDS="$top/plugins" \
+    "$toeplab" bench tno --quick --repeats 1 --lengths 16 --dim 4 --threads 1 --backends mine
+sed -e 's/"mine"/"late"/' -e 's/\*s = \*p, /&first = 5 * p->options->i, /' \
+    -e 's/a->y\[k\] = /&(k \/ d % n < first ? 1 : 2) * /' \
+    -e 's/^static int accepts/static int64_t first;\nstatic const tl_option options[] = {OPTION, {0}};\n&/' \
+    -e "s/OPTION/{\"block\", 'i', \"999\", \"1..\", \"positions\"}/" \
+    -e 's/\.accepts/.options = options, &/' "$top/plugins/mine.c" >"$top/plugins/late.c"
+check "a backend with an option compiles" \
+    cc -shared -fPIC -I "$source/core" "$top/plugins/late.c" -o "$top/plugins/late.so"
+expect "a backend that is wrong from its sixth block on fails" 4 "late: 12 passed, 3 failed" \
+    env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" verify -q late block=64
+refuse "verify of an option that a backend lacks" 2 "did you mean 'block'" \
+    env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" verify late blok=64
+refuse "verify of an option without a backend" 2 "'block=64' follows no backend" \
+    "$toeplab" verify block=64 naive
+rm "$top/plugins/late.so"
 expect "... and trains" 0 "n-gram of order 4" \
     env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" run -q "$quick" $smoke backend=mine
 expect "... and is missed when its trial is run again without it" 2 \

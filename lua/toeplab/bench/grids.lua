@@ -277,10 +277,36 @@ end
 
 -- ---- Contestants -------------------------------------------------------------------------------
 
+-- Whether a backend takes coefficients by lag, as rac does.
+local function is_by_lag(backend)
+  for _, causal in ipairs { true, false } do
+    local ok, operator = pcall(core.tno, backend, 2, 1, causal)
+    if ok then return operator:domain() == "lag" end
+  end
+  return false
+end
+
+-- Returns the contestants of a bench, with one for each of the backends that it does not list, of
+-- which each computes what rac does.
+local function entries(bench, backends)
+  local list, seen, model = {}, {}, nil
+  for i, entry in ipairs(bench.ours) do
+    list[i], seen[entry.backend or ""] = entry, true
+    if entry.by == "rac" then model = entry end
+  end
+  for _, backend in ipairs(model and backends or {}) do
+    if not seen[backend] and is_by_lag(backend) then
+      list[#list + 1] = overlay(model, { by = backend, backend = backend })
+    end
+  end
+  return list
+end
+
 -- Raises unless every name is a backend of the bench.
 function grids.check_backends(name, names)
-  local known, seen = {}, {}
-  for _, entry in ipairs(benches[name].ours) do
+  local known, seen, all = {}, {}, {}
+  for i, backend in ipairs(core.backends()) do all[i] = backend.name end
+  for _, entry in ipairs(entries(benches[name], all)) do
     if entry.backend and not seen[entry.backend] then known[#known + 1] = entry.backend end
     seen[entry.backend or ""] = true
   end
@@ -311,7 +337,7 @@ function grids.ours(name, p, o)
     wanted[backend] = true
   end
   for _, precision in ipairs(bench.matrices and o.precisions or { "float32" }) do
-    for _, entry in ipairs(bench.ours) do
+    for _, entry in ipairs(entries(bench, o.backends)) do
       local asked = not wanted and not entry.asked or wanted and wanted[entry.backend]
       asked = asked and there(entry, o.device)
       local fits = not entry.when or entry.when(p)

@@ -12,18 +12,19 @@ local suggest = require "toeplab.base.suggest"
 local text_table = require "toeplab.report.text_table"
 
 local verify = {
-  example = "toeplab verify --backend fft reference/operators.h5\n  toeplab verify mybackend",
+  example = "toeplab verify --backend fft reference/operators.h5\n"
+    .. "  toeplab verify mybackend block=64",
   usage = "toeplab verify [--backend NAME]... [--precision P] [--device D] FILE.h5...\n"
-    .. "       toeplab verify NAME...",
+    .. "       toeplab verify NAME [OPTION=VALUE]...",
   about = "Runs the cases of reference files and prints the worst relative error of each output,\n"
     .. "max |got - want| / max |want|; a case runs on the backends whose coefficients have its\n"
-    .. "form: by lag, by frequency or by warped lag. NAME: compares a backend with the\n"
-    .. "definition over a table of shapes. Exit code 4 if an error is above tolerance (1e-5; for\n"
-    .. "the parameters after a training run 1e-4; with --precision bf16 all 2e-2, with tf32\n"
-    .. "5e-3), or if nothing was compared. The statistics of Pathfinder (pathfinder.json, or\n"
-    .. "pathfinder.h5 beside it) are compared with those of images that are drawn now, each in\n"
-    .. "standard errors of the difference; exit code 4 if 1 % are more than 3 apart, or one is\n"
-    .. "more than 4.",
+    .. "form: by lag, by frequency or by warped lag. NAME: compares a backend, with these of its\n"
+    .. "options, with the definition over a table of shapes. Exit code 4 if an error is above\n"
+    .. "tolerance (1e-5; for the parameters after a training run 1e-4; with --precision bf16 all\n"
+    .. "2e-2, with tf32 5e-3), or if nothing was compared. The statistics of Pathfinder\n"
+    .. "(pathfinder.json, or pathfinder.h5 beside it) are compared with those of images that are\n"
+    .. "drawn now, each in standard errors of the difference; exit code 4 if 1 % are more than 3\n"
+    .. "apart, or one is more than 4.",
   computes = true,
   words = { "references" },
   options = {
@@ -183,9 +184,32 @@ end
 -- Whether a word is the path of a file; others are backends.
 local function is_path(word) return word:find "[./]" ~= nil end
 
+-- Returns the words without those that are options, and the options of each backend.
+local function split(words)
+  local rest, options = {}, {}
+  for _, word in ipairs(words) do
+    local key, value = word:match "^([%a_][%w_]*)=(.*)$"
+    local backend = rest[#rest]
+    if key and (not backend or is_path(backend)) then
+      errors.usage("verify: '%s' follows no backend: write NAME %s", word, word)
+    elseif key then
+      options[backend][key] = value
+    else
+      rest[#rest + 1], options[word] = word, options[word] or {}
+    end
+  end
+  return rest, options
+end
+
+-- Raises if a backend does not know its options, whatever it computes.
+local function check_backend_options(backend, options)
+  local ok, why = pcall(core.tno, backend, 8, 2, true, options)
+  if not ok and why.status == "EINVAL" then errors.usage("verify: %s", errors.text(why)) end
+end
+
 -- Raises for names of backends that there are not, and for options that would have no effect.
 -- asked: the words that were given.
-local function check_options(set, words, names, asked)
+local function check_options(set, words, names, asked, options)
   local files, statistics = 0, 0
   for _, word in ipairs(words) do
     if is_path(word) then
@@ -194,6 +218,7 @@ local function check_options(set, words, names, asked)
       statistics = statistics + (some and 1 or 0)
     else
       check_backend(word, names)
+      check_backend_options(word, options[word])
       if set.precision then
         errors.usage("verify: --precision requires a reference file, got the backend '%s'", word)
       end
@@ -210,7 +235,7 @@ local function check_options(set, words, names, asked)
 end
 
 function verify.run(set, asked)
-  local words = #asked > 0 and asked or set.backend or {}
+  local words, options = split(#asked > 0 and asked or set.backend or {})
   if #words == 0 then errors.usage("verify: give reference files, or the name of a backend") end
   local wrong = devices.lacks(core.device(), set.precision or "float32")
   if wrong then errors.usage("verify: %s", wrong) end
@@ -219,13 +244,13 @@ function verify.run(set, asked)
   local device, about = core.device()
   if device ~= "cpu" and not set.quiet then print(("on %s: %s"):format(device, about)) end
   for _, name in ipairs(chosen) do check_backend(name, names) end
-  check_options(set, words, names, asked)
+  check_options(set, words, names, asked, options)
   for _, word in ipairs(words) do
     if is_path(word) then
       good = check_file(word, set, chosen) and good
     else
       local t = tally(set)
-      conformance.run(word, t.found)
+      conformance.run(word, options[word], t.found)
       good = summary(word, t, false) and good
     end
   end

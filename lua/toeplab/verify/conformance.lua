@@ -13,10 +13,12 @@ local suggest = require "toeplab.base.suggest"
 
 local conformance = {}
 
--- The shapes {b, n, d}: one token, even and odd, prime, powers of two and their neighbours.
+-- The shapes {b, n, d}: one token, even and odd, prime, powers of two and their neighbours, and
+-- many blocks of a backend that computes by blocks.
 local shapes = {
   { 1, 1, 1 }, { 2, 1, 3 }, { 2, 2, 3 }, { 1, 3, 2 }, { 3, 7, 4 }, { 2, 16, 3 }, { 2, 31, 5 },
   { 1, 64, 8 }, { 2, 100, 3 }, { 1, 127, 2 }, { 1, 128, 4 }, { 1, 257, 3 },
+  { 2, 449, 2 }, { 1, 1000, 2 }, { 1, 2049, 1 },
 }
 
 -- For each backend with options that change the operator, the options to test.
@@ -33,6 +35,8 @@ local variants = {
   },
 }
 
+-- The longest sequence for which the matrices of a definition that is not by lag are written out.
+local LONGEST = { frequency = 1000, warp = 257 }
 local ENTRIES = 4000000 -- largest number of entries of the matrices of unit coefficients
 
 local function random(stream, ...)
@@ -87,17 +91,18 @@ end
 
 -- ---- By lag and by frequency --------------------------------------------------------------------
 
--- Returns the matrix [lags,p] that puts the coefficients at the points of a backend (which may
--- cover only some lags) in the positions of all lags; nil if a point is no lag. Lags beyond the
+-- Returns, for each lag, the number of the point of a backend that is this lag, from 0 on, or the
+-- number of points if none is; nil if a point is not a lag, or two are the same. Lags beyond the
 -- sequence are dropped.
 local function placement(points, lags, n)
   local place, rows = {}, {}
-  for i, lag in ipairs(lags) do place[lag], rows[i] = i, {} end
+  for i, lag in ipairs(lags) do place[lag], rows[i] = i, #points end
   for p, lag in ipairs(points) do
-    if lag % 1 ~= 0 or (not place[lag] and math.abs(lag) < n) then return nil end
-    for i in ipairs(rows) do rows[i][p] = i == place[lag] and 1 or 0 end
+    local i = place[lag]
+    if i and rows[i] ~= #points or not i and (lag % 1 ~= 0 or math.abs(lag) < n) then return nil end
+    if i then rows[i] = p - 1 end
   end
-  return core.tensor(rows)
+  return core.ids(rows)
 end
 
 -- Computes by naive with the coefficients kernel(coef) by lag.
@@ -114,8 +119,11 @@ function compares.lag(o, inputs, causal)
   local n = inputs.x:dim(2)
   local all = core.tno("naive", n, 1, causal):points():totable()
   local places = placement(o:points():totable(), all, n)
-  if not places then return nil, "its points are not lags" end
-  return by_naive(o, inputs, causal, function(coef) return core.matmul(places, coef) end)
+  if not places then return nil, "its points are not lags, each once" end
+  local none = core.zeros(1, inputs.coef:dim(2))
+  return by_naive(o, inputs, causal, function(coef)
+    return core.concat({ coef, none }, 1):gather(places)
+  end)
 end
 
 function compares.frequency(o, inputs, causal)
@@ -196,6 +204,9 @@ end
 local function check(backend, shape, causal, options, stream)
   local o, why = operator(backend, shape, causal, options)
   if not o then return nil, why end
+  if shape[2] > (LONGEST[o:domain()] or shape[2]) then
+    return nil, "the matrices of its definition are too large"
+  end
   local inputs = random_inputs(o, shape, stream)
   local by_domain = compares[o:domain()]
   if by_domain and #o:params() == 0 then return by_domain(o, inputs, causal) end
@@ -212,11 +223,11 @@ local function name_of(shape, causal, options)
   return table.concat(words, " ")
 end
 
--- Compares a backend on each shape and variant; found(name, kind, backend, results, why) is called
--- as in reference.run.
-function conformance.run(backend, found)
+-- Compares a backend on each shape with the options `given`, or else on its variants; found(name,
+-- kind, backend, results, why) is called as in reference.run.
+function conformance.run(backend, given, found)
   local stream = core.stream(1, "conformance")
-  for _, options in ipairs(variants[backend] or { {} }) do
+  for _, options in ipairs(next(given) and { given } or variants[backend] or { {} }) do
     for _, shape in ipairs(shapes) do
       for _, causal in ipairs { true, false } do
         local name = name_of(shape, causal, options)
