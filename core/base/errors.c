@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/context.h"
+#include "base/plain.h"
 
 const char *tl_status_name(tl_status st)
 {
@@ -32,7 +33,9 @@ tl_status tl_fail(tl_ctx *ctx, tl_status st, const char *format, ...)
     char    text[sizeof ctx->message]; /* the arguments may point into the old message */
     va_list args;
     va_start(args, format);
+    locale_t before = tl_plain_begin();
     (void)vsnprintf(text, sizeof text, format, args);
+    tl_plain_end(before);
     va_end(args);
     memcpy(ctx->message, text, sizeof text);
     return st;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plain.h"
 #include "engine/option.h"
 
 #define WORD 32 /* longer words get no suggestion */
@@ -161,6 +162,7 @@ tl_status tl_options_parse(tl_ctx *ctx, const tl_tno_backend *backend, const cha
                            tl_option_value **out_values)
 {
     static const char *const none[] = {NULL};
+    locale_t         before = tl_plain_begin();
     const tl_option *o = backend->options;
     size_t           count = 0;
     while (o && o[count].name) count++;
@@ -180,6 +182,7 @@ tl_status tl_options_parse(tl_ctx *ctx, const tl_tno_backend *backend, const cha
         }
     }
     free((void *)chosen);
+    tl_plain_end(before);
     if (st == TL_OK)
         *out_values = values;
     else

@@ -1,5 +1,6 @@
 /* core.c - opens the module toeplab.core, which joins the functions and classes of the other
 ** files. */
+#include <locale.h>
 #include <string.h>
 
 #include "glue.h"
@@ -126,6 +127,16 @@ static const luaL_Reg functions[] = {
     {"profile_start", profile_start}, {"profile_stop", profile_stop}, {NULL, NULL},
 };
 
+/* Lua formats and reads numbers, and compares strings, by the locale. This thread does so as in "C"
+** from here on, also if the program around us or os.setlocale chooses another one. */
+static void keep_plain(void)
+{
+    locale_t now = uselocale((locale_t)0);
+    if (now != LC_GLOBAL_LOCALE && *localeconv()->decimal_point == '.') return;
+    now = newlocale(LC_NUMERIC_MASK | LC_COLLATE_MASK, "C", duplocale(now));
+    if (now) (void)uselocale(now);
+}
+
 int glue_core_open(lua_State *L)
 {
     static const luaL_Reg *const lists[] = {
@@ -138,6 +149,7 @@ int glue_core_open(lua_State *L)
         glue_images_functions, glue_ranks_functions,
     };
     luaL_checkversion(L);
+    keep_plain();
     tl_number_axes_from(glue_ctx(L), 1);
     open_classes(L);
     lua_newtable(L);
