@@ -882,8 +882,8 @@ tl_status tl_h5_attr(tl_h5 *file, const char *object, int64_t i, tl_attr *out_at
 tl_status tl_h5_read(tl_h5 *file, const char *name, tl_tensor **out_t);
 
 /* Raw elements are those of files that have no reader of their own in this library, such as
-** safetensors and .npy. The names of types are safetensors': F32 F64 F16 BF16, which are read as
-** float32, and I32 I64 I16 I8 U64 U32 U16 U8 BOOL, which are read as int32. */
+** safetensors and .npy. The names of types are safetensors': F32 F64 F16 BF16 F8_E4M3 F8_E5M2, read
+** as float32, and I32 I64 I16 I8 U64 U32 U16 U8 BOOL, read as int32. */
 
 size_t tl_raw_bytes(const char *type); /* the bytes of an element; 0: no such type */
 /* Reads the elements of a tensor that lie one after another from byte offset of the file on.

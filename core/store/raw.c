@@ -97,6 +97,29 @@ static int64_t from_f16(const void *from, int64_t count, void *to)
     return count;
 }
 
+static int64_t from_f8_e5m2(const void *from, int64_t count, void *to)
+{
+    const uint8_t *x = from;
+    uint32_t      *y = to;
+    for (int64_t i = 0; i < count; i++) y[i] = widened((uint16_t)(x[i] << 8));
+    return count;
+}
+
+/* 1 sign, 4 exponent, 3 fraction bits; without infinities, and NaN has all but the sign set. */
+static int64_t from_f8_e4m3(const void *from, int64_t count, void *to)
+{
+    const uint8_t *x = from;
+    float         *y = to;
+    for (int64_t i = 0; i < count; i++) {
+        int   exponent = x[i] >> 3 & 15, fraction = x[i] & 7;
+        float size = exponent ? ldexpf((float)(8 + fraction), exponent - 10)
+                              : ldexpf((float)fraction, -9);
+        if (exponent == 15 && fraction == 7) size = NAN;
+        y[i] = x[i] & 0x80 ? -size : size;
+    }
+    return count;
+}
+
 #define LONG "an integer of more than 32 bits"
 
 static const element elements[] = {
@@ -112,6 +135,8 @@ static const element elements[] = {
     {"U32", 4, TL_I32, from_u32, LONG},
     {"U16", 2, TL_I32, from_u16, NULL},
     {"U8", 1, TL_I32, from_u8, NULL},
+    {"F8_E5M2", 1, TL_F32, from_f8_e5m2, NULL},
+    {"F8_E4M3", 1, TL_F32, from_f8_e4m3, NULL},
     {"BOOL", 1, TL_I32, from_bool, "a truth value other than 0 and 1"},
 };
 

@@ -118,7 +118,9 @@ tl_status tl_words_walk(const char *text, size_t bytes, int last, tl_piece each,
     while (st == TL_OK && at < bytes) {
         for (end = at; end < bytes && text[end] != ' ' && text[end] != '\n';) end++;
         if (end == bytes && !last) break;
-        if (end > at) st = each(user, text + at, end - at);
+        size_t stop = end < bytes && end > at && text[end] == '\n' && text[end - 1] == '\r'
+                          ? end - 1 : end;
+        if (stop > at) st = each(user, text + at, stop - at);
         if (st == TL_OK && end < bytes && text[end] == '\n')
             st = each(user, TL_EOS, sizeof TL_EOS - 1);
         at = end < bytes ? end + 1 : end;

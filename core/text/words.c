@@ -1,5 +1,5 @@
 /* words.c - the vocabulary of a text that is split into words already, as WikiText's .tokens files:
-** single spaces separate words, <eos> is the end of a line, <unk> an unknown word. */
+** single spaces separate words, <eos> is the end of a line (\n or \r\n), <unk> an unknown word. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -28,13 +28,16 @@ local function of_file(path)
   if not file then errors.usage("corpus %s", why) end
   local bytes = file:seek("end")
   file:seek("set")
-  local first, problem = file:read(1)
+  local first, problem = file:read(3)
   file:close()
   if not bytes or problem then
     errors.usage("corpus %s: %s", path, problem or "is not a regular file")
   end
   if not first then errors.usage("corpus %s: is empty", path) end
-  return { name = path, key = core.sha256_file(path), bytes = bytes, path = path, first = 0 }
+  local mark = first == "\xef\xbb\xbf" and 3 or 0 -- a byte order mark is not text
+  if bytes == mark then errors.usage("corpus %s: is empty", path) end
+  return { name = path, key = core.sha256_file(path), bytes = bytes - mark, path = path,
+    first = mark }
 end
 
 -- Returns a file of a data set, which must be present, as a part. If the size or the hash of the
@@ -43,9 +46,10 @@ function source.of_set(set, file)
   local path = datasets.place(file)
   local part = of_file(path)
   for _, entry in ipairs(set.files) do
-    if entry[1] == file and entry[2] and entry[2] ~= part.bytes then
+    local bytes = part.first + part.bytes
+    if entry[1] == file and entry[2] and entry[2] ~= bytes then
       errors.usage("corpus %s: %s has %d bytes, the published file %d: truncated, or another text",
-        set.name, path, part.bytes, entry[2])
+        set.name, path, bytes, entry[2])
     elseif entry[1] == file and entry[3] and entry[3] ~= part.key then
       errors.usage("corpus %s: %s differs from the published file: its sha256 is %s", set.name,
         path, part.key)
