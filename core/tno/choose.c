@@ -23,7 +23,13 @@
 #define PATIENCE 200 /* times 50 ms that it waits for another's measurement */
 #define CHANNELS 64  /* at most, per thread: more would take longer and not change the choice */
 
-static int candidate(const tl_tno_backend *b, int64_t n) { return n <= b->auto_length; }
+/* Up to DIRECT positions, where speed hardly counts, only those that add the terms of each output
+** by themselves: a transform errs relative to the largest values of the row. */
+#define DIRECT 16
+static int candidate(const tl_tno_backend *b, int64_t n)
+{
+    return n <= b->auto_length && (n > DIRECT || b->auto_length < INT64_MAX);
+}
 
 /* ---- Measurement ----------------------------------------------------------------------------- */
 

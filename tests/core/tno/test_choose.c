@@ -47,6 +47,28 @@ static void a_choice_is_one_of_them(void)
     CHECK(lines_of(line, sizeof line) == 1); /* it was not measured again */
 }
 
+/* Beside values of 1e27 in a row, a transform has noise where 1 is right. */
+static void a_very_short_one_has_small_outputs_right(void)
+{
+    const int64_t dims[3] = {1, 10, 1};
+    tl_ctx    *ctx = NULL;
+    tl_tno    *tno = NULL;
+    tl_tensor *coef = NULL, *x = NULL, *y = NULL;
+    CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
+    CHECK_STATUS(tl_tno_new(ctx, "auto", 10, 1, 1, NULL, &tno), TL_OK);
+    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 2, dims + 1, &coef), TL_OK);
+    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, dims, &x), TL_OK);
+    CHECK_STATUS(tl_tensor_fill(coef, 1), TL_OK);
+    for (int i = 0; i < 10; i++) tl_tensor_f32(x)[i] = i < 9 ? 1 : 1e27f;
+    CHECK_STATUS(tl_tno_apply(tno, coef, NULL, x, &y), TL_OK);
+    for (int i = 0; y && i < 9; i++) CHECK(tl_tensor_cf32(y)[i] == (float)(i + 1));
+    tl_tensor_free(y);
+    tl_tensor_free(x);
+    tl_tensor_free(coef);
+    tl_tno_free(tno);
+    tl_ctx_free(ctx);
+}
+
 /* What stands in the file decides, unless no such backend is there. */
 static void the_file_is_believed(void)
 {
@@ -175,6 +197,7 @@ int main(void)
     int failed = run_tests((const test[]){
         {"a choice is one of them", a_choice_is_one_of_them},
         {"the file is believed", the_file_is_believed},
+        {"a very short one has small outputs right", a_very_short_one_has_small_outputs_right},
         {"matrix is for short ones", matrix_is_for_short_ones},
         {"processes that start together choose alike",
          processes_that_start_together_choose_alike},
