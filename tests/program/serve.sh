@@ -176,6 +176,27 @@ server=
 [ "$got" = 130 ] && ! curl -s --max-time 5 "$url" >answer && result "Ctrl-C ends it" 0 ||
     result "Ctrl-C ends it" 1
 
+if [ -n "$chromium" ]; then
+    cat >once.lua <<'END_OF_SCRIPT'
+local tl = require "toeplab"
+return tl.experiment "once" { grid = { a = { 1, 2 } },
+  trial = function(t, c) t:log { loss = c.a == 1 and 1e10 + 0.5 or 0 / 0 } end }
+END_OF_SCRIPT
+    "$toeplab" run -q once.lua >run.out 2>&1
+    env --default-signal=INT "$toeplab" report --serve once >address 2>said &
+    server=$!
+    until_true grep -q '^http' address
+    url=$(cat address)
+    answers "a value in full" 200 '\[\[0\],\[10000000000.5\]\].*\[\[0\],\[null\]\]' \
+        "${url}curve-1.json"
+    browse
+    [ "$(grep -o '<circle [^>]*fill="#0072b2"' answer | wc -l)" = 1 ] &&
+        grep -q '</i>a=1</button>' answer && grep -q '</i>a=2 (no value to draw)<' answer
+    result "a curve of one value is a point, and one of none says so" $?
+    kill -INT "$server"
+    wait "$server" || :
+    server=
+fi
 if [ -z "$chromium" ] && [ "$failed" -eq 0 ]; then
     echo "$passed passed, $failed failed; no Chromium here: the page was not opened"
     exit 77

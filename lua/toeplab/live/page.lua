@@ -51,8 +51,8 @@ th, td { text-align: left; padding: .15rem .8rem .15rem 0; border-bottom: 1px so
 const at = id => document.getElementById(id);
 const palette = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b",
   "#9467bd", "#7f7f7f", "#b5a900"];
-const H = 420, left = 70, right = 12, top_ = 10, bottom = 44;
-let W = 960; // as wide as the page, so that letters keep their size
+const H = 420, right = 12, top_ = 10, bottom = 44;
+let W = 960, left = 70; // W: as wide as the page, so that letters keep their size
 let state = null, curves = {}, shown = "", hidden = new Set();
 
 function make(name, attributes, text) {
@@ -97,7 +97,7 @@ function value_at(line, x) {
 function mean_of(lines) {
   const low = Math.max(...lines.map(l => l.x[0])), mean = { x: [], y: [] };
   const high = Math.min(...lines.map(l => l.x[l.x.length - 1]));
-  for (let i = 0; high >= low && i <= 200; i++) {
+  for (let i = 0; high >= low && i <= (high > low ? 200 : 0); i++) {
     const x = low + (high - low) * i / 200, values = lines.map(l => value_at(l, x));
     if (values.includes(null)) continue;
     mean.x.push(x);
@@ -109,7 +109,7 @@ function mean_of(lines) {
 function ticks(low, high) {
   const rough = (high - low) / 5 || 1, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map(f => f * power).find(s => s >= rough), list = [];
-  for (let i = Math.ceil(low / step); i * step <= high * (1 + 1e-12); i++) list.push(i * step);
+  for (let i = Math.ceil(low / step); i * step <= high + 1e-9 * step; i++) list.push(i * step);
   return list;
 }
 
@@ -120,7 +120,9 @@ function log_ticks(low, high) {
   return list.length > 1 ? list : ticks(low, high).filter(v => v > 0);
 }
 
-const short = v => String(Number(v.toPrecision(4)));
+// A tick as text, with the digits that tell it from its neighbours.
+const short = (v, list) => String(Number(v.toPrecision(Math.max(4,
+  2 + Math.ceil(Math.log10(Math.abs(v) / (list[1] - list[0] || 1)))))));
 
 function lines_shown() {
   const key = state.keys.indexOf(at("by").value), names = [], groups = new Map();
@@ -148,39 +150,49 @@ function draw() {
   at("plot").setAttribute("viewBox", `0 0 ${W} ${H}`);
   const { list, names } = lines_shown(), log = at("log").checked, parts = [];
   const fits = v => v !== null && (!log || v > 0);
+  const drawn = new Set(list.filter(l => l.y.some(fits)).map(l => l.name));
   const ys = list.flatMap(l => l.y.filter(fits)), xs = list.flatMap(l => l.x);
   const ends = v => v.reduce(([a, b], x) => [Math.min(a, x), Math.max(b, x)],
     [Infinity, -Infinity]);
   if (ys.length === 0) {
     parts.push(make("text", { x: W / 2, y: H / 2, "text-anchor": "middle" },
-      "nothing is logged yet"));
+      log ? "no value above 0 is logged yet" : "no finite value is logged yet"));
   } else {
     let [x0, x1] = ends(xs), [y0, y1] = ends(ys);
-    if (x0 === x1) x1 = x0 + 1;
-    if (y0 === y1) { y0 -= log ? y0 / 2 : 1; y1 += log ? y1 : 1; }
+    if (x0 === x1) { x0 -= 1; x1 += 1; }
+    const half = Math.max(1, Math.abs(y0) / 1000);
+    if (y0 === y1) { y0 -= log ? y0 / 2 : half; y1 += log ? y1 : half; }
     const place = log ? Math.log10 : v => v;
     const px = x => left + (x - x0) / (x1 - x0) * (W - left - right);
     const py = y => H - bottom - (place(y) - place(y0)) / (place(y1) - place(y0))
       * (H - top_ - bottom);
-    for (const x of ticks(x0, x1)) {
+    const across = ticks(x0, x1).filter(Number.isInteger);
+    const up = log ? log_ticks(y0, y1) : ticks(y0, y1);
+    left = Math.max(70, ...up.map(y => 8 * short(y, up).length + 10));
+    for (const x of across) {
       parts.push(make("line", { x1: px(x), x2: px(x), y1: top_, y2: H - bottom, class: "grid" }));
       parts.push(make("text", { x: px(x), y: H - bottom + 18, "text-anchor": "middle" },
-        short(x)));
+        short(x, across)));
     }
-    for (const y of log ? log_ticks(y0, y1) : ticks(y0, y1)) {
+    for (const y of up) {
       parts.push(make("line", { x1: left, x2: W - right, y1: py(y), y2: py(y), class: "grid" }));
-      parts.push(make("text", { x: left - 8, y: py(y) + 4, "text-anchor": "end" }, short(y)));
+      parts.push(make("text", { x: left - 8, y: py(y) + 4, "text-anchor": "end" },
+        short(y, up)));
     }
     parts.push(make("text", { x: W / 2, y: H - 6, "text-anchor": "middle" }, "step"));
     for (const l of list) {
       let d = "", pen = "M";
+      const there = i => i in l.y && fits(l.y[i]), opacity = l.faint ? .35 : 1;
       l.x.forEach((x, i) => {
-        if (!fits(l.y[i])) { pen = "M"; return; }
+        if (!there(i)) { pen = "M"; return; }
+        if (!there(i - 1) && !there(i + 1)) // a path to no other point is invisible
+          parts.push(make("circle", { cx: px(x), cy: py(l.y[i]), r: l.bold ? 5 : 3, fill: l.colour,
+            opacity }));
         d += pen + px(x).toFixed(1) + " " + py(l.y[i]).toFixed(1);
         pen = "L";
       });
       parts.push(make("path", { d, fill: "none", stroke: l.colour, "stroke-linejoin": "round",
-        "stroke-width": l.bold ? 3 : 1.5, opacity: l.faint ? .35 : 1 }));
+        "stroke-width": l.bold ? 3 : 1.5, opacity }));
     }
   }
   at("plot").replaceChildren(...parts);
@@ -189,7 +201,7 @@ function draw() {
     const item = document.createElement("li"), button = document.createElement("button");
     const mark = document.createElement("i");
     mark.style.background = palette[i % palette.length];
-    button.append(mark, name);
+    button.append(mark, drawn.has(name) || hidden.has(name) ? name : name + " (no value to draw)");
     button.setAttribute("aria-pressed", String(!hidden.has(name)));
     button.onclick = () => {
       if (!hidden.delete(name)) hidden.add(name);

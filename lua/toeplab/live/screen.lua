@@ -18,15 +18,17 @@ local function is_utf8()
   return false
 end
 
--- Returns the values as a line of bars of eight heights, from the least value to the largest.
--- plain: in ASCII (by default, if the locale is not UTF-8).
+-- Returns the values as a line of bars of eight heights, from the least value to the largest, with
+-- an x for NaN. plain: in ASCII (by default, if the locale is not UTF-8).
 function screen.sparkline(values, plain)
   if plain == nil then plain = not is_utf8() end
   local low, high, bars, parts = math.huge, -math.huge, plain and PLAIN or BARS, {}
-  for _, v in ipairs(values) do low, high = math.min(low, v), math.max(high, v) end
+  for _, v in ipairs(values) do
+    if v == v then low, high = math.min(low, v), math.max(high, v) end
+  end
   for i, v in ipairs(values) do
     local part = high > low and (v / 2 - low / 2) / (high / 2 - low / 2) or 0
-    parts[i] = bars[1 + math.min(7, math.floor(part * 8))]
+    parts[i] = v ~= v and "x" or bars[1 + math.min(7, math.floor(part * 8))]
   end
   return table.concat(parts)
 end

@@ -24,18 +24,19 @@ function logged.each(store, id, fn)
 end
 
 -- Returns at most `count` values of a metric of trial id, evenly over its steps: lists of steps and
--- values, each the mean of the finite values in its part of the steps. A metric whose steps are an
--- index of its own is read in the same way.
+-- values, each the mean of the finite values in its part of the steps, or NaN if it has none. A
+-- metric whose steps are an index of its own is read in the same way.
 function logged.thinned(store, id, name, count)
   local steps, values = {}, {}
   local span = store:rows("SELECT min(step) AS low, max(step) AS high FROM metrics "
     .. "WHERE trial = ? AND name = ?", { id, name })[1]
   if not span.low then return steps, values end
   local width = (span.high - span.low) // count + 1
-  local rows = store:rows([[SELECT max(step) AS step, avg(value) AS value FROM metrics
-    WHERE trial = ?1 AND name = ?2 AND value BETWEEN -1e300 AND 1e300
+  local rows = store:rows([[SELECT max(step) AS step,
+      avg(iif(value BETWEEN -1e300 AND 1e300, value, NULL)) AS value
+    FROM metrics WHERE trial = ?1 AND name = ?2
     GROUP BY (step - ?3) / ?4 ORDER BY 1]], { id, name, span.low, width })
-  for i, row in ipairs(rows) do steps[i], values[i] = row.step, row.value end
+  for i, row in ipairs(rows) do steps[i], values[i] = row.step, row.value or 0 / 0 end
   return steps, values
 end
 

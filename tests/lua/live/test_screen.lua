@@ -8,6 +8,8 @@ t.test("bars go from the least value to the largest", function()
   t.eq(screen.sparkline({ -1e300, 1e300 }, true), "_#")
   t.eq(screen.sparkline({ 2, 2 }, false), "▁▁")
   t.eq(screen.sparkline({}, false), "")
+  t.eq(screen.sparkline({ 0 / 0, 1, 0 / 0, 2 }, false), "x▁x█")
+  t.eq(screen.sparkline({ 3 }, true) .. screen.sparkline({ 0 / 0 }, true), "_x")
 end)
 
 t.test("texts are cut and padded by characters, and hold no control characters", function()

@@ -57,6 +57,22 @@ t.test("a line and points, with their names", function()
   t.eq(count(svg:match('id="gnuplot_plot_2".-\n\t</g>'), "<use xlink"), 2)
 end)
 
+t.test("a value without a neighbour is a point, also of a mean with a range", function()
+  local svg = drawn { series = { { name = "one", x = { 3 }, y = { 2 } },
+    { name = "gaps", y = { 1, NAN, 2, 3, NAN, 1 } }, { x = { 1 }, y = { 2 }, low = { 1 },
+      high = { 3 } }, { name = "none", y = { NAN } } } }
+  local points = {}
+  for i = 1, 8 do -- the band, and then each line before its points
+    local group = svg:match('<g id="gnuplot_plot_' .. i .. '".-\n\t</g>')
+    points[i] = count(group, "<use xlink") > 0
+  end
+  t.eq(points, { false, false, true, false, true, false, true, false })
+  t.ok(svg:find("none (no value to draw)", 1, true))
+  local text = plot.text { series = { { x = { 2, 3, 4 }, y = { 2, NAN, 1 } },
+    { x = { 3 }, y = { 4 } }, { x = { 1, 5 }, y = { 0, 5 } } } }
+  t.eq({ count(text, "%*"), count(text, "#") }, { 2, 1 })
+end)
+
 t.test("texts are shown as they are and run nothing", function()
   for _, text in ipairs { "'; plot x; '", "''", "a''b'", '"`date`' } do
     local shown = text:gsub('"', "&quot;"):gsub("'", "&#39;")

@@ -26,6 +26,7 @@ local LETTER, LINE = 8, 20 -- approximate size of a character in points
 -- The colour-blind-safe palette of Okabe and Ito.
 local colours = { "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000" }
 local markers = { 7, 5, 9, 13, 11, 6, 4 }
+local letters = { "*", "#", "$", "%", "@", "&", "=" } -- of gnuplot's lines in text
 
 local places = { ["top right"] = true, ["top left"] = true, ["bottom right"] = true,
   ["bottom left"] = true, outside = true, below = true, none = true }
@@ -85,7 +86,8 @@ end
 -- ---- Data -------------------------------------------------------------------------------------
 
 -- Returns the data lines of a series, with an empty line, which gnuplot draws as a gap, for each
--- value that cannot be drawn; the second result counts the others.
+-- value that cannot be drawn; the number of the others; and the data lines of those of them that
+-- lie between gaps, to which a line shows nothing.
 local function data(s, spec)
   local lines, count, bars = {}, 0, s.error
   for i = 1, #s.y do
@@ -104,7 +106,12 @@ local function data(s, spec)
       end
     end
   end
-  return table.concat(lines, "\n"), count
+  local alone = {}
+  for i, line in ipairs(lines) do
+    local gaps = (lines[i - 1] or "") == "" and (lines[i + 1] or "") == ""
+    if line ~= "" and gaps then alone[#alone + 1] = line end
+  end
+  return table.concat(lines, "\n"), count, alone
 end
 
 local function colour_of(s) return colours[(s.colour - 1) % #colours + 1] end
@@ -123,7 +130,7 @@ local function style(s)
     words[#words + 1] = "dt " .. (s.dashed and 2 or 2 + round % 4)
   end
   if s.style ~= "line" then
-    words[#words + 1] = ("pt %d ps %s"):format(marker, s.marker and "1.1" or "0.6")
+    words[#words + 1] = ("pt %s ps %s"):format(marker, s.marker and "1.1" or "0.6")
   end
   return table.concat(words, " ")
 end
@@ -187,8 +194,9 @@ end
 -- Appends the commands that draw one series to parts, and its band to bands, which are drawn first.
 -- Text has no bands: they would hide the lines.
 local function draw_series(out, spec, s, parts, bands)
-  local text, count = data(s, spec)
-  local name = s.name and "title " .. quote(s.name) .. " noenhanced" or "notitle"
+  local text, count, alone = data(s, spec)
+  local shown = s.name and (count > 0 and s.name or s.name .. " (no value to draw)")
+  local name = shown and "title " .. quote(shown) .. " noenhanced" or "notitle"
   if count == 0 then
     parts[#parts + 1] = "NaN " .. name .. " " .. style { style = s.style, colour = s.colour }
     return
@@ -200,6 +208,14 @@ local function draw_series(out, spec, s, parts, bands)
   if s.low and out.kind ~= "text" then
     bands[#bands + 1] = ("$data%d using 1:3:4 with filledcurves fc rgb '%s' fs transparent "
       .. "solid 0.2 noborder notitle"):format(out.blocks, colour_of(s))
+  end
+  if s.style == "line" and #alone > 0 then
+    local bars = out.kind ~= "text" and s.low
+    out.blocks = out.blocks + 1
+    out("$data%d << EOD\n%s\nEOD", out.blocks, table.concat(alone, "\n"))
+    parts[#parts + 1] = ("$data%d %snotitle %s"):format(out.blocks, bars and "" or "using 1:2 ",
+      style { style = "points", colour = s.colour, error = bars,
+        marker = out.kind == "text" and quote(letters[(s.colour - 1) % #colours + 1]) or nil })
   end
 end
 
