@@ -11,7 +11,7 @@ function watch.work(what, total, unit, fn)
   local shown = watch.progress
   if not shown or not total then return fn(function() end) end
   shown:begin(what, total, unit)
-  local clear <close> = defer(function() shown:clear() end)
+  local _ <close> = defer(function() shown:clear() end)
   return fn(function(done) shown:part(done) end)
 end
 
