@@ -63,7 +63,8 @@ function estimate.new(store, experiment)
   for i, row in ipairs(rows) do
     local c = store:config(row.config)
     list[i] = { values = texts(c), steps = count_steps(c), trials = row.trials,
-      seconds = row.seconds, low = row.low, high = row.high, after = row.after }
+      seconds = row.seconds, low = row.low, high = row.high, after = row.after,
+      low_after = math.min(row.low, row.after) }
     finished = finished + row.trials
   end
   local common, varies = split_configs(list)
@@ -109,16 +110,15 @@ end
 local function predict(self, values, steps, apart, but)
   local list, far = nearest(self, values, but)
   if #list == 0 then return nil end
-  local sum, after, keys = 0.0, 0.0, {}
-  local p = { trials = 0, low = math.huge, high = 0.0, far = far + #apart }
+  local sum, after, trials, low, high, keys = 0.0, 0.0, 0, math.huge, 0.0, {}
   for _, known in ipairs(list) do
     local scale = steps and known.steps and steps / known.steps or 1
-    local function scaled(seconds) -- an evaluation at the end takes as long after fewer steps
-      return math.max(0.0, seconds - known.after) * scale + math.min(seconds, known.after)
-    end
-    sum, p.trials = sum + known.trials * scaled(known.seconds), p.trials + known.trials
+    local fixed = known.after * (1 - scale) -- an evaluation takes as long after fewer steps
+    sum, trials = sum + known.trials * (known.seconds * scale + fixed), trials + known.trials
     after = after + known.trials * known.after
-    p.low, p.high = math.min(p.low, scaled(known.low)), math.max(p.high, scaled(known.high))
+    local least, most = known.low * scale + known.low_after * (1 - scale), known.high * scale + fixed
+    if least < low then low = least end
+    if most > high then high = most end
   end
   for _, key in ipairs(self.others) do
     for _, known in ipairs(list) do
@@ -129,8 +129,8 @@ local function predict(self, values, steps, apart, but)
     end
   end
   for _, key in ipairs(apart) do keys[key] = true end
-  p.seconds, p.after, p.keys = sum / p.trials, after / p.trials, suggest.keys(keys)
-  return p
+  return { seconds = sum / trials, after = after / trials, trials = trials, low = low, high = high,
+    far = far + #apart, keys = suggest.keys(keys) }
 end
 
 -- Returns what finished configurations took over what the others predict for them, at least and at

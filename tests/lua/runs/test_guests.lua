@@ -334,7 +334,8 @@ t.test("a guest tunes a key before its trials", function()
   with_folder(function(f)
     f:write "one"
     f:write("two",
-      "tune = { key = 'steps', values = { 4, 5 }, metric = 'final', seed = 101 },")
+      "better = { final = 'lower' }, tune = { key = 'steps', values = { 4, 5 }, metric = 'final', "
+      .. "seed = 101 },")
     f:start "one"
     f:wait_for("one", one_runs)
     f:go "two"
