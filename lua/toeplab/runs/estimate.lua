@@ -116,7 +116,8 @@ local function predict(self, values, steps, apart, but)
     local fixed = known.after * (1 - scale) -- an evaluation takes as long after fewer steps
     sum, trials = sum + known.trials * (known.seconds * scale + fixed), trials + known.trials
     after = after + known.trials * known.after
-    local least, most = known.low * scale + known.low_after * (1 - scale), known.high * scale + fixed
+    local least = known.low * scale + known.low_after * (1 - scale)
+    local most = known.high * scale + fixed
     if least < low then low = least end
     if most > high then high = most end
   end

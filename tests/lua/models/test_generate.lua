@@ -3,9 +3,8 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
-local records = require "toeplab.store.records"
+local records, errors = require "toeplab.store.records", require "toeplab.base.errors"
 local selection = require "toeplab.store.selection"
-local errors = require "toeplab.base.errors"
 local saved_model = require "toeplab.store.saved_model"
 local trials = require "trials"
 
@@ -422,8 +421,8 @@ t.test("toeplab generate stops at a signal within a prompt", function()
   t.in_folder(function(folder)
     t.eq(run(folder, { "steps=2" }, "mixer = 'mamba'"), 0)
     -- mamba reads it token by token, which takes emulation minutes for a single operator
-    local emulated = (os.getenv "TOEPLAB_DEVICE" or ""):find "/"
-    t.write(folder .. "/prompts", ("the sea "):rep(emulated and 1250 or 12500))
+    local few = (os.getenv "TOEPLAB_DEVICE" or ""):find "/"
+    t.write(folder .. "/prompts", ("the sea "):rep(few and 1250 or 12500))
     for _, more in ipairs { "", "--json " } do
       local _, _, code = os.execute(("timeout -s TERM -k 20 %.1f '%s' generate -C %s/results @last "
         .. "-m auto %s-p \"$(cat %s/prompts)\" >%s/out 2>%s/err"):format(at_work(folder),
