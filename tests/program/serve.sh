@@ -145,10 +145,10 @@ chromium=
 for name in chromium chromium-headless-shell chromium-browser google-chrome; do
     [ -n "$chromium" ] || chromium=$(command -v "$name" || true)
 done
-browse() {
+browse() { # [OPTION ADDRESS]
     timeout 120 "$chromium" --headless --no-sandbox --disable-gpu --no-first-run \
         --virtual-time-budget=5000 --user-data-dir="$top/profile" --enable-logging=stderr \
-        --dump-dom "$url" 2>messages >answer
+        --dump-dom "${@:-$url}" 2>messages >answer
 }
 if [ -n "$chromium" ]; then
     browse
@@ -180,7 +180,10 @@ if [ -n "$chromium" ]; then
     cat >once.lua <<'END_OF_SCRIPT'
 local tl = require "toeplab"
 return tl.experiment "once" { grid = { a = { 1, 2 } },
-  trial = function(t, c) t:log { loss = c.a == 1 and 1e10 + 0.5 or 0 / 0 } end }
+  trial = function(t, c)
+    t:log { loss = c.a == 1 and 1e10 + 0.5 or 0 / 0 }
+    for step = 1, 9 do t:log({ rate = 0.1 }, step) end
+  end }
 END_OF_SCRIPT
     "$toeplab" run -q once.lua >run.out 2>&1
     env --default-signal=INT "$toeplab" report --serve once >address 2>said &
@@ -193,6 +196,12 @@ END_OF_SCRIPT
     [ "$(grep -o '<circle [^>]*fill="#0072b2"' answer | wc -l)" = 1 ] &&
         grep -q '</i>a=1</button>' answer && grep -q '</i>a=2 (no value to draw)<' answer
     result "a curve of one value is a point, and one of none says so" $?
+    # The page with a smoothing, which makes 0.1 differ from itself by rounding.
+    curl -s "$url" | sed -e "s|<head>|&<base href='$url'>|" -e 's/? "loss"/? "rate"/' \
+        -e 's/\(step="0.02" value="\)0/\10.6/' >rate.html
+    browse --disable-web-security "file://$top/rate.html"
+    grep -q '<path d="M[0-9. ]*L' answer && [ "$(grep -o '<text' answer | wc -l)" -lt 30 ]
+    result "a curve whose values differ by rounding only has few ticks" $?
     kill -INT "$server"
     wait "$server" || :
     server=

@@ -160,8 +160,8 @@ function draw() {
   } else {
     let [x0, x1] = ends(xs), [y0, y1] = ends(ys);
     if (x0 === x1) { x0 -= 1; x1 += 1; }
-    const half = Math.max(1, Math.abs(y0) / 1000);
-    if (y0 === y1) { y0 -= log ? y0 / 2 : half; y1 += log ? y1 : half; }
+    const half = Math.max(1, Math.abs(y0) / 1000); // values may differ by rounding: means do
+    if (y1 - y0 <= Math.abs(y1) * 2 ** -46) { y0 -= log ? y0 / 2 : half; y1 += log ? y1 : half; }
     const place = log ? Math.log10 : v => v;
     const px = x => left + (x - x0) / (x1 - x0) * (W - left - right);
     const py = y => H - bottom - (place(y) - place(y0)) / (place(y1) - place(y0))
