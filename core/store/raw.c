@@ -16,14 +16,13 @@
 /* ---- Types ----------------------------------------------------------------------------------- */
 
 /* The type of elements in a file, and of the tensor that holds them. convert writes count elements
-** to `to` and returns count, or the index of the first that the tensor cannot hold, because it is
-** what refused says. NULL: elements are read as they are. */
+** to `to` and returns count, or the index of the first that the tensor cannot hold. NULL: elements
+** are read as they are. */
 typedef struct element {
     const char *name;
     size_t      bytes;
     tl_type     type;
     int64_t   (*convert)(const void *from, int64_t count, void *to);
-    const char *refused;
 } element;
 
 #define INTEGERS(name, kind)                                                   \
@@ -120,25 +119,21 @@ static int64_t from_f8_e4m3(const void *from, int64_t count, void *to)
     return count;
 }
 
-#define LONG "an integer of more than 32 bits"
-
 static const element elements[] = {
-    {"F32", 4, TL_F32, NULL, NULL},
-    {"F64", 8, TL_F32, from_f64, "a number beyond those of float32"},
-    {"F16", 2, TL_F32, from_f16, NULL},
-    {"BF16", 2, TL_F32, from_bf16, NULL},
-    {"I32", 4, TL_I32, NULL, NULL},
-    {"I64", 8, TL_I32, from_i64, LONG},
-    {"I16", 2, TL_I32, from_i16, NULL},
-    {"I8", 1, TL_I32, from_i8, NULL},
-    {"U64", 8, TL_I32, from_u64, LONG},
-    {"U32", 4, TL_I32, from_u32, LONG},
-    {"U16", 2, TL_I32, from_u16, NULL},
-    {"U8", 1, TL_I32, from_u8, NULL},
-    {"F8_E5M2", 1, TL_F32, from_f8_e5m2, NULL},
-    {"F8_E4M3", 1, TL_F32, from_f8_e4m3, NULL},
-    {"BOOL", 1, TL_I32, from_bool, "a truth value other than 0 and 1"},
+    {"F32", 4, TL_F32, NULL},       {"F64", 8, TL_F32, from_f64}, {"F16", 2, TL_F32, from_f16},
+    {"BF16", 2, TL_F32, from_bf16}, {"I32", 4, TL_I32, NULL},     {"I64", 8, TL_I32, from_i64},
+    {"I16", 2, TL_I32, from_i16},   {"I8", 1, TL_I32, from_i8},   {"U64", 8, TL_I32, from_u64},
+    {"U32", 4, TL_I32, from_u32},   {"U16", 2, TL_I32, from_u16}, {"U8", 1, TL_I32, from_u8},
+    {"BOOL", 1, TL_I32, from_bool}, {"F8_E5M2", 1, TL_F32, from_f8_e5m2},
+    {"F8_E4M3", 1, TL_F32, from_f8_e4m3},
 };
+
+/* Describes an element that convert refused. */
+static const char *refused(const element *e)
+{
+    if (e->type == TL_F32) return "a number beyond those of float32";
+    return e->bytes > 1 ? "an integer of more than 32 bits" : "a truth value other than 0 and 1";
+}
 
 static const element *find_element(const char *name)
 {
@@ -177,7 +172,7 @@ static tl_status read_converted(tl_ctx *ctx, const char *path, int fd, const ele
         int64_t good = st == TL_OK ? e->convert(buffer, count, (char *)DATA(t) + 4 * at) : count;
         if (good < count)
             st = tl_fail(ctx, TL_ETYPE, "%s: element %lld is %s", path,
-                         tl_position(ctx, at + good), e->refused);
+                         tl_position(ctx, at + good), refused(e));
     }
     return st;
 }

@@ -42,9 +42,6 @@ class Operator:
         self.params: List[Tuple[str, Tuple[int, ...]]] = [
             self._param(i) for i in range(function("tl_tno_param_count")(self._handle))]
 
-    def __deepcopy__(self, memo: Any) -> "Operator":
-        return self  # nothing in it changes
-
     @property
     def _handle(self) -> c_void_p:
         return self._own.pointer

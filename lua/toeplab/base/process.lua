@@ -11,7 +11,7 @@ function process.start(pid)
   local stat = core.sys.read_file(("/proc/%d/stat"):format(pid)) or ""
   local state, rest = stat:match "^.*%) (%a)(.*)$" -- the name before it may hold any character
   if not state or state == "Z" or state == "X" then return nil end
-  return math.tointeger(tonumber(rest:match("^" .. (" %S+"):rep(18) .. " (%d+)")))
+  return math.tointeger(rest:match("^" .. (" %S+"):rep(18) .. " (%d+)"))
 end
 
 -- Returns whether pid (nil: unknown) was a process of this machine that has ended. start: when it

@@ -19,10 +19,10 @@ function temporary.owner(name) return name:match "^%..+%.tmp%.(.+)%.(%d+)$" end
 -- Returns the paths of the temporary files in folder that dead processes of this machine have left
 -- there; of: only those beside the file of this name.
 function temporary.dead(folder, of)
-  local list, host = {}, core.sys.hostname()
+  local list = {}
   for _, name in ipairs(core.sys.list(folder) or {}) do
-    local file, on, pid = name:match "^%.(.+)%.tmp%.(.+)%.(%d+)$"
-    if pid and on == host and (not of or file == of) and process.has_died(host, pid) then
+    local file, host, pid = name:match "^%.(.+)%.tmp%.(.+)%.(%d+)$"
+    if pid and (not of or file == of) and process.has_died(host, pid) then
       list[#list + 1] = folder .. "/" .. name
     end
   end

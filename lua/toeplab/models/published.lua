@@ -139,7 +139,7 @@ end
 
 -- Returns the options {name = value} with which the published code computes from the dictionary of
 -- a module what the module does; an error if it cannot.
-published.options = published_options.of
+published.options = published_options
 
 -- Returns the state of a module as a published state dictionary (name -> tensor), the reverse of
 -- published.state. If the published code lacks a parameter or an option of the module, it is an

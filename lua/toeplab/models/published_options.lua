@@ -131,8 +131,6 @@ end
 
 -- ---- Their comparison ---------------------------------------------------------------------------
 
-local published_options = {}
-
 local function show(value)
   return type(value) == "string" and ("'%s'"):format(value) or tostring(value)
 end
@@ -163,7 +161,7 @@ end
 
 -- Returns the options of the published code, {name = value}, for a state dictionary of this kind of
 -- the module; an error if that code does not compute what the module does.
-function published_options.of(kind, module)
+return function(kind, module)
   local options = {}
   for _, entry in ipairs(module:modules()) do
     local where = entry.name ~= "" and entry.name or entry.module.kind
@@ -175,5 +173,3 @@ function published_options.of(kind, module)
   end
   return options
 end
-
-return published_options
