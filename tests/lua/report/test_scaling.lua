@@ -236,8 +236,10 @@ t.test("an offset does not hide what falls above it", function()
 end)
 
 t.test("an axis shows a small spread of large values", function()
-  local text = plot.text { series = { { y = { 1e10 + 1, 1e10 + 8, 1e10 + 3, 1e10 + 5 } } } }
-  t.holds(text, " 10000000008 +", " 10000000001 +")
+  local spec = { series = { { y = { 1e10 + 1, 1e10 + 8, 1e10 + 3, 1e10 + 5 } } } }
+  t.holds(plot.text(spec), " 10000000008 +", " 10000000001 +")
+  spec.logy = true
+  t.holds(plot.text(spec), " 10000000008 |", " 10000000002 |")
 end)
 
 t.test("values that are equal but for rounding, or huge, have an axis", function()

@@ -64,6 +64,9 @@ function axes.scale(out, spec, name, more)
   if low > high then low, high = log and 1 or 0, log and 10 or 1 end
   local size = math.max(math.abs(low), math.abs(high))
   if high - low < ROUNDING * size then high = low end -- a range would be empty
+  if low < high and high - low < 1e-4 * size then -- gnuplot labels ticks with 6 digits
+    out("set format %s '%%.%dg'", name, math.ceil(math.log(size / (high - low), 10)) + 3)
+  end
   if log then
     out("set logscale %s %s", name, type(log) == "number" and ("%g"):format(log) or "10")
     -- If the axis spans several decades, only powers of ten are labelled.
@@ -71,9 +74,6 @@ function axes.scale(out, spec, name, more)
     if log == true and not range and high > low and high / low < 10 then
       return within_decade(out, spec, name)
     end
-  end
-  if low < high and high - low < 1e-4 * size then -- gnuplot labels ticks with 6 digits
-    out("set format %s '%%.%dg'", name, math.ceil(math.log(size / (high - low), 10)) + 3)
   end
   if low == high then
     local half = math.max(1, 1e-3 * math.abs(low))
