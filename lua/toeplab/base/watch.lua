@@ -1,12 +1,13 @@
 -- base/watch.lua: the display of long work within a trial, such as encoding a text or evaluating.
 -- Results do not depend on it.
 local defer = require "toeplab.base.defer"
+local progress = require "toeplab.base.progress"
 
 -- progress: the progress display (progress.lua) of this process, or nil. A worker sets it.
 local watch = { progress = nil }
 
--- Calls fn(part), where part(done) shows how many of total units ("tokens"; total may be nil) are
--- done. Returns the results of fn.
+-- Calls fn(part), where part(done) shows how many of total units ("tokens"; nil: bytes) are done.
+-- Without a total nothing is shown. Returns the results of fn.
 function watch.work(what, total, unit, fn)
   local shown = watch.progress
   if not shown or not total then return fn(function() end) end
@@ -14,5 +15,8 @@ function watch.work(what, total, unit, fn)
   local _ <close> = defer(function() shown:clear() end)
   return fn(function(done) shown:part(done) end)
 end
+
+-- Warns the user by a message as of string.format.
+function watch.warn(...) (watch.progress or progress.new()):warn(...) end
 
 return watch

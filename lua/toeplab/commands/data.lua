@@ -12,6 +12,7 @@ local errors = require "toeplab.base.errors"
 local source = require "toeplab.tasks.source"
 local suggest = require "toeplab.base.suggest"
 local tokenizer = require "toeplab.tasks.tokenizer"
+local watch = require "toeplab.base.watch"
 
 local data = {
   example = "toeplab data\n  toeplab data wikitext-2\n  toeplab data fetch wikitext-2\n"
@@ -229,7 +230,8 @@ function verbs.bpe(set, words)
   local part = from.parts and from.parts.train or datasets.find(words[1])
     and source.split(from.whole, held.valid.default, held.test.default).train or from.whole
   local start = core.sys.clock()
-  tokenizer.learn(part, size, set.out, progress.new { quiet = set.quiet })
+  watch.progress = progress.new { quiet = set.quiet }
+  tokenizer.learn(part, size, set.out)
   local vocab = core.vocab_bpe(set.out)
   if not set.quiet then
     print(("%s: %d tokens learnt from %.1f MB of %s in %.1f s"):format(set.out, vocab:size(),

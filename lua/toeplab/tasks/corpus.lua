@@ -10,7 +10,6 @@ local streams = require "toeplab.base.streams"
 local suggest = require "toeplab.base.suggest"
 local tasks = require "toeplab.tasks"
 local tokenizer = require "toeplab.tasks.tokenizer"
-local watch = require "toeplab.base.watch"
 
 local corpus = {}
 
@@ -49,7 +48,7 @@ function corpus.hash(name) return tasks.hash(name) or source.find(name).hash end
 
 -- Encodes a text of characters or bytes as a whole, and splits it at fractions of its tokens.
 local function cut_ids(self, tok, part)
-  local ids = tokenizer.ids(tok, part, watch.progress)
+  local ids = tokenizer.ids(tok, part)
   local total = ids:numel()
   local counts = { test = math.floor(total * self.options.test),
     valid = math.floor(total * self.options.valid) }
@@ -68,7 +67,7 @@ end
 -- Encodes the texts of the parts separately.
 local function encode_parts(self, tok, parts)
   for name, part in pairs(parts) do
-    self[name] = tokenizer.ids(tok, part, watch.progress)
+    self[name] = tokenizer.ids(tok, part)
     self.bytes_per_token[name] = part.bytes / math.max(1, self[name]:numel())
   end
 end
@@ -174,8 +173,7 @@ function corpus.open(name, given)
   if not parts.train then
     errors.usage("corpus %s: %d bytes leave nothing to train on", shown(name), from.whole.bytes)
   end
-  local tok = tokenizer.new(o.tokenizer, parts, { merges = o.merges, vocab_size = o.vocab_size,
-    watch = watch.progress })
+  local tok = tokenizer.new(o.tokenizer, parts, { merges = o.merges, vocab_size = o.vocab_size })
   self.vocab, self.vocab_files = tok.vocab, tok.files
   if o.tokenizer == "bpe" and o.merges then
     recorded.check_file(o.merges, "the file of merges " .. o.merges)

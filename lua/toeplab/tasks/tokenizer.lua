@@ -3,9 +3,9 @@
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local fetch = require "toeplab.tasks.fetch"
-local progress = require "toeplab.base.progress"
 local source = require "toeplab.tasks.source"
 local errors = require "toeplab.base.errors"
+local watch = require "toeplab.base.watch"
 
 local tokenizer = {}
 
@@ -29,19 +29,18 @@ local function blame_input(who, fn, ...)
   errors.usage("%s: %s", who, errors.text(result))
 end
 
--- Feeds the pieces of a part to a counter or an encoder, showing what on the progress display. If
+-- Feeds the pieces of a part to a counter or an encoder; what: what is displayed meanwhile. If
 -- o.ended, a newline is added to a last line without one.
 local function feed(part, to, what, o)
-  local watch = o.watch or progress.new { quiet = true }
   local ends = true
-  watch:begin(what .. " " .. part.name:match("[^/]*$"), part.bytes)
-  source.each(part, o.plain, function(piece, done)
-    to:feed(piece)
-    watch:part(done)
-    ends = piece:byte(-1) == 10
+  watch.work(what .. " " .. part.name:match("[^/]*$"), part.bytes, nil, function(show)
+    source.each(part, o.plain, function(piece, done)
+      to:feed(piece)
+      show(done)
+      ends = piece:byte(-1) == 10
+    end)
   end)
   if o.ended and not ends then to:feed("\n") end
-  watch:clear()
 end
 
 -- ---- The tokenizers: functions of the parts of a source and the options -------------------------
@@ -65,16 +64,16 @@ function kinds.char(parts)
     quick = true }
 end
 
-function kinds.word(parts, o)
+function kinds.word(parts)
   local counter <close> = core.counter "words"
-  feed(parts.train, counter, "counting the words of", { watch = o.watch, ended = true })
+  feed(parts.train, counter, "counting the words of", { ended = true })
   return { vocab = core.vocab_words(counter), key = "word " .. parts.train.key, ended = true }
 end
 
 -- Learns the merges for vocab_size tokens from a part, and writes them to path.
-function tokenizer.learn(part, vocab_size, path, watch)
+function tokenizer.learn(part, vocab_size, path)
   local counter <close> = core.counter "pieces"
-  feed(part, counter, "counting the pieces of", { watch = watch })
+  feed(part, counter, "counting the pieces of", {})
   blame_input("corpus " .. part.name, core.bpe_train, counter, vocab_size, path)
 end
 
@@ -94,9 +93,9 @@ local function learnt(part, o)
   if core.sys.exists(path) then
     local ok, vocab = pcall(core.vocab_bpe, path)
     if ok then return path, vocab end
-    (o.watch or progress.new()):warn("%s; learnt again", errors.text(vocab))
+    watch.warn("%s; learnt again", errors.text(vocab))
   end
-  tokenizer.learn(part, size, path, o.watch)
+  tokenizer.learn(part, size, path)
   return path, core.vocab_bpe(path)
 end
 
@@ -135,16 +134,14 @@ tokenizer.names = { "char", "byte", "word", "bpe", "gpt2" }
 
 -- Returns the tokenizer of that name for parts {train=, ...}: {vocab=, key=, plain= (accepts any
 -- bytes), quick= (too fast to cache its ids), ended= (adds a newline to a last line without one),
--- files= (those that the vocabulary was read from)}. options: merges, vocab_size (bpe), watch (a
--- progress display).
+-- files= (those that the vocabulary was read from)}. options: merges, vocab_size (bpe).
 function tokenizer.new(name, parts, options) return kinds[name](parts, options or {}) end
 
 -- ---- Ids ----------------------------------------------------------------------------------------
 
-local function encode(tok, part, watch)
+local function encode(tok, part)
   local encoder <close> = tok.vocab:encoder()
-  blame_input("corpus " .. part.name, feed, part, encoder, "tokenising",
-    { watch = watch, plain = tok.plain, ended = tok.ended })
+  blame_input("corpus " .. part.name, feed, part, encoder, "tokenising", tok)
   return encoder:finish()
 end
 
@@ -167,22 +164,21 @@ local function load(path, want)
   return nil, errors.text(result)
 end
 
--- Returns the ids of a part, from the cache if it has them, else encodes and caches them. watch is
--- a progress display, or nil.
-function tokenizer.ids(tok, part, watch)
+-- Returns the ids of a part, from the cache if it has them, else encodes and caches them.
+function tokenizer.ids(tok, part)
   local folder = not tok.quick and part.bytes >= CACHED and cache_folder "tokens"
-  if not folder then return encode(tok, part, watch) end
+  if not folder then return encode(tok, part) end
   local about = { format = 2, text = part.key, tokenizer = tok.key, size = tok.vocab:size() }
   local path = ("%s/%s.h5"):format(folder, core.sha256(about.text .. "\n" .. about.tokenizer))
   if core.sys.exists(path) then
     local ids, why = load(path, about)
     if ids then return ids end
-    (watch or progress.new()):warn("token cache %s; made again", why)
+    watch.warn("token cache %s; made again", why)
   end
-  local ids = encode(tok, part, watch)
+  local ids = encode(tok, part)
   about.count = ids:numel()
   local ok, why = pcall(core.h5_write, path, { { "ids", ids } }, about)
-  if not ok then (watch or progress.new()):warn("no token cache: %s", errors.text(why)) end
+  if not ok then watch.warn("no token cache: %s", errors.text(why)) end
   return ids
 end
 
