@@ -47,15 +47,18 @@ local function reader(dictionary)
   end
 end
 
-local function linear(take, name)
-  local w, b = take(name .. ".weight"), take(name .. ".bias")
+-- Returns x -> w x + b; b: nil for none.
+local function affine(w, b)
   return function(x)
     return map(function(row, bias)
-      for i, value in ipairs(row) do bias = bias + value * x[i] end
-      return bias
+      local sum = bias or 0
+      for i, value in ipairs(row) do sum = sum + value * x[i] end
+      return sum
     end, w, b)
   end
 end
+
+local function linear(take, name) return affine(take(name .. ".weight"), take(name .. ".bias")) end
 
 local function norm(take, kind, name)
   if kind == "simplermsnorm" then
@@ -187,17 +190,6 @@ local function embedding(table_, scale)
   return function(id) return map(function(v) return v * scale end, table_[id + 1]) end
 end
 
--- x -> W x, without a bias.
-local function project(w)
-  return function(x)
-    return map(function(row)
-      local sum = 0
-      for i, value in ipairs(row) do sum = sum + value * x[i] end
-      return sum
-    end, w)
-  end
-end
-
 -- ---- Models -------------------------------------------------------------------------------------
 
 local models = {}
@@ -205,7 +197,7 @@ local models = {}
 models["tnn-pytorch"] = function(take, o)
   local w = take "embed.weight"
   return chain(each(embedding(w, o.embed_scale and math.sqrt(#w[1]) or 1)),
-    stack(take, o, "layers.", tnn_layer), each(norm(take, o.final_norm, "norm")), each(project(w)))
+    stack(take, o, "layers.", tnn_layer), each(norm(take, o.final_norm, "norm")), each(affine(w)))
 end
 
 function models.tnn_lm(take, o)
@@ -214,7 +206,7 @@ function models.tnn_lm(take, o)
   return chain(each(embedding(w, o.no_scale_embedding and 1 or math.sqrt(#w[1]))),
     stack(take, o, "decoder.layers.", fairseq_layer),
     each(o.no_decoder_final_norm and acts.none or norm(take, "layernorm", "decoder.layer_norm")),
-    each(project(o.share_decoder_input_output_embed and w or head)))
+    each(affine(o.share_decoder_input_output_embed and w or head)))
 end
 models.tnn_v2_lm = models.tnn_lm
 
@@ -231,7 +223,7 @@ function models.roberta_tnn_v2(take, o)
     end),
     stack(take, o, body .. "layers.", fairseq_layer),
     each(chain(linear(take, top .. "dense"), act "gelu", norm(take, "layernorm", top
-      .. "layer_norm"), project(w))),
+      .. "layer_norm"), affine(w))),
     each(function(x) return add(x, bias) end))
 end
 

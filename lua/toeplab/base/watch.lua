@@ -7,10 +7,10 @@ local progress = require "toeplab.base.progress"
 local watch = { progress = nil }
 
 -- Calls fn(part), where part(done) shows how many of total units ("tokens"; nil: bytes) are done.
--- Without a total nothing is shown. Returns the results of fn.
+-- Without a total, or of 0, nothing is shown. Returns the results of fn.
 function watch.work(what, total, unit, fn)
   local shown = watch.progress
-  if not shown or not total then return fn(function() end) end
+  if not shown or (total or 0) == 0 then return fn(function() end) end
   shown:begin(what, total, unit)
   local _ <close> = defer(function() shown:clear() end)
   return fn(function(done) shown:part(done) end)

@@ -344,8 +344,7 @@ end
 function Team:order(word) self.world:text(0, word) end
 
 -- Calls obey(word) for each word that rank 0 sends (Team:order), until that is "on", "left" or
--- "end".
--- Returns that word.
+-- "end". Returns that word.
 function Team:follow_orders(obey)
   while true do
     local word = self.world:text(0)

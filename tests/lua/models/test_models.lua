@@ -294,6 +294,7 @@ test("an evaluation shows how far it is, and clears the display", function()
     clear = function() told[#told + 1] = "clear" end,
   }
   tl.eval.perplexity(model, random_ids(1, 24, 11):reshape(24), 5, { batch_tokens = 12 })
+  watch.work("empty", 0, "tokens", function(part) part(0) end) -- of which nothing is a share
   watch.progress = nil
   eq(told, { { "evaluating at length 5", 23, "tokens" }, 10, 20, 23, "clear" })
 end)
