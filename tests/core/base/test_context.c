@@ -65,6 +65,7 @@ static void limits_are_those_of_all_groups(void)
     put("a/b/cpu.max", "150000 100000\n");
     put("a/b/memory.max", "1000\n");
     put("a/b/memory.current", "400\n");
+    put("a/b/memory.stat", "anon 100\nactive_file 200\nfile 260\ninactive_file 50\n");
     put("a/memory.max", "max\n");
     put("a/memory.current", "700\n");
     put("cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
@@ -73,16 +74,17 @@ static void limits_are_those_of_all_groups(void)
     put("cpu,cpuacct/c/cpu.cfs_period_us", "100000\n");
     put("memory/memory.limit_in_bytes", "100\n");
     put("memory/memory.usage_in_bytes", "300\n");
+    put("memory/memory.stat", "active_file 1\ntotal_active_file 210\ntotal_inactive_file 5\n");
     CHECK(limited("0::/\n", INFINITY, INFINITY));
     CHECK(limited("0::/a\n", 4, INFINITY));
-    CHECK(limited("0::/a/b\n", 1.5, 600));
-    CHECK(limited("0::/a/b/gone\n", 1.5, 600));
+    CHECK(limited("0::/a/b\n", 1.5, 850));
+    CHECK(limited("0::/a/b/gone\n", 1.5, 850));
     CHECK(limited("5:cpu,cpuacct:/\n", INFINITY, INFINITY));
     CHECK(limited("9:name=systemd:/x\n5:cpu,cpuacct:/c\n0::/\n", 0.5, INFINITY));
-    CHECK(limited("4:memory:/d", INFINITY, 0));
+    CHECK(limited("4:memory:/d", INFINITY, 15));
     CHECK(limited("4:memory\nnonsense\n\n", INFINITY, INFINITY));
     put("a/b/cpu.max", "-5 0\n");
-    CHECK(limited("0::/a/b\n", 4, 600));
+    CHECK(limited("0::/a/b\n", 4, 850));
 }
 
 static void build_info_names_everything(void)
