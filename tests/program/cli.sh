@@ -202,6 +202,8 @@ expect "verify of a backend without a file" 0 "fft: 30 passed, 0 failed" "$toepl
 expect "... in vector lanes" 0 "rac: 30 passed, 0 failed, 0 skipped" "$toeplab" verify rac
 expect "... by frequency" 0 "fd: 84 passed, 0 failed, 6 skipped" "$toeplab" verify -qb fd
 expect "... by warped lag" 0 "ski: 156 passed, 0 failed" "$toeplab" verify ski
+expect "... with one option of several" 0 "ski: 24 passed, 0 failed, 6 skipped" \
+    "$toeplab" verify -q ski inducing=5
 expect "verify says what concerns no chosen backend" 0 "not run: 6 cases by lag" \
     "$toeplab" verify -b fd "$source/tests/reference.h5"
 refuse "verify with an unknown backend" 2 "no backend 'ftf'; did you mean 'fft'" \

@@ -7,6 +7,7 @@
 -- which only checks that the backend is consistent.
 local core = require "toeplab.core"
 local definition = require "toeplab.verify.definition"
+local overlay = require "toeplab.base.overlay"
 local reference = require "toeplab.verify.reference"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -223,11 +224,11 @@ local function name_of(shape, causal, options)
   return table.concat(words, " ")
 end
 
--- Compares a backend on each shape with the options `given`, or else on its variants; found(name,
--- kind, backend, results, why) is called as in reference.run.
+-- Compares a backend on each shape with the options `given`, beside those of its first variant, or
+-- else on all its variants; found(name, kind, backend, results, why) is called as in reference.run.
 function conformance.run(backend, given, found)
-  local stream = core.stream(1, "conformance")
-  for _, options in ipairs(next(given) and { given } or variants[backend] or { {} }) do
+  local stream, list = core.stream(1, "conformance"), variants[backend] or { {} }
+  for _, options in ipairs(next(given) and { overlay(list[1], given) } or list) do
     for _, shape in ipairs(shapes) do
       for _, causal in ipairs { true, false } do
         local name = name_of(shape, causal, options)

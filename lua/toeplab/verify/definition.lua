@@ -47,20 +47,21 @@ local function interpolation(n, r, span)
 end
 
 -- Returns the definition of backend ski (SKI, Algorithm 1) with its options inducing, taps, span,
--- zero: the matrices [n n,points] and [n n,taps] that give T, each nil without its option.
+-- zero, whose values may be texts: the matrices [n n,points] and [n n,taps] that give T; nil with
+-- options that it does not define.
 function definition.ski(o, n, causal)
   for _, other in ipairs { "interpolation", "parts", "as_published" } do
     if o[other] then return nil end
   end
-  local r, mean = o.inducing, o.zero == "mean"
+  local r, taps, mean = math.tointeger(o.inducing), math.tointeger(o.taps), o.zero == "mean"
   local count = (causal and r or 2 * r - 1) + (mean and 1 or 0)
   local w = interpolation(n, r, o.span == "n" and n or n - 1)
-  local low, sparse, origin = {}, {}, causal and 0 or o.taps // 2
+  local low, sparse, origin = {}, {}, causal and 0 or taps // 2
   for i = 0, n - 1 do
     for j = 0, n - 1 do
       local row, band = {}, {}
       for k = 1, count do row[k] = 0.0 end
-      for k = 1, o.taps do band[k] = i - j == k - 1 - origin and 1 or 0 end
+      for k = 1, taps do band[k] = i - j == k - 1 - origin and 1 or 0 end
       for _, p in ipairs((not causal or j <= i) and w[i] or {}) do
         for _, q in ipairs(w[j]) do
           local rows = rows_of(p[1] - q[1], r, mean, causal)
