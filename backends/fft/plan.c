@@ -144,8 +144,7 @@ static fftwf_plan measured(const request *r, const char *folder)
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
 /* Whether a length is measured: at one with a factor above 7, FFTW may take minutes (169 s at
-** 1,048,577). The rule is no time limit, so that a run has the same plans wherever it is repeated.
-*/
+** 1,048,577). The rule does not depend on a clock, so that a repeated run has the same plans. */
 static int worth_measuring(int64_t n) { return n <= SMALL || good_size(n) == n; }
 
 tl_status fft_plan(const tl_host *h, tl_transform_kind kind, int64_t n, int measure,

@@ -15,8 +15,8 @@ void dgesdd_(const char *job, const int *m, const int *n, double *a, const int *
 void dgesv_(const int *n, const int *nrhs, double *a, const int *lda, int *pivot, double *b,
             const int *ldb, int *info);
 
-/* Moves a to the CPU, checks that it is a matrix of finite float32 of which no gradient will be
-** asked, and makes LAPACK ready. */
+/* Moves a to the CPU, checks that it is a matrix of finite float32 that requires no gradient, and
+** makes LAPACK ready. */
 static tl_status svd_check(const char *op, const char *name, const tl_tensor *a)
 {
     if (tl_wants(a->ctx, a))

@@ -125,7 +125,7 @@ def _header(path: Path) -> Tuple[Dict[str, Any], int, int]:
         raise ValueError("its header does not begin with '{'")
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or any(type(v) is not str for v in metadata.values()):
-        raise ValueError("its __metadata__ is no object of strings")
+        raise ValueError("its __metadata__ is not an object of strings")
     return header, 8 + length, size - 8 - length
 
 

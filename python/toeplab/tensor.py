@@ -81,8 +81,8 @@ class Tensor:
                    copy: Optional[bool] = None) -> Any:
         """Return a DLPack capsule on the memory of the tensor.
 
-        It is that of a NumPy array: a consumer may free it while an exception is raised or without
-        the global lock, which a function of Python could not take.
+        NumPy makes it: a consumer may free it while an exception is raised or without the global
+        interpreter lock, where a deleter written in Python would fail.
         """
         if copy or (dl_device is not None and tuple(dl_device) != (_CPU, 0)):
             raise BufferError("a tensor of Toeplab is lent on the CPU and without a copy only")

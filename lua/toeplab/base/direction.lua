@@ -3,13 +3,13 @@
 --
 -- What an experiment declares (its field `better`, the tables that it answers) takes precedence.
 -- Otherwise the last word of the metric's name counts that the library knows: a recall_error is an
--- error. Of a name like accuracy_drop nothing is known, as of one without such a word, and what has
--- to decide by it raises an error rather than guess.
+-- error. A name like accuracy_drop, or one without such a word, has no known direction; a decision
+-- by it is an error, not a guess.
 local errors = require "toeplab.base.errors"
 
 local direction = {}
 
-local words = {} -- word -> "lower", "higher", or false: a name with it tells nothing
+local words = {} -- word -> "lower", "higher", or false: a name with it has no direction
 
 local function learn(better, list)
   for word in list:gmatch "%S+" do words[word] = better end
@@ -23,7 +23,7 @@ learn(false, [[change delta difference drop gain gap growth improvement ratio re
   std variance weight]])
 
 -- Returns "lower" or "higher"; nil if nothing says it. declared: metric -> "lower" or "higher", or
--- nil; what it says of a metric holds for metric@LENGTH too.
+-- nil; an entry for a metric also holds for metric@LENGTH.
 function direction.of(declared, metric)
   local own = declared and (declared[metric] or declared[metric:match "^[^@]*"])
   if own then return own end

@@ -1,6 +1,6 @@
--- base/process.lua: tells whether the process whose number was recorded somewhere still runs. The
--- number alone does not: after its end, after a restart of the machine or in a container, it may
--- belong to another process, which started at another time.
+-- base/process.lua: finds out whether a process of a recorded number still runs. After its end,
+-- after a restart of the machine or in a container, another process may have the same number, but
+-- it started at another time.
 local core = require "toeplab.core"
 
 local process = {}

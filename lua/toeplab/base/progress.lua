@@ -204,8 +204,8 @@ function Progress:show(workers, counts, left)
   put(self, text)
 end
 
--- Starts to show work on total bytes or, if that is given, units ("tokens"), but only if it takes
--- longer than a second. w: the worker that does it, or nil; of several, show says how far each is.
+-- Starts to show work on `total` units ("tokens"; nil: bytes) once it takes longer than a second.
+-- w: the worker that does it, or nil; with several workers Progress:show shows the share of each.
 function Progress:begin(what, total, unit, w)
   local work = { what = what, total = total, unit = unit, start = core.sys.clock(), done = 0 }
   if w and self.jobs > 1 then
@@ -215,7 +215,7 @@ function Progress:begin(what, total, unit, w)
   end
 end
 
--- Reports that so much of the work is done, of worker `by` (or nil).
+-- Reports that `done` units are done by the worker `by` (or nil).
 function Progress:part(done, by)
   if by and by.work then by.work.done = done end
   if self.quiet or by and by.work then return end

@@ -47,8 +47,8 @@ local function check(o, name, words)
   return report_check(o, name, good, text, core.sys.clock() - began)
 end
 
--- Runs the test ROOM/NAME. setting: the environment variable by which it takes the device; more:
--- words before those of the program.
+-- Runs the test ROOM/NAME. setting: the environment variable that gives it the device; ...: a
+-- command that runs the program, such as a sanitizer, with its options.
 local function check_file(o, title, name, setting, ...)
   local words = { "env", setting, ... }
   for _, word in ipairs { program, "lua", name:gsub("/", "/test_") .. ".lua" } do

@@ -143,7 +143,7 @@ local function has_instead(known)
   return names[1] and ("; it has %s"):format(table.concat(names, ", ")) or ""
 end
 
--- Adds to options those of the published code for the value of an option of the part `where`.
+-- Adds the published options that correspond to a value of an option of the part `where`.
 local function add(options, known, where, option, value)
   local there = type(known) == "string" and { [known] = value } or (known or {})[value]
   if not there then

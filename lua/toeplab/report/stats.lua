@@ -114,7 +114,7 @@ end
 -- Returns the mean of x and its confidence interval: {n=, mean=, deviation=, low=, high=, half=
 -- (its half width)}; without the last three for a single value, nil for none. Values that differ by
 -- rounding only, such as a chance level that every seed computes in another order, count as equal.
--- size: of the numbers whose differences x are, by default that of the mean.
+-- size: the magnitude of the numbers whose differences x holds (default: that of the mean).
 function stats.interval(x, level, size)
   if #x == 0 then return nil end
   local result = { n = #x, mean = stats.mean(x), deviation = stats.deviation(x) }
@@ -159,7 +159,7 @@ end
 function stats.log_ratio(a, b)
   local share = stats.difference(b, a) / b
   if math.abs(share) > 0.5 then return math.log(a) - math.log(b) end
-  local ratio = 1 + share -- rounded, for which the last factor makes up
+  local ratio = 1 + share -- log(1 + share) with the last factor, which corrects its rounding
   return ratio == 1 and share or math.log(ratio) * (share / (ratio - 1))
 end
 

@@ -86,8 +86,8 @@ end
 -- ---- Data -------------------------------------------------------------------------------------
 
 -- Returns the data lines of a series, with an empty line, which gnuplot draws as a gap, for each
--- value that cannot be drawn; the number of the others; and the data lines of those of them that
--- lie between gaps, to which a line shows nothing.
+-- value that cannot be drawn; the number of the others; and the data lines of values between two
+-- gaps, which a line does not show.
 local function data(s, spec)
   local lines, count, bars = {}, 0, s.error
   for i = 1, #s.y do
