@@ -15,11 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "glue.h"
 
 #define USAGE 2
+#define STACK (1 << 20) /* bytes; 200 nested calls of C from Lua, the most, take 420 KiB */
 
 typedef struct start { /* the argument of the protected functions */
     tl_ctx *ctx;
@@ -355,9 +357,28 @@ static void open_standard_descriptors(void)
         if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
 }
 
+/* Raises a smaller limit of the stack to STACK and starts the program again, because the libraries
+** have read the limit by now and their threads would overflow. Returns only if the limit is large
+** enough (1) or cannot be raised (0). */
+static int ample_stack(char **argv)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_STACK, &r) != 0 || r.rlim_cur >= STACK) return 1;
+    if (r.rlim_max >= STACK) {
+        r.rlim_cur = STACK;
+        if (setrlimit(RLIMIT_STACK, &r) == 0) (void)execv("/proc/self/exe", argv);
+    }
+    (void)fprintf(stderr,
+                  "toeplab: the limit of the stack is %lu KiB, and at least %d KiB are needed: "
+                  "ulimit -s %d\n",
+                  (unsigned long)(r.rlim_max / 1024), STACK / 1024, STACK / 1024);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     open_standard_descriptors();
+    if (!ample_stack(argv)) return 1;
     start s = {.argc = argc > 0 ? argc - 1 : 0, .argv = argc > 0 ? argv + 1 : argv};
     /* Even if the parent ignores them: `| head` ends the program silently, and the status of a
     ** child can be waited for. */

@@ -31,7 +31,7 @@ void tl_sha256(const void *data, size_t bytes, char out_hex[65])
 tl_status tl_sha256_file(tl_ctx *ctx, const char *path, char out_hex[65])
 {
     SHA256_CTX sha;
-    uint8_t buf[1 << 16];
+    uint8_t buf[1 << 13]; /* a thread's stack may be 64 KiB */
     ssize_t got;
     size_t bytes;
     int fd;

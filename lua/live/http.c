@@ -20,8 +20,10 @@
 #include <unistd.h>
 
 #define SERVER  "toeplab.server"
-#define MOST    64 /* texts, and connections */
-#define SECONDS 10 /* until an idle connection is closed */
+#define MOST    64 /* texts */
+#define CALLERS 512 /* connections */
+#define SECONDS 10 /* until an idle connection is closed; of a stranger, STRANGER */
+#define STRANGER 2
 #define BYTES   (64u << 10) /* of memory for a connection: longer requests are refused */
 
 int luaopen_toeplab_http(lua_State *L);
@@ -76,6 +78,8 @@ static enum MHD_Result send_text(struct MHD_Connection *c, unsigned status, cons
     struct MHD_Response *r = response_of(text, size, type);
     if (!r) return MHD_NO;
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED) (void)MHD_add_response_header(r, "Allow", "GET");
+    if (status == MHD_HTTP_FORBIDDEN) /* a stranger keeps no connection from others */
+        (void)MHD_add_response_header(r, "Connection", "close");
     enum MHD_Result done = MHD_queue_response(c, status, r);
     MHD_destroy_response(r);
     return done;
@@ -116,6 +120,7 @@ static enum MHD_Result answer(void *user, struct MHD_Connection *c, const char *
     if (*body_size > 0) return MHD_NO; /* closes the connection */
     if (!is_local(c) || !slash || !same_token(token, (size_t)(slash - token), s->token))
         return send_error(c, MHD_HTTP_FORBIDDEN, "the address lacks the token that was printed\n");
+    (void)MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)SECONDS);
     enum MHD_Result done = MHD_NO;
     int             found = 0;
     (void)pthread_mutex_lock(&s->lock);
@@ -171,7 +176,7 @@ static int listen_on(int port, int *out_port)
     int                on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return fd;
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, MOST) == 0 &&
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, CALLERS) == 0 &&
         getsockname(fd, (struct sockaddr *)&at, &size) == 0) {
         *out_port = ntohs(at.sin_port);
         return fd;
@@ -203,8 +208,8 @@ static int open_server(lua_State *L)
     errno = 0;
     s->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, answer, s,
                                  MHD_OPTION_LISTEN_SOCKET, fd,
-                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SECONDS,
+                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)CALLERS,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STRANGER,
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)BYTES,
                                  MHD_OPTION_END);
     if (s->daemon) return 1;

@@ -550,6 +550,14 @@ expect "a disk full from the start: exit code 6" 6 "runs.db\\|lock" \
 expect "... and with space it starts" 1 "1 done, 1 failed" \
     "$toeplab" run -C "$top/tiny" "$top/fails.lua"
 
+# A smaller stack than the program and the libraries need is raised, where it may be.
+expect "a stack of 64 KiB: it is raised" 1 "1 done, 1 failed" \
+    sh -c "ulimit -S -s 64; exec '$toeplab' run -C '$top/stack' '$top/fails.lua'"
+expect "... also for the threads of a backend" 0 "0 failed" \
+    sh -c "ulimit -S -s 64; exec '$toeplab' verify fft"
+expect "... and without the right to it, what is needed" 1 "at least 1024 KiB are needed" \
+    sh -c "ulimit -s 64; exec '$toeplab' version"
+
 mkdir "$top/broken"
 echo "this is no database, it is a text of some length, longer than a header" >"$top/broken/runs.db"
 refuse "a damaged store: exit code 6" 6 "runs.db" "$toeplab" run -C "$top/broken" "$quick" $smoke

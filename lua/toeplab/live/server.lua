@@ -108,6 +108,16 @@ local function refresh(self)
   self.state = state
 end
 
+-- Refreshes the texts. If that fails, the page keeps what it shows, and the reason is printed once.
+local function try_refresh(self)
+  local ok, why = pcall(refresh, self)
+  local text = not ok and errors.text(why) or nil
+  if text and text ~= self.said then
+    errors.say("report: the page stays as it is, and is tried again every second: %s", text)
+  end
+  self.said = text
+end
+
 -- Serves the page about a sweep until a signal ends it. o: folder, name (of the experiment, or the
 -- number of a sweep), port (0: any free one). Returns the exit code.
 function server.run(o)
@@ -126,7 +136,7 @@ function server.run(o)
   repeat
     core.sys.sleep(LOOK_SECONDS)
     if core.sys.clock() - looked >= 1 then
-      refresh(self)
+      try_refresh(self)
       looked = core.sys.clock()
     end
   until errors.signal()

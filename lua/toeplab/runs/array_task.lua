@@ -80,6 +80,12 @@ local function environment(name, default)
     .. "(%s is not set)", name)
 end
 
+local function integer(name, default)
+  local text = environment(name, default)
+  return math.tointeger(tonumber(text))
+    or errors.usage("worker: %s is '%s', which is not a number of Slurm's", name, text)
+end
+
 -- Raises if a trial of the plan would be run by other code than it was submitted with.
 local function check_code(self)
   local hashes = {}
@@ -109,8 +115,7 @@ local function new_task(path)
       .. "submitted: submit again", o.script)
   end
   local self = { folder = folder, plan = path, trials = {}, job = environment "SLURM_ARRAY_JOB_ID",
-    number = math.tointeger(tonumber(environment "SLURM_ARRAY_TASK_ID")),
-    restarts = math.tointeger(tonumber(environment("SLURM_RESTART_COUNT", "0"))),
+    number = integer "SLURM_ARRAY_TASK_ID", restarts = integer("SLURM_RESTART_COUNT", "0"),
     left = o.trials }
   self.provenance = provenance.collect({}, exp.own)
   self.provenance.command = o.command

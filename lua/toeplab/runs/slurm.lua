@@ -185,6 +185,10 @@ function slurm.script(o, name, root, folder, tasks, words)
   local function add(option, value)
     if value then
       value = tostring(value)
+      if value:find "%c" then
+        errors.usage("--on slurm: %s of the job would be %q: a script for sbatch can have no line "
+          .. "break or control character there", option, value)
+      end
       if not value:find "^[%w_@%+=:,./%%-]+$" then value = '"' .. value:gsub('"', '\\"') .. '"' end
       lines[#lines + 1] = ("#SBATCH --%s=%s"):format(option, value)
     end

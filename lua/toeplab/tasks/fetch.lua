@@ -3,6 +3,7 @@
 -- temporary folder. A file gets its final name only after its sha256 is verified.
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
+local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local temporary = require "toeplab.base.temporary"
 local errors = require "toeplab.base.errors"
@@ -12,6 +13,7 @@ local fetch = {}
 local quote = shell.quote
 local BUSY = 75 -- exit code of flock if another process downloads the same file
 local UNPACKED = 8 -- largest ratio of the unpacked files to the archive in size
+local BLOCK = 512 -- bytes of ulimit -f
 
 local function basename(path)
   return path:match("[^/]*$")
@@ -84,13 +86,28 @@ end
 -- Returns the size of a file, or 0 if it does not exist.
 local function size_of(path) return core.sys.size(path) or 0 end
 
+-- Returns how many bytes a download of the set may have: an archive is not larger than its files,
+-- but for the headers. nil: some size is not known.
+local function largest(set, item)
+  if item.bytes then return item.bytes end
+  local sum = 1 << 20
+  for _, file in ipairs(set.files) do
+    if not file[2] then return nil end
+    if item.file == file[1] then return file[2] end
+    sum = sum + file[2] + 2 * BLOCK
+  end
+  return sum
+end
+
 -- Runs curl, which resumes at the end of part, and returns its exit code, its message and the HTTP
 -- status (0 if there is none). setpriv ends curl when this process ends, however it ends. flock
--- waits a second for the lock, which a process that was just killed may still hold.
-local function curl(item, part)
+-- waits a second for the lock, which a process that was just killed may still hold. No file of curl
+-- grows far beyond `most` bytes: an answer need not say how long it is.
+local function curl(item, part, most)
   local log = temporary.beside(part)
   local shown = core.sys.isatty(2) and "--progress-bar" or "--silent"
-  local _, code = shell.run(("exec setpriv --pdeathsig TERM flock -w 1 --no-fork -E %d %s curl "
+  local _, code = shell.run(((most and ("ulimit -S -f %d 2>/dev/null; "):format(most // BLOCK + 1)
+    or "") .. "exec setpriv --pdeathsig TERM flock -w 1 --no-fork -E %d %s curl "
     .. "--fail --location --globoff %s --continue-at - --connect-timeout 30 --speed-limit 1 "
     .. "--speed-time 60 --output %s --write-out '%%{http_code} %%{errormsg}' --url %s >%s"):format(
     BUSY, quote(part), shown, quote(part), quote(item.url), quote(log)))
@@ -99,24 +116,30 @@ local function curl(item, part)
   if message == "" then
     message = code == 23 and "cannot write " .. part or "curl ended with code " .. code
   end
-  return code, message, tonumber(status) or 0
+  if code ~= 0 and most and size_of(part) > most then
+    os.remove(part)
+    errors.raise(errors.CHECK, "%s: the answer is longer than %s, which the published file has at "
+      .. "most, and was removed", secrets.text(item.url), megabytes(most))
+  end
+  return code, secrets.text(message), tonumber(status) or 0
 end
 
 local RANGE = 416 -- the status of an answer to a range beyond the end of the file
 local cannot_resume = { [33] = true, [36] = true } -- exit codes of curl
 
 local function explain(item, code, message, advice)
+  local address = secrets.text(item.url)
   if code == BUSY then
-    errors.raise(errors.LOCKED, "another process is downloading %s", item.url)
+    errors.raise(errors.LOCKED, "another process is downloading %s", address)
   elseif code == 130 or code == 143 then
     errors.raise(code, "stopped; the same command continues the download")
   elseif code == 23 or disk_problem(message) then
     errors.raise(errors.STORAGE, "%s: %s; free some space and give the same command again",
-      item.url, message)
+      address, message)
   elseif code == 127 then
     errors.usage("curl and flock are needed: apt install curl util-linux")
   end
-  errors.raise(errors.FAILED, "%s: %s; the same command continues. Without a network, %s", item.url,
+  errors.raise(errors.FAILED, "%s: %s; the same command continues. Without a network, %s", address,
     message, advice)
 end
 
@@ -128,13 +151,13 @@ local function download(set, item, folder, say)
   end
   if whole() then return part end
   fetch.need(folder, item.bytes and item.bytes - size_of(part), set.name)
-  local had = size_of(part)
-  say("%s: %s %s%s", set.name, had > 0 and "going on with" or "downloading", item.url,
+  local had, most, address = size_of(part), largest(set, item), secrets.text(item.url)
+  say("%s: %s %s%s", set.name, had > 0 and "going on with" or "downloading", address,
     item.bytes and (" (%s)"):format(megabytes(item.bytes)) or "")
-  local code, message, status = curl(item, part)
+  local code, message, status = curl(item, part, most)
   if had > 0 and (cannot_resume[code] or status == RANGE) then
     os.remove(part)
-    code, message = curl(item, part)
+    code, message = curl(item, part, most)
   end
   local ways = datasets.ways(set)
   if code ~= 0 then
@@ -145,7 +168,7 @@ local function download(set, item, folder, say)
     local got = core.sha256_file(part)
     os.remove(part)
     errors.raise(errors.CHECK, "%s: its sha256 is %s, not %s: this is not the published file, and "
-      .. "it was removed", item.url, got, item.sha256)
+      .. "it was removed", address, got, item.sha256)
   end
   return part
 end
@@ -238,7 +261,7 @@ end
 local function base_of(from)
   if from:find("^%a+://") then return (from:gsub("/+$", "")) .. "/" end
   if core.sys.kind(from) ~= "folder" then
-    errors.usage("data: --from %s: is neither a folder nor an address", from)
+    errors.usage("data: --from %s: is neither a folder nor an address", secrets.text(from))
   end
   local path = shell.absolute(from):gsub("[^%w%-._~/]", function(c)
     return ("%%%02X"):format(c:byte())
