@@ -104,7 +104,7 @@ end
 -- waits a second for the lock, which a process that was just killed may still hold. No file of curl
 -- grows far beyond `most` bytes: an answer need not say how long it is.
 local function curl(item, part, most)
-  local log = temporary.beside(part)
+  local log, had = temporary.beside(part), size_of(part)
   local shown = core.sys.isatty(2) and "--progress-bar" or "--silent"
   local _, code = shell.run(((most and ("ulimit -S -f %d 2>/dev/null; "):format(most // BLOCK + 1)
     or "") .. "exec setpriv --pdeathsig TERM flock -w 1 --no-fork -E %d %s curl "
@@ -116,7 +116,7 @@ local function curl(item, part, most)
   if message == "" then
     message = code == 23 and "cannot write " .. part or "curl ended with code " .. code
   end
-  if code ~= 0 and most and size_of(part) > most then
+  if code ~= 0 and most and had <= most and size_of(part) > most then
     os.remove(part)
     errors.raise(errors.CHECK, "%s: the answer is longer than %s, which the published file has at "
       .. "most, and was removed", secrets.text(item.url), megabytes(most))

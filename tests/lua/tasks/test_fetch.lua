@@ -146,6 +146,35 @@ t.test("an answer that says nothing of the part leaves it in place", function()
   end)
 end)
 
+t.test("an answer without end is cut, and removed", function()
+  with_mirror(function(folder, fetch)
+    -- A curl that is answered for ever, and can write no more at some time.
+    local path = fake_curl(folder, [[
+      for word; do [ "$last" = --output ] && part=$word; last=$word; done
+      timeout 20 head -c 200000000 /dev/zero >>"$part" || { echo "000 cannot write"; exit 23; }
+      echo 200
+    ]])
+    for name, size in pairs { plain = "0.9 MB", pair = "1.1 MB" } do
+      local code, said = fetch(name, folder .. "/mirror", "trap '' XFSZ; env " .. path)
+      t.eq(code, 4)
+      t.holds(said, "the answer is longer than " .. size)
+      t.eq(core.sys.list(folder .. "/toeplab/data"), {})
+    end
+  end)
+end)
+
+t.test("the password of an address is not printed", function()
+  with_mirror(function(folder, fetch)
+    local path = fake_curl(folder, "echo '000 cannot reach http://anna:opensesame@x'; exit 7")
+    local addresses = { ["http://anna:opensesame@h.invalid/"] = 1, ["anna:opensesame@h/"] = 2 }
+    for from, code in pairs(addresses) do
+      local got, said = fetch("plain", from, "env " .. path)
+      t.eq({ got, said:find("opensesame", 1, true) }, { code })
+      t.holds(said, "***@h")
+    end
+  end)
+end)
+
 t.test("a part whose range is refused is downloaded again, whatever curl's exit code", function()
   with_mirror(function(folder, fetch)
     -- A curl that exits with 0 after the status 416, as some versions do.
