@@ -369,4 +369,24 @@ t.test("a file name with blanks and quotes works", function()
   end)
 end)
 
+t.test("a file name with a line break is refused, and leaves nothing", function()
+  with_cluster(function(c)
+    c.root = c.folder .. "/a\nb"
+    local code, said = c:submit "rate=0.5 seeds=1"
+    t.eq(code, 2)
+    t.holds(said, "a script for sbatch can have no line break")
+    t.ok(not core.sys.exists(c.root .. "/slurm/1"))
+  end)
+end)
+
+t.test("a variable of Slurm's that is no number is named", function()
+  with_cluster(function(c)
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    local said, code = t.shell(("SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=abc '%s' worker --array "
+      .. "'%s/slurm/1/plan' 2>&1"):format(core.sys.executable(), c.root))
+    t.eq(code, 2)
+    t.holds(said, "SLURM_ARRAY_TASK_ID is 'abc', which is not a number of Slurm's\n")
+  end)
+end)
+
 t.done()
