@@ -73,6 +73,7 @@ static tl_status plan_parts(circle *c)
             rac_split_free(c->h, s);
             break;
         }
+        rac_split_fill(s);
         c->at[c->depth++] = c->points;
         c->points += s->vectors / 2;
         c->rest = 2 * size;

@@ -118,6 +118,7 @@ static tl_status rac_make(const tl_host *h, const tl_tno_problem *p, void **out_
         rac_release(s);
         return st;
     }
+    rac_split_fill(&s->split);
     *out_plan = s;
     return TL_OK;
 }

@@ -106,10 +106,12 @@ extern const rac_kernel rac_avx512, rac_avx2, rac_portable;
 ** support it. */
 const rac_kernel *rac_kernel_named(const char *name);
 
-/* Finds the fastest length for sequences of n with radices up to widest, and computes its levels
-** and roots. The length is at least n, or at least `kernel` for processing in blocks. TL_ENOMEM,
-** with nothing to free. */
+/* Finds the fastest length for sequences of n with radices up to widest, and computes its levels.
+** The length is at least n, or at least `kernel` for processing in blocks. TL_ENOMEM, with nothing
+** to free. The roots are not computed yet: rac_split_fill does that once the caller has all other
+** memory, because the roots of a length that is too large fill gigabytes by themselves. */
 tl_status rac_split_make(const tl_host *h, int64_t n, int64_t kernel, int widest, rac_split *s);
+void      rac_split_fill(rac_split *s);
 void      rac_split_free(const tl_host *h, const rac_split *s);
 
 #endif

@@ -105,9 +105,10 @@ tl_status rac_split_make(const tl_host *h, int64_t n, int64_t kernel, int widest
         roots += nodes * (radices[i] - 1) * 2;
         nodes *= radices[i];
     }
-    set_roots(s, 0, 0, 0.25);
     return TL_OK;
 }
+
+void rac_split_fill(rac_split *s) { set_roots(s, 0, 0, 0.25); }
 
 void rac_split_free(const tl_host *h, const rac_split *s) { h->free(h, s->roots); }
 

@@ -1,8 +1,14 @@
 /* test_rac.c - the backend rac with each instruction set of this processor: every short length and
 ** some long ones against naive and fft, and what is true of any operator and its adjoints. */
 #include <string.h>
+#include <sys/resource.h>
 
 #include "rac.h"
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GNUC__) && \
+    !defined(__clang__)
+#define LIMITED /* the address space is not a sanitiser's */
+#endif
 
 static answer run(tl_tno *tno, const shape *s) { return run_for(DX | DCOEF, tno, s); }
 
@@ -189,6 +195,25 @@ static void causal_to_rounding(void)
     }
 }
 
+/* A length without memory for its plan is refused before gigabytes of roots are computed. */
+static void too_long(void)
+{
+#ifdef LIMITED
+    struct rlimit old, tight;
+    struct rusage before, after;
+    tl_tno       *tno = NULL;
+    CHECK(getrlimit(RLIMIT_AS, &old) == 0);
+    tight = old;
+    tight.rlim_cur = (rlim_t)4 << 30;
+    CHECK(setrlimit(RLIMIT_AS, &tight) == 0);
+    (void)getrusage(RUSAGE_SELF, &before);
+    CHECK_STATUS(tl_tno_new(ctx, "rac", 1 << 27, 1, 1, NULL, &tno), TL_ENOMEM);
+    (void)getrusage(RUSAGE_SELF, &after);
+    CHECK(after.ru_maxrss - before.ru_maxrss < 100 << 10); /* KiB */
+    CHECK(setrlimit(RLIMIT_AS, &old) == 0);
+#endif
+}
+
 static void words_are_checked(void)
 {
     tl_tno *tno = NULL;
@@ -211,6 +236,7 @@ int main(void)
         {"kept spectra", kept_spectra},
         {"causal to rounding", causal_to_rounding},
         {"words are checked", words_are_checked},
+        {"a length without memory", too_long},
         {0},
     });
     tl_ctx_free(ctx);
