@@ -1,6 +1,7 @@
 -- base/errors.lua: defines the exit codes of the program, and errors that end it with one of them
 -- and one line of text.
 local core = require "toeplab.core"
+local cut = require "toeplab.base.cut"
 local json = require "toeplab.base.json"
 
 local errors = {
@@ -29,6 +30,15 @@ end
 -- Prints a line on stderr, without control characters.
 function errors.say(format, ...)
   io.stderr:write(core.sys.clean(select("#", ...) > 0 and format:format(...) or format), "\n")
+end
+
+-- Returns the beginning of a message that would fill the terminal. where: what has more of it, or
+-- nil.
+function errors.shown(text, where)
+  local most = where and 1000 or 10000
+  if #text <= most then return text end
+  local more = where and ", more in " .. where or ""
+  return ("%s... (%d bytes%s)"):format(cut(text, most), #text, more)
 end
 
 function errors.is(e) return getmetatable(e) == Stop end

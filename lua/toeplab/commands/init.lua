@@ -198,7 +198,7 @@ local function dispatch(words)
   return command.run(set, others, words) or errors.DONE
 end
 
-local function complain(message) errors.say("toeplab: %s", message) end
+local function complain(message) errors.say("toeplab: %s", errors.shown(message)) end
 
 -- Adds a traceback to errors that are not of class stop: those are bugs of the program or a script.
 local function handler(e)

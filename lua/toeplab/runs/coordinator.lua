@@ -198,7 +198,8 @@ local function end_trial(self, w, status, why, ended)
   if self.counts[t.status] then self.counts[t.status] = self.counts[t.status] + 1 end
   if status == "failed" then
     local last = w.place.gpu and launch.ours() -- see handlers.ended
-    run.progress:say("%s failed: %s%s", t.label, why, last and #self.queue > 0
+    run.progress:say("%s failed: %s%s", t.label, errors.shown(tostring(why),
+      "toeplab show " .. t.id:sub(1, 12)), last and #self.queue > 0
       and "; several ranks run no trial after a failure on a GPU: give this command again" or "")
     if not t.diverged then run.alert:trial(ended == "guard" and "diverged" or "failed", t, why) end
     if run.fail_fast or last then
