@@ -558,6 +558,29 @@ expect "... also for the threads of a backend" 0 "0 failed" \
 expect "... and without the right to it, what is needed" 1 "at least 1024 KiB are needed" \
     sh -c "ulimit -s 64; exec '$toeplab' version"
 
+cat >"$top/long.lua" <<'END'
+local tl = require "toeplab"
+if tl.sys.exists "at-once" then error(("y"):rep(1000000), 0) end
+return tl.experiment "long" { trial = function() error(("x"):rep(1000000), 0) end }
+END
+expect "a message of a megabyte" 1 "xxx... (1.*more in toeplab show [0-9a-f]*)" \
+    "$toeplab" run -C "$top/long" "$top/long.lua"
+check "... is cut where it is printed" sh -c "[ \$(cat '$top/err' | wc -c) -lt 1500 ]"
+cd "$top"
+: >at-once
+expect "... also that of the script itself" 2 "yyy... (1.* bytes)" \
+    "$toeplab" run -C "$top/long" "$top/long.lua"
+cd - >/dev/null
+
+# Without permission the same is said by another errno, which the superuser would not meet.
+ln -s loop "$top/loop"
+for verb in ls status "table long" "show 1" fsck "export trials" "merge $top/long" "rm --purge" \
+    "report long" "compare x" "retry" "plot long"; do
+    # shellcheck disable=SC2086
+    expect "$verb: a folder that cannot be seen is not empty" 6 "Too many levels" \
+        "$toeplab" $verb -C "$top/loop"
+done
+
 mkdir "$top/broken"
 echo "this is no database, it is a text of some length, longer than a header" >"$top/broken/runs.db"
 refuse "a damaged store: exit code 6" 6 "runs.db" "$toeplab" run -C "$top/broken" "$quick" $smoke

@@ -175,9 +175,9 @@ end
 
 -- Adds the state of the store, if there is one, and of stale files.
 local function database(add, folder)
-  if not core.sys.exists(folder .. "/runs.db") then
-    return add("store", "ok", "no runs yet")
-  end
+  local seen, found = pcall(trial_files.has_store, folder)
+  if not seen then return add("store", "bad", errors.text(found), errors.STORAGE) end
+  if not found then return add("store", "ok", "no runs yet") end
   local ok, store = pcall(records.open, folder, "r")
   if not ok then return add("store", "bad", errors.text(store), errors.STORAGE) end
   local guard <close> = store

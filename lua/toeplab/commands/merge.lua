@@ -1,6 +1,7 @@
 -- commands/merge.lua: toeplab merge: copies the trials of another results folder into this one.
 local core = require "toeplab.core"
 local merge = require "toeplab.store.merge"
+local trial_files = require "toeplab.store.trial_files"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local errors = require "toeplab.base.errors"
@@ -52,7 +53,7 @@ function command.run(set, given)
     errors.usage("merge: %s is the results folder itself", given[1])
   end
   local other <close> = records.open(from, "r")
-  local empty = set["dry-run"] and not core.sys.exists(folder .. "/runs.db")
+  local empty = set["dry-run"] and not trial_files.has_store(folder)
   if empty then errors.usage("merge: %s holds no runs yet: all would be added", folder) end
   local store <close> = records.open(folder, set["dry-run"] and "r" or "w")
   local counts = merge.run(store, other, set["dry-run"])

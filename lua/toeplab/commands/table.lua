@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local compare = require "toeplab.report.compare"
 local formats = require "toeplab.report.formats"
 local html = require "toeplab.report.html"
+local trial_files = require "toeplab.store.trial_files"
 local pivot = require "toeplab.report.pivot"
 local provenance = require "toeplab.trials.provenance"
 local output = require "toeplab.report.output"
@@ -293,7 +294,7 @@ function command.run(set, words)
   local percent = arguments.number("table", set, "tolerance", 0)
   check_pivot(set)
   local folder = records.folder(set.dir)
-  local store <close> = core.sys.exists(folder .. "/runs.db") and records.snapshot(folder) or nil
+  local store <close> = trial_files.has_store(folder) and records.snapshot(folder) or nil
   if #words == 0 then
     for _, option in ipairs { "md", "tex", "html", "why", "metric", "rows", "tolerance" } do
       if set[option] and (option ~= "metric" or #set.metric > 0) then

@@ -36,7 +36,7 @@ end
 -- Returns the store in folder for reading, or nil if there is none yet; a full disk may have left
 -- it empty. upgrade: whether one of an older schema is upgraded first.
 function prepared.stored(folder, upgrade)
-  if not core.sys.exists(folder .. "/runs.db") then return nil end
+  if not trial_files.has_store(folder) then return nil end
   local ok, store = pcall(records.open, folder, "r")
   if not ok and upgrade and errors.is(store) and store.old then
     records.open(folder, "w"):close()

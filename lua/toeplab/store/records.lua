@@ -6,6 +6,7 @@ local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
 local process = require "toeplab.base.process"
 local secrets = require "toeplab.base.secrets"
+local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -20,27 +21,11 @@ function records.folder(given)
   return given or (set ~= "" and set) or "results"
 end
 
--- Refuses an empty store beside files of trials: its rows are lost, since a store is made before
--- any file.
-local function check_empty(folder)
-  local path = folder .. "/runs.db"
-  local lost = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
-    and #(core.sys.list(folder .. "/runs") or {}) > 0
-  if lost then
-    errors.raise(errors.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; restore a "
-      .. "copy, or move both away", path, folder)
-  end
-end
-
 -- Opens the store in folder for reading ("r"), for the user's own queries ("ask"), for changes of
 -- an existing store ("u"), or for writing ("w"), which creates it if necessary. Raises with the
 -- matching exit code.
 function records.open(folder, mode)
-  if mode ~= "w" and not core.sys.exists(folder .. "/runs.db") then
-    errors.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)",
-      folder)
-  end
-  check_empty(folder)
+  trial_files.check_store(folder, mode)
   local store, message, status = core.store(folder, mode == "u" and "w" or mode)
   if not store then
     if status == "ELOCKED" then
@@ -49,7 +34,8 @@ function records.open(folder, mode)
     end
     local old = message:match "schema version (%d+) is old"
     local problem = errors.new(errors.STORAGE, "%s%s", message, old and ("; without a run, toeplab "
-      .. "fsck --repair does, and keeps a copy, runs.db.v%s"):format(old) or "")
+      .. "fsck --repair -C %s does, and keeps a copy, runs.db.v%s"):format(shell.quote(folder), old)
+      or "")
     problem.status, problem.old = status, old ~= nil
     error(problem, 0)
   end

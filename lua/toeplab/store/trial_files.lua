@@ -1,4 +1,4 @@
--- store/trial_files.lua: locates the files of a trial in a results folder. A results folder may
+-- store/trial_files.lua: locates the store and the files of a trial in a results folder, which may
 -- come from somebody else, so the paths in its rows are checked before any file is read, written or
 -- deleted.
 --
@@ -9,6 +9,9 @@ local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 
 local trial_files = {}
+
+local LAST_SECOND = 253402300799 -- of the year 9999, the last that SQLite knows
+local absent = { [2] = true, [20] = true } -- errno: no such file, a part of the path is no folder
 
 local HASH, NAME = "^" .. ("[%da-f]"):rep(64) .. "$", "^[^%./%c][^/%c]*$"
 
@@ -129,6 +132,35 @@ function trial_files.holds(root, path)
     folder = folder .. "/.."
   end
   return true
+end
+
+-- ---- The store ---------------------------------------------------------------------------------
+
+-- Whether the folder has a store. Raises if that cannot be seen, e.g. without permission.
+function trial_files.has_store(folder)
+  local size, why, errno = core.sys.size(folder .. "/runs.db")
+  if not size and not absent[errno] then errors.raise(errors.STORAGE, "%s", why) end
+  return size ~= nil
+end
+
+-- Raises unless records.open can open the store in folder in this mode. An empty store beside files
+-- of trials is refused: its rows are lost, since a store is made before any file.
+function trial_files.check_store(folder, mode)
+  local path = folder .. "/runs.db"
+  if not trial_files.has_store(folder) and mode ~= "w" then
+    errors.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)",
+      folder)
+  end
+  local lost = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
+    and #(core.sys.list(folder .. "/runs") or {}) > 0
+  if lost then
+    errors.raise(errors.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; restore a "
+      .. "copy, or move both away", path, folder)
+  end
+  if (mode == "w" or mode == "u") and os.time() > LAST_SECOND then
+    errors.raise(errors.STORAGE, "%s: the clock of this machine is beyond the year 9999, whose "
+      .. "times cannot be stored: set it", path)
+  end
 end
 
 return trial_files
