@@ -134,6 +134,31 @@ listens() { # the addresses of the server's process at which it listens, in hexa
 [ "$(listens)" = "0100007F:$(printf '%04X' "$port")" ] &&
     result "it listens on the loopback interface alone" 0 ||
     { listens; result "it listens on the loopback interface alone" 1; }
+# Connections of others that say nothing keep the owner of the page out for 2 seconds at most.
+python3 - "$port" <<'END' &
+import socket, sys, time
+held = []
+for _ in range(600):
+    s = socket.socket()
+    s.settimeout(0.2)
+    try:
+        s.connect(("127.0.0.1", int(sys.argv[1])))
+    except OSError:
+        pass
+    held.append(s)
+open("held", "w").close()
+time.sleep(9)
+END
+strangers=$!
+until_true test -e held
+for _ in $(seq 12); do
+    got=$(curl -s --max-time 2 -o answer -w '%{http_code}' "$url" || :)
+    [ "$got" = 200 ] && break
+    sleep 0.5
+done
+[ "$got" = 200 ] && result "connections without the token do not lock the page" 0 ||
+    result "connections without the token do not lock the page" 1
+wait "$strangers"
 got=0
 "$toeplab" report --serve --port "$port" grow >answer 2>&1 || got=$?
 [ "$got" = 1 ] && grep -q "cannot listen on 127.0.0.1:$port: Address already in use" answer &&
@@ -169,6 +194,12 @@ result "a curve grows" $?
 ended() { curl -s "${url}state.json" | grep -q '"line":"grow  2 trials: 2 done".*"working":0'; }
 until_true ended
 result "the end of the run is shown" $?
+mv results/runs.db results/away
+until_true grep -q "the page stays as it is" said
+result "a refresh that fails is reported" $?
+mv results/away results/runs.db
+answers "... and the page is served on" 200 plot "$url"
+[ "$(grep -c "the page stays" said)" = 1 ] && result "... once" 0 || result "... once" 1
 kill -INT "$server"
 got=0
 wait "$server" || got=$?
