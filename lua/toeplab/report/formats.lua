@@ -171,10 +171,11 @@ end
 
 function formats.md(result)
   local g = grid(result)
-  local lines = { "**" .. result.id .. "** " .. result.caption, "",
+  local text = text_table.markdown_text
+  local lines = { "**" .. text(result.id) .. "** " .. text(result.caption), "",
     table.unpack(text_table.markdown(g.head, g.body, right(g))) }
   lines[#lines + 1] = ""
-  for _, note in ipairs(footnotes.of(result)) do lines[#lines + 1] = "- " .. note end
+  for _, note in ipairs(footnotes.of(result)) do lines[#lines + 1] = "- " .. text(note) end
   return table.concat(lines, "\n") .. "\n"
 end
 

@@ -72,8 +72,12 @@ end
 local function line(s) return core.sys.clean((s:gsub("[\n\t]", " "))) end
 
 local plain = { left = "", between = "  ", right = "", least = 0, escape = line }
+
+-- Returns a text as one line of Markdown that shows it as it is.
+function text_table.markdown_text(s) return (line(s):gsub("[][|\\*_`<]", "\\%0")) end
+
 local markdown = { left = "| ", between = " | ", right = " |", least = 3,
-  escape = function(s) return (line(s):gsub("[][|\\*_`<]", "\\%0")) end }
+  escape = text_table.markdown_text }
 
 -- Returns aligned lines of cells, the header first, and the widths of the columns.
 local function aligned(header, rows, right, form)

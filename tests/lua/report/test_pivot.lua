@@ -159,6 +159,20 @@ t.test("pivot tables have every form, the trials of a cell, and their wrong word
   end)
 end)
 
+t.test("a metric's name is text in the caption and the notes of Markdown", function()
+  t.in_folder(function(folder)
+    local name = "[a](javascript:1)"
+    write(folder, function(trials)
+      for _, one in ipairs(trials) do one.metrics[name] = one.seed end
+    end)
+    local text, code = run(folder, ("p --rows decay --columns structure --metric '%s' --md"):format(
+      name))
+    t.eq(code, 0)
+    t.holds(text, "**p** \\[a\\](javascript:1)")
+    t.ok(not text:gsub("\\%[a\\%]", ""):find("[a]", 1, true), text)
+  end)
+end)
+
 t.test("an experiment whose report names no columns has one for each metric", function()
   t.in_folder(function(folder)
     sweeps.write(folder, { experiment = "e", axes = { "a" }, trials = {
