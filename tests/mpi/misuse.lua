@@ -64,6 +64,26 @@ refuses("several devices", first_of_script("devices", 'grid = { device = { "cpu"
 refuses("a numbered GPU", first_of(2, "ranks=2", "device=" .. apart .. ":0"),
   "apart.so:0 is one GPU, and each rank takes one of its own")
 
+-- One mpirun can start two commands.
+local function apart_by(first, second, ...)
+  local words = command(2, "misuse", ...)
+  local start, all = #words - #command(1, "misuse", ...) - 1, {}
+  for part = 1, 2 do
+    if part == 2 then all[#all + 1] = ":" end
+    for i, word in ipairs(words) do
+      if i > 1 or part == 1 then
+        if i == start then word = "1" end
+        all[#all + 1] = word
+      end
+    end
+    all[#all + 1] = part == 1 and first or second
+  end
+  return all
+end
+
+refuses("other keys on rank 1", apart_by("steps=6", "steps=5"),
+  "rank 1 on .*its command is not that of rank 0")
+
 refuses("ranks that do not divide the batch", command(3, "misuse"),
   "3 ranks do not divide the 4 micro batches")
 refuses("ranks that do not divide the parts of a classifier's batch", started.command(folder

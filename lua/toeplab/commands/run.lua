@@ -142,7 +142,7 @@ function run.run(set, words, command)
   if o.alert and not o.alert:find "%S" then errors.usage "run: --alert takes a command for sh" end
   local ours = launch.ours()
   if ours and ours.rank > 0 then
-    return (set["dry-run"] or set.on) and errors.DONE or follower.main()
+    return (set["dry-run"] or set.on) and errors.DONE or follower.main(o.command)
   end
   if ours and set.on then
     errors.usage("run: --on slurm submits from one process, and %d were started", ours.size)

@@ -21,15 +21,16 @@ local function load(path, device)
   return team_trial.load(path, device)
 end
 
--- Joins the other ranks and runs the trials that rank 0 sends, until it sends none.
-function follower.main()
+-- Joins the other ranks and runs the trials that rank 0 sends, until it sends none. words: the
+-- command line, which must be that of rank 0.
+function follower.main(words)
   core.sys.catch_signals() -- rank 0 decides when to stop
   local world <close> = core.ranks_open()
   local order = world:text(0, "")
   if order == "" then return errors.DONE end
   local about = wire.unpack(order)
   local ready, exp = pcall(load, about.path, about.device)
-  local own = ready and team_trial.describe(exp, about.device) or nil
+  local own = ready and team_trial.describe(exp, about.device, launch.digest(words)) or nil
   team_trial.compare(world, about, own, not ready and errors.text(exp) or nil)
   while true do
     order = world:text(0, "")

@@ -30,6 +30,9 @@ function launch.words(words)
   return { by, "-n", tostring(ours.size), table.unpack(words) }
 end
 
+-- Returns what tells the commands of two ranks apart: their script and keys must be the same.
+function launch.digest(words) return core.sha256(table.concat(words, "\0")) end
+
 local function complain(format, ...) errors.usage("ranks: " .. format, ...) end
 
 -- Raises if a trial of list, by several ranks, asks for what needs another worker in the place of

@@ -131,6 +131,7 @@ local function perform(exp, path, overrides, options)
   prepared.handle_other_code(run, options)
   if run.chosen and options.redo then choose(run, overrides, options) end
   local threads = run.threads or math.max(1, core.threads() // run.jobs)
+  run.digest = options.command and launch.digest(options.command)
   run.worker = worker.words(run, path, threads)
   prepared.enlist(run, path, overrides, options, threads)
   if options.enlisted then options.enlisted(run.records, run.trials) end

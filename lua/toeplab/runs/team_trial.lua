@@ -31,11 +31,11 @@ function team_trial.load(path, device)
   return experiment.load(path, { print = function() end })
 end
 
--- Returns what the ranks compare: it decides the bits of their results.
-function team_trial.describe(exp, device)
+-- Returns what the ranks compare: it decides the bits of their results. command: of launch.digest.
+function team_trial.describe(exp, device, command)
   local base = device:gsub(":%d+$", "")
   return { script = identity.script(exp), code = provenance.code_hash(base), device = base,
-    threads = core.threads(), host = core.sys.hostname() }
+    command = command, threads = core.threads(), host = core.sys.hostname() }
 end
 
 local function difference(theirs, own)
@@ -43,6 +43,9 @@ local function difference(theirs, own)
   if theirs.code ~= own.code then
     return ("it runs another build of Toeplab (code %s, rank 0 on %s has %s): install the same on "
       .. "all machines"):format(short(own.code), theirs.host, short(theirs.code))
+  elseif theirs.command ~= own.command then
+    return ("its command is not that of rank 0 on %s: give all ranks the same script and keys")
+      :format(theirs.host)
   elseif theirs.script ~= own.script then
     return ("its script differs from that of rank 0 on %s"):format(theirs.host)
   elseif theirs.threads ~= own.threads then
@@ -73,9 +76,9 @@ end
 
 -- Joins the other ranks as rank 0, which runs the experiment exp of the script at path. Returns the
 -- group.
-function team_trial.gather(exp, path, device)
+function team_trial.gather(exp, path, device, command)
   local world = core.ranks_open()
-  local about = team_trial.describe(exp, device)
+  local about = team_trial.describe(exp, device, command)
   about.path = path
   world:text(0, wire.pack(about))
   team_trial.compare(world, about, about)

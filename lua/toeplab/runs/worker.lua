@@ -313,7 +313,7 @@ end
 function worker.words(run, path, threads)
   return function(device)
     local words = { core.sys.executable(), "--threads", tostring(threads), "worker",
-      "--dir=" .. run.folder, "--device=" .. device }
+      "--dir=" .. run.folder, "--device=" .. device, run.digest and "--command=" .. run.digest }
     for _, name in ipairs { "steps", "seconds" } do
       local value = run.checkpoint[name]
       words[#words + 1] = value and ("--checkpoint-%s=%.17g"):format(name, value)
@@ -353,8 +353,8 @@ local function prepare(path, device, say)
 end
 
 -- Joins the other ranks if this process was started with others, and returns their group.
-local function join(exp, path, device)
-  return launch.ours() and team_trial.gather(exp, path, device) or nil
+local function join(exp, path, o)
+  return launch.ours() and team_trial.gather(exp, path, o.device, o.command) or nil
 end
 
 -- Ends this process as refuse_trials does, but without leaving the group: that would wait for ranks
@@ -405,7 +405,7 @@ function worker.main(path, options)
   end
   local ready, exp, check, hash = pcall(prepare, path, options.device, say)
   if not ready then refuse_trials(exp) end
-  local joined, world = pcall(join, exp, path, options.device)
+  local joined, world = pcall(join, exp, path, options)
   if not joined then refuse_together(world) end
   local self = setmetatable({ exp = exp, check = check, code = hash, folder = options.dir,
     artifacts = {}, lines = {}, progress = remote, read = wire.reader(),

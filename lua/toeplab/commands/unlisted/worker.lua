@@ -15,6 +15,7 @@ local command = {
     { name = "checkpoint-steps", value = "N", help = "a checkpoint every N steps" },
     { name = "checkpoint-seconds", value = "S", help = "a checkpoint every S seconds" },
     { name = "device", value = "DEVICE", help = "the device to compute on" },
+    { name = "command", value = "HASH", help = "of the command, which other ranks compare" },
     { name = "array", value = "PLAN", help = "the plan of a submission" },
   },
 }
@@ -24,6 +25,7 @@ function command.run(set, words)
   local path = table.remove(words, 1)
   if not path then errors.usage("worker: which experiment?") end
   return worker.main(path, { dir = set.dir, device = set.device or "cpu",
+    command = set.command,
     steps = arguments.integer("worker", set, "checkpoint-steps", 1),
     seconds = arguments.number("worker", set, "checkpoint-seconds", 0) })
 end
