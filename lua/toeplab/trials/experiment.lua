@@ -149,6 +149,9 @@ function Experiment:check_value(key, value)
   elseif kind == "number" and (value ~= value or math.abs(value) == math.huge) then
     complain(self, key, "%s must be a finite number, not %s", key,
       value ~= value and "nan" or tostring(value))
+  elseif kind == "string" and value:find "\0" then
+    complain(self, key, "%s must be a string without a NUL byte, at which SQLite would cut it",
+      key)
   elseif kind ~= "number" and kind ~= "string" and kind ~= "boolean" then
     complain(self, key, "%s must be a number, a text, true, false or a list of these, not a %s",
       key, kind == "table" and "table with names" or kind)

@@ -69,6 +69,8 @@ t.test("values without names or that no store keeps are errors with their line",
   refused("layers = 1,", "1,", "x%.lua:9: small has a value, 1, without a name")
   refused("rate = 0.5", "rate = 0/0", "x%.lua:3: rate must be a finite number, not nan")
   refused("0.99, 1", "0.99, 1/0", "x%.lua:5: decay must be a finite number, not inf")
+  refused('"learnable"', '"a\\0b"', "x%.lua:5: decay must be a string without a NUL byte")
+  refused('name = "a"', 'name = "\\0"', "x%.lua:3: name must be a string without a NUL byte")
   refused("{ 1, 2 }", "{ 1, 2, x = 3 }", "x%.lua:3: sizes must be .*not a table with names")
   t.raises(json.encode, "^JSON has no nan$", { -(0 / 0) })
 end)
