@@ -137,6 +137,7 @@ local function make_plan(exp, path, words, set, chosen)
   identity.identify(exp, trials)
   local folder = records.folder(set.dir)
   local store <close> = prepared.stored(folder)
+  if store then prepared.check_name(exp, trials, store) end
   local p = add_states(store, exp, trials)
   p.jobs = arguments.integer("plan", set, "jobs", 1) or 1
   if #p.times > 0 then

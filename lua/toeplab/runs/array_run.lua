@@ -149,6 +149,7 @@ local function hand_out(run, path, overrides, options)
   local state = prepared.replay(run)
   if run.waited and #to_see_to(run, options) == 0 then return 0 end
   check_state(run, state, options)
+  prepared.check_name(run.exp, run.trials, run.records)
   guests.check(run.folder, run.trials)
   handle_other_code(run, state, options)
   local list = to_see_to(run, options)

@@ -191,6 +191,24 @@ function prepared.trials_of(exp, overrides, options)
   return choose_trials(trials, options.only), about
 end
 
+-- Raises if the store holds one of the trials for an experiment of another name in the same script,
+-- which computes the name: ids do not depend on it, so that the results would count for both.
+function prepared.check_name(exp, trials, store)
+  local name, others = tuning.main_name(exp.name), {}
+  for _, row in ipairs(store:rows([[SELECT t.id, t.experiment FROM sweeps s JOIN trials t
+      ON t.sweep = s.id WHERE s.sha256 = ? AND s.experiment <> ?]],
+    { core.sha256(exp.text), exp.name })) do
+    others[row.id] = tuning.main_name(row.experiment) ~= name and row.experiment or nil
+  end
+  for _, t in ipairs(trials) do
+    if others[t.id] then
+      errors.usage("%s: trial %s of '%s' is already stored as a trial of '%s': the id of a trial "
+        .. "does not depend on the name; use one name, a key that differs, or another folder (-C)",
+        exp:where(exp.name), t.id:sub(1, 12), exp.name, others[t.id])
+    end
+  end
+end
+
 -- Raises if GPUs are to be shared by trials of which none uses one.
 local function check_share(trials)
   for _, t in ipairs(trials) do

@@ -125,6 +125,7 @@ local function perform(exp, path, overrides, options)
   run.records = store
   local guard <close> = run.records
   local is_guest, began = guest.is(store), core.sys.clock()
+  prepared.check_name(exp, run.trials, store)
   prepared.check_devices(run, options)
   if not is_guest then check_others(run, options) end
   if not is_guest and not options.only then choose(run, overrides, options) end
@@ -258,6 +259,7 @@ function runner.list(path, overrides, options)
   for _, stage in ipairs(stages) do
     local trials = plan.trials(stage.exp, stage.words)
     identity.identify(stage.exp, trials)
+    if known then prepared.check_name(stage.exp, trials, known) end
     for i, t in ipairs(trials) do
       if prepared.is_ours(i, options.shard) then
         rows[#rows + 1] = listed(stage.exp, t, known, options.redo)

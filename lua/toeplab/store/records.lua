@@ -151,8 +151,8 @@ end
 -- Returns the id of the sweep of a script with its overrides; inserts its row if there is none.
 -- s.created: when its command was given (nil: now).
 function Records:sweep(s)
-  local sql = "SELECT id FROM sweeps WHERE sha256 = ? AND plan = ?"
-  local found = self:rows(sql, { s.sha256, s.plan })
+  local sql = "SELECT id FROM sweeps WHERE sha256 = ? AND plan = ? AND experiment = ?"
+  local found = self:rows(sql, { s.sha256, s.plan, s.experiment })
   if found[1] then return found[1].id end
   self:rows([[INSERT INTO sweeps (experiment, script, sha256, source, command, scale, plan, created)
     VALUES (?, ?, ?, ?, ?, ?, ?, coalesce(?, (julianday('now') - 2440587.5) * 86400.0))]],

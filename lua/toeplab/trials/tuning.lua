@@ -24,6 +24,11 @@ local tuning = {}
 local SUFFIX = "-tuning"
 local TIE = 0.01 -- of the best result: smaller differences count as none
 
+-- Returns the name of the experiment that has a small sweep of this name, or the name itself.
+function tuning.main_name(name)
+  return name:sub(-#SUFFIX) == SUFFIX and name:sub(1, -#SUFFIX - 1) or name
+end
+
 -- Returns whether the words of a command line leave the key to be tuned.
 local function wanted(tune, words)
   for _, word in ipairs(words) do

@@ -222,6 +222,27 @@ t.test("a raised number of the results makes every trial new", function()
   end)
 end)
 
+t.test("a name that the script computes keeps two experiments apart, or is refused", function()
+  in_folder(function(folder)
+    local text = script:gsub('"same"', ('(io.open "%s/name":read "a")'):format(folder))
+    local function run_as(name, steps)
+      t.write(folder .. "/name", name)
+      return trials.run(folder, (text:gsub("steps = 2", steps)))
+    end
+    t.eq(run_as("one", "steps = 2"), 0)
+    local status, said = run_as("two", "steps = 2")
+    t.eq(status, 2)
+    t.holds(said, "of 'two' is already stored as a trial of 'one'")
+    local of_length = "steps = #io.open('" .. folder .. "/name'):read 'a'"
+    t.eq(run_as("one", of_length), 0)
+    t.eq(run_as("three", of_length), 0)
+    t.eq(trials.query(folder, [[SELECT s.experiment, count(*) AS n FROM v_members m
+      JOIN sweeps s ON s.id = m.sweep GROUP BY s.id ORDER BY s.id]]), {
+      { experiment = "one", n = 2 }, { experiment = "one", n = 2 },
+      { experiment = "three", n = 2 } })
+  end)
+end)
+
 t.test("a trial that goes on by other code says so", function()
   in_folder(function(folder)
     t.write(folder .. "/x.lua", (script:gsub("steps = 2", "steps = 400"):gsub("do t:log",
