@@ -927,7 +927,7 @@ typedef struct tl_value { /* an SQL value */
 ** has its pid. TL_ECORRUPT: the schema is not Toeplab's, newer than this library, or older and not
 ** to be upgraded in this mode; or there are links. */
 tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_store **out_store);
-/* TL_ECORRUPT: runs.db*, lock or runs is a link, runs is no folder, or another no regular file. */
+/* TL_ECORRUPT: runs.db*, lock or runs is a link or of a wrong type. TL_EINVAL: too long a path. */
 tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder);
 void tl_store_close(tl_store *store); /* rolls back an open transaction */
 /* Runs one SQL statement with count values for its ? parameters and passes each row to row (may

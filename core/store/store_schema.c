@@ -36,13 +36,31 @@ static tl_status check_journal(const tl_store *s, const char *path)
                  : TL_OK;
 }
 
+/* SQLite bounds the length of a name from the root on, symbolic links resolved. Beyond it, it only
+** reports that it cannot open the file. */
+static tl_status check_length(tl_ctx *ctx, const char *folder)
+{
+    size_t most = (size_t)sqlite3_vfs_find(NULL)->mxPathname - strlen("/runs.db-journal");
+    char *real = realpath(folder, NULL); /* NULL: the folder does not exist yet */
+    char *here = real || folder[0] == '/' ? NULL : getcwd(NULL, 0);
+    size_t bytes = strlen(real ? real : folder) + (here ? strlen(here) + 1 : 0);
+    free(real);
+    free(here);
+    if (bytes <= most) return TL_OK;
+    return tl_fail(ctx, TL_EINVAL,
+                   "results folder %.60s...: its absolute path has %zu bytes, and SQLite takes at "
+                   "most %zu: give a shorter one",
+                   folder, bytes, most);
+}
+
 tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder)
 {
     static const char *const names[] = {"runs.db", "runs.db-wal", "runs.db-shm", "runs.db-journal",
                                         "lock",    "runs",        NULL};
     char path[4096];
     struct stat file;
-    for (int i = 0; names[i]; i++) {
+    tl_status st = check_length(ctx, folder);
+    for (int i = 0; st == TL_OK && names[i]; i++) {
         if (snprintf(path, sizeof path, "%s/%s", folder, names[i]) >= (int)sizeof path)
             return tl_fail(ctx, TL_EINVAL, "%s: too long a name", folder);
         if (lstat(path, &file) != 0) continue; /* missing, or opening it will report why */
@@ -55,7 +73,7 @@ tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder)
         if (runs ? !S_ISDIR(file.st_mode) : !S_ISREG(file.st_mode))
             return tl_fail(ctx, TL_ECORRUPT, "%s: is no %s", path, runs ? "folder" : "file");
     }
-    return TL_OK;
+    return st;
 }
 
 tl_status store_check_files(const tl_store *s)

@@ -194,6 +194,13 @@ expect "a day is no moment" 2 "started is compared by <" "$toeplab" ls started=2
 expect "a day that there is not" 2 "a day like" "$toeplab" ls 'started>2026-02-31'
 expect "nor is a time" 2 "age is compared by <" "$toeplab" ls 'age!=2d'
 expect "no folder" 2 "-C: the name of the folder is empty" "$toeplab" ls -C ""
+deep=$top/$(printf '%0200d/%0200d' 0 0)
+deep=$deep/$(printf "%0$((495 - ${#deep}))d" 0)
+expect "a folder as deep as SQLite opens" 0 "2 done" "$toeplab" run "$top/sweep.lua" width=1 -C "$deep"
+for words in "run $top/sweep.lua" "plan $top/sweep.lua" ls "table sweep"; do
+    expect "$words in a deeper one" 2 "path has 497 bytes, and SQLite takes at most 496" \
+        "$toeplab" $words -C "${deep}x"
+done
 expect "a page of one sweep" 0 "^$TOEPLAB_DIR/reports/sweep-1.html$" "$toeplab" report 1
 long=$(printf '%0300d' 0)
 expect "... of a long filter" 0 "^$TOEPLAB_DIR/reports/sweep-op-ski-000*-[0-9a-f]*.html$" \

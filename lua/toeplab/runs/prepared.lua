@@ -195,9 +195,7 @@ end
 -- which computes the name: ids do not depend on it, so that the results would count for both.
 function prepared.check_name(exp, trials, store)
   local name, others = tuning.main_name(exp.name), {}
-  for _, row in ipairs(store:rows([[SELECT t.id, t.experiment FROM sweeps s JOIN trials t
-      ON t.sweep = s.id WHERE s.sha256 = ? AND s.experiment <> ?]],
-    { core.sha256(exp.text), exp.name })) do
+  for _, row in ipairs(sweeps.other_names(store, core.sha256(exp.text), exp.name)) do
     others[row.id] = tuning.main_name(row.experiment) ~= name and row.experiment or nil
   end
   for _, t in ipairs(trials) do

@@ -18,7 +18,10 @@ Records.__index = Records
 function records.folder(given)
   if given == "" then errors.usage("-C: the name of the folder is empty") end
   local set = os.getenv("TOEPLAB_DIR")
-  return given or (set ~= "" and set) or "results"
+  local folder = given or (set ~= "" and set) or "results"
+  local ok, why, status = core.store_check_folder(folder)
+  if not ok and status == "EINVAL" then errors.usage("%s", why) end
+  return folder
 end
 
 -- Opens the store in folder for reading ("r"), for the user's own queries ("ask"), for changes of
@@ -272,11 +275,8 @@ function Records:begin(t, pid)
     local attempt = self:rows("SELECT attempt FROM trials WHERE id = ?", { t.id })[1].attempt + 1
     self:mark_running(t.id, attempt, core.sys.now(), pid, t.code_hash, p)
   end)
-  local row = self:rows("SELECT attempt, seconds FROM trials WHERE id = ?", { t.id })[1]
-  local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
-    WHERE trial = ?]], { t.id })
   trial_files.check_all(self.folder, t.id)
-  for _, a in ipairs(artifacts) do trial_files.check_row(self.folder, t.id, a) end
+  local row, artifacts = self:resumable(t.id)
   return row.attempt, (row.seconds or 0) + 0.0, artifacts
 end
 
