@@ -1,6 +1,8 @@
 /* clean.c - replaces control characters in text that is printed, so that nothing in a file, a
-** message or a name can control the terminal. */
+** message or a name can control the terminal, and measures how wide a terminal shows it. */
+#include <locale.h>
 #include <stdio.h>
+#include <wchar.h>
 
 #include "glue.h"
 
@@ -69,4 +71,31 @@ static int clean(lua_State *L)
     return 1;
 }
 
-const luaL_Reg glue_clean_functions[] = {{"clean", clean}, {NULL, NULL}};
+/* width(text [, most]) -> the columns of a terminal that text takes, or its longest beginning of at
+** most so many columns, and the bytes of that. A wide character (Chinese, emoji) takes two, a
+** combining one none, and a byte that is not UTF-8 one. */
+static int width(lua_State *L)
+{
+    size_t length, at = 0;
+    const unsigned char *s = (const unsigned char *)luaL_checklstring(L, 1, &length);
+    lua_Integer most = luaL_optinteger(L, 2, LUA_MAXINTEGER), columns = 0;
+    /* wcwidth knows the characters of the locale alone, and the user's may be "C". Where the
+    ** system has no C.UTF-8, each character counts as one column. */
+    locale_t unicode = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+    locale_t before = unicode ? uselocale(unicode) : (locale_t)0;
+    while (at < length) {
+        unsigned code = 0;
+        size_t bytes = character(s + at, length - at, &code);
+        int n = unicode && code >= 0x80 ? wcwidth((wchar_t)code) : 1;
+        if (n < 0) n = 1; /* unassigned in this C library */
+        if (columns + n > most) break;
+        columns += n;
+        at += bytes > 0 ? bytes : 1;
+    }
+    if (unicode) freelocale(uselocale(before));
+    lua_pushinteger(L, columns);
+    lua_pushinteger(L, (lua_Integer)at);
+    return 2;
+}
+
+const luaL_Reg glue_clean_functions[] = {{"clean", clean}, {"width", width}, {NULL, NULL}};

@@ -1,6 +1,7 @@
 -- base/progress.lua: shows the progress of a run on stderr: one line that is rewritten on a
 -- terminal, a line every few seconds elsewhere. NO_COLOR, FORCE_COLOR and TERM decide on colour.
 local core = require "toeplab.core"
+local width = require "toeplab.base.width"
 
 local progress = {}
 
@@ -60,7 +61,7 @@ end
 local function put(self, text)
   text = core.sys.clean(text)
   if self.tty then
-    self.out:write("\r", text:sub(1, core.sys.columns() - 1), "\27[K")
+    self.out:write("\r", width.cut(text, core.sys.columns() - 1), "\27[K")
     self.shown = true
   else
     self.out:write(text, "\n")
@@ -102,9 +103,9 @@ local function rate(self, step, now)
   return seconds > 0 and steps > 0 and steps / seconds or nil
 end
 
-local function bar(done, width)
-  local full = math.floor(done * width + 0.5)
-  return "[" .. ("#"):rep(full) .. ("."):rep(width - full) .. "]"
+local function bar(done, columns)
+  local full = math.floor(done * columns + 0.5)
+  return "[" .. ("#"):rep(full) .. ("."):rep(columns - full) .. "]"
 end
 
 -- Returns the progress line. Parts that do not fit into the columns are left out, the last ones
@@ -123,14 +124,14 @@ local function line(self, step, total, speed, values, columns, left)
   end
   local text = parts[1]
   for i = 2, #parts do
-    if #text + 2 + #parts[i] <= columns then text = text .. "  " .. parts[i] end
+    if width.of(text) + 2 + width.of(parts[i]) <= columns then text = text .. "  " .. parts[i] end
   end
-  local spare = columns - #text - 1
+  local spare = columns - width.of(text) - 1
   if self.tty and spare >= 12 then text = bar(done, math.min(spare - 2, 24)) .. " " .. text end
-  if self.prefix ~= "" and #text + #self.prefix + 2 <= columns then
+  if self.prefix ~= "" and width.of(text) + width.of(self.prefix) + 2 <= columns then
     text = self.prefix .. "  " .. text
   end
-  return text:sub(1, columns)
+  return width.cut(text, columns)
 end
 
 -- Shows step of total with values, a short text such as "loss 1.234". left is nil or a function

@@ -3,6 +3,7 @@ local core = require "toeplab.core"
 local progress = require "toeplab.base.progress"
 local standing = require "toeplab.live.standing"
 local text_table = require "toeplab.report.text_table"
+local width = require "toeplab.base.width"
 
 local screen = {}
 
@@ -36,12 +37,7 @@ end
 -- Returns text without control characters, cut or padded to so many columns.
 function screen.fit(text, columns, right)
   text = core.sys.clean(text):gsub("[\n\t]", " ")
-  local length = utf8.len(text)
-  if length > columns then
-    return columns > 0 and text:sub(1, utf8.offset(text, columns + 1) - 1) or ""
-  end
-  local space = (" "):rep(columns - length)
-  return right and space .. text or text .. space
+  return width.pad(width.cut(text, columns), columns, right)
 end
 
 -- ---- The list of trials -----------------------------------------------------------------------

@@ -4,20 +4,16 @@ local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
 local stats = require "toeplab.report.stats"
+local width = require "toeplab.base.width"
 
 local text_table = {}
 
--- Returns the number of characters of a UTF-8 text; of bytes if it is not UTF-8.
-local function width(s)
-  return utf8.len(s) or #s
-end
-
--- Returns text as lines of at most `columns` characters, broken between words; a longer word has a
+-- Returns text as lines of at most `columns` columns, broken between words; a longer word has a
 -- line of its own. indent is put before all lines but the first.
 function text_table.wrap(text, columns, indent)
   local lines, line = {}, ""
   for word in text:gmatch "%S+" do
-    if line ~= "" and width(line) + width(word) + 1 > columns then
+    if line ~= "" and width.of(line) + width.of(word) + 1 > columns then
       lines[#lines + 1], line = line, indent .. word
     else
       line = line == "" and word or line .. " " .. word
@@ -87,13 +83,12 @@ local function aligned(header, rows, right, form)
     for c = 1, #header do
       cells[r][c] = form.escape(r == 0 and tostring(header[c])
         or text_table.cell(rows[r][c], whole[c]))
-      widths[c] = math.max(widths[c] or form.least, width(cells[r][c]))
+      widths[c] = math.max(widths[c] or form.least, width.of(cells[r][c]))
     end
   end
   for r = 0, #rows do
     for c, text in ipairs(cells[r]) do
-      local space = (" "):rep(widths[c] - width(text))
-      cells[r][c] = right[c] and space .. text or text .. space
+      cells[r][c] = width.pad(text, widths[c], right[c])
     end
     local text = form.left .. table.concat(cells[r], form.between) .. form.right
     lines[r + 1] = text:match(".*%S") or ""

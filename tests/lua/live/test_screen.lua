@@ -16,6 +16,9 @@ t.test("texts are cut and padded by characters, and hold no control characters",
   t.eq(screen.fit("naïve", 3), "naï")
   t.eq(screen.fit("naïve", 7), "naïve  ")
   t.eq(screen.fit("ab", 4, true), "  ab")
+  t.eq(screen.fit("模型", 5), "模型 ")
+  t.eq(screen.fit("模型", 3), "模 ") -- half of a character is not shown
+  t.eq(screen.fit("e\u{301}bc", 2), "e\u{301}b")
   t.eq(screen.fit("a\27[2Jb\nc", 20):find("%c"), nil)
   t.eq(screen.fit("abc", 0), "")
 end)

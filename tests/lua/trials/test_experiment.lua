@@ -234,6 +234,9 @@ end)
 t.test("tables are aligned, CSV is quoted", function()
   t.eq(text_table.lines({ "name", "x" }, { { "a", 1.5 }, { "bé", 22 } }),
     { "name       x", "a     1.5000", "bé        22" })
+  -- Of two columns, of none (a combining accent, a joiner), and both.
+  t.eq(text_table.lines({ "name", "x" }, { { "模型", 1 }, { "e\u{301}a\u{200d}", 2 }, { "😀b", 3 } }),
+    { "name  x", "模型  1", "e\u{301}a\u{200d}    2", "😀b   3" })
   t.eq(text_table.lines({ "two\nlines", 3 }, { { "\27[2J", "x" } }),
     { "two lines  3", "\\x1b[2J    x" })
   t.eq(text_table.markdown({ "[a](javascript:b)" }, {})[1], "| \\[a\\](javascript:b) |")
@@ -278,6 +281,13 @@ t.test("progress off a terminal is plain lines, and quiet is silent", function()
   core.sys.clock = clock
   t.eq({ lines[4], lines[5] }, { "step 20/100  eta 1m20s, of all 5m00s  1 steps/s\n",
     "step 30/100  eta 1m10s, of all 1m10s  1 steps/s\n" })
+  local columns = core.sys.columns
+  core.sys.columns = function() return 8 end
+  p.tty = true
+  p:line "模型模型"
+  p:clear()
+  core.sys.columns = columns
+  t.eq(lines[#lines - 1], "\r模型模\27[K") -- the last column stays free
   lines = {}
   p = progress.new { out = out, quiet = true }
   p:start("")
