@@ -398,7 +398,7 @@ int main(int argc, char **argv)
     ends = 1;
     tl_ctx_free(s.ctx);
     errno = 0;
-    if ((fflush(stdout) != 0 || ferror(stdout)) && !s.told) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && !s.told && !glue_output_outlived()) {
         int lost = s.lost ? s.lost : errno;
         (void)fprintf(stderr, "toeplab: standard output: %s\n",
                       lost ? strerror(lost) : "a write failed");

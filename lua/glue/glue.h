@@ -117,6 +117,8 @@ int64_t glue_integer_field(lua_State *L, int arg, const char *name, const int64_
 /* Pushes a sorted array of the keys of the table at arg. Raises if a key is not a string. */
 void glue_sorted_keys(lua_State *L, int arg);
 int glue_interrupted(void); /* whether a caught signal asks the program to end */
+/* Whether standard output is closed, which the program was to outlive (core.sys.outlive_output). */
+int glue_output_outlived(void);
 void glue_sort(lua_State *L); /* sorts the array at the top */
 
 /* Pushes the text with control characters and invalid UTF-8 escaped (clean.c). */

@@ -9,6 +9,8 @@
 **                               of Lua, also in coroutines created later; nil stops that
 **   core.sys.output_ready()     true once standard output takes bytes without waiting; false after
 **                               a signal, or a fifth of a second
+**   core.sys.outlive_output()   from now on a write to a pipe that nobody reads any more fails, and
+**                               neither ends this process nor counts as lost output
 **   core.sys.end_with_parent()  when the parent dies, sends this process SIGTERM, and 8 seconds
 **                               later kills it, and the group that it leads, if it has not ended
 **
@@ -116,6 +118,27 @@ static int output_ready(lua_State *L)
     return 1;
 }
 
+static void on_pipe(int number) { (void)number; }
+
+/* A handler, unlike SIG_IGN, is not inherited by the programs that this one starts. */
+static int outlive_output(lua_State *L)
+{
+    struct sigaction action = {.sa_handler = on_pipe, .sa_flags = SA_RESTART};
+    (void)sigemptyset(&action.sa_mask);
+    if (sigaction(SIGPIPE, &action, NULL) != 0)
+        return luaL_error(L, "outlive_output: %s", strerror(errno));
+    return 0;
+}
+
+int glue_output_outlived(void)
+{
+    struct sigaction action;
+    struct pollfd    out = {.fd = 1, .events = POLLOUT};
+    if (sigaction(SIGPIPE, NULL, &action) != 0 || action.sa_handler != on_pipe) return 0;
+    int closed = (fcntl(1, F_GETFL) & O_ACCMODE) == O_RDONLY; /* since main.c opened it */
+    return closed || (poll(&out, 1, 0) > 0 && out.revents & POLLERR);
+}
+
 /* ---- Between instructions -------------------------------------------------------------------- */
 
 #define HOOK_INSTRUCTIONS 1000 /* at most so many run before a signal is noticed */
@@ -176,6 +199,7 @@ const luaL_Reg glue_signal_functions[] = {
     {"release_signals", release_signals},
     {"interrupted", interrupted},
     {"output_ready", output_ready},
+    {"outlive_output", outlive_output},
     {"on_signal", on_signal_call},
     {"end_with_parent", end_with_parent},
     {NULL, NULL},

@@ -84,6 +84,10 @@ usage "an experiment misspelt" "did you mean 'grow'" --serve gorw
 usage "a port that is none" "takes a number from 1 to 65535" --serve --port 70000
 usage "a port without --serve" "goes with --serve" grow --port 8000
 usage "a file with --serve" "goes without --serve" --serve -o x.html
+got=0
+timeout 20 "$toeplab" report --serve grow >&- 2>said || got=$?
+[ "$got" = 1 ] && grep -q "the address cannot be printed" said
+result "a closed standard output ends it" $?
 # a shell lets its background jobs ignore SIGINT
 env --default-signal=INT "$toeplab" report --serve grow >address 2>said &
 server=$!

@@ -130,7 +130,13 @@ function server.run(o)
   refresh(self)
   listening:set("", "text/html; charset=utf-8", page)
   core.sys.catch_signals()
-  print(("http://127.0.0.1:%d/%s/"):format(listening:port(), token))
+  local address = ("http://127.0.0.1:%d/%s/\n"):format(listening:port(), token)
+  local printed, lost = io.stdout:write(address)
+  if printed then printed, lost = io.stdout:flush() end
+  if not printed then
+    errors.raise(errors.FAILED, "report: the address cannot be printed, and nobody could see the "
+      .. "page: standard output: %s", lost)
+  end
   errors.say("only who knows this address sees the page; Ctrl-C ends it")
   local looked = core.sys.clock()
   repeat

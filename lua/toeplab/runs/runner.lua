@@ -223,6 +223,7 @@ end
 -- wait for that job), follow (told of what trials log: coordinator.lua). Returns the exit code and
 -- the trials of the last stage that ran; raises for errors that end the run.
 function runner.run(path, overrides, options)
+  core.sys.outlive_output() -- `run | head` shall not end a sweep of days
   if not options.alert then return run_stages(path, overrides, options) end
   local alerts = alert.new(options.alert, records.folder(options.dir))
   local ok, code, trials = pcall(run_stages, path, overrides, overlay(options, { alerts = alerts }))
