@@ -53,7 +53,9 @@ static int crc32(lua_State *L)
 /* raw_bytes(type): the bytes of an element, or nil if there is no such type. */
 static int raw_bytes(lua_State *L)
 {
-    size_t bytes = tl_raw_bytes(luaL_checkstring(L, 1));
+    size_t      length;
+    const char *type = luaL_checklstring(L, 1, &length);
+    size_t      bytes = strlen(type) == length ? tl_raw_bytes(type) : 0;
     if (bytes) lua_pushinteger(L, (lua_Integer)bytes);
     else lua_pushnil(L);
     return 1;

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import struct
+import warnings
 from ctypes import c_char_p, c_int64, c_uint8, c_void_p
 from pathlib import Path
 from typing import Any, Dict, List, Tuple, Union
@@ -16,12 +17,14 @@ from ._library import NOT_FOUND, Attr, ToeplabError, call, check, engine, functi
 from .tensor import Tensor
 
 _MOST = 100_000_000  # bytes of a safetensors header
+_MOST_DIMS = 6  # TL_MAXDIMS
 
 
 def load(path: Union[str, Path]) -> Dict[str, Any]:
     """Read a file: of safetensors name -> array; of HDF5 the nested state of a checkpoint.
 
-    Elements become float32 or int32. What is damaged raises ToeplabError.
+    Elements become float32 or int32. Warns of tensors of safetensors that cannot, such as complex
+    ones, and leaves them out. What is damaged raises ToeplabError.
     """
     path = Path(path)
     if path.suffix == ".safetensors":
@@ -133,19 +136,21 @@ def _integers(value: Any) -> bool:
     return isinstance(value, list) and all(type(n) is int and 0 <= n < 2**63 for n in value)
 
 
-def _entry(name: str, about: Any) -> Tuple[int, int, str, str, List[int]]:
-    """First and last byte, name, type and shape of a tensor."""
+def _entry(name: str, about: Any) -> Tuple[int, int, str, str, List[int], str]:
+    """First and last byte, name, type and shape of a tensor; and why no tensor here can hold it."""
     kind, shape, place = (about.get(key) if isinstance(about, dict) else None
                           for key in ("dtype", "shape", "data_offsets"))
-    width = function("tl_raw_bytes")(text("dtype", kind)) if isinstance(kind, str) else 0
-    if width == 0:
-        raise ValueError(f"'{name}' has the dtype {kind}, which is not read")
+    if not isinstance(kind, str):
+        raise ValueError(f"'{name}' has no dtype")
+    plain = kind.isascii() and "\0" not in kind
+    width = function("tl_raw_bytes")(text("dtype", kind)) if plain else 0
     if not _integers(shape) or not _integers(place) or len(place) != 2:
         raise ValueError(f"'{name}' has no shape and data_offsets of integers from 0 on")
-    if place[1] - place[0] != math.prod(shape) * width:
+    if place[0] > place[1] or width and place[1] - place[0] != math.prod(shape) * width:
         raise ValueError(f"'{name}' has the bytes {place[0]} to {place[1]}, which do not fit its "
                          f"shape {shape}")
-    return place[0], place[1], name, kind, shape
+    why = (kind or "no type") if not width else f"{len(shape)} dimensions" if len(shape) > _MOST_DIMS else ""
+    return place[0], place[1], name, kind, shape, why
 
 
 def _safetensors(path: Path) -> Dict[str, np.ndarray]:
@@ -154,7 +159,7 @@ def _safetensors(path: Path) -> Dict[str, np.ndarray]:
     try:
         header, offset, size = _header(path)
         entries, at = sorted(_entry(*item) for item in header.items()), 0
-        for first, last, name, _, _ in entries:
+        for first, last, name, *_ in entries:
             if first != at:
                 raise ValueError(f"'{name}' overlaps another tensor or leaves a gap before byte "
                                  f"{first}")
@@ -166,7 +171,13 @@ def _safetensors(path: Path) -> Dict[str, np.ndarray]:
                            "ECORRUPT") from None
     except ValueError as why:
         raise ToeplabError(f"{path} is no safetensors file: {why}", "ECORRUPT") from why
-    for first, _, name, kind, shape in entries:
+    unread = [f"'{name}' ({why})" for _, _, name, _, _, why in entries if why]
+    if unread:
+        warnings.warn(f"{path}: left out, because no tensor can hold them: {', '.join(unread[:8])}"
+                      + (", ..." if len(unread) > 8 else ""), stacklevel=3)
+    for first, _, name, kind, shape, why in entries:
+        if why:
+            continue
         dims, handle = (c_int64 * max(len(shape), 1))(*shape), c_void_p()
         call("tl_raw_read", engine.context, text("path", path), offset + first, text("dtype", kind),
              len(shape), dims, ctypes.byref(handle))

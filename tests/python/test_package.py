@@ -185,7 +185,7 @@ class Files(unittest.TestCase):
         for text, data, message in (
                 (good, b"1234", None), (good, b"123", "of 3|short|file of"),
                 (good, b"12345", "of 5"), (good.replace(b"[1]", b"[2]"), b"1234", "do not fit"),
-                (good.replace(b"F32", b"F99"), b"1234", "F99"), (b"{", b"", "no safetensors"),
+                (good.replace(b'"F32"', b"9"), b"1234", "no dtype"), (b"{", b"", "no safetensors"),
                 (good.replace(b"[0,4]", b"[4,8]"), b"12345678", "gap"),
                 (b'{"a":1,"a":2}', b"", "twice"), (b"[]", b"", "begin with"),
                 (b'{"a":' * 100000, b"", "nested too deeply")):
@@ -198,6 +198,19 @@ class Files(unittest.TestCase):
                     with self.assertRaisesRegex(toeplab.ToeplabError, message):
                         toeplab.load(path)
 
+    def test_tensors_that_none_here_can_hold_are_left_out(self) -> None:
+        for kind, shape, size, shown in (("C64", [1], 8, "C64"), ("F4", [2], 1, "F4"),
+                                         ("F8_E8M0", [3], 3, "F8_E8M0"), ("F32\0", [1], 4, "F32"),
+                                         ("F32", [1] * 7, 4, "7 dimensions")):
+            header = json.dumps({
+                "b": {"dtype": kind, "shape": shape, "data_offsets": [4, 4 + size]},
+                "x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "x.safetensors"
+                path.write_bytes(len(header).to_bytes(8, "little") + header
+                                 + struct.pack("<f", 1.0) + b"x" * size)
+                with self.assertWarnsRegex(UserWarning, f"no tensor can hold them: 'b' .{shown}"):
+                    self.assertEqual(toeplab.load(path), {"x": 1.0})
 
     def test_lua_accepts_the_same_safetensors(self) -> None:
         def entry(shape: str = "[1]", place: str = "[0,4]", more: str = "") -> str:
@@ -205,13 +218,15 @@ class Files(unittest.TestCase):
 
         good = ["{" + entry() + "}", "{" + entry() + "} \n", "{" + entry("[-0,7]", "[0,0]") + "}",
                 '{"__metadata__":{"x":"\u007f"},' + entry(more=',"x":null') + "}",
-                "{" + entry().replace('"a"', '"\\ud800\\n"') + "}"]
+                "{" + entry().replace('"a"', '"\\ud800\\n"') + "}",
+                "{" + entry("[1,1,1,1,1,1,1]") + "}", "{" + entry().replace("F32", "C64") + "}",
+                "{" + entry().replace("F32", "") + "}"]
         bad = ["[]", " {" + entry() + "}", "\ufeff{}", "{" + entry().replace("a", "\n") + "}",
                "{" + entry().replace('"a"', '"\\q"') + "}", "{\v}", "{" + entry("[1.0]") + "}",
                "{" + entry("[true]") + "}", "{" + entry("{}") + "}", "{" + entry("null") + "}",
                "{" + entry(f"[0,{2**64}]", "[0,0]") + "}", "{" + entry(place="[false,4]") + "}",
                "{" + entry(place="[0,4,4]") + "}", "{" + entry(place="[4,0]") + "}",
-               "{" + entry(more=',"x":NaN') + "}", "{" + entry("[1,1,1,1,1,1,1]") + "}",
+               "{" + entry(more=',"x":NaN') + "}",
                "{" + entry() + "," + entry("[0]", "[0,0]") + "}", '{"a":null}', '{"a":[]}',
                *('{"__metadata__":' + m + "," + entry() + "}" for m in ("null", "[]", '{"a":1}'))]
         with tempfile.TemporaryDirectory() as folder:

@@ -15,6 +15,7 @@ local safetensors = {}
 local MOST = 100000000 -- the format's limit of a header, in bytes
 local METADATA = "__metadata__"
 local MOST_DIMS = 6
+local SHOWN = 8 -- names of tensors in a warning
 
 local bad = raw_file.bad
 
@@ -54,27 +55,26 @@ local function integers(list, count)
   return found == #list and (not count or found == count)
 end
 
--- Returns {name=, type=, shape=, first=, last=} of an entry of the header; last is one
--- past the end.
+-- Returns {name=, type=, shape=, first=, last=, unread=} of an entry of the header; last is one
+-- past the end, unread why no tensor can hold it (nil: one can).
 local function entry(path, name, about)
   local function wrong(format, ...) bad(path, "tensor '%s' %s", name, format:format(...)) end
   if type(about) ~= "table" then wrong "is not described by an object" end
   if type(about.dtype) ~= "string" then wrong "has no dtype" end
-  local size = core.raw_bytes(about.dtype)
-  if not size then wrong("has the dtype %s, which is not read", about.dtype) end
+  local size, unread = core.raw_bytes(about.dtype), nil
   if not integers(about.shape) then wrong "has a shape that is no list of integers from 0 on" end
   if not integers(about.data_offsets, 2) then wrong "has no data_offsets [begin, end]" end
   local first, last = about.data_offsets[1], about.data_offsets[2]
-  local bytes, shown = size + 0.0, table.concat(about.shape, ",")
+  local bytes, shown = (size or 0) + 0.0, table.concat(about.shape, ",")
   for _, n in ipairs(about.shape) do bytes = bytes * n end
   if first > last then wrong("begins at byte %d and ends at %d", first, last) end
-  if last - first ~= bytes then
+  if size and last - first ~= bytes then
     wrong("has %d bytes, but %s of shape [%s] takes %.0f", last - first, about.dtype, shown, bytes)
   end
-  if #about.shape > MOST_DIMS then
-    wrong("has %d dimensions, a tensor here at most %d", #about.shape, MOST_DIMS)
-  end
-  return { name = name, type = about.dtype, shape = about.shape, first = first, last = last }
+  if not size then unread = about.dtype
+  elseif #about.shape > MOST_DIMS then unread = #about.shape .. " dimensions" end
+  return { name = name, type = about.dtype, shape = about.shape, first = first, last = last,
+    unread = unread }
 end
 
 -- Raises unless the tensors, in the order of their places, cover the data without gap or overlap.
@@ -131,13 +131,21 @@ function safetensors.header(path)
   return list, metadata, offset
 end
 
--- Returns the tensors {name = tensor} of the file at path, float32 or int32, and its metadata.
+-- Returns the tensors {name = tensor} of the file at path, float32 or int32, and its metadata. Warns
+-- of those that no tensor can hold, such as complex ones, and leaves them out.
 function safetensors.read(path)
   local list, metadata, offset = safetensors.header(path)
-  local tensors = {}
+  local tensors, unread = {}, {}
   for _, e in ipairs(list) do
-    tensors[e.name] = raw_file.elements(path, ("tensor '%s': "):format(e.name), offset + e.first,
-      e.type, e.shape)
+    if e.unread then unread[#unread + 1] = ("'%s' (%s)"):format(e.name, e.unread)
+    else
+      tensors[e.name] = raw_file.elements(path, ("tensor '%s': "):format(e.name), offset + e.first,
+        e.type, e.shape)
+    end
+  end
+  if #unread > 0 then
+    errors.say("warning: %s: left out, because no tensor can hold them: %s%s", path,
+      table.concat(unread, ", ", 1, math.min(#unread, SHOWN)), #unread > SHOWN and ", ..." or "")
   end
   return tensors, metadata
 end
