@@ -149,7 +149,8 @@ def _entry(name: str, about: Any) -> Tuple[int, int, str, str, List[int], str]:
     if place[0] > place[1] or width and place[1] - place[0] != math.prod(shape) * width:
         raise ValueError(f"'{name}' has the bytes {place[0]} to {place[1]}, which do not fit its "
                          f"shape {shape}")
-    why = (kind or "no type") if not width else f"{len(shape)} dimensions" if len(shape) > _MOST_DIMS else ""
+    why = f"{len(shape)} dimensions" if len(shape) > _MOST_DIMS else ""
+    why = why if width else kind or "no type"
     return place[0], place[1], name, kind, shape, why
 
 

@@ -127,15 +127,20 @@ function config.parse_list(text, declared)
   return list
 end
 
--- Returns a value as the command line takes it; a number is read back exactly.
+-- Returns a value as the command line takes it; a number is read back exactly, so that two of them
+-- never read alike.
 function config.text(value)
   if type(value) == "table" then
     local items = {}
     for i, item in ipairs(value) do items[i] = config.text(item) end
     return table.concat(items, ",")
   end
-  local text = tostring(value)
-  return math.type(value) == "float" and tonumber(text) ~= value and ("%.17g"):format(value) or text
+  local text, digits = tostring(value), 14
+  while math.type(value) == "float" and tonumber(text) ~= value and digits < 17 do
+    digits = digits + 1
+    text = ("%%.%dg"):format(digits):format(value)
+  end
+  return text
 end
 
 -- Returns the keys that decide the result of a trial: all but ranks, with which the results are the

@@ -83,7 +83,8 @@ local STEP = [[CASE WHEN %s = 'running'
 local shown = { id = function(value) return value:sub(1, 12) end, started = output.when,
   finished = output.when, created = output.when, time = progress.duration }
 
--- Returns the SQL of a name, and the function that formats its values, or nil. The default columns
+-- Returns the SQL of a name, the function that formats its values, or nil, and whether it is a key
+-- of the configuration. The default columns
 -- are the program's, and exist even if no trial of the store logs a loss.
 local function sql_of(query, name, chosen)
   if not chosen and name == "loss" then
@@ -93,7 +94,7 @@ local function sql_of(query, name, chosen)
   local own = not chosen or name == "id"
   local sql, kind = query:value(own and "column:" .. name or name)
   if kind == "metric" then return (sql:gsub("SELECT value", LOGGED)) end
-  return sql, kind == "column" and shown[name:match "^column:(.*)" or name] or nil
+  return sql, kind == "column" and shown[name:match "^column:(.*)" or name] or nil, kind == "config"
 end
 
 local function cell(show, value)
@@ -111,11 +112,12 @@ local function order(query, word, chosen)
   return ("ORDER BY %s %s NULLS LAST, t.id"):format(query:value(name), down and "DESC" or "ASC")
 end
 
+-- Returns the rows, and the set of the columns that are keys of the configuration.
 local function read(query, set, header, limit)
-  local what, show = {}, {}
+  local what, show, keys = {}, {}, {}
   for c, name in ipairs(header) do
     local sql
-    sql, show[c] = sql_of(query, name, set.columns or not is_usual(name))
+    sql, show[c], keys[c] = sql_of(query, name, set.columns or not is_usual(name))
     what[c] = ("%s AS c%d"):format(sql, c)
   end
   local rows, found = {}, query:rows(table.concat(what, ", "),
@@ -125,7 +127,7 @@ local function read(query, set, header, limit)
     for c in ipairs(header) do rows[i][c] = cell(show[c], t["c" .. c]) end
     found[i] = false
   end
-  return rows
+  return rows, keys
 end
 
 -- Drops a last column without values from a table.
@@ -140,10 +142,10 @@ local function list(store, set, words, given)
   local header, plain = names(set), not set.csv and not set.json
   local page = plain and not given
   local query = selection.new(store, words, set.trash)
-  local rows = read(query, set, header, page and PAGE + 1 or given or 0)
+  local rows, keys = read(query, set, header, page and PAGE + 1 or given or 0)
   local more = page and #rows > PAGE and table.remove(rows)
   if plain and not set.columns then header = trim(header, rows) end
-  output.rows(set, header, rows)
+  output.rows(set, header, rows, keys)
   if more then io.stderr:write(("the first %d; --limit 0 lists all\n"):format(PAGE)) end
 end
 

@@ -222,7 +222,8 @@ local function show_differences(header, rows)
     end
     local head = { "  " .. titles[kind], header[3], header[4] }
     if kind == "metric" then head[4] = "change" end
-    if #part > 0 then text_table.print(head, part) end
+    local exact = kind == "config" and { [2] = true, [3] = true } or nil
+    if #part > 0 then text_table.print(head, part, exact) end
   end
 end
 

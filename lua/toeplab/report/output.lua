@@ -50,8 +50,9 @@ function output.check(verb, set)
   if set.csv and set.json then errors.usage("%s: choose one of --csv and --json", verb) end
 end
 
--- Prints rows (lists) under header in the form that the options in set ask for.
-function output.rows(set, header, rows)
+-- Prints rows (lists) under header in the form that the options in set ask for. exact: as for
+-- text_table.lines.
+function output.rows(set, header, rows, exact)
   if set.json then
     for _, row in ipairs(rows) do
       local object = {}
@@ -61,7 +62,7 @@ function output.rows(set, header, rows)
   elseif set.csv then
     output.write(text_table.csv(header, rows))
   else
-    text_table.print(header, rows)
+    text_table.print(header, rows, exact)
   end
 end
 

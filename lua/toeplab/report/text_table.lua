@@ -75,14 +75,17 @@ function text_table.markdown_text(s) return (line(s):gsub("[][|\\*_`<]", "\\%0")
 local markdown = { left = "| ", between = " | ", right = " |", least = 3,
   escape = text_table.markdown_text }
 
--- Returns aligned lines of cells, the header first, and the widths of the columns.
-local function aligned(header, rows, right, form)
+-- Returns aligned lines of cells, the header first, and the widths of the columns. exact: as for
+-- text_table.lines.
+local function aligned(header, rows, right, form, exact)
   local cells, widths, lines, whole = {}, {}, {}, text_table.whole(header, rows)
   for r = 0, #rows do
     cells[r] = {}
     for c = 1, #header do
+      local v = r > 0 and rows[r][c]
+      local setting = exact and exact[c] and math.type(v) == "float"
       cells[r][c] = form.escape(r == 0 and tostring(header[c])
-        or text_table.cell(rows[r][c], whole[c]))
+        or setting and plan.show(v) or text_table.cell(v, whole[c]))
       widths[c] = math.max(widths[c] or form.least, width.of(cells[r][c]))
     end
   end
@@ -97,9 +100,10 @@ local function aligned(header, rows, right, form)
 end
 
 -- Returns the lines of a table: header is a list of names, rows are lists of values; right: the set
--- of right-aligned columns, by default those of numbers.
-function text_table.lines(header, rows, right)
-  return (aligned(header, rows, right or text_table.numeric(header, rows), plain))
+-- of right-aligned columns, by default those of numbers; exact: the set of columns whose floats are
+-- settings, which are not rounded (nil: none).
+function text_table.lines(header, rows, right, exact)
+  return (aligned(header, rows, right or text_table.numeric(header, rows), plain, exact))
 end
 
 -- Returns the same as lines of Markdown.
@@ -112,8 +116,8 @@ function text_table.markdown(header, rows, right)
   return lines
 end
 
-function text_table.print(header, rows)
-  for _, text in ipairs(text_table.lines(header, rows)) do print(text) end
+function text_table.print(header, rows, exact)
+  for _, text in ipairs(text_table.lines(header, rows, nil, exact)) do print(text) end
 end
 
 local function csv_cell(v)

@@ -131,8 +131,8 @@ function safetensors.header(path)
   return list, metadata, offset
 end
 
--- Returns the tensors {name = tensor} of the file at path, float32 or int32, and its metadata. Warns
--- of those that no tensor can hold, such as complex ones, and leaves them out.
+-- Returns the tensors {name = tensor} of the file at path, float32 or int32, and its metadata.
+-- Warns of those that no tensor can hold, such as complex ones, and leaves them out.
 function safetensors.read(path)
   local list, metadata, offset = safetensors.header(path)
   local tensors, unread = {}, {}

@@ -21,7 +21,7 @@ local function show(v)
   if type(v) == "string" and #v > SHOWN then
     return ("%s... (%d bytes)"):format(cut(v, SHOWN - 20), #v)
   end
-  if type(v) ~= "table" then return tostring(v) end
+  if type(v) ~= "table" then return config.text(v) end
   local items = {}
   for i, x in ipairs(v) do items[i] = show(x) end
   return table.concat(items, ",")

@@ -56,6 +56,22 @@ t.test("a sweep is named by its number, and what the newest leaves out is told",
   end)
 end)
 
+t.test("settings that differ in the last bit only are two, with a name each", function()
+  t.in_folder(function(folder)
+    local low, high = 0.3, 0.1 + 0.2
+    local list = write(folder, { { low, 1, 1, 5 }, { high, 1, 1, 7 } })
+    local long = "0.30000000000000004"
+    t.holds(run(folder, "op=0.3 op=" .. long), "all      1  5.0000" .. (" "):rep(18) .. "7.0000",
+      "difference: op=" .. long .. " minus op=0.3")
+    for words, rows in pairs { ["table ops"] = { "op=0.3 ", "op=" .. long .. " " },
+      ["table ops --rows op"] = { "\n0.3 ", "\n" .. long .. " " },
+      ["ls --columns op,task"] = { long .. "     1\n", (" "):rep(16) .. "0.3     1\n" },
+      [("show --diff %s %s"):format(list[1].id, list[2].id)] = { "  0.3  " .. long .. "\n" } } do
+      t.holds(t.toeplab(("%s -C '%s'"):format(words, folder)), table.unpack(rows))
+    end
+  end)
+end)
+
 t.test("a clear difference of paired seeds is claimed, with its interval", function()
   t.in_folder(function(folder)
     write(folder, pairs_of(5, 1.0))
@@ -320,10 +336,10 @@ return tl.experiment "real" {
     local program = core.sys.executable()
     t.eq(select(2, t.shell(("'%s' run -q '%s/x.lua' -C '%s/r' 2>&1"):format(program, folder,
       folder))), 0)
-    for _, words in ipairs { "dim=1 dim=2 op=a x=0.33333333333333 text=r",
-      "x=0.33333333333333 x=0.66666666666667 op=a dim=1 text=r",
-      "text=r text='p, q' op=a dim=1 x=0.33333333333333",
-      "rank=4 rank=8 op=b dim=1 text=r x=0.33333333333333" } do
+    for _, words in ipairs { "dim=1 dim=2 op=a x=0.3333333333333333 text=r",
+      "x=0.3333333333333333 x=0.6666666666666666 op=a dim=1 text=r",
+      "text=r text='p, q' op=a dim=1 x=0.3333333333333333",
+      "rank=4 rank=8 op=b dim=1 text=r x=0.3333333333333333" } do
       local said = t.shell(("'%s' compare real %s --resolve 1 -C '%s/r' 2>&1"):format(program,
         words, folder))
       local command = said:match "\n(toeplab run [^\n]*)\n"
