@@ -119,7 +119,7 @@ end
 -- ---- Groups -----------------------------------------------------------------------------------
 
 function groups.value(t, key)
-  if key == "experiment" then return t.experiment end
+  if key == "experiment" and t.config[key] == nil then return t.experiment end
   return t.config[key]
 end
 
@@ -145,7 +145,9 @@ end
 -- Names a line; the experiment is included if the trials are of several or if requested.
 local function name_of(set, t, keys, o)
   local named = #set.experiments > 1 and not o.by
-  for _, key in ipairs(keys) do named = named or key == "experiment" end
+  for _, key in ipairs(keys) do
+    named = named or key == "experiment" and t.config[key] == nil
+  end
   local label = groups.label(t.config, keys)
   return named and t.experiment .. (label ~= "" and " " .. label or "") or label
 end

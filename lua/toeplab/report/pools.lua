@@ -35,7 +35,7 @@ local function fits(s, filters)
   for key, texts in pairs(filters) do
     local value = s.config[key]
     if key == "scale" then value = s.scale end
-    if key == "experiment" then value = s.experiment end
+    if key == "experiment" and value == nil then value = s.experiment end
     if not vary[key] and key ~= "seed" and not filter.says(value, texts) then return false end
   end
   return true
@@ -236,11 +236,13 @@ local function filtered(row, key)
   return row.point.values[key]
 end
 
--- Returns the filters on trials; those on scale and experiment choose sweeps.
+-- Returns the filters on trials; those on scale choose sweeps, as do those on experiment, unless
+-- the configurations have such a key.
 local function trial_filters(self)
   local set = {}
   for key, texts in pairs(self.filters) do
-    if key ~= "scale" and key ~= "experiment" then set[key] = texts end
+    local own = key ~= "experiment" or self.axes[key] or self.fixed[key] ~= nil
+    if key ~= "scale" and own then set[key] = texts end
   end
   return set
 end

@@ -1,6 +1,7 @@
 -- test_compare.lua: settings paired by seed, and what is said of them.
 local t = require "harness"
 local core = require "toeplab.core"
+local groups = require "toeplab.report.groups"
 local pools = require "toeplab.report.pools"
 local records = require "toeplab.store.records"
 local sweeps = require "sweeps"
@@ -69,6 +70,25 @@ t.test("settings that differ in the last bit only are two, with a name each", fu
       [("show --diff %s %s"):format(list[1].id, list[2].id)] = { "  0.3  " .. long .. "\n" } } do
       t.holds(t.toeplab(("%s -C '%s'"):format(words, folder)), table.unpack(rows))
     end
+  end)
+end)
+
+t.test("a key named experiment is the user's in filters and figures", function()
+  t.in_folder(function(folder)
+    local trials = {}
+    for i, name in ipairs { "a", "b" } do
+      trials[i] = { config = { experiment = name, status = "s" .. i, script = 1 }, seed = 1,
+        metrics = { loss = 4 + i } }
+    end
+    local list = sweeps.write(folder, { experiment = "own", axes = { "experiment", "status" },
+      trials = trials, columns = { "loss" } })
+    local text = t.toeplab(("table own experiment=b script=1 -C '%s'"):format(folder))
+    t.holds(text, "\nall ", " 6\n")
+    t.eq(text:find(" 5\n", 1, true), nil)
+    local store <close> = records.open(folder, "r")
+    local lines = groups.of(groups.set(store, { list[1].id, list[2].id }),
+      { by = { "experiment" } })
+    t.eq({ #lines, lines[1].label, lines[2].label }, { 2, "experiment=a", "experiment=b" })
   end)
 end)
 
