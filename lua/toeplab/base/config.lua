@@ -21,15 +21,50 @@ function config.is_list(v)
   return count == #v
 end
 
--- Returns a read-only configuration of values, key -> value. Reading a key that is not declared is
--- an error with a suggestion.
-function config.new(values)
-  return options.shared("the configuration", copy(values))
+-- Returns values in one level: { backend_options = { taps = 16 } } becomes
+-- { ["backend_options.taps"] = 16 }, as the command line writes such a key. A list is a value.
+function config.flat(values)
+  local all = {}
+  for key, value in pairs(values) do
+    if type(value) ~= "table" or #value > 0 or not next(value) then
+      all[key] = value
+    else
+      for inner, v in pairs(config.flat(value)) do all[key .. "." .. tostring(inner)] = v end
+    end
+  end
+  return all
 end
 
--- Adds to the set reads the keys that have been read from c, which config.new made.
+-- Returns values with tables for the keys that config.flat joined.
+function config.nested(values)
+  local all = {}
+  for key, value in pairs(values) do
+    local at = all
+    for name in key:gmatch "([^.]+)%." do
+      at[name] = type(at[name]) == "table" and at[name] or {}
+      at = at[name]
+    end
+    local name = key:match "[^.]+$"
+    if type(at[name]) ~= "table" then at[name] = copy(value) end
+  end
+  return all
+end
+
+-- Returns a read-only configuration of values, key -> value, in which joined keys are tables
+-- again. Reading a key that is not declared is an error with a suggestion.
+function config.new(values)
+  local c = options.shared("the configuration", config.nested(values))
+  getmetatable(c).__values = values
+  return c
+end
+
+-- Adds to the set reads the keys that have been read from c, which config.new made. Whoever reads
+-- a table has read all keys in it.
 function config.add_reads(c, reads)
-  for key in pairs(getmetatable(c).__read) do reads[key] = true end
+  local meta = getmetatable(c)
+  for key in pairs(meta.__values) do
+    reads[key] = reads[key] or meta.__read[key:match "^[^.]+"]
+  end
 end
 
 -- Returns the kind of the value v, as messages call it.
@@ -103,15 +138,13 @@ local function expected(likes)
   return table.concat(kinds, " or ")
 end
 
--- Parses command-line text by the type of a declared value. Returns nil and what was expected if
--- the text does not fit.
-function config.parse(text, declared)
-  if type(declared) ~= "table" then
-    local value = any(text, { declared })
-    if value == nil then return nil, articles[config.kind(declared)] end
-    return value
-  end
-  return config.parse_list(text, declared)
+-- Parses command-line text by the type of a declared value, or of one of several. Returns nil and
+-- what was expected if the text does not fit.
+function config.parse(text, declared, ...)
+  if type(declared) == "table" then return config.parse_list(text, declared) end
+  local value = any(text, { declared, ... })
+  if value == nil then return nil, expected { declared, ... } end
+  return value
 end
 
 -- Parses a comma-separated list, each item by the type of one of the declared items. One of these

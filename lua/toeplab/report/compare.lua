@@ -67,7 +67,9 @@ end
 -- follows from the point, not only from key, and separates nothing.
 local function other_axes(pool, key, list, asked)
   local vary, along = {}, {}
-  for _, name in ipairs(suggest.keys(pool.axes)) do
+  local both = table.move(asked.a, 1, #asked.a, 1, {})
+  table.move(asked.b, 1, #asked.b, #both + 1, both)
+  for _, name in ipairs(pool:own_axes(both)) do
     local a, set_a = values_of(list.a, name)
     local b, set_b = values_of(list.b, name)
     local tuned = name == pool.plan.tuned_key

@@ -152,27 +152,31 @@ local function name_of(set, t, keys, o)
   return named and t.experiment .. (label ~= "" and " " .. label or "") or label
 end
 
--- Whether a key holds texts, which name a setting better than its numbers.
-local function is_named(list, key)
+-- Returns how well a key names the groups: by texts better than by numbers, and by more of them
+-- better than by fewer.
+local function naming(list, key)
+  local seen, count, text = {}, 0, 0
   for _, g in ipairs(list) do
-    if type(groups.value(g.trials[1], key)) == "string" then return true end
+    local value = groups.value(g.trials[1], key)
+    local at = json.encode { value }
+    if not seen[at] then seen[at], count = true, count + 1 end
+    if type(value) == "string" then text = #list + 1 end
   end
-  return false
+  return text > 0 and text + count or 0
 end
 
--- Shortens the labels of groups whose keys vary together, as those of a zip: leaves out the keys
--- without which all labels still differ, numbers and truth values first.
+-- Shortens the labels of groups whose keys vary together, as those of a zip or of named rows:
+-- leaves out the keys without which all labels still differ, those that name them worst first.
 local function shorten(set, list, o)
-  local all, dropped, order = {}, {}, {}
+  local all, dropped = {}, {}
   for _, g in ipairs(list) do
-    for _, key in ipairs(g.keys) do all[key] = true end
+    for _, key in ipairs(g.keys) do all[key] = all[key] or naming(list, key) end
   end
-  for _, text in ipairs { false, true } do
-    local keys = suggest.keys(all)
-    for i = #keys, 1, -1 do
-      if is_named(list, keys[i]) == text then order[#order + 1] = keys[i] end
-    end
-  end
+  local order = suggest.keys(all)
+  table.sort(order, function(a, b)
+    if all[a] ~= all[b] then return all[a] < all[b] end
+    return a > b
+  end)
   local function labels()
     local found, seen = {}, {}
     for i, g in ipairs(list) do

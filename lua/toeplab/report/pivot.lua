@@ -9,6 +9,7 @@
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
+local pools = require "toeplab.report.pools"
 local stats = require "toeplab.report.stats"
 local suggest = require "toeplab.base.suggest"
 local tables = require "toeplab.report.tables"
@@ -56,7 +57,7 @@ local function other_keys(pool, chosen, trials)
   local keys = {}
   for _, key in ipairs(suggest.keys(pool.axes)) do
     if not chosen[key] and key ~= pool.plan.tuned_key
-      and not tables.follows(key, chosen, trials) then
+      and not pools.follows(key, chosen, trials) then
       keys[#keys + 1] = key
     end
   end

@@ -18,7 +18,9 @@ function pooling.with_trials(store, list)
       WHERE m.sweep = ? ORDER BY m.position LIMIT 1]], { s.id })[1]
     if row then
       s.plan, s.config = store:object(s.plan), store:config(row.config)
-      s.axes = s.plan.axes or {}
+      s.axes, s.row_keys = s.plan.axes or {}, s.plan.row_keys or {}
+      s.axes = table.move(s.row_keys, 1, #s.row_keys, #s.axes + 1,
+        table.move(s.axes, 1, #s.axes, 1, {}))
       found[#found + 1] = s
     end
   end
@@ -69,7 +71,7 @@ local function same_files(store)
     local tokens = row and (row.tokens or "")
     if tokens and modules and tokens ~= modules then return false end
     local read = store:rows([[SELECT DISTINCT d.value AS hash,
-        coalesce(json_extract(g.config, '$.' || d.key), d.key) AS name
+        coalesce(json_extract(g.config, '$."' || d.key || '"'), d.key) AS name
       FROM (SELECT t.config, t.provenance, max(t.started) FROM v_members m
           JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ? GROUP BY t.data_hash) g,
         json_each(g.provenance, '$.data') d]], { s.id })

@@ -5,6 +5,7 @@ local config = require "toeplab.base.config"
 local direction = require "toeplab.base.direction"
 local errors = require "toeplab.base.errors"
 local filter = require "toeplab.report.filter"
+local json = require "toeplab.base.json"
 local overlay = require "toeplab.base.overlay"
 local pooling = require "toeplab.report.pooling"
 local published_tables = require "toeplab.trials.published_tables"
@@ -72,7 +73,8 @@ end
 
 -- Returns the pool of the newest sweep that fits the filters and that `what` and name select
 -- (sweeps.find). Its fields are experiment, scale, script, plan, sweeps, axes (a set), fixed (the
--- configuration without the axes and the seed), others (the other experiments and scales that what
+-- configuration without the axes and the seed), row_keys (the set of the axes that named rows set),
+-- others (the other experiments and scales that what
 -- and name select) and older (how many sweeps of the same experiment and scale are left out). If no
 -- sweep fits, returns nil and the list of all of these.
 function pools.find(store, what, name, filters)
@@ -93,7 +95,11 @@ function pools.find(store, what, name, filters)
   local newest = kept[1]
   local self = setmetatable({ store = store, sweeps = kept, axes = axes, filters = filters,
     experiment = newest.experiment, scale = newest.scale, script = newest.script,
-    plan = newest.plan, fixed = config.copy(newest.config), others = {}, older = older }, Pool)
+    plan = newest.plan, fixed = config.copy(newest.config), others = {}, older = older,
+    row_keys = {} }, Pool)
+  for _, s in ipairs(kept) do
+    for _, key in ipairs(s.row_keys) do self.row_keys[key] = true end
+  end
   for key in pairs(axes) do self.fixed[key] = nil end
   self.fixed.seed = nil
   local own = self:title()
@@ -132,6 +138,32 @@ function pools.none_is(verb, store, name, others)
   errors.usage("%s: there is no table or experiment '%s'%s%s", verb, name,
     file and ": give the name of the experiment, not its file" or "",
     suggest.hint(file or name, names))
+end
+
+-- Whether the values of the keys in a set tell that of key in all trials, as where a rule of `when`
+-- gives each task its own length.
+function pools.follows(key, set, trials)
+  local names, known = suggest.keys(set), {}
+  for _, t in ipairs(trials) do
+    local values, at = t.point.values, {}
+    for i, name in ipairs(names) do at[i] = { values[name] } end
+    at = json.encode(at)
+    local value = json.encode { values[key] }
+    if known[at] and known[at] ~= value then return false end
+    known[at] = value
+  end
+  return true
+end
+
+-- Returns the axes, sorted, without those keys of named rows that follow from the other axes, as
+-- they do unless commands gave such a key several values.
+function Pool:own_axes(trials)
+  local keys, own = {}, overlay(self.axes)
+  for key in pairs(self.row_keys) do own[key] = nil end
+  for _, key in ipairs(suggest.keys(self.axes)) do
+    if own[key] or not pools.follows(key, own, trials) then keys[#keys + 1] = key end
+  end
+  return keys
 end
 
 function Pool:title()
@@ -179,8 +211,8 @@ local function query(keys)
   if #keys > 0 then
     local paths = {}
     for i, key in ipairs(keys) do
-      if not key:find "^[%a_][%w_]*$" then errors.usage("'%s' cannot be a key", key) end
-      paths[i] = "'$." .. key .. "'"
+      if not key:find "^[%a_][%w_.]*$" then errors.usage("'%s' cannot be a key", key) end
+      paths[i] = "'$.\"" .. key .. "\"'"
     end
     if #paths == 1 then paths[2] = paths[1] end -- with one path the value would not be an array
     at = "json_extract(t.config, " .. table.concat(paths, ", ") .. ")"

@@ -195,7 +195,7 @@ function summary.collect(store, pool)
     seconds = seconds, set = set, known = known,
     question = script_report.question(sweep.source), columns = columns(pool, known),
     counts = counts, origins = origins(trials), data = data(trials),
-    events = events(store, trials), axes = suggest.keys(pool.axes) }
+    events = events(store, trials), axes = pool:own_axes(all) }
   if #all == #trials then
     d.own, d.own_missing = own_report(store, sweep, trials)
   else

@@ -10,6 +10,7 @@
 -- if a trial diverged or none is done.
 local groups = require "toeplab.report.groups"
 local json = require "toeplab.base.json"
+local pools = require "toeplab.report.pools"
 local published_tables = require "toeplab.trials.published_tables"
 local stats = require "toeplab.report.stats"
 local suggest = require "toeplab.base.suggest"
@@ -59,25 +60,15 @@ end
 
 -- ---- Rows -------------------------------------------------------------------------------------
 
--- Whether the values of the keys in the set `of_columns` tell that of key in all trials, as where a
--- rule of `when` gives each task its own length.
-function tables.follows(key, of_columns, trials)
-  local names, known = suggest.keys(of_columns), {}
-  for _, t in ipairs(trials) do
-    local values = t.point.values
-    local at, value = groups.label(values, names), json.encode { values[key] }
-    if known[at] and known[at] ~= value then return false end
-    known[at] = value
-  end
-  return true
-end
-
 -- Returns the keys that distinguish rows: all axes except those that select columns, and those that
 -- follow from these and are not in the set `wanted`.
 local function row_keys(pool, columns, trials, wanted)
   local of_columns, keys = published_tables.keys(columns), {}
+  local own = {}
+  for _, key in ipairs(pool:own_axes(trials)) do own[key] = true end
   for _, key in ipairs(suggest.keys(pool.axes)) do
-    if not of_columns[key] and (wanted[key] or not tables.follows(key, of_columns, trials)) then
+    if not of_columns[key] and (wanted[key] or own[key]
+      and not pools.follows(key, of_columns, trials)) then
       keys[#keys + 1] = key
     end
   end

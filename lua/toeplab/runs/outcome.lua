@@ -4,20 +4,22 @@ local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
 local progress = require "toeplab.base.progress"
+local overlay = require "toeplab.base.overlay"
 local rounds = require "toeplab.runs.rounds"
+local rows = require "toeplab.trials.rows"
 local sheet = require "toeplab.report.script_report"
 local suggest = require "toeplab.base.suggest"
 local text_table = require "toeplab.report.text_table"
 
 local outcome = {}
 
--- Warns about fixed keys that no trial read, which may be misspelt (weight_deacy). It is silent if
--- some trials did not run now, since they may have read the key, and if a scale was chosen, since
--- the scale may not need the key.
+-- Warns about keys of fixed or of rows that no trial read, which may be misspelt (weight_deacy). It
+-- is silent if some trials did not run now, since they may have read the key, and if a scale was
+-- chosen, since the scale may not need the key.
 function outcome.warn_fixed(run, counts, reads)
   if counts.done ~= #run.trials or run.scale ~= "" then return end
   local unread = {}
-  for _, key in ipairs(suggest.keys(run.exp.fixed)) do
+  for _, key in ipairs(suggest.keys(overlay(rows.keys(run.exp.rows), run.exp.fixed))) do
     if not reads[key] and not run.exp.always[key] then unread[#unread + 1] = key end
   end
   if #unread == 0 then return end
@@ -29,6 +31,7 @@ end
 -- an error, which check_read tells at the end of the run.
 function outcome.warn_axes(run, reads)
   local conditional = {}
+  rows.add_reads(run.exp.rows, reads)
   for _, rule in ipairs(run.exp.when or {}) do
     for key in pairs(rule.grid or {}) do conditional[key] = true end
   end
@@ -52,6 +55,7 @@ end
 -- Raises if no trial read an axis: all its values then gave the same trial.
 function outcome.check_read(run, counts, reads)
   if counts.done == 0 then return end
+  rows.add_reads(run.exp.rows, reads)
   for _, key in ipairs(run.axes) do
     if not reads[key] and not narrowed(run, key) then
       errors.usage("%s: no trial read '%s', so its values made no difference: read it or take it "

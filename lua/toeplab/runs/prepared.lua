@@ -222,7 +222,8 @@ function prepared.new(exp, overrides, options)
   local checkpoint = given and { steps = options.steps, seconds = options.seconds }
     or exp.checkpoint
   if not next(checkpoint) then checkpoint = { seconds = CHECKPOINT_SECONDS } end
-  return { exp = exp, trials = trials, axes = about.axes, folder = records.folder(options.dir),
+  return { exp = exp, trials = trials, axes = about.axes, row_keys = about.row_keys,
+    folder = records.folder(options.dir),
     checkpoint = checkpoint, jobs = options.jobs or 1, timeout = options.timeout,
     share = options.share or 1, turns = devices.turns(options.share or 1),
     fail_fast = options.fail_fast, threads = options.threads, kept = {},
@@ -272,7 +273,7 @@ function prepared.enlist(run, path, overrides, options, threads)
   local sweep = run.records:sweep { experiment = run.exp.name, script = path,
     source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
     scale = run.scale,
-    plan = json.encode { axes = run.axes, grid = free_keys(run.exp),
+    plan = json.encode { axes = run.axes, row_keys = run.row_keys, grid = free_keys(run.exp),
       overrides = secrets.words(overrides), trials = chosen.all or #run.trials,
       rule = chosen.rule and chosen.rule.text,
       with = chosen.with, metric = chosen.metric, answers = run.exp.answers,

@@ -22,7 +22,9 @@
 local config = require "toeplab.base.config"
 local direction = require "toeplab.base.direction"
 local options = require "toeplab.base.options"
+local overlay = require "toeplab.base.overlay"
 local quantity = require "toeplab.base.quantity"
+local rows = require "toeplab.trials.rows"
 local published_tables = require "toeplab.trials.published_tables"
 local sequential = require "toeplab.trials.sequential"
 local space = require "toeplab.trials.space"
@@ -127,11 +129,12 @@ local function check_zips(exp)
     complain(exp, "zip", "zip: must be a table of lists, or a list of such tables")
   end
   local seen = {}
-  for _, axes in ipairs(lists) do
+  exp.zips = {}
+  for i, axes in ipairs(lists) do
     if type(axes) ~= "table" then complain(exp, "zip", "zip: must be a list of tables") end
-    check_zip(exp, axes, seen)
+    exp.zips[i] = config.flat(axes)
+    check_zip(exp, exp.zips[i], seen)
   end
-  exp.zips = lists
 end
 
 local needs = { uniform = 2, log = 2, integer = 2 }
@@ -155,7 +158,7 @@ local function wrong_draw(d)
 end
 
 local function check_random(exp)
-  local given = exp.random or {}
+  local given = config.flat(exp.random or {})
   exp.draws, exp.draw_seed, exp.random = 0, 0, {}
   for _, key in ipairs(names(exp, given, "random")) do
     local value = given[key]
@@ -214,8 +217,16 @@ local function rules(exp, what, allowed)
   if not config.is_list(list) then
     complain(exp, what, "%s: must be a list of rules {where=...}, with nothing beside them", what)
   end
-  for _, rule in ipairs(list) do check_rule(exp, what, rule, allowed) end
-  return list
+  local checked = {}
+  for i, rule in ipairs(list) do
+    local own = type(rule) == "table" and overlay(rule) or rule
+    for part, value in pairs(type(own) == "table" and own or {}) do
+      if type(value) == "table" then own[part] = config.flat(value) end
+    end
+    check_rule(exp, what, own, allowed)
+    checked[i] = own
+  end
+  return checked
 end
 
 local function check_when(exp)
@@ -258,6 +269,7 @@ local function types(exp, key)
     for _, item in ipairs(type(value) == "table" and value or {}) do set[type(item)] = true end
   end
   add(exp.fixed[key])
+  for _, value in ipairs(rows.values(exp, key)) do add(value) end
   add(exp:axes()[key])
   for _, values in pairs(exp.scale) do add(values[key]) end
   for _, rule in ipairs(exp.when) do
@@ -335,6 +347,10 @@ local function check_tune(exp)
     end
   end
   check_fixed(tune.key)
+  if #rows.values(exp, tune.key) > 0 then
+    complain(exp, "tune", "tune: %s is chosen for every point, and no row may set it", tune.key)
+  end
+  tune.fixed = config.flat(tune.fixed)
   check_tuned_rules(exp, tune.key)
   for key, value in pairs(tune.fixed) do
     check_fixed(key)

@@ -4,6 +4,7 @@
 --   answers    = "tnn/table10",                     -- the published table it answers, or a list
 --   fixed      = { layers = 6 },                    -- keys with one value
 --   grid       = { decay = {0.99, "learnable"} },   -- with several: each combination is a trial
+--   rows       = { model = { { "ski", backend = "ski" }, ... } }, -- named sets of keys: rows.lua
 --   zip, random, when, except,                      -- more axes and rules: declared.lua
 --   guard, prune, budget,                           -- what is watched: declared.lua
 --   better     = { margin = "higher" },             -- or "lower", of metrics whose names do not
@@ -35,6 +36,7 @@ local declared = require "toeplab.trials.declared"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
 local own_code = require "toeplab.trials.own_code"
+local rows = require "toeplab.trials.rows"
 local sequential = require "toeplab.trials.sequential"
 local suggest = require "toeplab.base.suggest"
 
@@ -47,7 +49,7 @@ local fields = {
   seeds = { "number", "table", "string" }, compare = { "table" },
   scale = { "table" }, data = { "table" }, check = { "function" }, checkpoint = { "table" },
   trial = { "function" }, model = { "function" }, report = { "table", "function" },
-  zip = { "table" }, random = { "table" },
+  rows = { "table" }, zip = { "table" }, random = { "table" },
   when = { "table" }, except = { "table" }, guard = { "table" }, prune = { "table" },
   budget = { "table" }, tune = { "table" }, better = { "table" },
 }
@@ -60,7 +62,8 @@ Experiment.__index = Experiment
 -- Returns "FILE:LINE" of the line that declares the key, found by searching the text of the script;
 -- if none is found, that of the line where the declaration starts.
 function Experiment:where(key)
-  local number, pattern = 0, "%f[%w_]" .. key:gsub("%p", "%%%0") .. "%f[^%w_][\"'%]]*%s*=[^=]"
+  local name = key:match "[^.]+$" or key
+  local number, pattern = 0, "%f[%w_]" .. name:gsub("%p", "%%%0") .. "%f[^%w_][\"'%]]*%s*=[^=]"
   for line in (self.text .. "\n"):gmatch("(.-)\n") do
     number = number + 1
     if number >= self.line and (line:gsub("%-%-.*", "") .. " "):find(pattern) then
@@ -137,8 +140,11 @@ end
 
 -- Raises unless the value is a number, a text, a boolean, or a list of these.
 function Experiment:check_value(key, value)
-  if type(key) ~= "string" or not key:find("^[%a_][%w_]*$") then
-    complain(self, tostring(key), "'%s' cannot be a key: use letters, digits and _", tostring(key))
+  for name in (tostring(key) .. "."):gmatch "([^.]*)%." do
+    if type(key) ~= "string" or not name:find "^[%a_][%w_]*$" then
+      complain(self, tostring(key), "'%s' cannot be a key: use letters, digits and _",
+        tostring(key))
+    end
   end
   if reserved[key] then
     complain(self, key, "the key '%s' is set by the runner; choose another name", key)
@@ -159,7 +165,6 @@ function Experiment:check_value(key, value)
 end
 
 local function check_grid(self)
-  check_names(self, "grid", self.grid)
   for _, key in ipairs(suggest.keys(self.grid)) do
     local axis = self.grid[key]
     if not is_list(axis) or #axis == 0 then
@@ -207,6 +212,7 @@ local function near(self, key)
   local set = {}
   for name in pairs(self.fixed) do set[name] = true end
   for name in pairs(self:axes()) do set[name] = true end
+  for name in pairs(rows.keys(self.rows)) do set[name] = true end
   return suggest.hint(key, suggest.keys(set))
 end
 
@@ -214,9 +220,10 @@ local function check_scale(self, names, name)
   for _, key in ipairs(suggest.keys(self.scale[name])) do
     local value = self.scale[name][key]
     self:check_value(key, value)
-    if not self:varies(key) and self.fixed[key] == nil and not in_all_scales(self, names, key) then
-      complain(self, key, "scale %s sets '%s', which is declared in neither fixed nor grid, nor in "
-        .. "every scale%s", name, key, near(self, key))
+    if not self:varies(key) and self.fixed[key] == nil and not rows.values(self, key)[1]
+      and not in_all_scales(self, names, key) then
+      complain(self, key, "scale %s sets '%s', which is declared in neither fixed nor grid nor "
+        .. "rows, nor in every scale%s", name, key, near(self, key))
     end
     if self:varies(key) and not is_list(value) then
       complain(self, key, "scale %s: %s is an axis and needs a list of values", name, key)
@@ -237,6 +244,7 @@ local function check_scales(self)
     check_names(self, name, self.scale[name])
   end
   self.scale, self.scale_seeds = config.copy(self.scale), {}
+  for _, name in ipairs(names) do self.scale[name] = config.flat(self.scale[name]) end
   for _, name in ipairs(names) do
     local seeds = self.scale[name].seeds
     self.scale_seeds[name], self.scale[name].seeds = seeds and check_seeds(self, seeds), nil
@@ -290,6 +298,7 @@ function Experiment:varies(key) return self:axes()[key] ~= nil end
 -- Returns all declared keys, sorted.
 function Experiment:keys()
   local set = self:axes()
+  for key in pairs(rows.keys(self.rows)) do set[key] = true end
   for key in pairs(self.fixed) do set[key] = true end
   for _, values in pairs(self.scale) do
     for key in pairs(values) do set[key] = true end
@@ -298,7 +307,9 @@ function Experiment:keys()
 end
 
 function Experiment:declares(key)
-  if self.fixed[key] ~= nil or self:varies(key) then return true end
+  if self.fixed[key] ~= nil or self:varies(key) or rows.values(self, key)[1] ~= nil then
+    return true
+  end
   for _, values in pairs(self.scale) do
     if values[key] ~= nil then return true end
   end
@@ -307,7 +318,6 @@ end
 
 -- Adds the keys that every experiment has. The worker reads them, not the script.
 local function add_keys(self)
-  self.fixed = config.copy(self.fixed)
   self.always = { precision = "float32", device = devices.usual(), ranks = 1, sequence_ranks = 1,
     micro_batches = 1 }
   for key, value in pairs(self.always) do
@@ -339,12 +349,14 @@ function experiment.define(name, level)
     end
     check_fields(self, spec)
     for key, value in pairs(spec) do self[key] = value end
-    self.fixed, self.grid = self.fixed or {}, self.grid or {}
+    self.fixed, self.grid = config.flat(self.fixed or {}), config.flat(self.grid or {})
     self.scale, self.checkpoint = self.scale or {}, self.checkpoint or {}
-    check_names(self, "fixed", self.fixed)
+    check_names(self, "fixed", spec.fixed or {})
     for _, key in ipairs(suggest.keys(self.fixed)) do self:check_value(key, self.fixed[key]) end
+    check_names(self, "grid", spec.grid or {})
     check_grid(self)
     declared.axes(self)
+    rows.check(self)
     add_keys(self)
     check_scales(self)
     declared.rules(self)

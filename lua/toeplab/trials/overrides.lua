@@ -3,6 +3,7 @@
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local experiment = require "toeplab.trials.experiment"
+local rows = require "toeplab.trials.rows"
 local sequential = require "toeplab.trials.sequential"
 local suggest = require "toeplab.base.suggest"
 
@@ -38,6 +39,12 @@ local function set_seeds(values, word, text)
   values.seeds = list
 end
 
+-- Replaces the value of a key where it is declared: in fixed, and in each row that sets it.
+local function set_value(exp, values, key, value)
+  local in_rows = rows.replace(values.rows, key, value)
+  if exp.fixed[key] ~= nil or not in_rows then values.fixed[key] = value end
+end
+
 -- Replaces the values of an axis of any kind.
 local function set_axis(values, key, list)
   for _, axes in ipairs(values.zips) do
@@ -60,16 +67,18 @@ local function set_scale(exp, values, name)
   end
   values.seeds = exp.scale_seeds[name] or values.seeds
   for key, value in pairs(set) do
-    if exp:varies(key) then set_axis(values, key, value) else values.fixed[key] = value end
+    if exp:varies(key) then set_axis(values, key, value) else set_value(exp, values, key, value) end
   end
 end
 
--- Returns a value that shows the type of the key: the declared one, or that of a scale.
+-- Returns values that show the types of the key: those of fixed and of rows, or one of a scale.
 local function declared(exp, key)
-  if exp.fixed[key] ~= nil then return exp.fixed[key] end
-  for _, name in ipairs(suggest.keys(exp.scale)) do
-    if exp.scale[name][key] ~= nil then return exp.scale[name][key] end
+  local likes = rows.values(exp, key)
+  if exp.fixed[key] ~= nil then table.insert(likes, 1, exp.fixed[key]) end
+  for _, name in ipairs(#likes > 0 and {} or suggest.keys(exp.scale)) do
+    likes[#likes + 1] = exp.scale[name][key]
   end
+  return likes
 end
 
 local function misfit(exp, key, expected, text, more)
@@ -97,8 +106,8 @@ local function set_key(exp, values, key, text)
     set_axis(values, key, list)
     return
   end
-  local like = declared(exp, key)
-  if like == nil then
+  local likes = declared(exp, key)
+  if #likes == 0 then
     if key == "draws" then
       errors.usage("%s: draws is for random, which this experiment does not have", exp.file)
     end
@@ -108,13 +117,13 @@ local function set_key(exp, values, key, text)
     errors.usage("%s: unknown key '%s' on the command line%s", near and exp:where(near) or exp.file,
       key, suggest.hint(key, names))
   end
-  local value, expected = config.parse(text, like)
+  local value, expected = config.parse(text, table.unpack(likes))
   if value == nil then
-    local list = text:find(",", 1, true) and config.parse_list(text, { like })
+    local list = text:find(",", 1, true) and config.parse_list(text, likes)
     misfit(exp, key, expected, text, list and ("; %s is fixed, and only an axis takes a list")
       :format(key))
   end
-  values.fixed[key] = value
+  set_value(exp, values, key, value)
 end
 
 -- Checks that the lists of a zip are still equally long after overrides and scales.
@@ -143,13 +152,14 @@ local function apply_rule(exp, values, given)
 end
 
 -- Returns what the trials of exp are made from under words ("key=value", "scale=NAME", "seeds=N",
--- "seeds=until P %", "compare=KEY=VALUE", "seed=N"): fixed, axes, zips, random, draws, draw_seed,
--- when, except, seeds, and given, the set of the keys that words name; with seeds = "until P %",
--- seeds has all that may be run, rule the rule of sequential.lua, and compared what it compares.
--- exp itself does not change. Raises usage errors.
+-- "seeds=until P %", "compare=KEY=VALUE", "seed=N"): fixed, rows, axes, zips, random, draws,
+-- draw_seed, when, except, seeds, and given, the set of the keys that words name; with seeds =
+-- "until P %", seeds has all that may be run, rule the rule of sequential.lua, and compared what it
+-- compares. exp itself does not change. Raises usage errors.
 function overrides.apply(exp, words)
   local values = {
-    fixed = config.copy(exp.fixed), axes = config.copy(exp.grid), zips = config.copy(exp.zips),
+    fixed = config.copy(exp.fixed), rows = config.copy(exp.rows), axes = config.copy(exp.grid),
+    zips = config.copy(exp.zips),
     random = config.copy(exp.random), draws = exp.draws, draw_seed = exp.draw_seed,
     when = exp.when, except = exp.except, seeds = exp.seeds, given = {},
   }
@@ -176,7 +186,7 @@ function overrides.apply(exp, words)
   check_zips(exp, values)
   apply_rule(exp, values, compared)
   for _, key in ipairs(exp:keys()) do
-    if values.fixed[key] == nil and not exp:varies(key) and values.axes[key] == nil then
+    if values.fixed[key] == nil and not exp:varies(key) and #rows.values(exp, key) == 0 then
       errors.usage("%s: '%s' has a value only in a scale: add scale=%s", exp:where(key), key,
         table.concat(suggest.keys(exp.scale), " or scale="))
     end

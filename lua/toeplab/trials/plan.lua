@@ -5,6 +5,7 @@ local cut = require "toeplab.base.cut"
 local devices = require "toeplab.trials.devices"
 local json = require "toeplab.base.json"
 local overrides = require "toeplab.trials.overrides"
+local rows = require "toeplab.trials.rows"
 local space = require "toeplab.trials.space"
 local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
@@ -86,12 +87,20 @@ local function seed_count(exp, values, point)
   return math.min(#values.seeds, exp.asked and exp.asked(point) or values.rule.looks[1])
 end
 
+-- Returns the keys of rows, sorted, without those in the set `varied`.
+local function row_keys(values, varied)
+  local keys = rows.keys(values.rows)
+  for key in pairs(varied) do keys[key] = nil end
+  return suggest.keys(keys)
+end
+
 -- Lists the trials of exp under the overrides in words ("key=value", "scale=NAME", "seeds=N",
 -- "seed=N"), in an order that depends on the declaration alone and, with seeds = "until 2 %", on
 -- the results so far. Each trial is {config=, point=, at= (the point without a key that was tuned),
 -- seed=, label=}. The second result describes the whole plan: axes (the names of the keys that
--- vary), left_out (the excluded points: {point=, reason=, label=}), seeds (all that may be run),
--- values (the argument of space.points) and counts (its third result). Raises usage errors.
+-- vary), row_keys (the keys that named rows set), left_out (the excluded points: {point=, reason=,
+-- label=}), seeds (all that may be run), values (the argument of space.points) and counts (its
+-- third result). Raises usage errors.
 function plan.trials(exp, words)
   local values = overrides.apply(exp, words)
   local points, left_out, counts = space.points(values)
@@ -102,8 +111,8 @@ function plan.trials(exp, words)
     if exp.tuned then varied[exp.tune.key] = true end
     for i = 1, seed_count(exp, values, point) do
       local seed = values.seeds[i]
-      local resolved = config.copy(values.fixed)
-      for key, value in pairs(point) do resolved[key] = config.copy(value) end
+      local resolved = space.resolved(values, point)
+      rows.check_names(exp, resolved)
       local here = tuned(exp, point, resolved)
       resolved.seed = seed
       trials[#trials + 1] = { config = resolved, point = here, at = point, seed = seed }
@@ -115,7 +124,8 @@ function plan.trials(exp, words)
   for _, t in ipairs(trials) do t.label = label(t.point, t.seed, #values.seeds > 1, digits) end
   for _, out in ipairs(left_out) do out.label = label(out.point, nil, false, digits) end
   plan.check(exp, trials)
-  return trials, { axes = suggest.keys(varied), left_out = left_out, seeds = values.seeds,
+  return trials, { axes = suggest.keys(varied), row_keys = row_keys(values, varied),
+    left_out = left_out, seeds = values.seeds,
     values = values, counts = counts }
 end
 

@@ -2,8 +2,8 @@
 -- `when`, and the exceptions.
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
-local options = require "toeplab.base.options"
 local errors = require "toeplab.base.errors"
+local rows = require "toeplab.trials.rows"
 local suggest = require "toeplab.base.suggest"
 
 local space = {}
@@ -36,7 +36,7 @@ end
 -- all of which must fit, or a function of the configuration.
 function space.fits(where, values)
   if type(where) == "function" then
-    local ok, result = pcall(where, options.shared("the configuration", values))
+    local ok, result = pcall(where, config.new(values))
     if not ok then errors.usage("where: %s", errors.text(result)) end
     return result
   end
@@ -126,13 +126,20 @@ local function lay(point, fixed, given)
   end
 end
 
+-- Returns the configuration at a point, without the seed: fixed, over it the keys of the rows that
+-- it names, and over these the point's own.
+function space.resolved(values, point)
+  local all = config.copy(values.fixed)
+  for key, value in pairs(point) do all[key] = config.copy(value) end
+  rows.lay(values.rows, all, point)
+  return all
+end
+
 -- Expands the points that fit a rule of `when`.
 local function apply(rule, list, values)
   local result = {}
   for _, point in ipairs(list) do
-    local all = config.copy(values.fixed)
-    for key, value in pairs(point) do all[key] = value end
-    if not space.fits(rule.where, all) then
+    if not space.fits(rule.where, space.resolved(values, point)) then
       result[#result + 1] = point
     else
       lay(point, rule.fixed, values.given)
@@ -153,10 +160,10 @@ local function excepted(rules, all)
   end
 end
 
--- Returns the points of values: {fixed=, axes=, zips=, random=, draws=, draw_seed=, when=, except=,
--- given=}. Each point is a table of the keys of its axes and of those that a rule of `when` sets
--- for it. Raises a usage error if no point is left. Second result: the excluded points, {point=,
--- reason=} each. Third: the number of points before each rule of `when`, and after all of them.
+-- Returns the points of values: {fixed=, rows=, axes=, zips=, random=, draws=, draw_seed=, when=,
+-- except=, given=}. Each point is a table of the keys of its axes, and of those that a rule of
+-- `when` sets for it. Raises a usage error if no point is left. Second result: the excluded points,
+-- {point=, reason=} each. Third: the number of points before each rule of `when`, and after all.
 function space.points(values)
   local list = grid(values.axes)
   for _, axes in ipairs(values.zips) do list = times(list, zip(axes)) end
@@ -170,9 +177,7 @@ function space.points(values)
   end
   local kept, left_out = {}, {}
   for _, point in ipairs(list) do
-    local all = config.copy(values.fixed)
-    for key, value in pairs(point) do all[key] = config.copy(value) end
-    local reason = excepted(values.except, all)
+    local reason = excepted(values.except, space.resolved(values, point))
     if reason then
       left_out[#left_out + 1] = { point = point, reason = reason }
     else

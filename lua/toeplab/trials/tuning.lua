@@ -17,6 +17,7 @@ local identity = require "toeplab.trials.identity"
 local json = require "toeplab.base.json"
 local overrides = require "toeplab.trials.overrides"
 local plan = require "toeplab.trials.plan"
+local rows = require "toeplab.trials.rows"
 local suggest = require "toeplab.base.suggest"
 
 local tuning = {}
@@ -110,16 +111,17 @@ function tuning.search(exp, words)
     for _, values in pairs(search.scale) do values[key] = nil end
   end
   search.when = rules_without(exp.when, tune.fixed)
+  search.rows = rows.without(exp.rows, tune.fixed)
   search.seeds = { tune.seed }
   search.report = { columns = { tune.metric } }
   setmetatable(search, getmetatable(exp))
-  local rows = {}
-  for key in pairs(search:axes()) do rows[#rows + 1] = key end
-  table.sort(rows, function(a, b)
+  local keys = {}
+  for key in pairs(search:axes()) do keys[#keys + 1] = key end
+  table.sort(keys, function(a, b)
     if (a == tune.key) ~= (b == tune.key) then return b == tune.key end
     return a < b
   end)
-  search.report.rows = rows
+  search.report.rows = keys
   return search, without_seeds(words)
 end
 

@@ -1,6 +1,7 @@
 -- test_space.lua: axes that go together, random draws, rules and exceptions: which trials there
 -- are.
 local t = require "harness"
+local config = require "toeplab.base.config"
 local quantity = require "toeplab.base.quantity"
 local experiment = require "toeplab.trials.experiment"
 local plan = require "toeplab.trials.plan"
@@ -56,6 +57,95 @@ t.test("rules apply where they fit, and the command line wins", function()
   t.eq(labels(by_function), { "model=tnn", "lr=1 model=ski" })
   t.raises(labels, "the configuration has no 'modell'; did you mean 'model'",
     "when = { { where = function(c) return c.modell == 1 end, fixed = { lr = 1 } } },")
+end)
+
+-- Two axes of rows, the second with tables as values.
+local ROWS = [[rows = { kind = { { "b", decay = "none", heads = 2 }, { "a" },
+  { "c", heads = 4, backend_options = { taps = 16, inner = { x = 1 } } } } },]]
+
+-- Returns lines like "b: none 2 -", of the decay, heads and taps of each kind.
+local function kinds(text, words)
+  local list, _, trials = labels(text, table.move(words or {}, 1, 9, 2, { "model=tnn" }))
+  for i, trial in ipairs(trials) do
+    local c = trial.config
+    list[i] = ("%s: %s %s %s"):format(c.kind, c.decay, c.heads or "-",
+      c["backend_options.taps"] or "-")
+  end
+  return list, trials
+end
+
+t.test("the keys of a named row are in its configuration alone, over fixed", function()
+  local declared = { "b: none 2 -", "a: 0.99 - -", "c: 0.99 4 16" }
+  for _, case in ipairs {
+    { ROWS, {}, declared },
+    { ROWS, { "kind=c,b" }, { "c: 0.99 4 16", "b: none 2 -" } },
+    -- a value of the command line or of a scale takes the place of each declared one
+    { ROWS, { "heads=8" }, { "b: none 8 -", "a: 0.99 - -", "c: 0.99 8 16" } },
+    { ROWS, { "decay=0.5" }, { "b: 0.5 2 -", "a: 0.5 - -", "c: 0.5 4 16" } },
+    { ROWS, { "decay=none" }, { "b: none 2 -", "a: none - -", "c: none 4 16" } },
+    { ROWS, { "backend_options.taps=8" }, { "b: none 2 -", "a: 0.99 - -", "c: 0.99 4 8" } },
+    { ROWS .. "scale = { small = { backend_options = { taps = 4 }, kind = { 'c' } } },",
+      { "scale=small" }, { "c: 0.99 4 4" } },
+    { ROWS .. "when = { { where = { heads = 4 }, fixed = { decay = 0.7 } } },", {},
+      { "b: none 2 -", "a: 0.99 - -", "c: 0.7 4 16" } },
+    { ROWS .. "except = { { where = { decay = 'none' }, reason = 'x' } },", {},
+      { "a: 0.99 - -", "c: 0.99 4 16" } },
+    { ROWS .. "zip = { kind = { 'c', 'a' }, n = { 1, 2 } },", {},
+      { "c: 0.99 4 16", "a: 0.99 - -" } },
+    { ROWS .. "zip = { backend_options = { inducing = { 1 } } },", {}, declared },
+  } do
+    t.eq({ case[1], case[2], (kinds(case[1], case[2])) }, case)
+  end
+  -- of the axis row, in the order of their names or of the list
+  t.eq(labels("rows = { ski = { lr = 1 }, fd = {} },", { "model=tnn" }),
+    { "model=tnn row=fd", "model=tnn row=ski" })
+  t.eq(labels("rows = { { 'ski', lr = 1 }, { 'fd' } },", { "model=tnn" }),
+    { "model=tnn row=ski", "model=tnn row=fd" })
+  local list, about = labels(ROWS, { "model=tnn", "kind=c" })
+  t.eq({ list, about.axes, about.row_keys }, { { "kind=c model=tnn" }, { "kind", "model" },
+    { "backend_options.inner.x", "backend_options.taps", "decay", "heads" } })
+end)
+
+t.test("a trial reads tables of keys as tables, and counts as their reader", function()
+  local _, trials = kinds(ROWS, { "kind=c" })
+  local c, reads = config.new(trials[1].config), {}
+  t.eq(c.backend_options, { taps = 16, inner = { x = 1 } })
+  t.eq(c.heads, 4)
+  config.add_reads(c, reads)
+  t.eq(reads, { heads = true, ["backend_options.taps"] = true, ["backend_options.inner.x"] = true })
+  _, trials = kinds(ROWS, { "kind=a" })
+  t.raises(function() return config.new(trials[1].config).backend_options end,
+    "has no 'backend_options'")
+end)
+
+t.test("mistakes in named rows are errors with their line", function()
+  for _, case in ipairs {
+    { "rows = { kind = { { 'a', lr = 1 }, { 'a' } } },", "x%.lua:5: rows: kind has two rows 'a'" },
+    { "rows = { kind = { { lr = 1 } } },", 'x%.lua:5: rows: a row of kind is { "name", key' },
+    { "rows = { kind = { 'a' } },", "a row of kind is { " },
+    { "rows = { kind = { { 'a', 'b' } } },", "the row 'a' has a value without a key: b" },
+    { "rows = { kind = { { 'a', model = 1 } } },",
+      "x%.lua:4: rows: 'model' is set by the row 'a' of kind, and is an axis of grid" },
+    { "rows = { kind = { { 'a', kind = 1 } } },", "'kind' is set .* is an axis of rows" },
+    { "rows = { kind = { { 'a', n = 1 } }, size = { { 's', n = 2 } } },",
+      "'n' is set by rows of kind and of size" },
+    { "rows = { kind = { { 'a', ['n-m'] = 1 } } },", "'n%-m' cannot be a key" },
+    { "rows = { kind = { { 'a', opt = { ['n-m'] = 1 } } } },", "'opt%.n%-m' cannot be a key" },
+    { "rows = { kind = { { 'a', seed = 1 } } },", "the key 'seed' is set by the runner" },
+    { ROWS .. "scale = { small = { headss = 2 } },", "did you mean 'heads'" },
+    { "tune = { key = 'lr', values = { 1, 2 }, metric = 'loss', seed = 101 },"
+      .. "rows = { kind = { { 'a', lr = 1 } } },", "lr is chosen for every point, and no row may" },
+  } do
+    t.raises(declare, case[2], case[1])
+  end
+  for word, want in pairs {
+    ["kind=xyz"] = "lua_%w+:5: kind: there is no row 'xyz' %(present: b, a, c%)",
+    ["heads=none"] = "heads takes an integer, got 'none'",
+    ["backend_options.tap=1"] = "lua_%w+:6: unknown key .*tap' .* mean '.*taps'",
+    ["backend_options.taps=x"] = "lua_%w+:6: backend_options.taps takes an integer, got 'x'",
+  } do
+    t.raises(kinds, want, ROWS, { word })
+  end
 end)
 
 t.test("exceptions leave points out and say why", function()
