@@ -19,67 +19,56 @@ local SIDE = 32
 -- Of the training images of CIFAR-10, by channel.
 local MEAN, DEVIATION = { 0.4914, 0.4822, 0.4465 }, { 0.2470, 0.2435, 0.2616 }
 
--- The published sizes, and one for the scale smoke.
-local sizes = {
-  tiny = { dim = 192, heads = 3, decay = 0.95 }, small = { dim = 384, heads = 6, decay = 0.9 },
-  smoke = { dim = 16, heads = 2, decay = 0.9 },
-}
-
--- Returns the options of a mixer in the frame of the published Transformer.
-local function vit(mixer)
-  return function(c, size)
-    return { mixer = mixer, heads = size.heads, channel = "ffn", glu_dim = 4 * size.dim,
-      act = "gelu", norm = "layernorm", final_norm = "layernorm", positions = "learned",
-      max_length = (SIDE // c.patch) ^ 2 // 1 | 0 }
-  end
+-- Returns a row of the axis model: a mixer in the frame of the published Transformer.
+local function vit(name, mixer)
+  return { name, options = { mixer = mixer, channel = "ffn", act = "gelu", norm = "layernorm",
+    final_norm = "layernorm", positions = "learned" } }
 end
-
--- The options in which the models differ, by name: functions of the configuration and the size.
-local models = {
-  tnn = function(_, size) return { decay = size.decay } end,
-  fd = function() return { backend = "fd", decay = "none" } end,
-  ski = function(c)
-    return { backend = "ski", encoder = "piecewise", decay = "none",
-      backend_options = { inducing = c.inducing, taps = c.taps, lambda = 0.99 } }
-  end,
-  transformer = vit "attention",
-  gfnet = function(c, size)
-    local o = vit "gfnet"(c, size)
-    o.mixer_options = { length = o.max_length }
-    return o
-  end,
-  afno = vit "afno",
-}
-local order = { "tnn", "fd", "ski", "transformer", "gfnet", "afno" }
 
 local function options_of(c, data)
-  local side, size = SIDE // c.patch, sizes[c.size]
-  return tl.overlay(models[c.model](c, size), { classes = data.classes, patch = c.patch,
-    grid = { side, side }, layers = c.layers, dim = size.dim, dropout = c.dropout })
-end
-
-local function open(c)
-  if c.task == "cifar-standin" then
-    return tl.tasks[c.task] { colour = true, images = 60, valid = 20, test_images = 20 }
-  end
-  return tl.tasks[c.task] { colour = true }
+  local side = SIDE // c.patch
+  local o = tl.overlay({ classes = data.classes, patch = c.patch, grid = { side, side },
+    layers = c.layers, dim = c.dim, dropout = c.dropout, decay = c.decay }, c.options)
+  if not o.mixer then return o end
+  o.heads, o.glu_dim, o.max_length, o.decay = c.heads, 4 * c.dim, side * side, nil
+  if o.mixer == "gfnet" then o.mixer_options = { length = side * side } end
+  return o
 end
 
 return tl.experiment "image" {
   answers = "tnn/table6",
   fixed = {
-    task = "cifar-part", patch = 4, layers = 4, inducing = 8, taps = 4, dropout = 0.0,
+    task = "cifar-part", patch = 4, layers = 4, dropout = 0.0,
     pad = 4, flip = true, smoothing = 0.1, mixup = 0.0,
     batch = 50, steps = 600, warmup = 60, evaluations = 10,
     lr = 1e-3, warmup_init_lr = 1e-6, end_lr = 1e-5, weight_decay = 0.05, clip = 5.0,
   },
-  grid = { model = order, size = { "tiny" } },
+  rows = {
+    model = {
+      { "tnn", options = {} },
+      { "fd", options = { backend = "fd", decay = "none" } },
+      { "ski", options = { backend = "ski", encoder = "piecewise", decay = "none",
+        backend_options = { inducing = 8, taps = 4, lambda = 0.99 } } },
+      vit("transformer", "attention"), vit("gfnet", "gfnet"), vit("afno", "afno"),
+    },
+    size = { -- the published ones, and one for the scale smoke
+      { "tiny", dim = 192, heads = 3, decay = 0.95 },
+      { "small", dim = 384, heads = 6, decay = 0.9 },
+      { "smoke", dim = 16, heads = 2, decay = 0.9 },
+    },
+    task = {
+      { "cifar", data = {} }, { "cifar-part", data = {} },
+      { "cifar-standin", data = { images = 60, valid = 20, test_images = 20 } },
+    },
+  },
+  grid = { size = { "tiny" } },
   seeds = 3,
   data = { "task" },
 
   scale = {
     smoke = {
-      task = "cifar-standin", size = { "smoke" }, patch = 8, layers = 1, inducing = 3, taps = 3,
+      task = "cifar-standin", size = { "smoke" }, patch = 8, layers = 1,
+      options = { backend_options = { inducing = 3, taps = 3 } },
       batch = 10, steps = 6, warmup = 2, evaluations = 2, mixup = 0.8,
     },
     laptop = {},
@@ -90,11 +79,6 @@ return tl.experiment "image" {
   },
 
   check = function(c)
-    if c.task ~= "cifar" and c.task ~= "cifar-part" and c.task ~= "cifar-standin" then
-      error("task: known are cifar, cifar-part and cifar-standin", 0)
-    end
-    if not models[c.model] then error("model: known are " .. table.concat(order, ", "), 0) end
-    if not sizes[c.size] then error("size: known are tiny, small and smoke", 0) end
     for _, key in ipairs { "batch", "evaluations", "patch" } do
       if c[key] < 1 then error(key .. " must be at least 1", 0) end
     end
@@ -102,7 +86,7 @@ return tl.experiment "image" {
   end,
 
   trial = function(t, c)
-    local data = open(c)
+    local data = tl.tasks[c.task](tl.overlay({ colour = true }, c.data))
     local augmentation = tl.augmentation { height = SIDE, width = SIDE, mean = MEAN,
       deviation = DEVIATION, pad = c.pad, flip = c.flip, mixup = c.mixup, smoothing = c.smoothing }
     collectgarbage()

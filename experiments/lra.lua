@@ -23,19 +23,25 @@ local tl = require "toeplab"
 
 -- ---- Models ----
 
--- The operators of a TNN, by model.
-local toeplitz = {
-  tnn = { backend = "rac", encoder = "lra" },
-  ski = { backend = "ski", encoder = "piecewise" },
-  ["ski-published"] = { backend = "ski", encoder = "piecewise", as_published = true },
-  fd = { backend = "fd", encoder = "mlp" },
+-- The operators of a TNN, the models in Skyformer's frame, and all other mixers in that of the TNN.
+local models = {
+  { "tnn", backend = "rac", encoder = "lra" },
+  { "ski", backend = "ski", encoder = "piecewise" },
+  { "ski-published", backend = "ski", encoder = "piecewise", as_published = true },
+  { "fd", backend = "fd", encoder = "mlp" },
+  { "transformer", skyformer = "attention" },
+  { "kernelized-attention", skyformer = "kernelized" },
+  { "nystromformer", skyformer = "nystrom" },
+  { "transformer-ls", mixer = "ls_bidirectional" },
 }
+local in_frame = { linformer = true, informer = true, reformer = true, bigbird = true,
+  skyformer = true }
+for _, name in ipairs(tl.models.options("attention_classifier").fields.mixer.choices) do
+  models[#models + 1] = { name, [in_frame[name] and "skyformer" or "mixer"] = name }
+end
 
--- The mixers of the models in Skyformer's frame, and of rows that have another name than theirs.
-local skyformer = { transformer = "attention", ["kernelized-attention"] = "kernelized",
-  nystromformer = "nystrom", linformer = "linformer", informer = "informer",
-  reformer = "reformer", bigbird = "bigbird", skyformer = "skyformer" }
-local renamed = { ["transformer-ls"] = "ls_bidirectional" }
+-- Returns the value that the row of the model has for a key, or nil.
+local function own(c, key) return tl.options.given(c, key) end
 
 -- Mixers that need the training length as their option `length`.
 local by_length = { cosformer = true, fft_rpe = true, gfnet = true, hyena = true, longconv = true,
@@ -55,19 +61,19 @@ end
 
 -- Returns the options of a TNN, whose operators on images are along both axes.
 local function tnn_options(c, data)
-  local m, o = toeplitz[c.model], frame_of(c, data)
+  local o = frame_of(c, data)
   o.expand, o.rpe_dim, o.rpe_layers = c.expand, c.rpe_dim, 3
-  o.backend, o.encoder, o.grid, o.grid_form = m.backend, m.encoder, data.grid, c.grid_form
+  o.backend, o.encoder, o.grid, o.grid_form = c.backend, c.encoder, data.grid, c.grid_form
   if data.grid and c.grid_form == "product" then o.tno_dropout = c.dropout end
   -- The bidirectional code of FD takes the next power of two.
-  if m.backend == "fd" then o.backend_options = { size = "power2" } end
+  if c.backend == "fd" then o.backend_options = { size = "power2" } end
   if c.model == "tnn" then
     o.max_lag = not data.grid and 1024 or nil
     o.decay = c.decay < 1 and c.decay or "none"
   end
-  if m.backend == "ski" then
+  if c.backend == "ski" then
     o.backend_options = { inducing = c.inducing, taps = c.taps, lambda = c.lambda,
-      as_published = m.as_published }
+      as_published = own(c, "as_published") }
   end
   return o
 end
@@ -78,10 +84,10 @@ local function mixer_options_of(mixer, c)
 end
 
 local function make(c, data)
-  if toeplitz[c.model] then return tl.models.tnn_classifier(tnn_options(c, data)) end
-  local mixer = skyformer[c.model] or renamed[c.model] or c.model
+  if own(c, "backend") then return tl.models.tnn_classifier(tnn_options(c, data)) end
+  local mixer = own(c, "skyformer") or c.mixer
   local mixer_options = mixer_options_of(mixer, c)
-  if not skyformer[c.model] then
+  if own(c, "mixer") then
     return tl.models.tnn_classifier(tl.overlay(frame_of(c, data),
       { mixer = mixer, mixer_options = mixer_options }))
   end
@@ -109,7 +115,7 @@ local few_reviews = reviews(24)
 local open = {}
 
 local function multiple(c)
-  local fixed = c.padding == "masked" and toeplitz[c.model] and c.model ~= "tnn"
+  local fixed = c.padding == "masked" and own(c, "backend") and c.model ~= "tnn"
   return fixed and c.length or nil
 end
 
@@ -240,17 +246,12 @@ end
 
 -- ---- The experiment ----
 
--- Raises if there is no model of that name, or if its mixer cannot be made.
+-- Raises if the mixer of a model cannot be made.
 local function check_model(c)
-  if toeplitz[c.model] or skyformer[c.model] then return end
-  local mixer = renamed[c.model] or c.model
-  local ok, why = pcall(tl.models.describe, "tnn_classifier", { vocab = 2, classes = 2,
-    layers = 1, dim = c.dim, heads = c.heads, causal = c.causal, padding = c.padding, mixer = mixer,
-    mixer_options = mixer_options_of(mixer, c) })
-  if not ok then
-    error("model: known are fd, ski, ski-published, tnn, the attentions of Table 4, and mixers: "
-      .. tostring(why), 0)
-  end
+  if not own(c, "mixer") then return end
+  tl.models.describe("tnn_classifier", { vocab = 2, classes = 2, layers = 1, dim = c.dim,
+    heads = c.heads, causal = c.causal, padding = c.padding, mixer = c.mixer,
+    mixer_options = mixer_options_of(c.mixer, c) })
 end
 
 local squares = { [32 ^ 2] = true, [64 ^ 2] = true, [128 ^ 2] = true, [256 ^ 2] = true }
@@ -267,7 +268,6 @@ end
 
 local function check(c)
   check_model(c)
-  if not sizes[c.sizes] then error("sizes: known are large, laptop, paper and smoke", 0) end
   if not sizes[c.sizes][c.task] then
     error(("task: '%s' has no sizes at sizes=%s"):format(c.task, c.sizes), 0)
   end
@@ -280,7 +280,7 @@ local function check(c)
   if c.padding ~= "seen" and c.padding ~= "masked" then
     error("padding: known are masked and seen", 0)
   end
-  if skyformer[c.model] and c.causal then
+  if own(c, "skyformer") and c.causal then
     error("causal: the attentions of Table 4 see all tokens", 0)
   end
   check_length(c)
@@ -321,6 +321,7 @@ return tl.experiment "lra" {
     examples = 1000,           -- used of the validation and training parts per evaluation
     length = 1024, train = 0, valid = 0, test = 0,
   },
+  rows = { model = models, sizes = { { "smoke" }, { "laptop" }, { "paper" }, { "large" } } },
   grid = { task = { "listops", "imdb", "cifar-part", "pathfinder" },
     model = { "tnn", "ski", "fd", "attention", "s4" } },
   when = rules(),

@@ -9,53 +9,40 @@
 -- best.
 local tl = require "toeplab"
 
--- The token mixers by name, as options of the model. Attention needs positions to find a key's
--- neighbour; the others have them in their coefficients or states.
-local mixers = {
-  tnn = { backend = "rac" },
-  fd = { backend = "fd", decay = "none" },
-  ski = { backend = "ski", encoder = "piecewise", decay = "none" },
-  attention = { mixer = "attention", positions = "sinusoidal" },
-  hyena = { mixer = "hyena" },
-  mamba = { mixer = "mamba" },
-}
-
-local function names()
-  local list = {}
-  for name in pairs(mixers) do list[#list + 1] = name end
-  table.sort(list)
-  return table.concat(list, ", ")
-end
-
 local function options_of(c)
-  local o = {
+  return tl.overlay({
     vocab = c.vocab, layers = c.layers, dim = c.dim, expand = c.expand, rpe_dim = c.rpe_dim,
     rpe_layers = c.rpe_layers, init = "torch",
-  }
-  for key, value in pairs(mixers[c.mixer]) do o[key] = value end
-  if c.mixer == "ski" then
-    o.backend_options = { inducing = math.min(c.inducing, c.length), taps = c.taps, lambda = 0.99 }
-  end
-  if c.mixer == "hyena" then o.mixer_options = { length = c.length } end
-  return o
+    mixer_options = c.mixer == "hyena" and { length = c.length } or nil,
+  }, c.options)
 end
 
 return tl.experiment "mqar" {
   fixed = {
     vocab = 64, length = 32, pairs = 4, layers = 2, expand = 2.0, rpe_dim = 16, rpe_layers = 1,
-    inducing = 16, taps = 16, batch = 64, steps = 10000, lr = 3e-3, warmup = 100,
-    weight_decay = 0.1, valid = 500, test = 1000,
+    batch = 64, steps = 10000, lr = 3e-3, warmup = 100, weight_decay = 0.1, valid = 500,
+    test = 1000,
   },
-  grid = {
-    mixer = { "tnn", "fd", "ski", "attention", "hyena", "mamba" }, dim = { 16, 32, 64 },
-  },
+  -- Attention needs positions to find a key's neighbour; the others have them in their coefficients
+  -- or states.
+  rows = { mixer = {
+    { "tnn", options = { backend = "rac" } },
+    { "fd", options = { backend = "fd", decay = "none" } },
+    { "ski", options = { backend = "ski", encoder = "piecewise", decay = "none",
+      backend_options = { inducing = 16, taps = 16, lambda = 0.99 } } },
+    { "attention", options = { mixer = "attention", positions = "sinusoidal" } },
+    { "hyena", options = { mixer = "hyena" } },
+    { "mamba", options = { mixer = "mamba" } },
+  } },
+  grid = { dim = { 16, 32, 64 } },
   seeds = 3,
   tune = { key = "lr", values = { 1e-3, 3e-3, 1e-2 }, metric = "val_accuracy",
     seed = 101, fixed = { test = 64 }, without = { "smoke", "paper" } },
   scale = {
     smoke = {
       vocab = 32, length = 16, pairs = 2, layers = 1, dim = { 8, 16 }, rpe_dim = 8,
-      inducing = 4, taps = 4, batch = 8, steps = 6, warmup = 2, valid = 16, test = 16,
+      batch = 8, steps = 6, warmup = 2, valid = 16, test = 16,
+      options = { backend_options = { inducing = 4, taps = 4 } },
     },
     laptop = {},
     paper = {
@@ -63,10 +50,6 @@ return tl.experiment "mqar" {
       lr = { 1e-4, 4.6e-4, 2.2e-3, 1e-2 }, steps = 100000, batch = 64, test = 3000,
     },
   },
-
-  check = function(c)
-    if not mixers[c.mixer] then error("mixer: known are " .. names(), 0) end
-  end,
 
   trial = function(t, c)
     local data = tl.recall.mqar { vocab = c.vocab, length = c.length, pairs = c.pairs,

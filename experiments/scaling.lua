@@ -14,14 +14,6 @@
 -- than SKI without a mask (its Appendix B). No machine has run the scales gpu and paper yet.
 local tl = require "toeplab"
 
--- The options in which the models differ. SKI and FD have no decay.
-local models = {
-  tnn = { backend = "rac", encoder = "mlp", decay = 0.99 },
-  table = { backend = "rac", encoder = "table", decay = 0.99 },
-  fd = { backend = "fd", encoder = "mlp", decay = "none" },
-  ski = { backend = "ski", encoder = "piecewise", decay = "none" },
-}
-
 -- Returns the axes of the path of growth through these widths, of which the last one trains for so
 -- many steps.
 local function path(widths, steps)
@@ -37,11 +29,16 @@ end
 
 return tl.experiment "scaling" {
   fixed = tl.lm.fixed {
-    dim = false, steps = false, glu_dim = false, warmup = false, backend = false, encoder = false,
-    decay = false, schedule = "cosine", lengths = { 128 },
-    batch = 8, micro = 8, inducing = 32, taps = 16, lambda = 0.99, passes = 1, share = 1.0,
+    dim = false, steps = false, glu_dim = false, warmup = false, schedule = "cosine",
+    lengths = { 128 }, batch = 8, micro = 8, passes = 1, share = 1.0,
   },
-  grid = { model = { "tnn", "table", "fd", "ski" } },
+  rows = { model = { -- SKI and FD have no decay
+    { "tnn" },
+    { "table", encoder = "table" },
+    { "fd", backend = "fd", decay = "none" },
+    { "ski", backend = "ski", encoder = "piecewise", decay = "none",
+      backend_options = { inducing = 32, taps = 16, lambda = 0.99 } },
+  } },
   zip = path({ 24, 32, 48, 64, 96 }, 4000),
   seeds = 3,
   -- A rate at which a training diverges loses.
@@ -49,15 +46,15 @@ return tl.experiment "scaling" {
   tune = { key = "lr", values = { 4e-3, 8e-3, 16e-3, 32e-3, 64e-3 }, metric = "best_val_ppl",
     seed = 101, fixed = { share = 0.4 }, without = { "smoke", "quick", "gpu", "paper" } },
   scale = tl.lm.scales({
-    smoke = with(path({ 8, 12, 16, 20 }, 12), { inducing = 4, taps = 4, lengths = { 16 } }),
+    smoke = with(path({ 8, 12, 16, 20 }, 12), { lengths = { 16 },
+      backend_options = { inducing = 4, taps = 4 } }),
     quick = path({ 24, 32, 48, 64 }, 300),
     gpu = with(path({ 128, 192, 256, 384, 512 }, 3500), { corpus = "wikitext-103-raw",
-      tokenizer = "gpt2", inducing = 64, lengths = { 512 } }),
-    paper = with(path({ 128, 192, 256, 384, 512 }, 50000), { passes = 28, inducing = 64,
-      lengths = { 512 } }),
+      tokenizer = "gpt2", backend_options = { inducing = 64 }, lengths = { 512 } }),
+    paper = with(path({ 128, 192, 256, 384, 512 }, 50000), { passes = 28, lengths = { 512 },
+      backend_options = { inducing = 64 } }),
   }, { "dim", "steps", "glu_dim", "warmup" }),
   check = function(c)
-    if not models[c.model] then error("model: known are fd, ski, table and tnn", 0) end
     if c.passes < 1 then error("passes must be at least 1", 0) end
     if c.share <= 0 or c.share > 1 then error("share must be above 0 and at most 1", 0) end
     tl.lm.check(c)
@@ -65,11 +62,8 @@ return tl.experiment "scaling" {
 
   trial = function(t, c)
     local steps = math.max(1, math.floor(c.steps * c.share + 0.5))
-    local own = with({ steps = steps, warmup = steps // 10, glu_dim = c.dim,
-      train_tokens = steps * c.batch * c.length // c.passes + 1 }, models[c.model])
-    if own.backend == "ski" then
-      own.backend_options = { inducing = c.inducing, taps = c.taps, lambda = c.lambda }
-    end
+    local own = { steps = steps, warmup = steps // 10, glu_dim = c.dim,
+      train_tokens = steps * c.batch * c.length // c.passes + 1 }
     tl.lm.trial(t, tl.options.over(c, own), { every = steps })
   end,
 

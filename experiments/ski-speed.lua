@@ -8,36 +8,25 @@
 -- nearer to that. The memory is that of models, gradients, optimisers and steps.
 local tl = require "toeplab"
 
--- By model: whether it is causal, the layers of the encoder of TNN and FD, and the options in which
--- it differs from TNN. SKI has no such encoder; it is compared with TNN's encoder of 6 layers.
-local function fd(causal, layers)
-  return { causal = causal, layers = layers, backend = "fd", encoder = "mlp", options = {} }
+-- Returns a row of the axis model: whether it is causal, the layers of the encoder of TNN and FD,
+-- and the options in which it differs from TNN. SKI has no such encoder; it is compared with TNN's
+-- encoder of 6 layers.
+local function fd(name, causal, layers)
+  return { name, causal = causal, rpe_layers = layers,
+    options = { backend = "fd", encoder = "mlp", decay = "none" } }
 end
-local function ski(parts)
-  return { causal = false, layers = 6, backend = "ski", encoder = "piecewise",
-    options = { parts = parts } }
+local function ski(name, parts)
+  return { name, causal = false, rpe_layers = 6, options = { backend = "ski", decay = "none",
+    encoder = "piecewise", backend_options = { parts = parts, inducing = 32, taps = 16 } } }
 end
-local models = {
-  ["fd-causal-3"] = fd(true, 3), ["fd-causal-6"] = fd(true, 6),
-  ["fd-bidirectional-3"] = fd(false, 3), ["fd-bidirectional-6"] = fd(false, 6),
-  ski = ski "both", ["ski-low-rank"] = ski "low-rank",
-}
-local order = { "fd-causal-3", "fd-causal-6", "fd-bidirectional-3", "fd-bidirectional-6", "ski",
-  "ski-low-rank" }
 
--- Returns a function that makes a model, and returns one that trains it for a step of length n.
--- m: one of models, or nil: TNN in the setting of c.model.
-local function maker(c, n, m)
-  local like = models[c.model]
-  local o = { layers = c.layers, dim = c.dim, expand = c.expand, rpe_dim = c.rpe_dim,
-    rpe_layers = like.layers, dropout = c.dropout, backend = m and m.backend or c.backend,
-    encoder = m and m.encoder or "mlp", decay = m and "none" or 0.99, backend_options = {} }
-  for key, value in pairs(m and m.options or {}) do o.backend_options[key] = value end
-  if o.backend == "ski" then
-    o.backend_options.inducing, o.backend_options.taps = c.inducing, c.taps
-  end
+-- Returns a function that makes the model with these options, and returns one that trains it for a
+-- step of length n.
+local function maker(c, n, options)
+  local o = tl.overlay({ layers = c.layers, dim = c.dim, expand = c.expand, rpe_dim = c.rpe_dim,
+    rpe_layers = c.rpe_layers, dropout = c.dropout }, options)
   local function adam(model) return tl.optim.adam(model, { kind = "fairseq", lr = 1e-4 }) end
-  if like.causal then
+  if c.causal then
     local ids = tl.cost.tokens(c.batch, n + 1, c.vocab)
     return function()
       o.vocab = c.vocab
@@ -88,28 +77,32 @@ return tl.experiment "ski-speed" {
   fixed = {
     lengths = { 512, 1024, 2048, 4096 },
     layers = 2, dim = 128, expand = 3.0, rpe_dim = 64, vocab = 1024, batch = 4,
-    dropout = 0.0, inducing = 32, taps = 16, backend = "rac",
+    dropout = 0.0, backend = "rac",
     seconds = 5.0,                             -- of timing at each length
   },
-  grid = { model = order },
+  rows = { model = {
+    fd("fd-causal-3", true, 3), fd("fd-causal-6", true, 6),
+    fd("fd-bidirectional-3", false, 3), fd("fd-bidirectional-6", false, 6),
+    ski("ski", "both"), ski("ski-low-rank", "low-rank"),
+  } },
   data = {},
   scale = {
     smoke = { lengths = { 32, 64 }, layers = 1, dim = 16, rpe_dim = 8, vocab = 50, batch = 2,
-      inducing = 8, taps = 4, seconds = 0.01 },
+      options = { backend_options = { inducing = 8, taps = 4 } }, seconds = 0.01 },
     laptop = {},
     paper = { lengths = { 512, 2048 }, layers = 12, dim = 768, vocab = 50262, dropout = 0.1,
       batch = 8 },
   },
 
   check = function(c)
-    if not models[c.model] then error("model: known are " .. table.concat(order, ", "), 0) end
     if c.batch < 1 then error("batch must be at least 1", 0) end
   end,
 
   trial = function(t, c)
     for _, n in ipairs(c.lengths) do
-      local tnn, model = table.unpack(tl.cost.in_turns({ maker(c, n), maker(c, n,
-        models[c.model]) }, c.seconds))
+      local tnn, model = table.unpack(tl.cost.in_turns({
+        maker(c, n, { backend = c.backend, encoder = "mlp", decay = 0.99 }),
+        maker(c, n, c.options) }, c.seconds))
       local found = { step_seconds = model.seconds, peak_mib = model.bytes / 2 ^ 20,
         tnn_step_seconds = tnn.seconds, tnn_peak_mib = tnn.bytes / 2 ^ 20,
         speedup_percent = 100 * (tnn.seconds / model.seconds - 1),

@@ -17,39 +17,32 @@ local layer = { layout = "A", channel = "ffn", positions = "none", embed_dim = f
 -- mixer that differ from the preset. FD was published with twice the learning rate, which it has
 -- where models are not small.
 local models = {
-  tnn = { preset = "tnn-7/6", layers = 3, options = { decay = 0.99 } },
-  ["tnn-no-decay"] = { preset = "tnn-7/6", layers = 3, options = { decay = "none" } },
-  fd = { preset = "fd-7/3", layers = 3, published_rate = 2 },
-  ski = { preset = "tnn-7/6", layers = 3,
-    options = { backend = "ski", encoder = "piecewise", decay = "none" } },
-  transformer = { preset = "transformer", layers = 3 },
-  alibi = { preset = "alibi", layers = 3 },
-  ["transformer-ls"] = { preset = "transformer-ls", layers = 3,
-    small_mixer = { chunk = 16, window = 32 } },
-  flash = { preset = "flash", layers = 5, small_mixer = { shared = 32, chunk = 32 } },
-  ["1+elu"] = { preset = "linear-attention", layers = 3 },
-  performer = { preset = "performer", layers = 3 },
-  ["performer-kept"] = { preset = "performer", layers = 3, mixer = { as_published = false } },
-  cosformer = { preset = "cosformer", layers = 3 },
-  ["syn-d"] = { preset = "synthesizer-dense", layers = 4 },
-  ["syn-r"] = { preset = "synthesizer-random", layers = 4 },
-  gmlp = { preset = "gmlp", layers = 5, small_mixer = { ffn_dim = 384 } },
-  s4 = { preset = "s4", layers = 3 },
-  ["s4-residual"] = { preset = "s4", layers = 3, mixer = { as_published = false },
-    options = layer },
-  dss = { preset = "dss", layers = 5 },
-  ["dss-residual"] = { preset = "dss", layers = 3, mixer = { as_published = false },
-    options = layer },
-  gss = { preset = "gss", layers = 3, small_mixer = { state = 64, inner = 48 } },
+  { "tnn", preset = "tnn-7/6", options = { decay = 0.99 } },
+  { "transformer", preset = "transformer" },
+  { "alibi", preset = "alibi" },
+  { "transformer-ls", preset = "transformer-ls", small_mixer = { chunk = 16, window = 32 } },
+  { "flash", preset = "flash", layers = 5, small_mixer = { shared = 32, chunk = 32 } },
+  { "1+elu", preset = "linear-attention" },
+  { "performer", preset = "performer" },
+  { "cosformer", preset = "cosformer" },
+  { "syn-d", preset = "synthesizer-dense", layers = 4 },
+  { "syn-r", preset = "synthesizer-random", layers = 4 },
+  { "gmlp", preset = "gmlp", layers = 5, small_mixer = { ffn_dim = 384 } },
+  { "s4", preset = "s4" },
+  { "dss", preset = "dss", layers = 5 },
+  { "gss", preset = "gss", small_mixer = { state = 64, inner = 48 } },
+  { "performer-kept", preset = "performer", mixer_options = { as_published = false } },
+  { "s4-residual", preset = "s4", mixer_options = { as_published = false }, options = layer },
+  { "dss-residual", preset = "dss", mixer_options = { as_published = false }, options = layer },
+  { "tnn-no-decay", preset = "tnn-7/6", options = { decay = "none" } },
+  { "fd", preset = "fd-7/3", published_rate = 2 },
+  { "ski", preset = "tnn-7/6", options = { backend = "ski", encoder = "piecewise", decay = "none",
+    backend_options = { inducing = 32, taps = 16, lambda = 0.99 } } },
 }
 
-local order = { "tnn", "transformer", "alibi", "transformer-ls", "flash", "1+elu", "performer",
-  "cosformer", "syn-d", "syn-r", "gmlp", "s4", "dss", "gss", "performer-kept", "s4-residual",
-  "dss-residual", "tnn-no-decay", "fd", "ski" }
-
 -- Makes the model that the options o describe as small as the keys c say.
-local function shrink(o, c, layers)
-  o.layers, o.dim, o.glu_dim = layers, c.dim, o.mixer and 4 * c.dim or c.dim
+local function shrink(o, c)
+  o.layers, o.dim, o.glu_dim = c.layers, c.dim, o.mixer and 4 * c.dim or c.dim
   o.max_length = math.max(c.length, 128) -- flash needs at least its chunk
   if o.embed_dim then o.dim, o.embed_dim = 2 * c.dim, c.dim end -- state spaces are wider inside
   if o.mixer then
@@ -61,40 +54,36 @@ end
 
 -- Returns the options of the model c.model with so many tokens.
 local function options_of(c, vocab)
-  local own = models[c.model]
-  local o = tl.overlay(tl.models.preset(own.preset, { vocab = vocab, dropout = c.dropout }),
-    own.options)
+  local function own(key) return tl.options.given(c, key) end
+  local o = tl.overlay(tl.models.preset(c.preset, { vocab = vocab, dropout = c.dropout }),
+    own "options")
   if o.mixer then
-    o.mixer_options = tl.overlay(o.mixer_options, own.mixer, c.small and own.small_mixer)
+    o.mixer_options = tl.overlay(o.mixer_options, own "mixer_options",
+      c.small and own "small_mixer")
   else
     o.backend = o.backend or c.backend
   end
-  if o.backend == "ski" then
-    o.backend_options = { inducing = c.inducing, taps = c.taps, lambda = c.lambda }
-  end
-  if c.small then shrink(o, c, own.layers) end
+  if c.small then shrink(o, c) end
   o.embed_dim = o.embed_dim or nil
   return o
 end
 
 -- The keys of other ablations that the presets decide.
-local decided = { "layers", "expand", "glu_dim", "layout", "structure", "causal", "positions",
+local decided = { "expand", "glu_dim", "layout", "structure", "causal", "positions",
   "encoder", "table_length", "rpe_input", "decay" }
 
 return tl.experiment "tnn-table2" {
   answers = { "tnn/table2", "tnn/table15", "tnn/figure1b", "ski/table1", "ski/figure7a",
     "ski/figure7b" },
-  fixed = tl.lm.fixed({ small = true, heads = 4, inducing = 32, taps = 16, lambda = 0.99 },
-    decided),
-  grid = { model = order },
+  fixed = tl.lm.fixed({ small = true, heads = 4, published_rate = 1 }, decided),
+  rows = { model = models },
   seeds = 5,
   tune = tl.lm.tune(),
   scale = tl.lm.scales({
-    smoke = { heads = 2, inducing = 4, taps = 4, steps = 4 },
+    smoke = { heads = 2, steps = 4, options = { backend_options = { inducing = 4, taps = 4 } } },
     paper = { small = false },
-  }, decided),
+  }, { "layers", table.unpack(decided) }),
   check = function(c)
-    if not models[c.model] then error("model: known are " .. table.concat(order, ", "), 0) end
     if c.small and c.dim % c.heads ~= 0 then error("heads must divide dim", 0) end
     tl.lm.check(c)
   end,
@@ -104,10 +93,9 @@ return tl.experiment "tnn-table2" {
     tl.lm.trial(t, c, {
       make = function(vocab) return tl.models.tnn_lm(options_of(c, vocab)) end,
       optimizer = function(model)
-        local own = models[c.model]
-        local is_tnn = own.preset:find "^tnn" or own.preset:find "^fd"
+        local is_tnn = c.preset:find "^tnn" or c.preset:find "^fd"
         return tl.optim.adam(model, tl.options.over(c, {
-          lr = c.small and c.lr or c.lr * (own.published_rate or 1),
+          lr = c.small and c.lr or c.lr * c.published_rate,
           weight_decay = is_tnn and c.weight_decay or c.weight_decay / 2 }))
       end })
   end,

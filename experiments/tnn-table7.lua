@@ -6,26 +6,29 @@
 -- GTU alone is in layout A, x + GTU(norm(x)), with the start of layout B, which the others have.
 local tl = require "toeplab"
 
+-- Returns the rows that are deeper than the first one at a scale.
+local function deeper(gtu, attention)
+  return { { "gtu", layers = gtu }, { "attention", layers = attention },
+    { "attention-masked", layers = attention }, { "attention-alibi", layers = attention } }
+end
+
 return tl.experiment "tnn-table7" {
   answers = "tnn/table7",
-  fixed = tl.lm.fixed { init = "lra", structure = false, layers = false, expand = false,
-    causal = false, positions = false, layout = false },
-  zip = { -- the depths give about equal numbers of parameters
-    structure = { "gtu+glu", "gtu", "attention+glu", "attention+glu", "attention+glu" },
-    causal = { true, true, false, true, true },
-    positions = { "none", "none", "none", "none", "alibi" },
-    layout = { "B", "A", "B", "B", "B" },
-    layers = { 3, 4, 3, 3, 3 },
-    expand = { 3.0, 3.0, 2.0, 2.0, 2.0 },
+  fixed = tl.lm.fixed { init = "lra" },
+  rows = { -- the depths give about equal numbers of parameters
+    { "gtu+glu" },
+    { "gtu", structure = "gtu", layout = "A", layers = 4 },
+    { "attention", structure = "attention+glu", causal = false, expand = 2.0 },
+    { "attention-masked", structure = "attention+glu", expand = 2.0 },
+    { "attention-alibi", structure = "attention+glu", positions = "alibi", expand = 2.0 },
   },
   seeds = 5,
   tune = tl.lm.tune(),
   scale = tl.lm.scales({
-    smoke = { layers = { 1, 1, 1, 1, 1 } },
-    gpu = { layers = { 6, 8, 7, 7, 7 } },
-    paper = { layers = { 7, 9, 8, 8, 8 } },
-  }, { "layers" }),
+    gpu = { rows = deeper(8, 7) },
+    paper = { rows = deeper(9, 8) },
+  }),
   trial = tl.lm.trial,
-  report = { rows = { "structure", "causal", "positions" },
+  report = { rows = "row",
     columns = { "best_val_ppl", "test_ppl", "parameters" } },
 }

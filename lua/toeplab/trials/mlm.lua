@@ -8,6 +8,7 @@ local errors = require "toeplab.base.errors"
 local masking = require "toeplab.tasks.masking"
 local models = require "toeplab.models"
 local optim = require "toeplab.train.optim"
+local options = require "toeplab.base.options"
 local overlay = require "toeplab.base.overlay"
 local suggest = require "toeplab.base.suggest"
 
@@ -44,7 +45,8 @@ function mlm.options(c, tokens)
   return {
     vocab = tokens.vocab, pad = tokens.pad, layers = c.layers, dim = c.dim, expand = c.expand,
     rpe_dim = c.rpe_dim, rpe_layers = c.rpe_layers, dropout = c.dropout, decay = c.decay,
-    backend = c.backend,
+    backend = c.backend, encoder = options.given(c, "encoder"),
+    backend_options = options.given(c, "backend_options"),
   }
 end
 

@@ -7,7 +7,8 @@
 -- configuration of fixed, with the keys of its row over it; the name itself is the key model, by
 -- which reports, filters and labels know the row. If fixed, grid, zip or random declares model,
 -- that decides which rows run. rows = { ski = {...}, fd = {...} } and rows = { { "ski", ... } } are
--- rows of the axis row; the former are in the order of their names.
+-- rows of the axis row; the former are in the order of their names. A scale has rows of its own for
+-- keys whose values differ from those of the experiment's rows.
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -65,29 +66,67 @@ local function check_key(exp, axis, name, key, owners)
   owners[key] = axis
 end
 
--- Checks the field rows of an experiment, whose other axes are checked, and makes it axis ->
--- {order= (the names), of= (name -> its keys)}. An axis that is declared nowhere else gets all
--- names in grid.
-function rows.check(exp)
-  local given, owners = exp.rows or {}, {}
-  for _, declared in pairs(given) do
-    if not is_list(declared) or is_list(given) then given = { row = exp.rows } break end
+-- Returns declared rows as axis -> {order= (the names), of= (name -> its keys)}.
+local function read(exp, given)
+  local found, declared = {}, given
+  for _, list in pairs(given) do
+    if not is_list(list) or is_list(given) then declared = { row = given } break end
   end
-  exp.rows = {}
-  for _, axis in ipairs(suggest.keys(given)) do exp.rows[axis] = { order = {}, of = {} } end
-  for _, axis in ipairs(suggest.keys(given)) do
-    local set = exp.rows[axis]
-    for i, row in ipairs(list_of(exp, axis, given[axis])) do
-      local name, keys = row[1], config.flat(row[2])
-      if set.of[name] then complain(exp, axis, "%s has two rows '%s'", axis, name) end
-      for _, key in ipairs(suggest.keys(keys)) do
-        check_key(exp, axis, name, key, owners)
-        exp:check_value(key, keys[key])
-      end
-      set.order[i], set.of[name] = name, keys
+  for _, axis in ipairs(suggest.keys(declared)) do
+    local set = { order = {}, of = {} }
+    for i, row in ipairs(list_of(exp, axis, declared[axis])) do
+      if set.of[row[1]] then complain(exp, axis, "%s has two rows '%s'", axis, row[1]) end
+      set.order[i], set.of[row[1]] = row[1], config.flat(row[2])
     end
     exp:check_value(axis, set.order)
+    found[axis] = set
+  end
+  return found
+end
+
+local function check_keys(exp, axis, set, owners)
+  for _, name in ipairs(set.order) do
+    for _, key in ipairs(suggest.keys(set.of[name])) do
+      check_key(exp, axis, name, key, owners)
+      exp:check_value(key, set.of[name][key])
+    end
+  end
+end
+
+-- Checks the field rows of an experiment, whose other axes are checked, and makes it what read
+-- returns. An axis that is declared nowhere else gets all names in grid.
+function rows.check(exp)
+  local owners = {}
+  exp.rows = read(exp, exp.rows or {})
+  for _, axis in ipairs(suggest.keys(exp.rows)) do
+    check_keys(exp, axis, exp.rows[axis], owners)
+  end
+  for axis, set in pairs(exp.rows) do
     if exp.fixed[axis] == nil and not exp:varies(axis) then exp.grid[axis] = set.order end
+  end
+end
+
+-- Returns the rows of a scale (nil: none) as read does, checked against those of the experiment.
+function rows.of_scale(exp, given)
+  local found = read(exp, given or {})
+  for axis, set in pairs(found) do
+    local ok, why = suggest.choose("axis", axis, suggest.keys(exp.rows))
+    if not ok then complain(exp, "scale", "%s", why) end
+    for _, name in ipairs(set.order) do
+      ok, why = suggest.choose("row", name, exp.rows[axis].order)
+      if not ok then complain(exp, axis, "%s: %s", axis, why) end
+    end
+    check_keys(exp, axis, set, {})
+  end
+  return found
+end
+
+-- Lays the rows of a scale over rows.
+function rows.overlay(list, more)
+  for axis, set in pairs(more) do
+    for name, keys in pairs(set.of) do
+      for key, value in pairs(keys) do list[axis].of[name][key] = config.copy(value) end
+    end
   end
 end
 

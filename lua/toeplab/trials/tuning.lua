@@ -15,6 +15,7 @@ local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local identity = require "toeplab.trials.identity"
 local json = require "toeplab.base.json"
+local overlay = require "toeplab.base.overlay"
 local overrides = require "toeplab.trials.overrides"
 local plan = require "toeplab.trials.plan"
 local rows = require "toeplab.trials.rows"
@@ -111,7 +112,10 @@ function tuning.search(exp, words)
     for _, values in pairs(search.scale) do values[key] = nil end
   end
   search.when = rules_without(exp.when, tune.fixed)
-  search.rows = rows.without(exp.rows, tune.fixed)
+  search.rows, search.scale_rows = rows.without(exp.rows, tune.fixed), {}
+  for name, list in pairs(exp.scale_rows) do
+    search.scale_rows[name] = rows.without(list, overlay(tune.fixed, { [tune.key] = true }))
+  end
   search.seeds = { tune.seed }
   search.report = { columns = { tune.metric } }
   setmetatable(search, getmetatable(exp))

@@ -19,8 +19,8 @@ end
 
 t.test("a value that makes no sense ends a run before any trial", function()
   for words, want in pairs {
-    ["lra.lua model=x"] = "known are fd, ski,.*option 'mixer' = 'x' is not one of",
-    ["lra.lua model=gla"] = "known are.*GLA sees earlier tokens only",
+    ["lra.lua model=x"] = "lra.lua:%d+: model: there is no row 'x' %(present: tnn, ski,",
+    ["lra.lua model=gla"] = "lra.lua:%d+: .*GLA sees earlier tokens only",
     ["lra.lua batch=0"] = "batch must be at least 1",
     ["lra.lua length=10"] = "length must be at least 16",
     ["lra.lua length=100 task=pathfinder"] = "length: images of pathfinder have 1024, 4096, 16384",
@@ -28,14 +28,14 @@ t.test("a value that makes no sense ends a run before any trial", function()
     ["lra.lua padding=none task=pathfinder"] = "padding: known are masked and seen",
     ["lra.lua train=-1"] = "train must be at least 0",
     ["lra.lua cycle=-1"] = "cycle must be at least 0",
-    ["image.lua task=pathfinder"] = "task: known are cifar, cifar%-part and cifar%-standin",
+    ["image.lua task=pathfinder"] = "task: there is no row 'pathfinder' %(present: cifar, ",
     ["pathfinder-conv.lua size=64"] = "size must be 32 or 128",
     ["pathfinder-conv.lua images=0"] = "images must be at least 1",
     ["pathfinder-conv.lua window=4"] = "window must be at least 5",
     ["pathfinder-conv.lua test=0"] = "test must be at least 1",
     ["lra.lua task=cifa"] = "task: 'cifa' has no sizes at sizes=smoke",
-    ["lra.lua sizes=tiny"] = "sizes: known are large, laptop, paper and smoke",
-    ["mlm.lua model=x"] = "known are fd, ski,",
+    ["lra.lua sizes=tiny"] = "sizes: there is no row 'tiny' %(present: smoke, laptop, ",
+    ["mlm.lua model=x"] = "model: there is no row 'x' %(present: tnn, ski, ski%-published,",
     ["mlm.lua valid_batches=0"] = "valid_batches must be at least 1",
   } do
     local code, said = run(("-n %s%s scale=smoke"):format(folder, words))

@@ -86,6 +86,10 @@ t.test("the keys of a named row are in its configuration alone, over fixed", fun
     { ROWS, { "backend_options.taps=8" }, { "b: none 2 -", "a: 0.99 - -", "c: 0.99 4 8" } },
     { ROWS .. "scale = { small = { backend_options = { taps = 4 }, kind = { 'c' } } },",
       { "scale=small" }, { "c: 0.99 4 4" } },
+    { ROWS .. [[scale = { small = { heads = 1,
+      rows = { kind = { { 'c', heads = 3, decay = 1 } } } } },]], { "scale=small" }, { "b: none 1 -", "a: 0.99 - -", "c: 1 3 16" } },
+    { ROWS .. "scale = { small = { rows = { kind = { { 'c', heads = 3 } } } } },",
+      { "scale=small", "heads=5" }, { "b: none 5 -", "a: 0.99 - -", "c: 0.99 5 16" } },
     { ROWS .. "when = { { where = { heads = 4 }, fixed = { decay = 0.7 } } },", {},
       { "b: none 2 -", "a: 0.99 - -", "c: 0.7 4 16" } },
     { ROWS .. "except = { { where = { decay = 'none' }, reason = 'x' } },", {},
@@ -133,6 +137,10 @@ t.test("mistakes in named rows are errors with their line", function()
     { "rows = { kind = { { 'a', opt = { ['n-m'] = 1 } } } },", "'opt%.n%-m' cannot be a key" },
     { "rows = { kind = { { 'a', seed = 1 } } },", "the key 'seed' is set by the runner" },
     { ROWS .. "scale = { small = { headss = 2 } },", "did you mean 'heads'" },
+    { ROWS .. "scale = { small = { rows = { kind = { { 'ab', n = 2 } } } } },",
+      "x%.lua:5: rows: kind: there is no row 'ab'; did you mean 'b'" },
+    { ROWS .. "scale = { small = { rows = { kinds = { { 'a', n = 2 } } } } },",
+      "rows: there is no axis 'kinds'; did you mean 'kind'" },
     { "tune = { key = 'lr', values = { 1, 2 }, metric = 'loss', seed = 101 },"
       .. "rows = { kind = { { 'a', lr = 1 } } },", "lr is chosen for every point, and no row may" },
   } do
