@@ -94,8 +94,8 @@ local function interval(low, high)
 end
 
 -- Returns the keys of the configuration whose values differ between points and are equal at each
--- of them, such as the width and the learning rate.
-local function keys_of(groups, o)
+-- of them, such as the width and the learning rate, without those in the set row_keys.
+local function keys_of(groups, o, row_keys)
   local first, differs = {}, {}
   for _, group in ipairs(groups) do
     for _, p in ipairs(group.points) do
@@ -111,14 +111,15 @@ local function keys_of(groups, o)
   end
   local list = {}
   for _, key in ipairs(suggest.keys(differs)) do
-    if differs[key] and key ~= o.by and key ~= o.against then list[#list + 1] = key end
+    local told = key == o.by or key == o.against or row_keys[key]
+    if differs[key] and not told then list[#list + 1] = key end
   end
   return list
 end
 
 -- Returns header and rows: the mean of the metric at each size of each group.
-local function sizes(groups, o)
-  local keys, rows = keys_of(groups, o), {}
+local function sizes(groups, o, row_keys)
+  local keys, rows = keys_of(groups, o, row_keys), {}
   local header = table.move(keys, 1, #keys, 2, { o.by })
   for _, name in ipairs { o.against, "seeds", o.metric, "95 % interval" } do
     header[#header + 1] = name
@@ -241,14 +242,15 @@ end
 
 -- Prints and stores, by the functions of report, what given (spec) asks for: the table NAME-sizes,
 -- the table NAME of the fits, and the figure NAME. If the trials cannot be fitted, e.g. because
--- they are of too few sizes, warn(reason) says why, and the figure has no curves.
-function scaling_report.write(report, trials, given, name, warn)
+-- they are of too few sizes, warn(reason) says why, and the figure has no curves. row_keys: the set
+-- of the keys that named rows set.
+function scaling_report.write(report, trials, given, name, warn, row_keys)
   local o = options.check("report.scaling", spec, given)
   if #trials == 0 then return warn "no fit: there are no trials" end
   name = o.name or name
   o.beside = present(trials, o.beside, warn)
   local groups = collect(trials, o)
-  local header, rows = sizes(groups, o)
+  local header, rows = sizes(groups, o, row_keys)
   report.table(header, rows, name .. "-sizes", note_of_sizes(o))
   local lists = {}
   for i, group in ipairs(groups) do lists[i] = group.points end

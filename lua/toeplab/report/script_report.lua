@@ -103,7 +103,8 @@ local function draw(self, how, spec, name, ending)
 end
 
 -- o: folder (of the results), name (of the experiment), scale, text (of the script), progress,
--- trials (each with its seed and made = {command=, commit=, dirty=, host=, threads=}).
+-- trials (each with its seed and made = {command=, commit=, dirty=, host=, threads=}), row_keys
+-- (the set of the keys that named rows set; nil: empty).
 function script_report.new(o)
   local self = { folder = o.folder, wrote = {}, trials = o.trials, progress = o.progress,
     question = script_report.question(o.text), scale = o.scale ~= "" and "-" .. o.scale or "" }
@@ -140,7 +141,7 @@ function script_report.new(o)
   function given.scaling(spec)
     scaling_report.write(given, o.trials, spec, o.name, function(why)
       o.progress:warn("%s", why)
-    end)
+    end, o.row_keys or {})
   end
 
   return given

@@ -4,6 +4,7 @@ local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local groups = require "toeplab.report.groups"
 local plan = require "toeplab.trials.plan"
+local rows_of = require "toeplab.trials.rows"
 local text_table = require "toeplab.report.text_table"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
@@ -76,7 +77,7 @@ end
 -- ---- The experiment's own report --------------------------------------------------------------
 
 -- Returns the functions that a report of the trials receives; they record their arguments in parts.
-local function recorder(parts, trials)
+local function recorder(parts, trials, row_keys)
   local given = setmetatable({}, { __index = text_table })
   function given.table(header, rows, _, note)
     parts[#parts + 1] = { kind = "table", header = header, rows = rows }
@@ -85,7 +86,7 @@ local function recorder(parts, trials)
   function given.plot(spec) parts[#parts + 1] = { kind = "plot", spec = spec } end
   given.print = given.table
   function given.scaling(spec)
-    scaling_report.write(given, trials, spec, "", print)
+    scaling_report.write(given, trials, spec, "", print, row_keys)
   end
   return given
 end
@@ -129,7 +130,8 @@ local function own_report(store, sweep, trials)
   local list = store:finished(trials)
   if type(exp.report) ~= "function" or #list == 0 then return nil end
   local parts = {}
-  local fine, why = printing(parts, function() exp.report(list, recorder(parts, list)) end)
+  local report = recorder(parts, list, rows_of.keys(exp.rows))
+  local fine, why = printing(parts, function() exp.report(list, report) end)
   return parts, not fine and "the report of the script failed: " .. errors.text(why) or nil
 end
 

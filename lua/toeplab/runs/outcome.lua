@@ -104,7 +104,7 @@ function outcome.show_report(run)
   if type(wanted) == "function" then
     local ok, why = xpcall(wanted, run.exp:handler(), trials, sheet.new { folder = run.folder,
       name = run.exp.name, scale = run.scale, text = run.exp.text, progress = run.progress,
-      trials = trials })
+      trials = trials, row_keys = rows.keys(run.exp.rows) })
     if not ok then error(why, 0) end
   elseif wanted then
     text_table.print(text_table.by({ rows = wanted.rows or run.axes, columns = wanted.columns },
