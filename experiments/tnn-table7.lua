@@ -6,28 +6,26 @@
 -- GTU alone is in layout A, x + GTU(norm(x)), with the start of layout B, which the others have.
 local tl = require "toeplab"
 
--- Returns the rows that are deeper than the first one at a scale.
-local function deeper(gtu, attention)
-  return { { "gtu", layers = gtu }, { "attention", layers = attention },
-    { "attention-masked", layers = attention }, { "attention-alibi", layers = attention } }
-end
-
 return tl.experiment "tnn-table7" {
   answers = "tnn/table7",
   fixed = tl.lm.fixed { init = "lra" },
-  rows = { -- the depths give about equal numbers of parameters
+  rows = {
     { "gtu+glu" },
-    { "gtu", structure = "gtu", layout = "A", layers = 4 },
+    { "gtu", structure = "gtu", layout = "A" },
     { "attention", structure = "attention+glu", causal = false, expand = 2.0 },
     { "attention-masked", structure = "attention+glu", expand = 2.0 },
     { "attention-alibi", structure = "attention+glu", positions = "alibi", expand = 2.0 },
   },
+  when = { -- depths of the scales laptop, gpu and paper give about equal numbers of parameters
+    { where = { structure = "gtu", layers = 3 }, fixed = { layers = 4 } },
+    { where = { structure = "gtu", layers = 7 }, fixed = { layers = 9 } },
+    { where = { structure = "gtu", layers = 6 }, fixed = { layers = 8 } },
+    { where = { structure = "attention+glu", layers = 7 }, fixed = { layers = 8 } },
+    { where = { structure = "attention+glu", layers = 6 }, fixed = { layers = 7 } },
+  },
   seeds = 5,
   tune = tl.lm.tune(),
-  scale = tl.lm.scales({
-    gpu = { rows = deeper(8, 7) },
-    paper = { rows = deeper(9, 8) },
-  }),
+  scale = tl.lm.scales {},
   trial = tl.lm.trial,
   report = { rows = "row",
     columns = { "best_val_ppl", "test_ppl", "parameters" } },

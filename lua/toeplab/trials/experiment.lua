@@ -243,12 +243,8 @@ local function check_scales(self)
     end
     check_names(self, name, self.scale[name])
   end
-  self.scale, self.scale_seeds, self.scale_rows = config.copy(self.scale), {}, {}
-  for _, name in ipairs(names) do
-    self.scale_rows[name] = rows.of_scale(self, self.scale[name].rows)
-    self.scale[name].rows = nil
-    self.scale[name] = config.flat(self.scale[name])
-  end
+  self.scale, self.scale_seeds = config.copy(self.scale), {}
+  for _, name in ipairs(names) do self.scale[name] = config.flat(self.scale[name]) end
   for _, name in ipairs(names) do
     local seeds = self.scale[name].seeds
     self.scale_seeds[name], self.scale[name].seeds = seeds and check_seeds(self, seeds), nil

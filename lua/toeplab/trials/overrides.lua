@@ -69,7 +69,6 @@ local function set_scale(exp, values, name)
   for key, value in pairs(set) do
     if exp:varies(key) then set_axis(values, key, value) else set_value(exp, values, key, value) end
   end
-  rows.overlay(values.rows, exp.scale_rows[name])
 end
 
 -- Returns values that show the types of the key: those of fixed and of rows, or one of a scale.

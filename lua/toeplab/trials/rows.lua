@@ -7,10 +7,10 @@
 -- configuration of fixed, with the keys of its row over it; the name itself is the key model, by
 -- which reports, filters and labels know the row. If fixed, grid, zip or random declares model,
 -- that decides which rows run. rows = { ski = {...}, fd = {...} } and rows = { { "ski", ... } } are
--- rows of the axis row; the former are in the order of their names. A scale has rows of its own for
--- keys whose values differ from those of the experiment's rows.
+-- rows of the axis row; the former are in the order of their names.
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
+local overlay = require "toeplab.base.overlay"
 local suggest = require "toeplab.base.suggest"
 
 local rows = {}
@@ -21,112 +21,63 @@ end
 
 local function is_list(v) return config.is_list(v) and #v > 0 end
 
--- Returns the rows of an axis in order, each {name, keys}.
-local function list_of(exp, axis, declared)
-  local list = {}
-  for _, name in ipairs(is_list(declared) and {} or suggest.keys(declared)) do
-    list[#list + 1] = { name, declared[name] }
+-- Returns the rows of an axis: {order= (the names), of= (name -> its keys)}.
+local function read(exp, axis, declared)
+  local set, list = { order = {}, of = {} }, declared
+  if not is_list(declared) then
+    list = {}
+    for i, name in ipairs(suggest.keys(declared)) do
+      list[i] = type(declared[name]) == "table" and overlay({ name }, declared[name]) or {}
+    end
   end
-  for _, row in ipairs(is_list(declared) and declared or {}) do
-    local keys = type(row) == "table" and config.copy(row) or {}
-    list[#list + 1] = { keys[1], keys }
+  for i, row in ipairs(list) do
+    local keys = type(row) == "table" and overlay(row) or {}
+    local name = keys[1]
     keys[1] = nil
-  end
-  for _, row in ipairs(list) do
-    if type(row[1]) ~= "string" or type(row[2]) ~= "table" then
-      complain(exp, axis, "a row of %s is { \"name\", key = value }", axis)
+    for key in pairs(keys) do
+      if type(key) ~= "string" then name = nil end
     end
-    for key, value in pairs(row[2]) do
-      if type(key) ~= "string" then
-        complain(exp, axis, "the row '%s' has a value without a key: %s", row[1],
-          type(value) == "table" and "a table" or tostring(value))
-      end
+    if type(name) ~= "string" then
+      complain(exp, axis, "row %d of %s is not { \"name\", key = value, ... }", i, axis)
+    elseif set.of[name] then
+      complain(exp, axis, "%s has two rows '%s'", axis, name)
     end
+    set.order[i], set.of[name] = name, config.flat(keys)
   end
-  return list
+  exp:check_value(axis, set.order)
+  return set
 end
 
--- Returns the field that makes the key an axis, or nil.
-local function axis_field(exp, key)
-  for field, axes in pairs { grid = exp.grid, random = exp.random, zip = exp.zip or {} } do
-    if axes[key] ~= nil then return field end
-  end
-  return exp:varies(key) and "zip" or exp.rows[key] and "rows"
-end
-
--- Raises if a row sets a key that another axis decides. owners: key -> the axis whose rows set it.
-local function check_key(exp, axis, name, key, owners)
-  local field = axis_field(exp, key)
-  if field then
-    complain(exp, key, "'%s' is set by the row '%s' of %s, and is an axis of %s", key, name, axis,
-      field)
-  elseif (owners[key] or axis) ~= axis then
-    complain(exp, key, "'%s' is set by rows of %s and of %s", key, owners[key], axis)
-  end
-  owners[key] = axis
-end
-
--- Returns declared rows as axis -> {order= (the names), of= (name -> its keys)}.
-local function read(exp, given)
-  local found, declared = {}, given
-  for _, list in pairs(given) do
-    if not is_list(list) or is_list(given) then declared = { row = given } break end
-  end
-  for _, axis in ipairs(suggest.keys(declared)) do
-    local set = { order = {}, of = {} }
-    for i, row in ipairs(list_of(exp, axis, declared[axis])) do
-      if set.of[row[1]] then complain(exp, axis, "%s has two rows '%s'", axis, row[1]) end
-      set.order[i], set.of[row[1]] = row[1], config.flat(row[2])
-    end
-    exp:check_value(axis, set.order)
-    found[axis] = set
-  end
-  return found
-end
-
+-- Raises if a row sets what is no value, or a key that an axis or rows of another axis decide.
+-- owners: key -> the axis whose rows set it.
 local function check_keys(exp, axis, set, owners)
   for _, name in ipairs(set.order) do
     for _, key in ipairs(suggest.keys(set.of[name])) do
-      check_key(exp, axis, name, key, owners)
       exp:check_value(key, set.of[name][key])
+      if exp:varies(key) or exp.rows[key] then
+        complain(exp, key, "'%s' is an axis, and the row '%s' of %s sets it", key, name, axis)
+      elseif (owners[key] or axis) ~= axis then
+        complain(exp, key, "'%s' is set by rows of %s and of %s", key, owners[key], axis)
+      end
+      owners[key] = axis
     end
   end
 end
 
--- Checks the field rows of an experiment, whose other axes are checked, and makes it what read
--- returns. An axis that is declared nowhere else gets all names in grid.
+-- Checks the field rows of an experiment, whose other axes are checked, and makes it axis -> what
+-- read returns. An axis that is declared nowhere else gets all names in grid.
 function rows.check(exp)
-  local owners = {}
-  exp.rows = read(exp, exp.rows or {})
-  for _, axis in ipairs(suggest.keys(exp.rows)) do
+  local given, owners = exp.rows or {}, {}
+  for _, list in pairs(given) do
+    if not is_list(list) or is_list(given) then given = { row = given } break end
+  end
+  exp.rows = {}
+  for _, axis in ipairs(suggest.keys(given)) do exp.rows[axis] = read(exp, axis, given[axis]) end
+  for _, axis in ipairs(suggest.keys(given)) do
     check_keys(exp, axis, exp.rows[axis], owners)
   end
   for axis, set in pairs(exp.rows) do
     if exp.fixed[axis] == nil and not exp:varies(axis) then exp.grid[axis] = set.order end
-  end
-end
-
--- Returns the rows of a scale (nil: none) as read does, checked against those of the experiment.
-function rows.of_scale(exp, given)
-  local found = read(exp, given or {})
-  for axis, set in pairs(found) do
-    local ok, why = suggest.choose("axis", axis, suggest.keys(exp.rows))
-    if not ok then complain(exp, "scale", "%s", why) end
-    for _, name in ipairs(set.order) do
-      ok, why = suggest.choose("row", name, exp.rows[axis].order)
-      if not ok then complain(exp, axis, "%s: %s", axis, why) end
-    end
-    check_keys(exp, axis, set, {})
-  end
-  return found
-end
-
--- Lays the rows of a scale over rows.
-function rows.overlay(list, more)
-  for axis, set in pairs(more) do
-    for name, keys in pairs(set.of) do
-      for key, value in pairs(keys) do list[axis].of[name][key] = config.copy(value) end
-    end
   end
 end
 
@@ -159,13 +110,6 @@ function rows.replace(list, key, value)
     end
   end
   return some
-end
-
--- Returns rows without the keys of a set.
-function rows.without(list, keys)
-  list = config.copy(list)
-  for key in pairs(keys) do rows.replace(list, key, nil) end
-  return list
 end
 
 -- Lays the keys of the rows that a configuration names over it, but for those in the set `given`.

@@ -15,7 +15,6 @@ local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local identity = require "toeplab.trials.identity"
 local json = require "toeplab.base.json"
-local overlay = require "toeplab.base.overlay"
 local overrides = require "toeplab.trials.overrides"
 local plan = require "toeplab.trials.plan"
 local rows = require "toeplab.trials.rows"
@@ -104,18 +103,16 @@ function tuning.search(exp, words)
   search.name, search.tune, search.answers, search.prune = exp.name .. SUFFIX, nil, nil, nil
   search.searches = tune
   search.fixed, search.grid = config.copy(exp.fixed), config.copy(exp.grid)
+  search.rows = config.copy(exp.rows)
   search.fixed[tune.key], search.grid[tune.key] = nil, tune.values
   search.scale, search.scale_seeds = config.copy(exp.scale), {}
   for _, values in pairs(search.scale) do values[tune.key] = nil end
   for key, value in pairs(tune.fixed) do
     search.fixed[key] = value
+    rows.replace(search.rows, key, nil)
     for _, values in pairs(search.scale) do values[key] = nil end
   end
   search.when = rules_without(exp.when, tune.fixed)
-  search.rows, search.scale_rows = rows.without(exp.rows, tune.fixed), {}
-  for name, list in pairs(exp.scale_rows) do
-    search.scale_rows[name] = rows.without(list, overlay(tune.fixed, { [tune.key] = true }))
-  end
   search.seeds = { tune.seed }
   search.report = { columns = { tune.metric } }
   setmetatable(search, getmetatable(exp))

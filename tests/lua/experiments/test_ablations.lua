@@ -73,6 +73,16 @@ t.test("tnn-lm trains the operators that its presets name", function()
   end)
 end)
 
+t.test("tnn-table7 has the depths of each scale", function()
+  local exp = experiment.load "../../experiments/tnn-table7.lua"
+  for scale, want in pairs { smoke = { 1, 1, 1, 1, 1 }, laptop = { 3, 4, 3, 3, 3 },
+    gpu = { 6, 8, 7, 7, 7 }, paper = { 7, 9, 8, 8, 8 } } do
+    for i, trial in ipairs(plan.trials(exp, { "scale=" .. scale, "seeds=1" })) do
+      t.eq(trial.config.layers, want[i])
+    end
+  end
+end)
+
 t.test("tnn-table2 has no key that its presets decide", function()
   local exp = experiment.load "../../experiments/tnn-table2.lua"
   for _, scale in ipairs { "smoke", "laptop", "gpu", "paper" } do

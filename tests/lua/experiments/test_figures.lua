@@ -118,7 +118,7 @@ t.test("what the experiments of speed cannot measure ends before any trial", fun
     ["lra-speed model=tnn"] = "model: there is no row 'tnn' %(present: ski, fd%)",
     ["lra-speed task=text"] = "task: there is no row 'text' %(present: imdb, listops, retrieval%)",
     ["ski-speed model=fd"] = "model: there is no row 'fd' %(present: fd%-causal%-3",
-    ["tnn-table2 model=hyena"] = "model: known are tnn" } do
+    ["tnn-table2 model=hyena"] = "model: there is no row 'hyena' %(present: tnn, transformer" } do
     local list = {}
     for word in words:gmatch "%S+" do list[#list + 1] = word end
     t.in_folder(function(folder)
