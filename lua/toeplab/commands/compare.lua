@@ -49,7 +49,7 @@ local command = {
 local function parse(words)
   local name, seen, filters, key = nil, {}, {}, nil
   for _, word in ipairs(words) do
-    local k = word:match "^([%a_][%w_]*)="
+    local k = word:match "^([%a_][%w_.]*)="
     if not k then
       if name then errors.usage("compare: one name at most, got '%s' and '%s'", name, word) end
       name = word
@@ -74,7 +74,7 @@ local function parse(words)
     errors.usage("compare: %s is given twice: one key in two values", seen[key][1])
   end
   for _, word in ipairs(words) do
-    local k = word:match "^([%a_][%w_]*)="
+    local k = word:match "^([%a_][%w_.]*)="
     if k and k ~= key then filters[#filters + 1] = word end
   end
   return name, key, first, second, filters

@@ -11,7 +11,7 @@ local MOST_VALUES = 20 -- that a message names
 function filter.read(verb, words)
   local set = {}
   for _, word in ipairs(words) do
-    local key, text = word:match "^([%a_][%w_]*)=(.*)$"
+    local key, text = word:match "^([%a_][%w_.]*)=(.*)$"
     if not key then errors.usage("%s: '%s' is not a filter; write key=value", verb, word) end
     if set[key] then errors.usage("%s: %s is given twice", verb, key) end
     set[key] = { text }

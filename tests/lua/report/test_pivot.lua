@@ -3,6 +3,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local sweeps = require "sweeps"
+local trials = require "trials"
 
 local program = "'" .. core.sys.executable() .. "'"
 
@@ -67,6 +68,37 @@ t.test("cells and means average over settings for each seed first, then over the
     t.eq(found.mean, "24.20 ± 0.25 | 29.20 ± 0.25 | 24.30 ± 0.25 | 25.90 ± 0.25")
   end)
 end)
+
+-- Rows that differ in two keys, of which a command changes one.
+local NAMED = [[local tl = require "toeplab"
+return tl.experiment "named" {
+  fixed = { decay = 0.99, opt = { taps = 2 } }, seeds = 2,
+  rows = { { "b", decay = "none" }, { "a", opt = { taps = 4 } }, { "c" } },
+  trial = function(t, c)
+    t:log { loss = c.opt.taps + (c.decay == "none" and 1 or 0) + c.seed / 10 }
+  end,
+  report = { columns = { "loss" } },
+}]]
+
+t.test("tables name a row by its name, and by a key of rows where a command gave it values",
+  function()
+    t.in_folder(function(folder)
+      t.eq(trials.run(folder, NAMED), 0)
+      local results = folder .. "/results"
+      local found = rows((run(results, "named")))
+      t.eq({ found["row=b"], found["row=a"], found["row=c"] },
+        { "3.15 ± 0.64", "4.15 ± 0.64", "2.15 ± 0.64" })
+      t.eq(rows((run(results, "named --rows decay"))).none, "3.15 ± 0.64")
+      t.eq(rows((run(results, "named opt.taps=4"))).all, "4.15 ± 0.64")
+      local text, code = t.shell(("%s compare named row=a row=c -C '%s' 2>&1"):format(program,
+        results))
+      t.ok(code == 0 and text:find("difference: row=c minus row=a", 1, true), text)
+      t.eq(trials.run(folder, NAMED, { "opt.taps=8", "row=a,b" }), 0)
+      found = rows((run(results, "named")))
+      t.eq({ found["opt.taps=8 row=a"], found["opt.taps=4 row=a"], found["opt.taps=8 row=b"] },
+        { "8.15 ± 0.64", "4.15 ± 0.64", "9.15 ± 0.64" })
+    end)
+  end)
 
 t.test("means over other settings than those of the means beside them are left out", function()
   local function without(fits)
