@@ -54,12 +54,13 @@ local chosen = { "0.9 0.2 1", "0.9 0.2 2", "0.99 0.3 1", "0.99 0.3 2" }
 test("each named row runs with the value that was best for it", function(folder)
   local rows = script(usual):gsub("grid = { decay = { 0.9, 0.99 } }", [[
     rows = { model = { { "a", decay = 0.9, steps = 4 }, { "b", decay = 0.99 } } }]])
-    :gsub("without = ", "fixed = { steps = 1 }, without = "):gsub('rows = "decay"', 'rows = "model"')
+    :gsub("without = ", "fixed = { steps = 1 }, without = ")
+    :gsub('rows = "decay"', 'rows = "model"')
   t.eq(trials.run(folder, rows), errors.DONE)
   t.eq(points(folder, "test"), chosen)
   t.eq(trials.query(folder, [[SELECT DISTINCT experiment || json_extract(config, '$.model')
-    || json_extract(config, '$.steps') AS at FROM v_trials ORDER BY 1]]), { { at = "test-tuninga1" },
-    { at = "test-tuningb1" }, { at = "testa4" }, { at = "testb2" } })
+    || json_extract(config, '$.steps') AS at FROM v_trials ORDER BY 1]]),
+    { { at = "test-tuninga1" }, { at = "test-tuningb1" }, { at = "testa4" }, { at = "testb2" } })
 end)
 
 test("each point runs with the value that was best for it", function(folder)
