@@ -12,31 +12,31 @@ local tl = require "toeplab"
 -- The layer of the Transformer, for mixers that were published without one.
 local layer = { layout = "A", channel = "ffn", positions = "none", embed_dim = false }
 
--- Of each model: its preset; where models are small (c.small), the layers that make it about as
--- large as the others, and options of its mixer; and, everywhere, options of its model and of its
--- mixer that differ from the preset. FD was published with twice the learning rate, which it has
--- where models are not small.
+-- Of each model: base, its preset; where models are small (c.small), the layers that make it about
+-- as large as the others, and options of its mixer; and, everywhere, options of its model and of
+-- its mixer that differ from the preset. FD was published with twice the learning rate, which it
+-- has where models are not small.
 local models = {
-  { "tnn", preset = "tnn-7/6", options = { decay = 0.99 } },
-  { "transformer", preset = "transformer" },
-  { "alibi", preset = "alibi" },
-  { "transformer-ls", preset = "transformer-ls", small_mixer = { chunk = 16, window = 32 } },
-  { "flash", preset = "flash", layers = 5, small_mixer = { shared = 32, chunk = 32 } },
-  { "1+elu", preset = "linear-attention" },
-  { "performer", preset = "performer" },
-  { "cosformer", preset = "cosformer" },
-  { "syn-d", preset = "synthesizer-dense", layers = 4 },
-  { "syn-r", preset = "synthesizer-random", layers = 4 },
-  { "gmlp", preset = "gmlp", layers = 5, small_mixer = { ffn_dim = 384 } },
-  { "s4", preset = "s4" },
-  { "dss", preset = "dss", layers = 5 },
-  { "gss", preset = "gss", small_mixer = { state = 64, inner = 48 } },
-  { "performer-kept", preset = "performer", mixer_options = { as_published = false } },
-  { "s4-residual", preset = "s4", mixer_options = { as_published = false }, options = layer },
-  { "dss-residual", preset = "dss", mixer_options = { as_published = false }, options = layer },
-  { "tnn-no-decay", preset = "tnn-7/6", options = { decay = "none" } },
-  { "fd", preset = "fd-7/3", published_rate = 2 },
-  { "ski", preset = "tnn-7/6", options = { backend = "ski", encoder = "piecewise", decay = "none",
+  { "tnn", base = "tnn-7/6", options = { decay = 0.99 } },
+  { "transformer", base = "transformer" },
+  { "alibi", base = "alibi" },
+  { "transformer-ls", base = "transformer-ls", small_mixer = { chunk = 16, window = 32 } },
+  { "flash", base = "flash", layers = 5, small_mixer = { shared = 32, chunk = 32 } },
+  { "1+elu", base = "linear-attention" },
+  { "performer", base = "performer" },
+  { "cosformer", base = "cosformer" },
+  { "syn-d", base = "synthesizer-dense", layers = 4 },
+  { "syn-r", base = "synthesizer-random", layers = 4 },
+  { "gmlp", base = "gmlp", layers = 5, small_mixer = { ffn_dim = 384 } },
+  { "s4", base = "s4" },
+  { "dss", base = "dss", layers = 5 },
+  { "gss", base = "gss", small_mixer = { state = 64, inner = 48 } },
+  { "performer-kept", base = "performer", mixer_options = { as_published = false } },
+  { "s4-residual", base = "s4", mixer_options = { as_published = false }, options = layer },
+  { "dss-residual", base = "dss", mixer_options = { as_published = false }, options = layer },
+  { "tnn-no-decay", base = "tnn-7/6", options = { decay = "none" } },
+  { "fd", base = "fd-7/3", published_rate = 2 },
+  { "ski", base = "tnn-7/6", options = { backend = "ski", encoder = "piecewise", decay = "none",
     backend_options = { inducing = 32, taps = 16, lambda = 0.99 } } },
 }
 
@@ -55,7 +55,7 @@ end
 -- Returns the options of the model c.model with so many tokens.
 local function options_of(c, vocab)
   local function own(key) return tl.options.given(c, key) end
-  local o = tl.overlay(tl.models.preset(c.preset, { vocab = vocab, dropout = c.dropout }),
+  local o = tl.overlay(tl.models.preset(c.base, { vocab = vocab, dropout = c.dropout }),
     own "options")
   if o.mixer then
     o.mixer_options = tl.overlay(o.mixer_options, own "mixer_options",
@@ -93,7 +93,7 @@ return tl.experiment "tnn-table2" {
     tl.lm.trial(t, c, {
       make = function(vocab) return tl.models.tnn_lm(options_of(c, vocab)) end,
       optimizer = function(model)
-        local is_tnn = c.preset:find "^tnn" or c.preset:find "^fd"
+        local is_tnn = c.base:find "^tnn" or c.base:find "^fd"
         return tl.optim.adam(model, tl.options.over(c, {
           lr = c.small and c.lr or c.lr * c.published_rate,
           weight_decay = is_tnn and c.weight_decay or c.weight_decay / 2 }))

@@ -6,6 +6,7 @@ local experiment = require "toeplab.trials.experiment"
 local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
 local smoke = require "smoke"
+local space = require "toeplab.trials.space"
 local tl = require "toeplab"
 
 -- By experiment: its trials with one seed, and a key by which they differ.
@@ -71,6 +72,27 @@ t.test("tnn-lm trains the operators that its presets name", function()
     end
     t.eq(backends, { "fd", "rac" })
   end)
+end)
+
+t.test("no key of a named row makes a trial answer the published row of another one", function()
+  for name, ids in pairs { ["tnn-table2"] = { "tnn/table2", "tnn/table15" },
+    ["tnn-table7"] = { "tnn/table7" }, image = { "tnn/table6" }, mlm = { "ski/figure8" },
+    ["tnn-table5"] = { "tnn/table5" } } do
+    local list = plan.trials(experiment.load(("../../experiments/%s.lua"):format(name)),
+      { "scale=smoke", "seeds=1" })
+    for _, id in ipairs(ids) do
+      for _, row in ipairs(published_tables.read(id).rows) do
+        local found = {}
+        for _, trial in ipairs(list) do
+          for _, where in ipairs(row.where or {}) do
+            if space.fits(where, trial.config) then found[trial.label] = true end
+          end
+        end
+        local one = next(found)
+        t.ok(not one or not next(found, one), ("%s: %s: %s"):format(id, row[1], one))
+      end
+    end
+  end
 end)
 
 t.test("tnn-table7 has the depths of each scale", function()
