@@ -47,14 +47,16 @@ function stores.fill(folder, trials)
   local sweep = store:sweep { experiment = trials[1].experiment, script = "x.lua", source = "-- x",
     sha256 = core.sha256 "x", command = "toeplab run x.lua", scale = "smoke", plan = "{}" }
   for i, t in ipairs(trials) do
-    local id = stores.id(t.name)
+    local id, host, command = stores.id(t.name), t.host or "elsewhere", t.command
+      or "toeplab run x.lua"
     store:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, status, ended, error,
       step, host, pid, command, started, finished, seconds, attempt, provenance)
       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?)]],
       { id, sweep, t.experiment, json.encode(t.config), t.config.seed or 1, t.status or "done",
-        t.ended, t.error, t.step or nil, t.host or "elsewhere", t.pid,
-        t.command or "toeplab run x.lua", 1000.0 + i, 2000.0 + i,
-        t.seconds or 10.0 * (t.name:byte() - 96), json.encode { label = t.name }, n = 16 })
+        t.ended, t.error, t.step or nil, host, t.pid, command, 1000.0 + i,
+        t.status ~= "running" and 2000.0 + i or nil,
+        t.seconds or 10.0 * (t.name:byte() - 96), json.encode { label = t.name, host = host,
+          command = command }, n = 16 })
     store:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, id })
     for name, values in pairs(t.metrics or {}) do
       for step, value in ipairs(values) do

@@ -2,6 +2,7 @@
 local arguments = require "toeplab.base.arguments"
 local changes = require "toeplab.store.changes"
 local errors = require "toeplab.base.errors"
+local files = require "toeplab.base.files"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local requests = require "toeplab.store.requests"
@@ -67,7 +68,7 @@ local function purge(store, days, dry)
     if dry then
       print(("%s  %s  (%s)"):format(path, output.bytes(item.bytes), item.why))
     else
-      trash.remove(path)
+      files.remove(path)
     end
   end
   local database = #ids > 0 and not dry and trash.shrink(store) or 0

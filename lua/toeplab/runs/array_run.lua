@@ -5,7 +5,6 @@ local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local guests = require "toeplab.store.guests"
-local journal = require "toeplab.store.journal"
 local launch = require "toeplab.runs.launch"
 local outcome = require "toeplab.runs.outcome"
 local prepared = require "toeplab.runs.prepared"
@@ -16,7 +15,6 @@ local slurm = require "toeplab.runs.slurm"
 local slurm_plan = require "toeplab.runs.slurm_plan"
 local slurm_queue = require "toeplab.runs.slurm_queue"
 local trash = require "toeplab.store.trash"
-local trial_files = require "toeplab.store.trial_files"
 
 local array_run = {}
 
@@ -99,27 +97,16 @@ end
 -- With --redo, deletes what other code made of the trials, once it is known that Slurm takes the
 -- job which makes them again.
 local function handle_other_code(run, state, options)
-  local again = {}
   if options.redo then
-    local list, begun = prepared.to_do(run, options.shard), nil
-    again, begun = prepared.other_code(run, options.shard)
+    local list = prepared.to_do(run, options.shard)
+    local again = prepared.other_code(run, options.shard)
     table.move(again, 1, #again, #list + 1, list)
-    table.move(begun, 1, #begun, #again + 1, again)
     local left = slurm.missing(run.folder, state, list)
     local tasks = slurm.tasks(options.on, #left)
     slurm.check(left, tasks)
     if tasks > 0 then slurm.rehearse(run, options.on, tasks) end
   end
   prepared.handle_other_code(run, options)
-  -- A journal that is in the store already is left over by a killed command. The task of a trial
-  -- would continue it.
-  for _, t in ipairs(again) do
-    local _, row = run.records:status(t.id)
-    if not run.records:journal(t.id) then
-      core.sys.remove(run.folder .. "/" .. journal.path(trial_files.folder(run.folder, t.id),
-        row.attempt))
-    end
-  end
 end
 
 -- Whether the store says that a trial has failed, be it by an error, its guard or a limit.

@@ -92,7 +92,7 @@ local function check_code(self)
   for _, t in ipairs(self.trials) do
     local device = t.config.device
     hashes[device] = hashes[device] or provenance.code_hash(device)
-    self.records:run_by(t.id, hashes[device])
+    self.records:check_code(t.id, hashes[device])
   end
 end
 

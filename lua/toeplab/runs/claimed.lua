@@ -9,6 +9,7 @@ local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
 local process = require "toeplab.base.process"
+local trial_files = require "toeplab.store.trial_files"
 
 local claimed = {}
 
@@ -30,11 +31,12 @@ end
 
 -- Returns what is known of trial t before the given attempt: {artifacts=, step=, seconds=}, and
 -- status, why and ended if the attempt before it has ended the trial. The attempt that the store
--- knew when the plan was written may have gone on, so its journal is applied again.
+-- knew when the plan was written may have gone on if it was open, so its journal is applied again.
 local function known_before(self, t, attempt)
   local state = { artifacts = table.move(t.artifacts, 1, #t.artifacts, 1, {}), step = t.step,
     seconds = t.seconds or 0.0 }
-  return claims.replay(self.folder, t.path, t.attempt, attempt - 1, state)
+  return claims.replay(self.folder, t.path, t.open and t.attempt or t.attempt + 1, attempt - 1,
+    state)
 end
 
 -- Claims attempt `attempt` at trial t. Returns false if another process was faster, or if it turns
@@ -42,12 +44,16 @@ end
 function Claimed:claim(t, attempt)
   local p = config.copy(t.provenance)
   p.label, p.data = t.label, next(t.data) and t.data or nil
-  local pid = core.sys.getpid()
+  local pid, started = core.sys.getpid(), core.sys.now()
   p.process_start = process.start(pid)
   local got = claims.take(self.folder, t.id, attempt, { job = self.by.job, task = self.by.task,
-    restarts = self.by.restarts, host = p.host, pid = pid, started = core.sys.now(), code = t.code,
+    restarts = self.by.restarts, host = p.host, pid = pid, started = started, code = t.code,
     provenance = json.encode(p), process_start = p.process_start })
   if not got then return false end
+  trial_files.make(self.folder, "runs")
+  trial_files.make(self.folder, t.path)
+  journal.create(self.folder .. "/" .. journal.path(t.path, attempt), { "begin", attempt, started,
+    pid, t.code, json.encode(p), n = 6 })
   local state = known_before(self, t, attempt)
   local held = { attempt = attempt, state = state, first = state.step or 0, offset = 0,
     checked = core.sys.clock() }
@@ -131,7 +137,7 @@ function Claimed:end_journal(id)
 end
 
 -- Raises unless a worker runs the code that the sweep was begun with.
-function Claimed:run_by(id, code)
+function Claimed:check_code(id, code)
   if code == self.known[id].code then return end
   errors.raise(errors.FAILED, "%s: toeplab here is another build (code %s) than the one that "
     .. "began the sweep (%s): install one build on all nodes, and give the sweep's command again",

@@ -46,8 +46,7 @@ local function clean_folder(run, t, artifacts)
   local folder, known = run.folder .. "/" .. t.path, {}
   for _, row in ipairs(artifacts) do known[row.path] = true end
   for _, name in ipairs(core.sys.list(folder) or {}) do
-    local ours = trial_files.keeps(name)
-      or not run.shared and (name:find("^%..*%.tmp") or name:find("^events%-%d+%.jnl$"))
+    local ours = trial_files.keeps(name) or not run.shared and name:find("^%..*%.tmp")
     if ours and not known[t.path .. "/" .. name] then core.sys.remove(folder .. "/" .. name) end
   end
 end
@@ -184,7 +183,7 @@ local function end_trial(self, w, status, why, ended)
   run.records:check()
   if w.late and status ~= "done" then status, why, ended = "failed", w.late, w.late_for end
   if not said or w.late then run.records:finish(t.id, status, why, ended) end
-  run.records:end_journal(t.id, t.path)
+  run.records:end_journal(t.id)
   w.trial, t.status = nil, ended == "pruned" and ended or status
   if run.follow then run.follow:ended(t, t.status) end
   run.used = run.used + core.sys.clock() - w.began
@@ -251,7 +250,9 @@ end
 -- have changed since this run was started.
 function handlers.code(self, w, hash)
   w.code = hash
-  if w.trial then self.run.records:run_by(w.trial.id, hash) end
+  if w.trial and self.run.records.check_code then
+    self.run.records:check_code(w.trial.id, hash)
+  end
 end
 
 function handlers.unfit(_, w, code, why) w.unfit = { code = code, why = why, lasts = true } end

@@ -59,7 +59,8 @@ for _, name in ipairs { "status", "finished", "rows", "each", "config" } do
   Guest[name] = function(self, ...) return self.store[name](self.store, ...) end
 end
 
-for _, name in ipairs { "begin", "check", "take", "outcome", "finish", "end_journal", "run_by" } do
+for _, name in ipairs { "begin", "check", "take", "outcome", "finish", "end_journal",
+  "check_code" } do
   Guest[name] = function(self, ...) return self.claimed[name](self.claimed, ...) end
 end
 
@@ -96,7 +97,7 @@ function Guest:prepare(list)
   for _, t in ipairs(list) do
     local row, artifacts = self.store:resumable(t.id)
     t.code, t.attempt, t.step, t.seconds = t.code_hash, row.attempt, row.step, row.seconds
-    t.artifacts = artifacts
+    t.artifacts, t.open = artifacts, row.open == 1
   end
   self.list = list
   self.claimed = claimed.new(self.folder, list, { job = claims.GUEST, task = 0, restarts = 0 })

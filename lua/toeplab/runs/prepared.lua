@@ -80,7 +80,7 @@ function prepared.replay(run)
       if damage then
         run.progress:warn("%s/%s: %s; what follows it is lost", run.folder, open.path, damage)
       end
-      run.records:end_journal(open.id, open.path)
+      run.records:end_journal(open.id)
     end
   end
   return state
@@ -124,7 +124,7 @@ function prepared.handle_other_code(run, options)
       #list == 1 and "" or "s", fate)
     for _, t in ipairs(list) do
       run.kept[t.id] = true
-      if options.redo then run.records:redo(t.id) end
+      if options.redo then run.records:mark(t.id, "redo") end
     end
   end
   local finished, begun = prepared.other_code(run, options.shard)

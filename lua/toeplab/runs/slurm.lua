@@ -5,6 +5,7 @@
 local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
+local files = require "toeplab.base.files"
 local guests = require "toeplab.store.guests"
 local quantity = require "toeplab.base.quantity"
 local shell = require "toeplab.base.shell"
@@ -13,7 +14,6 @@ local slurm_plan = require "toeplab.runs.slurm_plan"
 local slurm_queue = require "toeplab.runs.slurm_queue"
 local takeover = require "toeplab.store.takeover"
 local temporary = require "toeplab.base.temporary"
-local trash = require "toeplab.store.trash"
 local trial_files = require "toeplab.store.trial_files"
 
 local slurm = {}
@@ -109,7 +109,7 @@ function slurm.refresh(store, warn)
   if #open == 0 then
     for _, s in ipairs(others and all or {}) do explain(store, s, warn) end
     -- A task that was taken for dead claims nothing once its plan is gone.
-    for _, s in ipairs(others and all or {}) do trash.remove(s.folder) end
+    for _, s in ipairs(others and all or {}) do files.remove(s.folder) end
     takeover.clear(store, kept)
   end
   return { open = open, held = held }
@@ -265,7 +265,7 @@ local function write_submission(run, list, o, tasks, path, at)
       run.folder, folder, tasks, slurm.words(o, folder))))
   end)
   if ok then return folder end
-  trash.remove(folder)
+  files.remove(folder)
   error(why, 0)
 end
 
@@ -313,7 +313,7 @@ function slurm.submit(run, list, o, tasks, path, enlist)
     end
   end
   if not id then
-    trash.remove(folder)
+    files.remove(folder)
     undo()
     refuse(why or NO_ID)
   end

@@ -8,8 +8,8 @@ local worker = require "toeplab.runs.worker"
 local slurm_plan = {}
 
 -- Returns the contents of a plan: options (name -> value), axes (names), trials ({id=, number=,
--- label=, config= (text), data= (text), code=, attempt= (of the store), step=, seconds=,
--- artifacts=}).
+-- label=, config= (text), data= (text), code=, attempt= (of the store), open= (whether that may
+-- go on), step=, seconds=, artifacts=}).
 function slurm_plan.read(path)
   local p, offset, lines, damage = { options = {}, axes = {}, trials = {} }, 0, nil, nil
   repeat
@@ -22,7 +22,7 @@ function slurm_plan.read(path)
       elseif line[1] == "trial" then
         table.insert(p.trials, { id = line[2], number = line[3], label = line[4], config = line[5],
           data = line[6], code = line[7], attempt = line[8], step = line[9], seconds = line[10],
-          artifacts = {} })
+          open = line[11], artifacts = {} })
       elseif line[1] == "artifact" then
         table.insert(p.trials[#p.trials].artifacts, { kind = line[2], step = line[3],
           path = line[4], bytes = line[5], sha256 = line[6] })
@@ -62,7 +62,7 @@ function slurm_plan.text(run, list, o, path)
   for _, t in ipairs(list) do
     local row, artifacts = run.records:resumable(t.id)
     lines[#lines + 1] = { "trial", t.id, t.number, t.label, wire.pack(t.config),
-      wire.pack(t.data), t.code_hash, row.attempt, row.step, row.seconds, n = 10 }
+      wire.pack(t.data), t.code_hash, row.attempt, row.step, row.seconds, row.open == 1, n = 11 }
     for _, a in ipairs(artifacts) do
       lines[#lines + 1] = { "artifact", a.kind, a.step, a.path, a.bytes, a.sha256 }
     end

@@ -85,7 +85,7 @@ local function metric_lines(list)
 end
 
 local function artifact_line(a)
-  return { "artifact", a.kind, a.step, a.path, a.bytes, a.sha256 }
+  return { "artifact", a.kind, a.step, a.path, a.bytes, a.sha256, core.sys.now() }
 end
 
 -- Tells the coordinator once in an attempt that the trial has diverged.
@@ -188,7 +188,7 @@ end
 -- Queues an event of the trial, e.g. of kind "rollback". It is recorded together with the next
 -- checkpoint: a kill between the two records would otherwise repeat the event.
 function Rows:event(step, kind, why)
-  table.insert(self.events, { "event", step, kind, why })
+  table.insert(self.events, { "event", step, kind, secrets.text(why), core.sys.now() })
   if kind == "rollback" then tell_diverged(self, why) end
 end
 
@@ -272,6 +272,7 @@ local function perform(self, t, attempt, seconds)
   -- If the coordinator has died, the next one may have seen no journal in use and have started this
   -- trial in another process, so this worker must not begin it.
   if not self:take(0) then return end
+  writer:add { { "code", self.code, core.sys.now() } }
   tell("code", self.code)
   core.sys.print_to(log)
   local rows = setmetatable({ journal = writer, artifacts = self.artifacts, events = {},
@@ -287,7 +288,7 @@ local function perform(self, t, attempt, seconds)
   end
   local ended = (ok or status == "failed") and handle.why_ended or nil
   local spent = seconds + core.sys.clock() - rows.began
-  local lines = { { "end", status, why, ended, spent, n = 5 } }
+  local lines = { { "end", status, why, ended, spent, core.sys.now(), n = 6 } }
   -- It does not go on from its last checkpoint, so its step is the last one that it made.
   if ended == "pruned" then table.insert(lines, 1, { "step", handle.step, spent }) end
   -- A full disk may refuse this record too; the trial counts as done only once it is written.

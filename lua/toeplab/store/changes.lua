@@ -32,7 +32,7 @@ local function write_marks(store, row, a, given, taken)
   for _, line in ipairs(a.note or {}) do
     if line ~= "" then lines[#lines + 1] = line end
   end
-  store:mark(row.id, table.concat(list, " "), table.concat(lines, "\n"))
+  store:mark(row.id, "marks", table.concat(list, " "), table.concat(lines, "\n"))
 end
 
 -- Sets tags and notes. a: words (which trials), tag, untag and note (lists, or nil), clear. Returns
@@ -77,10 +77,12 @@ end
 -- them, each once)}.
 function changes.retry(store, a)
   local query = selection.new(store, a.words)
-  local list = query:rows("t.id, t.step, t.error, t.command, " .. query.status .. " AS status",
+  local list = query:rows("t.id, t.command",
     ("AND (t.status IN ('failed', 'interrupted') OR %s = 'killed') ORDER BY t.started, t.id")
       :format(query.status))
-  if not a.dry then store:retry(list) end
+  store:transaction(function()
+    for _, t in ipairs(a.dry and {} or list) do store:mark(t.id, "retry") end
+  end)
   local commands, seen = {}, {}
   for _, t in ipairs(list) do
     if t.command and not seen[t.command] then

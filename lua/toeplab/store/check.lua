@@ -9,6 +9,7 @@ local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local trash = require "toeplab.store.trash"
 local trial_files = require "toeplab.store.trial_files"
+local written = require "toeplab.store.written"
 
 local Check = {}
 Check.__index = Check
@@ -37,87 +38,43 @@ local function problems(store, quick)
   return texts
 end
 
--- Describes what a rebuild kept and lost.
-local function rebuilt(counts)
-  local parts = {}
-  for _, name in ipairs { "trials", "metrics", "artifacts", "events", "sweeps" } do
-    local count = counts[name] or { kept = 0, dropped = 0 }
-    parts[#parts + 1] = ("%d %s%s"):format(count.kept, name, count.dropped > 0
-      and (" (%d more are twice there, broken or of no trial)"):format(count.dropped) or "")
-  end
-  local lost = counts.lost > 0 and (", %s are lost but for their files"):format(
-    quantity.count(counts.lost, "more trial")) or ""
-  return ("rebuilt: %s; %d of %d pages cannot be read; of %s rows may be lost%s, and the same "
-    .. "command runs them again; the old one is %s"):format(table.concat(parts, ", "), counts.bad,
-    counts.pages, quantity.count(counts.again, "trial"), lost, counts.copy)
-end
-
--- Rebuilds the database and opens it.
+-- Makes the database again from the files of the folder and opens it; nil if it holds none.
 local function remake(check)
+  if not rebuild.possible(check.folder) then return nil end
+  if check.made then return "made again" end
+  check.made = true
   if check.store then check.store:close() end
-  local counts = rebuild.run(check.folder)
+  local trials, copy = records.rebuild(check.folder)
   check.store = records.open(check.folder, "u")
-  return rebuilt(counts)
+  return ("made again from the files of %s; the old one is %s"):format(
+    quantity.count(trials, "trial"), copy)
 end
 
--- Does to the rows of the named tables that refer to rows that are not there what the deletion of
--- these would have done.
-local function drop_orphans(store, tables)
-  store:transaction(function()
-    for name in pairs(tables) do
-      for _, key in ipairs(store:rows(("PRAGMA foreign_key_list(%s)"):format(name))) do
-        local sql = (key.on_delete == "SET NULL" and "UPDATE $table SET $from = NULL"
-          or "DELETE FROM $table") .. " WHERE $from NOT IN (SELECT $to FROM $parent)"
-        store:rows((sql:gsub("$(%a+)", { table = name, from = key.from, to = key.to,
-          parent = key.table })))
-      end
-    end
-  end)
-  return "these references were dropped"
-end
-
+-- Finds damage of the database, of the references between its rows, and of its last values.
 local function check_database(check)
   local store = check.store
   local texts = problems(store, check.quick)
-  if #texts > 0 then
-    check:found(true, function()
-      if pcall(store.rows, store, "REINDEX") and #problems(store, check.quick) == 0 then
-        return "indices made again"
-      end
-      return remake(check)
-    end, "runs.db: %s%s", texts[1], #texts > 1 and (" (and %d more)"):format(#texts - 1) or "")
-    return -- references between damaged rows mean nothing
-  end
   local ok, orphans = pcall(store.rows, store, "PRAGMA foreign_key_check")
-  if ok and #orphans > 0 then
-    local tables = {}
-    for _, row in ipairs(orphans) do tables[row.table] = true end
-    check:found(true, function() return drop_orphans(store, tables) end,
-      "runs.db: %d rows refer to others that are not there, the first in %s", #orphans,
+  if #texts == 0 and ok and #orphans > 0 then
+    texts[1] = ("%d rows refer to others that are not there, the first in %s"):format(#orphans,
       orphans[1].table)
   end
-end
-
--- Checks that the table of last values agrees with the metrics.
-local function check_last(check)
-  local store = check.store
-  local wrong = store:rows([[SELECT count(*) AS n FROM last l WHERE NOT EXISTS (SELECT 1
-    FROM metrics m WHERE m.trial = l.trial AND m.name = l.name AND m.step = l.step
-    AND m.value IS l.value)]])[1].n
-  if not check.quick then
-    wrong = wrong + store:rows([[SELECT count(*) AS n FROM (SELECT trial, name, max(step) AS step
-      FROM metrics GROUP BY trial, name) m WHERE NOT EXISTS (SELECT 1 FROM last l
-      WHERE l.trial = m.trial AND l.name = m.name AND l.step = m.step)]])[1].n
+  if #texts == 0 then
+    local wrong = store:rows([[SELECT count(*) AS n FROM last l WHERE NOT EXISTS (SELECT 1
+      FROM metrics m WHERE m.trial = l.trial AND m.name = l.name AND m.step = l.step
+      AND m.value IS l.value)]])[1].n
+    if not check.quick then
+      wrong = wrong + store:rows([[SELECT count(*) AS n FROM (SELECT trial, name, max(step) AS step
+        FROM metrics GROUP BY trial, name) m WHERE NOT EXISTS (SELECT 1 FROM last l
+        WHERE l.trial = m.trial AND l.name = m.name AND l.step = m.step)]])[1].n
+    end
+    if wrong > 0 then
+      texts[1] = quantity.count(wrong, "last value") .. " of metrics disagree with the metrics"
+    end
   end
-  if wrong == 0 then return end
-  check:found(true, function()
-    store:transaction(function()
-      store:rows "DELETE FROM last"
-      store:rows [[INSERT INTO last SELECT trial, name, step, value FROM metrics m WHERE step =
-        (SELECT max(step) FROM metrics WHERE trial = m.trial AND name = m.name)]]
-    end)
-    return "rebuilt from the metrics"
-  end, "%s of metrics disagree with the metrics", quantity.count(wrong, "last value"))
+  if #texts == 0 then return end
+  check:found(true, function() return remake(check) end, "runs.db: %s%s", texts[1],
+    #texts > 1 and (" (and %d more)"):format(#texts - 1) or "")
 end
 
 -- Finds sweeps without all of their trials. One whose seeds looks add asks for at most so many.
@@ -140,8 +97,7 @@ local function check_running(check)
   for _, row in ipairs(selection.running(check.store)) do
     if row.killed then
       check:found(false, function()
-        check.store:rows([[UPDATE trials SET status = 'interrupted', error = ? WHERE id = ?
-          AND status = 'running']], { "its process is gone", row.id })
+        check.store:finish(row.id, "interrupted", "its process is gone")
         return "marked as interrupted"
       end, "trial %s is marked as running, but process %d has died", row.id:sub(1, 12), row.pid)
     end
@@ -156,7 +112,7 @@ local function check_journals(check)
     if not journal.in_use(store.folder .. "/" .. path) then
       check:found(false, function()
         local _, damage = store:take(entry.id, entry.path)
-        if not damage then store:end_journal(entry.id, entry.path) end
+        if not damage then store:end_journal(entry.id) end
         return not damage and "taken over" or nil
       end, "%s is not copied to the store: a run was killed; the next run copies it", path)
     end
@@ -188,22 +144,16 @@ end
 -- of a file that is not runs/ID12/NAME or passes a symbolic link.
 local function check_names(check)
   local store = check.store
-  local function refuse(sql, values, ok, why)
-    if ok then return end
-    check:found(true, function()
-      store:rows(sql, values)
-      return "its row was dropped"
-    end, "%s", why.message)
+  local function refuse(ok, why)
+    if not ok then check:found(true, function() return remake(check) end, "%s", why.message) end
   end
-  for _, row in ipairs(store:rows "SELECT rowid AS row, id FROM trials") do
+  for _, row in ipairs(store:rows "SELECT id FROM trials") do
     if not trial_files.is_id(row.id) then
-      refuse("DELETE FROM trials WHERE rowid = ?", { row.row },
-        pcall(trial_files.folder, store.folder, row.id))
+      refuse(pcall(trial_files.folder, store.folder, row.id))
     end
   end
-  for _, row in ipairs(store:rows "SELECT trial, kind, step, path FROM artifacts") do
-    refuse("DELETE FROM artifacts WHERE trial = ? AND kind = ? AND step = ?",
-      { row.trial, row.kind, row.step }, pcall(trial_files.path, store.folder, row.trial, row))
+  for _, row in ipairs(store:rows "SELECT trial, path FROM artifacts") do
+    refuse(pcall(trial_files.path, store.folder, row.trial, row))
   end
 end
 
@@ -220,6 +170,7 @@ local function check_artifacts(check)
         store:rows("DELETE FROM artifacts WHERE path = ?", { row.path })
         store:rows([[UPDATE trials SET step = (SELECT max(step) FROM artifacts WHERE trial = ?1
           AND kind = 'checkpoint') WHERE id = ?1 AND status <> 'done']], { row.trial })
+        written.trial(store, row.trial)
         if core.sys.exists(path) then core.sys.rename(path, path .. ".damaged") end
         return "its row was dropped" .. (core.sys.exists(path .. ".damaged")
           and ", the file is kept as " .. row.path .. ".damaged" or "")
@@ -229,15 +180,8 @@ local function check_artifacts(check)
 end
 
 local function check_stale(check)
-  local rebuilt = false -- a folder without a trial may then be that of one whose row is lost
-  for _, name in ipairs(core.sys.list(check.folder) or {}) do
-    rebuilt = rebuilt or name:find "^runs%.db%.damaged%-" ~= nil
-  end
   for _, item in ipairs(trash.stale(check.store)) do
-    local lost = rebuilt and item.why == trash.NAMELESS
-    check:found(false, nil, "%s: %s (%s)", item.path, item.why, lost
-      and "a damaged database may have lost its row; toeplab generate reads its checkpoints, "
-      .. "toeplab rm --purge deletes them" or "toeplab rm --purge frees it")
+    check:found(false, nil, "%s: %s (toeplab rm --purge frees it)", item.path, item.why)
   end
 end
 
@@ -257,7 +201,7 @@ end
 
 -- The order matters: journals are taken over before their trials are judged.
 local rounds = { { check_database }, { check_names }, { check_journals },
-  { check_last, check_sweeps, check_running, check_artifacts, check_stale } }
+  { check_sweeps, check_running, check_artifacts, check_stale } }
 
 -- Runs a check. An error of the store or of the file system counts as damage; others are raised.
 local function run_check(check, look)
@@ -299,8 +243,8 @@ local function open_store(check)
     and not text:find("newer than", 1, true)
   if not damaged or text:find "schema version %d+ is old" then error(store, 0) end
   if not repair then
-    errors.raise(errors.STORAGE, "%s\ntoeplab fsck --repair rebuilds it from what can be read",
-      text)
+    errors.raise(errors.STORAGE, "%s\ntoeplab fsck --repair makes it again from the files of the "
+      .. "trials", text)
   end
   check:found(true, function() return remake(check) end, "%s", text)
   check:settle()

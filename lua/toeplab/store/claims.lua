@@ -10,9 +10,8 @@
 -- its claim is gone; an ending without a claim, which it may still write then, counts for nothing.
 local core = require "toeplab.core"
 local process = require "toeplab.base.process"
-local temporary = require "toeplab.base.temporary"
-local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
+local temporary = require "toeplab.base.temporary"
 local trial_files = require "toeplab.store.trial_files"
 
 local claims = { GUEST = "guest" } -- takes the place of a job in the claims of a guest
@@ -67,31 +66,12 @@ function claims.list(root)
   return found
 end
 
--- Writes a file of one record whose content nobody sees before it is whole. With `unless_there`
--- returns false if the file exists, and true if this call has made it.
-local function put(path, line, unless_there)
-  local folder = path:match "^(.*)/[^/]*$"
-  local temp = temporary.beside(path)
-  local text = journal.record { line }
-  errors.stored(core.sys.write_file(temp, text))
-  local made, why = core.sys.link(temp, path)
-  -- The reply of an NFS server may get lost, and the repeated request then finds our own file.
-  if not made then made = core.sys.read_file(path) == text end
-  core.sys.remove(temp)
-  if not made and not core.sys.exists(path) then
-    errors.raise(errors.STORAGE, "%s: %s (the file system of the results must have hard links)",
-      path, why)
-  end
-  if made then errors.stored(core.sys.sync_folder(folder)) end
-  return made or not unless_there
-end
-
 -- Claims an attempt at trial id for the task or guest that `by` describes: {job=, task= (its
 -- number), restarts=, host=, pid=, started=, code= (a hash), provenance= (JSON), process_start=
 -- (process.start, or nil)}. Returns whether it got it.
 function claims.take(root, id, attempt, by)
-  return put(path_of(root, id, attempt), { "claim", id, by.job, by.task, by.restarts, by.host,
-    by.pid, by.started, by.code, by.provenance, by.process_start, n = 11 }, true)
+  return journal.create(path_of(root, id, attempt), { "claim", id, by.job, by.task,
+    by.restarts, by.host, by.pid, by.started, by.code, by.provenance, by.process_start, n = 11 })
 end
 
 local function only_line(path)
@@ -114,7 +94,7 @@ end
 -- Records how an attempt ended: status is done, failed or interrupted, why a message or nil, ended
 -- as in the journal, at the time. The first record of a status counts.
 function claims.finish(root, id, attempt, status, why, ended, at)
-  put(path_of(root, id, attempt, status), { "end", status, why, ended, at, n = 5 })
+  journal.create(path_of(root, id, attempt, status), { "end", status, why, ended, at, n = 5 })
 end
 
 -- Returns the record of claims.finish: {status=, why=, ended=, at=}; nil if it cannot be read.

@@ -11,7 +11,7 @@ local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
 local published = require "toeplab.models.published"
-local safetensors = require "toeplab.store.safetensors"
+local safetensors = require "toeplab.store.formats.safetensors"
 local saved_model = require "toeplab.store.saved_model"
 local suggest = require "toeplab.base.suggest"
 

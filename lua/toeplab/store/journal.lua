@@ -3,12 +3,18 @@
 --
 -- A record is some lines (wire.lua) and a last one, "= HASH", the first 16 digits of the sha256 of
 -- the lines before it. A single write() appends it, so that a kill leaves the record complete,
--- absent, or torn at the end of the file, where its hash is missing. Kinds of lines:
+-- absent, or torn at the end of the file, where its hash is missing. Kinds of lines in the journal
+-- of an attempt, events-K.jnl:
+--   begin ATTEMPT TIME PID CODE PROVENANCE             code SHA256 TIME
 --   metric STEP NAME VALUE [AT]          drop PATH          forget STEP
---   artifact KIND STEP PATH BYTES SHA256               step STEP SECONDS
---   event STEP KIND TEXT            end STATUS WHY ENDED SECONDS
+--   artifact KIND STEP PATH BYTES SHA256 TIME          step STEP SECONDS
+--   event STEP KIND TEXT TIME            end STATUS WHY ENDED SECONDS TIME
+-- and in marks.jnl, each after its kind with ATTEMPT and TIME:
+--   marks TAGS NOTES     trash SINCE   restore   queue   retry   redo
+--   end STATUS WHY ENDED     event STEP KIND TEXT     artifact KIND STEP PATH BYTES SHA256
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
+local temporary = require "toeplab.base.temporary"
 local wire = require "toeplab.base.wire"
 
 local journal = {}
@@ -72,6 +78,23 @@ end
 
 function Writer:close() self.file:close() end
 
+-- Makes the file at path with one record of a line, which nobody sees before it is whole. Returns
+-- false if there is a file of that name.
+function journal.create(path, line)
+  local temp, text = temporary.beside(path), journal.record { line }
+  errors.stored(core.sys.write_file(temp, text))
+  local made, why = core.sys.link(temp, path)
+  -- The reply of an NFS server may get lost, and the repeated request then finds our own file.
+  if not made then made = core.sys.read_file(path) == text end
+  core.sys.remove(temp)
+  if not made and not core.sys.exists(path) then
+    errors.raise(errors.STORAGE, "%s: %s (the file system of the results must have hard links)",
+      path, why)
+  end
+  if made then errors.stored(core.sys.sync_folder(path:match "^(.*)/[^/]*$")) end
+  return made
+end
+
 -- Returns whether a writer is using the journal at path. Opening a pipe of that name would block.
 function journal.in_use(path)
   if core.sys.kind(path) ~= "file" then return false end
@@ -106,6 +129,18 @@ local function records(text)
     at, stop = next_at, text:find("\n", next_at, true)
   end
   return lines, good
+end
+
+-- Appends a record of one line to the file at path, to which no other process writes. What a killed
+-- process left torn at its end is cut off.
+function journal.append(path, line)
+  local text = core.sys.read_file(path)
+  if text and text ~= "" and not text:find "\n= %x+\n$" then
+    local _, good = records(text)
+    errors.stored(core.sys.write_file(path, text:sub(1, good)))
+  end
+  local file <close> = errors.stored(io.open(path, "ab"))
+  errors.stored(file:write(journal.record { line }))
 end
 
 local NO_FILE = 2 -- ENOENT

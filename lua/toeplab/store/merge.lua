@@ -9,6 +9,7 @@ local temporary = require "toeplab.base.temporary"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
+local written = require "toeplab.store.written"
 
 local merge = {}
 
@@ -164,7 +165,8 @@ end
 local function sweep_of(store, other, id, known)
   if not id then return nil end
   if not known[id] then
-    local s = other:rows("SELECT * FROM sweeps WHERE id = ?", { id })[1]
+    local s = other:rows("SELECT *, round(created, 3) AS created FROM sweeps WHERE id = ?",
+      { id })[1]
     known[id] = store:sweep(s)
     store:rows("UPDATE sweeps SET created = max(created, ?) WHERE id = ?", { s.created, known[id] })
   end
@@ -210,9 +212,10 @@ end
 local function note_conflict(store, theirs, list)
   local text = ("the results of %s on %s differ: %s"):format((theirs.git_commit or "?"):sub(1, 12),
     theirs.host or "?", table.concat(list, "; "))
-  store:rows([[INSERT INTO events (trial, kind, text) SELECT ?1, 'conflict', ?2 WHERE NOT EXISTS
-    (SELECT 1 FROM events WHERE trial = ?1 AND kind = 'conflict' AND text = ?2)]],
-    { theirs.id, text })
+  if #store:rows("SELECT 1 FROM events WHERE trial = ? AND kind = 'conflict' AND text = ?",
+    { theirs.id, text }) == 0 then
+    store:event(theirs.id, 0, "conflict", text)
+  end
 end
 
 -- Gives a row if the trials a and b have equal configuration, seed and data, and only b finished.
@@ -285,7 +288,8 @@ function merge.run(store, other, dry)
   check_rows(other)
   for _, row in ipairs(other:rows [[SELECT id FROM trials WHERE trashed IS NULL
       ORDER BY created, id]]) do
-    local theirs = other:rows("SELECT * FROM trials WHERE id = ?", { row.id })[1]
+    local theirs = other:rows("SELECT *, round(created, 3) AS created FROM trials WHERE id = ?",
+      { row.id })[1]
     theirs.open = #other:rows("SELECT 1 FROM journals WHERE trial = ?", { row.id }) > 0
     local what, list = decide(store, other, theirs)
     if what == "replace" and theirs.status ~= "done" then
@@ -301,11 +305,15 @@ function merge.run(store, other, dry)
       table.move(bad, 1, #bad, #result.damaged + 1, result.damaged)
       store:transaction(function()
         copy_rows(store, other, theirs, good, sweep_of(store, other, theirs.sweep, known))
+        written.trial(store, row.id)
       end)
     end
   end
   if not dry then
-    store:transaction(function() result.others = copy_members(store, other, known) end)
+    store:transaction(function()
+      result.others = copy_members(store, other, known)
+      for _, id in pairs(known) do written.sweep(store, id) end
+    end)
   end
   other:live()
   return result

@@ -8,7 +8,10 @@ local process = require "toeplab.base.process"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
+local rebuild = require "toeplab.store.rebuild"
+local replay = require "toeplab.store.replay"
 local trial_files = require "toeplab.store.trial_files"
+local written = require "toeplab.store.written"
 
 local records = {}
 local Records = {}
@@ -24,12 +27,39 @@ function records.folder(given)
   return folder
 end
 
+local function wrap(store, folder)
+  return setmetatable({ store = store, folder = folder }, Records)
+end
+
+-- Makes runs.db from the files of the folder if it is missing or empty.
+local function ensure(folder)
+  local path = folder .. "/runs.db"
+  local empty = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
+  if (empty or not core.sys.exists(path)) and rebuild.possible(folder) then
+    core.sys.remove(path)
+    rebuild.ensure(folder, wrap)
+  end
+end
+
+-- Opens the store of the engine, and returns what that does. The database may be removed at any
+-- moment, also now.
+local function connect(folder, mode)
+  local store, message, status
+  for _ = 1, 10 do
+    ensure(folder)
+    store, message, status = core.store(folder, mode)
+    if store or core.sys.exists(folder .. "/runs.db") then break end
+  end
+  return store, message, status
+end
+
 -- Opens the store in folder for reading ("r"), for the user's own queries ("ask"), for changes of
 -- an existing store ("u"), or for writing ("w"), which creates it if necessary. Raises with the
 -- matching exit code.
 function records.open(folder, mode)
+  ensure(folder)
   trial_files.check_store(folder, mode)
-  local store, message, status = core.store(folder, mode == "u" and "w" or mode)
+  local store, message, status = connect(folder, mode == "u" and "w" or mode)
   if not store then
     if status == "ELOCKED" then
       errors.raise(errors.LOCKED, "%s (toeplab status shows how far it is; -C DIR takes another "
@@ -42,8 +72,22 @@ function records.open(folder, mode)
     problem.status, problem.old = status, old ~= nil
     error(problem, 0)
   end
-  return setmetatable({ store = store, folder = folder }, Records)
+  local self = wrap(store, folder)
+  if mode == "w" or mode == "u" then
+    local ok, why = pcall(written.all, self)
+    if not ok then
+      self:close()
+      if errors.is(why) then error(why, 0) end
+      local problem = errors.new(errors.code_of(why), "%s", errors.text(why))
+      problem.status = type(why) == "table" and rawget(why, "status") or nil
+      error(problem, 0)
+    end
+  end
+  return self
 end
+
+-- Makes runs.db of a folder anew from its files, as rebuild.replace does.
+function records.rebuild(folder) return rebuild.replace(folder, wrap) end
 
 -- Between hold() and live(), all that is read is of one moment, whatever a run or another command
 -- writes meanwhile. The file of the database's log grows as long.
@@ -71,9 +115,13 @@ function records.is(value) return getmetatable(value) == Records end
 
 function Records:close() self.store:close() end
 
--- Raises if the folder no longer holds the files that this store writes to.
+-- Raises if the folder no longer holds the files that this store writes to. A database that was
+-- removed is made again.
 function Records:check()
-  errors.stored(pcall(self.store.check, self.store))
+  local ok, why = pcall(self.store.check, self.store)
+  if ok or core.sys.exists(self.folder .. "/runs.db") then return errors.stored(ok, why) end
+  self.store:close()
+  self.store = errors.stored(connect(self.folder, "w"))
 end
 
 Records.__close = Records.close
@@ -151,6 +199,9 @@ function Records:decode(text)
   return root
 end
 
+-- Returns the time, in the whole milliseconds that the files of sweeps keep.
+local function now() return math.floor(core.sys.now() * 1000) / 1000 end
+
 -- Returns the id of the sweep of a script with its overrides; inserts its row if there is none.
 -- s.created: when its command was given (nil: now).
 function Records:sweep(s)
@@ -158,8 +209,8 @@ function Records:sweep(s)
   local found = self:rows(sql, { s.sha256, s.plan, s.experiment })
   if found[1] then return found[1].id end
   self:rows([[INSERT INTO sweeps (experiment, script, sha256, source, command, scale, plan, created)
-    VALUES (?, ?, ?, ?, ?, ?, ?, coalesce(?, (julianday('now') - 2440587.5) * 86400.0))]],
-    { s.experiment, s.script, s.sha256, s.source, s.command, s.scale, s.plan, s.created, n = 8 })
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)]],
+    { s.experiment, s.script, s.sha256, s.source, s.command, s.scale, s.plan, s.created or now() })
   return self.store:last_id()
 end
 
@@ -184,11 +235,16 @@ end
 function Records:declared(ids)
   local list = {}
   for i, id in ipairs(ids) do
-    list[i] = self:rows([[SELECT rowid AS place, id, experiment, config, seed, started,
+    list[i] = self:rows([[SELECT rowid AS place, created, id, experiment, config, seed, started,
       coalesce(ended, status) AS status FROM trials WHERE id = ?]], { id })[1]
   end
-  table.sort(list, function(a, b) return a.place < b.place end)
-  for _, t in ipairs(list) do t.config, t.place = self:config(t.config), nil end
+  table.sort(list, function(a, b)
+    if a.created ~= b.created then return a.created < b.created end
+    return a.place < b.place
+  end)
+  for _, t in ipairs(list) do
+    t.config, t.place, t.created = self:config(t.config), nil, nil
+  end
   return list
 end
 
@@ -197,159 +253,97 @@ end
 -- if the clock was set back. rows: those of sweeps.rows_of.
 function Records:enlist(sweep, rows)
   self:transaction(function()
-    self:rows([[UPDATE sweeps SET created = max((julianday('now') - 2440587.5) * 86400.0,
-      (SELECT max(created) FROM sweeps) + 0.001) WHERE id = ?]], { sweep })
+    local at = now()
+    self:rows([[UPDATE sweeps SET created = round(max(?, (SELECT max(created) FROM sweeps) + 0.001),
+      3) WHERE id = ?]], { at, sweep })
     self:rows("DELETE FROM members WHERE sweep = ?", { sweep })
+    local trashed = {}
+    for _, row in ipairs(self:rows "SELECT id FROM trials WHERE trashed IS NOT NULL") do
+      trashed[row.id] = true
+    end
     for i, t in ipairs(rows) do
       self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash,
-        numerics, provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-        ON CONFLICT (id) DO UPDATE SET trashed = NULL WHERE trashed IS NOT NULL]],
+        numerics, provenance, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        ON CONFLICT (id) DO NOTHING]],
         { t.id, sweep, t.experiment, t.config, t.seed, t.code_hash, t.data_hash, core.numerics,
-          t.provenance })
+          t.provenance, at })
       self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
+      if trashed[t.id] then self:mark(t.id, "restore") end
     end
+    written.sweep(self, sweep)
   end)
 end
 
--- Queues a trial to run again from its start. Its metrics, artifacts and events are
--- deleted (the files when it starts): an old verdict of the pruner or an old rollback must not
--- affect the new run. Its tags and notes stay, and an event records the old run.
-function Records:redo(id)
-  self:transaction(function()
-    self:rows("DELETE FROM events WHERE trial = ? AND kind <> 'redo'", { id })
-    self:rows([[INSERT INTO events (trial, step, kind, text) SELECT id, coalesce(step, 0), 'redo',
-      coalesce(ended, status) || ' by code ' || substr(code_hash, 1, 12) FROM trials
-      WHERE id = ?]], { id })
-    for _, name in ipairs { "metrics", "last", "artifacts" } do
-      self:rows(("DELETE FROM %s WHERE trial = ?"):format(name), { id })
-    end
-    self:rows([[UPDATE trials SET status = 'queued', ended = NULL, error = NULL, finished = NULL,
-      step = NULL, seconds = NULL WHERE id = ?]], { id })
-  end)
+-- Makes the folder of a trial; returns its path relative to that of the store, and its path.
+function Records:make_folder(id)
+  local path = trial_files.folder(self.folder, id)
+  trial_files.make(self.folder, "runs")
+  return path, trial_files.make(self.folder, path)
 end
 
--- Queues trials that did not end well ({id=, step=, status=, error=} each) to run again. Their
--- checkpoints and all that they logged stay, and an event of each records how it ended.
-function Records:retry(list)
-  self:transaction(function()
-    for _, t in ipairs(list) do
-      self:rows("INSERT INTO events (trial, step, kind, text) VALUES (?, ?, 'retry', ?)",
-        { t.id, t.step or 0, t.status .. (t.error and ": " .. t.error or "") })
-      self:rows([[UPDATE trials SET status = 'queued', ended = NULL, error = NULL,
-        finished = NULL WHERE id = ?]], { t.id })
-    end
-  end)
+-- Appends a line to the marks of a trial (journal.lua lists the kinds) and applies it.
+function Records:mark(id, kind, ...)
+  local row = self:rows("SELECT attempt FROM trials WHERE id = ?", { id })[1]
+  local line = table.pack(kind, row.attempt, core.sys.now(), ...)
+  local _, folder = self:make_folder(id)
+  journal.append(folder .. "/marks.jnl", line)
+  replay.apply_mark(self, id, line)
 end
 
--- Records that the code with this hash runs a trial. If other code made the checkpoint from which
--- the trial continues, an event records that two codes contributed.
-function Records:run_by(id, hash)
-  local row = self:rows("SELECT step, code_hash FROM trials WHERE id = ?", { id })[1]
-  if row.code_hash == hash then return end
-  if (row.step or 0) > 0 then
-    self:event(id, row.step, "code", ("by code %s up to this step, by %s from here on"):format(
-      row.code_hash:sub(1, 12), hash:sub(1, 12)))
-  end
-  self:rows("UPDATE trials SET code_hash = ? WHERE id = ?", { hash, id })
-end
-
--- Marks trial id as running in process pid since `started`, by the code with this hash, and opens
--- its journal. p: its provenance.
+-- Marks trial id as running in process pid since `started`, by the code with this hash. p: its
+-- provenance.
 function Records:mark_running(id, attempt, started, pid, code, p)
-  self:run_by(id, code)
-  self:rows([[UPDATE trials SET status = 'running', ended = NULL, attempt = ?,
-    started = ?, finished = NULL, error = NULL, host = ?, pid = ?, command = ?, git_commit = ?,
-    git_dirty = ?, provenance = ? WHERE id = ?]],
-    { attempt, started, p.host, pid, p.command, p.commit, p.dirty, json.encode(p), id, n = 9 })
-  self:rows([[INSERT INTO journals VALUES (?, ?, 0)
-    ON CONFLICT (trial) DO UPDATE SET attempt = excluded.attempt, bytes = 0]], { id, attempt })
+  replay.apply(self, id, { "begin", attempt, started, pid, code, json.encode(p), n = 6 })
 end
 
--- Marks a trial as running in process pid. Returns the number of the attempt, the seconds of
--- earlier attempts, and its artifacts; raises if one of these is not a file of the trial.
+-- Begins the next attempt at a trial, in process pid. Returns its number, the seconds of earlier
+-- attempts, and the artifacts of the trial; raises if one of these is not a file of the trial.
 function Records:begin(t, pid)
   local p = config.copy(t.provenance)
   p.label, p.data = t.label, next(t.data) and t.data or nil
   p.process_start = process.start(pid)
-  self:transaction(function()
-    local attempt = self:rows("SELECT attempt FROM trials WHERE id = ?", { t.id })[1].attempt + 1
-    self:mark_running(t.id, attempt, core.sys.now(), pid, t.code_hash, p)
-  end)
+  local path = self:make_folder(t.id)
+  local attempt = self:rows("SELECT attempt FROM trials WHERE id = ?", { t.id })[1].attempt
+  local line
+  repeat -- a killed run may have left the first record of an attempt alone
+    attempt = attempt + 1
+    line = { "begin", attempt, core.sys.now(), pid, t.code_hash, json.encode(p), n = 6 }
+  until journal.create(self.folder .. "/" .. journal.path(path, attempt), line)
+  self:transaction(function() replay.apply(self, t.id, line) end)
   trial_files.check_all(self.folder, t.id)
   local row, artifacts = self:resumable(t.id)
   return row.attempt, (row.seconds or 0) + 0.0, artifacts
 end
 
--- Returns what a trial would continue from: {attempt=, step=, seconds=} and its artifacts.
+-- Returns what a trial would continue from: {attempt=, step=, seconds=, open= (1: its journal may
+-- say more)} and its artifacts.
 function Records:resumable(id)
-  local row = self:rows("SELECT attempt, step, seconds FROM trials WHERE id = ?", { id })[1]
+  local row = self:rows([[SELECT attempt, step, seconds, EXISTS (SELECT 1 FROM journals
+    WHERE trial = ?1) AS open FROM trials WHERE id = ?1]], { id })[1]
   local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
     WHERE trial = ?]], { id })
   for _, a in ipairs(artifacts) do trial_files.check_row(self.folder, id, a) end
   return row or { attempt = 0 }, artifacts
 end
 
--- Records the end of a trial. status: 'done', 'failed' or 'interrupted'; why: the message, or nil;
--- ended: why it was ended early, or nil.
+-- Records the end of a trial in place of its worker. status: 'done', 'failed' or 'interrupted';
+-- why: the message, or nil; ended: why it was ended early, or nil.
 function Records:finish(id, status, why, ended)
-  self:rows("UPDATE trials SET status = ?, error = ?, ended = ?, finished = ? WHERE id = ?",
-    { status, secrets.text(why), ended, core.sys.now(), id, n = 5 })
-end
-
--- Replaces the tags (words between spaces) and the notes (lines) of a trial.
-function Records:mark(id, tags, notes)
-  self:rows("UPDATE trials SET tags = ?, notes = ? WHERE id = ?", { tags, notes, id })
+  self:mark(id, "end", status, secrets.text(why), ended)
 end
 
 -- ---- Journals ---------------------------------------------------------------------------------
 
--- The effect of each kind of journal line on the rows of a trial.
-local lines = {}
-
-function lines.metric(self, id, step, name, value, at)
-  self:rows([[INSERT INTO metrics (trial, name, step, value, at) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT (trial, name, step) DO UPDATE SET value = excluded.value, at = excluded.at]],
-    { id, name, step, value, at, n = 5 })
-end
-
-function lines.artifact(self, id, kind, step, path, bytes, sha256)
-  self:rows([[INSERT OR REPLACE INTO artifacts (trial, kind, step, path, bytes, sha256)
-    VALUES (?, ?, ?, ?, ?, ?)]], { id, kind, step, path, bytes, sha256 })
-end
-
-function lines.drop(self, id, path)
-  self:rows("DELETE FROM artifacts WHERE trial = ? AND path = ?", { id, path })
-end
-
-function lines.step(self, id, step, seconds)
-  self:rows("UPDATE trials SET step = ?, seconds = ? WHERE id = ?", { step, seconds, id })
-end
-
-function lines.forget(self, id, step)
-  self:rows("DELETE FROM metrics WHERE trial = ? AND coalesce(at, step) > ?", { id, step })
-  self:rows("DELETE FROM artifacts WHERE trial = ? AND step > ?", { id, step })
-  self:rows("UPDATE trials SET step = ? WHERE id = ?", { step, id })
-end
-
--- A trial that resumes from before an event repeats the event in the same words; it is stored once.
-function lines.event(self, id, step, kind, text)
-  self:rows([[INSERT INTO events (trial, step, kind, text) SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS
-    (SELECT 1 FROM events WHERE trial = ?1 AND step = ?2 AND kind = ?3 AND text = ?4)]],
-    { id, step, kind, secrets.text(text) })
-end
-
-lines["end"] = function(self, id, status, why, ended, seconds)
-  self:finish(id, status, why, ended)
-  self:rows("UPDATE trials SET seconds = ? WHERE id = ?", { seconds, id })
-end
-
--- Ends a trial that wrote no journal: in one transaction stores its metrics, a list of {name, step,
--- value}, and its seconds, and marks it as done.
+-- Ends a trial that has no worker: stores its metrics, a list of {name, step, value}, and its
+-- seconds, and marks it as done.
 function Records:complete(id, metrics, seconds)
   self:transaction(function()
-    for _, m in ipairs(metrics) do lines.metric(self, id, m[2], m[1], m[3]) end
-    lines["end"](self, id, "done", nil, nil, seconds)
+    for _, m in ipairs(metrics) do
+      replay.apply(self, id, { "metric", m[2], m[1], m[3], n = 4 })
+    end
+    replay.apply(self, id, { "end", "done", nil, nil, seconds, core.sys.now(), n = 6 })
     self:rows("DELETE FROM journals WHERE trial = ?", { id })
+    written.trial(self, id)
   end)
 end
 
@@ -368,8 +362,7 @@ function Records:take(id, path, some, heard)
     if #list > 0 then
       self:transaction(function()
         for _, line in ipairs(list) do
-          local apply = lines[line[1]]
-          if apply then apply(self, id, table.unpack(line, 2, line.n)) end
+          replay.apply(self, id, line)
           ended = ended or line[1] == "end"
         end
         self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { offset, id })
@@ -382,20 +375,17 @@ function Records:take(id, path, some, heard)
 end
 
 -- Records an event of a trial.
-function Records:event(id, step, kind, text) lines.event(self, id, step, kind, text) end
+function Records:event(id, step, kind, text)
+  self:mark(id, "event", step, kind, secrets.text(text))
+end
 
 -- Records a file of a trial. path: within the results folder.
 function Records:artifact(id, kind, step, path, bytes, sha256)
-  lines.artifact(self, id, kind, step, path, bytes, sha256)
+  self:mark(id, "artifact", kind, step, path, bytes, sha256)
 end
 
--- Deletes the journal of a trial and its row, once the store holds all of its lines.
-function Records:end_journal(id, path)
-  local row = self:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]
-  if not row then return end
-  self:rows("DELETE FROM journals WHERE trial = ?", { id })
-  core.sys.remove(self.folder .. "/" .. journal.path(path, row.attempt))
-end
+-- Records that the store holds all lines of a trial's journal.
+function Records:end_journal(id) self:rows("DELETE FROM journals WHERE trial = ?", { id }) end
 
 -- Returns the path of a trial's journal and how many of its bytes the store holds; nil if the trial
 -- has none.

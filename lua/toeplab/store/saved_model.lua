@@ -17,7 +17,7 @@ local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local models = require "toeplab.models"
 local errors = require "toeplab.base.errors"
-local raw_file = require "toeplab.store.raw_file"
+local raw_file = require "toeplab.store.formats.raw_file"
 local trial_files = require "toeplab.store.trial_files"
 
 -- endings: kind of file -> its extension.

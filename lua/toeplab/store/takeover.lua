@@ -6,7 +6,6 @@
 -- read, says where to go on, so that a call that is killed is continued by the next.
 local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
-local journal = require "toeplab.store.journal"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -38,19 +37,13 @@ local function begin(store, row, attempt, claim, warn)
   row.attempt, row.status, row.open = attempt, "running", 1
 end
 
-local function set_end(store, row, status, why, ended, at)
-  store:transaction(function()
+-- Records an end, unless the rows have it from the journal.
+local function set_end(store, row, status, why, ended)
+  local said = store:outcome(row.id)
+  if said.status ~= status or said.error ~= why or said.ended ~= ended then
     store:finish(row.id, status, why, ended)
-    store:rows("UPDATE trials SET finished = ? WHERE id = ?", { at, row.id })
-  end)
-  row.status = status
-end
-
-local function remove_journals(store, row, one)
-  local path = trial_files.folder(store.folder, row.id)
-  for attempt = one.first, one.attempt do
-    core.sys.remove(store.folder .. "/" .. journal.path(path, attempt))
   end
+  row.status = status
 end
 
 -- Ends an attempt that has an ending of this status: its task wrote it, or bury. The journal of
@@ -63,7 +56,7 @@ local function settle(store, row, attempt, status)
   else
     local e = claims.ending(store.folder, claims.short(row.id), attempt, status)
     if not e then return end
-    set_end(store, row, e.status, e.why, e.ended, e.at)
+    set_end(store, row, e.status, e.why, e.ended)
   end
   store:rows("DELETE FROM journals WHERE trial = ?", { row.id })
   row.open = 0
@@ -81,7 +74,7 @@ local function bury(store, row, attempt, claim)
       or ("job %s_%s"):format(claim.job, claim.task)
     said = { status = "interrupted", error = ("%s on %s ended without a word: it ran out of "
       .. "memory, or its node was lost"):format(by, claim.host) }
-    set_end(store, row, said.status, said.error, nil, core.sys.now())
+    set_end(store, row, said.status, said.error)
   end
   local known = said.status == "done" or said.status == "failed"
   return { row.id, attempt, known and said.status or "interrupted", said.error, said.ended,
@@ -111,7 +104,7 @@ end
 -- since each waits for the disk; stops after a second. Returns the number of trials that were
 -- looked at.
 local function follow_some(store, list, names, first, held, alive, warn)
-  local since, over, buried, done = core.sys.clock(), {}, {}, first - 1
+  local since, buried, done = core.sys.clock(), {}, first - 1
   store:transaction(function()
     while done < #names and core.sys.clock() - since < BATCH_SECONDS do
       done = done + 1
@@ -122,12 +115,9 @@ local function follow_some(store, list, names, first, held, alive, warn)
       if open then claim, burial = follow(store, row, short, one, alive, warn) end
       if claim then held[row.id] = claim end
       buried[#buried + 1] = burial
-      if open and row.status == "done" and row.open == 0 then over[#over + 1] = { row, one } end
     end
   end)
   for _, b in ipairs(buried) do claims.finish(store.folder, table.unpack(b, 1, b.n)) end
-  -- The journals of unfinished trials stay, because a task that continues one reads them.
-  for _, pair in ipairs(over) do remove_journals(store, pair[1], pair[2]) end
   return done - first + 1
 end
 
@@ -145,7 +135,7 @@ function takeover.run(store, alive, warn)
 end
 
 -- Deletes all claims but those of the trials in the set kept (by id), once no array job is in the
--- queue that may ask for them, and the journals that the store has read. A task that is taken for
+-- queue that may ask for them. A task that is taken for
 -- dead may still be at work: it ends when it misses its claim (Claimed:check). The claim goes
 -- first, since a task writes the end of an attempt to the journal, then looks whether it holds the
 -- claim, and only then takes the attempt as ended. So what it takes as ended is read here. A call
@@ -160,9 +150,8 @@ function takeover.clear(store, kept)
     if row and row.open == 1 and row.attempt <= one.attempt then -- later ones have no claim
       local path = trial_files.folder(store.folder, row.id)
       store:take(row.id, path) -- takeover.run has told of damage
-      store:end_journal(row.id, path)
+      store:end_journal(row.id)
     end
-    if row then remove_journals(store, row, one) end
   end
   claims.remove_orphans(store.folder, keep)
 end

@@ -8,10 +8,10 @@
 local checkpoint = require "toeplab.store.checkpoint"
 local class = require "toeplab.nn.class"
 local errors = require "toeplab.base.errors"
-local npy = require "toeplab.store.npy"
+local npy = require "toeplab.store.formats.npy"
 local options = require "toeplab.base.options"
-local raw_file = require "toeplab.store.raw_file"
-local safetensors = require "toeplab.store.safetensors"
+local raw_file = require "toeplab.store.formats.raw_file"
+local safetensors = require "toeplab.store.formats.safetensors"
 
 local tensor_files = {}
 

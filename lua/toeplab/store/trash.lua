@@ -4,15 +4,14 @@ local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
 local process = require "toeplab.base.process"
 local temporary = require "toeplab.base.temporary"
-local journal = require "toeplab.store.journal"
 local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
+local files = require "toeplab.base.files"
 local guests = require "toeplab.store.guests"
 local trial_files = require "toeplab.store.trial_files"
+local written = require "toeplab.store.written"
 
 local trash = {}
-
-trash.NAMELESS = "no trial has that name" -- why a folder of runs/ is stale
 
 -- ---- Moving and restoring ----------------------------------------------------------------------
 
@@ -29,17 +28,13 @@ function trash.put(store, ids)
   end
   local now = core.sys.now()
   store:transaction(function()
-    for _, id in ipairs(ids) do
-      store:rows("UPDATE trials SET trashed = ? WHERE id = ?", { now, id })
-    end
+    for _, id in ipairs(ids) do store:mark(id, "trash", now) end
   end)
 end
 
 function trash.restore(store, ids)
   store:transaction(function()
-    for _, id in ipairs(ids) do
-      store:rows("UPDATE trials SET trashed = NULL WHERE id = ?", { id })
-    end
+    for _, id in ipairs(ids) do store:mark(id, "restore") end
   end)
 end
 
@@ -63,33 +58,6 @@ end
 
 -- ---- Files ------------------------------------------------------------------------------------
 
-local function size_of(path)
-  local file <close> = io.open(path, "rb")
-  return file and file:seek("end") or 0
-end
-
--- Returns the bytes of a file, or of all files in a folder.
-function trash.bytes(path)
-  local kind, link = core.sys.kind(path)
-  if kind == "file" then return size_of(path) end
-  if kind ~= "folder" or link then return 0 end
-  local sum = 0
-  for _, name in ipairs(core.sys.list(path) or {}) do
-    sum = sum + trash.bytes(path .. "/" .. name)
-  end
-  return sum
-end
-
--- Removes a file, or a folder with its contents; of a symbolic link, only the link.
-function trash.remove(path)
-  local kind, link = core.sys.kind(path)
-  if kind == "folder" and not link then
-    for _, name in ipairs(core.sys.list(path) or {}) do trash.remove(path .. "/" .. name) end
-  end
-  local ok, why = core.sys.remove(path)
-  if not ok and core.sys.exists(path) then errors.raise(errors.STORAGE, "%s", why) end
-end
-
 -- Returns whether name is a temporary file of a dead process of this machine.
 local function dead_temporary(name)
   local host, pid = temporary.owner(name)
@@ -108,9 +76,6 @@ local function look_into(store, id, _, add)
     local whole = path .. "/" .. file
     if dead_temporary(file) then
       add(whole, "a temporary file of a dead process")
-    elseif not open and file:find("^events%-%d+%.jnl$") and not journal.in_use(store.folder .. "/"
-        .. whole) then
-      add(whole, "a journal that is already in the store")
     elseif not open and trial_files.keeps(file) and not known[whole] then
       add(whole, "no row mentions it")
     end
@@ -137,7 +102,7 @@ end
 function trash.stale(store)
   local list, ids = {}, {}
   local function add(path, why)
-    list[#list + 1] = { path = path, why = why, bytes = trash.bytes(store.folder .. "/" .. path) }
+    list[#list + 1] = { path = path, why = why, bytes = files.bytes(store.folder .. "/" .. path) }
   end
   for _, row in ipairs(store:rows "SELECT id FROM trials") do ids[row.id:sub(1, 12)] = row.id end
   for _, row in ipairs(selection.running(store)) do
@@ -151,7 +116,7 @@ function trash.stale(store)
     if ids[name] and ids[name] ~= "busy" then
       look_into(store, ids[name], name, add)
     elseif not ids[name] and #name == 12 and name:find("^%x+$") then
-      add("runs/" .. name, trash.NAMELESS)
+      add("runs/" .. name, "no trial has that name")
     end
   end
   local busy = any_alive(store)
@@ -173,21 +138,25 @@ end
 -- ---- Deleting ----------------------------------------------------------------------------------
 
 -- Deletes trials with their folders, and the sweeps that are then without trials, unless dry.
--- Returns the bytes of the folders. The rows go first: the next purge finds a file without a row,
--- whereas a row without its file would be damage.
+-- Returns the bytes of the folders. What the sweeps say goes first: the next purge finds a folder
+-- without a trial, whereas a trial without its files would be damage.
 function trash.free(store, ids, dry)
-  local bytes = 0
+  local bytes, sweeps = 0, {}
   for _, id in ipairs(ids) do
     local folder = store.folder .. "/" .. trial_files.folder(store.folder, id)
-    bytes = bytes + trash.bytes(folder)
-    if not dry then
-      trash.delete(store, id)
-      trash.remove(folder)
+    bytes = bytes + files.bytes(folder)
+    for _, row in ipairs(dry and {} or store:rows([[SELECT sweep FROM members WHERE trial = ?1
+        UNION SELECT sweep FROM trials WHERE id = ?1]], { id })) do
+      sweeps[row.sweep or 0] = true
     end
+    if not dry then trash.delete(store, id) end
   end
-  if not dry then
-    store:rows [[DELETE FROM sweeps WHERE id NOT IN (SELECT sweep FROM members)
-      AND id NOT IN (SELECT sweep FROM trials WHERE sweep IS NOT NULL)]]
+  if dry then return bytes end
+  store:rows [[DELETE FROM sweeps WHERE id NOT IN (SELECT sweep FROM members)
+    AND id NOT IN (SELECT sweep FROM trials WHERE sweep IS NOT NULL)]]
+  for id in pairs(sweeps) do written.sweep(store, id) end
+  for _, id in ipairs(ids) do
+    files.remove(store.folder .. "/" .. trial_files.folder(store.folder, id))
   end
   return bytes
 end
@@ -200,8 +169,10 @@ function trash.undo(store, list)
     if not store:status(t.id) then new[#new + 1] = t.id end
   end
   return function()
+    local later = store:rows("SELECT id FROM sweeps WHERE id > ?", { last })
     store:rows("DELETE FROM members WHERE sweep > ?", { last })
     trash.free(store, new)
+    for _, row in ipairs(later) do written.sweep(store, row.id) end
   end
 end
 

@@ -3,7 +3,6 @@ local t = require "harness"
 local check = require "toeplab.store.check"
 local core = require "toeplab.core"
 local logged = require "toeplab.store.logged"
-local rebuild = require "toeplab.store.rebuild"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local stores = require "stores"
@@ -140,20 +139,6 @@ t.test("of an older schema, the error says what upgrades it, and that does", fun
     t.ok(core.sys.exists(folder .. "/runs.db.v5"))
     local store <close> = records.open(folder, "r")
     t.eq(names(store, "@all"), "abcdef")
-  end)
-end)
-
-t.test("a rebuild counts trials whose own row is lost, and calls nothing theirs free", function()
-  t.in_folder(function(folder)
-    stores.fill(folder, { sample[1], sample[2] })
-    local store <close> = records.open(folder, "w")
-    store:rows "PRAGMA foreign_keys = OFF"
-    store:rows("DELETE FROM trials WHERE id = ?", { id "a" })
-    store:close()
-    t.eq(rebuild.run(folder).lost, 1)
-    local texts = {}
-    check.run(folder, {}, function(item) texts[#texts + 1] = item.text end)
-    t.ok(table.concat(texts, "\n"):find "may have lost its row; toeplab generate reads", texts[1])
   end)
 end)
 

@@ -141,7 +141,7 @@ local function with_trial(fn)
     local store <close> = records.open(folder, "w")
     local id = stores.id "a"
     local path = "runs/" .. id:sub(1, 12)
-    core.sys.mkdir(folder .. "/" .. path)
+    core.sys.remove(folder .. "/" .. journal.path(path, 1))
     store:rows("INSERT INTO journals VALUES (?, 1, 0)", { id })
     fn(store, id, path, folder .. "/" .. journal.path(path, 1))
   end)

@@ -116,7 +116,7 @@ t.test("the last two checkpoints are kept, as rows and as files", function()
       WHERE kind = 'checkpoint' ORDER BY step]])
     t.eq(#rows, 2)
     local run_folder = folder .. "/results/" .. rows[1].path:match("^(.*)/")
-    t.eq(core.sys.list(run_folder), { "model-00000000.json", "sample-00000012.txt",
+    t.eq(core.sys.list(run_folder), { "events-1.jnl", "model-00000000.json", "sample-00000012.txt",
       "step-00000008.h5", "step-00000012.h5", "vocabulary-00000000.txt" })
     for _, row in ipairs(rows) do
       local text = read(folder .. "/results/" .. row.path)

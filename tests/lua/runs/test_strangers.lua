@@ -7,7 +7,6 @@ local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
-local rebuild = require "toeplab.store.rebuild"
 local trial_files = require "toeplab.store.trial_files"
 
 -- ---- Names and files --------------------------------------------------------------------------
@@ -60,7 +59,7 @@ t.test("a database is not made anew where one of its files is a link", function(
       assert(core.sys.mkdir(folder .. "/results"))
       if name ~= "runs.db" then t.write(folder .. "/results/runs.db", "damaged") end
       os.execute(("cd '%s/results' && ln -s ../outside '%s'"):format(folder, name))
-      t.raises(rebuild.run, "is a symbolic link", folder .. "/results")
+      t.raises(records.rebuild, "is a symbolic link", folder .. "/results")
     end)
   end
 end)

@@ -76,7 +76,7 @@ end
 
 -- ---- The tests --------------------------------------------------------------------------------
 
-t.test("what a task logs after it was taken for dead is read before its journal goes", function()
+t.test("what a task logs after it was taken for dead is read before its claim goes", function()
   with_task(function(c)
     t.eq(c:run(true)[id].job, "1")
     t.eq(c:run(false), {})
@@ -85,7 +85,7 @@ t.test("what a task logs after it was taken for dead is read before its journal 
     c:clear()
     t.eq(c:stored(), { "done", 2 })
     t.eq(c:files(), {})
-    t.eq(core.sys.list(c.folder .. "/" .. path), {})
+    t.eq(core.sys.list(c.folder .. "/" .. path), { "events-1.jnl", "marks.jnl" })
   end)
 end)
 
@@ -226,7 +226,8 @@ t.test("a journal of a later attempt than the claims is left to the next run", f
     c:clear()
     t.eq(c:files(), {})
     t.eq(#c.store:open_journals(), 1)
-    t.eq(core.sys.list(c.folder .. "/" .. path), { "events-2.jnl" })
+    t.eq(core.sys.list(c.folder .. "/" .. path), { "events-1.jnl", "events-2.jnl",
+      "marks.jnl" })
   end)
 end)
 

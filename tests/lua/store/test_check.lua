@@ -40,41 +40,40 @@ local function to_an_index(folder)
   t.write(folder .. "/runs.db", text:sub(1, (root - 1) * size) .. page .. text:sub(root * size + 1))
 end
 
--- name, damage, what is found: {text (a plain part), lost, how it is repaired} each; what the
--- second repair still finds and, of it, what is lost; a query and what it gives in the end
+local MADE = "made again"
+
+-- name, damage, what is found: {text (a plain part), lost, how it is repaired} each; how many of
+-- these the repair finds (nil: all), since a database that is made again has no other faults; what
+-- the second repair still finds; a query and what it gives in the end
 local cases = {
-  { "nothing", function() end, {}, 0, 0, "SELECT count(*) AS n FROM trials", '{"n":2}' },
+  { "nothing", function() end, {}, nil, 0, "SELECT count(*) AS n FROM trials", '{"n":2}' },
   { "a trial whose id is a path", by "UPDATE trials SET id = '../up' WHERE id = '$ID'", {
-    { "runs.db: 4 rows refer to others that are not there, the first in members", true,
-      "these references were dropped" },
-    { "the id of trial '../up' is not a sha256: the row is not of this program", true,
-      "its row was dropped" },
+    { "runs.db: 4 rows refer to others that are not there, the first in members", true, MADE },
+    { "the id of trial '../up' is not a sha256: the row is not of this program", true, MADE },
     { FOLDER .. ": no trial has that name", false } }, 1, 0,
-    "SELECT id FROM trials", ('{"id":"%s"}'):format(stores.id "b") },
+    "SELECT count(*) AS n FROM trials WHERE id = '" .. ID .. "'", '{"n":1}' },
   { "a file outside of the folder", by "UPDATE artifacts SET path = '../../etc/passwd'", {
     { "the row of file '../../etc/passwd' of trial '" .. ID .. "' is not of this program", true,
-      "its row was dropped" },
+      MADE },
     { FOLDER .. "/step-00000004.h5: no row mentions it", false } }, 1, 0,
-    "SELECT path FROM artifacts", nil },
+    "SELECT path FROM artifacts", ('{"path":"%s/step-00000004.h5"}'):format(FOLDER) },
   { "a trial that was deleted alone", by "DELETE FROM trials WHERE id = '$ID'", {
-    { "runs.db: 4 rows refer to others that are not there, the first in members", true,
-      "these references were dropped" },
+    { "runs.db: 4 rows refer to others that are not there, the first in members", true, MADE },
     { FOLDER .. ": no trial has that name", false } }, 1, 0,
-    "SELECT count(*) AS n FROM metrics", '{"n":1}' },
+    "SELECT count(*) AS n FROM metrics", '{"n":3}' },
   { "a sweep that was deleted alone", by "DELETE FROM sweeps", {
-    { "runs.db: 4 rows refer to others that are not there", true,
-      "these references were dropped" } }, 0, 0,
-    "SELECT count(*) AS n FROM trials WHERE sweep IS NULL", '{"n":2}' },
+    { "runs.db: 4 rows refer to others that are not there", true, MADE } }, nil, 0,
+    "SELECT count(*) AS n FROM trials WHERE sweep = 1", '{"n":2}' },
   { "a sweep without one of its trials", by [[UPDATE sweeps SET plan = '{"trials":3}']], {
-    { "sweep 1 of x has 2 of its 3 trials; its command brings the rest", false } }, 1, 0,
+    { "sweep 1 of x has 2 of its 3 trials; its command brings the rest", false } }, nil, 1,
     "SELECT count(*) AS n FROM trials", '{"n":2}' },
   { "a sweep whose looks asked for fewer", by [=[UPDATE sweeps
-    SET plan = '{"trials":3,"rule":"until 2 %"}']=], {}, 0, 0,
+    SET plan = '{"trials":3,"rule":"until 2 %"}']=], {}, nil, 0,
     "SELECT count(*) AS n FROM trials", '{"n":2}' },
   { "a last value of another step", by "UPDATE last SET step = 1, value = 3.0 WHERE trial = '$ID'",
-    { { "1 last value of metrics disagree", true, "rebuilt from the metrics" } }, 0, 0,
+    { { "1 last value of metrics disagree", true, MADE } }, nil, 0,
     "SELECT step, value FROM last WHERE trial = '" .. ID .. "'", '{"step":2,"value":2.0}' },
-  { "an index", to_an_index, { { "index trials_status", true, "indices made again" } }, 0, 0,
+  { "an index", to_an_index, { { "index trials_status", true, MADE } }, nil, 0,
     "SELECT count(*) AS n FROM trials INDEXED BY trials_status WHERE status = 'done'", '{"n":2}' },
 }
 
@@ -91,14 +90,15 @@ local function compare(list, wanted, repaired)
   t.eq(#list, #wanted)
   for i, want in ipairs(wanted) do
     t.holds(list[i].text, want[1])
-    t.eq({ list[i].lost, list[i].how }, { want[2], repaired and want[3] or nil })
+    t.eq(list[i].lost, want[2])
+    t.holds(list[i].how or "", repaired and want[3] or "")
   end
 end
 
 for _, case in ipairs(cases) do
   t.test("fsck of " .. case[1], function()
     t.in_folder(function(folder)
-      local _, damage, wanted, all, left, sql, row = table.unpack(case)
+      local _, damage, wanted, most, left, sql, row = table.unpack(case, 1, 7)
       fill(folder)
       damage(folder)
       local lost = 0
@@ -109,10 +109,10 @@ for _, case in ipairs(cases) do
         t.eq({ result.all, result.left, result.copy }, { #wanted, lost, nil })
       end
       local result, list = look(folder, true)
-      compare(list, wanted, true)
-      t.eq(result.left, left)
+      compare(list, table.move(wanted, 1, most or #wanted, 1, {}), true)
+      t.eq(result.left, 0)
       result = look(folder, true)
-      t.eq({ result.all, result.left }, { all, left })
+      t.eq({ result.all, result.left }, { left, 0 })
       t.eq(stores.dump(folder, sql), { row })
     end)
   end)

@@ -82,7 +82,8 @@ t.test("the best checkpoint is kept, and the loop ends when patience is over", f
     t.eq(state.best, { value = 3, step = 8, waited = 0 })
     t.eq(checkpoint.read(folder .. "/results/" .. path, "best"), { best = state.best })
     t.eq(core.sys.list(folder .. "/results/" .. path:match "^(.*)/"), { "best-00000008.h5",
-      "model-00000000.json", "step-00000012.h5", "step-00000014.h5", "vocabulary-00000000.txt" })
+      "events-1.jnl", "model-00000000.json", "step-00000012.h5", "step-00000014.h5",
+      "vocabulary-00000000.txt" })
   end)
 end)
 

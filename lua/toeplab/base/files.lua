@@ -1,0 +1,34 @@
+-- base/files.lua: measures and removes files, and folders with all that they hold.
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+
+local files = {}
+
+local function size_of(path)
+  local file <close> = io.open(path, "rb")
+  return file and file:seek("end") or 0
+end
+
+-- Returns the bytes of a file, or of all files in a folder.
+function files.bytes(path)
+  local kind, link = core.sys.kind(path)
+  if kind == "file" then return size_of(path) end
+  if kind ~= "folder" or link then return 0 end
+  local sum = 0
+  for _, name in ipairs(core.sys.list(path) or {}) do
+    sum = sum + files.bytes(path .. "/" .. name)
+  end
+  return sum
+end
+
+-- Removes a file, or a folder with its contents; of a symbolic link, only the link.
+function files.remove(path)
+  local kind, link = core.sys.kind(path)
+  if kind == "folder" and not link then
+    for _, name in ipairs(core.sys.list(path) or {}) do files.remove(path .. "/" .. name) end
+  end
+  local ok, why = core.sys.remove(path)
+  if not ok and core.sys.exists(path) then errors.raise(errors.STORAGE, "%s", why) end
+end
+
+return files

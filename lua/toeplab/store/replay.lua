@@ -1,0 +1,207 @@
+-- store/replay.lua: what the records in the files of a trial mean for its rows in runs.db.
+--
+-- The files are the truth, and the rows are made from them: as a run goes on (records.lua), or all
+-- at once where runs.db is missing or damaged (rebuild.lua). The worker of attempt K writes
+-- events-K.jnl. Others append what they say of the trial to marks.jnl, each record with the attempt
+-- after which it counts. journal.lua lists the kinds of lines.
+local core = require "toeplab.core"
+local journal = require "toeplab.store.journal"
+
+local replay = {}
+
+-- ---- The journal of an attempt ----------------------------------------------------------------
+
+-- The effect of each kind of line on the rows of trial id; self: the records.
+local lines = {}
+
+-- The code with this hash runs the trial from now on. If other code made the checkpoint from which
+-- the trial continues, an event records that two codes contributed.
+function lines.code(self, id, hash, at)
+  local row = self:rows("SELECT step, code_hash FROM trials WHERE id = ?", { id })[1]
+  if row.code_hash == hash then return end
+  if (row.step or 0) > 0 then
+    lines.event(self, id, row.step, "code", ("by code %s up to this step, by %s from here on")
+      :format(row.code_hash:sub(1, 12), hash:sub(1, 12)), at)
+  end
+  self:rows("UPDATE trials SET code_hash = ? WHERE id = ?", { hash, id })
+end
+
+function lines.begin(self, id, attempt, started, pid, code, provenance)
+  lines.code(self, id, code, started)
+  self:rows([[UPDATE trials SET status = 'running', ended = NULL, attempt = ?2, started = ?3,
+    finished = NULL, error = NULL, pid = ?4, host = ?5 ->> '$.host', command = ?5 ->> '$.command',
+    git_commit = ?5 ->> '$.commit', git_dirty = ?5 ->> '$.dirty', provenance = ?5 WHERE id = ?1]],
+    { id, attempt, started, pid, provenance, n = 5 })
+  self:rows([[INSERT INTO journals VALUES (?, ?, 0)
+    ON CONFLICT (trial) DO UPDATE SET attempt = excluded.attempt, bytes = 0]], { id, attempt })
+end
+
+function lines.metric(self, id, step, name, value, at)
+  self:rows([[INSERT INTO metrics (trial, name, step, value, at) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (trial, name, step) DO UPDATE SET value = excluded.value, at = excluded.at]],
+    { id, name, step, value, at, n = 5 })
+end
+
+function lines.artifact(self, id, kind, step, path, bytes, sha256, at)
+  self:rows([[INSERT OR REPLACE INTO artifacts (trial, kind, step, path, bytes, sha256, created)
+    VALUES (?, ?, ?, ?, ?, ?, ?)]], { id, kind, step, path, bytes, sha256, at or core.sys.now() })
+end
+
+function lines.drop(self, id, path)
+  self:rows("DELETE FROM artifacts WHERE trial = ? AND path = ?", { id, path })
+end
+
+function lines.step(self, id, step, seconds)
+  self:rows("UPDATE trials SET step = ?, seconds = ? WHERE id = ?", { step, seconds, id, n = 3 })
+end
+
+function lines.forget(self, id, step)
+  self:rows("DELETE FROM metrics WHERE trial = ? AND coalesce(at, step) > ?", { id, step })
+  self:rows("DELETE FROM artifacts WHERE trial = ? AND step > ?", { id, step })
+  self:rows("UPDATE trials SET step = ? WHERE id = ?", { step, id })
+end
+
+-- A trial that resumes from before an event repeats the event in the same words; it is stored once.
+function lines.event(self, id, step, kind, text, at)
+  self:rows([[INSERT INTO events (trial, step, kind, text, created) SELECT ?1, ?2, ?3, ?4, ?5
+    WHERE NOT EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND step = ?2 AND kind = ?3
+    AND text = ?4)]], { id, step, kind, text, at or core.sys.now() })
+end
+
+lines["end"] = function(self, id, status, why, ended, seconds, at)
+  self:rows([[UPDATE trials SET status = ?, error = ?, ended = ?, seconds = coalesce(?, seconds),
+    finished = ? WHERE id = ?]], { status, why, ended, seconds, at, id, n = 6 })
+end
+
+-- Applies a line of a journal to the rows of trial id.
+function replay.apply(self, id, line)
+  local act = lines[line[1]]
+  if act then act(self, id, table.unpack(line, 2, line.n)) end
+end
+
+-- ---- Marks ------------------------------------------------------------------------------------
+
+local marks = {}
+
+function marks.marks(self, id, _, tags, notes)
+  self:rows("UPDATE trials SET tags = ?, notes = ? WHERE id = ?", { tags, notes, id })
+end
+
+function marks.trash(self, id, _, since)
+  self:rows("UPDATE trials SET trashed = ? WHERE id = ?", { since, id })
+end
+
+function marks.restore(self, id)
+  self:rows("UPDATE trials SET trashed = NULL WHERE id = ?", { id })
+end
+
+-- The trial is to run again. Its checkpoints and all that it logged stay, and an event records how
+-- it ended.
+function marks.retry(self, id, at)
+  self:rows([[INSERT INTO events (trial, step, kind, text, created) SELECT id, coalesce(step, 0),
+    'retry', coalesce(ended, status) || coalesce(': ' || error, ''), ? FROM trials
+    WHERE id = ?]], { at, id })
+  marks.queue(self, id)
+end
+
+function marks.queue(self, id)
+  self:rows([[UPDATE trials SET status = 'queued', ended = NULL, error = NULL, finished = NULL
+    WHERE id = ?]], { id })
+end
+
+-- The trial is to run again from its start. Its metrics, artifacts and events count no more (the
+-- files are deleted when it starts): an old verdict of the pruner or an old rollback must not
+-- affect the new run. Its tags and notes stay, and an event records the old run.
+function marks.redo(self, id, at)
+  self:rows("DELETE FROM events WHERE trial = ? AND kind <> 'redo'", { id })
+  self:rows([[INSERT INTO events (trial, step, kind, text, created) SELECT id, coalesce(step, 0),
+    'redo', coalesce(ended, status) || ' by code ' || substr(code_hash, 1, 12), ? FROM trials
+    WHERE id = ?]], { at, id })
+  for _, name in ipairs { "metrics", "last", "artifacts" } do
+    self:rows(("DELETE FROM %s WHERE trial = ?"):format(name), { id })
+  end
+  self:rows("UPDATE trials SET step = NULL, seconds = NULL WHERE id = ?", { id })
+  marks.queue(self, id)
+end
+
+-- Somebody else says how the attempt ended. What is taken for dead may yet write its end, which
+-- counts more.
+marks["end"] = function(self, id, at, status, why, ended)
+  local known = self:rows("SELECT status FROM trials WHERE id = ?", { id })[1].status
+  if known == "done" or status == "interrupted" and known ~= "running" then return end
+  lines["end"](self, id, status, why, ended, nil, at)
+end
+
+function marks.event(self, id, at, step, kind, text) lines.event(self, id, step, kind, text, at) end
+
+function marks.artifact(self, id, at, kind, step, path, bytes, sha256)
+  lines.artifact(self, id, kind, step, path, bytes, sha256, at)
+end
+
+-- Applies a line of marks to the rows of trial id: its kind, the attempt, the time, and the rest.
+function replay.apply_mark(self, id, line)
+  local act = marks[line[1]]
+  if act then act(self, id, table.unpack(line, 3, line.n)) end
+end
+
+-- ---- A whole trial ----------------------------------------------------------------------------
+
+-- Calls each(line) for the lines of the journal at path. Returns the offset after the last readable
+-- record, and why what follows cannot be read (nil: nothing follows).
+local function read_all(path, each)
+  local offset, list, damage = 0, nil, nil
+  repeat
+    list, offset, damage = journal.read(path, offset)
+    for _, line in ipairs(list) do each(line) end
+  until #list == 0 or damage
+  return offset, damage
+end
+
+-- Lists the attempts that have a journal among the names of files, in order.
+local function attempts_of(names)
+  local list = {}
+  for _, name in ipairs(names) do
+    list[#list + 1] = math.tointeger(tonumber(name:match "^events%-(%d+)%.jnl$"))
+  end
+  table.sort(list)
+  return list
+end
+
+-- Fills the rows of trial id, whose row holds what its sweep says, from the files in its folder
+-- (relative to that of the store). warn(format, ...) tells of damaged files.
+function replay.trial(self, id, folder, warn)
+  local root, after, ended = self.folder .. "/" .. folder, {}, nil
+  local function warn_of(name, damage)
+    if damage then warn("%s/%s: %s; what follows it is lost", root, name, damage) end
+  end
+  local function apply_marks(attempt)
+    for _, line in ipairs(after[attempt] or {}) do
+      replay.apply_mark(self, id, line)
+      ended = ended or line[1] == "end"
+    end
+    after[attempt] = nil
+  end
+  local _, damage = read_all(root .. "/marks.jnl", function(line)
+    local attempt = line[2]
+    after[attempt] = after[attempt] or {}
+    table.insert(after[attempt], line)
+  end)
+  warn_of("marks.jnl", damage)
+  apply_marks(0)
+  for _, attempt in ipairs(attempts_of(core.sys.list(root) or {})) do
+    local name = ("events-%d.jnl"):format(attempt)
+    ended = false
+    local offset, why = read_all(root .. "/" .. name, function(line)
+      replay.apply(self, id, line)
+      ended = ended or line[1] == "end"
+    end)
+    warn_of(name, why)
+    self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { offset, id })
+    apply_marks(attempt)
+  end
+  local row = self:rows("SELECT attempt, status FROM trials WHERE id = ?", { id })[1]
+  for attempt = 1, row.attempt do apply_marks(attempt) end -- of attempts whose journal is gone
+  if ended then self:rows("DELETE FROM journals WHERE trial = ?", { id }) end
+end
+
+return replay

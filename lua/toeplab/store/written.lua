@@ -1,0 +1,163 @@
+-- store/written.lua: writes the files of a results folder from the rows of runs.db, where these did
+-- not come from them: what commands ask for (sweeps/N.json), a trial that was merged or measured by
+-- a bench, and all of a folder that an earlier version of this program wrote.
+local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
+local journal = require "toeplab.store.journal"
+local trial_files = require "toeplab.store.trial_files"
+
+local written = {}
+
+-- ---- Sweeps -----------------------------------------------------------------------------------
+
+-- The trials that sweep ?1 asks for, or was the first to ask for.
+local TRIALS = [[SELECT json_object('position', m.position, 'id', t.id, 'experiment', t.experiment,
+    'config', json(t.config), 'seed', t.seed, 'code', t.code_hash, 'data', t.data_hash,
+    'numerics', t.numerics, 'label', t.provenance ->> '$.label', 'created', round(t.created, 3),
+    'first', t.sweep IS ?1) AS text
+  FROM (SELECT position, trial FROM members WHERE sweep = ?1
+    UNION ALL SELECT NULL, id FROM trials WHERE sweep IS ?1
+      AND id NOT IN (SELECT trial FROM members WHERE sweep = ?1)) m
+  JOIN trials t ON t.id = m.trial ORDER BY m.position IS NULL, m.position, t.rowid]]
+
+function written.sweep_path(root, id) return ("%s/sweeps/%d.json"):format(root, id) end
+
+-- Writes the file of sweep id; removes it if there is no such sweep. Sweep 0 holds the trials whose
+-- sweep is not known.
+function written.sweep(store, id)
+  local path = written.sweep_path(store.folder, id)
+  local head = store:rows([[SELECT json_object('experiment', experiment, 'script', script,
+    'sha256', sha256, 'source', source, 'command', command, 'scale', scale, 'plan', json(plan),
+    'created', round(created, 3)) AS text FROM sweeps WHERE id = ?]], { id })[1]
+  if not head and id > 0 then
+    core.sys.remove(path)
+    return
+  end
+  trial_files.make(store.folder, "sweeps")
+  local parts = {}
+  store:each(TRIALS, { id > 0 and id or nil, n = 1 }, function(row)
+    parts[#parts + 1] = row.text
+  end)
+  errors.stored(core.sys.write_file(path, ('%s"trials":[\n%s\n]}\n'):format(
+    head and head.text:sub(1, -2) .. "," or "{", table.concat(parts, ",\n"))))
+end
+
+-- Returns the ids of the sweeps that have a file.
+function written.sweeps(root)
+  local set = {}
+  for _, name in ipairs(trial_files.plain(root, "sweeps")) do
+    local id = math.tointeger(tonumber(name:match "^(%d+)%.json$"))
+    if id then set[id] = true end
+  end
+  return set
+end
+
+-- ---- Trials -----------------------------------------------------------------------------------
+
+local ENDS = { done = true, failed = true, interrupted = true }
+
+-- Returns the lines of a journal that say what the rows of a trial say of its last attempt.
+local function journal_lines(store, row)
+  local id = row.id
+  local lines = { { "begin", row.attempt, row.started, row.pid, row.code_hash, row.provenance,
+    n = 6 } }
+  store:each("SELECT * FROM metrics WHERE trial = ? ORDER BY name, step", { id }, function(m)
+    lines[#lines + 1] = { "metric", m.step, m.name, m.value or 0 / 0, m.at, n = 5 }
+  end)
+  for _, a in ipairs(store:rows("SELECT * FROM artifacts WHERE trial = ?", { id })) do
+    lines[#lines + 1] = { "artifact", a.kind, a.step, a.path, a.bytes, a.sha256, a.created }
+  end
+  for _, e in ipairs(store:rows("SELECT * FROM events WHERE trial = ? ORDER BY id", { id })) do
+    lines[#lines + 1] = { "event", e.step, e.kind, e.text, e.created }
+  end
+  lines[#lines + 1] = { "step", row.step, row.seconds, n = 3 }
+  if ENDS[row.status] then
+    lines[#lines + 1] = { "end", row.status, row.error, row.ended, row.seconds, row.finished,
+      n = 6 }
+  end
+  return lines
+end
+
+-- Writes the files of trial id anew from its rows: one journal, and its marks.
+function written.trial(store, id)
+  local row = store:rows("SELECT * FROM trials WHERE id = ?", { id })[1]
+  local marks = {}
+  if row.status == "queued" and row.attempt > 0 then
+    marks[#marks + 1] = { "queue", row.attempt, row.created }
+  end
+  if row.tags ~= "" or row.notes ~= "" then
+    marks[#marks + 1] = { "marks", row.attempt, row.created, row.tags, row.notes }
+  end
+  if row.trashed then marks[#marks + 1] = { "trash", row.attempt, row.trashed, row.trashed } end
+  if row.attempt == 0 and #marks == 0 then return end
+  local _, root = store:make_folder(id)
+  local kept = ("events-%d.jnl"):format(row.attempt)
+  if row.attempt > 0 then
+    errors.stored(core.sys.write_file(root .. "/" .. kept,
+      journal.record(journal_lines(store, row))))
+  end
+  if #marks > 0 then
+    errors.stored(core.sys.write_file(root .. "/marks.jnl", journal.record(marks)))
+  else
+    core.sys.remove(root .. "/marks.jnl")
+  end
+  for _, name in ipairs(core.sys.list(root) or {}) do
+    if name:find "^events%-%d+%.jnl$" and name ~= kept then core.sys.remove(root .. "/" .. name) end
+  end
+end
+
+-- ---- A folder of an earlier version ------------------------------------------------------------
+
+local PATIENCE_SECONDS = 20 -- for the worker of a killed run to end
+
+-- Gives the journal of a killed run, of which the rows hold the first bytes, a first record.
+local function add_begin(store, id)
+  local path, bytes = store:journal(id)
+  local since = core.sys.clock()
+  while journal.in_use(path) do
+    if core.sys.clock() - since > PATIENCE_SECONDS then
+      errors.raise(errors.LOCKED, "%s: the process of the trial still writes there", path)
+    end
+    core.sys.sleep(0.05)
+  end
+  local first = journal.read(path, 0)[1]
+  if first and first[1] == "begin" then return end
+  local row = store:rows("SELECT * FROM trials WHERE id = ?", { id })[1]
+  local head = journal.record { journal_lines(store, row)[1] }
+  errors.stored(core.sys.write_file(path, head .. (core.sys.read_file(path) or "")))
+  store:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { bytes + #head, id })
+end
+
+-- Whether a trial has the files that say what its rows say.
+local function has_files(store, id, attempt)
+  local root = store.folder .. "/" .. trial_files.folder(store.folder, id)
+  return core.sys.exists(("%s/events-%d.jnl"):format(root, attempt))
+    or attempt == 0 and core.sys.exists(root .. "/marks.jnl")
+end
+
+-- Writes the files of a folder whose rows an earlier version of this program wrote. A call that is
+-- killed is continued by the next, since the files of the sweeps come last.
+function written.all(store)
+  local there, missing = written.sweeps(store.folder), {}
+  for _, row in ipairs(store:rows "SELECT id FROM sweeps ORDER BY id") do
+    if not there[row.id] then missing[#missing + 1] = row.id end
+  end
+  local lost = not there[0] and store:rows "SELECT 1 FROM trials WHERE sweep IS NULL LIMIT 1"[1]
+  if #missing == 0 and not lost then return end
+  for _, name in ipairs { "trials", "sweeps" } do -- the files keep whole milliseconds
+    store:rows(("UPDATE %s SET created = round(created, 3)"):format(name))
+  end
+  for _, row in ipairs(store:rows [[SELECT t.id, t.attempt, j.trial IS NOT NULL AS open
+      FROM trials t LEFT JOIN journals j ON j.trial = t.id
+      WHERE t.attempt > 0 OR t.tags <> '' OR t.notes <> '' OR t.trashed IS NOT NULL]]) do
+    if row.open == 1 then
+      add_begin(store, row.id)
+    elseif not has_files(store, row.id, row.attempt) then
+      written.trial(store, row.id)
+    end
+  end
+  if lost then written.sweep(store, 0) end
+  for _, id in ipairs(missing) do written.sweep(store, id) end
+end
+
+return written
