@@ -123,7 +123,7 @@ local function add_later(store, p, exp, words, chosen)
   local asked = exp.asked
   exp.asked = chosen.limit
   local all = plan.trials(exp, words)
-  identity.identify(exp, all)
+  identity.identify(exp, all, store)
   exp.asked = asked
   local every = add_states(store, exp, all)
   p.chosen, p.later = chosen, every.to_run - p.to_run
@@ -134,10 +134,9 @@ end
 
 local function make_plan(exp, path, words, set, chosen)
   local trials, about = plan.trials(exp, words)
-  identity.identify(exp, trials)
   local folder = records.folder(set.dir)
   local store <close> = prepared.stored(folder)
-  if store then prepared.check_name(exp, trials, store) end
+  identity.identify(exp, trials, store)
   local p = add_states(store, exp, trials)
   p.jobs = arguments.integer("plan", set, "jobs", 1) or 1
   if #p.times > 0 then
@@ -330,9 +329,11 @@ local function show(p)
     { "work", work_line(p) },
     { "disk", disk_line(p) }, { "longest", longest or nil }, { "until", later_line(p) },
     { "resolves", resolution_line(p) },
-    { "before", before } } do
+    { "before", before },
+    { "code", p.exp.reach.whole and "all of the script counts: " .. p.exp.reach.whole } } do
     if line[2] then print(("  %-8s %s"):format(line[1], line[2])) end
   end
+  for _, line in ipairs(prepared.why_new(p.list)) do print("  " .. line) end
 end
 
 -- Prints the trials of the plans.

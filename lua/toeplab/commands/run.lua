@@ -62,6 +62,11 @@ local run = {
       more = [[
         That is trials that other code has made or begun, wholly or in part; their old metrics and
         files go.]] },
+    { name = "adopt", help = "take over old results of the same configuration and seed",
+      more = [[
+        Of trials that are new because their code, data or numerics have changed, those that are
+        done under their old ids count as done. An event of each, which `toeplab show` prints,
+        says what has changed.]] },
     { name = "shard", value = "I/K", help = "only every K-th trial, from the I-th on",
       more = [[
         Shares of a sweep for several machines, whose results `toeplab merge` puts together.]] },
@@ -135,7 +140,7 @@ function run.run(set, words, command)
     jobs = arguments.integer("run", set, "jobs", 1, MOST),
     share = arguments.integer("run", set, "share", 1), timeout = duration(set.timeout),
     fail_fast = set["fail-fast"], shard = shard(set.shard),
-    redo = set.redo, alert = set.alert, wait = set.wait,
+    redo = set.redo, adopt = set.adopt, alert = set.alert, wait = set.wait,
     steps = arguments.integer("run", set, "checkpoint-steps", 1),
     seconds = arguments.number("run", set, "checkpoint-seconds", 0),
   }

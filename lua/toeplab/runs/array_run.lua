@@ -3,6 +3,7 @@
 -- what the tasks have written into the store.
 local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
+local earlier = require "toeplab.trials.earlier"
 local errors = require "toeplab.base.errors"
 local guests = require "toeplab.store.guests"
 local launch = require "toeplab.runs.launch"
@@ -134,9 +135,9 @@ local function hand_out(run, path, overrides, options)
   run.records = open_patiently(run.folder, run.waited and WAIT_SECONDS or SUBMIT_SECONDS)
   local guard <close> = run.records
   local state = prepared.replay(run)
+  if not run.waited then prepared.look_up(run, options) end
   if run.waited and #to_see_to(run, options) == 0 then return 0 end
   check_state(run, state, options)
-  prepared.check_name(run.exp, run.trials, run.records)
   guests.check(run.folder, run.trials)
   handle_other_code(run, state, options)
   local list = to_see_to(run, options)
@@ -241,6 +242,7 @@ function array_run.print_script(run, options)
   state = state or { open = {}, held = {} }
   check_state(run, state, options)
   local store <close> = prepared.stored(folder)
+  if store then earlier.find(store, run.exp, run.trials) end
   for _, t in ipairs(run.trials) do
     local status, row = nil, nil
     if store then status, row = store:status(t.id) end

@@ -117,7 +117,7 @@ local function new_task(path)
   local self = { folder = folder, plan = path, trials = {}, job = environment "SLURM_ARRAY_JOB_ID",
     number = integer "SLURM_ARRAY_TASK_ID", restarts = integer("SLURM_RESTART_COUNT", "0"),
     left = o.trials }
-  self.provenance = provenance.collect({}, exp.own)
+  self.provenance = provenance.collect({}, exp)
   self.provenance.command = o.command
   self.provenance.job = self.job .. "_" .. self.number
   self.provenance.threads = math.max(1, core.threads() // o.jobs)

@@ -45,7 +45,7 @@ function Claimed:claim(t, attempt)
   local p = config.copy(t.provenance)
   p.label, p.data = t.label, next(t.data) and t.data or nil
   local pid, started = core.sys.getpid(), core.sys.now()
-  p.process_start = process.start(pid)
+  p.process_start, p.key = process.start(pid), t.key ~= t.id and t.key or nil
   local got = claims.take(self.folder, t.id, attempt, { job = self.by.job, task = self.by.task,
     restarts = self.by.restarts, host = p.host, pid = pid, started = started, code = t.code,
     provenance = json.encode(p), process_start = p.process_start })

@@ -30,6 +30,7 @@ Guest.__index = Guest
 -- Returns why a run cannot be a guest; nil if it can.
 local function problem(exp, overrides, options)
   if options.redo then return "--redo needs the folder for itself" end
+  if options.adopt then return "--adopt needs the folder for itself" end
   if options.only then return "single trials are run again in a folder without a run" end
   if launch.ours() then return "ranks need the folder for themselves" end
   if exp.prune then return "prune compares trials while they run, which needs the folder alone" end
@@ -55,7 +56,7 @@ end
 
 -- ---- What the run asks and records -------------------------------------------------------------
 
-for _, name in ipairs { "status", "finished", "rows", "each", "config" } do
+for _, name in ipairs { "status", "finished", "rows", "each", "config", "decode" } do
   Guest[name] = function(self, ...) return self.store[name](self.store, ...) end
 end
 

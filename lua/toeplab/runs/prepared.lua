@@ -1,9 +1,11 @@
 -- runs/prepared.lua: prepares the run of an experiment: which of its trials are done, which of them
 -- other code made, what killed runs and array jobs left to be copied, and the rows of the others.
 local alert = require "toeplab.runs.alert"
+local changes = require "toeplab.store.changes"
 local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
+local earlier = require "toeplab.trials.earlier"
 local errors = require "toeplab.base.errors"
 local identity = require "toeplab.trials.identity"
 local journal = require "toeplab.store.journal"
@@ -162,13 +164,13 @@ local function choose_trials(trials, only)
 end
 
 -- Returns the command that is stored: the one that continues the trials or tries them again. With
--- --redo it would instead delete what other code makes of them in the meantime; the command of
--- --alert may hold a secret address.
+-- --redo it would instead delete what other code makes of them in the meantime, and with --adopt
+-- take that over; the command of --alert may hold a secret address.
 local function stored_words(words)
   local kept = {}
   for i, word in ipairs(words) do
     local of_alert = word:find "^%-%-alert=" or word == "--alert" or words[i - 1] == "--alert"
-    if word ~= "--redo" and not of_alert then kept[#kept + 1] = word end
+    if word ~= "--redo" and word ~= "--adopt" and not of_alert then kept[#kept + 1] = word end
   end
   return kept
 end
@@ -191,20 +193,40 @@ function prepared.trials_of(exp, overrides, options)
   return choose_trials(trials, options.only), about
 end
 
--- Raises if the store holds one of the trials for an experiment of another name in the same script,
--- which computes the name: ids do not depend on it, so that the results would count for both.
-function prepared.check_name(exp, trials, store)
-  local name, others = tuning.main_name(exp.name), {}
-  for _, row in ipairs(sweeps.other_names(store, core.sha256(exp.text), exp.name)) do
-    others[row.id] = tuning.main_name(row.experiment) ~= name and row.experiment or nil
+-- Returns lines that say why trials are new although the store has some of the same configuration.
+function prepared.why_new(trials)
+  local lines, count = {}, 0
+  for i, reason in ipairs(earlier.reasons(trials)) do
+    lines[i] = ("%d trial%s new: %s"):format(reason.count, reason.count == 1 and " is" or "s are",
+      reason.text)
   end
-  for _, t in ipairs(trials) do
-    if others[t.id] then
-      errors.usage("%s: trial %s of '%s' is already stored as a trial of '%s': the id of a trial "
-        .. "does not depend on the name; use one name, a key that differs, or another folder (-C)",
-        exp:where(exp.name), t.id:sub(1, 12), exp.name, others[t.id])
+  for _, t in ipairs(trials) do count = count + (earlier.adoptable(t) and 1 or 0) end
+  if count > 0 then
+    lines[#lines + 1] = ("%d of them %s old results, which run --adopt takes over"):format(count,
+      count == 1 and "has" or "have")
+  end
+  return lines
+end
+
+-- Looks the trials of a run up in its open store: gives those that it has under other ids these,
+-- and says why others are new or, with --adopt, takes their old results over. Of a run that only
+-- reads (run.reads), the store stays as it is. Returns how many trials it has adopted.
+function prepared.look_up(run, options)
+  earlier.find(run.records, run.exp, run.trials)
+  for _, line in ipairs(prepared.why_new(run.trials)) do
+    if not run.said[line] then run.progress:note("%s", line) end
+    run.said[line] = true
+  end
+  if run.reads or not records.is(run.records) then return 0 end -- the guest of another run
+  for _, t in ipairs(run.trials) do
+    if t.maps then
+      changes.adopt(run.records, { id = t.id, key = t.key,
+        code = json.encode(run.exp.reach.parts) })
     end
   end
+  local count = options.adopt and earlier.adopt(run.records, run.trials) or 0
+  if count > 0 then run.progress:note("%d adopted", count) end
+  return count
 end
 
 -- Raises if GPUs are to be shared by trials of which none uses one.
@@ -226,7 +248,7 @@ function prepared.new(exp, overrides, options)
     folder = records.folder(options.dir),
     checkpoint = checkpoint, jobs = options.jobs or 1, timeout = options.timeout,
     share = options.share or 1, turns = devices.turns(options.share or 1),
-    fail_fast = options.fail_fast, threads = options.threads, kept = {},
+    fail_fast = options.fail_fast, threads = options.threads, kept = {}, said = {},
     used = options.seconds_used or 0.0,
     alert = options.alerts or alert.new(), follow = options.follow,
     progress = progress.new { quiet = options.quiet, out = options.out } }
@@ -266,7 +288,7 @@ end
 
 -- Inserts the rows of the sweep and of its trials.
 function prepared.enlist(run, path, overrides, options, threads)
-  local about = provenance.collect(launch.words(stored_words(options.command)), run.exp.own)
+  local about = provenance.collect(launch.words(stored_words(options.command)), run.exp)
   about.threads, run.scale = threads, prepared.scale_of(overrides)
   if about.dirty then about.changes = save_changes(run) end
   local chosen = run.chosen or {}

@@ -142,6 +142,20 @@ end
 
 function reproduce.clear(scratch) os.execute("rm -rf " .. shell.quote(scratch)) end
 
+-- Copies the modules beside the script of trial t, as far as they are there, beside its copy in the
+-- folder scratch.
+local function copy_modules(t, scratch)
+  local ok, exp = pcall(experiment.load, t.script, { print = function() end }, t.source)
+  local home = t.script:match "^.*/" or "./"
+  for path, text in pairs(ok and exp.own.texts or {}) do
+    local inner = path:sub(1, #home) == home and path:sub(#home + 1)
+    if inner and not inner:find("..", 1, true) then
+      errors.stored(core.sys.mkdir((scratch .. "/" .. inner):match "^(.*)/"))
+      errors.stored(core.sys.write_file(scratch .. "/" .. inner, text))
+    end
+  end
+end
+
 -- Runs the trial t (as returned by reproduce.stored) again in the folder scratch. options: threads,
 -- quiet, out, command. Returns its id under today's rules; raises if it cannot be run or fails.
 function reproduce.run(t, scratch, options)
@@ -149,6 +163,7 @@ function reproduce.run(t, scratch, options)
   local script = ("%s/%s"):format(scratch, t.script:match("[^/]+$"))
   errors.stored(core.sys.mkdir(scratch))
   errors.stored(core.sys.write_file(script, t.source))
+  copy_modules(t, scratch)
   local code, trials = runner.run(script, overrides_of(t, script), { dir = scratch .. "/results",
     quiet = options.quiet, out = options.out, command = options.command,
     threads = options.threads, enlisted = give_backends(t),

@@ -15,10 +15,11 @@ local rounds = {}
 local open = { queued = true, running = true, interrupted = true, killed = true }
 
 -- Returns all trials that may be run: by point (as JSON) and seed; and the points in their order.
-local function all_trials(exp, words)
+-- store: nil if there is none.
+local function all_trials(exp, words, store)
   exp.asked = function() return math.huge end
   local trials, about = plan.trials(exp, words)
-  identity.identify(exp, trials)
+  identity.identify(exp, trials, store)
   local found, points = {}, {}
   for _, t in ipairs(trials) do
     local text = json.encode(t.at)
@@ -71,7 +72,7 @@ end
 function rounds.choose(exp, words, store, tried)
   local values = overrides.apply(exp, words)
   if not values.rule then return nil end
-  local found, points = all_trials(exp, words)
+  local found, points = all_trials(exp, words, store)
   local list = compared(exp, points, values)
   local metric = values.compared.metric
   local states = looks.judge(values.rule, list, reader(exp, found, metric, store, tried or {}))

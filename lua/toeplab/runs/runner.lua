@@ -4,6 +4,7 @@ local alert = require "toeplab.runs.alert"
 local array_run = require "toeplab.runs.array_run"
 local coordinator = require "toeplab.runs.coordinator"
 local core = require "toeplab.core"
+local earlier = require "toeplab.trials.earlier"
 local experiment = require "toeplab.trials.experiment"
 local guest = require "toeplab.runs.guest"
 local guests = require "toeplab.store.guests"
@@ -29,8 +30,11 @@ local runner = {}
 -- Decides by the results so far which trials a run with seeds = "until 2 %" asks for, if its seeds
 -- are so. tried: the ids of the trials that it has tried.
 local function choose(run, overrides, options, tried)
-  run.chosen = rounds.choose(run.exp, overrides, run.records, tried)
-  if run.chosen then run.trials = prepared.trials_of(run.exp, overrides, options) end
+  repeat -- what is adopted may ask for more
+    run.chosen = rounds.choose(run.exp, overrides, run.records, tried)
+    if not run.chosen then return end
+    run.trials = prepared.trials_of(run.exp, overrides, options)
+  until prepared.look_up(run, options) == 0
 end
 
 -- Returns the function `more` of the coordinator, which gives the trials of the next round; nil if
@@ -92,6 +96,8 @@ local function show_stored(run, overrides, options, why)
   if not opened then error(why, 0) end
   local guard <close> = store
   run.records, run.scale = store, prepared.scale_of(overrides)
+  run.reads = true
+  prepared.look_up(run, options)
   choose(run, overrides, options)
   local list, skipped = prepared.to_do(run)
   if #list > 0 then error(why, 0) end
@@ -125,7 +131,7 @@ local function perform(exp, path, overrides, options)
   run.records = store
   local guard <close> = run.records
   local is_guest, began = guest.is(store), core.sys.clock()
-  prepared.check_name(exp, run.trials, store)
+  prepared.look_up(run, options)
   prepared.check_devices(run, options)
   if not is_guest then check_others(run, options) end
   if not is_guest and not options.only then choose(run, overrides, options) end
@@ -215,7 +221,8 @@ end
 -- Runs the experiment in the script at path under overrides ("key=value"), after the small sweep
 -- that tunes a key, if there is one. options: dir, quiet, steps and seconds between checkpoints,
 -- jobs (workers), share (trials on a GPU), timeout (seconds of a trial), fail_fast, alert (a
--- command, alert.lua), shard ({part=, of=}), redo (run finished trials of other code again),
+-- command, alert.lua), shard ({part=, of=}), redo (run finished trials of other code again), adopt
+-- (take over results of the same configuration),
 -- command (the whole command line as words), out (a file instead of stderr), threads (of each
 -- worker), only (a predicate that selects trials of the first stage; the run then ends with these,
 -- without a report), enlisted (a function called with the records and the trials once these have
@@ -244,11 +251,13 @@ function runner.script(path, overrides, options)
 end
 
 -- Returns what runner.list prints of a trial of exp. known: the store, or nil.
-local function listed(exp, t, known, redo)
+local function listed(exp, t, known, options)
   local status, row = nil, nil
   if known then status, row = known:status(t.id) end
-  local again = redo and prepared.by_other_code(exp, t, status, row)
-  return { t.id:sub(1, 12), again and "redo" or status or "new", row and row.step, t.label }
+  local again = options.redo and prepared.by_other_code(exp, t, status, row)
+  local adopt = options.adopt and earlier.adoptable(t)
+  return { t.id:sub(1, 12), again and "redo" or adopt and "adopt" or status or "new",
+    row and row.step, t.label }
 end
 
 -- Prints the trials of a command, of a shard only its own, with their status and runs nothing.
@@ -256,18 +265,19 @@ end
 function runner.list(path, overrides, options)
   local stages, missing, exp = runner.stages(path, overrides, options.dir)
   local known <close> = prepared.stored(records.folder(options.dir))
-  local rows = {}
+  local rows, all = {}, {}
   for _, stage in ipairs(stages) do
     local trials = plan.trials(stage.exp, stage.words)
-    identity.identify(stage.exp, trials)
-    if known then prepared.check_name(stage.exp, trials, known) end
+    identity.identify(stage.exp, trials, known)
     for i, t in ipairs(trials) do
       if prepared.is_ours(i, options.shard) then
-        rows[#rows + 1] = listed(stage.exp, t, known, options.redo)
+        rows[#rows + 1] = listed(stage.exp, t, known, options)
       end
     end
+    table.move(trials, 1, #trials, #all + 1, all)
   end
   text_table.print({ "id", "status", "step", "trial" }, rows)
+  for _, line in ipairs(prepared.why_new(all)) do print(line) end
   local last = (missing > 0 and runner.main_stage(exp, overrides) or stages[#stages]).chosen
   if last then
     exp.asked = last.limit

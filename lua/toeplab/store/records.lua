@@ -301,7 +301,7 @@ end
 function Records:begin(t, pid)
   local p = config.copy(t.provenance)
   p.label, p.data = t.label, next(t.data) and t.data or nil
-  p.process_start = process.start(pid)
+  p.process_start, p.key = process.start(pid), t.key ~= t.id and t.key or nil
   local path = self:make_folder(t.id)
   local attempt = self:rows("SELECT attempt FROM trials WHERE id = ?", { t.id })[1].attempt
   local line

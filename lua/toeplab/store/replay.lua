@@ -124,6 +124,21 @@ function marks.redo(self, id, at)
   marks.queue(self, id)
 end
 
+-- A command would now give the trial another id, key. code: the parts of its code as JSON, which
+-- older releases did not store; why: what has changed since it was run.
+function marks.adopt(self, id, at, key, code, why)
+  self:rows("UPDATE trials SET provenance = json_set(provenance, '$.key', ?) WHERE id = ?",
+    { key, id })
+  if code then
+    self:rows([[UPDATE trials SET provenance = json_set(provenance, '$.code', json(?))
+      WHERE id = ?]], { code, id })
+  end
+  if why then
+    local step = self:rows("SELECT step FROM trials WHERE id = ?", { id })[1].step
+    lines.event(self, id, step or 0, "adopt", why, at)
+  end
+end
+
 -- Somebody else says how the attempt ended. What is taken for dead may yet write its end, which
 -- counts more.
 marks["end"] = function(self, id, at, status, why, ended)

@@ -59,13 +59,6 @@ function sweeps.last(store, experiment)
     { experiment, n = 1 })
 end
 
--- Lists the trials that the script with this hash ran for experiments of other names than the given
--- one: {id=, experiment=}.
-function sweeps.other_names(store, sha256, experiment)
-  return store:rows([[SELECT t.id, t.experiment FROM sweeps s JOIN trials t ON t.sweep = s.id
-    WHERE s.sha256 = ? AND s.experiment <> ?]], { sha256, experiment })
-end
-
 -- Lists for each published table that sweeps with trials answer the newest of these: {answers= (the
 -- table's id), id=, experiment=, scale=}.
 function sweeps.answering(store)

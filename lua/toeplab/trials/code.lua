@@ -69,9 +69,9 @@ local function with_plain_ends(text)
   return text:find("\r", 1, true) and text:gsub("\r\n", "\n"):gsub("\n?\r", "\n") or text
 end
 
--- Returns the tokens of Lua source as one text, one token per line.
-function code.tokens(text)
-  text = with_plain_ends(code.source(text))
+-- Returns the tokens of source with plain ends of lines; starts: a list that receives their
+-- positions, or nil.
+local function scan(text, starts)
   local list, count, at = {}, 0, text:match "^%s*()"
   while at <= #text do
     local byte = text:byte(at)
@@ -79,10 +79,57 @@ function code.tokens(text)
       at = text:match("^%s*()", after_long(text, at + 2) or text:match("^[^\n]*()", at))
     else
       count = count + 1
+      if starts then starts[count] = at end
       list[count], at = next_token(text, at, byte)
     end
   end
-  return table.concat(list, "\n")
+  return list
+end
+
+-- Returns the tokens of Lua source as one text, one token per line.
+function code.tokens(text)
+  return table.concat(scan(with_plain_ends(code.source(text))), "\n")
+end
+
+-- Returns the list of the tokens of Lua source, and that of their lines.
+function code.list(text)
+  text = with_plain_ends(code.source(text))
+  local starts, lines, line = {}, {}, 1
+  local list = scan(text, starts)
+  local stop = text:find("\n", 1, true) or #text + 1 -- the end of the line
+  for i, at in ipairs(starts) do
+    while stop < at do
+      line, stop = line + 1, text:find("\n", stop + 1, true) or #text + 1
+    end
+    lines[i] = line
+  end
+  return list, lines
+end
+
+local opens = { ["function"] = true, ["do"] = true, ["if"] = true, ["repeat"] = true }
+local closes = { ["end"] = true, ["until"] = true }
+
+-- Returns the functions in a list of tokens (code.list), in the order of their ends: {first=, last=
+-- (tokens), line=, head= (the line of its parenthesis), stop= (the line of its end), depth= (how
+-- many functions it is in)} each.
+function code.spans(list, lines)
+  local found, stack, depth = {}, {}, 0
+  for i, token in ipairs(list) do
+    if opens[token] then
+      stack[#stack + 1] = i
+      if token == "function" then depth = depth + 1 end
+    elseif closes[token] then
+      local first = table.remove(stack)
+      if first and list[first] == "function" then
+        local head = first
+        while list[head] ~= "(" do head = head + 1 end
+        depth = depth - 1
+        found[#found + 1] = { first = first, last = i, line = lines[first], head = lines[head],
+          stop = lines[i], depth = depth }
+      end
+    end
+  end
+  return found
 end
 
 -- Returns the sha256 of the tokens of Lua source.

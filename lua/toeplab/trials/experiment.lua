@@ -36,6 +36,7 @@ local declared = require "toeplab.trials.declared"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
 local own_code = require "toeplab.trials.own_code"
+local reach = require "toeplab.trials.reach"
 local rows = require "toeplab.trials.rows"
 local sequential = require "toeplab.trials.sequential"
 local suggest = require "toeplab.base.suggest"
@@ -371,10 +372,8 @@ end
 
 function experiment.is(v) return getmetatable(v) == Experiment end
 
--- Runs the script at path and returns its experiment. The script may read every global but must not
--- set any. names: name -> value that the script sees instead of the global of that name; nil: no
--- replacements.
-function experiment.load(path, names)
+-- Returns the text of the script at path; raises if it is none.
+local function script_at(path)
   local kind = core.sys.kind(path)
   if kind == "folder" or kind == "other" or path:find "^/dev/" or path:find "^/proc/" then
     errors.usage("%s: must be a plain file, because every worker reads it again", path)
@@ -383,7 +382,15 @@ function experiment.load(path, names)
   if not file then errors.usage("%s", why) end
   local text = file:read("a")
   file:close()
-  if not text then errors.usage("%s: the file cannot be read", path) end
+  return text or errors.usage("%s: the file cannot be read", path)
+end
+
+-- Runs the script at path and returns its experiment. The script may read every global but must not
+-- set any. names: name -> value that the script sees instead of the global of that name; nil: no
+-- replacements. text: of another script that is run in its place; nil: that of the file.
+function experiment.load(path, names, text)
+  text = text or script_at(path)
+  own_code.beside(path)
   local globals = config.copy(names or {})
   globals.os = setmetatable({ exit = function()
     error("os.exit would end the program: a script returns an experiment", 2)
@@ -406,8 +413,8 @@ function experiment.load(path, names)
   end
   local own, ok, value = own_code.watch(xpcall, chunk, function(e)
     if errors.is(e) then return e end
-    local text = errors.text(e)
-    return { message = text, trace = debug.traceback(text, 2) }
+    local message = errors.text(e)
+    return { message = message, trace = debug.traceback(message, 2) }
   end)
   if not ok and errors.is(value) then error(value, 0) end
   if not ok then
@@ -416,7 +423,8 @@ function experiment.load(path, names)
   if not experiment.is(value) then
     errors.usage('%s: an experiment file ends with: return tl.experiment "name" { ... }', path)
   end
-  value.text, value.own = text, own
+  value.text, value.own, value.script = text, own, path
+  value.reach = reach.of(value, path, strict)
   return value
 end
 

@@ -1,6 +1,6 @@
--- trials/identity.lua: computes the id of a trial: a hash of its configuration with the seed, of
--- the code of its script and of the files of code that this loads, of its data, and of the engine's
--- TL_NUMERICS.
+-- trials/identity.lua: computes the id of a trial: a hash of its experiment's name, of its
+-- configuration with the seed, of the code that its trial function can reach (reach.lua), of its
+-- data, and of the engine's TL_NUMERICS. Nothing else that a script declares is part of it.
 --
 -- The id excludes the code of the engine and of the library, so that a mended comment there makes
 -- no trial new; whoever changes what that code computes raises TL_NUMERICS. Each trial stores the
@@ -10,6 +10,7 @@ local core = require "toeplab.core"
 local corpus = require "toeplab.tasks.corpus"
 local json = require "toeplab.base.json"
 local provenance = require "toeplab.trials.provenance"
+local earlier = require "toeplab.trials.earlier"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
@@ -48,17 +49,10 @@ function identity.script(exp)
   return core.sha256(code.hash(exp.text) .. (exp.own and exp.own.tokens or ""))
 end
 
--- config: the JSON text of the configuration, including the seed; script: a hash of the code of the
--- script and of its modules; data: key -> sha256.
-local function id_of(config, script, data, numerics)
-  return core.sha256(json.encode { config = config, script = script, data = data,
-    numerics = numerics })
-end
-
 -- Sets in each trial of exp its id, its folder relative to the results folder, the text of its
--- configuration, and the hashes of its code and data.
-function identity.identify(exp, trials)
-  local script = identity.script(exp)
+-- configuration, and the hashes of its code and data. store: where trials may have other ids, which
+-- are then theirs (earlier.lua); nil: none.
+function identity.identify(exp, trials, store)
   local codes, backends, known = {}, {}, {}
   for i, backend in ipairs(core.backends()) do backends[i] = backend.name end
   backends[#backends + 1] = "auto"
@@ -70,9 +64,11 @@ function identity.identify(exp, trials)
     t.code_hash = codes[device]
     t.data_hash = next(t.data) and core.sha256(json.encode(t.data)) or ""
     t.json = t.json or json.encode(t.config)
-    t.id = id_of(t.json, script, t.data, core.numerics)
-    t.path = "runs/" .. t.id:sub(1, 12)
+    t.key = core.sha256(json.encode { experiment = exp.base or exp.name, config = t.json,
+      code = exp.reach.total, data = t.data, numerics = core.numerics })
+    t.id, t.path = t.key, earlier.path(t.key)
   end
+  if store then earlier.find(store, exp, trials) end
 end
 
 return identity

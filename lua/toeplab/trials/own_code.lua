@@ -17,7 +17,10 @@ local watched -- what has been recorded: modules and files, by name and by path;
 local closed = false -- whether a trial runs, which may load no further code
 local known = {} -- the names of all modules that were recorded in this process
 
-local function is_own(path) return path:sub(1, #library) ~= library end
+-- Returns whether the file at path does not belong to the library.
+function own_code.is_own(path) return path:sub(1, #library) ~= library end
+
+local is_own = own_code.is_own
 
 local function is_binary(text) return text:sub(1, 1) == "\27" end
 
@@ -26,6 +29,7 @@ local function record(set, key, path, text, compiled)
   text = text or core.sys.read_file(path) or ""
   local bytes = core.sha256(text)
   set[key] = { bytes = bytes, tokens = compiled and bytes or code.hash(text) }
+  if not compiled then watched.texts[path] = text end
 end
 
 local function refuse(name, participle, verb)
@@ -117,6 +121,20 @@ local function set_aside()
   return aside
 end
 
+-- ---- Modules beside the script ------------------------------------------------------------------
+
+local home = "" -- what package.path begins with
+
+-- Lets require find the modules in the folder of the script at path, whatever the working directory
+-- is, and no longer those beside an earlier script.
+function own_code.beside(path)
+  local rest = package.path
+  if rest:sub(1, #home) == home then rest = rest:sub(#home + 1) end
+  local folder = path:match "^(.*)/" or "."
+  home = ("%s/?.lua;%s/?/init.lua;"):format(folder, folder)
+  package.path = home .. rest
+end
+
 -- ---- Watching -----------------------------------------------------------------------------------
 
 -- Returns one hash over all that was recorded; "" if it is nothing. kind: "tokens" or "bytes".
@@ -135,10 +153,11 @@ local function combined(seen, kind)
 end
 
 -- Calls call(...), which must not raise, and records the files of code that it loads. Returns their
--- hashes, {tokens= (of their code without comments), bytes= (of their text)}, then its results.
+-- hashes, {tokens= (of their code without comments), bytes= (of their text)}, with texts= (path ->
+-- the text of a file in Lua) and modules= (the set of their names), then its results.
 function own_code.watch(call, ...)
   local outer, aside = watched, set_aside()
-  local seen = { modules = {}, files = {} }
+  local seen = { modules = {}, files = {}, texts = {} }
   watched = seen
   local results = table.pack(call(...))
   watched = outer
@@ -146,8 +165,8 @@ function own_code.watch(call, ...)
     if package.loaded[name] == nil then package.loaded[name] = value end
   end
   for name in pairs(seen.modules) do known[name] = true end
-  return { tokens = combined(seen, "tokens"), bytes = combined(seen, "bytes") },
-    table.unpack(results, 1, results.n)
+  return { tokens = combined(seen, "tokens"), bytes = combined(seen, "bytes"), texts = seen.texts,
+    modules = seen.modules }, table.unpack(results, 1, results.n)
 end
 
 -- Forbids the script to load further code of its own until the returned function is called: the id
@@ -164,5 +183,8 @@ function own_code.close()
     closed = false
   end
 end
+
+own_code.globals = {} -- the globals that no script has set: name -> value
+for name, value in pairs(_G) do own_code.globals[name] = value end
 
 return own_code

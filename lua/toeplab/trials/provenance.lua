@@ -154,13 +154,15 @@ function provenance.changes()
   return kept:sub(1, MOST) .. ("\n(cut: %d bytes in all)\n"):format(#kept), true
 end
 
--- Returns a table that describes this process. words: its command line; own: the hashes of the code
--- that its experiment file loads (own_code.lua), nil if it has none.
-function provenance.collect(words, own)
+-- Returns a table that describes this process. words: its command line; exp: the experiment whose
+-- trials it runs, nil if it runs none.
+function provenance.collect(words, exp)
   local commit, dirty = provenance.commit()
+  local own = exp and exp.own
   return {
     commit = commit, dirty = dirty, command = shell.line(secrets.words(words)),
     modules = own and own.bytes or "", module_tokens = own and own.tokens,
+    code = exp and exp.reach.parts,
     host = core.sys.hostname(), pid = core.sys.getpid(), threads = core.threads(),
     version = core.version, build = core.build_info(), environment = environment(),
     features = provenance.features(),

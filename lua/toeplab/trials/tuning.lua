@@ -101,6 +101,7 @@ function tuning.search(exp, words)
   local search = {}
   for name, value in pairs(exp) do search[name] = value end
   search.name, search.tune, search.answers, search.prune = exp.name .. SUFFIX, nil, nil, nil
+  search.base = exp.name -- of which a trial of the small sweep may be one, with the key given
   search.searches = tune
   search.fixed, search.grid = config.copy(exp.fixed), config.copy(exp.grid)
   search.rows = config.copy(exp.rows)
@@ -219,7 +220,7 @@ function tuning.choose(exp, words, store)
   if not search then return 0 end
   local tune, found, tried, missing, logged = exp.tune, {}, {}, 0, {}
   local trials = plan.trials(search, own_words)
-  identity.identify(search, trials)
+  identity.identify(search, trials, store)
   for _, t in ipairs(trials) do
     local point = point_of(t.config, tune)
     tried[point], found[point] = (tried[point] or 0) + 1, found[point] or {}

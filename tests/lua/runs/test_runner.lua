@@ -97,7 +97,7 @@ t.test("a trial that is done is not run again", function()
   end)
 end)
 
-t.test("another value, seed or code of the script is another trial, a comment is not", function()
+t.test("another value, seed or code of the trial is another trial, other code is not", function()
   in_folder(function(folder)
     t.eq(run(folder), 0)
     t.eq(run(folder, { "steps=5" }), 0)
@@ -105,6 +105,8 @@ t.test("another value, seed or code of the script is another trial, a comment is
     t.eq(run(folder, {}, "-- changed\n" .. script), 0)
     t.eq(#query(folder, "SELECT DISTINCT id FROM v_trials"), 3)
     t.eq(run(folder, {}, "local changed = 1\n" .. script), 0)
+    t.eq(#query(folder, "SELECT DISTINCT id FROM v_trials"), 3)
+    t.eq(run(folder, {}, (script:gsub("start = 1", "start = 1 + 0"))), 0)
     t.eq(#query(folder, "SELECT DISTINCT id FROM v_trials"), 4)
   end)
 end)
@@ -345,10 +347,10 @@ t.test("a configuration reaches the worker bit for bit", function()
   t.eq({ math.type(back.f), 1 / back.b }, { "float", -math.huge })
 end)
 
-t.test("a module of one's own whose code changes makes another trial", function()
+t.test("a module of one's own whose value changes makes another trial", function()
   in_folder(function(folder)
-    local text = 'local own = require "own_part"\n' .. script:gsub("steps = 12", "steps = own")
-    for _, own in ipairs { "return 1", "return 1 -- changed", "return 1 + 0" } do
+    local text = 'local own = require "own_part"\n' .. script:gsub("start = 1", "start = own")
+    for _, own in ipairs { "return 1", "return 1 -- changed", "return 1 + 0", "return 2" } do
       write(folder .. "/own_part.lua", own)
       t.ok(program(folder, text))
     end

@@ -96,6 +96,27 @@ t.test("a file in another folder is the same code", function()
   end)
 end)
 
+t.test("modules beside the script are found from any folder, by every verb", function()
+  in_folder(function(folder)
+    write_files(folder)
+    core.sys.mkdir(folder .. "/beside")
+    t.write(folder .. "/beside/part.lua", "return 5")
+    t.write(folder .. "/beside/x.lua", script:format("local n = require 'part'", ""))
+    t.write(folder .. "/beside/y.lua", "print(require 'part')")
+    local function said(words)
+      return (t.shell(("cd '%s' && timeout 30 '%s' %s 2>&1"):format(folder,
+        core.sys.executable(), words)))
+    end
+    t.holds(said "plan beside/x.lua -C results", "to run")
+    t.holds(said "run beside/x.lua -C results", "1 done")
+    t.holds(said "run beside/x.lua -C results", "1 already done")
+    t.holds(said "run -n $PWD/beside/x.lua -C results", "done")
+    t.holds(said "reproduce @last -C results", "bit-identical")
+    t.eq(said "lua beside/y.lua", "5\tbeside/part.lua\n")
+    t.eq(trials.query(folder, "SELECT value FROM v_last"), { { value = 5.0 } })
+  end)
+end)
+
 -- ---- Code that changes while a sweep runs -------------------------------------------------------
 
 local changing = [[
