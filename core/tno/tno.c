@@ -200,19 +200,27 @@ static tl_status check_x(tl_tno *tno, tl_tensor *x)
 /* The places of tensors in tl_args.in. A gradient's are in tl_args.out, at the same places. */
 enum { COEF, X, PARAMS, CACHE = PARAMS + TL_TNO_PARAMS, DY };
 
+/* Gives a failure of a backend that set no message one, and what is no status a status. */
+static tl_status said_by(tl_ctx *ctx, const tl_tno *tno, tl_status st)
+{
+    if (st == TL_OK || *tl_errmsg(ctx)) return st;
+    int known = strcmp(tl_status_name(st), "unknown") != 0;
+    return tl_fail(ctx, known ? st : TL_EINVAL, "backend '%s' failed: %s (%d)", tno->backend->name,
+                   tl_status_text(st), (int)st);
+}
+
 /* p: the tno   in: see the enum; CACHE is the cache that an earlier call filled, or NULL, and COEF
 ** may be NULL with it   out[0] y   out[1] the cache to fill, or NULL */
 tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
-    (void)ctx;
     for (int i = 0; i < tno->params; i++) params[i] = F32(a->in[PARAMS + i]);
     tl_tno_args t = {.b = a->in[X]->dims[0], .coef = tl_f32_or_null(a->in[COEF]), .params = params,
                      .x = F32(a->in[X]), .y = F32(a->out[0]), .cached = a->in[CACHE] != NULL};
     if (a->in[CACHE]) t.cache = F32(a->in[CACHE]);
     else if (a->out[1]) t.cache = F32(a->out[1]);
-    return tno->form.forward(tno->plan, &t);
+    return said_by(ctx, tno, tno->form.forward(tno->plan, &t));
 }
 
 /* p: the tno   in, out: see the enum; a NULL gradient is not computed */
@@ -221,7 +229,6 @@ tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
     float        *dparams[TL_TNO_PARAMS] = {0};
-    (void)ctx;
     for (int i = 0; i < tno->params; i++) {
         params[i] = F32(a->in[PARAMS + i]);
         dparams[i] = tl_f32_or_null(a->out[PARAMS + i]);
@@ -230,7 +237,7 @@ tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
                      .x = F32(a->in[X]), .dy = F32(a->in[DY]), .dx = tl_f32_or_null(a->out[X]),
                      .dcoef = tl_f32_or_null(a->out[COEF]), .dparams = dparams,
                      .cache = tl_f32_or_null(a->in[CACHE]), .cached = a->in[CACHE] != NULL};
-    return tno->form.backward(tno->plan, &t);
+    return said_by(ctx, tno, tno->form.backward(tno->plan, &t));
 }
 
 const tl_kernel_row tl_cpu_tno[] = {{TL_OP_tno, tl_tno_kernel},

@@ -445,7 +445,13 @@ refuse "verify of an option that a backend lacks" 2 "did you mean 'block'" \
     env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" verify late blok=64
 refuse "verify of an option without a backend" 2 "'block=64' follows no backend" \
     "$toeplab" verify block=64 naive
-rm "$top/plugins/late.so"
+sed -e 's/"mine"/"odd"/' -e '/^static tl_status forward/,/^}/s/return TL_OK/return 77/' \
+    "$top/plugins/mine.c" >"$top/plugins/odd.c"
+check "a backend whose status is none compiles" \
+    cc -shared -fPIC -I "$source/core" "$top/plugins/odd.c" -o "$top/plugins/odd.so"
+expect "... is named by the failure" 4 "backend 'odd' failed: unknown status (77)" \
+    env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" verify odd
+rm "$top/plugins/late.so" "$top/plugins/odd.so"
 expect "... and trains" 0 "n-gram of order 4" \
     env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" run -q "$quick" $smoke backend=mine
 expect "... and is missed when its trial is run again without it" 2 \
@@ -549,7 +555,8 @@ END
 expect "a full disk: exit code 6, and what to do" 6 "free some space and give the same command" \
     sh -c "ulimit -f 1000; exec '$toeplab' run -C '$top/full' '$top/big.lua'"
 check "... and no half file is left" \
-    sh -c "! find '$top/full/runs' -type f ! -name 'model-*' ! -name 'vocabulary-*' | grep ."
+    sh -c "! find '$top/full/runs' -type f ! -name 'model-*' ! -name 'vocabulary-*' \
+    ! -name '*.jnl' | grep ."
 expect "... and ls shows the trial as interrupted" 0 "big .*interrupted" "$toeplab" ls -C "$top/full"
 expect "... and with space it goes on" 0 "1 done" "$toeplab" run -C "$top/full" "$top/big.lua"
 

@@ -139,7 +139,7 @@ attacked() {
 }
 
 flip='flip() { # Flips a byte of the only live journal, at that many thousandths of its length.
-    file=$(ls r/runs/*/events-*.jnl)
+    file=$(ls -t r/runs/*/events-*.jnl | head -n 1)
     at=$(($(wc -c <"$file") * $1 / 1000))
     printf "\377" | dd of="$file" bs=1 seek="$at" conv=notrunc 2>/dev/null
 }'
@@ -147,7 +147,7 @@ flip='flip() { # Flips a byte of the only live journal, at that many thousandths
 attacks() {
     attacked "the lock is removed" "mv r/lock lock; sleep 0.5" "mv lock r/lock"
     attacked "the lock is another file" "cp r/lock lock; mv lock r/lock; sleep 0.5" :
-    attacked "the database is removed" "mv r/runs.db runs.db; sleep 0.5" "mv runs.db r/runs.db"
+    attacked "the database is removed" "rm -f r/runs.db*; sleep 0.5"
     attacked "the database is another file" \
         "mv r/runs.db runs.db; cp runs.db r/runs.db; sleep 0.5" "mv runs.db r/runs.db"
     attacked "the folder is moved" "mv r moved; sleep 0.5" "rm -rf r; mv moved r"

@@ -139,7 +139,7 @@ local folders = { -- name, what is done to a copy of `plain`, the message that m
   { "a journal that is a link", function(dir)
     sql("UPDATE trials SET status = 'running', pid = 4194305, host = '" .. core.sys.hostname()
       .. "'", "INSERT INTO journals SELECT id, attempt, 0 FROM trials")(dir)
-    sh("cd '%s/runs' && for f in *; do ln -s '%s/outside/precious.txt' $f/events-1.jnl; done", dir,
+    sh("cd '%s/runs' && for f in *; do ln -sf '%s/outside/precious.txt' $f/events-1.jnl; done", dir,
       top)
   end },
   { "ids that lead outside", sql("UPDATE trials SET id = '../../outside', trashed = 5 WHERE id = "

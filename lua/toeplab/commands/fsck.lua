@@ -10,10 +10,10 @@ local fsck = {
   example = "toeplab fsck\n  toeplab fsck --repair",
   usage = "toeplab fsck",
   about = "Checks the database, the sha256 of every file that a trial keeps, files without rows,\n"
-    .. "journals that are not in the store, and trials marked as running whose process died. With\n"
-    .. "--repair, repairs what it can, after a copy of the database. A damaged database is\n"
-    .. "rebuilt from what can be read of it, and the old one kept; trials that may have lost\n"
-    .. "rows are run again by their commands. Exit code 6 if damage remains.",
+    .. "journals, and trials marked as running whose process died. With --repair, repairs what\n"
+    .. "it can, after a copy of the database. A damaged database is made again from the journals,\n"
+    .. "and the old one kept; a damaged journal is written again from the database. Exit code 6\n"
+    .. "if damage remains.",
   options = {
     { name = "repair", help = "repair, after a copy of the database beside it" },
     { name = "quick", short = "q", help = "check sizes instead of sha256, and fewer rows" },

@@ -5,6 +5,7 @@ local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
 local quantity = require "toeplab.base.quantity"
 local rebuild = require "toeplab.store.rebuild"
+local replay = require "toeplab.store.replay"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local trash = require "toeplab.store.trash"
@@ -119,6 +120,26 @@ local function check_journals(check)
   end
 end
 
+-- Finds journals that the rows cannot be made from; the repair writes these anew from the rows.
+local function check_truth(check)
+  local store = check.store
+  if not rebuild.possible(check.folder) then return end -- of an earlier version
+  if check.all > 0 and not check.repair then return end -- rows that are wrong say nothing of files
+  for _, row in ipairs(store:rows [[SELECT id, attempt FROM trials WHERE attempt > 0
+      AND id NOT IN (SELECT trial FROM journals)]]) do
+    local path = journal.path(trial_files.folder(store.folder, row.id), row.attempt)
+    local whole = trial_files.path(store.folder, row.id, { path = path })
+    local why = check.quick and not core.sys.exists(whole) and "is missing"
+      or not check.quick and replay.damage(whole)
+    if why then
+      check:found(true, function()
+        written.trial(store, row.id)
+        return "written again from the database"
+      end, "%s: %s", path, why)
+    end
+  end
+end
+
 -- ---- Files ------------------------------------------------------------------------------------
 
 local function state_of(path, row, quick)
@@ -201,7 +222,7 @@ end
 
 -- The order matters: journals are taken over before their trials are judged.
 local rounds = { { check_database }, { check_names }, { check_journals },
-  { check_sweeps, check_running, check_artifacts, check_stale } }
+  { check_sweeps, check_running, check_truth, check_artifacts, check_stale } }
 
 -- Runs a check. An error of the store or of the file system counts as damage; others are raised.
 local function run_check(check, look)

@@ -119,7 +119,9 @@ function Records:close() self.store:close() end
 -- removed is made again.
 function Records:check()
   local ok, why = pcall(self.store.check, self.store)
-  if ok or core.sys.exists(self.folder .. "/runs.db") then return errors.stored(ok, why) end
+  if ok or core.sys.exists(self.folder .. "/runs.db") or not rebuild.possible(self.folder) then
+    return errors.stored(ok, why)
+  end
   self.store:close()
   self.store = errors.stored(connect(self.folder, "w"))
 end
@@ -285,8 +287,8 @@ end
 function Records:mark(id, kind, ...)
   local row = self:rows("SELECT attempt FROM trials WHERE id = ?", { id })[1]
   local line = table.pack(kind, row.attempt, core.sys.now(), ...)
-  local _, folder = self:make_folder(id)
-  journal.append(folder .. "/marks.jnl", line)
+  local path = self:make_folder(id) .. "/marks.jnl"
+  journal.append(trial_files.path(self.folder, id, { path = path }), line)
   replay.apply_mark(self, id, line)
 end
 

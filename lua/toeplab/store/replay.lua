@@ -6,6 +6,7 @@
 -- after which it counts. journal.lua lists the kinds of lines.
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
+local trial_files = require "toeplab.store.trial_files"
 
 local replay = {}
 
@@ -182,10 +183,18 @@ local function attempts_of(names)
   return list
 end
 
+-- Returns why the journal at path cannot be read to its end; nil if it can.
+function replay.damage(path)
+  if not core.sys.exists(path) then return "is missing" end
+  local _, damage = read_all(path, function() end)
+  return damage
+end
+
 -- Fills the rows of trial id, whose row holds what its sweep says, from the files in its folder
 -- (relative to that of the store). warn(format, ...) tells of damaged files.
 function replay.trial(self, id, folder, warn)
   local root, after, ended = self.folder .. "/" .. folder, {}, nil
+  trial_files.check_all(self.folder, id)
   local function warn_of(name, damage)
     if damage then warn("%s/%s: %s; what follows it is lost", root, name, damage) end
   end

@@ -391,10 +391,11 @@ end
 function experiment.load(path, names, text)
   text = text or script_at(path)
   own_code.beside(path)
-  local globals = config.copy(names or {})
-  globals.os = setmetatable({ exit = function()
+  local globals, exit = config.copy(names or {}), os.exit
+  local function refuse()
     error("os.exit would end the program: a script returns an experiment", 2)
-  end }, { __index = os })
+  end
+  globals.os = setmetatable({ exit = refuse }, { __index = os })
   local strict = setmetatable(globals, {
     __index = function(_, key)
       local value = _G[key]
@@ -411,11 +412,13 @@ function experiment.load(path, names, text)
   if not chunk then
     errors.usage("%s", problem:find(path, 1, true) and problem or path .. ": " .. problem)
   end
+  rawset(os, "exit", refuse) -- also what the script loads sees it
   local own, ok, value = own_code.watch(xpcall, chunk, function(e)
     if errors.is(e) then return e end
     local message = errors.text(e)
     return { message = message, trace = debug.traceback(message, 2) }
   end)
+  rawset(os, "exit", exit)
   if not ok and errors.is(value) then error(value, 0) end
   if not ok then
     errors.usage("%s", os.getenv("TOEPLAB_TRACEBACK") and value.trace or value.message)

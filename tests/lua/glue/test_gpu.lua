@@ -197,7 +197,7 @@ t.test("device is a key: of the configuration and the id, recorded with the GPU"
     t.ok(shown:find("\ndevice +%S+: ") and shown:find("\n  device = ", 1, true), shown)
     -- belongs to a second sweep, but is done
     t.eq(trials.run(folder, EXPERIMENT, { "device=" .. gpu }), 0)
-    t.eq(#trials.query(folder, "SELECT DISTINCT id FROM v_trials"), 5)
+    t.eq(#trials.query(folder, "SELECT DISTINCT id FROM v_trials"), 4)
   end)
 end)
 

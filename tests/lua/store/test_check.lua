@@ -70,6 +70,18 @@ local cases = {
   { "a sweep whose looks asked for fewer", by [=[UPDATE sweeps
     SET plan = '{"trials":3,"rule":"until 2 %"}']=], {}, nil, 0,
     "SELECT count(*) AS n FROM trials", '{"n":2}' },
+  { "a journal that is gone", function(folder)
+    by "SELECT 1"(folder)
+    os.remove(folder .. "/" .. FOLDER .. "/events-1.jnl")
+  end, { { FOLDER .. "/events-1.jnl: is missing", true, "written again from the database" } }, nil,
+    0, "SELECT count(*) AS n FROM metrics", '{"n":3}' },
+  { "a journal with a bit flipped", function(folder)
+    by "SELECT 1"(folder)
+    local path = folder .. "/" .. FOLDER .. "/events-1.jnl"
+    local text = t.read(path)
+    t.write(path, (text:gsub("loss", "lass", 1)))
+  end, { { FOLDER .. "/events-1.jnl: a record is damaged", true,
+    "written again from the database" } }, nil, 0, "SELECT count(*) AS n FROM metrics", '{"n":3}' },
   { "a last value of another step", by "UPDATE last SET step = 1, value = 3.0 WHERE trial = '$ID'",
     { { "1 last value of metrics disagree", true, MADE } }, nil, 0,
     "SELECT step, value FROM last WHERE trial = '" .. ID .. "'", '{"step":2,"value":2.0}' },

@@ -100,6 +100,8 @@ end)
 
 t.test("a script that ends the program, or is compiled, is refused with its name", function()
   t.raises(declare, "os.exit would end the program", "os.exit(0)")
+  t.raises(declare, "os.exit would end the program", "load 'os.exit(0)'()")
+  t.raises(declare, "os.exit would end the program", "_G.os.exit(0)")
   t.raises(declare, "x.lua: attempt to load a binary chunk", string.dump(load "return 1"))
 end)
 

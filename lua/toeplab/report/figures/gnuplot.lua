@@ -47,7 +47,9 @@ function gnuplot.run(text)
     return nil, "there is no gnuplot to draw with (Debian, Ubuntu: apt-get install gnuplot-nox)"
   end
   local name, commands, errors = os.tmpname(), os.tmpname(), os.tmpname()
-  local ok, why = core.sys.write_file(commands, text)
+  local file <close> = io.open(commands, "w") -- which its user alone can read
+  local ok, why = file:write(text)
+  ok = ok and file:flush()
   local picture
   if ok then
     -- -d ignores the user's own settings.
