@@ -57,7 +57,7 @@ local export = {
 -- Returns the rows of v_trials that the words select, in order of experiment and start.
 local function chosen(store, words)
   local query = selection.new(store, words)
-  local list = query:rows("t.id", "ORDER BY t.experiment, t.created, t.id")
+  local list = query:rows("t.id", "ORDER BY t.experiment, t.created, t.rowid")
   if #list == 0 and #words > 0 then
     errors.raise(errors.FAILED, "export: no trial fits %s", table.concat(words, " "))
   end

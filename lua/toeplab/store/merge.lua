@@ -287,7 +287,7 @@ function merge.run(store, other, dry)
   other:hold()
   check_rows(other)
   for _, row in ipairs(other:rows [[SELECT id FROM trials WHERE trashed IS NULL
-      ORDER BY created, id]]) do
+      ORDER BY created, rowid]]) do
     local theirs = other:rows("SELECT *, round(created, 3) AS created FROM trials WHERE id = ?",
       { row.id })[1]
     theirs.open = #other:rows("SELECT 1 FROM journals WHERE trial = ?", { row.id }) > 0
