@@ -198,10 +198,10 @@ result "a curve grows" $?
 ended() { curl -s "${url}state.json" | grep -q '"line":"grow  2 trials: 2 done".*"working":0'; }
 until_true ended
 result "the end of the run is shown" $?
-mv results/runs.db results/away
+mv results away
 until_true grep -q "the page stays as it is" said
 result "a refresh that fails is reported" $?
-mv results/away results/runs.db
+mv away results
 answers "... and the page is served on" 200 plot "$url"
 [ "$(grep -c "the page stays" said)" = 1 ] && result "... once" 0 || result "... once" 1
 kill -INT "$server"

@@ -131,7 +131,7 @@ t.test("of an older schema, the error says what upgrades it, and that does", fun
   t.in_folder(function(folder)
     stores.fill(folder, sample)
     stores.make_old(folder)
-    local want = "version 5 is old; .*without a run, toeplab fsck %-%-repair does, and keeps a "
+    local want = "version 5 is old; .*without a run, toeplab fsck %-%-repair %-C .* does, and keeps a "
       .. "copy, runs%.db%.v5$"
     t.raises(records.open, want, folder, "r")
     t.raises(check.run, want, folder, {}, function() end)
@@ -258,8 +258,10 @@ t.test("what is deleted leaves no row of it, and only that is", function()
       t.eq(store:rows(sql, { id "a" })[1].n, 0)
     end
     t.eq(stores.dump(store.folder, "SELECT * FROM metrics"), others)
-    t.eq(trash.stale(store), { { path = "runs/" .. id("a"):sub(1, 12), bytes = 7,
-      why = "no trial has that name" } })
+    local stale = trash.stale(store)
+    t.eq({ #stale, stale[1].path, stale[1].why }, { 1, "runs/" .. id("a"):sub(1, 12),
+      "no trial has that name" })
+    t.ok(stale[1].bytes > 7)
   end)
 end)
 
@@ -290,7 +292,7 @@ t.test("files that no row knows are found, those of running trials and journals 
     table.sort(found)
     t.eq(found, { ("guests/%s.%d"):format(host, gone),
       ("runs/%s/.step-00000002.h5.tmp.%s.%d"):format(a, host, gone),
-      "runs/" .. a .. "/events-1.jnl", "runs/" .. a .. "/step-00000002.h5" })
+      "runs/" .. a .. "/step-00000002.h5" })
   end)
 end)
 
