@@ -1,5 +1,8 @@
 /* clean.c - replaces control characters in text that is printed, so that nothing in a file, a
 ** message or a name can control the terminal, and measures how wide a terminal shows it. */
+#ifndef _XOPEN_SOURCE
+#define _XOPEN_SOURCE 700 /* wcwidth */
+#endif
 #include <locale.h>
 #include <stdio.h>
 #include <wchar.h>
