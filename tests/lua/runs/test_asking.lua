@@ -131,8 +131,8 @@ t.test("of an older schema, the error says what upgrades it, and that does", fun
   t.in_folder(function(folder)
     stores.fill(folder, sample)
     stores.make_old(folder)
-    local want = "version 5 is old; .*without a run, toeplab fsck %-%-repair %-C .* does, and keeps a "
-      .. "copy, runs%.db%.v5$"
+    local want = "version 5 is old; .*without a run, toeplab fsck %-%-repair %-C .* does, and "
+      .. "keeps a copy, runs%.db%.v5$"
     t.raises(records.open, want, folder, "r")
     t.raises(check.run, want, folder, {}, function() end)
     check.run(folder, { repair = true }, function() end)
