@@ -67,7 +67,6 @@ end
 -- trial that another process has taken is skipped.
 local function assign(self, w, t)
   local run = self.run
-  errors.stored(core.sys.mkdir(run.folder .. "/" .. t.path))
   t.provenance = config.copy(t.provenance)
   t.provenance.device = w.place.about
   t.code_hash = w.code or t.code_hash

@@ -1,7 +1,6 @@
 -- runs/prepared.lua: prepares the run of an experiment: which of its trials are done, which of them
 -- other code made, what killed runs and array jobs left to be copied, and the rows of the others.
 local alert = require "toeplab.runs.alert"
-local changes = require "toeplab.store.changes"
 local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
@@ -220,8 +219,7 @@ function prepared.look_up(run, options)
   if run.reads or not records.is(run.records) then return 0 end -- the guest of another run
   for _, t in ipairs(run.trials) do
     if t.maps then
-      changes.adopt(run.records, { id = t.id, key = t.key,
-        code = json.encode(run.exp.reach.parts) })
+      run.records:mark(t.id, "adopt", t.key, json.encode(run.exp.reach.parts))
     end
   end
   local count = options.adopt and earlier.adopt(run.records, run.trials) or 0

@@ -92,13 +92,6 @@ function changes.retry(store, a)
   return { trials = #list, commands = commands }
 end
 
--- Records that a trial is the one to which a command would give another id now
--- (trials/earlier.lua). a: id, key (that other id), and code (the parts of its code as JSON, which
--- older releases did not store) or why (what has changed since it was run).
-function changes.adopt(store, a)
-  store:transaction(function() store:mark(a.id, "adopt", a.key, a.code, a.why) end)
-end
-
 -- Asks running trials to save and stop; the run goes on with its other trials. a: words. Returns
 -- {trials=}.
 function changes.stop(store, a, run)

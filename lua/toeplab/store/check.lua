@@ -51,31 +51,38 @@ local function remake(check)
     quantity.count(trials, "trial"), copy)
 end
 
--- Finds damage of the database, of the references between its rows, and of its last values.
+-- Returns what references between rows are broken, a list of texts.
+local function orphans(store)
+  local ok, rows = pcall(store.rows, store, "PRAGMA foreign_key_check")
+  if not ok or #rows == 0 then return {} end
+  return { ("%d rows refer to others that are not there, the first in %s"):format(#rows,
+    rows[1].table) }
+end
+
+-- Returns whether the table of last values disagrees with the metrics, a list of texts.
+local function wrong_last(store, quick)
+  local wrong = store:rows([[SELECT count(*) AS n FROM last l WHERE NOT EXISTS (SELECT 1
+    FROM metrics m WHERE m.trial = l.trial AND m.name = l.name AND m.step = l.step
+    AND m.value IS l.value)]])[1].n
+  if not quick then
+    wrong = wrong + store:rows([[SELECT count(*) AS n FROM (SELECT trial, name, max(step) AS step
+      FROM metrics GROUP BY trial, name) m WHERE NOT EXISTS (SELECT 1 FROM last l
+      WHERE l.trial = m.trial AND l.name = m.name AND l.step = m.step)]])[1].n
+  end
+  if wrong == 0 then return {} end
+  return { quantity.count(wrong, "last value") .. " of metrics disagree with the metrics" }
+end
+
+-- Finds damage of the database. Each look means something only if the one before finds nothing.
 local function check_database(check)
-  local store = check.store
-  local texts = problems(store, check.quick)
-  local ok, orphans = pcall(store.rows, store, "PRAGMA foreign_key_check")
-  if #texts == 0 and ok and #orphans > 0 then
-    texts[1] = ("%d rows refer to others that are not there, the first in %s"):format(#orphans,
-      orphans[1].table)
-  end
-  if #texts == 0 then
-    local wrong = store:rows([[SELECT count(*) AS n FROM last l WHERE NOT EXISTS (SELECT 1
-      FROM metrics m WHERE m.trial = l.trial AND m.name = l.name AND m.step = l.step
-      AND m.value IS l.value)]])[1].n
-    if not check.quick then
-      wrong = wrong + store:rows([[SELECT count(*) AS n FROM (SELECT trial, name, max(step) AS step
-        FROM metrics GROUP BY trial, name) m WHERE NOT EXISTS (SELECT 1 FROM last l
-        WHERE l.trial = m.trial AND l.name = m.name AND l.step = m.step)]])[1].n
-    end
-    if wrong > 0 then
-      texts[1] = quantity.count(wrong, "last value") .. " of metrics disagree with the metrics"
+  for _, look in ipairs { problems, orphans, wrong_last } do
+    local texts = look(check.store, check.quick)
+    if #texts > 0 then
+      check:found(true, function() return remake(check) end, "runs.db: %s%s", texts[1],
+        #texts > 1 and (" (and %d more)"):format(#texts - 1) or "")
+      return
     end
   end
-  if #texts == 0 then return end
-  check:found(true, function() return remake(check) end, "runs.db: %s%s", texts[1],
-    #texts > 1 and (" (and %d more)"):format(#texts - 1) or "")
 end
 
 -- Finds sweeps without all of their trials. One whose seeds looks add asks for at most so many.

@@ -41,13 +41,14 @@ local function ensure(folder)
   end
 end
 
--- Opens the store of the engine, and returns what that does. The database may be removed at any
--- moment, also now.
+-- Opens the store of the engine in a mode of records.open, and returns what that does. The database
+-- may be removed at any moment, also now.
 local function connect(folder, mode)
   local store, message, status
   for _ = 1, 10 do
     ensure(folder)
-    store, message, status = core.store(folder, mode)
+    trial_files.check_store(folder, mode)
+    store, message, status = core.store(folder, mode == "u" and "w" or mode)
     if store or core.sys.exists(folder .. "/runs.db") then break end
   end
   return store, message, status
@@ -57,9 +58,7 @@ end
 -- an existing store ("u"), or for writing ("w"), which creates it if necessary. Raises with the
 -- matching exit code.
 function records.open(folder, mode)
-  ensure(folder)
-  trial_files.check_store(folder, mode)
-  local store, message, status = connect(folder, mode == "u" and "w" or mode)
+  local store, message, status = connect(folder, mode)
   if not store then
     if status == "ELOCKED" then
       errors.raise(errors.LOCKED, "%s (toeplab status shows how far it is; -C DIR takes another "
@@ -289,7 +288,7 @@ function Records:mark(id, kind, ...)
   local line = table.pack(kind, row.attempt, core.sys.now(), ...)
   local path = self:make_folder(id) .. "/marks.jnl"
   journal.append(trial_files.path(self.folder, id, { path = path }), line)
-  replay.apply_mark(self, id, line)
+  self:transaction(function() replay.apply_mark(self, id, line) end)
 end
 
 -- Marks trial id as running in process pid since `started`, by the code with this hash. p: its

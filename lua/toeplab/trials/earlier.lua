@@ -5,7 +5,6 @@
 -- hashes of whole scripts. The parts of its code (reach.lua) are then those that its provenance
 -- has, or those of its stored script with the modules that lie beside the script now, if these are
 -- still the ones that it was run with.
-local changes = require "toeplab.store.changes"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local reach = require "toeplab.trials.reach"
@@ -202,8 +201,7 @@ function earlier.adopt(store, trials)
   for _, t in ipairs(trials) do
     if earlier.adoptable(t) then
       local row = t.earlier.row
-      changes.adopt(store, { id = row.id, key = t.key,
-        why = table.concat(t.earlier.reasons, "; ") })
+      store:mark(row.id, "adopt", t.key, nil, table.concat(t.earlier.reasons, "; "))
       t.id, t.path, t.earlier = row.id, earlier.path(row.id), nil
       count = count + 1
     end
