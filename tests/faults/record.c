@@ -1,8 +1,8 @@
 /* record.c - for LD_PRELOAD: appends every call that changes a file below the folder RECORD_PATH to
 ** the file RECORD_TO, in the order of the calls of all processes. replay.lua reads it. A record is
 ** a line of words between tabs, with paths relative to RECORD_PATH; the data of a write follows:
-**   make FILE    folder PATH    move FROM TO    gone PATH    size FILE BYTES    sync PATH
-**   write FILE OFFSET BYTES
+**   make FILE    folder PATH    move FROM TO    link FROM TO    gone PATH    size FILE BYTES
+**   sync PATH    write FILE OFFSET BYTES
 ** A call is recorded after it is made and before it returns, so if one process acts because of a
 ** call of another, its own call is recorded later. Calls within the C library cannot be
 ** replaced, so the writes of buffered streams are missing; the program never syncs such files. */
@@ -170,9 +170,19 @@ int remove(const char *path)
     return done("gone", path, result);
 }
 
+static int both(const char *what, const char *from, const char *to, int result)
+{
+    const char *name = result == 0 ? inside(from) : NULL;
+    record(name, NULL, 0, "%s\t%s\t%s\n", what, name, inside(to));
+    return result;
+}
+
 int rename(const char *from, const char *to)
 {
-    int result = (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
-    record(result == 0 ? inside(from) : NULL, NULL, 0, "move\t%s\t%s\n", inside(from), inside(to));
-    return result;
+    return both("move", from, to, (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+
+int link(const char *from, const char *to)
+{
+    return both("link", from, to, (int)syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
 }

@@ -61,6 +61,8 @@ function actions.folder(tree, name) tree[name] = true end
 
 function actions.move(tree, from, to) tree[to], tree[from] = tree[from], nil end
 
+function actions.link(tree, from, to) tree[to] = tree[from] end
+
 function actions.gone(tree, name) tree[name] = nil end
 
 function actions.size(tree, name, bytes)
