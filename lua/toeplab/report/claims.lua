@@ -241,7 +241,7 @@ local function measure(c, find)
   end
 end
 
-local LEARNT = { "test_ppl", "bigram_ppl" } -- metrics of trials/lm.lua
+local LEARNT = { "test_ppl", "bigram_ppl" } -- metrics of recipes/lm.lua
 
 -- Returns whether all trials of both sides of a comparison predict worse than bigrams of their
 -- training text. first: the place before the values of LEARNT in those of a trial.

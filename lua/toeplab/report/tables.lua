@@ -219,7 +219,7 @@ end
 
 -- ---- The table ---------------------------------------------------------------------------------
 
--- The metrics to which the results of language models are compared (trials/lm.lua).
+-- The metrics to which the results of language models are compared (recipes/lm.lua).
 tables.yardsticks = { "unigram_ppl", "bigram_ppl", "trigram_ppl", "tokens_seen" }
 
 -- Returns the yardsticks of trials, name -> value; false if trials that logged it have different

@@ -1,4 +1,4 @@
--- trials/lm.lua: defines what the language-model ablations share: their configuration at five
+-- recipes/lm.lua: defines what the language-model ablations share: their configuration at five
 -- scales and their trial, so that an ablation's file states only what it varies.
 --
 --   return tl.experiment "tnn-table10" {

@@ -1,4 +1,4 @@
--- trials/mlm.lua: the trial of a masked language model, and the sizes of those that are fine-tuned
+-- recipes/mlm.lua: the trial of a masked language model, and the sizes of those that are fine-tuned
 -- on GLUE, which experiments/glue-mlm.lua trains and experiments/glue.lua starts from.
 
 local core = require "toeplab.core"
