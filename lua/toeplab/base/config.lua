@@ -1,5 +1,6 @@
 -- base/config.lua: makes the read-only configuration that a trial receives, and parses values of
 -- the command line by the types of the declared ones.
+local cut = require "toeplab.base.cut"
 local options = require "toeplab.base.options"
 
 local config = {}
@@ -174,6 +175,20 @@ function config.text(value)
     text = ("%%.%dg"):format(digits):format(value)
   end
   return text
+end
+
+local SHOWN = 60 -- bytes of a text in a label
+
+-- Returns the text of a value for labels: decay=0.99, lengths=64,128. Long texts are cut.
+function config.show(v)
+  if type(v) == "string" then v = v:gsub("%c", " ") end
+  if type(v) == "string" and #v > SHOWN then
+    return ("%s... (%d bytes)"):format(cut(v, SHOWN - 20), #v)
+  end
+  if type(v) ~= "table" then return config.text(v) end
+  local items = {}
+  for i, x in ipairs(v) do items[i] = config.show(x) end
+  return table.concat(items, ",")
 end
 
 -- Returns the keys that decide the result of a trial: all but ranks, with which the results are the

@@ -5,7 +5,7 @@ local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 local selection = require "toeplab.store.selection"
 
 local lua = {

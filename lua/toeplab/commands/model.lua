@@ -1,7 +1,7 @@
 -- commands/model.lua: toeplab model: prints the parts of a model and its costs.
 local models = require "toeplab.models"
 local options = require "toeplab.base.options"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 local tree = require "toeplab.nn.tree"

@@ -5,13 +5,14 @@ local estimate = require "toeplab.runs.estimate"
 local identity = require "toeplab.trials.identity"
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
+local config = require "toeplab.base.config"
 local plan = require "toeplab.trials.plan"
 local prepared = require "toeplab.runs.prepared"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
 local runner = require "toeplab.runs.runner"
 local stats = require "toeplab.report.stats"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
@@ -192,11 +193,11 @@ local function rule_text(r, given)
     where[1] = "a function fits"
   else
     for i, key in ipairs(suggest.keys(r.where)) do
-      where[i] = key .. "=" .. plan.show(r.where[key])
+      where[i] = key .. "=" .. config.show(r.where[key])
     end
   end
   for _, key in ipairs(suggest.keys(r.fixed or {})) do
-    if not given[key] then adds[#adds + 1] = key .. "=" .. plan.show(r.fixed[key]) end
+    if not given[key] then adds[#adds + 1] = key .. "=" .. config.show(r.fixed[key]) end
   end
   for _, key in ipairs(suggest.keys(r.grid or {})) do
     if not given[key] then adds[#adds + 1] = axis(key, r.grid[key]) end
@@ -279,7 +280,7 @@ local function later_line(p)
   if not rule then return nil end
   local compared, with = p.about.values.compared, {}
   for i, key in ipairs(suggest.keys(compared.with)) do
-    with[i] = key .. "=" .. plan.show(compared.with[key])
+    with[i] = key .. "=" .. config.show(compared.with[key])
   end
   local more = ""
   if p.chosen and p.later + p.to_run == 0 then

@@ -3,10 +3,10 @@ local chosen_backends = require "toeplab.nn.chosen_backends"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
-local plan = require "toeplab.trials.plan"
+local config = require "toeplab.base.config"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 local secrets = require "toeplab.base.secrets"
 local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
@@ -119,7 +119,7 @@ end
 local function show_tables(store, t)
   print("\nconfiguration")
   for _, key in ipairs(suggest.keys(t.config)) do
-    print("  " .. key .. " = " .. plan.show(t.config[key]))
+    print("  " .. key .. " = " .. config.show(t.config[key]))
   end
   show_rows({ "  metric", "step", "value" }, t.metrics, function(m)
     return { "  " .. m.name, m.step, m.value or 0 / 0 }
@@ -189,7 +189,7 @@ end
 
 local function text(v)
   if v == nil or math.type(v) == "float" then return v end
-  return type(v) == "table" and plan.show(v) or v
+  return type(v) == "table" and config.show(v) or v
 end
 
 -- Returns the change from a to b if both are finite numbers.

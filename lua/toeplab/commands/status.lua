@@ -10,7 +10,7 @@ local requests = require "toeplab.store.requests"
 local slurm = require "toeplab.runs.slurm"
 local standing = require "toeplab.live.standing"
 local sweeps = require "toeplab.store.sweeps"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
 
 local status = {

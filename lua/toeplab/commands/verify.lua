@@ -9,7 +9,7 @@ local reference = require "toeplab.verify.reference"
 local arguments = require "toeplab.base.arguments"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 
 local verify = {
   example = "toeplab verify --backend fft reference/operators.h5\n"

@@ -2,7 +2,7 @@
 local core = require "toeplab.core"
 local progress = require "toeplab.base.progress"
 local standing = require "toeplab.live.standing"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 local width = require "toeplab.base.width"
 
 local screen = {}

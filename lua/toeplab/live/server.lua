@@ -10,7 +10,7 @@ local json = require "toeplab.base.json"
 local logged = require "toeplab.store.logged"
 local modules = require "toeplab.live.modules"
 local page = require "toeplab.live.page"
-local plan = require "toeplab.trials.plan"
+local config = require "toeplab.base.config"
 local process = require "toeplab.base.process"
 local records = require "toeplab.store.records"
 local standing = require "toeplab.live.standing"
@@ -75,9 +75,9 @@ local function described(store, trials, axes)
       t.status = "killed"
     end
     local row = store:rows("SELECT config, seed FROM v_trials WHERE id = ?", { t.id })[1]
-    local config, keys = store:config(row.config), {}
+    local values, keys = store:config(row.config), {}
     for k, axis in ipairs(axes) do
-      keys[k] = config[axis] ~= nil and plan.show(config[axis]) or "-"
+      keys[k] = values[axis] ~= nil and config.show(values[axis]) or "-"
     end
     keys[#axes + 1] = tostring(row.seed)
     list[i] = { id = t.id:sub(1, 12), label = t.label or t.id:sub(1, 12), status = t.status,

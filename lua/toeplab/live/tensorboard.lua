@@ -9,7 +9,7 @@ local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local logged = require "toeplab.store.logged"
 local modules = require "toeplab.live.modules"
-local plan = require "toeplab.trials.plan"
+local config = require "toeplab.base.config"
 local secrets = require "toeplab.base.secrets"
 
 local tensorboard = {}
@@ -73,15 +73,15 @@ local function new_file(self, folder, others)
 end
 
 -- Returns names and values of hyperparameters as one list. Tables and other values become text.
-local function hyperparameters(config, keys)
+local function hyperparameters(values, keys)
   local list = {}
   for _, key in ipairs(keys) do
-    local value = config[key]
+    local value = values[key]
     local kind = type(value)
     if value ~= nil then
       local simple = kind == "boolean" or kind == "number" and value - value == 0
       list[#list + 1] = key
-      list[#list + 1] = simple and value or core.sys.clean(plan.show(value))
+      list[#list + 1] = simple and value or core.sys.clean(config.show(value))
     end
   end
   return list

@@ -6,7 +6,6 @@ local groups = require "toeplab.report.groups"
 local looks = require "toeplab.report.looks"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
-local plan = require "toeplab.trials.plan"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -56,7 +55,9 @@ local function values_of(trials, key)
   for _, t in ipairs(trials) do
     local v = t.point.at[key]
     local text = json.encode { v }
-    if not seen[text] then seen[text], list[#list + 1] = true, v == nil and "-" or plan.show(v) end
+    if not seen[text] then
+      seen[text], list[#list + 1] = true, v == nil and "-" or config.show(v)
+    end
   end
   return list, seen
 end

@@ -3,7 +3,7 @@
 -- it.
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
-local plan = require "toeplab.trials.plan"
+local config = require "toeplab.base.config"
 local selection = require "toeplab.store.selection"
 
 local failures = {}
@@ -71,7 +71,7 @@ local function shared(store, group)
   local texts, where, params = {}, { "" }, {}
   for i, row in ipairs(rows) do
     local truth = row.type == "true" or row.type == "false" -- SQLite stores these as 1 and 0
-    texts[i] = ("%s=%s"):format(row.key, plan.show(truth and row.type or row.value))
+    texts[i] = ("%s=%s"):format(row.key, config.show(truth and row.type or row.value))
     where[i + 1] = ("json_extract(t.config, ?) IS ?")
     params[2 * i - 1], params[2 * i] = '$."' .. row.key .. '"', row.value
   end

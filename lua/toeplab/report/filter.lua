@@ -1,6 +1,6 @@
 -- report/filter.lua: reads words KEY=VALUE that choose trials, and says what they could have been.
 local errors = require "toeplab.base.errors"
-local plan = require "toeplab.trials.plan"
+local config = require "toeplab.base.config"
 local suggest = require "toeplab.base.suggest"
 
 local filter = {}
@@ -23,7 +23,7 @@ end
 -- Returns whether the value of a configuration equals one of the texts.
 function filter.says(value, texts)
   if value == nil then return false end
-  local shown = plan.show(value)
+  local shown = config.show(value)
   for _, text in ipairs(texts) do
     local number = tonumber(text)
     if shown == text or value == text or type(value) == "number" and value == number then
@@ -38,16 +38,16 @@ end
 function filter.none_has(of, key, text, values)
   local seen, distinct, names = {}, {}, {}
   for _, value in ipairs(values) do
-    local shown = plan.show(value)
+    local shown = config.show(value)
     if not seen[shown] then seen[shown], distinct[#distinct + 1] = true, value end
   end
   table.sort(distinct, function(a, b)
     local first, second = type(a) == "number", type(b) == "number"
     if first and second then return a < b end
     if first ~= second then return first end
-    return plan.show(a) < plan.show(b)
+    return config.show(a) < config.show(b)
   end)
-  for i, value in ipairs(distinct) do names[i] = plan.show(value) end
+  for i, value in ipairs(distinct) do names[i] = config.show(value) end
   local near = suggest.nearest(text, names)
   local more = #names > MOST_VALUES and (", and %d more"):format(#names - MOST_VALUES) or ""
   errors.usage("no trial of %s has %s=%s%s (there are: %s%s)", of, key, text,

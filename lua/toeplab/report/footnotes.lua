@@ -3,7 +3,7 @@
 local claims = require "toeplab.report.claims"
 local groups = require "toeplab.report.groups"
 local looks = require "toeplab.report.looks"
-local plan = require "toeplab.trials.plan"
+local config = require "toeplab.base.config"
 local progress = require "toeplab.base.progress"
 local suggest = require "toeplab.base.suggest"
 
@@ -58,7 +58,7 @@ local function given(pool)
   for _, word in ipairs(pool.plan.overrides or {}) do
     local key = word:match "^[^=]*"
     local told = key:find "^seeds?$" or key == "scale" or key == "compare" or pool.axes[key]
-    if not told then words[#words + 1] = " " .. plan.show(word) end
+    if not told then words[#words + 1] = " " .. config.show(word) end
   end
   return table.concat(words)
 end
@@ -123,7 +123,7 @@ local function codes(result, add)
 end
 
 local function same(a, b)
-  if type(a) == "table" then return plan.show(a) == plan.show(b) end
+  if type(a) == "table" then return config.show(a) == config.show(b) end
   return a == b
 end
 
@@ -136,7 +136,7 @@ local function settings(result, add)
     local theirs, ours = setting[key], result.pool.fixed[key]
     local preset = math.type(ours) == "integer" and ours == 0
     if ours ~= nil and not same(theirs, ours) and not preset then
-      parts[#parts + 1] = ("%s %s, here %s"):format(key, plan.show(theirs), plan.show(ours))
+      parts[#parts + 1] = ("%s %s, here %s"):format(key, config.show(theirs), config.show(ours))
     end
   end
   if #parts > 0 then add("unlike the paper's runs: %s", table.concat(parts, "; ")) end

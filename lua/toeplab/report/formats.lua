@@ -4,7 +4,7 @@ local core = require "toeplab.core"
 local footnotes = require "toeplab.report.footnotes"
 local html = require "toeplab.report.html"
 local stats = require "toeplab.report.stats"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 local tables = require "toeplab.report.tables"
 
 local formats = {}

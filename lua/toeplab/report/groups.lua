@@ -1,7 +1,7 @@
 -- report/groups.lua: selects the trials of a figure or report and groups them by the keys that
 -- vary; each group becomes one line of the figure.
 local json = require "toeplab.base.json"
-local plan = require "toeplab.trials.plan"
+local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
@@ -137,7 +137,7 @@ end
 function groups.label(values, keys)
   local parts = {}
   for _, key in ipairs(keys) do
-    if values[key] ~= nil then parts[#parts + 1] = key .. "=" .. plan.show(values[key]) end
+    if values[key] ~= nil then parts[#parts + 1] = key .. "=" .. config.show(values[key]) end
   end
   return table.concat(parts, " ")
 end

@@ -1,7 +1,7 @@
 -- report/html.lua: builds the parts of a self-contained HTML page: escaped text, tables, and
 -- figures as inline SVG in the colours of the page.
 local plot = require "toeplab.report.figures.plot"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 
 local html = {}
 

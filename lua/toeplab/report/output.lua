@@ -2,7 +2,7 @@
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local quantity = require "toeplab.base.quantity"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 

@@ -5,7 +5,7 @@ local summary = require "toeplab.report.summary"
 local formats = require "toeplab.report.formats"
 local html = require "toeplab.report.html"
 local output = require "toeplab.report.output"
-local plan = require "toeplab.trials.plan"
+local config = require "toeplab.base.config"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
 local secrets = require "toeplab.base.secrets"
@@ -34,7 +34,7 @@ local function pairs_of(values)
   local list = {}
   for i, key in ipairs(suggest.keys(values)) do
     local value = values[key]
-    list[i] = { key, type(value) == "string" and value:gsub("^/.*/", ".../") or plan.show(value) }
+    list[i] = { key, type(value) == "string" and value:gsub("^/.*/", ".../") or config.show(value) }
   end
   return html.pairs(list)
 end
@@ -157,7 +157,7 @@ local function trials(page)
     add(code(t.id:sub(1, 12)))
     for _, key in ipairs(d.axes) do
       local value = t.config[key]
-      add(value ~= nil and plan.show(value) or nil)
+      add(value ~= nil and config.show(value) or nil)
     end
     add(t.seed)
     add(summary.good[t.status] and t.status or raw(text('<span class="bad">%s</span>', t.status)))

@@ -8,7 +8,7 @@
 -- beside it: a missing cell would otherwise look like an effect.
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
-local plan = require "toeplab.trials.plan"
+local config = require "toeplab.base.config"
 local pools = require "toeplab.report.pools"
 local stats = require "toeplab.report.stats"
 local suggest = require "toeplab.base.suggest"
@@ -29,7 +29,7 @@ local function place(t, keys)
   for i, key in ipairs(keys) do
     local value = value_of(t, key)
     values[i] = { value }
-    shown[i] = value == nil and "-" or plan.show(value)
+    shown[i] = value == nil and "-" or config.show(value)
   end
   return json.encode(values), #keys > 0 and table.concat(shown, ", ") or "all"
 end

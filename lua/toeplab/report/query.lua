@@ -1,7 +1,7 @@
 -- report/query.lua: runs one SELECT of the user on a store opened for queries, and prints its rows.
 local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.output"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 local selection = require "toeplab.store.selection"
 
 local query = {}

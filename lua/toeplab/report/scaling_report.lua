@@ -1,7 +1,7 @@
 -- report/scaling_report.lua: makes the tables and the figure of report.scaling: how a metric falls
 -- with the size of what was trained, for each value of a key, with fitted curves.
 local options = require "toeplab.base.options"
-local plan = require "toeplab.trials.plan"
+local config = require "toeplab.base.config"
 local scaling = require "toeplab.report.scaling"
 local stats = require "toeplab.report.stats"
 local suggest = require "toeplab.base.suggest"
@@ -35,7 +35,7 @@ end
 local function number_of(trial, name)
   local value = value_of(trial, name)
   if type(value) == "number" then return value end
-  error(("report.scaling: '%s' is %s in a trial, not a number"):format(name, plan.show(value)), 0)
+  error(("report.scaling: '%s' is %s in a trial, not a number"):format(name, config.show(value)), 0)
 end
 
 -- Returns the size of a trial. Raises if it is not a positive number.
@@ -43,7 +43,7 @@ local function size_of(trial, name)
   local size = number_of(trial, name)
   if size > 0 and size < math.huge then return size end
   error(("report.scaling: '%s' is %s in a trial; a size is a positive number"):format(name,
-    size ~= size and "nan" or plan.show(size)), 0)
+    size ~= size and "nan" or config.show(size)), 0)
 end
 
 -- Returns the point of a group at a size, which it adds if it is missing.
@@ -68,7 +68,7 @@ local function collect(trials, o)
     return place[a] < place[b]
   end)
   for _, trial in ipairs(by_seed) do
-    local name = plan.show(value_of(trial, o.by))
+    local name = config.show(value_of(trial, o.by))
     if not found[name] then
       found[name] = { name = name, points = { name = name } }
       groups[#groups + 1] = found[name]
@@ -100,11 +100,11 @@ local function keys_of(groups, o, row_keys)
   for _, group in ipairs(groups) do
     for _, p in ipairs(group.points) do
       for key, value in pairs(p.trials[1].config) do
-        local text = plan.show(value)
+        local text = config.show(value)
         first[key] = first[key] or text
         if differs[key] == nil and first[key] ~= text then differs[key] = true end
         for _, trial in ipairs(p.trials) do
-          if plan.show(trial.config[key]) ~= text then differs[key] = false end
+          if config.show(trial.config[key]) ~= text then differs[key] = false end
         end
       end
     end
@@ -128,7 +128,7 @@ local function sizes(groups, o, row_keys)
   for _, group in ipairs(groups) do
     for _, p in ipairs(group.points) do
       local at, row = stats.interval(p.y), { group.name }
-      for i, key in ipairs(keys) do row[1 + i] = plan.show(p.trials[1].config[key]) end
+      for i, key in ipairs(keys) do row[1 + i] = config.show(p.trials[1].config[key]) end
       local last = 1 + #keys
       row[last + 1], row[last + 2], row[last + 3], row[last + 4] = ("%.4g"):format(p.x), at.n,
         at.mean, interval(at.low, at.high)

@@ -1,6 +1,6 @@
 -- report/script_report.lua: implements the argument `report` of the function report of an
--- experiment: the functions of text_table.lua, and two that store a table and a figure in the
--- results folder with their origin.
+-- experiment: the functions of text_table.lua and mean_table.lua, and two that store a table and a
+-- figure in the results folder with their origin.
 --
 --   report = function(trials, report)
 --     report.table({ "r", "error" }, rows)          prints it, and writes tables/NAME.md
@@ -11,9 +11,11 @@
 --
 -- NAME is the experiment's, with -SCALE appended if a scale was chosen.
 local core = require "toeplab.core"
+local mean_table = require "toeplab.report.mean_table"
+local overlay = require "toeplab.base.overlay"
 local plot = require "toeplab.report.figures.plot"
 local scaling_report = require "toeplab.report.scaling_report"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
@@ -108,7 +110,7 @@ end
 function script_report.new(o)
   local self = { folder = o.folder, wrote = {}, trials = o.trials, progress = o.progress,
     question = script_report.question(o.text), scale = o.scale ~= "" and "-" .. o.scale or "" }
-  local given = setmetatable({}, { __index = text_table })
+  local given = overlay(text_table, mean_table)
 
   -- Prints a table, and below it a note (text) if there is one, and writes both to tables/NAME.md.
   function given.table(header, rows, name, note)

@@ -3,9 +3,11 @@
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local groups = require "toeplab.report.groups"
-local plan = require "toeplab.trials.plan"
+local config = require "toeplab.base.config"
 local rows_of = require "toeplab.trials.rows"
-local text_table = require "toeplab.report.text_table"
+local mean_table = require "toeplab.report.mean_table"
+local overlay = require "toeplab.base.overlay"
+local text_table = require "toeplab.base.text_table"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local scaling_report = require "toeplab.report.scaling_report"
@@ -78,7 +80,7 @@ end
 
 -- Returns the functions that a report of the trials receives; they record their arguments in parts.
 local function recorder(parts, trials, row_keys)
-  local given = setmetatable({}, { __index = text_table })
+  local given = overlay(text_table, mean_table)
   function given.table(header, rows, _, note)
     parts[#parts + 1] = { kind = "table", header = header, rows = rows }
     if note then parts[#parts + 1] = { kind = "text", text = note } end
@@ -162,7 +164,7 @@ local function data(trials)
   local rows, seen = {}, {}
   for _, t in ipairs(trials) do
     for _, key in ipairs(suggest.keys(t.about.data or {})) do
-      local row = { plan.show(t.config[key] or key), t.about.data[key] }
+      local row = { config.show(t.config[key] or key), t.about.data[key] }
       local text = table.concat(row, "\n")
       if not seen[text] then seen[text], rows[#rows + 1] = true, row end
     end

@@ -4,12 +4,13 @@ local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
 local progress = require "toeplab.base.progress"
+local mean_table = require "toeplab.report.mean_table"
 local overlay = require "toeplab.base.overlay"
 local rounds = require "toeplab.runs.rounds"
 local rows = require "toeplab.trials.rows"
 local sheet = require "toeplab.report.script_report"
 local suggest = require "toeplab.base.suggest"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 
 local outcome = {}
 
@@ -107,7 +108,7 @@ function outcome.show_report(run)
       trials = trials, row_keys = rows.keys(run.exp.rows) })
     if not ok then error(why, 0) end
   elseif wanted then
-    text_table.print(text_table.by({ rows = wanted.rows or run.axes, columns = wanted.columns },
+    text_table.print(mean_table.by({ rows = wanted.rows or run.axes, columns = wanted.columns },
       trials))
     for _, name in ipairs(wanted.columns) do warn_absent(run, logged, "columns", name, "") end
   else

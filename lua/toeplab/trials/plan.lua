@@ -1,7 +1,6 @@
 -- trials/plan.lua: lists the trials of an experiment under the overrides of a command line, before
 -- anything runs.
 local config = require "toeplab.base.config"
-local cut = require "toeplab.base.cut"
 local devices = require "toeplab.trials.devices"
 local json = require "toeplab.base.json"
 local overrides = require "toeplab.trials.overrides"
@@ -13,22 +12,6 @@ local suggest = require "toeplab.base.suggest"
 
 -- checks: trial functions of the library -> what raises if their keys make no sense.
 local plan = { checks = setmetatable({}, { __mode = "k" }) }
-
-local SHOWN = 60
-
--- Returns the text of a value for labels: decay=0.99, lengths=64,128. Long texts are cut.
-local function show(v)
-  if type(v) == "string" then v = v:gsub("%c", " ") end
-  if type(v) == "string" and #v > SHOWN then
-    return ("%s... (%d bytes)"):format(cut(v, SHOWN - 20), #v)
-  end
-  if type(v) ~= "table" then return config.text(v) end
-  local items = {}
-  for i, x in ipairs(v) do items[i] = show(x) end
-  return table.concat(items, ",")
-end
-
-plan.show = show
 
 local function rounded(v, digits) return tonumber(("%%.%dg"):format(digits):format(v)) end
 
@@ -64,7 +47,7 @@ local function label(point, seed, many, digits)
   for i, key in ipairs(suggest.keys(point)) do
     local v = point[key]
     if math.type(v) == "float" then v = rounded(v, digits[key]) end
-    parts[i] = secrets.word(key .. "=" .. (type(v) == "number" and config.text or show)(v))
+    parts[i] = secrets.word(key .. "=" .. (type(v) == "number" and config.text or config.show)(v))
   end
   if many or #parts == 0 then parts[#parts + 1] = "seed=" .. seed end
   return table.concat(parts, " ")

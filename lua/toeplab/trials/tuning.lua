@@ -176,10 +176,10 @@ function tuning.describe(exp)
   if not exp.tuned then return nil end
   local tune, with = exp.tune, {}
   for i, key in ipairs(suggest.keys(tune.fixed)) do
-    with[i] = (" %s=%s"):format(key, plan.show(exp.tuned.with[key]))
+    with[i] = (" %s=%s"):format(key, config.show(exp.tuned.with[key]))
   end
   return ("%s of each row: the best of %s for %s at seed %d%s (%s%s)%s"):format(tune.key,
-    plan.show(tune.values), tune.metric, tune.seed,
+    config.show(tune.values), tune.metric, tune.seed,
     ends(tune.values) and ", or the lowest of those within 1 % of it" or "",
     exp.name .. SUFFIX, table.concat(with),
     #exp.tuned.at_end > 0 and "; it is the lowest or highest of these for "
@@ -205,7 +205,7 @@ local function no_result(exp, t)
   local tune = exp.tune
   errors.raise(errors.FAILED, "%s: no %s of %s gave a finite '%s' at points like %s: give "
     .. "%s=VALUE, declare other values, or leave this row out", exp:where("tune"), tune.key,
-    plan.show(tune.values), tune.metric, t.label, tune.key)
+    config.show(tune.values), tune.metric, t.label, tune.key)
 end
 
 -- Reads the results of the small sweep from the store and sets exp.tuned, by which

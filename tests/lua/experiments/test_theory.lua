@@ -4,7 +4,7 @@ local t = require "harness"
 local core = require "toeplab.core"
 local cost = require "toeplab.train.cost"
 local records = require "toeplab.store.records"
-local text_table = require "toeplab.report.text_table"
+local mean_table = require "toeplab.report.mean_table"
 local runner = require "toeplab.runs.runner"
 
 local theory = t.root .. "experiments/theory/"
@@ -68,7 +68,7 @@ local function mean(trials, metric, index)
       if at == index or index == nil and i == #log.at then values[#values + 1] = log.values[i] end
     end
   end
-  return (text_table.mean(values))
+  return (mean_table.mean(values))
 end
 
 local function within(got, want, part, what)

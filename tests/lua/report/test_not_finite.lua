@@ -6,7 +6,8 @@ local pools = require "toeplab.report.pools"
 local records = require "toeplab.store.records"
 local sweeps = require "sweeps"
 local tables = require "toeplab.report.tables"
-local text_table = require "toeplab.report.text_table"
+local mean_table = require "toeplab.report.mean_table"
+local text_table = require "toeplab.base.text_table"
 
 local INF, NAN = math.huge, 0 / 0
 
@@ -77,7 +78,7 @@ t.test("a mean in a table says which of them it met", function()
     for i, value in ipairs { 0.5, 0.7, odd } do
       list[i] = { config = { model = "x" }, metrics = { loss = value or nil } }
     end
-    local _, rows = text_table.by({ rows = "model", columns = { "loss" } }, list)
+    local _, rows = mean_table.by({ rows = "model", columns = { "loss" } }, list)
     t.eq(text_table.cell(rows[1][2]), text)
   end
 end)

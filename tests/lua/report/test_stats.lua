@@ -3,7 +3,7 @@ local t = require "harness"
 local core = require "toeplab.core"
 local line = require "toeplab.base.line"
 local stats = require "toeplab.report.stats"
-local text_table = require "toeplab.report.text_table"
+local mean_table = require "toeplab.report.mean_table"
 
 t.test("quantiles of Student's t are those of the tables", function()
   for _, row in ipairs {
@@ -57,7 +57,7 @@ t.test("mean, deviation and interval", function()
   local i = stats.interval { 2, 4, 4, 4, 5, 5, 7, 9 }
   t.eq({ i.n, i.mean }, { 8, 5 })
   t.eq(i.deviation, 2.138089935299395, 1e-12)
-  t.eq({ text_table.mean { 2, 4, 4, 4, 5, 5, 7, 9 } }, { i.mean, i.deviation }) -- report.mean
+  t.eq({ mean_table.mean { 2, 4, 4, 4, 5, 5, 7, 9 } }, { i.mean, i.deviation }) -- report.mean
   t.eq({ i.low, i.high }, { 3.212512, 6.787488 }, 1e-6)
   t.eq(i.half, 1.787488, 1e-6)
   local one = stats.interval { 3 }

@@ -4,7 +4,7 @@ local html = require "toeplab.report.html"
 local records = require "toeplab.store.records"
 local stats = require "toeplab.report.stats"
 local sweeps = require "sweeps"
-local text_table = require "toeplab.report.text_table"
+local text_table = require "toeplab.base.text_table"
 
 local function run(folder, words)
   return t.toeplab(("table %s -C '%s'"):format(words, folder))

@@ -9,7 +9,7 @@ local experiment = require "toeplab.trials.experiment"
 local models = require "toeplab.models"
 local optim = require "toeplab.train.optim"
 local options = require "toeplab.base.options"
-local plan = require "toeplab.trials.plan"
+local config = require "toeplab.base.config"
 local published_tables = require "toeplab.trials.published_tables"
 local quantity = require "toeplab.base.quantity"
 local records = require "toeplab.store.records"
@@ -75,9 +75,9 @@ local function values_of(exp, key)
   if not exp:declares(key) then return {} end
   local list, fixed = {}, exp.fixed[key]
   local axis = exp:axes()[key]
-  if fixed ~= nil then list[1] = plan.show(fixed) end
+  if fixed ~= nil then list[1] = config.show(fixed) end
   for i, value in ipairs(axis and not exp.random[key] and axis or {}) do
-    list[i] = plan.show(value)
+    list[i] = config.show(value)
   end
   local all = declared_choices(key) or {}
   if list[1] == "true" or list[1] == "false" then all = { "true", "false" } end

@@ -8,7 +8,7 @@
 -- Trials that differ only in the seed become one line, their mean. options: by (keys: one line for
 -- each of their values), each (one line per trial).
 local groups = require "toeplab.report.groups"
-local plan = require "toeplab.trials.plan"
+local config = require "toeplab.base.config"
 local scaling = require "toeplab.report.scaling"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
@@ -219,7 +219,7 @@ local function last_values(set, list, points)
     end
   end
   for _, f in ipairs(found) do
-    local x = words and plan.show(f[2]) or f[2] -- beside words, numbers are shown as words
+    local x = words and config.show(f[2]) or f[2] -- beside words, numbers are shown as words
     if not seen[x] then seen[x], places[#places + 1] = true, x end
     values[f[1]] = values[f[1]] or {}
     values[f[1]][x] = values[f[1]][x] or {}
@@ -310,7 +310,7 @@ function curves.against(set, metric, key, options)
         { t.id, key })[1]
       x = row and row.value
     end
-    return x ~= nil and { [type(x) == "table" and plan.show(x) or x] = metric } or {}
+    return x ~= nil and { [type(x) == "table" and config.show(x) or x] = metric } or {}
   end
   return through(set, list, points,
     { xlabel = key, ylabel = metric, logx = o.logx, logy = o.logy, fit = o.fit })

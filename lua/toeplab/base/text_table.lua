@@ -1,9 +1,7 @@
--- report/text_table.lua: formats tables as aligned text, Markdown and CSV, and builds the table
--- that an experiment declares as its report.
+-- base/text_table.lua: formats tables as aligned text, Markdown and CSV.
+local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
-local plan = require "toeplab.trials.plan"
-local stats = require "toeplab.report.stats"
 local width = require "toeplab.base.width"
 
 local text_table = {}
@@ -85,7 +83,7 @@ local function aligned(header, rows, right, form, exact)
       local v = r > 0 and rows[r][c]
       local setting = exact and exact[c] and math.type(v) == "float"
       cells[r][c] = form.escape(r == 0 and tostring(header[c])
-        or setting and plan.show(v) or text_table.cell(v, whole[c]))
+        or setting and config.show(v) or text_table.cell(v, whole[c]))
       widths[c] = math.max(widths[c] or form.least, width.of(cells[r][c]))
     end
   end
@@ -138,91 +136,6 @@ function text_table.csv(header, rows)
     lines[#lines + 1] = table.concat(parts, ",")
   end
   return table.concat(lines, "\n") .. "\n"
-end
-
--- Returns the mean (nan if a value is nan) and the sample standard deviation (n - 1; nan for one
--- value) of the values; nil for none.
-function text_table.mean(values)
-  if #values == 0 then return nil end
-  return stats.mean(values), stats.deviation(values)
-end
-
--- Counts the trials in which one of the metrics is not finite.
-local function diverged(trials, names)
-  local count = 0
-  for _, trial in ipairs(trials) do
-    local bad = false
-    for _, name in ipairs(names) do
-      local v = trial.metrics[name]
-      bad = bad or v ~= nil and v - v ~= 0
-    end
-    if bad then count = count + 1 end
-  end
-  return count
-end
-
--- Returns those of the names that some of the trials have logged.
-local function logged(trials, names)
-  local list = {}
-  for _, name in ipairs(names) do
-    for _, trial in ipairs(trials) do
-      if trial.metrics[name] ~= nil then
-        list[#list + 1] = name
-        break
-      end
-    end
-  end
-  return list
-end
-
--- Counts the trials that lack one of the metrics.
-local function lacking(trials, names)
-  local count = 0
-  for _, trial in ipairs(trials) do
-    local lacks = false
-    for _, name in ipairs(names) do lacks = lacks or trial.metrics[name] == nil end
-    if lacks then count = count + 1 end
-  end
-  return count
-end
-
--- Returns header and rows of the table { rows = "key" or a list of keys, columns = {"metric", ...}
--- } over trials with .config and .metrics: one line per combination of values of the keys, each
--- cell the mean of the metric over its trials, nan if one of these is. Further columns count the
--- trials; those that diverged, if a metric is not finite anywhere; and those that lack a metric
--- which others have logged, if any does. A mean leaves out the trials that lack its metric.
-function text_table.by(spec, trials)
-  local keys = type(spec.rows) == "table" and spec.rows or { spec.rows }
-  local header, groups, order = table.move(keys, 1, #keys, 1, {}), {}, {}
-  for _, name in ipairs(spec.columns) do header[#header + 1] = name end
-  for _, trial in ipairs(trials) do
-    local row, at = {}, {}
-    for i, key in ipairs(keys) do
-      row[i], at[i] = plan.show(trial.config[key]), { trial.config[key] }
-    end
-    local name = json.encode(at) -- texts may read alike
-    if not groups[name] then
-      groups[name], order[#order + 1] = { row = row }, name
-    end
-    table.insert(groups[name], trial)
-  end
-  local rows, last, counts = {}, #header, { { "trials", function(list) return #list end } }
-  local known = logged(trials, spec.columns) -- a metric that no trial has is not missed
-  for _, count in ipairs { { "diverged", diverged }, { "lacking", lacking } } do
-    if count[2](trials, known) > 0 then counts[#counts + 1] = count end
-  end
-  for i, count in ipairs(counts) do header[last + i] = count[1] end
-  for r, key in ipairs(order) do
-    local group = groups[key]
-    rows[r] = group.row
-    for c, name in ipairs(spec.columns) do
-      local values = {}
-      for _, trial in ipairs(group) do values[#values + 1] = trial.metrics[name] end
-      rows[r][#keys + c] = text_table.mean(values)
-    end
-    for i, count in ipairs(counts) do rows[r][last + i] = count[2](group, known) end
-  end
-  return header, rows
 end
 
 return text_table
