@@ -103,7 +103,7 @@ end
 
 -- Loads what declares its options when it is first used.
 local function load_all(read)
-  require "toeplab.store.open_model"
+  require "toeplab.trials.open_model"
   require "toeplab.store.tensor_files"
   require "toeplab.report.scaling_report"
   for _, s in ipairs(read.functions) do

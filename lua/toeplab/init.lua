@@ -36,8 +36,8 @@ local tl = {
   stream_of = streams.get,   -- tl.stream_of "data" returns the stream of that purpose
 }
 
--- tl.model(id or path) opens a stored model (store/open_model.lua).
-function tl.model(...) return require("toeplab.store.open_model").open(...) end
+-- tl.model(id or path) opens a stored model (trials/open_model.lua).
+function tl.model(...) return require("toeplab.trials.open_model").open(...) end
 
 -- tl.load(path) and tl.save(path, tensors): safetensors, .npy, .npz and HDF5.
 for _, name in ipairs { "load", "save" } do

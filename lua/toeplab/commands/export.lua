@@ -2,7 +2,7 @@
 local experiment = require "toeplab.trials.experiment"
 local exported = require "toeplab.store.exported"
 local json = require "toeplab.base.json"
-local open_model = require "toeplab.store.open_model"
+local open_model = require "toeplab.trials.open_model"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local sweeps = require "toeplab.store.sweeps"

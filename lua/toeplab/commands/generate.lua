@@ -14,7 +14,7 @@ local recurrent = require "toeplab.models.recurrent"
 local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
 local experiment = require "toeplab.trials.experiment"
-local open_model = require "toeplab.store.open_model"
+local open_model = require "toeplab.trials.open_model"
 local suggest = require "toeplab.base.suggest"
 
 local command = {

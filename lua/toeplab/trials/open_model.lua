@@ -1,4 +1,4 @@
--- store/open_model.lua: opens a stored model wherever it is, for any script: tl.model.
+-- trials/open_model.lua: opens a stored model wherever it is, for any script: tl.model.
 --
 --   tl.model "3f9c1a"               the model of a trial; also "@last", "experiment", key=value
 --   tl.model "w.safetensors"        what toeplab export --weights wrote
