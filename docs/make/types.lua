@@ -104,7 +104,7 @@ end
 -- Loads what declares its options when it is first used.
 local function load_all(read)
   require "toeplab.trials.open_model"
-  require "toeplab.store.tensor_files"
+  require "toeplab.models.files.tensor_files"
   require "toeplab.report.scaling_report"
   for _, s in ipairs(read.functions) do
     local value = tl

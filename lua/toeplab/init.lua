@@ -41,7 +41,7 @@ function tl.model(...) return require("toeplab.trials.open_model").open(...) end
 
 -- tl.load(path) and tl.save(path, tensors): safetensors, .npy, .npz and HDF5.
 for _, name in ipairs { "load", "save" } do
-  tl[name] = function(...) return require("toeplab.store.tensor_files")[name](...) end
+  tl[name] = function(...) return require("toeplab.models.files.tensor_files")[name](...) end
 end
 
 return setmetatable(tl, {

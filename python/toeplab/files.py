@@ -38,7 +38,7 @@ def load(path: Union[str, Path]) -> Dict[str, Any]:
 
 
 def _key(text: str) -> Union[str, int]:
-    """A component of a path; integer keys are written #3 (store/checkpoint.lua)."""
+    """A component of a path; integer keys are written #3 (models/files/checkpoint.lua)."""
     return int(text[1:]) if text.startswith("#") else text
 
 
@@ -155,7 +155,7 @@ def _entry(name: str, about: Any) -> Tuple[int, int, str, str, List[int], str]:
 
 
 def _safetensors(path: Path) -> Dict[str, np.ndarray]:
-    """As lua/toeplab/store/safetensors.lua reads it: the two accept the same files."""
+    """As models/files/formats/safetensors.lua reads it: the two accept the same files."""
     tensors: Dict[str, np.ndarray] = {}
     try:
         header, offset, size = _header(path)

@@ -8,7 +8,7 @@
 -- FOLDER/input holds the current input, so that one that crashes is not lost. The folder is printed
 -- first, and removed if nothing is found.
 local core = require "toeplab.core"
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local config = require "toeplab.base.config"
 local experiment = require "toeplab.trials.experiment"
 local identity = require "toeplab.trials.identity"
@@ -17,7 +17,7 @@ local plan = require "toeplab.trials.plan"
 local records = require "toeplab.store.records"
 local sweeps = require "toeplab.store.sweeps"
 local errors = require "toeplab.base.errors"
-local tensor_files = require "toeplab.store.tensor_files"
+local tensor_files = require "toeplab.models.files.tensor_files"
 local wire = require "toeplab.base.wire"
 
 local SLOW = 5 -- no input may take so many seconds

@@ -2,7 +2,7 @@
 --   local started = dofile(...)
 --   started.begin(MPIRUN, FOLDER)
 -- MPIRUN starts processes on this machine; FOLDER is emptied and then holds what the runs store.
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local core = require "toeplab.core"
 local records = require "toeplab.store.records"
 

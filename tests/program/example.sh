@@ -59,7 +59,7 @@ check "convert to another form" \
 check "another form" refused 1 "recurrent/form is not exact" "$top/other.h5" was 3
 # A model of another option gives another text, and is refused.
 cat >"$top/alter.lua" <<'END'
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local state = checkpoint.read(arg[1])
 state.options[arg[3]] = load("return " .. arg[4])()
 checkpoint.write(arg[2], state)

@@ -52,7 +52,7 @@ print_result() {
     "$toeplab" export -C "$1" --metrics --csv
     "$toeplab" lua - "$1" "$source" <<'END'
 package.path = arg[2] .. "/tests/lua/?.lua;" .. package.path
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local core = require "toeplab.core"
 local store = core.store(arg[1], "r")
 local rows = store:exec([[SELECT kind, max(step) AS step, path FROM v_artifacts

@@ -1,6 +1,6 @@
 -- commands/export.lua: toeplab export: writes trials, metrics or weights for other programs.
 local experiment = require "toeplab.trials.experiment"
-local exported = require "toeplab.store.exported"
+local exported = require "toeplab.models.files.exported"
 local json = require "toeplab.base.json"
 local open_model = require "toeplab.trials.open_model"
 local output = require "toeplab.report.output"

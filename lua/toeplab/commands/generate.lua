@@ -2,7 +2,7 @@
 -- token or many texts at a time, scores texts, or converts the model to a recurrent one in a file.
 local arguments = require "toeplab.base.arguments"
 local characters = require "toeplab.base.characters"
-local converted = require "toeplab.store.converted"
+local converted = require "toeplab.models.files.converted"
 local core = require "toeplab.core"
 local decode = require "toeplab.models.decode"
 local distill = require "toeplab.models.distill"

@@ -1,6 +1,6 @@
 -- runs/reproduce.lua: runs a stored trial again from its stored script and configuration, and
 -- compares both results bit for bit.
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"

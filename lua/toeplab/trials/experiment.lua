@@ -431,7 +431,7 @@ function experiment.load(path, names, text)
   return value
 end
 
--- Returns the function build(c, vocab) by which store/saved_model.lua makes the models of the
+-- Returns the function build(c, vocab) by which trials/open_model.lua makes the models of the
 -- experiment in the script at path; nil without a path.
 function experiment.builder(path)
   if not path then return nil end

@@ -1,6 +1,6 @@
 -- trials/resume.lua: collects the state of a trial for a checkpoint, and resumes a trial from its
 -- last good checkpoint.
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local core = require "toeplab.core"
 local streams = require "toeplab.base.streams"
 

@@ -9,7 +9,7 @@
 --   t:text("sample", text)                           a text that belongs to the result
 --   t:log({ size = 0.1 }, 7)                         a metric with an index of its own
 --   t:model_of("3f9c1a")                             the model of another trial
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local chosen_backends = require "toeplab.nn.chosen_backends"
 local core = require "toeplab.core"
 local guard = require "toeplab.trials.guard"
@@ -20,7 +20,7 @@ local records = require "toeplab.store.records"
 local resume = require "toeplab.trials.resume"
 local open_model = require "toeplab.trials.open_model"
 local errors = require "toeplab.base.errors"
-local saved_model = require "toeplab.store.saved_model"
+local saved_model = require "toeplab.models.files.saved_model"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
 

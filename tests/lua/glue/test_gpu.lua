@@ -1,6 +1,6 @@
 -- test_gpu.lua: tests training and running experiments on a GPU: the emulated one in
 -- tests/emulated.so, or the device in TOEPLAB_TEST_GPU.
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 local t = require "harness"
@@ -289,7 +289,7 @@ end)
 
 local LOAD = [[
 local tl = require "toeplab"
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local state = checkpoint.read(%q)
 local model = tl.models.tnn_lm { vocab = %d, layers = 1, dim = 8, rpe_dim = 4, rpe_layers = 1 }
 local opt = tl.train.graph(model, tl.optim.adam(model, { lr = 0.01 }))

@@ -1,7 +1,7 @@
 -- test_distill.lua: kernels by few modes: exact where they have no more, else within the bound.
 local t = require "harness"
 local tl = require "toeplab"
-local converted = require "toeplab.store.converted"
+local converted = require "toeplab.models.files.converted"
 local distill = require "toeplab.models.distill"
 local recurrent = require "toeplab.models.recurrent"
 

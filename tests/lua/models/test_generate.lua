@@ -5,7 +5,7 @@ local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local records, errors = require "toeplab.store.records", require "toeplab.base.errors"
 local selection = require "toeplab.store.selection"
-local saved_model = require "toeplab.store.saved_model"
+local open_model = require "toeplab.trials.open_model"
 local trials = require "trials"
 
 local script = [[
@@ -95,7 +95,7 @@ t.test("model and vocabulary of every tokenizer come back as they were", functio
     t.in_folder(function(folder)
       t.eq(run(folder, words), 0)
       with_last(folder, function(store, row, metrics, texts)
-        local model, vocab, about = saved_model.load(store, row, { kind = "checkpoint" })
+        local model, vocab, about = open_model.load(store, row, { kind = "checkpoint" })
         t.eq({ about.step, about.kind, about.length }, { 6, "checkpoint", 12 })
         t.eq(vocab:size(), metrics.size)
         local ids = vocab:encode "the sea told\n the man"
@@ -103,7 +103,7 @@ t.test("model and vocabulary of every tokenizer come back as they were", functio
         t.eq(vocab:decode(ids), row.config:find '"word"' and " the sea told \n the man"
           or "the sea told\n the man")
         t.ok(not model.opt.tied and model.opt.dim == 8)
-        local _, _, best = saved_model.load(store, row)
+        local _, _, best = open_model.load(store, row)
         t.eq({ best.step, best.kind }, { 3, "best" })
       end)
     end)
@@ -113,12 +113,12 @@ end)
 t.test("the parameters are those of the checkpoint", function()
   in_plain(function(folder)
     with_last(folder, function(store, row, metrics)
-      local model, vocab = saved_model.load(store, row, { kind = "checkpoint" })
+      local model, vocab = open_model.load(store, row, { kind = "checkpoint" })
       local text = ("the old man of the sea told the young man a tale of the sea .\n"):rep(40)
       local valid = vocab:encode(text):narrow(1, #text - 2 * (#text // 20) + 1, 12)
       local sum = core.no_grad(function() return model:eval()(valid:reshape(1, 12)):sum() end)
       t.eq(sum:item(), metrics.sum, 1e-4)
-      local best = saved_model.load(store, row)
+      local best = open_model.load(store, row)
       local other = core.no_grad(function() return best:eval()(valid:reshape(1, 12)):sum() end)
       t.ok(math.abs(other:item() - metrics.sum) > 1e-4, "the best one is of another step")
     end)

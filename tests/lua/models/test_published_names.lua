@@ -2,7 +2,7 @@
 -- hold parameters and results of the published code; what PyTorch would save of them is written as
 -- safetensors, loaded here, and gives the same results; what is exported here is what was recorded.
 local core = require "toeplab.core"
-local exported = require "toeplab.store.exported"
+local exported = require "toeplab.models.files.exported"
 local form = require "published_form"
 local json = require "toeplab.base.json"
 local t = require "harness"

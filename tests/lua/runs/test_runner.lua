@@ -1,6 +1,6 @@
 -- test_runner.lua: trials that end, fail, stop and go on; checkpoints good and damaged; the store.
 local t = require "harness"
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"

@@ -1,6 +1,6 @@
 -- test_best.lua: the best checkpoint and early stopping: kept, resumed, lost.
 local t = require "harness"
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local core = require "toeplab.core"
 local trials = require "trials"
 

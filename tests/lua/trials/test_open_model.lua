@@ -2,7 +2,7 @@
 -- weights it was stored with; one made by a script opens with a function of that script.
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
-local exported = require "toeplab.store.exported"
+local exported = require "toeplab.models.files.exported"
 local runner = require "toeplab.runs.runner"
 local t = require "harness"
 local tl = require "toeplab"

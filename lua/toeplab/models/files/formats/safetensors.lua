@@ -1,4 +1,4 @@
--- store/formats/safetensors.lua: reads and writes safetensors files, in which PyTorch users
+-- models/files/formats/safetensors.lua: reads and writes safetensors files, in which PyTorch users
 -- exchange weights: 8 bytes with the length of a header, a header in JSON {name: {dtype, shape,
 -- data_offsets}}, and the elements of all tensors.
 --
@@ -7,7 +7,7 @@
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
-local raw_file = require "toeplab.store.formats.raw_file"
+local raw_file = require "toeplab.models.files.formats.raw_file"
 local suggest = require "toeplab.base.suggest"
 
 local safetensors = {}

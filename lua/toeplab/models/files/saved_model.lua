@@ -1,6 +1,6 @@
--- store/saved_model.lua: stores with a trial what is needed to rebuild its model from the results
--- folder alone, and loads such models: the options of the model, the vocabulary and the
--- checkpoints.
+-- models/files/saved_model.lua: writes what is needed to rebuild a model from the folder of its
+-- trial alone, and rebuilds such models: their options, their vocabulary and their parameters.
+-- trials/open_model.lua finds these files in the store.
 --
 -- The files are artifacts of step 0, each of the kind in its name: model-00000000.json {model=,
 -- options=, programmed=, vocabulary=, length=}, vocabulary-00000000.txt, and likewise encoder and
@@ -11,14 +11,13 @@
 -- model has no options here: whoever loads it gives a function build(c, vocab) that makes it from
 -- the configuration of its trial.
 
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local class = require "toeplab.nn.class"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local models = require "toeplab.models"
 local errors = require "toeplab.base.errors"
-local raw_file = require "toeplab.store.formats.raw_file"
-local trial_files = require "toeplab.store.trial_files"
+local raw_file = require "toeplab.models.files.formats.raw_file"
 
 -- endings: kind of file -> its extension.
 local saved_model = { endings = { model = "json", vocabulary = "txt", encoder = "txt",
@@ -73,8 +72,8 @@ kinds.bpe = {
 
 kinds.gpt2 = kinds.bpe
 
--- Returns the texts {name = text} of the vocabulary that about, as returned by saved_model.load,
--- describes: those in its field texts, else in its files; none if there is no vocabulary.
+-- Returns the texts {name = text} of the vocabulary that about (saved_model.description) describes:
+-- those in its field texts, else in its files; none if there is no vocabulary.
 function saved_model.vocabulary_texts(about)
   local texts = {}
   if not about.vocabulary then return texts end
@@ -139,62 +138,15 @@ end
 
 -- ---- Reading ----------------------------------------------------------------------------------
 
-local function artifacts(store, id)
-  local files = {}
-  local sql = "SELECT kind, step, path, sha256 FROM v_artifacts WHERE trial = ? ORDER BY step"
-  for _, row in ipairs(store:rows(sql, { id })) do
-    row.path = trial_files.path(store.folder, id, row)
-    files[#files + 1] = row
-  end
-  return files
-end
-
--- Returns the parameters in the newest readable checkpoint of kind "best", else of "checkpoint",
--- and its row; kind: only that kind. Without any, returns nil and whether unreadable ones exist.
-local function parameters(files, kind, warn)
-  local damaged = false
-  for _, wanted in ipairs(kind and { kind } or { "best", "checkpoint" }) do
-    for i = #files, 1, -1 do
-      local file = files[i]
-      if file.kind == wanted then
-        local ok, state = trial_files.intact(file.path, file.sha256), nil
-        if ok then ok, state = pcall(checkpoint.read, file.path, "model") end
-        if ok then return state.model, file end
-        warn("%s is missing or damaged", file.path)
-        damaged = true
-      end
-    end
-  end
-  return nil, damaged
-end
-
 local function unknown(path)
   errors.raise(errors.STORAGE, "%s does not describe a model of toeplab", path)
 end
 
--- Returns the content of the file that describes a model.
-local function decoded(path)
+-- Returns the content of the file at path, which describes a model.
+function saved_model.read(path)
   local ok, about = pcall(json.decode, read(path))
   ok = ok and type(about) == "table" and type(about.model) == "string"
   return ok and about or unknown(path)
-end
-
-local function describe(store, id, short, build)
-  local paths, files = {}, artifacts(store, id)
-  for _, file in ipairs(files) do
-    if saved_model.endings[file.kind] then
-      if not trial_files.intact(file.path, file.sha256) then
-        errors.raise(errors.STORAGE, "%s is missing or damaged", file.path)
-      end
-      paths[file.kind] = file.path
-    end
-  end
-  if not paths.model and build then
-    return { model = "script", programmed = "class" }, paths, files
-  elseif not paths.model then
-    errors.usage("trial %s has no stored model: it took no step", short)
-  end
-  return decoded(paths.model), paths, files
 end
 
 -- Makes the model that about describes, without its parameters. who names it in messages; build(c,
@@ -226,7 +178,9 @@ function saved_model.fill(model, state, who, what)
 end
 
 -- Makes the model that about describes, with the parameters state, and its vocabulary or nil.
-local function rebuild(about, state, paths, who, build, c)
+-- paths: kind of file -> path, of those that describe the model; who, build, c: as for
+-- saved_model.build.
+function saved_model.rebuild(about, state, paths, who, build, c)
   local open = about.vocabulary and (kinds[about.vocabulary] or unknown(paths.model)).open
   local vocab = open and open(paths)
   local model = saved_model.build(about, who, build, c, vocab)
@@ -234,8 +188,9 @@ local function rebuild(about, state, paths, who, build, c)
   return model, vocab
 end
 
--- What both kinds of loading return of a model.
-local function description(about, paths, more)
+-- Returns the description of a loaded model: more with {length=, vocabulary = its kind or nil,
+-- paths = name -> path of the source files, model=, options=, programmed=}.
+function saved_model.description(about, paths, more)
   for _, name in ipairs { "model", "options", "programmed", "length", "vocabulary" } do
     more[name] = about[name]
   end
@@ -243,30 +198,9 @@ local function description(about, paths, more)
   return more
 end
 
--- Rebuilds the model of the trial in row (of records) with the parameters of its best checkpoint
--- or, without one, of its newest. options: kind ("best" or "checkpoint": only such), warn, build
--- (see above). Returns the model, its vocabulary or nil, and {step=, kind=, length=, vocabulary =
--- its kind or nil, paths = name -> path of the source files, sha256= of the checkpoint, model=,
--- options=, programmed=, trial=, config=}. Raises a usage error if only its script can build the
--- model, or if the model or a checkpoint was never stored, a storage error if a file is damaged.
-function saved_model.load(store, row, options)
-  local o, short = options or {}, row.id:sub(1, 12)
-  local about, paths, files = describe(store, row.id, short, o.build)
-  local state, file = parameters(files, o.kind, o.warn or function() end)
-  local buildable = not about.programmed or o.build
-  if buildable and not state and file then
-    errors.raise(errors.STORAGE, "trial %s has no undamaged checkpoint", short)
-  elseif buildable and not state then
-    errors.usage("trial %s has no checkpoint%s", short, o.kind and " of kind " .. o.kind or "")
-  end
-  local c = store:config(row.config)
-  local model, vocab = rebuild(about, state, paths, "trial " .. short, o.build, c)
-  return model, vocab, description(about, paths, { step = file.step, kind = file.kind,
-    sha256 = file.sha256, trial = row.id, config = c })
-end
-
--- Does the same with the checkpoint at path, beside which the files that describe the model must
--- be, as in the folder of a trial.
+-- Rebuilds the model of the checkpoint at path, beside which the files that describe the model must
+-- be, as in the folder of a trial. build: see saved_model.build. Returns the model, its vocabulary
+-- or nil, and its description with sha256= of the checkpoint.
 function saved_model.load_file(path, build)
   local folder, paths = path:match "^(.*)/[^/]*$" or ".", {}
   raw_file.check(path)
@@ -278,7 +212,7 @@ function saved_model.load_file(path, build)
     errors.usage("%s: the file that describes its model, model-00000000.json, is not beside it",
       path)
   end
-  local about = decoded(paths.model)
+  local about = saved_model.read(paths.model)
   local good, state = pcall(checkpoint.read, path, "model")
   if not good or not state.model then
     errors.usage("%s is not a checkpoint: %s", path,
@@ -287,8 +221,8 @@ function saved_model.load_file(path, build)
   if about.vocabulary and about.vocabulary ~= "byte" and not paths.vocabulary then
     errors.usage("%s: the file of its vocabulary, vocabulary-00000000.txt, is not beside it", path)
   end
-  local model, vocab = rebuild(about, state.model, paths, path, build)
-  return model, vocab, description(about, paths, { sha256 = core.sha256_file(path) })
+  local model, vocab = saved_model.rebuild(about, state.model, paths, path, build)
+  return model, vocab, saved_model.description(about, paths, { sha256 = core.sha256_file(path) })
 end
 
 return saved_model

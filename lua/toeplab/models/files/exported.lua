@@ -1,6 +1,6 @@
--- store/exported.lua: reads and writes a model as a safetensors file. toeplab export --weights
--- writes such a file; tl.model and toeplab generate open it, and PyTorch reads its tensors with
--- safetensors.torch.load_file.
+-- models/files/exported.lua: reads and writes a model as a safetensors file. toeplab export
+-- --weights writes such a file; tl.model and toeplab generate open it, and PyTorch reads its
+-- tensors with safetensors.torch.load_file.
 --
 -- The metadata holds format = "pt", without which some of PyTorch's tools refuse a file, and:
 --   toeplab            JSON: what saved_model.lua stores of a model (model, options, programmed,
@@ -11,8 +11,8 @@ local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
 local published = require "toeplab.models.published"
-local safetensors = require "toeplab.store.formats.safetensors"
-local saved_model = require "toeplab.store.saved_model"
+local safetensors = require "toeplab.models.files.formats.safetensors"
+local saved_model = require "toeplab.models.files.saved_model"
 local suggest = require "toeplab.base.suggest"
 
 local exported = {}
@@ -20,7 +20,7 @@ local exported = {}
 -- The names of parameters: ours, and those of published models.
 exported.names = { "toeplab", table.unpack(published.forms) }
 
--- Writes the model to path. about: its description as returned by saved_model.load, with config.
+-- Writes the model to path. about: its description (saved_model.description), with config.
 -- options: names (of exported.names), bf16. Returns the options {name = value} that the published
 -- model of these names needs, or nil.
 function exported.write(path, model, about, options)
@@ -70,7 +70,7 @@ local function description(path, metadata)
 end
 
 -- Opens the file at path. Returns the model, its vocabulary or nil, and its description. build: as
--- saved_model.load takes it.
+-- saved_model.build takes it.
 function exported.open(path, build)
   local state, metadata = safetensors.read(path)
   local about, texts = description(path, metadata), {}

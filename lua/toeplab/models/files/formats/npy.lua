@@ -1,10 +1,10 @@
--- store/formats/npy.lua: reads and writes the files of NumPy: .npy with one array, .npz (a zip
--- archive of .npy files) with several by name.
+-- models/files/formats/npy.lua: reads and writes the files of NumPy: .npy with one array, .npz (a
+-- zip archive of .npy files) with several by name.
 --
 -- Entries of a .npz are read and written uncompressed, as numpy.savez stores them; those of
 -- numpy.savez_compressed are refused with the remedy. An archive has less than 4 GiB.
 local core = require "toeplab.core"
-local raw_file = require "toeplab.store.formats.raw_file"
+local raw_file = require "toeplab.models.files.formats.raw_file"
 local suggest = require "toeplab.base.suggest"
 
 local npy = {}

@@ -1,17 +1,17 @@
--- store/tensor_files.lua: reads and writes tensors in the files of other programs and in those of
--- this one. The ending of the name says which kind a file is.
+-- models/files/tensor_files.lua: reads and writes tensors in the files of other programs and in
+-- those of this one. The ending of the name says which kind a file is.
 --
 --   tl.load "w.safetensors"   name -> tensor, and the metadata   tl.save(path, tensors, options)
 --   tl.load "w.npz"           name -> tensor                     tl.save(path, tensors)
 --   tl.load "x.npy"           a tensor                           tl.save(path, tensor)
 --   tl.load "c.h5"            a checkpoint: the nested state     tl.save(path, state)
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local class = require "toeplab.nn.class"
 local errors = require "toeplab.base.errors"
-local npy = require "toeplab.store.formats.npy"
+local npy = require "toeplab.models.files.formats.npy"
 local options = require "toeplab.base.options"
-local raw_file = require "toeplab.store.formats.raw_file"
-local safetensors = require "toeplab.store.formats.safetensors"
+local raw_file = require "toeplab.models.files.formats.raw_file"
+local safetensors = require "toeplab.models.files.formats.safetensors"
 
 local tensor_files = {}
 

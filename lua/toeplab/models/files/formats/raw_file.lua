@@ -1,5 +1,5 @@
--- store/formats/raw_file.lua: opens files of other programs, safetensors and NumPy's, and reads
--- elements from them. All errors begin with the path.
+-- models/files/formats/raw_file.lua: opens files of other programs, safetensors and NumPy's, and
+-- reads elements from them. All errors begin with the path.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 

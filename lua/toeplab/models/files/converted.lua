@@ -1,6 +1,6 @@
--- store/converted.lua: reads and writes causal models that were converted to recurrent form, as
--- HDF5 files of their own with parameters, modes and vocabulary. toeplab generate --convert writes
--- such a file, and toeplab generate reads it.
+-- models/files/converted.lua: reads and writes causal models that were converted to recurrent form,
+-- as HDF5 files of their own with parameters, modes and vocabulary. toeplab generate --convert
+-- writes such a file, and toeplab generate reads it.
 --
 -- The file is a state of checkpoint.lua: datasets and attributes by path.
 --   model/NAME                            the parameters
@@ -9,14 +9,14 @@
 --   recurrent/form, lags                  and of each layer: lags, period
 --   vocabulary/texts/NAME                 one byte per number
 --   options/..., name, length, trial, step, checkpoint   attributes: what it was made from
-local checkpoint = require "toeplab.store.checkpoint"
+local checkpoint = require "toeplab.models.files.checkpoint"
 local core = require "toeplab.core"
 local distill = require "toeplab.models.distill"
 local cost = require "toeplab.train.cost"
 local models = require "toeplab.models"
 local recurrent = require "toeplab.models.recurrent"
 local errors = require "toeplab.base.errors"
-local saved_model = require "toeplab.store.saved_model"
+local saved_model = require "toeplab.models.files.saved_model"
 
 local converted = {}
 
@@ -69,7 +69,7 @@ local function parts_of(recurrence)
 end
 
 -- Writes the model of a session of method "etsc", or of distilled operators, to the file at path.
--- about: its description as returned by saved_model.load, and trial.
+-- about: its description (saved_model.description), and trial.
 function converted.write(path, session, about, form, lags)
   local model, layers = session.model, {}
   for _, layer in ipairs(session.layers) do

@@ -1,6 +1,6 @@
--- store/checkpoint.lua: reads and writes the state of a running trial as one HDF5 file. Tensors
--- become datasets; numbers, texts and booleans become attributes; both are named by their path in
--- the nested state, such as "model/embed.weight".
+-- models/files/checkpoint.lua: reads and writes the state of a running trial as one HDF5 file.
+-- Tensors become datasets; numbers, texts and booleans become attributes; both are named by their
+-- path in the nested state, such as "model/embed.weight".
 local core = require "toeplab.core"
 
 local checkpoint = {}
