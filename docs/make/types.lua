@@ -4,7 +4,7 @@ local core = require "toeplab.core"
 local functions = require "functions"
 local mixers = require "toeplab.nn.mixers"
 local options = require "toeplab.base.options"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local tl = require "toeplab"
 
 local types = {}
@@ -262,7 +262,7 @@ function types.file(template, mixers_page)
   for _, name in ipairs(read.classes) do write_class(write, name, read) end
   write_unions(write, classes)
   for _, entry in ipairs(classes) do write_module_class(write, entry) end
-  for _, name in ipairs(suggest.keys(options.declared)) do
+  for _, name in ipairs(sorted_keys(options.declared)) do
     write_options(write, "options." .. name:gsub("%-", "_"), options.declared[name])
   end
   for _, f in ipairs(read.fields) do

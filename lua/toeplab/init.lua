@@ -9,6 +9,7 @@
 
 local core = require "toeplab.core"
 local streams = require "toeplab.base.streams"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 require "toeplab.base.tensor_errors"
 
@@ -49,7 +50,7 @@ return setmetatable(tl, {
     local value = parts[name] and require(parts[name])
     if value == nil then value = rawget(core, name) end
     if value == nil then
-      local names = suggest.keys(core)
+      local names = sorted_keys(core)
       for part in pairs(parts) do names[#names + 1] = part end
       for own in pairs(tl) do names[#names + 1] = own end
       error(("toeplab has no '%s'%s"):format(tostring(name), suggest.hint(name, names)), 2)

@@ -7,7 +7,7 @@ local tl = require "toeplab"
 local core = require "toeplab.core"
 local ranks = require "toeplab.train.ranks"
 local streams = require "toeplab.base.streams"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local update = require "toeplab.train.update"
 
 local world = core.ranks_open()
@@ -137,7 +137,7 @@ end
 local function digest(model, opt)
   local words = {}
   for _, tensors in ipairs { model:state(), opt:state().tensors } do
-    for _, name in ipairs(suggest.keys(tensors)) do
+    for _, name in ipairs(sorted_keys(tensors)) do
       words[#words + 1] = core.sha256(tensors[name])
     end
   end

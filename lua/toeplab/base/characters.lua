@@ -1,4 +1,5 @@
--- base/characters.lua: tells which bytes of a text are complete characters of UTF-8.
+-- base/characters.lua: tells which bytes of a text are complete characters of UTF-8, and cuts texts
+-- between characters.
 local characters = {}
 
 local REPLACEMENT = utf8.char(0xFFFD)
@@ -23,6 +24,17 @@ function characters.valid(text)
     length, bad = utf8.len(text, at)
   end
   return table.concat(parts) .. text:sub(at)
+end
+
+-- Returns the text cut to at most so many bytes, but never inside a character.
+function characters.cut(text, most)
+  if #text <= most then return text end
+  for _ = 1, 3 do
+    local next_byte = text:byte(most + 1)
+    if most == 0 or next_byte < 0x80 or next_byte > 0xBF then break end
+    most = most - 1
+  end
+  return text:sub(1, most)
 end
 
 return characters

@@ -1,6 +1,6 @@
 -- base/config.lua: makes the read-only configuration that a trial receives, and parses values of
 -- the command line by the types of the declared ones.
-local cut = require "toeplab.base.cut"
+local cut = require("toeplab.base.characters").cut
 local options = require "toeplab.base.options"
 
 local config = {}

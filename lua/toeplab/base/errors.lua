@@ -1,7 +1,7 @@
 -- base/errors.lua: defines the exit codes of the program, and errors that end it with one of them
 -- and one line of text.
 local core = require "toeplab.core"
-local cut = require "toeplab.base.cut"
+local cut = require("toeplab.base.characters").cut
 local json = require "toeplab.base.json"
 
 local errors = {

@@ -9,6 +9,7 @@
 -- shown. An integer is accepted where a number is wanted, but never the reverse.
 
 local overlay = require "toeplab.base.overlay"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local options = {}
@@ -68,7 +69,7 @@ function options.set(spec)
   if #spec > 0 then
     for _, entry in ipairs(spec) do add(entry[1], entry[2], entry[3]) end
   else
-    for _, name in ipairs(suggest.keys(spec)) do add(name, spec[name]) end
+    for _, name in ipairs(sorted_keys(spec)) do add(name, spec[name]) end
   end
   return set
 end
@@ -236,7 +237,7 @@ function options.shared(who, values)
     __index = function(_, name)
       if values[name] == nil then
         error(("%s has no '%s'%s"):format(
-          who, tostring(name), suggest.hint(name, suggest.keys(values))), 2)
+          who, tostring(name), suggest.hint(name, sorted_keys(values))), 2)
       end
       read[name] = true
       return values[name]

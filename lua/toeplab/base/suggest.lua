@@ -1,5 +1,6 @@
 -- base/suggest.lua: suggests the name that a mistyped word was meant to be, by edit distance, and
 -- makes tables in which reading an absent name is an error.
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local suggest = {}
 
@@ -68,22 +69,12 @@ function suggest.choose(what, name, names)
     hint and ("; did you mean '%s'?"):format(hint) or "", table.concat(names, ", "))
 end
 
--- Returns the string keys of a table, sorted.
-function suggest.keys(t)
-  local keys = {}
-  for key in pairs(t) do
-    if type(key) == "string" then keys[#keys + 1] = key end
-  end
-  table.sort(keys)
-  return keys
-end
-
 -- Makes it an error to read an absent key of t, and returns t: "what has no 'key'; did you mean
 -- 'kay'?"
 function suggest.strict(what, t)
   return setmetatable(t, {
     __index = function(_, key)
-      error(("%s has no '%s'%s"):format(what, tostring(key), suggest.hint(key, suggest.keys(t))), 2)
+      error(("%s has no '%s'%s"):format(what, tostring(key), suggest.hint(key, sorted_keys(t))), 2)
     end,
   })
 end

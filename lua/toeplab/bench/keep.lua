@@ -8,7 +8,7 @@ local records = require "toeplab.store.records"
 local sweeps = require "toeplab.store.sweeps"
 local show = require "toeplab.bench.show"
 local errors = require "toeplab.base.errors"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local keep = {}
 
@@ -35,7 +35,7 @@ end
 local function metrics_of(row)
   local _, metrics = show.record(row)
   local list = {}
-  for _, name in ipairs(suggest.keys(metrics)) do
+  for _, name in ipairs(sorted_keys(metrics)) do
     list[#list + 1] = { name, 0, metrics[name] + 0.0 }
   end
   for i, seconds in ipairs(row.samples) do list[#list + 1] = { "sample_ms", i, 1e3 * seconds } end

@@ -4,7 +4,7 @@
 local core = require "toeplab.core"
 local provenance = require "toeplab.trials.provenance"
 local shell = require "toeplab.base.shell"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local peer = {}
 peer.__index = peer
@@ -38,7 +38,7 @@ local plain = { core.sys.executable():match "^(.*)/[^/]*$" .. "/fftw_plain",
 -- Formats a flat table as words "key=value"; peer.parse is the inverse.
 function peer.words(t)
   local list = {}
-  for _, key in ipairs(suggest.keys(t)) do list[#list + 1] = key .. "=" .. tostring(t[key]) end
+  for _, key in ipairs(sorted_keys(t)) do list[#list + 1] = key .. "=" .. tostring(t[key]) end
   return table.concat(list, " ")
 end
 

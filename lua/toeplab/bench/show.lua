@@ -1,7 +1,7 @@
 -- bench/show.lua: presents the rows of a bench as a table, as sentences, and as a figure.
 local cost = require "toeplab.train.cost"
 local grids = require "toeplab.bench.grids"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local timing = require "toeplab.bench.timing"
 
 local show = {}
@@ -271,7 +271,7 @@ end
 -- Returns "2 threads: GEMM 205 GF/s float32; 92 GB/s in place (Adam), 41 GB/s triad".
 function show.limits(limits)
   local parts = {}
-  for _, precision in ipairs(suggest.keys(limits.gemm)) do
+  for _, precision in ipairs(sorted_keys(limits.gemm)) do
     parts[#parts + 1] = ("%s GF/s %s"):format(short(limits.gemm[precision] / 1e9), precision)
   end
   local words = "limits with %s: GEMM %s; %s GB/s in place (Adam), %s GB/s triad (x + y)"

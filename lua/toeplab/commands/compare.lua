@@ -12,6 +12,7 @@ local records = require "toeplab.store.records"
 local text_table = require "toeplab.base.text_table"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local command = {
@@ -90,7 +91,7 @@ local function find(store, name, key, filters)
   if pool then
     if key and not pool.axes[key] then
       errors.usage("compare: '%s' does not vary in %s%s", key, pool:title(),
-        suggest.hint(key, suggest.keys(pool.axes)))
+        suggest.hint(key, sorted_keys(pool.axes)))
     end
     return pool
   end
@@ -111,9 +112,9 @@ local function choose_metric(pool, given)
   end
   if not name then
     errors.usage("compare: which metric? Give --metric, one of: %s",
-      table.concat(suggest.keys(logged), ", "))
+      table.concat(sorted_keys(logged), ", "))
   end
-  local ok, why = suggest.choose("metric", name, suggest.keys(logged))
+  local ok, why = suggest.choose("metric", name, sorted_keys(logged))
   if not ok then errors.usage("compare: %s", why) end
   return name
 end

@@ -9,7 +9,7 @@ local sweeps = require "toeplab.store.sweeps"
 local tensorboard = require "toeplab.live.tensorboard"
 local text_table = require "toeplab.base.text_table"
 local selection = require "toeplab.store.selection"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local errors = require "toeplab.base.errors"
 
 local export = {
@@ -172,7 +172,7 @@ local function weights(set, words)
     set.names and "names of " .. set.names or "toeplab's names"))
   if not there then return end
   local list = {}
-  for i, name in ipairs(suggest.keys(there)) do
+  for i, name in ipairs(sorted_keys(there)) do
     list[i] = ("%s=%s"):format(name, tostring(there[name]))
   end
   print("the same function there with " .. table.concat(list, " "))

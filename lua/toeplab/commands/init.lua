@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
 local records = require "toeplab.store.records"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local commands = {}
@@ -141,7 +142,7 @@ local function find(name, more)
       return verb
     end
   end
-  local names = suggest.keys(more or {})
+  local names = sorted_keys(more or {})
   for _, verb in ipairs(commands.verbs()) do names[#names + 1] = verb[1] end
   errors.usage("unknown verb%s '%s'%s (see toeplab help)", more and " or topic" or "", name,
     suggest.hint(name, names))
@@ -164,7 +165,7 @@ local function show_version(words)
   if #words > 0 then errors.usage("version: takes no words, got '%s'", words[1]) end
   print("toeplab " .. core.version)
   local info = core.build_info()
-  for _, name in ipairs(suggest.keys(info)) do print(("  %-10s %s"):format(name, info[name])) end
+  for _, name in ipairs(sorted_keys(info)) do print(("  %-10s %s"):format(name, info[name])) end
   return errors.DONE
 end
 

@@ -14,7 +14,7 @@ local runner = require "toeplab.runs.runner"
 local stats = require "toeplab.report.stats"
 local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local trial_files = require "toeplab.store.trial_files"
 
 local command = {
@@ -168,16 +168,16 @@ local function axis(key, list) return ("%s(%d)"):format(key, #list) end
 -- Formats the axes: "decay(3) x zip{batch,length}(2) x random{lr}(20) x seeds(3)".
 local function product_text(about)
   local values, parts = about.values, {}
-  for _, key in ipairs(suggest.keys(values.axes)) do
+  for _, key in ipairs(sorted_keys(values.axes)) do
     parts[#parts + 1] = axis(key, values.axes[key])
   end
   for _, axes in ipairs(values.zips) do
-    local keys = suggest.keys(axes)
+    local keys = sorted_keys(axes)
     parts[#parts + 1] = ("zip{%s}(%d)"):format(table.concat(keys, ","), #axes[keys[1]])
   end
   if next(values.random) then
     parts[#parts + 1] = ("random{%s}(%d)"):format(
-      table.concat(suggest.keys(values.random), ","), values.draws)
+      table.concat(sorted_keys(values.random), ","), values.draws)
   end
   local rule = about.values.rule
   parts[#parts + 1] = rule and ("seeds(%d to %d)"):format(rule.looks[1], rule.most)
@@ -192,14 +192,14 @@ local function rule_text(r, given)
   if type(r.where) == "function" then
     where[1] = "a function fits"
   else
-    for i, key in ipairs(suggest.keys(r.where)) do
+    for i, key in ipairs(sorted_keys(r.where)) do
       where[i] = key .. "=" .. config.show(r.where[key])
     end
   end
-  for _, key in ipairs(suggest.keys(r.fixed or {})) do
+  for _, key in ipairs(sorted_keys(r.fixed or {})) do
     if not given[key] then adds[#adds + 1] = key .. "=" .. config.show(r.fixed[key]) end
   end
-  for _, key in ipairs(suggest.keys(r.grid or {})) do
+  for _, key in ipairs(sorted_keys(r.grid or {})) do
     if not given[key] then adds[#adds + 1] = axis(key, r.grid[key]) end
   end
   if #adds == 0 then adds[1] = "nothing, since the command line sets its keys" end
@@ -227,7 +227,7 @@ local MOST_KEYS = 4 -- that a line names
 -- Describes the basis of the time estimate.
 local function estimate_basis(p)
   local trials = output.count(p.finished, "finished trial")
-  local keys = suggest.keys(p.differ)
+  local keys = sorted_keys(p.differ)
   if #keys == 0 then return ("from the same configurations among %s"):format(trials) end
   return ("from %s; the nearest differ in %s%s"):format(trials,
     table.concat(keys, ", ", 1, math.min(#keys, MOST_KEYS)),
@@ -279,7 +279,7 @@ local function later_line(p)
   local rule = p.about.values.rule
   if not rule then return nil end
   local compared, with = p.about.values.compared, {}
-  for i, key in ipairs(suggest.keys(compared.with)) do
+  for i, key in ipairs(sorted_keys(compared.with)) do
     with[i] = key .. "=" .. config.show(compared.with[key])
   end
   local more = ""

@@ -12,7 +12,7 @@ local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 local experiment = require "toeplab.trials.experiment"
 local scaling = require "toeplab.report.scaling"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local trial_files = require "toeplab.store.trial_files"
 
 local command = {
@@ -153,7 +153,7 @@ end
 -- Returns the default metric: loss, or the one with the most values.
 local function usual(trials)
   local known, most = groups.metrics(trials), nil
-  for _, name in ipairs(suggest.keys(known)) do
+  for _, name in ipairs(sorted_keys(known)) do
     if not most or known[name] > known[most] then most = name end
   end
   return { known.loss and "loss" or most or "loss" }

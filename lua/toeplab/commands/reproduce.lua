@@ -10,6 +10,7 @@ local records = require "toeplab.store.records"
 local reproduce = require "toeplab.runs.reproduce"
 local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local command = {
@@ -134,7 +135,7 @@ local function list(t) return #t > 0 and t or json.none end
 local function as_json(t, result, differences)
   local first, c = result.metrics.first, result.checkpoint
   print(json.show { id = t.id, equal = result.equal, same = result.metrics.same,
-    different = result.metrics.differ, metrics = list(suggest.keys(result.metrics.names)),
+    different = result.metrics.differ, metrics = list(sorted_keys(result.metrics.names)),
     first = first and { step = first.step, name = first.name, was = json.named(first.was),
       is = json.named(first.is), ulps = first.ulps },
     checkpoint = c and { step = c.step, tensors = c.tensors, different = c.differ

@@ -10,7 +10,7 @@ local text_table = require "toeplab.base.text_table"
 local secrets = require "toeplab.base.secrets"
 local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local sweeps = require "toeplab.store.sweeps"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -73,7 +73,7 @@ end
 -- Formats a table of texts as lines "corpus=9f3c...", "lang=C".
 local function pairs_of(set)
   local parts = {}
-  for i, name in ipairs(suggest.keys(set)) do parts[i] = ("%s=%s"):format(name, set[name]) end
+  for i, name in ipairs(sorted_keys(set)) do parts[i] = ("%s=%s"):format(name, set[name]) end
   return table.concat(parts, "\n")
 end
 
@@ -98,7 +98,7 @@ local function show_head(t)
   field("threads", about.threads)
   field("device", about.device)
   field("backends", t.backends and "auto: " .. t.backends)
-  for _, name in ipairs(suggest.keys(about.build or {})) do
+  for _, name in ipairs(sorted_keys(about.build or {})) do
     if about[name] == nil then field(name, about.build[name]) end
   end
   field("features", about.features)
@@ -118,7 +118,7 @@ end
 
 local function show_tables(store, t)
   print("\nconfiguration")
-  for _, key in ipairs(suggest.keys(t.config)) do
+  for _, key in ipairs(sorted_keys(t.config)) do
     print("  " .. key .. " = " .. config.show(t.config[key]))
   end
   show_rows({ "  metric", "step", "value" }, t.metrics, function(m)
@@ -184,7 +184,7 @@ local function all_keys(a, b)
   local set = {}
   for key in pairs(a) do set[key] = true end
   for key in pairs(b) do set[key] = true end
-  return suggest.keys(set)
+  return sorted_keys(set)
 end
 
 local function text(v)

@@ -15,6 +15,7 @@ local records = require "toeplab.store.records"
 local sweeps = require "toeplab.store.sweeps"
 local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 local tables = require "toeplab.report.tables"
 
@@ -237,11 +238,11 @@ end
 -- Returns the table that --rows and --columns ask for (pivot.lua).
 local function pivoted(set, pool)
   local metrics = set.metric or not set.columns
-    and (pool.plan.columns or suggest.keys(pool:metrics()))
+    and (pool.plan.columns or sorted_keys(pool:metrics()))
     or { compare.metric(pool, pool:metrics()) }
   if #metrics == 0 then
     errors.usage("table: which metric? Give --metric, one of: %s",
-      table.concat(suggest.keys(pool:metrics()), ", "))
+      table.concat(sorted_keys(pool:metrics()), ", "))
   elseif set.columns and #metrics > 1 then
     errors.usage("table: with --columns choose one --metric, got %s", table.concat(metrics, ", "))
   end
@@ -270,7 +271,7 @@ local function filled(set, store, name, filters)
   if not pool and (#others > 0 or not published or set.rows) then
     pools.none_is("table", store, name, others)
   end
-  local logged = pool and suggest.keys(pool:metrics()) or {}
+  local logged = pool and sorted_keys(pool:metrics()) or {}
   for _, metric in ipairs(#logged > 0 and set.metric or {}) do
     local ok, why = suggest.choose("metric", metric, logged)
     if not ok then errors.usage("table: %s", why) end

@@ -8,6 +8,7 @@ local progress = require "toeplab.base.progress"
 local reference = require "toeplab.verify.reference"
 local arguments = require "toeplab.base.arguments"
 local errors = require "toeplab.base.errors"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 local text_table = require "toeplab.base.text_table"
 
@@ -122,7 +123,7 @@ end
 -- Formats counts: "fd 2, fft 6".
 local function counts(of)
   local parts = {}
-  for i, name in ipairs(suggest.keys(of)) do parts[i] = ("%s %d"):format(name, of[name]) end
+  for i, name in ipairs(sorted_keys(of)) do parts[i] = ("%s %d"):format(name, of[name]) end
   return table.concat(parts, ", ")
 end
 
@@ -133,10 +134,10 @@ local function summary(title, t, of_file)
   if progress.colour(1) then io.write(good and "\27[32m" or "\27[31m") end
   print(text)
   if progress.colour(1) then io.write("\27[0m") end
-  for _, why in ipairs(suggest.keys(t.reasons)) do
+  for _, why in ipairs(sorted_keys(t.reasons)) do
     print(("  skipped: %d x %s"):format(t.reasons[why], why))
   end
-  for _, domain in ipairs(suggest.keys(t.apart)) do
+  for _, domain in ipairs(sorted_keys(t.apart)) do
     print(("  not run: %d cases by %s, which no chosen backend takes"):format(t.apart[domain],
       domain))
   end

@@ -9,6 +9,7 @@ local options = require "toeplab.base.options"
 local presets = require "toeplab.models.presets"
 local sizes = require "toeplab.models.sizes"
 local stack = require "toeplab.models.stack"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local field = options.field
@@ -152,7 +153,7 @@ for name, kind in pairs(kinds) do models[name] = kind end
 
 -- Returns the names of all models, sorted.
 function models.names()
-  return suggest.keys(kinds)
+  return sorted_keys(kinds)
 end
 
 -- Returns the name of the model of which module is an instance, or nil.

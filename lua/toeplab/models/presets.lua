@@ -9,6 +9,7 @@
 
 local baselines = require "toeplab.models.baselines"
 local overlay = require "toeplab.base.overlay"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local VOCAB = 50264
@@ -100,7 +101,7 @@ end
 -- Returns the options of a preset, overridden by those in more. An unknown name is an error.
 function presets.options(name, more)
   local found = by_name[name]
-  if not found then error(select(2, suggest.choose("preset", name, suggest.keys(by_name))), 0) end
+  if not found then error(select(2, suggest.choose("preset", name, sorted_keys(by_name))), 0) end
   return overlay(found.options, more)
 end
 

@@ -9,6 +9,7 @@ local core = require "toeplab.core"
 local nn = require "toeplab.nn"
 local models = require "toeplab.models"
 local published_options = require "toeplab.models.published_options"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local published = {}
@@ -166,7 +167,7 @@ local forms = suggest.strict("published", {
 })
 
 -- The forms of state dictionaries in which whole models can be published, sorted.
-published.forms = suggest.keys(forms)
+published.forms = sorted_keys(forms)
 
 -- Returns the kind of state dictionary of a model in a form, such as "fairseq".
 function published.kind(form, model)

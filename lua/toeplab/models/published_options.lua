@@ -6,6 +6,7 @@
 -- another function of its input.
 
 local overlay = require "toeplab.base.overlay"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 -- ---- What the published code has ----------------------------------------------------------------
@@ -167,7 +168,7 @@ return function(kind, module)
     local where = entry.name ~= "" and entry.name or entry.module.kind
     local found = facts[entry.module.kind]
     found = found and found(entry.module) or {}
-    for _, option in ipairs(suggest.keys(found)) do
+    for _, option in ipairs(sorted_keys(found)) do
       add(options, kinds[kind][option], where, option, found[option])
     end
   end

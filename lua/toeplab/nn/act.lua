@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class").class
 local options = require "toeplab.base.options"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local act = { none = function(x) return x end }
@@ -13,7 +14,7 @@ end
 
 -- Declares an option whose value is the name of an activation.
 local function act_option(default)
-  return options.field { default = default, choices = suggest.keys(act) }
+  return options.field { default = default, choices = sorted_keys(act) }
 end
 
 -- Returns act(a) * b elementwise, where the engine can in one kernel. a and b have one shape.

@@ -4,7 +4,7 @@ local modules = require "toeplab.nn.class"
 local Dropout = require("toeplab.nn.dropout").Dropout
 local norms = require "toeplab.nn.norm"
 local options = require "toeplab.base.options"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 -- A layout says where the norm and the residual connection of a mixer f stand. The published codes
 -- differ here, and so do their results:
@@ -39,7 +39,7 @@ function layouts.none(x, f)
 end
 
 local function layout_option(default, help)
-  return options.field { default = default, choices = suggest.keys(layouts), help = help }
+  return options.field { default = default, choices = sorted_keys(layouts), help = help }
 end
 
 -- x <- layout(x, token), then x <- layout(x, feature) if a channel mixer is given.   x [b,n,dim]

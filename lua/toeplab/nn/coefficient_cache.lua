@@ -22,7 +22,7 @@ local class = require "toeplab.nn.class"
 local defer = require "toeplab.base.defer"
 local horizon = require "toeplab.nn.horizon"
 local shapes = require "toeplab.nn.shapes"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local coefficient_cache = {}
 
@@ -35,7 +35,7 @@ local plans = setmetatable({}, { __mode = "v" }) -- problem key -> a plan that a
 
 local function problem_key(backend, given, ...)
   local words = { backend, ... }
-  for _, name in ipairs(suggest.keys(given)) do
+  for _, name in ipairs(sorted_keys(given)) do
     local value = given[name] -- with all digits of a float, as the engine gets it
     local text = math.type(value) == "float" and ("%.17g"):format(value) or tostring(value)
     words[#words + 1] = name .. "=" .. text

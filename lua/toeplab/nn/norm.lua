@@ -5,6 +5,7 @@ local class = require("toeplab.nn.class").class
 local defer = require "toeplab.base.defer"
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local parameter = initial.parameter
@@ -118,7 +119,7 @@ local kinds = {
 
 -- Declares an option whose value is the name of a norm.
 local function norm_option(default)
-  return options.field { default = default, choices = suggest.keys(kinds) }
+  return options.field { default = default, choices = sorted_keys(kinds) }
 end
 
 -- Makes the norm of that name over width channels: norm("layernorm", 512).

@@ -8,6 +8,7 @@ local looks = require "toeplab.report.looks"
 local published_tables = require "toeplab.trials.published_tables"
 local space = require "toeplab.trials.space"
 local stats = require "toeplab.report.stats"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local claims = { ALPHA = 0.05 }
@@ -28,7 +29,7 @@ end
 -- Returns a side of a comparison: {name=, row= (a published one, or nil), where= (or nil)}.
 local function side_of(published, row)
   if type(row) == "table" then
-    return { name = groups.label(row, suggest.keys(row)), where = row }
+    return { name = groups.label(row, sorted_keys(row)), where = row }
   end
   local names = {}
   for i, other in ipairs(published.rows) do

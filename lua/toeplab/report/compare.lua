@@ -8,6 +8,7 @@ local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local compare = { ALPHA = 0.05, MOST = 1000 }
@@ -140,7 +141,7 @@ local function check_by(pool, by, vary, key)
     set[name] = true
     if not pool.axes[name] then
       errors.usage("compare: --by %s: it does not vary in %s%s", name, pool:title(),
-        suggest.hint(name, suggest.keys(pool.axes)))
+        suggest.hint(name, sorted_keys(pool.axes)))
     end
   end
   for _, name in ipairs(vary) do

@@ -5,7 +5,7 @@ local groups = require "toeplab.report.groups"
 local looks = require "toeplab.report.looks"
 local config = require "toeplab.base.config"
 local progress = require "toeplab.base.progress"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local footnotes = { RESCUED = "†", EARLY = "‡" }
 
@@ -16,7 +16,7 @@ local function distinct(list, text)
   local set = {}
   for _, t in ipairs(list) do set[text(t) or ""] = true end
   set[""] = nil
-  return suggest.keys(set)
+  return sorted_keys(set)
 end
 
 -- Returns how many values the means are taken over, "3" or "2 to 5", and the largest such number;
@@ -38,7 +38,7 @@ local function status_counts(trials)
   local count = {}
   for _, t in ipairs(trials) do count[t.status] = (count[t.status] or 0) + 1 end
   local parts = {}
-  for _, status in ipairs(suggest.keys(count)) do
+  for _, status in ipairs(sorted_keys(count)) do
     parts[#parts + 1] = ("%d %s"):format(count[status], status)
   end
   return table.concat(parts, ", ")
@@ -115,7 +115,7 @@ local function codes(result, add)
     add("made by more than one version of the code: %s%s (toeplab run --redo makes them again)",
       table.concat(names, ", ", 1, math.min(#names, MOST_NAMED)), more)
   end
-  local list = suggest.keys(numbers)
+  local list = sorted_keys(numbers)
   if #list > 1 then
     add("of the numerics %s: results of one may differ from those of another",
       table.concat(list, " and "))
@@ -132,7 +132,7 @@ end
 local function settings(result, add)
   local setting = result.published and result.published.setting or {}
   local parts = {}
-  for _, key in ipairs(suggest.keys(setting)) do
+  for _, key in ipairs(sorted_keys(setting)) do
     local theirs, ours = setting[key], result.pool.fixed[key]
     local preset = math.type(ours) == "integer" and ours == 0
     if ours ~= nil and not same(theirs, ours) and not preset then

@@ -3,6 +3,7 @@
 local json = require "toeplab.base.json"
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local groups = {}
@@ -26,7 +27,7 @@ local function axes_of(trials)
     if n < #trials then differs[key] = true end
   end
   differs.seed = nil
-  return suggest.keys(differs)
+  return sorted_keys(differs)
 end
 
 -- Keeps, of trials with equal configuration and seed but different code, the one started last.
@@ -56,7 +57,7 @@ function groups.set(store, ids, all)
     table.insert(by_experiment[t.experiment], t)
   end
   for name, list in pairs(by_experiment) do axes[name] = axes_of(list) end
-  return { store = store, trials = kept, axes = axes, experiments = suggest.keys(axes),
+  return { store = store, trials = kept, axes = axes, experiments = sorted_keys(axes),
     older = older }
 end
 
@@ -78,7 +79,7 @@ end
 local function check_name(what, name, known)
   if not known[name] then
     errors.usage("plot: these trials have no %s '%s'%s", what, name,
-      suggest.hint(name, suggest.keys(known)))
+      suggest.hint(name, sorted_keys(known)))
   end
 end
 
@@ -172,7 +173,7 @@ local function shorten(set, list, o)
   for _, g in ipairs(list) do
     for _, key in ipairs(g.keys) do all[key] = all[key] or naming(list, key) end
   end
-  local order = suggest.keys(all)
+  local order = sorted_keys(all)
   table.sort(order, function(a, b)
     if all[a] ~= all[b] then return all[a] < all[b] end
     return a > b

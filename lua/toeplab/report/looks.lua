@@ -5,11 +5,11 @@ local json = require "toeplab.base.json"
 local sequential = require "toeplab.trials.sequential"
 local space = require "toeplab.trials.space"
 local stats = require "toeplab.report.stats"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local looks = {}
 
-local function label_of(point) return groups.label(point, suggest.keys(point)) end
+local function label_of(point) return groups.label(point, sorted_keys(point)) end
 
 local function same(a, b)
   if type(a) ~= "table" or type(b) ~= "table" then return a == b end
@@ -33,7 +33,7 @@ local function keys_that_differ(points, ignored)
       if key ~= ignored and not same(value, points[1][key]) then set[key] = true end
     end
   end
-  return suggest.keys(set)
+  return sorted_keys(set)
 end
 
 -- Returns what is compared, {row=, base= (points)} for each of the points (tables key -> value)

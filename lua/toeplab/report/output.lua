@@ -4,7 +4,7 @@ local json = require "toeplab.base.json"
 local quantity = require "toeplab.base.quantity"
 local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local output = {}
 
@@ -73,7 +73,7 @@ function output.columns(records, first)
     for name in pairs(record) do names[name] = true end
   end
   for i, name in ipairs(first or {}) do header[i], names[name] = name, nil end
-  for _, name in ipairs(suggest.keys(names)) do header[#header + 1] = name end
+  for _, name in ipairs(sorted_keys(names)) do header[#header + 1] = name end
   for i, record in ipairs(records) do
     rows[i] = {}
     for c, name in ipairs(header) do rows[i][c] = record[name] end

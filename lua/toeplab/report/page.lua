@@ -11,7 +11,7 @@ local published_tables = require "toeplab.trials.published_tables"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local tables = require "toeplab.report.tables"
 
 local pages = {}
@@ -25,14 +25,14 @@ local function code(word) return raw(text('<span class="id">%s</span>', word)) e
 -- Formats counts by status: "3 done, 1 failed".
 local function standing(counts)
   local parts = {}
-  for i, status in ipairs(suggest.keys(counts)) do parts[i] = counts[status] .. " " .. status end
+  for i, status in ipairs(sorted_keys(counts)) do parts[i] = counts[status] .. " " .. status end
   return table.concat(parts, ", ")
 end
 
 -- Returns the entries of a table as pairs; paths are cut to their last component.
 local function pairs_of(values)
   local list = {}
-  for i, key in ipairs(suggest.keys(values)) do
+  for i, key in ipairs(sorted_keys(values)) do
     local value = values[key]
     list[i] = { key, type(value) == "string" and value:gsub("^/.*/", ".../") or config.show(value) }
   end
@@ -111,11 +111,11 @@ end
 -- Returns the prefixes of metrics whose names differ in a number at the end.
 local function families(known)
   local count, list = {}, {}
-  for _, name in ipairs(suggest.keys(known)) do
+  for _, name in ipairs(sorted_keys(known)) do
     local head = name:match "^(.-[@_: ])[%d.]+$"
     if head then count[head] = (count[head] or 0) + 1 end
   end
-  for _, head in ipairs(suggest.keys(count)) do
+  for _, head in ipairs(sorted_keys(count)) do
     if count[head] > 1 then list[#list + 1] = head end
   end
   return list
@@ -123,7 +123,7 @@ end
 
 local function learning(page)
   local d, list, names = page.d, {}, {}
-  for _, name in ipairs(suggest.keys(d.known)) do
+  for _, name in ipairs(sorted_keys(d.known)) do
     if d.known[name] > 2 then
       table.insert(names, name == "loss" and 1 or #names + 1, name)
     end
@@ -167,7 +167,7 @@ local function trials(page)
   end
   local what = output.count(d.total, "trial") .. ": the last value of each metric"
   if d.total > #d.trials then what = ("%s; the first %d of them"):format(what, #d.trials) end
-  local others = #suggest.keys(d.known) - #d.columns
+  local others = #sorted_keys(d.known) - #d.columns
   local more = others > 0 and text("<p class=soft>%s more in the store: toeplab export.</p>\n",
     output.count(others, "metric")) or ""
   return "Trials", html.table(header, rows, what) .. more
@@ -257,8 +257,8 @@ local function head(page)
       { "trials", ("%s, %s in all"):format(standing(d.counts), progress.duration(d.seconds)) },
       { "command", code(shell.portable(secrets.text(d.sweep.command))) },
       { "last begun", os.date("!%Y-%m-%d %H:%M UTC", math.floor(d.sweep.created)) },
-      { "commit", table.concat(suggest.keys(commits), ", ") },
-      { "host", table.concat(suggest.keys(hosts), ", ") },
+      { "commit", table.concat(sorted_keys(commits), ", ") },
+      { "host", table.concat(sorted_keys(hosts), ", ") },
     }
 end
 

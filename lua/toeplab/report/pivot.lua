@@ -11,6 +11,7 @@ local json = require "toeplab.base.json"
 local config = require "toeplab.base.config"
 local pools = require "toeplab.report.pools"
 local stats = require "toeplab.report.stats"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 local tables = require "toeplab.report.tables"
 
@@ -35,7 +36,7 @@ local function place(t, keys)
 end
 
 local function check_keys(pool, rows, columns)
-  local known, seen = suggest.keys(pool.axes), {}
+  local known, seen = sorted_keys(pool.axes), {}
   known[#known + 1] = "seed"
   for option, keys in pairs { rows = rows, columns = columns } do
     for _, key in ipairs(keys) do
@@ -55,7 +56,7 @@ end
 -- tuned key, which belongs to its setting, and keys that follow from the chosen ones.
 local function other_keys(pool, chosen, trials)
   local keys = {}
-  for _, key in ipairs(suggest.keys(pool.axes)) do
+  for _, key in ipairs(sorted_keys(pool.axes)) do
     if not chosen[key] and key ~= pool.plan.tuned_key
       and not pools.follows(key, chosen, trials) then
       keys[#keys + 1] = key
@@ -100,7 +101,7 @@ local function cell(trials, metric, others, rescued)
 end
 
 -- Returns the texts of a set as one text.
-local function signature(settings) return table.concat(suggest.keys(settings or {}), "\n") end
+local function signature(settings) return table.concat(sorted_keys(settings or {}), "\n") end
 
 -- Blanks those of the cells that do not average over the same settings as all of them together;
 -- returns whether there are any.

@@ -12,6 +12,7 @@ local published_tables = require "toeplab.trials.published_tables"
 local quantity = require "toeplab.base.quantity"
 local records = require "toeplab.store.records"
 local shell = require "toeplab.base.shell"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 local sweeps = require "toeplab.store.sweeps"
 
@@ -49,8 +50,8 @@ local function check_keys(list, filters)
     for key in pairs(s.config) do known[key] = true end
     for _, key in ipairs(s.axes) do known[key] = true end
   end
-  for _, key in ipairs(#list > 0 and suggest.keys(filters) or {}) do
-    local ok, why = suggest.choose("key", key, suggest.keys(known))
+  for _, key in ipairs(#list > 0 and sorted_keys(filters) or {}) do
+    local ok, why = suggest.choose("key", key, sorted_keys(known))
     if not ok then errors.usage("%s=%s: %s", key, filters[key][1], why) end
   end
 end
@@ -143,7 +144,7 @@ end
 -- Whether the values of the keys in a set tell that of key in all trials, as where a rule of `when`
 -- gives each task its own length.
 function pools.follows(key, set, trials)
-  local names, known = suggest.keys(set), {}
+  local names, known = sorted_keys(set), {}
   for _, t in ipairs(trials) do
     local values, at = t.point.values, {}
     for i, name in ipairs(names) do at[i] = { values[name] } end
@@ -160,7 +161,7 @@ end
 function Pool:own_axes(trials)
   local keys, own = {}, overlay(self.axes)
   for key in pairs(self.row_keys) do own[key] = nil end
-  for _, key in ipairs(suggest.keys(self.axes)) do
+  for _, key in ipairs(sorted_keys(self.axes)) do
     if own[key] or not pools.follows(key, own, trials) then keys[#keys + 1] = key end
   end
   return keys
@@ -289,7 +290,7 @@ end
 
 -- Raises the error that no trial fits; if one filter alone fits none, with the values there are.
 local function none_fits(self, rows, filters)
-  for _, key in ipairs(suggest.keys(filters)) do
+  for _, key in ipairs(sorted_keys(filters)) do
     local values, some = {}, false
     for _, row in ipairs(rows) do
       values[#values + 1] = filtered(row, key)
@@ -310,7 +311,7 @@ end
 -- If several sweeps have a seed at a point, or chose a key for it (trials/tuning.lua), the newest
 -- counts. Raises a usage error if the filters leave no trial.
 function Pool:trials(metrics)
-  local keys, rows, taken, maker = suggest.keys(self.axes), {}, {}, origin_cache()
+  local keys, rows, taken, maker = sorted_keys(self.axes), {}, {}, origin_cache()
   for _, s in ipairs(self.sweeps) do
     local sets = {}
     for i, name in ipairs(metrics) do sets[i] = values_of(self, s.id, name) end
@@ -367,7 +368,7 @@ function Pool:command(at, seeds, sweep)
   end
   at = overlay(at)
   if tuned then at[tuned] = nil end
-  for _, key in ipairs(suggest.keys(at)) do
+  for _, key in ipairs(sorted_keys(at)) do
     words[#words + 1] = key .. "=" .. config.text(at[key])
   end
   words[#words + 1] = seeds

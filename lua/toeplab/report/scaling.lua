@@ -15,6 +15,7 @@
 local core = require "toeplab.core"
 local line = require "toeplab.base.line"
 local stats = require "toeplab.report.stats"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local scaling = { DRAWS = 1000, forms = { "power", "offset", "auto" } }
@@ -232,7 +233,7 @@ end
 -- (the 95 % interval of alpha), E_low= and E_high= (of E)}.
 function scaling.fit(points, form)
   form = form or "power"
-  local known, why = suggest.choose("form", form, suggest.keys(curves))
+  local known, why = suggest.choose("form", form, sorted_keys(curves))
   if not known then error("scaling: " .. why, 0) end
   local list, means, x = checked(points, form), {}, {}
   for i, p in ipairs(list) do

@@ -4,6 +4,7 @@ local options = require "toeplab.base.options"
 local config = require "toeplab.base.config"
 local scaling = require "toeplab.report.scaling"
 local stats = require "toeplab.report.stats"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local scaling_report = {}
@@ -25,8 +26,8 @@ local function value_of(trial, name)
   local value = trial.metrics[name]
   if value == nil then value = trial.config[name] end
   if value ~= nil then return value end
-  local known = suggest.keys(trial.metrics)
-  table.move(suggest.keys(trial.config), 1, #suggest.keys(trial.config), #known + 1, known)
+  local known = sorted_keys(trial.metrics)
+  table.move(sorted_keys(trial.config), 1, #sorted_keys(trial.config), #known + 1, known)
   error(("report.scaling: a trial has no metric and no key '%s'%s"):format(name,
     suggest.hint(name, known)), 0)
 end
@@ -110,7 +111,7 @@ local function keys_of(groups, o, row_keys)
     end
   end
   local list = {}
-  for _, key in ipairs(suggest.keys(differs)) do
+  for _, key in ipairs(sorted_keys(differs)) do
     local told = key == o.by or key == o.against or row_keys[key]
     if differs[key] and not told then list[#list + 1] = key end
   end

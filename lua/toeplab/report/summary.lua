@@ -13,7 +13,7 @@ local shell = require "toeplab.base.shell"
 local scaling_report = require "toeplab.report.scaling_report"
 local script_report = require "toeplab.report.script_report"
 local errors = require "toeplab.base.errors"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local sweeps = require "toeplab.store.sweeps"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -59,7 +59,7 @@ end
 -- preferably those that were logged once.
 local function columns(pool, known)
   local once, often = {}, {}
-  for _, name in ipairs(suggest.keys(known)) do
+  for _, name in ipairs(sorted_keys(known)) do
     local list = known[name] == 1 and once or often
     list[#list + 1] = name
   end
@@ -163,7 +163,7 @@ end
 local function data(trials)
   local rows, seen = {}, {}
   for _, t in ipairs(trials) do
-    for _, key in ipairs(suggest.keys(t.about.data or {})) do
+    for _, key in ipairs(sorted_keys(t.about.data or {})) do
       local row = { config.show(t.config[key] or key), t.about.data[key] }
       local text = table.concat(row, "\n")
       if not seen[text] then seen[text], rows[#rows + 1] = true, row end

@@ -13,7 +13,7 @@ local json = require "toeplab.base.json"
 local pools = require "toeplab.report.pools"
 local published_tables = require "toeplab.trials.published_tables"
 local stats = require "toeplab.report.stats"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local tables = {}
 
@@ -66,7 +66,7 @@ local function row_keys(pool, columns, trials, wanted)
   local of_columns, keys = published_tables.keys(columns), {}
   local own = {}
   for _, key in ipairs(pool:own_axes(trials)) do own[key] = true end
-  for _, key in ipairs(suggest.keys(pool.axes)) do
+  for _, key in ipairs(sorted_keys(pool.axes)) do
     if not of_columns[key] and (wanted[key] or own[key]
       and not pools.follows(key, of_columns, trials)) then
       keys[#keys + 1] = key
@@ -212,7 +212,7 @@ local function agreement(result, c)
   local a = { column = result.columns[c], rows = #paper, tau = tau }
   local distinct = {}
   for _, v in ipairs(paper) do distinct[v] = true end
-  if #suggest.keys(distinct) == #paper then a.p = stats.kendall_p(tau, #paper) end
+  if #sorted_keys(distinct) == #paper then a.p = stats.kendall_p(tau, #paper) end
   a.low, a.high = stats.kendall_interval(paper, samples)
   return a
 end
@@ -242,7 +242,7 @@ end
 -- none is given, of those that its report names or, failing that, of all that it logged.
 local function own(pool, name, metrics)
   local columns, asked = {}, #metrics > 0 and metrics or pool.plan.columns
-    or suggest.keys(pool:metrics())
+    or sorted_keys(pool:metrics())
   for i, metric in ipairs(asked) do
     columns[i] = { id = metric, name = metric, metrics = { metric },
       better = pool:better(metric) }

@@ -4,7 +4,7 @@
 -- The command learns what happened from environment variables. The texts are never part of the
 -- command line itself: a message of a script could otherwise become a command.
 local core = require "toeplab.core"
-local cut = require "toeplab.base.cut"
+local cut = require("toeplab.base.characters").cut
 local shell = require "toeplab.base.shell"
 
 local alert = { MOST = 10 } -- alerts about trials of one run; that of its end comes in addition

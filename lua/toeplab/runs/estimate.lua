@@ -10,7 +10,7 @@
 -- finished configuration is predicted from the others, and compared with what it took.
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local estimate = {}
 
@@ -131,7 +131,7 @@ local function predict(self, values, steps, apart, but)
   end
   for _, key in ipairs(apart) do keys[key] = true end
   return { seconds = sum / trials, after = after / trials, trials = trials, low = low, high = high,
-    far = far + #apart, keys = suggest.keys(keys) }
+    far = far + #apart, keys = sorted_keys(keys) }
 end
 
 -- Returns what finished configurations took over what the others predict for them, at least and at

@@ -9,6 +9,7 @@ local overlay = require "toeplab.base.overlay"
 local rounds = require "toeplab.runs.rounds"
 local rows = require "toeplab.trials.rows"
 local sheet = require "toeplab.report.script_report"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 local text_table = require "toeplab.base.text_table"
 
@@ -20,7 +21,7 @@ local outcome = {}
 function outcome.warn_fixed(run, counts, reads)
   if counts.done ~= #run.trials or run.scale ~= "" then return end
   local unread = {}
-  for _, key in ipairs(suggest.keys(overlay(rows.keys(run.exp.rows), run.exp.fixed))) do
+  for _, key in ipairs(sorted_keys(overlay(rows.keys(run.exp.rows), run.exp.fixed))) do
     if not reads[key] and not run.exp.always[key] then unread[#unread + 1] = key end
   end
   if #unread == 0 then return end
@@ -76,7 +77,7 @@ end
 
 -- Prints a table of all metrics, for experiments that declare no report.
 local function plain_report(trials)
-  local names, rows = suggest.keys(names_logged(trials)), {}
+  local names, rows = sorted_keys(names_logged(trials)), {}
   for i, t in ipairs(trials) do
     rows[i] = { t.label }
     for c, name in ipairs(names) do rows[i][c + 1] = t.metrics[name] end
@@ -89,7 +90,7 @@ end
 local function warn_absent(run, logged, field, name, effect)
   if logged[name] then return end
   run.progress:warn("%s: no trial logged '%s'%s%s", run.exp:where(field), name, effect,
-    suggest.hint(name, suggest.keys(logged)))
+    suggest.hint(name, sorted_keys(logged)))
 end
 
 function outcome.show_report(run)

@@ -18,7 +18,7 @@ local records = require "toeplab.store.records"
 local sweeps = require "toeplab.store.sweeps"
 local secrets = require "toeplab.base.secrets"
 local slurm = require "toeplab.runs.slurm"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local trial_files = require "toeplab.store.trial_files"
 local tuning = require "toeplab.trials.tuning"
 
@@ -274,7 +274,7 @@ end
 -- leaves all else as it is.
 local function free_keys(exp)
   local list = {}
-  for _, key in ipairs(suggest.keys(exp.grid)) do
+  for _, key in ipairs(sorted_keys(exp.grid)) do
     local free = true
     for _, rule in ipairs(exp.when) do
       free = free and (rule.fixed or {})[key] == nil and (rule.grid or {})[key] == nil

@@ -10,7 +10,7 @@ local runner = require "toeplab.runs.runner"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local sweeps = require "toeplab.store.sweeps"
 local trial_files = require "toeplab.store.trial_files"
 local tuning = require "toeplab.trials.tuning"
@@ -245,7 +245,7 @@ local function compare_states(old, new)
   for name in pairs(old) do set[name] = true end
   for name in pairs(new) do set[name] = true end
   set.threads, set.device = nil, nil -- these are provenance, not results
-  for _, name in ipairs(suggest.keys(set)) do
+  for _, name in ipairs(sorted_keys(set)) do
     local x, y = old[name], new[name]
     if x and y and x.text == y.text then
       local kind = x.tensor and "tensors" or "values"
@@ -325,7 +325,7 @@ function reproduce.differences(a, b)
     for name in pairs(was) do set[name] = true end
     for name in pairs(is) do set[name] = true end
     set.threads = nil
-    for _, name in ipairs(suggest.keys(set)) do add(name, was[name], is[name]) end
+    for _, name in ipairs(sorted_keys(set)) do add(name, was[name], is[name]) end
   end
   return list
 end

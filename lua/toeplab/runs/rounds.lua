@@ -8,6 +8,7 @@ local json = require "toeplab.base.json"
 local looks = require "toeplab.report.looks"
 local overrides = require "toeplab.trials.overrides"
 local plan = require "toeplab.trials.plan"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local rounds = {}
@@ -45,7 +46,7 @@ local function reader(exp, found, metric, store, tried)
     local results = store:results(t.id)
     if not results[metric] then
       errors.usage("%s: compare: %s logged no '%s'%s", exp:where("compare"), t.label, metric,
-        suggest.hint(metric, suggest.keys(results)))
+        suggest.hint(metric, sorted_keys(results)))
     end
     return looks.value(status, results[metric], t.label, metric)
   end

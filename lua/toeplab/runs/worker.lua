@@ -13,7 +13,7 @@
 --                                                        ended STATUS CODE WHY ENDED
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
-local cut = require "toeplab.base.cut"
+local cut = require("toeplab.base.characters").cut
 local devices = require "toeplab.trials.devices"
 local experiment = require "toeplab.trials.experiment"
 local identity = require "toeplab.trials.identity"
@@ -25,7 +25,7 @@ local recorded = require "toeplab.tasks.recorded"
 local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
 local streams = require "toeplab.base.streams"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local team_trial = require "toeplab.runs.team_trial"
 local trial = require "toeplab.trials.trial"
 local watch = require "toeplab.base.watch"
@@ -257,7 +257,7 @@ local function call(self, t, rows)
   -- A trial that resumes may not read again what it read before its checkpoint.
   for key in pairs(resumes and t.config or {}) do reads[key] = true end
   config.add_reads(c, reads)
-  tell("read", table.unpack(suggest.keys(reads)))
+  tell("read", table.unpack(sorted_keys(reads)))
   return ok, why, storing, handle
 end
 

@@ -7,7 +7,7 @@
 local core = require "toeplab.core"
 local temporary = require "toeplab.base.temporary"
 local errors = require "toeplab.base.errors"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local trial_files = require "toeplab.store.trial_files"
 local written = require "toeplab.store.written"
 
@@ -157,7 +157,7 @@ local function marks_of_both(store, theirs)
       lines[#lines + 1] = line
     end
   end
-  return table.concat(suggest.keys(set), " "), table.concat(lines, "\n")
+  return table.concat(sorted_keys(set), " "), table.concat(lines, "\n")
 end
 
 -- Returns the id here of the sweep that has this id there, inserting its row if necessary; nil for

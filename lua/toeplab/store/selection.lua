@@ -16,6 +16,7 @@ local direction = require "toeplab.base.direction"
 local quantity = require "toeplab.base.quantity"
 local json = require "toeplab.base.json"
 local errors = require "toeplab.base.errors"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 -- TRUE and FALSE are what Query:value gives for booleans: neither 1 and 0, which SQLite takes them
@@ -45,7 +46,7 @@ local columns = {
   age = "((julianday('now') - 2440587.5) * 86400.0 - t.started)",
 }
 
-selection.columns = suggest.keys(columns)
+selection.columns = sorted_keys(columns)
 
 local aliases = { tag = "tags", note = "notes", label = "trial", time = "seconds",
   git_commit = "commit", code_hash = "code", data_hash = "data" }
@@ -108,9 +109,9 @@ local function unknown(store, what, name, ...)
 end
 
 local function column_names()
-  local list = suggest.keys(columns)
+  local list = sorted_keys(columns)
   list[#list + 1] = "status"
-  for _, alias in ipairs(suggest.keys(aliases)) do list[#list + 1] = alias end
+  for _, alias in ipairs(sorted_keys(aliases)) do list[#list + 1] = alias end
   return list
 end
 

@@ -6,7 +6,7 @@
 -- read, says where to go on, so that a call that is killed is continued by the next.
 local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local trial_files = require "toeplab.store.trial_files"
 
 local takeover = {}
@@ -127,7 +127,7 @@ end
 -- journals. Returns the claims of the trials that are held: id of the trial -> claim.
 function takeover.run(store, alive, warn)
   local held, list, first = {}, claims.list(store.folder), 1
-  local names = suggest.keys(list)
+  local names = sorted_keys(list)
   while first <= #names do
     first = first + follow_some(store, list, names, first, held, alive, warn)
   end

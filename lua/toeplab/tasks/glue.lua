@@ -13,7 +13,7 @@ local masking = require "toeplab.tasks.masking"
 local metrics = require "toeplab.train.metrics"
 local options = require "toeplab.base.options"
 local errors = require "toeplab.base.errors"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local tokenizer = require "toeplab.tasks.tokenizer"
 
 local glue = {}
@@ -58,7 +58,7 @@ for name, task in pairs(tasks) do
   task.train, task.valid = task.train or "train.tsv", task.valid or { { name, "dev.tsv" } }
 end
 
-glue.names = suggest.keys(tasks)
+glue.names = sorted_keys(tasks)
 
 -- Returns whether a value is a vocabulary, and what it must be.
 local function is_vocabulary(value)

@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local options = require "toeplab.base.options"
 local ranks = require "toeplab.train.ranks"
 local schedule = require "toeplab.train.schedule"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local field = options.field
@@ -152,7 +153,7 @@ end
 function Optimizer:state()
   local tensors = own_tensors(self)
   for i, name in ipairs(self.team and self.names or {}) do
-    for _, moment in ipairs(suggest.keys(self.moments)) do
+    for _, moment in ipairs(sorted_keys(self.moments)) do
       local key = moment .. "." .. name
       tensors[key] = tensors[key] or core.zeros(self.params[i]:shape())
       self.team.world:broadcast(self.owners[i], tensors[key])
@@ -168,7 +169,7 @@ function Optimizer:load(state)
   for i, name in ipairs(self.names) do
     for moment in pairs(self.moments) do wanted[moment .. "." .. name] = self.params[i] end
   end
-  for _, name in ipairs(suggest.keys(wanted)) do
+  for _, name in ipairs(sorted_keys(wanted)) do
     local t = state.tensors[name]
     if not t then error(("%s: the state lacks '%s'"):format(self.kind, name), 2) end
     if table.concat(t:shape(), ",") ~= table.concat(wanted[name]:shape(), ",") then
@@ -176,7 +177,7 @@ function Optimizer:load(state)
         self.kind, name, tostring(wanted[name]), tostring(t)), 2)
     end
   end
-  for _, name in ipairs(suggest.keys(state.tensors)) do
+  for _, name in ipairs(sorted_keys(state.tensors)) do
     if not wanted[name] then
       error(("%s: the state has an unknown '%s'"):format(self.kind, name), 2)
     end

@@ -14,6 +14,7 @@ local defer = require "toeplab.base.defer"
 local BatchNorm = require("toeplab.nn.norm").BatchNorm
 local rehearsal = require "toeplab.train.rehearsal"
 local sequence = require "toeplab.nn.sequence"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 local wire = require "toeplab.base.wire"
 
@@ -361,7 +362,7 @@ end
 -- Copies the tensors of a table from rank 0 to all ranks; every rank has tensors of the same names
 -- and shapes.
 function Team:copy(tensors)
-  for _, name in ipairs(suggest.keys(tensors)) do self.world:broadcast(0, tensors[name]) end
+  for _, name in ipairs(sorted_keys(tensors)) do self.world:broadcast(0, tensors[name]) end
 end
 
 return suggest.strict("ranks", ranks)

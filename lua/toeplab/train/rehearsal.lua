@@ -9,6 +9,7 @@
 local coefficient_cache = require "toeplab.nn.coefficient_cache"
 local BatchNorm = require("toeplab.nn.norm").BatchNorm
 local streams = require "toeplab.base.streams"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local rehearsal = {}
@@ -45,7 +46,7 @@ end
 local function shapes_of(part)
   if type(part) == "userdata" then return tostring(part) end
   local words = {}
-  for _, name in ipairs(suggest.keys(part)) do
+  for _, name in ipairs(sorted_keys(part)) do
     local value = part[name]
     words[#words + 1] = type(value) == "userdata" and name .. " " .. tostring(value) or nil
   end

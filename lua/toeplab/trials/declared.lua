@@ -29,6 +29,7 @@ local published_tables = require "toeplab.trials.published_tables"
 local sequential = require "toeplab.trials.sequential"
 local space = require "toeplab.trials.space"
 local errors = require "toeplab.base.errors"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local declared = {}
@@ -88,7 +89,7 @@ local function names(exp, set, what)
   for key in pairs(set) do
     if type(key) ~= "string" then complain(exp, what, "%s has a value without a key", what) end
   end
-  return suggest.keys(set)
+  return sorted_keys(set)
 end
 
 local function is_list(v) return config.is_list(v) and #v > 0 end
@@ -201,7 +202,7 @@ local function check_rule(exp, what, rule, allowed)
   for _, name in ipairs(names(exp, rule, what)) do
     if not allowed[name] then
       complain(exp, what, "%s: a rule has no field '%s'%s", what, name,
-        suggest.hint(name, suggest.keys(allowed)))
+        suggest.hint(name, sorted_keys(allowed)))
     end
     local kind = type(rule[name])
     if kind ~= allowed[name] and not (name == "where" and kind == "function") then
@@ -242,7 +243,7 @@ local function check_when(exp)
     end
     for _, part in ipairs { "fixed", "grid" } do
       check_known(exp, "when: " .. part, rule[part] or {})
-      for _, key in ipairs(suggest.keys(rule[part] or {})) do
+      for _, key in ipairs(sorted_keys(rule[part] or {})) do
         exp:check_value(key, rule[part][key])
         if part == "grid" and not is_list(rule.grid[key]) then
           complain(exp, key, "when: grid: %s must be a list of at least one value", key)
@@ -284,7 +285,7 @@ end
 local function check_where(exp, what)
   for _, rule in ipairs(exp[what]) do
     local where = type(rule.where) == "table" and rule.where or {}
-    for _, key in ipairs(suggest.keys(where)) do
+    for _, key in ipairs(sorted_keys(where)) do
       if type(where[key]) == "table" and not is_list(where[key]) then
         complain(exp, what, "%s: where: %s must be a value or a list of at least one", what, key)
       end
@@ -343,7 +344,7 @@ local function check_tune(exp)
   local function check_fixed(key)
     if exp.fixed[key] == nil then
       complain(exp, "tune", "tune: '%s' is not a key of fixed%s", tostring(key),
-        suggest.hint(tostring(key), suggest.keys(exp.fixed)))
+        suggest.hint(tostring(key), sorted_keys(exp.fixed)))
     end
   end
   check_fixed(tune.key)
@@ -372,7 +373,7 @@ local function check_tune(exp)
     complain(exp, "tune", "tune: without must be a list of scales")
   end
   for _, name in ipairs(tune.without) do
-    local ok, why = suggest.choose("scale", name, suggest.keys(exp.scale))
+    local ok, why = suggest.choose("scale", name, sorted_keys(exp.scale))
     if not ok then complain(exp, "tune", "tune: without: %s", why) end
   end
 end

@@ -9,7 +9,7 @@ local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local reach = require "toeplab.trials.reach"
 local secrets = require "toeplab.base.secrets"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local sweeps = require "toeplab.store.sweeps"
 
 local earlier = {}
@@ -89,11 +89,11 @@ local function code_reasons(exp, was, old)
   elseif was.script and not now.script then
     return { "all of the script counted before" }
   end
-  for _, key in ipairs(suggest.keys(now)) do
+  for _, key in ipairs(sorted_keys(now)) do
     if was[key] and was[key] ~= now[key] then changed[#changed + 1] = key end
     if not was[key] then other[#other + 1] = key end
   end
-  for _, key in ipairs(suggest.keys(was)) do
+  for _, key in ipairs(sorted_keys(was)) do
     if not now[key] then other[#other + 1] = key end
   end
   local list = #changed > 0 and changed or other
@@ -105,7 +105,7 @@ end
 local function data_reasons(store, t, row)
   if row.data_hash == t.data_hash then return {} end
   local was, list = row.data and store:decode(row.data) or {}, {}
-  for _, key in ipairs(suggest.keys(t.data)) do
+  for _, key in ipairs(sorted_keys(t.data)) do
     if was[key] ~= t.data[key] then
       list[#list + 1] = ("data %s changed"):format(secrets.word(tostring(t.config[key])))
     end

@@ -39,6 +39,7 @@ local own_code = require "toeplab.trials.own_code"
 local reach = require "toeplab.trials.reach"
 local rows = require "toeplab.trials.rows"
 local sequential = require "toeplab.trials.sequential"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local experiment = { MOST_SEEDS = 1000000 }
@@ -121,11 +122,11 @@ end
 
 local function check_fields(self, spec)
   check_names(self, self.name, spec)
-  for _, key in ipairs(suggest.keys(spec)) do
+  for _, key in ipairs(sorted_keys(spec)) do
     local kinds = fields[key]
     if not kinds then
       complain(self, key, "an experiment has no field '%s'%s", key,
-        suggest.hint(key, suggest.keys(fields)))
+        suggest.hint(key, sorted_keys(fields)))
     end
     local fits = false
     for _, kind in ipairs(kinds) do fits = fits or type(spec[key]) == kind end
@@ -166,7 +167,7 @@ function Experiment:check_value(key, value)
 end
 
 local function check_grid(self)
-  for _, key in ipairs(suggest.keys(self.grid)) do
+  for _, key in ipairs(sorted_keys(self.grid)) do
     local axis = self.grid[key]
     if not is_list(axis) or #axis == 0 then
       complain(self, key, "grid: %s must be a list of at least one value", key)
@@ -214,11 +215,11 @@ local function near(self, key)
   for name in pairs(self.fixed) do set[name] = true end
   for name in pairs(self:axes()) do set[name] = true end
   for name in pairs(rows.keys(self.rows)) do set[name] = true end
-  return suggest.hint(key, suggest.keys(set))
+  return suggest.hint(key, sorted_keys(set))
 end
 
 local function check_scale(self, names, name)
-  for _, key in ipairs(suggest.keys(self.scale[name])) do
+  for _, key in ipairs(sorted_keys(self.scale[name])) do
     local value = self.scale[name][key]
     self:check_value(key, value)
     if not self:varies(key) and self.fixed[key] == nil and not rows.values(self, key)[1]
@@ -234,7 +235,7 @@ end
 
 local function check_scales(self)
   check_names(self, "scale", self.scale)
-  local names = suggest.keys(self.scale)
+  local names = sorted_keys(self.scale)
   for _, name in ipairs(names) do
     if type(self.scale[name]) ~= "table" then
       complain(self, name, "scale: %s must be a table of values", name)
@@ -259,10 +260,10 @@ local function check_report(self)
   local wanted = self.report
   if type(wanted) ~= "table" then return end
   check_names(self, "report", wanted)
-  for _, field in ipairs(suggest.keys(wanted)) do
+  for _, field in ipairs(sorted_keys(wanted)) do
     if not report_fields[field] then
       complain(self, field, "report has no field '%s'%s", field,
-        suggest.hint(field, suggest.keys(report_fields)))
+        suggest.hint(field, sorted_keys(report_fields)))
     end
   end
   local keys = self:keys()
@@ -304,7 +305,7 @@ function Experiment:keys()
   for _, values in pairs(self.scale) do
     for key in pairs(values) do set[key] = true end
   end
-  return suggest.keys(set)
+  return sorted_keys(set)
 end
 
 function Experiment:declares(key)
@@ -353,7 +354,7 @@ function experiment.define(name, level)
     self.fixed, self.grid = config.flat(self.fixed or {}), config.flat(self.grid or {})
     self.scale, self.checkpoint = self.scale or {}, self.checkpoint or {}
     check_names(self, "fixed", spec.fixed or {})
-    for _, key in ipairs(suggest.keys(self.fixed)) do self:check_value(key, self.fixed[key]) end
+    for _, key in ipairs(sorted_keys(self.fixed)) do self:check_value(key, self.fixed[key]) end
     check_names(self, "grid", spec.grid or {})
     check_grid(self)
     declared.axes(self)
@@ -400,7 +401,7 @@ function experiment.load(path, names, text)
     __index = function(_, key)
       local value = _G[key]
       if value == nil then
-        error(("'%s' is not declared%s"):format(key, suggest.hint(key, suggest.keys(_G))), 2)
+        error(("'%s' is not declared%s"):format(key, suggest.hint(key, sorted_keys(_G))), 2)
       end
       return value
     end,

@@ -5,6 +5,7 @@ local errors = require "toeplab.base.errors"
 local experiment = require "toeplab.trials.experiment"
 local rows = require "toeplab.trials.rows"
 local sequential = require "toeplab.trials.sequential"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local overrides = {}
@@ -60,7 +61,7 @@ end
 local function set_scale(exp, values, name)
   local set = exp.scale[name]
   if not set then
-    local names = suggest.keys(exp.scale)
+    local names = sorted_keys(exp.scale)
     if #names == 0 then errors.usage("%s declares no scales", exp.file) end
     errors.usage("%s: there is no scale '%s'%s", exp:where("scale"), name, suggest.hint(name,
       names))
@@ -75,7 +76,7 @@ end
 local function declared(exp, key)
   local likes = rows.values(exp, key)
   if exp.fixed[key] ~= nil then table.insert(likes, 1, exp.fixed[key]) end
-  for _, name in ipairs(#likes > 0 and {} or suggest.keys(exp.scale)) do
+  for _, name in ipairs(#likes > 0 and {} or sorted_keys(exp.scale)) do
     likes[#likes + 1] = exp.scale[name][key]
   end
   return likes
@@ -129,7 +130,7 @@ end
 -- Checks that the lists of a zip are still equally long after overrides and scales.
 local function check_zips(exp, values)
   for _, axes in ipairs(values.zips) do
-    local keys = suggest.keys(axes)
+    local keys = sorted_keys(axes)
     for _, key in ipairs(keys) do
       if #axes[key] ~= #axes[keys[1]] then
         errors.usage("%s: %s has %d value%s and %s has %d, and they go together: give both",
@@ -188,7 +189,7 @@ function overrides.apply(exp, words)
   for _, key in ipairs(exp:keys()) do
     if values.fixed[key] == nil and not exp:varies(key) and #rows.values(exp, key) == 0 then
       errors.usage("%s: '%s' has a value only in a scale: add scale=%s", exp:where(key), key,
-        table.concat(suggest.keys(exp.scale), " or scale="))
+        table.concat(sorted_keys(exp.scale), " or scale="))
     end
   end
   return values

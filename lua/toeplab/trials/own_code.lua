@@ -6,7 +6,7 @@
 local code = require "toeplab.trials.code"
 local core = require "toeplab.core"
 local provenance = require "toeplab.trials.provenance"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local own_code = {}
 
@@ -140,7 +140,7 @@ end
 -- Returns one hash over all that was recorded; "" if it is nothing. kind: "tokens" or "bytes".
 local function combined(seen, kind)
   local lines, files = {}, {}
-  for i, name in ipairs(suggest.keys(seen.modules)) do
+  for i, name in ipairs(sorted_keys(seen.modules)) do
     lines[i] = name .. " " .. seen.modules[name][kind]
   end
   -- The folder of a file is left out: moving an experiment does not change its code.

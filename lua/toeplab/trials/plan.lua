@@ -8,7 +8,7 @@ local rows = require "toeplab.trials.rows"
 local space = require "toeplab.trials.space"
 local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 -- checks: trial functions of the library -> what raises if their keys make no sense.
 local plan = { checks = setmetatable({}, { __mode = "k" }) }
@@ -44,7 +44,7 @@ end
 
 local function label(point, seed, many, digits)
   local parts = {}
-  for i, key in ipairs(suggest.keys(point)) do
+  for i, key in ipairs(sorted_keys(point)) do
     local v = point[key]
     if math.type(v) == "float" then v = rounded(v, digits[key]) end
     parts[i] = secrets.word(key .. "=" .. (type(v) == "number" and config.text or config.show)(v))
@@ -74,7 +74,7 @@ end
 local function row_keys(values, varied)
   local keys = rows.keys(values.rows)
   for key in pairs(varied) do keys[key] = nil end
-  return suggest.keys(keys)
+  return sorted_keys(keys)
 end
 
 -- Lists the trials of exp under the overrides in words ("key=value", "scale=NAME", "seeds=N",
@@ -107,7 +107,7 @@ function plan.trials(exp, words)
   for _, t in ipairs(trials) do t.label = label(t.point, t.seed, #values.seeds > 1, digits) end
   for _, out in ipairs(left_out) do out.label = label(out.point, nil, false, digits) end
   plan.check(exp, trials)
-  return trials, { axes = suggest.keys(varied), row_keys = row_keys(values, varied),
+  return trials, { axes = sorted_keys(varied), row_keys = row_keys(values, varied),
     left_out = left_out, seeds = values.seeds,
     values = values, counts = counts }
 end
@@ -117,7 +117,7 @@ local function twice(exp)
   if next(exp.random) then return ", drawn by random: draw fewer, or from more values" end
   local axes = exp:axes()
   for _, rule in ipairs(exp.when) do
-    for _, key in ipairs(suggest.keys(rule.fixed or {})) do
+    for _, key in ipairs(sorted_keys(rule.fixed or {})) do
       if axes[key] then
         return (": a rule of when fixes the axis %s; where its other values make no sense, leave "
           .. "them out by except"):format(key)

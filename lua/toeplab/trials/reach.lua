@@ -14,7 +14,7 @@ local code = require "toeplab.trials.code"
 local core = require "toeplab.core"
 local options = require "toeplab.base.options"
 local own_code = require "toeplab.trials.own_code"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local reach = {}
 
@@ -181,7 +181,7 @@ local function fields_used(tokens, name)
       set[tokens[i + 2]] = true
     end
   end
-  return suggest.keys(set)
+  return sorted_keys(set)
 end
 
 -- Adds what a function uses of a value that it closes over. Returns the text that stands for it.
@@ -285,7 +285,7 @@ end
 local function meta_text(self, meta, name)
   if not meta or self.library[meta] then return "" end
   local texts = {}
-  for _, key in ipairs(suggest.keys(meta)) do
+  for _, key in ipairs(sorted_keys(meta)) do
     local value = meta[key]
     local info = type(value) == "function" and debug.getinfo(value, "S")
     local ours = info and (info.what == "C" or not own_code.is_own(info.source:sub(2)))
@@ -298,7 +298,7 @@ local function meta_text(self, meta, name)
 end
 
 -- Returns the keys of a table in an order of their own.
-local function sorted_keys(t, name)
+local function ordered_keys(t, name)
   local keys, texts = {}, {}
   for key in next, t do
     local kind = type(key)
@@ -322,7 +322,7 @@ function Walk:table(t, name, apart)
   self.names[t], self.depth = name, self.depth + 1
   if self.depth > DEEPEST then give_up("%s... is nested too deeply", name:sub(1, 20)) end
   local texts = {}
-  for i, key in ipairs(sorted_keys(t, name)) do
+  for i, key in ipairs(ordered_keys(t, name)) do
     -- A declared option carries a line of help, which may be the library's.
     local silent = key == "help" and getmetatable(t) == Field
     texts[i] = silent and "" or ("[%q]=%s"):format(key,
@@ -340,7 +340,7 @@ end
 
 local function total(parts)
   local lines = {}
-  for i, key in ipairs(suggest.keys(parts)) do lines[i] = key .. " " .. parts[key] end
+  for i, key in ipairs(sorted_keys(parts)) do lines[i] = key .. " " .. parts[key] end
   return core.sha256(table.concat(lines, "\n"))
 end
 

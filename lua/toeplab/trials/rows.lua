@@ -11,6 +11,7 @@
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local overlay = require "toeplab.base.overlay"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local rows = {}
@@ -26,7 +27,7 @@ local function read(exp, axis, declared)
   local set, list = { order = {}, of = {} }, declared
   if not is_list(declared) then
     list = {}
-    for i, name in ipairs(suggest.keys(declared)) do
+    for i, name in ipairs(sorted_keys(declared)) do
       list[i] = type(declared[name]) == "table" and overlay({ name }, declared[name]) or {}
     end
   end
@@ -52,7 +53,7 @@ end
 -- owners: key -> the axis whose rows set it.
 local function check_keys(exp, axis, set, owners)
   for _, name in ipairs(set.order) do
-    for _, key in ipairs(suggest.keys(set.of[name])) do
+    for _, key in ipairs(sorted_keys(set.of[name])) do
       exp:check_value(key, set.of[name][key])
       if exp:varies(key) or exp.rows[key] then
         complain(exp, key, "'%s' is an axis, and the row '%s' of %s sets it", key, name, axis)
@@ -72,8 +73,8 @@ function rows.check(exp)
     if not is_list(list) or is_list(given) then given = { row = given } break end
   end
   exp.rows = {}
-  for _, axis in ipairs(suggest.keys(given)) do exp.rows[axis] = read(exp, axis, given[axis]) end
-  for _, axis in ipairs(suggest.keys(given)) do
+  for _, axis in ipairs(sorted_keys(given)) do exp.rows[axis] = read(exp, axis, given[axis]) end
+  for _, axis in ipairs(sorted_keys(given)) do
     check_keys(exp, axis, exp.rows[axis], owners)
   end
   for axis, set in pairs(exp.rows) do

@@ -18,6 +18,7 @@
 -- its interval, a trial that failed, or the end of a budget.
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local sequential = { ALPHA = 0.05 }
@@ -62,8 +63,8 @@ end
 
 -- Raises unless the keys of `with` vary, each with one value.
 local function check_with(exp, with)
-  local axes = suggest.keys(exp:axes())
-  for _, key in ipairs(suggest.keys(with)) do
+  local axes = sorted_keys(exp:axes())
+  for _, key in ipairs(sorted_keys(with)) do
     local ok, why = suggest.choose("axis", key, axes)
     if not ok then complain(exp, "%s: name the row that the others are compared with", why) end
     if type(with[key]) == "table" then
@@ -89,7 +90,7 @@ end
 -- Returns how compare would be declared for an experiment: "compare = { with = { decay = 0.99 } }".
 function sequential.example(exp)
   local axes = exp:axes()
-  local key = suggest.keys(axes)[1]
+  local key = sorted_keys(axes)[1]
   local value = key and not exp.random[key] and axes[key][1]
   if value == nil or type(value) == "table" then key, value = "decay", 0.99 end
   return ("compare = { with = { %s = %s } }"):format(key,

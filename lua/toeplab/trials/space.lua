@@ -4,7 +4,7 @@ local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local rows = require "toeplab.trials.rows"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local space = {}
 
@@ -70,13 +70,13 @@ end
 -- Returns all combinations of the axes; the last key in name order varies fastest.
 local function grid(axes)
   local list = { {} }
-  for _, key in ipairs(suggest.keys(axes)) do list = times(list, axis(key, axes[key])) end
+  for _, key in ipairs(sorted_keys(axes)) do list = times(list, axis(key, axes[key])) end
   return list
 end
 
 -- Returns the points of axes that go together: the i-th value of each.
 local function zip(axes)
-  local keys, list = suggest.keys(axes), {}
+  local keys, list = sorted_keys(axes), {}
   for i = 1, #axes[keys[1]] do
     list[i] = {}
     for _, key in ipairs(keys) do list[i][key] = axes[key][i] end
@@ -100,7 +100,7 @@ end
 
 function draws.choice(u, ...) return (select(1 + math.floor(u * select("#", ...)), ...)) end
 
-space.distributions = suggest.keys(draws)
+space.distributions = sorted_keys(draws)
 
 -- Draws `count` points. Each key has a random stream of its own, whose i-th number gives its value
 -- at the i-th point, so that another key or a larger count leaves the other values unchanged.
@@ -108,7 +108,7 @@ local function random(axes, count, seed)
   local list = {}
   space.check_count(count)
   for i = 1, count do list[i] = {} end
-  for _, key in ipairs(suggest.keys(axes)) do
+  for _, key in ipairs(sorted_keys(axes)) do
     local stream = core.stream(seed, "random " .. key)
     for i = 1, count do
       list[i][key] = draws[axes[key][1]](stream:unit(), table.unpack(axes[key], 2))

@@ -21,7 +21,7 @@ local resume = require "toeplab.trials.resume"
 local open_model = require "toeplab.trials.open_model"
 local errors = require "toeplab.base.errors"
 local saved_model = require "toeplab.models.files.saved_model"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local trial_files = require "toeplab.store.trial_files"
 
 local trial = {}
@@ -431,7 +431,7 @@ end
 local function store_model(self, model, data)
   local texts = saved_model.texts(model, data)
   compare_vocabulary(self, texts)
-  for _, kind in ipairs(suggest.keys(texts)) do
+  for _, kind in ipairs(sorted_keys(texts)) do
     store_text(self, kind, 0, texts[kind])
   end
 end

@@ -18,6 +18,7 @@ local json = require "toeplab.base.json"
 local overrides = require "toeplab.trials.overrides"
 local plan = require "toeplab.trials.plan"
 local rows = require "toeplab.trials.rows"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local tuning = {}
@@ -65,7 +66,7 @@ function tuning.words_of(exp, words, experiment, values)
   for _, word in ipairs(without_seeds(words)) do
     if not keys[word:match "^[^=]*"] then list[#list + 1] = word end
   end
-  for _, key in ipairs(suggest.keys(keys)) do
+  for _, key in ipairs(sorted_keys(keys)) do
     list[#list + 1] = ("%s=%s"):format(key, config.text(values[key]))
   end
   return list
@@ -175,7 +176,7 @@ end
 function tuning.describe(exp)
   if not exp.tuned then return nil end
   local tune, with = exp.tune, {}
-  for i, key in ipairs(suggest.keys(tune.fixed)) do
+  for i, key in ipairs(sorted_keys(tune.fixed)) do
     with[i] = (" %s=%s"):format(key, config.show(exp.tuned.with[key]))
   end
   return ("%s of each row: the best of %s for %s at seed %d%s (%s%s)%s"):format(tune.key,
@@ -197,7 +198,7 @@ function tuning.no_metric(search, list)
     for name in pairs(results) do names[name] = true end
   end
   return ("%s: the trials of %s log no '%s'%s"):format(search:where("tune"), search.name, metric,
-    suggest.hint(metric, suggest.keys(names)))
+    suggest.hint(metric, sorted_keys(names)))
 end
 
 -- Raises the error that no value of the key gave a finite result at the point of trial t.

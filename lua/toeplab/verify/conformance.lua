@@ -10,7 +10,7 @@ local definition = require "toeplab.verify.definition"
 local overlay = require "toeplab.base.overlay"
 local reference = require "toeplab.verify.reference"
 local errors = require "toeplab.base.errors"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local conformance = {}
 
@@ -218,7 +218,7 @@ end
 
 local function name_of(shape, causal, options)
   local words = { ("%s_b%d_n%d_d%d"):format(causal and "causal" or "bidir", table.unpack(shape)) }
-  for _, key in ipairs(suggest.keys(options)) do
+  for _, key in ipairs(sorted_keys(options)) do
     words[#words + 1] = key .. "=" .. tostring(options[key])
   end
   return table.concat(words, " ")

@@ -2,7 +2,7 @@
 
 local t = require "harness"
 local slopes = require "slopes"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local tl = require "toeplab"
 local core = require "toeplab.core"
 local nn = tl.nn
@@ -97,7 +97,7 @@ test("gradients: GTU, attention of both kinds, block in every layout", function(
       check_module(nn.GatedAttention(4, o), random(2, 5, 4), 3e-2)
     end
   end
-  for _, layout in ipairs(suggest.keys(nn.layouts)) do -- in one order: each draws from one stream
+  for _, layout in ipairs(sorted_keys(nn.layouts)) do -- in one order: each draws from one stream
     local o = { layout = layout, norm = "layernorm" }
     local block = nn.Block(4, nn.GTU(4, { tno = tno }), nn.GLU(4), o)
     check_module(block, random(2, 5, 4), 4e-2)

@@ -14,6 +14,7 @@ local published_tables = require "toeplab.trials.published_tables"
 local quantity = require "toeplab.base.quantity"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local words = {}
@@ -69,7 +70,7 @@ end
 -- Returns the values of a key that can be known: those of its axis or its value, and all that it
 -- takes.
 local function values_of(exp, key)
-  if key == "scale" then return suggest.keys(exp.scale) end
+  if key == "scale" then return sorted_keys(exp.scale) end
   if key == "device" then return { "cpu", "cuda" } end
   if key == "precision" then return core.precisions "cuda" end
   if not exp:declares(key) then return {} end

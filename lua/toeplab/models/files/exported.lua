@@ -13,6 +13,7 @@ local json = require "toeplab.base.json"
 local published = require "toeplab.models.published"
 local safetensors = require "toeplab.models.files.formats.safetensors"
 local saved_model = require "toeplab.models.files.saved_model"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local exported = {}
@@ -58,7 +59,7 @@ local function description(path, metadata)
     errors.usage("%s does not say which model its tensors are of: toeplab export --weights writes "
       .. "that; load others with tl.load, and give them to a model's load", path)
   end
-  for _, name in ipairs(suggest.keys(types)) do
+  for _, name in ipairs(sorted_keys(types)) do
     local kind = math.type(about[name]) or type(about[name])
     if about[name] ~= nil and kind ~= types[name] then
       errors.usage("%s: of its model, '%s' is of type %s, not %s", path, name, kind, types[name])

@@ -10,7 +10,7 @@ local Piecewise = require("toeplab.nn.encoders.piecewise").Piecewise
 local RPE = require("toeplab.nn.encoders.rpe").RPE
 local ShortConv = require("toeplab.nn.encoders.shortconv").ShortConv
 local SSM = require("toeplab.nn.encoders.ssm").SSM
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local Table = require("toeplab.nn.encoders.table").Table
 
 local encoders = {}
@@ -31,7 +31,7 @@ local kinds = {
   ssm = function(o) return SSM, overlay({ causal = o.causal }, o.encoder_options) end,
   conv = function(o) return ShortConv, overlay({ causal = o.causal }, o.encoder_options) end,
 }
-encoders.names = suggest.keys(kinds)
+encoders.names = sorted_keys(kinds)
 encoders.networks = { mlp = true, lra = true } -- the encoders that take the options rpe
 
 -- The words for the points of each domain in messages.
@@ -39,7 +39,7 @@ local called = { lag = "lags", warp = "warped lags", frequency = "frequencies" }
 
 local function words(domains)
   local list = {}
-  for i, name in ipairs(suggest.keys(domains)) do list[i] = called[name] or name end
+  for i, name in ipairs(sorted_keys(domains)) do list[i] = called[name] or name end
   return table.concat(list, " or ")
 end
 

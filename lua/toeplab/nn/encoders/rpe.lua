@@ -10,7 +10,7 @@ local norms = require "toeplab.nn.norm"
 local options = require "toeplab.base.options"
 local rows = require "toeplab.nn.encoders.rows"
 local shapes = require "toeplab.nn.shapes"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 -- The input features [p, features] of the network for points [p] at length n, by name: the three
 -- types of the published code, sines and cosines, and the cosine of a frequency.
@@ -123,7 +123,7 @@ local RPE = class("RPE", {
   { "norm", norms.norm_option "simplermsnorm", "norm before each activation" },
   { "output_norm", options.field { type = "string", optional = true,
     choices = norms.norm_option("none").choices }, "norm before the last activation (as norm)" },
-  { "input", options.field { default = "integer", choices = suggest.keys(inputs) },
+  { "input", options.field { default = "integer", choices = sorted_keys(inputs) },
     "features of a point that the network is given" },
   { "frequencies", options.field { default = 10, min = 1 }, "number of frequencies of sincos" },
   { "residual", false, "add the input of each hidden layer to its output" },

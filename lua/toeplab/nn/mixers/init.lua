@@ -8,6 +8,7 @@
 -- nn; the others are loaded when they are asked for.
 
 local overlay = require "toeplab.base.overlay"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 -- The file of each mixer below this folder, and the class that the file returns.
@@ -54,7 +55,7 @@ local files = {
   transformer_ls = { "attention.transformer_ls", "TransformerLS" },
 }
 
-local mixers = { names = suggest.keys(files) }
+local mixers = { names = sorted_keys(files) }
 
 -- Returns the class of a mixer. An unknown name is an error.
 function mixers.class(name)

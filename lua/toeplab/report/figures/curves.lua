@@ -12,6 +12,7 @@ local config = require "toeplab.base.config"
 local scaling = require "toeplab.report.scaling"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 -- NAMED: lines that a figure can name, since colours and dashes repeat beyond them; BESIDE: those
@@ -328,7 +329,7 @@ function curves.at(set, prefix, options)
   end
   if not next(names) then
     errors.usage("plot: these trials have no metrics '%sNUMBER'%s", prefix,
-      suggest.hint(prefix, suggest.keys(seen)))
+      suggest.hint(prefix, sorted_keys(seen)))
   end
   return through(set, groups.of(set, o), function() return names end,
     { xlabel = ("N of %sN"):format(prefix), ylabel = prefix:gsub("[%s@_:/.-]+$", ""), logx = o.logx,

@@ -14,6 +14,7 @@ local axes = require "toeplab.report.figures.axes"
 local core = require "toeplab.core"
 local gnuplot = require "toeplab.report.figures.gnuplot"
 local progress = require "toeplab.base.progress"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local plot = {}
@@ -47,9 +48,9 @@ local series_fields = {
 
 local function check(what, spec, known)
   if type(spec) ~= "table" then error(("%s must be a table"):format(what), 0) end
-  for _, key in ipairs(suggest.keys(spec)) do
+  for _, key in ipairs(sorted_keys(spec)) do
     if not known[key] then
-      error(("%s has no field '%s'%s"):format(what, key, suggest.hint(key, suggest.keys(known))), 0)
+      error(("%s has no field '%s'%s"):format(what, key, suggest.hint(key, sorted_keys(known))), 0)
     end
     if not ("|" .. known[key] .. "|"):find("|" .. type(spec[key]) .. "|", 1, true) then
       error(("%s: %s must be a %s, not a %s"):format(what, key, known[key]:gsub("|", " or a "),
@@ -67,7 +68,7 @@ local function check_series(s, number)
   check(what, s, series_fields)
   if not s.y then error(what .. " has no y", 0) end
   if not styles[s.style or "line"] then
-    error(("%s: style '%s'%s"):format(what, s.style, suggest.hint(s.style, suggest.keys(styles))),
+    error(("%s: style '%s'%s"):format(what, s.style, suggest.hint(s.style, sorted_keys(styles))),
       0)
   end
   if (s.low == nil) ~= (s.high == nil) then error(what .. ": a band has low and high", 0) end
@@ -334,7 +335,7 @@ local function panels_of(spec, across)
       end
     end
     if p.key and not places[p.key] then
-      error(("plot: key '%s'%s"):format(p.key, suggest.hint(p.key, suggest.keys(places))), 0)
+      error(("plot: key '%s'%s"):format(p.key, suggest.hint(p.key, sorted_keys(places))), 0)
     end
     list[i] = setmetatable({ series = {}, key = across and p.key == "outside" and "below" or nil },
       { __index = p })

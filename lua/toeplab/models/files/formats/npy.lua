@@ -5,7 +5,7 @@
 -- numpy.savez_compressed are refused with the remedy. An archive has less than 4 GiB.
 local core = require "toeplab.core"
 local raw_file = require "toeplab.models.files.formats.raw_file"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local npy = {}
 
@@ -176,7 +176,7 @@ end
 
 -- Writes the tensors {name = tensor} to the .npz file at path, atomically.
 function npy.write_archive(path, tensors)
-  local parts, list, at, names = {}, {}, 0, suggest.keys(tensors)
+  local parts, list, at, names = {}, {}, 0, sorted_keys(tensors)
   if #names > MOST_ENTRIES then
     bad(path, "would have %d entries, an archive has at most %d", #names, MOST_ENTRIES)
   end

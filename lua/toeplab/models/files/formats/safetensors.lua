@@ -8,7 +8,7 @@ local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
 local raw_file = require "toeplab.models.files.formats.raw_file"
-local suggest = require "toeplab.base.suggest"
+local sorted_keys = require "toeplab.base.sorted_keys"
 
 local safetensors = {}
 
@@ -115,7 +115,7 @@ function safetensors.header(path)
     bad(path, "the header is not valid JSON: %s", errors.text(header):match "^[^\n]*")
   end
   local metadata, list = {}, {}
-  for _, name in ipairs(suggest.keys(header)) do
+  for _, name in ipairs(sorted_keys(header)) do
     if name == METADATA then
       metadata = check_metadata(path, header[name])
     else
