@@ -1,4 +1,4 @@
--- test_experiment.lua: declarations, trials, overrides; configurations, JSON, tables, corpora.
+-- test_experiment.lua: declarations, trials, overrides; configurations, JSON, corpora.
 local t = require "harness"
 local config = require "toeplab.base.config"
 local corpus = require "toeplab.tasks.corpus"
@@ -8,8 +8,6 @@ local json = require "toeplab.base.json"
 local plan = require "toeplab.trials.plan"
 local progress = require "toeplab.base.progress"
 local provenance = require "toeplab.trials.provenance"
-local mean_table = require "toeplab.report.mean_table"
-local text_table = require "toeplab.base.text_table"
 
 -- The experiment in text, loaded from a file of a known name; what fails is raised as text.
 local function declare(text)
@@ -234,35 +232,6 @@ t.test("JSON is canonical", function()
   end
 end)
 
-t.test("tables are aligned, CSV is quoted", function()
-  t.eq(text_table.lines({ "name", "x" }, { { "a", 1.5 }, { "bé", 22 } }),
-    { "name       x", "a     1.5000", "bé        22" })
-  -- Of two columns, of none (a combining accent, a joiner), and both.
-  t.eq(text_table.lines({ "name", "x" }, { { "模型", 1 }, { "e\u{301}a\u{200d}", 2 }, { "😀b", 3 } }),
-    { "name  x", "模型  1", "e\u{301}a\u{200d}    2", "😀b   3" })
-  t.eq(text_table.lines({ "two\nlines", 3 }, { { "\27[2J", "x" } }),
-    { "two lines  3", "\\x1b[2J    x" })
-  t.eq(text_table.markdown({ "[a](javascript:b)" }, {})[1], "| \\[a\\](javascript:b) |")
-  local wide = ("n"):rep(100000) -- a pattern that looks for blanks from the left takes minutes
-  t.eq(#text_table.lines({ "a", wide }, { { "b", 1 } })[2], 100003)
-  t.eq(text_table.csv({ "a", "b" }, { { 'say "x"', 1.5 }, { "p,q", nil } }),
-    'a,b\n"say ""x""",1.5\n"p,q",\n')
-end)
-
-t.test("means over seeds, one line per value", function()
-  local trials = {}
-  for i, loss in ipairs { 1.0, 3.0, 5.0 } do
-    trials[i] = { config = { width = i < 3 and 8 or 16 }, metrics = { loss = loss } }
-  end
-  local header, rows = mean_table.by({ rows = "width", columns = { "loss" } }, trials)
-  t.eq(header, { "width", "loss", "trials" })
-  t.eq(rows, { { "8", 2.0, 2 }, { "16", 5.0, 1 } })
-  for i, trial in ipairs(trials) do trial.config.op = i < 2 and "fd" or "ski" end
-  header, rows = mean_table.by({ rows = { "op", "width" }, columns = { "loss" } }, trials)
-  t.eq(header, { "op", "width", "loss", "trials" })
-  t.eq(rows, { { "fd", "8", 1.0, 1 }, { "ski", "8", 3.0, 1 }, { "ski", "16", 5.0, 1 } })
-end)
-
 t.test("progress off a terminal is plain lines, and quiet is silent", function()
   local lines = {}
   local out = { write = function(_, ...) lines[#lines + 1] = table.concat { ... } end,
@@ -386,21 +355,6 @@ t.test("corpora say what is wrong with them", function()
   t.raises(short.batch, "step must be an integer of at least 1, got 0", short, 0, 1, 2)
   t.raises(short.batch, "batch must be an integer of at least 1, got 0", short, 1, 0, 2)
   t.raises(short.batch, "length must be an integer of at least 1, got %-1", short, 1, 1, -1)
-end)
-
-t.test("a mean over seeds of which some diverged is nan and says how many", function()
-  local function trial(loss) return { config = { a = 1 }, metrics = { loss = loss } } end
-  local spec = { rows = "a", columns = { "loss" } }
-  t.eq(text_table.csv(mean_table.by(spec, { trial(1.0), trial(3.0) })), "a,loss,trials\n1,2.0,2\n")
-  t.eq(text_table.csv(mean_table.by(spec, { trial(1.0), trial(0 / 0), trial(1 / 0) })),
-    "a,loss,trials,diverged\n1,nan,3,2\n")
-end)
-
-t.test("trials without a metric that others have logged are counted", function()
-  local function trial(a, metrics) return { config = { a = a }, metrics = metrics } end
-  local trials = { trial(1, { loss = 1.0 }), trial(1, {}), trial(2, { loss = 1 / 0 }) }
-  t.eq(text_table.csv(mean_table.by({ rows = "a", columns = { "loss", "other" } }, trials)),
-    "a,loss,other,trials,diverged,lacking\n1,1.0,,2,0,1\n2,inf,,1,1,0\n")
 end)
 
 t.test("the hash of the code is over program, engine, backends and Lua files", function()
