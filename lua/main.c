@@ -15,7 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "glue.h"
@@ -230,8 +233,8 @@ static int print_values(lua_State *L)
     return 0;
 }
 
-/* Whether the program ends where it means to. An exit() elsewhere, for instance in a plugin that
-** `toeplab verify` tests, must not look like success. */
+/* Whether the program ends where it means to. An exit() elsewhere, for instance in a plugin, must
+** not look like success. */
 static int ends;
 
 static void check_end(void)
@@ -328,6 +331,43 @@ static int report_error(lua_State *L)
 
 /* ---- Start and end --------------------------------------------------------------------------- */
 
+#define LAST_WORD "."
+
+/* Goes on in a child process and waits for it. Returns in the child only. Whatever ends the child,
+** be it a plugin's _exit(0), the parent fails unless the child's last message on GLUE_CHANNEL is
+** LAST_WORD; the message before names what was running. */
+static void continue_in_child(void)
+{
+    char  text[256] = "a plugin or a library";
+    int   pair[2], status = 0;
+    pid_t child = -1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0) child = fork();
+    if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)dup2(pair[1], GLUE_CHANNEL);
+        (void)fcntl(GLUE_CHANNEL, F_SETFD, FD_CLOEXEC);
+        return;
+    }
+    if (child < 0) {
+        (void)fprintf(stderr, "toeplab: no child process can be started: %s\n", strerror(errno));
+        _exit(1);
+    }
+    (void)close(pair[1]);
+    for (ssize_t n = 1; n > 0 || (n < 0 && errno == EINTR);) {
+        n = recv(pair[0], text, sizeof text - 1, 0);
+        if (n > 0) text[n] = '\0';
+    }
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+    int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    int code = number ? 128 + number : WEXITSTATUS(status);
+    if (strcmp(text, LAST_WORD) != 0 && number != SIGPIPE) {
+        (void)fprintf(stderr, "toeplab: %s ended the program (%s %d)\n", text,
+                      number ? "signal" : "exit code", number ? number : code);
+        if (code == 0) code = 1;
+    }
+    _exit(code);
+}
+
 static int run_lua(start *s)
 {
     int        code = 1;
@@ -387,15 +427,18 @@ int main(int argc, char **argv)
     (void)signal(SIGXFSZ, SIG_IGN); /* makes a file size limit an error, like a full disk */
     int threads = take_threads(&s.argc, &s.argv);
     if (threads < 0) return USAGE;
-    (void)atexit(check_end);
+    int apart = s.argc > 0 && strcmp(*s.argv, "verify") == 0; /* it runs plugins to test them */
+    if (apart)
+        continue_in_child();
+    else
+        (void)atexit(check_end);
     tl_status st = tl_ctx_new(threads, &s.ctx);
-    if (st != TL_OK) {
-        ends = 1;
+    int       code = 1;
+    s.told = st != TL_OK;
+    if (s.told)
         (void)fprintf(stderr, "toeplab: the engine does not start: %s\n", tl_status_text(st));
-        return 1;
-    }
-    int code = run_lua(&s);
-    ends = 1;
+    else
+        code = run_lua(&s);
     tl_ctx_free(s.ctx);
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && !s.told && !glue_output_outlived()) {
@@ -404,6 +447,8 @@ int main(int argc, char **argv)
                       lost ? strerror(lost) : "a write failed");
         if (code == 0) code = 1;
     }
+    ends = 1;
+    if (apart && write(GLUE_CHANNEL, LAST_WORD, strlen(LAST_WORD)) < 0) code = 1;
 #ifndef __SANITIZE_ADDRESS__ /* AddressSanitizer looks for leaks at exit */
     /* at exit OpenBLAS would wait for its threads, forever if they could not be created */
     _exit(code);

@@ -155,7 +155,7 @@ void glue_random_open(lua_State *L);
 void glue_sys_open(lua_State *L);
 void glue_process_open(lua_State *L);
 
-#define GLUE_CHANNEL 3 /* the descriptor by which a worker sends to its coordinator */
+#define GLUE_CHANNEL 3 /* the descriptor by which a worker, or verify, sends to its parent */
 
 int glue_executable(char *path, size_t size); /* the path of this program; 0: unknown, see errno */
 /* The field of the registry by which another interpreter says where the program toeplab is: a path,

@@ -451,7 +451,17 @@ check "a backend whose status is none compiles" \
     cc -shared -fPIC -I "$source/core" "$top/plugins/odd.c" -o "$top/plugins/odd.so"
 expect "... is named by the failure" 4 "backend 'odd' failed: unknown status (77)" \
     env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" verify odd
-rm "$top/plugins/late.so" "$top/plugins/odd.so"
+for way in "_exit(0)" "exit(0)" "raise(SIGKILL)"; do
+    case $way in raise*) code=137 ;; *) code=1 ;; esac
+    sed -e 's/"mine"/"quits"/' -e '1i #include <signal.h>\n#include <stdlib.h>\n#include <unistd.h>' \
+        -e "/^static tl_status forward/,/^}/s/return TL_OK/$way; &/" \
+        "$top/plugins/mine.c" >"$top/plugins/quits.c"
+    check "a backend that calls $way compiles" \
+        cc -shared -fPIC -I "$source/core" "$top/plugins/quits.c" -o "$top/plugins/quits.so"
+    expect "... fails in verify and is named" "$code" "^toeplab: backend 'quits' ended the program (" \
+        env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" verify quits
+done
+rm "$top/plugins/late.so" "$top/plugins/odd.so" "$top/plugins/quits.so"
 expect "... and trains" 0 "n-gram of order 4" \
     env TOEPLAB_BACKENDS="$top/plugins" "$toeplab" run -q "$quick" $smoke backend=mine
 expect "... and is missed when its trial is run again without it" 2 \

@@ -93,6 +93,11 @@ local function line_of(name, backend, results, good, all)
     table.concat(parts, "  "))
 end
 
+-- Names what runs now, for main.c to report if that ends the process; nil: not one backend.
+local function begin(backend)
+  core.sys.tell(backend and ("backend '%s'"):format(backend) or "a plugin or a library")
+end
+
 -- Counts and prints the results of one file or backend.
 local function tally(set)
   local t = { passed = 0, failed = 0, skipped = 0, worst = 0.0, reasons = {}, ran = {}, apart = {} }
@@ -178,7 +183,7 @@ local function check_file(path, set, chosen)
   local statistics = pathfinder.statistics_of(path)
   if statistics then return compare_pathfinder(statistics, set) end
   local t = tally(set)
-  core.precision(set.precision or "float32", reference.run, path, chosen, t.found, t.aside)
+  core.precision(set.precision or "float32", reference.run, path, chosen, t.found, t.aside, begin)
   return summary(path, t, true)
 end
 
@@ -204,6 +209,7 @@ end
 
 -- Raises if a backend does not know its options, whatever it computes.
 local function check_backend_options(backend, options)
+  begin(backend)
   local ok, why = pcall(core.tno, backend, 8, 2, true, options)
   if not ok and why.status == "EINVAL" then errors.usage("verify: %s", errors.text(why)) end
 end
@@ -251,10 +257,12 @@ function verify.run(set, asked)
       good = check_file(word, set, chosen) and good
     else
       local t = tally(set)
+      begin(word)
       conformance.run(word, options[word], t.found)
       good = summary(word, t, false) and good
     end
   end
+  begin(nil)
   return good and errors.DONE or errors.CHECK
 end
 

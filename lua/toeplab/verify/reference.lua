@@ -282,9 +282,12 @@ local function domain(backend)
   end
 end
 
-local function all_domains()
+local function all_domains(begin)
   local list = {}
-  for _, backend in ipairs(core.backends()) do list[backend.name] = domain(backend.name) end
+  for _, backend in ipairs(core.backends()) do
+    begin(backend.name)
+    list[backend.name] = domain(backend.name)
+  end
   return list
 end
 
@@ -298,15 +301,19 @@ local function no_backend(kind, of)
   return ("no backend here takes coefficients by %s"):format(domains[kind])
 end
 
--- Runs a case on each backend of its domain; calls found and apart as described at reference.run.
-local function ask(case, backends, of, found, apart)
+-- Runs a case on each backend of its domain; calls the functions as described at reference.run.
+local function ask(case, backends, of, found, apart, begin)
   local kind, asked = case.attributes.kind, false
   local missing = no_backend(kind, of)
   if missing then return found(case.name, kind, nil, nil, missing) end
-  if not domains[kind] then return found(case.name, kind, "-", run_case(case)) end
+  if not domains[kind] then
+    begin(nil)
+    return found(case.name, kind, "-", run_case(case))
+  end
   for _, backend in ipairs(backends) do
     if not of[backend] or of[backend] == domains[kind] then
       asked = true
+      begin(backend)
       found(case.name, kind, backend, run_case(case, backend))
     end
   end
@@ -316,17 +323,18 @@ end
 -- Runs the cases of the file at path, each on those of backends whose domain matches. found(name,
 -- kind, backend, results, why) is called for each run; if the case is skipped, results is nil and
 -- why says the reason. apart(name, kind, domain) is called for a case that none of the backends can
--- run.
-function reference.run(path, backends, found, apart)
+-- run, begin(backend) before a backend is asked or runs, begin(nil) before a case that is not by a
+-- backend.
+function reference.run(path, backends, found, apart, begin)
   local opened, file_or_why = pcall(core.h5_open, path)
   if not opened then errors.usage("%s", errors.text(file_or_why)) end
   local file <close> = file_or_why
-  local of = all_domains()
+  local of = all_domains(begin)
   for _, child in ipairs(file:children("/")) do
     if child.kind == "group" then
       local case = setmetatable({ file = file, name = child.name }, Case)
       case.attributes = attributes(file, child.name)
-      ask(case, backends, of, found, apart)
+      ask(case, backends, of, found, apart, begin)
       collectgarbage()
     end
   end
