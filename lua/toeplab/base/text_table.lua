@@ -21,21 +21,42 @@ function text_table.wrap(text, columns, indent)
   return lines
 end
 
--- Returns a cell as text: floats with 4 decimals, very small and large ones with 3 significant
--- digits, large whole ones unrounded, nil as "-". whole: whether whole ones have no decimals
--- however small they are (text_table.whole).
-function text_table.cell(v, whole)
-  if v == nil then return "-" end
-  if math.type(v) == "float" then
-    if v ~= v then return "nan" end
-    local size = math.abs(v)
-    whole = (whole or size >= 1000) and size < 1e15 and v == math.floor(v)
-    if whole then return ("%d"):format(v) end
-    if size ~= 0 and (size < 1e-3 or size >= 1e6) then return ("%.3g"):format(v) end
-    return ("%.4f"):format(v)
+-- Returns a finite number as text, with its decimals if they are given. One from 1e6 up has them
+-- only if half, the half width of its interval, is known; else it is whole or has 3 significant
+-- digits.
+function text_table.number(v, decimals, half)
+  local size = math.abs(v)
+  local fine = half and half > 0 and half < 1e6 and size < 1e15
+  if size >= 1e6 and not fine then
+    return (size < 1e15 and v == math.floor(v) and "%d" or "%.2e"):format(v)
   end
-  return tostring(v)
+  if decimals then return ("%." .. decimals .. "f"):format(v) end
+  return (size ~= 0 and size < 1e-3 and "%.3g" or "%.4f"):format(v)
 end
+
+-- Returns a cell as text: floats with 4 decimals, very small and large ones by text_table.number,
+-- large whole ones unrounded, nil as "-". whole: whether whole ones have no decimals however small
+-- they are (text_table.whole). spread: of a mean, {half= (the half width of its interval),
+-- decimals= (that it deserves)}; nil: unknown.
+function text_table.cell(v, whole, spread)
+  if v == nil then return "-" end
+  if math.type(v) ~= "float" then return tostring(v) end
+  if v ~= v then return "nan" end
+  local size = math.abs(v)
+  whole = (whole or size >= 1000) and size < 1e15 and v == math.floor(v)
+  if whole then return ("%d"):format(v) end
+  return text_table.number(v, size >= 1e6 and spread and spread.decimals or nil,
+    spread and spread.half)
+end
+
+-- Returns the spread of cell c of a row, whose metatable has those of its means in its field
+-- spreads; nil if it is unknown.
+local function spread_of(row, c)
+  local spreads = (getmetatable(row) or {}).spreads
+  return spreads and spreads[c]
+end
+
+text_table.spread_of = spread_of
 
 -- Returns the set of columns of rows that hold only numbers; these are right-aligned.
 function text_table.numeric(header, rows)
@@ -83,7 +104,7 @@ local function aligned(header, rows, right, form, exact)
       local v = r > 0 and rows[r][c]
       local setting = exact and exact[c] and math.type(v) == "float"
       cells[r][c] = form.escape(r == 0 and tostring(header[c])
-        or setting and config.show(v) or text_table.cell(v, whole[c]))
+        or setting and config.show(v) or text_table.cell(v, whole[c], spread_of(rows[r], c)))
       widths[c] = math.max(widths[c] or form.least, width.of(cells[r][c]))
     end
   end

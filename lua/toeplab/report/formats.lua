@@ -29,20 +29,9 @@ local function paper_decimals(result, c)
   return most, any
 end
 
--- Returns a number as a text; half: of its interval (nil: unknown), whose digits a large number
--- needs as well.
-local function number(v, decimals, half)
-  local fine = half and half > 0 and half < 1e6 and math.abs(v) < 1e15
-  if math.abs(v) >= 1e6 and not fine then return ("%.2e"):format(v) end
-  if decimals then return ("%." .. decimals .. "f"):format(v) end
-  local size = math.abs(v)
-  if size ~= 0 and size < 1e-3 then return ("%.3g"):format(v) end
-  return ("%.4f"):format(v)
-end
-
 local function paper_text(cell, decimals)
   if cell.dash then return "-" end
-  if type(cell.paper) == "number" then return number(cell.paper, decimals) end
+  if type(cell.paper) == "number" then return text_table.number(cell.paper, decimals) end
   return cell.paper or ""
 end
 
@@ -54,8 +43,10 @@ local function here_text(cell, decimals)
   local text
   if cell.interval then
     decimals = stats.decimals(cell.interval.half) or decimals
-    text = number(cell.interval.mean, decimals, cell.interval.half)
-    if cell.interval.half then text = text .. " ± " .. number(cell.interval.half, decimals) end
+    text = text_table.number(cell.interval.mean, decimals, cell.interval.half)
+    if cell.interval.half then
+      text = text .. " ± " .. text_table.number(cell.interval.half, decimals)
+    end
     if cell.done < cell.asked then
       text = text .. (" (%d/%d)"):format(cell.done, cell.asked)
     end

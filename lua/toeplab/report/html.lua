@@ -29,9 +29,9 @@ end
 -- Wraps markup that a table inserts unescaped.
 function html.raw(markup) return setmetatable({ markup = markup }, html) end
 
-local function cell(v, whole)
+local function cell(v, whole, spread)
   if getmetatable(v) == html then return v.markup end
-  return escape(text_table.cell(v, whole))
+  return escape(text_table.cell(v, whole, spread))
 end
 
 -- Returns a table in a frame that scrolls by itself in a narrow window; the caption stays above the
@@ -47,8 +47,10 @@ function html.table(header, rows, caption, right)
   for r = 0, #rows do
     local cells = {}
     for c = 1, #header do
+      local row = rows[r]
       cells[c] = r == 0 and one("th", c, escape(header[c]), "col")
-        or one(c == 1 and "th" or "td", c, cell(rows[r][c], whole[c]), c == 1 and "row" or nil)
+        or one(c == 1 and "th" or "td", c, cell(row[c], whole[c], text_table.spread_of(row, c)),
+          c == 1 and "row" or nil)
     end
     lines[r + 1] = "<tr>" .. table.concat(cells) .. "</tr>"
   end

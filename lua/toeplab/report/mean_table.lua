@@ -56,7 +56,8 @@ end
 -- } over trials with .config and .metrics: one line per combination of values of the keys, each
 -- cell the mean of the metric over its trials, nan if one of these is. Further columns count the
 -- trials; those that diverged, if a metric is not finite anywhere; and those that lack a metric
--- which others have logged, if any does. A mean leaves out the trials that lack its metric.
+-- which others have logged, if any does. A mean leaves out the trials that lack its metric. A row's
+-- metatable has the spreads of its means (text_table.spread_of).
 function mean_table.by(spec, trials)
   local keys = type(spec.rows) == "table" and spec.rows or { spec.rows }
   local header, groups, order = table.move(keys, 1, #keys, 1, {}), {}, {}
@@ -80,11 +81,14 @@ function mean_table.by(spec, trials)
   for i, count in ipairs(counts) do header[last + i] = count[1] end
   for r, key in ipairs(order) do
     local group = groups[key]
-    rows[r] = group.row
+    local spreads = {}
+    rows[r] = setmetatable(group.row, { spreads = spreads })
     for c, name in ipairs(spec.columns) do
       local values = {}
       for _, trial in ipairs(group) do values[#values + 1] = trial.metrics[name] end
       rows[r][#keys + c] = mean_table.mean(values)
+      local half = #values > 0 and stats.interval(values).half or nil
+      spreads[#keys + c] = { half = half, decimals = stats.decimals(half) }
     end
     for i, count in ipairs(counts) do rows[r][last + i] = count[2](group, known) end
   end

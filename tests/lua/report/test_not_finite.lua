@@ -1,6 +1,7 @@
 -- test_not_finite.lua: inf, NaN and a value that was never logged are three things wherever values
 -- are shown, chosen or averaged.
 local t = require "harness"
+local html = require "toeplab.report.html"
 local json = require "toeplab.base.json"
 local pools = require "toeplab.report.pools"
 local records = require "toeplab.store.records"
@@ -110,6 +111,9 @@ t.test("a spread that is a small share of the mean is shown with the mean's digi
     end
     sweeps.write(folder, { experiment = "e", columns = { "x" }, trials = trials })
     t.holds(t.toeplab(("table e -C '%s'"):format(folder)), "10000000004.5 ± 2.9")
+    local header, rows = mean_table.by({ rows = "a", columns = { "x" } }, trials)
+    t.eq(text_table.lines(header, rows), { "a              x  trials", "1  10000000004.5       6" })
+    t.holds(html.table(header, rows, ""), ">10000000004.5<")
     t.holds(t.toeplab(("table e --csv -C '%s'"):format(folder)),
       ",10000000004.5,10000000001.626001,10000000007.373999,2.7386127875258306,6")
   end)
