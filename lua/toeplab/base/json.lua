@@ -29,7 +29,10 @@ function json.number(x)
 end
 
 -- A list without values, which an empty table is not: that is an object.
-json.none = setmetatable({}, { __newindex = function() error("json.none takes no values", 2) end })
+json.none = setmetatable({}, { __newindex = function() error("it takes no values", 2) end })
+
+-- A value that encode writes as null; a key whose value is nil is left out.
+json.null = setmetatable({}, getmetatable(json.none))
 
 local encode
 
@@ -65,6 +68,7 @@ function encode(v)
   if kind == "nil" then return "null" end
   if kind ~= "table" then error("JSON cannot hold a " .. kind, 0) end
   if v == json.none then return "[]" end
+  if v == json.null then return "null" end
   return #v > 0 and array(v) or object(v)
 end
 

@@ -1,5 +1,6 @@
 -- report/query.lua: runs one SELECT of the user on a store opened for queries, and prints its rows.
 local errors = require "toeplab.base.errors"
+local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
 local text_table = require "toeplab.base.text_table"
 local selection = require "toeplab.store.selection"
@@ -46,8 +47,11 @@ local function run_query(store, text)
   return header, found
 end
 
--- Returns a value as a cell; tables round numbers, and times in seconds are too large for that.
-local function cell(v)
+-- Returns a value as a cell. JSON has NULL as null. Tables round numbers, and times in seconds are
+-- too large for that.
+local function cell(v, set)
+  if set.json and v == nil then return json.null end
+  if set.json or set.csv then return v end
   local large = math.type(v) == "float" and math.abs(v) >= 1e6 and v - v == 0
   return large and ("%.12g"):format(v) or v
 end
@@ -75,9 +79,7 @@ function query.print(store, set, text)
   local rows = {}
   for i, row in ipairs(found) do
     rows[i] = {}
-    for c, name in ipairs(header) do
-      rows[i][c] = (set.csv or set.json) and row[name] or cell(row[name])
-    end
+    for c, name in ipairs(header) do rows[i][c] = cell(row[name], set) end
   end
   output.rows(set, header, rows)
 end

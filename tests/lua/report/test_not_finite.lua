@@ -61,6 +61,19 @@ t.test("filters find each of them, and @best: takes none", function()
   end)
 end)
 
+t.test("a query has NaN as NULL, which JSON shows and coalesce names", function()
+  with_store(function(_, toeplab)
+    local text = toeplab([[ls --json --sql "SELECT l.name, l.value,
+      iif(l.name IS NULL, NULL, coalesce(l.value, 'nan')) AS text
+      FROM v_trials t LEFT JOIN v_last l ON l.trial = t.id AND l.name = 'loss'
+      WHERE json_extract(t.config, '$.model') <> 'finite' AND t.seed = 3
+      ORDER BY json_extract(t.config, '$.model')"]])
+    t.eq(text, '{"name":"loss","text":"inf","value":"inf"}\n'
+      .. '{"name":null,"text":null,"value":null}\n'
+      .. '{"name":"loss","text":"nan","value":null}\n')
+  end)
+end)
+
 t.test("a mean in a table says which of them it met", function()
   with_store(function(folder, toeplab)
     local store <close> = records.open(folder, "r")
