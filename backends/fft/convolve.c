@@ -99,7 +99,7 @@ static tl_status fft_dense(void *state, const tl_tno_args *a)
 
 static const tl_option options[] = {
     {"planner", 's', "measure", "measure estimate",
-     "how FFTW chooses an algorithm: by timing once, or by estimate"},
+     "how FFTW chooses an algorithm: by timing once, up to a minute, or by estimate"},
     {0},
 };
 

@@ -183,8 +183,30 @@ local function short(w)
   return ("%s %d/%d%s"):format(w.trial.label, w.step, w.total, text ~= "" and " " .. text or "")
 end
 
+-- Returns the cache folder if a process measures transforms there, which holds a lock meanwhile
+-- (backends/fft/plan.c).
+local function measuring()
+  local folder = core.sys.cache_dir()
+  for _, name in ipairs(folder and core.sys.list(folder) or {}) do
+    local file <close> = name:find "^fftw.*%.lock$" and io.open(folder .. "/" .. name, "r+") or nil
+    if file and not core.sys.lock(file) then return folder end
+  end
+end
+
+-- Says, once, that a step waits for transforms to be measured: for long ones that takes a minute.
+local function explain_wait(self)
+  local now = core.sys.clock()
+  if self.quiet or self.explained or now - (self.looked or 0) < 1 then return end
+  local folder = measuring()
+  self.explained = folder and self.measuring
+  self.looked, self.measuring = now, folder ~= nil
+  if not self.explained then return end
+  self:say("FFTW is measuring transforms; %s keeps the result for the next time", folder)
+end
+
 -- Shows the steps of all workers. counts is {done=, failed=} so far; left is as in update.
 function Progress:show(workers, counts, left)
+  explain_wait(self)
   if self.jobs == 1 then
     local w = workers[1]
     if not w or not w.trial or not w.step or w.step == w.drawn then return end

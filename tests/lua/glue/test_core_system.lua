@@ -273,6 +273,24 @@ test("transforms are measured at lengths that FFTW has code for, and at short on
   end
 end)
 
+test("a run that waits for transforms to be measured says so, once", function()
+  local cache = folder .. "/waits"
+  local out, err = program([[
+    local core = require "toeplab.core"
+    local line = require("toeplab.base.progress").new()
+    local path = core.sys.cache_dir() .. "/fftw-3.3.10-0.lock"
+    core.sys.write_file(path, "")
+    local file <close> = io.open(path, "r+")
+    print(core.sys.lock(file))
+    line:expect(1, 1)
+    for _ = 1, 24 do
+      line:show({}, {})
+      core.sys.poll({}, 0.1)
+    end]], "", "env TOEPLAB_CACHE=" .. cache)
+  eq({ out, err }, { "true\n", ("FFTW is measuring transforms; %s keeps the result for the next "
+    .. "time\n"):format(cache) })
+end)
+
 test("errors of scripts", function()
   local out, err, code = program [[
     print 'x'
