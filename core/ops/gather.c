@@ -1,10 +1,13 @@
 /* gather.c - selects rows of a table by index, as an embedding does, or of a batch of tables. */
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/threads.h"
 #include "engine/tape.h"
 #include "ops/arguments.h"
 #include "ops/ops.h"
+
+#define MANY 16 /* indices for each row, from which on the gradient is summed in float64 */
 
 typedef struct rows {
     const int32_t *index;
@@ -13,6 +16,8 @@ typedef struct rows {
     int64_t        cols;        /* columns of a row */
     const float   *from;
     float         *to;
+    int64_t        tables; /* rows of all tables */
+    double        *sums;   /* [tables,cols] */
 } rows;
 
 /* The row of index i among those of all tables. */
@@ -37,6 +42,22 @@ static void scatter_body(void *user, int64_t begin, int64_t end, int thread)
         float *restrict to = p->to + row_of(p, i) * p->cols;
         for (int64_t c = begin; c < end; c++) to[c] += from[c];
     }
+}
+
+/* The same with sums in float64. */
+static void scatter_many_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const rows *p = user;
+    (void)thread;
+    for (int64_t r = 0; r < p->tables * p->cols; r += p->cols)
+        for (int64_t c = begin; c < end; c++) p->sums[r + c] = (double)p->to[r + c];
+    for (int64_t i = 0; i < p->count; i++) {
+        const float *restrict from = p->from + i * p->cols;
+        double *restrict sum = p->sums + row_of(p, i) * p->cols;
+        for (int64_t c = begin; c < end; c++) sum[c] += (double)from[c];
+    }
+    for (int64_t r = 0; r < p->tables * p->cols; r += p->cols)
+        for (int64_t c = begin; c < end; c++) p->to[r + c] = (float)p->sums[r + c];
 }
 
 static rows rows_of(const tl_tensor *index, const int64_t *i, const tl_tensor *from,
@@ -64,8 +85,14 @@ static tl_status gather_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     rows      r = rows_of(a->in[1], a->i, a->in[0], a->out[0]);
     tl_status st = a->i[0] ? TL_OK : tl_tensor_fill(a->out[0], 0);
-    if (st == TL_OK) tl_parallel(ctx, r.cols, 16, scatter_body, &r);
-    return st;
+    if (st != TL_OK || a->out[0]->len == 0) return st;
+    r.tables = a->out[0]->len / r.cols;
+    int many = r.count / MANY >= r.tables;
+    if (many) r.sums = tl_alloc(ctx, (size_t)a->out[0]->len * sizeof *r.sums);
+    if (many && !r.sums) return TL_ENOMEM;
+    tl_parallel(ctx, r.cols, 16, many ? scatter_many_body : scatter_body, &r);
+    tl_release(ctx, r.sums);
+    return TL_OK;
 }
 
 /* saved: in[1] the index   shape[0] the shape of the tables   i: GATHER_EACH .. */

@@ -82,20 +82,20 @@ static __global__ void sum_runs(const float *dy, const uint32_t *keys, const int
     }
 }
 
-/* Sums over all positions of a row of the table, in order of position. */
+/* Sums over all positions of a row of the table, in order of position and in float64. */
 static __global__ void sum_rows(const float *dy, const int32_t *order, const int32_t *first,
                                 const float *sums, int64_t cols, int more, float *dx, int64_t n)
 {
     EACH(i, n)
     {
         int64_t row = i / cols, c = i % cols, end = first[row + 1];
-        float   sum = more ? dx[i] : 0.0f;
+        double  sum = more ? (double)dx[i] : 0.0;
         for (int64_t k = first[row]; k < end;) {
             bool run = k % RUN == 0 && k + RUN <= end;
             sum += run ? sums[k / RUN * cols + c] : dy[order[k] * cols + c];
             k += run ? RUN : 1;
         }
-        dx[i] = sum;
+        dx[i] = (float)sum;
     }
 }
 

@@ -55,4 +55,14 @@ test("the gradient of a bias of the loss is summed in float64", function()
   ok(math.abs(bias:grad():totable()[1] - want) < 6e-8, bias:grad():totable()[1] - want)
 end)
 
+test("the gradient of a row that many indices select is summed in float64", function()
+  local n, stream, ids = 1000000, core.stream(7, "row"), {}
+  for i = 1, n do ids[i] = i % 2 end
+  local dy = stream:uniform(core.zeros(n, 1), 0, 2)
+  local rows = core.zeros(2, 1):require_grad();
+  (rows:gather(core.ids(ids)) * dy):sum():backward()
+  local got, want = rows:grad():sum():item(), dy:sum():item()
+  ok(math.abs(got / want - 1) < 3e-7, got / want - 1)
+end)
+
 t.done()
