@@ -907,7 +907,7 @@ uint32_t tl_crc32(uint32_t before, const void *data, size_t bytes);
 /* ---- The store of runs ----------------------------------------------------------------------- */
 /* The store is one SQLite file, runs.db, in a results folder. core/store/schema.sql defines the
 ** schema and its public views (v_trials, v_metrics, v_last, v_artifacts, v_trash, v_members,
-** v_events); PRAGMA user_version is its version. A lock file admits one writer at a time. */
+** v_events); PRAGMA user_version is its version. Any number of processes write in turns. */
 
 typedef struct tl_store tl_store;
 
@@ -922,9 +922,9 @@ typedef struct tl_value { /* an SQL value */
 } tl_value;
 
 /* Opens the store in folder. TL_STORE_ASK reads, and runs a user's SQL, which may take any time.
-** TL_STORE_WRITE creates folder and file if needed, takes the lock, and upgrades an older schema
-** after a backup. TL_ENOTFOUND: there is no store. TL_ELOCKED: another process writes; the message
-** has its pid. TL_ECORRUPT: the schema is not Toeplab's, newer than this library, or older and not
+** TL_STORE_WRITE creates folder and file if needed, and upgrades an older schema after a backup.
+** TL_ENOTFOUND: there is no store. TL_ELOCKED: another process writes for seconds; the message has
+** its pid. TL_ECORRUPT: the schema is not Toeplab's, newer than this library, or older and not
 ** to be upgraded in this mode; or there are links. */
 tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_store **out_store);
 /* TL_ECORRUPT: runs.db*, lock or runs is a link or of a wrong type. TL_EINVAL: too long a path. */
@@ -942,8 +942,8 @@ tl_status tl_store_exec(tl_store *store, const char *sql, int count, const tl_va
 ** steps or returns more rows than the size of its file can explain. */
 void tl_store_watch(tl_store *store, int (*stopped)(void));
 int64_t tl_store_last_id(const tl_store *store); /* rowid of the last INSERT */
-/* Checks that writes still reach the store. TL_EIO: the lock file, the database or its log was
-** replaced or removed since this store opened it for writing, so that writes would be lost. */
+/* Checks that writes still reach the store. TL_ENOTFOUND: the database was replaced or removed
+** since it was opened; TL_EIO: the lock file or SQLite's log was. */
 tl_status tl_store_check(const tl_store *store);
 
 #ifdef __cplusplus

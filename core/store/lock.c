@@ -1,10 +1,11 @@
-/* lock.c - allows one writer per folder. The writer holds a lock on FOLDER/lock for as long as
-** it keeps the file open. */
+/* lock.c - lets one process at a time write to the store of a folder: the one that has locked
+** FOLDER/lock. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,27 +40,55 @@ tl_status tl_lock_check(tl_ctx *ctx, const char *folder, int fd)
     return tl_fail(ctx, TL_EIO, "%s: " TL_REPLACED, path);
 }
 
-tl_status tl_lock(tl_ctx *ctx, const char *folder, int *out_fd)
+tl_status tl_lock_open(tl_ctx *ctx, const char *folder, int *out_fd)
 {
-    char path[4096], text[300], host[200] = "?";
-    tl_status st = TL_OK;
+    char path[4096];
     if (snprintf(path, sizeof path, "%s/lock", folder) >= (int)sizeof path)
         return tl_fail(ctx, TL_EINVAL, "%s: too long a name", folder);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0) return tl_fail_errno(ctx, "open", path);
+    *out_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    return *out_fd < 0 ? tl_fail_errno(ctx, "open", path) : TL_OK;
+}
+
+/* Writes who holds the lock, before the file is cut, so that others always find a holder there. */
+static tl_status sign(tl_ctx *ctx, const char *folder, int fd)
+{
+    char text[300], host[200] = "?";
     (void)gethostname(host, sizeof host - 1); /* only for the message */
     int n = snprintf(text, sizeof text, "%ld %s\n", (long)getpid(), host);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        st = errno == EWOULDBLOCK ? fail_locked(ctx, folder, fd) : tl_fail_errno(ctx, "lock", path);
-    } else if (pwrite(fd, text, (size_t)n, 0) != n || ftruncate(fd, n) != 0) {
-        /* The text is written before the file is cut, so that another process that reads it
-        ** meanwhile always finds a holder. */
-        st = tl_fail_errno(ctx, "write", path);
-    }
-    if (st == TL_OK) {
-        *out_fd = fd;
-    } else {
-        (void)close(fd);
-    }
+    if (pwrite(fd, text, (size_t)n, 0) == n && ftruncate(fd, n) == 0) return TL_OK;
+    tl_status st = tl_fail_errno(ctx, "write", folder);
+    tl_unlock(fd);
     return st;
+}
+
+tl_status tl_lock(tl_ctx *ctx, const char *folder, int fd, double seconds, int (*stopped)(void))
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR) return tl_fail_errno(ctx, "lock", folder);
+        if (seconds <= 0 || (stopped && stopped())) return fail_locked(ctx, folder, fd);
+        (void)nanosleep(&pause, NULL);
+        seconds -= (double)pause.tv_nsec * 1e-9;
+        if (pause.tv_nsec < 16000000) pause.tv_nsec *= 2;
+    }
+    return sign(ctx, folder, fd);
+}
+
+void tl_unlock(int fd)
+{
+    (void)flock(fd, LOCK_UN);
+}
+
+int tl_lock_is_remote(int fd)
+{
+    /* NFS, SMB (three), Ceph, Lustre, GPFS, AFS (two), BeeGFS, OrangeFS, OCFS2, GFS2, 9P, FUSE */
+    static const unsigned long remote[] = {
+        0x6969,     0x517b,     0xff534d42, 0xfe534d42, 0x00c36400, 0x0bd00bd0, 0x47504653,
+        0x5346414f, 0x6b414653, 0x19830326, 0x20030528, 0x7461636f, 0x01161970, 0x01021997,
+        0x65735546};
+    struct statfs fs;
+    if (fstatfs(fd, &fs) != 0) return 0;
+    for (size_t i = 0; i < sizeof remote / sizeof *remote; i++)
+        if (((unsigned long)fs.f_type & 0xffffffffUL) == remote[i]) return 1;
+    return 0;
 }

@@ -1,11 +1,17 @@
-/* lock.h - declares the lock that allows one writer per folder. */
+/* lock.h - declares the lock by which one process at a time writes to the store of a folder. */
 #ifndef TL_LOCK_H
 #define TL_LOCK_H
 
 #include "base/context.h"
 
-/* Locks FOLDER/lock until the caller closes *out_fd. TL_ELOCKED names the process that holds it. */
-tl_status tl_lock(tl_ctx *ctx, const char *folder, int *out_fd);
+/* Opens FOLDER/lock, which the caller closes. */
+tl_status tl_lock_open(tl_ctx *ctx, const char *folder, int *out_fd);
+/* Locks the file that tl_lock_open has opened; waits up to so many seconds, and until stopped()
+** (may be NULL). TL_ELOCKED names the process that holds it. */
+tl_status tl_lock(tl_ctx *ctx, const char *folder, int fd, double seconds, int (*stopped)(void));
+void tl_unlock(int fd);
+/* Whether processes of other machines may use the folder of that file. */
+int tl_lock_is_remote(int fd);
 /* TL_EIO: FOLDER/lock is no longer the file behind fd, so the folder was moved or replaced. */
 tl_status tl_lock_check(tl_ctx *ctx, const char *folder, int fd);
 struct stat;

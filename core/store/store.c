@@ -1,8 +1,9 @@
-/* store.c - opens and closes the store of runs, one SQLite file with one writer.
+/* store.c - opens and closes the store of runs, one SQLite file with one writer at a time.
 **
-** The writer holds FOLDER/lock, so no write ever waits for another. That also avoids a bug of
-** SQLite before 3.51.3, in which two connections checkpoint the WAL at once: readers never
-** checkpoint. */
+** A writer holds FOLDER/lock while a transaction is open. That avoids a bug of SQLite before
+** 3.51.3, in which two connections checkpoint the WAL at once: readers never checkpoint. SQLite's
+** write-ahead log is for the processes of one machine, so where others may use the folder, a
+** writer holds the lock as long as the store is open. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,24 +58,8 @@ static tl_status identify(const tl_store *s, const char *ending, struct stat *ou
     return stat(path, out) == 0 ? TL_OK : tl_fail_errno(s->ctx, "stat", path);
 }
 
-static tl_status open_writer(tl_store *s)
-{
-    int version;
-    int64_t objects; /* reading this opens the write-ahead log */
-    tl_status st = tl_file_folders(s->ctx, s->folder);
-    if (st == TL_OK) st = store_check_files(s);
-    if (st == TL_OK) st = tl_lock(s->ctx, s->folder, &s->lock);
-    if (st == TL_OK) st = store_connect(s, s->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
-    if (st == TL_OK) st = store_version(s, &version);
-    /* FULL: a commit is on the disk when it returns, so the worker's journal may then be
-    ** deleted. */
-    if (st == TL_OK) st = store_script(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
-    if (st == TL_OK && version > 0 && version < STORE_VERSION) st = store_backup(s, version);
-    if (st == TL_OK && version < STORE_VERSION) st = store_upgrade(s, version);
-    if (st == TL_OK) st = store_number(s, "SELECT count(*) FROM sqlite_schema", &objects);
-    if (st == TL_OK) st = identify(s, "-wal", &s->wal);
-    return st;
-}
+#define OPEN_SECONDS  5 /* for another process to end its transaction */
+#define WRITE_SECONDS 60
 
 tl_status tl_store_check(const tl_store *s)
 {
@@ -84,9 +69,49 @@ tl_status tl_store_check(const tl_store *s)
     tl_status st = tl_lock_check(s->ctx, s->folder, s->lock);
     if (st != TL_OK) return st;
     (void)sqlite3_file_control(s->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
-    if (moved) return tl_fail(s->ctx, TL_EIO, "%s: " TL_REPLACED, s->path);
+    if (moved) return tl_fail(s->ctx, TL_ENOTFOUND, "%s: " TL_REPLACED, s->path);
     if (identify(s, "-wal", &wal) == TL_OK && tl_same_file(&wal, &s->wal)) return TL_OK;
     return tl_fail(s->ctx, TL_EIO, "%s-wal: " TL_REPLACED, s->path);
+}
+
+tl_status store_hold(tl_store *s)
+{
+    if (s->held) return TL_OK;
+    tl_status st = tl_lock(s->ctx, s->folder, s->lock, WRITE_SECONDS, s->stopped);
+    s->held = st == TL_OK;
+    if (st == TL_OK) st = tl_store_check(s);
+    if (st != TL_OK) store_release(s);
+    return st;
+}
+
+void store_release(tl_store *s)
+{
+    if (!s->held || s->alone || !sqlite3_get_autocommit(s->db)) return;
+    tl_unlock(s->lock);
+    s->held = 0;
+}
+
+static tl_status open_writer(tl_store *s)
+{
+    int version;
+    int64_t objects; /* reading this opens the write-ahead log */
+    tl_status st = tl_file_folders(s->ctx, s->folder);
+    if (st == TL_OK) st = store_check_files(s);
+    if (st == TL_OK) st = tl_lock_open(s->ctx, s->folder, &s->lock);
+    if (st == TL_OK) st = tl_lock(s->ctx, s->folder, s->lock, OPEN_SECONDS, NULL);
+    if (st != TL_OK) return st;
+    s->held = s->alone = 1; /* no statement below gives it back */
+    if (st == TL_OK) st = store_connect(s, s->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+    if (st == TL_OK) st = store_version(s, &version);
+    /* FULL: a commit is on the disk when it returns */
+    if (st == TL_OK) st = store_script(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
+    if (st == TL_OK && version > 0 && version < STORE_VERSION) st = store_backup(s, version);
+    if (st == TL_OK && version < STORE_VERSION) st = store_upgrade(s, version);
+    if (st == TL_OK) st = store_number(s, "SELECT count(*) FROM sqlite_schema", &objects);
+    if (st == TL_OK) st = identify(s, "-wal", &s->wal);
+    s->alone = tl_lock_is_remote(s->lock);
+    if (st == TL_OK) store_release(s);
+    return st;
 }
 
 /* Makes the URI of s->path for a file that no process changes, to be freed. */
@@ -170,6 +195,9 @@ tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_
 void tl_store_close(tl_store *s)
 {
     if (!s) return;
+    /* The last connection checkpoints when it is closed, which is a write. */
+    if (s->db && s->wal.st_ino && store_hold(s) != TL_OK)
+        (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     store_disconnect(s);
     if (s->lock >= 0) (void)close(s->lock);
     free(s->folder);

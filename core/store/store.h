@@ -17,6 +17,8 @@ struct tl_store {
     sqlite3 *db;
     char *folder, *path;            /* path is that of the database */
     int lock;                       /* descriptor of FOLDER/lock; -1: open for reading */
+    int held;                       /* whether this store holds the lock */
+    int alone;                      /* whether it holds the lock until it is closed */
     struct stat wal;                /* the write-ahead log as it was opened */
     /* cached prepared statements that are not running, last used first */
     sqlite3_stmt *cached[STORE_CACHED];
@@ -32,6 +34,11 @@ tl_status store_fail(const tl_store *s, const char *what);
 /* Runs several statements without parameters. */
 tl_status store_script(tl_store *s, const char *sql);
 tl_status store_number(tl_store *s, const char *sql, int64_t *out);
+
+/* Takes the lock for a write, and checks that the write will reach the store. */
+tl_status store_hold(tl_store *s);
+/* Gives the lock back, unless a transaction is open. */
+void store_release(tl_store *s);
 
 /* Runs tl_store_check_folder, and checks that the rollback journal names no file for SQLite to
 ** delete. */

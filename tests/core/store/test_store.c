@@ -254,19 +254,20 @@ static void close_rolls_back(void)
 
 /* ---- Two at once ---- */
 
-static void a_second_writer_is_told_who_writes(void)
+static void who_waits_in_vain_is_told_who_writes(void)
 {
     char pid[32], host[256] = "";
     int to_child[2], from_child[2];
     char byte;
     CHECK(pipe(to_child) == 0 && pipe(from_child) == 0);
     pid_t child = fork();
-    if (child == 0) { /* holds the store until told */
+    if (child == 0) { /* keeps a transaction open */
         tl_ctx *own;
         tl_store *held;
         (void)close(to_child[1]); /* or the end of the parent would not be seen */
         int ok = tl_ctx_new(1, &own) == TL_OK &&
-                 tl_store_open(own, scratch("lock"), TL_STORE_WRITE, &held) == TL_OK;
+                 tl_store_open(own, scratch("lock"), TL_STORE_WRITE, &held) == TL_OK &&
+                 run(held, "BEGIN IMMEDIATE") == TL_OK;
         ok = ok && write(from_child[1], "+", 1) == 1 && read(to_child[0], &byte, 1) >= 0;
         _exit(!ok);
     }
@@ -283,12 +284,31 @@ static void a_second_writer_is_told_who_writes(void)
     (void)close(to_child[0]), (void)close(to_child[1]), (void)close(from_child[0]);
 }
 
-static void one_process_counts_too(void)
+static int never(void) { return 0; }
+
+static int at_once(void) { return 1; }
+
+static void writers_take_turns(void)
 {
-    tl_store *first = open_store(scratch("own"), TL_STORE_WRITE), *second = NULL;
-    CHECK_STATUS(tl_store_open(ctx, scratch("own"), TL_STORE_WRITE, &second), TL_ELOCKED);
-    tl_store_close(first);
-    tl_store_close(open_store(scratch("own"), TL_STORE_WRITE));
+    tl_store *one = open_store(scratch("turns"), TL_STORE_WRITE);
+    tl_store *two = open_store(scratch("turns"), TL_STORE_WRITE);
+    CHECK_STATUS(trial(one, "one"), TL_OK);
+    CHECK_STATUS(trial(two, "two"), TL_OK);
+    tl_store_watch(two, at_once); /* it does not wait */
+    CHECK_STATUS(run(one, "BEGIN IMMEDIATE"), TL_OK);
+    CHECK_STATUS(trial(two, "three"), TL_ELOCKED);
+    CHECK_STATUS(run(two, "SELECT 1 FROM trials"), TL_OK);
+    CHECK_STATUS(trial(one, "three"), TL_OK);
+    CHECK_STATUS(run(one, "COMMIT"), TL_OK);
+    CHECK_STATUS(trial(two, "three"), TL_EINVAL); /* it is there */
+    tl_store_watch(two, never);
+    CHECK_STATUS(run(two, "BEGIN IMMEDIATE"), TL_OK);
+    CHECK_STATUS(trial(two, "four"), TL_OK);
+    CHECK_STATUS(run(two, "ROLLBACK"), TL_OK);
+    CHECK_STATUS(trial(one, "four"), TL_OK);
+    tl_store_close(one);
+    CHECK_STATUS(trial(two, "five"), TL_OK); /* the log of SQLite is still there */
+    tl_store_close(two);
 }
 
 static void readers_read_while_one_writes(void)
@@ -390,8 +410,8 @@ int main(void)
         {"statements_and_their_errors", statements_and_their_errors},
         {"a_statement_may_run_inside_itself", a_statement_may_run_inside_itself},
         {"close_rolls_back", close_rolls_back},
-        {"a_second_writer_is_told_who_writes", a_second_writer_is_told_who_writes},
-        {"one_process_counts_too", one_process_counts_too},
+        {"who_waits_in_vain_is_told_who_writes", who_waits_in_vain_is_told_who_writes},
+        {"writers_take_turns", writers_take_turns},
         {"readers_read_while_one_writes", readers_read_while_one_writes},
         {"what_is_not_ours_is_refused", what_is_not_ours_is_refused},
         {"old_schemas_are_backed_up_and_upgraded", old_schemas_are_backed_up_and_upgraded},
