@@ -49,47 +49,7 @@ static void store_disconnect(tl_store *s)
     s->db = NULL;
 }
 
-/* Fills *out for the file whose name is that of the database followed by ending. */
-static tl_status identify(const tl_store *s, const char *ending, struct stat *out)
-{
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s%s", s->path, ending) >= (int)sizeof path)
-        return tl_fail(s->ctx, TL_EINVAL, "%s: too long a name", s->path);
-    return stat(path, out) == 0 ? TL_OK : tl_fail_errno(s->ctx, "stat", path);
-}
-
-#define OPEN_SECONDS  5 /* for another process to end its transaction */
-#define WRITE_SECONDS 60
-
-tl_status tl_store_check(const tl_store *s)
-{
-    struct stat wal;
-    int moved = 0;
-    if (s->lock < 0) return TL_OK; /* a reader loses nothing */
-    tl_status st = tl_lock_check(s->ctx, s->folder, s->lock);
-    if (st != TL_OK) return st;
-    (void)sqlite3_file_control(s->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
-    if (moved) return tl_fail(s->ctx, TL_ENOTFOUND, "%s: " TL_REPLACED, s->path);
-    if (identify(s, "-wal", &wal) == TL_OK && tl_same_file(&wal, &s->wal)) return TL_OK;
-    return tl_fail(s->ctx, TL_EIO, "%s-wal: " TL_REPLACED, s->path);
-}
-
-tl_status store_hold(tl_store *s)
-{
-    if (s->held) return TL_OK;
-    tl_status st = tl_lock(s->ctx, s->folder, s->lock, WRITE_SECONDS, s->stopped);
-    s->held = st == TL_OK;
-    if (st == TL_OK) st = tl_store_check(s);
-    if (st != TL_OK) store_release(s);
-    return st;
-}
-
-void store_release(tl_store *s)
-{
-    if (!s->held || s->alone || !sqlite3_get_autocommit(s->db)) return;
-    tl_unlock(s->lock);
-    s->held = 0;
-}
+#define OPEN_SECONDS 5 /* for another process to end its transaction */
 
 static tl_status open_writer(tl_store *s)
 {
@@ -108,7 +68,7 @@ static tl_status open_writer(tl_store *s)
     if (st == TL_OK && version > 0 && version < STORE_VERSION) st = store_backup(s, version);
     if (st == TL_OK && version < STORE_VERSION) st = store_upgrade(s, version);
     if (st == TL_OK) st = store_number(s, "SELECT count(*) FROM sqlite_schema", &objects);
-    if (st == TL_OK) st = identify(s, "-wal", &s->wal);
+    if (st == TL_OK) st = store_identify_log(s, &s->wal);
     s->alone = tl_lock_is_remote(s->lock);
     if (st == TL_OK) store_release(s);
     return st;

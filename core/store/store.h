@@ -35,6 +35,8 @@ tl_status store_fail(const tl_store *s, const char *what);
 tl_status store_script(tl_store *s, const char *sql);
 tl_status store_number(tl_store *s, const char *sql, int64_t *out);
 
+/* Fills *out for SQLite's write-ahead log. */
+tl_status store_identify_log(const tl_store *s, struct stat *out);
 /* Takes the lock for a write, and checks that the write will reach the store. */
 tl_status store_hold(tl_store *s);
 /* Gives the lock back, unless a transaction is open. */

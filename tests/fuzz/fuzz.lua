@@ -226,7 +226,7 @@ function targets.journal()
     local store <close> = records.open(where, "w")
     store:rows "UPDATE journals SET bytes = 0"
     store:rows "DELETE FROM metrics"
-    return store:take(t.id, t.path)
+    return store:take(t)
   end
 end
 
@@ -241,7 +241,7 @@ function targets.database()
   local where, t = make_store "store"
   do
     local store <close> = records.open(where, "w")
-    store:take(t.id, t.path)
+    store:take(t)
     store:rows "PRAGMA wal_checkpoint(TRUNCATE)"
   end
   local path = where .. "/runs.db"

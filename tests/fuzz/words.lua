@@ -26,7 +26,7 @@ local lines = {
   "table tnn/table10 --html scale=smoke",
   "compare decay=0.9 decay=0.95 --metric loss --by lr", "show --diff @last @failed --csv",
   "compare tnn/table10 decay=0.9 decay=learnable --resolve 0.1 --csv --lower",
-  "ls --failures tnn-table10 --json", "retry @failed", "retry", "mark @last --tag good",
+  "ls --failures tnn-table10 --json", "mark @last --tag good",
   "mark @last", "mark @all --untag good", "mark @last --note it^was^long",
   "rm tnn-table10 status=done", "rm --restore @last", "rm --purge --dry-run",
   "rm --purge --days 0", "merge other --dry-run", "merge other",
@@ -86,7 +86,7 @@ end
 
 local own = { -- verbs that do more than query, when run in a process of their own
   run = true, worker = true, lua = true, bench = true,
-  retry = true, reproduce = true,
+  reproduce = true,
 }
 
 -- Keeps the words within the current folder and the sizes small.

@@ -20,7 +20,6 @@ local verbs = {
   { "show", "show all that is known of a trial, or how two differ" },
   { "table", "print a published table beside measured values, or an experiment's" },
   { "compare", "compare two settings, paired by seed: what may be claimed" },
-  { "retry", "queue trials that did not end well" },
   { "mark", "give trials tags and notes to find them by" },
   { "rm", "move trials to the trash or back, or empty it" },
   { "merge", "copy the trials of another results folder" },
@@ -169,7 +168,7 @@ local function show_version(words)
   return errors.DONE
 end
 
--- Copies what array jobs and guests have written so far into the store, so that each verb that
+-- Copies what array jobs have written so far into the store, so that each verb that
 -- reads the results folder sees it. A run does that itself.
 local function catch_up(name, command, set)
   if name == "run" or name == "worker" or name == "complete" then return end

@@ -1,8 +1,8 @@
 -- commands/mark.lua: toeplab mark: sets tags and notes of trials, by which every verb finds them.
+local changes = require "toeplab.store.changes"
 local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
-local requests = require "toeplab.store.requests"
 local selection = require "toeplab.store.selection"
 
 local mark = {
@@ -61,12 +61,13 @@ function mark.run(set, words)
     if note == "" then errors.usage "mark: a note is empty" end
   end
   local folder = records.folder(set.dir)
-  if set.tag or set.untag or set.note or set.clear then
-    report(requests.perform(folder, "mark", { words = words, tag = set.tag, untag = set.untag,
-      note = set.note, clear = set.clear }), set)
+  local changed = set.tag or set.untag or set.note or set.clear
+  local store <close> = records.open(folder, changed and "u" or "r")
+  if changed then
+    report(changes.mark(store, { words = words, tag = set.tag, untag = set.untag, note = set.note,
+      clear = set.clear }), set)
     return
   end
-  local store <close> = records.open(folder, "r")
   for _, id in ipairs(selection.ids(store, words, "mark")) do
     show_marks(store:rows("SELECT id, tags, notes FROM v_trials WHERE id = ?", { id })[1])
   end

@@ -5,7 +5,6 @@ local errors = require "toeplab.base.errors"
 local files = require "toeplab.base.files"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
-local requests = require "toeplab.store.requests"
 local selection = require "toeplab.store.selection"
 local trash = require "toeplab.store.trash"
 
@@ -36,16 +35,8 @@ local rm = {
   },
 }
 
--- Carries out a change of trials, or only finds out what it would do.
-local function change(folder, name, words, dry)
-  local arguments = { words = words, dry = dry }
-  if not dry then return requests.perform(folder, name, arguments) end
-  local store <close> = records.open(folder, "r")
-  return changes[name](store, arguments)
-end
-
-local function put(folder, words, dry)
-  local done = change(folder, "rm", words, dry)
+local function put(store, words, dry)
+  local done = changes.rm(store, { words = words, dry = dry })
   local what = ("%s, %s, %s"):format(output.count(done.trials, "trial"),
     output.count(done.files, "file"), output.bytes(done.bytes))
   if dry then return print(what .. " would be moved to the trash") end
@@ -53,8 +44,8 @@ local function put(folder, words, dry)
     .. "in 30 days)")
 end
 
-local function restore(folder, words, dry)
-  local done = change(folder, "restore", words, dry)
+local function restore(store, words, dry)
+  local done = changes.restore(store, { words = words, dry = dry })
   print(output.count(done.trials, "trial") .. (dry and " would be restored" or " restored"))
 end
 
@@ -92,12 +83,11 @@ end
 function rm.run(set, words)
   check(set, words)
   local days, dry = arguments.number("rm", set, "days", 0) or 30, set["dry-run"]
-  local folder = records.folder(set.dir)
+  local store <close> = records.open(records.folder(set.dir), dry and "r" or "u")
   if set.purge then
-    local store <close> = records.open(folder, dry and "r" or "u")
     purge(store, days, dry)
   else
-    (set.restore and restore or put)(folder, words, dry)
+    (set.restore and restore or put)(store, words, dry)
   end
 end
 

@@ -1,12 +1,12 @@
 -- commands/status.lua: toeplab status: prints the progress of the sweeps in the results folder; it
 -- works while they run.
 local array_run = require "toeplab.runs.array_run"
+local changes = require "toeplab.store.changes"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
-local requests = require "toeplab.store.requests"
 local slurm = require "toeplab.runs.slurm"
 local standing = require "toeplab.live.standing"
 local sweeps = require "toeplab.store.sweeps"
@@ -89,8 +89,9 @@ function status.run(set, words)
     errors.say(#ids > 0 and "cancelled: " .. table.concat(ids, ", ") or "no job is in the queue")
   end
   if set.stop then
-    local done = requests.perform(folder, "stop", { words = { set.stop } })
-    errors.say("%s asked to save and stop", output.count(done.trials, "trial"))
+    local store <close> = records.open(folder, "u")
+    changes.stop(store, { words = { set.stop } })
+    errors.say "1 trial asked to save and stop"
   end
   local jobs = slurm.open(folder) or {}
   local store <close> = records.open(folder, "r")

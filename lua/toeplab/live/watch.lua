@@ -7,8 +7,8 @@ local errors = require "toeplab.base.errors"
 local logged = require "toeplab.store.logged"
 local plot = require "toeplab.report.figures.plot"
 local process = require "toeplab.base.process"
+local changes = require "toeplab.store.changes"
 local records = require "toeplab.store.records"
-local requests = require "toeplab.store.requests"
 local screen = require "toeplab.live.screen"
 local standing = require "toeplab.live.standing"
 local suggest = require "toeplab.base.suggest"
@@ -137,9 +137,10 @@ end
 
 -- Asks the run at work to stop the chosen trial; the answer becomes the note.
 local function stop(self)
-  self.note = "waiting for the run ..."
-  show(self)
-  local ok, why = pcall(requests.perform, self.folder, "stop", { words = { self.asks } })
+  local ok, why = pcall(function()
+    local store <close> = records.open(self.folder, "u")
+    changes.stop(store, { words = { self.asks } })
+  end)
   self.note = ok and "it saves and stops" or errors.text(why)
   self.asks = nil
 end

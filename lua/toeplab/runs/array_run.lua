@@ -3,9 +3,9 @@
 -- what the tasks have written into the store.
 local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
+local defer = require "toeplab.base.defer"
 local earlier = require "toeplab.trials.earlier"
 local errors = require "toeplab.base.errors"
-local guests = require "toeplab.store.guests"
 local launch = require "toeplab.runs.launch"
 local outcome = require "toeplab.runs.outcome"
 local prepared = require "toeplab.runs.prepared"
@@ -16,10 +16,11 @@ local slurm = require "toeplab.runs.slurm"
 local slurm_plan = require "toeplab.runs.slurm_plan"
 local slurm_queue = require "toeplab.runs.slurm_queue"
 local trash = require "toeplab.store.trash"
+local trial_files = require "toeplab.store.trial_files"
 
 local array_run = {}
 
-local SUBMIT_SECONDS, WAIT_SECONDS = 5, 600 -- for another command to close the store
+local SUBMIT_SECONDS = 600 -- for another command to submit
 local PAUSE_SECONDS = 2                     -- between two looks at the queue
 local CANCEL_SECONDS = 40                   -- for cancelled tasks to leave the queue
 
@@ -52,16 +53,20 @@ function array_run.check_jobs(state, list)
     .. "status --cancel ends it", s.job)
 end
 
--- Opens the store for writing; waits up to so many seconds for another command that does so.
-local function open_patiently(folder, patience)
+-- Locks the submissions in folder until the returned file is closed, so that two commands do not
+-- submit the same trials.
+local function lock(folder)
+  trial_files.make(folder, "slurm")
+  local file = errors.stored(io.open(folder .. "/slurm/lock", "a"))
   local since = core.sys.clock()
-  while true do
-    local store, locked = records.try_open(folder, "w")
-    if store then return store end
-    if core.sys.clock() - since > patience then error(locked, 0) end
+  while not core.sys.lock(file) do
+    if core.sys.clock() - since > SUBMIT_SECONDS then
+      errors.raise(errors.LOCKED, "%s: another command submits trials", folder)
+    end
     core.sys.sleep(0.1)
     errors.check_signals()
   end
+  return file
 end
 
 -- Raises if the experiment needs one coordinator of all its trials, or several processes for one.
@@ -128,17 +133,32 @@ local function to_see_to(run, options)
   return list
 end
 
+-- Raises if a run at work on this machine has begun trials of the run.
+local function check_busy(run)
+  for _, t in ipairs(run.trials) do
+    local _, row = run.records:status(t.id)
+    if row and row.busy and not row.job then
+      errors.raise(errors.LOCKED, "%s: process %s on %s runs trial %s: wait for it, or stop it",
+        run.folder, row.pid, row.host, t.id:sub(1, 12))
+    end
+  end
+end
+
 -- Submits the trials that are not done and not left to tasks in the queue. Returns how many are
 -- not done.
 local function hand_out(run, path, overrides, options)
   local o = options.on
-  run.records = open_patiently(run.folder, run.waited and WAIT_SECONDS or SUBMIT_SECONDS)
-  local guard <close> = run.records
+  local file = lock(run.folder)
+  local guard <close> = defer(function()
+    if run.records then run.records:close() end
+    file:close()
+  end)
+  run.records = records.open(run.folder, "w")
   local state = prepared.replay(run)
   if not run.waited then prepared.look_up(run, options) end
   if run.waited and #to_see_to(run, options) == 0 then return 0 end
   check_state(run, state, options)
-  guests.check(run.folder, run.trials)
+  check_busy(run)
   handle_other_code(run, state, options)
   local list = to_see_to(run, options)
   if not run.waited then run.had = #run.trials - #list end
@@ -171,7 +191,7 @@ local function wait_for_jobs(run)
     if name then
       errors.raise(code, "no longer waiting (SIG%s): the job goes on", name)
     end
-    run.records = open_patiently(run.folder, WAIT_SECONDS)
+    run.records = records.open(run.folder, "w")
     local guard <close> = run.records
     local state = prepared.replay(run)
     local left, over = prepared.to_do(run)
@@ -211,23 +231,25 @@ function array_run.perform(run, path, overrides, options)
     undone == 1 and " is" or "s are", undone == 1 and "it" or "them")
 end
 
--- Copies what tasks and guests have written so far into the store in folder, unless another process
--- is doing so. Returns the state of the array jobs (slurm.refresh); nil if nothing was copied, and
--- the error of the store if another process has it.
+-- Copies what tasks have written so far into the store in folder. Returns the state of the array
+-- jobs (slurm.refresh); nil if nothing was copied, and the error if the store cannot be opened.
 local function copy(folder, warn)
   local jobs = slurm.pending(folder)
   if not jobs and not claims.any(folder) then return nil end
-  local ok, store, locked = pcall(records.try_open, folder, "u")
-  if locked and jobs then
-    errors.say("the results of array jobs are not up to date: %s", locked.message)
+  local ok, store = pcall(records.open, folder, "u")
+  if not ok then
+    local locked = errors.is(store) and store.code == errors.LOCKED
+    if locked and jobs then
+      errors.say("the results of array jobs are not up to date: %s", store.message)
+    end
+    return nil, locked and store or nil -- else the verb itself says why it cannot be opened
   end
-  if not ok or not store then return nil, locked end -- the verb itself says why it cannot be opened
   local guard <close> = store
   return slurm.refresh(store, warn)
 end
 
--- Copies what tasks of array jobs and guests have written so far into the store in folder, for the
--- verbs that read it; a run does so for its guests. quiet: without a word.
+-- Copies what tasks of array jobs have written so far into the store in folder, for the verbs that
+-- read it. quiet: without a word.
 function array_run.catch_up(folder, quiet)
   local state = copy(folder, quiet and function() end or errors.say)
   if state and state.silent and not quiet then errors.say("%s", state.silent) end

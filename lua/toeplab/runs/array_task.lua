@@ -34,6 +34,7 @@ end
 -- one: its claims (of claims.list), nil if there are none. own: take only a trial that an earlier
 -- start of this task held; otherwise take only others.
 local function next_attempt(self, t, one, own)
+  if t.taken then return nil end
   if not one then return not own and t.attempt + 1 or nil end
   local status = one.ends[one.attempt]
   if status == "done" or status == "failed" and one.attempt > t.attempt then return nil end

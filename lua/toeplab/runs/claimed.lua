@@ -1,7 +1,7 @@
--- runs/claimed.lua: takes the place of the store's records (store/records.lua) in a coordinator
--- that must not write to the store: that of a task of an array job, and that of a guest. What the
--- coordinator records about a trial goes to a claim (store/claims.lua), what the trial logs to its
--- journal, and store/takeover.lua copies both into the store later.
+-- runs/claimed.lua: takes the place of the store's records (store/records.lua) in the coordinator
+-- of a task of an array job, which must not write to the store. What the coordinator records about
+-- a trial goes to a claim (store/claims.lua), what the trial logs to its journal, and
+-- store/takeover.lua copies both into the store later.
 local claims = require "toeplab.store.claims"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
@@ -52,8 +52,12 @@ function Claimed:claim(t, attempt)
   if not got then return false end
   trial_files.make(self.folder, "runs")
   trial_files.make(self.folder, t.path)
-  journal.create(self.folder .. "/" .. journal.path(t.path, attempt), { "begin", attempt, started,
-    pid, t.code, json.encode(p), n = 6 })
+  if not journal.create(self.folder .. "/" .. journal.path(t.path, attempt), { "begin", attempt,
+      started, pid, t.code, json.encode(p), n = 6 }) then
+    t.taken = true -- by a run that is no task of an array job
+    claims.drop(self.folder, t.id, attempt)
+    return false
+  end
   local state = known_before(self, t, attempt)
   local held = { attempt = attempt, state = state, first = state.step or 0, offset = 0,
     checked = core.sys.clock() }
@@ -101,11 +105,11 @@ function Claimed:check()
   end
 end
 
--- Reads what is new in the journal of trial id; read (or nil) is called with each list of lines.
-function Claimed:take(id, path, _, read)
-  local held, damage = self.held[id], nil
+-- Reads what is new in the journal of trial t; read (or nil) is called with each list of lines.
+function Claimed:take(t, _, read)
+  local held, damage = self.held[t.id], nil
   if not held then return false end
-  local file, lines = self.folder .. "/" .. journal.path(path, held.attempt), nil
+  local file, lines = self.folder .. "/" .. journal.path(t.path, held.attempt), nil
   repeat
     lines, held.offset, damage = journal.read(file, held.offset)
     for _, line in ipairs(lines) do claims.apply(held.state, line) end
@@ -120,18 +124,18 @@ function Claimed:outcome(id)
   return { status = s.status or "running", error = s.why, ended = s.ended }
 end
 
-function Claimed:finish(id, status, why, ended)
-  local s = self.held[id].state
+function Claimed:finish(t, status, why, ended)
+  local s = self.held[t.id].state
   s.status, s.why, s.ended = status, why, ended
 end
 
 -- Records the end of the attempt, which the journal has if the trial wrote it, beside its claim.
 -- Raises if the claim is lost: nobody then reads the journal any more (takeover.clear).
-function Claimed:end_journal(id)
-  local held = self.held[id]
-  check_held(self, id, held)
+function Claimed:end_journal(t)
+  local held = self.held[t.id]
+  check_held(self, t.id, held)
   local s = held.state
-  claims.finish(self.folder, id, held.attempt, s.status, s.why, s.ended, core.sys.now())
+  claims.finish(self.folder, t.id, held.attempt, s.status, s.why, s.ended, core.sys.now())
   held.over = true -- until begin makes a new entry
   if s.status ~= "interrupted" then self.moved = true end
 end

@@ -1,7 +1,7 @@
 -- runs/coordinator.lua: hands the trials of a run to worker processes and copies what they write to
--- their journals into the store. No other process of a run writes to the store.
+-- their journals into the store. Several coordinators may share a results folder: each begins the
+-- trials that no other process has begun.
 local alert = require "toeplab.runs.alert"
-local asked = require "toeplab.runs.asked"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local eta = require "toeplab.runs.eta"
@@ -12,6 +12,7 @@ local prune = require "toeplab.trials.prune"
 local tuning = require "toeplab.trials.tuning"
 local trial_files = require "toeplab.store.trial_files"
 local errors = require "toeplab.base.errors"
+local time_limits = require "toeplab.runs.time_limits"
 local wire = require "toeplab.base.wire"
 local worker = require "toeplab.runs.worker"
 
@@ -23,18 +24,20 @@ local HURRY_SECONDS = 2 -- from a second SIGINT until the workers are killed
 local Pool = {}
 Pool.__index = Pool
 
--- run: records (or what takes their place, claimed.lua and guest.lua), folder, progress, trials,
--- exp, worker (the command line of a worker as words), jobs, turns (devices.lua), alert (alert.lua,
--- or nil), timeout (seconds, or nil), fail_fast, used (seconds that its trials have already had),
--- shared (whether other processes use the folders of its trials), follow (nil, or an object that is
--- told of trials: live/tensorboard.lua); for a task of an array job (array_task.lua): claim (a
--- function that returns a further trial, or nil) and grace (seconds that SIGUSR1 leaves).
+-- run: records (or what takes their place, claimed.lua), folder, progress, trials, exp, worker (the
+-- command line of a worker as words), jobs, turns (devices.lua), alert (alert.lua, or nil), timeout
+-- (seconds, or nil), fail_fast, used (seconds that its trials have already had), shared (whether
+-- processes of other hosts use the folder), whole (whether its trials cannot be run or stopped
+-- apart from one another), follow (nil, or an object that is told of trials:
+-- live/tensorboard.lua); for a task of an array job (array_task.lua): claim (a function that
+-- returns a further trial, or nil) and grace (seconds that SIGUSR1 leaves).
 function coordinator.new(run)
   local budget = run.exp.budget or {}
   run.alert = run.alert or alert.new()
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
-    check = worker.check(run.exp), counts = { done = 0, failed = 0, pruned = 0, stopped = 0,
-      taken = 0 }, deaths = {}, started = 0, total = budget.total, limit = budget.trial,
+    check = worker.check(run.exp), deaths = {}, started = 0, total = budget.total,
+    limit = budget.trial,
+    counts = { done = 0, failed = 0, pruned = 0, stopped = 0, removed = 0 },
     eta = not run.claim and eta.new(run.records, run.exp.name, run.jobs) or nil }, Pool)
 end
 
@@ -63,6 +66,21 @@ local function dismiss(self, w)
   end
 end
 
+-- Leaves out a trial that another process has begun or removed since this run began.
+local function pass_over(self, t, why)
+  local run = self.run
+  if why == "removed" then
+    self.counts.removed = self.counts.removed + 1
+    return run.progress:note("%s: was removed", t.label)
+  end
+  if run.whole then
+    errors.raise(errors.LOCKED, "%s: another process runs it, and this run needs all its trials: "
+      .. "give this command again later", t.label)
+  end
+  t.taken = true
+  run.progress:note("%s: another process has taken it", t.label)
+end
+
 -- Starts trial t on worker w: marks it as running, then sends its configuration and artifacts. A
 -- trial that another process has taken is skipped.
 local function assign(self, w, t)
@@ -70,11 +88,9 @@ local function assign(self, w, t)
   t.provenance = config.copy(t.provenance)
   t.provenance.device = w.place.about
   t.code_hash = w.code or t.code_hash
+  t.provenance.whole = run.whole
   local attempt, seconds, artifacts = run.records:begin(t, w.process:pid())
-  if not attempt then -- the worker waits for the next trial
-    self.counts.taken = self.counts.taken + 1
-    return run.progress:note("%s: another process has taken it", t.label)
-  end
+  if not attempt then return pass_over(self, t, seconds) end -- the worker waits for the next trial
   clean_folder(run, t, artifacts)
   local lines = {}
   for i, a in ipairs(artifacts) do
@@ -137,7 +153,7 @@ end
 -- them. Raises if the journal cannot be read, because results would otherwise be lost silently.
 local function copy_journal(self, w, some)
   local follow = self.run.follow
-  local _, damage = self.run.records:take(w.trial.id, w.trial.path, some, follow
+  local _, damage = self.run.records:take(w.trial, some, follow
     and function(list) follow:read(w.trial, list) end)
   if damage then
     errors.raise(errors.STORAGE, "%s: its journal in %s/%s cannot be read: %s", w.trial.label,
@@ -153,8 +169,8 @@ local function journal_end(self, w)
   return row.status ~= "running" and row or nil
 end
 
--- Ends a small sweep whose finished trials lack the metric by which it chooses. A guest has no
--- results before the holder of the folder copies them, and learns it at the end (tuning.lua).
+-- Ends a small sweep whose finished trials lack the metric by which it chooses. A task of an array
+-- job has no results, and its sweep learns it at the end (tuning.lua).
 local function check_metric(self, t)
   local run = self.run
   if not run.exp.searches or not run.records.results or self.fate or self.chooses then return end
@@ -181,8 +197,8 @@ local function end_trial(self, w, status, why, ended)
   end
   run.records:check()
   if w.late and status ~= "done" then status, why, ended = "failed", w.late, w.late_for end
-  if not said or w.late then run.records:finish(t.id, status, why, ended) end
-  run.records:end_journal(t.id)
+  if not said or w.late then run.records:finish(t, status, why, ended) end
+  run.records:end_journal(t)
   w.trial, t.status = nil, ended == "pruned" and ended or status
   if run.follow then run.follow:ended(t, t.status) end
   run.used = run.used + core.sys.clock() - w.began
@@ -278,7 +294,7 @@ function handlers.ended(self, w, status, code, why, ended)
   end
 end
 
--- ---- Exits and time limits ---------------------------------------------------------------------
+-- ---- Exits -------------------------------------------------------------------------------------
 
 -- Handles the exit of a worker's process. What the journal says about the end of its trial counts.
 -- Without that, a trial whose worker was killed by a signal continues from its checkpoint in
@@ -323,31 +339,6 @@ local function handle_exit(self, w)
   end
 end
 
--- Returns why the time of w's trial is up, as a message and as the word for the store; nil if it is
--- not.
-local function overdue(self, w, now)
-  local limit, spent = self.run.timeout, now - w.began
-  if limit and spent > limit then
-    return ("took longer than %g seconds"):format(limit), "timeout"
-  end
-  if self.limit and w.seconds + spent > self.limit then
-    return ("budget: the trial used its %g seconds"):format(self.limit), "budget"
-  end
-end
-
--- Asks a trial that exceeds its time to stop, and kills its worker if it does not.
-local function check_time(self, w, now)
-  if not w.trial then return end
-  if not w.late and not w.rung then
-    w.late, w.late_for = overdue(self, w, now)
-    if w.late then
-      w.closed = true -- the worker ends after this trial
-      w:ask_to_stop("TERM")
-    end
-  end
-  w:kill_if_overdue(now)
-end
-
 -- Starts no further trials and asks the running ones to save and stop.
 function Pool:wind_down(signal, seconds)
   self.queue, self.winding = {}, true
@@ -376,19 +367,6 @@ local function listen(self, w)
     if act then act(self, w, table.unpack(line, 2, line.n)) end
   end
   if not text then handle_exit(self, w) end
-end
-
--- Winds the run down once the times of its trials add up to more than its budget.
-local function check_budget(self, now)
-  if not self.total or self.fate then return end
-  local used = self.run.used
-  for _, w in ipairs(self.workers) do
-    if w.trial then used = used + (w.rung and w.waits_since or now) - w.began end
-  end
-  if used <= self.total then return end
-  self.fate = { code = errors.BUDGET, label = "budget",
-    why = ("the trials used their %g seconds"):format(self.total) }
-  self:wind_down("TERM")
 end
 
 -- Sends each trial that waits at a rung the decision whether it continues. The time that it waited
@@ -428,14 +406,19 @@ local function refill(self)
   return #self.queue > 0
 end
 
+-- Copies what is new in the journals, and stops the trials whose end somebody has asked for.
 local function take_all(self, now)
   if now - self.taken < TAKE_SECONDS then return end
   self.taken = now
-  self.run.records:check()
+  local records = self.run.records
+  records:check()
   for _, w in ipairs(self.workers) do
     if w.trial then copy_journal(self, w, true) end
+    if w.trial and not w.stopped and records.asks_to_stop and records:asks_to_stop(w.trial) then
+      w.stopped, w.closed = true, true -- the worker ends after this trial
+      w:ask_to_stop "TERM"
+    end
   end
-  asked.serve(self, now)
 end
 
 local function turn(self)
@@ -445,8 +428,7 @@ local function turn(self)
   core.sys.poll(processes, 0.1)
   for _, w in ipairs(table.move(self.workers, 1, #self.workers, 1, {})) do listen(self, w) end
   local now = core.sys.clock()
-  for _, w in ipairs(self.workers) do check_time(self, w, now) end
-  check_budget(self, now)
+  time_limits.check(self, now)
   take_all(self, now)
   judge_all(self, now)
   check_signals(self)
@@ -466,9 +448,9 @@ local function leave(self)
 end
 
 -- Runs the trials of list and, once all have ended, those that more() returns, until it returns
--- none (nil: no more). Returns counts {done=, failed=, pruned=, stopped=, taken= (by another
--- process before they began here)} and the set of keys that trials have read. Raises if the run
--- ends early. In either case all workers have ended.
+-- none (nil: no more). Returns counts {done=, failed=, pruned=, stopped=, removed=} and the set of
+-- keys that trials have read; a trial that another process has begun gets the field taken. Raises
+-- if the run ends early. In either case all workers have ended.
 function Pool:go(list, more)
   local spec = self.run.exp.prune
   self.queue = table.move(list, 1, #list, 1, {})

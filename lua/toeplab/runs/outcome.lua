@@ -119,7 +119,7 @@ end
 
 local kinds = { { "done", "done" }, { "skipped", "already done" }, { "pruned", "pruned" },
   { "failed", "failed" }, { "stopped", "stopped (the same command continues)" },
-  { "taken", "taken by other processes" } }
+  { "taken", "run by other processes" }, { "removed", "removed" } }
 
 -- Returns the counts of trials as text: "3 trials: 2 done, 1 failed". A kind that counts lacks did
 -- not occur.

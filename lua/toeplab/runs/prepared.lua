@@ -77,11 +77,11 @@ function prepared.replay(run)
     local claim = claimed[claims.short(open.id)]
     if not claim or claim.attempt < open.attempt then
       wait_for_writer(run, open)
-      local _, damage = run.records:take(open.id, open.path)
+      local _, damage = run.records:take(open)
       if damage then
         run.progress:warn("%s/%s: %s; what follows it is lost", run.folder, open.path, damage)
       end
-      run.records:end_journal(open.id)
+      run.records:end_journal(open)
     end
   end
   return state
@@ -134,10 +134,10 @@ function prepared.handle_other_code(run, options)
   note(options.redo and begun or {}, "unfinished", "started over")
 end
 
--- Returns the unfinished trials of this shard, which are to run, and the number of finished ones of
--- all shards.
+-- Returns the unfinished trials of this shard that no process runs, the number of finished ones of
+-- all shards, and the list of those of this shard that other processes run.
 function prepared.to_do(run, shard)
-  local list, skipped = {}, 0
+  local list, skipped, busy = {}, 0, {}
   for i, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
     local ours = prepared.is_ours(i, shard)
@@ -145,11 +145,25 @@ function prepared.to_do(run, shard)
       t.status, skipped = status, skipped + 1
     elseif ours then
       -- A new trial has no row before it is enlisted.
-      if row then t.step, t.had = row.step, row.seconds end
-      list[#list + 1] = t
+      if row then t.step, t.had, t.attempt = row.step, row.seconds, row.attempt end
+      table.insert(row and row.busy and busy or list, t)
     end
   end
-  return list, skipped
+  return list, skipped, busy
+end
+
+-- Raises if other processes run trials of a run that needs all of its trials for itself.
+function prepared.check_free(run, options)
+  local _, _, busy = prepared.to_do(run, options.shard)
+  local why = options.redo and "--redo" or options.only and "reproduce"
+    or launch.ours() and "several ranks" or run.exp.prune and "prune"
+    or run.chosen and 'seeds = "until ..."'
+  run.whole = why and true or nil
+  if not why or #busy == 0 then return end
+  local _, row = run.records:status(busy[1].id)
+  errors.raise(errors.LOCKED, "%s: process %s on %s runs trial %s, and %s needs all trials of the "
+    .. "run for itself: give this command again later", run.folder, row.pid, row.host,
+    busy[1].id:sub(1, 12), why)
 end
 
 -- Numbers the trials, and returns those for which only(trial) holds (nil: all).
@@ -216,7 +230,7 @@ function prepared.look_up(run, options)
     if not run.said[line] then run.progress:note("%s", line) end
     run.said[line] = true
   end
-  if run.reads or not records.is(run.records) then return 0 end -- the guest of another run
+  if run.reads then return 0 end
   for _, t in ipairs(run.trials) do
     if t.maps then
       run.records:mark(t.id, "adopt", t.key, json.encode(run.exp.reach.parts))

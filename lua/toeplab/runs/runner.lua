@@ -6,8 +6,6 @@ local coordinator = require "toeplab.runs.coordinator"
 local core = require "toeplab.core"
 local earlier = require "toeplab.trials.earlier"
 local experiment = require "toeplab.trials.experiment"
-local guest = require "toeplab.runs.guest"
-local guests = require "toeplab.store.guests"
 local identity = require "toeplab.trials.identity"
 local launch = require "toeplab.runs.launch"
 local overlay = require "toeplab.base.overlay"
@@ -48,8 +46,8 @@ local function next_rounds(run, path, overrides, options, threads, list)
     prepared.handle_other_code(run, options)
     prepared.enlist(run, path, overrides, options, threads)
     list = {}
+    prepared.check_free(run, options)
     local open, finished = prepared.to_do(run)
-    guests.check(run.folder, open)
     for _, t in ipairs(open) do
       if not tried[t.id] then list[#list + 1] = t end
     end
@@ -112,12 +110,17 @@ local function show_stored(run, overrides, options, why)
   return errors.DONE, run.trials
 end
 
--- Copies what earlier runs and tasks of array jobs have left, and raises if any of these or a guest
--- runs trials of this run.
-local function check_others(run, options)
-  local state, list = prepared.replay(run), prepared.to_do(run, options.shard)
-  array_run.check_jobs(state, list)
-  guests.check(run.folder, list)
+-- Counts what became of the trials that other processes have taken; busy: those that these had when
+-- the run began.
+local function count_taken(run, counts, busy)
+  for _, t in ipairs(busy) do t.taken = true end
+  counts.taken = 0
+  for _, t in ipairs(run.trials) do
+    local status = t.taken and run.records:status(t.id)
+    local kind = prepared.is_finished(run.exp, status) and "skipped" or "taken"
+    if status then counts[kind] = counts[kind] + 1 end
+    if kind == "skipped" then t.status = status end
+  end
 end
 
 -- Runs the trials of an experiment of the script at path. Takes the other arguments of runner.run,
@@ -126,15 +129,16 @@ local function perform(exp, path, overrides, options)
   local run = prepared.new(exp, overrides, options)
   if options.on then return array_run.perform(run, path, overrides, options) end
   core.sys.catch_signals()
-  local writable, store = pcall(guest.open, run.folder, exp, overrides, options)
+  local writable, store = pcall(records.open, run.folder, "w")
   if not writable then return show_stored(run, overrides, options, store) end
   run.records = store
   local guard <close> = run.records
-  local is_guest, began = guest.is(store), core.sys.clock()
+  local began = core.sys.clock()
   prepared.look_up(run, options)
   prepared.check_devices(run, options)
-  if not is_guest then check_others(run, options) end
-  if not is_guest and not options.only then choose(run, overrides, options) end
+  array_run.check_jobs(prepared.replay(run), prepared.to_do(run, options.shard))
+  if not options.only then choose(run, overrides, options) end
+  prepared.check_free(run, options)
   prepared.handle_other_code(run, options)
   if run.chosen and options.redo then choose(run, overrides, options) end
   local threads = run.threads or math.max(1, core.threads() // run.jobs)
@@ -142,16 +146,15 @@ local function perform(exp, path, overrides, options)
   run.worker = worker.words(run, path, threads)
   prepared.enlist(run, path, overrides, options, threads)
   if options.enlisted then options.enlisted(run.records, run.trials) end
-  local list, skipped = prepared.to_do(run, options.shard)
-  run.skipped, run.shared = skipped, is_guest
-  if is_guest then store:prepare(list) end
+  local list, skipped, busy = prepared.to_do(run, options.shard)
+  run.skipped = skipped
   run.progress:expect(#run.trials, run.jobs, skipped)
   run.alert.experiment = #list > 0 and exp.name or run.alert.experiment
   if #list == 0 then launch.release() end
   local counts, reads = go(run, list, next_rounds(run, path, overrides, options, threads, list))
-  if is_guest then store:settle(function(...) run.progress:warn(...) end) end
   core.sys.release_signals() -- all is stored, and a report may run forever
   counts.skipped = run.skipped
+  count_taken(run, counts, busy)
   options.seconds_used = run.used -- budget.total is that of a command, which may have two stages
   run.alert.text = outcome.counts_text(run, counts)
   local code = counts.failed + counts.stopped > 0 and errors.FAILED

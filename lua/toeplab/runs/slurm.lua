@@ -6,7 +6,6 @@ local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local files = require "toeplab.base.files"
-local guests = require "toeplab.store.guests"
 local quantity = require "toeplab.base.quantity"
 local shell = require "toeplab.base.shell"
 local slurm_options = require "toeplab.runs.slurm_options"
@@ -84,11 +83,10 @@ local function explain(store, s, warn)
     said and "; " .. said or "")
 end
 
--- Copies what tasks and guests have written so far into the store (opened for writing), and removes
--- what guests and jobs that have left the queue no longer need. Returns the state of the
--- submissions: open (a list with tasks), held (id of a trial -> the claim of the task or guest that
--- runs it); and silent, why the queue cannot be known, if so: nothing is removed then, and every
--- claim of a task counts as held.
+-- Copies what tasks have written so far into the store (opened for writing), and removes what jobs
+-- that have left the queue no longer need. Returns the state of the submissions: open (a list with
+-- tasks), held (id of a trial -> the claim of the task that runs it); and silent, why the queue
+-- cannot be known, if so: nothing is removed then, and every claim counts as held.
 function slurm.refresh(store, warn)
   local root = store.folder
   local queue, silent, queued = {}, nil, {}
@@ -96,13 +94,8 @@ function slurm.refresh(store, warn)
   if slurm.pending(root) then queue, silent = slurm_queue.read(root) end
   for _, task in ipairs(queue or {}) do queued[task.job .. "_" .. task.task] = true end
   local held = takeover.run(store, function(claim)
-    local alive = guests.is_alive(claim)
-    if alive == nil and queue then alive = queued[claim.job .. "_" .. claim.task] ~= nil end
-    return alive
+    return queue and queued[claim.job .. "_" .. claim.task] ~= nil
   end, warn)
-  -- A guest may claim a trial at any time, so the claims of all its trials stay until it leaves.
-  local kept = guests.trials(root)
-  for id, claim in pairs(held) do kept[id] = claim end
   local all = slurm_queue.submissions(root)
   if not queue then return { open = all, held = held, silent = silent } end
   local open, others = slurm_queue.open(root, queue)
@@ -110,7 +103,7 @@ function slurm.refresh(store, warn)
     for _, s in ipairs(others and all or {}) do explain(store, s, warn) end
     -- A task that was taken for dead claims nothing once its plan is gone.
     for _, s in ipairs(others and all or {}) do files.remove(s.folder) end
-    takeover.clear(store, kept)
+    takeover.clear(store, held)
   end
   return { open = open, held = held }
 end

@@ -10,12 +10,11 @@ local Process = {}
 Process.__index = Process
 
 -- Starts a worker on the device of place (devices.lua). Its standard output goes to the log of the
--- trial that it runs, before its first trial to worker-NUMBER.log; number is unique in the run.
--- Where other runs, perhaps on other machines, use the folder, too, that is
--- worker-HOST.PID-NUMBER.log.
+-- trial that it runs, before its first trial to worker-HOST.PID-NUMBER.log, where PID is that of
+-- this process; number is unique in the run.
 function worker_process.start(run, number, device, place)
-  local own = run.shared and ("%s.%d-"):format(core.sys.hostname(), core.sys.getpid()) or ""
-  local log = ("%s/worker-%s%d.log"):format(run.folder, own, number)
+  local log = ("%s/worker-%s.%d-%d.log"):format(run.folder, core.sys.hostname(), core.sys.getpid(),
+    number)
   local process, why, no_log = core.sys.spawn(run.worker(place.device), log)
   if not process then
     local code = no_log and errors.STORAGE or errors.FAILED

@@ -1,15 +1,9 @@
--- store/changes.lua: the changes that a user makes to trials: tags and notes, the trash, trying
--- again, stopping, and a sweep beside the run that is at work. Each function takes the store,
--- opened for writing, and a table of arguments, and returns a table of what was done. requests.lua
--- calls them here or in the process that holds the store, and then gives them a third argument
--- about the run of that process: {needs= (the ids of trials that it needs -> what it does with
--- them: "waits in"), stop= (a function that stops the running trial of an id; it returns why that
--- cannot be, or nil)}.
+-- store/changes.lua: the changes that a user makes to trials: tags and notes, the trash, and
+-- stopping. Each function takes the store, opened for writing (with dry, for reading), and a table
+-- of arguments, and returns a table of what was done. A run at work goes on meanwhile.
 local errors = require "toeplab.base.errors"
-local guests = require "toeplab.store.guests"
 local selection = require "toeplab.store.selection"
 local trash = require "toeplab.store.trash"
-local trial_files = require "toeplab.store.trial_files"
 
 local changes = {}
 
@@ -48,16 +42,11 @@ function changes.mark(store, a)
   return { trials = #rows, given = given, taken = taken }
 end
 
--- Moves trials to the trash. a: words, dry (nothing moves). Returns {trials=, files=, bytes=}.
-function changes.rm(store, a, run)
+-- Moves trials to the trash. A run that waits to begin one leaves it out. a: words, dry (nothing
+-- moves). Returns {trials=, files=, bytes=}.
+function changes.rm(store, a)
   local ids, files, bytes = selection.ids(store, a.words, "rm"), 0, 0
-  local guests_have = guests.trials(store.folder)
   for _, id in ipairs(ids) do
-    local why = run and run.needs[id] or guests_have[id] and "waits in"
-    if why then
-      errors.usage("trial %s %s the run that is at work: stop that first; nothing was removed",
-        id:sub(1, 12), why)
-    end
     local row = store:rows("SELECT count(*) AS n, total(bytes) AS b FROM v_artifacts "
       .. "WHERE trial = ?", { id })[1]
     files, bytes = files + row.n, bytes + row.b
@@ -73,56 +62,16 @@ function changes.restore(store, a)
   return { trials = #ids }
 end
 
--- Queues trials that did not end well. a: words, dry. Returns {trials=, commands= (those that run
--- them, each once)}.
-function changes.retry(store, a)
-  local query = selection.new(store, a.words)
-  local list = query:rows("t.id, t.command",
-    ("AND (t.status IN ('failed', 'interrupted') OR %s = 'killed') ORDER BY t.started, t.id")
-      :format(query.status))
-  store:transaction(function()
-    for _, t in ipairs(a.dry and {} or list) do store:mark(t.id, "retry") end
-  end)
-  local commands, seen = {}, {}
-  for _, t in ipairs(list) do
-    if t.command and not seen[t.command] then
-      seen[t.command], commands[#commands + 1] = true, t.command
-    end
-  end
-  return { trials = #list, commands = commands }
-end
-
--- Asks running trials to save and stop; the run goes on with its other trials. a: words. Returns
--- {trials=}.
-function changes.stop(store, a, run)
+-- Asks a running trial to save and stop; its run goes on with the others. a: words.
+function changes.stop(store, a)
   local ids = selection.ids(store, a.words, "stop")
   if #ids > 1 then errors.usage("stop: one trial at a time, and %d are meant", #ids) end
-  for _, id in ipairs(ids) do
-    local why = run and run.stop(id) or not run and "there is no run at work in this folder"
-    if why then errors.usage("trial %s cannot be stopped: %s", id:sub(1, 12), why) end
-  end
-  return { trials = #ids }
-end
-
--- Inserts the rows of a sweep and of its trials for a run beside the one that holds the store, and
--- records that it runs those that have not ended. a: host and pid of that run, sweep (of
--- Records:sweep), trials (of sweeps.rows_of; with ours: whether that run is to run it). Returns
--- {taken=}: in words, which of these trials another run has; nothing is changed then.
-function changes.enlist(store, a, run)
-  local open = {}
-  for _, t in ipairs(a.trials) do
-    if not trial_files.is_id(t.id) then errors.usage("'%s' is not the id of a trial", t.id) end
-    local status = t.ours and store:status(t.id)
-    if status == "running" or t.ours and run and run.needs[t.id] then
-      return { taken = "another run has trial " .. t.id:sub(1, 12) }
-    end
-    if t.ours and status ~= "done" and status ~= "pruned" then open[#open + 1] = t.id end
-  end
-  local taken = guests.taken(store.folder, open)
-  if taken then return { taken = taken } end
-  store:transaction(function() store:enlist(store:sweep(a.sweep), a.trials) end)
-  guests.enter(store.folder, a.host, a.pid, open)
-  return {}
+  local status, row = store:status(ids[1])
+  local why = status ~= "running" and "it is " .. status or not row.busy and "its process has died"
+    or row.job and "only its whole job can be (toeplab status --cancel)"
+    or row.whole and "only its whole run can be (Ctrl-C there)"
+  if why then errors.usage("trial %s cannot be stopped: %s", ids[1]:sub(1, 12), why) end
+  store:mark(ids[1], "stop", row.attempt)
 end
 
 return changes

@@ -105,7 +105,7 @@ local function check_running(check)
   for _, row in ipairs(selection.running(check.store)) do
     if row.killed then
       check:found(false, function()
-        check.store:finish(row.id, "interrupted", "its process is gone")
+        check.store:finish(row, "interrupted", "its process is gone")
         return "marked as interrupted"
       end, "trial %s is marked as running, but process %d has died", row.id:sub(1, 12), row.pid)
     end
@@ -119,8 +119,8 @@ local function check_journals(check)
     local path = journal.path(entry.path, entry.attempt)
     if not journal.in_use(store.folder .. "/" .. path) then
       check:found(false, function()
-        local _, damage = store:take(entry.id, entry.path)
-        if not damage then store:end_journal(entry.id) end
+        local _, damage = store:take(entry)
+        if not damage then store:end_journal(entry) end
         return not damage and "taken over" or nil
       end, "%s is not copied to the store: a run was killed; the next run copies it", path)
     end

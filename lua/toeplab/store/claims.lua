@@ -1,6 +1,5 @@
 -- store/claims.lua: the files by which the tasks of array jobs, on any hosts of a cluster, divide
--- the trials of a sweep among themselves, and by which a run beside another one (guests.lua) says
--- what it does. They lie in the results folder:
+-- the trials of a sweep among themselves. They lie in the results folder:
 --   claims/ID12-K          who runs attempt K at a trial
 --   claims/ID12-K.STATUS   how this attempt ended: done, failed or interrupted
 --
@@ -14,7 +13,7 @@ local journal = require "toeplab.store.journal"
 local temporary = require "toeplab.base.temporary"
 local trial_files = require "toeplab.store.trial_files"
 
-local claims = { GUEST = "guest" } -- takes the place of a job in the claims of a guest
+local claims = {}
 
 local FOLDER = "claims"
 
@@ -66,7 +65,7 @@ function claims.list(root)
   return found
 end
 
--- Claims an attempt at trial id for the task or guest that `by` describes: {job=, task= (its
+-- Claims an attempt at trial id for the task that `by` describes: {job=, task= (its
 -- number), restarts=, host=, pid=, started=, code= (a hash), provenance= (JSON), process_start=
 -- (process.start, or nil)}. Returns whether it got it.
 function claims.take(root, id, attempt, by)
@@ -90,6 +89,9 @@ function claims.read(root, short, attempt)
     pid = line[7], started = line[8], code = line[9], provenance = line[10],
     process_start = line[11] }
 end
+
+-- Takes a claim back.
+function claims.drop(root, id, attempt) core.sys.remove(path_of(root, id, attempt)) end
 
 -- Records how an attempt ended: status is done, failed or interrupted, why a message or nil, ended
 -- as in the journal, at the time. The first record of a status counts.

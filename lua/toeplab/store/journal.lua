@@ -10,7 +10,7 @@
 --   artifact KIND STEP PATH BYTES SHA256 TIME          step STEP SECONDS
 --   event STEP KIND TEXT TIME            end STATUS WHY ENDED SECONDS TIME
 -- and in marks.jnl, each after its kind with ATTEMPT and TIME:
---   marks TAGS NOTES     adopt KEY CODE WHY     trash SINCE   restore   queue   retry   redo
+--   marks TAGS NOTES     adopt KEY CODE WHY     trash SINCE   restore   queue   redo   stop ATTEMPT
 --   end STATUS WHY ENDED     event STEP KIND TEXT     artifact KIND STEP PATH BYTES SHA256
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"

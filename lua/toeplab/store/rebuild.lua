@@ -10,6 +10,8 @@ local written = require "toeplab.store.written"
 
 local rebuild = {}
 
+local PAUSE_SECONDS = 0.05
+
 -- ---- Sweeps -----------------------------------------------------------------------------------
 
 local SWEEP = [[INSERT INTO sweeps (id, experiment, script, sha256, source, command, scale, plan,
@@ -65,12 +67,16 @@ end
 -- Whether the files in the results folder root can make a database.
 function rebuild.possible(root) return next(written.sweeps(root)) ~= nil end
 
--- Locks root against other writers until the returned file is closed; nil if one is at work.
+-- Locks root against other writers until the returned file is closed, and waits for one that is at
+-- work.
 local function lock(root)
   errors.stored(core.store_check_folder(root))
   local file = errors.stored(io.open(root .. "/lock", "a"))
-  if core.sys.lock(file) then return file end
-  file:close()
+  while not core.sys.lock(file) do
+    core.sys.sleep(PAUSE_SECONDS)
+    errors.check_signals()
+  end
+  return file
 end
 
 -- Makes runs.db of the results folder root while it is locked. open: makes a store of the records
@@ -95,22 +101,10 @@ local function make(root, open, warn)
   return count
 end
 
-local PATIENCE_SECONDS, PAUSE_SECONDS = 60, 0.05
-
--- Makes runs.db anew if the results folder root lacks it; waits for a process that is doing so.
+-- Makes runs.db anew if the results folder root lacks it.
 function rebuild.ensure(root, open)
-  local since = core.sys.clock()
-  while not core.sys.exists(root .. "/runs.db") do
-    local guard <close> = lock(root)
-    if guard and not core.sys.exists(root .. "/runs.db") then make(root, open, errors.say) end
-    if not guard then
-      if core.sys.clock() - since > PATIENCE_SECONDS then
-        errors.raise(errors.LOCKED, "%s: another process writes here", root)
-      end
-      core.sys.sleep(PAUSE_SECONDS)
-      errors.check_signals()
-    end
-  end
+  local guard <close> = lock(root)
+  if guard and not core.sys.exists(root .. "/runs.db") then make(root, open, errors.say) end
 end
 
 -- Returns an unused name for a file that is moved aside.
@@ -125,9 +119,8 @@ end
 -- number of trials, and the new path of the damaged one.
 function rebuild.replace(root, open)
   local guard <close> = lock(root)
-  if not guard then errors.raise(errors.LOCKED, "%s: another process writes here", root) end
   local path = root .. "/runs.db"
-  local copy = unused_name(path)
+  local copy = guard and unused_name(path)
   for _, ending in ipairs { "", "-wal", "-journal" } do
     if core.sys.exists(path .. ending) then
       errors.stored(core.sys.link(path .. ending, copy .. ending))

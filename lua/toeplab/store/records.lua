@@ -6,10 +6,12 @@ local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
 local process = require "toeplab.base.process"
 local secrets = require "toeplab.base.secrets"
+local selection = require "toeplab.store.selection"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local rebuild = require "toeplab.store.rebuild"
 local replay = require "toeplab.store.replay"
+local stored_json = require "toeplab.store.stored_json"
 local trial_files = require "toeplab.store.trial_files"
 local written = require "toeplab.store.written"
 
@@ -60,10 +62,7 @@ end
 function records.open(folder, mode)
   local store, message, status = connect(folder, mode)
   if not store then
-    if status == "ELOCKED" then
-      errors.raise(errors.LOCKED, "%s (toeplab status shows how far it is; -C DIR takes another "
-        .. "folder)", message)
-    end
+    if status == "ELOCKED" then errors.raise(errors.LOCKED, "%s", message) end
     local old = message:match "schema version (%d+) is old"
     local problem = errors.new(errors.STORAGE, "%s%s", message, old and ("; without a run, toeplab "
       .. "fsck --repair -C %s does, and keeps a copy, runs.db.v%s"):format(shell.quote(folder), old)
@@ -101,45 +100,37 @@ function records.snapshot(folder)
   return self
 end
 
--- Opens the store as records.open does; nil and the error if another process holds its lock.
-function records.try_open(folder, mode)
-  local ok, store = pcall(records.open, folder, mode)
-  if ok then return store end
-  if not errors.is(store) or store.code ~= errors.LOCKED then error(store, 0) end
-  return nil, store
-end
-
--- Whether value is an open store of this file.
-function records.is(value) return getmetatable(value) == Records end
-
 function Records:close() self.store:close() end
 
 -- Raises if the folder no longer holds the files that this store writes to. A database that was
--- removed is made again.
+-- removed, or made again by another process, is opened again.
 function Records:check()
   local ok, why = pcall(self.store.check, self.store)
-  if ok or core.sys.exists(self.folder .. "/runs.db") or not rebuild.possible(self.folder) then
-    return errors.stored(ok, why)
-  end
+  local gone = not ok and type(why) == "table" and rawget(why, "status") == "ENOTFOUND"
+  if ok or not gone or not rebuild.possible(self.folder) then return errors.stored(ok, why) end
   self.store:close()
   self.store = errors.stored(connect(self.folder, "w"))
 end
 
 Records.__close = Records.close
 
--- Runs fn() in one transaction: a new one, or that of the caller.
+-- Runs fn() in one transaction, a new one or that of the caller, and returns what fn does. No other
+-- process writes to the store meanwhile.
 function Records:transaction(fn)
   if self.inside then return fn() end
-  self.store:exec("BEGIN IMMEDIATE")
+  if not pcall(self.store.exec, self.store, "BEGIN IMMEDIATE") then
+    self:check()
+    self.store:exec "BEGIN IMMEDIATE"
+  end
   self.inside = true
-  local ok, result = pcall(fn)
+  local results = table.pack(pcall(fn))
   self.inside = nil
-  if not ok then
+  if not results[1] then
     pcall(self.store.exec, self.store, "ROLLBACK")
-    error(result, 0)
+    error(results[2], 0)
   end
   self.store:exec("COMMIT")
-  return result
+  return table.unpack(results, 2, results.n)
 end
 
 -- Returns the rows of a query. params: a list, which needs a field n if it contains nil.
@@ -150,55 +141,8 @@ end
 -- Calls fn for each row of a query, of which any number need not fit into memory.
 function Records:each(sql, params, fn) self.store:each(sql, params, fn) end
 
--- Parses the JSON text of a configuration into a Lua table.
-function Records:config(text)
-  local value = self:decode(text)
-  if type(value) == "table" then return value end
-  errors.raise(errors.STORAGE, "%s/runs.db: this is not a configuration: %s", self.folder,
-    text:sub(1, 200))
-end
-
--- The Lua types that these members of stored JSON objects must have, where they occur; none of them
--- may hold tables in tables.
-local members = { label = "string", environment = "table", build = "table", data = "table",
-  overrides = "table", axes = "table", columns = "table", rows = "table|string", trials = "number",
-  answers = "table|string", tuned = "string", changes = "string", rule = "string",
-  with = "table", metric = "string", better = "table" }
-
--- Parses the JSON text of an object into a Lua table by SQLite; raises if it is none, or has
--- members of wrong types.
-function Records:object(text)
-  local value = self:decode(text)
-  local good = type(value) == "table"
-  for name, kind in pairs(good and members or {}) do
-    good = good and (value[name] == nil or kind:find(type(value[name]), 1, true) ~= nil)
-    for _, v in pairs(good and type(value[name]) == "table" and value[name] or {}) do
-      good = good and type(v) ~= "table"
-    end
-  end
-  if good then return value end
-  errors.raise(errors.STORAGE, "%s/runs.db: this is not an object of this program: %s", self.folder,
-    text:sub(1, 200))
-end
-
--- Parses JSON text into a Lua value by SQLite; objects and arrays become tables.
-function Records:decode(text)
-  local nodes, root = {}, nil
-  local sql = "SELECT id, parent, key, type, atom FROM json_tree(?) ORDER BY id"
-  for _, row in ipairs(self:rows(sql, { text })) do
-    local value = row.atom
-    if row.type == "object" or row.type == "array" then value = {} end
-    if row.type == "true" or row.type == "false" then value = row.type == "true" end
-    nodes[row.id] = value
-    local parent = row.parent and nodes[row.parent]
-    if parent then
-      parent[math.type(row.key) == "integer" and row.key + 1 or row.key] = value
-    else
-      root = value
-    end
-  end
-  return root
-end
+Records.config, Records.object, Records.decode = stored_json.config, stored_json.object,
+  stored_json.decode
 
 -- Returns the time, in the whole milliseconds that the files of sweeps keep.
 local function now() return math.floor(core.sys.now() * 1000) / 1000 end
@@ -216,13 +160,16 @@ function Records:sweep(s)
 end
 
 -- Returns the status of a trial and its row: {step=, attempt=, seconds=, code_hash=, mixed=
--- (whether other code continued it than began it)}; nil if there is none.
+-- (whether other code continued it than began it), busy= (whether a run sees to it), whole=
+-- (whether that can be stopped with its whole run only), selection.PROCESS}; nil if there is none.
 function Records:status(id)
-  local row = self:rows([[SELECT coalesce(ended, status) AS status, step, attempt, seconds,
-    code_hash, EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND kind = 'code') AS mixed
-    FROM trials WHERE id = ?1]], { id })[1]
+  local row = self:rows(([[SELECT coalesce(ended, status) AS status, step, attempt, seconds,
+    code_hash, EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND kind = 'code') AS mixed,
+    provenance ->> '$.whole' AS whole, %s FROM trials WHERE id = ?1]])
+    :format(selection.PROCESS), { id })[1]
   if not row then return nil end
   row.mixed = row.mixed == 1
+  row.busy = row.status == "running" and not selection.is_left(row)
   return row.status, row
 end
 
@@ -284,11 +231,14 @@ end
 
 -- Appends a line to the marks of a trial (journal.lua lists the kinds) and applies it.
 function Records:mark(id, kind, ...)
-  local row = self:rows("SELECT attempt FROM trials WHERE id = ?", { id })[1]
-  local line = table.pack(kind, row.attempt, core.sys.now(), ...)
-  local path = self:make_folder(id) .. "/marks.jnl"
-  journal.append(trial_files.path(self.folder, id, { path = path }), line)
-  self:transaction(function() replay.apply_mark(self, id, line) end)
+  local rest = table.pack(...)
+  self:transaction(function()
+    local row = self:rows("SELECT attempt FROM trials WHERE id = ?", { id })[1]
+    local line = table.pack(kind, row.attempt, core.sys.now(), table.unpack(rest, 1, rest.n))
+    local path = self:make_folder(id) .. "/marks.jnl"
+    journal.append(trial_files.path(self.folder, id, { path = path }), line)
+    replay.apply_mark(self, id, line)
+  end)
 end
 
 -- Marks trial id as running in process pid since `started`, by the code with this hash. p: its
@@ -297,23 +247,56 @@ function Records:mark_running(id, attempt, started, pid, code, p)
   replay.apply(self, id, { "begin", attempt, started, pid, code, json.encode(p), n = 6 })
 end
 
--- Begins the next attempt at a trial, in process pid. Returns its number, the seconds of earlier
--- attempts, and the artifacts of the trial; raises if one of these is not a file of the trial.
+-- Returns why trial t is not to be begun, though it was to be run when this process looked: its
+-- status, which another process has given it since, or "removed"; nil if it is free.
+local function taken(self, t)
+  local status, row = self:status(t.id)
+  if not row or self:rows("SELECT trashed FROM trials WHERE id = ?", { t.id })[1].trashed then
+    return "removed"
+  end
+  local path = journal.path(trial_files.folder(self.folder, t.id), row.attempt)
+  if status == "running" and journal.in_use(self.folder .. "/" .. path) then return status end
+  local over = status ~= "queued" and status ~= "interrupted" and status ~= "running"
+  if row.busy or over and row.attempt > (t.attempt or 0) then return status end
+end
+
+-- Returns whether a process that may live has begun the attempt whose journal is at path.
+local function begun(self, path)
+  local line = journal.read(path, 0)[1]
+  if not line or line[1] ~= "begin" then return false end
+  local by = self:object(line[6])
+  by.pid = line[4]
+  return by.job ~= nil or not selection.has_died(by)
+end
+
+-- Begins the next attempt at a trial, in process pid, and sets t.attempt to its number. Returns it,
+-- the seconds of earlier attempts, and the artifacts of the trial; nil and what taken returns if
+-- another process was faster. Raises if one of the artifacts is not a file of the trial.
 function Records:begin(t, pid)
   local p = config.copy(t.provenance)
   p.label, p.data = t.label, next(t.data) and t.data or nil
   p.process_start, p.key = process.start(pid), t.key ~= t.id and t.key or nil
-  local path = self:make_folder(t.id)
-  local attempt = self:rows("SELECT attempt FROM trials WHERE id = ?", { t.id })[1].attempt
-  local line
-  repeat -- a killed run may have left the first record of an attempt alone
-    attempt = attempt + 1
-    line = { "begin", attempt, core.sys.now(), pid, t.code_hash, json.encode(p), n = 6 }
-  until journal.create(self.folder .. "/" .. journal.path(path, attempt), line)
-  self:transaction(function() replay.apply(self, t.id, line) end)
-  trial_files.check_all(self.folder, t.id)
-  local row, artifacts = self:resumable(t.id)
-  return row.attempt, (row.seconds or 0) + 0.0, artifacts
+  p.run_pid = core.sys.getpid()
+  p.run_start = process.start(p.run_pid)
+  return self:transaction(function()
+    local why = taken(self, t)
+    if why then return nil, why end
+    local path = self:make_folder(t.id)
+    trial_files.check_all(self.folder, t.id)
+    local attempt = self:rows("SELECT attempt FROM trials WHERE id = ?", { t.id })[1].attempt
+    local line, file
+    repeat
+      attempt = attempt + 1
+      file = self.folder .. "/" .. journal.path(path, attempt)
+      line = { "begin", attempt, core.sys.now(), pid, t.code_hash, json.encode(p), n = 6 }
+      local made = journal.create(file, line)
+      if not made and begun(self, file) then return nil, "running" end
+    until made -- a killed run may have left the first record of an attempt alone
+    replay.apply(self, t.id, line)
+    local row, artifacts = self:resumable(t.id)
+    t.attempt = attempt
+    return attempt, (row.seconds or 0) + 0.0, artifacts
+  end)
 end
 
 -- Returns what a trial would continue from: {attempt=, step=, seconds=, open= (1: its journal may
@@ -327,10 +310,16 @@ function Records:resumable(id)
   return row or { attempt = 0 }, artifacts
 end
 
--- Records the end of a trial in place of its worker. status: 'done', 'failed' or 'interrupted';
--- why: the message, or nil; ended: why it was ended early, or nil.
-function Records:finish(id, status, why, ended)
-  self:mark(id, "end", status, secrets.text(why), ended)
+-- Records the end of the attempt t.attempt at trial t in place of its worker, if it is the last
+-- one. status: 'done', 'failed' or 'interrupted'; why: the message, or nil; ended: why it was ended
+-- early, or nil.
+function Records:finish(t, status, why, ended)
+  self:transaction(function()
+    local row = self:rows("SELECT attempt FROM trials WHERE id = ?", { t.id })[1]
+    if row and row.attempt == t.attempt then
+      self:mark(t.id, "end", status, secrets.text(why), ended)
+    end
+  end)
 end
 
 -- ---- Journals ---------------------------------------------------------------------------------
@@ -348,31 +337,33 @@ function Records:complete(id, metrics, seconds)
   end)
 end
 
--- Reads the unread rest of a journal into the rows of its trial, in one transaction with the new
--- offset. path: of the trial; some: reads about a megabyte at most, so that a fast writer does not
--- block the caller; heard: called with the lines once they are stored, or nil. Returns whether the
--- lines read now include the end of the trial, and why the rest cannot be read (nil: it can).
--- Raises a storage error if the system cannot read it.
-function Records:take(id, path, some, heard)
-  local row = self:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { id })[1]
-  if not row then return false end
-  local file, ended, damage = self.folder .. "/" .. journal.path(path, row.attempt), false, nil
+-- Reads the unread rest of the journal of attempt t.attempt into the rows of trial t, each part in
+-- one transaction with the new offset. some: reads about a megabyte at most, so that a fast writer
+-- does not block the caller; heard: called with the lines once they are stored, or nil. Returns
+-- whether the lines read now include the end of the trial, and why the rest cannot be read (nil: it
+-- can). Raises a storage error if the system cannot read it.
+function Records:take(t, some, heard)
+  local file = ("%s/%s"):format(self.folder, journal.path(t.path, t.attempt))
+  local ended, list, why = false, nil, nil
   repeat
-    local list, offset, why = journal.read(file, row.bytes)
-    damage = why
-    if #list > 0 then
-      self:transaction(function()
-        for _, line in ipairs(list) do
-          replay.apply(self, id, line)
-          ended = ended or line[1] == "end"
-        end
-        self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { offset, id })
-      end)
-      row.bytes = offset
-      if heard then heard(list) end
-    end
+    list, why = {}, nil
+    self:transaction(function()
+      local row = self:rows("SELECT bytes FROM journals WHERE trial = ? AND attempt = ?",
+        { t.id, t.attempt })[1]
+      if not row then return end
+      local offset
+      list, offset, why = journal.read(file, row.bytes)
+      for _, line in ipairs(list) do
+        replay.apply(self, t.id, line)
+        ended = ended or line[1] == "end"
+      end
+      if #list > 0 then
+        self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { offset, t.id })
+      end
+    end)
+    if heard and #list > 0 then heard(list) end
   until #list == 0 or why or some
-  return ended, damage
+  return ended, why
 end
 
 -- Records an event of a trial.
@@ -385,8 +376,18 @@ function Records:artifact(id, kind, step, path, bytes, sha256)
   self:mark(id, "artifact", kind, step, path, bytes, sha256)
 end
 
--- Records that the store holds all lines of a trial's journal.
-function Records:end_journal(id) self:rows("DELETE FROM journals WHERE trial = ?", { id }) end
+-- Records that the store holds all lines of the journal of attempt t.attempt at trial t.
+function Records:end_journal(t)
+  self:transaction(function()
+    self:rows("DELETE FROM journals WHERE trial = ? AND attempt = ?", { t.id, t.attempt })
+  end)
+end
+
+-- Returns whether somebody has asked for the end of attempt t.attempt at trial t (changes.stop).
+function Records:asks_to_stop(t)
+  return #self:rows("SELECT 1 FROM events WHERE trial = ? AND kind = 'stop' AND text = ?",
+    { t.id, replay.stop_text(t.attempt) }) > 0
+end
 
 -- Returns the path of a trial's journal and how many of its bytes the store holds; nil if the trial
 -- has none.
@@ -402,11 +403,14 @@ function Records:count_journals()
   return self:rows("SELECT count(*) AS n FROM journals")[1].n
 end
 
--- Lists the journals that killed coordinators left behind: {id=, path=, attempt=, pid=, host=,
--- process_start=} of each trial that has one.
+-- Lists the journals that killed coordinators left behind: {id=, path=, attempt=,
+-- selection.PROCESS} of each trial that has one.
 function Records:open_journals()
-  local list = self:rows [[SELECT j.trial AS id, j.attempt, t.pid, t.host, t.provenance ->>
-    '$.process_start' AS process_start FROM journals j JOIN trials t ON t.id = j.trial]]
+  local list = {}
+  for _, row in ipairs(self:rows(([[SELECT id, attempt, status, %s FROM trials
+      WHERE id IN (SELECT trial FROM journals)]]):format(selection.PROCESS))) do
+    if row.status ~= "running" or selection.is_left(row) then list[#list + 1] = row end
+  end
   for _, row in ipairs(list) do
     row.path = trial_files.folder(self.folder, row.id)
     trial_files.check_all(self.folder, row.id)

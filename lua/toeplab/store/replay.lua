@@ -96,15 +96,7 @@ function marks.restore(self, id)
   self:rows("UPDATE trials SET trashed = NULL WHERE id = ?", { id })
 end
 
--- The trial is to run again. Its checkpoints and all that it logged stay, and an event records how
--- it ended.
-function marks.retry(self, id, at)
-  self:rows([[INSERT INTO events (trial, step, kind, text, created) SELECT id, coalesce(step, 0),
-    'retry', coalesce(ended, status) || coalesce(': ' || error, ''), ? FROM trials
-    WHERE id = ?]], { at, id })
-  marks.queue(self, id)
-end
-
+-- The trial is to run again.
 function marks.queue(self, id)
   self:rows([[UPDATE trials SET status = 'queued', ended = NULL, error = NULL, finished = NULL
     WHERE id = ?]], { id })
@@ -146,6 +138,14 @@ marks["end"] = function(self, id, at, status, why, ended)
   local known = self:rows("SELECT status FROM trials WHERE id = ?", { id })[1].status
   if known == "done" or status == "interrupted" and known ~= "running" then return end
   lines["end"](self, id, status, why, ended, nil, at)
+end
+
+-- Returns the text of the event by which somebody asks for the end of an attempt.
+function replay.stop_text(attempt) return "attempt " .. attempt .. " was asked to stop" end
+
+function marks.stop(self, id, at, attempt)
+  local step = self:rows("SELECT step FROM trials WHERE id = ?", { id })[1].step
+  lines.event(self, id, step or 0, "stop", replay.stop_text(attempt), at)
 end
 
 function marks.event(self, id, at, step, kind, text) lines.event(self, id, step, kind, text, at) end

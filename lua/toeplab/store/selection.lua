@@ -56,14 +56,30 @@ local durations = { seconds = true, age = true }
 
 -- ---- Status -----------------------------------------------------------------------------------
 
--- Returns the trials that are marked as running: {id=, host=, pid=, killed= (whether the process
--- has died)}.
+-- The columns of trials that has_died needs: the process that runs the trial, its job of Slurm, and
+-- the run that has started that process and sees to it.
+selection.PROCESS = [[host, pid, provenance ->> '$.job' AS job,
+  provenance ->> '$.process_start' AS process_start,
+  provenance ->> '$.run_pid' AS run_pid, provenance ->> '$.run_start' AS run_start]]
+
+-- Returns whether the run that sees to a running trial has died: its worker then saves and ends.
+-- row: its columns PROCESS.
+function selection.is_left(row)
+  if not row.run_pid then return process.has_died(row.host, row.pid, row.process_start) end
+  return process.has_died(row.host, row.run_pid, row.run_start)
+end
+
+-- Returns whether all processes of a running trial have died.
+function selection.has_died(row)
+  return selection.is_left(row) and process.has_died(row.host, row.pid, row.process_start)
+end
+
+-- Returns the trials that are marked as running: {id=, host=, pid=, killed= (whether its processes
+-- have died)}.
 function selection.running(store)
-  local list = store:rows [[SELECT id, host, pid, json_extract(provenance, '$.process_start') AS
-    process_start FROM trials WHERE status = 'running']]
-  for _, row in ipairs(list) do
-    row.killed = process.has_died(row.host, row.pid, row.process_start)
-  end
+  local list = store:rows(("SELECT id, attempt, %s FROM trials WHERE status = 'running'")
+    :format(selection.PROCESS))
+  for _, row in ipairs(list) do row.killed = selection.has_died(row) end
   return list
 end
 

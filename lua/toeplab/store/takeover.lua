@@ -1,6 +1,5 @@
--- store/takeover.lua: copies what array tasks of a cluster and guests (guests.lua) have written
--- (claims.lua, journal.lua) into the store. They never write to it themselves; the caller of this
--- file is its one writer.
+-- store/takeover.lua: copies what array tasks of a cluster have written (claims.lua, journal.lua)
+-- into the store. They never write to it themselves.
 --
 -- The number of the last attempt that is in the store, with the bytes of its journal that have been
 -- read, says where to go on, so that a call that is killed is continued by the next.
@@ -22,9 +21,9 @@ local function find_row(store, short)
 end
 
 local function take(store, row, warn)
-  local path = trial_files.folder(store.folder, row.id)
-  local _, damage = store:take(row.id, path)
-  if damage then warn("%s/%s: %s; what follows it is lost", store.folder, path, damage) end
+  row.path = trial_files.folder(store.folder, row.id)
+  local _, damage = store:take(row)
+  if damage then warn("%s/%s: %s; what follows it is lost", store.folder, row.path, damage) end
 end
 
 -- Marks the trial as running as its claim says.
@@ -41,7 +40,7 @@ end
 local function set_end(store, row, status, why, ended)
   local said = store:outcome(row.id)
   if said.status ~= status or said.error ~= why or said.ended ~= ended then
-    store:finish(row.id, status, why, ended)
+    store:finish(row, status, why, ended)
   end
   row.status = status
 end
@@ -62,18 +61,16 @@ local function settle(store, row, attempt, status)
   row.open = 0
 end
 
--- Ends an attempt whose task has left the queue, or whose guest has died, without recording its
--- end. The journal may record it. It stays open until the next attempt begins or takeover.clear
--- removes the claim, because what is taken for dead may yet write to it. Returns the arguments of
--- claims.finish, but the folder: the ending is written once the row is stored, since a call that
--- is killed in between would otherwise leave one that seems to be of the task itself.
+-- Ends an attempt whose task has left the queue without recording its end. The journal may record
+-- it. It stays open until the next attempt begins or takeover.clear removes the claim, because what
+-- is taken for dead may yet write to it. Returns the arguments of claims.finish, but the folder:
+-- the ending is written once the row is stored, since a call that is killed in between would
+-- otherwise leave one that seems to be of the task itself.
 local function bury(store, row, attempt, claim)
   local said = store:outcome(row.id)
   if said.status == "running" then
-    local by = claim.job == claims.GUEST and "process " .. claim.pid
-      or ("job %s_%s"):format(claim.job, claim.task)
-    said = { status = "interrupted", error = ("%s on %s ended without a word: it ran out of "
-      .. "memory, or its node was lost"):format(by, claim.host) }
+    said = { status = "interrupted", error = ("job %s_%s on %s ended without a word: it ran out "
+      .. "of memory, or its node was lost"):format(claim.job, claim.task, claim.host) }
     set_end(store, row, said.status, said.error)
   end
   local known = said.status == "done" or said.status == "failed"
@@ -121,10 +118,10 @@ local function follow_some(store, list, names, first, held, alive, warn)
   return done - first + 1
 end
 
--- Copies all that tasks and guests have written so far into the store (of records, opened for
--- writing). alive(claim): whether the task is in the queue, or the guest lives; nil if that is
--- unknown. It must have been found out before the call. warn(format, ...) tells of damaged
--- journals. Returns the claims of the trials that are held: id of the trial -> claim.
+-- Copies all that tasks have written so far into the store (of records, opened for writing).
+-- alive(claim): whether the task is in the queue; nil if that is unknown. It must have been found
+-- out before the call. warn(format, ...) tells of damaged journals. Returns the claims of the
+-- trials that are held: id of the trial -> claim.
 function takeover.run(store, alive, warn)
   local held, list, first = {}, claims.list(store.folder), 1
   local names = sorted_keys(list)
@@ -148,9 +145,9 @@ function takeover.clear(store, kept)
     local row = not keep[short] and find_row(store, short)
     if not keep[short] then claims.remove(store.folder, short, one) end
     if row and row.open == 1 and row.attempt <= one.attempt then -- later ones have no claim
-      local path = trial_files.folder(store.folder, row.id)
-      store:take(row.id, path) -- takeover.run has told of damage
-      store:end_journal(row.id)
+      row.path = trial_files.folder(store.folder, row.id)
+      store:take(row) -- takeover.run has told of damage
+      store:end_journal(row)
     end
   end
   claims.remove_orphans(store.folder, keep)

@@ -7,7 +7,6 @@ local temporary = require "toeplab.base.temporary"
 local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 local files = require "toeplab.base.files"
-local guests = require "toeplab.store.guests"
 local trial_files = require "toeplab.store.trial_files"
 local written = require "toeplab.store.written"
 
@@ -108,9 +107,6 @@ function trash.stale(store)
   for _, row in ipairs(selection.running(store)) do
     if not row.killed then ids[row.id:sub(1, 12)] = "busy" end
   end
-  local guests_have, dead = guests.trials(store.folder)
-  for id in pairs(guests_have) do ids[id:sub(1, 12)] = "busy" end
-  for _, path in ipairs(dead) do add(path, "of a dead run") end
   local _, link = core.sys.kind(store.folder .. "/runs") -- never follow a link
   for _, name in ipairs(not link and core.sys.list(store.folder .. "/runs") or {}) do
     if ids[name] and ids[name] ~= "busy" then

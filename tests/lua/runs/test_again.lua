@@ -71,7 +71,7 @@ t.test("the command that tries a trial again has no --redo", function()
       { { redo = 0 } })
     local store <close> = records.open(folder .. "/results", "w") -- as earlier programs stored it
     store:rows "UPDATE trials SET command = 'toeplab run --redo x.lua --redo k=-1 --redo'"
-    for _, words in ipairs { "retry -n", "ls --failures" } do
+    for _, words in ipairs { "ls --failures" } do
       local _, text = toeplab(folder, words)
       t.holds(text, "toeplab run x.lua k=-1\n")
       hasnt(text, "redo")

@@ -32,7 +32,7 @@ local function log(task, folder, one, line)
   local writer = journal.writer(folder .. "/" .. journal.path(one.path, 1))
   writer:add({ line }, true)
   writer:close()
-  task:take(one.id, one.path)
+  task:take(one)
 end
 
 -- How the first attempt ended here before another job took the trial: nil if it goes on.
@@ -41,8 +41,8 @@ for _, case in ipairs { { ended = nil }, { ended = "failed" }, { ended = "interr
     local one, other = trial("one", 0), trial("other", 0)
     with_task({ one, other }, function(task, folder)
       if case.ended then
-        task:finish(one.id, case.ended, "broken")
-        task:end_journal(one.id)
+        task:finish(one, case.ended, "broken")
+        task:end_journal(one)
       end
       t.ok(claims.take(folder, one.id, 2, { job = "2", task = 1, restarts = 0, host = "n2", pid = 5,
         started = 1.0, code = "c", provenance = "{}" }))
@@ -61,8 +61,8 @@ end
 t.test("a trial that this task begins again after its end is looked after again", function()
   local one = trial("one", 0)
   with_task({ one }, function(task, folder)
-    task:finish(one.id, "interrupted", "its worker died")
-    task:end_journal(one.id)
+    task:finish(one, "interrupted", "its worker died")
+    task:end_journal(one)
     t.eq(task:begin(one), 2)
     t.ok(claims.take(folder, one.id, 3, { job = "2", task = 1, restarts = 0, host = "n2", pid = 5,
       started = 1.0, code = "c", provenance = "{}" }))
@@ -89,7 +89,7 @@ for _, case in ipairs(moves) do
         if pair[2] then
           log(task, folder, pair[1], { "step", pair[2], 1.0, n = 3 })
         else
-          task:take(pair[1].id, pair[1].path)
+          task:take(pair[1])
         end
       end
       t.eq(task.moved, case.moved)

@@ -160,13 +160,13 @@ t.test("what is taken over is taken over once, and goes on where it was left", f
     local w <close> = setmetatable({}, { __close = function(w) w.it:close() end })
     w.it = journal.writer(file)
     w.it:add { { "event", 1, "note", "" }, { "metric", 1, "loss", 0 / 0 } }
-    t.eq(store:take(id, path), false)
-    t.eq(store:take(id, path), false)
+    t.eq(store:take { id = id, path = path, attempt = 1 }, false)
+    t.eq(store:take { id = id, path = path, attempt = 1 }, false)
     t.eq(events(store), { 1 })
     t.eq(store:rows("SELECT bytes FROM journals")[1].bytes, core.sys.size(file))
     w.it:add { { "event", 2, "note", "" }, { "metric", 1, "loss", 2.0 } }
     w.it:add { { "end", "done", nil, nil, 7.5, n = 5 } }
-    t.eq(store:take(id, path), true)
+    t.eq(store:take { id = id, path = path, attempt = 1 }, true)
     t.eq(events(store), { 1, 2 })
     local row = store:rows("SELECT status, seconds FROM trials")[1]
     t.eq({ row.status, row.seconds }, { "done", 7.5 })
@@ -186,7 +186,7 @@ t.test("lines act in their order: what is forgotten is what came before", functi
     w:add { { "forget", 5 } }
     w:add { { "metric", 6, "loss", 6.0 } }
     w:close()
-    store:take(id, path)
+    store:take { id = id, path = path, attempt = 1 }
     local steps = {}
     for i, row in ipairs(store:rows "SELECT step FROM v_metrics ORDER BY step") do
       steps[i] = row.step
@@ -202,7 +202,7 @@ t.test("of a damaged journal the part before the damage is kept, and the damage 
   with_trial(function(store, id, path, file)
     local text, ends = three(file)
     t.write(file, text:sub(1, ends[2] - 25) .. "X" .. text:sub(ends[2] - 23))
-    local ended, why = store:take(id, path)
+    local ended, why = store:take { id = id, path = path, attempt = 1 }
     t.eq({ ended, why }, { false, "a record is damaged" })
     t.eq(events(store), { 1 })
   end)

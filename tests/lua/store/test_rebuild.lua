@@ -43,6 +43,7 @@ local function sweep(store, plan)
 end
 
 local function begin(store, name)
+  store:rows("UPDATE trials SET status = 'queued', ended = NULL WHERE id = ?", { id(name) })
   return store:begin({ id = id(name), label = "op=" .. name, data = {}, code_hash = "c",
     provenance = { host = core.sys.hostname(), command = "toeplab run x.lua", commit = "abc",
       dirty = true } }, core.sys.getpid())
@@ -54,7 +55,7 @@ local function log(store, name, attempt, lines)
   local w = journal.writer(store.folder .. "/" .. journal.path(path, attempt))
   w:add(lines)
   w:close()
-  store:take(id(name), path)
+  store:take { id = id(name), path = path, attempt = attempt }
 end
 
 local function done(at) return { "end", "done", nil, nil, 2.5, at, n = 6 } end
@@ -71,12 +72,15 @@ local cases = {
     trash.put(store, { id "a", id "b", id "c" })
     trash.restore(store, { id "b" })
   end },
-  { "another try", function(store) changes.retry(store, { words = { "@failed" } }) end },
+  { "somebody's wish that a trial stops", function(store)
+    begin(store, "d")
+    changes.stop(store, { words = { id "d" } })
+  end },
   { "a run again from the start", function(store)
     store:mark(id "a", "redo")
     begin(store, "a")
     log(store, "a", 2, { { "metric", 1, "loss", 0.5 }, done(3.0) })
-    store:end_journal(id "a")
+    store:end_journal { id = id "a", attempt = 2 }
   end },
   { "a run that goes on", function(store)
     begin(store, "d")
@@ -87,19 +91,20 @@ local cases = {
     begin(store, "c")
     log(store, "c", 2, { { "step", 3, 2.0 }, { "metric", 4, "loss", 1.0 },
       { "end", "interrupted", "stopped", nil, 2.0, 7.0, n = 6 } })
-    store:end_journal(id "c")
+    store:end_journal { id = id "c", attempt = 2 }
     begin(store, "c")
     log(store, "c", 3, { { "code", "other", 8.0 }, { "forget", 3 }, { "metric", 4, "loss", 2.0 },
       done(9.0) })
-    store:end_journal(id "c")
+    store:end_journal { id = id "c", attempt = 3 }
   end },
   { "an end that its run recorded, and one that came after it", function(store)
     for _, name in ipairs { "c", "d" } do
       begin(store, name)
-      store:finish(id(name), "interrupted", "gone")
+      local _, row = store:status(id(name))
+      store:finish({ id = id(name), attempt = row.attempt }, "interrupted", "gone")
     end
     log(store, "d", 2, { done(9.0) })
-    store:end_journal(id "d")
+    store:end_journal { id = id "d", attempt = 2 }
   end },
   { "events and files beside the journal", function(store)
     store:event(id "a", 4, "judged", "it goes on")

@@ -1,7 +1,6 @@
--- test_guests.lua: several sweeps at a time in one results folder: one run holds the store, the
--- others are its guests.
+-- test_together.lua: several runs at a time in one results folder.
 local t = require "harness"
-local claims = require "toeplab.store.claims"
+local journal = require "toeplab.store.journal"
 local clusters = require "clusters"
 local core = require "toeplab.core"
 local stores = require "stores"
@@ -11,6 +10,10 @@ local program = core.sys.executable()
 -- Each trial waits in step 3 until the file FOLDER/NAME-go exists.
 local script = [[
 local tl = require "toeplab"
+local function stopped()
+  local count, name = tl.sys.interrupted()
+  return count > 0 or name ~= nil
+end
 return tl.experiment "NAME" {
   fixed = { steps = 6 }, grid = { a = { 1, 2, 3 } }, seeds = 2, checkpoint = { steps = 2 }, MORE
   trial = function(t, c)
@@ -21,7 +24,9 @@ return tl.experiment "NAME" {
     for step in t:steps(c.steps, part, part) do
       x:copy(x * 0.5 + noise:normal(tl.zeros(4), 0, c.a))
       t:log { loss = (x * x):mean():item() }
-      while step == 3 and not tl.sys.exists "FOLDER/NAME-go" do tl.sys.sleep(0.01) end
+      while step == 3 and not tl.sys.exists "FOLDER/NAME-go" and not stopped() do
+        tl.sys.sleep(0.01)
+      end
     end
     t:log { final = x:sum():item() }
   end,
@@ -81,10 +86,10 @@ function Folder:finish(name)
   return code, t.read(("%s/%s.out"):format(self.folder, name))
 end
 
--- Sends a signal to the guest that runs a trial of an experiment.
+-- Sends a signal to the run that runs a trial of an experiment.
 function Folder:kill(name, signal)
-  local pid = stores.dump(self.root, ([[SELECT pid FROM trials WHERE experiment = '%s'
-    AND status = 'running']]):format(name))[1]:match "%d+"
+  local pid = stores.dump(self.root, ([[SELECT provenance ->> '$.run_pid' AS pid FROM trials
+    WHERE experiment = '%s' AND status = 'running']]):format(name))[1]:match "%d+"
   os.execute(("kill -%d %s"):format(signal, pid))
 end
 
@@ -110,7 +115,7 @@ end
 local done = "done done done done done done"
 local one_runs = "running queued queued queued queued queued"
 
--- Starts one, which holds the store, and two beside it.
+-- Starts one, and two beside it.
 function Folder:start_both()
   for _, name in ipairs { "one", "two" } do
     self:write(name)
@@ -149,10 +154,9 @@ t.test("two sweeps run at a time, and store what each stores alone", function()
     f:wait_for("one", one_runs)
     f:start("two", "-j2")
     f:wait_for("two", "running running queued queued queued queued")
-    t.eq(f:ask "mark two --tag seen", 0) -- the holder carries it out
-    local exit, said = f:ask "rm two seed=2 a=3"
-    t.ok(exit == 2 and said:find("waits in the run that is at work", 1, true), said)
+    t.eq(f:ask "mark two --tag seen", 0)
     f:go "two"
+    local said
     code, said = f:finish "two"
     t.eq(code, 0)
     t.ok(said:find("6 trials: 6 done", 1, true) and said:find("a +final"), said)
@@ -165,45 +169,63 @@ t.test("two sweeps run at a time, and store what each stores alone", function()
     t.eq(f:statuses "one", done)
     code, said = f:ask "fsck"
     t.ok(code == 0 and said:find "^12 trials, %d+ files: all is whole\n$", said)
-    t.eq(core.sys.list(f.root .. "/guests"), {})
-    t.eq(core.sys.list(f.root .. "/claims"), {})
   end)
 end)
 
-t.test("a guest outlives the run that held the store, and hands its results over", function()
+t.test("two runs of one sweep share its trials, and each prints the whole table", function()
+  with_folder(function(f)
+    local _, want = nil, nil
+    f:write "one"
+    _, want = alone(f, "one")
+    f:start "one"
+    f:wait_for("one", one_runs)
+    t.write(f.folder .. "/again.lua", t.read(f.folder .. "/one.lua"))
+    f:start("again", "-j2")
+    f:wait_for("one", "running running running queued queued queued")
+    f:go "one"
+    for _, name in ipairs { "one", "again" } do
+      local code, said = f:finish(name)
+      t.ok(code == 0 or code == 5, said) -- 5: the other one still runs the last trial
+      t.ok(said:find("6 trials: %d done"), said)
+    end
+    t.eq(f:statuses "one", done)
+    t.eq(results(f.root, "one"), want) -- each once, in one attempt
+    local code, said = f:ask("run '" .. f.folder .. "/one.lua'")
+    t.ok(code == 0 and said:find("6 already done", 1, true), said)
+  end)
+end)
+
+t.test("a run says what other processes run, and leaves it to them", function()
+  with_folder(function(f)
+    f:write "one"
+    f:start("one", "-j6")
+    f:wait_for("one", ("running "):rep(6):sub(1, -2))
+    local code, said = f:ask("run '" .. f.folder .. "/one.lua'")
+    t.eq(code, 5)
+    t.ok(said:find("6 trials: 6 run by other processes", 1, true), said)
+    f:go "one"
+    t.eq(f:finish "one", 0)
+  end)
+end)
+
+t.test("a run outlives another one, and one that is killed", function()
   with_folder(function(f)
     f:start_both()
     f:go "one"
     t.eq(f:finish "one", 0)
-    local exit, said = f:ask("run '" .. f.folder .. "/two.lua'") -- nobody holds the store
-    t.ok(exit == 5 and said:find("process %d+ on %S+ runs trial %x+"), said)
-    exit, said = f:ask "rm two seed=2 a=3"
-    t.ok(exit == 2 and said:find("waits in the run that is at work", 1, true), said)
-    t.eq(f:ask "rm --purge", 0)
+    f:kill("two", 9)
+    t.eq(f:finish "two", 137)
+    f:start "two"
+    f:wait_for("two", one_runs)
     f:go "two"
     t.eq(f:finish "two", 0)
     t.eq(f:statuses "two", done)
     t.eq(#results(f.root, "two"), 42)
-  end)
-end)
-
-t.test("the run that holds the store is killed, and both end well", function()
-  with_folder(function(f)
-    f:start_both()
-    os.execute("kill -9 " .. t.read(f.root .. "/lock"):match "%d+")
-    t.eq(f:finish "one", 137)
-    f:go "two"
-    t.eq(f:finish "two", 0)
-    t.eq(f:statuses "two", done)
-    f:go "one"
-    f:start "one"
-    t.eq(f:finish "one", 0)
-    t.eq(f:statuses "one", done)
     t.eq(f:ask "fsck", 0)
   end)
 end)
 
-t.test("a killed guest continues, under the holder and alone", function()
+t.test("a killed run continues beside another one, bit for bit", function()
   with_folder(function(f)
     f:write "one"
     f:write "two"
@@ -214,9 +236,10 @@ t.test("a killed guest continues, under the holder and alone", function()
     f:wait_for("two", one_runs)
     f:kill("two", 9)
     f:finish "two"
-    f:wait_for("two", "interrupted queued queued queued queued queued")
     f:start "two"
-    f:wait_for("two", one_runs)
+    wait_until("two goes on", function()
+      return #stores.dump(f.root, "SELECT 1 AS x FROM v_trials WHERE attempt = 2") == 1
+    end)
     f:kill("two", 15)
     local code, said = f:finish "two"
     t.ok(code == 143 and said:find("the same command continues", 1, true), said)
@@ -243,7 +266,7 @@ return tl.experiment "many" {
 }
 ]]
 
-t.test("commands that read do not touch what a guest is about to write", function()
+t.test("commands that read do not touch what a run is about to write", function()
   with_folder(function(f)
     f:write "one"
     t.write(f.folder .. "/many.lua", many)
@@ -260,7 +283,7 @@ t.test("commands that read do not touch what a guest is about to write", functio
   end)
 end)
 
-t.test("later seeds that a guest has are not run twice", function()
+t.test("later seeds that another run has are not run twice", function()
   with_folder(function(f)
     t.write(f.folder .. "/many.lua", (many:gsub("seeds = 6", [[seeds = "until 0.1 %%, at most 5",
   compare = { with = { a = 1 }, metric = "loss" }]]):gsub("trial = function%(t, c%)", [[%0
@@ -270,13 +293,13 @@ t.test("later seeds that a guest has are not run twice", function()
     f:wait_for("many", "running" .. (" queued"):rep(29))
     t.write(f.folder .. "/two.lua", t.read(f.folder .. "/many.lua"))
     f:start("two", "seed=4,5 a=1,2 -q")
-    wait_until("the guest is at work", function()
-      return #(core.sys.list(f.root .. "/guests") or {}) > 0
+    wait_until("the other run is at work", function()
+      return select(2, f:statuses("many"):gsub("running", "")) == 2
     end)
-    t.write(f.folder .. "/go", "") -- the first three seeds; the guest still waits in the others
+    t.write(f.folder .. "/go", "") -- the first three seeds; the other run still waits in its own
     local code, said = f:finish "many"
     t.eq(code, 5)
-    t.ok(said:find("process %d+ on %S+ runs trial %x+"), said)
+    t.ok(said:find('runs trial %x+, and seeds = "until ..." needs all trials'), said)
     t.write(f.folder .. "/go-late", "")
     t.eq(f:finish "two", 0)
     f:start("many", "-q")
@@ -290,24 +313,24 @@ t.test("later seeds that a guest has are not run twice", function()
   end)
 end)
 
-t.test("a guest skips a trial that another process has taken, and runs the others", function()
+t.test("a trial that another process has begun, and the store has not seen, is not run", function()
   with_folder(function(f)
     f:start_both()
     local id = stores.dump(f.root, [[SELECT id FROM v_trials WHERE experiment = 'two'
       AND seed = 2 AND json_extract(config, '$.a') = 2]])[1]:match "%x+%x%x%x"
-    local by = { job = "9", task = 1, restarts = 0, host = "n2", pid = 5, started = core.sys.now(),
-      code = "c", provenance = '{"label":"x","host":"n2","command":"toeplab run two.lua"}' }
-    t.ok(claims.take(f.root, id, 1, by))
+    local path = f.root .. "/runs/" .. id:sub(1, 12)
+    core.sys.mkdir(path)
+    t.ok(journal.create(path .. "/events-1.jnl", { "begin", 1, core.sys.now(), 5, "c",
+      '{"label":"x","host":"n2","command":"toeplab run two.lua"}', n = 6 }))
     f:go "two"
     local code, said = f:finish "two"
     t.eq(code, 5)
     t.ok(said:find("another process has taken it", 1, true), said)
-    t.ok(said:find("6 trials: 5 done, 1 taken by other processes", 1, true), said)
-    f:wait_for("two", "done done done running done done")
+    t.ok(said:find("6 trials: 5 done, 1 run by other processes", 1, true), said)
   end)
 end)
 
-t.test("a guest is refused the trials of an array job, as a run alone is", function()
+t.test("a run beside another one is refused the trials of an array job", function()
   clusters.with(function(c)
     t.write(c.folder .. "/slow", "")
     t.eq(c:submit "seeds=1", 0)
@@ -320,7 +343,6 @@ t.test("a guest is refused the trials of an array job, as a run alone is", funct
     local code, said = c:ask(run .. "rate=0.5 seeds=1")
     t.eq(code, 5)
     t.ok(said:find("job 1 of Slurm runs trials of this sweep", 1, true), said)
-    t.eq(core.sys.list(c.root .. "/guests") or {}, {})
     t.eq(c:ask(run .. "-q steps=13 pause=0.0 rate=0.5 seeds=1"), 0) -- other trials
     t.write(c.folder .. "/silent", "")
     code, said = c:ask(run .. "rate=0.5 seeds=1")
@@ -330,7 +352,7 @@ t.test("a guest is refused the trials of an array job, as a run alone is", funct
   end)
 end)
 
-t.test("a guest tunes a key before its trials", function()
+t.test("a run tunes a key before its trials", function()
   with_folder(function(f)
     f:write "one"
     f:write("two",
@@ -349,32 +371,28 @@ t.test("a guest tunes a key before its trials", function()
   end)
 end)
 
-t.test("a sweep that is at work is refused, and what needs the folder alone", function()
+t.test("what needs all trials of a run for itself is refused while others run them", function()
   with_folder(function(f)
     f:write "one"
     f:write("two", "prune = { metric = 'loss', eta = 2, min_steps = 4 },")
-    f:write "three"
     f:start "one"
+    f:start "two"
     f:wait_for("one", one_runs)
+    f:wait_for("two", one_runs)
     for words, want in pairs {
-      ["one.lua"] = "process %d+ on %S+ has been writing here for %d+ s .toeplab status .*; "
-        .. "another run has trial %x+",
-      ["one.lua --redo"] = "process %d+ on %S+ has been writing here.*--redo needs the folder",
-      ["two.lua"] = "prune compares trials while they run, which needs the folder alone",
+      ["one.lua --redo"] = "process %d+ on %S+ runs trial %x+, and %-%-redo needs all trials",
+      ["two.lua"] = "process %d+ on %S+ runs trial %x+, and prune needs all trials",
     } do
       local code, said = f:ask("run " .. f.folder .. "/" .. words)
       t.eq(code, 5)
       t.ok(said:find(want), said)
     end
-    f:start "three"
-    f:wait_for("three", one_runs)
-    local code, said = f:ask("run " .. f.folder .. "/three.lua") -- of two guests one gets it
-    t.eq(code, 5)
-    t.ok(said:find "another run has trial" or said:find "runs trial", said)
-    f:go "three"
-    t.eq(f:finish "three", 0)
+    local code, said = f:ask "status --stop two"
+    t.ok(code == 2 and said:find "one trial at a time", said)
     f:go "one"
+    f:go "two"
     t.eq(f:finish "one", 0)
+    t.eq(f:finish "two", 0)
   end)
 end)
 

@@ -1,10 +1,6 @@
--- test_requests.lua: tags, notes, the trash and retry while a run is at work, which carries them
--- out.
+-- test_changes.lua: tags, notes, the trash and stopping while a run is at work.
 local t = require "harness"
 local core = require "toeplab.core"
-local json = require "toeplab.base.json"
-local records = require "toeplab.store.records"
-local requests = require "toeplab.store.requests"
 local trials = require "trials"
 
 local script = [[
@@ -48,7 +44,7 @@ local function code_of(folder)
   return t.read(folder .. "/code")
 end
 
-t.test("a run at work carries out what others ask, and refuses what would break it", function()
+t.test("trials are marked and removed while a run is at work, but those that it runs", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", script)
     local go = folder .. "/go"
@@ -65,24 +61,21 @@ t.test("a run at work carries out what others ask, and refuses what would break 
       AND notes = 'while it runs']]), 2)
     local code, said = toeplab(folder, "rm a=2")
     t.ok(code == 2 and said:find "is running .process %d+ on .*nothing was removed", said)
-    code, said = toeplab(folder, "rm a=3")
-    t.ok(code == 2 and said:find("waits in the run that is at work", 1, true), said)
     code, said = toeplab(folder, "mark nix --tag x")
     t.ok(code == 2 and said:find("'nix' is not the id of a trial", 1, true), said)
-    code, said = toeplab(folder, "retry")
-    t.ok(code == 0 and said:find "^1 trial queued\n  toeplab run", said)
-    t.eq(statuses(folder), "queued running queued")
     code, said = toeplab(folder, "rm a=1")
     t.ok(code == 0 and said:find "^1 trial, 0 files, 0 B into the trash", said)
     t.eq(statuses(folder), "running queued")
     t.eq(toeplab(folder, "rm --restore @last"), 0)
-    t.eq(statuses(folder), "queued running queued")
+    t.eq(statuses(folder), "failed running queued")
+    t.eq(toeplab(folder, "rm a=3"), 0)
     t.write(go, "")
     t.eq(code_of(folder), "1\n") -- the planned failure
-    t.eq(statuses(folder), "queued done done")
+    t.eq(statuses(folder), "failed done") -- what was removed has not been run
+    t.eq(toeplab(folder, "rm --restore @last"), 0)
+    t.eq(statuses(folder), "failed done queued")
     t.eq(#trials.query(folder, "SELECT 1 FROM v_trials WHERE tags = 'seen'"), 2)
-    t.eq(core.sys.list(folder .. "/results/requests"), {})
-    t.eq({ toeplab(folder, "mark busy --clear") }, { 0, "3 trials cleared\n" }) -- nobody is asked
+    t.eq({ toeplab(folder, "mark busy --clear") }, { 0, "3 trials cleared\n" })
   end)
 end)
 
@@ -113,7 +106,7 @@ t.test("a running trial is stopped alone, and the same command continues it", fu
       end)) == true
     end)
     local code, said = toeplab(folder, "status --stop a=3")
-    t.ok(code == 2 and said:find("cannot be stopped: the run at work does not run it now", 1, true),
+    t.ok(code == 2 and said:find("cannot be stopped: it is ", 1, true),
       said)
     code, said = toeplab(folder, "status --stop a=2")
     t.ok(code == 0 and said:find("1 trial asked to save and stop", 1, true), said)
@@ -125,7 +118,7 @@ t.test("a running trial is stopped alone, and the same command continues it", fu
       1, true), t.read(folder .. "/said"))
     t.eq(statuses(folder), "done interrupted done")
     code, said = toeplab(folder, "status --stop a=2")
-    t.ok(code == 2 and said:find("there is no run at work", 1, true), said)
+    t.ok(code == 2 and said:find("it is interrupted", 1, true), said)
     t.ok(os.execute(run))
     t.eq(statuses(folder), "done done done")
     t.eq(#trials.query(folder, "SELECT 1 FROM v_metrics"), 12)
@@ -144,7 +137,7 @@ return tl.experiment "rounds" {
 }
 ]]
 
-t.test("trials that later looks compare stay while the run is at work", function()
+t.test("trials that later looks compare come back from the trash while a run is at work", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", rounds)
     local go = folder .. "/go"
@@ -156,55 +149,10 @@ t.test("trials that later looks compare stay while the run is at work", function
         return #trials.query(folder, "SELECT 1 FROM v_trials WHERE seed = 4") > 0
       end)) == true
     end)
-    local code, said = toeplab(folder, "rm seed=1")
-    t.ok(code == 2 and said:find("is compared by the run that is at work: stop that first; nothing",
-      1, true), said)
+    t.eq(toeplab(folder, "rm seed=1"), 0)
     t.write(go, "")
     t.eq(code_of(folder), "0\n")
-    code, said = toeplab(folder, "rm seed=1") -- no run is at work any more
-    t.ok(code == 0 and said:find("^2 trials"), said)
-  end)
-end)
-
-t.test("files that are no requests are answered or left alone, and dead answers removed", function()
-  t.in_folder(function(folder)
-    local store <close> = records.open(folder, "w")
-    local place = folder .. "/requests/"
-    local function name(pid, what)
-      return ("%s%s.%s.%s"):format(place, core.sys.hostname(), pid, what)
-    end
-    local function serve() requests.serve(store, function() return {} end) end
-    serve() -- there is no folder
-    core.sys.mkdir(place)
-    for _, text in ipairs { "", "{", "7", "{}", '{"change":"purge","arguments":{}}',
-      '{"change":"rm","arguments":3}', '{"change":"rm","arguments":{}}' } do
-      t.write(name("1-1", "ask"), text)
-      serve()
-      local answer = store:decode(t.read(name("1-1", "answer")))
-      t.ok(answer.why and math.type(answer.code) == "integer", json.encode(answer))
-      t.ok(not core.sys.exists(name("1-1", "taken")))
-    end
-    core.sys.mkdir(name("1-7", "answer")) -- an answer that cannot be written ends no run
-    t.write(name("1-7", "ask"), "{}")
-    serve()
-    t.ok(not core.sys.exists(name("1-7", "taken")))
-    t.write(folder .. "/secret", "secret")
-    os.execute(("ln -s ../secret '%s'"):format(name("1-2", "ask")))
-    -- No process has this number.
-    local dead = { name("4194305-1", "answer"), name("4194305-2", "ask") }
-    for _, path in ipairs(dead) do t.write(path, "{}") end
-    t.write(place .. "far.4194305-1.answer", "{}") -- of another machine, where it may run
-    t.write(place .. "other", "x")
-    serve()
-    t.ok(not t.read(name("1-2", "answer")):find("is not a request of this program: s", 1, true))
-    for _, path in ipairs(dead) do t.ok(not core.sys.exists(path), path) end
-    t.ok(not core.sys.exists(name("4194305-2", "answer")), "a request was taken that is withdrawn")
-    t.eq({ t.read(place .. "far.4194305-1.answer"), t.read(place .. "other") }, { "{}", "x" })
-    os.execute(("mv '%s/requests' '%s/elsewhere' && ln -s elsewhere '%s/requests'"):format(folder,
-      folder, folder))
-    t.write(folder .. "/elsewhere/far.3-1.ask", "{}")
-    serve()
-    t.ok(core.sys.exists(folder .. "/elsewhere/far.3-1.ask"))
+    t.eq(#trials.query(folder, "SELECT 1 FROM v_trials WHERE seed = 1"), 2)
   end)
 end)
 

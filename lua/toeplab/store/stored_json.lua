@@ -1,0 +1,57 @@
+-- store/stored_json.lua: parses the JSON texts of the store by SQLite. Each function takes the
+-- records first.
+local errors = require "toeplab.base.errors"
+
+local stored_json = {}
+
+-- Parses the JSON text of a configuration into a Lua table.
+function stored_json.config(self, text)
+  local value = stored_json.decode(self, text)
+  if type(value) == "table" then return value end
+  errors.raise(errors.STORAGE, "%s/runs.db: this is not a configuration: %s", self.folder,
+    text:sub(1, 200))
+end
+
+-- The Lua types that these members of stored JSON objects must have, where they occur; none of them
+-- may hold tables in tables.
+local members = { label = "string", environment = "table", build = "table", data = "table",
+  overrides = "table", axes = "table", columns = "table", rows = "table|string", trials = "number",
+  answers = "table|string", tuned = "string", changes = "string", rule = "string",
+  with = "table", metric = "string", better = "table" }
+
+-- Parses the JSON text of an object into a Lua table by SQLite; raises if it is none, or has
+-- members of wrong types.
+function stored_json.object(self, text)
+  local value = stored_json.decode(self, text)
+  local good = type(value) == "table"
+  for name, kind in pairs(good and members or {}) do
+    good = good and (value[name] == nil or kind:find(type(value[name]), 1, true) ~= nil)
+    for _, v in pairs(good and type(value[name]) == "table" and value[name] or {}) do
+      good = good and type(v) ~= "table"
+    end
+  end
+  if good then return value end
+  errors.raise(errors.STORAGE, "%s/runs.db: this is not an object of this program: %s", self.folder,
+    text:sub(1, 200))
+end
+
+-- Parses JSON text into a Lua value by SQLite; objects and arrays become tables.
+function stored_json.decode(self, text)
+  local nodes, root = {}, nil
+  local sql = "SELECT id, parent, key, type, atom FROM json_tree(?) ORDER BY id"
+  for _, row in ipairs(self:rows(sql, { text })) do
+    local value = row.atom
+    if row.type == "object" or row.type == "array" then value = {} end
+    if row.type == "true" or row.type == "false" then value = row.type == "true" end
+    nodes[row.id] = value
+    local parent = row.parent and nodes[row.parent]
+    if parent then
+      parent[math.type(row.key) == "integer" and row.key + 1 or row.key] = value
+    else
+      root = value
+    end
+  end
+  return root
+end
+
+return stored_json
