@@ -64,11 +64,14 @@ static tl_status sign(tl_ctx *ctx, const char *folder, int fd)
 tl_status tl_lock(tl_ctx *ctx, const char *folder, int fd, double seconds, int (*stopped)(void))
 {
     struct timespec pause = {.tv_nsec = 1000000};
+    double waited = 0;
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR) return tl_fail_errno(ctx, "lock", folder);
-        if (seconds <= 0 || (stopped && stopped())) return fail_locked(ctx, folder, fd);
+        /* A run that is stopped still records what it has. */
+        if (waited >= seconds || (waited >= 2 && stopped && stopped()))
+            return fail_locked(ctx, folder, fd);
         (void)nanosleep(&pause, NULL);
-        seconds -= (double)pause.tv_nsec * 1e-9;
+        waited += (double)pause.tv_nsec * 1e-9;
         if (pause.tv_nsec < 16000000) pause.tv_nsec *= 2;
     }
     return sign(ctx, folder, fd);

@@ -159,17 +159,26 @@ function Records:sweep(s)
   return self.store:last_id()
 end
 
+-- Returns whether a run that sees to a running trial may live: on this machine by its process, else
+-- by the lock that the worker holds on its journal. row: id, attempt, status, selection.PROCESS.
+local function is_seen_to(self, row)
+  if row.status ~= "running" then return false end
+  if row.host == core.sys.hostname() and not row.job then return not selection.is_left(row) end
+  local path = journal.path(trial_files.folder(self.folder, row.id), row.attempt)
+  return journal.in_use(self.folder .. "/" .. path)
+end
+
 -- Returns the status of a trial and its row: {step=, attempt=, seconds=, code_hash=, mixed=
 -- (whether other code continued it than began it), busy= (whether a run sees to it), whole=
 -- (whether that can be stopped with its whole run only), selection.PROCESS}; nil if there is none.
 function Records:status(id)
-  local row = self:rows(([[SELECT coalesce(ended, status) AS status, step, attempt, seconds,
+  local row = self:rows(([[SELECT id, coalesce(ended, status) AS status, step, attempt, seconds,
     code_hash, EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND kind = 'code') AS mixed,
     provenance ->> '$.whole' AS whole, %s FROM trials WHERE id = ?1]])
     :format(selection.PROCESS), { id })[1]
   if not row then return nil end
   row.mixed = row.mixed == 1
-  row.busy = row.status == "running" and not selection.is_left(row)
+  row.busy = is_seen_to(self, row)
   return row.status, row
 end
 
@@ -409,7 +418,7 @@ function Records:open_journals()
   local list = {}
   for _, row in ipairs(self:rows(([[SELECT id, attempt, status, %s FROM trials
       WHERE id IN (SELECT trial FROM journals)]]):format(selection.PROCESS))) do
-    if row.status ~= "running" or selection.is_left(row) then list[#list + 1] = row end
+    if not is_seen_to(self, row) then list[#list + 1] = row end
   end
   for _, row in ipairs(list) do
     row.path = trial_files.folder(self.folder, row.id)

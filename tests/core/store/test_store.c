@@ -294,7 +294,7 @@ static void writers_take_turns(void)
     tl_store *two = open_store(scratch("turns"), TL_STORE_WRITE);
     CHECK_STATUS(trial(one, "one"), TL_OK);
     CHECK_STATUS(trial(two, "two"), TL_OK);
-    tl_store_watch(two, at_once); /* it does not wait */
+    tl_store_watch(two, at_once); /* it waits for 2 seconds */
     CHECK_STATUS(run(one, "BEGIN IMMEDIATE"), TL_OK);
     CHECK_STATUS(trial(two, "three"), TL_ELOCKED);
     CHECK_STATUS(run(two, "SELECT 1 FROM trials"), TL_OK);

@@ -134,7 +134,7 @@ t.test("tasks give the metrics of a run without Slurm, and each trial is run onc
       { { attempt = 1, job = "1_1" }, { attempt = 1, job = "1_2" } })
     c:queue {}
     t.eq(c:submit(), 0)
-    t.eq(core.sys.list(c.root .. "/slurm"), { "logs" })
+    t.eq(core.sys.list(c.root .. "/slurm"), { "lock", "logs" })
     t.eq(core.sys.list(c.root .. "/claims"), {})
     local root = c.root
     c.root = c.folder .. "/alone"

@@ -174,7 +174,7 @@ t.test("a command that waits submits what the tasks that were there have left", 
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     local trial = slurm_plan.read(c.root .. "/slurm/1/plan").trials[1]
     t.ok(claims.take(c.root, trial.id, 1, { job = "1", task = 1, restarts = 0, host = "n2", pid = 5,
-      started = 1.0, code = trial.code, provenance = "{}" }))
+      started = 1.0, code = trial.code, provenance = '{"job":"1_1"}' }))
     c:queue { { 1, 1, "COMPLETING" } } -- it was killed, and is still in the queue
     local words = ("run '%s/x.lua' -C '%s' --on slurm --wait rate=0.5"):format(c.folder, c.root)
     local command = core.sys.spawn({ "/bin/sh", "-c", c:line(words .. " seeds=1") },
@@ -314,7 +314,7 @@ t.test("a redo that Slurm refuses deletes no result", function()
     t.ok(said:find("invalid partition specified: x", 1, true), said)
     t.eq(c:statuses(), { done = 4 })
     t.eq(c:rows "SELECT count(*) AS n FROM v_metrics", before)
-    t.eq(core.sys.list(c.root .. "/slurm"), { "logs" })
+    t.eq(core.sys.list(c.root .. "/slurm"), { "lock", "logs" })
     os.remove(c.folder .. "/refuse")
     t.eq(c:submit "--redo", 0)
     t.eq(#labels(c, 1), 4)

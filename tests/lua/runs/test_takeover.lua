@@ -240,7 +240,7 @@ t.test("a clearing that is killed after the claim is gone loses nothing", functi
     c:clear()
     local open = c.store:open_journals()
     t.eq(#open, 1) -- prepared.replay reads it
-    c.store:take(id, open[1].path)
+    c.store:take(open[1])
     t.eq(c:stored(), { "done", 2 })
     t.eq(c:files(), {})
   end)
@@ -257,9 +257,9 @@ t.test("a task whose claim was removed ends, and takes nothing as ended", functi
       t.eq(task:begin(trial), 2)
       core.sys.remove(("%s/claims/%s-2"):format(c.folder, claims.short(id)))
       task.held[id].checked = -math.huge -- as if long ago
-      if ended then task:finish(id, "done") end
+      if ended then task:finish(trial, "done") end
       t.raises(function()
-        if ended then task:end_journal(id) else task:check() end
+        if ended then task:end_journal(trial) else task:check() end
       end, "its task was given up")
       t.eq(c:files(), {})
     end)
