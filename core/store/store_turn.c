@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
 #include "store/lock.h"
 #include "store/store.h"
 

@@ -115,8 +115,8 @@ local folders = { -- name, what is done to a copy of `plain`, the message that m
   { "a stale journal that is a pipe", function(dir)
     sh("cd '%s' && for f in runs/*/; do mkfifo $f/events-9.jnl; done", dir)
   end },
-  { "guests and claims that are pipes", function(dir)
-    sh("cd '%s' && mkdir guests claims && mkfifo guests/elsewhere.7 claims/%s-1", dir,
+  { "claims that are pipes", function(dir)
+    sh("cd '%s' && mkdir claims && mkfifo claims/%s-1", dir,
       ("0"):rep(12))
   end },
   { "a log that is a link", link("runs/*/log.txt", "outside/precious.txt") },
@@ -130,7 +130,7 @@ local folders = { -- name, what is done to a copy of `plain`, the message that m
   end, "symbolic link" },
   { "a write-ahead log that leads nowhere", link("runs.db-wal", "outside/new"), "symbolic link" },
   { "folders and logs that are links", function(dir)
-    for _, name in ipairs { "reports", "figures", "changes", "claims", "guests",
+    for _, name in ipairs { "reports", "figures", "changes", "claims",
       "worker-1.log" } do
       sh("ln -sfn '%s/outside/%s' '%s/%s'", top, name == "worker-1.log" and "log" or "folder", dir,
         name)
@@ -218,7 +218,7 @@ local reading = { "ls", "ls --csv", "ls --json", "status", "status --json", "sho
   "show --json @all", "show --script @last", "ls --failures", "ls --failures --json",
   "table sweep", "table",
   "report sweep -o page.html", "report ../../outside/x", "report 1", "plot --term", "compare rate",
-  "export", "export --json", "export --metrics", "export --metrics --json", "doctor", "retry @all",
+  "export", "export --json", "export --metrics", "export --metrics --json", "doctor",
   "show --diff @last @best:loss", "plan sweep.lua", "run --list sweep.lua", "rm --dry-run @all",
   "ls --sql 'SELECT * FROM v_trials'", "ls --json --sql 'SELECT * FROM v_metrics'",
   "mark @last",
