@@ -132,18 +132,33 @@ local function check_truth(check)
   local store = check.store
   if not rebuild.possible(check.folder) then return end -- of an earlier version
   if check.all > 0 and not check.repair then return end -- rows that are wrong say nothing of files
-  for _, row in ipairs(store:rows [[SELECT id, attempt FROM trials WHERE attempt > 0
-      AND id NOT IN (SELECT trial FROM journals)]]) do
-    local path = journal.path(trial_files.folder(store.folder, row.id), row.attempt)
+  local function found(path, why, write)
+    if not why then return end
+    check:found(true, function()
+      write()
+      return "written again from the database"
+    end, "%s: %s", path, why)
+  end
+  for _, row in ipairs(store:rows [[SELECT id, attempt, started, pid, status = 'done' AS over,
+      tags <> '' OR notes <> '' OR trashed IS NOT NULL AS marked FROM trials
+      WHERE id NOT IN (SELECT trial FROM journals)]]) do
+    row.over = row.over == 1
+    local folder = trial_files.folder(store.folder, row.id)
+    local path = journal.path(folder, row.attempt)
     local whole = trial_files.path(store.folder, row.id, { path = path })
-    local why = check.quick and not core.sys.exists(whole) and "is missing"
-      or not check.quick and replay.damage(whole)
-    if why then
-      check:found(true, function()
-        written.trial(store, row.id)
-        return "written again from the database"
-      end, "%s: %s", path, why)
-    end
+    local why = row.attempt > 0 and (check.quick and not core.sys.exists(whole) and "is missing"
+      or not check.quick and replay.damage(whole, row))
+    local function write() written.trial(store, row.id) end
+    found(path, why, write)
+    path = folder .. "/marks.jnl"
+    whole = trial_files.path(store.folder, row.id, { path = path })
+    why = not why and not check.quick and replay.marks_damage(whole, row.marked == 1)
+    found(path, why, write)
+  end
+  for _, row in ipairs(store:rows "SELECT id FROM sweeps") do
+    local path = written.sweep_path(store.folder, row.id)
+    local why = written.sweep_damage(store, row.id, core.sys.read_file(path))
+    found(("sweeps/%d.json"):format(row.id), why, function() written.sweep(store, row.id) end)
   end
 end
 

@@ -32,14 +32,32 @@ local TRIALS = [[INSERT INTO trials (id, sweep, experiment, config, seed, code_h
 local MEMBERS = [[INSERT INTO members SELECT ?2, value ->> '$.position', value ->> '$.id'
   FROM json_each(?1, '$.trials') WHERE value ->> '$.position' IS NOT NULL]]
 
--- Inserts the rows of sweep id, and those of its trials, from its file.
-local function add_sweep(store, id)
+-- Returns an unused name for a file that is moved aside.
+local function unused_name(path)
+  local name, count = ("%s.damaged-%s"):format(path, os.date "%Y%m%d-%H%M%S"), 1
+  local free = name
+  while core.sys.exists(free) do count, free = count + 1, ("%s-%d"):format(name, count + 1) end
+  return free
+end
+
+-- Inserts the rows of sweep id, and those of its trials, from its file. A damaged file is moved
+-- aside: the command of the sweep makes it again, with what the files of its trials say.
+local function add_sweep(store, id, warn)
   local path = written.sweep_path(store.folder, id)
   local text = core.sys.read_file(path)
-  local ok, why = pcall(function()
+  store:rows "SAVEPOINT sweep"
+  local damage = written.sweep_damage(store, id, text)
+  local ok = not damage and pcall(function()
     for _, sql in ipairs { SWEEP, TRIALS, MEMBERS } do store:rows(sql, { text, id }) end
   end)
-  if not ok then errors.raise(errors.STORAGE, "%s: %s", path, errors.text(why)) end
+  if not ok then
+    local copy = unused_name(path)
+    store:rows "ROLLBACK TO sweep"
+    errors.stored(core.sys.rename(path, copy))
+    warn("%s %s: it is kept as %s; the command of its trials makes it again, and then has what "
+      .. "their files say", path, damage or "holds rows that are wrong", copy)
+  end
+  store:rows "RELEASE sweep"
 end
 
 -- ---- The whole folder -------------------------------------------------------------------------
@@ -52,7 +70,7 @@ local function fill(store, warn)
   local there = {}
   for _, name in ipairs(core.sys.list(store.folder .. "/runs") or {}) do there[name] = true end
   store:transaction(function()
-    for _, id in ipairs(ids) do add_sweep(store, id) end
+    for _, id in ipairs(ids) do add_sweep(store, id, warn) end
   end)
   local list = store:rows "SELECT id FROM trials"
   store:transaction(function()
@@ -105,14 +123,6 @@ end
 function rebuild.ensure(root, open)
   local guard <close> = lock(root)
   if guard and not core.sys.exists(root .. "/runs.db") then make(root, open, errors.say) end
-end
-
--- Returns an unused name for a file that is moved aside.
-local function unused_name(path)
-  local name, count = ("%s.damaged-%s"):format(path, os.date "%Y%m%d-%H%M%S"), 1
-  local free = name
-  while core.sys.exists(free) do count, free = count + 1, ("%s-%d"):format(name, count + 1) end
-  return free
 end
 
 -- Makes runs.db of the results folder root anew, and keeps the damaged one beside it. Returns the

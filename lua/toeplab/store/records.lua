@@ -207,7 +207,8 @@ end
 
 -- Inserts a row with status queued for each trial that has none, restores those in the trash, and
 -- makes these trials, in order, the only members of the sweep, which becomes the newest one, even
--- if the clock was set back. rows: those of sweeps.rows_of.
+-- if the clock was set back. rows: those of sweeps.rows_of. A trial that has files already (the
+-- file of its sweep was damaged when the database was made again) becomes what these say.
 function Records:enlist(sweep, rows)
   self:transaction(function()
     local at = now()
@@ -219,11 +220,15 @@ function Records:enlist(sweep, rows)
       trashed[row.id] = true
     end
     for i, t in ipairs(rows) do
-      self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash,
-        numerics, provenance, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        ON CONFLICT (id) DO NOTHING]],
+      local new = self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash,
+        data_hash, numerics, provenance, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        ON CONFLICT (id) DO NOTHING RETURNING id]],
         { t.id, sweep, t.experiment, t.config, t.seed, t.code_hash, t.data_hash, core.numerics,
-          t.provenance, at })
+          t.provenance, at })[1]
+      local folder = new and trial_files.folder(self.folder, t.id)
+      if new and core.sys.exists(self.folder .. "/" .. folder) then
+        replay.trial(self, t.id, folder, errors.say)
+      end
       self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
       if trashed[t.id] then self:mark(t.id, "restore") end
     end

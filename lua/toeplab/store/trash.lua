@@ -107,11 +107,12 @@ function trash.stale(store)
   for _, row in ipairs(selection.running(store)) do
     if not row.killed then ids[row.id:sub(1, 12)] = "busy" end
   end
+  local kept = written.any_damaged(store.folder) -- the command of a damaged sweep finds its trials
   local _, link = core.sys.kind(store.folder .. "/runs") -- never follow a link
   for _, name in ipairs(not link and core.sys.list(store.folder .. "/runs") or {}) do
     if ids[name] and ids[name] ~= "busy" then
       look_into(store, ids[name], name, add)
-    elseif not ids[name] and #name == 12 and name:find("^%x+$") then
+    elseif not ids[name] and #name == 12 and name:find("^%x+$") and not kept then
       add("runs/" .. name, "no trial has that name")
     end
   end

@@ -42,6 +42,21 @@ function written.sweep(store, id)
     head and head.text:sub(1, -2) .. "," or "{", table.concat(parts, ",\n"))))
 end
 
+-- Returns why the text of the file of sweep id cannot be that of a sweep; nil if it can.
+function written.sweep_damage(store, id, text)
+  local row = store:rows([[SELECT coalesce(iif(json_valid(?1), json_type(?1, '$.trials') = 'array'
+    AND (?2 = 0 OR json_type(?1, '$.experiment') = 'text'), 0), 0) AS ok]], { text or "", id })[1]
+  return not text and "is missing" or row.ok == 0 and "is no file of a sweep" or nil
+end
+
+-- Returns whether a damaged file of a sweep was set aside (rebuild.lua).
+function written.any_damaged(root)
+  for _, name in ipairs(trial_files.plain(root, "sweeps")) do
+    if name:find(".damaged", 1, true) then return true end
+  end
+  return false
+end
+
 -- Returns the ids of the sweeps that have a file.
 function written.sweeps(root)
   local set = {}

@@ -40,13 +40,33 @@ local function to_an_index(folder)
   t.write(folder .. "/runs.db", text:sub(1, (root - 1) * size) .. page .. text:sub(root * size + 1))
 end
 
-local MADE = "made again"
+-- Other contents of a file of the folder.
+local function of_file(path, change)
+  return function(folder)
+    records.open(folder, "w"):close() -- it writes the files
+    local whole = folder .. "/" .. path
+    t.write(whole, change(t.read(whole)))
+  end
+end
+
+local MADE, WRITTEN = "made again", "written again from the database"
+local JOURNAL = FOLDER .. "/events-1.jnl"
 
 -- name, damage, what is found: {text (a plain part), lost, how it is repaired} each; how many of
 -- these the repair finds (nil: all), since a database that is made again has no other faults; what
 -- the second repair still finds; a query and what it gives in the end
 local cases = {
   { "nothing", function() end, {}, nil, 0, "SELECT count(*) AS n FROM trials", '{"n":2}' },
+  { "an empty journal", of_file(JOURNAL, function() return "" end), {
+    { JOURNAL .. ": is not the journal of the attempt", true, WRITTEN } }, nil, 0,
+    "SELECT status FROM trials WHERE id = '" .. ID .. "'", '{"status":"done"}' },
+  { "a journal of another trial", of_file(JOURNAL, function(text)
+      return (text:gsub("= %x+\n$", "")):gsub("begin 1 ", "begin 2 ") .. "= 0000000000000000\n"
+    end), { { JOURNAL .. ": a record is damaged", true, WRITTEN } }, nil, 0,
+    "SELECT status FROM trials WHERE id = '" .. ID .. "'", '{"status":"done"}' },
+  { "garbage in the file of a sweep", of_file("sweeps/1.json", function() return "garbage" end), {
+    { "sweeps/1.json: is no file of a sweep", true, WRITTEN } }, nil, 0,
+    "SELECT count(*) AS n FROM members", '{"n":2}' },
   { "a trial whose id is a path", by "UPDATE trials SET id = '../up' WHERE id = '$ID'", {
     { "runs.db: 4 rows refer to others that are not there, the first in members", true, MADE },
     { "the id of trial '../up' is not a sha256: the row is not of this program", true, MADE },

@@ -158,6 +158,35 @@ for _, case in ipairs(cases) do
   end)
 end
 
+t.test("a damaged file of a sweep is set aside, and its command brings the results back", function()
+  for _, text in ipairs { "", "garbage", "{}", "[]", "null", '{"experiment":5,"trials":[]}',
+    '{"experiment":"decay","trials":[]}' } do
+    t.in_folder(function(folder)
+      stores.fill(folder, stores.sample)
+      local made, want
+      do
+        local store <close> = records.open(folder, "w")
+        made = sweep(store, "{}")
+        store:enlist(made, rows_of { "new", "newer" })
+        begin(store, "new")
+        log(store, "new", 1, { { "metric", 1, "loss", 0.5 }, done(3.0) })
+        store:end_journal { id = id "new", attempt = 1 }
+        want = store:rows("SELECT status, attempt FROM trials WHERE id = ?", { id "new" })
+      end
+      os.execute(("rm '%s'/runs.db*"):format(folder))
+      t.write(("%s/sweeps/%d.json"):format(folder, made), text)
+      local store <close> = records.open(folder, "w")
+      t.eq(#store:rows("SELECT 1 FROM trials WHERE id = ?", { id "new" }), 0)
+      for _, item in ipairs(trash.stale(store)) do
+        t.ok(not item.path:find(id("new"):sub(1, 12), 1, true), item.path)
+      end
+      store:enlist(sweep(store, "{}"), rows_of { "new", "newer" })
+      t.eq(store:rows("SELECT status, attempt FROM trials WHERE id = ?", { id "new" }), want)
+      t.eq(#store:rows("SELECT 1 FROM metrics WHERE trial = ?", { id "new" }), 1)
+    end)
+  end
+end)
+
 t.test("a mark that was torn by a kill is cut off before the next one", function()
   t.in_folder(function(folder)
     stores.fill(folder, stores.sample)
