@@ -197,6 +197,36 @@ t.test("what an edit makes new, and what is said of it", function()
   end)
 end)
 
+-- An edit of a script with named rows: its name, a plain part and what replaces it; the rows whose
+-- trials are new.
+local edits_of_rows = {
+  { "a row added", "full = {}", "full = {}, wide = { taps = 32 }", "row=wide" },
+  { "the order of rows", "full = {}, short = { taps = 8 }", "short = { taps = 8 }, full = {}", "" },
+  { "a key of a row", "taps = 8", "taps = 9", "row=short" },
+  { "a row that says what holds anyhow", "full = {}", "full = { taps = 16 }", "" },
+  { "a row removed", "full = {}, ", "", "" },
+  { "another name", "short =", "brief =", "row=brief" },
+}
+
+t.test("an edit of named rows makes new the trials of the rows that it changes", function()
+  local script = [[
+local tl = require "toeplab"
+return tl.experiment "rows" {
+  fixed = { taps = 16 }, rows = { full = {}, short = { taps = 8 } },
+  trial = function(t, c) t:log { loss = c.taps } end,
+}
+]]
+  in_folder(function(folder)
+    t.holds(select(2, trials.run(folder, script)), "2 trials: 2 done")
+    for _, edit in ipairs(edits_of_rows) do
+      local name, part, text, new = table.unpack(edit)
+      local from, to = script:find(part, 1, true)
+      t.write(folder .. "/x.lua", script:sub(1, from - 1) .. text .. script:sub(to + 1))
+      t.eq({ name, (new_trials(folder)) }, { name, new })
+    end
+  end)
+end)
+
 t.test("other numerics make all trials new, which says so", function()
   in_folder(function(folder)
     run_first(folder)
