@@ -49,7 +49,6 @@ static void store_disconnect(tl_store *s)
     s->db = NULL;
 }
 
-#define OPEN_SECONDS 5 /* for another process to end its transaction */
 
 static tl_status open_writer(tl_store *s)
 {
@@ -58,7 +57,7 @@ static tl_status open_writer(tl_store *s)
     tl_status st = tl_file_folders(s->ctx, s->folder);
     if (st == TL_OK) st = store_check_files(s);
     if (st == TL_OK) st = tl_lock_open(s->ctx, s->folder, &s->lock);
-    if (st == TL_OK) st = tl_lock(s->ctx, s->folder, s->lock, OPEN_SECONDS, NULL);
+    if (st == TL_OK) st = tl_lock(s->ctx, s->folder, s->lock, STORE_OPEN_SECONDS, NULL);
     if (st != TL_OK) return st;
     s->held = s->alone = 1; /* no statement below gives it back */
     if (st == TL_OK) st = store_connect(s, s->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
@@ -156,7 +155,7 @@ void tl_store_close(tl_store *s)
 {
     if (!s) return;
     /* The last connection checkpoints when it is closed, which is a write. */
-    if (s->db && s->wal.st_ino && store_hold(s) != TL_OK)
+    if (s->db && s->wal.st_ino && store_hold(s, STORE_OPEN_SECONDS) != TL_OK)
         (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     store_disconnect(s);
     if (s->lock >= 0) (void)close(s->lock);

@@ -37,8 +37,11 @@ tl_status store_number(tl_store *s, const char *sql, int64_t *out);
 
 /* Fills *out for SQLite's write-ahead log. */
 tl_status store_identify_log(const tl_store *s, struct stat *out);
-/* Takes the lock for a write, and checks that the write will reach the store. */
-tl_status store_hold(tl_store *s);
+/* Takes the lock for a write, waiting so long for another process, and checks that the write will
+** reach the store. */
+tl_status store_hold(tl_store *s, double seconds);
+#define STORE_OPEN_SECONDS  5
+#define STORE_WRITE_SECONDS 60
 /* Gives the lock back, unless a transaction is open. */
 void store_release(tl_store *s);
 

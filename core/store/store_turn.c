@@ -6,8 +6,6 @@
 #include "store/lock.h"
 #include "store/store.h"
 
-#define WRITE_SECONDS 60 /* for another process to end its transaction */
-
 tl_status store_identify_log(const tl_store *s, struct stat *out)
 {
     char path[4096];
@@ -29,10 +27,10 @@ tl_status tl_store_check(const tl_store *s)
     return tl_fail(s->ctx, TL_EIO, "%s-wal: " TL_REPLACED, s->path);
 }
 
-tl_status store_hold(tl_store *s)
+tl_status store_hold(tl_store *s, double seconds)
 {
     if (s->held) return TL_OK;
-    tl_status st = tl_lock(s->ctx, s->folder, s->lock, WRITE_SECONDS, s->stopped);
+    tl_status st = tl_lock(s->ctx, s->folder, s->lock, seconds, s->stopped);
     s->held = st == TL_OK;
     if (st == TL_OK) st = tl_store_check(s);
     if (st != TL_OK) store_release(s);

@@ -50,18 +50,23 @@ local function restore(store, words, dry)
 end
 
 local function purge(store, days, dry)
-  local ids = trash.expired(store, days)
-  local trashed = trash.free(store, ids, dry)
-  local list, left = trash.stale(store), 0
-  for _, item in ipairs(list) do
-    local path = store.folder .. "/" .. item.path
-    left = left + item.bytes
-    if dry then
-      print(("%s  %s  (%s)"):format(path, output.bytes(item.bytes), item.why))
-    else
-      files.remove(path)
+  local ids, list, trashed, left = nil, nil, nil, 0
+  local function free()
+    ids = trash.expired(store, days)
+    trashed = trash.bytes(store, ids)
+    if not dry then trash.free(store, ids) end
+    list = trash.stale(store)
+    for _, item in ipairs(list) do
+      local path = store.folder .. "/" .. item.path
+      left = left + item.bytes
+      if dry then
+        print(("%s  %s  (%s)"):format(path, output.bytes(item.bytes), item.why))
+      else
+        files.remove(path)
+      end
     end
   end
+  if dry then free() else store:transaction(free) end -- no run begins any of them meanwhile
   local database = #ids > 0 and not dry and trash.shrink(store) or 0
   print(("%s %s from the trash (%s), %s left behind (%s)%s"):format(
     dry and "would free" or "freed", output.count(#ids, "trial"), output.bytes(trashed),

@@ -11,7 +11,7 @@ local logged = require "toeplab.store.logged"
 local modules = require "toeplab.live.modules"
 local page = require "toeplab.live.page"
 local config = require "toeplab.base.config"
-local process = require "toeplab.base.process"
+local alive = require "toeplab.store.alive"
 local records = require "toeplab.store.records"
 local standing = require "toeplab.live.standing"
 
@@ -71,7 +71,7 @@ end
 local function described(store, trials, axes)
   local list = {}
   for i, t in ipairs(trials) do
-    if t.status == "running" and process.has_died(t.host, t.pid, t.process_start) then
+    if t.status == "running" and not alive.possibly(store.folder, t) then
       t.status = "killed"
     end
     local row = store:rows("SELECT config, seed FROM v_trials WHERE id = ?", { t.id })[1]

@@ -4,7 +4,7 @@ local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local estimate = require "toeplab.runs.estimate"
 local output = require "toeplab.report.output"
-local process = require "toeplab.base.process"
+local alive = require "toeplab.store.alive"
 local progress = require "toeplab.base.progress"
 local suggest = require "toeplab.base.suggest"
 local sweeps = require "toeplab.store.sweeps"
@@ -42,7 +42,7 @@ end
 -- alive.
 local function running(store, sweep)
   local list = sweeps.running(store, sweep.id)
-  for _, t in ipairs(list) do t.alive = not process.has_died(t.host, t.pid, t.process_start) end
+  for _, t in ipairs(list) do t.alive = alive.possibly(store.folder, t) end
   return list
 end
 

@@ -1,12 +1,12 @@
 -- live/watch.lua: the loop of `toeplab watch`, which shows a sweep in the terminal and takes keys.
--- It only reads the store; to stop a trial it leaves a request to the run (store/requests.lua).
+-- It reads the store; to stop a trial it marks it (store/changes.lua).
 local array_run = require "toeplab.runs.array_run"
 local core = require "toeplab.core"
 local curves = require "toeplab.live.curves"
 local errors = require "toeplab.base.errors"
 local logged = require "toeplab.store.logged"
 local plot = require "toeplab.report.figures.plot"
-local process = require "toeplab.base.process"
+local alive = require "toeplab.store.alive"
 local changes = require "toeplab.store.changes"
 local records = require "toeplab.store.records"
 local screen = require "toeplab.live.screen"
@@ -60,7 +60,7 @@ local function refresh(self)
   store:live()
   self.at = math.max(1, math.min(self.at, #self.trials))
   for i, t in ipairs(self.trials) do
-    if t.status == "running" and process.has_died(t.host, t.pid, t.process_start) then
+    if t.status == "running" and not alive.possibly(store.folder, t) then
       t.status = "killed"
     end
     if t.id == self.chosen then self.at = i end

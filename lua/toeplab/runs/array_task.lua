@@ -134,7 +134,7 @@ local function new_run(self, plan, exp)
   local o = plan.options
   local run = { exp = exp, trials = self.trials, axes = plan.axes, folder = self.folder,
     records = self.records, jobs = o.jobs, timeout = o.timeout, used = 0.0,
-    turns = devices.turns(o.share), progress = progress.new { every = 60 }, shared = true,
+    turns = devices.turns(o.share), progress = progress.new { every = 60 },
     grace = GRACE_SECONDS, claim = function() return claim_next(self) end,
     checkpoint = { steps = o.checkpoint_steps, seconds = o.checkpoint_seconds } }
   run.worker = worker.words(run, o.script, self.provenance.threads)

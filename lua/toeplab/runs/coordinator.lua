@@ -7,6 +7,8 @@ local core = require "toeplab.core"
 local eta = require "toeplab.runs.eta"
 local launch = require "toeplab.runs.launch"
 local outcome = require "toeplab.runs.outcome"
+local process = require "toeplab.base.process"
+local temporary = require "toeplab.base.temporary"
 local worker_process = require "toeplab.runs.worker_process"
 local prune = require "toeplab.trials.prune"
 local tuning = require "toeplab.trials.tuning"
@@ -26,11 +28,10 @@ Pool.__index = Pool
 
 -- run: records (or what takes their place, claimed.lua), folder, progress, trials, exp, worker (the
 -- command line of a worker as words), jobs, turns (devices.lua), alert (alert.lua, or nil), timeout
--- (seconds, or nil), fail_fast, used (seconds that its trials have already had), shared (whether
--- processes of other hosts use the folder), whole (whether its trials cannot be run or stopped
--- apart from one another), follow (nil, or an object that is told of trials:
--- live/tensorboard.lua); for a task of an array job (array_task.lua): claim (a function that
--- returns a further trial, or nil) and grace (seconds that SIGUSR1 leaves).
+-- (seconds, or nil), fail_fast, used (seconds that its trials have already had), whole (whether its
+-- trials cannot be run or stopped apart from one another), follow (nil, or an object that is told
+-- of trials: live/tensorboard.lua); for a task of an array job (array_task.lua): claim (a function
+-- that returns a further trial, or nil) and grace (seconds that SIGUSR1 leaves).
 function coordinator.new(run)
   local budget = run.exp.budget or {}
   run.alert = run.alert or alert.new()
@@ -49,7 +50,8 @@ local function clean_folder(run, t, artifacts)
   local folder, known = run.folder .. "/" .. t.path, {}
   for _, row in ipairs(artifacts) do known[row.path] = true end
   for _, name in ipairs(core.sys.list(folder) or {}) do
-    local ours = trial_files.keeps(name) or not run.shared and name:find("^%..*%.tmp")
+    local host, pid = temporary.owner(name)
+    local ours = trial_files.keeps(name) or host and process.has_died(host, pid)
     if ours and not known[t.path .. "/" .. name] then core.sys.remove(folder .. "/" .. name) end
   end
 end
@@ -166,6 +168,7 @@ end
 local function journal_end(self, w)
   copy_journal(self, w)
   local row = self.run.records:outcome(w.trial.id)
+  if not row then errors.raise(errors.LOCKED, "%s: was removed while it ran", w.trial.label) end
   return row.status ~= "running" and row or nil
 end
 
@@ -406,6 +409,14 @@ local function refill(self)
   return #self.queue > 0
 end
 
+-- Copies a part of what is new in a journal. Returns false if another process holds the store so
+-- long that it has to be tried later: the journal keeps it.
+local function copy_later(self, w)
+  local ok, why = pcall(copy_journal, self, w, true)
+  if not ok and not (errors.is(why) and why.code == errors.LOCKED) then error(why, 0) end
+  return ok
+end
+
 -- Copies what is new in the journals, and stops the trials whose end somebody has asked for.
 local function take_all(self, now)
   if now - self.taken < TAKE_SECONDS then return end
@@ -413,7 +424,7 @@ local function take_all(self, now)
   local records = self.run.records
   records:check()
   for _, w in ipairs(self.workers) do
-    if w.trial then copy_journal(self, w, true) end
+    if w.trial and not copy_later(self, w) then return end
     if w.trial and not w.stopped and records.asks_to_stop and records:asks_to_stop(w.trial) then
       w.stopped, w.closed = true, true -- the worker ends after this trial
       w:ask_to_stop "TERM"

@@ -116,6 +116,16 @@ function prepared.other_code(run, shard)
   return finished, begun
 end
 
+-- Makes a trial start over, unless another run has begun it since.
+local function redo(run, t)
+  run.records:transaction(function()
+    local status, row = run.records:status(t.id)
+    if not row.busy and prepared.by_other_code(run.exp, t, status, row) then
+      run.records:mark(t.id, "redo")
+    end
+  end)
+end
+
 -- Reports finished trials that other code produced; with redo, queues them to run again, and makes
 -- unfinished ones start over instead of resuming from the checkpoint of that code.
 function prepared.handle_other_code(run, options)
@@ -125,7 +135,7 @@ function prepared.handle_other_code(run, options)
       #list == 1 and "" or "s", fate)
     for _, t in ipairs(list) do
       run.kept[t.id] = true
-      if options.redo then run.records:mark(t.id, "redo") end
+      if options.redo then redo(run, t) end
     end
   end
   local finished, begun = prepared.other_code(run, options.shard)
@@ -304,7 +314,7 @@ function prepared.enlist(run, path, overrides, options, threads)
   about.threads, run.scale = threads, prepared.scale_of(overrides)
   if about.dirty then about.changes = save_changes(run) end
   local chosen = run.chosen or {}
-  local sweep = run.records:sweep { experiment = run.exp.name, script = path,
+  local sweep = { experiment = run.exp.name, script = path,
     source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
     scale = run.scale,
     plan = json.encode { axes = run.axes, row_keys = run.row_keys, grid = free_keys(run.exp),
@@ -317,7 +327,9 @@ function prepared.enlist(run, path, overrides, options, threads)
       tuned_seed = run.exp.tuned and run.exp.tune.seed or nil,
       columns = declared_list(run.exp, "columns"), rows = declared_list(run.exp, "rows") } }
   for _, t in ipairs(run.trials) do t.experiment, t.provenance = run.exp.name, about end
-  run.records:enlist(sweep, sweeps.rows_of(run.trials))
+  run.records:transaction(function()
+    run.records:enlist(run.records:sweep(sweep), sweeps.rows_of(run.trials))
+  end)
 end
 
 return prepared

@@ -83,6 +83,14 @@ local function explain(store, s, warn)
     said and "; " .. said or "")
 end
 
+-- Whether a submission is one of the list.
+local function was_there(list, submission)
+  for _, s in ipairs(list) do
+    if s.folder == submission.folder and s.job == submission.job then return true end
+  end
+  return false
+end
+
 -- Copies what tasks have written so far into the store (opened for writing), and removes what jobs
 -- that have left the queue no longer need. Returns the state of the submissions: open (a list with
 -- tasks), held (id of a trial -> the claim of the task that runs it); and silent, why the queue
@@ -90,16 +98,19 @@ end
 function slurm.refresh(store, warn)
   local root = store.folder
   local queue, silent, queued = {}, nil, {}
+  local all = slurm_queue.submissions(root)
   -- The queue is read before the claims: what ends later is still held.
   if slurm.pending(root) then queue, silent = slurm_queue.read(root) end
   for _, task in ipairs(queue or {}) do queued[task.job .. "_" .. task.task] = true end
   local held = takeover.run(store, function(claim)
     return queue and queued[claim.job .. "_" .. claim.task] ~= nil
   end, warn)
-  local all = slurm_queue.submissions(root)
   if not queue then return { open = all, held = held, silent = silent } end
   local open, others = slurm_queue.open(root, queue)
-  if #open == 0 then
+  -- Another command may have submitted a job after the queue was read.
+  local new = false
+  for _, s in ipairs(slurm_queue.submissions(root)) do new = new or not was_there(all, s) end
+  if #open == 0 and not new then
     for _, s in ipairs(others and all or {}) do explain(store, s, warn) end
     -- A task that was taken for dead claims nothing once its plan is gone.
     for _, s in ipairs(others and all or {}) do files.remove(s.folder) end
@@ -136,7 +147,7 @@ local function hand_round(plan, room, claimed, missing, held)
       local has_begun = one ~= nil and one.attempt > t.attempt
       local ended = has_begun and one.ends[one.attempt]
       if room > 0 and has_begun == begun and not held[t.id] and ended ~= "failed"
-        and ended ~= "done" and ended ~= "pruned" then
+        and ended ~= "done" then
         room, missing[t.id] = room - 1, false
       end
     end

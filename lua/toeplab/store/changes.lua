@@ -32,14 +32,14 @@ end
 -- Sets tags and notes. a: words (which trials), tag, untag and note (lists, or nil), clear. Returns
 -- {trials= (their number), given= and taken= (tag -> number of trials whose tags changed)}.
 function changes.mark(store, a)
-  local rows, given, taken = {}, {}, {}
-  for i, id in ipairs(selection.ids(store, a.words, "mark")) do
-    rows[i] = store:rows("SELECT id, tags, notes FROM v_trials WHERE id = ?", { id })[1]
-  end
+  local ids, given, taken = selection.ids(store, a.words, "mark"), {}, {}
   store:transaction(function()
-    for _, row in ipairs(rows) do write_marks(store, row, a, given, taken) end
+    for _, id in ipairs(ids) do
+      local row = store:rows("SELECT id, tags, notes FROM v_trials WHERE id = ?", { id })[1]
+      if row then write_marks(store, row, a, given, taken) end
+    end
   end)
-  return { trials = #rows, given = given, taken = taken }
+  return { trials = #ids, given = given, taken = taken }
 end
 
 -- Moves trials to the trash. A run that waits to begin one leaves it out. a: words, dry (nothing

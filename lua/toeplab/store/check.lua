@@ -1,5 +1,6 @@
 -- store/check.lua: checks that a results folder is intact (its database, the files of trials,
 -- journals, trials marked as running), and repairs what can be repaired.
+local alive = require "toeplab.store.alive"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
@@ -23,6 +24,19 @@ end
 -- repairs it and returns how, or nil if it could not; nil if no repair exists.
 function Check:found(lost, mend, format, ...)
   table.insert(self.list, { lost = lost, mend = mend, text = format:format(...) })
+end
+
+-- Returns a mend that does fn() in one transaction, unless a process sees to the trial by then:
+-- what was found may be of a moment before a run began it.
+local function of_trial(check, id, fn)
+  return function()
+    return check.store:transaction(function()
+      local row = check.store:rows(("SELECT id, %s FROM trials WHERE id = ?")
+        :format(alive.COLUMNS), { id })[1]
+      if row and alive.possibly(check.folder, row) then return "left: a run has begun it" end
+      return fn()
+    end)
+  end
 end
 
 -- ---- The database -----------------------------------------------------------------------------
@@ -104,10 +118,10 @@ end
 local function check_running(check)
   for _, row in ipairs(selection.running(check.store)) do
     if row.killed then
-      check:found(false, function()
+      check:found(false, of_trial(check, row.id, function()
         check.store:finish(row, "interrupted", "its process is gone")
         return "marked as interrupted"
-      end, "trial %s is marked as running, but process %d has died", row.id:sub(1, 12), row.pid)
+      end), "trial %s is marked as running, but process %d has died", row.id:sub(1, 12), row.pid)
     end
   end
 end
@@ -134,10 +148,7 @@ local function check_truth(check)
   if check.all > 0 and not check.repair then return end -- rows that are wrong say nothing of files
   local function found(path, why, write)
     if not why then return end
-    check:found(true, function()
-      write()
-      return "written again from the database"
-    end, "%s: %s", path, why)
+    check:found(true, write, "%s: %s", path, why)
   end
   for _, row in ipairs(store:rows [[SELECT id, attempt, started, pid, status = 'done' AS over,
       tags <> '' OR notes <> '' OR trashed IS NOT NULL AS marked FROM trials
@@ -148,7 +159,10 @@ local function check_truth(check)
     local whole = trial_files.path(store.folder, row.id, { path = path })
     local why = row.attempt > 0 and (check.quick and not core.sys.exists(whole) and "is missing"
       or not check.quick and replay.damage(whole, row))
-    local function write() written.trial(store, row.id) end
+    local write = of_trial(check, row.id, function()
+      written.trial(store, row.id)
+      return "written again from the database"
+    end)
     found(path, why, write)
     path = folder .. "/marks.jnl"
     whole = trial_files.path(store.folder, row.id, { path = path })
@@ -158,7 +172,10 @@ local function check_truth(check)
   for _, row in ipairs(store:rows "SELECT id FROM sweeps") do
     local path = written.sweep_path(store.folder, row.id)
     local why = written.sweep_damage(store, row.id, core.sys.read_file(path))
-    found(("sweeps/%d.json"):format(row.id), why, function() written.sweep(store, row.id) end)
+    found(("sweeps/%d.json"):format(row.id), why, function()
+      store:transaction(function() written.sweep(store, row.id) end)
+      return "written again from the database"
+    end)
   end
 end
 
@@ -209,7 +226,7 @@ local function check_artifacts(check)
       local ours, path = pcall(trial_files.path, store.folder, row.trial, row)
       local why = ours and not busy[row.trial] and state_of(path, row, check.quick)
       if not why then return end
-      check:found(true, function()
+      check:found(true, of_trial(check, row.trial, function()
         store:rows("DELETE FROM artifacts WHERE path = ?", { row.path })
         store:rows([[UPDATE trials SET step = (SELECT max(step) FROM artifacts WHERE trial = ?1
           AND kind = 'checkpoint') WHERE id = ?1 AND status <> 'done']], { row.trial })
@@ -217,7 +234,7 @@ local function check_artifacts(check)
         if core.sys.exists(path) then core.sys.rename(path, path .. ".damaged") end
         return "its row was dropped" .. (core.sys.exists(path .. ".damaged")
           and ", the file is kept as " .. row.path .. ".damaged" or "")
-      end, "%s (%s of step %d) %s", row.path, row.kind, row.step, why)
+      end), "%s (%s of step %d) %s", row.path, row.kind, row.step, why)
     end)
   check.files = count
 end
@@ -233,7 +250,10 @@ end
 -- Copies the database through SQLite or, if it is too damaged for that, byte by byte.
 local function backup(store)
   local path = ("%s/runs.db.before-fsck-%s"):format(store.folder, os.date "%Y%m%d-%H%M%S")
-  if not pcall(store.rows, store, "VACUUM INTO ?", { path }) then
+  if not pcall(function()
+    local reader <close> = records.open(store.folder, "ask") -- which holds up no writer
+    reader:rows("VACUUM INTO ?", { path })
+  end) then
     for _, ending in ipairs { "", "-wal" } do
       local text = core.sys.read_file(store.folder .. "/runs.db" .. ending)
       if text then errors.stored(core.sys.write_file(path .. ending, text)) end

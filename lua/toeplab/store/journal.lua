@@ -95,11 +95,12 @@ function journal.create(path, line)
   return made
 end
 
--- Returns whether a writer is using the journal at path. Opening a pipe of that name would block.
+-- Returns whether a process holds the lock of the file at path, such as the writer of a journal.
+-- Opening a pipe of that name would block.
 function journal.in_use(path)
   if core.sys.kind(path) ~= "file" then return false end
   local file <close> = io.open(path, "rb")
-  return file ~= nil and not core.sys.lock(file)
+  return file ~= nil and not core.sys.lock(file, true)
 end
 
 -- ---- Reading ----------------------------------------------------------------------------------
@@ -131,8 +132,8 @@ local function records(text)
   return lines, good
 end
 
--- Appends a record of one line to the file at path, to which no other process writes. What a killed
--- process left torn at its end is cut off.
+-- Appends a record of one line to the file at path; the caller holds the store (records.lua). What
+-- a killed process left torn at its end is cut off.
 function journal.append(path, line)
   local text = core.sys.read_file(path)
   if text and text ~= "" and not text:find "\n= %x+\n$" then

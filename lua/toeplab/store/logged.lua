@@ -59,12 +59,13 @@ end
 
 -- Lists the trials of a sweep, those at work first, each with the last value of a metric (nil:
 -- none was logged): {id=, label=, status=, error=, seconds=, started=, host=, pid=, process_start=,
--- steps= (of all; nil if the configuration has no such key), step= (of training, when the metric
--- was logged), index= (the metric's own, or the step), value=}.
+-- run= and attempt= (for alive.lua), steps= (of all; nil if the configuration has no such key),
+-- step= (of training, when the metric was logged), index= (the metric's own, or the step), value=}.
 function logged.trials(store, sweep, metric)
   local rows = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.error,
       coalesce(t.ended, t.status) AS status, t.seconds, t.started, t.host, t.pid,
-      json_extract(t.provenance, '$.process_start') AS process_start,
+      json_extract(t.provenance, '$.process_start') AS process_start, t.attempt,
+      json_extract(t.provenance, '$.run') AS run,
       json_extract(t.config, '$.steps') AS steps, coalesce(nullif(o.at, 0), l.step, t.step) AS step,
       l.step AS "index",
       iif(l.name IS NULL, NULL, coalesce(l.value, 'nan')) AS value

@@ -1,10 +1,12 @@
 -- store/merge.lua: copies the trials of another results folder into this one. Repeating a merge
 -- changes nothing.
 --
--- Files come first, each under a temporary name until its sha256 is verified; then the rows of a
--- trial follow in one transaction. A kill in between leaves files without rows, which the next
--- merge or toeplab rm --purge handles.
+-- The files of a trial are copied to a temporary folder, and their sha256 verified. If the trial is
+-- then still to be copied (a run may have begun it), one transaction gives them their names and
+-- inserts the rows. A kill leaves a temporary folder, which toeplab rm --purge removes.
 local core = require "toeplab.core"
+local defer = require "toeplab.base.defer"
+local files = require "toeplab.base.files"
 local temporary = require "toeplab.base.temporary"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -103,33 +105,32 @@ local function pour(from, to)
   return core.sys.sync(to)
 end
 
--- Copies a file, unless one with this sha256 is there already. Returns false if the source cannot
--- be opened or the copy has another sha256; raises if the copy cannot be written.
-local function copy(from, to, sha256)
+-- Copies a file to temp, unless the one at `to` has this sha256 already. Returns false if the
+-- source cannot be opened or the copy has another sha256; raises if the copy cannot be written.
+local function copy(from, temp, to, sha256)
   if trial_files.intact(to, sha256) then return true end
   local source <close> = io.open(from, "rb")
   if not source then return false end
-  local temp = temporary.beside(to)
-  core.sys.remove(temp) -- a link would redirect the write
   local target, why = io.open(temp, "wb")
   local ok = target ~= nil
   if ok then ok, why = pour(source, target) end
   if target then target:close() end
-  local right = ok and trial_files.intact(temp, sha256)
-  if right then ok, why = core.sys.rename(temp, to) end
-  if not ok or not right then core.sys.remove(temp) end
   if not ok then errors.raise(errors.STORAGE, "%s: %s", to, why) end
-  return right
+  return trial_files.intact(temp, sha256)
 end
 
--- Copies the files of a trial and its log. Returns its undamaged artifacts, and the paths of the
--- damaged ones.
+-- Copies the files of a trial and its log into a temporary folder. Returns its path, the undamaged
+-- artifacts, and the paths of the damaged ones.
 local function copy_files(store, other, id)
-  local good, bad = {}, {}
-  local here = trial_files.make(store.folder, trial_files.folder(store.folder, id))
+  local good, bad, folder = {}, {}, trial_files.folder(store.folder, id)
   local there = other.folder .. "/" .. trial_files.folder(other.folder, id)
+  trial_files.make(store.folder, "runs")
+  local temp = temporary.beside(store.folder .. "/" .. folder)
+  files.remove(temp)
+  errors.stored(core.sys.mkdir(temp))
   for _, a in ipairs(other:rows("SELECT * FROM artifacts WHERE trial = ?", { id })) do
-    local list = copy(trial_files.path(other.folder, id, a), trial_files.path(store.folder, id, a),
+    local from = trial_files.path(other.folder, id, a)
+    local list = copy(from, temp .. from:match "/[^/]*$", trial_files.path(store.folder, id, a),
       a.sha256) and good or bad
     list[#list + 1] = a
   end
@@ -137,11 +138,22 @@ local function copy_files(store, other, id)
   local kind, link = core.sys.kind(log)
   if kind == "file" and not link then
     local ok, hash = pcall(core.sha256_file, log)
-    if ok then copy(log, here .. "/log.txt", hash) end
+    if ok then copy(log, temp .. "/log.txt", store.folder .. "/" .. folder .. "/log.txt", hash) end
   end
-  for i, a in ipairs(bad) do bad[i] = other.folder .. "/" .. a.path end
+  for i, a in ipairs(bad) do
+    core.sys.remove(temp .. a.path:match "/[^/]*$")
+    bad[i] = other.folder .. "/" .. a.path
+  end
+  return temp, good, bad
+end
+
+-- Moves the files in the temporary folder to the folder of a trial.
+local function move_files(store, temp, id)
+  local here = trial_files.make(store.folder, trial_files.folder(store.folder, id))
+  for _, name in ipairs(core.sys.list(temp) or {}) do
+    errors.stored(core.sys.rename(temp .. "/" .. name, here .. "/" .. name))
+  end
   errors.stored(core.sys.sync_folder(here)) -- the files must be durable before rows name them
-  return good, bad
 end
 
 -- ---- Rows -------------------------------------------------------------------------------------
@@ -168,6 +180,7 @@ local function sweep_of(store, other, id, known)
     local s = other:rows("SELECT *, round(created, 3) AS created FROM sweeps WHERE id = ?",
       { id })[1]
     known[id] = store:sweep(s)
+    written.sweep(store, known[id])
     store:rows("UPDATE sweeps SET created = max(created, ?) WHERE id = ?", { s.created, known[id] })
   end
   return known[id]
@@ -301,9 +314,16 @@ function merge.run(store, other, dry)
       table.insert(result.conflicts, { id = row.id, differences = list })
       if not dry then note_conflict(store, theirs, list) end
     elseif (what == "add" or what == "replace") and not dry then
-      local good, bad = copy_files(store, other, row.id)
+      local temp, good, bad = copy_files(store, other, row.id)
+      local guard <close> = defer(function() files.remove(temp) end)
       table.move(bad, 1, #bad, #result.damaged + 1, result.damaged)
       store:transaction(function()
+        local now = decide(store, other, theirs)
+        if now ~= what then -- a run has begun it, or rm moved it to the trash
+          result[what], result[now] = result[what] - 1, result[now] + 1
+          return
+        end
+        move_files(store, temp, row.id)
         copy_rows(store, other, theirs, good, sweep_of(store, other, theirs.sweep, known))
         written.trial(store, row.id)
       end)

@@ -1,12 +1,12 @@
 -- store/records.lua: reads and writes the rows of trials in the store of runs; the runner uses
 -- SQLite only through this file.
+local alive = require "toeplab.store.alive"
+local attempts = require "toeplab.store.attempts"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
-local process = require "toeplab.base.process"
 local secrets = require "toeplab.base.secrets"
-local selection = require "toeplab.store.selection"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 local rebuild = require "toeplab.store.rebuild"
@@ -100,7 +100,11 @@ function records.snapshot(folder)
   return self
 end
 
-function Records:close() self.store:close() end
+function Records:close()
+  if self.run then alive.leave(self.folder, self.run, self.at_work) end
+  self.run = nil
+  self.store:close()
+end
 
 -- Raises if the folder no longer holds the files that this store writes to. A database that was
 -- removed, or made again by another process, is opened again.
@@ -118,18 +122,23 @@ Records.__close = Records.close
 -- process writes to the store meanwhile.
 function Records:transaction(fn)
   if self.inside then return fn() end
-  if not pcall(self.store.exec, self.store, "BEGIN IMMEDIATE") then
-    self:check()
+  local ok, why = pcall(self.store.exec, self.store, "BEGIN IMMEDIATE")
+  if not ok then
+    local status = type(why) == "table" and rawget(why, "status")
+    errors.check_signals()
+    if status == "ELOCKED" then errors.raise(errors.LOCKED, "%s", errors.text(why)) end
+    if status ~= "ENOTFOUND" then error(why, 0) end
+    self:check() -- the database was removed, or made again
     self.store:exec "BEGIN IMMEDIATE"
   end
   self.inside = true
   local results = table.pack(pcall(fn))
   self.inside = nil
-  if not results[1] then
+  if results[1] then ok, why = pcall(self.store.exec, self.store, "COMMIT") end
+  if not results[1] or not ok then
     pcall(self.store.exec, self.store, "ROLLBACK")
-    error(results[2], 0)
+    error(results[1] and why or results[2], 0)
   end
-  self.store:exec("COMMIT")
   return table.unpack(results, 2, results.n)
 end
 
@@ -159,27 +168,19 @@ function Records:sweep(s)
   return self.store:last_id()
 end
 
--- Returns whether a run that sees to a running trial may live: on this machine by its process, else
--- by the lock that the worker holds on its journal. row: id, attempt, status, selection.PROCESS.
-local function is_seen_to(self, row)
-  if row.status ~= "running" then return false end
-  if row.host == core.sys.hostname() and not row.job then return not selection.is_left(row) end
-  local path = journal.path(trial_files.folder(self.folder, row.id), row.attempt)
-  return journal.in_use(self.folder .. "/" .. path)
-end
-
--- Returns the status of a trial and its row: {step=, attempt=, seconds=, code_hash=, mixed=
--- (whether other code continued it than began it), busy= (whether a run sees to it), whole=
--- (whether that can be stopped with its whole run only), selection.PROCESS}; nil if there is none.
+-- Returns the status of a trial and its row: {step=, seconds=, code_hash=, mixed= (whether other
+-- code continued it than began it), busy= (whether a process sees to it), whole= (whether that can
+-- be stopped with its whole run only), alive.COLUMNS}; nil if there is none.
 function Records:status(id)
-  local row = self:rows(([[SELECT id, coalesce(ended, status) AS status, step, attempt, seconds,
-    code_hash, EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND kind = 'code') AS mixed,
+  local row = self:rows(([[SELECT id, coalesce(ended, status) AS shown, step, seconds, code_hash,
+    EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND kind = 'code') AS mixed,
     provenance ->> '$.whole' AS whole, %s FROM trials WHERE id = ?1]])
-    :format(selection.PROCESS), { id })[1]
+    :format(alive.COLUMNS), { id })[1]
   if not row then return nil end
   row.mixed = row.mixed == 1
-  row.busy = is_seen_to(self, row)
-  return row.status, row
+  row.busy = row.status == "running" and (alive.has_run(self.folder, row)
+    or alive.has_worker(self.folder, row))
+  return row.shown, row
 end
 
 -- Returns how a trial ended: {status=, error=, ended=}.
@@ -248,6 +249,7 @@ function Records:mark(id, kind, ...)
   local rest = table.pack(...)
   self:transaction(function()
     local row = self:rows("SELECT attempt FROM trials WHERE id = ?", { id })[1]
+    if not row then errors.usage("trial %s was removed", id:sub(1, 12)) end
     local line = table.pack(kind, row.attempt, core.sys.now(), table.unpack(rest, 1, rest.n))
     local path = self:make_folder(id) .. "/marks.jnl"
     journal.append(trial_files.path(self.folder, id, { path = path }), line)
@@ -261,57 +263,7 @@ function Records:mark_running(id, attempt, started, pid, code, p)
   replay.apply(self, id, { "begin", attempt, started, pid, code, json.encode(p), n = 6 })
 end
 
--- Returns why trial t is not to be begun, though it was to be run when this process looked: its
--- status, which another process has given it since, or "removed"; nil if it is free.
-local function taken(self, t)
-  local status, row = self:status(t.id)
-  if not row or self:rows("SELECT trashed FROM trials WHERE id = ?", { t.id })[1].trashed then
-    return "removed"
-  end
-  local path = journal.path(trial_files.folder(self.folder, t.id), row.attempt)
-  if status == "running" and journal.in_use(self.folder .. "/" .. path) then return status end
-  local over = status ~= "queued" and status ~= "interrupted" and status ~= "running"
-  if row.busy or over and row.attempt > (t.attempt or 0) then return status end
-end
-
--- Returns whether a process that may live has begun the attempt whose journal is at path.
-local function begun(self, path)
-  local line = journal.read(path, 0)[1]
-  if not line or line[1] ~= "begin" then return false end
-  local by = self:object(line[6])
-  by.pid = line[4]
-  return by.job ~= nil or not selection.has_died(by)
-end
-
--- Begins the next attempt at a trial, in process pid, and sets t.attempt to its number. Returns it,
--- the seconds of earlier attempts, and the artifacts of the trial; nil and what taken returns if
--- another process was faster. Raises if one of the artifacts is not a file of the trial.
-function Records:begin(t, pid)
-  local p = config.copy(t.provenance)
-  p.label, p.data = t.label, next(t.data) and t.data or nil
-  p.process_start, p.key = process.start(pid), t.key ~= t.id and t.key or nil
-  p.run_pid = core.sys.getpid()
-  p.run_start = process.start(p.run_pid)
-  return self:transaction(function()
-    local why = taken(self, t)
-    if why then return nil, why end
-    local path = self:make_folder(t.id)
-    trial_files.check_all(self.folder, t.id)
-    local attempt = self:rows("SELECT attempt FROM trials WHERE id = ?", { t.id })[1].attempt
-    local line, file
-    repeat
-      attempt = attempt + 1
-      file = self.folder .. "/" .. journal.path(path, attempt)
-      line = { "begin", attempt, core.sys.now(), pid, t.code_hash, json.encode(p), n = 6 }
-      local made = journal.create(file, line)
-      if not made and begun(self, file) then return nil, "running" end
-    until made -- a killed run may have left the first record of an attempt alone
-    replay.apply(self, t.id, line)
-    local row, artifacts = self:resumable(t.id)
-    t.attempt = attempt
-    return attempt, (row.seconds or 0) + 0.0, artifacts
-  end)
-end
+Records.begin = attempts.begin
 
 -- Returns what a trial would continue from: {attempt=, step=, seconds=, open= (1: its journal may
 -- say more)} and its artifacts.
@@ -359,6 +311,7 @@ end
 function Records:take(t, some, heard)
   local file = ("%s/%s"):format(self.folder, journal.path(t.path, t.attempt))
   local ended, list, why = false, nil, nil
+  if t.read == t.attempt and core.sys.size(file) == t.read_bytes then return false end
   repeat
     list, why = {}, nil
     self:transaction(function()
@@ -374,6 +327,7 @@ function Records:take(t, some, heard)
       if #list > 0 then
         self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { offset, t.id })
       end
+      t.read, t.read_bytes = t.attempt, offset
     end)
     if heard and #list > 0 then heard(list) end
   until #list == 0 or why or some
@@ -417,13 +371,14 @@ function Records:count_journals()
   return self:rows("SELECT count(*) AS n FROM journals")[1].n
 end
 
--- Lists the journals that killed coordinators left behind: {id=, path=, attempt=,
--- selection.PROCESS} of each trial that has one.
+-- Lists the journals that killed coordinators left behind: {id=, path=, alive.COLUMNS} of each
+-- trial that has one; its worker may still save and end.
 function Records:open_journals()
   local list = {}
-  for _, row in ipairs(self:rows(([[SELECT id, attempt, status, %s FROM trials
-      WHERE id IN (SELECT trial FROM journals)]]):format(selection.PROCESS))) do
-    if not is_seen_to(self, row) then list[#list + 1] = row end
+  for _, row in ipairs(self:rows(([[SELECT id, %s FROM trials
+      WHERE id IN (SELECT trial FROM journals)]]):format(alive.COLUMNS))) do
+    local elsewhere = row.host ~= core.sys.hostname() and alive.has_worker(self.folder, row)
+    if not elsewhere and not alive.has_run(self.folder, row) then list[#list + 1] = row end
   end
   for _, row in ipairs(list) do
     row.path = trial_files.folder(self.folder, row.id)

@@ -11,7 +11,7 @@
 -- The name in a filter is a key of the configuration, a metric (its last value) or a column,
 -- searched in this order; config:NAME, metric:NAME and column:NAME say which. The words become one
 -- condition in SQL with every value bound.
-local process = require "toeplab.base.process"
+local alive = require "toeplab.store.alive"
 local direction = require "toeplab.base.direction"
 local quantity = require "toeplab.base.quantity"
 local json = require "toeplab.base.json"
@@ -56,30 +56,12 @@ local durations = { seconds = true, age = true }
 
 -- ---- Status -----------------------------------------------------------------------------------
 
--- The columns of trials that has_died needs: the process that runs the trial, its job of Slurm, and
--- the run that has started that process and sees to it.
-selection.PROCESS = [[host, pid, provenance ->> '$.job' AS job,
-  provenance ->> '$.process_start' AS process_start,
-  provenance ->> '$.run_pid' AS run_pid, provenance ->> '$.run_start' AS run_start]]
-
--- Returns whether the run that sees to a running trial has died: its worker then saves and ends.
--- row: its columns PROCESS.
-function selection.is_left(row)
-  if not row.run_pid then return process.has_died(row.host, row.pid, row.process_start) end
-  return process.has_died(row.host, row.run_pid, row.run_start)
-end
-
--- Returns whether all processes of a running trial have died.
-function selection.has_died(row)
-  return selection.is_left(row) and process.has_died(row.host, row.pid, row.process_start)
-end
-
--- Returns the trials that are marked as running: {id=, host=, pid=, killed= (whether its processes
--- have died)}.
+-- Returns the trials that are marked as running: {id=, killed= (whether no process sees to it),
+-- alive.COLUMNS}.
 function selection.running(store)
-  local list = store:rows(("SELECT id, attempt, %s FROM trials WHERE status = 'running'")
-    :format(selection.PROCESS))
-  for _, row in ipairs(list) do row.killed = selection.has_died(row) end
+  local list = store:rows(("SELECT id, %s FROM trials WHERE status = 'running'")
+    :format(alive.COLUMNS))
+  for _, row in ipairs(list) do row.killed = not alive.possibly(store.folder, row) end
   return list
 end
 

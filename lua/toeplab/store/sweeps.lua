@@ -68,12 +68,13 @@ function sweeps.answering(store)
 end
 
 -- Returns the trials of sweep id that are marked as running, in its order: {id=, label=, pid=,
--- host=, process_start=, job= (of Slurm, or nil), started= (this attempt), config= (JSON), steps=,
--- step= and loss= (the last ones logged), saved= (the step of the last checkpoint) and spent= (the
--- seconds until then in all attempts)}.
+-- host=, status=, attempt=, process_start=, run=, job= (of Slurm, or nil), started= (this attempt),
+-- config= (JSON), steps=, step= and loss= (the last ones logged), saved= (the step of the last
+-- checkpoint) and spent= (the seconds until then in all attempts)}.
 function sweeps.running(store, id)
   local rows = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.pid,
-      t.host, json_extract(t.provenance, '$.process_start') AS process_start,
+      t.host, t.status, t.attempt, json_extract(t.provenance, '$.process_start') AS process_start,
+      json_extract(t.provenance, '$.run') AS run,
       json_extract(t.provenance, '$.job') AS job, t.started, t.config,
       json_extract(t.config, '$.steps') AS steps, t.step AS saved, t.seconds AS spent,
       ]] .. logged.STEP .. [[ AS step,

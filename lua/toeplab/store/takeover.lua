@@ -57,7 +57,7 @@ local function settle(store, row, attempt, status)
     if not e then return end
     set_end(store, row, e.status, e.why, e.ended)
   end
-  store:rows("DELETE FROM journals WHERE trial = ?", { row.id })
+  store:end_journal(row)
   row.open = 0
 end
 

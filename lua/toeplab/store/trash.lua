@@ -17,16 +17,15 @@ local trash = {}
 -- Moves trials to the trash, all with the same time. If one of them is running, raises and moves
 -- none.
 function trash.put(store, ids)
-  local wanted = {}
+  local wanted, now = {}, core.sys.now()
   for _, id in ipairs(ids) do wanted[id] = true end
-  for _, row in ipairs(selection.running(store)) do
-    if wanted[row.id] and not row.killed then
-      errors.usage("trial %s is running (process %s on %s): stop it first; nothing was removed",
-        row.id:sub(1, 12), row.pid or "?", row.host or "?")
-    end
-  end
-  local now = core.sys.now()
   store:transaction(function()
+    for _, row in ipairs(selection.running(store)) do
+      if wanted[row.id] and not row.killed then
+        errors.usage("trial %s is running (process %s on %s): stop it first; nothing was removed",
+          row.id:sub(1, 12), row.pid or "?", row.host or "?")
+      end
+    end
     for _, id in ipairs(ids) do store:mark(id, "trash", now) end
   end)
 end
@@ -47,11 +46,14 @@ function trash.delete(store, id)
   end)
 end
 
--- Returns the ids of the trials that have been in the trash for so many days.
+-- Returns the ids of the trials that have been in the trash for so many days and are not running.
 function trash.expired(store, days)
-  local ids = {}
+  local ids, busy = {}, {}
+  for _, row in ipairs(selection.running(store)) do busy[row.id] = not row.killed end
   local sql = "SELECT id FROM trials WHERE trashed <= ? ORDER BY trashed, id"
-  for i, row in ipairs(store:rows(sql, { core.sys.now() - days * 86400.0 })) do ids[i] = row.id end
+  for _, row in ipairs(store:rows(sql, { core.sys.now() - days * 86400.0 })) do
+    if not busy[row.id] then ids[#ids + 1] = row.id end
+  end
   return ids
 end
 
@@ -114,6 +116,8 @@ function trash.stale(store)
       look_into(store, ids[name], name, add)
     elseif not ids[name] and #name == 12 and name:find("^%x+$") and not kept then
       add("runs/" .. name, "no trial has that name")
+    elseif dead_temporary(name) then
+      add("runs/" .. name, "a temporary folder of a dead process")
     end
   end
   local busy = any_alive(store)
@@ -134,26 +138,31 @@ end
 
 -- ---- Deleting ----------------------------------------------------------------------------------
 
--- Deletes trials with their folders, and the sweeps that are then without trials, unless dry.
--- Returns the bytes of the folders. What the sweeps say goes first: the next purge finds a folder
--- without a trial, whereas a trial without its files would be damage.
-function trash.free(store, ids, dry)
-  local bytes, sweeps = 0, {}
+-- Deletes trials with their folders, and the sweeps that are then without trials. What the sweeps
+-- say goes first: the next purge finds a folder without a trial, whereas a trial without its files
+-- would be damage. The caller has chosen the trials in the same transaction.
+function trash.free(store, ids)
+  local sweeps = {}
   for _, id in ipairs(ids) do
-    local folder = store.folder .. "/" .. trial_files.folder(store.folder, id)
-    bytes = bytes + files.bytes(folder)
-    for _, row in ipairs(dry and {} or store:rows([[SELECT sweep FROM members WHERE trial = ?1
+    for _, row in ipairs(store:rows([[SELECT sweep FROM members WHERE trial = ?1
         UNION SELECT sweep FROM trials WHERE id = ?1]], { id })) do
       sweeps[row.sweep or 0] = true
     end
-    if not dry then trash.delete(store, id) end
+    trash.delete(store, id)
   end
-  if dry then return bytes end
   store:rows [[DELETE FROM sweeps WHERE id NOT IN (SELECT sweep FROM members)
     AND id NOT IN (SELECT sweep FROM trials WHERE sweep IS NOT NULL)]]
   for id in pairs(sweeps) do written.sweep(store, id) end
   for _, id in ipairs(ids) do
     files.remove(store.folder .. "/" .. trial_files.folder(store.folder, id))
+  end
+end
+
+-- Returns the bytes of the folders of trials.
+function trash.bytes(store, ids)
+  local bytes = 0
+  for _, id in ipairs(ids) do
+    bytes = bytes + files.bytes(store.folder .. "/" .. trial_files.folder(store.folder, id))
   end
   return bytes
 end
@@ -166,10 +175,12 @@ function trash.undo(store, list)
     if not store:status(t.id) then new[#new + 1] = t.id end
   end
   return function()
-    local later = store:rows("SELECT id FROM sweeps WHERE id > ?", { last })
-    store:rows("DELETE FROM members WHERE sweep > ?", { last })
-    trash.free(store, new)
-    for _, row in ipairs(later) do written.sweep(store, row.id) end
+    store:transaction(function()
+      local later = store:rows("SELECT id FROM sweeps WHERE id > ?", { last })
+      store:rows("DELETE FROM members WHERE sweep > ?", { last })
+      trash.free(store, new)
+      for _, row in ipairs(later) do written.sweep(store, row.id) end
+    end)
   end
 end
 

@@ -128,6 +128,8 @@ local PATIENCE_SECONDS = 20 -- for the worker of a killed run to end
 -- Gives the journal of a killed run, of which the rows hold the first bytes, a first record.
 local function add_begin(store, id)
   local path, bytes = store:journal(id)
+  local head = journal.read(path, 0)[1]
+  if head and head[1] == "begin" then return end
   local since = core.sys.clock()
   while journal.in_use(path) do
     if core.sys.clock() - since > PATIENCE_SECONDS then
@@ -135,10 +137,8 @@ local function add_begin(store, id)
     end
     core.sys.sleep(0.05)
   end
-  local first = journal.read(path, 0)[1]
-  if first and first[1] == "begin" then return end
   local row = store:rows("SELECT * FROM trials WHERE id = ?", { id })[1]
-  local head = journal.record { journal_lines(store, row)[1] }
+  head = journal.record { journal_lines(store, row)[1] }
   errors.stored(core.sys.write_file(path, head .. (core.sys.read_file(path) or "")))
   store:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { bytes + #head, id })
 end
@@ -150,15 +150,18 @@ local function has_files(store, id, attempt)
     or attempt == 0 and core.sys.exists(root .. "/marks.jnl")
 end
 
--- Writes the files of a folder whose rows an earlier version of this program wrote. A call that is
--- killed is continued by the next, since the files of the sweeps come last.
-function written.all(store)
+-- Returns the ids of the sweeps that have no file, and whether trials of no sweep have none.
+local function lacking(store)
   local there, missing = written.sweeps(store.folder), {}
   for _, row in ipairs(store:rows "SELECT id FROM sweeps ORDER BY id") do
     if not there[row.id] then missing[#missing + 1] = row.id end
   end
   local lost = not there[0] and store:rows "SELECT 1 FROM trials WHERE sweep IS NULL LIMIT 1"[1]
-  if #missing == 0 and not lost then return end
+  return missing, lost ~= nil and lost
+end
+
+-- Writes the files of these sweeps and of all trials.
+local function write_all(store, missing, lost)
   for _, name in ipairs { "trials", "sweeps" } do -- the files keep whole milliseconds
     store:rows(("UPDATE %s SET created = round(created, 3)"):format(name))
   end
@@ -173,6 +176,17 @@ function written.all(store)
   end
   if lost then written.sweep(store, 0) end
   for _, id in ipairs(missing) do written.sweep(store, id) end
+end
+
+-- Writes the files of a folder whose rows an earlier version of this program wrote. A call that is
+-- killed is continued by the next, since the files of the sweeps come last.
+function written.all(store)
+  local missing, lost = lacking(store)
+  if #missing == 0 and not lost then return end
+  store:transaction(function()
+    missing, lost = lacking(store) -- another process may have written them meanwhile
+    if #missing > 0 or lost then write_all(store, missing, lost) end
+  end)
 end
 
 return written

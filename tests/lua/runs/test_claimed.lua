@@ -49,7 +49,7 @@ for _, case in ipairs { { ended = nil }, { ended = "failed" }, { ended = "interr
       for _, held in pairs(task.held) do held.checked = -math.huge end -- as if long ago
       if case.ended then
         task:check()
-        t.eq(task.held[one.id].attempt, 1) -- a guest asks whether that is stored
+        t.eq(task.held[one.id].attempt, 1)
         t.eq(task:begin(one), nil) -- the coordinator goes on with its other trials
       else
         t.raises(function() task:check() end, "was taken over by another task")

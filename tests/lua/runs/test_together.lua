@@ -88,8 +88,8 @@ end
 
 -- Sends a signal to the run that runs a trial of an experiment.
 function Folder:kill(name, signal)
-  local pid = stores.dump(self.root, ([[SELECT provenance ->> '$.run_pid' AS pid FROM trials
-    WHERE experiment = '%s' AND status = 'running']]):format(name))[1]:match "%d+"
+  local pid = stores.dump(self.root, ([[SELECT provenance ->> '$.run' AS run FROM trials
+    WHERE experiment = '%s' AND status = 'running']]):format(name))[1]:match "%.(%d+)%-"
   os.execute(("kill -%d %s"):format(signal, pid))
 end
 
@@ -322,8 +322,10 @@ t.test("a trial that another process has begun, and the store has not seen, is n
     core.sys.mkdir(path)
     t.ok(journal.create(path .. "/events-1.jnl", { "begin", 1, core.sys.now(), 5, "c",
       '{"label":"x","host":"n2","command":"toeplab run two.lua"}', n = 6 }))
+    local writer = journal.writer(path .. "/events-1.jnl") -- its worker is at work
     f:go "two"
     local code, said = f:finish "two"
+    writer:close()
     t.eq(code, 5)
     t.ok(said:find("another process has taken it", 1, true), said)
     t.ok(said:find("6 trials: 5 done, 1 run by other processes", 1, true), said)
