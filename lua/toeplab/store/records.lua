@@ -123,13 +123,17 @@ Records.__close = Records.close
 function Records:transaction(fn)
   if self.inside then return fn() end
   local ok, why = pcall(self.store.exec, self.store, "BEGIN IMMEDIATE")
+  for _ = 1, 10 do -- the database may be removed at any moment
+    local status = not ok and type(why) == "table" and rawget(why, "status")
+    if status ~= "ENOTFOUND" then break end
+    self:check()
+    ok, why = pcall(self.store.exec, self.store, "BEGIN IMMEDIATE")
+  end
   if not ok then
-    local status = type(why) == "table" and rawget(why, "status")
     errors.check_signals()
-    if status == "ELOCKED" then errors.raise(errors.LOCKED, "%s", errors.text(why)) end
-    if status ~= "ENOTFOUND" then error(why, 0) end
-    self:check() -- the database was removed, or made again
-    self.store:exec "BEGIN IMMEDIATE"
+    local locked = type(why) == "table" and rawget(why, "status") == "ELOCKED"
+    if locked then errors.raise(errors.LOCKED, "%s", errors.text(why)) end
+    error(why, 0)
   end
   self.inside = true
   local results = table.pack(pcall(fn))
