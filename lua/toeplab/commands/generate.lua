@@ -128,7 +128,7 @@ local command = {
         Its field `model = function(c, vocab)` makes the model of a trial with the configuration
         c. A model with a class or a mixer of its script's own needs it, because only its
         parameters are stored; the current text of the script is run.]] },
-    { name = "convert", short = "o", value = "FILE",
+    { name = "convert", short = "o", value = "FILE", writes = true,
       help = "write the recurrent model to FILE.h5",
       more = [[
         Writes no text: turns the causal model of a stored trial into a recurrent one without
@@ -183,6 +183,24 @@ local function check_together(set, word)
   for _, name in ipairs(of_drawing) do only(name, false, "for text, not for --score") end
 end
 
+local MOST_PROMPTS = 1 << 28 -- bytes of a file of prompts
+
+-- Returns the text of a file of prompts; nil, and why if that is known, if it cannot be read.
+local function prompts_in(path)
+  local file <close>, why = io.open(path, "rb")
+  if not file then return nil, why end
+  local parts, size, part = {}, 0, nil
+  repeat
+    part, why = file:read(1 << 20)
+    if why then return nil end
+    parts[#parts + 1], size = part, size + #(part or "")
+    if size > MOST_PROMPTS then
+      return nil, ("%s has more than %d MiB"):format(path, MOST_PROMPTS >> 20)
+    end
+  until not part
+  return table.concat(parts)
+end
+
 -- Returns the prompts, a list of {text=, at= where it stands, for messages}.
 local function prompts_of(set)
   local list = {}
@@ -191,9 +209,7 @@ local function prompts_of(set)
   end
   if not set.prompts then return list end
   local path = set.prompts ~= "-" and set.prompts or "/dev/stdin"
-  local file, why = io.open(path, "rb")
-  local text = file and file:read "a"
-  if file then file:close() end
+  local text, why = prompts_in(path)
   if not text then
     errors.usage("generate: --prompts: %s", why or path .. " cannot be read: is it a folder?")
   end
