@@ -153,6 +153,8 @@ refuse "a set that only hands bring" 2 "aan: its address is not known. Put the f
     "$toeplab" data fetch aan
 refuse "a mirror that does not hold it" 1 "/imdb-labelled.tar.xz: .*the same command continues" \
     "$toeplab" data fetch -q --from "$top" imdb
+refuse "an endless file of prompts" 2 "prompts: /dev/zero has more than 256 MiB" \
+    "$toeplab" generate x --prompts /dev/zero
 refuse "generate without a trial" 2 "which trial" "$toeplab" generate --prompt x
 refuse "nothing stored yet" 2 "holds no runs" "$toeplab" ls
 refuse "verify without a file" 2 "give reference files" "$toeplab" verify
@@ -293,6 +295,18 @@ check "again: the same table" cmp "$top/second" "$top/first"
 for method in window ring fft etsc; do # README.md, docs/gpu.md: right after the quickstart
     expect "generate without a prompt, by $method" 0 . "$toeplab" generate @last --method $method -n 9
 done
+ln -s "$top/results/runs.db" "$top/link.csv"
+for own in results/runs.db results/runs.db-wal results/lock results/sweeps/1.json link.csv; do
+    refuse "export to $own" 2 "results holds that for itself" \
+        "$toeplab" export --metrics -o "$top/$own"
+done
+refuse "a page to a trial's folder" 2 "results holds that for itself" \
+    "$toeplab" report quickstart -o "$(ls -d "$top"/results/runs/*)/step-00000020.h5"
+refuse "event files to the trials" 2 "results holds that for itself" \
+    "$toeplab" export --tensorboard "$top/results/runs"
+rm -r "$top/results/runs.db"* # the next command makes the index again
+refuse "a figure to the trials, without an index" 2 "results holds that for itself" \
+    "$toeplab" plot -o "$top/results/runs/x.svg"
 expect "custom mixer, smoke" 0 "^conv " "$toeplab" run "$source/experiments/custom-mixer.lua" $smoke
 for experiment in wikitext2-bpe tnn-lm wikitext2; do
     expect "$experiment, a length beyond the test part" 1 "lua:[0-9]*: length 9999 is not from 1 to" \

@@ -142,7 +142,9 @@ end
 
 -- Returns config.flat of values that the script declares; raises where that refuses them.
 function Experiment:flat(values)
-  return config.flat(values, function(key, why) complain(self, tostring(key), "%s %s", key, why) end)
+  return config.flat(values, function(key, why)
+    complain(self, tostring(key), "%s %s", key, why)
+  end)
 end
 
 -- Raises unless the value is a number, a text, a boolean, or a list of these. around: the set of

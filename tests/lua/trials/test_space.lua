@@ -199,7 +199,7 @@ t.test("mistakes in axes and rules are errors with their line", function()
     { "random = { draws = 2, n = { 'integer', math.mininteger, 1 } },", "too far apart" },
     { "random = { draws = 2, n = { 'uniform', -1e308, 1e308 } },", "uniform: .* too far apart" },
     { "random = { draws = 2, n = { 'log', 1e-300, 1e300 } },", "log: .* too far apart" },
-    { "rows = { row = { { 'x', ['a.b'] = 1, a = { b = 2 } } } },", "x%.lua:5: a%.b is declared tw" },
+    { "rows = { row = { { 'x', ['a.b'] = 1, a = { b = 2 } } } },", "x%.lua:5: a%.b is declared" },
     { "scale = { small = { ['a.b'] = 1, a = { b = 2 } } },", "a%.b is declared twice" },
     { "zip = { ['a.b'] = { 1 }, a = { b = { 2 } } },", "a%.b is declared twice" },
     { "random = { draws = 1, ['a.b'] = { 'uniform', 1, 2 }, a = { b = { 'uniform', 1, 2 } } },",
