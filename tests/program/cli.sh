@@ -576,7 +576,8 @@ return tl.experiment "big" {
 END
 
 # No file may grow beyond 500 KB: enough for the store, not for a checkpoint.
-expect "a full disk: exit code 6, and what to do" 6 "free some space and give the same command" \
+expect "files too large: exit code 6, and what to do" 6 \
+    "raise the limit of a file's size (ulimit -f) and give the same command" \
     sh -c "ulimit -f 1000; exec '$toeplab' run -C '$top/full' '$top/big.lua'"
 check "... and no half file is left" \
     sh -c "! find '$top/full/runs' -type f ! -name 'model-*' ! -name 'vocabulary-*' \
@@ -585,8 +586,10 @@ expect "... and ls shows the trial as interrupted" 0 "big .*interrupted" "$toepl
 expect "... and with space it goes on" 0 "1 done" "$toeplab" run -C "$top/full" "$top/big.lua"
 
 # This is too little even for the store.
-expect "a disk full from the start: exit code 6" 6 "runs.db\\|lock" \
-    sh -c "ulimit -f 8; exec '$toeplab' run -C '$top/tiny' '$top/fails.lua'"
+for blocks in 1 8 10 100; do
+    expect "files too large from the start, $blocks blocks: exit code 6" 6 "file's size was reached" \
+        sh -c "ulimit -f $blocks; exec '$toeplab' run -C '$top/tiny' '$top/fails.lua'"
+done
 expect "... and with space it starts" 1 "1 done, 1 failed" \
     "$toeplab" run -C "$top/tiny" "$top/fails.lua"
 
