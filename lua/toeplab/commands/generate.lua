@@ -13,6 +13,7 @@ local records = require "toeplab.store.records"
 local recurrent = require "toeplab.models.recurrent"
 local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
+local files = require "toeplab.base.files"
 local experiment = require "toeplab.trials.experiment"
 local open_model = require "toeplab.trials.open_model"
 local suggest = require "toeplab.base.suggest"
@@ -185,22 +186,6 @@ end
 
 local MOST_PROMPTS = 1 << 28 -- bytes of a file of prompts
 
--- Returns the text of a file of prompts; nil, and why if that is known, if it cannot be read.
-local function prompts_in(path)
-  local file <close>, why = io.open(path, "rb")
-  if not file then return nil, why end
-  local parts, size, part = {}, 0, nil
-  repeat
-    part, why = file:read(1 << 20)
-    if why then return nil end
-    parts[#parts + 1], size = part, size + #(part or "")
-    if size > MOST_PROMPTS then
-      return nil, ("%s has more than %d MiB"):format(path, MOST_PROMPTS >> 20)
-    end
-  until not part
-  return table.concat(parts)
-end
-
 -- Returns the prompts, a list of {text=, at= where it stands, for messages}.
 local function prompts_of(set)
   local list = {}
@@ -209,7 +194,7 @@ local function prompts_of(set)
   end
   if not set.prompts then return list end
   local path = set.prompts ~= "-" and set.prompts or "/dev/stdin"
-  local text, why = prompts_in(path)
+  local text, why = files.read(path, MOST_PROMPTS)
   if not text then
     errors.usage("generate: --prompts: %s", why or path .. " cannot be read: is it a folder?")
   end
