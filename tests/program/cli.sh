@@ -226,8 +226,22 @@ refuse "quickstart: a prompt that the text has no characters for" 2 "character '
     "$toeplab" run "$quick" $smoke prompt=Zeus
 refuse "quickstart: a negative temperature" 2 "temperature must be at least 0, not -1" \
     "$toeplab" run "$quick" $smoke temperature=-1
-refuse "quickstart: n-grams of a negative order" 2 "ngram_first must be at least 1, not -3" \
-    "$toeplab" run "$quick" $smoke ngram_first=-3
+for words in "ngram_first=-3 ngram_first must be at least 1, not -3" \
+    "ngram_last=33 ngram_last must be at most 32, not 33" \
+    "temperature=1e7 temperature must be at most 1000000, not 10000000.0" \
+    "expand=0 expand must be at least 1, not 0" "rpe_dim=0 'rpe_dim' = 0 must be between 1" \
+    "mixer_norm=x .x. is not one of" "lengths=99999999 lengths must be at most 171, not 99999999" \
+    "ranks=0 ranks must be an integer from 1 up, not 0" "ranks=-1 ranks must be" \
+    "sequence_ranks=0 sequence_ranks must be" "micro_batches=0 micro_batches must be an integer" \
+    "micro_batches=-1 micro_batches must be an integer from 1 up, not -1"; do
+    refuse "quickstart: ${words%% *}" 2 "${words#* }" "$toeplab" run "$quick" $smoke ${words%% *}
+done
+for seconds in 0 -1; do
+    refuse "ski-speed: no time to measure" 2 "seconds must be above 0" \
+        "$toeplab" run "$source/experiments/ski-speed.lua" $smoke seconds=$seconds
+done
+refuse "run again and take over" 2 "choose one of --redo and --adopt" \
+    "$toeplab" run "$quick" $smoke --redo --adopt
 refuse "quickstart: a length to evaluate at beyond the text" 2 "lengths must be at most 171" \
     "$toeplab" run "$quick" $smoke lengths=999
 refuse "a length whose successor is no integer" 2 "'length' = 9223372036854775807 must be between" \

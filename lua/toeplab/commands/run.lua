@@ -148,6 +148,7 @@ function run.run(set, words, command)
     seconds = arguments.number("run", set, "checkpoint-seconds", 0),
   }
   if o.alert and not o.alert:find "%S" then errors.usage "run: --alert takes a command for sh" end
+  if o.redo and o.adopt then errors.usage "run: choose one of --redo and --adopt" end
   local ours = launch.ours()
   if ours and ours.rank > 0 then
     return (set["dry-run"] or set.on) and errors.DONE or follower.main(o.command)

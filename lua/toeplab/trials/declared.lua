@@ -366,6 +366,10 @@ local function check_tune(exp)
   end
   exp:check_value(tune.key, tune.values)
   for i, value in ipairs(tune.values) do
+    if type(value) ~= type(tune.values[1]) then
+      complain(exp, "tune", "tune: values has a %s and a %s: the values of %s must be of one type",
+        type(tune.values[1]), type(value), tune.key)
+    end
     for k = 1, i - 1 do
       if tune.values[k] == value then
         complain(exp, "tune", "tune: values has %s twice", tostring(value))
