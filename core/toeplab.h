@@ -133,7 +133,7 @@ tl_status tl_device_takes(tl_ctx *ctx, const char *device, const char *backend, 
 typedef enum tl_type { TL_F32, TL_I32 } tl_type;
 typedef struct tl_tensor tl_tensor;
 
-/* Creates a tensor of zeros. */
+/* Creates a tensor of zeros. TL_ETYPE: there is no such type of elements. */
 tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
                         tl_tensor **out_t);
 /* Creates an uninitialised tensor on the CPU, for a caller that fills it there. A context that

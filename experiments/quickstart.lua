@@ -9,13 +9,13 @@ local function ngram_orders(c)
 end
 
 local function least(key, value, bound)
-  if value < bound then error(("%s must be at least %g, not %g"):format(key, bound, value), 0) end
+  if value < bound then error(("%s must be at least %s, not %s"):format(key, bound, value), 0) end
 end
 
 local function within(key, value, low, high)
   least(key, value, low)
   if value <= high then return end
-  error(("%s must be at most %g, not %g"):format(key, high, value), 0)
+  error(("%s must be at most %s, not %s"):format(key, high, value), 0)
 end
 
 local function corpus(c)
@@ -59,18 +59,21 @@ return tl.experiment "quickstart" {
   checkpoint = { seconds = 30 },
 
   check = function(c)
-    for _, key in ipairs { "layers", "dim", "glu_dim", "length", "batch", "steps" } do
+    for _, key in ipairs { "layers", "dim", "glu_dim", "length", "batch", "steps", "expand" } do
       least(key, c[key], 1)
     end
-    least("ngram_first", c.ngram_first, 1)
+    within("ngram_first", c.ngram_first, 1, 32)
+    within("ngram_last", c.ngram_last, 0, 32)
     least("lr", c.lr, 1e-12)
     for _, key in ipairs { "clip", "weight_decay", "warmup" } do least(key, c[key], 0) end
     for _, key in ipairs { "decay_low", "decay_high" } do within(key, c[key], 1e-4, 0.9999) end
     local data = corpus(c)
     for _, length in ipairs(c.lengths) do within("lengths", length, 1, data.test:numel()) end
-    for _, key in ipairs { "sample", "temperature" } do least(key, c[key], 0) end
+    least("sample", c.sample, 0)
+    within("temperature", c.temperature, 0, 1000000)
     least("the prompt's length", #c.prompt, 1)
     data.vocab:encode(c.prompt) -- an error if a character does not occur in the corpus
+    tl.lm.check(c) -- an error if the model or the optimiser would refuse a key
   end,
 
   trial = function(t, c)

@@ -96,6 +96,7 @@ return tl.experiment "ski-speed" {
 
   check = function(c)
     if c.batch < 1 then error("batch must be at least 1", 0) end
+    if c.seconds <= 0 then error("seconds must be above 0", 0) end
   end,
 
   trial = function(t, c)

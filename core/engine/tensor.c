@@ -14,7 +14,7 @@
 static tl_status tensor_length(tl_ctx *ctx, int ndim, const int64_t *dims, int64_t *out_len)
 {
     int64_t len = 1;
-    int empty = 0; /* other dimensions are bounded even in a tensor without elements */
+    int empty = 0, large = 0; /* large: also in a tensor without elements, where another is 0 */
     if (ndim < 0 || ndim > TL_MAXDIMS)
         return tl_fail(ctx, TL_ESHAPE, "a tensor has 0 to %d dimensions, not %d", TL_MAXDIMS, ndim);
     for (int i = 0; i < ndim; i++) {
@@ -22,9 +22,12 @@ static tl_status tensor_length(tl_ctx *ctx, int ndim, const int64_t *dims, int64
             return tl_fail(ctx, TL_ESHAPE, "dimension %lld is negative: %lld",
                            tl_axis_number(ctx, i), (long long)dims[i]);
         empty |= dims[i] == 0;
-        if (dims[i] && (__builtin_mul_overflow(len, dims[i], &len) || len > INT64_MAX / 8))
-            return tl_fail(ctx, TL_ENOMEM, "out of memory: a tensor of more than 2^60 elements");
+        large |= dims[i] && (__builtin_mul_overflow(len, dims[i], &len) || len > INT64_MAX / 8);
     }
+    if (large && empty)
+        return tl_fail(ctx, TL_ESHAPE, "the dimensions other than 0 multiply to more than 2^60");
+    if (large)
+        return tl_fail(ctx, TL_ENOMEM, "out of memory: a tensor of more than 2^60 elements");
     *out_len = empty ? 0 : len;
     return TL_OK;
 }
@@ -52,12 +55,21 @@ static tl_status tensor_wrap(tl_ctx *ctx, tl_storage *s, tl_type type, int64_t o
     return TL_OK;
 }
 
+/* Like tensor_length; also fails unless there is such a type of elements. */
+static tl_status typed_length(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
+                              int64_t *out_len)
+{
+    if (type != TL_F32 && type != TL_I32)
+        return tl_fail(ctx, TL_ETYPE, "there is no element type %d", (int)type);
+    return tensor_length(ctx, ndim, dims, out_len);
+}
+
 static tl_status tensor_new_on(tl_ctx *ctx, tl_device device, tl_type type, int ndim,
                                const int64_t *dims, tl_tensor **out_t)
 {
     int64_t     len = 0;
     tl_storage *s = NULL;
-    tl_status   st = tensor_length(ctx, ndim, dims, &len);
+    tl_status   st = typed_length(ctx, type, ndim, dims, &len);
     if (st == TL_OK) st = tl_storage_new(ctx, device, (size_t)len * 4, &s);
     if (st == TL_OK) st = tensor_wrap(ctx, s, type, 0, ndim, dims, len, out_t);
     return st;
@@ -79,7 +91,7 @@ tl_status tl_tensor_borrow(tl_ctx *ctx, tl_type type, int ndim, const int64_t *d
 {
     int64_t     len = 0;
     tl_storage *s = NULL;
-    tl_status   st = tensor_length(ctx, ndim, dims, &len);
+    tl_status   st = typed_length(ctx, type, ndim, dims, &len);
     if (st == TL_OK && (uintptr_t)data % 4 != 0)
         st = tl_fail(ctx, TL_EINVAL, "the memory of a tensor must be aligned to 4 bytes");
     if (st == TL_OK && !data && len > 0)

@@ -3,23 +3,30 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "store/store.h"
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
-/* Whether the last write to the database or its journal hit a quota or a size limit, or one to the
-** shared memory beside them a full disk, too, which SQLite reports as an I/O error. */
-static int disk_full(sqlite3 *db)
+/* Returns EFBIG or EDQUOT if the last write to the database or its journal hit the limit of a
+** file's size or a quota, ENOSPC if one to the shared memory beside them found a full disk, all of
+** which SQLite reports as I/O errors; else 0. Of shared memory it does not tell the cause: where
+** there is a limit of a file's size, that is taken for it. */
+static int full_errno(sqlite3 *db)
 {
-    if (sqlite3_extended_errcode(db) == SQLITE_IOERR_SHMSIZE) return 1;
+    struct rlimit most;
+    if (sqlite3_extended_errcode(db) == SQLITE_IOERR_SHMSIZE)
+        return !getrlimit(RLIMIT_FSIZE, &most) && most.rlim_cur != RLIM_INFINITY ? EFBIG : ENOSPC;
     sqlite3_file *journal = NULL;
     int error[2] = {0, 0};
     (void)sqlite3_file_control(db, "main", SQLITE_FCNTL_LAST_ERRNO, &error[0]);
     (void)sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &journal);
     if (journal && journal->pMethods)
         (void)journal->pMethods->xFileControl(journal, SQLITE_FCNTL_LAST_ERRNO, &error[1]);
-    return error[0] == EFBIG || error[0] == EDQUOT || error[1] == EFBIG || error[1] == EDQUOT;
+    for (int i = 0; i < 2; i++)
+        if (error[i] == EFBIG || error[i] == EDQUOT) return error[i];
+    return 0;
 }
 
 static const struct {
@@ -40,14 +47,16 @@ static tl_status status_of(const tl_store *s)
     if (code == SQLITE_READONLY && s->lock >= 0) return TL_EIO;
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (codes[i].code == code) return codes[i].st;
-    return code == SQLITE_IOERR && disk_full(s->db) ? TL_ENOSPC : TL_EIO;
+    return code == SQLITE_IOERR && full_errno(s->db) ? TL_ENOSPC : TL_EIO;
 }
 
 tl_status store_fail(const tl_store *s, const char *what)
 {
-    tl_status st = status_of(s);
-    return tl_fail(s->ctx, st, "%s: %s: %s", s->path, what,
-                   st == TL_ENOSPC ? tl_status_text(st) : sqlite3_errmsg(s->db));
+    tl_status   st = status_of(s);
+    const char *why = st == TL_ENOSPC ? tl_status_text(st) : sqlite3_errmsg(s->db);
+    if (st == TL_ENOSPC && full_errno(s->db) == EFBIG)
+        why = "file too large: the limit of a file's size was reached";
+    return tl_fail(s->ctx, st, "%s: %s: %s", s->path, what, why);
 }
 
 tl_status store_script(tl_store *s, const char *sql)

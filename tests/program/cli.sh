@@ -153,6 +153,8 @@ refuse "a set that only hands bring" 2 "aan: its address is not known. Put the f
     "$toeplab" data fetch aan
 refuse "a mirror that does not hold it" 1 "/imdb-labelled.tar.xz: .*the same command continues" \
     "$toeplab" data fetch -q --from "$top" imdb
+refuse "an endless file of prompts" 2 "prompts: /dev/zero has more than 256 MiB" \
+    "$toeplab" generate x --prompts /dev/zero
 refuse "generate without a trial" 2 "which trial" "$toeplab" generate --prompt x
 refuse "nothing stored yet" 2 "holds no runs" "$toeplab" ls
 refuse "verify without a file" 2 "give reference files" "$toeplab" verify
@@ -224,8 +226,22 @@ refuse "quickstart: a prompt that the text has no characters for" 2 "character '
     "$toeplab" run "$quick" $smoke prompt=Zeus
 refuse "quickstart: a negative temperature" 2 "temperature must be at least 0, not -1" \
     "$toeplab" run "$quick" $smoke temperature=-1
-refuse "quickstart: n-grams of a negative order" 2 "ngram_first must be at least 1, not -3" \
-    "$toeplab" run "$quick" $smoke ngram_first=-3
+for words in "ngram_first=-3 ngram_first must be at least 1, not -3" \
+    "ngram_last=33 ngram_last must be at most 32, not 33" \
+    "temperature=1e7 temperature must be at most 1000000, not 10000000.0" \
+    "expand=0 expand must be at least 1, not 0" "rpe_dim=0 'rpe_dim' = 0 must be between 1" \
+    "mixer_norm=x .x. is not one of" "lengths=99999999 lengths must be at most 171, not 99999999" \
+    "ranks=0 ranks must be an integer from 1 up, not 0" "ranks=-1 ranks must be" \
+    "sequence_ranks=0 sequence_ranks must be" "micro_batches=0 micro_batches must be an integer" \
+    "micro_batches=-1 micro_batches must be an integer from 1 up, not -1"; do
+    refuse "quickstart: ${words%% *}" 2 "${words#* }" "$toeplab" run "$quick" $smoke ${words%% *}
+done
+for seconds in 0 -1; do
+    refuse "ski-speed: no time to measure" 2 "seconds must be above 0" \
+        "$toeplab" run "$source/experiments/ski-speed.lua" $smoke seconds=$seconds
+done
+refuse "run again and take over" 2 "choose one of --redo and --adopt" \
+    "$toeplab" run "$quick" $smoke --redo --adopt
 refuse "quickstart: a length to evaluate at beyond the text" 2 "lengths must be at most 171" \
     "$toeplab" run "$quick" $smoke lengths=999
 refuse "a length whose successor is no integer" 2 "'length' = 9223372036854775807 must be between" \
@@ -293,6 +309,18 @@ check "again: the same table" cmp "$top/second" "$top/first"
 for method in window ring fft etsc; do # README.md, docs/gpu.md: right after the quickstart
     expect "generate without a prompt, by $method" 0 . "$toeplab" generate @last --method $method -n 9
 done
+ln -s "$top/results/runs.db" "$top/link.csv"
+for own in results/runs.db results/runs.db-wal results/lock results/sweeps/1.json link.csv; do
+    refuse "export to $own" 2 "results holds that for itself" \
+        "$toeplab" export --metrics -o "$top/$own"
+done
+refuse "a page to a trial's folder" 2 "results holds that for itself" \
+    "$toeplab" report quickstart -o "$(ls -d "$top"/results/runs/*)/step-00000020.h5"
+refuse "event files to the trials" 2 "results holds that for itself" \
+    "$toeplab" export --tensorboard "$top/results/runs"
+rm -r "$top/results/runs.db"* # the next command makes the index again
+refuse "a figure to the trials, without an index" 2 "results holds that for itself" \
+    "$toeplab" plot -o "$top/results/runs/x.svg"
 expect "custom mixer, smoke" 0 "^conv " "$toeplab" run "$source/experiments/custom-mixer.lua" $smoke
 for experiment in wikitext2-bpe tnn-lm wikitext2; do
     expect "$experiment, a length beyond the test part" 1 "lua:[0-9]*: length 9999 is not from 1 to" \
@@ -563,7 +591,8 @@ return tl.experiment "big" {
 END
 
 # No file may grow beyond 500 KB: enough for the store, not for a checkpoint.
-expect "a full disk: exit code 6, and what to do" 6 "free some space and give the same command" \
+expect "files too large: exit code 6, and what to do" 6 \
+    "raise the limit of a file's size (ulimit -f) and give the same command" \
     sh -c "ulimit -f 1000; exec '$toeplab' run -C '$top/full' '$top/big.lua'"
 check "... and no half file is left" \
     sh -c "! find '$top/full/runs' -type f ! -name 'model-*' ! -name 'vocabulary-*' \
@@ -572,8 +601,10 @@ expect "... and ls shows the trial as interrupted" 0 "big .*interrupted" "$toepl
 expect "... and with space it goes on" 0 "1 done" "$toeplab" run -C "$top/full" "$top/big.lua"
 
 # This is too little even for the store.
-expect "a disk full from the start: exit code 6" 6 "runs.db\\|lock" \
-    sh -c "ulimit -f 8; exec '$toeplab' run -C '$top/tiny' '$top/fails.lua'"
+for blocks in 1 8 10 100; do
+    expect "files too large from the start, $blocks blocks: exit code 6" 6 "file's size was reached" \
+        sh -c "ulimit -f $blocks; exec '$toeplab' run -C '$top/tiny' '$top/fails.lua'"
+done
 expect "... and with space it starts" 1 "1 done, 1 failed" \
     "$toeplab" run -C "$top/tiny" "$top/fails.lua"
 

@@ -145,5 +145,15 @@ printf '\003' >&3
 closed 130 && result "Ctrl-C: it ends and the terminal is as before" 0 ||
     result "Ctrl-C: it ends and the terminal is as before" 1
 
+cat >silent.lua <<'END_OF_SCRIPT'
+local tl = require "toeplab"
+return tl.experiment "silent" { trial = function() error("before anything is logged") end }
+END_OF_SCRIPT
+"$toeplab" run -q silent.lua >run.out 2>&1 || :
+open
+check "before anything is logged, it shows the trials" seen 'silent  1 trial: 1 failed'
+printf 'q' >&3
+closed 0 && result "... and ends" 0 || result "... and ends" 1
+
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

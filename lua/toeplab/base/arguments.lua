@@ -36,10 +36,11 @@ local function check_choice(verb, o, value)
 end
 
 -- Parses words for a verb. options is a list of {name=, short=, value=, help=, more=, many=,
--- choices=, of=, list=}: value is the word for the option's value in the help, nil for a switch;
--- help is one clause, and more are further sentences of the manual page; an option with many may be
--- repeated, and its value is a list. choices are all values that there are, of is the kind of value
--- that shells complete (commands/unlisted/complete.lua), list says that commas separate values.
+-- choices=, of=, list=, writes=}: value is the word for the option's value in the help, nil for a
+-- switch; help is one clause, and more are further sentences of the manual page; an option with
+-- many may be repeated, and its value is a list. choices are all values that there are, of is the
+-- kind of value that shells complete (commands/unlisted/complete.lua), list says that commas
+-- separate values, writes that the verb writes the file or folder that the value names.
 -- Returns a table option name -> value (true for a switch), and the list of the other words; nil if
 -- they ask for help. An unknown option, or a value that is none of the choices, is a usage error.
 function arguments.parse(verb, options, words)

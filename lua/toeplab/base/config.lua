@@ -24,15 +24,30 @@ end
 
 -- Returns values in one level: { backend_options = { taps = 16 } } becomes
 -- { ["backend_options.taps"] = 16 }, as the command line writes such a key. A list is a value.
-function config.flat(values)
+-- refuse(key, why) is called, and must raise, for a key that is written in both ways, because the
+-- order of pairs would choose its value, and for a table that holds itself. around: the set of the
+-- tables that hold values; nil: none.
+function config.flat(values, refuse, around)
   local all = {}
+  around = around or {}
+  around[values] = true
+  local function put(key, value)
+    if all[key] ~= nil then refuse(key, "is declared twice") end
+    all[key] = value
+  end
   for key, value in pairs(values) do
     if type(value) ~= "table" or #value > 0 or not next(value) then
-      all[key] = value
+      put(key, value)
     else
-      for inner, v in pairs(config.flat(value)) do all[key .. "." .. tostring(inner)] = v end
+      local outer = tostring(key) .. "."
+      if around[value] then refuse(key, "holds itself") end
+      local function refuse_inner(inner, why) refuse(outer .. inner, why) end
+      for inner, v in pairs(config.flat(value, refuse_inner, around)) do
+        put(outer .. tostring(inner), v)
+      end
     end
   end
+  around[values] = nil
   return all
 end
 

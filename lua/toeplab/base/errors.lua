@@ -108,14 +108,15 @@ function errors.full(format, ...)
   return e
 end
 
-local advice = { ["No space"] = "free some space", ["too large"] = "free some space",
-  quota = "free some space", ["was moved, removed or replaced"] = "put it back" }
+local advice = { ["no space"] = "free some space", quota = "free some space",
+  ["too large"] = "raise the limit of a file's size (ulimit -f)",
+  ["was moved, removed or replaced"] = "put it back" }
 
 -- Raises an error about the storage of a run, with advice on how to continue.
 function errors.storage(message)
   local help = "repair it"
   for words, text in pairs(advice) do
-    if message:find(words, 1, true) then help = text end
+    if message:lower():find(words, 1, true) then help = text end
   end
   errors.raise(errors.STORAGE, "%s\nthe storage failed: %s and give the same command again",
     message, help)

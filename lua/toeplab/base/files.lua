@@ -1,4 +1,4 @@
--- base/files.lua: measures and removes files, and folders with all that they hold.
+-- base/files.lua: reads files, and measures and removes them, and folders with all that they hold.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 
@@ -19,6 +19,22 @@ function files.bytes(path)
     sum = sum + files.bytes(path .. "/" .. name)
   end
   return sum
+end
+
+-- Returns the text of a file of at most `most` bytes, a multiple of 2^20; of a pipe or a device
+-- alike, which may have no end. Returns nil, and why if that is known, if it is longer or cannot be
+-- read.
+function files.read(path, most)
+  local file <close>, why = io.open(path, "rb")
+  if not file then return nil, why end
+  local parts, size, part = {}, 0, nil
+  repeat
+    part, why = file:read(1 << 20)
+    if why then return nil end
+    parts[#parts + 1], size = part, size + #(part or "")
+    if size > most then return nil, ("%s has more than %d MiB"):format(path, most >> 20) end
+  until not part
+  return table.concat(parts)
 end
 
 -- Removes a file, or a folder with its contents; of a symbolic link, only the link.

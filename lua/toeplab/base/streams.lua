@@ -32,8 +32,10 @@ end
 
 function streams.seed_of() return seed end
 
--- Returns the stream of a purpose, such as "init" or "dropout", which the first call makes.
+-- Returns the stream of a purpose, such as "init" or "dropout", which the first call makes. A
+-- number stands for its text, as for the engine: the names must have one type to be sorted.
 function streams.get(purpose)
+  if math.type(purpose) then purpose = tostring(purpose) end
   live[purpose] = live[purpose] or core.stream(seed, purpose)
   return live[purpose]
 end

@@ -38,7 +38,8 @@ local command = {
     { name = "device", short = "d", value = "DEVICE", of = "devices",
       help = "the device: cpu, cuda, or cuda:1 for the second GPU",
       more = "All compute there. On a GPU the grid is another, and the memory is the GPU's." },
-    { name = "output", short = "o", value = "FILE", help = "the figure: FILE.svg or FILE.png" },
+    { name = "output", short = "o", value = "FILE", writes = true,
+      help = "the figure: FILE.svg or FILE.png" },
     output.csv, output.json, output.dir,
   },
 }

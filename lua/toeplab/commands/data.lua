@@ -39,7 +39,8 @@ local data = {
     { name = "from", value = "URL", help = "fetch from this folder or address instead",
       more = "Not for sets that are generated or printed by a program." },
     { name = "size", short = "s", value = "N", help = "for bpe: tokens, at least 256" },
-    { name = "out", short = "o", value = "FILE", help = "for bpe: the file for the merges" },
+    { name = "out", short = "o", value = "FILE", writes = true,
+      help = "for bpe: the file for the merges" },
     { name = "quiet", short = "q", help = "no progress" },
   },
 }

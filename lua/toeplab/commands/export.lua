@@ -34,9 +34,10 @@ local export = {
     { name = "metrics", short = "m", help = "every logged value instead of one row per trial" },
     { name = "csv", help = "CSV (the default)" },
     output.json,
-    { name = "output", short = "o", value = "FILE",
+    { name = "output", short = "o", value = "FILE", writes = true,
       help = "write to FILE instead of standard output (-)" },
-    { name = "weights", short = "w", value = "FILE", help = "write the model to FILE.safetensors" },
+    { name = "weights", short = "w", value = "FILE", writes = true,
+      help = "write the model to FILE.safetensors" },
     { name = "names", value = "FORM", choices = exported.names,
       help = "of weights: toeplab (the default), tnn-pytorch or fairseq",
       more = [[
@@ -49,7 +50,8 @@ local export = {
     { name = "last", help = "of weights: the newest checkpoint, not the best" },
     { name = "script", value = "FILE", of = "experiment",
       help = "of weights: the experiment whose function model makes the model" },
-    { name = "tensorboard", value = "DIR", help = "event files for TensorBoard below DIR" },
+    { name = "tensorboard", value = "DIR", writes = true,
+      help = "event files for TensorBoard below DIR" },
     output.dir,
   },
 }

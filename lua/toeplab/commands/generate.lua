@@ -13,6 +13,7 @@ local records = require "toeplab.store.records"
 local recurrent = require "toeplab.models.recurrent"
 local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
+local files = require "toeplab.base.files"
 local experiment = require "toeplab.trials.experiment"
 local open_model = require "toeplab.trials.open_model"
 local suggest = require "toeplab.base.suggest"
@@ -128,7 +129,7 @@ local command = {
         Its field `model = function(c, vocab)` makes the model of a trial with the configuration
         c. A model with a class or a mixer of its script's own needs it, because only its
         parameters are stored; the current text of the script is run.]] },
-    { name = "convert", short = "o", value = "FILE",
+    { name = "convert", short = "o", value = "FILE", writes = true,
       help = "write the recurrent model to FILE.h5",
       more = [[
         Writes no text: turns the causal model of a stored trial into a recurrent one without
@@ -183,6 +184,8 @@ local function check_together(set, word)
   for _, name in ipairs(of_drawing) do only(name, false, "for text, not for --score") end
 end
 
+local MOST_PROMPTS = 1 << 28 -- bytes of a file of prompts
+
 -- Returns the prompts, a list of {text=, at= where it stands, for messages}.
 local function prompts_of(set)
   local list = {}
@@ -191,9 +194,7 @@ local function prompts_of(set)
   end
   if not set.prompts then return list end
   local path = set.prompts ~= "-" and set.prompts or "/dev/stdin"
-  local file, why = io.open(path, "rb")
-  local text = file and file:read "a"
-  if file then file:close() end
+  local text, why = files.read(path, MOST_PROMPTS)
   if not text then
     errors.usage("generate: --prompts: %s", why or path .. " cannot be read: is it a folder?")
   end

@@ -24,7 +24,7 @@ local command = {
     .. "it nothing is answered. Ctrl-C ends it.",
   words = { "stored", "filters" },
   options = {
-    { name = "output", short = "o", value = "FILE",
+    { name = "output", short = "o", value = "FILE", writes = true,
       help = "the page (default: reports/EXPERIMENT.html of the folder; -: standard output)",
       more = "The name ends in the number of a sweep and in filters, if they are given." },
     { name = "serve", help = "serve a page that grows with the sweep, on 127.0.0.1" },

@@ -106,7 +106,7 @@ local function explain(t, differences, events)
       .. "written"):format(output.count(events, "time")))
   elseif #differences == 0 then
     print("  no recorded property differs: the trial depends on something else, such as "
-      .. "the time or a file")
+      .. "the time, a file\n  or the order of pairs(), which differs in each process")
     if t.attempt > 1 then
       print(("  or on a variable of its loop that t:steps was not given: the stored trial was "
         .. "started %d times"):format(t.attempt))

@@ -47,9 +47,12 @@ local run = {
         is run by sh(1). Its environment says what happened: `TOEPLAB_EVENT` is failed, diverged or
         end, `TOEPLAB_EXPERIMENT`, `TOEPLAB_TRIAL` (the id; not at the end), `TOEPLAB_DIR` and
         `TOEPLAB_TEXT`, what happened in words, say the rest. The first ten trials are told, each
-        once; the command is not stored, as it may hold a secret. Example: `--alert 'mail -s
+        once; the command is not stored, as it may hold a secret. One that takes longer than a
+        minute is stopped; what it writes to standard error is in `alert.log` in the results
+        folder. Example: `--alert 'mail -s
         "$TOEPLAB_EVENT $TOEPLAB_TEXT" me'`.]] },
-    { name = "tensorboard", value = "DIR", help = "write event files for TensorBoard below DIR",
+    { name = "tensorboard", value = "DIR", writes = true,
+      help = "write event files for TensorBoard below DIR",
       more = [[
         The files hold what each trial has logged, the keys that the sweep varies and the seed as
         hyperparameters, and how it ended, in the folder DIR/EXPERIMENT/LABEL-ID of each trial. An
@@ -145,6 +148,7 @@ function run.run(set, words, command)
     seconds = arguments.number("run", set, "checkpoint-seconds", 0),
   }
   if o.alert and not o.alert:find "%S" then errors.usage "run: --alert takes a command for sh" end
+  if o.redo and o.adopt then errors.usage "run: choose one of --redo and --adopt" end
   local ours = launch.ours()
   if ours and ours.rank > 0 then
     return (set["dry-run"] or set.on) and errors.DONE or follower.main(o.command)

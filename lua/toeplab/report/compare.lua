@@ -94,7 +94,8 @@ local function place(t, keys)
 end
 
 -- Returns rows of pairs: {label=, a = {values}, b = {values}, alone= (trials without a partner),
--- diverged = {a=, b=} (how many of asked)}.
+-- diverged = {a=, b=} (how many of asked)}. Raises a usage error if two trials of a side have the
+-- same row and seed, as those of 1 and 1.0 have.
 local function pair(list, asked, keys)
   local rows, found = {}, {}
   local function row_of(t)
@@ -107,7 +108,15 @@ local function pair(list, asked, keys)
     return found[text]
   end
   for side, trials in pairs(list) do
-    for _, t in ipairs(trials) do row_of(t).of[side][t.seed] = t.values[1] end
+    for _, t in ipairs(trials) do
+      local row = row_of(t)
+      local other = row.of[side][t.seed]
+      if other then
+        errors.usage("compare: the trials %s and %s have the same place, %s, and seed %d: take one "
+          .. "away with toeplab rm", other.id:sub(1, 12), t.id:sub(1, 12), row.label, t.seed)
+      end
+      row.of[side][t.seed] = t
+    end
   end
   for side, trials in pairs(asked) do
     for _, t in ipairs(trials) do
@@ -122,8 +131,8 @@ local function pair(list, asked, keys)
     for seed in pairs(row.of.b) do row.alone = row.alone + (row.of.a[seed] and 0 or 1) end
     for _, seed in ipairs(seeds) do
       if row.of.b[seed] then
-        table.insert(row.a, row.of.a[seed])
-        table.insert(row.b, row.of.b[seed])
+        table.insert(row.a, row.of.a[seed].values[1])
+        table.insert(row.b, row.of.b[seed].values[1])
       else
         row.alone = row.alone + 1
       end

@@ -1,13 +1,20 @@
 -- runs/alert.lua: runs a command of the user when a trial fails or diverges, and at the end of a
--- run.
+-- run. The command has a time limit, and its standard error is alert.log in the results folder, for
+-- one that hangs would hold up the end of the run, and the pipe that the run writes to.
 --
 -- The command learns what happened from environment variables. The texts are never part of the
 -- command line itself: a message of a script could otherwise become a command.
 local core = require "toeplab.core"
 local cut = require("toeplab.base.characters").cut
+local errors = require "toeplab.base.errors"
 local shell = require "toeplab.base.shell"
 
-local alert = { MOST = 10 } -- alerts about trials of one run; that of its end comes in addition
+local alert = {
+  MOST = 10,  -- alerts about trials of one run; that of its end comes in addition
+  LIMIT = 60, -- seconds that a command may take
+}
+
+local PATIENCE = 2 -- seconds of waiting for a command before a line says so
 
 local LONGEST = 2000 -- bytes of a text, since the environment of a process is limited
 
@@ -25,8 +32,10 @@ local function line_of(self, variables)
     words[#words + 1] = pair[1] .. "=" .. shell.quote(cut(core.sys.clean(pair[2]), LONGEST))
   end
   words[#words + 1] = "TOEPLAB_DIR=" .. shell.quote(self.folder)
+  if shell.on_path "timeout" then words[#words + 1] = "timeout -k 5 " .. alert.LIMIT end
   words[#words + 1] = "sh -c " .. shell.quote(self.command)
-  return table.concat(words, " ") .. " </dev/null >/dev/null"
+  return ("%s </dev/null >/dev/null 2>>%s"):format(table.concat(words, " "),
+    shell.quote(self.folder .. "/alert.log"))
 end
 
 -- Tells that a trial "failed" or "diverged", and why. The command runs in the background, since the
@@ -37,14 +46,22 @@ function Alert:trial(event, t, text)
   if self.count == alert.MOST then text = text .. " (of further trials only the end is told)" end
   local line = line_of(self, { { "TOEPLAB_EVENT", event }, { "TOEPLAB_EXPERIMENT", t.experiment },
     { "TOEPLAB_TRIAL", t.id }, { "TOEPLAB_TEXT", t.label .. ": " .. text } })
-  os.execute(("{ %s || echo 'toeplab: the command of --alert failed' >&2; } &"):format(line))
+  os.execute(("{ %s; } </dev/null >/dev/null 2>&1 &"):format(line))
 end
 
 -- Tells that the run has ended, and waits for the command. Returns whether this succeeded.
 function Alert:finish(experiment, text)
   if not self.command then return true end
-  return (shell.run(line_of(self, { { "TOEPLAB_EVENT", "end" },
-    { "TOEPLAB_EXPERIMENT", experiment }, { "TOEPLAB_TEXT", text } })))
+  local line = line_of(self, { { "TOEPLAB_EVENT", "end" },
+    { "TOEPLAB_EXPERIMENT", experiment }, { "TOEPLAB_TEXT", text } })
+  local waiting = ("waiting for the command of --alert, %d s at most; its errors are in %s"):format(
+    alert.LIMIT, self.folder .. "/alert.log")
+  local ok, code = shell.run(("{ sleep %d 2>/dev/null; echo %s >&2; } </dev/null >/dev/null & %s"
+    .. "\ncode=$?; kill $! 2>/dev/null; exit $code"):format(PATIENCE, shell.quote(waiting), line))
+  if code == 124 or code == 137 then
+    errors.say("warning: the command of --alert was stopped after %d s", alert.LIMIT)
+  end
+  return ok
 end
 
 return alert

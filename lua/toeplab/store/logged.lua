@@ -73,7 +73,7 @@ function logged.trials(store, sweep, metric)
     LEFT JOIN last l ON l.trial = t.id AND l.name = ?2
     LEFT JOIN metrics o ON o.trial = l.trial AND o.name = l.name AND o.step = l.step
     WHERE m.sweep = ?1 AND t.trashed IS NULL
-    ORDER BY t.status <> 'running', m.position]], { sweep, metric })
+    ORDER BY t.status <> 'running', m.position]], { sweep, metric, n = 2 })
   return logged.with_nan("value", rows)
 end
 

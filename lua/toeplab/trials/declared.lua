@@ -133,7 +133,7 @@ local function check_zips(exp)
   exp.zips = {}
   for i, axes in ipairs(lists) do
     if type(axes) ~= "table" then complain(exp, "zip", "zip: must be a list of tables") end
-    exp.zips[i] = config.flat(axes)
+    exp.zips[i] = exp:flat(axes)
     check_zip(exp, exp.zips[i], seen)
   end
 end
@@ -152,6 +152,9 @@ local function wrong_draw(d)
     return ("%s: the low value must be a number up to the high one"):format(d[1])
   end
   if d[1] == "log" and low <= 0 then return "log: the low value must be above 0" end
+  if d[1] == "uniform" and high - low == math.huge or d[1] == "log" and high / low == math.huge then
+    return d[1] .. ": the values are too far apart"
+  end
   local whole = math.type(low) == "integer" and math.type(high) == "integer"
   if d[1] ~= "integer" then return nil end
   if not whole then return "integer takes two integers" end
@@ -159,7 +162,7 @@ local function wrong_draw(d)
 end
 
 local function check_random(exp)
-  local given = config.flat(exp.random or {})
+  local given = exp:flat(exp.random or {})
   exp.draws, exp.draw_seed, exp.random = 0, 0, {}
   for _, key in ipairs(names(exp, given, "random")) do
     local value = given[key]
@@ -222,7 +225,7 @@ local function rules(exp, what, allowed)
   for i, rule in ipairs(list) do
     local own = type(rule) == "table" and overlay(rule) or rule
     for part, value in pairs(type(own) == "table" and own or {}) do
-      if type(value) == "table" then own[part] = config.flat(value) end
+      if type(value) == "table" then own[part] = exp:flat(value) end
     end
     check_rule(exp, what, own, allowed)
     checked[i] = own
@@ -351,7 +354,7 @@ local function check_tune(exp)
   if #rows.values(exp, tune.key) > 0 then
     complain(exp, "tune", "tune: %s is chosen for every point, and no row may set it", tune.key)
   end
-  tune.fixed = config.flat(tune.fixed)
+  tune.fixed = exp:flat(tune.fixed)
   check_tuned_rules(exp, tune.key)
   for key, value in pairs(tune.fixed) do
     check_fixed(key)
@@ -363,6 +366,10 @@ local function check_tune(exp)
   end
   exp:check_value(tune.key, tune.values)
   for i, value in ipairs(tune.values) do
+    if type(value) ~= type(tune.values[1]) then
+      complain(exp, "tune", "tune: values has a %s and a %s: the values of %s must be of one type",
+        type(tune.values[1]), type(value), tune.key)
+    end
     for k = 1, i - 1 do
       if tune.values[k] == value then
         complain(exp, "tune", "tune: values has %s twice", tostring(value))

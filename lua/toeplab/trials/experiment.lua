@@ -140,8 +140,16 @@ local function check_fields(self, spec)
   end
 end
 
--- Raises unless the value is a number, a text, a boolean, or a list of these.
-function Experiment:check_value(key, value)
+-- Returns config.flat of values that the script declares; raises where that refuses them.
+function Experiment:flat(values)
+  return config.flat(values, function(key, why)
+    complain(self, tostring(key), "%s %s", key, why)
+  end)
+end
+
+-- Raises unless the value is a number, a text, a boolean, or a list of these. around: the set of
+-- the lists that hold it; nil: none.
+function Experiment:check_value(key, value, around)
   for name in (tostring(key) .. "."):gmatch "([^.]*)%." do
     if type(key) ~= "string" or not name:find "^[%a_][%w_]*$" then
       complain(self, tostring(key), "'%s' cannot be a key: use letters, digits and _",
@@ -153,7 +161,11 @@ function Experiment:check_value(key, value)
   end
   local kind = type(value)
   if kind == "table" and is_list(value) then
-    for _, item in ipairs(value) do self:check_value(key, item) end
+    around = around or {}
+    if around[value] then complain(self, key, "%s holds itself", key) end
+    around[value] = true
+    for _, item in ipairs(value) do self:check_value(key, item, around) end
+    around[value] = nil
   elseif kind == "number" and (value ~= value or math.abs(value) == math.huge) then
     complain(self, key, "%s must be a finite number, not %s", key,
       value ~= value and "nan" or tostring(value))
@@ -245,8 +257,9 @@ local function check_scales(self)
     end
     check_names(self, name, self.scale[name])
   end
-  self.scale, self.scale_seeds = config.copy(self.scale), {}
-  for _, name in ipairs(names) do self.scale[name] = config.flat(self.scale[name]) end
+  local declared_scales = self.scale
+  self.scale, self.scale_seeds = {}, {}
+  for _, name in ipairs(names) do self.scale[name] = self:flat(declared_scales[name]) end
   for _, name in ipairs(names) do
     local seeds = self.scale[name].seeds
     self.scale_seeds[name], self.scale[name].seeds = seeds and check_seeds(self, seeds), nil
@@ -351,7 +364,7 @@ function experiment.define(name, level)
     end
     check_fields(self, spec)
     for key, value in pairs(spec) do self[key] = value end
-    self.fixed, self.grid = config.flat(self.fixed or {}), config.flat(self.grid or {})
+    self.fixed, self.grid = self:flat(self.fixed or {}), self:flat(self.grid or {})
     self.scale, self.checkpoint = self.scale or {}, self.checkpoint or {}
     check_names(self, "fixed", spec.fixed or {})
     for _, key in ipairs(sorted_keys(self.fixed)) do self:check_value(key, self.fixed[key]) end

@@ -9,6 +9,11 @@ local function has_state(part)
   return type(part) == "table" and type(part.state) == "function" and type(part.load) == "function"
 end
 
+-- Whether part is a random stream (tl.stream).
+local function is_stream(part)
+  return type(part) == "userdata" and (getmetatable(part) or {}).__name == "toeplab.stream"
+end
+
 local simple = { number = true, string = true, boolean = true }
 
 -- Loads nn/class.lua late: it makes a tensor, after which no other device can be chosen.
@@ -21,9 +26,6 @@ local function check_values(values, path, seen)
   if seen[values] then
     error(("steps: %s and %s are one table, which would come back as two"):format(seen[values],
       path), 0)
-  elseif has_state(values) then
-    error(("steps: %s has methods of its own: give it to steps by a name of its own"):format(path),
-      0)
   end
   seen[values] = path
   for key, value in pairs(values) do
@@ -31,6 +33,9 @@ local function check_values(values, path, seen)
     local text = type(key) == "string" and key ~= "" and key ~= "." and not key:find "[/#?%z]"
     if math.type(key) ~= "integer" and not text then
       error(("steps: %s: a key is an integer, or a text other than '.' without /, # and ?"):format(
+        name), 0)
+    elseif has_state(value) or is_stream(value) then
+      error(("steps: %s has methods of its own: give it to steps by a name of its own"):format(
         name), 0)
     elseif type(value) == "table" then
       check_values(value, name, seen)
@@ -63,6 +68,15 @@ local function held(values, name)
   return { state = state, load = function(_, from) refill(values, from) end }
 end
 
+-- Returns a part whose state is that of a random stream.
+local function drawn(stream)
+  local function state()
+    local key, offset = stream:state()
+    return { key = key, offset = offset }
+  end
+  return { state = state, load = function(_, from) stream:set_state(from.key, from.offset) end }
+end
+
 local function check_extra(extra)
   if type(extra) ~= "table" or has_state(extra) then
     error("steps: the last argument is a table { name = object }", 4)
@@ -83,18 +97,20 @@ end
 
 -- Returns the parts by their names. model and opt (nil: there is none) have methods state() and
 -- load(state); data may have them. extra, or nil, has further objects by their names: with these
--- methods, or tables, which are saved and restored with all that they hold: numbers, texts,
--- booleans, tensors and tables. Errors are at the line of the caller's caller.
+-- methods, random streams, or tables, which are saved and restored with all that they hold:
+-- numbers, texts, booleans, tensors and tables. Errors are at the line of the caller's caller.
 function parts.of(model, opt, data, extra)
   local list = { model = model, optim = opt, data = has_state(data) and data or nil }
   if extra ~= nil then check_extra(extra) end
   for name, part in pairs(extra or {}) do
-    list[name] = type(part) == "table" and not has_state(part) and held(part, name) or part
+    list[name] = is_stream(part) and drawn(part)
+      or type(part) == "table" and not has_state(part) and held(part, name) or part
   end
   for name, part in pairs(list) do
     if not has_state(part) then
-      error(("steps: '%s' needs methods state() and load(state), or is put into a table"):format(
-        name), 3)
+      local fits = simple[type(part)] or is_tensor(part)
+      error(("steps: '%s' needs methods state() and load(state)%s"):format(name, fits
+        and extra and extra[name] ~= nil and ", or is put into a table" or ""), 3)
     end
   end
   return list

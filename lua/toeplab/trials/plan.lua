@@ -141,14 +141,35 @@ local function check_keys(exp, trial)
   end
 end
 
+-- Returns a value with the integers that equal its floats in their place.
+local function integral(v)
+  if type(v) ~= "table" then return math.type(v) == "float" and math.tointeger(v) or v end
+  local list = {}
+  for i, item in ipairs(v) do list[i] = integral(item) end
+  return list
+end
+
+-- Returns a text that two trials share if filters cannot tell them apart: 1 and 1.0 are one value.
+local function selected_by(trial)
+  local values
+  for key, v in pairs(trial.point) do
+    local same = integral(v)
+    if config.text(same) ~= config.text(v) then
+      values = values or config.copy(trial.config)
+      values[key] = same
+    end
+  end
+  return values and json.encode(config.result_keys(values)) or trial.json
+end
+
 -- Raises if two trials are equal, if a device is invalid or lacks the trial's precision, or if the
 -- experiment's own check, or that of its trial function, rejects a trial. Sets in each trial the
 -- field json, the text of its configuration.
 function plan.check(exp, trials)
   local seen = {}
   for _, trial in ipairs(trials) do
-    local text = json.encode(config.result_keys(trial.config))
-    trial.json = text
+    trial.json = json.encode(config.result_keys(trial.config))
+    local text = selected_by(trial)
     if seen[text] then
       errors.usage("%s: %s appears twice among the trials%s", exp.file, trial.label, twice(exp))
     end
@@ -157,6 +178,13 @@ function plan.check(exp, trials)
     if wrong then errors.usage("%s: %s", exp:where("device"), wrong) end
     wrong = devices.lacks(trial.config.device, trial.config.precision)
     if wrong then errors.usage("%s: %s", exp:where("precision"), wrong) end
+    for _, key in ipairs { "ranks", "sequence_ranks", "micro_batches" } do
+      local n = trial.config[key]
+      if type(n) ~= "table" and (math.type(n) ~= "integer" or n < 1) then -- a list is another key
+        errors.usage("%s: %s must be an integer from 1 up, not %s", exp:where(key), key,
+          tostring(n))
+      end
+    end
     check_keys(exp, trial)
   end
 end

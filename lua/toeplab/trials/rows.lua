@@ -43,7 +43,7 @@ local function read(exp, axis, declared)
     elseif set.of[name] then
       complain(exp, axis, "%s has two rows '%s'", axis, name)
     end
-    set.order[i], set.of[name] = name, config.flat(keys)
+    set.order[i], set.of[name] = name, exp:flat(keys)
   end
   exp:check_value(axis, set.order)
   return set

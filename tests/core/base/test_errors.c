@@ -247,9 +247,24 @@ static void empty_tensors_of_too_much(void)
                                 {0, 1, INT64_MAX}};
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
     for (int i = 0; i < 3; i++)
-        CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, cases[i], &t), TL_ENOMEM);
+        CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, cases[i], &t), TL_ESHAPE);
+    CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, (int64_t[]){1, 1LL << 40, 1LL << 40}, &t),
+                 TL_ENOMEM);
     CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, (int64_t[]){0, 1LL << 20, 1LL << 30}, &t), TL_OK);
     tl_tensor_free(t);
+    tl_ctx_free(ctx);
+}
+
+static void types_that_there_are_none_of(void)
+{
+    tl_ctx    *ctx = NULL;
+    tl_tensor *t = NULL;
+    int64_t    n = 1;
+    float      one = 1;
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    CHECK_STATUS(tl_tensor_new(ctx, (tl_type)9, 1, &n, &t), TL_ETYPE);
+    CHECK(strstr(tl_errmsg(ctx), "no element type 9") != NULL);
+    CHECK_STATUS(tl_tensor_borrow(ctx, (tl_type)2, 1, &n, &one, &t), TL_ETYPE);
     tl_ctx_free(ctx);
 }
 
@@ -329,6 +344,7 @@ int main(void)
                                      positions_are_counted_as_given},
                                     {"indices out of range", indices_out_of_range},
                                     {"empty tensors of too much", empty_tensors_of_too_much},
+                                    {"no such types", types_that_there_are_none_of},
                                     {"ids are filled with integers only",
                                      ids_are_filled_with_integers_only},
                                     {"empty tensors", empty_tensors},

@@ -73,6 +73,15 @@ t.test("settings that differ in the last bit only are two, with a name each", fu
   end)
 end)
 
+t.test("two trials of one place and seed, as of 1 and 1.0, are not compared as one", function()
+  t.in_folder(function(folder)
+    write(folder, { { 1, "lm", 1, 5 }, { 1.0, "lm", 1, 8 }, { 2, "lm", 1, 7 } })
+    local _, code, said = run(folder, "op=1 op=2")
+    t.eq(code, 2)
+    t.holds(said, "have the same place, all, and seed 1: take one away with toeplab rm")
+  end)
+end)
+
 t.test("a key named experiment is the user's in filters and figures", function()
   t.in_folder(function(folder)
     local trials = {}

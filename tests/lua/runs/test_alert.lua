@@ -96,4 +96,21 @@ t.test("toeplab run takes the command, which sees the results folder", function(
   end)
 end)
 
+t.test("a command that hangs is stopped, and does not hold the run's standard error", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", ([[local alert = require "toeplab.runs.alert"
+      alert.LIMIT = 3
+      local function of(command) return alert.new(command, "%s") end
+      of("sleep 30"):trial("failed", { experiment = "x", id = "1", label = "y" }, "why")
+      print(of("echo no server >&2"):finish("x", "quick"))
+      print(of("sleep 30"):finish("x", "slow"))]]):format(folder))
+    local start = core.sys.clock()
+    t.eq(t.shell(("'%s' lua '%s/x.lua' 2>&1"):format(core.sys.executable(), folder)),
+      ("true\nwaiting for the command of --alert, 3 s at most; its errors are in %s/alert.log\n"
+        .. "warning: the command of --alert was stopped after 3 s\nfalse\n"):format(folder))
+    t.ok(core.sys.clock() - start < 15)
+    t.eq(t.read(folder .. "/alert.log"):match "no server\n", "no server\n")
+  end)
+end)
+
 t.done()

@@ -192,6 +192,7 @@ t.test("the running trials of a sweep are in its order, without the trash", func
     t.ok(loss ~= loss, "NaN is not a missing value")
     loss = logged.trials(store, sweep, "loss")[1].value
     t.ok(loss ~= loss, "nor is it for watch")
+    t.eq(logged.trials(store, sweep, nil)[1].value, nil) -- as long as no metric is known
     trash.put(store, { id "e" })
     t.eq(labels(), "f")
   end)

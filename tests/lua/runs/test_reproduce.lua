@@ -250,6 +250,16 @@ t.test("a trial that is run again is the same bit for bit, or where it differs i
   end)
 end)
 
+t.test("where nothing that is recorded differs, the order of pairs is named as a cause", function()
+  in_folder(function(folder)
+    t.eq(trials.run(folder, [[local tl = require "toeplab"
+      return tl.experiment "clock" { trial = function(t) t:log { now = tl.sys.now() } end }]]), 0)
+    local text, code = t.toeplab(("reproduce @last -C '%s/results'"):format(folder))
+    t.eq(code, 4)
+    t.holds(text, "no recorded property differs", "the order of pairs(), which differs in each")
+  end)
+end)
+
 t.test("a stored checkpoint that is damaged or missing is an error that names it", function()
   in_folder(function(folder)
     t.eq(trials.run(folder, script, { "flag=none", "width=8", "seeds=1" }), 0)

@@ -289,7 +289,8 @@ t.test("what a trial asks of t wrongly is an error", function()
     end
     fails("t:log { loss = 'x' }", "x%.lua:6: log: 'loss' must be a number, got a string")
     fails("t:steps(-1)", "x%.lua:6: steps: takes an integer of at least 0")
-    fails("t:steps(3, {}, {})", "x%.lua:6: steps: '[mo]%l+' needs methods state%(%) and load")
+    fails("t:steps(3, {}, {})",
+      "x%.lua:6: steps: '[mo]%l+' needs methods state%(%) and load%(state%)\n")
     fails("local m = tl.nn.Linear(1, 1) t:steps(3, m, m, nil, { step = m })",
       "x%.lua:6: steps: 'step' is a reserved name")
     fails("local m = tl.nn.Linear(1, 1) t:steps(3, m, m, nil, m)",

@@ -35,11 +35,14 @@ return tl.experiment "test" {
 }
 ]]
 
-local function refused(old, new, want)
+-- head: what stands before the experiment; nil: nothing.
+local function refused(old, new, want, head)
   local place, last = good:find(old, 1, true)
   t.ok(place, "the text has no " .. old)
-  t.raises(declare, want, good:sub(1, place - 1) .. new .. good:sub(last + 1))
+  t.raises(declare, want, (head or "") .. good:sub(1, place - 1) .. new .. good:sub(last + 1))
 end
+
+local loop = "local LOOP, LIST = {}, {} LOOP.on = LOOP LIST[1] = LIST\n"
 
 t.test("a misspelt field is an error with its line and a suggestion", function()
   refused("fixed =", "fixd =",
@@ -47,6 +50,9 @@ t.test("a misspelt field is an error with its line and a suggestion", function()
   refused("seeds = 2", "seeds = 0", "x%.lua:8: seeds must be")
   refused("width = { 8, 16 }", "width = 8", "x%.lua:6: grid: width must be a list")
   refused("width = { 8, 16 }", "layers = { 8 }", "layers is declared twice")
+  refused("on = true", '["a.b"] = 7, a = { b = 8 }', "x%.lua:3: a%.b is declared twice")
+  refused("on = true", 'c = { ["a.b"] = 7, a = { b = 8 } }', "x%.lua:3: c%.a%.b is declared twice")
+  refused("decay =", '["a.b"] = { 7 }, a = { b = { 8 } }, decay =', "a%.b is declared twice")
   refused("layers = 1,", "layrs = 1,", "x%.lua:9: .*'layrs'.*did you mean 'layers'")
   refused("trial = function(t, c) end,", "", "has no trial")
   refused("on = true", "seed = 3", "x%.lua:3: the key 'seed' is set by the runner")
@@ -70,6 +76,10 @@ t.test("values without names or that no store keeps are errors with their line",
   refused("0.99, 1", "0.99, 1/0", "x%.lua:5: decay must be a finite number, not inf")
   refused('"learnable"', '"a\\0b"', "x%.lua:5: decay must be a string without a NUL byte")
   refused('name = "a"', 'name = "\\0"', "x%.lua:3: name must be a string without a NUL byte")
+  refused("on = true", "on = LOOP", "x%.lua:4: on%.on holds itself", loop)
+  refused("small = {", "small = { name = LOOP,", "name%.on holds itself", loop)
+  refused("on = true", "on = { LIST }", "x%.lua:4: on holds itself", loop)
+  refused("{ 8, 16 }", "{ LIST }", "x%.lua:7: width holds itself", loop)
   refused("{ 1, 2 }", "{ 1, 2, x = 3 }", "x%.lua:3: sizes must be .*not a table with names")
   t.raises(json.encode, "^JSON has no nan$", { -(0 / 0) })
 end)

@@ -1,5 +1,6 @@
 -- test_parts.lua: what t:steps is given, and saves and restores.
 local t = require "harness"
+local core = require "toeplab.core"
 local trials = require "trials"
 
 t.test("a table given to steps comes back as it was", function()
@@ -12,30 +13,36 @@ t.test("a table given to steps comes back as it was", function()
           local model = tl.nn.Linear(2, 2)
           local opt = tl.optim.adam(model, { lr = 0.1 })
           local mine = { mean = 0, seen = { 0, 0 }, state = 0, last = tl.zeros(1) }
-          local seen = mine.seen
-          for step in t:steps(c.steps, model, opt, nil, { mine = mine }) do
+          local seen, own = mine.seen, tl.stream(7, "own")
+          for step in t:steps(c.steps, model, opt, nil, { mine = mine, own = own }) do
             mine.mean = 0.5 * mine.mean + step
             if step == 1 then seen[2] = nil end
             seen[#seen + 1] = step
             mine.last, mine.state = mine.last + step, mine.state + 1
-            t:log { loss = mine.mean, seen = #seen, sum = mine.last, state = mine.state }
+            t:log { loss = mine.mean, seen = #seen, sum = mine.last, state = mine.state,
+              drawn = own:unit() + tl.stream_of(1):unit() }
           end
         end,
       }]]
     t.eq(trials.run_stopped(folder, text, { 3, 6 }, "step"), 0)
-    local mean = 0
-    for step = 1, 8 do mean = 0.5 * mean + step end
+    local mean, own, numbered, drawn = 0, core.stream(7, "own"), core.stream(1, "1"), nil
+    for step = 1, 8 do
+      mean = 0.5 * mean + step
+      drawn = own:unit() + numbered:unit()
+    end
     local rows = trials.query(folder, "SELECT name, value FROM v_last ORDER BY name")
     local values = {}
     for i, row in ipairs(rows) do values[i] = { row.name, row.value } end
-    t.eq(values, { { "loss", mean }, { "seen", 9 }, { "state", 8 }, { "sum", 36 } })
+    t.eq(values, { { "drawn", drawn }, { "loss", mean }, { "seen", 9 }, { "state", 8 },
+      { "sum", 36 } })
   end)
 end)
 
 t.test("what a checkpoint would not give back is refused at once", function()
   for extra, want in pairs {
     ["{ s = { f = print } }"] = "s%.f is a function, which a checkpoint cannot hold",
-    ["{ s = { x = tl.stream_of 'data' } }"] = "s%.x is a userdata",
+    ["{ s = { x = tl.stream_of 'data' } }"] =
+      "s%.x has methods of its own: give it to steps by a name of its own",
     ["{ s = { [2.5] = 1 } }"] = "s%.2%.5: a key is an integer, or a text",
     ["{ s = { ['a/b'] = 1 } }"] = "s%.a/b: a key is",
     ["{ s = { ['.'] = tl.ones(1) } }"] = "s%.%.: a key is",
@@ -44,6 +51,7 @@ t.test("what a checkpoint would not give back is refused at once", function()
       "s%.[ab] and s%.[ab] are one table, which would come back as two",
     ["(function() local x = {} return { s = x, z = x } end)()"] =
       "[sz] and [sz] are one table",
+    ["{ s = print }"] = "'s' needs methods state%(%) and load%(state%)\n",
     ["{ s = 3 }"] = "'s' needs methods state%(%) and load%(state%), or is put into a table",
   } do
     t.in_folder(function(folder)

@@ -197,6 +197,17 @@ t.test("mistakes in axes and rules are errors with their line", function()
     { "random = { draws = 0, rate = { 'uniform', 1, 2 } },", "an integer from 1 up, not 0" },
     { "random = { draws = 2 },", "random: needs a key" },
     { "random = { draws = 2, n = { 'integer', math.mininteger, 1 } },", "too far apart" },
+    { "random = { draws = 2, n = { 'uniform', -1e308, 1e308 } },", "uniform: .* too far apart" },
+    { "random = { draws = 2, n = { 'log', 1e-300, 1e300 } },", "log: .* too far apart" },
+    { "rows = { row = { { 'x', ['a.b'] = 1, a = { b = 2 } } } },", "x%.lua:5: a%.b is declared" },
+    { "scale = { small = { ['a.b'] = 1, a = { b = 2 } } },", "a%.b is declared twice" },
+    { "zip = { ['a.b'] = { 1 }, a = { b = { 2 } } },", "a%.b is declared twice" },
+    { "random = { draws = 1, ['a.b'] = { 'uniform', 1, 2 }, a = { b = { 'uniform', 1, 2 } } },",
+      "a%.b is declared twice" },
+    { "when = { { where = { ['a.b'] = 1, a = { b = 1 } }, fixed = { lr = 1 } } },",
+      "a%.b is declared twice" },
+    { "when = { { where = { lr = 1 }, fixed = { ['a.b'] = 1, a = { b = 1 } } } },",
+      "a%.b is declared twice" },
     { "zip = { { a = { 1, 2 } }, b = { 1, 2 } },", "a table of lists, or a list of such tables" },
     { "when = { { where = { model = 'tnn' }, fixed = { lr = 1 }, grid = { lr = { 1 } } } },",
       "a rule sets lr twice" },
@@ -237,6 +248,10 @@ t.test("what cannot be planned is a usage error", function()
   refused("where: nil", rule:format "nil")
   refused("appears twice .*: a rule of when fixes the axis model; .* leave them out by except",
     "when = { { where = { lr = 1 }, fixed = { model = 'tnn' } } },", { "lr=1" })
+  refused("model=ski n=1 seed=1 appears twice", "zip = { n = { 2, 1, 1.0 } }, seeds = 2,",
+    { "model=ski" })
+  refused("appears twice", "zip = { n = { { 1, 2 }, { 1.0, 2 } } },")
+  refused("appears twice", "random = { draws = 20, n = { 'choice', 1, 1.0 } },")
   refused("drawn by random: draw fewer", "random = { draws = 5, n = { 'integer', 1, 2 } },")
   refused("1e%+08 trials; at most", "random = { draws = 100000000, n = { 'uniform', 1, 2 } },")
   refused("2e%+06 trials; at most", "seeds = 1000000,")

@@ -361,6 +361,8 @@ test("mistakes are named with their line", function(folder)
       "tune: without must be a list of scales" },
     { [[key = "lr", values = { 0.1, 0.1 }, metric = "loss", seed = 9]],
       "x.lua:4: tune: values has 0.1 twice" },
+    { [[key = "lr", values = { 0.1, "x" }, metric = "loss", seed = 9]],
+      "tune: values has a number and a string: the values of lr must be of one type" },
     { usual .. ", fixed = { lr = 1 }", "fixed sets lr, which is tuned" },
     { usual .. [[}, when = { { where = { decay = 0.9 }, fixed = { lr = 1 } } ]],
       "no rule of when may name it" },
