@@ -6,8 +6,8 @@ local shell = require "toeplab.base.shell"
 
 local own_files = {}
 
-local own = { runs = true, sweeps = true, requests = true, slurm = true, claims = true,
-  guests = true, changes = true, lock = true, ["marks.jnl"] = true }
+local own = { runs = true, sweeps = true, ["at-work"] = true, slurm = true, claims = true,
+  changes = true, lock = true, ["marks.jnl"] = true }
 
 -- Returns the results folder of which path is an own file, or in an own folder; nil if there is
 -- none. Where there is no database any more, the folder sweeps tells a results folder.
