@@ -68,9 +68,8 @@ local function begin_run(self, store)
       rows = "by", columns = { "ms", "ratio" }, host = self.origin.host, began = self.began } }
 end
 
--- Stores the pending rows.
-local function write_rows(self)
-  local store <close> = records.open(self.folder, "w")
+-- Stores the pending rows, in a transaction of the store.
+local function write_rows(self, store)
   if not self.number then begin_run(self, store) end
   local first = #self.trials + 1
   for _, p in ipairs(self.pending) do
@@ -91,7 +90,10 @@ end
 -- Does the same, but leaves the rows pending if another process writes to the folder. Returns true,
 -- or false and the reason.
 local function try_write(self)
-  local ok, why = pcall(write_rows, self)
+  local ok, why = pcall(function()
+    local store <close> = records.open(self.folder, "w")
+    store:transaction(function() write_rows(self, store) end)
+  end)
   if not ok and not (errors.is(why) and why.code == errors.LOCKED) then error(why, 0) end
   return ok, why
 end

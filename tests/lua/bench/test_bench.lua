@@ -279,10 +279,9 @@ t.test("the rows of a problem are stored when they are measured", function()
     t.eq(#rows, 2)
     t.eq(counts, { 1, 2 })
     local again = keep.run("lm", problems, folder, { "toeplab", "bench", "lm" })
-    local other = records.open(folder, "w")
-    again:add({ rows[1] }, {}) -- while another writes
+    local other <close> = records.open(folder, "w")
+    other:transaction(function() again:add({ rows[1] }, {}) end) -- while another writes
     t.eq({ #again.pending, again.number }, { 1, nil })
-    other:close()
     again:add({ rows[2] }, {})
     t.eq({ #again.pending, again.number, #again.trials }, { 0, 2, 2 })
     again:close()
