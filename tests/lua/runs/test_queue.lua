@@ -346,7 +346,7 @@ end)
 t.test("ranks that do not divide are refused", function()
   with_cluster(function(c)
     for words, why in pairs { ["sequence_ranks=2"] = "sequence_ranks = 2 does not divide ranks = 1",
-      ["ranks=0"] = "must be integers from 1 up", ["ranks=2"] = "ranks = 2: submit mpirun" } do
+      ["ranks=0"] = "ranks must be an integer from 1 up, not 0", ["ranks=2"] = "ranks = 2: submit mpirun" } do
       local code, said = c:submit(words)
       t.eq(code, 2)
       t.ok(said:find(why, 1, true), said)
@@ -456,5 +456,35 @@ for _, case in ipairs(words) do
     end)
   end)
 end
+
+t.test("a queue that was read before a job was submitted does not end that job", function()
+  with_cluster(function(c)
+    t.write(c.folder .. "/bin/squeue", ([[#!/bin/sh
+here='%s'
+cat "$here/queue"
+if [ "$LATE" ]; then
+    touch "$here/asked"
+    until [ -e "$here/go-on" ]; do sleep 0.05; done
+fi
+]]):format(c.folder))
+    t.eq(c:submit "seeds=1", 0)
+    c:queue { { 1, 1 }, { 1, 2 } }
+    t.eq(c:task(1, 1), 0)
+    t.eq(c:task(1, 2), 0)
+    c:queue {}
+    local status = core.sys.spawn({ "/bin/sh", "-c", "export LATE=1; "
+      .. c:line(("status -C '%s'"):format(c.root)) }, c.folder .. "/log")
+    for _ = 1, 400 do
+      if core.sys.exists(c.folder .. "/asked") then break end
+      core.sys.sleep(0.05)
+    end
+    t.eq(c:submit "rate=0.7,0.8 seeds=1", 0)
+    c:queue { { 2, 1 }, { 2, 2 } }
+    t.write(c.folder .. "/go-on", "")
+    t.eq(status:wait(true), 0)
+    t.eq(#labels(c, 1), 2) -- its plan is there
+    t.eq(c:task(2, 1, 0, 1), 0)
+  end)
+end)
 
 t.done()
