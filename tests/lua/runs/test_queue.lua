@@ -346,7 +346,8 @@ end)
 t.test("ranks that do not divide are refused", function()
   with_cluster(function(c)
     for words, why in pairs { ["sequence_ranks=2"] = "sequence_ranks = 2 does not divide ranks = 1",
-      ["ranks=0"] = "ranks must be an integer from 1 up, not 0", ["ranks=2"] = "ranks = 2: submit mpirun" } do
+      ["ranks=0"] = "ranks must be an integer from 1 up, not 0",
+      ["ranks=2"] = "ranks = 2: submit mpirun" } do
       local code, said = c:submit(words)
       t.eq(code, 2)
       t.ok(said:find(why, 1, true), said)
