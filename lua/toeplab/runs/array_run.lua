@@ -104,7 +104,7 @@ end
 -- job which makes them again.
 local function handle_other_code(run, state, options)
   if options.redo then
-    local list = prepared.to_do(run, options.shard)
+    local list = prepared.undone(run, options.shard)
     local again = prepared.other_code(run, options.shard)
     table.move(again, 1, #again, #list + 1, list)
     local left = slurm.missing(run.folder, state, list)
@@ -126,7 +126,7 @@ end
 -- ended without taking them: what it submitted itself, or what failed, is for the next command.
 local function to_see_to(run, options)
   local list = {}
-  for _, t in ipairs(prepared.to_do(run, options.shard)) do
+  for _, t in ipairs(prepared.undone(run, options.shard)) do
     local over = run.waited and (run.submitted[t.id] or has_failed(run, t))
     if not over then list[#list + 1] = t end
   end
@@ -194,7 +194,7 @@ local function wait_for_jobs(run)
     run.records = records.open(run.folder, "w")
     local guard <close> = run.records
     local state = prepared.replay(run)
-    local left, over = prepared.to_do(run)
+    local left, over = prepared.undone(run)
     open = job_of(state, left) ~= nil
     local text = state.silent or ("%d of %d trials done"):format(over, over + #left)
     if text ~= said then run.progress:note("%s", text) end
@@ -219,7 +219,7 @@ function array_run.perform(run, path, overrides, options)
   end
   run.records = records.open(run.folder, "r")
   local guard <close> = run.records
-  local list, finished = prepared.to_do(run)
+  local list, finished = prepared.undone(run)
   local counts = { done = finished - run.had, failed = 0, pruned = 0, skipped = run.had }
   for _, t in ipairs(list) do
     if has_failed(run, t) then counts.failed = counts.failed + 1 end

@@ -162,6 +162,12 @@ function prepared.to_do(run, shard)
   return list, skipped, busy
 end
 
+-- Returns all unfinished trials of this shard, and the number of finished ones of all shards.
+function prepared.undone(run, shard)
+  local list, finished, busy = prepared.to_do(run, shard)
+  return table.move(busy, 1, #busy, #list + 1, list), finished
+end
+
 -- Raises if other processes run trials of a run that needs all of its trials for itself.
 function prepared.check_free(run, options)
   local _, _, busy = prepared.to_do(run, options.shard)

@@ -97,7 +97,7 @@ local function show_stored(run, overrides, options, why)
   run.reads = true
   prepared.look_up(run, options)
   choose(run, overrides, options)
-  local list, skipped = prepared.to_do(run)
+  local list, skipped = prepared.undone(run)
   if #list > 0 then error(why, 0) end
   run.progress:note("nothing can be written there: %s", why.message)
   launch.release()
@@ -136,7 +136,7 @@ local function perform(exp, path, overrides, options)
   local began = core.sys.clock()
   prepared.look_up(run, options)
   prepared.check_devices(run, options)
-  array_run.check_jobs(prepared.replay(run), prepared.to_do(run, options.shard))
+  array_run.check_jobs(prepared.replay(run), prepared.undone(run, options.shard))
   if not options.only then choose(run, overrides, options) end
   prepared.check_free(run, options)
   prepared.handle_other_code(run, options)
