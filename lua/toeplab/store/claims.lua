@@ -16,6 +16,7 @@ local trial_files = require "toeplab.store.trial_files"
 local claims = {}
 
 local FOLDER = "claims"
+local MOST = 9999 -- attempts at a trial; what has a larger number is no claim
 
 -- Creates the folder of claims in the results folder root.
 function claims.make(root) trial_files.make(root, FOLDER) end
@@ -42,7 +43,7 @@ local function parse(name)
   local claim, status = name:match "^(%x+%-%d+)%.?(%l*)$"
   local id, number = (claim or ""):match "^(%x+)%-(%d+)$"
   local attempt = math.tointeger(tonumber(number))
-  if not attempt or #id ~= 12 then return nil end
+  if not attempt or attempt > MOST or #id ~= 12 then return nil end
   return id, attempt, status ~= "" and status or nil, claim
 end
 

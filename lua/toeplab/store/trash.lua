@@ -46,13 +46,14 @@ function trash.delete(store, id)
   end)
 end
 
--- Returns the ids of the trials that have been in the trash for so many days and are not running.
+-- Returns the ids of the trials that have been in the trash for so many days, are not running and
+-- are claimed by no task of an array job.
 function trash.expired(store, days)
-  local ids, busy = {}, {}
+  local ids, busy, claimed = {}, {}, claims.list(store.folder)
   for _, row in ipairs(selection.running(store)) do busy[row.id] = not row.killed end
   local sql = "SELECT id FROM trials WHERE trashed <= ? ORDER BY trashed, id"
   for _, row in ipairs(store:rows(sql, { core.sys.now() - days * 86400.0 })) do
-    if not busy[row.id] then ids[#ids + 1] = row.id end
+    if not busy[row.id] and not claimed[claims.short(row.id)] then ids[#ids + 1] = row.id end
   end
   return ids
 end

@@ -266,6 +266,35 @@ t.test("a task whose claim was removed ends, and takes nothing as ended", functi
   end
 end)
 
+t.test("a claim whose number no attempt can have is no claim", function()
+  with_task(function(c)
+    t.write(("%s/claims/%s-999999999"):format(c.folder, claims.short(id)), "")
+    t.eq(claims.list(c.folder)[claims.short(id)].attempt, 1)
+    t.eq(c:run(true)[id].job, "1")
+  end)
+end)
+
+t.test("a claim that cannot be read loses nothing that its task has logged", function()
+  with_task(function(c)
+    t.write(("%s/claims/%s-1"):format(c.folder, claims.short(id)), "")
+    c:log(1, { metric(2), DONE })
+    c:run(false)
+    c:clear()
+    t.eq(core.sys.list(c.folder .. "/" .. path), { "events-1.jnl" })
+    t.eq(#journal.read(c.folder .. "/" .. path .. "/events-1.jnl", 0), 3)
+  end)
+end)
+
+t.test("a trial that a task has claimed is not purged", function()
+  with_task(function(c)
+    trash.put(c.store, { id })
+    t.eq(trash.expired(c.store, 0), {})
+    c:run(false)
+    c:clear()
+    t.eq(trash.expired(c.store, 0), { id })
+  end)
+end)
+
 t.test("a task whose submission was removed takes no further trial", function()
   clusters.with(function(c)
     local slow = c.folder .. "/slow"
