@@ -117,9 +117,11 @@ local function count_taken(run, counts, busy)
   counts.taken = 0
   for _, t in ipairs(run.trials) do
     local status = t.taken and run.records:status(t.id)
-    local kind = prepared.is_finished(run.exp, status) and "skipped" or "taken"
-    if status then counts[kind] = counts[kind] + 1 end
-    if kind == "skipped" then t.status = status end
+    local finished = status and prepared.is_finished(run.exp, status)
+    local kind = finished and "skipped" or "taken"
+    if status then
+      counts[kind], t.status = counts[kind] + 1, finished and status or nil
+    end
   end
 end
 
