@@ -91,7 +91,7 @@ refuses("ranks that do not divide the parts of a classifier's batch", started.co
 refuses("a batch that the script cuts otherwise", command(1, "misuse", "micro_batches=2"),
   "micro_batches = 2: lm_step has a batch that the script cuts into 4 micro batches")
 refuses("no micro batches", command(1, "misuse", "micro_batches=0"),
-  "micro_batches = 0 is no integer from 1 up")
+  "micro_batches must be an integer from 1 up, not 0")
 refuses("sequences that do not divide", command(2, "misuse", "sequence_ranks=2", "length=15"),
   "sequence_ranks = 2 does not divide the length 15")
 

@@ -1,6 +1,7 @@
 -- test_processes.lua: a process is known by its number and by when it started.
 local t = require "harness"
 local core = require "toeplab.core"
+local defer = require "toeplab.base.defer"
 local journal = require "toeplab.store.journal"
 local prepared = require "toeplab.runs.prepared"
 local process = require "toeplab.base.process"
@@ -46,9 +47,9 @@ t.test("a process may be named like the fields of its state", function()
   end)
 end)
 
--- A trial that is marked as running in process pid, which started then, with a journal that is
--- in use.
-local function with_running(folder, pid, start, fn)
+-- A trial that is marked as running in process pid, which started then, with a journal; in_use:
+-- whether a process holds that.
+local function with_running(folder, pid, start, in_use, fn)
   stores.fill(folder, { { name = "a", experiment = "x", config = {}, status = "running",
     host = host, pid = pid } })
   local store <close> = records.open(folder, "w")
@@ -56,23 +57,28 @@ local function with_running(folder, pid, start, fn)
   store:rows("INSERT INTO journals VALUES (?, 1, 0)", { stores.id "a" })
   local path = "runs/" .. stores.id("a"):sub(1, 12)
   core.sys.mkdir(folder .. "/" .. path)
-  local writer <close> = setmetatable({}, { __close = function(w) w.it:close() end })
-  writer.it = journal.writer(folder .. "/" .. journal.path(path, 1))
+  local writer = journal.writer(folder .. "/" .. journal.path(path, 1))
+  local guard <close> = defer(function()
+    if in_use then writer:close() end
+  end)
+  if not in_use then writer:close() end
   fn(store)
 end
 
 t.test("a trial whose process number another process has is killed, not running", function()
-  t.in_folder(function(folder)
-    with_running(folder, me, process.start(me) - 1, function(store)
-      t.eq(#selection.ids(store, { "@killed" }), 1)
+  for _, in_use in ipairs { false, true } do -- what holds its journal is at work on it
+    t.in_folder(function(folder)
+      with_running(folder, me, process.start(me) - 1, in_use, function(store)
+        t.eq(#selection.ids(store, { in_use and "@running" or "@killed" }), 1)
+      end)
     end)
-  end)
+  end
 end)
 
 t.test("a process that is not the worker of a killed run is left alone", function()
   with_process({ "/bin/sleep", "100" }, function(child, folder)
     local clock = core.sys.clock
-    with_running(folder, child:pid(), process.start(child:pid()) - 1, function(store)
+    with_running(folder, child:pid(), process.start(child:pid()) - 1, true, function(store)
       core.sys.clock = function() return clock() * 1000 end
       local ok, why = pcall(prepared.replay, { records = store, folder = folder })
       core.sys.clock = clock
