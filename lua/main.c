@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -353,11 +354,17 @@ static void continue_in_child(void)
         _exit(1);
     }
     (void)close(pair[1]);
-    for (ssize_t n = 1; n > 0 || (n < 0 && errno == EINTR);) {
-        n = recv(pair[0], text, sizeof text - 1, 0);
+    /* A process that a plugin has forked may keep the channel open. */
+    struct pollfd channel = {.fd = pair[0], .events = POLLIN};
+    int           ended = 0;
+    while (strcmp(text, LAST_WORD) != 0) {
+        int     ready = poll(&channel, 1, ended ? 0 : 100);
+        ssize_t n = ready > 0 ? recv(pair[0], text, sizeof text - 1, 0) : -1;
         if (n > 0) text[n] = '\0';
+        if (n == 0 || (ended && ready <= 0)) break;
+        if (!ended && n < 0) ended = waitpid(child, &status, WNOHANG) == child;
     }
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+    while (!ended && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     int code = number ? 128 + number : WEXITSTATUS(status);
     if (strcmp(text, LAST_WORD) != 0 && number != SIGPIPE) {

@@ -310,10 +310,14 @@ for method in window ring fft etsc; do # README.md, docs/gpu.md: right after the
     expect "generate without a prompt, by $method" 0 . "$toeplab" generate @last --method $method -n 9
 done
 ln -s "$top/results/runs.db" "$top/link.csv"
-for own in results/runs.db results/runs.db-wal results/lock results/sweeps/1.json link.csv; do
+for own in results/runs.db results/runs.db-wal results/lock results/sweeps/1.json \
+    results/alert.log results/worker-vm.7-1.log results/runs/new/deep.csv link.csv; do
     refuse "export to $own" 2 "results holds that for itself" \
         "$toeplab" export --metrics -o "$top/$own"
 done
+mkdir -p "$top/mine/sweeps" "$top/mine/runs"
+check "export to folders of the user's own, called as those of results" \
+    "$toeplab" export --metrics -o "$top/mine/runs/x.csv"
 refuse "a page to a trial's folder" 2 "results holds that for itself" \
     "$toeplab" report quickstart -o "$(ls -d "$top"/results/runs/*)/step-00000020.h5"
 refuse "event files to the trials" 2 "results holds that for itself" \

@@ -108,15 +108,16 @@ function errors.full(format, ...)
   return e
 end
 
-local advice = { ["no space"] = "free some space", quota = "free some space",
-  ["too large"] = "raise the limit of a file's size (ulimit -f)",
-  ["was moved, removed or replaced"] = "put it back" }
+local advice = { -- the first that fits
+  { "was moved, removed or replaced", "put it back" },
+  { "file too large", "raise the limit of a file's size (ulimit -f)" },
+  { "no space left", "free some space" }, { "quota exceeded", "free some space" } }
 
 -- Raises an error about the storage of a run, with advice on how to continue.
 function errors.storage(message)
   local help = "repair it"
-  for words, text in pairs(advice) do
-    if message:lower():find(words, 1, true) then help = text end
+  for i = #advice, 1, -1 do
+    if message:lower():find(advice[i][1], 1, true) then help = advice[i][2] end
   end
   errors.raise(errors.STORAGE, "%s\nthe storage failed: %s and give the same command again",
     message, help)

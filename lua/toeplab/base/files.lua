@@ -21,16 +21,16 @@ function files.bytes(path)
   return sum
 end
 
--- Returns the text of a file of at most `most` bytes, a multiple of 2^20; of a pipe or a device
--- alike, which may have no end. Returns nil, and why if that is known, if it is longer or cannot be
--- read.
+-- Returns the text of a file of at most `most` bytes, a multiple of 2^20 since messages say MiB;
+-- also of a pipe or a device, which may have no end. Returns nil and why if it is longer or cannot
+-- be read.
 function files.read(path, most)
   local file <close>, why = io.open(path, "rb")
   if not file then return nil, why end
   local parts, size, part = {}, 0, nil
   repeat
     part, why = file:read(1 << 20)
-    if why then return nil end
+    if why then return nil, path .. ": " .. why end
     parts[#parts + 1], size = part, size + #(part or "")
     if size > most then return nil, ("%s has more than %d MiB"):format(path, most >> 20) end
   until not part

@@ -196,7 +196,7 @@ local function prompts_of(set)
   local path = set.prompts ~= "-" and set.prompts or "/dev/stdin"
   local text, why = files.read(path, MOST_PROMPTS)
   if not text then
-    errors.usage("generate: --prompts: %s", why or path .. " cannot be read: is it a folder?")
+    errors.usage("generate: --prompts: %s", why)
   end
   for line in (text:gsub("\n$", "") .. "\n"):gmatch "(.-)\r?\n" do
     list[#list + 1] = { text = line, at = ("%s:%d"):format(set.prompts, #list + 1) }

@@ -1,6 +1,6 @@
 -- runs/alert.lua: runs a command of the user when a trial fails or diverges, and at the end of a
--- run. The command has a time limit, and its standard error is alert.log in the results folder, for
--- one that hangs would hold up the end of the run, and the pipe that the run writes to.
+-- run. The command has a time limit, and its standard error is alert.log in the results folder: a
+-- command that hangs would otherwise hold up the end of the run, and the pipe that it writes to.
 --
 -- The command learns what happened from environment variables. The texts are never part of the
 -- command line itself: a message of a script could otherwise become a command.
@@ -23,7 +23,8 @@ Alert.__index = Alert
 
 -- Makes the alerts of a run with results in folder. command: a line for sh; nil: there are none.
 function alert.new(command, folder)
-  return setmetatable({ command = command, folder = folder, count = 0 }, Alert)
+  return setmetatable({ command = command, folder = folder, count = 0,
+    limited = command and shell.on_path "timeout" }, Alert)
 end
 
 local function line_of(self, variables)
@@ -32,10 +33,12 @@ local function line_of(self, variables)
     words[#words + 1] = pair[1] .. "=" .. shell.quote(cut(core.sys.clean(pair[2]), LONGEST))
   end
   words[#words + 1] = "TOEPLAB_DIR=" .. shell.quote(self.folder)
-  if shell.on_path "timeout" then words[#words + 1] = "timeout -k 5 " .. alert.LIMIT end
+  if self.limited then words[#words + 1] = "timeout -k 5 " .. alert.LIMIT end
   words[#words + 1] = "sh -c " .. shell.quote(self.command)
+  local log = self.folder .. "/alert.log"
+  local file <close> = io.open(log, "ab") -- the storage may be what has failed
   return ("%s </dev/null >/dev/null 2>>%s"):format(table.concat(words, " "),
-    shell.quote(self.folder .. "/alert.log"))
+    shell.quote(file and log or "/dev/null"))
 end
 
 -- Tells that a trial "failed" or "diverged", and why. The command runs in the background, since the
@@ -54,11 +57,12 @@ function Alert:finish(experiment, text)
   if not self.command then return true end
   local line = line_of(self, { { "TOEPLAB_EVENT", "end" },
     { "TOEPLAB_EXPERIMENT", experiment }, { "TOEPLAB_TEXT", text } })
-  local waiting = ("waiting for the command of --alert, %d s at most; its errors are in %s"):format(
-    alert.LIMIT, self.folder .. "/alert.log")
+  local waiting = ("waiting for the command of --alert%s; its errors are in %s"):format(
+    self.limited and (", %d s at most"):format(alert.LIMIT) or "", self.folder .. "/alert.log")
+  local since = core.sys.clock()
   local ok, code = shell.run(("{ sleep %d 2>/dev/null; echo %s >&2; } </dev/null >/dev/null & %s"
     .. "\ncode=$?; kill $! 2>/dev/null; exit $code"):format(PATIENCE, shell.quote(waiting), line))
-  if code == 124 or code == 137 then
+  if (code == 124 or code == 137) and core.sys.clock() - since >= alert.LIMIT then
     errors.say("warning: the command of --alert was stopped after %d s", alert.LIMIT)
   end
   return ok

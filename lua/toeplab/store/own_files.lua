@@ -1,4 +1,4 @@
--- store/own_files.lua: keeps what a user lets commands write out of the files that a results folder
+-- store/own_files.lua: refuses to write what a user asks for over the files that a results folder
 -- holds for itself.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
@@ -7,25 +7,33 @@ local shell = require "toeplab.base.shell"
 local own_files = {}
 
 local own = { runs = true, sweeps = true, ["at-work"] = true, slurm = true, claims = true,
-  changes = true, lock = true, ["marks.jnl"] = true }
+  changes = true, lock = true, ["alert.log"] = true }
+
+-- Returns whether a folder is one of results: it has a database, or the file of a sweep.
+local function is_of_results(folder)
+  if core.sys.exists(folder .. "/runs.db") then return true end
+  for _, name in ipairs(core.sys.kind(folder .. "/sweeps") == "folder"
+      and core.sys.list(folder .. "/sweeps") or {}) do
+    if name:find "^%d+%.json$" then return true end
+  end
+  return false
+end
 
 -- Returns the results folder of which path is an own file, or in an own folder; nil if there is
--- none. Where there is no database any more, the folder sweeps tells a results folder.
+-- none.
 local function holder_of(path)
   local folder, name
   repeat
     folder, name = (folder or path):match "^(.*)/([^/]+)$"
-    if folder and (own[name] or name:find "^runs%.db") and (core.sys.exists(folder .. "/runs.db")
-        or core.sys.kind(folder .. "/sweeps") == "folder") then
-      return folder
-    end
+    local ours = folder and (own[name] or name:find "^runs%.db" or name:find "^worker%-.*%.log$")
+    if ours and is_of_results(folder) then return folder end
   until not folder
 end
 
 -- Raises a usage error if the value of an option of a verb, a path that the verb would write, leads
 -- to such a file, through links or not.
 function own_files.refuse(verb, option, path)
-  local real = shell.output("readlink -f -- " .. shell.quote(path))
+  local real = shell.output("readlink -m -- " .. shell.quote(path))
   local folder = real and holder_of(real)
   if folder then
     errors.usage("%s: --%s %s: the results folder %s holds that for itself; choose another name",

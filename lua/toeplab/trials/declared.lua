@@ -152,7 +152,8 @@ local function wrong_draw(d)
     return ("%s: the low value must be a number up to the high one"):format(d[1])
   end
   if d[1] == "log" and low <= 0 then return "log: the low value must be above 0" end
-  if d[1] == "uniform" and high - low == math.huge or d[1] == "log" and high / low == math.huge then
+  local far = d[1] == "uniform" and high / 1 - low or d[1] == "log" and high / low
+  if far == math.huge then
     return d[1] .. ": the values are too far apart"
   end
   local whole = math.type(low) == "integer" and math.type(high) == "integer"

@@ -180,9 +180,10 @@ function plan.check(exp, trials)
     if wrong then errors.usage("%s: %s", exp:where("precision"), wrong) end
     for _, key in ipairs { "ranks", "sequence_ranks", "micro_batches" } do
       local n = trial.config[key]
-      if type(n) ~= "table" and (math.type(n) ~= "integer" or n < 1) then -- a list is another key
+      local other = key == "ranks" and type(n) == "table" -- of the experiment, with another meaning
+      if not other and (math.type(n) ~= "integer" or n < 1) then
         errors.usage("%s: %s must be an integer from 1 up, not %s", exp:where(key), key,
-          tostring(n))
+          type(n) == "table" and "a list" or tostring(n))
       end
     end
     check_keys(exp, trial)

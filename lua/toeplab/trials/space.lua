@@ -90,7 +90,7 @@ end
 -- value.
 local draws = {}
 
-function draws.uniform(u, low, high) return low + u * (high - low) end
+function draws.uniform(u, low, high) return low + u * (high / 1 - low) end
 
 function draws.log(u, low, high) return low * (high / low) ^ u end
 

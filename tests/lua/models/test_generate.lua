@@ -252,7 +252,7 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
     refused("--prompt 'X'", 2, "the prompt: character 'X' .*is not among the 17 known")
     refused("--tokens x", 2, "%-%-tokens takes a number")
     refused("--prompts " .. folder .. "/none", 2, "%-%-prompts: .*/none: No such file")
-    refused("--prompts " .. folder, 2, "cannot be read: is it a folder")
+    refused("--prompts " .. folder, 2, "Is a directory")
     t.write(folder .. "/prompts", "the sea\nthe XXL sea\n")
     refused("--prompts " .. folder .. "/prompts", 2, "/prompts:2: character 'X' .*is not among")
     refused("--score -p 'the' -p 'the\tsee Q'", 2, "prompt 2: character 'Q'")

@@ -2,6 +2,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local alert = require "toeplab.runs.alert"
+local errors = require "toeplab.base.errors"
 local trials = require "trials"
 
 local script = [[
@@ -110,6 +111,19 @@ t.test("a command that hangs is stopped, and does not hold the run's standard er
         .. "warning: the command of --alert was stopped after 3 s\nfalse\n"):format(folder))
     t.ok(core.sys.clock() - start < 15)
     t.eq(t.read(folder .. "/alert.log"):match "no server\n", "no server\n")
+  end)
+end)
+
+t.test("an alert is given though its log cannot be, and its own codes are no limit", function()
+  t.in_folder(function(folder)
+    local sent = folder .. "/sent"
+    t.ok(alert.new("touch " .. sent, folder .. "/gone"):finish("x", "y"))
+    t.ok(core.sys.exists(sent))
+    local said, say = {}, errors.say
+    errors.say = function(...) said[#said + 1] = (...) end
+    local ok = alert.new("exit 124", folder):finish("x", "y")
+    errors.say = say
+    t.eq({ ok, said }, { false, {} })
   end)
 end)
 
