@@ -90,8 +90,8 @@ if(TL_SANITIZE)
   # daemons, sources and packages tell nothing of memory that the other tests do not.
   get_property(all DIRECTORY PROPERTY TESTS)
   list(FILTER all INCLUDE REGEX
-    "^(torture|array_tasks|python$|slurm$|tensorboard$|lab$|layers$|luacheck$|package)")
-  set_tests_properties(${all} PROPERTIES DISABLED TRUE)
+    "^(torture|array_tasks|package)|^(kill_resume|python|slurm|tensorboard|page|serve|watch|lab)$")
+  set_tests_properties(${all} luacheck PROPERTIES DISABLED TRUE)
   # libhdf5 leaks memory on damaged files, libc when a locale is set.
   set_tests_properties(fuzz_checkpoint fuzz_hdf5 PROPERTIES ENVIRONMENT
     ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0)
