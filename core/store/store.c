@@ -49,7 +49,6 @@ static void store_disconnect(tl_store *s)
     s->db = NULL;
 }
 
-
 static tl_status open_writer(tl_store *s)
 {
     int version;

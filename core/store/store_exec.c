@@ -238,7 +238,7 @@ tl_status tl_store_exec(tl_store *s, const char *sql, int count, const tl_value 
     tl_status st = prepare(s, sql, &stmt);
     if (st != TL_OK) return st;
     st = bind_all(s, stmt, count, values);
-    if (st == TL_OK && s->lock >= 0 && !sqlite3_stmt_readonly(stmt)) 
+    if (st == TL_OK && s->lock >= 0 && !sqlite3_stmt_readonly(stmt))
         st = store_hold(s, STORE_WRITE_SECONDS);
     if (st == TL_OK) st = step_rows(s, stmt, row, user, &rc);
     if (st == TL_OK && rc == SQLITE_INTERRUPT && s->endless) st = fail_endless(s, stmt);

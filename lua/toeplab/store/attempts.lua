@@ -13,15 +13,15 @@ local trial_files = require "toeplab.store.trial_files"
 local attempts = {}
 
 -- Returns why trial t is not to be begun, though it was to be run when this process looked: its
--- status, which another process has given it since, or "removed"; nil if it is free.
+-- status, which another process has given it since, or "removed"; nil if it is free. The second
+-- result is the number of its last attempt.
 local function taken(self, t)
   local status, row = self:status(t.id)
-  if not row or self:rows("SELECT trashed FROM trials WHERE id = ?", { t.id })[1].trashed then
-    return "removed"
-  end
+  if not row or row.trashed then return "removed" end
   if row.busy or alive.has_worker(self.folder, row) then return "running" end
   local over = status ~= "queued" and status ~= "interrupted" and status ~= "running"
-  return over and (row.attempt > (t.attempt or 0) or row.status == "done") and status or nil
+  local passed = over and (row.attempt > (t.attempt or 0) or row.status == "done")
+  return passed and status or nil, row.attempt
 end
 
 -- Reads what the killed worker of the last attempt at trial t has left in its journal.
@@ -39,13 +39,13 @@ end
 local function next_attempt(self, t, pid, about)
   local path = self:make_folder(t.id)
   while true do
-    local why = taken(self, t)
+    local why, last = taken(self, t)
     if not why then
       take_rest(self, t)
-      why = taken(self, t)
+      why, last = taken(self, t)
     end
     if why then return nil, why end
-    local attempt = self:rows("SELECT attempt FROM trials WHERE id = ?", { t.id })[1].attempt + 1
+    local attempt = last + 1
     local file = self.folder .. "/" .. journal.path(path, attempt)
     local line = { "begin", attempt, core.sys.now(), pid, t.code_hash, about, n = 6 }
     if journal.create(file, line) then return line end

@@ -122,7 +122,7 @@ end
 -- Makes runs.db anew if the results folder root lacks it.
 function rebuild.ensure(root, open)
   local guard <close> = lock(root)
-  if guard and not core.sys.exists(root .. "/runs.db") then make(root, open, errors.say) end
+  if not core.sys.exists(root .. "/runs.db") then make(root, open, errors.say) end
 end
 
 -- Makes runs.db of the results folder root anew, and keeps the damaged one beside it. Returns the
@@ -130,7 +130,7 @@ end
 function rebuild.replace(root, open)
   local guard <close> = lock(root)
   local path = root .. "/runs.db"
-  local copy = guard and unused_name(path)
+  local copy = unused_name(path)
   for _, ending in ipairs { "", "-wal", "-journal" } do
     if core.sys.exists(path .. ending) then
       errors.stored(core.sys.link(path .. ending, copy .. ending))

@@ -174,11 +174,12 @@ end
 
 -- Returns the status of a trial and its row: {step=, seconds=, code_hash=, mixed= (whether other
 -- code continued it than began it), busy= (whether a process sees to it), whole= (whether that can
--- be stopped with its whole run only), alive.COLUMNS}; nil if there is none.
+-- be stopped with its whole run only), trashed= (since when, or nil), alive.COLUMNS}; nil if there
+-- is none.
 function Records:status(id)
   local row = self:rows(([[SELECT id, coalesce(ended, status) AS shown, step, seconds, code_hash,
     EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND kind = 'code') AS mixed,
-    provenance ->> '$.whole' AS whole, %s FROM trials WHERE id = ?1]])
+    provenance ->> '$.whole' AS whole, trashed, %s FROM trials WHERE id = ?1]])
     :format(alive.COLUMNS), { id })[1]
   if not row then return nil end
   row.mixed = row.mixed == 1
