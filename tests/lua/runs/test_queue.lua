@@ -215,8 +215,12 @@ local function wait_for_tasks(c, words, tasks)
   c:queue(list)
   local command = core.sys.spawn({ "/bin/sh", "-c", c:line(("run '%s/x.lua' -C '%s' --on slurm "
     .. "--wait %s"):format(c.folder, c.root, words)) }, c.folder .. "/log")
-  for _ = 1, 400 do
-    if core.sys.exists(c.root .. "/slurm/1/script.sh") then break end
+  local function waits() -- its last word before it does
+    local said = t.read(c.folder .. "/log")
+    return said:find(": job %d") or said:find("nothing to submit", 1, true)
+  end
+  for _ = 1, 1200 do
+    if waits() then break end
     core.sys.sleep(0.05)
   end
   for i = 1, tasks do c:task(1, i) end
