@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -80,18 +79,4 @@ tl_status tl_lock(tl_ctx *ctx, const char *folder, int fd, double seconds, int (
 void tl_unlock(int fd)
 {
     (void)flock(fd, LOCK_UN);
-}
-
-int tl_lock_is_remote(int fd)
-{
-    /* NFS, SMB (three), Ceph, Lustre, GPFS, AFS (two), BeeGFS, OrangeFS, OCFS2, GFS2, 9P, FUSE */
-    static const unsigned long remote[] = {
-        0x6969,     0x517b,     0xff534d42, 0xfe534d42, 0x00c36400, 0x0bd00bd0, 0x47504653,
-        0x5346414f, 0x6b414653, 0x19830326, 0x20030528, 0x7461636f, 0x01161970, 0x01021997,
-        0x65735546};
-    struct statfs fs;
-    if (fstatfs(fd, &fs) != 0) return 0;
-    for (size_t i = 0; i < sizeof remote / sizeof *remote; i++)
-        if (((unsigned long)fs.f_type & 0xffffffffUL) == remote[i]) return 1;
-    return 0;
 }

@@ -10,8 +10,6 @@ tl_status tl_lock_open(tl_ctx *ctx, const char *folder, int *out_fd);
 ** be NULL) says that the user wants the program to end. TL_ELOCKED names the holder. */
 tl_status tl_lock(tl_ctx *ctx, const char *folder, int fd, double seconds, int (*stopped)(void));
 void tl_unlock(int fd);
-/* Whether processes of other machines may use the folder of that file. */
-int tl_lock_is_remote(int fd);
 /* TL_EIO: FOLDER/lock is no longer the file behind fd, so the folder was moved or replaced. */
 tl_status tl_lock_check(tl_ctx *ctx, const char *folder, int fd);
 struct stat;

@@ -195,3 +195,11 @@ SELECT id, experiment, sweep, coalesce(ended, status) AS status, seed, attempt, 
        started, finished, seconds, host, error, command, git_commit, git_dirty, code_hash, numerics,
        data_hash, config, provenance, tags, notes
 FROM trials WHERE trashed IS NULL;
+
+-- version 7
+
+-- How much of the folder's news the rows know (store/news.lua).
+CREATE TABLE news (
+    folder TEXT NOT NULL, -- the first line of the file
+    bytes  INTEGER NOT NULL CHECK (bytes >= 0)
+);

@@ -2,9 +2,10 @@
 **
 ** A writer holds FOLDER/lock while a transaction is open. That avoids a bug of SQLite before
 ** 3.51.3, in which two connections checkpoint the WAL at once: readers never checkpoint. SQLite's
-** write-ahead log is for the processes of one machine, so where others may use the folder, a
-** writer holds the lock as long as the store is open. */
+** write-ahead log is for the processes of one machine, so where others may use the folder, each
+** machine has a file of its own (place.c). */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,16 +50,32 @@ static void store_disconnect(tl_store *s)
     s->db = NULL;
 }
 
+/* Sets s->place and s->path. */
+static tl_status locate(tl_store *s)
+{
+    char place[PATH_MAX];
+    tl_status st = tl_store_place(s->ctx, s->folder, place, sizeof place);
+    if (st != TL_OK) return st;
+    s->place = strdup(place);
+    s->path = malloc(strlen(place) + 16);
+    if (!s->place || !s->path) return tl_fail(s->ctx, TL_ENOMEM, "out of memory");
+    /* SQLite would take a name that begins with "file:" for a URI. */
+    (void)sprintf(s->path, "%s%s/runs.db", strncmp(place, "file:", 5) ? "" : "./", place);
+    return TL_OK;
+}
+
 static tl_status open_writer(tl_store *s)
 {
     int version;
     int64_t objects; /* reading this opens the write-ahead log */
     tl_status st = tl_file_folders(s->ctx, s->folder);
+    if (st == TL_OK) st = locate(s); /* the folder exists now */
+    if (st == TL_OK) st = tl_file_folders(s->ctx, s->place);
     if (st == TL_OK) st = store_check_files(s);
     if (st == TL_OK) st = tl_lock_open(s->ctx, s->folder, &s->lock);
     if (st == TL_OK) st = tl_lock(s->ctx, s->folder, s->lock, STORE_OPEN_SECONDS, NULL);
     if (st != TL_OK) return st;
-    s->held = s->alone = 1; /* no statement below gives it back */
+    s->held = s->opening = 1;
     if (st == TL_OK) st = store_connect(s, s->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
     if (st == TL_OK) st = store_version(s, &version);
     /* FULL: a commit is on the disk when it returns */
@@ -67,8 +84,8 @@ static tl_status open_writer(tl_store *s)
     if (st == TL_OK && version < STORE_VERSION) st = store_upgrade(s, version);
     if (st == TL_OK) st = store_number(s, "SELECT count(*) FROM sqlite_schema", &objects);
     if (st == TL_OK) st = store_identify_log(s, &s->wal);
-    s->alone = tl_lock_is_remote(s->lock);
-    if (st == TL_OK) store_release(s);
+    s->opening = 0;
+    store_release(s);
     return st;
 }
 
@@ -92,7 +109,7 @@ static tl_status open_unwritable(tl_store *s)
     char wal[4096], *uri = NULL;
     struct stat file;
     if (snprintf(wal, sizeof wal, "%s-wal", s->path) >= (int)sizeof wal ||
-        (stat(wal, &file) == 0 && file.st_size > 0) || access(s->folder, W_OK) == 0)
+        (stat(wal, &file) == 0 && file.st_size > 0) || access(s->place, W_OK) == 0)
         return TL_EIO; /* the message of the first failure stands */
     tl_status st = immutable_uri(s, &uri);
     if (st != TL_OK) return st;
@@ -106,8 +123,10 @@ static tl_status open_reader(tl_store *s)
 {
     int version;
     struct stat file;
+    tl_status st = locate(s);
+    if (st != TL_OK) return st;
     if (stat(s->path, &file) != 0) return tl_fail_errno(s->ctx, "open", s->path);
-    tl_status st = store_check_files(s);
+    st = store_check_files(s);
     if (st != TL_OK) return st;
     st = store_connect(s, s->path, SQLITE_OPEN_READONLY);
     if (st == TL_OK) st = store_version(s, &version);
@@ -133,15 +152,9 @@ tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_
     s->mode = mode;
     s->lock = -1;
     s->folder = strdup(folder);
-    s->path = malloc(strlen(folder) + 16);
-    tl_status st = TL_OK;
-    if (!s->folder || !s->path) {
-        st = tl_fail(ctx, TL_ENOMEM, "out of memory");
-    } else {
-        /* SQLite would take a name that begins with "file:" for a URI. */
-        (void)sprintf(s->path, "%s%s/runs.db", strncmp(folder, "file:", 5) ? "" : "./", folder);
-        st = mode == TL_STORE_WRITE ? open_writer(s) : open_reader(s);
-    }
+    tl_status st = !s->folder               ? tl_fail(ctx, TL_ENOMEM, "out of memory")
+                   : mode == TL_STORE_WRITE ? open_writer(s)
+                                            : open_reader(s);
     if (st == TL_OK) {
         *out_store = s;
     } else {
@@ -159,6 +172,7 @@ void tl_store_close(tl_store *s)
     store_disconnect(s);
     if (s->lock >= 0) (void)close(s->lock);
     free(s->folder);
+    free(s->place);
     free(s->path);
     tl_ctx_unref(s->ctx);
     free(s);

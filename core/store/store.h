@@ -9,16 +9,17 @@
 
 #include "base/context.h"
 
-#define STORE_VERSION 6 /* the last section of schema.sql */
+#define STORE_VERSION 7 /* the last section of schema.sql */
 #define STORE_CACHED    8
 
 struct tl_store {
     tl_ctx *ctx;
     sqlite3 *db;
-    char *folder, *path;            /* path is that of the database */
+    char *folder;                   /* the results folder */
+    char *place, *path;             /* the folder of the database (tl_store_place), and its path */
     int lock;                       /* descriptor of FOLDER/lock; -1: open for reading */
     int held;                       /* whether this store holds the lock */
-    int alone;                      /* whether it holds the lock until it is closed */
+    int opening;                    /* whether it keeps the lock from statement to statement */
     struct stat wal;                /* the write-ahead log as it was opened */
     /* cached prepared statements that are not running, last used first */
     sqlite3_stmt *cached[STORE_CACHED];

@@ -80,7 +80,8 @@ tl_status store_check_files(const tl_store *s)
 {
     char path[4096];
     tl_status st = tl_store_check_folder(s->ctx, s->folder); /* also checks that the paths fit */
-    (void)snprintf(path, sizeof path, "%s/runs.db-journal", s->folder);
+    if (st == TL_OK) st = tl_store_check_folder(s->ctx, s->place);
+    (void)snprintf(path, sizeof path, "%s/runs.db-journal", s->place);
     return st == TL_OK ? check_journal(s, path) : st;
 }
 
@@ -198,7 +199,7 @@ tl_status store_schema_hash(tl_store *s, char hex[65])
 }
 
 const char store_schema_newest[65] =
-    "e5367f78274bf68eca61b1ecbd7730bed3eeb7b843fdf91ee89c8d7e1a73ff49";
+    "83128249d2f613a434880f7ccb76ed287dad5c2275a59a64e3d54434f601151e";
 
 /* Comparing the hash first spares nearly every open the cost of building a second schema. */
 static tl_status check_schema(tl_store *s, int version)

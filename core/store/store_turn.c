@@ -39,7 +39,7 @@ tl_status store_hold(tl_store *s, double seconds)
 
 void store_release(tl_store *s)
 {
-    if (!s->held || s->alone || !sqlite3_get_autocommit(s->db)) return;
+    if (!s->held || s->opening || !sqlite3_get_autocommit(s->db)) return;
     tl_unlock(s->lock);
     s->held = 0;
 }

@@ -1,4 +1,5 @@
 /* store.c - the store of runs in Lua: SQL statements with parameters, whose rows come as tables. */
+#include <limits.h>
 #include <string.h>
 
 #include "glue.h"
@@ -34,6 +35,15 @@ static int store_check_folder(lua_State *L)
     tl_status st = tl_store_check_folder(glue_ctx(L), luaL_checkstring(L, 1));
     if (st != TL_OK) return refused(L, st);
     lua_pushboolean(L, 1);
+    return 1;
+}
+
+static int store_place(lua_State *L)
+{
+    char      place[PATH_MAX];
+    tl_status st = tl_store_place(glue_ctx(L), luaL_checkstring(L, 1), place, sizeof place);
+    if (st != TL_OK) return refused(L, st);
+    lua_pushstring(L, place);
     return 1;
 }
 
@@ -203,7 +213,8 @@ static int check(lua_State *L)
 }
 
 const luaL_Reg glue_store_functions[] = {
-    {"store", core_store}, {"store_check_folder", store_check_folder}, {NULL, NULL}};
+    {"store", core_store}, {"store_check_folder", store_check_folder},
+    {"store_place", store_place}, {NULL, NULL}};
 
 static const luaL_Reg methods[] = {
     {"exec", exec}, {"each", each}, {"tuples", tuples}, {"last_id", last_id}, {"check", check},

@@ -188,10 +188,11 @@ local function database(add, folder)
     return counts
   end)
   if not fine then return add("store", "bad", errors.text(row), errors.STORAGE) end
-  add("store", "ok", ("%s, %s of files, %d in the trash%s"):format(
+  add("store", "ok", ("%s, %s of files, %d in the trash%s%s"):format(
     output.count(row.trials, "trial"), output.bytes(row.bytes), row.trash,
     row.journals > 0 and (", %s at work or to be taken over"):format(
-      output.count(row.journals, "journal")) or ""))
+      output.count(row.journals, "journal")) or "",
+    store:is_elsewhere() and "; its database is " .. trial_files.database(folder) or ""))
   stale(add, store)
 end
 

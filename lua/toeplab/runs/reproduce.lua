@@ -86,7 +86,7 @@ local function prepare(scratch)
   local _, link = core.sys.kind(scratch)
   -- A scratch folder behind a symbolic link is not reused.
   local _, inner = core.sys.kind(scratch .. "/results")
-  if not link and not inner and core.sys.exists(scratch .. "/results/runs.db") then
+  if not link and not inner and trial_files.has_store(scratch .. "/results") then
     local old <close> = records.open(scratch .. "/results", "r")
     local row = old:rows("SELECT status FROM v_trials")[1]
     if not row or row.status == "running" or row.status == "interrupted" then return end

@@ -18,6 +18,7 @@ local records = require "toeplab.store.records"
 local rounds = require "toeplab.runs.rounds"
 local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
+local trial_files = require "toeplab.store.trial_files"
 local tuning = require "toeplab.trials.tuning"
 local worker = require "toeplab.runs.worker"
 
@@ -88,7 +89,7 @@ end
 -- why: the error that says so; it is raised if anything is to be done there.
 local function show_stored(run, overrides, options, why)
   local readable = errors.is(why) and why.status == "EIO" and not options.redo and not options.only
-    and core.sys.exists(run.folder .. "/runs.db")
+    and trial_files.has_store(run.folder)
   if not readable then error(why, 0) end
   local opened, store = pcall(records.open, run.folder, "r")
   if not opened then error(why, 0) end

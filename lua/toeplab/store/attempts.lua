@@ -6,6 +6,7 @@ local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
+local news = require "toeplab.store.news"
 local process = require "toeplab.base.process"
 local replay = require "toeplab.store.replay"
 local trial_files = require "toeplab.store.trial_files"
@@ -47,8 +48,10 @@ local function next_attempt(self, t, pid, about)
     if why then return nil, why end
     local attempt = last + 1
     local file = self.folder .. "/" .. journal.path(path, attempt)
+    news.tell(self, "trial", t.id, tostring(attempt))
     local line = { "begin", attempt, core.sys.now(), pid, t.code_hash, about, n = 6 }
     if journal.create(file, line) then return line end
+    if not core.sys.exists(file) then return nil, "running" end -- a network shows it later
     local first = journal.read(file, 0)[1]
     if not first or first[1] ~= "begin" or first[2] ~= attempt then
       errors.raise(errors.STORAGE, "%s: is not the journal of that attempt: move it away", file)
@@ -72,7 +75,7 @@ function attempts.begin(self, t, pid)
     if not line then return nil, why end
     replay.apply(self, t.id, line)
     local row, artifacts = self:resumable(t.id)
-    t.attempt = row.attempt
+    t.attempt, t.read, t.read_bytes = row.attempt, row.attempt, 0
     return row.attempt, (row.seconds or 0) + 0.0, artifacts
   end)
 end

@@ -255,7 +255,7 @@ local function backup(store)
     reader:rows("VACUUM INTO ?", { path })
   end) then
     for _, ending in ipairs { "", "-wal" } do
-      local text = core.sys.read_file(store.folder .. "/runs.db" .. ending)
+      local text = core.sys.read_file(trial_files.database(store.folder) .. ending)
       if text then errors.stored(core.sys.write_file(path .. ending, text)) end
     end
   end

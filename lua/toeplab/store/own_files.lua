@@ -1,23 +1,13 @@
 -- store/own_files.lua: refuses to write what a user asks for over the files that a results folder
 -- holds for itself.
-local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local shell = require "toeplab.base.shell"
+local trial_files = require "toeplab.store.trial_files"
 
 local own_files = {}
 
 local own = { runs = true, sweeps = true, ["at-work"] = true, slurm = true, claims = true,
-  changes = true, lock = true, ["alert.log"] = true }
-
--- Returns whether a folder is one of results: it has a database, or the file of a sweep.
-local function is_of_results(folder)
-  if core.sys.exists(folder .. "/runs.db") then return true end
-  for _, name in ipairs(core.sys.kind(folder .. "/sweeps") == "folder"
-      and core.sys.list(folder .. "/sweeps") or {}) do
-    if name:find "^%d+%.json$" then return true end
-  end
-  return false
-end
+  changes = true, lock = true, news = true, ["alert.log"] = true }
 
 -- Returns the results folder of which path is an own file, or in an own folder; nil if there is
 -- none.
@@ -26,7 +16,7 @@ local function holder_of(path)
   repeat
     folder, name = (folder or path):match "^(.*)/([^/]+)$"
     local ours = folder and (own[name] or name:find "^runs%.db" or name:find "^worker%-.*%.log$")
-    if ours and is_of_results(folder) then return folder end
+    if ours and trial_files.has_store(folder) then return folder end
   until not folder
 end
 

@@ -1,8 +1,11 @@
--- store/rebuild.lua: makes runs.db from the files of a results folder, which are the truth: what
--- commands asked for (sweeps/N.json) and what became of the trials (replay.lua).
+-- store/rebuild.lua: makes the rows of runs.db from the files of a results folder, which are the
+-- truth: what commands asked for (sweeps/N.json) and what became of the trials (replay.lua). All
+-- rows are made where runs.db is missing or damaged; those that the news tell of are made again
+-- where other processes have changed files.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local files = require "toeplab.base.files"
+local news = require "toeplab.store.news"
 local replay = require "toeplab.store.replay"
 local temporary = require "toeplab.base.temporary"
 local trial_files = require "toeplab.store.trial_files"
@@ -18,7 +21,10 @@ local SWEEP = [[INSERT INTO sweeps (id, experiment, script, sha256, source, comm
     created)
   SELECT ?2, ?1 ->> '$.experiment', ?1 ->> '$.script', ?1 ->> '$.sha256', ?1 ->> '$.source',
     ?1 ->> '$.command', ?1 ->> '$.scale', ?1 -> '$.plan', ?1 ->> '$.created'
-  WHERE ?1 ->> '$.experiment' IS NOT NULL]]
+  WHERE ?1 ->> '$.experiment' IS NOT NULL
+  ON CONFLICT (id) DO UPDATE SET experiment = excluded.experiment, script = excluded.script,
+    sha256 = excluded.sha256, source = excluded.source, command = excluded.command,
+    scale = excluded.scale, plan = excluded.plan, created = excluded.created]]
 
 local TRIALS = [[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash,
     numerics, provenance, created)
@@ -60,15 +66,75 @@ local function add_sweep(store, id, warn)
   store:rows "RELEASE sweep"
 end
 
+-- Returns the set of the folders of trials that there are, relative to that of the store.
+local function folders(store)
+  local there = {}
+  for _, name in ipairs(core.sys.list(store.folder .. "/runs") or {}) do
+    there["runs/" .. name] = true
+  end
+  return there
+end
+
+-- ---- What has changed --------------------------------------------------------------------------
+
+-- Makes the rows of sweep id again.
+local function renew_sweep(store, id, warn)
+  store:rows("DELETE FROM members WHERE sweep = ?", { id })
+  if core.sys.exists(written.sweep_path(store.folder, id)) then
+    add_sweep(store, id, warn)
+  else
+    store:rows("DELETE FROM sweeps WHERE id = ?", { id })
+  end
+end
+
+-- Makes the rows of trial id again, of whose attempts number `last` has begun.
+local function renew_trial(store, id, last, warn)
+  for _, name in ipairs { "last", "metrics", "artifacts", "events", "journals" } do
+    store:rows(("DELETE FROM %s WHERE trial = ?"):format(name), { id })
+  end
+  local there = store:rows([[UPDATE trials SET status = 'queued', ended = NULL, attempt = 0,
+    step = NULL, seconds = NULL, started = NULL, finished = NULL, error = NULL, pid = NULL,
+    host = NULL, command = NULL, git_commit = NULL, git_dirty = NULL, tags = '', notes = '',
+    trashed = NULL, provenance = json_object('label', provenance ->> '$.label') WHERE id = ?
+    RETURNING id]], { id })[1]
+  if there then replay.trial(store, id, trial_files.folder(store.folder, id), warn, last) end
+end
+
+-- Reads what others have added to the journals of trials, in a transaction.
+function rebuild.read_journals(store)
+  for _, row in ipairs(store:rows "SELECT trial AS id, attempt FROM journals") do
+    row.path = trial_files.folder(store.folder, row.id)
+    if store:take(row) then store:end_journal(row) end
+  end
+end
+
+-- Brings the rows of a store up to date with the news, in a transaction.
+function rebuild.catch_up(store, warn)
+  if not news.unread(store) then return end
+  local changed = news.take(store)
+  for id in pairs(changed.gone) do replay.delete(store, id) end
+  for _, id in ipairs(changed.sweeps) do renew_sweep(store, id, warn) end
+  -- A merge copies the files of trials before those of their sweeps.
+  local there = #changed.sweeps > 0 and folders(store) or {}
+  for _, sweep in ipairs(changed.sweeps) do
+    for _, row in ipairs(store:rows([[SELECT id FROM trials WHERE attempt = 0 AND (sweep = ?1
+        OR id IN (SELECT trial FROM members WHERE sweep = ?1))]], { sweep })) do
+      local named = there[trial_files.folder(store.folder, row.id)]
+      changed.trials[row.id] = changed.trials[row.id] or named and 0
+    end
+  end
+  for id, last in pairs(changed.trials) do renew_trial(store, id, last, warn) end
+end
+
 -- ---- The whole folder -------------------------------------------------------------------------
 
 -- Fills the empty store from the files in its folder. Returns the number of trials.
 local function fill(store, warn)
   local ids = {}
-  for id in pairs(written.sweeps(store.folder)) do ids[#ids + 1] = id end
+  for id in pairs(trial_files.sweeps(store.folder)) do ids[#ids + 1] = id end
   table.sort(ids)
-  local there = {}
-  for _, name in ipairs(core.sys.list(store.folder .. "/runs") or {}) do there[name] = true end
+  local there = folders(store)
+  store.filling = true
   store:transaction(function()
     for _, id in ipairs(ids) do add_sweep(store, id, warn) end
   end)
@@ -76,14 +142,15 @@ local function fill(store, warn)
   store:transaction(function()
     for _, row in ipairs(list) do
       local folder = trial_files.folder(store.folder, row.id)
-      if there[folder:sub(6)] then replay.trial(store, row.id, folder, warn) end
+      if there[folder] then replay.trial(store, row.id, folder, warn) end
     end
+    news.skip(store)
   end)
   return #list
 end
 
 -- Whether the files in the results folder root can make a database.
-function rebuild.possible(root) return next(written.sweeps(root)) ~= nil end
+function rebuild.possible(root) return next(trial_files.sweeps(root)) ~= nil end
 
 -- Locks root against other writers until the returned file is closed, and waits for one that is at
 -- work.
@@ -97,39 +164,59 @@ local function lock(root)
   return file
 end
 
--- Makes runs.db of the results folder root while it is locked. open: makes a store of the records
--- from that of the engine and its folder.
+-- Makes the database of the results folder root while it is locked. open: makes a store of the
+-- records from that of the engine and its folder.
 local function make(root, open, warn)
   local folder = temporary.beside(root .. "/rebuild")
   local kind, link = core.sys.kind(folder)
   if kind or link then errors.raise(errors.STORAGE, "%s exists already", folder) end
   errors.stored(core.sys.mkdir(folder))
+  local place = errors.stored(core.store_place(folder))
   local ok, count = pcall(function()
     local store <close> = open(errors.stored(core.store(folder, "w")), root)
     return fill(store, warn)
   end)
   if ok then
-    local path = root .. "/runs.db"
+    local path = trial_files.database(root)
     for _, ending in ipairs { "-wal", "-shm", "-journal" } do core.sys.remove(path .. ending) end
-    errors.stored(core.sys.rename(folder .. "/runs.db", path))
-    errors.stored(core.sys.sync_folder(root))
+    errors.stored(core.sys.mkdir(path:match "^(.*)/"))
+    errors.stored(core.sys.rename(place .. "/runs.db", path))
+    errors.stored(core.sys.sync_folder(path:match "^(.*)/"))
   end
+  files.remove(place)
   files.remove(folder)
   if not ok then error(count, 0) end
   return count
 end
 
--- Makes runs.db anew if the results folder root lacks it.
+-- Makes the database of the results folder root if there is none.
 function rebuild.ensure(root, open)
   local guard <close> = lock(root)
-  if not core.sys.exists(root .. "/runs.db") then make(root, open, errors.say) end
+  if not core.sys.exists(trial_files.database(root)) then make(root, open, errors.say) end
 end
 
--- Makes runs.db of the results folder root anew, and keeps the damaged one beside it. Returns the
--- number of trials, and the new path of the damaged one.
+-- Copies a database that an earlier version has left in the results folder root to its place.
+function rebuild.import(root)
+  local guard <close> = lock(root)
+  local path = trial_files.database(root)
+  errors.stored(core.sys.mkdir(path:match "^(.*)/"))
+  for _, ending in ipairs { "-wal", "" } do
+    local text = core.sys.read_file(root .. "/runs.db" .. ending)
+    if text then errors.stored(core.sys.write_file(path .. ending, text)) end
+  end
+end
+
+-- Makes the database of the results folder root anew: its rows are not those of the folder.
+function rebuild.again(root, open)
+  local guard <close> = lock(root)
+  make(root, open, errors.say)
+end
+
+-- Makes the database of the results folder root anew, and keeps the damaged one beside it. Returns
+-- the number of trials, and the new path of the damaged one.
 function rebuild.replace(root, open)
   local guard <close> = lock(root)
-  local path = root .. "/runs.db"
+  local path = trial_files.database(root)
   local copy = unused_name(path)
   for _, ending in ipairs { "", "-wal", "-journal" } do
     if core.sys.exists(path .. ending) then

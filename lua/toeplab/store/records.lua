@@ -9,6 +9,7 @@ local json = require "toeplab.base.json"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
+local news = require "toeplab.store.news"
 local rebuild = require "toeplab.store.rebuild"
 local replay = require "toeplab.store.replay"
 local stored_json = require "toeplab.store.stored_json"
@@ -33,13 +34,15 @@ local function wrap(store, folder)
   return setmetatable({ store = store, folder = folder }, Records)
 end
 
--- Makes runs.db from the files of the folder if it is missing or empty.
+-- Makes the database from the files of the folder if it is missing or empty.
 local function ensure(folder)
-  local path = folder .. "/runs.db"
+  local path = trial_files.database(folder)
   local empty = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
   if (empty or not core.sys.exists(path)) and rebuild.possible(folder) then
     core.sys.remove(path)
     rebuild.ensure(folder, wrap)
+  elseif not core.sys.exists(path) and core.sys.exists(folder .. "/runs.db") then
+    rebuild.import(folder)
   end
 end
 
@@ -51,9 +54,52 @@ local function connect(folder, mode)
     ensure(folder)
     trial_files.check_store(folder, mode)
     store, message, status = core.store(folder, mode == "u" and "w" or mode)
-    if store or core.sys.exists(folder .. "/runs.db") then break end
+    if store and news.foreign(wrap(store, folder)) then
+      store:close()
+      rebuild.again(folder, wrap)
+    elseif store or core.sys.exists(trial_files.database(folder)) then
+      break
+    end
   end
   return store, message, status
+end
+
+-- Raises the error of opening a store.
+local function refuse(folder, message, status)
+  if status == "ELOCKED" then errors.raise(errors.LOCKED, "%s", message) end
+  local old = message:match "schema version (%d+) is old"
+  local problem = errors.new(errors.STORAGE, "%s%s", message, old and ("; without a run, toeplab "
+    .. "fsck --repair -C %s does, and keeps a copy, runs.db.v%s"):format(shell.quote(folder), old)
+    or "")
+  problem.status, problem.old = status, old ~= nil
+  error(problem, 0)
+end
+
+-- Whether the database is not in the folder, since runs of other machines may be (place.c).
+function Records:is_elsewhere() return core.store_place(self.folder) ~= self.folder end
+
+-- Writes what an earlier version did not, and brings the rows up to date.
+local function prepare(self)
+  local ok, why = pcall(function()
+    written.all(self)
+    if self:is_elsewhere() then
+      self:transaction(function() rebuild.read_journals(self) end)
+    elseif news.unread(self) then
+      self:transaction(function() end)
+    end
+  end)
+  if ok then return end
+  self:close()
+  if errors.is(why) then error(why, 0) end
+  local problem = errors.new(errors.code_of(why), "%s", errors.text(why))
+  problem.status = type(why) == "table" and rawget(why, "status") or nil
+  error(problem, 0)
+end
+
+-- Whether the rows may be behind the files. A process of this machine that holds the store is about
+-- to store what it has told of.
+local function is_behind(self)
+  return self:is_elsewhere() or news.unread(self) and not journal.in_use(self.folder .. "/lock")
 end
 
 -- Opens the store in folder for reading ("r"), for the user's own queries ("ask"), for changes of
@@ -61,30 +107,18 @@ end
 -- matching exit code.
 function records.open(folder, mode)
   local store, message, status = connect(folder, mode)
-  if not store then
-    if status == "ELOCKED" then errors.raise(errors.LOCKED, "%s", message) end
-    local old = message:match "schema version (%d+) is old"
-    local problem = errors.new(errors.STORAGE, "%s%s", message, old and ("; without a run, toeplab "
-      .. "fsck --repair -C %s does, and keeps a copy, runs.db.v%s"):format(shell.quote(folder), old)
-      or "")
-    problem.status, problem.old = status, old ~= nil
-    error(problem, 0)
-  end
+  if not store then refuse(folder, message, status) end
   local self = wrap(store, folder)
   if mode == "w" or mode == "u" then
-    local ok, why = pcall(written.all, self)
-    if not ok then
-      self:close()
-      if errors.is(why) then error(why, 0) end
-      local problem = errors.new(errors.code_of(why), "%s", errors.text(why))
-      problem.status = type(why) == "table" and rawget(why, "status") or nil
-      error(problem, 0)
-    end
+    prepare(self)
+  elseif is_behind(self) then
+    local ok, writer = pcall(records.open, folder, "u") -- if not, what is known is shown
+    if ok then writer:close() end
   end
   return self
 end
 
--- Makes runs.db of a folder anew from its files, as rebuild.replace does.
+-- Makes the database of a folder anew from its files, as rebuild.replace does.
 function records.rebuild(folder) return rebuild.replace(folder, wrap) end
 
 -- Between hold() and live(), all that is read is of one moment, whatever a run or another command
@@ -107,19 +141,22 @@ function Records:close()
 end
 
 -- Raises if the folder no longer holds the files that this store writes to. A database that was
--- removed, or made again by another process, is opened again.
+-- removed, or made again by another process, is opened again. Brings the rows up to date.
 function Records:check()
   local ok, why = pcall(self.store.check, self.store)
   local gone = not ok and type(why) == "table" and rawget(why, "status") == "ENOTFOUND"
-  if ok or not gone or not rebuild.possible(self.folder) then return errors.stored(ok, why) end
-  self.store:close()
-  self.store = errors.stored(connect(self.folder, "w"))
+  if not ok and not (gone and rebuild.possible(self.folder)) then errors.stored(ok, why) end
+  if not ok then
+    self.store:close()
+    self.store = errors.stored(connect(self.folder, "w"))
+  end
+  if news.unread(self) then self:transaction(function() end) end
 end
 
 Records.__close = Records.close
 
--- Runs fn() in one transaction, a new one or that of the caller, and returns what fn does. No other
--- process writes to the store meanwhile.
+-- Runs fn() in one transaction, a new one or that of the caller, and returns what fn does. The rows
+-- know all news, and no other process writes to the store meanwhile.
 function Records:transaction(fn)
   if self.inside then return fn() end
   local ok, why = pcall(self.store.exec, self.store, "BEGIN IMMEDIATE")
@@ -136,7 +173,10 @@ function Records:transaction(fn)
     error(why, 0)
   end
   self.inside = true
-  local results = table.pack(pcall(fn))
+  local results = table.pack(pcall(function()
+    if not self.filling then rebuild.catch_up(self, errors.say) end
+    return fn()
+  end))
   self.inside = nil
   if results[1] then ok, why = pcall(self.store.exec, self.store, "COMMIT") end
   if not results[1] or not ok then
@@ -163,13 +203,15 @@ local function now() return math.floor(core.sys.now() * 1000) / 1000 end
 -- Returns the id of the sweep of a script with its overrides; inserts its row if there is none.
 -- s.created: when its command was given (nil: now).
 function Records:sweep(s)
-  local sql = "SELECT id FROM sweeps WHERE sha256 = ? AND plan = ? AND experiment = ?"
-  local found = self:rows(sql, { s.sha256, s.plan, s.experiment })
-  if found[1] then return found[1].id end
-  self:rows([[INSERT INTO sweeps (experiment, script, sha256, source, command, scale, plan, created)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)]],
-    { s.experiment, s.script, s.sha256, s.source, s.command, s.scale, s.plan, s.created or now() })
-  return self.store:last_id()
+  return self:transaction(function()
+    local sql = "SELECT id FROM sweeps WHERE sha256 = ? AND plan = ? AND experiment = ?"
+    local found = self:rows(sql, { s.sha256, s.plan, s.experiment })
+    if found[1] then return found[1].id end
+    self:rows([[INSERT INTO sweeps (experiment, script, sha256, source, command, scale, plan,
+      created) VALUES (?, ?, ?, ?, ?, ?, ?, ?)]], { s.experiment, s.script, s.sha256, s.source,
+        s.command, s.scale, s.plan, s.created or now() })
+    return self.store:last_id()
+  end)
 end
 
 -- Returns the status of a trial and its row: {step=, seconds=, code_hash=, mixed= (whether other
@@ -257,6 +299,7 @@ function Records:mark(id, kind, ...)
     if not row then errors.usage("trial %s was removed", id:sub(1, 12)) end
     local line = table.pack(kind, row.attempt, core.sys.now(), table.unpack(rest, 1, rest.n))
     local path = self:make_folder(id) .. "/marks.jnl"
+    news.tell(self, "trial", id)
     journal.append(trial_files.path(self.folder, id, { path = path }), line)
     replay.apply_mark(self, id, line)
   end)
@@ -310,7 +353,9 @@ end
 
 -- Reads the unread rest of the journal of attempt t.attempt into the rows of trial t, each part in
 -- one transaction with the new offset. some: reads about a megabyte at most, so that a fast writer
--- does not block the caller; heard: called with the lines once they are stored, or nil. Returns
+-- does not block the caller; heard: called with the lines once they are stored, or nil. Others may
+-- read the same journal: this caller hears all lines from where it began (t.read_bytes), and what
+-- the rows know already is applied once more with all that follows, which changes nothing. Returns
 -- whether the lines read now include the end of the trial, and why the rest cannot be read (nil: it
 -- can). Raises a storage error if the system cannot read it.
 function Records:take(t, some, heard)
@@ -322,15 +367,17 @@ function Records:take(t, some, heard)
     self:transaction(function()
       local row = self:rows("SELECT bytes FROM journals WHERE trial = ? AND attempt = ?",
         { t.id, t.attempt })[1]
-      if not row then return end
+      local from = t.read == t.attempt and t.read_bytes or row and row.bytes
+      if not from then return end
       local offset
-      list, offset, why = journal.read(file, row.bytes)
+      list, offset, why = journal.read(file, from)
       for _, line in ipairs(list) do
-        replay.apply(self, t.id, line)
+        if row then replay.apply(self, t.id, line) end
         ended = ended or line[1] == "end"
       end
-      if #list > 0 then
-        self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { offset, t.id })
+      if row and #list > 0 then
+        self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { math.max(offset, row.bytes),
+          t.id })
       end
       t.read, t.read_bytes = t.attempt, offset
     end)

@@ -175,9 +175,11 @@ end
 
 -- Lists the attempts that have a journal among the names of files, in order.
 local function attempts_of(names)
-  local list = {}
+  local list, seen = {}, {}
   for _, name in ipairs(names) do
-    list[#list + 1] = math.tointeger(tonumber(name:match "^events%-(%d+)%.jnl$"))
+    local attempt = math.tointeger(tonumber(name:match "^events%-(%d+)%.jnl$"))
+    if attempt and not seen[attempt] then list[#list + 1] = attempt end
+    seen[attempt or 0] = true
   end
   table.sort(list)
   return list
@@ -205,9 +207,18 @@ function replay.marks_damage(path, marked)
   return damage or marked and count == 0 and "has lost its marks" or nil
 end
 
+-- Deletes the rows of a trial. Those of `last` go first, so that no trigger searches for a
+-- replacement.
+function replay.delete(self, id)
+  self:rows("DELETE FROM last WHERE trial = ?", { id })
+  self:rows("DELETE FROM metrics WHERE trial = ?", { id })
+  self:rows("DELETE FROM trials WHERE id = ?", { id })
+end
+
 -- Fills the rows of trial id, whose row holds what its sweep says, from the files in its folder
--- (relative to that of the store). warn(format, ...) tells of damaged files.
-function replay.trial(self, id, folder, warn)
+-- (relative to that of the store). warn(format, ...) tells of damaged files; last: the number of an
+-- attempt that has begun, whose journal the list of the folder may not show yet on a network.
+function replay.trial(self, id, folder, warn, last)
   local root, after, ended = self.folder .. "/" .. folder, {}, nil
   trial_files.check_all(self.folder, id)
   local function warn_of(name, damage)
@@ -227,7 +238,9 @@ function replay.trial(self, id, folder, warn)
   end)
   warn_of("marks.jnl", damage)
   apply_marks(0)
-  for _, attempt in ipairs(attempts_of(core.sys.list(root) or {})) do
+  local names = core.sys.list(root) or {}
+  if last and last > 0 then names[#names + 1] = ("events-%d.jnl"):format(last) end
+  for _, attempt in ipairs(attempts_of(names)) do
     local name = ("events-%d.jnl"):format(attempt)
     ended = false
     local offset, why = read_all(root .. "/" .. name, function(line)

@@ -4,6 +4,8 @@ local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
 local process = require "toeplab.base.process"
 local temporary = require "toeplab.base.temporary"
+local news = require "toeplab.store.news"
+local replay = require "toeplab.store.replay"
 local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 local files = require "toeplab.base.files"
@@ -33,16 +35,6 @@ end
 function trash.restore(store, ids)
   store:transaction(function()
     for _, id in ipairs(ids) do store:mark(id, "restore") end
-  end)
-end
-
--- Deletes the rows of a trial. The rows of `last` go first, so that no trigger searches for a
--- replacement.
-function trash.delete(store, id)
-  store:transaction(function()
-    store:rows("DELETE FROM last WHERE trial = ?", { id })
-    store:rows("DELETE FROM metrics WHERE trial = ?", { id })
-    store:rows("DELETE FROM trials WHERE id = ?", { id })
   end)
 end
 
@@ -149,7 +141,8 @@ function trash.free(store, ids)
         UNION SELECT sweep FROM trials WHERE id = ?1]], { id })) do
       sweeps[row.sweep or 0] = true
     end
-    trash.delete(store, id)
+    news.tell(store, "gone", id)
+    replay.delete(store, id)
   end
   store:rows [[DELETE FROM sweeps WHERE id NOT IN (SELECT sweep FROM members)
     AND id NOT IN (SELECT sweep FROM trials WHERE sweep IS NOT NULL)]]

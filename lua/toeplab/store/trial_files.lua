@@ -109,6 +109,13 @@ function trial_files.make(root, name)
   return path
 end
 
+-- Returns the path of a file of the results folder that is of no trial.
+function trial_files.own(root, name)
+  local path = root .. "/" .. name
+  refuse_link(path)
+  return path
+end
+
 -- Lists the names of the plain files in the folder called name in the results folder; none if that
 -- is no folder or a link out of it. Reading a pipe would never end.
 function trial_files.plain(root, name)
@@ -121,6 +128,15 @@ function trial_files.plain(root, name)
   return names
 end
 
+-- Returns the ids of the sweeps that have a file, sweeps/N.json.
+function trial_files.sweeps(root)
+  local set = {}
+  for _, name in ipairs(trial_files.plain(root, "sweeps")) do
+    local id = math.tointeger(tonumber(name:match "^(%d+)%.json$"))
+    if id then set[id] = true end
+  end
+  return set
+end
 
 -- Returns whether the file at path lies in the results folder.
 function trial_files.holds(root, path)
@@ -136,17 +152,23 @@ end
 
 -- ---- The store ---------------------------------------------------------------------------------
 
--- Whether the folder has a store. Raises if that cannot be seen, e.g. without permission.
+-- Returns the path of the database of a results folder.
+function trial_files.database(folder)
+  return errors.stored(core.store_place(folder)) .. "/runs.db"
+end
+
+-- Whether the folder has a store: a database, or files from which one can be made. Raises if that
+-- cannot be seen, e.g. without permission.
 function trial_files.has_store(folder)
-  local size, why, errno = core.sys.size(folder .. "/runs.db")
+  local size, why, errno = core.sys.size(trial_files.database(folder))
   if not size and not absent[errno] then errors.raise(errors.STORAGE, "%s", why) end
-  return size ~= nil
+  return size ~= nil or next(trial_files.sweeps(folder)) ~= nil
 end
 
 -- Raises unless records.open can open the store in folder in this mode. An empty store beside files
 -- of trials is refused: its rows are lost, since a store is made before any file.
 function trial_files.check_store(folder, mode)
-  local path = folder .. "/runs.db"
+  local path = trial_files.database(folder)
   if not trial_files.has_store(folder) and mode ~= "w" then
     errors.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)",
       folder)

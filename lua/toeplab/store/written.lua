@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
+local news = require "toeplab.store.news"
 local trial_files = require "toeplab.store.trial_files"
 
 local written = {}
@@ -25,6 +26,7 @@ function written.sweep_path(root, id) return ("%s/sweeps/%d.json"):format(root, 
 -- Writes the file of sweep id; removes it if there is no such sweep. Sweep 0 holds the trials whose
 -- sweep is not known.
 function written.sweep(store, id)
+  news.tell(store, "sweep", id)
   local path = written.sweep_path(store.folder, id)
   local head = store:rows([[SELECT json_object('experiment', experiment, 'script', script,
     'sha256', sha256, 'source', source, 'command', command, 'scale', scale, 'plan', json(plan),
@@ -55,16 +57,6 @@ function written.any_damaged(root)
     if name:find(".damaged", 1, true) then return true end
   end
   return false
-end
-
--- Returns the ids of the sweeps that have a file.
-function written.sweeps(root)
-  local set = {}
-  for _, name in ipairs(trial_files.plain(root, "sweeps")) do
-    local id = math.tointeger(tonumber(name:match "^(%d+)%.json$"))
-    if id then set[id] = true end
-  end
-  return set
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
@@ -105,6 +97,7 @@ function written.trial(store, id)
   end
   if row.trashed then marks[#marks + 1] = { "trash", row.attempt, row.trashed, row.trashed } end
   if row.attempt == 0 and #marks == 0 then return end
+  news.tell(store, "trial", id)
   local _, root = store:make_folder(id)
   local kept = ("events-%d.jnl"):format(row.attempt)
   if row.attempt > 0 then
@@ -152,7 +145,7 @@ end
 
 -- Returns the ids of the sweeps that have no file, and whether trials of no sweep have none.
 local function lacking(store)
-  local there, missing = written.sweeps(store.folder), {}
+  local there, missing = trial_files.sweeps(store.folder), {}
   for _, row in ipairs(store:rows "SELECT id FROM sweeps ORDER BY id") do
     if not there[row.id] then missing[#missing + 1] = row.id end
   end

@@ -348,7 +348,7 @@ static void what_is_not_ours_is_refused(void)
     CHECK_STATUS(run(s, "PRAGMA user_version = 99"), TL_OK); /* and nothing else is of it */
     tl_store_close(s);
     CHECK_STATUS(tl_store_open(ctx, scratch("header"), TL_STORE_WRITE, &s), TL_ECORRUPT);
-    CHECK(strstr(tl_errmsg(ctx), "its header is damaged: its schema is of version 6, but it says "
+    CHECK(strstr(tl_errmsg(ctx), "its header is damaged: its schema is of version 7, but it says "
                                  "99"));
     s = open_store(scratch("other"), TL_STORE_WRITE);
     CHECK_STATUS(run(s, "PRAGMA application_id = 7"), TL_OK);

@@ -47,7 +47,7 @@ static void only_our_schema_is_believed(void)
         {"DROP INDEX events_trial", "lacks the index 'events_trial'"},
         {"DROP VIEW v_last; CREATE VIEW v_last AS WITH RECURSIVE n (i) AS (VALUES (1) UNION ALL "
          "SELECT i + 1 FROM n) SELECT '' AS trial, '' AS name, i AS step, 0.0 AS value FROM n",
-         "view 'v_last' other than that of version 6"},
+         "view 'v_last' other than that of version 7"},
         {"ALTER TABLE trials ADD COLUMN more", "table 'trials' other"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

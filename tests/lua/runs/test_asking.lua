@@ -4,6 +4,7 @@ local check = require "toeplab.store.check"
 local core = require "toeplab.core"
 local logged = require "toeplab.store.logged"
 local records = require "toeplab.store.records"
+local replay = require "toeplab.store.replay"
 local selection = require "toeplab.store.selection"
 local stores = require "stores"
 local sweeps = require "toeplab.store.sweeps"
@@ -253,7 +254,7 @@ t.test("what is deleted leaves no row of it, and only that is", function()
     t.eq(trash.expired(store, 0), { id "a" })
     local others = stores.dump(store.folder,
       ("SELECT * FROM metrics WHERE trial <> '%s'"):format(id "a"))
-    trash.delete(store, id "a")
+    replay.delete(store, id "a")
     for _, name in ipairs { "metrics", "last", "artifacts", "members" } do
       local sql = ("SELECT count(*) AS n FROM %s WHERE trial = ?"):format(name)
       t.eq(store:rows(sql, { id "a" })[1].n, 0)

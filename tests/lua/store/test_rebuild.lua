@@ -123,7 +123,7 @@ local cases = {
   { "a purge", function(store)
     store:enlist(sweep(store, "{}"), rows_of { "new" })
     trash.put(store, { id "a", id "new" })
-    trash.free(store, { id "a", id "new" })
+    store:transaction(function() trash.free(store, { id "a", id "new" }) end)
   end },
   { "trials of another folder", function(store, folder)
     stores.fill(folder .. "/there", { { name = "z", experiment = "decay", config = { op = "z" },

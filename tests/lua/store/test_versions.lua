@@ -4,7 +4,7 @@ local t = require "harness"
 local core = require "toeplab.core"
 local records = require "toeplab.store.records"
 
-local NEWEST = 6
+local NEWEST = 7
 
 -- The statements of schema.sql up to a version, in order.
 local function statements(version)
