@@ -61,7 +61,7 @@ foreach(test large_store reader)
     ${CMAKE_BINARY_DIR}/${test})
 endforeach()
 add_test(NAME torture_signals COMMAND toeplab lua ${here}/tests/torture/signals.lua 8)
-foreach(test torture_rebuild array_tasks)
+foreach(test torture_rebuild torture_hosts array_tasks)
   add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/torture/${test}.lua
     WORKING_DIRECTORY ${here}/tests/lua)
 endforeach()
@@ -71,7 +71,8 @@ add_test(NAME torture_strangers_all COMMAND ${strangers} 1 WORKING_DIRECTORY ${h
 add_test(NAME array_tasks_million COMMAND toeplab lua ${here}/tests/torture/array_tasks.lua 1000 1000
   WORKING_DIRECTORY ${here}/tests/lua)
 set_tests_properties(torture torture_workers torture_edges torture_endless torture_disk
-  torture_signals torture_rebuild torture_strangers array_tasks PROPERTIES LABELS torture)
+  torture_signals torture_rebuild torture_hosts torture_strangers array_tasks
+  PROPERTIES LABELS torture)
 set_tests_properties(torture_200 torture_spread torture_disk_all large_store reader
   torture_strangers_all array_tasks_million PROPERTIES LABELS "torture;long")
 set(seconds 3)

@@ -73,7 +73,8 @@ static tl_status make_folder(tl_ctx *ctx, char *path)
     struct stat s;
     if (mkdir(path, 0777) == 0) return sync_parent(ctx, path);
     int error = errno; /* on a read-only disk it may differ from EEXIST */
-    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode)) return TL_OK;
+    if (stat(path, &s) == 0 ? S_ISDIR(s.st_mode) : error == EEXIST && errno == ENOENT)
+        return TL_OK; /* a network may show later what another machine has made */
     errno = error;
     return tl_fail_errno(ctx, "mkdir", path);
 }
