@@ -5,7 +5,6 @@ local attempts = require "toeplab.store.attempts"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
-local json = require "toeplab.base.json"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
@@ -260,12 +259,6 @@ function Records:mark(id, kind, ...)
     journal.append(trial_files.path(self.folder, id, { path = path }), line)
     replay.apply_mark(self, id, line)
   end)
-end
-
--- Marks trial id as running in process pid since `started`, by the code with this hash. p: its
--- provenance.
-function Records:mark_running(id, attempt, started, pid, code, p)
-  replay.apply(self, id, { "begin", attempt, started, pid, code, json.encode(p), n = 6 })
 end
 
 Records.begin = attempts.begin
