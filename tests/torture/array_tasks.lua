@@ -1,5 +1,5 @@
--- array_tasks.lua: simulates the tasks of an array job in one results folder: processes begin trials
--- as runs do, write their journals, copy them into the store, and are killed now and then.
+-- array_tasks.lua: simulates the tasks of an array job in one results folder: processes begin
+-- trials as runs do, write their journals, copy them into the store, and are killed now and then.
 --   toeplab lua tests/torture/array_tasks.lua [TRIALS METRICS]
 -- Checks that each trial is done once with all its rows, and prints the time of all.
 local core = require "toeplab.core"
@@ -21,8 +21,8 @@ end
 
 -- ---- The tasks ---------------------------------------------------------------------------------
 
--- Writes the journal of the attempt that has begun; at: the rows after which this process is killed,
--- in the middle of one.
+-- Writes the journal of the attempt that has begun; at: the rows after which this process is
+-- killed, in the middle of one.
 local function write_trial(root, t, at)
   local writer = journal.writer(root .. "/" .. journal.path(t.path, t.attempt))
   for from = 1, METRICS, PART do

@@ -34,8 +34,7 @@ local function integer(name)
 end
 
 -- Returns what this process is as a task of submission `number` in the results folder: that
--- submission (slurm_queue.submission), with id, the id of its job, and task, its place among the
--- tasks.
+-- submission (slurm_queue.submission), with task, its place among the tasks, and full, JOB_TASK.
 function array_task.new(folder, number)
   local id, task = tostring(integer "SLURM_ARRAY_JOB_ID"), integer "SLURM_ARRAY_TASK_ID"
   local self = slurm_queue.submission(folder, number)
@@ -44,7 +43,7 @@ function array_task.new(folder, number)
       .. "because the job was not in Slurm's queue, or the file is damaged; submit again",
       self.folder, id)
   end
-  self.id, self.task = id, task
+  self.task, self.full = task, id .. "_" .. task
   return self
 end
 
@@ -88,7 +87,7 @@ local function giver(run, task, trials, given)
     local count = 0
     for _, t in ipairs(given) do count = count + (t.passed and 0 or 1) end
     for _, s in ipairs(count < task.each and order or {}) do
-      local row = not had[s.id] and slurm.free(run.records, s)
+      local row = not had[s.id] and slurm.free(run.records, s, task.full)
       if row then
         local t = trials[s.id]
         t.step, t.had, t.attempt, had[s.id] = row.step, row.seconds, row.attempt, true
@@ -112,11 +111,10 @@ end
 -- Puts this task back into the queue. The task is named JOB_TASK: the SLURM_JOB_ID of one task is
 -- that of the array, by which scontrol would requeue all its tasks.
 local function requeue(task, moved)
-  local name = task.id .. "_" .. task.task
   if not moved then
-    errors.say("job %s is not requeued: its time was too short for one checkpoint", name)
+    errors.say("job %s is not requeued: its time was too short for one checkpoint", task.full)
   else
-    slurm_queue.requeue(name)
+    slurm_queue.requeue(task.full)
   end
 end
 
@@ -130,7 +128,7 @@ local function go(run, path, task)
   local trials = submitted(run, path, task)
   prepared.replay(run)
   local threads = math.max(1, core.threads() // run.jobs)
-  prepared.set_provenance(run, task.command, threads).job = task.id .. "_" .. task.task
+  prepared.set_provenance(run, task.command, threads).job = task.full
   run.worker = worker.words(run, path, threads)
   run.next_trial, run.grace = giver(run, task, trials, given), GRACE_SECONDS
   run.progress:expect(math.min(task.each, #task.trials), run.jobs)

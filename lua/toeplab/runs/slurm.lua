@@ -100,25 +100,32 @@ function slurm.order(s, number)
   return list
 end
 
--- Returns the row of a trial of a submission if a task may begin it now: nobody runs it, and since
--- the submission it has neither ended nor been stopped by the user. Else returns nil.
-function slurm.free(store, t)
+-- Returns whether a task (JOB_TASK; nil: of any) leaves a trial that was begun since its submission
+-- to the next command: it has failed, or the user has stopped it, or it was killed together with
+-- another task, whose end may be its fault.
+local function is_over(store, id, row, task)
+  return row.status == "failed" or store:asks_to_stop { id = id, attempt = row.attempt }
+    or row.status == "running" and store:rows([[SELECT json_extract(provenance, '$.job') AS job
+      FROM v_trials WHERE id = ?]], { id })[1].job ~= task
+end
+
+-- Returns the row of a trial of a submission if a task may begin it now; else nil.
+function slurm.free(store, t, task)
   local _, row = store:status(t.id)
-  local again = row and row.attempt > t.attempt
-  local over = not row or row.trashed or row.busy or row.status == "done"
-    or again and (row.status == "failed" or store:asks_to_stop { id = t.id, attempt = row.attempt })
-  return not over and row or nil
+  local taken = not row or row.trashed or row.busy or row.status == "done"
+    or row.attempt > t.attempt and is_over(store, t.id, row, task)
+  return not taken and row or nil
 end
 
 -- Adds to the set taken (of ids) the trials that the tasks of a submission will take. A task that
--- Slurm has started again takes as many trials again as it had; those are not counted here, because
--- a task that finds no trial left ends at once.
+-- Slurm has started again takes as many trials again as it had, and the one that was killed with
+-- it; those are not counted here, because a task that finds no trial left ends at once.
 local function hand_round(store, s, taken)
   local begun, free = {}, {}
+  for _, t in ipairs(s.trials) do free[t.id] = slurm.free(store, t) ~= nil end
   for _, row in ipairs(sweeps.begun_by(store, s.job)) do
     begun[row.job] = (begun[row.job] or 0) + 1
   end
-  for _, t in ipairs(s.trials) do free[t.id] = slurm.free(store, t) ~= nil end
   for _, task in ipairs(s.tasks) do
     local has = task.state ~= "PENDING" and begun[task.job .. "_" .. task.task] or 0
     local room = s.each - has
@@ -183,7 +190,7 @@ function slurm.script(run, path, options, tasks, number)
   add("job-name", "toeplab-" .. run.exp.name)
   add("comment", slurm_queue.comment_of(run.folder, number))
   add("array", ("1-%d%s"):format(tasks, o.limit and "%" .. o.limit or ""))
-  add("output", run.folder:gsub("%%", "%%%%") .. "/slurm/logs/%A_%a.log")
+  add("output", shell.absolute(run.folder):gsub("%%", "%%%%") .. "/slurm/logs/%A_%a.log")
   lines[#lines + 1] = "#SBATCH --open-mode=append --requeue"
   add("signal", "B:USR1@" .. slurm_options.LEAD_SECONDS)
   add("partition", o.partition)

@@ -266,6 +266,50 @@ t.test("a trial of a task is stopped alone, and left to the next command", funct
   end)
 end)
 
+t.test("a trial that was killed with a task is taken by that task alone", function()
+  with_cluster(function(c)
+    t.eq(c:submit "rate=0.5 seeds=2 --trials 2", 0)
+    c:die(1, 1)
+    t.eq(c:task(1, 2), 0)
+    t.eq(c:statuses(), { done = 1, running = 1 })
+    t.eq(c:task(1, 1), 0) -- Slurm has started it again
+    t.eq(c:statuses(), { done = 2 })
+    t.eq(c:rows "SELECT max(attempt) AS n FROM v_trials", { { n = 2 } })
+  end)
+end)
+
+t.test("tasks take the words of the command, from any folder", function()
+  with_cluster(function(c)
+    local text = c.script:gsub("grid = { rate = { 0.25, 0.5 } }", "grid = { rate = { 0.25 } }, "
+      .. "tune = { key = 'steps', values = { 4, 6 }, metric = 'final', seed = 7 }, "
+      .. "better = { final = 'lower' }")
+    t.write(c.folder .. "/x.lua", text)
+    local function submit()
+      return c:wait_for(("cd '%s' && (%s)"):format(c.folder, c:line("run x.lua rate=0.5 -C r -j2 "
+        .. "--checkpoint-steps 3 --timeout 2m --on slurm --trials 3")))
+    end
+    local code, said = submit() -- the small sweep that chooses the steps
+    t.eq(code, 0)
+    t.holds(said, "2 of 2 trials: job 1, 1 task ")
+    local script = t.read(c.root .. "/slurm/1/script.sh")
+    t.holds(script, ("run %s/x.lua rate=0.5 --dir=%s --jobs=2 --timeout=120 "
+      .. "--checkpoint-steps=3 --array-task=1\n"):format(c.folder, c.root))
+    t.eq(c:task(1, 1), 0)
+    t.eq(c:statuses(), { done = 2 })
+    c:queue {}
+    code, said = submit()
+    t.eq(code, 0)
+    t.holds(said, "2 of 2 trials: job 2, 1 task ")
+    t.eq(c:task(2, 1, 1), 0)
+    t.eq(c:rows [[SELECT experiment, count(*) AS n, sum(status = 'done') AS done FROM v_trials
+      GROUP BY 1 ORDER BY 1]], { { experiment = "sweep", n = 2, done = 2 },
+      { experiment = "sweep-tuning", n = 2, done = 2 } })
+    t.holds(c:rows("SELECT command FROM v_trials WHERE experiment = 'sweep'")[1].command,
+      "toeplab run x.lua rate=0.5 -C r -j2", "--on slurm")
+    t.eq(c:task(2, 1, 1), 0)
+  end)
+end)
+
 t.test("a run beside a job and its tasks share the trials", function()
   with_cluster(function(c)
     t.write(c.folder .. "/slow", "")
