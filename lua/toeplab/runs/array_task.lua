@@ -140,7 +140,6 @@ end
 -- Runs trials of a run (prepared.new) of the script at path as the given task, until it has run its
 -- share or none is left. Returns the exit code.
 function array_task.perform(run, path, task)
-  core.sys.catch_signals()
   run.progress = progress.new { every = PROGRESS_SECONDS }
   check_code(task)
   local ok, counts, moved = go(run, path, task)

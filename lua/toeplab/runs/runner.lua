@@ -223,6 +223,7 @@ end
 
 -- Runs trials as a task of an array job, which is of one stage.
 local function run_task(path, overrides, options)
+  core.sys.catch_signals()
   for _, stage in ipairs((runner.stages(path, overrides, options.dir))) do
     if stage.exp.name == options.task.name then
       return array_task.perform(prepared.new(stage.exp, stage.words, options), path, options.task)

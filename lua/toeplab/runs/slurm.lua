@@ -22,7 +22,10 @@ local NO_ID = "sbatch names no job" -- where it succeeds without
 -- then adds or removes one. Returns nil if another one has the lock; nil and the reason if the file
 -- cannot be opened.
 function slurm.lock(root)
-  local file, why = io.open(root .. "/slurm/lock", "a")
+  local path = root .. "/slurm/lock"
+  local kind, link = core.sys.kind(path)
+  if kind and kind ~= "file" or link then return nil, path .. " is not a file" end
+  local file, why = io.open(path, "a")
   if not file or core.sys.lock(file) then return file, why end
   file:close()
 end
@@ -77,9 +80,9 @@ end
 -- removed, and warn(format, ...) tells what these have left. locked: whether the caller has the
 -- lock, without which the queue may be older than a submission.
 function slurm.open(root, store, warn, locked)
+  if #slurm_queue.submissions(root) == 0 then return {} end
   local own <close> = not locked and slurm.lock(root) or nil
   local all = slurm_queue.submissions(root)
-  if #all == 0 then return all end
   local queue, silent = slurm_queue.read(root)
   if not queue then return all, silent end
   local open, others = slurm_queue.open(root, all, queue)

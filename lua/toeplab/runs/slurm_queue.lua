@@ -4,6 +4,7 @@ local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
 local shell = require "toeplab.base.shell"
+local trial_files = require "toeplab.store.trial_files"
 
 local slurm_queue = {}
 
@@ -94,6 +95,17 @@ function slurm_queue.write_job(folder, job)
   errors.stored(core.sys.write_file(folder .. "/job", json.encode(job) .. "\n"))
 end
 
+-- Returns the trials of a list that may be of a stranger: those that are well-formed.
+local function trials_of(list)
+  local good = {}
+  for _, t in ipairs(type(list) == "table" and list or {}) do
+    if type(t) == "table" and trial_files.is_id(t.id) and math.type(t.attempt) == "integer" then
+      good[#good + 1] = t
+    end
+  end
+  return good
+end
+
 -- Returns the submission of that number in the results folder: number, folder and what its file job
 -- says; of one that cannot be read, or is of an older release, as much as is known.
 function slurm_queue.submission(root, number)
@@ -104,7 +116,9 @@ function slurm_queue.submission(root, number)
     s = {}
     for key, value in text:gmatch "(%l+) (%S+)\n" do s[key] = value end
   end
-  s.number, s.folder, s.each, s.trials = number, folder, s.each or 0, s.trials or {}
+  s.number, s.folder = number, folder
+  s.job = type(s.job) == "string" and s.job:match "^%d+$" or nil
+  s.each, s.trials = math.tointeger(s.each) or 0, trials_of(s.trials)
   return s
 end
 
