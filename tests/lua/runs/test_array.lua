@@ -310,6 +310,56 @@ t.test("tasks take the words of the command, from any folder", function()
   end)
 end)
 
+t.test("tasks that are killed again and again lose nothing, and run no trial twice", function()
+  with_cluster(function(c)
+    t.write(c.folder .. "/slow", "")
+    local watch = ([[
+    local held = io.open(("FOLDER/held-%g-%d"):format(c.rate, c.seed), "a")
+    if not tl.sys.lock(held) then tl.sys.write_file("FOLDER/twice", "") end
+    ]]):gsub("FOLDER", c.folder)
+    t.write(c.folder .. "/x.lua", (c.script:gsub("local noise", function(text)
+      return watch .. text
+    end)))
+    local words = "seeds=4 steps=60 pause=0.02"
+    t.eq(c:submit(words .. " --trials 2"), 0)
+    local queue, tasks = {}, {}
+    for i = 1, 4 do
+      queue[i] = { 1, i }
+      tasks[i] = c:start(1, i)
+    end
+    c:queue(queue)
+    for round = 1, 8 do
+      core.sys.sleep(0.6)
+      local i = round % 4 + 1
+      tasks[i]:kill()
+      tasks[i] = c:start(1, i) -- Slurm starts it again
+      if round == 4 then t.eq((c:ask(("status -C '%s'"):format(c.root))), 0) end
+    end
+    for i = 1, 4 do
+      local code = tasks[i]:wait(true)
+      t.ok(code == 0, t.read(c.folder .. "/log"))
+    end
+    c:queue {}
+    for _ = 1, 8 do -- what tasks left to the next command
+      local code, said = c:submit(words)
+      t.eq(code, 0)
+      local job, count = said:match "trials: job (%d+), (%d+) task"
+      if not job then break end
+      for i = 1, count do t.eq(c:task(job, i, 1), 0) end
+      c:queue {}
+    end
+    t.eq(c:statuses(), { done = 8 })
+    t.ok(not core.sys.exists(c.folder .. "/twice"), "a trial was run by two processes at a time")
+    local metrics, root = c:rows(METRICS), c.root
+    t.eq((c:ask(("fsck -C '%s'"):format(c.root))), 0)
+    c.root = c.folder .. "/alone"
+    os.remove(c.folder .. "/slow")
+    t.eq((c:ask(("run -q '%s/x.lua' -C '%s' %s"):format(c.folder, c.root, words))), 0)
+    t.eq(c:rows(METRICS), metrics)
+    c.root = root
+  end)
+end)
+
 t.test("a run beside a job and its tasks share the trials", function()
   with_cluster(function(c)
     t.write(c.folder .. "/slow", "")
