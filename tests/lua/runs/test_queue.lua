@@ -431,21 +431,6 @@ t.test("a refused job leaves the sweep that was there, and only that", function(
   end)
 end)
 
-t.test("a refused job leaves the trials that a run has begun meanwhile", function()
-  with_cluster(function(c)
-    t.write(c.folder .. "/bin/sbatch", ("#!/bin/sh\n(%s) >/dev/null 2>&1\necho no >&2\nexit 1\n")
-      :format(c:line(("run -q '%s/x.lua' -C '%s' rate=0.5 seeds=1"):format(c.folder, c.root))))
-    local code, said = c:submit()
-    t.eq(code, 2)
-    t.holds(said, "Slurm does not take the job: no")
-    t.eq(c:statuses(), { done = 1 })
-    t.eq(#c:rows "SELECT 1 FROM v_metrics", 13)
-    local text
-    code, text = c:ask(("fsck -C '%s'"):format(c.root))
-    t.eq({ code, code == 0 and "" or text }, { 0, "" })
-  end)
-end)
-
 -- ---- What is said of a job that has ended -------------------------------------------------------
 
 -- Which tasks have written which last line to their logs, and which of these is quoted. The first
