@@ -412,7 +412,8 @@ local function copy_later(self, w)
   return ok
 end
 
--- Copies what is new in the journals, and stops the trials whose end somebody has asked for.
+-- Copies what is new in the journals, and stops the trials whose end somebody has asked for, or
+-- which another process has begun again.
 local function take_all(self, now)
   if now - self.taken < TAKE_SECONDS then return end
   self.taken = now
@@ -420,9 +421,10 @@ local function take_all(self, now)
   records:check()
   for _, w in ipairs(self.workers) do
     if w.trial and not copy_later(self, w) then return end
-    if w.trial and not w.stopped and records:asks_to_stop(w.trial) then
+    local signal = w.trial and not w.stopped and records:asks_to_stop(w.trial)
+    if signal then
       w.stopped, w.closed = true, true -- the worker ends after this trial
-      w:ask_to_stop "TERM"
+      w:ask_to_stop(signal)
     end
   end
 end

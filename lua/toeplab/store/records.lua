@@ -349,10 +349,14 @@ function Records:end_journal(t)
   end)
 end
 
--- Returns whether somebody has asked for the end of attempt t.attempt at trial t (changes.stop).
+-- Returns the signal by which the worker of attempt t.attempt at trial t is to end: TERM if
+-- somebody has asked for that (changes.stop), KILL if another process took it for dead and began
+-- a later attempt; nil if neither.
 function Records:asks_to_stop(t)
-  return #self:rows("SELECT 1 FROM events WHERE trial = ? AND kind = 'stop' AND text = ?",
-    { t.id, replay.stop_text(t.attempt) }) > 0
+  local row = self:rows([[SELECT attempt > ?2 AS lost, EXISTS (SELECT 1 FROM events
+    WHERE trial = ?1 AND kind = 'stop' AND text = ?3) AS asked FROM trials WHERE id = ?1]],
+    { t.id, t.attempt, replay.stop_text(t.attempt) })[1]
+  return row and (row.lost == 1 and "KILL" or row.asked == 1 and "TERM") or nil
 end
 
 -- Returns the path of a trial's journal and how many of its bytes the store holds; nil if the trial

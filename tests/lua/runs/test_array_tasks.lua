@@ -70,6 +70,26 @@ t.test("a trial of a task is stopped alone, and left to the next command", funct
   end)
 end)
 
+t.test("a task that was taken for dead ends once another process has begun its trial", function()
+  with_cluster(function(c)
+    t.write(c.folder .. "/slow", "")
+    t.eq(c:submit "pause=0.1 rate=0.5 seeds=1 steps=300", 0)
+    c:queue { { 1, 1 } }
+    local task = c:start()
+    wait_until("it has begun", function() return c:ran "SELECT 1 FROM v_metrics" end)
+    do
+      local store <close> = records.open(c.root, "u")
+      store:rows "UPDATE journals SET attempt = 2, bytes = 0"
+      store:rows "UPDATE trials SET attempt = 2, host = 'n2'"
+    end
+    t.eq(task:wait(true), 1)
+    t.holds(t.read(c.folder .. "/log"), "1 trial: 1 stopped")
+    t.eq(c:rows "SELECT status, attempt, host, error FROM v_trials",
+      { { status = "running", attempt = 2, host = "n2" } })
+    t.eq(#c:rows "SELECT 1 FROM journals", 1)
+  end)
+end)
+
 t.test("a trial that was killed with a task is taken by that task alone", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=2 --trials 2", 0)
