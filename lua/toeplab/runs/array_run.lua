@@ -75,6 +75,13 @@ end
 -- Raises if nothing can be submitted while these submissions are open (of slurm.open).
 local function check_open(run, open, silent, options)
   if silent then errors.raise(errors.FAILED, "%s", silent) end
+  for _, s in ipairs(open) do
+    if not s.name then
+      errors.raise(errors.LOCKED, "job %s is in the queue, and %s/job does not say what its tasks "
+        .. "run (an older release submitted it, or the file is damaged): wait for it, or toeplab "
+        .. "status --cancel ends it", s.job, s.folder)
+    end
+  end
   if options.redo and open[1] then
     errors.raise(errors.LOCKED, "--redo: job %s of Slurm uses %s", open[1].job, run.folder)
   end
