@@ -79,7 +79,9 @@ end
 
 local function list(command)
   local entries = {}
-  for i, o in ipairs(command.options) do entries[i] = entry(o) end
+  for _, o in ipairs(command.options) do
+    if not o.unlisted then entries[#entries + 1] = entry(o) end
+  end
   return ".Bl -tag -width Ds\n" .. table.concat(entries) .. ".El\n"
 end
 

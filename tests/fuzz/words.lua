@@ -15,7 +15,7 @@ local REFRESH, SPAWN = 40, 60
 
 -- FILE stands for the script, and ^ in a word for a space.
 local lines = {
-  "run FILE -n -j2 --timeout 30m --shard 1/2 --fail-fast",
+  "run FILE -n -j2 --timeout 30m --fail-fast",
   "run FILE -n --on slurm -j2 --time 2h --gpus 1 --limit 3 --line x --trials 4",
   "run FILE -qn scale=smoke",
   "plan FILE scale=smoke seeds=3 -j4 --list", "plan FILE --csv decay=0.5,learnable scale=smoke",

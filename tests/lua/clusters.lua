@@ -3,6 +3,8 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local records = require "toeplab.store.records"
+local slurm_queue = require "toeplab.runs.slurm_queue"
+local stores = require "stores"
 
 local clusters = {}
 
@@ -80,25 +82,35 @@ function clusters.with(fn)
   end)
 end
 
--- The command line of the program with these words, here as the task of an array job if one is
--- given: {job, task, restarts}.
-function Cluster:line(words, task)
-  local set = ("HOME='%s' PATH='%s/bin':\"$PATH\" TOEPLAB_THREADS=1"):format(self.folder,
-    self.folder)
-  set = set .. " " .. (self.set or "")
-  if task then
-    set = set .. (" SLURM_ARRAY_JOB_ID=%d SLURM_ARRAY_TASK_ID=%d SLURM_RESTART_COUNT=%d "
-      .. "SLURM_JOB_ID=%d"):format(task[1], task[2], task[3] or 0, task[1])
-  end
-  return ("unset XDG_CONFIG_HOME TOEPLAB_DIR; exec env %s '%s' %s"):format(set, program, words)
+-- The beginning of a command line that sets the environment of the cluster.
+function Cluster:environment()
+  return ("unset XDG_CONFIG_HOME TOEPLAB_DIR; exec env HOME='%s' PATH='%s/bin':\"$PATH\" "
+    .. "TOEPLAB_THREADS=1 %s"):format(self.folder, self.folder, self.set or "")
 end
 
--- Runs it; returns the exit code and all that it printed.
-function Cluster:ask(words, task)
+-- The command line of the program with these words.
+function Cluster:line(words)
+  return ("%s '%s' %s"):format(self:environment(), program, words)
+end
+
+-- Runs a command line; returns the exit code and all that it printed.
+function Cluster:wait_for(line)
   local out = self.folder .. "/said"
-  local _, kind, code = os.execute(("(%s) >'%s' 2>&1 </dev/null"):format(self:line(words, task),
-    out))
+  local _, kind, code = os.execute(("(%s) >'%s' 2>&1 </dev/null"):format(line, out))
   return kind == "signal" and 128 + code or code, t.read(out)
+end
+
+-- Runs the program with these words in the same way.
+function Cluster:ask(words) return self:wait_for(self:line(words)) end
+
+-- The trials of a submission, with their labels.
+function Cluster:submitted(number)
+  local list = slurm_queue.submission(self.root, number).trials
+  for _, trial in ipairs(list) do
+    trial.label = self:rows(([[SELECT json_extract(provenance, '$.label') AS label
+      FROM v_trials WHERE id = '%s']]):format(trial.id))[1].label
+  end
+  return list
 end
 
 -- toeplab run of the experiment as a job.
@@ -107,15 +119,31 @@ function Cluster:submit(words)
     words or ""))
 end
 
-function Cluster:task(job, number, restarts, submission)
-  return self:ask(("worker --array '%s/slurm/%d/plan'"):format(self.root, submission or job),
-    { job, number, restarts })
+-- The command line that Slurm gives a task, which is the script of its submission.
+function Cluster:task_line(job, number, submission)
+  return ("%s SLURM_ARRAY_JOB_ID=%d SLURM_ARRAY_TASK_ID=%d SLURM_JOB_ID=%d /bin/sh "
+    .. "'%s/slurm/%d/script.sh'"):format(self:environment(), job, number, job, self.root,
+    submission or job)
 end
 
--- Starts the first task of the first job.
-function Cluster:start()
-  local words = ("worker --array '%s/slurm/1/plan'"):format(self.root)
-  return core.sys.spawn({ "/bin/sh", "-c", self:line(words, { 1, 1 }) }, self.folder .. "/log")
+-- Runs a task; returns the exit code and all that it printed.
+function Cluster:task(job, number, submission)
+  return self:wait_for(self:task_line(job, number, submission))
+end
+
+-- Starts the first task of the first job, or another one.
+function Cluster:start(job, number, submission)
+  return core.sys.spawn({ "/bin/sh", "-c", self:task_line(job or 1, number or 1, submission) },
+    self.folder .. "/log")
+end
+
+-- A task begins its trial, and dies with it and with the worker.
+function Cluster:die(job, number)
+  local trial = self:submitted(job)[number]
+  local store <close> = records.open(self.root, "w")
+  t.eq(store:begin({ id = trial.id, label = trial.label, data = {}, attempt = trial.attempt,
+    code_hash = "c", provenance = { host = "n2", job = ("%d_%d"):format(job, number),
+      command = "toeplab run x.lua" } }, stores.gone), trial.attempt + 1)
 end
 
 -- Lets squeue list these tasks: {job, number, state}.
@@ -127,11 +155,16 @@ function Cluster:queue(list)
   t.write(self.folder .. "/queue", table.concat(lines, "\n") .. "\n")
 end
 
--- The rows of a query, after the verb ls has copied what tasks wrote.
+-- The rows of a query.
 function Cluster:rows(sql)
-  t.eq(self:ask(("ls -C '%s'"):format(self.root)), 0)
   local store <close> = records.open(self.root, "r")
   return store:rows(sql)
+end
+
+-- The first row of a query, nil if there is none or no store yet.
+function Cluster:ran(sql)
+  local ok, rows = pcall(self.rows, self, sql)
+  return ok and rows[1] or nil
 end
 
 function Cluster:statuses()

@@ -323,13 +323,11 @@ for itself in "$top/./results" "$top/results/../results/runs.db"; do
     expect "merge of itself by another name" 2 "results folder itself" "$toeplab" merge "$itself"
 done
 expect "merge of what is not there" 2 "holds no runs" "$toeplab" merge "$top/none"
-for part in 1 2; do
-    expect "shard $part of 2" 0 "width=" "$toeplab" run -q -C "$top/shard$part" --shard $part/2 \
-        "$top/sweep.lua" broken=1
+for op in tno ski; do
+    expect "one part of a sweep: $op" 0 "width=" "$toeplab" run -q -C "$top/part-$op" \
+        "$top/sweep.lua" broken=1 op=$op
+    expect "... comes to the others" 0 "3 added" "$toeplab" merge -C "$top/all" "$top/part-$op"
 done
-expect "the first shard" 0 "6 added" "$toeplab" merge -C "$top/all" "$top/shard1"
-expect "the second shard" 0 "^3 further there, 3 further here$" \
-    "$toeplab" merge -C "$top/all" "$top/shard2"
 expect "... and nothing is left to do" 0 "6 already done" \
     "$toeplab" run -C "$top/all" "$top/sweep.lua" broken=1
 

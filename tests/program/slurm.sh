@@ -263,12 +263,18 @@ fi
 
 run -C "$top/stop" --on slurm steps=2000
 check "trials run" until_true 60 at_work "$top/stop"
-got "$toeplab" run "$top/sweep.lua" -C "$top/stop" steps=2000
-exits "a run beside the job is refused" 5 "job [0-9]* of Slurm runs trials of this sweep"
+"$toeplab" run -q "$top/sweep.lua" -C "$top/stop" steps=2000 >/dev/null 2>"$top/err" &
+beside=$!
+alone="SELECT count(*) FROM v_trials WHERE step > 0 AND json_extract(provenance, '$.job') IS NULL
+    AND status = 'running'"
+check "a run beside the job takes a trial that no task has" until_true 60 is "$top/stop" "$alone" 1
+kill -TERM $beside
+wait $beside || true
 got "$toeplab" status --cancel -C "$top/stop"
 exits "cancel" 0 "^cancelled: "
 check "cancelled trials keep a checkpoint" is "$top/stop" \
-    "SELECT count(*) FROM v_trials WHERE status = 'interrupted' AND step > 0" 4
+    "SELECT count(*) FROM v_trials WHERE status = 'interrupted' AND step > 0" 5
+check "... and none was begun twice" is "$top/stop" "SELECT max(attempt) FROM v_trials" 1
 
 # ---- Trials of other code ----
 

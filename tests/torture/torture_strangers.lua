@@ -119,6 +119,10 @@ local folders = { -- name, what is done to a copy of `plain`, the message that m
     sh("cd '%s' && mkdir claims && mkfifo claims/%s-1", dir,
       ("0"):rep(12))
   end },
+  { "a submission that is none, and its lock a pipe", function(dir)
+    sh("cd '%s' && mkdir -p slurm/1 && mkfifo slurm/lock && echo '%s' >slurm/1/job", dir,
+      '{"name":3,"job":[],"each":"x","trials":[1,{"id":2}]}')
+  end },
   { "a log that is a link", link("runs/*/log.txt", "outside/precious.txt") },
   { "a trial that is a link", link("runs/*", "outside/folder"), "symbolic link" },
   { "runs that is a link", link("runs", "outside/folder"), "symbolic link" },

@@ -115,7 +115,7 @@ end
 local networks = { nfs = true, nfs4 = true, lustre = true, gpfs = true, beegfs = true, cifs = true,
   smb3 = true, afs = true, ceph = true, fuse = true }
 
--- Adds whether tasks of array jobs could share the folder: each trial is claimed by a hard link.
+-- Adds whether several runs could share the folder: a hard link begins each attempt at a trial.
 local function sharing(add, folder, kind)
   local path = ("%s/.doctor.tmp.%s.%d"):format(folder, core.sys.hostname(), core.sys.getpid())
   local linked = path .. ".link"
@@ -126,12 +126,11 @@ local function sharing(add, folder, kind)
   core.sys.remove(linked)
   core.sys.remove(path)
   if not made or twice then
-    return add("sharing", "note", ("array jobs cannot share the folder: %s"):format(twice
+    return add("sharing", "note", ("runs cannot share the folder: %s"):format(twice
       and "a hard link replaces a file" or "no hard links: " .. why))
   end
-  add("sharing", "ok", "hard links work: array jobs can share the folder, if all nodes have it"
-    .. (networks[kind:match "^%w*"] and "; unless locks work between nodes too, use one node to "
-    .. "submit and to look at results" or ""))
+  add("sharing", "ok", "hard links work: runs and array jobs can share the folder"
+    .. (networks[kind:match "^%w*"] and ", if its locks work between the nodes" or ""))
 end
 
 local function probe(add, folder)

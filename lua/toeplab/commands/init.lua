@@ -5,7 +5,6 @@ local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
 local own_files = require "toeplab.store.own_files"
-local records = require "toeplab.store.records"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
@@ -125,7 +124,7 @@ end
 local function help_of(command)
   local lines = { command.example, "", "usage: " .. command.usage, "", command.about }
   if #command.options > 0 then lines[#lines + 1] = "" end
-  for _, o in ipairs(command.options) do
+  for _, o in ipairs(arguments.listed(command.options)) do
     local left = (o.short and "-" .. o.short .. ", " or "    ") .. "--" .. o.name
       .. (o.value and " " .. o.value or "")
     lines[#lines + 1] = ("  %-28s %s"):format(left, o.help)
@@ -169,18 +168,6 @@ local function show_version(words)
   return errors.DONE
 end
 
--- Copies what array jobs have written so far into the store, so that each verb that
--- reads the results folder sees it. A run does that itself.
-local function catch_up(name, command, set)
-  if name == "run" or name == "worker" or name == "complete" then return end
-  for _, o in ipairs(command.options) do
-    local folder = o.name == "dir" and records.folder(set.dir)
-    if folder then
-      require("toeplab.runs.array_run").catch_up(folder, set.cancel) -- status --cancel complains
-    end
-  end
-end
-
 local function dispatch(words)
   local name = words[1]
   local rest = table.move(words, 2, #words, 1, {})
@@ -197,7 +184,6 @@ local function dispatch(words)
   for _, o in ipairs(command.options) do
     if o.writes and set[o.name] then own_files.refuse(name, o.name, set[o.name]) end
   end
-  catch_up(name, command, set)
   if command.computes then devices.use(set.device or devices.usual()) end
   return command.run(set, others, words) or errors.DONE
 end

@@ -7,7 +7,7 @@ local records = require "toeplab.store.records"
 local errors = require "toeplab.base.errors"
 
 local command = {
-  example = "toeplab merge node7/results\n  toeplab merge /mnt/shard2/results --dry-run",
+  example = "toeplab merge node7/results\n  toeplab merge /mnt/node8/results --dry-run",
   usage = "toeplab merge FOLDER",
   about = "Copies the trials of another results folder here, with metrics, events and files, and\n"
     .. "checks their sha256. Of a trial that is in both, the one that is further stays;\n"

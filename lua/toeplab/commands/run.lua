@@ -3,7 +3,9 @@ local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local follower = require "toeplab.runs.follower"
 local launch = require "toeplab.runs.launch"
+local array_task = require "toeplab.runs.array_task"
 local quantity = require "toeplab.base.quantity"
+local records = require "toeplab.store.records"
 local runner = require "toeplab.runs.runner"
 local slurm_options = require "toeplab.runs.slurm_options"
 local slurm_queue = require "toeplab.runs.slurm_queue"
@@ -20,14 +22,14 @@ local run = {
     .. "the experiment (a,b,c: the values of an axis); scale=NAME takes one of its scales;\n"
     .. "seeds=N or seed=N sets the seeds; seeds=\"until 2 %\" adds seeds to each row until its\n"
     .. "ratio to that of compare=KEY=VALUE is known to 2 %. Results go to standard output,\n"
-    .. "progress to standard error.\n\n"
+    .. "progress to standard error. Several such commands at a time, also on machines that share\n"
+    .. "the results folder, divide the trials among themselves.\n\n"
     .. "With --on slurm submits the trials as one array job and returns; toeplab status, ls and\n"
     .. "this command see the results while it runs. The options from --partition on are those of\n"
     .. "the job; a file slurm.lua beside FILE, or in ~/.config/toeplab, gives them as a Lua table.",
   words = { "experiment", "keys" },
   options = {
-    { name = "dry-run", short = "n", help = "list the trials with their status; run nothing",
-      more = "Of a shard only its own." },
+    { name = "dry-run", short = "n", help = "list the trials with their status; run nothing" },
     { name = "jobs", short = "j", value = "N", help = "N trials at a time, each in a process",
       more = [[
         By default 1, at most 128. The end of a process touches no other trial, and its own goes
@@ -70,9 +72,6 @@ local run = {
         Of trials that are new because their code, data or numerics have changed, those that are
         done under their old ids count as done. An event of each, which `toeplab show` prints,
         says what has changed.]] },
-    { name = "shard", value = "I/K", help = "only every K-th trial, from the I-th on",
-      more = [[
-        Shares of a sweep for several machines, whose results `toeplab merge` puts together.]] },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
     { name = "quiet", short = "q", help = "no progress" },
     { name = "checkpoint-steps", value = "N", help = "a checkpoint every N steps" },
@@ -86,6 +85,9 @@ local run = {
         time ends saves its trials 90 seconds before and goes back into the queue.
         `docs/cluster.md` says what the file system must do, and shows profiles.]] },
     { name = "wait", help = "wait for the job, and print the results" },
+    { name = "shard", value = "I/K", unlisted = true, help = "of an older release" },
+    { name = "array-task", value = "N", unlisted = true,
+      help = "be a task of submission N in the results folder" },
   },
 }
 
@@ -105,22 +107,11 @@ local function job_options(set, path, jobs)
   given = set.wait and "wait" or given
   if not set.on and given then errors.usage("run: --%s goes with --on slurm", given) end
   if not set.on then return nil end
-  for _, name in ipairs { "shard", "fail-fast", "alert", "tensorboard" } do
+  for _, name in ipairs { "fail-fast", "alert", "tensorboard" } do
     if set[name] then errors.usage("run: --%s goes without --on slurm", name) end
   end
   if not set["dry-run"] then slurm_queue.check() end
   return slurm_options.read(path, flags, jobs)
-end
-
--- Parses "I/K" into {part=, of=}.
-local function shard(text)
-  if not text then return nil end
-  local part, of = text:match("^(%d+)/(%d+)$")
-  part, of = math.tointeger(tonumber(part)), math.tointeger(tonumber(of))
-  if not of or part < 1 or part > of then
-    errors.usage("run: --shard takes I/K with I from 1 to K, got '%s'", text)
-  end
-  return { part = part, of = of }
 end
 
 local function duration(text)
@@ -138,11 +129,15 @@ function run.run(set, words, command)
   if path:find("=") and not core.sys.exists(path) then
     errors.usage("run: the file comes first, then key=value; got '%s'", path)
   end
+  if set.shard then
+    errors.usage("run: there is no --shard any more: give the same command without it on each "
+      .. "machine, with one results folder, and they divide the trials among themselves")
+  end
   local o = {
     dir = set.dir, quiet = set.quiet, command = { "toeplab", table.unpack(command) },
     jobs = arguments.integer("run", set, "jobs", 1, MOST),
     share = arguments.integer("run", set, "share", 1), timeout = duration(set.timeout),
-    fail_fast = set["fail-fast"], shard = shard(set.shard),
+    fail_fast = set["fail-fast"],
     redo = set.redo, adopt = set.adopt, alert = set.alert, wait = set.wait,
     steps = arguments.integer("run", set, "checkpoint-steps", 1),
     seconds = arguments.number("run", set, "checkpoint-seconds", 0),
@@ -158,6 +153,8 @@ function run.run(set, words, command)
   end
   o.on = job_options(set, path, o.jobs or 1)
   if set["dry-run"] then return (o.on and runner.script or runner.list)(path, words, o) end
+  local number = arguments.integer("run", set, "array-task", 1)
+  o.task = number and array_task.new(records.folder(set.dir), number)
   o.follow = set.tensorboard and tensorboard.new(set.tensorboard) or nil
   return runner.run(path, words, o)
 end

@@ -93,8 +93,12 @@ function status.run(set, words)
     changes.stop(store, { words = { set.stop } })
     errors.say "1 trial asked to save and stop"
   end
-  local jobs = slurm.open(folder) or {}
   local store <close> = records.open(folder, "r")
+  local jobs, silent = slurm.open(folder, store, set.cancel and function() end or errors.say)
+  if silent then
+    errors.say("%s", silent)
+    jobs = {}
+  end
   local list = sweeps.last(store, words[1])
   if #list == 0 then errors.usage("%s", standing.none(store, words[1])) end
   for _, sweep in ipairs(list) do (set.json and as_json or status.show)(store, sweep, jobs) end

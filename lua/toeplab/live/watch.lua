@@ -1,6 +1,5 @@
 -- live/watch.lua: the loop of `toeplab watch`, which shows a sweep in the terminal and takes keys.
 -- It reads the store; to stop a trial it marks it (store/changes.lua).
-local array_run = require "toeplab.runs.array_run"
 local core = require "toeplab.core"
 local curves = require "toeplab.live.curves"
 local errors = require "toeplab.base.errors"
@@ -20,7 +19,6 @@ local Watch = {}
 Watch.__index = Watch
 
 local KEY_SECONDS = 0.2     -- between two looks at keys, signals and the size of the terminal
-local SLURM_SECONDS = 10    -- between two looks at the tasks of array jobs
 local LOG_BYTES = 16 << 10  -- of the end of a log that are shown
 local POINTS = 200          -- of a curve that is drawn by itself
 
@@ -204,14 +202,9 @@ local function leave()
 end
 
 local function loop(self, typing)
-  local next_look, next_slurm = -math.huge, core.sys.clock() + SLURM_SECONDS
+  local next_look = -math.huge
   while not self.ends do
-    local now = core.sys.clock()
-    if now >= next_slurm then
-      next_slurm = now + SLURM_SECONDS
-      array_run.catch_up(self.folder, true)
-    end
-    if now >= next_look then
+    if core.sys.clock() >= next_look then
       refresh(self)
       next_look = core.sys.clock() + self.every
     end

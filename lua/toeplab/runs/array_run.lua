@@ -1,7 +1,5 @@
 -- runs/array_run.lua: runs the trials of an experiment by an array job of Slurm (slurm.lua), whose
--- tasks are array_task.lua. The command that submits may return at once; every later one copies
--- what the tasks have written into the store.
-local claims = require "toeplab.store.claims"
+-- tasks are array_task.lua. The command that submits may return at once.
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
 local earlier = require "toeplab.trials.earlier"
@@ -11,9 +9,7 @@ local outcome = require "toeplab.runs.outcome"
 local prepared = require "toeplab.runs.prepared"
 local records = require "toeplab.store.records"
 local secrets = require "toeplab.base.secrets"
-local shell = require "toeplab.base.shell"
 local slurm = require "toeplab.runs.slurm"
-local slurm_plan = require "toeplab.runs.slurm_plan"
 local slurm_queue = require "toeplab.runs.slurm_queue"
 local trash = require "toeplab.store.trash"
 local trial_files = require "toeplab.store.trial_files"
@@ -21,51 +17,35 @@ local trial_files = require "toeplab.store.trial_files"
 local array_run = {}
 
 local SUBMIT_SECONDS = 600 -- for another command to submit
-local PAUSE_SECONDS = 2                     -- between two looks at the queue
-local CANCEL_SECONDS = 40                   -- for cancelled tasks to leave the queue
+local PAUSE_SECONDS = 2    -- between two looks at the queue
+local CANCEL_SECONDS = 40  -- for cancelled tasks to leave the queue
 
--- Returns whether a submission has one of the trials in the set ids.
-local function has_any(submission, ids)
-  for _, t in ipairs(slurm_plan.read(submission.folder .. "/plan").trials) do
-    if ids[t.id] then return true end
-  end
-  return false
-end
-
--- Returns the first open submission that has trials of list; nil if there is none.
-local function job_of(state, list)
+-- Returns whether an open submission has a trial of list.
+local function any_open(open, list)
   local ids = {}
   for _, t in ipairs(list) do ids[t.id] = true end
-  for _, s in ipairs(state.open) do
-    if has_any(s, ids) then return s end
+  for _, s in ipairs(open) do
+    for _, t in ipairs(s.trials) do
+      if ids[t.id] then return true end
+    end
   end
-end
-
--- Raises if array jobs run or will run trials of list.
-function array_run.check_jobs(state, list)
-  local s = job_of(state, list)
-  if not s then return end
-  if state.silent then
-    errors.raise(errors.LOCKED, "job %s of Slurm may run trials of this sweep: %s", s.job or "?",
-      state.silent)
-  end
-  errors.raise(errors.LOCKED, "job %s of Slurm runs trials of this sweep: wait for it, or toeplab "
-    .. "status --cancel ends it", s.job)
+  return false
 end
 
 -- Locks the submissions in folder until the returned file is closed, so that two commands do not
 -- submit the same trials.
 local function lock(folder)
   trial_files.make(folder, "slurm")
-  local file = errors.stored(io.open(folder .. "/slurm/lock", "a"))
-  local since = core.sys.clock()
-  while not core.sys.lock(file) do
+  local since, file, why = core.sys.clock(), nil, nil
+  repeat
+    file, why = slurm.lock(folder)
+    if why then errors.stored(file, why) end
     if core.sys.clock() - since > SUBMIT_SECONDS then
       errors.raise(errors.LOCKED, "%s: another command submits trials", folder)
     end
-    core.sys.sleep(0.1)
+    if not file then core.sys.sleep(0.1) end
     errors.check_signals()
-  end
+  until file
   return file
 end
 
@@ -88,29 +68,36 @@ end
 -- Says why no trial is to be submitted, of which so many are not done.
 local function say_nothing(run, left)
   run.progress:note("nothing to submit: %s", left == 0 and "all trials are done"
-    or left == 1 and "1 trial is left to the tasks in the queue"
-    or left .. " trials are left to the tasks in the queue")
+    or left == 1 and "1 trial is left to the tasks in the queue and to other runs"
+    or left .. " trials are left to the tasks in the queue and to other runs")
 end
 
--- Raises if nothing can be submitted to array jobs of that state (of slurm.refresh) now.
-local function check_state(run, state, options)
-  if state.silent then errors.raise(errors.FAILED, "%s", state.silent) end
-  if options.redo and state.open[1] then
-    errors.raise(errors.LOCKED, "--redo: job %s of Slurm uses %s", state.open[1].job, run.folder)
+-- Raises if nothing can be submitted while these submissions are open (of slurm.open).
+local function check_open(run, open, silent, options)
+  if silent then errors.raise(errors.FAILED, "%s", silent) end
+  for _, s in ipairs(open) do
+    if not s.name then
+      errors.raise(errors.LOCKED, "job %s is in the queue, and %s/job does not say what its tasks "
+        .. "run (an older release submitted it, or the file is damaged): wait for it, or toeplab "
+        .. "status --cancel ends it", s.job, s.folder)
+    end
+  end
+  if options.redo and open[1] then
+    errors.raise(errors.LOCKED, "--redo: job %s of Slurm uses %s", open[1].job, run.folder)
   end
 end
 
 -- With --redo, deletes what other code made of the trials, once it is known that Slurm takes the
 -- job which makes them again.
-local function handle_other_code(run, state, options)
+local function handle_other_code(run, path, options, open)
   if options.redo then
-    local list = prepared.undone(run, options.shard)
-    local again = prepared.other_code(run, options.shard)
+    local list = prepared.undone(run)
+    local again = prepared.other_code(run)
     table.move(again, 1, #again, #list + 1, list)
-    local left = slurm.missing(run.folder, state, list)
+    local left = slurm.left(run.records, open, list)
     local tasks = slurm.tasks(options.on, #left)
-    slurm.check(left, tasks)
-    if tasks > 0 then slurm.rehearse(run, options.on, tasks) end
+    slurm.check(options, tasks, #left)
+    if tasks > 0 then slurm.rehearse(run, path, options, tasks) end
   end
   prepared.handle_other_code(run, options)
 end
@@ -124,24 +111,17 @@ end
 -- Returns the trials that this command still has to see to: those that are not done. Once it has
 -- waited, these are only those that it left to tasks which were in the queue before, and which
 -- ended without taking them: what it submitted itself, or what failed, is for the next command.
-local function to_see_to(run, options)
+local function to_see_to(run)
   local list = {}
-  for _, t in ipairs(prepared.undone(run, options.shard)) do
+  for _, t in ipairs(prepared.undone(run)) do
     local over = run.waited and (run.submitted[t.id] or has_failed(run, t))
     if not over then list[#list + 1] = t end
   end
   return list
 end
 
--- Raises if a run at work on this machine has begun trials of the run.
-local function check_busy(run)
-  for _, t in ipairs(run.trials) do
-    local _, row = run.records:status(t.id)
-    if row and row.busy and not row.job then
-      errors.raise(errors.LOCKED, "%s: process %s on %s runs trial %s: wait for it, or stop it",
-        run.folder, row.pid, row.host, t.id:sub(1, 12))
-    end
-  end
+local function warner(run)
+  return function(...) run.progress:warn(...) end
 end
 
 -- Submits the trials that are not done and not left to tasks in the queue. Returns how many are
@@ -154,15 +134,16 @@ local function hand_out(run, path, overrides, options)
     file:close()
   end)
   run.records = records.open(run.folder, "w")
-  local state = prepared.replay(run)
+  prepared.replay(run)
+  local open, silent = slurm.open(run.folder, run.records, warner(run), true)
   if not run.waited then prepared.look_up(run, options) end
-  if run.waited and #to_see_to(run, options) == 0 then return 0 end
-  check_state(run, state, options)
-  check_busy(run)
-  handle_other_code(run, state, options)
-  local list = to_see_to(run, options)
+  if run.waited and #to_see_to(run) == 0 then return 0 end
+  check_open(run, open, silent, options)
+  prepared.check_free(run, options)
+  handle_other_code(run, path, options, open)
+  local list = to_see_to(run)
   if not run.waited then run.had = #run.trials - #list end
-  local left = slurm.missing(run.folder, state, list)
+  local left = slurm.left(run.records, open, list)
   local tasks = slurm.tasks(o, #left)
   local function enlist()
     local undo = trash.undo(run.records, run.trials)
@@ -174,16 +155,17 @@ local function hand_out(run, path, overrides, options)
     if #list > 0 then say_nothing(run, #list) end
     return #list
   end
-  local job = slurm.submit(run, left, o, tasks, path, enlist)
+  local words = secrets.words(prepared.stored_words(options.command))
+  local job = slurm.submit(run, path, options, left, words, enlist)
   run.progress:note("%d of %d trials: job %s, %d task%s  (%s)", #left, #run.trials, job, tasks,
     tasks == 1 and "" or "s", run.folder)
   for _, t in ipairs(left) do run.submitted[t.id] = true end
   return #list
 end
 
--- Waits until no job in the queue has trials of the run that are not done.
+-- Waits until no process runs trials of the run that are not done, and no job in the queue has any.
 local function wait_for_jobs(run)
-  local said, open
+  local said, waits
   core.sys.catch_signals()
   repeat
     core.sys.sleep(PAUSE_SECONDS)
@@ -193,13 +175,14 @@ local function wait_for_jobs(run)
     end
     run.records = records.open(run.folder, "w")
     local guard <close> = run.records
-    local state = prepared.replay(run)
-    local left, over = prepared.undone(run)
-    open = job_of(state, left) ~= nil
-    local text = state.silent or ("%d of %d trials done"):format(over, over + #left)
+    prepared.replay(run)
+    local open, silent = slurm.open(run.folder, run.records, warner(run))
+    local list, over, busy = prepared.to_do(run)
+    waits = #busy > 0 or any_open(open, list)
+    local text = silent or ("%d of %d trials done"):format(over, over + #list + #busy)
     if text ~= said then run.progress:note("%s", text) end
     said = text
-  until not open
+  until not waits
   core.sys.release_signals()
 end
 
@@ -208,8 +191,7 @@ end
 function array_run.perform(run, path, overrides, options)
   local began = core.sys.clock()
   check_apart(run.exp, run.trials)
-  run.command, run.scale = shell.line(secrets.words(options.command)), prepared.scale_of(overrides)
-  run.submitted = {}
+  run.submitted, run.scale = {}, prepared.scale_of(overrides)
   local left = hand_out(run, path, overrides, options)
   if left > 0 and not options.wait then return errors.DONE, run.trials end
   while left > 0 do
@@ -231,39 +213,12 @@ function array_run.perform(run, path, overrides, options)
     undone == 1 and " is" or "s are", undone == 1 and "it" or "them")
 end
 
--- Copies what tasks have written so far into the store in folder. Returns the state of the array
--- jobs (slurm.refresh); nil if nothing was copied, and the error if the store cannot be opened.
-local function copy(folder, warn)
-  local jobs = slurm.pending(folder)
-  if not jobs and not claims.any(folder) then return nil end
-  local ok, store = pcall(records.open, folder, "u")
-  if not ok then
-    local locked = errors.is(store) and store.code == errors.LOCKED
-    if locked and jobs then
-      errors.say("the results of array jobs are not up to date: %s", store.message)
-    end
-    return nil, locked and store or nil -- else the verb itself says why it cannot be opened
-  end
-  local guard <close> = store
-  return slurm.refresh(store, warn)
-end
-
--- Copies what tasks of array jobs have written so far into the store in folder, for the verbs that
--- read it. quiet: without a word.
-function array_run.catch_up(folder, quiet)
-  local state = copy(folder, quiet and function() end or errors.say)
-  if state and state.silent and not quiet then errors.say("%s", state.silent) end
-end
-
 -- Prints the script that array_run.perform would submit.
-function array_run.print_script(run, options)
+function array_run.print_script(run, path, options)
   check_apart(run.exp, run.trials)
-  local folder, list = run.folder, {}
-  local state, locked = copy(folder, errors.say)
-  if locked then error(locked, 0) end
-  state = state or { open = {}, held = {} }
-  check_state(run, state, options)
-  local store <close> = prepared.stored(folder)
+  local list, store <close> = {}, prepared.stored(run.folder)
+  local open, silent = slurm.open(run.folder, store, errors.say)
+  check_open(run, open, silent, options)
   if store then earlier.find(store, run.exp, run.trials) end
   for _, t in ipairs(run.trials) do
     local status, row = nil, nil
@@ -271,36 +226,42 @@ function array_run.print_script(run, options)
     local again = options.redo and prepared.by_other_code(run.exp, t, status, row)
     if again or not prepared.is_finished(run.exp, status) then list[#list + 1] = t end
   end
-  local left = slurm.missing(folder, state, list)
+  local left = slurm.left(store, open, list)
   if #left == 0 then
     say_nothing(run, #list)
     return errors.DONE
   end
-  slurm.check(left, slurm.tasks(options.on, #left))
-  local name = folder .. "/" .. slurm_queue.next_name(folder)
-  io.write(slurm.script(options.on, run.exp.name, folder, name, slurm.tasks(options.on, #left),
-    slurm.words(options.on, name)))
+  local tasks = slurm.tasks(options.on, #left)
+  slurm.check(options, tasks, #left)
+  io.write(slurm.script(run, path, options, tasks, slurm_queue.next_number(run.folder)))
   return errors.DONE
+end
+
+-- Returns the submissions of folder with tasks in the queue; nil and why that cannot be known.
+local function in_queue(folder)
+  local queue, why = slurm_queue.read(folder)
+  if not queue then return nil, why end
+  return (slurm_queue.open(folder, slurm_queue.submissions(folder), queue))
 end
 
 -- Cancels the jobs of an experiment (nil: of all) in folder, and waits for their checkpoints.
 -- Returns the ids of the jobs.
 function array_run.cancel(folder, experiment)
-  local list, open, why = {}, slurm.open(folder)
+  if #slurm_queue.submissions(folder) == 0 then return {} end
+  local list, open, why = {}, in_queue(folder)
   if not open then errors.raise(errors.FAILED, "%s", why) end
   for _, s in ipairs(open) do
     if not experiment or s.name == experiment then list[#list + 1] = s end
   end
   local ids, since = slurm_queue.cancel(list), core.sys.clock()
   local function left()
-    for _, s in ipairs(slurm.open(folder) or list) do
+    for _, s in ipairs(in_queue(folder) or list) do
       for _, id in ipairs(ids) do
         if s.job == id then return true end
       end
     end
   end
   while left() and core.sys.clock() - since < CANCEL_SECONDS do core.sys.sleep(0.5) end
-  array_run.catch_up(folder, true)
   return ids
 end
 

@@ -26,12 +26,12 @@ local HURRY_SECONDS = 2 -- from a second SIGINT until the workers are killed
 local Pool = {}
 Pool.__index = Pool
 
--- run: records (or what takes their place, claimed.lua), folder, progress, trials, exp, worker (the
+-- run: records, folder, progress, trials, exp, worker (the
 -- command line of a worker as words), jobs, turns (devices.lua), alert (alert.lua, or nil), timeout
 -- (seconds, or nil), fail_fast, used (seconds that its trials have already had), whole (whether its
 -- trials cannot be run or stopped apart from one another), follow (nil, or an object that is told
--- of trials: live/tensorboard.lua); for a task of an array job (array_task.lua): claim (a function
--- that returns a further trial, or nil) and grace (seconds that SIGUSR1 leaves).
+-- of trials: live/tensorboard.lua); for a task of an array job (array_task.lua): next_trial (a
+-- function that returns a further trial, or nil) and grace (seconds that SIGUSR1 leaves).
 function coordinator.new(run)
   local budget = run.exp.budget or {}
   run.alert = run.alert or alert.new()
@@ -39,7 +39,7 @@ function coordinator.new(run)
     check = worker.check(run.exp), deaths = {}, started = 0, total = budget.total,
     limit = budget.trial,
     counts = { done = 0, failed = 0, pruned = 0, stopped = 0, removed = 0 },
-    eta = not run.claim and eta.new(run.records, run.exp.name, run.jobs) or nil }, Pool)
+    eta = not run.next_trial and eta.new(run.records, run.exp.name, run.jobs) or nil }, Pool)
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
@@ -71,6 +71,7 @@ end
 -- Leaves out a trial that another process has begun or removed since this run began.
 local function pass_over(self, t, why)
   local run = self.run
+  t.passed = true
   if why == "removed" then
     self.counts.removed = self.counts.removed + 1
     return run.progress:note("%s: was removed", t.label)
@@ -172,11 +173,10 @@ local function journal_end(self, w)
   return row.status ~= "running" and row or nil
 end
 
--- Ends a small sweep whose finished trials lack the metric by which it chooses. A task of an array
--- job has no results, and its sweep learns it at the end (tuning.lua).
+-- Ends a small sweep whose finished trials lack the metric by which it chooses.
 local function check_metric(self, t)
   local run = self.run
-  if not run.exp.searches or not run.records.results or self.fate or self.chooses then return end
+  if not run.exp.searches or self.fate or self.chooses then return end
   local results = run.records:results(t.id)
   self.logged = self.logged or {}
   self.logged[#self.logged + 1] = results
@@ -266,12 +266,7 @@ end
 
 -- The worker reports the hash of the code that runs its trial, because the files of the program may
 -- have changed since this run was started.
-function handlers.code(self, w, hash)
-  w.code = hash
-  if w.trial and self.run.records.check_code then
-    self.run.records:check_code(w.trial.id, hash)
-  end
-end
+function handlers.code(_, w, hash) w.code = hash end
 
 function handlers.unfit(_, w, code, why) w.unfit = { code = code, why = why, lasts = true } end
 
@@ -397,13 +392,13 @@ local function busy(self)
   return count
 end
 
--- Claims a trial for each worker that has none, where other processes take trials too. Returns
--- whether the queue holds trials.
+-- Takes a further trial for each worker that has none, if the run has such. Returns whether the
+-- queue holds trials.
 local function refill(self)
-  local claim = not self.winding and self.run.claim
+  local next_trial = not self.winding and self.run.next_trial
   local t = true
-  while claim and t and #self.queue + busy(self) < self.run.jobs do
-    t = claim()
+  while next_trial and t and #self.queue + busy(self) < self.run.jobs do
+    t = next_trial()
     self.queue[#self.queue + 1] = t
   end
   return #self.queue > 0
@@ -417,7 +412,8 @@ local function copy_later(self, w)
   return ok
 end
 
--- Copies what is new in the journals, and stops the trials whose end somebody has asked for.
+-- Copies what is new in the journals, and stops the trials whose end somebody has asked for, or
+-- which another process has begun again.
 local function take_all(self, now)
   if now - self.taken < TAKE_SECONDS then return end
   self.taken = now
@@ -425,9 +421,10 @@ local function take_all(self, now)
   records:check()
   for _, w in ipairs(self.workers) do
     if w.trial and not copy_later(self, w) then return end
-    if w.trial and not w.stopped and records.asks_to_stop and records:asks_to_stop(w.trial) then
+    local signal = w.trial and not w.stopped and records:asks_to_stop(w.trial)
+    if signal then
       w.stopped, w.closed = true, true -- the worker ends after this trial
-      w:ask_to_stop "TERM"
+      w:ask_to_stop(signal)
     end
   end
 end

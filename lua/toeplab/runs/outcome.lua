@@ -129,7 +129,7 @@ function outcome.counts_text(run, counts)
     local count = counts[kind[1]] or 0
     if count > 0 then parts[#parts + 1] = count .. " " .. kind[2] end
   end
-  if #parts == 0 then parts[1] = "none of them here" end -- but in another shard, or in no task yet
+  if #parts == 0 then parts[1] = "none of them here" end -- but in no task yet
   return ("%d trial%s: %s"):format(#run.trials, #run.trials == 1 and "" or "s",
     table.concat(parts, ", "))
 end

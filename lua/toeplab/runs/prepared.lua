@@ -1,7 +1,6 @@
 -- runs/prepared.lua: prepares the run of an experiment: which of its trials are done, which of them
--- other code made, what killed runs and array jobs left to be copied, and the rows of the others.
+-- other code made, what killed runs left to be copied, and the rows of the others.
 local alert = require "toeplab.runs.alert"
-local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
 local earlier = require "toeplab.trials.earlier"
@@ -17,7 +16,7 @@ local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
 local sweeps = require "toeplab.store.sweeps"
 local secrets = require "toeplab.base.secrets"
-local slurm = require "toeplab.runs.slurm"
+local shell = require "toeplab.base.shell"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local trial_files = require "toeplab.store.trial_files"
 local tuning = require "toeplab.trials.tuning"
@@ -68,23 +67,25 @@ local function wait_for_writer(run, open)
   end
 end
 
--- Copies the journals that killed runs and the tasks of array jobs left behind into the store.
--- Returns the state of the array jobs (slurm.refresh).
+-- Raises if array jobs of an older release have left results that only that release can copy.
+local function check_claims(run)
+  if not next(trial_files.claimed(run.folder)) then return end
+  errors.raise(errors.LOCKED, "%s/claims: array jobs of an older release may have results that are "
+    .. "not in the store: `toeplab ls -C %s` of that release copies them once these jobs are over; "
+    .. "to do without them, move that folder away", run.folder, shell.word(run.folder))
+end
+
+-- Copies the journals that killed runs left behind into the store.
 function prepared.replay(run)
-  local state = slurm.refresh(run.records, function(...) run.progress:warn(...) end)
-  local claimed = claims.list(run.folder)
+  check_claims(run)
   for _, open in ipairs(run.records:open_journals()) do
-    local claim = claimed[claims.short(open.id)]
-    if not claim or claim.attempt < open.attempt then
-      wait_for_writer(run, open)
-      local _, damage = run.records:take(open)
-      if damage then
-        run.progress:warn("%s/%s: %s; what follows it is lost", run.folder, open.path, damage)
-      end
-      run.records:end_journal(open)
+    wait_for_writer(run, open)
+    local _, damage = run.records:take(open)
+    if damage then
+      run.progress:warn("%s/%s: %s; what follows it is lost", run.folder, open.path, damage)
     end
+    run.records:end_journal(open)
   end
-  return state
 end
 
 -- Returns whether a trial of exp with this status is not to be run. One that the guard stopped has
@@ -100,16 +101,13 @@ function prepared.by_other_code(exp, t, status, row)
   return prepared.is_finished(exp, status) or (row.step or 0) > 0
 end
 
-function prepared.is_ours(i, shard) return not shard or (i - 1) % shard.of == shard.part - 1 end
-
--- Returns the trials of this shard that other code produced, finished ones and others, but those in
--- the set run.kept.
-function prepared.other_code(run, shard)
+-- Returns the trials that other code produced, finished ones and others, but those in the set
+-- run.kept.
+function prepared.other_code(run)
   local finished, begun = {}, {}
-  for i, t in ipairs(run.trials) do
+  for _, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
-    local ours = prepared.is_ours(i, shard) and not run.kept[t.id]
-    if ours and prepared.by_other_code(run.exp, t, status, row) then
+    if not run.kept[t.id] and prepared.by_other_code(run.exp, t, status, row) then
       table.insert(prepared.is_finished(run.exp, status) and finished or begun, t)
     end
   end
@@ -138,22 +136,21 @@ function prepared.handle_other_code(run, options)
       if options.redo then redo(run, t) end
     end
   end
-  local finished, begun = prepared.other_code(run, options.shard)
+  local finished, begun = prepared.other_code(run)
   note(finished, "finished", options.redo and "made again"
     or "kept (run --redo makes them again)")
   note(options.redo and begun or {}, "unfinished", "started over")
 end
 
--- Returns the unfinished trials of this shard that no process runs, the number of finished ones of
--- all shards, and the list of those of this shard that other processes run.
-function prepared.to_do(run, shard)
+-- Returns the unfinished trials that no process runs, the number of finished ones, and the list of
+-- those that other processes run.
+function prepared.to_do(run)
   local list, skipped, busy = {}, 0, {}
-  for i, t in ipairs(run.trials) do
+  for _, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
-    local ours = prepared.is_ours(i, shard)
     if prepared.is_finished(run.exp, status) then
       t.status, skipped = status, skipped + 1
-    elseif ours then
+    else
       -- A new trial has no row before it is enlisted.
       if row then t.step, t.had, t.attempt = row.step, row.seconds, row.attempt end
       table.insert(row and row.busy and busy or list, t)
@@ -162,15 +159,15 @@ function prepared.to_do(run, shard)
   return list, skipped, busy
 end
 
--- Returns all unfinished trials of this shard, and the number of finished ones of all shards.
-function prepared.undone(run, shard)
-  local list, finished, busy = prepared.to_do(run, shard)
+-- Returns all unfinished trials, and the number of finished ones.
+function prepared.undone(run)
+  local list, finished, busy = prepared.to_do(run)
   return table.move(busy, 1, #busy, #list + 1, list), finished
 end
 
 -- Raises if other processes run trials of a run that needs all of its trials for itself.
 function prepared.check_free(run, options)
-  local _, _, busy = prepared.to_do(run, options.shard)
+  local _, _, busy = prepared.to_do(run)
   local why = options.redo and "--redo" or options.only and "reproduce"
     or launch.ours() and "several ranks" or run.exp.prune and "prune"
     or run.chosen and 'seeds = "until ..."'
@@ -192,10 +189,10 @@ local function choose_trials(trials, only)
   return list
 end
 
--- Returns the command that is stored: the one that continues the trials or tries them again. With
--- --redo it would instead delete what other code makes of them in the meantime, and with --adopt
--- take that over; the command of --alert may hold a secret address.
-local function stored_words(words)
+-- Returns the words of the command that is stored: the one that continues the trials or tries them
+-- again. With --redo it would instead delete what other code makes of them in the meantime, and
+-- with --adopt take that over; the command of --alert may hold a secret address.
+function prepared.stored_words(words)
   local kept = {}
   for i, word in ipairs(words) do
     local of_alert = word:find "^%-%-alert=" or word == "--alert" or words[i - 1] == "--alert"
@@ -207,11 +204,12 @@ end
 -- Raises unless the devices of all trials that may start now are available. It runs before anything
 -- of the store changes: --redo deletes results, which a missing device could not make again.
 function prepared.check_devices(run, options)
-  local list = prepared.to_do(run, options.shard)
+  local list = prepared.to_do(run)
   -- Unfinished ones are in list.
-  local again = options.redo and prepared.other_code(run, options.shard) or {}
+  local again = options.redo and prepared.other_code(run) or {}
   table.move(again, 1, #again, #list + 1, list)
-  launch.check(list, stored_words(options.command), options, (run.exp.budget or {}).trial)
+  launch.check(list, prepared.stored_words(options.command), options,
+    (run.exp.budget or {}).trial)
   devices.check(run.exp, list)
 end
 
@@ -314,11 +312,21 @@ local function free_keys(exp)
   return list
 end
 
+-- Sets the provenance of all trials of a run, and returns it. words: of the command that is stored;
+-- threads: of each worker.
+function prepared.set_provenance(run, words, threads)
+  local about = provenance.collect(words, run.exp)
+  about.threads = threads
+  if about.dirty then about.changes = save_changes(run) end
+  for _, t in ipairs(run.trials) do t.experiment, t.provenance = run.exp.name, about end
+  return about
+end
+
 -- Inserts the rows of the sweep and of its trials.
 function prepared.enlist(run, path, overrides, options, threads)
-  local about = provenance.collect(launch.words(stored_words(options.command)), run.exp)
-  about.threads, run.scale = threads, prepared.scale_of(overrides)
-  if about.dirty then about.changes = save_changes(run) end
+  local about = prepared.set_provenance(run,
+    launch.words(prepared.stored_words(options.command)), threads)
+  run.scale = prepared.scale_of(overrides)
   local chosen = run.chosen or {}
   local sweep = { experiment = run.exp.name, script = path,
     source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
@@ -332,7 +340,6 @@ function prepared.enlist(run, path, overrides, options, threads)
       tuned_key = run.exp.tuned and run.exp.tune.key or nil,
       tuned_seed = run.exp.tuned and run.exp.tune.seed or nil,
       columns = declared_list(run.exp, "columns"), rows = declared_list(run.exp, "rows") } }
-  for _, t in ipairs(run.trials) do t.experiment, t.provenance = run.exp.name, about end
   run.records:transaction(function()
     run.records:enlist(run.records:sweep(sweep), sweeps.rows_of(run.trials))
   end)

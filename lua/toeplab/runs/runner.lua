@@ -2,6 +2,7 @@
 -- a sweep: finished trials are skipped, interrupted ones continue from their checkpoint.
 local alert = require "toeplab.runs.alert"
 local array_run = require "toeplab.runs.array_run"
+local array_task = require "toeplab.runs.array_task"
 local coordinator = require "toeplab.runs.coordinator"
 local core = require "toeplab.core"
 local earlier = require "toeplab.trials.earlier"
@@ -64,10 +65,9 @@ end
 
 -- Raises if seeds = "until 2 %" are asked for where the rounds of one command cannot decide them.
 local function check_rounds(exp, overrides, options)
-  local what = options.shard and "--shard" or options.on and "--on"
-  if what and rules.apply(exp, overrides).rule then
-    errors.usage('run: %s cannot be used with seeds like "until 2 %%": each look at the rows '
-      .. "needs all trials; use -j", what)
+  if options.on and rules.apply(exp, overrides).rule then
+    errors.usage('run: --on cannot be used with seeds like "until 2 %%": each look at the rows '
+      .. "needs all trials; use -j")
   end
 end
 
@@ -139,7 +139,7 @@ local function perform(exp, path, overrides, options)
   local began = core.sys.clock()
   prepared.look_up(run, options)
   prepared.check_devices(run, options)
-  array_run.check_jobs(prepared.replay(run), prepared.undone(run, options.shard))
+  prepared.replay(run)
   if not options.only then choose(run, overrides, options) end
   prepared.check_free(run, options)
   prepared.handle_other_code(run, options)
@@ -149,7 +149,7 @@ local function perform(exp, path, overrides, options)
   run.worker = worker.words(run, path, threads)
   prepared.enlist(run, path, overrides, options, threads)
   if options.enlisted then options.enlisted(run.records, run.trials) end
-  local list, skipped, busy = prepared.to_do(run, options.shard)
+  local list, skipped, busy = prepared.to_do(run)
   run.skipped = skipped
   run.progress:expect(#run.trials, run.jobs, skipped)
   run.alert.experiment = #list > 0 and exp.name or run.alert.experiment
@@ -193,6 +193,7 @@ end
 -- Runs the stages of an experiment, and returns what runner.run does.
 local function run_stages(path, overrides, given)
   local options = overlay(given) -- perform sets options.seconds_used
+  options.overrides = overrides
   local stages, missing, exp = runner.stages(path, overrides, options.dir, true)
   check_rounds(exp, overrides, options)
   if stages[1].exp ~= exp and launch.ours() then
@@ -213,9 +214,6 @@ local function run_stages(path, overrides, given)
     out:note("%d trials of %s choose the %s of the others: give the same command again when they "
       .. "are done", missing, stages[1].exp.name, stages[1].exp.tune and stages[1].exp.tune.key
       or "key")
-  elseif code == errors.DONE and missing > 0 then
-    out:note("%d trials of %s belong to other shards: run this again when they are done", missing,
-      stages[1].exp.name)
   elseif code == errors.FAILED and missing > 0 then
     out:note("%s has not begun: it waits for %d trial%s of %s; the same command tries again those "
       .. "that failed, and %s=VALUE does without them", exp.name, missing,
@@ -224,19 +222,31 @@ local function run_stages(path, overrides, given)
   return code, trials
 end
 
+-- Runs trials as a task of an array job, which is of one stage.
+local function run_task(path, overrides, options)
+  core.sys.catch_signals()
+  for _, stage in ipairs((runner.stages(path, overrides, options.dir))) do
+    if stage.exp.name == options.task.name then
+      return array_task.perform(prepared.new(stage.exp, stage.words, options), path, options.task)
+    end
+  end
+  array_task.refuse(path)
+end
+
 -- Runs the experiment in the script at path under overrides ("key=value"), after the small sweep
 -- that tunes a key, if there is one. options: dir, quiet, steps and seconds between checkpoints,
 -- jobs (workers), share (trials on a GPU), timeout (seconds of a trial), fail_fast, alert (a
--- command, alert.lua), shard ({part=, of=}), redo (run finished trials of other code again), adopt
--- (take over results of the same configuration),
--- command (the whole command line as words), out (a file instead of stderr), threads (of each
--- worker), only (a predicate that selects trials of the first stage; the run then ends with these,
--- without a report), enlisted (a function called with the records and the trials once these have
--- rows), on (the options of an array job that runs the trials: slurm_options.lua), wait (whether to
--- wait for that job), follow (told of what trials log: coordinator.lua). Returns the exit code and
--- the trials of the last stage that ran; raises for errors that end the run.
+-- command, alert.lua), redo (run finished trials of other code again), adopt (take over results of
+-- the same configuration), command (the whole command line as words), out (a file instead of
+-- stderr), threads (of each worker), only (a predicate that selects trials of the first stage; the
+-- run then ends with these, without a report), enlisted (a function called with the records and the
+-- trials once these have rows), on (the options of an array job that runs the trials:
+-- slurm_options.lua), wait (whether to wait for that job), task (which task of such a job this
+-- process is: array_task.lua), follow (told of what trials log: coordinator.lua). Returns the exit
+-- code and the trials of the last stage that ran; raises for errors that end the run.
 function runner.run(path, overrides, options)
   core.sys.outlive_output() -- `run | head` shall not end a sweep of days
+  if options.task then return run_task(path, overrides, options) end
   if not options.alert then return run_stages(path, overrides, options) end
   local alerts = alert.new(options.alert, records.folder(options.dir))
   local ok, code, trials = pcall(run_stages, path, overrides, overlay(options, { alerts = alerts }))
@@ -253,7 +263,8 @@ function runner.script(path, overrides, options)
   local stages, _, exp = runner.stages(path, overrides, options.dir)
   check_rounds(exp, overrides, options)
   local stage = stages[1]
-  return array_run.print_script(prepared.new(stage.exp, stage.words, options), options)
+  options.overrides = overrides
+  return array_run.print_script(prepared.new(stage.exp, stage.words, options), path, options)
 end
 
 -- Returns what runner.list prints of a trial of exp. known: the store, or nil.
@@ -266,8 +277,8 @@ local function listed(exp, t, known, options)
     row and row.step, t.label }
 end
 
--- Prints the trials of a command, of a shard only its own, with their status and runs nothing.
--- Takes the options of runner.run.
+-- Prints the trials of a command with their status and runs nothing. Takes the options of
+-- runner.run.
 function runner.list(path, overrides, options)
   local stages, missing, exp = runner.stages(path, overrides, options.dir)
   local known <close> = prepared.stored(records.folder(options.dir))
@@ -275,11 +286,7 @@ function runner.list(path, overrides, options)
   for _, stage in ipairs(stages) do
     local trials = plan.trials(stage.exp, stage.words)
     identity.identify(stage.exp, trials, known)
-    for i, t in ipairs(trials) do
-      if prepared.is_ours(i, options.shard) then
-        rows[#rows + 1] = listed(stage.exp, t, known, options)
-      end
-    end
+    for _, t in ipairs(trials) do rows[#rows + 1] = listed(stage.exp, t, known, options) end
     table.move(trials, 1, #trials, #all + 1, all)
   end
   text_table.print({ "id", "status", "step", "trial" }, rows)

@@ -2,7 +2,9 @@
 -- in its queue.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
+local json = require "toeplab.base.json"
 local shell = require "toeplab.base.shell"
+local trial_files = require "toeplab.store.trial_files"
 
 local slurm_queue = {}
 
@@ -85,26 +87,47 @@ function slurm_queue.comment_of(root, number)
   return ("toeplab %s %d"):format(shell.absolute(root):gsub("[|%c]", "?"), number)
 end
 
--- Writes down to whom a submission belongs, before it is submitted, and then the id of its job.
-function slurm_queue.write_job(folder, user, cluster, id)
-  errors.stored(core.sys.write_file(folder .. "/job", ("user %s\ncluster %s\n%s"):format(user,
-    cluster, id and "job " .. id .. "\n" or "")))
+-- Writes down what a submission is, before it is submitted and again once its job has an id: user
+-- and cluster (who submits it where), job (the id), name (of the experiment), command (its words),
+-- each (how many trials a task runs), codes (device -> hash of the code), and trials, a list of
+-- {id=, attempt= (the last one before)}.
+function slurm_queue.write_job(folder, job)
+  errors.stored(core.sys.write_file(folder .. "/job", json.encode(job) .. "\n"))
 end
 
--- Lists the submissions in the results folder: {number=, folder=, user=, cluster=, job=}, each of
--- the last three nil where it is unknown.
+-- Returns the trials of a list that may be of a stranger: those that are well-formed.
+local function trials_of(list)
+  local good = {}
+  for _, t in ipairs(type(list) == "table" and list or {}) do
+    if type(t) == "table" and trial_files.is_id(t.id) and math.type(t.attempt) == "integer" then
+      good[#good + 1] = t
+    end
+  end
+  return good
+end
+
+-- Returns the submission of that number in the results folder: number, folder and what its file job
+-- says; of one that cannot be read, or is of an older release, as much as is known.
+function slurm_queue.submission(root, number)
+  local folder = ("%s/slurm/%d"):format(root, number)
+  local text = core.sys.read_file(folder .. "/job") or ""
+  local ok, s = pcall(json.decode, text)
+  if not ok or type(s) ~= "table" then
+    s = {}
+    for key, value in text:gmatch "(%l+) (%S+)\n" do s[key] = value end
+  end
+  s.number, s.folder = number, folder
+  s.job = type(s.job) == "string" and s.job:match "^%d+$" or nil
+  s.each, s.trials = math.tointeger(s.each) or 0, trials_of(s.trials)
+  return s
+end
+
+-- Lists the submissions in the results folder.
 function slurm_queue.submissions(root)
   local list = {}
   for _, name in ipairs(core.sys.list(root .. "/slurm") or {}) do
     local number = math.tointeger(tonumber(name:match "^%d+$"))
-    if number then
-      local folder = root .. "/slurm/" .. name
-      local s = { number = number, folder = folder }
-      for key, value in (core.sys.read_file(folder .. "/job") or ""):gmatch "(%l+) (%S+)\n" do
-        s[key] = value
-      end
-      list[#list + 1] = s
-    end
+    if number then list[#list + 1] = slurm_queue.submission(root, number) end
   end
   return list
 end
@@ -148,18 +171,18 @@ function slurm_queue.read(root)
   return list
 end
 
--- Returns the name of the folder of the next submission within the results folder.
-function slurm_queue.next_name(root)
+-- Returns the number of the next submission in the results folder.
+function slurm_queue.next_number(root)
   local last = 0
   for _, s in ipairs(slurm_queue.submissions(root)) do last = math.max(last, s.number) end
-  return ("slurm/%d"):format(last + 1)
+  return last + 1
 end
 
--- Returns the submissions with tasks in the queue, each with tasks, the list of these, and whether
--- there are others.
-function slurm_queue.open(root, queue)
-  local open, others = {}, false
-  for _, s in ipairs(slurm_queue.submissions(root)) do
+-- Returns the submissions of list with tasks in the queue, each with tasks, the list of these, and
+-- the others.
+function slurm_queue.open(root, list, queue)
+  local open, others = {}, {}
+  for _, s in ipairs(list) do
     local comment = not s.job and slurm_queue.comment_of(root, s.number)
     s.tasks = {}
     for _, task in ipairs(queue) do
@@ -168,7 +191,7 @@ function slurm_queue.open(root, queue)
         table.insert(s.tasks, task)
       end
     end
-    if #s.tasks > 0 then open[#open + 1] = s else others = true end
+    table.insert(#s.tasks > 0 and open or others, s)
   end
   return open, others
 end

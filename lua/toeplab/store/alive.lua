@@ -2,7 +2,7 @@
 -- processes, whatever the numbers of these are and the names of their hosts:
 --   at-work/HOST.PID-TIME   of a run that has begun trials
 --   runs/ID12/events-K.jnl  of the worker that makes attempt K (journal.lua)
--- Rows that an earlier version wrote, and those of array jobs, name a process and no run.
+-- Rows that an earlier version wrote name a process and no run.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
@@ -14,7 +14,7 @@ local alive = {}
 local FOLDER = "at-work"
 
 -- The columns of trials that the functions below need, besides id.
-alive.COLUMNS = [[attempt, status, host, pid, provenance ->> '$.job' AS job,
+alive.COLUMNS = [[attempt, status, host, pid,
   provenance ->> '$.process_start' AS process_start, provenance ->> '$.run' AS run]]
 
 -- ---- Runs -------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ function alive.has_run(root, row)
   if row.run then
     return not row.run:find "/" and journal.in_use(("%s/%s/%s"):format(root, FOLDER, row.run))
   end
-  return not row.job and row.host == core.sys.hostname()
+  return row.host == core.sys.hostname()
     and not process.has_died(row.host, row.pid, row.process_start)
 end
 

@@ -68,7 +68,6 @@ function changes.stop(store, a)
   if #ids > 1 then errors.usage("stop: one trial at a time, and %d are meant", #ids) end
   local status, row = store:status(ids[1])
   local why = status ~= "running" and "it is " .. status or not row.busy and "its process has died"
-    or row.job and "only its whole job can be (toeplab status --cancel)"
     or row.whole and "only its whole run can be (Ctrl-C there)"
   if why then errors.usage("trial %s cannot be stopped: %s", ids[1]:sub(1, 12), why) end
   store:mark(ids[1], "stop", row.attempt)

@@ -5,7 +5,6 @@ local attempts = require "toeplab.store.attempts"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
-local json = require "toeplab.base.json"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
@@ -305,12 +304,6 @@ function Records:mark(id, kind, ...)
   end)
 end
 
--- Marks trial id as running in process pid since `started`, by the code with this hash. p: its
--- provenance.
-function Records:mark_running(id, attempt, started, pid, code, p)
-  replay.apply(self, id, { "begin", attempt, started, pid, code, json.encode(p), n = 6 })
-end
-
 Records.begin = attempts.begin
 
 -- Returns what a trial would continue from: {attempt=, step=, seconds=, open= (1: its journal may
@@ -403,10 +396,14 @@ function Records:end_journal(t)
   end)
 end
 
--- Returns whether somebody has asked for the end of attempt t.attempt at trial t (changes.stop).
+-- Returns the signal by which the worker of attempt t.attempt at trial t is to end: TERM if
+-- somebody has asked for that (changes.stop), KILL if another process took it for dead and began
+-- a later attempt; nil if neither.
 function Records:asks_to_stop(t)
-  return #self:rows("SELECT 1 FROM events WHERE trial = ? AND kind = 'stop' AND text = ?",
-    { t.id, replay.stop_text(t.attempt) }) > 0
+  local row = self:rows([[SELECT attempt > ?2 AS lost, EXISTS (SELECT 1 FROM events
+    WHERE trial = ?1 AND kind = 'stop' AND text = ?3) AS asked FROM trials WHERE id = ?1]],
+    { t.id, t.attempt, replay.stop_text(t.attempt) })[1]
+  return row and (row.lost == 1 and "KILL" or row.asked == 1 and "TERM") or nil
 end
 
 -- Returns the path of a trial's journal and how many of its bytes the store holds; nil if the trial

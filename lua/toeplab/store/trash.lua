@@ -1,6 +1,5 @@
 -- store/trash.lua: moves trials to the trash, restores them, and deletes them for good; also finds
 -- the files of a results folder that no row mentions.
-local claims = require "toeplab.store.claims"
 local core = require "toeplab.core"
 local process = require "toeplab.base.process"
 local temporary = require "toeplab.base.temporary"
@@ -38,14 +37,14 @@ function trash.restore(store, ids)
   end)
 end
 
--- Returns the ids of the trials that have been in the trash for so many days, are not running and
--- are claimed by no task of an array job.
+-- Returns the ids of the trials that have been in the trash for so many days and are not running.
+-- Those whose results are not all in the store stay.
 function trash.expired(store, days)
-  local ids, busy, claimed = {}, {}, claims.list(store.folder)
+  local ids, busy, claimed = {}, {}, trial_files.claimed(store.folder)
   for _, row in ipairs(selection.running(store)) do busy[row.id] = not row.killed end
   local sql = "SELECT id FROM trials WHERE trashed <= ? ORDER BY trashed, id"
   for _, row in ipairs(store:rows(sql, { core.sys.now() - days * 86400.0 })) do
-    if not busy[row.id] and not claimed[claims.short(row.id)] then ids[#ids + 1] = row.id end
+    if not busy[row.id] and not claimed[row.id:sub(1, 12)] then ids[#ids + 1] = row.id end
   end
   return ids
 end
@@ -92,9 +91,10 @@ local function any_alive(store)
 end
 
 -- Lists the files in the store's folder that no row mentions, with those that dead processes left:
--- {path=, why=, bytes=}, with relative paths. Skips running trials and those that are claimed.
+-- {path=, why=, bytes=}, with relative paths. Skips running trials, and those whose results are not
+-- all in the store.
 function trash.stale(store)
-  local list, ids = {}, {}
+  local list, ids, claimed = {}, {}, trial_files.claimed(store.folder)
   local function add(path, why)
     list[#list + 1] = { path = path, why = why, bytes = files.bytes(store.folder .. "/" .. path) }
   end
@@ -102,6 +102,7 @@ function trash.stale(store)
   for _, row in ipairs(selection.running(store)) do
     if not row.killed then ids[row.id:sub(1, 12)] = "busy" end
   end
+  for name in pairs(claimed) do ids[name] = "busy" end
   local kept = written.any_damaged(store.folder) -- the command of a damaged sweep finds its trials
   local _, link = core.sys.kind(store.folder .. "/runs") -- never follow a link
   for _, name in ipairs(not link and core.sys.list(store.folder .. "/runs") or {}) do
@@ -118,15 +119,7 @@ function trash.stale(store)
     if dead_temporary(name) then add(name, "a temporary file of a dead process") end
     if dead_log(name, busy) then add(name, "of a dead worker") end
   end
-  for _, name in ipairs(trial_files.plain(store.folder, "claims")) do
-    if dead_temporary(name) then add("claims/" .. name, "a temporary file of a dead process") end
-  end
-  -- A task claims a trial before it writes any file there; the store may not know of it yet.
-  local claimed, free = claims.list(store.folder), {}
-  for _, file in ipairs(list) do
-    if not claimed[file.path:match "^runs/(%x+)" or ""] then free[#free + 1] = file end
-  end
-  return free
+  return list
 end
 
 -- ---- Deleting ----------------------------------------------------------------------------------
@@ -162,7 +155,8 @@ function trash.bytes(store, ids)
 end
 
 -- Returns a function that deletes what is inserted after this call: the rows of sweeps, and those
--- of the trials of list ({id=} each) that have none yet, with their folders.
+-- of the trials of list ({id=} each) that have none yet, with their folders. A trial that a process
+-- has begun since stays.
 function trash.undo(store, list)
   local last, new = store:rows("SELECT coalesce(max(id), 0) AS id FROM sweeps")[1].id, {}
   for _, t in ipairs(list) do
@@ -170,9 +164,13 @@ function trash.undo(store, list)
   end
   return function()
     store:transaction(function()
-      local later = store:rows("SELECT id FROM sweeps WHERE id > ?", { last })
+      local later, unused = store:rows("SELECT id FROM sweeps WHERE id > ?", { last }), {}
+      for _, id in ipairs(new) do
+        local _, row = store:status(id)
+        if row and row.attempt == 0 then unused[#unused + 1] = id end
+      end
       store:rows("DELETE FROM members WHERE sweep > ?", { last })
-      trash.free(store, new)
+      trash.free(store, unused)
       for _, row in ipairs(later) do written.sweep(store, row.id) end
     end)
   end

@@ -138,6 +138,17 @@ function trial_files.sweeps(root)
   return set
 end
 
+-- Returns the set of the trials, by the names of their folders, of which tasks of array jobs may
+-- have results that are not in the store: those of an older release wrote files claims/ID12-K.
+function trial_files.claimed(root)
+  local set = {}
+  for _, name in ipairs(trial_files.plain(root, "claims")) do
+    set[name:match "^(%x+)%-%d+$" or ""] = true
+  end
+  set[""] = nil
+  return set
+end
+
 -- Returns whether the file at path lies in the results folder.
 function trial_files.holds(root, path)
   local folder = path:match("^(.*)/[^/]*$") or "."

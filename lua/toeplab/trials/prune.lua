@@ -65,7 +65,7 @@ local Pruner = {}
 Pruner.__index = Pruner
 
 -- trials: all trials of the experiment in their order, each with its id and, if it will not run
--- again, its status. list: the trials of this run; those of another shard are not waited for.
+-- again, its status. list: the trials of this run; others are not waited for.
 function prune.new(spec, records, trials, list)
   local self = setmetatable({ spec = spec, records = records, trials = {} }, Pruner)
   local to_do = {}

@@ -263,14 +263,6 @@ for word, want in pairs {
   end)
 end
 
-t.test("the device of another shard's trials need not be here", function()
-  t.in_folder(function(folder)
-    local axis = EXPERIMENT:gsub("width =", "device = { 'cpu', '/no/such.so' }, width =")
-    t.eq(trials.run(folder, axis, {}, { shard = { part = 1, of = 2 } }), 0)
-    t.eq(trials.run(folder, axis, {}, { shard = { part = 2, of = 2 } }), 2)
-  end)
-end)
-
 t.test("TOEPLAB_DEVICE is the device of experiments that do not say", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", EXPERIMENT)

@@ -31,18 +31,17 @@ local function toeplab(folder, words)
   return code, text
 end
 
-t.test("a dry run of a shard lists its own trials alone", function()
+t.test("a command with --shard is told what to give instead", function()
   in_folder(function(folder)
     t.write(folder .. "/x.lua", script)
-    local labels = {}
-    for part = 1, 3 do
-      local code, text = toeplab(folder, ("run -n --shard %d/3 x.lua seeds=2"):format(part))
-      t.eq(code, 0)
-      for label in text:gmatch "new +%- +(a=[^\n]*)" do
-        labels[#labels + 1] = part .. " " .. label
-      end
+    for _, word in ipairs { "--shard 1/2", "--shard=1/2" } do
+      local code, text = toeplab(folder, "run x.lua seeds=2 " .. word)
+      t.eq(code, 2)
+      t.holds(text, "run: there is no --shard any more: give the same command without it on each "
+        .. "machine, with one results folder")
     end
-    t.eq(labels, { "1 a=1 seed=1", "1 a=2 seed=2", "2 a=1 seed=2", "3 a=2 seed=1" })
+    local _, text = toeplab(folder, "run --shart 1/2 x.lua")
+    hasnt(text, "--shard")
   end)
 end)
 

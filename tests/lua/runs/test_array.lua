@@ -1,11 +1,9 @@
 -- test_array.lua: array jobs with a stand-in for Slurm's commands: what is submitted, what tasks
--- claim and write, and what comes into the store. tests/program/slurm.sh starts the real daemons.
+-- begin, and what comes into the store. tests/program/slurm.sh starts the real daemons.
 local t = require "harness"
-local claims = require "toeplab.store.claims"
 local clusters = require "clusters"
 local core = require "toeplab.core"
-local journal = require "toeplab.store.journal"
-local records = require "toeplab.store.records"
+local json = require "toeplab.base.json"
 
 local with_cluster = clusters.with
 local METRICS = [[SELECT trial, name, step, printf('%a', value) AS value FROM v_metrics
@@ -58,7 +56,6 @@ local wrong = { -- words, profile, exit code, message
   { "--line '#SBATCH -n 1 --array=1-3'", nil, 2, "toeplab itself sets %-%-array: take it out" },
   { "", "return { line = { a = '#SBATCH --qos=low' } }", 2, "option 'line' is a list of texts" },
   { "--cpus 0", nil, 2, "takes a number of at least 1" },
-  { "--shard 1/2", nil, 2, "%-%-shard goes without %-%-on slurm" },
   { "--fail-fast", nil, 2, "%-%-fail%-fast goes without %-%-on slurm" },
   { "", "return { partitoin = 'x' }", 2, "unknown option 'partitoin'; did you mean 'partition'" },
   { "", "return 3", 2, "slurm.lua: must return a table of options, got a number" },
@@ -66,14 +63,18 @@ local wrong = { -- words, profile, exit code, message
   { "seeds=200", nil, 2, "400 tasks are too many .* at most 100: %-%-trials 4 makes them fewer" },
 }
 
-t.test("a configuration with a secret is not written to a plan", function()
+t.test("a secret is not written to a script, and may be in the experiment's file", function()
   with_cluster(function(c)
     local text = clusters.script:gsub("fail = 0", "fail = 0, password = 'opensesame'")
     t.write(c.folder .. "/x.lua", text)
-    local code, said = c:submit()
+    local code, said = c:submit "password=otherword rate=0.5 seeds=1"
     t.eq(code, 2)
-    t.ok(said:find("the configuration holds a secret", 1, true), said)
-    t.eq(os.execute(("grep -rq opensesame '%s/slurm' 2>/dev/null"):format(c.root)), nil)
+    t.holds(said, "password=***: the script of the job would store this secret")
+    t.ok(not core.sys.exists(c.root .. "/slurm/1"))
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    t.eq(c:task(1, 1), 0)
+    t.eq(c:statuses(), { done = 1 })
+    t.eq(os.execute(("grep -rqE 'opensesame|otherword' '%s/slurm'"):format(c.root)), nil)
   end)
 end)
 
@@ -135,41 +136,12 @@ t.test("tasks give the metrics of a run without Slurm, and each trial is run onc
     c:queue {}
     t.eq(c:submit(), 0)
     t.eq(core.sys.list(c.root .. "/slurm"), { "lock", "logs" })
-    t.eq(core.sys.list(c.root .. "/claims"), {})
+    t.eq(core.sys.list(c.root .. "/at-work"), {})
     local root = c.root
     c.root = c.folder .. "/alone"
     t.eq(c:ask(("run -q '%s/x.lua' -C '%s'"):format(c.folder, c.root)), 0)
     t.eq(c:rows(METRICS), metrics)
     c.root = root
-  end)
-end)
-
-t.test("a killed task loses no metric, and only its trial is submitted again", function()
-  with_cluster(function(c)
-    t.write(c.folder .. "/slow", "")
-    t.eq(c:submit "pause=0.05 steps=200", 0)
-    c:queue { { 1, 1 } }
-    local task = c:start()
-    local seven = "SELECT count(*) AS n FROM v_metrics WHERE step >= 7"
-    wait_until("7 steps are logged", function() return c:rows(seven)[1].n > 0 end)
-    task:kill()
-    os.remove(c.folder .. "/slow")
-    for i = 2, 4 do t.eq(c:task(1, i), 0) end
-    t.eq(c:statuses().done, 3)
-    c:queue {}
-    t.eq(c:statuses(), { done = 3, interrupted = 1 })
-    local row = c:rows "SELECT error, step FROM v_trials WHERE status = 'interrupted'"[1]
-    t.ok(row.error:find("ended without a word") or row.error:find("stopped by SIGTERM"), row.error)
-    t.ok(row.step >= 5)
-    local code, said = c:submit "pause=0.05 steps=200"
-    t.eq(code, 0)
-    t.ok(said:find("1 of 4 trials: job 2, 1 task ", 1, true), said)
-    c:queue { { 2, 1 } }
-    t.eq(c:task(2, 1, 0, 1), 0)
-    t.eq(c:statuses(), { done = 4 })
-    t.eq(c:rows "SELECT max(attempt) AS attempt, count(*) AS n FROM v_trials",
-      { { attempt = 2, n = 4 } })
-    t.eq(#c:rows(METRICS), 4 * 201)
   end)
 end)
 
@@ -189,7 +161,7 @@ t.test("a signal makes a task save, and go back into the queue", function()
     t.eq({ row.status, row.attempt }, { "interrupted", 1 })
     t.ok(row.step >= 8)
     os.remove(c.folder .. "/slow")
-    t.eq(c:task(1, 1, 1), 0)
+    t.eq(c:task(1, 1), 0)
     t.eq(c:rows "SELECT status, attempt FROM v_trials", { { status = "done", attempt = 2 } })
     t.eq(c:rows "SELECT count(*) AS n, max(step) AS step FROM v_metrics WHERE name = 'loss'",
       { { n = 200, step = 200 } })
@@ -233,27 +205,42 @@ t.test("a signal ends --wait, and not the job", function()
     end)
     t.eq(code, 130)
     t.holds(t.read(c.folder .. "/log"), "no longer waiting (SIGINT): the job goes on")
-    t.ok(core.sys.exists(c.root .. "/slurm/1/plan"))
+    t.ok(core.sys.exists(c.root .. "/slurm/1/job"))
     t.eq(select(2, t.read(c.folder .. "/queue"):gsub("PENDING", "")), 2) -- nothing was cancelled
     t.eq(c:task(1, 1), 0)
     t.eq(c:statuses(), { done = 1, queued = 1 })
   end)
 end)
 
-t.test("a task that was given up ends once another has taken its trial over", function()
+t.test("tasks take the words of the command, from any folder", function()
   with_cluster(function(c)
-    t.write(c.folder .. "/slow", "")
-    t.eq(c:submit "pause=0.1 rate=0.5 seeds=1 steps=300", 0)
-    c:queue { { 1, 1 } }
-    local task = c:start()
-    wait_until("it has begun", function() return #c:rows "SELECT 1 FROM v_metrics" > 0 end)
-    local id = c:rows "SELECT id FROM v_trials"[1].id
-    local store <close> = records.open(c.root, "r")
-    local row = store:rows("SELECT provenance FROM v_trials")[1]
-    t.ok(claims.take(c.root, id, 2, { job = "9", task = 1, restarts = 0, host = "n2", pid = 5,
-      started = core.sys.now(), code = "c", provenance = row.provenance }))
-    t.eq(task:wait(true), 5)
-    t.ok(t.read(c.folder .. "/log"):find("was taken over by another task", 1, true))
+    local text = c.script:gsub("grid = { rate = { 0.25, 0.5 } }", "grid = { rate = { 0.25 } }, "
+      .. "tune = { key = 'steps', values = { 4, 6 }, metric = 'final', seed = 7 }, "
+      .. "better = { final = 'lower' }")
+    t.write(c.folder .. "/x.lua", text)
+    local function submit()
+      return c:wait_for(("cd '%s' && (%s)"):format(c.folder, c:line("run x.lua rate=0.5 -C r -j2 "
+        .. "--checkpoint-steps 3 --timeout 2m --on slurm --trials 3")))
+    end
+    local code, said = submit() -- the small sweep that chooses the steps
+    t.eq(code, 0)
+    t.holds(said, "2 of 2 trials: job 1, 1 task ")
+    local script = t.read(c.root .. "/slurm/1/script.sh")
+    t.holds(script, ("run %s/x.lua rate=0.5 --dir=%s --jobs=2 --timeout=120 "
+      .. "--checkpoint-steps=3 --array-task=1\n"):format(c.folder, c.root))
+    t.eq(c:task(1, 1), 0)
+    t.eq(c:statuses(), { done = 2 })
+    c:queue {}
+    code, said = submit()
+    t.eq(code, 0)
+    t.holds(said, "2 of 2 trials: job 2, 1 task ")
+    t.eq(c:task(2, 1, 1), 0)
+    t.eq(c:rows [[SELECT experiment, count(*) AS n, sum(status = 'done') AS done FROM v_trials
+      GROUP BY 1 ORDER BY 1]], { { experiment = "sweep", n = 2, done = 2 },
+      { experiment = "sweep-tuning", n = 2, done = 2 } })
+    t.holds(c:rows("SELECT command FROM v_trials WHERE experiment = 'sweep'")[1].command,
+      "toeplab run x.lua rate=0.5 -C r -j2", "--on slurm")
+    t.eq(c:task(2, 1, 1), 0)
   end)
 end)
 
@@ -262,7 +249,7 @@ t.test("a failed trial is kept, and another command tries it again", function()
     t.eq(c:submit "fail=7 rate=0.5 seeds=1", 0)
     c:queue { { 1, 1 } }
     t.eq(c:task(1, 1), 1)
-    t.eq(c:task(1, 1, 1), 0) -- it is not tried twice by one job
+    t.eq(c:task(1, 1), 0) -- it is not tried twice by one job
     t.eq(c:rows "SELECT status, attempt FROM v_trials", { { status = "failed", attempt = 1 } })
     c:queue {}
     local code, said = c:submit "fail=7 rate=0.5 seeds=1"
@@ -274,22 +261,20 @@ end)
 t.test("other code on a node, and a changed script, are refused before a trial begins", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
-    t.write(c.folder .. "/x.lua", "local changed = 1\n" .. c.script)
+    t.write(c.folder .. "/x.lua", (c.script:gsub("loss = ", "loss = 2 * ")))
     local code, said = c:task(1, 1)
     t.eq(code, 1)
     t.ok(said:find("has changed since the sweep was submitted: submit again", 1, true), said)
     t.write(c.folder .. "/x.lua", c.script)
-    local plan = c.root .. "/slurm/1/plan"
-    local lines = journal.read(plan, 0)
-    for _, line in ipairs(lines) do
-      if line[1] == "trial" then line[7] = ("0"):rep(64) end
-    end
-    t.write(plan, journal.record(lines))
+    local path = c.root .. "/slurm/1/job"
+    local job = json.decode(t.read(path))
+    job.codes.cpu = ("0"):rep(64)
+    t.write(path, json.encode(job))
     code, said = c:task(1, 1)
     t.eq(code, 1)
     t.ok(said:find("is another build %(code %x+%) than the one that began the sweep %(0+%)"),
       said)
-    t.eq(core.sys.list(c.root .. "/claims"), {})
+    t.eq(c:statuses(), { queued = 1 })
   end)
 end)
 
@@ -300,7 +285,8 @@ t.test("while Slurm does not answer nothing is given up, and nothing cancelled",
     t.eq(c:task(1, 1), 0)
     t.write(c.folder .. "/silent", "")
     t.eq(c:statuses(), { done = 1 })
-    t.ok(core.sys.exists(c.root .. "/slurm/1/plan"))
+    t.eq((c:ask(("status -C '%s'"):format(c.root))), 0)
+    t.ok(core.sys.exists(c.root .. "/slurm/1/job"))
     local code, said = c:submit "rate=0.5 seeds=2"
     t.eq(code, 1)
     t.ok(said:find("Slurm does not answer: slurm_load_jobs error: timed out", 1, true), said)
@@ -311,14 +297,20 @@ t.test("while Slurm does not answer nothing is given up, and nothing cancelled",
   end)
 end)
 
-t.test("a plan that is cut is refused", function()
+t.test("a submission that was removed, or is damaged, is refused by its tasks", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
-    local plan = c.root .. "/slurm/1/plan"
-    t.write(plan, t.read(plan):sub(1, -20))
-    local code, said = c:task(1, 1)
-    t.eq(code, 6)
-    t.ok(said:find("it is no plan of a sweep", 1, true), said)
+    local path = c.root .. "/slurm/1/job"
+    for _, text in ipairs { t.read(path):sub(1, -20), "", "{}\n",
+      (t.read(path):gsub('"1"', '"9"')) } do
+      t.write(path, text)
+      local code, said = c:task(1, 1)
+      t.eq(code, 5)
+      t.holds(said, "slurm/1/job does not describe job 1: the submission was removed")
+    end
+    os.remove(path)
+    t.eq(c:task(1, 1), 5)
+    t.eq(c:statuses(), { queued = 1 })
   end)
 end)
 
@@ -336,18 +328,17 @@ t.test("the tasks of one experiment do not count for another", function()
   end)
 end)
 
-t.test("a folder with a plan that is cut can be read, and the plan goes with its job", function()
+t.test("a folder with a damaged submission can be read and used", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     c:queue { { 1, 1, "PENDING" } }
-    t.write(c.root .. "/slurm/1/plan", "")
+    t.write(c.root .. "/slurm/1/job", "user anna\ncluster alpha\njob 1\n") -- of an older release
     local code, said = c:ask(("status -C '%s'"):format(c.root))
     t.eq(code, 0)
     t.ok(said:find("job 1 of ?: 1 waiting", 1, true), said)
     code, said = c:submit "rate=0.5 seeds=1"
-    t.eq(code, 6)
-    t.ok(said:find("plan: it is no plan of a sweep; if its job is still in the queue, toeplab "
-      .. "status --cancel ends it", 1, true), said)
+    t.eq(code, 5)
+    t.holds(said, "job 1 is in the queue, and " .. c.root .. "/slurm/1/job does not say what")
     code, said = c:ask(("status --cancel -C '%s'"):format(c.root))
     t.eq(code, 0)
     t.ok(said:find("cancelled: 1", 1, true), said)
@@ -382,10 +373,16 @@ end)
 t.test("a variable of Slurm's that is no number is named", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
-    local said, code = t.shell(("SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=abc '%s' worker --array "
-      .. "'%s/slurm/1/plan' 2>&1"):format(core.sys.executable(), c.root))
-    t.eq(code, 2)
-    t.holds(said, "SLURM_ARRAY_TASK_ID is 'abc', which is not a number of Slurm's\n")
+    for set, why in pairs {
+      abc = "SLURM_ARRAY_TASK_ID is 'abc', which is not a number of Slurm's",
+      [""] = "--array-task is for tasks of array jobs, which toeplab run --on slurm submits "
+        .. "(SLURM_ARRAY_TASK_ID is not set)",
+    } do
+      local said, code = t.shell(("env SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=%s "
+        .. "/bin/sh '%s/slurm/1/script.sh' 2>&1"):format(set, c.root))
+      t.eq(code, 2)
+      t.holds(said, why .. "\n")
+    end
   end)
 end)
 

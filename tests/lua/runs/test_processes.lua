@@ -8,6 +8,8 @@ local process = require "toeplab.base.process"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local stores = require "stores"
+local trash = require "toeplab.store.trash"
+local worker_process = require "toeplab.runs.worker_process"
 
 local host, me = core.sys.hostname(), core.sys.getpid()
 
@@ -87,6 +89,39 @@ t.test("a process that is not the worker of a killed run is left alone", functio
     end)
     t.eq(child:wait(), nil)
     t.eq(child:pid() > 0, true)
+  end)
+end)
+
+t.test("logs of workers have names of their own on each machine, and go with these", function()
+  t.in_folder(function(folder)
+    local process_of = worker_process.start({ folder = folder, worker = function()
+      return { "/bin/sh", "-c", "echo words >&2; exit 3" }
+    end }, 1, "cpu", {})
+    local own, dead = ("worker-%s.%d-1.log"):format(host, me),
+      ("worker-%s.%d-1.log"):format(host, 2 ^ 30 | 0)
+    t.ok(process_of:cause():find("exit code 3: words", 1, true))
+    for _, name in ipairs { "worker-1.log", "worker-77-1.log", "worker-n9.77-1.log",
+      "worker-notes.log", dead } do
+      t.write(folder .. "/" .. name, "x")
+    end
+    local function stale(store)
+      local names = {}
+      for i, file in ipairs(trash.stale(store)) do names[i] = file.path end
+      table.sort(names)
+      return names
+    end
+    local all = { "worker-1.log", "worker-77-1.log", dead, "worker-n9.77-1.log" }
+    table.sort(all)
+    do
+      local store <close> = records.open(folder, "w")
+      t.eq(stale(store), all) -- this process is alive, so its own is not among them
+    end
+    t.ok(core.sys.exists(folder .. "/" .. own))
+    with_running(folder, me, process.start(me), false, function(store)
+      t.eq(stale(store), { dead })
+    end)
+    process_of:kill()
+    t.ok(not core.sys.exists(folder .. "/" .. own))
   end)
 end)
 

@@ -1,12 +1,10 @@
 -- test_queue.lua: what Slurm's queue says about the submissions of a results folder, and what it
 -- does not say, with a stand-in for Slurm's commands (clusters.lua).
 local t = require "harness"
-local claims = require "toeplab.store.claims"
 local clusters = require "clusters"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local records = require "toeplab.store.records"
-local slurm_plan = require "toeplab.runs.slurm_plan"
 
 local with_cluster = clusters.with
 
@@ -29,13 +27,10 @@ for _, case in ipairs(unseen) do
       t.eq(c:task(1, 1), 0)
       if case.file then t.write(c.folder .. "/" .. case.file, case.text .. "\n") end
       c.set = case.set
-      local before = core.sys.list(c.root .. "/claims")
-      t.ok(#before > 0)
-      local code, said = c:ask(("ls -C '%s'"):format(c.root))
+      local code, said = c:ask(("status -C '%s'"):format(c.root))
       t.eq(code, 0)
       t.ok(said:find(case.says or "", 1, true), said)
-      t.eq(core.sys.list(c.root .. "/claims"), before)
-      t.ok(core.sys.exists(c.root .. "/slurm/1/plan"))
+      t.ok(core.sys.exists(c.root .. "/slurm/1/job"))
       code, said = c:submit()
       t.eq(code, case.says and 1 or 0)
       t.ok(said:find(case.says or "nothing to submit: 3 trials are left", 1, true), said)
@@ -44,6 +39,9 @@ for _, case in ipairs(unseen) do
       for _, name in ipairs { "cluster", "user" } do os.remove(c.folder .. "/" .. name) end
       c:queue {}
       t.eq(c:statuses(), { done = 1, queued = 3 })
+      code, said = c:ask(("status -C '%s'"):format(c.root))
+      t.eq(code, 0)
+      t.holds(said, "job 1 has ended, and 3 of its 4 trials are not done")
       t.ok(not core.sys.exists(c.root .. "/slurm/1"))
     end)
   end)
@@ -74,7 +72,7 @@ t.test("what squeue says that is no queue does not end a sweep", function()
     local code, said = c:submit()
     t.eq(code, 1)
     t.ok(said:find("Slurm does not answer: squeue says slurm maintenance at noon", 1, true), said)
-    t.ok(core.sys.exists(c.root .. "/slurm/1/plan"))
+    t.ok(core.sys.exists(c.root .. "/slurm/1/job"))
   end)
 end)
 
@@ -132,7 +130,7 @@ exit 1
     local code, said = c:submit()
     t.ok(said:find("job 9", 1, true), said)
     t.eq(code, 0)
-    t.ok(core.sys.exists(c.root .. "/slurm/1/plan"))
+    t.ok(core.sys.exists(c.root .. "/slurm/1/job"))
     t.eq((c:submit()), 0)
     t.ok(not core.sys.exists(c.root .. "/slurm/2"))
   end)
@@ -142,11 +140,11 @@ t.test("a job that went to another cluster is not taken for ended here", functio
   with_cluster(function(c)
     t.write(c.folder .. "/bin/sbatch", "#!/bin/sh\necho '7;beta'\n")
     t.eq(c:submit(), 0)
-    local code, said = c:ask(("ls -C '%s'"):format(c.root))
+    local code, said = c:ask(("status -C '%s'"):format(c.root))
     t.eq(code, 0)
     t.ok(said:find("job 7 is of anna on cluster beta, and this is anna on cluster alpha", 1, true),
       said)
-    t.ok(core.sys.exists(c.root .. "/slurm/1/plan"))
+    t.ok(core.sys.exists(c.root .. "/slurm/1/job"))
   end)
 end)
 
@@ -163,19 +161,14 @@ end)
 -- The labels of the trials of a submission.
 local function labels(c, number)
   local list = {}
-  for i, trial in ipairs(slurm_plan.read(("%s/slurm/%d/plan"):format(c.root, number)).trials) do
-    list[i] = trial.label
-  end
+  for i, trial in ipairs(c:submitted(number)) do list[i] = trial.label end
   return list
 end
 
 t.test("a command that waits submits what the tasks that were there have left", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
-    local trial = slurm_plan.read(c.root .. "/slurm/1/plan").trials[1]
-    t.ok(claims.take(c.root, trial.id, 1, { job = "1", task = 1, restarts = 0, host = "n2", pid = 5,
-      started = 1.0, code = trial.code, provenance = '{"job":"1_1"}' }))
-    c:queue { { 1, 1, "COMPLETING" } } -- it was killed, and is still in the queue
+    c:queue { { 1, 1, "PENDING" } } -- it will be killed before it begins
     local words = ("run '%s/x.lua' -C '%s' --on slurm --wait rate=0.5"):format(c.folder, c.root)
     local command = core.sys.spawn({ "/bin/sh", "-c", c:line(words .. " seeds=1") },
       c.folder .. "/log")
@@ -190,9 +183,23 @@ t.test("a command that waits submits what the tasks that were there have left", 
     c:queue {}
     wait_for_line "1 of 1 trials: job 2, 1 task "
     c:queue { { 2, 1 } }
-    t.eq(c:task(2, 1, 0, 1), 0)
+    t.eq(c:task(2, 1, 1), 0)
     c:queue {}
     t.eq(command:wait(true), 0)
+    t.eq(c:rows "SELECT status, attempt FROM v_trials", { { status = "done", attempt = 1 } })
+  end)
+end)
+
+t.test("a task that died with a trial is not waited for, though it is in the queue", function()
+  with_cluster(function(c)
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    c:die(1, 1)
+    c:queue { { 1, 1, "COMPLETING" } }
+    local code, said = c:submit "rate=0.5 seeds=1"
+    t.eq(code, 0)
+    t.holds(said, "1 of 1 trials: job 2, 1 task ")
+    c:queue { { 1, 1, "COMPLETING" }, { 2, 1 } }
+    t.eq(c:task(2, 1), 0)
     t.eq(c:rows "SELECT status, attempt FROM v_trials", { { status = "done", attempt = 2 } })
   end)
 end)
@@ -290,11 +297,8 @@ end)
 t.test("what a dead task had begun is submitted, what a waiting one will begin is not", function()
   with_cluster(function(c)
     t.eq(c:submit(), 0)
-    local trials = slurm_plan.read(c.root .. "/slurm/1/plan").trials
-    for i = 1, 2 do
-      t.ok(claims.take(c.root, trials[i].id, 1, { job = "1", task = i, restarts = 0, host = "n2",
-        pid = 5, started = 1.0, code = trials[i].code, provenance = "{}" }))
-    end
+    local trials = c:submitted(1)
+    for i = 1, 2 do c:die(1, i) end
     c:queue { { 1, 3, "PENDING" }, { 1, 4, "PENDING" } }
     t.eq(c:submit(), 0)
     t.eq(labels(c, 2), { trials[1].label, trials[2].label })
@@ -341,7 +345,7 @@ t.test("a redo does not continue a journal that a killed command has left", func
       journal.record { { "end", "done", nil, nil, 1.0, n = 5 } })
     t.eq(c:submit "--redo rate=0.5 seeds=1", 0)
     c:queue { { 2, 1 } }
-    t.eq(c:task(2, 1, nil, 1), 0)
+    t.eq(c:task(2, 1, 1), 0)
     t.eq(c:statuses(), { done = 1 })
     t.eq(#c:rows "SELECT 1 FROM v_metrics", 13)
   end)
@@ -366,7 +370,7 @@ t.test("a dry run prints what would be submitted", function()
     local code, said = c:submit "-n"
     t.eq(code, 0)
     t.ok(said:find("--array=1-2\n", 1, true), said)
-    t.ok(said:find(c.root .. "/slurm/2/plan", 1, true), said)
+    t.ok(said:find("--array-task=2", 1, true), said)
     t.ok(not core.sys.exists(c.root .. "/slurm/2"))
     c:queue { { 1, 1, "PENDING" }, { 1, 2, "PENDING" } }
     code, said = c:submit "-n"
@@ -445,18 +449,14 @@ for _, case in ipairs(words) do
     with_cluster(function(c)
       t.eq(c:submit(), 0)
       t.eq(c:task(1, 1), 0)
-      local trials = slurm_plan.read(c.root .. "/slurm/1/plan").trials
-      if case.logs[2] then
-        t.ok(claims.take(c.root, trials[2].id, 1, { job = "1", task = 2, restarts = 0, host = "n2",
-          pid = 5, started = 1.0, code = trials[2].code, provenance = "{}" }))
-      end
+      if case.logs[2] then c:die(1, 2) end
       for i = 1, 3 do
         if case.logs[i] then
           t.write(("%s/slurm/logs/1_%d.log"):format(c.root, i), "x\n" .. case.logs[i] .. "\n")
         end
       end
       c:queue {}
-      local _, said = c:ask(("ls -C '%s'"):format(c.root))
+      local _, said = c:ask(("status -C '%s'"):format(c.root))
       t.ok(said:find(case.quoted, 1, true), said)
     end)
   end)
@@ -483,12 +483,17 @@ fi
       if core.sys.exists(c.folder .. "/asked") then break end
       core.sys.sleep(0.05)
     end
-    t.eq(c:submit "rate=0.7,0.8 seeds=1", 0)
+    local submit = core.sys.spawn({ "/bin/sh", "-c", c:line(
+      ("run '%s/x.lua' -C '%s' --on slurm rate=0.7,0.8 seeds=1"):format(c.folder, c.root)) },
+      c.folder .. "/log2")
+    core.sys.sleep(1) -- it may submit meanwhile, or wait for the other command
     c:queue { { 2, 1 }, { 2, 2 } }
     t.write(c.folder .. "/go-on", "")
     t.eq(status:wait(true), 0)
-    t.eq(#labels(c, 1), 2) -- its plan is there
-    t.eq(c:task(2, 1, 0, 1), 0)
+    t.eq(submit:wait(true), 0)
+    local number = core.sys.exists(c.root .. "/slurm/2") and 2 or 1
+    t.eq(#labels(c, number), 2)
+    t.eq(c:task(2, 1, number), 0)
   end)
 end)
 

@@ -1,7 +1,6 @@
 -- test_together.lua: several runs at a time in one results folder.
 local t = require "harness"
 local journal = require "toeplab.store.journal"
-local clusters = require "clusters"
 local core = require "toeplab.core"
 local stores = require "stores"
 
@@ -329,28 +328,6 @@ t.test("a trial that another process has begun, and the store has not seen, is n
     t.eq(code, 5)
     t.ok(said:find("another process has taken it", 1, true), said)
     t.ok(said:find("6 trials: 5 done, 1 run by other processes", 1, true), said)
-  end)
-end)
-
-t.test("a run beside another one is refused the trials of an array job", function()
-  clusters.with(function(c)
-    t.write(c.folder .. "/slow", "")
-    t.eq(c:submit "seeds=1", 0)
-    local queue = { { 1, 1, "PENDING" }, { 1, 2, "PENDING" } }
-    c:queue(queue)
-    local run = ("run '%s/x.lua' -C '%s' "):format(c.folder, c.root)
-    local holder = core.sys.spawn({ "/bin/sh", "-c", c:line(run .. "steps=500 pause=0.1") },
-      c.folder .. "/log")
-    wait_until("it runs", function() return (c:statuses().running or 0) > 0 end)
-    local code, said = c:ask(run .. "rate=0.5 seeds=1")
-    t.eq(code, 5)
-    t.ok(said:find("job 1 of Slurm runs trials of this sweep", 1, true), said)
-    t.eq(c:ask(run .. "-q steps=13 pause=0.0 rate=0.5 seeds=1"), 0) -- other trials
-    t.write(c.folder .. "/silent", "")
-    code, said = c:ask(run .. "rate=0.5 seeds=1")
-    t.eq(code, 5)
-    t.ok(said:find("job 1 of Slurm may run trials of this sweep", 1, true), said)
-    holder:kill()
   end)
 end)
 

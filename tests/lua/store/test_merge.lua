@@ -204,7 +204,7 @@ t.test("a sweep keeps the time of its command, and so the newest one stays the n
   end)
 end)
 
-t.test("sweeps keep their order over shards", function()
+t.test("a sweep keeps its order when its trials come from several folders", function()
   t.in_folder(function(folder)
     local a, b = sample[1], sample[2]
     local queued = { status = "queued", metrics = {}, files = {}, step = false }

@@ -221,15 +221,6 @@ t.test("a trial that waits for one on another device does not hold its worker", 
   end)
 end)
 
-t.test("the shares of a sweep are all of it, and no trial is in two", function()
-  in_folder(function(folder)
-    t.eq(run(folder, "", { "steps=1" }, { shard = { part = 1, of = 3 } }), 0)
-    t.eq(status(folder), "done queued queued done queued queued")
-    t.eq(run(folder, "", { "steps=1" }, { shard = { part = 3, of = 3 } }), 0)
-    t.eq(status(folder), "done queued done done queued done")
-  end)
-end)
-
 t.test("a worker whose coordinator is gone begins nothing", function()
   in_folder(function(folder)
     local path = folder .. "/x.lua"

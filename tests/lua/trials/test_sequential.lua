@@ -337,7 +337,7 @@ test("mistakes are told with the right form", function(folder)
     { { "seeds=3", "compare=decay=0.99" }, 'compare is for seeds like "until 2 %": give both' },
     { { "decay=0.99" }, "every row has decay=0.99, so that there is nothing to compare" },
     { { "compare=decay=0.99 metric=los" }, "seed=1 logged no 'los'; did you mean 'loss'?" },
-    { {}, "--shard cannot be used with seeds like", { shard = { part = 1, of = 2 } } },
+    { {}, "--on cannot be used with seeds like", { on = {} } },
   } do
     local code, said = trials.run(folder, script(), case[1], case[3])
     t.eq(code, errors.USAGE)

@@ -146,20 +146,6 @@ test("a value with which a gradient is not finite loses, too, without a guard", 
   t.eq(points(folder, "test"), { "0.9 0.2 1", "0.9 0.2 2", "0.99 0.2 1", "0.99 0.2 2" })
 end)
 
-test("shards wait for one another", function(folder)
-  local function shard(part)
-    return trials.run(folder, script(usual), {}, { shard = { part = part, of = 2 } })
-  end
-  local code, said = shard(1)
-  t.eq(code, errors.DONE)
-  t.ok(said:find("3 trials of test-tuning belong to other shards", 1, true), said)
-  t.eq(points(folder, "test"), {})
-  t.eq(shard(2), errors.DONE)
-  t.eq(points(folder, "test"), { "0.9 0.2 2", "0.99 0.3 2" })
-  t.eq(shard(1), errors.DONE)
-  t.eq(points(folder, "test"), chosen)
-end)
-
 for goal, value in pairs { min = "0 / 0", max = "1 / 0" } do
   test("a value without a finite result loses, goal = " .. goal, function(folder)
     local wrong = script(("%s, goal = '%s'"):format(usual, goal),

@@ -4,6 +4,7 @@
 -- A verb declares in `words` what its words are: a list with an entry for each, of which the last
 -- is that of all further words. An entry is the name of a kind (words.lua) or a table {of = kind,
 -- choices = words}; options have the same fields `of` and `choices` for their values.
+local arguments = require "toeplab.base.arguments"
 local commands = require "toeplab.commands"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
@@ -114,7 +115,7 @@ local function add(list, entry, prefix, current, context)
 end
 
 local function add_options(list, options, current)
-  for _, o in ipairs(options) do
+  for _, o in ipairs(arguments.listed(options)) do
     local word = "--" .. o.name
     if word:sub(1, #current) == current then list[#list + 1] = { word, o.help } end
   end

@@ -1,27 +1,23 @@
 -- commands/worker.lua: toeplab worker: runs one worker process of a run; only toeplab run starts
 -- it.
 local arguments = require "toeplab.base.arguments"
-local array_task = require "toeplab.runs.array_task"
 local errors = require "toeplab.base.errors"
 local worker = require "toeplab.runs.worker"
 
 local command = {
   example = "toeplab run experiments/quickstart.lua -j2",
   usage = "toeplab worker FILE",
-  about = "Runs the trials that toeplab run sends to it; -j sets the number of workers. With\n"
-    .. "--array runs trials of a submitted plan, as a task of an array job of Slurm.",
+  about = "Runs the trials that toeplab run sends to it; -j sets the number of workers.",
   options = {
     { name = "dir", value = "DIR", help = "the results folder" },
     { name = "checkpoint-steps", value = "N", help = "a checkpoint every N steps" },
     { name = "checkpoint-seconds", value = "S", help = "a checkpoint every S seconds" },
     { name = "device", value = "DEVICE", help = "the device to compute on" },
     { name = "command", value = "HASH", help = "of the command, which other ranks compare" },
-    { name = "array", value = "PLAN", help = "the plan of a submission" },
   },
 }
 
 function command.run(set, words)
-  if set.array then return array_task.main(set.array) end
   local path = table.remove(words, 1)
   if not path then errors.usage("worker: which experiment?") end
   return worker.main(path, { dir = set.dir, device = set.device or "cpu",
