@@ -905,10 +905,10 @@ tl_status tl_raw_write(tl_ctx *ctx, const char *path, int count, const tl_raw_pa
 uint32_t tl_crc32(uint32_t before, const void *data, size_t bytes);
 
 /* ---- The store of runs ----------------------------------------------------------------------- */
-/* The store is one SQLite file, runs.db, in a results folder, or at the place that this machine has
-** for it. core/store/schema.sql defines the schema and its public views (v_trials, v_metrics,
-** v_last, v_artifacts, v_trash, v_members, v_events); PRAGMA user_version is its version. Any number
-** of processes write in turns. */
+/* The store is one SQLite file, runs.db, in a results folder or where tl_store_place says.
+** core/store/schema.sql defines the schema and its public views (v_trials, v_metrics, v_last,
+** v_artifacts, v_trash, v_members, v_events); PRAGMA user_version is its version. Any number of
+** processes write in turns. */
 
 typedef struct tl_store tl_store;
 
@@ -928,10 +928,10 @@ typedef struct tl_value { /* an SQL value */
 ** its pid. TL_ECORRUPT: the schema is not Toeplab's, newer than this library, or older and not
 ** to be upgraded in this mode; or there are links. */
 tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_store **out_store);
-/* Writes the path of the folder where runs.db of a results folder lies: the results folder; or, if
-** TOEPLAB_INDEX is set or other machines may use the folder (a file system of a network),
-** index/HASH in TOEPLAB_INDEX, in the cache, or in /var/tmp/toeplab-UID where the cache is on a
-** network, too; HASH is of the real path of the folder. TL_EINVAL: too long a name. */
+/* Writes the path of the folder that holds runs.db of a results folder: that itself or, where
+** TOEPLAB_INDEX is set or other machines may use the folder (a file system of a network), one of
+** this machine: index/HASH in TOEPLAB_INDEX, in the cache or, where that is on a network, too, in
+** /var/tmp/toeplab-UID. TL_EINVAL: too long a name. */
 tl_status tl_store_place(tl_ctx *ctx, const char *folder, char *out, size_t bytes);
 /* TL_ECORRUPT: runs.db*, lock or runs is a link or of a wrong type. TL_EINVAL: too long a path. */
 tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder);

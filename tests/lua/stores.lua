@@ -73,8 +73,8 @@ function stores.make_old(folder)
   local schema = harness.read(harness.root .. "core/store/schema.sql")
   local view = schema:match "-- version 4\n.-(CREATE VIEW v_trials.-;)"
   local store <close> = records.open(folder, "w")
-  for _, sql in ipairs { "DROP TABLE news", "DROP VIEW v_trials", "ALTER TABLE trials DROP COLUMN numerics",
-    view, "PRAGMA user_version = 5" } do
+  for _, sql in ipairs { "DROP TABLE news", "DROP VIEW v_trials",
+    "ALTER TABLE trials DROP COLUMN numerics", view, "PRAGMA user_version = 5" } do
     store.store:exec(sql)
   end
 end
