@@ -48,19 +48,21 @@ end
 -- Opens the store of the engine in a mode of records.open, and returns what that does. The database
 -- may be removed at any moment, also now.
 local function connect(folder, mode)
-  local store, message, status
+  local store, message, status, known, foreign
   for _ = 1, 10 do
     ensure(folder)
     trial_files.check_store(folder, mode)
     store, message, status = core.store(folder, mode == "u" and "w" or mode)
-    if store and news.foreign(wrap(store, folder)) then
+    if not store and core.sys.exists(trial_files.database(folder)) then break end
+    if store then
+      known, foreign = pcall(news.foreign, wrap(store, folder))
+      if known and not foreign then return store end
       store:close()
+      if not known then return nil, errors.text(foreign), rawget(foreign, "status") end
       rebuild.again(folder, wrap)
-    elseif store or core.sys.exists(trial_files.database(folder)) then
-      break
     end
   end
-  return store, message, status
+  return nil, message or folder .. "/news: is replaced again and again", status
 end
 
 -- Raises the error of opening a store.
@@ -89,10 +91,8 @@ local function prepare(self)
   end)
   if ok then return end
   self:close()
-  if errors.is(why) then error(why, 0) end
-  local problem = errors.new(errors.code_of(why), "%s", errors.text(why))
-  problem.status = type(why) == "table" and rawget(why, "status") or nil
-  error(problem, 0)
+  if not errors.storage_problem(why) then error(why, 0) end
+  refuse(self.folder, errors.text(why), rawget(why, "status"))
 end
 
 -- Whether the rows may be behind the files. A process of this machine that holds the store is about
