@@ -42,6 +42,8 @@ tl_status tl_store_place(tl_ctx *ctx, const char *folder, char *out, size_t byte
     const char *base = getenv("TOEPLAB_INDEX"), *cache = ctx->host.cache_dir;
     char        own[PATH_MAX], *real = NULL, hash[65];
     int         given = base && *base;
+    if (given && *base != '/')
+        return tl_fail(ctx, TL_EINVAL, "TOEPLAB_INDEX=%s: must be an absolute path", base);
     if (given || is_remote(folder)) real = realpath(folder, NULL); /* NULL: it does not exist */
     if (!real) {
         if (snprintf(out, bytes, "%s", folder) < (int)bytes) return TL_OK;

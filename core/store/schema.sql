@@ -201,5 +201,6 @@ FROM trials WHERE trashed IS NULL;
 -- How much of the folder's news the rows know (store/news.lua).
 CREATE TABLE news (
     folder TEXT NOT NULL, -- the first line of the file
-    bytes  INTEGER NOT NULL CHECK (bytes >= 0)
+    bytes  INTEGER NOT NULL CHECK (bytes >= 0),
+    last   TEXT NOT NULL  -- what stands before that byte
 );

@@ -16,7 +16,6 @@ local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
 local sweeps = require "toeplab.store.sweeps"
 local secrets = require "toeplab.base.secrets"
-local shell = require "toeplab.base.shell"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local trial_files = require "toeplab.store.trial_files"
 local tuning = require "toeplab.trials.tuning"
@@ -67,17 +66,8 @@ local function wait_for_writer(run, open)
   end
 end
 
--- Raises if array jobs of an older release have left results that only that release can copy.
-local function check_claims(run)
-  if not next(trial_files.claimed(run.folder)) then return end
-  errors.raise(errors.LOCKED, "%s/claims: array jobs of an older release may have results that are "
-    .. "not in the store: `toeplab ls -C %s` of that release copies them once these jobs are over; "
-    .. "to do without them, move that folder away", run.folder, shell.word(run.folder))
-end
-
 -- Copies the journals that killed runs left behind into the store.
 function prepared.replay(run)
-  check_claims(run)
   for _, open in ipairs(run.records:open_journals()) do
     wait_for_writer(run, open)
     local _, damage = run.records:take(open)

@@ -115,6 +115,7 @@ end
 -- the run began.
 local function count_taken(run, counts, busy)
   for _, t in ipairs(busy) do t.taken = true end
+  run.records:refresh()
   counts.taken = 0
   for _, t in ipairs(run.trials) do
     local status = t.taken and run.records:status(t.id)

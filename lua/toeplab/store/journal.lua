@@ -140,8 +140,10 @@ function journal.append(path, line)
     local _, good = records(text)
     errors.stored(core.sys.write_file(path, text:sub(1, good)))
   end
-  local file <close> = errors.stored(io.open(path, "ab"))
-  errors.stored(file:write(journal.record { line }))
+  local file = errors.stored(io.open(path, "ab"))
+  local ok, why = file:write(journal.record { line })
+  local closed, problem = file:close() -- which writes what is left
+  errors.stored(ok and closed, why or problem)
 end
 
 local NO_FILE = 2 -- ENOENT

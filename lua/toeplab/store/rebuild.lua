@@ -5,6 +5,7 @@
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local files = require "toeplab.base.files"
+local journal = require "toeplab.store.journal"
 local news = require "toeplab.store.news"
 local replay = require "toeplab.store.replay"
 local temporary = require "toeplab.base.temporary"
@@ -100,17 +101,19 @@ local function renew_trial(store, id, last, warn)
   if there then replay.trial(store, id, trial_files.folder(store.folder, id), warn, last) end
 end
 
--- Reads what others have added to the journals of trials, in a transaction.
-function rebuild.read_journals(store)
-  for _, row in ipairs(store:rows "SELECT trial AS id, attempt FROM journals") do
-    row.path = trial_files.folder(store.folder, row.id)
-    if store:take(row) then store:end_journal(row) end
-  end
+-- Returns the trials whose journals runs of other machines write: {id=, attempt=}.
+local function of_others(store)
+  return store:rows([[SELECT id, j.attempt FROM trials JOIN journals j ON id = trial
+    WHERE host <> ?]], { core.sys.hostname() })
 end
 
 -- Brings the rows of a store up to date with the news, in a transaction.
 function rebuild.catch_up(store, warn)
   if not news.unread(store) then return end
+  if news.foreign(store) then
+    errors.raise(errors.STORAGE, "%s: another folder was put into its place: give the command "
+      .. "again", store.folder)
+  end
   local changed = news.take(store)
   for id in pairs(changed.gone) do replay.delete(store, id) end
   for _, id in ipairs(changed.sweeps) do renew_sweep(store, id, warn) end
@@ -124,6 +127,24 @@ function rebuild.catch_up(store, warn)
     end
   end
   for id, last in pairs(changed.trials) do renew_trial(store, id, last, warn) end
+end
+
+-- Brings the rows up to date with what other processes have written.
+function rebuild.refresh(store)
+  if not of_others(store)[1] and not news.unread(store) then return end
+  store:transaction(function()
+    for _, row in ipairs(of_others(store)) do
+      row.path = trial_files.folder(store.folder, row.id)
+      if store:take(row) then store:end_journal(row) end
+    end
+  end)
+end
+
+-- Whether the rows may be behind the files. A process of this machine that holds the store is about
+-- to store what it has told of.
+function rebuild.is_behind(store)
+  return of_others(store)[1] ~= nil or news.unread(store) and (store:is_elsewhere()
+    or not journal.in_use(store.folder .. "/lock"))
 end
 
 -- ---- The whole folder -------------------------------------------------------------------------
@@ -153,10 +174,12 @@ end
 function rebuild.possible(root) return next(trial_files.sweeps(root)) ~= nil end
 
 -- Locks root against other writers until the returned file is closed, and waits for one that is at
--- work.
+-- work. Returns nil where this user may only read and the database lies elsewhere.
 local function lock(root)
   errors.stored(core.store_check_folder(root))
-  local file = errors.stored(io.open(root .. "/lock", "a"))
+  local file, why = io.open(root .. "/lock", "a")
+  if not file and core.store_place(root) ~= root then return nil end
+  errors.stored(file, why)
   while not core.sys.lock(file) do
     core.sys.sleep(PAUSE_SECONDS)
     errors.check_signals()
@@ -167,23 +190,23 @@ end
 -- Makes the database of the results folder root while it is locked. open: makes a store of the
 -- records from that of the engine and its folder.
 local function make(root, open, warn)
-  local folder = temporary.beside(root .. "/rebuild")
+  local place = trial_files.database(root):match "^(.*)/"
+  local folder = temporary.beside(place .. "/rebuild")
   local kind, link = core.sys.kind(folder)
   if kind or link then errors.raise(errors.STORAGE, "%s exists already", folder) end
   errors.stored(core.sys.mkdir(folder))
-  local place = errors.stored(core.store_place(folder))
+  local from = errors.stored(core.store_place(folder))
   local ok, count = pcall(function()
     local store <close> = open(errors.stored(core.store(folder, "w")), root)
     return fill(store, warn)
   end)
   if ok then
-    local path = trial_files.database(root)
+    local path = place .. "/runs.db"
     for _, ending in ipairs { "-wal", "-shm", "-journal" } do core.sys.remove(path .. ending) end
-    errors.stored(core.sys.mkdir(path:match "^(.*)/"))
-    errors.stored(core.sys.rename(place .. "/runs.db", path))
-    errors.stored(core.sys.sync_folder(path:match "^(.*)/"))
+    errors.stored(core.sys.rename(from .. "/runs.db", path))
+    errors.stored(core.sys.sync_folder(place))
   end
-  files.remove(place)
+  files.remove(from)
   files.remove(folder)
   if not ok then error(count, 0) end
   return count

@@ -76,6 +76,8 @@ local function refuse(folder, message, status)
   error(problem, 0)
 end
 
+Records.refresh = rebuild.refresh
+
 -- Whether the database is not in the folder, since runs of other machines may be (place.c).
 function Records:is_elsewhere() return core.store_place(self.folder) ~= self.folder end
 
@@ -83,22 +85,12 @@ function Records:is_elsewhere() return core.store_place(self.folder) ~= self.fol
 local function prepare(self)
   local ok, why = pcall(function()
     written.all(self)
-    if self:is_elsewhere() then
-      self:transaction(function() rebuild.read_journals(self) end)
-    elseif news.unread(self) then
-      self:transaction(function() end)
-    end
+    self:refresh()
   end)
   if ok then return end
   self:close()
   if not errors.storage_problem(why) then error(why, 0) end
   refuse(self.folder, errors.text(why), rawget(why, "status"))
-end
-
--- Whether the rows may be behind the files. A process of this machine that holds the store is about
--- to store what it has told of.
-local function is_behind(self)
-  return self:is_elsewhere() or news.unread(self) and not journal.in_use(self.folder .. "/lock")
 end
 
 -- Opens the store in folder for reading ("r"), for the user's own queries ("ask"), for changes of
@@ -110,7 +102,7 @@ function records.open(folder, mode)
   local self = wrap(store, folder)
   if mode == "w" or mode == "u" then
     prepare(self)
-  elseif is_behind(self) then
+  elseif rebuild.is_behind(self) then
     local ok, writer = pcall(records.open, folder, "u") -- if not, what is known is shown
     if ok then writer:close() end
   end
@@ -206,10 +198,11 @@ function Records:sweep(s)
     local sql = "SELECT id FROM sweeps WHERE sha256 = ? AND plan = ? AND experiment = ?"
     local found = self:rows(sql, { s.sha256, s.plan, s.experiment })
     if found[1] then return found[1].id end
-    self:rows([[INSERT INTO sweeps (experiment, script, sha256, source, command, scale, plan,
-      created) VALUES (?, ?, ?, ?, ?, ?, ?, ?)]], { s.experiment, s.script, s.sha256, s.source,
-        s.command, s.scale, s.plan, s.created or now() })
-    return self.store:last_id()
+    local last = self:rows "SELECT coalesce(max(id), 0) AS id FROM sweeps"[1].id
+    for id in pairs(trial_files.sweeps(self.folder)) do last = math.max(last, id) end
+    self:rows("INSERT INTO sweeps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", { last + 1, s.experiment,
+      s.script, s.sha256, s.source, s.command, s.scale, s.plan, s.created or now() })
+    return last + 1
   end)
 end
 

@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local process = require "toeplab.base.process"
 local temporary = require "toeplab.base.temporary"
+local journal = require "toeplab.store.journal"
 local news = require "toeplab.store.news"
 local replay = require "toeplab.store.replay"
 local selection = require "toeplab.store.selection"
@@ -38,13 +39,12 @@ function trash.restore(store, ids)
 end
 
 -- Returns the ids of the trials that have been in the trash for so many days and are not running.
--- Those whose results are not all in the store stay.
 function trash.expired(store, days)
-  local ids, busy, claimed = {}, {}, trial_files.claimed(store.folder)
+  local ids, busy = {}, {}
   for _, row in ipairs(selection.running(store)) do busy[row.id] = not row.killed end
   local sql = "SELECT id FROM trials WHERE trashed <= ? ORDER BY trashed, id"
   for _, row in ipairs(store:rows(sql, { core.sys.now() - days * 86400.0 })) do
-    if not busy[row.id] and not claimed[row.id:sub(1, 12)] then ids[#ids + 1] = row.id end
+    if not busy[row.id] then ids[#ids + 1] = row.id end
   end
   return ids
 end
@@ -90,11 +90,28 @@ local function any_alive(store)
   return false
 end
 
+-- Whether trials may have files though no row tells of them: the file of their sweep is damaged
+-- (its command finds them again), or is not read yet.
+local function knows_too_little(store)
+  for id in pairs(trial_files.sweeps(store.folder)) do
+    local row = store:rows("SELECT 1 FROM sweeps WHERE id = ?", { id })[1]
+    if not row and id > 0 then return true end
+  end
+  return written.any_damaged(store.folder)
+end
+
+-- Whether a worker writes to a journal in the folder of a trial.
+local function is_written(folder)
+  for _, name in ipairs(core.sys.list(folder) or {}) do
+    if name:find "^events" and journal.in_use(folder .. "/" .. name) then return true end
+  end
+  return false
+end
+
 -- Lists the files in the store's folder that no row mentions, with those that dead processes left:
--- {path=, why=, bytes=}, with relative paths. Skips running trials, and those whose results are not
--- all in the store.
+-- {path=, why=, bytes=}, with relative paths. Skips running trials.
 function trash.stale(store)
-  local list, ids, claimed = {}, {}, trial_files.claimed(store.folder)
+  local list, ids = {}, {}
   local function add(path, why)
     list[#list + 1] = { path = path, why = why, bytes = files.bytes(store.folder .. "/" .. path) }
   end
@@ -102,13 +119,13 @@ function trash.stale(store)
   for _, row in ipairs(selection.running(store)) do
     if not row.killed then ids[row.id:sub(1, 12)] = "busy" end
   end
-  for name in pairs(claimed) do ids[name] = "busy" end
-  local kept = written.any_damaged(store.folder) -- the command of a damaged sweep finds its trials
+  local kept = knows_too_little(store)
   local _, link = core.sys.kind(store.folder .. "/runs") -- never follow a link
   for _, name in ipairs(not link and core.sys.list(store.folder .. "/runs") or {}) do
     if ids[name] and ids[name] ~= "busy" then
       look_into(store, ids[name], name, add)
-    elseif not ids[name] and #name == 12 and name:find("^%x+$") and not kept then
+    elseif not ids[name] and #name == 12 and name:find("^%x+$") and not kept
+      and not is_written(store.folder .. "/runs/" .. name) then
       add("runs/" .. name, "no trial has that name")
     elseif dead_temporary(name) then
       add("runs/" .. name, "a temporary folder of a dead process")

@@ -7,6 +7,7 @@
 -- name of its row.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
+local shell = require "toeplab.base.shell"
 
 local trial_files = {}
 
@@ -138,17 +139,6 @@ function trial_files.sweeps(root)
   return set
 end
 
--- Returns the set of the trials, by the names of their folders, of which tasks of array jobs may
--- have results that are not in the store: those of an older release wrote files claims/ID12-K.
-function trial_files.claimed(root)
-  local set = {}
-  for _, name in ipairs(trial_files.plain(root, "claims")) do
-    set[name:match "^(%x+)%-%d+$" or ""] = true
-  end
-  set[""] = nil
-  return set
-end
-
 -- Returns whether the file at path lies in the results folder.
 function trial_files.holds(root, path)
   local folder = path:match("^(.*)/[^/]*$") or "."
@@ -176,10 +166,23 @@ function trial_files.has_store(folder)
   return size ~= nil or next(trial_files.sweeps(folder)) ~= nil
 end
 
+-- Raises if array jobs of an older release, whose tasks wrote files claims/ID12-K, have left
+-- results that only that release can copy, before the database becomes one that it does not know.
+local function check_claims(folder)
+  for _, name in ipairs(trial_files.plain(folder, "claims")) do
+    if name:find "^%x+%-%d+$" then
+      errors.raise(errors.LOCKED, "%s/claims: array jobs of an older release may have results that "
+        .. "are not in the store: `toeplab ls -C %s` of that release copies them once these jobs "
+        .. "are over; to do without them, move that folder away", folder, shell.word(folder))
+    end
+  end
+end
+
 -- Raises unless records.open can open the store in folder in this mode. An empty store beside files
 -- of trials is refused: its rows are lost, since a store is made before any file.
 function trial_files.check_store(folder, mode)
   local path = trial_files.database(folder)
+  if mode == "w" or mode == "u" then check_claims(folder) end
   if not trial_files.has_store(folder) and mode ~= "w" then
     errors.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)",
       folder)

@@ -2,6 +2,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local hosts = require "hosts"
+local stores = require "stores"
 
 local with_folder, any = hosts.with_folder, hosts.any
 local program = core.sys.executable()
@@ -68,6 +69,7 @@ t.test("marks, the trash, purges and merges of one host reach the others while a
       t.eq(f:start("a", "a=1,2")(), 0)
       t.eq(core.sys.remove(f.folder .. "/go"), true)
       local going = f:start("a", "a=3")
+      f:wait_for("a", "done done done done running queued")
       f:wait_for("b", "done done done done running queued")
       for _, step in ipairs { { "mark a=1 --tag good" }, { "rm a=2" },
           { ("merge '%s/there'"):format(f.folder) }, { "rm --purge --days 0" },
@@ -125,10 +127,92 @@ t.test("a folder that was used on its own machine is used on a network, and back
     local said, code = t.shell(run .. "a=1,2")
     t.ok(code == 0 and said:find("4 trials: 4 already done", 1, true), said)
     -- of a version that kept no files of sweeps
+    stores.make_old(f.root)
     t.shell(("rm -r '%s/a' '%s/sweeps' '%s/news'"):format(f.folder, f.root, f.root))
-    t.eq(f:statuses "a", "done done done done")
     t.eq(f:start("a", "a=1,2,3")(), 0)
     t.eq(f:statuses "b", DONE)
+    -- a database that was copied alone
+    f.root = f.folder .. "/copy"
+    core.sys.mkdir(f.root)
+    t.shell(("cp '%s'/a/index/*/runs.db '%s'"):format(f.folder, f.root))
+    local own = ("'%s' ls -C '%s'"):format(program, f.root)
+    t.eq(select(2, t.shell(own):gsub("done", "")), 6)
+    t.eq(select(2, t.shell(own):gsub("done", "")), 6)
+  end)
+end)
+
+t.test("each of two runs on two hosts prints the whole table, and so does a host without an index",
+  function()
+    with_folder(function(f)
+      local first = f:start("a", "a=1")
+      f:wait_for("b", "running queued")
+      local second = f:start("b", "a=1,2")
+      f:wait_for("b", "running running queued queued")
+      local own = ("TOEPLAB_THREADS=1 '%s' ls -C '%s'"):format(program, f.root)
+      t.holds(t.shell(own), "running")
+      t.write(f.folder .. "/go", "")
+      t.eq(first(), 0)
+      local code, said = second()
+      t.ok(code == 0 and said:find "4 trials: %d done, %d already done", said)
+      local _, count = t.shell(own):gsub("done", "")
+      t.eq(count, 4)
+    end)
+  end)
+
+t.test("a folder that was put back from a copy is known as such", function()
+  with_folder(function(f)
+    t.write(f.folder .. "/go", "")
+    t.eq(f:start("a", "a=1 seeds=1")(), 0)
+    local early = f:known "b"
+    t.shell(("cp -r '%s' '%s/copy'"):format(f.root, f.folder))
+    t.eq(f:start("a", "a=1,2 seeds=1")(), 0)
+    t.eq(f:ask("b", "rm a=1"):find "trash" ~= nil, true)
+    t.eq(#f:known "a", #f:known "b")
+    t.shell(("rm -r '%s'; cp -r '%s/copy' '%s'"):format(f.root, f.folder, f.root))
+    t.eq(f:known "a", early)
+    t.eq(f:known "b", early)
+    local said, code = f:ask("a", "fsck")
+    t.ok(code == 0, said)
+    t.eq(f:start("b", "a=1,2 seeds=1")(), 0)
+    t.eq(f:statuses "a", "done done")
+  end)
+end)
+
+t.test("a line of news that a full disk has torn hides none that follows", function()
+  with_folder(function(f)
+    t.write(f.folder .. "/go", "")
+    t.eq(f:start("a", "a=1 seeds=1")(), 0)
+    t.eq(f:statuses "b", "done")
+    t.shell(("printf 'trial abcd' >>'%s/news'"):format(f.root))
+    t.eq(f:start("a", "a=2 seeds=1")(), 0)
+    t.eq(f:start("b", "a=3 seeds=1")(), 0)
+    for _, host in ipairs { "a", "b", "c" } do t.eq(f:statuses(host), "done done done") end
+    local said, code = f:ask("b", "fsck")
+    t.ok(code == 0 and said:find "all is whole", said)
+    t.eq(#core.sys.list(f.root .. "/sweeps"), 3)
+  end)
+end)
+
+t.test("files that the rows do not know yet are not taken for left over", function()
+  with_folder(function(f)
+    t.write(f.folder .. "/go", "")
+    t.eq(f:start("a", "a=1 seeds=1")(), 0)
+    t.eq(f:statuses "b", "done")
+    local news = t.read(f.root .. "/news")
+    t.eq(f:start("a", "a=2 seeds=1")(), 0)
+    t.write(f.root .. "/news", news) -- as if the rest were lost
+    t.eq((select(2, f:ask("b", "rm --purge --days 0"))), 0)
+    t.eq(f:start("b", "a=3 seeds=1")(), 0)
+    t.eq(#core.sys.list(f.root .. "/sweeps"), 3)
+    t.eq(#core.sys.list(f.root .. "/runs"), 3)
+    t.eq(f:statuses "c", "done done done")
+  end)
+end)
+
+t.test("an index that is no absolute path is refused", function()
+  with_folder(function(f)
+    local said, code = t.shell(("TOEPLAB_INDEX=x '%s' ls -C '%s' 2>&1"):format(program, f.root))
+    t.ok(code ~= 0 and said:find("TOEPLAB_INDEX=x: must be an absolute path", 1, true), said)
   end)
 end)
 
