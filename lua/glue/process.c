@@ -341,15 +341,22 @@ static int poll_all(lua_State *L)
 }
 
 /* lock(file [, shared]) -> whether the open file could be locked: by this process alone or, if
-** shared, together with others that share it. The lock lasts until the file is closed or this
-** process dies; child processes do not inherit it. */
+** shared, together with others that share it; nil and the reason if its file system has no locks.
+** The lock lasts until the file is closed or this process dies; child processes do not inherit
+** it. */
 static int lock_file(lua_State *L)
 {
     const luaL_Stream *s = luaL_checkudata(L, 1, LUA_FILEHANDLE);
     int                how = lua_toboolean(L, 2) ? LOCK_SH : LOCK_EX;
     luaL_argcheck(L, s->closef != NULL, 1, "the file is closed");
     (void)fcntl(fileno(s->f), F_SETFD, FD_CLOEXEC);
-    lua_pushboolean(L, flock(fileno(s->f), how | LOCK_NB) == 0);
+    int locked = flock(fileno(s->f), how | LOCK_NB) == 0;
+    if (!locked && errno != EWOULDBLOCK && errno != EINTR) {
+        lua_pushnil(L);
+        lua_pushfstring(L, "the file cannot be locked: %s", strerror(errno));
+        return 2;
+    }
+    lua_pushboolean(L, locked);
     return 1;
 }
 

@@ -107,8 +107,8 @@ end
 
 -- Returns whether a second process is refused a held lock.
 local function locks_work(path)
-  local a <close> = io.open(path, "rb")
-  local b <close> = io.open(path, "rb")
+  local a <close> = io.open(path, "r+b") -- NFS locks no file that is open for reading alone
+  local b <close> = io.open(path, "r+b")
   return a and b and core.sys.lock(a) and not core.sys.lock(b)
 end
 

@@ -147,8 +147,8 @@ local function hand_out(run, path, overrides, options)
   local tasks = slurm.tasks(o, #left)
   local function enlist()
     local undo = trash.undo(run.records, run.trials)
-    prepared.enlist(run, path, overrides, options, math.max(1, o.cpus // run.jobs))
-    return undo
+    local sweep = prepared.enlist(run, path, overrides, options, math.max(1, o.cpus // run.jobs))
+    return function() undo(sweep) end
   end
   if tasks == 0 then
     enlist()

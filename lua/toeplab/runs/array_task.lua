@@ -55,7 +55,7 @@ end
 
 -- Raises if a trial would be run by other code than it was submitted with.
 local function check_code(task)
-  for device, wanted in pairs(task.codes) do
+  for device, wanted in pairs(type(task.codes) == "table" and task.codes or {}) do
     local here = provenance.code_hash(device)
     if here ~= wanted then
       errors.raise(errors.FAILED, "%s: toeplab here is another build (code %s) than the one that "

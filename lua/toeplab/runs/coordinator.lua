@@ -404,10 +404,9 @@ local function refill(self)
   return #self.queue > 0
 end
 
--- Copies a part of what is new in a journal. Returns false if another process holds the store so
--- long that it has to be tried later: the journal keeps it.
-local function copy_later(self, w)
-  local ok, why = pcall(copy_journal, self, w, true)
+-- Calls fn. Returns false if another process holds the store so long that it has to be tried later.
+local function later(fn, ...)
+  local ok, why = pcall(fn, ...)
   if not ok and not (errors.is(why) and why.code == errors.LOCKED) then error(why, 0) end
   return ok
 end
@@ -418,9 +417,9 @@ local function take_all(self, now)
   if now - self.taken < TAKE_SECONDS then return end
   self.taken = now
   local records = self.run.records
-  records:check()
+  if not later(function() records:check() end) then return end
   for _, w in ipairs(self.workers) do
-    if w.trial and not copy_later(self, w) then return end
+    if w.trial and not later(copy_journal, self, w, true) then return end
     local signal = w.trial and not w.stopped and records:asks_to_stop(w.trial)
     if signal then
       w.stopped, w.closed = true, true -- the worker ends after this trial

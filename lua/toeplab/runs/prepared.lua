@@ -312,7 +312,7 @@ function prepared.set_provenance(run, words, threads)
   return about
 end
 
--- Inserts the rows of the sweep and of its trials.
+-- Inserts the rows of the sweep and of its trials. Returns the id of the sweep.
 function prepared.enlist(run, path, overrides, options, threads)
   local about = prepared.set_provenance(run,
     launch.words(prepared.stored_words(options.command)), threads)
@@ -330,8 +330,10 @@ function prepared.enlist(run, path, overrides, options, threads)
       tuned_key = run.exp.tuned and run.exp.tune.key or nil,
       tuned_seed = run.exp.tuned and run.exp.tune.seed or nil,
       columns = declared_list(run.exp, "columns"), rows = declared_list(run.exp, "rows") } }
-  run.records:transaction(function()
-    run.records:enlist(run.records:sweep(sweep), sweeps.rows_of(run.trials))
+  return run.records:transaction(function()
+    local id = run.records:sweep(sweep)
+    run.records:enlist(id, sweeps.rows_of(run.trials))
+    return id
   end)
 end
 

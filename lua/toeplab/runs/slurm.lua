@@ -4,7 +4,6 @@
 -- tasks print.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
-local files = require "toeplab.base.files"
 local quantity = require "toeplab.base.quantity"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
@@ -22,7 +21,7 @@ local NO_ID = "sbatch names no job" -- where it succeeds without
 -- then adds or removes one. Returns nil if another one has the lock; nil and the reason if the file
 -- cannot be opened.
 function slurm.lock(root)
-  local path = root .. "/slurm/lock"
+  local path = trial_files.own(root, "slurm") .. "/lock"
   local kind, link = core.sys.kind(path)
   if kind and kind ~= "file" or link then return nil, path .. " is not a file" end
   local file, why = io.open(path, "a")
@@ -88,7 +87,7 @@ function slurm.open(root, store, warn, locked)
   local open, others = slurm_queue.open(root, all, queue)
   for _, s in ipairs((locked or own) and others or {}) do
     if store then explain(store, s, warn) end
-    files.remove(s.folder)
+    slurm_queue.remove(s.folder)
   end
   return open
 end
@@ -267,7 +266,7 @@ local function write_submission(run, path, options, tasks, job)
       tasks, number)))
   end)
   if ok then return folder end
-  files.remove(folder)
+  slurm_queue.remove(folder)
   error(why, 0)
 end
 
@@ -321,7 +320,7 @@ function slurm.submit(run, path, options, list, words, enlist)
     end
   end
   if not id then
-    files.remove(folder)
+    slurm_queue.remove(folder)
     undo()
     refuse(why or NO_ID)
   end

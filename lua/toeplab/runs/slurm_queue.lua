@@ -122,14 +122,22 @@ function slurm_queue.submission(root, number)
   return s
 end
 
--- Lists the submissions in the results folder.
+-- Lists the submissions in the results folder: its folders with a file job.
 function slurm_queue.submissions(root)
   local list = {}
-  for _, name in ipairs(core.sys.list(root .. "/slurm") or {}) do
+  for _, name in ipairs(core.sys.list(trial_files.own(root, "slurm")) or {}) do
     local number = math.tointeger(tonumber(name:match "^%d+$"))
-    if number then list[#list + 1] = slurm_queue.submission(root, number) end
+    for _, file in ipairs(number and trial_files.plain(root, "slurm/" .. name) or {}) do
+      if file == "job" then list[#list + 1] = slurm_queue.submission(root, number) end
+    end
   end
   return list
+end
+
+-- Removes the files of a submission, and its folder unless that holds others.
+function slurm_queue.remove(folder)
+  for _, name in ipairs { "script.sh", "plan", "job" } do core.sys.remove(folder .. "/" .. name) end
+  core.sys.remove(folder)
 end
 
 -- Returns why the queue that is seen from here tells nothing about the submissions in the results

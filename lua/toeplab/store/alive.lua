@@ -31,7 +31,7 @@ function alive.enter(root)
   local name = ("%s.%d-%d"):format(core.sys.hostname(), core.sys.getpid(),
     math.floor(core.sys.now() * 1000))
   local file = errors.stored(io.open(folder .. "/" .. name, "wb"))
-  core.sys.lock(file)
+  journal.lock(file, name)
   return name, file
 end
 

@@ -48,7 +48,7 @@ local function next_attempt(self, t, pid, about)
     if why then return nil, why end
     local attempt = last + 1
     local file = self.folder .. "/" .. journal.path(path, attempt)
-    news.tell(self, "trial", t.id, tostring(attempt))
+    news.tell(self, "begin", t.id, tostring(attempt))
     local line = { "begin", attempt, core.sys.now(), pid, t.code_hash, about, n = 6 }
     if journal.create(file, line) then return line end
     if not core.sys.exists(file) then return nil, "running" end -- a network shows it later

@@ -19,6 +19,8 @@ local wire = require "toeplab.base.wire"
 
 local journal = {}
 
+local NO_FILE = 2 -- ENOENT
+
 local function seal(lines)
   return ("= %s\n"):format(core.sha256(lines):sub(1, 16))
 end
@@ -49,6 +51,14 @@ local function failure(path, why, code)
   return status and core.error(status, message) or message
 end
 
+-- Returns whether this process alone, or shared, could lock the open file at path; raises where the
+-- file system has no locks.
+function journal.lock(file, path, shared)
+  local locked, why = core.sys.lock(file, shared)
+  if why then errors.raise(errors.STORAGE, "%s: %s", path, why) end
+  return locked
+end
+
 -- Opens a writer that appends to the journal at path and locks it. After it returns, the entry of
 -- the file in its folder survives a power failure.
 function journal.writer(path)
@@ -58,7 +68,7 @@ function journal.writer(path)
   local ok, problem, number = core.sys.sync_folder(path:match "^(.*)/" or ".")
   if not ok then error(failure(path, problem, number), 0) end
   for _ = 1, 20 do -- a reader that asks whether it is in use holds the lock for a moment
-    if core.sys.lock(file) then break end
+    if journal.lock(file, path) then break end
     core.sys.sleep(0.01)
   end
   return setmetatable({ file = file, path = path }, Writer)
@@ -99,8 +109,9 @@ end
 -- Opening a pipe of that name would block.
 function journal.in_use(path)
   if core.sys.kind(path) ~= "file" then return false end
-  local file <close> = io.open(path, "rb")
-  return file ~= nil and not core.sys.lock(file, true)
+  local file <close>, why, code = io.open(path, "rb")
+  if not file and code ~= NO_FILE then errors.raise(errors.STORAGE, "%s", why) end
+  return file ~= nil and not journal.lock(file, path, true)
 end
 
 -- ---- Reading ----------------------------------------------------------------------------------
@@ -145,8 +156,6 @@ function journal.append(path, line)
   local closed, problem = file:close() -- which writes what is left
   errors.stored(ok and closed, why or problem)
 end
-
-local NO_FILE = 2 -- ENOENT
 
 local function refuse(path, why)
   why = why:find(path, 1, true) and why or path .. ": " .. why

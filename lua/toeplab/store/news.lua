@@ -1,20 +1,25 @@
 -- store/news.lua: the file "news" of a results folder, which lists what changed in the files of
 -- trials and sweeps, so that the rows of another machine, or those of a process that was killed
 -- before it could store them, need not be made from all files again. Its lines:
---   folder ID              the first one, which tells this folder from others that had its name
---   trial ID [K] @TIME     files of the trial change; K: its attempt K begins
---   gone ID @TIME          the files of the trial are deleted
---   sweep N @TIME          sweeps/N.json changes
+--   folder ID            the first one, which tells this folder from others that had its name
+--   begin ID K @TIME     attempt K at the trial begins
+--   mark ID BYTES @TIME  its marks.jnl, of so many bytes, gets another record
+--   files ID @TIME       others of its files change
+--   gone ID @TIME        its files are deleted
+--   sweep N @TIME        sweeps/N.json changes
+--   dropped N @TIME      sweeps/N.json is deleted
 -- A line is written before the files change, by a process that holds the store (records.lua) until
--- they have, so that who reads the line finds them changed, or knows that the change failed. The
--- times make lines differ, so that a folder that was put back from a copy is known as such.
+-- they have. A network may show what is new some time later than the line, which then counts as
+-- unread until it does, or is so old that the change has failed. The times also make lines differ,
+-- so that a folder that was put back from a copy is known as such.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
 
 local news = {}
 
-local LAST = 48 -- bytes, which hold the time of a line
+local LAST = 48         -- bytes, which hold the time of a line
+local LATE_SECONDS = 60 -- for which a network may not show what another machine has written
 
 local function path_of(root) return trial_files.own(root, "news") end
 
@@ -41,11 +46,13 @@ function news.unread(store)
 end
 
 -- Returns whether the rows are those of another folder, or of files that were replaced since: the
--- news do not continue what the rows know. A database alone, without files, is its own truth.
+-- news do not continue what the rows know. A database that lies in its folder alone, without files,
+-- is its own truth.
 function news.foreign(store)
   local row = row_of(store)
   local folder, size, last = state(store.folder, row.bytes)
-  if not folder and not next(trial_files.sweeps(store.folder)) then return false end
+  local alone = not folder and not next(trial_files.sweeps(store.folder))
+  if alone and not store:is_elsewhere() then return false end
   return folder ~= row.folder or row.folder ~= nil and (size < row.bytes or last ~= row.last)
 end
 
@@ -59,24 +66,29 @@ end
 -- Takes all news as known: the rows were just made from all files.
 news.skip = set_read
 
--- Returns what the rows do not know yet: {gone= (a set of ids), sweeps= (a list in order), trials=
--- (id -> the number of the last attempt that began, or 0)}; and takes it as known. The caller then
+-- What later lines make of earlier ones.
+local replaces = { gone = { "begin", "mark", "files" }, dropped = { "sweep" } }
+
+-- Returns what the rows do not know yet: kind of line -> name -> its number, or 0; and takes it as
+-- known, unless is_shown(kind, name, number) says that the change is not seen yet. The caller then
 -- brings the rows up to date in the same transaction.
-function news.take(store)
-  local list, sweeps = { gone = {}, sweeps = {}, trials = {} }, {}
+function news.take(store, is_shown)
+  local list, late = { begin = {}, mark = {}, files = {}, gone = {}, sweep = {}, dropped = {} }, {}
   local file <close> = io.open(path_of(store.folder), "rb")
   local text = file and file:seek("set", row_of(store).bytes) and file:read "a" or ""
   for line in text:gmatch "[^\n]+" do
-    local kind, name, attempt = line:match "^(%l+) (%x+) ?(%d*) ?@[%d.]+$"
-    if kind == "gone" then list.gone[name] = true end
-    if kind == "sweep" then sweeps[math.tointeger(tonumber(name)) or 0] = true end
-    if kind == "trial" then
-      local last = math.tointeger(tonumber(attempt)) or 0
-      list.trials[name] = math.max(list.trials[name] or 0, last)
+    local kind, name, number, at = line:match "^(%l+) (%x+) ?(%d*) @([%d.]+)$"
+    if list[kind] then
+      list[kind][name] = math.tointeger(tonumber(number)) or 0
+      for _, other in ipairs(replaces[kind] or {}) do list[other][name] = nil end
+      late[name] = math.abs(core.sys.now() - tonumber(at)) < LATE_SECONDS
     end
   end
-  for id in pairs(sweeps) do table.insert(list.sweeps, id) end
-  table.sort(list.sweeps)
+  for kind, names in pairs(list) do
+    for name, number in pairs(names) do
+      if late[name] and not is_shown(kind, name, number) then return list end
+    end
+  end
   set_read(store)
   return list
 end

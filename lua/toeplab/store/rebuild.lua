@@ -81,11 +81,7 @@ end
 -- Makes the rows of sweep id again.
 local function renew_sweep(store, id, warn)
   store:rows("DELETE FROM members WHERE sweep = ?", { id })
-  if core.sys.exists(written.sweep_path(store.folder, id)) then
-    add_sweep(store, id, warn)
-  else
-    store:rows("DELETE FROM sweeps WHERE id = ?", { id })
-  end
+  add_sweep(store, id, warn)
 end
 
 -- Makes the rows of trial id again, of whose attempts number `last` has begun.
@@ -107,6 +103,15 @@ local function of_others(store)
     WHERE host <> ?]], { core.sys.hostname() })
 end
 
+-- Whether the files of the folder root show what a line of news tells of.
+local function shows(root, kind, name, number)
+  if kind == "sweep" then return core.sys.exists(written.sweep_path(root, tonumber(name))) end
+  if kind ~= "begin" and kind ~= "mark" or not trial_files.is_id(name) then return true end
+  local folder = trial_files.folder(root, name)
+  if kind == "begin" then return core.sys.exists(root .. "/" .. journal.path(folder, number)) end
+  return (core.sys.size(("%s/%s/marks.jnl"):format(root, folder)) or 0) > number
+end
+
 -- Brings the rows of a store up to date with the news, in a transaction.
 function rebuild.catch_up(store, warn)
   if not news.unread(store) then return end
@@ -114,19 +119,23 @@ function rebuild.catch_up(store, warn)
     errors.raise(errors.STORAGE, "%s: another folder was put into its place: give the command "
       .. "again", store.folder)
   end
-  local changed = news.take(store)
+  local root = store.folder
+  local changed = news.take(store, function(...) return shows(root, ...) end)
   for id in pairs(changed.gone) do replay.delete(store, id) end
-  for _, id in ipairs(changed.sweeps) do renew_sweep(store, id, warn) end
-  -- A merge copies the files of trials before those of their sweeps.
-  local there = #changed.sweeps > 0 and folders(store) or {}
-  for _, sweep in ipairs(changed.sweeps) do
+  for id in pairs(changed.dropped) do store:rows("DELETE FROM sweeps WHERE id = ?", { id }) end
+  local trials, there = {}, next(changed.sweep) and folders(store) or {}
+  for id in pairs(changed.sweep) do
+    if shows(root, "sweep", id) then renew_sweep(store, math.tointeger(tonumber(id)), warn) end
+    -- A merge copies the files of trials before those of their sweeps.
     for _, row in ipairs(store:rows([[SELECT id FROM trials WHERE attempt = 0 AND (sweep = ?1
-        OR id IN (SELECT trial FROM members WHERE sweep = ?1))]], { sweep })) do
-      local named = there[trial_files.folder(store.folder, row.id)]
-      changed.trials[row.id] = changed.trials[row.id] or named and 0
+        OR id IN (SELECT trial FROM members WHERE sweep = ?1))]], { id })) do
+      trials[row.id] = there[trial_files.folder(root, row.id)] and 0
     end
   end
-  for id, last in pairs(changed.trials) do renew_trial(store, id, last, warn) end
+  for _, kind in ipairs { "files", "mark", "begin" } do
+    for id, number in pairs(changed[kind]) do trials[id] = kind == "begin" and number or 0 end
+  end
+  for id, last in pairs(trials) do renew_trial(store, id, last, warn) end
 end
 
 -- Brings the rows up to date with what other processes have written.
@@ -180,7 +189,7 @@ local function lock(root)
   local file, why = io.open(root .. "/lock", "a")
   if not file and core.store_place(root) ~= root then return nil end
   errors.stored(file, why)
-  while not core.sys.lock(file) do
+  while not journal.lock(file, root .. "/lock") do
     core.sys.sleep(PAUSE_SECONDS)
     errors.check_signals()
   end
@@ -192,8 +201,7 @@ end
 local function make(root, open, warn)
   local place = trial_files.database(root):match "^(.*)/"
   local folder = temporary.beside(place .. "/rebuild")
-  local kind, link = core.sys.kind(folder)
-  if kind or link then errors.raise(errors.STORAGE, "%s exists already", folder) end
+  files.remove(folder)
   errors.stored(core.sys.mkdir(folder))
   local from = errors.stored(core.store_place(folder))
   local ok, count = pcall(function()

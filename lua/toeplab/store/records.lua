@@ -58,7 +58,10 @@ local function connect(folder, mode)
       known, foreign = pcall(news.foreign, wrap(store, folder))
       if known and not foreign then return store end
       store:close()
-      if not known then return nil, errors.text(foreign), rawget(foreign, "status") end
+      if not known then
+        if not errors.storage_problem(foreign) then error(foreign, 0) end
+        return nil, errors.text(foreign), rawget(foreign, "status")
+      end
       rebuild.again(folder, wrap)
     end
   end
@@ -139,7 +142,8 @@ function Records:check()
   if not ok and not (gone and rebuild.possible(self.folder)) then errors.stored(ok, why) end
   if not ok then
     self.store:close()
-    self.store = errors.stored(connect(self.folder, "w"))
+    local store, message, status = connect(self.folder, "w")
+    self.store = store or refuse(self.folder, message, status)
   end
   if news.unread(self) then self:transaction(function() end) end
 end
@@ -290,9 +294,9 @@ function Records:mark(id, kind, ...)
     local row = self:rows("SELECT attempt FROM trials WHERE id = ?", { id })[1]
     if not row then errors.usage("trial %s was removed", id:sub(1, 12)) end
     local line = table.pack(kind, row.attempt, core.sys.now(), table.unpack(rest, 1, rest.n))
-    local path = self:make_folder(id) .. "/marks.jnl"
-    news.tell(self, "trial", id)
-    journal.append(trial_files.path(self.folder, id, { path = path }), line)
+    local path = trial_files.path(self.folder, id, { path = self:make_folder(id) .. "/marks.jnl" })
+    news.tell(self, "mark", id, tostring(core.sys.size(path) or 0))
+    journal.append(path, line)
     replay.apply_mark(self, id, line)
   end)
 end

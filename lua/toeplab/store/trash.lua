@@ -154,8 +154,10 @@ function trash.free(store, ids)
     news.tell(store, "gone", id)
     replay.delete(store, id)
   end
-  store:rows [[DELETE FROM sweeps WHERE id NOT IN (SELECT sweep FROM members)
-    AND id NOT IN (SELECT sweep FROM trials WHERE sweep IS NOT NULL)]]
+  for _, row in ipairs(store:rows [[DELETE FROM sweeps WHERE id NOT IN (SELECT sweep FROM members)
+      AND id NOT IN (SELECT sweep FROM trials WHERE sweep IS NOT NULL) RETURNING id]]) do
+    sweeps[row.id] = true
+  end
   for id in pairs(sweeps) do written.sweep(store, id) end
   for _, id in ipairs(ids) do
     files.remove(store.folder .. "/" .. trial_files.folder(store.folder, id))
@@ -171,24 +173,23 @@ function trash.bytes(store, ids)
   return bytes
 end
 
--- Returns a function that deletes what is inserted after this call: the rows of sweeps, and those
--- of the trials of list ({id=} each) that have none yet, with their folders. A trial that a process
--- has begun since stays.
+-- Returns a function that deletes what is inserted after this call: the row of the given sweep, and
+-- those of the trials of list ({id=} each) that have none yet, with their folders. A trial that a
+-- process has begun since stays.
 function trash.undo(store, list)
   local last, new = store:rows("SELECT coalesce(max(id), 0) AS id FROM sweeps")[1].id, {}
   for _, t in ipairs(list) do
     if not store:status(t.id) then new[#new + 1] = t.id end
   end
-  return function()
+  return function(sweep)
     store:transaction(function()
-      local later, unused = store:rows("SELECT id FROM sweeps WHERE id > ?", { last }), {}
+      local unused = {}
       for _, id in ipairs(new) do
         local _, row = store:status(id)
         if row and row.attempt == 0 then unused[#unused + 1] = id end
       end
-      store:rows("DELETE FROM members WHERE sweep > ?", { last })
+      if sweep > last then store:rows("DELETE FROM members WHERE sweep = ?", { sweep }) end
       trash.free(store, unused)
-      for _, row in ipairs(later) do written.sweep(store, row.id) end
     end)
   end
 end

@@ -26,12 +26,13 @@ function written.sweep_path(root, id) return ("%s/sweeps/%d.json"):format(root, 
 -- Writes the file of sweep id; removes it if there is no such sweep. Sweep 0 holds the trials whose
 -- sweep is not known.
 function written.sweep(store, id)
-  news.tell(store, "sweep", id)
   local path = written.sweep_path(store.folder, id)
   local head = store:rows([[SELECT json_object('experiment', experiment, 'script', script,
     'sha256', sha256, 'source', source, 'command', command, 'scale', scale, 'plan', json(plan),
     'created', round(created, 3)) AS text FROM sweeps WHERE id = ?]], { id })[1]
-  if not head and id > 0 then
+  local dropped = not head and id > 0
+  news.tell(store, dropped and "dropped" or "sweep", tostring(id))
+  if dropped then
     core.sys.remove(path)
     return
   end
@@ -97,7 +98,7 @@ function written.trial(store, id)
   end
   if row.trashed then marks[#marks + 1] = { "trash", row.attempt, row.trashed, row.trashed } end
   if row.attempt == 0 and #marks == 0 then return end
-  news.tell(store, "trial", id)
+  news.tell(store, "files", id)
   local _, root = store:make_folder(id)
   local kept = ("events-%d.jnl"):format(row.attempt)
   if row.attempt > 0 then

@@ -196,6 +196,29 @@ t.test("a results folder with claims of an older release loses nothing", functio
   end)
 end)
 
+t.test("what is no submission is not removed with those that have ended", function()
+  with_cluster(function(c)
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    local photo = c.folder .. "/data/2023/photo"
+    for _, path in ipairs { c.folder .. "/data", c.folder .. "/data/2023", c.root .. "/slurm/7" } do
+      core.sys.mkdir(path)
+    end
+    t.write(photo, "x")
+    t.write(c.root .. "/slurm/7/photo", "x")
+    t.write(c.root .. "/slurm/1/photo", "x")
+    c:queue {} -- the job has ended
+    c:ask(("status -C '%s'"):format(c.root))
+    t.eq(core.sys.exists(c.root .. "/slurm/1/job"), false)
+    local kept = c.root .. "/slurm/%d/photo"
+    t.ok(core.sys.exists(kept:format(7)) and core.sys.exists(kept:format(1)))
+    t.shell(("rm -r '%s/slurm'; ln -s '%s/data' '%s/slurm'"):format(c.root, c.folder, c.root))
+    local code, said = c:ask(("status -C '%s'"):format(c.root))
+    t.eq(code, 6)
+    t.holds(said, "/slurm is a symbolic link")
+    t.ok(core.sys.exists(photo))
+  end)
+end)
+
 t.test("a refused job leaves the trials that a run has begun meanwhile", function()
   with_cluster(function(c)
     t.write(c.folder .. "/bin/sbatch", ("#!/bin/sh\n(%s) >/dev/null 2>&1\necho no >&2\nexit 1\n")
@@ -205,6 +228,7 @@ t.test("a refused job leaves the trials that a run has begun meanwhile", functio
     t.holds(said, "Slurm does not take the job: no")
     t.eq(c:statuses(), { done = 1 })
     t.eq(#c:rows "SELECT 1 FROM v_metrics", 13)
+    t.eq(#c:rows "SELECT 1 FROM v_members", 1) -- of the sweep of that run
     local text
     code, text = c:ask(("fsck -C '%s'"):format(c.root))
     t.eq({ code, code == 0 and "" or text }, { 0, "" })

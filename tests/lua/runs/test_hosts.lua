@@ -112,6 +112,10 @@ t.test("a folder that replaces another one at its path is not taken for it", fun
     t.eq(f:start("b", "a=2 seeds=2")(), 0)
     t.eq(f:statuses "a", "done done")
     t.eq(f:known "a", f:known "b")
+    t.shell(("rm -r '%s'"):format(f.root))
+    local code, said = f:start("b", "a=2 seeds=2")()
+    t.ok(code == 0 and said:find "2 trials: 2 done", said)
+    t.eq(f:statuses "a", "done done")
   end)
 end)
 
