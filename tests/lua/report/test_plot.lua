@@ -269,7 +269,7 @@ t.test("as text, lines go where the numbers are, and have their names", function
     { name = "up", y = { 1, 2, 5 } }, { name = "down", y = { 5, 3, 1 } } } }
   local o = { columns = 60, colour = false }
   local list = lines_of(assert(plot.text(spec, o)))
-  t.ok(list[1]:find "A title" and list[2]:find "^ +5 [+]%-", list[2])
+  t.ok(list[1]:find "A title" and list[2]:find "^ +5.5 [+]%-", list[2])
   local first, last
   for _, row in ipairs(list) do
     t.ok(#row <= 60, row)
@@ -281,6 +281,13 @@ t.test("as text, lines go where the numbers are, and have their names", function
   o.colour = true
   text = plot.text(spec, o)
   t.ok(text:find "\27%[38;5;%d+m•" and utf8.len(text))
+end)
+
+t.test("as text, points at the least and the greatest value are seen", function()
+  local text = assert(plot.text({ key = "none", series = { { name = "a", x = { 1 }, y = { 1 } },
+    { name = "b", x = { 1 }, y = { 2 } }, { name = "c", x = { 1 }, y = { 3 } } } },
+    { columns = 60, colour = false }))
+  for _, mark in ipairs { "%*", "#", "%$" } do t.ok(text:find(mark), text) end
 end)
 
 t.test("as text, what can be drawn is drawn", function()

@@ -307,6 +307,8 @@ end
 local function panel(out, spec)
   out("reset\nset encoding utf8\nset tics nomirror")
   if out.kind ~= "text" then out("set border lc rgb '#444444'") end
+  -- Points on the frame would not be seen among its characters.
+  if out.kind == "text" and not spec.matrix then out("set offsets 0, 0, graph 0.05, graph 0.05") end
   labels(out, spec)
   if spec.matrix then heat(out, spec) else lines(out, spec) end
 end
