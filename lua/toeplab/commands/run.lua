@@ -130,7 +130,7 @@ function run.run(set, words, command)
     errors.usage("run: the file comes first, then key=value; got '%s'", path)
   end
   if set.shard then
-    errors.usage("run: there is no --shard any more: give the same command without it on each "
+    errors.usage("run: --shard was removed: give the same command without it on each "
       .. "machine, with one results folder, and they divide the trials among themselves")
   end
   local o = {

@@ -237,13 +237,13 @@ function rebuild.import(root)
   end
 end
 
--- Makes the database of the results folder root anew: its rows are not those of the folder.
+-- Makes the database of the results folder root again: its rows are not those of the folder.
 function rebuild.again(root, open)
   local guard <close> = lock(root)
   make(root, open, errors.say)
 end
 
--- Makes the database of the results folder root anew, and keeps the damaged one beside it. Returns
+-- Makes the database of the results folder root again, and keeps the damaged one beside it. Returns
 -- the number of trials, and the new path of the damaged one.
 function rebuild.replace(root, open)
   local guard <close> = lock(root)

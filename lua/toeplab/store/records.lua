@@ -112,7 +112,7 @@ function records.open(folder, mode)
   return self
 end
 
--- Makes the database of a folder anew from its files, as rebuild.replace does.
+-- Makes the database of a folder again from its files, as rebuild.replace does.
 function records.rebuild(folder) return rebuild.replace(folder, wrap) end
 
 -- Between hold() and live(), all that is read is of one moment, whatever a run or another command

@@ -86,7 +86,7 @@ local function journal_lines(store, row)
   return lines
 end
 
--- Writes the files of trial id anew from its rows: one journal, and its marks.
+-- Writes the files of trial id again from its rows: one journal, and its marks.
 function written.trial(store, id)
   local row = store:rows("SELECT * FROM trials WHERE id = ?", { id })[1]
   local marks = {}

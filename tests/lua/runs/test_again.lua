@@ -37,7 +37,7 @@ t.test("a command with --shard is told what to give instead", function()
     for _, word in ipairs { "--shard 1/2", "--shard=1/2" } do
       local code, text = toeplab(folder, "run x.lua seeds=2 " .. word)
       t.eq(code, 2)
-      t.holds(text, "run: there is no --shard any more: give the same command without it on each "
+      t.holds(text, "run: --shard was removed: give the same command without it on each "
         .. "machine, with one results folder")
     end
     local _, text = toeplab(folder, "run --shart 1/2 x.lua")
