@@ -53,7 +53,8 @@ local function connect(folder, mode)
     ensure(folder)
     trial_files.check_store(folder, mode)
     store, message, status = core.store(folder, mode == "u" and "w" or mode)
-    if not store and core.sys.exists(trial_files.database(folder)) then break end
+    local replaced = not store and status == "ENOTFOUND"
+    if not store and not replaced and core.sys.exists(trial_files.database(folder)) then break end
     if store then
       known, foreign = pcall(news.foreign, wrap(store, folder))
       if known and not foreign then return store end
@@ -139,7 +140,8 @@ end
 function Records:check()
   local ok, why = pcall(self.store.check, self.store)
   local gone = not ok and type(why) == "table" and rawget(why, "status") == "ENOTFOUND"
-  if not ok and not (gone and rebuild.possible(self.folder)) then errors.stored(ok, why) end
+  local empty = gone and not core.sys.exists(self.folder .. "/runs")
+  if not (empty or gone and rebuild.possible(self.folder)) then errors.stored(ok, why) end
   if not ok then
     self.store:close()
     local store, message, status = connect(self.folder, "w")
