@@ -202,5 +202,6 @@ FROM trials WHERE trashed IS NULL;
 CREATE TABLE news (
     folder TEXT NOT NULL, -- the first line of the file
     bytes  INTEGER NOT NULL CHECK (bytes >= 0),
-    last   TEXT NOT NULL  -- what stands before that byte
+    last   TEXT NOT NULL, -- what stands before that byte
+    since  REAL           -- when a line was read first whose change is not seen yet
 );

@@ -116,6 +116,10 @@ function slurm_queue.submission(root, number)
     s = {}
     for key, value in text:gmatch "(%l+) (%S+)\n" do s[key] = value end
   end
+  for _, key in ipairs { "user", "cluster", "name" } do
+    if type(s[key]) ~= "string" then s[key] = nil end
+  end
+  if type(s.command) ~= "table" then s.name = nil end
   s.number, s.folder = number, folder
   s.job = type(s.job) == "string" and s.job:match "^%d+$" or nil
   s.each, s.trials = math.tointeger(s.each) or 0, trials_of(s.trials)

@@ -10,8 +10,8 @@
 --   dropped N @TIME      sweeps/N.json is deleted
 -- A line is written before the files change, by a process that holds the store (records.lua) until
 -- they have. A network may show what is new some time later than the line, which then counts as
--- unread until it does, or is so old that the change has failed. The times also make lines differ,
--- so that a folder that was put back from a copy is known as such.
+-- unread until it does, or for so long that the change must have failed. The times make lines
+-- differ, so that a folder that was put back from a copy is known as such.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
@@ -24,7 +24,7 @@ local LATE_SECONDS = 60 -- for which a network may not show what another machine
 local function path_of(root) return trial_files.own(root, "news") end
 
 local function row_of(store)
-  return store:rows "SELECT folder, bytes, last FROM news"[1] or { bytes = 0 }
+  return store:rows "SELECT * FROM news"[1] or { bytes = 0 }
 end
 
 -- Returns the first line of the file, its size, and what stands before the byte `bytes` (nil: the
@@ -60,8 +60,11 @@ end
 local function set_read(store)
   local folder, size, last = state(store.folder)
   store:rows "DELETE FROM news"
-  if folder then store:rows("INSERT INTO news VALUES (?, ?, ?)", { folder, size, last }) end
+  if folder then store:rows("INSERT INTO news VALUES (?, ?, ?, NULL)", { folder, size, last }) end
 end
+
+-- Whether the rows were ever brought up to date with news.
+function news.any_read(store) return row_of(store).folder ~= nil end
 
 -- Takes all news as known: the rows were just made from all files.
 news.skip = set_read
@@ -70,26 +73,29 @@ news.skip = set_read
 local replaces = { gone = { "begin", "mark", "files" }, dropped = { "sweep" } }
 
 -- Returns what the rows do not know yet: kind of line -> name -> its number, or 0; and takes it as
--- known, unless is_shown(kind, name, number) says that the change is not seen yet. The caller then
+-- known, unless is_shown(kind, name, number) says that a change is not seen yet. The caller then
 -- brings the rows up to date in the same transaction.
 function news.take(store, is_shown)
-  local list, late = { begin = {}, mark = {}, files = {}, gone = {}, sweep = {}, dropped = {} }, {}
+  local list = { begin = {}, mark = {}, files = {}, gone = {}, sweep = {}, dropped = {} }
+  local row, now = row_of(store), core.sys.now()
   local file <close> = io.open(path_of(store.folder), "rb")
-  local text = file and file:seek("set", row_of(store).bytes) and file:read "a" or ""
+  local text = file and file:seek("set", row.bytes) and file:read "a" or ""
   for line in text:gmatch "[^\n]+" do
-    local kind, name, number, at = line:match "^(%l+) (%x+) ?(%d*) @([%d.]+)$"
+    local kind, name, number = line:match "^(%l+) (%x+) ?(%d*) @[%d.]+$"
     if list[kind] then
       list[kind][name] = math.tointeger(tonumber(number)) or 0
       for _, other in ipairs(replaces[kind] or {}) do list[other][name] = nil end
-      late[name] = math.abs(core.sys.now() - tonumber(at)) < LATE_SECONDS
     end
   end
+  local late = false
   for kind, names in pairs(list) do
-    for name, number in pairs(names) do
-      if late[name] and not is_shown(kind, name, number) then return list end
-    end
+    for name, number in pairs(names) do late = late or not is_shown(kind, name, number) end
   end
-  set_read(store)
+  if late and math.abs(now - (row.since or now)) < LATE_SECONDS then
+    store:rows("UPDATE news SET since = coalesce(since, ?)", { now })
+  else
+    set_read(store)
+  end
   return list
 end
 
@@ -97,7 +103,8 @@ end
 -- of another line becomes one of its own.
 function news.tell(store, ...)
   assert(store.inside, "news are told of within a transaction")
-  local folder, _, last = state(store.folder)
+  local folder, size, last = state(store.folder)
+  local all_read = size == row_of(store).bytes
   local text = ("%s @%.6f\n"):format(table.concat({ ... }, " "), core.sys.now())
   if not folder then
     local name = ("%s %d %.6f"):format(core.sys.hostname(), core.sys.getpid(), core.sys.now())
@@ -109,7 +116,7 @@ function news.tell(store, ...)
   local ok, why = file:write(text)
   local closed, problem = file:close() -- which writes what is left
   errors.stored(ok and closed, why or problem)
-  set_read(store)
+  if all_read then set_read(store) end -- else it is read again with what is not seen yet
 end
 
 return news

@@ -115,7 +115,7 @@ end
 -- Brings the rows of a store up to date with the news, in a transaction.
 function rebuild.catch_up(store, warn)
   if not news.unread(store) then return end
-  if news.foreign(store) then
+  if news.any_read(store) and news.foreign(store) then
     errors.raise(errors.STORAGE, "%s: another folder was put into its place: give the command "
       .. "again", store.folder)
   end
@@ -235,6 +235,13 @@ function rebuild.import(root)
     local text = core.sys.read_file(root .. "/runs.db" .. ending)
     if text then errors.stored(core.sys.write_file(path .. ending, text)) end
   end
+end
+
+-- Removes a copy that is not upgraded yet: the earlier version may go on to write to the original.
+function rebuild.forget_import(root)
+  local path = trial_files.database(root)
+  if path == root .. "/runs.db" then return end
+  for _, ending in ipairs { "", "-wal", "-shm" } do core.sys.remove(path .. ending) end
 end
 
 -- Makes the database of the results folder root again: its rows are not those of the folder.

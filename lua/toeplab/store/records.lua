@@ -54,6 +54,7 @@ local function connect(folder, mode)
     trial_files.check_store(folder, mode)
     store, message, status = core.store(folder, mode == "u" and "w" or mode)
     local replaced = not store and status == "ENOTFOUND"
+    if not store and message:find "schema version %d+ is old" then rebuild.forget_import(folder) end
     if not store and not replaced and core.sys.exists(trial_files.database(folder)) then break end
     if store then
       known, foreign = pcall(news.foreign, wrap(store, folder))

@@ -55,6 +55,9 @@ t.test("a trial of a task is stopped alone, and left to the next command", funct
     local id = c:rows "SELECT id FROM v_trials WHERE status = 'running'"[1].id
     local code, said = c:ask(("status --stop %s -C '%s'"):format(id, c.root))
     t.eq({ code, code == 0 and "" or said }, { 0, "" })
+    wait_until("it is stopped", function()
+      return c:ran "SELECT 1 FROM v_trials WHERE status = 'interrupted'"
+    end)
     os.remove(c.folder .. "/slow")
     t.eq(task:wait(true), 1)
     t.eq(c:task(1, 2), 0) -- does not take it

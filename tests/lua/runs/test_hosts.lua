@@ -133,6 +133,8 @@ t.test("a folder that was used on its own machine is used on a network, and back
     -- of a version that kept no files of sweeps
     stores.make_old(f.root)
     t.shell(("rm -r '%s/a' '%s/sweeps' '%s/news'"):format(f.folder, f.root, f.root))
+    t.holds(f:ask("c", "ls"), "its schema version 5 is old") -- and the copy does not stay
+    t.eq(core.sys.list(f.folder .. "/c/index/" .. core.sys.list(f.folder .. "/c/index")[1]), {})
     t.eq(f:start("a", "a=1,2,3")(), 0)
     t.eq(f:statuses "b", DONE)
     -- a database that was copied alone
