@@ -65,6 +65,7 @@ foreach(test torture_rebuild torture_hosts array_tasks)
   add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/torture/${test}.lua
     WORKING_DIRECTORY ${here}/tests/lua)
 endforeach()
+set_tests_properties(torture_hosts PROPERTIES SKIP_RETURN_CODE 77)
 set(strangers toeplab lua ${here}/tests/torture/torture_strangers.lua .) # . matches every name
 add_test(NAME torture_strangers COMMAND ${strangers} 6 WORKING_DIRECTORY ${here}/tests/lua)
 add_test(NAME torture_strangers_all COMMAND ${strangers} 1 WORKING_DIRECTORY ${here}/tests/lua)
