@@ -59,7 +59,7 @@ end
 
 -- Adds the stale files in the folder of a trial. Trials with a journal are skipped, because the
 -- unread journal may mention the files.
-local function look_into(store, id, _, add)
+local function look_into(store, id, add)
   local path, known = trial_files.folder(store.folder, id), {}
   local open = store:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]
   for _, row in ipairs(store:rows("SELECT path FROM artifacts WHERE trial = ?", { id })) do
@@ -123,7 +123,7 @@ function trash.stale(store)
   local _, link = core.sys.kind(store.folder .. "/runs") -- never follow a link
   for _, name in ipairs(not link and core.sys.list(store.folder .. "/runs") or {}) do
     if ids[name] and ids[name] ~= "busy" then
-      look_into(store, ids[name], name, add)
+      look_into(store, ids[name], add)
     elseif not ids[name] and #name == 12 and name:find("^%x+$") and not kept
       and not is_written(store.folder .. "/runs/" .. name) then
       add("runs/" .. name, "no trial has that name")
