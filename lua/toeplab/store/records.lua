@@ -306,17 +306,6 @@ end
 
 Records.begin = attempts.begin
 
--- Returns what a trial would continue from: {attempt=, step=, seconds=, open= (1: its journal may
--- say more)} and its artifacts.
-function Records:resumable(id)
-  local row = self:rows([[SELECT attempt, step, seconds, EXISTS (SELECT 1 FROM journals
-    WHERE trial = ?1) AS open FROM trials WHERE id = ?1]], { id })[1]
-  local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
-    WHERE trial = ?]], { id })
-  for _, a in ipairs(artifacts) do trial_files.check_row(self.folder, id, a) end
-  return row or { attempt = 0 }, artifacts
-end
-
 -- Records the end of the attempt t.attempt at trial t in place of its worker, if it is the last
 -- one. status: 'done', 'failed' or 'interrupted'; why: the message, or nil; ended: why it was ended
 -- early, or nil.
