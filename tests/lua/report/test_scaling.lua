@@ -237,7 +237,7 @@ end)
 
 t.test("an axis shows a small spread of large values", function()
   local spec = { series = { { y = { 1e10 + 1, 1e10 + 8, 1e10 + 3, 1e10 + 5 } } } }
-  t.holds(plot.text(spec), " 10000000008 +", " 10000000001 +")
+  t.holds(plot.text(spec), " 10000000008 |", " 10000000001 |")
   spec.logy = true
   t.holds(plot.text(spec), " 10000000008 |", " 10000000002 |")
 end)
