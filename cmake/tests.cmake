@@ -61,7 +61,7 @@ foreach(test large_store reader)
     ${CMAKE_BINARY_DIR}/${test})
 endforeach()
 add_test(NAME torture_signals COMMAND toeplab lua ${here}/tests/torture/signals.lua 8)
-foreach(test torture_rebuild torture_hosts array_tasks)
+foreach(test torture_rebuild torture_index torture_hosts array_tasks)
   add_test(NAME ${test} COMMAND toeplab lua ${here}/tests/torture/${test}.lua
     WORKING_DIRECTORY ${here}/tests/lua)
 endforeach()
@@ -69,13 +69,15 @@ set_tests_properties(torture_hosts PROPERTIES SKIP_RETURN_CODE 77)
 set(strangers toeplab lua ${here}/tests/torture/torture_strangers.lua .) # . matches every name
 add_test(NAME torture_strangers COMMAND ${strangers} 6 WORKING_DIRECTORY ${here}/tests/lua)
 add_test(NAME torture_strangers_all COMMAND ${strangers} 1 WORKING_DIRECTORY ${here}/tests/lua)
+add_test(NAME torture_index_50 COMMAND toeplab lua ${here}/tests/torture/torture_index.lua 50
+  WORKING_DIRECTORY ${here}/tests/lua)
 add_test(NAME array_tasks_million COMMAND toeplab lua ${here}/tests/torture/array_tasks.lua 1000 1000
   WORKING_DIRECTORY ${here}/tests/lua)
 set_tests_properties(torture torture_workers torture_edges torture_endless torture_disk
-  torture_signals torture_rebuild torture_hosts torture_strangers array_tasks
+  torture_signals torture_rebuild torture_index torture_hosts torture_strangers array_tasks
   PROPERTIES LABELS torture)
 set_tests_properties(torture_200 torture_spread torture_disk_all large_store reader
-  torture_strangers_all array_tasks_million PROPERTIES LABELS "torture;long")
+  torture_strangers_all torture_index_50 array_tasks_million PROPERTIES LABELS "torture;long")
 set(seconds 3)
 if(TL_SANITIZE)
   set(seconds 10) # enough for a thousand inputs

@@ -1,5 +1,5 @@
--- torture_rebuild.lua: damages databases in many ways, and removes them while a run goes on. The
--- files of the trials are the truth, so nothing may be lost.
+-- torture_rebuild.lua: damages databases in many ways. The files of the trials are the truth, so
+-- nothing may be lost.
 --   cd tests/lua && toeplab lua ../torture/torture_rebuild.lua [PATTERN]
 local t = require "harness"
 local core = require "toeplab.core"
@@ -239,50 +239,6 @@ for _, damage in ipairs(logs) do
     end
   end)
 end
-
--- ---- Removed during a run ---------------------------------------------------------------------
-
--- Returns what verbs say of the results in dir.
-local function said_of(dir)
-  local list = {}
-  for _, words in ipairs { "ls", "table sweep", "compare sweep rate=0.25 rate=0.5", "export",
-    "show @last", "ls --sql 'SELECT * FROM v_trials ORDER BY id'",
-    "ls --sql 'SELECT * FROM v_metrics'", "ls --sql 'SELECT * FROM v_artifacts'",
-    "ls --sql 'SELECT * FROM v_members'", "ls --sql 'SELECT * FROM v_events ORDER BY created'" } do
-    local _, text = toeplab(("%s -C '%s'"):format(words, dir))
-    list[#list + 1] = text
-  end
-  return table.concat(list, "\n")
-end
-
-local function remove_database(dir) os.execute(("rm -f '%s'/runs.db*"):format(dir)) end
-
--- Removes the database at random moments while a run goes on, and asks for the trials between.
-t.test("a database that is removed while a run goes on is made again", function()
-  math.randomseed(11)
-  for round = 1, 2 do
-    local dir = folder .. "/gone"
-    os.execute(("rm -rf '%s'"):format(dir))
-    os.remove(folder .. "/code")
-    os.execute(("{ '%s' --threads 1 %s -j2 >'%s/log' 2>&1 </dev/null; echo $? >'%s/code'; } &")
-      :format(core.sys.executable(), RUN:format "gone", folder, folder))
-    for _ = 1, 10 do
-      core.sys.sleep(math.random() * 0.3)
-      remove_database(dir)
-      if math.random() < 0.5 and core.sys.exists(dir .. "/sweeps/1.json") then
-        local code, text = toeplab(("ls -C '%s'"):format(dir))
-        t.ok(code == 0, text)
-      end
-    end
-    while not core.sys.exists(folder .. "/code") do core.sys.sleep(0.05) end
-    core.sys.sleep(0.1)
-    t.ok(t.read(folder .. "/code") == "0\n", t.read(folder .. "/log"))
-    t.ok(results(dir) == WANTED, "other results in round " .. round)
-    local before = said_of(dir)
-    remove_database(dir)
-    t.ok(said_of(dir) == before, "other words in round " .. round)
-  end
-end)
 
 t.test("the folder is removed", function() assert(os.execute("rm -rf '" .. folder .. "'")) end)
 
