@@ -6,7 +6,7 @@ local errors = require "toeplab.base.errors"
 local tl = require "toeplab"
 local trial = require "toeplab.trials.trial"
 
--- ---- What a worker gives a trial ---------------------------------------------------------------
+-- ---- What a worker gives a trial ----------------------------------------------------------------
 
 -- The rows of a trial: what its attempts have stored, newest checkpoint first.
 local Rows = {}
@@ -108,7 +108,7 @@ local function files(folder)
   return table.concat(names, " ")
 end
 
--- ---- The log -----------------------------------------------------------------------------------
+-- ---- The log ------------------------------------------------------------------------------------
 
 t.test("values are logged by name, at the step or at an index", function()
   with_trial(function(new, _, rows)
@@ -165,7 +165,7 @@ t.test("a text is a file of its step, and the row of it is stored after the file
   end)
 end)
 
--- ---- The loop ----------------------------------------------------------------------------------
+-- ---- The loop -----------------------------------------------------------------------------------
 
 t.test("the loop is given what it can run, once", function()
   with_trial(function(new)
@@ -265,7 +265,7 @@ t.test("the lowest value is kept, and patience ends the loop", function()
   end)
 end)
 
--- ---- Orders, signals, budgets --------------------------------------------------------------------
+-- ---- Orders, signals, budgets -------------------------------------------------------------------
 
 -- Returns the error of a call that must fail with a code of errors.
 local function code_of(fn, ...)
