@@ -28,6 +28,15 @@ local function unknown(verb, options, word)
   errors.usage("%s: unknown option '%s'%s (see toeplab %s --help)", verb, word, hint, verb)
 end
 
+-- Raises if an unknown option is one of the keys of every experiment: --seeds 3 means seeds=3.
+local function as_key(verb, name, value)
+  for _, key in ipairs { "seed", "seeds", "scale", "draws", "compare", "device", "precision" } do
+    if name == key then
+      errors.usage("%s: %s is no option: give %s=%s", verb, name, name, value or name:upper())
+    end
+  end
+end
+
 -- Splits "--name=value", "--name" or "-x" into the option's name and its value, if it has one.
 local function split(word)
   local name, value = word:match("^%-%-([^=]+)=(.*)$")
@@ -48,10 +57,10 @@ end
 -- many may be repeated, and its value is a list. choices are all values that there are, of is
 -- the kind of value that shells complete (commands/unlisted/complete.lua), list says that commas
 -- separate values, writes that the verb writes the file or folder that the value names, unlisted
--- that neither help nor manual names the option.
+-- that neither help nor manual names the option. keys: whether the verb takes key=value, too.
 -- Returns a table option name -> value (true for a switch), and the list of the other words; nil if
 -- they ask for help. An unknown option, or a value that is none of the choices, is a usage error.
-function arguments.parse(verb, options, words)
+function arguments.parse(verb, options, words, keys)
   local set, rest, i = {}, {}, 1
   while i <= #words do
     local word = words[i]
@@ -70,7 +79,10 @@ function arguments.parse(verb, options, words)
           value = nil
         end
       end
-      if not o then unknown(verb, options, word) end
+      if not o then
+        if keys then as_key(verb, name, value or words[i + 1]) end
+        unknown(verb, options, word)
+      end
       if o.value and value == nil then
         i = i + 1
         value = words[i]

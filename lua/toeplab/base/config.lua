@@ -92,7 +92,7 @@ end
 
 local articles = {
   integer = "an integer", number = "a number", boolean = "true or false", string = "a text",
-  list = "a list",
+  list = "a list like [8,16]",
 }
 
 local function scalar(text, like)
@@ -107,7 +107,11 @@ local function scalar(text, like)
     if text == "false" then return false end
     return nil
   end
-  if kind == "string" then return text end
+  if kind == "list" then
+    local inner = text:match "^%[(.*)%]$"
+    return inner and config.parse_list(inner, like) or nil
+  end
+  if kind == "string" then return text:match '^"([^"]*)"$' or text end
   return nil
 end
 
@@ -122,11 +126,16 @@ local function item_at(text, from, likes)
   return found
 end
 
--- Splits text at its commas, but for those in the declared texts in likes.
+-- What is one item of a list though it has commas: "a text", [a list], range(1,10).
+local WHOLE = { '^"[^"]*"%f[,\0]', "^%b[]%f[,\0]", "^%l+%d*%b()%f[,\0]" }
+
+-- Splits text at its commas, but for those in the declared texts in likes and in WHOLE.
 local function split(text, likes)
   local parts, from = {}, 1
   while from <= #text + 1 do
-    parts[#parts + 1] = item_at(text, from, likes) or text:match("^[^,]*", from)
+    local part = item_at(text, from, likes)
+    for _, pattern in ipairs(WHOLE) do part = part or text:match(pattern, from) end
+    parts[#parts + 1] = part or text:match("^[^,]*", from)
     from = from + #parts[#parts] + 1
   end
   return parts
@@ -134,7 +143,7 @@ end
 
 -- Parses text by the type of any of the values in likes: numbers and booleans first, texts last.
 local function any(text, likes)
-  for _, kind in ipairs { "integer", "number", "boolean", "string" } do
+  for _, kind in ipairs { "integer", "number", "boolean", "list", "string" } do
     for _, like in ipairs(likes) do
       if config.kind(like) == kind then
         local value = scalar(text, like)
@@ -142,6 +151,31 @@ local function any(text, likes)
       end
     end
   end
+end
+
+local MOST = 100000 -- numbers of a range
+
+-- Returns the numbers of range(1,10), range(0,1,0.25) or log2(16,256), the ends included, as texts;
+-- nil if the text is none of these, or means no numbers or too many.
+local function range(text)
+  local name, base, inner = text:match "^(%l+)(%d*)%(([^()]+)%)$"
+  local first, last, step = (inner or ""):match "^([^,]+),([^,]+),?([^,]*)$"
+  first, last = tonumber(first), tonumber(last)
+  if not first or not last then return nil end
+  local count, by = nil, nil
+  if name == "log" and tonumber(base) and step == "" then
+    by = tonumber(base)
+    count = math.log(last / first, by)
+  elseif name == "range" and base == "" then
+    by = step == "" and 1 or tonumber(step)
+    count = by and (last - first) / by
+  end
+  if not count or not (count >= 0 and count < MOST) then return nil end
+  local list = {}
+  for i = 0, math.floor(count + 1e-9) do
+    list[i + 1] = ("%.12g"):format(name == "log" and first * by ^ i or first + i * by)
+  end
+  return list
 end
 
 local function expected(likes)
@@ -154,23 +188,19 @@ local function expected(likes)
   return table.concat(kinds, " or ")
 end
 
--- Parses command-line text by the type of a declared value, or of one of several. Returns nil and
--- what was expected if the text does not fit.
-function config.parse(text, declared, ...)
-  if type(declared) == "table" then return config.parse_list(text, declared) end
-  local value = any(text, { declared, ... })
-  if value == nil then return nil, expected { declared, ... } end
-  return value
-end
-
 -- Parses a comma-separated list, each item by the type of one of the declared items. One of these
--- that is a text with commas is one item.
+-- that is a text with commas is one item, as is any "text" in quotes or [list] in brackets; a range
+-- of numbers, range(1,10), range(0,1,0.25) or log2(16,256), is several.
 function config.parse_list(text, declared)
-  local list = {}
-  for i, part in ipairs(split(text, declared)) do
-    list[i] = any(part, #declared > 0 and declared or { "" })
-    if list[i] == nil then
-      return nil, expected(declared) .. " in each place of a comma-separated list"
+  local list, likes, parts = {}, #declared > 0 and declared or { "" }, split(text, declared)
+  for _, part in ipairs(parts) do
+    for _, item in ipairs(range(part) or { part }) do
+      local value = any(item, likes)
+      if value == nil then
+        return nil, expected(declared)
+          .. (#parts > 1 and " in each place of a comma-separated list" or "")
+      end
+      list[#list + 1] = value
     end
   end
   return list
@@ -181,8 +211,12 @@ end
 function config.text(value)
   if type(value) == "table" then
     local items = {}
-    for i, item in ipairs(value) do items[i] = config.text(item) end
+    for i, item in ipairs(value) do
+      items[i] = type(item) == "table" and "[" .. config.text(item) .. "]" or config.text(item)
+    end
     return table.concat(items, ",")
+  elseif type(value) == "string" then
+    return value:find "," and '"' .. value .. '"' or value
   end
   local text, digits = tostring(value), 14
   while math.type(value) == "float" and tonumber(text) ~= value and digits < 17 do
@@ -196,9 +230,9 @@ local SHOWN = 60 -- bytes of a text in a label
 
 -- Returns the text of a value for labels: decay=0.99, lengths=64,128. Long texts are cut.
 function config.show(v)
-  if type(v) == "string" then v = v:gsub("%c", " ") end
-  if type(v) == "string" and #v > SHOWN then
-    return ("%s... (%d bytes)"):format(cut(v, SHOWN - 20), #v)
+  if type(v) == "string" then
+    v = v:gsub("%c", " ")
+    return #v > SHOWN and ("%s... (%d bytes)"):format(cut(v, SHOWN - 20), #v) or v
   end
   if type(v) ~= "table" then return config.text(v) end
   local items = {}

@@ -176,7 +176,8 @@ local function dispatch(words)
   if name:find("^%-") then errors.usage("unknown option '%s' (see toeplab help)", name) end
   find(name)
   local command = commands.of(name)
-  local set, others = arguments.parse(name, command and command.options or {}, rest)
+  local set, others = arguments.parse(name, command and command.options or {}, rest,
+    command and (command.words or {})[2] == "keys")
   if not set then return show_help(name) end
   if name == "version" then return show_version(others) end
   if others[2] and name == "help" then errors.usage("help: takes one word, got '%s'", others[2]) end

@@ -19,11 +19,11 @@ local run = {
   usage = "toeplab run FILE [key=value...]",
   about = "Runs every trial of an experiment that is not done yet. The same command continues\n"
     .. "after an interruption of any kind, and repeats only what failed. key=value sets a key of\n"
-    .. "the experiment (a,b,c: the values of an axis); scale=NAME takes one of its scales;\n"
-    .. "seeds=N or seed=N sets the seeds; seeds=\"until 2 %\" adds seeds to each row until its\n"
-    .. "ratio to that of compare=KEY=VALUE is known to 2 %. Results go to standard output,\n"
-    .. "progress to standard error. Several such commands at a time, also on machines that share\n"
-    .. "the results folder, divide the trials among themselves.\n\n"
+    .. "the experiment, key=a,b,c or 'key=range(1,9)' or 'key=log2(16,256)' takes several values;\n"
+    .. "scale=NAME takes one of its scales; seeds=N or seed=N sets the seeds; seeds=\"until 2 %\"\n"
+    .. "adds seeds to each row until its ratio to that of compare=KEY=VALUE is known to 2 %.\n"
+    .. "Results go to standard output, progress to standard error. Several such commands at a\n"
+    .. "time, also on machines that share the results folder, divide the trials among them.\n\n"
     .. "With --on slurm submits the trials as one array job and returns; toeplab status, ls and\n"
     .. "this command see the results while it runs. The options from --partition on are those of\n"
     .. "the job; a file slurm.lua beside FILE, or in ~/.config/toeplab, gives them as a Lua table.",

@@ -82,10 +82,6 @@ local function declared(exp, key)
   return likes
 end
 
-local function misfit(exp, key, expected, text, more)
-  errors.usage("%s: %s takes %s, got '%s'%s", exp:where(key), key, expected, text, more or "")
-end
-
 -- Returns values that show the types of an axis: its own, or those that a random axis may draw.
 local function samples(exp, key)
   local drawn = exp.random[key]
@@ -94,37 +90,52 @@ local function samples(exp, key)
   return real and { 0.5 } or table.move(drawn, 2, #drawn, 1, {})
 end
 
+-- Makes a key that does not vary an axis. One that only some named rows set varies within these.
+local function add_axis(exp, values, key, list)
+  for axis, set in pairs(exp.fixed[key] == nil and values.rows or {}) do
+    local names = {}
+    for _, name in ipairs(set.order) do
+      if set.of[name][key] ~= nil then names[#names + 1] = name end
+    end
+    if #names > 0 then
+      values.given[key] = nil
+      values.when = table.move(values.when, 1, #values.when, 1, {})
+      table.insert(values.when, { where = { [axis] = names }, grid = { [key] = list } })
+      return
+    end
+  end
+  values.axes[key] = list
+end
+
+local function unknown(exp, key)
+  if key == "draws" then
+    errors.usage("%s: draws is for random, which this experiment does not have", exp.file)
+  end
+  local names = exp:keys()
+  table.move({ "seed", "seeds", "scale", "draws", "compare" }, 1, 5, #names + 1, names)
+  local near = suggest.nearest(key, names)
+  errors.usage("%s: unknown key '%s' on the command line%s", near and exp:where(near) or exp.file,
+    key, suggest.hint(key, names))
+end
+
+-- Sets a key to a value, or to several, over which it then varies. A declared list takes a list
+-- without brackets as its value.
 local function set_key(exp, values, key, text)
   values.given[key] = true
-  if exp:varies(key) then
-    local likes = samples(exp, key)
-    local list, expected = config.parse_list(text, likes)
-    if not list and type(likes[1]) == "table" then
-      errors.usage("%s: the values of %s are lists, which the command line cannot give",
-        exp:where(key), key)
-    end
-    if not list then misfit(exp, key, expected, text) end
+  local varies = exp:varies(key)
+  local likes = varies and samples(exp, key) or declared(exp, key)
+  if #likes == 0 then unknown(exp, key) end
+  local plain = not varies and type(likes[1]) == "table" and text:sub(1, 1) ~= "["
+  local list, expected = config.parse_list(text, plain and likes[1] or likes)
+  if not list then
+    errors.usage("%s: %s takes %s, got '%s'", exp:where(key), key, expected, text)
+  elseif varies then
     set_axis(values, key, list)
-    return
+  elseif plain or #list == 1 then
+    set_value(exp, values, key, plain and list or list[1])
+  else
+    add_axis(exp, values, key, list)
   end
-  local likes = declared(exp, key)
-  if #likes == 0 then
-    if key == "draws" then
-      errors.usage("%s: draws is for random, which this experiment does not have", exp.file)
-    end
-    local names = exp:keys()
-    table.move({ "seed", "seeds", "scale", "draws", "compare" }, 1, 5, #names + 1, names)
-    local near = suggest.nearest(key, names)
-    errors.usage("%s: unknown key '%s' on the command line%s", near and exp:where(near) or exp.file,
-      key, suggest.hint(key, names))
-  end
-  local value, expected = config.parse(text, table.unpack(likes))
-  if value == nil then
-    local list = text:find(",", 1, true) and config.parse_list(text, likes)
-    misfit(exp, key, expected, text, list and ("; %s is fixed, and only an axis takes a list")
-      :format(key))
-  end
-  set_value(exp, values, key, value)
 end
 
 -- Checks that the lists of a zip are still equally long after overrides and scales.
@@ -177,7 +188,7 @@ function overrides.apply(exp, words)
     if pair[1] == "seed" or pair[1] == "seeds" then
       set_seeds(values, pair[1], pair[2])
     elseif pair[1] == "compare" then
-      compared = sequential.read(exp, pair[2])
+      compared = pair[2]
     elseif pair[1] == "draws" and next(exp.random) then
       values.draws = integer_list("draws", pair[2], 1)[1]
     else
@@ -185,9 +196,10 @@ function overrides.apply(exp, words)
     end
   end
   check_zips(exp, values)
-  apply_rule(exp, values, compared)
+  apply_rule(exp, values, compared and sequential.read(exp, compared, values.axes))
   for _, key in ipairs(exp:keys()) do
-    if values.fixed[key] == nil and not exp:varies(key) and #rows.values(exp, key) == 0 then
+    if values.fixed[key] == nil and not exp:varies(key) and not values.axes[key]
+        and #rows.values(exp, key) == 0 then
       errors.usage("%s: '%s' has a value only in a scale: add scale=%s", exp:where(key), key,
         table.concat(sorted_keys(exp.scale), " or scale="))
     end

@@ -61,11 +61,10 @@ local function complain(exp, format, ...)
   errors.usage("%s: compare: %s", exp:where("compare"), format:format(...))
 end
 
--- Raises unless the keys of `with` vary, each with one value.
-local function check_with(exp, with)
-  local axes = sorted_keys(exp:axes())
+-- Raises unless the keys of `with` are axes, each with one value.
+local function check_with(exp, with, axes)
   for _, key in ipairs(sorted_keys(with)) do
-    local ok, why = suggest.choose("axis", key, axes)
+    local ok, why = suggest.choose("axis", key, sorted_keys(axes))
     if not ok then complain(exp, "%s: name the row that the others are compared with", why) end
     if type(with[key]) == "table" then
       complain(exp, "%s needs one value, that of the row that the others are compared with", key)
@@ -84,7 +83,7 @@ function sequential.check(exp)
     and next(exp.compare.with) then
     complain(exp, "with must be a table of keys and values")
   end
-  check_with(exp, exp.compare.with)
+  check_with(exp, exp.compare.with, exp:axes())
 end
 
 -- Returns how compare would be declared for an experiment: "compare = { with = { decay = 0.99 } }".
@@ -97,26 +96,27 @@ function sequential.example(exp)
     type(value) == "string" and ("%q"):format(value) or tostring(value))
 end
 
--- Reads compare="decay=0.99 metric=test_ppl" of a command line: {with=, metric=}.
-function sequential.read(exp, text)
-  local found = { with = {} }
+-- Reads compare="decay=0.99 metric=test_ppl" of a command line: {with=, metric=}. more: the axes
+-- that the command line sets, key -> its values.
+function sequential.read(exp, text, more)
+  local found, axes = { with = {} }, exp:axes()
+  for key, list in pairs(more) do axes[key] = list end
   for word in text:gmatch "[^%s,]+" do
     local key, value = word:match "^([^=]+)=(.*)$"
     if not key then
       errors.usage("compare takes key=value of the row that the others are compared with, like "
         .. "compare=\"decay=0.99 metric=test_ppl\", got '%s'", text)
     end
-    if key == "metric" and not exp:varies "metric" then
+    if key == "metric" and not axes.metric then
       found.metric = value
     else
-      local axis = exp:axes()[key]
-      local likes = axis and not exp.random[key] and axis or { 0.5 }
+      local likes = not exp.random[key] and axes[key] or { 0.5 }
       local list = config.parse_list(value, likes)
       found.with[key] = list and list[1]
       if list == nil then found.with[key] = value end
     end
   end
-  check_with(exp, found.with)
+  check_with(exp, found.with, axes)
   return found
 end
 

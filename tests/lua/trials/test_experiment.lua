@@ -162,7 +162,7 @@ t.test("overrides that do not fit are errors that name the line", function()
   refuse("'layers' is not an override", "layers")
   refuse(": draws is for random, which this experiment does not have", "draws=3")
   exp = declare((good:gsub("width = { 8, 16 }", "width = { { 8, 16 }, { 4 } }")))
-  refuse(":6: the values of width are lists, which the command line cannot give", "width=8,16")
+  refuse(":6: width takes a list like %[8,16%] in each place", "width=8,16")
 end)
 
 t.test("a key that only scales give needs a scale", function()
@@ -213,8 +213,11 @@ t.test("a declared text with a comma is one value", function()
 end)
 
 t.test("a value as the command line takes it is read back exactly", function()
-  for _, value in ipairs { 3, 0.1, 1.0, 1 / 3, 0.1 + 0.2, 5e-324, true, "a=b", { 1 / 3, 0.5 } } do
-    t.eq(config.parse(config.text(value), value), value)
+  for _, value in ipairs { 3, 0.1, 1.0, 1 / 3, 0.1 + 0.2, 5e-324, true, "a=b", "a,b",
+    { 1 / 3, 0.5 }, { "a,b", "c" }, { { 1, 2 }, { 3 } }, "[a,b]", "range(1,3)" } do
+    local list = type(value) == "table"
+    local read = config.parse_list(config.text(value), list and value or { value })
+    t.eq(list and read or read[1], value)
   end
   t.eq(config.text { 0.003, 1e-5, 64 }, "0.003,1e-05,64")
 end)

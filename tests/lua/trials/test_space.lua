@@ -59,6 +59,57 @@ t.test("rules apply where they fit, and the command line wins", function()
     "when = { { where = function(c) return c.modell == 1 end, fixed = { lr = 1 } } },")
 end)
 
+t.test("any key takes several values on the command line, and is an axis then", function()
+  for word, want in pairs {
+    ["lr=0.1,1"] = { "lr=0.1", "lr=1" }, ["causal=true,false"] = { "causal=true", "causal=false" },
+    ["inducing=log2(16,64)"] = { "inducing=16", "inducing=32", "inducing=64" },
+    ["inducing=log2(4,8),range(1,5,2)"] = { "inducing=4", "inducing=8", "inducing=1", "inducing=3",
+      "inducing=5" },
+    ["inducing=range(3,1,-1)"] = { "inducing=3", "inducing=2", "inducing=1" },
+    ["lr=range(0.1,0.3,0.1)"] = { "lr=0.1", "lr=0.2", "lr=0.3" },
+    ["lr=log10(1e-3,0.1)"] = { "lr=0.001", "lr=0.01", "lr=0.1" },
+    ["act=a,b"] = { "act=a", "act=b" }, ['act="a,b",c'] = { "act=a,b", "act=c" },
+    ["sizes=[1,2],[3]"] = { "sizes=1,2", "sizes=3" },
+    ["seed=range(1,3)"] = { "seed=1", "seed=2", "seed=3" },
+    ["decay=range(1,2)"] = { "decay=1", "decay=2" },
+    ["length=8,16"] = { "length=8", "length=16" }, -- of a scale alone
+  } do
+    local scaled = word:find "^length" ~= nil
+    local words, expected = { "model=tnn", word, scaled and "scale=small" or nil }, {}
+    for i, label in ipairs(want) do
+      expected[i] = label < "model" and label .. " model=tnn" or "model=tnn " .. label
+    end
+    local text = scaled and "scale = { small = { length = 4 }, large = { length = 8 } }," or ""
+    t.eq({ word, (labels(text, words)) }, { word, expected })
+  end
+  -- one value is no axis
+  for word, want in pairs { ["sizes=3,4"] = { 3, 4 }, ["sizes=[5]"] = { 5 }, ['act="a,b"'] = "a,b",
+    ["inducing=range(7,7)"] = 7 } do
+    local list, _, trials = labels("", { "model=tnn", word })
+    t.eq({ list, trials[1].config[word:match "^%l+"] }, { { "model=tnn" }, want })
+  end
+  -- a rule of when leaves an axis of the command line as it is
+  local when = "when = { { where = { model = 'ski' }, fixed = { inducing = 8 } } },"
+  t.eq(labels(when, { "inducing=1,2", "model=ski" }),
+    { "inducing=1 model=ski", "inducing=2 model=ski" })
+  for word, want in pairs {
+    ["lr=1,x"] = "lr takes a number in each place of a comma%-separated list, got '1,x'",
+    ["lr=range(1,x)"] = "lr takes a number, got", ["lr=log2(0,4)"] = "lr takes a number, got",
+    ["lr=log1(1,4)"] = "lr takes a number, got", ["lr=range(3,1)"] = "lr takes a number, got",
+    ["lr=range(1,1e9)"] = "lr takes a number, got", ["lr=range(1,2,0)"] = "lr takes a number, got",
+    ["inducing=range(1,2,0.5)"] = "inducing takes an integer, got",
+    ["sizes=[1,x]"] = "sizes takes a list like", ["sizes=1,x"] = "sizes takes an integer in each",
+    ["inducing=1,1"] = "inducing=1 model=tnn appears twice",
+  } do
+    t.raises(labels, want, "", { word })
+  end
+  -- what a rule of seeds compares may be such an axis
+  local _, about = labels("", { "model=tnn", "lr=0.5,1", 'seeds=until 2 %',
+    "compare=lr=0.5 metric=loss" })
+  t.eq({ about.values.compared, about.axes }, { { with = { lr = 0.5 }, metric = "loss" },
+    { "lr", "model" } })
+end)
+
 -- Two axes of rows, the second with tables as values.
 local ROWS = [[rows = { kind = { { "b", decay = "none", heads = 2 }, { "a" },
   { "c", heads = 4, backend_options = { taps = 16, inner = { x = 1 } } } } },]]
@@ -84,6 +135,13 @@ t.test("the keys of a named row are in its configuration alone, over fixed", fun
     { ROWS, { "decay=0.5" }, { "b: 0.5 2 -", "a: 0.5 - -", "c: 0.5 4 16" } },
     { ROWS, { "decay=none" }, { "b: none 2 -", "a: none - -", "c: none 4 16" } },
     { ROWS, { "backend_options.taps=8" }, { "b: none 2 -", "a: 0.99 - -", "c: 0.99 4 8" } },
+    -- of several values of a key that only rows set, these rows have all
+    { ROWS, { "heads=8,1" }, { "b: none 8 -", "b: none 1 -", "a: 0.99 - -", "c: 0.99 8 16",
+      "c: 0.99 1 16" } },
+    { ROWS, { "backend_options.taps=log2(2,4)", "kind=a,c" }, { "a: 0.99 - -", "c: 0.99 4 2",
+      "c: 0.99 4 4" } },
+    { ROWS, { "decay=0.5,none", "kind=a,b" }, { "a: 0.5 - -", "b: 0.5 2 -", "a: none - -",
+      "b: none 2 -" } },
     { ROWS .. "scale = { small = { backend_options = { taps = 4 }, kind = { 'c' } } },",
       { "scale=small" }, { "c: 0.99 4 4" } },
     { ROWS .. "scale = { small = { heads = 1 } },", { "scale=small", "heads=5" },
