@@ -4,7 +4,7 @@
 local alert = require "toeplab.runs.alert"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
-local eta = require "toeplab.runs.eta"
+local estimate = require "toeplab.runs.estimate"
 local launch = require "toeplab.runs.launch"
 local outcome = require "toeplab.runs.outcome"
 local process = require "toeplab.base.process"
@@ -39,7 +39,8 @@ function coordinator.new(run)
     check = worker.check(run.exp), deaths = {}, started = 0, total = budget.total,
     limit = budget.trial,
     counts = { done = 0, failed = 0, pruned = 0, stopped = 0, removed = 0 },
-    eta = not run.next_trial and eta.new(run.records, run.exp.name, run.jobs) or nil }, Pool)
+    left = not run.next_trial and estimate.of_run(run.records, run.exp.name, run.jobs) or nil },
+    Pool)
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
@@ -439,8 +440,8 @@ local function turn(self)
   take_all(self, now)
   judge_all(self, now)
   check_signals(self)
-  self.run.progress:show(self.workers, self.counts, self.eta and function()
-    return self.eta:seconds(self.queue, self.workers)
+  self.run.progress:show(self.workers, self.counts, self.left and function()
+    return self.left(self.queue, self.workers)
   end)
 end
 
