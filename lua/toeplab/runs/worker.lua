@@ -19,16 +19,12 @@ local experiment = require "toeplab.trials.experiment"
 local identity = require "toeplab.trials.identity"
 local journal = require "toeplab.store.journal"
 local launch = require "toeplab.runs.launch"
-local own_code = require "toeplab.trials.own_code"
 local provenance = require "toeplab.trials.provenance"
-local recorded = require "toeplab.tasks.recorded"
 local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
-local streams = require "toeplab.base.streams"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local team_trial = require "toeplab.runs.team_trial"
 local trial = require "toeplab.trials.trial"
-local watch = require "toeplab.base.watch"
 local wire = require "toeplab.base.wire"
 
 local worker = {}
@@ -213,6 +209,23 @@ local function end_together(self, ok, why)
     ok and "" or (", which had ended here: %s"):format(errors.text(why)))
 end
 
+-- Returns a function like pcall for the trial of a handle: a signal may raise anywhere inside.
+local function protected(handle, handler)
+  return function(fn)
+    core.sys.on_signal(function() handle:check_signals(true) end)
+    local ok, why = xpcall(function()
+      fn()
+      core.sys.on_signal(nil)
+    end, function(e)
+      core.sys.on_signal(nil)
+      return handler(e)
+    end)
+    core.sys.on_signal(nil) -- without memory, Lua calls no handler
+    return ok, why
+  end
+end
+
+-- Runs a trial. Returns whether it is done, why not, and its handle.
 local function call(self, t, rows)
   local c, resumes = config.new(t.config), #rows:checkpoints() > 0
   local handle = trial.new {
@@ -226,59 +239,41 @@ local function call(self, t, rows)
     self.world:text(0, wire.pack { config = t.config, data = t.data, path = t.path,
       folder = self.folder })
   end
-  math.randomseed(c.seed)
-  watch.progress = self.progress
-  recorded.begin(t.config, t.data)
-  collectgarbage() -- tensors of an earlier trial do not count
-  core.memory_reset_peak()
-  local open_modules = own_code.close()
-  core.precision(c.precision)
-  local handled = self.exp:handler()
-  core.sys.on_signal(function() handle:check_signals(true) end)
-  local ok, why = xpcall(function() -- a signal handler may raise anywhere inside
-    devices.expect(c.device)
-    streams.with(c.seed, handle.with_backends, handle, team_trial.run, self.exp, self.world, handle,
-      c)
-    core.sys.on_signal(nil)
-  end, function(e)
-    core.sys.on_signal(nil)
-    return handled(e)
-  end)
-  core.sys.on_signal(nil) -- without memory, Lua calls no handler
-  core.precision "float32"
-  open_modules()
+  local ok, why = team_trial.run(self.exp, self.world, handle, t, c,
+    protected(handle, self.exp:handler()))
   if handle.why_ended == "pruned" then ok = true end
-  local storing = handle.busy -- whether it ended while storing results
   local stopped = handle:stopped() -- counts even if the script caught it or raised another error
   if stopped and (ok or not errors.storage_problem(why)) then ok, why = false, stopped end
-  core.tape_clear()
   ok, why = end_together(self, ok, why)
   local reads = {}
   -- A trial that resumes may not read again what it read before its checkpoint.
   for key in pairs(resumes and t.config or {}) do reads[key] = true end
   config.add_reads(c, reads)
   tell("read", table.unpack(sorted_keys(reads)))
-  return ok, why, storing, handle
+  return ok, why, handle
 end
 
 local function perform(self, t, attempt, seconds)
   local path, log = self.folder .. "/" .. journal.path(t.path, attempt),
     self.folder .. "/" .. t.path .. "/log.txt"
-  local opened, writer = pcall(journal.writer, path)
-  if not opened then
-    tell("ended", "interrupted", errors.STORAGE, errors.text(writer))
-    return
-  end
-  -- If the coordinator has died, the next one may have seen no journal in use and have started this
-  -- trial in another process, so this worker must not begin it.
-  if not self:take(0) then return end
-  writer:add { { "code", self.code, core.sys.now() } }
+  local lives
+  local begun, writer = pcall(function()
+    local new = journal.writer(path)
+    -- If the coordinator has died, the next one may have seen no journal in use and have started
+    -- this trial in another process, so this worker must not begin it.
+    lives = self:take(0)
+    if lives then new:add { { "code", self.code, core.sys.now() } } end
+    return new
+  end)
+  if not begun then tell("ended", "interrupted", errors.STORAGE, errors.text(writer)) end
+  if not begun or not lives then return end
   tell("code", self.code)
   core.sys.print_to(log)
   local rows = setmetatable({ journal = writer, artifacts = self.artifacts, events = {},
     seconds = seconds, began = core.sys.clock() }, Rows)
   self.artifacts = {}
-  local ok, problem, storing, handle = call(self, t, rows)
+  local ok, problem, handle = call(self, t, rows)
+  local storing = handle.busy -- whether it ended while storing results
   if ok and writer.broken then ok, problem, storing = false, writer.broken, true end
   local exit = not ok and (self.lost and errors.FAILED or fatal_code(problem, storing)) or nil
   local status = ok and "done" or exit and "interrupted" or "failed"
