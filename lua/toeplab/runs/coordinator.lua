@@ -234,11 +234,9 @@ local handlers = {}
 
 function handlers.step(_, w, step, total, text) w.step, w.total, w.text = step, total, text end
 
-function handlers.say(self, w, text) self.run.progress:from(w, "say", text) end
-
-function handlers.note(self, w, text) self.run.progress:from(w, "note", text) end
-
-function handlers.warn(self, w, text) self.run.progress:from(w, "warn", text) end
+for _, how in ipairs { "say", "note", "warn" } do
+  handlers[how] = function(self, w, text) self.run.progress:from(w, how, text) end
+end
 
 -- The trial has logged a value that is not finite, or its guard rolled it back.
 function handlers.diverged(self, w, text)

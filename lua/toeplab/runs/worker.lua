@@ -43,11 +43,9 @@ local function text(format, ...)
   return select("#", ...) > 0 and format:format(...) or format
 end
 
-function Remote:say(...) tell("say", text(...)) end
-
-function Remote:note(...) tell("note", text(...)) end
-
-function Remote:warn(...) tell("warn", text(...)) end
+for _, how in ipairs { "say", "note", "warn" } do
+  Remote[how] = function(_, ...) tell(how, text(...)) end
+end
 
 function Remote:clear() tell("clear") end
 
@@ -106,15 +104,11 @@ function Rows:add_artifact(a)
   table.insert(self.artifacts, a)
 end
 
--- Removes the artifacts for which fits(a) holds from the list and returns them.
+-- Removes the artifacts for which fits(a) holds from the list.
 function Rows:drop(fits)
-  local kept, dropped = {}, {}
-  for _, a in ipairs(self.artifacts) do
-    local list = fits(a) and dropped or kept
-    list[#list + 1] = a
+  for i = #self.artifacts, 1, -1 do
+    if fits(self.artifacts[i]) then table.remove(self.artifacts, i) end
   end
-  self.artifacts = kept
-  return dropped
 end
 
 function Rows:drop_artifact(a)
@@ -148,29 +142,23 @@ end
 -- the caller may then remove their files, since the record is on disk.
 function Rows:add_checkpoint(a, keep, anchor)
   local seconds = self.seconds + core.sys.clock() - self.began
-  local lines, old, same = { artifact_line(a), { "step", a.step, seconds } }, {}, 1
+  local lines, old, gone, same = { artifact_line(a), { "step", a.step, seconds } }, {}, {}, 1
   local anchored = not anchor or anchor(a.step)
   table.move(self.events, 1, #self.events, 3, lines)
   self.events = {}
   for _, row in ipairs(self:checkpoints()) do
-    if row.kind == a.kind and row.step == a.step then
-      -- A row with the same path belongs to the new file.
-      if row.path ~= a.path then old[#old + 1] = row end
-    elseif row.kind == a.kind then
-      same = same + 1
-      local stays = same <= keep or not anchored and anchor(row.step)
+    if row.kind == a.kind then
+      if row.step ~= a.step then same = same + 1 end
+      local stays = row.step ~= a.step and (same <= keep or not anchored and anchor(row.step))
       anchored = anchored or anchor(row.step)
-      if not stays then old[#old + 1] = row end
+      gone[row] = not stays
+      -- A row with the same path belongs to the new file.
+      if not stays and row.path ~= a.path then old[#old + 1] = row end
     end
   end
   for _, row in ipairs(old) do lines[#lines + 1] = { "drop", row.path } end
   self.journal:add(lines, true)
-  self:drop(function(b)
-    for _, row in ipairs(old) do
-      if row.path == b.path then return true end
-    end
-    return b.kind == a.kind and b.step == a.step
-  end)
+  self:drop(function(b) return gone[b] end)
   table.insert(self.artifacts, a)
   return old
 end
@@ -337,28 +325,23 @@ function worker:hear(seconds)
   return line and line[1]
 end
 
--- Reports to the coordinator that this process cannot run trials, and exits.
+-- Reports to the coordinator that this process cannot run trials, and exits. A rank does not leave
+-- its group first: that would wait for ranks that may never come.
 local function refuse_trials(e)
   tell("unfit", errors.is(e) and e.code or errors.FAILED, errors.text(e))
-  error(e, 0)
-end
-
-local function prepare(path, device, say)
-  local exp = experiment.load(path, { print = say })
-  return exp, worker.check(exp), provenance.code_hash(device)
-end
-
--- Joins the other ranks if this process was started with others, and returns their group.
-local function join(exp, path, o)
-  return launch.ours() and team_trial.gather(exp, path, o.device, o.command) or nil
-end
-
--- Ends this process as refuse_trials does, but without leaving the group: that would wait for ranks
--- that may never come.
-local function refuse_together(e)
-  pcall(refuse_trials, e)
+  if not launch.ours() then error(e, 0) end
   io.stderr:write(errors.text(e), "\n")
   os.exit(1, false)
+end
+
+-- Returns a worker of the script at path that has joined the other ranks, if there are any.
+local function prepare(path, o, remote, say)
+  local exp = experiment.load(path, { print = say })
+  return setmetatable({ exp = exp, check = worker.check(exp), folder = o.dir,
+    code = provenance.code_hash(o.device), artifacts = {}, lines = {}, progress = remote,
+    read = wire.reader(), checkpoint = { steps = o.steps, seconds = o.seconds },
+    world = launch.ours() and team_trial.gather(exp, path, o.device, o.command) or nil },
+    { __index = worker })
 end
 
 -- Handlers of the lines that the coordinator sends between trials.
@@ -399,14 +382,8 @@ function worker.main(path, options)
     remote:say("%s", text)
     io.stdout:write(text, "\n")
   end
-  local ready, exp, check, hash = pcall(prepare, path, options.device, say)
-  if not ready then refuse_trials(exp) end
-  local joined, world = pcall(join, exp, path, options)
-  if not joined then refuse_together(world) end
-  local self = setmetatable({ exp = exp, check = check, code = hash, folder = options.dir,
-    artifacts = {}, lines = {}, progress = remote, read = wire.reader(),
-    checkpoint = { steps = options.steps, seconds = options.seconds }, world = world },
-    { __index = worker })
+  local ready, self = pcall(prepare, path, options, remote, say)
+  if not ready then refuse_trials(self) end
   while self:take(60) do
     while #self.lines > 0 do
       local line = table.remove(self.lines, 1)
@@ -416,9 +393,9 @@ function worker.main(path, options)
     if errors.signal() or self.lost or self.leaves then break end
   end
   if self.lost then os.exit(1, false) end -- leaving the group would wait for the lost rank
-  if world then
-    world:text(0, "") -- the other ranks end, too
-    world:close()
+  if self.world then
+    self.world:text(0, "") -- the other ranks end, too
+    self.world:close()
   end
   return errors.DONE
 end
