@@ -94,8 +94,7 @@ local function show_stored(run, overrides, options, why)
   local opened, store = pcall(records.open, run.folder, "r")
   if not opened then error(why, 0) end
   local guard <close> = store
-  run.records, run.scale = store, prepared.scale_of(overrides)
-  run.reads = true
+  run.records, run.reads = store, true
   prepared.look_up(run, options)
   choose(run, overrides, options)
   local list, skipped = prepared.undone(run)
