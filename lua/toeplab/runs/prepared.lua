@@ -11,7 +11,6 @@ local json = require "toeplab.base.json"
 local launch = require "toeplab.runs.launch"
 local overlay = require "toeplab.base.overlay"
 local plan = require "toeplab.trials.plan"
-local process = require "toeplab.base.process"
 local progress = require "toeplab.base.progress"
 local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
@@ -40,35 +39,28 @@ function prepared.stored(folder, upgrade)
 end
 
 -- After a coordinator was killed, its worker saves and ends by itself. Waits until it has closed
--- its journal, and kills it if that takes too long. A process that is not known to be this worker
--- is left alone.
-local function wait_for_writer(run, open)
+-- its journal. Returns false if that takes too long; its trial then counts as one that it still
+-- runs.
+local function is_closed(run, open)
   local path, began = run.folder .. "/" .. journal.path(open.path, open.attempt), core.sys.clock()
   while journal.in_use(path) do
-    local waited = core.sys.clock() - began
-    if waited > PATIENCE_SECONDS then
-      local ours = open.host == core.sys.hostname() and open.process_start
-        and open.process_start == process.start(open.pid)
-      if not ours then
-        errors.raise(errors.LOCKED, "%s: a process holds its lock, and it is not known to be the "
-          .. "trial's worker, which was process %s on %s: end it first", path, open.pid, open.host)
-      end
-      core.sys.kill(open.pid)
-    end
+    if core.sys.clock() - began > PATIENCE_SECONDS then return false end
     core.sys.sleep(0.05)
     errors.check_signals()
   end
+  return true
 end
 
 -- Copies the journals that killed runs left behind into the store.
 function prepared.replay(run)
   for _, open in ipairs(run.records:open_journals()) do
-    wait_for_writer(run, open)
-    local _, damage = run.records:take(open)
-    if damage then
-      run.progress:warn("%s/%s: %s; what follows it is lost", run.folder, open.path, damage)
+    if is_closed(run, open) then
+      local _, damage = run.records:take(open)
+      if damage then
+        run.progress:warn("%s/%s: %s; what follows it is lost", run.folder, open.path, damage)
+      end
+      run.records:end_journal(open)
     end
-    run.records:end_journal(open)
   end
 end
 

@@ -38,18 +38,12 @@ local function describe(exp, device, command)
 end
 
 local function difference(theirs, own)
-  local function short(hash) return hash:sub(1, 12) end
-  if theirs.code ~= own.code then
-    return ("it runs another build of Toeplab (code %s, rank 0 on %s has %s): install the same on "
-      .. "all machines"):format(short(own.code), theirs.host, short(theirs.code))
-  elseif theirs.command ~= own.command then
-    return ("its command is not that of rank 0 on %s: give all ranks the same script and keys")
-      :format(theirs.host)
-  elseif theirs.script ~= own.script then
-    return ("its script differs from that of rank 0 on %s"):format(theirs.host)
-  elseif theirs.threads ~= own.threads then
-    return ("it has %d threads and rank 0 has %d, and the last bits of sums depend on them: give "
-      .. "both the same --threads"):format(own.threads, theirs.threads)
+  for _, name in ipairs { "code", "command", "script", "threads" } do
+    if theirs[name] ~= own[name] then
+      return ("its %s is not that of rank 0 on %s: give all ranks the same build of Toeplab, the "
+        .. "same script, keys and --threads"):format(
+        name == "threads" and "number of threads" or name, theirs.host)
+    end
   end
 end
 
