@@ -102,11 +102,7 @@ local function show_stored(run, overrides, options, why)
   run.progress:note("nothing can be written there: %s", why.message)
   launch.release()
   core.sys.release_signals()
-  outcome.show_report(run)
-  rounds.show(run.chosen)
-  if not options.quiet then
-    outcome.summary(run, { done = 0, skipped = skipped, pruned = 0, failed = 0 }, 0)
-  end
+  outcome.conclude(run, { done = 0, skipped = skipped, failed = 0 }, core.sys.clock(), options)
   return errors.DONE, run.trials
 end
 

@@ -37,12 +37,13 @@ local function describe(exp, device, command)
     command = command, threads = core.threads(), host = core.sys.hostname() }
 end
 
+local shown = { code = "build of Toeplab", threads = "number of threads" }
+
 local function difference(theirs, own)
   for _, name in ipairs { "code", "command", "script", "threads" } do
     if theirs[name] ~= own[name] then
-      return ("its %s is not that of rank 0 on %s: give all ranks the same build of Toeplab, the "
-        .. "same script, keys and --threads"):format(
-        name == "threads" and "number of threads" or name, theirs.host)
+      return ("its %s is not that of rank 0 on %s: give all ranks the same build, script, keys and "
+        .. "--threads"):format(shown[name] or name, theirs.host)
     end
   end
 end
