@@ -155,7 +155,8 @@ for _, word in ipairs { ":", "-n", "1", "-x", "TOEPLAB_LUA=" .. folder .. "/othe
   words[#words + 1] = word
 end
 table.move(again, 1, #again, #words + 1, words)
-refuses("another build on one rank", words, "install the same on all machines\n")
+refuses("another build on one rank", words,
+  "its build of Toeplab is not that of rank 0 on .*: give all ranks the same .*%-%-threads\n")
 
 -- ---- A trial that fails on a device -------------------------------------------------------------
 

@@ -63,12 +63,12 @@ local function add_states(store, exp, trials)
     else
       p.to_run = p.to_run + 1
       if t.step then p.resumable = p.resumable + 1 end
-      local far, about
-      if model then t.seconds, far, about = model:left(t.config, t.step, t.had) end
-      if t.seconds then
+      local about = model and model:left(t.config, t.step, t.had)
+      if about then
         local n = #p.times + 1
+        t.seconds = about.seconds
         p.times[n], p.lows[n], p.highs[n] = t.seconds, about.low, about.high
-        p.after, p.farthest = p.after + about.after, math.max(p.farthest, far)
+        p.after, p.farthest = p.after + about.after, math.max(p.farthest, about.far)
         for _, key in ipairs(about.keys) do p.differ[key] = true end
         if not p.longest or t.seconds > p.longest.seconds then p.longest = t end
       else

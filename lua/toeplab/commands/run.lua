@@ -1,7 +1,6 @@
 -- commands/run.lua: toeplab run: runs the trials of an experiment.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
-local follower = require "toeplab.runs.follower"
 local launch = require "toeplab.runs.launch"
 local array_task = require "toeplab.runs.array_task"
 local quantity = require "toeplab.base.quantity"
@@ -9,6 +8,7 @@ local records = require "toeplab.store.records"
 local runner = require "toeplab.runs.runner"
 local slurm_options = require "toeplab.runs.slurm_options"
 local slurm_queue = require "toeplab.runs.slurm_queue"
+local team_trial = require "toeplab.runs.team_trial"
 local tensorboard = require "toeplab.live.tensorboard"
 local errors = require "toeplab.base.errors"
 local options = require "toeplab.base.options"
@@ -146,7 +146,7 @@ function run.run(set, words, command)
   if o.redo and o.adopt then errors.usage "run: choose one of --redo and --adopt" end
   local ours = launch.ours()
   if ours and ours.rank > 0 then
-    return (set["dry-run"] or set.on) and errors.DONE or follower.main(o.command)
+    return (set["dry-run"] or set.on) and errors.DONE or team_trial.follow(o.command)
   end
   if ours and set.on then
     errors.usage("run: --on slurm submits from one process, and %d were started", ours.size)

@@ -191,7 +191,7 @@ end
 function array_run.perform(run, path, overrides, options)
   local began = core.sys.clock()
   check_apart(run.exp, run.trials)
-  run.submitted, run.scale = {}, prepared.scale_of(overrides)
+  run.submitted = {}
   local left = hand_out(run, path, overrides, options)
   if left > 0 and not options.wait then return errors.DONE, run.trials end
   while left > 0 do

@@ -1,10 +1,9 @@
 -- runs/coordinator.lua: hands the trials of a run to worker processes and copies what they write to
 -- their journals into the store. Several coordinators may share a results folder: each begins the
 -- trials that no other process has begun.
-local alert = require "toeplab.runs.alert"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
-local eta = require "toeplab.runs.eta"
+local estimate = require "toeplab.runs.estimate"
 local launch = require "toeplab.runs.launch"
 local outcome = require "toeplab.runs.outcome"
 local process = require "toeplab.base.process"
@@ -27,19 +26,19 @@ local Pool = {}
 Pool.__index = Pool
 
 -- run: records, folder, progress, trials, exp, worker (the
--- command line of a worker as words), jobs, turns (devices.lua), alert (alert.lua, or nil), timeout
+-- command line of a worker as words), jobs, turns (devices.lua), alert (alert.lua), timeout
 -- (seconds, or nil), fail_fast, used (seconds that its trials have already had), whole (whether its
 -- trials cannot be run or stopped apart from one another), follow (nil, or an object that is told
 -- of trials: live/tensorboard.lua); for a task of an array job (array_task.lua): next_trial (a
 -- function that returns a further trial, or nil) and grace (seconds that SIGUSR1 leaves).
 function coordinator.new(run)
   local budget = run.exp.budget or {}
-  run.alert = run.alert or alert.new()
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
     check = worker.check(run.exp), deaths = {}, started = 0, total = budget.total,
     limit = budget.trial,
     counts = { done = 0, failed = 0, pruned = 0, stopped = 0, removed = 0 },
-    eta = not run.next_trial and eta.new(run.records, run.exp.name, run.jobs) or nil }, Pool)
+    left = not run.next_trial and estimate.of_run(run.records, run.exp.name, run.jobs) or nil },
+    Pool)
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
@@ -101,8 +100,7 @@ local function assign(self, w, t)
   end
   lines[#lines + 1] = wire.line("trial", wire.pack(t.config), self.check, t.path, attempt,
     seconds, wire.pack(t.data or {}))
-  w.trial, w.began, w.step, w.text, w.late, w.deadline = t, core.sys.clock(), nil, nil, nil, nil
-  w.seconds, w.killed, w.rung = seconds, nil, nil
+  w.trial, w.began, w.seconds, w.step, w.text = t, core.sys.clock(), seconds, nil, nil
   w.process:send(table.concat(lines)) -- if the worker has died, its exit is noticed soon
   w.trial_log = ("%s/%s/log.txt"):format(run.folder, t.path)
   run.progress:began(w, t)
@@ -173,6 +171,14 @@ local function journal_end(self, w)
   return row.status ~= "running" and row or nil
 end
 
+-- Ends the run early: fate, {code=, why=, label= (of what ended it; a signal has none and takes
+-- that of the first trial that it stops), lasts= (whether the same command would end in the same
+-- way)}, is raised once all workers have ended.
+local function end_run(self, fate)
+  self.fate = self.fate or fate
+  self:wind_down "TERM"
+end
+
 -- Ends a small sweep whose finished trials lack the metric by which it chooses.
 local function check_metric(self, t)
   local run = self.run
@@ -183,8 +189,7 @@ local function check_metric(self, t)
   self.chooses = results[run.exp.searches.metric] ~= nil -- one trial settles it
   local why = tuning.no_metric(run.exp, self.logged)
   if why then
-    self.fate = { code = errors.FAILED, why = why, lasts = true }
-    self:wind_down("TERM")
+    end_run(self, { code = errors.FAILED, why = why, label = t.label, lasts = true })
   end
 end
 
@@ -233,11 +238,9 @@ local handlers = {}
 
 function handlers.step(_, w, step, total, text) w.step, w.total, w.text = step, total, text end
 
-function handlers.say(self, w, text) self.run.progress:from(w, "say", text) end
-
-function handlers.note(self, w, text) self.run.progress:from(w, "note", text) end
-
-function handlers.warn(self, w, text) self.run.progress:from(w, "warn", text) end
+for _, how in ipairs { "say", "note", "warn" } do
+  handlers[how] = function(self, w, text) self.run.progress:from(w, how, text) end
+end
 
 -- The trial has logged a value that is not finite, or its guard rolled it back.
 function handlers.diverged(self, w, text)
@@ -281,14 +284,14 @@ function handlers.ended(self, w, status, code, why, ended)
   -- The CUDA context of its process may be broken. Another process takes its place, but none can
   -- take that of a rank: then the run ends.
   if status == "failed" and w.place.gpu and not launch.ours() then dismiss(self, w) end
+  local fate = code and { code = code, label = label, why = ("%s: %s"):format(label, why) }
+  local known = self.fate
   if code == errors.STORAGE then
-    self.storage = { label = label, why = why }
-    self:wind_down("TERM")
-  elseif code and not asked and not (self.fate and self.fate.label)
+    self.fate = nil
+    end_run(self, fate)
+  elseif code and not asked and not (known and known.label)
     and not (self.failed_fast and not self.user) then
-    local known = self.fate and self.fate.code
-    self.fate = { code = known or code, label = label, why = ("%s: %s"):format(label, why) }
-    if not known then self:wind_down("TERM") end
+    if known then known.label, known.why = label, fate.why else end_run(self, fate) end
   end
 end
 
@@ -314,9 +317,8 @@ local function handle_exit(self, w)
     end_trial(self, w, "interrupted", why)
   elseif launch.ours() then -- no process can take the place of a rank
     end_trial(self, w, "interrupted", why)
-    self.fate = self.fate or w.unfit or { code = errors.FAILED, why = "rank 0: " .. why }
+    end_run(self, w.unfit or { code = errors.FAILED, why = "rank 0: " .. why })
     self.fate.label = t.label
-    self:wind_down("TERM")
   elseif signal and self.deaths[t] < DEATHS then
     end_trial(self, w, "interrupted", why)
     self.run.progress:warn("%s: %s; it continues in another process", t.label, why)
@@ -324,15 +326,14 @@ local function handle_exit(self, w)
     table.insert(self.queue, 1, t)
   elseif w.unfit then
     end_trial(self, w, "interrupted", w.unfit.why)
-    w.unfit.label, self.fate = t.label, self.fate or w.unfit
-    self:wind_down("TERM")
+    w.unfit.label = t.label
+    end_run(self, w.unfit)
   else
     end_trial(self, w, "failed", why)
     -- A killed trial never reports the values by which later trials are judged; a rerun may.
     if signal and self.pruner then
-      self.fate = self.fate or { code = errors.FAILED, label = t.label,
-        why = ("%s: %s, and the trials after it are judged by its values"):format(t.label, why) }
-      self:wind_down("TERM")
+      end_run(self, { code = errors.FAILED, label = t.label,
+        why = ("%s: %s, and the trials after it are judged by its values"):format(t.label, why) })
     end
   end
 end
@@ -439,8 +440,8 @@ local function turn(self)
   take_all(self, now)
   judge_all(self, now)
   check_signals(self)
-  self.run.progress:show(self.workers, self.counts, self.eta and function()
-    return self.eta:seconds(self.queue, self.workers)
+  self.run.progress:show(self.workers, self.counts, self.left and function()
+    return self.left(self.queue, self.workers)
   end)
 end
 
@@ -472,15 +473,11 @@ function Pool:go(list, more)
   if launch.ours() then leave(self) end
   for _, w in ipairs(self.workers) do w:kill() end
   self.run.progress:clear()
-  if not ok then
-    if errors.is(why) and why.code == errors.STORAGE then errors.storage(why.message) end
-    error(why, 0)
-  end
-  if self.storage then
-    errors.storage(("%s: %s"):format(self.storage.label, self.storage.why))
-  elseif self.fate then
-    local again = self.fate.lasts and "" or "; the same command continues"
-    errors.raise(self.fate.code, "%s%s", self.fate.why, again)
+  if not ok and not (errors.is(why) and why.code == errors.STORAGE) then error(why, 0) end
+  local fate = not ok and { code = errors.STORAGE, why = why.message } or self.fate
+  if fate and fate.code == errors.STORAGE then errors.storage(fate.why) end
+  if fate then
+    errors.raise(fate.code, "%s%s", fate.why, fate.lasts and "" or "; the same command continues")
   end
   return self.counts, self.reads
 end

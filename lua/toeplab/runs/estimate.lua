@@ -1,5 +1,5 @@
 -- runs/estimate.lua: predicts how long trials will take from finished trials of the same
--- experiment.
+-- experiment, and how long a run still takes.
 --
 -- A trial is predicted to take the mean of the finished trials that are most similar: those whose
 -- configuration, apart from the seed, differs in the fewest keys. Time scales with the number of
@@ -9,7 +9,9 @@
 -- in some key, the range also allows the errors that predictions of the same kind have made: each
 -- finished configuration is predicted from the others, and compared with what it took.
 local config = require "toeplab.base.config"
+local core = require "toeplab.core"
 local json = require "toeplab.base.json"
+local overlay = require "toeplab.base.overlay"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
 local estimate = {}
@@ -20,12 +22,16 @@ Estimate.__index = Estimate
 local MOST = 500 -- newest configurations that are read
 local TESTED = 100 -- newest configurations that are predicted from the others
 
--- Returns the values of a configuration as comparable texts: key -> text. Those of finished trials
--- come from the store, which has only the keys that decide their results.
+-- Predictions for a run are at least PAUSE seconds apart, and SHARE times as long as one took.
+local PAUSE, SHARE = 2, 50
+
+-- Returns the values of a configuration as comparable texts, key -> text, without the seed and the
+-- number of steps. Those of finished trials come from the store, which has only the keys that
+-- decide their results.
 local function texts(c)
   local set = {}
   for key, value in pairs(config.result_keys(c)) do
-    if key ~= "seed" then set[key] = json.encode(value) end
+    if key ~= "seed" and key ~= "steps" then set[key] = json.encode(value) end
   end
   return set
 end
@@ -35,20 +41,15 @@ local function count_steps(c)
   return math.type(n) == "integer" and n > 0 and n or nil
 end
 
--- Returns what the configurations have in common (key -> text) and the set of their other keys. The
--- number of steps is handled separately.
-local function split_configs(list)
-  local common, varies = {}, { steps = true }
-  for i, known in ipairs(list) do
-    for key, text in pairs(known.values) do
-      if i == 1 then common[key] = text elseif common[key] ~= text then varies[key] = true end
-    end
-    for key in pairs(common) do
-      if known.values[key] == nil then varies[key] = true end
-    end
+-- Adds the keys whose values differ to the set, and returns it.
+local function add_differing(set, a, b)
+  for key, text in pairs(a) do
+    if b[key] ~= text then set[key] = true end
   end
-  for key in pairs(varies) do common[key] = nil end
-  return common, varies
+  for key in pairs(b) do
+    if a[key] == nil then set[key] = true end
+  end
+  return set
 end
 
 -- Loads the durations of the finished trials of an experiment from the store.
@@ -59,39 +60,26 @@ function estimate.new(store, experiment)
         WHERE a.trial = t.id AND a.kind = 'checkpoint' AND a.step = t.step), 0.0)))) AS after
     FROM v_trials t WHERE experiment = ? AND status = 'done' AND seconds IS NOT NULL
     GROUP BY 1 ORDER BY max(finished) DESC LIMIT ?]], { experiment, MOST })
-  local list, finished = {}, 0
-  for i, row in ipairs(rows) do
+  local finished, varies = 0, {}
+  for _, row in ipairs(rows) do
     local c = store:config(row.config)
-    list[i] = { values = texts(c), steps = count_steps(c), trials = row.trials,
-      seconds = row.seconds, low = row.low, high = row.high, after = row.after,
-      low_after = math.min(row.low, row.after) }
+    row.values, row.steps, row.low_after = texts(c), count_steps(c), math.min(row.low, row.after)
     finished = finished + row.trials
+    add_differing(varies, row.values, rows[1].values)
   end
-  local common, varies = split_configs(list)
-  local self = { list = list, finished = finished, known = {}, common = common, varies = varies,
-    others = {} }
-  for key in pairs(varies) do
-    if key ~= "steps" then table.insert(self.others, key) end
-  end
-  return setmetatable(self, Estimate)
+  return setmetatable({ list = rows, finished = finished, known = {},
+    others = sorted_keys(varies) }, Estimate)
 end
 
--- Returns the keys in which a configuration differs from the values that all finished trials share;
--- the number of steps is ignored.
+-- Returns the keys in which a configuration differs from all known ones, which share their values.
 local function keys_apart(self, values)
-  local keys = {}
-  for key, text in pairs(values) do
-    if not self.varies[key] and self.common[key] ~= text then keys[#keys + 1] = key end
-  end
-  for key in pairs(self.common) do
-    if values[key] == nil then keys[#keys + 1] = key end
-  end
-  table.sort(keys)
-  return keys
+  local keys = self.list[1] and add_differing({}, values, self.list[1].values) or {}
+  for _, key in ipairs(self.others) do keys[key] = nil end
+  return sorted_keys(keys)
 end
 
--- Returns the known configurations that differ from values in the fewest keys, and that number.
--- but: one that does not count, or nil.
+-- Returns the known configurations that differ from values in the fewest of the keys that vary
+-- among them, and that number. but: one that does not count, or nil.
 local function nearest(self, values, but)
   local least, list = math.huge, {}
   for _, known in ipairs(self.list) do
@@ -105,12 +93,13 @@ local function nearest(self, values, but)
   return list, least
 end
 
--- Returns {seconds=, trials= (their number), low=, high=, keys= (in which they differ)} of the
--- finished trials nearest to a configuration; nil if none has finished.
+-- Returns the prediction of Estimate:whole without the errors of others. apart: the keys in which
+-- all known configurations differ from values; but: a known one that does not count, or nil.
 local function predict(self, values, steps, apart, but)
   local list, far = nearest(self, values, but)
   if #list == 0 then return nil end
   local sum, after, trials, low, high, keys = 0.0, 0.0, 0, math.huge, 0.0, {}
+  for _, key in ipairs(apart) do keys[key] = true end
   for _, known in ipairs(list) do
     local scale = steps and known.steps and steps / known.steps or 1
     local fixed = known.after * (1 - scale) -- an evaluation takes as long after fewer steps
@@ -129,73 +118,62 @@ local function predict(self, values, steps, apart, but)
       end
     end
   end
-  for _, key in ipairs(apart) do keys[key] = true end
   return { seconds = sum / trials, after = after / trials, trials = trials, low = low, high = high,
     far = far + #apart, keys = sorted_keys(keys) }
 end
 
 -- Returns what finished configurations took over what the others predict for them, at least and at
--- most: {low=, high=}; nil for fewer than two of them.
+-- most: {low=, high=}.
 local function errors_of(self)
-  if self.errors == nil then
-    local found = { low = 1.0, high = 1.0 }
-    for i = 1, math.min(#self.list, TESTED) do
-      local known = self.list[i]
-      local p = predict(self, known.values, known.steps, {}, known)
-      local ratio = p and p.seconds > 0 and known.seconds / p.seconds
-      if ratio then
-        found.low, found.high = math.min(found.low, ratio), math.max(found.high, ratio)
-      end
+  if self.errors then return self.errors end
+  self.errors = { low = 1.0, high = 1.0 }
+  for i = 1, math.min(#self.list, TESTED) do
+    local known = self.list[i]
+    local p = predict(self, known.values, known.steps, {}, known)
+    if p and p.seconds > 0 then
+      self.errors.low = math.min(self.errors.low, known.seconds / p.seconds)
+      self.errors.high = math.max(self.errors.high, known.seconds / p.seconds)
     end
-    self.errors = #self.list > 1 and found or false
   end
   return self.errors
 end
 
--- Widens the range of a prediction from trials that differ in some key.
-local function widen(self, p)
-  local wrong = p and p.far > 0 and errors_of(self)
-  if wrong then
-    p.low, p.high = math.min(p.low, p.seconds * wrong.low), math.max(p.high, p.seconds * wrong.high)
-  end
-  return p
-end
-
--- Returns the seconds that a trial of that configuration takes in all, the number of keys in which
--- the underlying trials differ from it, and the whole prediction: {seconds=, after= (those after
--- the last checkpoint, as for an evaluation), far= (that number), keys= (their names), trials= (how
--- many there are), low=, high= (the range)}; nil if none has finished.
-function Estimate:seconds(c)
+-- Predicts a trial of that configuration: {seconds= (in all), low=, high= (the range), after= (the
+-- seconds after the last checkpoint, as for an evaluation), trials= (how many finished ones it is
+-- taken from), far= (the number of keys in which these differ from the trial), keys= (their
+-- names)}; nil if none has finished.
+function Estimate:whole(c)
   local values, steps = texts(c), count_steps(c)
   local apart = keys_apart(self, values)
   local parts = { table.concat(apart, ","), tostring(steps) }
   for _, key in ipairs(self.others) do parts[#parts + 1] = values[key] or "" end
   local text = table.concat(parts, "\n")
   if self.known[text] == nil then
-    self.known[text] = widen(self, predict(self, values, steps, apart)) or false
+    local p = predict(self, values, steps, apart)
+    if p and p.far > 0 then
+      p.low = math.min(p.low, p.seconds * errors_of(self).low)
+      p.high = math.max(p.high, p.seconds * errors_of(self).high)
+    end
+    self.known[text] = p or false
   end
-  local p = self.known[text]
-  if p then return p.seconds, p.far, p end
+  return self.known[text] or nil
 end
 
--- Returns the remaining seconds of a trial that has reached `step`: by its own pace if it has spent
--- `seconds` on these steps, else by what others took. The other results, and nil, are those of
--- Estimate:seconds, the range that of the remaining seconds; a trial's own pace counts as one trial
--- that differs in no key.
+-- Predicts, as Estimate:whole does, the remaining seconds of a trial that has reached `step`: by
+-- its own pace if it has spent `seconds` on these steps, else by what others took. Its own pace
+-- counts as one trial that differs in no key.
 function Estimate:left(c, step, seconds)
-  local steps = count_steps(c)
-  if not steps or not step or step <= 0 then return self:seconds(c) end
-  local share, all, far, p = math.max(0, steps - step) / steps, self:seconds(c)
-  local after = p and p.after or 0.0
+  local steps, p = count_steps(c), self:whole(c)
+  if not steps or not step or step <= 0 then return p end
+  local share, after = math.max(0, steps - step) / steps, p and p.after or 0.0
   if seconds and seconds > 0 then
     local left = seconds / step * steps * share + after
-    return left, 0, { seconds = left, after = after, far = 0, keys = {}, trials = 1, low = left,
+    return { seconds = left, after = after, far = 0, keys = {}, trials = 1, low = left,
       high = left }
   end
-  if not all then return nil end
+  if not p then return nil end
   local function rest(x) return math.max(0.0, x - after) * share + math.min(x, after) end
-  return rest(all), far, { seconds = rest(all), after = after, far = far, keys = p.keys,
-    trials = p.trials, low = rest(p.low), high = rest(p.high) }
+  return overlay(p, { seconds = rest(p.seconds), low = rest(p.low), high = rest(p.high) })
 end
 
 -- Returns the seconds until `workers` workers have done the trials of list, handed out in order:
@@ -205,8 +183,9 @@ end
 function Estimate:remaining(list, workers)
   local times = {}
   for _, t in ipairs(list) do
-    local seconds = self:left(t.config, t.step, t.spent)
-    if not seconds then return nil end
+    local p = self:left(t.config, t.step, t.spent)
+    if not p then return nil end
+    local seconds = p.seconds
     local paced = count_steps(t.config) and (t.step or 0) > 0 and (t.spent or 0) > 0
     if t.had and not paced then seconds = math.max(0, seconds - t.had) end
     for _ = 1, t.count or 1 do times[#times + 1] = seconds end
@@ -227,6 +206,30 @@ function estimate.makespan(list, workers)
     free[first] = free[first] + seconds
   end
   return math.max(table.unpack(free))
+end
+
+-- Returns a function that predicts the seconds until the trials of the list queue and those of the
+-- workers are done; nil while this is unknown. It belongs to a run of the experiment's trials by
+-- `jobs` workers, and caches its results, so that calls are cheap.
+function estimate.of_run(store, experiment, jobs)
+  local due, ends = -math.huge, nil
+  return function(queue, workers)
+    local now = core.sys.clock()
+    if now >= due then
+      local list = {}
+      for _, w in ipairs(workers) do
+        local had = now - (w.began or now)
+        list[#list + 1] = w.trial and { config = w.trial.config, step = w.step, had = had,
+          spent = w.seconds + had }
+      end
+      for _, t in ipairs(queue) do
+        list[#list + 1] = { config = t.config, step = t.step, spent = t.had }
+      end
+      local seconds = estimate.new(store, experiment):remaining(list, jobs)
+      ends, due = seconds and now + seconds, now + math.max(PAUSE, SHARE * (core.sys.clock() - now))
+    end
+    return ends and math.max(0, ends - now)
+  end
 end
 
 return estimate

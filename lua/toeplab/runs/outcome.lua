@@ -134,7 +134,7 @@ function outcome.counts_text(run, counts)
     table.concat(parts, ", "))
 end
 
-function outcome.summary(run, counts, seconds)
+local function summary(run, counts, seconds)
   run.progress:say("%s  (%s, %s)", outcome.counts_text(run, counts), progress.duration(seconds),
     run.folder)
   if counts.failed > 3 then
@@ -148,7 +148,7 @@ function outcome.conclude(run, counts, began, options)
   outcome.show_report(run)
   rounds.show(run.chosen)
   if not options.quiet or counts.failed > 0 then
-    outcome.summary(run, counts, core.sys.clock() - began)
+    summary(run, counts, core.sys.clock() - began)
   end
 end
 

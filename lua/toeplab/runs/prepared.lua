@@ -9,8 +9,8 @@ local identity = require "toeplab.trials.identity"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
 local launch = require "toeplab.runs.launch"
+local overlay = require "toeplab.base.overlay"
 local plan = require "toeplab.trials.plan"
-local process = require "toeplab.base.process"
 local progress = require "toeplab.base.progress"
 local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
@@ -24,13 +24,6 @@ local prepared = {}
 
 local CHECKPOINT_SECONDS = 60 -- between checkpoints, unless the experiment or the user says
 local PATIENCE_SECONDS = 20   -- for the worker of a killed run to save and end
-
-function prepared.scale_of(words)
-  for _, word in ipairs(words) do
-    if word:find("^scale=") then return word:sub(7) end
-  end
-  return ""
-end
 
 -- Returns the store in folder for reading, or nil if there is none yet; a full disk may have left
 -- it empty. upgrade: whether one of an older schema is upgraded first.
@@ -46,35 +39,28 @@ function prepared.stored(folder, upgrade)
 end
 
 -- After a coordinator was killed, its worker saves and ends by itself. Waits until it has closed
--- its journal, and kills it if that takes too long. A process that is not known to be this worker
--- is left alone.
-local function wait_for_writer(run, open)
+-- its journal. Returns false if that takes too long; its trial then counts as one that it still
+-- runs.
+local function is_closed(run, open)
   local path, began = run.folder .. "/" .. journal.path(open.path, open.attempt), core.sys.clock()
   while journal.in_use(path) do
-    local waited = core.sys.clock() - began
-    if waited > PATIENCE_SECONDS then
-      local ours = open.host == core.sys.hostname() and open.process_start
-        and open.process_start == process.start(open.pid)
-      if not ours then
-        errors.raise(errors.LOCKED, "%s: a process holds its lock, and it is not known to be the "
-          .. "trial's worker, which was process %s on %s: end it first", path, open.pid, open.host)
-      end
-      core.sys.kill(open.pid)
-    end
+    if core.sys.clock() - began > PATIENCE_SECONDS then return false end
     core.sys.sleep(0.05)
     errors.check_signals()
   end
+  return true
 end
 
 -- Copies the journals that killed runs left behind into the store.
 function prepared.replay(run)
   for _, open in ipairs(run.records:open_journals()) do
-    wait_for_writer(run, open)
-    local _, damage = run.records:take(open)
-    if damage then
-      run.progress:warn("%s/%s: %s; what follows it is lost", run.folder, open.path, damage)
+    if is_closed(run, open) then
+      local _, damage = run.records:take(open)
+      if damage then
+        run.progress:warn("%s/%s: %s; what follows it is lost", run.folder, open.path, damage)
+      end
+      run.records:end_journal(open)
     end
-    run.records:end_journal(open)
   end
 end
 
@@ -169,16 +155,6 @@ function prepared.check_free(run, options)
     busy[1].id:sub(1, 12), why)
 end
 
--- Numbers the trials, and returns those for which only(trial) holds (nil: all).
-local function choose_trials(trials, only)
-  local list = {}
-  for i, t in ipairs(trials) do
-    t.number = i
-    if not only or only(t) then list[#list + 1] = t end
-  end
-  return list
-end
-
 -- Returns the words of the command that is stored: the one that continues the trials or tries them
 -- again. With --redo it would instead delete what other code makes of them in the meantime, and
 -- with --adopt take that over; the command of --alert may hold a secret address.
@@ -203,11 +179,17 @@ function prepared.check_devices(run, options)
   devices.check(run.exp, list)
 end
 
--- Returns the trials of a command, identified and numbered, and what plan.trials says of them.
+-- Returns the trials of a command, identified and numbered, and what plan.trials says of them. Only
+-- those for which options.only(trial) holds (nil: all).
 function prepared.trials_of(exp, overrides, options)
   local trials, about = plan.trials(exp, overrides)
   identity.identify(exp, trials)
-  return choose_trials(trials, options.only), about
+  local list = {}
+  for i, t in ipairs(trials) do
+    t.number = i
+    if not options.only or options.only(t) then list[#list + 1] = t end
+  end
+  return list, about
 end
 
 -- Returns lines that say why trials are new although the store has some of the same configuration.
@@ -261,18 +243,13 @@ function prepared.new(exp, overrides, options)
     or exp.checkpoint
   if not next(checkpoint) then checkpoint = { seconds = CHECKPOINT_SECONDS } end
   return { exp = exp, trials = trials, axes = about.axes, row_keys = about.row_keys,
-    folder = records.folder(options.dir),
+    scale = about.values.scale, folder = records.folder(options.dir),
     checkpoint = checkpoint, jobs = options.jobs or 1, timeout = options.timeout,
     share = options.share or 1, turns = devices.turns(options.share or 1),
     fail_fast = options.fail_fast, threads = options.threads, kept = {}, said = {},
     used = options.seconds_used or 0.0,
     alert = options.alerts or alert.new(), follow = options.follow,
     progress = progress.new { quiet = options.quiet, out = options.out } }
-end
-
--- Returns the rows or columns that the experiment's report declares; nil if it declares none.
-local function declared_list(exp, field)
-  return type(exp.report) == "table" and exp.report[field] or nil
 end
 
 -- Saves the uncommitted changes of the checkout in a file named by its hash. Returns its path
@@ -291,13 +268,12 @@ end
 -- Returns the keys of grid that no rule of when sets: a command may give them other values and
 -- leaves all else as it is.
 local function free_keys(exp)
-  local list = {}
+  local list, set = {}, {}
+  for _, rule in ipairs(exp.when) do
+    for key in pairs(overlay(rule.fixed, rule.grid)) do set[key] = true end
+  end
   for _, key in ipairs(sorted_keys(exp.grid)) do
-    local free = true
-    for _, rule in ipairs(exp.when) do
-      free = free and (rule.fixed or {})[key] == nil and (rule.grid or {})[key] == nil
-    end
-    if free then list[#list + 1] = key end
+    if not set[key] then list[#list + 1] = key end
   end
   return list
 end
@@ -316,20 +292,17 @@ end
 function prepared.enlist(run, path, overrides, options, threads)
   local about = prepared.set_provenance(run,
     launch.words(prepared.stored_words(options.command)), threads)
-  run.scale = prepared.scale_of(overrides)
-  local chosen = run.chosen or {}
-  local sweep = { experiment = run.exp.name, script = path,
-    source = run.exp.text, sha256 = core.sha256(run.exp.text), command = about.command,
-    scale = run.scale,
-    plan = json.encode { axes = run.axes, row_keys = run.row_keys, grid = free_keys(run.exp),
+  local chosen, exp = run.chosen or {}, run.exp
+  local report = type(exp.report) == "table" and exp.report or {}
+  local sweep = { experiment = exp.name, script = path, source = exp.text,
+    sha256 = core.sha256(exp.text), command = about.command, scale = run.scale,
+    plan = json.encode { axes = run.axes, row_keys = run.row_keys, grid = free_keys(exp),
       overrides = secrets.words(overrides), trials = chosen.all or #run.trials,
-      rule = chosen.rule and chosen.rule.text,
-      with = chosen.with, metric = chosen.metric, answers = run.exp.answers,
-      better = next(run.exp.better) and run.exp.better or nil,
-      tuned = tuning.describe(run.exp),
-      tuned_key = run.exp.tuned and run.exp.tune.key or nil,
-      tuned_seed = run.exp.tuned and run.exp.tune.seed or nil,
-      columns = declared_list(run.exp, "columns"), rows = declared_list(run.exp, "rows") } }
+      rule = chosen.rule and chosen.rule.text, with = chosen.with, metric = chosen.metric,
+      answers = exp.answers, better = next(exp.better) and exp.better or nil,
+      tuned = tuning.describe(exp), tuned_key = exp.tuned and exp.tune.key or nil,
+      tuned_seed = exp.tuned and exp.tune.seed or nil,
+      columns = report.columns, rows = report.rows } }
   return run.records:transaction(function()
     local id = run.records:sweep(sweep)
     run.records:enlist(id, sweeps.rows_of(run.trials))

@@ -5,6 +5,7 @@ local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local json = require "toeplab.base.json"
+local overlay = require "toeplab.base.overlay"
 local records = require "toeplab.store.records"
 local runner = require "toeplab.runs.runner"
 local secrets = require "toeplab.base.secrets"
@@ -25,30 +26,19 @@ local function files(store, id)
     WHERE trial = ? GROUP BY kind ORDER BY kind]], { id })
 end
 
--- Returns the path of a checkpoint (of files). Raises if it is missing or damaged: there is then
--- nothing to compare with.
-local function checkpoint_path(store, file)
+-- Returns the path of a file of a trial (of files). Raises if it is missing or damaged; why: what
+-- that prevents.
+local function intact_path(store, file, why)
   local path = trial_files.path(store.folder, file.trial, file)
   if not trial_files.intact(path, file.sha256) then
-    errors.raise(errors.STORAGE, "%s is missing or damaged: the checkpoint of trial %s cannot be "
-      .. "compared", path, file.trial:sub(1, 12))
+    errors.raise(errors.STORAGE, "%s is missing or damaged: %s", path,
+      why:format(file.trial:sub(1, 12)))
   end
   return path
 end
 
--- Returns the stored backends that "auto" chose in trial id, as text; nil if there are none.
-local function backends_of(store, id)
-  local sql = "SELECT path, sha256 FROM v_artifacts WHERE trial = ? AND kind = 'backends'"
-  local file = store:rows(sql, { id })[1]
-  if not file then return nil end
-  local path = trial_files.path(store.folder, id, file)
-  local text = trial_files.text(path, file.sha256)
-  if not text then
-    errors.raise(errors.STORAGE,
-      "%s is missing or damaged: the backends of trial %s are unknown, "
-      .. "and other backends would change its bits", path, id:sub(1, 12))
-  end
-  return text
+local function checkpoint_path(store, file)
+  return intact_path(store, file, "the checkpoint of trial %s cannot be compared")
 end
 
 -- Returns the row of trial id with about (its provenance), device, source, script and overrides (of
@@ -71,9 +61,12 @@ function reproduce.stored(store, id)
   t.about, t.source, t.script = store:object(t.provenance), sweep.source, sweep.script
   t.overrides = store:object(sweep.plan).overrides or {}
   t.values = store:config(t.config)
-  t.backends = backends_of(store, id)
   for _, file in ipairs(files(store, id)) do
     if file.kind == "checkpoint" then checkpoint_path(store, file) end
+    if file.kind == "backends" then
+      t.backends = core.sys.read_file(intact_path(store, file,
+        "the backends of trial %s are unknown, and other backends would change its bits"))
+    end
   end
   return t
 end
@@ -107,19 +100,9 @@ local function give_backends(t)
   end
 end
 
--- Keys that every experiment received in later releases, latest first, with the values that older
--- trials count as having.
-local added = { { "device", "cpu" }, { "precision", "float32" } }
-
--- Returns whether a trial that the script declares now is t, which may be older than those keys.
+-- Returns whether a trial that the script declares now is t.
 local function matches(t, declared)
-  local values, i = config.result_keys(declared.config), 0
-  while json.encode(secrets.config(values)) ~= t.config do
-    i = i + 1
-    if not added[i] or values[added[i][1]] ~= added[i][2] then return false end
-    values[added[i][1]] = nil
-  end
-  return true
+  return json.encode(secrets.config(config.result_keys(declared.config))) == t.config
 end
 
 -- Returns the overrides of t, plus its device if neither they nor an axis of the script set it: it
@@ -134,10 +117,8 @@ local function overrides_of(t, script)
     if not word:find "^ranks=%d" then kept[#kept + 1] = word end
     device = device or word:find "^device=" ~= nil
   end
-  words = kept
-  if device then return words end
-  if not exp:varies "device" then words[#words + 1] = "device=" .. t.device end
-  return words
+  if not device and not exp:varies "device" then kept[#kept + 1] = "device=" .. t.device end
+  return kept
 end
 
 function reproduce.clear(scratch) os.execute("rm -rf " .. shell.quote(scratch)) end
@@ -193,46 +174,42 @@ local function ulps(a, b)
   return n < 1000000 and n or nil
 end
 
-local function same(a, b)
-  return a == b or a == nil and b == nil
-end
-
-local function before(a, b)
-  if not a or not b then return a ~= nil end
-  if a.step ~= b.step then return a.step < b.step end
-  return a.name < b.name
+-- Returns the values of both series: {step=, name=, was=, is=} each (the values; NaN for NULL, nil
+-- for one that is not there), in the order of steps and names.
+local function joined(old, new)
+  local list, found = {}, {}
+  for side, rows in pairs { was = old, is = new } do
+    for _, m in ipairs(rows) do
+      local key = m.step .. " " .. m.name
+      if not found[key] then
+        found[key] = { step = m.step, name = m.name }
+        list[#list + 1] = found[key]
+      end
+      found[key][side] = m.value or 0 / 0
+    end
+  end
+  table.sort(list, function(a, b)
+    if a.step ~= b.step then return a.step < b.step end
+    return a.name < b.name
+  end)
+  return list
 end
 
 -- Compares two series step by step. Returns {same=, differ=, ignored= (numbers of values), names=
--- (the set of the metrics that differ), first= (the first difference, or nil)}; first is {step=,
--- name=, was=, is=, ulps=}, where was or is is nil if that side lacks the value, and NaN for NULL.
--- ignored: name -> true for metrics that are not compared.
+-- (the set of the metrics that differ), first= (the first difference, or nil: of joined, with
+-- ulps)}. ignored: name -> true for metrics that are not compared.
 local function compare_metrics(old, new, ignored)
-  local result, i, j = { same = 0, differ = 0, ignored = 0, names = {} }, 1, 1
-  local function note(a, b)
-    local m = a or b
+  local result = { same = 0, differ = 0, ignored = 0, names = {} }
+  for _, m in ipairs(joined(old, new)) do
+    local both_nan = m.was ~= m.was and m.is ~= m.is
     if ignored[m.name] then
       result.ignored = result.ignored + 1
-    elseif a and b and same(a.value, b.value) then
+    elseif m.was == m.is or both_nan then
       result.same = result.same + 1
     else
-      result.differ = result.differ + 1
+      m.ulps = ulps(m.was, m.is)
+      result.differ, result.first = result.differ + 1, result.first or m
       result.names[m.name] = true
-      result.first = result.first or { step = m.step, name = m.name, was = a and (a.value or 0 / 0),
-        is = b and (b.value or 0 / 0), ulps = a and b and ulps(a.value, b.value) }
-    end
-  end
-  while i <= #old or j <= #new do
-    local a, b = old[i], new[j]
-    if before(a, b) then
-      note(a, nil)
-      i = i + 1
-    elseif before(b, a) then
-      note(nil, b)
-      j = j + 1
-    else
-      note(a, b)
-      i, j = i + 1, j + 1
     end
   end
   return result
@@ -241,9 +218,7 @@ end
 -- Compares two digests of checkpoints. Returns {differ= (the sorted names of what differs),
 -- tensors=, values= (how many are equal)}.
 local function compare_states(old, new)
-  local result, set = { tensors = 0, values = 0, differ = {} }, {}
-  for name in pairs(old) do set[name] = true end
-  for name in pairs(new) do set[name] = true end
+  local result, set = { tensors = 0, values = 0, differ = {} }, overlay(old, new)
   set.threads, set.device = nil, nil -- these are provenance, not results
   for _, name in ipairs(sorted_keys(set)) do
     local x, y = old[name], new[name]
@@ -321,9 +296,8 @@ function reproduce.differences(a, b)
   add("device", a.about.device, b.about.device)
   add("host", a.host, b.host)
   for _, part in ipairs { "build", "environment" } do
-    local was, is, set = a.about[part] or {}, b.about[part] or {}, {}
-    for name in pairs(was) do set[name] = true end
-    for name in pairs(is) do set[name] = true end
+    local was, is = a.about[part] or {}, b.about[part] or {}
+    local set = overlay(was, is)
     set.threads = nil
     for _, name in ipairs(sorted_keys(set)) do add(name, was[name], is[name]) end
   end

@@ -94,8 +94,7 @@ local function show_stored(run, overrides, options, why)
   local opened, store = pcall(records.open, run.folder, "r")
   if not opened then error(why, 0) end
   local guard <close> = store
-  run.records, run.scale = store, prepared.scale_of(overrides)
-  run.reads = true
+  run.records, run.reads = store, true
   prepared.look_up(run, options)
   choose(run, overrides, options)
   local list, skipped = prepared.undone(run)
@@ -103,11 +102,7 @@ local function show_stored(run, overrides, options, why)
   run.progress:note("nothing can be written there: %s", why.message)
   launch.release()
   core.sys.release_signals()
-  outcome.show_report(run)
-  rounds.show(run.chosen)
-  if not options.quiet then
-    outcome.summary(run, { done = 0, skipped = skipped, pruned = 0, failed = 0 }, 0)
-  end
+  outcome.conclude(run, { done = 0, skipped = skipped, failed = 0 }, core.sys.clock(), options)
   return errors.DONE, run.trials
 end
 

@@ -1,11 +1,16 @@
--- runs/team_trial.lua: what the worker of rank 0 and the other ranks say to one another about the
--- trials that they run together (docs/ranks.md).
+-- runs/team_trial.lua: runs a trial in this process, alone or together with other ranks
+-- (docs/ranks.md).
+--
+-- Rank 0 has the coordinator and its worker, which writes the journal, the checkpoints and the log.
+-- The other ranks get from that worker the script, each trial with its configuration, and after
+-- every step whether it goes on. They run the same function of the script, and write nothing.
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
 local experiment = require "toeplab.trials.experiment"
 local identity = require "toeplab.trials.identity"
+local launch = require "toeplab.runs.launch"
 local own_code = require "toeplab.trials.own_code"
 local provenance = require "toeplab.trials.provenance"
 local ranks = require "toeplab.train.ranks"
@@ -25,38 +30,27 @@ local PATIENCE_SECONDS = 10
 
 -- ---- Joining ------------------------------------------------------------------------------------
 
--- Selects the device and loads the experiment of the script at path, silently.
-function team_trial.load(path, device)
-  devices.use(device)
-  return experiment.load(path, { print = function() end })
-end
-
 -- Returns what the ranks compare: it decides the bits of their results. command: of launch.digest.
-function team_trial.describe(exp, device, command)
+local function describe(exp, device, command)
   local base = device:gsub(":%d+$", "")
   return { script = identity.script(exp), code = provenance.code_hash(base), device = base,
     command = command, threads = core.threads(), host = core.sys.hostname() }
 end
 
+local shown = { code = "build of Toeplab", threads = "number of threads" }
+
 local function difference(theirs, own)
-  local function short(hash) return hash:sub(1, 12) end
-  if theirs.code ~= own.code then
-    return ("it runs another build of Toeplab (code %s, rank 0 on %s has %s): install the same on "
-      .. "all machines"):format(short(own.code), theirs.host, short(theirs.code))
-  elseif theirs.command ~= own.command then
-    return ("its command is not that of rank 0 on %s: give all ranks the same script and keys")
-      :format(theirs.host)
-  elseif theirs.script ~= own.script then
-    return ("its script differs from that of rank 0 on %s"):format(theirs.host)
-  elseif theirs.threads ~= own.threads then
-    return ("it has %d threads and rank 0 has %d, and the last bits of sums depend on them: give "
-      .. "both the same --threads"):format(own.threads, theirs.threads)
+  for _, name in ipairs { "code", "command", "script", "threads" } do
+    if theirs[name] ~= own[name] then
+      return ("its %s is not that of rank 0 on %s: give all ranks the same build, script, keys and "
+        .. "--threads"):format(shown[name] or name, theirs.host)
+    end
   end
 end
 
 -- Raises on rank 0 if a rank has a problem, or differs from rank 0; the other ranks then wait for
 -- the end that rank 0 brings. theirs: the description of rank 0.
-function team_trial.compare(world, theirs, own, problem)
+local function compare(world, theirs, own, problem)
   problem = problem or difference(theirs, own)
   local flags = {}
   for i = 1, world:size() do flags[i] = 0 end
@@ -78,18 +72,18 @@ end
 -- group.
 function team_trial.gather(exp, path, device, command)
   local world = core.ranks_open()
-  local about = team_trial.describe(exp, device, command)
+  local about = describe(exp, device, command)
   about.path = path
   world:text(0, wire.pack(about))
-  team_trial.compare(world, about, about)
+  compare(world, about, about)
   return world
 end
 
 -- ---- The trial ----------------------------------------------------------------------------------
 
--- Runs the trial function of exp with the handle and the configuration c, by all ranks of world
+-- Calls the trial function of exp with the handle and the configuration c, by all ranks of world
 -- (nil: by this process alone).
-function team_trial.run(exp, world, handle, c)
+local function call(exp, world, handle, c)
   -- A key of the experiment with another meaning is a list.
   local count = type(c.micro_batches) ~= "table" and c.micro_batches or 1
   handle.team = world and ranks.team(world, c.sequence_ranks)
@@ -105,6 +99,27 @@ function team_trial.run(exp, world, handle, c)
       .. "ranks=1", 0)
   end
   if world then handle.team:close() end
+end
+
+-- Runs trial t = {config=, data=} of exp with its handle and its configuration c, by all ranks of
+-- world (nil: by this process alone). protected: calls a function as pcall does. Returns what that
+-- returns.
+function team_trial.run(exp, world, handle, t, c, protected)
+  math.randomseed(c.seed)
+  watch.progress = handle.progress
+  recorded.begin(t.config, t.data)
+  collectgarbage() -- tensors of an earlier trial do not count
+  core.memory_reset_peak()
+  local open_modules = own_code.close()
+  core.precision(c.precision)
+  local ok, why = protected(function()
+    devices.expect(c.device)
+    streams.with(c.seed, handle.with_backends, handle, call, exp, world, handle, c)
+  end)
+  core.precision "float32"
+  open_modules()
+  core.tape_clear()
+  return ok, why
 end
 
 -- Returns the word that rank `from` sends; after an error here, nil if none comes in time.
@@ -141,20 +156,12 @@ local function silent_progress()
 end
 
 -- Runs a trial as a rank other than 0: order = {config=, data=, path=, folder=}.
-function team_trial.follow(world, exp, order)
+local function follow_trial(world, exp, order)
   local c = config.new(order.config)
   local handle = trial.new { rows = silent_rows(), folder = order.folder, path = order.path,
     seed = c.seed, progress = silent_progress(), checkpoint = {}, guard = exp.guard }
   handle.follows = true
-  math.randomseed(c.seed)
-  watch.progress = handle.progress
-  recorded.begin(order.config, order.data)
-  local open_modules = own_code.close()
-  core.precision(c.precision)
-  local ok, why = pcall(streams.with, c.seed, team_trial.run, exp, world, handle, c)
-  core.precision "float32"
-  open_modules()
-  core.tape_clear()
+  local ok, why = team_trial.run(exp, world, handle, order, c, pcall)
   -- Rank 0 reports what ended the trial there. An error of this rank alone ends all.
   if not wait_for(world, 0, ENDED, not ok) then
     io.stderr:write(("toeplab: rank %d on %s: %s\n"):format(world:rank(), core.sys.hostname(),
@@ -162,6 +169,38 @@ function team_trial.follow(world, exp, order)
     world:end_all(1)
   end
   world:send_word(0, HEARD, 1)
+end
+
+-- Selects the device of this rank and loads the script at path, silently: each rank of a machine
+-- takes a GPU of its own. srun may show each process one GPU only, which then has the number 0 for
+-- all of them.
+local function load(path, device)
+  if device ~= "cpu" then
+    local gpus = core.look_at_device(device) or 1 -- devices.use raises if there is none
+    device = ("%s:%d"):format(device, launch.ours().place % gpus)
+  end
+  devices.use(device)
+  return experiment.load(path, { print = nothing })
+end
+
+-- Joins the other ranks as one but the first, and runs the trials that rank 0 sends, until it sends
+-- none. words: the command line, which must be that of rank 0.
+function team_trial.follow(words)
+  core.sys.catch_signals() -- rank 0 decides when to stop
+  local world <close> = core.ranks_open()
+  local order = world:text(0, "")
+  if order == "" then return errors.DONE end
+  local about = wire.unpack(order)
+  local ready, exp = pcall(load, about.path, about.device)
+  local own = ready and describe(exp, about.device, launch.digest(words)) or nil
+  compare(world, about, own, not ready and errors.text(exp) or nil)
+  while true do
+    order = world:text(0, "")
+    if order == "" then return errors.DONE end
+    follow_trial(world, exp, wire.unpack(order))
+    collectgarbage() -- as rank 0 does in worker.lua
+    core.memory_trim()
+  end
 end
 
 return team_trial

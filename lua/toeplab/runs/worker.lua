@@ -19,16 +19,12 @@ local experiment = require "toeplab.trials.experiment"
 local identity = require "toeplab.trials.identity"
 local journal = require "toeplab.store.journal"
 local launch = require "toeplab.runs.launch"
-local own_code = require "toeplab.trials.own_code"
 local provenance = require "toeplab.trials.provenance"
-local recorded = require "toeplab.tasks.recorded"
 local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
-local streams = require "toeplab.base.streams"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local team_trial = require "toeplab.runs.team_trial"
 local trial = require "toeplab.trials.trial"
-local watch = require "toeplab.base.watch"
 local wire = require "toeplab.base.wire"
 
 local worker = {}
@@ -47,11 +43,9 @@ local function text(format, ...)
   return select("#", ...) > 0 and format:format(...) or format
 end
 
-function Remote:say(...) tell("say", text(...)) end
-
-function Remote:note(...) tell("note", text(...)) end
-
-function Remote:warn(...) tell("warn", text(...)) end
+for _, how in ipairs { "say", "note", "warn" } do
+  Remote[how] = function(_, ...) tell(how, text(...)) end
+end
 
 function Remote:clear() tell("clear") end
 
@@ -110,15 +104,11 @@ function Rows:add_artifact(a)
   table.insert(self.artifacts, a)
 end
 
--- Removes the artifacts for which fits(a) holds from the list and returns them.
+-- Removes the artifacts for which fits(a) holds from the list.
 function Rows:drop(fits)
-  local kept, dropped = {}, {}
-  for _, a in ipairs(self.artifacts) do
-    local list = fits(a) and dropped or kept
-    list[#list + 1] = a
+  for i = #self.artifacts, 1, -1 do
+    if fits(self.artifacts[i]) then table.remove(self.artifacts, i) end
   end
-  self.artifacts = kept
-  return dropped
 end
 
 function Rows:drop_artifact(a)
@@ -152,29 +142,23 @@ end
 -- the caller may then remove their files, since the record is on disk.
 function Rows:add_checkpoint(a, keep, anchor)
   local seconds = self.seconds + core.sys.clock() - self.began
-  local lines, old, same = { artifact_line(a), { "step", a.step, seconds } }, {}, 1
+  local lines, old, gone, same = { artifact_line(a), { "step", a.step, seconds } }, {}, {}, 1
   local anchored = not anchor or anchor(a.step)
   table.move(self.events, 1, #self.events, 3, lines)
   self.events = {}
   for _, row in ipairs(self:checkpoints()) do
-    if row.kind == a.kind and row.step == a.step then
-      -- A row with the same path belongs to the new file.
-      if row.path ~= a.path then old[#old + 1] = row end
-    elseif row.kind == a.kind then
-      same = same + 1
-      local stays = same <= keep or not anchored and anchor(row.step)
+    if row.kind == a.kind then
+      if row.step ~= a.step then same = same + 1 end
+      local stays = row.step ~= a.step and (same <= keep or not anchored and anchor(row.step))
       anchored = anchored or anchor(row.step)
-      if not stays then old[#old + 1] = row end
+      gone[row] = not stays
+      -- A row with the same path belongs to the new file.
+      if not stays and row.path ~= a.path then old[#old + 1] = row end
     end
   end
   for _, row in ipairs(old) do lines[#lines + 1] = { "drop", row.path } end
   self.journal:add(lines, true)
-  self:drop(function(b)
-    for _, row in ipairs(old) do
-      if row.path == b.path then return true end
-    end
-    return b.kind == a.kind and b.step == a.step
-  end)
+  self:drop(function(b) return gone[b] end)
   table.insert(self.artifacts, a)
   return old
 end
@@ -213,6 +197,23 @@ local function end_together(self, ok, why)
     ok and "" or (", which had ended here: %s"):format(errors.text(why)))
 end
 
+-- Returns a function like pcall for the trial of a handle: a signal may raise anywhere inside.
+local function protected(handle, handler)
+  return function(fn)
+    core.sys.on_signal(function() handle:check_signals(true) end)
+    local ok, why = xpcall(function()
+      fn()
+      core.sys.on_signal(nil)
+    end, function(e)
+      core.sys.on_signal(nil)
+      return handler(e)
+    end)
+    core.sys.on_signal(nil) -- without memory, Lua calls no handler
+    return ok, why
+  end
+end
+
+-- Runs a trial. Returns whether it is done, why not, and its handle.
 local function call(self, t, rows)
   local c, resumes = config.new(t.config), #rows:checkpoints() > 0
   local handle = trial.new {
@@ -226,59 +227,41 @@ local function call(self, t, rows)
     self.world:text(0, wire.pack { config = t.config, data = t.data, path = t.path,
       folder = self.folder })
   end
-  math.randomseed(c.seed)
-  watch.progress = self.progress
-  recorded.begin(t.config, t.data)
-  collectgarbage() -- tensors of an earlier trial do not count
-  core.memory_reset_peak()
-  local open_modules = own_code.close()
-  core.precision(c.precision)
-  local handled = self.exp:handler()
-  core.sys.on_signal(function() handle:check_signals(true) end)
-  local ok, why = xpcall(function() -- a signal handler may raise anywhere inside
-    devices.expect(c.device)
-    streams.with(c.seed, handle.with_backends, handle, team_trial.run, self.exp, self.world, handle,
-      c)
-    core.sys.on_signal(nil)
-  end, function(e)
-    core.sys.on_signal(nil)
-    return handled(e)
-  end)
-  core.sys.on_signal(nil) -- without memory, Lua calls no handler
-  core.precision "float32"
-  open_modules()
+  local ok, why = team_trial.run(self.exp, self.world, handle, t, c,
+    protected(handle, self.exp:handler()))
   if handle.why_ended == "pruned" then ok = true end
-  local storing = handle.busy -- whether it ended while storing results
   local stopped = handle:stopped() -- counts even if the script caught it or raised another error
   if stopped and (ok or not errors.storage_problem(why)) then ok, why = false, stopped end
-  core.tape_clear()
   ok, why = end_together(self, ok, why)
   local reads = {}
   -- A trial that resumes may not read again what it read before its checkpoint.
   for key in pairs(resumes and t.config or {}) do reads[key] = true end
   config.add_reads(c, reads)
   tell("read", table.unpack(sorted_keys(reads)))
-  return ok, why, storing, handle
+  return ok, why, handle
 end
 
 local function perform(self, t, attempt, seconds)
   local path, log = self.folder .. "/" .. journal.path(t.path, attempt),
     self.folder .. "/" .. t.path .. "/log.txt"
-  local opened, writer = pcall(journal.writer, path)
-  if not opened then
-    tell("ended", "interrupted", errors.STORAGE, errors.text(writer))
-    return
-  end
-  -- If the coordinator has died, the next one may have seen no journal in use and have started this
-  -- trial in another process, so this worker must not begin it.
-  if not self:take(0) then return end
-  writer:add { { "code", self.code, core.sys.now() } }
+  local lives
+  local begun, writer = pcall(function()
+    local new = journal.writer(path)
+    -- If the coordinator has died, the next one may have seen no journal in use and have started
+    -- this trial in another process, so this worker must not begin it.
+    lives = self:take(0)
+    if lives then new:add { { "code", self.code, core.sys.now() } } end
+    return new
+  end)
+  if not begun then tell("ended", "interrupted", errors.STORAGE, errors.text(writer)) end
+  if not begun or not lives then return end
   tell("code", self.code)
   core.sys.print_to(log)
   local rows = setmetatable({ journal = writer, artifacts = self.artifacts, events = {},
     seconds = seconds, began = core.sys.clock() }, Rows)
   self.artifacts = {}
-  local ok, problem, storing, handle = call(self, t, rows)
+  local ok, problem, handle = call(self, t, rows)
+  local storing = handle.busy -- whether it ended while storing results
   if ok and writer.broken then ok, problem, storing = false, writer.broken, true end
   local exit = not ok and (self.lost and errors.FAILED or fatal_code(problem, storing)) or nil
   local status = ok and "done" or exit and "interrupted" or "failed"
@@ -342,28 +325,23 @@ function worker:hear(seconds)
   return line and line[1]
 end
 
--- Reports to the coordinator that this process cannot run trials, and exits.
+-- Reports to the coordinator that this process cannot run trials, and exits. A rank does not leave
+-- its group first: that would wait for ranks that may never come.
 local function refuse_trials(e)
   tell("unfit", errors.is(e) and e.code or errors.FAILED, errors.text(e))
-  error(e, 0)
-end
-
-local function prepare(path, device, say)
-  local exp = experiment.load(path, { print = say })
-  return exp, worker.check(exp), provenance.code_hash(device)
-end
-
--- Joins the other ranks if this process was started with others, and returns their group.
-local function join(exp, path, o)
-  return launch.ours() and team_trial.gather(exp, path, o.device, o.command) or nil
-end
-
--- Ends this process as refuse_trials does, but without leaving the group: that would wait for ranks
--- that may never come.
-local function refuse_together(e)
-  pcall(refuse_trials, e)
+  if not launch.ours() then error(e, 0) end
   io.stderr:write(errors.text(e), "\n")
   os.exit(1, false)
+end
+
+-- Returns a worker of the script at path that has joined the other ranks, if there are any.
+local function prepare(path, o, remote, say)
+  local exp = experiment.load(path, { print = say })
+  return setmetatable({ exp = exp, check = worker.check(exp), folder = o.dir,
+    code = provenance.code_hash(o.device), artifacts = {}, lines = {}, progress = remote,
+    read = wire.reader(), checkpoint = { steps = o.steps, seconds = o.seconds },
+    world = launch.ours() and team_trial.gather(exp, path, o.device, o.command) or nil },
+    { __index = worker })
 end
 
 -- Handlers of the lines that the coordinator sends between trials.
@@ -404,14 +382,8 @@ function worker.main(path, options)
     remote:say("%s", text)
     io.stdout:write(text, "\n")
   end
-  local ready, exp, check, hash = pcall(prepare, path, options.device, say)
-  if not ready then refuse_trials(exp) end
-  local joined, world = pcall(join, exp, path, options)
-  if not joined then refuse_together(world) end
-  local self = setmetatable({ exp = exp, check = check, code = hash, folder = options.dir,
-    artifacts = {}, lines = {}, progress = remote, read = wire.reader(),
-    checkpoint = { steps = options.steps, seconds = options.seconds }, world = world },
-    { __index = worker })
+  local ready, self = pcall(prepare, path, options, remote, say)
+  if not ready then refuse_trials(self) end
   while self:take(60) do
     while #self.lines > 0 do
       local line = table.remove(self.lines, 1)
@@ -421,9 +393,9 @@ function worker.main(path, options)
     if errors.signal() or self.lost or self.leaves then break end
   end
   if self.lost then os.exit(1, false) end -- leaving the group would wait for the lost rank
-  if world then
-    world:text(0, "") -- the other ranks end, too
-    world:close()
+  if self.world then
+    self.world:text(0, "") -- the other ranks end, too
+    self.world:close()
   end
   return errors.DONE
 end

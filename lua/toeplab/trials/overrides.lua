@@ -66,7 +66,7 @@ local function set_scale(exp, values, name)
     errors.usage("%s: there is no scale '%s'%s", exp:where("scale"), name, suggest.hint(name,
       names))
   end
-  values.seeds = exp.scale_seeds[name] or values.seeds
+  values.scale, values.seeds = name, exp.scale_seeds[name] or values.seeds
   for key, value in pairs(set) do
     if exp:varies(key) then set_axis(values, key, value) else set_value(exp, values, key, value) end
   end
@@ -165,15 +165,15 @@ end
 
 -- Returns what the trials of exp are made from under words ("key=value", "scale=NAME", "seeds=N",
 -- "seeds=until P %", "compare=KEY=VALUE", "seed=N"): fixed, rows, axes, zips, random, draws,
--- draw_seed, when, except, seeds, and given, the set of the keys that words name; with seeds =
--- "until P %", seeds has all that may be run, rule the rule of sequential.lua, and compared what it
--- compares. exp itself does not change. Raises usage errors.
+-- draw_seed, when, except, seeds, scale (its name, or ""), and given, the set of the keys that
+-- words name; with seeds = "until P %", seeds has all that may be run, rule the rule of
+-- sequential.lua, and compared what it compares. exp itself does not change. Raises usage errors.
 function overrides.apply(exp, words)
   local values = {
     fixed = config.copy(exp.fixed), rows = config.copy(exp.rows), axes = config.copy(exp.grid),
     zips = config.copy(exp.zips),
     random = config.copy(exp.random), draws = exp.draws, draw_seed = exp.draw_seed,
-    when = exp.when, except = exp.except, seeds = exp.seeds, given = {},
+    when = exp.when, except = exp.except, seeds = exp.seeds, given = {}, scale = "",
   }
   local pairs_, seen, compared = {}, {}, nil
   for _, word in ipairs(words) do

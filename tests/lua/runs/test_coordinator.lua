@@ -13,7 +13,12 @@ Worker.__index = Worker
 
 function Worker:kill() self.dead = true end
 
-function Worker:ask_to_stop() self.asked = true end
+-- A worker that waits obeys.
+function Worker:ask_to_stop()
+  if self.waits then
+    self:tell("ended", "interrupted", errors.TERMINATE, "stopped by SIGTERM after step 0")
+  end
+end
 
 function Worker:kill_if_overdue() end
 
@@ -58,6 +63,10 @@ function acts.silent(w) -- it logs its end, and dies before it can report it
   w:die("its process was killed by signal 9", 9)
 end
 
+function acts.full(w) w:tell("ended", "interrupted", errors.STORAGE, "no space left") end
+
+function acts.waits(w) w.waits = true end
+
 function acts.unfit(w)
   w:tell("unfit", errors.FAILED, "the script has changed")
   w:die "its process ended with exit code 1"
@@ -78,7 +87,7 @@ local function stub(folder, plan, tally)
           if line[1] == "trial" then
             local config, path, attempt = wire.unpack(line[2]), line[4], line[5]
             self.journal = ("%s/results/%s"):format(folder, journal.path(path, attempt))
-            local name = plan[config.a][attempt]
+            local name = plan[config.b or config.a][attempt]
             self:tell("read", "a")
             acts[name](self)
           end
@@ -117,26 +126,47 @@ local cases = {
     "running queued", 1, "its worker has reported its end, which its journal" },
   { "a worker that cannot run trials ends the run", { { "unfit" }, { "done" } }, errors.FAILED,
     "interrupted queued", 1, "the script has changed" },
+  { "a trial that cannot be stored ends the run", { { "full" }, { "done" } }, errors.STORAGE,
+    "interrupted queued", 1, "free some space and give the same command again" },
 }
+
+-- Runs a script with such workers. Returns its exit code, what is said, and the number of workers.
+local function run(folder, plan, text, options)
+  local tally, start, poll = { workers = 0 }, worker_process.start, core.sys.poll
+  worker_process.start, core.sys.poll = stub(folder, plan, tally), function() end
+  local ok, code, said = pcall(trials.run, folder, text, {}, options)
+  worker_process.start, core.sys.poll = start, poll
+  t.ok(ok, code)
+  return code, said, tally.workers
+end
 
 for _, case in ipairs(cases) do
   t.test(case[1], function()
     t.in_folder(function(folder)
-      local values, tally = {}, { workers = 0 }
+      local values = {}
       for i in ipairs(case[2]) do values[i] = tostring(i) end
-      local start, poll = worker_process.start, core.sys.poll
-      worker_process.start, core.sys.poll = stub(folder, case[2], tally), function() end
-      local ok, code, said = pcall(trials.run, folder,
+      local code, said, workers = run(folder, case[2],
         (SCRIPT:gsub("VALUES", "{ " .. table.concat(values, ", ") .. " }")))
-      worker_process.start, core.sys.poll = start, poll
-      t.ok(ok, code)
       t.holds(said, case[6])
       local statuses = {}
       for i, row in ipairs(trials.query(folder, [[SELECT status FROM v_trials
         ORDER BY config ->> '$.a']])) do statuses[i] = row.status end
-      t.eq({ code, table.concat(statuses, " "), tally.workers }, { case[3], case[4], case[5] })
+      t.eq({ code, table.concat(statuses, " "), workers }, { case[3], case[4], case[5] })
     end)
   end)
 end
+
+t.test("the reason why a small sweep ends stays, though other trials are stopped for it", function()
+  t.in_folder(function(folder)
+    local code, said = run(folder, { { "waits" }, { "done" } }, [[local tl = require "toeplab"
+      return tl.experiment "x" { fixed = { a = 1 }, grid = { b = { 1, 2 } },
+        better = { los = "lower" },
+        tune = { key = "a", values = { 1, 2 }, metric = "los", seed = 101 },
+        trial = function(t, c) t:log { loss = c.a * c.b } end }
+    ]], { jobs = 3 })
+    t.holds(said, "the trials of x-tuning log no 'los'")
+    t.eq(code, errors.FAILED)
+  end)
+end)
 
 t.done()

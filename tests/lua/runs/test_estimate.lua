@@ -2,7 +2,6 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
-local eta = require "toeplab.runs.eta"
 local records = require "toeplab.store.records"
 local standing = require "toeplab.live.standing"
 local stores = require "stores"
@@ -25,13 +24,13 @@ end
 t.test("the range of equal configurations is that of their trials, in proportion to the steps",
   function()
     with({ { 8, 100, 1, 10.0 }, { 8, 100, 2, 14.0 }, { 8, 200, 1, 21.0 } }, function(model)
-      local seconds, far, p = model:seconds { dim = 8, steps = 100, op = "tno", seed = 9 }
-      t.eq({ seconds, far }, { (10.0 + 14.0 + 10.5) / 3, 0 }, 1e-9)
+      local p = model:whole { dim = 8, steps = 100, op = "tno", seed = 9 }
+      t.eq({ p.seconds, p.far }, { (10.0 + 14.0 + 10.5) / 3, 0 }, 1e-9)
       t.eq({ p.low, p.high, p.trials, #p.keys }, { 10.0, 14.0, 3, 0 })
-      seconds, far, p = model:left({ dim = 8, steps = 400, op = "tno" }, 300)
-      t.eq({ seconds, far, p.low, p.high }, { 11.5, 0, 10.0, 14.0 }, 1e-9)
-      seconds, far, p = model:left({ dim = 8, steps = 400, op = "tno" }, 100, 30.0) -- own pace
-      t.eq({ seconds, far, p.low, p.high }, { 90.0, 0, 90.0, 90.0 }, 1e-9)
+      p = model:left({ dim = 8, steps = 400, op = "tno" }, 300)
+      t.eq({ p.seconds, p.far, p.low, p.high }, { 11.5, 0, 10.0, 14.0 }, 1e-9)
+      p = model:left({ dim = 8, steps = 400, op = "tno" }, 100, 30.0) -- own pace
+      t.eq({ p.seconds, p.far, p.low, p.high }, { 90.0, 0, 90.0, 90.0 }, 1e-9)
     end)
   end)
 
@@ -43,29 +42,29 @@ t.test("what follows the last step takes as long after fewer steps", function()
     store:rows([[INSERT INTO artifacts (trial, kind, step, path, bytes, sha256, created)
       SELECT id, 'checkpoint', 100, 'x', 1, ?, finished - 40.0 FROM trials]], { ("0"):rep(64) })
     local model = estimate.new(store, "e")
-    t.eq((model:seconds { steps = 10 }), 41.0, 1e-9)
-    t.eq((model:left({ steps = 100 }, 50)), 45.0, 1e-9)
-    t.eq((model:left({ steps = 100 }, 50, 10.0)), 50.0, 1e-9) -- at its own pace
+    t.eq(model:whole { steps = 10 }.seconds, 41.0, 1e-9)
+    t.eq(model:left({ steps = 100 }, 50).seconds, 45.0, 1e-9)
+    t.eq(model:left({ steps = 100 }, 50, 10.0).seconds, 50.0, 1e-9) -- at its own pace
   end)
 end)
 
 t.test("a prediction from other configurations allows the errors such predictions have made",
   function()
     with({ { 8, 100, 1, 10.0 }, { 16, 100, 1, 20.0 }, { 32, 100, 1, 60.0 } }, function(model)
-      local seconds, far, p = model:seconds { dim = 64, steps = 100, op = "tno" }
-      t.eq({ seconds, far, p.trials, p.keys }, { 30.0, 1, 3, { "dim" } })
+      local p = model:whole { dim = 64, steps = 100, op = "tno" }
+      t.eq({ p.seconds, p.far, p.trials, p.keys }, { 30.0, 1, 3, { "dim" } })
       -- from the other two: 10 for 40, 20 for 35, 60 for 15
       t.eq({ p.low, p.high }, { 30.0 * 10 / 40, 30.0 * 60 / 15 }, 1e-9)
-      seconds, far, p = model:seconds { dim = 8, steps = 100, op = "ski", width = 2 }
-      t.eq({ seconds, far, p.keys }, { 10.0, 2, { "op", "width" } })
+      p = model:whole { dim = 8, steps = 100, op = "ski", width = 2 }
+      t.eq({ p.seconds, p.far, p.keys }, { 10.0, 2, { "op", "width" } })
       t.eq({ p.low <= 10.0 / 4, p.high }, { true, 10.0 * 4 }, 1e-9)
-      t.eq(select(3, model:seconds { dim = 8, steps = 100, op = "tno" }).high, 10.0)
+      t.eq(model:whole { dim = 8, steps = 100, op = "tno" }.high, 10.0)
     end)
     with({ { 8, 100, 1, 10.0 } }, function(model) -- one configuration: no error is known
-      local p = select(3, model:seconds { dim = 16, steps = 100, op = "tno" })
+      local p = model:whole { dim = 16, steps = 100, op = "tno" }
       t.eq({ p.low, p.high, p.far }, { 10.0, 10.0, 1 })
     end)
-    with({}, function(model) t.eq(model:seconds { dim = 8, steps = 1 }, nil) end)
+    with({}, function(model) t.eq(model:whole { dim = 8, steps = 1 }, nil) end)
   end)
 
 local script = [[
@@ -115,14 +114,14 @@ t.test("status and run say the same of a trial whose time is unknown, and of one
         seconds = 0.0 }, { trial = { config = { steps = 10, dim = 2 } }, began = clock - 50,
         seconds = 0.0 } }
       t.eq(select(4, standing.of(store, sweep)), nil)
-      t.eq(eta.new(store, "x", 2):seconds({}, workers), nil)
+      t.eq(estimate.of_run(store, "x", 2)({}, workers), nil)
       -- One of the same configuration has taken 200 seconds, and b has had 50 of them.
       store:rows("UPDATE trials SET started = ? WHERE id = ?", { now - 50, stores.id "b" })
       store:rows([[INSERT INTO trials (id, experiment, config, status, seconds, started)
         SELECT 'c', experiment, config, 'done', 200.0, 1.0 FROM trials WHERE id = ?]],
         { stores.id "b" })
       t.eq(select(4, standing.of(store, sweep)), 150.0, 2.0)
-      t.eq(eta.new(store, "x", 2):seconds({}, workers), 150.0, 2.0)
+      t.eq(estimate.of_run(store, "x", 2)({}, workers), 150.0, 2.0)
     end)
   end)
 
