@@ -39,6 +39,10 @@ local function of_trial(check, id, fn)
   end
 end
 
+local function count_trials(store)
+  return store:rows("SELECT count(*) AS n FROM trials")[1].n
+end
+
 -- ---- The database -----------------------------------------------------------------------------
 
 local function problems(store, quick)
@@ -59,10 +63,10 @@ local function remake(check)
   if check.made then return "made again" end
   check.made = true
   if check.store then check.store:close() end
-  local trials, copy = records.rebuild(check.folder)
+  local copy = rebuild.set_aside(check.folder)
   check.store = records.open(check.folder, "u")
   return ("made again from the files of %s; the old one is %s"):format(
-    quantity.count(trials, "trial"), copy)
+    quantity.count(count_trials(check.store), "trial"), copy)
 end
 
 -- Returns what references between rows are broken, a list of texts.
@@ -325,7 +329,7 @@ local function check_folder(folder, o, tell)
     for _, look in ipairs(round) do run_check(self, look) end
     self:settle()
   end
-  self.trials = self.store:rows("SELECT count(*) AS n FROM trials")[1].n
+  self.trials = count_trials(self.store)
   return self
 end
 

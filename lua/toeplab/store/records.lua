@@ -33,44 +33,10 @@ local function wrap(store, folder)
   return setmetatable({ store = store, folder = folder }, Records)
 end
 
--- Makes the database from the files of the folder if it is missing or empty.
-local function ensure(folder)
-  local path = trial_files.database(folder)
-  local empty = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
-  if (empty or not core.sys.exists(path)) and rebuild.possible(folder) then
-    core.sys.remove(path)
-    rebuild.ensure(folder, wrap)
-  elseif not core.sys.exists(path) and core.sys.exists(folder .. "/runs.db") then
-    rebuild.import(folder)
-  end
-end
+-- Returns the status of an error of the engine; nil if it is another one.
+local function status_of(why) return type(why) == "table" and rawget(why, "status") or nil end
 
--- Opens the store of the engine in a mode of records.open, and returns what that does. The database
--- may be removed at any moment, also now.
-local function connect(folder, mode)
-  local store, message, status, known, foreign
-  for _ = 1, 10 do
-    ensure(folder)
-    trial_files.check_store(folder, mode)
-    store, message, status = core.store(folder, mode == "u" and "w" or mode)
-    local replaced = not store and status == "ENOTFOUND"
-    if not store and message:find "schema version %d+ is old" then rebuild.forget_import(folder) end
-    if not store and not replaced and core.sys.exists(trial_files.database(folder)) then break end
-    if store then
-      known, foreign = pcall(news.foreign, wrap(store, folder))
-      if known and not foreign then return store end
-      store:close()
-      if not known then
-        if not errors.storage_problem(foreign) then error(foreign, 0) end
-        return nil, errors.text(foreign), rawget(foreign, "status")
-      end
-      rebuild.again(folder, wrap)
-    end
-  end
-  return nil, message or folder .. "/news: is replaced again and again", status
-end
-
--- Raises the error of opening a store.
+-- Raises the error of the store, which has a message and a status.
 local function refuse(folder, message, status)
   if status == "ELOCKED" then errors.raise(errors.LOCKED, "%s", message) end
   local old = message:match "schema version (%d+) is old"
@@ -81,41 +47,70 @@ local function refuse(folder, message, status)
   error(problem, 0)
 end
 
-Records.refresh = rebuild.refresh
-
--- Whether the database is not in the folder, since runs of other machines may be (place.c).
-function Records:is_elsewhere() return core.store_place(self.folder) ~= self.folder end
-
--- Writes what an earlier version did not, and brings the rows up to date.
-local function prepare(self)
-  local ok, why = pcall(function()
-    written.all(self)
-    self:refresh()
-  end)
-  if ok then return end
+-- Returns what fn(self) does; if it fails, closes the store.
+local function try(self, fn)
+  local ok, why = pcall(fn, self)
+  if ok then return why end
   self:close()
   if not errors.storage_problem(why) then error(why, 0) end
-  refuse(self.folder, errors.text(why), rawget(why, "status"))
+  refuse(self.folder, errors.text(why), status_of(why))
 end
+
+-- Makes the database from the files of the folder if it is missing or empty.
+local function ensure(folder)
+  local path = trial_files.database(folder)
+  local there = core.sys.exists(path)
+  if core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
+    and rebuild.possible(folder) then
+    there = not core.sys.remove(path)
+  end
+  if there then return end
+  if rebuild.possible(folder) then
+    rebuild.ensure(folder, wrap)
+  elseif core.sys.exists(folder .. "/runs.db") then
+    rebuild.import(folder)
+  end
+end
+
+-- Opens the store of the engine in a mode of records.open. The database may be removed at any
+-- moment, also now, and that of another folder may lie in its place.
+local function connect(folder, mode)
+  local store, message, status
+  for _ = 1, 10 do
+    ensure(folder)
+    trial_files.check_store(folder, mode)
+    store, message, status = core.store(folder, mode == "u" and "w" or mode)
+    if store then
+      if not try(wrap(store, folder), news.foreign) then return store end
+      store:close()
+      rebuild.remove(folder)
+      rebuild.ensure(folder, wrap)
+    elseif status ~= "ENOTFOUND" and core.sys.exists(trial_files.database(folder)) then
+      if message:find "schema version %d+ is old" and trial_files.is_elsewhere(folder) then
+        rebuild.remove(folder) -- the earlier version may go on to write to the original
+      end
+      break
+    end
+  end
+  refuse(folder, message or folder .. "/news: is replaced again and again", status)
+end
+
+Records.refresh = rebuild.refresh
 
 -- Opens the store in folder for reading ("r"), for the user's own queries ("ask"), for changes of
 -- an existing store ("u"), or for writing ("w"), which creates it if necessary. Raises with the
 -- matching exit code.
 function records.open(folder, mode)
-  local store, message, status = connect(folder, mode)
-  if not store then refuse(folder, message, status) end
-  local self = wrap(store, folder)
+  local self = wrap(connect(folder, mode), folder)
   if mode == "w" or mode == "u" then
-    prepare(self)
+    try(self, written.all)
+    try(self, self.refresh)
   elseif rebuild.is_behind(self) then
     local ok, writer = pcall(records.open, folder, "u") -- if not, what is known is shown
     if ok then writer:close() end
   end
   return self
 end
-
--- Makes the database of a folder again from its files, as rebuild.replace does.
-function records.rebuild(folder) return rebuild.replace(folder, wrap) end
 
 -- Between hold() and live(), all that is read is of one moment, whatever a run or another command
 -- writes meanwhile. The file of the database's log grows as long.
@@ -140,48 +135,49 @@ end
 -- removed, or made again by another process, is opened again. Brings the rows up to date.
 function Records:check()
   local ok, why = pcall(self.store.check, self.store)
-  local gone = not ok and type(why) == "table" and rawget(why, "status") == "ENOTFOUND"
-  local empty = gone and not core.sys.exists(self.folder .. "/runs")
-  if not (empty or gone and rebuild.possible(self.folder)) then errors.stored(ok, why) end
-  if not ok then
+  local again = not ok and status_of(why) == "ENOTFOUND"
+    and (rebuild.possible(self.folder) or not core.sys.exists(self.folder .. "/runs"))
+  if again then
     self.store:close()
-    local store, message, status = connect(self.folder, "w")
-    self.store = store or refuse(self.folder, message, status)
+    self.store = connect(self.folder, "w")
+  else
+    errors.stored(ok, why)
   end
   if news.unread(self) then self:transaction(function() end) end
 end
 
 Records.__close = Records.close
 
+-- Begins a transaction, also if the database is removed at the moment.
+local function begin(self)
+  local ok, why
+  for _ = 1, 10 do
+    ok, why = pcall(self.store.exec, self.store, "BEGIN IMMEDIATE")
+    if ok then return end
+    if status_of(why) ~= "ENOTFOUND" then break end
+    self:check()
+  end
+  errors.check_signals()
+  if status_of(why) == "ELOCKED" then errors.raise(errors.LOCKED, "%s", errors.text(why)) end
+  error(why, 0)
+end
+
 -- Runs fn() in one transaction, a new one or that of the caller, and returns what fn does. The rows
 -- know all news, and no other process writes to the store meanwhile.
 function Records:transaction(fn)
   if self.inside then return fn() end
-  local ok, why = pcall(self.store.exec, self.store, "BEGIN IMMEDIATE")
-  for _ = 1, 10 do -- the database may be removed at any moment
-    local status = not ok and type(why) == "table" and rawget(why, "status")
-    if status ~= "ENOTFOUND" then break end
-    self:check()
-    ok, why = pcall(self.store.exec, self.store, "BEGIN IMMEDIATE")
-  end
-  if not ok then
-    errors.check_signals()
-    local locked = type(why) == "table" and rawget(why, "status") == "ELOCKED"
-    if locked then errors.raise(errors.LOCKED, "%s", errors.text(why)) end
-    error(why, 0)
-  end
+  begin(self)
   self.inside = true
   local results = table.pack(pcall(function()
-    if not self.filling then rebuild.catch_up(self, errors.say) end
+    if not self.filling then rebuild.catch_up(self) end
     return fn()
   end))
   self.inside = nil
-  if results[1] then ok, why = pcall(self.store.exec, self.store, "COMMIT") end
-  if not results[1] or not ok then
-    pcall(self.store.exec, self.store, "ROLLBACK")
-    error(results[1] and why or results[2], 0)
-  end
-  return table.unpack(results, 2, results.n)
+  local ok, why = results[1], results[2]
+  if ok then ok, why = pcall(self.store.exec, self.store, "COMMIT") end
+  if ok then return table.unpack(results, 2, results.n) end
+  pcall(self.store.exec, self.store, "ROLLBACK")
+  error(why, 0)
 end
 
 -- Returns the rows of a query. params: a list, which needs a field n if it contains nil.
@@ -272,10 +268,8 @@ function Records:enlist(sweep, rows)
         ON CONFLICT (id) DO NOTHING RETURNING id]],
         { t.id, sweep, t.experiment, t.config, t.seed, t.code_hash, t.data_hash, core.numerics,
           t.provenance, at })[1]
-      local folder = new and trial_files.folder(self.folder, t.id)
-      if new and core.sys.exists(self.folder .. "/" .. folder) then
-        replay.trial(self, t.id, folder, errors.say)
-      end
+      local folder = trial_files.folder(self.folder, t.id)
+      if new and core.sys.exists(self.folder .. "/" .. folder) then replay.trial(self, t.id) end
       self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
       if trashed[t.id] then self:mark(t.id, "restore") end
     end

@@ -5,6 +5,7 @@
 -- events-K.jnl. Others append what they say of the trial to marks.jnl, each record with the attempt
 -- after which it counts. journal.lua lists the kinds of lines.
 local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -215,14 +216,13 @@ function replay.delete(self, id)
   self:rows("DELETE FROM trials WHERE id = ?", { id })
 end
 
--- Fills the rows of trial id, whose row holds what its sweep says, from the files in its folder
--- (relative to that of the store). warn(format, ...) tells of damaged files; last: the number of an
--- attempt that has begun, whose journal the list of the folder may not show yet on a network.
-function replay.trial(self, id, folder, warn, last)
-  local root, after, ended = self.folder .. "/" .. folder, {}, nil
-  trial_files.check_all(self.folder, id)
+-- Fills the rows of trial id, whose row holds what its sweep says, from the files in its folder.
+-- last: the number of an attempt that has begun, whose journal the list of the folder may not show
+-- yet on a network.
+function replay.trial(self, id, last)
+  local root, after, ended = trial_files.check_all(self.folder, id), {}, nil
   local function warn_of(name, damage)
-    if damage then warn("%s/%s: %s; what follows it is lost", root, name, damage) end
+    if damage then errors.say("%s/%s: %s; what follows it is lost", root, name, damage) end
   end
   local function apply_marks(attempt)
     for _, line in ipairs(after[attempt] or {}) do

@@ -96,10 +96,12 @@ function trial_files.text(path, sha256)
   return text and core.sha256(text) == sha256 and text or nil
 end
 
--- Refuses links in the folder of trial id before anything is written there.
+-- Refuses links in the folder of trial id, before anything is read or written there. Returns its
+-- path.
 function trial_files.check_all(root, id)
   local folder = root .. "/" .. trial_files.folder(root, id)
   for _, name in ipairs(core.sys.list(folder) or {}) do refuse_link(folder .. "/" .. name) end
+  return folder
 end
 
 -- Creates the folder called name in the results folder if it does not exist.
@@ -157,6 +159,9 @@ end
 function trial_files.database(folder)
   return errors.stored(core.store_place(folder)) .. "/runs.db"
 end
+
+-- Whether the database is not in the folder itself, since runs of other machines may be (place.c).
+function trial_files.is_elsewhere(folder) return core.store_place(folder) ~= folder end
 
 -- Whether the folder has a store: a database, or files from which one can be made. Raises if that
 -- cannot be seen, e.g. without permission.
