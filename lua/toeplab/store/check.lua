@@ -164,7 +164,7 @@ local function check_truth(check)
     local why = row.attempt > 0 and (check.quick and not core.sys.exists(whole) and "is missing"
       or not check.quick and replay.damage(whole, row))
     local write = of_trial(check, row.id, function()
-      written.trial(store, row.id)
+      written.again(store, row.id)
       return "written again from the database"
     end)
     found(path, why, write)
@@ -234,7 +234,7 @@ local function check_artifacts(check)
         store:rows("DELETE FROM artifacts WHERE path = ?", { row.path })
         store:rows([[UPDATE trials SET step = (SELECT max(step) FROM artifacts WHERE trial = ?1
           AND kind = 'checkpoint') WHERE id = ?1 AND status <> 'done']], { row.trial })
-        written.trial(store, row.trial)
+        written.again(store, row.trial)
         if core.sys.exists(path) then core.sys.rename(path, path .. ".damaged") end
         return "its row was dropped" .. (core.sys.exists(path .. ".damaged")
           and ", the file is kept as " .. row.path .. ".damaged" or "")

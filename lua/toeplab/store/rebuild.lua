@@ -88,8 +88,8 @@ end
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
--- Makes the rows of trial id again, of whose attempts number `last` has begun.
-local function renew_trial(store, id, last)
+-- Makes the rows of trial id again. last: the number of an attempt that has begun, or nil.
+function rebuild.renew_trial(store, id, last)
   for _, name in ipairs { "last", "metrics", "artifacts", "events", "journals" } do
     store:rows(("DELETE FROM %s WHERE trial = ?"):format(name), { id })
   end
@@ -103,7 +103,7 @@ end
 
 -- Makes the rows of the trials of a set (id -> the number of an attempt that has begun) again.
 local function renew_trials(store, trials)
-  for _, id in ipairs(sorted_keys(trials)) do renew_trial(store, id, trials[id]) end
+  for _, id in ipairs(sorted_keys(trials)) do rebuild.renew_trial(store, id, trials[id]) end
 end
 
 -- ---- What has changed --------------------------------------------------------------------------

@@ -112,18 +112,15 @@ function records.open(folder, mode)
   return self
 end
 
--- Between hold() and live(), all that is read is of one moment, whatever a run or another command
--- writes meanwhile. The file of the database's log grows as long.
-function Records:hold() self.store:exec "BEGIN" end
-
-function Records:live() self.store:exec "COMMIT" end
-
--- Opens the store for reading what it holds at one moment.
+-- Opens the store for reading what it holds at one moment, whatever a run or another command writes
+-- meanwhile, until live(). The file of the database's log grows as long.
 function records.snapshot(folder)
   local self = records.open(folder, "r")
-  self:hold()
+  self.store:exec "BEGIN"
   return self
 end
+
+function Records:live() self.store:exec "COMMIT" end
 
 function Records:close()
   if self.run then alive.leave(self.folder, self.run, self.at_work) end
@@ -248,6 +245,15 @@ function Records:declared(ids)
   return list
 end
 
+-- Inserts the row of trial t with status queued, if there is none; returns whether there was none.
+-- sweep: the first that asks for it.
+function Records:declare(sweep, t)
+  return self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash,
+    numerics, provenance, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (id) DO NOTHING RETURNING id]], { t.id, sweep, t.experiment, t.config, t.seed,
+    t.code_hash, t.data_hash, t.numerics, t.provenance, t.created, n = 10 })[1] ~= nil
+end
+
 -- Inserts a row with status queued for each trial that has none, restores those in the trash, and
 -- makes these trials, in order, the only members of the sweep, which becomes the newest one, even
 -- if the clock was set back. rows: those of sweeps.rows_of. A trial that has files already (the
@@ -263,11 +269,8 @@ function Records:enlist(sweep, rows)
       trashed[row.id] = true
     end
     for i, t in ipairs(rows) do
-      local new = self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash,
-        data_hash, numerics, provenance, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        ON CONFLICT (id) DO NOTHING RETURNING id]],
-        { t.id, sweep, t.experiment, t.config, t.seed, t.code_hash, t.data_hash, core.numerics,
-          t.provenance, at })[1]
+      t.numerics, t.created = core.numerics, at
+      local new = self:declare(sweep, t)
       local folder = trial_files.folder(self.folder, t.id)
       if new and core.sys.exists(self.folder .. "/" .. folder) then replay.trial(self, t.id) end
       self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
@@ -323,7 +326,7 @@ function Records:complete(id, metrics, seconds)
     end
     replay.apply(self, id, { "end", "done", nil, nil, seconds, core.sys.now(), n = 6 })
     self:rows("DELETE FROM journals WHERE trial = ?", { id })
-    written.trial(self, id)
+    written.again(self, id)
   end)
 end
 

@@ -62,33 +62,32 @@ end
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
-local ENDS = { done = true, failed = true, interrupted = true }
-
--- Returns the lines of a journal that say what the rows of a trial say of its last attempt.
-local function journal_lines(store, row)
+-- Returns the lines of a journal that say what the rows of a trial in a store say of its last
+-- attempt. artifacts: those of its rows that count.
+local function journal_lines(store, row, artifacts)
   local id = row.id
   local lines = { { "begin", row.attempt, row.started, row.pid, row.code_hash, row.provenance,
     n = 6 } }
   store:each("SELECT * FROM metrics WHERE trial = ? ORDER BY name, step", { id }, function(m)
     lines[#lines + 1] = { "metric", m.step, m.name, m.value or 0 / 0, m.at, n = 5 }
   end)
-  for _, a in ipairs(store:rows("SELECT * FROM artifacts WHERE trial = ?", { id })) do
+  for _, a in ipairs(artifacts) do
     lines[#lines + 1] = { "artifact", a.kind, a.step, a.path, a.bytes, a.sha256, a.created }
   end
   for _, e in ipairs(store:rows("SELECT * FROM events WHERE trial = ? ORDER BY id", { id })) do
     lines[#lines + 1] = { "event", e.step, e.kind, e.text, e.created }
   end
   lines[#lines + 1] = { "step", row.step, row.seconds, n = 3 }
-  if ENDS[row.status] then
-    lines[#lines + 1] = { "end", row.status, row.error, row.ended, row.seconds, row.finished,
-      n = 6 }
+  if row.status ~= "running" then
+    local status = row.status == "queued" and "interrupted" or row.status
+    lines[#lines + 1] = { "end", status, row.error, row.ended, row.seconds, row.finished, n = 6 }
   end
   return lines
 end
 
--- Writes the files of trial id again from its rows: one journal, and its marks.
-function written.trial(store, id)
-  local row = store:rows("SELECT * FROM trials WHERE id = ?", { id })[1]
+-- Writes the files of a trial again from its row: one journal, and its marks. from: the store whose
+-- rows say what was logged; artifacts: those of its rows that count.
+function written.trial(store, row, from, artifacts)
   local marks = {}
   if row.status == "queued" and row.attempt > 0 then
     marks[#marks + 1] = { "queue", row.attempt, row.created }
@@ -98,12 +97,12 @@ function written.trial(store, id)
   end
   if row.trashed then marks[#marks + 1] = { "trash", row.attempt, row.trashed, row.trashed } end
   if row.attempt == 0 and #marks == 0 then return end
-  news.tell(store, "files", id)
-  local _, root = store:make_folder(id)
+  news.tell(store, "files", row.id)
+  local _, root = store:make_folder(row.id)
   local kept = ("events-%d.jnl"):format(row.attempt)
   if row.attempt > 0 then
     errors.stored(core.sys.write_file(root .. "/" .. kept,
-      journal.record(journal_lines(store, row))))
+      journal.record(journal_lines(from, row, artifacts))))
   end
   if #marks > 0 then
     errors.stored(core.sys.write_file(root .. "/marks.jnl", journal.record(marks)))
@@ -113,6 +112,16 @@ function written.trial(store, id)
   for _, name in ipairs(core.sys.list(root) or {}) do
     if name:find "^events%-%d+%.jnl$" and name ~= kept then core.sys.remove(root .. "/" .. name) end
   end
+end
+
+local function row_of(store, id)
+  return store:rows("SELECT * FROM trials WHERE id = ?", { id })[1]
+end
+
+-- Writes the files of trial id again from its rows.
+function written.again(store, id)
+  written.trial(store, row_of(store, id), store,
+    store:rows("SELECT * FROM artifacts WHERE trial = ?", { id }))
 end
 
 -- ---- A folder of an earlier version ------------------------------------------------------------
@@ -131,8 +140,7 @@ local function add_begin(store, id)
     end
     core.sys.sleep(0.05)
   end
-  local row = store:rows("SELECT * FROM trials WHERE id = ?", { id })[1]
-  head = journal.record { journal_lines(store, row)[1] }
+  head = journal.record { journal_lines(store, row_of(store, id), {})[1] }
   errors.stored(core.sys.write_file(path, head .. (core.sys.read_file(path) or "")))
   store:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { bytes + #head, id })
 end
@@ -165,7 +173,7 @@ local function write_all(store, missing, lost)
     if row.open == 1 then
       add_begin(store, row.id)
     elseif not has_files(store, row.id, row.attempt) then
-      written.trial(store, row.id)
+      written.again(store, row.id)
     end
   end
   if lost then written.sweep(store, 0) end
