@@ -3,7 +3,6 @@
 local alive = require "toeplab.store.alive"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
-local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
 local news = require "toeplab.store.news"
@@ -53,10 +52,11 @@ local function next_attempt(self, t, pid, about)
     if journal.create(file, line) then return line end
     if not core.sys.exists(file) then return nil, "running" end -- a network shows it later
     local first = journal.read(file, 0)[1]
-    if not first or first[1] ~= "begin" or first[2] ~= attempt then
-      errors.raise(errors.STORAGE, "%s: is not the journal of that attempt: move it away", file)
+    if first and first[1] == "begin" and first[2] == attempt then
+      replay.apply(self, t.id, first)
+    else
+      replay.begin_lost(self, t.id, attempt)
     end
-    replay.apply(self, t.id, first)
   end
 end
 

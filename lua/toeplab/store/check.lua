@@ -119,9 +119,9 @@ local function check_journals(check)
     local path = journal.path(entry.path, entry.attempt)
     if not journal.in_use(store.folder .. "/" .. path) then
       check:found(false, function()
-        local _, damage = store:take(entry)
-        if not damage then store:end_journal(entry) end
-        return not damage and "taken over" or nil
+        store:take(entry)
+        store:end_journal(entry)
+        return "taken over"
       end, "%s is not copied to the store: a run was killed; the next run copies it", path)
     end
   end
@@ -130,22 +130,27 @@ end
 -- Returns the name of a file of a trial that does not say what its row says, and why; nil if there
 -- is none.
 local function damaged_file(folder, row)
-  local name = ("events-%d.jnl"):format(row.attempt)
+  local last_name = ("events-%d.jnl"):format(row.attempt)
+  local first, last, why
+  for _, name in ipairs(replay.journals(folder)) do
+    local at_first, at_last, damage = replay.ends(folder .. "/" .. name)
+    if damage then return name, damage end
+    if name == last_name then first, last = at_first, at_last end
+  end
   if row.attempt > 0 then
-    local first, last, why = replay.ends(folder .. "/" .. name)
-    if not core.sys.exists(folder .. "/" .. name) then
+    if not core.sys.exists(folder .. "/" .. last_name) then
       why = "is missing"
-    elseif not why and not (first and first[1] == "begin" and first[2] == row.attempt
-      and first[3] == row.started) then
+    elseif not (first and first[1] == "begin" and first[2] == row.attempt
+        and first[3] == row.started) then
       why = "is not the journal of the attempt"
-    elseif not why and row.status == "done" and last[1] ~= "end" then
+    elseif row.status == "done" and last[1] ~= "end" then
       why = "has lost its end"
     end
-    if why then return name, why end
+    if why then return last_name, why end
   end
-  local first, _, why = replay.ends(folder .. "/marks.jnl")
-  if row.marked == 1 and not first then why = why or "has lost its marks" end
-  return why and "marks.jnl", why
+  if row.marked == 1 and not replay.ends(folder .. "/marks.jnl") then
+    return "marks.jnl", "has lost its marks"
+  end
 end
 
 -- Finds journals and files of sweeps that the rows cannot be made from; the repair writes these
@@ -161,6 +166,8 @@ local function check_truth(check)
     local name, why = damaged_file(folder, row)
     if why then
       check:found(true, of_trial(check, row.id, function()
+        local path = folder .. "/" .. name
+        if core.sys.exists(path) then core.sys.link(path, path .. ".damaged") end
         written.again(store, row.id)
         return "written again from the database"
       end), "%s/%s: %s", trial_files.folder(store.folder, row.id), name, why)
@@ -175,6 +182,14 @@ local function check_truth(check)
         return "written again from the database"
       end, "sweeps/%d.json: %s", row.id, why)
     end
+  end
+end
+
+-- Finds what commands have asked for that was set aside as damaged.
+local function check_set_aside(check)
+  for _, name in ipairs(written.damaged_sweeps(check.folder)) do
+    check:found(true, nil, "sweeps/%s: was damaged: give the command of its trials again, and then "
+      .. "remove this file", name)
   end
 end
 
@@ -246,7 +261,7 @@ end
 
 -- The order matters: journals are taken over before their trials are judged.
 local rounds = { { check_database }, { check_names }, { check_journals },
-  { check_running, check_truth, check_artifacts, check_stale } }
+  { check_running, check_truth, check_set_aside, check_artifacts, check_stale } }
 
 -- Runs a check. An error of the store or of the file system counts as damage; others are raised.
 local function run_check(check, look)

@@ -335,34 +335,35 @@ end
 -- does not block the caller; heard: called with the lines once they are stored, or nil. Others may
 -- read the same journal: this caller hears all lines from where it began (t.read_bytes), and what
 -- the rows know already is applied once more with all that follows, which changes nothing. Returns
--- whether the lines read now include the end of the trial, and why the rest cannot be read (nil: it
--- can). Raises a storage error if the system cannot read it.
+-- whether the lines read now include the end of the trial, and why there may be others (nil: there
+-- are none). Raises a storage error if the system cannot read it.
 function Records:take(t, some, heard)
   local file = ("%s/%s"):format(self.folder, journal.path(t.path, t.attempt))
-  local ended, list, why = false, nil, nil
+  local ended, damage, list, from = false, nil, nil, nil
   if t.read == t.attempt and core.sys.size(file) == t.read_bytes then return false end
   repeat
-    list, why = {}, nil
+    list = {}
     self:transaction(function()
       local row = self:rows("SELECT bytes FROM journals WHERE trial = ? AND attempt = ?",
         { t.id, t.attempt })[1]
-      local from = t.read == t.attempt and t.read_bytes or row and row.bytes
+      from = t.read == t.attempt and t.read_bytes or row and row.bytes
       if not from then return end
-      local offset
+      local offset, why
       list, offset, why = journal.read(file, from)
+      damage = damage or why
       for _, line in ipairs(list) do
         if row then replay.apply(self, t.id, line) end
         ended = ended or line[1] == "end"
       end
-      if row and #list > 0 then
+      if row and offset > from then
         self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { math.max(offset, row.bytes),
           t.id })
       end
       t.read, t.read_bytes = t.attempt, offset
     end)
     if heard and #list > 0 then heard(list) end
-  until #list == 0 or why or some
-  return ended, why
+  until some or not from or t.read_bytes == from
+  return ended, damage
 end
 
 -- Records an event of a trial.

@@ -38,6 +38,14 @@ function lines.begin(self, id, attempt, started, pid, code, provenance)
     ON CONFLICT (trial) DO UPDATE SET attempt = excluded.attempt, bytes = 0]], { id, attempt })
 end
 
+-- Attempt K has begun, of which the first record is damaged: only its worker's lock tells whether
+-- it goes on.
+function replay.begin_lost(self, id, attempt)
+  local row = self:rows([[SELECT code_hash, json_set(provenance, '$.run', 'unknown') AS provenance
+    FROM trials WHERE id = ?]], { id })[1]
+  lines.begin(self, id, attempt, nil, nil, row.code_hash, row.provenance)
+end
+
 function lines.metric(self, id, step, name, value, at)
   self:rows([[INSERT INTO metrics (trial, name, step, value, at) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (trial, name, step) DO UPDATE SET value = excluded.value, at = excluded.at]],
@@ -163,14 +171,16 @@ end
 
 -- ---- A whole trial ----------------------------------------------------------------------------
 
--- Calls each(line) for the lines of the journal at path. Returns the offset after the last readable
--- record, and why what follows cannot be read (nil: nothing follows).
+-- Calls each(line) for the lines of the journal at path. Returns the offset after the last complete
+-- record, and why there may be other lines (nil: there are none).
 local function read_all(path, each)
-  local offset, list, damage = 0, nil, nil
+  local offset, damage, from, list, why = 0, nil, nil, nil, nil
   repeat
-    list, offset, damage = journal.read(path, offset)
+    from = offset
+    list, offset, why = journal.read(path, from)
+    damage = damage or why
     for _, line in ipairs(list) do each(line) end
-  until #list == 0 or damage
+  until offset == from
   return offset, damage
 end
 
@@ -186,8 +196,17 @@ local function attempts_of(names)
   return list
 end
 
--- Returns the first and the last readable line of the journal at path, and why it cannot be read to
--- its end (nil: it can).
+-- Lists the names of the journals in the folder of a trial: marks, and attempts in order.
+function replay.journals(folder)
+  local list = { core.sys.exists(folder .. "/marks.jnl") and "marks.jnl" or nil }
+  for _, attempt in ipairs(attempts_of(core.sys.list(folder) or {})) do
+    list[#list + 1] = ("events-%d.jnl"):format(attempt)
+  end
+  return list
+end
+
+-- Returns the first and the last readable line of the journal at path, and why there may be others
+-- (nil: there are none).
 function replay.ends(path)
   local first, last
   local _, damage = read_all(path, function(line) first, last = first or line, line end)
@@ -208,7 +227,7 @@ end
 function replay.trial(self, id, last)
   local root, after, ended = trial_files.check_all(self.folder, id), {}, nil
   local function warn_of(name, damage)
-    if damage then errors.say("%s/%s: %s; what follows it is lost", root, name, damage) end
+    if damage then errors.say("%s/%s: %s; toeplab fsck says more", root, name, damage) end
   end
   local function apply_marks(attempt)
     for _, line in ipairs(after[attempt] or {}) do
@@ -229,10 +248,14 @@ function replay.trial(self, id, last)
   for _, attempt in ipairs(attempts_of(names)) do
     local name = ("events-%d.jnl"):format(attempt)
     ended = false
+    local begun = false
     local offset, why = read_all(root .. "/" .. name, function(line)
+      if not begun and line[1] ~= "begin" then replay.begin_lost(self, id, attempt) end
+      begun = true
       replay.apply(self, id, line)
       ended = ended or line[1] == "end"
     end)
+    if not begun and why then replay.begin_lost(self, id, attempt) end
     warn_of(name, why)
     self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { offset, id })
     apply_marks(attempt)

@@ -57,10 +57,18 @@ local function dead_temporary(name)
   return pid and process.has_died(host, pid)
 end
 
--- Adds the stale files in the folder of a trial. Trials with a journal are skipped, because the
--- unread journal may mention the files.
+-- Whether a journal in the folder of a trial is damaged.
+local function any_damage(folder)
+  for _, name in ipairs(replay.journals(folder)) do
+    if select(3, replay.ends(folder .. "/" .. name)) then return true end
+  end
+  return false
+end
+
+-- Adds the stale files in the folder of a trial. Where a journal is not read to its end, or
+-- damaged, it may mention the files.
 local function look_into(store, id, add)
-  local path, known = trial_files.folder(store.folder, id), {}
+  local path, known, damaged = trial_files.folder(store.folder, id), {}, nil
   local open = store:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]
   for _, row in ipairs(store:rows("SELECT path FROM artifacts WHERE trial = ?", { id })) do
     known[row.path] = true
@@ -70,7 +78,8 @@ local function look_into(store, id, add)
     if dead_temporary(file) then
       add(whole, "a temporary file of a dead process")
     elseif not open and trial_files.keeps(file) and not known[whole] then
-      add(whole, "no row mentions it")
+      if damaged == nil then damaged = any_damage(store.folder .. "/" .. path) end
+      if not damaged then add(whole, "no row mentions it") end
     end
   end
 end
@@ -97,7 +106,7 @@ local function knows_too_little(store)
     local row = store:rows("SELECT 1 FROM sweeps WHERE id = ?", { id })[1]
     if not row and id > 0 then return true end
   end
-  return written.any_damaged(store.folder)
+  return written.damaged_sweeps(store.folder)[1] ~= nil
 end
 
 -- Whether a worker writes to a journal in the folder of a trial.

@@ -41,23 +41,28 @@ function written.sweep(store, id)
   store:each(TRIALS, { id > 0 and id or nil, n = 1 }, function(row)
     parts[#parts + 1] = row.text
   end)
-  errors.stored(core.sys.write_file(path, ('%s"trials":[\n%s\n]}\n'):format(
-    head and head.text:sub(1, -2) .. "," or "{", table.concat(parts, ",\n"))))
+  local text = ('%s"trials":[\n%s\n]'):format(head and head.text:sub(1, -2) .. "," or "{",
+    table.concat(parts, ",\n"))
+  errors.stored(core.sys.write_file(path, ('%s,"seal":"%s"}\n'):format(text, core.sha256(text))))
 end
 
--- Returns why the text of the file of sweep id cannot be that of a sweep; nil if it can.
+-- Returns why the text of the file of sweep id cannot be that of a sweep; nil if it can. Files of
+-- earlier versions have no seal.
 function written.sweep_damage(store, id, text)
+  local sealed, seal = (text or ""):match '^(.*),"seal":"(%x+)"}%s*$'
+  if seal and core.sha256(sealed) ~= seal then return "is damaged" end
   local row = store:rows([[SELECT coalesce(iif(json_valid(?1), json_type(?1, '$.trials') = 'array'
     AND (?2 = 0 OR json_type(?1, '$.experiment') = 'text'), 0), 0) AS ok]], { text or "", id })[1]
   return not text and "is missing" or row.ok == 0 and "is no file of a sweep" or nil
 end
 
--- Returns whether a damaged file of a sweep was set aside (rebuild.lua).
-function written.any_damaged(root)
+-- Lists the names of the damaged files of sweeps that were set aside (rebuild.lua).
+function written.damaged_sweeps(root)
+  local list = {}
   for _, name in ipairs(trial_files.plain(root, "sweeps")) do
-    if name:find(".damaged", 1, true) then return true end
+    if name:find(".damaged", 1, true) then list[#list + 1] = name end
   end
-  return false
+  return list
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
