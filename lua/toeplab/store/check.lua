@@ -20,8 +20,8 @@ function Check:__close()
   if self.store then self.store:close() end
 end
 
--- Adds a finding. lost: whether it is damage rather than mere disorder; mend: a function that
--- repairs it and returns how, or nil if it could not; nil if no repair exists.
+-- Adds a finding. lost: whether it is damage rather than mere disorder; mend: a function of the
+-- check that repairs it and returns how, or nil if it could not; nil if no repair exists.
 function Check:found(lost, mend, format, ...)
   table.insert(self.list, { lost = lost, mend = mend, text = format:format(...) })
 end
@@ -79,7 +79,7 @@ end
 
 local function check_database(check)
   local damage = damage_of(check.store, check.quick)
-  if damage then check:found(true, function() return remake(check) end, "runs.db: %s", damage) end
+  if damage then check:found(true, remake, "runs.db: %s", damage) end
 end
 
 -- Finds rows that this program would not write: the id of a trial that is not a sha256, or the path
@@ -87,7 +87,7 @@ end
 local function check_names(check)
   local store = check.store
   local function refuse(ok, why)
-    if not ok then check:found(true, function() return remake(check) end, "%s", why.message) end
+    if not ok then check:found(true, remake, "%s", why.message) end
   end
   for _, row in ipairs(store:rows "SELECT id FROM trials") do
     if not trial_files.is_id(row.id) then
@@ -166,8 +166,12 @@ local function check_truth(check)
     local name, why = damaged_file(folder, row)
     if why then
       check:found(true, of_trial(check, row.id, function()
-        local path = folder .. "/" .. name
-        if core.sys.exists(path) then core.sys.link(path, path .. ".damaged") end
+        for _, file in ipairs(replay.journals(folder)) do
+          local path = folder .. "/" .. file
+          if file == name or select(3, replay.ends(path)) then
+            core.sys.link(path, path .. ".damaged")
+          end
+        end
         written.again(store, row.id)
         return "written again from the database"
       end), "%s/%s: %s", trial_files.folder(store.folder, row.id), name, why)
@@ -208,8 +212,7 @@ end
 -- Returns the trials whose files may differ from their rows (id -> true): running ones, and killed
 -- ones whose unread journal may record files that were deleted.
 local function busy_trials(store)
-  local busy = {}
-  for _, row in ipairs(selection.running(store)) do busy[row.id] = not row.killed end
+  local busy = selection.at_work(store)
   for _, row in ipairs(store:rows "SELECT trial FROM journals") do busy[row.trial] = true end
   return busy
 end
@@ -260,8 +263,8 @@ local function backup(store)
 end
 
 -- The order matters: journals are taken over before their trials are judged.
-local rounds = { { check_database }, { check_names }, { check_journals },
-  { check_running, check_truth, check_set_aside, check_artifacts, check_stale } }
+local looks = { check_database, check_names, check_journals, check_truth, check_set_aside,
+  check_running, check_artifacts, check_stale }
 
 -- Runs a check. An error of the store or of the file system counts as damage; others are raised.
 local function run_check(check, look)
@@ -269,8 +272,7 @@ local function run_check(check, look)
   if ok then return end
   local damaged = errors.storage_problem(why) or errors.is(why) and why.code == errors.STORAGE
   if not damaged then error(why, 0) end
-  local mend = rawget(why, "status") == "ECORRUPT" and function() return remake(check) end or nil
-  check:found(true, mend, "%s", errors.text(why))
+  check:found(true, rawget(why, "status") == "ECORRUPT" and remake or nil, "%s", errors.text(why))
 end
 
 -- Repairs the new findings if requested, and reports each to the caller.
@@ -281,7 +283,7 @@ function Check:settle()
         self.copy = backup(self.store)
         self.tell { copy = self.copy }
       end
-      item.how = item.mend()
+      item.how = item.mend(self)
     end
     if item.lost and not item.how then self.left = self.left + 1 end
     self.mendable, self.all = self.mendable or item.mend ~= nil, self.all + 1
@@ -306,11 +308,11 @@ local function open_store(check)
     errors.raise(errors.STORAGE, "%s\ntoeplab fsck --repair makes it again from the files of the "
       .. "trials", text)
   end
-  check:found(true, function() return remake(check) end, "%s", text)
+  check:found(true, remake, "%s", text)
   check:settle()
 end
 
--- Checks the folder. o: quick (sizes of files instead of their sha256, and fewer checks of rows),
+-- Checks the folder. o: quick (sizes of files instead of their sha256, and no journals),
 -- repair (repairs, after a copy of the database). Calls tell(item) for each finding: {text=, lost=,
 -- how= (the repair, or nil)}; and with {copy= (its path)} once the database is copied. Returns
 -- {trials=, files=, all= (findings), left= (remaining damage), mendable=, copy=}.
@@ -318,8 +320,8 @@ local function check_folder(folder, o, tell)
   local self <close> = setmetatable({ folder = folder, quick = o.quick, repair = o.repair,
     tell = tell, list = {}, left = 0, all = 0, files = 0 }, Check)
   open_store(self)
-  for _, round in ipairs(rounds) do
-    for _, look in ipairs(round) do run_check(self, look) end
+  for _, look in ipairs(looks) do
+    run_check(self, look)
     self:settle()
   end
   self.trials = count_trials(self.store)
