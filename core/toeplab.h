@@ -947,7 +947,6 @@ tl_status tl_store_exec(tl_store *store, const char *sql, int count, const tl_va
 ** nonzero. Except in mode TL_STORE_ASK, a statement also ends with TL_ECORRUPT when it takes more
 ** steps or returns more rows than the size of its file can explain. */
 void tl_store_watch(tl_store *store, int (*stopped)(void));
-int64_t tl_store_last_id(const tl_store *store); /* rowid of the last INSERT */
 /* Checks that writes still reach the store. TL_ENOTFOUND: the database was replaced or removed
 ** since it was opened; TL_EIO: the lock file or SQLite's log was. */
 tl_status tl_store_check(const tl_store *store);

@@ -259,8 +259,3 @@ tl_status store_number(tl_store *s, const char *sql, int64_t *out)
 {
     return tl_store_exec(s, sql, 0, NULL, take_number, out);
 }
-
-int64_t tl_store_last_id(const tl_store *s)
-{
-    return sqlite3_last_insert_rowid(s->db);
-}

@@ -200,12 +200,6 @@ static int tuples(lua_State *L)
     return 0;
 }
 
-static int last_id(lua_State *L)
-{
-    lua_pushinteger(L, tl_store_last_id(glue_open_box(L, 1, &glue_store_class)->as.store));
-    return 1;
-}
-
 static int check(lua_State *L)
 {
     glue_check(L, tl_store_check(glue_open_box(L, 1, &glue_store_class)->as.store));
@@ -217,7 +211,6 @@ const luaL_Reg glue_store_functions[] = {
     {"store_place", store_place}, {NULL, NULL}};
 
 static const luaL_Reg methods[] = {
-    {"exec", exec}, {"each", each}, {"tuples", tuples}, {"last_id", last_id}, {"check", check},
-    {NULL, NULL}};
+    {"exec", exec}, {"each", each}, {"tuples", tuples}, {"check", check}, {NULL, NULL}};
 
 const glue_class glue_store_class = {"toeplab.store", release_store, methods, NULL};

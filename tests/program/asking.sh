@@ -172,7 +172,7 @@ expect "a sweep with a flag" 1 "2 failed" \
 expect "... and one without" 0 "2 done" "$toeplab" run "$top/sweep.lua" width=1 -C "$top/truth"
 expect "failures share truth values" 0 "all have flag=true width=3" \
     "$toeplab" ls --failures -C "$top/truth"
-expect "@best: without a metric" 2 "'@best:' needs a metric: @best:acc, @best:loss$" \
+expect "@best: without a metric" 2 "'@best:' selects no trials; known: .*best:METRIC" \
     "$toeplab" show @best:
 expect "a full disk behind ls" 1 "standard output: No space left" sh -c "'$toeplab' ls >/dev/full"
 expect "a full disk behind export" 1 "standard output: No space left" \
@@ -288,7 +288,7 @@ expect "rm --purge --dry-run lists" 0 "step-00000001.h5 .*no row mentions it" "$
 expect "rm --purge --days 0" 0 "freed 2 trials from the trash (.*), 1 file left behind" \
     "$toeplab" rm --purge -C "$top/copy" --days 0
 expect "... files and all" 0 "^4$" sh -c "ls '$top/copy/runs' | wc -l | tr -d ' '"
-expect "... and there is no damage" 0 "4 trials, .*: no damage" "$toeplab" fsck -C "$top/copy"
+expect "... and all is whole" 0 "4 trials, .*: all is whole" "$toeplab" fsck -C "$top/copy"
 
 # ---- Merging -------------------------------------------------------------------------------------
 

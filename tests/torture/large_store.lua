@@ -82,7 +82,7 @@ local function make_all(store)
   store:rows("UPDATE sweeps SET plan = ?", { plan })
   store:rows([[INSERT INTO sweeps (experiment, script, sha256, source, command, plan)
     VALUES ('all', 'x.lua', 'all', '', 'toeplab run x.lua', ?)]], { plan })
-  store:rows("INSERT INTO members SELECT ?, rowid, id FROM trials", { store.store:last_id() })
+  store:rows "INSERT INTO members SELECT (SELECT max(id) FROM sweeps), rowid, id FROM trials"
 end
 
 local function make()

@@ -191,7 +191,8 @@ local function database(add, folder)
     output.count(row.trials, "trial"), output.bytes(row.bytes), row.trash,
     row.journals > 0 and (", %s at work or to be taken over"):format(
       output.count(row.journals, "journal")) or "",
-    store:is_elsewhere() and "; its database is " .. trial_files.database(folder) or ""))
+    trial_files.is_elsewhere(folder) and "; its database is " .. trial_files.database(folder)
+      or ""))
   stale(add, store)
 end
 

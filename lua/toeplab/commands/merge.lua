@@ -52,7 +52,7 @@ function command.run(set, given)
   if from == folder or core.sys.same(from, folder) then
     errors.usage("merge: %s is the results folder itself", given[1])
   end
-  local other <close> = records.open(from, "r")
+  local other <close> = records.snapshot(from)
   local empty = set["dry-run"] and not trial_files.has_store(folder)
   if empty then errors.usage("merge: %s holds no runs yet: all would be added", folder) end
   local store <close> = records.open(folder, set["dry-run"] and "r" or "w")

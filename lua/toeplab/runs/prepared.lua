@@ -57,7 +57,7 @@ function prepared.replay(run)
     if is_closed(run, open) then
       local _, damage = run.records:take(open)
       if damage then
-        run.progress:warn("%s/%s: %s; what follows it is lost", run.folder, open.path, damage)
+        run.progress:warn("%s/%s: %s; toeplab fsck says more", run.folder, open.path, damage)
       end
       run.records:end_journal(open)
     end

@@ -3,7 +3,6 @@
 local alive = require "toeplab.store.alive"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
-local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
 local news = require "toeplab.store.news"
@@ -53,20 +52,12 @@ local function next_attempt(self, t, pid, about)
     if journal.create(file, line) then return line end
     if not core.sys.exists(file) then return nil, "running" end -- a network shows it later
     local first = journal.read(file, 0)[1]
-    if not first or first[1] ~= "begin" or first[2] ~= attempt then
-      errors.raise(errors.STORAGE, "%s: is not the journal of that attempt: move it away", file)
+    if first and first[1] == "begin" and first[2] == attempt then
+      replay.apply(self, t.id, first)
+    else
+      replay.begin_lost(self, t.id, attempt)
     end
-    replay.apply(self, t.id, first)
   end
-end
-
--- Returns what a trial that was begun continues from: {attempt=, seconds=} and its artifacts.
-local function resumable(self, id)
-  local row = self:rows("SELECT attempt, seconds FROM trials WHERE id = ?", { id })[1]
-  local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
-    WHERE trial = ?]], { id })
-  for _, a in ipairs(artifacts) do trial_files.check_row(self.folder, id, a) end
-  return row, artifacts
 end
 
 -- Begins the next attempt at a trial, in process pid, and sets t.attempt to its number. Returns it,
@@ -83,7 +74,10 @@ function attempts.begin(self, t, pid)
     local line, why = next_attempt(self, t, pid, json.encode(p))
     if not line then return nil, why end
     replay.apply(self, t.id, line)
-    local row, artifacts = resumable(self, t.id)
+    local row = self:rows("SELECT attempt, seconds FROM trials WHERE id = ?", { t.id })[1]
+    local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
+      WHERE trial = ?]], { t.id })
+    for _, a in ipairs(artifacts) do trial_files.check_row(self.folder, t.id, a) end
     t.attempt, t.read, t.read_bytes = row.attempt, row.attempt, 0
     return row.attempt, (row.seconds or 0) + 0.0, artifacts
   end)

@@ -20,8 +20,8 @@ function Check:__close()
   if self.store then self.store:close() end
 end
 
--- Adds a finding. lost: whether it is damage rather than mere disorder; mend: a function that
--- repairs it and returns how, or nil if it could not; nil if no repair exists.
+-- Adds a finding. lost: whether it is damage rather than mere disorder; mend: a function of the
+-- check that repairs it and returns how, or nil if it could not; nil if no repair exists.
 function Check:found(lost, mend, format, ...)
   table.insert(self.list, { lost = lost, mend = mend, text = format:format(...) })
 end
@@ -39,19 +39,11 @@ local function of_trial(check, id, fn)
   end
 end
 
--- ---- The database -----------------------------------------------------------------------------
-
-local function problems(store, quick)
-  local texts = {}
-  local sql = quick and "PRAGMA quick_check" or "PRAGMA integrity_check"
-  local ok, rows = pcall(store.rows, store, sql)
-  if not ok then return { errors.text(rows) } end
-  for _, row in ipairs(rows) do
-    local text = row.integrity_check or row.quick_check
-    if text ~= "ok" then texts[#texts + 1] = text end
-  end
-  return texts
+local function count_trials(store)
+  return store:rows("SELECT count(*) AS n FROM trials")[1].n
 end
+
+-- ---- The database -----------------------------------------------------------------------------
 
 -- Makes the database again from the files of the folder and opens it; nil if it holds none.
 local function remake(check)
@@ -59,57 +51,51 @@ local function remake(check)
   if check.made then return "made again" end
   check.made = true
   if check.store then check.store:close() end
-  local trials, copy = records.rebuild(check.folder)
+  local copy = rebuild.set_aside(check.folder)
   check.store = records.open(check.folder, "u")
   return ("made again from the files of %s; the old one is %s"):format(
-    quantity.count(trials, "trial"), copy)
+    quantity.count(count_trials(check.store), "trial"), copy)
 end
 
--- Returns what references between rows are broken, a list of texts.
-local function orphans(store)
-  local ok, rows = pcall(store.rows, store, "PRAGMA foreign_key_check")
-  if not ok or #rows == 0 then return {} end
-  return { ("%d rows refer to others that are not there, the first in %s"):format(#rows,
-    rows[1].table) }
-end
+local WRONG_LAST = [[WITH m AS (SELECT trial, name, max(step) AS step, value FROM metrics
+    GROUP BY trial, name), l AS (SELECT trial, name, step, value FROM last)
+  SELECT max((SELECT count(*) FROM (SELECT * FROM m EXCEPT SELECT * FROM l)),
+    (SELECT count(*) FROM (SELECT * FROM l EXCEPT SELECT * FROM m))) AS n]]
 
--- Returns whether the table of last values disagrees with the metrics, a list of texts.
-local function wrong_last(store, quick)
-  local wrong = store:rows([[SELECT count(*) AS n FROM last l WHERE NOT EXISTS (SELECT 1
-    FROM metrics m WHERE m.trial = l.trial AND m.name = l.name AND m.step = l.step
-    AND m.value IS l.value)]])[1].n
-  if not quick then
-    wrong = wrong + store:rows([[SELECT count(*) AS n FROM (SELECT trial, name, max(step) AS step
-      FROM metrics GROUP BY trial, name) m WHERE NOT EXISTS (SELECT 1 FROM last l
-      WHERE l.trial = m.trial AND l.name = m.name AND l.step = m.step)]])[1].n
+-- Returns the first damage of the database; nil if there is none. Each look means something only if
+-- the one before finds nothing.
+local function damage_of(store, quick)
+  local _, text = next(store:rows("PRAGMA " .. (quick and "quick_check" or "integrity_check"))[1])
+  if text ~= "ok" then return text end
+  local rows = store:rows "PRAGMA foreign_key_check"
+  if #rows > 0 then
+    return ("%d rows refer to others that are not there, the first in %s"):format(#rows,
+      rows[1].table)
   end
-  if wrong == 0 then return {} end
-  return { quantity.count(wrong, "last value") .. " of metrics disagree with the metrics" }
+  local wrong = store:rows(WRONG_LAST)[1].n
+  if wrong == 0 then return nil end
+  return quantity.count(wrong, "last value") .. " of metrics disagree with the metrics"
 end
 
--- Finds damage of the database. Each look means something only if the one before finds nothing.
 local function check_database(check)
-  for _, look in ipairs { problems, orphans, wrong_last } do
-    local texts = look(check.store, check.quick)
-    if #texts > 0 then
-      check:found(true, function() return remake(check) end, "runs.db: %s%s", texts[1],
-        #texts > 1 and (" (and %d more)"):format(#texts - 1) or "")
-      return
-    end
-  end
+  local damage = damage_of(check.store, check.quick)
+  if damage then check:found(true, remake, "runs.db: %s", damage) end
 end
 
--- Finds sweeps without all of their trials. One whose seeds looks add asks for at most so many.
-local function check_sweeps(check)
-  local rows = check.store:rows [[SELECT s.id, s.experiment,
-    iif(json_valid(s.plan), json_extract(s.plan, '$.trials'), NULL) AS planned,
-    iif(json_valid(s.plan), json_extract(s.plan, '$.rule'), NULL) AS rule,
-    (SELECT count(*) FROM members WHERE sweep = s.id) AS members FROM sweeps s]]
-  for _, s in ipairs(rows) do
-    if s.planned and not s.rule and s.members > 0 and s.members < s.planned then
-      check:found(false, nil, "sweep %d of %s has %d of its %d trials; its command brings the rest",
-        s.id, s.experiment, s.members, s.planned)
+-- Finds rows that this program would not write: the id of a trial that is not a sha256, or the path
+-- of a file that is not runs/ID12/NAME or passes a symbolic link.
+local function check_names(check)
+  local store = check.store
+  local function refuse(ok, why)
+    if not ok then check:found(true, remake, "%s", why.message) end
+  end
+  for _, row in ipairs(store:rows "SELECT id FROM trials") do
+    if not trial_files.is_id(row.id) then
+      refuse(pcall(trial_files.folder, store.folder, row.id))
     end
+  end
+  for _, row in ipairs(store:rows "SELECT trial, path FROM artifacts") do
+    refuse(pcall(trial_files.path, store.folder, row.trial, row))
   end
 end
 
@@ -133,49 +119,81 @@ local function check_journals(check)
     local path = journal.path(entry.path, entry.attempt)
     if not journal.in_use(store.folder .. "/" .. path) then
       check:found(false, function()
-        local _, damage = store:take(entry)
-        if not damage then store:end_journal(entry) end
-        return not damage and "taken over" or nil
+        store:take(entry)
+        store:end_journal(entry)
+        return "taken over"
       end, "%s is not copied to the store: a run was killed; the next run copies it", path)
     end
   end
 end
 
--- Finds journals that the rows cannot be made from; the repair writes these anew from the rows.
+-- Returns the name of a file of a trial that does not say what its row says, and why; nil if there
+-- is none.
+local function damaged_file(folder, row)
+  local last_name = ("events-%d.jnl"):format(row.attempt)
+  local first, last, why
+  for _, name in ipairs(replay.journals(folder)) do
+    local at_first, at_last, damage = replay.ends(folder .. "/" .. name)
+    if damage then return name, damage end
+    if name == last_name then first, last = at_first, at_last end
+  end
+  if row.attempt > 0 then
+    if not core.sys.exists(folder .. "/" .. last_name) then
+      why = "is missing"
+    elseif not (first and first[1] == "begin" and first[2] == row.attempt
+        and first[3] == row.started) then
+      why = "is not the journal of the attempt"
+    elseif row.status == "done" and last[1] ~= "end" then
+      why = "has lost its end"
+    end
+    if why then return last_name, why end
+  end
+  if row.marked == 1 and not replay.ends(folder .. "/marks.jnl") then
+    return "marks.jnl", "has lost its marks"
+  end
+end
+
+-- Finds journals and files of sweeps that the rows cannot be made from; the repair writes these
+-- again from the rows.
 local function check_truth(check)
   local store = check.store
-  if not rebuild.possible(check.folder) then return end -- of an earlier version
+  if check.quick or not rebuild.possible(check.folder) then return end -- of an earlier version
   if check.all > 0 and not check.repair then return end -- rows that are wrong say nothing of files
-  local function found(path, why, write)
-    if not why then return end
-    check:found(true, write, "%s: %s", path, why)
-  end
-  for _, row in ipairs(store:rows [[SELECT id, attempt, started, pid, status = 'done' AS over,
+  for _, row in ipairs(store:rows [[SELECT id, attempt, started, status,
       tags <> '' OR notes <> '' OR trashed IS NOT NULL AS marked FROM trials
       WHERE id NOT IN (SELECT trial FROM journals)]]) do
-    row.over = row.over == 1
-    local folder = trial_files.folder(store.folder, row.id)
-    local path = journal.path(folder, row.attempt)
-    local whole = trial_files.path(store.folder, row.id, { path = path })
-    local why = row.attempt > 0 and (check.quick and not core.sys.exists(whole) and "is missing"
-      or not check.quick and replay.damage(whole, row))
-    local write = of_trial(check, row.id, function()
-      written.trial(store, row.id)
-      return "written again from the database"
-    end)
-    found(path, why, write)
-    path = folder .. "/marks.jnl"
-    whole = trial_files.path(store.folder, row.id, { path = path })
-    why = not why and not check.quick and replay.marks_damage(whole, row.marked == 1)
-    found(path, why, write)
+    local folder = trial_files.check_all(store.folder, row.id)
+    local name, why = damaged_file(folder, row)
+    if why then
+      check:found(true, of_trial(check, row.id, function()
+        for _, file in ipairs(replay.journals(folder)) do
+          local path = folder .. "/" .. file
+          if file == name or select(3, replay.ends(path)) then
+            core.sys.link(path, path .. ".damaged")
+          end
+        end
+        written.again(store, row.id)
+        return "written again from the database"
+      end), "%s/%s: %s", trial_files.folder(store.folder, row.id), name, why)
+    end
   end
   for _, row in ipairs(store:rows "SELECT id FROM sweeps") do
     local path = written.sweep_path(store.folder, row.id)
     local why = written.sweep_damage(store, row.id, core.sys.read_file(path))
-    found(("sweeps/%d.json"):format(row.id), why, function()
-      store:transaction(function() written.sweep(store, row.id) end)
-      return "written again from the database"
-    end)
+    if why then
+      check:found(true, function()
+        store:transaction(function() written.sweep(store, row.id) end)
+        return "written again from the database"
+      end, "sweeps/%d.json: %s", row.id, why)
+    end
+  end
+end
+
+-- Finds what commands have asked for that was set aside as damaged.
+local function check_set_aside(check)
+  for _, name in ipairs(written.damaged_sweeps(check.folder)) do
+    check:found(true, nil, "sweeps/%s: was damaged: give the command of its trials again, and then "
+      .. "remove this file", name)
   end
 end
 
@@ -194,27 +212,9 @@ end
 -- Returns the trials whose files may differ from their rows (id -> true): running ones, and killed
 -- ones whose unread journal may record files that were deleted.
 local function busy_trials(store)
-  local busy = {}
-  for _, row in ipairs(selection.running(store)) do busy[row.id] = not row.killed end
+  local busy = selection.at_work(store)
   for _, row in ipairs(store:rows "SELECT trial FROM journals") do busy[row.trial] = true end
   return busy
-end
-
--- Finds rows that this program would not write: the id of a trial that is not a sha256, or the path
--- of a file that is not runs/ID12/NAME or passes a symbolic link.
-local function check_names(check)
-  local store = check.store
-  local function refuse(ok, why)
-    if not ok then check:found(true, function() return remake(check) end, "%s", why.message) end
-  end
-  for _, row in ipairs(store:rows "SELECT id FROM trials") do
-    if not trial_files.is_id(row.id) then
-      refuse(pcall(trial_files.folder, store.folder, row.id))
-    end
-  end
-  for _, row in ipairs(store:rows "SELECT trial, path FROM artifacts") do
-    refuse(pcall(trial_files.path, store.folder, row.trial, row))
-  end
 end
 
 -- Damaged files are moved aside rather than deleted: part of them may be of use.
@@ -230,7 +230,7 @@ local function check_artifacts(check)
         store:rows("DELETE FROM artifacts WHERE path = ?", { row.path })
         store:rows([[UPDATE trials SET step = (SELECT max(step) FROM artifacts WHERE trial = ?1
           AND kind = 'checkpoint') WHERE id = ?1 AND status <> 'done']], { row.trial })
-        written.trial(store, row.trial)
+        written.again(store, row.trial)
         if core.sys.exists(path) then core.sys.rename(path, path .. ".damaged") end
         return "its row was dropped" .. (core.sys.exists(path .. ".damaged")
           and ", the file is kept as " .. row.path .. ".damaged" or "")
@@ -263,8 +263,8 @@ local function backup(store)
 end
 
 -- The order matters: journals are taken over before their trials are judged.
-local rounds = { { check_database }, { check_names }, { check_journals },
-  { check_sweeps, check_running, check_truth, check_artifacts, check_stale } }
+local looks = { check_database, check_names, check_journals, check_truth, check_set_aside,
+  check_running, check_artifacts, check_stale }
 
 -- Runs a check. An error of the store or of the file system counts as damage; others are raised.
 local function run_check(check, look)
@@ -272,8 +272,7 @@ local function run_check(check, look)
   if ok then return end
   local damaged = errors.storage_problem(why) or errors.is(why) and why.code == errors.STORAGE
   if not damaged then error(why, 0) end
-  local mend = rawget(why, "status") == "ECORRUPT" and function() return remake(check) end or nil
-  check:found(true, mend, "%s", errors.text(why))
+  check:found(true, rawget(why, "status") == "ECORRUPT" and remake or nil, "%s", errors.text(why))
 end
 
 -- Repairs the new findings if requested, and reports each to the caller.
@@ -284,7 +283,7 @@ function Check:settle()
         self.copy = backup(self.store)
         self.tell { copy = self.copy }
       end
-      item.how = item.mend()
+      item.how = item.mend(self)
     end
     if item.lost and not item.how then self.left = self.left + 1 end
     self.mendable, self.all = self.mendable or item.mend ~= nil, self.all + 1
@@ -309,11 +308,11 @@ local function open_store(check)
     errors.raise(errors.STORAGE, "%s\ntoeplab fsck --repair makes it again from the files of the "
       .. "trials", text)
   end
-  check:found(true, function() return remake(check) end, "%s", text)
+  check:found(true, remake, "%s", text)
   check:settle()
 end
 
--- Checks the folder. o: quick (sizes of files instead of their sha256, and fewer checks of rows),
+-- Checks the folder. o: quick (sizes of files instead of their sha256, and no journals),
 -- repair (repairs, after a copy of the database). Calls tell(item) for each finding: {text=, lost=,
 -- how= (the repair, or nil)}; and with {copy= (its path)} once the database is copied. Returns
 -- {trials=, files=, all= (findings), left= (remaining damage), mendable=, copy=}.
@@ -321,11 +320,11 @@ local function check_folder(folder, o, tell)
   local self <close> = setmetatable({ folder = folder, quick = o.quick, repair = o.repair,
     tell = tell, list = {}, left = 0, all = 0, files = 0 }, Check)
   open_store(self)
-  for _, round in ipairs(rounds) do
-    for _, look in ipairs(round) do run_check(self, look) end
+  for _, look in ipairs(looks) do
+    run_check(self, look)
     self:settle()
   end
-  self.trials = self.store:rows("SELECT count(*) AS n FROM trials")[1].n
+  self.trials = count_trials(self.store)
   return self
 end
 

@@ -119,10 +119,10 @@ end
 local MOST = 1 << 20
 
 -- Returns the lines of the complete records at the beginning of text, and the bytes that these
--- take. A torn record at the end is left for a later call; a damaged one ends the readable part and
--- gives the third result, the reason.
+-- take. A torn record at the end is left for a later call. One that is damaged is left out, and
+-- gives the third result, the reason: each of the others has a hash of its own.
 local function records(text)
-  local lines, from, good = {}, 1, 0
+  local lines, from, good, damage = {}, 1, 0, nil
   local pending = {}
   local at = 1
   local stop = text:find("\n", at, true) -- a pattern is slow where there is none
@@ -130,17 +130,18 @@ local function records(text)
     local line, next_at = text:sub(at, stop - 1), stop + 1
     local hash = line:match("^= (%x+)$")
     if hash then
-      if core.sha256(text:sub(from, at - 1)):sub(1, 16) ~= hash then
-        return lines, good, "a record is damaged"
+      if core.sha256(text:sub(from, at - 1)):sub(1, 16) == hash then
+        table.move(pending, 1, #pending, #lines + 1, lines)
+      else
+        damage = "a record is damaged"
       end
-      table.move(pending, 1, #pending, #lines + 1, lines)
       pending, from, good = {}, next_at, next_at - 1
     else
       pending[#pending + 1] = wire.parse(line)
     end
     at, stop = next_at, text:find("\n", next_at, true)
   end
-  return lines, good
+  return lines, good, damage
 end
 
 -- Appends a record of one line to the file at path; the caller holds the store (records.lua). What
@@ -163,10 +164,10 @@ local function refuse(path, why)
 end
 
 -- Reads the journal at path from byte offset on. Returns the list of its lines, the offset after
--- the last complete record, and why what follows cannot be read (nil: nothing is wrong). A missing
--- file gives no lines, and the reason "it is gone" if offset > 0; one that the system cannot read
--- raises a storage error. A call reads about a megabyte, or one record if that is larger: repeat it
--- until it returns no lines.
+-- the last complete record, and why there may be others (nil: nothing is wrong). A missing file
+-- gives no lines, and the reason "it is gone" if offset > 0; one that the system cannot read raises
+-- a storage error. A call reads about a megabyte, or one record if that is larger: repeat it until
+-- the offset stays.
 function journal.read(path, offset)
   local file <close>, why, code = io.open(path, "rb")
   if not file and code ~= NO_FILE then refuse(path, why) end
@@ -181,7 +182,7 @@ function journal.read(path, offset)
     if failed then refuse(path, failed) end
     text = text or ""
     local lines, good, damage = records(text)
-    if good > 0 or damage or #text < size then return lines, offset + good, damage end
+    if good > 0 or #text < size then return lines, offset + good, damage end
     file:seek("set", offset) -- a record larger than that
     size = size * 4
   end

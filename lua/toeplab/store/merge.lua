@@ -2,24 +2,22 @@
 -- changes nothing.
 --
 -- The files of a trial are copied to a temporary folder, and their sha256 verified. If the trial is
--- then still to be copied (a run may have begun it), one transaction gives them their names and
--- inserts the rows. A kill leaves a temporary folder, which toeplab rm --purge removes.
+-- then still to be copied (a run may have begun it), one transaction gives them their names, writes
+-- a journal of what the rows there say, and makes the rows here from it. A kill leaves a temporary
+-- folder, which toeplab rm --purge removes.
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
 local files = require "toeplab.base.files"
-local temporary = require "toeplab.base.temporary"
 local errors = require "toeplab.base.errors"
+local rebuild = require "toeplab.store.rebuild"
 local sorted_keys = require "toeplab.base.sorted_keys"
+local temporary = require "toeplab.base.temporary"
 local trial_files = require "toeplab.store.trial_files"
 local written = require "toeplab.store.written"
 
 local merge = {}
 
 local CHUNK = 1 << 20
-
-local copied = { "experiment", "config", "seed", "code_hash", "data_hash", "status", "attempt",
-  "step", "created", "started", "finished", "host", "pid", "error", "command", "git_commit",
-  "git_dirty", "provenance", "tags", "notes", "seconds", "ended", "numerics" }
 
 -- ---- Decisions ---------------------------------------------------------------------------------
 
@@ -61,19 +59,15 @@ end
 -- Returns descriptions of the differences between the last values of a trial here and there, in
 -- order of metrics; none if they are equal. Metrics of the machine are left out.
 local function differences(store, other, id)
-  local ours, theirs, list = last_values(store, id), last_values(other, id), {}
-  for name, m in pairs(ours) do
-    local n = theirs[name]
-    if not n or n.step ~= m.step or n.value ~= m.value then
+  local ours, theirs, names, list = last_values(store, id), last_values(other, id), {}, {}
+  for name in pairs(ours) do names[name] = true end
+  for name in pairs(theirs) do names[name] = true end
+  for _, name in ipairs(sorted_keys(names)) do
+    local m, n = ours[name], theirs[name]
+    if not (m and n and m.step == n.step and m.value == n.value) then
       list[#list + 1] = ("%s is %s here and %s there"):format(name, word_of(m), word_of(n))
     end
   end
-  for name, n in pairs(theirs) do
-    if not ours[name] then
-      list[#list + 1] = ("%s is %s here and %s there"):format(name, "none", word_of(n))
-    end
-  end
-  table.sort(list)
   return list
 end
 
@@ -97,53 +91,40 @@ end
 
 -- ---- Files ------------------------------------------------------------------------------------
 
-local function pour(from, to)
-  for chunk in function() return from:read(CHUNK) end do
-    local ok, why = to:write(chunk)
-    if not ok then return nil, why end
-  end
-  return core.sys.sync(to)
-end
-
--- Copies a file to temp, unless the one at `to` has this sha256 already. Returns false if the
--- source cannot be opened or the copy has another sha256; raises if the copy cannot be written.
-local function copy(from, temp, to, sha256)
-  if trial_files.intact(to, sha256) then return true end
+-- Copies a file. Returns false if the source cannot be opened; raises if the copy cannot be
+-- written.
+local function copy(from, to)
   local source <close> = io.open(from, "rb")
   if not source then return false end
-  local target, why = io.open(temp, "wb")
-  local ok = target ~= nil
-  if ok then ok, why = pour(source, target) end
-  if target then target:close() end
-  if not ok then errors.raise(errors.STORAGE, "%s: %s", to, why) end
-  return trial_files.intact(temp, sha256)
+  local target <close> = errors.stored(io.open(to, "wb"))
+  for chunk in function() return source:read(CHUNK) end do
+    errors.stored(target:write(chunk))
+  end
+  errors.stored(core.sys.sync(target))
+  return true
 end
 
 -- Copies the files of a trial and its log into a temporary folder. Returns its path, the undamaged
 -- artifacts, and the paths of the damaged ones.
 local function copy_files(store, other, id)
   local good, bad, folder = {}, {}, trial_files.folder(store.folder, id)
-  local there = other.folder .. "/" .. trial_files.folder(other.folder, id)
   trial_files.make(store.folder, "runs")
   local temp = temporary.beside(store.folder .. "/" .. folder)
   files.remove(temp)
   errors.stored(core.sys.mkdir(temp))
   for _, a in ipairs(other:rows("SELECT * FROM artifacts WHERE trial = ?", { id })) do
     local from = trial_files.path(other.folder, id, a)
-    local list = copy(from, temp .. from:match "/[^/]*$", trial_files.path(store.folder, id, a),
-      a.sha256) and good or bad
-    list[#list + 1] = a
+    local to = temp .. from:match "/[^/]*$"
+    if copy(from, to) and trial_files.intact(to, a.sha256) then
+      good[#good + 1] = a
+    else
+      core.sys.remove(to)
+      bad[#bad + 1] = from
+    end
   end
-  local log = there .. "/log.txt"
+  local log = ("%s/%s/log.txt"):format(other.folder, folder)
   local kind, link = core.sys.kind(log)
-  if kind == "file" and not link then
-    local ok, hash = pcall(core.sha256_file, log)
-    if ok then copy(log, temp .. "/log.txt", store.folder .. "/" .. folder .. "/log.txt", hash) end
-  end
-  for i, a in ipairs(bad) do
-    core.sys.remove(temp .. a.path:match "/[^/]*$")
-    bad[i] = other.folder .. "/" .. a.path
-  end
+  if kind == "file" and not link then copy(log, temp .. "/log.txt") end
   return temp, good, bad
 end
 
@@ -161,7 +142,6 @@ end
 -- Returns tags and notes of a trial here with those from there: no merge drops what a user wrote.
 local function marks_of_both(store, theirs)
   local ours = store:rows("SELECT tags, notes FROM trials WHERE id = ?", { theirs.id })[1]
-  if not ours then return theirs.tags, theirs.notes end
   local set, lines = {}, { ours.notes ~= "" and ours.notes or nil }
   for tag in (ours.tags .. " " .. theirs.tags):gmatch "%S+" do set[tag] = true end
   for line in theirs.notes:gmatch "[^\n]+" do
@@ -186,39 +166,12 @@ local function sweep_of(store, other, id, known)
   return known[id]
 end
 
-local function insert_trial(store, theirs, sweep)
-  local names, places, values = { "id", "sweep" }, { "?", "?" }, { theirs.id, sweep }
-  for i, name in ipairs(copied) do
-    names[i + 2], places[i + 2], values[i + 2] = name, "?", theirs[name]
-  end
-  values.n = #names
-  local updates = {}
-  for i, name in ipairs(copied) do updates[i] = ("%s = excluded.%s"):format(name, name) end
-  store:rows(("INSERT INTO trials (%s) VALUES (%s) ON CONFLICT (id) DO UPDATE SET %s")
-    :format(table.concat(names, ", "), table.concat(places, ", "), table.concat(updates, ", ")),
-    values)
-end
-
+-- Writes what the rows there say of a trial to its files here, and makes its rows from them.
 local function copy_rows(store, other, theirs, artifacts, sweep)
-  local id = theirs.id
+  store:declare(sweep, theirs)
   theirs.tags, theirs.notes = marks_of_both(store, theirs)
-  for _, name in ipairs { "last", "metrics", "artifacts", "events" } do
-    store:rows(("DELETE FROM %s WHERE trial = ?"):format(name), { id })
-  end
-  insert_trial(store, theirs, sweep)
-  local sql = "SELECT name, step, value, at FROM metrics WHERE trial = ? ORDER BY name, step"
-  other.store:each(sql, { id }, function(m)
-    store:rows("INSERT INTO metrics VALUES (?, ?, ?, ?, ?)",
-      { id, m.name, m.step, m.value, m.at, n = 5 })
-  end)
-  for _, a in ipairs(artifacts) do
-    store:rows("INSERT INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?)",
-      { id, a.kind, a.step, a.path, a.bytes, a.sha256, a.created })
-  end
-  for _, e in ipairs(other:rows("SELECT * FROM events WHERE trial = ? ORDER BY id", { id })) do
-    store:rows("INSERT INTO events (trial, created, step, kind, text) VALUES (?, ?, ?, ?, ?)",
-      { id, e.created, e.step, e.kind, e.text })
-  end
+  written.trial(store, theirs, other, artifacts)
+  rebuild.renew_trial(store, theirs.id)
 end
 
 -- If both sides are finished and differ, ours stays, and a single event records the conflict.
@@ -231,52 +184,40 @@ local function note_conflict(store, theirs, list)
   end
 end
 
--- Gives a row if the trials a and b have equal configuration, seed and data, and only b finished.
--- Their ids differ, so other code made them.
-local TWINS = [[SELECT 1 FROM trials a, trials b WHERE a.id = ? AND b.id = ?
-  AND (a.status <> 'done' OR a.ended IS NOT NULL)
-  AND b.status = 'done' AND b.ended IS NULL AND b.trashed IS NULL
-  AND a.config = b.config AND a.seed = b.seed AND a.data_hash = b.data_hash]]
+-- Puts trial ?3 in the place of member ?2 of sweep ?1 if this one has not finished, and that one
+-- has, with equal configuration, seed and data. Their ids differ, so other code made them.
+local REPLACE = [[UPDATE members SET trial = ?3 WHERE sweep = ?1 AND position = ?2
+  AND EXISTS (SELECT 1 FROM trials a, trials b WHERE a.id = members.trial AND b.id = ?3
+    AND (a.status <> 'done' OR a.ended IS NOT NULL)
+    AND b.status = 'done' AND b.ended IS NULL AND b.trashed IS NULL
+    AND a.config = b.config AND a.seed = b.seed AND a.data_hash = b.data_hash) RETURNING trial]]
 
--- Copies the members of sweeps in order, as far as their trials are here. An unfinished member of
--- ours is replaced by a finished one that other code made. Returns the number of replacements.
+-- Copies the members of sweeps in order, as far as their trials are here. Returns the number of
+-- ours that were replaced.
 local function copy_members(store, other, known)
   local others = 0
-  for _, s in ipairs(other:rows "SELECT id FROM sweeps") do
-    local sweep = sweep_of(store, other, s.id, known)
-    for _, m in ipairs(other:rows("SELECT * FROM members WHERE sweep = ?", { s.id })) do
-      local ours = store:rows("SELECT trial FROM members WHERE sweep = ? AND position = ?",
-        { sweep, m.position })[1]
-      if ours and #store:rows(TWINS, { ours.trial, m.trial }) > 0 then
-        store:rows("UPDATE members SET trial = ? WHERE sweep = ? AND position = ?",
-          { m.trial, sweep, m.position })
-        others = others + 1
-      end
-      store:rows([[INSERT OR IGNORE INTO members SELECT ?, ?, id FROM trials WHERE id = ?]],
-        { sweep, m.position, m.trial })
-    end
+  for _, m in ipairs(other:rows "SELECT * FROM members ORDER BY sweep, position") do
+    local member = { sweep_of(store, other, m.sweep, known), m.position, m.trial }
+    others = others + #store:rows(REPLACE, member)
+    store:rows("INSERT OR IGNORE INTO members SELECT ?1, ?2, id FROM trials WHERE id = ?3", member)
   end
   return others
 end
 
 -- ---- The merge ---------------------------------------------------------------------------------
 
--- Decides again about an unfinished trial that is further there, by its newest checkpoint that is
--- intact: damaged ones must not displace those of the trial here. Returns the decision, and the
--- paths of the damaged ones if these are why the trial here stays.
-local function decide_by_checkpoints(store, other, theirs)
-  local bad, step = {}, nil
+-- Sets the step of an unfinished trial there to that of its newest checkpoint that is intact:
+-- damaged ones must not displace those of the trial here. Returns the paths of the damaged ones.
+local function leave_damaged(other, theirs)
+  local bad = {}
   for _, a in ipairs(other:rows([[SELECT * FROM artifacts WHERE trial = ? AND kind = 'checkpoint'
       ORDER BY step DESC]], { theirs.id })) do
-    if trial_files.intact(trial_files.path(other.folder, theirs.id, a), a.sha256) then
-      step = a.step
-      break
-    end
-    bad[#bad + 1] = other.folder .. "/" .. a.path
+    local path = trial_files.path(other.folder, theirs.id, a)
+    theirs.step = a.step
+    if trial_files.intact(path, a.sha256) then return bad end
+    bad[#bad + 1], theirs.step = path, nil
   end
-  if #bad > 0 then theirs.step = step end
-  local what = decide(store, other, theirs)
-  return what, what == "replace" and {} or bad
+  return bad
 end
 
 -- Refuses the other folder as a whole, before any change, if one of its rows is not as this program
@@ -290,14 +231,13 @@ local function check_rows(other)
   end)
 end
 
--- Merges the trials of other into store (both of records, this one opened for writing). dry: only
+-- Merges the trials of other, a snapshot of records, into store, opened for writing. dry: only
 -- decides. Returns counts by decision, with lists conflicts ({id=, differences=}) and damaged
 -- (paths), and others: the number of our members that trials of other code replaced.
 function merge.run(store, other, dry)
   local result = { add = 0, replace = 0, same = 0, conflict = 0, ahead = 0, busy = 0, trash = 0,
     others = 0, conflicts = {}, damaged = {} }
   local known = {}
-  other:hold()
   check_rows(other)
   for _, row in ipairs(other:rows [[SELECT id FROM trials WHERE trashed IS NULL
       ORDER BY created, rowid]]) do
@@ -306,8 +246,9 @@ function merge.run(store, other, dry)
     theirs.open = #other:rows("SELECT 1 FROM journals WHERE trial = ?", { row.id }) > 0
     local what, list = decide(store, other, theirs)
     if what == "replace" and theirs.status ~= "done" then
-      what, list = decide_by_checkpoints(store, other, theirs)
-      table.move(list, 1, #list, #result.damaged + 1, result.damaged)
+      local bad = leave_damaged(other, theirs)
+      what, list = decide(store, other, theirs)
+      if what ~= "replace" then table.move(bad, 1, #bad, #result.damaged + 1, result.damaged) end
     end
     result[what] = result[what] + 1
     if what == "conflict" then
@@ -325,7 +266,6 @@ function merge.run(store, other, dry)
         end
         move_files(store, temp, row.id)
         copy_rows(store, other, theirs, good, sweep_of(store, other, theirs.sweep, known))
-        written.trial(store, row.id)
       end)
     end
   end
@@ -335,7 +275,6 @@ function merge.run(store, other, dry)
       for _, id in pairs(known) do written.sweep(store, id) end
     end)
   end
-  other:live()
   return result
 end
 

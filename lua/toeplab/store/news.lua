@@ -21,53 +21,59 @@ local news = {}
 local LAST = 48         -- bytes, which hold the time of a line
 local LATE_SECONDS = 60 -- for which a network may not show what another machine has written
 
-local function path_of(root) return trial_files.own(root, "news") end
-
-local function row_of(store)
-  return store:rows "SELECT * FROM news"[1] or { bytes = 0 }
-end
-
--- Returns the first line of the file, its size, and what stands before the byte `bytes` (nil: the
--- end); nil, 0 and nil if there is no file.
-local function state(root, bytes)
-  local file <close> = io.open(path_of(root), "rb")
+-- Returns what is to be known of an open file (nil: there is none): its first line, its size, and
+-- what stands before the byte `bytes` (nil: the end).
+local function look(file, bytes)
   if not file then return nil, 0 end
+  file:seek "set"
   local folder, size = file:read "l", file:seek "end"
   bytes = bytes or size
   file:seek("set", math.max(0, bytes - LAST))
   return folder or "", size, file:read(math.min(LAST, bytes)) or ""
 end
 
+local function open(store, mode)
+  return io.open(trial_files.own(store.folder, "news"), mode or "rb")
+end
+
+-- Returns what the rows of a store know.
+local function row_of(store) return store:rows "SELECT * FROM news"[1] or { bytes = 0 } end
+
 -- Whether the rows of a store do not know all of its news.
 function news.unread(store)
-  local row = row_of(store)
-  local folder, size = state(store.folder)
+  local file <close>, row = open(store), row_of(store)
+  local folder, size = look(file)
   return folder ~= row.folder or size ~= row.bytes
 end
 
--- Returns whether the rows are those of another folder, or of files that were replaced since: the
--- news do not continue what the rows know. A database that lies in its folder alone, without files,
--- is its own truth.
+-- Whether the file continues what a row knows of it.
+local function continues(file, row)
+  local folder, size, last = look(file, row.bytes)
+  return folder == row.folder and (not folder or size >= row.bytes and last == row.last)
+end
+
+-- Returns whether the rows are those of another folder, or of files that were replaced since. A
+-- database that lies in its folder alone, without files, is its own truth.
 function news.foreign(store)
-  local row = row_of(store)
-  local folder, size, last = state(store.folder, row.bytes)
-  local alone = not folder and not next(trial_files.sweeps(store.folder))
-  if alone and not store:is_elsewhere() then return false end
-  return folder ~= row.folder or row.folder ~= nil and (size < row.bytes or last ~= row.last)
+  local file <close> = open(store)
+  local alone = not file and not next(trial_files.sweeps(store.folder))
+    and not trial_files.is_elsewhere(store.folder)
+  return not alone and not continues(file, row_of(store))
 end
 
--- Records that the rows of the store know all news.
-local function set_read(store)
-  local folder, size, last = state(store.folder)
+-- Records that the rows know the news up to the byte `bytes` (nil: the end).
+local function set_read(store, file, bytes)
+  local folder, size, last = look(file, bytes)
   store:rows "DELETE FROM news"
-  if folder then store:rows("INSERT INTO news VALUES (?, ?, ?, NULL)", { folder, size, last }) end
+  if not folder then return end
+  store:rows("INSERT INTO news VALUES (?, ?, ?, NULL)", { folder, bytes or size, last })
 end
-
--- Whether the rows were ever brought up to date with news.
-function news.any_read(store) return row_of(store).folder ~= nil end
 
 -- Takes all news as known: the rows were just made from all files.
-news.skip = set_read
+function news.skip(store)
+  local file <close> = open(store)
+  set_read(store, file)
+end
 
 -- What later lines make of earlier ones.
 local replaces = { gone = { "begin", "mark", "files" }, dropped = { "sweep" } }
@@ -77,8 +83,12 @@ local replaces = { gone = { "begin", "mark", "files" }, dropped = { "sweep" } }
 -- brings the rows up to date in the same transaction.
 function news.take(store, is_shown)
   local list = { begin = {}, mark = {}, files = {}, gone = {}, sweep = {}, dropped = {} }
-  local row, now = row_of(store), core.sys.now()
-  local file <close> = io.open(path_of(store.folder), "rb")
+  local file <close>, row = open(store), row_of(store)
+  local now, late = core.sys.now(), false
+  if row.folder and not continues(file, row) then
+    errors.raise(errors.STORAGE, "%s: another folder was put into its place: give the command "
+      .. "again", store.folder)
+  end
   local text = file and file:seek("set", row.bytes) and file:read "a" or ""
   for line in text:gmatch "[^\n]+" do
     local kind, name, number = line:match "^(%l+) (%x+) ?(%d*) @[%d.]+$"
@@ -87,14 +97,13 @@ function news.take(store, is_shown)
       for _, other in ipairs(replaces[kind] or {}) do list[other][name] = nil end
     end
   end
-  local late = false
   for kind, names in pairs(list) do
     for name, number in pairs(names) do late = late or not is_shown(kind, name, number) end
   end
   if late and math.abs(now - (row.since or now)) < LATE_SECONDS then
     store:rows("UPDATE news SET since = coalesce(since, ?)", { now })
   else
-    set_read(store)
+    set_read(store, file, row.bytes + #text)
   end
   return list
 end
@@ -103,20 +112,21 @@ end
 -- of another line becomes one of its own.
 function news.tell(store, ...)
   assert(store.inside, "news are told of within a transaction")
-  local folder, size, last = state(store.folder)
-  local all_read = size == row_of(store).bytes
+  local file <close> = errors.stored(open(store, "a+b"))
+  local _, size, last = look(file)
   local text = ("%s @%.6f\n"):format(table.concat({ ... }, " "), core.sys.now())
-  if not folder then
+  if size == 0 then
     local name = ("%s %d %.6f"):format(core.sys.hostname(), core.sys.getpid(), core.sys.now())
     text = ("folder %s\n"):format(core.sha256(name):sub(1, 16)) .. text
   elseif last:sub(-1) ~= "\n" then
     text = "\n" .. text
   end
-  local file = errors.stored(io.open(path_of(store.folder), "ab"))
   local ok, why = file:write(text)
-  local closed, problem = file:close() -- which writes what is left
-  errors.stored(ok and closed, why or problem)
-  if all_read then set_read(store) end -- else it is read again with what is not seen yet
+  if ok then ok, why = file:flush() end
+  errors.stored(ok, why)
+  -- Else the line is read with what is not seen yet, or with that of another machine before it.
+  local all_read = size == row_of(store).bytes and select(2, look(file)) == size + #text
+  if all_read then set_read(store, file) end
 end
 
 return news

@@ -3,11 +3,13 @@
 -- rows are made where runs.db is missing or damaged; those that the news tell of are made again
 -- where other processes have changed files.
 local core = require "toeplab.core"
+local defer = require "toeplab.base.defer"
 local errors = require "toeplab.base.errors"
 local files = require "toeplab.base.files"
 local journal = require "toeplab.store.journal"
 local news = require "toeplab.store.news"
 local replay = require "toeplab.store.replay"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local temporary = require "toeplab.base.temporary"
 local trial_files = require "toeplab.store.trial_files"
 local written = require "toeplab.store.written"
@@ -47,11 +49,13 @@ local function unused_name(path)
   return free
 end
 
--- Inserts the rows of sweep id, and those of its trials, from its file. A damaged file is moved
--- aside: the command of the sweep makes it again, with what the files of its trials say.
-local function add_sweep(store, id, warn)
+-- Makes the rows of sweep id, and those of its trials that there are none of, from its file. A
+-- damaged file is moved aside: the command of the sweep makes it again, with what the files of its
+-- trials say.
+local function renew_sweep(store, id)
   local path = written.sweep_path(store.folder, id)
   local text = core.sys.read_file(path)
+  store:rows("DELETE FROM members WHERE sweep = ?", { id })
   store:rows "SAVEPOINT sweep"
   local damage = written.sweep_damage(store, id, text)
   local ok = not damage and pcall(function()
@@ -61,31 +65,31 @@ local function add_sweep(store, id, warn)
     local copy = unused_name(path)
     store:rows "ROLLBACK TO sweep"
     errors.stored(core.sys.rename(path, copy))
-    warn("%s %s: it is kept as %s; the command of its trials makes it again, and then has what "
-      .. "their files say", path, damage or "holds rows that are wrong", copy)
+    errors.say("%s %s: it is kept as %s; the command of its trials makes it again, and then has "
+      .. "what their files say", path, damage or "holds rows that are wrong", copy)
   end
   store:rows "RELEASE sweep"
 end
 
--- Returns the set of the folders of trials that there are, relative to that of the store.
-local function folders(store)
-  local there = {}
-  for _, name in ipairs(core.sys.list(store.folder .. "/runs") or {}) do
-    there["runs/" .. name] = true
+-- Makes the rows of the sweeps in a set again. Returns the set of the trials, queued by their rows,
+-- whose folders hold more: a merge copies the files of trials before those of their sweeps.
+local function renew_sweeps(store, set)
+  local ids, trials, there = {}, {}, {}
+  for id in pairs(set) do ids[#ids + 1] = id end
+  if #ids == 0 then return trials end
+  table.sort(ids)
+  for _, id in ipairs(ids) do renew_sweep(store, id) end
+  for _, name in ipairs(core.sys.list(store.folder .. "/runs") or {}) do there[name] = true end
+  for _, row in ipairs(store:rows "SELECT id FROM trials WHERE attempt = 0") do
+    trials[row.id] = there[row.id:sub(1, 12)] and 0
   end
-  return there
+  return trials
 end
 
--- ---- What has changed --------------------------------------------------------------------------
+-- ---- Trials -----------------------------------------------------------------------------------
 
--- Makes the rows of sweep id again.
-local function renew_sweep(store, id, warn)
-  store:rows("DELETE FROM members WHERE sweep = ?", { id })
-  add_sweep(store, id, warn)
-end
-
--- Makes the rows of trial id again, of whose attempts number `last` has begun.
-local function renew_trial(store, id, last, warn)
+-- Makes the rows of trial id again. last: the number of an attempt that has begun, or nil.
+function rebuild.renew_trial(store, id, last)
   for _, name in ipairs { "last", "metrics", "artifacts", "events", "journals" } do
     store:rows(("DELETE FROM %s WHERE trial = ?"):format(name), { id })
   end
@@ -94,8 +98,15 @@ local function renew_trial(store, id, last, warn)
     host = NULL, command = NULL, git_commit = NULL, git_dirty = NULL, tags = '', notes = '',
     trashed = NULL, provenance = json_object('label', provenance ->> '$.label') WHERE id = ?
     RETURNING id]], { id })[1]
-  if there then replay.trial(store, id, trial_files.folder(store.folder, id), warn, last) end
+  if there then replay.trial(store, id, last) end
 end
+
+-- Makes the rows of the trials of a set (id -> the number of an attempt that has begun) again.
+local function renew_trials(store, trials)
+  for _, id in ipairs(sorted_keys(trials)) do rebuild.renew_trial(store, id, trials[id]) end
+end
+
+-- ---- What has changed --------------------------------------------------------------------------
 
 -- Returns the trials whose journals runs of other machines write: {id=, attempt=}.
 local function of_others(store)
@@ -113,29 +124,20 @@ local function shows(root, kind, name, number)
 end
 
 -- Brings the rows of a store up to date with the news, in a transaction.
-function rebuild.catch_up(store, warn)
+function rebuild.catch_up(store)
   if not news.unread(store) then return end
-  if news.any_read(store) and news.foreign(store) then
-    errors.raise(errors.STORAGE, "%s: another folder was put into its place: give the command "
-      .. "again", store.folder)
-  end
-  local root = store.folder
+  local root, sweeps = store.folder, {}
   local changed = news.take(store, function(...) return shows(root, ...) end)
   for id in pairs(changed.gone) do replay.delete(store, id) end
   for id in pairs(changed.dropped) do store:rows("DELETE FROM sweeps WHERE id = ?", { id }) end
-  local trials, there = {}, next(changed.sweep) and folders(store) or {}
   for id in pairs(changed.sweep) do
-    if shows(root, "sweep", id) then renew_sweep(store, math.tointeger(tonumber(id)), warn) end
-    -- A merge copies the files of trials before those of their sweeps.
-    for _, row in ipairs(store:rows([[SELECT id FROM trials WHERE attempt = 0 AND (sweep = ?1
-        OR id IN (SELECT trial FROM members WHERE sweep = ?1))]], { id })) do
-      trials[row.id] = there[trial_files.folder(root, row.id)] and 0
-    end
+    if shows(root, "sweep", id) then sweeps[math.tointeger(tonumber(id))] = true end
   end
+  local trials = renew_sweeps(store, sweeps)
   for _, kind in ipairs { "files", "mark", "begin" } do
     for id, number in pairs(changed[kind]) do trials[id] = kind == "begin" and number or 0 end
   end
-  for id, last in pairs(trials) do renew_trial(store, id, last, warn) end
+  renew_trials(store, trials)
 end
 
 -- Brings the rows up to date with what other processes have written.
@@ -152,32 +154,12 @@ end
 -- Whether the rows may be behind the files. A process of this machine that holds the store is about
 -- to store what it has told of.
 function rebuild.is_behind(store)
-  return of_others(store)[1] ~= nil or news.unread(store) and (store:is_elsewhere()
+  if of_others(store)[1] then return true end
+  return news.unread(store) and (trial_files.is_elsewhere(store.folder)
     or not journal.in_use(store.folder .. "/lock"))
 end
 
 -- ---- The whole folder -------------------------------------------------------------------------
-
--- Fills the empty store from the files in its folder. Returns the number of trials.
-local function fill(store, warn)
-  local ids = {}
-  for id in pairs(trial_files.sweeps(store.folder)) do ids[#ids + 1] = id end
-  table.sort(ids)
-  local there = folders(store)
-  store.filling = true
-  store:transaction(function()
-    for _, id in ipairs(ids) do add_sweep(store, id, warn) end
-  end)
-  local list = store:rows "SELECT id FROM trials"
-  store:transaction(function()
-    for _, row in ipairs(list) do
-      local folder = trial_files.folder(store.folder, row.id)
-      if there[folder] then replay.trial(store, row.id, folder, warn) end
-    end
-    news.skip(store)
-  end)
-  return #list
-end
 
 -- Whether the files in the results folder root can make a database.
 function rebuild.possible(root) return next(trial_files.sweeps(root)) ~= nil end
@@ -187,7 +169,7 @@ function rebuild.possible(root) return next(trial_files.sweeps(root)) ~= nil end
 local function lock(root)
   errors.stored(core.store_check_folder(root))
   local file, why = io.open(root .. "/lock", "a")
-  if not file and core.store_place(root) ~= root then return nil end
+  if not file and trial_files.is_elsewhere(root) then return nil end
   errors.stored(file, why)
   while not journal.lock(file, root .. "/lock") do
     core.sys.sleep(PAUSE_SECONDS)
@@ -196,34 +178,57 @@ local function lock(root)
   return file
 end
 
--- Makes the database of the results folder root while it is locked. open: makes a store of the
+-- Fills the empty store from the files in its folder.
+local function fill(store)
+  store.filling = true
+  store:transaction(function()
+    renew_trials(store, renew_sweeps(store, trial_files.sweeps(store.folder)))
+    news.skip(store)
+  end)
+end
+
+-- Makes the database of the results folder root if there is none. open: makes a store of the
 -- records from that of the engine and its folder.
-local function make(root, open, warn)
-  local place = trial_files.database(root):match "^(.*)/"
-  local folder = temporary.beside(place .. "/rebuild")
+function rebuild.ensure(root, open)
+  local guard <close> = lock(root)
+  local path = trial_files.database(root)
+  if core.sys.exists(path) then return end
+  local folder = temporary.beside(path:match "^(.*)/" .. "/rebuild")
   files.remove(folder)
   errors.stored(core.sys.mkdir(folder))
   local from = errors.stored(core.store_place(folder))
-  local ok, count = pcall(function()
-    local store <close> = open(errors.stored(core.store(folder, "w")), root)
-    return fill(store, warn)
+  local restore <close> = defer(function()
+    files.remove(from)
+    files.remove(folder)
   end)
-  if ok then
-    local path = place .. "/runs.db"
-    for _, ending in ipairs { "-wal", "-shm", "-journal" } do core.sys.remove(path .. ending) end
-    errors.stored(core.sys.rename(from .. "/runs.db", path))
-    errors.stored(core.sys.sync_folder(place))
+  do
+    local store <close> = open(errors.stored(core.store(folder, "w")), root)
+    fill(store)
   end
-  files.remove(from)
-  files.remove(folder)
-  if not ok then error(count, 0) end
-  return count
+  rebuild.remove(root)
+  errors.stored(core.sys.rename(from .. "/runs.db", path))
+  errors.stored(core.sys.sync_folder(path:match "^(.*)/"))
 end
 
--- Makes the database of the results folder root if there is none.
-function rebuild.ensure(root, open)
+-- Removes the database of the results folder root, which is made again when it is needed.
+function rebuild.remove(root)
+  for _, ending in ipairs { "", "-wal", "-shm", "-journal" } do
+    core.sys.remove(trial_files.database(root) .. ending)
+  end
+end
+
+-- Removes the database of the results folder root, and keeps a copy beside it. Returns its path.
+function rebuild.set_aside(root)
   local guard <close> = lock(root)
-  if not core.sys.exists(trial_files.database(root)) then make(root, open, errors.say) end
+  local path = trial_files.database(root)
+  local copy = unused_name(path)
+  for _, ending in ipairs { "-wal", "-journal", "" } do
+    if core.sys.exists(path .. ending) then
+      errors.stored(core.sys.link(path .. ending, copy .. ending))
+    end
+  end
+  rebuild.remove(root)
+  return copy
 end
 
 -- Copies a database that an earlier version has left in the results folder root to its place.
@@ -235,33 +240,6 @@ function rebuild.import(root)
     local text = core.sys.read_file(root .. "/runs.db" .. ending)
     if text then errors.stored(core.sys.write_file(path .. ending, text)) end
   end
-end
-
--- Removes a copy that is not upgraded yet: the earlier version may go on to write to the original.
-function rebuild.forget_import(root)
-  local path = trial_files.database(root)
-  if path == root .. "/runs.db" then return end
-  for _, ending in ipairs { "", "-wal", "-shm" } do core.sys.remove(path .. ending) end
-end
-
--- Makes the database of the results folder root again: its rows are not those of the folder.
-function rebuild.again(root, open)
-  local guard <close> = lock(root)
-  make(root, open, errors.say)
-end
-
--- Makes the database of the results folder root again, and keeps the damaged one beside it. Returns
--- the number of trials, and the new path of the damaged one.
-function rebuild.replace(root, open)
-  local guard <close> = lock(root)
-  local path = trial_files.database(root)
-  local copy = unused_name(path)
-  for _, ending in ipairs { "", "-wal", "-journal" } do
-    if core.sys.exists(path .. ending) then
-      errors.stored(core.sys.link(path .. ending, copy .. ending))
-    end
-  end
-  return make(root, open, errors.say), copy
 end
 
 return rebuild

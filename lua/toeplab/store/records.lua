@@ -5,6 +5,7 @@ local attempts = require "toeplab.store.attempts"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
+local json = require "toeplab.base.json"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
@@ -33,44 +34,10 @@ local function wrap(store, folder)
   return setmetatable({ store = store, folder = folder }, Records)
 end
 
--- Makes the database from the files of the folder if it is missing or empty.
-local function ensure(folder)
-  local path = trial_files.database(folder)
-  local empty = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
-  if (empty or not core.sys.exists(path)) and rebuild.possible(folder) then
-    core.sys.remove(path)
-    rebuild.ensure(folder, wrap)
-  elseif not core.sys.exists(path) and core.sys.exists(folder .. "/runs.db") then
-    rebuild.import(folder)
-  end
-end
+-- Returns the status of an error of the engine; nil if it is another one.
+local function status_of(why) return type(why) == "table" and rawget(why, "status") or nil end
 
--- Opens the store of the engine in a mode of records.open, and returns what that does. The database
--- may be removed at any moment, also now.
-local function connect(folder, mode)
-  local store, message, status, known, foreign
-  for _ = 1, 10 do
-    ensure(folder)
-    trial_files.check_store(folder, mode)
-    store, message, status = core.store(folder, mode == "u" and "w" or mode)
-    local replaced = not store and status == "ENOTFOUND"
-    if not store and message:find "schema version %d+ is old" then rebuild.forget_import(folder) end
-    if not store and not replaced and core.sys.exists(trial_files.database(folder)) then break end
-    if store then
-      known, foreign = pcall(news.foreign, wrap(store, folder))
-      if known and not foreign then return store end
-      store:close()
-      if not known then
-        if not errors.storage_problem(foreign) then error(foreign, 0) end
-        return nil, errors.text(foreign), rawget(foreign, "status")
-      end
-      rebuild.again(folder, wrap)
-    end
-  end
-  return nil, message or folder .. "/news: is replaced again and again", status
-end
-
--- Raises the error of opening a store.
+-- Raises the error of the store, which has a message and a status.
 local function refuse(folder, message, status)
   if status == "ELOCKED" then errors.raise(errors.LOCKED, "%s", message) end
   local old = message:match "schema version (%d+) is old"
@@ -81,32 +48,61 @@ local function refuse(folder, message, status)
   error(problem, 0)
 end
 
-Records.refresh = rebuild.refresh
-
--- Whether the database is not in the folder, since runs of other machines may be (place.c).
-function Records:is_elsewhere() return core.store_place(self.folder) ~= self.folder end
-
--- Writes what an earlier version did not, and brings the rows up to date.
-local function prepare(self)
-  local ok, why = pcall(function()
-    written.all(self)
-    self:refresh()
-  end)
-  if ok then return end
+-- Returns what fn(self) does; if it fails, closes the store.
+local function try(self, fn)
+  local ok, why = pcall(fn, self)
+  if ok then return why end
   self:close()
   if not errors.storage_problem(why) then error(why, 0) end
-  refuse(self.folder, errors.text(why), rawget(why, "status"))
+  refuse(self.folder, errors.text(why), status_of(why))
 end
+
+-- Makes the database from the files of the folder if it is missing or empty.
+local function ensure(folder)
+  local path, possible = trial_files.database(folder), rebuild.possible(folder)
+  local empty = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
+  if empty and possible then core.sys.remove(path) end
+  if core.sys.exists(path) then return end
+  if possible then
+    rebuild.ensure(folder, wrap)
+  elseif core.sys.exists(folder .. "/runs.db") then
+    rebuild.import(folder)
+  end
+end
+
+-- Opens the store of the engine in a mode of records.open. The database may be removed at any
+-- moment, also now, and that of another folder may lie in its place.
+local function connect(folder, mode)
+  local store, message, status
+  for _ = 1, 10 do
+    ensure(folder)
+    trial_files.check_store(folder, mode)
+    store, message, status = core.store(folder, mode == "u" and "w" or mode)
+    if store then
+      if not try(wrap(store, folder), news.foreign) then return store end
+      store:close()
+      rebuild.remove(folder)
+      rebuild.ensure(folder, wrap)
+    elseif status ~= "ENOTFOUND" and core.sys.exists(trial_files.database(folder)) then
+      if message:find "schema version %d+ is old" and trial_files.is_elsewhere(folder) then
+        rebuild.remove(folder) -- the earlier version may go on to write to the original
+      end
+      break
+    end
+  end
+  refuse(folder, message or folder .. "/news: is replaced again and again", status)
+end
+
+Records.refresh = rebuild.refresh
 
 -- Opens the store in folder for reading ("r"), for the user's own queries ("ask"), for changes of
 -- an existing store ("u"), or for writing ("w"), which creates it if necessary. Raises with the
 -- matching exit code.
 function records.open(folder, mode)
-  local store, message, status = connect(folder, mode)
-  if not store then refuse(folder, message, status) end
-  local self = wrap(store, folder)
+  local self = wrap(connect(folder, mode), folder)
   if mode == "w" or mode == "u" then
-    prepare(self)
+    try(self, written.all)
+    try(self, self.refresh)
   elseif rebuild.is_behind(self) then
     local ok, writer = pcall(records.open, folder, "u") -- if not, what is known is shown
     if ok then writer:close() end
@@ -114,21 +110,15 @@ function records.open(folder, mode)
   return self
 end
 
--- Makes the database of a folder again from its files, as rebuild.replace does.
-function records.rebuild(folder) return rebuild.replace(folder, wrap) end
-
--- Between hold() and live(), all that is read is of one moment, whatever a run or another command
--- writes meanwhile. The file of the database's log grows as long.
-function Records:hold() self.store:exec "BEGIN" end
-
-function Records:live() self.store:exec "COMMIT" end
-
--- Opens the store for reading what it holds at one moment.
+-- Opens the store for reading what it holds at one moment, whatever a run or another command writes
+-- meanwhile, until live(). The file of the database's log grows as long.
 function records.snapshot(folder)
   local self = records.open(folder, "r")
-  self:hold()
+  self.store:exec "BEGIN"
   return self
 end
+
+function Records:live() self.store:exec "COMMIT" end
 
 function Records:close()
   if self.run then alive.leave(self.folder, self.run, self.at_work) end
@@ -140,53 +130,61 @@ end
 -- removed, or made again by another process, is opened again. Brings the rows up to date.
 function Records:check()
   local ok, why = pcall(self.store.check, self.store)
-  local gone = not ok and type(why) == "table" and rawget(why, "status") == "ENOTFOUND"
-  local empty = gone and not core.sys.exists(self.folder .. "/runs")
-  if not (empty or gone and rebuild.possible(self.folder)) then errors.stored(ok, why) end
-  if not ok then
+  local again = not ok and status_of(why) == "ENOTFOUND"
+    and (rebuild.possible(self.folder) or not core.sys.exists(self.folder .. "/runs"))
+  if again then
     self.store:close()
-    local store, message, status = connect(self.folder, "w")
-    self.store = store or refuse(self.folder, message, status)
+    self.store = connect(self.folder, "w")
+  else
+    errors.stored(ok, why)
   end
   if news.unread(self) then self:transaction(function() end) end
 end
 
 Records.__close = Records.close
 
+-- Begins a transaction, also if the database is removed at the moment.
+local function begin(self)
+  local ok, why
+  for _ = 1, 10 do
+    ok, why = pcall(self.store.exec, self.store, "BEGIN IMMEDIATE")
+    if ok then return end
+    if status_of(why) ~= "ENOTFOUND" then break end
+    self:check()
+  end
+  errors.check_signals()
+  if status_of(why) == "ELOCKED" then errors.raise(errors.LOCKED, "%s", errors.text(why)) end
+  error(why, 0)
+end
+
 -- Runs fn() in one transaction, a new one or that of the caller, and returns what fn does. The rows
 -- know all news, and no other process writes to the store meanwhile.
 function Records:transaction(fn)
   if self.inside then return fn() end
-  local ok, why = pcall(self.store.exec, self.store, "BEGIN IMMEDIATE")
-  for _ = 1, 10 do -- the database may be removed at any moment
-    local status = not ok and type(why) == "table" and rawget(why, "status")
-    if status ~= "ENOTFOUND" then break end
-    self:check()
-    ok, why = pcall(self.store.exec, self.store, "BEGIN IMMEDIATE")
-  end
-  if not ok then
-    errors.check_signals()
-    local locked = type(why) == "table" and rawget(why, "status") == "ELOCKED"
-    if locked then errors.raise(errors.LOCKED, "%s", errors.text(why)) end
-    error(why, 0)
-  end
+  begin(self)
   self.inside = true
   local results = table.pack(pcall(function()
-    if not self.filling then rebuild.catch_up(self, errors.say) end
+    if not self.filling then rebuild.catch_up(self) end
     return fn()
   end))
   self.inside = nil
-  if results[1] then ok, why = pcall(self.store.exec, self.store, "COMMIT") end
-  if not results[1] or not ok then
-    pcall(self.store.exec, self.store, "ROLLBACK")
-    error(results[1] and why or results[2], 0)
-  end
-  return table.unpack(results, 2, results.n)
+  local ok, why = results[1], results[2]
+  if ok then ok, why = pcall(self.store.exec, self.store, "COMMIT") end
+  if ok then return table.unpack(results, 2, results.n) end
+  pcall(self.store.exec, self.store, "ROLLBACK")
+  error(why, 0)
 end
 
 -- Returns the rows of a query. params: a list, which needs a field n if it contains nil.
 function Records:rows(sql, params)
   return self.store:exec(sql, params or {})
+end
+
+-- Returns the values of a query for one column, a list.
+function Records:values(sql, params)
+  local list = {}
+  self.store:tuples(sql, params or {}, function(value) list[#list + 1] = value end)
+  return list
 end
 
 -- Calls fn for each row of a query, of which any number need not fit into memory.
@@ -237,19 +235,20 @@ end
 -- Returns the trials of ids in the order of their declaration: {id=, experiment=, config= (a
 -- table), seed=, started=, status=}.
 function Records:declared(ids)
-  local list = {}
-  for i, id in ipairs(ids) do
-    list[i] = self:rows([[SELECT rowid AS place, created, id, experiment, config, seed, started,
-      coalesce(ended, status) AS status FROM trials WHERE id = ?]], { id })[1]
-  end
-  table.sort(list, function(a, b)
-    if a.created ~= b.created then return a.created < b.created end
-    return a.place < b.place
-  end)
-  for _, t in ipairs(list) do
-    t.config, t.place, t.created = self:config(t.config), nil, nil
-  end
+  local list = self:rows([[SELECT id, experiment, config, seed, started,
+    coalesce(ended, status) AS status FROM trials
+    WHERE id IN (SELECT value FROM json_each(?)) ORDER BY created, rowid]], { json.encode(ids) })
+  for _, t in ipairs(list) do t.config = self:config(t.config) end
   return list
+end
+
+-- Inserts the row of trial t with status queued, if there is none; returns whether there was none.
+-- sweep: the first that asks for it.
+function Records:declare(sweep, t)
+  return self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash,
+    numerics, provenance, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (id) DO NOTHING RETURNING id]], { t.id, sweep, t.experiment, t.config, t.seed,
+    t.code_hash, t.data_hash, t.numerics, t.provenance, t.created, n = 10 })[1] ~= nil
 end
 
 -- Inserts a row with status queued for each trial that has none, restores those in the trash, and
@@ -262,22 +261,16 @@ function Records:enlist(sweep, rows)
     self:rows([[UPDATE sweeps SET created = round(max(?, (SELECT max(created) FROM sweeps) + 0.001),
       3) WHERE id = ?]], { at, sweep })
     self:rows("DELETE FROM members WHERE sweep = ?", { sweep })
-    local trashed = {}
-    for _, row in ipairs(self:rows "SELECT id FROM trials WHERE trashed IS NOT NULL") do
-      trashed[row.id] = true
-    end
     for i, t in ipairs(rows) do
-      local new = self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash,
-        data_hash, numerics, provenance, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        ON CONFLICT (id) DO NOTHING RETURNING id]],
-        { t.id, sweep, t.experiment, t.config, t.seed, t.code_hash, t.data_hash, core.numerics,
-          t.provenance, at })[1]
-      local folder = new and trial_files.folder(self.folder, t.id)
-      if new and core.sys.exists(self.folder .. "/" .. folder) then
-        replay.trial(self, t.id, folder, errors.say)
-      end
+      t.numerics, t.created = core.numerics, at
+      local new = self:declare(sweep, t)
+      local folder = trial_files.folder(self.folder, t.id)
+      if new and core.sys.exists(self.folder .. "/" .. folder) then replay.trial(self, t.id) end
       self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
-      if trashed[t.id] then self:mark(t.id, "restore") end
+    end
+    for _, row in ipairs(self:rows([[SELECT id FROM members JOIN trials ON id = trial
+        WHERE members.sweep = ? AND trashed IS NOT NULL]], { sweep })) do
+      self:mark(row.id, "restore")
     end
     written.sweep(self, sweep)
   end)
@@ -329,7 +322,7 @@ function Records:complete(id, metrics, seconds)
     end
     replay.apply(self, id, { "end", "done", nil, nil, seconds, core.sys.now(), n = 6 })
     self:rows("DELETE FROM journals WHERE trial = ?", { id })
-    written.trial(self, id)
+    written.again(self, id)
   end)
 end
 
@@ -338,34 +331,35 @@ end
 -- does not block the caller; heard: called with the lines once they are stored, or nil. Others may
 -- read the same journal: this caller hears all lines from where it began (t.read_bytes), and what
 -- the rows know already is applied once more with all that follows, which changes nothing. Returns
--- whether the lines read now include the end of the trial, and why the rest cannot be read (nil: it
--- can). Raises a storage error if the system cannot read it.
+-- whether the lines read now include the end of the trial, and why there may be others (nil: there
+-- are none). Raises a storage error if the system cannot read it.
 function Records:take(t, some, heard)
   local file = ("%s/%s"):format(self.folder, journal.path(t.path, t.attempt))
-  local ended, list, why = false, nil, nil
+  local ended, damage, list, from = false, nil, nil, nil
   if t.read == t.attempt and core.sys.size(file) == t.read_bytes then return false end
   repeat
-    list, why = {}, nil
+    list = {}
     self:transaction(function()
       local row = self:rows("SELECT bytes FROM journals WHERE trial = ? AND attempt = ?",
         { t.id, t.attempt })[1]
-      local from = t.read == t.attempt and t.read_bytes or row and row.bytes
+      from = t.read == t.attempt and t.read_bytes or row and row.bytes
       if not from then return end
-      local offset
+      local offset, why
       list, offset, why = journal.read(file, from)
+      damage = damage or why
       for _, line in ipairs(list) do
         if row then replay.apply(self, t.id, line) end
         ended = ended or line[1] == "end"
       end
-      if row and #list > 0 then
+      if row and offset > from then
         self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { math.max(offset, row.bytes),
           t.id })
       end
       t.read, t.read_bytes = t.attempt, offset
     end)
     if heard and #list > 0 then heard(list) end
-  until #list == 0 or why or some
-  return ended, why
+  until some or not from or t.read_bytes == from
+  return ended, damage
 end
 
 -- Records an event of a trial.
@@ -416,11 +410,11 @@ function Records:open_journals()
   for _, row in ipairs(self:rows(([[SELECT id, %s FROM trials
       WHERE id IN (SELECT trial FROM journals)]]):format(alive.COLUMNS))) do
     local elsewhere = row.host ~= core.sys.hostname() and alive.has_worker(self.folder, row)
-    if not elsewhere and not alive.has_run(self.folder, row) then list[#list + 1] = row end
-  end
-  for _, row in ipairs(list) do
-    row.path = trial_files.folder(self.folder, row.id)
-    trial_files.check_all(self.folder, row.id)
+    if not elsewhere and not alive.has_run(self.folder, row) then
+      row.path = trial_files.folder(self.folder, row.id)
+      trial_files.check_all(self.folder, row.id)
+      list[#list + 1] = row
+    end
   end
   return list
 end

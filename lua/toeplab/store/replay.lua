@@ -5,6 +5,7 @@
 -- events-K.jnl. Others append what they say of the trial to marks.jnl, each record with the attempt
 -- after which it counts. journal.lua lists the kinds of lines.
 local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -37,6 +38,14 @@ function lines.begin(self, id, attempt, started, pid, code, provenance)
     ON CONFLICT (trial) DO UPDATE SET attempt = excluded.attempt, bytes = 0]], { id, attempt })
 end
 
+-- Attempt K has begun, of which the first record is damaged: only its worker's lock tells whether
+-- it goes on.
+function replay.begin_lost(self, id, attempt)
+  local row = self:rows([[SELECT code_hash, json_set(provenance, '$.run', 'unknown') AS provenance
+    FROM trials WHERE id = ?]], { id })[1]
+  lines.begin(self, id, attempt, nil, nil, row.code_hash, row.provenance)
+end
+
 function lines.metric(self, id, step, name, value, at)
   self:rows([[INSERT INTO metrics (trial, name, step, value, at) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (trial, name, step) DO UPDATE SET value = excluded.value, at = excluded.at]],
@@ -63,10 +72,12 @@ function lines.forget(self, id, step)
 end
 
 -- A trial that resumes from before an event repeats the event in the same words; it is stored once.
+-- step: nil for the one that the trial has saved.
 function lines.event(self, id, step, kind, text, at)
-  self:rows([[INSERT INTO events (trial, step, kind, text, created) SELECT ?1, ?2, ?3, ?4, ?5
-    WHERE NOT EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND step = ?2 AND kind = ?3
-    AND text = ?4)]], { id, step, kind, text, at or core.sys.now() })
+  self:rows([[INSERT INTO events (trial, step, kind, text, created)
+    SELECT id, coalesce(?2, step, 0) AS at, ?3, ?4, ?5 FROM trials WHERE id = ?1
+    AND NOT EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND events.step = at AND kind = ?3
+    AND text = ?4)]], { id, step, kind, text, at or core.sys.now(), n = 5 })
 end
 
 lines["end"] = function(self, id, status, why, ended, seconds, at)
@@ -120,16 +131,10 @@ end
 -- A command would now give the trial another id, key. code: the parts of its code as JSON, which
 -- older releases did not store; why: what has changed since it was run.
 function marks.adopt(self, id, at, key, code, why)
-  self:rows("UPDATE trials SET provenance = json_set(provenance, '$.key', ?) WHERE id = ?",
-    { key, id })
-  if code then
-    self:rows([[UPDATE trials SET provenance = json_set(provenance, '$.code', json(?))
-      WHERE id = ?]], { code, id })
-  end
-  if why then
-    local step = self:rows("SELECT step FROM trials WHERE id = ?", { id })[1].step
-    lines.event(self, id, step or 0, "adopt", why, at)
-  end
+  self:rows([[UPDATE trials SET provenance = json_set(iif(?3 IS NULL, provenance,
+    json_set(provenance, '$.code', json(?3))), '$.key', ?2) WHERE id = ?1]],
+    { id, key, code, n = 3 })
+  if why then lines.event(self, id, nil, "adopt", why, at) end
 end
 
 -- Somebody else says how the attempt ended. What is taken for dead may yet write its end, which
@@ -144,8 +149,7 @@ end
 function replay.stop_text(attempt) return "attempt " .. attempt .. " was asked to stop" end
 
 function marks.stop(self, id, at, attempt)
-  local step = self:rows("SELECT step FROM trials WHERE id = ?", { id })[1].step
-  lines.event(self, id, step or 0, "stop", replay.stop_text(attempt), at)
+  lines.event(self, id, nil, "stop", replay.stop_text(attempt), at)
 end
 
 function marks.event(self, id, at, step, kind, text) lines.event(self, id, step, kind, text, at) end
@@ -162,14 +166,16 @@ end
 
 -- ---- A whole trial ----------------------------------------------------------------------------
 
--- Calls each(line) for the lines of the journal at path. Returns the offset after the last readable
--- record, and why what follows cannot be read (nil: nothing follows).
+-- Calls each(line) for the lines of the journal at path. Returns the offset after the last complete
+-- record, and why there may be other lines (nil: there are none).
 local function read_all(path, each)
-  local offset, list, damage = 0, nil, nil
+  local offset, damage, from, list, why = 0, nil, nil, nil, nil
   repeat
-    list, offset, damage = journal.read(path, offset)
+    from = offset
+    list, offset, why = journal.read(path, from)
+    damage = damage or why
     for _, line in ipairs(list) do each(line) end
-  until #list == 0 or damage
+  until offset == from
   return offset, damage
 end
 
@@ -185,26 +191,21 @@ local function attempts_of(names)
   return list
 end
 
--- Returns why the journal of the last attempt at a trial, at path, does not say what its row says:
--- {attempt=, started=, pid=, over= (whether the trial is done)}; nil if it does.
-function replay.damage(path, row)
-  if not core.sys.exists(path) then return "is missing" end
-  local first, last
-  local _, damage = read_all(path, function(line) first, last = first or line, line end)
-  if damage then return damage end
-  if not first or first[1] ~= "begin" or first[2] ~= row.attempt or first[3] ~= row.started
-    or first[4] ~= row.pid then
-    return "is not the journal of the attempt"
+-- Lists the names of the journals in the folder of a trial: marks, and attempts in order.
+function replay.journals(folder)
+  local list = { core.sys.exists(folder .. "/marks.jnl") and "marks.jnl" or nil }
+  for _, attempt in ipairs(attempts_of(core.sys.list(folder) or {})) do
+    list[#list + 1] = ("events-%d.jnl"):format(attempt)
   end
-  return row.over and last[1] ~= "end" and "has lost its end" or nil
+  return list
 end
 
--- Returns why the marks of a trial, at path, do not say what its row says: marked: whether it has
--- tags, notes or is in the trash; nil if they do.
-function replay.marks_damage(path, marked)
-  local count = 0
-  local _, damage = read_all(path, function() count = count + 1 end)
-  return damage or marked and count == 0 and "has lost its marks" or nil
+-- Returns the first and the last readable line of the journal at path, and why there may be others
+-- (nil: there are none).
+function replay.ends(path)
+  local first, last
+  local _, damage = read_all(path, function(line) first, last = first or line, line end)
+  return first, last, damage
 end
 
 -- Deletes the rows of a trial. Those of `last` go first, so that no trigger searches for a
@@ -215,14 +216,13 @@ function replay.delete(self, id)
   self:rows("DELETE FROM trials WHERE id = ?", { id })
 end
 
--- Fills the rows of trial id, whose row holds what its sweep says, from the files in its folder
--- (relative to that of the store). warn(format, ...) tells of damaged files; last: the number of an
--- attempt that has begun, whose journal the list of the folder may not show yet on a network.
-function replay.trial(self, id, folder, warn, last)
-  local root, after, ended = self.folder .. "/" .. folder, {}, nil
-  trial_files.check_all(self.folder, id)
+-- Fills the rows of trial id, whose row holds what its sweep says, from the files in its folder.
+-- last: the number of an attempt that has begun, whose journal the list of the folder may not show
+-- yet on a network.
+function replay.trial(self, id, last)
+  local root, after, ended = trial_files.check_all(self.folder, id), {}, nil
   local function warn_of(name, damage)
-    if damage then warn("%s/%s: %s; what follows it is lost", root, name, damage) end
+    if damage then errors.say("%s/%s: %s; toeplab fsck says more", root, name, damage) end
   end
   local function apply_marks(attempt)
     for _, line in ipairs(after[attempt] or {}) do
@@ -243,10 +243,14 @@ function replay.trial(self, id, folder, warn, last)
   for _, attempt in ipairs(attempts_of(names)) do
     local name = ("events-%d.jnl"):format(attempt)
     ended = false
+    local begun = false
     local offset, why = read_all(root .. "/" .. name, function(line)
+      if not begun and line[1] ~= "begin" then replay.begin_lost(self, id, attempt) end
+      begun = true
       replay.apply(self, id, line)
       ended = ended or line[1] == "end"
     end)
+    if not begun and why then replay.begin_lost(self, id, attempt) end
     warn_of(name, why)
     self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { offset, id })
     apply_marks(attempt)

@@ -19,13 +19,12 @@ local trash = {}
 -- Moves trials to the trash, all with the same time. If one of them is running, raises and moves
 -- none.
 function trash.put(store, ids)
-  local wanted, now = {}, core.sys.now()
-  for _, id in ipairs(ids) do wanted[id] = true end
   store:transaction(function()
-    for _, row in ipairs(selection.running(store)) do
-      if wanted[row.id] and not row.killed then
+    local busy, now = selection.at_work(store), core.sys.now()
+    for _, id in ipairs(ids) do
+      if busy[id] then
         errors.usage("trial %s is running (process %s on %s): stop it first; nothing was removed",
-          row.id:sub(1, 12), row.pid or "?", row.host or "?")
+          id:sub(1, 12), busy[id].pid or "?", busy[id].host or "?")
       end
     end
     for _, id in ipairs(ids) do store:mark(id, "trash", now) end
@@ -40,8 +39,7 @@ end
 
 -- Returns the ids of the trials that have been in the trash for so many days and are not running.
 function trash.expired(store, days)
-  local ids, busy = {}, {}
-  for _, row in ipairs(selection.running(store)) do busy[row.id] = not row.killed end
+  local ids, busy = {}, selection.at_work(store)
   local sql = "SELECT id FROM trials WHERE trashed <= ? ORDER BY trashed, id"
   for _, row in ipairs(store:rows(sql, { core.sys.now() - days * 86400.0 })) do
     if not busy[row.id] then ids[#ids + 1] = row.id end
@@ -57,10 +55,18 @@ local function dead_temporary(name)
   return pid and process.has_died(host, pid)
 end
 
--- Adds the stale files in the folder of a trial. Trials with a journal are skipped, because the
--- unread journal may mention the files.
+-- Whether a journal in the folder of a trial is damaged.
+local function any_damage(folder)
+  for _, name in ipairs(replay.journals(folder)) do
+    if select(3, replay.ends(folder .. "/" .. name)) then return true end
+  end
+  return false
+end
+
+-- Adds the stale files in the folder of a trial. Where a journal is not read to its end, or
+-- damaged, it may mention the files.
 local function look_into(store, id, add)
-  local path, known = trial_files.folder(store.folder, id), {}
+  local path, known, damaged = trial_files.folder(store.folder, id), {}, nil
   local open = store:rows("SELECT attempt FROM journals WHERE trial = ?", { id })[1]
   for _, row in ipairs(store:rows("SELECT path FROM artifacts WHERE trial = ?", { id })) do
     known[row.path] = true
@@ -70,7 +76,8 @@ local function look_into(store, id, add)
     if dead_temporary(file) then
       add(whole, "a temporary file of a dead process")
     elseif not open and trial_files.keeps(file) and not known[whole] then
-      add(whole, "no row mentions it")
+      if damaged == nil then damaged = any_damage(store.folder .. "/" .. path) end
+      if not damaged then add(whole, "no row mentions it") end
     end
   end
 end
@@ -83,13 +90,6 @@ local function dead_log(name, busy)
   return not busy and (host ~= nil or name:find "^worker%-[%d%-]+%.log$" ~= nil)
 end
 
-local function any_alive(store)
-  for _, row in ipairs(selection.running(store)) do
-    if not row.killed then return true end
-  end
-  return false
-end
-
 -- Whether trials may have files though no row tells of them: the file of their sweep is damaged
 -- (its command finds them again), or is not read yet.
 local function knows_too_little(store)
@@ -97,7 +97,7 @@ local function knows_too_little(store)
     local row = store:rows("SELECT 1 FROM sweeps WHERE id = ?", { id })[1]
     if not row and id > 0 then return true end
   end
-  return written.any_damaged(store.folder)
+  return written.damaged_sweeps(store.folder)[1] ~= nil
 end
 
 -- Whether a worker writes to a journal in the folder of a trial.
@@ -111,30 +111,27 @@ end
 -- Lists the files in the store's folder that no row mentions, with those that dead processes left:
 -- {path=, why=, bytes=}, with relative paths. Skips running trials.
 function trash.stale(store)
-  local list, ids = {}, {}
+  local list, ids, busy = {}, {}, selection.at_work(store)
   local function add(path, why)
     list[#list + 1] = { path = path, why = why, bytes = files.bytes(store.folder .. "/" .. path) }
   end
   for _, row in ipairs(store:rows "SELECT id FROM trials") do ids[row.id:sub(1, 12)] = row.id end
-  for _, row in ipairs(selection.running(store)) do
-    if not row.killed then ids[row.id:sub(1, 12)] = "busy" end
-  end
   local kept = knows_too_little(store)
   local _, link = core.sys.kind(store.folder .. "/runs") -- never follow a link
   for _, name in ipairs(not link and core.sys.list(store.folder .. "/runs") or {}) do
-    if ids[name] and ids[name] ~= "busy" then
-      look_into(store, ids[name], add)
-    elseif not ids[name] and #name == 12 and name:find("^%x+$") and not kept
+    local id = ids[name]
+    if id and not busy[id] then
+      look_into(store, id, add)
+    elseif not id and #name == 12 and name:find("^%x+$") and not kept
       and not is_written(store.folder .. "/runs/" .. name) then
       add("runs/" .. name, "no trial has that name")
     elseif dead_temporary(name) then
       add("runs/" .. name, "a temporary folder of a dead process")
     end
   end
-  local busy = any_alive(store)
   for _, name in ipairs(core.sys.list(store.folder) or {}) do
     if dead_temporary(name) then add(name, "a temporary file of a dead process") end
-    if dead_log(name, busy) then add(name, "of a dead worker") end
+    if dead_log(name, next(busy)) then add(name, "of a dead worker") end
   end
   return list
 end
@@ -194,18 +191,14 @@ function trash.undo(store, list)
   end
 end
 
-local function size(store)
-  return store:rows [[SELECT page_count * page_size AS bytes, freelist_count * page_size AS free
-    FROM pragma_page_count, pragma_page_size, pragma_freelist_count]][1]
-end
-
--- Returns unused pages of the database to the disk if they are a quarter of it or more. Returns the
--- bytes that this freed.
+-- Returns unused pages of the database to the disk if they are a quarter of it or more. Returns
+-- their bytes.
 function trash.shrink(store)
-  local before = size(store)
-  if before.free * 4 < before.bytes then return 0 end
+  local pages = store:rows [[SELECT page_count AS count, freelist_count AS free, page_size AS bytes
+    FROM pragma_page_count, pragma_page_size, pragma_freelist_count]][1]
+  if pages.free * 4 < pages.count then return 0 end
   store:rows "VACUUM"
-  return before.bytes - size(store).bytes
+  return pages.free * pages.bytes
 end
 
 return trash

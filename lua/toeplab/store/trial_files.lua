@@ -11,7 +11,6 @@ local shell = require "toeplab.base.shell"
 
 local trial_files = {}
 
-local LAST_SECOND = 253402300799 -- of the year 9999, the last that SQLite knows
 local absent = { [2] = true, [20] = true } -- errno: no such file, a part of the path is no folder
 
 local HASH, NAME = "^" .. ("[%da-f]"):rep(64) .. "$", "^[^%./%c][^/%c]*$"
@@ -20,18 +19,13 @@ local function refuse(root, format, ...)
   errors.raise(errors.STORAGE, "%s/runs.db: %s", root, format:format(...))
 end
 
--- Returns in words whether path is a symbolic link, or neither a file nor a folder (reading a pipe
--- would never end); nil if it is a file or a folder or does not exist.
-local function describe_foreign(path)
-  local kind, link = core.sys.kind(path)
-  return link and "is a symbolic link" or kind == "other" and "is no file" or nil
-end
-
--- Refuses path if it is a symbolic link, or neither a file nor a folder.
+-- Refuses path if it is a symbolic link, or neither a file nor a folder: reading a pipe would never
+-- end.
 local function refuse_link(path)
-  local why = describe_foreign(path)
-  if why then
-    errors.raise(errors.STORAGE, "%s %s, which a results folder does not hold", path, why)
+  local kind, link = core.sys.kind(path)
+  if link or kind == "other" then
+    errors.raise(errors.STORAGE, "%s %s, which a results folder does not hold", path,
+      link and "is a symbolic link" or "is no file")
   end
 end
 
@@ -96,10 +90,12 @@ function trial_files.text(path, sha256)
   return text and core.sha256(text) == sha256 and text or nil
 end
 
--- Refuses links in the folder of trial id before anything is written there.
+-- Refuses links in the folder of trial id, before anything is read or written there. Returns its
+-- path.
 function trial_files.check_all(root, id)
   local folder = root .. "/" .. trial_files.folder(root, id)
   for _, name in ipairs(core.sys.list(folder) or {}) do refuse_link(folder .. "/" .. name) end
+  return folder
 end
 
 -- Creates the folder called name in the results folder if it does not exist.
@@ -158,6 +154,9 @@ function trial_files.database(folder)
   return errors.stored(core.store_place(folder)) .. "/runs.db"
 end
 
+-- Whether the database is not in the folder itself, since runs of other machines may be (place.c).
+function trial_files.is_elsewhere(folder) return core.store_place(folder) ~= folder end
+
 -- Whether the folder has a store: a database, or files from which one can be made. Raises if that
 -- cannot be seen, e.g. without permission.
 function trial_files.has_store(folder)
@@ -192,10 +191,6 @@ function trial_files.check_store(folder, mode)
   if lost then
     errors.raise(errors.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; restore a "
       .. "copy, or move both away", path, folder)
-  end
-  if (mode == "w" or mode == "u") and os.time() > LAST_SECOND then
-    errors.raise(errors.STORAGE, "%s: the clock of this machine is beyond the year 9999, whose "
-      .. "times cannot be stored: set it", path)
   end
 end
 

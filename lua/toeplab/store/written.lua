@@ -41,54 +41,58 @@ function written.sweep(store, id)
   store:each(TRIALS, { id > 0 and id or nil, n = 1 }, function(row)
     parts[#parts + 1] = row.text
   end)
-  errors.stored(core.sys.write_file(path, ('%s"trials":[\n%s\n]}\n'):format(
-    head and head.text:sub(1, -2) .. "," or "{", table.concat(parts, ",\n"))))
+  local text = ('%s"trials":[\n%s\n]'):format(head and head.text:sub(1, -2) .. "," or "{",
+    table.concat(parts, ",\n"))
+  errors.stored(core.sys.write_file(path, ('%s,"seal":"%s"}\n'):format(text, core.sha256(text))))
 end
 
--- Returns why the text of the file of sweep id cannot be that of a sweep; nil if it can.
+-- Returns why the text of the file of sweep id cannot be that of a sweep; nil if it can. Files of
+-- earlier versions have no seal.
 function written.sweep_damage(store, id, text)
+  local sealed, seal = (text or ""):match '^(.*),"seal":"(%x+)"}%s*$'
+  if seal and core.sha256(sealed) ~= seal then return "is damaged" end
   local row = store:rows([[SELECT coalesce(iif(json_valid(?1), json_type(?1, '$.trials') = 'array'
     AND (?2 = 0 OR json_type(?1, '$.experiment') = 'text'), 0), 0) AS ok]], { text or "", id })[1]
   return not text and "is missing" or row.ok == 0 and "is no file of a sweep" or nil
 end
 
--- Returns whether a damaged file of a sweep was set aside (rebuild.lua).
-function written.any_damaged(root)
+-- Lists the names of the damaged files of sweeps that were set aside (rebuild.lua).
+function written.damaged_sweeps(root)
+  local list = {}
   for _, name in ipairs(trial_files.plain(root, "sweeps")) do
-    if name:find(".damaged", 1, true) then return true end
+    if name:find(".damaged", 1, true) then list[#list + 1] = name end
   end
-  return false
+  return list
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
-local ENDS = { done = true, failed = true, interrupted = true }
-
--- Returns the lines of a journal that say what the rows of a trial say of its last attempt.
-local function journal_lines(store, row)
+-- Returns the lines of a journal that say what the rows of a trial in a store say of its last
+-- attempt. artifacts: those of its rows that count.
+local function journal_lines(store, row, artifacts)
   local id = row.id
   local lines = { { "begin", row.attempt, row.started, row.pid, row.code_hash, row.provenance,
     n = 6 } }
   store:each("SELECT * FROM metrics WHERE trial = ? ORDER BY name, step", { id }, function(m)
     lines[#lines + 1] = { "metric", m.step, m.name, m.value or 0 / 0, m.at, n = 5 }
   end)
-  for _, a in ipairs(store:rows("SELECT * FROM artifacts WHERE trial = ?", { id })) do
+  for _, a in ipairs(artifacts) do
     lines[#lines + 1] = { "artifact", a.kind, a.step, a.path, a.bytes, a.sha256, a.created }
   end
   for _, e in ipairs(store:rows("SELECT * FROM events WHERE trial = ? ORDER BY id", { id })) do
     lines[#lines + 1] = { "event", e.step, e.kind, e.text, e.created }
   end
   lines[#lines + 1] = { "step", row.step, row.seconds, n = 3 }
-  if ENDS[row.status] then
-    lines[#lines + 1] = { "end", row.status, row.error, row.ended, row.seconds, row.finished,
-      n = 6 }
+  if row.status ~= "running" then
+    local status = row.status == "queued" and "interrupted" or row.status
+    lines[#lines + 1] = { "end", status, row.error, row.ended, row.seconds, row.finished, n = 6 }
   end
   return lines
 end
 
--- Writes the files of trial id again from its rows: one journal, and its marks.
-function written.trial(store, id)
-  local row = store:rows("SELECT * FROM trials WHERE id = ?", { id })[1]
+-- Writes the files of a trial again from its row: one journal, and its marks. from: the store whose
+-- rows say what was logged; artifacts: those of its rows that count.
+function written.trial(store, row, from, artifacts)
   local marks = {}
   if row.status == "queued" and row.attempt > 0 then
     marks[#marks + 1] = { "queue", row.attempt, row.created }
@@ -98,12 +102,12 @@ function written.trial(store, id)
   end
   if row.trashed then marks[#marks + 1] = { "trash", row.attempt, row.trashed, row.trashed } end
   if row.attempt == 0 and #marks == 0 then return end
-  news.tell(store, "files", id)
-  local _, root = store:make_folder(id)
+  news.tell(store, "files", row.id)
+  local _, root = store:make_folder(row.id)
   local kept = ("events-%d.jnl"):format(row.attempt)
   if row.attempt > 0 then
     errors.stored(core.sys.write_file(root .. "/" .. kept,
-      journal.record(journal_lines(store, row))))
+      journal.record(journal_lines(from, row, artifacts))))
   end
   if #marks > 0 then
     errors.stored(core.sys.write_file(root .. "/marks.jnl", journal.record(marks)))
@@ -115,26 +119,32 @@ function written.trial(store, id)
   end
 end
 
+local function row_of(store, id)
+  return store:rows("SELECT * FROM trials WHERE id = ?", { id })[1]
+end
+
+-- Writes the files of trial id again from its rows.
+function written.again(store, id)
+  written.trial(store, row_of(store, id), store,
+    store:rows("SELECT * FROM artifacts WHERE trial = ?", { id }))
+end
+
 -- ---- A folder of an earlier version ------------------------------------------------------------
 
-local PATIENCE_SECONDS = 20 -- for the worker of a killed run to end
-
--- Gives the journal of a killed run, of which the rows hold the first bytes, a first record.
+-- Gives the journal of a killed run a first record. The rows hold what it says up to some byte: to
+-- apply that once more changes nothing.
 local function add_begin(store, id)
-  local path, bytes = store:journal(id)
+  local path = store:journal(id)
   local head = journal.read(path, 0)[1]
-  if head and head[1] == "begin" then return end
-  local since = core.sys.clock()
-  while journal.in_use(path) do
-    if core.sys.clock() - since > PATIENCE_SECONDS then
-      errors.raise(errors.LOCKED, "%s: the process of the trial still writes there", path)
+  if not head or head[1] ~= "begin" then
+    if journal.in_use(path) then
+      errors.raise(errors.LOCKED, "%s: the process of the trial still writes there: give the "
+        .. "command again once it has ended", path)
     end
-    core.sys.sleep(0.05)
+    head = journal.record { journal_lines(store, row_of(store, id), {})[1] }
+    errors.stored(core.sys.write_file(path, head .. (core.sys.read_file(path) or "")))
   end
-  local row = store:rows("SELECT * FROM trials WHERE id = ?", { id })[1]
-  head = journal.record { journal_lines(store, row)[1] }
-  errors.stored(core.sys.write_file(path, head .. (core.sys.read_file(path) or "")))
-  store:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { bytes + #head, id })
+  store:rows("UPDATE journals SET bytes = 0 WHERE trial = ?", { id })
 end
 
 -- Whether a trial has the files that say what its rows say.
@@ -144,18 +154,18 @@ local function has_files(store, id, attempt)
     or attempt == 0 and core.sys.exists(root .. "/marks.jnl")
 end
 
--- Returns the ids of the sweeps that have no file, and whether trials of no sweep have none.
+-- Returns the ids of the sweeps that have no file; 0 if trials of no sweep have none.
 local function lacking(store)
   local there, missing = trial_files.sweeps(store.folder), {}
-  for _, row in ipairs(store:rows "SELECT id FROM sweeps ORDER BY id") do
+  for _, row in ipairs(store:rows [[SELECT id FROM sweeps
+      UNION SELECT 0 FROM trials WHERE sweep IS NULL ORDER BY id]]) do
     if not there[row.id] then missing[#missing + 1] = row.id end
   end
-  local lost = not there[0] and store:rows "SELECT 1 FROM trials WHERE sweep IS NULL LIMIT 1"[1]
-  return missing, lost ~= nil and lost
+  return missing
 end
 
 -- Writes the files of these sweeps and of all trials.
-local function write_all(store, missing, lost)
+local function write_all(store, missing)
   for _, name in ipairs { "trials", "sweeps" } do -- the files keep whole milliseconds
     store:rows(("UPDATE %s SET created = round(created, 3)"):format(name))
   end
@@ -165,21 +175,19 @@ local function write_all(store, missing, lost)
     if row.open == 1 then
       add_begin(store, row.id)
     elseif not has_files(store, row.id, row.attempt) then
-      written.trial(store, row.id)
+      written.again(store, row.id)
     end
   end
-  if lost then written.sweep(store, 0) end
   for _, id in ipairs(missing) do written.sweep(store, id) end
 end
 
 -- Writes the files of a folder whose rows an earlier version of this program wrote. A call that is
 -- killed is continued by the next, since the files of the sweeps come last.
 function written.all(store)
-  local missing, lost = lacking(store)
-  if #missing == 0 and not lost then return end
+  if #lacking(store) == 0 then return end
   store:transaction(function()
-    missing, lost = lacking(store) -- another process may have written them meanwhile
-    if #missing > 0 or lost then write_all(store, missing, lost) end
+    local missing = lacking(store) -- another process may have written them meanwhile
+    if #missing > 0 then write_all(store, missing) end
   end)
 end
 

@@ -74,7 +74,6 @@ test("the store", function()
   local s <close> = core.store(folder .. "/runs", "w")
   s:exec "CREATE TEMP TABLE t (id INTEGER PRIMARY KEY, a, b)"
   eq(s:exec("INSERT INTO t (a, b) VALUES (?, ?)", { "text\0with zero", 2.5 }), {})
-  eq(s:last_id(), 1)
   s:exec("INSERT INTO t (a, b) VALUES (?, ?)", { true, nil, n = 2 })
   eq(s:exec "SELECT * FROM t ORDER BY id", { { id = 1, a = "text\0with zero", b = 2.5 }, { id = 2,
     a = 1 } })

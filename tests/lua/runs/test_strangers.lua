@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
+local rebuild = require "toeplab.store.rebuild"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local trial_files = require "toeplab.store.trial_files"
@@ -59,7 +60,7 @@ t.test("a database is not made anew where one of its files is a link", function(
       assert(core.sys.mkdir(folder .. "/results"))
       if name ~= "runs.db" then t.write(folder .. "/results/runs.db", "damaged") end
       os.execute(("cd '%s/results' && ln -s ../outside '%s'"):format(folder, name))
-      t.raises(records.rebuild, "is a symbolic link", folder .. "/results")
+      t.raises(rebuild.set_aside, "is a symbolic link", folder .. "/results")
     end)
   end
 end)
