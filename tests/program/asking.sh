@@ -288,7 +288,7 @@ expect "rm --purge --dry-run lists" 0 "step-00000001.h5 .*no row mentions it" "$
 expect "rm --purge --days 0" 0 "freed 2 trials from the trash (.*), 1 file left behind" \
     "$toeplab" rm --purge -C "$top/copy" --days 0
 expect "... files and all" 0 "^4$" sh -c "ls '$top/copy/runs' | wc -l | tr -d ' '"
-expect "... and there is no damage" 0 "4 trials, .*: no damage" "$toeplab" fsck -C "$top/copy"
+expect "... and all is whole" 0 "4 trials, .*: all is whole" "$toeplab" fsck -C "$top/copy"
 
 # ---- Merging -------------------------------------------------------------------------------------
 

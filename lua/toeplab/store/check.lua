@@ -45,18 +45,6 @@ end
 
 -- ---- The database -----------------------------------------------------------------------------
 
-local function problems(store, quick)
-  local texts = {}
-  local sql = quick and "PRAGMA quick_check" or "PRAGMA integrity_check"
-  local ok, rows = pcall(store.rows, store, sql)
-  if not ok then return { errors.text(rows) } end
-  for _, row in ipairs(rows) do
-    local text = row.integrity_check or row.quick_check
-    if text ~= "ok" then texts[#texts + 1] = text end
-  end
-  return texts
-end
-
 -- Makes the database again from the files of the folder and opens it; nil if it holds none.
 local function remake(check)
   if not rebuild.possible(check.folder) then return nil end
@@ -69,51 +57,45 @@ local function remake(check)
     quantity.count(count_trials(check.store), "trial"), copy)
 end
 
--- Returns what references between rows are broken, a list of texts.
-local function orphans(store)
-  local ok, rows = pcall(store.rows, store, "PRAGMA foreign_key_check")
-  if not ok or #rows == 0 then return {} end
-  return { ("%d rows refer to others that are not there, the first in %s"):format(#rows,
-    rows[1].table) }
-end
+local WRONG_LAST = [[WITH m AS (SELECT trial, name, max(step) AS step, value FROM metrics
+    GROUP BY trial, name), l AS (SELECT trial, name, step, value FROM last)
+  SELECT max((SELECT count(*) FROM (SELECT * FROM m EXCEPT SELECT * FROM l)),
+    (SELECT count(*) FROM (SELECT * FROM l EXCEPT SELECT * FROM m))) AS n]]
 
--- Returns whether the table of last values disagrees with the metrics, a list of texts.
-local function wrong_last(store, quick)
-  local wrong = store:rows([[SELECT count(*) AS n FROM last l WHERE NOT EXISTS (SELECT 1
-    FROM metrics m WHERE m.trial = l.trial AND m.name = l.name AND m.step = l.step
-    AND m.value IS l.value)]])[1].n
-  if not quick then
-    wrong = wrong + store:rows([[SELECT count(*) AS n FROM (SELECT trial, name, max(step) AS step
-      FROM metrics GROUP BY trial, name) m WHERE NOT EXISTS (SELECT 1 FROM last l
-      WHERE l.trial = m.trial AND l.name = m.name AND l.step = m.step)]])[1].n
+-- Returns the first damage of the database; nil if there is none. Each look means something only if
+-- the one before finds nothing.
+local function damage_of(store, quick)
+  local _, text = next(store:rows("PRAGMA " .. (quick and "quick_check" or "integrity_check"))[1])
+  if text ~= "ok" then return text end
+  local rows = store:rows "PRAGMA foreign_key_check"
+  if #rows > 0 then
+    return ("%d rows refer to others that are not there, the first in %s"):format(#rows,
+      rows[1].table)
   end
-  if wrong == 0 then return {} end
-  return { quantity.count(wrong, "last value") .. " of metrics disagree with the metrics" }
+  local wrong = store:rows(WRONG_LAST)[1].n
+  if wrong == 0 then return nil end
+  return quantity.count(wrong, "last value") .. " of metrics disagree with the metrics"
 end
 
--- Finds damage of the database. Each look means something only if the one before finds nothing.
 local function check_database(check)
-  for _, look in ipairs { problems, orphans, wrong_last } do
-    local texts = look(check.store, check.quick)
-    if #texts > 0 then
-      check:found(true, function() return remake(check) end, "runs.db: %s%s", texts[1],
-        #texts > 1 and (" (and %d more)"):format(#texts - 1) or "")
-      return
-    end
-  end
+  local damage = damage_of(check.store, check.quick)
+  if damage then check:found(true, function() return remake(check) end, "runs.db: %s", damage) end
 end
 
--- Finds sweeps without all of their trials. One whose seeds looks add asks for at most so many.
-local function check_sweeps(check)
-  local rows = check.store:rows [[SELECT s.id, s.experiment,
-    iif(json_valid(s.plan), json_extract(s.plan, '$.trials'), NULL) AS planned,
-    iif(json_valid(s.plan), json_extract(s.plan, '$.rule'), NULL) AS rule,
-    (SELECT count(*) FROM members WHERE sweep = s.id) AS members FROM sweeps s]]
-  for _, s in ipairs(rows) do
-    if s.planned and not s.rule and s.members > 0 and s.members < s.planned then
-      check:found(false, nil, "sweep %d of %s has %d of its %d trials; its command brings the rest",
-        s.id, s.experiment, s.members, s.planned)
+-- Finds rows that this program would not write: the id of a trial that is not a sha256, or the path
+-- of a file that is not runs/ID12/NAME or passes a symbolic link.
+local function check_names(check)
+  local store = check.store
+  local function refuse(ok, why)
+    if not ok then check:found(true, function() return remake(check) end, "%s", why.message) end
+  end
+  for _, row in ipairs(store:rows "SELECT id FROM trials") do
+    if not trial_files.is_id(row.id) then
+      refuse(pcall(trial_files.folder, store.folder, row.id))
     end
+  end
+  for _, row in ipairs(store:rows "SELECT trial, path FROM artifacts") do
+    refuse(pcall(trial_files.path, store.folder, row.trial, row))
   end
 end
 
@@ -145,41 +127,56 @@ local function check_journals(check)
   end
 end
 
--- Finds journals that the rows cannot be made from; the repair writes these anew from the rows.
+-- Returns the path of a file of a trial that does not say what its row says, and why; nil if there
+-- is none.
+local function damaged_file(root, row)
+  local folder = trial_files.folder(root, row.id)
+  local path = journal.path(folder, row.attempt)
+  if row.attempt > 0 then
+    local whole = trial_files.path(root, row.id, { path = path })
+    local first, last, why = replay.ends(whole)
+    if not core.sys.exists(whole) then
+      why = "is missing"
+    elseif not why and not (first and first[1] == "begin" and first[2] == row.attempt
+      and first[3] == row.started) then
+      why = "is not the journal of the attempt"
+    elseif not why and row.status == "done" and last[1] ~= "end" then
+      why = "has lost its end"
+    end
+    if why then return path, why end
+  end
+  path = folder .. "/marks.jnl"
+  local first, _, why = replay.ends(trial_files.path(root, row.id, { path = path }))
+  if row.marked == 1 and not first then why = why or "has lost its marks" end
+  return why and path, why
+end
+
+-- Finds journals and files of sweeps that the rows cannot be made from; the repair writes these
+-- again from the rows.
 local function check_truth(check)
   local store = check.store
-  if not rebuild.possible(check.folder) then return end -- of an earlier version
+  if check.quick or not rebuild.possible(check.folder) then return end -- of an earlier version
   if check.all > 0 and not check.repair then return end -- rows that are wrong say nothing of files
-  local function found(path, why, write)
-    if not why then return end
-    check:found(true, write, "%s: %s", path, why)
-  end
-  for _, row in ipairs(store:rows [[SELECT id, attempt, started, pid, status = 'done' AS over,
+  for _, row in ipairs(store:rows [[SELECT id, attempt, started, status,
       tags <> '' OR notes <> '' OR trashed IS NOT NULL AS marked FROM trials
       WHERE id NOT IN (SELECT trial FROM journals)]]) do
-    row.over = row.over == 1
-    local folder = trial_files.folder(store.folder, row.id)
-    local path = journal.path(folder, row.attempt)
-    local whole = trial_files.path(store.folder, row.id, { path = path })
-    local why = row.attempt > 0 and (check.quick and not core.sys.exists(whole) and "is missing"
-      or not check.quick and replay.damage(whole, row))
-    local write = of_trial(check, row.id, function()
-      written.again(store, row.id)
-      return "written again from the database"
-    end)
-    found(path, why, write)
-    path = folder .. "/marks.jnl"
-    whole = trial_files.path(store.folder, row.id, { path = path })
-    why = not why and not check.quick and replay.marks_damage(whole, row.marked == 1)
-    found(path, why, write)
+    local path, why = damaged_file(store.folder, row)
+    if why then
+      check:found(true, of_trial(check, row.id, function()
+        written.again(store, row.id)
+        return "written again from the database"
+      end), "%s: %s", path, why)
+    end
   end
   for _, row in ipairs(store:rows "SELECT id FROM sweeps") do
     local path = written.sweep_path(store.folder, row.id)
     local why = written.sweep_damage(store, row.id, core.sys.read_file(path))
-    found(("sweeps/%d.json"):format(row.id), why, function()
-      store:transaction(function() written.sweep(store, row.id) end)
-      return "written again from the database"
-    end)
+    if why then
+      check:found(true, function()
+        store:transaction(function() written.sweep(store, row.id) end)
+        return "written again from the database"
+      end, "sweeps/%d.json: %s", row.id, why)
+    end
   end
 end
 
@@ -202,23 +199,6 @@ local function busy_trials(store)
   for _, row in ipairs(selection.running(store)) do busy[row.id] = not row.killed end
   for _, row in ipairs(store:rows "SELECT trial FROM journals") do busy[row.trial] = true end
   return busy
-end
-
--- Finds rows that this program would not write: the id of a trial that is not a sha256, or the path
--- of a file that is not runs/ID12/NAME or passes a symbolic link.
-local function check_names(check)
-  local store = check.store
-  local function refuse(ok, why)
-    if not ok then check:found(true, function() return remake(check) end, "%s", why.message) end
-  end
-  for _, row in ipairs(store:rows "SELECT id FROM trials") do
-    if not trial_files.is_id(row.id) then
-      refuse(pcall(trial_files.folder, store.folder, row.id))
-    end
-  end
-  for _, row in ipairs(store:rows "SELECT trial, path FROM artifacts") do
-    refuse(pcall(trial_files.path, store.folder, row.trial, row))
-  end
 end
 
 -- Damaged files are moved aside rather than deleted: part of them may be of use.
@@ -268,7 +248,7 @@ end
 
 -- The order matters: journals are taken over before their trials are judged.
 local rounds = { { check_database }, { check_names }, { check_journals },
-  { check_sweeps, check_running, check_truth, check_artifacts, check_stale } }
+  { check_running, check_truth, check_artifacts, check_stale } }
 
 -- Runs a check. An error of the store or of the file system counts as damage; others are raised.
 local function run_check(check, look)

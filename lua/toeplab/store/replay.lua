@@ -186,26 +186,12 @@ local function attempts_of(names)
   return list
 end
 
--- Returns why the journal of the last attempt at a trial, at path, does not say what its row says:
--- {attempt=, started=, pid=, over= (whether the trial is done)}; nil if it does.
-function replay.damage(path, row)
-  if not core.sys.exists(path) then return "is missing" end
+-- Returns the first and the last readable line of the journal at path, and why it cannot be read to
+-- its end (nil: it can).
+function replay.ends(path)
   local first, last
   local _, damage = read_all(path, function(line) first, last = first or line, line end)
-  if damage then return damage end
-  if not first or first[1] ~= "begin" or first[2] ~= row.attempt or first[3] ~= row.started
-    or first[4] ~= row.pid then
-    return "is not the journal of the attempt"
-  end
-  return row.over and last[1] ~= "end" and "has lost its end" or nil
-end
-
--- Returns why the marks of a trial, at path, do not say what its row says: marked: whether it has
--- tags, notes or is in the trash; nil if they do.
-function replay.marks_damage(path, marked)
-  local count = 0
-  local _, damage = read_all(path, function() count = count + 1 end)
-  return damage or marked and count == 0 and "has lost its marks" or nil
+  return first, last, damage
 end
 
 -- Deletes the rows of a trial. Those of `last` go first, so that no trigger searches for a

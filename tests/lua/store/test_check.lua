@@ -84,12 +84,6 @@ local cases = {
   { "a sweep that was deleted alone", by "DELETE FROM sweeps", {
     { "runs.db: 4 rows refer to others that are not there", true, MADE } }, nil, 0,
     "SELECT count(*) AS n FROM trials WHERE sweep = 1", '{"n":2}' },
-  { "a sweep without one of its trials", by [[UPDATE sweeps SET plan = '{"trials":3}']], {
-    { "sweep 1 of x has 2 of its 3 trials; its command brings the rest", false } }, nil, 1,
-    "SELECT count(*) AS n FROM trials", '{"n":2}' },
-  { "a sweep whose looks asked for fewer", by [=[UPDATE sweeps
-    SET plan = '{"trials":3,"rule":"until 2 %"}']=], {}, nil, 0,
-    "SELECT count(*) AS n FROM trials", '{"n":2}' },
   { "a journal that is gone", function(folder)
     by "SELECT 1"(folder)
     os.remove(folder .. "/" .. FOLDER .. "/events-1.jnl")
