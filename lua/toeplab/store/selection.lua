@@ -100,19 +100,6 @@ function selection.names(store)
   return keys, metrics
 end
 
-local function unknown(store, what, name, ...)
-  local names = {}
-  for _, list in ipairs { ... } do table.move(list, 1, #list, #names + 1, names) end
-  errors.usage("no trial of %s has %s '%s'%s", store.folder, what, name, suggest.hint(name, names))
-end
-
-local function column_names()
-  local list = sorted_keys(columns)
-  list[#list + 1] = "status"
-  for _, alias in ipairs(sorted_keys(aliases)) do list[#list + 1] = alias end
-  return list
-end
-
 -- What a name may refer to. Each function takes the query and the name, and returns SQL or nil.
 local kinds = {}
 
@@ -140,26 +127,35 @@ function kinds.column(query, name)
   return name == "status" and query.status or columns[name], name
 end
 
+-- Raises the usage error for a name that is not known as one of these kinds, with a suggestion.
+local function unknown(store, name, tried)
+  local known = { column = { "status" } }
+  known.config, known.metric = selection.names(store)
+  for _, t in ipairs { columns, aliases } do
+    for _, column in ipairs(sorted_keys(t)) do table.insert(known.column, column) end
+  end
+  local names = {}
+  for _, kind in ipairs(tried) do
+    table.move(known[kind], 1, #known[kind], #names + 1, names)
+  end
+  local what = #tried > 1 and "key, metric or column" or tried[1] == "config" and "key"
+    or tried[1]
+  errors.usage("no trial of %s has a %s '%s'%s", store.folder, what, name,
+    suggest.hint(name, names))
+end
+
 -- Returns the SQL of the value of trial t that word names, its kind (config, metric or column) and,
 -- for a column, the column's name without alias. Raises a usage error with a suggestion for an
 -- unknown name.
 function Query:value(word)
   local kind, name = word:match("^(%l+):(.+)$")
-  if not kinds[kind] then kind, name = nil, word end
-  local known = self.known[word]
-  if known then return table.unpack(known) end
-  for _, try in ipairs(kind and { kind } or { "config", "metric", "column" }) do
+  local tried = { kind }
+  if not kinds[kind] then name, tried = word, { "config", "metric", "column" } end
+  for _, try in ipairs(tried) do
     local sql, column = kinds[try](self, name)
-    if sql then
-      self.known[word] = { sql, try, column }
-      return sql, try, column
-    end
+    if sql then return sql, try, column end
   end
-  local keys, metrics = selection.names(self.store)
-  if kind == "config" then unknown(self.store, "a key", name, keys) end
-  if kind == "metric" then unknown(self.store, "a metric", name, metrics) end
-  if kind == "column" then unknown(self.store, "a column", name, column_names()) end
-  unknown(self.store, "a key, metric or column", name, keys, metrics, column_names())
+  unknown(self.store, name, tried)
 end
 
 -- ---- Filters ----------------------------------------------------------------------------------
@@ -262,11 +258,6 @@ function selection.is_filter(word) return parse(word) ~= nil or is_status(word) 
 
 -- ---- Names of trials --------------------------------------------------------------------------
 
--- Adds the trials in rows to the named ones.
-local function add_ids(query, rows)
-  for _, row in ipairs(rows) do table.insert(query.named, query:bind(row.id)) end
-end
-
 -- Returns whether "lower" or "higher" values of a metric are better, by the newest sweeps of the
 -- experiments of the trials that `finished` (SQL) leaves; raises a usage error if nothing says it,
 -- or they disagree; nil if no trial is left.
@@ -286,14 +277,11 @@ local function better(query, metric, finished)
   return found
 end
 
+-- Returns the condition that selects the best trial. what: METRIC, max:METRIC or min:METRIC.
 local function best(query, what)
   local goal, name = what:match "^(m[axin]+):(.+)$"
   if goal ~= "max" and goal ~= "min" then goal, name = nil, what end
-  local value = kinds.metric(query, name)
-  if not value then
-    local _, metrics = selection.names(query.store)
-    unknown(query.store, "a metric", name, metrics)
-  end
+  local value = query:value("metric:" .. name)
   local finished = ("AND t.status = 'done' AND abs(%s) < 9e999 "):format(value) -- not inf or NaN
   goal = goal or better(query, name, finished) == "higher" and "max" or "min"
   local rows = query:rows("t.id", ("%sORDER BY %s %s, t.id LIMIT 1"):format(finished, value,
@@ -301,20 +289,15 @@ local function best(query, what)
   if #rows == 0 then
     errors.raise(errors.FAILED, "no finished trial has a finite '%s'", name)
   end
-  add_ids(query, rows)
+  return "t.id = " .. query:bind(rows[1].id)
 end
 
--- Selects the trials started last; in the trash, those that were put there together last.
-local function select_last(query, count)
-  if query.trash then
-    return "t.trashed = (SELECT max(trashed) FROM trials)"
-  end
-  local rows = query:rows("t.id", "ORDER BY t.started DESC, t.id LIMIT " .. count)
-  if #rows == 0 then
-    errors.usage("%s holds no trials%s", query.store.folder,
-      query.where ~= query.base and " that fit" or "")
-  end
-  add_ids(query, rows)
+-- Returns the condition that selects the trials started last; in the trash, those that were put
+-- there together last.
+local function last(query, count)
+  if query.trash then return "t.trashed = (SELECT max(trashed) FROM trials)" end
+  return ("t.id IN (SELECT t.id FROM trials t WHERE %s ORDER BY t.started DESC, t.id LIMIT %d)")
+    :format(query.where, count)
 end
 
 local function at_word(query, word)
@@ -322,15 +305,10 @@ local function at_word(query, word)
   if count then
     count = math.tointeger(tonumber(count)) or 0
     if count < 1 then errors.usage("'%s': write @last:1 or more", word) end
-    return select_last(query, count)
+    return last(query, count)
   end
   if word == "@all" then return "1" end
-  local metric = word:match("^@best:?(.*)$")
-  if metric == "" then
-    local _, metrics = selection.names(query.store)
-    errors.usage("'%s' needs a metric: %s", word, #metrics > 0
-      and "@best:" .. table.concat(metrics, ", @best:") or "but no trial has one")
-  end
+  local metric = word:match("^@best:(.+)$")
   if metric then return best(query, metric) end
   local names = { "last", "all", "best:METRIC" }
   table.move(selection.statuses, 1, #selection.statuses, 4, names)
@@ -347,26 +325,22 @@ local function by_id(query, word)
       word)
   end
   if #rows > 1 then errors.usage("more than one trial's id begins with '%s'", word) end
-  add_ids(query, rows)
+  table.insert(query.named, query:bind(rows[1].id))
 end
 
--- Returns the condition for a name; nil if its trials were added to the named ones instead. Raises
--- a usage error if it names none.
+-- Returns the condition for a name; nil if it is an id, which is added to the named ones. Raises a
+-- usage error if it names none.
 local function name_condition(query, word)
   if word:sub(1, 1) == "@" then return at_word(query, word) end
   local sql = "SELECT 1 FROM trials WHERE experiment = ? LIMIT 1"
   if query.store:rows(sql, { word })[1] then return "t.experiment = " .. query:bind(word) end
-  if word:find("^%x+$") then
-    by_id(query, word)
-    return nil
-  end
+  if word:find("^%x+$") then return by_id(query, word) end
   local names = {}
   for i, row in ipairs(query.store:rows "SELECT DISTINCT experiment FROM trials") do
     names[i] = row.experiment
   end
-  local near = suggest.nearest(word, names)
-  errors.usage("'%s' is not the id of a trial nor an experiment%s (see toeplab ls)", word,
-    near and ("; did you mean '%s'?"):format(near) or "")
+  errors.usage("'%s' is not the id of a trial nor an experiment%s", word,
+    suggest.hint(word, names))
 end
 
 -- ---- Queries ----------------------------------------------------------------------------------
@@ -375,8 +349,8 @@ end
 -- trash: searches only the trials in the trash, otherwise only the others. Its field `where` is a
 -- condition on trials t.
 function selection.new(store, words, trash)
-  local query = setmetatable({ store = store, params = { n = 0 }, known = {}, named = {},
-    trash = trash, status = status_sql(store),
+  local query = setmetatable({ store = store, params = { n = 0 }, named = {}, trash = trash,
+    status = status_sql(store),
     base = "t.trashed IS " .. (trash and "NOT NULL" or "NULL") }, Query)
   query.where = query.base
   local names, of_status, all = {}, {}, {}
@@ -419,14 +393,6 @@ function Query:rows(what, rest, limit)
   return self.store:rows(sql, params)
 end
 
--- Returns the ids of the trials, last started first. None is an error that names the verb.
-function Query:ids(verb)
-  local list = {}
-  for i, row in ipairs(self:rows("t.id", "ORDER BY t.started DESC, t.id")) do list[i] = row.id end
-  if #list == 0 then errors.raise(errors.FAILED, "%s: no trial fits", verb) end
-  return list
-end
-
 -- Returns those of the words that name an experiment.
 function selection.experiments(store, words)
   local list = {}
@@ -437,9 +403,13 @@ function selection.experiments(store, words)
   return list
 end
 
--- Returns the ids of the trials that the words select. verb: for the message if there are none.
+-- Returns the ids of the trials that the words select, last started first. None is an error that
+-- names the verb.
 function selection.ids(store, words, verb, trash)
-  return selection.new(store, words, trash):ids(verb)
+  local list, query = {}, selection.new(store, words, trash)
+  for i, row in ipairs(query:rows("t.id", "ORDER BY t.started DESC, t.id")) do list[i] = row.id end
+  if #list == 0 then errors.raise(errors.FAILED, "%s: no trial fits", verb) end
+  return list
 end
 
 -- Returns the row of v_trials of the single trial that a word, or a list of words, selects.
