@@ -195,8 +195,7 @@ end
 -- Returns the trials whose files may differ from their rows (id -> true): running ones, and killed
 -- ones whose unread journal may record files that were deleted.
 local function busy_trials(store)
-  local busy = {}
-  for _, row in ipairs(selection.running(store)) do busy[row.id] = not row.killed end
+  local busy = selection.at_work(store)
   for _, row in ipairs(store:rows "SELECT trial FROM journals") do busy[row.trial] = true end
   return busy
 end

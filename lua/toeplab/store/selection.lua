@@ -65,6 +65,13 @@ function selection.running(store)
   return list
 end
 
+-- Returns the trials that processes see to: id -> row as above.
+function selection.at_work(store)
+  local rows = {}
+  for _, row in ipairs(selection.running(store)) do rows[row.id] = not row.killed and row or nil end
+  return rows
+end
+
 -- Returns the SQL of the status of trial t: the reason of an early end takes precedence, and a
 -- running trial whose process is gone counts as killed.
 local function status_sql(store)

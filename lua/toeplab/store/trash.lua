@@ -19,13 +19,12 @@ local trash = {}
 -- Moves trials to the trash, all with the same time. If one of them is running, raises and moves
 -- none.
 function trash.put(store, ids)
-  local wanted, now = {}, core.sys.now()
-  for _, id in ipairs(ids) do wanted[id] = true end
   store:transaction(function()
-    for _, row in ipairs(selection.running(store)) do
-      if wanted[row.id] and not row.killed then
+    local busy, now = selection.at_work(store), core.sys.now()
+    for _, id in ipairs(ids) do
+      if busy[id] then
         errors.usage("trial %s is running (process %s on %s): stop it first; nothing was removed",
-          row.id:sub(1, 12), row.pid or "?", row.host or "?")
+          id:sub(1, 12), busy[id].pid or "?", busy[id].host or "?")
       end
     end
     for _, id in ipairs(ids) do store:mark(id, "trash", now) end
@@ -40,8 +39,7 @@ end
 
 -- Returns the ids of the trials that have been in the trash for so many days and are not running.
 function trash.expired(store, days)
-  local ids, busy = {}, {}
-  for _, row in ipairs(selection.running(store)) do busy[row.id] = not row.killed end
+  local ids, busy = {}, selection.at_work(store)
   local sql = "SELECT id FROM trials WHERE trashed <= ? ORDER BY trashed, id"
   for _, row in ipairs(store:rows(sql, { core.sys.now() - days * 86400.0 })) do
     if not busy[row.id] then ids[#ids + 1] = row.id end
@@ -83,13 +81,6 @@ local function dead_log(name, busy)
   return not busy and (host ~= nil or name:find "^worker%-[%d%-]+%.log$" ~= nil)
 end
 
-local function any_alive(store)
-  for _, row in ipairs(selection.running(store)) do
-    if not row.killed then return true end
-  end
-  return false
-end
-
 -- Whether trials may have files though no row tells of them: the file of their sweep is damaged
 -- (its command finds them again), or is not read yet.
 local function knows_too_little(store)
@@ -111,30 +102,27 @@ end
 -- Lists the files in the store's folder that no row mentions, with those that dead processes left:
 -- {path=, why=, bytes=}, with relative paths. Skips running trials.
 function trash.stale(store)
-  local list, ids = {}, {}
+  local list, ids, busy = {}, {}, selection.at_work(store)
   local function add(path, why)
     list[#list + 1] = { path = path, why = why, bytes = files.bytes(store.folder .. "/" .. path) }
   end
   for _, row in ipairs(store:rows "SELECT id FROM trials") do ids[row.id:sub(1, 12)] = row.id end
-  for _, row in ipairs(selection.running(store)) do
-    if not row.killed then ids[row.id:sub(1, 12)] = "busy" end
-  end
   local kept = knows_too_little(store)
   local _, link = core.sys.kind(store.folder .. "/runs") -- never follow a link
   for _, name in ipairs(not link and core.sys.list(store.folder .. "/runs") or {}) do
-    if ids[name] and ids[name] ~= "busy" then
-      look_into(store, ids[name], add)
-    elseif not ids[name] and #name == 12 and name:find("^%x+$") and not kept
+    local id = ids[name]
+    if id and not busy[id] then
+      look_into(store, id, add)
+    elseif not id and #name == 12 and name:find("^%x+$") and not kept
       and not is_written(store.folder .. "/runs/" .. name) then
       add("runs/" .. name, "no trial has that name")
     elseif dead_temporary(name) then
       add("runs/" .. name, "a temporary folder of a dead process")
     end
   end
-  local busy = any_alive(store)
   for _, name in ipairs(core.sys.list(store.folder) or {}) do
     if dead_temporary(name) then add(name, "a temporary file of a dead process") end
-    if dead_log(name, busy) then add(name, "of a dead worker") end
+    if dead_log(name, next(busy)) then add(name, "of a dead worker") end
   end
   return list
 end

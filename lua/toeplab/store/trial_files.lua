@@ -11,7 +11,6 @@ local shell = require "toeplab.base.shell"
 
 local trial_files = {}
 
-local LAST_SECOND = 253402300799 -- of the year 9999, the last that SQLite knows
 local absent = { [2] = true, [20] = true } -- errno: no such file, a part of the path is no folder
 
 local HASH, NAME = "^" .. ("[%da-f]"):rep(64) .. "$", "^[^%./%c][^/%c]*$"
@@ -20,18 +19,13 @@ local function refuse(root, format, ...)
   errors.raise(errors.STORAGE, "%s/runs.db: %s", root, format:format(...))
 end
 
--- Returns in words whether path is a symbolic link, or neither a file nor a folder (reading a pipe
--- would never end); nil if it is a file or a folder or does not exist.
-local function describe_foreign(path)
-  local kind, link = core.sys.kind(path)
-  return link and "is a symbolic link" or kind == "other" and "is no file" or nil
-end
-
--- Refuses path if it is a symbolic link, or neither a file nor a folder.
+-- Refuses path if it is a symbolic link, or neither a file nor a folder: reading a pipe would never
+-- end.
 local function refuse_link(path)
-  local why = describe_foreign(path)
-  if why then
-    errors.raise(errors.STORAGE, "%s %s, which a results folder does not hold", path, why)
+  local kind, link = core.sys.kind(path)
+  if link or kind == "other" then
+    errors.raise(errors.STORAGE, "%s %s, which a results folder does not hold", path,
+      link and "is a symbolic link" or "is no file")
   end
 end
 
@@ -197,10 +191,6 @@ function trial_files.check_store(folder, mode)
   if lost then
     errors.raise(errors.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; restore a "
       .. "copy, or move both away", path, folder)
-  end
-  if (mode == "w" or mode == "u") and os.time() > LAST_SECOND then
-    errors.raise(errors.STORAGE, "%s: the clock of this machine is beyond the year 9999, whose "
-      .. "times cannot be stored: set it", path)
   end
 end
 
