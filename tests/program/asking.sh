@@ -172,7 +172,7 @@ expect "a sweep with a flag" 1 "2 failed" \
 expect "... and one without" 0 "2 done" "$toeplab" run "$top/sweep.lua" width=1 -C "$top/truth"
 expect "failures share truth values" 0 "all have flag=true width=3" \
     "$toeplab" ls --failures -C "$top/truth"
-expect "@best: without a metric" 2 "'@best:' selects no trials; did you mean '@best:METRIC'" \
+expect "@best: without a metric" 2 "'@best:' selects no trials; known: .*best:METRIC" \
     "$toeplab" show @best:
 expect "a full disk behind ls" 1 "standard output: No space left" sh -c "'$toeplab' ls >/dev/full"
 expect "a full disk behind export" 1 "standard output: No space left" \

@@ -1,4 +1,6 @@
 -- store/logged.lua: reads what trials have logged. Each function takes the store first.
+local alive = require "toeplab.store.alive"
+
 local logged = {}
 
 -- SQL: the training step at which the trial t last logged something, or NULL. A metric with an
@@ -58,22 +60,19 @@ function logged.names(store, sweep)
 end
 
 -- Lists the trials of a sweep, those at work first, each with the last value of a metric (nil:
--- none was logged): {id=, label=, status=, error=, seconds=, started=, host=, pid=, process_start=,
--- run= and attempt= (for alive.lua), steps= (of all; nil if the configuration has no such key),
--- step= (of training, when the metric was logged), index= (the metric's own, or the step), value=}.
+-- none was logged): {id=, label=, error=, seconds=, started=, steps= (of all; nil if the
+-- configuration has no such key), step= (of training, when the metric was logged), index= (the
+-- metric's own, or the step), value=, alive.COLUMNS}.
 function logged.trials(store, sweep, metric)
-  local rows = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.error,
-      coalesce(t.ended, t.status) AS status, t.seconds, t.started, t.host, t.pid,
-      json_extract(t.provenance, '$.process_start') AS process_start, t.attempt,
-      json_extract(t.provenance, '$.run') AS run,
-      json_extract(t.config, '$.steps') AS steps, coalesce(nullif(o.at, 0), l.step, t.step) AS step,
-      l.step AS "index",
-      iif(l.name IS NULL, NULL, coalesce(l.value, 'nan')) AS value
+  local rows = store:rows(([[SELECT %s, coalesce(t.ended, t.status) AS status, t.id,
+      provenance ->> '$.label' AS label, t.error, t.seconds, t.started,
+      config ->> '$.steps' AS steps, coalesce(nullif(o.at, 0), l.step, t.step) AS step,
+      l.step AS "index", iif(l.name IS NULL, NULL, coalesce(l.value, 'nan')) AS value
     FROM members m JOIN trials t ON t.id = m.trial
     LEFT JOIN last l ON l.trial = t.id AND l.name = ?2
     LEFT JOIN metrics o ON o.trial = l.trial AND o.name = l.name AND o.step = l.step
     WHERE m.sweep = ?1 AND t.trashed IS NULL
-    ORDER BY t.status <> 'running', m.position]], { sweep, metric, n = 2 })
+    ORDER BY t.status <> 'running', m.position]]):format(alive.COLUMNS), { sweep, metric, n = 2 })
   return logged.with_nan("value", rows)
 end
 

@@ -206,22 +206,18 @@ end
 
 -- ---- The merge ---------------------------------------------------------------------------------
 
--- Decides again about an unfinished trial that is further there, by its newest checkpoint that is
--- intact: damaged ones must not displace those of the trial here. Returns the decision, and the
--- paths of the damaged ones if these are why the trial here stays.
-local function decide_by_checkpoints(store, other, theirs)
-  local bad, step = {}, nil
+-- Sets the step of an unfinished trial there to that of its newest checkpoint that is intact:
+-- damaged ones must not displace those of the trial here. Returns the paths of the damaged ones.
+local function leave_damaged(other, theirs)
+  local bad = {}
   for _, a in ipairs(other:rows([[SELECT * FROM artifacts WHERE trial = ? AND kind = 'checkpoint'
       ORDER BY step DESC]], { theirs.id })) do
-    if trial_files.intact(trial_files.path(other.folder, theirs.id, a), a.sha256) then
-      step = a.step
-      break
-    end
-    bad[#bad + 1] = other.folder .. "/" .. a.path
+    local path = trial_files.path(other.folder, theirs.id, a)
+    theirs.step = a.step
+    if trial_files.intact(path, a.sha256) then return bad end
+    bad[#bad + 1], theirs.step = path, nil
   end
-  if #bad > 0 then theirs.step = step end
-  local what = decide(store, other, theirs)
-  return what, what == "replace" and {} or bad
+  return bad
 end
 
 -- Refuses the other folder as a whole, before any change, if one of its rows is not as this program
@@ -250,8 +246,9 @@ function merge.run(store, other, dry)
     theirs.open = #other:rows("SELECT 1 FROM journals WHERE trial = ?", { row.id }) > 0
     local what, list = decide(store, other, theirs)
     if what == "replace" and theirs.status ~= "done" then
-      what, list = decide_by_checkpoints(store, other, theirs)
-      table.move(list, 1, #list, #result.damaged + 1, result.damaged)
+      local bad = leave_damaged(other, theirs)
+      what, list = decide(store, other, theirs)
+      if what ~= "replace" then table.move(bad, 1, #bad, #result.damaged + 1, result.damaged) end
     end
     result[what] = result[what] + 1
     if what == "conflict" then

@@ -5,6 +5,7 @@ local attempts = require "toeplab.store.attempts"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
+local json = require "toeplab.base.json"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
@@ -58,14 +59,11 @@ end
 
 -- Makes the database from the files of the folder if it is missing or empty.
 local function ensure(folder)
-  local path = trial_files.database(folder)
-  local there = core.sys.exists(path)
-  if core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
-    and rebuild.possible(folder) then
-    there = not core.sys.remove(path)
-  end
-  if there then return end
-  if rebuild.possible(folder) then
+  local path, possible = trial_files.database(folder), rebuild.possible(folder)
+  local empty = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
+  if empty and possible then core.sys.remove(path) end
+  if core.sys.exists(path) then return end
+  if possible then
     rebuild.ensure(folder, wrap)
   elseif core.sys.exists(folder .. "/runs.db") then
     rebuild.import(folder)
@@ -230,18 +228,10 @@ end
 -- Returns the trials of ids in the order of their declaration: {id=, experiment=, config= (a
 -- table), seed=, started=, status=}.
 function Records:declared(ids)
-  local list = {}
-  for i, id in ipairs(ids) do
-    list[i] = self:rows([[SELECT rowid AS place, created, id, experiment, config, seed, started,
-      coalesce(ended, status) AS status FROM trials WHERE id = ?]], { id })[1]
-  end
-  table.sort(list, function(a, b)
-    if a.created ~= b.created then return a.created < b.created end
-    return a.place < b.place
-  end)
-  for _, t in ipairs(list) do
-    t.config, t.place, t.created = self:config(t.config), nil, nil
-  end
+  local list = self:rows([[SELECT id, experiment, config, seed, started,
+    coalesce(ended, status) AS status FROM trials
+    WHERE id IN (SELECT value FROM json_each(?)) ORDER BY created, rowid]], { json.encode(ids) })
+  for _, t in ipairs(list) do t.config = self:config(t.config) end
   return list
 end
 
@@ -264,17 +254,16 @@ function Records:enlist(sweep, rows)
     self:rows([[UPDATE sweeps SET created = round(max(?, (SELECT max(created) FROM sweeps) + 0.001),
       3) WHERE id = ?]], { at, sweep })
     self:rows("DELETE FROM members WHERE sweep = ?", { sweep })
-    local trashed = {}
-    for _, row in ipairs(self:rows "SELECT id FROM trials WHERE trashed IS NOT NULL") do
-      trashed[row.id] = true
-    end
     for i, t in ipairs(rows) do
       t.numerics, t.created = core.numerics, at
       local new = self:declare(sweep, t)
       local folder = trial_files.folder(self.folder, t.id)
       if new and core.sys.exists(self.folder .. "/" .. folder) then replay.trial(self, t.id) end
       self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
-      if trashed[t.id] then self:mark(t.id, "restore") end
+    end
+    for _, row in ipairs(self:rows([[SELECT id FROM members JOIN trials ON id = trial
+        WHERE members.sweep = ? AND trashed IS NOT NULL]], { sweep })) do
+      self:mark(row.id, "restore")
     end
     written.sweep(self, sweep)
   end)
@@ -413,11 +402,11 @@ function Records:open_journals()
   for _, row in ipairs(self:rows(([[SELECT id, %s FROM trials
       WHERE id IN (SELECT trial FROM journals)]]):format(alive.COLUMNS))) do
     local elsewhere = row.host ~= core.sys.hostname() and alive.has_worker(self.folder, row)
-    if not elsewhere and not alive.has_run(self.folder, row) then list[#list + 1] = row end
-  end
-  for _, row in ipairs(list) do
-    row.path = trial_files.folder(self.folder, row.id)
-    trial_files.check_all(self.folder, row.id)
+    if not elsewhere and not alive.has_run(self.folder, row) then
+      row.path = trial_files.folder(self.folder, row.id)
+      trial_files.check_all(self.folder, row.id)
+      list[#list + 1] = row
+    end
   end
   return list
 end

@@ -4,12 +4,15 @@ local errors = require "toeplab.base.errors"
 
 local stored_json = {}
 
+local function refuse(self, what, text)
+  errors.raise(errors.STORAGE, "%s/runs.db: this is not %s: %s", self.folder, what,
+    text:sub(1, 200))
+end
+
 -- Parses the JSON text of a configuration into a Lua table.
 function stored_json.config(self, text)
   local value = stored_json.decode(self, text)
-  if type(value) == "table" then return value end
-  errors.raise(errors.STORAGE, "%s/runs.db: this is not a configuration: %s", self.folder,
-    text:sub(1, 200))
+  return type(value) == "table" and value or refuse(self, "a configuration", text)
 end
 
 -- The Lua types that these members of stored JSON objects must have, where they occur; none of them
@@ -30,9 +33,7 @@ function stored_json.object(self, text)
       good = good and type(v) ~= "table"
     end
   end
-  if good then return value end
-  errors.raise(errors.STORAGE, "%s/runs.db: this is not an object of this program: %s", self.folder,
-    text:sub(1, 200))
+  return good and value or refuse(self, "an object of this program", text)
 end
 
 -- Parses JSON text into a Lua value by SQLite; objects and arrays become tables.

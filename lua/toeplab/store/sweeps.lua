@@ -3,6 +3,7 @@
 --
 -- A command that was given before has the row of its first time, and `created` is when it was given
 -- last: the order of the sweeps is that of `created`, not that of the ids.
+local alive = require "toeplab.store.alive"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
 local logged = require "toeplab.store.logged"
@@ -67,21 +68,18 @@ function sweeps.answering(store)
     WHERE EXISTS (SELECT 1 FROM members m WHERE m.sweep = s.id) GROUP BY a.value]]
 end
 
--- Returns the trials of sweep id that are marked as running, in its order: {id=, label=, pid=,
--- host=, status=, attempt=, process_start=, run=, job= (of Slurm, or nil), started= (this attempt),
--- config= (JSON), steps=, step= and loss= (the last ones logged), saved= (the step of the last
--- checkpoint) and spent= (the seconds until then in all attempts)}.
+-- Returns the trials of sweep id that are marked as running, in its order: {id=, label=, config=
+-- (JSON), job= (of Slurm, or nil), started= (this attempt), steps=, step= and loss= (the last ones
+-- logged), saved= (the step of the last checkpoint), spent= (the seconds until then in all
+-- attempts), alive.COLUMNS}.
 function sweeps.running(store, id)
-  local rows = store:rows([[SELECT t.id, json_extract(t.provenance, '$.label') AS label, t.pid,
-      t.host, t.status, t.attempt, json_extract(t.provenance, '$.process_start') AS process_start,
-      json_extract(t.provenance, '$.run') AS run,
-      json_extract(t.provenance, '$.job') AS job, t.started, t.config,
-      json_extract(t.config, '$.steps') AS steps, t.step AS saved, t.seconds AS spent,
-      ]] .. logged.STEP .. [[ AS step,
-      (SELECT coalesce(value, 'nan') FROM last l WHERE l.trial = t.id AND l.name = 'loss') AS loss
+  local rows = store:rows(([[SELECT id, provenance ->> '$.label' AS label, config,
+      provenance ->> '$.job' AS job, started, config ->> '$.steps' AS steps, %s AS step,
+      (SELECT coalesce(value, 'nan') FROM last l WHERE l.trial = t.id AND l.name = 'loss') AS loss,
+      step AS saved, seconds AS spent, %s
     FROM members m JOIN trials t ON t.id = m.trial
     WHERE m.sweep = ? AND t.status = 'running' AND t.trashed IS NULL
-    ORDER BY m.position]], { id })
+    ORDER BY m.position]]):format(logged.STEP, alive.COLUMNS), { id })
   return logged.with_nan("loss", rows)
 end
 

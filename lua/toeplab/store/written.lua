@@ -126,23 +126,20 @@ end
 
 -- ---- A folder of an earlier version ------------------------------------------------------------
 
-local PATIENCE_SECONDS = 20 -- for the worker of a killed run to end
-
--- Gives the journal of a killed run, of which the rows hold the first bytes, a first record.
+-- Gives the journal of a killed run a first record. The rows hold what it says up to some byte: to
+-- apply that once more changes nothing.
 local function add_begin(store, id)
-  local path, bytes = store:journal(id)
+  local path = store:journal(id)
   local head = journal.read(path, 0)[1]
-  if head and head[1] == "begin" then return end
-  local since = core.sys.clock()
-  while journal.in_use(path) do
-    if core.sys.clock() - since > PATIENCE_SECONDS then
-      errors.raise(errors.LOCKED, "%s: the process of the trial still writes there", path)
+  if not head or head[1] ~= "begin" then
+    if journal.in_use(path) then
+      errors.raise(errors.LOCKED, "%s: the process of the trial still writes there: give the "
+        .. "command again once it has ended", path)
     end
-    core.sys.sleep(0.05)
+    head = journal.record { journal_lines(store, row_of(store, id), {})[1] }
+    errors.stored(core.sys.write_file(path, head .. (core.sys.read_file(path) or "")))
   end
-  head = journal.record { journal_lines(store, row_of(store, id), {})[1] }
-  errors.stored(core.sys.write_file(path, head .. (core.sys.read_file(path) or "")))
-  store:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { bytes + #head, id })
+  store:rows("UPDATE journals SET bytes = 0 WHERE trial = ?", { id })
 end
 
 -- Whether a trial has the files that say what its rows say.
@@ -152,18 +149,18 @@ local function has_files(store, id, attempt)
     or attempt == 0 and core.sys.exists(root .. "/marks.jnl")
 end
 
--- Returns the ids of the sweeps that have no file, and whether trials of no sweep have none.
+-- Returns the ids of the sweeps that have no file; 0 if trials of no sweep have none.
 local function lacking(store)
   local there, missing = trial_files.sweeps(store.folder), {}
-  for _, row in ipairs(store:rows "SELECT id FROM sweeps ORDER BY id") do
+  for _, row in ipairs(store:rows [[SELECT id FROM sweeps
+      UNION SELECT 0 FROM trials WHERE sweep IS NULL ORDER BY id]]) do
     if not there[row.id] then missing[#missing + 1] = row.id end
   end
-  local lost = not there[0] and store:rows "SELECT 1 FROM trials WHERE sweep IS NULL LIMIT 1"[1]
-  return missing, lost ~= nil and lost
+  return missing
 end
 
 -- Writes the files of these sweeps and of all trials.
-local function write_all(store, missing, lost)
+local function write_all(store, missing)
   for _, name in ipairs { "trials", "sweeps" } do -- the files keep whole milliseconds
     store:rows(("UPDATE %s SET created = round(created, 3)"):format(name))
   end
@@ -176,18 +173,16 @@ local function write_all(store, missing, lost)
       written.again(store, row.id)
     end
   end
-  if lost then written.sweep(store, 0) end
   for _, id in ipairs(missing) do written.sweep(store, id) end
 end
 
 -- Writes the files of a folder whose rows an earlier version of this program wrote. A call that is
 -- killed is continued by the next, since the files of the sweeps come last.
 function written.all(store)
-  local missing, lost = lacking(store)
-  if #missing == 0 and not lost then return end
+  if #lacking(store) == 0 then return end
   store:transaction(function()
-    missing, lost = lacking(store) -- another process may have written them meanwhile
-    if #missing > 0 or lost then write_all(store, missing, lost) end
+    local missing = lacking(store) -- another process may have written them meanwhile
+    if #missing > 0 then write_all(store, missing) end
   end)
 end
 
