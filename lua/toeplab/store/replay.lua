@@ -64,10 +64,12 @@ function lines.forget(self, id, step)
 end
 
 -- A trial that resumes from before an event repeats the event in the same words; it is stored once.
+-- step: nil for the one that the trial has saved.
 function lines.event(self, id, step, kind, text, at)
-  self:rows([[INSERT INTO events (trial, step, kind, text, created) SELECT ?1, ?2, ?3, ?4, ?5
-    WHERE NOT EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND step = ?2 AND kind = ?3
-    AND text = ?4)]], { id, step, kind, text, at or core.sys.now() })
+  self:rows([[INSERT INTO events (trial, step, kind, text, created)
+    SELECT id, coalesce(?2, step, 0) AS at, ?3, ?4, ?5 FROM trials WHERE id = ?1
+    AND NOT EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND events.step = at AND kind = ?3
+    AND text = ?4)]], { id, step, kind, text, at or core.sys.now(), n = 5 })
 end
 
 lines["end"] = function(self, id, status, why, ended, seconds, at)
@@ -121,16 +123,10 @@ end
 -- A command would now give the trial another id, key. code: the parts of its code as JSON, which
 -- older releases did not store; why: what has changed since it was run.
 function marks.adopt(self, id, at, key, code, why)
-  self:rows("UPDATE trials SET provenance = json_set(provenance, '$.key', ?) WHERE id = ?",
-    { key, id })
-  if code then
-    self:rows([[UPDATE trials SET provenance = json_set(provenance, '$.code', json(?))
-      WHERE id = ?]], { code, id })
-  end
-  if why then
-    local step = self:rows("SELECT step FROM trials WHERE id = ?", { id })[1].step
-    lines.event(self, id, step or 0, "adopt", why, at)
-  end
+  self:rows([[UPDATE trials SET provenance = json_set(iif(?3 IS NULL, provenance,
+    json_set(provenance, '$.code', json(?3))), '$.key', ?2) WHERE id = ?1]],
+    { id, key, code, n = 3 })
+  if why then lines.event(self, id, nil, "adopt", why, at) end
 end
 
 -- Somebody else says how the attempt ended. What is taken for dead may yet write its end, which
@@ -145,8 +141,7 @@ end
 function replay.stop_text(attempt) return "attempt " .. attempt .. " was asked to stop" end
 
 function marks.stop(self, id, at, attempt)
-  local step = self:rows("SELECT step FROM trials WHERE id = ?", { id })[1].step
-  lines.event(self, id, step or 0, "stop", replay.stop_text(attempt), at)
+  lines.event(self, id, nil, "stop", replay.stop_text(attempt), at)
 end
 
 function marks.event(self, id, at, step, kind, text) lines.event(self, id, step, kind, text, at) end

@@ -182,18 +182,14 @@ function trash.undo(store, list)
   end
 end
 
-local function size(store)
-  return store:rows [[SELECT page_count * page_size AS bytes, freelist_count * page_size AS free
-    FROM pragma_page_count, pragma_page_size, pragma_freelist_count]][1]
-end
-
--- Returns unused pages of the database to the disk if they are a quarter of it or more. Returns the
--- bytes that this freed.
+-- Returns unused pages of the database to the disk if they are a quarter of it or more. Returns
+-- their bytes.
 function trash.shrink(store)
-  local before = size(store)
-  if before.free * 4 < before.bytes then return 0 end
+  local pages = store:rows [[SELECT page_count AS count, freelist_count AS free, page_size AS bytes
+    FROM pragma_page_count, pragma_page_size, pragma_freelist_count]][1]
+  if pages.free * 4 < pages.count then return 0 end
   store:rows "VACUUM"
-  return before.bytes - size(store).bytes
+  return pages.free * pages.bytes
 end
 
 return trash
