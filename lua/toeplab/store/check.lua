@@ -20,8 +20,8 @@ function Check:__close()
   if self.store then self.store:close() end
 end
 
--- Adds a finding. lost: whether it is damage rather than mere disorder; mend: a function that
--- repairs it and returns how, or nil if it could not; nil if no repair exists.
+-- Adds a finding. lost: whether it is damage rather than mere disorder; mend: a function of the
+-- check that repairs it and returns how, or nil if it could not; nil if no repair exists.
 function Check:found(lost, mend, format, ...)
   table.insert(self.list, { lost = lost, mend = mend, text = format:format(...) })
 end
@@ -79,7 +79,7 @@ end
 
 local function check_database(check)
   local damage = damage_of(check.store, check.quick)
-  if damage then check:found(true, function() return remake(check) end, "runs.db: %s", damage) end
+  if damage then check:found(true, remake, "runs.db: %s", damage) end
 end
 
 -- Finds rows that this program would not write: the id of a trial that is not a sha256, or the path
@@ -87,7 +87,7 @@ end
 local function check_names(check)
   local store = check.store
   local function refuse(ok, why)
-    if not ok then check:found(true, function() return remake(check) end, "%s", why.message) end
+    if not ok then check:found(true, remake, "%s", why.message) end
   end
   for _, row in ipairs(store:rows "SELECT id FROM trials") do
     if not trial_files.is_id(row.id) then
@@ -246,8 +246,8 @@ local function backup(store)
 end
 
 -- The order matters: journals are taken over before their trials are judged.
-local rounds = { { check_database }, { check_names }, { check_journals },
-  { check_running, check_truth, check_artifacts, check_stale } }
+local looks = { check_database, check_names, check_journals, check_truth, check_running,
+  check_artifacts, check_stale }
 
 -- Runs a check. An error of the store or of the file system counts as damage; others are raised.
 local function run_check(check, look)
@@ -255,8 +255,7 @@ local function run_check(check, look)
   if ok then return end
   local damaged = errors.storage_problem(why) or errors.is(why) and why.code == errors.STORAGE
   if not damaged then error(why, 0) end
-  local mend = rawget(why, "status") == "ECORRUPT" and function() return remake(check) end or nil
-  check:found(true, mend, "%s", errors.text(why))
+  check:found(true, rawget(why, "status") == "ECORRUPT" and remake or nil, "%s", errors.text(why))
 end
 
 -- Repairs the new findings if requested, and reports each to the caller.
@@ -267,7 +266,7 @@ function Check:settle()
         self.copy = backup(self.store)
         self.tell { copy = self.copy }
       end
-      item.how = item.mend()
+      item.how = item.mend(self)
     end
     if item.lost and not item.how then self.left = self.left + 1 end
     self.mendable, self.all = self.mendable or item.mend ~= nil, self.all + 1
@@ -292,7 +291,7 @@ local function open_store(check)
     errors.raise(errors.STORAGE, "%s\ntoeplab fsck --repair makes it again from the files of the "
       .. "trials", text)
   end
-  check:found(true, function() return remake(check) end, "%s", text)
+  check:found(true, remake, "%s", text)
   check:settle()
 end
 
@@ -304,8 +303,8 @@ local function check_folder(folder, o, tell)
   local self <close> = setmetatable({ folder = folder, quick = o.quick, repair = o.repair,
     tell = tell, list = {}, left = 0, all = 0, files = 0 }, Check)
   open_store(self)
-  for _, round in ipairs(rounds) do
-    for _, look in ipairs(round) do run_check(self, look) end
+  for _, look in ipairs(looks) do
+    run_check(self, look)
     self:settle()
   end
   self.trials = count_trials(self.store)
