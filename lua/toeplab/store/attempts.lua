@@ -60,15 +60,6 @@ local function next_attempt(self, t, pid, about)
   end
 end
 
--- Returns what a trial that was begun continues from: {attempt=, seconds=} and its artifacts.
-local function resumable(self, id)
-  local row = self:rows("SELECT attempt, seconds FROM trials WHERE id = ?", { id })[1]
-  local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
-    WHERE trial = ?]], { id })
-  for _, a in ipairs(artifacts) do trial_files.check_row(self.folder, id, a) end
-  return row, artifacts
-end
-
 -- Begins the next attempt at a trial, in process pid, and sets t.attempt to its number. Returns it,
 -- the seconds of earlier attempts, and the artifacts of the trial; nil and what taken returns if
 -- another process was faster. Raises if one of the artifacts is not a file of the trial.
@@ -83,7 +74,10 @@ function attempts.begin(self, t, pid)
     local line, why = next_attempt(self, t, pid, json.encode(p))
     if not line then return nil, why end
     replay.apply(self, t.id, line)
-    local row, artifacts = resumable(self, t.id)
+    local row = self:rows("SELECT attempt, seconds FROM trials WHERE id = ?", { t.id })[1]
+    local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
+      WHERE trial = ?]], { t.id })
+    for _, a in ipairs(artifacts) do trial_files.check_row(self.folder, t.id, a) end
     t.attempt, t.read, t.read_bytes = row.attempt, row.attempt, 0
     return row.attempt, (row.seconds or 0) + 0.0, artifacts
   end)

@@ -51,12 +51,8 @@ end
 
 -- Returns the names of the metrics that the trials of a sweep have logged, sorted.
 function logged.names(store, sweep)
-  local list = {}
-  for i, row in ipairs(store:rows([[SELECT DISTINCT l.name FROM members m
-      JOIN last l ON l.trial = m.trial WHERE m.sweep = ? ORDER BY 1]], { sweep })) do
-    list[i] = row.name
-  end
-  return list
+  return store:values([[SELECT DISTINCT l.name FROM members m JOIN last l ON l.trial = m.trial
+    WHERE m.sweep = ? ORDER BY 1]], { sweep })
 end
 
 -- Lists the trials of a sweep, those at work first, each with the last value of a metric (nil:

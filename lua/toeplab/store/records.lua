@@ -180,6 +180,13 @@ function Records:rows(sql, params)
   return self.store:exec(sql, params or {})
 end
 
+-- Returns the values of a query for one column, a list.
+function Records:values(sql, params)
+  local list = {}
+  self.store:tuples(sql, params or {}, function(value) list[#list + 1] = value end)
+  return list
+end
+
 -- Calls fn for each row of a query, of which any number need not fit into memory.
 function Records:each(sql, params, fn) self.store:each(sql, params, fn) end
 

@@ -95,16 +95,10 @@ end
 
 -- Returns two sorted lists, the keys and the metrics of the newest trials, which suffice for hints.
 function selection.names(store)
-  local keys, metrics = {}, {}
-  for i, row in ipairs(store:rows [[SELECT DISTINCT j.key FROM (SELECT config FROM trials
-      WHERE trashed IS NULL ORDER BY rowid DESC LIMIT 300) c, json_each(c.config) j ORDER BY 1]]) do
-    keys[i] = row.key
-  end
-  for i, row in ipairs(store:rows [[SELECT DISTINCT name FROM last WHERE trial IN (SELECT id
-      FROM trials WHERE trashed IS NULL ORDER BY rowid DESC LIMIT 300) ORDER BY 1]]) do
-    metrics[i] = row.name
-  end
-  return keys, metrics
+  return store:values [[SELECT DISTINCT j.key FROM (SELECT config FROM trials
+      WHERE trashed IS NULL ORDER BY rowid DESC LIMIT 300) c, json_each(c.config) j ORDER BY 1]],
+    store:values [[SELECT DISTINCT name FROM last WHERE trial IN (SELECT id
+      FROM trials WHERE trashed IS NULL ORDER BY rowid DESC LIMIT 300) ORDER BY 1]]
 end
 
 -- What a name may refer to. Each function takes the query and the name, and returns SQL or nil.
@@ -342,12 +336,8 @@ local function name_condition(query, word)
   local sql = "SELECT 1 FROM trials WHERE experiment = ? LIMIT 1"
   if query.store:rows(sql, { word })[1] then return "t.experiment = " .. query:bind(word) end
   if word:find("^%x+$") then return by_id(query, word) end
-  local names = {}
-  for i, row in ipairs(query.store:rows "SELECT DISTINCT experiment FROM trials") do
-    names[i] = row.experiment
-  end
   errors.usage("'%s' is not the id of a trial nor an experiment%s", word,
-    suggest.hint(word, names))
+    suggest.hint(word, query.store:values "SELECT DISTINCT experiment FROM trials"))
 end
 
 -- ---- Queries ----------------------------------------------------------------------------------
