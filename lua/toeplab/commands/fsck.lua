@@ -16,7 +16,7 @@ local fsck = {
     .. "if damage remains.",
   options = {
     { name = "repair", help = "repair, after a copy of the database beside it" },
-    { name = "quick", short = "q", help = "check sizes instead of sha256, and fewer rows" },
+    { name = "quick", short = "q", help = "check sizes instead of sha256, and no journals" },
     { name = "json", help = "as JSON: an object for each finding, then a summary" },
     output.dir,
   },

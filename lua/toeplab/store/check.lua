@@ -295,7 +295,7 @@ local function open_store(check)
   check:settle()
 end
 
--- Checks the folder. o: quick (sizes of files instead of their sha256, and fewer checks of rows),
+-- Checks the folder. o: quick (sizes of files instead of their sha256, and no journals),
 -- repair (repairs, after a copy of the database). Calls tell(item) for each finding: {text=, lost=,
 -- how= (the repair, or nil)}; and with {copy= (its path)} once the database is copied. Returns
 -- {trials=, files=, all= (findings), left= (remaining damage), mendable=, copy=}.

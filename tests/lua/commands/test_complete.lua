@@ -168,7 +168,7 @@ end
 
 t.test("the other shells get each word with what it is", function()
   t.eq(shell.output(program .. " complete -- toeplab fsck --q"),
-    "--quick\tcheck sizes instead of sha256, and fewer rows")
+    "--quick\tcheck sizes instead of sha256, and no journals")
   t.eq(shell.output(program .. " complete -- toeplab merg"),
     "merge\tcopy the trials of another results folder")
   t.eq(shell.output(program .. " complete -- toeplab"), nil)
