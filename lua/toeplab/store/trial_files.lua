@@ -11,6 +11,7 @@ local shell = require "toeplab.base.shell"
 
 local trial_files = {}
 
+local LAST_SECOND = 253402300799 -- of the year 9999, the last that SQLite knows
 local absent = { [2] = true, [20] = true } -- errno: no such file, a part of the path is no folder
 
 local HASH, NAME = "^" .. ("[%da-f]"):rep(64) .. "$", "^[^%./%c][^/%c]*$"
@@ -191,6 +192,10 @@ function trial_files.check_store(folder, mode)
   if lost then
     errors.raise(errors.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; restore a "
       .. "copy, or move both away", path, folder)
+  end
+  if (mode == "w" or mode == "u") and os.time() > LAST_SECOND then
+    errors.raise(errors.STORAGE, "%s: the clock of this machine is beyond the year 9999, whose "
+      .. "times cannot be stored: set it", path)
   end
 end
 

@@ -60,6 +60,18 @@ t.test("the newest schema is that of a new store", function()
   end)
 end)
 
+t.test("a clock beyond the year 9999 is named before anything is written", function()
+  t.in_folder(function(folder)
+    local time = os.time
+    os.time = function() return 253402300800 end -- luacheck: ignore
+    local ok, why = pcall(records.open, folder, "w")
+    os.time = time -- luacheck: ignore
+    t.eq(ok, false)
+    t.holds(tostring(why), "the clock of this machine is beyond the year 9999")
+    t.eq(core.sys.list(folder), {})
+  end)
+end)
+
 for version = 1, NEWEST - 1 do
   t.test(("a store of version %d is refused to readers, and upgraded to write"):format(version),
     function()
