@@ -139,17 +139,58 @@ end
 
 -- ---- Rows -------------------------------------------------------------------------------------
 
--- Returns tags and notes of a trial here with those from there: no merge drops what a user wrote.
+-- Returns tags and notes of a trial here with those from there, and whether that adds any: no merge
+-- drops what a user wrote.
 local function marks_of_both(store, theirs)
   local ours = store:rows("SELECT tags, notes FROM trials WHERE id = ?", { theirs.id })[1]
-  local set, lines = {}, { ours.notes ~= "" and ours.notes or nil }
+  local set, notes = {}, ours.notes
   for tag in (ours.tags .. " " .. theirs.tags):gmatch "%S+" do set[tag] = true end
   for line in theirs.notes:gmatch "[^\n]+" do
-    if not ("\n" .. ours.notes .. "\n"):find("\n" .. line .. "\n", 1, true) then
-      lines[#lines + 1] = line
+    if not ("\n" .. notes .. "\n"):find("\n" .. line .. "\n", 1, true) then
+      notes = (notes ~= "" and notes .. "\n" or "") .. line
     end
   end
-  return table.concat(sorted_keys(set), " "), table.concat(lines, "\n")
+  local tags = table.concat(sorted_keys(set), " ")
+  return tags, notes, tags ~= ours.tags or notes ~= ours.notes
+end
+
+-- Returns what `run --adopt` has made of a trial: {key=, code=, events=, at= (the time of the last
+-- event)}.
+local function adoption(store, id)
+  local a = store:rows([[SELECT provenance ->> '$.key' AS key, provenance -> '$.code' AS code
+    FROM trials WHERE id = ?]], { id })[1] or {}
+  a.events = store:rows([[SELECT coalesce(step, 0) AS step, text, created FROM events
+    WHERE trial = ? AND kind = 'adopt' ORDER BY created, id]], { id })
+  a.at = a.events[1] and a.events[#a.events].created or 0
+  return a
+end
+
+-- Adds an adoption from elsewhere to trial id here, whose key it replaces if it is newer. Returns
+-- whether there was anything to add. dry: only that.
+local function adopt(store, id, from, dry)
+  local ours, known, adds = adoption(store, id), {}, false
+  for _, e in ipairs(ours.events) do known[e.step .. e.text] = true end
+  for _, e in ipairs(from.events) do
+    if not known[e.step .. e.text] then
+      if not dry then store:mark_at(e.created, id, "event", e.step, "adopt", e.text) end
+      adds = true
+    end
+  end
+  if from.key and from.key ~= ours.key and (not ours.key or from.at > ours.at) then
+    if not dry then store:mark(id, "adopt", from.key, not ours.code and from.code or nil) end
+    adds = true
+  end
+  return adds
+end
+
+-- Adds tags, notes and the adoption of a trial there to that here. Returns whether there were any.
+local function add_marks(store, other, theirs, dry)
+  if #store:rows("SELECT 1 FROM trials WHERE id = ? AND trashed IS NULL", { theirs.id }) == 0 then
+    return false
+  end
+  local tags, notes, adds = marks_of_both(store, theirs)
+  if adds and not dry then store:mark(theirs.id, "marks", tags, notes) end
+  return adopt(store, theirs.id, adoption(other, theirs.id), dry) or adds
 end
 
 -- Returns the id here of the sweep that has this id there, inserting its row if necessary; nil for
@@ -168,10 +209,12 @@ end
 
 -- Writes what the rows there say of a trial to its files here, and makes its rows from them.
 local function copy_rows(store, other, theirs, artifacts, sweep)
+  local ours = adoption(store, theirs.id)
   store:declare(sweep, theirs)
   theirs.tags, theirs.notes = marks_of_both(store, theirs)
   written.trial(store, theirs, other, artifacts)
   rebuild.renew_trial(store, theirs.id)
+  adopt(store, theirs.id, ours)
 end
 
 -- If both sides are finished and differ, ours stays, and a single event records the conflict.
@@ -237,11 +280,12 @@ end
 
 -- Merges the trials of other, a snapshot of records, into store, opened for writing. dry: only
 -- decides. Returns counts by decision, with lists conflicts ({id=, differences=}) and damaged
--- (paths), and others: the number of our members that trials of other code replaced.
+-- (paths), others: the number of our members that trials of other code replaced, and marked: that
+-- of our trials that got tags, notes or adoptions.
 function merge.run(store, other, dry)
   local result = { add = 0, replace = 0, same = 0, conflict = 0, ahead = 0, busy = 0, trash = 0,
-    others = 0, conflicts = {}, damaged = {} }
-  local known = {}
+    others = 0, marked = 0, conflicts = {}, damaged = {} }
+  local known, both = {}, {}
   check_rows(other)
   for _, row in ipairs(other:rows [[SELECT id FROM trials WHERE trashed IS NULL
       ORDER BY created, rowid]]) do
@@ -254,6 +298,9 @@ function merge.run(store, other, dry)
       table.move(list, 1, #list, #result.damaged + 1, result.damaged)
     end
     result[what] = result[what] + 1
+    if what == "same" or what == "ahead" or what == "conflict" then
+      both[#both + 1] = { id = row.id, tags = theirs.tags, notes = theirs.notes }
+    end
     if what == "conflict" then
       table.insert(result.conflicts, { id = row.id, differences = list })
       if not dry then note_conflict(store, theirs, list) end
@@ -272,8 +319,16 @@ function merge.run(store, other, dry)
       end)
     end
   end
-  if not dry then
+  local function mark_all()
+    for _, theirs in ipairs(both) do
+      result.marked = result.marked + (add_marks(store, other, theirs, dry) and 1 or 0)
+    end
+  end
+  if dry then
+    mark_all()
+  else
     store:transaction(function()
+      mark_all()
       result.others = copy_members(store, other, known)
       for _, id in pairs(known) do written.sweep(store, id) end
     end)
