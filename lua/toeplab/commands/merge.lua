@@ -38,9 +38,11 @@ local function print_counts(counts)
     print(("%d places in sweeps now show finished trials of other code")
       :format(counts.others))
   end
+  if counts.files > 0 then
+    print(quantity.count(counts.files, "file") .. " copied that these lacked")
+  end
   if counts.marked > 0 then
-    print(("%s of both get tags, notes or adoptions from there")
-      :format(quantity.count(counts.marked, "trial")))
+    print(quantity.count(counts.marked, "trial") .. " here with new tags, notes or adoptions")
   end
   for _, c in ipairs(counts.conflicts) do
     print(("conflict %s: %s"):format(c.id:sub(1, 12), table.concat(c.differences, "; ")))

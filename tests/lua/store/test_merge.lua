@@ -172,6 +172,40 @@ t.test("merging a trial that is further there keeps its tags and notes here", fu
   end)
 end)
 
+t.test("a later merge brings a file that could not be read, and one that is lost here", function()
+  local path = "/runs/" .. id("a"):sub(1, 12) .. "/step-00000004.h5"
+  local ARTIFACTS = "SELECT trial, kind, step, path, bytes, sha256 FROM artifacts"
+  t.in_folder(function(folder)
+    local here, there = folder .. "/here", folder .. "/there"
+    stores.fill(there, sample)
+    local state = t.read(there .. path)
+    core.sys.remove(there .. path)
+    for _ = 1, 2 do t.eq(merged(here, there).damaged, { there .. path }) end
+    t.write(there .. path, state)
+    t.eq(merged(here, there, true).files, 1)
+    t.eq(core.sys.exists(here .. path), false)
+    for _, lost in ipairs { function() end, core.sys.remove,
+        function(file) t.write(file, "state A") end } do
+      lost(here .. path)
+      local told = merged(here, there)
+      t.eq({ told.same, told.files, #told.damaged }, { 4, 1, 0 })
+      t.eq(t.read(here .. path), state)
+      t.eq(stores.dump(here, ARTIFACTS), stores.dump(there, ARTIFACTS))
+      t.eq(merged(here, there).files, 0)
+    end
+  end)
+end)
+
+t.test("of a trial that is further here no older checkpoint is brought", function()
+  t.in_folder(function(folder)
+    local broke = variant(sample[1], { status = "interrupted", files = { checkpoint = "state" } })
+    stores.fill(folder .. "/here", { sample[1] })
+    stores.fill(folder .. "/there", { broke })
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.ahead, told.files }, { 1, 0 })
+  end)
+end)
+
 -- Merges the folders there and here into one another until each has seen all, and again.
 local function merge_both_ways(folder)
   local here, there = folder .. "/here", folder .. "/there"
