@@ -43,7 +43,8 @@ Folder.__index = Folder
 function hosts.with_folder(fn)
   t.in_folder(function(folder)
     local self = setmetatable({ folder = folder, root = folder .. "/r", count = 0,
-      environment = {} }, Folder) -- environment: what a host's commands get, in the shell's words
+      environment = {} }, Folder) -- environment: what a host's commands get, in the shell's words;
+    -- hostname: one name for all hosts, or nil
     t.write(folder .. "/x.lua", (script:gsub("FOLDER", folder)))
     local ok, why = pcall(fn, self)
     t.write(folder .. "/go", "")
@@ -57,7 +58,8 @@ end
 function Folder:line(host, words)
   local line = ("TOEPLAB_THREADS=1 TOEPLAB_INDEX='%s/%s' %s '%s' %s -C '%s'"):format(self.folder,
     host, self.environment[host] or "", program, words, self.root)
-  return apart .. " sh -c " .. shell.quote("hostname " .. host .. "; exec env " .. line)
+  return apart .. " sh -c " .. shell.quote("hostname " .. (self.hostname or host) .. "; exec env "
+    .. line)
 end
 
 function Folder:ask(host, words)

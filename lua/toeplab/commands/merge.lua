@@ -3,6 +3,7 @@ local core = require "toeplab.core"
 local merge = require "toeplab.store.merge"
 local trial_files = require "toeplab.store.trial_files"
 local output = require "toeplab.report.output"
+local quantity = require "toeplab.base.quantity"
 local records = require "toeplab.store.records"
 local errors = require "toeplab.base.errors"
 
@@ -10,10 +11,10 @@ local command = {
   example = "toeplab merge node7/results\n  toeplab merge /mnt/node8/results --dry-run",
   usage = "toeplab merge FOLDER",
   about = "Copies the trials of another results folder here, with metrics, events and files, and\n"
-    .. "checks their sha256. Of a trial that is in both, the one that is further stays;\n"
-    .. "if both are done and their results differ, the one here stays, an event records how they\n"
-    .. "differ, and the exit code is 4. Running trials are left out. Merging again changes\n"
-    .. "nothing.",
+    .. "checks their sha256. Of a trial that is in both, the one that is further stays, with the\n"
+    .. "tags, notes and adoptions of both; if both are done and their results differ, the one\n"
+    .. "here stays, an event records how they differ, and the exit code is 4. Running trials are\n"
+    .. "left out. Merging again changes nothing.",
   words = { "folder" },
   options = {
     output.dry_run,
@@ -36,6 +37,12 @@ local function print_counts(counts)
   if counts.others > 0 then
     print(("%d places in sweeps now show finished trials of other code")
       :format(counts.others))
+  end
+  if counts.files > 0 then
+    print(quantity.count(counts.files, "file") .. " copied that these lacked")
+  end
+  if counts.marked > 0 then
+    print(quantity.count(counts.marked, "trial") .. " here with new tags, notes or adoptions")
   end
   for _, c in ipairs(counts.conflicts) do
     print(("conflict %s: %s"):format(c.id:sub(1, 12), table.concat(c.differences, "; ")))

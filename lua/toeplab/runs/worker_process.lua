@@ -50,10 +50,19 @@ local function last_line(path)
   return (core.sys.read_file(path) or ""):sub(-4000):match("([^\n]+)\n*$")
 end
 
--- Waits for the process. Returns why it ended as text, and the number of the signal that ended it,
--- if one did.
+-- Waits for the process, which has closed its pipe, and kills it if it lives on. Returns
+-- why it ended as text, and the number of the signal that ended it, if one did.
 function Process:cause()
-  local code, signal = self.process:wait(true)
+  local deadline = core.sys.clock() + worker_process.GRACE_SECONDS
+  local code, signal = self.process:wait()
+  while not code and not signal do
+    if core.sys.clock() > deadline then
+      self.killed = "its process was killed, because it had closed its pipe and did not end"
+      self.process:signal("KILL")
+    end
+    core.sys.sleep(0.005)
+    code, signal = self.process:wait()
+  end
   if self.killed then return self.killed, signal end
   if signal then
     local oom = signal == 9 and " (perhaps for lack of memory)" or ""

@@ -104,15 +104,32 @@ local function copy(from, to)
   return true
 end
 
--- Copies the files of a trial and its log into a temporary folder. Returns its path, the undamaged
--- artifacts, and the paths of the damaged ones.
-local function copy_files(store, other, id)
+-- Lists the artifacts of trial id there whose files this side lacks, or has damaged. Unless both
+-- trials are the same, only those of equal content count.
+local function lacking(store, other, id, same)
+  local list, ours = {}, {}
+  local sql = "SELECT *, kind || ' ' || step AS name FROM artifacts WHERE trial = ?"
+  for _, a in ipairs(store:rows(sql, { id })) do ours[a.name] = a end
+  for _, a in ipairs(other:rows(sql, { id })) do
+    local own = ours[a.name]
+    local counts = same or own and own.sha256 == a.sha256
+    if counts and not (own
+      and trial_files.intact(trial_files.path(store.folder, id, own), own.sha256)) then
+      list[#list + 1] = a
+    end
+  end
+  return list
+end
+
+-- Copies the files of these artifacts of a trial into a temporary folder. Returns its path, the
+-- undamaged artifacts, and the paths of the damaged ones.
+local function copy_files(store, other, id, artifacts)
   local good, bad, folder = {}, {}, trial_files.folder(store.folder, id)
   trial_files.make(store.folder, "runs")
   local temp = temporary.beside(store.folder .. "/" .. folder)
   files.remove(temp)
   errors.stored(core.sys.mkdir(temp))
-  for _, a in ipairs(other:rows("SELECT * FROM artifacts WHERE trial = ?", { id })) do
+  for _, a in ipairs(artifacts) do
     local from = trial_files.path(other.folder, id, a)
     local to = temp .. from:match "/[^/]*$"
     if copy(from, to) and trial_files.intact(to, a.sha256) then
@@ -122,10 +139,14 @@ local function copy_files(store, other, id)
       bad[#bad + 1] = from
     end
   end
-  local log = ("%s/%s/log.txt"):format(other.folder, folder)
+  return temp, good, bad
+end
+
+-- Copies the log of trial id to the folder temp.
+local function copy_log(other, id, temp)
+  local log = ("%s/%s/log.txt"):format(other.folder, trial_files.folder(other.folder, id))
   local kind, link = core.sys.kind(log)
   if kind == "file" and not link then copy(log, temp .. "/log.txt") end
-  return temp, good, bad
 end
 
 -- Moves the files in the temporary folder to the folder of a trial.
@@ -139,17 +160,58 @@ end
 
 -- ---- Rows -------------------------------------------------------------------------------------
 
--- Returns tags and notes of a trial here with those from there: no merge drops what a user wrote.
+-- Returns tags and notes of a trial here with those from there, and whether that adds any: no merge
+-- drops what a user wrote.
 local function marks_of_both(store, theirs)
   local ours = store:rows("SELECT tags, notes FROM trials WHERE id = ?", { theirs.id })[1]
-  local set, lines = {}, { ours.notes ~= "" and ours.notes or nil }
+  local set, notes = {}, ours.notes
   for tag in (ours.tags .. " " .. theirs.tags):gmatch "%S+" do set[tag] = true end
   for line in theirs.notes:gmatch "[^\n]+" do
-    if not ("\n" .. ours.notes .. "\n"):find("\n" .. line .. "\n", 1, true) then
-      lines[#lines + 1] = line
+    if not ("\n" .. notes .. "\n"):find("\n" .. line .. "\n", 1, true) then
+      notes = (notes ~= "" and notes .. "\n" or "") .. line
     end
   end
-  return table.concat(sorted_keys(set), " "), table.concat(lines, "\n")
+  local tags = table.concat(sorted_keys(set), " ")
+  return tags, notes, tags ~= ours.tags or notes ~= ours.notes
+end
+
+-- Returns what `run --adopt` has made of a trial: {key=, code=, events=, at= (the time of the last
+-- event)}.
+local function adoption(store, id)
+  local a = store:rows([[SELECT provenance ->> '$.key' AS key, provenance -> '$.code' AS code
+    FROM trials WHERE id = ?]], { id })[1] or {}
+  a.events = store:rows([[SELECT coalesce(step, 0) AS step, text, created FROM events
+    WHERE trial = ? AND kind = 'adopt' ORDER BY created, id]], { id })
+  a.at = a.events[1] and a.events[#a.events].created or 0
+  return a
+end
+
+-- Adds an adoption from elsewhere to trial id here, whose key it replaces if it is newer. Returns
+-- whether there was anything to add. dry: only that.
+local function adopt(store, id, from, dry)
+  local ours, known, adds = adoption(store, id), {}, false
+  for _, e in ipairs(ours.events) do known[e.step .. e.text] = true end
+  for _, e in ipairs(from.events) do
+    if not known[e.step .. e.text] then
+      if not dry then store:mark_at(e.created, id, "event", e.step, "adopt", e.text) end
+      adds = true
+    end
+  end
+  if from.key and from.key ~= ours.key and (not ours.key or from.at > ours.at) then
+    if not dry then store:mark(id, "adopt", from.key, not ours.code and from.code or nil) end
+    adds = true
+  end
+  return adds
+end
+
+-- Adds tags, notes and the adoption of a trial there to that here. Returns whether there were any.
+local function add_marks(store, other, theirs, dry)
+  if #store:rows("SELECT 1 FROM trials WHERE id = ? AND trashed IS NULL", { theirs.id }) == 0 then
+    return false
+  end
+  local tags, notes, adds = marks_of_both(store, theirs)
+  if adds and not dry then store:mark(theirs.id, "marks", tags, notes) end
+  return adopt(store, theirs.id, adoption(other, theirs.id), dry) or adds
 end
 
 -- Returns the id here of the sweep that has this id there, inserting its row if necessary; nil for
@@ -168,10 +230,19 @@ end
 
 -- Writes what the rows there say of a trial to its files here, and makes its rows from them.
 local function copy_rows(store, other, theirs, artifacts, sweep)
+  local ours = adoption(store, theirs.id)
   store:declare(sweep, theirs)
   theirs.tags, theirs.notes = marks_of_both(store, theirs)
   written.trial(store, theirs, other, artifacts)
   rebuild.renew_trial(store, theirs.id)
+  adopt(store, theirs.id, ours)
+end
+
+-- Records files of a trial there that have come to that here.
+local function add_files(store, id, artifacts)
+  for _, a in ipairs(artifacts) do
+    store:mark_at(a.created, id, "artifact", a.kind, a.step, a.path, a.bytes, a.sha256)
+  end
 end
 
 -- If both sides are finished and differ, ours stays, and a single event records the conflict.
@@ -231,13 +302,38 @@ local function check_rows(other)
   end)
 end
 
+-- Copies these artifacts of a trial there, and all else of it if it is to be added to those here or
+-- to replace one of them. what: the decision. known: see sweep_of.
+local function bring(store, other, theirs, what, artifacts, result, known)
+  local id, new = theirs.id, what == "add" or what == "replace"
+  local temp, good, bad = copy_files(store, other, id, artifacts)
+  local guard <close> = defer(function() files.remove(temp) end)
+  if new then copy_log(other, id, temp) end
+  table.move(bad, 1, #bad, #result.damaged + 1, result.damaged)
+  store:transaction(function()
+    local now = decide(store, other, theirs)
+    if now ~= what then -- a run has begun it, or rm moved it to the trash
+      result[what], result[now] = result[what] - 1, result[now] + 1
+      return
+    end
+    move_files(store, temp, id)
+    if new then
+      copy_rows(store, other, theirs, good, sweep_of(store, other, theirs.sweep, known))
+    else
+      add_files(store, id, good)
+      result.files = result.files + #good
+    end
+  end)
+end
+
 -- Merges the trials of other, a snapshot of records, into store, opened for writing. dry: only
 -- decides. Returns counts by decision, with lists conflicts ({id=, differences=}) and damaged
--- (paths), and others: the number of our members that trials of other code replaced.
+-- (paths), others: the number of our members that trials of other code replaced, marked: that of
+-- our trials that got tags, notes or adoptions, and files: that of files that these lacked.
 function merge.run(store, other, dry)
   local result = { add = 0, replace = 0, same = 0, conflict = 0, ahead = 0, busy = 0, trash = 0,
-    others = 0, conflicts = {}, damaged = {} }
-  local known = {}
+    others = 0, marked = 0, files = 0, conflicts = {}, damaged = {} }
+  local known, both = {}, {}
   check_rows(other)
   for _, row in ipairs(other:rows [[SELECT id FROM trials WHERE trashed IS NULL
       ORDER BY created, rowid]]) do
@@ -251,26 +347,33 @@ function merge.run(store, other, dry)
       if what ~= "replace" then table.move(bad, 1, #bad, #result.damaged + 1, result.damaged) end
     end
     result[what] = result[what] + 1
+    local new = what == "add" or what == "replace"
+    local artifacts = {}
+    if new then
+      artifacts = other:rows("SELECT * FROM artifacts WHERE trial = ?", { row.id })
+    elseif what ~= "busy" and what ~= "trash" then
+      both[#both + 1] = { id = row.id, tags = theirs.tags, notes = theirs.notes }
+      artifacts = lacking(store, other, row.id, what == "same")
+      if dry then result.files = result.files + #artifacts end
+    end
     if what == "conflict" then
       table.insert(result.conflicts, { id = row.id, differences = list })
       if not dry then note_conflict(store, theirs, list) end
-    elseif (what == "add" or what == "replace") and not dry then
-      local temp, good, bad = copy_files(store, other, row.id)
-      local guard <close> = defer(function() files.remove(temp) end)
-      table.move(bad, 1, #bad, #result.damaged + 1, result.damaged)
-      store:transaction(function()
-        local now = decide(store, other, theirs)
-        if now ~= what then -- a run has begun it, or rm moved it to the trash
-          result[what], result[now] = result[what] - 1, result[now] + 1
-          return
-        end
-        move_files(store, temp, row.id)
-        copy_rows(store, other, theirs, good, sweep_of(store, other, theirs.sweep, known))
-      end)
+    end
+    if (new or #artifacts > 0) and not dry then
+      bring(store, other, theirs, what, artifacts, result, known)
     end
   end
-  if not dry then
+  local function mark_all()
+    for _, theirs in ipairs(both) do
+      result.marked = result.marked + (add_marks(store, other, theirs, dry) and 1 or 0)
+    end
+  end
+  if dry then
+    mark_all()
+  else
     store:transaction(function()
+      mark_all()
       result.others = copy_members(store, other, known)
       for _, id in pairs(known) do written.sweep(store, id) end
     end)

@@ -108,10 +108,16 @@ end
 
 -- ---- What has changed --------------------------------------------------------------------------
 
--- Returns the trials whose journals runs of other machines write: {id=, attempt=}.
-local function of_others(store)
-  return store:rows([[SELECT id, j.attempt FROM trials JOIN journals j ON id = trial
-    WHERE host <> ?]], { core.sys.hostname() })
+-- Returns the trials whose journals hold what the rows lack: {id=, attempt=, path=}. Whoever writes
+-- them may have another database, also on a machine of this name or by another path of the folder.
+local function unread_journals(store)
+  local list = {}
+  for _, row in ipairs(store:rows "SELECT trial AS id, attempt, bytes FROM journals") do
+    row.path = trial_files.folder(store.folder, row.id)
+    local size = core.sys.size(store.folder .. "/" .. journal.path(row.path, row.attempt))
+    if size and size ~= row.bytes then list[#list + 1] = row end
+  end
+  return list
 end
 
 -- Whether the files of the folder root show what a line of news tells of.
@@ -142,10 +148,9 @@ end
 
 -- Brings the rows up to date with what other processes have written.
 function rebuild.refresh(store)
-  if not of_others(store)[1] and not news.unread(store) then return end
+  if not unread_journals(store)[1] and not news.unread(store) then return end
   store:transaction(function()
-    for _, row in ipairs(of_others(store)) do
-      row.path = trial_files.folder(store.folder, row.id)
+    for _, row in ipairs(unread_journals(store)) do
       if store:take(row) then store:end_journal(row) end
     end
   end)
@@ -154,9 +159,8 @@ end
 -- Whether the rows may be behind the files. A process of this machine that holds the store is about
 -- to store what it has told of.
 function rebuild.is_behind(store)
-  if of_others(store)[1] then return true end
-  return news.unread(store) and (trial_files.is_elsewhere(store.folder)
-    or not journal.in_use(store.folder .. "/lock"))
+  return (news.unread(store) or unread_journals(store)[1] ~= nil)
+    and (trial_files.is_elsewhere(store.folder) or not journal.in_use(store.folder .. "/lock"))
 end
 
 -- ---- The whole folder -------------------------------------------------------------------------

@@ -284,12 +284,15 @@ function Records:make_folder(id)
 end
 
 -- Appends a line to the marks of a trial (journal.lua lists the kinds) and applies it.
-function Records:mark(id, kind, ...)
+function Records:mark(id, ...) self:mark_at(core.sys.now(), id, ...) end
+
+-- Does so with the time at which it was said elsewhere.
+function Records:mark_at(at, id, kind, ...)
   local rest = table.pack(...)
   self:transaction(function()
     local row = self:rows("SELECT attempt FROM trials WHERE id = ?", { id })[1]
     if not row then errors.usage("trial %s was removed", id:sub(1, 12)) end
-    local line = table.pack(kind, row.attempt, core.sys.now(), table.unpack(rest, 1, rest.n))
+    local line = table.pack(kind, row.attempt, at, table.unpack(rest, 1, rest.n))
     local path = trial_files.path(self.folder, id, { path = self:make_folder(id) .. "/marks.jnl" })
     news.tell(self, "mark", id, tostring(core.sys.size(path) or 0))
     journal.append(path, line)

@@ -37,6 +37,30 @@ t.test("two hosts share the trials of a sweep, and each knows all", function()
   end)
 end)
 
+t.test("two hosts of one name, or two paths of the folder on one host, know all", function()
+  with_folder(function(f)
+    f.hostname = "box"
+    local first = f:start("a", "a=1,2")
+    f:wait_for("b", "running queued queued queued")
+    local second = f:start("b", "a=1,2")
+    f:wait_for("a", "running running queued queued")
+    t.ok(any(f:known "b", ",loss,3,"))
+    t.eq(f:known "a", f:known "b")
+    t.write(f.folder .. "/go", "")
+    local codes = {}
+    for i, finish in ipairs { first, second } do
+      local said
+      codes[i], said = finish()
+      t.ok(codes[i] == 0 or codes[i] == 5, said) -- 5: the other one still runs the last trial
+    end
+    t.ok(codes[1] == 0 or codes[2] == 0)
+    for _, host in ipairs { "a", "b", "c" } do t.eq(f:statuses(host), "done done done done") end
+    t.eq(f:known "a", f:known "b")
+    local said, code = f:ask("b", "fsck")
+    t.ok(code == 0 and said:find "all is whole", said)
+  end)
+end)
+
 t.test("a host continues what a killed run of another one has left, bit for bit", function()
   with_folder(function(f)
     local first = f:start "a"

@@ -93,6 +93,23 @@ t.test("a process that keeps the journal of a killed run is left alone", functio
   end)
 end)
 
+t.test("a worker that closes its pipe and lives on is killed", function()
+  t.in_folder(function(folder)
+    local grace <const>, since = worker_process.GRACE_SECONDS, core.sys.clock()
+    local restore <close> = defer(function() worker_process.GRACE_SECONDS = grace end)
+    worker_process.GRACE_SECONDS = 0.3
+    local child = worker_process.start({ folder = folder, worker = function()
+      return { "/bin/sh", "-c", "exec 0<&- 1>&- 2>&- 3>&-; exec sleep 20" }
+    end }, 1, "cpu", {})
+    local guard <close> = defer(function() child:kill() end)
+    while child.process:receive() do core.sys.sleep(0.01) end
+    local why, signal = child:cause()
+    t.eq(signal, 9)
+    t.holds(why, "had closed its pipe and did not end")
+    t.ok(core.sys.clock() - since < 15)
+  end)
+end)
+
 t.test("logs of workers have names of their own on each machine, and go with these", function()
   t.in_folder(function(folder)
     local process_of = worker_process.start({ folder = folder, worker = function()

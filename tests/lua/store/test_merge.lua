@@ -172,6 +172,138 @@ t.test("merging a trial that is further there keeps its tags and notes here", fu
   end)
 end)
 
+t.test("a later merge brings a file that could not be read, and one that is lost here", function()
+  local path = "/runs/" .. id("a"):sub(1, 12) .. "/step-00000004.h5"
+  local ARTIFACTS = "SELECT trial, kind, step, path, bytes, sha256 FROM artifacts"
+  t.in_folder(function(folder)
+    local here, there = folder .. "/here", folder .. "/there"
+    stores.fill(there, sample)
+    local state = t.read(there .. path)
+    core.sys.remove(there .. path)
+    for _ = 1, 2 do t.eq(merged(here, there).damaged, { there .. path }) end
+    t.write(there .. path, state)
+    t.eq(merged(here, there, true).files, 1)
+    t.eq(core.sys.exists(here .. path), false)
+    for _, lost in ipairs { function() end, core.sys.remove,
+        function(file) t.write(file, "state A") end } do
+      lost(here .. path)
+      local told = merged(here, there)
+      t.eq({ told.same, told.files, #told.damaged }, { 4, 1, 0 })
+      t.eq(t.read(here .. path), state)
+      t.eq(stores.dump(here, ARTIFACTS), stores.dump(there, ARTIFACTS))
+      t.eq(merged(here, there).files, 0)
+    end
+  end)
+end)
+
+t.test("of a trial that is further here no older checkpoint is brought", function()
+  t.in_folder(function(folder)
+    local broke = variant(sample[1], { status = "interrupted", files = { checkpoint = "state" } })
+    stores.fill(folder .. "/here", { sample[1] })
+    stores.fill(folder .. "/there", { broke })
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.ahead, told.files }, { 1, 0 })
+  end)
+end)
+
+-- Merges the folders there and here into one another until each has seen all, and again.
+local function merge_both_ways(folder)
+  local here, there = folder .. "/here", folder .. "/there"
+  local told = { merged(here, there), merged(there, here) }
+  local before = { everything(here), everything(there) }
+  for _ = 1, 2 do
+    t.eq(merged(there, here).marked + merged(here, there).marked, 0)
+    t.eq({ everything(here), everything(there) }, before)
+  end
+  return told
+end
+
+local MARKS = "SELECT tags, notes FROM trials ORDER BY id"
+
+t.test("tags and notes of a trial on both sides come together, in both directions", function()
+  local a = sample[1]
+  for what, here in pairs { same = a, ahead = a, conflict = variant(a, { metrics = {} }) } do
+    t.in_folder(function(folder)
+      stores.fill(folder .. "/here", { here })
+      stores.fill(folder .. "/there", { what == "ahead" and variant(a, { status = "interrupted",
+        metrics = {} }) or a })
+      for name, tags in pairs { here = "both mine", there = "both theirs" } do
+        local store <close> = records.open(folder .. "/" .. name, "w")
+        store:mark(id "a", "marks", tags, "of both\nseen " .. name)
+      end
+      local told = merged(folder .. "/here", folder .. "/there", true)
+      t.eq({ told[what], told.marked }, { 1, 1 })
+      t.eq(stores.dump(folder .. "/here", MARKS),
+        { [[{"notes":"of both\nseen here","tags":"both mine"}]] })
+      told = merge_both_ways(folder)
+      t.eq({ told[1][what], told[1].marked }, { 1, 1 })
+      t.eq(stores.dump(folder .. "/here", MARKS),
+        { [[{"notes":"of both\nseen here\nseen there","tags":"both mine theirs"}]] })
+      if what ~= "ahead" then -- else the trial there has become that of here
+        t.eq(stores.dump(folder .. "/there", MARKS),
+          { [[{"notes":"of both\nseen there\nseen here","tags":"both mine theirs"}]] })
+      end
+    end)
+  end
+end)
+
+t.test("a trial that is in the trash here gets no marks", function()
+  t.in_folder(function(folder)
+    stores.fill(folder .. "/here", { sample[1] })
+    stores.fill(folder .. "/there", { sample[1] })
+    do
+      local there <close> = records.open(folder .. "/there", "w")
+      local here <close> = records.open(folder .. "/here", "w")
+      there:mark(id "a", "marks", "theirs", "")
+      here:mark(id "a", "trash", 1000.0)
+    end
+    local told = merged(folder .. "/here", folder .. "/there")
+    t.eq({ told.trash, told.marked }, { 1, 0 })
+  end)
+end)
+
+local ADOPTED = [[SELECT provenance ->> '$.key' AS key, group_concat(e.text, ' ') AS why
+  FROM trials t LEFT JOIN (SELECT * FROM events ORDER BY text) e ON e.trial = t.id]]
+
+t.test("adoptions of a trial on both sides come together, and the newest key counts", function()
+  t.in_folder(function(folder)
+    for _, name in ipairs { "here", "there" } do
+      stores.fill(folder .. "/" .. name, { sample[1] })
+    end
+    do
+      local there <close> = records.open(folder .. "/there", "w")
+      there:mark(id "a", "adopt", id "new", nil, "edited")
+    end
+    t.eq(merge_both_ways(folder)[1].marked, 1)
+    for _, name in ipairs { "here", "there" } do
+      t.eq(stores.dump(folder .. "/" .. name, ADOPTED),
+        { ('{"key":"%s","why":"edited"}'):format(id "new") })
+    end
+    do
+      local here <close> = records.open(folder .. "/here", "w")
+      local there <close> = records.open(folder .. "/there", "w")
+      there:mark(id "a", "adopt", id "newer", nil, "edited again")
+      here:mark(id "a", "adopt", id "newest", nil, "edited here")
+    end
+    merge_both_ways(folder)
+    for _, name in ipairs { "here", "there" } do
+      t.eq(stores.dump(folder .. "/" .. name, ADOPTED), {
+        ('{"key":"%s","why":"edited edited again edited here"}'):format(id "newest") })
+    end
+  end)
+  t.in_folder(function(folder) -- also where the trial there is further
+    stores.fill(folder .. "/here", { variant(sample[1], { ended = "pruned" }) })
+    stores.fill(folder .. "/there", { sample[1] })
+    do
+      local here <close> = records.open(folder .. "/here", "w")
+      here:mark(id "a", "adopt", id "new", nil, "edited")
+    end
+    t.eq(merge_both_ways(folder)[1].replace, 1)
+    t.eq(stores.dump(folder .. "/here", ADOPTED),
+      { ('{"key":"%s","why":"edited"}'):format(id "new") })
+  end)
+end)
+
 t.test("a damaged checkpoint does not displace the sound one of the trial here", function()
   t.in_folder(function(folder)
     local broke = variant(sample[1], { status = "interrupted", files = { checkpoint = "state" } })
