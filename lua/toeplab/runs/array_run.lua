@@ -52,22 +52,17 @@ end
 -- Returns the trials that this command still has to see to: those that are not done and, with
 -- --redo, those that other code has made. Once it has waited, these are only those that it left to
 -- tasks which were in the queue before, and which ended without taking them: what it submitted
--- itself, or what failed, is for the next command. store: nil if there is none.
+-- itself, or what failed, is for the next command.
 local function to_see_to(run, store, options)
   local list = {}
   for _, t in ipairs(run.trials) do
-    local status, row = nil, nil
-    if store then status, row = store:status(t.id) end
+    local status, row = store:status(t.id)
     local again = options.redo and prepared.by_other_code(run.exp, t, status, row)
     local over = prepared.is_finished(run.exp, status) and not again
       or run.waited and (run.submitted[t.id] or row and row.status == "failed")
     if not over then list[#list + 1] = t end
   end
   return list
-end
-
-local function warner(run)
-  return function(...) run.progress:warn(...) end
 end
 
 -- Submits the trials that are not done and not left to tasks in the queue. Returns how many are
@@ -78,7 +73,7 @@ local function hand_out(run, path, overrides, options)
   run.records = records.open(run.folder, "w")
   local guard <close> = run.records
   prepared.replay(run)
-  local open, silent = slurm.open(run.folder, run.records, warner(run), file)
+  local open, silent = slurm.open(run.folder, run.records, file)
   if not run.waited then prepared.look_up(run, options) end
   local list = to_see_to(run, run.records, options)
   if run.waited and #list == 0 then return 0 end
@@ -111,7 +106,7 @@ end
 local function look(run)
   run.records = records.open(run.folder, "r")
   local guard <close> = run.records
-  local open, silent = slurm.open(run.folder, run.records, warner(run))
+  local open, silent = slurm.open(run.folder, run.records)
   local list, over, busy = prepared.to_do(run)
   local queued, waits = slurm.queued(open or {}), #busy > 0
   for _, t in ipairs(list) do waits = waits or silent ~= nil or queued[t.id] ~= nil end
@@ -166,11 +161,14 @@ end
 function array_run.print_script(run, path, options)
   check_apart(run.exp, run.trials)
   local store <close> = prepared.stored(run.folder)
-  local open, silent = slurm.open(run.folder, store, errors.say)
+  local open, silent = slurm.open(run.folder, store)
   check_open(run, open, silent, options)
-  if store then earlier.find(store, run.exp, run.trials) end
-  local list = to_see_to(run, store, options)
-  local left = slurm.left(store, open, list)
+  local list = run.trials
+  if store then
+    earlier.find(store, run.exp, run.trials)
+    list = to_see_to(run, store, options)
+  end
+  local left = store and slurm.left(store, open, list) or list
   if #left == 0 then
     say_nothing(run, #list)
   else
@@ -180,24 +178,26 @@ function array_run.print_script(run, path, options)
   return errors.DONE
 end
 
--- Cancels the jobs of an experiment (nil: of all) in folder, and waits for their checkpoints.
--- Returns the ids of the jobs.
-function array_run.cancel(folder, experiment)
+-- Returns the ids of the jobs of an experiment (nil: of all) in folder that are in the queue.
+local function jobs_of(folder, experiment)
   local open, why = slurm_queue.open(folder)
   if not open then errors.raise(errors.FAILED, "%s", why) end
-  local ids, cancelled, since = {}, {}, core.sys.clock()
+  local ids = {}
   for _, s in ipairs(open) do
-    if not experiment or s.name == experiment then
-      local ok, said = slurm_queue.ask { "scancel", s.job }
-      if not ok then errors.raise(errors.FAILED, "job %s cannot be cancelled: %s", s.job, said) end
-      ids[#ids + 1], cancelled[s.job] = s.job, true
-    end
+    if not experiment or s.name == experiment then ids[#ids + 1] = s.job end
   end
-  local left = #ids > 0
-  while left and core.sys.clock() - since < CANCEL_SECONDS do
+  return ids
+end
+
+-- Cancels these jobs, and waits for the checkpoints of their trials. Returns the ids of the jobs.
+function array_run.cancel(folder, experiment)
+  local ids, since = jobs_of(folder, experiment), core.sys.clock()
+  for _, id in ipairs(ids) do
+    local ok, why = slurm_queue.ask { "scancel", id }
+    if not ok then errors.raise(errors.FAILED, "job %s cannot be cancelled: %s", id, why) end
+  end
+  while #jobs_of(folder, experiment) > 0 and core.sys.clock() - since < CANCEL_SECONDS do
     core.sys.sleep(0.5)
-    left = false
-    for _, s in ipairs(slurm_queue.open(folder) or open) do left = left or cancelled[s.job] end
   end
   return ids
 end

@@ -58,13 +58,11 @@ end
 
 -- Returns the trials of list to submit: no process runs them, and no task in the queue will. One
 -- that was killed is among them even if its task is there, which may be about to end; if Slurm
--- starts that again instead, the first of the two tasks takes the trial. store: nil if there is
--- none.
+-- starts that again instead, the first of the two tasks takes the trial.
 function slurm.left(store, open, list)
   local queued, left = slurm.queued(open), {}
   for _, t in ipairs(list) do
-    local _, row = nil, nil
-    if store then _, row = store:status(t.id) end
+    local _, row = store:status(t.id)
     local waits = row and row.status ~= "running" and queued[t.id]
       and slurm.free(store, queued[t.id])
     if not waits and not (row and row.busy) then left[#left + 1] = t end
@@ -76,7 +74,7 @@ end
 
 -- Warns of the trials that a job has left undone although it is no longer in the queue, with the
 -- last line that a task of one of them has logged.
-local function explain(store, s, warn)
+local function explain(store, s)
   local count, said = 0, nil
   for _, t in ipairs(s.job and s.trials or {}) do
     if slurm.free(store, t) then
@@ -86,20 +84,20 @@ local function explain(store, s, warn)
     end
   end
   if count > 0 then
-    warn("job %s has ended, and %d of its %d trials are not done%s", s.job, count, #s.trials,
-      said or "")
+    errors.say("warning: job %s has ended, and %d of its %d trials are not done%s", s.job, count,
+      #s.trials, said or "")
   end
 end
 
 -- Returns the submissions in the folder of the store (nil: there is none) with tasks in the queue;
--- nil and the reason if that cannot be known. Those whose jobs have left the queue are removed, and
--- warn(format, ...) tells what these have left. locked: whether the caller has the lock, without
--- which the queue may be older than a submission.
-function slurm.open(root, store, warn, locked)
+-- nil and the reason if that cannot be known. Explains those whose jobs have left the queue, and
+-- removes them. locked: whether the caller has the lock, without which the queue may be older than
+-- a submission.
+function slurm.open(root, store, locked)
   local own <close> = not locked and slurm.lock(root) or nil
   local open, others = slurm_queue.open(root)
   for _, s in ipairs(open and (locked or own) and others or {}) do
-    if store then explain(store, s, warn) end
+    if store then explain(store, s) end
     slurm_queue.remove(s.folder)
   end
   return open, not open and others or nil

@@ -38,16 +38,6 @@ function slurm_queue.ask(words, more)
   return nil, said:find "%S" and said or ("%s says nothing (%s %d)"):format(words[1], kind, code)
 end
 
--- Raises unless the commands of Slurm are here.
-function slurm_queue.check()
-  for _, name in ipairs { "sbatch", "squeue", "scontrol", "scancel" } do
-    if not shell.on_path(name) then
-      errors.usage("--on slurm: there is no Slurm here (%s is not in PATH); give the command on a "
-        .. "login node of the cluster", name)
-    end
-  end
-end
-
 -- Puts a running task, named JOB_TASK, back into the queue, unless Slurm is ending it: a cancelled
 -- job must not come back, and Slurm itself requeues what it preempts.
 function slurm_queue.requeue(name)
