@@ -49,25 +49,23 @@ local function check_open(run, open, silent, options)
   end
 end
 
--- Returns the trials that this command still has to see to: those that are not done and, with
--- --redo, those that other code has made. Once it has waited, these are only those that it left to
--- tasks which were in the queue before, and which ended without taking them: what it submitted
--- itself, or what failed, is for the next command.
-local function to_see_to(run, store, options)
+-- Returns those of the trials that this command has to see to: those that are not done and, with
+-- --redo, those that other code has made. Once it has waited, what failed is for the next command.
+local function to_see_to(run, store, trials, options)
   local list = {}
-  for _, t in ipairs(run.trials) do
+  for _, t in ipairs(trials) do
     local status, row = store:status(t.id)
     local again = options.redo and prepared.by_other_code(run.exp, t, status, row)
     local over = prepared.is_finished(run.exp, status) and not again
-      or run.waited and (run.submitted[t.id] or row and row.status == "failed")
+      or run.waited and row and row.status == "failed"
     if not over then list[#list + 1] = t end
   end
   return list
 end
 
--- Submits the trials that are not done and not left to tasks in the queue. Returns how many are
--- not done.
-local function hand_out(run, path, overrides, options)
+-- Submits those of the trials that are not done and not left to tasks in the queue. Returns how
+-- many are not done, and those of them that it has not submitted.
+local function hand_out(run, path, overrides, options, trials)
   trial_files.make(run.folder, "slurm")
   local file <close> = slurm.lock(run.folder, true)
   run.records = records.open(run.folder, "w")
@@ -75,12 +73,12 @@ local function hand_out(run, path, overrides, options)
   prepared.replay(run)
   local open, silent = slurm.open(run.folder, run.records, file)
   if not run.waited then prepared.look_up(run, options) end
-  local list = to_see_to(run, run.records, options)
+  local list = to_see_to(run, run.records, trials, options)
   if run.waited and #list == 0 then return 0 end
   check_open(run, open, silent, options)
   prepared.check_free(run, options)
   run.had = run.had or #run.trials - #list
-  local left = slurm.left(run.records, open, list)
+  local left, others = slurm.left(run.records, open, list)
   local function enlist()
     prepared.handle_other_code(run, options)
     local undo = trash.undo(run.records, run.trials)
@@ -91,14 +89,13 @@ local function hand_out(run, path, overrides, options)
   if #left == 0 then
     enlist()
     if #list > 0 then say_nothing(run, #list) end
-    return #list
+    return #list, others
   end
   local words = secrets.words(prepared.stored_words(options.command))
   local job = slurm.submit(run, path, options, left, words, enlist)
   run.progress:note("%d of %d trials: job %s, %s  (%s)", #left, #run.trials, job,
     quantity.count(slurm.tasks(options.on, #left), "task"), run.folder)
-  for _, t in ipairs(left) do run.submitted[t.id] = true end
-  return #list
+  return #list, others
 end
 
 -- Returns whether processes run trials of the run that are not done, or tasks in the queue may, and
@@ -133,13 +130,12 @@ end
 function array_run.perform(run, path, overrides, options)
   local began = core.sys.clock()
   check_apart(run.exp, run.trials)
-  run.submitted = {}
-  local left = hand_out(run, path, overrides, options)
+  local left, others = hand_out(run, path, overrides, options, run.trials)
   if left > 0 and not options.wait then return errors.DONE, run.trials end
-  while left > 0 do
+  while left > 0 do -- tasks that were in the queue before may end without taking the others
     wait_for_jobs(run)
     run.waited, options.redo = true, nil
-    left = hand_out(run, path, overrides, options)
+    left, others = hand_out(run, path, overrides, options, others)
   end
   run.records = records.open(run.folder, "r")
   local guard <close> = run.records
@@ -166,7 +162,7 @@ function array_run.print_script(run, path, options)
   local list = run.trials
   if store then
     earlier.find(store, run.exp, run.trials)
-    list = to_see_to(run, store, options)
+    list = to_see_to(run, store, run.trials, options)
   end
   local left = store and slurm.left(store, open, list) or list
   if #left == 0 then

@@ -58,16 +58,17 @@ end
 
 -- Returns the trials of list to submit: no process runs them, and no task in the queue will. One
 -- that was killed is among them even if its task is there, which may be about to end; if Slurm
--- starts that again instead, the first of the two tasks takes the trial.
+-- starts that again instead, the first of the two tasks takes the trial. The second result are the
+-- others.
 function slurm.left(store, open, list)
-  local queued, left = slurm.queued(open), {}
+  local queued, left, others = slurm.queued(open), {}, {}
   for _, t in ipairs(list) do
     local _, row = store:status(t.id)
     local waits = row and row.status ~= "running" and queued[t.id]
       and slurm.free(store, queued[t.id])
-    if not waits and not (row and row.busy) then left[#left + 1] = t end
+    table.insert((waits or row and row.busy) and others or left, t)
   end
-  return left
+  return left, others
 end
 
 -- ---- Jobs that have ended ----------------------------------------------------------------------
@@ -167,7 +168,9 @@ end
 
 -- ---- Submitting --------------------------------------------------------------------------------
 
-local function refuse(why)
+-- Removes a submission that Slurm has refused, and raises the reason.
+local function refuse(folder, why)
+  slurm_queue.remove(folder)
   local hint = why:find "array" and "; --trials N puts more trials into a task, and makes fewer"
   if why:find "artition" then
     local list = slurm_queue.ask { "sinfo", "-h", "-o", "%R" }
@@ -227,18 +230,18 @@ function slurm.submit(run, path, options, list, words, enlist)
   local file, about = folder .. "/script.sh", describe(run, list, o, words, at)
   slurm_queue.write_job(folder, about)
   errors.stored(core.sys.write_file(file, script))
-  local taken, why = true, nil
-  if options.redo then taken, why = sbatch(o, "--test-only", file) end
-  local undo = taken and enlist()
-  local said = nil
-  if taken then said, why = sbatch(o, "--parsable", file) end
+  if options.redo then
+    local taken, why = sbatch(o, "--test-only", file)
+    if not taken then refuse(folder, why) end
+  end
+  local undo = enlist()
+  local said, why = sbatch(o, "--parsable", file)
   local id, cluster = ("\n" .. (said or "")):match "\n(%d+);?(%S*)"
   why = why or "sbatch names no job"
-  if undo and not id then id = lost_job(run, folder, why) end
+  id = id or lost_job(run, folder, why)
   if not id then
-    slurm_queue.remove(folder)
-    if undo then undo() end
-    refuse(why)
+    undo()
+    refuse(folder, why)
   end
   -- A line of the script or the environment may have sent it to another cluster: "12;cluster".
   about.job, about.cluster = id, cluster and cluster ~= "" and cluster or at.cluster
