@@ -127,7 +127,7 @@ t.test("tasks give the metrics of a run without Slurm, and each trial is run onc
     code, said = c:submit "--trials 2"
     t.eq(code, 0)
     t.ok(said:find("nothing to submit: 4 trials left to the tasks in the queue", 1, true), said)
-    t.eq(c:task(1, 1), 0)
+    for _ = 1, 2 do t.eq(c:task(1, 1), 0) end -- the second time none of its own is left
     t.eq(c:statuses(), { done = 2, queued = 2 })
     t.eq(c:task(1, 2), 0)
     t.eq(c:task(1, 2), 0)
