@@ -54,8 +54,7 @@ case "$*" in
 *) ;;
 esac]],
   scontrol = [[case $1 in
-show) echo "ClusterName = $(cat "$here/cluster" 2>/dev/null || echo alpha)"
-    echo "MaxArraySize = 101" ;;
+show) echo "ClusterName = $(cat "$here/cluster" 2>/dev/null || echo alpha)" ;;
 *) echo "$@" >>"$here/asked" ;;
 esac]],
   id = [[cat "$here/user" 2>/dev/null || echo anna]],
@@ -146,11 +145,11 @@ function Cluster:die(job, number)
       command = "toeplab run x.lua" } }, stores.gone), trial.attempt + 1)
 end
 
--- Lets squeue list these tasks: {job, number, state}.
+-- Lets squeue list these tasks: {job, number, state, comment}.
 function Cluster:queue(list)
   local lines = {}
   for i, task in ipairs(list) do
-    lines[i] = ("%d|%d|%s|n1|None|"):format(task[1], task[2], task[3] or "RUNNING")
+    lines[i] = ("%d|%d|%s|None|%s"):format(task[1], task[2], task[3] or "RUNNING", task[4] or "")
   end
   t.write(self.folder .. "/queue", table.concat(lines, "\n") .. "\n")
 end

@@ -6,8 +6,8 @@ local array_task = require "toeplab.runs.array_task"
 local quantity = require "toeplab.base.quantity"
 local records = require "toeplab.store.records"
 local runner = require "toeplab.runs.runner"
+local shell = require "toeplab.base.shell"
 local slurm_options = require "toeplab.runs.slurm_options"
-local slurm_queue = require "toeplab.runs.slurm_queue"
 local team_trial = require "toeplab.runs.team_trial"
 local tensorboard = require "toeplab.live.tensorboard"
 local errors = require "toeplab.base.errors"
@@ -110,7 +110,10 @@ local function job_options(set, path, jobs)
   for _, name in ipairs { "fail-fast", "alert", "tensorboard" } do
     if set[name] then errors.usage("run: --%s goes without --on slurm", name) end
   end
-  if not set["dry-run"] then slurm_queue.check() end
+  if not set["dry-run"] and not shell.on_path "sbatch" then
+    errors.usage("run: there is no Slurm here (sbatch is not in PATH): give the command on a login "
+      .. "node of the cluster")
+  end
   return slurm_options.read(path, flags, jobs)
 end
 

@@ -94,11 +94,9 @@ function status.run(set, words)
     errors.say "1 trial asked to save and stop"
   end
   local store <close> = records.open(folder, "r")
-  local jobs, silent = slurm.open(folder, store, set.cancel and function() end or errors.say)
-  if silent then
-    errors.say("%s", silent)
-    jobs = {}
-  end
+  local open, silent = slurm.open(folder, store)
+  if silent then errors.say("%s", silent) end
+  local jobs = open or {}
   local list = sweeps.last(store, words[1])
   if #list == 0 then errors.usage("%s", standing.none(store, words[1])) end
   for _, sweep in ipairs(list) do (set.json and as_json or status.show)(store, sweep, jobs) end

@@ -1,6 +1,7 @@
 -- runs/array_task.lua: runs trials as one task of an array job (slurm.lua). A task is a run that
--- shares the results folder with the other tasks: it begins the trials of its submission that
--- nobody has, up to its share. When its time ends, it saves them and goes back into the queue.
+-- shares the results folder with the other tasks: it runs its own trials of the submission, but
+-- those that another process has begun. When its time ends, it saves them and goes back into the
+-- queue.
 local coordinator = require "toeplab.runs.coordinator"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
@@ -8,7 +9,6 @@ local errors = require "toeplab.base.errors"
 local outcome = require "toeplab.runs.outcome"
 local prepared = require "toeplab.runs.prepared"
 local progress = require "toeplab.base.progress"
-local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
 local slurm = require "toeplab.runs.slurm"
 local slurm_queue = require "toeplab.runs.slurm_queue"
@@ -21,16 +21,10 @@ local array_task = {}
 local GRACE_SECONDS = 60
 local PROGRESS_SECONDS = 60 -- between two lines of its log
 
--- ---- What the task is ---------------------------------------------------------------------------
-
 local function integer(name)
-  local text = os.getenv(name)
-  if not text or text == "" then
-    errors.usage("run: --array-task is for tasks of array jobs, which toeplab run --on slurm "
-      .. "submits (%s is not set)", name)
-  end
-  return math.tointeger(tonumber(text))
-    or errors.usage("run: %s is '%s', which is not a number of Slurm's", name, text)
+  return math.tointeger(tonumber(os.getenv(name)))
+    or errors.usage("run: --array-task is for tasks of array jobs, which toeplab run --on slurm "
+      .. "submits: %s is not a number", name)
 end
 
 -- Returns what this process is as a task of submission `number` in the results folder: that
@@ -53,69 +47,35 @@ function array_task.refuse(path)
     .. "submit again", path)
 end
 
--- Raises if a trial would be run by other code than it was submitted with.
-local function check_code(task)
-  for device, wanted in pairs(type(task.codes) == "table" and task.codes or {}) do
-    local here = provenance.code_hash(device)
-    if here ~= wanted then
-      errors.raise(errors.FAILED, "%s: toeplab here is another build (code %s) than the one that "
-        .. "began the sweep (%s): install one build on all nodes, and give the sweep's command "
-        .. "again", core.sys.hostname(), here:sub(1, 12), wanted:sub(1, 12))
-    end
-  end
-end
-
--- ---- Its trials ---------------------------------------------------------------------------------
-
--- Returns the trials of the submission, id -> trial.
-local function submitted(run, path, task)
-  local all, set, list = {}, {}, {}
+-- Returns those of its trials that the task may begin now. Raises if they are not those that were
+-- submitted, or other code would run them.
+local function trials_of(task, run, path)
+  local all, list = {}, {}
   for _, t in ipairs(run.trials) do all[t.id] = t end
-  for i, t in ipairs(task.trials) do
-    set[t.id] = all[t.id] or array_task.refuse(path)
-    list[i] = set[t.id]
-  end
-  devices.check(run.exp, list)
-  return set
-end
-
--- Returns the function that gives the coordinator the next trial, and adds it to the list given. A
--- trial that another process begins before the coordinator does is none of the share of this task.
-local function giver(run, task, trials, given)
-  local order, had = slurm.order(task, task.task), {}
-  return function()
-    local count = 0
-    for _, t in ipairs(given) do count = count + (t.passed and 0 or 1) end
-    for _, s in ipairs(count < task.each and order or {}) do
-      local row = not had[s.id] and slurm.free(run.records, s, task.full)
-      if row then
-        local t = trials[s.id]
-        t.step, t.had, t.attempt, had[s.id] = row.step, row.seconds, row.attempt, true
-        given[#given + 1] = t
-        return t
-      end
+  for _, s in ipairs(task.trials) do
+    local t = s.task == task.task and (all[s.id] or array_task.refuse(path))
+    if t and t.code_hash ~= s.code then
+      errors.raise(errors.FAILED, "%s: toeplab here is another build (code %.12s) than the one "
+        .. "that began the sweep (%.12s): install one build on all nodes, and give the sweep's "
+        .. "command again", core.sys.hostname(), t.code_hash, tostring(s.code))
+    end
+    local row = t and slurm.free(run.records, s)
+    if row then
+      t.step, t.had, t.attempt = row.step, row.seconds, row.attempt
+      list[#list + 1] = t
     end
   end
+  return list
 end
 
--- Returns whether any of the given trials has got further than it was.
-local function has_moved(run, given)
-  for _, t in ipairs(given) do
+-- Returns whether any trial of list has got further than it was.
+local function has_moved(run, list)
+  for _, t in ipairs(list) do
     local _, row = run.records:status(t.id)
-    local ended = row and (row.status == "done" or row.status == "failed")
-    if row and not t.passed and (ended or (row.step or 0) > (t.step or 0)) then return true end
+    local ended = t.status == "done" or t.status == "failed"
+    if ended or t.status and row and (row.step or 0) > (t.step or 0) then return true end
   end
   return false
-end
-
--- Puts this task back into the queue. The task is named JOB_TASK: the SLURM_JOB_ID of one task is
--- that of the array, by which scontrol would requeue all its tasks.
-local function requeue(task, moved)
-  if not moved then
-    errors.say("job %s is not requeued: its time was too short for one checkpoint", task.full)
-  else
-    slurm_queue.requeue(task.full)
-  end
 end
 
 -- Runs the trials. Returns whether that went well, the counts of the coordinator or an error, and
@@ -123,29 +83,34 @@ end
 local function go(run, path, task)
   run.records = records.open(run.folder, "w")
   local guard <close> = run.records
-  local given = {}
   prepared.look_up(run, {})
-  local trials = submitted(run, path, task)
   prepared.replay(run)
+  local list = trials_of(task, run, path)
+  devices.check(run.exp, list)
   local threads = math.max(1, core.threads() // run.jobs)
   prepared.set_provenance(run, task.command, threads).job = task.full
-  run.worker = worker.words(run, path, threads)
-  run.next_trial, run.grace = giver(run, task, trials, given), GRACE_SECONDS
-  run.progress:expect(math.min(task.each, #task.trials), run.jobs)
-  local ok, counts = pcall(function() return coordinator.new(run):go {} end)
-  if ok then run.progress:say("%s", outcome.counts_text({ trials = given }, counts)) end
-  return ok, counts, has_moved(run, given)
+  run.worker, run.grace = worker.words(run, path, threads), GRACE_SECONDS
+  run.progress:expect(#list, run.jobs)
+  local ok, counts = pcall(function() return coordinator.new(run):go(list) end)
+  if ok then run.progress:say("%s", outcome.counts_text({ trials = list }, counts)) end
+  return ok, counts, has_moved(run, list)
 end
 
--- Runs trials of a run (prepared.new) of the script at path as the given task, until it has run its
--- share or none is left. Returns the exit code.
+-- Runs trials of a run (prepared.new) of the script at path as the given task. Returns the exit
+-- code. A task that a signal ends goes back into the queue, by its name JOB_TASK: the SLURM_JOB_ID
+-- of one task is that of the array, by which scontrol would requeue all its tasks.
 function array_task.perform(run, path, task)
   run.progress = progress.new { every = PROGRESS_SECONDS }
-  check_code(task)
   local ok, counts, moved = go(run, path, task)
-  if not ok and errors.is(counts) and errors.signal() then requeue(task, moved) end
-  if not ok then error(counts, 0) end
-  return counts.failed + counts.stopped > 0 and errors.FAILED or errors.DONE
+  if ok then return counts.failed + counts.stopped > 0 and errors.FAILED or errors.DONE end
+  if errors.is(counts) and errors.signal() then
+    if moved then
+      slurm_queue.requeue(task.full)
+    else
+      errors.say("job %s is not requeued: its time was too short for one checkpoint", task.full)
+    end
+  end
+  error(counts, 0)
 end
 
 return array_task

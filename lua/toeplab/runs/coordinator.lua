@@ -29,16 +29,14 @@ Pool.__index = Pool
 -- command line of a worker as words), jobs, turns (devices.lua), alert (alert.lua), timeout
 -- (seconds, or nil), fail_fast, used (seconds that its trials have already had), whole (whether its
 -- trials cannot be run or stopped apart from one another), follow (nil, or an object that is told
--- of trials: live/tensorboard.lua); for a task of an array job (array_task.lua): next_trial (a
--- function that returns a further trial, or nil) and grace (seconds that SIGUSR1 leaves).
+-- of trials: live/tensorboard.lua), grace (seconds that SIGUSR1 leaves: array_task.lua).
 function coordinator.new(run)
   local budget = run.exp.budget or {}
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
     check = worker.check(run.exp), deaths = {}, started = 0, total = budget.total,
     limit = budget.trial,
     counts = { done = 0, failed = 0, pruned = 0, stopped = 0, removed = 0 },
-    left = not run.next_trial and estimate.of_run(run.records, run.exp.name, run.jobs) or nil },
-    Pool)
+    left = estimate.of_run(run.records, run.exp.name, run.jobs) }, Pool)
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
@@ -393,18 +391,6 @@ local function busy(self)
   return count
 end
 
--- Takes a further trial for each worker that has none, if the run has such. Returns whether the
--- queue holds trials.
-local function refill(self)
-  local next_trial = not self.winding and self.run.next_trial
-  local t = true
-  while next_trial and t and #self.queue + busy(self) < self.run.jobs do
-    t = next_trial()
-    self.queue[#self.queue + 1] = t
-  end
-  return #self.queue > 0
-end
-
 -- Calls fn. Returns false if another process holds the store so long that it has to be tried later.
 local function later(fn, ...)
   local ok, why = pcall(fn, ...)
@@ -440,7 +426,7 @@ local function turn(self)
   take_all(self, now)
   judge_all(self, now)
   check_signals(self)
-  self.run.progress:show(self.workers, self.counts, self.left and function()
+  self.run.progress:show(self.workers, self.counts, function()
     return self.left(self.queue, self.workers)
   end)
 end
@@ -465,7 +451,7 @@ function Pool:go(list, more)
   self.pruner = spec and prune.new(spec, self.run.records, self.run.trials, list)
   local ok, why = pcall(function()
     repeat
-      while refill(self) or busy(self) > 0 do turn(self) end
+      while #self.queue > 0 or busy(self) > 0 do turn(self) end
       local next_list = more and not self.winding and more(self.counts) or {}
       table.move(next_list, 1, #next_list, 1, self.queue)
     until #self.queue == 0

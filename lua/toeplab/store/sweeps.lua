@@ -83,10 +83,4 @@ function sweeps.running(store, id)
   return logged.with_nan("loss", rows)
 end
 
--- Returns {id=, job= (JOB_TASK)} of the trials whose last attempts tasks of a job of Slurm began.
-function sweeps.begun_by(store, job)
-  return store:rows([[SELECT id, provenance ->> '$.job' AS job FROM trials
-    WHERE provenance ->> '$.job' GLOB ?]], { job .. "_*" })
-end
-
 return sweeps

@@ -48,19 +48,18 @@ local wrong = { -- words, profile, exit code, message
   { "--time 3600", nil, 2, "option 'time' needs a unit: 3600s are seconds, 3600m are minutes" },
   { "", "return { time = 3600 }", 2, "slurm.lua: option 'time' needs a unit: 3600s are seconds" },
   { "--time 1m", nil, 2, "option 'time' must be longer than the 90 seconds before its end" },
-  { "--time 0:30", nil, 2, "option 'time' must be longer than the 90 seconds before its end" },
+  { "--time 0:30", nil, 2, "option 'time' takes a time like" },
   { "--time 1-", nil, 2, "option 'time' takes a time like" },
   { "--memory 16", nil, 2, "option 'memory' needs a unit: 16M are megabytes, 16G are gigabytes" },
   { "--memory 16X", nil, 2, "option 'memory' takes a size like 500M or 16G" },
   { "--partition ''", nil, 2, "option 'partition' must be one line" },
-  { "--line '#SBATCH -n 1 --array=1-3'", nil, 2, "toeplab itself sets %-%-array: take it out" },
+  { "--line '#SBATCH -n 1 --array=1-3'", nil, 2, "'line' sets %-%-array, which toeplab itself" },
   { "", "return { line = { a = '#SBATCH --qos=low' } }", 2, "option 'line' is a list of texts" },
   { "--cpus 0", nil, 2, "takes a number of at least 1" },
   { "--fail-fast", nil, 2, "%-%-fail%-fast goes without %-%-on slurm" },
   { "", "return { partitoin = 'x' }", 2, "unknown option 'partitoin'; did you mean 'partition'" },
-  { "", "return 3", 2, "slurm.lua: must return a table of options, got a number" },
+  { "", "return 3", 2, "slurm.lua: takes a table of options, not a number" },
   { "", "return {", 2, "slurm.lua:1:" },
-  { "seeds=200", nil, 2, "400 tasks are too many .* at most 100: %-%-trials 4 makes them fewer" },
 }
 
 t.test("a secret is not written to a script, and may be in the experiment's file", function()
@@ -95,8 +94,11 @@ t.test("a job that Slurm refuses leaves nothing", function()
     t.write(c.folder .. "/refuse", "sbatch: error: invalid partition specified: x\n")
     local code, said = c:submit "--partition x"
     t.eq(code, 2)
-    t.ok(said:find("invalid partition specified: x; the partitions here: main, long", 1, true),
-      said)
+    t.holds(said, "invalid partition specified: x; the partitions here: main, long")
+    t.write(c.folder .. "/refuse", "sbatch: error: Invalid job array specification\n")
+    code, said = c:submit "seeds=200"
+    t.eq(code, 2)
+    t.holds(said, "Invalid job array specification; --trials N puts more trials into a task")
     t.ok(not core.sys.exists(c.root .. "/slurm/1"))
     t.eq(#c:rows "SELECT 1 FROM v_trials", 0)
   end)
@@ -124,8 +126,8 @@ t.test("tasks give the metrics of a run without Slurm, and each trial is run onc
     c:queue { { 1, 1 }, { 1, 2, "PENDING" } }
     code, said = c:submit "--trials 2"
     t.eq(code, 0)
-    t.ok(said:find("nothing to submit: 4 trials are left to the tasks in the queue", 1, true), said)
-    t.eq(c:task(1, 1), 0)
+    t.ok(said:find("nothing to submit: 4 trials left to the tasks in the queue", 1, true), said)
+    for _ = 1, 2 do t.eq(c:task(1, 1), 0) end -- the second time none of its own is left
     t.eq(c:statuses(), { done = 2, queued = 2 })
     t.eq(c:task(1, 2), 0)
     t.eq(c:task(1, 2), 0)
@@ -268,7 +270,7 @@ t.test("other code on a node, and a changed script, are refused before a trial b
     t.write(c.folder .. "/x.lua", c.script)
     local path = c.root .. "/slurm/1/job"
     local job = json.decode(t.read(path))
-    job.codes.cpu = ("0"):rep(64)
+    job.trials[1].code = ("0"):rep(64)
     t.write(path, json.encode(job))
     code, said = c:task(1, 1)
     t.eq(code, 1)
@@ -331,21 +333,21 @@ end)
 t.test("a folder with a damaged submission can be read and used", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
-    c:queue { { 1, 1, "PENDING" } }
+    c:queue { { 1, 1, "PENDING", ("toeplab %s 1"):format(c.root) } }
     t.write(c.root .. "/slurm/1/job", "user anna\ncluster alpha\njob 1\n") -- of an older release
     local code, said = c:ask(("status -C '%s'"):format(c.root))
     t.eq(code, 0)
     t.ok(said:find("job 1 of ?: 1 waiting", 1, true), said)
-    code, said = c:submit "rate=0.5 seeds=1"
-    t.eq(code, 5)
-    t.holds(said, "job 1 is in the queue, and " .. c.root .. "/slurm/1/job does not say what")
+    t.eq(c:task(1, 1), 5)
+    code, said = c:submit "rate=0.5 seeds=1" -- as no task in the queue will run it
+    t.eq(code, 0)
+    t.ok(said:find("1 of 1 trials: job 2", 1, true), said)
+    t.eq(c:task(2, 1), 0)
+    t.eq(c:statuses(), { done = 1 })
     code, said = c:ask(("status --cancel -C '%s'"):format(c.root))
     t.eq(code, 0)
     t.ok(said:find("cancelled: 1", 1, true), said)
     t.ok(not core.sys.exists(c.root .. "/slurm/1"))
-    code, said = c:submit "rate=0.5 seeds=1"
-    t.eq(code, 0)
-    t.ok(said:find("1 of 1 trials: job 2", 1, true), said)
   end)
 end)
 
@@ -373,15 +375,12 @@ end)
 t.test("a variable of Slurm's that is no number is named", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
-    for set, why in pairs {
-      abc = "SLURM_ARRAY_TASK_ID is 'abc', which is not a number of Slurm's",
-      [""] = "--array-task is for tasks of array jobs, which toeplab run --on slurm submits "
-        .. "(SLURM_ARRAY_TASK_ID is not set)",
-    } do
+    for _, set in ipairs { "abc", "" } do
       local said, code = t.shell(("env SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=%s "
         .. "/bin/sh '%s/slurm/1/script.sh' 2>&1"):format(set, c.root))
       t.eq(code, 2)
-      t.holds(said, why .. "\n")
+      t.holds(said, "--array-task is for tasks of array jobs, which toeplab run --on slurm "
+        .. "submits: SLURM_ARRAY_TASK_ID is not a number\n")
     end
   end)
 end)

@@ -49,7 +49,7 @@ t.test("a trial of a task is stopped alone, and left to the next command", funct
     t.write(c.folder .. "/slow", "")
     local words = "pause=0.05 rate=0.5 seeds=2 steps=200"
     t.eq(c:submit(words .. " --trials 2"), 0)
-    c:queue { { 1, 1 }, { 1, 2, "PENDING" } }
+    c:queue { { 1, 1 } }
     local task = c:start()
     wait_until("a step is logged", function() return c:ran "SELECT 1 FROM v_metrics" end)
     local id = c:rows "SELECT id FROM v_trials WHERE status = 'running'"[1].id
@@ -60,7 +60,7 @@ t.test("a trial of a task is stopped alone, and left to the next command", funct
     end)
     os.remove(c.folder .. "/slow")
     t.eq(task:wait(true), 1)
-    t.eq(c:task(1, 2), 0) -- does not take it
+    t.eq(c:task(1, 1), 0) -- does not take it again
     t.eq(c:rows("SELECT id, attempt FROM v_trials WHERE status = 'interrupted'"),
       { { id = id, attempt = 1 } })
     t.eq(c:statuses(), { done = 1, interrupted = 1 })
@@ -94,7 +94,7 @@ end)
 
 t.test("a trial that was killed with a task is taken by that task alone", function()
   with_cluster(function(c)
-    t.eq(c:submit "rate=0.5 seeds=2 --trials 2", 0)
+    t.eq(c:submit "rate=0.5 seeds=2", 0)
     c:die(1, 1)
     t.eq(c:task(1, 2), 0)
     t.eq(c:statuses(), { done = 1, running = 1 })
@@ -237,5 +237,36 @@ t.test("a refused job leaves the trials that a run has begun meanwhile", functio
     t.eq({ code, code == 0 and "" or text }, { 0, "" })
   end)
 end)
+
+-- ---- What is said of a job that has ended -------------------------------------------------------
+
+-- Which tasks have written which last line to their logs, and which of these is quoted. The first
+-- task has ended well, the second had a trial when it died, and the third has begun none.
+local words = {
+  { "of the task that had the lost trial", logs = { "fine", "Killed", "toeplab: no code" },
+    quoted = "1_2.log says: Killed\n" },
+  { "of a task that refused to begin", logs = { "toeplab: 1 failed", nil, "toeplab: no code" },
+    quoted = "1_3.log says: toeplab: no code\n" },
+  { "of no task whose trial is done", logs = { "toeplab: 1 failed", nil, nil },
+    quoted = "job 1 has ended, and 3 of its 4 trials are not done\n" },
+}
+
+for _, case in ipairs(words) do
+  t.test("a job that has ended is explained by the words " .. case[1], function()
+    with_cluster(function(c)
+      t.eq(c:submit(), 0)
+      t.eq(c:task(1, 1), 0)
+      if case.logs[2] then c:die(1, 2) end
+      for i = 1, 3 do
+        if case.logs[i] then
+          t.write(("%s/slurm/logs/1_%d.log"):format(c.root, i), "x\n" .. case.logs[i] .. "\n")
+        end
+      end
+      c:queue {}
+      local _, said = c:ask(("status -C '%s'"):format(c.root))
+      t.ok(said:find(case.quoted, 1, true), said)
+    end)
+  end)
+end
 
 t.done()

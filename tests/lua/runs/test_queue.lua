@@ -33,7 +33,7 @@ for _, case in ipairs(unseen) do
       t.ok(core.sys.exists(c.root .. "/slurm/1/job"))
       code, said = c:submit()
       t.eq(code, case.says and 1 or 0)
-      t.ok(said:find(case.says or "nothing to submit: 3 trials are left", 1, true), said)
+      t.ok(said:find(case.says or "nothing to submit: 3 trials left", 1, true), said)
       t.ok(not core.sys.exists(c.root .. "/slurm/2"))
       c.set = nil
       for _, name in ipairs { "cluster", "user" } do os.remove(c.folder .. "/" .. name) end
@@ -82,7 +82,7 @@ t.test("a command of Slurm that fails silently is named with its status", functi
     t.write(c.folder .. "/bin/squeue", "#!/bin/sh\nexit 3\n")
     local code, said = c:submit()
     t.eq(code, 1)
-    t.ok(said:find("Slurm does not answer: squeue says nothing (status 3)", 1, true), said)
+    t.ok(said:find("Slurm does not answer: squeue says nothing (exit 3)", 1, true), said)
     code, said = c:ask(("status -C '%s' --cancel"):format(c.root))
     t.eq(code, 1)
     t.ok(select(2, said:gsub("squeue says nothing", "")) == 1, said)
@@ -110,7 +110,7 @@ t.test("a submission of which nobody knows whether it was taken stays, and says 
     t.write(c.folder .. "/silent", "")
     local code, said = c:submit()
     t.eq(code, 1)
-    t.ok(said:find("sbatch says nothing (status 1); Slurm does not answer", 1, true), said)
+    t.ok(said:find("sbatch says nothing (exit 1); Slurm does not answer", 1, true), said)
     t.ok(said:find("r/slurm/1 stays: give the same command once Slurm answers", 1, true), said)
     os.remove(c.folder .. "/silent")
     t.write(c.folder .. "/bin/sbatch", "#!/bin/sh\ntrue\n")
@@ -123,7 +123,7 @@ end)
 t.test("a job that sbatch refuses, but that is in the queue, was submitted", function()
   with_cluster(function(c)
     t.write(c.folder .. "/bin/sbatch", ([[#!/bin/sh
-printf '9|%%d|PENDING|n1|None|toeplab %s 1\n' 1 2 3 4 >'%s/queue'
+printf '9|%%d|PENDING|None|toeplab %s 1\n' 1 2 3 4 >'%s/queue'
 echo "sbatch: error: Socket timed out" >&2
 exit 1
 ]]):format(c.root, c.folder))
@@ -179,7 +179,7 @@ t.test("a command that waits submits what the tasks that were there have left", 
       end
       error(line .. " is not said in\n" .. t.read(c.folder .. "/log"))
     end
-    wait_for_line "nothing to submit: 1 trial is left to the tasks in the queue"
+    wait_for_line "nothing to submit: 1 trial left to the tasks in the queue"
     c:queue {}
     wait_for_line "1 of 1 trials: job 2, 1 task "
     c:queue { { 2, 1 } }
@@ -187,6 +187,31 @@ t.test("a command that waits submits what the tasks that were there have left", 
     c:queue {}
     t.eq(command:wait(true), 0)
     t.eq(c:rows "SELECT status, attempt FROM v_trials", { { status = "done", attempt = 1 } })
+  end)
+end)
+
+t.test("a command that waits outlasts another one that keeps the store to itself", function()
+  with_cluster(function(c)
+    t.eq(c:submit "rate=0.5 seeds=1", 0)
+    c:queue { { 1, 1, "PENDING" } }
+    local words = ("run '%s/x.lua' -C '%s' --on slurm --wait rate=0.5"):format(c.folder, c.root)
+    local command = core.sys.spawn({ "/bin/sh", "-c", c:line(words .. " seeds=1") },
+      c.folder .. "/log")
+    for _ = 1, 400 do
+      if t.read(c.folder .. "/log"):find("0 of 1 trials done", 1, true) then break end
+      core.sys.sleep(0.05)
+    end
+    do
+      local store <close> = records.open(c.root, "u")
+      store:transaction(function()
+        store:rows "UPDATE sweeps SET created = created + 1"
+        core.sys.sleep(8) -- SQLite waits five seconds
+      end)
+    end
+    t.eq(c:task(1, 1), 0)
+    c:queue {}
+    local code = command:wait(true)
+    t.eq({ code, code ~= 0 and t.read(c.folder .. "/log") or "" }, { 0, "" })
   end)
 end)
 
@@ -209,7 +234,7 @@ t.test("a command that waits submits no trial twice", function()
     c:queue {} -- the job is gone before any task begins
     local code, said = c:submit "--wait rate=0.5 seeds=1"
     t.eq(code, 1)
-    t.ok(said:find("1 trial is not done; the same command submits it again", 1, true), said)
+    t.ok(said:find("1 of 1 trials not done: the same command submits them again", 1, true), said)
     t.eq(t.read(c.folder .. "/last"), "1\n")
   end)
 end)
@@ -251,7 +276,7 @@ t.test("what a guard or a limit ended has failed to a command that waits", funct
       local code, said = wait_for_tasks(c, "fail=3 rate=0.5 seeds=1", 1)
       t.eq(code, 1)
       t.holds(said, "1 trial: 1 failed")
-      t.ok(not said:find "submits it again", said)
+      t.ok(not said:find "submits them again", said)
       t.eq(c:rows "SELECT status, attempt FROM v_trials", { { status = what, attempt = 1 } })
     end)
   end
@@ -263,7 +288,7 @@ t.test("a command that waits submits nothing again that a guard ended in another
     t.eq(c:submit "fail=3 rate=0.5 seeds=1", 0)
     local code, said = wait_for_tasks(c, "fail=3 rate=0.5 seeds=1", 1)
     t.eq(code, 1)
-    t.holds(said, "nothing to submit: 1 trial is left", "1 trial: 1 failed")
+    t.holds(said, "nothing to submit: 1 trial left", "1 trial: 1 failed")
     t.eq(t.read(c.folder .. "/last"), "1\n")
   end)
 end)
@@ -375,7 +400,7 @@ t.test("a dry run prints what would be submitted", function()
     c:queue { { 1, 1, "PENDING" }, { 1, 2, "PENDING" } }
     code, said = c:submit "-n"
     t.eq(code, 0)
-    t.ok(said:find("nothing to submit: 4 trials are left to the tasks in the queue", 1, true), said)
+    t.ok(said:find("nothing to submit: 4 trials left to the tasks in the queue", 1, true), said)
     t.ok(not said:find("#SBATCH", 1, true), said)
     code, said = c:submit "-n --redo"
     t.eq(code, 5)
@@ -430,37 +455,6 @@ t.test("a refused job leaves the sweep that was there, and only that", function(
     t.eq(c:rows "SELECT count(*) AS n FROM sweeps", { { n = 1 } })
   end)
 end)
-
--- ---- What is said of a job that has ended -------------------------------------------------------
-
--- Which tasks have written which last line to their logs, and which of these is quoted. The first
--- task has ended well, the second had a trial when it died, and the third has taken none.
-local words = {
-  { "of the task that had the lost trial", logs = { "fine", "Killed", "toeplab: no code" },
-    quoted = "1_2.log says: Killed\n" },
-  { "of a task that refused to begin", logs = { "toeplab: 1 failed", nil, "toeplab: no code" },
-    quoted = "1_3.log says: toeplab: no code\n" },
-  { "of no task that has ended well", logs = { "toeplab: 1 failed", nil, "fine" },
-    quoted = "job 1 has ended, and 3 of its 4 trials are not done\n" },
-}
-
-for _, case in ipairs(words) do
-  t.test("a job that has ended is explained by the words " .. case[1], function()
-    with_cluster(function(c)
-      t.eq(c:submit(), 0)
-      t.eq(c:task(1, 1), 0)
-      if case.logs[2] then c:die(1, 2) end
-      for i = 1, 3 do
-        if case.logs[i] then
-          t.write(("%s/slurm/logs/1_%d.log"):format(c.root, i), "x\n" .. case.logs[i] .. "\n")
-        end
-      end
-      c:queue {}
-      local _, said = c:ask(("status -C '%s'"):format(c.root))
-      t.ok(said:find(case.quoted, 1, true), said)
-    end)
-  end)
-end
 
 t.test("a queue that was read before a job was submitted does not end that job", function()
   with_cluster(function(c)
