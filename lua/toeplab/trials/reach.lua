@@ -85,7 +85,7 @@ local function file_of(self, path)
     if text then
       file = {}
       file.list, file.lines = code.list(text)
-      file.spans = code.spans(file.list, file.lines)
+      file.spans, file.constants = code.spans(file.list, file.lines)
     end
     self.files[path] = file or false
   end
@@ -102,22 +102,23 @@ local function candidates(file, info)
   return list
 end
 
--- Returns the tokens of a function, and their lines; nil if none or several of the functions on its
--- lines may be it. Of one in another, the outer one counts.
+-- Returns the tokens of a function, their lines, and its places, {first=, last=} each; nil if none
+-- or several of the functions on its lines may be it. Of one in another, the outer one counts.
 local function body_of(file, info)
-  if info.what == "main" then return file.list, file.lines end
-  local list, text, after = nil, nil, 0
+  if info.what == "main" then return file.list, file.lines, {} end
+  local list, text, after, places = nil, nil, 0, {}
   local found, lines = candidates(file, info), nil
   table.sort(found, function(a, b) return a.first < b.first end)
   for _, f in ipairs(found) do
     local other = table.concat(file.list, "\n", f.first, f.last)
     if list and f.first > after and other ~= text then return nil end
+    if f.first > after then places[#places + 1] = f end
     if not list then
       list, text, after = table.move(file.list, f.first, f.last, 1, {}), other, f.last
       lines = table.move(file.lines, f.first, f.last, 1, {})
     end
   end
-  return list, lines
+  return list, lines, places
 end
 
 -- Returns the name by which a function of the library is declared, or a hash of its tokens, and
@@ -155,6 +156,16 @@ local function free_name(self, name)
   return name
 end
 
+-- Adds a part for a value that is neither a function nor a table, unless there is one of its name
+-- and text. Returns its name.
+local function add_value(self, name, text)
+  if self.parts["value " .. name] ~= hash_of(text) then
+    name = free_name(self, name)
+    add_part(self, "value " .. name, text)
+  end
+  return name
+end
+
 -- Returns the text that stands for a value in the part of what refers to it. name: of the value;
 -- apart: whether it becomes a part of its own even if it is no function.
 function Walk:value(value, name, apart)
@@ -163,12 +174,40 @@ function Walk:value(value, name, apart)
   if kind == "table" then return self:table(value, name, apart) end
   if kind == "userdata" or kind == "thread" then give_up("%s is a %s", name, kind) end
   local text = ("%q"):format(value)
-  if not apart then return text end
-  if self.parts["value " .. name] ~= hash_of(text) then
-    name = free_name(self, name)
-    add_part(self, "value " .. name, text)
+  return apart and add_value(self, name, text) or text
+end
+
+local function is_visible(constant, places)
+  for _, place in ipairs(places) do
+    if constant.first < place.first and place.last <= constant.stop then return true end
   end
-  return name
+  return false
+end
+
+-- Appends to texts what tokens at places of a file name of the constants that are declared around
+-- them, and what these name. upvalues: a set of names that are no constants there.
+local function constants_used(self, file, places, tokens, texts, upvalues)
+  local seen = {}
+  for i, token in ipairs(tokens) do
+    local before = tokens[i - 1]
+    local field = before == "." or before == ":" or tokens[i + 1] == "="
+    local list = not field and not seen[token] and not upvalues[token] and file.constants[token]
+    for _, constant in ipairs(list or {}) do
+      seen[token] = true
+      if is_visible(constant, places) then
+        texts[#texts + 1] = token .. "=" .. self:constant(file, constant)
+      end
+    end
+  end
+end
+
+function Walk:constant(file, constant)
+  if not self.names[constant] then
+    local texts = { table.concat(constant.tokens, "\n") }
+    constants_used(self, file, { constant }, constant.tokens, texts, {})
+    self.names[constant] = add_value(self, constant.name, table.concat(texts, "\n"))
+  end
+  return self.names[constant]
 end
 
 -- Returns the fields of `name` that tokens use; nil if they use it otherwise.
@@ -265,16 +304,18 @@ function Walk:fn(f, name, key)
   if path and not own_code.is_own(path) then return library_function(self, f, path, info) end
   local file = path and self.texts[path] and file_of(self, path)
   if not file then give_up("the code of %s is in no file", name) end
-  local tokens, lines = body_of(file, info)
+  local tokens, lines, places = body_of(file, info)
   if not tokens then
     give_up("%s is one of several functions on line %d", name, info.linedefined)
   end
   name = free_name(self, name)
   self.names[f] = name
-  local texts = { table.concat(tokens, "\n"), tostring(info.nparams) }
+  local texts, closed = { table.concat(tokens, "\n"), tostring(info.nparams) }, {}
   for _, u in ipairs(upvalues(self, f)) do
+    closed[u.name] = true
     texts[#texts + 1] = u.name .. "=" .. used(self, u.value, u.name, tokens)
   end
+  constants_used(self, file, places, tokens, texts, closed)
   globals_used(self, tokens, texts, name)
   add_part(self, key or "helper " .. name, table.concat(texts, "\n"),
     { tokens = tokens, lines = lines, path = path })
