@@ -4,9 +4,10 @@
 -- That is the tokens of the function and, transitively, of all functions of the user's own that it
 -- closes over, and the contents of all tables and other values. Globals count where user code has
 -- set them, modules where the code requires them, and of a table that a function only indexes by
--- names, as in sizes.small, these fields alone. The library counts by the names of its functions,
--- modules and classes: `numerics` covers what they compute. But functions that user code has put
--- into tables of the library count.
+-- names, as in sizes.small, these fields alone. Constants count although Lua folds them into the
+-- functions that use them. The library counts by the names of its functions, modules and classes:
+-- `numerics` covers what they compute. But functions that user code has put into tables of the
+-- library count.
 --
 -- What cannot be seen through (userdata, coroutines, C functions of others, code from strings)
 -- makes the whole script count.
@@ -32,18 +33,31 @@ local function give_up(why, ...) error({ opaque = why:format(...) }, 0) end
 local standard = { "_G", "coroutine", "debug", "io", "math", "os", "package", "string", "table",
   "utf8" }
 
+-- Returns the pairs of a table, {name=, value=} each, in an order that is the same in each process.
+local function ordered_pairs(t)
+  local list = {}
+  for key, value in next, t do
+    local kind = type(key)
+    local name = (kind == "string" or kind == "number") and kind .. " " .. tostring(key) or kind
+    list[#list + 1] = { name = name, value = value }
+  end
+  table.sort(list, function(a, b) return a.name < b.name end)
+  return list
+end
+
 -- Adds all that a table of the library reaches by fields and metatables, and collects the functions
--- in it that user code has written.
-local function add_library(self, t)
+-- in it that user code has written, with the name of the place where each was found first.
+local function add_library(self, t, place)
   if self.library[t] then return end
   self.library[t] = true
   local meta = debug.getmetatable(t)
-  if meta then add_library(self, meta) end
-  for _, value in next, t do
+  if meta then add_library(self, meta, place .. ".metatable") end
+  for _, pair in ipairs(ordered_pairs(t)) do
+    local value, name = pair.value, place .. "." .. pair.name
     if type(value) == "table" then
-      add_library(self, value)
+      add_library(self, value, name)
     elseif type(value) == "function" and self.texts[debug.getinfo(value, "S").source:sub(2)] then
-      self.patches[value] = true
+      self.patches[value] = self.patches[value] or name
     end
   end
 end
@@ -66,18 +80,19 @@ local function add_libraries(self)
     add_c_functions(self, t, name)
   end
   add_c_functions(self, core, "core", true)
-  for name, module in pairs(package.loaded) do
+  for _, name in ipairs(sorted_keys(package.loaded)) do
+    local module = package.loaded[name]
     if type(module) == "table" and (name == "toeplab" or name:find "^toeplab%.") then
       self.modules[module] = name:match "[^.]*$"
-      add_library(self, module)
+      add_library(self, module, name)
     end
   end
 end
 
 -- ---- Files --------------------------------------------------------------------------------------
 
--- Returns {list=, lines=, spans=} of a file of the user's own or of the library; nil if it is
--- neither.
+-- Returns {list=, lines=, spans=, constants=} of a file of the user's own or of the library; nil if
+-- it is neither.
 local function file_of(self, path)
   local file = self.files[path]
   if file == nil then
@@ -391,14 +406,18 @@ reach.total = total
 -- Adds the functions that user code has put into tables of the library.
 local function add_patches(self)
   local patches = {}
-  for f in pairs(self.patches) do
+  for f, place in pairs(self.patches) do
     local info = debug.getinfo(f, "S")
-    patches[#patches + 1] = { f = f, line = info.linedefined,
-      name = library_name(self, info.source:sub(2), info) }
+    local path = info.source:sub(2)
+    local name = library_name(self, path, info)
+    patches[#patches + 1] = { f = f, name = name,
+      order = { name, info.linedefined, path:match "[^/]*$", path, place } }
   end
   table.sort(patches, function(a, b)
-    if a.name ~= b.name then return a.name < b.name end
-    return a.line < b.line
+    for i, value in ipairs(a.order) do
+      if value ~= b.order[i] then return value < b.order[i] end
+    end
+    return false
   end)
   for _, patch in ipairs(patches) do self:fn(patch.f, patch.name) end
 end

@@ -1,4 +1,5 @@
--- test_reach.lua: which edits change the hash of the code that a trial function can reach.
+-- test_reach.lua: which edits change the hash of the code that a trial function can reach, and that
+-- this hash is the same in each process.
 local experiment = require "toeplab.trials.experiment"
 local t = require "harness"
 
@@ -108,5 +109,35 @@ t.test("a function that uses no constant has the same hash in a file that declar
     end
   end)
 end)
+
+-- Scripts that put functions of one name and line into tables of the library: their name, the text
+-- of each module, %d being its number, and the line that makes table number %d.
+local alike = {
+  { "modules made from one template", "return { forward = function(x) return x + %d end }",
+    "tl.nn.alike%d = require 'own%d'" },
+  { "functions of one line", nil, "tl.nn.alike%d = make(%d)" },
+}
+
+for _, case in ipairs(alike) do
+  local name, text, line = table.unpack(case)
+  t.test("the hash does not depend on the order of pairs: " .. name, function()
+    t.in_folder(function(folder)
+      local modules, lines = {}, { "local function make(k)",
+        "  return { forward = function(x) return x + k end }", "end" }
+      for i = 1, 9 do
+        modules["own" .. i] = text and text:format(i)
+        lines[#lines + 1] = line:format(i, i)
+      end
+      local first, head = nil, table.concat(lines, "\n")
+      for _ = 1, 8 do -- each has its functions elsewhere in memory
+        local found = reach_of(folder, head, "1", modules)
+        first = first or found
+        t.ok(found.parts["helper forward''"])
+        t.eq(found.parts, first.parts)
+      end
+      for i = 1, 9 do rawset(require "toeplab.nn", "alike" .. i, nil) end
+    end)
+  end)
+end
 
 t.done()
