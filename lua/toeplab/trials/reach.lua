@@ -7,7 +7,7 @@
 -- names, as in sizes.small, these fields alone. Constants count although Lua folds them into the
 -- functions that use them. The library counts by the names of its functions, modules and classes:
 -- `numerics` covers what they compute. But functions that user code has put into tables of the
--- library count.
+-- library count, and all that it has put into Lua's own tables.
 --
 -- What cannot be seen through (userdata, coroutines, C functions of others, code from strings)
 -- makes the whole script count.
@@ -243,7 +243,7 @@ local function used(self, value, name, tokens)
   local own = type(value) == "table" and not self.library[value]
   local fields = own and fields_used(tokens, name)
   for _, field in ipairs(fields or {}) do
-    if rawget(value, field) == nil and getmetatable(value) then fields = nil end
+    if rawget(value, field) == nil and debug.getmetatable(value) then fields = nil end
   end
   if not fields then return self:value(value, name, true) end
   local texts = {}
@@ -422,11 +422,17 @@ local function add_patches(self)
   for _, patch in ipairs(patches) do self:fn(patch.f, patch.name) end
 end
 
+-- Adds what user code has put into Lua's own tables.
+local function add_standard(self, standard)
+  for _, name in ipairs(sorted_keys(standard)) do self:value(standard[name], name, true) end
+end
+
 local function walk(self, exp)
   add_libraries(self)
   local text = self:fn(exp.trial, "trial()", "trial()")
   if not self.parts["trial()"] then add_part(self, "trial()", text) end -- the library's
   add_patches(self)
+  add_standard(self, exp.own.standard)
   for _, field in ipairs { "guard", "prune" } do -- they decide how far a trial goes
     if exp[field] then self:value(exp[field], field, true) end
   end

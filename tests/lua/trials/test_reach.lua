@@ -72,6 +72,47 @@ local edits = {
   { "what Lua does not fold", "K", "local K <const> = 1 / 0", "local K <const> = -1 / 0",
     "value K" },
   { "a call", "K", "local K <const> = ('a'):rep(3)", "local K <const> = ('a'):rep(3 + 0)" },
+
+  -- Lua's own tables.
+  { "a function in math", "math.clamp(1)", "function math.clamp(x) return x + 1 end",
+    "function math.clamp(x) return x + 100 end", "helper math.clamp" },
+  { "a method of strings", "('q'):sz()", "function string.sz(x) return 1 end",
+    "function string.sz(x) return 100 end", "helper string.sz" },
+  { "a helper of a function in table", "table.map({})", "local function f() return 1 end\n"
+    .. "function table.map(x) return f(x) end", "local function f() return 2 end\n"
+    .. "function table.map(x) return f(x) end", "helper f" },
+  { "a number in math", "math.tau2", "math.tau2 = 6", "math.tau2 = 7", "table math" },
+  { "a table in math", "math.primes", "math.primes = { 2, 3 }", "math.primes = { 2, 5 }",
+    "table math" },
+  { "a function instead of Lua's", "math.random()", "function math.random() return 1 end",
+    "function math.random() return 2 end", "helper math.random" },
+  { "another name for a function", "math.f(1) + f(1) + g(1)", "local function f(x) return x end\n"
+    .. "local function g(x) return -x end\nmath.f = f", "local function f(x) return x end\n"
+    .. "local function g(x) return -x end\nmath.f = g", "table math" },
+  { "a field that is taken out", "utf8.charpattern", "", "utf8.charpattern = nil", "table utf8" },
+  { "a function in os", "os.half(1)", "function os.half(x) return x / 2 end",
+    "function os.half(x) return x / 3 end", "helper os.half" },
+  { "the metatable of strings", "-'q'", "getmetatable('').__unm = function() return 1 end",
+    "getmetatable('').__unm = function() return 2 end",
+    "helper the metatable of strings.__unm" },
+  { "another metatable of strings", "#'q'",
+    "debug.setmetatable('', { __index = string, __name = 'a' })",
+    "debug.setmetatable('', { __index = string, __name = 'b' })", "table metatables" },
+  { "a metatable of numbers", "(1).k", "debug.setmetatable(1, { __index = { k = 1 } })",
+    "debug.setmetatable(1, { __index = { k = 2 } })", "table metatables" },
+  { "a metatable of math", "math.k", "setmetatable(math, { __index = { k = 1 } })",
+    "setmetatable(math, { __index = { k = 2 } })", "table metatables" },
+  { "package.preload", "require('pp').f()", "package.preload.pp = function() return 1 end",
+    "package.preload.pp = function() return 2 end", "helper package.preload.pp" },
+  { "package.loaded", "require('pp').k", "package.loaded.pp = { k = 1 }",
+    "package.loaded.pp = { k = 2 }", "table pp" },
+  { "a searcher", "require('pp').k", "package.searchers[5] = function() return nil end",
+    "package.searchers[5] = function() return 'no' end", "helper package.searchers.5" },
+  { "package.path", "1", "package.path = './a/?.lua;' .. package.path",
+    "package.path = './b/?.lua;' .. package.path" },
+  { "a metatable that hides itself", "T.k",
+    "local T = setmetatable({}, { __metatable = false, __index = { k = 3 } })",
+    "local T = setmetatable({}, { __metatable = false, __index = { k = 4 } })", "table T" },
 }
 
 -- Returns the parts that differ, in the order of their names, as one text.
@@ -98,6 +139,24 @@ for _, edit in ipairs(edits) do
     end)
   end)
 end
+
+t.test("constants of a module and what it puts into Lua's own tables count", function()
+  t.in_folder(function(folder)
+    local function total(number)
+      return reach_of(folder, "local own = require 'own'", "own.f()", { own = ([[
+local K <const> = %d
+local own = {}
+function own.f() return K end
+function math.more() return %d end
+return own]]):format(number // 10, number % 10) }).total
+    end
+    local seen = {}
+    for _, number in ipairs { 11, 12, 21, 11 } do seen[total(number)] = true end
+    local count = 0
+    for _ in pairs(seen) do count = count + 1 end
+    t.eq(count, 3)
+  end)
+end)
 
 t.test("a function that uses no constant has the same hash in a file that declares some", function()
   t.in_folder(function(folder)
