@@ -106,20 +106,89 @@ function code.list(text)
   return list, lines
 end
 
+-- ---- Functions and constants --------------------------------------------------------------------
+
+local function set_of(words)
+  local set = {}
+  for word in words:gmatch "%S+" do set[word] = true end
+  return set
+end
+
+local unary, binary = set_of "- ~ not", set_of "+ - * / // % ^ & | ~ << >> and or"
+local inner, outer = set_of "( { [ function do if repeat", set_of ") } ] end until"
+
+local function is_literal(token)
+  return token:find "^%.?%d" or token:find "^[\"']" or token:find "^%[=*%["
+    or token == "true" or token == "false" or token == "nil"
+end
+
+-- Returns the position of the token behind the expression of literals and constants at `at`; nil if
+-- something else is there. constants: a set of names.
+local function after_constant(list, at, constants)
+  while unary[list[at]] do at = at + 1 end
+  local token = list[at]
+  if token == "(" then
+    at = after_constant(list, at + 1, constants)
+    if not at or list[at] ~= ")" then return nil end
+  elseif not token or not (is_literal(token) or constants[token]) then
+    return nil
+  end
+  local following = list[at + 1]
+  if binary[following] then return after_constant(list, at + 2, constants) end
+  local calls = not is_literal(token) and following and following ~= "::"
+    and following:find "^[.%[({:\"']"
+  return not calls and at + 1 or nil
+end
+
+-- Returns the constant that the statement `local ...` at position `at` of the list declares,
+-- {name=, tokens= (of its expression), first=, last=}; nil if there is none. Lua folds only the
+-- last name of a statement.
+local function constant_at(list, at, constants)
+  local count, name, kind, i = 0, nil, nil, at
+  repeat
+    count, name, kind, i = count + 1, list[i + 1], nil, i + 2
+    if list[i] == "<" then kind, i = list[i + 1], i + 3 end
+  until list[i] ~= ","
+  if kind ~= "const" or list[i] ~= "=" then return nil end
+  i = i + 1
+  local depth = 0
+  while count > 1 and list[i] and depth >= 0 do -- goes to the last expression
+    if list[i] == "," and depth == 0 then count = count - 1 end
+    depth = depth + (inner[list[i]] and 1 or outer[list[i]] and -1 or 0)
+    i = i + 1
+  end
+  local stop = after_constant(list, i, constants)
+  return stop and { name = name, first = at, last = stop - 1,
+    tokens = table.move(list, i, stop - 1, 1, {}) }
+end
+
 local opens = { ["function"] = true, ["do"] = true, ["if"] = true, ["repeat"] = true }
 local closes = { ["end"] = true, ["until"] = true }
 
 -- Returns the functions in a list of tokens (code.list), in the order of their ends: {first=, last=
 -- (tokens), line=, head= (the line of its parenthesis), stop= (the line of its end), depth= (how
--- many functions it is in)} each.
+-- many functions it is in)} each. Then returns the constants that Lua folds into the functions that
+-- use them (`local K <const> = 2 * 3`), name -> list of {name=, tokens= (of the expression),
+-- first=, last=, stop= (where their block ends)}.
 function code.spans(list, lines)
-  local found, stack, depth = {}, {}, 0
+  local found, stack, depth, constants, visible = {}, {}, 0, {}, {}
   for i, token in ipairs(list) do
     if opens[token] then
       stack[#stack + 1] = i
       if token == "function" then depth = depth + 1 end
+    elseif token == "local" then
+      local constant = constant_at(list, i, constants)
+      if constant then
+        constants[constant.name] = constants[constant.name] or {}
+        table.insert(constants[constant.name], constant)
+        visible[#visible + 1], constant.stop = constant, #list
+      end
     elseif closes[token] then
       local first = table.remove(stack)
+      -- What stands behind `until` belongs to the block.
+      while token == "end" and #visible > 0 and visible[#visible].first > (first or 0) do
+        table.remove(visible).stop = i
+      end
       if first and list[first] == "function" then
         local head = first
         while list[head] ~= "(" do head = head + 1 end
@@ -129,7 +198,7 @@ function code.spans(list, lines)
       end
     end
   end
-  return found
+  return found, constants
 end
 
 -- Returns the sha256 of the tokens of Lua source.

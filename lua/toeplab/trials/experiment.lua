@@ -409,7 +409,7 @@ function experiment.load(path, names, text)
   local function refuse()
     error("os.exit would end the program: a script returns an experiment", 2)
   end
-  globals.os = setmetatable({ exit = refuse }, { __index = os })
+  globals.os = setmetatable({ exit = refuse }, { __index = os, __newindex = os })
   local strict = setmetatable(globals, {
     __index = function(_, key)
       local value = _G[key]

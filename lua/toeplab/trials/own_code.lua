@@ -109,16 +109,109 @@ end
 local standard = { _G = true, package = true, coroutine = true, table = true, io = true, os = true,
   string = true, math = true, utf8 = true, debug = true }
 
--- Takes all modules but those of Lua and of the library out of package.loaded, and returns them:
--- what the process has loaded before would otherwise not be loaded again, and so not be recorded.
-local function set_aside()
-  local aside = {}
+-- Returns all modules but those of Lua and of the library, name -> what require returns.
+local function others()
+  local found = {}
   for name, value in pairs(package.loaded) do
     local ours = type(name) == "string" and (name == "toeplab" or name:find "^toeplab%.")
-    if known[name] or not (standard[name] or ours) then aside[name] = value end
+    if known[name] or not (standard[name] or ours) then found[name] = value end
   end
+  return found
+end
+
+-- Takes the other modules out of package.loaded, and returns them: what the process has loaded
+-- before would otherwise not be loaded again, and so not be recorded.
+local function set_aside()
+  local aside = others()
   for name in pairs(aside) do package.loaded[name] = nil end
   return aside
+end
+
+-- ---- Lua's own tables ---------------------------------------------------------------------------
+
+local tables = { ["package.preload"] = package.preload, ["package.searchers"] = package.searchers,
+  ["the metatable of strings"] = debug.getmetatable "" }
+local holders = { strings = { "" }, numbers = { 0 }, booleans = { true }, functions = { print },
+  coroutines = { coroutine.create(print) }, ["nil"] = {} } -- of the metatables of types
+for name in pairs(standard) do
+  holders[name] = { _G[name] }
+  if name ~= "_G" then tables[name] = _G[name] end -- reach.lua looks for globals
+end
+
+-- Fields of package that say where modules lie; what require finds there is recorded.
+local excluded = { loaded = true, path = true, cpath = true }
+
+local added = {} -- what scripts have changed: name -> key -> {value=, before=}
+
+local function current(name, key)
+  if name == "metatables" then return debug.getmetatable(holders[key][1]) end
+  return rawget(tables[name], key)
+end
+
+local function put(name, key, value)
+  if name == "metatables" then
+    debug.setmetatable(holders[key][1], value)
+  else
+    rawset(tables[name], key, value)
+  end
+end
+
+-- Returns what Lua's own tables hold, and the metatables of these and of types: name -> key ->
+-- value.
+local function contents()
+  local all = { metatables = {} }
+  for key, holder in pairs(holders) do all.metatables[key] = debug.getmetatable(holder[1]) end
+  for name, t in pairs(tables) do
+    all[name] = {}
+    for key, value in next, t do
+      if t ~= package or not excluded[key] then all[name][key] = value end
+    end
+  end
+  return all
+end
+
+-- Returns what has changed since `before`, name -> key -> value, "removed" for what is gone.
+local function changes(before)
+  local found = {}
+  local function note(name, key, value)
+    found[name], added[name] = found[name] or {}, added[name] or {}
+    found[name][key] = value == nil and "removed" or value
+    added[name][key] = { value = value, before = before[name][key] }
+  end
+  for name, now in pairs(contents()) do
+    for key, value in next, now do
+      if not rawequal(value, before[name][key]) then note(name, key, value) end
+    end
+    for key in next, before[name] do
+      if now[key] == nil then note(name, key, nil) end
+    end
+  end
+  return found
+end
+
+-- Undoes what earlier scripts of this process have changed, which another script would not find in
+-- a process of its own. Returns a function that does it again where nothing has changed since.
+local function undo_changes()
+  local undone = {}
+  for name, list in pairs(added) do
+    for key, change in pairs(list) do
+      if rawequal(current(name, key), change.value) then
+        put(name, key, change.before)
+        undone[#undone + 1] = { name = name, key = key, change = change }
+      end
+    end
+  end
+  added = {}
+  return function()
+    for _, one in ipairs(undone) do
+      local name, key, change = one.name, one.key, one.change
+      if rawequal(current(name, key), change.before) then
+        put(name, key, change.value)
+        added[name] = added[name] or {}
+        added[name][key] = change
+      end
+    end
+  end
 end
 
 -- ---- Modules beside the script ------------------------------------------------------------------
@@ -154,19 +247,23 @@ end
 
 -- Calls call(...), which must not raise, and records the files of code that it loads. Returns their
 -- hashes, {tokens= (of their code without comments), bytes= (of their text)}, with texts= (path ->
--- the text of a file in Lua) and modules= (the set of their names), then its results.
+-- the text of a file in Lua), modules= (the set of the names of all modules that it has loaded or
+-- put into package.loaded) and standard= (what it has changed in Lua's own tables), then its
+-- results.
 function own_code.watch(call, ...)
-  local outer, aside = watched, set_aside()
-  local seen = { modules = {}, files = {}, texts = {} }
+  local outer, aside, redo_changes = watched, set_aside(), undo_changes()
+  local seen, before = { modules = {}, files = {}, texts = {} }, contents()
   watched = seen
   local results = table.pack(call(...))
   watched = outer
+  local changed, modules = changes(before), others()
+  redo_changes()
   for name, value in pairs(aside) do
     if package.loaded[name] == nil then package.loaded[name] = value end
   end
-  for name in pairs(seen.modules) do known[name] = true end
+  for name in pairs(seen.modules) do known[name], modules[name] = true, true end
   return { tokens = combined(seen, "tokens"), bytes = combined(seen, "bytes"), texts = seen.texts,
-    modules = seen.modules }, table.unpack(results, 1, results.n)
+    modules = modules, standard = changed }, table.unpack(results, 1, results.n)
 end
 
 -- Forbids the script to load further code of its own until the returned function is called: the id

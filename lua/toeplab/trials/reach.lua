@@ -4,9 +4,10 @@
 -- That is the tokens of the function and, transitively, of all functions of the user's own that it
 -- closes over, and the contents of all tables and other values. Globals count where user code has
 -- set them, modules where the code requires them, and of a table that a function only indexes by
--- names, as in sizes.small, these fields alone. The library counts by the names of its functions,
--- modules and classes: `numerics` covers what they compute. But functions that user code has put
--- into tables of the library count.
+-- names, as in sizes.small, these fields alone. Constants count although Lua folds them into the
+-- functions that use them. The library counts by the names of its functions, modules and classes:
+-- `numerics` covers what they compute. But functions that user code has put into tables of the
+-- library count, and all that it has put into Lua's own tables.
 --
 -- What cannot be seen through (userdata, coroutines, C functions of others, code from strings)
 -- makes the whole script count.
@@ -32,18 +33,31 @@ local function give_up(why, ...) error({ opaque = why:format(...) }, 0) end
 local standard = { "_G", "coroutine", "debug", "io", "math", "os", "package", "string", "table",
   "utf8" }
 
+-- Returns the pairs of a table, {name=, value=} each, in an order that is the same in each process.
+local function ordered_pairs(t)
+  local list = {}
+  for key, value in next, t do
+    local kind = type(key)
+    local name = (kind == "string" or kind == "number") and kind .. " " .. tostring(key) or kind
+    list[#list + 1] = { name = name, value = value }
+  end
+  table.sort(list, function(a, b) return a.name < b.name end)
+  return list
+end
+
 -- Adds all that a table of the library reaches by fields and metatables, and collects the functions
--- in it that user code has written.
-local function add_library(self, t)
+-- in it that user code has written, with the name of the place where each was found first.
+local function add_library(self, t, place)
   if self.library[t] then return end
   self.library[t] = true
   local meta = debug.getmetatable(t)
-  if meta then add_library(self, meta) end
-  for _, value in next, t do
+  if meta then add_library(self, meta, place .. ".metatable") end
+  for _, pair in ipairs(ordered_pairs(t)) do
+    local value, name = pair.value, place .. "." .. pair.name
     if type(value) == "table" then
-      add_library(self, value)
+      add_library(self, value, name)
     elseif type(value) == "function" and self.texts[debug.getinfo(value, "S").source:sub(2)] then
-      self.patches[value] = true
+      self.patches[value] = self.patches[value] or name
     end
   end
 end
@@ -66,18 +80,19 @@ local function add_libraries(self)
     add_c_functions(self, t, name)
   end
   add_c_functions(self, core, "core", true)
-  for name, module in pairs(package.loaded) do
+  for _, name in ipairs(sorted_keys(package.loaded)) do
+    local module = package.loaded[name]
     if type(module) == "table" and (name == "toeplab" or name:find "^toeplab%.") then
       self.modules[module] = name:match "[^.]*$"
-      add_library(self, module)
+      add_library(self, module, name)
     end
   end
 end
 
 -- ---- Files --------------------------------------------------------------------------------------
 
--- Returns {list=, lines=, spans=} of a file of the user's own or of the library; nil if it is
--- neither.
+-- Returns {list=, lines=, spans=, constants=} of a file of the user's own or of the library; nil if
+-- it is neither.
 local function file_of(self, path)
   local file = self.files[path]
   if file == nil then
@@ -85,7 +100,7 @@ local function file_of(self, path)
     if text then
       file = {}
       file.list, file.lines = code.list(text)
-      file.spans = code.spans(file.list, file.lines)
+      file.spans, file.constants = code.spans(file.list, file.lines)
     end
     self.files[path] = file or false
   end
@@ -102,22 +117,23 @@ local function candidates(file, info)
   return list
 end
 
--- Returns the tokens of a function, and their lines; nil if none or several of the functions on its
--- lines may be it. Of one in another, the outer one counts.
+-- Returns the tokens of a function, their lines, and its places, {first=, last=} each; nil if none
+-- or several of the functions on its lines may be it. Of one in another, the outer one counts.
 local function body_of(file, info)
-  if info.what == "main" then return file.list, file.lines end
-  local list, text, after = nil, nil, 0
+  if info.what == "main" then return file.list, file.lines, {} end
+  local list, text, after, places = nil, nil, 0, {}
   local found, lines = candidates(file, info), nil
   table.sort(found, function(a, b) return a.first < b.first end)
   for _, f in ipairs(found) do
     local other = table.concat(file.list, "\n", f.first, f.last)
     if list and f.first > after and other ~= text then return nil end
+    if f.first > after then places[#places + 1] = f end
     if not list then
       list, text, after = table.move(file.list, f.first, f.last, 1, {}), other, f.last
       lines = table.move(file.lines, f.first, f.last, 1, {})
     end
   end
-  return list, lines
+  return list, lines, places
 end
 
 -- Returns the name by which a function of the library is declared, or a hash of its tokens, and
@@ -155,6 +171,16 @@ local function free_name(self, name)
   return name
 end
 
+-- Adds a part for a value that is neither a function nor a table, unless there is one of its name
+-- and text. Returns its name.
+local function add_value(self, name, text)
+  if self.parts["value " .. name] ~= hash_of(text) then
+    name = free_name(self, name)
+    add_part(self, "value " .. name, text)
+  end
+  return name
+end
+
 -- Returns the text that stands for a value in the part of what refers to it. name: of the value;
 -- apart: whether it becomes a part of its own even if it is no function.
 function Walk:value(value, name, apart)
@@ -163,12 +189,40 @@ function Walk:value(value, name, apart)
   if kind == "table" then return self:table(value, name, apart) end
   if kind == "userdata" or kind == "thread" then give_up("%s is a %s", name, kind) end
   local text = ("%q"):format(value)
-  if not apart then return text end
-  if self.parts["value " .. name] ~= hash_of(text) then
-    name = free_name(self, name)
-    add_part(self, "value " .. name, text)
+  return apart and add_value(self, name, text) or text
+end
+
+local function is_visible(constant, places)
+  for _, place in ipairs(places) do
+    if constant.first < place.first and place.last <= constant.stop then return true end
   end
-  return name
+  return false
+end
+
+-- Appends to texts what tokens at places of a file name of the constants that are declared around
+-- them, and what these name. upvalues: a set of names that are no constants there.
+local function constants_used(self, file, places, tokens, texts, upvalues)
+  local seen = {}
+  for i, token in ipairs(tokens) do
+    local before = tokens[i - 1]
+    local field = before == "." or before == ":" or tokens[i + 1] == "="
+    local list = not field and not seen[token] and not upvalues[token] and file.constants[token]
+    for _, constant in ipairs(list or {}) do
+      seen[token] = true
+      if is_visible(constant, places) then
+        texts[#texts + 1] = token .. "=" .. self:constant(file, constant)
+      end
+    end
+  end
+end
+
+function Walk:constant(file, constant)
+  if not self.names[constant] then
+    local texts = { table.concat(constant.tokens, "\n") }
+    constants_used(self, file, { constant }, constant.tokens, texts, {})
+    self.names[constant] = add_value(self, constant.name, table.concat(texts, "\n"))
+  end
+  return self.names[constant]
 end
 
 -- Returns the fields of `name` that tokens use; nil if they use it otherwise.
@@ -189,7 +243,7 @@ local function used(self, value, name, tokens)
   local own = type(value) == "table" and not self.library[value]
   local fields = own and fields_used(tokens, name)
   for _, field in ipairs(fields or {}) do
-    if rawget(value, field) == nil and getmetatable(value) then fields = nil end
+    if rawget(value, field) == nil and debug.getmetatable(value) then fields = nil end
   end
   if not fields then return self:value(value, name, true) end
   local texts = {}
@@ -265,16 +319,18 @@ function Walk:fn(f, name, key)
   if path and not own_code.is_own(path) then return library_function(self, f, path, info) end
   local file = path and self.texts[path] and file_of(self, path)
   if not file then give_up("the code of %s is in no file", name) end
-  local tokens, lines = body_of(file, info)
+  local tokens, lines, places = body_of(file, info)
   if not tokens then
     give_up("%s is one of several functions on line %d", name, info.linedefined)
   end
   name = free_name(self, name)
   self.names[f] = name
-  local texts = { table.concat(tokens, "\n"), tostring(info.nparams) }
+  local texts, closed = { table.concat(tokens, "\n"), tostring(info.nparams) }, {}
   for _, u in ipairs(upvalues(self, f)) do
+    closed[u.name] = true
     texts[#texts + 1] = u.name .. "=" .. used(self, u.value, u.name, tokens)
   end
+  constants_used(self, file, places, tokens, texts, closed)
   globals_used(self, tokens, texts, name)
   add_part(self, key or "helper " .. name, table.concat(texts, "\n"),
     { tokens = tokens, lines = lines, path = path })
@@ -350,16 +406,25 @@ reach.total = total
 -- Adds the functions that user code has put into tables of the library.
 local function add_patches(self)
   local patches = {}
-  for f in pairs(self.patches) do
+  for f, place in pairs(self.patches) do
     local info = debug.getinfo(f, "S")
-    patches[#patches + 1] = { f = f, line = info.linedefined,
-      name = library_name(self, info.source:sub(2), info) }
+    local path = info.source:sub(2)
+    local name = library_name(self, path, info)
+    patches[#patches + 1] = { f = f, name = name,
+      order = { name, info.linedefined, path:match "[^/]*$", path, place } }
   end
   table.sort(patches, function(a, b)
-    if a.name ~= b.name then return a.name < b.name end
-    return a.line < b.line
+    for i, value in ipairs(a.order) do
+      if value ~= b.order[i] then return value < b.order[i] end
+    end
+    return false
   end)
   for _, patch in ipairs(patches) do self:fn(patch.f, patch.name) end
+end
+
+-- Adds what user code has put into Lua's own tables.
+local function add_standard(self, standard)
+  for _, name in ipairs(sorted_keys(standard)) do self:value(standard[name], name, true) end
 end
 
 local function walk(self, exp)
@@ -367,6 +432,7 @@ local function walk(self, exp)
   local text = self:fn(exp.trial, "trial()", "trial()")
   if not self.parts["trial()"] then add_part(self, "trial()", text) end -- the library's
   add_patches(self)
+  add_standard(self, exp.own.standard)
   for _, field in ipairs { "guard", "prune" } do -- they decide how far a trial goes
     if exp[field] then self:value(exp[field], field, true) end
   end

@@ -22,7 +22,7 @@ local tl = require "toeplab"
 local own = require "own"
 local rates = { low = 0.5, high = { 1, 2 } }
 local sizes = { small = 1, big = 2 }
-local FACTOR = 3
+local FACTOR = 3; local WIDTH <const> = 4 * 2
 local one = function() return 1 end
 local function inner(x)
   return x * FACTOR
@@ -48,7 +48,7 @@ return tl.experiment "edits" {
     for step in t:steps(c.steps) do
       t:log { loss = scaled(c.a) + sizes.small + tonumber(mixed.name) + shared(step) }
     end
-    return rate, class, read, one
+    return rate, class, read, one, WIDTH
   end,
   report = { rows = "a", columns = { "loss" } },
 }
@@ -61,6 +61,7 @@ local function deep(x)
 end
 function own.used(x) return deep(x) end
 function own.unused(x) return -x end
+function math.twice(x) return x + x end
 return own
 ]],
   text = ("the old man told the moon a tale . "):rep(40),
@@ -162,6 +163,9 @@ local edits = {
   { "a part of a module that is not used", "own.lua", "return %-x", "return 0" },
   { "a global of a module", "own.lua", "shared%(x%) return x", "shared(x) return 2 * x", ALL,
     "helper 'shared' changed: own.lua line 2" },
+  { "a constant that Lua folds", "x.lua", "4 %* 2", "4 * 3", ALL, "value 'WIDTH' changed" },
+  { "a function put into a table of Lua's", "own.lua", "x %+ x", "2 * x", ALL,
+    "helper 'math.twice' changed: own.lua line 8" },
   { "the data", "text", "moon", "sun", ALL, "data FOLDER/text changed" },
 }
 
