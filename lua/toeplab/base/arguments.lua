@@ -80,7 +80,7 @@ function arguments.parse(verb, options, words, keys)
         end
       end
       if not o then
-        if keys then as_key(verb, name, value or words[i + 1]) end
+        if keys then as_key(verb, name, value or (words[i + 1] or ""):match "^[^-].*") end
         unknown(verb, options, word)
       end
       if o.value and value == nil then

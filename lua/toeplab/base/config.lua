@@ -156,8 +156,9 @@ end
 local MOST = 100000 -- numbers of a range
 
 -- Returns the numbers of range(1,10), range(0,1,0.25) or log2(16,256), the ends included, as texts;
--- nil if the text is none of these, or means no numbers or too many.
-local function range(text)
+-- nil if the text is none of these, or means no numbers or too many, or no number is wanted.
+local function range(text, likes)
+  if not any("0", likes) or type(any("0", likes)) == "string" then return nil end
   local name, base, inner = text:match "^(%l+)(%d*)%(([^()]+)%)$"
   local first, last, step = (inner or ""):match "^([^,]+),([^,]+),?([^,]*)$"
   first, last = tonumber(first), tonumber(last)
@@ -173,7 +174,9 @@ local function range(text)
   if not count or not (count >= 0 and count < MOST) then return nil end
   local list = {}
   for i = 0, math.floor(count + 1e-9) do
-    list[i + 1] = ("%.12g"):format(name == "log" and first * by ^ i or first + i * by)
+    local x = name == "log" and first * by ^ i or first + i * by
+    list[i + 1] = i == 0 and config.text(first) or math.tointeger(x) and ("%d"):format(x)
+      or ("%.12g"):format(x) -- without what adding floats leaves, as in 0.30000000000000004
   end
   return list
 end
@@ -194,7 +197,7 @@ end
 function config.parse_list(text, declared)
   local list, likes, parts = {}, #declared > 0 and declared or { "" }, split(text, declared)
   for _, part in ipairs(parts) do
-    for _, item in ipairs(range(part) or { part }) do
+    for _, item in ipairs(range(part, likes) or { part }) do
       local value = any(item, likes)
       if value == nil then
         return nil, expected(declared)

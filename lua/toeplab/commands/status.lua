@@ -94,7 +94,7 @@ function status.run(set, words)
     errors.say "1 trial asked to save and stop"
   end
   local store <close> = records.open(folder, "r")
-  local open, silent = slurm.open(folder, store)
+  local open, silent = slurm.open(folder, not set.cancel and store or nil)
   if silent then errors.say("%s", silent) end
   local jobs = open or {}
   local list = sweeps.last(store, words[1])

@@ -342,7 +342,7 @@ local function chosen(result, list)
   for key in pairs(result.pool.filters) do
     at[key] = alone[key] and result.pool.axes[key] and only(both, key) or nil
   end
-  at[result.key] = a .. "," .. b
+  at[result.key] = { a, b }
   return at
 end
 

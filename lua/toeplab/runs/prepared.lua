@@ -60,6 +60,9 @@ function prepared.replay(run)
         run.progress:warn("%s/%s: %s; toeplab fsck says more", run.folder, open.path, damage)
       end
       run.records:end_journal(open)
+    else
+      run.progress:warn("%s/%s: its worker still runs, though its run was killed", run.folder,
+        open.path)
     end
   end
 end

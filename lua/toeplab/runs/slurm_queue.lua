@@ -94,11 +94,18 @@ local function is_job(s)
 end
 
 -- Returns the submission of that number in the results folder: number, folder and what its file job
--- says; if that cannot be used, no name and no trials.
+-- says; if that cannot be used, no name and no trials, but whose job it is, as far as it is known.
 function slurm_queue.submission(root, number)
   local folder = ("%s/slurm/%d"):format(root, number)
   local ok, s = pcall(json.decode, core.sys.read_file(folder .. "/job") or "")
-  if not ok or not is_job(s) then s = { trials = {} } end
+  if not ok or not is_job(s) then
+    local known = ok and type(s) == "table" and s or {}
+    s = { trials = {} }
+    for _, key in ipairs { "user", "cluster", "job" } do
+      s[key] = type(known[key]) == "string" and known[key] or nil
+    end
+    s.job = s.job and s.job:match "^%d+$"
+  end
   s.number, s.folder = number, folder
   return s
 end

@@ -74,11 +74,13 @@ function attempts.begin(self, t, pid)
     local line, why = next_attempt(self, t, pid, json.encode(p))
     if not line then return nil, why end
     replay.apply(self, t.id, line)
+    local bytes = #journal.record { line }
+    self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { bytes, t.id })
     local row = self:rows("SELECT attempt, seconds FROM trials WHERE id = ?", { t.id })[1]
     local artifacts = self:rows([[SELECT kind, step, path, bytes, sha256 FROM artifacts
       WHERE trial = ?]], { t.id })
     for _, a in ipairs(artifacts) do trial_files.check_row(self.folder, t.id, a) end
-    t.attempt, t.read, t.read_bytes = row.attempt, row.attempt, 0
+    t.attempt, t.read, t.read_bytes = row.attempt, row.attempt, bytes
     return row.attempt, (row.seconds or 0) + 0.0, artifacts
   end)
 end

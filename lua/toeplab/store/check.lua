@@ -107,7 +107,8 @@ local function check_running(check)
       check:found(false, of_trial(check, row.id, function()
         check.store:finish(row, "interrupted", "its process is gone")
         return "marked as interrupted"
-      end), "trial %s is marked as running, but process %d has died", row.id:sub(1, 12), row.pid)
+      end), "trial %s is marked as running, but process %s has died", row.id:sub(1, 12),
+        row.pid or "?")
     end
   end
 end
@@ -118,11 +119,13 @@ local function check_journals(check)
   for _, entry in ipairs(store:open_journals()) do
     local path = journal.path(entry.path, entry.attempt)
     if not journal.in_use(store.folder .. "/" .. path) then
-      check:found(false, function()
+      local damage = not check.quick and select(3, replay.ends(store.folder .. "/" .. path))
+      check:found(damage, function()
         store:take(entry)
         store:end_journal(entry)
         return "taken over"
-      end, "%s is not copied to the store: a run was killed; the next run copies it", path)
+      end, "%s%s", path, damage and ": " .. damage
+        or " is not copied to the store: a run was killed; the next run copies it")
     end
   end
 end
@@ -158,7 +161,7 @@ end
 local function check_truth(check)
   local store = check.store
   if check.quick or not rebuild.possible(check.folder) then return end -- of an earlier version
-  if check.all > 0 and not check.repair then return end -- rows that are wrong say nothing of files
+  if check.left > 0 and not check.repair then return end -- rows that are wrong say nothing of files
   for _, row in ipairs(store:rows [[SELECT id, attempt, started, status,
       tags <> '' OR notes <> '' OR trashed IS NOT NULL AS marked FROM trials
       WHERE id NOT IN (SELECT trial FROM journals)]]) do
@@ -169,7 +172,7 @@ local function check_truth(check)
         for _, file in ipairs(replay.journals(folder)) do
           local path = folder .. "/" .. file
           if file == name or select(3, replay.ends(path)) then
-            core.sys.link(path, path .. ".damaged")
+            errors.stored(core.sys.link(path, trial_files.set_aside_name(path)))
           end
         end
         written.again(store, row.id)

@@ -119,9 +119,9 @@ end
 local MOST = 1 << 20
 
 -- Returns the lines of the complete records at the beginning of text, and the bytes that these
--- take. A torn record at the end is left for a later call. One that is damaged is left out, and
--- gives the third result, the reason: each of the others has a hash of its own.
-local function records(text)
+-- take. A torn record at the end is left for a later call. A damaged one gives the third result,
+-- the reason, and ends the readable part or, with `past`, is left out.
+local function records(text, past)
   local lines, from, good, damage = {}, 1, 0, nil
   local pending = {}
   local at = 1
@@ -134,6 +134,7 @@ local function records(text)
         table.move(pending, 1, #pending, #lines + 1, lines)
       else
         damage = "a record is damaged"
+        if not past then return lines, good, damage end
       end
       pending, from, good = {}, next_at, next_at - 1
     else
@@ -149,7 +150,7 @@ end
 function journal.append(path, line)
   local text = core.sys.read_file(path)
   if text and text ~= "" and not text:find "\n= %x+\n$" then
-    local _, good = records(text)
+    local _, good = records(text, true)
     errors.stored(core.sys.write_file(path, text:sub(1, good)))
   end
   local file = errors.stored(io.open(path, "ab"))
@@ -164,11 +165,11 @@ local function refuse(path, why)
 end
 
 -- Reads the journal at path from byte offset on. Returns the list of its lines, the offset after
--- the last complete record, and why there may be others (nil: nothing is wrong). A missing file
--- gives no lines, and the reason "it is gone" if offset > 0; one that the system cannot read raises
--- a storage error. A call reads about a megabyte, or one record if that is larger: repeat it until
--- the offset stays.
-function journal.read(path, offset)
+-- the last complete record, and why there may be others (nil: nothing is wrong). past: whether to
+-- read on behind a damaged record. A missing file gives no lines, and the reason "it is gone" if
+-- offset > 0; one that the system cannot read raises a storage error. A call reads about a
+-- megabyte, or one record if that is larger: repeat it until the offset stays.
+function journal.read(path, offset, past)
   local file <close>, why, code = io.open(path, "rb")
   if not file and code ~= NO_FILE then refuse(path, why) end
   if not file then return {}, offset, offset > 0 and "it is gone" or nil end
@@ -181,8 +182,8 @@ function journal.read(path, offset)
     local text, failed = file:read(size)
     if failed then refuse(path, failed) end
     text = text or ""
-    local lines, good, damage = records(text)
-    if good > 0 or #text < size then return lines, offset + good, damage end
+    local lines, good, damage = records(text, past)
+    if good > 0 or damage or #text < size then return lines, offset + good, damage end
     file:seek("set", offset) -- a record larger than that
     size = size * 4
   end

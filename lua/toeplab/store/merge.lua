@@ -104,8 +104,8 @@ local function copy(from, to)
   return true
 end
 
--- Lists the artifacts of trial id there whose files this side lacks, or has damaged. Unless both
--- trials are the same, only those of equal content count.
+-- Lists the artifacts of trial id there whose files this side lacks, or has in another size. Unless
+-- both trials are the same, only those of equal content count.
 local function lacking(store, other, id, same)
   local list, ours = {}, {}
   local sql = "SELECT *, kind || ' ' || step AS name FROM artifacts WHERE trial = ?"
@@ -113,8 +113,8 @@ local function lacking(store, other, id, same)
   for _, a in ipairs(other:rows(sql, { id })) do
     local own = ours[a.name]
     local counts = same or own and own.sha256 == a.sha256
-    if counts and not (own
-      and trial_files.intact(trial_files.path(store.folder, id, own), own.sha256)) then
+    if counts and not (own and own.sha256 == a.sha256
+      and core.sys.size(trial_files.path(store.folder, id, own)) == own.bytes) then
       list[#list + 1] = a
     end
   end

@@ -2,6 +2,7 @@
 -- truth: what commands asked for (sweeps/N.json) and what became of the trials (replay.lua). All
 -- rows are made where runs.db is missing or damaged; those that the news tell of are made again
 -- where other processes have changed files.
+local alive = require "toeplab.store.alive"
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
 local errors = require "toeplab.base.errors"
@@ -41,14 +42,6 @@ local TRIALS = [[INSERT INTO trials (id, sweep, experiment, config, seed, code_h
 local MEMBERS = [[INSERT INTO members SELECT ?2, value ->> '$.position', value ->> '$.id'
   FROM json_each(?1, '$.trials') WHERE value ->> '$.position' IS NOT NULL]]
 
--- Returns an unused name for a file that is moved aside.
-local function unused_name(path)
-  local name, count = ("%s.damaged-%s"):format(path, os.date "%Y%m%d-%H%M%S"), 1
-  local free = name
-  while core.sys.exists(free) do count, free = count + 1, ("%s-%d"):format(name, count + 1) end
-  return free
-end
-
 -- Makes the rows of sweep id, and those of its trials that there are none of, from its file. A
 -- damaged file is moved aside: the command of the sweep makes it again, with what the files of its
 -- trials say.
@@ -62,7 +55,7 @@ local function renew_sweep(store, id)
     for _, sql in ipairs { SWEEP, TRIALS, MEMBERS } do store:rows(sql, { text, id }) end
   end)
   if not ok then
-    local copy = unused_name(path)
+    local copy = trial_files.set_aside_name(path)
     store:rows "ROLLBACK TO sweep"
     errors.stored(core.sys.rename(path, copy))
     errors.say("%s %s: it is kept as %s; the command of its trials makes it again, and then has "
@@ -110,12 +103,15 @@ end
 
 -- Returns the trials whose journals hold what the rows lack: {id=, attempt=, path=}. Whoever writes
 -- them may have another database, also on a machine of this name or by another path of the folder.
+-- Where there is one database, a run stores what its own workers write.
 local function unread_journals(store)
-  local list = {}
-  for _, row in ipairs(store:rows "SELECT trial AS id, attempt, bytes FROM journals") do
+  local list, shared = {}, not trial_files.is_elsewhere(store.folder)
+  for _, row in ipairs(store:rows(([[SELECT id, bytes, %s FROM trials JOIN
+      (SELECT trial, bytes FROM journals) ON trial = id]]):format(alive.COLUMNS))) do
     row.path = trial_files.folder(store.folder, row.id)
     local size = core.sys.size(store.folder .. "/" .. journal.path(row.path, row.attempt))
-    if size and size ~= row.bytes then list[#list + 1] = row end
+    local unread = size and size ~= row.bytes and not (shared and alive.has_run(store.folder, row))
+    if unread then list[#list + 1] = row end
   end
   return list
 end
@@ -225,7 +221,7 @@ end
 function rebuild.set_aside(root)
   local guard <close> = lock(root)
   local path = trial_files.database(root)
-  local copy = unused_name(path)
+  local copy = trial_files.set_aside_name(path)
   for _, ending in ipairs { "-wal", "-journal", "" } do
     if core.sys.exists(path .. ending) then
       errors.stored(core.sys.link(path .. ending, copy .. ending))

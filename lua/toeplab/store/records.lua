@@ -329,40 +329,37 @@ function Records:complete(id, metrics, seconds)
   end)
 end
 
--- Reads the unread rest of the journal of attempt t.attempt into the rows of trial t, each part in
--- one transaction with the new offset. some: reads about a megabyte at most, so that a fast writer
--- does not block the caller; heard: called with the lines once they are stored, or nil. Others may
--- read the same journal: this caller hears all lines from where it began (t.read_bytes), and what
--- the rows know already is applied once more with all that follows, which changes nothing. Returns
--- whether the lines read now include the end of the trial, and why there may be others (nil: there
--- are none). Raises a storage error if the system cannot read it.
+-- Reads the rest of the journal of attempt t.attempt at trial t, and stores what the rows lack, a
+-- part in one transaction with the new offset. Others may store parts of it meanwhile: this caller
+-- hears all lines from where it began (t.read_bytes). some: reads about a megabyte at most, so that
+-- a fast writer does not block the caller; heard: called with the lines once they are stored, or
+-- nil. Returns whether the lines read now include the end of the trial, and why the rest cannot be
+-- read (nil: it can). Raises a storage error if the system cannot read it.
 function Records:take(t, some, heard)
   local file = ("%s/%s"):format(self.folder, journal.path(t.path, t.attempt))
-  local ended, damage, list, from = false, nil, nil, nil
+  local ended, list, why = false, nil, nil
   if t.read == t.attempt and core.sys.size(file) == t.read_bytes then return false end
   repeat
-    list = {}
+    list, why = {}, nil
     self:transaction(function()
       local row = self:rows("SELECT bytes FROM journals WHERE trial = ? AND attempt = ?",
         { t.id, t.attempt })[1]
-      from = t.read == t.attempt and t.read_bytes or row and row.bytes
+      local from = t.read == t.attempt and t.read_bytes or row and row.bytes
       if not from then return end
-      local offset, why
+      local offset
       list, offset, why = journal.read(file, from)
-      damage = damage or why
-      for _, line in ipairs(list) do
-        if row then replay.apply(self, t.id, line) end
-        ended = ended or line[1] == "end"
-      end
-      if row and offset > from then
-        self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { math.max(offset, row.bytes),
-          t.id })
-      end
       t.read, t.read_bytes = t.attempt, offset
+      local unstored, stored = list, offset
+      if row and row.bytes ~= from then unstored, stored = journal.read(file, row.bytes) end
+      for _, line in ipairs(row and unstored or {}) do replay.apply(self, t.id, line) end
+      for _, line in ipairs(list) do ended = ended or line[1] == "end" end
+      if row and stored > row.bytes then
+        self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { stored, t.id })
+      end
     end)
     if heard and #list > 0 then heard(list) end
-  until some or not from or t.read_bytes == from
-  return ended, damage
+  until #list == 0 or why or some
+  return ended, why
 end
 
 -- Records an event of a trial.

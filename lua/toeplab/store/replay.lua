@@ -38,12 +38,12 @@ function lines.begin(self, id, attempt, started, pid, code, provenance)
     ON CONFLICT (trial) DO UPDATE SET attempt = excluded.attempt, bytes = 0]], { id, attempt })
 end
 
--- Attempt K has begun, of which the first record is damaged: only its worker's lock tells whether
--- it goes on.
+-- Attempt K has begun, of which the first record is damaged: when is not known, and only its
+-- worker's lock tells whether it goes on.
 function replay.begin_lost(self, id, attempt)
-  local row = self:rows([[SELECT code_hash, json_set(provenance, '$.run', 'unknown') AS provenance
-    FROM trials WHERE id = ?]], { id })[1]
-  lines.begin(self, id, attempt, nil, nil, row.code_hash, row.provenance)
+  local row = self:rows([[SELECT created, code_hash,
+    json_set(provenance, '$.run', 'unknown') AS provenance FROM trials WHERE id = ?]], { id })[1]
+  lines.begin(self, id, attempt, row.created, nil, row.code_hash, row.provenance)
 end
 
 function lines.metric(self, id, step, name, value, at)
@@ -166,16 +166,18 @@ end
 
 -- ---- A whole trial ----------------------------------------------------------------------------
 
--- Calls each(line) for the lines of the journal at path. Returns the offset after the last complete
--- record, and why there may be other lines (nil: there are none).
-local function read_all(path, each)
-  local offset, damage, from, list, why = 0, nil, nil, nil, nil
+-- Calls each(line) for the lines of the journal at path from an offset on (nil: all), as
+-- journal.read does. Returns the offset after the last record that was read, and why there may be
+-- other lines (nil: there are none).
+local function read_all(path, each, offset, past)
+  local damage, from, list, why = nil, nil, nil, nil
+  offset = offset or 0
   repeat
     from = offset
-    list, offset, why = journal.read(path, from)
+    list, offset, why = journal.read(path, from, past)
     damage = damage or why
     for _, line in ipairs(list) do each(line) end
-  until offset == from
+  until offset == from or damage and not past
   return offset, damage
 end
 
@@ -204,7 +206,7 @@ end
 -- (nil: there are none).
 function replay.ends(path)
   local first, last
-  local _, damage = read_all(path, function(line) first, last = first or line, line end)
+  local _, damage = read_all(path, function(line) first, last = first or line, line end, 0, true)
   return first, last, damage
 end
 
@@ -214,6 +216,27 @@ function replay.delete(self, id)
   self:rows("DELETE FROM last WHERE trial = ?", { id })
   self:rows("DELETE FROM metrics WHERE trial = ?", { id })
   self:rows("DELETE FROM trials WHERE id = ?", { id })
+end
+
+-- Applies the journal at path of an attempt at trial id. last: whether it is the last attempt. A
+-- damaged record of that ends it, since the trial continues from what stands before, and then logs
+-- again what is lost; unless it is done. Returns the offset after what was read, why there may be
+-- other lines, and whether the attempt has ended.
+local function apply_attempt(self, id, attempt, path, last)
+  local begun, ended = false, false
+  local function apply(line)
+    if not begun and line[1] ~= "begin" then replay.begin_lost(self, id, attempt) end
+    begun, ended = true, ended or line[1] == "end"
+    replay.apply(self, id, line)
+  end
+  local offset, damage = read_all(path, apply)
+  if damage then
+    local _, final = replay.ends(path)
+    local over = not last or final and final[1] == "end" and final[2] == "done"
+    if over then offset = read_all(path, apply, offset, true) end
+    if not begun then replay.begin_lost(self, id, attempt) end
+  end
+  return offset, damage, ended
 end
 
 -- Fills the rows of trial id, whose row holds what its sweep says, from the files in its folder.
@@ -235,22 +258,15 @@ function replay.trial(self, id, last)
     local attempt = line[2]
     after[attempt] = after[attempt] or {}
     table.insert(after[attempt], line)
-  end)
+  end, 0, true)
   warn_of("marks.jnl", damage)
   apply_marks(0)
   local names = core.sys.list(root) or {}
   if last and last > 0 then names[#names + 1] = ("events-%d.jnl"):format(last) end
-  for _, attempt in ipairs(attempts_of(names)) do
-    local name = ("events-%d.jnl"):format(attempt)
-    ended = false
-    local begun = false
-    local offset, why = read_all(root .. "/" .. name, function(line)
-      if not begun and line[1] ~= "begin" then replay.begin_lost(self, id, attempt) end
-      begun = true
-      replay.apply(self, id, line)
-      ended = ended or line[1] == "end"
-    end)
-    if not begun and why then replay.begin_lost(self, id, attempt) end
+  local attempts = attempts_of(names)
+  for i, attempt in ipairs(attempts) do
+    local name, offset, why = ("events-%d.jnl"):format(attempt), nil, nil
+    offset, why, ended = apply_attempt(self, id, attempt, root .. "/" .. name, i == #attempts)
     warn_of(name, why)
     self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { offset, id })
     apply_marks(attempt)

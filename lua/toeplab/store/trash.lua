@@ -55,8 +55,11 @@ local function dead_temporary(name)
   return pid and process.has_died(host, pid)
 end
 
--- Whether a journal in the folder of a trial is damaged.
+-- Whether a journal in the folder of a trial is damaged, or was and is kept.
 local function any_damage(folder)
+  for _, name in ipairs(core.sys.list(folder) or {}) do
+    if name:find("%.jnl%.damaged") then return true end
+  end
   for _, name in ipairs(replay.journals(folder)) do
     if select(3, replay.ends(folder .. "/" .. name)) then return true end
   end

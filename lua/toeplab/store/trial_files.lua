@@ -126,6 +126,14 @@ function trial_files.plain(root, name)
   return names
 end
 
+-- Returns an unused name for a damaged file that is kept.
+function trial_files.set_aside_name(path)
+  local name, count = ("%s.damaged-%s"):format(path, os.date "%Y%m%d-%H%M%S"), 1
+  local free = name
+  while core.sys.exists(free) do count, free = count + 1, ("%s-%d"):format(name, count + 1) end
+  return free
+end
+
 -- Returns the ids of the sweeps that have a file, sweeps/N.json.
 function trial_files.sweeps(root)
   local set = {}

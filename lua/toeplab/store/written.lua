@@ -90,6 +90,18 @@ local function journal_lines(store, row, artifacts)
   return lines
 end
 
+local RECORD_LINES = 100
+
+-- Returns lines as records, of which damage to one leaves the others.
+local function records_of(lines)
+  local texts = {}
+  for i = 1, #lines, RECORD_LINES do
+    texts[#texts + 1] = journal.record(table.move(lines, i, math.min(#lines, i + RECORD_LINES - 1),
+      1, {}))
+  end
+  return table.concat(texts)
+end
+
 -- Writes the files of a trial again from its row: one journal, and its marks. from: the store whose
 -- rows say what was logged; artifacts: those of its rows that count.
 function written.trial(store, row, from, artifacts)
@@ -107,7 +119,7 @@ function written.trial(store, row, from, artifacts)
   local kept = ("events-%d.jnl"):format(row.attempt)
   if row.attempt > 0 then
     errors.stored(core.sys.write_file(root .. "/" .. kept,
-      journal.record(journal_lines(from, row, artifacts))))
+      records_of(journal_lines(from, row, artifacts))))
   end
   if #marks > 0 then
     errors.stored(core.sys.write_file(root .. "/marks.jnl", journal.record(marks)))

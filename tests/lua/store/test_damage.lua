@@ -8,6 +8,7 @@ local records = require "toeplab.store.records"
 local stores = require "stores"
 local sweeps = require "toeplab.store.sweeps"
 local trash = require "toeplab.store.trash"
+local written = require "toeplab.store.written"
 
 local ID = stores.id "a"
 local PATH = "runs/" .. ID:sub(1, 12)
@@ -69,6 +70,14 @@ local function said(folder)
   return { row.status, row.attempt, values, files, row.tags }
 end
 
+-- Returns the path of the copy of a damaged file that was kept; nil if there is none.
+local function kept(folder, file)
+  local place, name = (folder .. "/" .. file):match "^(.*)/(.*)$"
+  for _, other in ipairs(core.sys.list(place)) do
+    if other:sub(1, #name + 9) == name .. ".damaged-" then return place .. "/" .. other end
+  end
+end
+
 -- Returns the texts of what a check finds, and how much damage is left.
 local function fsck(folder, repair)
   local list = {}
@@ -112,12 +121,8 @@ for _, case in ipairs(cases) do
       if name == "a hash" then want = nil end -- whose record is any
       t.eq(want and said(folder) or nil, want)
       found, left = fsck(folder)
-      if want and want[1] == "running" then
-        t.holds(found, "is not copied to the store")
-      else
-        t.holds(found, file .. ": a record is damaged")
-        t.eq(left, 1)
-      end
+      t.holds(found, file .. ": a record is damaged")
+      t.eq(left, 1)
       -- no file of the trial is taken for one that nobody needs
       do
         local store <close> = records.open(folder, "w")
@@ -129,8 +134,7 @@ for _, case in ipairs(cases) do
       local before = said(folder)
       found, left = fsck(folder, true)
       t.eq(left, 0)
-      t.ok(want and want[1] == "running" or core.sys.exists(folder .. "/" .. file .. ".damaged"),
-        found)
+      t.ok(kept(folder, file), found)
       forget_rows(folder)
       t.eq(said(folder)[3], before[3])
       t.eq(said(folder)[5], before[5])
@@ -146,23 +150,58 @@ t.test("rows that know more than a damaged journal write it again, and the file 
     local damaged = t.read(folder .. "/" .. LAST)
     local _, left = fsck(folder, true)
     t.eq({ left, (fsck(folder)) }, { 0, "" })
-    t.eq(t.read(folder .. "/" .. LAST .. ".damaged"), damaged)
+    t.eq(t.read(kept(folder, LAST)), damaged)
     forget_rows(folder)
     t.eq(said(folder), whole)
   end)
 end)
 
-t.test("a trial whose attempt has lost its beginning is begun again", function()
+-- What it logs again then is what is lost.
+t.test("a trial that is not done continues from before the damage", function()
+  for text, values in pairs { ["begin 2"] = 3, ["metric 5"] = 4 } do
+    t.in_folder(function(folder)
+      fill(folder)
+      flip(folder, LAST, text)
+      flip(folder, LAST, "end +done")
+      forget_rows(folder)
+      t.eq(said(folder), { "running", 2, values, 1, "good better" })
+      t.holds(fsck(folder), LAST .. ": a record is damaged", "is marked as running, but process")
+      local store <close> = records.open(folder, "w")
+      attempt(store, 4, STEPS, { "end", "done", nil, nil, 2.0, 9.0, n = 6 })
+      t.eq(store:rows("SELECT status, attempt FROM trials WHERE id = ?", { ID }),
+        { { status = "done", attempt = 3 } })
+      forget_rows(folder)
+      t.eq(said(folder)[3], STEPS)
+    end)
+  end
+end)
+
+t.test("damage is found beside the journal of a run that was killed", function()
   t.in_folder(function(folder)
     fill(folder)
-    flip(folder, LAST, "begin 2")
-    flip(folder, LAST, "end +done")
-    forget_rows(folder)
-    t.eq(said(folder), { "running", 2, STEPS, 2, "good better" })
+    do
+      local store <close> = records.open(folder, "w")
+      store:begin({ id = stores.id "b", label = "n=2", data = {}, code_hash = "c",
+        provenance = { host = core.sys.hostname(), command = "toeplab run x.lua" } }, stores.gone)
+    end
+    flip(folder, FIRST, "metric 2")
+    local found, left = fsck(folder)
+    t.holds(found, FIRST .. ": a record is damaged", "a run was killed")
+    t.eq(left, 1)
+  end)
+end)
+
+t.test("a journal that is written again has many records", function()
+  t.in_folder(function(folder)
+    fill(folder)
     local store <close> = records.open(folder, "w")
-    attempt(store, STEPS, STEPS, { "end", "done", nil, nil, 2.0, 9.0, n = 6 })
-    t.eq(store:rows("SELECT status, attempt FROM trials WHERE id = ?", { ID }),
-      { { status = "done", attempt = 3 } })
+    for step = 1, 1000 do
+      store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'x', ?, 0.5)",
+        { ID, step })
+    end
+    store:transaction(function() written.again(store, ID) end)
+    local _, count = t.read(folder .. "/" .. LAST):gsub("\n= %x+\n", "")
+    t.ok(count > 9, count)
   end)
 end)
 

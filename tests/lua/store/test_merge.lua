@@ -185,7 +185,7 @@ t.test("a later merge brings a file that could not be read, and one that is lost
     t.eq(merged(here, there, true).files, 1)
     t.eq(core.sys.exists(here .. path), false)
     for _, lost in ipairs { function() end, core.sys.remove,
-        function(file) t.write(file, "state A") end } do
+        function(file) t.write(file, "stat") end } do
       lost(here .. path)
       local told = merged(here, there)
       t.eq({ told.same, told.files, #told.damaged }, { 4, 1, 0 })

@@ -67,6 +67,8 @@ t.test("any key takes several values on the command line, and is an axis then", 
       "inducing=5" },
     ["inducing=range(3,1,-1)"] = { "inducing=3", "inducing=2", "inducing=1" },
     ["lr=range(0.1,0.3,0.1)"] = { "lr=0.1", "lr=0.2", "lr=0.3" },
+    ["inducing=range(1000000000001,1000000000002)"] = { "inducing=1000000000001",
+      "inducing=1000000000002" },
     ["lr=log10(1e-3,0.1)"] = { "lr=0.001", "lr=0.01", "lr=0.1" },
     ["act=a,b"] = { "act=a", "act=b" }, ['act="a,b",c'] = { "act=a,b", "act=c" },
     ["sizes=[1,2],[3]"] = { "sizes=1,2", "sizes=3" },
@@ -84,7 +86,7 @@ t.test("any key takes several values on the command line, and is an axis then", 
   end
   -- one value is no axis
   for word, want in pairs { ["sizes=3,4"] = { 3, 4 }, ["sizes=[5]"] = { 5 }, ['act="a,b"'] = "a,b",
-    ["inducing=range(7,7)"] = 7 } do
+    ["inducing=range(7,7)"] = 7, ["act=range(1,2)"] = "range(1,2)" } do
     local list, _, trials = labels("", { "model=tnn", word })
     t.eq({ list, trials[1].config[word:match "^%l+"] }, { { "model=tnn" }, want })
   end
