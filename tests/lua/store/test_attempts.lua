@@ -104,7 +104,7 @@ for _, case in ipairs(cases) do
       t.eq(store:status(ID), case[5])
       if attempt and attempt > 1 then
         local rows = store:rows "SELECT bytes FROM journals"
-        t.eq({ #rows, rows[1].bytes > 100 }, { 1, true }) -- the new attempt, of which `begin` is read
+        t.eq({ #rows, rows[1].bytes > 100 }, { 1, true }) -- of the new attempt
       end
     end)
   end)
