@@ -82,9 +82,13 @@ t.test("a process that keeps the journal of a killed run is left alone", functio
     local clock = core.sys.clock
     with_running(folder, child:pid(), process.start(child:pid()) - 1, true, function(store)
       core.sys.clock = function() return clock() * 1000 end
-      local ok, why = pcall(prepared.replay, { records = store, folder = folder })
+      local said
+      local progress = { warn = function(_, ...) said = string.format(...) end }
+      local ok, why = pcall(prepared.replay, { records = store, folder = folder,
+        progress = progress })
       core.sys.clock = clock
       t.ok(ok, why)
+      t.holds(said, "its worker still runs, though its run was killed")
       t.eq(#selection.ids(store, { "@running" }), 1)
       t.eq(store:count_journals(), 1)
     end)
