@@ -158,7 +158,8 @@ local MOST = 100000 -- numbers of a range
 -- Returns the numbers of range(1,10), range(0,1,0.25) or log2(16,256), the ends included, as texts;
 -- nil if the text is none of these, or means no numbers or too many, or no number is wanted.
 local function range(text, likes)
-  if not any("0", likes) or type(any("0", likes)) == "string" then return nil end
+  local zero = any("0", likes)
+  if type(zero) ~= "number" then return nil end
   local name, base, inner = text:match "^(%l+)(%d*)%(([^()]+)%)$"
   local first, last, step = (inner or ""):match "^([^,]+),([^,]+),?([^,]*)$"
   first, last = tonumber(first), tonumber(last)

@@ -119,8 +119,9 @@ local function check_journals(check)
   for _, entry in ipairs(store:open_journals()) do
     local path = journal.path(entry.path, entry.attempt)
     if not journal.in_use(store.folder .. "/" .. path) then
-      local damage = not check.quick and select(3, replay.ends(store.folder .. "/" .. path))
-      check:found(damage, function()
+      local damage
+      if not check.quick then damage = select(3, replay.ends(store.folder .. "/" .. path)) end
+      check:found(damage ~= nil, function()
         store:take(entry)
         store:end_journal(entry)
         return "taken over"
