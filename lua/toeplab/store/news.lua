@@ -27,7 +27,7 @@ local function look(file, bytes)
   if not file then return nil, 0 end
   file:seek "set"
   local folder, size = file:read "l", file:seek "end"
-  bytes = bytes or size
+  bytes = math.max(0, bytes or size) -- a damaged row may hold any number
   file:seek("set", math.max(0, bytes - LAST))
   return folder or "", size, file:read(math.min(LAST, bytes)) or ""
 end

@@ -201,6 +201,24 @@ t.test("a mark that was torn by a kill is cut off before the next one", function
   end)
 end)
 
+t.test("a damaged count of news makes the rows anew from the files", function()
+  t.in_folder(function(folder)
+    stores.fill(folder, stores.sample)
+    os.execute(("rm '%s'/runs.db*"):format(folder)) -- rows as the files tell them
+    records.open(folder, "w"):close()
+    local want = dump(folder)
+    for _, bytes in ipairs { "-28831", "-9223372036854775807 - 1", "9223372036854775807" } do
+      do
+        local store <close> = records.open(folder, "w")
+        store:rows "PRAGMA ignore_check_constraints = ON"
+        store:rows("UPDATE news SET bytes = " .. bytes)
+      end
+      records.open(folder, "w"):close()
+      t.eq(dump(folder), want)
+    end
+  end)
+end)
+
 t.test("an empty database without the files that make one is damaged", function()
   t.in_folder(function(folder)
     t.write(folder .. "/runs.db", "")
