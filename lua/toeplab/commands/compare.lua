@@ -7,7 +7,7 @@ local looks = require "toeplab.report.looks"
 local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
-local pools = require "toeplab.report.pools"
+local frames = require "toeplab.report.frames"
 local records = require "toeplab.store.records"
 local text_table = require "toeplab.base.text_table"
 local stats = require "toeplab.report.stats"
@@ -82,12 +82,7 @@ local function parse(words)
 end
 
 local function find(store, name, key, filters)
-  local pool, others
-  if name then
-    pool, others = pools.named(store, name, filters)
-  else
-    pool, others = pools.find(store, "varies", key, filters)
-  end
+  local pool, others = frames.named(store, name, filters, key)
   if pool then
     if key and not pool.axes[key] then
       errors.usage("compare: '%s' does not vary in %s%s", key, pool:title(),
@@ -95,7 +90,7 @@ local function find(store, name, key, filters)
     end
     return pool
   end
-  if name then pools.none_is("compare", store, name, others) end
+  if name then frames.none_is("compare", store, name, others) end
   if #others > 0 then
     errors.usage("compare: no trials fit; there are: %s", table.concat(others, "; "))
   end

@@ -1,12 +1,12 @@
 -- commands/plot.lua: toeplab plot: draws what trials logged, and the operators that they learnt.
 local arguments = require "toeplab.base.arguments"
 local curves = require "toeplab.report.figures.curves"
+local frames = require "toeplab.report.frames"
 local groups = require "toeplab.report.groups"
 local kernels = require "toeplab.report.figures.kernels"
 local open_model = require "toeplab.trials.open_model"
 local output = require "toeplab.report.output"
 local plot = require "toeplab.report.figures.plot"
-local pooling = require "toeplab.report.pooling"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
@@ -117,25 +117,27 @@ end
 
 -- ---- Figures -----------------------------------------------------------------------------------
 
--- Leaves out the trials of older sweeps of an experiment that is named by itself, and says so.
+-- Leaves out the trials that the frame of an experiment leaves out which is named by itself, and
+-- says so.
 local function newest(store, words, ids)
   local left = 0
   for _, word in ipairs(words) do
     if word:find "^sweep[=<>!]" then return ids end
   end
   for _, name in ipairs(selection.experiments(store, words)) do
-    local own, others = {}, {}
+    local in_frame, kept = {}, {}
+    for _, t in ipairs(frames.find(store, "experiment", name, {}):trials {}) do
+      in_frame[t.id] = true
+    end
     for _, id in ipairs(ids) do
       local of = store:rows("SELECT experiment FROM v_trials WHERE id = ?", { id })[1].experiment
-      table.insert(of == name and own or others, id)
+      if of ~= name or in_frame[id] then kept[#kept + 1] = id end
     end
-    local kept = pooling.newest(store, name, own)
-    left = left + #own - #kept
-    ids = table.move(kept, 1, #kept, #others + 1, others)
+    left, ids = left + #ids - #kept, kept
   end
   if left > 0 then
-    io.stderr:write(("%s of older sweeps left out; @all experiment=NAME draws all, sweep=N one\n")
-      :format(output.count(left, "trial")))
+    io.stderr:write(("%s of other scales or earlier code left out; @all experiment=NAME draws all, "
+      .. "sweep=N one\n"):format(output.count(left, "trial")))
   end
   return ids
 end

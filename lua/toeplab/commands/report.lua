@@ -4,7 +4,7 @@ local arguments = require "toeplab.base.arguments"
 local filter = require "toeplab.report.filter"
 local output = require "toeplab.report.output"
 local pages = require "toeplab.report.page"
-local pools = require "toeplab.report.pools"
+local frames = require "toeplab.report.frames"
 local records = require "toeplab.store.records"
 local errors = require "toeplab.base.errors"
 local server = require "toeplab.live.server"
@@ -55,8 +55,8 @@ function command.run(set, words)
   if #words == 0 then errors.usage("report: of which experiment? (see toeplab status)") end
   local filters = filter.read("report", table.move(words, 2, #words, 1, {}))
   local store <close> = records.snapshot(records.folder(set.dir))
-  local pool, others = pools.named(store, words[1], filters)
-  if not pool then pools.none_is("report", store, words[1], others) end
+  local pool, others = frames.named(store, words[1], filters)
+  if not pool then frames.none_is("report", store, words[1], others) end
   local page, missing = pages.sweep(store, pool)
   if missing then errors.say("warning: figures are missing: %s", missing) end
   if set.output == "-" then

@@ -10,7 +10,7 @@ local pivot = require "toeplab.report.pivot"
 local provenance = require "toeplab.trials.provenance"
 local output = require "toeplab.report.output"
 local published_tables = require "toeplab.trials.published_tables"
-local pools = require "toeplab.report.pools"
+local frames = require "toeplab.report.frames"
 local records = require "toeplab.store.records"
 local sweeps = require "toeplab.store.sweeps"
 local text_table = require "toeplab.base.text_table"
@@ -267,9 +267,9 @@ local function filled(set, store, name, filters)
     errors.usage("table: --rows: there are no trials in %s", records.folder(set.dir))
   end
   local published = known and published_tables.read(name) or nil
-  local pool, others = pools.named(store, name, filters)
+  local pool, others = frames.named(store, name, filters)
   if not pool and (#others > 0 or not published or set.rows) then
-    pools.none_is("table", store, name, others)
+    frames.none_is("table", store, name, others)
   end
   local logged = pool and sorted_keys(pool:metrics()) or {}
   for _, metric in ipairs(#logged > 0 and set.metric or {}) do

@@ -215,7 +215,7 @@ local function overall(result)
 end
 
 -- Compares b with a, two values of key (as texts), by metric. better: "lower" or "higher", nil: as
--- the pool says (pools.lua); by: a list of keys, or nil for all others that vary.
+-- the pool says (frames.lua); by: a list of keys, or nil for all others that vary.
 -- Returns {key=, a=, b=, metric=, better=, rows=, overall= (nil for fewer than two rows of several
 -- pairs), along=, out=, seconds= (the mean of a trial, or nil), tests= (the number of rows that
 -- Holm's correction counts), alpha= (Holm's bound for the smallest p)}. A row is {label=, a=, b=

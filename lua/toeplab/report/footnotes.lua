@@ -5,6 +5,7 @@ local groups = require "toeplab.report.groups"
 local looks = require "toeplab.report.looks"
 local config = require "toeplab.base.config"
 local progress = require "toeplab.base.progress"
+local published_tables = require "toeplab.trials.published_tables"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
 local footnotes = { RESCUED = "†", EARLY = "‡" }
@@ -99,21 +100,56 @@ end
 
 local MOST_NAMED = 3 -- rows
 
--- Names the rows whose trials have different code, and says whether their results may differ.
+local function named(names)
+  local more = #names > MOST_NAMED and (" and %d more"):format(#names - MOST_NAMED) or ""
+  return table.concat(names, ", ", 1, math.min(#names, MOST_NAMED)) .. more
+end
+
+-- Returns a function that tells of trials whether the code of the experiment that made them is that
+-- of the newest one, and whether what they read is what the newest read under the same name.
+local function newest_test(store, trials)
+  local script, hashes, data = nil, {}, {}
+  local function files(t)
+    local made = t.made
+    data[made] = data[made] or made.data and store:decode(made.data) or {}
+    return data[made]
+  end
+  for _, t in ipairs(trials) do
+    script = script or t.status ~= "queued" and t.made.script
+    for key, hash in pairs(files(t)) do
+      local name = config.show(t.point.values[key] or key)
+      hashes[name] = hashes[name] or hash
+    end
+  end
+  return function(t)
+    local newest = t.status == "queued" or t.made.script == script
+    for key, hash in pairs(files(t)) do
+      newest = newest and hashes[config.show(t.point.values[key] or key)] == hash
+    end
+    return newest
+  end
+end
+
+-- Names the rows whose trials have different code, and those of other versions (frames.lua) than
+-- the newest command's, and says whether their results may differ.
 local function codes(result, add)
-  local names, numbers = {}, {}
+  local mixtures, earlier, numbers = {}, {}, {}
+  local is_newest = newest_test(result.pool.store, result.trials)
   for _, row in ipairs(result.rows) do
-    local made, mixed = {}, false
+    local made, mixed, old = {}, false, false
     for _, t in ipairs(row.group and row.group.trials or {}) do
       made[t.made.code], numbers[tostring(t.made.numerics)] = true, true
-      mixed = mixed or t.made.mixed
+      mixed, old = mixed or t.made.mixed, old or not is_newest(t)
     end
-    if mixed or next(made, next(made)) then names[#names + 1] = row.name end
+    if mixed or next(made, next(made)) then mixtures[#mixtures + 1] = row.name end
+    if old then earlier[#earlier + 1] = row.name end
   end
-  if #names > 0 then
-    local more = #names > MOST_NAMED and (" and %d more"):format(#names - MOST_NAMED) or ""
-    add("made by more than one version of the code: %s%s (toeplab run --redo makes them again)",
-      table.concat(names, ", ", 1, math.min(#names, MOST_NAMED)), more)
+  if #mixtures > 0 then
+    add("made by more than one version of the code: %s (toeplab run --redo makes them again)",
+      named(mixtures))
+  end
+  if #earlier > 0 then
+    add("made by an earlier version of the experiment's code or data: %s", named(earlier))
   end
   local list = sorted_keys(numbers)
   if #list > 1 then
@@ -128,15 +164,24 @@ local function same(a, b)
 end
 
 -- Lists the settings in which the paper's runs differ from ours, among those that the paper states
--- and all our trials share. A whole 0 stands for the preset's value.
+-- and that do not tell its rows or columns apart. A whole 0 stands for the preset's value.
 local function settings(result, add)
-  local setting = result.published and result.published.setting or {}
+  local published = result.published or {}
+  local rows, columns = published_tables.keys(published.rows or {}),
+    published_tables.keys(published.columns or {})
   local parts = {}
-  for _, key in ipairs(sorted_keys(setting)) do
-    local theirs, ours = setting[key], result.pool.fixed[key]
-    local preset = math.type(ours) == "integer" and ours == 0
-    if ours ~= nil and not same(theirs, ours) and not preset then
-      parts[#parts + 1] = ("%s %s, here %s"):format(key, config.show(theirs), config.show(ours))
+  for _, key in ipairs(sorted_keys(published.setting or {})) do
+    local theirs, ours, differs = published.setting[key], {}, false
+    for _, t in ipairs((rows[key] or columns[key]) and {} or result.trials) do
+      local own = t.point.values[key]
+      local preset = math.type(own) == "integer" and own == 0
+      if own ~= nil and not preset then
+        ours[config.show(own)], differs = true, differs or not same(theirs, own)
+      end
+    end
+    if differs then
+      parts[#parts + 1] = ("%s %s, here %s"):format(key, config.show(theirs),
+        table.concat(sorted_keys(ours), " and "))
     end
   end
   if #parts > 0 then add("unlike the paper's runs: %s", table.concat(parts, "; ")) end

@@ -188,7 +188,7 @@ function looks.words(rule, states, metric, waiting)
   return lines
 end
 
--- Returns the points of the trials of a pool (pools.lua) that its newest sweep asked for, each
+-- Returns the points of the trials of a pool (frames.lua) that its newest sweep asked for, each
 -- with its trials by seed: point -> {seed -> trial}.
 local function asked_points(pool, trials)
   local ids, points, found = {}, {}, {}

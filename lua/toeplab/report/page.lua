@@ -262,7 +262,7 @@ local function head(page)
     }
 end
 
--- Returns the page about the sweeps of pool (pools.lua), and why figures are missing (nil: none
+-- Returns the page about the sweeps of pool (frames.lua), and why figures are missing (nil: none
 -- is).
 function pages.sweep(store, pool)
   local page = { d = summary.collect(store, pool), figures = 0, title = pool:title() }

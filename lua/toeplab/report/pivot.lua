@@ -9,7 +9,7 @@
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
 local config = require "toeplab.base.config"
-local pools = require "toeplab.report.pools"
+local frames = require "toeplab.report.frames"
 local stats = require "toeplab.report.stats"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
@@ -58,7 +58,7 @@ local function other_keys(pool, chosen, trials)
   local keys = {}
   for _, key in ipairs(sorted_keys(pool.axes)) do
     if not chosen[key] and key ~= pool.plan.tuned_key
-      and not pools.follows(key, chosen, trials) then
+      and not frames.follows(key, chosen, trials) then
       keys[#keys + 1] = key
     end
   end
@@ -256,11 +256,24 @@ local function notes_of(result, others, missing)
   return notes
 end
 
+-- Appends to the keys of the rows those that vary only from command to command: a mean over these
+-- is nobody's question, and a trial run would take part in it.
+local function add_between(pool, rows, chosen, trials)
+  local all = table.move(rows, 1, #rows, 1, {})
+  for _, key in ipairs(sorted_keys(pool.between)) do
+    if not chosen[key] and not frames.follows(key, chosen, trials) then
+      all[#all + 1], chosen[key] = key, true
+    end
+  end
+  return all
+end
+
 -- Returns the table (of tables.lua) of a pool with a row for each value of the keys `rows`, and a
 -- column for each value of the keys `columns` or, if that list is empty, for each metric. A row or
 -- column of means has the field margin. Raises a usage error if a key does not vary.
 function pivot.fill(pool, rows, columns, metrics)
   local chosen, trials = check_keys(pool, rows, columns), pool:trials(metrics)
+  rows = add_between(pool, rows, chosen, trials)
   local others, rescued = other_keys(pool, chosen, trials), pool:rescued()
   local by = table.concat(rows, ", ")
   local result = { id = pool.experiment, pool = pool, trials = trials, pivot = true, agreement = {},

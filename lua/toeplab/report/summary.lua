@@ -33,7 +33,7 @@ local function details(store, id)
   return row
 end
 
--- Returns details of the first MOST of the trials (of pools.lua), and of the first MOST of those
+-- Returns details of the first MOST of the trials (of frames.lua), and of the first MOST of those
 -- that did not end well.
 local function trials_of(store, all)
   local list, failed = {}, {}
@@ -183,7 +183,7 @@ local function events(store, trials)
   return list
 end
 
--- Collects everything about the sweeps of pool (pools.lua).
+-- Collects everything about the sweeps of pool (frames.lua).
 function summary.collect(store, pool)
   local sweep = sweeps.get(store, pool.sweeps[1].id)
   local all = pool:trials {}

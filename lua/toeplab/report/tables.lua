@@ -10,7 +10,7 @@
 -- if a trial diverged or none is done.
 local groups = require "toeplab.report.groups"
 local json = require "toeplab.base.json"
-local pools = require "toeplab.report.pools"
+local frames = require "toeplab.report.frames"
 local published_tables = require "toeplab.trials.published_tables"
 local stats = require "toeplab.report.stats"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -68,7 +68,7 @@ local function row_keys(pool, columns, trials, wanted)
   for _, key in ipairs(pool:own_axes(trials)) do own[key] = true end
   for _, key in ipairs(sorted_keys(pool.axes)) do
     if not of_columns[key] and (wanted[key] or own[key]
-      and not pools.follows(key, of_columns, trials)) then
+      and not frames.follows(key, of_columns, trials)) then
       keys[#keys + 1] = key
     end
   end

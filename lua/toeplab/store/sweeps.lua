@@ -42,12 +42,10 @@ local conditions = {
   answers = "EXISTS (SELECT 1 FROM json_each(plan, '$.answers') WHERE value = ?)",
   experiment = "experiment = ?",
   sweep = "id = ?",
-  varies = "EXISTS (SELECT 1 FROM json_each(plan, '$.axes') WHERE value = ?)",
 }
 
 -- Lists the sweeps that `what` and name select, newest first, without command, source and created:
--- "answers" and the id of a published table, "experiment" and its name, "sweep" and its id, or
--- "varies" and an axis.
+-- "answers" and the id of a published table, "experiment" and its name, or "sweep" and its id.
 function sweeps.find(store, what, name)
   return store:rows("SELECT id, experiment, script, sha256, scale, plan FROM sweeps WHERE "
     .. conditions[what] .. " ORDER BY created DESC, id DESC", { name })

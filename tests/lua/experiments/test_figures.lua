@@ -2,7 +2,7 @@
 -- the cells of the figures, and draw.
 local t = require "harness"
 local core = require "toeplab.core"
-local pools = require "toeplab.report.pools"
+local frames = require "toeplab.report.frames"
 local published_tables = require "toeplab.trials.published_tables"
 local runner = require "toeplab.runs.runner"
 local smoke = require "smoke"
@@ -10,7 +10,7 @@ local tables = require "toeplab.report.tables"
 
 -- Fills a published table or figure from a store; returns a function (row, column) -> its cell.
 local function filled(store, id)
-  local result = tables.fill(published_tables.read(id), pools.find(store, "answers", id, {}))
+  local result = tables.fill(published_tables.read(id), frames.find(store, "answers", id, {}))
   return function(row, column)
     for _, r in ipairs(result.rows) do
       for c, cell in ipairs(r.name == row and r.cells or {}) do

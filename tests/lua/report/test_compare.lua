@@ -2,7 +2,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local groups = require "toeplab.report.groups"
-local pools = require "toeplab.report.pools"
+local frames = require "toeplab.report.frames"
 local records = require "toeplab.store.records"
 local sweeps = require "sweeps"
 
@@ -46,7 +46,8 @@ t.test("a sweep is named by its number, and what the newest leaves out is told",
     end
     sweeps.write(folder, { experiment = "ops", scale = "laptop", axes = { "op" }, trials = list,
       columns = { "val_ppl" }, source = "other code" })
-    t.holds(run(folder, "ops op=tno op=fd"), "one pair", "left out: 1 earlier command of ops")
+    t.holds(run(folder, "ops op=tno op=fd"), "one pair",
+      "left out: 10 trials of earlier code or data (toeplab table 1 has them)")
     t.eq(run(folder, "1 op=tno op=fd"), text)
     local _, code, said = run(folder, "9 op=tno op=fd")
     t.eq(code, 2)
@@ -118,7 +119,7 @@ t.test("a clear difference of paired seeds is claimed, with its interval", funct
       "higher is better")
     t.holds(run(folder, "op=tno op=fd --higher"), "op=fd is worse than op=tno")
     local store <close> = records.open(folder, "r")
-    local pool = pools.find(store, "experiment", "ops", {})
+    local pool = frames.find(store, "experiment", "ops", {})
     for metric, better in pairs { Accuracy = "higher", auc = "higher", ["recall@10"] = "higher",
       val_loss = "lower", recall_error = "lower", accumulated_loss = "lower",
       steps_per_second = "higher", incorrect = "lower" } do

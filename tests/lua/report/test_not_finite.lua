@@ -3,7 +3,7 @@
 local t = require "harness"
 local html = require "toeplab.report.html"
 local json = require "toeplab.base.json"
-local pools = require "toeplab.report.pools"
+local frames = require "toeplab.report.frames"
 local records = require "toeplab.store.records"
 local sweeps = require "sweeps"
 local tables = require "toeplab.report.tables"
@@ -77,7 +77,7 @@ end)
 t.test("a mean in a table says which of them it met", function()
   with_store(function(folder, toeplab)
     local store <close> = records.open(folder, "r")
-    local result = tables.fill(nil, pools.find(store, "experiment", "e", {}))
+    local result = tables.fill(nil, frames.find(store, "experiment", "e", {}))
     local text = toeplab "table e"
     for _, row in ipairs(result.rows) do
       local cell, wanted = row.cells[1], { ["model=finite"] = { 0, 0, 3 },

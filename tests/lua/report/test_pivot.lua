@@ -216,4 +216,32 @@ t.test("an experiment whose report names no columns has one for each metric", fu
   end)
 end)
 
+t.test("what varies only from command to command tells rows apart", function()
+  t.in_folder(function(folder)
+    local function command(lr, steps, seeds)
+      local list = {}
+      for _, op in ipairs { "tno", "fd" } do
+        for seed = 1, seeds do
+          list[#list + 1] = { config = { op = op, lr = lr, steps = steps }, seed = seed,
+            metrics = { loss = (op == "fd" and 1 or 0) + lr + seed / 10 } }
+        end
+      end
+      sweeps.write(folder, { experiment = "q", axes = { "op" }, columns = { "loss" },
+        overrides = { "lr=" .. lr, "steps=" .. steps }, trials = list })
+    end
+    command(1, 100, 3)
+    command(2, 100, 3)
+    local found = rows((run(folder, "q --rows lr,op")))
+    t.eq({ found["1, tno"], found["2, fd"] }, { "1.20 ± 0.25", "3.20 ± 0.25" })
+    found = rows((run(folder, "q --rows op")))
+    t.eq({ found["op, lr"], found["tno, 1"], found["fd, 2"] },
+      { "loss ↓", "1.20 ± 0.25", "3.20 ± 0.25" })
+    command(1, 5, 1) -- a trial run takes part in no mean
+    found = rows((run(folder, "q --rows op lr=1")))
+    t.eq({ found["tno, 100"], found["tno, 5"] }, { "1.20 ± 0.25", "1.1000" })
+    found = rows((run(folder, "q --rows op lr=1 steps=100")))
+    t.eq({ found.op, found.tno, found.fd }, { "loss ↓", "1.20 ± 0.25", "2.20 ± 0.25" })
+  end)
+end)
+
 t.done()

@@ -169,7 +169,7 @@ end
 
 t.test("plot --fit draws curves through last values, against a key or another metric", function()
   t.in_folder(function(folder)
-    local list = sweeps.write(folder, { experiment = "grow", axes = { "model" },
+    local list = sweeps.write(folder, { experiment = "grow", axes = { "model", "width" },
       trials = trials() })
     local store <close> = records.open(folder, "w")
     local ids = {}

@@ -8,8 +8,7 @@ local groups = require "toeplab.report.groups"
 local html = require "toeplab.report.html"
 local pages = require "toeplab.report.page"
 local plot = require "toeplab.report.figures.plot"
-local pooling = require "toeplab.report.pooling"
-local pools = require "toeplab.report.pools"
+local frames = require "toeplab.report.frames"
 local records = require "toeplab.store.records"
 local stats = require "toeplab.report.stats"
 local sweeps = require "sweeps"
@@ -206,41 +205,30 @@ t.test("pictures of experiments, their keys and bands are drawn", function()
   end)
 end)
 
-t.test("of an experiment the newest sweep is drawn, with more seeds of the same", function()
+t.test("of an experiment all commands are drawn, at a setting the newest version", function()
   t.in_folder(function(folder)
-    local all = {}
-    local function add(width, seeds)
+    local function add(width, seeds, source)
       local list = {}
       for i, seed in ipairs(seeds) do
         list[i] = { config = { decay = 0.9, width = width }, seed = seed,
           metrics = { loss = 100 * width } }
       end
-      for _, trial in ipairs(sweeps.write(folder, { experiment = "decay", axes = { "decay" },
-        overrides = { "width=" .. width, "seeds=" .. table.concat(seeds, ",") },
-        trials = list })) do
-        all[#all + 1] = trial.id
-      end
+      sweeps.write(folder, { experiment = "decay", axes = { "decay" }, source = source,
+        overrides = { "width=" .. width, "seeds=" .. table.concat(seeds, ",") }, trials = list })
     end
-    local function newest(from, to)
-      local store <close> = records.open(folder, "r")
-      local ids = table.move(all, from, to, 1, {})
-      return table.concat(pooling.newest(store, "decay", ids), " ")
-    end
-    local function ids(from, to) return table.concat(all, " ", from, to) end
     local function drawn(words)
       local said, code = t.shell(("'%s' plot %s --against width -C '%s' -o '%s/x.svg' 2>&1"):format(
         core.sys.executable(), words, folder, folder))
       t.ok(code == 0, said)
-      return said:match "(%d+ trials?) of older sweeps left out" or "all"
+      return said:match "(%d+ trials?) of other scales or earlier code left out" or "all"
     end
     add(8, { 1, 2, 3 })
     add(8, { 4 })
-    t.eq(newest(1, 4), ids(1, 4)) -- a fourth seed is pooled
     add(16, { 1 })
-    t.eq(newest(1, 5), ids(5, 5))
-    t.eq(newest(1, 4), ids(1, 4)) -- as if a filter left out the newest sweep
+    t.eq(drawn "decay", "all")
+    add(8, { 1 }, "other code")
     t.eq(drawn "decay", "4 trials")
-    t.eq(drawn "decay width=8", "all")
+    t.eq(drawn "decay width=8", "4 trials")
     t.eq(drawn "@all experiment=decay", "all")
     t.eq(drawn "decay sweep=1", "all")
     local names = {}
@@ -335,7 +323,7 @@ end)
 local hostile = "<script>alert('x')</script>"
 
 local function page_of(store)
-  local pool = assert(pools.find(store, "experiment", "decay", {}))
+  local pool = assert(frames.find(store, "experiment", "decay", {}))
   return pages.sweep(store, pool)
 end
 

@@ -5,8 +5,7 @@ local t = require "harness"
 local core = require "toeplab.core"
 local compare = require "toeplab.report.compare"
 local errors = require "toeplab.base.errors"
-local pooling = require "toeplab.report.pooling"
-local pools = require "toeplab.report.pools"
+local frames = require "toeplab.report.frames"
 local records = require "toeplab.store.records"
 local reproduce = require "toeplab.runs.reproduce"
 local stores = require "stores"
@@ -270,16 +269,13 @@ test("where a later sweep chose another value, it alone counts", function(folder
   t.eq(#points(folder, "test"), 10)
   local store <close> = records.open(folder .. "/results", "r")
   t.holds(sweeps.find(store, "experiment", "test")[1].plan, "(test-tuning steps=2)")
-  local pool = pools.find(store, "experiment", "test", {})
+  local pool = frames.find(store, "experiment", "test", {})
   for _, trial in ipairs(pool:trials { "loss" }) do
     t.eq({ trial.point.at.lr, trial.seed <= 2 }, { 0.4, true })
   end
   t.eq(#pool:trials { "loss" }, 4)
-  local ids = {}
-  for i, row in ipairs(store:rows "SELECT id FROM v_trials WHERE experiment = 'test'") do
-    ids[i] = row.id
-  end
-  t.eq(#pooling.newest(store, "test", ids), 4) -- those that a figure draws
+  t.eq(pool:left_out(), "left out: 6 trials of earlier code or data, or of an earlier choice of lr "
+    .. "(toeplab table 2 has them)")
   -- a command leaves the value to the small sweep, so that its trials belong to this pool
   t.eq(pool:command({ decay = 0.9, lr = 0.4 }, "seed=1"),
     ("toeplab run %s/x.lua steps=2 decay=0.9 seed=1 -C %s/results"):format(folder, folder))
@@ -326,7 +322,7 @@ test("rows with other values of the tuned key are compared, apart from runs that
     t.eq(trials.run(folder, two, { "lr=0.7" }), errors.DONE)
     t.eq(trials.run(folder, two), errors.DONE)
     local store <close> = records.open(folder .. "/results", "r")
-    local pool = pools.find(store, "experiment", "test", {})
+    local pool = frames.find(store, "experiment", "test", {})
     local result = compare.new(pool, "decay", "0.9", "0.99", "loss")
     t.eq(#result.rows, 2)
     for i, row in ipairs(result.rows) do

@@ -1,0 +1,486 @@
+-- report/frames.lua: finds the trials of an experiment that a table, a comparison, a page or a
+-- figure is about, their results, and the keys that vary among them.
+--
+-- A frame has the trials of all commands of an experiment and scale. Where trials at one setting
+-- are of several versions of the experiment's code or data, those of the newest command count; what
+-- a frame leaves out it says.
+local code = require "toeplab.trials.code"
+local config = require "toeplab.base.config"
+local direction = require "toeplab.base.direction"
+local errors = require "toeplab.base.errors"
+local filter = require "toeplab.report.filter"
+local json = require "toeplab.base.json"
+local overlay = require "toeplab.base.overlay"
+local published_tables = require "toeplab.trials.published_tables"
+local quantity = require "toeplab.base.quantity"
+local records = require "toeplab.store.records"
+local shell = require "toeplab.base.shell"
+local sorted_keys = require "toeplab.base.sorted_keys"
+local suggest = require "toeplab.base.suggest"
+local sweeps = require "toeplab.store.sweeps"
+
+local frames = {}
+
+local Frame = {}
+Frame.__index = Frame
+
+local SAMPLE = 1000 -- trials that are searched for metrics
+
+-- ---- Sweeps -----------------------------------------------------------------------------------
+
+-- Returns the sweeps that `what` and name select (sweeps.find) and that have trials, newest first,
+-- each with its plan, axes (with the keys of named rows) and the configuration of one trial.
+local function with_trials(store, what, name)
+  local found = {}
+  for _, s in ipairs(sweeps.find(store, what, name)) do
+    local row = store:rows([[SELECT t.config FROM v_members m JOIN v_trials t ON t.id = m.trial
+      WHERE m.sweep = ? ORDER BY m.position LIMIT 1]], { s.id })[1]
+    if row then
+      s.plan, s.config, s.axes = store:object(s.plan), store:config(row.config), {}
+      for _, name_of in ipairs { "axes", "row_keys" } do
+        for _, key in ipairs(s.plan[name_of] or {}) do s.axes[key] = true end
+      end
+      found[#found + 1] = s
+    end
+  end
+  return found
+end
+
+-- Returns whether a sweep fits the filters (filter.read) on keys that do not vary in it.
+local function fits(s, filters)
+  for key, texts in pairs(filters) do
+    local value = s.config[key]
+    if key == "scale" then value = s.scale end
+    if key == "experiment" and value == nil then value = s.experiment end
+    if not s.axes[key] and key ~= "seed" and not filter.says(value, texts) then return false end
+  end
+  return true
+end
+
+-- Raises if a filter is on a key that no trial of the sweeps has.
+local function check_keys(list, filters)
+  local known = { scale = true, experiment = true, seed = true }
+  for _, s in ipairs(list) do
+    for key in pairs(s.config) do known[key] = true end
+    for key in pairs(s.axes) do known[key] = true end
+  end
+  for _, key in ipairs(#list > 0 and sorted_keys(filters) or {}) do
+    local ok, why = suggest.choose("key", key, sorted_keys(known))
+    if not ok then errors.usage("%s=%s: %s", key, filters[key][1], why) end
+  end
+end
+
+-- Returns the newest sweep of an experiment and scale that has results; the newest of all if none
+-- has. So a published table does not go empty while another experiment begins to answer it.
+local function with_results(store, list)
+  for _, s in ipairs(list) do
+    if store:rows([[SELECT 1 AS one FROM v_members m JOIN v_trials t ON t.id = m.trial
+        WHERE m.sweep = ? AND t.status = 'done' LIMIT 1]], { s.id })[1] then
+      return s
+    end
+  end
+  return list[1]
+end
+
+local function title_of(s) return s.experiment .. (s.scale ~= "" and " scale=" .. s.scale or "") end
+
+-- Sets what the sweeps of a frame tell: axes (the set of keys that vary), between (those of them
+-- that vary only from command to command, as where two gave another lr=), row_keys (the set of
+-- those that named rows set) and fixed (the configuration without the axes and the seed).
+local function set_axes(self)
+  local newest = self.sweeps[1]
+  self.axes, self.between, self.row_keys = {}, {}, {}
+  for _, s in ipairs(self.sweeps) do
+    for key in pairs(s.axes) do self.axes[key] = true end
+    for _, key in ipairs(s.plan.row_keys or {}) do self.row_keys[key] = true end
+  end
+  for _, s in ipairs(self.sweeps) do
+    for key in pairs(overlay(newest.config, s.config)) do
+      local same = json.encode { s.config[key] } == json.encode { newest.config[key] }
+      if key ~= "seed" and not self.axes[key] and not same then self.between[key] = true end
+    end
+  end
+  for key in pairs(self.between) do self.axes[key] = true end
+  self.fixed = config.copy(newest.config)
+  for key in pairs(self.axes) do self.fixed[key] = nil end
+  self.fixed.seed = nil
+end
+
+-- ---- Finding ----------------------------------------------------------------------------------
+
+-- Returns the frame of the newest sweep that fits the filters and that `what` and name select: of
+-- "answers" and the id of a published table, "experiment" and its name, or "sweep" and its number,
+-- of which it has the trials alone. Its fields are store, experiment, scale, script, plan (of the
+-- newest sweep), sweeps (newest first), those of set_axes, and others (the other experiments and
+-- scales that `what` and name select). If no sweep fits, returns nil and the list of all of these.
+function frames.find(store, what, name, filters)
+  local list, others, seen = {}, {}, {}
+  local all = with_trials(store, what, name)
+  for _, s in ipairs(all) do
+    if fits(s, filters) then list[#list + 1] = s end
+    if not seen[title_of(s)] then others[#others + 1] = title_of(s) end
+    seen[title_of(s)] = true
+  end
+  if #list == 0 then
+    check_keys(all, filters)
+    return nil, others
+  end
+  local first = what == "answers" and with_results(store, list) or list[1]
+  if what == "answers" then list = with_trials(store, "experiment", first.experiment) end
+  local self = setmetatable({ store = store, filters = filters, experiment = first.experiment,
+    scale = first.scale, sweeps = {}, otherwise = {}, others = {} }, Frame)
+  for _, s in ipairs(list) do
+    if title_of(s) == title_of(first) and fits(s, filters) then
+      self.plan, self.script = self.plan or s.plan, self.script or s.script
+      table.insert(s.plan.tuned_key == self.plan.tuned_key and self.sweeps or self.otherwise, s)
+    end
+  end
+  set_axes(self)
+  for _, label in ipairs(others) do
+    if label ~= self:title() then table.insert(self.others, label) end
+  end
+  return self
+end
+
+-- Returns the frame that a user names: a published table, an experiment, or a sweep by its number;
+-- else as frames.find. Without a name it is that of the experiment in which a key varied last.
+function frames.named(store, name, filters, key)
+  if not name then
+    local without = {}
+    for _, s in ipairs(sweeps.last(store)) do
+      local self, others = frames.find(store, "experiment", s.experiment, filters)
+      if self and self.axes[key] then return self end
+      table.move(others or {}, 1, #(others or {}), #without + 1, without)
+    end
+    return nil, without
+  end
+  local number = math.tointeger(tonumber(name))
+  local known = suggest.choose("table", name, published_tables.ids())
+  return frames.find(store, number and "sweep" or known and "answers" or "experiment",
+    number or name, filters)
+end
+
+-- Raises the usage error of a verb for a name, of a published table or an experiment, that selects
+-- no frame. others: what frames.find returned.
+function frames.none_is(verb, store, name, others)
+  if #others > 0 then
+    errors.usage("%s: no trials of %s fit; there are: %s", verb, name, table.concat(others, "; "))
+  end
+  if math.tointeger(tonumber(name)) then
+    errors.usage("%s: there is no sweep %s (see toeplab status --json)", verb, name)
+  end
+  local names = published_tables.ids()
+  if suggest.choose("table", name, names) then
+    errors.usage("%s: no trial here answers %s", verb, name)
+  end
+  for _, row in ipairs(store:rows "SELECT DISTINCT experiment AS name FROM v_trials") do
+    names[#names + 1] = row.name
+  end
+  local file = name:match "([^/]+)%.lua$"
+  errors.usage("%s: there is no table or experiment '%s'%s%s", verb, name,
+    file and ": give the name of the experiment, not its file" or "",
+    suggest.hint(file or name, names))
+end
+
+-- Whether the values of the keys in a set tell that of key in all trials, as where a rule of `when`
+-- gives each task its own length.
+function frames.follows(key, set, trials)
+  local names, known = sorted_keys(set), {}
+  for _, t in ipairs(trials) do
+    local values, at = t.point.values, {}
+    for i, name in ipairs(names) do at[i] = { values[name] } end
+    at = json.encode(at)
+    local value = json.encode { values[key] }
+    if known[at] and known[at] ~= value then return false end
+    known[at] = value
+  end
+  return true
+end
+
+-- Returns the axes, sorted, without those keys of named rows that follow from the other axes, as
+-- they do unless commands gave such a key several values.
+function Frame:own_axes(trials)
+  local keys, own = {}, overlay(self.axes)
+  for key in pairs(self.row_keys) do own[key] = nil end
+  for _, key in ipairs(sorted_keys(self.axes)) do
+    if own[key] or not frames.follows(key, own, trials) then keys[#keys + 1] = key end
+  end
+  return keys
+end
+
+function Frame:title()
+  return self.experiment .. (self.scale ~= "" and " scale=" .. self.scale or "")
+end
+
+-- Returns what the frame leaves out, with the name that takes it in; nil if nothing, or if the
+-- trials were not read yet.
+function Frame:left_out()
+  local parts, replaced = {}, self.replaced
+  if replaced and replaced.count > 0 then
+    local key = self.plan.tuned_key
+    parts[1] = ("%s of earlier code or data%s (toeplab table %d has %s)"):format(
+      quantity.count(replaced.count, "trial"), key and ", or of an earlier choice of " .. key or "",
+      replaced.sweep, replaced.count == 1 and "it" or "them")
+  end
+  if #self.otherwise > 0 then
+    parts[#parts + 1] = ("%s that came to the %s in another way (toeplab table %d)"):format(
+      quantity.count(#self.otherwise, "command"), self.plan.tuned_key
+      or self.otherwise[1].plan.tuned_key, self.otherwise[1].id)
+  end
+  return #parts > 0 and "left out: " .. table.concat(parts, "; ") or nil
+end
+
+-- Returns the columns of the published tables that the experiment reproduces.
+function Frame:columns()
+  local list = {}
+  for _, id in ipairs(self.plan.answers or {}) do
+    local columns = published_tables.read(id).columns
+    table.move(columns, 1, #columns, #list + 1, list)
+  end
+  return list
+end
+
+-- Returns whether "lower" or "higher" values of a metric are better; nil if nothing says it.
+function Frame:better(metric) return direction.of(self.plan.better, metric) end
+
+-- ---- Trials -----------------------------------------------------------------------------------
+
+-- Returns the set of the names of the metrics that the trials have logged; of a sweep, about SAMPLE
+-- trials are searched, evenly spaced.
+function Frame:metrics()
+  local set = {}
+  for _, s in ipairs(self.sweeps) do
+    local sql = [[SELECT DISTINCT l.name FROM v_last l WHERE l.trial IN (SELECT trial
+      FROM v_members WHERE sweep = ?1 AND position % (1 + (SELECT max(position) FROM v_members
+      WHERE sweep = ?1) / ?2) = 0)]]
+    for _, row in ipairs(self.store:rows(sql, { s.id, SAMPLE })) do set[row.name] = true end
+  end
+  return set
+end
+
+-- Returns the query of the trials of a sweep, with the values of the axes as a JSON array.
+local function query(keys)
+  local at = "'[]'"
+  if #keys > 0 then
+    local paths = {}
+    for i, key in ipairs(keys) do
+      if not key:find "^[%a_][%w_.]*$" then errors.usage("'%s' cannot be a key", key) end
+      paths[i] = "'$.\"" .. key .. "\"'"
+    end
+    if #paths == 1 then paths[2] = paths[1] end -- with one path the value would not be an array
+    at = "json_extract(t.config, " .. table.concat(paths, ", ") .. ")"
+  end
+  return [[SELECT m.position, t.id, t.seed, t.status, t.seconds, substr(t.git_commit, 1, 12),
+    t.git_dirty, substr(t.code_hash, 1, 12), coalesce(t.numerics, 1), EXISTS (SELECT 1
+    FROM v_events e WHERE e.trial = t.id AND e.kind = 'code'), t.data_hash,
+    t.provenance -> '$.data', t.provenance -> '$.code', t.provenance ->> '$.module_tokens', ]]
+    .. at .. [[
+    FROM v_members m JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ? ORDER BY m.position]]
+end
+
+-- Returns the newest values of a metric for the trials of a sweep: position -> number. The + makes
+-- SQLite use the index by trial, whose order is that of the values, so that it reads each page
+-- once.
+local function values_of(self, sweep, name)
+  local set = {}
+  self.store.store:tuples([[SELECT m.position, l.value FROM v_members m JOIN v_last l
+    ON l.trial = m.trial AND l.name = ? WHERE +m.sweep = ? ORDER BY m.trial]], { name, sweep },
+    function(position, value) set[position] = value or 0 / 0 end)
+  return set
+end
+
+-- Returns a function that returns where a trial comes from, {commit= and code= (of the program, 12
+-- characters of each), dirty=, numerics= (of the engine), mixed= (whether other code continued the
+-- trial than began it), script= (a text that tells versions of the experiment's code apart),
+-- version= (one that tells those of the data and the engine apart, too), data= (JSON: key -> hash,
+-- or nil)}: trials of equal origin share one table.
+local function origins()
+  local known = {}
+  return function(commit, dirty, hash, numerics, mixed, data_hash, data, script)
+    local version = ("%s %s %s"):format(numerics, data_hash, script)
+    local key = ("%s %s %s %s %s"):format(commit, dirty, hash, mixed, version)
+    known[key] = known[key] or { commit = commit, code = hash, dirty = dirty == 1,
+      numerics = numerics, mixed = mixed == 1, script = script, version = version, data = data }
+    return known[key]
+  end
+end
+
+-- Returns a function of a sweep that returns a hash of the code of its script, which is all that
+-- earlier releases stored of what made its trials.
+local function script_codes(store)
+  local known = {}
+  return function(s)
+    known[s.sha256] = known[s.sha256] or code.hash(sweeps.get(store, s.id).source)
+    return known[s.sha256]
+  end
+end
+
+-- Returns for each JSON array (a key of the set texts) of the values of keys a point: `values`, the
+-- configuration without the seed, and `at`, the part of it that varies.
+local function points(self, keys, texts)
+  local list, found = {}, {}
+  for text in pairs(texts) do list[#list + 1] = text end
+  local arrays = #list > 0 and self.store:decode("[" .. table.concat(list, ",") .. "]") or {}
+  for i, text in ipairs(list) do
+    local p = { values = config.copy(self.fixed), at = {} }
+    for k, key in ipairs(keys) do
+      p.values[key], p.at[key] = arrays[i][k], arrays[i][k]
+    end
+    found[text] = p
+  end
+  return found
+end
+
+-- Returns the value of a trial that a filter on key is compared with.
+local function filtered(row, key)
+  if key == "seed" then return row.seed end
+  return row.point.values[key]
+end
+
+-- Returns the filters on trials; those on scale choose sweeps, as do those on experiment, unless
+-- the configurations have such a key.
+local function trial_filters(self)
+  local set = {}
+  for key, texts in pairs(self.filters) do
+    local own = key ~= "experiment" or self.axes[key] or self.fixed[key] ~= nil
+    if key ~= "scale" and own then set[key] = texts end
+  end
+  return set
+end
+
+-- Returns whether a trial fits filters.
+local function fits_all(row, filters)
+  for key, texts in pairs(filters) do
+    if not filter.says(filtered(row, key), texts) then return false end
+  end
+  return true
+end
+
+-- Raises the error that no trial fits; if one filter alone fits none, with the values there are.
+local function none_fits(self, rows, filters)
+  for _, key in ipairs(sorted_keys(filters)) do
+    local values, some = {}, false
+    for _, row in ipairs(rows) do
+      values[#values + 1] = filtered(row, key)
+      some = some or fits_all(row, { [key] = filters[key] })
+    end
+    if not some then
+      filter.none_has(self:title(), key, filters[key][1], values)
+    end
+  end
+  errors.usage("no trial of %s fits", self:title())
+end
+
+-- Returns a function that tells whether a point holds the value that the newest command chose for
+-- it of a key (trials/tuning.lua; nil: none was chosen). It remembers the first value that it sees,
+-- so it is asked from the newest sweep on.
+local function newest_choice(key)
+  local first = {}
+  return function(at)
+    if not key then return true end
+    local others = overlay(at)
+    others[key] = nil
+    others = json.encode(others)
+    local value = json.encode { at[key] }
+    first[others] = first[others] or value
+    return first[others] == value
+  end
+end
+
+-- Reads the trials of all sweeps, each once: those which newer ones of the same setting and seed,
+-- or of another version at the same setting, replace have the field `replaced`.
+local function read(self, keys, metrics)
+  local rows, settings, origin, script = {}, {}, origins(), script_codes(self.store)
+  for _, s in ipairs(self.sweeps) do
+    local sets = {}
+    for i, name in ipairs(metrics) do sets[i] = values_of(self, s.id, name) end
+    self.store.store:tuples(query(keys), { s.id }, function(position, id, seed, status, seconds,
+        commit, dirty, hash, numerics, mixed, data_hash, data, parts, tokens, at)
+      local here = settings[at] or { seeds = {}, seen = {} }
+      settings[at] = here
+      if here.seen[id] then return end
+      here.seen[id] = true
+      local made = origin(commit, dirty, hash, numerics, mixed, data_hash, data,
+        parts or script(s) .. (tokens or ""))
+      local begun = status ~= "queued" -- what has not begun has no version
+      local old = here.seeds[seed] or begun and here.version and here.version ~= made.version
+      if not old then
+        here.seeds[seed], here.version = true, here.version or begun and made.version
+      end
+      local values = {}
+      for i, set in ipairs(sets) do values[i] = set[position] end
+      rows[#rows + 1] = { id = id, seed = seed, status = status, seconds = seconds, made = made,
+        point = at, values = values, sweep = s.id, replaced = old }
+    end)
+  end
+  local point_of = points(self, keys, settings)
+  for _, row in ipairs(rows) do row.point = point_of[row.point] end
+  return rows
+end
+
+-- Returns the trials, by sweep from the newest on and then in the order of their declaration: {id=,
+-- seed=, status=, seconds=, made= (of origins), point=, values=}. values: for each metric of the
+-- list a number, nan or nil. Trials at the same point share one table point = {values=, at=}: the
+-- configuration without the seed, and the part of it that varies. Of a key that commands chose for
+-- a setting (trials/tuning.lua) the newest choice counts. Raises a usage error if the filters leave
+-- no trial.
+function Frame:trials(metrics)
+  local rows = read(self, sorted_keys(self.axes), metrics)
+  local list, filters, in_force = {}, trial_filters(self), newest_choice(self.plan.tuned_key)
+  self.replaced = { count = 0 }
+  for _, row in ipairs(rows) do
+    if fits_all(row, filters) then
+      if in_force(row.point.at) and not row.replaced then
+        list[#list + 1] = row
+      else
+        self.replaced.count = self.replaced.count + 1
+        self.replaced.sweep = self.replaced.sweep or row.sweep
+      end
+    end
+  end
+  if #list == 0 and #rows > 0 then none_fits(self, rows, filters) end
+  return list
+end
+
+-- Returns the set of the ids of trials, of any experiment, that the guard rolled back.
+function Frame:rescued()
+  local set = {}
+  for _, row in ipairs(self.store:rows [[SELECT DISTINCT trial FROM v_events
+    WHERE kind = 'rollback']]) do
+    set[row.trial] = true
+  end
+  return set
+end
+
+-- ---- Commands ---------------------------------------------------------------------------------
+
+-- Returns the set of the keys that a command can set by themselves: of grid, of no rule of when.
+function Frame:free_keys()
+  local set = {}
+  for _, key in ipairs(self.plan.grid or {}) do set[key] = true end
+  return set
+end
+
+-- Returns the command that runs the trials at a point (nil: all) with the seeds given by a word, as
+-- the command of a sweep (by default the newest) did. It leaves out a key that was tuned, since the
+-- command chooses its value again: given it, it would run trials that this frame leaves out.
+function Frame:command(at, seeds, sweep)
+  local words, tuned = { "toeplab", "run", self.script }, self.plan.tuned_key
+  for _, override in ipairs((sweep or self).plan.overrides or {}) do
+    local key = override:match "^[^=]*"
+    local replaced = key == "seed" or key == "seeds" or key == "compare" or at and at[key] ~= nil
+    if not replaced then words[#words + 1] = override end
+  end
+  at = overlay(at)
+  if tuned then at[tuned] = nil end
+  for _, key in ipairs(sorted_keys(at)) do
+    words[#words + 1] = key .. "=" .. config.text(at[key])
+  end
+  words[#words + 1] = seeds
+  if self.store.folder ~= records.folder() then
+    words[#words + 1], words[#words + 2] = "-C", self.store.folder
+  end
+  return shell.line(words)
+end
+
+return frames
