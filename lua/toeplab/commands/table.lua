@@ -6,7 +6,6 @@ local compare = require "toeplab.report.compare"
 local formats = require "toeplab.report.formats"
 local html = require "toeplab.report.html"
 local trial_files = require "toeplab.store.trial_files"
-local pivot = require "toeplab.report.pivot"
 local provenance = require "toeplab.trials.provenance"
 local output = require "toeplab.report.output"
 local published_tables = require "toeplab.trials.published_tables"
@@ -235,7 +234,7 @@ local function format_of(set)
   return chosen or "text"
 end
 
--- Returns the table that --rows and --columns ask for (pivot.lua).
+-- Returns the table that --rows and --columns ask for.
 local function pivoted(set, pool)
   local metrics = set.metric or not set.columns
     and (pool.plan.columns or sorted_keys(pool:metrics()))
@@ -246,7 +245,7 @@ local function pivoted(set, pool)
   elseif set.columns and #metrics > 1 then
     errors.usage("table: with --columns choose one --metric, got %s", table.concat(metrics, ", "))
   end
-  return pivot.fill(pool, arguments.list("table", set, "rows"),
+  return tables.pivot(pool, arguments.list("table", set, "rows"),
     arguments.list("table", set, "columns") or {}, metrics)
 end
 

@@ -1,64 +1,50 @@
--- report/tables.lua: fills a published table, or the table of an experiment, with measured values.
+-- report/tables.lua: makes the tables of a frame: a published table with measured values beside its
+-- own, the table of an experiment, and one with a row for each value of some keys and a column for
+-- each value of others, with the means over rows and columns.
 --
 -- The result, which formats.lua can print in any form, is
 --   { id=, caption=, source=, corner=, columns = { {id=, name=, better=, here=} }, rows = { {name=,
 --     cells = { {paper=, all the fields of a cell} } } }, agreement = { {column=, ...} } }
--- A cell has interval (of stats.interval, over the values of finished trials), asked, done,
--- diverged (with inf or nan, or stopped by the guard), early, rescued, failed, open, lacking (done
--- without having logged the metric): numbers of trials, of which done includes the diverged ones;
--- trials (the trials themselves) and of (the name of such a number -> its trials). interval is nil
--- if a trial diverged or none is done.
-local groups = require "toeplab.report.groups"
-local json = require "toeplab.base.json"
+-- with the cells of cells.lua. A row or column of means has the field margin. A mean over rows or
+-- columns is given only where it averages over the same settings as the others beside it: a missing
+-- cell would otherwise look like an effect.
+local cells = require "toeplab.report.cells"
+local config = require "toeplab.base.config"
+local errors = require "toeplab.base.errors"
 local frames = require "toeplab.report.frames"
+local groups = require "toeplab.report.groups"
 local published_tables = require "toeplab.trials.published_tables"
-local stats = require "toeplab.report.stats"
 local sorted_keys = require "toeplab.base.sorted_keys"
+local stats = require "toeplab.report.stats"
+local suggest = require "toeplab.base.suggest"
 
 local tables = {}
 
-local early = { pruned = true, timeout = true, budget = true }
-
--- ---- Cells ------------------------------------------------------------------------------------
-
--- Returns the cell of trials, for the number of a metric in their values. times: a factor, or nil;
--- rescued: the set of the ids of trials that the guard rolled back.
-function tables.cell(trials, metric, times, rescued)
-  local c = { asked = #trials, done = 0, diverged = 0, early = 0, rescued = 0, failed = 0, open = 0,
-    lacking = 0, trials = trials, values = {}, of = {} }
-  local function count(name, t)
-    c[name], c.of[name] = c[name] + 1, c.of[name] or {}
-    table.insert(c.of[name], t)
-  end
-  for _, t in ipairs(trials) do
-    local v = t.values[metric]
-    if early[t.status] then
-      count("early", t)
-    elseif t.status == "guard" then
-      count("done", t)
-      count("diverged", t)
-    elseif t.status == "failed" then
-      count("failed", t)
-    elseif t.status ~= "done" then
-      count("open", t)
-    elseif not v then
-      count("lacking", t)
-    else
-      count("done", t)
-      if rescued[t.id] then count("rescued", t) end
-      if v - v == 0 then
-        c.values[#c.values + 1] = v * (times or 1)
-      else
-        count("diverged", t)
-      end
-    end
-  end
-  -- A mean over only the seeds that did not diverge would flatter.
-  if c.diverged == 0 then c.interval = stats.interval(c.values) end
-  return c
-end
-
 -- ---- Rows -------------------------------------------------------------------------------------
+
+-- Splits trials by the values of keys: {at= (key -> value), name= (the values), trials=}, in their
+-- order.
+local function split(trials, keys)
+  local list, found, of_point = {}, {}, {}
+  for _, key in ipairs(keys) do of_point = key ~= "seed" and of_point end
+  for _, t in ipairs(trials) do
+    local text = of_point and of_point[t.point] or cells.place(t, keys)
+    if of_point then of_point[t.point] = text end
+    local group = found[text]
+    if not group then
+      local shown = {}
+      group = { at = {}, trials = {} }
+      for i, key in ipairs(keys) do
+        group.at[key] = cells.value(t, key)
+        shown[i] = group.at[key] == nil and "-" or config.show(group.at[key])
+      end
+      group.name = #keys > 0 and table.concat(shown, ", ") or "all"
+      found[text], list[#list + 1] = group, group
+    end
+    table.insert(group.trials, t)
+  end
+  return list
+end
 
 -- Returns the keys that distinguish rows: all axes except those that select columns, and those that
 -- follow from these and are not in the set `wanted`.
@@ -101,27 +87,6 @@ local function name_groups(list, keys, wanted)
   end
 end
 
--- Groups the trials by row: {row= (a published one, or nil), label=, at=, trials=}.
-local function group_rows(trials, keys, match)
-  local list, found, of_point = {}, {}, {}
-  for _, t in ipairs(trials) do
-    local group = of_point[t.point]
-    if not group then
-      local at = {}
-      for _, key in ipairs(keys) do at[key] = t.point.at[key] end
-      local text = json.encode(at)
-      group = found[text]
-      if not group then
-        group = { row = match(t.point.values), at = at, trials = {} }
-        found[text], list[#list + 1] = group, group
-      end
-      of_point[t.point] = group
-    end
-    table.insert(group.trials, t)
-  end
-  return list
-end
-
 -- Returns the rows to show: those of the paper in its order, each as often as groups match it, then
 -- the groups that the paper lacks.
 local function lines(rows, list)
@@ -148,41 +113,60 @@ end
 
 -- ---- Columns ----------------------------------------------------------------------------------
 
--- Assigns to each column the number of its metric in the returned list of names; nil if none of its
--- metrics was logged.
+-- Assigns to each column of a published table or an experiment the number of its metric in the
+-- returned list of names, nil if none of its metrics was logged, and which trials it has.
 local function assign(columns, pool)
   local list, logged = {}, pool:metrics()
   for _, column in ipairs(columns) do
     column.metric, column.name_of_metric = groups.place_metric(column.metrics or {},
       pool.fixed.length, logged, list)
+    if column.where then
+      local match, fits = published_tables.matcher({ { where = { column.where } } }, pool.axes), {}
+      function column.has(t)
+        if fits[t.point] == nil then fits[t.point] = match(t.point.values) ~= nil end
+        return fits[t.point]
+      end
+    end
   end
   return list
 end
 
--- Returns the trials of a row that belong to a column.
-local function of_column(column, trials, axes)
-  if not column.where then return trials end
-  local list, fits, match = {}, {}, published_tables.matcher({ { where = { column.where } } }, axes)
+-- Returns the columns of a pivot: a metric each, or one for each value of the keys.
+local function columns_of(pool, trials, keys, metrics)
+  local list = {}
+  for i, name in ipairs(#keys == 0 and metrics or {}) do
+    list[i] = { id = name, name = name, metric = i, name_of_metric = name, here = true,
+      better = pool:better(name) }
+  end
+  for i, part in ipairs(#keys > 0 and split(trials, keys) or {}) do
+    local set = {}
+    for _, t in ipairs(part.trials) do set[t] = true end
+    list[i] = { id = part.name, name = part.name, metric = 1, name_of_metric = metrics[1],
+      here = true, plain = true, better = pool:better(metrics[1]),
+      has = function(t) return set[t] end }
+  end
+  return list
+end
+
+local function in_column(column, trials)
+  if not column.has then return trials end
+  local list = {}
   for _, t in ipairs(trials) do
-    if fits[t.point] == nil then fits[t.point] = match(t.point.values) ~= nil end
-    if fits[t.point] then list[#list + 1] = t end
+    if column.has(t) then list[#list + 1] = t end
   end
   return list
 end
 
-local function fill(result, pool)
-  local rescued = pool and pool:rescued()
+-- Fills the cells of the rows, of which each may have a group of trials, and a paper's numbers.
+local function fill(result, rescued)
   for _, row in ipairs(result.rows) do
     row.cells = {}
     for c, column in ipairs(result.columns) do
-      local trials = row.group and column.metric and of_column(column, row.group.trials, pool.axes)
-      local filled = trials and #trials > 0
-        and tables.cell(trials, column.metric, column.times, rescued) or { asked = 0 }
-      local paper = row.published and row.published[c + 1]
-      filled.paper = paper ~= nil and paper or nil
-      if row.published and paper == false then filled.dash = true end
-      row.cells[c] = filled
-      if filled.asked > 0 then column.here = true end
+      local trials = row.group and column.metric and in_column(column, row.group.trials) or {}
+      local cell, paper = cells.of(trials, column.metric, rescued, column.times), nil
+      if row.published then paper = row.published[c + 1] end
+      cell.paper, cell.dash = paper or nil, paper == false or nil
+      row.cells[c], column.here = cell, column.here or cell.asked > 0
     end
   end
 end
@@ -217,7 +201,87 @@ local function agreement(result, c)
   return a
 end
 
--- ---- The table ---------------------------------------------------------------------------------
+-- ---- Means over rows and columns ---------------------------------------------------------------
+
+-- Returns the cells of a column without those of a row of means.
+local function cells_of(result, c)
+  local list = {}
+  for _, row in ipairs(result.rows) do
+    if not row.margin then list[#list + 1] = row.cells[c] end
+  end
+  return list
+end
+
+-- Returns the keys of several lists as one list, without the seed: means are taken over it anyway.
+local function together(...)
+  local all = {}
+  for _, list in ipairs { ... } do
+    for _, key in ipairs(list) do
+      if key ~= "seed" then all[#all + 1] = key end
+    end
+  end
+  return all
+end
+
+-- Appends a column of the means over the columns, and a row of the means over the rows. Returns
+-- whether some of these means are left out.
+local function add_means(result, keys, rescued)
+  local columns, rows, missing, last = result.columns, result.rows, false, #result.columns
+  if keys.columns[1] and last > 1 then
+    local means, first = {}, columns[1]
+    for r, row in ipairs(rows) do means[r] = cells.of(row.group.trials, 1, rescued) end
+    missing = cells.blank_incomplete(means, together(keys.columns, keys.others))
+    for r, row in ipairs(rows) do row.cells[last + 1] = means[r] end
+    columns[last + 1] = { id = "mean", name = "mean", metric = 1, here = true, plain = true,
+      margin = true, better = first.better, name_of_metric = first.name_of_metric }
+  end
+  if #rows < 2 then return missing end
+  local means, over = {}, together(keys.rows, keys.others)
+  for c, column in ipairs(columns) do
+    means[c] = cells.of(in_column(column, result.trials), column.metric, rescued)
+    if not keys.columns[1] and not cells.alike(cells_of(result, c), keys.others) then
+      means[c], missing = { asked = 0 }, true
+    end
+  end
+  -- The mean over all cells averages over the columns too, so its settings are not those of the
+  -- means beside it. It is given if all of these are.
+  local total = columns[last + 1] and table.remove(means)
+  local incomplete = cells.blank_incomplete(means, over)
+  if total then means[last + 1] = (incomplete or missing) and { asked = 0 } or total end
+  local some = false
+  for _, c in ipairs(means) do some = some or c.asked > 0 end
+  if some then rows[#rows + 1] = { name = "mean", margin = true, cells = means } end
+  return missing or incomplete
+end
+
+local function notes_of(result, others, missing)
+  local notes = {}
+  if #others > 0 then
+    notes[1] = ("each number averages over %s: for each seed first, then over the seeds"):format(
+      table.concat(others, ", "))
+  end
+  local own, partial = {}, false
+  for c, column in ipairs(result.columns) do
+    local list = column.margin and {} or cells_of(result, c)
+    table.move(list, 1, #list, #own + 1, own)
+    for _, row in ipairs(result.rows) do partial = partial or row.cells[c].partial end
+  end
+  if partial then
+    notes[#notes + 1] = "a seed that lacks a value in one of the settings averaged over is left "
+      .. "out; where none is left, there is no mean"
+  end
+  if #others > 0 and not cells.alike(own, others) then
+    notes[#notes + 1] = "the cells do not all average over the same settings, so that they differ "
+      .. "by these too"
+  end
+  if missing then
+    notes[#notes + 1] = "a mean is left out where it would average over other settings than those "
+      .. "beside it"
+  end
+  return notes
+end
+
+-- ---- Tables -----------------------------------------------------------------------------------
 
 -- The metrics to which the results of language models are compared (recipes/lm.lua).
 tables.yardsticks = { "unigram_ppl", "bigram_ppl", "trigram_ppl", "tokens_seen" }
@@ -270,14 +334,82 @@ function tables.fill(published, pool, metrics)
     local wanted, rows = published_tables.keys(from.rows), pool.plan.rows
     for _, key in ipairs(type(rows) == "table" and rows or { rows }) do wanted[key] = true end
     local keys = row_keys(pool, from.columns, result.trials, wanted)
-    list = group_rows(result.trials, keys, match)
+    list = split(result.trials, keys)
+    for _, group in ipairs(list) do group.row = match(group.trials[1].point.values) end
     name_groups(list, keys, wanted)
   end
   result.rows = lines(from.rows, list)
-  fill(result, pool)
+  fill(result, pool and pool:rescued())
+  if pool then result.notes = notes_of(result, {}) end
   for c, column in ipairs(result.columns) do
     result.agreement[#result.agreement + 1] = column.here and agreement(result, c) or nil
   end
+  return result
+end
+
+-- ---- Pivots -----------------------------------------------------------------------------------
+
+local function check_keys(pool, rows, columns)
+  local known, seen = sorted_keys(pool.axes), {}
+  known[#known + 1] = "seed"
+  for option, keys in pairs { rows = rows, columns = columns } do
+    for _, key in ipairs(keys) do
+      if key ~= "seed" and not pool.axes[key] then
+        errors.usage("table: --%s: '%s' does not vary in %s%s", option, key, pool:title(),
+          suggest.hint(key, known))
+      elseif seen[key] then
+        errors.usage("table: '%s' is named twice in --rows and --columns", key)
+      end
+      seen[key] = true
+    end
+  end
+  return seen
+end
+
+-- Returns the keys over which cells average: those that vary besides the chosen ones, the seed, a
+-- tuned key, which belongs to its setting, and keys that follow from the chosen ones.
+local function other_keys(pool, chosen, trials)
+  local keys = {}
+  for _, key in ipairs(sorted_keys(pool.axes)) do
+    if not chosen[key] and key ~= pool.plan.tuned_key
+      and not frames.follows(key, chosen, trials) then
+      keys[#keys + 1] = key
+    end
+  end
+  return keys
+end
+
+-- Appends to the keys of the rows those that vary only from command to command: a mean over these
+-- is nobody's question, and a trial run would take part in it.
+local function add_between(pool, rows, chosen, trials)
+  local all = table.move(rows, 1, #rows, 1, {})
+  for _, key in ipairs(sorted_keys(pool.between)) do
+    if not chosen[key] and not frames.follows(key, chosen, trials) then
+      all[#all + 1], chosen[key] = key, true
+    end
+  end
+  return all
+end
+
+-- Returns the table of a pool with a row for each value of the keys `rows`, and a column for each
+-- value of the keys `columns` or, if that list is empty, for each metric. A cell averages over all
+-- keys that neither names. Raises a usage error if a key does not vary.
+function tables.pivot(pool, rows, columns, metrics)
+  local chosen, trials = check_keys(pool, rows, columns), pool:trials(metrics)
+  rows = add_between(pool, rows, chosen, trials)
+  local others, rescued = other_keys(pool, chosen, trials), pool:rescued()
+  local by, better = table.concat(rows, ", "), pool:better(metrics[1])
+  local result = { id = pool.experiment, pool = pool, trials = trials, pivot = true, agreement = {},
+    yardsticks = {}, corner = by, columns_are = table.concat(columns, ", "), rows = {},
+    columns = columns_of(pool, trials, columns, metrics) }
+  result.caption = #columns == 0 and "by " .. by or ("%s%s by %s and %s"):format(metrics[1],
+    better and (" (%s is better)"):format(better) or "", by, result.columns_are)
+  for r, part in ipairs(split(trials, rows)) do
+    result.rows[r] = { name = part.name, group = part }
+  end
+  fill(result, rescued)
+  local missing = add_means(result, { rows = rows, columns = columns, others = others }, rescued)
+  result.notes = notes_of(result, others, missing)
   return result
 end
 
