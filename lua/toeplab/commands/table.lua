@@ -161,14 +161,13 @@ local function find_cell(result, text)
     r and right or left or text, table.concat(names, ", "))
 end
 
--- Returns the part of a point that a command can set. The command line splits texts at commas and
--- takes no lists for an axis. A free key with such a value is left out, and the command then runs
--- all values of that key. The other keys, as those of a zip, are set together: all or none.
+-- Returns the part of a point that a command can set. The command line takes a list for a list of
+-- values of an axis. A free key with such a value is left out, and the command then runs all values
+-- of that key. The other keys, as those of a zip, are set together: all or none.
 local function given(pool, at)
   local alone, left, fits = pool:free_keys(), {}, true
   for key, value in pairs(at) do
-    local splits = type(value) == "table" or type(value) == "string" and value:find(",", 1, true)
-    if splits then left[key], fits = true, fits and alone[key] end
+    if type(value) == "table" then left[key], fits = true, fits and alone[key] end
   end
   local set = {}
   for key, value in pairs(at) do

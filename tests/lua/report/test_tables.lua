@@ -371,8 +371,8 @@ t.test("--why lists the trials of a cell with their commands", function()
       columns = { "loss" }, trials = { { config = { op = "a b", word = "p, q", list = { 1, 2 } },
         seed = 1, metrics = { loss = 1 } }, { config = { op = "a c", word = "r", list = { 1 } },
         seed = 1, metrics = { loss = 1 } } } })
-    text = run(folder, "split --why 'list=1,2'") -- which the command line splits, as it does p, q
-    t.ok(text:find("toeplab run x.lua 'op=a b' seed=1 -C", 1, true), text)
+    text = run(folder, "split --why 'list=1,2'") -- which the command line takes as two values
+    t.ok(text:find([[toeplab run x.lua 'op=a b' 'word="p, q"' seed=1 -C]], 1, true), text)
     local _, bad, said = run(folder, "tnn/table10 --why 0.99/tset")
     t.eq(bad, 2)
     t.ok(said:find "no column 'tset' %(there are: val, extrapolation%)", said)
