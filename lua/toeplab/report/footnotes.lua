@@ -164,7 +164,8 @@ local function same(a, b)
 end
 
 -- Lists the settings in which the paper's runs differ from ours, among those that the paper states
--- and that do not tell its rows or columns apart. A whole 0 stands for the preset's value.
+-- and that do not tell its rows or columns apart, nor named rows. A whole 0 stands for the preset's
+-- value.
 local function settings(result, add)
   local published = result.published or {}
   local rows, columns = published_tables.keys(published.rows or {}),
@@ -172,7 +173,8 @@ local function settings(result, add)
   local parts = {}
   for _, key in ipairs(sorted_keys(published.setting or {})) do
     local theirs, ours, differs = published.setting[key], {}, false
-    for _, t in ipairs((rows[key] or columns[key]) and {} or result.trials) do
+    local apart = rows[key] or columns[key] or result.pool.row_keys[key]
+    for _, t in ipairs(apart and {} or result.trials) do
       local own = t.point.values[key]
       local preset = math.type(own) == "integer" and own == 0
       if own ~= nil and not preset then
@@ -181,7 +183,7 @@ local function settings(result, add)
     end
     if differs then
       parts[#parts + 1] = ("%s %s, here %s"):format(key, config.show(theirs),
-        table.concat(sorted_keys(ours), " and "))
+        table.concat(sorted_keys(ours), " or "))
     end
   end
   if #parts > 0 then add("unlike the paper's runs: %s", table.concat(parts, "; ")) end

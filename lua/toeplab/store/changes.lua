@@ -7,6 +7,13 @@ local trash = require "toeplab.store.trash"
 
 local changes = {}
 
+-- Returns the ids of the trials that the words of a verb select; says how many before they change.
+local function chosen(store, a, verb, trash_only)
+  local ids = selection.ids(store, a.words, verb, trash_only)
+  if #ids > 1 and not a.dry then errors.say("%s: %d trials", verb, #ids) end
+  return ids
+end
+
 -- Adds the tags to the set or removes them; counts per tag the trials whose set changed.
 local function change_tags(tags, list, wanted, tally)
   for _, tag in ipairs(list) do
@@ -32,7 +39,7 @@ end
 -- Sets tags and notes. a: words (which trials), tag, untag and note (lists, or nil), clear. Returns
 -- {trials= (their number), given= and taken= (tag -> number of trials whose tags changed)}.
 function changes.mark(store, a)
-  local ids, given, taken = selection.ids(store, a.words, "mark"), {}, {}
+  local ids, given, taken = chosen(store, a, "mark"), {}, {}
   store:transaction(function()
     for _, id in ipairs(ids) do
       local row = store:rows("SELECT id, tags, notes FROM v_trials WHERE id = ?", { id })[1]
@@ -45,7 +52,7 @@ end
 -- Moves trials to the trash. A run that waits to begin one leaves it out. a: words, dry (nothing
 -- moves). Returns {trials=, files=, bytes=}.
 function changes.rm(store, a)
-  local ids, files, bytes = selection.ids(store, a.words, "rm"), 0, 0
+  local ids, files, bytes = chosen(store, a, "rm"), 0, 0
   for _, id in ipairs(ids) do
     local row = store:rows("SELECT count(*) AS n, total(bytes) AS b FROM v_artifacts "
       .. "WHERE trial = ?", { id })[1]
@@ -57,14 +64,14 @@ end
 
 -- Takes trials out of the trash. a: words, dry. Returns {trials=}.
 function changes.restore(store, a)
-  local ids = selection.ids(store, a.words, "rm --restore", true)
+  local ids = chosen(store, a, "rm --restore", true)
   if not a.dry then trash.restore(store, ids) end
   return { trials = #ids }
 end
 
 -- Asks a running trial to save and stop; its run goes on with the others. a: words.
 function changes.stop(store, a)
-  local ids = selection.ids(store, a.words, "stop")
+  local ids = chosen(store, a, "stop")
   if #ids > 1 then errors.usage("stop: one trial at a time, and %d are meant", #ids) end
   local status, row = store:status(ids[1])
   local why = status ~= "running" and "it is " .. status or not row.busy and "its process has died"

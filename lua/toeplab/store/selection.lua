@@ -7,7 +7,8 @@
 --   decay=0.9,0.99                                                 one of these values
 --   @failed, @failed @timeout                                      of a status, of one of several
 --
--- Names add up, filters narrow the result, and @last and @best choose among what the filters leave.
+-- Names add up, filters narrow the result, and @last and @best choose among what the filters leave;
+-- the name of an experiment beside these two is such a filter.
 -- The name in a filter is a key of the configuration, a metric (its last value) or a column,
 -- searched in this order; config:NAME, metric:NAME and column:NAME say which. The words become one
 -- condition in SQL with every value bound.
@@ -329,12 +330,15 @@ local function by_id(query, word)
   table.insert(query.named, query:bind(rows[1].id))
 end
 
+local function is_experiment(store, word)
+  return store:rows("SELECT 1 FROM trials WHERE experiment = ? LIMIT 1", { word })[1] ~= nil
+end
+
 -- Returns the condition for a name; nil if it is an id, which is added to the named ones. Raises a
 -- usage error if it names none.
 local function name_condition(query, word)
   if word:sub(1, 1) == "@" then return at_word(query, word) end
-  local sql = "SELECT 1 FROM trials WHERE experiment = ? LIMIT 1"
-  if query.store:rows(sql, { word })[1] then return "t.experiment = " .. query:bind(word) end
+  if is_experiment(query.store, word) then return "t.experiment = " .. query:bind(word) end
   if word:find("^%x+$") then return by_id(query, word) end
   errors.usage("'%s' is not the id of a trial nor an experiment%s", word,
     suggest.hint(word, query.store:values "SELECT DISTINCT experiment FROM trials"))
@@ -350,16 +354,24 @@ function selection.new(store, words, trash)
     status = status_sql(store),
     base = "t.trashed IS " .. (trash and "NOT NULL" or "NULL") }, Query)
   query.where = query.base
-  local names, of_status, all = {}, {}, {}
+  local names, of_status, all, among, chooses = {}, {}, {}, {}, false
+  for _, word in ipairs(words) do
+    chooses = chooses or word:find "^@last" ~= nil or word:find "^@best:" ~= nil
+  end
   for _, word in ipairs(words) do
     local name, operator, text = parse(word)
     if name then
       query.where = ("%s AND %s"):format(query.where, filter(query, word, name, operator, text))
     elseif is_status(word) then
       of_status[#of_status + 1] = query:bind(word:sub(2))
+    elseif chooses and is_experiment(store, word) then
+      among[#among + 1] = query:bind(word)
     else
       names[#names + 1] = word
     end
+  end
+  if #among > 0 then
+    query.where = ("%s AND t.experiment IN (%s)"):format(query.where, table.concat(among, ", "))
   end
   if #of_status > 0 then
     query.where = ("%s AND %s IN (%s)"):format(query.where, query.status,
