@@ -53,8 +53,12 @@ function cells.of(trials, metric, rescued, times)
   for _, t in ipairs(trials) do
     if not points[t.point] then points[t.point], settings = true, settings + 1 end
     local v = count(c, t, t.values[metric], rescued)
-    if v and not seeds[t.seed] then seeds[t.seed], order[#order + 1] = { sum = 0.0, n = 0 }, t.seed end
-    if v then seeds[t.seed].sum, seeds[t.seed].n = seeds[t.seed].sum + v, seeds[t.seed].n + 1 end
+    local s = seeds[t.seed]
+    if v and not s then
+      s = { sum = 0.0, n = 0 }
+      seeds[t.seed], order[#order + 1] = s, t.seed
+    end
+    if v then s.sum, s.n = s.sum + v, s.n + 1 end
   end
   for _, seed in ipairs(order) do
     local s = seeds[seed]
