@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local forms = require "toeplab.trials.forms"
 local kept_tensors = require "toeplab.store.kept_tensors"
 local records = require "toeplab.store.records"
+local tl = require "toeplab"
 local trials = require "trials"
 
 local script = [[
@@ -76,6 +77,29 @@ t.test("tensors are kept by step, and a report reads them as one array", functio
     t.raises(kept_tensors.series, "has no tensor 'kernl'.*kernel", store, id, "kernl")
     local metrics, texts = store:results(id)
     t.eq({ metrics.kernel, texts["tensor:kernel"] }, {})
+  end)
+end)
+
+t.test("export writes one array of each name, with its steps", function()
+  t.in_folder(function(folder)
+    t.eq((trials.run(folder, text_of {})), 0)
+    local store <close> = records.open(folder .. "/results", "r")
+    local id = store:rows("SELECT id FROM v_trials")[1].id
+    local steps, kernel = kept_tensors.series(store, id, "kernel")
+    for _, ending in ipairs { "npz", "h5", "safetensors" } do
+      local path = ("%s/k.%s"):format(folder, ending)
+      local said = t.toeplab(("export @last -C '%s/results' --tensors '%s'"):format(folder, path))
+      t.holds(said, "kernel, 5 x 3, of steps 1 to 9")
+      local all = tl.load(path)
+      t.eq({ all["kernel.steps"], all.kernel, all.start:type() }, { steps, kernel, "int32" })
+    end
+    for _, case in ipairs { { "k.npy", "'k.npy' must end in .npz, .h5 or .safetensors" },
+      { "k.npz --csv", "--csv and --tensors: choose one" } } do
+      local _, code, why = t.toeplab(("export @last -C '%s/results' --tensors %s"):format(folder,
+        case[1]))
+      t.eq(code, 2)
+      t.holds(why, case[2])
+    end
   end)
 end)
 
