@@ -22,7 +22,7 @@ function kept_tensors.write(folder, path, name, step, tensor)
   local row = { kind = kept_tensors.kind(name), step = step,
     path = ("%s/tensor-%s-%08d.h5"):format(path, name, step) }
   local file = folder .. "/" .. row.path
-  core.h5_write(file, { { name, tensor } }, { step = step }, true)
+  core.h5_write(file, { { name, tensor } }, nil, true)
   row.bytes, row.sha256 = assert(core.sys.size(file)), core.sha256_file(file)
   return row
 end
