@@ -61,6 +61,13 @@ function kept_tensors.read(store, row)
   return kept_tensors.open(trial_files.path(store.folder, row.trial, row), row.name, row)
 end
 
+-- Returns the type, the shape and the sha256 of the elements of the tensor of a row, as a text.
+function kept_tensors.digest(store, row)
+  local tensor <close> = kept_tensors.read(store, row)
+  return ("%s [%s] %s"):format(tensor:type(), table.concat(tensor:shape(), ","),
+    core.sha256(tensor))
+end
+
 -- Returns the steps of a trial's tensor, and one tensor [steps, ...] of all of them.
 function kept_tensors.series(store, id, name)
   local steps, list = {}, {}
