@@ -856,10 +856,10 @@ typedef struct tl_attr {
 } tl_attr;
 
 /* Writes an HDF5 file with one dataset per tensor (names may contain '/') and attributes on its
-** root group, atomically as tl_file_write does. Large datasets carry a Fletcher32 checksum.
-** TL_EINVAL: HDF5 takes no such names. Else as tl_file_write. */
+** root group, atomically as tl_file_write does. Large datasets carry a Fletcher32 checksum; packed:
+** they are compressed as well. TL_EINVAL: HDF5 takes no such names. Else as tl_file_write. */
 tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *const *names,
-                      tl_tensor *const *tensors, int attr_count, const tl_attr *attrs);
+                      tl_tensor *const *tensors, int attr_count, const tl_attr *attrs, int packed);
 
 /* An HDF5 file open for reading. Strings that it returns are invalid after tl_h5_close. */
 typedef struct tl_h5 tl_h5;

@@ -17,7 +17,9 @@
 #include "store/versions.h"
 
 #define CHECKED_BYTES (64 << 10) /* datasets of this size carry Fletcher32, which needs chunks */
+#define PACKED_BYTES  (4 << 10)  /* smaller ones are not compressed: a chunk needs an index */
 #define CHUNK_BYTES   (512 << 10)
+#define LEVEL         4 /* of deflate: higher ones take longer and hardly make float32 smaller */
 
 const char *tl_hdf5_version(void)
 {
@@ -72,6 +74,7 @@ typedef struct writer {
     tl_ctx *ctx;
     const char *path;
     hid_t file, group_list; /* group_list: creation properties of groups */
+    int packed;
 } writer;
 
 static tl_status write_attr(writer *w, const tl_attr *a)
@@ -130,9 +133,9 @@ static hid_t untimed_list(hid_t class)
     return p;
 }
 
-/* Sets Fletcher32 and its chunks of at most CHUNK_BYTES: trailing axes are whole, one axis is
-** cut evenly, and the axes before it into single positions. Returns nonzero on failure. */
-static int set_checksum(hid_t create_list, const tl_tensor *t)
+/* Sets chunks of at most CHUNK_BYTES: trailing axes are whole, one axis is cut evenly, and the axes
+** before it into single positions. Returns nonzero on failure. */
+static int set_chunks(hid_t create_list, const tl_tensor *t)
 {
     hsize_t chunk[TL_MAXDIMS];
     int64_t bytes = t->len * 4;
@@ -144,7 +147,21 @@ static int set_checksum(hid_t create_list, const tl_tensor *t)
         chunk[i] = (hsize_t)((t->dims[i] + parts - 1) / parts);
         bytes = slab * (int64_t)chunk[i];
     }
-    return H5Pset_chunk(create_list, t->ndim, chunk) < 0 || H5Pset_fletcher32(create_list) < 0;
+    return H5Pset_chunk(create_list, t->ndim, chunk) < 0;
+}
+
+/* Sets the filters of a dataset, in the order of their work: compression, if this HDF5 has it, and
+** Fletcher32. Returns nonzero on failure. */
+static int set_filters(hid_t create_list, const tl_tensor *t, int packed)
+{
+    int64_t bytes = t->len * 4;
+    int packs = packed && bytes >= PACKED_BYTES && H5Zfilter_avail(H5Z_FILTER_DEFLATE) > 0;
+    int checks = bytes >= CHECKED_BYTES, bad = 0;
+    if (packs || checks) bad = set_chunks(create_list, t);
+    if (!bad && packs)
+        bad = H5Pset_shuffle(create_list) < 0 || H5Pset_deflate(create_list, LEVEL) < 0;
+    if (!bad && checks) bad = H5Pset_fletcher32(create_list) < 0;
+    return bad;
 }
 
 /* The elements of t, or a copy of them in host memory if t is on a GPU; the caller releases
@@ -174,7 +191,7 @@ static tl_status write_tensor(writer *w, const char *name, const tl_tensor *t)
     hid_t space = t->ndim ? H5Screate_simple(t->ndim, dims, NULL) : H5Screate(H5S_SCALAR);
     int bad = space < 0 || create_list < 0;
     if (!bad) bad = H5Pset_fill_time(create_list, H5D_FILL_TIME_NEVER) < 0;
-    if (!bad && t->len * 4 >= CHECKED_BYTES) bad = set_checksum(create_list, t);
+    if (!bad) bad = set_filters(create_list, t, w->packed);
     if (!bad) set = H5Dcreate2(w->file, name, type, space, H5P_DEFAULT, create_list, H5P_DEFAULT);
     bad = bad || set < 0;
     if (!bad && t->len) bad = H5Dwrite(set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0;
@@ -226,11 +243,11 @@ static tl_status write_image(writer *w)
 }
 
 tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *const *names,
-                      tl_tensor *const *tensors, int attr_count, const tl_attr *attrs)
+                      tl_tensor *const *tensors, int attr_count, const tl_attr *attrs, int packed)
 {
     size_t bytes = 1 << 16;
     tl_status st = TL_OK;
-    writer w = {.ctx = ctx, .path = path, .file = -1, .group_list = -1};
+    writer w = {.ctx = ctx, .path = path, .file = -1, .group_list = -1, .packed = packed};
     for (int i = 0; i < count; i++) bytes += (size_t)tensors[i]->len * 4 + 4096;
     st = tl_reserve(ctx, 2 * bytes + TL_H5_BYTES, "writing an HDF5 file");
     if (st != TL_OK) return st;

@@ -182,10 +182,11 @@ static int h5_write(lua_State *L)
 {
     const char  *path = luaL_checkstring(L, 1), **names;
     tl_tensor  **tensors;
-    lua_settop(L, 3); /* values pushed below must not count as arguments */
+    lua_settop(L, 4); /* values pushed below must not count as arguments */
     int          attr_count, count = entries(L, &names, &tensors);
     tl_attr     *attrs = attributes(L, 3, &attr_count);
-    glue_check(L, tl_h5_write(glue_ctx(L), path, count, names, tensors, attr_count, attrs));
+    glue_check(L, tl_h5_write(glue_ctx(L), path, count, names, tensors, attr_count, attrs,
+                              lua_toboolean(L, 4)));
     return 0;
 }
 

@@ -3,6 +3,7 @@
     y = toeplab.tno(coef, x, backend="rac")     # arrays, or tensors of PyTorch with gradients
     toeplab.runs()                              # the trials of a results folder, a DataFrame
     toeplab.metrics("@last")                    # what a trial logged, a DataFrame
+    toeplab.tensors("@last", "kernel")          # steps, and an array of what was logged at them
     toeplab.checkpoint("3f9c1a")["model"]       # the parameters of a trial, arrays by name
 
 docs/python.md describes all of it.
@@ -10,12 +11,12 @@ docs/python.md describes all of it.
 from ._library import ToeplabError, threads
 from .files import load
 from .operators import Operator, tno
-from .store import Model, checkpoint, metrics, model, query, runs, table
+from .store import Model, checkpoint, metrics, model, query, runs, table, tensors
 from .tensor import Tensor
 
 __all__ = [
     "Model", "Operator", "Tensor", "ToeplabError", "checkpoint", "load", "metrics", "model",
-    "query", "runs", "table", "threads", "tno", "use_backend",
+    "query", "runs", "table", "tensors", "threads", "tno", "use_backend",
 ]
 __version__ = "0.1.0"
 

@@ -195,6 +195,25 @@ def checkpoint(word: Words, kind: Optional[str] = None,
     raise ToeplabError(f"trial {id[:12]} has no {' or '.join(kinds)}", "ENOTFOUND")
 
 
+def tensors(word: Words, name: str, dir: Optional[str] = None) -> Tuple[np.ndarray, np.ndarray]:
+    """Return the steps at which a trial has logged a tensor, and one array of all of these tensors,
+    whose first axis is the steps."""
+    id = _one(word, dir)
+    rows = query("""SELECT kind, step, path FROM v_artifacts
+        WHERE trial = ? AND kind GLOB 'tensor:*' ORDER BY step""", [id], dir)
+    known = sorted({kind[len("tensor:"):] for kind in rows["kind"]}) if len(rows) else []
+    if name not in known:
+        raise ToeplabError(f"trial {id[:12]} has no tensor '{name}'; it has: "
+                           f"{', '.join(known) or 'none'}", "EINVAL")
+    rows = rows[rows["kind"] == f"tensor:{name}"]
+    paths = [Path(_folder(dir)) / path for path in rows["path"]]
+    first = load(paths[0])[name]
+    array = np.empty((len(paths), *first.shape), first.dtype)
+    for i, path in enumerate(paths):
+        array[i] = load(path)[name]
+    return rows["step"].to_numpy(), array
+
+
 class Model:
     """A stored model: of a trial, or of a file that the program can open.
 

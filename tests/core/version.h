@@ -15,7 +15,7 @@ static inline tl_status write_version(tl_ctx *c, const char *path, int version)
     if (st == TL_OK) st = tl_tensor_fill(large, version);
     if (st == TL_OK)
         st = tl_h5_write(c, path, 2, (const char *[]){"a/small", "a/b/large"},
-                         (tl_tensor *[]){small, large}, 1, &attr);
+                         (tl_tensor *[]){small, large}, 1, &attr, 0);
     tl_tensor_free(small);
     tl_tensor_free(large);
     return st;

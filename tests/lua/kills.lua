@@ -29,7 +29,7 @@ return tl.experiment "torture" {
     for step in t:steps(c.steps, part, part) do
       x:copy(x * c.rate + noise:normal(tl.zeros(256), 0, 1))
       local loss = (x * x):mean():item()
-      t:log { loss = loss }
+      t:log { loss = loss, state = step % 10 == 0 and x or nil }
       note:write(("%d %a\n"):format(step, loss))
       tl.sys.sleep(c.pause)
     end
@@ -60,7 +60,7 @@ local function log_of(folder, name)
   return core.sys.read_file(folder .. "/" .. name .. ".log") or ""
 end
 
--- All that a sweep left: its metrics, its texts and its last checkpoints, as lines.
+-- All that a sweep left: its metrics, texts, tensors and last checkpoints, as lines.
 local function result(folder, name)
   local store <close> = records.open(folder .. "/" .. name, "r")
   local lines = {}
@@ -77,6 +77,8 @@ local function result(folder, name)
   add([[SELECT trial, kind, max(step) AS step, sha256 FROM v_artifacts
     GROUP BY trial, kind ORDER BY trial, kind]],
     "artifact %s %s %d %s", "trial", "kind", "step", "sha256")
+  add([[SELECT trial, kind, step, sha256 FROM v_artifacts WHERE kind GLOB 'tensor:*'
+    ORDER BY trial, kind, step]], "tensor %s %s %d %s", "trial", "kind", "step", "sha256")
   return table.concat(lines, "\n")
 end
 

@@ -307,6 +307,28 @@ class Runs(unittest.TestCase):
                 self.assertTrue(np.isnan(float(means.astype(float)["nan"])))
                 self.assertTrue(np.isnan(spoilt[3]))
 
+    def test_logged_tensors_are_one_array(self) -> None:
+        script = """local tl = require "toeplab"
+            return tl.experiment "kept" { fixed = { steps = 6 }, trial = function(t, c)
+                for step in t:steps(c.steps) do
+                  if step % 2 == 0 then
+                    t:log { step = tl.range(1, 3) * step, ids = tl.ids { { 1, -step } } }
+                  end
+                end
+              end }"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "kept.lua"
+            path.write_text(script)
+            store._run("run", str(path), "--dir", folder)
+            steps, values = toeplab.tensors("@last", "step", dir=folder)
+            self.assertEqual((steps.tolist(), values.dtype, values.tolist()),
+                             ([2, 4, 6], np.float32, [[2, 4, 6], [4, 8, 12], [6, 12, 18]]))
+            ids = toeplab.tensors("kept", "ids", dir=folder)[1]
+            self.assertEqual((ids.dtype, ids.tolist()),
+                             (np.int32, [[[1, -2]], [[1, -4]], [[1, -6]]]))
+            with self.assertRaisesRegex(toeplab.ToeplabError, "no tensor 'x'; it has: ids, step"):
+                toeplab.tensors("@last", "x", dir=folder)
+
     def test_values_and_columns_of_a_query(self) -> None:
         values = [np.int64(7), np.float32(0.5), np.bool_(True), np.str_("a"), None, -2**63]
         row = toeplab.query("SELECT ?, ?, ?, ?, ?, ?", values).iloc[0].tolist()

@@ -1,12 +1,15 @@
 -- commands/export.lua: toeplab export: writes trials, metrics or weights for other programs.
+local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local exported = require "toeplab.models.files.exported"
 local json = require "toeplab.base.json"
+local kept_tensors = require "toeplab.store.kept_tensors"
 local open_model = require "toeplab.trials.open_model"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local sweeps = require "toeplab.store.sweeps"
 local tensorboard = require "toeplab.live.tensorboard"
+local tensor_files = require "toeplab.models.files.tensor_files"
 local text_table = require "toeplab.base.text_table"
 local selection = require "toeplab.store.selection"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -15,8 +18,10 @@ local errors = require "toeplab.base.errors"
 local export = {
   example = "toeplab export quickstart --csv -o trials.csv\n"
     .. "  toeplab export @last --metrics --json\n  toeplab export tag=paper 'lr<0.01'\n"
+    .. "  toeplab export @last --tensors kernels.npz\n"
     .. "  toeplab export @last --weights model.safetensors --names fairseq --bf16",
   usage = "toeplab export [TRIAL...]\n       toeplab export TRIAL --weights FILE.safetensors\n"
+    .. "       toeplab export TRIAL --tensors FILE\n"
     .. "       toeplab export [TRIAL...] --tensorboard DIR",
   about = "Writes one row per trial with its configuration and last metrics, or with --metrics\n"
     .. "one row per logged value. Without words: all trials. For Parquet, convert the CSV\n"
@@ -27,6 +32,8 @@ local export = {
     .. "numbered, between embed and norm) or fairseq (the TNN models, ready for\n"
     .. "load_state_dict). The names do not say all: what is printed names the options with\n"
     .. "which that code computes the same.\n\n"
+    .. "--tensors writes the tensors that one trial has logged: of each name one array, whose\n"
+    .. "first axis is the steps, and the steps themselves as NAME.steps.\n\n"
     .. "--tensorboard writes the event files that toeplab run --tensorboard writes while trials\n"
     .. "run, of trials of any time, in place of those that are there.\n" .. selection.help,
   words = { "trials" },
@@ -50,6 +57,8 @@ local export = {
     { name = "last", help = "of weights: the newest checkpoint, not the best" },
     { name = "script", value = "FILE", of = "experiment",
       help = "of weights: the experiment whose function model makes the model" },
+    { name = "tensors", value = "FILE", writes = true,
+      help = "write logged tensors to FILE.npz, FILE.h5 or FILE.safetensors" },
     { name = "tensorboard", value = "DIR", writes = true,
       help = "event files for TensorBoard below DIR" },
     output.dir,
@@ -137,10 +146,34 @@ local function event_files(set, words)
   print(("%s: %s"):format(set.tensorboard, output.count(#rows, "trial")))
 end
 
+-- ---- Tensors ----------------------------------------------------------------------------------
+
+local function logged_tensors(set, words)
+  if #words == 0 then
+    errors.usage("export: tensors of which trial? Give one id (see toeplab ls) or @last")
+  end
+  local store <close> = records.snapshot(records.folder(set.dir))
+  local id, arrays = selection.one(store, words).id, {}
+  local names = kept_tensors.names(store, id)
+  if #names == 0 then
+    errors.raise(errors.FAILED, "export: trial %s has logged no tensors", id:sub(1, 12))
+  end
+  for _, kept in ipairs(names) do
+    local steps, array = kept_tensors.series(store, id, kept.name)
+    arrays[kept.name], arrays[kept.name .. ".steps"] = array, core.ids(steps)
+    kept.shape = table.concat(array:shape(), " x ")
+  end
+  tensor_files.save(set.tensors, arrays)
+  for _, kept in ipairs(names) do
+    print(("%s: %s, %s, of steps %d to %d"):format(set.tensors, kept.name, kept.shape, kept.first,
+      kept.last))
+  end
+end
+
 -- ---- Weights ------------------------------------------------------------------------------------
 
 local for_weights, for_rows = { "names", "bf16", "last", "script" },
-  { "metrics", "csv", "json", "output", "tensorboard" }
+  { "metrics", "csv", "json", "output", "tensors", "tensorboard" }
 
 -- Raises for options that would have no effect.
 local function check_together(set)
@@ -150,11 +183,19 @@ local function check_together(set)
         or "for --weights FILE")
     end
   end
-  for _, name in ipairs(set.tensorboard and { "metrics", "csv", "json", "output" } or {}) do
-    if set[name] then errors.usage("export: --%s is not for --tensorboard DIR", name) end
+  for _, what in ipairs { "tensorboard", "tensors" } do
+    for _, name in ipairs(set[what] and for_rows or {}) do
+      if set[name] and name ~= what then
+        errors.usage("export: --%s and --%s: choose one", name, what)
+      end
+    end
   end
   if set.weights and not set.weights:find "[^/]%.safetensors$" then
     errors.usage("export: --weights '%s' must end in .safetensors", set.weights)
+  end
+  local kind = (set.tensors or ".npz"):match "%.(%w+)$"
+  if kind ~= "npz" and kind ~= "h5" and kind ~= "safetensors" then
+    errors.usage("export: --tensors '%s' must end in .npz, .h5 or .safetensors", set.tensors)
   end
 end
 
@@ -183,6 +224,7 @@ end
 function export.run(set, words)
   check_together(set)
   if set.weights then return weights(set, words) end
+  if set.tensors then return logged_tensors(set, words) end
   if set.tensorboard then return event_files(set, words) end
   if set.csv and set.json then errors.usage("export: choose one of --csv and --json") end
   local store <close> = records.snapshot(records.folder(set.dir))

@@ -13,6 +13,7 @@ local errors = require "toeplab.base.errors"
 local experiment = require "toeplab.trials.experiment"
 local scaling = require "toeplab.report.scaling"
 local sorted_keys = require "toeplab.base.sorted_keys"
+local tensors = require "toeplab.report.figures.tensors"
 local trial_files = require "toeplab.store.trial_files"
 
 local command = {
@@ -20,13 +21,15 @@ local command = {
     .. "  toeplab plot tnn-table10 --at ppl@ --by decay -o figure.png\n"
     .. "  toeplab plot scaling --metric test_loss --against training_flop --by model \\\n"
     .. "    --fit auto --log xy\n"
-    .. "  toeplab plot @last matrix --n 64 --term",
-  usage = "toeplab plot [TRIAL...] [curves | matrix | kernel | response]",
+    .. "  toeplab plot @last matrix --n 64 --term\n"
+    .. "  toeplab plot @last --tensor kernel",
+  usage = "toeplab plot [TRIAL...] [curves | matrix | kernel | response]\n"
+    .. "       toeplab plot [TRIAL...] --tensor NAME",
   about = "Draws, by gnuplot, metrics of trials, or the Toeplitz operators of their models: their\n"
-    .. "matrices, kernels or frequency responses. Trials that differ only in the seed are one\n"
-    .. "line, their mean. Of an experiment the newest sweep is drawn, as by table and report;\n"
-    .. "@all experiment=NAME draws all its sweeps, sweep=N one. Without TRIAL: the sweep of the\n"
-    .. "trial started last.\n" .. selection.help,
+    .. "matrices, kernels or frequency responses, or tensors that trials logged. Trials that\n"
+    .. "differ only in the seed are one line, their mean. Of an experiment the newest sweep is\n"
+    .. "drawn, as by table and report; @all experiment=NAME draws all its sweeps, sweep=N one.\n"
+    .. "Without TRIAL: the sweep of the trial started last.\n" .. selection.help,
   words = { { of = "trials", choices = kernels.kinds } },
   options = {
     { name = "metric", short = "m", value = "NAME", many = true, of = "metrics",
@@ -52,6 +55,11 @@ local command = {
     { name = "layer", value = "N", many = true, help = "layer number, from 1 (default: all)" },
     { name = "channel", value = "N", many = true,
       help = "channel number, from 1; of a matrix, a panel each (default: the mean)" },
+    { name = "tensor", value = "NAME",
+      help = "a tensor that trials logged: a vector over the steps, a matrix at the last",
+      more = "Of axes longer than 400 every second, third, ... position is drawn." },
+    { name = "step", value = "N", many = true,
+      help = "of a tensor: at step N; a vector is then a line, a matrix a panel" },
     { name = "n", value = "LENGTH", help = "length of the operator" },
     { name = "script", value = "FILE", of = "experiment",
       help = "the experiment whose function model makes the models (of a class of its own)" },
@@ -81,23 +89,27 @@ local function axes(set)
   return chosen
 end
 
-local function integers(set, name)
+local function integers(set, name, least)
   if not set[name] then return nil end
   local list = {}
   for i, text in ipairs(set[name]) do
-    list[i] = arguments.integer("plot", { [name] = text }, name, 1)
+    list[i] = arguments.integer("plot", { [name] = text }, name, least)
   end
   return list
 end
 
--- Raises if an option does not apply to the kind of figure.
+-- The options of each kind of figure, and how messages name it.
+local own = {
+  { "curves", "metric", "against", "at", "by", "each", "fit" },
+  { "matrix, kernel and response", "layer", "channel", "n", "script" },
+  { "--tensor NAME", "step" },
+}
+
+-- Raises if an option does not apply to the kind of figure, a number of own.
 local function check(set, kind)
-  local others = kind == "curves" and { "layer", "channel", "n", "script" }
-    or { "metric", "against", "at", "by", "each", "fit" }
-  for _, name in ipairs(others) do
-    if set[name] then
-      errors.usage("plot: --%s is for %s", name, kind == "curves" and "matrix, kernel and response"
-        or "curves")
+  for i, names in ipairs(own) do
+    for k = 2, i ~= kind and #names or 0 do
+      if set[names[k]] then errors.usage("plot: --%s is for %s", names[k], names[1]) end
     end
   end
   for _, pair in ipairs { { "at", "against" }, { "at", "metric" }, { "by", "each" },
@@ -188,28 +200,53 @@ local function check_panels(count)
     .. "--layer N", count, PANELS)
 end
 
-local function of_models(store, ids, set, kind)
+-- Calls fn(row, t, title) for each trial, as a row of v_trials and one of groups.set. Returns the
+-- panels that the calls return, a name for the file and a title. fn's title: of panels among those
+-- of other trials, else nil.
+local function of_each(store, ids, fn)
+  local panels, row, label = {}, nil, nil
   check_panels(#ids)
-  local log, panels, row, label = axes(set), {}, nil, nil
-  if kind == "matrix" and log.x then errors.usage "plot: --log of a matrix is z: it has no x" end
-  local build = experiment.builder(set.script)
-  local n = arguments.integer("plot", set, "n", 2)
-  local channels, layers = integers(set, "channel"), integers(set, "layer")
   for _, t in ipairs(groups.set(store, ids, true).trials) do
     row = store:rows("SELECT * FROM v_trials WHERE id = ?", { t.id })[1]
     label = store:object(row.provenance).label or ""
-    local model, _, about = open_model.trial(store, row.id, { build = build })
-    local trained = math.tointeger(about.length or t.config.length)
-    local most = kind == "matrix" and MATRIX or LINE
-    local list = kernels.panels(model, kind, { n = n or math.min(trained or most, most),
-      layers = layers, channels = channels, log = log.y or log.z, logx = log.x,
-      title = #ids > 1 and (#label > 0 and #label <= 28 and label or row.id:sub(1, 7)) or nil })
+    local list = fn(row, t, #ids > 1 and (#label > 0 and #label <= 28 and label
+      or row.id:sub(1, 7)) or nil)
     table.move(list, 1, #list, #panels + 1, panels)
     check_panels(#panels)
   end
   local name = #ids == 1 and row.experiment .. "-" .. row.id:sub(1, 7) or row.experiment
-  return panels, name .. "-" .. kind, #ids == 1 and ("%s %s, %s"):format(row.experiment,
-    row.id:sub(1, 7), label) or row.experiment
+  return panels, name, #ids == 1 and ("%s %s, %s"):format(row.experiment, row.id:sub(1, 7), label)
+    or row.experiment
+end
+
+local function check_colours(panel, log)
+  if panel.matrix and log.x then errors.usage "plot: --log of a matrix is z: it has no x" end
+end
+
+local function of_tensors(store, ids, set)
+  local log, steps = axes(set), integers(set, "step", 0)
+  local panels, name, title = of_each(store, ids, function(row, _, of)
+    return tensors.panels(store, row.id, set.tensor, { steps = steps, log = log.y or log.z,
+      logx = log.x, title = of })
+  end)
+  check_colours(panels[1], log)
+  name = name .. "-" .. set.tensor
+  return panels, steps and name .. "-" .. table.concat(steps, "-") or name, title
+end
+
+local function of_models(store, ids, set, kind)
+  local log, build = axes(set), experiment.builder(set.script)
+  local n = arguments.integer("plot", set, "n", 2)
+  local channels, layers = integers(set, "channel", 1), integers(set, "layer", 1)
+  local panels, name, title = of_each(store, ids, function(row, t, of)
+    local model, _, about = open_model.trial(store, row.id, { build = build })
+    local trained = math.tointeger(about.length or t.config.length)
+    local most = kind == "matrix" and MATRIX or LINE
+    return kernels.panels(model, kind, { n = n or math.min(trained or most, most),
+      layers = layers, channels = channels, log = log.y or log.z, logx = log.x, title = of })
+  end)
+  check_colours(panels[1], log)
+  return panels, name .. "-" .. kind, title
 end
 
 local MOST_ACROSS = 6 -- panels of a row
@@ -240,24 +277,29 @@ local function place(store, set, name, filters)
 end
 
 function command.run(set, words)
-  local kind, rest = "curves", {}
+  local kind, rest = nil, {}
   for _, word in ipairs(words) do
     local known = word == "curves"
     for _, name in ipairs(kernels.kinds) do known = known or word == name end
     if known then kind = word else rest[#rest + 1] = word end
   end
-  check(set, kind)
+  if set.tensor and kind then
+    errors.usage("plot: choose one of %s and --tensor %s", kind, set.tensor)
+  end
+  local is_curves = not set.tensor and (kind or "curves") == "curves"
+  check(set, set.tensor and 3 or is_curves and 1 or 2)
   local store <close> = records.snapshot(records.folder(set.dir))
   local panels, name, title
   local filters = {} -- so that two choices are two files
-  if kind == "curves" then
+  if is_curves then
     panels, name = of_curves(store, ids_of(store, rest), set)
     for _, word in ipairs(rest) do
       if selection.is_filter(word) then filters[#filters + 1] = word end
     end
   else
     local ids = #rest > 0 and ids_of(store, rest) or selection.ids(store, { "@last" }, "plot")
-    panels, name, title = of_models(store, ids, set, kind)
+    local of = set.tensor and of_tensors or of_models
+    panels, name, title = of(store, ids, set, kind)
   end
   local spec = spec_of(panels, set, title)
   local path = not set.term and place(store, set, name, filters)

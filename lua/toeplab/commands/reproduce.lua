@@ -17,9 +17,9 @@ local command = {
   example = "toeplab reproduce @last\n  toeplab reproduce 3f9c1a --ignore steps_per_second",
   usage = "toeplab reproduce TRIAL",
   about = "Runs a done trial again in a scratch folder, from its stored script, configuration and\n"
-    .. "number of threads, and compares every metric, the last checkpoint's tensors and the\n"
-    .. "texts bit for bit. If something differs, prints where first, and what else differed\n"
-    .. "(exit code 4). The same command continues after an interruption.",
+    .. "number of threads, and compares every metric and logged tensor, the last checkpoint's\n"
+    .. "tensors and the texts bit for bit. If something differs, prints where first, and what\n"
+    .. "else differed (exit code 4). The same command continues after an interruption.",
   words = { "trials" },
   options = {
     { name = "threads", value = "N", help = "run with N threads, not as many as the trial had" },
@@ -118,6 +118,11 @@ local function show_comparison(t, result, differences, events)
   print(("%s  %s  %s"):format(t.id:sub(1, 12), t.experiment, t.about.label or ""))
   print(count_line(result))
   print(checkpoint_line(result.checkpoint))
+  local tensors = result.tensors
+  if tensors.same + tensors.differ > 0 then
+    print(("tensors     %d of %d the same%s"):format(tensors.same, tensors.same + tensors.differ,
+      tensors.first and ", first not " .. tensors.first or ""))
+  end
   if result.texts + #result.other_texts > 0 then
     print(("texts       %d of %d the same%s"):format(result.texts,
       result.texts + #result.other_texts,
@@ -140,6 +145,7 @@ local function as_json(t, result, differences)
       is = json.named(first.is), ulps = first.ulps },
     checkpoint = c and { step = c.step, tensors = c.tensors, different = c.differ
       and list(c.differ), why = c.why },
+    tensors = result.tensors.same, different_tensors = result.tensors.differ,
     texts = result.texts, different_texts = list(result.other_texts),
     provenance = list(differences) })
 end

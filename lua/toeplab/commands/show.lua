@@ -2,6 +2,7 @@
 local chosen_backends = require "toeplab.nn.chosen_backends"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
+local kept_tensors = require "toeplab.store.kept_tensors"
 local output = require "toeplab.report.output"
 local config = require "toeplab.base.config"
 local progress = require "toeplab.base.progress"
@@ -54,11 +55,16 @@ end
 local function collect(store, row)
   local log = ("%s/%s/log.txt"):format(store.folder, trial_files.folder(store.folder, row.id))
   local files = store:rows("SELECT * FROM v_artifacts WHERE trial = ? ORDER BY path", { row.id })
+  local others = {}
+  for _, f in ipairs(files) do
+    if not f.kind:find "^tensor:" then others[#others + 1] = f end
+  end
   return {
     row = row, folder = store.folder, files = files, backends = backends_of(store, files),
     config = store:config(row.config), about = store:object(row.provenance),
     metrics = store:rows("SELECT * FROM v_last WHERE trial = ? ORDER BY name", { row.id }),
     events = store:rows("SELECT * FROM v_events WHERE trial = ? ORDER BY created", { row.id }),
+    tensors = kept_tensors.names(store, row.id), other_files = others,
     journal = journal_of(store, row), log = core.sys.exists(log) and log or nil,
   }
 end
@@ -127,7 +133,10 @@ local function show_tables(store, t)
   show_rows({ "  event", "step", "when", "" }, t.events, function(e)
     return { "  " .. e.kind, e.step, output.when(e.created), e.text }
   end)
-  show_rows({ "  file", "kind", "step", "bytes", "sha256" }, t.files, function(f)
+  show_rows({ "  tensor", "count", "from step", "to step", "bytes" }, t.tensors, function(k)
+    return { "  " .. k.name, k.count, k.first, k.last, k.bytes }
+  end)
+  show_rows({ "  file", "kind", "step", "bytes", "sha256" }, t.other_files, function(f)
     return { "  " .. store.folder .. "/" .. f.path, f.kind, f.step, f.bytes, f.sha256:sub(1, 12) }
   end)
 end

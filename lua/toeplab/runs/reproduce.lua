@@ -5,6 +5,7 @@ local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local json = require "toeplab.base.json"
+local kept_tensors = require "toeplab.store.kept_tensors"
 local overlay = require "toeplab.base.overlay"
 local records = require "toeplab.store.records"
 local runner = require "toeplab.runs.runner"
@@ -20,10 +21,10 @@ local reproduce = {}
 
 -- ---- The stored trial --------------------------------------------------------------------------
 
--- Returns the newest file of each kind of trial id, rows of v_artifacts.
+-- Returns the newest file of each kind of trial id, rows of v_artifacts, without logged tensors.
 local function files(store, id)
   return store:rows([[SELECT kind, max(step) AS step, path, sha256, trial FROM v_artifacts
-    WHERE trial = ? GROUP BY kind ORDER BY kind]], { id })
+    WHERE trial = ? AND kind NOT GLOB 'tensor:*' GROUP BY kind ORDER BY kind]], { id })
 end
 
 -- Returns the path of a file of a trial (of files). Raises if it is missing or damaged; why: what
@@ -246,13 +247,39 @@ local function compare_checkpoints(old, new, a, b)
   return compared
 end
 
+-- Compares the logged tensors, by their elements: the bytes of a file depend on the version of the
+-- compression. Returns {same=, differ= (numbers of tensors), first= ("NAME of step N", or nil)}.
+local function compare_tensors(old, id, new, new_id)
+  local result, there = { same = 0, differ = 0 }, {}
+  local function differs(row)
+    result.differ = result.differ + 1
+    result.first = result.first or ("%s of step %d"):format(row.name, row.step)
+  end
+  for _, row in ipairs(kept_tensors.rows(new, new_id)) do
+    there[row.name .. " " .. row.step] = row
+  end
+  for _, row in ipairs(kept_tensors.rows(old, id)) do
+    local key = row.name .. " " .. row.step
+    local other = there[key]
+    there[key] = nil
+    if other and (other.sha256 == row.sha256 or kept_tensors.digest(old, row)
+      == kept_tensors.digest(new, other)) then
+      result.same = result.same + 1
+    else
+      differs(row)
+    end
+  end
+  for _, key in ipairs(sorted_keys(there)) do differs(there[key]) end
+  return result
+end
+
 -- Compares trial id in store old with trial new_id in store new. Returns {metrics=, checkpoint=,
--- texts=, other_texts=, equal=}: checkpoint is nil if the old trial has none; texts counts the
--- equal ones, other_texts lists the kinds of those that differ.
--- Raises if a checkpoint is damaged.
+-- tensors=, texts=, other_texts=, equal=}: checkpoint is nil if the old trial has none; texts
+-- counts the equal ones, other_texts lists the kinds of those that differ. Raises if a checkpoint
+-- is damaged.
 function reproduce.compare(old, id, new, new_id, ignored)
   local result = { metrics = compare_metrics(series(old, id), series(new, new_id), ignored or {}),
-    texts = 0, other_texts = {} }
+    tensors = compare_tensors(old, id, new, new_id), texts = 0, other_texts = {} }
   local there = {}
   for _, f in ipairs(files(new, new_id)) do there[f.kind] = f end
   for _, f in ipairs(files(old, id)) do
@@ -266,7 +293,8 @@ function reproduce.compare(old, id, new, new_id, ignored)
     end
   end
   local differ = result.checkpoint and result.checkpoint.differ or {}
-  result.equal = result.metrics.differ == 0 and #differ == 0 and #result.other_texts == 0
+  result.equal = result.metrics.differ == 0 and #differ == 0 and result.tensors.differ == 0
+    and #result.other_texts == 0
   return result
 end
 

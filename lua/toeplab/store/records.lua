@@ -6,6 +6,7 @@ local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
+local kept_tensors = require "toeplab.store.kept_tensors"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
@@ -435,7 +436,8 @@ function Records:results(id)
     metrics[row.name] = row.value or 0 / 0
   end
   local sql = [[SELECT kind, path, sha256 FROM v_artifacts
-    WHERE trial = ? AND kind NOT IN ('checkpoint', 'best') ORDER BY step]]
+    WHERE trial = ? AND kind NOT IN ('checkpoint', 'best') AND kind NOT GLOB 'tensor:*'
+    ORDER BY step]]
   for _, row in ipairs(self:rows(sql, { id })) do
     texts[row.kind] = stored_text(trial_files.path(self.folder, id, row), row.sha256)
   end
@@ -453,7 +455,8 @@ end
 
 -- Returns the list that an experiment's report receives: of each of the given trials that is done
 -- and was not removed since {id=, label=, seed=, config= (a copy), metrics=, texts=, made= (as
--- origin returns), series= (called as t:series(name), it returns steps and values of a metric)}.
+-- origin returns), series= (called as t:series(name), it returns steps and values of a metric),
+-- tensors= (likewise: steps, and a tensor [steps, ...])}.
 function Records:finished(trials)
   local list = {}
   for _, t in ipairs(trials) do
@@ -462,7 +465,8 @@ function Records:finished(trials)
       local metrics, texts = self:results(t.id)
       list[#list + 1] = { id = t.id, label = t.label, seed = t.seed, config = config.copy(t.config),
         metrics = metrics, texts = texts, made = made,
-        series = function(_, name) return self:series(t.id, name) end }
+        series = function(_, name) return self:series(t.id, name) end,
+        tensors = function(_, name) return kept_tensors.series(self, t.id, name) end }
     end
   end
   return list

@@ -46,7 +46,8 @@ end
 -- Returns whether a file of that name is one that a trial keeps in its folder, with a row for it.
 function trial_files.keeps(name)
   return name:find("^[%w_%-]+%-%d+%.txt$") or name:find("^%l+%-%d+%.json$")
-    or name:find("^%l+%-%d+%-?r?%d*%.h5$") or name:find("^backends%-%x+%.txt$")
+    or name:find("^%l+%-%d+%-?r?%d*%.h5$") or name:find("^tensor%-[%w_%-]+%-%d+%.h5$")
+    or name:find("^backends%-%x+%.txt$")
 end
 
 -- Returns the folder of trial id, relative to the results folder root.

@@ -2,7 +2,7 @@
 -- survives a kill at any moment, a log, and checkpoints.
 --
 --   for step in t:steps(1000, model, opt, data) do   resumes after the last checkpoint
---     t:log { loss = ... }                           is stored once it returns
+--     t:log { loss = ..., kernel = tensor }          is stored once it returns
 --     if step % 500 == 0 then t:best(loss_on_the_validation_part, 3) end
 --   end
 --   t:load_best()                                    the model of the lowest value given to t:best
@@ -12,7 +12,9 @@
 local checkpoint = require "toeplab.models.files.checkpoint"
 local chosen_backends = require "toeplab.nn.chosen_backends"
 local core = require "toeplab.core"
+local forms = require "toeplab.trials.forms"
 local guard = require "toeplab.trials.guard"
+local kept_tensors = require "toeplab.store.kept_tensors"
 local optim = require "toeplab.train.optim"
 local parts = require "toeplab.trials.parts"
 local prune = require "toeplab.trials.prune"
@@ -42,52 +44,47 @@ function trial.new(o)
     every_steps = o.checkpoint.steps, every_seconds = o.checkpoint.seconds, hear = o.hear,
     guard = o.guard and guard.new(o.guard), memory = o.memory,
     rungs = o.prune and prune.rungs(o.prune), ask = o.ask,
-    step = 0, busy = false, looping = false,
+    forms = forms.new(o.rows, o.folder), step = 0, busy = false, looping = false,
   }, Trial)
 end
 
 -- ---- The log ----------------------------------------------------------------------------------
 
-local function number(name, value)
-  if type(value) == "userdata" then value = value:item() end
-  if type(value) ~= "number" then
-    error(("log: '%s' must be a number, got a %s"):format(tostring(name), type(value)), 3)
-  end
-  return value + 0.0
-end
-
 -- Formats a value for the line of progress; the sign of NaN, which C prints, means nothing.
 local function shown(format, value) return value ~= value and "nan" or format:format(value) end
 
--- Logs metrics (name -> number or tensor of one element) at the current step, after the loop at the
--- last step, or at `index`, e.g. a lag. Of two values of one name at one step the later one counts.
+-- Writes a tensor of the current step to a file and then records it. Of two of one name at one
+-- step the later one counts; the row of the first goes before its file does.
+local function keep(self, name, tensor)
+  if self.follows then return end
+  self.busy = true
+  local kind = kept_tensors.kind(name)
+  for _, a in ipairs(self.rows.artifacts) do
+    if a.kind == kind and a.step == self.step then
+      self.rows:drop_artifact(a)
+      break
+    end
+  end
+  self.rows:add_artifact(kept_tensors.write(self.folder, self.path, name, self.step, tensor))
+  self.busy = false
+end
+
+-- Logs values (name -> number or tensor) at the current step, after the loop at the last step, or
+-- numbers at `index`, e.g. a lag. A tensor of one element is a number; others are kept whole. Of
+-- two values of one name at one step the later one counts.
 function Trial:log(values, index)
-  local names = {}
-  if type(values) ~= "table" then error("log: takes a table: t:log { name = number }", 2) end
-  if index ~= nil and math.type(index) ~= "integer" then
-    error("log: the index must be an integer", 2)
-  end
-  for name in pairs(values) do
-    if type(name) ~= "string" then error("log: takes a table { name = number }", 2) end
-    if not utf8.len(name) or name:find "%c" then
-      error(("log: the name '%s' must be one line of UTF-8"):format(core.sys.clean(name)), 2)
-    end
-    names[#names + 1] = name
-  end
-  table.sort(names)
-  local rows = {}
-  for i, name in ipairs(names) do
-    rows[i] = { step = index or self.step, at = index and self.step, name = name,
-      value = number(name, values[name]) }
-    if self.looping and not index then
-      if self.guard then self.guard:logged(name, rows[i].value) end
-      if self.rungs then self.rungs:logged(name, self.step) end
-    end
-  end
+  local rows, tensors = self.forms:sort(values, index, self.step)
+  for _, name in ipairs(tensors) do keep(self, name, values[name]) end
   if #rows == 0 then return end
-  local loss = values.loss and number("loss", values.loss)
-  self.shown = loss and "loss " .. shown("%.4f", loss)
-    or rows[1].name .. " " .. shown("%.4g", rows[1].value)
+  local words = rows[1].name .. " " .. shown("%.4g", rows[1].value)
+  for _, row in ipairs(rows) do
+    if self.looping and not index then
+      if self.guard then self.guard:logged(row.name, row.value) end
+      if self.rungs then self.rungs:logged(row.name, self.step) end
+    end
+    if row.name == "loss" then words = "loss " .. shown("%.4f", row.value) end
+  end
+  self.shown = words
   self.busy = true
   self.rows:add_metrics(rows)
   self.busy = false

@@ -62,7 +62,7 @@ static void *write_and_read(void *user)
         tl_tensor *back = NULL;
         tl_h5 *f = NULL;
         tl_tensor_f32(t)[LENGTH - 1] = (float)(100 * j->number + i);
-        j->failed += tl_h5_write(ctx, j->path, 1, &(const char *){"t"}, &t, 0, NULL) != TL_OK;
+        j->failed += tl_h5_write(ctx, j->path, 1, &(const char *){"t"}, &t, 0, NULL, 0) != TL_OK;
         j->failed += tl_h5_open(ctx, j->path, &f) != TL_OK;
         j->failed += !f || tl_h5_read(f, "t", &back) != TL_OK;
         j->failed += !back || tl_tensor_f32(back)[LENGTH - 1] != tl_tensor_f32(t)[LENGTH - 1];
@@ -140,7 +140,7 @@ static void objects_keep_their_context(void)
     int64_t n = 4;
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
     CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 1, &n, &t), TL_OK);
-    CHECK_STATUS(tl_h5_write(ctx, scratch("a.h5"), 1, &(const char *){"t"}, &t, 0, NULL), TL_OK);
+    CHECK_STATUS(tl_h5_write(ctx, scratch("a.h5"), 1, &(const char *){"t"}, &t, 0, NULL, 0), TL_OK);
     tl_tensor_free(t);
     CHECK_STATUS(tl_h5_open(ctx, scratch("a.h5"), &f), TL_OK);
     CHECK_STATUS(tl_vocab_bytes(ctx, &vocab), TL_OK);

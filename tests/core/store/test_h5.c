@@ -15,7 +15,15 @@ static tl_tensor *tensor(tl_type type, int ndim, const int64_t *dims, double val
 
 /* ---- Round trip ---- */
 
-static void round_trip(void)
+static long bytes_of(const char *path)
+{
+    size_t bytes = 0;
+    free(scratch_read(path, &bytes));
+    return (long)bytes;
+}
+
+/* Writes tensors of several shapes, compressed if packed, and reads them back. */
+static void trip(int packed, const char *path)
 {
     enum { SETS = 6 };
     static const char *const names[SETS] = {"z",    "layers.0.weight", "ids", "one",
@@ -31,8 +39,8 @@ static void round_trip(void)
             if (i != 2) tl_tensor_f32(t[i])[j] = j == 1 ? NAN : j == 2 ? -INFINITY : (float)j / 3;
         }
     }
-    CHECK_STATUS(tl_h5_write(ctx, scratch("trip.h5"), SETS, names, t, 0, NULL), TL_OK);
-    CHECK_STATUS(tl_h5_open(ctx, scratch("trip.h5"), &f), TL_OK);
+    CHECK_STATUS(tl_h5_write(ctx, path, SETS, names, t, 0, NULL, packed), TL_OK);
+    CHECK_STATUS(tl_h5_open(ctx, path, &f), TL_OK);
     for (int i = 0; f && i < SETS; i++) {
         CHECK_STATUS(tl_h5_read(f, names[i], &back), TL_OK);
         CHECK(tl_tensor_type(back) == tl_tensor_type(t[i]) && tl_tensor_ndim(back) == ndims[i]);
@@ -44,6 +52,21 @@ static void round_trip(void)
     }
     tl_h5_close(f);
     for (int i = 0; i < SETS; i++) tl_tensor_free(t[i]);
+}
+
+static void round_trip(void)
+{
+    trip(0, scratch("trip.h5"));
+}
+
+static void a_packed_file_is_smaller_and_says_the_same(void)
+{
+    long plain, packed;
+    trip(0, scratch("trip.h5"));
+    plain = bytes_of(scratch("trip.h5"));
+    trip(1, scratch("trip.h5"));
+    packed = bytes_of(scratch("trip.h5"));
+    CHECK(plain > 240000 && packed > 0 && packed < plain * 3 / 4);
 }
 
 static void attributes(void)
@@ -58,7 +81,7 @@ static void attributes(void)
                     {.name = "utf-8", .kind = 's', .s = "d\xc3\xa9j\xc3\xa0"}};
     tl_attr out;
     tl_h5 *f = NULL;
-    CHECK_STATUS(tl_h5_write(ctx, scratch("attr.h5"), 0, NULL, NULL, 5, in), TL_OK);
+    CHECK_STATUS(tl_h5_write(ctx, scratch("attr.h5"), 0, NULL, NULL, 5, in, 0), TL_OK);
     CHECK_STATUS(tl_h5_open(ctx, scratch("attr.h5"), &f), TL_OK);
     for (int i = 0; f && i < 5; i++) {
         CHECK_STATUS(tl_h5_attr(f, "/", i, &out), TL_OK);
@@ -82,7 +105,7 @@ static void children_come_in_name_order(void)
     tl_tensor *one = tensor(TL_F32, 0, NULL, 1);
     tl_h5 *f = NULL;
     CHECK_STATUS(tl_h5_write(ctx, scratch("tree.h5"), 4, names, (tl_tensor *[]){one, one, one, one},
-                             0, NULL),
+                             0, NULL, 0),
                  TL_OK);
     CHECK_STATUS(tl_h5_open(ctx, scratch("tree.h5"), &f), TL_OK);
     for (int i = 0; f && tl_h5_child(f, "/", i, &name, &kind) == TL_OK; i++)
@@ -271,13 +294,13 @@ static void wrong_paths_and_names(void)
     CHECK_STATUS(tl_h5_open(ctx, scratch("text.h5"), &f), TL_ECORRUPT);
     CHECK_STATUS(write_version(ctx, scratch("no/folder.h5"), 1), TL_ENOTFOUND);
     CHECK_STATUS(write_version(ctx, scratch(""), 1), TL_EINVAL);
-    CHECK_STATUS(tl_h5_write(ctx, scratch("w.h5"), 2, (const char *[]){"x", "x"}, pair, 0, NULL),
+    CHECK_STATUS(tl_h5_write(ctx, scratch("w.h5"), 2, (const char *[]){"x", "x"}, pair, 0, NULL, 0),
                  TL_EINVAL);
-    CHECK_STATUS(tl_h5_write(ctx, scratch("w.h5"), 2, (const char *[]){"x", "x/y"}, pair, 0, NULL),
+    const char *nested[] = {"x", "x/y"};
+    CHECK_STATUS(tl_h5_write(ctx, scratch("w.h5"), 2, nested, pair, 0, NULL, 0), TL_EINVAL);
+    CHECK_STATUS(tl_h5_write(ctx, scratch("w.h5"), 1, (const char *[]){""}, pair, 0, NULL, 0),
                  TL_EINVAL);
-    CHECK_STATUS(tl_h5_write(ctx, scratch("w.h5"), 1, (const char *[]){""}, pair, 0, NULL),
-                 TL_EINVAL);
-    CHECK_STATUS(tl_h5_write(ctx, scratch("w.h5"), 0, NULL, NULL, 1, &odd), TL_EINVAL);
+    CHECK_STATUS(tl_h5_write(ctx, scratch("w.h5"), 0, NULL, NULL, 1, &odd, 0), TL_EINVAL);
     CHECK(access(scratch("w.h5"), F_OK) != 0);
     tl_tensor_free(one);
 }
@@ -371,6 +394,8 @@ int main(void)
     if (!scratch_new() || tl_ctx_new(1, &ctx) != TL_OK) return 1;
     int status = run_tests(
         (const test[]){{"round_trip", round_trip},
+                       {"a_packed_file_is_smaller_and_says_the_same",
+                        a_packed_file_is_smaller_and_says_the_same},
                        {"attributes", attributes},
                        {"children_come_in_name_order", children_come_in_name_order},
                        {"equal_content_gives_equal_bytes", equal_content_gives_equal_bytes},

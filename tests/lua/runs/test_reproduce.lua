@@ -197,7 +197,8 @@ return tl.experiment "again" {
         flag:close()
         x:copy(x * 1.5)
       end
-      t:log { loss = (x * x):mean():item(), nan = 0 / 0, seconds = tl.sys.clock() }
+      t:log { loss = (x * x):mean():item(), nan = 0 / 0, seconds = tl.sys.clock(),
+        state = step % 3 == 0 and x or nil }
     end
     t:text("note", "the sum is " .. x:sum():item())
   end,
@@ -225,6 +226,18 @@ local function again(folder, width, ignored, threads)
   return told, reproduce.differences(row, reproduce.stored(new, new_id)), hundreds
 end
 
+-- Writes the logged tensors there again, in files of other bytes, as another library might.
+local function write_tensors_again(folder)
+  local store <close> = records.open(folder .. "/results", "w")
+  for _, row in ipairs(store:rows "SELECT path FROM artifacts WHERE kind = 'tensor:state'") do
+    local path = folder .. "/results/" .. row.path
+    local file = core.h5_open(path)
+    core.h5_write(path, { { "state", file:read "state" } }, { by = "another" })
+    store:rows("UPDATE artifacts SET sha256 = ? WHERE path = ?", { core.sha256_file(path),
+      row.path })
+  end
+end
+
 t.test("a trial that is run again is the same bit for bit, or where it differs is told", function()
   in_folder(function(folder)
     local code = trials.run(folder, script, { "flag=" .. folder .. "/flag" }, { threads = 1 })
@@ -233,7 +246,9 @@ t.test("a trial that is run again is the same bit for bit, or where it differs i
     t.ok(told.equal)
     t.eq({ told.metrics.same, told.metrics.differ, told.metrics.ignored }, { 24, 0, 12 })
     t.eq({ told.checkpoint.step, told.checkpoint.tensors, told.texts }, { 12, 2, 2 })
+    t.eq(told.tensors, { same = 4, differ = 0 })
     t.eq(differences, {})
+    write_tensors_again(folder)
     t.ok(not again(folder, 16).equal, "the time was the same")
     local large, _, hundreds = again(folder, 65536, { seconds = true })
     t.ok(large.equal and hundreds < 655, "Lua looks at the elements of tensors: " .. hundreds)
@@ -245,6 +260,7 @@ t.test("a trial that is run again is the same bit for bit, or where it differs i
     t.eq(told.metrics.same, 12 + 8)
     t.eq(told.checkpoint.differ, { "model/x", "optim/x" })
     t.eq(told.other_texts, { "note" })
+    t.eq(told.tensors, { same = 2, differ = 2, first = "state of step 9" })
     t.eq(differences, { { name = "threads", was = "1", is = "2" } })
   end)
 end)

@@ -135,8 +135,8 @@ t.test("what cannot be logged, or kept as a text, is refused", function()
       { "takes a table: t:log", "loss" }, { "takes a table { name = number }", { 1 } },
       { "must be one line of UTF%-8", { ["a\nb"] = 1 } },
       { "must be one line of UTF%-8", { ["\xff"] = 1 } },
-      { "'loss' must be a number, got a string", { loss = "1" } },
-      { "'loss' must be a number, got a nil", setmetatable({}, { __pairs = function()
+      { "'loss' must be a number or a tensor, got a string", { loss = "1" } },
+      { "'loss' must be a number or a tensor, got a nil", setmetatable({}, { __pairs = function()
         return function(_, k) if not k then return "loss" end end
       end }) },
       { "the index must be an integer", { loss = 1 }, 0.5 },
@@ -162,6 +162,24 @@ t.test("a text is a file of its step, and the row of it is stored after the file
     t.eq(t.read(folder .. "/x/sample-00000002.txt"), "abc")
     t.eq({ rows.artifacts[2].path, rows.artifacts[2].kind, rows.artifacts[2].step },
       { "x/sample-00000002.txt", "sample", 2 })
+  end)
+end)
+
+t.test("a tensor is a file of its step; its row comes after it and goes before another", function()
+  with_trial(function(new, folder, rows)
+    local self, write = new(), core.h5_write
+    core.h5_write = function(...)
+      t.eq(#rows.artifacts, 0)
+      write(...)
+    end
+    self:log { kernel = tl.zeros(2) }
+    self:log { kernel = tl.ones(2) }
+    core.h5_write = write
+    local a = rows.artifacts[1]
+    t.eq({ #rows.artifacts, a.kind, a.step, a.path, a.sha256 },
+      { 1, "tensor:kernel", 0, "x/tensor-kernel-00000000.h5",
+        core.sha256_file(folder .. "/x/tensor-kernel-00000000.h5") })
+    t.eq(tl.h5_open(folder .. "/" .. a.path):read "kernel", { 1, 1 })
   end)
 end)
 

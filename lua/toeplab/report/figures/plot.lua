@@ -36,7 +36,7 @@ local fields = {
   title = "string", xlabel = "string", ylabel = "string", zlabel = "string", key = "string",
   logx = "boolean|number", logy = "boolean|number", logz = "boolean", series = "table",
   matrix = "table|userdata", panels = "table", columns = "number", width = "number",
-  height = "number", xrange = "table", yrange = "table", xnames = "table",
+  height = "number", xrange = "table", yrange = "table", xnames = "table", ynames = "table",
 }
 local series_fields = {
   name = "string", x = "table|userdata", y = "table|userdata", error = "table|userdata",
@@ -185,11 +185,13 @@ local function key(out, spec)
   end
 end
 
--- Labels positions 1, 2, ... of the horizontal axis with names.
-local function name_ticks(out, names)
+-- Labels those of the positions 1 to count of an axis, x or y, that have a name.
+local function name_ticks(out, axis, names, count)
   local ticks = {}
-  for i, name in ipairs(names) do ticks[i] = ("%s %d"):format(gnuplot.tick(name), i) end
-  out("set xtics (%s) noenhanced\nset xrange [0.5:%d.5]", table.concat(ticks, ", "), #names)
+  for i = 1, count do
+    if names[i] then ticks[#ticks + 1] = ("%s %d"):format(gnuplot.tick(names[i]), i) end
+  end
+  out("set %stics (%s) noenhanced", axis, table.concat(ticks, ", "))
 end
 
 -- Appends the commands that draw one series to parts, and its band to bands, which are drawn first.
@@ -228,7 +230,10 @@ local function lines(out, spec)
   axes.scale(out, spec, "y")
   out("set errorbars 0\nset autoscale xfix")
   if out.kind ~= "text" then out("set grid lt 1 lw 0.6 lc rgb '#dddddd'") end
-  if spec.xnames then name_ticks(out, spec.xnames) end
+  if spec.xnames then
+    name_ticks(out, "x", spec.xnames, #spec.xnames)
+    out("set xrange [0.5:%d.5]", #spec.xnames)
+  end
   local parts, bands = {}, {}
   for _, s in ipairs(spec.series) do draw_series(out, spec, s, parts, bands) end
   table.move(parts, 1, #parts, #bands + 1, bands)
@@ -296,6 +301,9 @@ local function heat(out, spec)
   out("set xrange [0.5:%d.5]\nset yrange [%d.5:0.5]", #matrix[1], #matrix)
   if #matrix[1] <= 10 then out("set xtics 1") end
   if #matrix <= 10 then out("set ytics 1") end
+  for axis, count in pairs { x = #matrix[1], y = #matrix } do
+    if spec[axis .. "names"] then name_ticks(out, axis, spec[axis .. "names"], count) end
+  end
   out.blocks = out.blocks + 1
   out("$data%d << EOD\n%sEOD", out.blocks, text)
   local using = ("(($1+0.5)/%d+0.5):(($2+0.5)/%d+0.5):3"):format(times, times)

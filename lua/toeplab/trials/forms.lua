@@ -1,0 +1,95 @@
+-- trials/forms.lua: checks what a trial logs. Under one name it logs numbers, or tensors of one
+-- type and shape, so that these are one array over its steps.
+local class = require "toeplab.nn.class"
+local core = require "toeplab.core"
+local kept_tensors = require "toeplab.store.kept_tensors"
+
+local forms = {}
+
+local Forms = {}
+Forms.__index = Forms
+
+-- rows: of the trial (worker.lua); folder: of the results.
+function forms.new(rows, folder)
+  return setmetatable({ rows = rows, folder = folder, of = {} }, Forms)
+end
+
+-- Whether a value is logged as a tensor; one of a single element is a number.
+local function is_tensor(value) return class.istensor(value) and value:numel() > 1 end
+
+local function describe(tensor)
+  return ("a tensor [%s] of type %s"):format(table.concat(tensor:shape(), ","), tensor:type())
+end
+
+-- Returns the form of the tensors that an earlier attempt has logged under a name; nil if there is
+-- none, or the file is damaged.
+local function stored(self, name)
+  for _, row in ipairs(self.rows.artifacts) do
+    if row.kind == kept_tensors.kind(name) then
+      local ok, tensor = pcall(kept_tensors.open, self.folder .. "/" .. row.path, name, row)
+      return ok and describe(tensor) or nil
+    end
+  end
+end
+
+-- Raises unless a value has the form of the values before it of that name.
+local function check_form(self, name, value, index)
+  local form = "a number"
+  if is_tensor(value) then
+    form = describe(value)
+    if index then
+      error(("log: '%s' is %s, which is kept by step: it takes no index"):format(name, form), 4)
+    elseif not name:find "^[%w_-]+$" then
+      error(("log: the name '%s' of %s becomes that of a file: use letters, digits, _ and -")
+        :format(name, form), 4)
+    end
+  end
+  local before = self.of[name] or stored(self, name) or form
+  if form ~= before then
+    error(("log: '%s' is %s, and was %s before"):format(name, form, before), 4)
+  end
+  self.of[name] = form
+end
+
+local function number(name, value)
+  if type(value) == "userdata" then value = value:item() end
+  if type(value) ~= "number" then
+    error(("log: '%s' must be a number or a tensor, got a %s"):format(name, type(value)), 4)
+  end
+  return value + 0.0
+end
+
+local function check_name(name)
+  if type(name) ~= "string" then error("log: takes a table { name = number }", 4) end
+  if not utf8.len(name) or name:find "%c" then
+    error(("log: the name '%s' must be one line of UTF-8"):format(core.sys.clean(name)), 4)
+  end
+end
+
+-- Returns the numbers of values (name -> number or tensor), as rows of metrics at a step, and the
+-- names of the tensors, both sorted by name. index: as in t:log, which calls this.
+function Forms:sort(values, index, step)
+  if type(values) ~= "table" then error("log: takes a table: t:log { name = number }", 3) end
+  if index ~= nil and math.type(index) ~= "integer" then
+    error("log: the index must be an integer", 3)
+  end
+  local names, rows, tensors = {}, {}, {}
+  for name in pairs(values) do
+    check_name(name)
+    names[#names + 1] = name
+  end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local value = values[name]
+    check_form(self, name, value, index)
+    if is_tensor(value) then
+      tensors[#tensors + 1] = name
+    else
+      rows[#rows + 1] = { step = index or step, at = index and step, name = name,
+        value = number(name, value) }
+    end
+  end
+  return rows, tensors
+end
+
+return forms
