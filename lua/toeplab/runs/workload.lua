@@ -20,6 +20,7 @@ local models = require "toeplab.models"
 local optim = require "toeplab.train.optim"
 local options = require "toeplab.base.options"
 local output = require "toeplab.report.output"
+local overlay = require "toeplab.base.overlay"
 local quantity = require "toeplab.base.quantity"
 local tasks = require "toeplab.tasks"
 
@@ -51,14 +52,15 @@ local vocabularies = {
   bpe = function(o) return o.merges and core.vocab_bpe(o.merges):size() or o.vocab_size end,
 }
 
-local zeros
+-- Returns the ids of a corpus that stands in for another, all of them 0.
+local function no_ids()
+  local ids = core.ids { 0 }
+  for _ = 1, TOKENS do ids = core.concat({ ids, ids }, 1) end
+  return ids
+end
 
--- Returns what stands in for a corpus: every part has the same ids, which are 0.
-local function stand_in(size)
-  if not zeros then
-    zeros = core.ids { 0 }
-    for _ = 1, TOKENS do zeros = core.concat({ zeros, zeros }, 1) end
-  end
+-- Returns what stands in for a corpus with a vocabulary of that size; every part has the ids zeros.
+local function stand_in(size, zeros)
   local vocab = {}
   function vocab.size() return size end
   function vocab.eos() return 0 end
@@ -80,22 +82,44 @@ end
 
 -- Returns the functions that open data, for dry_run: {table, name, function} each.
 local function openers()
-  local open, list = once(corpus.open), {}
+  local open, list, zeros = once(corpus.open), {}, nil
   for name, fn in pairs(tasks) do
     if name ~= "hash" then list[#list + 1] = { tasks, name, once(fn) } end
   end
   list[#list + 1] = { corpus, "open", function(name, given)
     local o = options.check("corpus", corpus.spec, given)
     local size = vocabularies[o.tokenizer] and vocabularies[o.tokenizer](o)
-    return size and stand_in(size) or open(name, { tokenizer = o.tokenizer })
+    if not size then return open(name, { tokenizer = o.tokenizer }) end
+    zeros = zeros or no_ids()
+    return stand_in(size, zeros)
   end }
   return list
 end
 
+-- Returns the keys that were read from c.
+local function reads_of(c)
+  local reads = {}
+  config.add_reads(c, reads)
+  return reads
+end
+
+-- Adds to the list of replaced fields the kinds of models, which call made(model) with each model.
+local function watch_models(list, made)
+  for _, name in ipairs(models.names()) do
+    local kind = models[name]
+    list[#list + 1] = { models, name, setmetatable({}, { __index = kind, __call = function(_, ...)
+      local model = kind(...)
+      made(model)
+      return model
+    end }) }
+  end
+end
+
 -- Calls the function of a trial until the model is known. Returns {model=, state= (bytes per
--- trained parameter in a checkpoint beside its own)}, or nil and why; and the keys that were read.
+-- trained parameter in a checkpoint beside its own)}, or nil and why; and the keys that were read,
+-- of a model of the library only those before it was made.
 local function dry_run(exp, values, open, until_when)
-  local c, found = config.new(values), {}
+  local c, found, reads = config.new(values), {}, {}
   local function stop(model, state)
     found.model, found.state = model, state
     error(found, 0)
@@ -104,8 +128,14 @@ local function dry_run(exp, values, open, until_when)
   local handle = { seed = values.seed, step = 0, say = ignore, log = ignore, text = ignore,
     steps = function(_, _, model, opt) stop(model, opt and 8 or 0) end }
   local function measures() error("its function measures, and trains no model", 0) end
+  local function acts() error("its function does more than training a model", 0) end
+  local opened = io.open
   local list = {
-    { _G, "print", ignore },
+    { _G, "print", ignore }, { os, "execute", acts }, { os, "remove", acts },
+    { os, "rename", acts }, { io, "popen", acts }, { core.sys, "sleep", acts },
+    { io, "open", function(path, mode)
+      return (mode or ""):find "[wa+]" and acts() or opened(path, mode)
+    end },
     { optim, "adam", function(model) stop(model, 8) end },
     { optim, "sgd", function(model, given)
       stop(model, (options.given(given or {}, "momentum") or 0) > 0 and 4 or 0)
@@ -114,16 +144,15 @@ local function dry_run(exp, values, open, until_when)
   for _, name in ipairs { "seconds", "bytes", "operator", "in_turns" } do
     list[#list + 1] = { cost, name, measures }
   end
+  watch_models(list, function(model) reads[model] = reads_of(c) end)
   local restore <close> = replaced(table.move(open, 1, #open, #list + 1, list))
   debug.sethook(function()
     if core.sys.clock() > until_when then error("its function takes too long", 0) end
   end, "", CHECKED)
   local _, why = pcall(initial.without_init, exp.trial, handle, c)
   debug.sethook()
-  local reads = {}
-  config.add_reads(c, reads)
-  if found.model then return found, nil, reads end
-  return nil, why == nil and "its function trains no model" or errors.text(why), reads
+  if found.model then return found, nil, reads[found.model] or reads_of(c) end
+  return nil, why == nil and "its function trains no model" or errors.text(why), reads_of(c)
 end
 
 -- ---- Its cost ----------------------------------------------------------------------------------
@@ -157,49 +186,56 @@ local function cost_of(found, c)
     checkpoint = 4 * all + found.state * trained }
 end
 
--- Returns the texts of the values of a configuration by key.
-local function texts_of(c)
-  local texts = {}
-  for key, value in pairs(c) do texts[key] = json.encode(value) end
-  return texts
+local function same(a, b)
+  return a == b or type(a) == "table" and type(b) == "table" and json.encode(a) == json.encode(b)
 end
 
-local function agrees(entry, texts)
-  for key in pairs(entry.reads) do
-    if key ~= "seed" and entry.texts[key] ~= texts[key] then return false end
+-- Returns the first of the entries whose function has read only keys that have the same values in
+-- c; always: the values of keys that c may lack.
+local function find(entries, c, always)
+  for _, entry in ipairs(entries) do
+    local equal = true
+    for key in pairs(entry.reads) do
+      local value = c[key]
+      if value == nil then value = always[key] end
+      if key ~= "seed" and not same(entry.values[key], value) then
+        equal = false
+        break
+      end
+    end
+    if equal then return entry end
   end
-  return true
+end
+
+-- Calls the function of a trial with the given keys, and returns an entry: values, reads, and cost
+-- or why.
+local function look(exp, given, open, until_when)
+  local values = overlay(exp.always, config.copy(given))
+  values.seed = values.seed or 1
+  local found, why, reads = dry_run(exp, values, open, until_when)
+  for _, key in ipairs { "batch", "length", "micro", "micro_batches" } do reads[key] = true end
+  if not found then return { values = values, reads = reads, why = why } end
+  local ok, cost, unknown = pcall(cost_of, found, values)
+  if not ok then cost, unknown = nil, errors.text(cost) end
+  return { values = values, reads = reads, cost = cost, why = unknown }
 end
 
 -- Returns a function of the configuration of a trial of exp that returns its cost; nil and why if
 -- it is not known. Trials with the same values of the keys that are read until the model is known
 -- share one call of their function.
 function workload.new(exp)
-  local known, open, left = {}, openers(), SECONDS
-  return function(given)
-    local values = config.copy(given)
-    for key, value in pairs(exp.always) do
-      if values[key] == nil then values[key] = value end
+  local entries, open, left = {}, openers(), SECONDS
+  local of = setmetatable({}, { __mode = "k" }) -- by configuration
+  return function(c)
+    local entry = of[c] or find(entries, c, exp.always)
+    if not entry then
+      if left <= 0 then return nil, "there are too many models" end
+      local began = core.sys.clock()
+      entry = look(exp, c, open, began + left)
+      left = left - (core.sys.clock() - began)
+      entries[#entries + 1] = entry
     end
-    values.seed = values.seed or 1
-    local texts = texts_of(values)
-    for _, entry in ipairs(known) do
-      if agrees(entry, texts) then return entry.cost, entry.why end
-    end
-    if left <= 0 then return nil, "there are too many models" end
-    local began = core.sys.clock()
-    local entry = { texts = texts }
-    local found
-    found, entry.why, entry.reads = dry_run(exp, values, open, began + left)
-    for _, key in ipairs { "batch", "length", "micro", "micro_batches" } do
-      entry.reads[key] = true
-    end
-    if found then
-      local ok, result, why = pcall(cost_of, found, values)
-      entry.cost, entry.why = ok and result or nil, ok and why or errors.text(result)
-    end
-    left = left - (core.sys.clock() - began)
-    known[#known + 1] = entry
+    of[c] = entry
     return entry.cost, entry.why
   end
 end
@@ -208,8 +244,8 @@ end
 
 -- What one step takes on a usual processor: seconds per FLOP, per number that the tape stores, and
 -- per call of a module, forwards and backwards with the update. Measured by single steps of
--- language models of dim 32 to 256 on one thread (docs/plan.md); other processors mostly differ by
--- a factor, which finished trials or the limits of the machine give.
+-- language models of dim 32 to 256 on one thread; other processors mostly differ by a factor, which
+-- finished trials or the limits of the machine give.
 local USUAL = { flop = 1 / 30e9, number = 6.9e-9, module = 54e-6 }
 
 -- What share of a product's FLOP rate a step reaches, and the traffic per number stored.
