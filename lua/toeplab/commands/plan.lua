@@ -26,9 +26,10 @@ local command = {
   usage = "toeplab plan FILE [key=value...]",
   about = "Counts the trials of toeplab run with the same words: by axis, the excepted ones\n"
     .. "with their reasons, and those that are done, would continue, or would begin. Estimates\n"
-    .. "time, as a range, core-hours and disk from finished trials of the experiment: from\n"
-    .. "those whose configuration differs in the fewest keys, and, from the finished ones,\n"
-    .. "which difference of two rows the seeds detect 4 times in 5. With\n"
+    .. "time, as a range, core-hours and disk from the cost of the models (FLOP, memory) and\n"
+    .. "from finished trials of the experiment: from those whose configuration differs in the\n"
+    .. "fewest keys, or else from the rates of the machine. Says which difference of two rows\n"
+    .. "the seeds detect 4 times in 5, if trials have finished. With\n"
     .. "seeds=\"until P %\": how many trials are run at least, and at most. Runs nothing.",
   words = { "experiment", "keys" },
   options = {
