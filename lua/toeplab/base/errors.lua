@@ -21,6 +21,13 @@ function errors.raise(...) error(errors.new(...), 0) end
 
 function errors.usage(format, ...) errors.raise(errors.USAGE, format, ...) end
 
+-- Raises the usage error that data is not on this machine; its field absent is true.
+function errors.absent(...)
+  local e = errors.new(errors.USAGE, ...)
+  e.absent = true
+  error(e, 0)
+end
+
 -- Returns ok; raises an error about the storage unless it is true: errors.stored(io.open(path)).
 function errors.stored(ok, why)
   if not ok then errors.raise(errors.STORAGE, "%s", why) end

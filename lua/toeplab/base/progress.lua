@@ -20,12 +20,13 @@ function progress.colour(fd)
   return os.getenv("TERM") ~= "dumb" and core.sys.isatty(fd)
 end
 
--- Seconds as 9s, 1m05s, 2h03m.
+-- Returns seconds as 9s, 1m05s, 2h03m, and from ten days on as 12d03h.
 function progress.duration(seconds)
   local s = math.max(0, math.floor(seconds + 0.5))
   if s < 60 then return ("%ds"):format(s) end
   if s < 3600 then return ("%dm%02ds"):format(s // 60, s % 60) end
-  return ("%dh%02dm"):format(s // 3600, s // 60 % 60)
+  if s < 10 * 86400 then return ("%dh%02dm"):format(s // 3600, s // 60 % 60) end
+  return ("%dd%02dh"):format(s // 86400, s // 3600 % 24)
 end
 
 -- Returns a progress display. options: quiet (prints messages only), every (seconds between plain

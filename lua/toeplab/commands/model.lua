@@ -1,6 +1,7 @@
 -- commands/model.lua: toeplab model: prints the parts of a model and its costs.
 local models = require "toeplab.models"
 local options = require "toeplab.base.options"
+local quantity = require "toeplab.base.quantity"
 local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
@@ -104,12 +105,8 @@ local function mebibytes(bytes)
   return ("%10.1f MiB"):format(bytes / 2 ^ 20)
 end
 
--- Returns a number of FLOP with the prefix that leaves 1 to 999 before its point.
-local function flop(number)
-  local prefixes, at = { " ", "k", "M", "G", "T", "P", "E" }, 1
-  while number >= 999.95 and at < #prefixes do number, at = number / 1000, at + 1 end
-  return ("%6.1f %sFLOP"):format(number, prefixes[at])
-end
+-- Returns a number of FLOP in a column.
+local function flop(number) return ("%12s"):format(quantity.flop(number)) end
 
 -- Prints the arithmetic of a sequence. A gradient takes two products for each one of the forward
 -- pass, so that a training step takes three times as much.

@@ -9,6 +9,8 @@ local config = require "toeplab.base.config"
 local plan = require "toeplab.trials.plan"
 local prepared = require "toeplab.runs.prepared"
 local progress = require "toeplab.base.progress"
+local quantity = require "toeplab.base.quantity"
+local rates = require "toeplab.bench.rates"
 local records = require "toeplab.store.records"
 local runner = require "toeplab.runs.runner"
 local stats = require "toeplab.report.stats"
@@ -16,6 +18,7 @@ local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local trial_files = require "toeplab.store.trial_files"
+local workload = require "toeplab.runs.workload"
 
 local command = {
   example = "toeplab plan experiments/quickstart.lua\n"
@@ -23,9 +26,10 @@ local command = {
   usage = "toeplab plan FILE [key=value...]",
   about = "Counts the trials of toeplab run with the same words: by axis, the excepted ones\n"
     .. "with their reasons, and those that are done, would continue, or would begin. Estimates\n"
-    .. "time, as a range, core-hours and disk from finished trials of the experiment: from\n"
-    .. "those whose configuration differs in the fewest keys, and, from the finished ones,\n"
-    .. "which difference of two rows the seeds detect 4 times in 5. With\n"
+    .. "time, as a range, core-hours and disk from the cost of the models (FLOP, memory) and\n"
+    .. "from finished trials of the experiment: from those whose configuration differs in the\n"
+    .. "fewest keys, or else from the rates of the machine. Says which difference of two rows\n"
+    .. "the seeds detect 4 times in 5, if trials have finished. With\n"
     .. "seeds=\"until P %\": how many trials are run at least, and at most. Runs nothing.",
   words = { "experiment", "keys" },
   options = {
@@ -41,19 +45,20 @@ local command = {
 -- whether the present code alone ran it.
 local function state_of(store, t)
   local status, row = nil, nil
-  if store then status, row = store:status(t.id) end
+  if store and t.id then status, row = store:status(t.id) end
   if not status then return "new" end
   local kept = store:rows([[SELECT max(step) AS step FROM v_artifacts
     WHERE trial = ? AND kind = 'checkpoint']], { t.id })[1].step
   return status, kept, row.seconds, row.code_hash == t.code_hash and not row.mixed
 end
 
--- Adds to each trial its state and its estimated time; returns all counts as a table.
-local function add_states(store, exp, trials)
-  local model = store and estimate.new(store, exp.name)
+-- Adds to each trial its state, its estimated time and its cost; returns all counts as a table.
+-- machine: of estimate.new.
+local function add_states(store, exp, trials, machine)
+  local model = estimate.new(store, exp.name, machine)
   local p = { trials = #trials, done = 0, other_code = 0, resumable = 0, to_run = 0, times = {},
-    lows = {}, highs = {}, after = 0.0, unknown = 0, finished = model and model.finished or 0,
-    farthest = 0, differ = {} }
+    lows = {}, highs = {}, after = 0.0, unknown = 0, finished = model.finished, gpu_seconds = 0.0,
+    by_rates = 0, farthest = 0, differ = {}, model = model, cost = workload.sum() }
   for _, t in ipairs(trials) do
     local present
     t.status, t.step, t.had, present = state_of(store, t)
@@ -63,13 +68,17 @@ local function add_states(store, exp, trials)
     else
       p.to_run = p.to_run + 1
       if t.step then p.resumable = p.resumable + 1 end
-      local about = model and model:left(t.config, t.step, t.had)
+      p.cost:add(t.config, t.step, machine.cost(t.config))
+      local about = model:left(t.config, t.step, t.had)
       if about then
         local n = #p.times + 1
         t.seconds = about.seconds
         p.times[n], p.lows[n], p.highs[n] = t.seconds, about.low, about.high
         p.after, p.farthest = p.after + about.after, math.max(p.farthest, about.far)
         for _, key in ipairs(about.keys) do p.differ[key] = true end
+        if about.trials == 0 then p.by_rates = p.by_rates + 1 end
+        p.scaled = p.scaled or about.scaled
+        if t.config.device ~= "cpu" then p.gpu_seconds = p.gpu_seconds + t.seconds end
         if not p.longest or t.seconds > p.longest.seconds then p.longest = t end
       else
         p.unknown = p.unknown + 1
@@ -119,14 +128,14 @@ end
 
 -- Adds to the plan p what a run with seeds = "until 2 %" may ask for besides: chosen (of
 -- rounds.choose), later (the number of these trials) and later_seconds (nil: unknown).
-local function add_later(store, p, exp, words, chosen)
+local function add_later(store, p, exp, words, chosen, machine)
   if not chosen then return end
   local asked = exp.asked
   exp.asked = chosen.limit
   local all = plan.trials(exp, words)
-  identity.identify(exp, all, store)
+  identity.identify_if_here(exp, all, store)
   exp.asked = asked
-  local every = add_states(store, exp, all)
+  local every = add_states(store, exp, all, machine)
   p.chosen, p.later = chosen, every.to_run - p.to_run
   if #every.times == every.to_run and p.seconds then
     p.later_seconds = estimate.makespan(every.times, p.jobs) - p.seconds
@@ -137,26 +146,29 @@ local function make_plan(exp, path, words, set, chosen)
   local trials, about = plan.trials(exp, words)
   local folder = records.folder(set.dir)
   local store <close> = prepared.stored(folder)
-  identity.identify(exp, trials, store)
-  local p = add_states(store, exp, trials)
-  p.jobs = arguments.integer("plan", set, "jobs", 1) or 1
+  local absent = identity.identify_if_here(exp, trials, store)
+  local jobs = arguments.integer("plan", set, "jobs", 1) or 1
+  local threads = math.max(1, core.threads() // jobs) -- as run gives each worker
+  local machine = { cost = workload.new(exp), rates = rates.of(store, threads) }
+  local p = add_states(store, exp, trials, machine)
+  p.jobs, p.absent = jobs, absent
   if #p.times > 0 then
     p.seconds = estimate.makespan(p.times, p.jobs)
     p.seconds_low = estimate.makespan(p.lows, p.jobs)
     p.seconds_high = estimate.makespan(p.highs, p.jobs)
   end
-  p.threads = p.seconds and mean_threads(store, exp.name)
+  p.threads = p.seconds and (store and mean_threads(store, exp.name) or threads)
   if p.threads then
     local sum = 0.0
     for _, seconds in ipairs(p.times) do sum = sum + seconds end
     p.core_hours = sum * p.threads / 3600
+    p.gpu_hours = p.gpu_seconds > 0 and p.gpu_seconds / 3600 or nil
   end
-  local bytes = store and mean_bytes(store, exp.name)
-  p.bytes = bytes and math.floor(bytes * p.to_run) or nil
+  p.bytes = p.cost:disk(store and mean_bytes(store, exp.name), p.model:checkpoint(), p.to_run)
   p.free = core.sys.free_space(trial_files.nearest(folder))
   p.resolution = store and not about.values.rule
     and resolution(store, exp, trials, #about.seeds) or nil
-  add_later(store, p, exp, words, chosen)
+  add_later(store, p, exp, words, chosen, machine)
   p.exp, p.list, p.about, p.path = exp, trials, about, path
   return p
 end
@@ -228,10 +240,12 @@ local MOST_KEYS = 4 -- that a line names
 local function estimate_basis(p)
   local trials = output.count(p.finished, "finished trial")
   local keys = sorted_keys(p.differ)
+  if p.by_rates > 0 then return "from FLOP, bytes and the rates of the device; steps only" end
   if #keys == 0 then return ("from the same configurations among %s"):format(trials) end
-  return ("from %s; the nearest differ in %s%s"):format(trials,
+  return ("from %s; the nearest differ in %s%s%s"):format(trials,
     table.concat(keys, ", ", 1, math.min(#keys, MOST_KEYS)),
-    #keys > MOST_KEYS and (" and %d more keys"):format(#keys - MOST_KEYS) or "")
+    #keys > MOST_KEYS and (" and %d more keys"):format(#keys - MOST_KEYS) or "",
+    p.scaled and "; scaled with the cost of a step" or "")
 end
 
 -- Returns the range of the time: "12m to 18m" or, where both ends read the same, "about 12m".
@@ -242,7 +256,10 @@ end
 
 local function time_line(p)
   if p.to_run == 0 then return nil end
-  if not p.seconds then return "unknown: no trial of this experiment has finished here" end
+  if not p.seconds then
+    return "unknown: no trial of this experiment has finished here" .. (p.cost.trials > 0
+      and ", and no rate of its GPU is stored here: toeplab bench gpu measures it" or "")
+  end
   return ("%s with %s (%s)%s"):format(time_range(p),
     output.count(p.jobs, "worker"), estimate_basis(p),
     p.unknown > 0 and (", without %d of no known time"):format(p.unknown) or "")
@@ -257,8 +274,10 @@ local function after_line(p)
 end
 
 local function work_line(p)
-  return p.core_hours and ("%.2g core-hours (threads of a finished trial: %.3g)"):format(
-    p.core_hours, p.threads)
+  if not p.core_hours then return nil end
+  local gpus = p.gpu_hours and ("%s GPU-hours, "):format(quantity.short(p.gpu_hours)) or ""
+  return ("%s%s core-hours (threads of a %s: %.3g)"):format(gpus, quantity.short(p.core_hours),
+    p.finished > 0 and "finished trial" or "worker", p.threads)
 end
 
 local function disk_line(p)
@@ -327,10 +346,11 @@ local function show(p)
   local before = p.tuned_by and ("%s chooses the %s of each point"):format(p.tuned_by,
     p.exp.tune.key)
   for _, line in ipairs { { "time", time_line(p) }, { "after", after_line(p) },
-    { "work", work_line(p) },
+    { "work", work_line(p) }, { "cost", p.cost:text() },
     { "disk", disk_line(p) }, { "longest", longest or nil }, { "until", later_line(p) },
     { "resolves", resolution_line(p) },
     { "before", before },
+    { "data", p.absent and p.absent .. ": which trials are done is not known" },
     { "code", p.exp.reach.whole and "all of the script counts: " .. p.exp.reach.whole } } do
     if line[2] then print(("  %-8s %s"):format(line[1], line[2])) end
   end
@@ -345,7 +365,7 @@ local function print_list(plans, set)
     for _, t in ipairs(p.list) do
       local seconds = t.seconds
       -- A key that is yet to be tuned is part of a trial's id.
-      local id = not p.tuned_by and (plain and t.id:sub(1, 12) or t.id) or nil
+      local id = not p.tuned_by and t.id and (plain and t.id:sub(1, 12) or t.id) or nil
       rows[#rows + 1] = { id, t.status, t.step,
         plain and seconds and progress.duration(seconds) or seconds, t.label, p.exp.name }
     end
@@ -360,6 +380,7 @@ end
 
 local names = { "experiment", "trials", "excepted", "done", "other_code", "resumable", "to_run",
   "later", "later_seconds", "jobs", "seconds", "seconds_low", "seconds_high", "core_hours",
+  "gpu_hours", "flop", "step_flop", "memory", "checkpoint", "without_cost",
   "finished", "farthest", "unknown", "longest", "longest_seconds", "bytes", "free", "resolves",
   "resolves_metric", "spread" }
 
@@ -368,7 +389,9 @@ local function values_of(p)
   local all = { experiment = p.exp.name, excepted = #p.about.left_out * #p.about.seeds,
     longest = p.longest and p.longest.label, longest_seconds = p.longest and p.longest.seconds,
     resolves = p.resolution and p.resolution.share, spread = p.resolution and p.resolution.spread,
-    resolves_metric = p.resolution and p.resolution.metric }
+    resolves_metric = p.resolution and p.resolution.metric, flop = p.cost.flop,
+    step_flop = p.cost.step, memory = p.cost.memory, checkpoint = p.cost.checkpoint,
+    without_cost = p.cost.unknown }
   local rows = {}
   for _, name in ipairs(names) do
     if all[name] == nil and name ~= "longest" then all[name] = p[name] end

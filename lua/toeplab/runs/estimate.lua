@@ -3,7 +3,9 @@
 --
 -- A trial is predicted to take the mean of the finished trials that are most similar: those whose
 -- configuration, apart from the seed, differs in the fewest keys. Time scales with the number of
--- steps.
+-- steps and, where the costs of both are known (workload.lua), with the cost of a step; what
+-- follows the last step, such as an evaluation, scales with the cost of a token. Without finished
+-- trials the time is that of the steps at the rates of the machine, if these are given.
 --
 -- The range of a prediction is that of the trials it is taken from. If these differ from the trial
 -- in some key, the range also allows the errors that predictions of the same kind have made: each
@@ -13,6 +15,7 @@ local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local overlay = require "toeplab.base.overlay"
 local sorted_keys = require "toeplab.base.sorted_keys"
+local workload = require "toeplab.runs.workload"
 
 local estimate = {}
 
@@ -24,6 +27,10 @@ local TESTED = 100 -- newest configurations that are predicted from the others
 
 -- Predictions for a run are at least PAUSE seconds apart, and SHARE times as long as one took.
 local PAUSE, SHARE = 2, 50
+
+-- The factor by which a time that was scaled with the cost of a step may be wrong, either way,
+-- while no finished trials show it; costs within a factor of SAME count as equal.
+local ERROR, SAME = 2, 1.25
 
 -- Returns the values of a configuration as comparable texts, key -> text, without the seed and the
 -- number of steps. Those of finished trials come from the store, which has only the keys that
@@ -52,28 +59,32 @@ local function add_differing(set, a, b)
   return set
 end
 
--- Loads the durations of the finished trials of an experiment from the store.
-function estimate.new(store, experiment)
-  local rows = store:rows([[SELECT json_remove(config, '$.seed') AS config, count(*) AS trials,
-      avg(seconds) AS seconds, min(seconds) AS low, max(seconds) AS high,
+-- Loads the durations of the finished trials of an experiment from the store; nil: there are none.
+-- machine: {cost= (of workload.new), rates= (a function of a device and a precision that returns
+-- the measured rates of workload.rates, or nil)}; nil: the time scales with the steps only.
+function estimate.new(store, experiment, machine)
+  local rows = store and store:rows([[SELECT json_remove(config, '$.seed') AS config,
+      count(*) AS trials, avg(seconds) AS seconds, min(seconds) AS low, max(seconds) AS high,
       avg(max(0.0, min(seconds, coalesce(finished - (SELECT created FROM v_artifacts a
         WHERE a.trial = t.id AND a.kind = 'checkpoint' AND a.step = t.step), 0.0)))) AS after
     FROM v_trials t WHERE experiment = ? AND status = 'done' AND seconds IS NOT NULL
-    GROUP BY 1 ORDER BY max(finished) DESC LIMIT ?]], { experiment, MOST })
+    GROUP BY 1 ORDER BY max(finished) DESC LIMIT ?]], { experiment, MOST }) or {}
   local finished, varies = 0, {}
   for _, row in ipairs(rows) do
     local c = store:config(row.config)
     row.values, row.steps, row.low_after = texts(c), count_steps(c), math.min(row.low, row.after)
+    row.keys = c
     finished = finished + row.trials
     add_differing(varies, row.values, rows[1].values)
   end
   return setmetatable({ list = rows, finished = finished, known = {},
-    others = sorted_keys(varies) }, Estimate)
+    machine = machine, others = sorted_keys(varies) }, Estimate)
 end
 
--- Returns the keys in which a configuration differs from all known ones, which share their values.
+-- Returns the keys in which a configuration differs from all known ones, which share their values;
+-- all keys if none is known.
 local function keys_apart(self, values)
-  local keys = self.list[1] and add_differing({}, values, self.list[1].values) or {}
+  local keys = add_differing({}, values, self.list[1] and self.list[1].values or {})
   for _, key in ipairs(self.others) do keys[key] = nil end
   return sorted_keys(keys)
 end
@@ -93,19 +104,60 @@ local function nearest(self, values, but)
   return list, least
 end
 
--- Returns the prediction of Estimate:whole without the errors of others. apart: the keys in which
--- all known configurations differ from values; but: a known one that does not count, or nil.
-local function predict(self, values, steps, apart, but)
+-- Returns the cost of a trial with the keys c, with the seconds of a step and those of a token by
+-- the usual rates of its device; nil if it is not known.
+local function cost_of(self, c)
+  local cost = self.machine and self.machine.cost(c)
+  if not cost then return nil end
+  local step = workload.seconds(cost, workload.rates(c.device or "cpu", c.precision))
+  return { step = step, token = step / cost.tokens, device = c.device or "cpu", cost = cost }
+end
+
+-- Sets the cost of a known configuration (cost_of), or false, and returns it.
+local function known_cost(self, known)
+  if known.cost == nil then known.cost = cost_of(self, known.keys) or false end
+  return known.cost
+end
+
+-- Returns the mean bytes of a checkpoint of the finished trials by formula; nil if that is unknown.
+function Estimate:checkpoint()
+  local sum, trials = 0.0, 0
+  for _, known in ipairs(self.list) do
+    local found = known_cost(self, known)
+    if not found then return nil end
+    sum, trials = sum + known.trials * found.cost.checkpoint, trials + known.trials
+  end
+  return trials > 0 and sum / trials or nil
+end
+
+-- Returns how many times as long a step, and a token, of a trial with this cost takes as those of a
+-- known configuration, and whether that is a guess; 1 if a cost is not known, or the devices
+-- differ.
+local function ratios(self, cost, known)
+  if not cost then return 1, 1 end
+  local other = known_cost(self, known)
+  if not other or other.device ~= cost.device then return 1, 1 end
+  local ratio = cost.step / other.step
+  return ratio, cost.token / other.token, ratio > SAME or ratio < 1 / SAME
+end
+
+-- Returns the prediction of Estimate:whole for keys c without the errors of others. values: the
+-- texts of c; apart: the keys in which all known configurations differ from values; but: a known
+-- one that does not count, or nil.
+local function predict(self, c, values, apart, but)
   local list, far = nearest(self, values, but)
   if #list == 0 then return nil end
-  local sum, after, trials, low, high, keys = 0.0, 0.0, 0, math.huge, 0.0, {}
+  local steps, cost = count_steps(c), far + #apart > 0 and cost_of(self, c)
+  local sum, after, trials, low, high, keys, scaled = 0.0, 0.0, 0, math.huge, 0.0, {}, false
   for _, key in ipairs(apart) do keys[key] = true end
   for _, known in ipairs(list) do
-    local scale = steps and known.steps and steps / known.steps or 1
-    local fixed = known.after * (1 - scale) -- an evaluation takes as long after fewer steps
+    local step, token, guessed = ratios(self, cost, known)
+    scaled = scaled or guessed or false
+    local scale = step * (steps and known.steps and steps / known.steps or 1)
+    local fixed = known.after * (token - scale) -- an evaluation takes as long after fewer steps
     sum, trials = sum + known.trials * (known.seconds * scale + fixed), trials + known.trials
-    after = after + known.trials * known.after
-    local least = known.low * scale + known.low_after * (1 - scale)
+    after = after + known.trials * known.after * token
+    local least = known.low * scale + known.low_after * (token - scale)
     local most = known.high * scale + fixed
     if least < low then low = least end
     if most > high then high = most end
@@ -119,40 +171,56 @@ local function predict(self, values, steps, apart, but)
     end
   end
   return { seconds = sum / trials, after = after / trials, trials = trials, low = low, high = high,
-    far = far + #apart, keys = sorted_keys(keys) }
+    far = far + #apart, keys = sorted_keys(keys), scaled = scaled }
 end
 
 -- Returns what finished configurations took over what the others predict for them, at least and at
--- most: {low=, high=}.
+-- most: {low=, high=, scaled= (whether any of these predictions was scaled with a cost)}.
 local function errors_of(self)
   if self.errors then return self.errors end
   self.errors = { low = 1.0, high = 1.0 }
   for i = 1, math.min(#self.list, TESTED) do
     local known = self.list[i]
-    local p = predict(self, known.values, known.steps, {}, known)
+    local p = predict(self, known.keys, known.values, {}, known)
     if p and p.seconds > 0 then
       self.errors.low = math.min(self.errors.low, known.seconds / p.seconds)
       self.errors.high = math.max(self.errors.high, known.seconds / p.seconds)
+      self.errors.scaled = self.errors.scaled or p.scaled
     end
   end
   return self.errors
 end
 
+-- Predicts a trial from the rates of its device alone: without what is not a step.
+local function by_rates(self, c)
+  local steps, cost = count_steps(c), cost_of(self, c)
+  local rates = steps and cost and self.machine.rates(cost.device, c.precision)
+  if not rates then return nil end
+  local seconds = steps * workload.seconds(cost.cost, rates)
+  return { seconds = seconds, after = 0.0, trials = 0, low = seconds / ERROR,
+    high = seconds * ERROR, far = 0, keys = {}, scaled = true }
+end
+
 -- Predicts a trial of that configuration: {seconds= (in all), low=, high= (the range), after= (the
 -- seconds after the last checkpoint, as for an evaluation), trials= (how many finished ones it is
--- taken from), far= (the number of keys in which these differ from the trial), keys= (their
--- names)}; nil if none has finished.
+-- taken from; 0: from the rates of the machine), far= (the number of keys in which these differ
+-- from the trial), keys= (their names), scaled= (whether the cost of a step differs from theirs)};
+-- nil if nothing is known.
 function Estimate:whole(c)
-  local values, steps = texts(c), count_steps(c)
+  local values = texts(c)
   local apart = keys_apart(self, values)
-  local parts = { table.concat(apart, ","), tostring(steps) }
-  for _, key in ipairs(self.others) do parts[#parts + 1] = values[key] or "" end
+  local parts = { table.concat(apart, ","), tostring(count_steps(c)) }
+  for _, keys in ipairs { apart, self.others } do
+    for _, key in ipairs(keys) do parts[#parts + 1] = values[key] or "" end
+  end
   local text = table.concat(parts, "\n")
   if self.known[text] == nil then
-    local p = predict(self, values, steps, apart)
+    local p = predict(self, c, values, apart) or by_rates(self, c)
     if p and p.far > 0 then
-      p.low = math.min(p.low, p.seconds * errors_of(self).low)
-      p.high = math.max(p.high, p.seconds * errors_of(self).high)
+      local known = errors_of(self)
+      local guess = p.scaled and not known.scaled and ERROR or 1
+      p.low = math.min(p.low, p.seconds * math.min(known.low, 1 / guess))
+      p.high = math.max(p.high, p.seconds * math.max(known.high, guess))
     end
     self.known[text] = p or false
   end
@@ -210,9 +278,11 @@ end
 
 -- Returns a function that predicts the seconds until the trials of the list queue and those of the
 -- workers are done; nil while this is unknown. It belongs to a run of the experiment's trials by
--- `jobs` workers, and caches its results, so that calls are cheap.
-function estimate.of_run(store, experiment, jobs)
+-- `jobs` workers, and caches its results, so that calls are cheap. cost: of workload.new; nil: the
+-- time scales with the steps only.
+function estimate.of_run(store, experiment, jobs, cost)
   local due, ends = -math.huge, nil
+  local machine = cost and { cost = cost, rates = function() end }
   return function(queue, workers)
     local now = core.sys.clock()
     if now >= due then
@@ -225,7 +295,7 @@ function estimate.of_run(store, experiment, jobs)
       for _, t in ipairs(queue) do
         list[#list + 1] = { config = t.config, step = t.step, spent = t.had }
       end
-      local seconds = estimate.new(store, experiment):remaining(list, jobs)
+      local seconds = estimate.new(store, experiment, machine):remaining(list, jobs)
       ends, due = seconds and now + seconds, now + math.max(PAUSE, SHARE * (core.sys.clock() - now))
     end
     return ends and math.max(0, ends - now)

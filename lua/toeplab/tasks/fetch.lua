@@ -359,7 +359,7 @@ function fetch.file(name, file)
   fetch.unpacked(set)
   local path = datasets.place(file)
   if not path then
-    errors.usage("%s is not here. %s", name, datasets.advice(set))
+    errors.absent("%s is not here. %s", name, datasets.advice(set))
   end
   for _, entry in ipairs(set.files) do
     local state = entry[1] == file and datasets.file_state(path, entry, true) or "here"

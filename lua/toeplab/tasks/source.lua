@@ -169,7 +169,7 @@ local function from_program(set)
 end
 
 local function absent(set)
-  errors.usage("corpus %s is not here. %s", set.name, datasets.advice(set))
+  errors.absent("corpus %s is not here. %s", set.name, datasets.advice(set))
 end
 
 -- Returns the source of a set that has a file for each part; its hash is that of all their hashes.

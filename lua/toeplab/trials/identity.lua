@@ -71,4 +71,14 @@ function identity.identify(exp, trials, store)
   if store then earlier.find(store, exp, trials) end
 end
 
+-- Does what identity.identify does, but sets no ids if data of the trials is not on this machine,
+-- and returns a sentence that says so; else nil.
+function identity.identify_if_here(exp, trials, store)
+  local ok, why = pcall(identity.identify, exp, trials, store)
+  if ok then return nil end
+  if not (errors.is(why) and why.absent) then error(why, 0) end
+  for _, t in ipairs(trials) do t.id, t.key = nil, nil end
+  return why.message:match "^[^\n]- is not here"
+end
+
 return identity

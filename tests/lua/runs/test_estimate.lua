@@ -2,10 +2,13 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
+local json = require "toeplab.base.json"
+local rates = require "toeplab.bench.rates"
 local records = require "toeplab.store.records"
 local standing = require "toeplab.live.standing"
 local stores = require "stores"
 local sweeps = require "sweeps"
+local workload = require "toeplab.runs.workload"
 
 -- Calls fn(model) for the estimates from trials {dim, steps, seed, seconds}.
 local function with(list, fn)
@@ -96,6 +99,64 @@ t.test("plan prints the range and the keys in which the finished trials differ",
     text = plan "--json"
     t.ok(text:find('"seconds":32400', 1, true) and text:find('"seconds_high":43200', 1, true)
       and text:find('"seconds_low":27000', 1, true), text)
+  end)
+end)
+
+t.test("plan knows the cost of models, and scales with it", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", [[local tl = require "toeplab"
+      return tl.experiment "e" { fixed = { steps = 100, length = 8, batch = 2, layers = 1 },
+        grid = { dim = { 8, 512 } }, trial = function(t, c)
+          local opt = tl.optim.sgd(tl.models.tnn_lm(9, { layers = c.layers, dim = c.dim }), {})
+        end }]])
+    local config = { dim = 8, steps = 100, length = 8, batch = 2, layers = 1, device = "cpu",
+      precision = "float32" }
+    sweeps.write(folder, { experiment = "e", trials = { { config = config, seed = 1,
+      seconds = 3600.0 } } })
+    local function plan(words)
+      local text, code = t.shell(("'%s' plan '%s/x.lua' -C '%s' %s 2>&1"):format(
+        core.sys.executable(), folder, folder, words))
+      t.ok(code == 0, text)
+      return text
+    end
+    t.holds(plan "dim=512", "differ in dim; scaled with the cost of a step)", "cost     ",
+      "; the largest: a step ", ", memory ", ", a checkpoint ")
+    local function values(words)
+      local v = json.decode(plan(words .. " --json"))
+      return v.flop / v.step_flop, v.memory, v.checkpoint, v.seconds, v.without_cost
+    end
+    local steps, _, bytes, same, without = values "dim=8"
+    t.eq({ steps, same, without }, { 100.0, 3600.0, 0 }, 1e-9)
+    local _, _, more, longer = values "dim=512"
+    t.ok(more > 8 * bytes and longer > 1.5 * 3600 and longer < 4096 * 3600)
+    -- A GPU on which nothing has been measured: the same words say so.
+    t.holds(plan("device=cuda:77 -C " .. folder .. "/none"), "no rate of its GPU is stored here")
+  end)
+end)
+
+t.test("the rates of a GPU are those that bench stored last", function()
+  t.in_folder(function(folder)
+    local limits = { gemm = { float32 = 1e13, bf16 = 2e14 }, triad = 1e12 }
+    sweeps.write(folder, { experiment = "bench-tno",
+      trials = { { config = { n = 1 }, seed = 1 } } })
+    local store <close> = records.open(folder, "w")
+    t.eq(rates.of(store, 1)("cuda:77", "bf16"), nil)
+    store:rows("UPDATE trials SET provenance = ?", { json.encode { device = "a GPU",
+      limits = limits } })
+    t.eq(rates.of(store, 1)("cuda:77", "bf16"), workload.rates("cuda", "bf16", limits))
+  end)
+end)
+
+t.test("plan counts trials whose data is not on this machine", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", [[local tl = require "toeplab"
+      return tl.experiment "e" { fixed = tl.lm.fixed { corpus = "wikitext-103-raw" },
+        trial = tl.lm.trial }]])
+    local command = ("TOEPLAB_DATA='%s' '%s' plan '%s/x.lua' -C '%s' device=cuda:77 "):format(
+      folder, core.sys.executable(), folder, folder)
+    t.holds(t.shell(command), "data     corpus wikitext-103-raw is not here: which trials are done "
+      .. "is not known", "cost     17.", "a checkpoint 5.7 MB")
+    t.holds(t.shell(command .. "--list"), "new")
   end)
 end)
 

@@ -1,0 +1,222 @@
+-- test_workload.lua: the cost of a trial, found without running it, and the time of its steps.
+local t = require "harness"
+local tl = require "toeplab"
+local core = require "toeplab.core"
+local estimate = require "toeplab.runs.estimate"
+local experiment = require "toeplab.trials.experiment"
+local plan = require "toeplab.trials.plan"
+local records = require "toeplab.store.records"
+local sweeps = require "sweeps"
+local workload = require "toeplab.runs.workload"
+
+-- Calls fn(exp, trials, cost_of) for the experiment that the body of a table declares. more: names
+-- of values that the script sees.
+local function with(body, fn, more)
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", 'local tl = require "toeplab"\nreturn tl.experiment "x" {' .. body
+      .. "}\n")
+    local exp = experiment.load(folder .. "/x.lua", more)
+    fn(exp, plan.trials(exp, {}), workload.new(exp))
+  end)
+end
+
+local own = [[
+  fixed = { length = 16, batch = 4, steps = 10, corpus = "text:" .. ("to be or not "):rep(9) },
+  grid = { dim = { 8, 16 }, lr = { 1e-3, 3e-3 } }, seeds = 3,
+  trial = function(t, c)
+    called()
+    local data = tl.corpus(c.corpus)
+    local model = tl.models.tnn_lm { vocab = data.vocab:size(), layers = 1, dim = c.dim }
+    local opt = tl.optim.adam(model, { lr = c.lr })
+    for _ in t:steps(c.steps, model, opt, data) do error "a step" end
+  end]]
+
+t.test("the model that a trial makes itself: one call of its function for each", function()
+  local calls = 0
+  with(own, function(_, trials, cost_of)
+    t.eq(#trials, 12)
+    for _, trial in ipairs(trials) do
+      local cost, dim = cost_of(trial.config), trial.config.dim
+      local model = tl.models.describe("tnn_lm", { vocab = 7, layers = 1, dim = dim })
+      local all, trained = model:count()
+      t.eq({ cost.flop, cost.tokens, cost.checkpoint },
+        { tl.cost.step_flop(model, 16, 4), 64.0, 4 * all + 8 * trained })
+      t.eq(cost.memory, tl.models.estimate(model, 16, 4).total_bytes)
+      t.eq({ cost.modules, cost.numbers },
+        { #model:modules(), tl.models.estimate(model, 16, 4).activation_bytes / 4 })
+    end
+    t.eq(calls, 2) -- the function makes the optimiser after it has made the model
+  end, { called = function() calls = calls + 1 end })
+end)
+
+t.test("micro batches take less memory, and more calls of modules, for the same FLOP", function()
+  with(own, function(_, trials, cost_of)
+    local c = trials[1].config
+    local whole, cut = cost_of(c), cost_of(tl.overlay(c, { micro_batches = 4 }))
+    t.eq({ cut.flop, cut.modules, cut.numbers > 0.9 * whole.numbers },
+      { whole.flop, 4 * whole.modules, true })
+    t.ok(cut.memory < whole.memory)
+  end, { called = function() end })
+end)
+
+t.test("a corpus that is not here: the vocabulary by its tokenizer", function()
+  for tokenizer, size in pairs { byte = 256, gpt2 = 50264, bpe = 999 } do
+    local body = [[fixed = tl.lm.fixed { corpus = "no-such-text", tokenizer = "%s",
+      vocab_size = 999, layers = 1, dim = 8, glu_dim = 8, rpe_dim = 4, rpe_layers = 1 },
+      trial = tl.lm.trial]]
+    with(body:format(tokenizer), function(_, trials, cost_of)
+      local model = tl.models.tnn_lm(size, tl.options.over({}, trials[1].config))
+      local all, trained = model:count()
+      t.eq(cost_of(trials[1].config).checkpoint, 4 * all + 8 * trained)
+    end)
+  end
+end)
+
+-- By name: the body of a trial, and why it has no cost.
+local without = {
+  { "no training", "t:log { x = 1 }", "trains no model" },
+  { "a measurement", "tl.cost.seconds(function() end)", "measures" },
+  { "a program", "os.execute 'touch made'", "does more than training" },
+  { "a file", "io.open('made', 'w')", "does more than training" },
+  { "an error", "error 'this one'", "this one" },
+  { "no length", "local m = tl.nn.Linear(1, 1) t:steps(1, m)", "there is no key 'length'" },
+  { "no batch", "local m = tl.models.tnn_lm(9, { layers = 1, dim = 4 }) t:steps(1, m)",
+    "there is no key" },
+}
+
+for _, case in ipairs(without) do
+  t.test("a function without a cost says why: " .. case[1], function()
+    local corpus_open, adam, out, open = tl.corpus.open, tl.optim.adam, print, io.open
+    with("trial = function(t, c) print 'said' " .. case[2] .. " end", function(_, trials, cost_of)
+      local cost, why = cost_of(trials[1].config)
+      t.eq(cost, nil)
+      t.holds(why, case[3])
+    end)
+    t.eq({ corpus_open == tl.corpus.open, adam == tl.optim.adam, out == print, open == io.open },
+      { true, true, true, true }) -- what stood in their place is gone
+    t.eq(core.sys.exists "made", false)
+  end)
+end
+
+local cost = { flop = 2e9, numbers = 1e6, modules = 100, tokens = 64.0, memory = 50.0,
+  checkpoint = 30.0 }
+
+t.test("the time of a step: usual rates, and those of the limits of a machine", function()
+  t.eq(workload.seconds(cost, workload.rates("cpu")), 2 / 30 + 6.9e-3 + 5.4e-3, 1e-9)
+  local limits = { gemm = { float32 = 1e11, bf16 = 4e11 }, triad = 9e9 }
+  t.eq(workload.seconds(cost, workload.rates("cpu", "float32", limits)),
+    2e9 / (0.45 * 1e11) + 90 * 1e6 / 9e9 + 5.4e-3, 1e-9)
+  t.eq(workload.seconds(cost, workload.rates("cuda", "bf16", limits)),
+    2e9 / (0.45 * 4e11) + 90 * 1e6 / 9e9 + 5.4e-3, 1e-9)
+  t.eq(workload.seconds(cost, workload.rates("cuda", "bf16")), 2e9) -- in proportion to the FLOP
+end)
+
+t.test("the sum: FLOP of the steps that are left, and the files of trials like finished ones",
+  function()
+    local sum = workload.sum()
+    t.eq({ sum:text() == nil, sum:disk(nil, nil, 2) == nil, sum:disk(7, nil, 2) },
+      { true, true, 14 })
+    sum:add({ steps = 10 }, nil, cost)
+    sum:add({ steps = 10 }, 4, cost)
+    t.eq({ sum.flop, sum.trials, sum.unknown, sum.step }, { 32e9, 2, 0, 2e9 })
+    t.eq({ sum:disk(nil, nil, 2), sum:disk(100, 15, 2), sum:disk(100, nil, 2) }, { 120, 400, 200 })
+    t.eq(sum:text(), "32.0 GFLOP; the largest: a step 2.0 GFLOP, memory 50 B, a checkpoint 30 B")
+    sum:add({ steps = 10 }, nil, nil, "no model\nat all")
+    t.holds(sum:text(), "not known of 1 trial, whose time scales with steps only: no model")
+    t.eq(sum:disk(nil, nil, 3), nil)
+  end)
+
+-- Seconds that trials of this experiment took on one thread of a Xeon, each by `toeplab run` with
+-- the given keys: the results of benches/plan.lua.
+local small = [[
+  fixed = tl.lm.fixed { corpus = "text:" .. ("to be or not to be "):rep(99), vocab_size = 270,
+    layers = 2, dim = 32, glu_dim = 32, rpe_dim = 16, rpe_layers = 2, table_length = 64,
+    length = 64, batch = 4, micro = 4, steps = 300, warmup = 30, lengths = { 64 }, scored = 2048 },
+  trial = tl.lm.trial]]
+local BASE = 1.59
+local took = {
+  { "dim x 4", { dim = 128 }, 6.30 },
+  { "length x 4", { length = 256 }, 6.00 },
+  { "batch x 4", { batch = 16, micro = 16 }, 4.51 },
+  { "vocab x 8", { vocab_size = 2160 }, 3.08 },
+  { "steps x 4", { steps = 1200 }, 5.78 },
+}
+
+t.test("from one finished trial, the time of another size within a factor of 2", function()
+  with(small, function(exp, trials, cost_of)
+    t.in_folder(function(folder)
+      local c = trials[1].config
+      sweeps.write(folder, { experiment = "x", trials = { { config = c, seed = 1,
+        seconds = BASE } } })
+      local store <close> = records.open(folder, "r")
+      local model = estimate.new(store, exp.name, { cost = cost_of })
+      for _, case in ipairs(took) do
+        local p = model:whole(tl.overlay(c, case[2]))
+        local ratio = p.seconds / case[3]
+        t.ok(ratio > 0.5 and ratio < 2, ("%s: %.3g s for %g"):format(case[1], p.seconds, case[3]))
+        t.ok(p.low <= case[3] and case[3] <= p.high or case[2].steps, case[1])
+        t.eq(p.scaled, not case[2].steps)
+      end
+      -- in proportion to the steps only, as where the model is not known, it would be wrong
+      t.eq(estimate.new(store, exp.name):whole(tl.overlay(c, { dim = 128 })).seconds, BASE)
+    end)
+  end)
+end)
+
+t.test("what follows the last step scales with the cost of a token, not with that of a step",
+  function()
+    local function cost_of(c)
+      return tl.overlay(cost, { flop = 30e9 * c.batch * c.dim, numbers = 0.0, modules = 0,
+        tokens = 1.0 * c.batch })
+    end
+    t.in_folder(function(folder)
+      local list = sweeps.write(folder, { experiment = "x", trials = { { seconds = 50.0, seed = 1,
+        config = { steps = 100, dim = 1, batch = 1, device = "cpu" } } } })
+      local store <close> = records.open(folder, "w")
+      store:rows("UPDATE trials SET finished = 1000.0, step = 100")
+      store:rows([[INSERT INTO artifacts (trial, kind, step, path, bytes, sha256, created)
+        VALUES (?, 'checkpoint', 100, 'x', 1, ?, 960.0)]], { list[1].id, ("0"):rep(64) })
+      local model = estimate.new(store, "x", { cost = cost_of })
+      local function seconds(dim, batch, steps, device)
+        return model:whole({ steps = steps, dim = dim, batch = batch, device = device }).seconds
+      end
+      -- 10 s of steps and 40 s of evaluation
+      t.eq({ seconds(1, 1, 100, "cpu"), seconds(3, 1, 100, "cpu"), seconds(1, 5, 100, "cpu"),
+        seconds(3, 5, 200, "cpu"), seconds(3, 5, 200, "cuda") }, { 50.0, 150.0, 90.0, 420.0, 60.0 },
+        1e-9)
+    end)
+  end)
+
+t.test("the time that a run still takes scales, too, and asks for no cost it does not need",
+  function()
+    local asked = 0
+    local function cost_of(c)
+      asked = asked + 1
+      return tl.overlay(cost, { flop = 30e9 * c.dim, numbers = 0.0, modules = 0 })
+    end
+    t.in_folder(function(folder)
+      sweeps.write(folder, { experiment = "x", trials = { { seconds = 500.0, seed = 1,
+        config = { steps = 100, dim = 1, device = "cpu" } } } })
+      local store <close> = records.open(folder, "r")
+      local function left(dim)
+        return estimate.of_run(store, "x", 1, cost_of)({ { config = { steps = 100, dim = dim,
+          device = "cpu" } } }, {})
+      end
+      t.eq({ left(1), asked }, { 500.0, 0 }, 1e-3)
+      t.eq({ left(4), asked }, { 2000.0, 2 }, 1e-3)
+    end)
+  end)
+
+t.test("without finished trials: the rates of the machine, and a range of a factor of 2", function()
+  local function rates(device)
+    return device == "cpu" and { flop = 1e-9, number = 0, module = 0 } or nil
+  end
+  local model = estimate.new(nil, "x", { cost = function() return cost end, rates = rates })
+  local p = model:whole { steps = 10, device = "cpu" }
+  t.eq({ p.seconds, p.low, p.high, p.trials }, { 20.0, 10.0, 40.0, 0 })
+  t.eq(model:whole { steps = 10, device = "cuda" }, nil) -- whose rates are not known
+  t.eq(model:whole { device = "cpu" }, nil)              -- without steps
+  t.eq(model:left({ steps = 10, device = "cpu" }, 5).seconds, 10.0)
+end)
+
+t.done()
