@@ -297,10 +297,11 @@ end
 local function origins()
   local known = {}
   return function(commit, dirty, hash, numerics, mixed, data_hash, data, script)
-    local version = ("%s %s %s"):format(numerics, data_hash, script)
-    local key = ("%s %s %s %s %s"):format(commit, dirty, hash, mixed, version)
+    local key = ("%s %s %s %s %s %s %s"):format(commit, dirty, hash, mixed, numerics, data_hash,
+      script)
     known[key] = known[key] or { commit = commit, code = hash, dirty = dirty == 1,
-      numerics = numerics, mixed = mixed == 1, script = script, version = version, data = data }
+      numerics = numerics, mixed = mixed == 1, script = script, data = data,
+      version = ("%s %s %s"):format(numerics, data_hash, script) }
     return known[key]
   end
 end
@@ -387,35 +388,37 @@ local function newest_choice(key)
   end
 end
 
--- Reads the trials of all sweeps, each once: those which newer ones of the same setting and seed,
--- or of another version at the same setting, replace have the field `replaced`.
+-- Reads the trials of all sweeps, each once. Returns them, and the set of the ids of those that
+-- newer ones of the same setting and seed, or of another version at the same setting, replace.
 local function read(self, keys, metrics)
-  local rows, settings, origin, script = {}, {}, origins(), script_codes(self.store)
+  local rows, settings, dropped = {}, {}, {}
+  local origin, script = origins(), script_codes(self.store)
   for _, s in ipairs(self.sweeps) do
     local sets = {}
     for i, name in ipairs(metrics) do sets[i] = values_of(self, s.id, name) end
     self.store.store:tuples(query(keys), { s.id }, function(position, id, seed, status, seconds,
         commit, dirty, hash, numerics, mixed, data_hash, data, parts, tokens, at)
-      local here = settings[at] or { seeds = {}, seen = {} }
+      local here = settings[at] or { seeds = {} }
       settings[at] = here
-      if here.seen[id] then return end
-      here.seen[id] = true
+      if here.seeds[seed] == id or dropped[id] then return end -- a newer sweep has it, too
       local made = origin(commit, dirty, hash, numerics, mixed, data_hash, data,
         parts or script(s) .. (tokens or ""))
       local begun = status ~= "queued" -- what has not begun has no version
       local old = here.seeds[seed] or begun and here.version and here.version ~= made.version
-      if not old then
-        here.seeds[seed], here.version = true, here.version or begun and made.version
+      if old then
+        dropped[id] = true
+      else
+        here.seeds[seed], here.version = id, here.version or begun and made.version
       end
       local values = {}
       for i, set in ipairs(sets) do values[i] = set[position] end
       rows[#rows + 1] = { id = id, seed = seed, status = status, seconds = seconds, made = made,
-        point = at, values = values, sweep = s.id, replaced = old }
+        point = at, values = values, sweep = s.id }
     end)
   end
   local point_of = points(self, keys, settings)
   for _, row in ipairs(rows) do row.point = point_of[row.point] end
-  return rows
+  return rows, dropped
 end
 
 -- Returns the trials, by sweep from the newest on and then in the order of their declaration: {id=,
@@ -425,12 +428,12 @@ end
 -- a setting (trials/tuning.lua) the newest choice counts. Raises a usage error if the filters leave
 -- no trial.
 function Frame:trials(metrics)
-  local rows = read(self, sorted_keys(self.axes), metrics)
+  local rows, replaced = read(self, sorted_keys(self.axes), metrics)
   local list, filters, in_force = {}, trial_filters(self), newest_choice(self.plan.tuned_key)
   self.replaced = { count = 0 }
   for _, row in ipairs(rows) do
     if fits_all(row, filters) then
-      if in_force(row.point.at) and not row.replaced then
+      if in_force(row.point.at) and not replaced[row.id] then
         list[#list + 1] = row
       else
         self.replaced.count = self.replaced.count + 1
