@@ -87,23 +87,16 @@ local function filters_of(keys, compared)
   return filter.read("compare", words)
 end
 
--- Returns the pool that a name selects or, without one, the newest in which key varies; nil and
--- what else there is (pools.find).
-local function pool_of(store, name, key, filters)
-  if name then return pools.named(store, name, filters) end
-  return pools.find(store, "varies", key, filters)
-end
-
--- Returns the same pool; raises a usage error if there is none, or if key does not vary in it.
-local function find(store, name, key, filters)
-  local pool, others = pool_of(store, name, key, filters)
-  if pool then
-    if key and not pool.axes[key] then
-      errors.usage("compare: '%s' does not vary in %s%s", key, pool:title(),
-        suggest.hint(key, sorted_keys(pool.axes)))
-    end
-    return pool
+-- Returns the pool that a name selects or, without one, the newest in which key varies; raises a
+-- usage error if there is none (or returns nil, with `try`).
+local function find(store, name, key, filters, try)
+  local pool, others
+  if name then
+    pool, others = pools.named(store, name, filters)
+  else
+    pool, others = pools.find(store, "varies", key, filters)
   end
+  if pool or try then return pool end
   if name then pools.none_is("compare", store, name, others) end
   if #others > 0 then
     errors.usage("compare: no trials fit; there are: %s", table.concat(others, "; "))
@@ -123,7 +116,7 @@ local function choose_key(store, name, keys)
   end
   if found or name and suggest.choose("table", name, published_tables.ids()) then return found end
   for _, k in ipairs(keys) do
-    local pool = pool_of(store, name, k.key, filters_of(keys, k))
+    local pool = find(store, name, k.key, filters_of(keys, k), true)
     if pool and pool.axes[k.key] and #compare.values(pool:trials {}, k.key) > 1 then
       if found then
         errors.usage("compare: both '%s' and '%s' vary: say which one is compared, like "
@@ -139,27 +132,24 @@ local function choose_key(store, name, keys)
   return found or not name and keys[1]
 end
 
-local function same(a, b) return a == b or tonumber(a) and tonumber(a) == tonumber(b) end
-
 -- Returns the values of the key that are compared, the baseline first: the given ones, A,B being
--- two, or after a single one all others.
+-- two, or after a single one all others. Raises a usage error if they are not two at least.
 local function settings(pool, k)
-  local texts, there = k, k[2] and {} or compare.values(pool:trials {}, k.key)
-  if not k[2] then
-    texts = {}
-    local pattern = filter.says(k[1], there) and ".+" or "[^,]+"
-    for text in k[1]:gmatch(pattern) do texts[#texts + 1] = text end
-    for _, text in ipairs(texts[2] and {} or there) do
-      if not same(text, k[1]) then texts[#texts + 1] = text end
-    end
+  local there, texts = k[2] and {} or compare.values(pool:trials {}, k.key), {}
+  local function add(text)
+    local new = not filter.says(tonumber(text) or text, texts)
+    texts[#texts + 1] = new and text or nil
+    return new
   end
-  for i, text in ipairs(texts) do
-    for j = 1, i - 1 do
-      if same(text, texts[j]) then
-        errors.usage("compare: %s=%s is given twice: one key in two values", k.key, texts[j])
+  local pattern = (k[2] or filter.says(k[1], there)) and ".*" or "[^,]+"
+  for _, word in ipairs(k) do
+    for text in word:gmatch(pattern) do
+      if not add(text) then
+        errors.usage("compare: %s=%s is given twice: one key in two values", k.key, text)
       end
     end
   end
+  for _, text in ipairs(texts[2] and {} or there) do add(text) end
   return texts[2] and texts
     or errors.usage("compare: %s has no other value in %s", k.key, pool:title())
 end
@@ -324,6 +314,10 @@ function command.run(set, words)
   local filters = filters_of(keys, k)
   if not k then return print_claims(set, store, name, filters) end
   local pool = find(store, name, k.key, filters)
+  if not pool.axes[k.key] then
+    errors.usage("compare: '%s' does not vary in %s%s", k.key, pool:title(),
+      suggest.hint(k.key, sorted_keys(pool.axes)))
+  end
   local texts, metric = settings(pool, k), choose_metric(pool, set.metric)
   local result = compare.new(pool, k.key, texts, metric, { ratio = set.ratio,
     better = set.higher and "higher" or set.lower and "lower" or nil,

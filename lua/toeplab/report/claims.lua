@@ -235,38 +235,31 @@ end
 
 -- ---- Verdicts ---------------------------------------------------------------------------------
 
--- Gives every comparison its verdict, with Holm's correction over all of the table. Models that
--- have learnt less than bigrams decide nothing. Returns the number of comparisons that Holm's
--- correction counts, and that of all that were measured.
-local function judge(list, pool)
+-- Gives every comparison its verdict, with Holm's correction over all of the table. A claim holds
+-- if all of its comparisons support it, and fails if one contradicts it. Models that have learnt
+-- less than bigrams decide nothing.
+local function judge(result, all, pool)
   local measured = {}
-  for _, c in ipairs(list) do measured[#measured + 1] = c.pair end
-  local tests = judgement.judge(measured, pool)
-  for _, c in ipairs(list) do
-    local x = c.pair
-    local inside = x and x.mean > c.region.low and x.mean < c.region.high
-    c.verdict = x and x.decided and not c.untrained and (inside and SUPPORTS or CONTRADICTS)
-      or OPEN
+  for _, c in ipairs(all) do measured[#measured + 1] = c.pair end
+  result.tests, result.measured = judgement.judge(measured, pool), #measured
+  for _, claim in ipairs(result.claims) do
+    claim.verdict = SUPPORTS
+    for _, c in ipairs(claim.list) do
+      local x = c.pair
+      local inside = x and x.mean > c.region.low and x.mean < c.region.high
+      c.verdict = x and x.decided and not c.untrained and (inside and SUPPORTS or CONTRADICTS)
+        or OPEN
+      if c.verdict == CONTRADICTS or claim.verdict == SUPPORTS then claim.verdict = c.verdict end
+    end
   end
-  return tests, #measured
-end
-
--- A claim holds if all of its comparisons support it, and fails if one contradicts it.
-local function total(list)
-  local verdict = SUPPORTS
-  for _, c in ipairs(list) do
-    if c.verdict == CONTRADICTS then return CONTRADICTS end
-    if c.verdict == OPEN then verdict = OPEN end
-  end
-  return verdict
 end
 
 -- Judges the claims of a published table by the trials of pool (nil: there are none). Returns
--- {claims = { {says=, verdict=, list= (comparisons)} }, tests= (how many comparisons Holm's
--- correction counts), measured= (how many were measured)}. A comparison has a, b (sides), measure,
--- wanted (in words), region (of the logarithm), paper (the ratio of the paper's numbers, or nil),
--- and with a pool verdict, and either why (it was not measured: {text}, or {text, what it is said
--- of}) or pair (of judgement.judge).
+-- {claims = { {says=, verdict=, list= (comparisons)} }, count= (of the comparisons), tests= (how
+-- many Holm's correction counts), measured= (how many were measured)}. A comparison has a, b
+-- (sides), measure, wanted (in words), region (of the logarithm), paper (the ratio of the paper's
+-- numbers, or nil), and with a pool verdict, and either why (it was not measured: {text}, or {text,
+-- what it is said of}) or pair (of judgement.judge).
 function claims.of(published, pool)
   local result, all = { claims = {}, tests = 0, measured = 0 }, {}
   for i, claim in ipairs(published.claims or {}) do
@@ -274,6 +267,7 @@ function claims.of(published, pool)
     result.claims[i] = { says = claim.says, list = list }
     table.move(list, 1, #list, #all + 1, all)
   end
+  result.count = #all
   for _, c in ipairs(all) do
     local a, b = paper_value(c.a, c.measure.of), paper_value(c.b, c.measure.over)
     c.paper = a and b and a / b or nil
@@ -283,10 +277,11 @@ function claims.of(published, pool)
   local first = #names
   table.move(LEARNT, 1, #LEARNT, first + 1, names)
   local find = finder(published, pool, pool:trials(names))
-  for _, c in ipairs(all) do measure(c, find) end
-  for _, c in ipairs(all) do c.untrained = not c.why and untrained(c, find, first) end
-  result.tests, result.measured = judge(all, pool)
-  for _, claim in ipairs(result.claims) do claim.verdict = total(claim.list) end
+  for _, c in ipairs(all) do
+    measure(c, find)
+    c.untrained = c.pair and untrained(c, find, first)
+  end
+  judge(result, all, pool)
   return result
 end
 
@@ -340,17 +335,6 @@ local function reasons(list)
   return #texts > 0 and table.concat(texts, "; ") or nil
 end
 
--- Returns how many comparisons Holm's correction counts: "the 3 comparisons", or "the 3 of 5
--- comparisons that have a p".
-local function counted(result)
-  local all = 0
-  for _, claim in ipairs(result.claims) do all = all + #claim.list end
-  if result.tests < all then
-    return ("the %d of %d comparisons that have a p"):format(result.tests, all)
-  end
-  return ("the %d comparison%s"):format(all, all == 1 and "" or "s")
-end
-
 -- Returns lines about the claims of a published table: each claim with its verdict, its
 -- comparisons, and the rule; and the number of comparisons that were measured. Without a pool it
 -- returns the claims alone.
@@ -367,10 +351,12 @@ function claims.words(published, pool)
     if why then lines[#lines + 1] = ("%s: not measured: %s"):format(name, why) end
   end
   if result.tests > 0 then
+    local all = quantity.count(result.count, "comparison")
     lines[#lines + 1] = ("claims: ratios of geometric means, paired by seed, with 95 %% intervals "
       .. "(t on the logarithms). 'supports' or 'contradicts': the interval lies within or outside "
-      .. "of what is claimed, with p < %g after Holm's correction over %s in this table; a claim "
-      .. "of several needs all of them"):format(judgement.ALPHA, counted(result))
+      .. "of what is claimed, with p < %g after Holm's correction over the %s in this table; a "
+      .. "claim of several needs all of them"):format(judgement.ALPHA,
+      result.tests < result.count and ("%d of %s that have a p"):format(result.tests, all) or all)
     lines[#lines + 1] = judgement.corrected(pool)
   end
   return lines, result.measured

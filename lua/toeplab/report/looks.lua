@@ -115,13 +115,6 @@ end
 
 -- ---- Words ------------------------------------------------------------------------------------
 
-local function words_of(rule, state, metric, waiting)
-  local result = state.look and ("ratio %.4f [%.4f, %.4f], %d seeds, look %d of %d"):format(
-    state.ratio, state.low, state.high, state.seeds, state.look, #rule.looks) or "no look yet"
-  return ("%s over %s, %s: %s; %s"):format(label_of(state.row), label_of(state.base), metric,
-    result, state.stopped and "stopped: " .. state.stopped or waiting)
-end
-
 -- Returns lines about the states: the rule with its correction, and where and why each row stopped.
 -- waiting: why rows that have not stopped wait; nil: their trials are not finished.
 function looks.words(rule, states, metric, waiting)
@@ -132,43 +125,34 @@ function looks.words(rule, states, metric, waiting)
     .. "seed, and so cover with 95 %% at least, wherever a row stops. Those of the means in a "
     .. "table are not corrected"):format(rule.text, looked, #rule.looks > 1 and " and " or "",
     rule.most, 1 + rule.percent / 100, #rule.looks) }
-  for _, state in ipairs(states) do
-    lines[#lines + 1] = words_of(rule, state, metric, waiting or "not finished")
+  for _, s in ipairs(states) do
+    local result = s.look and ("ratio %.4f [%.4f, %.4f], %d seeds, look %d of %d"):format(s.ratio,
+      s.low, s.high, s.seeds, s.look, #rule.looks) or "no look yet"
+    lines[#lines + 1] = ("%s over %s, %s: %s; %s"):format(label_of(s.row), label_of(s.base), metric,
+      result, s.stopped and "stopped: " .. s.stopped or waiting or "not finished")
   end
   return lines
 end
 
--- Returns the points of the trials of a pool (pools.lua) that its newest sweep asked for, each
--- with its trials by seed: point -> {seed -> trial}.
-local function asked_points(pool, trials)
-  local ids, points, found = {}, {}, {}
-  for _, row in ipairs(pool.store:rows("SELECT trial FROM v_members WHERE sweep = ?",
-    { pool.sweeps[1].id })) do
-    ids[row.trial] = true
-  end
-  for _, t in ipairs(trials) do
-    local point = t.point.at
-    if not found[point] then
-      found[point] = {}
-    end
-    if ids[t.id] and not found[point].asked then
-      found[point].asked, points[#points + 1] = true, point
-    end
-    found[point][t.seed] = t
-  end
-  return points, found
-end
-
--- Returns the lines of looks.words for the newest sweep of a pool; none if its seeds were a fixed
--- number, or if filters left out the row that the others are compared with.
+-- Returns the lines of looks.words for what the newest sweep of a pool asked for; none if its seeds
+-- were a fixed number, or if filters left out the row that the others are compared with.
 function looks.of_pool(pool)
   local rule = pool.plan.rule and sequential.rule(pool.plan.rule)
   if not rule or not pool.plan.with then return {} end
-  local metric = pool.plan.metric
-  local points, found = asked_points(pool, pool:trials { metric })
+  local asked, points, by_seed, metric = {}, {}, {}, pool.plan.metric
+  for _, row in ipairs(pool.store:rows("SELECT trial FROM v_members WHERE sweep = ?",
+    { pool.sweeps[1].id })) do
+    asked[row.trial] = true
+  end
+  for _, t in ipairs(pool:trials { metric }) do
+    local at = t.point.at
+    if asked[t.id] and not asked[at] then asked[at], points[#points + 1] = true, at end
+    by_seed[at] = by_seed[at] or {}
+    by_seed[at][t.seed] = t
+  end
   local list = looks.comparisons(points, pool.plan.with, pool.plan.tuned_key)
   return list and looks.words(rule, looks.judge(rule, list, function(point, seed)
-    local t = found[point][seed]
+    local t = by_seed[point][seed]
     if not t or t.status == "queued" or t.status == "running" then return nil end
     return looks.value(t.status, t.values[1], label_of(point) .. " seed=" .. seed, metric)
   end), metric) or {}
