@@ -12,7 +12,9 @@ local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
-local compare = { MOST = 1000 }
+local compare = {}
+
+local MOST = 1000 -- seeds that a command is proposed for
 
 -- Returns the default metric of a comparison: the first logged one among the columns of the pool's
 -- report or, failing that, of the tables that it reproduces; nil if there is none. logged: a set.
@@ -340,11 +342,12 @@ end
 local function more_seeds(result, resolve, duration)
   local n, lacks, have = needed(result, resolve)
   if not n then return {} end
-  local what = not resolve and "if the true difference is the measured one, to show it"
-    or result.ratio and ("to resolve a ratio of %.4g"):format(1 + resolve)
-    or ("to resolve ±%.4g"):format(resolve)
-  if n > compare.MOST then
-    return { ("%s: more than %d seeds"):format(what, compare.MOST) }
+  local what = not resolve and ("if the true %s is the measured one, to show it"):format(
+      result.ratio and "ratio" or "difference")
+    or (result.ratio and "to resolve a ratio of %.4g" or "to resolve ±%.4g"):format(
+      result.ratio and 1 + resolve or resolve)
+  if n > MOST then
+    return { ("%s: more than %d seeds"):format(what, MOST) }
   end
   if not lacks then
     return { ("%s: %d seeds, and there are %d"):format(what, n, have) }
