@@ -26,6 +26,7 @@ local lines = {
   "table tnn/table10 --html scale=smoke",
   "compare decay=0.9 decay=0.95 --metric loss --by lr", "show --diff @last @failed --csv",
   "compare tnn/table10 decay=0.9 decay=learnable --resolve 0.1 --csv --lower",
+  "compare decay=0.9 --ratio", "compare tnn/table10 --baseline decay=0.9 seed=1,2 --csv",
   "ls --failures tnn-table10 --json", "mark @last --tag good",
   "mark @last", "mark @all --untag good", "mark @last --note it^was^long",
   "rm tnn-table10 status=done", "rm --restore @last", "rm --purge --dry-run",

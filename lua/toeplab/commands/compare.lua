@@ -1,9 +1,9 @@
--- commands/compare.lua: toeplab compare: compares two settings, paired by seed.
+-- commands/compare.lua: toeplab compare: compares settings with a baseline, paired by seed.
 local arguments = require "toeplab.base.arguments"
 local filter = require "toeplab.report.filter"
 local claims = require "toeplab.report.claims"
 local compare = require "toeplab.report.compare"
-local looks = require "toeplab.report.looks"
+local judgement = require "toeplab.report.judgement"
 local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
@@ -18,21 +18,32 @@ local suggest = require "toeplab.base.suggest"
 local command = {
   example = "toeplab compare decay=0.99 decay=none --metric best_val_ppl\n"
     .. "  toeplab compare ski/table2 model=tnn model=fd --by task\n"
+    .. "  toeplab compare lra model=tnn --ratio\n"
     .. "  toeplab compare tnn/table10",
-  usage = "toeplab compare [NAME] KEY=A KEY=B [KEY=VALUE...]\n"
+  usage = "toeplab compare [NAME] KEY=A [KEY=B...] [KEY=VALUE...]\n"
     .. "       toeplab compare NAME [KEY=VALUE...]",
   about = "Compares the trials of KEY=B with those of KEY=A, paired by seed: the difference B - A\n"
     .. "with its interval (Student's t), the probability that a run of B beats one of A,\n"
     .. "p with Holm's correction over the rows, what may be claimed, and how many\n"
-    .. "seeds a claim would need. NAME is an experiment, a published table, or the number of a\n"
-    .. "sweep; without it the newest experiment in which KEY varies. KEY=VALUE chooses trials,\n"
-    .. "as for table.\n"
-    .. "Without KEY=A KEY=B: whether the trials support, contradict, or cannot tell what the\n"
-    .. "paper claims of the table NAME, or of the tables that the experiment NAME answers.",
+    .. "seeds a claim would need. KEY=A KEY=B KEY=C, or KEY=A,B,C, compares B and C with A;\n"
+    .. "KEY=A alone, of a key that varies, compares all its other values with A. NAME is an\n"
+    .. "experiment, a published table, or the number of a sweep; without it the newest\n"
+    .. "experiment in which KEY varies. Other words KEY=VALUE choose trials, as for table.\n"
+    .. "Without KEY=A KEY=B for a published table, and where no KEY varies: whether the trials\n"
+    .. "support, contradict, or cannot tell what the paper claims of the table NAME, or of the\n"
+    .. "tables that the experiment NAME answers.",
   words = { "tables_or_filters", "filters" },
   options = {
     { name = "metric", short = "m", value = "NAME", of = "metrics",
       help = "the metric to compare (default: the first of the report or table)" },
+    { name = "baseline", value = "KEY=A", help = "compare all other values of KEY with A",
+      more = [[
+        All other words then choose trials. Needed where several of them are of keys that vary,
+        and for a published table.]] },
+    { name = "ratio", help = "ratios B/A instead of differences",
+      more = [[
+        Those of geometric means, with intervals of Student's t on the logarithms; all values must
+        be above 0.]] },
     { name = "by", value = "KEYS", many = true, of = "keys_stored", list = true,
       help = "a row for each value of KEYS (A,B; default: all that vary)" },
     { name = "higher", help = "higher is better",
@@ -40,61 +51,102 @@ local command = {
         Instead of what the experiment declares or the name of the metric says; so with
         `--lower`.]] },
     { name = "lower", help = "lower is better" },
-    { name = "resolve", value = "D", help = "how many seeds a difference of D needs" },
+    { name = "resolve", value = "D",
+      help = "how many seeds a difference of D (a ratio of 1 + D) needs" },
     { name = "csv", help = "the rows as CSV" },
     output.dir,
   },
 }
 
--- Splits the words into the name, the key with its two values, and the filters.
+-- ---- What is compared -------------------------------------------------------------------------
+
+-- Splits the words into the name and a list of the keys: {key=, and the values that it is given}.
 local function parse(words)
-  local name, seen, filters, key = nil, {}, {}, nil
+  local name, keys, of = nil, {}, {}
   for _, word in ipairs(words) do
-    local k = word:match "^([%a_][%w_.]*)="
-    if not k then
+    local key, text = word:match "^([%a_][%w_.]*)=(.*)$"
+    if not key then
       if name then errors.usage("compare: one name at most, got '%s' and '%s'", name, word) end
       name = word
-    elseif seen[k] then
-      if key then errors.usage("compare: one key in two values; '%s' is one too many", word) end
-      key = k
-      seen[k] = { seen[k], word }
+    elseif of[key] then
+      table.insert(of[key], text)
     else
-      seen[k] = word
+      of[key] = { key = key, text }
+      keys[#keys + 1] = of[key]
     end
   end
-  if not key then
-    if not name then
-      errors.usage("compare: give one key in two values, like decay=0.99 decay=none, or the name "
-        .. "of a table whose claims are to be judged, like tnn/table10")
-    end
-    for _, word in pairs(seen) do filters[#filters + 1] = word end
-    return name, nil, nil, nil, filters
-  end
-  local first, second = seen[key][1]:sub(#key + 2), seen[key][2]:sub(#key + 2)
-  if first == second or tonumber(first) and tonumber(first) == tonumber(second) then
-    errors.usage("compare: %s is given twice: one key in two values", seen[key][1])
-  end
-  for _, word in ipairs(words) do
-    local k = word:match "^([%a_][%w_.]*)="
-    if k and k ~= key then filters[#filters + 1] = word end
-  end
-  return name, key, first, second, filters
+  return name, keys
 end
 
-local function find(store, name, key, filters)
-  local pool, others = frames.named(store, name, filters, key)
-  if pool then
-    if key and not pool.axes[key] then
-      errors.usage("compare: '%s' does not vary in %s%s", key, pool:title(),
-        suggest.hint(key, sorted_keys(pool.axes)))
-    end
-    return pool
+-- Returns the filters (filter.read) of the keys without the one that is compared.
+local function filters_of(keys, compared)
+  local words = {}
+  for _, k in ipairs(keys) do
+    for _, text in ipairs(k ~= compared and k or {}) do words[#words + 1] = k.key .. "=" .. text end
   end
+  return filter.read("compare", words)
+end
+
+-- Returns the pool that a name selects or, without one, the newest in which key varies; raises a
+-- usage error if there is none (or returns nil, with `try`).
+local function find(store, name, key, filters, try)
+  local pool, others = frames.named(store, name, filters, key)
+  if pool or try then return pool end
   if name then frames.none_is("compare", store, name, others) end
   if #others > 0 then
     errors.usage("compare: no trials fit; there are: %s", table.concat(others, "; "))
   end
   errors.usage("compare: '%s' varies in no experiment of %s", key, store.folder)
+end
+
+-- Returns the key that is compared: the one in several words; else, unless a published table is
+-- named, the only one that varies among the trials that the other words choose; nil: none.
+local function choose_key(store, name, keys)
+  local found
+  for _, k in ipairs(keys) do
+    if found and k[2] then
+      errors.usage("compare: one key in two values; '%s=%s' is one too many", k.key, k[2])
+    end
+    found = found or k[2] and k
+  end
+  if found or name and suggest.choose("table", name, published_tables.ids()) then return found end
+  for _, k in ipairs(keys) do
+    local pool = find(store, name, k.key, filters_of(keys, k), true)
+    if pool and pool.axes[k.key] and #compare.values(pool:trials {}, k.key) > 1 then
+      if found then
+        errors.usage("compare: both '%s' and '%s' vary: say which one is compared, like "
+          .. "--baseline %s=%s", found.key, k.key, found.key, found[1])
+      end
+      found = k
+    end
+  end
+  if not name and not keys[1] then
+    errors.usage("compare: give one key in two values, like decay=0.99 decay=none, or the name "
+      .. "of a table whose claims are to be judged, like tnn/table10")
+  end
+  return found or not name and keys[1]
+end
+
+-- Returns the values of the key that are compared, the baseline first: the given ones, A,B being
+-- two, or after a single one all others. Raises a usage error if they are not two at least.
+local function settings(pool, k)
+  local there, texts = k[2] and {} or compare.values(pool:trials {}, k.key), {}
+  local function add(text)
+    local new = not filter.says(tonumber(text) or text, texts)
+    texts[#texts + 1] = new and text or nil
+    return new
+  end
+  local pattern = (k[2] or filter.says(k[1], there)) and ".*" or "[^,]+"
+  for _, word in ipairs(k) do
+    for text in word:gmatch(pattern) do
+      if not add(text) then
+        errors.usage("compare: %s=%s is given twice: one key in two values", k.key, text)
+      end
+    end
+  end
+  for _, text in ipairs(texts[2] and {} or there) do add(text) end
+  return texts[2] and texts
+    or errors.usage("compare: %s has no other value in %s", k.key, pool:title())
 end
 
 local function choose_metric(pool, given)
@@ -114,14 +166,33 @@ local function choose_metric(pool, given)
   return name
 end
 
+-- Returns the rows as CSV has them. With ratios, the means are geometric.
 local function rows_of(result)
   local rows = {}
+  local function mean(x)
+    if not result.ratio then return #x > 0 and stats.mean(x) or nil end
+    local logs = {}
+    for i, v in ipairs(x) do logs[i] = math.log(v) end
+    return #x > 0 and math.exp(stats.mean(logs)) or nil
+  end
   for i, row in ipairs(result.rows) do
-    local d = row.difference or {}
-    rows[i] = { row.label, #row.a, d.n and stats.mean(row.a),
-      d.n and stats.mean(row.b), d.mean, d.low, d.high, row.chance, row.p }
+    local middle, low, high = judgement.range(row)
+    rows[i] = { row.place, #row.x, mean(row.a), mean(row.b), middle, low, high, row.chance, row.p }
   end
   return rows
+end
+
+-- Prints the rows as CSV, with the settings if there are several.
+local function print_csv(result)
+  local rows, header = rows_of(result), { "row", "pairs", "mean_a", "mean_b",
+    result.ratio and "ratio" or "difference", "low", "high", "p_better", "p_holm" }
+  if #result.sides > 2 then
+    header = { "a", "b", table.unpack(header) }
+    for i, row in ipairs(result.rows) do
+      rows[i] = { result.sides[1].text, row.setting, table.unpack(rows[i], 1, #header - 2) }
+    end
+  end
+  io.write(text_table.csv(header, rows))
 end
 
 local numbers = { [2] = true, [3] = true, [4] = true, [5] = true } -- columns on the right
@@ -135,23 +206,26 @@ local function rounded(v, low, high)
 end
 
 local function print_text(result, resolve)
-  local name = result.key .. "="
-  print(("%s: %s, %s is better; difference: %s minus %s, paired by seed\n"):format(
-    result.pool:title(), result.metric, result.better, name .. result.b, name .. result.a))
+  local name, base, b = result.key .. "=", result.sides[1].text, result.sides[2].text
+  local several, what = #result.sides > 2, result.ratio and "ratio" or "difference"
+  print(("%s: %s, %s is better; %s: %s%s %s, paired by seed\n"):format(result.pool:title(),
+    result.metric, result.better, what, several and "each setting" or name .. b,
+    result.ratio and " over" or " minus", name .. base))
   local lines = rows_of(result)
   for i, row in ipairs(lines) do
-    local difference, interval, text = rounded(row[5], row[6], row[7])
-    lines[i] = { row[1], row[2], text(row[3]), text(row[4]), difference, interval,
+    local middle, interval, text = rounded(row[5], row[6], row[7])
+    lines[i] = { result.rows[i].label, row[2], text(row[3]), text(row[4]), middle, interval,
       row[8] and ("%.2f"):format(row[8]) or "-", row[9] and ("%.3g"):format(row[9]) or "-" }
   end
-  local o = result.overall
-  if o then
-    local difference, interval = rounded(o.mean, o.low, o.high)
-    lines[#lines + 1] = { "overall, middle half", o.pairs, "", "", difference, interval, "-",
-      "bootstrap" }
+  for _, side in ipairs(result.sides) do
+    if side.overall then
+      local middle, interval = rounded(judgement.range(side.overall))
+      lines[#lines + 1] = { (several and name .. side.text .. " " or "") .. "overall, middle half",
+        side.overall.n, "", "", middle, interval, "-", "bootstrap" }
+    end
   end
-  local interval = looks.corrected(result.pool) and "interval" or "95 % interval"
-  local header = { "", "pairs", name .. result.a, name .. result.b, "difference", interval,
+  local interval = judgement.corrected(result.pool) and "interval" or "95 % interval"
+  local header = { "", "pairs", name .. base, several and "setting" or name .. b, what, interval,
     "P(better)", #result.rows > 1 and "p (Holm)" or "p" }
   for _, text in ipairs(text_table.lines(header, lines, numbers)) do print(text) end
   print()
@@ -187,8 +261,10 @@ local function claims_csv(list, pool)
     measured = measured + result.measured
     for i, claim in ipairs(result.claims) do
       for _, c in ipairs(claim.list) do
+        local pair = c.pair or { x = {} }
+        local ratio, low, high = judgement.range(pair)
         rows[#rows + 1] = { published.id, i, claim.verdict, claims.title(c), c.wanted, c.paper,
-          c.ratio, c.low, c.high, c.logs and #c.logs or 0, c.p, c.verdict }
+          ratio, low, high, #pair.x, pair.p, c.verdict }
       end
     end
   end
@@ -211,10 +287,9 @@ local function claims_text(list, pool)
 end
 
 local function print_claims(set, store, name, filters)
-  for _, option in ipairs { "metric", "resolve", "higher", "lower" } do
+  for _, option in ipairs { "metric", "ratio", "by", "resolve", "higher", "lower" } do
     if set[option] then errors.usage("compare: --%s needs KEY=A KEY=B", option) end
   end
-  if set.by then errors.usage "compare: --by needs KEY=A KEY=B" end
   local pool = find(store, name, nil, filters)
   local list = claimed_tables(name, pool)
   local measured = (set.csv and claims_csv or claims_text)(list, pool)
@@ -226,21 +301,24 @@ end
 function command.run(set, words)
   if set.higher and set.lower then errors.usage("compare: choose one of --higher and --lower") end
   local resolve = arguments.number("compare", set, "resolve", 1e-300)
-  local name, key, a, b, filter_words = parse(words)
-  local filters = filter.read("compare", filter_words)
+  local name, keys = parse(words)
+  local baseline = set.baseline and (select(2, parse { set.baseline })[1]
+    or errors.usage("compare: --baseline takes KEY=A, got '%s'", set.baseline))
   local store <close> = records.snapshot(records.folder(set.dir))
-  if not key then return print_claims(set, store, name, filters) end
-  local pool = find(store, name, key, filters)
-  local metric = choose_metric(pool, set.metric)
-  local better = set.higher and "higher" or set.lower and "lower" or nil
-  local result = compare.new(pool, key, a, b, metric, better,
-    arguments.list("compare", set, "by"))
-  if set.csv then
-    io.write(text_table.csv({ "row", "pairs", "mean_a", "mean_b", "difference", "low", "high",
-      "p_better", "p_holm" }, rows_of(result)))
-  else
-    print_text(result, resolve)
+  local k = baseline or choose_key(store, name, keys)
+  local filters = filters_of(keys, k)
+  if not k then return print_claims(set, store, name, filters) end
+  local pool = find(store, name, k.key, filters)
+  if not pool.axes[k.key] then
+    errors.usage("compare: '%s' does not vary in %s%s", k.key, pool:title(),
+      suggest.hint(k.key, sorted_keys(pool.axes)))
   end
+  local texts, metric = settings(pool, k), choose_metric(pool, set.metric)
+  local result = compare.new(pool, k.key, texts, metric, { ratio = set.ratio,
+    better = set.higher and "higher" or set.lower and "lower" or nil,
+    by = arguments.list("compare", set, "by") })
+  if set.csv then return print_csv(result) end
+  print_text(result, resolve)
 end
 
 return command

@@ -4,14 +4,15 @@
 -- how a table's file declares it. The ratio is that of the geometric means, its interval comes from
 -- Student's t on the logarithms of the ratios.
 local groups = require "toeplab.report.groups"
-local looks = require "toeplab.report.looks"
+local judgement = require "toeplab.report.judgement"
 local published_tables = require "toeplab.trials.published_tables"
+local quantity = require "toeplab.base.quantity"
 local space = require "toeplab.trials.space"
 local stats = require "toeplab.report.stats"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
-local claims = { ALPHA = 0.05 }
+local claims = {}
 
 local SUPPORTS, CONTRADICTS, OPEN = "supports", "contradicts", "cannot tell"
 
@@ -65,7 +66,7 @@ end
 
 -- Returns the metric of a claim as a part of a measure, with the place of its column in the paper.
 local function metric_of(published, name)
-  local part = { metric = name }
+  local part = { names = { name } }
   for c, column in ipairs(published.columns) do
     for _, metric in ipairs(column.metrics or {}) do
       if metric == name then part.place = c + 1 end
@@ -74,39 +75,36 @@ local function metric_of(published, name)
   return part
 end
 
--- Returns what is measured on both sides, {name=, of= (parts), over= (parts of the other side)}:
--- the value of a side is the mean of its parts.
+-- Returns what is measured on both sides, {name= (nil: that of the metric), of= (parts), over=
+-- (parts of the other side)}: the value of a side is the mean of its parts.
 local function measures_of(published, claim)
   local list = {}
+  local function add(name, of, over)
+    list[#list + 1] = { name = name, of = of, over = over or of }
+  end
   for _, id in ipairs(list_of(claim.column)) do
-    local parts = { column_of(published, id) }
-    list[#list + 1] = { name = published.columns[parts[1].place - 1].name, of = parts,
-      over = parts }
+    local part = column_of(published, id)
+    add(part.title, { part })
   end
   if claim.mean_of then
     local parts = {}
     for i, id in ipairs(claim.mean_of) do parts[i] = column_of(published, id) end
-    list[#list + 1] = { name = "mean of " .. table.concat(claim.mean_of, ", "), of = parts,
-      over = parts }
+    add("mean of " .. table.concat(claim.mean_of, ", "), parts)
   end
   for _, name in ipairs(list_of(claim.metric)) do
     local over = claim.over_metric and { metric_of(published, claim.over_metric) }
-    local parts = { metric_of(published, name) }
-    list[#list + 1] = { metric = name, over_metric = claim.over_metric, of = parts,
-      over = over or parts }
+    add(nil, { metric_of(published, name) }, over)
   end
   return list
 end
 
 -- Returns the region of log ratios that a claim allows, and its words.
 local function region_of(claim)
-  if claim.above then
-    return { low = math.log(claim.above), high = math.huge }, ("above %g"):format(claim.above)
-  elseif claim.below then
-    return { low = -math.huge, high = math.log(claim.below) }, ("below %g"):format(claim.below)
-  end
-  return { low = -math.log(claim.within), high = math.log(claim.within) },
-    ("%.3g to %g"):format(1 / claim.within, claim.within)
+  local above, below, within = claim.above, claim.below, claim.within
+  local low = within and -math.log(within) or above and math.log(above) or -math.huge
+  return { low = low, high = math.log(within or below or math.huge) },
+    within and ("%.3g to %g"):format(1 / within, within) or above and ("above %g"):format(above)
+      or ("below %g"):format(below)
 end
 
 -- Returns the comparisons of a claim: {a=, b= (sides), measure=, region=, wanted=}.
@@ -134,11 +132,10 @@ end
 
 -- Returns what a comparison compares: "0.90 over 0.99 (ours), PPL (val)".
 function claims.title(c)
-  local function metric(part, name) return part.name or name end
-  local what = c.measure.name or metric(c.measure.of[1], c.measure.metric)
-  if c.measure.over_metric then
-    what = ("%s over %s"):format(what, metric(c.measure.over[1], c.measure.over_metric))
-    return c.a.name .. ", " .. what
+  local m = c.measure
+  local what = m.name or m.of[1].name or m.of[1].names[1]
+  if m.over ~= m.of then
+    return ("%s, %s over %s"):format(c.a.name, what, m.over[1].name or m.over[1].names[1])
   end
   return ("%s over %s, %s"):format(c.a.name, c.b.name, what)
 end
@@ -147,15 +144,13 @@ end
 
 -- Assigns to each part of the comparisons the number of its metric in the returned list of names.
 local function metrics_of(list, pool)
-  local logged, names = pool:metrics(), {}
-  local function assign(part)
-    part.value, part.name = groups.place_metric(part.names or { part.metric }, pool.fixed.length,
-      logged, names)
-    part.name = part.name or groups.at_length(part.metric or part.title, pool.fixed.length)
-  end
+  local logged, names, length = pool:metrics(), {}, pool.fixed.length
   for _, c in ipairs(list) do
     for _, parts in ipairs { c.measure.of, c.measure.over } do
-      for _, part in ipairs(parts) do assign(part) end
+      for _, part in ipairs(parts) do
+        part.value, part.name = groups.place_metric(part.names, length, logged, names)
+        part.name = part.name or groups.at_length(part.names[1], length)
+      end
     end
   end
   return names
@@ -164,33 +159,27 @@ end
 -- Returns a function side, part -> the trials of the side that belong to the part's column; without
 -- a part, all of the side.
 local function finder(published, pool, trials)
-  local match, row_of, known = published_tables.matcher(published.rows, pool.axes), {}, {}
+  local match, row_of, columns = published_tables.matcher(published.rows, pool.axes), {}, {}
   for _, t in ipairs(trials) do row_of[t.point] = match(t.point.values) or false end
   return function(side, part)
-    local list = {}
+    local list, where = {}, part and part.where
+    if where then
+      columns[part] = columns[part]
+        or published_tables.matcher({ { where = { where } } }, pool.axes)
+    end
     for _, t in ipairs(trials) do
-      local in_column = true
-      if part and part.where then
-        known[part] = known[part]
-          or published_tables.matcher({ { where = { part.where } } }, pool.axes)
-        in_column = known[part](t.point.values) ~= nil
-      end
-      local in_row
-      if side.row then
-        in_row = row_of[t.point] == side.row
-      else
-        in_row = space.fits(side.where, t.point.values)
-      end
-      if in_row and in_column then list[#list + 1] = t end
+      local in_row = side.row and row_of[t.point] == side.row
+        or side.where and space.fits(side.where, t.point.values)
+      if in_row and (not where or columns[part](t.point.values)) then list[#list + 1] = t end
     end
     return list
   end
 end
 
--- Returns the values of a side: seed -> {sum=, count=}; nil and the reason if there are none or two
--- settings fit.
+-- Returns the values of a side, each the mean of the parts: seed -> value, false for a seed that
+-- lacks a part; nil and the reason if there are none or two settings fit.
 local function values_of(find, side, parts)
-  local by_seed = {}
+  local sums, counts = {}, {}
   if #find(side) == 0 then return nil, { "no trial of", side.name } end
   for _, part in ipairs(parts) do
     local trials, name = find(side, part), part.title or part.name
@@ -204,41 +193,27 @@ local function values_of(find, side, parts)
       -- A ratio over only the seeds that did not diverge would flatter.
       if t.status == "guard" or v and v - v ~= 0 then return nil, { "diverged:", side.name } end
       if v then
-        by_seed[t.seed] = by_seed[t.seed] or { sum = 0.0, count = 0 }
-        by_seed[t.seed].sum, by_seed[t.seed].count = by_seed[t.seed].sum + v,
-          by_seed[t.seed].count + 1
+        sums[t.seed], counts[t.seed] = (sums[t.seed] or 0.0) + v, (counts[t.seed] or 0) + 1
       end
     end
   end
-  return by_seed
+  for seed, sum in pairs(sums) do sums[seed] = counts[seed] == #parts and sum / #parts end
+  return sums
 end
 
--- Sets logs, the logarithms of the ratios by seed, or why, the reason that there are none.
+-- Sets pair (judgement.pair), or why, the reason that there is none.
 local function measure(c, find)
   local a, why = values_of(find, c.a, c.measure.of)
   local b, other = values_of(find, c.b, c.measure.over)
   c.why = why or other
   if c.why then return end
-  c.logs, c.alone = {}, 0
-  local seeds, set = {}, {}
-  for _, values in ipairs { a, b } do
-    for seed in pairs(values) do
-      if not set[seed] then seeds[#seeds + 1], set[seed] = seed, true end
-    end
-  end
-  table.sort(seeds)
-  for _, seed in ipairs(seeds) do
-    local x, y = a[seed] or { count = 0 }, b[seed] or { count = 0 }
-    if x.count < #c.measure.of or y.count < #c.measure.over then
-      c.alone = c.alone + 1
-    elseif x.sum <= 0 or y.sum <= 0 then
-      c.why = { claims.title(c) .. ": a value is not above 0" }
-    else
-      c.logs[#c.logs + 1] = stats.log_ratio(x.sum / #c.measure.of, y.sum / #c.measure.over)
-    end
-  end
-  if #c.logs == 0 then
-    c.why = c.why or { claims.title(c) .. ": no seed is done on both sides" }
+  local pair = judgement.pair(b, a, true)
+  if not pair then
+    c.why = { claims.title(c) .. ": a value is not above 0" }
+  elseif #pair.x == 0 then
+    c.why = { claims.title(c) .. ": no seed is done on both sides" }
+  else
+    c.pair, pair.region = pair, c.region
   end
 end
 
@@ -260,57 +235,31 @@ end
 
 -- ---- Verdicts ---------------------------------------------------------------------------------
 
--- Sets the ratio with its interval, and p, that of the t test against the nearest bound of the
--- claim, scaled so that it is compared with ALPHA also after looks. One seed has neither, and equal
--- ratios have no p.
-local function estimate(c, pool)
-  local alpha = looks.alpha(pool, #c.logs)
-  local i = stats.interval(c.logs, 1 - alpha, 1)
-  c.ratio, c.inside = math.exp(i.mean), i.mean > c.region.low and i.mean < c.region.high
-  if not i.low then return end
-  c.low, c.high = math.exp(i.low), math.exp(i.high)
-  local p = stats.p_value(i, math.min(math.abs(i.mean - c.region.low),
-    math.abs(i.mean - c.region.high)))
-  c.p = p and p * claims.ALPHA / alpha
-end
-
--- Gives every comparison its verdict, with Holm's correction over all of the table. Models that
--- have learnt less than bigrams decide nothing. Returns the number of comparisons that Holm's
--- correction counts, and that of all that were measured.
-local function judge(list, pool)
-  local ps, of, measured = {}, {}, 0
-  for _, c in ipairs(list) do
-    c.verdict = OPEN
-    if not c.why then
-      estimate(c, pool)
-      measured = measured + 1
+-- Gives every comparison its verdict, with Holm's correction over all of the table. A claim holds
+-- if all of its comparisons support it, and fails if one contradicts it. Models that have learnt
+-- less than bigrams decide nothing.
+local function judge(result, all, pool)
+  local measured = {}
+  for _, c in ipairs(all) do measured[#measured + 1] = c.pair end
+  result.tests, result.measured = judgement.judge(measured, pool), #measured
+  for _, claim in ipairs(result.claims) do
+    claim.verdict = SUPPORTS
+    for _, c in ipairs(claim.list) do
+      local x = c.pair
+      local inside = x and x.mean > c.region.low and x.mean < c.region.high
+      c.verdict = x and x.decided and not c.untrained and (inside and SUPPORTS or CONTRADICTS)
+        or OPEN
+      if c.verdict == CONTRADICTS or claim.verdict == SUPPORTS then claim.verdict = c.verdict end
     end
-    if c.p then ps[#ps + 1], of[#of + 1] = c.p, c end
   end
-  for i, p in ipairs(stats.holm(ps)) do
-    of[i].p = p
-    local decides = p < claims.ALPHA and not of[i].untrained
-    if decides then of[i].verdict = of[i].inside and SUPPORTS or CONTRADICTS end
-  end
-  return #ps, measured
-end
-
--- A claim holds if all of its comparisons support it, and fails if one contradicts it.
-local function total(list)
-  local verdict = SUPPORTS
-  for _, c in ipairs(list) do
-    if c.verdict == CONTRADICTS then return CONTRADICTS end
-    if c.verdict == OPEN then verdict = OPEN end
-  end
-  return verdict
 end
 
 -- Judges the claims of a published table by the trials of pool (nil: there are none). Returns
--- {claims = { {says=, verdict=, list= (comparisons)} }, tests= (how many comparisons Holm's
--- correction counts), measured= (how many were measured)}. A comparison has a, b (sides), measure,
--- wanted (in words), region (of the logarithm), paper (the ratio of the paper's numbers, or nil),
--- and with a pool verdict, and either why (it was not measured: {text}, or {text, what it is said
--- of}) or ratio, low, high, logs, p (after Holm) and alone (the number of seeds without a partner).
+-- {claims = { {says=, verdict=, list= (comparisons)} }, count= (of the comparisons), tests= (how
+-- many Holm's correction counts), measured= (how many were measured)}. A comparison has a, b
+-- (sides), measure, wanted (in words), region (of the logarithm), paper (the ratio of the paper's
+-- numbers, or nil), and with a pool verdict, and either why (it was not measured: {text}, or {text,
+-- what it is said of}) or pair (of judgement.judge).
 function claims.of(published, pool)
   local result, all = { claims = {}, tests = 0, measured = 0 }, {}
   for i, claim in ipairs(published.claims or {}) do
@@ -318,6 +267,7 @@ function claims.of(published, pool)
     result.claims[i] = { says = claim.says, list = list }
     table.move(list, 1, #list, #all + 1, all)
   end
+  result.count = #all
   for _, c in ipairs(all) do
     local a, b = paper_value(c.a, c.measure.of), paper_value(c.b, c.measure.over)
     c.paper = a and b and a / b or nil
@@ -327,37 +277,38 @@ function claims.of(published, pool)
   local first = #names
   table.move(LEARNT, 1, #LEARNT, first + 1, names)
   local find = finder(published, pool, pool:trials(names))
-  for _, c in ipairs(all) do measure(c, find) end
-  for _, c in ipairs(all) do c.untrained = not c.why and untrained(c, find, first) end
-  result.tests, result.measured = judge(all, pool)
-  for _, claim in ipairs(result.claims) do claim.verdict = total(claim.list) end
+  for _, c in ipairs(all) do
+    measure(c, find)
+    c.untrained = c.pair and untrained(c, find, first)
+  end
+  judge(result, all, pool)
   return result
 end
 
 -- ---- Words ------------------------------------------------------------------------------------
 
 -- Returns the ratio with its interval, with the decimals that it deserves, but at least 3.
-local function ratio_text(c)
-  local deserved = c.low and stats.decimals((c.high - c.low) / 2) or 3
+local function ratio_text(pair)
+  local ratio, low, high = judgement.range(pair)
+  local deserved = low and stats.decimals((high - low) / 2) or 3
   local form = ("%%.%df"):format(math.max(deserved, 3))
   local function text(x) return (x >= 1e-3 and x < 1e4 and form or "%.3g"):format(x) end
-  return text(c.ratio) .. (c.low and (" [%s, %s]"):format(text(c.low), text(c.high)) or "")
+  return text(ratio) .. (low and (" [%s, %s]"):format(text(low), text(high)) or "")
 end
 
 local function sentence(c)
-  local n, parts = #c.logs, {}
-  parts[1] = ("%s: ratio %s, %d seed%s"):format(claims.title(c), ratio_text(c), n,
-    n == 1 and "" or "s")
-  parts[#parts + 1] = "claimed: " .. c.wanted
+  local p, parts, seeds = c.pair.p, {}, quantity.count(#c.pair.x, "seed")
+  parts[1] = ("%s: ratio %s, %s"):format(claims.title(c), ratio_text(c.pair), seeds)
+  parts[2] = "claimed: " .. c.wanted
   if c.paper then
-    parts[#parts + 1] = (c.paper < 1e-3 and "the paper's numbers: %.2g"
-      or "the paper's numbers: %.3f"):format(c.paper)
+    parts[3] = (c.paper < 1e-3 and "the paper's numbers: %.2g" or "the paper's numbers: %.3f")
+      :format(c.paper)
   end
-  if c.alone > 0 then
-    parts[#parts + 1] = ("left out: %d seed%s not done on both sides"):format(c.alone,
-      c.alone == 1 and "" or "s")
+  if c.pair.alone > 0 then
+    parts[#parts + 1] = ("left out: %s not done on both sides"):format(
+      quantity.count(c.pair.alone, "seed"))
   end
-  parts[#parts + 1] = c.p and ("p %.2g"):format(c.p) or n == 1 and "one seed has no interval"
+  parts[#parts + 1] = p and ("p %.2g"):format(p) or #c.pair.x == 1 and "one seed has no interval"
     or "the seeds do not differ, so that no test applies"
   if c.untrained then
     parts[#parts + 1] = "all of these predict worse than bigrams of their training text"
@@ -384,17 +335,6 @@ local function reasons(list)
   return #texts > 0 and table.concat(texts, "; ") or nil
 end
 
--- Returns how many comparisons Holm's correction counts: "the 3 comparisons", or "the 3 of 5
--- comparisons that have a p".
-local function counted(result)
-  local all = 0
-  for _, claim in ipairs(result.claims) do all = all + #claim.list end
-  if result.tests < all then
-    return ("the %d of %d comparisons that have a p"):format(result.tests, all)
-  end
-  return ("the %d comparison%s"):format(all, all == 1 and "" or "s")
-end
-
 -- Returns lines about the claims of a published table: each claim with its verdict, its
 -- comparisons, and the rule; and the number of comparisons that were measured. Without a pool it
 -- returns the claims alone.
@@ -411,11 +351,13 @@ function claims.words(published, pool)
     if why then lines[#lines + 1] = ("%s: not measured: %s"):format(name, why) end
   end
   if result.tests > 0 then
+    local all = quantity.count(result.count, "comparison")
     lines[#lines + 1] = ("claims: ratios of geometric means, paired by seed, with 95 %% intervals "
       .. "(t on the logarithms). 'supports' or 'contradicts': the interval lies within or outside "
-      .. "of what is claimed, with p < %g after Holm's correction over %s in this table; a claim "
-      .. "of several needs all of them"):format(claims.ALPHA, counted(result))
-    lines[#lines + 1] = looks.corrected(pool)
+      .. "of what is claimed, with p < %g after Holm's correction over the %s in this table; a "
+      .. "claim of several needs all of them"):format(judgement.ALPHA,
+      result.tests < result.count and ("%d of %s that have a p"):format(result.tests, all) or all)
+    lines[#lines + 1] = judgement.corrected(pool)
   end
   return lines, result.measured
 end

@@ -2,9 +2,9 @@
 -- known (trials/sequential.lua): which rows are compared, where each stops, and what is said of it.
 local groups = require "toeplab.report.groups"
 local json = require "toeplab.base.json"
+local judgement = require "toeplab.report.judgement"
 local sequential = require "toeplab.trials.sequential"
 local space = require "toeplab.trials.space"
-local stats = require "toeplab.report.stats"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
 local looks = {}
@@ -14,15 +14,6 @@ local function label_of(point) return groups.label(point, sorted_keys(point)) en
 local function same(a, b)
   if type(a) ~= "table" or type(b) ~= "table" then return a == b end
   return json.encode(a) == json.encode(b)
-end
-
--- Splits the points into those that fit `with`, and others.
-local function split(points, with)
-  local bases, others = {}, {}
-  for _, point in ipairs(points) do
-    table.insert(space.fits(with, point) and bases or others, point)
-  end
-  return bases, others
 end
 
 -- Returns the keys whose values differ among the points.
@@ -40,8 +31,10 @@ end
 -- that does not fit the table `with`; nil and the reason if there is nothing to compare. ignored: a
 -- key that follows from the point, as one that was tuned; nil: none.
 function looks.comparisons(points, with, ignored)
-  local bases, others = split(points, with)
-  local name, list = label_of(with), {}
+  local bases, others, list, name = {}, {}, {}, label_of(with)
+  for _, point in ipairs(points) do
+    table.insert(space.fits(with, point) and bases or others, point)
+  end
   if #bases == 0 then
     local there = {}
     for i, point in ipairs(others) do there[i] = i <= 6 and label_of(point) or "..." end
@@ -69,44 +62,26 @@ end
 
 -- ---- Looks ------------------------------------------------------------------------------------
 
--- Sets the interval of the ratio at look k from the logarithms of the ratios by seed.
-local function estimate(state, rule, k, logs)
-  local i = stats.interval(logs, 1 - rule.alpha[k], 1)
-  state.look, state.seeds = k, #logs
-  state.ratio, state.low, state.high = math.exp(i.mean), math.exp(i.low), math.exp(i.high)
-  state.percent = 100 * (math.exp(i.half) - 1)
-end
-
--- Adds the logarithms of the ratios of seeds up to n. Returns whether the trials of all have ended,
--- and why one has no result (nil: all have).
-local function add_logs(logs, c, n, value_of)
-  local ended, lost = true, nil
-  for seed = #logs + 1, n do
-    local x, why = value_of(c.row, seed)
-    local y, other = value_of(c.base, seed)
-    if not (x or why) or not (y or other) then
-      ended = false
-    elseif why or other then
-      lost = lost or why or other
-    else
-      logs[#logs + 1] = stats.log_ratio(x, y)
-    end
-  end
-  return ended, lost
-end
-
 -- Follows a comparison from look to look, up to that at which it stops or lacks results.
 local function follow(rule, c, value_of)
-  local state, logs = { row = c.row, base = c.base }, {}
+  local state, row, base = { row = c.row, base = c.base }, {}, {}
   for k, n in ipairs(rule.looks) do
+    local ended, lost = true, nil
     state.asked = n
-    local ended, lost = add_logs(logs, c, n, value_of)
-    if not ended then return state end
-    if lost then
-      state.stopped = lost
+    for seed = #row + 1, n do
+      local x, why = value_of(c.row, seed)
+      local y, other = value_of(c.base, seed)
+      ended, lost = ended and (x or why) and (y or other), lost or why or other
+      row[seed], base[seed] = x, y
+    end
+    if not ended or lost then
+      state.stopped = ended and lost or nil
       return state
     end
-    estimate(state, rule, k, logs)
+    local pair = judgement.pair(base, row, true)
+    judgement.estimate(pair, rule.alpha[k])
+    state.look, state.seeds, state.percent = k, n, 100 * (math.exp(pair.half) - 1)
+    state.ratio, state.low, state.high = judgement.range(pair)
     if state.percent <= rule.percent then
       state.stopped = ("known to %.2g %%"):format(state.percent)
       return state
@@ -138,39 +113,7 @@ function looks.value(status, value, label, metric)
   return value
 end
 
--- Returns the rule by which the newest sweep of a pool that has one added seeds; nil if none has.
-local function rule_of(pool)
-  for _, s in ipairs(pool.sweeps) do
-    local rule = s.plan.rule and sequential.rule(s.plan.rule)
-    if rule then return rule end
-  end
-end
-
--- Returns how often an interval over so many seeds of a pool may miss: 0.05, or what the correction
--- leaves for this look if seeds of the pool were added by looks.
-function looks.alpha(pool, seeds)
-  local rule = rule_of(pool)
-  if not rule then return sequential.ALPHA end
-  local at = 1
-  for k, n in ipairs(rule.looks) do at = n <= seeds and k or at end
-  return rule.alpha[at]
-end
-
 -- ---- Words ------------------------------------------------------------------------------------
-
--- Returns the line that says so where the intervals of a comparison follow looks.alpha; nil if the
--- seeds of the pool were a fixed number.
-function looks.corrected(pool)
-  return rule_of(pool) and "the seeds were added by looks at the results: these intervals and p "
-    .. "are corrected for the looks" or nil
-end
-
-local function words_of(rule, state, metric, waiting)
-  local result = state.look and ("ratio %.4f [%.4f, %.4f], %d seeds, look %d of %d"):format(
-    state.ratio, state.low, state.high, state.seeds, state.look, #rule.looks) or "no look yet"
-  return ("%s over %s, %s: %s; %s"):format(label_of(state.row), label_of(state.base), metric,
-    result, state.stopped and "stopped: " .. state.stopped or waiting)
-end
 
 -- Returns lines about the states: the rule with its correction, and where and why each row stopped.
 -- waiting: why rows that have not stopped wait; nil: their trials are not finished.
@@ -182,43 +125,34 @@ function looks.words(rule, states, metric, waiting)
     .. "seed, and so cover with 95 %% at least, wherever a row stops. Those of the means in a "
     .. "table are not corrected"):format(rule.text, looked, #rule.looks > 1 and " and " or "",
     rule.most, 1 + rule.percent / 100, #rule.looks) }
-  for _, state in ipairs(states) do
-    lines[#lines + 1] = words_of(rule, state, metric, waiting or "not finished")
+  for _, s in ipairs(states) do
+    local result = s.look and ("ratio %.4f [%.4f, %.4f], %d seeds, look %d of %d"):format(s.ratio,
+      s.low, s.high, s.seeds, s.look, #rule.looks) or "no look yet"
+    lines[#lines + 1] = ("%s over %s, %s: %s; %s"):format(label_of(s.row), label_of(s.base), metric,
+      result, s.stopped and "stopped: " .. s.stopped or waiting or "not finished")
   end
   return lines
 end
 
--- Returns the points of the trials of a pool (frames.lua) that its newest sweep asked for, each
--- with its trials by seed: point -> {seed -> trial}.
-local function asked_points(pool, trials)
-  local ids, points, found = {}, {}, {}
-  for _, row in ipairs(pool.store:rows("SELECT trial FROM v_members WHERE sweep = ?",
-    { pool.sweeps[1].id })) do
-    ids[row.trial] = true
-  end
-  for _, t in ipairs(trials) do
-    local point = t.point.at
-    if not found[point] then
-      found[point] = {}
-    end
-    if ids[t.id] and not found[point].asked then
-      found[point].asked, points[#points + 1] = true, point
-    end
-    found[point][t.seed] = t
-  end
-  return points, found
-end
-
--- Returns the lines of looks.words for the newest sweep of a pool; none if its seeds were a fixed
--- number, or if filters left out the row that the others are compared with.
+-- Returns the lines of looks.words for what the newest sweep of a pool asked for; none if its seeds
+-- were a fixed number, or if filters left out the row that the others are compared with.
 function looks.of_pool(pool)
   local rule = pool.plan.rule and sequential.rule(pool.plan.rule)
   if not rule or not pool.plan.with then return {} end
-  local metric = pool.plan.metric
-  local points, found = asked_points(pool, pool:trials { metric })
+  local asked, points, by_seed, metric = {}, {}, {}, pool.plan.metric
+  for _, row in ipairs(pool.store:rows("SELECT trial FROM v_members WHERE sweep = ?",
+    { pool.sweeps[1].id })) do
+    asked[row.trial] = true
+  end
+  for _, t in ipairs(pool:trials { metric }) do
+    local at = t.point.at
+    if asked[t.id] and not asked[at] then asked[at], points[#points + 1] = true, at end
+    by_seed[at] = by_seed[at] or {}
+    by_seed[at][t.seed] = t
+  end
   local list = looks.comparisons(points, pool.plan.with, pool.plan.tuned_key)
   return list and looks.words(rule, looks.judge(rule, list, function(point, seed)
-    local t = found[point][seed]
+    local t = by_seed[point][seed]
     if not t or t.status == "queued" or t.status == "running" then return nil end
     return looks.value(t.status, t.values[1], label_of(point) .. " seed=" .. seed, metric)
   end), metric) or {}

@@ -163,20 +163,6 @@ function stats.log_ratio(a, b)
   return ratio == 1 and share or math.log(ratio) * (share / (ratio - 1))
 end
 
--- Returns the interval (of stats.interval) of b - a, values of the same seeds in the same order,
--- with the p of the two-sided t test (nil for a single pair, and for equal differences); nil
--- without pairs.
-function stats.paired(a, b, level)
-  local differences, size = {}, 0.0
-  for i, v in ipairs(a) do
-    differences[i] = stats.difference(v, b[i])
-    size = math.max(size, math.abs(v), math.abs(b[i]))
-  end
-  local result = stats.interval(differences, level, size)
-  if result and result.n > 1 then result.p = stats.p_value(result, result.mean) end
-  return result
-end
-
 -- Returns the share of all pairs of a value of a and one of b in which b is better; ties count
 -- half.
 function stats.improvement(a, b, better)

@@ -266,6 +266,9 @@ t.test("several settings of a row are not paired with each other", function()
     t.holds(run(folder, "compare tnn/table10"), "several settings fit 1 (no decay): choose with")
     t.holds(run(folder, "compare tnn/table10 lr=0.1"),
       "claim 1: 1 (no decay) over 0.99 (ours), PPL")
+    for _, words in ipairs { "d lr=0.1", "tnn/table10 --baseline lr=0.1" } do
+      t.holds(run(folder, "compare " .. words), "best_val_ppl, lower is better; difference: lr=0.2")
+    end
   end)
 end)
 

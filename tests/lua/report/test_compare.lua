@@ -410,7 +410,15 @@ t.test("wrong words are told", function()
   t.in_folder(function(folder)
     write(folder, pairs_of(3, 1.0))
     for words, want in pairs {
-      ["op=tno"] = "give one key in two values",
+      [""] = "give one key in two values",
+      ["op=tno op=fd op=tno"] = "op=tno is given twice",
+      ["task=lm"] = "task has no other value in ops scale=laptop",
+      ["nix=3"] = "'nix' varies in no experiment",
+      ["op=tno seed=99"] = "no trial of ops scale=laptop has seed=99",
+      ["op=x"] = "has op=x (there are: fd, tno)",
+      ["ops --baseline tno"] = "--baseline takes KEY=A, got 'tno'",
+      ["ops --baseline oq=tno"] = "'oq' does not vary in ops",
+      ["ops --baseline op=tno op=tno"] = "op has no other value",
       ["op=tno op=fd task=lm task=x"] = "one key in two values; 'task=x' is one too many",
       ["op=tno op=nix"] = "no trial of ops scale=laptop has op=nix (there are: fd, tno)",
       ["op=tno op=fdd"] = "has op=fdd; did you mean 'fd'? (there are: fd, tno)",
@@ -419,7 +427,7 @@ t.test("wrong words are told", function()
       ["nix op=tno op=fd"] = "there is no table or experiment 'nix'; known:",
       ["ops other op=tno op=fd"] = "one name at most",
       ["op=tno op=tno"] = "op=tno is given twice",
-      ["op=1 op=1.0"] = "op=1 is given twice",
+      ["op=1 op=1.0"] = "op=1.0 is given twice",
       ["op=tno op=fd --by nix"] = "--by nix: it does not vary in ops",
       ["op=tno op=fd seed=99"] = "no trial of ops scale=laptop has seed=99 (there are: 1, 2, 3)",
       ["op=tno op=fd -m los"] = "there is no metric 'los'",

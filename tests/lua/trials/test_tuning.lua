@@ -323,7 +323,7 @@ test("rows with other values of the tuned key are compared, apart from runs that
     t.eq(trials.run(folder, two), errors.DONE)
     local store <close> = records.open(folder .. "/results", "r")
     local pool = frames.find(store, "experiment", "test", {})
-    local result = compare.new(pool, "decay", "0.9", "0.99", "loss")
+    local result = compare.new(pool, "decay", { "0.9", "0.99" }, "loss")
     t.eq(#result.rows, 2)
     for i, row in ipairs(result.rows) do
       t.eq({ row.label, #row.a, #row.b, row.alone }, { "op=" .. ("xy"):sub(i, i), 2, 2, 0 })

@@ -1,0 +1,120 @@
+-- report/judgement.lua: the one judgement of pairs, for compare, claims and looks: of values of the
+-- same seeds it takes differences or logarithms of ratios, with their interval, p with Holm's
+-- correction over a list, and the number of seeds that a claim would need.
+local sequential = require "toeplab.trials.sequential"
+local stats = require "toeplab.report.stats"
+
+local judgement = { ALPHA = sequential.ALPHA }
+
+-- ---- Levels -----------------------------------------------------------------------------------
+
+-- Returns the rule by which the newest sweep of a pool that has one added seeds; nil if none has.
+local function rule_of(pool)
+  for _, s in ipairs(pool.sweeps) do
+    local rule = s.plan.rule and sequential.rule(s.plan.rule)
+    if rule then return rule end
+  end
+end
+
+-- Returns how often an interval over so many seeds of a pool may miss: ALPHA, or what the
+-- correction leaves for this look if seeds of the pool were added by looks (looks.lua).
+function judgement.alpha(pool, seeds)
+  local rule, at = rule_of(pool), 1
+  if not rule then return judgement.ALPHA end
+  for k, n in ipairs(rule.looks) do at = n <= seeds and k or at end
+  return rule.alpha[at]
+end
+
+-- Returns the line that says so where the intervals of a comparison follow judgement.alpha; nil if
+-- the seeds of the pool were a fixed number.
+function judgement.corrected(pool)
+  return rule_of(pool) and "the seeds were added by looks at the results: these intervals and p "
+    .. "are corrected for the looks" or nil
+end
+
+-- ---- Pairs ------------------------------------------------------------------------------------
+
+-- Pairs two tables seed -> value (false: the seed has none). Returns {a=, b= (the values of the
+-- seeds that both have, by seed), x= (the differences b - a; with `ratio` log(b/a)), alone= (how
+-- many seeds one side lacks), ratio=, size= (of the numbers whose differences x holds)}; nil and
+-- the seed of a pair that has no ratio, because a value is not above 0.
+function judgement.pair(a, b, ratio)
+  local c = { a = {}, b = {}, x = {}, alone = 0, ratio = ratio, size = ratio and 1.0 or 0.0 }
+  local seeds = {}
+  for seed, value in pairs(a) do
+    if value and b[seed] then seeds[#seeds + 1] = seed else c.alone = c.alone + 1 end
+  end
+  for seed in pairs(b) do c.alone = c.alone + (a[seed] == nil and 1 or 0) end
+  table.sort(seeds)
+  for i, seed in ipairs(seeds) do
+    local x, y = a[seed], b[seed]
+    if ratio and (x <= 0 or y <= 0) then return nil, seed end
+    c.a[i], c.b[i] = x, y
+    c.x[i] = ratio and stats.log_ratio(y, x) or stats.difference(x, y)
+    c.size = ratio and c.size or math.max(c.size, math.abs(x), math.abs(y))
+  end
+  return c
+end
+
+-- Sets in pairs, if there are any, mean and deviation of x and, if there are several, low, high and
+-- half (of the interval that misses with probability alpha) and p: that of the t test against the
+-- nearest bound of `region` (of x; default: 0), nil if it says nothing. p is scaled so that it is
+-- compared with ALPHA also where alpha is another.
+function judgement.estimate(c, alpha)
+  c.alpha = alpha
+  for name, value in pairs(stats.interval(c.x, 1 - alpha, c.size) or {}) do c[name] = value end
+  if not c.low then return end
+  local region = c.region or { low = 0.0, high = 0.0 }
+  local p = stats.p_value(c, math.min(math.abs(c.mean - region.low),
+    math.abs(c.mean - region.high)))
+  c.p = p and p * judgement.ALPHA / alpha
+end
+
+-- Estimates all pairs of a list by the levels of a pool and applies Holm's correction to their p;
+-- sets in each whether it is decided, which is nil where it has no p. Returns how many have one.
+function judgement.judge(list, pool)
+  local ps, of = {}, {}
+  for _, c in ipairs(list) do
+    judgement.estimate(c, judgement.alpha(pool, #c.x))
+    if c.p then ps[#ps + 1], of[#of + 1] = c.p, c end
+  end
+  for i, p in ipairs(stats.holm(ps)) do of[i].p, of[i].decided = p, p < judgement.ALPHA end
+  return #ps
+end
+
+-- Returns mean, low and high of pairs as differences or ratios; nil for those that there are not.
+function judgement.range(c)
+  local function shown(x) return x and (c.ratio and math.exp(x) or x) end
+  return shown(c.mean), shown(c.low), shown(c.high)
+end
+
+-- Returns the mean of the middle half of x over all pairs of a list, with the interval of a
+-- stratified bootstrap: {ratio=, mean=, low=, high=, n= (how many pairs)}; nil unless several of
+-- the list have several pairs.
+function judgement.overall(list, pool)
+  local strata, all, alpha = {}, {}, judgement.ALPHA
+  for _, c in ipairs(list) do
+    if #c.x > 1 then
+      strata[#strata + 1] = c.x
+      table.move(c.x, 1, #c.x, #all + 1, all)
+      alpha = math.min(alpha, judgement.alpha(pool, #c.x))
+    end
+  end
+  if #strata < 2 then return nil end
+  local low, high = stats.bootstrap(strata, stats.middle_mean, 1 - alpha)
+  return { ratio = list[1].ratio, mean = stats.middle_mean(all), low = low, high = high, n = #all }
+end
+
+-- Returns about how many seeds detect a true mean of x, where Holm's correction counts `tests`.
+-- Where looks added seeds, the level depends on their number, so the estimate is repeated with its
+-- result.
+function judgement.seeds(c, pool, tests, mean)
+  local n = #c.x
+  for _ = 1, 2 do
+    local alpha = judgement.alpha(pool, n) / math.max(1, tests)
+    n = stats.pairs_needed(c.deviation, mean, nil, 1 - alpha)
+  end
+  return n
+end
+
+return judgement
