@@ -287,7 +287,8 @@ t.test("what a trial asks of t wrongly is an error", function()
       t.eq(code, 1)
       t.ok(said:find(want), said)
     end
-    fails("t:log { loss = 'x' }", "x%.lua:6: log: 'loss' must be a number, got a string")
+    fails("t:log { loss = 'x' }",
+      "x%.lua:6: log: 'loss' must be a number or a tensor, got a string")
     fails("t:steps(-1)", "x%.lua:6: steps: takes an integer of at least 0")
     fails("t:steps(3, {}, {})",
       "x%.lua:6: steps: '[mo]%l+' needs methods state%(%) and load%(state%)\n")
