@@ -15,11 +15,23 @@ local text_table = require "toeplab.base.text_table"
 
 local outcome = {}
 
+-- Returns whether the command chose one of the values that the script declares for an axis.
+local function narrowed(run, key)
+  local first = json.encode { run.trials[1].point[key] }
+  for _, t in ipairs(run.trials) do
+    if json.encode { t.point[key] } ~= first then return false end
+  end
+  return #(run.exp:axes()[key] or {}) > 1
+end
+
 -- Warns about keys of fixed or of rows that no trial read, which may be misspelt (weight_deacy). It
--- is silent if some trials did not run now, since they may have read the key, and if a scale was
--- chosen, since the scale may not need the key.
+-- is silent if some trials did not run now, or the command left values of an axis out, since those
+-- trials may read the key, and if a scale was chosen, since the scale may not need the key.
 function outcome.warn_fixed(run, counts, reads)
   if counts.done ~= #run.trials or run.scale ~= "" then return end
+  for _, key in ipairs(sorted_keys(run.exp:axes())) do
+    if narrowed(run, key) then return end
+  end
   local unread = {}
   for _, key in ipairs(sorted_keys(overlay(rows.keys(run.exp.rows), run.exp.fixed))) do
     if not reads[key] and not run.exp.always[key] then unread[#unread + 1] = key end
@@ -43,15 +55,6 @@ function outcome.warn_axes(run, reads)
         .. "difference", run.exp:where(key), key)
     end
   end
-end
-
--- Returns whether the command chose one of the values that the script declares for an axis.
-local function narrowed(run, key)
-  local first = json.encode { run.trials[1].point[key] }
-  for _, t in ipairs(run.trials) do
-    if json.encode { t.point[key] } ~= first then return false end
-  end
-  return #(run.exp:axes()[key] or {}) > 1
 end
 
 -- Raises if no trial read an axis: all its values then gave the same trial.

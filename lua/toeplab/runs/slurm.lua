@@ -157,6 +157,12 @@ function slurm.script(run, path, options, tasks, number)
   add("mem", o.memory)
   add("cpus-per-task", o.cpus)
   add("gpus", o.gpus)
+  local uses = false
+  for _, t in ipairs(run.trials) do uses = uses or t.config.device ~= "cpu" end
+  if o.gpus and not uses then
+    run.progress:warn("gpus: the job asks for GPUs, but all trials have device=cpu: give "
+      .. "device=cuda")
+  end
   for _, own in ipairs { true, false } do -- Slurm reads its lines up to the first command
     for _, line in ipairs(o.line) do
       if (line:find "^#SBATCH" ~= nil) == own then lines[#lines + 1] = line end

@@ -24,6 +24,8 @@ t.test("a fixed key that no trial reads is told, if all ran and without a scale"
     t.ok(code == 0 and not said:find("dropuot"), said)
     code, said = trials.run(folder, script, { "scale=smoke" })
     t.ok(code == 0 and not said:find("dropuot"), said)
+    code, said = trials.run(folder, script, { "width=2", "steps=7" }) -- others may read it
+    t.ok(code == 0 and not said:find("dropuot"), said)
     code, said = trials.run(folder, script, { "width=1,-1" })
     t.ok(code == 1 and not said:find("dropuot"), said)
     code, said = trials.run(folder, script, { "steps=3", "dropuot=1" })

@@ -31,7 +31,8 @@ t.test("options come from flags, the profile of the experiment and that of the u
     for _, line in ipairs { "#SBATCH --partition=main", "#SBATCH --account=us",
       "#SBATCH --time=90", "#SBATCH --gpus=2", "#SBATCH --cpus-per-task=2",
       "#SBATCH --array=1-2%3", "#SBATCH --signal=B:USR1@90", "--requeue",
-      "#SBATCH --qos=low\nmodule load hdf5\nexec " } do
+      "#SBATCH --qos=low\nmodule load hdf5\nexec ",
+      "gpus: the job asks for GPUs, but all trials have device=cpu: give device=cuda" } do
       t.ok(said:find(line, 1, true), line .. " is missing in\n" .. said)
     end
     t.ok(said:find(('#SBATCH --comment="toeplab %s 1"'):format(c.root), 1, true), said)
