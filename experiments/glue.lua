@@ -107,7 +107,7 @@ local function rows_of(trials)
       if task then
         local key = task .. "\n" .. t.config.start
         if not groups[key] then order[#order + 1] = key end
-        majority[key] = value
+        majority[key] = value == value and value or "-" -- a constant has no correlation
         table.insert(at(at(groups, key), t.config.lr), t.metrics[task])
       end
     end
