@@ -16,7 +16,6 @@ local errors = require "toeplab.base.errors"
 local time_limits = require "toeplab.runs.time_limits"
 local wire = require "toeplab.base.wire"
 local worker = require "toeplab.runs.worker"
-local workload = require "toeplab.runs.workload"
 
 local coordinator = {}
 
@@ -37,7 +36,7 @@ function coordinator.new(run)
     check = worker.check(run.exp), deaths = {}, started = 0, total = budget.total,
     limit = budget.trial,
     counts = { done = 0, failed = 0, pruned = 0, stopped = 0, removed = 0 },
-    left = estimate.of_run(run.records, run.exp.name, run.jobs, workload.new(run.exp)) }, Pool)
+    left = estimate.of_run(run.records, run.exp.name, run.jobs) }, Pool)
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------

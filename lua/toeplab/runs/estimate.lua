@@ -81,10 +81,9 @@ function estimate.new(store, experiment, machine)
     machine = machine, others = sorted_keys(varies) }, Estimate)
 end
 
--- Returns the keys in which a configuration differs from all known ones, which share their values;
--- all keys if none is known.
+-- Returns the keys in which a configuration differs from all known ones, which share their values.
 local function keys_apart(self, values)
-  local keys = add_differing({}, values, self.list[1] and self.list[1].values or {})
+  local keys = self.list[1] and add_differing({}, values, self.list[1].values) or {}
   for _, key in ipairs(self.others) do keys[key] = nil end
   return sorted_keys(keys)
 end
@@ -141,18 +140,17 @@ local function ratios(self, cost, known)
   return ratio, cost.token / other.token, ratio > SAME or ratio < 1 / SAME
 end
 
--- Returns the prediction of Estimate:whole for keys c without the errors of others. values: the
--- texts of c; apart: the keys in which all known configurations differ from values; but: a known
--- one that does not count, or nil.
-local function predict(self, c, values, apart, but)
+-- Returns the prediction of Estimate:whole without the errors of others. apart: the keys in which
+-- all known configurations differ from values; cost: of cost_of; but: a known one that does not
+-- count, or nil.
+local function predict(self, values, steps, apart, cost, but)
   local list, far = nearest(self, values, but)
   if #list == 0 then return nil end
-  local steps, cost = count_steps(c), far + #apart > 0 and cost_of(self, c)
   local sum, after, trials, low, high, keys, scaled = 0.0, 0.0, 0, math.huge, 0.0, {}, false
   for _, key in ipairs(apart) do keys[key] = true end
   for _, known in ipairs(list) do
     local step, token, guessed = ratios(self, cost, known)
-    scaled = scaled or guessed or false
+    scaled = scaled or guessed
     local scale = step * (steps and known.steps and steps / known.steps or 1)
     local fixed = known.after * (token - scale) -- an evaluation takes as long after fewer steps
     sum, trials = sum + known.trials * (known.seconds * scale + fixed), trials + known.trials
@@ -181,7 +179,7 @@ local function errors_of(self)
   self.errors = { low = 1.0, high = 1.0 }
   for i = 1, math.min(#self.list, TESTED) do
     local known = self.list[i]
-    local p = predict(self, known.keys, known.values, {}, known)
+    local p = predict(self, known.values, known.steps, {}, cost_of(self, known.keys), known)
     if p and p.seconds > 0 then
       self.errors.low = math.min(self.errors.low, known.seconds / p.seconds)
       self.errors.high = math.max(self.errors.high, known.seconds / p.seconds)
@@ -192,8 +190,7 @@ local function errors_of(self)
 end
 
 -- Predicts a trial from the rates of its device alone: without what is not a step.
-local function by_rates(self, c)
-  local steps, cost = count_steps(c), cost_of(self, c)
+local function by_rates(self, c, steps, cost)
   local rates = steps and cost and self.machine.rates(cost.device, c.precision)
   if not rates then return nil end
   local seconds = steps * workload.seconds(cost.cost, rates)
@@ -207,15 +204,14 @@ end
 -- from the trial), keys= (their names), scaled= (whether the cost of a step differs from theirs)};
 -- nil if nothing is known.
 function Estimate:whole(c)
-  local values = texts(c)
+  local values, steps = texts(c), count_steps(c)
   local apart = keys_apart(self, values)
-  local parts = { table.concat(apart, ","), tostring(count_steps(c)) }
-  for _, keys in ipairs { apart, self.others } do
-    for _, key in ipairs(keys) do parts[#parts + 1] = values[key] or "" end
-  end
+  local cost = cost_of(self, c)
+  local parts = { table.concat(apart, ","), tostring(steps), cost and cost.step or "" }
+  for _, key in ipairs(self.others) do parts[#parts + 1] = values[key] or "" end
   local text = table.concat(parts, "\n")
   if self.known[text] == nil then
-    local p = predict(self, c, values, apart) or by_rates(self, c)
+    local p = predict(self, values, steps, apart, cost) or by_rates(self, c, steps, cost)
     if p and p.far > 0 then
       local known = errors_of(self)
       local guess = p.scaled and not known.scaled and ERROR or 1
@@ -278,11 +274,9 @@ end
 
 -- Returns a function that predicts the seconds until the trials of the list queue and those of the
 -- workers are done; nil while this is unknown. It belongs to a run of the experiment's trials by
--- `jobs` workers, and caches its results, so that calls are cheap. cost: of workload.new; nil: the
--- time scales with the steps only.
-function estimate.of_run(store, experiment, jobs, cost)
+-- `jobs` workers, and caches its results, so that calls are cheap.
+function estimate.of_run(store, experiment, jobs)
   local due, ends = -math.huge, nil
-  local machine = cost and { cost = cost, rates = function() end }
   return function(queue, workers)
     local now = core.sys.clock()
     if now >= due then
@@ -295,7 +289,7 @@ function estimate.of_run(store, experiment, jobs, cost)
       for _, t in ipairs(queue) do
         list[#list + 1] = { config = t.config, step = t.step, spent = t.had }
       end
-      local seconds = estimate.new(store, experiment, machine):remaining(list, jobs)
+      local seconds = estimate.new(store, experiment):remaining(list, jobs)
       ends, due = seconds and now + seconds, now + math.max(PAUSE, SHARE * (core.sys.clock() - now))
     end
     return ends and math.max(0, ends - now)

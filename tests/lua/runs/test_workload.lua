@@ -187,26 +187,6 @@ t.test("what follows the last step scales with the cost of a token, not with tha
     end)
   end)
 
-t.test("the time that a run still takes scales, too, and asks for no cost it does not need",
-  function()
-    local asked = 0
-    local function cost_of(c)
-      asked = asked + 1
-      return tl.overlay(cost, { flop = 30e9 * c.dim, numbers = 0.0, modules = 0 })
-    end
-    t.in_folder(function(folder)
-      sweeps.write(folder, { experiment = "x", trials = { { seconds = 500.0, seed = 1,
-        config = { steps = 100, dim = 1, device = "cpu" } } } })
-      local store <close> = records.open(folder, "r")
-      local function left(dim)
-        return estimate.of_run(store, "x", 1, cost_of)({ { config = { steps = 100, dim = dim,
-          device = "cpu" } } }, {})
-      end
-      t.eq({ left(1), asked }, { 500.0, 0 }, 1e-3)
-      t.eq({ left(4), asked }, { 2000.0, 2 }, 1e-3)
-    end)
-  end)
-
 t.test("without finished trials: the rates of the machine, and a range of a factor of 2", function()
   local function rates(device)
     return device == "cpu" and { flop = 1e-9, number = 0, module = 0 } or nil
