@@ -16,10 +16,13 @@ local function stored(store)
   return row and json.decode(row.limits)
 end
 
--- Measures the limits of a device with so many threads, in about a second; nil if it is not here.
+-- Measures the limits of a device with so many threads, in about a second; nil if it is not here,
+-- or cannot be measured now.
 local function measured(device, threads)
   if device ~= "cpu" and not core.look_at_device(device) then return nil end
-  return measure.limits(threads, { quick = true, precisions = {}, device = device })
+  local ok, limits = pcall(measure.limits, threads, { quick = true, precisions = {},
+    device = device })
+  return ok and limits or nil
 end
 
 -- Returns a function of the name of a device and a precision that returns its rates for a worker of

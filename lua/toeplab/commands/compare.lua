@@ -144,6 +144,7 @@ local function settings(pool, k)
       end
     end
   end
+  if #texts == 0 then errors.usage("compare: %s=%s has no value", k.key, k[1]) end
   for _, text in ipairs(texts[2] and {} or there) do add(text) end
   return texts[2] and texts
     or errors.usage("compare: %s has no other value in %s", k.key, pool:title())

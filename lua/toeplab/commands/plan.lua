@@ -30,7 +30,7 @@ local command = {
     .. "from finished trials of the experiment: from those whose configuration differs in the\n"
     .. "fewest keys, or else from the rates of the machine. Says which difference of two rows\n"
     .. "the seeds detect 4 times in 5, if trials have finished. With\n"
-    .. "seeds=\"until P %\": how many trials are run at least, and at most. Runs nothing.",
+    .. "seeds=\"until P %\": how many trials are run at least, and at most. Trains nothing.",
   words = { "experiment", "keys" },
   options = {
     { name = "jobs", short = "j", value = "N", help = "estimate the time for N workers (1)" },

@@ -27,8 +27,8 @@ local command = {
     .. "       toeplab plot [TRIAL...] --tensor NAME",
   about = "Draws, by gnuplot, metrics of trials, or the Toeplitz operators of their models: their\n"
     .. "matrices, kernels or frequency responses, or tensors that trials logged. Trials that\n"
-    .. "differ only in the seed are one line, their mean. Of an experiment the newest sweep is\n"
-    .. "drawn, as by table and report; @all experiment=NAME draws all its sweeps, sweep=N one.\n"
+    .. "differ only in the seed are one line, their mean. Of an experiment those\n"
+    .. "are drawn that table and report have; @all experiment=NAME draws all, sweep=N one.\n"
     .. "Without TRIAL: the sweep of the trial started last.\n" .. selection.help,
   words = { { of = "trials", choices = kernels.kinds } },
   options = {

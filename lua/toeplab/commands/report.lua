@@ -14,9 +14,9 @@ local command = {
   example = "toeplab report quickstart\n  toeplab report tnn-table10 scale=laptop -o table10.html",
   usage = "toeplab report EXPERIMENT|SWEEP [KEY=VALUE...]\n"
     .. "       toeplab report --serve [--port N] [EXPERIMENT|SWEEP]",
-  about = "Writes one page of HTML about the newest sweep of an experiment, or about that of a\n"
-    .. "number (toeplab status --json): its question, results, the paper's table beside them,\n"
-    .. "curves, trials, failures, origin. The page needs no network and no other file.\n"
+  about = "Writes one page of HTML about all commands of an experiment, or about the\n"
+    .. "sweep of a number (toeplab status --json): its question, results, the paper's table\n"
+    .. "beside them, curves, trials, failures, origin. The page needs no network or other file.\n"
     .. "KEY=VALUE chooses trials, scale=NAME a scale. What an experiment's own report prints and\n"
     .. "draws is on the page if its script is unchanged.\n\n"
     .. "--serve serves a page with the curves of the newest sweep, which grows while trials run,\n"

@@ -18,6 +18,7 @@ local shell = require "toeplab.base.shell"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 local sweeps = require "toeplab.store.sweeps"
+local versions = require "toeplab.report.versions"
 
 local frames = {}
 
@@ -149,6 +150,11 @@ function frames.named(store, name, filters, key)
     local without = {}
     for _, s in ipairs(sweeps.last(store)) do
       local self, others = frames.find(store, "experiment", s.experiment, filters)
+      for _, label in ipairs(self and self.others or {}) do -- of other scales
+        if self.axes[key] then break end
+        self = frames.find(store, "experiment", s.experiment,
+          overlay(filters, { scale = { label:match " scale=(.*)$" or "" } }))
+      end
       if self and self.axes[key] then return self end
       table.move(others or {}, 1, #(others or {}), #without + 1, without)
     end
@@ -369,56 +375,30 @@ local function none_fits(self, rows, filters)
       filter.none_has(self:title(), key, filters[key][1], values)
     end
   end
-  errors.usage("no trial of %s fits", self:title())
+  local left = self:left_out()
+  errors.usage("no trial of %s fits%s", self:title(), left and "; " .. left or "")
 end
 
--- Returns a function that tells whether a point holds the value that the newest command chose for
--- it of a key (trials/tuning.lua; nil: none was chosen). It remembers the first value that it sees,
--- so it is asked from the newest sweep on.
-local function newest_choice(key)
-  local first = {}
-  return function(at)
-    if not key then return true end
-    local others = overlay(at)
-    others[key] = nil
-    others = json.encode(others)
-    local value = json.encode { at[key] }
-    first[others] = first[others] or value
-    return first[others] == value
-  end
-end
-
--- Reads the trials of all sweeps, each once. Returns them, and the set of the ids of those that
--- newer ones of the same setting and seed, or of another version at the same setting, replace.
+-- Reads the trials of all sweeps, by sweep from the newest on, each once.
 local function read(self, keys, metrics)
-  local rows, settings, dropped = {}, {}, {}
-  local origin, script = origins(), script_codes(self.store)
+  local rows, texts, seen, origin, script = {}, {}, {}, origins(), script_codes(self.store)
   for _, s in ipairs(self.sweeps) do
     local sets = {}
     for i, name in ipairs(metrics) do sets[i] = values_of(self, s.id, name) end
     self.store.store:tuples(query(keys), { s.id }, function(position, id, seed, status, seconds,
         commit, dirty, hash, numerics, mixed, data_hash, data, parts, tokens, at)
-      local here = settings[at] or { seeds = {} }
-      settings[at] = here
-      if here.seeds[seed] == id or dropped[id] then return end -- a newer sweep has it, too
-      local made = origin(commit, dirty, hash, numerics, mixed, data_hash, data,
-        parts or script(s) .. (tokens or ""))
-      local begun = status ~= "queued" -- what has not begun has no version
-      local old = here.seeds[seed] or begun and here.version and here.version ~= made.version
-      if old then
-        dropped[id] = true
-      else
-        here.seeds[seed], here.version = id, here.version or begun and made.version
-      end
+      if seen[id] then return end
+      seen[id], texts[at] = true, true
       local values = {}
       for i, set in ipairs(sets) do values[i] = set[position] end
-      rows[#rows + 1] = { id = id, seed = seed, status = status, seconds = seconds, made = made,
-        point = at, values = values, sweep = s.id }
+      rows[#rows + 1] = { id = id, seed = seed, status = status, seconds = seconds, point = at,
+        made = origin(commit, dirty, hash, numerics, mixed, data_hash, data,
+          parts or script(s) .. (tokens or "")), values = values, sweep = s.id }
     end)
   end
-  local point_of = points(self, keys, settings)
+  local point_of = points(self, keys, texts)
   for _, row in ipairs(rows) do row.point = point_of[row.point] end
-  return rows, dropped
+  return rows
 end
 
 -- Returns the trials, by sweep from the newest on and then in the order of their declaration: {id=,
@@ -428,12 +408,13 @@ end
 -- a setting (trials/tuning.lua) the newest choice counts. Raises a usage error if the filters leave
 -- no trial.
 function Frame:trials(metrics)
-  local rows, replaced = read(self, sorted_keys(self.axes), metrics)
-  local list, filters, in_force = {}, trial_filters(self), newest_choice(self.plan.tuned_key)
+  local rows, filters = read(self, sorted_keys(self.axes), metrics), trial_filters(self)
+  local old, in_force = versions.replaced(rows), versions.newest_choice(self.plan.tuned_key)
+  local list = {}
   self.replaced = { count = 0 }
   for _, row in ipairs(rows) do
     if fits_all(row, filters) then
-      if in_force(row.point.at) and not replaced[row.id] then
+      if in_force(row.point.at) and not old[row.id] then
         list[#list + 1] = row
       else
         self.replaced.count = self.replaced.count + 1
@@ -457,9 +438,10 @@ end
 
 -- ---- Commands ---------------------------------------------------------------------------------
 
--- Returns the set of the keys that a command can set by themselves: of grid, of no rule of when.
+-- Returns the set of the keys that a command can set by themselves: of grid, of no rule of when,
+-- and those that commands have set.
 function Frame:free_keys()
-  local set = {}
+  local set = overlay(self.between)
   for _, key in ipairs(self.plan.grid or {}) do set[key] = true end
   return set
 end

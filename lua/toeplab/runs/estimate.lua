@@ -130,10 +130,9 @@ function Estimate:checkpoint()
 end
 
 -- Returns how many times as long a step, and a token, of a trial with this cost takes as those of a
--- known configuration, and whether that is a guess; 1 if a cost is not known, or the devices
+-- known configuration, and whether that is a guess; 1 if its cost is not known, or the devices
 -- differ.
 local function ratios(self, cost, known)
-  if not cost then return 1, 1 end
   local other = known_cost(self, known)
   if not other or other.device ~= cost.device then return 1, 1 end
   local ratio = cost.step / other.step
@@ -149,13 +148,16 @@ local function predict(self, values, steps, apart, cost, but)
   local sum, after, trials, low, high, keys, scaled = 0.0, 0.0, 0, math.huge, 0.0, {}, false
   for _, key in ipairs(apart) do keys[key] = true end
   for _, known in ipairs(list) do
-    local step, token, guessed = ratios(self, cost, known)
-    scaled = scaled or guessed
-    local scale = step * (steps and known.steps and steps / known.steps or 1)
-    local fixed = known.after * (token - scale) -- an evaluation takes as long after fewer steps
-    sum, trials = sum + known.trials * (known.seconds * scale + fixed), trials + known.trials
-    after = after + known.trials * known.after * token
-    local least = known.low * scale + known.low_after * (token - scale)
+    local scale, token = steps and known.steps and steps / known.steps or 1, 1
+    if cost then
+      local step, of_token, guessed = ratios(self, cost, known)
+      scale, token, scaled = scale * step, of_token, scaled or guessed
+    end
+    local n, rest = known.trials, token - scale
+    local fixed = known.after * rest -- an evaluation takes as long after fewer steps
+    sum, trials = sum + n * (known.seconds * scale + fixed), trials + n
+    after = after + n * known.after * token
+    local least = known.low * scale + known.low_after * rest
     local most = known.high * scale + fixed
     if least < low then low = least end
     if most > high then high = most end

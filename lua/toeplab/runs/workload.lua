@@ -129,6 +129,7 @@ local function dry_run(exp, values, open, until_when)
     steps = function(_, _, model, opt) stop(model, opt and 8 or 0) end }
   local function measures() error("its function measures, and trains no model", 0) end
   local function acts() error("its function does more than training a model", 0) end
+  setmetatable(handle, { __index = acts })
   local opened = io.open
   local list = {
     { _G, "print", ignore }, { os, "execute", acts }, { os, "remove", acts },
@@ -149,10 +150,11 @@ local function dry_run(exp, values, open, until_when)
   debug.sethook(function()
     if core.sys.clock() > until_when then error("its function takes too long", 0) end
   end, "", CHECKED)
-  local _, why = pcall(initial.without_init, exp.trial, handle, c)
+  local ok, why = pcall(initial.without_init, exp.trial, handle, c)
   debug.sethook()
   if found.model then return found, nil, reads[found.model] or reads_of(c) end
-  return nil, why == nil and "its function trains no model" or errors.text(why), reads_of(c)
+  why = (ok or why == found) and "its function trains no model" or errors.text(why)
+  return nil, why, reads_of(c)
 end
 
 -- ---- Its cost ----------------------------------------------------------------------------------

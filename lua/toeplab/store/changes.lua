@@ -71,7 +71,7 @@ end
 
 -- Asks a running trial to save and stop; its run goes on with the others. a: words.
 function changes.stop(store, a)
-  local ids = chosen(store, a, "stop")
+  local ids = selection.ids(store, a.words, "stop")
   if #ids > 1 then errors.usage("stop: one trial at a time, and %d are meant", #ids) end
   local status, row = store:status(ids[1])
   local why = status ~= "running" and "it is " .. status or not row.busy and "its process has died"

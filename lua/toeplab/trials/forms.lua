@@ -14,6 +14,8 @@ function forms.new(rows, folder)
   return setmetatable({ rows = rows, folder = folder, of = {} }, Forms)
 end
 
+local MOST_AXES = 5 -- of a tensor, to which a series adds that of the steps
+
 -- Whether a value is logged as a tensor; one of a single element is a number.
 local function is_tensor(value) return class.istensor(value) and value:numel() > 1 end
 
@@ -39,6 +41,9 @@ local function check_form(self, name, value, index)
     form = describe(value)
     if index then
       error(("log: '%s' is %s, which is kept by step: it takes no index"):format(name, form), 4)
+    elseif #value:shape() > MOST_AXES then
+      error(("log: '%s' is %s: with the steps it would have more than %d axes"):format(name, form,
+        MOST_AXES + 1), 4)
     elseif not name:find "^[%w_-]+$" then
       error(("log: the name '%s' of %s becomes that of a file: use letters, digits, _ and -")
         :format(name, form), 4)

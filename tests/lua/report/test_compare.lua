@@ -427,6 +427,7 @@ t.test("wrong words are told", function()
       ["nix op=tno op=fd"] = "there is no table or experiment 'nix'; known:",
       ["ops other op=tno op=fd"] = "one name at most",
       ["op=tno op=tno"] = "op=tno is given twice",
+      ["op="] = "op= has no value", ["op=,"] = "op=, has no value",
       ["op=1 op=1.0"] = "op=1.0 is given twice",
       ["op=tno op=fd --by nix"] = "--by nix: it does not vary in ops",
       ["op=tno op=fd seed=99"] = "no trial of ops scale=laptop has seed=99 (there are: 1, 2, 3)",

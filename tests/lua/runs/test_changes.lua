@@ -55,7 +55,7 @@ t.test("trials are marked and removed while a run is at work, but those that it 
         and pcall(statuses, folder) and statuses(folder) == "failed running queued"
     end)
     t.eq({ toeplab(folder, "mark busy --tag seen --note 'while it runs'") },
-      { 0, "3 trials now 'seen'\n3 trials noted\n" })
+      { 0, "mark: 3 trials\n3 trials now 'seen'\n3 trials noted\n" })
     t.eq({ toeplab(folder, "mark a=3 --untag seen") }, { 0, "1 trial no longer 'seen'\n" })
     t.eq(#trials.query(folder, [[SELECT 1 FROM v_trials WHERE tags = 'seen'
       AND notes = 'while it runs']]), 2)
@@ -75,7 +75,7 @@ t.test("trials are marked and removed while a run is at work, but those that it 
     t.eq(toeplab(folder, "rm --restore @last"), 0)
     t.eq(statuses(folder), "failed done queued")
     t.eq(#trials.query(folder, "SELECT 1 FROM v_trials WHERE tags = 'seen'"), 2)
-    t.eq({ toeplab(folder, "mark busy --clear") }, { 0, "3 trials cleared\n" })
+    t.eq({ toeplab(folder, "mark busy --clear") }, { 0, "mark: 3 trials\n3 trials cleared\n" })
   end)
 end)
 

@@ -75,6 +75,9 @@ end)
 -- By name: the body of a trial, and why it has no cost.
 local without = {
   { "no training", "t:log { x = 1 }", "trains no model" },
+  { "a loop without a model", "for _ in t:steps(3) do end", "trains no model" },
+  { "a value", "return { 1 }", "trains no model" },
+  { "another method", "t:best_model()", "does more than training" },
   { "a measurement", "tl.cost.seconds(function() end)", "measures" },
   { "a program", "os.execute 'touch made'", "does more than training" },
   { "a file", "io.open('made', 'w')", "does more than training" },

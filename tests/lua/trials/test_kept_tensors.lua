@@ -158,6 +158,7 @@ t.test("what cannot be kept is refused, with its form and the form before it", f
       { { old = core.zeros(3, 2) }, "'old' is a tensor %[3,2%].*was a tensor %[2,3%]" },
       { { old = 2 }, "'old' is a number, and was a tensor %[2,3%]" },
       { { kernel = core.zeros(3) }, "kept by step: it takes no index", 7 },
+      { { kernel = core.zeros(2, 1, 1, 1, 1, 1) }, "would have more than 6 axes" },
       { { ["a/b"] = core.zeros(3) }, "'a/b' of a tensor %[3%].* becomes that of a file" },
       { { none = core.zeros(0) }, "0 elements" },
     } do

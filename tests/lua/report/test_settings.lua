@@ -1,0 +1,42 @@
+-- test_settings.lua: which of the trials at one setting count, where several commands made them.
+local t = require "harness"
+local versions = require "toeplab.report.versions"
+
+-- Each case: its name, the trials, newest sweep first, as words "sweep setting seed version", with
+-- "-" for the version of one that is queued, and the numbers of those that are replaced.
+local cases = {
+  { "more seeds of one version add up", { "2 a 4 x", "1 a 1 x", "1 a 2 x" }, {} },
+  { "other settings of an older version stay", { "2 a 1 y", "1 b 1 x" }, {} },
+  { "an older version goes, its other seeds too", { "2 a 1 y", "1 a 1 x", "1 a 2 x" }, { 2, 3 } },
+  { "what one command asked for counts, adopted or new", { "2 a 1 x", "2 a 2 y", "1 a 3 x" }, {} },
+  { "a queued trial takes its seed, and the older version goes",
+    { "2 a 1 -", "2 a 2 -", "1 a 1 x", "1 a 3 x" }, { 3, 4 } },
+  { "a queued trial of a new seed replaces none", { "2 a 3 -", "1 a 1 x", "1 a 2 x" }, {} },
+  { "of three versions the newest counts",
+    { "3 a 1 z", "2 a 1 y", "2 a 2 y", "1 a 3 x", "1 b 1 x" }, { 2, 3, 4 } },
+}
+
+for _, case in ipairs(cases) do
+  t.test(case[1], function()
+    local points, rows, want = {}, {}, {}
+    for i, words in ipairs(case[2]) do
+      local sweep, at, seed, version = words:match "(%S+) (%S+) (%S+) (%S+)"
+      points[at] = points[at] or {}
+      rows[i] = { id = i, sweep = tonumber(sweep), point = points[at], seed = tonumber(seed),
+        status = version == "-" and "queued" or "done", made = { version = version } }
+    end
+    for _, id in ipairs(case[3]) do want[id] = true end
+    t.eq(versions.replaced(rows), want)
+  end)
+end
+
+t.test("of a key that commands chose, the newest choice for a setting counts", function()
+  local counts = versions.newest_choice "lr"
+  for _, case in ipairs { { { op = "a", lr = 1 }, true }, { { op = "a", lr = 2 }, false },
+    { { op = "b", lr = 2 }, true }, { { op = "a", lr = 1 }, true } } do
+    t.eq(counts(case[1]), case[2])
+  end
+  t.ok(versions.newest_choice(nil) { lr = 3 })
+end)
+
+t.done()
