@@ -6,11 +6,10 @@ local looks = require "toeplab.report.looks"
 local config = require "toeplab.base.config"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
+local quantity = require "toeplab.base.quantity"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
 local footnotes = { RESCUED = "†", EARLY = "‡" }
-
-local function plural(n, word) return ("%d %s%s"):format(n, word, n == 1 and "" or "s") end
 
 -- Returns the distinct texts of trials or of sweeps, sorted.
 local function distinct(list, text)
@@ -207,23 +206,23 @@ local function marks(result, add)
   local n = total(result, "rescued")
   if n > 0 then
     add("%s %s returned to an earlier step after a spike or nan (guard) and continued",
-      footnotes.RESCUED, plural(n, "trial"))
+      footnotes.RESCUED, quantity.count(n, "trial"))
   end
   n = total(result, "early")
   if n > 0 then
     add("%s %s ended early (pruned, or over a budget): not in the mean", footnotes.EARLY,
-      plural(n, "trial"))
+      quantity.count(n, "trial"))
   end
   n = total(result, "diverged")
   if n > 0 then
     add("diverged: %s ended with inf or nan, or stopped by the guard or by a gradient that was "
-      .. "not finite; a row with such a seed has no mean", plural(n, "trial"))
+      .. "not finite; a row with such a seed has no mean", quantity.count(n, "trial"))
   end
   local fewer = { total(result, "open") > 0 and "… not finished" or nil }
   n = total(result, "lacking")
   if n > 0 then
-    fewer[#fewer + 1] = ("%s %s done and lack%s the metric of a column"):format(plural(n, "trial"),
-      n == 1 and "is" or "are", n == 1 and "s" or "")
+    fewer[#fewer + 1] = ("%s %s done and lack%s the metric of a column"):format(
+      quantity.count(n, "trial"), n == 1 and "is" or "are", n == 1 and "s" or "")
   end
   if fewer[1] then add("%s; (2/3): a mean of 2 of 3 seeds", table.concat(fewer, "; ")) end
 end
@@ -256,7 +255,7 @@ local function left_over(result, add)
   local left = 0
   for _, t in ipairs(result.trials) do left = left + (seen[t] and 0 or 1) end
   if here and left > 0 then
-    add("%s of the experiment fit no column", plural(left, "trial"))
+    add("%s of the experiment fit no column", quantity.count(left, "trial"))
   elseif not here then
     local names = {}
     for _, column in ipairs(result.columns) do

@@ -83,6 +83,7 @@ local function with_results(store, list)
   return list[1]
 end
 
+-- Returns the name of the experiment and scale of a sweep, or of a frame.
 local function title_of(s) return s.experiment .. (s.scale ~= "" and " scale=" .. s.scale or "") end
 
 -- Sets what the sweeps of a frame tell: axes (the set of keys that vary), between (those of them
@@ -214,9 +215,7 @@ function Frame:own_axes(trials)
   return keys
 end
 
-function Frame:title()
-  return self.experiment .. (self.scale ~= "" and " scale=" .. self.scale or "")
-end
+Frame.title = title_of
 
 -- Returns what the frame leaves out, with the name that takes it in; nil if nothing, or if the
 -- trials were not read yet.
