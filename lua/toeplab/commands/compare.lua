@@ -3,8 +3,11 @@ local arguments = require "toeplab.base.arguments"
 local filter = require "toeplab.report.filter"
 local claims = require "toeplab.report.claims"
 local compare = require "toeplab.report.compare"
+local differences = require "toeplab.report.figures.differences"
 local judgement = require "toeplab.report.judgement"
+local labels = require "toeplab.report.labels"
 local output = require "toeplab.report.output"
+local paper = require "toeplab.report.figures.paper"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
 local frames = require "toeplab.report.frames"
@@ -19,6 +22,7 @@ local command = {
   example = "toeplab compare decay=0.99 decay=none --metric best_val_ppl\n"
     .. "  toeplab compare ski/table2 model=tnn model=fd --by task\n"
     .. "  toeplab compare lra model=tnn --ratio\n"
+    .. "  toeplab compare lra model=tnn --size 3.25x2.2 -o differences.pdf\n"
     .. "  toeplab compare tnn/table10",
   usage = "toeplab compare [NAME] KEY=A [KEY=B...] [KEY=VALUE...]\n"
     .. "       toeplab compare NAME [KEY=VALUE...]",
@@ -31,7 +35,7 @@ local command = {
     .. "experiment in which KEY varies. Other words KEY=VALUE choose trials, as for table.\n"
     .. "Without KEY=A KEY=B for a published table, and where no KEY varies: whether the trials\n"
     .. "support, contradict, or cannot tell what the paper claims of the table NAME, or of the\n"
-    .. "tables that the experiment NAME answers.",
+    .. "tables that the experiment NAME answers. --output draws the rows with their intervals.",
   words = { "tables_or_filters", "filters" },
   options = {
     { name = "metric", short = "m", value = "NAME", of = "metrics",
@@ -57,6 +61,7 @@ local command = {
     output.dir,
   },
 }
+table.move(paper.options, 1, #paper.options, #command.options + 1, command.options)
 
 -- ---- What is compared -------------------------------------------------------------------------
 
@@ -235,6 +240,17 @@ local function print_text(result, resolve)
   if left_out then print(left_out) end
 end
 
+-- Draws the rows with their intervals into the file of --output.
+local function draw(result, set)
+  local spec = differences(result, labels.new(result.pool.plan.labels))
+  if not spec then
+    errors.raise(errors.FAILED, "compare: no seed has a value of both: there is nothing to draw")
+  end
+  local caption = spec.title
+  paper.apply("compare", set, spec, caption)
+  paper.draw("compare", spec, set.output, caption)
+end
+
 -- ---- Claims -----------------------------------------------------------------------------------
 
 -- Returns the published tables with claims that NAME is or answers.
@@ -288,7 +304,7 @@ local function claims_text(list, pool)
 end
 
 local function print_claims(set, store, name, filters)
-  for _, option in ipairs { "metric", "ratio", "by", "resolve", "higher", "lower" } do
+  for _, option in ipairs { "metric", "ratio", "by", "resolve", "higher", "lower", "output" } do
     if set[option] then errors.usage("compare: --%s needs KEY=A KEY=B", option) end
   end
   local pool = find(store, name, nil, filters)
@@ -301,6 +317,12 @@ end
 
 function command.run(set, words)
   if set.higher and set.lower then errors.usage("compare: choose one of --higher and --lower") end
+  paper.check("compare", set)
+  for _, option in ipairs { "title", "xlabel", "ylabel", "size", "font" } do
+    if set[option] and not set.output then
+      errors.usage("compare: --%s needs --output FILE", option)
+    end
+  end
   local resolve = arguments.number("compare", set, "resolve", 1e-300)
   local name, keys = parse(words)
   local baseline = set.baseline and (select(2, parse { set.baseline })[1]
@@ -318,8 +340,8 @@ function command.run(set, words)
   local result = compare.new(pool, k.key, texts, metric, { ratio = set.ratio,
     better = set.higher and "higher" or set.lower and "lower" or nil,
     by = arguments.list("compare", set, "by") })
-  if set.csv then return print_csv(result) end
-  print_text(result, resolve)
+  if set.csv then print_csv(result) else print_text(result, resolve) end
+  if set.output then draw(result, set) end
 end
 
 return command

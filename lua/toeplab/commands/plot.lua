@@ -1,11 +1,13 @@
 -- commands/plot.lua: toeplab plot: draws what trials logged, and the operators that they learnt.
 local arguments = require "toeplab.base.arguments"
+local axes_of = require "toeplab.report.figures.axes"
 local curves = require "toeplab.report.figures.curves"
 local frames = require "toeplab.report.frames"
 local groups = require "toeplab.report.groups"
 local kernels = require "toeplab.report.figures.kernels"
 local open_model = require "toeplab.trials.open_model"
 local output = require "toeplab.report.output"
+local paper = require "toeplab.report.figures.paper"
 local plot = require "toeplab.report.figures.plot"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
@@ -16,11 +18,15 @@ local sorted_keys = require "toeplab.base.sorted_keys"
 local tensors = require "toeplab.report.figures.tensors"
 local trial_files = require "toeplab.store.trial_files"
 
+local legends = {}
+for _, place in ipairs(sorted_keys(plot.places)) do legends[#legends + 1] = place:gsub(" ", "-") end
+
 local command = {
   example = "toeplab plot quickstart --metric loss --log y\n"
     .. "  toeplab plot tnn-table10 --at ppl@ --by decay -o figure.png\n"
     .. "  toeplab plot scaling --metric test_loss --against training_flop --by model \\\n"
     .. "    --fit auto --log xy\n"
+    .. "  toeplab plot tnn-table10 --at ppl@ --log xy --size 3.25x2.2 --font Times,8 -o ppl.pdf\n"
     .. "  toeplab plot @last matrix --n 64 --term\n"
     .. "  toeplab plot @last --tensor kernel",
   usage = "toeplab plot [TRIAL...] [curves | matrix | kernel | response]\n"
@@ -65,13 +71,18 @@ local command = {
       help = "the experiment whose function model makes the models (of a class of its own)" },
     { name = "log", value = "AXES", of = "axes",
       help = "logarithmic axes: x, y or xy; of a matrix z" },
-    { name = "title", value = "TEXT", help = "above the figure" },
-    { name = "output", short = "o", value = "FILE", writes = true,
-      help = "FILE.svg, FILE.png or FILE.pdf" },
+    { name = "panels", value = "KEY", of = "keys_stored",
+      help = "a panel for each value of KEY, with equal axes and one legend" },
+    { name = "order", value = "NAMES", list = true,
+      help = "the lines, panels and words along x that come first (A,B), in this order",
+      more = "A name is a value, `KEY=VALUE`, or what the legend says." },
+    { name = "legend", value = "PLACE", choices = legends,
+      help = "top-left, top-right, bottom-left, bottom-right, outside, below or none" },
     { name = "term", help = "draw in the terminal" },
     output.dir,
   },
 }
+table.move(paper.options, 1, #paper.options, #command.options + 1, command.options)
 
 local PANELS = 48
 local MATRIX, LINE = 64, 512 -- default lengths, unless the model was trained at a shorter one
@@ -100,7 +111,7 @@ end
 
 -- The options of each kind of figure, and how messages name it.
 local own = {
-  { "curves", "metric", "against", "at", "by", "each", "fit" },
+  { "curves", "metric", "against", "at", "by", "each", "fit", "panels", "order", "legend" },
   { "matrix, kernel and response", "layer", "channel", "n", "script" },
   { "--tensor NAME", "step" },
 }
@@ -121,10 +132,7 @@ local function check(set, kind)
   if set.fit and not set.against and not set.at then
     errors.usage("plot: --fit is for last values: give --against or --at")
   end
-  local ending = (set.output or ".svg"):lower():match("%.(%a+)$")
-  if ending ~= "svg" and ending ~= "png" and ending ~= "pdf" then
-    errors.usage("plot: --output %s: its name must end in .svg, .png or .pdf", set.output)
-  end
+  paper.check("plot", set)
 end
 
 -- ---- Figures -----------------------------------------------------------------------------------
@@ -174,6 +182,40 @@ local function usual(trials)
   return { known.loss and "loss" or most or "loss" }
 end
 
+-- Makes panels of one figure of the specs of parts, one for each of a key's values (curves.panels):
+-- gives them equal axes. Returns their common title.
+local function side_by_side(specs, parts)
+  local title = specs[1].title
+  for _, axis in ipairs { "x", "y" } do
+    local low, high = math.huge, -math.huge
+    for _, spec in ipairs(specs) do
+      local first, last = axes_of.extent(spec, axis, true)
+      low, high = math.min(low, first), math.max(high, last)
+    end
+    local log = specs[1]["log" .. axis]
+    for i, spec in ipairs(specs) do
+      spec.title, spec.key = parts[i].title, "none"
+      spec[axis .. "range"] = axis == "y" and axes_of.wider(low, high, log)
+        or not spec.xnames and low < high and { low, high } or nil
+    end
+  end
+  return title
+end
+
+local function check_order(trials, order)
+  for _, name in ipairs(order or {}) do
+    if not trials.ordered[name] then
+      errors.usage("plot: --order %s: no line, panel or word along x has this name", name)
+    end
+  end
+end
+
+local function check_panels(count)
+  if count <= PANELS then return end
+  errors.usage("plot: that is %d panels or more; the limit is %d: name fewer trials, or "
+    .. "--layer N", count, PANELS)
+end
+
 local function of_curves(store, ids, set)
   local trials, panels, log = groups.set(store, ids, set.each), {}, axes(set)
   if log.z then errors.usage "plot: --log z is for a matrix; curves have x and y" end
@@ -181,23 +223,27 @@ local function of_curves(store, ids, set)
     io.stderr:write(("%s of the same configuration and seed by other code left out; --each draws "
       .. "all\n"):format(output.count(trials.older, "trial")))
   end
-  local o = { by = arguments.list("plot", set, "by"), each = set.each, logx = log.x, logy = log.y,
-    fit = set.fit }
-  local metrics = set.metric or not set.at and usual(trials) or { set.at }
-  for i, metric in ipairs(metrics) do
-    panels[i] = set.at and curves.at(trials, metric, o)
-      or set.against and curves.against(trials, metric, set.against, o)
-      or curves.steps(trials, metric, o)
+  local order = arguments.list("plot", set, "order")
+  local parts = set.panels and curves.panels(trials, set.panels, order) or { false }
+  check_panels(#parts)
+  local metrics, title = set.metric or not set.at and usual(trials) or { set.at }, nil
+  for _, metric in ipairs(metrics) do
+    local row = {}
+    for i, part in ipairs(parts) do
+      local o = { by = arguments.list("plot", set, "by"), each = set.each, logx = log.x,
+        logy = log.y, fit = set.fit, order = order, panel = part or nil }
+      row[i] = set.at and curves.at(trials, metric, o)
+        or set.against and curves.against(trials, metric, set.against, o)
+        or curves.steps(trials, metric, o)
+    end
+    if set.panels then title = side_by_side(row, parts) end
+    table.move(row, 1, #row, #panels + 1, panels)
   end
+  check_order(trials, order)
   local what = set.at and "at-" .. set.at or table.concat(metrics, "-")
   if set.against then what = what .. "-against-" .. set.against end
-  return panels, table.concat(trials.experiments, "-") .. "-" .. what
-end
-
-local function check_panels(count)
-  if count <= PANELS then return end
-  errors.usage("plot: that is %d panels or more; the limit is %d: name fewer trials, or "
-    .. "--layer N", count, PANELS)
+  if set.panels then what = what .. "-by-" .. set.panels end
+  return panels, table.concat(trials.experiments, "-") .. "-" .. what, title
 end
 
 -- Calls fn(row, t, title) for each trial, as a row of v_trials and one of groups.set. Returns the
@@ -251,21 +297,35 @@ end
 
 local MOST_ACROSS = 6 -- panels of a row
 
+local function has_names(spec)
+  for _, s in ipairs(spec.series) do
+    if s.name then return true end
+  end
+  return false
+end
+
 -- Returns one spec of panels in a size that suits their kind and number. If several channels of
--- matrices are requested, but not many, each layer has a row of its own.
+-- matrices are requested, but not many, each layer has a row of its own; so has each metric in
+-- panels of a key.
 local function spec_of(panels, set, title)
   local first, many, channels, across = panels[1], #panels > 1, #(set.channel or {}), 2
   if first.matrix and #panels > 4 then across = 3 end
   if first.matrix and channels > 1 and channels <= MOST_ACROSS then across = channels end
-  local spec = many and { panels = panels, columns = across } or first
-  spec.title = set.title or not many and title and title .. ", " .. first.title
-    or title or first.title
+  if set.panels then across = math.min(#panels // #(set.metric or { 1 }), MOST_ACROSS) end
+  local legend = set.panels and set.legend ~= "none" and has_names(first)
+  local spec = many and { panels = panels, columns = across, legend = legend or nil } or first
+  local caption = not many and title and title .. ", " .. first.title or title or first.title
+  paper.apply("plot", set, spec, caption)
+  for _, panel in ipairs(panels) do
+    if set.legend and not set.panels then panel.key = set.legend:gsub("-", " ") end
+    if spec.size and panel.key == "outside" and not set.legend then panel.key = "below" end
+  end
   if first.matrix then
     spec.width, spec.height = many and 400 or 560, many and 320 or 480
   elseif many and first.key ~= "outside" then
     spec.width, spec.height = 480, 340
   end
-  return spec
+  return spec, caption
 end
 
 -- ---- Output ------------------------------------------------------------------------------------
@@ -292,7 +352,7 @@ function command.run(set, words)
   local panels, name, title
   local filters = {} -- so that two choices are two files
   if is_curves then
-    panels, name = of_curves(store, ids_of(store, rest), set)
+    panels, name, title = of_curves(store, ids_of(store, rest), set)
     for _, word in ipairs(rest) do
       if selection.is_filter(word) then filters[#filters + 1] = word end
     end
@@ -301,16 +361,14 @@ function command.run(set, words)
     local of = set.tensor and of_tensors or of_models
     panels, name, title = of(store, ids, set, kind)
   end
-  local spec = spec_of(panels, set, title)
-  local path = not set.term and place(store, set, name, filters)
-  local drawn, why, _, status
-  if set.term then
-    drawn, why = plot.text(spec)
-  else
-    drawn, why, _, status = plot.svg(path, spec)
+  local spec, caption = spec_of(panels, set, title)
+  if not set.term then
+    paper.draw("plot", spec, place(store, set, name, filters), caption)
+    return errors.DONE
   end
-  if not drawn then errors.raise(errors.code_of(status), "plot: %s", why) end
-  print(path or drawn)
+  local drawn, why = plot.text(spec)
+  if not drawn then errors.raise(errors.FAILED, "plot: %s", why) end
+  print(drawn)
   return errors.DONE
 end
 

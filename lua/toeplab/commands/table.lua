@@ -140,9 +140,9 @@ local function index_of(items, word)
 end
 
 local function items(result)
-  local rows, columns = {}, {}
-  for r, row in ipairs(result.rows) do rows[r] = { row.name } end
-  for c, column in ipairs(result.columns) do columns[c] = { column.name, column.id } end
+  local rows, columns = formats.names(result)
+  for r, row in ipairs(result.rows) do rows[r] = { rows[r], row.name } end
+  for c, column in ipairs(result.columns) do columns[c] = { columns[c], column.name, column.id } end
   return rows, columns
 end
 

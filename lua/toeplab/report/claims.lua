@@ -4,6 +4,7 @@
 -- how a table's file declares it. The ratio is that of the geometric means, its interval comes from
 -- Student's t on the logarithms of the ratios.
 local groups = require "toeplab.report.groups"
+local labels = require "toeplab.report.labels"
 local judgement = require "toeplab.report.judgement"
 local published_tables = require "toeplab.trials.published_tables"
 local quantity = require "toeplab.base.quantity"
@@ -30,7 +31,7 @@ end
 -- Returns a side of a comparison: {name=, row= (a published one, or nil), where= (or nil)}.
 local function side_of(published, row)
   if type(row) == "table" then
-    return { name = groups.label(row, sorted_keys(row)), where = row }
+    return { name = labels.none:parts(row, sorted_keys(row)), where = row }
   end
   local names = {}
   for i, other in ipairs(published.rows) do

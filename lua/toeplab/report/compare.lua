@@ -3,6 +3,7 @@
 local direction = require "toeplab.base.direction"
 local filter = require "toeplab.report.filter"
 local groups = require "toeplab.report.groups"
+local labels = require "toeplab.report.labels"
 local judgement = require "toeplab.report.judgement"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
@@ -121,9 +122,9 @@ local function places_of(sides, keys)
     for _, t in ipairs(side.asked) do
       local at = {}
       for _, name in ipairs(keys) do at[name] = t.point.at[name] end
-      local text, label = json.encode(at), groups.label(at, keys)
+      local text, label = json.encode(at), labels.none:parts(at, keys)
       if not found[text] then
-        found[text] = { label = label ~= "" and label or "all", diverged = {} }
+        found[text] = { label = label ~= "" and label or "all", at = at, diverged = {} }
         list[#list + 1] = found[text]
       end
       local p = found[text]
@@ -148,7 +149,8 @@ local function values_by_seed(trials)
 end
 
 -- Returns the pairs (judgement.pair) of each other side with the baseline, for each place at which
--- one of them has a result, with label, setting (the text of the side) and diverged {a=, b=}.
+-- one of them has a result, with label, at (the values of keys), setting (the text of the side) and
+-- diverged {a=, b=}.
 local function rows_of(result, keys)
   local rows, places = {}, places_of(result.sides, keys)
   for s = 2, #result.sides do
@@ -160,7 +162,7 @@ local function rows_of(result, keys)
         errors.usage("compare: trial %s has %s = %g, and a ratio needs values above 0: compare "
           .. "without --ratio", t.id:sub(1, 12), result.metric, t.value)
       end
-      row.place, row.setting = p.label, setting
+      row.place, row.at, row.setting = p.label, p.at, setting
       row.diverged = { a = p.diverged[1] or 0, b = p.diverged[s] or 0 }
       row.label = #result.sides == 2 and p.label
         or ("%s=%s%s"):format(result.key, setting, p.label ~= "all" and " " .. p.label or "")

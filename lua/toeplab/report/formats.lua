@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local footnotes = require "toeplab.report.footnotes"
 local html = require "toeplab.report.html"
+local labels = require "toeplab.report.labels"
 local stats = require "toeplab.report.stats"
 local text_table = require "toeplab.base.text_table"
 local tables = require "toeplab.report.tables"
@@ -65,9 +66,46 @@ end
 
 local arrows = { lower = " ↓", higher = " ↑" }
 
-local function column_name(column)
+-- ---- Names ------------------------------------------------------------------------------------
+
+-- Returns the labels of a table's experiment, with their TeX if tex.
+local function labels_of(result, tex)
+  local plan = result.pool and result.pool.plan or {}
+  return labels.new(plan.labels, tex and plan.tex)
+end
+
+local function column_name(result, column, names)
+  local name = column.name
+  if column.group then
+    name = names:values(column.group.at, column.group.keys)
+  elseif not result.published and not column.margin then
+    name = names:name(name)
+  end
   local unit = column.unit and column.unit ~= "" and ", " .. column.unit or ""
-  return column.name .. unit .. (not column.plain and arrows[column.better] or "")
+  return name .. unit .. (not column.plain and arrows[column.better] or "")
+end
+
+local function row_name(result, row, names)
+  local group = row.group
+  if not group or #group.keys == 0 or row.published then return row.name end
+  if result.pivot then return names:values(group.at, group.keys) end
+  return names:parts(group.at, group.keys) .. group.more
+end
+
+-- Returns what the rows and the columns of a table are.
+local function kinds_of(result, names)
+  if not result.pivot then return result.corner, result.columns_are end
+  return names:names(result.pivot.rows), names:names(result.pivot.columns)
+end
+
+local function caption(result, names)
+  if not result.pivot then return result.caption end
+  local rows, columns = kinds_of(result, names)
+  local better, title = result.columns[1].better, result.pool.plan.title
+  local text = columns == "" and "by " .. rows or ("%s%s by %s and %s"):format(
+    names:name(result.pivot.metric), better and (" (%s is better)"):format(better) or "", rows,
+    columns)
+  return title and title .. ", " .. text or text
 end
 
 -- ---- Cells -------------------------------------------------------------------------------------
@@ -109,13 +147,15 @@ end
 
 -- Returns the texts of a table: head (a list), body (lists), bold (a set "r c" of bold cells). A
 -- table of many columns is transposed.
-local function grid(result)
+local function grid(result, names)
   local sideways, styles = #result.columns > WIDE, styles_of(result)
   local across, down = result.columns, result.rows
   if sideways then across, down = down, across end
-  local g = { head = { sideways and (result.columns_are or "column") or result.corner }, body = {},
-    bold = {} }
-  local function name(item) return item.cells and item.name or column_name(item) end
+  local corner, columns_are = kinds_of(result, names)
+  local g = { head = { sideways and (columns_are or "column") or corner }, body = {}, bold = {} }
+  local function name(item)
+    return (item.cells and row_name or column_name)(result, item, names)
+  end
   for d, item in ipairs(down) do g.body[d] = { name(item) } end
   for a, item in ipairs(across) do
     for k, part in ipairs(parts_of(result, item, sideways)) do
@@ -147,11 +187,20 @@ local function wrap(lines, text)
   table.move(broken, 1, #broken, #lines + 1, lines)
 end
 
-local function title(result) return result.id .. ": " .. result.caption end
+local function title(result, names) return result.id .. ": " .. caption(result, names) end
+
+-- Returns the lists of what the rows and the columns are called in text.
+function formats.names(result)
+  local names, rows, columns = labels_of(result), {}, {}
+  for r, row in ipairs(result.rows) do rows[r] = row_name(result, row, names) end
+  for c, column in ipairs(result.columns) do columns[c] = column_name(result, column, names) end
+  return rows, columns
+end
 
 function formats.text(result)
-  local g, lines = grid(result), {}
-  wrap(lines, title(result))
+  local names, lines = labels_of(result), {}
+  local g = grid(result, names)
+  wrap(lines, title(result, names))
   lines[#lines + 1] = ""
   local body = text_table.lines(g.head, g.body, right(g))
   table.move(body, 1, #body, #lines + 1, lines)
@@ -161,9 +210,9 @@ function formats.text(result)
 end
 
 function formats.md(result)
-  local g = grid(result)
-  local text = text_table.markdown_text
-  local lines = { "**" .. text(result.id) .. "** " .. text(result.caption), "",
+  local names, text = labels_of(result), text_table.markdown_text
+  local g = grid(result, names)
+  local lines = { "**" .. text(result.id) .. "** " .. text(caption(result, names)), "",
     table.unpack(text_table.markdown(g.head, g.body, right(g))) }
   lines[#lines + 1] = ""
   for _, note in ipairs(footnotes.of(result)) do lines[#lines + 1] = "- " .. text(note) end
@@ -180,14 +229,19 @@ local tex_marks = {
   ["✗"] = "(off)", ["<"] = "$<$", [">"] = "$>$",
 }
 
-local function tex(text) return (core.sys.clean(text):gsub(utf8.charpattern, tex_marks)) end
+local function escaped(text)
+  return (core.sys.clean(text):gsub(utf8.charpattern, tex_marks))
+end
+
+local function tex(text) return labels.raw(text, escaped) end
 
 -- Formats a booktabs table; the best measured value of a column is bold if its interval does not
 -- overlap that of the runner-up.
 function formats.tex(result)
-  local g = grid(result)
+  local names = labels_of(result, true)
+  local g = grid(result, names)
   local lines = { "\\begin{table}", "  \\centering",
-    "  \\caption{" .. tex(result.caption) .. "}", "  \\label{" .. "tab:" .. result.id .. "}",
+    "  \\caption{" .. tex(caption(result, names)) .. "}", "  \\label{tab:" .. result.id .. "}",
     "  \\begin{tabular}{l" .. ("r"):rep(#g.head - 1) .. "}", "    \\toprule" }
   for r = 0, #g.body do
     local parts = {}
@@ -226,14 +280,16 @@ end
 
 -- Returns a <figure> for a page, with the best measured values in <b> by the rule of formats.tex.
 function formats.html(result)
-  local g, notes = grid(result), {}
+  local names, notes = labels_of(result), {}
+  local g = grid(result, names)
   for place in pairs(g.bold) do
     local r, c = place:match "(%d+) (%d+)"
     local row = g.body[tonumber(r)]
     row[tonumber(c)] = html.raw(html.text("<b>%s</b>", row[tonumber(c)]))
   end
   for i, note in ipairs(footnotes.of(result)) do notes[i] = html.text("<li>%s</li>\n", note) end
-  return '<figure class="paper">\n' .. html.table(g.head, g.body, title(result), right(g))
+  return '<figure class="paper">\n'
+    .. html.table(g.head, g.body, title(result, names), right(g))
     .. "<figcaption><ul>\n" .. table.concat(notes) .. "</ul></figcaption></figure>\n"
 end
 

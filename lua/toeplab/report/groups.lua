@@ -1,10 +1,12 @@
 -- report/groups.lua: selects the trials of a figure or report and groups them by the keys that
 -- vary; each group becomes one line of the figure.
 local json = require "toeplab.base.json"
-local config = require "toeplab.base.config"
+local labels = require "toeplab.report.labels"
+local overlay = require "toeplab.base.overlay"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
+local sweeps = require "toeplab.store.sweeps"
 
 local groups = {}
 
@@ -32,7 +34,7 @@ end
 
 -- Keeps, of trials with equal configuration and seed but different code, the one started last.
 -- Returns these and the number of dropped ones.
-local function newest(trials)
+local function started_last(trials)
   local best, list = {}, {}
   for i, t in ipairs(trials) do
     t.key = t.experiment .. json.encode(t.config)
@@ -45,20 +47,35 @@ local function newest(trials)
   return list, #trials - #list
 end
 
+-- Returns the labels of some experiments, and the title if there is only one that has a title, both
+-- as their newest sweeps declare them.
+local function presentation(store, names)
+  local texts, title = {}, nil
+  for _, name in ipairs(names) do
+    local newest = sweeps.find(store, "experiment", name)[1]
+    local plan = newest and store:object(newest.plan) or {}
+    texts, title = overlay(texts, plan.labels), plan.title
+  end
+  return labels.new(texts), #names == 1 and title or nil
+end
+
 -- Returns the trials with the ids in the order of their declaration: {store=, trials=, axes= (of
--- each experiment), experiments=, older= (the number of trials dropped because newer code ran them
--- again)}. all: drops none.
+-- each experiment), experiments=, labels=, title= (or nil), ordered= (names that
+-- an order of lines has named: curves.lua), older= (the number of trials dropped
+-- because newer code ran them again)}. all: drops none.
 function groups.set(store, ids, all)
   local trials, by_experiment, axes = store:declared(ids), {}, {}
-  local kept, older = newest(trials)
+  local kept, older = started_last(trials)
   if all then kept, older = trials, 0 end
   for _, t in ipairs(kept) do
     by_experiment[t.experiment] = by_experiment[t.experiment] or {}
     table.insert(by_experiment[t.experiment], t)
   end
   for name, list in pairs(by_experiment) do axes[name] = axes_of(list) end
-  return { store = store, trials = kept, axes = axes, experiments = sorted_keys(axes),
-    older = older }
+  local experiments = sorted_keys(axes)
+  local names, title = presentation(store, experiments)
+  return { store = store, trials = kept, axes = axes, experiments = experiments, labels = names,
+    title = title, ordered = {}, older = older }
 end
 
 -- ---- Names ------------------------------------------------------------------------------------
@@ -128,19 +145,10 @@ end
 local function keys_of(set, t, o)
   local keys = o.by and table.move(o.by, 1, #o.by, 1, {}) or {}
   for _, key in ipairs(o.by and {} or set.axes[t.experiment]) do
-    if key ~= o.without then keys[#keys + 1] = key end
+    if not (o.without or {})[key] then keys[#keys + 1] = key end
   end
   if o.each then keys[#keys + 1] = "seed" end
   return keys
-end
-
--- Formats those of the keys that values has: "lr=0.1 width=8"; "" if it has none.
-function groups.label(values, keys)
-  local parts = {}
-  for _, key in ipairs(keys) do
-    if values[key] ~= nil then parts[#parts + 1] = key .. "=" .. config.show(values[key]) end
-  end
-  return table.concat(parts, " ")
 end
 
 -- Names a line; the experiment is included if the trials are of several or if requested.
@@ -149,7 +157,7 @@ local function name_of(set, t, keys, o)
   for _, key in ipairs(keys) do
     named = named or key == "experiment" and t.config[key] == nil
   end
-  local label = groups.label(t.config, keys)
+  local label = set.labels:parts(t.config, keys)
   return named and t.experiment .. (label ~= "" and " " .. label or "") or label
 end
 
@@ -198,10 +206,10 @@ local function shorten(set, list, o)
   for i, label in ipairs(labels() or {}) do list[i].label = label end
 end
 
--- Returns the trials as lists, one for each line: {label=, trials=}; label is nil if there is only
--- one or nothing to say. o: by (the keys that distinguish lines; nil: all that vary), each (one
--- line per trial), without (a key to ignore). A trial that lacks a key is told apart by the others;
--- raises a usage error if no trial has it.
+-- Returns the trials as lists, one for each line: {label=, trials=, keys=}; label is nil if there
+-- is only one or nothing to say. o: by (the keys that distinguish lines; nil: all that vary), each
+-- (one line per trial), without (a set of keys to ignore). A trial that lacks a key is told apart
+-- by the others; raises a usage error if no trial has it.
 function groups.of(set, o)
   groups.check_keys(set, o.by or {})
   local list, found = {}, {}
@@ -229,6 +237,7 @@ function groups.of(set, o)
 end
 
 function groups.title(set)
+  if set.title then return set.title end
   local names = table.concat(set.experiments, ", ")
   local n = #set.trials
   return n == 1 and names .. " " .. set.trials[1].id:sub(1, 12) or names

@@ -1,6 +1,6 @@
 -- report/looks.lua: the looks at rows whose seeds are added until their ratio to another row is
 -- known (trials/sequential.lua): which rows are compared, where each stops, and what is said of it.
-local groups = require "toeplab.report.groups"
+local labels = require "toeplab.report.labels"
 local json = require "toeplab.base.json"
 local judgement = require "toeplab.report.judgement"
 local sequential = require "toeplab.trials.sequential"
@@ -9,7 +9,7 @@ local sorted_keys = require "toeplab.base.sorted_keys"
 
 local looks = {}
 
-local function label_of(point) return groups.label(point, sorted_keys(point)) end
+local function label_of(point) return labels.none:parts(point, sorted_keys(point)) end
 
 local function same(a, b)
   if type(a) ~= "table" or type(b) ~= "table" then return a == b end

@@ -9,10 +9,10 @@
 -- columns is given only where it averages over the same settings as the others beside it: a missing
 -- cell would otherwise look like an effect.
 local cells = require "toeplab.report.cells"
-local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local frames = require "toeplab.report.frames"
 local groups = require "toeplab.report.groups"
+local labels = require "toeplab.report.labels"
 local published_tables = require "toeplab.trials.published_tables"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local stats = require "toeplab.report.stats"
@@ -22,8 +22,8 @@ local tables = {}
 
 -- ---- Rows -------------------------------------------------------------------------------------
 
--- Splits trials by the values of keys: {at= (key -> value), name= (the values), trials=}, in their
--- order.
+-- Splits trials by the values of keys: {at= (key -> value), keys=, name= (the values), trials=}, in
+-- their order.
 local function split(trials, keys)
   local list, found, of_point = {}, {}, {}
   for _, key in ipairs(keys) do of_point = key ~= "seed" and of_point end
@@ -32,13 +32,9 @@ local function split(trials, keys)
     if of_point then of_point[t.point] = text end
     local group = found[text]
     if not group then
-      local shown = {}
-      group = { at = {}, trials = {} }
-      for i, key in ipairs(keys) do
-        group.at[key] = cells.value(t, key)
-        shown[i] = group.at[key] == nil and "-" or config.show(group.at[key])
-      end
-      group.name = #keys > 0 and table.concat(shown, ", ") or "all"
+      group = { at = {}, trials = {}, keys = keys }
+      for _, key in ipairs(keys) do group.at[key] = cells.value(t, key) end
+      group.name = #keys > 0 and labels.none:values(group.at, keys) or "all"
       found[text], list[#list + 1] = group, group
     end
     table.insert(group.trials, t)
@@ -68,7 +64,7 @@ local function name_groups(list, keys, wanted)
   local function distinct()
     local seen = {}
     for _, group in ipairs(list) do
-      local label = groups.label(group.at, kept)
+      local label = labels.none:parts(group.at, kept)
       if seen[label] then return false end
       seen[label] = true
     end
@@ -80,10 +76,10 @@ local function name_groups(list, keys, wanted)
   end
   local count = {}
   for _, group in ipairs(list) do -- numbers may differ beyond the digits that a label shows
-    local label = groups.label(group.at, kept)
+    local label = labels.none:parts(group.at, kept)
     count[label] = (count[label] or 0) + 1
-    group.label = (label ~= "" and label or "all")
-      .. (count[label] > 1 and (" (%d)"):format(count[label]) or "")
+    group.keys, group.more = kept, count[label] > 1 and (" (%d)"):format(count[label]) or ""
+    group.label = (label ~= "" and label or "all") .. group.more
   end
 end
 
@@ -141,8 +137,8 @@ local function columns_of(pool, trials, keys, metrics)
   for i, part in ipairs(#keys > 0 and split(trials, keys) or {}) do
     local set = {}
     for _, t in ipairs(part.trials) do set[t] = true end
-    list[i] = { id = part.name, name = part.name, metric = 1, name_of_metric = metrics[1],
-      here = true, plain = true, better = pool:better(metrics[1]),
+    list[i] = { id = part.name, name = part.name, group = part, metric = 1,
+      name_of_metric = metrics[1], here = true, plain = true, better = pool:better(metrics[1]),
       has = function(t) return set[t] end }
   end
   return list
@@ -311,8 +307,8 @@ local function own(pool, name, metrics)
     columns[i] = { id = metric, name = metric, metrics = { metric },
       better = pool:better(metric) }
   end
-  return { id = name, caption = "experiment " .. name, rows_are = "trials", columns = columns,
-    rows = {} }
+  return { id = name, caption = pool.plan.title or "experiment " .. name, rows_are = "trials",
+    columns = columns, rows = {} }
 end
 
 -- Fills the published table `published` from pool. published = nil makes the table of the pool's
@@ -398,12 +394,9 @@ function tables.pivot(pool, rows, columns, metrics)
   local chosen, trials = check_keys(pool, rows, columns), pool:trials(metrics)
   rows = add_between(pool, rows, chosen, trials)
   local others, rescued = other_keys(pool, chosen, trials), pool:rescued()
-  local by, better = table.concat(rows, ", "), pool:better(metrics[1])
-  local result = { id = pool.experiment, pool = pool, trials = trials, pivot = true, agreement = {},
-    yardsticks = {}, corner = by, columns_are = table.concat(columns, ", "), rows = {},
+  local result = { id = pool.experiment, pool = pool, trials = trials, agreement = {},
+    yardsticks = {}, pivot = { rows = rows, columns = columns, metric = metrics[1] }, rows = {},
     columns = columns_of(pool, trials, columns, metrics) }
-  result.caption = #columns == 0 and "by " .. by or ("%s%s by %s and %s"):format(metrics[1],
-    better and (" (%s is better)"):format(better) or "", by, result.columns_are)
   for r, part in ipairs(split(trials, rows)) do
     result.rows[r] = { name = part.name, group = part }
   end

@@ -305,7 +305,8 @@ function prepared.enlist(run, path, overrides, options, threads)
       answers = exp.answers, better = next(exp.better) and exp.better or nil,
       tuned = tuning.describe(exp), tuned_key = exp.tuned and exp.tune.key or nil,
       tuned_seed = exp.tuned and exp.tune.seed or nil,
-      columns = report.columns, rows = report.rows } }
+      columns = report.columns, rows = report.rows, title = exp.title, labels = exp.label,
+      tex = exp.tex } }
   return run.records:transaction(function()
     local id = run.records:sweep(sweep)
     run.records:enlist(id, sweeps.rows_of(run.trials))

@@ -7,6 +7,8 @@
 --   rows       = { model = { { "ski", backend = "ski" }, ... } }, -- named sets of keys: rows.lua
 --   zip, random, when, except,                      -- more axes and rules: declared.lua
 --   guard, prune, budget,                           -- what is watched: declared.lua
+--   title      = "Perplexity by length",            -- caption of tables and figures
+--   label      = { ["mixer=tnn"] = "TNN" },         -- names in these: presentation.lua
 --   better     = { margin = "higher" },             -- or "lower", of metrics whose names do not
 --                                                   -- say it (base/direction.lua)
 --   tune       = { key = "lr", values = {...}, ... }, -- chosen for each point first: tuning.lua
@@ -36,6 +38,7 @@ local declared = require "toeplab.trials.declared"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
 local own_code = require "toeplab.trials.own_code"
+local presentation = require "toeplab.trials.presentation"
 local reach = require "toeplab.trials.reach"
 local rows = require "toeplab.trials.rows"
 local sequential = require "toeplab.trials.sequential"
@@ -53,7 +56,8 @@ local fields = {
   trial = { "function" }, model = { "function" }, report = { "table", "function" },
   rows = { "table" }, zip = { "table" }, random = { "table" },
   when = { "table" }, except = { "table" }, guard = { "table" }, prune = { "table" },
-  budget = { "table" }, tune = { "table" }, better = { "table" },
+  budget = { "table" }, tune = { "table" }, better = { "table" }, title = { "string" },
+  label = { "table" },
 }
 local report_fields = { rows = true, columns = true }
 local reserved = { seed = true, seeds = true, scale = true, draws = true, compare = true }
@@ -375,6 +379,7 @@ function experiment.define(name, level)
     add_keys(self)
     check_scales(self)
     declared.rules(self)
+    presentation(self)
     check_report(self)
     if self.data and not is_list(self.data) then
       complain(self, "data", "data must be a list of keys")

@@ -6,9 +6,13 @@
 --   plot.svg(path, curves.steps(set, "loss", { by = { "decay" } }))
 --
 -- Trials that differ only in the seed become one line, their mean. options: by (keys: one line for
--- each of their values), each (one line per trial).
+-- each of their values), each (one line per trial), order (names of lines and of places along x,
+-- which come first, in this order), panel ({key=, and at=, a value of it}: only its trials are
+-- drawn, in the colours that their lines have in all panels), logx, logy; fit, of last values.
 local groups = require "toeplab.report.groups"
 local config = require "toeplab.base.config"
+local json = require "toeplab.base.json"
+local overlay = require "toeplab.base.overlay"
 local scaling = require "toeplab.report.scaling"
 local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
@@ -21,6 +25,68 @@ local curves = { NAMED = 35, BESIDE = 14 }
 
 local MOST = 400 -- points of a line
 local NAN = 0 / 0
+
+-- ---- Order and panels -------------------------------------------------------------------------
+
+-- Moves the items that a name of order names to the front, in this order. names_of(item) returns
+-- the list of the names of an item. found: the set of the names that named something so far.
+local function arrange(list, order, names_of, found)
+  local rank, place = {}, {}
+  for i, item in ipairs(list) do
+    place[item], rank[item] = i, math.huge
+    for _, name in ipairs(names_of(item)) do
+      for k, wanted in ipairs(order) do
+        if name == wanted then rank[item], found[wanted] = math.min(rank[item], k), true end
+      end
+    end
+  end
+  table.sort(list, function(a, b)
+    if rank[a] ~= rank[b] then return rank[a] < rank[b] end
+    return place[a] < place[b]
+  end)
+end
+
+local function same(a, b) return json.encode { a } == json.encode { b } end
+
+-- Returns the groups of the trials (groups.of), in order and, of a panel, with its trials alone.
+local function lines_in(set, o, without)
+  local key = o.panel and o.panel.key
+  local list = groups.of(set, { by = o.by, each = o.each,
+    without = { [without or ""] = true, [key or ""] = true } })
+  arrange(list, o.order or {}, function(group)
+    local names = { group.label }
+    for _, name in ipairs(group.keys) do
+      local value = groups.value(group.trials[1], name)
+      names[#names + 1] = value ~= nil and config.show(value) or nil
+      names[#names + 1] = value ~= nil and set.labels:part(name, value) or nil
+    end
+    return names
+  end, set.ordered)
+  for _, group in ipairs(key and list or {}) do
+    local own = {}
+    for _, t in ipairs(group.trials) do
+      own[#own + 1] = same(groups.value(t, key), o.panel.at) and t or nil
+    end
+    group.trials = own
+  end
+  return list
+end
+
+-- Returns the values of a key, in order, each as {key=, at=, title=}: a panel for each.
+function curves.panels(set, key, order)
+  groups.check_keys(set, { key })
+  local list = {}
+  for _, t in ipairs(set.trials) do
+    local at, known = groups.value(t, key), false
+    for _, other in ipairs(list) do known = known or same(other.at, at) end
+    if not known then
+      list[#list + 1] = { key = key, at = at, title = set.labels:part(key, at) }
+    end
+  end
+  arrange(list, order or {}, function(panel) return { panel.title, config.show(panel.at) } end,
+    set.ordered)
+  return list
+end
 
 -- ---- Against the step -------------------------------------------------------------------------
 
@@ -138,6 +204,7 @@ end
 -- what: a text for the title that says what the means are taken over.
 local function finish(spec, set, o, count, what)
   spec.title, spec.logx, spec.logy = groups.title(set) .. what, o.logx, o.logy
+  spec.xlabel, spec.ylabel = set.labels:name(spec.xlabel), set.labels:name(spec.ylabel)
   spec.key = "none"
   for _, s in ipairs(spec.series) do
     if s.name then spec.key = count <= curves.BESIDE and "outside" or "below" end
@@ -162,7 +229,7 @@ function curves.steps(set, metric, options)
   local o, series, places, least, most = options or {}, {}, {}, nil, nil
   local dashed
   groups.check(set, metric)
-  local list = groups.of(set, o)
+  local list = lines_in(set, o)
   for colour, group in ipairs(list) do
     for i, line in ipairs(lines_of(set, group, metric)) do
       if line.of then
@@ -188,7 +255,7 @@ end
 -- Over words, the intervals of several lines would cover each other, so each line is shifted a
 -- little.
 local function aside(series)
-  local apart = math.min(0.06, 0.4 / #series)
+  local apart = math.min(0.12, 0.6 / #series)
   for i, s in ipairs(series) do
     for k, x in ipairs(s.x) do s.x[k] = x + (i - (#series + 1) / 2) * apart end
   end
@@ -206,8 +273,8 @@ end
 -- Collects the last values of the finished trials of each group at each x: returns the lists
 -- values[group][x]; the list of the x, sorted if all are numbers, else as words; and whether they
 -- are words. points(t) returns the metrics to read, by x.
-local function last_values(set, list, points)
-  local values, places, seen, words = {}, {}, {}, false
+local function last_values(set, list, points, o)
+  local values, places, seen, words, shown = {}, {}, {}, false, {}
   local found = {} -- {group, x, value}
   for i, group in ipairs(list) do
     for _, t in ipairs(group.trials) do
@@ -220,19 +287,25 @@ local function last_values(set, list, points)
     end
   end
   for _, f in ipairs(found) do
-    local x = words and config.show(f[2]) or f[2] -- beside words, numbers are shown as words
+    local x = words and set.labels:value(o.key, f[2]) or f[2] -- beside words, numbers are words
+    shown[x] = words and config.show(f[2]) or nil
     if not seen[x] then seen[x], places[#places + 1] = true, x end
     values[f[1]] = values[f[1]] or {}
     values[f[1]][x] = values[f[1]][x] or {}
     table.insert(values[f[1]][x], f[3])
   end
-  if not words then table.sort(places) end
+  if words then
+    local short = set.labels:name(o.key or "") .. "="
+    arrange(places, o.order or {}, function(x) return { x, short .. x, shown[x] } end, set.ordered)
+  else
+    table.sort(places)
+  end
   return values, places, words
 end
 
 -- Returns the line through the means at the places, with the numbers of trials: the least and most.
 local function means_at(values, places, words)
-  local s, least, most = { x = {}, y = {}, error = {}, style = "both" }, nil, nil
+  local s, least, most = { x = {}, y = {}, error = {} }, nil, nil
   for i, at in ipairs(places) do
     local interval = values[at] and stats.interval(values[at])
     if interval then
@@ -271,16 +344,27 @@ local function add_fits(series, values, places, form)
   end
 end
 
+-- Turns the bars of a line into a band, so that those of several lines do not hide one another.
+local function as_band(s)
+  s.low, s.high = {}, {}
+  for i, y in ipairs(s.y) do s.low[i], s.high[i] = y - s.error[i], y + s.error[i] end
+  s.error = nil
+end
+
 -- Returns the spec of lines through the means of last values, one per group. A mean over only the
 -- finite values would flatter, so a point with other values becomes a gap.
 local function through(set, list, points, o)
-  local values, places, words = last_values(set, list, points)
+  local values, places, words = last_values(set, list, points, o)
   local series, least, most = {}, nil, nil
   for colour, group in ipairs(list) do
     local s, low, high = means_at(values[colour] or {}, places, words)
     s.name, s.colour, series[colour] = group.label, colour, s
     if low then least, most = math.min(least or low, low), math.max(most or 1, high) end
+    s.style = words and "points" or "both"
+  end
+  for _, s in ipairs(series) do
     if (most or 1) == 1 then s.error = nil end
+    if s.error and not words and not o.fit then as_band(s) end
   end
   if o.fit and words then
     errors.usage("plot: --fit takes numbers along %s, which has words", o.xlabel)
@@ -301,7 +385,7 @@ function curves.against(set, metric, key, options)
   local o = options or {}
   groups.check(set, metric)
   local is_key = groups.is_key(set, key)
-  local list = groups.of(set, { by = o.by, each = o.each, without = key })
+  local list = lines_in(set, o, key)
   local function points(t)
     local x
     if is_key then
@@ -313,8 +397,7 @@ function curves.against(set, metric, key, options)
     end
     return x ~= nil and { [type(x) == "table" and config.show(x) or x] = metric } or {}
   end
-  return through(set, list, points,
-    { xlabel = key, ylabel = metric, logx = o.logx, logy = o.logy, fit = o.fit })
+  return through(set, list, points, overlay(o, { xlabel = key, ylabel = metric, key = key }))
 end
 
 -- Returns the spec of the metrics whose names are prefix and a number, as one line against the
@@ -331,9 +414,8 @@ function curves.at(set, prefix, options)
     errors.usage("plot: these trials have no metrics '%sNUMBER'%s", prefix,
       suggest.hint(prefix, sorted_keys(seen)))
   end
-  return through(set, groups.of(set, o), function() return names end,
-    { xlabel = ("N of %sN"):format(prefix), ylabel = prefix:gsub("[%s@_:/.-]+$", ""), logx = o.logx,
-      logy = o.logy, fit = o.fit })
+  return through(set, lines_in(set, o), function() return names end,
+    overlay(o, { xlabel = ("N of %sN"):format(prefix), ylabel = prefix:gsub("[%s@_:/.-]+$", "") }))
 end
 
 return curves

@@ -19,8 +19,24 @@ end
 
 -- Quotes the label of a tick. gnuplot reads it as a format for the number of the tick, in which a
 -- per cent sign is written twice.
-function gnuplot.tick(text)
+local function tick(text)
   return gnuplot.quote((tostring(text):gsub("%%", "%%%%")))
+end
+
+-- Labels those of the positions 1 to count of an axis, x or y, that have a name. Names that are too
+-- long to stand side by side are turned.
+function gnuplot.ticks(out, axis, names, count)
+  local list, longest, shown = {}, 0, 0
+  for i = 1, count do
+    if names[i] then
+      list[#list + 1] = ("%s %d"):format(tick(names[i]), i)
+      local letters = tostring(names[i])
+      longest, shown = math.max(longest, utf8.len(letters) or #letters), shown + 1
+    end
+  end
+  local turned = axis == "x" and out.kind ~= "text" and shown * (longest + 2) > out.space.x
+  out("set %stics %s(%s) noenhanced", axis, turned and "rotate by 90 right " or "",
+    table.concat(list, ", "))
 end
 
 -- Quotes a text for gnuplot, broken between words into the fewest lines of about `most` letters

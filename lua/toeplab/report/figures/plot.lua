@@ -5,6 +5,7 @@
 --     series = { { name = "ours", x = {1, 2}, y = {0.5, 0.4} } } })
 --   plot.svg("loss.svg", { series = { { y = mean, low = least, high = most } } })    with a band
 --   plot.heat("matrix.svg", { title = "T", matrix = {{1, 2}, {3, 4}} })
+--   plot.svg("loss.pdf", { size = { 3.25, 2.2 }, font = "Times,8", series = ... })   for a paper
 --   print(plot.text({ series = { { y = { 3, 2, 1 } } } }))
 --
 -- A spec may have panels = { spec, ... }, in columns = 2. Values that are not finite, or not
@@ -13,35 +14,33 @@
 local axes = require "toeplab.report.figures.axes"
 local core = require "toeplab.core"
 local gnuplot = require "toeplab.report.figures.gnuplot"
+local heat = require "toeplab.report.figures.heat"
 local progress = require "toeplab.base.progress"
+local series = require "toeplab.report.figures.series"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local plot = {}
 
 local clean, quote = gnuplot.clean, gnuplot.quote
-local drawable = axes.drawable
 
-local WIDTH, HEIGHT, CELLS = 720, 460, 360 -- of a panel in points; size of a matrix as text
-local LETTER, LINE = 8, 20 -- approximate size of a character in points
--- The colour-blind-safe palette of Okabe and Ito.
-local colours = { "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000" }
-local markers = { 7, 5, 9, 13, 11, 6, 4 }
-local letters = { "*", "#", "$", "%", "@", "&", "=" } -- of gnuplot's lines in text
+-- Lengths are in points of the screen, INCH of which make an inch.
+local INCH, WIDTH, HEIGHT, FONT = 96, 720, 460, 13 -- WIDTH, HEIGHT: of a panel
 
-local places = { ["top right"] = true, ["top left"] = true, ["bottom right"] = true,
+plot.places = { ["top right"] = true, ["top left"] = true, ["bottom right"] = true,
   ["bottom left"] = true, outside = true, below = true, none = true }
-local styles = { line = "lines", points = "points", both = "linespoints" }
 local fields = {
   title = "string", xlabel = "string", ylabel = "string", zlabel = "string", key = "string",
   logx = "boolean|number", logy = "boolean|number", logz = "boolean", series = "table",
   matrix = "table|userdata", panels = "table", columns = "number", width = "number",
   height = "number", xrange = "table", yrange = "table", xnames = "table", ynames = "table",
+  xline = "number", size = "table", font = "string", legend = "boolean",
 }
 local series_fields = {
   name = "string", x = "table|userdata", y = "table|userdata", error = "table|userdata",
   style = "string", dashed = "boolean", colour = "number", marker = "number",
-  low = "table|userdata", high = "table|userdata",
+  low = "table|userdata", high = "table|userdata", xlow = "table|userdata",
+  xhigh = "table|userdata",
 }
 
 -- ---- Checks -----------------------------------------------------------------------------------
@@ -67,14 +66,18 @@ local function check_series(s, number)
   local what = "plot: series " .. number
   check(what, s, series_fields)
   if not s.y then error(what .. " has no y", 0) end
-  if not styles[s.style or "line"] then
-    error(("%s: style '%s'%s"):format(what, s.style, suggest.hint(s.style, sorted_keys(styles))),
-      0)
+  if not series.styles[s.style or "line"] then
+    error(("%s: style '%s'%s"):format(what, s.style,
+      suggest.hint(s.style, sorted_keys(series.styles))), 0)
   end
-  if (s.low == nil) ~= (s.high == nil) then error(what .. ": a band has low and high", 0) end
+  for low, high in pairs { low = "high", xlow = "xhigh" } do
+    if (s[low] == nil) ~= (s[high] == nil) then
+      error(("%s: %s and %s are given together"):format(what, low, high), 0)
+    end
+  end
   local checked = { style = s.style or "line", colour = s.colour or number, y = list(s.y), x = {} }
   for i = 1, s.x and 0 or #checked.y do checked.x[i] = i end
-  for _, name in ipairs { "x", "error", "low", "high" } do
+  for _, name in ipairs { "x", "error", "low", "high", "xlow", "xhigh" } do
     local values = list(s[name]) or checked[name]
     if values and #values ~= #checked.y then
       error(("%s: %d of y, %d of %s"):format(what, #checked.y, #values, name), 0)
@@ -84,244 +87,75 @@ local function check_series(s, number)
   return setmetatable(checked, { __index = s })
 end
 
--- ---- Data -------------------------------------------------------------------------------------
+-- ---- The figure --------------------------------------------------------------------------------
 
--- Returns the data lines of a series, with an empty line, which gnuplot draws as a gap, for each
--- value that cannot be drawn; the number of the others; and the data lines of values between two
--- gaps, which a line does not show.
-local function data(s, spec)
-  local lines, count, bars = {}, 0, s.error
-  for i = 1, #s.y do
-    local x, y = drawable(s.x[i], spec.logx), drawable(s.y[i], spec.logy)
-    lines[i] = ""
-    if x and y then
-      count = count + 1
-      lines[i] = ("%.15g %.15g"):format(x, y)
-      local bar = bars and (drawable(bars[i]) or 0)
-      if bar then
-        local low = drawable(y - bar, spec.logy) or y
-        lines[i] = lines[i] .. (" %.15g %.15g"):format(low, y + bar)
-      elseif s.low then
-        lines[i] = lines[i] .. (" %.15g %.15g"):format(drawable(s.low[i], spec.logy) or y,
-          drawable(s.high[i], spec.logy) or y)
-      end
-    end
-  end
-  local alone = {}
-  for i, line in ipairs(lines) do
-    local gaps = (lines[i - 1] or "") == "" and (lines[i + 1] or "") == ""
-    if line ~= "" and gaps then alone[#alone + 1] = line end
-  end
-  return table.concat(lines, "\n"), count, alone
-end
-
-local function colour_of(s) return colours[(s.colour - 1) % #colours + 1] end
-
--- Distinguishes repeated colours by dashes. In text without colours, the linetype selects the
--- letter that a line is drawn with.
-local function style(s)
-  local colour = colour_of(s)
-  local marker = s.marker or markers[(s.colour - 1) % #markers + 1]
-  local round = (s.colour - 1) // #colours
-  local words = { "with", s.error and s.style == "points" and "yerrorbars"
-    or s.error and "yerrorlines" or styles[s.style],
-    ("lt %d lc rgb '%s'"):format((s.colour - 1) % #colours + 1, colour) }
-  if s.style ~= "points" or s.error then words[#words + 1] = "lw 1.8" end
-  if s.style ~= "points" and (s.dashed or round > 0) then
-    words[#words + 1] = "dt " .. (s.dashed and 2 or 2 + round % 4)
-  end
-  if s.style ~= "line" then
-    words[#words + 1] = ("pt %s ps %s"):format(marker, s.marker and "1.1" or "0.6")
-  end
-  return table.concat(words, " ")
-end
-
--- Centres the title over the axes, which a key or a colour scale moves from the middle. Text has no
--- space beside its axes, so the labels go below the title.
+-- Centres the title over the axes, which a legend or a colour scale moves from the middle. Text has
+-- no space beside its axes, so the labels go below the title.
 local function labels(out, spec)
-  local width = spec.key == "outside" and math.min(spec.width, WIDTH) or spec.width
-  local title = spec.title and gnuplot.lines(spec.title, width // 11)
-  if spec.xlabel then out("set xlabel %s noenhanced", quote(spec.xlabel)) end
+  local most = spec.key == "outside" and math.min(out.letters, WIDTH / out.letter) or out.letters
+  local title = (spec.title or "") ~= "" and gnuplot.lines(spec.title, most * 8 // 11)
+  if spec.xlabel then
+    out("set xlabel %s noenhanced", gnuplot.lines(spec.xlabel, math.floor(out.space.x)))
+  end
   if out.kind == "text" then
     local beside = { spec.ylabel and "y: " .. spec.ylabel }
     beside[#beside + 1] = spec.zlabel and "z: " .. spec.zlabel
     local below = #beside > 0 and quote(table.concat(beside, ", "))
     title = title and below and title .. [[ . "\n" . ]] .. below or title or below
   else
-    if spec.ylabel then out("set ylabel %s noenhanced", quote(spec.ylabel)) end
-    if spec.zlabel then out("set cblabel %s noenhanced", quote(spec.zlabel)) end
+    -- A label is centred beside the axes, which are not in the middle.
+    local high = math.floor((out.space.y + 1 + 2 * out.space.title) * out.line / out.letter)
+    local y, z = spec.ylabel, spec.zlabel
+    if y then out("set ylabel %s noenhanced", gnuplot.lines(y, high)) end
+    if z then out("set cblabel %s noenhanced", gnuplot.lines(z, high)) end
   end
   if title then out("set title %s noenhanced", title) end
 end
 
--- Returns the number of names in a spec and the length of the longest.
-local function names(spec)
-  local count, longest = 0, 0
-  for _, s in ipairs(spec.series or {}) do
-    count, longest = count + (s.name and 1 or 0), math.max(longest, #(s.name or ""))
-  end
-  return count, longest
+-- Begins a part of a figure at place: the left, the bottom, the width and the height, as shares.
+local function begin(out, place)
+  out("reset\nset encoding utf8")
+  if place then out("set origin %.6g, %.6g\nset size %.6g, %.6g", table.unpack(place)) end
 end
 
--- Returns the rows and columns of the key below the axes.
-local function key_size(spec)
-  local count, longest = names(spec)
-  local columns = math.max(1, (spec.width - 80) // (LETTER * (longest + 12)))
-  return spec.key == "below" and (count + columns - 1) // columns or 0, columns
+-- Estimates the size of the area between the axes, x in letters, y and cb (of colours) in lines,
+-- and of the title above it and the label beside colours, in lines.
+local function space(out, spec)
+  local names, longest = series.names(spec)
+  local title = math.ceil((utf8.len(spec.title or "") or 0) * 11 / 8 / out.letters)
+  local beside = spec.matrix and 12 or spec.key == "outside" and names > 0 and longest + 6 or 0
+  local up = out.lines - 3.5 - title
+  local left = spec.ylabel and 10 or 8
+  for _, word in pairs(spec.ynames or {}) do
+    left = math.max(left, (utf8.len(tostring(word)) or 0) + 3)
+  end
+  local z = math.ceil((utf8.len(spec.zlabel or "") or 0) / math.max(1, up * out.line / out.letter))
+  return { x = out.letters - left - beside, y = up, cb = up, title = title, beside = z }
 end
 
-local function key(out, spec)
-  local place = spec.key or names(spec) > 0 and "top right" or "none"
-  if place == "none" then
-    out("unset key")
-  elseif place == "outside" then
-    out("set key outside right top Left reverse samplen 2.5")
-  elseif place == "below" then
-    local rows, columns = key_size(spec)
-    out("set key bmargin center horizontal maxcols %d Left reverse samplen 2.5\nset bmargin %.1f",
-      columns, rows + 3.4)
-  else
-    out("set key %s opaque", place)
+local function panel(out, spec, place)
+  out.space = space(out, spec)
+  if out.space.y < 2 and out.kind ~= "text" then
+    error(("plot: title and legend leave no room in %.4gx%.4g inches: make the figure larger, or "
+      .. "the font or the legend smaller"):format(out.size[1], out.size[2]), 0)
   end
-end
-
--- Labels those of the positions 1 to count of an axis, x or y, that have a name.
-local function name_ticks(out, axis, names, count)
-  local ticks = {}
-  for i = 1, count do
-    if names[i] then ticks[#ticks + 1] = ("%s %d"):format(gnuplot.tick(names[i]), i) end
-  end
-  out("set %stics (%s) noenhanced", axis, table.concat(ticks, ", "))
-end
-
--- Appends the commands that draw one series to parts, and its band to bands, which are drawn first.
--- Text has no bands: they would hide the lines.
-local function draw_series(out, spec, s, parts, bands)
-  local text, count, alone = data(s, spec)
-  local shown = s.name and (count > 0 and s.name or s.name .. " (no value to draw)")
-  local name = shown and "title " .. quote(shown) .. " noenhanced" or "notitle"
-  if count == 0 then
-    parts[#parts + 1] = "NaN " .. name .. " " .. style { style = s.style, colour = s.colour }
-    return
-  end
-  out.blocks = out.blocks + 1
-  out("$data%d << EOD\n%s\nEOD", out.blocks, text)
-  parts[#parts + 1] = ("$data%d %s%s %s"):format(out.blocks, s.low and "using 1:2 " or "", name,
-    style(s))
-  if s.low and out.kind ~= "text" then
-    bands[#bands + 1] = ("$data%d using 1:3:4 with filledcurves fc rgb '%s' fs transparent "
-      .. "solid 0.2 noborder notitle"):format(out.blocks, colour_of(s))
-  end
-  if s.style == "line" and #alone > 0 then
-    local bars = out.kind ~= "text" and s.low
-    out.blocks = out.blocks + 1
-    out("$data%d << EOD\n%s\nEOD", out.blocks, table.concat(alone, "\n"))
-    parts[#parts + 1] = ("$data%d %snotitle %s"):format(out.blocks, bars and "" or "using 1:2 ",
-      style { style = "points", colour = s.colour, error = bars,
-        marker = out.kind == "text" and quote(letters[(s.colour - 1) % #colours + 1]) or nil })
-  end
-end
-
-local function lines(out, spec)
-  key(out, spec)
-  local bars = false
-  for _, s in ipairs(spec.series) do bars = bars or s.error ~= nil end
-  axes.scale(out, spec, "x", bars and 0.03 or nil)
-  axes.scale(out, spec, "y")
-  out("set errorbars 0\nset autoscale xfix")
-  if out.kind ~= "text" then out("set grid lt 1 lw 0.6 lc rgb '#dddddd'") end
-  if spec.xnames then
-    name_ticks(out, "x", spec.xnames, #spec.xnames)
-    out("set xrange [0.5:%d.5]", #spec.xnames)
-  end
-  local parts, bands = {}, {}
-  for _, s in ipairs(spec.series) do draw_series(out, spec, s, parts, bands) end
-  table.move(parts, 1, #parts, #bands + 1, bands)
-  out("plot %s", #bands > 0 and table.concat(bands, ", \\\n  ") or "NaN notitle")
-end
-
--- ---- Matrices ---------------------------------------------------------------------------------
-
--- Returns the numbers as text, each repeated `times` by `times` because some viewers blur large
--- cells; also the minimum and the maximum.
-local function matrix_text(matrix, log, times)
-  local rows, low, high = {}, math.huge, -math.huge
-  for r, row in ipairs(matrix) do
-    local cells = {}
-    for c, v in ipairs(row) do
-      local shown = drawable(v, log)
-      cells[c] = (shown and ("%.9g "):format(shown) or "NaN "):rep(times)
-      if shown then low, high = math.min(low, v), math.max(high, v) end
-    end
-    if #cells == 0 or #cells ~= #matrix[1] then
-      error(("plot: row %d of the matrix has %d numbers, row 1 %d"):format(r, #cells, #matrix[1]),
-        0)
-    end
-    rows[r] = (table.concat(cells) .. "\n"):rep(times)
-  end
-  return table.concat(rows), low, high
-end
-
--- Palettes of a matrix by kind of figure: from the minimum to the maximum or, if there are negative
--- values, symmetric about 0. In text without colours, brightness shows the magnitude regardless of
--- the sign.
-local palettes = {
-  signed = "0 '#053061', 1 '#4393c3', 2 '#f7f7f7', 3 '#d6604d', 4 '#67001f'",
-  positive = "0 '#440154', 1 '#3b528b', 2 '#21918c', 3 '#5ec962', 4 '#fde725'",
-  signed_shades = "0 'white', 1 'black', 2 'white'",
-  positive_shades = "0 'black', 1 'white'",
-}
-
-local function heat(out, spec)
-  local matrix = list(spec.matrix)
-  if #matrix == 0 then error("plot: the matrix is empty", 0) end
-  for _, row in ipairs(matrix) do
-    if type(row) ~= "table" then error("plot: a matrix must be a list of rows", 0) end
-  end
-  local times = out.kind == "text" and 1 or math.max(1, CELLS // math.max(#matrix, #matrix[1]))
-  local text, low, high = matrix_text(matrix, spec.logz, times)
-  if low > high then low, high = spec.logz and 1 or 0, spec.logz and 10 or 1 end
-  if low < 0 then
-    high = math.max(-low, high)
-    low = -high
-  elseif low == high then
-    high = spec.logz and 10 * low or low + 1
-  end
-  if spec.logz then out("set logscale cb") end
-  if spec.logz and high / low >= 100 then
-    out("set format cb '10^{%%T}'")
-  elseif spec.logz then -- there may be no power of ten in between
-    local middle = math.sqrt(low * high)
-    out("set cbtics ('%.2g' %.9g, '%.2g' %.9g, '%.2g' %.9g)", low, low, middle, middle, high, high)
-  end
-  out("unset key")
-  local palette = (low < 0 and "signed" or "positive") .. (out.shades and "_shades" or "")
-  out("set palette defined (%s)", palettes[palette])
-  out("set cbrange [%.9g:%.9g]", low, high)
-  out("set xrange [0.5:%d.5]\nset yrange [%d.5:0.5]", #matrix[1], #matrix)
-  if #matrix[1] <= 10 then out("set xtics 1") end
-  if #matrix <= 10 then out("set ytics 1") end
-  for axis, count in pairs { x = #matrix[1], y = #matrix } do
-    if spec[axis .. "names"] then name_ticks(out, axis, spec[axis .. "names"], count) end
-  end
-  out.blocks = out.blocks + 1
-  out("$data%d << EOD\n%sEOD", out.blocks, text)
-  local using = ("(($1+0.5)/%d+0.5):(($2+0.5)/%d+0.5):3"):format(times, times)
-  out("plot $data%d matrix using %s notitle with image", out.blocks, using)
-end
-
--- ---- The figure --------------------------------------------------------------------------------
-
-local function panel(out, spec)
-  out("reset\nset encoding utf8\nset tics nomirror")
+  begin(out, place)
+  out("set tics nomirror")
   if out.kind ~= "text" then out("set border lc rgb '#444444'") end
   -- Points on the frame would not be seen among its characters.
   if out.kind == "text" and not spec.matrix then out("set offsets 0, 0, graph 0.05, graph 0.05") end
   labels(out, spec)
-  if spec.matrix then heat(out, spec) else lines(out, spec) end
+  if spec.matrix then heat(out, spec) else series.draw(out, spec) end
 end
 
--- Raises unless the figure has panels and a size.
+-- Draws the title of all panels.
+local function heading(out, spec, place)
+  begin(out, place)
+  out("unset border\nunset tics\nunset key\nset label 1 %s at screen 0.5, %.6g center noenhanced",
+    gnuplot.lines(spec.title, out.letters * 8 // 11), place[2] + place[4] / 2)
+  out("plot [0:1][0:1] NaN notitle")
+end
+
 local function check_size(spec)
   if spec.panels and #spec.panels == 0 then error("plot: panels is empty", 0) end
   for _, name in ipairs { "columns", "width", "height" } do
@@ -330,75 +164,149 @@ local function check_size(spec)
   if spec.columns and not math.tointeger(spec.columns) then
     error("plot: columns must be a whole number", 0)
   end
+  for i = 1, spec.size and 2 or 0 do
+    if not (tonumber(spec.size[i]) and spec.size[i] >= 0.5 and spec.size[i] <= 100) then
+      error("plot: size must be two numbers of inches, each 0.5 to 100", 0)
+    end
+  end
 end
 
--- Checks the panels of a spec and returns them with the size of each in points; across: the width
--- of a text. A key beside the axes makes panels wider, one below makes them higher.
-local function panels_of(spec, across)
-  local list, width, height = {}, spec.width or WIDTH, spec.height or HEIGHT
-  for i, p in ipairs(spec.panels or { spec }) do
-    check(spec.panels and "plot: panel " .. i or "plot", p, fields)
-    for _, name in ipairs { "xrange", "yrange" } do
-      local range = p[name] or { 0, 1 }
-      if not drawable(range[1]) or not drawable(range[2]) then
-        error(("plot: %s must be two numbers"):format(name), 0)
-      end
-    end
-    if p.key and not places[p.key] then
-      error(("plot: key '%s'%s"):format(p.key, suggest.hint(p.key, sorted_keys(places))), 0)
-    end
-    list[i] = setmetatable({ series = {}, key = across and p.key == "outside" and "below" or nil },
-      { __index = p })
-    for k, s in ipairs(p.series or {}) do list[i].series[k] = check_series(s, k) end
-    if p.key == "outside" and not spec.width then
-      width = math.max(width, 680 + LETTER * math.min(45, select(2, names(p))))
+-- Returns the family ("" if it is not given) and the size in points (or nil) of a font like
+-- "Times,8", or of one of the two; nil and the reason if it is none. text: nil for neither.
+function plot.font(text)
+  local family, size = (text or ""):match "^([^,]-),?%s*(%d*%.?%d*)$"
+  local points = tonumber(size)
+  if not family or family:find "[^%w%s_-]" or size ~= "" and not (points and points >= 1
+    and points <= 100) then
+    return nil, ("'%s' is not a family, a size of 1 to 100, or both, like Times,8"):format(text)
+  end
+  return family, points
+end
+
+-- Returns the family and the size in points of the screen of the font of a spec.
+local function font_of(spec)
+  local family, points = plot.font(spec.font)
+  if not family then error("plot: font: " .. points, 0) end
+  return family ~= "" and family or "sans-serif", points and points * INCH / 72
+    or spec.size and 9 * INCH / 72 or FONT
+end
+
+-- Raises if what a panel says cannot be drawn; returns it with checked series.
+local function checked(what, p, text)
+  check(what, p, fields)
+  for _, name in ipairs { "xrange", "yrange" } do
+    local range = p[name] or { 0, 1 }
+    if not axes.drawable(range[1]) or not axes.drawable(range[2]) then
+      error(("plot: %s must be two numbers"):format(name), 0)
     end
   end
-  width = across or width
-  for _, p in ipairs(list) do
-    p.width = width
-    height = math.max(height, (spec.height or HEIGHT) + LINE * key_size(p))
+  if p.key and not plot.places[p.key] then
+    error(("plot: key '%s'%s"):format(p.key, suggest.hint(p.key, sorted_keys(plot.places))), 0)
   end
-  return list, width, height
+  local own = setmetatable({ series = {}, key = text and p.key == "outside" and "below" or nil },
+    { __index = p })
+  for k, s in ipairs(p.series or {}) do own.series[k] = check_series(s, k) end
+  return own
 end
 
 local terminals = {
-  svg = "svg size %.0f,%.0f font 'sans-serif,13' background rgb 'white' enhanced",
-  inline = "svg size %.0f,%.0f font 'sans-serif,13' enhanced",
-  png = "pngcairo size %.0f,%.0f font 'sans-serif,13' background rgb 'white' enhanced",
-  -- On paper, a figure of 720 points fills the page.
-  pdf = "pdfcairo size %.2fin,%.2fin fontscale 0.7 font 'sans-serif,13' enhanced",
+  svg = "svg size %.0f,%.0f font '%s,%.4g' background rgb 'white' enhanced",
+  inline = "svg size %.0f,%.0f font '%s,%.4g' enhanced",
+  png = "pngcairo size %.0f,%.0f font '%s,%.4g' background rgb 'white' enhanced fontscale %.4g "
+    .. "linewidth %.4g pointscale %.4g",
+  pdf = "pdfcairo size %.4gin,%.4gin font '%s,%.4g' enhanced fontscale 0.75 linewidth 1.2 "
+    .. "pointscale 0.8",
   text = "dumb size %.0f,%.0f ",
 }
--- Points per unit of the terminal's size.
-local units = { pdf = { 100, 100 }, text = { LETTER, LINE } }
+
+-- Returns the terminal for a figure of this size. A PNG has 2 pixels for each point of the screen,
+-- or 300 for each inch of paper.
+local function terminal(out, spec, width, height, family, size)
+  local kind = out.kind
+  if kind == "text" then
+    return terminals.text:format(width / out.letter, height / out.line)
+  elseif kind == "pdf" then
+    return terminals.pdf:format(width / INCH, height / INCH, family, size)
+  end
+  local sharp = kind == "png" and (spec.size and 300 / INCH or 2) or 1
+  return terminals[kind]:format(sharp * width, sharp * height, family, size, 0.75 * sharp, sharp,
+    sharp)
+end
+
+-- Returns the height of the strip for a legend of so many letters in width.
+local function strip(out, spec, letters)
+  return (series.grid(spec, letters) + 0.4) * out.line
+end
+
+-- Returns where the parts of a figure are, in points: across (panels side by side), down, width and
+-- height (of a panel), above (height of the title), below (height of the legend of all panels) and
+-- total (height). A legend beside the axes makes panels wider, one below makes them higher, unless
+-- the figure has a size.
+local function layout(out, spec, panels)
+  local l = { across = out.columns and 1 or math.min(spec.columns or 2, #panels), above = 0.0,
+    below = 0.0, width = spec.width or WIDTH, height = spec.height or HEIGHT }
+  l.down = (#panels + l.across - 1) // l.across
+  for _, p in ipairs(panels) do
+    if p.key == "outside" and not spec.width then
+      l.width = math.max(l.width, 680 + out.letter * math.min(45, select(2, series.names(p))))
+    end
+  end
+  if out.columns then l.width = out.columns * out.letter end
+  if spec.size then l.width = spec.size[1] * INCH / l.across end
+  out.letters = l.width / out.letter
+  local legend = 0.0
+  for _, p in ipairs(panels) do
+    legend = math.max(legend, p.key == "below" and strip(out, p, out.letters) or 0.0)
+  end
+  l.height = l.height + legend
+  if spec.panels and (spec.title or "") ~= "" then l.above = 1.5 * out.line end
+  if spec.legend then l.below = strip(out, panels[1], l.across * out.letters) end
+  if spec.size then l.height = (spec.size[2] * INCH - l.above - l.below) / l.down end
+  l.total = l.down * l.height + l.above + l.below
+  return l
+end
 
 -- Returns the commands for a figure of one of these kinds. For text: columns, and colours, a mode
 -- of gnuplot's text terminal.
 local function script(spec, kind, columns, colours)
   check("plot", spec, fields)
   check_size(spec)
-  local text = {}
-  local out = setmetatable({ blocks = 0, kind = kind, shades = colours == "mono" },
+  local text, panels, mode = {}, {}, colours or ""
+  local family, font = font_of(spec)
+  -- letter, line: the approximate size of a character; letters, lines: the size of a panel in them.
+  local out = setmetatable({ blocks = 0, kind = kind, shades = colours == "mono", columns = columns,
+    size = spec.size or { 0, 0 }, letter = font * 8 / FONT, line = font * 20 / FONT },
     { __call = function(_, format, ...) text[#text + 1] = format:format(...) end })
-  local panels, width, height = panels_of(spec, columns and columns * LETTER)
-  local across = columns and 1 or math.min(spec.columns or 2, #panels)
-  local down, unit = (#panels + across - 1) // across, units[kind] or { 1, 1 }
-  local more = spec.panels and spec.title and 30 or 0
-  local mode = colours or ""
-  -- Text without colours: shading characters replace the greys of a matrix.
-  for _, p in ipairs(panels) do
+  for i, p in ipairs(spec.panels or { spec }) do
+    panels[i] = checked(spec.panels and "plot: panel " .. i or "plot", p, kind == "text")
+    -- Text without colours: shading characters replace the greys of a matrix.
     if p.matrix and colours == "mono" then mode = "ansirgb" end
   end
-  out("set terminal " .. terminals[kind] .. mode, across * width / unit[1],
-    (down * height + more) / unit[2])
+  local l = layout(out, spec, panels)
+  local total = l.total
+  out("set terminal %s", terminal(out, spec, l.across * l.width, total, family, font) .. mode)
   out("set encoding utf8")
-  if spec.panels then
-    out("set multiplot layout %d,%d%s", down, across,
-      spec.title and " title " .. quote(spec.title) .. " noenhanced" or "")
+  local several = #panels > 1 or spec.panels or panels[1].key == "below" and kind ~= "text"
+  if several then out("set multiplot") end
+  for i, p in ipairs(panels) do
+    local left, wide = (i - 1) % l.across / l.across, 1 / l.across
+    local bottom = total - l.above - ((i - 1) // l.across + 1) * l.height
+    local legend = p.key == "below" and kind ~= "text" and strip(out, p, out.letters) or 0
+    out.lines = (l.height - legend) / out.line
+    panel(out, p, several and { left, (bottom + legend) / total, wide,
+      (l.height - legend) / total })
+    if legend > 0 then
+      begin(out, { left, bottom / total, wide, legend / total })
+      series.legend(out, p, out.letters)
+    end
   end
-  for _, p in ipairs(panels) do panel(out, p) end
-  if spec.panels then out("unset multiplot") end
+  out.letters = out.letters * l.across
+  if l.above > 0 then heading(out, spec, { 0, 1 - l.above / total, 1, l.above / total }) end
+  if l.below > 0 then
+    begin(out, { 0, 0, 1, l.below / total })
+    series.legend(out, panels[1], out.letters)
+  end
+  if several then out("unset multiplot") end
   return table.concat(text, "\n") .. "\n"
 end
 
