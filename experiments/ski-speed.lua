@@ -73,6 +73,7 @@ local function of_ski(trials)
 end
 
 return tl.experiment "ski-speed" {
+  label = { step = "length n" },
   answers = { "ski/figure1b", "ski/figure10", "ski/figure11" },
   fixed = {
     lengths = { 512, 1024, 2048, 4096 },

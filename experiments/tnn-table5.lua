@@ -55,6 +55,7 @@ local function measure(c, model, batch)
 end
 
 return tl.experiment "tnn-table5" {
+  label = { step = "length n" },
   answers = "tnn/table5",
   fixed = {
     lengths = { 1024, 2048, 3072, 4096, 5120 }, dim = 128, batch = 2, backend = "rac",

@@ -44,6 +44,7 @@ local function ratios(map, variant)
 end
 
 return tl.experiment "causal-ski" {
+  label = { step = "length n" },
   fixed = {
     lengths = { 256, 512, 1024, 2048, 4096, 8192, 16384, 32768 },
     dim = 64, batch = 1, inducing = 64, taps = 32,

@@ -43,6 +43,7 @@ local function panel(trials, metric, label, scale)
 end
 
 return tl.experiment "complexity" {
+  label = { step = "length n" },
   answers = "tnn/table1",
   fixed = {
     lengths = { 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536 },

@@ -81,6 +81,7 @@ local function picture(trials)
 end
 
 return tl.experiment "proposition1" {
+  label = { step = "point" },
   fixed = {
     layers = 3, hidden = 64, channels = 16,
     reach = 10.0, points = 321,    -- positions -reach .. reach

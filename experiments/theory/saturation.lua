@@ -102,6 +102,7 @@ local function channels(trial)
 end
 
 return tl.experiment "saturation" {
+  label = { step = "lag or percentile" },
   fixed = {
     channels = 512, rpe_dim = 64, rpe_act = "relu", rpe_norm = "simplermsnorm",
     lags = { 0, 1, 2, 5, 10, 20, 50, 100, 200, 500 },

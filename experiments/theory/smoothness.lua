@@ -99,6 +99,7 @@ local function panel(trials, norm)
 end
 
 return tl.experiment "smoothness" {
+  label = { step = "lag" },
   fixed = {
     layers = 3, hidden = 64, channels = 16,
     size = 8192,                    -- transform length

@@ -134,6 +134,7 @@ local function panel(trials, name)
 end
 
 return tl.experiment "theorem1" {
+  label = { step = "rank r" },
   fixed = {
     length = 512, ranks = { 4, 8, 16, 32, 64, 128 }, lambda = 0.99, smooth = 32.0, hidden = 32,
     layers = 3, act = "silu", norm = "simplermsnorm",

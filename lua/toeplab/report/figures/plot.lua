@@ -206,6 +206,7 @@ local function checked(what, p, text)
   local own = setmetatable({ series = {}, key = text and p.key == "outside" and "below" or nil },
     { __index = p })
   for k, s in ipairs(p.series or {}) do own.series[k] = check_series(s, k) end
+  if series.names(own) == 0 then own.key = "none" end
   return own
 end
 
