@@ -87,14 +87,14 @@ local function filters_of(keys, compared)
   return filter.read("compare", words)
 end
 
--- Returns the pool that a name selects or, without one, the newest in which key varies; raises a
+-- Returns the frame that a name selects or, without one, the newest in which key varies; raises a
 -- usage error if there is none (or returns nil, with `try`).
 local function find(store, name, key, filters, try)
-  local pool, others = frames.named(store, name, filters, key)
-  if pool or try then return pool end
+  local frame, others = frames.named(store, name, filters, key)
+  if frame or try then return frame end
   if name then frames.none_is("compare", store, name, others) end
   if #others > 0 then
-    errors.usage("compare: no trials fit; there are: %s", table.concat(others, "; "))
+    errors.usage("compare: no trial matches; there are: %s", table.concat(others, "; "))
   end
   errors.usage("compare: '%s' varies in no experiment of %s", key, store.folder)
 end
@@ -111,8 +111,8 @@ local function choose_key(store, name, keys)
   end
   if found or name and suggest.choose("table", name, published_tables.ids()) then return found end
   for _, k in ipairs(keys) do
-    local pool = find(store, name, k.key, filters_of(keys, k), true)
-    if pool and pool.axes[k.key] and #compare.values(pool:trials {}, k.key) > 1 then
+    local frame = find(store, name, k.key, filters_of(keys, k), true)
+    if frame and frame.axes[k.key] and #compare.values(frame:trials {}, k.key) > 1 then
       if found then
         errors.usage("compare: both '%s' and '%s' vary: say which one is compared, like "
           .. "--baseline %s=%s", found.key, k.key, found.key, found[1])
@@ -129,8 +129,8 @@ end
 
 -- Returns the values of the key that are compared, the baseline first: the given ones, A,B being
 -- two, or after a single one all others. Raises a usage error if they are not two at least.
-local function settings(pool, k)
-  local there, texts = k[2] and {} or compare.values(pool:trials {}, k.key), {}
+local function settings(frame, k)
+  local there, texts = k[2] and {} or compare.values(frame:trials {}, k.key), {}
   local function add(text)
     local new = not filter.says(tonumber(text) or text, texts)
     texts[#texts + 1] = new and text or nil
@@ -147,15 +147,15 @@ local function settings(pool, k)
   if #texts == 0 then errors.usage("compare: %s=%s has no value", k.key, k[1]) end
   for _, text in ipairs(texts[2] and {} or there) do add(text) end
   return texts[2] and texts
-    or errors.usage("compare: %s has no other value in %s", k.key, pool:title())
+    or errors.usage("compare: %s has no other value in %s", k.key, frame:title())
 end
 
-local function choose_metric(pool, given)
-  local logged = pool:metrics()
-  local name = given or compare.metric(pool, logged)
+local function choose_metric(frame, given)
+  local logged = frame:metrics()
+  local name = given or compare.metric(frame, logged)
   if not next(logged) then
-    local left_out = pool:left_out()
-    errors.raise(errors.FAILED, "compare: no trial of %s has logged anything yet%s", pool:title(),
+    local left_out = frame:left_out()
+    errors.raise(errors.FAILED, "compare: no trial of %s has logged anything yet%s", frame:title(),
       left_out and "; " .. left_out or "")
   end
   if not name then
@@ -209,7 +209,7 @@ end
 local function print_text(result, resolve)
   local name, base, b = result.key .. "=", result.sides[1].text, result.sides[2].text
   local several, what = #result.sides > 2, result.ratio and "ratio" or "difference"
-  print(("%s: %s, %s is better; %s: %s%s %s, paired by seed\n"):format(result.pool:title(),
+  print(("%s: %s, %s is better; %s: %s%s %s, paired by seed\n"):format(result.frame:title(),
     result.metric, result.better, what, several and "each setting" or name .. b,
     result.ratio and " over" or " minus", name .. base))
   local lines = rows_of(result)
@@ -225,21 +225,21 @@ local function print_text(result, resolve)
         side.overall.n, "", "", middle, interval, "-", "bootstrap" }
     end
   end
-  local interval = judgement.corrected(result.pool) and "interval" or "95 % interval"
+  local interval = judgement.corrected(result.frame) and "interval" or "95 % interval"
   local header = { "", "pairs", name .. base, several and "setting" or name .. b, what, interval,
     "P(better)", #result.rows > 1 and "p (Holm)" or "p" }
   for _, text in ipairs(text_table.lines(header, lines, numbers)) do print(text) end
   print()
   for _, text in ipairs(compare.words(result, resolve, progress.duration)) do print(text) end
-  local left_out = result.pool:left_out()
+  local left_out = result.frame:left_out()
   if left_out then print(left_out) end
 end
 
 -- ---- Claims -----------------------------------------------------------------------------------
 
 -- Returns the published tables with claims that NAME is or answers.
-local function claimed_tables(name, pool)
-  local ids, list = pool.plan.answers or {}, {}
+local function claimed_tables(name, frame)
+  local ids, list = frame.plan.answers or {}, {}
   for _, id in ipairs(published_tables.ids()) do ids = id == name and { id } or ids end
   for _, id in ipairs(ids) do
     local published = published_tables.read(id)
@@ -255,10 +255,10 @@ local function claimed_tables(name, pool)
 end
 
 -- Prints the comparisons of all claims as CSV; returns how many were measured.
-local function claims_csv(list, pool)
+local function claims_csv(list, frame)
   local rows, measured = {}, 0
   for _, published in ipairs(list) do
-    local result = claims.of(published, pool)
+    local result = claims.of(published, frame)
     measured = measured + result.measured
     for i, claim in ipairs(result.claims) do
       for _, c in ipairs(claim.list) do
@@ -275,12 +275,12 @@ local function claims_csv(list, pool)
 end
 
 -- Prints the claims with their verdicts; returns how many comparisons were measured.
-local function claims_text(list, pool)
+local function claims_text(list, frame)
   local measured = 0
   for i, published in ipairs(list) do
-    local lines, count = claims.words(published, pool) -- raises if a filter leaves no trial
+    local lines, count = claims.words(published, frame) -- raises if a filter leaves no trial
     measured = measured + count
-    print(("%s%s by %s: %s\n"):format(i > 1 and "\n" or "", published.id, pool:title(),
+    print(("%s%s by %s: %s\n"):format(i > 1 and "\n" or "", published.id, frame:title(),
       published.title))
     print(table.concat(lines, "\n"))
   end
@@ -291,9 +291,9 @@ local function print_claims(set, store, name, filters)
   for _, option in ipairs { "metric", "ratio", "by", "resolve", "higher", "lower" } do
     if set[option] then errors.usage("compare: --%s needs KEY=A KEY=B", option) end
   end
-  local pool = find(store, name, nil, filters)
-  local list = claimed_tables(name, pool)
-  local measured = (set.csv and claims_csv or claims_text)(list, pool)
+  local frame = find(store, name, nil, filters)
+  local list = claimed_tables(name, frame)
+  local measured = (set.csv and claims_csv or claims_text)(list, frame)
   if measured == 0 then
     errors.raise(errors.CHECK, "compare: no claim about %s was measured", name)
   end
@@ -309,13 +309,13 @@ function command.run(set, words)
   local k = baseline or choose_key(store, name, keys)
   local filters = filters_of(keys, k)
   if not k then return print_claims(set, store, name, filters) end
-  local pool = find(store, name, k.key, filters)
-  if not pool.axes[k.key] then
-    errors.usage("compare: '%s' does not vary in %s%s", k.key, pool:title(),
-      suggest.hint(k.key, sorted_keys(pool.axes)))
+  local frame = find(store, name, k.key, filters)
+  if not frame.axes[k.key] then
+    errors.usage("compare: '%s' does not vary in %s%s", k.key, frame:title(),
+      suggest.hint(k.key, sorted_keys(frame.axes)))
   end
-  local texts, metric = settings(pool, k), choose_metric(pool, set.metric)
-  local result = compare.new(pool, k.key, texts, metric, { ratio = set.ratio,
+  local texts, metric = settings(frame, k), choose_metric(frame, set.metric)
+  local result = compare.new(frame, k.key, texts, metric, { ratio = set.ratio,
     better = set.higher and "higher" or set.lower and "lower" or nil,
     by = arguments.list("compare", set, "by") })
   if set.csv then return print_csv(result) end

@@ -160,7 +160,7 @@ local function check(set, words)
   output.check("ls", set)
   for form, names_apart in pairs(apart) do
     for _, name in ipairs(set[form] and names_apart or {}) do
-      if set[name] then errors.usage("ls: --%s goes without --%s", form, name) end
+      if set[name] then errors.usage("ls: --%s cannot be combined with --%s", form, name) end
     end
   end
   if (set.sql or set.schema) and #words > 0 then

@@ -143,8 +143,8 @@ end
 -- ---- What was measured ------------------------------------------------------------------------
 
 -- Assigns to each part of the comparisons the number of its metric in the returned list of names.
-local function metrics_of(list, pool)
-  local logged, names, length = pool:metrics(), {}, pool.fixed.length
+local function metrics_of(list, frame)
+  local logged, names, length = frame:metrics(), {}, frame.fixed.length
   for _, c in ipairs(list) do
     for _, parts in ipairs { c.measure.of, c.measure.over } do
       for _, part in ipairs(parts) do
@@ -158,14 +158,14 @@ end
 
 -- Returns a function side, part -> the trials of the side that belong to the part's column; without
 -- a part, all of the side.
-local function finder(published, pool, trials)
-  local match, row_of, columns = published_tables.matcher(published.rows, pool.axes), {}, {}
+local function finder(published, frame, trials)
+  local match, row_of, columns = published_tables.matcher(published.rows, frame.axes), {}, {}
   for _, t in ipairs(trials) do row_of[t.point] = match(t.point.values) or false end
   return function(side, part)
     local list, where = {}, part and part.where
     if where then
       columns[part] = columns[part]
-        or published_tables.matcher({ { where = { where } } }, pool.axes)
+        or published_tables.matcher({ { where = { where } } }, frame.axes)
     end
     for _, t in ipairs(trials) do
       local in_row = side.row and row_of[t.point] == side.row
@@ -238,10 +238,10 @@ end
 -- Gives every comparison its verdict, with Holm's correction over all of the table. A claim holds
 -- if all of its comparisons support it, and fails if one contradicts it. Models that have learnt
 -- less than bigrams decide nothing.
-local function judge(result, all, pool)
+local function judge(result, all, frame)
   local measured = {}
   for _, c in ipairs(all) do measured[#measured + 1] = c.pair end
-  result.tests, result.measured = judgement.judge(measured, pool), #measured
+  result.tests, result.measured = judgement.judge(measured, frame), #measured
   for _, claim in ipairs(result.claims) do
     claim.verdict = SUPPORTS
     for _, c in ipairs(claim.list) do
@@ -254,13 +254,13 @@ local function judge(result, all, pool)
   end
 end
 
--- Judges the claims of a published table by the trials of pool (nil: there are none). Returns
+-- Judges the claims of a published table by the trials of frame (nil: there are none). Returns
 -- {claims = { {says=, verdict=, list= (comparisons)} }, count= (of the comparisons), tests= (how
 -- many Holm's correction counts), measured= (how many were measured)}. A comparison has a, b
 -- (sides), measure, wanted (in words), region (of the logarithm), paper (the ratio of the paper's
--- numbers, or nil), and with a pool verdict, and either why (it was not measured: {text}, or {text,
--- what it is said of}) or pair (of judgement.judge).
-function claims.of(published, pool)
+-- numbers, or nil), and with a frame verdict, and either why (the reason that it was not measured:
+-- {text}, or {text, its subject}) or pair (of judgement.judge).
+function claims.of(published, frame)
   local result, all = { claims = {}, tests = 0, measured = 0 }, {}
   for i, claim in ipairs(published.claims or {}) do
     local list = comparisons_of(published, claim)
@@ -272,16 +272,16 @@ function claims.of(published, pool)
     local a, b = paper_value(c.a, c.measure.of), paper_value(c.b, c.measure.over)
     c.paper = a and b and a / b or nil
   end
-  if not pool or #all == 0 then return result end
-  local names = metrics_of(all, pool)
+  if not frame or #all == 0 then return result end
+  local names = metrics_of(all, frame)
   local first = #names
   table.move(LEARNT, 1, #LEARNT, first + 1, names)
-  local find = finder(published, pool, pool:trials(names))
+  local find = finder(published, frame, frame:trials(names))
   for _, c in ipairs(all) do
     measure(c, find)
     c.untrained = c.pair and untrained(c, find, first)
   end
-  judge(result, all, pool)
+  judge(result, all, frame)
   return result
 end
 
@@ -336,18 +336,18 @@ local function reasons(list)
 end
 
 -- Returns lines about the claims of a published table: each claim with its verdict, its
--- comparisons, and the rule; and the number of comparisons that were measured. Without a pool it
+-- comparisons, and the rule; and the number of comparisons that were measured. Without a frame it
 -- returns the claims alone.
-function claims.words(published, pool)
-  local result, lines = claims.of(published, pool), {}
+function claims.words(published, frame)
+  local result, lines = claims.of(published, frame), {}
   for i, claim in ipairs(result.claims) do
     local name = "claim " .. i
-    lines[#lines + 1] = ("%s%s: %s"):format(name, pool and " (" .. claim.verdict .. ")" or "",
+    lines[#lines + 1] = ("%s%s: %s"):format(name, frame and " (" .. claim.verdict .. ")" or "",
       claim.says)
-    for _, c in ipairs(pool and claim.list or {}) do
+    for _, c in ipairs(frame and claim.list or {}) do
       if not c.why then lines[#lines + 1] = name .. ": " .. sentence(c) end
     end
-    local why = pool and reasons(claim.list)
+    local why = frame and reasons(claim.list)
     if why then lines[#lines + 1] = ("%s: not measured: %s"):format(name, why) end
   end
   if result.tests > 0 then
@@ -357,7 +357,7 @@ function claims.words(published, pool)
       .. "of what is claimed, with p < %g after Holm's correction over the %s in this table; a "
       .. "claim of several needs all of them"):format(judgement.ALPHA,
       result.tests < result.count and ("%d of %s that have a p"):format(result.tests, all) or all)
-    lines[#lines + 1] = judgement.corrected(pool)
+    lines[#lines + 1] = judgement.corrected(frame)
   end
   return lines, result.measured
 end

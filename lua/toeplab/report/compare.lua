@@ -16,13 +16,13 @@ local compare = {}
 
 local MOST = 1000 -- seeds that a command is proposed for
 
--- Returns the default metric of a comparison: the first logged one among the columns of the pool's
+-- Returns the default metric of a comparison: the first logged one among the columns of the frame's
 -- report or, failing that, of the tables that it reproduces; nil if there is none. logged: a set.
-function compare.metric(pool, logged)
-  local lists = { pool.plan.columns or {} }
-  for _, column in ipairs(pool:columns()) do lists[#lists + 1] = column.metrics end
+function compare.metric(frame, logged)
+  local lists = { frame.plan.columns or {} }
+  for _, column in ipairs(frame:columns()) do lists[#lists + 1] = column.metrics end
   for _, names in ipairs(lists) do
-    local _, name = groups.place_metric(names, pool.fixed.length, logged, {})
+    local _, name = groups.place_metric(names, frame.fixed.length, logged, {})
     if name then return name end
   end
 end
@@ -44,7 +44,7 @@ end
 -- Returns for each text the side of its trials: {text=, asked= (all), done= (those that are done
 -- and finite, whose `value` is set)}; marks those that diverged. Raises a usage error if a text has
 -- no trial.
-local function sides_of(pool, trials, key, texts)
+local function sides_of(frame, trials, key, texts)
   local sides = {}
   for s, text in ipairs(texts) do
     local side = { text = text, asked = {}, done = {} }
@@ -60,7 +60,7 @@ local function sides_of(pool, trials, key, texts)
     if #side.asked == 0 then
       local values = {}
       for _, t in ipairs(trials) do values[#values + 1] = t.point.values[key] end
-      filter.none_has(pool:title(), key, text, values)
+      filter.none_has(frame:title(), key, text, values)
     end
     sides[s] = side
   end
@@ -89,10 +89,10 @@ end
 -- follows from key: {name=, and the value of each side}. The trials that are not done count, too,
 -- since a key with several values may have only one among those that are. A key that was tuned
 -- follows from the point, not only from key, and separates nothing.
-local function other_axes(pool, key, sides)
+local function other_axes(frame, key, sides)
   local vary, along = {}, {}
-  for _, name in ipairs(pool:own_axes(together(sides, "asked"))) do
-    local tuned, values, lead = name == pool.plan.tuned_key, { name = name }, nil
+  for _, name in ipairs(frame:own_axes(together(sides, "asked"))) do
+    local tuned, values, lead = name == frame.plan.tuned_key, { name = name }, nil
     local several, lacks, differ = false, false, false
     for s, side in ipairs(sides) do
       local count, first, value = distinct(side.done, name)
@@ -172,13 +172,13 @@ end
 
 -- ---- The comparison ---------------------------------------------------------------------------
 
-local function check_by(pool, by, vary, key)
+local function check_by(frame, by, vary, key)
   local set = {}
   for _, name in ipairs(by) do
     set[name] = true
-    if not pool.axes[name] then
-      errors.usage("compare: --by %s: it does not vary in %s%s", name, pool:title(),
-        suggest.hint(name, sorted_keys(pool.axes)))
+    if not frame.axes[name] then
+      errors.usage("compare: --by %s: it does not vary in %s%s", name, frame:title(),
+        suggest.hint(name, sorted_keys(frame.axes)))
     end
   end
   for _, name in ipairs(vary) do
@@ -193,7 +193,7 @@ end
 -- Judges the rows. A side that diverged at a seed is not claimed to be better: its values that
 -- diverged are not among those that are compared.
 local function judge(result)
-  result.tests = judgement.judge(result.rows, result.pool)
+  result.tests = judgement.judge(result.rows, result.frame)
   for _, row in ipairs(result.rows) do
     row.chance = #row.x > 0 and stats.improvement(row.a, row.b, result.better) or nil
     if row.p then
@@ -206,26 +206,26 @@ end
 
 -- Compares values of a key (as texts) with the first of them, the baseline, by metric. options:
 -- ratio= (whether by ratios of geometric means, not by differences), better= ("lower" or "higher",
--- nil: as the pool says), by= (a list of keys, nil: all others that vary).
--- Returns {pool=, key=, metric=, better=, ratio=, sides= (sides_of; with overall=, of its rows, by
+-- nil: as the frame says), by= (a list of keys, nil: all others that vary).
+-- Returns {frame=, key=, metric=, better=, ratio=, sides= (sides_of; with overall=, of its rows, by
 -- judgement.overall), rows=, along=, seconds= (the mean of a trial, or nil), tests= (the number of
 -- rows that Holm's correction counts)}. A row is a judged pair with label, place, setting, chance
 -- (the share of pairs in which b is better) and claimed. Raises a usage error if a value has no
 -- trial.
-function compare.new(pool, key, texts, metric, options)
+function compare.new(frame, key, texts, metric, options)
   options = options or {}
-  local sides = sides_of(pool, pool:trials { metric }, key, texts)
-  local vary, along = other_axes(pool, key, sides)
-  if options.by then check_by(pool, options.by, vary, key) end
-  local result = { pool = pool, key = key, metric = metric, ratio = options.ratio, sides = sides,
+  local sides = sides_of(frame, frame:trials { metric }, key, texts)
+  local vary, along = other_axes(frame, key, sides)
+  if options.by then check_by(frame, options.by, vary, key) end
+  local result = { frame = frame, key = key, metric = metric, ratio = options.ratio, sides = sides,
     along = along, better = options.better
-      or direction.needed(pool.plan.better, metric, "compare", "--higher or --lower") }
+      or direction.needed(frame.plan.better, metric, "compare", "--higher or --lower") }
   result.rows = rows_of(result, options.by or vary)
   judge(result)
   for s = 2, #sides do
     local own = {}
     for _, row in ipairs(result.rows) do own[#own + 1] = row.setting == texts[s] and row or nil end
-    sides[s].overall = judgement.overall(own, pool)
+    sides[s].overall = judgement.overall(own, frame)
   end
   local seconds = {}
   for _, t in ipairs(together(sides, "done")) do seconds[#seconds + 1] = t.seconds end
@@ -273,7 +273,7 @@ local function least_pairs(result)
   local least, needed, alpha = math.huge, 1, judgement.ALPHA / math.max(1, result.tests)
   for _, row in ipairs(result.rows) do least = #row.x > 0 and math.min(least, #row.x) or least end
   local function least_p(n) -- corrected for looks, as the p of the rows are
-    return math.min(1.0, stats.least_p(n) * judgement.ALPHA / judgement.alpha(result.pool, n))
+    return math.min(1.0, stats.least_p(n) * judgement.ALPHA / judgement.alpha(result.frame, n))
   end
   while least_p(needed) >= alpha do needed = needed + 1 end
   return least < needed and ("%s cannot reach p < %.2g%s unless the %s are taken as normal (the "
@@ -291,7 +291,7 @@ local function needed(result, resolve)
   for _, row in ipairs(result.rows) do
     local mean = resolve and (result.ratio and math.log(1 + resolve) or resolve)
       or row.p and not row.claimed and not row.flattered and row.half > 0 and row.mean
-    local n = mean and row.half and judgement.seeds(row, result.pool, result.tests, mean)
+    local n = mean and row.half and judgement.seeds(row, result.frame, result.tests, mean)
     if n then
       most, least, lacks = math.max(most or n, n), math.min(least, #row.x), lacks or n > #row.x
     end
@@ -302,12 +302,12 @@ end
 -- Returns what a command sets to run only what is compared, key -> value; nil if it cannot set the
 -- compared key by itself.
 local function chosen(result)
-  local alone, at, both = result.pool:free_keys(), {}, together(result.sides, "done")
+  local alone, at, both = result.frame:free_keys(), {}, together(result.sides, "done")
   local function only(trials, key) -- a value that all of them have
     local count, _, value = distinct(trials, key)
     if alone[key] and count == 1 and type(value) ~= "table" then return value end
   end
-  for key in pairs(result.pool.filters) do at[key] = only(both, key) end
+  for key in pairs(result.frame.filters) do at[key] = only(both, key) end
   at[result.key] = {}
   for s, side in ipairs(result.sides) do
     at[result.key][s] = only(side.done, result.key)
@@ -316,14 +316,14 @@ local function chosen(result)
   return at
 end
 
--- Returns the newest sweep of the pool that asked for trials of all sides; nil if none did.
+-- Returns the newest sweep of the frame that asked for trials of all sides; nil if none did.
 local function sweep_of_all(result)
-  for _, s in ipairs(result.pool.sweeps) do
+  for _, s in ipairs(result.frame.sweeps) do
     local all = true
     for _, side in ipairs(result.sides) do
       local sql = "SELECT 1 AS one FROM v_members WHERE sweep = ? AND trial = ? LIMIT 1"
       local t = side.done[1]
-      all = all and t and #result.pool.store:rows(sql, { s.id, t.id }) > 0
+      all = all and t and #result.frame.store:rows(sql, { s.id, t.id }) > 0
     end
     if all then return s end
   end
@@ -352,16 +352,16 @@ local function more_seeds(result, resolve, duration)
   if not lacks then
     return { ("%s: %d seeds, and there are %d"):format(what, n, have) }
   end
-  local seed = result.pool.plan.tuned_seed
+  local seed = result.frame.plan.tuned_seed
   if seed and n >= seed then
     return { ("%s: about %d seeds, and seed %d chooses the %s: give a list of seeds without it")
-      :format(what, n, seed, result.pool.plan.tuned_key) }
+      :format(what, n, seed, result.frame.plan.tuned_key) }
   end
   local trials = lacking(result.sides, n)
   local time = result.seconds and ", about " .. duration(trials * result.seconds) or ""
   return { ("%s (4 times in 5): about %d seeds, %s more of what is compared%s"):format(what, n,
     quantity.count(trials, "trial"), time),
-    result.pool:command(chosen(result), "seeds=" .. n, sweep_of_all(result)) }
+    result.frame:command(chosen(result), "seeds=" .. n, sweep_of_all(result)) }
 end
 
 -- Returns lines of text that state what may be claimed. duration: a function seconds -> text.
@@ -374,11 +374,11 @@ function compare.words(result, resolve, duration)
     lines[#lines + 1], alone = sentence_of(result, row), alone + row.alone
   end
   for _, a in ipairs(result.along) do
-    lines[#lines + 1] = ("with %s goes %s: %s and %s"):format(result.key, a.name,
+    lines[#lines + 1] = ("%s varies with %s: %s and %s"):format(a.name, result.key,
       table.concat(a, ", ", 1, #a - 1), a[#a])
   end
   lines[#lines + 1] = least_pairs(result)
-  lines[#lines + 1] = judgement.corrected(result.pool)
+  lines[#lines + 1] = judgement.corrected(result.frame)
   for _, t in ipairs(together(result.sides, "asked")) do
     out, diverged = out + (t.value and 0 or 1), diverged + (t.diverged and 1 or 0)
   end

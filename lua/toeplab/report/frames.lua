@@ -171,7 +171,7 @@ end
 -- no frame. others: what frames.find returned.
 function frames.none_is(verb, store, name, others)
   if #others > 0 then
-    errors.usage("%s: no trials of %s fit; there are: %s", verb, name, table.concat(others, "; "))
+    errors.usage("%s: no trial of %s matches; there are: %s", verb, name, table.concat(others, "; "))
   end
   if math.tointeger(tonumber(name)) then
     errors.usage("%s: there is no sweep %s (see toeplab status --json)", verb, name)
@@ -362,7 +362,7 @@ local function fits_all(row, filters)
   return true
 end
 
--- Raises the error that no trial fits; if one filter alone fits none, with the values there are.
+-- Raises the error that no trial matches; if one filter alone matches none, with the values there are.
 local function none_fits(self, rows, filters)
   for _, key in ipairs(sorted_keys(filters)) do
     local values, some = {}, false
@@ -375,7 +375,7 @@ local function none_fits(self, rows, filters)
     end
   end
   local left = self:left_out()
-  errors.usage("no trial of %s fits%s", self:title(), left and "; " .. left or "")
+  errors.usage("no trial of %s matches%s", self:title(), left and "; " .. left or "")
 end
 
 -- Reads the trials of all sweeps, by sweep from the newest on, each once.

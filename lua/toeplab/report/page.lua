@@ -81,7 +81,7 @@ local function results(page)
   local d, list = page.d, own_parts(page)
   if d.own_missing then list[#list + 1] = text("<p class=soft>%s.</p>\n", d.own_missing) end
   if #list == 0 or d.own_missing then
-    local result = tables.fill(nil, d.pool, d.columns)
+    local result = tables.fill(nil, d.frame, d.columns)
     if #result.columns > 0 and #d.axes > 0 then
       list[#list + 1] = formats.html(result)
     end
@@ -91,11 +91,11 @@ end
 
 -- Adds the published tables that the sweep reproduces.
 local function paper(page)
-  local answers, list = page.d.pool.plan.answers, {}
+  local answers, list = page.d.frame.plan.answers, {}
   for _, id in ipairs(type(answers) == "string" and { answers } or answers or {}) do
     local ok, published = pcall(published_tables.read, id)
     if ok then
-      list[#list + 1] = formats.html(tables.fill(published, page.d.pool))
+      list[#list + 1] = formats.html(tables.fill(published, page.d.frame))
     else
       list[#list + 1] = text("<p class=soft>It answers %s: %s</p>\n", id, errors.text(published))
     end
@@ -192,7 +192,7 @@ local function interventions(page)
 end
 
 local function configuration(page)
-  local fixed = page.d.pool.fixed
+  local fixed = page.d.frame.fixed
   return next(fixed) and "What all trials have in common", pairs_of(fixed)
 end
 
@@ -224,8 +224,8 @@ local function reproduction(page)
     commit, dirty = commit or t.git_commit, dirty or t.git_dirty == 1
   end
   if commit then lines[1] = "git checkout " .. commit:sub(1, 12) end
-  for i = #d.pool.sweeps, 1, -1 do
-    local s = d.pool.sweeps[i]
+  for i = #d.frame.sweeps, 1, -1 do
+    local s = d.frame.sweeps[i]
     local words = { "toeplab", "run", shell.portable(s.script) }
     for _, override in ipairs(s.plan.overrides or {}) do words[#words + 1] = override end
     lines[#lines + 1] = shell.line(words)
@@ -236,8 +236,8 @@ local function reproduction(page)
       break
     end
   end
-  lines[#lines + 1] = "toeplab report " .. shell.word(d.pool.experiment)
-    .. (d.pool.scale ~= "" and " " .. shell.word("scale=" .. d.pool.scale) or "")
+  lines[#lines + 1] = "toeplab report " .. shell.word(d.frame.experiment)
+    .. (d.frame.scale ~= "" and " " .. shell.word("scale=" .. d.frame.scale) or "")
   local note = dirty and "<p class=soft>The sources had changes beside that commit.</p>\n" or ""
   return "Reproduction", text("<pre>%s</pre>\n", table.concat(lines, "\n")) .. note
 end
@@ -262,10 +262,10 @@ local function head(page)
     }
 end
 
--- Returns the page about the sweeps of pool (frames.lua), and why figures are missing (nil: none
+-- Returns the page about the sweeps of frame (frames.lua), and why figures are missing (nil: none
 -- is).
-function pages.sweep(store, pool)
-  local page = { d = summary.collect(store, pool), figures = 0, title = pool:title() }
+function pages.sweep(store, frame)
+  local page = { d = summary.collect(store, frame), figures = 0, title = frame:title() }
   local links, parts = {}, {}
   for i, section in ipairs(sections) do
     local title, markup = section(page)
@@ -282,8 +282,8 @@ function pages.sweep(store, pool)
 end
 
 -- Returns the name of the page's file.
-function pages.name(pool)
-  local name = pool.experiment .. (pool.scale ~= "" and "-" .. pool.scale or "")
+function pages.name(frame)
+  local name = frame.experiment .. (frame.scale ~= "" and "-" .. frame.scale or "")
   return (name:gsub("[^%w_.-]+", "-"):gsub("^%.", "-"):sub(1, 120))
 end
 

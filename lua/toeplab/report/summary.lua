@@ -57,7 +57,7 @@ end
 
 -- Returns the metrics that get a column: those of the experiment's report or, if it names none,
 -- preferably those that were logged once.
-local function columns(pool, known)
+local function columns(frame, known)
   local once, often = {}, {}
   for _, name in ipairs(sorted_keys(known)) do
     local list = known[name] == 1 and once or often
@@ -70,7 +70,7 @@ local function columns(pool, known)
       taken[name], list[#list + 1] = true, name
     end
   end
-  for _, source in ipairs { pool.plan.columns or {}, once, { "loss" }, often } do
+  for _, source in ipairs { frame.plan.columns or {}, once, { "loss" }, often } do
     for _, name in ipairs(source) do add(name) end
   end
   return list
@@ -183,10 +183,10 @@ local function events(store, trials)
   return list
 end
 
--- Collects everything about the sweeps of pool (frames.lua).
-function summary.collect(store, pool)
-  local sweep = sweeps.get(store, pool.sweeps[1].id)
-  local all = pool:trials {}
+-- Collects everything about the sweeps of frame (frames.lua).
+function summary.collect(store, frame)
+  local sweep = sweeps.get(store, frame.sweeps[1].id)
+  local all = frame:trials {}
   local trials, failed = trials_of(store, all)
   local ids, seconds, counts = {}, 0, {}
   for _, t in ipairs(all) do
@@ -195,11 +195,11 @@ function summary.collect(store, pool)
   for i, t in ipairs(trials) do ids[i] = t.id end
   local set = groups.set(store, ids)
   local known = groups.metrics(set)
-  local d = { pool = pool, sweep = sweep, trials = trials, failed = failed, total = #all,
+  local d = { frame = frame, sweep = sweep, trials = trials, failed = failed, total = #all,
     seconds = seconds, set = set, known = known,
-    question = script_report.question(sweep.source), columns = columns(pool, known),
+    question = script_report.question(sweep.source), columns = columns(frame, known),
     counts = counts, origins = origins(trials), data = data(trials),
-    events = events(store, trials), axes = pool:own_axes(all) }
+    events = events(store, trials), axes = frame:own_axes(all) }
   if #all == #trials then
     d.own, d.own_missing = own_report(store, sweep, trials)
   else

@@ -350,7 +350,7 @@ t.test("wrong words are told", function()
       ["decay"] = "no table or experiment 'decay'; did you mean 'decays'?",
       ["decays --by decay"] = "--by needs KEY=A KEY=B",
       ["decays -m best_val_ppl"] = "--metric needs KEY=A KEY=B",
-      ["decays scale=gpu"] = "no trials of decays fit; there are: decays scale=laptop",
+      ["decays scale=gpu"] = "no trial of decays matches; there are: decays scale=laptop",
       ["decays seed=9"] = "no trial of decays scale=laptop has seed=9 (there are: 1, 2, 3)",
     } do
       local text, code, said = run(folder, "compare " .. words)

@@ -3,7 +3,7 @@ local t = require "harness"
 local judgement = require "toeplab.report.judgement"
 local sequential = require "toeplab.trials.sequential"
 
-local fixed = { sweeps = { { plan = {} } } } -- a pool whose seeds are a fixed number
+local fixed = { sweeps = { { plan = {} } } } -- a frame whose seeds are a fixed number
 local looked = { sweeps = { { plan = {} }, { plan = { rule = "until 2 %, at most 18" } } } }
 
 -- Random pairs with SciPy's results: mean and interval of 95 % (t.interval) and p (ttest_rel) of

@@ -323,8 +323,8 @@ end)
 local hostile = "<script>alert('x')</script>"
 
 local function page_of(store)
-  local pool = assert(frames.find(store, "experiment", "decay", {}))
-  return pages.sweep(store, pool)
+  local frame = assert(frames.find(store, "experiment", "decay", {}))
+  return pages.sweep(store, frame)
 end
 
 t.test("a page tells all, the same each time, and lets no text be markup", function()

@@ -117,7 +117,7 @@ t.test("words that mean nothing are errors that help", function()
       t.raises(names, want, store, words)
     end
     t.raises(selection.one, "'decay' selects 3 trials", store, "decay")
-    t.raises(selection.ids, "rm: no trial fits", store, { "decay<0" }, "rm")
+    t.raises(selection.ids, "rm: no trial matches", store, { "decay<0" }, "rm")
   end)
 end)
 
