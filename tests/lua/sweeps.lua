@@ -8,8 +8,8 @@ local sweeps = {}
 
 -- Writes a sweep into folder. s: experiment, scale, script, source, answers, columns, axes, grid
 -- (by default all axes), overrides, better, rule (of seeds added by looks), trials: a list of
--- { config =, seed =, status =, ended =, metrics = {name = value}, code =, seconds = }. The id of a
--- trial is a hash of the configuration, seed and source.
+-- { config =, seed =, status =, ended =, metrics = {name = value}, code =, seconds =, events = {kind},
+-- said = (the text of these) }. The id of a trial is a hash of the configuration, seed and source.
 function sweeps.write(folder, s)
   local store <close> = records.open(folder, "w")
   local source = s.source or "source"
@@ -37,7 +37,8 @@ function sweeps.write(folder, s)
           { list[i].id, name, value + 0.0 })
       end
       for _, kind in ipairs(t.events or {}) do
-        store:rows("INSERT INTO events (trial, kind) VALUES (?, ?)", { list[i].id, kind })
+        store:rows("INSERT INTO events (trial, kind, text) VALUES (?, ?, ?)",
+          { list[i].id, kind, t.said or "" })
       end
     end
   end)

@@ -100,9 +100,10 @@ local function find(store, name, key, filters, try)
 end
 
 -- Returns the key that is compared: the one in several words; else, unless a published table is
--- named, the only one that varies among the trials that the other words choose; nil: none.
+-- named, the only one that varies among the trials that the other words choose; nil: none. The
+-- second result is its frame, if that was looked for.
 local function choose_key(store, name, keys)
-  local found
+  local found, frame_of = nil, {}
   for _, k in ipairs(keys) do
     if found and k[2] then
       errors.usage("compare: one key in two values; '%s=%s' is one too many", k.key, k[2])
@@ -117,14 +118,15 @@ local function choose_key(store, name, keys)
         errors.usage("compare: both '%s' and '%s' vary: say which one is compared, like "
           .. "--baseline %s=%s", found.key, k.key, found.key, found[1])
       end
-      found = k
+      found, frame_of[k] = k, frame
     end
   end
   if not name and not keys[1] then
     errors.usage("compare: give one key in two values, like decay=0.99 decay=none, or the name "
       .. "of a table whose claims are to be judged, like tnn/table10")
   end
-  return found or not name and keys[1]
+  found = found or not name and keys[1]
+  return found, frame_of[found]
 end
 
 -- Returns the values of the key that are compared, the baseline first: the given ones, A,B being
@@ -225,7 +227,7 @@ local function print_text(result, resolve)
         side.overall.n, "", "", middle, interval, "-", "bootstrap" }
     end
   end
-  local interval = judgement.corrected(result.frame) and "interval" or "95 % interval"
+  local interval = judgement.corrected(result.rows) and "interval" or "95 % interval"
   local header = { "", "pairs", name .. base, several and "setting" or name .. b, what, interval,
     "P(better)", #result.rows > 1 and "p (Holm)" or "p" }
   for _, text in ipairs(text_table.lines(header, lines, numbers)) do print(text) end
@@ -306,10 +308,11 @@ function command.run(set, words)
   local baseline = set.baseline and (select(2, parse { set.baseline })[1]
     or errors.usage("compare: --baseline takes KEY=A, got '%s'", set.baseline))
   local store <close> = records.snapshot(records.folder(set.dir))
-  local k = baseline or choose_key(store, name, keys)
+  local k, frame = baseline, nil
+  if not k then k, frame = choose_key(store, name, keys) end
   local filters = filters_of(keys, k)
   if not k then return print_claims(set, store, name, filters) end
-  local frame = find(store, name, k.key, filters)
+  frame = frame or find(store, name, k.key, filters)
   if not frame.axes[k.key] then
     errors.usage("compare: '%s' does not vary in %s%s", k.key, frame:title(),
       suggest.hint(k.key, sorted_keys(frame.axes)))

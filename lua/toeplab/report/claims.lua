@@ -3,6 +3,7 @@
 -- A claim compares the values of two rows, seed by seed, by their ratio; published_tables.lua says
 -- how a table's file declares it. The ratio is that of the geometric means, its interval comes from
 -- Student's t on the logarithms of the ratios.
+local config = require "toeplab.base.config"
 local groups = require "toeplab.report.groups"
 local judgement = require "toeplab.report.judgement"
 local published_tables = require "toeplab.trials.published_tables"
@@ -176,8 +177,29 @@ local function finder(published, frame, trials)
   end
 end
 
+-- Returns the reason that a side has no value because trials of several settings match it.
+local function several(side, trials)
+  local keys, values, known = {}, {}, {}
+  for _, t in ipairs(trials) do
+    for key, value in pairs(t.point.at) do
+      local text = config.text(value)
+      values[key], known[key] = values[key] or {}, known[key] or {}
+      if not known[key][text] then table.insert(values[key], text) end
+      known[key][text] = true
+    end
+  end
+  for _, key in ipairs(sorted_keys(values)) do
+    if #values[key] > 1 then keys[#keys + 1] = key end
+  end
+  local list = values[keys[1]] or {}
+  return { ("several settings match %s: choose with %s=%s%s"):format(side.name, keys[1] or "KEY",
+    table.concat(list, (" or %s="):format(keys[1]), 1, math.min(#list, 3)),
+    keys[2] and " (also: " .. table.concat(keys, ", ", 2) .. ")" or "") }
+end
+
 -- Returns the values of a side, each the mean of the parts: seed -> value, false for a seed that
--- lacks a part; nil and the reason if there are none or two settings fit.
+-- lacks a part; nil and the reason if there are none or two settings match. The third result is the
+-- rule by which seeds were added (judgement.rule).
 local function values_of(find, side, parts)
   local sums, counts = {}, {}
   if #find(side) == 0 then return nil, { "no trial of", side.name } end
@@ -187,7 +209,7 @@ local function values_of(find, side, parts)
     if #trials == 0 then return nil, { "no trial of", side.name .. ", " .. name } end
     for _, t in ipairs(trials) do
       if t.point ~= trials[1].point then
-        return nil, { "several settings fit " .. side.name .. ": choose with key=value" }
+        return nil, several(side, trials)
       end
       local v = t.status == "done" and t.values[part.value]
       -- A ratio over only the seeds that did not diverge would flatter.
@@ -198,13 +220,13 @@ local function values_of(find, side, parts)
     end
   end
   for seed, sum in pairs(sums) do sums[seed] = counts[seed] == #parts and sum / #parts end
-  return sums
+  return sums, nil, judgement.rule(find(side))
 end
 
 -- Sets pair (judgement.pair), or why, the reason that there is none.
 local function measure(c, find)
-  local a, why = values_of(find, c.a, c.measure.of)
-  local b, other = values_of(find, c.b, c.measure.over)
+  local a, why, a_rule = values_of(find, c.a, c.measure.of)
+  local b, other, b_rule = values_of(find, c.b, c.measure.over)
   c.why = why or other
   if c.why then return end
   local pair = judgement.pair(b, a, true)
@@ -213,7 +235,7 @@ local function measure(c, find)
   elseif #pair.x == 0 then
     c.why = { claims.title(c) .. ": no seed is done on both sides" }
   else
-    c.pair, pair.region = pair, c.region
+    c.pair, pair.region, pair.rule = pair, c.region, a_rule or b_rule
   end
 end
 
@@ -238,10 +260,11 @@ end
 -- Gives every comparison its verdict, with Holm's correction over all of the table. A claim holds
 -- if all of its comparisons support it, and fails if one contradicts it. Models that have learnt
 -- less than bigrams decide nothing.
-local function judge(result, all, frame)
+local function judge(result, all)
   local measured = {}
   for _, c in ipairs(all) do measured[#measured + 1] = c.pair end
-  result.tests, result.measured = judgement.judge(measured, frame), #measured
+  result.pairs = measured
+  result.tests, result.measured = judgement.judge(measured), #measured
   for _, claim in ipairs(result.claims) do
     claim.verdict = SUPPORTS
     for _, c in ipairs(claim.list) do
@@ -281,7 +304,7 @@ function claims.of(published, frame)
     measure(c, find)
     c.untrained = c.pair and untrained(c, find, first)
   end
-  judge(result, all, frame)
+  judge(result, all)
   return result
 end
 
@@ -357,7 +380,7 @@ function claims.words(published, frame)
       .. "of what is claimed, with p < %g after Holm's correction over the %s in this table; a "
       .. "claim of several needs all of them"):format(judgement.ALPHA,
       result.tests < result.count and ("%d of %s that have a p"):format(result.tests, all) or all)
-    lines[#lines + 1] = judgement.corrected(frame)
+    lines[#lines + 1] = judgement.corrected(result.pairs)
   end
   return lines, result.measured
 end

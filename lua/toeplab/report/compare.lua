@@ -112,18 +112,30 @@ end
 
 -- ---- Pairs ------------------------------------------------------------------------------------
 
--- Returns the places of the trials, by label: {label=, diverged= (how many of each side), and for
--- each side with done trials a table seed -> trial}. keys: those that tell places apart. Raises a
--- usage error if two trials of a side have the same place and seed, as those of 1 and 1.0 have.
-local function places_of(sides, keys)
+-- Returns a text that tells apart what commands asked that gave keys other values: the values of
+-- those keys, without the compared one, that vary only from command to command.
+local function family_of(t, result)
+  local values = {}
+  for key in pairs(result.frame.between) do
+    values[key] = key ~= result.key and { t.point.at[key] } or nil
+  end
+  return json.encode(values)
+end
+
+-- Returns the places of the trials, by label: {label=, family=, diverged= (how many of each side),
+-- and for each side with done trials a table seed -> trial}. keys: those that tell places apart.
+-- Raises a usage error if two trials of a side have the same place and
+-- seed, as those of 1 and 1.0 have.
+local function places_of(result, keys)
   local list, found = {}, {}
-  for s, side in ipairs(sides) do
+  for s, side in ipairs(result.sides) do
     for _, t in ipairs(side.asked) do
       local at = {}
       for _, name in ipairs(keys) do at[name] = t.point.at[name] end
       local text, label = json.encode(at), groups.label(at, keys)
       if not found[text] then
-        found[text] = { label = label ~= "" and label or "all", diverged = {} }
+        found[text] = { label = label ~= "" and label or "all", diverged = {},
+          family = family_of(t, result) }
         list[#list + 1] = found[text]
       end
       local p = found[text]
@@ -150,7 +162,7 @@ end
 -- Returns the pairs (judgement.pair) of each other side with the baseline, for each place at which
 -- one of them has a result, with label, setting (the text of the side) and diverged {a=, b=}.
 local function rows_of(result, keys)
-  local rows, places = {}, places_of(result.sides, keys)
+  local rows, places = {}, places_of(result, keys)
   for s = 2, #result.sides do
     local setting = result.sides[s].text
     for _, p in ipairs(places) do
@@ -160,7 +172,8 @@ local function rows_of(result, keys)
         errors.usage("compare: trial %s has %s = %g, and a ratio needs values above 0: compare "
           .. "without --ratio", t.id:sub(1, 12), result.metric, t.value)
       end
-      row.place, row.setting = p.label, setting
+      row.place, row.setting, row.family = p.label, setting, p.family
+      row.rule = judgement.rule(p[1] or {}) or judgement.rule(p[s] or {})
       row.diverged = { a = p.diverged[1] or 0, b = p.diverged[s] or 0 }
       row.label = #result.sides == 2 and p.label
         or ("%s=%s%s"):format(result.key, setting, p.label ~= "all" and " " .. p.label or "")
@@ -190,10 +203,21 @@ local function check_by(frame, by, vary, key)
   if set[key] then errors.usage("compare: --by %s: this key is being compared", key) end
 end
 
--- Judges the rows. A side that diverged at a seed is not claimed to be better: its values that
+-- Judges the rows, those of each family apart, since a trial run with other values of keys is no
+-- part of the question. A side that diverged at a seed is not claimed to be better: its values that
 -- diverged are not among those that are compared.
 local function judge(result)
-  result.tests = judgement.judge(result.rows, result.frame)
+  local families = {}
+  for _, row in ipairs(result.rows) do
+    families[row.family] = families[row.family] or {}
+    table.insert(families[row.family], row)
+  end
+  result.families = 0
+  for _, family in pairs(families) do
+    local tests = judgement.judge(family)
+    for _, row in ipairs(family) do row.tests = tests end
+    result.families = result.families + 1
+  end
   for _, row in ipairs(result.rows) do
     row.chance = #row.x > 0 and stats.improvement(row.a, row.b, result.better) or nil
     if row.p then
@@ -208,9 +232,10 @@ end
 -- ratio= (whether by ratios of geometric means, not by differences), better= ("lower" or "higher",
 -- nil: as the frame says), by= (a list of keys, nil: all others that vary).
 -- Returns {frame=, key=, metric=, better=, ratio=, sides= (sides_of; with overall=, of its rows, by
--- judgement.overall), rows=, along=, seconds= (the mean of a trial, or nil), tests= (the number of
--- rows that Holm's correction counts)}. A row is a judged pair with label, place, setting, chance
--- (the share of pairs in which b is better) and claimed. Raises a usage error if a value has no
+-- judgement.overall, unless commands gave other keys several values), rows=, along=, seconds= (the
+-- mean of a trial, or nil), families= (in how many lists the rows are judged)}. A row is a judged
+-- pair with label, place, setting, tests (the rows that Holm's correction counts), chance (the
+-- share of pairs in which b is better) and claimed. Raises a usage error if a value has no
 -- trial.
 function compare.new(frame, key, texts, metric, options)
   options = options or {}
@@ -225,7 +250,7 @@ function compare.new(frame, key, texts, metric, options)
   for s = 2, #sides do
     local own = {}
     for _, row in ipairs(result.rows) do own[#own + 1] = row.setting == texts[s] and row or nil end
-    sides[s].overall = judgement.overall(own, frame)
+    sides[s].overall = result.families == 1 and judgement.overall(own) or nil
   end
   local seconds = {}
   for _, t in ipairs(together(sides, "done")) do seconds[#seconds + 1] = t.seconds end
@@ -260,7 +285,7 @@ local function sentence_of(result, row)
   local reason = open and "the interval contains " .. (ratio and 1 or 0)
     or row.flattered and "the side that looks better diverged at "
       .. quantity.count(row.diverged[row.good], "seed")
-    or "not after Holm's correction for " .. result.tests .. " rows"
+    or "not after Holm's correction for " .. row.tests .. " rows"
   local small = ratio and "ratios within a factor of %.4g" or "differences below %.4g"
   return ("%sundecided (%s): neither that they differ nor that they are equal may be claimed%s")
     :format(where, reason, open and ("; " .. small .. " are too small for these seeds")
@@ -270,10 +295,14 @@ end
 -- Returns the line that says so if the fewest pairs of a row cannot reach significance by the sign
 -- test, which assumes no distribution; nil if they can.
 local function least_pairs(result)
-  local least, needed, alpha = math.huge, 1, judgement.ALPHA / math.max(1, result.tests)
-  for _, row in ipairs(result.rows) do least = #row.x > 0 and math.min(least, #row.x) or least end
+  local fewest, needed = nil, 1
+  for _, row in ipairs(result.rows) do
+    if #row.x > 0 and (not fewest or #row.x < #fewest.x) then fewest = row end
+  end
+  if not fewest then return nil end
+  local least, alpha = #fewest.x, judgement.ALPHA / math.max(1, fewest.tests)
   local function least_p(n) -- corrected for looks, as the p of the rows are
-    return math.min(1.0, stats.least_p(n) * judgement.ALPHA / judgement.alpha(result.frame, n))
+    return math.min(1.0, stats.least_p(n) * judgement.ALPHA / judgement.alpha(fewest.rule, n))
   end
   while least_p(needed) >= alpha do needed = needed + 1 end
   return least < needed and ("%s cannot reach p < %.2g%s unless the %s are taken as normal (the "
@@ -291,7 +320,7 @@ local function needed(result, resolve)
   for _, row in ipairs(result.rows) do
     local mean = resolve and (result.ratio and math.log(1 + resolve) or resolve)
       or row.p and not row.claimed and not row.flattered and row.half > 0 and row.mean
-    local n = mean and row.half and judgement.seeds(row, result.frame, result.tests, mean)
+    local n = mean and row.half and judgement.seeds(row, row.tests, mean)
     if n then
       most, least, lacks = math.max(most or n, n), math.min(least, #row.x), lacks or n > #row.x
     end
@@ -378,7 +407,11 @@ function compare.words(result, resolve, duration)
       table.concat(a, ", ", 1, #a - 1), a[#a])
   end
   lines[#lines + 1] = least_pairs(result)
-  lines[#lines + 1] = judgement.corrected(result.frame)
+  lines[#lines + 1] = judgement.corrected(result.rows)
+  if result.families > 1 then
+    lines[#lines + 1] = ("p is corrected apart for each value of %s, which commands set")
+      :format(table.concat(sorted_keys(result.frame.between), ", "))
+  end
   for _, t in ipairs(together(result.sides, "asked")) do
     out, diverged = out + (t.value and 0 or 1), diverged + (t.diverged and 1 or 0)
   end

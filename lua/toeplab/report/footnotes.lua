@@ -97,6 +97,16 @@ local function yardsticks(result, add)
   end
 end
 
+-- Names the data of which the trials had a part only.
+local function parts(result, add)
+  local of = result.frame:events "part"
+  for _, text in ipairs(distinct(result.trials, function(t) return of[t.id] end)) do
+    add("%s", text)
+  end
+  local tokens = result.frame.fixed.train_tokens
+  if tokens then add("trained on the first %d tokens of the corpus", tokens) end
+end
+
 local MOST_NAMED = 3 -- rows
 
 local function named(names)
@@ -279,6 +289,7 @@ function footnotes.of(result)
   if result.frame then
     measured(result, add)
     table.move(result.notes or {}, 1, #(result.notes or {}), #list + 1, list)
+    parts(result, add)
     yardsticks(result, add)
     codes(result, add)
     settings(result, add)

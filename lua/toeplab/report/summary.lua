@@ -175,8 +175,8 @@ end
 local function events(store, trials)
   local list = {}
   for _, t in ipairs(trials) do
-    for _, row in ipairs(store:rows([[SELECT kind, step, text FROM v_events WHERE trial = ?
-        ORDER BY created, step]], { t.id })) do
+    for _, row in ipairs(store:rows([[SELECT kind, step, text FROM v_events
+        WHERE trial = ? AND kind <> 'part' ORDER BY created, step]], { t.id })) do
       list[#list + 1] = { trial = t, kind = row.kind, step = row.step, text = row.text }
     end
   end

@@ -339,7 +339,7 @@ function tables.fill(published, frame, metrics)
     name_groups(list, keys, wanted)
   end
   result.rows = lines(from.rows, list)
-  fill(result, frame and frame:rescued())
+  fill(result, frame and frame:events "rollback")
   if frame then result.notes = notes_of(result, {}) end
   for c, column in ipairs(result.columns) do
     result.agreement[#result.agreement + 1] = column.here and agreement(result, c) or nil
@@ -397,7 +397,7 @@ end
 function tables.pivot(frame, rows, columns, metrics)
   local chosen, trials = check_keys(frame, rows, columns), frame:trials(metrics)
   rows = add_between(frame, rows, chosen, trials)
-  local others, rescued = other_keys(frame, chosen, trials), frame:rescued()
+  local others, rescued = other_keys(frame, chosen, trials), frame:events "rollback"
   local by, better = table.concat(rows, ", "), frame:better(metrics[1])
   local result = { id = frame.experiment, frame = frame, trials = trials, pivot = true, rows = {},
     agreement = {}, yardsticks = {}, corner = by, columns_are = table.concat(columns, ", "),

@@ -19,6 +19,7 @@ local optim = require "toeplab.train.optim"
 local parts = require "toeplab.trials.parts"
 local prune = require "toeplab.trials.prune"
 local records = require "toeplab.store.records"
+local recorded = require "toeplab.tasks.recorded"
 local resume = require "toeplab.trials.resume"
 local open_model = require "toeplab.trials.open_model"
 local errors = require "toeplab.base.errors"
@@ -449,6 +450,9 @@ function Trial:steps(n, model, opt, data, extra, ...)
   self.total, self.step = n, storing(self, restore)
   self.first, self.saved_step, self.saved_time = self.step, self.step, core.sys.clock()
   if self.step > n then error(("steps: the checkpoint is after step %d"):format(self.step), 2) end
+  for _, text in ipairs(self.step == 0 and recorded.parts() or {}) do
+    self.rows:event(0, "part", text)
+  end
   if self.step > 0 then self.progress:note("resumed after step %d of %d", self.step, n) end
   self.looping = true
   local started = false
