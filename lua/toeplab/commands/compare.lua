@@ -45,7 +45,10 @@ local command = {
         Those of geometric means, with intervals of Student's t on the logarithms; all values must
         be above 0.]] },
     { name = "by", value = "KEYS", many = true, of = "keys_stored", list = true,
-      help = "a row for each value of KEYS (A,B; default: all that vary)" },
+      help = "a row for each value of KEYS (A,B; default: all that vary)",
+      more = [[
+        `--by step` compares the learning curves: a row for each tenth of the steps, with the mean
+        of the metric in it, and where the curves cross.]] },
     { name = "higher", help = "higher is better",
       more = [[
         Instead of what the experiment declares or the name of the metric says; so with

@@ -4,6 +4,7 @@ local direction = require "toeplab.base.direction"
 local filter = require "toeplab.report.filter"
 local groups = require "toeplab.report.groups"
 local judgement = require "toeplab.report.judgement"
+local learning_curves = require "toeplab.report.learning_curves"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
 local quantity = require "toeplab.base.quantity"
@@ -132,10 +133,12 @@ local function places_of(result, keys)
     for _, t in ipairs(side.asked) do
       local at = {}
       for _, name in ipairs(keys) do at[name] = t.point.at[name] end
-      local text, label = json.encode(at), groups.label(at, keys)
+      local text, label = json.encode { at, t.part and t.part.place }, groups.label(at, keys)
       if not found[text] then
-        found[text] = { label = label ~= "" and label or "all", diverged = {},
-          family = family_of(t, result) }
+        local step = t.part and learning_curves.label(t.part)
+        found[text] = { diverged = {}, family = family_of(t, result), part = t.part, at = label,
+          label = step and (label ~= "" and label .. " " or "") .. step
+            or label ~= "" and label or "all" }
         list[#list + 1] = found[text]
       end
       local p = found[text]
@@ -149,7 +152,10 @@ local function places_of(result, keys)
       if t.value then p[s][t.seed] = t end
     end
   end
-  table.sort(list, function(x, y) return x.label < y.label end)
+  table.sort(list, function(x, y)
+    if x.part and y.part and x.at == y.at then return x.part.place < y.part.place end
+    return x.label < y.label
+  end)
   return list
 end
 
@@ -173,6 +179,7 @@ local function rows_of(result, keys)
           .. "without --ratio", t.id:sub(1, 12), result.metric, t.value)
       end
       row.place, row.setting, row.family = p.label, setting, p.family
+      row.part, row.at = p.part, p.at
       row.rule = judgement.rule(p[1] or {}) or judgement.rule(p[s] or {})
       row.diverged = { a = p.diverged[1] or 0, b = p.diverged[s] or 0 }
       row.label = #result.sides == 2 and p.label
@@ -203,6 +210,16 @@ local function check_by(frame, by, vary, key)
   if set[key] then errors.usage("compare: --by %s: this key is being compared", key) end
 end
 
+-- Returns the keys without "step", nil if none is left, and whether it was among them and is not a
+-- key.
+local function without_step(frame, by)
+  local list, found = {}, false
+  for _, name in ipairs(by or {}) do
+    if name == "step" and not frame.axes.step then found = true else list[#list + 1] = name end
+  end
+  return list[1] and list, found
+end
+
 -- Judges the rows, those of each family apart, since a trial run with other values of keys is no
 -- part of the question. A side that diverged at a seed is not claimed to be better: its values that
 -- diverged are not among those that are compared.
@@ -230,7 +247,8 @@ end
 
 -- Compares values of a key (as texts) with the first of them, the baseline, by metric. options:
 -- ratio= (whether by ratios of geometric means, not by differences), better= ("lower" or "higher",
--- nil: as the frame says), by= (a list of keys, nil: all others that vary).
+-- nil: as the frame says), by= (a list of keys, nil: all others that vary; "step": the parts of the
+-- training, unless it is a key).
 -- Returns {frame=, key=, metric=, better=, ratio=, sides= (sides_of; with overall=, of its rows, by
 -- judgement.overall, unless commands gave other keys several values), rows=, along=, seconds= (the
 -- mean of a trial, or nil), families= (in how many lists the rows are judged)}. A row is a judged
@@ -239,18 +257,21 @@ end
 -- trial.
 function compare.new(frame, key, texts, metric, options)
   options = options or {}
-  local sides = sides_of(frame, frame:trials { metric }, key, texts)
+  local by, curves = without_step(frame, options.by)
+  local trials = frame:trials { metric }
+  if curves then trials = learning_curves.cut(frame.store, trials, metric) end
+  local sides = sides_of(frame, trials, key, texts)
   local vary, along = other_axes(frame, key, sides)
-  if options.by then check_by(frame, options.by, vary, key) end
+  if by then check_by(frame, by, vary, key) end
   local result = { frame = frame, key = key, metric = metric, ratio = options.ratio, sides = sides,
-    along = along, better = options.better
+    along = along, curves = curves, better = options.better
       or direction.needed(frame.plan.better, metric, "compare", "--higher or --lower") }
-  result.rows = rows_of(result, options.by or vary)
+  result.rows = rows_of(result, by or vary)
   judge(result)
   for s = 2, #sides do
     local own = {}
     for _, row in ipairs(result.rows) do own[#own + 1] = row.setting == texts[s] and row or nil end
-    sides[s].overall = result.families == 1 and judgement.overall(own) or nil
+    sides[s].overall = result.families == 1 and not curves and judgement.overall(own) or nil
   end
   local seconds = {}
   for _, t in ipairs(together(sides, "done")) do seconds[#seconds + 1] = t.seconds end
@@ -393,15 +414,34 @@ local function more_seeds(result, resolve, duration)
     result.frame:command(chosen(result), "seeds=" .. n, sweep_of_all(result)) }
 end
 
+-- Adds to the lines where the curves cross, at each place.
+local function crossings(result, lines)
+  local lists, order = {}, {}
+  for _, row in ipairs(result.rows) do
+    local name = ("%s=%s"):format(result.key, row.setting)
+    local id = name .. " " .. row.at
+    if not lists[id] then
+      lists[id], order[#order + 1] = { name = name, at = row.at }, id
+    end
+    if row.part then table.insert(lists[id], row) end
+  end
+  for _, id in ipairs(order) do
+    local list = lists[id]
+    lines[#lines + 1] = (list.at ~= "" and list.at .. ": " or "") .. learning_curves.crossing(list,
+      list.name, ("%s=%s"):format(result.key, result.sides[1].text))
+  end
+end
+
 -- Returns lines of text that state what may be claimed. duration: a function seconds -> text.
 function compare.words(result, resolve, duration)
   local lines, out, diverged, alone = {}, 0, 0, 0
   local function add(n, one, many)
     if n > 0 then lines[#lines + 1] = quantity.count(n, "trial") .. (n == 1 and one or many) end
   end
-  for _, row in ipairs(result.rows) do
+  for _, row in ipairs(result.curves and {} or result.rows) do
     lines[#lines + 1], alone = sentence_of(result, row), alone + row.alone
   end
+  if result.curves then crossings(result, lines) end
   for _, a in ipairs(result.along) do
     lines[#lines + 1] = ("%s varies with %s: %s and %s"):format(a.name, result.key,
       table.concat(a, ", ", 1, #a - 1), a[#a])
@@ -412,15 +452,19 @@ function compare.words(result, resolve, duration)
     lines[#lines + 1] = ("p is corrected apart for each value of %s, which commands set")
       :format(table.concat(sorted_keys(result.frame.between), ", "))
   end
+  local seen = {} -- learning curves have a trial several times
   for _, t in ipairs(together(result.sides, "asked")) do
-    out, diverged = out + (t.value and 0 or 1), diverged + (t.diverged and 1 or 0)
+    if not seen[t.id] then
+      out, diverged = out + (t.value and 0 or 1), diverged + (t.diverged and 1 or 0)
+    end
+    seen[t.id] = true
   end
   local why = "left out: not done, or without a finite " .. result.metric
   add(out, " is " .. why, " are " .. why)
   add(diverged, " of these diverged: its side looks better than it is without it",
     " of these diverged: their sides look better than they are without them")
   add(alone, " has no partner of the same seed", " have no partner of the same seed")
-  local more = more_seeds(result, resolve, duration)
+  local more = result.curves and {} or more_seeds(result, resolve, duration)
   return table.move(more, 1, #more, #lines + 1, lines)
 end
 
