@@ -463,10 +463,16 @@ end
 -- ---- Commands ---------------------------------------------------------------------------------
 
 -- Returns the set of the keys that a command can set by themselves: of grid, of no rule of when,
--- and those that commands have set.
+-- and those that commands have set, to one value or to several.
 function Frame:free_keys()
   local set = overlay(self.between)
   for _, key in ipairs(self.plan.grid or {}) do set[key] = true end
+  for _, s in ipairs(self.sweeps) do
+    for _, override in ipairs(s.plan.overrides or {}) do
+      local key = override:match "^[^=]*"
+      set[key] = set[key] or self.axes[key]
+    end
+  end
   return set
 end
 
