@@ -301,13 +301,6 @@ local function values_of(self, sweep, name)
   return set
 end
 
--- Returns the values of several metrics, a list of these tables.
-local function all_values(self, sweep, names)
-  local sets = {}
-  for i, name in ipairs(names) do sets[i] = values_of(self, sweep, name) end
-  return sets
-end
-
 -- Returns a function that returns where a trial comes from, {commit= and code= (of the program, 12
 -- characters of each), dirty=, numerics= (of the engine), mixed= (whether other code continued the
 -- trial than began it), script= (a text that tells versions of the experiment's code apart),
@@ -431,9 +424,12 @@ function Frame:trials(metrics)
   for _, row in ipairs(rows) do
     if fits_all(row, filters) then
       if in_force(row.point.at) and not old[row.id] then
-        sets[row.sweep] = sets[row.sweep] or all_values(self, row.sweep, metrics)
-        local values = {}
-        for i, set in ipairs(sets[row.sweep]) do values[i] = set[row.position] end
+        local values, of = {}, sets[row.sweep] or {}
+        sets[row.sweep] = of
+        for i, name in ipairs(metrics) do
+          of[i] = of[i] or values_of(self, row.sweep, name)
+          values[i] = of[i][row.position]
+        end
         list[#list + 1] = overlay(row, { values = values })
       else
         local last = self.replaced[#self.replaced] -- rows are in the order of the sweeps

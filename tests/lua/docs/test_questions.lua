@@ -220,7 +220,8 @@ end
 
 answers[13] = function(said, trials)
   table.sort(trials, better)
-  t.holds("\n" .. said, "\n" .. trials[1].id:sub(1, 12), "102 of 102 the same\n", "\nbit-identical\n")
+  t.holds("\n" .. said, "\n" .. trials[1].id:sub(1, 12), "102 of 102 the same\n",
+    "\nbit-identical\n")
 end
 
 answers[14] = function(said)

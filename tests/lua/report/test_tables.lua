@@ -494,18 +494,4 @@ t.test("a run writes down what it answers", function()
   end)
 end)
 
-t.test("a table says of which corpus its trials had a part only", function()
-  t.in_folder(function(folder)
-    local said = "corpus big: here only the first 71 tokens of its training part"
-    sweeps.write(folder, { experiment = "e", axes = { "op" }, columns = { "loss" }, trials = {
-      { config = { op = "a", train_tokens = 50 }, seed = 1, metrics = { loss = 1 },
-        events = { "part" }, said = said },
-      { config = { op = "b", train_tokens = 50 }, seed = 1, metrics = { loss = 2 } } } })
-    t.holds(t.toeplab(("table e -C '%s'"):format(folder)), said .. "\n",
-      "trained on the first 50 tokens of the corpus\n")
-    local text = t.toeplab(("table e op=b -C '%s'"):format(folder))
-    t.eq(text:find("corpus big", 1, true), nil)
-  end)
-end)
-
 t.done()
