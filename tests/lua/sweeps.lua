@@ -9,7 +9,8 @@ local sweeps = {}
 -- Writes a sweep into folder. s: experiment, scale, script, source, answers, columns, axes, grid
 -- (by default all axes), overrides, better, labels, tex, title, rule (of seeds added by looks),
 -- trials: a list of { config =, seed =, status =, ended =, metrics = {name = value}, code =,
--- seconds = }. The id of a trial is a hash of the configuration, seed and source.
+-- seconds =, curves = {name = {values of the steps 1, 2, ...}}, events = {kind}, said = (their text)
+-- }. The id of a trial is a hash of the configuration, seed and source.
 function sweeps.write(folder, s)
   local store <close> = records.open(folder, "w")
   local source = s.source or "source"
@@ -36,8 +37,15 @@ function sweeps.write(folder, s)
         store:rows("INSERT OR IGNORE INTO metrics (trial, name, step, value) VALUES (?, ?, 1, ?)",
           { list[i].id, name, value + 0.0 })
       end
+      for name, values in pairs(t.curves or {}) do
+        for step, value in ipairs(values) do
+          store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, ?, ?, ?)",
+            { list[i].id, name, step, value + 0.0 })
+        end
+      end
       for _, kind in ipairs(t.events or {}) do
-        store:rows("INSERT INTO events (trial, kind) VALUES (?, ?)", { list[i].id, kind })
+        store:rows("INSERT INTO events (trial, kind, text) VALUES (?, ?, ?)",
+          { list[i].id, kind, t.said or "" })
       end
     end
   end)

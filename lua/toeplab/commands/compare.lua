@@ -49,7 +49,10 @@ local command = {
         Those of geometric means, with intervals of Student's t on the logarithms; all values must
         be above 0.]] },
     { name = "by", value = "KEYS", many = true, of = "keys_stored", list = true,
-      help = "a row for each value of KEYS (A,B; default: all that vary)" },
+      help = "a row for each value of KEYS (A,B; default: all that vary)",
+      more = [[
+        `--by step` compares the learning curves: a row for each tenth of the steps, with the mean
+        of the metric in it, and where the curves cross.]] },
     { name = "higher", help = "higher is better",
       more = [[
         Instead of what the experiment declares or the name of the metric says; so with
@@ -92,22 +95,23 @@ local function filters_of(keys, compared)
   return filter.read("compare", words)
 end
 
--- Returns the pool that a name selects or, without one, the newest in which key varies; raises a
+-- Returns the frame that a name selects or, without one, the newest in which key varies; raises a
 -- usage error if there is none (or returns nil, with `try`).
 local function find(store, name, key, filters, try)
-  local pool, others = frames.named(store, name, filters, key)
-  if pool or try then return pool end
+  local frame, others = frames.named(store, name, filters, key)
+  if frame or try then return frame end
   if name then frames.none_is("compare", store, name, others) end
   if #others > 0 then
-    errors.usage("compare: no trials fit; there are: %s", table.concat(others, "; "))
+    errors.usage("compare: no trial matches; there are: %s", table.concat(others, "; "))
   end
   errors.usage("compare: '%s' varies in no experiment of %s", key, store.folder)
 end
 
 -- Returns the key that is compared: the one in several words; else, unless a published table is
--- named, the only one that varies among the trials that the other words choose; nil: none.
+-- named, the only one that varies among the trials that the other words choose; nil: none. The
+-- second result is its frame, if that was looked for.
 local function choose_key(store, name, keys)
-  local found
+  local found, frame_of = nil, {}
   for _, k in ipairs(keys) do
     if found and k[2] then
       errors.usage("compare: one key in two values; '%s=%s' is one too many", k.key, k[2])
@@ -116,26 +120,27 @@ local function choose_key(store, name, keys)
   end
   if found or name and suggest.choose("table", name, published_tables.ids()) then return found end
   for _, k in ipairs(keys) do
-    local pool = find(store, name, k.key, filters_of(keys, k), true)
-    if pool and pool.axes[k.key] and #compare.values(pool:trials {}, k.key) > 1 then
+    local frame = find(store, name, k.key, filters_of(keys, k), true)
+    if frame and frame.axes[k.key] and #compare.values(frame:trials {}, k.key) > 1 then
       if found then
         errors.usage("compare: both '%s' and '%s' vary: say which one is compared, like "
           .. "--baseline %s=%s", found.key, k.key, found.key, found[1])
       end
-      found = k
+      found, frame_of[k] = k, frame
     end
   end
   if not name and not keys[1] then
     errors.usage("compare: give one key in two values, like decay=0.99 decay=none, or the name "
       .. "of a table whose claims are to be judged, like tnn/table10")
   end
-  return found or not name and keys[1]
+  found = found or not name and keys[1]
+  return found, frame_of[found]
 end
 
 -- Returns the values of the key that are compared, the baseline first: the given ones, A,B being
 -- two, or after a single one all others. Raises a usage error if they are not two at least.
-local function settings(pool, k)
-  local there, texts = k[2] and {} or compare.values(pool:trials {}, k.key), {}
+local function settings(frame, k)
+  local there, texts = k[2] and {} or compare.values(frame:trials {}, k.key), {}
   local function add(text)
     local new = not filter.says(tonumber(text) or text, texts)
     texts[#texts + 1] = new and text or nil
@@ -152,15 +157,15 @@ local function settings(pool, k)
   if #texts == 0 then errors.usage("compare: %s=%s has no value", k.key, k[1]) end
   for _, text in ipairs(texts[2] and {} or there) do add(text) end
   return texts[2] and texts
-    or errors.usage("compare: %s has no other value in %s", k.key, pool:title())
+    or errors.usage("compare: %s has no other value in %s", k.key, frame:title())
 end
 
-local function choose_metric(pool, given)
-  local logged = pool:metrics()
-  local name = given or compare.metric(pool, logged)
+local function choose_metric(frame, given)
+  local logged = frame:metrics()
+  local name = given or compare.metric(frame, logged)
   if not next(logged) then
-    local left_out = pool:left_out()
-    errors.raise(errors.FAILED, "compare: no trial of %s has logged anything yet%s", pool:title(),
+    local left_out = frame:left_out()
+    errors.raise(errors.FAILED, "compare: no trial of %s has logged anything yet%s", frame:title(),
       left_out and "; " .. left_out or "")
   end
   if not name then
@@ -214,7 +219,7 @@ end
 local function print_text(result, resolve)
   local name, base, b = result.key .. "=", result.sides[1].text, result.sides[2].text
   local several, what = #result.sides > 2, result.ratio and "ratio" or "difference"
-  print(("%s: %s, %s is better; %s: %s%s %s, paired by seed\n"):format(result.pool:title(),
+  print(("%s: %s, %s is better; %s: %s%s %s, paired by seed\n"):format(result.frame:title(),
     result.metric, result.better, what, several and "each setting" or name .. b,
     result.ratio and " over" or " minus", name .. base))
   local lines = rows_of(result)
@@ -230,19 +235,19 @@ local function print_text(result, resolve)
         side.overall.n, "", "", middle, interval, "-", "bootstrap" }
     end
   end
-  local interval = judgement.corrected(result.pool) and "interval" or "95 % interval"
+  local interval = judgement.corrected(result.rows) and "interval" or "95 % interval"
   local header = { "", "pairs", name .. base, several and "setting" or name .. b, what, interval,
     "P(better)", #result.rows > 1 and "p (Holm)" or "p" }
   for _, text in ipairs(text_table.lines(header, lines, numbers)) do print(text) end
   print()
   for _, text in ipairs(compare.words(result, resolve, progress.duration)) do print(text) end
-  local left_out = result.pool:left_out()
+  local left_out = result.frame:left_out()
   if left_out then print(left_out) end
 end
 
 -- Draws the rows with their intervals into the file of --output.
 local function draw(result, set)
-  local spec = differences(result, labels.new(result.pool.plan.labels))
+  local spec = differences(result, labels.new(result.frame.plan.labels))
   if not spec then
     errors.raise(errors.FAILED, "compare: no seed has a value of both: there is nothing to draw")
   end
@@ -254,8 +259,8 @@ end
 -- ---- Claims -----------------------------------------------------------------------------------
 
 -- Returns the published tables with claims that NAME is or answers.
-local function claimed_tables(name, pool)
-  local ids, list = pool.plan.answers or {}, {}
+local function claimed_tables(name, frame)
+  local ids, list = frame.plan.answers or {}, {}
   for _, id in ipairs(published_tables.ids()) do ids = id == name and { id } or ids end
   for _, id in ipairs(ids) do
     local published = published_tables.read(id)
@@ -271,10 +276,10 @@ local function claimed_tables(name, pool)
 end
 
 -- Prints the comparisons of all claims as CSV; returns how many were measured.
-local function claims_csv(list, pool)
+local function claims_csv(list, frame)
   local rows, measured = {}, 0
   for _, published in ipairs(list) do
-    local result = claims.of(published, pool)
+    local result = claims.of(published, frame)
     measured = measured + result.measured
     for i, claim in ipairs(result.claims) do
       for _, c in ipairs(claim.list) do
@@ -291,12 +296,12 @@ local function claims_csv(list, pool)
 end
 
 -- Prints the claims with their verdicts; returns how many comparisons were measured.
-local function claims_text(list, pool)
+local function claims_text(list, frame)
   local measured = 0
   for i, published in ipairs(list) do
-    local lines, count = claims.words(published, pool) -- raises if a filter leaves no trial
+    local lines, count = claims.words(published, frame) -- raises if a filter leaves no trial
     measured = measured + count
-    print(("%s%s by %s: %s\n"):format(i > 1 and "\n" or "", published.id, pool:title(),
+    print(("%s%s by %s: %s\n"):format(i > 1 and "\n" or "", published.id, frame:title(),
       published.title))
     print(table.concat(lines, "\n"))
   end
@@ -307,9 +312,9 @@ local function print_claims(set, store, name, filters)
   for _, option in ipairs { "metric", "ratio", "by", "resolve", "higher", "lower", "output" } do
     if set[option] then errors.usage("compare: --%s needs KEY=A KEY=B", option) end
   end
-  local pool = find(store, name, nil, filters)
-  local list = claimed_tables(name, pool)
-  local measured = (set.csv and claims_csv or claims_text)(list, pool)
+  local frame = find(store, name, nil, filters)
+  local list = claimed_tables(name, frame)
+  local measured = (set.csv and claims_csv or claims_text)(list, frame)
   if measured == 0 then
     errors.raise(errors.CHECK, "compare: no claim about %s was measured", name)
   end
@@ -328,16 +333,17 @@ function command.run(set, words)
   local baseline = set.baseline and (select(2, parse { set.baseline })[1]
     or errors.usage("compare: --baseline takes KEY=A, got '%s'", set.baseline))
   local store <close> = records.snapshot(records.folder(set.dir))
-  local k = baseline or choose_key(store, name, keys)
+  local k, frame = baseline, nil
+  if not k then k, frame = choose_key(store, name, keys) end
   local filters = filters_of(keys, k)
   if not k then return print_claims(set, store, name, filters) end
-  local pool = find(store, name, k.key, filters)
-  if not pool.axes[k.key] then
-    errors.usage("compare: '%s' does not vary in %s%s", k.key, pool:title(),
-      suggest.hint(k.key, sorted_keys(pool.axes)))
+  frame = frame or find(store, name, k.key, filters)
+  if not frame.axes[k.key] then
+    errors.usage("compare: '%s' does not vary in %s%s", k.key, frame:title(),
+      suggest.hint(k.key, sorted_keys(frame.axes)))
   end
-  local texts, metric = settings(pool, k), choose_metric(pool, set.metric)
-  local result = compare.new(pool, k.key, texts, metric, { ratio = set.ratio,
+  local texts, metric = settings(frame, k), choose_metric(frame, set.metric)
+  local result = compare.new(frame, k.key, texts, metric, { ratio = set.ratio,
     better = set.higher and "higher" or set.lower and "lower" or nil,
     by = arguments.list("compare", set, "by") })
   if set.csv then print_csv(result) else print_text(result, resolve) end

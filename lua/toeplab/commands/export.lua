@@ -3,7 +3,7 @@ local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local exported = require "toeplab.models.files.exported"
 local json = require "toeplab.base.json"
-local kept_tensors = require "toeplab.store.kept_tensors"
+local logged_tensors = require "toeplab.store.logged_tensors"
 local open_model = require "toeplab.trials.open_model"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
@@ -70,7 +70,7 @@ local function chosen(store, words)
   local query = selection.new(store, words)
   local list = query:rows("t.id", "ORDER BY t.experiment, t.created, t.rowid")
   if #list == 0 and #words > 0 then
-    errors.raise(errors.FAILED, "export: no trial fits %s", table.concat(words, " "))
+    errors.raise(errors.FAILED, "export: no trial matches %s", table.concat(words, " "))
   end
   return list
 end
@@ -148,18 +148,18 @@ end
 
 -- ---- Tensors ----------------------------------------------------------------------------------
 
-local function logged_tensors(set, words)
+local function write_tensors(set, words)
   if #words == 0 then
     errors.usage("export: tensors of which trial? Give one id (see toeplab ls) or @last")
   end
   local store <close> = records.snapshot(records.folder(set.dir))
   local id, arrays = selection.one(store, words).id, {}
-  local names = kept_tensors.names(store, id)
+  local names = logged_tensors.names(store, id)
   if #names == 0 then
     errors.raise(errors.FAILED, "export: trial %s has logged no tensors", id:sub(1, 12))
   end
   for _, kept in ipairs(names) do
-    local steps, array = kept_tensors.series(store, id, kept.name)
+    local steps, array = logged_tensors.series(store, id, kept.name)
     arrays[kept.name], arrays[kept.name .. ".steps"] = array, core.ids(steps)
     kept.shape = table.concat(array:shape(), " x ")
   end
@@ -224,7 +224,7 @@ end
 function export.run(set, words)
   check_together(set)
   if set.weights then return weights(set, words) end
-  if set.tensors then return logged_tensors(set, words) end
+  if set.tensors then return write_tensors(set, words) end
   if set.tensorboard then return event_files(set, words) end
   if set.csv and set.json then errors.usage("export: choose one of --csv and --json") end
   local store <close> = records.snapshot(records.folder(set.dir))

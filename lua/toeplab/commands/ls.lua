@@ -7,12 +7,15 @@ local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
+local quantity = require "toeplab.base.quantity"
 local query = require "toeplab.report.query"
+local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
 
 local ls = {
   example = "toeplab ls\n  toeplab ls quickstart status=failed\n"
     .. "  toeplab ls decay=0.99 'val_ppl<200' --sort val_ppl --columns seed,lr,val_ppl\n"
+    .. "  toeplab ls decay --columns loss,val_ppl,time --correlate\n"
     .. "  toeplab ls --failures\n"
     .. "  toeplab ls --sql 'SELECT name, avg(value) AS mean FROM v_last GROUP BY 1' --csv",
   usage = "toeplab ls [TRIAL...]\n       toeplab ls --failures [TRIAL...]\n"
@@ -35,6 +38,11 @@ local ls = {
       help = "by a key, metric or column; -NAME: greatest first" },
     { name = "columns", value = "NAMES", of = "columns", list = true,
       help = "keys, metrics and columns to show: lr,loss,host" },
+    { name = "correlate", help = "how each two of --columns depend on one another, over the trials",
+      more = [[
+        Pearson's correlation r, with its 95 % interval by Fisher's transformation, and Kendall's
+        tau-b, which takes only the order of the values, over the trials in which both are finite
+        numbers.]] },
     { name = "limit", value = "N", help = "at most N trials (0: all)" },
     { name = "trash", help = "list the trials in the trash instead" },
     { name = "failures", short = "f", help = "group failed trials by cause" },
@@ -118,6 +126,7 @@ local function read(query, set, header, limit)
   for c, name in ipairs(header) do
     local sql
     sql, show[c], keys[c] = sql_of(query, name, set.columns or not is_usual(name))
+    if set.correlate then show[c] = nil end
     what[c] = ("%s AS c%d"):format(sql, c)
   end
   local rows, found = {}, query:rows(table.concat(what, ", "),
@@ -138,11 +147,33 @@ local function trim(header, rows)
   return table.move(header, 1, #header - 1, 1, {})
 end
 
+-- Prints how each two of the columns depend on one another.
+local function correlate(set, header, rows)
+  local found = {}
+  local function finite(v) return type(v) == "number" and v - v == 0 end
+  for i = 2, #header do
+    for k = i + 1, #header do
+      local x, y = {}, {}
+      for _, row in ipairs(rows) do
+        if finite(row[i]) and finite(row[k]) then x[#x + 1], y[#y + 1] = row[i], row[k] end
+      end
+      if #x < 3 then
+        errors.usage("ls: --correlate: %s of these have a number for both %s and %s; it takes 3",
+          quantity.count(#x, "trial"), header[i], header[k])
+      end
+      local r, low, high = stats.correlation(x, y)
+      found[#found + 1] = { header[i], header[k], #x, r, low, high, stats.kendall(x, y) }
+    end
+  end
+  output.rows(set, { "a", "b", "trials", "r", "low", "high", "tau" }, found)
+end
+
 local function list(store, set, words, given)
   local header, plain = names(set), not set.csv and not set.json
-  local page = plain and not given
+  local page = plain and not given and not set.correlate
   local query = selection.new(store, words, set.trash)
   local rows, keys = read(query, set, header, page and PAGE + 1 or given or 0)
+  if set.correlate then return correlate(set, header, rows) end
   local more = page and #rows > PAGE and table.remove(rows)
   if plain and not set.columns then header = trim(header, rows) end
   output.rows(set, header, rows, keys)
@@ -151,16 +182,19 @@ end
 
 -- Options that each form of the verb refuses, because they would silently have no effect.
 local apart = {
-  failures = { "csv", "sort", "columns", "limit", "trash", "sql", "schema" },
-  sql = { "status", "tag", "sort", "columns", "limit", "trash", "schema" },
-  schema = { "csv", "json", "status", "tag", "sort", "columns", "limit", "trash" },
+  failures = { "csv", "sort", "columns", "correlate", "limit", "trash", "sql", "schema" },
+  sql = { "status", "tag", "sort", "columns", "correlate", "limit", "trash", "schema" },
+  schema = { "csv", "json", "status", "tag", "sort", "columns", "correlate", "limit", "trash" },
 }
 
 local function check(set, words)
   output.check("ls", set)
+  if set.correlate and not (set.columns or ""):find "[^,],+[^,]" then
+    errors.usage "ls: --correlate needs --columns A,B: keys, metrics or columns that are numbers"
+  end
   for form, names_apart in pairs(apart) do
     for _, name in ipairs(set[form] and names_apart or {}) do
-      if set[name] then errors.usage("ls: --%s goes without --%s", form, name) end
+      if set[name] then errors.usage("ls: --%s cannot be combined with --%s", form, name) end
     end
   end
   if (set.sql or set.schema) and #words > 0 then

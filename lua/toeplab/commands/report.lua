@@ -33,17 +33,17 @@ local command = {
   },
 }
 
--- Returns the path of the page about a pool that the words select: of another selection another.
-local function place(store, set, pool, words)
+-- Returns the path of the page about a frame that the words select: of another selection another.
+local function place(store, set, frame, words)
   if set.output then return set.output end
-  local name = pages.name(pool)
+  local name = pages.name(frame)
   if math.tointeger(tonumber(words[1])) then name = name .. "-" .. words[1] end
   return ("%s/%s.html"):format(trial_files.make(store.folder, "reports"), output.file_name(name,
     table.move(words, 2, #words, 1, {})))
 end
 
 local function serve(set, words)
-  if set.output then errors.usage("report: --output goes without --serve") end
+  if set.output then errors.usage("report: --output cannot be combined with --serve") end
   if #words > 1 then errors.usage("report: --serve takes one sweep, got '%s' too", words[2]) end
   local port = arguments.integer("report", set, "port", 1, 65535) or 0
   return server.run { folder = records.folder(set.dir), name = words[1], port = port }
@@ -51,19 +51,19 @@ end
 
 function command.run(set, words)
   if set.serve then return serve(set, words) end
-  if set.port then errors.usage("report: --port goes with --serve") end
+  if set.port then errors.usage("report: --port requires --serve") end
   if #words == 0 then errors.usage("report: of which experiment? (see toeplab status)") end
   local filters = filter.read("report", table.move(words, 2, #words, 1, {}))
   local store <close> = records.snapshot(records.folder(set.dir))
-  local pool, others = frames.named(store, words[1], filters)
-  if not pool then frames.none_is("report", store, words[1], others) end
-  local page, missing = pages.sweep(store, pool)
+  local frame, others = frames.named(store, words[1], filters)
+  if not frame then frames.none_is("report", store, words[1], others) end
+  local page, missing = pages.sweep(store, frame)
   if missing then errors.say("warning: figures are missing: %s", missing) end
   if set.output == "-" then
     output.write(page)
     return errors.DONE
   end
-  local path = place(store, set, pool, words)
+  local path = place(store, set, frame, words)
   output.save(path, page)
   print(path)
   return errors.DONE

@@ -105,10 +105,10 @@ local function job_options(set, path, jobs)
     if set[o.name] then given = o.name end
   end
   given = set.wait and "wait" or given
-  if not set.on and given then errors.usage("run: --%s goes with --on slurm", given) end
+  if not set.on and given then errors.usage("run: --%s requires --on slurm", given) end
   if not set.on then return nil end
   for _, name in ipairs { "fail-fast", "alert", "tensorboard" } do
-    if set[name] then errors.usage("run: --%s goes without --on slurm", name) end
+    if set[name] then errors.usage("run: --%s cannot be combined with --on slurm", name) end
   end
   if not set["dry-run"] and not shell.on_path "sbatch" then
     errors.usage("run: there is no Slurm here (sbatch is not in PATH): give the command on a login "

@@ -2,7 +2,7 @@
 local chosen_backends = require "toeplab.nn.chosen_backends"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
-local kept_tensors = require "toeplab.store.kept_tensors"
+local logged_tensors = require "toeplab.store.logged_tensors"
 local output = require "toeplab.report.output"
 local config = require "toeplab.base.config"
 local progress = require "toeplab.base.progress"
@@ -64,7 +64,7 @@ local function collect(store, row)
     config = store:config(row.config), about = store:object(row.provenance),
     metrics = store:rows("SELECT * FROM v_last WHERE trial = ? ORDER BY name", { row.id }),
     events = store:rows("SELECT * FROM v_events WHERE trial = ? ORDER BY created", { row.id }),
-    tensors = kept_tensors.names(store, row.id), other_files = others,
+    tensors = logged_tensors.names(store, row.id), other_files = others,
     journal = journal_of(store, row), log = core.sys.exists(log) and log or nil,
   }
 end
@@ -266,7 +266,7 @@ function show.run(set, words)
   output.check("show", set)
   if set.csv and not set.diff then errors.usage("show: --csv is for --diff") end
   if set.script and set.diff then errors.usage("show: choose one of --script and --diff") end
-  if set.script and set.json then errors.usage("show: --json goes without --script") end
+  if set.script and set.json then errors.usage("show: --json cannot be combined with --script") end
   if #words == 0 then errors.usage("show: which trial? Give an id (see toeplab ls) or @last") end
   local store <close> = records.snapshot(records.folder(set.dir))
   if set.diff then show_diff(store, set, words) else show_all(store, set, words) end

@@ -164,8 +164,8 @@ end
 -- Returns the part of a point that a command can set. The command line takes a list for a list of
 -- values of an axis. A free key with such a value is left out, and the command then runs all values
 -- of that key. The other keys, as those of a zip, are set together: all or none.
-local function given(pool, at)
-  local alone, left, fits = pool:free_keys(), {}, true
+local function given(frame, at)
+  local alone, left, fits = frame:free_keys(), {}, true
   for key, value in pairs(at) do
     if type(value) == "table" then left[key], fits = true, fits and alone[key] end
   end
@@ -195,7 +195,7 @@ local function why(result, text)
     if seen[t] or #shown == 0 then
       local line = { t.id:sub(1, 12), t.seed, t.status }
       for _, metric in ipairs(shown) do line[#line + 1] = t.values[metric] or "-" end
-      line[#line + 1] = result.pool:command(given(result.pool, t.point.at),
+      line[#line + 1] = result.frame:command(given(result.frame, t.point.at),
         "seed=" .. t.seed)
       rows[#rows + 1] = line
     end
@@ -234,17 +234,17 @@ local function format_of(set)
 end
 
 -- Returns the table that --rows and --columns ask for.
-local function pivoted(set, pool)
+local function pivoted(set, frame)
   local metrics = set.metric or not set.columns
-    and (pool.plan.columns or sorted_keys(pool:metrics()))
-    or { compare.metric(pool, pool:metrics()) }
+    and (frame.plan.columns or sorted_keys(frame:metrics()))
+    or { compare.metric(frame, frame:metrics()) }
   if #metrics == 0 then
     errors.usage("table: which metric? Give --metric, one of: %s",
-      table.concat(sorted_keys(pool:metrics()), ", "))
+      table.concat(sorted_keys(frame:metrics()), ", "))
   elseif set.columns and #metrics > 1 then
     errors.usage("table: with --columns choose one --metric, got %s", table.concat(metrics, ", "))
   end
-  return tables.pivot(pool, arguments.list("table", set, "rows"),
+  return tables.pivot(frame, arguments.list("table", set, "rows"),
     arguments.list("table", set, "columns") or {}, metrics)
 end
 
@@ -265,22 +265,22 @@ local function filled(set, store, name, filters)
     errors.usage("table: --rows: there are no trials in %s", records.folder(set.dir))
   end
   local published = known and published_tables.read(name) or nil
-  local pool, others = frames.named(store, name, filters)
-  if not pool and (#others > 0 or not published or set.rows) then
+  local frame, others = frames.named(store, name, filters)
+  if not frame and (#others > 0 or not published or set.rows) then
     frames.none_is("table", store, name, others)
   end
-  local logged = pool and sorted_keys(pool:metrics()) or {}
+  local logged = frame and sorted_keys(frame:metrics()) or {}
   for _, metric in ipairs(#logged > 0 and set.metric or {}) do
     local ok, why = suggest.choose("metric", metric, logged)
     if not ok then errors.usage("table: %s", why) end
   end
-  return set.rows and pivoted(set, pool) or tables.fill(published, pool, set.metric)
+  return set.rows and pivoted(set, frame) or tables.fill(published, frame, set.metric)
 end
 
 local function show(result, set)
   local format = format_of(set)
   if format == "why" then
-    if not result.pool then errors.usage("table: --why: no trial here answers %s", result.id) end
+    if not result.frame then errors.usage("table: --why: no trial here answers %s", result.id) end
     why(result, set.why)
   elseif format == "html" then
     io.write(core.sys.clean(html.page(result.id, formats.html(result))))
@@ -309,7 +309,7 @@ function command.run(set, words)
   end
   local fine = not percent or check(result, percent)
   show(result, set)
-  if not result.pool then
+  if not result.frame then
     errors.say("no trial here answers %s (toeplab table lists what does)", words[1])
   end
   return fine and errors.DONE or errors.CHECK

@@ -3,6 +3,7 @@
 -- A claim compares the values of two rows, seed by seed, by their ratio; published_tables.lua says
 -- how a table's file declares it. The ratio is that of the geometric means, its interval comes from
 -- Student's t on the logarithms of the ratios.
+local config = require "toeplab.base.config"
 local groups = require "toeplab.report.groups"
 local labels = require "toeplab.report.labels"
 local judgement = require "toeplab.report.judgement"
@@ -144,8 +145,8 @@ end
 -- ---- What was measured ------------------------------------------------------------------------
 
 -- Assigns to each part of the comparisons the number of its metric in the returned list of names.
-local function metrics_of(list, pool)
-  local logged, names, length = pool:metrics(), {}, pool.fixed.length
+local function metrics_of(list, frame)
+  local logged, names, length = frame:metrics(), {}, frame.fixed.length
   for _, c in ipairs(list) do
     for _, parts in ipairs { c.measure.of, c.measure.over } do
       for _, part in ipairs(parts) do
@@ -159,14 +160,14 @@ end
 
 -- Returns a function side, part -> the trials of the side that belong to the part's column; without
 -- a part, all of the side.
-local function finder(published, pool, trials)
-  local match, row_of, columns = published_tables.matcher(published.rows, pool.axes), {}, {}
+local function finder(published, frame, trials)
+  local match, row_of, columns = published_tables.matcher(published.rows, frame.axes), {}, {}
   for _, t in ipairs(trials) do row_of[t.point] = match(t.point.values) or false end
   return function(side, part)
     local list, where = {}, part and part.where
     if where then
       columns[part] = columns[part]
-        or published_tables.matcher({ { where = { where } } }, pool.axes)
+        or published_tables.matcher({ { where = { where } } }, frame.axes)
     end
     for _, t in ipairs(trials) do
       local in_row = side.row and row_of[t.point] == side.row
@@ -177,8 +178,29 @@ local function finder(published, pool, trials)
   end
 end
 
+-- Returns the reason that a side has no value because trials of several settings match it.
+local function several(side, trials)
+  local keys, values, known = {}, {}, {}
+  for _, t in ipairs(trials) do
+    for key, value in pairs(t.point.at) do
+      local text = config.text(value)
+      values[key], known[key] = values[key] or {}, known[key] or {}
+      if not known[key][text] then table.insert(values[key], text) end
+      known[key][text] = true
+    end
+  end
+  for _, key in ipairs(sorted_keys(values)) do
+    if #values[key] > 1 then keys[#keys + 1] = key end
+  end
+  local list = values[keys[1]] or {}
+  return { ("several settings match %s: choose with %s=%s%s"):format(side.name, keys[1] or "KEY",
+    table.concat(list, (" or %s="):format(keys[1]), 1, math.min(#list, 3)),
+    keys[2] and " (also: " .. table.concat(keys, ", ", 2) .. ")" or "") }
+end
+
 -- Returns the values of a side, each the mean of the parts: seed -> value, false for a seed that
--- lacks a part; nil and the reason if there are none or two settings fit.
+-- lacks a part; nil and the reason if there are none or two settings match. The third result is the
+-- rule by which seeds were added (judgement.rule).
 local function values_of(find, side, parts)
   local sums, counts = {}, {}
   if #find(side) == 0 then return nil, { "no trial of", side.name } end
@@ -188,7 +210,7 @@ local function values_of(find, side, parts)
     if #trials == 0 then return nil, { "no trial of", side.name .. ", " .. name } end
     for _, t in ipairs(trials) do
       if t.point ~= trials[1].point then
-        return nil, { "several settings fit " .. side.name .. ": choose with key=value" }
+        return nil, several(side, trials)
       end
       local v = t.status == "done" and t.values[part.value]
       -- A ratio over only the seeds that did not diverge would flatter.
@@ -199,13 +221,13 @@ local function values_of(find, side, parts)
     end
   end
   for seed, sum in pairs(sums) do sums[seed] = counts[seed] == #parts and sum / #parts end
-  return sums
+  return sums, nil, judgement.rule(find(side))
 end
 
 -- Sets pair (judgement.pair), or why, the reason that there is none.
 local function measure(c, find)
-  local a, why = values_of(find, c.a, c.measure.of)
-  local b, other = values_of(find, c.b, c.measure.over)
+  local a, why, a_rule = values_of(find, c.a, c.measure.of)
+  local b, other, b_rule = values_of(find, c.b, c.measure.over)
   c.why = why or other
   if c.why then return end
   local pair = judgement.pair(b, a, true)
@@ -214,7 +236,7 @@ local function measure(c, find)
   elseif #pair.x == 0 then
     c.why = { claims.title(c) .. ": no seed is done on both sides" }
   else
-    c.pair, pair.region = pair, c.region
+    c.pair, pair.region, pair.rule = pair, c.region, a_rule or b_rule
   end
 end
 
@@ -239,10 +261,11 @@ end
 -- Gives every comparison its verdict, with Holm's correction over all of the table. A claim holds
 -- if all of its comparisons support it, and fails if one contradicts it. Models that have learnt
 -- less than bigrams decide nothing.
-local function judge(result, all, pool)
+local function judge(result, all)
   local measured = {}
   for _, c in ipairs(all) do measured[#measured + 1] = c.pair end
-  result.tests, result.measured = judgement.judge(measured, pool), #measured
+  result.pairs = measured
+  result.tests, result.measured = judgement.judge(measured), #measured
   for _, claim in ipairs(result.claims) do
     claim.verdict = SUPPORTS
     for _, c in ipairs(claim.list) do
@@ -255,13 +278,13 @@ local function judge(result, all, pool)
   end
 end
 
--- Judges the claims of a published table by the trials of pool (nil: there are none). Returns
+-- Judges the claims of a published table by the trials of frame (nil: there are none). Returns
 -- {claims = { {says=, verdict=, list= (comparisons)} }, count= (of the comparisons), tests= (how
 -- many Holm's correction counts), measured= (how many were measured)}. A comparison has a, b
 -- (sides), measure, wanted (in words), region (of the logarithm), paper (the ratio of the paper's
--- numbers, or nil), and with a pool verdict, and either why (it was not measured: {text}, or {text,
--- what it is said of}) or pair (of judgement.judge).
-function claims.of(published, pool)
+-- numbers, or nil), and with a frame verdict, and either why (the reason that it was not measured:
+-- {text}, or {text, its subject}) or pair (of judgement.judge).
+function claims.of(published, frame)
   local result, all = { claims = {}, tests = 0, measured = 0 }, {}
   for i, claim in ipairs(published.claims or {}) do
     local list = comparisons_of(published, claim)
@@ -273,16 +296,16 @@ function claims.of(published, pool)
     local a, b = paper_value(c.a, c.measure.of), paper_value(c.b, c.measure.over)
     c.paper = a and b and a / b or nil
   end
-  if not pool or #all == 0 then return result end
-  local names = metrics_of(all, pool)
+  if not frame or #all == 0 then return result end
+  local names = metrics_of(all, frame)
   local first = #names
   table.move(LEARNT, 1, #LEARNT, first + 1, names)
-  local find = finder(published, pool, pool:trials(names))
+  local find = finder(published, frame, frame:trials(names))
   for _, c in ipairs(all) do
     measure(c, find)
     c.untrained = c.pair and untrained(c, find, first)
   end
-  judge(result, all, pool)
+  judge(result, all)
   return result
 end
 
@@ -337,18 +360,18 @@ local function reasons(list)
 end
 
 -- Returns lines about the claims of a published table: each claim with its verdict, its
--- comparisons, and the rule; and the number of comparisons that were measured. Without a pool it
+-- comparisons, and the rule; and the number of comparisons that were measured. Without a frame it
 -- returns the claims alone.
-function claims.words(published, pool)
-  local result, lines = claims.of(published, pool), {}
+function claims.words(published, frame)
+  local result, lines = claims.of(published, frame), {}
   for i, claim in ipairs(result.claims) do
     local name = "claim " .. i
-    lines[#lines + 1] = ("%s%s: %s"):format(name, pool and " (" .. claim.verdict .. ")" or "",
+    lines[#lines + 1] = ("%s%s: %s"):format(name, frame and " (" .. claim.verdict .. ")" or "",
       claim.says)
-    for _, c in ipairs(pool and claim.list or {}) do
+    for _, c in ipairs(frame and claim.list or {}) do
       if not c.why then lines[#lines + 1] = name .. ": " .. sentence(c) end
     end
-    local why = pool and reasons(claim.list)
+    local why = frame and reasons(claim.list)
     if why then lines[#lines + 1] = ("%s: not measured: %s"):format(name, why) end
   end
   if result.tests > 0 then
@@ -358,7 +381,7 @@ function claims.words(published, pool)
       .. "of what is claimed, with p < %g after Holm's correction over the %s in this table; a "
       .. "claim of several needs all of them"):format(judgement.ALPHA,
       result.tests < result.count and ("%d of %s that have a p"):format(result.tests, all) or all)
-    lines[#lines + 1] = judgement.corrected(pool)
+    lines[#lines + 1] = judgement.corrected(result.pairs)
   end
   return lines, result.measured
 end

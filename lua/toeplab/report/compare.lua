@@ -5,6 +5,7 @@ local filter = require "toeplab.report.filter"
 local groups = require "toeplab.report.groups"
 local labels = require "toeplab.report.labels"
 local judgement = require "toeplab.report.judgement"
+local learning_curves = require "toeplab.report.learning_curves"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
 local quantity = require "toeplab.base.quantity"
@@ -17,13 +18,13 @@ local compare = {}
 
 local MOST = 1000 -- seeds that a command is proposed for
 
--- Returns the default metric of a comparison: the first logged one among the columns of the pool's
+-- Returns the default metric of a comparison: the first logged one among the columns of the frame's
 -- report or, failing that, of the tables that it reproduces; nil if there is none. logged: a set.
-function compare.metric(pool, logged)
-  local lists = { pool.plan.columns or {} }
-  for _, column in ipairs(pool:columns()) do lists[#lists + 1] = column.metrics end
+function compare.metric(frame, logged)
+  local lists = { frame.plan.columns or {} }
+  for _, column in ipairs(frame:columns()) do lists[#lists + 1] = column.metrics end
   for _, names in ipairs(lists) do
-    local _, name = groups.place_metric(names, pool.fixed.length, logged, {})
+    local _, name = groups.place_metric(names, frame.fixed.length, logged, {})
     if name then return name end
   end
 end
@@ -45,7 +46,7 @@ end
 -- Returns for each text the side of its trials: {text=, asked= (all), done= (those that are done
 -- and finite, whose `value` is set)}; marks those that diverged. Raises a usage error if a text has
 -- no trial.
-local function sides_of(pool, trials, key, texts)
+local function sides_of(frame, trials, key, texts)
   local sides = {}
   for s, text in ipairs(texts) do
     local side = { text = text, asked = {}, done = {} }
@@ -61,7 +62,7 @@ local function sides_of(pool, trials, key, texts)
     if #side.asked == 0 then
       local values = {}
       for _, t in ipairs(trials) do values[#values + 1] = t.point.values[key] end
-      filter.none_has(pool:title(), key, text, values)
+      filter.none_has(frame:title(), key, text, values)
     end
     sides[s] = side
   end
@@ -90,10 +91,10 @@ end
 -- follows from key: {name=, and the value of each side}. The trials that are not done count, too,
 -- since a key with several values may have only one among those that are. A key that was tuned
 -- follows from the point, not only from key, and separates nothing.
-local function other_axes(pool, key, sides)
+local function other_axes(frame, key, sides)
   local vary, along = {}, {}
-  for _, name in ipairs(pool:own_axes(together(sides, "asked"))) do
-    local tuned, values, lead = name == pool.plan.tuned_key, { name = name }, nil
+  for _, name in ipairs(frame:own_axes(together(sides, "asked"))) do
+    local tuned, values, lead = name == frame.plan.tuned_key, { name = name }, nil
     local several, lacks, differ = false, false, false
     for s, side in ipairs(sides) do
       local count, first, value = distinct(side.done, name)
@@ -113,18 +114,33 @@ end
 
 -- ---- Pairs ------------------------------------------------------------------------------------
 
--- Returns the places of the trials, by label: {label=, diverged= (how many of each side), and for
--- each side with done trials a table seed -> trial}. keys: those that tell places apart. Raises a
--- usage error if two trials of a side have the same place and seed, as those of 1 and 1.0 have.
-local function places_of(sides, keys)
+-- Returns a text that tells apart what commands asked that gave keys other values: the values of
+-- those keys, without the compared one, that vary only from command to command.
+local function family_of(t, result)
+  local values = {}
+  for key in pairs(result.frame.between) do
+    values[key] = key ~= result.key and { t.point.at[key] } or nil
+  end
+  return json.encode(values)
+end
+
+-- Returns the places of the trials, by label: {label=, family=, diverged= (how many of each side),
+-- and for each side with done trials a table seed -> trial}. keys: those that tell places apart.
+-- Raises a usage error if two trials of a side have the same place and
+-- seed, as those of 1 and 1.0 have.
+local function places_of(result, keys)
   local list, found = {}, {}
-  for s, side in ipairs(sides) do
+  for s, side in ipairs(result.sides) do
     for _, t in ipairs(side.asked) do
       local at = {}
       for _, name in ipairs(keys) do at[name] = t.point.at[name] end
-      local text, label = json.encode(at), labels.none:parts(at, keys)
+      local text = json.encode { at, t.part and t.part.place }
+      local label = labels.none:parts(at, keys)
       if not found[text] then
-        found[text] = { label = label ~= "" and label or "all", at = at, diverged = {} }
+        local step = t.part and learning_curves.label(t.part)
+        found[text] = { diverged = {}, family = family_of(t, result), part = t.part, at = label,
+          values = at, label = step and (label ~= "" and label .. " " or "") .. step
+            or label ~= "" and label or "all" }
         list[#list + 1] = found[text]
       end
       local p = found[text]
@@ -138,7 +154,10 @@ local function places_of(sides, keys)
       if t.value then p[s][t.seed] = t end
     end
   end
-  table.sort(list, function(x, y) return x.label < y.label end)
+  table.sort(list, function(x, y)
+    if x.part and y.part and x.at == y.at then return x.part.place < y.part.place end
+    return x.label < y.label
+  end)
   return list
 end
 
@@ -152,7 +171,7 @@ end
 -- one of them has a result, with label, at (the values of keys), setting (the text of the side) and
 -- diverged {a=, b=}.
 local function rows_of(result, keys)
-  local rows, places = {}, places_of(result.sides, keys)
+  local rows, places = {}, places_of(result, keys)
   for s = 2, #result.sides do
     local setting = result.sides[s].text
     for _, p in ipairs(places) do
@@ -162,7 +181,9 @@ local function rows_of(result, keys)
         errors.usage("compare: trial %s has %s = %g, and a ratio needs values above 0: compare "
           .. "without --ratio", t.id:sub(1, 12), result.metric, t.value)
       end
-      row.place, row.at, row.setting = p.label, p.at, setting
+      row.place, row.setting, row.family = p.label, setting, p.family
+      row.part, row.at, row.values = p.part, p.at, p.values
+      row.rule = judgement.rule(p[1] or {}) or judgement.rule(p[s] or {})
       row.diverged = { a = p.diverged[1] or 0, b = p.diverged[s] or 0 }
       row.label = #result.sides == 2 and p.label
         or ("%s=%s%s"):format(result.key, setting, p.label ~= "all" and " " .. p.label or "")
@@ -174,13 +195,13 @@ end
 
 -- ---- The comparison ---------------------------------------------------------------------------
 
-local function check_by(pool, by, vary, key)
+local function check_by(frame, by, vary, key)
   local set = {}
   for _, name in ipairs(by) do
     set[name] = true
-    if not pool.axes[name] then
-      errors.usage("compare: --by %s: it does not vary in %s%s", name, pool:title(),
-        suggest.hint(name, sorted_keys(pool.axes)))
+    if not frame.axes[name] then
+      errors.usage("compare: --by %s: it does not vary in %s%s", name, frame:title(),
+        suggest.hint(name, sorted_keys(frame.axes)))
     end
   end
   for _, name in ipairs(vary) do
@@ -192,10 +213,31 @@ local function check_by(pool, by, vary, key)
   if set[key] then errors.usage("compare: --by %s: this key is being compared", key) end
 end
 
--- Judges the rows. A side that diverged at a seed is not claimed to be better: its values that
+-- Returns the keys without "step", nil if none is left, and whether it was among them and is not a
+-- key.
+local function without_step(frame, by)
+  local list, found = {}, false
+  for _, name in ipairs(by or {}) do
+    if name == "step" and not frame.axes.step then found = true else list[#list + 1] = name end
+  end
+  return list[1] and list, found
+end
+
+-- Judges the rows, those of each family apart, since a trial run with other values of keys is no
+-- part of the question. A side that diverged at a seed is not claimed to be better: its values that
 -- diverged are not among those that are compared.
 local function judge(result)
-  result.tests = judgement.judge(result.rows, result.pool)
+  local families = {}
+  for _, row in ipairs(result.rows) do
+    families[row.family] = families[row.family] or {}
+    table.insert(families[row.family], row)
+  end
+  result.families = 0
+  for _, family in pairs(families) do
+    local tests = judgement.judge(family)
+    for _, row in ipairs(family) do row.tests = tests end
+    result.families = result.families + 1
+  end
   for _, row in ipairs(result.rows) do
     row.chance = #row.x > 0 and stats.improvement(row.a, row.b, result.better) or nil
     if row.p then
@@ -208,26 +250,31 @@ end
 
 -- Compares values of a key (as texts) with the first of them, the baseline, by metric. options:
 -- ratio= (whether by ratios of geometric means, not by differences), better= ("lower" or "higher",
--- nil: as the pool says), by= (a list of keys, nil: all others that vary).
--- Returns {pool=, key=, metric=, better=, ratio=, sides= (sides_of; with overall=, of its rows, by
--- judgement.overall), rows=, along=, seconds= (the mean of a trial, or nil), tests= (the number of
--- rows that Holm's correction counts)}. A row is a judged pair with label, place, setting, chance
--- (the share of pairs in which b is better) and claimed. Raises a usage error if a value has no
+-- nil: as the frame says), by= (a list of keys, nil: all others that vary; "step": the parts of the
+-- training, unless it is a key).
+-- Returns {frame=, key=, metric=, better=, ratio=, sides= (sides_of; with overall=, of its rows, by
+-- judgement.overall, unless commands gave other keys several values), rows=, along=, seconds= (the
+-- mean of a trial, or nil), families= (in how many lists the rows are judged)}. A row is a judged
+-- pair with label, place, setting, tests (the rows that Holm's correction counts), chance (the
+-- share of pairs in which b is better) and claimed. Raises a usage error if a value has no
 -- trial.
-function compare.new(pool, key, texts, metric, options)
+function compare.new(frame, key, texts, metric, options)
   options = options or {}
-  local sides = sides_of(pool, pool:trials { metric }, key, texts)
-  local vary, along = other_axes(pool, key, sides)
-  if options.by then check_by(pool, options.by, vary, key) end
-  local result = { pool = pool, key = key, metric = metric, ratio = options.ratio, sides = sides,
-    along = along, better = options.better
-      or direction.needed(pool.plan.better, metric, "compare", "--higher or --lower") }
-  result.rows = rows_of(result, options.by or vary)
+  local by, curves = without_step(frame, options.by)
+  local trials = frame:trials { metric }
+  if curves then trials = learning_curves.cut(frame.store, trials, metric) end
+  local sides = sides_of(frame, trials, key, texts)
+  local vary, along = other_axes(frame, key, sides)
+  if by then check_by(frame, by, vary, key) end
+  local result = { frame = frame, key = key, metric = metric, ratio = options.ratio, sides = sides,
+    along = along, curves = curves, better = options.better
+      or direction.needed(frame.plan.better, metric, "compare", "--higher or --lower") }
+  result.rows = rows_of(result, by or vary)
   judge(result)
   for s = 2, #sides do
     local own = {}
     for _, row in ipairs(result.rows) do own[#own + 1] = row.setting == texts[s] and row or nil end
-    sides[s].overall = judgement.overall(own, pool)
+    sides[s].overall = result.families == 1 and not curves and judgement.overall(own) or nil
   end
   local seconds = {}
   for _, t in ipairs(together(sides, "done")) do seconds[#seconds + 1] = t.seconds end
@@ -262,7 +309,7 @@ local function sentence_of(result, row)
   local reason = open and "the interval contains " .. (ratio and 1 or 0)
     or row.flattered and "the side that looks better diverged at "
       .. quantity.count(row.diverged[row.good], "seed")
-    or "not after Holm's correction for " .. result.tests .. " rows"
+    or "not after Holm's correction for " .. row.tests .. " rows"
   local small = ratio and "ratios within a factor of %.4g" or "differences below %.4g"
   return ("%sundecided (%s): neither that they differ nor that they are equal may be claimed%s")
     :format(where, reason, open and ("; " .. small .. " are too small for these seeds")
@@ -272,10 +319,14 @@ end
 -- Returns the line that says so if the fewest pairs of a row cannot reach significance by the sign
 -- test, which assumes no distribution; nil if they can.
 local function least_pairs(result)
-  local least, needed, alpha = math.huge, 1, judgement.ALPHA / math.max(1, result.tests)
-  for _, row in ipairs(result.rows) do least = #row.x > 0 and math.min(least, #row.x) or least end
+  local fewest, needed = nil, 1
+  for _, row in ipairs(result.rows) do
+    if #row.x > 0 and (not fewest or #row.x < #fewest.x) then fewest = row end
+  end
+  if not fewest then return nil end
+  local least, alpha = #fewest.x, judgement.ALPHA / math.max(1, fewest.tests)
   local function least_p(n) -- corrected for looks, as the p of the rows are
-    return math.min(1.0, stats.least_p(n) * judgement.ALPHA / judgement.alpha(result.pool, n))
+    return math.min(1.0, stats.least_p(n) * judgement.ALPHA / judgement.alpha(fewest.rule, n))
   end
   while least_p(needed) >= alpha do needed = needed + 1 end
   return least < needed and ("%s cannot reach p < %.2g%s unless the %s are taken as normal (the "
@@ -293,7 +344,7 @@ local function needed(result, resolve)
   for _, row in ipairs(result.rows) do
     local mean = resolve and (result.ratio and math.log(1 + resolve) or resolve)
       or row.p and not row.claimed and not row.flattered and row.half > 0 and row.mean
-    local n = mean and row.half and judgement.seeds(row, result.pool, result.tests, mean)
+    local n = mean and row.half and judgement.seeds(row, row.tests, mean)
     if n then
       most, least, lacks = math.max(most or n, n), math.min(least, #row.x), lacks or n > #row.x
     end
@@ -304,12 +355,12 @@ end
 -- Returns what a command sets to run only what is compared, key -> value; nil if it cannot set the
 -- compared key by itself.
 local function chosen(result)
-  local alone, at, both = result.pool:free_keys(), {}, together(result.sides, "done")
+  local alone, at, both = result.frame:free_keys(), {}, together(result.sides, "done")
   local function only(trials, key) -- a value that all of them have
     local count, _, value = distinct(trials, key)
     if alone[key] and count == 1 and type(value) ~= "table" then return value end
   end
-  for key in pairs(result.pool.filters) do at[key] = only(both, key) end
+  for key in pairs(result.frame.filters) do at[key] = only(both, key) end
   at[result.key] = {}
   for s, side in ipairs(result.sides) do
     at[result.key][s] = only(side.done, result.key)
@@ -318,14 +369,14 @@ local function chosen(result)
   return at
 end
 
--- Returns the newest sweep of the pool that asked for trials of all sides; nil if none did.
+-- Returns the newest sweep of the frame that asked for trials of all sides; nil if none did.
 local function sweep_of_all(result)
-  for _, s in ipairs(result.pool.sweeps) do
+  for _, s in ipairs(result.frame.sweeps) do
     local all = true
     for _, side in ipairs(result.sides) do
       local sql = "SELECT 1 AS one FROM v_members WHERE sweep = ? AND trial = ? LIMIT 1"
       local t = side.done[1]
-      all = all and t and #result.pool.store:rows(sql, { s.id, t.id }) > 0
+      all = all and t and #result.frame.store:rows(sql, { s.id, t.id }) > 0
     end
     if all then return s end
   end
@@ -354,16 +405,34 @@ local function more_seeds(result, resolve, duration)
   if not lacks then
     return { ("%s: %d seeds, and there are %d"):format(what, n, have) }
   end
-  local seed = result.pool.plan.tuned_seed
+  local seed = result.frame.plan.tuned_seed
   if seed and n >= seed then
     return { ("%s: about %d seeds, and seed %d chooses the %s: give a list of seeds without it")
-      :format(what, n, seed, result.pool.plan.tuned_key) }
+      :format(what, n, seed, result.frame.plan.tuned_key) }
   end
   local trials = lacking(result.sides, n)
   local time = result.seconds and ", about " .. duration(trials * result.seconds) or ""
   return { ("%s (4 times in 5): about %d seeds, %s more of what is compared%s"):format(what, n,
     quantity.count(trials, "trial"), time),
-    result.pool:command(chosen(result), "seeds=" .. n, sweep_of_all(result)) }
+    result.frame:command(chosen(result), "seeds=" .. n, sweep_of_all(result)) }
+end
+
+-- Adds to the lines where the curves cross, at each place.
+local function crossings(result, lines)
+  local lists, order = {}, {}
+  for _, row in ipairs(result.rows) do
+    local name = ("%s=%s"):format(result.key, row.setting)
+    local id = name .. " " .. row.at
+    if not lists[id] then
+      lists[id], order[#order + 1] = { name = name, at = row.at }, id
+    end
+    if row.part then table.insert(lists[id], row) end
+  end
+  for _, id in ipairs(order) do
+    local list = lists[id]
+    lines[#lines + 1] = (list.at ~= "" and list.at .. ": " or "") .. learning_curves.crossing(list,
+      list.name, ("%s=%s"):format(result.key, result.sides[1].text))
+  end
 end
 
 -- Returns lines of text that state what may be claimed. duration: a function seconds -> text.
@@ -372,24 +441,33 @@ function compare.words(result, resolve, duration)
   local function add(n, one, many)
     if n > 0 then lines[#lines + 1] = quantity.count(n, "trial") .. (n == 1 and one or many) end
   end
-  for _, row in ipairs(result.rows) do
+  for _, row in ipairs(result.curves and {} or result.rows) do
     lines[#lines + 1], alone = sentence_of(result, row), alone + row.alone
   end
+  if result.curves then crossings(result, lines) end
   for _, a in ipairs(result.along) do
-    lines[#lines + 1] = ("with %s goes %s: %s and %s"):format(result.key, a.name,
+    lines[#lines + 1] = ("%s varies with %s: %s and %s"):format(a.name, result.key,
       table.concat(a, ", ", 1, #a - 1), a[#a])
   end
   lines[#lines + 1] = least_pairs(result)
-  lines[#lines + 1] = judgement.corrected(result.pool)
+  lines[#lines + 1] = judgement.corrected(result.rows)
+  if result.families > 1 then
+    lines[#lines + 1] = ("p is corrected apart for each value of %s, which commands set")
+      :format(table.concat(sorted_keys(result.frame.between), ", "))
+  end
+  local seen = {} -- learning curves have a trial several times
   for _, t in ipairs(together(result.sides, "asked")) do
-    out, diverged = out + (t.value and 0 or 1), diverged + (t.diverged and 1 or 0)
+    if not seen[t.id] then
+      out, diverged = out + (t.value and 0 or 1), diverged + (t.diverged and 1 or 0)
+    end
+    seen[t.id] = true
   end
   local why = "left out: not done, or without a finite " .. result.metric
   add(out, " is " .. why, " are " .. why)
   add(diverged, " of these diverged: its side looks better than it is without it",
     " of these diverged: their sides look better than they are without them")
   add(alone, " has no partner of the same seed", " have no partner of the same seed")
-  local more = more_seeds(result, resolve, duration)
+  local more = result.curves and {} or more_seeds(result, resolve, duration)
   return table.move(more, 1, #more, #lines + 1, lines)
 end
 

@@ -53,18 +53,18 @@ end
 
 -- Returns the words of the newest command that gave keys their values, without those of axes and
 -- seeds: " steps=200 lr=0.01".
-local function given(pool)
+local function given(frame)
   local words = {}
-  for _, word in ipairs(pool.plan.overrides or {}) do
+  for _, word in ipairs(frame.plan.overrides or {}) do
     local key = word:match "^[^=]*"
-    local told = key:find "^seeds?$" or key == "scale" or key == "compare" or pool.axes[key]
+    local told = key:find "^seeds?$" or key == "scale" or key == "compare" or frame.axes[key]
     if not told then words[#words + 1] = " " .. config.show(word) end
   end
   return table.concat(words)
 end
 
 local function measured(result, add)
-  local pool, trials = result.pool, result.trials
+  local frame, trials = result.frame, result.trials
   local n, most = seeds(result)
   if n then
     local spread = most > 1 and " ± half of its 95 % interval (Student's t)" or ""
@@ -74,11 +74,11 @@ local function measured(result, add)
     return t.made.commit and t.made.commit .. (t.made.dirty and " with changes" or "")
   end)
   local made = #commits > 0 and "; commit " .. table.concat(commits, ", ") or ""
-  add("%s%s: %s%s%s", pool:title(), given(pool), status_counts(trials), time_taken(trials), made)
-  for _, text in ipairs(distinct(pool.sweeps, function(s) return s.plan.tuned end)) do
+  add("%s%s: %s%s%s", frame:title(), given(frame), status_counts(trials), time_taken(trials), made)
+  for _, text in ipairs(distinct(frame.sweeps, function(s) return s.plan.tuned end)) do
     add("%s", text)
   end
-  for _, line in ipairs(looks.of_pool(pool)) do add("%s", line) end
+  for _, line in ipairs(looks.of_frame(frame)) do add("%s", line) end
 end
 
 -- Names what the perplexities are to be compared with.
@@ -95,6 +95,16 @@ local function yardsticks(result, add)
   if found.tokens_seen then
     add("each model saw %.3g M training tokens", found.tokens_seen / 1e6)
   end
+end
+
+-- Names the data of which the trials had a part only.
+local function parts(result, add)
+  local of = result.frame:events "part"
+  for _, text in ipairs(distinct(result.trials, function(t) return of[t.id] end)) do
+    add("%s", text)
+  end
+  local tokens = result.frame.fixed.train_tokens
+  if tokens then add("trained on the first %d tokens of the corpus", tokens) end
 end
 
 local MOST_NAMED = 3 -- rows
@@ -133,7 +143,7 @@ end
 -- the newest command's, and says whether their results may differ.
 local function codes(result, add)
   local mixtures, earlier, numbers = {}, {}, {}
-  local is_newest = newest_test(result.pool.store, result.trials)
+  local is_newest = newest_test(result.frame.store, result.trials)
   for _, row in ipairs(result.rows) do
     local made, mixed, old = {}, false, false
     for _, t in ipairs(row.group and row.group.trials or {}) do
@@ -172,7 +182,7 @@ local function settings(result, add)
   local parts = {}
   for _, key in ipairs(sorted_keys(published.setting or {})) do
     local theirs, ours, differs = published.setting[key], {}, false
-    local apart = rows[key] or columns[key] or result.pool.row_keys[key]
+    local apart = rows[key] or columns[key] or result.frame.row_keys[key]
     for _, t in ipairs(apart and {} or result.trials) do
       local own = t.point.values[key]
       local preset = math.type(own) == "integer" and own == 0
@@ -260,11 +270,11 @@ local function left_over(result, add)
     local names = {}
     for _, column in ipairs(result.columns) do
       for _, name in ipairs(column.metrics or {}) do
-        names[#names + 1] = groups.at_length(name, result.pool.fixed.length)
+        names[#names + 1] = groups.at_length(name, result.frame.fixed.length)
       end
     end
     if #names > 0 then
-      local lengths = result.pool.axes.length and "; lengths of training differ, and so what 1x "
+      local lengths = result.frame.axes.length and "; lengths of training differ, and so what 1x "
         .. "is: choose one by a run of its own, with length=N" or ""
       add("no trial has logged the metrics of the columns (%s)%s", table.concat(names, ", "),
         lengths)
@@ -276,19 +286,20 @@ end
 function footnotes.of(result)
   local list = {}
   local function add(format, ...) list[#list + 1] = format:format(...) end
-  if result.pool then
+  if result.frame then
     measured(result, add)
     table.move(result.notes or {}, 1, #(result.notes or {}), #list + 1, list)
+    parts(result, add)
     yardsticks(result, add)
     codes(result, add)
     settings(result, add)
     marks(result, add)
     agreements(result, add)
     left_over(result, add)
-    if #result.pool.others > 0 then
-      add("also in this folder: %s", table.concat(result.pool.others, "; "))
+    if #result.frame.others > 0 then
+      add("also in this folder: %s", table.concat(result.frame.others, "; "))
     end
-    list[#list + 1] = result.pool:left_out()
+    list[#list + 1] = result.frame:left_out()
   end
   local draw = result.published and result.published.draw
   if draw then add("drawn by toeplab %s", draw) end
@@ -297,7 +308,7 @@ function footnotes.of(result)
     list[#list + 1] = "paper: " .. note
   end
   if result.published then
-    local lines = claims.words(result.published, result.pool)
+    local lines = claims.words(result.published, result.frame)
     table.move(lines, 1, #lines, #list + 1, list)
   end
   return list

@@ -70,7 +70,7 @@ local arrows = { lower = " ↓", higher = " ↑" }
 
 -- Returns the labels of a table's experiment, with their TeX if tex.
 local function labels_of(result, tex)
-  local plan = result.pool and result.pool.plan or {}
+  local plan = result.frame and result.frame.plan or {}
   return labels.new(plan.labels, tex and plan.tex)
 end
 
@@ -101,7 +101,7 @@ end
 local function caption(result, names)
   if not result.pivot then return result.caption end
   local rows, columns = kinds_of(result, names)
-  local better, title = result.columns[1].better, result.pool.plan.title
+  local better, title = result.columns[1].better, result.frame.plan.title
   local text = columns == "" and "by " .. rows or ("%s%s by %s and %s"):format(
     names:name(result.pivot.metric), better and (" (%s is better)"):format(better) or "", rows,
     columns)

@@ -171,7 +171,8 @@ end
 -- no frame. others: what frames.find returned.
 function frames.none_is(verb, store, name, others)
   if #others > 0 then
-    errors.usage("%s: no trials of %s fit; there are: %s", verb, name, table.concat(others, "; "))
+    errors.usage("%s: no trial of %s matches; there are: %s", verb, name,
+      table.concat(others, "; "))
   end
   if math.tointeger(tonumber(name)) then
     errors.usage("%s: there is no sweep %s (see toeplab status --json)", verb, name)
@@ -220,17 +221,23 @@ Frame.title = title_of
 -- Returns what the frame leaves out, with the name that takes it in; nil if nothing, or if the
 -- trials were not read yet.
 function Frame:left_out()
-  local parts, replaced = {}, self.replaced
-  if replaced and replaced.count > 0 then
+  local parts, count, places = {}, 0, {}
+  for i, of in ipairs(self.replaced or {}) do
+    count, places[i] = count + of.count, ("toeplab table %d has %d"):format(of.sweep, of.count)
+  end
+  if #places == 1 then
+    places[1] = places[1]:gsub("%d+$", count == 1 and "it" or "them")
+  end
+  if count > 0 then
     local key = self.plan.tuned_key
-    parts[1] = ("%s of earlier code or data%s (toeplab table %d has %s)"):format(
-      quantity.count(replaced.count, "trial"), key and ", or of an earlier choice of " .. key or "",
-      replaced.sweep, replaced.count == 1 and "it" or "them")
+    parts[1] = ("%s of earlier code or data%s (%s)"):format(quantity.count(count, "trial"),
+      key and ", or of an earlier choice of " .. key or "", table.concat(places, ", "))
   end
   if #self.otherwise > 0 then
-    parts[#parts + 1] = ("%s that came to the %s in another way (toeplab table %d)"):format(
+    for i, s in ipairs(self.otherwise) do places[i] = ("toeplab table %d"):format(s.id) end
+    parts[#parts + 1] = ("%s that came to the %s in another way (%s)"):format(
       quantity.count(#self.otherwise, "command"), self.plan.tuned_key
-      or self.otherwise[1].plan.tuned_key, self.otherwise[1].id)
+      or self.otherwise[1].plan.tuned_key, table.concat(places, ", ", 1, #self.otherwise))
   end
   return #parts > 0 and "left out: " .. table.concat(parts, "; ") or nil
 end
@@ -362,7 +369,8 @@ local function fits_all(row, filters)
   return true
 end
 
--- Raises the error that no trial fits; if one filter alone fits none, with the values there are.
+-- Raises the error that no trial matches; if one filter alone matches none, with the values that
+-- there are.
 local function none_fits(self, rows, filters)
   for _, key in ipairs(sorted_keys(filters)) do
     local values, some = {}, false
@@ -375,24 +383,24 @@ local function none_fits(self, rows, filters)
     end
   end
   local left = self:left_out()
-  errors.usage("no trial of %s fits%s", self:title(), left and "; " .. left or "")
+  errors.usage("no trial of %s matches%s", self:title(), left and "; " .. left or "")
 end
 
 -- Reads the trials of all sweeps, by sweep from the newest on, each once.
-local function read(self, keys, metrics)
+local function read(self)
   local rows, texts, seen, origin, script = {}, {}, {}, origins(), script_codes(self.store)
+  local keys = sorted_keys(self.axes)
   for _, s in ipairs(self.sweeps) do
-    local sets = {}
-    for i, name in ipairs(metrics) do sets[i] = values_of(self, s.id, name) end
     self.store.store:tuples(query(keys), { s.id }, function(position, id, seed, status, seconds,
         commit, dirty, hash, numerics, mixed, data_hash, data, parts, tokens, at)
-      if seen[id] then return end
-      seen[id], texts[at] = true, true
-      local values = {}
-      for i, set in ipairs(sets) do values[i] = set[position] end
-      rows[#rows + 1] = { id = id, seed = seed, status = status, seconds = seconds, point = at,
-        made = origin(commit, dirty, hash, numerics, mixed, data_hash, data,
-          parts or script(s) .. (tokens or "")), values = values, sweep = s.id }
+      if not seen[id] then
+        texts[at] = true
+        seen[id] = { id = id, seed = seed, status = status, seconds = seconds, point = at,
+          made = origin(commit, dirty, hash, numerics, mixed, data_hash, data,
+            parts or script(s) .. (tokens or "")), sweep = s.id, position = position }
+        rows[#rows + 1] = seen[id]
+      end
+      seen[id].rule = seen[id].rule or s.plan.rule
     end)
   end
   local point_of = points(self, keys, texts)
@@ -401,23 +409,35 @@ local function read(self, keys, metrics)
 end
 
 -- Returns the trials, by sweep from the newest on and then in the order of their declaration: {id=,
--- seed=, status=, seconds=, made= (of origins), point=, values=}. values: for each metric of the
+-- seed=, status=, seconds=, made= (of origins), point=, values=, rule= (by which the newest command
+-- for it that had one added seeds, or nil)}. They are read once; values: for each metric of the
 -- list a number, nan or nil. Trials at the same point share one table point = {values=, at=}: the
 -- configuration without the seed, and the part of it that varies. Of a key that commands chose for
 -- a setting (trials/tuning.lua) the newest choice counts. Raises a usage error if the filters leave
 -- no trial.
 function Frame:trials(metrics)
-  local rows, filters = read(self, sorted_keys(self.axes), metrics), trial_filters(self)
+  self.read = self.read or read(self)
+  local rows, filters, sets = self.read, trial_filters(self), {}
   local old, in_force = versions.replaced(rows), versions.newest_choice(self.plan.tuned_key)
   local list = {}
-  self.replaced = { count = 0 }
+  self.replaced = {}
   for _, row in ipairs(rows) do
     if fits_all(row, filters) then
       if in_force(row.point.at) and not old[row.id] then
-        list[#list + 1] = row
+        local values, of = {}, sets[row.sweep] or {}
+        sets[row.sweep] = of
+        for i, name in ipairs(metrics) do
+          of[i] = of[i] or values_of(self, row.sweep, name)
+          values[i] = of[i][row.position]
+        end
+        list[#list + 1] = overlay(row, { values = values })
       else
-        self.replaced.count = self.replaced.count + 1
-        self.replaced.sweep = self.replaced.sweep or row.sweep
+        local last = self.replaced[#self.replaced] -- rows are in the order of the sweeps
+        if not last or last.sweep ~= row.sweep then
+          last = { sweep = row.sweep, count = 0 }
+          table.insert(self.replaced, last)
+        end
+        last.count = last.count + 1
       end
     end
   end
@@ -425,12 +445,13 @@ function Frame:trials(metrics)
   return list
 end
 
--- Returns the set of the ids of trials, of any experiment, that the guard rolled back.
-function Frame:rescued()
+-- Returns the texts of the last events of a kind, such as 'rollback' of the guard, of the trials of
+-- any experiment: id -> text.
+function Frame:events(kind)
   local set = {}
-  for _, row in ipairs(self.store:rows [[SELECT DISTINCT trial FROM v_events
-    WHERE kind = 'rollback']]) do
-    set[row.trial] = true
+  for _, row in ipairs(self.store:rows("SELECT trial, text FROM v_events WHERE kind = ?",
+    { kind })) do
+    set[row.trial] = row.text or ""
   end
   return set
 end
@@ -438,10 +459,16 @@ end
 -- ---- Commands ---------------------------------------------------------------------------------
 
 -- Returns the set of the keys that a command can set by themselves: of grid, of no rule of when,
--- and those that commands have set.
+-- and those that commands have set, to one value or to several.
 function Frame:free_keys()
   local set = overlay(self.between)
   for _, key in ipairs(self.plan.grid or {}) do set[key] = true end
+  for _, s in ipairs(self.sweeps) do
+    for _, override in ipairs(s.plan.overrides or {}) do
+      local key = override:match "^[^=]*"
+      set[key] = set[key] or self.axes[key]
+    end
+  end
   return set
 end
 

@@ -8,28 +8,28 @@ local judgement = { ALPHA = sequential.ALPHA }
 
 -- ---- Levels -----------------------------------------------------------------------------------
 
--- Returns the rule by which the newest sweep of a pool that has one added seeds; nil if none has.
-local function rule_of(pool)
-  for _, s in ipairs(pool.sweeps) do
-    local rule = s.plan.rule and sequential.rule(s.plan.rule)
-    if rule then return rule end
+-- Returns the rule by which a command that asked for one of the trials added seeds (the text of
+-- sequential.rule); nil if their seeds were a fixed number.
+function judgement.rule(trials)
+  for _, t in pairs(trials) do
+    if t.rule then return t.rule end
   end
 end
 
--- Returns how often an interval over so many seeds of a pool may miss: ALPHA, or what the
--- correction leaves for this look if seeds of the pool were added by looks (looks.lua).
-function judgement.alpha(pool, seeds)
-  local rule, at = rule_of(pool), 1
+-- Returns how often an interval over that number of seeds may miss: ALPHA or, if a rule added them
+-- by looks (looks.lua), what the correction leaves for this look.
+function judgement.alpha(rule, seeds)
+  local at = 1
+  rule = rule and sequential.rule(rule)
   if not rule then return judgement.ALPHA end
   for k, n in ipairs(rule.looks) do at = n <= seeds and k or at end
   return rule.alpha[at]
 end
 
--- Returns the line that says so where the intervals of a comparison follow judgement.alpha; nil if
--- the seeds of the pool were a fixed number.
-function judgement.corrected(pool)
-  return rule_of(pool) and "the seeds were added by looks at the results: these intervals and p "
-    .. "are corrected for the looks" or nil
+-- Returns the line that says so if a rule added the seeds of some of the pairs in a list; else nil.
+function judgement.corrected(list)
+  return judgement.rule(list) and "the seeds were added by looks at the results: these intervals "
+    .. "and p are corrected for the looks" or nil
 end
 
 -- ---- Pairs ------------------------------------------------------------------------------------
@@ -70,12 +70,12 @@ function judgement.estimate(c, alpha)
   c.p = p and p * judgement.ALPHA / alpha
 end
 
--- Estimates all pairs of a list by the levels of a pool and applies Holm's correction to their p;
+-- Estimates all pairs of a list, each by its field rule, and applies Holm's correction to their p;
 -- sets in each whether it is decided, which is nil where it has no p. Returns how many have one.
-function judgement.judge(list, pool)
+function judgement.judge(list)
   local ps, of = {}, {}
   for _, c in ipairs(list) do
-    judgement.estimate(c, judgement.alpha(pool, #c.x))
+    judgement.estimate(c, judgement.alpha(c.rule, #c.x))
     if c.p then ps[#ps + 1], of[#of + 1] = c.p, c end
   end
   for i, p in ipairs(stats.holm(ps)) do of[i].p, of[i].decided = p, p < judgement.ALPHA end
@@ -91,13 +91,13 @@ end
 -- Returns the mean of the middle half of x over all pairs of a list, with the interval of a
 -- stratified bootstrap: {ratio=, mean=, low=, high=, n= (how many pairs)}; nil unless several of
 -- the list have several pairs.
-function judgement.overall(list, pool)
+function judgement.overall(list)
   local strata, all, alpha = {}, {}, judgement.ALPHA
   for _, c in ipairs(list) do
     if #c.x > 1 then
       strata[#strata + 1] = c.x
       table.move(c.x, 1, #c.x, #all + 1, all)
-      alpha = math.min(alpha, judgement.alpha(pool, #c.x))
+      alpha = math.min(alpha, judgement.alpha(c.rule, #c.x))
     end
   end
   if #strata < 2 then return nil end
@@ -108,10 +108,10 @@ end
 -- Returns about how many seeds detect a true mean of x, where Holm's correction counts `tests`.
 -- Where looks added seeds, the level depends on their number, so the estimate is repeated with its
 -- result.
-function judgement.seeds(c, pool, tests, mean)
+function judgement.seeds(c, tests, mean)
   local n = #c.x
   for _ = 1, 2 do
-    local alpha = judgement.alpha(pool, n) / math.max(1, tests)
+    local alpha = judgement.alpha(c.rule, n) / math.max(1, tests)
     n = stats.pairs_needed(c.deviation, mean, nil, 1 - alpha)
   end
   return n

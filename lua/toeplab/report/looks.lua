@@ -134,23 +134,23 @@ function looks.words(rule, states, metric, waiting)
   return lines
 end
 
--- Returns the lines of looks.words for what the newest sweep of a pool asked for; none if its seeds
--- were a fixed number, or if filters left out the row that the others are compared with.
-function looks.of_pool(pool)
-  local rule = pool.plan.rule and sequential.rule(pool.plan.rule)
-  if not rule or not pool.plan.with then return {} end
-  local asked, points, by_seed, metric = {}, {}, {}, pool.plan.metric
-  for _, row in ipairs(pool.store:rows("SELECT trial FROM v_members WHERE sweep = ?",
-    { pool.sweeps[1].id })) do
+-- Returns the lines of looks.words for what the newest sweep of a frame asked for; none if its
+-- seeds were a fixed number, or if filters left out the row that the others are compared with.
+function looks.of_frame(frame)
+  local rule = frame.plan.rule and sequential.rule(frame.plan.rule)
+  if not rule or not frame.plan.with then return {} end
+  local asked, points, by_seed, metric = {}, {}, {}, frame.plan.metric
+  for _, row in ipairs(frame.store:rows("SELECT trial FROM v_members WHERE sweep = ?",
+    { frame.sweeps[1].id })) do
     asked[row.trial] = true
   end
-  for _, t in ipairs(pool:trials { metric }) do
+  for _, t in ipairs(frame:trials { metric }) do
     local at = t.point.at
     if asked[t.id] and not asked[at] then asked[at], points[#points + 1] = true, at end
     by_seed[at] = by_seed[at] or {}
     by_seed[at][t.seed] = t
   end
-  local list = looks.comparisons(points, pool.plan.with, pool.plan.tuned_key)
+  local list = looks.comparisons(points, frame.plan.with, frame.plan.tuned_key)
   return list and looks.words(rule, looks.judge(rule, list, function(point, seed)
     local t = by_seed[point][seed]
     if not t or t.status == "queued" or t.status == "running" then return nil end

@@ -13,44 +13,21 @@ function mean_table.mean(values)
   return stats.mean(values), stats.deviation(values)
 end
 
--- Counts the trials in which one of the metrics is not finite.
-local function diverged(trials, names)
-  local count = 0
+-- Counts the trials with a metric of which says(value) holds; value is nil if it was not logged.
+local function count(trials, names, says)
+  local sum = 0
   for _, trial in ipairs(trials) do
-    local bad = false
-    for _, name in ipairs(names) do
-      local v = trial.metrics[name]
-      bad = bad or v ~= nil and v - v ~= 0
-    end
-    if bad then count = count + 1 end
+    local found = false
+    for _, name in ipairs(names) do found = found or says(trial.metrics[name]) end
+    sum = sum + (found and 1 or 0)
   end
-  return count
+  return sum
 end
 
--- Returns those of the names that some of the trials have logged.
-local function logged(trials, names)
-  local list = {}
-  for _, name in ipairs(names) do
-    for _, trial in ipairs(trials) do
-      if trial.metrics[name] ~= nil then
-        list[#list + 1] = name
-        break
-      end
-    end
-  end
-  return list
-end
-
--- Counts the trials that lack one of the metrics.
-local function lacking(trials, names)
-  local count = 0
-  for _, trial in ipairs(trials) do
-    local lacks = false
-    for _, name in ipairs(names) do lacks = lacks or trial.metrics[name] == nil end
-    if lacks then count = count + 1 end
-  end
-  return count
-end
+local counted = {
+  { "diverged", function(v) return v ~= nil and v - v ~= 0 end },
+  { "lacking", function(v) return v == nil end },
+}
 
 -- Returns header and rows of the table { rows = "key" or a list of keys, columns = {"metric", ...}
 -- } over trials with .config and .metrics: one line per combination of values of the keys, each
@@ -73,12 +50,16 @@ function mean_table.by(spec, trials)
     end
     table.insert(groups[name], trial)
   end
-  local rows, last, counts = {}, #header, { { "trials", function(list) return #list end } }
-  local known = logged(trials, spec.columns) -- a metric that no trial has is not missed
-  for _, count in ipairs { { "diverged", diverged }, { "lacking", lacking } } do
-    if count[2](trials, known) > 0 then counts[#counts + 1] = count end
+  local known, counts = {}, {} -- a metric that no trial has is not missed
+  for _, name in ipairs(spec.columns) do
+    local some = count(trials, { name }, function(v) return v ~= nil end) > 0
+    known[#known + 1] = some and name or nil
   end
-  for i, count in ipairs(counts) do header[last + i] = count[1] end
+  header[#header + 1] = "trials"
+  for _, c in ipairs(counted) do
+    if count(trials, known, c[2]) > 0 then counts[#counts + 1], header[#header + 1] = c, c[1] end
+  end
+  local rows = {}
   for r, key in ipairs(order) do
     local group = groups[key]
     local spreads = {}
@@ -90,7 +71,9 @@ function mean_table.by(spec, trials)
       local half = #values > 0 and stats.interval(values).half or nil
       spreads[#keys + c] = { half = half, decimals = stats.decimals(half) }
     end
-    for i, count in ipairs(counts) do rows[r][last + i] = count[2](group, known) end
+    local last = #keys + #spec.columns + 1
+    rows[r][last] = #group
+    for i, c in ipairs(counts) do rows[r][last + i] = count(group, known, c[2]) end
   end
   return header, rows
 end

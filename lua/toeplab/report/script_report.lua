@@ -11,9 +11,11 @@
 --
 -- NAME is the experiment's, with -SCALE appended if a scale was chosen.
 local core = require "toeplab.core"
+local experiment = require "toeplab.trials.experiment"
 local mean_table = require "toeplab.report.mean_table"
 local overlay = require "toeplab.base.overlay"
 local plot = require "toeplab.report.figures.plot"
+local rows_of = require "toeplab.trials.rows"
 local scaling_report = require "toeplab.report.scaling_report"
 local text_table = require "toeplab.base.text_table"
 local shell = require "toeplab.base.shell"
@@ -147,6 +149,67 @@ function script_report.new(o)
   end
 
   return given
+end
+
+-- ---- On a page --------------------------------------------------------------------------------
+
+-- Returns the functions that a report of the trials receives; they record their arguments in parts.
+local function recorder(parts, trials, row_keys)
+  local given = overlay(text_table, mean_table)
+  function given.table(header, rows, _, note)
+    parts[#parts + 1] = { kind = "table", header = header, rows = rows }
+    if note then parts[#parts + 1] = { kind = "text", text = note } end
+  end
+  function given.plot(spec) parts[#parts + 1] = { kind = "plot", spec = spec } end
+  given.print = given.table
+  function given.scaling(spec)
+    scaling_report.write(given, trials, spec, "", print, row_keys)
+  end
+  return given
+end
+
+-- Runs fn with print going into parts.
+local function printing(parts, fn)
+  local show = print
+  rawset(_G, "print", function(...)
+    local words = table.pack(...)
+    for i = 1, words.n do words[i] = tostring(words[i]) end
+    local text, last = table.concat(words, "\t"), parts[#parts]
+    if last and last.kind == "text" then
+      last.text = last.text .. "\n" .. text
+    else
+      parts[#parts + 1] = { kind = "text", text = text }
+    end
+  end)
+  local ok, why = pcall(fn)
+  rawset(_G, "print", show)
+  return ok, why
+end
+
+-- Returns what the report of the script prints and draws, as a list of parts {kind="table",
+-- header=, rows=}, {kind="plot", spec=}, {kind="text", text=}; nil if the report is a table of
+-- columns or absent, or no trial is done. The second result says why it is missing or, if it
+-- failed, incomplete; nil in all other cases. The script runs only if the file on disk is unchanged
+-- and lies outside the results folder: that folder may come from somebody else, with a malicious
+-- script.
+function script_report.recorded(store, sweep, trials)
+  if trial_files.holds(store.folder, sweep.script) then
+    return nil, ("%s lies in the results folder, which may come from somebody else, so it "
+      .. "is not run"):format(sweep.script)
+  end
+  local text = core.sys.kind(sweep.script) == "file" and core.sys.read_file(sweep.script)
+  if not text or core.sha256(text) ~= sweep.sha256 then
+    return nil, ("%s is missing or has changed since it was run, so its own report is left out")
+      :format(sweep.script)
+  end
+  local ok, exp = pcall(experiment.load, sweep.script)
+  if not ok then return nil, "the script cannot be read: " .. errors.text(exp) end
+  local list = store:finished(trials)
+  if type(exp.report) ~= "function" or #list == 0 then return nil end
+  local parts = {}
+  local report = recorder(parts, list, rows_of.keys(exp.rows))
+  local fine, why = printing(parts, function() exp.report(list, report) end)
+  return parts, not fine and "the report of the script failed: " .. errors.text(why) or nil
 end
 
 return script_report

@@ -223,6 +223,26 @@ function stats.holm(p)
   return result
 end
 
+-- ---- Correlation ------------------------------------------------------------------------------
+
+local NORMAL = 1.959963984540054 -- the quantile of the normal distribution at 0.975
+
+-- Returns Pearson's correlation of the pairs (x[i], y[i]) and its 95 % interval by Fisher's
+-- transformation; nan if x or y is constant; no interval of fewer than four pairs.
+function stats.correlation(x, y)
+  local of_x, of_y, both, mean_x, mean_y = 0.0, 0.0, 0.0, stats.mean(x), stats.mean(y)
+  for i, v in ipairs(x) do
+    of_x, of_y = of_x + (v - mean_x) ^ 2, of_y + (y[i] - mean_y) ^ 2
+    both = both + (v - mean_x) * (y[i] - mean_y)
+  end
+  local r = math.max(-1.0, math.min(1.0, both / math.sqrt(of_x * of_y)))
+  if of_x == 0 or of_y == 0 then r = 0 / 0 end
+  if #x < 4 or r ~= r then return r end
+  local function back(z) return 1 - 2 / (math.exp(2 * z) + 1) end -- tanh
+  local z, half = 0.5 * math.log((1 + r) / (1 - r)), NORMAL / math.sqrt(#x - 3)
+  return r, back(z - half), back(z + half)
+end
+
 -- ---- Ranks ------------------------------------------------------------------------------------
 
 -- Returns Kendall's tau-b of the pairs (x[i], y[i]); nan if x or y is constant.

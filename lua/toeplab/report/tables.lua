@@ -44,11 +44,11 @@ end
 
 -- Returns the keys that distinguish rows: all axes except those that select columns, and those that
 -- follow from these and are not in the set `wanted`.
-local function row_keys(pool, columns, trials, wanted)
+local function row_keys(frame, columns, trials, wanted)
   local of_columns, keys = published_tables.keys(columns), {}
   local own = {}
-  for _, key in ipairs(pool:own_axes(trials)) do own[key] = true end
-  for _, key in ipairs(sorted_keys(pool.axes)) do
+  for _, key in ipairs(frame:own_axes(trials)) do own[key] = true end
+  for _, key in ipairs(sorted_keys(frame.axes)) do
     if not of_columns[key] and (wanted[key] or own[key]
       and not frames.follows(key, of_columns, trials)) then
       keys[#keys + 1] = key
@@ -111,13 +111,13 @@ end
 
 -- Assigns to each column of a published table or an experiment the number of its metric in the
 -- returned list of names, nil if none of its metrics was logged, and which trials it has.
-local function assign(columns, pool)
-  local list, logged = {}, pool:metrics()
+local function assign(columns, frame)
+  local list, logged = {}, frame:metrics()
   for _, column in ipairs(columns) do
     column.metric, column.name_of_metric = groups.place_metric(column.metrics or {},
-      pool.fixed.length, logged, list)
+      frame.fixed.length, logged, list)
     if column.where then
-      local match, fits = published_tables.matcher({ { where = { column.where } } }, pool.axes), {}
+      local match, fits = published_tables.matcher({ { where = { column.where } } }, frame.axes), {}
       function column.has(t)
         if fits[t.point] == nil then fits[t.point] = match(t.point.values) ~= nil end
         return fits[t.point]
@@ -128,17 +128,17 @@ local function assign(columns, pool)
 end
 
 -- Returns the columns of a pivot: a metric each, or one for each value of the keys.
-local function columns_of(pool, trials, keys, metrics)
+local function columns_of(frame, trials, keys, metrics)
   local list = {}
   for i, name in ipairs(#keys == 0 and metrics or {}) do
     list[i] = { id = name, name = name, metric = i, name_of_metric = name, here = true,
-      better = pool:better(name) }
+      better = frame:better(name) }
   end
   for i, part in ipairs(#keys > 0 and split(trials, keys) or {}) do
     local set = {}
     for _, t in ipairs(part.trials) do set[t] = true end
     list[i] = { id = part.name, name = part.name, group = part, metric = 1,
-      name_of_metric = metrics[1], here = true, plain = true, better = pool:better(metrics[1]),
+      name_of_metric = metrics[1], here = true, plain = true, better = frame:better(metrics[1]),
       has = function(t) return set[t] end }
   end
   return list
@@ -300,43 +300,43 @@ end
 
 -- Returns the table of an experiment without a published one: a column for each of the metrics; if
 -- none is given, of those that its report names or, failing that, of all that it logged.
-local function own(pool, name, metrics)
-  local columns, asked = {}, #metrics > 0 and metrics or pool.plan.columns
-    or sorted_keys(pool:metrics())
+local function own(frame, name, metrics)
+  local columns, asked = {}, #metrics > 0 and metrics or frame.plan.columns
+    or sorted_keys(frame:metrics())
   for i, metric in ipairs(asked) do
     columns[i] = { id = metric, name = metric, metrics = { metric },
-      better = pool:better(metric) }
+      better = frame:better(metric) }
   end
-  return { id = name, caption = pool.plan.title or "experiment " .. name, rows_are = "trials",
+  return { id = name, caption = frame.plan.title or "experiment " .. name, rows_are = "trials",
     columns = columns, rows = {} }
 end
 
--- Fills the published table `published` from pool. published = nil makes the table of the pool's
--- experiment (own); pool = nil leaves the paper's numbers alone. The result (see above) also has
--- pool, trials and published.
-function tables.fill(published, pool, metrics)
-  local from = published or own(pool, pool.experiment, metrics or {})
+-- Fills the published table `published` from frame. published = nil makes the table of the frame's
+-- experiment (own); frame = nil leaves the paper's numbers alone. The result (see above) also has
+-- frame, trials and published.
+function tables.fill(published, frame, metrics)
+  local from = published or own(frame, frame.experiment, metrics or {})
   local result = { id = from.id, caption = from.caption, source = from.source,
-    corner = from.rows_are, columns = from.columns, published = published, pool = pool,
+    corner = from.rows_are, columns = from.columns, published = published, frame = frame,
     columns_are = from.columns_are, agreement = {} }
   local list = {}
-  if pool then
-    local names = assign(from.columns, pool)
+  if frame then
+    local names = assign(from.columns, frame)
     local first = #names
     table.move(tables.yardsticks, 1, #tables.yardsticks, first + 1, names)
-    result.trials = pool:trials(names)
+    result.trials = frame:trials(names)
     result.yardsticks = yardsticks(result.trials, first)
-    local match = published_tables.matcher(from.rows, pool.axes)
-    local wanted, rows = published_tables.keys(from.rows), pool.plan.rows
+    local match = published_tables.matcher(from.rows, frame.axes)
+    local wanted, rows = published_tables.keys(from.rows), frame.plan.rows
     for _, key in ipairs(type(rows) == "table" and rows or { rows }) do wanted[key] = true end
-    local keys = row_keys(pool, from.columns, result.trials, wanted)
+    local keys = row_keys(frame, from.columns, result.trials, wanted)
     list = split(result.trials, keys)
     for _, group in ipairs(list) do group.row = match(group.trials[1].point.values) end
     name_groups(list, keys, wanted)
   end
   result.rows = lines(from.rows, list)
-  fill(result, pool and pool:rescued())
-  if pool then result.notes = notes_of(result, {}) end
+  fill(result, frame and frame:events "rollback")
+  if frame then result.notes = notes_of(result, {}) end
   for c, column in ipairs(result.columns) do
     result.agreement[#result.agreement + 1] = column.here and agreement(result, c) or nil
   end
@@ -345,13 +345,13 @@ end
 
 -- ---- Pivots -----------------------------------------------------------------------------------
 
-local function check_keys(pool, rows, columns)
-  local known, seen = sorted_keys(pool.axes), {}
+local function check_keys(frame, rows, columns)
+  local known, seen = sorted_keys(frame.axes), {}
   known[#known + 1] = "seed"
   for option, keys in pairs { rows = rows, columns = columns } do
     for _, key in ipairs(keys) do
-      if key ~= "seed" and not pool.axes[key] then
-        errors.usage("table: --%s: '%s' does not vary in %s%s", option, key, pool:title(),
+      if key ~= "seed" and not frame.axes[key] then
+        errors.usage("table: --%s: '%s' does not vary in %s%s", option, key, frame:title(),
           suggest.hint(key, known))
       elseif seen[key] then
         errors.usage("table: '%s' is named twice in --rows and --columns", key)
@@ -364,10 +364,10 @@ end
 
 -- Returns the keys over which cells average: those that vary besides the chosen ones, the seed, a
 -- tuned key, which belongs to its setting, and keys that follow from the chosen ones.
-local function other_keys(pool, chosen, trials)
+local function other_keys(frame, chosen, trials)
   local keys = {}
-  for _, key in ipairs(sorted_keys(pool.axes)) do
-    if not chosen[key] and key ~= pool.plan.tuned_key
+  for _, key in ipairs(sorted_keys(frame.axes)) do
+    if not chosen[key] and key ~= frame.plan.tuned_key
       and not frames.follows(key, chosen, trials) then
       keys[#keys + 1] = key
     end
@@ -377,9 +377,9 @@ end
 
 -- Appends to the keys of the rows those that vary only from command to command: a mean over these
 -- is nobody's question, and a trial run would take part in it.
-local function add_between(pool, rows, chosen, trials)
+local function add_between(frame, rows, chosen, trials)
   local all = table.move(rows, 1, #rows, 1, {})
-  for _, key in ipairs(sorted_keys(pool.between)) do
+  for _, key in ipairs(sorted_keys(frame.between)) do
     if not chosen[key] and not frames.follows(key, chosen, trials) then
       all[#all + 1], chosen[key] = key, true
     end
@@ -387,16 +387,16 @@ local function add_between(pool, rows, chosen, trials)
   return all
 end
 
--- Returns the table of a pool with a row for each value of the keys `rows`, and a column for each
+-- Returns the table of a frame with a row for each value of the keys `rows`, and a column for each
 -- value of the keys `columns` or, if that list is empty, for each metric. A cell averages over all
 -- keys that neither names. Raises a usage error if a key does not vary.
-function tables.pivot(pool, rows, columns, metrics)
-  local chosen, trials = check_keys(pool, rows, columns), pool:trials(metrics)
-  rows = add_between(pool, rows, chosen, trials)
-  local others, rescued = other_keys(pool, chosen, trials), pool:rescued()
-  local result = { id = pool.experiment, pool = pool, trials = trials, agreement = {},
+function tables.pivot(frame, rows, columns, metrics)
+  local chosen, trials = check_keys(frame, rows, columns), frame:trials(metrics)
+  rows = add_between(frame, rows, chosen, trials)
+  local others, rescued = other_keys(frame, chosen, trials), frame:events "rollback"
+  local result = { id = frame.experiment, frame = frame, trials = trials, agreement = {},
     yardsticks = {}, pivot = { rows = rows, columns = columns, metric = metrics[1] }, rows = {},
-    columns = columns_of(pool, trials, columns, metrics) }
+    columns = columns_of(frame, trials, columns, metrics) }
   for r, part in ipairs(split(trials, rows)) do
     result.rows[r] = { name = part.name, group = part }
   end

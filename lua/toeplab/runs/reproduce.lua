@@ -5,7 +5,7 @@ local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local json = require "toeplab.base.json"
-local kept_tensors = require "toeplab.store.kept_tensors"
+local logged_tensors = require "toeplab.store.logged_tensors"
 local overlay = require "toeplab.base.overlay"
 local records = require "toeplab.store.records"
 local runner = require "toeplab.runs.runner"
@@ -255,15 +255,15 @@ local function compare_tensors(old, id, new, new_id)
     result.differ = result.differ + 1
     result.first = result.first or ("%s of step %d"):format(row.name, row.step)
   end
-  for _, row in ipairs(kept_tensors.rows(new, new_id)) do
+  for _, row in ipairs(logged_tensors.rows(new, new_id)) do
     there[row.name .. " " .. row.step] = row
   end
-  for _, row in ipairs(kept_tensors.rows(old, id)) do
+  for _, row in ipairs(logged_tensors.rows(old, id)) do
     local key = row.name .. " " .. row.step
     local other = there[key]
     there[key] = nil
-    if other and (other.sha256 == row.sha256 or kept_tensors.digest(old, row)
-      == kept_tensors.digest(new, other)) then
+    if other and (other.sha256 == row.sha256 or logged_tensors.digest(old, row)
+      == logged_tensors.digest(new, other)) then
       result.same = result.same + 1
     else
       differs(row)

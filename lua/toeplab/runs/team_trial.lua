@@ -146,7 +146,7 @@ local function nothing() end
 -- Takes the place of the rows and of the progress of a trial, which rank 0 alone has.
 local function silent_rows()
   return { artifacts = {}, began = 0, add_metrics = nothing, add_artifact = nothing,
-    drop_artifact = nothing, forget_after = nothing, event = nothing, hash_of = nothing,
+    drop_artifact = nothing, forget_after = nothing, event = nothing, artifact = nothing,
     checkpoints = function(self) return self.artifacts end }
 end
 

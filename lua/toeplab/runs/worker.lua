@@ -25,6 +25,7 @@ local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local team_trial = require "toeplab.runs.team_trial"
 local trial = require "toeplab.trials.trial"
+local trial_rows = require "toeplab.runs.trial_rows"
 local wire = require "toeplab.base.wire"
 
 local worker = {}
@@ -33,7 +34,7 @@ local LONGEST = 10000 -- bytes of an error message that are stored
 
 local function tell(...) core.sys.tell(wire.line(...)) end
 
--- ---- Progress and rows -------------------------------------------------------------------------
+-- ---- Progress ----------------------------------------------------------------------------------
 
 -- Implements the methods of Progress (progress.lua) by messages that the coordinator displays.
 local Remote = {}
@@ -65,115 +66,6 @@ end
 
 function Remote:update(step, total, values)
   if rate_limited(self) or step == total then tell("step", step, total, values or "") end
-end
-
--- The rows of the current trial. New rows are appended to its journal; the artifacts of earlier
--- attempts arrive with the trial.
-local Rows = {}
-Rows.__index = Rows
-
-local function metric_lines(list)
-  local lines = {}
-  for i, m in ipairs(list) do lines[i] = { "metric", m.step, m.name, m.value, m.at } end
-  return lines
-end
-
-local function artifact_line(a)
-  return { "artifact", a.kind, a.step, a.path, a.bytes, a.sha256, core.sys.now() }
-end
-
--- Tells the coordinator once in an attempt that the trial has diverged.
-local function tell_diverged(self, text)
-  if not self.diverged then tell("diverged", text) end
-  self.diverged = true
-end
-
-function Rows:add_metrics(list)
-  self.journal:add(metric_lines(list))
-  for _, m in ipairs(list) do
-    if m.value - m.value ~= 0 then
-      local value = m.value ~= m.value and "nan" or ("%g"):format(m.value)
-      return tell_diverged(self, ("%s is %s at step %d"):format(m.name, value, m.at or m.step))
-    end
-  end
-end
-
-function Rows:add_artifact(a)
-  self.journal:add({ artifact_line(a) }, true)
-  self:drop(function(b) return b.kind == a.kind and b.step == a.step end)
-  table.insert(self.artifacts, a)
-end
-
--- Removes the artifacts for which fits(a) holds from the list.
-function Rows:drop(fits)
-  for i = #self.artifacts, 1, -1 do
-    if fits(self.artifacts[i]) then table.remove(self.artifacts, i) end
-  end
-end
-
-function Rows:drop_artifact(a)
-  self.journal:add({ { "drop", a.path } })
-  self:drop(function(b) return b.path == a.path end)
-end
-
--- Returns the sha256 of the trial's file of that kind and step; nil if there is none.
-function Rows:hash_of(kind, step)
-  for _, a in ipairs(self.artifacts) do
-    if a.kind == kind and a.step == step then return a.sha256 end
-  end
-end
-
--- Returns the trial's checkpoints of both kinds, newest first; at equal steps, that of kind "best"
--- last.
-function Rows:checkpoints()
-  local list = {}
-  for _, a in ipairs(self.artifacts) do
-    if a.kind == "checkpoint" or a.kind == "best" then list[#list + 1] = a end
-  end
-  table.sort(list, function(a, b)
-    if a.step ~= b.step then return a.step > b.step end
-    return a.kind > b.kind
-  end)
-  return list
-end
-
--- Records a checkpoint, and drops those of its kind except the newest `keep`, the new one included,
--- and the newest one at a step for which anchor(step) holds (nil: none). Returns the dropped rows;
--- the caller may then remove their files, since the record is on disk.
-function Rows:add_checkpoint(a, keep, anchor)
-  local seconds = self.seconds + core.sys.clock() - self.began
-  local lines, old, gone, same = { artifact_line(a), { "step", a.step, seconds } }, {}, {}, 1
-  local anchored = not anchor or anchor(a.step)
-  table.move(self.events, 1, #self.events, 3, lines)
-  self.events = {}
-  for _, row in ipairs(self:checkpoints()) do
-    if row.kind == a.kind then
-      if row.step ~= a.step then same = same + 1 end
-      local stays = row.step ~= a.step and (same <= keep or not anchored and anchor(row.step))
-      anchored = anchored or anchor(row.step)
-      gone[row] = not stays
-      -- A row with the same path belongs to the new file.
-      if not stays and row.path ~= a.path then old[#old + 1] = row end
-    end
-  end
-  for _, row in ipairs(old) do lines[#lines + 1] = { "drop", row.path } end
-  self.journal:add(lines, true)
-  self:drop(function(b) return gone[b] end)
-  table.insert(self.artifacts, a)
-  return old
-end
-
--- Forgets metrics and artifacts of steps after the one that a trial resumes from.
-function Rows:forget_after(step)
-  self.journal:add { { "forget", step } }
-  self:drop(function(a) return a.step > step end)
-end
-
--- Queues an event of the trial, e.g. of kind "rollback". It is recorded together with the next
--- checkpoint: a kill between the two records would otherwise repeat the event.
-function Rows:event(step, kind, why)
-  table.insert(self.events, { "event", step, kind, secrets.text(why), core.sys.now() })
-  if kind == "rollback" then tell_diverged(self, why) end
 end
 
 -- ---- One trial --------------------------------------------------------------------------------
@@ -257,11 +149,12 @@ local function perform(self, t, attempt, seconds)
   if not begun or not lives then return end
   tell("code", self.code)
   core.sys.print_to(log)
-  local rows = setmetatable({ journal = writer, artifacts = self.artifacts, events = {},
-    seconds = seconds, began = core.sys.clock() }, Rows)
+  local rows = trial_rows.new(writer, self.artifacts, seconds, function(why)
+    tell("diverged", why)
+  end)
   self.artifacts = {}
   local ok, problem, handle = call(self, t, rows)
-  local storing = handle.busy -- whether it ended while storing results
+  local storing = handle.unstored ~= nil and handle.unstored == problem -- it ended by storing
   if ok and writer.broken then ok, problem, storing = false, writer.broken, true end
   local exit = not ok and (self.lost and errors.FAILED or fatal_code(problem, storing)) or nil
   local status = ok and "done" or exit and "interrupted" or "failed"

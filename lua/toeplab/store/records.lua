@@ -6,7 +6,7 @@ local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local json = require "toeplab.base.json"
-local kept_tensors = require "toeplab.store.kept_tensors"
+local logged_tensors = require "toeplab.store.logged_tensors"
 local secrets = require "toeplab.base.secrets"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
@@ -466,7 +466,7 @@ function Records:finished(trials)
       list[#list + 1] = { id = t.id, label = t.label, seed = t.seed, config = config.copy(t.config),
         metrics = metrics, texts = texts, made = made,
         series = function(_, name) return self:series(t.id, name) end,
-        tensors = function(_, name) return kept_tensors.series(self, t.id, name) end }
+        tensors = function(_, name) return logged_tensors.series(self, t.id, name) end }
     end
   end
   return list

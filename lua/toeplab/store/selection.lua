@@ -417,7 +417,7 @@ end
 function selection.ids(store, words, verb, trash)
   local list, query = {}, selection.new(store, words, trash)
   for i, row in ipairs(query:rows("t.id", "ORDER BY t.started DESC, t.id")) do list[i] = row.id end
-  if #list == 0 then errors.raise(errors.FAILED, "%s: no trial fits", verb) end
+  if #list == 0 then errors.raise(errors.FAILED, "%s: no trial matches", verb) end
   return list
 end
 

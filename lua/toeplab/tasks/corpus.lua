@@ -187,6 +187,10 @@ function corpus.open(name, given)
     errors.usage("corpus %s: %d tokens leave nothing to train on", shown(name),
       self.train and self.train:numel() or 0)
   end
+  if from.head then
+    recorded.add_part(("corpus %s: here only the first %d tokens of its training part")
+      :format(name, self.train:numel()))
+  end
   if o.train_tokens then shorten(self, o.train_tokens) end
   check_parts(self, given)
   return self

@@ -80,6 +80,7 @@ datasets.list = {
     licence = "CC BY-SA 3.0",
     corpus = "wikitext-103/wiki.train.head.tokens",
     source = "Merity et al. 2016; the archive has the first 551,525 tokens of train",
+    head = "wikitext-103/wiki.train.head.tokens", -- the beginning of the training part
     parts = {
       train = { "wikitext-103/wiki.train.tokens", "wikitext-103/wiki.train.head.tokens" },
       valid = { "wikitext-103/wiki.valid.tokens" }, test = { "wikitext-103/wiki.test.tokens" },

@@ -6,12 +6,22 @@ local errors = require "toeplab.base.errors"
 local recorded = {}
 
 local hashes = {} -- by the name of a corpus or file; of the trial that began last
+local parts = {} -- the texts of add_part, a list and a set
 
 -- Begins a trial with the configuration values; of: the sha256 by the key that names the data.
 function recorded.begin(values, of)
-  hashes = {}
+  hashes, parts = {}, {}
   for key, hash in pairs(of) do hashes[values[key]] = hash end
 end
+
+-- Adds a sentence that says of which data the running trial has a part only.
+function recorded.add_part(text)
+  if not parts[text] then parts[#parts + 1] = text end
+  parts[text] = true
+end
+
+-- Lists the sentences of add_part.
+function recorded.parts() return parts end
 
 -- Raises if the running trial has another hash for the corpus or file of that name, which messages
 -- call shown.

@@ -182,7 +182,8 @@ local function from_parts(set)
     end
     keys[i] = parts[name].key
   end
-  return { name = set.name, parts = parts, hash = core.sha256(table.concat(keys, "\n")) }
+  return { name = set.name, parts = parts, hash = core.sha256(table.concat(keys, "\n")),
+    head = set.head ~= nil and files.train == datasets.place(set.head) }
 end
 
 local function from_set(set)
@@ -229,7 +230,8 @@ end
 
 -- Returns the source of that name: a data set, a path, or "text:" followed by the text itself. It
 -- is {name=, hash=, whole=} or, for a set with a file for each part, {name=, hash=, parts=
--- {train=, valid=, test=}}. If the data is absent, raises a usage error that tells how to get it.
+-- {train=, valid=, test=}, head= (whether train is only the beginning of the published one)}. If
+-- the data is absent, raises a usage error that tells how to get it.
 function source.find(name)
   if not known(name) then last = from_name(name) end
   return last

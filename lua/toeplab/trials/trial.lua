@@ -12,13 +12,14 @@
 local checkpoint = require "toeplab.models.files.checkpoint"
 local chosen_backends = require "toeplab.nn.chosen_backends"
 local core = require "toeplab.core"
-local forms = require "toeplab.trials.forms"
 local guard = require "toeplab.trials.guard"
-local kept_tensors = require "toeplab.store.kept_tensors"
+local log_types = require "toeplab.trials.log_types"
+local logged_tensors = require "toeplab.store.logged_tensors"
 local optim = require "toeplab.train.optim"
 local parts = require "toeplab.trials.parts"
 local prune = require "toeplab.trials.prune"
 local records = require "toeplab.store.records"
+local recorded = require "toeplab.tasks.recorded"
 local resume = require "toeplab.trials.resume"
 local open_model = require "toeplab.trials.open_model"
 local errors = require "toeplab.base.errors"
@@ -44,7 +45,7 @@ function trial.new(o)
     every_steps = o.checkpoint.steps, every_seconds = o.checkpoint.seconds, hear = o.hear,
     guard = o.guard and guard.new(o.guard), memory = o.memory,
     rungs = o.prune and prune.rungs(o.prune), ask = o.ask,
-    forms = forms.new(o.rows, o.folder), step = 0, busy = false, looping = false,
+    types = log_types.new(o.rows, o.folder), step = 0, busy = false, looping = false,
   }, Trial)
 end
 
@@ -53,28 +54,32 @@ end
 -- Formats a value for the line of progress; the sign of NaN, which C prints, means nothing.
 local function shown(format, value) return value ~= value and "nan" or format:format(value) end
 
+-- Returns fn(self, ...), which stores results: signals wait for its end. `unstored` keeps the error
+-- of a failure, by which worker.lua knows why a trial ended that does not catch it.
+local function storing(self, fn, ...)
+  self.busy = true
+  local ok, result = pcall(fn, self, ...)
+  self.busy = false
+  if ok then return result end
+  self.unstored = result
+  error(result, 0)
+end
+
 -- Writes a tensor of the current step to a file and then records it. Of two of one name at one
 -- step the later one counts; the row of the first goes before its file does.
 local function keep(self, name, tensor)
   if self.follows then return end
-  self.busy = true
-  local kind = kept_tensors.kind(name)
-  for _, a in ipairs(self.rows.artifacts) do
-    if a.kind == kind and a.step == self.step then
-      self.rows:drop_artifact(a)
-      break
-    end
-  end
-  self.rows:add_artifact(kept_tensors.write(self.folder, self.path, name, self.step, tensor))
-  self.busy = false
+  local before = self.rows:artifact(logged_tensors.kind(name), self.step)
+  if before then self.rows:drop_artifact(before) end
+  self.rows:add_artifact(logged_tensors.write(self.folder, self.path, name, self.step, tensor))
 end
 
 -- Logs values (name -> number or tensor) at the current step, after the loop at the last step, or
 -- numbers at `index`, e.g. a lag. A tensor of one element is a number; others are kept whole. Of
 -- two values of one name at one step the later one counts.
 function Trial:log(values, index)
-  local rows, tensors = self.forms:sort(values, index, self.step)
-  for _, name in ipairs(tensors) do keep(self, name, values[name]) end
+  local rows, tensors = self.types:sort(values, index, self.step)
+  for _, name in ipairs(tensors) do storing(self, keep, name, values[name]) end
   if #rows == 0 then return end
   local words = rows[1].name .. " " .. shown("%.4g", rows[1].value)
   for _, row in ipairs(rows) do
@@ -85,41 +90,35 @@ function Trial:log(values, index)
     if row.name == "loss" then words = "loss " .. shown("%.4f", row.value) end
   end
   self.shown = words
-  self.busy = true
-  self.rows:add_metrics(rows)
-  self.busy = false
+  storing(self, function() self.rows:add_metrics(rows) end)
 end
 
 -- Writes a text to a file of the trial and then records it; a file without a row counts as absent.
 -- number: a part of the file name, by default the step. Returns the path of the file.
-local function store_text(self, kind, step, text, number)
-  if self.follows then return nil end
-  self.busy = true
+local function write_text(self, kind, step, text, number)
   number = number or ("%08d"):format(step)
   local path = ("%s/%s-%s.%s"):format(self.path, kind, number, saved_model.endings[kind] or "txt")
   local ok, why, _, status = core.sys.write_file(self.folder .. "/" .. path, text)
   if not ok then error(status and core.error(status, why) or why, 0) end
   self.rows:add_artifact { kind = kind, step = step, path = path, bytes = #text,
     sha256 = core.sha256(text) }
-  self.busy = false
   return self.folder .. "/" .. path
+end
+
+local function store_text(self, ...)
+  if not self.follows then return storing(self, write_text, ...) end
 end
 
 -- Calls fn(...) with the backends that an earlier attempt of the trial chose for "auto", and stores
 -- every new choice at once. Each choice makes a new file, named after its sha256, whose row then
 -- replaces that of the old file: a kill in between leaves the old row with the old file.
 function Trial:with_backends(fn, ...)
-  local text, old
-  for _, a in ipairs(self.rows.artifacts) do
-    if a.kind == "backends" then
-      local path = self.folder .. "/" .. a.path
-      text = trial_files.text(path, a.sha256)
-      if not text then
-        error(("%s is missing or damaged: the backends that the trial started with are unknown; "
-          .. "toeplab fsck --repair lets the trial choose again"):format(path), 0)
-      end
-      old = path
-    end
+  local row = self.rows:artifact "backends"
+  local old = row and self.folder .. "/" .. row.path
+  local text = row and trial_files.text(old, row.sha256)
+  if row and not text then
+    error(("%s is missing or damaged: the backends that the trial started with are unknown; "
+      .. "toeplab fsck --repair lets the trial choose again"):format(old), 0)
   end
   local function store(all)
     local new = store_text(self, "backends", 0, all, core.sha256(all):sub(1, 8))
@@ -150,12 +149,7 @@ end
 
 local file_names = { checkpoint = "step-%08d%s.h5", best = "best-%08d%s.h5" }
 
--- Writes and records a checkpoint of the current step, of kind "checkpoint" or "best". Only
--- afterwards does it remove the older ones of that kind beyond the number in KEEP.
-function Trial:save(kind)
-  if self.follows then return end
-  kind = kind or "checkpoint"
-  self.busy = true
+local function save(self, kind)
   local used = self.guard and self.guard.used or 0 -- protects files from before a rollback
   local path = self.path .. "/" .. file_names[kind]:format(self.step,
     used > 0 and "-r" .. used or "")
@@ -168,7 +162,12 @@ function Trial:save(kind)
       and resume.anchors(self) or nil)
   for _, row in ipairs(old) do core.sys.remove(self.folder .. "/" .. row.path) end
   self.saved_step, self.saved_time = self.step, core.sys.clock()
-  self.busy = false
+end
+
+-- Writes and records a checkpoint of the current step, of kind "checkpoint" or "best". Only
+-- afterwards does it remove the older ones of that kind beyond the number in KEEP.
+function Trial:save(kind)
+  if not self.follows then storing(self, save, kind or "checkpoint") end
 end
 
 -- Receives a measure of the model after this step of which less is better, such as a loss, and
@@ -286,10 +285,9 @@ end
 local function roll_back(self, why)
   local spec, bad, used = self.guard.spec, self.step, self.guard.used
   self.keep = nil
-  self.busy = true
-  local back = resume.go_back(self)
+  local back = storing(self, resume.go_back)
   if not back then diverged(self, why, ", before the first checkpoint") end
-  self.step, self.busy = back, false
+  self.step = back
   local opt = self.parts.optim
   for _, part in pairs(self.parts) do
     if part == opt or optim.is(part) then part.factor = (part.factor or 1.0) * spec.lr_factor end
@@ -415,8 +413,8 @@ end
 local function compare_vocabulary(self, texts)
   if #self.rows:checkpoints() == 0 then return end
   for _, kind in ipairs { "vocabulary", "encoder", "dictionary" } do
-    local had = texts[kind] and self.rows:hash_of(kind, 0)
-    if had and had ~= core.sha256(texts[kind]) then
+    local had = texts[kind] and self.rows:artifact(kind, 0)
+    if had and had.sha256 ~= core.sha256(texts[kind]) then
       error(("the %s differs from the one that the trial started with, %s/%s/%s-00000000.%s: "
         .. "restore that one, or run in another folder"):format(kind, self.folder, self.path, kind,
         saved_model.endings[kind]), 0)
@@ -449,12 +447,14 @@ function Trial:steps(n, model, opt, data, extra, ...)
   for _, part in pairs(self.parts) do
     if optim.is(part) then part.judge = function(norm) return judge_gradient(self, norm) end end
   end
-  self.busy = true
-  self.total, self.step = n, restore(self)
+  self.total, self.step = n, storing(self, restore)
   self.first, self.saved_step, self.saved_time = self.step, self.step, core.sys.clock()
   if self.step > n then error(("steps: the checkpoint is after step %d"):format(self.step), 2) end
+  for _, text in ipairs(self.step == 0 and recorded.parts() or {}) do
+    self.rows:event(0, "part", text)
+  end
   if self.step > 0 then self.progress:note("resumed after step %d of %d", self.step, n) end
-  self.looping, self.busy = true, false
+  self.looping = true
   local started = false
   return function()
     local left = together(self, started and after_step or await_decision)

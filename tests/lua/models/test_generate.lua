@@ -260,7 +260,7 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
     t.write(folder .. "/prompts", "")
     refused("--prompts " .. folder .. "/prompts", 2, "/prompts has no line, hence no prompt")
     refused("--top-k 0", 2, "%-%-top%-k takes a number from 1")
-    refused("seed=77", 1, "no trial fits")
+    refused("seed=77", 1, "no trial matches")
     t.write(folder .. "/own.lua", [[local tl = require "toeplab"
       local function mixer(d) return tl.nn.Linear(d, d) end
       return tl.experiment "own" { trial = print, model = function(c, v) return tl.models.tnn_lm {

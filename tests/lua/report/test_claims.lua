@@ -263,7 +263,8 @@ t.test("several settings of a row are not paired with each other", function()
     end
     sweeps.write(folder, { experiment = "d", answers = { "tnn/table10" }, trials = trials,
       axes = { "decay", "lr" } })
-    t.holds(run(folder, "compare tnn/table10"), "several settings fit 1 (no decay): choose with")
+    t.holds(run(folder, "compare tnn/table10"),
+      "several settings match 1 (no decay): choose with lr=0.1 or lr=0.2")
     t.holds(run(folder, "compare tnn/table10 lr=0.1"),
       "claim 1: 1 (no decay) over 0.99 (ours), PPL")
     for _, words in ipairs { "d lr=0.1", "tnn/table10 --baseline lr=0.1" } do
@@ -350,7 +351,7 @@ t.test("wrong words are told", function()
       ["decay"] = "no table or experiment 'decay'; did you mean 'decays'?",
       ["decays --by decay"] = "--by needs KEY=A KEY=B",
       ["decays -m best_val_ppl"] = "--metric needs KEY=A KEY=B",
-      ["decays scale=gpu"] = "no trials of decays fit; there are: decays scale=laptop",
+      ["decays scale=gpu"] = "no trial of decays matches; there are: decays scale=laptop",
       ["decays seed=9"] = "no trial of decays scale=laptop has seed=9 (there are: 1, 2, 3)",
     } do
       local text, code, said = run(folder, "compare " .. words)

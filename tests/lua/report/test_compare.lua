@@ -119,11 +119,11 @@ t.test("a clear difference of paired seeds is claimed, with its interval", funct
       "higher is better")
     t.holds(run(folder, "op=tno op=fd --higher"), "op=fd is worse than op=tno")
     local store <close> = records.open(folder, "r")
-    local pool = frames.find(store, "experiment", "ops", {})
+    local frame = frames.find(store, "experiment", "ops", {})
     for metric, better in pairs { Accuracy = "higher", auc = "higher", ["recall@10"] = "higher",
       val_loss = "lower", recall_error = "lower", accumulated_loss = "lower",
       steps_per_second = "higher", incorrect = "lower" } do
-      t.eq({ metric, pool:better(metric) or "lower" }, { metric, better })
+      t.eq({ metric, frame:better(metric) or "lower" }, { metric, better })
     end
   end)
   t.in_folder(function(folder)
@@ -211,7 +211,8 @@ t.test("a key that goes along with the one that is compared is told", function()
       end
     end
     sweeps.write(folder, { experiment = "e", axes = { "layers", "op" }, trials = trials })
-    t.holds(run(folder, "op=gtu+glu op=gtu -m loss"), "with op goes layers: 7 and 9", "all      3")
+    t.holds(run(folder, "op=gtu+glu op=gtu -m loss"), "layers varies with op: 7 and 9",
+      "all      3")
   end)
 end)
 

@@ -3,8 +3,7 @@ local t = require "harness"
 local judgement = require "toeplab.report.judgement"
 local sequential = require "toeplab.trials.sequential"
 
-local fixed = { sweeps = { { plan = {} } } } -- a pool whose seeds are a fixed number
-local looked = { sweeps = { { plan = {} }, { plan = { rule = "until 2 %, at most 18" } } } }
+local RULE = "until 2 %, at most 18"
 
 -- Random pairs with SciPy's results: mean and interval of 95 % (t.interval) and p (ttest_rel) of
 -- the differences; of the logarithms of b/a exp(mean), exp of the interval of 99 % and p
@@ -80,7 +79,7 @@ t.test("Holm's correction over a list is statsmodels', and decides", function()
   for ratio, want in pairs(HOLM) do
     local list = all(ratio)
     table.insert(list, 3, judgement.pair({ 1 }, { 2 }, ratio)) -- one pair has no p, and is no test
-    t.eq(judgement.judge(list, fixed), #want)
+    t.eq(judgement.judge(list), #want)
     local one = table.remove(list, 3)
     t.eq(one.p or one.decided or one.low, nil)
     for i, c in ipairs(list) do
@@ -91,13 +90,14 @@ t.test("Holm's correction over a list is statsmodels', and decides", function()
 end)
 
 t.test("after looks an interval has the level of its look, and p is scaled by it", function()
-  local alpha = sequential.rule("until 2 %, at most 18").alpha[1] -- of 3 seeds
-  t.eq(judgement.alpha(looked, 4), alpha)
-  t.eq(judgement.alpha(fixed, 4), 0.05)
-  t.ok(judgement.corrected(looked) and not judgement.corrected(fixed))
+  local alpha = sequential.rule(RULE).alpha[1] -- of 3 seeds
+  t.eq(judgement.alpha(RULE, 4), alpha)
+  t.eq(judgement.alpha(nil, 4), 0.05)
   local list, plain = { all(true)[2] }, { all(true)[2] }
-  judgement.judge(list, looked)
-  judgement.judge(plain, fixed)
+  list[1].rule = RULE
+  t.ok(judgement.corrected(list) and not judgement.corrected(plain))
+  judgement.judge(list)
+  judgement.judge(plain)
   t.eq(list[1].alpha, alpha)
   t.eq(list[1].p, math.min(1, plain[1].p * 0.05 / alpha), 1e-12)
   t.eq({ list[1].decided, plain[1].decided }, { false, true })
@@ -123,14 +123,15 @@ end)
 
 t.test("more tests and looks need more seeds", function()
   local c = { x = { 1, 2, 3 }, deviation = 1 }
-  t.eq(judgement.seeds(c, fixed, 1, 0.5), 34) -- known of a paired t test
-  t.ok(judgement.seeds(c, fixed, 4, 0.5) > 34)
-  t.ok(judgement.seeds(c, looked, 1, 0.5) > 34)
+  t.eq(judgement.seeds(c, 1, 0.5), 34) -- known of a paired t test
+  t.ok(judgement.seeds(c, 4, 0.5) > 34)
+  c.rule = RULE
+  t.ok(judgement.seeds(c, 1, 0.5) > 34)
 end)
 
 t.test("the mean of the middle half over several lists of pairs has an interval", function()
-  t.eq(judgement.overall({ all(false)[1], judgement.pair({ 1 }, { 2 }) }, fixed), nil)
-  local o = judgement.overall(all(true), fixed)
+  t.eq(judgement.overall({ all(false)[1], judgement.pair({ 1 }, { 2 }) }), nil)
+  local o = judgement.overall(all(true))
   t.eq({ o.n, o.ratio }, { 36, true })
   t.ok(o.low < o.mean and o.mean < o.high)
 end)

@@ -23,8 +23,8 @@ local function with_store(fn)
       for _, decay in ipairs { 0.9, 0.99 } do
         for seed = 1, 3 do
           s.trials[#s.trials + 1] = { config = { mixer = mixer, decay = decay }, seed = seed,
-            metrics = { ppl = i + decay + seed / 10 + seed * i % 4 / 100, ["ppl@64"] = i + seed / 10 + decay,
-              ["ppl@128"] = 20 * i + seed / 10 } }
+            metrics = { ppl = i + decay + seed / 10 + seed * i % 4 / 100,
+              ["ppl@64"] = i + seed / 10 + decay, ["ppl@128"] = 20 * i + seed / 10 } }
         end
       end
     end
@@ -124,7 +124,8 @@ t.test("lines and words along x are in the order asked for; the rest follow", fu
     local spec = curves.against(set, "ppl", "decay", { by = { "mixer" },
       order = { "ski", "TNN (ours)" } })
     t.eq(names(spec), { "mixer=ski", "TNN (ours)", "mixer=attention" })
-    t.eq({ spec.series[1].colour, spec.series[1].y[1] }, { 1, 3 + 0.9 + 0.2 + (3 + 2 + 1) / 300 }, 1e-12)
+    t.eq({ spec.series[1].colour, spec.series[1].y[1] },
+      { 1, 3 + 0.9 + 0.2 + (3 + 2 + 1) / 300 }, 1e-12)
     spec = curves.against(set, "ppl", "mixer", { by = { "decay" }, order = { "tnn", "0.99" } })
     t.eq(spec.xnames, { "TNN (ours)", "attention", "ski" })
     t.eq(names(spec), { "λ=0.99", "λ=0.9" })

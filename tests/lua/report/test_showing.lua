@@ -3,7 +3,6 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local curves = require "toeplab.report.figures.curves"
-local summary = require "toeplab.report.summary"
 local groups = require "toeplab.report.groups"
 local html = require "toeplab.report.html"
 local pages = require "toeplab.report.page"
@@ -323,8 +322,8 @@ end)
 local hostile = "<script>alert('x')</script>"
 
 local function page_of(store)
-  local pool = assert(frames.find(store, "experiment", "decay", {}))
-  return pages.sweep(store, pool)
+  local frame = assert(frames.find(store, "experiment", "decay", {}))
+  return pages.sweep(store, frame)
 end
 
 t.test("a page tells all, the same each time, and lets no text be markup", function()
@@ -367,10 +366,10 @@ end)
 
 t.test("of many trials the first are shown, all are counted, and no failure is missed", function()
   with_store(function(store, ids)
-    local most = summary.MOST
-    summary.MOST = 2
+    local most = pages.MOST
+    pages.MOST = 2
     local page = page_of(store)
-    summary.MOST = most
+    pages.MOST = most
     t.ok(page:find("5 done, 1 failed", 1, true) and page:find("6 trials: the last value of each "
       .. "metric; the first 2 of them", 1, true))
     t.ok(page:find("There are more than 2 trials", 1, true))

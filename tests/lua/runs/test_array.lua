@@ -57,7 +57,7 @@ local wrong = { -- words, profile, exit code, message
   { "--line '#SBATCH -n 1 --array=1-3'", nil, 2, "'line' sets %-%-array, which toeplab itself" },
   { "", "return { line = { a = '#SBATCH --qos=low' } }", 2, "option 'line' is a list of texts" },
   { "--cpus 0", nil, 2, "takes a number of at least 1" },
-  { "--fail-fast", nil, 2, "%-%-fail%-fast goes without %-%-on slurm" },
+  { "--fail-fast", nil, 2, "%-%-fail%-fast cannot be combined with %-%-on slurm" },
   { "", "return { partitoin = 'x' }", 2, "unknown option 'partitoin'; did you mean 'partition'" },
   { "", "return 3", 2, "slurm.lua: takes a table of options, not a number" },
   { "", "return {", 2, "slurm.lua:1:" },
@@ -109,7 +109,7 @@ t.test("a flag of a job without --on, and an experiment that prunes, are refused
   with_cluster(function(c)
     local code, said = c:ask(("run '%s/x.lua' -C '%s' --time 2h"):format(c.folder, c.root))
     t.eq(code, 2)
-    t.ok(said:find("--time goes with --on slurm", 1, true), said)
+    t.ok(said:find("--time requires --on slurm", 1, true), said)
     t.write(c.folder .. "/x.lua", (clusters.script:gsub("seeds = 2", "budget = { total = 9 }")))
     code, said = c:submit()
     t.eq(code, 2)

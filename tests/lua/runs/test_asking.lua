@@ -117,7 +117,7 @@ t.test("words that mean nothing are errors that help", function()
       t.raises(names, want, store, words)
     end
     t.raises(selection.one, "'decay' selects 3 trials", store, "decay")
-    t.raises(selection.ids, "rm: no trial fits", store, { "decay<0" }, "rm")
+    t.raises(selection.ids, "rm: no trial matches", store, { "decay<0" }, "rm")
   end)
 end)
 
@@ -221,6 +221,23 @@ t.test("an index of a metric is not a step of training", function()
     t.eq(steps(), { 9, 7 })
   end)
 end)
+
+t.test("ls --correlate says how two columns depend on one another, and needs numbers of both",
+  function()
+    with_store(function(store)
+      local function ls(words)
+        local text, code, said = t.toeplab(("ls %s --correlate -C '%s'"):format(words,
+          store.folder))
+        return code == 0 and text or said
+      end
+      -- loss 2, 1, 0.5 against 10, 20, 30 seconds
+      t.holds(ls "decay --columns loss,time --csv", "a,b,trials,r,low,high,tau\n"
+        .. "loss,time,3,-0.981980506061", ",,,-1.0\n")
+      t.holds(ls "decay --columns loss,acc",
+        "2 trials of these have a number for both loss and acc; it takes 3")
+      t.holds(ls "decay --columns loss", "ls: --correlate needs --columns A,B")
+    end)
+  end)
 
 t.test("a snapshot is of one moment", function()
   with_store(function(store)

@@ -49,7 +49,11 @@ function Rows:add_checkpoint(a, keep)
   return old
 end
 
-function Rows:hash_of() return nil end
+function Rows:artifact(kind, step)
+  for _, a in ipairs(self.artifacts) do
+    if a.kind == kind and (not step or a.step == step) then return a end
+  end
+end
 
 function Rows:forget_after(step)
   local kept = {}
@@ -280,6 +284,26 @@ t.test("the lowest value is kept, and patience ends the loop", function()
     t.raises(run, "takes a number", self, 1, function() self:best "low" end)
     self = new()
     t.raises(run, "patience is an integer", self, 1, function() self:best(1, 0) end)
+  end)
+end)
+
+t.test("a failed write ends its call alone, and the trial remembers its error", function()
+  with_trial(function(new, _, rows)
+    local full = tl.error("ENOSPC", "no space")
+    local self, add, signal = new(), rows.add_metrics, errors.signal
+    for _, case in ipairs { { "add_artifact", { kernel = tl.zeros(2) } },
+      { "add_metrics", { loss = 1 } } } do
+      rows[case[1]] = function() error(full, 0) end
+      local ok, why = pcall(self.log, self, case[2])
+      t.eq({ ok, why == full, self.unstored == full }, { false, true, true })
+      rows[case[1]] = nil
+      errors.signal = function() return "INT", errors.INTERRUPT end
+      t.raises(self.check_signals, "stopped by SIGINT", self, true)
+      errors.signal = signal
+    end
+    t.eq(add, rows.add_metrics)
+    self:log { loss = 2 }
+    t.eq(rows.metrics[1].value, 2.0)
   end)
 end)
 

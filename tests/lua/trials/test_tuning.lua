@@ -269,15 +269,15 @@ test("where a later sweep chose another value, it alone counts", function(folder
   t.eq(#points(folder, "test"), 10)
   local store <close> = records.open(folder .. "/results", "r")
   t.holds(sweeps.find(store, "experiment", "test")[1].plan, "(test-tuning steps=2)")
-  local pool = frames.find(store, "experiment", "test", {})
-  for _, trial in ipairs(pool:trials { "loss" }) do
+  local frame = frames.find(store, "experiment", "test", {})
+  for _, trial in ipairs(frame:trials { "loss" }) do
     t.eq({ trial.point.at.lr, trial.seed <= 2 }, { 0.4, true })
   end
-  t.eq(#pool:trials { "loss" }, 4)
-  t.eq(pool:left_out(), "left out: 6 trials of earlier code or data, or of an earlier choice of lr "
-    .. "(toeplab table 2 has them)")
-  -- a command leaves the value to the small sweep, so that its trials belong to this pool
-  t.eq(pool:command({ decay = 0.9, lr = 0.4 }, "seed=1"),
+  t.eq(#frame:trials { "loss" }, 4)
+  t.eq(frame:left_out(), "left out: 6 trials of earlier code or data, or of an earlier choice of "
+    .. "lr (toeplab table 2 has them)")
+  -- a command leaves the value to the small sweep, so that its trials belong to this frame
+  t.eq(frame:command({ decay = 0.9, lr = 0.4 }, "seed=1"),
     ("toeplab run %s/x.lua steps=2 decay=0.9 seed=1 -C %s/results"):format(folder, folder))
 end)
 
@@ -322,8 +322,8 @@ test("rows with other values of the tuned key are compared, apart from runs that
     t.eq(trials.run(folder, two, { "lr=0.7" }), errors.DONE)
     t.eq(trials.run(folder, two), errors.DONE)
     local store <close> = records.open(folder .. "/results", "r")
-    local pool = frames.find(store, "experiment", "test", {})
-    local result = compare.new(pool, "decay", { "0.9", "0.99" }, "loss")
+    local frame = frames.find(store, "experiment", "test", {})
+    local result = compare.new(frame, "decay", { "0.9", "0.99" }, "loss")
     t.eq(#result.rows, 2)
     for i, row in ipairs(result.rows) do
       t.eq({ row.label, #row.a, #row.b, row.alone }, { "op=" .. ("xy"):sub(i, i), 2, 2, 0 })

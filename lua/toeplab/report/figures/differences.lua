@@ -1,6 +1,7 @@
 -- report/figures/differences.lua: draws a comparison (compare.new): for each row the difference, or
 -- the ratio, with its interval, beside the line of no difference.
 local judgement = require "toeplab.report.judgement"
+local learning_curves = require "toeplab.report.learning_curves"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
 local HEIGHT, ROW = 170, 26 -- points of the screen: of the figure without rows, and of each row
@@ -24,7 +25,10 @@ return function(result, names)
     if middle then
       local s = series[kind_of(row)]
       local called = names:part(result.key, row.setting)
-      local place = names:parts(row.at, sorted_keys(row.at))
+      local place = names:parts(row.values, sorted_keys(row.values))
+      if row.part then
+        place = (place ~= "" and place .. " " or "") .. learning_curves.label(row.part)
+      end
       rows[#rows + 1] = place == "" and called or #result.sides == 2 and place
         or called .. " " .. place
       s.x[#s.x + 1], s.y[#s.y + 1] = middle, #rows
@@ -38,11 +42,11 @@ return function(result, names)
   end
   local other = #result.sides == 2 and "of " .. names:part(result.key, result.sides[2].text) .. " "
     or ""
-  local metric, corrected = names:name(result.metric), judgement.corrected(result.pool)
+  local metric, corrected = names:name(result.metric), judgement.corrected(result.rows)
   return { series = list, ynames = rows, xline = result.ratio and 1 or 0, key = "below",
     logx = result.ratio or nil, height = HEIGHT + ROW * #rows,
     xlabel = ("%s %s%s %s"):format(metric, other, result.ratio and "over" or "minus", base),
-    title = ("%s: %s with %s, paired by seed"):format(result.pool.plan.title
-      or result.pool:title(), result.ratio and "ratios" or "differences",
+    title = ("%s: %s with %s, paired by seed"):format(result.frame.plan.title
+      or result.frame:title(), result.ratio and "ratios" or "differences",
       corrected and "intervals" or "95 % intervals") }
 end

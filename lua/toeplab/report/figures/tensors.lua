@@ -6,7 +6,7 @@
 -- options: steps (numbers; without them a vector is drawn over all, a matrix at the last), log (of
 -- the values, by magnitude), logx (of lines), title (what the panels' titles begin with).
 local errors = require "toeplab.base.errors"
-local kept_tensors = require "toeplab.store.kept_tensors"
+local kept_tensors = require "toeplab.store.logged_tensors"
 
 local tensors = {}
 

@@ -1,11 +1,12 @@
--- test_kept_tensors.lua: tensors that trials log: one file for each name and step, which a kill, a
--- rollback or a second value leave in step with its row.
+-- test_logged_tensors.lua: tensors that trials log: one file for each name and step, which a kill,
+-- a rollback or a second value leave in step with its row.
 local t = require "harness"
 local core = require "toeplab.core"
-local forms = require "toeplab.trials.forms"
-local kept_tensors = require "toeplab.store.kept_tensors"
+local log_types = require "toeplab.trials.log_types"
+local logged_tensors = require "toeplab.store.logged_tensors"
 local records = require "toeplab.store.records"
 local tl = require "toeplab"
+local trial_rows = require "toeplab.runs.trial_rows"
 local trials = require "trials"
 
 local script = [[
@@ -46,8 +47,8 @@ local function kept(folder)
   local store <close> = records.open(folder .. "/results", "r")
   local lines = {}
   local id = store:rows("SELECT id FROM v_trials")[1].id
-  for i, row in ipairs(kept_tensors.rows(store, id)) do
-    local tensor = kept_tensors.read(store, row)
+  for i, row in ipairs(logged_tensors.rows(store, id)) do
+    local tensor = logged_tensors.read(store, row)
     lines[i] = ("%s %d %s %s"):format(row.name, row.step, row.sha256:sub(1, 8), core.sha256(tensor))
   end
   return lines, store:rows("SELECT kind FROM v_artifacts WHERE kind NOT GLOB 'tensor:*'")
@@ -63,18 +64,18 @@ t.test("tensors are kept by step, and a report reads them as one array", functio
     t.eq((trials.run(folder, text_of {})), 0)
     local store <close> = records.open(folder .. "/results", "r")
     local id = store:rows("SELECT id FROM v_trials")[1].id
-    local names = kept_tensors.names(store, id)
+    local names = logged_tensors.names(store, id)
     for i, want in ipairs { "kernel 5 1 9", "last 1 9 9", "start 1 0 0" } do
       t.eq(("%s %d %d %d"):format(names[i].name, names[i].count, names[i].first, names[i].last),
         want)
     end
     local shown = t.toeplab(("show @last -C '%s/results'"):format(folder))
     t.ok(shown:find "kernel +5 +1 +9" and not shown:find("tensor-", 1, true), shown)
-    local steps, start = kept_tensors.series(store, id, "start")
+    local steps, start = logged_tensors.series(store, id, "start")
     t.eq({ steps, start:type(), start }, { { 0 }, "int32", { { { 1, 2 }, { 3, -4 } } } })
-    local _, last = kept_tensors.series(store, id, "last") -- of two the later one
+    local _, last = logged_tensors.series(store, id, "last") -- of two the later one
     t.eq({ last:get(1, 1) ~= last:get(1, 1), last:get(1, 2) }, { true, math.huge })
-    t.raises(kept_tensors.series, "has no tensor 'kernl'.*kernel", store, id, "kernl")
+    t.raises(logged_tensors.series, "has no tensor 'kernl'.*kernel", store, id, "kernl")
     local metrics, texts = store:results(id)
     t.eq({ metrics.kernel, texts["tensor:kernel"] }, {})
   end)
@@ -85,7 +86,7 @@ t.test("export writes one array of each name, with its steps", function()
     t.eq((trials.run(folder, text_of {})), 0)
     local store <close> = records.open(folder .. "/results", "r")
     local id = store:rows("SELECT id FROM v_trials")[1].id
-    local steps, kernel = kept_tensors.series(store, id, "kernel")
+    local steps, kernel = logged_tensors.series(store, id, "kernel")
     for _, ending in ipairs { "npz", "h5", "safetensors" } do
       local path = ("%s/k.%s"):format(folder, ending)
       local said = t.toeplab(("export @last -C '%s/results' --tensors '%s'"):format(folder, path))
@@ -137,7 +138,8 @@ t.test("a tensor's file that is damaged or missing is found, and not read", func
     t.write(path, t.read(path):sub(1, -2) .. "x")
     local store <close> = records.open(folder .. "/results", "r")
     local id = store:rows("SELECT id FROM v_trials")[1].id
-    t.raises(kept_tensors.series, "kernel%-00000003.h5 is missing or damaged", store, id, "kernel")
+    t.raises(logged_tensors.series, "kernel%-00000003.h5 is missing or damaged", store, id,
+      "kernel")
     local said, code = t.toeplab(("fsck -C '%s/results'"):format(folder))
     t.eq(code, 6)
     t.holds(said, "tensor-kernel-00000003.h5 (tensor:kernel of step 3) has another sha256")
@@ -147,8 +149,9 @@ end)
 t.test("what cannot be kept is refused, with its form and the form before it", function()
   t.in_folder(function(folder)
     core.sys.mkdir(folder .. "/x")
-    local rows = { artifacts = { kept_tensors.write(folder, "x", "old", 4, core.zeros(2, 3)) } }
-    local values = forms.new(rows, folder)
+    local old = logged_tensors.write(folder, "x", "old", 4, core.zeros(2, 3))
+    local rows = trial_rows.new(nil, { old }, 0.0)
+    local values = log_types.new(rows, folder)
     values:sort({ loss = 1, one = core.zeros(1), kernel = core.zeros(3) }, nil, 1)
     for _, case in ipairs {
       { { loss = core.zeros(3) }, "'loss' is a tensor %[3%] of type float32, and was a number" },
@@ -166,6 +169,28 @@ t.test("what cannot be kept is refused, with its form and the form before it", f
     end
     values:sort({ ["a/b"] = 1, old = core.ones(2, 3) }, nil, 2)
   end)
+end)
+
+t.test("logging a tensor takes as long after a thousand as after ten", function()
+  local rows, count = trial_rows.new({ add = function() end }, {}, 0.0), 0
+  local function cost(first, last)
+    count = 0
+    debug.sethook(function() count = count + 1 end, "", 1)
+    for step = first, last do
+      local kind = logged_tensors.kind "kernel"
+      if rows:artifact(kind, step) then error "there is none yet" end
+      rows:add_artifact { kind = kind, step = step, path = "p" .. step, bytes = 1, sha256 = "" }
+      rows:checkpoints()
+    end
+    debug.sethook()
+    return count
+  end
+  local early = cost(1, 10)
+  cost(11, 1000)
+  t.ok(cost(1001, 1010) <= early, "it takes longer")
+  rows:forget_after(1005)
+  t.eq({ rows:artifact("tensor:kernel", 1006), rows:artifact("tensor:kernel", 1005).path },
+    { nil, "p1005" })
 end)
 
 t.done()

@@ -1,4 +1,4 @@
--- store/kept_tensors.lua: writes and reads the tensors that trials log, such as a kernel over
+-- store/logged_tensors.lua: writes and reads the tensors that trials log, such as a kernel over
 -- training.
 --
 -- Each tensor of a step is an HDF5 file of its own, tensor-NAME-STEP.h5, and an artifact of kind
@@ -9,17 +9,17 @@ local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
 
-local kept_tensors = {}
+local logged_tensors = {}
 
 local ROWS = [[SELECT substr(kind, 8) AS name, step, path, bytes, sha256, trial FROM v_artifacts
   WHERE trial = ? AND kind %s ORDER BY kind, step]]
 
-function kept_tensors.kind(name) return "tensor:" .. name end
+function logged_tensors.kind(name) return "tensor:" .. name end
 
 -- Writes the tensor of a step to a file in the folder of the trial, path below the results folder.
 -- Returns the row that commits it.
-function kept_tensors.write(folder, path, name, step, tensor)
-  local row = { kind = kept_tensors.kind(name), step = step,
+function logged_tensors.write(folder, path, name, step, tensor)
+  local row = { kind = logged_tensors.kind(name), step = step,
     path = ("%s/tensor-%s-%08d.h5"):format(path, name, step) }
   local file = folder .. "/" .. row.path
   core.h5_write(file, { { name, tensor } }, nil, true)
@@ -29,25 +29,25 @@ end
 
 -- Lists the rows of a trial's tensors of that name, nil: of all, by name and step: {name=, step=,
 -- path=, bytes=, sha256=, trial=}. Raises a usage error if there is none of that name.
-function kept_tensors.rows(store, id, name)
+function logged_tensors.rows(store, id, name)
   if not name then return store:rows(ROWS:format "GLOB 'tensor:*'", { id }) end
-  local rows = store:rows(ROWS:format "= ?", { id, kept_tensors.kind(name) })
+  local rows = store:rows(ROWS:format "= ?", { id, logged_tensors.kind(name) })
   if #rows > 0 then return rows end
   local names = {}
-  for i, kept in ipairs(kept_tensors.names(store, id)) do names[i] = kept.name end
+  for i, kept in ipairs(logged_tensors.names(store, id)) do names[i] = kept.name end
   errors.usage("trial %s has no tensor '%s'%s", id:sub(1, 12), name,
     #names > 0 and suggest.hint(name, names) or ": it has logged none")
 end
 
 -- Lists the names of a trial's tensors: {name=, count=, first=, last= (steps), bytes= (of files)}.
-function kept_tensors.names(store, id)
+function logged_tensors.names(store, id)
   return store:rows([[SELECT substr(kind, 8) AS name, count(*) AS count, min(step) AS first,
       max(step) AS last, sum(bytes) AS bytes FROM v_artifacts
     WHERE trial = ? AND kind GLOB 'tensor:*' GROUP BY kind ORDER BY kind]], { id })
 end
 
 -- Returns the tensor in the file at path that belongs to a row {path=, sha256=}.
-function kept_tensors.open(path, name, row)
+function logged_tensors.open(path, name, row)
   if not trial_files.intact(path, row.sha256) then
     errors.raise(errors.STORAGE, "%s is missing or damaged: toeplab fsck --repair drops its row",
       path)
@@ -57,25 +57,25 @@ function kept_tensors.open(path, name, row)
 end
 
 -- Returns the tensor of a row of rows().
-function kept_tensors.read(store, row)
-  return kept_tensors.open(trial_files.path(store.folder, row.trial, row), row.name, row)
+function logged_tensors.read(store, row)
+  return logged_tensors.open(trial_files.path(store.folder, row.trial, row), row.name, row)
 end
 
 -- Returns the type, the shape and the sha256 of the elements of the tensor of a row, as a text.
-function kept_tensors.digest(store, row)
-  local tensor <close> = kept_tensors.read(store, row)
+function logged_tensors.digest(store, row)
+  local tensor <close> = logged_tensors.read(store, row)
   return ("%s [%s] %s"):format(tensor:type(), table.concat(tensor:shape(), ","),
     core.sha256(tensor))
 end
 
 -- Returns the steps of a trial's tensor, and one tensor [steps, ...] of all of them.
-function kept_tensors.series(store, id, name)
+function logged_tensors.series(store, id, name)
   local steps, list = {}, {}
-  for i, row in ipairs(kept_tensors.rows(store, id, name)) do
-    local tensor = kept_tensors.read(store, row)
+  for i, row in ipairs(logged_tensors.rows(store, id, name)) do
+    local tensor = logged_tensors.read(store, row)
     steps[i], list[i] = row.step, tensor:reshape(1, table.unpack(tensor:shape()))
   end
   return steps, core.concat(list, 1)
 end
 
-return kept_tensors
+return logged_tensors

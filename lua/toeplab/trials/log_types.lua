@@ -1,17 +1,17 @@
--- trials/forms.lua: checks what a trial logs. Under one name it logs numbers, or tensors of one
+-- trials/log_types.lua: checks what a trial logs. Under one name it logs numbers, or tensors of one
 -- type and shape, so that these are one array over its steps.
 local class = require "toeplab.nn.class"
 local core = require "toeplab.core"
-local kept_tensors = require "toeplab.store.kept_tensors"
+local logged_tensors = require "toeplab.store.logged_tensors"
 
-local forms = {}
+local log_types = {}
 
-local Forms = {}
-Forms.__index = Forms
+local Types = {}
+Types.__index = Types
 
 -- rows: of the trial (worker.lua); folder: of the results.
-function forms.new(rows, folder)
-  return setmetatable({ rows = rows, folder = folder, of = {} }, Forms)
+function log_types.new(rows, folder)
+  return setmetatable({ rows = rows, folder = folder, of = {} }, Types)
 end
 
 local MOST_AXES = 5 -- of a tensor, to which a series adds that of the steps
@@ -26,12 +26,9 @@ end
 -- Returns the form of the tensors that an earlier attempt has logged under a name; nil if there is
 -- none, or the file is damaged.
 local function stored(self, name)
-  for _, row in ipairs(self.rows.artifacts) do
-    if row.kind == kept_tensors.kind(name) then
-      local ok, tensor = pcall(kept_tensors.open, self.folder .. "/" .. row.path, name, row)
-      return ok and describe(tensor) or nil
-    end
-  end
+  local row = self.rows:artifact(logged_tensors.kind(name))
+  local ok, tensor = pcall(logged_tensors.open, row and self.folder .. "/" .. row.path, name, row)
+  return ok and describe(tensor) or nil
 end
 
 -- Raises unless a value has the form of the values before it of that name.
@@ -73,7 +70,7 @@ end
 
 -- Returns the numbers of values (name -> number or tensor), as rows of metrics at a step, and the
 -- names of the tensors, both sorted by name. index: as in t:log, which calls this.
-function Forms:sort(values, index, step)
+function Types:sort(values, index, step)
   if type(values) ~= "table" then error("log: takes a table: t:log { name = number }", 3) end
   if index ~= nil and math.type(index) ~= "integer" then
     error("log: the index must be an integer", 3)
@@ -97,4 +94,4 @@ function Forms:sort(values, index, step)
   return rows, tensors
 end
 
-return forms
+return log_types

@@ -1,0 +1,74 @@
+-- report/learning_curves.lua: compares a metric along the training: cuts the curves of trials into
+-- parts, the means of which compare.lua pairs as it pairs last values, and finds where the mean
+-- curves of two settings cross.
+local overlay = require "toeplab.base.overlay"
+
+local learning_curves = {}
+
+local PARTS = 10 -- of the steps
+
+local SPAN = [[SELECT min(step) AS low, max(step) AS high FROM v_metrics
+  WHERE trial = ? AND name = ?]]
+local MEANS = [[SELECT (step - ?3) / ?4 AS part, avg(value) AS mean FROM v_metrics
+  WHERE trial = ?1 AND name = ?2 GROUP BY 1 HAVING count(value) = count(*) ORDER BY 1]]
+
+-- Returns the trials, each once for every part of the steps in which it has logged the metric, with
+-- the mean of the part as its only value, and part = {place= (from 1), first=, last= (steps)}; once
+-- without a part if it has logged none.
+function learning_curves.cut(store, trials, metric)
+  local low, high, list = math.huge, -math.huge, {}
+  for _, t in ipairs(trials) do
+    local span = store:rows(SPAN, { t.id, metric })[1]
+    low, high = math.min(low, span.low or low), math.max(high, span.high or high)
+  end
+  local width = high >= low and (high - low) // PARTS + 1
+  for _, t in ipairs(trials) do
+    local rows = width and store:rows(MEANS, { t.id, metric, low, width }) or {}
+    for _, row in ipairs(rows) do
+      local first = low + row.part * width
+      list[#list + 1] = overlay(t, { values = { row.mean }, status = "done", part = {
+        place = row.part + 1, first = first, last = math.min(first + width - 1, high) } })
+    end
+    if #rows == 0 then list[#list + 1] = overlay(t, { values = {} }) end
+  end
+  return list
+end
+
+-- Returns the label of a part.
+function learning_curves.label(part)
+  return part.first == part.last and ("step %d"):format(part.first)
+    or ("step %d to %d"):format(part.first, part.last)
+end
+
+local function middle(row) return (row.part.first + row.part.last) / 2 end
+
+-- Says where the mean difference of rows, judged and in the order of their parts, changes its sign,
+-- by a line from the middle of one part to that of the next. name: of the setting; base: of the
+-- baseline.
+function learning_curves.crossing(rows, name, base)
+  local places, before, good, bad = {}, nil, false, false
+  for _, row in ipairs(rows) do
+    if row.mean and row.mean ~= 0 then
+      if before and (before.mean < 0) ~= (row.mean < 0) then
+        local share = before.mean / (before.mean - row.mean)
+        places[#places + 1] = ("%.0f"):format(middle(before)
+          + share * (middle(row) - middle(before)))
+      end
+      before = row
+    end
+    good, bad = good or row.claimed and row.good == "b", bad or row.claimed and row.good == "a"
+  end
+  if not before then return ("%s and %s: no part has both"):format(name, base) end
+  local which = before.good == "b" and name or before.good == "a" and base
+  if not which then return ("%s and %s: one seed, so that nothing is judged"):format(name, base) end
+  local claimed = (good and bad and "each of them" or good and name or bad and base or "neither")
+    .. " is claimed to be better in some rows"
+  if #places == 0 then
+    return ("%s and %s do not cross: %s is better throughout; %s"):format(name, base, which,
+      claimed)
+  end
+  return ("%s and %s cross near step %s, from where on %s is better; %s"):format(name, base,
+    table.concat(places, " and "), which, claimed)
+end
+
+return learning_curves

@@ -1,0 +1,30 @@
+-- test_learning_curves.lua: two settings compared along the training.
+local t = require "harness"
+local sweeps = require "sweeps"
+
+t.test("--by step compares the curves, and says where they cross", function()
+  t.in_folder(function(folder)
+    local list = {}
+    for seed = 1, 4 do -- a is better up to step 20, b from there on; seeds differ by little
+      local a, b = {}, {}
+      for step = 1, 40 do
+        a[step], b[step] = 10 - step / 8 + seed / 100, 15 - 3 * step / 8 + seed % 2 / 50
+      end
+      list[2 * seed - 1] = { config = { op = "a" }, seed = seed, curves = { loss = a } }
+      list[2 * seed] = { config = { op = "b" }, seed = seed, curves = { loss = b } }
+    end
+    list[1].status, list[2].curves = "failed", nil
+    sweeps.write(folder, { experiment = "e", axes = { "op" }, columns = { "loss" }, trials = list })
+    local text = t.toeplab(("compare e op=a op=b --by step -C '%s'"):format(folder))
+    t.holds(text, "\nstep 1 to 4        3 ", "\nstep 37 to 40      3 ", "op=b and op=a cross near "
+      .. "step 20, from where on op=b is better; each of them is claimed to be better in some rows",
+      "1 trial is left out")
+    t.eq(select(2, text:gsub("\nstep", "")), 10)
+    t.eq(text:find("undecided", 1, true) or text:find("overall", 1, true), nil)
+    t.holds(t.toeplab(("compare e op=a op=b --by step --csv -C '%s'")
+      :format(folder)), "\nstep 5 to 8,3,")
+  end)
+end)
+
+
+t.done()
