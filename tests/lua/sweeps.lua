@@ -9,7 +9,7 @@ local sweeps = {}
 -- Writes a sweep into folder. s: experiment, scale, script, source, answers, columns, axes, grid
 -- (by default all axes), overrides, better, labels, tex, title, rule (of seeds added by looks),
 -- trials: a list of { config =, seed =, status =, ended =, metrics = {name = value}, code =,
--- seconds =, curves = {name = {values of the steps 1, 2, ...}}, events = {kind}, said = (their text)
+-- seconds =, curves = {name = {values of the steps 1, 2, ...}}, events =, said = (text)
 -- }. The id of a trial is a hash of the configuration, seed and source.
 function sweeps.write(folder, s)
   local store <close> = records.open(folder, "w")
