@@ -149,7 +149,8 @@ t.test("scaling at scale smoke: four sizes of each model, on texts that grow, an
     local rows = store:rows [[SELECT count(*) AS n, min(s.value) AS least, max(s.value) AS most
       FROM v_last s JOIN v_last f USING (trial) JOIN v_last l USING (trial)
       JOIN v_last b USING (trial) WHERE s.name = 'tokens_seen' AND f.name = 'training_flop'
-      AND l.name = 'test_loss' AND b.name = 'bigram_loss' AND f.value > 0 AND l.value > 0]]
+      AND l.name = 'test_loss' AND b.name = 'fivegram_loss' AND f.value > 0 AND l.value > 0
+      AND b.value > 0]]
     -- 1 and 12 batches of 4 x 16
     t.eq({ rows[1].n, rows[1].least, rows[1].most }, { 16, 64, 12 * 64 })
     -- a text of one batch tells bigrams less than one of twelve
