@@ -90,7 +90,7 @@ local function reader(trials, first, y)
   end
 end
 
--- Returns how a sentence names a yardstick that all trials that are done miss; nil if there is none.
+-- Returns how a sentence names a yardstick that all trials that are done miss; nil: there is none.
 function yardsticks.unreached(trials, first)
   for i = #list, 1, -1 do
     local y, count = list[i], 0
