@@ -184,6 +184,9 @@ t.test("image at scale smoke: six different models, by the keys of the published
     rows = store:rows [[SELECT count(DISTINCT value) AS n FROM v_metrics WHERE name = 'loss'
       AND step = 6]]
     t.eq(rows[1].n, 6)
+    rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE name = 'ridge_accuracy'
+      AND value BETWEEN 0 AND 1]]
+    t.eq(rows[1].n, 6)
     local table6, models = published_tables.read "tnn/table6", {}
     t.eq(table6.columns[1].metrics, { "test_accuracy" })
     for _, trial in ipairs(store:rows [[SELECT json_extract(config, '$.model') AS m,
