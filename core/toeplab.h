@@ -693,12 +693,13 @@ tl_status tl_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **o
 ** TL_EINVAL: starts or index is out of range. */
 tl_status tl_padded(tl_tensor *ids, tl_tensor *starts, tl_tensor *index, int64_t n, int32_t end,
                     int32_t pad, tl_tensor **out_rows, tl_tensor **out_lengths);
-/* Computes the bits per token of an interpolated Witten-Bell model on test, trained on train. order
-** 1 is a unigram, order 0 the uniform distribution 1/v; v is the size of the vocabulary. The last
-** tokens of train are the context of the first of test.
-**   train, test [t] int32
+typedef enum tl_smoothing { TL_WITTEN_BELL, TL_KNESER_NEY } tl_smoothing; /* the 2nd: modified */
+/* Computes the bits per token of an interpolated n-gram on test after train; order 0 is uniform.
+** Kneser-Ney also takes rows on their own: the context, nearest token last, in which -1 ends it,
+** and the token to predict.   train, test [t] or [t,order] int32
 ** TL_EINVAL: an id is outside 0..v-1, order is out of range, or test is empty. */
-tl_status tl_ngram_bits(tl_tensor *train, tl_tensor *test, int order, int32_t v, double *out_bits);
+tl_status tl_ngram_bits(tl_tensor *train, tl_tensor *test, int order, int32_t v,
+                        tl_smoothing smoothing, double *out_bits);
 
 /* ---- ListOps --------------------------------------------------------------------------------- */
 /* Nested lists of digits under MIN, MAX, MED (the median, rounded down) and SM (the sum modulo

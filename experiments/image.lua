@@ -117,6 +117,7 @@ return tl.experiment "image" {
       chance = data.test:chance(), peak_mib = peak / 2 ^ 20,
       mflop_an_image = model:cost((SIDE // c.patch) ^ 2) / 1e6 }
     t:log { steps_per_second = timer:rate() }
+    t:log(data.yardsticks())
   end,
 
   report = { rows = { "model", "size" }, columns = { "best_val_accuracy", "test_accuracy", "chance",

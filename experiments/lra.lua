@@ -367,6 +367,7 @@ return tl.experiment "lra" {
       test_accuracy = tl.classify.accuracy(model, data.test, c.batch),
       chance = data.test:chance(), peak_mib = peak / 2 ^ 20 }
     if rate then t:log { steps_per_second = rate } end
+    if data.yardsticks then t:log(data.yardsticks()) end
   end,
 
   report = { rows = { "task", "model" }, columns = { "test_accuracy", "chance",

@@ -1,4 +1,5 @@
-/* ngram.c - interpolated Witten-Bell n-grams, the baseline for trained language models.
+/* ngram.c - interpolated n-grams, the baseline for trained language models. Those by Kneser-Ney
+** smoothing are in kneser_ney.c; here are those by Witten-Bell smoothing:
 **
 **   P_k(c|h) = (count(h c) + T(h) P_k-1(c|h')) / (count(h) + T(h)),   P_0 = 1/v
 **
@@ -11,6 +12,7 @@
 
 #include "base/memory.h"
 #include "engine/tensor.h"
+#include "text/ngram.h"
 
 #define MAX_ORDER 32
 #define NONE      UINT32_MAX
@@ -127,41 +129,61 @@ static double probability(const tree *t, const uint32_t *contexts, int order, in
     return p;
 }
 
-static tl_status ngram_check(tl_ctx *ctx, const char *name, const tl_tensor *t, int32_t v)
+/* Checks a stream of tokens, or a table of them with a context of `order` - 1 tokens in each row,
+** which may be -1: absent. */
+static tl_status ngram_check(tl_ctx *ctx, const char *name, const tl_tensor *t, int order,
+                             int32_t v)
 {
     if (t->type != TL_I32) return tl_fail(ctx, TL_ETYPE, "ngram: %s must be int32", name);
-    if (t->ndim != 1)
-        return tl_fail(ctx, TL_ESHAPE, "ngram: %s is %s, not a vector", name, SHAPE(t));
+    if (t->ndim == 2 && (order == 0 || t->dims[1] != order))
+        return tl_fail(ctx, TL_ESHAPE, "ngram: %s is %s: the rows of order %d have %d columns",
+                       name, SHAPE(t), order, order);
     if (t->len >= NONE) return tl_fail(ctx, TL_EINVAL, "ngram: %s has 2^32 tokens or more", name);
     tl_status st = tl_bring(t);
     if (st != TL_OK) return st;
-    for (int64_t i = 0; i < t->len; i++)
-        if (I32(t)[i] < 0 || I32(t)[i] >= v)
+    for (int64_t i = 0; i < t->len; i++) {
+        int32_t least = t->ndim == 2 && (i + 1) % order ? -1 : 0;
+        if (I32(t)[i] < least || I32(t)[i] >= v)
             return tl_fail(ctx, TL_EINVAL, "ngram: %s[%lld] is %d, the vocabulary has %d", name,
                            tl_position(ctx, i), I32(t)[i], v);
+    }
     return TL_OK;
 }
 
-tl_status tl_ngram_bits(tl_tensor *train, tl_tensor *test, int order, int32_t v, double *out_bits)
+static tl_status witten_bell(const tl_tensor *train, const tl_tensor *test, int order, int32_t v,
+                             double *out_bits)
 {
-    tl_ctx *ctx = train->ctx;
-    tree t = {.ctx = ctx};
+    tree t = {.ctx = train->ctx};
     double bits = 0;
     uint32_t contexts[MAX_ORDER] = {ROOT};
-    if (order < 0 || order > MAX_ORDER)
-        return tl_fail(ctx, TL_EINVAL, "ngram: order %d is not in 0..%d", order, MAX_ORDER);
-    tl_status st = ngram_check(ctx, "train", train, v);
-    if (st == TL_OK) st = ngram_check(ctx, "test", test, v);
-    if (st == TL_OK && !test->len) st = tl_fail(ctx, TL_EINVAL, "ngram: the test text is empty");
     for (int k = 1; k < MAX_ORDER; k++) contexts[k] = NONE;
-    if (st == TL_OK) st = tree_grow(&t);
+    tl_status st = tree_grow(&t);
     if (st == TL_OK) st = tree_learn(&t, contexts, order, train);
     for (int64_t i = 0; st == TL_OK && i < test->len; i++) {
         bits -= log2(probability(&t, contexts, order, I32(test)[i], v));
         move_on(&t, contexts, order, I32(test)[i]);
     }
     if (st == TL_OK) *out_bits = bits / (double)test->len;
-    tl_release(ctx, t.edges);
-    tl_release(ctx, t.nodes);
+    tl_release(t.ctx, t.edges);
+    tl_release(t.ctx, t.nodes);
     return st;
+}
+
+tl_status tl_ngram_bits(tl_tensor *train, tl_tensor *test, int order, int32_t v,
+                        tl_smoothing smoothing, double *out_bits)
+{
+    tl_ctx *ctx = train->ctx;
+    int rows = smoothing == TL_KNESER_NEY && train->ndim == 2 && test->ndim == 2;
+    if (order < 0 || order > MAX_ORDER)
+        return tl_fail(ctx, TL_EINVAL, "ngram: order %d is not in 0..%d", order, MAX_ORDER);
+    if (!rows && (train->ndim != 1 || test->ndim != 1))
+        return tl_fail(ctx, TL_ESHAPE, "ngram: train is %s and test %s: both must be vectors%s",
+                       SHAPE(train), SHAPE(test),
+                       smoothing == TL_KNESER_NEY ? ", or both matrices" : "");
+    tl_status st = ngram_check(ctx, "train", train, order, v);
+    if (st == TL_OK) st = ngram_check(ctx, "test", test, order, v);
+    if (st == TL_OK && !test->len) st = tl_fail(ctx, TL_EINVAL, "ngram: the test text is empty");
+    if (st != TL_OK) return st;
+    if (smoothing == TL_KNESER_NEY) return tl_kneser_ney(train, test, order, v, out_bits);
+    return witten_bell(train, test, order, v, out_bits);
 }

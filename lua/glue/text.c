@@ -232,12 +232,15 @@ static int padded(lua_State *L)
     return 2;
 }
 
+/* ngram_bits(train, test, order, v [, smoothing]) -> bits */
 static int ngram_bits(lua_State *L)
 {
+    static const char *const names[] = {"witten-bell", "kneser-ney", NULL};
     tl_tensor *train = glue_tensor(L, 1), *test = glue_tensor(L, 2);
     int        order = glue_int(L, 3, 0, INT32_MAX), size_v = glue_int(L, 4, 1, INT32_MAX);
+    int        smoothing = luaL_checkoption(L, 5, names[TL_WITTEN_BELL], names);
     double     bits;
-    glue_check(L, tl_ngram_bits(train, test, order, size_v, &bits));
+    glue_check(L, tl_ngram_bits(train, test, order, size_v, (tl_smoothing)smoothing, &bits));
     lua_pushnumber(L, bits);
     return 1;
 }

@@ -127,7 +127,8 @@ function mlm.trial(t, c, options_of)
 
   local peak, step, ppl = core.memory().peak - before, t:load_best() -- peak excludes the data
   t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()),
-    test_ppl = masking.perplexity(model, parts.test), peak_mib = peak / 2 ^ 20 }
+    test_ppl = masking.perplexity(model, parts.test), peak_mib = peak / 2 ^ 20,
+    both_sides_ppl = masking.both_sides(parts.train, parts.test) }
   t:log { steps_per_second = timer:rate() }
 end
 

@@ -13,6 +13,7 @@ local space = require "toeplab.trials.space"
 local stats = require "toeplab.report.stats"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
+local yardsticks = require "toeplab.report.yardsticks"
 
 local claims = {}
 
@@ -240,27 +241,24 @@ local function measure(c, find)
   end
 end
 
-local LEARNT = { "test_ppl", "bigram_ppl" } -- metrics of recipes/lm.lua
-
--- Returns whether all trials of both sides of a comparison predict worse than bigrams of their
--- training text. first: the place before the values of LEARNT in those of a trial.
+-- Returns how a sentence names what all trials of both sides of a comparison miss; nil: nothing.
+-- first: the place before the values of yardsticks.names in those of a trial.
 local function untrained(c, find, first)
-  local count = 0
-  for _, side in ipairs { c.a, c.b } do
-    for _, t in ipairs(find(side)) do
-      local ppl, bigram = t.values[first + 1], t.values[first + 2]
-      if t.status == "done" and not (ppl and bigram and ppl > bigram) then return false end
-      count = count + 1
+  local trials = {}
+  for _, side in ipairs { { c.a, c.measure.of }, { c.b, c.measure.over } } do
+    for _, part in ipairs(side[2]) do
+      local list = find(side[1], part)
+      table.move(list, 1, #list, #trials + 1, trials)
     end
   end
-  return count > 0
+  return yardsticks.unreached(trials, first)
 end
 
 -- ---- Verdicts ---------------------------------------------------------------------------------
 
 -- Gives every comparison its verdict, with Holm's correction over all of the table. A claim holds
--- if all of its comparisons support it, and fails if one contradicts it. Models that have learnt
--- less than bigrams decide nothing.
+-- if all of its comparisons support it, and fails if one contradicts it. Models that miss a
+-- yardstick of their data decide nothing.
 local function judge(result, all)
   local measured = {}
   for _, c in ipairs(all) do measured[#measured + 1] = c.pair end
@@ -299,7 +297,7 @@ function claims.of(published, frame)
   if not frame or #all == 0 then return result end
   local names = metrics_of(all, frame)
   local first = #names
-  table.move(LEARNT, 1, #LEARNT, first + 1, names)
+  table.move(yardsticks.names, 1, #yardsticks.names, first + 1, names)
   local find = finder(published, frame, frame:trials(names))
   for _, c in ipairs(all) do
     measure(c, find)
@@ -335,7 +333,7 @@ local function sentence(c)
   parts[#parts + 1] = p and ("p %.2g"):format(p) or #c.pair.x == 1 and "one seed has no interval"
     or "the seeds do not differ, so that no test applies"
   if c.untrained then
-    parts[#parts + 1] = "all of these predict worse than bigrams of their training text"
+    parts[#parts + 1] = "all of these predict worse than " .. c.untrained
   end
   return table.concat(parts, "; ") .. ": " .. c.verdict
 end

@@ -8,6 +8,7 @@ local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
 local quantity = require "toeplab.base.quantity"
 local sorted_keys = require "toeplab.base.sorted_keys"
+local yardsticks = require "toeplab.report.yardsticks"
 
 local footnotes = { RESCUED = "†", EARLY = "‡" }
 
@@ -79,22 +80,6 @@ local function measured(result, add)
     add("%s", text)
   end
   for _, line in ipairs(looks.of_frame(frame)) do add("%s", line) end
-end
-
--- Names what the perplexities are to be compared with.
-local function yardsticks(result, add)
-  local found, parts = result.yardsticks, {}
-  for _, kind in ipairs { "unigram", "bigram", "trigram" } do
-    local value = found[kind .. "_ppl"]
-    if value then parts[#parts + 1] = ("%s %.1f"):format(kind, value) end
-  end
-  if #parts > 0 then
-    add("perplexity of n-grams of the same training text on the same test tokens: %s",
-      table.concat(parts, ", "))
-  end
-  if found.tokens_seen then
-    add("each model saw %.3g M training tokens", found.tokens_seen / 1e6)
-  end
 end
 
 -- Names the data of which the trials had a part only.
@@ -290,7 +275,7 @@ function footnotes.of(result)
     measured(result, add)
     table.move(result.notes or {}, 1, #(result.notes or {}), #list + 1, list)
     parts(result, add)
-    yardsticks(result, add)
+    for _, line in ipairs(yardsticks.lines(result.yardsticks)) do add("%s", line) end
     codes(result, add)
     settings(result, add)
     marks(result, add)

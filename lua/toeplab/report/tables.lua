@@ -17,6 +17,7 @@ local published_tables = require "toeplab.trials.published_tables"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local stats = require "toeplab.report.stats"
 local suggest = require "toeplab.base.suggest"
+local yardsticks = require "toeplab.report.yardsticks"
 
 local tables = {}
 
@@ -279,25 +280,6 @@ end
 
 -- ---- Tables -----------------------------------------------------------------------------------
 
--- The metrics to which the results of language models are compared (recipes/lm.lua).
-tables.yardsticks = { "unigram_ppl", "bigram_ppl", "trigram_ppl", "tokens_seen" }
-
--- Returns the yardsticks of trials, name -> value; false if trials that logged it have different
--- values. first: the place before their values in the values of a trial.
-local function yardsticks(trials, first)
-  local found = {}
-  for i, name in ipairs(tables.yardsticks) do
-    for _, t in ipairs(trials) do
-      local value = t.values[first + i]
-      if value then
-        local same = found[name] == nil or found[name] == value
-        found[name] = same and value
-      end
-    end
-  end
-  return found
-end
-
 -- Returns the table of an experiment without a published one: a column for each of the metrics; if
 -- none is given, of those that its report names or, failing that, of all that it logged.
 local function own(frame, name, metrics)
@@ -323,9 +305,9 @@ function tables.fill(published, frame, metrics)
   if frame then
     local names = assign(from.columns, frame)
     local first = #names
-    table.move(tables.yardsticks, 1, #tables.yardsticks, first + 1, names)
+    table.move(yardsticks.names, 1, #yardsticks.names, first + 1, names)
     result.trials = frame:trials(names)
-    result.yardsticks = yardsticks(result.trials, first)
+    result.yardsticks = yardsticks.of(result.trials, first)
     local match = published_tables.matcher(from.rows, frame.axes)
     local wanted, rows = published_tables.keys(from.rows), frame.plan.rows
     for _, key in ipairs(type(rows) == "table" and rows or { rows }) do wanted[key] = true end

@@ -10,6 +10,7 @@ local errors = require "toeplab.base.errors"
 local fetch = require "toeplab.tasks.fetch"
 local options = require "toeplab.base.options"
 local pictures = require "toeplab.tasks.pictures"
+local yardsticks = require "toeplab.tasks.yardsticks"
 
 local SIDE = 32
 local GREY, COLOUR = SIDE * SIDE, 3 * SIDE * SIDE -- bytes of an image
@@ -101,13 +102,14 @@ end
 
 -- Returns the task of a training set, from which o.valid images are held out, and a test set:
 -- {train=, valid=, test= (tasks/labelled.lua), vocab= 256, classes= 10, grid= {32, 32}, pixels=
--- (the mean and deviation by which the published runs normalise)}.
+-- (the mean and deviation by which the published runs normalise), yardsticks()}.
 local function task_of(who, train, test, o)
   local task = { vocab = pictures.VOCAB, classes = CLASSES, grid = { SIDE, SIDE },
     pixels = { mean = 122.6 / 255, deviation = 61 / 255 } }
   task.valid, task.train = held_out(who, train, o.valid, o)
   if o.train then task.train = task.train:split(o.train, o.data_seed, who .. ": train") end
   task.test = o.test and test:split(o.test, o.data_seed, who .. ": test") or test
+  function task.yardsticks() return { ridge_accuracy = yardsticks.ridge(task) } end
   return task
 end
 

@@ -7,6 +7,7 @@ local labelled = require "toeplab.tasks.labelled"
 local labelled_text = require "toeplab.tasks.labelled_text"
 local options = require "toeplab.base.options"
 local errors = require "toeplab.base.errors"
+local yardsticks = require "toeplab.tasks.yardsticks"
 
 local imdb = { STOP = 2, CLASSES = 2 }
 
@@ -53,7 +54,7 @@ local function read(name)
 end
 
 -- tl.tasks.imdb(options): returns {train=, valid=, test= (tasks/labelled.lua), vocab= (its size),
--- classes= 2, characters= (the vocabulary)}.
+-- classes= 2, characters= (the vocabulary), yardsticks()}.
 function imdb.open(given)
   local o = options.check("imdb", spec, given)
   local texts, labels = read(o.train_file or published "train")
@@ -77,6 +78,7 @@ function imdb.open(given)
   -- limited to the first examples would see one class only.
   task.test = task.test:split(o.test, o.data_seed, "imdb: test")
   task.valid = task.valid or task.test
+  function task.yardsticks() return { bayes_accuracy = yardsticks.bayes(task) } end
   return task
 end
 

@@ -6,6 +6,7 @@ local labelled = require "toeplab.tasks.labelled"
 local options = require "toeplab.base.options"
 local errors = require "toeplab.base.errors"
 local whole_file = require "toeplab.tasks.whole_file"
+local yardsticks = require "toeplab.tasks.yardsticks"
 
 local listops = { STOP = 2, VOCAB = 18, CLASSES = 10 }
 
@@ -53,7 +54,7 @@ function listops.draw(o)
 end
 
 -- tl.tasks.listops(options): returns {train=, valid=, test= (tasks/labelled.lua), vocab= 18,
--- classes= 10}.
+-- classes= 10, yardsticks()}.
 function listops.open(given)
   local o = options.check("listops", spec, given)
   local ids, starts, answers, parts = listops.draw(o)
@@ -64,6 +65,9 @@ function listops.open(given)
     local numbers = {}
     for i = 1, part[2] do numbers[i] = part[1] + i - 1 end
     task[name] = all:part(numbers)
+  end
+  function task.yardsticks()
+    return { operator_accuracy = yardsticks.majority(task, function(row) return row[1] end) }
   end
   return task
 end

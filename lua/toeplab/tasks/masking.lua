@@ -203,7 +203,8 @@ local function mask_row(self, row, size, epoch, block, before, places, targets)
   end
 end
 
--- Returns batch number index (from 0) of the blocks sorted by length, with the masks of an epoch.
+-- Returns batch number index (from 0) of the blocks sorted by length, with the masks of an epoch,
+-- and its ids without masks.
 local function masked(self, index, epoch)
   local o, blocks, longest = self.opt, {}, 1
   for place = index * o.batch + 1, math.min((index + 1) * o.batch, self.count) do
@@ -220,7 +221,7 @@ local function masked(self, index, epoch)
   if #places == 0 then -- a batch of a few tokens may get no mask: mask its first token
     places[1], targets[1], rows[1][1] = 0, rows[1][1], self.mask
   end
-  return { ids = core.ids(rows), places = core.ids(places), targets = core.ids(targets) }
+  return { ids = core.ids(rows), places = core.ids(places), targets = core.ids(targets) }, ids
 end
 
 -- Returns the batch of a step (1, 2, ...) for tl.models.tnn_mlm: {ids= [b,n], places= [m],
@@ -297,6 +298,51 @@ function masking.perplexity(model, data, batches)
   end
   evaluating(model, function() watch.work("evaluating", some, "batches", all) end)
   return math.exp(nats / count), count
+end
+
+-- ---- N-grams of both sides ----------------------------------------------------------------------
+
+local SIDE = 2 -- tokens of context before and after a token
+
+-- Returns the masked tokens of a batch (masked) or, if all, all tokens that are no padding, as rows
+-- of core.ngram_bits: the context as it is masked, the nearest tokens last, and the token.
+local function rows_of(batch, ids, pad, all)
+  local edge, starts, tokens = core.ids { pad, pad }, batch.places, ids:reshape(-1)
+  if all then
+    local list = {}
+    for place, id in ipairs(tokens:totable()) do
+      if id ~= pad then list[#list + 1] = place - 1 end
+    end
+    starts = core.ids(list)
+  end
+  local seen = core.windows(core.concat({ edge, batch.ids:reshape(-1), edge }, 1), starts,
+    2 * SIDE + 1)
+  local columns = {}
+  for far = SIDE, 1, -1 do
+    columns[#columns + 1] = seen:narrow(2, SIDE + 1 + far, 1)
+    columns[#columns + 1] = seen:narrow(2, SIDE + 1 - far, 1)
+  end
+  columns[#columns + 1] = core.windows(tokens, starts, 1)
+  return core.concat(columns, 2)
+end
+
+-- Returns the rows of all batches of data in an epoch.
+local function all_rows(data, epoch, all)
+  local list = {}
+  for index = 0, data:steps() - 1 do
+    local batch, ids = masked(data, index, epoch)
+    list[index + 1] = rows_of(batch, ids, data.pad, all)
+  end
+  return core.concat(list, 1)
+end
+
+-- Returns what a model is to be compared with: the perplexity of test, the same tokens as for
+-- masking.perplexity, by an n-gram by Kneser-Ney smoothing of the two tokens on either side, masked
+-- as the model sees them, of which the nearer and the earlier count more. It learns from every
+-- token of train, with the masks of the first epoch.
+function masking.both_sides(train, test)
+  return 2 ^ core.ngram_bits(all_rows(train, 1, true), all_rows(test, 0), 2 * SIDE + 1,
+    test.vocab, "kneser-ney")
 end
 
 suggest.strict("masking", masking)

@@ -13,6 +13,7 @@ local options = require "toeplab.base.options"
 local pictures = require "toeplab.tasks.pictures"
 local progress = require "toeplab.base.progress"
 local whole_file = require "toeplab.tasks.whole_file"
+local yardsticks = require "toeplab.tasks.yardsticks"
 
 local VERSION = 1 -- of the generator: raise it with each change of the images of a seed
 local CACHED = 1 << 21 -- bytes from which on a part is cached
@@ -168,7 +169,8 @@ local function task_of(name, size)
   spec = options.declare("tl.tasks." .. name)(spec)
 
   -- Returns {train=, valid=, test= (tasks/labelled.lua), vocab= 256, classes= 2, grid= {size,
-  -- size}, pixels= (the mean and deviation by which the published runs normalise)}.
+  -- size}, pixels= (the mean and deviation by which the published runs normalise), and
+  -- yardsticks() unless the images are too large for a regression on all pixels}.
   function task.open(given)
     local o = options.check(name, spec, given)
     local made = { vocab = pictures.VOCAB, classes = CLASSES, grid = { o.size, o.size },
@@ -176,6 +178,9 @@ local function task_of(name, size)
     for _, part in ipairs(parts_of(o)) do
       local images, labels = load(o, part, progress.new())
       made[part.name] = pictures.new(images, labels, CLASSES, o.seed)
+    end
+    if o.size <= 64 then
+      function made.yardsticks() return { ridge_accuracy = yardsticks.ridge(made) } end
     end
     return made
   end

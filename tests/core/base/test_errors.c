@@ -199,7 +199,7 @@ static void positions_are_counted_as_given(void)
         tl_tensor_f32(x)[1] = NAN;
         CHECK_STATUS(tl_sample(x, 1, 0, &s, &id), TL_EINVAL);
         CHECK(strstr(tl_errmsg(ctx), text[1]) != NULL);
-        CHECK_STATUS(tl_ngram_bits(ids, ids, 1, 13, &bits), TL_EINVAL);
+        CHECK_STATUS(tl_ngram_bits(ids, ids, 1, 13, TL_WITTEN_BELL, &bits), TL_EINVAL);
         CHECK(strstr(tl_errmsg(ctx), text[2]) != NULL);
         CHECK_STATUS(tl_listops_value(ids, 0, 2, &value), TL_EINVAL);
         CHECK(strstr(tl_errmsg(ctx), text[3]) != NULL);

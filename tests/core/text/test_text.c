@@ -226,7 +226,7 @@ static double ngram(const int32_t *all, int64_t train, int64_t len, int order, i
 {
     double bits = NAN;
     tl_tensor *a = ids_of(all, train), *b = ids_of(all + train, len - train);
-    CHECK_STATUS(tl_ngram_bits(a, b, order, v, &bits), TL_OK);
+    CHECK_STATUS(tl_ngram_bits(a, b, order, v, TL_WITTEN_BELL, &bits), TL_OK);
     tl_tensor_free(a);
     tl_tensor_free(b);
     return bits;
@@ -285,14 +285,14 @@ static void wrong_ngrams_are_refused(void)
     double bits = -1;
     tl_tensor *a = ids_of((int32_t[]){0, 1, 2}, 3), *none = ids_of(NULL, 0), *real = NULL;
     CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 1, (int64_t[]){3}, &real), TL_OK);
-    CHECK_STATUS(tl_ngram_bits(a, a, 2, 2, &bits), TL_EINVAL); /* id 2 of 2 */
+    CHECK_STATUS(tl_ngram_bits(a, a, 2, 2, TL_WITTEN_BELL, &bits), TL_EINVAL); /* id 2 of 2 */
     CHECK(strstr(tl_errmsg(ctx), "train[2] is 2"));
-    CHECK_STATUS(tl_ngram_bits(a, a, -1, 3, &bits), TL_EINVAL);
-    CHECK_STATUS(tl_ngram_bits(a, a, 33, 3, &bits), TL_EINVAL);
-    CHECK_STATUS(tl_ngram_bits(a, none, 2, 3, &bits), TL_EINVAL);
-    CHECK_STATUS(tl_ngram_bits(a, real, 2, 3, &bits), TL_ETYPE);
+    CHECK_STATUS(tl_ngram_bits(a, a, -1, 3, TL_WITTEN_BELL, &bits), TL_EINVAL);
+    CHECK_STATUS(tl_ngram_bits(a, a, 33, 3, TL_WITTEN_BELL, &bits), TL_EINVAL);
+    CHECK_STATUS(tl_ngram_bits(a, none, 2, 3, TL_WITTEN_BELL, &bits), TL_EINVAL);
+    CHECK_STATUS(tl_ngram_bits(a, real, 2, 3, TL_WITTEN_BELL, &bits), TL_ETYPE);
     CHECK(bits == -1);
-    CHECK_STATUS(tl_ngram_bits(a, a, 32, 3, &bits), TL_OK);
+    CHECK_STATUS(tl_ngram_bits(a, a, 32, 3, TL_WITTEN_BELL, &bits), TL_OK);
     tl_tensor_free(a);
     tl_tensor_free(none);
     tl_tensor_free(real);
@@ -311,7 +311,7 @@ static void ngrams_without_memory_say_so(void)
     tl_status st = TL_ENOMEM;
     for (; st == TL_ENOMEM && n < 100; n++) {
         tl_alloc_fail_after(ctx, n);
-        st = tl_ngram_bits(a, a, 5, 9, &bits);
+        st = tl_ngram_bits(a, a, 5, 9, TL_WITTEN_BELL, &bits);
         CHECK(tl_memory_info(ctx).live == before);
     }
     tl_alloc_fail_after(ctx, -1);

@@ -149,7 +149,8 @@ t.test("scaling at scale smoke: four sizes of each model, on texts that grow, an
     local rows = store:rows [[SELECT count(*) AS n, min(s.value) AS least, max(s.value) AS most
       FROM v_last s JOIN v_last f USING (trial) JOIN v_last l USING (trial)
       JOIN v_last b USING (trial) WHERE s.name = 'tokens_seen' AND f.name = 'training_flop'
-      AND l.name = 'test_loss' AND b.name = 'bigram_loss' AND f.value > 0 AND l.value > 0]]
+      AND l.name = 'test_loss' AND b.name = 'fivegram_loss' AND f.value > 0 AND l.value > 0
+      AND b.value > 0]]
     -- 1 and 12 batches of 4 x 16
     t.eq({ rows[1].n, rows[1].least, rows[1].most }, { 16, 64, 12 * 64 })
     -- a text of one batch tells bigrams less than one of twelve
@@ -182,6 +183,9 @@ t.test("image at scale smoke: six different models, by the keys of the published
     t.eq(rows[1].n, 6)
     rows = store:rows [[SELECT count(DISTINCT value) AS n FROM v_metrics WHERE name = 'loss'
       AND step = 6]]
+    t.eq(rows[1].n, 6)
+    rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE name = 'ridge_accuracy'
+      AND value BETWEEN 0 AND 1]]
     t.eq(rows[1].n, 6)
     local table6, models = published_tables.read "tnn/table6", {}
     t.eq(table6.columns[1].metrics, { "test_accuracy" })

@@ -256,6 +256,16 @@ test("windows and n-grams", function()
   eq(core.ngram_bits(ids, ids, 0, 8), 3, 1e-12)
   ok(core.ngram_bits(ids, ids, 2, 8) < core.ngram_bits(ids, ids, 1, 8))
   raises(core.ngram_bits, "bad argument #4 .*0 is not in", ids, ids, 1, 0)
+  local again = core.ids { 0, 0, 0, 1 }
+  ok(core.ngram_bits(again, again, 2, 8, "kneser-ney")
+    ~= core.ngram_bits(again, again, 2, 8, "witten-bell"))
+  local bits = core.ngram_bits(ids, ids, 3, 8, "kneser-ney")
+  eq(core.ngram_bits(ids, ids, 3, 8), core.ngram_bits(ids, ids, 3, 8, "witten-bell"))
+  local rows = core.ids { { -1, -1, 0 }, { -1, 0, 1 }, { 0, 1, 2 }, { 1, 2, 3 }, { 2, 3, 4 } }
+  eq(core.ngram_bits(rows, core.ids { { 3, 4, 0 }, { 4, 0, 1 }, { 0, 1, 2 }, { 1, 2, 3 },
+    { 2, 3, 4 } }, 3, 8, "kneser-ney"), bits, 1e-12)
+  raises(core.ngram_bits, "bad argument #5 .*invalid option 'good%-turing'", ids, ids, 1, 8,
+    "good-turing")
 end)
 
 t.done()

@@ -368,6 +368,40 @@ t.test("a small text is learnt, by masked perplexity", function()
   t.ok(after < 1.5, after)
 end)
 
+t.test("n-grams of both sides see the masks, and no token beyond the rows", function()
+  local ids = {}
+  for i = 1, 400 do ids[i] = i % 10 == 0 and 0 or 1 + (i * i // 7) % 5 end
+  local function data(more)
+    return tl.masking(core.ids(ids), tl.overlay({ vocab = 6, eos = 0, length = 24, batch = 1000,
+      multiple = 1, seed = 3 }, more))
+  end
+  -- the whole epoch is one batch; every token of the test is told, and stays
+  local train, test = data { share = 0.3 }, data { share = 1, kept = 1, replaced = 0 }
+  local function rows(batch)
+    local seen, own, list = batch.ids:totable(), batch.ids:totable(), {}
+    for i, place in ipairs(batch.places:totable()) do
+      own[place // #own[1] + 1][place % #own[1] + 1] = batch.targets:get(i)
+    end
+    local flat = { train.pad, train.pad }
+    for _, row in ipairs(seen) do table.move(row, 1, #row, #flat + 1, flat) end
+    table.move({ train.pad, train.pad }, 1, 2, #flat + 1, flat)
+    for i, row in ipairs(own) do
+      for j, id in ipairs(row) do
+        local k = 2 + (i - 1) * #row + j
+        if id ~= train.pad then
+          list[#list + 1] = { flat[k + 2], flat[k - 2], flat[k + 1], flat[k - 1], id }
+        end
+      end
+    end
+    return core.ids(list)
+  end
+  local bits = core.ngram_bits(rows(train:batch(1)), rows(test:batch(1)), 5, train.vocab,
+    "kneser-ney")
+  t.eq(tl.masking.both_sides(train, test), 2 ^ bits, 1e-9)
+  t.ok(tl.masking.both_sides(data { share = 0 }, test) < 2 ^ bits) -- it learns from masked contexts
+  t.ok(tl.masking.both_sides(data {}, data { batch = 4 }) < train.vocab)
+end)
+
 t.test("experiments/mlm.lua runs in its scale smoke", function()
   t.in_folder(function(folder)
     local script = t.root .. "experiments/mlm.lua"
@@ -378,6 +412,8 @@ t.test("experiments/mlm.lua runs in its scale smoke", function()
       t.ok(said:find("\n" .. model .. " +%d+%.%d+ +%d+%.%d+"), said)
     end
     t.eq(trials.losses(folder, 12), 4) -- no two of them are the same model
+    t.holds(t.shell(("'%s' table mlm scale=smoke -C '%s/results' 2>&1"):format(
+      core.sys.executable(), folder)), "n-gram of two tokens on either side ")
   end)
 end)
 

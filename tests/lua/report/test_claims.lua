@@ -109,6 +109,36 @@ t.test("models that have learnt less than bigrams decide no claim", function()
   t.eq({ said(46, 45) }, { "cannot tell", true })
 end)
 
+t.test("5-grams replace bigrams as the least that models must know, for all with the same text",
+  function()
+    local function said(change)
+      local found
+      t.in_folder(function(folder)
+        decays(folder, { [0.99] = { 20, 21, 22 }, none = { 40, 42.1, 44 } }, nil, function(trial)
+          local m = trial.metrics
+          m.test_ppl = trial.config.decay == "none" and 42 or 20
+          m.bigram_ppl, m.fivegram_ppl = 44, 16
+          change(m, trial)
+        end)
+        found = run(folder, "compare tnn/table10")
+      end)
+      return found:match "claim 1 %(([%a ]+)%)",
+        found:match "all of these predict worse than ([^:;]*)"
+    end
+    t.eq({ said(function() end) }, { "cannot tell", "5-grams of their training text" })
+    t.eq({ said(function(m, trial) -- only one trial is new
+      if trial.seed ~= 1 or trial.config.decay == "none" then m.fivegram_ppl = nil end
+    end) }, { "cannot tell", "5-grams of their training text" })
+    t.eq({ said(function(m, trial) -- the new trial has another text
+      if trial.seed == 1 and trial.config.decay ~= "none" then m.bigram_ppl = 45
+      else m.fivegram_ppl = nil end
+    end) }, { "contradicts" })
+    t.eq({ said(function(m, trial) -- one of them is better
+      if trial.seed == 1 then m.test_ppl = 15.9 end
+    end) }, { "contradicts" })
+    t.eq({ said(function(m) m.test_ppl = 16 end) }, { "contradicts" })
+  end)
+
 t.test("the ratio, its interval and p are those of paired logarithms", function()
   t.in_folder(function(folder)
     -- the logarithms of the ratios are 0.6, 0.7 and 0.8: 0.7 with standard error 0.1 / sqrt(3)

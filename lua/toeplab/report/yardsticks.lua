@@ -1,0 +1,111 @@
+-- report/yardsticks.lua: says what the results of models are to be compared with: what simple
+-- models of the same data reach, which trials log (recipes/lm.lua, recipes/mlm.lua,
+-- tasks/yardsticks.lua). Trials that are older than a yardstick stay valid: a table shows it if one
+-- trial has logged it.
+local suggest = require "toeplab.base.suggest"
+
+local yardsticks = {}
+
+local NGRAMS = "perplexity of n-grams of the same training text on the same test tokens"
+local RULES = "test accuracy of simple models of the same training examples"
+
+-- A yardstick has the metric that is compared with it (of), whether that is a share, the line that
+-- shows it, its name there and, if models that miss it have learnt too little for a verdict, its
+-- name in a sentence. A trial that lacks one has that of a trial with the same value of `key`,
+-- which has the same text.
+local list = {
+  { "unigram_ppl", of = "test_ppl", line = NGRAMS, name = "unigram" },
+  { "bigram_ppl", of = "test_ppl", line = NGRAMS, name = "bigram",
+    plural = "bigrams of their training text" },
+  { "trigram_ppl", of = "test_ppl", line = NGRAMS, name = "trigram" },
+  { "fivegram_ppl", of = "test_ppl", line = NGRAMS, name = "5-gram by Kneser-Ney",
+    key = "bigram_ppl", plural = "5-grams of their training text" },
+  { "sixgram_ppl", of = "test_ppl", line = NGRAMS, name = "6-gram by Kneser-Ney" },
+  { "both_sides_ppl", of = "test_ppl", name = "n-gram of two tokens on either side",
+    line = "perplexity of masked test tokens by the same training text",
+    plural = "n-grams of both sides" },
+  { "ridge_accuracy", of = "test_accuracy", share = true, line = RULES,
+    name = "ridge regression on pixels", plural = "a ridge regression on pixels" },
+  { "bayes_accuracy", of = "test_accuracy", share = true, line = RULES,
+    name = "naive Bayes on character n-grams", plural = "naive Bayes on character n-grams" },
+  { "operator_accuracy", of = "test_accuracy", share = true, line = RULES,
+    name = "the most frequent value of the outer operator",
+    plural = "the most frequent value of the outer operator" },
+}
+
+-- The metrics that `of` and `unreached` read, in the order of their values.
+yardsticks.names = { "test_ppl", "test_accuracy", "tokens_seen" }
+for i, yardstick in ipairs(list) do yardsticks.names[i + 3] = yardstick[1] end
+
+local place = {}
+for i, name in ipairs(yardsticks.names) do place[name] = i end
+
+-- Returns the yardsticks of trials, name -> value; false if trials that logged it have different
+-- values. first: the place before the values of yardsticks.names in those of a trial.
+function yardsticks.of(trials, first)
+  local found = {}
+  for i, name in ipairs(yardsticks.names) do
+    for _, t in ipairs(trials) do
+      local value = t.values[first + i]
+      if value then
+        local same = found[name] == nil or found[name] == value
+        found[name] = same and value
+      end
+    end
+  end
+  return found
+end
+
+-- Returns the lines that show what yardsticks.of found.
+function yardsticks.lines(found)
+  local lines, number = {}, {}
+  for _, y in ipairs(list) do
+    local value = found[y[1]]
+    if value then
+      local text = y.share and ("%s %.1f %%"):format(y.name, 100 * value)
+        or ("%s %.1f"):format(y.name, value)
+      local at = number[y.line]
+      if at then
+        lines[at] = lines[at] .. ", " .. text
+      else
+        lines[#lines + 1] = y.line .. ": " .. text
+        number[y.line] = #lines
+      end
+    end
+  end
+  if found.tokens_seen then
+    lines[#lines + 1] = ("each model saw %.3g M training tokens"):format(found.tokens_seen / 1e6)
+  end
+  return lines
+end
+
+-- Returns a function that returns the value of a yardstick in a trial.
+local function reader(trials, first, y)
+  local at, key, known = first + place[y[1]], y.key and first + place[y.key], {}
+  for _, t in ipairs(key and trials or {}) do
+    if t.values[key] and t.values[at] then known[t.values[key]] = t.values[at] end
+  end
+  return function(t)
+    return t.values[at] or key and t.values[key] and known[t.values[key]]
+  end
+end
+
+-- Returns how a sentence names a yardstick that all trials that are done miss; nil: there is none.
+function yardsticks.unreached(trials, first)
+  for i = #list, 1, -1 do
+    local y, count = list[i], 0
+    local value_of, at = reader(trials, first, y), first + place[y.of]
+    for _, t in ipairs(y.plural and trials or {}) do
+      local value, least = t.values[at], value_of(t)
+      local gain = value and least and (least - value) * (y.share and -1 or 1)
+      if t.status == "done" then
+        if not gain or gain >= 0 then goto next end
+        count = count + 1
+      end
+    end
+    if count > 0 then return y.plural end
+    ::next::
+  end
+end
+
+return suggest.strict("yardsticks", yardsticks)
