@@ -17,6 +17,8 @@
 #include "text/vocab.h"
 #include "store/versions.h"
 
+int tl_version(void) { return TL_VERSION_NUMBER; }
+
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
 static const tl_kernel_row *const cpu_tables[] = {

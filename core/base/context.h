@@ -6,6 +6,10 @@
 #include "backend.h"
 #include "toeplab.h"
 
+/* Marks what the shared objects of devices and tests of the program call. Programs must not: the
+** library exports it under a version of its own, which changes with every release. */
+#define TL_PRIVATE TL_API
+
 struct tl_ctx {
     int refs; /* 1 for the caller, 1 per storage and 1 per object that outlives a call */
     int groups; /* how many of refs are groups of ranks, which have no memory on a device */

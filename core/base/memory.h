@@ -24,6 +24,6 @@ tl_memory tl_cache_info(const tl_ctx *ctx);
 void tl_cache_trim(tl_ctx *ctx);
 void tl_cache_reset_peak(tl_ctx *ctx);
 /* For tests: after n more allocations, all fail; n < 0 ends this. */
-void tl_alloc_fail_after(tl_ctx *ctx, int64_t n);
+TL_PRIVATE void tl_alloc_fail_after(tl_ctx *ctx, int64_t n);
 
 #endif

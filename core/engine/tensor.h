@@ -57,8 +57,9 @@ typedef struct tl_shape {
 
 tl_shape tl_shape_of(const tl_tensor *x);
 int tl_same_shape(const tl_tensor *a, const tl_tensor *b);
-int64_t tl_rows(const tl_tensor *x); /* product of all dimensions but the last; 1 for a number */
-int64_t tl_cols(const tl_tensor *x); /* the last dimension; 1 for a number */
+/* The product of all dimensions but the last, and the last dimension; 1 for a number. */
+TL_PRIVATE int64_t tl_rows(const tl_tensor *x);
+TL_PRIVATE int64_t tl_cols(const tl_tensor *x);
 /* Replaces a negative *axis by its index from 0. TL_EINVAL: there is no such axis; the message
 ** names op. */
 tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis);
@@ -67,7 +68,7 @@ tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis);
 typedef struct tl_around {
     int64_t outer, size, inner;
 } tl_around;
-tl_around tl_split(const tl_tensor *x, int axis);
+TL_PRIVATE tl_around tl_split(const tl_tensor *x, int axis);
 
 #define TL_SHAPE_MAX 96
 /* The text of a shape, for messages; valid until the end of the enclosing block. */
