@@ -310,9 +310,9 @@ TL_API tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y);
 /* Copies the elements start .. start+count-1 along axis. */
 TL_API tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tensor **out_y);
 /* Joins tensors of one type along axis, the only one in which their sizes may differ. The result
-** is a copy, except that a single tensor is returned as by tl_reshape. TL_EINVAL: count < 1;
-** there is no message, because no tensor names a context. */
-TL_API tl_status tl_concat(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y);
+** is a copy, except that a single tensor is returned as by tl_reshape. TL_EINVAL: count < 1. */
+TL_API tl_status tl_concat(tl_ctx *ctx, tl_tensor *const *xs, int count, int axis,
+                           tl_tensor **out_y);
 /* y = x at index along axis 0; with x [v,d] an embedding. Its gradient adds rows in the order of
 ** index, so it is repeatable.   x [p,..]   index [..] int32   y [index..,..]
 ** TL_EINVAL: an index is out of range; the message names it. On a GPU the next read reports it. */
@@ -414,7 +414,7 @@ TL_API tl_status tl_irfft(tl_tensor *x, int axis, int64_t n, tl_tensor **out_y);
 /* TL_EINVAL: an argument requires a gradient, and recording is on. */
 
 /* a = u diag(s) v with s from large to small.   a [m,n]   u [m,k]   s [k]   v [k,n], k = min(m,n).
-** out_u and out_v may both be NULL. TL_EINVAL: a is not finite, or LAPACK does not converge. */
+** out_u and out_v may be NULL. TL_EINVAL: a is not finite, or LAPACK does not converge. */
 TL_API tl_status tl_svd(tl_tensor *a, tl_tensor **out_u, tl_tensor **out_s, tl_tensor **out_v);
 /* Solves a x = b.   a [n,n]   b, x [n,m].   TL_EINVAL: a is singular or not finite. */
 TL_API tl_status tl_solve(tl_tensor *a, tl_tensor *b, tl_tensor **out_x);

@@ -76,6 +76,15 @@ static tl_status reduce_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
+/* Each element of a sum or a mean over all axes takes the same gradient. */
+static void spread_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    float      g = j->dy[0] * (j->kind == TL_MEAN ? 1.0f / (float)j->size : 1.0f);
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) j->out[i] = g;
+}
+
 static void reduce_grad_body(void *user, int64_t begin, int64_t end, int thread)
 {
     const job *j = user;
@@ -104,7 +113,10 @@ static tl_status reduce_grad_kernel(tl_ctx *ctx, const tl_args *a)
     job j = {.kind = (tl_reduce_kind)a->i[0], .size = s.size, .inner = s.inner,
              .x = amax ? F32(a->in[0]) : NULL, .y = amax ? F32(a->in[1]) : NULL,
              .dy = F32(a->in[2]), .out = F32(a->out[0])};
-    tl_parallel(ctx, s.outer * s.inner, 1 + 16384 / (s.size + 1), reduce_grad_body, &j);
+    if (!amax && s.outer * s.inner == 1)
+        tl_parallel(ctx, s.size, 16384, spread_body, &j);
+    else
+        tl_parallel(ctx, s.outer * s.inner, 1 + 16384 / (s.size + 1), reduce_grad_body, &j);
     return TL_OK;
 }
 

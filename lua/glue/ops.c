@@ -242,7 +242,7 @@ static int concat(lua_State *L)
     luaL_argcheck(L, count > 0, 1, "no tensors");
     int         axis = glue_axis(L, 2, tl_tensor_ndim(xs[0]));
     tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_concat(xs, count, axis, y));
+    return glue_result(L, tl_concat(tl_tensor_ctx(xs[0]), xs, count, axis, y));
 }
 
 static int gather(lua_State *L)

@@ -30,7 +30,7 @@ RUN(rms_norm) { return tl_rms_norm(in[0], c->inputs > 1 ? in[1] : NULL, c->f[0],
 RUN(simple_rms_norm) { return tl_simple_rms_norm(in[0], c->f[0], out); }
 RUN(scale_norm) { return tl_scale_norm(in[0], in[1], c->f[0], out); }
 RUN(conv) { return tl_depthwise_conv(in[0], in[1], c->i[0], out); }
-RUN(concat) { return tl_concat(in, c->inputs, (int)c->i[0], out); }
+RUN(concat) { return tl_concat(tl_tensor_ctx(in[0]), in, c->inputs, (int)c->i[0], out); }
 RUN(slice) { return tl_slice(in[0], (int)c->i[0], c->i[1], c->i[2], out); }
 RUN(fft) { return tl_fft(in[0], (int)c->i[0], (int)c->i[1], out); }
 RUN(rfft) { return tl_rfft(in[0], (int)c->i[0], out); }

@@ -268,6 +268,18 @@ static void types_that_there_are_none_of(void)
     tl_ctx_free(ctx);
 }
 
+/* The message was that of an older failure. */
+static void concat_of_none(void)
+{
+    tl_ctx    *ctx = NULL;
+    tl_tensor *t = NULL;
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    (void)tl_fail(ctx, TL_ETYPE, "an older failure");
+    CHECK_STATUS(tl_concat(ctx, NULL, 0, 0, &t), TL_EINVAL);
+    CHECK(strcmp(tl_errmsg(ctx), "concat: 0 tensors, it needs at least 1") == 0);
+    tl_ctx_free(ctx);
+}
+
 /* A value that int32 has not was undefined behaviour. */
 static void ids_are_filled_with_integers_only(void)
 {
@@ -345,6 +357,7 @@ int main(void)
                                     {"indices out of range", indices_out_of_range},
                                     {"empty tensors of too much", empty_tensors_of_too_much},
                                     {"no such types", types_that_there_are_none_of},
+                                    {"concat of none", concat_of_none},
                                     {"ids are filled with integers only",
                                      ids_are_filled_with_integers_only},
                                     {"empty tensors", empty_tensors},
