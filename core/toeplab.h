@@ -20,6 +20,8 @@
 **   - Any operator may return these errors, which comments do not repeat: TL_ENOMEM; TL_ESHAPE,
 **     shapes do not agree; TL_ETYPE, float32 was given for int32 or the reverse; TL_EDEVICE, the
 **     device lacks it; TL_EINVAL, no such axis, or a recorded result was changed in place.
+**   - A struct of options begins with its own size, so that a later version may add members.
+**     TL_EINVAL: the library knows no such size.
 **   - Only one thread at a time may use a context and what belongs to it; its threads
 **     run inside the engine. */
 #ifndef TOEPLAB_H
@@ -75,7 +77,7 @@ TL_API void tl_ctx_free(tl_ctx *ctx);
 TL_API const char *tl_errmsg(const tl_ctx *ctx);
 /* Sets the number by which messages call the first axis of a tensor and the first position of an
 ** axis: 0 by default, 1 for a language that counts from 1. Functions count from 0 in any case. */
-TL_API void tl_number_axes_from(tl_ctx *ctx, int first);
+TL_API void tl_set_first_axis(tl_ctx *ctx, int first);
 TL_API int tl_threads(const tl_ctx *ctx);
 /* The limits of the process's cgroups; INFINITY where there is none. */
 TL_API void tl_group_limits(double *out_processors, double *out_memory);
@@ -126,7 +128,7 @@ TL_API const char *tl_build_info(tl_ctx *ctx);
 ** in the thread that goes on to use the context; a process uses one GPU. Tensors move between
 ** device and CPU as they are used. TL_EDEVICE: the message says why; the context keeps its old
 ** device. */
-TL_API tl_status tl_use_device(tl_ctx *ctx, const char *device);
+TL_API tl_status tl_set_device(tl_ctx *ctx, const char *device);
 TL_API const char *tl_device_name(const tl_ctx *ctx);
 /* The GPU, its driver and its libraries; "" on the CPU. */
 TL_API const char *tl_device_about(tl_ctx *ctx);
@@ -201,16 +203,16 @@ TL_API tl_status tl_tensor_fill(tl_tensor *t, double value);
 
 /* Makes t a leaf that requires a gradient; with on 0, t requires none, and a result is detached.
 ** TL_ETYPE: t is not float32. TL_EINVAL: on is set and t is the recorded result of an operator. */
-TL_API tl_status tl_require_grad(tl_tensor *t, int on);
+TL_API tl_status tl_set_requires_grad(tl_tensor *t, int on);
 TL_API int tl_requires_grad(const tl_tensor *t);
 /* Returns the gradient of t, which t owns; NULL before the first backward. It shares storage
-** with no other gradient, unless tl_grad_set made it so. */
+** with no other gradient, unless tl_set_grad made it so. */
 TL_API tl_tensor *tl_grad(const tl_tensor *t);
 /* Makes grad, float32 and of t's shape, the gradient of leaf t, which retains it; NULL clears the
 ** gradient. TL_EINVAL: grad is given and t is no leaf. TL_ESHAPE: another shape or type. */
-TL_API tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad);
+TL_API tl_status tl_set_grad(tl_tensor *t, tl_tensor *grad);
 /* Switches recording on or off and returns the previous setting. */
-TL_API int tl_recording(tl_ctx *ctx, int on);
+TL_API int tl_set_recording(tl_ctx *ctx, int on);
 /* Computes the gradients of loss, which has one element. TL_EINVAL: loss has another size or was
 ** not recorded, its tape is gone, or a tensor that a gradient needs was changed in place. */
 TL_API tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss);
@@ -242,9 +244,16 @@ typedef enum tl_unary_kind {
 TL_API const char *tl_unary_name(tl_unary_kind kind);                           /* e.g. "silu" */
 TL_API tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y); /* y = f(x) */
 
-typedef enum tl_binary_kind { TL_ADD, TL_SUB, TL_MUL, TL_DIV, TL_MAX, TL_MIN } tl_binary_kind;
+typedef enum tl_binary_kind {
+    TL_BINARY_ADD,
+    TL_BINARY_SUB,
+    TL_BINARY_MUL,
+    TL_BINARY_DIV,
+    TL_BINARY_MAX,
+    TL_BINARY_MIN
+} tl_binary_kind;
 /* y = a op b with numpy's broadcasting: dimensions are aligned at the right and a size of 1 is
-** stretched. At a tie, TL_MAX and TL_MIN give the gradient to a. */
+** stretched. At a tie, TL_BINARY_MAX and TL_BINARY_MIN give the gradient to a. */
 TL_API tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
 /* y = scale x + shift */
 TL_API tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y);
@@ -259,9 +268,13 @@ TL_API tl_status tl_gate(tl_unary_kind kind, tl_tensor *a, tl_tensor *b, tl_tens
 ** where oneDNN finds instructions for it (tl_build_info), and slower elsewhere. A product and its
 ** gradients use the setting of the time when the product is computed. tl_mlp and tl_tno_apply
 ** always use float32. */
-typedef enum tl_precision_kind { TL_FLOAT32, TL_BF16, TL_TF32 } tl_precision_kind;
+typedef enum tl_precision_kind {
+    TL_PRECISION_F32,
+    TL_PRECISION_BF16,
+    TL_PRECISION_TF32
+} tl_precision_kind;
 
-TL_API tl_precision_kind tl_precision(const tl_ctx *ctx); /* the default is TL_FLOAT32 */
+TL_API tl_precision_kind tl_precision(const tl_ctx *ctx); /* the default is TL_PRECISION_F32 */
 /* TL_EINVAL: the context's device lacks such products, and the setting stays as it was. */
 TL_API tl_status tl_set_precision(tl_ctx *ctx, tl_precision_kind kind);
 TL_API int tl_has_precision(const tl_ctx *ctx, tl_precision_kind kind);
@@ -275,11 +288,11 @@ TL_API tl_status tl_linear(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tenso
 
 /* ---- Reductions ------------------------------------------------------------------------------ */
 
-typedef enum tl_reduce_kind { TL_SUM, TL_MEAN, TL_AMAX } tl_reduce_kind;
-#define TL_ALL (-128)
+typedef enum tl_reduce_kind { TL_REDUCE_SUM, TL_REDUCE_MEAN, TL_REDUCE_MAX } tl_reduce_kind;
+#define TL_ALL_AXES (-128)
 /* Reduces x over one axis; a negative axis counts from the end, and keep leaves the axis with
-** size 1. TL_ALL reduces to a scalar. Sums along an axis accumulate in float64. The gradient of
-** TL_AMAX goes to the first maximum. TL_ESHAPE: TL_MEAN or TL_AMAX of no elements. */
+** size 1. TL_ALL_AXES reduces to a scalar. Sums along an axis accumulate in float64. The gradient
+** of a maximum goes to the first one. TL_ESHAPE: the mean or the maximum of no elements. */
 TL_API tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep,
                            tl_tensor **out_y);
 /* Returns the position, from 0, of the first maximum along the last axis; a NaN is skipped unless
@@ -484,12 +497,14 @@ TL_API void tl_graph_free(tl_graph *g);
 /* ---- Optimisers ------------------------------------------------------------------------------ */
 
 typedef enum tl_adam_kind {
-    TL_ADAM,  /* weight decay added to the gradient (coupled; Kingma & Ba with L2) */
-    TL_ADAMW, /* p -= lr wd p, then the step (Loshchilov & Hutter); PyTorch's AdamW */
-    TL_ADAM_FAIRSEQ /* as TL_ADAMW with p -= lr sqrt(c2)/c1 m / (sqrt(v) + eps); fairseq's "adam" */
+    TL_ADAM_L2,        /* weight decay added to the gradient (coupled; Kingma & Ba with L2) */
+    TL_ADAM_DECOUPLED, /* p -= lr wd p, then the step (Loshchilov & Hutter); PyTorch's AdamW */
+    /* decoupled, with p -= lr sqrt(c2)/c1 m / (sqrt(v) + eps); fairseq's "adam" */
+    TL_ADAM_FAIRSEQ
 } tl_adam_kind;
 
 typedef struct tl_adam_options {
+    size_t bytes; /* sizeof(tl_adam_options) */
     tl_adam_kind kind;
     double lr, beta1, beta2, eps, weight_decay;
     int64_t step; /* 1 for the first update */
@@ -531,7 +546,7 @@ TL_API void tl_tno_free(tl_tno *tno);
 TL_API tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points);
 TL_API int tl_tno_width(const tl_tno *tno); /* numbers per point and channel: 1 or 2 */
 /* The backend's name; for "auto", that of the backend it chose. */
-TL_API const char *tl_tno_chosen(const tl_tno *tno);
+TL_API const char *tl_tno_backend_name(const tl_tno *tno);
 /* What a point is: "lag", "warp" or "frequency". */
 TL_API const char *tl_tno_domain(const tl_tno *tno);
 TL_API const char *tl_tno_warning(const tl_tno *tno); /* about this problem, or NULL; tno owns it */
@@ -550,10 +565,10 @@ TL_API tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *pa
 ** what the backend computes from them: NULL before the first call and then owned by the caller, who
 ** may pass coef as NULL from the second call on. It stays NULL if the backend caches nothing.
 ** TL_EINVAL, also: a view is given that does not begin at a multiple of 64 bytes. */
-TL_API tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params,
-                                    tl_tensor *x, tl_tensor **cache, tl_tensor **out_y);
+TL_API tl_status tl_tno_apply_cached(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params,
+                                     tl_tensor *x, tl_tensor **cache, tl_tensor **out_y);
 /* Computes the gradients of sum(dy y), y = tl_tno_apply(coef, params, x), without the tape, for a
-** caller who keeps a graph of his own. cache: of tl_tno_apply_again, or NULL. Gradients for which
+** caller who keeps a graph of his own. cache: of tl_tno_apply_cached, or NULL. Gradients for which
 ** out_dcoef, out_dparams or out_dx is NULL are not computed; out_dparams has one per parameter.
 **   dy [b,n,d]   TL_EINVAL: coef or a parameter is missing. */
 TL_API tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params,
@@ -578,8 +593,12 @@ TL_API tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl
 ** published form equals that sum for the first `lags` positions only: at lag `lags` its kernel is
 ** -gamma^lags times the sum of t, and it repeats periodically from there. The relaxed form equals
 ** the ring up to rounding, and n positions cost O(n log^2 n), where the ring's cost O(n lags). */
-typedef enum tl_recurrence_kind { TL_RING, TL_ETSC_EXACT, TL_ETSC_PUBLISHED, TL_RELAXED }
-    tl_recurrence_kind;
+typedef enum tl_recurrence_kind {
+    TL_RECURRENCE_RING,
+    TL_RECURRENCE_ETSC_EXACT,
+    TL_RECURRENCE_ETSC_PUBLISHED,
+    TL_RECURRENCE_RELAXED
+} tl_recurrence_kind;
 
 /* The kernel of the recurrence and the state of b sequences. It belongs to the context. */
 typedef struct tl_recurrence tl_recurrence;
@@ -589,13 +608,13 @@ typedef struct tl_recurrence tl_recurrence;
 ** TL_EBACKEND: ETSC needs transforms (see tl_fft). TL_EINVAL: gamma is out of range, or b < 1. */
 TL_API tl_status tl_recurrence_new(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind kind,
                                    int64_t b, tl_recurrence **out_r);
-/* Does the same for TL_RELAXED, with memory for so many positions after the prompt (0: for any
-** number). The prompt is the first call of tl_recurrence_step if that has several positions; it
-** costs O(n log n). In a context of several threads a further one computes products of 2,048 and
-** more positions, also between the calls; results do not depend on when.
+/* Does the same for TL_RECURRENCE_RELAXED, with memory for so many positions after the prompt (0:
+** for any number). The prompt is the first call of tl_recurrence_step if that has several
+** positions; it costs O(n log n). In a context of several threads a further one computes products
+** of 2,048 and more positions, also between the calls; results do not depend on when.
 ** TL_EBACKEND: no backend has the transforms. TL_EINVAL: positions < 0. */
-TL_API tl_status tl_recurrence_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b, int64_t positions,
-                                       tl_recurrence **out_r);
+TL_API tl_status tl_recurrence_new_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b,
+                                           int64_t positions, tl_recurrence **out_r);
 /* Creates a recurrence before its first position that shares the kernel of r, which the sizes of
 ** both count. TL_EINVAL: r is relaxed, and it and all its forks have begun. */
 TL_API tl_status tl_recurrence_fork(const tl_recurrence *r, tl_recurrence **out_r);
@@ -624,9 +643,9 @@ TL_API tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b,
 /* Creates a recurrence from b and decay as tl_recurrence_modes returns them; sequences is the b of
 ** tl_recurrence_new. TL_EINVAL: kind is not one of ETSC, that kind, lags and period do not have as
 ** many modes, a decay is outside (0,1], or sequences < 1. */
-TL_API tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_kind kind,
-                                        int64_t lags, int64_t period, int64_t sequences,
-                                        tl_recurrence **out_r);
+TL_API tl_status tl_recurrence_from_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_kind kind,
+                                          int64_t lags, int64_t period, int64_t sequences,
+                                          tl_recurrence **out_r);
 
 /* ---- Backends -------------------------------------------------------------------------------- */
 
@@ -658,10 +677,10 @@ TL_API int tl_backend_option(const tl_ctx *ctx, int i, int j, const char **out_n
 typedef struct tl_vocab tl_vocab; /* A vocabulary maps ids to token strings and texts to ids. */
 
 /* Creates the vocabulary of 256 tokens in which a byte is its own id. */
-TL_API tl_status tl_vocab_bytes(tl_ctx *ctx, tl_vocab **out_v);
+TL_API tl_status tl_vocab_new_bytes(tl_ctx *ctx, tl_vocab **out_v);
 /* The tokens are the distinct UTF-8 characters of text in code point order. TL_EINVAL: text is
 ** not UTF-8; the message names the offset. */
-TL_API tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab **out_v);
+TL_API tl_status tl_vocab_new_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab **out_v);
 /* Reads GPT-2's byte pair encoding from its files. merges is vocab.bpe or a file that
 ** tl_bpe_train wrote. encoder is encoder.json; if NULL, ids are 0..255 for the bytes in GPT-2's
 ** order, then one per merge. dictionary is fairseq's dict.txt or NULL: with it, ids are its
@@ -669,8 +688,8 @@ TL_API tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_
 ** multiple of 8 (50264 for GPT-2's files). Without it, encoding and decoding preserve any bytes.
 ** TL_ECORRUPT: a file is damaged; the message names the file and the line. TL_ENOTFOUND: a file is
 ** missing. TL_EINVAL: one is not a plain file. TL_EIO: one cannot be read. */
-TL_API tl_status tl_vocab_bpe(tl_ctx *ctx, const char *merges, const char *encoder,
-                              const char *dictionary, tl_vocab **out_v);
+TL_API tl_status tl_vocab_new_bpe(tl_ctx *ctx, const char *merges, const char *encoder,
+                                  const char *dictionary, tl_vocab **out_v);
 TL_API void tl_vocab_free(tl_vocab *v);
 TL_API int32_t tl_vocab_size(const tl_vocab *v);
 TL_API int32_t tl_vocab_eos(const tl_vocab *v); /* the token that ends a line, or -1 */
@@ -702,27 +721,30 @@ TL_API void tl_counter_free(tl_counter *c);
 /* Ends the text and returns the vocabulary of the counted words, most frequent first, followed
 ** by <eos> for the end of a line and <unk> for unknown words, unless the text has them. Decoded
 ** lines look like WikiText's: " word word \n". */
-TL_API tl_status tl_vocab_words(tl_counter *c, tl_vocab **out_v);
+TL_API tl_status tl_vocab_new_words(tl_counter *c, tl_vocab **out_v);
 /* Ends the text, learns byte pairs until there are size tokens including the 256 bytes (Sennrich et
-** al. 2016), and writes the merges to path for tl_vocab_bpe. TL_EINVAL: the text yields fewer. */
+** al. 2016), and writes the merges to path for tl_vocab_new_bpe. TL_EINVAL: the text yields
+** fewer. */
 TL_API tl_status tl_bpe_train(tl_counter *c, int32_t size, const char *path);
 
 /* The tokens are <pad>, <unk> and <eos>, with ids 0, 1, 2, and then the characters that occur in
 ** text at least `least` times, most frequent first. Other characters encode as <unk>. TL_EINVAL:
 ** text is not UTF-8. */
-TL_API tl_status tl_vocab_frequent(tl_ctx *ctx, const char *text, size_t bytes, int64_t least,
-                                   tl_vocab **out_v);
+TL_API tl_status tl_vocab_new_frequent(tl_ctx *ctx, const char *text, size_t bytes, int64_t least,
+                                       tl_vocab **out_v);
 
 /* rows[i] = ids[starts[i] .. starts[i]+n-1]   ids [t] int32   starts [b] int32   rows [b,n]
 ** TL_EINVAL: a window reaches outside ids; on a GPU the next read reports it. */
-TL_API tl_status tl_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **out_rows);
+TL_API tl_status tl_gather_windows(tl_tensor *ids, tl_tensor *starts, int64_t n,
+                                   tl_tensor **out_rows);
 /* Makes a padded batch. Sequence k is ids[starts[k] .. starts[k+1]-1]. Row i is sequence index[i],
 ** cut so that it and the token end (none if negative) fit into n, and filled up with pad;
 ** lengths[i] counts the tokens before the padding.
 **   ids [t]   starts [k+1]   index [b], all int32   rows [b,n]   lengths [b]
 ** TL_EINVAL: starts or index is out of range. */
-TL_API tl_status tl_padded(tl_tensor *ids, tl_tensor *starts, tl_tensor *index, int64_t n,
-                           int32_t end, int32_t pad, tl_tensor **out_rows, tl_tensor **out_lengths);
+TL_API tl_status tl_pad_rows(tl_tensor *ids, tl_tensor *starts, tl_tensor *index, int64_t n,
+                             int32_t end, int32_t pad, tl_tensor **out_rows,
+                             tl_tensor **out_lengths);
 /* Computes the bits per token of an interpolated Witten-Bell model on test, trained on train. order
 ** 1 is a unigram, order 0 the uniform distribution 1/v; v is the size of the vocabulary. The last
 ** tokens of train are the context of the first of test.
@@ -740,6 +762,7 @@ TL_API tl_status tl_ngram_bits(tl_tensor *train, tl_tensor *test, int order, int
 #define TL_LISTOPS_TOKENS 18
 
 typedef struct tl_listops {
+    size_t bytes; /* sizeof(tl_listops) */
     uint64_t seed;
     int64_t count;
     int64_t min_length, max_length; /* in tokens, inclusive; Long Range Arena: 501, 1999 */
@@ -790,6 +813,7 @@ TL_API tl_status tl_images_batch(const tl_images *images, const tl_tensor *index
 /* Pathfinder (Linsley et al. 2018): grey images with dashed contours and two disks. The label is 1
 ** if the disks lie on the ends of one contour, 0 if on those of two. */
 typedef struct tl_pathfinder {
+    size_t bytes; /* sizeof(tl_pathfinder) */
     int64_t size; /* 32, 64, 128 (Path-X) or 256: the settings of Long Range Arena, 14 segments */
     uint64_t seed;
     int64_t first, count; /* draws the images first .. first + count - 1 */
@@ -980,10 +1004,10 @@ TL_API void tl_store_close(tl_store *store); /* rolls back an open transaction *
 typedef int (*tl_row)(void *user, int columns, const char *const *names, const tl_value *values);
 TL_API tl_status tl_store_exec(tl_store *store, const char *sql, int count, const tl_value *values,
                                tl_row row, void *user);
-/* A statement that runs for seconds polls stopped() and ends with TL_EINVAL once it returns
+/* A statement that runs for seconds polls stopped(user) and ends with TL_EINVAL once it returns
 ** nonzero. Except in mode TL_STORE_ASK, a statement also ends with TL_ECORRUPT when it takes more
 ** steps or returns more rows than the size of its file can explain. */
-TL_API void tl_store_watch(tl_store *store, int (*stopped)(void));
+TL_API void tl_store_watch(tl_store *store, int (*stopped)(void *user), void *user);
 /* Checks that writes still reach the store. TL_ENOTFOUND: the database was replaced or removed
 ** since it was opened; TL_EIO: the lock file or SQLite's log was. */
 TL_API tl_status tl_store_check(const tl_store *store);

@@ -51,6 +51,9 @@ struct tl_ctx {
     void (*close)(tl_ctx *ctx);
 };
 
+/* TL_EINVAL: `got`, the size in a struct of options, is not that of this version. */
+tl_status tl_check_bytes(tl_ctx *ctx, const char *op, size_t got, size_t expected);
+
 /* Returns the number by which a message calls an axis; negative axes stay as they are. */
 static inline long long tl_axis_number(const tl_ctx *ctx, int axis)
 {

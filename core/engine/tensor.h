@@ -63,8 +63,8 @@ TL_PRIVATE int64_t tl_cols(const tl_tensor *x);
 /* Replaces a negative *axis by its index from 0. TL_EINVAL: there is no such axis; the message
 ** names op. */
 tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis);
-/* Views x as [outer, size, inner] with the non-negative axis in the middle; for TL_ALL, as [1, len,
-** 1]. */
+/* Views x as [outer, size, inner] with the non-negative axis in the middle; for TL_ALL_AXES, as
+** [1, len, 1]. */
 typedef struct tl_around {
     int64_t outer, size, inner;
 } tl_around;

@@ -24,7 +24,7 @@ static tl_status take_bytes(tl_encoder *e, const char *text, size_t bytes, int l
 
 static const tl_vocab_kind bytes_kind = {.take = take_bytes};
 
-tl_status tl_vocab_bytes(tl_ctx *ctx, tl_vocab **out_v)
+tl_status tl_vocab_new_bytes(tl_ctx *ctx, tl_vocab **out_v)
 {
     tl_vocab *v = NULL;
     tl_status st = tl_vocab_new(ctx, &bytes_kind, NULL, &v);
@@ -118,7 +118,7 @@ static tl_status vocab_from_seen(tl_ctx *ctx, const uint8_t *seen, tl_vocab **ou
     return tl_vocab_finish(st, v, out_v);
 }
 
-tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab **out_v)
+tl_status tl_vocab_new_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab **out_v)
 {
     uint8_t *seen = tl_alloc(ctx, TL_CODE_POINTS);
     if (!seen) return TL_ENOMEM;
@@ -148,7 +148,7 @@ static tl_status windows_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-tl_status tl_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **out_rows)
+tl_status tl_gather_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **out_rows)
 {
     tl_ctx *ctx = ids->ctx;
     tl_tensor *rows;

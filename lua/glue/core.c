@@ -150,7 +150,7 @@ int glue_core_open(lua_State *L)
     };
     luaL_checkversion(L);
     keep_plain();
-    tl_number_axes_from(glue_ctx(L), 1);
+    tl_set_first_axis(glue_ctx(L), 1);
     open_classes(L);
     lua_newtable(L);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) glue_set(L, lists[i]);

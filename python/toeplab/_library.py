@@ -65,7 +65,7 @@ _functions = {
     "tl_tno_free": ("void", [_pointer]),
     "tl_tno_points": (None, [_pointer, POINTER(_pointer)]),
     "tl_tno_width": (c_int, [_pointer]),
-    "tl_tno_chosen": (c_char_p, [_pointer]),
+    "tl_tno_backend_name": (c_char_p, [_pointer]),
     "tl_tno_domain": (c_char_p, [_pointer]),
     "tl_tno_param_count": (c_int, [_pointer]),
     "tl_tno_param": (None, [_pointer, c_int, POINTER(c_char_p), POINTER(c_int), _dims,

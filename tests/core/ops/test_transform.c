@@ -126,14 +126,14 @@ static void adjoint(int kind, int64_t n)
     tl_tensor *x = uniforms(ctx, ndim, (int64_t[]){2, rows, 5, 2}, -1, 1, 4), *y = NULL, *au = NULL;
     tl_tensor *u = uniforms(ctx, ndim, (int64_t[]){2, rows, 5, 2}, -1, 1, 5);
     tl_tensor *product = NULL, *loss = NULL;
-    CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(x, 1), TL_OK);
     CHECK_STATUS(apply(kind, x, n, &y), TL_OK);
     CHECK_STATUS(apply(kind, u, n, &au), TL_OK);
     int64_t dims[TL_MAXDIMS];
     for (int k = 0; k < tl_tensor_ndim(y); k++) dims[k] = tl_tensor_dim(y, k);
     tl_tensor *dy = uniforms(ctx, tl_tensor_ndim(y), dims, -1, 1, 6);
-    CHECK_STATUS(tl_binary(TL_MUL, y, dy, &product), TL_OK);
-    CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_binary(TL_BINARY_MUL, y, dy, &product), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, product, TL_ALL_AXES, 0, &loss), TL_OK);
     CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
     double size = sqrt(dot(au, au) * dot(dy, dy));
     CHECK_NEAR(dot(au, dy), dot(u, tl_grad(x)), 1e-6 * size);
