@@ -19,7 +19,7 @@ add_test(NAME lab COMMAND ${here}/tests/program/lab.sh ${here})
 add_test(NAME install COMMAND ${here}/tests/program/install.sh ${CMAKE_BINARY_DIR} ${here} ${CMAKE_C_COMPILER}
   ${TL_SANITIZE})
 add_test(NAME symbols COMMAND toeplab lua ${here}/tests/program/symbols.lua ${here}
-  $<TARGET_FILE:toeplab-core> ${CMAKE_NM})
+  $<TARGET_FILE:toeplab-core> $<TARGET_FILE:toeplab-lab> ${CMAKE_NM})
 add_test(NAME packages_agree COMMAND toeplab lua ${here}/tests/packages/agree.lua ${here})
 foreach(package debian rock image) # each builds the whole tree
   add_test(NAME package_${package} COMMAND ${here}/tests/packages/${package}.sh ${here})
@@ -33,7 +33,7 @@ foreach(test program/cli program/asking program/page program/python program/slur
 endforeach()
 add_executable(example_generate docs/generate.c)
 target_include_directories(example_generate PRIVATE core)
-target_link_libraries(example_generate PRIVATE toeplab-core m)
+target_link_libraries(example_generate PRIVATE toeplab-lab m)
 add_test(NAME example COMMAND ${here}/tests/program/example.sh $<TARGET_FILE:toeplab> ${here}
   $<TARGET_FILE:example_generate>)
 # Of page and serve: Chromium is missing; all other checks ran. Else what the test needs is missing:
@@ -111,13 +111,16 @@ target_link_libraries(apart PRIVATE toeplab-core)
 set(own_cache XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache)
 file(GLOB C_TESTS CONFIGURE_DEPENDS tests/core/*/test_*.c tests/backends/test_*.c)
 set(INSIDE bpe choose context gemm gradients memory pathfinder scarce store_strangers vocab_files
-  watch) # these call functions that the library does not export
+  watch) # these call functions that the libraries do not export
 list(TRANSFORM INSIDE PREPEND test_)
 foreach(source ${C_TESTS})
   get_filename_component(test ${source} NAME_WE)
   set(library toeplab-core)
+  if(source MATCHES "/tests/core/(base|images|store|text)/")
+    set(library toeplab-lab)
+  endif()
   if(test IN_LIST INSIDE)
-    set(library toeplab-objects)
+    set(library lab-objects engine-objects)
   endif()
   add_executable(${test} ${source})
   target_include_directories(${test} PRIVATE tests/core)

@@ -1,6 +1,6 @@
-/* generate.c - continues a text by a trained model, with libtoeplab alone.
+/* generate.c - continues a text by a trained model, in C.
 **     toeplab run quickstart.lua && toeplab generate @last --convert model.h5
-**     cc generate.c $(pkg-config --cflags --libs toeplab) -lm -o generate
+**     cc generate.c $(pkg-config --cflags --libs toeplab-lab) -lm -o generate
 **     ./generate model.h5 "In the beginning" 200
 ** prints what toeplab generate model.h5 -p "In the beginning" -n 200 prints. */
 #include <math.h>
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <toeplab.h>
+#include <toeplab-lab.h>
 
 #define LAYERS 100
 

@@ -6,8 +6,8 @@
 #include "backend.h"
 #include "toeplab.h"
 
-/* Marks what the shared objects of devices and tests of the program call. Programs must not: the
-** library exports it under a version of its own, which changes with every release. */
+/* Marks what libtoeplab-lab, the shared objects of devices and tests of the program call. Programs
+** must not: the library exports it under a version of its own, which changes with every release. */
 #define TL_PRIVATE TL_API
 
 struct tl_ctx {
@@ -52,7 +52,7 @@ struct tl_ctx {
 };
 
 /* TL_EINVAL: `got`, the size in a struct of options, is not that of this version. */
-tl_status tl_check_bytes(tl_ctx *ctx, const char *op, size_t got, size_t expected);
+TL_PRIVATE tl_status tl_check_bytes(tl_ctx *ctx, const char *op, size_t got, size_t expected);
 
 /* Returns the number by which a message calls an axis; negative axes stay as they are. */
 static inline long long tl_axis_number(const tl_ctx *ctx, int axis)

@@ -15,6 +15,7 @@ int64_t tl_parallel_parts(const tl_ctx *ctx, int64_t count, int64_t grain);
 ** them. The split, and so the results, depend only on count, grain and the number of threads. A
 ** call inside a body runs its own body once, over all of 0..count-1, on the thread that calls.
 ** After fork() the child runs all parts on the calling thread, with the same results. */
-void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, void *user);
+TL_PRIVATE void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body,
+                            void *user);
 
 #endif

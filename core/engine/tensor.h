@@ -86,17 +86,18 @@ void tl_device_release(tl_ctx *ctx, tl_device device, void *p);
 /* Moves the whole storage of t to device, so that all views of it move along. */
 tl_status tl_place(const tl_tensor *t, tl_device device);
 /* Moves t to the CPU, for a caller that then reads or writes F32(t) or I32(t). */
-tl_status tl_bring(const tl_tensor *t);
+TL_PRIVATE tl_status tl_bring(const tl_tensor *t);
 
 /* ---- Tensors (tensor.c) ---------------------------------------------------------------------- */
 
 /* Creates an uninitialised tensor, for an output that a kernel writes completely. */
-tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t);
+TL_PRIVATE tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
+                            tl_tensor **out_t);
 /* Create an uninitialised float32 tensor of x's shape, or of that shape. */
 tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t);
 tl_status tl_new_shaped(tl_ctx *ctx, const tl_shape *shape, tl_tensor **out_t);
 /* Ends an operator: stores t in *out if st is TL_OK, else frees it; returns st. */
-tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
+TL_PRIVATE tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
 /* Frees the memory of t if it is large, the tape can recompute t and is its only owner, no view
 ** shares it, and recording is on. */
 void tl_give_up(tl_tensor *t);

@@ -8,6 +8,7 @@
 #include <sqlite3.h>
 
 #include "base/context.h"
+#include "toeplab-lab.h"
 
 #define STORE_VERSION 7 /* the last section of schema.sql */
 #define STORE_CACHED    8

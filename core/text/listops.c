@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/philox.h"
 #include "engine/launch.h"
+#include "toeplab-lab.h"
 #include "text/intern.h"
 
 enum { DIGIT = 3, MIN = 13, MAX, MED, SM, CLOSE }; /* tokens; DIGIT is the digit 0 */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/tensor.h"
+#include "toeplab-lab.h"
 
 /* The starts [k+1] must not decrease and must lie within ids. */
 static tl_status check_starts(const tl_tensor *ids, const tl_tensor *starts)

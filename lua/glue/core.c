@@ -74,10 +74,8 @@ static int threads(lua_State *L)
 }
 
 /* Makes a field of each line "name value". */
-static int build_info(lua_State *L)
+static void set_lines(lua_State *L, const char *line)
 {
-    const char *line = tl_build_info(glue_ctx(L));
-    lua_newtable(L);
     while (*line) {
         size_t length = strcspn(line, "\n"), name = strcspn(line, " \n");
         size_t value = name < length ? name + 1 : name;
@@ -86,6 +84,14 @@ static int build_info(lua_State *L)
         lua_rawset(L, -3);
         line += length + (line[length] == '\n');
     }
+}
+
+static int build_info(lua_State *L)
+{
+    char lab[256];
+    lua_newtable(L);
+    set_lines(L, tl_build_info(glue_ctx(L)));
+    set_lines(L, tl_lab_info(lab, sizeof lab));
     return 1;
 }
 

@@ -1,4 +1,4 @@
-"""Finds libtoeplab, declares the functions of core/toeplab.h, and owns the context.
+"""Finds libtoeplab and libtoeplab-lab, declares their functions, and owns the context.
 
 The library is loaded so that calls keep Python's global lock: a context may be used by one thread
 at a time, and the engine has threads of its own.
@@ -125,7 +125,9 @@ class _Engine:
             raise ToeplabError("libtoeplab.so is in none of its places: build Toeplab with "
                                "./lab build, or set TOEPLAB_LIBRARY to the file; tried "
                                + ", ".join(str(p) for p in tried[:3]), "ENOTFOUND")
-        library = ctypes.PyDLL(str(path))
+        # Functions of the engine are found through libtoeplab-lab, which is linked with it.
+        lab = path.with_name(path.name.replace("libtoeplab.", "libtoeplab-lab."))
+        library = ctypes.PyDLL(str(lab))
         for name, (result, arguments) in _functions.items():
             try:
                 function = getattr(library, name)

@@ -1,7 +1,7 @@
--- symbols.lua -- libtoeplab exports the functions that its public headers declare, and no others;
--- what its private headers mark as TL_PRIVATE has a version of its own.
--- toeplab lua tests/program/symbols.lua FOLDER LIBRARY [NM]
-local ROOT, LIBRARY, NM = arg[1], arg[2], arg[3] or "nm"
+-- symbols.lua -- libtoeplab and libtoeplab-lab export the functions that their public headers
+-- declare, and no others; what private headers mark as TL_PRIVATE has a version of its own.
+-- toeplab lua tests/program/symbols.lua FOLDER LIBTOEPLAB LIBTOEPLAB_LAB [NM]
+local ROOT, ENGINE, LAB, NM = arg[1], arg[2], arg[3], arg[4] or "nm"
 
 local function output(command)
   local pipe = assert(io.popen(command))
@@ -36,10 +36,10 @@ local function add(names, more)
   for name in pairs(more) do names[name] = true end
 end
 
--- version -> the names that the library exports in it.
-local function exported()
+-- version -> the names that a library exports in it.
+local function exported(library)
   local versions = {}
-  for line in output(quoted(NM) .. " -D --defined-only " .. quoted(LIBRARY)):gmatch "[^\n]+" do
+  for line in output(quoted(NM) .. " -D --defined-only " .. quoted(library)):gmatch "[^\n]+" do
     local kind, name, version = line:match "^%x* *(%a) ([^@]+)@*(%S*)$"
     if kind ~= "A" then -- the versions themselves
       versions[version] = versions[version] or {}
@@ -70,23 +70,26 @@ local function test(name, lines)
 end
 
 local public, private = {}, {}
-for path in output("ls " .. quoted(ROOT) .. "/core/*.h"):gmatch "[^\n]+" do
-  add(public, declared(read(path)))
+for _, name in ipairs { "status", "backend", "toeplab" } do
+  add(public, declared(read(ROOT .. "/core/" .. name .. ".h")))
 end
 for path in output("ls " .. quoted(ROOT) .. "/core/*/*.h"):gmatch "[^\n]+" do
   add(private, declared(read(path), "TL_PRIVATE"))
 end
 
 local found, versions = {}, 0
-for version, names in pairs(exported()) do
-  versions = versions + 1
-  found[version:match "^TOEPLAB_PRIVATE_" or version:match "^TOEPLAB_" or "none"] = names
+for _, library in ipairs { ENGINE, LAB } do
+  for version, names in pairs(exported(library)) do
+    versions = versions + 1
+    found[version:match "^TOEPLAB_%u+_" or version:match "^TOEPLAB_%d+" or "none"] = names
+  end
 end
-test("the library exports what its public headers declare",
-  difference(found.TOEPLAB_ or {}, public))
+test("libtoeplab exports what toeplab.h declares", difference(found.TOEPLAB_0 or {}, public))
 test("and privately what is marked as TL_PRIVATE",
   difference(found.TOEPLAB_PRIVATE_ or {}, private))
-test("it has these two versions alone", versions == 2 and {} or { versions .. " versions" })
+test("libtoeplab-lab exports what toeplab-lab.h declares",
+  difference(found.TOEPLAB_LAB_ or {}, declared(read(ROOT .. "/core/toeplab-lab.h"))))
+test("they have these versions alone", versions == 3 and {} or { versions .. " versions" })
 
 -- The comparison itself.
 local header = [[
@@ -100,4 +103,4 @@ test("a name too many and one too few are found",
   and {} or sins)
 
 print(("%d passed, %d failed"):format(passed, failed))
-os.exit(failed == 0 and passed == 4 and 0 or 1)
+os.exit(failed == 0 and passed == 5 and 0 or 1)

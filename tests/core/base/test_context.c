@@ -98,8 +98,8 @@ static void limits_are_those_of_all_groups(void)
 
 static void build_info_names_everything(void)
 {
-    static const char *const names[] = {"version ",  "\ncompiler ",   "\nblas ", "\nhdf5 ",
-                                        "\nsqlite ", "\ntransforms ", "\ncpu ",  "\nthreads 3\n"};
+    static const char *const names[] = {"version ", "\ncompiler ", "\nblas ", "\ntransforms ",
+                                        "\ncpu ", "\nthreads 3\n"};
     tl_ctx *ctx = NULL;
     CHECK_STATUS(tl_ctx_new(3, &ctx), TL_OK);
     const char *info = tl_build_info(ctx);

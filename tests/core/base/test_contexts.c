@@ -5,6 +5,7 @@
 
 #include "scratch.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 enum { THREADS = 3, TIMES = 40, LENGTH = 3000 };
 

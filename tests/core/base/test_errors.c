@@ -4,6 +4,7 @@
 
 #include "gradients.h"
 #include "operations.h"
+#include "toeplab-lab.h"
 
 typedef struct refusal { /* tables are ended by {0} */
     gradient_case c;

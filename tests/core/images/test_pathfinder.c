@@ -7,6 +7,7 @@
 #include "images/draw.h"
 #include "images/images.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 #define SEGMENTS 14
 

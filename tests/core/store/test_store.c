@@ -2,6 +2,7 @@
 
 #include "scratch.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 #define METRICS "metrics (trial, name, step, value)"
 

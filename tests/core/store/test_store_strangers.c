@@ -3,6 +3,7 @@
 #include "store/store.h"
 #include "scratch.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 static tl_ctx *ctx;
 

@@ -4,6 +4,7 @@
 #include "text/bpe.h"
 #include "scratch.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 static tl_ctx *ctx;
 
