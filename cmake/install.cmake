@@ -41,7 +41,7 @@ install(TARGETS fftw_plain RUNTIME DESTINATION ${CMAKE_INSTALL_LIBDIR}/toeplab/b
 install(DIRECTORY experiments benches DESTINATION share/toeplab PATTERN "*.c" EXCLUDE)
 install(DIRECTORY results/published DESTINATION share/toeplab)
 file(GLOB DOCS CONFIGURE_DEPENDS docs/*.md) # messages and manual pages name these files
-install(FILES LICENSE ${DOCS} docs/mixer.lua docs/example.c docs/generate.c
+install(FILES LICENSE ${DOCS} docs/mixer.lua docs/example.c docs/signal.c docs/generate.c
   DESTINATION share/doc/toeplab)
 install(DIRECTORY docs/figures DESTINATION share/doc/toeplab)
 install(FILES docs/completion/toeplab DESTINATION share/bash-completion/completions)

@@ -27,8 +27,8 @@ local may_include = { -- header -> the only files that may include it
   { "^microhttpd",    "^lua/live/http%.c$" },
   { "^backend%.h$",   "^core/", "^backends/", "^tests/" },
   { "^toeplab%-lab%.h$", "^core/images/", "^core/store/", "^core/text/", "^core/lab%.c$", "^lua/",
-    "^tests/", "^docs/generate%.c$" },
-  { "^toeplab%.h$",   "^core/", "^lua/", "^tests/", "^docs/example%.c$", "^docs/generate%.c$" },
+    "^tests/", "^docs/%w+%.c$" },
+  { "^toeplab%.h$",   "^core/", "^lua/", "^tests/", "^docs/%w+%.c$" },
 }
 
 -- The headers of core that everybody may include.
