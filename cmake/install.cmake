@@ -4,10 +4,11 @@
 file(RELATIVE_PATH UP /${CMAKE_INSTALL_LIBDIR} /)
 string(REGEX REPLACE "/$" "" UP "${UP}")
 configure_file(docs/toeplab.pc.in toeplab.pc @ONLY)
+configure_file(docs/toeplab-lab.pc.in toeplab-lab.pc @ONLY)
 set(library COMPONENT library)
 install(TARGETS toeplab RUNTIME DESTINATION bin ${library})
-install(TARGETS toeplab-core LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${library}
-  NAMELINK_COMPONENT development)
+install(TARGETS toeplab-core toeplab-lab EXPORT libraries
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${library} NAMELINK_COMPONENT development)
 install(TARGETS ${BACKENDS} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/toeplab/backends ${library})
 if(HAS_CUDA)
   install(TARGETS cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/toeplab/devices ${library})
@@ -24,13 +25,23 @@ endif()
 install(TARGETS module LIBRARY DESTINATION ${TL_LUACDIR}/toeplab ${library})
 install(DIRECTORY lua/toeplab DESTINATION ${TL_LUADIR} ${library} FILES_MATCHING PATTERN "*.lua")
 
-install(FILES core/toeplab.h core/backend.h core/status.h DESTINATION include/toeplab)
-install(FILES ${CMAKE_BINARY_DIR}/toeplab.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES core/toeplab.h core/toeplab-lab.h core/backend.h core/status.h
+  DESTINATION include/toeplab)
+install(FILES ${CMAKE_BINARY_DIR}/toeplab.pc ${CMAKE_BINARY_DIR}/toeplab-lab.pc
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+# find_package(toeplab) gives the targets toeplab::toeplab and toeplab::lab.
+include(CMakePackageConfigHelpers)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/toeplab-config-version.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/toeplab-config-version.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/toeplab)
+install(EXPORT libraries FILE toeplab-config.cmake NAMESPACE toeplab::
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/toeplab)
 install(TARGETS fftw_plain RUNTIME DESTINATION ${CMAKE_INSTALL_LIBDIR}/toeplab/benches)
 install(DIRECTORY experiments benches DESTINATION share/toeplab PATTERN "*.c" EXCLUDE)
 install(DIRECTORY results/published DESTINATION share/toeplab)
 file(GLOB DOCS CONFIGURE_DEPENDS docs/*.md) # messages and manual pages name these files
-install(FILES LICENSE ${DOCS} docs/mixer.lua docs/example.c docs/generate.c
+install(FILES LICENSE ${DOCS} docs/mixer.lua docs/example.c docs/signal.c docs/generate.c
   DESTINATION share/doc/toeplab)
 install(DIRECTORY docs/figures DESTINATION share/doc/toeplab)
 install(FILES docs/completion/toeplab DESTINATION share/bash-completion/completions)

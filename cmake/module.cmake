@@ -8,5 +8,5 @@ set_target_properties(module PROPERTIES PREFIX "" OUTPUT_NAME core INSTALL_RPATH
 target_include_directories(module PRIVATE lua/glue ${LUA_INCLUDE_DIRS})
 # Lua closes its C libraries at its end; the threads of those that this one needs may still run.
 target_link_options(module PRIVATE -Wl,-z,nodelete)
-target_link_libraries(module PRIVATE toeplab-core Threads::Threads m)
+target_link_libraries(module PRIVATE toeplab-lab toeplab-core Threads::Threads m)
 add_dependencies(toeplab module) # ./lab builds only toeplab, and this is installed with it

@@ -18,6 +18,8 @@ set_tests_properties(luacheck PROPERTIES SKIP_RETURN_CODE 77)
 add_test(NAME lab COMMAND ${here}/tests/program/lab.sh ${here})
 add_test(NAME install COMMAND ${here}/tests/program/install.sh ${CMAKE_BINARY_DIR} ${here} ${CMAKE_C_COMPILER}
   ${TL_SANITIZE})
+add_test(NAME symbols COMMAND toeplab lua ${here}/tests/program/symbols.lua ${here}
+  $<TARGET_FILE:toeplab-core> $<TARGET_FILE:toeplab-lab> ${CMAKE_NM})
 add_test(NAME packages_agree COMMAND toeplab lua ${here}/tests/packages/agree.lua ${here})
 foreach(package debian rock image) # each builds the whole tree
   add_test(NAME package_${package} COMMAND ${here}/tests/packages/${package}.sh ${here})
@@ -31,7 +33,7 @@ foreach(test program/cli program/asking program/page program/python program/slur
 endforeach()
 add_executable(example_generate docs/generate.c)
 target_include_directories(example_generate PRIVATE core)
-target_link_libraries(example_generate PRIVATE toeplab-core m)
+target_link_libraries(example_generate PRIVATE toeplab-lab m)
 add_test(NAME example COMMAND ${here}/tests/program/example.sh $<TARGET_FILE:toeplab> ${here}
   $<TARGET_FILE:example_generate>)
 # Of page and serve: Chromium is missing; all other checks ran. Else what the test needs is missing:
@@ -108,11 +110,21 @@ target_link_libraries(apart PRIVATE toeplab-core)
 # FFTW's plans are measured once per build, and never wait for the lock of another build's tests.
 set(own_cache XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache)
 file(GLOB C_TESTS CONFIGURE_DEPENDS tests/core/*/test_*.c tests/backends/test_*.c)
+set(INSIDE bpe choose context gemm gradients memory pathfinder scarce store_strangers vocab_files
+  watch) # these call functions that the libraries do not export
+list(TRANSFORM INSIDE PREPEND test_)
 foreach(source ${C_TESTS})
   get_filename_component(test ${source} NAME_WE)
+  set(library toeplab-core)
+  if(source MATCHES "/tests/core/(base|images|store|text)/")
+    set(library toeplab-lab)
+  endif()
+  if(test IN_LIST INSIDE)
+    set(library lab-objects engine-objects)
+  endif()
   add_executable(${test} ${source})
   target_include_directories(${test} PRIVATE tests/core)
-  target_link_libraries(${test} PRIVATE toeplab-core m)
+  target_link_libraries(${test} PRIVATE ${library} m)
   add_test(NAME ${test} COMMAND ${test})
   set_tests_properties(${test} PROPERTIES ENVIRONMENT ${own_cache} SKIP_RETURN_CODE 77)
 endforeach()

@@ -13,9 +13,8 @@
 #include "ops/ops.h"
 #include "scan/scan.h"
 #include "tno/tno.h"
-#include "text/pieces.h"
-#include "text/vocab.h"
-#include "store/versions.h"
+
+int tl_version(void) { return TL_VERSION_NUMBER; }
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
@@ -23,8 +22,8 @@ static const tl_kernel_row *const cpu_tables[] = {
     tl_cpu_tensor,  tl_cpu_elementwise, tl_cpu_binary,    tl_cpu_matmul, tl_cpu_reduce,
     tl_cpu_shape,   tl_cpu_gather,      tl_cpu_sort,      tl_cpu_softmax, tl_cpu_loss,
     tl_cpu_norm,    tl_cpu_conv,        tl_cpu_batch_norm, tl_cpu_transform, tl_cpu_mlp,
-    tl_cpu_optim,   tl_cpu_random,      tl_cpu_recurrence, tl_cpu_tno,     tl_cpu_text,
-    tl_cpu_select,  tl_cpu_recur,
+    tl_cpu_optim,   tl_cpu_random,      tl_cpu_recurrence, tl_cpu_tno,     tl_cpu_select,
+    tl_cpu_recur,
 };
 
 static tl_status fill_kernels(tl_ctx *ctx)
@@ -152,11 +151,10 @@ const char *tl_build_info(tl_ctx *ctx)
     const tl_transforms *t = tl_find_transforms(ctx);
     if (ctx->info) return ctx->info;
     (void)snprintf(text, sizeof text,
-                   "version %s\nnumerics %d\ncompiler %s\nblas %s\nonednn %s\nhdf5 %s\nsqlite %s\n"
-                   "pcre2 %s\ntransforms %s\ncpu %s\nthreads %d\n",
+                   "version %s\nnumerics %d\ncompiler %s\nblas %s\nonednn %s\ntransforms %s\n"
+                   "cpu %s\nthreads %d\n",
                    TL_VERSION, TL_NUMERICS, __VERSION__, tl_blas_name(),
-                   tl_onednn_name(onednn, sizeof onednn), tl_hdf5_version(),
-                   tl_sqlite_version(), tl_pcre2_version(), t ? t->name : "none",
+                   tl_onednn_name(onednn, sizeof onednn), t ? t->name : "none",
                    cpu_name(line, sizeof line), ctx->threads);
     ctx->info = strdup(text);
     return ctx->info ? ctx->info : "";

@@ -1,8 +1,9 @@
 /* toeplab.h - the public API of libtoeplab, the engine of Toeplab.
 **
-** The engine offers dense tensors, operators with gradients, optimisers, random streams, Toeplitz
-** neural operators computed by plugins (backend.h), text, and the store of runs. Layers, models,
-** training loops and Lua are not part of it.
+** The engine offers dense tensors, operators with gradients, optimisers, random streams, groups of
+** processes, and Toeplitz neural operators computed by plugins (backend.h). Text, data sets, files
+** of tensors and the store of runs are in a second library (toeplab-lab.h); layers, models,
+** training loops and Lua are in neither.
 **
 ** These conventions hold for every function unless its comment says otherwise:
 **   - A function that can fail returns a tl_status; tl_errmsg(ctx) returns the message, which
@@ -20,6 +21,8 @@
 **   - Any operator may return these errors, which comments do not repeat: TL_ENOMEM; TL_ESHAPE,
 **     shapes do not agree; TL_ETYPE, float32 was given for int32 or the reverse; TL_EDEVICE, the
 **     device lacks it; TL_EINVAL, no such axis, or a recorded result was changed in place.
+**   - A struct of options begins with its own size, so that a later version may add members.
+**     TL_EINVAL: the library knows no such size.
 **   - Only one thread at a time may use a context and what belongs to it; its threads
 **     run inside the engine. */
 #ifndef TOEPLAB_H
@@ -28,13 +31,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backend.h" /* for tl_device, tl_status and TL_EXPORT */
+#include "status.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* Marks what the library exports. */
+#if defined(__GNUC__)
+#define TL_API __attribute__((visibility("default")))
+#else
+#define TL_API
+#endif
+
 #define TL_VERSION "0.1.0"
+#define TL_VERSION_NUMBER 100 /* 10000 major + 100 minor + patch */
+
+/* Returns TL_VERSION_NUMBER of the library, which may differ from that of this header. */
+TL_API int tl_version(void);
 
 /* The version of the numerical results, which is part of every trial's id. Raise it by one with
 ** each change, in C or in Lua, that may alter what a training run computes on any device: finished
@@ -43,8 +57,8 @@ extern "C" {
 
 /* ---- Status (the codes are in status.h) ------------------------------------------------------ */
 
-const char *tl_status_name(tl_status st); /* "ENOMEM" */
-const char *tl_status_text(tl_status st); /* "out of memory" */
+TL_API const char *tl_status_name(tl_status st); /* "ENOMEM" */
+TL_API const char *tl_status_text(tl_status st); /* "out of memory" */
 
 /* ---- Context --------------------------------------------------------------------------------- */
 
@@ -58,18 +72,19 @@ typedef struct tl_ctx tl_ctx;
 ** signals must run its handlers on a stack of their own (SA_ONSTACK), for the reason given in
 ** core/products/onednn.c. OpenBLAS has one thread in all of the process from then on. TL_EINVAL:
 ** threads is not in 0..4096. TL_ENOMEM. A failure leaves no context, hence no message. */
-tl_status tl_ctx_new(int threads, tl_ctx **out_ctx);
-void tl_ctx_free(tl_ctx *ctx);
+TL_API tl_status tl_ctx_new(int threads, tl_ctx **out_ctx);
+TL_API void tl_ctx_free(tl_ctx *ctx);
 /* The message of the last failure, owned by ctx, e.g. "matmul: a is [4,3], b is [2,5]". */
-const char *tl_errmsg(const tl_ctx *ctx);
+TL_API const char *tl_errmsg(const tl_ctx *ctx);
 /* Sets the number by which messages call the first axis of a tensor and the first position of an
 ** axis: 0 by default, 1 for a language that counts from 1. Functions count from 0 in any case. */
-void tl_number_axes_from(tl_ctx *ctx, int first);
-int tl_threads(const tl_ctx *ctx);
-void tl_group_limits(double *out_processors, double *out_memory); /* by cgroups; or INFINITY */
+TL_API void tl_set_first_axis(tl_ctx *ctx, int first);
+TL_API int tl_threads(const tl_ctx *ctx);
+/* The limits of the process's cgroups; INFINITY where there is none. */
+TL_API void tl_group_limits(double *out_processors, double *out_memory);
 
 /* Stores a printf-style message on ctx and returns st, for: return tl_fail(ctx, ...). */
-tl_status tl_fail(tl_ctx *ctx, tl_status st, const char *format, ...)
+TL_API tl_status tl_fail(tl_ctx *ctx, tl_status st, const char *format, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 3, 4)))
 #endif
@@ -83,14 +98,14 @@ typedef struct tl_memory {
     int64_t system;  /* number of allocations from the operating system or the GPU driver */
 } tl_memory;
 
-tl_memory tl_memory_info(const tl_ctx *ctx);
-void tl_memory_reset_peak(tl_ctx *ctx);
-void tl_memory_trim(tl_ctx *ctx); /* returns the cached bytes to the system */
+TL_API tl_memory tl_memory_info(const tl_ctx *ctx);
+TL_API void tl_memory_reset_peak(tl_ctx *ctx);
+TL_API void tl_memory_trim(tl_ctx *ctx); /* returns the cached bytes to the system */
 
 /* Resets all times to 0 and times every kernel until tl_profile_stop. On a GPU the profile waits
 ** for each kernel to finish, so nothing overlaps. Kernels that a graph replays are not counted. */
-tl_status tl_profile_start(tl_ctx *ctx);
-void tl_profile_stop(tl_ctx *ctx);
+TL_API tl_status tl_profile_start(tl_ctx *ctx);
+TL_API void tl_profile_stop(tl_ctx *ctx);
 
 typedef struct tl_kernel_time {
     const char *name;
@@ -100,12 +115,11 @@ typedef struct tl_kernel_time {
 
 /* Reports kernel i, even if it never ran. Returns 0 and writes nothing if there is no kernel i, or
 ** no profile is on: tl_profile_stop discards the times. */
-int tl_profile_kernel(const tl_ctx *ctx, int i, tl_kernel_time *out_time);
+TL_API int tl_profile_kernel(const tl_ctx *ctx, int i, tl_kernel_time *out_time);
 
 /* What was compiled in and what it runs on, one "name value" line each: version, numerics,
-** compiler, blas, onednn ("none" if absent), hdf5, sqlite, pcre2, transforms, cpu, threads. ctx
-** owns the text. */
-const char *tl_build_info(tl_ctx *ctx);
+** compiler, blas, onednn ("none" if absent), transforms, cpu, threads. ctx owns the text. */
+TL_API const char *tl_build_info(tl_ctx *ctx);
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
@@ -114,17 +128,20 @@ const char *tl_build_info(tl_ctx *ctx);
 ** in the thread that goes on to use the context; a process uses one GPU. Tensors move between
 ** device and CPU as they are used. TL_EDEVICE: the message says why; the context keeps its old
 ** device. */
-tl_status tl_use_device(tl_ctx *ctx, const char *device);
-const char *tl_device_name(const tl_ctx *ctx);
-const char *tl_device_about(tl_ctx *ctx); /* the GPU, its driver and its libraries; "" on the CPU */
-tl_status tl_synchronize(tl_ctx *ctx);    /* waits until the device has finished its work */
+TL_API tl_status tl_set_device(tl_ctx *ctx, const char *device);
+TL_API const char *tl_device_name(const tl_ctx *ctx);
+/* The GPU, its driver and its libraries; "" on the CPU. */
+TL_API const char *tl_device_about(tl_ctx *ctx);
+TL_API tl_status tl_synchronize(tl_ctx *ctx);    /* waits until the device has finished its work */
 
 /* Describe a device other than the CPU without opening it: the path of its shared object; how
 ** many GPUs there are, and about the named one; whether the device implements that backend.
 ** TL_EDEVICE: something is missing, and the message says what. */
-tl_status tl_device_file(tl_ctx *ctx, const char *device, char *path, size_t size);
-tl_status tl_device_look(tl_ctx *ctx, const char *device, int *out_gpus, char *about, size_t size);
-tl_status tl_device_takes(tl_ctx *ctx, const char *device, const char *backend, int *out_takes);
+TL_API tl_status tl_device_file(tl_ctx *ctx, const char *device, char *path, size_t size);
+TL_API tl_status tl_device_look(tl_ctx *ctx, const char *device, int *out_gpus, char *about,
+                                size_t size);
+TL_API tl_status tl_device_takes(tl_ctx *ctx, const char *device, const char *backend,
+                                 int *out_takes);
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
@@ -134,49 +151,50 @@ typedef enum tl_type { TL_F32, TL_I32 } tl_type;
 typedef struct tl_tensor tl_tensor;
 
 /* Creates a tensor of zeros. TL_ETYPE: there is no such type of elements. */
-tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
-                        tl_tensor **out_t);
+TL_API tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
+                               tl_tensor **out_t);
 /* Creates an uninitialised tensor on the CPU, for a caller that fills it there. A context that
 ** computes on a GPU uploads it once, when the first kernel uses it. */
-tl_status tl_tensor_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
-                             tl_tensor **out_t);
+TL_API tl_status tl_tensor_new_host(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
+                                    tl_tensor **out_t);
 /* Creates a tensor on memory of the caller, which must exist until the tensor, its views and what
 ** the tape keeps of it are freed. A context that computes on a GPU copies it there, and does not
 ** write the caller's memory. TL_EINVAL: data is NULL, or not aligned to 4 bytes. */
-tl_status tl_tensor_borrow(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, void *data,
-                           tl_tensor **out_t);
+TL_API tl_status tl_tensor_borrow(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
+                                  void *data, tl_tensor **out_t);
 /* Returns a tensor that shares t's storage from element offset on. Gradients do not flow through
 ** it; use tl_reshape for that. TL_ESHAPE: it does not fit into t. */
-tl_status tl_tensor_view(tl_tensor *t, int64_t offset, int ndim, const int64_t *dims,
-                         tl_tensor **out_t);
-tl_tensor *tl_tensor_retain(tl_tensor *t);
-void tl_tensor_free(tl_tensor *t);
+TL_API tl_status tl_tensor_view(tl_tensor *t, int64_t offset, int ndim, const int64_t *dims,
+                                tl_tensor **out_t);
+TL_API tl_tensor *tl_tensor_retain(tl_tensor *t);
+TL_API void tl_tensor_free(tl_tensor *t);
 
-tl_ctx *tl_tensor_ctx(const tl_tensor *t);
-tl_type tl_tensor_type(const tl_tensor *t);
-int tl_tensor_ndim(const tl_tensor *t);
+TL_API tl_ctx *tl_tensor_ctx(const tl_tensor *t);
+TL_API tl_type tl_tensor_type(const tl_tensor *t);
+TL_API int tl_tensor_ndim(const tl_tensor *t);
 /* Returns the size of an axis, where -1 is the last axis; 1 if there is no such axis. */
-int64_t tl_tensor_dim(const tl_tensor *t, int axis);
-int64_t tl_tensor_len(const tl_tensor *t); /* number of elements */
-unsigned tl_tensor_version(const tl_tensor *t); /* changes when an operator or a copy writes t */
+TL_API int64_t tl_tensor_dim(const tl_tensor *t, int axis);
+TL_API int64_t tl_tensor_len(const tl_tensor *t); /* number of elements */
+/* A number that changes when an operator or a copy writes t. */
+TL_API unsigned tl_tensor_version(const tl_tensor *t);
 /* Returns t's elements on the CPU, downloading them if needed. NULL: t has the other type, or the
 ** download fails (no memory, or a capture is in progress). t owns the pointer, which is valid until
 ** an operator uses t on another device. Backward cannot detect a write through it after an operator
 ** has read t: use tl_tensor_copy there. */
-float *tl_tensor_f32(tl_tensor *t);
-const float *tl_tensor_cf32(const tl_tensor *t);
-int32_t *tl_tensor_i32(tl_tensor *t);
-const int32_t *tl_tensor_ci32(const tl_tensor *t);
+TL_API float *tl_tensor_f32(tl_tensor *t);
+TL_API const float *tl_tensor_cf32(const tl_tensor *t);
+TL_API int32_t *tl_tensor_i32(tl_tensor *t);
+TL_API const int32_t *tl_tensor_ci32(const tl_tensor *t);
 /* Writes the shape as text, e.g. "[2,3]", and returns buf. */
-const char *tl_tensor_shape(const tl_tensor *t, char *buf, size_t size);
+TL_API const char *tl_tensor_shape(const tl_tensor *t, char *buf, size_t size);
 
 /* Copies elements first .. first+count-1 of t, on any device, to out. TL_ESHAPE: t has fewer. */
-tl_status tl_tensor_read(const tl_tensor *t, int64_t first, int64_t count, void *out);
+TL_API tl_status tl_tensor_read(const tl_tensor *t, int64_t first, int64_t count, void *out);
 /* Copies the elements of src to dst, which has the same shape and type. Gradients do not flow.
 ** TL_EINVAL: they are views that share some elements, but not all. */
-tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src);
+TL_API tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src);
 /* Sets every element to value. TL_EINVAL: t is int32 and value is NaN or out of range. */
-tl_status tl_tensor_fill(tl_tensor *t, double value);
+TL_API tl_status tl_tensor_fill(tl_tensor *t, double value);
 
 /* ---- Gradients ------------------------------------------------------------------------------- */
 /* The context's tape lists the recorded operators in order and owns what their gradients need.
@@ -185,23 +203,23 @@ tl_status tl_tensor_fill(tl_tensor *t, double value);
 
 /* Makes t a leaf that requires a gradient; with on 0, t requires none, and a result is detached.
 ** TL_ETYPE: t is not float32. TL_EINVAL: on is set and t is the recorded result of an operator. */
-tl_status tl_require_grad(tl_tensor *t, int on);
-int tl_requires_grad(const tl_tensor *t);
+TL_API tl_status tl_set_requires_grad(tl_tensor *t, int on);
+TL_API int tl_requires_grad(const tl_tensor *t);
 /* Returns the gradient of t, which t owns; NULL before the first backward. It shares storage
-** with no other gradient, unless tl_grad_set made it so. */
-tl_tensor *tl_grad(const tl_tensor *t);
+** with no other gradient, unless tl_set_grad made it so. */
+TL_API tl_tensor *tl_grad(const tl_tensor *t);
 /* Makes grad, float32 and of t's shape, the gradient of leaf t, which retains it; NULL clears the
 ** gradient. TL_EINVAL: grad is given and t is no leaf. TL_ESHAPE: another shape or type. */
-tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad);
+TL_API tl_status tl_set_grad(tl_tensor *t, tl_tensor *grad);
 /* Switches recording on or off and returns the previous setting. */
-int tl_recording(tl_ctx *ctx, int on);
+TL_API int tl_set_recording(tl_ctx *ctx, int on);
 /* Computes the gradients of loss, which has one element. TL_EINVAL: loss has another size or was
 ** not recorded, its tape is gone, or a tensor that a gradient needs was changed in place. */
-tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss);
+TL_API tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss);
 /* The same for a result y of any shape and its gradient dy. TL_ESHAPE: their shapes differ. */
-tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy);
-void tl_tape_clear(tl_ctx *ctx); /* discards all recorded operators */
-int64_t tl_tape_len(const tl_ctx *ctx);
+TL_API tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy);
+TL_API void tl_tape_clear(tl_ctx *ctx); /* discards all recorded operators */
+TL_API int64_t tl_tape_len(const tl_ctx *ctx);
 
 /* ---- Elementwise ----------------------------------------------------------------------------- */
 
@@ -223,17 +241,24 @@ typedef enum tl_unary_kind {
         TL_UNARY_KINDS
 } tl_unary_kind;
 
-const char *tl_unary_name(tl_unary_kind kind);                           /* e.g. "silu" */
-tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y); /* y = f(x) */
+TL_API const char *tl_unary_name(tl_unary_kind kind);                           /* e.g. "silu" */
+TL_API tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y); /* y = f(x) */
 
-typedef enum tl_binary_kind { TL_ADD, TL_SUB, TL_MUL, TL_DIV, TL_MAX, TL_MIN } tl_binary_kind;
+typedef enum tl_binary_kind {
+    TL_BINARY_ADD,
+    TL_BINARY_SUB,
+    TL_BINARY_MUL,
+    TL_BINARY_DIV,
+    TL_BINARY_MAX,
+    TL_BINARY_MIN
+} tl_binary_kind;
 /* y = a op b with numpy's broadcasting: dimensions are aligned at the right and a size of 1 is
-** stretched. At a tie, TL_MAX and TL_MIN give the gradient to a. */
-tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
+** stretched. At a tie, TL_BINARY_MAX and TL_BINARY_MIN give the gradient to a. */
+TL_API tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
 /* y = scale x + shift */
-tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y);
+TL_API tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y);
 /* y = f(a) b in one kernel; a and b have the same shape. */
-tl_status tl_gate(tl_unary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
+TL_API tl_status tl_gate(tl_unary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
@@ -243,33 +268,38 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **ou
 ** where oneDNN finds instructions for it (tl_build_info), and slower elsewhere. A product and its
 ** gradients use the setting of the time when the product is computed. tl_mlp and tl_tno_apply
 ** always use float32. */
-typedef enum tl_precision_kind { TL_FLOAT32, TL_BF16, TL_TF32 } tl_precision_kind;
+typedef enum tl_precision_kind {
+    TL_PRECISION_F32,
+    TL_PRECISION_BF16,
+    TL_PRECISION_TF32
+} tl_precision_kind;
 
-tl_precision_kind tl_precision(const tl_ctx *ctx); /* the default is TL_FLOAT32 */
+TL_API tl_precision_kind tl_precision(const tl_ctx *ctx); /* the default is TL_PRECISION_F32 */
 /* TL_EINVAL: the context's device lacks such products, and the setting stays as it was. */
-tl_status tl_set_precision(tl_ctx *ctx, tl_precision_kind kind);
-int tl_has_precision(const tl_ctx *ctx, tl_precision_kind kind);
+TL_API tl_status tl_set_precision(tl_ctx *ctx, tl_precision_kind kind);
+TL_API int tl_has_precision(const tl_ctx *ctx, tl_precision_kind kind);
 
 /* y = op(a) op(b) on the last two axes, [..,m,k] x [..,k,n] -> [..,m,n]; op transposes its
 ** operand if trans_a or trans_b is set. The leading axes of a and b are equal, or b has none;
 ** then trans_a must be 0, and a's leading axes are folded into its rows. */
-tl_status tl_matmul(tl_tensor *a, int trans_a, tl_tensor *b, int trans_b, tl_tensor **out_y);
+TL_API tl_status tl_matmul(tl_tensor *a, int trans_a, tl_tensor *b, int trans_b, tl_tensor **out_y);
 /* y = x w^T + bias   x [..,k]   w [o,k]   bias [o] or NULL   y [..,o] */
-tl_status tl_linear(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor **out_y);
+TL_API tl_status tl_linear(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor **out_y);
 
 /* ---- Reductions ------------------------------------------------------------------------------ */
 
-typedef enum tl_reduce_kind { TL_SUM, TL_MEAN, TL_AMAX } tl_reduce_kind;
-#define TL_ALL (-128)
+typedef enum tl_reduce_kind { TL_REDUCE_SUM, TL_REDUCE_MEAN, TL_REDUCE_MAX } tl_reduce_kind;
+#define TL_ALL_AXES (-128)
 /* Reduces x over one axis; a negative axis counts from the end, and keep leaves the axis with
-** size 1. TL_ALL reduces to a scalar. Sums along an axis accumulate in float64. The gradient of
-** TL_AMAX goes to the first maximum. TL_ESHAPE: TL_MEAN or TL_AMAX of no elements. */
-tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_tensor **out_y);
+** size 1. TL_ALL_AXES reduces to a scalar. Sums along an axis accumulate in float64. The gradient
+** of a maximum goes to the first one. TL_ESHAPE: the mean or the maximum of no elements. */
+TL_API tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep,
+                           tl_tensor **out_y);
 /* Returns the position, from 0, of the first maximum along the last axis; a NaN is skipped unless
 ** it comes first. No gradient.   x [..,n], n >= 1   index [..] int32 */
-tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index);
+TL_API tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index);
 /* y_i = sum over j <= i of x_j along axis */
-tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y);
+TL_API tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y);
 
 /* ---- Sorting (indices as results: no gradients) ---------------------------------------------- */
 /* Elements are float32 or int32. NaN is larger than any number and equal to NaN; -0 equals 0. Rows
@@ -278,65 +308,69 @@ tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y);
 /* Sorts each row in ascending order; equal elements keep their order (a stable sort). order[i] is
 ** the position, from 0, of the element that is i-th in order, and rank is its inverse permutation:
 ** rank[order[i]] = i.   x [..,n]   order, rank [..,n] int32 */
-tl_status tl_argsort(tl_tensor *x, tl_tensor **out_order, tl_tensor **out_rank);
+TL_API tl_status tl_argsort(tl_tensor *x, tl_tensor **out_order, tl_tensor **out_rank);
 /* Finds the k largest elements of each row; of equal ones, those at lower positions. places are
 ** their positions, from 0 and ascending. slots[t] is i + 1 where t = places[i], and 0 where no
 ** place is t.   x [..,n]   places [..,k]   slots [..,n], int32   TL_EINVAL: k is not in 1..n */
-tl_status tl_topk(tl_tensor *x, int64_t k, tl_tensor **out_places, tl_tensor **out_slots);
+TL_API tl_status tl_topk(tl_tensor *x, int64_t k, tl_tensor **out_places, tl_tensor **out_slots);
 
 /* ---- Shape ----------------------------------------------------------------------------------- */
 
 /* Returns x with another shape and the same storage; one dimension may be -1 and is inferred. */
-tl_status tl_reshape(tl_tensor *x, int ndim, const int64_t *dims, tl_tensor **out_y);
+TL_API tl_status tl_reshape(tl_tensor *x, int ndim, const int64_t *dims, tl_tensor **out_y);
 /* Copies x so that axis i of y is axis axes[i] of x. TL_EINVAL: axes is not a permutation. */
-tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y);
+TL_API tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y);
 /* Copies the elements start .. start+count-1 along axis. */
-tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tensor **out_y);
+TL_API tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tensor **out_y);
 /* Joins tensors of one type along axis, the only one in which their sizes may differ. The result
-** is a copy, except that a single tensor is returned as by tl_reshape. TL_EINVAL: count < 1;
-** there is no message, because no tensor names a context. */
-tl_status tl_concat(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y);
+** is a copy, except that a single tensor is returned as by tl_reshape. TL_EINVAL: count < 1. */
+TL_API tl_status tl_concat(tl_ctx *ctx, tl_tensor *const *xs, int count, int axis,
+                           tl_tensor **out_y);
 /* y = x at index along axis 0; with x [v,d] an embedding. Its gradient adds rows in the order of
 ** index, so it is repeatable.   x [p,..]   index [..] int32   y [index..,..]
 ** TL_EINVAL: an index is out of range; the message names it. On a GPU the next read reports it. */
-tl_status tl_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y);
+TL_API tl_status tl_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y);
 /* The same for a batch of tables: y[g,i] = x[g,index[g,i]], where the g axes, of which there may be
 ** none, are equal.   x [g..,p,..]   index [g..,m] int32   y [g..,m,..]   TL_EINVAL: as tl_gather */
-tl_status tl_batch_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y);
+TL_API tl_status tl_batch_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y);
+/* rows[i] = ids[starts[i] .. starts[i]+n-1]   ids [t] int32   starts [b] int32   rows [b,n]
+** TL_EINVAL: a window reaches outside ids; on a GPU the next read reports it. */
+TL_API tl_status tl_gather_windows(tl_tensor *ids, tl_tensor *starts, int64_t n,
+                                   tl_tensor **out_rows);
 
 /* ---- Softmax and losses ---------------------------------------------------------------------- */
 
 /* Softmax over the last axis. With causal, x is [..,n,n] and entries j > i get weight 0. */
-tl_status tl_softmax(tl_tensor *x, int causal, tl_tensor **out_y);
-tl_status tl_log_softmax(tl_tensor *x, tl_tensor **out_y);
+TL_API tl_status tl_softmax(tl_tensor *x, int causal, tl_tensor **out_y);
+TL_API tl_status tl_log_softmax(tl_tensor *x, tl_tensor **out_y);
 /* Cross entropy in nats: the mean of -log softmax(logits)[target] over the targets that differ from
 ** ignore; 0 if there are none. TL_EINVAL: a target is outside 0..v-1 (on a GPU at the next read).
 **   logits [..,v]   targets [..] int32   loss: a scalar */
-tl_status tl_cross_entropy(tl_tensor *logits, tl_tensor *targets, int32_t ignore,
-                           tl_tensor **out_loss);
+TL_API tl_status tl_cross_entropy(tl_tensor *logits, tl_tensor *targets, int32_t ignore,
+                                  tl_tensor **out_loss);
 /* The same loss for logits = x w^T + bias, computed a block of rows at a time, so that the logits
 ** are never all in memory.   x [..,d]   w [v,d]   bias [v] or NULL */
-tl_status tl_linear_cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor *targets,
-                                  int32_t ignore, tl_tensor **out_loss);
+TL_API tl_status tl_linear_cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias,
+                                         tl_tensor *targets, int32_t ignore, tl_tensor **out_loss);
 
 /* ---- Norms (over the last axis, of size d >= 1; TL_EINVAL: eps is negative or NaN) ----------- */
 
 /* y = (x - mean) / sqrt(var + eps) weight + bias; weight, bias [d] or NULL (Ba et al. 2016) */
-tl_status tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps,
-                        tl_tensor **out_y);
+TL_API tl_status tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps,
+                               tl_tensor **out_y);
 /* y = x / sqrt(mean x^2 + eps) weight; weight [d], [1] or NULL (Zhang & Sennrich 2019) */
-tl_status tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y);
+TL_API tl_status tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y);
 /* y = x / (||x||/sqrt d + eps), eps outside the root as in TNN's code; 0 for x = 0 */
-tl_status tl_simple_rms_norm(tl_tensor *x, double eps, tl_tensor **out_y);
+TL_API tl_status tl_simple_rms_norm(tl_tensor *x, double eps, tl_tensor **out_y);
 /* y = weight x / max(||x||/sqrt d, eps); weight: a scalar; 0 for x = 0 */
-tl_status tl_scale_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y);
+TL_API tl_status tl_scale_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y);
 /* Normalises each channel over all other axes: in training with the batch's statistics, which also
 ** update running = (1-momentum) running + momentum batch (unbiased variance, as PyTorch); else with
 ** the running ones. weight, bias: [d] or NULL; running_mean, running_var: [d]. TL_EINVAL: training
 ** on fewer than 2 rows. */
-tl_status tl_batch_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, tl_tensor *running_mean,
-                        tl_tensor *running_var, int training, double momentum, double eps,
-                        tl_tensor **out_y);
+TL_API tl_status tl_batch_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias,
+                               tl_tensor *running_mean, tl_tensor *running_var, int training,
+                               double momentum, double eps, tl_tensor **out_y);
 
 /* ---- Networks -------------------------------------------------------------------------------- */
 
@@ -359,8 +393,8 @@ typedef struct tl_mlp_layer {
 ** layers but the first and the last add x_(l-1). Row r of y is multiplied by scale_r, e.g. a decay.
 **   x [p,k]   scale [p] or NULL   y [p,o of the last layer]
 ** TL_EINVAL: count < 2, a kind or an eps is invalid, or scale requires a gradient: it has none. */
-tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_kind act,
-                 int residual, tl_tensor *scale, tl_tensor **out_y);
+TL_API tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_kind act,
+                        int residual, tl_tensor *scale, tl_tensor **out_y);
 
 /* ---- Convolution, scans and transforms ------------------------------------------------------- */
 
@@ -368,38 +402,39 @@ tl_status tl_mlp(tl_tensor *x, const tl_mlp_layer *layers, int count, tl_unary_k
 ** zero outside 0..n-1.
 **   x, y [b,n,d]   taps [m,d]   origin: the tap of lag 0 (0: causal; m/2 rounded down: centred)
 ** TL_EINVAL: origin is not the index of a tap. */
-tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin, tl_tensor **out_y);
+TL_API tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin,
+                                   tl_tensor **out_y);
 
 /* Selective scan, the core of Mamba (Gu and Dao 2023, Eq. 2): with a state h [d,s] that starts at
 ** 0, h_i = exp(delta_i a) h_(i-1) + delta_i x_i b_i and y_i = h_i c_i + skip x_i. The state has s
 ** numbers per channel; b and c are the same for all channels.
 **   x, delta, y [b,n,d]   a [d,s]   b, c [b,n,s]   skip [d] or NULL
 ** The tape keeps one state in 64 positions. */
-tl_status tl_selective_scan(tl_tensor *x, tl_tensor *delta, tl_tensor *a, tl_tensor *b,
-                            tl_tensor *c, tl_tensor *skip, tl_tensor **out_y);
+TL_API tl_status tl_selective_scan(tl_tensor *x, tl_tensor *delta, tl_tensor *a, tl_tensor *b,
+                                   tl_tensor *c, tl_tensor *skip, tl_tensor **out_y);
 /* Gated linear recurrence per head, as in gated linear attention, HGRN2, Mamba-2, RetNet: with a
 ** state S [k,v] that starts at 0, S_i = diag(exp g_i) S_(i-1) + k_i v_i^T and y_i = S_i^T q_i.
 **   q, k [b,n,h,k]   v, y [b,n,h,v]   g [b,n,h,k], or [b,n,h,1] for one decay per head
 ** The tape keeps one state in 64 positions. */
-tl_status tl_linear_recurrence(tl_tensor *q, tl_tensor *k, tl_tensor *v, tl_tensor *g,
-                               tl_tensor **out_y);
+TL_API tl_status tl_linear_recurrence(tl_tensor *q, tl_tensor *k, tl_tensor *v, tl_tensor *g,
+                                      tl_tensor **out_y);
 
 /* Discrete Fourier transforms along one axis, unscaled forward and scaled by 1/n inverse. A complex
 ** tensor has a last axis of size 2 (real, imaginary), which does not count as an axis here.
 **   tl_fft: complex n -> complex n   tl_rfft: real n -> complex n/2+1   tl_irfft: the reverse
 ** TL_EBACKEND: no loaded backend provides transforms. */
-tl_status tl_fft(tl_tensor *x, int axis, int inverse, tl_tensor **out_y);
-tl_status tl_rfft(tl_tensor *x, int axis, tl_tensor **out_y);
-tl_status tl_irfft(tl_tensor *x, int axis, int64_t n, tl_tensor **out_y);
+TL_API tl_status tl_fft(tl_tensor *x, int axis, int inverse, tl_tensor **out_y);
+TL_API tl_status tl_rfft(tl_tensor *x, int axis, tl_tensor **out_y);
+TL_API tl_status tl_irfft(tl_tensor *x, int axis, int64_t n, tl_tensor **out_y);
 
 /* ---- Linear algebra (for analysis: no gradients; LAPACK in float64) -------------------------- */
 /* TL_EINVAL: an argument requires a gradient, and recording is on. */
 
 /* a = u diag(s) v with s from large to small.   a [m,n]   u [m,k]   s [k]   v [k,n], k = min(m,n).
-** out_u and out_v may both be NULL. TL_EINVAL: a is not finite, or LAPACK does not converge. */
-tl_status tl_svd(tl_tensor *a, tl_tensor **out_u, tl_tensor **out_s, tl_tensor **out_v);
+** out_u and out_v may be NULL. TL_EINVAL: a is not finite, or LAPACK does not converge. */
+TL_API tl_status tl_svd(tl_tensor *a, tl_tensor **out_u, tl_tensor **out_s, tl_tensor **out_v);
 /* Solves a x = b.   a [n,n]   b, x [n,m].   TL_EINVAL: a is singular or not finite. */
-tl_status tl_solve(tl_tensor *a, tl_tensor *b, tl_tensor **out_x);
+TL_API tl_status tl_solve(tl_tensor *a, tl_tensor *b, tl_tensor **out_x);
 
 /* ---- Random streams -------------------------------------------------------------------------- */
 /* Philox4x32-10 (Salmon et al. 2011): number i of a stream depends on (seed, purpose, i) alone.
@@ -411,29 +446,31 @@ typedef struct tl_stream {
     uint64_t offset; /* 128-bit blocks used so far */
 } tl_stream;
 
-tl_stream tl_stream_new(uint64_t seed, const char *purpose); /* purpose: e.g. "init", "dropout" */
-double tl_random_unit(tl_stream *s);                  /* [0,1), 53 bits */
-int64_t tl_random_below(tl_stream *s, int64_t bound); /* 0..bound-1, unbiased; bound >= 1 */
+/* purpose is a name of the stream, e.g. "init" or "dropout". */
+TL_API tl_stream tl_stream_new(uint64_t seed, const char *purpose);
+TL_API double tl_random_unit(tl_stream *s);                  /* [0,1), 53 bits */
+TL_API int64_t tl_random_below(tl_stream *s, int64_t bound); /* 0..bound-1, unbiased; bound >= 1 */
 /* Fill a float32 tensor with independent draws. */
-tl_status tl_random_uniform(tl_tensor *t, tl_stream *s, double low, double high);
-tl_status tl_random_normal(tl_tensor *t, tl_stream *s, double mean, double deviation);
+TL_API tl_status tl_random_uniform(tl_tensor *t, tl_stream *s, double low, double high);
+TL_API tl_status tl_random_normal(tl_tensor *t, tl_stream *s, double mean, double deviation);
 /* Fills the int32 tensor t with draws from 0..bound-1. They equal those of as many calls of
 ** tl_random_below, except for a bias below bound/2^64. TL_EINVAL: bound is not in 1..2^31-1. */
-tl_status tl_random_integers(tl_tensor *t, tl_stream *s, int64_t bound);
+TL_API tl_status tl_random_integers(tl_tensor *t, tl_stream *s, int64_t bound);
 /* Draws places in rows of several lengths: places[g,i] = floor(lengths[g] u_i), where u_i is what
 ** call i of tl_random_unit draws, the same for all rows; 0 unless 0 <= lengths[g] u_i < 2^31-1.
 **   lengths [g..] float32   places [g..,count] int32 */
-tl_status tl_random_places(tl_tensor *lengths, int64_t count, tl_stream *s, tl_tensor **out_places);
+TL_API tl_status tl_random_places(tl_tensor *lengths, int64_t count, tl_stream *s,
+                                  tl_tensor **out_places);
 /* Fills the int32 tensor t [n] with a random permutation of 0..n-1. */
-tl_status tl_random_permutation(tl_tensor *t, tl_stream *s);
+TL_API tl_status tl_random_permutation(tl_tensor *t, tl_stream *s);
 /* y = x keep / (1-p) with keep ~ Bernoulli(1-p). No mask is stored: backward draws it again.
 ** TL_EINVAL: p is not in [0,1). */
-tl_status tl_dropout(tl_tensor *x, double p, tl_stream *s, tl_tensor **out_y);
+TL_API tl_status tl_dropout(tl_tensor *x, double p, tl_stream *s, tl_tensor **out_y);
 /* Draws one id from softmax(logits / temperature) of logits [v], among the top_k largest (0:
 ** all). Temperature 0 takes the largest. TL_EINVAL: temperature or top_k is negative, temperature
 ** is not finite, or the logits contain a NaN or have an infinite maximum. */
-tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_stream *s,
-                    int32_t *out_id);
+TL_API tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_stream *s,
+                           int32_t *out_id);
 
 /* ---- Graphs ---------------------------------------------------------------------------------- */
 /* CUDA graphs: a sequence of kernel launches is captured once and replayed as a whole, with the
@@ -443,32 +480,35 @@ typedef struct tl_graph tl_graph;
 
 /* Returns whether ctx's device can capture now. The CPU cannot, and no device can during a
 ** profile, which counts kernels one by one. */
-int tl_has_graphs(const tl_ctx *ctx);
+TL_API int tl_has_graphs(const tl_ctx *ctx);
 /* Begins a capture. Until tl_graph_end, or tl_graph_free, which gives up, operators are captured
 ** and not run; one that needs a tensor on the CPU returns TL_EDEVICE. streams, of different keys,
 ** are the random streams that they may draw from; they are borrowed until the end, and then as
 ** before. TL_EDEVICE: tl_has_graphs is 0. TL_EINVAL: a capture is in progress, or two streams have
 ** one key. */
-tl_status tl_graph_begin(tl_ctx *ctx, tl_stream *const *streams, int count, tl_graph **out_g);
+TL_API tl_status tl_graph_begin(tl_ctx *ctx, tl_stream *const *streams, int count,
+                                tl_graph **out_g);
 /* Ends the capture. results are the captured tensors that the caller reads later; every replay
 ** writes them, and no other captured tensor ever has values. After a failure, only tl_graph_free
 ** may be called on g. */
-tl_status tl_graph_end(tl_graph *g, tl_tensor *const *results, int count);
+TL_API tl_status tl_graph_end(tl_graph *g, tl_tensor *const *results, int count);
 /* Replays the graph with the current contents of its tensors and the next numbers of the streams,
 ** in the order of the capture. *out_ran 0: nothing ran, because a tensor has moved or a stream has
 ** another key; capture again. TL_EINVAL: another number of streams, or a capture is in progress. */
-tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *out_ran);
-void tl_graph_free(tl_graph *g);
+TL_API tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *out_ran);
+TL_API void tl_graph_free(tl_graph *g);
 
 /* ---- Optimisers ------------------------------------------------------------------------------ */
 
 typedef enum tl_adam_kind {
-    TL_ADAM,  /* weight decay added to the gradient (coupled; Kingma & Ba with L2) */
-    TL_ADAMW, /* p -= lr wd p, then the step (Loshchilov & Hutter); PyTorch's AdamW */
-    TL_ADAM_FAIRSEQ /* as TL_ADAMW with p -= lr sqrt(c2)/c1 m / (sqrt(v) + eps); fairseq's "adam" */
+    TL_ADAM_L2,        /* weight decay added to the gradient (coupled; Kingma & Ba with L2) */
+    TL_ADAM_DECOUPLED, /* p -= lr wd p, then the step (Loshchilov & Hutter); PyTorch's AdamW */
+    /* decoupled, with p -= lr sqrt(c2)/c1 m / (sqrt(v) + eps); fairseq's "adam" */
+    TL_ADAM_FAIRSEQ
 } tl_adam_kind;
 
 typedef struct tl_adam_options {
+    size_t bytes; /* sizeof(tl_adam_options) */
     tl_adam_kind kind;
     double lr, beta1, beta2, eps, weight_decay;
     int64_t step; /* 1 for the first update */
@@ -478,16 +518,16 @@ typedef struct tl_adam_options {
 ** shape: m = beta1 m + (1-beta1) g, v = beta2 v + (1-beta2) g^2, p -= lr (m/c1) / (sqrt(v/c2) +
 ** eps) with c1 = 1-beta1^step and c2 = 1-beta2^step. Parameters without a gradient stay as they
 ** are. No tensor may be given twice. TL_EINVAL: an option is out of range, or a moment is NULL. */
-tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
-                       int count, const tl_adam_options *opt, double grad_scale);
+TL_API tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
+                              int count, const tl_adam_options *opt, double grad_scale);
 /* Updates each params[i] with g, its gradient times grad_scale: g += weight_decay p, buf =
 ** momentum buf + g, p -= lr buf. Without momentum, p -= lr g and buf may be NULL. No tensor may
 ** be given twice. TL_EINVAL: there is momentum without buffers. */
-tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count, double lr,
-                      double momentum, double weight_decay, double grad_scale);
+TL_API tl_status tl_sgd_step(tl_tensor *const *params, tl_tensor *const *buf, int count, double lr,
+                             double momentum, double weight_decay, double grad_scale);
 /* Computes the square root of the sum of all |grad|^2 in float64, in an order that depends on
 ** the shapes only. On a GPU it waits for the result, one number. */
-tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_norm);
+TL_API tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_norm);
 
 /* ---- Toeplitz neural operators --------------------------------------------------------------- */
 /* An encoder computes coefficients at the points that a backend names, and the backend mixes
@@ -503,46 +543,51 @@ typedef struct tl_tno tl_tno;
 ** they are one computation, it is the first of them. TL_EBACKEND: no such backend (the message
 ** lists those loaded), it has no form for the device, or it refuses the problem (and why).
 ** TL_EINVAL: n or d is below 1, or an option is unknown, of the wrong type or out of range. */
-tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int causal,
-                     const char *const *options, tl_tno **out_tno);
-void tl_tno_free(tl_tno *tno);
-tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points); /* for the encoder, [p] float32 */
-int tl_tno_width(const tl_tno *tno); /* numbers per point and channel: 1 or 2 */
-const char *tl_tno_chosen(const tl_tno *tno); /* the backend's name; for "auto", the one it chose */
-const char *tl_tno_domain(const tl_tno *tno); /* what a point is: "lag", "warp" or "frequency" */
-const char *tl_tno_warning(const tl_tno *tno); /* about this problem, or NULL; tno owns it */
-int tl_tno_param_count(const tl_tno *tno); /* learnable, of the backend itself; mostly 0 */
+TL_API tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int causal,
+                            const char *const *options, tl_tno **out_tno);
+TL_API void tl_tno_free(tl_tno *tno);
+/* Returns the points at which the encoder is evaluated, [p] float32. */
+TL_API tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points);
+TL_API int tl_tno_width(const tl_tno *tno); /* numbers per point and channel: 1 or 2 */
+/* The backend's name; for "auto", that of the backend it chose. */
+TL_API const char *tl_tno_backend_name(const tl_tno *tno);
+/* What a point is: "lag", "warp" or "frequency". */
+TL_API const char *tl_tno_domain(const tl_tno *tno);
+TL_API const char *tl_tno_warning(const tl_tno *tno); /* about this problem, or NULL; tno owns it */
+TL_API int tl_tno_param_count(const tl_tno *tno); /* learnable, of the backend itself; mostly 0 */
 /* Describes parameter i: its name, its shape, and how to initialise it, "normal" (mean 0, deviation
 ** 1), "uniform" (-1 to 1), "zeros" or "ones". The backend owns the strings. TL_EINVAL: there is no
 ** parameter i. */
-tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
-                       int64_t out_dims[TL_MAXDIMS], const char **out_init);
+TL_API tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
+                              int64_t out_dims[TL_MAXDIMS], const char **out_init);
 /* y[b,i,c] = sum over j of T_c[i,j] x[b,j,c] with T given by coef and params (TNN, Eq. 4). params
 ** lists the backend's parameters in the order of tl_tno_param; NULL if it has none.
 **   coef [p, width d]   x, y [b,n,d]   TL_EINVAL: coef or a parameter is missing. */
-tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
-                       tl_tensor **out_y);
+TL_API tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
+                              tl_tensor **out_y);
 /* Does the same for several calls in which coef and params do not change. *cache is the cache of
 ** what the backend computes from them: NULL before the first call and then owned by the caller, who
 ** may pass coef as NULL from the second call on. It stays NULL if the backend caches nothing.
 ** TL_EINVAL, also: a view is given that does not begin at a multiple of 64 bytes. */
-tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
-                             tl_tensor **cache, tl_tensor **out_y);
+TL_API tl_status tl_tno_apply_cached(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params,
+                                     tl_tensor *x, tl_tensor **cache, tl_tensor **out_y);
 /* Computes the gradients of sum(dy y), y = tl_tno_apply(coef, params, x), without the tape, for a
-** caller who keeps a graph of his own. cache: of tl_tno_apply_again, or NULL. Gradients for which
+** caller who keeps a graph of his own. cache: of tl_tno_apply_cached, or NULL. Gradients for which
 ** out_dcoef, out_dparams or out_dx is NULL are not computed; out_dparams has one per parameter.
 **   dy [b,n,d]   TL_EINVAL: coef or a parameter is missing. */
-tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
-                           tl_tensor *cache, tl_tensor *dy, tl_tensor **out_dcoef,
-                           tl_tensor **out_dparams, tl_tensor **out_dx);
+TL_API tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params,
+                                  tl_tensor *x, tl_tensor *cache, tl_tensor *dy,
+                                  tl_tensor **out_dcoef, tl_tensor **out_dparams,
+                                  tl_tensor **out_dx);
 /* Returns the dense matrices T [d,n,n], without gradients; coef and params as in tl_tno_apply. */
-tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor **out_t);
+TL_API tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params,
+                              tl_tensor **out_t);
 
 /* coef_k gamma^|k|, the exponential decay of coefficients (TNN, Eq. 8). Gradients flow to coef, and
 ** to gamma if it requires one.
 **   coef [p,d]   lags [p]   gamma [d] or a scalar, in (0,1]
 ** TL_EINVAL: gamma is out of range; on a GPU the next read reports it. */
-tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor **out_coef);
+TL_API tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor **out_coef);
 
 /* ---- Recurrences: a causal Toeplitz operator one position at a time -------------------------- */
 /* y_i = sum over 0 <= k < lags of gamma^k t_k x_(i-k),   x_i = 0 for i < 0
@@ -552,8 +597,12 @@ tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor
 ** published form equals that sum for the first `lags` positions only: at lag `lags` its kernel is
 ** -gamma^lags times the sum of t, and it repeats periodically from there. The relaxed form equals
 ** the ring up to rounding, and n positions cost O(n log^2 n), where the ring's cost O(n lags). */
-typedef enum tl_recurrence_kind { TL_RING, TL_ETSC_EXACT, TL_ETSC_PUBLISHED, TL_RELAXED }
-    tl_recurrence_kind;
+typedef enum tl_recurrence_kind {
+    TL_RECURRENCE_RING,
+    TL_RECURRENCE_ETSC_EXACT,
+    TL_RECURRENCE_ETSC_PUBLISHED,
+    TL_RECURRENCE_RELAXED
+} tl_recurrence_kind;
 
 /* The kernel of the recurrence and the state of b sequences. It belongs to the context. */
 typedef struct tl_recurrence tl_recurrence;
@@ -561,25 +610,25 @@ typedef struct tl_recurrence tl_recurrence;
 /* Creates a recurrence from coefficients without decay.
 **   t [lags,d], lags and d >= 1   gamma [d], a scalar, or NULL for 1; in (0,1]
 ** TL_EBACKEND: ETSC needs transforms (see tl_fft). TL_EINVAL: gamma is out of range, or b < 1. */
-tl_status tl_recurrence_new(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind kind, int64_t b,
-                            tl_recurrence **out_r);
-/* Does the same for TL_RELAXED, with memory for so many positions after the prompt (0: for any
-** number). The prompt is the first call of tl_recurrence_step if that has several positions; it
-** costs O(n log n). In a context of several threads a further one computes products of 2,048 and
-** more positions, also between the calls; results do not depend on when.
+TL_API tl_status tl_recurrence_new(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind kind,
+                                   int64_t b, tl_recurrence **out_r);
+/* Does the same for TL_RECURRENCE_RELAXED, with memory for so many positions after the prompt (0:
+** for any number). The prompt is the first call of tl_recurrence_step if that has several
+** positions; it costs O(n log n). In a context of several threads a further one computes products
+** of 2,048 and more positions, also between the calls; results do not depend on when.
 ** TL_EBACKEND: no backend has the transforms. TL_EINVAL: positions < 0. */
-tl_status tl_recurrence_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b, int64_t positions,
-                                tl_recurrence **out_r);
+TL_API tl_status tl_recurrence_new_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b,
+                                           int64_t positions, tl_recurrence **out_r);
 /* Creates a recurrence before its first position that shares the kernel of r, which the sizes of
 ** both count. TL_EINVAL: r is relaxed, and it and all its forks have begun. */
-tl_status tl_recurrence_fork(const tl_recurrence *r, tl_recurrence **out_r);
-void tl_recurrence_free(tl_recurrence *r);
+TL_API tl_status tl_recurrence_fork(const tl_recurrence *r, tl_recurrence **out_r);
+TL_API void tl_recurrence_free(tl_recurrence *r);
 /* Consumes the next position, x [b,d], or the next n positions, x [b,n,d], and writes y, which
 ** has x's shape and may be x. It records nothing and, but for a relaxed one's prompt, allocates
 ** nothing. TL_EINVAL: a relaxed recurrence has no memory left for n positions. */
-tl_status tl_recurrence_step(tl_recurrence *r, tl_tensor *x, tl_tensor *y);
+TL_API tl_status tl_recurrence_step(tl_recurrence *r, tl_tensor *x, tl_tensor *y);
 /* Returns to the state before the first position; a relaxed one takes a prompt only once. */
-void tl_recurrence_reset(tl_recurrence *r);
+TL_API void tl_recurrence_reset(tl_recurrence *r);
 
 typedef struct tl_recurrence_size {
     tl_recurrence_kind kind;
@@ -588,19 +637,19 @@ typedef struct tl_recurrence_size {
     size_t state_bytes, kernel_bytes;  /* of all sequences; of the kernel that they share */
 } tl_recurrence_size;
 
-tl_recurrence_size tl_recurrence_sizes(const tl_recurrence *r);
+TL_API tl_recurrence_size tl_recurrence_sizes(const tl_recurrence *r);
 /* Returns the modes of ETSC, with which u = lambda u + b x (exact form: b (x_i - decay^period
 ** x_(i-period))) and y is the real part of the sum of u, where a mode that is not real counts
 ** twice. Row j is mode j, or mode j + 1 in the published form.
 **   b, lambda [modes,d,2]   decay [d]: |lambda|   TL_EINVAL: r is a ring or relaxed. */
-tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tensor **out_lambda,
-                              tl_tensor **out_decay);
+TL_API tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b,
+                                     tl_tensor **out_lambda, tl_tensor **out_decay);
 /* Creates a recurrence from b and decay as tl_recurrence_modes returns them; sequences is the b of
 ** tl_recurrence_new. TL_EINVAL: kind is not one of ETSC, that kind, lags and period do not have as
 ** many modes, a decay is outside (0,1], or sequences < 1. */
-tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_kind kind,
-                                 int64_t lags, int64_t period, int64_t sequences,
-                                 tl_recurrence **out_r);
+TL_API tl_status tl_recurrence_from_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_kind kind,
+                                          int64_t lags, int64_t period, int64_t sequences,
+                                          tl_recurrence **out_r);
 
 /* ---- Backends -------------------------------------------------------------------------------- */
 
@@ -609,176 +658,23 @@ tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_k
 ** reports it. */
 
 /* Loads one plugin. TL_EBACKEND: the message contains dlerror's text or the ABI numbers. */
-tl_status tl_backend_load(tl_ctx *ctx, const char *path);
-int tl_backend_count(const tl_ctx *ctx);
+TL_API tl_status tl_backend_load(tl_ctx *ctx, const char *path);
+TL_API int tl_backend_count(const tl_ctx *ctx);
 /* These describe backend i in the order of loading; NULL if there is none. ctx owns the text. */
-const char *tl_backend_name(const tl_ctx *ctx, int i);
-const char *tl_backend_summary(const tl_ctx *ctx, int i);
-const char *tl_backend_path(const tl_ctx *ctx, int i);
-int tl_backend_problem_count(const tl_ctx *ctx);
-const char *tl_backend_problem(const tl_ctx *ctx, int i); /* "PATH: why"; NULL: no problem i */
+TL_API const char *tl_backend_name(const tl_ctx *ctx, int i);
+TL_API const char *tl_backend_summary(const tl_ctx *ctx, int i);
+TL_API const char *tl_backend_path(const tl_ctx *ctx, int i);
+TL_API int tl_backend_problem_count(const tl_ctx *ctx);
+/* Returns "PATH: why", or NULL if there is no problem i. */
+TL_API const char *tl_backend_problem(const tl_ctx *ctx, int i);
 /* The folder for tuning results, downloads and tokens: $TOEPLAB_CACHE, else
 ** $XDG_CACHE_HOME/toeplab, else ~/.cache/toeplab; NULL if TOEPLAB_CACHE is empty, there is no such
 ** variable, or the folder cannot be created. */
-const char *tl_cache_dir(const tl_ctx *ctx);
+TL_API const char *tl_cache_dir(const tl_ctx *ctx);
 /* Reports option j of backend i; the backend owns the strings. Returns 0 if there is none. */
-int tl_backend_option(const tl_ctx *ctx, int i, int j, const char **out_name, const char **out_type,
-                      const char **out_default, const char **out_range, const char **out_help);
-
-/* ---- Text ------------------------------------------------------------------------------------ */
-
-typedef struct tl_vocab tl_vocab; /* A vocabulary maps ids to token strings and texts to ids. */
-
-tl_status tl_vocab_bytes(tl_ctx *ctx, tl_vocab **out_v); /* 256 tokens; a byte is its own id */
-/* The tokens are the distinct UTF-8 characters of text in code point order. TL_EINVAL: text is
-** not UTF-8; the message names the offset. */
-tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab **out_v);
-/* Reads GPT-2's byte pair encoding from its files. merges is vocab.bpe or a file that
-** tl_bpe_train wrote. encoder is encoder.json; if NULL, ids are 0..255 for the bytes in GPT-2's
-** order, then one per merge. dictionary is fairseq's dict.txt or NULL: with it, ids are its
-** rows, each line of a text is stripped of white space and ended by </s>, and the size is a
-** multiple of 8 (50264 for GPT-2's files). Without it, encoding and decoding preserve any bytes.
-** TL_ECORRUPT: a file is damaged; the message names the file and the line. TL_ENOTFOUND: a file is
-** missing. TL_EINVAL: one is not a plain file. TL_EIO: one cannot be read. */
-tl_status tl_vocab_bpe(tl_ctx *ctx, const char *merges, const char *encoder,
-                       const char *dictionary, tl_vocab **out_v);
-void tl_vocab_free(tl_vocab *v);
-int32_t tl_vocab_size(const tl_vocab *v);
-int32_t tl_vocab_eos(const tl_vocab *v); /* the token that ends a line, or -1 */
-/* Returns the bytes that id decodes to, which v owns; NULL if id is out of range. */
-const char *tl_vocab_token(const tl_vocab *v, int32_t id, size_t *out_bytes);
-/* Encodes text as ids [n]. TL_ENOTFOUND: the vocabulary lacks a character; the message names the
-** first such character and its offset. */
-tl_status tl_vocab_encode(tl_vocab *v, const char *text, size_t bytes, tl_tensor **out_ids);
-
-/* An encoder does the same for a text that arrives in parts, split anywhere. It stores only ids. */
-typedef struct tl_encoder tl_encoder;
-
-tl_status tl_encoder_new(tl_vocab *v, tl_encoder **out_e); /* keeps v alive */
-tl_status tl_encoder_feed(tl_encoder *e, const char *text, size_t bytes);
-int64_t tl_encoder_count(const tl_encoder *e); /* number of ids so far */
-tl_status tl_encoder_finish(tl_encoder *e, tl_tensor **out_ids); /* ends the text; call it once */
-void tl_encoder_free(tl_encoder *e);
-
-/* A counter counts what a vocabulary is built from: the distinct words of a text, separated by
-** spaces and line ends, or the pieces in which GPT-2 merges bytes. The text arrives in parts. */
-typedef struct tl_counter tl_counter;
-typedef enum tl_counter_kind { TL_COUNT_WORDS, TL_COUNT_PIECES } tl_counter_kind;
-
-tl_status tl_counter_new(tl_ctx *ctx, tl_counter_kind kind, tl_counter **out_c);
-tl_status tl_counter_feed(tl_counter *c, const char *text, size_t bytes);
-int32_t tl_counter_size(const tl_counter *c); /* number of distinct entries so far */
-void tl_counter_free(tl_counter *c);
-/* Ends the text and returns the vocabulary of the counted words, most frequent first, followed
-** by <eos> for the end of a line and <unk> for unknown words, unless the text has them. Decoded
-** lines look like WikiText's: " word word \n". */
-tl_status tl_vocab_words(tl_counter *c, tl_vocab **out_v);
-/* Ends the text, learns byte pairs until there are size tokens including the 256 bytes (Sennrich et
-** al. 2016), and writes the merges to path for tl_vocab_bpe. TL_EINVAL: the text yields fewer. */
-tl_status tl_bpe_train(tl_counter *c, int32_t size, const char *path);
-
-/* The tokens are <pad>, <unk> and <eos>, with ids 0, 1, 2, and then the characters that occur in
-** text at least `least` times, most frequent first. Other characters encode as <unk>. TL_EINVAL:
-** text is not UTF-8. */
-tl_status tl_vocab_frequent(tl_ctx *ctx, const char *text, size_t bytes, int64_t least,
-                            tl_vocab **out_v);
-
-/* rows[i] = ids[starts[i] .. starts[i]+n-1]   ids [t] int32   starts [b] int32   rows [b,n]
-** TL_EINVAL: a window reaches outside ids; on a GPU the next read reports it. */
-tl_status tl_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **out_rows);
-/* Makes a padded batch. Sequence k is ids[starts[k] .. starts[k+1]-1]. Row i is sequence index[i],
-** cut so that it and the token end (none if negative) fit into n, and filled up with pad;
-** lengths[i] counts the tokens before the padding.
-**   ids [t]   starts [k+1]   index [b], all int32   rows [b,n]   lengths [b]
-** TL_EINVAL: starts or index is out of range. */
-tl_status tl_padded(tl_tensor *ids, tl_tensor *starts, tl_tensor *index, int64_t n, int32_t end,
-                    int32_t pad, tl_tensor **out_rows, tl_tensor **out_lengths);
-typedef enum tl_smoothing { TL_WITTEN_BELL, TL_KNESER_NEY } tl_smoothing; /* the 2nd: modified */
-/* Computes the bits per token of an interpolated n-gram on test after train; order 0 is uniform.
-** Kneser-Ney also takes rows on their own: the context, nearest token last, in which -1 ends it,
-** and the token to predict.   train, test [t] or [t,order] int32
-** TL_EINVAL: an id is outside 0..v-1, order is out of range, or test is empty. */
-tl_status tl_ngram_bits(tl_tensor *train, tl_tensor *test, int order, int32_t v,
-                        tl_smoothing smoothing, double *out_bits);
-
-/* ---- ListOps --------------------------------------------------------------------------------- */
-/* Nested lists of digits under MIN, MAX, MED (the median, rounded down) and SM (the sum modulo
-** 10), written as "( ( ( [MAX 2 ) 9 ) ] )" with parentheses that carry no information. Tokens
-** are 3..12 for the digits, 13..16 for [MIN [MAX [MED [SM, and 17 for ], which a text may also
-** write as X; ids 0..2 are free for padding. */
-
-#define TL_LISTOPS_TOKENS 18
-
-typedef struct tl_listops {
-    uint64_t seed;
-    int64_t count;
-    int64_t min_length, max_length; /* in tokens, inclusive; Long Range Arena: 501, 1999 */
-    int max_depth, max_args;        /* Long Range Arena: 10, 10 */
-} tl_listops;
-
-/* Draws count distinct expressions by the rules of Long Range Arena's generator. Expression i is
-** ids[starts[i] .. starts[i+1]-1], and answers[i] is its value. A smaller count gives the first
-** expressions of a larger one.
-**   ids [t]   starts [count+1]   answers [count], all int32
-** TL_EINVAL: an option is out of range, or too few distinct expressions exist. */
-tl_status tl_listops_draw(tl_ctx *ctx, const tl_listops *o, tl_tensor **out_ids,
-                          tl_tensor **out_starts, tl_tensor **out_answers);
-/* The tokens of one expression. TL_EINVAL: text is no expression; the message says where. */
-tl_status tl_listops_parse(tl_ctx *ctx, const char *text, size_t bytes, tl_tensor **out_ids);
-/* Evaluates the expression ids[first .. first+n-1]. TL_EINVAL: it is not an expression. */
-tl_status tl_listops_value(const tl_tensor *ids, int64_t first, int64_t n, int *out_value);
-/* Writes it as text of at most size bytes, without a NUL; *out_bytes is the full length. */
-tl_status tl_listops_text(const tl_tensor *ids, int64_t first, int64_t n, char *text, size_t size,
-                          size_t *out_bytes);
-
-/* ---- Images ---------------------------------------------------------------------------------- */
-
-/* A set of images of equal size, one byte per pixel. */
-typedef struct tl_images tl_images;
-
-/* Copies the images that lie one after another in data. TL_EINVAL: bytes is no multiple of size. */
-tl_status tl_images_new(tl_ctx *ctx, const void *data, size_t bytes, int64_t size,
-                        tl_images **out_images);
-/* Opens count images of size bytes in the file at path: image i, from 0, begins at byte
-** offset + i stride. The set keeps the file open and reads pixels from it each time they are asked
-** for, so nobody may write to the file as long as the set exists.
-** TL_ENOTFOUND: there is no such file. TL_ECORRUPT: it is too short. TL_EINVAL: a number is out of
-** range. */
-tl_status tl_images_open(tl_ctx *ctx, const char *path, int64_t offset, int64_t stride,
-                         int64_t count, int64_t size, tl_images **out_images);
-void tl_images_free(tl_images *images);
-int64_t tl_images_count(const tl_images *images);
-int64_t tl_images_size(const tl_images *images); /* bytes of an image */
-/* Copies image i to pixels [size]. TL_EINVAL: there is no image i. TL_ECORRUPT: the file has been
-** cut short. TL_EIO: it cannot be read. */
-tl_status tl_images_pixels(const tl_images *images, int64_t i, uint8_t *pixels);
-/* ids[j] = the pixels of image index[j], 0..255   index [b]   ids [b,size], both int32
-** TL_EINVAL: an index is out of range. TL_ECORRUPT, TL_EIO: as for tl_images_pixels. */
-tl_status tl_images_batch(const tl_images *images, const tl_tensor *index, tl_tensor **out_ids);
-
-/* Pathfinder (Linsley et al. 2018): grey images with dashed contours and two disks. The label is 1
-** if the disks lie on the ends of one contour, 0 if on those of two. */
-typedef struct tl_pathfinder {
-    int64_t size; /* 32, 64, 128 (Path-X) or 256: the settings of Long Range Arena, 14 segments */
-    uint64_t seed;
-    int64_t first, count; /* draws the images first .. first + count - 1 */
-} tl_pathfinder;
-
-enum { /* the facts of an image */
-    TL_FACT_MARKERS, /* row and column of the disk on a first tail, then of that on a last head */
-    TL_FACT_MARGIN = 4,
-    TL_FACT_PAIRS, TL_FACT_NO_SEEDS, /* pairs of contours tried; those with no place to begin */
-    TL_FACT_TRIES, TL_FACT_DISTRACTORS, /* distractors tried, and drawn */
-    TL_FACT_PEAK, TL_FACT_FLOOR, /* the largest and the smallest value before the last stretch */
-    TL_PATHFINDER_FACTS
-};
-
-/* Draws images of size*size pixels. Image i depends on size, seed and i alone. out_facts and
-** out_paths may be NULL. A path is the tail and the head of each segment: row, column, row, column.
-**   labels [count] int32   facts [count,TL_PATHFINDER_FACTS]   paths [count,2,14,4] int32
-** TL_EINVAL: an option is out of range. */
-tl_status tl_pathfinder_draw(tl_ctx *ctx, const tl_pathfinder *o, tl_images **out_images,
-                             tl_tensor **out_labels, tl_tensor **out_facts, tl_tensor **out_paths);
+TL_API int tl_backend_option(const tl_ctx *ctx, int i, int j, const char **out_name,
+                             const char **out_type, const char **out_default,
+                             const char **out_range, const char **out_help);
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */
 /* Processes that were started together, by mpirun or srun, are the ranks of a group, which count
@@ -789,168 +685,66 @@ typedef struct tl_ranks tl_ranks;
 
 /* Finds the shared object for groups, "mpi", or that by which their GPUs exchange, "nccl".
 ** TL_ENOTFOUND: there is none, or it cannot be loaded; the message says why. One process alone. */
-tl_status tl_ranks_file(tl_ctx *ctx, const char *name, char *path, size_t size);
+TL_API tl_status tl_ranks_file(tl_ctx *ctx, const char *name, char *path, size_t size);
 /* Joins the group of all processes. Freeing it leaves it for good. */
-tl_status tl_ranks_open(tl_ctx *ctx, tl_ranks **out_ranks);
+TL_API tl_status tl_ranks_open(tl_ctx *ctx, tl_ranks **out_ranks);
 /* Makes groups of those ranks that give the same colour, >= 0, in their old order. Each is to be
 ** freed before the group that it was made of. On GPUs their tensors then go by "nccl" if all ranks
 ** have it (tl_ranks_link); else, and in the first group, through the memory of the CPU. */
-tl_status tl_ranks_split(tl_ranks *r, int colour, tl_ranks **out_ranks);
-const char *tl_ranks_link(const tl_ranks *r); /* NULL: tensors go through the memory of the CPU */
-void tl_ranks_free(tl_ranks *r);
-int tl_ranks_rank(const tl_ranks *r);
-int tl_ranks_size(const tl_ranks *r);
-void tl_ranks_end_all(tl_ranks *r, int code); /* one rank alone ends all processes at once */
-tl_status tl_ranks_barrier(tl_ranks *r);      /* waits until all ranks have called it */
+TL_API tl_status tl_ranks_split(tl_ranks *r, int colour, tl_ranks **out_ranks);
+/* The name of the shared object by which GPUs exchange; NULL: through the memory of the CPU. */
+TL_API const char *tl_ranks_link(const tl_ranks *r);
+TL_API void tl_ranks_free(tl_ranks *r);
+TL_API int tl_ranks_rank(const tl_ranks *r);
+TL_API int tl_ranks_size(const tl_ranks *r);
+TL_API void tl_ranks_end_all(tl_ranks *r, int code); /* one rank alone ends all processes at once */
+TL_API tl_status tl_ranks_barrier(tl_ranks *r);      /* waits until all ranks have called it */
 /* Copy t, or count words, of rank root to all ranks. */
-tl_status tl_ranks_broadcast(tl_ranks *r, int root, tl_tensor *t);
-tl_status tl_ranks_broadcast_words(tl_ranks *r, int root, int32_t *words, int64_t count);
+TL_API tl_status tl_ranks_broadcast(tl_ranks *r, int root, tl_tensor *t);
+TL_API tl_status tl_ranks_broadcast_words(tl_ranks *r, int root, int32_t *words, int64_t count);
 /* Replaces t, float32, on all ranks by the sum ((t_0 + t_1) + t_2) ... over the ranks. */
-tl_status tl_ranks_sum(tl_ranks *r, tl_tensor *t);
+TL_API tl_status tl_ranks_sum(tl_ranks *r, tl_tensor *t);
 /* One rank sends a word to another, which takes it if it has arrived. */
-tl_status tl_ranks_send_word(tl_ranks *r, int to, int tag, int32_t word);
-tl_status tl_ranks_take_word(tl_ranks *r, int from, int tag, int *out_there, int32_t *out_word);
+TL_API tl_status tl_ranks_send_word(tl_ranks *r, int to, int tag, int32_t word);
+TL_API tl_status tl_ranks_take_word(tl_ranks *r, int from, int tag, int *out_there,
+                                    int32_t *out_word);
 /* Begins to send t (NULL: no elements) to another rank. The caller does not write t before
 ** tl_ranks_finish. Tags, also of words, are 1 or more. TL_ETYPE: t is int32 and there is a link. */
-tl_status tl_ranks_send(tl_ranks *r, int to, int tag, tl_tensor *t);
+TL_API tl_status tl_ranks_send(tl_ranks *r, int to, int tag, tl_tensor *t);
 /* Waits for such a message and writes it to t, which has the size of what was sent. */
-tl_status tl_ranks_receive(tl_ranks *r, int from, int tag, tl_tensor *t);
+TL_API tl_status tl_ranks_receive(tl_ranks *r, int from, int tag, tl_tensor *t);
 /* Turn the rank's share of the tokens of a sequence, of all channels, into all tokens of its share
 ** of the channels, and back, with gradients. Shares are contiguous, in the order of the ranks.
 **   x [b,n/p,d] <-> y [b,n,d/p], for p ranks   TL_ESHAPE: d, or n, is no multiple of p */
-tl_status tl_ranks_to_channels(tl_ranks *r, tl_tensor *x, tl_tensor **out_y);
-tl_status tl_ranks_to_tokens(tl_ranks *r, tl_tensor *y, tl_tensor **out_x);
+TL_API tl_status tl_ranks_to_channels(tl_ranks *r, tl_tensor *x, tl_tensor **out_y);
+TL_API tl_status tl_ranks_to_tokens(tl_ranks *r, tl_tensor *y, tl_tensor **out_x);
 /* Like tl_backward, but sums gradients of leaves along a chain of ranks, which alone call it.
 **   loss: this rank's own; NULL adds nothing to the sums
 **   from: the rank whose sums replace the leaves' gradients before this pass adds to them; -1: none
 **   to: the rank that receives each sum as soon as it is final; -1: none
 ** TL_EINVAL: a leaf is given twice. */
-tl_status tl_ranks_backward(tl_ranks *r, tl_tensor *loss, tl_tensor *const *leaves, int count,
-                            int from, int to);
+TL_API tl_status tl_ranks_backward(tl_ranks *r, tl_tensor *loss, tl_tensor *const *leaves,
+                                   int count, int from, int to);
 /* Waits for what tl_ranks_send and tl_ranks_backward have sent. One rank alone may call it. */
-tl_status tl_ranks_finish(tl_ranks *r);
+TL_API tl_status tl_ranks_finish(tl_ranks *r);
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
 /* Creates a folder and its missing parents (mkdir -p). After a failure of this function or of
 ** tl_file_write, errno holds the cause. */
-tl_status tl_file_folders(tl_ctx *ctx, const char *folder);
+TL_API tl_status tl_file_folders(tl_ctx *ctx, const char *folder);
 /* Syncs a folder, so that files created, renamed or removed in it survive a power failure. */
-tl_status tl_file_sync_folder(tl_ctx *ctx, const char *folder);
+TL_API tl_status tl_file_sync_folder(tl_ctx *ctx, const char *folder);
 /* Replaces the content of path atomically: writes a temporary file beside it, syncs, renames it and
 ** syncs the folder. On failure path holds its old content, unless only the sync of the folder
 ** failed: then the new one, which a power failure may undo. TL_ENOSPC: less than twice the size is
 ** free. TL_EINVAL: path is not a plain file. TL_ENOTFOUND: there is no such folder. TL_EIO. */
-tl_status tl_file_write(tl_ctx *ctx, const char *path, const void *data, size_t bytes);
+TL_API tl_status tl_file_write(tl_ctx *ctx, const char *path, const void *data, size_t bytes);
 
 /* Write the SHA-256 as 64 hexadecimal digits and a NUL. TL_EIO: path is no regular file, or cannot
 ** be read. TL_ENOTFOUND: there is none. */
-void tl_sha256(const void *data, size_t bytes, char out_hex[65]);
-tl_status tl_sha256_file(tl_ctx *ctx, const char *path, char out_hex[65]);
-
-typedef struct tl_attr {
-    const char *name;
-    char kind; /* 'i' integer, 'f' number, 's' text */
-    int64_t i;
-    double f;
-    const char *s;
-} tl_attr;
-
-/* Writes an HDF5 file with one dataset per tensor (names may contain '/') and attributes on its
-** root group, atomically as tl_file_write does. Large datasets carry a Fletcher32 checksum; packed:
-** they are compressed as well. TL_EINVAL: HDF5 takes no such names. Else as tl_file_write. */
-tl_status tl_h5_write(tl_ctx *ctx, const char *path, int count, const char *const *names,
-                      tl_tensor *const *tensors, int attr_count, const tl_attr *attrs, int packed);
-
-/* An HDF5 file open for reading. Strings that it returns are invalid after tl_h5_close. */
-typedef struct tl_h5 tl_h5;
-
-/* Opens path. TL_ENOTFOUND: there is no such file. TL_ECORRUPT: it is not a valid HDF5 file. */
-tl_status tl_h5_open(tl_ctx *ctx, const char *path, tl_h5 **out_file);
-void tl_h5_close(tl_h5 *file);
-/* Reports child i of a group in name order: its name (valid until the next call) and its kind,
-** 'g' for a group, 'd' for a dataset or '?' for what tl_h5_read cannot read (a dangling link, a
-** named type). TL_ENOTFOUND: there is no child i. TL_EINVAL: there is no such group. */
-tl_status tl_h5_child(tl_h5 *file, const char *group, int64_t i, const char **out_name,
-                      char *out_kind);
-/* Reports attribute i of an object in name order; strings are valid until the next call, and
-** booleans are returned as integers. TL_ENOTFOUND: there is no attribute i. TL_EINVAL: there is
-** no such object. */
-tl_status tl_h5_attr(tl_h5 *file, const char *object, int64_t i, tl_attr *out_attr);
-/* Reads a dataset of floats of any width as float32, or of integers as int32. TL_ENOTFOUND: there
-** is none. TL_EINVAL: it is a group, a link or in other files. TL_ETYPE: no numbers, or some that
-** do not fit into 32 bits. TL_ESHAPE: null, or too many axes. TL_ECORRUPT: it is damaged. */
-tl_status tl_h5_read(tl_h5 *file, const char *name, tl_tensor **out_t);
-
-/* Raw elements are those of files that have no reader of their own in this library, such as
-** safetensors and .npy. The names of types are safetensors': F32 F64 F16 BF16 F8_E4M3 F8_E5M2, read
-** as float32, and I32 I64 I16 I8 U64 U32 U16 U8 BOOL, read as int32. */
-
-size_t tl_raw_bytes(const char *type); /* the bytes of an element; 0: no such type */
-/* Reads the elements of a tensor that lie one after another from byte offset of the file on.
-** TL_ETYPE: no such type, an element does not fit into 32 bits, or one of BOOL is neither 0 nor 1.
-** TL_ECORRUPT: the file is too short. TL_ENOTFOUND: there is none. */
-tl_status tl_raw_read(tl_ctx *ctx, const char *path, int64_t offset, const char *type, int ndim,
-                      const int64_t *dims, tl_tensor **out_t);
-
-typedef struct tl_raw_part { /* a text, or the elements of a tensor */
-    const void *text;
-    size_t bytes;
-    tl_tensor *tensor; /* NULL: the part is text */
-    int bf16;          /* rounds the float32 elements to bfloat16 */
-} tl_raw_part;
-
-/* Writes the parts one after another, atomically as tl_file_write does. TL_ETYPE: bf16 of int32. */
-tl_status tl_raw_write(tl_ctx *ctx, const char *path, int count, const tl_raw_part *parts);
-/* Returns the CRC-32 of zip files of data that follows data with CRC-32 before, 0 at first. */
-uint32_t tl_crc32(uint32_t before, const void *data, size_t bytes);
-
-/* ---- The store of runs ----------------------------------------------------------------------- */
-/* The store is one SQLite file, runs.db, in a results folder or where tl_store_place says.
-** core/store/schema.sql defines the schema and its public views (v_trials, v_metrics, v_last,
-** v_artifacts, v_trash, v_members, v_events); PRAGMA user_version is its version. Any number of
-** processes write in turns. */
-
-typedef struct tl_store tl_store;
-
-typedef enum tl_store_mode { TL_STORE_READ, TL_STORE_WRITE, TL_STORE_ASK } tl_store_mode;
-
-typedef struct tl_value { /* an SQL value */
-    char kind;            /* 'n' null, 'i', 'f', 's' */
-    int64_t i;
-    double f;
-    const char *s;
-    size_t bytes; /* length of s */
-} tl_value;
-
-/* Opens the store in folder. TL_STORE_ASK reads, and runs a user's SQL, which may take any time.
-** TL_STORE_WRITE creates folder and file if needed, and upgrades an older schema after a backup.
-** TL_ENOTFOUND: there is no store. TL_ELOCKED: another process writes for seconds; the message has
-** its pid. TL_ECORRUPT: the schema is not Toeplab's, newer than this library, or older and not
-** to be upgraded in this mode; or there are links. */
-tl_status tl_store_open(tl_ctx *ctx, const char *folder, tl_store_mode mode, tl_store **out_store);
-/* Writes the path of the folder that holds runs.db of a results folder: that itself or, where
-** TOEPLAB_INDEX is set or other machines may use the folder (a file system of a network), one of
-** this machine: index/HASH in TOEPLAB_INDEX, in the cache or, where that is on a network, too, in
-** /var/tmp/toeplab-UID. TL_EINVAL: too long a name. */
-tl_status tl_store_place(tl_ctx *ctx, const char *folder, char *out, size_t bytes);
-/* TL_ECORRUPT: runs.db*, lock or runs is a link or of a wrong type. TL_EINVAL: too long a path. */
-tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder);
-void tl_store_close(tl_store *store); /* rolls back an open transaction */
-/* Runs one SQL statement with count values for its ? parameters and passes each row to row (may
-** be NULL), which returns 0 to continue. Strings passed to row are valid during the call only.
-** TL_EINVAL: sql is not one valid statement that the store admits, or count does not match.
-** TL_ELOCKED: another process is in the way. TL_ENOSPC, TL_ECORRUPT, TL_EIO: as SQLite reports. */
-typedef int (*tl_row)(void *user, int columns, const char *const *names, const tl_value *values);
-tl_status tl_store_exec(tl_store *store, const char *sql, int count, const tl_value *values,
-                        tl_row row, void *user);
-/* A statement that runs for seconds polls stopped() and ends with TL_EINVAL once it returns
-** nonzero. Except in mode TL_STORE_ASK, a statement also ends with TL_ECORRUPT when it takes more
-** steps or returns more rows than the size of its file can explain. */
-void tl_store_watch(tl_store *store, int (*stopped)(void));
-/* Checks that writes still reach the store. TL_ENOTFOUND: the database was replaced or removed
-** since it was opened; TL_EIO: the lock file or SQLite's log was. */
-tl_status tl_store_check(const tl_store *store);
+TL_API void tl_sha256(const void *data, size_t bytes, char out_hex[65]);
+TL_API tl_status tl_sha256_file(tl_ctx *ctx, const char *path, char out_hex[65]);
 
 #ifdef __cplusplus
 }

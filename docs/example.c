@@ -40,11 +40,12 @@ static int mix(tl_ctx *ctx)
              fine(ctx, tl_tensor_new(ctx, TL_F32, 2, kernel, &coef)) &&
              fine(ctx, tl_tensor_new(ctx, TL_F32, 3, tokens, &x));
     if (ok) fill(coef, x);
-    ok = ok && fine(ctx, tl_require_grad(coef, 1)) &&
+    ok = ok && fine(ctx, tl_set_requires_grad(coef, 1)) &&
          fine(ctx, tl_tno_apply(tno, coef, NULL, x, &y)) &&
-         fine(ctx, tl_reduce(TL_SUM, y, TL_ALL, 0, &sum)) && fine(ctx, tl_backward(ctx, sum));
+         fine(ctx, tl_reduce(TL_REDUCE_SUM, y, TL_ALL_AXES, 0, &sum)) &&
+         fine(ctx, tl_backward(ctx, sum));
     if (ok) {
-        printf("backend %s, coefficients by %s\n", tl_tno_chosen(tno), tl_tno_domain(tno));
+        printf("backend %s, coefficients by %s\n", tl_tno_backend_name(tno), tl_tno_domain(tno));
         print_rows("y", y);
         print_rows("gradient of the kernel", tl_grad(coef));
     }

@@ -1,6 +1,6 @@
-/* generate.c - continues a text by a trained model, with libtoeplab alone.
+/* generate.c - continues a text by a trained model, in C.
 **     toeplab run quickstart.lua && toeplab generate @last --convert model.h5
-**     cc generate.c $(pkg-config --cflags --libs toeplab) -lm -o generate
+**     cc generate.c $(pkg-config --cflags --libs toeplab-lab) -lm -o generate
 **     ./generate model.h5 "In the beginning" 200
 ** prints what toeplab generate model.h5 -p "In the beginning" -n 200 prints. */
 #include <math.h>
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <toeplab.h>
+#include <toeplab-lab.h>
 
 #define LAYERS 100
 
@@ -87,12 +87,12 @@ static tl_tensor *block(tl_tensor *x, int l) /* x [1,d] */
     v = MAKE(tl_gate(TL_UNARY_silu, u, v, OUT));
     if (normed) v = MAKE(tl_simple_rms_norm(v, 1e-8, OUT));
     v = linear(v, l, "token.o");
-    x = MAKE(tl_binary(TL_ADD, x, v, OUT));
+    x = MAKE(tl_binary(TL_BINARY_ADD, x, v, OUT));
     y = MAKE(tl_simple_rms_norm(x, 1e-8, OUT));
     u = linear(y, l, "feature.l1"), v = linear(y, l, "feature.l2");
     v = MAKE(tl_gate(TL_UNARY_silu, u, v, OUT));
     v = linear(v, l, "feature.l3");
-    return MAKE(tl_binary(TL_ADD, x, v, OUT));
+    return MAKE(tl_binary(TL_BINARY_ADD, x, v, OUT));
 }
 
 static tl_tensor *logits(int32_t id) /* [v], of the token after id */
@@ -133,16 +133,16 @@ int main(int argc, char **argv)
     embed = get("model/embed.weight");
     head = attribute("options/tied?", 0).i ? embed : get("model/head.weight");
     for (int l = 1; l <= layers; l++)
-        check(tl_recurrence_of_modes(
+        check(tl_recurrence_from_modes(
             get("recurrent/layers/layers.%d.token.tno/b", l),
-            get("recurrent/layers/layers.%d.token.tno/decay", l), TL_ETSC_EXACT,
+            get("recurrent/layers/layers.%d.token.tno/decay", l), TL_RECURRENCE_ETSC_EXACT,
             attribute("recurrent/layers/layers.%d.token.tno/lags", l).i,
             attribute("recurrent/layers/layers.%d.token.tno/period", l).i, 1, &tno[l]));
     tl_tensor *letters = get("vocabulary/texts/vocabulary"); /* a byte is a number */
     int64_t    count = tl_tensor_len(letters);
     char      *text = malloc((size_t)count);
     for (int64_t i = 0; text && i < count; i++) text[i] = (char)tl_tensor_ci32(letters)[i];
-    check(text ? tl_vocab_chars(ctx, text, (size_t)count, &vocab) : TL_ENOMEM);
+    check(text ? tl_vocab_new_chars(ctx, text, (size_t)count, &vocab) : TL_ENOMEM);
     check(tl_vocab_encode(vocab, argv[2], strlen(argv[2]), &ids));
     printf("%s", argv[2]);
     int64_t n = tl_tensor_len(ids), all = n + more;

@@ -137,7 +137,7 @@ static void push_words(lua_State *L, const start *s, int first)
 static void use_device(lua_State *L, tl_ctx *ctx)
 {
     const char *device = getenv("TOEPLAB_DEVICE");
-    if (!device || !*device || tl_use_device(ctx, device) == TL_OK) return;
+    if (!device || !*device || tl_set_device(ctx, device) == TL_OK) return;
     lua_pushfstring(L, "TOEPLAB_DEVICE: %s", tl_errmsg(ctx));
     (void)usage_error(L);
 }

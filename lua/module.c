@@ -38,7 +38,7 @@ static tl_ctx *open_context(lua_State *L)
     tl_status st = tl_ctx_new(threads, box);
     if (st != TL_OK) luaL_error(L, "the engine does not start: %s", tl_status_text(st));
     /* before the first tensor */
-    if (device && *device && tl_use_device(*box, device) != TL_OK)
+    if (device && *device && tl_set_device(*box, device) != TL_OK)
         luaL_error(L, "TOEPLAB_DEVICE: %s", tl_errmsg(*box));
     lua_setfield(L, LUA_REGISTRYINDEX, CONTEXT);
     return *box;

@@ -13,8 +13,9 @@
 #include "fft.h"
 
 #define PATH     4096
-#define PATIENCE 6000 /* times 10 ms that it waits for another process to measure */
-#define SMALL    2048 /* lengths that are measured whatever their factors */
+#define PATIENCE 60000 /* times 10 ms that it waits for another process to measure: 10 minutes */
+#define SMALL    2048  /* lengths up to this one are measured whatever their factors */
+#define LARGE    ((int64_t)1 << 20) /* measuring takes 16 s at this length, and longer ones more */
 
 /* FFTW has one planner per process, which is not thread-safe; executing a plan is. */
 static pthread_mutex_t planner = PTHREAD_MUTEX_INITIALIZER;
@@ -100,16 +101,19 @@ static int wisdom_paths(const char *folder, char path[PATH], char guard[PATH])
     return 1;
 }
 
-/* Locks the open file. Returns 0 if another process holds it for longer than measuring takes, e.g.
-** because it is stopped. */
-static int wisdom_lock(int lock)
+/* Locks the open file. TL_ENOTFOUND: this file system has no locks. TL_EBACKEND: another process
+** holds it for much longer than measuring takes, because it is stopped. */
+static tl_status wisdom_lock(const tl_host *h, int lock, const char *guard)
 {
     const struct timespec pause = {0, 10 * 1000000};
     for (int i = 0; flock(lock, LOCK_EX | LOCK_NB) != 0; i++) {
-        if ((errno != EWOULDBLOCK && errno != EINTR) || i >= PATIENCE) return 0;
+        if (errno != EWOULDBLOCK && errno != EINTR) return TL_ENOTFOUND;
+        if (i >= PATIENCE)
+            return h->fail(h, TL_EBACKEND, "fft: another process has locked %s for %d minutes: end "
+                           "it, or set TOEPLAB_CACHE to another folder", guard, PATIENCE / 6000);
         (void)nanosleep(&pause, NULL);
     }
-    return 1;
+    return TL_OK;
 }
 
 /* Measures a plan, saves it and makes it again from the file, as a restarted run will. */
@@ -121,44 +125,47 @@ static fftwf_plan wisdom_add(const request *r, const char *path)
     return plan;
 }
 
-/* Returns the stored plan, or measures and stores one. Returns NULL if the folder cannot be written
-** or the lock cannot be had. The lock lets one process at a time measure, so that two never use
-** different plans for the same problem; reading needs none, since the file is replaced as a
-** whole. */
-static fftwf_plan measured(const request *r, const char *folder)
+/* Finds the stored plan, or measures and stores one; writes NULL if the folder cannot be written or
+** locked. The lock lets one process at a time measure, so that two never use different plans for
+** the same problem; reading needs none, since the file is replaced as a whole. */
+static tl_status measured(const tl_host *h, const request *r, fftwf_plan *out_plan)
 {
-    char path[PATH], guard[PATH];
-    if (!wisdom_paths(folder, path, guard)) return NULL;
+    char      path[PATH], guard[PATH];
+    tl_status st = TL_OK;
+    *out_plan = NULL;
+    if (!wisdom_paths(h->cache_dir, path, guard)) return TL_OK;
     int lock = open(guard, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (lock < 0) return NULL;
-    fftwf_plan plan = wisdom_find(r, path);
-    if (!plan) {
-        int locked = wisdom_lock(lock);
-        plan = wisdom_find(r, path); /* another process may have stored it meanwhile */
-        if (!plan && locked) plan = wisdom_add(r, path);
+    if (lock < 0) return TL_OK;
+    *out_plan = wisdom_find(r, path);
+    if (!*out_plan) {
+        st = wisdom_lock(h, lock, guard);
+        *out_plan = wisdom_find(r, path); /* another process may have stored it meanwhile */
+        if (!*out_plan && st == TL_OK) *out_plan = wisdom_add(r, path);
     }
     (void)close(lock);
-    return plan;
+    return *out_plan || st == TL_ENOTFOUND ? TL_OK : st;
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-/* Whether a length is measured: at one with a factor above 7, FFTW may take minutes (169 s at
-** 1,048,577). The rule does not depend on a clock, so that a repeated run has the same plans. */
-static int worth_measuring(int64_t n) { return n <= SMALL || good_size(n) == n; }
+/* Whether a length is measured: at one above LARGE, or with a factor above 7, FFTW may take minutes
+** (169 s at 1,048,577). The rule does not depend on a clock, so that a repeated run has the same
+** plans. */
+static int worth_measuring(int64_t n) { return n <= SMALL || (n <= LARGE && good_size(n) == n); }
 
 tl_status fft_plan(const tl_host *h, tl_transform_kind kind, int64_t n, int measure,
                    fftwf_plan *out_plan)
 {
     fftwf_plan plan = NULL;
+    tl_status  st = TL_OK;
     if (n < 1 || n > FFT_LONGEST)
         return h->fail(h, TL_EINVAL, "fft: a transform of length %lld", (long long)n);
     size_t  bytes = ((size_t)n + 2) * 2 * sizeof(float);
     request r = {kind, (int)n, h->alloc(h, bytes), h->alloc(h, bytes)};
     if (r.in && r.out) {
         (void)pthread_mutex_lock(&planner);
-        if (measure && h->cache_dir && worth_measuring(n)) plan = measured(&r, h->cache_dir);
-        if (!plan) {
+        if (measure && h->cache_dir && worth_measuring(n)) st = measured(h, &r, &plan);
+        if (!plan && st == TL_OK) {
             fftwf_forget_wisdom(); /* or the estimate would depend on it */
             plan = fft_make(&r, FFTW_ESTIMATE);
         }
@@ -166,6 +173,7 @@ tl_status fft_plan(const tl_host *h, tl_transform_kind kind, int64_t n, int meas
     }
     h->free(h, r.in);
     h->free(h, r.out);
+    if (st != TL_OK) return st;
     if (!plan) return h->fail(h, TL_ENOMEM, "fft: no memory for a plan of %lld", (long long)n);
     *out_plan = plan;
     return TL_OK;

@@ -11,7 +11,7 @@ typedef struct plan {
 /* The words of bf16 of a number: float32 keeps all its digits, and tf32 has 11. */
 static int copies_of(const tl_ctx *ctx)
 {
-    return ctx->precision == TL_BF16 ? 1 : ctx->precision == TL_TF32 ? 2 : 3;
+    return ctx->precision == TL_PRECISION_BF16 ? 1 : ctx->precision == TL_PRECISION_TF32 ? 2 : 3;
 }
 
 static tl_status matrix_gpu_forward(void *state, const tl_tno_args *a)

@@ -6,6 +6,10 @@
 #include "backend.h"
 #include "toeplab.h"
 
+/* Marks what libtoeplab-lab, the shared objects of devices and tests of the program call. Programs
+** must not: the library exports it under a version of its own, which changes with every release. */
+#define TL_PRIVATE TL_API
+
 struct tl_ctx {
     int refs; /* 1 for the caller, 1 per storage and 1 per object that outlives a call */
     int groups; /* how many of refs are groups of ranks, which have no memory on a device */
@@ -46,6 +50,9 @@ struct tl_ctx {
     ** folders that base may not include. */
     void (*close)(tl_ctx *ctx);
 };
+
+/* TL_EINVAL: `got`, the size in a struct of options, is not that of this version. */
+TL_PRIVATE tl_status tl_check_bytes(tl_ctx *ctx, const char *op, size_t got, size_t expected);
 
 /* Returns the number by which a message calls an axis; negative axes stay as they are. */
 static inline long long tl_axis_number(const tl_ctx *ctx, int axis)

@@ -41,6 +41,13 @@ tl_status tl_fail(tl_ctx *ctx, tl_status st, const char *format, ...)
     return st;
 }
 
+tl_status tl_check_bytes(tl_ctx *ctx, const char *op, size_t got, size_t expected)
+{
+    if (got == expected) return TL_OK;
+    return tl_fail(ctx, TL_EINVAL, "%s: options.bytes is %zu, this library's options have %zu", op,
+                   got, expected);
+}
+
 const char *tl_errmsg(const tl_ctx *ctx) { return ctx->message; }
 
-void tl_number_axes_from(tl_ctx *ctx, int first) { ctx->first_axis = first; }
+void tl_set_first_axis(tl_ctx *ctx, int first) { ctx->first_axis = first; }

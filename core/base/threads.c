@@ -115,11 +115,17 @@ static void pool_await(struct tl_pool *pool)
     }
 }
 
+int64_t tl_parallel_parts(const tl_ctx *ctx, int64_t count, int64_t grain)
+{
+    int64_t parts = grain < 1 ? count : count / grain;
+    if (parts < 1) return 1;
+    return parts < ctx->threads ? parts : ctx->threads;
+}
+
 void tl_parallel(const tl_ctx *ctx, int64_t count, int64_t grain, tl_body body, void *user)
 {
     struct tl_pool *pool = ctx->pool;
-    if (grain < 1) grain = 1;
-    int64_t parts = count / grain < ctx->threads ? count / grain : ctx->threads;
+    int64_t         parts = tl_parallel_parts(ctx, count, grain);
     if (count <= 0) return;
     if (parts <= 1 || pool->busy) { /* busy: called inside a body, where waiting would deadlock */
         body(user, 0, count, 0);

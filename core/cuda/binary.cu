@@ -9,12 +9,12 @@ extern "C" {
 static __device__ float binary_gpu_apply(int kind, float a, float b)
 {
     switch (kind) {
-    case TL_ADD: return a + b;
-    case TL_SUB: return a - b;
-    case TL_MUL: return a * b;
-    case TL_DIV: return a / b;
-    case TL_MAX: return a >= b || a != a ? a : b;
-    case TL_MIN: return a <= b || a != a ? a : b;
+    case TL_BINARY_ADD: return a + b;
+    case TL_BINARY_SUB: return a - b;
+    case TL_BINARY_MUL: return a * b;
+    case TL_BINARY_DIV: return a / b;
+    case TL_BINARY_MAX: return a >= b || a != a ? a : b;
+    case TL_BINARY_MIN: return a <= b || a != a ? a : b;
     }
     return a;
 }

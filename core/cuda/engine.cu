@@ -160,6 +160,6 @@ extern "C" TL_EXPORT const tl_engine tl_engine_entry = {
     TL_ENGINE_ABI, "cuda", gpu_look, gpu_open, gpu_close, gpu_alloc, gpu_free,
     gpu_upload, gpu_download, gpu_memory, gpu_reset_peak, gpu_trim, gpu_about,
     tables, sizeof tables / sizeof *tables,
-    1u << TL_FLOAT32 | 1u << TL_BF16 | 1u << TL_TF32, gpu_backend,
+    1u << TL_PRECISION_F32 | 1u << TL_PRECISION_BF16 | 1u << TL_PRECISION_TF32, gpu_backend,
     gpu_graph_begin, gpu_graph_end, gpu_graph_run, gpu_graph_free, LINK, gpu_stream,
 };

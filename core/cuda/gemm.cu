@@ -99,8 +99,8 @@ tl_status gpu_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t 
                       const float *a, const float *b, float beta, float *c, int64_t count)
 {
     product p = {trans_a, trans_b, m, n, k, count, a, b, CUDA_R_32F, CUBLAS_COMPUTE_32F, beta, c};
-    if (ctx->precision == TL_BF16) return multiply_bf16(ctx, &p);
-    if (ctx->precision == TL_TF32) p.sums = CUBLAS_COMPUTE_32F_FAST_TF32;
+    if (ctx->precision == TL_PRECISION_BF16) return multiply_bf16(ctx, &p);
+    if (ctx->precision == TL_PRECISION_TF32) p.sums = CUBLAS_COMPUTE_32F_FAST_TF32;
     return multiply(ctx, &p);
 }
 

@@ -11,14 +11,15 @@ static __global__ void reduce_rows(int kind, tl_around s, const float *x, float 
 {
     __shared__ double scratch[THREADS / 32];
     int64_t base = start_of(s, blockIdx.x);
-    double value = kind == TL_AMAX ? (double)x[base] : 0;
+    double value = kind == TL_REDUCE_MAX ? (double)x[base] : 0;
     for (int64_t i = threadIdx.x; i < s.size; i += THREADS) {
         double v = (double)x[base + i * s.inner];
-        value = kind == TL_AMAX ? larger()(value, v) : value + v;
+        value = kind == TL_REDUCE_MAX ? larger()(value, v) : value + v;
     }
-    value = kind == TL_AMAX ? block_reduce(value, larger(), scratch)
+    value = kind == TL_REDUCE_MAX ? block_reduce(value, larger(), scratch)
                             : block_reduce(value, add(), scratch);
-    if (threadIdx.x == 0) y[blockIdx.x] = (float)(kind == TL_MEAN ? value / (double)s.size : value);
+    if (threadIdx.x == 0)
+        y[blockIdx.x] = (float)(kind == TL_REDUCE_MEAN ? value / (double)s.size : value);
 }
 
 /* Computes one result per thread, which pays if there are many results. */
@@ -27,16 +28,16 @@ static __global__ void reduce_each(int kind, tl_around s, const float *x, float 
     EACH(k, n)
     {
         int64_t base = start_of(s, k);
-        double value = kind == TL_AMAX ? (double)x[base] : 0;
+        double value = kind == TL_REDUCE_MAX ? (double)x[base] : 0;
         for (int64_t i = 0; i < s.size; i++) {
             double v = (double)x[base + i * s.inner];
-            value = kind == TL_AMAX ? larger()(value, v) : value + v;
+            value = kind == TL_REDUCE_MAX ? larger()(value, v) : value + v;
         }
-        y[k] = (float)(kind == TL_MEAN ? value / (double)s.size : value);
+        y[k] = (float)(kind == TL_REDUCE_MEAN ? value / (double)s.size : value);
     }
 }
 
-/* out[0] = reduction i[0] of in[0] over axis i[1] or TL_ALL */
+/* out[0] = reduction i[0] of in[0] over axis i[1] or TL_ALL_AXES */
 static tl_status reduce(tl_ctx *ctx, const tl_args *a)
 {
     tl_around s = tl_split(a->in[0], (int)a->i[1]);
@@ -73,18 +74,19 @@ static __global__ void amax_grad_each(tl_around s, const float *x, const float *
 }
 
 /* out[0] = the gradient of reduction i[0] over axis i[1] for the upstream gradient in[2]. Only
-** TL_AMAX reads its input in[0] and its result in[1]. */
+** TL_REDUCE_MAX reads its input in[0] and its result in[1]. */
 static tl_status reduce_grad(tl_ctx *ctx, const tl_args *a)
 {
     int64_t   n = a->out[0]->len;
     tl_around s = tl_split(a->out[0], (int)a->i[1]);
     if (n == 0) return TL_OK;
-    if (a->i[0] == TL_AMAX)
+    if (a->i[0] == TL_REDUCE_MAX)
         LAUNCH(amax_grad_each, blocks_for(a->in[2]->len), THREADS, s, F32(a->in[0]),
                F32(a->in[1]), F32(a->in[2]), F32(a->out[0]), a->in[2]->len);
     else
         LAUNCH(spread_each, blocks_for(n), THREADS,
-               a->i[0] == TL_MEAN ? 1.0f / (float)s.size : 1.0f, s, F32(a->in[2]), F32(a->out[0]),
+               a->i[0] == TL_REDUCE_MEAN ? 1.0f / (float)s.size : 1.0f, s, F32(a->in[2]),
+               F32(a->out[0]),
                n);
     return launched(ctx, "reduce_grad");
 }

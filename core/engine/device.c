@@ -76,7 +76,7 @@ static int in_use(tl_ctx *ctx, const char *name, int gpu)
     return device_load(ctx, name, &e) == TL_OK && e == ctx->engine;
 }
 
-tl_status tl_use_device(tl_ctx *ctx, const char *text)
+tl_status tl_set_device(tl_ctx *ctx, const char *text)
 {
     char      name[PATH_MAX];
     int       gpu = 0;

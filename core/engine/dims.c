@@ -65,7 +65,7 @@ tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis)
 tl_around tl_split(const tl_tensor *x, int axis)
 {
     tl_around s = {1, x->len, 1};
-    if (axis == TL_ALL) return s;
+    if (axis == TL_ALL_AXES) return s;
     for (int i = 0; i < axis; i++) s.outer *= x->dims[i];
     for (int i = axis + 1; i < x->ndim; i++) s.inner *= x->dims[i];
     s.size = x->dims[axis];

@@ -5,7 +5,7 @@
 
 /* ---- Leaves ---------------------------------------------------------------------------------- */
 
-tl_status tl_require_grad(tl_tensor *t, int on)
+tl_status tl_set_requires_grad(tl_tensor *t, int on)
 {
     if (t->type != TL_F32)
         return tl_fail(t->ctx, TL_ETYPE, "require_grad: only float32 tensors have gradients");
@@ -25,7 +25,7 @@ int tl_requires_grad(const tl_tensor *t) { return t->slot != NULL; }
 
 tl_tensor *tl_grad(const tl_tensor *t) { return t->slot ? t->slot->grad : NULL; }
 
-tl_status tl_grad_set(tl_tensor *t, tl_tensor *grad)
+tl_status tl_set_grad(tl_tensor *t, tl_tensor *grad)
 {
     if (!t->slot || !t->slot->leaf)
         return grad ? tl_fail(t->ctx, TL_EINVAL, "grad: %s is not a leaf", SHAPE(t)) : TL_OK;

@@ -54,7 +54,7 @@ typedef struct tl_kernels { /* NULL: the device lacks that kernel */
 } tl_kernels;
 
 /* Moves the operands to the context's device and runs op there. TL_EDEVICE: the device lacks op. */
-tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
+TL_PRIVATE tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
 /* The same on the CPU, whatever the context's device is. */
 tl_status tl_launch_host(tl_ctx *ctx, tl_op op, const tl_args *a);
 

@@ -32,7 +32,8 @@ tl_status tl_shared_open(tl_ctx *ctx, const tl_shared_kind *kind, const char *na
 ** installation as toeplab/NAME. Returns 0 if there is none. */
 int tl_beside_library(const char *name, char *path, size_t size);
 /* Finds a backend by name. TL_EBACKEND: there is none; the message lists those loaded. */
-tl_status tl_find_backend(tl_ctx *ctx, const char *name, const tl_tno_backend **out_backend);
+TL_PRIVATE tl_status tl_find_backend(tl_ctx *ctx, const char *name,
+                                     const tl_tno_backend **out_backend);
 const tl_transforms *tl_find_transforms(const tl_ctx *ctx); /* NULL: no plugin has any */
 
 #endif

@@ -10,7 +10,7 @@
 
 /* ---- Recording ------------------------------------------------------------------------------- */
 
-int tl_recording(tl_ctx *ctx, int on)
+int tl_set_recording(tl_ctx *ctx, int on)
 {
     int was = ctx->recording;
     ctx->recording = on != 0;
@@ -422,12 +422,12 @@ static tl_status check_result(tl_ctx *ctx, const tl_tensor *loss)
 static tl_status tape_walk_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy, tl_watch *watch)
 {
     /* gradient functions call operators, which must not be recorded */
-    int       recording = tl_recording(ctx, 0);
+    int       recording = tl_set_recording(ctx, 0);
     tl_status st = tl_accumulate(ctx, y->slot, dy);
     if (watch) count_uses(ctx);
     if (st == TL_OK) st = tape_walk(ctx, watch);
     tl_tape_clear(ctx);
-    (void)tl_recording(ctx, recording);
+    (void)tl_set_recording(ctx, recording);
     return st;
 }
 

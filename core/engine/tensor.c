@@ -114,16 +114,10 @@ tl_status tl_new_shaped(tl_ctx *ctx, const tl_shape *shape, tl_tensor **out_t)
 tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
                         tl_tensor **out_t)
 {
-    tl_tensor *t;
+    tl_tensor *t = NULL;
     tl_status  st = tl_new(ctx, type, ndim, dims, &t);
-    if (st != TL_OK) return st;
-    st = tl_tensor_fill(t, 0);
-    if (st != TL_OK) {
-        tl_tensor_free(t);
-        return st;
-    }
-    *out_t = t;
-    return TL_OK;
+    if (st == TL_OK) st = tl_tensor_fill(t, 0);
+    return tl_finish(st, t, out_t);
 }
 
 tl_status tl_tensor_view(tl_tensor *t, int64_t offset, int ndim, const int64_t *dims,

@@ -57,17 +57,18 @@ typedef struct tl_shape {
 
 tl_shape tl_shape_of(const tl_tensor *x);
 int tl_same_shape(const tl_tensor *a, const tl_tensor *b);
-int64_t tl_rows(const tl_tensor *x); /* product of all dimensions but the last; 1 for a number */
-int64_t tl_cols(const tl_tensor *x); /* the last dimension; 1 for a number */
+/* The product of all dimensions but the last, and the last dimension; 1 for a number. */
+TL_PRIVATE int64_t tl_rows(const tl_tensor *x);
+TL_PRIVATE int64_t tl_cols(const tl_tensor *x);
 /* Replaces a negative *axis by its index from 0. TL_EINVAL: there is no such axis; the message
 ** names op. */
 tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis);
-/* Views x as [outer, size, inner] with the non-negative axis in the middle; for TL_ALL, as [1, len,
-** 1]. */
+/* Views x as [outer, size, inner] with the non-negative axis in the middle; for TL_ALL_AXES, as
+** [1, len, 1]. */
 typedef struct tl_around {
     int64_t outer, size, inner;
 } tl_around;
-tl_around tl_split(const tl_tensor *x, int axis);
+TL_PRIVATE tl_around tl_split(const tl_tensor *x, int axis);
 
 #define TL_SHAPE_MAX 96
 /* The text of a shape, for messages; valid until the end of the enclosing block. */
@@ -85,17 +86,18 @@ void tl_device_release(tl_ctx *ctx, tl_device device, void *p);
 /* Moves the whole storage of t to device, so that all views of it move along. */
 tl_status tl_place(const tl_tensor *t, tl_device device);
 /* Moves t to the CPU, for a caller that then reads or writes F32(t) or I32(t). */
-tl_status tl_bring(const tl_tensor *t);
+TL_PRIVATE tl_status tl_bring(const tl_tensor *t);
 
 /* ---- Tensors (tensor.c) ---------------------------------------------------------------------- */
 
 /* Creates an uninitialised tensor, for an output that a kernel writes completely. */
-tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims, tl_tensor **out_t);
+TL_PRIVATE tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
+                            tl_tensor **out_t);
 /* Create an uninitialised float32 tensor of x's shape, or of that shape. */
 tl_status tl_new_like(const tl_tensor *x, tl_tensor **out_t);
 tl_status tl_new_shaped(tl_ctx *ctx, const tl_shape *shape, tl_tensor **out_t);
 /* Ends an operator: stores t in *out if st is TL_OK, else frees it; returns st. */
-tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
+TL_PRIVATE tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
 /* Frees the memory of t if it is large, the tape can recompute t and is its only owner, no view
 ** shares it, and recording is on. */
 void tl_give_up(tl_tensor *t);

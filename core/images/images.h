@@ -3,6 +3,7 @@
 #define TL_IMAGES_H
 
 #include "base/context.h"
+#include "toeplab-lab.h"
 
 struct tl_images {
     tl_ctx *ctx;

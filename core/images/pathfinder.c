@@ -238,6 +238,8 @@ static tl_status drawing_new(tl_ctx *ctx, const tl_pathfinder *o, const tl_style
 
 static tl_status pathfinder_check(tl_ctx *ctx, const tl_pathfinder *o, const tl_style **out_style)
 {
+    tl_status st = tl_check_bytes(ctx, "pathfinder", o->bytes, sizeof *o);
+    if (st != TL_OK) return st;
     for (size_t i = 0; i < sizeof styles / sizeof *styles; i++)
         if (styles[i].window == o->size) *out_style = &styles[i];
     if (!*out_style)

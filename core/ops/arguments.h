@@ -47,8 +47,8 @@ typedef struct tl_batch_norm_job {
 
 /* Read the arguments of TL_OP_batch_norm and TL_OP_batch_norm_grad. The pointers belong to the
 ** device that the kernel runs on. */
-tl_batch_norm_job tl_batch_norm_job_of(const tl_args *a);
-tl_batch_norm_job tl_batch_norm_grad_job_of(const tl_args *a);
+TL_PRIVATE tl_batch_norm_job tl_batch_norm_job_of(const tl_args *a);
+TL_PRIVATE tl_batch_norm_job tl_batch_norm_grad_job_of(const tl_args *a);
 
 /* ---- Fourier transforms ---------------------------------------------------------------------- */
 

@@ -29,12 +29,12 @@ static tl_status broadcast(tl_ctx *ctx, const char *op, const tl_tensor *a, cons
 INLINE float apply(tl_binary_kind kind, float a, float b)
 {
     switch (kind) {
-    case TL_ADD: return a + b;
-    case TL_SUB: return a - b;
-    case TL_MUL: return a * b;
-    case TL_DIV: return a / b;
-    case TL_MAX: return a >= b || a != a ? a : b;
-    case TL_MIN: return a <= b || a != a ? a : b;
+    case TL_BINARY_ADD: return a + b;
+    case TL_BINARY_SUB: return a - b;
+    case TL_BINARY_MUL: return a * b;
+    case TL_BINARY_DIV: return a / b;
+    case TL_BINARY_MAX: return a >= b || a != a ? a : b;
+    case TL_BINARY_MIN: return a <= b || a != a ? a : b;
     }
     return a;
 }
@@ -64,12 +64,12 @@ static void span(const job *j, int64_t n, const float *a, int64_t sa, const floa
                  float *y)
 {
     switch (j->kind) {
-    case TL_ADD: inner(TL_ADD, n, a, sa, b, sb, y); break;
-    case TL_SUB: inner(TL_SUB, n, a, sa, b, sb, y); break;
-    case TL_MUL: inner(TL_MUL, n, a, sa, b, sb, y); break;
-    case TL_DIV: inner(TL_DIV, n, a, sa, b, sb, y); break;
-    case TL_MAX: inner(TL_MAX, n, a, sa, b, sb, y); break;
-    case TL_MIN: inner(TL_MIN, n, a, sa, b, sb, y); break;
+    case TL_BINARY_ADD: inner(TL_BINARY_ADD, n, a, sa, b, sb, y); break;
+    case TL_BINARY_SUB: inner(TL_BINARY_SUB, n, a, sa, b, sb, y); break;
+    case TL_BINARY_MUL: inner(TL_BINARY_MUL, n, a, sa, b, sb, y); break;
+    case TL_BINARY_DIV: inner(TL_BINARY_DIV, n, a, sa, b, sb, y); break;
+    case TL_BINARY_MAX: inner(TL_BINARY_MAX, n, a, sa, b, sb, y); break;
+    case TL_BINARY_MIN: inner(TL_BINARY_MIN, n, a, sa, b, sb, y); break;
     }
 }
 
@@ -231,7 +231,7 @@ static tl_status taken(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor
     tl_status st = tl_binary(kind, a, b, &args.in[1]);
     if (st == TL_OK) st = tl_new_like(dy, &args.out[0]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_pick, &args);
-    if (st == TL_OK) st = tl_binary(TL_SUB, dy, args.out[0], out_db);
+    if (st == TL_OK) st = tl_binary(TL_BINARY_SUB, dy, args.out[0], out_db);
     tl_tensor_free(args.in[1]);
     return tl_finish(st, args.out[0], out_da);
 }
@@ -243,23 +243,23 @@ static tl_status parts(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor
     tl_status  st = TL_OK;
     tl_tensor *q = NULL;
     switch (kind) {
-    case TL_ADD:
+    case TL_BINARY_ADD:
         *da = tl_tensor_retain(dy);
         *db = tl_tensor_retain(dy);
         break;
-    case TL_SUB:
+    case TL_BINARY_SUB:
         *da = tl_tensor_retain(dy);
         if (node->in[1]) st = tl_affine(dy, -1, 0, db);
         break;
-    case TL_MUL:
-        if (node->in[0]) st = tl_binary(TL_MUL, dy, b, da);
-        if (node->in[1] && st == TL_OK) st = tl_binary(TL_MUL, dy, a, db);
+    case TL_BINARY_MUL:
+        if (node->in[0]) st = tl_binary(TL_BINARY_MUL, dy, b, da);
+        if (node->in[1] && st == TL_OK) st = tl_binary(TL_BINARY_MUL, dy, a, db);
         break;
-    case TL_DIV:
-        st = tl_binary(TL_DIV, dy, b, da);
+    case TL_BINARY_DIV:
+        st = tl_binary(TL_BINARY_DIV, dy, b, da);
         if (node->in[1] && st == TL_OK) {
-            st = tl_binary(TL_DIV, a, b, &q);
-            if (st == TL_OK) st = tl_binary(TL_MUL, *da, q, db);
+            st = tl_binary(TL_BINARY_DIV, a, b, &q);
+            if (st == TL_OK) st = tl_binary(TL_BINARY_MUL, *da, q, db);
             tl_tensor_free(q);
             q = *db;
             *db = NULL;
@@ -267,8 +267,8 @@ static tl_status parts(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor
             tl_tensor_free(q);
         }
         break;
-    case TL_MAX:
-    case TL_MIN: st = taken(ctx, kind, a, b, dy, da, db); break;
+    case TL_BINARY_MAX:
+    case TL_BINARY_MIN: st = taken(ctx, kind, a, b, dy, da, db); break;
     }
     return st;
 }
@@ -290,7 +290,7 @@ tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor *
     tl_ctx *ctx = a->ctx;
     int     ndim = 0;
     int64_t dims[TL_MAXDIMS];
-    if ((int)kind < 0 || kind > TL_MIN)
+    if ((int)kind < 0 || kind > TL_BINARY_MIN)
         return tl_fail(ctx, TL_EINVAL, "binary: no operation %d", (int)kind);
     if (a->type != TL_F32 || b->type != TL_F32)
         return tl_fail(ctx, TL_ETYPE, "%s: operands are not both float32", names[kind]);
@@ -298,7 +298,7 @@ tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor *
     if (st != TL_OK) return st;
     tl_args args = {.in = {a, b}, .i = {kind}, .shape = {tl_shape_of(a), tl_shape_of(b)}};
     tl_args saved = args;
-    if (kind <= TL_SUB) saved.in[0] = saved.in[1] = NULL;
+    if (kind <= TL_BINARY_SUB) saved.in[0] = saved.in[1] = NULL;
     st = tl_new(ctx, TL_F32, ndim, dims, &args.out[0]);
     if (st != TL_OK) return st;
     return tl_run_recorded(TL_OP_binary, &args, 2, binary_grad, &saved, out_y);

@@ -144,5 +144,42 @@ tl_status tl_batch_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y)
     return gather(x, index, batch, out_y);
 }
 
-const tl_kernel_row tl_cpu_gather[] = {
-    {TL_OP_gather, gather_kernel}, {TL_OP_gather_grad, gather_grad_kernel}, {0}};
+/* ---- Windows --------------------------------------------------------------------------------- */
+
+/* in: ids [t], starts [b]   out: rows [b,n] */
+static tl_status windows_kernel(tl_ctx *ctx, const tl_args *a)
+{
+    const tl_tensor *ids = a->in[0], *starts = a->in[1];
+    tl_tensor *out = a->out[0];
+    int64_t n = out->dims[1];
+    for (int64_t i = 0; i < starts->len; i++) {
+        int64_t start = I32(starts)[i];
+        if (start < 0 || start > ids->len - n)
+            return tl_fail(ctx, TL_EINVAL, "windows: row %lld, %lld..%lld, is outside the %lld ids",
+                           tl_position(ctx, i), (long long)start, (long long)(start + n - 1),
+                           (long long)ids->len);
+        if (n) memcpy(I32(out) + i * n, I32(ids) + start, (size_t)n * sizeof(int32_t));
+    }
+    return TL_OK;
+}
+
+tl_status tl_gather_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **out_rows)
+{
+    tl_ctx *ctx = ids->ctx;
+    tl_tensor *y = NULL;
+    if (ids->type != TL_I32 || starts->type != TL_I32)
+        return tl_fail(ctx, TL_ETYPE, "windows: ids and starts must be int32");
+    if (ids->ndim != 1 || starts->ndim != 1)
+        return tl_fail(ctx, TL_ESHAPE, "windows: ids is %s, starts is %s, both must be vectors",
+                       SHAPE(ids), SHAPE(starts));
+    if (n < 0) return tl_fail(ctx, TL_EINVAL, "windows: n is negative: %lld", (long long)n);
+    tl_status st = tl_new(ctx, TL_I32, 2, (int64_t[]){starts->len, n}, &y);
+    if (st == TL_OK)
+        st = tl_launch(ctx, TL_OP_windows, &(tl_args){.in = {ids, starts}, .out = {y}});
+    return tl_finish(st, y, out_rows);
+}
+
+const tl_kernel_row tl_cpu_gather[] = {{TL_OP_gather, gather_kernel},
+                                       {TL_OP_gather_grad, gather_grad_kernel},
+                                       {TL_OP_windows, windows_kernel},
+                                       {0}};

@@ -195,7 +195,7 @@ static tl_status cross_entropy_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
         if (dy == ctx->one) { /* dy is 1, and handing the gradient on saves a copy */
             g = tl_take_saved(node, i);
         } else {
-            st = tl_binary(TL_MUL, unit, dy, &g);
+            st = tl_binary(TL_BINARY_MUL, unit, dy, &g);
         }
         if (st == TL_OK) st = tl_accumulate(ctx, node->in[i], g);
     }

@@ -104,9 +104,10 @@ static tl_status optim_check(const char *op, const char *name, int i, const tl_t
 tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor *const *v,
                        int count, const tl_adam_options *opt, double grad_scale)
 {
-    tl_status st = TL_OK;
     if (count < 1) return TL_OK;
-    if ((int)opt->kind < TL_ADAM || opt->kind > TL_ADAM_FAIRSEQ || opt->step < 1 ||
+    tl_status st = tl_check_bytes(params[0]->ctx, "adam", opt->bytes, sizeof *opt);
+    if (st != TL_OK) return st;
+    if ((int)opt->kind < TL_ADAM_L2 || opt->kind > TL_ADAM_FAIRSEQ || opt->step < 1 ||
         !(opt->beta1 >= 0 && opt->beta1 < 1 && opt->beta2 >= 0 && opt->beta2 < 1))
         return tl_fail(params[0]->ctx, TL_EINVAL, "adam: out of range: kind %d, step %lld, "
                        "beta1 %g or beta2 %g",

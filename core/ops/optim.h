@@ -47,7 +47,7 @@ static inline tl_adam_numbers tl_adam_numbers_of(const tl_trained_list *list)
     const tl_adam_options *o = list->adam;
     tl_adam_numbers        n;
     double t = (double)o->step, bias1 = 1 - pow(o->beta1, t), root2 = sqrt(1 - pow(o->beta2, t));
-    int    fairseq = o->kind == TL_ADAM_FAIRSEQ, coupled = o->kind == TL_ADAM;
+    int    fairseq = o->kind == TL_ADAM_FAIRSEQ, coupled = o->kind == TL_ADAM_L2;
     n.beta1 = (float)o->beta1;
     n.beta2 = (float)o->beta2;
     n.rest1 = (float)(1 - o->beta1);

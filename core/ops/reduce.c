@@ -20,7 +20,7 @@ typedef struct job { /* size and inner are those of tl_split */
 
 static float contiguous(const job *j, const float *x)
 {
-    if (j->kind == TL_AMAX) {
+    if (j->kind == TL_REDUCE_MAX) {
         float best = x[0];
         for (int64_t i = 1; i < j->size; i++) best = x[i] > best || x[i] != x[i] ? x[i] : best;
         return best;
@@ -28,23 +28,23 @@ static float contiguous(const job *j, const float *x)
     double sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < j->size; i++) sum += x[i];
-    return (float)(j->kind == TL_MEAN ? sum / (double)j->size : sum);
+    return (float)(j->kind == TL_REDUCE_MEAN ? sum / (double)j->size : sum);
 }
 
 /* Reduces n neighbouring columns at once. */
 static void strided(const job *j, const float *x, int64_t n, float *y)
 {
     double acc[STRIP];
-    for (int64_t c = 0; c < n; c++) acc[c] = j->kind == TL_AMAX ? (double)x[c] : 0;
+    for (int64_t c = 0; c < n; c++) acc[c] = j->kind == TL_REDUCE_MAX ? (double)x[c] : 0;
     for (int64_t i = 0; i < j->size; i++) {
         const float *row = x + i * j->inner;
-        if (j->kind == TL_AMAX)
+        if (j->kind == TL_REDUCE_MAX)
             for (int64_t c = 0; c < n; c++)
                 acc[c] = row[c] > acc[c] || row[c] != row[c] ? (double)row[c] : acc[c];
         else
             for (int64_t c = 0; c < n; c++) acc[c] += row[c];
     }
-    double scale = j->kind == TL_MEAN ? 1.0 / (double)j->size : 1.0;
+    double scale = j->kind == TL_REDUCE_MEAN ? 1.0 / (double)j->size : 1.0;
     for (int64_t c = 0; c < n; c++) y[c] = (float)(acc[c] * scale);
 }
 
@@ -66,7 +66,7 @@ static void reduce_body(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* out[0] = reduction i[0] of in[0] over axis i[1] or TL_ALL */
+/* out[0] = reduction i[0] of in[0] over axis i[1] or TL_ALL_AXES */
 static tl_status reduce_kernel(tl_ctx *ctx, const tl_args *a)
 {
     tl_around s = tl_split(a->in[0], (int)a->i[1]);
@@ -76,10 +76,19 @@ static tl_status reduce_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
+/* Each element of a sum or a mean over all axes takes the same gradient. */
+static void spread_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    float      g = j->dy[0] * (j->kind == TL_REDUCE_MEAN ? 1.0f / (float)j->size : 1.0f);
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) j->out[i] = g;
+}
+
 static void reduce_grad_body(void *user, int64_t begin, int64_t end, int thread)
 {
     const job *j = user;
-    float      scale = j->kind == TL_MEAN ? 1.0f / (float)j->size : 1.0f;
+    float      scale = j->kind == TL_REDUCE_MEAN ? 1.0f / (float)j->size : 1.0f;
     (void)thread;
     for (int64_t k = begin; k < end; k++) {
         int64_t outer = k / j->inner, c = k % j->inner, base = outer * j->size * j->inner + c;
@@ -87,8 +96,8 @@ static void reduce_grad_body(void *user, int64_t begin, int64_t end, int thread)
         int     found = 0;
         for (int64_t i = 0; i < j->size; i++) {
             int64_t at = base + i * j->inner;
-            float   x = j->kind == TL_AMAX ? j->x[at] : 0.0f;
-            int     takes = j->kind != TL_AMAX || (!found && (x == j->y[k] || x != x));
+            float   x = j->kind == TL_REDUCE_MAX ? j->x[at] : 0.0f;
+            int     takes = j->kind != TL_REDUCE_MAX || (!found && (x == j->y[k] || x != x));
             j->out[at] = takes ? g : 0.0f;
             found |= takes;
         }
@@ -96,19 +105,22 @@ static void reduce_grad_body(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* out[0] = the gradient of reduction i[0] over axis i[1] for the upstream gradient in[2]. Only
-** TL_AMAX reads its input in[0] and its result in[1]. */
+** TL_REDUCE_MAX reads its input in[0] and its result in[1]. */
 static tl_status reduce_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    int       amax = a->i[0] == TL_AMAX;
+    int       amax = a->i[0] == TL_REDUCE_MAX;
     tl_around s = tl_split(a->out[0], (int)a->i[1]);
     job j = {.kind = (tl_reduce_kind)a->i[0], .size = s.size, .inner = s.inner,
              .x = amax ? F32(a->in[0]) : NULL, .y = amax ? F32(a->in[1]) : NULL,
              .dy = F32(a->in[2]), .out = F32(a->out[0])};
-    tl_parallel(ctx, s.outer * s.inner, 1 + 16384 / (s.size + 1), reduce_grad_body, &j);
+    if (!amax && s.outer * s.inner == 1)
+        tl_parallel(ctx, s.size, 16384, spread_body, &j);
+    else
+        tl_parallel(ctx, s.outer * s.inner, 1 + 16384 / (s.size + 1), reduce_grad_body, &j);
     return TL_OK;
 }
 
-/* saved: in: x, y for TL_AMAX   shape[0]: of x   i: as for the kernel */
+/* saved: in: x, y for TL_REDUCE_MAX   shape[0]: of x   i: as for the kernel */
 static tl_status reduce_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args a = node->saved;
@@ -123,7 +135,7 @@ static int reduced(const tl_tensor *x, int axis, int keep, int64_t *dims)
 {
     int ndim = 0;
     for (int d = 0; d < x->ndim; d++) {
-        if (axis != TL_ALL && d != axis)
+        if (axis != TL_ALL_AXES && d != axis)
             dims[ndim++] = x->dims[d];
         else if (keep)
             dims[ndim++] = 1;
@@ -136,21 +148,21 @@ tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_te
     static const char *const names[] = {"sum", "mean", "amax"};
     tl_ctx *ctx = x->ctx;
     int64_t dims[TL_MAXDIMS];
-    if ((int)kind < 0 || kind > TL_AMAX)
+    if ((int)kind < 0 || kind > TL_REDUCE_MAX)
         return tl_fail(ctx, TL_EINVAL, "reduce: no reduction %d", (int)kind);
     if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "%s: x is int32", names[kind]);
-    tl_status st = axis == TL_ALL ? TL_OK : tl_axis(ctx, names[kind], x, &axis);
+    tl_status st = axis == TL_ALL_AXES ? TL_OK : tl_axis(ctx, names[kind], x, &axis);
     if (st != TL_OK) return st;
     tl_args a = {.in = {x}, .i = {kind, axis}};
     int     ndim = reduced(x, axis, keep, dims);
-    if (tl_split(x, axis).size == 0 && kind != TL_SUM)
+    if (tl_split(x, axis).size == 0 && kind != TL_REDUCE_SUM)
         return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, the axis has no elements", names[kind],
                        SHAPE(x));
     st = tl_new(ctx, TL_F32, ndim, dims, &a.out[0]);
     if (st != TL_OK) return st;
     tl_args saved = a;
-    if (kind != TL_AMAX) saved.in[0] = NULL;
-    saved.in[1] = kind == TL_AMAX ? a.out[0] : NULL;
+    if (kind != TL_REDUCE_MAX) saved.in[0] = NULL;
+    saved.in[1] = kind == TL_REDUCE_MAX ? a.out[0] : NULL;
     saved.shape[0] = tl_shape_of(x);
     return tl_run_recorded(TL_OP_reduce, &a, 1, reduce_grad, &saved, out_y);
 }

@@ -245,10 +245,10 @@ static tl_status concat_check(const tl_tensor *x, const tl_tensor *z, int axis)
                    tl_axis_number(x->ctx, axis));
 }
 
-tl_status tl_concat(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y)
+tl_status tl_concat(tl_ctx *ctx, tl_tensor *const *xs, int count, int axis, tl_tensor **out_y)
 {
-    if (count < 1) return TL_EINVAL;
-    tl_status st = tl_axis(xs[0]->ctx, "concat", xs[0], &axis);
+    if (count < 1) return tl_fail(ctx, TL_EINVAL, "concat: %d tensors, it needs at least 1", count);
+    tl_status st = tl_axis(ctx, "concat", xs[0], &axis);
     for (int i = 1; i < count && st == TL_OK; i++) st = concat_check(xs[0], xs[i], axis);
     if (st != TL_OK) return st;
     if (count == 1) return tl_reshape(xs[0], xs[0]->ndim, xs[0]->dims, out_y);

@@ -59,7 +59,7 @@ typedef struct job {
     const tl_transform_plan *e;
     const float *x;
     float       *y, *scratch;
-    int64_t      groups;          /* of GROUP neighbours along the inner axis */
+    int64_t      groups, most;    /* groups of neighbours along the inner axis, the size of one */
     int64_t      from_line, line; /* scratch floats of a vector before its transform, and in all */
 } job;
 
@@ -87,7 +87,7 @@ static void run_groups(void *user, int64_t begin, int64_t end, int thread)
 {
     const job *j = user;
     const tl_transform_args *a = j->a;
-    float     *lines = j->scratch + thread * GROUP * j->line;
+    float     *lines = j->scratch + thread * j->most * j->line;
     for (int64_t g = begin; g < end; g++) {
         int64_t      outer = g / j->groups, first = g % j->groups * GROUP;
         int64_t      count = a->inner - first < GROUP ? a->inner - first : GROUP;
@@ -118,11 +118,14 @@ static tl_status transform_kernel(tl_ctx *ctx, const tl_args *args)
     tl_status st = transform_find(ctx, a->kind, a->n, &j.e);
     if (st != TL_OK) return st;
     j.groups = (a->inner + GROUP - 1) / GROUP;
+    j.most = a->inner < GROUP ? a->inner : GROUP;
     j.from_line = padded(a->from * a->from_width);
     j.line = j.from_line + padded(a->to * a->to_width);
-    j.scratch = tl_alloc(ctx, (size_t)(ctx->threads * GROUP * j.line) * sizeof *j.scratch);
+    int64_t count = a->outer * j.groups, grain = 4096 / (a->n * GROUP) + 1;
+    int64_t parts = tl_parallel_parts(ctx, count, grain);
+    j.scratch = tl_alloc(ctx, (size_t)(parts * j.most * j.line) * sizeof *j.scratch);
     if (!j.scratch) return TL_ENOMEM;
-    tl_parallel(ctx, a->outer * j.groups, 4096 / (a->n * GROUP) + 1, run_groups, &j);
+    tl_parallel(ctx, count, grain, run_groups, &j);
     tl_release(ctx, j.scratch);
     return TL_OK;
 }

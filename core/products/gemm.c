@@ -288,7 +288,7 @@ static tl_status run_any(tl_ctx *ctx, work *w)
     const tl_product *p = &w->shape;
     tl_status st = tl_gemm_ready(ctx);
     if (st != TL_OK) return st;
-    if (ctx->precision == TL_BF16 && w->count > 0 && p->m > 0 && p->n > 0 && p->k > 0)
+    if (ctx->precision == TL_PRECISION_BF16 && w->count > 0 && p->m > 0 && p->n > 0 && p->k > 0)
         return run_bf16(ctx, w);
     gemm_run(ctx, w);
     st = (tl_status)w->failed;
@@ -334,14 +334,15 @@ tl_precision_kind tl_precision(const tl_ctx *ctx) { return ctx->precision; }
 
 int tl_has_precision(const tl_ctx *ctx, tl_precision_kind kind)
 {
-    unsigned there = ctx->engine ? ctx->engine->precisions : 1u << TL_FLOAT32 | 1u << TL_BF16;
-    return kind >= TL_FLOAT32 && kind <= TL_TF32 && (there >> kind & 1u);
+    const unsigned cpu = 1u << TL_PRECISION_F32 | 1u << TL_PRECISION_BF16;
+    unsigned       there = ctx->engine ? ctx->engine->precisions : cpu;
+    return kind >= TL_PRECISION_F32 && kind <= TL_PRECISION_TF32 && (there >> kind & 1u);
 }
 
 tl_status tl_set_precision(tl_ctx *ctx, tl_precision_kind kind)
 {
     int there = tl_has_precision(ctx, kind);
-    if (!there && kind == TL_TF32)
+    if (!there && kind == TL_PRECISION_TF32)
         return tl_fail(ctx, TL_EINVAL, "precision tf32: device %s has float32 and bf16 only, tf32 "
                        "needs an NVIDIA GPU: device cuda", tl_device_name(ctx));
     if (!there) return tl_fail(ctx, TL_EINVAL, "precision: there is no precision %d", (int)kind);

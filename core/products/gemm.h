@@ -38,7 +38,7 @@ tl_status tl_gemm_ready(tl_ctx *ctx);
 
 /* TL_ESHAPE, with a message that begins with op, if a size exceeds the int of CBLAS. The leading
 ** dimensions need no check of their own, since each equals one of the sizes. */
-tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_t k);
+TL_PRIVATE tl_status tl_gemm_fits(tl_ctx *ctx, const char *op, int64_t m, int64_t n, int64_t k);
 void tl_blas_open(void); /* one thread per call; call it before the first product */
 const char *tl_blas_name(void);
 /* Writes for example "2.6.3, float32 and bf16" to text; "none" in a build without oneDNN. */

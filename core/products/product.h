@@ -15,7 +15,7 @@ typedef struct tl_matmul_sizes {
 ** operand if i[0] and the second if i[1]; with i[2] the product is added to out[0]. If one of the
 ** three tensors is a matrix, the leading axes of the others are folded into its rows; otherwise
 ** they count the matrices of a batch. */
-tl_matmul_sizes tl_matmul_sizes_of(const tl_args *a);
+TL_PRIVATE tl_matmul_sizes tl_matmul_sizes_of(const tl_args *a);
 
 /* One part as a product of its own, with the offsets, in elements, at which it begins in a, b and
 ** c. Parts are numbered from 0. */

@@ -95,9 +95,9 @@ static tl_status reserve(tl_ctx *ctx, svd *d, const tl_tensor *a, int vectors)
 static tl_status svd_run(const tl_tensor *a, tl_tensor *u, tl_tensor *s, tl_tensor *v)
 {
     tl_ctx   *ctx = a->ctx;
-    int       m = (int)a->dims[0], n = (int)a->dims[1];
-    svd       d = {.rows = n, .cols = m, .least = m < n ? m : n, .job = u ? 'S' : 'N'};
-    tl_status st = reserve(ctx, &d, a, u != NULL);
+    int       m = (int)a->dims[0], n = (int)a->dims[1], vectors = u || v;
+    svd       d = {.rows = n, .cols = m, .least = m < n ? m : n, .job = vectors ? 'S' : 'N'};
+    tl_status st = reserve(ctx, &d, a, vectors);
     if (st == TL_OK && decompose(&d, d.work, d.capacity))
         st = tl_fail(ctx, TL_EINVAL, "svd: a is %s, LAPACK does not converge", SHAPE(a));
     if (st == TL_OK) {
@@ -118,15 +118,13 @@ tl_status tl_svd(tl_tensor *a, tl_tensor **out_u, tl_tensor **out_s, tl_tensor *
     st = tl_tensor_new_host(a->ctx, TL_F32, 1, &least, &s);
     if (st == TL_OK && out_u)
         st = tl_tensor_new_host(a->ctx, TL_F32, 2, (const int64_t[]){m, least}, &u);
-    if (st == TL_OK && out_u)
+    if (st == TL_OK && out_v)
         st = tl_tensor_new_host(a->ctx, TL_F32, 2, (const int64_t[]){least, n}, &v);
     if (st == TL_OK && least > 0) st = svd_run(a, u, s, v);
     if (st != TL_OK) goto fail;
     *out_s = s;
-    if (out_u) {
-        *out_u = u;
-        *out_v = v;
-    }
+    if (out_u) *out_u = u;
+    if (out_v) *out_v = v;
     return TL_OK;
 fail:
     tl_tensor_free(u);

@@ -222,7 +222,7 @@ static tl_status add_rows(tl_ranks *r, tl_tensor *parts, tl_tensor *t)
     for (int i = 1; i < r->size && st == TL_OK; i++) {
         tl_tensor *row = NULL, *next = NULL;
         st = tl_tensor_view(parts, i * t->len, t->ndim, t->dims, &row);
-        if (st == TL_OK) st = tl_binary(TL_ADD, sum, row, &next);
+        if (st == TL_OK) st = tl_binary(TL_BINARY_ADD, sum, row, &next);
         tl_tensor_free(row);
         if (st != TL_OK) break;
         tl_tensor_free(sum);

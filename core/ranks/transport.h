@@ -7,6 +7,7 @@
 #ifndef TL_TRANSPORT_H
 #define TL_TRANSPORT_H
 
+#include "backend.h" /* for TL_EXPORT */
 #include "toeplab.h"
 
 #define TL_TRANSPORT_ABI 1u

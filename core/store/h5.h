@@ -6,6 +6,7 @@
 #include <hdf5.h>
 
 #include "base/context.h"
+#include "toeplab-lab.h"
 
 /* HDF5 may need this much memory beside the contents. It is reserved before the first call: when
 ** an allocation fails, libhdf5 1.10.8 frees blocks twice, and if that happens while it starts,

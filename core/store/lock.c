@@ -60,14 +60,15 @@ static tl_status sign(tl_ctx *ctx, const char *folder, int fd)
     return st;
 }
 
-tl_status tl_lock(tl_ctx *ctx, const char *folder, int fd, double seconds, int (*stopped)(void))
+tl_status tl_lock(tl_ctx *ctx, const char *folder, int fd, double seconds,
+                  int (*stopped)(void *user), void *user)
 {
     struct timespec pause = {.tv_nsec = 1000000};
     double waited = 0;
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR) return tl_fail_errno(ctx, "lock", folder);
         /* A run that is stopped still records what it has. */
-        if (waited >= seconds || (waited >= 2 && stopped && stopped()))
+        if (waited >= seconds || (waited >= 2 && stopped && stopped(user)))
             return fail_locked(ctx, folder, fd);
         (void)nanosleep(&pause, NULL);
         waited += (double)pause.tv_nsec * 1e-9;

@@ -8,7 +8,8 @@
 tl_status tl_lock_open(tl_ctx *ctx, const char *folder, int *out_fd);
 /* Locks the file that tl_lock_open has opened; waits up to so many seconds, 2 once stopped() (may
 ** be NULL) says that the user wants the program to end. TL_ELOCKED names the holder. */
-tl_status tl_lock(tl_ctx *ctx, const char *folder, int fd, double seconds, int (*stopped)(void));
+tl_status tl_lock(tl_ctx *ctx, const char *folder, int fd, double seconds,
+                  int (*stopped)(void *user), void *user);
 void tl_unlock(int fd);
 /* TL_EIO: FOLDER/lock is no longer the file behind fd, so the folder was moved or replaced. */
 tl_status tl_lock_check(tl_ctx *ctx, const char *folder, int fd);

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "engine/tensor.h"
+#include "toeplab-lab.h"
 
 /* ---- Types ----------------------------------------------------------------------------------- */
 

@@ -73,7 +73,7 @@ static tl_status open_writer(tl_store *s)
     if (st == TL_OK) st = tl_file_folders(s->ctx, s->place);
     if (st == TL_OK) st = store_check_files(s);
     if (st == TL_OK) st = tl_lock_open(s->ctx, s->folder, &s->lock);
-    if (st == TL_OK) st = tl_lock(s->ctx, s->folder, s->lock, STORE_OPEN_SECONDS, NULL);
+    if (st == TL_OK) st = tl_lock(s->ctx, s->folder, s->lock, STORE_OPEN_SECONDS, NULL, NULL);
     if (st != TL_OK) return st;
     s->held = s->opening = 1;
     if (st == TL_OK) st = store_connect(s, s->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
@@ -178,7 +178,8 @@ void tl_store_close(tl_store *s)
     free(s);
 }
 
-void tl_store_watch(tl_store *s, int (*stopped)(void))
+void tl_store_watch(tl_store *s, int (*stopped)(void *user), void *user)
 {
     s->stopped = stopped;
+    s->user = user;
 }

@@ -8,6 +8,7 @@
 #include <sqlite3.h>
 
 #include "base/context.h"
+#include "toeplab-lab.h"
 
 #define STORE_VERSION 7 /* the last section of schema.sql */
 #define STORE_CACHED    8
@@ -27,7 +28,8 @@ struct tl_store {
     int64_t ticks;        /* how often SQLite has called the progress handler in this statement */
     /* the handler stopped the statement: the file is too small to explain its length */
     int endless;
-    int (*stopped)(void); /* whether the user wants the program to end; NULL: never */
+    int (*stopped)(void *user); /* whether the program is to end; NULL: never */
+    void *user;                 /* for stopped */
 };
 
 /* Fails with the message and the status of SQLite's last error. */

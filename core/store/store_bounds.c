@@ -27,7 +27,7 @@ static int progress_tick(void *user)
 {
     tl_store *s = user;
     s->ticks++;
-    if (s->ticks > PATIENCE && s->stopped && s->stopped()) return 1;
+    if (s->ticks > PATIENCE && s->stopped && s->stopped(s->user)) return 1;
     if (s->mode == TL_STORE_ASK || s->ticks <= FREE_TICKS) return 0;
     int64_t most = FREE_TICKS + database_bytes(s) / (STEPS_A_TICK / STEPS_A_BYTE);
     s->endless = s->ticks > most;

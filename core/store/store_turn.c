@@ -30,7 +30,7 @@ tl_status tl_store_check(const tl_store *s)
 tl_status store_hold(tl_store *s, double seconds)
 {
     if (s->held) return TL_OK;
-    tl_status st = tl_lock(s->ctx, s->folder, s->lock, seconds, s->stopped);
+    tl_status st = tl_lock(s->ctx, s->folder, s->lock, seconds, s->stopped, s->user);
     s->held = st == TL_OK;
     if (st == TL_OK) st = tl_store_check(s);
     if (st != TL_OK) store_release(s);

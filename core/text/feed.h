@@ -4,6 +4,7 @@
 #define TL_FEED_H
 
 #include "base/context.h"
+#include "toeplab-lab.h"
 
 /* Processes the part at the beginning of text that later bytes cannot change, and sets *out_used to
 ** its length. last: text is the end, so all of it is processed. */

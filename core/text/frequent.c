@@ -78,8 +78,8 @@ static tl_status add_frequent(tl_vocab *v, tl_counted *counts, int64_t least)
     return st;
 }
 
-tl_status tl_vocab_frequent(tl_ctx *ctx, const char *text, size_t bytes, int64_t least,
-                            tl_vocab **out_v)
+tl_status tl_vocab_new_frequent(tl_ctx *ctx, const char *text, size_t bytes, int64_t least,
+                                tl_vocab **out_v)
 {
     tl_vocab *v = NULL;
     if (least < 1)

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/philox.h"
 #include "engine/launch.h"
+#include "toeplab-lab.h"
 #include "text/intern.h"
 
 enum { DIGIT = 3, MIN = 13, MAX, MED, SM, CLOSE }; /* tokens; DIGIT is the digit 0 */
@@ -296,6 +297,8 @@ static tl_status draw_all(tl_ctx *ctx, drawer *d, tl_intern *list, int32_t *answ
 
 static tl_status listops_check(tl_ctx *ctx, const tl_listops *o)
 {
+    tl_status st = tl_check_bytes(ctx, "listops", o->bytes, sizeof *o);
+    if (st != TL_OK) return st;
     if (o->count < 1 || o->count > INT32_MAX / 2)
         return tl_fail(ctx, TL_EINVAL, "listops: count %lld is out of range", (long long)o->count);
     if (o->min_length < 1 || o->max_length < o->min_length || o->max_length > LONGEST)
@@ -333,9 +336,10 @@ tl_status tl_listops_draw(tl_ctx *ctx, const tl_listops *o, tl_tensor **out_ids,
 {
     tl_tensor *answers = NULL;
     tl_intern list = {.ctx = ctx};
-    drawer d = {.opt = o, .key = tl_stream_new(o->seed, "listops").key};
     tl_status st = listops_check(ctx, o);
-    if (st == TL_OK) st = tl_tensor_new_host(ctx, TL_I32, 1, &o->count, &answers);
+    if (st != TL_OK) return st;
+    drawer d = {.opt = o, .key = tl_stream_new(o->seed, "listops").key};
+    st = tl_tensor_new_host(ctx, TL_I32, 1, &o->count, &answers);
     if (st == TL_OK) {
         d.stack = tl_alloc(ctx, (size_t)o->max_length * (sizeof(int32_t) + 1));
         if (d.stack) d.tokens = (uint8_t *)(d.stack + o->max_length);

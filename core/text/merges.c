@@ -277,8 +277,8 @@ static tl_status add_rows(loader *l, tl_vocab *v)
 
 /* ---- All of them ----------------------------------------------------------------------------- */
 
-tl_status tl_vocab_bpe(tl_ctx *ctx, const char *merges, const char *encoder, const char *dictionary,
-                       tl_vocab **out_v)
+tl_status tl_vocab_new_bpe(tl_ctx *ctx, const char *merges, const char *encoder,
+                           const char *dictionary, tl_vocab **out_v)
 {
     loader l = {.ctx = ctx, .merges = merges, .encoder = encoder, .dictionary = dictionary};
     tl_vocab *v = NULL;

@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "engine/tensor.h"
 #include "text/ngram.h"
+#include "toeplab-lab.h"
 
 #define MAX_ORDER 32
 #define NONE      UINT32_MAX

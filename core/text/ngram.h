@@ -2,7 +2,7 @@
 #ifndef TL_NGRAM_H
 #define TL_NGRAM_H
 
-#include "toeplab.h"
+#include "toeplab-lab.h"
 
 /* kneser_ney.c: tl_ngram_bits with TL_KNESER_NEY, of arguments that are checked. */
 tl_status tl_kneser_ney(const tl_tensor *train, const tl_tensor *test, int order, int32_t v,

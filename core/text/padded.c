@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/tensor.h"
+#include "toeplab-lab.h"
 
 /* The starts [k+1] must not decrease and must lie within ids. */
 static tl_status check_starts(const tl_tensor *ids, const tl_tensor *starts)
@@ -39,8 +40,8 @@ static tl_status padded_check(const tl_tensor *ids, const tl_tensor *starts, con
     return check_starts(ids, starts);
 }
 
-tl_status tl_padded(tl_tensor *ids, tl_tensor *starts, tl_tensor *index, int64_t n, int32_t end,
-                    int32_t pad, tl_tensor **out_rows, tl_tensor **out_lengths)
+tl_status tl_pad_rows(tl_tensor *ids, tl_tensor *starts, tl_tensor *index, int64_t n, int32_t end,
+                      int32_t pad, tl_tensor **out_rows, tl_tensor **out_lengths)
 {
     tl_tensor *rows = NULL, *lengths = NULL;
     tl_status st = padded_check(ids, starts, index, n);

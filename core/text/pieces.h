@@ -3,6 +3,7 @@
 #define TL_PIECES_H
 
 #include "base/context.h"
+#include "toeplab-lab.h"
 
 typedef struct tl_pieces tl_pieces; /* the compiled pattern */
 

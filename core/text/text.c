@@ -1,4 +1,4 @@
-/* text.c - vocabularies of bytes and of characters, and windows into a stream of token ids. */
+/* text.c - vocabularies of bytes and of characters. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -24,7 +24,7 @@ static tl_status take_bytes(tl_encoder *e, const char *text, size_t bytes, int l
 
 static const tl_vocab_kind bytes_kind = {.take = take_bytes};
 
-tl_status tl_vocab_bytes(tl_ctx *ctx, tl_vocab **out_v)
+tl_status tl_vocab_new_bytes(tl_ctx *ctx, tl_vocab **out_v)
 {
     tl_vocab *v = NULL;
     tl_status st = tl_vocab_new(ctx, &bytes_kind, NULL, &v);
@@ -118,7 +118,7 @@ static tl_status vocab_from_seen(tl_ctx *ctx, const uint8_t *seen, tl_vocab **ou
     return tl_vocab_finish(st, v, out_v);
 }
 
-tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab **out_v)
+tl_status tl_vocab_new_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab **out_v)
 {
     uint8_t *seen = tl_alloc(ctx, TL_CODE_POINTS);
     if (!seen) return TL_ENOMEM;
@@ -128,40 +128,3 @@ tl_status tl_vocab_chars(tl_ctx *ctx, const char *text, size_t bytes, tl_vocab *
     tl_release(ctx, seen);
     return st;
 }
-
-/* ---- Windows --------------------------------------------------------------------------------- */
-
-/* in: ids [t], starts [b]   out: rows [b,n] */
-static tl_status windows_kernel(tl_ctx *ctx, const tl_args *a)
-{
-    const tl_tensor *ids = a->in[0], *starts = a->in[1];
-    tl_tensor *out = a->out[0];
-    int64_t n = out->dims[1];
-    for (int64_t i = 0; i < starts->len; i++) {
-        int64_t start = I32(starts)[i];
-        if (start < 0 || start > ids->len - n)
-            return tl_fail(ctx, TL_EINVAL, "windows: row %lld, %lld..%lld, is outside the %lld ids",
-                           tl_position(ctx, i), (long long)start, (long long)(start + n - 1),
-                           (long long)ids->len);
-        if (n) memcpy(I32(out) + i * n, I32(ids) + start, (size_t)n * sizeof(int32_t));
-    }
-    return TL_OK;
-}
-
-tl_status tl_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_tensor **out_rows)
-{
-    tl_ctx *ctx = ids->ctx;
-    tl_tensor *rows;
-    if (ids->type != TL_I32 || starts->type != TL_I32)
-        return tl_fail(ctx, TL_ETYPE, "windows: ids and starts must be int32");
-    if (ids->ndim != 1 || starts->ndim != 1)
-        return tl_fail(ctx, TL_ESHAPE, "windows: ids is %s, starts is %s, both must be vectors",
-                       SHAPE(ids), SHAPE(starts));
-    if (n < 0) return tl_fail(ctx, TL_EINVAL, "windows: n is negative: %lld", (long long)n);
-    tl_status st = tl_new(ctx, TL_I32, 2, (int64_t[]){starts->len, n}, &rows);
-    if (st != TL_OK) return st;
-    st = tl_launch(ctx, TL_OP_windows, &(tl_args){.in = {ids, starts}, .out = {rows}});
-    return tl_finish(st, rows, out_rows);
-}
-
-const tl_kernel_row tl_cpu_text[] = {{TL_OP_windows, windows_kernel}, {0}};

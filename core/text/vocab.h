@@ -64,6 +64,5 @@ struct tl_encoder {
 
 tl_status tl_encoder_put(tl_encoder *e, const int32_t *ids, int64_t count);
 
-extern const tl_kernel_row tl_cpu_text[]; /* text.c */
 
 #endif

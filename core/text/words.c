@@ -68,7 +68,7 @@ static tl_status add_words(tl_vocab *v, const tl_counter *c, tl_counted *entries
     return st;
 }
 
-tl_status tl_vocab_words(tl_counter *c, tl_vocab **out_v)
+tl_status tl_vocab_new_words(tl_counter *c, tl_vocab **out_v)
 {
     tl_ctx *ctx = c->ctx;
     tl_vocab *v = NULL;

@@ -60,7 +60,7 @@ static float gamma_of(const tl_tensor *gamma, int64_t c)
 static float mode_decay(const tl_tensor *gamma, tl_recurrence_kind kind, int64_t m, int64_t c)
 {
     float g = gamma_of(gamma, c), most = (float)exp2(-1.0 / (double)m);
-    return kind == TL_ETSC_EXACT && g > most ? most : g;
+    return kind == TL_RECURRENCE_ETSC_EXACT && g > most ? most : g;
 }
 
 /* to [m,d] = t_k (g/r)^k, followed by the additional coefficient of the published form. */
@@ -73,7 +73,7 @@ static void spread(const tl_recurrence *r, const tl_tensor *t, const tl_tensor *
             to[k * r->d + c] = (float)(F32(t)[k * r->d + c] * scale);
             sum += (double)F32(t)[k * r->d + c];
         }
-        if (r->kind == TL_ETSC_PUBLISHED) to[r->lags * r->d + c] = (float)-sum;
+        if (r->kind == TL_RECURRENCE_ETSC_PUBLISHED) to[r->lags * r->d + c] = (float)-sum;
     }
 }
 
@@ -130,7 +130,7 @@ static tl_status make_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b, int64_t
     tl_recurrence *r = calloc(1, sizeof *r);
     if (!r) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     ctx->refs++;
-    *r = (tl_recurrence){.ctx = ctx, .kind = TL_RELAXED, .b = b, .d = d, .lags = lags};
+    *r = (tl_recurrence){.ctx = ctx, .kind = TL_RECURRENCE_RELAXED, .b = b, .d = d, .lags = lags};
     float    *kernel = tl_alloc(ctx, (size_t)t->len * sizeof *kernel);
     tl_status st = kernel ? TL_OK : TL_ENOMEM;
     if (st == TL_OK) decayed_kernel(t, gamma, 0, kernel);
@@ -159,11 +159,12 @@ static tl_status check_kernel(const tl_tensor *t, const tl_tensor *gamma)
     return st;
 }
 
-tl_status tl_recurrence_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b, int64_t positions,
-                                tl_recurrence **out_r)
+tl_status tl_recurrence_new_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b, int64_t positions,
+                                    tl_recurrence **out_r)
 {
     tl_status st = check_kernel(t, gamma);
-    if (st == TL_OK) st = tl_recurrence_check(t->ctx, TL_RELAXED, b, t->dims[1], t->dims[0]);
+    if (st == TL_OK)
+        st = tl_recurrence_check(t->ctx, TL_RECURRENCE_RELAXED, b, t->dims[1], t->dims[0]);
     if (st == TL_OK && positions < 0)
         st = tl_fail(t->ctx, TL_EINVAL, "recurrence: %lld positions", (long long)positions);
     return st == TL_OK ? make_relaxed(t, gamma, b, positions, out_r) : st;
@@ -174,20 +175,20 @@ tl_status tl_recurrence_new(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind k
 {
     tl_recurrence *r = NULL;
     tl_ctx        *ctx = t->ctx;
-    if (kind == TL_RELAXED) return tl_recurrence_relaxed(t, gamma, b, 0, out_r);
+    if (kind == TL_RECURRENCE_RELAXED) return tl_recurrence_new_relaxed(t, gamma, b, 0, out_r);
     tl_status st = check_kernel(t, gamma);
     if (st == TL_OK) st = tl_recurrence_check(ctx, kind, b, t->dims[1], t->dims[0]);
     if (st != TL_OK) return st;
     int64_t lags = t->dims[0], d = t->dims[1], m = lags;
-    if (kind == TL_ETSC_PUBLISHED) m = lags + 1;
-    if (kind == TL_ETSC_EXACT) m = smooth_length(lags);
+    if (kind == TL_RECURRENCE_ETSC_PUBLISHED) m = lags + 1;
+    if (kind == TL_RECURRENCE_ETSC_EXACT) m = smooth_length(lags);
     float *decay = tl_alloc(ctx, (size_t)d * sizeof *decay);
     if (!decay) return TL_ENOMEM;
     for (int64_t c = 0; c < d; c++) decay[c] = mode_decay(gamma, kind, m, c);
     st = tl_recurrence_make(ctx, kind, b, d, lags, m, decay, &r);
     tl_release(ctx, decay);
     if (st != TL_OK) return st;
-    if (kind == TL_RING)
+    if (kind == TL_RECURRENCE_RING)
         decayed_kernel(t, gamma, 1, r->kernel);
     else
         st = find_modes(r, t, gamma);
@@ -207,7 +208,7 @@ tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tens
     tl_tensor *b = NULL, *lambda = NULL, *decay = NULL;
     if (!r->modes)
         return tl_fail(r->ctx, TL_EINVAL, "recurrence: %s has no modes",
-                       r->kind == TL_RING ? "a ring" : "the relaxed form");
+                       r->kind == TL_RECURRENCE_RING ? "a ring" : "the relaxed form");
     tl_status st = tl_tensor_new_host(r->ctx, TL_F32, 3, dims, &b);
     if (st == TL_OK) st = tl_tensor_new_host(r->ctx, TL_F32, 3, dims, &lambda);
     if (st == TL_OK) st = tl_tensor_new_host(r->ctx, TL_F32, 1, &r->d, &decay);
@@ -232,13 +233,13 @@ tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tens
     return TL_OK;
 }
 
-tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_kind kind,
-                                 int64_t lags, int64_t period, int64_t sequences,
-                                 tl_recurrence **out_r)
+tl_status tl_recurrence_from_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_kind kind,
+                                   int64_t lags, int64_t period, int64_t sequences,
+                                   tl_recurrence **out_r)
 {
     tl_recurrence *r = NULL;
     tl_ctx        *ctx = b->ctx;
-    int64_t        first = kind == TL_ETSC_PUBLISHED;
+    int64_t        first = kind == TL_RECURRENCE_ETSC_PUBLISHED;
     if (b->type != TL_F32 || decay->type != TL_F32)
         return tl_fail(ctx, TL_ETYPE, "recurrence: b and decay need to be float32");
     if (b->ndim != 3 || b->len < 1 || b->dims[2] != 2 || decay->ndim != 1 ||
@@ -246,8 +247,9 @@ tl_status tl_recurrence_of_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_k
         return tl_fail(ctx, TL_ESHAPE, "recurrence: b is %s and decay %s, not [modes,d,2] and [d]",
                        SHAPE(b), SHAPE(decay));
     tl_status st = tl_recurrence_check(ctx, kind, sequences, b->dims[1], 2 * b->dims[0]);
-    if (st == TL_OK && (kind == TL_RING || kind == TL_RELAXED || lags < 1 || period < lags ||
-                        period - first < lags || period / 2 + 1 - first != b->dims[0]))
+    int etsc = kind == TL_RECURRENCE_ETSC_EXACT || kind == TL_RECURRENCE_ETSC_PUBLISHED;
+    if (st == TL_OK && (!etsc || lags < 1 || period < lags || period - first < lags ||
+                        period / 2 + 1 - first != b->dims[0]))
         st = tl_fail(ctx, TL_EINVAL, "recurrence: %lld modes with a period of %lld for %lld lags",
                      (long long)b->dims[0], (long long)period, (long long)lags);
     if (st == TL_OK) st = tl_bring(b);

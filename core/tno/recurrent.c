@@ -245,22 +245,22 @@ tl_status tl_recurrence_make(tl_ctx *ctx, tl_recurrence_kind kind, int64_t b, in
     else
         st = tl_fail(ctx, TL_ENOMEM, "out of memory");
     r->lanes = (d + LANE - 1) / LANE;
-    r->first = kind == TL_ETSC_PUBLISHED;
-    r->rows = kind == TL_RING ? lags : 2 * (m / 2 + 1 - r->first);
+    r->first = kind == TL_RECURRENCE_ETSC_PUBLISHED;
+    r->rows = kind == TL_RECURRENCE_RING ? lags : 2 * (m / 2 + 1 - r->first);
     r->kernel = floats(r, (size_t)(r->lanes * r->rows * LANE), &st);
     r->decay = floats(r, (size_t)(r->lanes * 2 * LANE), &st);
-    for (int64_t c = 0; c < d && kind != TL_RING && st == TL_OK; c++) {
+    for (int64_t c = 0; c < d && kind != TL_RECURRENCE_RING && st == TL_OK; c++) {
         double faded = pow((double)decay[c], (double)m);
         r->decay[tl_lane_at(2, 0, c)] = decay[c];
         r->decay[tl_lane_at(2, 1, c)] = (float)faded;
         slowest = fmax(slowest, faded);
     }
-    if (kind != TL_RING) {
+    if (kind != TL_RECURRENCE_RING) {
         r->turn = floats(r, 4 * (size_t)(r->rows / 2), &st);
         r->modes = floats(r, state_floats(r, r->rows), &st);
         if (st == TL_OK) fill_turn(r);
     }
-    if (kind == TL_RING || (kind == TL_ETSC_EXACT && slowest > FADED))
+    if (kind == TL_RECURRENCE_RING || (kind == TL_RECURRENCE_ETSC_EXACT && slowest > FADED))
         r->inputs = floats(r, state_floats(r, m), &st);
     if (st == TL_OK)
         *out_r = r;
@@ -293,7 +293,7 @@ tl_status tl_recurrence_fork(const tl_recurrence *r, tl_recurrence **out_r)
 tl_status tl_recurrence_check(tl_ctx *ctx, tl_recurrence_kind kind, int64_t b, int64_t d,
                               int64_t rows)
 {
-    if (kind < TL_RING || kind > TL_RELAXED)
+    if (kind < TL_RECURRENCE_RING || kind > TL_RECURRENCE_RELAXED)
         return tl_fail(ctx, TL_EINVAL, "recurrence: there is no kind %d", (int)kind);
     if (b < 1 || b > INT64_MAX / 32 / (d + LANE) / (rows + 8))
         return tl_fail(ctx, TL_EINVAL, "recurrence: %lld sequences", (long long)b);

@@ -21,7 +21,7 @@ struct tl_recurrence {
     float               *turn;   /* [modes, 4]: e^(-2 pi i j / m), and the rounding error of it */
     float               *modes;  /* [b, lanes, rows, LANE]: u_j real and imaginary */
     float               *inputs; /* [b, lanes, m, LANE]: the ring, or NULL */
-    tl_relaxed          *relaxed; /* kind TL_RELAXED: kernel and state; the arrays are NULL */
+    tl_relaxed          *relaxed; /* kernel and state of a relaxed one; the arrays are NULL */
 };
 
 /* The index of channel c in row number `row` of an array [lanes, rows, LANE]. */

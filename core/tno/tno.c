@@ -115,7 +115,7 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
 /* ---- Questions ------------------------------------------------------------------------------- */
 
 int tl_tno_width(const tl_tno *tno) { return tno->width; }
-const char *tl_tno_chosen(const tl_tno *tno) { return tno->backend->name; }
+const char *tl_tno_backend_name(const tl_tno *tno) { return tno->backend->name; }
 const char *tl_tno_domain(const tl_tno *tno) { return tno->backend->domain; }
 int tl_tno_param_count(const tl_tno *tno) { return tno->params; }
 const char *tl_tno_warning(const tl_tno *tno) { return tno->why[0] ? tno->why : NULL; }
@@ -276,8 +276,8 @@ static tl_status add_cache(tl_tno *tno, tl_tensor *cache, tl_args *a)
                    "as the one that a call returns does", TL_ALIGNED);
 }
 
-tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
-                             tl_tensor **cache, tl_tensor **out_y)
+tl_status tl_tno_apply_cached(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
+                              tl_tensor **cache, tl_tensor **out_y)
 {
     tl_ctx    *ctx = tno->ctx;
     tl_tensor *y = NULL, *made;
@@ -312,7 +312,7 @@ tl_status tl_tno_apply_again(tl_tno *tno, tl_tensor *coef, tl_tensor *const *par
 tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,
                        tl_tensor **out_y)
 {
-    return tl_tno_apply_again(tno, coef, params, x, NULL, out_y);
+    return tl_tno_apply_cached(tno, coef, params, x, NULL, out_y);
 }
 
 tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *x,

@@ -10,8 +10,8 @@
 tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name);
 
 /* Kernels for every device: they pass the pointers to the device's form of a backend. */
-tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a);
-tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a);
+TL_PRIVATE tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a);
+TL_PRIVATE tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a);
 /* Kernels of the CPU (decay.c). */
 tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a);
 tl_status tl_decay_grad_kernel(tl_ctx *ctx, const tl_args *a);

@@ -74,10 +74,8 @@ static int threads(lua_State *L)
 }
 
 /* Makes a field of each line "name value". */
-static int build_info(lua_State *L)
+static void set_lines(lua_State *L, const char *line)
 {
-    const char *line = tl_build_info(glue_ctx(L));
-    lua_newtable(L);
     while (*line) {
         size_t length = strcspn(line, "\n"), name = strcspn(line, " \n");
         size_t value = name < length ? name + 1 : name;
@@ -86,6 +84,14 @@ static int build_info(lua_State *L)
         lua_rawset(L, -3);
         line += length + (line[length] == '\n');
     }
+}
+
+static int build_info(lua_State *L)
+{
+    char lab[256];
+    lua_newtable(L);
+    set_lines(L, tl_build_info(glue_ctx(L)));
+    set_lines(L, tl_lab_info(lab, sizeof lab));
     return 1;
 }
 
@@ -150,7 +156,7 @@ int glue_core_open(lua_State *L)
     };
     luaL_checkversion(L);
     keep_plain();
-    tl_number_axes_from(glue_ctx(L), 1);
+    tl_set_first_axis(glue_ctx(L), 1);
     open_classes(L);
     lua_newtable(L);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) glue_set(L, lists[i]);

@@ -6,7 +6,7 @@
 
 static int use_device(lua_State *L)
 {
-    glue_check(L, tl_use_device(glue_ctx(L), luaL_checkstring(L, 1)));
+    glue_check(L, tl_set_device(glue_ctx(L), luaL_checkstring(L, 1)));
     return 0;
 }
 

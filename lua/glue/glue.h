@@ -18,7 +18,7 @@
 #include <lua.h>
 #include <lualib.h>
 
-#include "toeplab.h"
+#include "toeplab-lab.h"
 
 /* ---- Modules and classes --------------------------------------------------------------------- */
 

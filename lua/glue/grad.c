@@ -8,7 +8,7 @@
 static int require_grad(lua_State *L)
 {
     tl_tensor *t = glue_tensor(L, 1);
-    glue_check(L, tl_require_grad(t, lua_isnoneornil(L, 2) || lua_toboolean(L, 2)));
+    glue_check(L, tl_set_requires_grad(t, lua_isnoneornil(L, 2) || lua_toboolean(L, 2)));
     lua_settop(L, 1);
     return 1;
 }
@@ -34,7 +34,7 @@ static int grad(lua_State *L)
 static int set_grad(lua_State *L)
 {
     tl_tensor *t = glue_tensor(L, 1);
-    glue_check(L, tl_grad_set(t, glue_opt_tensor(L, 2)));
+    glue_check(L, tl_set_grad(t, glue_opt_tensor(L, 2)));
     return 0;
 }
 
@@ -73,15 +73,15 @@ static int backward(lua_State *L)
 
 /* ---- Recording ------------------------------------------------------------------------------- */
 
-static int record(tl_ctx *ctx, int on) { return tl_recording(ctx, on); }
+static int record(tl_ctx *ctx, int on) { return tl_set_recording(ctx, on); }
 
 static int no_grad(lua_State *L) { return glue_scope(L, 1, record, 0); }
 
 static int recording(lua_State *L)
 {
     int given = !lua_isnoneornil(L, 1);
-    int was = tl_recording(glue_ctx(L), lua_toboolean(L, 1));
-    if (!given) (void)tl_recording(glue_ctx(L), was);
+    int was = tl_set_recording(glue_ctx(L), lua_toboolean(L, 1));
+    if (!given) (void)tl_set_recording(glue_ctx(L), was);
     lua_pushboolean(L, was);
     return 1;
 }

@@ -75,6 +75,7 @@ static int pathfinder(lua_State *L)
     const int64_t zero = 0;
     glue_known(L, 1, known);
     tl_pathfinder o = {
+        .bytes = sizeof o,
         .size = glue_integer_field(L, 1, "size", NULL),
         .seed = (uint64_t)glue_integer_field(L, 1, "seed", NULL),
         .count = glue_integer_field(L, 1, "count", NULL),

@@ -14,6 +14,7 @@ static int listops(lua_State *L)
     const int64_t ten = 10;
     glue_known(L, 1, known);
     tl_listops o = {
+        .bytes = sizeof o,
         .seed = (uint64_t)glue_integer_field(L, 1, "seed", NULL),
         .count = glue_integer_field(L, 1, "count", NULL),
         .min_length = glue_integer_field(L, 1, "min_length", NULL),

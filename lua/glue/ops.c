@@ -55,9 +55,9 @@ static int affine(lua_State *L)
 static const struct form {
     double s, t, u;
 } forms[][2] = {
-    [TL_ADD] = {{1, 0, 1}, {1, 0, 1}},
-    [TL_SUB] = {{1, 0, -1}, {-1, 0, 1}}, /* x - v and v - x */
-    [TL_MUL] = {{0, 1, 0}, {0, 1, 0}},
+    [TL_BINARY_ADD] = {{1, 0, 1}, {1, 0, 1}},
+    [TL_BINARY_SUB] = {{1, 0, -1}, {-1, 0, 1}}, /* x - v and v - x */
+    [TL_BINARY_MUL] = {{0, 1, 0}, {0, 1, 0}},
 };
 
 static int with_number(lua_State *L, int number)
@@ -88,7 +88,7 @@ static int arithmetic(lua_State *L)
     lua_settop(L, 2);
     if (lua_type(L, number) == LUA_TNUMBER) {
         (void)glue_tensor(L, 3 - number);
-        if (kind <= TL_MUL) return with_number(L, number);
+        if (kind <= TL_BINARY_MUL) return with_number(L, number);
     }
     tl_tensor  *a = operand(L, 1), *b = operand(L, 2);
     tl_tensor **y = glue_push_tensor(L);
@@ -112,8 +112,9 @@ static int linear(lua_State *L)
     return glue_result(L, tl_linear(x, w, bias, y));
 }
 
-static const char *const precision_names[] = {
-    [TL_FLOAT32] = "float32", [TL_BF16] = "bf16", [TL_TF32] = "tf32", NULL};
+static const char *const precision_names[] = {[TL_PRECISION_F32] = "float32",
+                                              [TL_PRECISION_BF16] = "bf16",
+                                              [TL_PRECISION_TF32] = "tf32", NULL};
 
 static int set_precision(tl_ctx *ctx, int kind)
 {
@@ -145,7 +146,7 @@ static int precisions(lua_State *L)
     const char *device = luaL_optstring(L, 1, NULL);
     lua_newtable(L);
     for (int i = 0, n = 0; precision_names[i]; i++) {
-        int there = device ? i != TL_TF32 || strcmp(device, "cpu") != 0
+        int there = device ? i != TL_PRECISION_TF32 || strcmp(device, "cpu") != 0
                            : tl_has_precision(glue_ctx(L), (tl_precision_kind)i);
         if (!there) continue;
         lua_pushstring(L, precision_names[i]);
@@ -160,7 +161,7 @@ static int precisions(lua_State *L)
 static int reduce(lua_State *L)
 {
     tl_tensor  *x = glue_tensor(L, 1);
-    int         axis = lua_isnoneornil(L, 2) ? TL_ALL : glue_axis(L, 2, tl_tensor_ndim(x));
+    int         axis = lua_isnoneornil(L, 2) ? TL_ALL_AXES : glue_axis(L, 2, tl_tensor_ndim(x));
     int         keep = lua_toboolean(L, 3);
     tl_tensor **y = glue_push_tensor(L);
     return glue_result(L, tl_reduce((tl_reduce_kind)KIND(L), x, axis, keep, y));
@@ -242,7 +243,7 @@ static int concat(lua_State *L)
     luaL_argcheck(L, count > 0, 1, "no tensors");
     int         axis = glue_axis(L, 2, tl_tensor_ndim(xs[0]));
     tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_concat(xs, count, axis, y));
+    return glue_result(L, tl_concat(tl_tensor_ctx(xs[0]), xs, count, axis, y));
 }
 
 static int gather(lua_State *L)
@@ -299,20 +300,23 @@ void glue_unary_open(lua_State *L)
 
 void glue_binary_open(lua_State *L)
 {
-    set_family(L, (const family[]){{"max", arithmetic, TL_MAX}, {"min", arithmetic, TL_MIN}, {0}});
+    set_family(L, (const family[]){
+        {"max", arithmetic, TL_BINARY_MAX}, {"min", arithmetic, TL_BINARY_MIN}, {0}});
 }
 
 void glue_reduce_open(lua_State *L)
 {
     set_family(L, (const family[]){
-        {"sum", reduce, TL_SUM}, {"mean", reduce, TL_MEAN}, {"amax", reduce, TL_AMAX}, {0}});
+        {"sum", reduce, TL_REDUCE_SUM}, {"mean", reduce, TL_REDUCE_MEAN},
+        {"amax", reduce, TL_REDUCE_MAX}, {0}});
 }
 
 void glue_arithmetic_open(lua_State *L)
 {
     set_family(L, (const family[]){
-        {"__add", arithmetic, TL_ADD}, {"__sub", arithmetic, TL_SUB}, {"__mul", arithmetic, TL_MUL},
-        {"__div", arithmetic, TL_DIV}, {"__unm", unary_kind, TL_UNARY_neg}, {0}});
+        {"__add", arithmetic, TL_BINARY_ADD}, {"__sub", arithmetic, TL_BINARY_SUB},
+        {"__mul", arithmetic, TL_BINARY_MUL}, {"__div", arithmetic, TL_BINARY_DIV},
+        {"__unm", unary_kind, TL_UNARY_neg}, {0}});
 }
 
 const luaL_Reg glue_ops_functions[] = {

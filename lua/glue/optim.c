@@ -15,8 +15,8 @@ static tl_tensor **one_per_param(lua_State *L, int arg, int count)
 static tl_adam_kind adam_kind(lua_State *L, int arg)
 {
     static const char *const names[] = {
-        [TL_ADAM] = "adam", [TL_ADAMW] = "adamw", [TL_ADAM_FAIRSEQ] = "fairseq", NULL};
-    int i = TL_ADAM;
+        [TL_ADAM_L2] = "adam", [TL_ADAM_DECOUPLED] = "adamw", [TL_ADAM_FAIRSEQ] = "fairseq", NULL};
+    int i = TL_ADAM_L2;
     lua_getfield(L, arg, "kind");
     if (!lua_isnil(L, -1)) {
         const char *kind = luaL_tolstring(L, -1, NULL);
@@ -36,6 +36,7 @@ static int adam_step(lua_State *L)
     double          step = glue_number_field(L, 4, "step", NULL);
     double          scale = luaL_optnumber(L, 5, 1);
     tl_adam_options opt = {
+        .bytes = sizeof opt,
         .kind = adam_kind(L, 4),
         .lr = glue_number_field(L, 4, "lr", NULL),
         .beta1 = glue_number_field(L, 4, "beta1", &(double){0.9}),

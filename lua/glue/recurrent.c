@@ -30,7 +30,7 @@ static int core_relaxed(lua_State *L)
     tl_tensor  *t = glue_tensor(L, 1), *gamma = glue_opt_tensor(L, 2);
     lua_Integer b = luaL_checkinteger(L, 3), positions = luaL_checkinteger(L, 4);
     glue_box   *box = glue_push(L, &glue_recurrence_class);
-    glue_check(L, tl_recurrence_relaxed(t, gamma, b, positions, &box->as.recurrence));
+    glue_check(L, tl_recurrence_new_relaxed(t, gamma, b, positions, &box->as.recurrence));
     return 1;
 }
 
@@ -42,8 +42,8 @@ static int core_of_modes(lua_State *L)
     lua_Integer lags = luaL_checkinteger(L, 4), period = luaL_checkinteger(L, 5);
     lua_Integer b = luaL_optinteger(L, 6, 1);
     glue_box   *box = glue_push(L, &glue_recurrence_class);
-    glue_check(L, tl_recurrence_of_modes(modes, decay, (tl_recurrence_kind)kind, lags, period, b,
-                                         &box->as.recurrence));
+    glue_check(L, tl_recurrence_from_modes(modes, decay, (tl_recurrence_kind)kind, lags, period, b,
+                                           &box->as.recurrence));
     return 1;
 }
 

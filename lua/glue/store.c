@@ -17,6 +17,8 @@ static int refused(lua_State *L, tl_status st)
     return 3;
 }
 
+static int interrupted(void *user) { return (void)user, glue_interrupted(); }
+
 static int core_store(lua_State *L)
 {
     static const char *const   modes[] = {"r", "w", "ask", NULL};
@@ -26,7 +28,7 @@ static int core_store(lua_State *L)
     glue_box   *b = glue_push(L, &glue_store_class);
     tl_status   st = tl_store_open(glue_ctx(L), folder, known[mode], &b->as.store);
     if (st != TL_OK) return refused(L, st);
-    tl_store_watch(b->as.store, glue_interrupted);
+    tl_store_watch(b->as.store, interrupted, NULL);
     return 1;
 }
 

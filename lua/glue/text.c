@@ -9,7 +9,7 @@ static tl_vocab *vocab(lua_State *L) { return glue_open_box(L, 1, &glue_vocab_cl
 static int vocab_bytes(lua_State *L)
 {
     glue_box *b = glue_push(L, &glue_vocab_class);
-    glue_check(L, tl_vocab_bytes(glue_ctx(L), &b->as.vocab));
+    glue_check(L, tl_vocab_new_bytes(glue_ctx(L), &b->as.vocab));
     return 1;
 }
 
@@ -18,7 +18,7 @@ static int vocab_chars(lua_State *L)
     size_t      bytes;
     const char *text = luaL_checklstring(L, 1, &bytes);
     glue_box   *b = glue_push(L, &glue_vocab_class);
-    glue_check(L, tl_vocab_chars(glue_ctx(L), text, bytes, &b->as.vocab));
+    glue_check(L, tl_vocab_new_chars(glue_ctx(L), text, bytes, &b->as.vocab));
     return 1;
 }
 
@@ -28,7 +28,7 @@ static int vocab_frequent(lua_State *L)
     const char *text = luaL_checklstring(L, 1, &bytes);
     lua_Integer least = luaL_checkinteger(L, 2);
     glue_box *b = glue_push(L, &glue_vocab_class);
-    glue_check(L, tl_vocab_frequent(glue_ctx(L), text, bytes, least, &b->as.vocab));
+    glue_check(L, tl_vocab_new_frequent(glue_ctx(L), text, bytes, least, &b->as.vocab));
     return 1;
 }
 
@@ -37,7 +37,7 @@ static int vocab_bpe(lua_State *L)
     const char *merges = luaL_checkstring(L, 1), *encoder = luaL_optstring(L, 2, NULL);
     const char *dictionary = luaL_optstring(L, 3, NULL);
     glue_box   *b = glue_push(L, &glue_vocab_class);
-    glue_check(L, tl_vocab_bpe(glue_ctx(L), merges, encoder, dictionary, &b->as.vocab));
+    glue_check(L, tl_vocab_new_bpe(glue_ctx(L), merges, encoder, dictionary, &b->as.vocab));
     return 1;
 }
 
@@ -197,7 +197,7 @@ static int vocab_words(lua_State *L)
 {
     tl_counter *c = counter(L);
     glue_box   *b = glue_push(L, &glue_vocab_class);
-    glue_check(L, tl_vocab_words(c, &b->as.vocab));
+    glue_check(L, tl_vocab_new_words(c, &b->as.vocab));
     return 1;
 }
 
@@ -216,7 +216,7 @@ static int windows(lua_State *L)
     tl_tensor  *ids = glue_tensor(L, 1), *starts = glue_tensor(L, 2);
     lua_Integer n = luaL_checkinteger(L, 3);
     tl_tensor **rows = glue_push_tensor(L);
-    return glue_result(L, tl_windows(ids, starts, n, rows));
+    return glue_result(L, tl_gather_windows(ids, starts, n, rows));
 }
 
 /* padded(ids, starts, index, n, end or nil, pad) -> rows, lengths */
@@ -227,7 +227,7 @@ static int padded(lua_State *L)
     int end = lua_isnoneornil(L, 5) ? -1 : glue_int(L, 5, 0, INT32_MAX);
     int pad = glue_opt_int(L, 6, 0, 0, INT32_MAX);
     tl_tensor **lengths = glue_push_tensor(L), **rows = glue_push_tensor(L);
-    glue_result(L, tl_padded(ids, starts, index, n, end, pad, rows, lengths));
+    glue_result(L, tl_pad_rows(ids, starts, index, n, end, pad, rows, lengths));
     lua_rotate(L, -2, 1);
     return 2;
 }

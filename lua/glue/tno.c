@@ -85,7 +85,7 @@ static int domain(lua_State *L)
 
 static int chosen(lua_State *L)
 {
-    lua_pushstring(L, tl_tno_chosen(tno(L)));
+    lua_pushstring(L, tl_tno_backend_name(tno(L)));
     return 1;
 }
 
@@ -146,7 +146,7 @@ static int apply(lua_State *L)
     if (first) cache = glue_push_tensor(L);
     int         at = lua_gettop(L);
     tl_tensor **y = glue_push_tensor(L);
-    (void)glue_result(L, tl_tno_apply_again(o, coef, own, x, again ? cache : NULL, y));
+    (void)glue_result(L, tl_tno_apply_cached(o, coef, own, x, again ? cache : NULL, y));
     if (!again) return 1;
     if (first && *cache) lua_pushvalue(L, at);
     else if (given) lua_pushvalue(L, 5);

@@ -1,4 +1,4 @@
-"""Finds libtoeplab, declares the functions of core/toeplab.h, and owns the context.
+"""Finds libtoeplab and libtoeplab-lab, declares their functions, and owns the context.
 
 The library is loaded so that calls keep Python's global lock: a context may be used by one thread
 at a time, and the engine has threads of its own.
@@ -65,7 +65,7 @@ _functions = {
     "tl_tno_free": ("void", [_pointer]),
     "tl_tno_points": (None, [_pointer, POINTER(_pointer)]),
     "tl_tno_width": (c_int, [_pointer]),
-    "tl_tno_chosen": (c_char_p, [_pointer]),
+    "tl_tno_backend_name": (c_char_p, [_pointer]),
     "tl_tno_domain": (c_char_p, [_pointer]),
     "tl_tno_param_count": (c_int, [_pointer]),
     "tl_tno_param": (None, [_pointer, c_int, POINTER(c_char_p), POINTER(c_int), _dims,
@@ -125,7 +125,9 @@ class _Engine:
             raise ToeplabError("libtoeplab.so is in none of its places: build Toeplab with "
                                "./lab build, or set TOEPLAB_LIBRARY to the file; tried "
                                + ", ".join(str(p) for p in tried[:3]), "ENOTFOUND")
-        library = ctypes.PyDLL(str(path))
+        # Functions of the engine are found through libtoeplab-lab, which is linked with it.
+        lab = path.with_name(path.name.replace("libtoeplab.", "libtoeplab-lab."))
+        library = ctypes.PyDLL(str(lab))
         for name, (result, arguments) in _functions.items():
             try:
                 function = getattr(library, name)

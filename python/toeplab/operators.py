@@ -33,7 +33,7 @@ class Operator:
         call("tl_tno_new", engine.context, text("backend", backend), self.n, self.d,
              int(self.causal), texts, ctypes.byref(handle))
         self._own = Handle(handle, "tl_tno_free")
-        self.backend = function("tl_tno_chosen")(self._handle).decode()
+        self.backend = function("tl_tno_backend_name")(self._handle).decode()
         self.domain = function("tl_tno_domain")(self._handle).decode()
         self.width: int = function("tl_tno_width")(self._handle)
         points = c_void_p()

@@ -54,13 +54,13 @@ static inline void apply(const char *backend, const problem *p, result *r, const
 {
     tl_tno    *tno = operator_of(backend, p);
     tl_tensor *product = NULL, *loss = NULL;
-    CHECK_STATUS(tl_require_grad(r->coef, strstr(want, "coef") != NULL), TL_OK);
-    CHECK_STATUS(tl_require_grad(r->x, strchr(want, 'x') != NULL), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(r->coef, strstr(want, "coef") != NULL), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(r->x, strchr(want, 'x') != NULL), TL_OK);
     CHECK_STATUS(tl_tno_apply(tno, r->coef, NULL, r->x, &r->y), TL_OK);
     CHECK_STATUS(tl_tno_dense(tno, r->coef, NULL, &r->dense), TL_OK);
     tl_tno_free(tno);
-    CHECK_STATUS(tl_binary(TL_MUL, r->y, r->dy, &product), TL_OK);
-    CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_binary(TL_BINARY_MUL, r->y, r->dy, &product), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, product, TL_ALL_AXES, 0, &loss), TL_OK);
     CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
     if (tl_grad(r->x)) r->dx = tl_tensor_retain(tl_grad(r->x));
     if (tl_grad(r->coef)) r->dcoef = tl_tensor_retain(tl_grad(r->coef));

@@ -47,11 +47,11 @@ static answer run_with(int wanted, tl_tno *tno, const shape *s, tl_tensor *coef)
     tl_tensor *product = NULL, *loss = NULL;
     r.x = uniforms(ctx, 3, dims, -1, 1, 1);
     r.dy = uniforms(ctx, 3, dims, -1, 1, 2);
-    CHECK_STATUS(tl_require_grad(r.x, (wanted & DX) != 0), TL_OK);
-    CHECK_STATUS(tl_require_grad(r.coef, (wanted & DCOEF) != 0), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(r.x, (wanted & DX) != 0), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(r.coef, (wanted & DCOEF) != 0), TL_OK);
     CHECK_STATUS(tl_tno_apply(tno, r.coef, NULL, r.x, &r.y), TL_OK);
-    CHECK_STATUS(tl_binary(TL_MUL, r.y, r.dy, &product), TL_OK);
-    CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_binary(TL_BINARY_MUL, r.y, r.dy, &product), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, product, TL_ALL_AXES, 0, &loss), TL_OK);
     CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
     if (wanted & DX) r.dx = tl_tensor_retain(tl_grad(r.x));
     if (wanted & DCOEF) r.dcoef = tl_tensor_retain(tl_grad(r.coef));

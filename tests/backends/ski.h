@@ -251,12 +251,12 @@ static inline result apply(tl_ctx *ctx, const shape *s, const inputs *in)
     result     r = {0};
     tl_tensor *product = NULL, *loss = NULL, *wanted[] = {in->x, in->coef, in->taps};
     tl_tno    *tno = operator_of(ctx, s);
-    for (int k = 0; k < 3; k++) CHECK_STATUS(tl_require_grad(wanted[k], 1), TL_OK);
+    for (int k = 0; k < 3; k++) CHECK_STATUS(tl_set_requires_grad(wanted[k], 1), TL_OK);
     CHECK_STATUS(tl_tno_apply(tno, in->coef, &in->taps, in->x, &r.y), TL_OK);
     CHECK_STATUS(tl_tno_dense(tno, in->coef, &in->taps, &r.dense), TL_OK);
     tl_tno_free(tno);
-    CHECK_STATUS(tl_binary(TL_MUL, r.y, in->dy, &product), TL_OK);
-    CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_binary(TL_BINARY_MUL, r.y, in->dy, &product), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, product, TL_ALL_AXES, 0, &loss), TL_OK);
     CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
     r.dx = tl_tensor_retain(tl_grad(in->x));
     r.dcoef = tl_tensor_retain(tl_grad(in->coef));

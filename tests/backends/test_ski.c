@@ -191,10 +191,10 @@ static void adjoints_agree(void)
         inputs in = inputs_of(ctx, &s);
         tl_tensor *wanted[] = {in.x, in.coef, in.taps}, *y = NULL, *product = NULL, *loss = NULL;
         tl_tno    *tno = operator_of(ctx, &s);
-        for (int k = 0; k < 3; k++) CHECK_STATUS(tl_require_grad(wanted[k], 1), TL_OK);
+        for (int k = 0; k < 3; k++) CHECK_STATUS(tl_set_requires_grad(wanted[k], 1), TL_OK);
         CHECK_STATUS(tl_tno_apply(tno, in.coef, &in.taps, in.x, &y), TL_OK);
-        CHECK_STATUS(tl_binary(TL_MUL, y, in.dy, &product), TL_OK);
-        CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
+        CHECK_STATUS(tl_binary(TL_BINARY_MUL, y, in.dy, &product), TL_OK);
+        CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, product, TL_ALL_AXES, 0, &loss), TL_OK);
         CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
         double left = dot(y, in.dy), size = sqrt(dot(y, y) * dot(in.dy, in.dy));
         double by_kernel = dot(in.coef, tl_grad(in.coef)) + dot(in.taps, tl_grad(in.taps));

@@ -85,9 +85,9 @@ static inline tl_status weighted_sum(tl_ctx *ctx, const gradient_case *c, tl_ten
                                      const tl_tensor *w, double *out)
 {
     tl_tensor *y;
-    int        was = tl_recording(ctx, 0);
+    int        was = tl_set_recording(ctx, 0);
     tl_status  st = c->run(c, in, &y);
-    (void)tl_recording(ctx, was);
+    (void)tl_set_recording(ctx, was);
     if (st != TL_OK) return st;
     *out = 0;
     for (int64_t i = 0; i < tl_tensor_len(y); i++)
@@ -122,8 +122,8 @@ static inline tl_status run_backward(tl_ctx *ctx, const gradient_case *c, tl_ten
     tl_status  st = TL_OK;
     for (int k = 0; k < c->inputs && st == TL_OK; k++) {
         if (tl_tensor_type(in[k]) != TL_F32) continue;
-        st = tl_require_grad(in[k], 0); /* forgets the gradient of the run before */
-        if (st == TL_OK) st = tl_require_grad(in[k], mask >> k & 1);
+        st = tl_set_requires_grad(in[k], 0); /* forgets the gradient of the run before */
+        if (st == TL_OK) st = tl_set_requires_grad(in[k], mask >> k & 1);
     }
     if (st == TL_OK) st = c->run(c, in, &y);
     if (st == TL_OK && !*w) {
@@ -131,8 +131,8 @@ static inline tl_status run_backward(tl_ctx *ctx, const gradient_case *c, tl_ten
         for (int i = 0; i < o.ndim; i++) o.dims[i] = tl_tensor_dim(y, i);
         st = make_operand(ctx, &o, s, w);
     }
-    if (st == TL_OK) st = tl_binary(TL_MUL, y, *w, &product);
-    if (st == TL_OK) st = tl_reduce(TL_SUM, product, TL_ALL, 0, &loss);
+    if (st == TL_OK) st = tl_binary(TL_BINARY_MUL, y, *w, &product);
+    if (st == TL_OK) st = tl_reduce(TL_REDUCE_SUM, product, TL_ALL_AXES, 0, &loss);
     if (st == TL_OK) st = tl_backward(ctx, loss);
     tl_tensor_free(loss);
     tl_tensor_free(product);

@@ -30,7 +30,7 @@ RUN(rms_norm) { return tl_rms_norm(in[0], c->inputs > 1 ? in[1] : NULL, c->f[0],
 RUN(simple_rms_norm) { return tl_simple_rms_norm(in[0], c->f[0], out); }
 RUN(scale_norm) { return tl_scale_norm(in[0], in[1], c->f[0], out); }
 RUN(conv) { return tl_depthwise_conv(in[0], in[1], c->i[0], out); }
-RUN(concat) { return tl_concat(in, c->inputs, (int)c->i[0], out); }
+RUN(concat) { return tl_concat(tl_tensor_ctx(in[0]), in, c->inputs, (int)c->i[0], out); }
 RUN(slice) { return tl_slice(in[0], (int)c->i[0], c->i[1], c->i[2], out); }
 RUN(fft) { return tl_fft(in[0], (int)c->i[0], (int)c->i[1], out); }
 RUN(rfft) { return tl_rfft(in[0], (int)c->i[0], out); }
@@ -166,7 +166,7 @@ RUN(mlp)
     if (c->inputs > 1 + 2 * count) layers[count - 1].norm_weight = in[1 + 2 * count];
     if (c->inputs > 2 + 2 * count) layers[count - 1].norm_bias = in[2 + 2 * count];
     if (c->f[1] != 0) st = tl_tensor_new(tl_tensor_ctx(in[0]), TL_F32, 1, &p, &scale);
-    if (st == TL_OK && c->f[1] < 0) st = tl_require_grad(scale, 1); /* which it cannot have */
+    if (st == TL_OK && c->f[1] < 0) st = tl_set_requires_grad(scale, 1); /* which it cannot have */
     for (int64_t r = 0; scale && r < p; r++) tl_tensor_f32(scale)[r] = 1.5f / (float)(r + 1);
     if (st == TL_OK)
         st = tl_mlp(in[0], layers, count, (tl_unary_kind)c->i[1], (int)c->i[2], scale, out);

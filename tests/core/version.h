@@ -2,7 +2,7 @@
 #ifndef TL_VERSION_H
 #define TL_VERSION_H
 
-#include "toeplab.h"
+#include "toeplab-lab.h"
 
 /* A file whose every number is version: a small vector, a large matrix, an attribute. */
 static inline tl_status write_version(tl_ctx *c, const char *path, int version)

@@ -230,6 +230,6 @@ const tl_engine tl_engine_entry = {
     .abi = TL_ENGINE_ABI, .name = "apart", .look = look, .open = open_device, .close = close_device,
     .alloc = allocate, .release = release, .upload = upload, .download = download, .memory = memory,
     .reset_peak = reset_peak, .trim = trim, .about = about, .tables = tables,
-    .table_count = 1, .precisions = 1u << TL_FLOAT32 | 1u << TL_BF16, .form = form,
+    .table_count = 1, .precisions = 1u << TL_PRECISION_F32 | 1u << TL_PRECISION_BF16, .form = form,
     .link = "tests/nccl.so", .stream = stream,
 };

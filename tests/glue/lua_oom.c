@@ -71,7 +71,7 @@ static int runs(int64_t n, char *message, size_t size)
         (void)snprintf(message, size, "%s", fine ? "" : luaL_tolstring(L, -1, NULL));
         lua_close(L);
     }
-    (void)tl_recording(ctx, 1);
+    (void)tl_set_recording(ctx, 1);
     tl_tape_clear(ctx);
     CHECK(m.bytes == 0);
     return fine;
@@ -138,7 +138,7 @@ int main(int argc, char **argv)
         printf("usage: lua_oom SCRIPT [DEVICE]\n");
         return 2;
     }
-    if (argc > 2 && tl_use_device(ctx, argv[2]) != TL_OK) {
+    if (argc > 2 && tl_set_device(ctx, argv[2]) != TL_OK) {
         printf("%s\n", tl_errmsg(ctx));
         return 2;
     }

@@ -36,8 +36,8 @@ static void backward(void)
     int           own = tl_ranks_rank(all);
     CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 1, dims, &t), TL_OK);
     CHECK_STATUS(tl_tensor_fill(t, 1.0), TL_OK);
-    CHECK_STATUS(tl_require_grad(t, 1), TL_OK);
-    CHECK_STATUS(tl_reduce(TL_SUM, t, 0, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(t, 1), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, t, 0, 0, &loss), TL_OK);
     CHECK_STATUS(tl_ranks_send(all, own, 1, t), TL_EINVAL);
     CHECK_STATUS(tl_ranks_backward(all, loss, (tl_tensor *const[]){t, t}, 2, -1, -1), TL_EINVAL);
     CHECK_STATUS(tl_ranks_backward(all, loss, &t, 1, own, -1), TL_EINVAL);

@@ -48,6 +48,9 @@ local version = read("CMakeLists.txt"):match "project%(toeplab VERSION ([%d.]+)"
 test("all files name the version of CMakeLists.txt", function()
   assert(version, "CMakeLists.txt names none")
   same(read("core/toeplab.h"):match "#define TL_VERSION \"([^\"]*)\"", version, "core/toeplab.h")
+  local major, minor, patch = version:match "^(%d+)%.(%d+)%.(%d+)$"
+  same(read("core/toeplab.h"):match "#define TL_VERSION_NUMBER (%d+)",
+    ("%d"):format(10000 * major + 100 * minor + patch), "TL_VERSION_NUMBER")
   same(read("debian/changelog"):match "^toeplab %(([^)]*)%)", version, "debian/changelog")
   same(read("python/pyproject.toml"):match "\nversion = \"([^\"]*)\"", version, "pyproject.toml")
 end)

@@ -37,8 +37,10 @@ check() {
 built() { ninja -C "$build" -t commands toeplab | grep -q " fftw_plain "; }
 if [ -e "$build/build.ninja" ]; then check "fftw_plain is built with toeplab" built; fi
 check "cmake --install" cmake --install "$build" --prefix "$prefix"
-for file in bin/toeplab lib/libtoeplab.so lib/pkgconfig/toeplab.pc include/toeplab/toeplab.h \
-    include/toeplab/backend.h include/toeplab/status.h lib/toeplab/backends/naive.so \
+for file in bin/toeplab lib/libtoeplab.so lib/libtoeplab-lab.so lib/pkgconfig/toeplab.pc \
+    lib/pkgconfig/toeplab-lab.pc lib/cmake/toeplab/toeplab-config.cmake \
+    include/toeplab/toeplab.h include/toeplab/toeplab-lab.h include/toeplab/backend.h \
+    include/toeplab/status.h lib/toeplab/backends/naive.so \
     share/lua/5.4/toeplab/init.lua lib/lua/5.4/toeplab/core.so \
     share/toeplab/experiments/quickstart.lua share/doc/toeplab/LICENSE \
     lib/toeplab/benches/fftw_plain share/toeplab/benches/torch_peer.py \
@@ -58,7 +60,7 @@ documents() { # that messages and manual pages name
 }
 check "the documents that it names are there" documents
 
-cp "$source/docs/example.c" "$source/docs/c-api.md" "$top"
+cp "$source/docs/example.c" "$source/docs/signal.c" "$source/docs/c-api.md" "$top"
 # From here on nothing may refer to the build folder or the sources.
 unset TOEPLAB_BACKENDS TOEPLAB_DIR TOEPLAB_LUA LUA_PATH LUA_PATH_5_4 LUA_CPATH LUA_CPATH_5_4
 unset LD_LIBRARY_PATH TOEPLAB_DEVICE
@@ -176,8 +178,31 @@ prints() {
         test -s shown && diff shown printed
 }
 check "and prints what its page shows" prints
+alone() { ! ldd example | grep -E 'hdf5|sqlite|pcre2|toeplab-lab'; }
+check "and needs the engine alone" alone
+found() { # in a folder of its own, by CMake
+    mkdir found && cp example.c signal.c found && cat >found/CMakeLists.txt <<'END'
+cmake_minimum_required(VERSION 3.22)
+project(found C)
+find_package(toeplab 0.1 REQUIRED)
+add_executable(example example.c)
+target_link_libraries(example toeplab::toeplab)
+add_executable(signal signal.c)
+target_link_libraries(signal toeplab::lab)
+END
+    cmake -S found -B found/build -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="${cc%% *}" \
+        -DCMAKE_C_FLAGS="${sanitisers:+-fsanitize=$sanitisers}" &&
+        cmake --build found/build && found/build/example | diff - shown
+}
+learns() {
+    sed -n '/^    step   1/,/^$/s/^    \(.\)/\1/p' c-api.md >shown && test -s shown &&
+        found/build/signal | diff - shown
+}
+check "CMake's find_package finds both libraries" found
+check "a program in C learns, saves and loads a filter" learns
 example() {
-    eval "$cc '$prefix/share/doc/toeplab/generate.c' $(cat flags) -lm -o generate"
+    PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs toeplab-lab >flags &&
+        eval "$cc '$prefix/share/doc/toeplab/generate.c' $(cat flags) -lm -o generate"
 }
 check "the example that generates compiles" example
 

@@ -38,7 +38,9 @@ end
 local function engine_files()
   local list = { core.sys.executable() }
   local maps = core.sys.read_file("/proc/self/maps") or ""
-  list[#list + 1] = maps:match("(/[^\n]*/libtoeplab%.so[%d.]*)\n")
+  for _, name in ipairs { "libtoeplab", "libtoeplab%-lab" } do
+    list[#list + 1] = maps:match("(/[^\n]*/" .. name .. "%.so[%d.]*)\n")
+  end
   for _, backend in ipairs(core.backends()) do list[#list + 1] = backend.path end
   return list
 end

@@ -5,6 +5,7 @@
 
 #include "scratch.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 enum { THREADS = 3, TIMES = 40, LENGTH = 3000 };
 
@@ -143,7 +144,7 @@ static void objects_keep_their_context(void)
     CHECK_STATUS(tl_h5_write(ctx, scratch("a.h5"), 1, &(const char *){"t"}, &t, 0, NULL, 0), TL_OK);
     tl_tensor_free(t);
     CHECK_STATUS(tl_h5_open(ctx, scratch("a.h5"), &f), TL_OK);
-    CHECK_STATUS(tl_vocab_bytes(ctx, &vocab), TL_OK);
+    CHECK_STATUS(tl_vocab_new_bytes(ctx, &vocab), TL_OK);
     CHECK_STATUS(tl_encoder_new(vocab, &encoder), TL_OK);
     CHECK_STATUS(tl_counter_new(ctx, TL_COUNT_WORDS, &counter), TL_OK);
     CHECK_STATUS(tl_store_open(ctx, scratch_folder, TL_STORE_WRITE, &store), TL_OK);

@@ -4,6 +4,7 @@
 
 #include "gradients.h"
 #include "operations.h"
+#include "toeplab-lab.h"
 
 typedef struct refusal { /* tables are ended by {0} */
     gradient_case c;
@@ -33,13 +34,15 @@ static const refusal refusals[] = {
     {{"linear", linear, 2, OF({ANY, 2, {4, 3}}, {ANY, 2, {5, 4}})}, TL_ESHAPE, "[5,4]"},
     {{"linear bias", linear, 3, OF({ANY, 2, {4, 3}}, {ANY, 2, {5, 3}}, {ANY, 1, {4}})}, TL_ESHAPE,
      "[4]"},
-    {{"sum axis", reduce, 1, OF({ANY, 2, {2, 3}}), .i = {TL_SUM, 2}}, TL_EINVAL, "[2,3]"},
-    {{"sum axis of more than an int", reduce, 1, OF({ANY, 2, {2, 3}}), .i = {TL_SUM, INT_MAX}},
+    {{"sum axis", reduce, 1, OF({ANY, 2, {2, 3}}), .i = {TL_REDUCE_SUM, 2}}, TL_EINVAL, "[2,3]"},
+    {{"sum axis of more than an int", reduce, 1, OF({ANY, 2, {2, 3}}),
+      .i = {TL_REDUCE_SUM, INT_MAX}},
      TL_EINVAL, "no axis 2147483647"},
     {{"rfft axis of more than an int", rfft, 1, OF({ANY, 2, {2, 3}}), .i = {INT_MAX}}, TL_EINVAL,
      "no axis 2147483647"},
     {{"irfft of a number", irfft, 1, OF({ANY, 0, {0}}), .i = {INT_MIN, 1}}, TL_ESHAPE, "[..,2]"},
-    {{"sum of ids", reduce, 1, OF({INTEGERS, 2, {2, 3}}), .i = {TL_SUM, 0}}, TL_ETYPE, "int32"},
+    {{"sum of ids", reduce, 1, OF({INTEGERS, 2, {2, 3}}), .i = {TL_REDUCE_SUM, 0}}, TL_ETYPE,
+     "int32"},
     {{"cumsum axis", cumsum, 1, OF({ANY, 2, {2, 3}}), .i = {-3}}, TL_EINVAL, "[2,3]"},
     {{"reshape", reshape, 1, OF({ANY, 2, {2, 3}}), .i = {4, 2}}, TL_ESHAPE, "[2,3]"},
     {{"reshape twice -1", reshape, 1, OF({ANY, 2, {2, 3}}), .i = {-1, -1}}, TL_ESHAPE, "-1"},
@@ -121,7 +124,8 @@ static void refuses(void)
         tl_tensor *in[TL_ARGS] = {NULL}, *y = NULL;
         for (int k = 0; k < r->c.inputs; k++) {
             CHECK_STATUS(make_operand(ctx, r->c.in + k, &s, in + k), TL_OK);
-            if (tl_tensor_type(in[k]) == TL_F32) CHECK_STATUS(tl_require_grad(in[k], 1), TL_OK);
+            if (tl_tensor_type(in[k]) == TL_F32)
+                CHECK_STATUS(tl_set_requires_grad(in[k], 1), TL_OK);
         }
         tl_status st = r->c.run(&r->c, in, &y);
         int       told = st != TL_OK && strstr(tl_errmsg(ctx), r->text) != NULL;
@@ -145,7 +149,7 @@ static void axes_are_named_as_given(void)
     CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, dims, &x), TL_OK);
     for (int first = 0; first < 2; first++) {
         char fifth[32], last[32], middle[40], open[40];
-        tl_number_axes_from(ctx, first);
+        tl_set_first_axis(ctx, first);
         (void)snprintf(fifth, sizeof fifth, "no axis %d", 5 + first);
         (void)snprintf(last, sizeof last, "on axis %d", 2 + first);
         (void)snprintf(middle, sizeof middle, "dimension %d is negative", 1 + first);
@@ -186,7 +190,7 @@ static void positions_are_counted_as_given(void)
     tl_tensor_i32(ids)[0] = 13; /* [MIN, then no token */
     for (int first = 0; first < 2; first++) {
         char text[4][40];
-        tl_number_axes_from(ctx, first);
+        tl_set_first_axis(ctx, first);
         (void)snprintf(text[0], sizeof text[0], "gamma %d is 2, outside", 1 + first);
         (void)snprintf(text[1], sizeof text[1], "logit %d is NaN", 1 + first);
         (void)snprintf(text[2], sizeof text[2], "train[%d] is 13", first);
@@ -194,7 +198,7 @@ static void positions_are_counted_as_given(void)
         tl_tensor_f32(x)[1] = 2;
         CHECK_STATUS(tl_decay(t, x, x, &y), TL_EINVAL);
         CHECK(strstr(tl_errmsg(ctx), text[0]) != NULL);
-        CHECK_STATUS(tl_recurrence_new(t, x, TL_RING, 1, &r), TL_EINVAL);
+        CHECK_STATUS(tl_recurrence_new(t, x, TL_RECURRENCE_RING, 1, &r), TL_EINVAL);
         CHECK(strstr(tl_errmsg(ctx), text[0]) != NULL);
         tl_tensor_f32(x)[1] = NAN;
         CHECK_STATUS(tl_sample(x, 1, 0, &s, &id), TL_EINVAL);
@@ -268,6 +272,18 @@ static void types_that_there_are_none_of(void)
     tl_ctx_free(ctx);
 }
 
+/* The message was that of an older failure. */
+static void concat_of_none(void)
+{
+    tl_ctx    *ctx = NULL;
+    tl_tensor *t = NULL;
+    CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
+    (void)tl_fail(ctx, TL_ETYPE, "an older failure");
+    CHECK_STATUS(tl_concat(ctx, NULL, 0, 0, &t), TL_EINVAL);
+    CHECK(strcmp(tl_errmsg(ctx), "concat: 0 tensors, it needs at least 1") == 0);
+    tl_ctx_free(ctx);
+}
+
 /* A value that int32 has not was undefined behaviour. */
 static void ids_are_filled_with_integers_only(void)
 {
@@ -297,8 +313,8 @@ static const gradient_case empties[] = {
     {"matmul inner", matmul, 2, OF({ANY, 2, {2, 0}}, {ANY, 2, {0, 4}})},
     {"matmul batch", matmul, 2, OF({ANY, 3, {0, 2, 3}}, {ANY, 3, {0, 3, 4}})},
     {"linear", linear, 3, OF({ANY, 2, {0, 3}}, {ANY, 2, {4, 3}}, {ANY, 1, {4}})},
-    {"sum", reduce, 1, OF({ANY, 2, {0, 3}}), .i = {TL_SUM, TL_ALL}},
-    {"sum of empty rows", reduce, 1, OF({ANY, 2, {3, 0}}), .i = {TL_SUM, 1}},
+    {"sum", reduce, 1, OF({ANY, 2, {0, 3}}), .i = {TL_REDUCE_SUM, TL_ALL_AXES}},
+    {"sum of empty rows", reduce, 1, OF({ANY, 2, {3, 0}}), .i = {TL_REDUCE_SUM, 1}},
     {"cumsum", cumsum, 1, OF({ANY, 2, {3, 0}}), .i = {1}},
     {"transpose", transpose, 1, OF({ANY, 2, {3, 0}}), .i = {1, 0}},
     {"slice", slice, 1, OF({ANY, 2, {3, 2}}), .i = {0, 1, 0}},
@@ -345,6 +361,7 @@ int main(void)
                                     {"indices out of range", indices_out_of_range},
                                     {"empty tensors of too much", empty_tensors_of_too_much},
                                     {"no such types", types_that_there_are_none_of},
+                                    {"concat of none", concat_of_none},
                                     {"ids are filled with integers only",
                                      ids_are_filled_with_integers_only},
                                     {"empty tensors", empty_tensors},

@@ -5,6 +5,7 @@
 
 #include "scratch.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 static tl_ctx *ctx;
 

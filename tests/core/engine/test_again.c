@@ -10,10 +10,10 @@ static tl_status shared(const gradient_case *c, tl_tensor *const *in, tl_tensor 
     tl_tensor *h = NULL, *inner = NULL;
     tl_status  st = tl_unary(TL_UNARY_silu, in[0], &h);
     if (st == TL_OK && (c->i[0] == 1 || c->i[0] == 2))
-        st = tl_binary(c->i[0] == 1 ? TL_ADD : TL_SUB, h, in[1], &inner);
+        st = tl_binary(c->i[0] == 1 ? TL_BINARY_ADD : TL_BINARY_SUB, h, in[1], &inner);
     if (st == TL_OK)
         st = c->i[0] == 3 ? tl_matmul(h, 0, h, 1, out)
-                          : tl_binary(TL_ADD, h, inner ? inner : h, out);
+                          : tl_binary(TL_BINARY_ADD, h, inner ? inner : h, out);
     tl_tensor_free(h);
     tl_tensor_free(inner);
     return st;
@@ -28,8 +28,8 @@ static const gradient_case added[] = {
     {"a^T b^T", matmul, 2, .in = {{ANY, 2, {7, 5}}, {ANY, 2, {3, 7}}}, .i = {1, 1}},
     {"many a^T b", matmul, 2, .in = {{ANY, 3, {4, 7, 5}}, {ANY, 3, {4, 7, 3}}}, .i = {1, 0}},
     {"linear", linear, 3, .in = {{ANY, 3, {2, 5, 7}}, {ANY, 2, {3, 7}}, {ANY, 1, {3}}}},
-    {"row sums", binary, 2, .in = {{ANY, 2, {5, 7}}, {ANY, 1, {7}}}, .i = {TL_MUL}},
-    {"column sums", binary, 2, .in = {{ANY, 2, {5, 7}}, {ANY, 2, {5, 1}}}, .i = {TL_MUL}},
+    {"row sums", binary, 2, .in = {{ANY, 2, {5, 7}}, {ANY, 1, {7}}}, .i = {TL_BINARY_MUL}},
+    {"column sums", binary, 2, .in = {{ANY, 2, {5, 7}}, {ANY, 2, {5, 1}}}, .i = {TL_BINARY_MUL}},
     {"gather", gather, 1, .in = {{ANY, 2, {5, 7}}}, .i = {9}},
     {"batch_gather", batch_gather, 1, .in = {{ANY, 3, {3, 5, 7}}}, .i = {9}},
     {"layer_norm", layer_norm, 3, .in = {{ANY, 2, {5, 7}}, {ANY, 1, {7}}, {ANY, 1, {7}}}},
@@ -50,7 +50,7 @@ static tl_status run_twice(const gradient_case *c, tl_tensor *const *in, tl_tens
     tl_tensor           *y = NULL, *z = NULL;
     tl_status            st = once->run(once, in, &y);
     if (st == TL_OK) st = once->run(once, in, &z);
-    if (st == TL_OK) st = tl_binary(TL_ADD, y, z, out);
+    if (st == TL_OK) st = tl_binary(TL_BINARY_ADD, y, z, out);
     tl_tensor_free(y);
     tl_tensor_free(z);
     return st;
@@ -83,11 +83,11 @@ static void a_held_gradient_stays(void)
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
     CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 2, dims, &x), TL_OK);
     CHECK_STATUS(tl_tensor_fill(x, 1), TL_OK);
-    CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(x, 1), TL_OK);
     for (int i = 0; i < 2; i++) {
         tl_tensor *loss = NULL;
         CHECK_STATUS(tl_linear(x, x, NULL, &y), TL_OK);
-        CHECK_STATUS(tl_reduce(TL_SUM, y, TL_ALL, 0, &loss), TL_OK);
+        CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, y, TL_ALL_AXES, 0, &loss), TL_OK);
         CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
         if (!held) held = tl_tensor_retain(tl_grad(x));
         tl_tensor_free(loss);
@@ -128,12 +128,12 @@ static outcome run_large(tl_ctx *ctx, const gradient_case *c, int hold, int spoi
     tl_tensor *via[TL_ARGS] = {NULL}, *y = NULL, *square = NULL, *loss = NULL;
     for (int k = 0; k < c->inputs; k++) {
         CHECK_STATUS(make_operand(ctx, c->in + k, &s, &o.in[k]), TL_OK);
-        CHECK_STATUS(tl_require_grad(o.in[k], 1), TL_OK);
+        CHECK_STATUS(tl_set_requires_grad(o.in[k], 1), TL_OK);
         CHECK_STATUS(tl_affine(o.in[k], 1, 0, &via[k]), TL_OK);
     }
     CHECK_STATUS(c->run(c, via, &y), TL_OK);
-    CHECK_STATUS(tl_binary(TL_MUL, y, y, &square), TL_OK);
-    CHECK_STATUS(tl_reduce(TL_SUM, square, TL_ALL, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_binary(TL_BINARY_MUL, y, y, &square), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, square, TL_ALL_AXES, 0, &loss), TL_OK);
     tl_tensor_free(square);
     o.freed = tl_memory_info(ctx).live;
     if (!hold) tl_tensor_free(y);

@@ -32,8 +32,9 @@ static const gradient_case elementwise[] = {
     UNARY(gelu, ANY) UNARY(gelu_tanh, ANY) UNARY(softplus, ANY)
     GATE(identity, ANY) GATE(sigmoid, ANY) GATE(relu, AWAY) GATE(silu, ANY) GATE(gelu, ANY)
     GATE(tanh, ANY) GATE(relu2, AWAY)
-    BINARY(TL_ADD, ANY, ANY) BINARY(TL_SUB, ANY, ANY) BINARY(TL_MUL, ANY, ANY)
-    BINARY(TL_DIV, ANY, POSITIVE) BINARY(TL_MAX, HALVES, QUARTERS) BINARY(TL_MIN, HALVES, QUARTERS)
+    BINARY(TL_BINARY_ADD, ANY, ANY) BINARY(TL_BINARY_SUB, ANY, ANY) BINARY(TL_BINARY_MUL, ANY, ANY)
+    BINARY(TL_BINARY_DIV, ANY, POSITIVE) BINARY(TL_BINARY_MAX, HALVES, QUARTERS)
+    BINARY(TL_BINARY_MIN, HALVES, QUARTERS)
     {"affine", affine, 1, .in = {{ANY, 2, {3, 4}}}, .f = {-2.5, 3}},
     {"dropout", dropout, 1, .in = {{ANY, 2, {9, 7}}}, .f = {0.4}},
     {"dropout of nothing", dropout, 1, .in = {{ANY, 1, {5}}}, .f = {0}},
@@ -80,16 +81,16 @@ static const gradient_case products[] = {
 };
 
 static const gradient_case shapes[] = {
-    {"sum", reduce, 1, .in = {{ANY, 3, {2, 3, 4}}}, .i = {TL_SUM, TL_ALL}},
-    {"sum first", reduce, 1, .in = {{ANY, 3, {2, 3, 4}}}, .i = {TL_SUM, 0}},
-    {"sum middle", reduce, 1, .in = {{ANY, 3, {2, 3, 4}}}, .i = {TL_SUM, 1}},
-    {"sum last kept", reduce, 1, .in = {{ANY, 3, {2, 3, 4}}}, .i = {TL_SUM, -1, 1}},
-    {"mean", reduce, 1, .in = {{ANY, 2, {3, 4}}}, .i = {TL_MEAN, TL_ALL}},
-    {"mean middle", reduce, 1, .in = {{ANY, 3, {2, 3, 4}}}, .i = {TL_MEAN, 1}},
-    {"mean of one number", reduce, 1, .in = {{ANY, 0, {0}}}, .i = {TL_MEAN, TL_ALL}},
-    {"amax", reduce, 1, .in = {{SPACED, 2, {3, 4}}}, .i = {TL_AMAX, TL_ALL}},
-    {"amax first", reduce, 1, .in = {{SPACED, 2, {3, 4}}}, .i = {TL_AMAX, 0}},
-    {"amax last", reduce, 1, .in = {{SPACED, 3, {2, 3, 4}}}, .i = {TL_AMAX, 2, 1}},
+    {"sum", reduce, 1, .in = {{ANY, 3, {2, 3, 4}}}, .i = {TL_REDUCE_SUM, TL_ALL_AXES}},
+    {"sum first", reduce, 1, .in = {{ANY, 3, {2, 3, 4}}}, .i = {TL_REDUCE_SUM, 0}},
+    {"sum middle", reduce, 1, .in = {{ANY, 3, {2, 3, 4}}}, .i = {TL_REDUCE_SUM, 1}},
+    {"sum last kept", reduce, 1, .in = {{ANY, 3, {2, 3, 4}}}, .i = {TL_REDUCE_SUM, -1, 1}},
+    {"mean", reduce, 1, .in = {{ANY, 2, {3, 4}}}, .i = {TL_REDUCE_MEAN, TL_ALL_AXES}},
+    {"mean middle", reduce, 1, .in = {{ANY, 3, {2, 3, 4}}}, .i = {TL_REDUCE_MEAN, 1}},
+    {"mean of one number", reduce, 1, .in = {{ANY, 0, {0}}}, .i = {TL_REDUCE_MEAN, TL_ALL_AXES}},
+    {"amax", reduce, 1, .in = {{SPACED, 2, {3, 4}}}, .i = {TL_REDUCE_MAX, TL_ALL_AXES}},
+    {"amax first", reduce, 1, .in = {{SPACED, 2, {3, 4}}}, .i = {TL_REDUCE_MAX, 0}},
+    {"amax last", reduce, 1, .in = {{SPACED, 3, {2, 3, 4}}}, .i = {TL_REDUCE_MAX, 2, 1}},
     {"cumsum first", cumsum, 1, .in = {{ANY, 3, {3, 2, 2}}}, .i = {0}},
     {"cumsum last", cumsum, 1, .in = {{ANY, 2, {2, 5}}}, .i = {-1}},
     {"cumsum 1", cumsum, 1, .in = {{ANY, 1, {1}}}, .i = {0}},
@@ -251,9 +252,9 @@ static void check_tnos(void)
 /* Large enough for several threads, and not evenly divided by them. */
 static const gradient_case large[] = {
     {"silu", unary, 1, .in = {{ANY, 2, {401, 301}}}, .i = {TL_UNARY_silu}},
-    {"binary", binary, 2, .in = {{ANY, 2, {401, 301}}, {ANY, 1, {301}}}, .i = {TL_MUL}},
+    {"binary", binary, 2, .in = {{ANY, 2, {401, 301}}, {ANY, 1, {301}}}, .i = {TL_BINARY_MUL}},
     {"linear", linear, 3, .in = {{ANY, 2, {301, 67}}, {ANY, 2, {129, 67}}, {ANY, 1, {129}}}},
-    {"sum", reduce, 1, .in = {{ANY, 3, {61, 71, 31}}}, .i = {TL_SUM, 1}},
+    {"sum", reduce, 1, .in = {{ANY, 3, {61, 71, 31}}}, .i = {TL_REDUCE_SUM, 1}},
     {"cumsum", cumsum, 1, .in = {{ANY, 3, {61, 71, 31}}}, .i = {1}},
     {"gather", gather, 1, .in = {{ANY, 2, {50, 301}}}, .i = {400}},
     {"batch_gather", batch_gather, 1, .in = {{ANY, 3, {7, 50, 301}}}, .i = {61}},
@@ -376,9 +377,9 @@ RUN(planted)
     tl_ctx    *ctx = tl_tensor_ctx(in[0]);
     tl_tensor *y = NULL;
     tl_grad_fn grads[2] = {wrong_scale, no_gradient};
-    int        was = tl_recording(ctx, 0);
+    int        was = tl_set_recording(ctx, 0);
     tl_status  st = tl_affine(in[0], 2, 0, &y);
-    (void)tl_recording(ctx, was);
+    (void)tl_set_recording(ctx, was);
     if (st == TL_OK) st = tl_record(ctx, y, grads[c->i[0]], in, 1, NULL, NULL);
     return tl_finish(st, y, out);
 }

@@ -21,8 +21,8 @@ static tl_tensor *filled(tl_ctx *ctx, int64_t n, tl_stream *s, double scale)
 static void adam_reference(state *x, double g, const tl_adam_options *o)
 {
     double t = (double)o->step, bias1 = 1 - pow(o->beta1, t), bias2 = 1 - pow(o->beta2, t);
-    if (o->kind == TL_ADAM) g += o->weight_decay * x->p;
-    if (o->kind != TL_ADAM) x->p -= o->lr * o->weight_decay * x->p;
+    if (o->kind == TL_ADAM_L2) g += o->weight_decay * x->p;
+    if (o->kind != TL_ADAM_L2) x->p -= o->lr * o->weight_decay * x->p;
     x->m = o->beta1 * x->m + (1 - o->beta1) * g;
     x->v = o->beta2 * x->v + (1 - o->beta2) * g * g;
     if (o->kind == TL_ADAM_FAIRSEQ)
@@ -36,15 +36,15 @@ static void run_adam(tl_adam_kind kind, double eps, int threads)
     static state    x[N];
     tl_ctx         *ctx = NULL;
     tl_stream       s = tl_stream_new(1, "optim");
-    tl_adam_options o = {kind, 0.01, 0.9, 0.98, eps, 0.2, 0};
+    tl_adam_options o = {sizeof o, kind, 0.01, 0.9, 0.98, eps, 0.2, 0};
     double          worst = 0;
     CHECK_STATUS(tl_ctx_new(threads, &ctx), TL_OK);
     tl_tensor *p = filled(ctx, N, &s, 1), *m = filled(ctx, N, &s, 0), *v = filled(ctx, N, &s, 0);
-    CHECK_STATUS(tl_require_grad(p, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(p, 1), TL_OK);
     for (int64_t i = 0; i < N; i++) x[i] = (state){.p = (double)tl_tensor_cf32(p)[i]};
     for (o.step = 1; o.step <= 5; o.step++) {
         tl_tensor *g = filled(ctx, N, &s, 0.3);
-        CHECK_STATUS(tl_grad_set(p, g), TL_OK);
+        CHECK_STATUS(tl_set_grad(p, g), TL_OK);
         CHECK_STATUS(tl_adam_step(&p, &m, &v, 1, &o, 0.5), TL_OK);
         for (int64_t i = 0; i < N; i++)
             adam_reference(&x[i], 0.5 * (double)tl_tensor_cf32(g)[i], &o);
@@ -62,15 +62,15 @@ static void run_adam(tl_adam_kind kind, double eps, int threads)
     tl_ctx_free(ctx);
 }
 
-static void adam(void) { run_adam(TL_ADAM, 1e-6, 1); }
-static void adamw(void) { run_adam(TL_ADAMW, 1e-6, 2); }
+static void adam(void) { run_adam(TL_ADAM_L2, 1e-6, 1); }
+static void adamw(void) { run_adam(TL_ADAM_DECOUPLED, 1e-6, 2); }
 static void fairseq(void) { run_adam(TL_ADAM_FAIRSEQ, 1e-6, 3); }
 
 /* With a large eps the place of the bias correction shows: the three must not be one formula. */
 static void large_eps(void)
 {
-    run_adam(TL_ADAM, 0.5, 1);
-    run_adam(TL_ADAMW, 0.5, 1);
+    run_adam(TL_ADAM_L2, 0.5, 1);
+    run_adam(TL_ADAM_DECOUPLED, 0.5, 1);
     run_adam(TL_ADAM_FAIRSEQ, 0.5, 1);
 }
 
@@ -82,21 +82,21 @@ static void first_step_by_hand(void)
         tl_adam_kind kind;
         double       p;
     } cases[] = {
-        {TL_ADAMW, 1 - 0.01 - 0.1 * 0.5 / 0.75}, /* 0.923333 */
+        {TL_ADAM_DECOUPLED, 1 - 0.01 - 0.1 * 0.5 / 0.75}, /* 0.923333 */
         {TL_ADAM_FAIRSEQ, 1 - 0.01 - 0.1 * 0.05 / (0.05 + 0.25)}, /* 0.973333; step 0.1 0.1/0.1 */
-        {TL_ADAM, 1 - 0.1 * 0.6 / 0.85}, /* 0.929412; g = 0.5 + 0.1 */
+        {TL_ADAM_L2, 1 - 0.1 * 0.6 / 0.85}, /* 0.929412; g = 0.5 + 0.1 */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tl_ctx         *ctx = NULL;
         tl_stream       s = tl_stream_new(1, "optim");
-        tl_adam_options o = {cases[i].kind, 0.1, 0.9, 0.99, 0.25, 0.1, 1};
+        tl_adam_options o = {sizeof o, cases[i].kind, 0.1, 0.9, 0.99, 0.25, 0.1, 1};
         CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
         tl_tensor *p = filled(ctx, 1, &s, 0), *m = filled(ctx, 1, &s, 0);
         tl_tensor *v = filled(ctx, 1, &s, 0), *g = filled(ctx, 1, &s, 0);
         CHECK_STATUS(tl_tensor_fill(p, 1), TL_OK);
         CHECK_STATUS(tl_tensor_fill(g, 0.5), TL_OK);
-        CHECK_STATUS(tl_require_grad(p, 1), TL_OK);
-        CHECK_STATUS(tl_grad_set(p, g), TL_OK);
+        CHECK_STATUS(tl_set_requires_grad(p, 1), TL_OK);
+        CHECK_STATUS(tl_set_grad(p, g), TL_OK);
         CHECK_STATUS(tl_adam_step(&p, &m, &v, 1, &o, 1), TL_OK);
         CHECK_NEAR((double)tl_tensor_cf32(p)[0], cases[i].p, 2e-7);
         tl_tensor_free(p);
@@ -116,11 +116,11 @@ static void sgd(void)
         CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
         tl_tensor *p = filled(ctx, N, &s, 1), *buf = filled(ctx, N, &s, 0);
         double     x = (double)tl_tensor_cf32(p)[N - 1], b = 0;
-        CHECK_STATUS(tl_require_grad(p, 1), TL_OK);
+        CHECK_STATUS(tl_set_requires_grad(p, 1), TL_OK);
         for (int step = 0; step < 4; step++) {
             tl_tensor *g = filled(ctx, N, &s, 0.3);
             double     d = 2 * (double)tl_tensor_cf32(g)[N - 1] + 0.1 * x;
-            CHECK_STATUS(tl_grad_set(p, g), TL_OK);
+            CHECK_STATUS(tl_set_grad(p, g), TL_OK);
             CHECK_STATUS(tl_sgd_step(&p, k ? &buf : NULL, 1, 0.05, momenta[k], 0.1, 2), TL_OK);
             b = momenta[k] * b + d;
             x -= 0.05 * b;
@@ -144,8 +144,8 @@ static void grad_norm(void)
         CHECK_STATUS(tl_ctx_new(threads, &ctx), TL_OK);
         tl_tensor *p[3] = {filled(ctx, 5 * N, &s, 1), filled(ctx, 1, &s, 1), filled(ctx, 7, &s, 1)};
         for (int i = 0; i < 3; i++) {
-            CHECK_STATUS(tl_require_grad(p[i], 1), TL_OK);
-            if (i < 2) CHECK_STATUS(tl_grad_set(p[i], p[i]), TL_OK);
+            CHECK_STATUS(tl_set_requires_grad(p[i], 1), TL_OK);
+            if (i < 2) CHECK_STATUS(tl_set_grad(p[i], p[i]), TL_OK);
             for (int64_t e = 0; i < 2 && e < tl_tensor_len(p[i]); e++)
                 sum += (double)tl_tensor_cf32(p[i])[e] * (double)tl_tensor_cf32(p[i])[e];
         }
@@ -154,7 +154,7 @@ static void grad_norm(void)
         if (threads == 1) first = norm;
         CHECK(norm == first);
         for (int i = 0; i < 3; i++) {
-            CHECK_STATUS(tl_grad_set(p[i], NULL), TL_OK); /* it was its own gradient */
+            CHECK_STATUS(tl_set_grad(p[i], NULL), TL_OK); /* it was its own gradient */
             tl_tensor_free(p[i]);
         }
         CHECK_STATUS(tl_grad_norm(NULL, 0, &norm), TL_OK);
@@ -167,7 +167,7 @@ static void without_gradient(void)
 {
     tl_ctx         *ctx = NULL;
     tl_stream       s = tl_stream_new(4, "optim");
-    tl_adam_options o = {TL_ADAMW, 0.1, 0.9, 0.98, 1e-8, 0.5, 1};
+    tl_adam_options o = {sizeof o, TL_ADAM_DECOUPLED, 0.1, 0.9, 0.98, 1e-8, 0.5, 1};
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
     tl_tensor *p = filled(ctx, 4, &s, 1), *m = filled(ctx, 4, &s, 0), *v = filled(ctx, 4, &s, 0);
     float      before = tl_tensor_cf32(p)[2];
@@ -185,14 +185,14 @@ static void refuses(void)
 {
     tl_ctx         *ctx = NULL;
     tl_stream       s = tl_stream_new(4, "optim");
-    tl_adam_options o = {TL_ADAMW, 0.1, 0.9, 0.98, 1e-8, 0.5, 1}, bad = o;
+    tl_adam_options o = {sizeof o, TL_ADAM_DECOUPLED, 0.1, 0.9, 0.98, 1e-8, 0.5, 1}, bad = o;
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
     tl_tensor *p[2] = {filled(ctx, 4, &s, 1), filled(ctx, 4, &s, 1)};
     tl_tensor *m[2] = {filled(ctx, 4, &s, 0), filled(ctx, 3, &s, 0)};
     float      before = tl_tensor_cf32(p[0])[0];
     for (int i = 0; i < 2; i++) {
-        CHECK_STATUS(tl_require_grad(p[i], 1), TL_OK);
-        CHECK_STATUS(tl_grad_set(p[i], m[0]), TL_OK);
+        CHECK_STATUS(tl_set_requires_grad(p[i], 1), TL_OK);
+        CHECK_STATUS(tl_set_grad(p[i], m[0]), TL_OK);
     }
     CHECK_STATUS(tl_adam_step(p, m, m, 2, &o, 1), TL_ESHAPE);
     CHECK_STATUS(tl_sgd_step(p, m, 2, 0.1, 0.9, 0.5, 1), TL_ESHAPE);
@@ -202,6 +202,10 @@ static void refuses(void)
     CHECK_STATUS(tl_adam_step(p, none, none, 2, &o, 1), TL_EINVAL);
     CHECK_STATUS(tl_sgd_step(p, none, 2, 0.1, 0.9, 0.5, 1), TL_EINVAL);
     CHECK(strstr(tl_errmsg(ctx), "sgd: parameter 2 has no momentum buffer"));
+    bad.bytes = sizeof o - 8;
+    CHECK_STATUS(tl_adam_step(p, p, p, 1, &bad, 1), TL_EINVAL);
+    CHECK(strstr(tl_errmsg(ctx), "adam: options.bytes is "));
+    bad = o;
     bad.step = 0;
     CHECK_STATUS(tl_adam_step(p, p, p, 1, &bad, 1), TL_EINVAL);
     bad = o;

@@ -104,11 +104,11 @@ static void use_shift(tl_ctx *ctx)
     CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 3, (int64_t[]){1, 3, 1}, &x), TL_OK);
     memcpy(tl_tensor_f32(coef), (float[]){2, 3}, sizeof(float[2]));
     memcpy(tl_tensor_f32(x), (float[]){1, 10, 100}, sizeof(float[3]));
-    CHECK_STATUS(tl_require_grad(coef, 1), TL_OK);
-    CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(coef, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(x, 1), TL_OK);
     CHECK_STATUS(tl_tno_apply(tno, coef, NULL, x, &y), TL_OK);
     CHECK(memcmp(tl_tensor_cf32(y), (float[]){2, 23, 230}, sizeof(float[3])) == 0);
-    CHECK_STATUS(tl_reduce(TL_SUM, y, TL_ALL, 0, &sum), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, y, TL_ALL_AXES, 0, &sum), TL_OK);
     CHECK_STATUS(tl_backward(ctx, sum), TL_OK);
     CHECK(memcmp(tl_tensor_cf32(tl_grad(x)), (float[]){5, 5, 2}, sizeof(float[3])) == 0);
     CHECK(memcmp(tl_tensor_cf32(tl_grad(coef)), (float[]){111, 11}, sizeof(float[2])) == 0);

@@ -8,14 +8,14 @@ static tl_ctx *ctx;
 static tl_tensor *leaf(int ndim, const int64_t *dims)
 {
     tl_tensor *t = uniforms(ctx, ndim, dims, -1, 1, 1);
-    CHECK_STATUS(tl_require_grad(t, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(t, 1), TL_OK);
     return t;
 }
 
 static void backward_of_sum(tl_tensor *y)
 {
     tl_tensor *loss = NULL;
-    CHECK_STATUS(tl_reduce(TL_SUM, y, TL_ALL, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, y, TL_ALL_AXES, 0, &loss), TL_OK);
     CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
     tl_tensor_free(loss);
 }
@@ -25,7 +25,7 @@ static void filling_one_gradient_leaves_the_other(void)
 {
     const int64_t dims[] = {2, 3};
     tl_tensor    *a = leaf(2, dims), *b = leaf(2, dims), *y = NULL;
-    CHECK_STATUS(tl_binary(TL_ADD, a, b, &y), TL_OK);
+    CHECK_STATUS(tl_binary(TL_BINARY_ADD, a, b, &y), TL_OK);
     backward_of_sum(y);
     CHECK_STATUS(tl_tensor_fill(tl_grad(a), 7), TL_OK);
     for (int i = 0; i < 6; i++) CHECK(tl_tensor_cf32(tl_grad(b))[i] == 1);
@@ -40,7 +40,7 @@ static void filling_a_reshaped_gradient_leaves_the_other(void)
     tl_tensor *a = leaf(1, (int64_t[]){6}), *b = leaf(2, (int64_t[]){2, 3});
     tl_tensor *folded = NULL, *y = NULL;
     CHECK_STATUS(tl_reshape(a, 2, (int64_t[]){2, 3}, &folded), TL_OK);
-    CHECK_STATUS(tl_binary(TL_ADD, folded, b, &y), TL_OK);
+    CHECK_STATUS(tl_binary(TL_BINARY_ADD, folded, b, &y), TL_OK);
     backward_of_sum(y);
     CHECK_STATUS(tl_tensor_fill(tl_grad(a), 7), TL_OK);
     for (int i = 0; i < 6; i++) CHECK(tl_tensor_cf32(tl_grad(b))[i] == 1);
@@ -53,7 +53,7 @@ static void filling_a_reshaped_gradient_leaves_the_other(void)
 /* Sums and differences need the shapes of their operands, not the values. */
 static void a_broadcast_sum_keeps_no_operand(void)
 {
-    static const tl_binary_kind kinds[] = {TL_ADD, TL_SUB};
+    static const tl_binary_kind kinds[] = {TL_BINARY_ADD, TL_BINARY_SUB};
     for (int i = 0; i < 2; i++) {
         tl_tensor *x = leaf(2, (int64_t[]){4, 3}), *row = leaf(1, (int64_t[]){3});
         tl_tensor *twice = NULL, *y = NULL;
@@ -80,7 +80,7 @@ static void a_consumed_result_is_refused(void)
     CHECK_STATUS(tl_affine(y, 3, 0, &again), TL_EINVAL);
     CHECK(strstr(tl_errmsg(ctx), "an earlier backward consumed it"));
     CHECK(again == NULL);
-    CHECK_STATUS(tl_require_grad(y, 0), TL_OK); /* cut off, it is a value like any other */
+    CHECK_STATUS(tl_set_requires_grad(y, 0), TL_OK); /* cut off, it is a value like any other */
     CHECK_STATUS(tl_affine(y, 3, 0, &again), TL_OK);
     tl_tensor_free(again);
     tl_tensor_free(y);
@@ -91,8 +91,8 @@ static void a_consumed_result_is_refused(void)
 static void a_change_in_place_is_refused(void)
 {
     tl_tensor *w = leaf(1, (int64_t[]){3}), *y = NULL, *loss = NULL;
-    CHECK_STATUS(tl_binary(TL_MUL, w, w, &y), TL_OK);
-    CHECK_STATUS(tl_reduce(TL_SUM, y, TL_ALL, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_binary(TL_BINARY_MUL, w, w, &y), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, y, TL_ALL_AXES, 0, &loss), TL_OK);
     CHECK_STATUS(tl_tensor_fill(w, 5), TL_OK);
     CHECK_STATUS(tl_backward(ctx, loss), TL_EINVAL);
     CHECK(strstr(tl_errmsg(ctx), "changed in place"));
@@ -112,15 +112,15 @@ static void a_result_changed_in_place_is_refused(void)
         if (how == 0) CHECK_STATUS(tl_tensor_fill(y, 5), TL_OK);
         if (how == 1) CHECK_STATUS(tl_tensor_copy(y, w), TL_OK);
         if (how == 2) CHECK_STATUS(tl_tensor_fill(part, 5), TL_OK);
-        CHECK_STATUS(tl_binary(TL_MUL, y, y, &z), TL_EINVAL);
+        CHECK_STATUS(tl_binary(TL_BINARY_MUL, y, y, &z), TL_EINVAL);
         CHECK(strstr(tl_errmsg(ctx), "changed in place"));
         CHECK(z == NULL);
-        int was = tl_recording(ctx, 0); /* without a gradient it is a value like any other */
-        CHECK_STATUS(tl_binary(TL_MUL, y, y, &z), TL_OK);
-        (void)tl_recording(ctx, was);
+        int was = tl_set_recording(ctx, 0); /* without a gradient it is a value like any other */
+        CHECK_STATUS(tl_binary(TL_BINARY_MUL, y, y, &z), TL_OK);
+        (void)tl_set_recording(ctx, was);
         tl_tensor_free(z);
-        CHECK_STATUS(tl_require_grad(y, 0), TL_OK);
-        CHECK_STATUS(tl_binary(TL_MUL, y, w, &z), TL_OK); /* dz/dw = y */
+        CHECK_STATUS(tl_set_requires_grad(y, 0), TL_OK);
+        CHECK_STATUS(tl_binary(TL_BINARY_MUL, y, w, &z), TL_OK); /* dz/dw = y */
         float last = tl_tensor_cf32(y)[2];
         backward_of_sum(z);
         CHECK(tl_tensor_cf32(tl_grad(w))[2] == last);
@@ -137,13 +137,13 @@ static void backward_from_a_gradient(void)
     const int64_t dims[] = {2, 3};
     tl_tensor    *a = leaf(2, dims), *b = uniforms(ctx, 2, dims, -1, 1, 2), *y = NULL, *z = NULL;
     tl_tensor    *dy = uniforms(ctx, 2, dims, -1, 1, 3), *row = zeros(ctx, 1, (int64_t[]){3});
-    CHECK_STATUS(tl_binary(TL_MUL, a, b, &y), TL_OK);
+    CHECK_STATUS(tl_binary(TL_BINARY_MUL, a, b, &y), TL_OK);
     CHECK_STATUS(tl_backward_from(ctx, y, row), TL_ESHAPE);
     CHECK_STATUS(tl_backward_from(ctx, y, dy), TL_OK);
     for (int i = 0; i < 6; i++)
         CHECK(tl_tensor_cf32(tl_grad(a))[i] == tl_tensor_cf32(dy)[i] * tl_tensor_cf32(b)[i]);
     CHECK_STATUS(tl_backward_from(ctx, y, dy), TL_EINVAL); /* its tape is gone */
-    CHECK_STATUS(tl_grad_set(a, NULL), TL_OK);
+    CHECK_STATUS(tl_set_grad(a, NULL), TL_OK);
     CHECK_STATUS(tl_reshape(a, 1, (int64_t[]){6}, &z), TL_OK);
     tl_tensor *flat = uniforms(ctx, 1, (int64_t[]){6}, -1, 1, 4);
     CHECK_STATUS(tl_backward_from(ctx, z, flat), TL_OK);
@@ -168,7 +168,7 @@ static void borrowed_memory_is_the_callers(void)
     CHECK_STATUS(tl_tensor_view(t, 3, 1, (int64_t[]){3}, &part), TL_OK);
     CHECK_STATUS(tl_tensor_fill(part, 7), TL_OK);
     CHECK(data[2] == 3 && data[3] == 7 && data[5] == 7);
-    CHECK_STATUS(tl_require_grad(t, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(t, 1), TL_OK);
     CHECK_STATUS(tl_unary(TL_UNARY_square, t, &y), TL_OK);
     backward_of_sum(y);
     CHECK(tl_tensor_cf32(tl_grad(t))[1] == 4 && tl_tensor_cf32(tl_grad(t))[4] == 14);

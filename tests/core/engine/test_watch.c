@@ -52,7 +52,7 @@ static tl_tensor *loss_of(const problem *p)
     CHECK_STATUS(tl_linear(t[2], p->other, NULL, &t[3]), TL_OK);
     CHECK_STATUS(tl_linear(t[3], p->w, NULL, &t[4]), TL_OK);
     CHECK_STATUS(tl_unary(TL_UNARY_square, t[4], &t[5]), TL_OK);
-    CHECK_STATUS(tl_reduce(TL_SUM, t[5], TL_ALL, 0, &t[6]), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, t[5], TL_ALL_AXES, 0, &t[6]), TL_OK);
     for (int i = 1; i < 6; i++) tl_tensor_free(t[i]);
     return t[6];
 }
@@ -77,18 +77,18 @@ static void order_of_sums(void)
                  normals(ctx, 2, (int64_t[]){12, 12}, 0, 1, 2),
                  normals(ctx, 2, (int64_t[]){12, 12}, 0, 1, 3)};
     tl_tensor *prefix = normals(ctx, 2, (int64_t[]){12, 12}, 0, 100, 4);
-    CHECK_STATUS(tl_require_grad(p.w, 1), TL_OK);
-    CHECK_STATUS(tl_require_grad(p.other, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(p.w, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(p.other, 1), TL_OK);
 
     tl_tensor *begun = copy_of(prefix), *loss = loss_of(&p);
-    CHECK_STATUS(tl_grad_set(p.w, begun), TL_OK);
+    CHECK_STATUS(tl_set_grad(p.w, begun), TL_OK);
     tl_tensor_free(begun);
     CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
     tl_tensor_free(loss);
     tl_tensor *want = copy_of(tl_grad(p.w)), *want_other = copy_of(tl_grad(p.other));
 
-    CHECK_STATUS(tl_grad_set(p.w, NULL), TL_OK);
-    CHECK_STATUS(tl_grad_set(p.other, NULL), TL_OK);
+    CHECK_STATUS(tl_set_grad(p.w, NULL), TL_OK);
+    CHECK_STATUS(tl_set_grad(p.other, NULL), TL_OK);
     watcher w = {.watch = {reach, done}, .prefix = prefix};
     p.w->slot->number = SHARED;
     p.other->slot->number = OTHER;
@@ -120,8 +120,8 @@ static void failure_frees_all(void)
     problem p = {normals(ctx, 2, (int64_t[]){300, 12}, 0, 1, 1),
                  normals(ctx, 2, (int64_t[]){12, 12}, 0, 1, 2),
                  normals(ctx, 2, (int64_t[]){12, 12}, 0, 1, 3)};
-    CHECK_STATUS(tl_require_grad(p.w, 1), TL_OK);
-    CHECK_STATUS(tl_require_grad(p.other, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(p.w, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(p.other, 1), TL_OK);
     p.w->slot->number = SHARED;
     p.other->slot->number = OTHER;
     tl_watch   watch = {fails, done};

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "scratch.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 static tl_ctx *ctx;
 

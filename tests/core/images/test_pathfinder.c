@@ -7,6 +7,7 @@
 #include "images/draw.h"
 #include "images/images.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 #define SEGMENTS 14
 
@@ -20,7 +21,7 @@ typedef struct drawn {
 static drawn draw(tl_ctx *with, int64_t size, int64_t first, int64_t count)
 {
     drawn d = {0};
-    tl_pathfinder o = {.size = size, .seed = 7, .first = first, .count = count};
+    tl_pathfinder o = {.bytes = sizeof o, .size = size, .seed = 7, .first = first, .count = count};
     CHECK_STATUS(tl_pathfinder_draw(with, &o, &d.images, &d.labels, &d.facts, &d.paths), TL_OK);
     return d;
 }
@@ -184,15 +185,17 @@ static void the_margin_of_path_x_is_2_or_3(void)
 
 static void wrong_options(void)
 {
+    enum { BYTES = sizeof(tl_pathfinder) };
     static const struct {
         tl_pathfinder options;
         const char *message;
     } cases[] = {
-        {{48, 1, 0, 1}, "size is 48, wanted 32, 64, 128 or 256"},
-        {{32, 1, 0, 0}, "first 0 or count 0 is out of range"},
-        {{32, 1, -1, 1}, "first -1 or count 1 is out of range"},
-        {{32, 1, INT64_MAX, 1}, "is out of range"},
-        {{32, 1, 0, INT64_MAX}, "is out of range"},
+        {{8, 32, 1, 0, 1}, "pathfinder: options.bytes is 8, "},
+        {{BYTES, 48, 1, 0, 1}, "size is 48, wanted 32, 64, 128 or 256"},
+        {{BYTES, 32, 1, 0, 0}, "first 0 or count 0 is out of range"},
+        {{BYTES, 32, 1, -1, 1}, "first -1 or count 1 is out of range"},
+        {{BYTES, 32, 1, INT64_MAX, 1}, "is out of range"},
+        {{BYTES, 32, 1, 0, INT64_MAX}, "is out of range"},
     };
     tl_images *images = NULL;
     tl_tensor *labels = NULL;
@@ -205,7 +208,7 @@ static void wrong_options(void)
 
 static void without_memory_nothing_is_left(void)
 {
-    tl_pathfinder o = {.size = 32, .seed = 1, .count = 1};
+    tl_pathfinder o = {.bytes = sizeof o, .size = 32, .seed = 1, .count = 1};
     tl_images *images = NULL;
     tl_tensor *labels = NULL, *facts = NULL, *paths = NULL;
     size_t live = tl_memory_info(ctx).live;

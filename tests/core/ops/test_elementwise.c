@@ -55,7 +55,7 @@ static void gelu_tanh_slope_far_from_zero(void)
     tl_tensor *x = zeros(ctx, 1, &n), *dy = zeros(ctx, 1, &n);
     for (int i = 0; i < n; i++) tl_tensor_f32(x)[i] = in[i];
     CHECK_STATUS(tl_tensor_fill(dy, 1), TL_OK);
-    CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(x, 1), TL_OK);
     CHECK_STATUS(tl_unary(TL_UNARY_gelu_tanh, x, &y), TL_OK);
     CHECK_STATUS(tl_backward_from(ctx, y, dy), TL_OK);
     for (int i = 0; i < n; i++) {

@@ -79,7 +79,7 @@ static tl_tensor *parameter(network *n, int k, int ndim, const int64_t *dims, do
 {
     int64_t    fan = ndim > 1 ? dims[1] : 4;
     tl_tensor *t = normals(n->ctx, ndim, dims, mean, 1 / sqrt((double)fan), (uint64_t)k + 10);
-    CHECK_STATUS(tl_require_grad(t, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(t, 1), TL_OK);
     return n->params[k] = t;
 }
 
@@ -90,7 +90,7 @@ static network make(int threads, const shape *s, tl_norm_kind norm, tl_unary_kin
     n.x = normals(n.ctx, 2, (int64_t[]){s->rows, s->inputs}, 0, 1, 1);
     n.dy = normals(n.ctx, 2, (int64_t[]){s->rows, s->outputs}, 0, 1, 2);
     n.scale = uniforms(n.ctx, 1, &s->rows, -1, 1, 3);
-    CHECK_STATUS(tl_require_grad(n.x, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(n.x, 1), TL_OK);
     for (int l = 0; l < s->layers; l++) {
         int64_t       o = l == s->layers - 1 ? s->outputs : s->hidden;
         int64_t       k = l == 0 ? s->inputs : s->hidden;
@@ -145,14 +145,14 @@ static tl_tensor *one_by_one(const network *n)
         CHECK_STATUS(normed(n, p, x, &z), TL_OK);
         CHECK_STATUS(tl_unary(n->act, z, &a), TL_OK);
         CHECK_STATUS(tl_linear(a, p->weight, p->bias, &y), TL_OK);
-        if (n->residual && l < n->s.layers - 1) combine(TL_ADD, &y, x);
+        if (n->residual && l < n->s.layers - 1) combine(TL_BINARY_ADD, &y, x);
         tl_tensor_free(a);
         tl_tensor_free(z);
         tl_tensor_free(x);
         x = y;
     }
     CHECK_STATUS(tl_reshape(n->scale, 2, (int64_t[]){-1, 1}, &column), TL_OK);
-    combine(TL_MUL, &x, column);
+    combine(TL_BINARY_MUL, &x, column);
     tl_tensor_free(column);
     return x;
 }
@@ -172,7 +172,7 @@ static void gradients_of(const network *n, tl_tensor *y, tl_tensor **grads)
         tl_tensor *t = k < 4 * MOST ? n->params[k] : n->x;
         grads[k] = t && tl_grad(t) ? tl_tensor_retain(tl_grad(t)) : NULL;
         CHECK(!t || !tl_requires_grad(t) || grads[k]);
-        if (t) CHECK_STATUS(tl_grad_set(t, NULL), TL_OK);
+        if (t) CHECK_STATUS(tl_set_grad(t, NULL), TL_OK);
     }
 }
 
@@ -187,9 +187,9 @@ static void check_network(network *n)
     tl_tensor *y = one_by_one(n), *z = in_one(n), *u;
     double     worst = distance(z, y);
     CHECK(tl_tape_len(n->ctx) > 0);
-    int was = tl_recording(n->ctx, 0);
+    int was = tl_set_recording(n->ctx, 0);
     u = in_one(n); /* keeps no states */
-    (void)tl_recording(n->ctx, was);
+    (void)tl_set_recording(n->ctx, was);
     CHECK(same_bits(u, z));
     tl_tensor_free(u);
     tl_tape_clear(n->ctx);
@@ -278,7 +278,7 @@ static void extremes(void)
         n.layers[l].eps = 1e-8;
     }
     for (int r = 0; r < 64; r++) tl_tensor_f32(n.x)[r] = (float)r;
-    CHECK_STATUS(tl_require_grad(n.x, 0), TL_OK); /* that would be 0, but for rounding */
+    CHECK_STATUS(tl_set_requires_grad(n.x, 0), TL_OK); /* that would be 0, but for rounding */
     check_network(&n);
     drop(&n);
 }
@@ -304,7 +304,7 @@ static void computed_weight(void)
     CHECK_STATUS(tl_backward_from(n.ctx, y, n.dy), TL_OK);
     want = tl_tensor_retain(tl_grad(raw));
     tl_tensor_free(y);
-    CHECK_STATUS(tl_grad_set(raw, NULL), TL_OK);
+    CHECK_STATUS(tl_set_grad(raw, NULL), TL_OK);
     CHECK_STATUS(tl_affine(raw, 1, 0, &n.layers[1].weight), TL_OK);
     y = in_one(&n);
     CHECK_STATUS(tl_backward_from(n.ctx, y, n.dy), TL_OK);
@@ -331,8 +331,8 @@ static void out_of_memory(void)
         tl_tensor_free(y);
         tl_tape_clear(n.ctx);
         for (int k = 0; k < 4 * MOST; k++)
-            if (n.params[k]) CHECK_STATUS(tl_grad_set(n.params[k], NULL), TL_OK);
-        CHECK_STATUS(tl_grad_set(n.x, NULL), TL_OK);
+            if (n.params[k]) CHECK_STATUS(tl_set_grad(n.params[k], NULL), TL_OK);
+        CHECK_STATUS(tl_set_grad(n.x, NULL), TL_OK);
         CHECK(tl_memory_info(n.ctx).tensors == tensors);
     }
     CHECK_STATUS(st, TL_OK);

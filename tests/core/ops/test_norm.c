@@ -136,12 +136,12 @@ static void row_of_zeros(void)
         CHECK_STATUS(tl_tensor_fill(one, 1), TL_OK);
         for (int i = 0; i < 4; i++) tl_tensor_f32(x)[i] = 0;
         for (int i = 4; i < 8; i++) tl_tensor_f32(x)[i] = 1e-30f;
-        CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
+        CHECK_STATUS(tl_set_requires_grad(x, 1), TL_OK);
         if (k < 2)
             CHECK_STATUS(tl_simple_rms_norm(x, eps[k], &y), TL_OK);
         else
             CHECK_STATUS(tl_scale_norm(x, one, eps[k - 2], &y), TL_OK);
-        CHECK_STATUS(tl_reduce(TL_SUM, y, TL_ALL, 0, &loss), TL_OK);
+        CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, y, TL_ALL_AXES, 0, &loss), TL_OK);
         CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
         for (int i = 0; i < 4; i++) {
             CHECK(tl_tensor_cf32(y)[i] == 0);

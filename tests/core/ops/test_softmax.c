@@ -126,8 +126,8 @@ static double loss_of(tl_ctx *ctx, int fused, tl_tensor *const *in, tl_tensor *t
     tl_tensor *logits = NULL, *loss = NULL, *scaled = NULL;
     double     value;
     for (int i = 0; i < 3; i++) {
-        CHECK_STATUS(tl_require_grad(in[i], 0), TL_OK);
-        CHECK_STATUS(tl_require_grad(in[i], 1), TL_OK);
+        CHECK_STATUS(tl_set_requires_grad(in[i], 0), TL_OK);
+        CHECK_STATUS(tl_set_requires_grad(in[i], 1), TL_OK);
     }
     if (fused) {
         CHECK_STATUS(tl_linear_cross_entropy(in[0], in[1], in[2], targets, -100, &loss), TL_OK);
@@ -213,8 +213,8 @@ static void linear_form_is_small(void)
     tl_tensor *x = normals(ctx, 2, (const int64_t[]){rows, d}, 0, 1, 7);
     tl_tensor *w = normals(ctx, 2, (const int64_t[]){v, d}, 0, 1, 8);
     tl_tensor *targets = some_targets(ctx, rows, v);
-    CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
-    CHECK_STATUS(tl_require_grad(w, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(x, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(w, 1), TL_OK);
     CHECK_STATUS(tl_linear_cross_entropy(x, w, NULL, targets, -100, &loss), TL_OK);
     CHECK(tl_memory_info(ctx).peak < (size_t)(rows * v));
     tl_tensor_free(loss);

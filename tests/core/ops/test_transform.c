@@ -126,14 +126,14 @@ static void adjoint(int kind, int64_t n)
     tl_tensor *x = uniforms(ctx, ndim, (int64_t[]){2, rows, 5, 2}, -1, 1, 4), *y = NULL, *au = NULL;
     tl_tensor *u = uniforms(ctx, ndim, (int64_t[]){2, rows, 5, 2}, -1, 1, 5);
     tl_tensor *product = NULL, *loss = NULL;
-    CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(x, 1), TL_OK);
     CHECK_STATUS(apply(kind, x, n, &y), TL_OK);
     CHECK_STATUS(apply(kind, u, n, &au), TL_OK);
     int64_t dims[TL_MAXDIMS];
     for (int k = 0; k < tl_tensor_ndim(y); k++) dims[k] = tl_tensor_dim(y, k);
     tl_tensor *dy = uniforms(ctx, tl_tensor_ndim(y), dims, -1, 1, 6);
-    CHECK_STATUS(tl_binary(TL_MUL, y, dy, &product), TL_OK);
-    CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_binary(TL_BINARY_MUL, y, dy, &product), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, product, TL_ALL_AXES, 0, &loss), TL_OK);
     CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
     double size = sqrt(dot(au, au) * dot(dy, dy));
     CHECK_NEAR(dot(au, dy), dot(u, tl_grad(x)), 1e-6 * size);
@@ -163,6 +163,21 @@ static void wrong_arguments_are_refused(void)
     tl_tensor_free(x);
     tl_tensor_free(real);
     tl_tensor_free(none);
+}
+
+/* Scratch buffers hold the vectors that are in work at a time, of which there is one here. */
+static void one_vector_needs_one_line_of_scratch(void)
+{
+    const int64_t n = 1 << 16, bytes = 4 * n;
+    tl_tensor    *x = uniforms(ctx, 2, (int64_t[]){n, 1}, -1, 1, 1), *y = NULL;
+    CHECK_STATUS(tl_rfft(x, 0, &y), TL_OK);
+    tl_tensor_free(y);
+    size_t before = tl_memory_info(ctx).live;
+    tl_memory_reset_peak(ctx);
+    CHECK_STATUS(tl_rfft(x, 0, &y), TL_OK);
+    CHECK(tl_memory_info(ctx).peak - before < (size_t)(4 * bytes)); /* y, and x and y as lines */
+    tl_tensor_free(x);
+    tl_tensor_free(y);
 }
 
 /* ---- Tuning ---------------------------------------------------------------------------------- */
@@ -223,6 +238,22 @@ static void tuning_is_remembered(void)
     tl_tensor_free(first);
     tl_tensor_free(again);
     tl_tensor_free(other);
+}
+
+/* FFTW measures longer ones for minutes, and no time limit would give the same plan twice. */
+static void long_transforms_are_not_measured(void)
+{
+    const int64_t n = (1 << 20) + (1 << 18); /* a product of small primes */
+    long       size = size_of(wisdom);
+    tl_ctx    *tuning = NULL;
+    tl_tensor *x = NULL, *y = NULL;
+    CHECK_STATUS(tl_ctx_new(1, &tuning), TL_OK);
+    CHECK_STATUS(tl_tensor_new(tuning, TL_F32, 1, &n, &x), TL_OK);
+    CHECK_STATUS(tl_rfft(x, 0, &y), TL_OK);
+    CHECK(size_of(wisdom) == size);
+    tl_tensor_free(x);
+    tl_tensor_free(y);
+    tl_ctx_free(tuning);
 }
 
 static void bad_tuning_is_replaced(void)
@@ -289,7 +320,9 @@ int main(void)
         {"round trips return", round_trips_return},
         {"gradients are adjoints", gradients_are_adjoints},
         {"wrong arguments are refused", wrong_arguments_are_refused},
+        {"one vector needs one line of scratch", one_vector_needs_one_line_of_scratch},
         {"tuning is remembered", tuning_is_remembered},
+        {"long transforms are not measured", long_transforms_are_not_measured},
         {"bad tuning is replaced", bad_tuning_is_replaced},
         {"stored tuning needs no lock", stored_tuning_needs_no_lock},
         {"machines of other kinds keep their tuning", machines_of_other_kinds_keep_their_tuning},

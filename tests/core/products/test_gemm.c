@@ -100,7 +100,7 @@ static int strangers_kept(const call *p)
 
 static void check_call(tl_ctx *ctx, const call *p)
 {
-    int low = tl_precision(ctx) == TL_BF16;
+    int low = tl_precision(ctx) == TL_PRECISION_BF16;
     memcpy(c, before, sizeof c);
     if (p->beta == 0) c[0] = NAN; /* is not read then */
     CHECK_STATUS(multiply(ctx, p), TL_OK);
@@ -120,7 +120,7 @@ static void all_calls(tl_precision_kind kind)
     for (int threads = 1; threads <= 6; threads += threads == 3 ? 3 : 1) {
         tl_ctx *ctx = NULL;
         CHECK_STATUS(tl_ctx_new(threads, &ctx), TL_OK);
-        CHECK(tl_precision(ctx) == TL_FLOAT32);
+        CHECK(tl_precision(ctx) == TL_PRECISION_F32);
         CHECK_STATUS(tl_set_precision(ctx, kind), TL_OK);
         for (int i = 0; i < SHAPES * 4 * 4; i++) {
             call p = {i & 1, i >> 1 & 1, shapes[i / 16], i % 16 == 5 ? 3 : 0, scales[i / 4 % 4][0],
@@ -131,19 +131,19 @@ static void all_calls(tl_precision_kind kind)
     }
 }
 
-static void float32_is_the_sum(void) { all_calls(TL_FLOAT32); }
-static void bf16_is_the_sum_of_rounded_factors(void) { all_calls(TL_BF16); }
+static void float32_is_the_sum(void) { all_calls(TL_PRECISION_F32); }
+static void bf16_is_the_sum_of_rounded_factors(void) { all_calls(TL_PRECISION_BF16); }
 
 static void what_cards_have_is_refused(void)
 {
     tl_ctx *ctx = NULL;
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
-    CHECK_STATUS(tl_set_precision(ctx, TL_BF16), TL_OK);
-    CHECK(!tl_has_precision(ctx, TL_TF32));
-    CHECK_STATUS(tl_set_precision(ctx, TL_TF32), TL_EINVAL);
+    CHECK_STATUS(tl_set_precision(ctx, TL_PRECISION_BF16), TL_OK);
+    CHECK(!tl_has_precision(ctx, TL_PRECISION_TF32));
+    CHECK_STATUS(tl_set_precision(ctx, TL_PRECISION_TF32), TL_EINVAL);
     CHECK(strstr(tl_errmsg(ctx), "device cpu has float32 and bf16 only"));
     CHECK_STATUS(tl_set_precision(ctx, (tl_precision_kind)7), TL_EINVAL);
-    CHECK(tl_precision(ctx) == TL_BF16);
+    CHECK(tl_precision(ctx) == TL_PRECISION_BF16);
     tl_ctx_free(ctx);
 }
 
@@ -155,7 +155,7 @@ static void ties_go_to_even_and_nan_stays(void)
     const tl_product single = {.m = 1, .n = 1, .k = 1, .alpha = 1};
     tl_ctx          *ctx = NULL;
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
-    (void)tl_set_precision(ctx, TL_BF16);
+    (void)tl_set_precision(ctx, TL_PRECISION_BF16);
     for (size_t i = 0; i < sizeof from / sizeof *from; i++) {
         float x = from[i], one = 1, y = 0;
         CHECK_STATUS(tl_gemm(ctx, &single, &x, &one, &y), TL_OK);
@@ -181,7 +181,7 @@ static void results_repeat(void)
         call    p = {i & 1, i >> 1 & 1, shapes[i / 4], 0, 1, 0};
         size_t  bytes = (size_t)(p.s.m * p.s.n) * sizeof(float);
         CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
-        for (int kind = TL_FLOAT32; kind <= TL_BF16; kind++) {
+        for (int kind = TL_PRECISION_F32; kind <= TL_PRECISION_BF16; kind++) {
             (void)tl_set_precision(ctx, (tl_precision_kind)kind);
             CHECK_STATUS(multiply(ctx, &p), TL_OK);
             for (int at = 1; at <= 5; at += 2) { /* not at the same place of a line */
@@ -211,7 +211,7 @@ static void batches_are_their_products(void)
                           .trans_a = i & 1, .trans_b = i >> 1 & 1};
         memcpy(whole, before, sizeof whole);
         CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
-        (void)tl_set_precision(ctx, i & 4 ? TL_BF16 : TL_FLOAT32);
+        (void)tl_set_precision(ctx, i & 4 ? TL_PRECISION_BF16 : TL_PRECISION_F32);
         CHECK_STATUS(tl_gemm_batch(ctx, count, &p, a, b, whole), TL_OK);
         for (int j = 0; j < count; j++) {
             memcpy(c, before + j * s.m * s.n, (size_t)(s.m * s.n) * sizeof *c);
@@ -228,7 +228,7 @@ static void many_shapes(void)
 {
     tl_ctx *ctx = NULL;
     CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
-    (void)tl_set_precision(ctx, TL_BF16);
+    (void)tl_set_precision(ctx, TL_PRECISION_BF16);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 300; i++) {
             call p = {0, 1, {1 + i % 20, 1 + i / 20, 1 + i % 7}, 0, 1, 0};
@@ -261,7 +261,7 @@ static void openmp_is_left_as_it_was(void)
     if (!omp_get_max_threads || !omp_set_num_threads) return;
     omp_set_num_threads(3);
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
-    for (int kind = TL_FLOAT32; kind <= TL_BF16; kind++) {
+    for (int kind = TL_PRECISION_F32; kind <= TL_PRECISION_BF16; kind++) {
         (void)tl_set_precision(ctx, (tl_precision_kind)kind);
         CHECK_STATUS(multiply(ctx, &p), TL_OK);
         CHECK(omp_get_max_threads() == 3);
@@ -277,7 +277,7 @@ static void libraries_start_no_threads(void)
     CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
     int count = threads_of_process();
     CHECK(count >= 2);
-    for (int kind = TL_FLOAT32; kind <= TL_BF16; kind++) {
+    for (int kind = TL_PRECISION_F32; kind <= TL_PRECISION_BF16; kind++) {
         (void)tl_set_precision(ctx, (tl_precision_kind)kind);
         CHECK_STATUS(multiply(ctx, &p), TL_OK);
         CHECK(threads_of_process() == count);
@@ -290,7 +290,7 @@ static void memory_may_be_short(void)
     tl_ctx    *ctx = NULL;
     const call p = {0, 1, {40, 40, 40}, 0, 1, 0};
     CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
-    (void)tl_set_precision(ctx, TL_BF16);
+    (void)tl_set_precision(ctx, TL_PRECISION_BF16);
     size_t live = tl_memory_info(ctx).live;
     tl_alloc_fail_after(ctx, 0);
     CHECK_STATUS(multiply(ctx, &p), TL_ENOMEM);
@@ -304,7 +304,7 @@ static void empty_products(void)
 {
     tl_ctx *ctx = NULL;
     CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
-    for (int kind = TL_FLOAT32; kind <= TL_BF16; kind++) {
+    for (int kind = TL_PRECISION_F32; kind <= TL_PRECISION_BF16; kind++) {
         (void)tl_set_precision(ctx, (tl_precision_kind)kind);
         c[0] = 5;
         CHECK_STATUS(tl_gemm(ctx, &(tl_product){.n = 3, .k = 2, .alpha = 1}, a, b, c), TL_OK);

@@ -133,6 +133,24 @@ static void orthogonal_and_remade(void)
     tl_ctx_free(ctx);
 }
 
+/* Either factor may be asked for without the other. */
+static void one_factor_alone(void)
+{
+    tl_ctx    *ctx = context();
+    tl_tensor *a = normals(ctx, 2, (const int64_t[]){5, 3}, 0, 1, 7);
+    tl_tensor *u = NULL, *s = NULL, *v = NULL, *only_u = NULL, *only_v = NULL, *t = NULL;
+    CHECK_STATUS(tl_svd(a, &u, &s, &v), TL_OK);
+    CHECK_STATUS(tl_svd(a, &only_u, &t, NULL), TL_OK);
+    tl_tensor_free(t);
+    CHECK_STATUS(tl_svd(a, NULL, &t, &only_v), TL_OK);
+    CHECK(only_u && distance(only_u, u) == 0);
+    CHECK(only_v && distance(only_v, v) == 0);
+    CHECK(distance(t, s) == 0);
+    tl_tensor *const all[] = {a, u, s, v, only_u, only_v, t};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tl_tensor_free(all[i]);
+    tl_ctx_free(ctx);
+}
+
 static void solved(void)
 {
     tl_ctx     *ctx = context();
@@ -226,6 +244,7 @@ int main(void)
     return run_tests((const test[]){{"known matrices", known_matrices},
                                     {"second differences", second_differences},
                                     {"orthogonal, and remade", orthogonal_and_remade},
+                                    {"one factor alone", one_factor_alone},
                                     {"solved", solved},
                                     {"empty ones", empty_ones},
                                     {"refused", refused},

@@ -186,7 +186,7 @@ static size_t everything(int threads, int which, float *out)
         make_heads(ctx, &(const head_size){3, 150, 5, 7, 9, 7}, in);
     else
         make(ctx, &(const size){3, 150, 150, 4}, in);
-    for (int i = 0; i < count; i++) CHECK_STATUS(tl_require_grad(in[i], 1), TL_OK);
+    for (int i = 0; i < count; i++) CHECK_STATUS(tl_set_requires_grad(in[i], 1), TL_OK);
     CHECK_STATUS(which ? tl_linear_recurrence(in[0], in[1], in[2], in[3], &y)
                        : tl_selective_scan(in[0], in[1], in[2], in[3], in[4], in[5], &y), TL_OK);
     CHECK_STATUS(tl_backward_from(ctx, y, y), TL_OK);
@@ -223,7 +223,7 @@ static void memory(void)
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
     make(ctx, &(const size){1, 2048, 64, 16}, in);
     size_t plane = (size_t)2048 * 64 * sizeof(float), before = tl_memory_info(ctx).live;
-    for (int i = 0; i < INPUTS; i++) CHECK_STATUS(tl_require_grad(in[i], 1), TL_OK);
+    for (int i = 0; i < INPUTS; i++) CHECK_STATUS(tl_set_requires_grad(in[i], 1), TL_OK);
     tl_memory_reset_peak(ctx);
     CHECK_STATUS(tl_selective_scan(in[0], in[1], in[2], in[3], in[4], in[5], &y), TL_OK);
     CHECK_STATUS(tl_backward_from(ctx, y, y), TL_OK);

@@ -2,6 +2,7 @@
 #include "scratch.h"
 #include "test.h"
 #include "version.h"
+#include "toeplab-lab.h"
 
 static tl_ctx *ctx;
 

@@ -2,6 +2,7 @@
 
 #include "scratch.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 #define METRICS "metrics (trial, name, step, value)"
 
@@ -280,9 +281,9 @@ static void who_waits_in_vain_is_told_who_writes(void)
     (void)close(to_child[0]), (void)close(to_child[1]), (void)close(from_child[0]);
 }
 
-static int never(void) { return 0; }
+static int never(void *user) { return (void)user, 0; }
 
-static int at_once(void) { return 1; }
+static int at_once(void *user) { return *(const int *)user; }
 
 static void writers_take_turns(void)
 {
@@ -290,14 +291,14 @@ static void writers_take_turns(void)
     tl_store *two = open_store(scratch("turns"), TL_STORE_WRITE);
     CHECK_STATUS(trial(one, "one"), TL_OK);
     CHECK_STATUS(trial(two, "two"), TL_OK);
-    tl_store_watch(two, at_once); /* it waits for 2 seconds */
+    tl_store_watch(two, at_once, &(int){1}); /* it waits for 2 seconds */
     CHECK_STATUS(run(one, "BEGIN IMMEDIATE"), TL_OK);
     CHECK_STATUS(trial(two, "three"), TL_ELOCKED);
     CHECK_STATUS(run(two, "SELECT 1 FROM trials"), TL_OK);
     CHECK_STATUS(trial(one, "three"), TL_OK);
     CHECK_STATUS(run(one, "COMMIT"), TL_OK);
     CHECK_STATUS(trial(two, "three"), TL_EINVAL); /* it is there */
-    tl_store_watch(two, never);
+    tl_store_watch(two, never, NULL);
     CHECK_STATUS(run(two, "BEGIN IMMEDIATE"), TL_OK);
     CHECK_STATUS(trial(two, "four"), TL_OK);
     CHECK_STATUS(run(two, "ROLLBACK"), TL_OK);

@@ -4,6 +4,7 @@
 
 #include "scratch.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 #define ROWS 5 /* of a batch, which is one transaction */
 

@@ -3,6 +3,7 @@
 #include "store/store.h"
 #include "scratch.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 static tl_ctx *ctx;
 
@@ -131,8 +132,9 @@ static int pass(void *user, int columns, const char *const *names, const tl_valu
     return 0;
 }
 
-static int yes(void)
+static int yes(void *user)
 {
+    (void)user;
     return 1;
 }
 
@@ -148,7 +150,7 @@ static void no_statement_is_endless(void)
     CHECK_STATUS(run(s, "SELECT 1"), TL_OK);
     tl_store_close(s);
     s = open_store(scratch("endless"), TL_STORE_ASK);
-    tl_store_watch(s, yes);
+    tl_store_watch(s, yes, NULL);
     CHECK_STATUS(run(s, COUNT "SELECT count(*) FROM n"), TL_EINVAL);
     CHECK(strstr(tl_errmsg(ctx), "interrupted"));
     tl_store_close(s);

@@ -5,6 +5,7 @@
 #include "text/bpe.h"
 #include "scratch.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 static tl_ctx *ctx;
 
@@ -32,7 +33,7 @@ static tl_vocab *open_rules(void)
         }
     }
     CHECK(scratch_write(path, text, n));
-    CHECK_STATUS(tl_vocab_bpe(ctx, path, NULL, NULL, &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_bpe(ctx, path, NULL, NULL, &v), TL_OK);
     CHECK(tl_vocab_size(v) == 256 + RULES);
     return v;
 }
@@ -306,7 +307,7 @@ static void the_most_frequent_pairs_are_learnt(void)
           memcmp(body + 1, want, sizeof want - 1) == 0);
     free(got);
     tl_vocab *v = NULL;
-    CHECK_STATUS(tl_vocab_bpe(ctx, path, NULL, NULL, &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_bpe(ctx, path, NULL, NULL, &v), TL_OK);
     CHECK(tl_vocab_size(v) == 265);
     tl_vocab_free(v);
 }
@@ -316,10 +317,10 @@ static void no_token_is_learnt_twice(void) /* "abc" comes from ab+c first, then 
     const char *path = scratch("twice");
     tl_vocab *v = NULL;
     CHECK_STATUS(learn("abcabcabc abcxbc xbc xbc ybcabc abab abab abab ", 256 + 8, path), TL_OK);
-    CHECK_STATUS(tl_vocab_bpe(ctx, path, NULL, NULL, &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_bpe(ctx, path, NULL, NULL, &v), TL_OK);
     tl_vocab_free(v);
     CHECK_STATUS(learn("aaaaaaaaaaaaaaaa aaaaaaaaaaa aaa aa", 256 + 3, path), TL_OK);
-    CHECK_STATUS(tl_vocab_bpe(ctx, path, NULL, NULL, &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_bpe(ctx, path, NULL, NULL, &v), TL_OK);
     tl_vocab_free(v);
 }
 
@@ -338,7 +339,7 @@ static void wrong_learning_is_refused(void)
     CHECK_STATUS(tl_bpe_train(c, 257, path), TL_EINVAL);
     tl_counter_free(c);
     CHECK_STATUS(tl_counter_new(ctx, TL_COUNT_PIECES, &c), TL_OK);
-    CHECK_STATUS(tl_vocab_words(c, &v), TL_EINVAL);
+    CHECK_STATUS(tl_vocab_new_words(c, &v), TL_EINVAL);
     tl_counter_free(c);
 }
 
@@ -347,7 +348,7 @@ static tl_status learn_and_use(const char *text, const char *path)
     tl_vocab *v = NULL;
     tl_tensor *ids = NULL;
     tl_status st = learn(text, 256 + 5, path);
-    if (st == TL_OK) st = tl_vocab_bpe(ctx, path, NULL, NULL, &v);
+    if (st == TL_OK) st = tl_vocab_new_bpe(ctx, path, NULL, NULL, &v);
     if (st == TL_OK) st = tl_vocab_encode(v, text, strlen(text), &ids);
     tl_tensor_free(ids);
     tl_vocab_free(v);

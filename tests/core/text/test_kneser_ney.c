@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 static tl_ctx *ctx;
 

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 static tl_ctx *ctx;
 
@@ -95,8 +96,8 @@ static void what_is_no_expression(void)
 
 /* ---- Drawing --------------------------------------------------------------------------------- */
 
-static const tl_listops small = {.seed = 7, .count = 300, .min_length = 20, .max_length = 60,
-                                 .max_depth = 10, .max_args = 10};
+static const tl_listops small = {.bytes = sizeof small, .seed = 7, .count = 300, .min_length = 20,
+                                 .max_length = 60, .max_depth = 10, .max_args = 10};
 
 typedef struct drawn {
     tl_tensor *ids, *starts, *answers;
@@ -180,8 +181,8 @@ static void the_published_distribution(void)
     enum { COUNT = 4000 };
     drawn d;
     int counts[10] = {0};
-    tl_listops o = {.seed = 1, .count = COUNT, .min_length = 501, .max_length = 1999,
-                    .max_depth = 10, .max_args = 10};
+    tl_listops o = {.bytes = sizeof o, .seed = 1, .count = COUNT, .min_length = 501,
+                    .max_length = 1999, .max_depth = 10, .max_args = 10};
     CHECK_STATUS(drawing(&o, &d), TL_OK);
     for (int i = 0; i < COUNT; i++) counts[tl_tensor_ci32(d.answers)[i]]++;
     CHECK_NEAR((double)tl_tensor_len(d.ids) / COUNT, 1040, 25);
@@ -194,17 +195,18 @@ static void the_published_distribution(void)
 static void what_cannot_be_drawn(void)
 {
     drawn d;
-    tl_listops o = {.seed = 1, .count = 11, .min_length = 1, .max_length = 1, .max_depth = 10,
-                    .max_args = 10};
+    tl_listops o = {.bytes = sizeof o, .seed = 1, .count = 11, .min_length = 1, .max_length = 1,
+                    .max_depth = 10, .max_args = 10};
     CHECK_STATUS(drawing(&o, &d), TL_EINVAL); /* there are ten digits */
     CHECK(strstr(tl_errmsg(ctx), "10 of 11 distinct expressions of 1 to 1 tokens") != NULL);
     o.count = 10;
     CHECK_STATUS(drawing(&o, &d), TL_OK);
     release(&d);
+    enum { BYTES = sizeof(tl_listops) };
     const tl_listops wrong[] = {
-        {1, 0, 1, 9, 10, 10}, {1, 5, 9, 8, 10, 10}, {1, 5, 0, 8, 10, 10},
-        {1, 5, 1, 9, 0, 10},  {1, 5, 1, 9, 10, 1},  {1, 5, 1, 9, -1, -1},
-        {1, -1, 1, 9, 10, 10}, {1, 5, 1, 2000000, 10, 10},
+        {BYTES, 1, 0, 1, 9, 10, 10},  {BYTES, 1, 5, 9, 8, 10, 10}, {BYTES, 1, 5, 0, 8, 10, 10},
+        {BYTES, 1, 5, 1, 9, 0, 10},   {BYTES, 1, 5, 1, 9, 10, 1},  {BYTES, 1, 5, 1, 9, -1, -1},
+        {BYTES, 1, -1, 1, 9, 10, 10}, {BYTES, 1, 5, 1, 2000000, 10, 10}, {0, 1, 5, 1, 9, 10, 10},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         CHECK_STATUS(drawing(&wrong[i], &d), TL_EINVAL);
@@ -218,7 +220,7 @@ static void frequent_characters(void)
     tl_vocab *v = NULL;
     tl_tensor *ids = NULL;
     size_t bytes;
-    CHECK_STATUS(tl_vocab_frequent(ctx, text, strlen(text), 3, &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_frequent(ctx, text, strlen(text), 3, &v), TL_OK);
     CHECK(tl_vocab_size(v) == 7 && tl_vocab_eos(v) == 2); /* ' ', a, b, e': three times each */
     CHECK(!memcmp(tl_vocab_token(v, 0, &bytes), "<pad><unk><eos> ab\xc3\xa9", 20));
     CHECK_STATUS(tl_vocab_encode(v, "\xc3\xa9 cba\n", 7, &ids), TL_OK);
@@ -229,11 +231,11 @@ static void frequent_characters(void)
     CHECK_STATUS(tl_vocab_encode(v, "a\xff", 2, &ids), TL_EINVAL);
     CHECK(strstr(tl_errmsg(ctx), "0xff at offset 1") != NULL);
     tl_vocab_free(v);
-    CHECK_STATUS(tl_vocab_frequent(ctx, "", 0, 1, &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_frequent(ctx, "", 0, 1, &v), TL_OK);
     CHECK(tl_vocab_size(v) == 3);
     tl_vocab_free(v);
-    CHECK_STATUS(tl_vocab_frequent(ctx, "a\xe2\x82", 3, 1, &v), TL_EINVAL);
-    CHECK_STATUS(tl_vocab_frequent(ctx, "a", 1, 0, &v), TL_EINVAL);
+    CHECK_STATUS(tl_vocab_new_frequent(ctx, "a\xe2\x82", 3, 1, &v), TL_EINVAL);
+    CHECK_STATUS(tl_vocab_new_frequent(ctx, "a", 1, 0, &v), TL_EINVAL);
 }
 
 /* ---- Padding --------------------------------------------------------------------------------- */
@@ -251,24 +253,24 @@ static void rows_end_and_are_padded(void)
     tl_tensor *ids = vector((int32_t[]){10, 11, 12, 13, 14, 15}, 6), *rows, *lengths;
     tl_tensor *starts = vector((int32_t[]){0, 4, 4, 6}, 4);
     tl_tensor *index = vector((int32_t[]){2, 0, 1}, 3);
-    CHECK_STATUS(tl_padded(ids, starts, index, 4, 2, 0, &rows, &lengths), TL_OK);
+    CHECK_STATUS(tl_pad_rows(ids, starts, index, 4, 2, 0, &rows, &lengths), TL_OK);
     CHECK(!memcmp(tl_tensor_ci32(rows), (int32_t[]){14, 15, 2, 0, 10, 11, 12, 2, 2, 0, 0, 0}, 48));
     CHECK(!memcmp(tl_tensor_ci32(lengths), (int32_t[]){3, 4, 1}, 12));
     tl_tensor_free(rows);
     tl_tensor_free(lengths);
-    CHECK_STATUS(tl_padded(ids, starts, index, 3, -1, 9, &rows, &lengths), TL_OK);
+    CHECK_STATUS(tl_pad_rows(ids, starts, index, 3, -1, 9, &rows, &lengths), TL_OK);
     CHECK(!memcmp(tl_tensor_ci32(rows), (int32_t[]){14, 15, 9, 10, 11, 12, 9, 9, 9}, 36));
     CHECK(!memcmp(tl_tensor_ci32(lengths), (int32_t[]){2, 3, 0}, 12));
     tl_tensor_free(rows);
     tl_tensor_free(lengths);
     tl_tensor_i32(index)[1] = 3;
-    CHECK_STATUS(tl_padded(ids, starts, index, 3, -1, 9, &rows, &lengths), TL_EINVAL);
+    CHECK_STATUS(tl_pad_rows(ids, starts, index, 3, -1, 9, &rows, &lengths), TL_EINVAL);
     tl_tensor_i32(index)[1] = 0;
-    CHECK_STATUS(tl_padded(ids, starts, index, 0, -1, 9, &rows, &lengths), TL_EINVAL);
+    CHECK_STATUS(tl_pad_rows(ids, starts, index, 0, -1, 9, &rows, &lengths), TL_EINVAL);
     tl_tensor_i32(starts)[3] = 7;
-    CHECK_STATUS(tl_padded(ids, starts, index, 3, -1, 9, &rows, &lengths), TL_EINVAL);
+    CHECK_STATUS(tl_pad_rows(ids, starts, index, 3, -1, 9, &rows, &lengths), TL_EINVAL);
     tl_tensor_i32(starts)[3] = 3;
-    CHECK_STATUS(tl_padded(ids, starts, index, 3, -1, 9, &rows, &lengths), TL_EINVAL);
+    CHECK_STATUS(tl_pad_rows(ids, starts, index, 3, -1, 9, &rows, &lengths), TL_EINVAL);
     tl_tensor_free(ids);
     tl_tensor_free(starts);
     tl_tensor_free(index);
@@ -284,10 +286,10 @@ static tl_status everything(void)
     few.count = 5;
     tl_tensor *ids = NULL, *rows = NULL, *lengths = NULL;
     tl_status st = drawing(&few, &d);
-    if (st == TL_OK) st = tl_padded(d.ids, d.starts, d.answers, 9, 2, 0, &rows, &lengths);
+    if (st == TL_OK) st = tl_pad_rows(d.ids, d.starts, d.answers, 9, 2, 0, &rows, &lengths);
     if (st == TL_EINVAL) st = TL_OK; /* answers are no index; memory is what counts here */
     if (st == TL_OK) st = tl_listops_parse(ctx, "[MIN 1 2 ]", 10, &ids);
-    if (st == TL_OK) st = tl_vocab_frequent(ctx, "abc", 3, 1, &v);
+    if (st == TL_OK) st = tl_vocab_new_frequent(ctx, "abc", 3, 1, &v);
     tl_tensor_free(ids);
     tl_tensor_free(rows);
     tl_tensor_free(lengths);

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 static tl_ctx *ctx;
 
@@ -23,7 +24,7 @@ static void bytes_are_their_own_ids(void)
     tl_vocab *v = NULL;
     tl_tensor *ids = NULL;
     size_t n;
-    CHECK_STATUS(tl_vocab_bytes(ctx, &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_bytes(ctx, &v), TL_OK);
     CHECK(tl_vocab_size(v) == 256);
     CHECK_STATUS(tl_vocab_encode(v, text, 3, &ids), TL_OK);
     CHECK(tl_tensor_len(ids) == 3 && tl_tensor_i32(ids)[0] == 'a');
@@ -44,7 +45,7 @@ static void characters_are_in_code_point_order(void)
     char back[64] = "";
     tl_vocab *v = NULL;
     tl_tensor *ids = NULL;
-    CHECK_STATUS(tl_vocab_chars(ctx, text, strlen(text), &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_chars(ctx, text, strlen(text), &v), TL_OK);
     CHECK(tl_vocab_size(v) == 5);
     CHECK_STATUS(tl_vocab_encode(v, text, strlen(text), &ids), TL_OK);
     CHECK(tl_tensor_len(ids) == 7 && !memcmp(tl_tensor_i32(ids), want, sizeof want));
@@ -72,7 +73,7 @@ static void every_code_point_survives(void)
     }
     tl_vocab *v = NULL;
     tl_tensor *ids = NULL;
-    CHECK_STATUS(tl_vocab_chars(ctx, text, bytes, &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_chars(ctx, text, bytes, &v), TL_OK);
     CHECK(tl_vocab_size(v) == 0x110000 - 0x800);
     CHECK_STATUS(tl_vocab_encode(v, text, bytes, &ids), TL_OK);
     int wrong = 0;
@@ -105,9 +106,9 @@ static void bytes_that_are_not_utf8_are_named(void)
                {"x\xf5\x80\x80\x80", "0xf5 at offset 1"}};
     tl_vocab *v = NULL, *none = NULL;
     tl_tensor *ids;
-    CHECK_STATUS(tl_vocab_chars(ctx, "abxz", 4, &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_chars(ctx, "abxz", 4, &v), TL_OK);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        CHECK_STATUS(tl_vocab_chars(ctx, bad[i].text, strlen(bad[i].text), &none), TL_EINVAL);
+        CHECK_STATUS(tl_vocab_new_chars(ctx, bad[i].text, strlen(bad[i].text), &none), TL_EINVAL);
         CHECK(strstr(tl_errmsg(ctx), bad[i].message) != NULL);
         CHECK_STATUS(tl_vocab_encode(v, bad[i].text, strlen(bad[i].text), &ids), TL_EINVAL);
         CHECK(strstr(tl_errmsg(ctx), bad[i].message) != NULL);
@@ -119,7 +120,7 @@ static void unknown_characters_are_named(void)
 {
     tl_vocab *v = NULL;
     tl_tensor *ids;
-    CHECK_STATUS(tl_vocab_chars(ctx, "abc", 3, &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_chars(ctx, "abc", 3, &v), TL_OK);
     CHECK_STATUS(tl_vocab_encode(v, "ab\xc3\xa9", 4, &ids), TL_ENOTFOUND);
     CHECK(strstr(tl_errmsg(ctx), "U+00E9") && strstr(tl_errmsg(ctx), "offset 2"));
     tl_vocab_free(v);
@@ -129,7 +130,7 @@ static void empty_text_is_a_text(void)
 {
     tl_vocab *v = NULL;
     tl_tensor *ids = NULL;
-    CHECK_STATUS(tl_vocab_chars(ctx, "", 0, &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_chars(ctx, "", 0, &v), TL_OK);
     CHECK(tl_vocab_size(v) == 0);
     CHECK_STATUS(tl_vocab_encode(v, "", 0, &ids), TL_OK);
     CHECK(tl_tensor_ndim(ids) == 1 && tl_tensor_len(ids) == 0);
@@ -146,16 +147,16 @@ static void windows_copy_rows(void)
     tl_tensor *ids = ids_of((int32_t[]){10, 11, 12, 13, 14}, 5);
     tl_tensor *starts = ids_of((int32_t[]){2, 0, 2}, 3);
     static const int32_t want[] = {12, 13, 14, 10, 11, 12, 12, 13, 14};
-    CHECK_STATUS(tl_windows(ids, starts, 3, &rows), TL_OK);
+    CHECK_STATUS(tl_gather_windows(ids, starts, 3, &rows), TL_OK);
     CHECK(tl_tensor_ndim(rows) == 2 && tl_tensor_dim(rows, 0) == 3 && tl_tensor_dim(rows, 1) == 3);
     CHECK(!memcmp(tl_tensor_i32(rows), want, sizeof want));
     tl_tensor_free(rows);
-    CHECK_STATUS(tl_windows(ids, starts, 0, &rows), TL_OK);
+    CHECK_STATUS(tl_gather_windows(ids, starts, 0, &rows), TL_OK);
     CHECK(tl_tensor_len(rows) == 0);
     tl_tensor_free(rows);
     tl_tensor_free(starts);
     starts = ids_of(NULL, 0);
-    CHECK_STATUS(tl_windows(ids, starts, 5, &rows), TL_OK);
+    CHECK_STATUS(tl_gather_windows(ids, starts, 5, &rows), TL_OK);
     CHECK(tl_tensor_dim(rows, 0) == 0 && tl_tensor_dim(rows, 1) == 5);
     tl_tensor_free(rows);
     tl_tensor_free(starts);
@@ -168,19 +169,19 @@ static void windows_outside_are_refused(void)
     tl_tensor *rows, *ids = ids_of((int32_t[]){10, 11, 12, 13, 14}, 5);
     for (int i = 0; i < 4; i++) {
         tl_tensor *starts = ids_of((int32_t[]){0, outside[i]}, 2);
-        CHECK_STATUS(tl_windows(ids, starts, 3, &rows), TL_EINVAL);
+        CHECK_STATUS(tl_gather_windows(ids, starts, 3, &rows), TL_EINVAL);
         CHECK(strstr(tl_errmsg(ctx), "row 1") && strstr(tl_errmsg(ctx), "the 5 ids"));
         tl_tensor_free(starts);
     }
     tl_tensor *zero = ids_of((int32_t[]){0}, 1), *real = NULL;
-    CHECK_STATUS(tl_windows(ids, zero, 6, &rows), TL_EINVAL);
-    CHECK_STATUS(tl_windows(ids, zero, -1, &rows), TL_EINVAL);
+    CHECK_STATUS(tl_gather_windows(ids, zero, 6, &rows), TL_EINVAL);
+    CHECK_STATUS(tl_gather_windows(ids, zero, -1, &rows), TL_EINVAL);
     CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 1, (int64_t[]){1}, &real), TL_OK);
-    CHECK_STATUS(tl_windows(ids, real, 1, &rows), TL_ETYPE);
-    CHECK_STATUS(tl_windows(real, zero, 1, &rows), TL_ETYPE);
+    CHECK_STATUS(tl_gather_windows(ids, real, 1, &rows), TL_ETYPE);
+    CHECK_STATUS(tl_gather_windows(real, zero, 1, &rows), TL_ETYPE);
     tl_tensor_free(real);
     CHECK_STATUS(tl_tensor_new(ctx, TL_I32, 2, (int64_t[]){1, 1}, &real), TL_OK);
-    CHECK_STATUS(tl_windows(ids, real, 1, &rows), TL_ESHAPE);
+    CHECK_STATUS(tl_gather_windows(ids, real, 1, &rows), TL_ESHAPE);
     tl_tensor_free(real);
     tl_tensor_free(zero);
     tl_tensor_free(ids);

@@ -4,6 +4,7 @@
 #include "text/bpe.h"
 #include "scratch.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 static tl_ctx *ctx;
 
@@ -44,7 +45,7 @@ static tl_status load(const char *m, const char *e, const char *d, int files, tl
 {
     const char *path = put("vocab.bpe", m, merges);
     const char *json = put("encoder.json", e, encoder), *dict = put("dict.txt", d, dictionary);
-    return tl_vocab_bpe(ctx, path, files > 1 ? json : NULL, files > 2 ? dict : NULL, out_v);
+    return tl_vocab_new_bpe(ctx, path, files > 1 ? json : NULL, files > 2 ? dict : NULL, out_v);
 }
 
 /* Whether text becomes the ids want, ended by -1. */
@@ -226,11 +227,11 @@ static void files_that_are_not_there(void)
 {
     const char *right = put("vocab.bpe", NULL, merges), *folder = scratch("folder");
     tl_vocab *v = NULL;
-    CHECK_STATUS(tl_vocab_bpe(ctx, scratch("none"), NULL, NULL, &v), TL_ENOTFOUND);
-    CHECK_STATUS(tl_vocab_bpe(ctx, right, scratch("none"), NULL, &v), TL_ENOTFOUND);
-    CHECK_STATUS(tl_vocab_bpe(ctx, right, NULL, scratch("none"), &v), TL_ENOTFOUND);
+    CHECK_STATUS(tl_vocab_new_bpe(ctx, scratch("none"), NULL, NULL, &v), TL_ENOTFOUND);
+    CHECK_STATUS(tl_vocab_new_bpe(ctx, right, scratch("none"), NULL, &v), TL_ENOTFOUND);
+    CHECK_STATUS(tl_vocab_new_bpe(ctx, right, NULL, scratch("none"), &v), TL_ENOTFOUND);
     CHECK(mkdir(folder, 0777) == 0);
-    CHECK_STATUS(tl_vocab_bpe(ctx, folder, NULL, NULL, &v), TL_EINVAL);
+    CHECK_STATUS(tl_vocab_new_bpe(ctx, folder, NULL, NULL, &v), TL_EINVAL);
     CHECK(strstr(tl_errmsg(ctx), "is not a plain file") != NULL);
 }
 

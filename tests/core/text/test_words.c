@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "test.h"
+#include "toeplab-lab.h"
 
 static tl_ctx *ctx;
 
@@ -13,7 +14,7 @@ static tl_status count(const char *text, size_t part, tl_vocab **out_v)
     tl_status st = tl_counter_new(ctx, TL_COUNT_WORDS, &c);
     for (size_t at = 0; st == TL_OK && at < bytes; at += part)
         st = tl_counter_feed(c, text + at, bytes - at < part ? bytes - at : part);
-    if (st == TL_OK) st = tl_vocab_words(c, out_v);
+    if (st == TL_OK) st = tl_vocab_new_words(c, out_v);
     tl_counter_free(c);
     return st;
 }
@@ -122,7 +123,7 @@ static void many_words(void)
         wrong += tl_counter_feed(c, word, (size_t)n) != TL_OK;
     }
     CHECK(tl_counter_size(c) == WORDS);
-    CHECK_STATUS(tl_vocab_words(c, &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_words(c, &v), TL_OK);
     CHECK_STATUS(tl_encoder_new(v, &e), TL_OK);
     for (int i = WORDS; i-- > 0;) {
         int n = snprintf(word, sizeof word, "w%d ", i);
@@ -133,7 +134,7 @@ static void many_words(void)
     for (int i = 0; i < WORDS; i++) wrong += tl_tensor_ci32(ids)[i] != WORDS - 1 - i;
     CHECK(!wrong);
     tl_vocab_free(v);
-    CHECK_STATUS(tl_vocab_words(c, &v), TL_OK); /* once more, of the same text */
+    CHECK_STATUS(tl_vocab_new_words(c, &v), TL_OK); /* once more, of the same text */
     CHECK(tl_vocab_size(v) == WORDS + 2);
     tl_tensor_free(ids);
     tl_encoder_free(e);
@@ -147,7 +148,7 @@ static void parts_of_characters_and_bytes(void)
     tl_vocab *v = NULL;
     tl_encoder *e = NULL;
     tl_tensor *ids = NULL;
-    CHECK_STATUS(tl_vocab_chars(ctx, s, strlen(s), &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_chars(ctx, s, strlen(s), &v), TL_OK);
     for (size_t part = 1; part < 9; part++) CHECK(becomes(v, s, part, (int32_t[]){0, 2, 3, 1, -1}));
     CHECK_STATUS(tl_encoder_new(v, &e), TL_OK);
     CHECK_STATUS(tl_encoder_feed(e, "az\xe2\x82", 4), TL_OK);
@@ -161,7 +162,7 @@ static void parts_of_characters_and_bytes(void)
     CHECK_STATUS(tl_encoder_finish(e, &ids), TL_EINVAL); /* never half a text */
     tl_encoder_free(e);
     tl_vocab_free(v);
-    CHECK_STATUS(tl_vocab_bytes(ctx, &v), TL_OK);
+    CHECK_STATUS(tl_vocab_new_bytes(ctx, &v), TL_OK);
     CHECK(becomes(v, "a\xff", 1, (int32_t[]){'a', 255, -1}) && tl_vocab_eos(v) == -1);
     tl_vocab_free(v);
 }
@@ -194,7 +195,7 @@ static void a_text_that_failed_makes_no_vocabulary(void)
     CHECK_STATUS(tl_counter_feed(c, "a b\nc", 5), TL_ENOMEM);
     tl_alloc_fail_after(ctx, -1);
     CHECK_STATUS(tl_counter_feed(c, "d", 1), TL_EINVAL);
-    CHECK_STATUS(tl_vocab_words(c, &v), TL_EINVAL);
+    CHECK_STATUS(tl_vocab_new_words(c, &v), TL_EINVAL);
     CHECK(v == NULL);
     tl_counter_free(c);
 }

@@ -16,7 +16,7 @@ static void choose(int64_t n, char *name, size_t size)
     CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
     name[0] = 0;
     if (tl_tno_new(ctx, "auto", n, 5, 1, NULL, &tno) == TL_OK)
-        (void)snprintf(name, size, "%s", tl_tno_chosen(tno));
+        (void)snprintf(name, size, "%s", tl_tno_backend_name(tno));
     tl_tno_free(tno);
     tl_ctx_free(ctx);
 }
@@ -164,7 +164,7 @@ static void a_candidate_that_fails_loses(void)
     tl_plugin first = {&bad, NULL, ours};
     ctx->plugins = &first;
     CHECK_STATUS(tl_tno_new(ctx, "auto", 24, 2, 1, NULL, &tno), TL_OK);
-    if (tno) CHECK(strcmp(tl_tno_chosen(tno), "bad") != 0);
+    if (tno) CHECK(strcmp(tl_tno_backend_name(tno), "bad") != 0);
     tl_tno_free(tno);
     tno = NULL;
     first.next = NULL;
@@ -183,7 +183,7 @@ static void it_works_without_a_folder(void)
     CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
     CHECK_STATUS(tl_tno_new(ctx, "auto", 40, 3, 0, NULL, &a), TL_OK);
     CHECK_STATUS(tl_tno_new(ctx, "auto", 40, 3, 0, NULL, &b), TL_OK);
-    if (a && b) CHECK(strcmp(tl_tno_chosen(a), tl_tno_chosen(b)) == 0);
+    if (a && b) CHECK(strcmp(tl_tno_backend_name(a), tl_tno_backend_name(b)) == 0);
     tl_tno_free(a);
     tl_tno_free(b);
     tl_ctx_free(ctx);

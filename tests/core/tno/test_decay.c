@@ -62,11 +62,11 @@ static void gradients(int64_t p, int64_t d, int64_t gammas)
     tl_tensor *coef = uniforms(ctx, 2, dims, -1, 1, 3), *dy = uniforms(ctx, 2, dims, 0, 1, 4);
     tl_tensor *lags = lags_from(p, p / 3), *gamma = uniforms(ctx, 1, &gammas, 0.8, 1, 5);
     tl_tensor *y = NULL, *product = NULL, *loss = NULL;
-    CHECK_STATUS(tl_require_grad(coef, 1), TL_OK);
-    CHECK_STATUS(tl_require_grad(gamma, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(coef, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(gamma, 1), TL_OK);
     CHECK_STATUS(tl_decay(coef, lags, gamma, &y), TL_OK);
-    CHECK_STATUS(tl_binary(TL_MUL, y, dy, &product), TL_OK);
-    CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_binary(TL_BINARY_MUL, y, dy, &product), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, product, TL_ALL_AXES, 0, &loss), TL_OK);
     CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
     CHECK(worst(dy, lags, gamma, tl_grad(coef)) < 4e-7);
     for (int64_t c = 0; c < gammas; c++) {

@@ -8,7 +8,8 @@
 
 static tl_ctx *ctx;
 
-static const tl_recurrence_kind kinds[] = {TL_RING, TL_ETSC_EXACT, TL_ETSC_PUBLISHED};
+static const tl_recurrence_kind kinds[] = {TL_RECURRENCE_RING, TL_RECURRENCE_ETSC_EXACT,
+                                           TL_RECURRENCE_ETSC_PUBLISHED};
 
 /* gamma^k t_k, 0 from lag lags on */
 static double kernel(const tl_tensor *t, double gamma, int64_t k, int64_t c)
@@ -72,9 +73,9 @@ static void figures(void)
         const figure *f = all + i;
         double        gamma = (double)(float)f->gamma;
         tl_tensor    *t = uniforms(ctx, 2, (int64_t[]){f->n, 20}, f->low, f->high, 1);
-        tl_tensor    *p = impulse(t, f->gamma, TL_ETSC_PUBLISHED, f->n);
-        tl_tensor    *e = impulse(t, f->gamma, TL_ETSC_EXACT, f->n);
-        tl_tensor    *r = impulse(t, f->gamma, TL_RING, f->n);
+        tl_tensor    *p = impulse(t, f->gamma, TL_RECURRENCE_ETSC_PUBLISHED, f->n);
+        tl_tensor    *e = impulse(t, f->gamma, TL_RECURRENCE_ETSC_EXACT, f->n);
+        tl_tensor    *r = impulse(t, f->gamma, TL_RECURRENCE_RING, f->n);
         printf("  n %lld, t %g..%g, gamma %g: published %.1e, exact %.1e, ring %.1e\n",
                (long long)f->n, f->low, f->high, f->gamma, error_of(t, gamma, p, 0, f->n),
                error_of(t, gamma, e, 0, f->n), error_of(t, gamma, r, 0, f->n));
@@ -92,7 +93,7 @@ static void published_has_a_spurious_tap(void)
     const int64_t n = 100, d = 3;
     const double  gamma = (double)0.99f;
     tl_tensor    *t = uniforms(ctx, 2, (int64_t[]){n, d}, 0, 10, 2);
-    tl_tensor    *y = impulse(t, gamma, TL_ETSC_PUBLISHED, 2 * n);
+    tl_tensor    *y = impulse(t, gamma, TL_RECURRENCE_ETSC_PUBLISHED, 2 * n);
     for (int64_t c = 0; c < d; c++) {
         double sum = 0, want;
         for (int64_t k = 0; k < n; k++) sum += (double)tl_tensor_cf32(t)[k * d + c];
@@ -113,7 +114,7 @@ static void exact_is_silent_after_the_last_lag(void)
         tl_tensor *t = uniforms(ctx, 2, (int64_t[]){n, 5}, 0, 10, 3);
         for (size_t i = 0; i < sizeof gammas / sizeof *gammas; i++) {
             double     gamma = (double)(float)gammas[i];
-            tl_tensor *y = impulse(t, gamma, TL_ETSC_EXACT, 5 * n);
+            tl_tensor *y = impulse(t, gamma, TL_RECURRENCE_ETSC_EXACT, 5 * n);
             CHECK(error_of(t, gamma, y, 0, n) < 1e-6);
             CHECK(error_of(t, gamma, y, n, 5 * n) < 1e-6);
             tl_tensor_free(y);
@@ -156,7 +157,7 @@ static void compare(tl_recurrence_kind kind, int64_t d, int64_t lags)
     CHECK_STATUS(tl_recurrence_step(many, x, y), TL_OK); /* to be forgotten */
     tl_recurrence_reset(many);
     CHECK_STATUS(tl_recurrence_step(many, x, y), TL_OK);
-    if (kind != TL_ETSC_PUBLISHED) CHECK(worst(t, (double)0.9f, x, y, 0) < 2e-6);
+    if (kind != TL_RECURRENCE_ETSC_PUBLISHED) CHECK(worst(t, (double)0.9f, x, y, 0) < 2e-6);
     for (int64_t p = 0; p < n; p++) {
         for (int64_t e = 0; e < b * d; e++)
             tl_tensor_f32(row)[e] = tl_tensor_cf32(x)[(e / d * n + p) * d + e % d];
@@ -192,8 +193,8 @@ static void exact_does_not_drift(void)
     tl_recurrence *modes = NULL, *ring = NULL;
     tl_tensor     *t = uniforms(ctx, 2, (int64_t[]){lags, d}, 0, 10, 6);
     double         first = 0, last = 0;
-    CHECK_STATUS(tl_recurrence_new(t, NULL, TL_ETSC_EXACT, 1, &modes), TL_OK);
-    CHECK_STATUS(tl_recurrence_new(t, NULL, TL_RING, 1, &ring), TL_OK);
+    CHECK_STATUS(tl_recurrence_new(t, NULL, TL_RECURRENCE_ETSC_EXACT, 1, &modes), TL_OK);
+    CHECK_STATUS(tl_recurrence_new(t, NULL, TL_RECURRENCE_RING, 1, &ring), TL_OK);
     for (int64_t i = 0; i < rounds; i++) {
         tl_tensor *x = normals(ctx, 3, (int64_t[]){1, lags, d}, 0.5, 1, (uint64_t)(7 + i));
         tl_tensor *y = zeros(ctx, 3, (int64_t[]){1, lags, d});
@@ -241,11 +242,12 @@ static void modes_are_the_kernel(void)
             CHECK_STATUS(tl_recurrence_new(t, g, kinds[i], 1, &r), TL_OK);
             CHECK_STATUS(tl_recurrence_modes(r, &b, &lambda, &decay), TL_OK);
             tl_recurrence_size s = tl_recurrence_sizes(r);
-            CHECK(s.modes == s.period / 2 + (kinds[i] == TL_ETSC_EXACT) && s.lags == lags);
+            int published = kinds[i] == TL_RECURRENCE_ETSC_PUBLISHED;
+            CHECK(s.modes == s.period / 2 + !published && s.lags == lags);
             for (int64_t k = 0; k < lags; k++)
-                CHECK_NEAR(sum_of(b, lambda, s.period, kinds[i] == TL_ETSC_PUBLISHED, k, 2),
+                CHECK_NEAR(sum_of(b, lambda, s.period, published, k, 2),
                            kernel(t, (double)0.95f, k, 2), 1e-5);
-            CHECK_STATUS(tl_recurrence_of_modes(b, decay, kinds[i], lags, s.period, 1, &again),
+            CHECK_STATUS(tl_recurrence_from_modes(b, decay, kinds[i], lags, s.period, 1, &again),
                          TL_OK);
             tl_tensor *x = normals(ctx, 3, (int64_t[]){1, 50, 3}, 0, 1, 9);
             tl_tensor *y = zeros(ctx, 3, (int64_t[]){1, 50, 3});
@@ -267,10 +269,10 @@ static void sizes_are_told(void)
         tl_tensor         *gamma;
         size_t             rows; /* of 32 channels, per sequence */
         int64_t            modes;
-    } rows[] = {{TL_RING, g, 512, 0},
-                {TL_ETSC_PUBLISHED, g, 512, 256},
-                {TL_ETSC_EXACT, g, 514, 257}, /* 0.9^512 is not seen: no inputs kept */
-                {TL_ETSC_EXACT, NULL, 514 + 512, 257}};
+    } rows[] = {{TL_RECURRENCE_RING, g, 512, 0},
+                {TL_RECURRENCE_ETSC_PUBLISHED, g, 512, 256},
+                {TL_RECURRENCE_ETSC_EXACT, g, 514, 257}, /* 0.9^512 is not seen: no inputs kept */
+                {TL_RECURRENCE_ETSC_EXACT, NULL, 514 + 512, 257}};
     for (int i = 0; i < 4; i++) {
         tl_recurrence *r = NULL;
         size_t         before = tl_memory_info(ctx).live;
@@ -333,22 +335,23 @@ static void wrong_arguments(void)
     tl_tensor     *x = zeros(ctx, 2, (int64_t[]){1, 5}), *y = zeros(ctx, 2, (int64_t[]){1, 4});
     tl_tensor     *b = zeros(ctx, 3, (int64_t[]){4, 4, 2}), *four = zeros(ctx, 1, (int64_t[]){4});
     CHECK_STATUS(tl_tensor_fill(four, 0.5), TL_OK);
-    CHECK_STATUS(tl_recurrence_new(empty, NULL, TL_RING, 1, &r), TL_ESHAPE);
-    CHECK_STATUS(tl_recurrence_new(four, NULL, TL_RING, 1, &r), TL_ESHAPE);
-    CHECK_STATUS(tl_recurrence_new(t, three, TL_RING, 1, &r), TL_ESHAPE);
-    CHECK_STATUS(tl_recurrence_new(t, bad, TL_RING, 1, &r), TL_EINVAL);
-    CHECK_STATUS(tl_recurrence_new(t, nan, TL_RING, 1, &r), TL_EINVAL);
-    CHECK_STATUS(tl_recurrence_new(t, NULL, TL_RING, 0, &r), TL_EINVAL);
-    CHECK_STATUS(tl_recurrence_new(t, NULL, TL_RING, INT64_MAX / 4, &r), TL_EINVAL);
+    CHECK_STATUS(tl_recurrence_new(empty, NULL, TL_RECURRENCE_RING, 1, &r), TL_ESHAPE);
+    CHECK_STATUS(tl_recurrence_new(four, NULL, TL_RECURRENCE_RING, 1, &r), TL_ESHAPE);
+    CHECK_STATUS(tl_recurrence_new(t, three, TL_RECURRENCE_RING, 1, &r), TL_ESHAPE);
+    CHECK_STATUS(tl_recurrence_new(t, bad, TL_RECURRENCE_RING, 1, &r), TL_EINVAL);
+    CHECK_STATUS(tl_recurrence_new(t, nan, TL_RECURRENCE_RING, 1, &r), TL_EINVAL);
+    CHECK_STATUS(tl_recurrence_new(t, NULL, TL_RECURRENCE_RING, 0, &r), TL_EINVAL);
+    CHECK_STATUS(tl_recurrence_new(t, NULL, TL_RECURRENCE_RING, INT64_MAX / 4, &r), TL_EINVAL);
     CHECK_STATUS(tl_recurrence_new(t, NULL, (tl_recurrence_kind)7, 1, &r), TL_EINVAL);
-    CHECK_STATUS(tl_recurrence_of_modes(b, four, TL_RING, 6, 6, 1, &r), TL_EINVAL);
-    CHECK_STATUS(tl_recurrence_of_modes(b, four, TL_ETSC_EXACT, 6, 8, 1, &r), TL_EINVAL);
-    CHECK_STATUS(tl_recurrence_of_modes(b, four, TL_ETSC_EXACT, 7, 6, 1, &r), TL_EINVAL);
-    CHECK_STATUS(tl_recurrence_of_modes(b, four, TL_ETSC_PUBLISHED, INT64_MAX, 6, 1, &r),
-                 TL_EINVAL);
-    CHECK_STATUS(tl_recurrence_of_modes(b, three, TL_ETSC_EXACT, 6, 6, 1, &r), TL_ESHAPE);
+    CHECK_STATUS(tl_recurrence_from_modes(b, four, TL_RECURRENCE_RING, 6, 6, 1, &r), TL_EINVAL);
+    const tl_recurrence_kind exact = TL_RECURRENCE_ETSC_EXACT;
+    CHECK_STATUS(tl_recurrence_from_modes(b, four, exact, 6, 8, 1, &r), TL_EINVAL);
+    CHECK_STATUS(tl_recurrence_from_modes(b, four, exact, 7, 6, 1, &r), TL_EINVAL);
+    CHECK_STATUS(tl_recurrence_from_modes(b, four, TL_RECURRENCE_ETSC_PUBLISHED, INT64_MAX, 6, 1,
+                                          &r), TL_EINVAL);
+    CHECK_STATUS(tl_recurrence_from_modes(b, three, exact, 6, 6, 1, &r), TL_ESHAPE);
     CHECK(r == NULL);
-    CHECK_STATUS(tl_recurrence_of_modes(b, four, TL_ETSC_EXACT, 6, 6, 1, &r), TL_OK);
+    CHECK_STATUS(tl_recurrence_from_modes(b, four, exact, 6, 6, 1, &r), TL_OK);
     CHECK_STATUS(tl_recurrence_step(r, x, x), TL_ESHAPE);
     CHECK_STATUS(tl_recurrence_step(r, y, x), TL_ESHAPE);
     CHECK_STATUS(tl_recurrence_step(r, four, four), TL_ESHAPE);

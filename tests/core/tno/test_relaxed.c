@@ -80,7 +80,7 @@ static double error_of(const problem *p, int64_t stride)
     tl_tensor *y = zeros(ctx, 3, (int64_t[]){p->b, p->n, p->d});
     tl_tensor *gamma = zeros(ctx, 1, (int64_t[]){1});
     tl_tensor_f32(gamma)[0] = (float)p->gamma;
-    CHECK_STATUS(tl_recurrence_relaxed(t, gamma, p->b, p->positions, &r), TL_OK);
+    CHECK_STATUS(tl_recurrence_new_relaxed(t, gamma, p->b, p->positions, &r), TL_OK);
     steps(p, r, x, y);
     for (int64_t s = 0; s < p->b; s++)
         for (int64_t i = 0; i < p->n; i++)
@@ -195,7 +195,7 @@ static void numbers_repeat(void)
     tl_tensor *x = normals(ctx, 3, (int64_t[]){p.b, p.n, p.d}, 0, 1, 2);
     tl_tensor *y = zeros(ctx, 3, (int64_t[]){p.b, p.n, p.d}), *again = zeros(ctx, 3, (int64_t[]){
         p.b, p.n, p.d});
-    CHECK_STATUS(tl_recurrence_relaxed(t, NULL, p.b, p.positions, &r), TL_OK);
+    CHECK_STATUS(tl_recurrence_new_relaxed(t, NULL, p.b, p.positions, &r), TL_OK);
     steps(&p, r, x, y);
     tl_recurrence_reset(r);
     steps(&p, r, x, again);
@@ -225,7 +225,7 @@ static void lazy_numbers(int threads)
     tl_tensor *y = zeros(ctx, 3, dims), *again = zeros(ctx, 3, dims);
     tl_tensor *row = zeros(ctx, 2, (int64_t[]){1, p.d}), *twin = zeros(ctx, 2, (int64_t[]){1, p.d});
     size_t     bytes = (size_t)(p.n * p.d) * sizeof(float);
-    CHECK_STATUS(tl_recurrence_relaxed(t, NULL, 1, p.positions, &r), TL_OK);
+    CHECK_STATUS(tl_recurrence_new_relaxed(t, NULL, 1, p.positions, &r), TL_OK);
     CHECK_STATUS(tl_recurrence_fork(r, &fork), TL_OK);
     steps(&p, r, x, y);
     steps(&p, fork, x, again);
@@ -244,7 +244,7 @@ static void lazy_numbers(int threads)
         CHECK(memcmp(tl_tensor_cf32(row), tl_tensor_cf32(twin), (size_t)p.d * sizeof(float)) == 0);
         if (i % 3000 == 100) { /* made and freed while tiles are computed */
             tl_recurrence_free(other);
-            CHECK_STATUS(tl_recurrence_relaxed(t, NULL, 1, p.positions, &other), TL_OK);
+            CHECK_STATUS(tl_recurrence_new_relaxed(t, NULL, 1, p.positions, &other), TL_OK);
         }
     }
     tl_recurrence *all[] = {r, fork, other};
@@ -273,7 +273,7 @@ static void lazy_child(const problem *p, tl_recurrence *r, tl_tensor *t, tl_tens
     tl_recurrence_reset(r);
     tl_recurrence_free(r);
     if (NEW_THREADS) {
-        CHECK_STATUS(tl_recurrence_relaxed(t, NULL, 1, p->positions, &own), TL_OK);
+        CHECK_STATUS(tl_recurrence_new_relaxed(t, NULL, 1, p->positions, &own), TL_OK);
         steps(p, own, x, again);
         CHECK(distance(again, y) == 0);
     }
@@ -293,7 +293,7 @@ static void lazy_tiles_after_a_fork_of_the_process(void)
     tl_tensor *t = normals(ctx, 2, (int64_t[]){p.lags, p.d}, 0, 1, 1);
     tl_tensor *x = normals(ctx, 3, dims, 0, 1, 2), *y = zeros(ctx, 3, dims);
     int        status = -1;
-    CHECK_STATUS(tl_recurrence_relaxed(t, NULL, 1, p.positions, &r), TL_OK);
+    CHECK_STATUS(tl_recurrence_new_relaxed(t, NULL, 1, p.positions, &r), TL_OK);
     steps(&p, r, x, y);
     tl_recurrence_reset(r);
     (void)fflush(stdout);
@@ -323,7 +323,7 @@ static void forks_share_the_kernel(void)
     tl_tensor *y = zeros(ctx, 3, (int64_t[]){1, p.n, p.d}), *again = zeros(ctx, 3, (int64_t[]){
         1, p.n, p.d});
     tl_tensor_f32(gamma)[0] = 0.75f;
-    for (int kind = TL_RING; kind <= TL_RELAXED; kind++) {
+    for (int kind = TL_RECURRENCE_RING; kind <= TL_RECURRENCE_RELAXED; kind++) {
         tl_recurrence *r = NULL, *fork = NULL, *none = NULL;
         CHECK_STATUS(tl_recurrence_new(t, gamma, (tl_recurrence_kind)kind, 1, &r), TL_OK);
         tl_recurrence_free(r); /* plans of transforms stay */
@@ -335,8 +335,8 @@ static void forks_share_the_kernel(void)
         CHECK_STATUS(tl_recurrence_step(fork, x, again), TL_OK);
         CHECK(memcmp(tl_tensor_cf32(y), tl_tensor_cf32(again),
                      (size_t)tl_tensor_len(y) * sizeof(float)) == 0);
-        if (kind == TL_RELAXED) CHECK_STATUS(tl_recurrence_fork(fork, &none), TL_EINVAL);
-        for (int64_t after = 0; after < 20 && !none && kind != TL_RELAXED; after++) {
+        if (kind == TL_RECURRENCE_RELAXED) CHECK_STATUS(tl_recurrence_fork(fork, &none), TL_EINVAL);
+        for (int64_t after = 0; after < 20 && !none && kind != TL_RECURRENCE_RELAXED; after++) {
             tl_alloc_fail_after(ctx, after);
             tl_status st = tl_recurrence_fork(fork, &none);
             tl_alloc_fail_after(ctx, -1);
@@ -358,11 +358,11 @@ static void memory_is_that_of_the_positions_to_come(void)
     tl_tensor *t = normals(ctx, 2, (int64_t[]){lags, d}, 0, 1, 1);
     tl_tensor *x = zeros(ctx, 3, (int64_t[]){1, lags - few, d}), *one = zeros(ctx, 2, (int64_t[]){
         1, d});
-    CHECK_STATUS(tl_recurrence_relaxed(t, NULL, 1, few, &r), TL_OK);
+    CHECK_STATUS(tl_recurrence_new_relaxed(t, NULL, 1, few, &r), TL_OK);
     CHECK(tl_recurrence_sizes(r).kernel_bytes > (size_t)(lags * d) * sizeof(float));
     CHECK_STATUS(tl_recurrence_step(r, x, x), TL_OK);
     tl_recurrence_size s = tl_recurrence_sizes(r);
-    CHECK(s.kind == TL_RELAXED && s.lags == lags && s.modes == 0 && s.period == 0);
+    CHECK(s.kind == TL_RECURRENCE_RELAXED && s.lags == lags && s.modes == 0 && s.period == 0);
     CHECK(s.state_bytes == (size_t)(few * d) * sizeof(float));
     CHECK(s.kernel_bytes < 5 * s.state_bytes);
     tl_alloc_fail_after(ctx, 0); /* a step allocates nothing */
@@ -386,7 +386,7 @@ static void memory_runs_out(int64_t lags, int64_t positions)
     for (; st == TL_ENOMEM && after < 400; after++) {
         tl_recurrence *r = NULL;
         tl_alloc_fail_after(ctx, after);
-        st = tl_recurrence_relaxed(t, NULL, 1, positions, &r);
+        st = tl_recurrence_new_relaxed(t, NULL, 1, positions, &r);
         CHECK((st == TL_OK) == (r != NULL));
         if (st == TL_OK) st = tl_recurrence_step(r, x, x);
         tl_alloc_fail_after(ctx, -1);
@@ -410,10 +410,10 @@ static void wrong_arguments(void)
     tl_recurrence *r = NULL;
     tl_tensor     *t = normals(ctx, 2, (int64_t[]){6, 4}, 0, 1, 1);
     tl_tensor     *b = NULL, *lambda = NULL, *decay = NULL;
-    CHECK_STATUS(tl_recurrence_relaxed(t, NULL, 1, -1, &r), TL_EINVAL);
-    CHECK_STATUS(tl_recurrence_relaxed(t, NULL, 0, 1, &r), TL_EINVAL);
+    CHECK_STATUS(tl_recurrence_new_relaxed(t, NULL, 1, -1, &r), TL_EINVAL);
+    CHECK_STATUS(tl_recurrence_new_relaxed(t, NULL, 0, 1, &r), TL_EINVAL);
     CHECK(r == NULL);
-    CHECK_STATUS(tl_recurrence_new(t, NULL, TL_RELAXED, 1, &r), TL_OK);
+    CHECK_STATUS(tl_recurrence_new(t, NULL, TL_RECURRENCE_RELAXED, 1, &r), TL_OK);
     CHECK_STATUS(tl_recurrence_modes(r, &b, &lambda, &decay), TL_EINVAL);
     CHECK(strstr(tl_errmsg(ctx), "the relaxed form has no modes"));
     tl_recurrence_free(r);

@@ -73,14 +73,14 @@ static result run(const char *backend, const shape *s)
     tl_tensor *x = random_x(s, 1), *dy = random_x(s, 2), *coef = random_coef(tno, s, 3);
     tl_tensor *product = NULL, *loss = NULL, *params[8];
     random_params(tno, params);
-    CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
-    CHECK_STATUS(tl_require_grad(coef, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(x, 1), TL_OK);
+    CHECK_STATUS(tl_set_requires_grad(coef, 1), TL_OK);
     CHECK_STATUS(tl_tno_apply(tno, coef, params, x, &r.y), TL_OK);
     CHECK_STATUS(tl_tno_dense(tno, coef, params, &r.dense), TL_OK);
     free_all(params, 8);
     tl_tno_free(tno); /* the tape keeps what it needs */
-    CHECK_STATUS(tl_binary(TL_MUL, r.y, dy, &product), TL_OK);
-    CHECK_STATUS(tl_reduce(TL_SUM, product, TL_ALL, 0, &loss), TL_OK);
+    CHECK_STATUS(tl_binary(TL_BINARY_MUL, r.y, dy, &product), TL_OK);
+    CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, product, TL_ALL_AXES, 0, &loss), TL_OK);
     CHECK_STATUS(tl_backward(ctx, loss), TL_OK);
     r.dx = tl_tensor_retain(tl_grad(x));
     r.dcoef = tl_tensor_retain(tl_grad(coef));
@@ -308,7 +308,7 @@ static void gradients_without_a_tape(void)
         tl_tensor *coef = random_coef(tno, &s, 1), *x = random_x(&s, 2), *dy = random_x(&s, 3);
         tl_tensor *dcoef = NULL, *dx = NULL, *none = NULL;
         random_params(tno, params);
-        CHECK_STATUS(tl_tno_apply_again(tno, coef, params, x, &cache, &y[0]), TL_OK);
+        CHECK_STATUS(tl_tno_apply_cached(tno, coef, params, x, &cache, &y[0]), TL_OK);
         CHECK_STATUS(tl_tno_gradients(tno, coef, params, x, cache, dy, &dcoef, dparams, &dx),
                      TL_OK);
         CHECK_STATUS(tl_tno_gradients(tno, coef, params, x, NULL, dy, &none, NULL, NULL), TL_OK);
@@ -316,9 +316,9 @@ static void gradients_without_a_tape(void)
         CHECK_STATUS(tl_tno_gradients(tno, coef, params, x, NULL, coef, NULL, NULL, &none),
                      TL_ESHAPE);
         CHECK(tl_tape_len(ctx) == 0);
-        CHECK_STATUS(tl_require_grad(coef, 1), TL_OK);
-        CHECK_STATUS(tl_require_grad(x, 1), TL_OK);
-        for (int i = 0; params[i]; i++) CHECK_STATUS(tl_require_grad(params[i], 1), TL_OK);
+        CHECK_STATUS(tl_set_requires_grad(coef, 1), TL_OK);
+        CHECK_STATUS(tl_set_requires_grad(x, 1), TL_OK);
+        for (int i = 0; params[i]; i++) CHECK_STATUS(tl_set_requires_grad(params[i], 1), TL_OK);
         CHECK_STATUS(tl_tno_apply(tno, coef, params, x, &y[1]), TL_OK);
         CHECK_STATUS(tl_backward_from(ctx, y[1], dy), TL_OK);
         CHECK(distance(tl_grad(coef), dcoef) < 1e-6);
@@ -361,13 +361,13 @@ static void a_cache_that_is_not_aligned_is_refused(void)
         tl_tno    *tno = operator_of(names[k], &s);
         tl_tensor *coef = random_coef(tno, &s, 1), *x = random_x(&s, 2), *cache = NULL;
         tl_tensor *longer = NULL, *part = NULL, *y = NULL;
-        CHECK_STATUS(tl_tno_apply_again(tno, coef, NULL, x, &cache, &y), TL_OK);
+        CHECK_STATUS(tl_tno_apply_cached(tno, coef, NULL, x, &cache, &y), TL_OK);
         int64_t count = cache ? tl_tensor_len(cache) : 0, more = count + 1;
         tl_tensor_free(y);
         CHECK(count > 0);
         CHECK_STATUS(tl_tensor_new(ctx, TL_F32, 1, &more, &longer), TL_OK);
         CHECK_STATUS(tl_tensor_view(longer, 1, 1, &count, &part), TL_OK);
-        CHECK_STATUS(tl_tno_apply_again(tno, coef, NULL, x, &part, &y), TL_EINVAL);
+        CHECK_STATUS(tl_tno_apply_cached(tno, coef, NULL, x, &part, &y), TL_EINVAL);
         CHECK(strstr(tl_errmsg(ctx), "the cache does not begin at a multiple of 64 bytes") != NULL);
         free_all((tl_tensor *[]){coef, x, cache, longer, part}, 5);
         tl_tno_free(tno);

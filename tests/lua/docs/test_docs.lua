@@ -146,7 +146,7 @@ t.test("every source file that the comments of the public headers name exists", 
   for _, folder in ipairs { "core", "backends", "lua", "tests", "docs", "experiments" } do
     sources(top, folder, known)
   end
-  for _, header in ipairs { "toeplab.h", "backend.h", "status.h" } do
+  for _, header in ipairs { "toeplab.h", "toeplab-lab.h", "backend.h", "status.h" } do
     local text = t.read(top .. "core/" .. header):gsub("#include[^\n]*", "")
     for name, ending in text:gmatch "([%w_][%w_./-]*%.(%l+))%f[^%w_]" do
       if ("c h lua md cu sql sh cmake tex pdf py 1 7 "):find(ending .. " ", 1, true) then

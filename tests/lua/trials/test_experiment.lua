@@ -381,7 +381,7 @@ t.test("the hash of the code is over program, engine, backends and Lua files", f
   core.sha256_file = sha256_file
   t.ok(ok and #hash == 64, hash)
   local all = table.concat(files, "\n") .. "\n"
-  t.ok(all:find("/libtoeplab.so", 1, true), all)
+  t.ok(all:find("/libtoeplab.so", 1, true) and all:find("/libtoeplab-lab.so", 1, true), all)
   t.ok(all:find(core.sys.executable() .. "\n", 1, true), all)
   for _, backend in ipairs(core.backends()) do
     t.ok(all:find(backend.path .. "\n", 1, true), all)
