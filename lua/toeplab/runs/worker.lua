@@ -154,7 +154,9 @@ local function perform(self, t, attempt, seconds)
   end)
   self.artifacts = {}
   local ok, problem, handle = call(self, t, rows)
-  local storing = handle.unstored ~= nil and handle.unstored == problem -- it ended by storing
+  -- Whether it ended because it could not store results; the handler adds the script's line.
+  local storing = not ok and handle.unstored ~= nil
+    and errors.text(problem):find(errors.text(handle.unstored), 1, true) ~= nil
   if ok and writer.broken then ok, problem, storing = false, writer.broken, true end
   local exit = not ok and (self.lost and errors.FAILED or fatal_code(problem, storing)) or nil
   local status = ok and "done" or exit and "interrupted" or "failed"

@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local options = require "toeplab.base.options"
 local corpus = require "toeplab.tasks.corpus"
+local recorded = require "toeplab.tasks.recorded"
 local source = require "toeplab.tasks.source"
 local quote = require("toeplab.base.shell").quote
 
@@ -144,6 +145,28 @@ t.test("a text is split at line ends; its words are those of the training part",
   t.ok(math.abs(#back[1] / #long - 0.8) < 0.02 and math.abs(#back[2] / #long - 0.1) < 0.02)
   t.ok(back[3]:find("<unk>", 1, true), "a line number of the test part was known")
   t.ok(not back[1]:find("<unk>", 1, true))
+end)
+
+t.test("a trial knows of a set of which only the beginning of the text is here", function()
+  local find, place = datasets.find, datasets.place
+  local set = { name = "tiny", head = "head", files = {},
+    parts = { train = { "whole", "head" }, valid = { "rest" }, test = { "rest" } } }
+  local files = { head = write("head.txt", "a b c\n"), rest = write("rest.txt", "b c\n") }
+  datasets.find = function(name) return name == "tiny" and set or find(name) end
+  datasets.place = function(file) return files[file] end
+  local ok, why = pcall(function()
+    recorded.begin({}, {})
+    local tokens = corpus("tiny", { tokenizer = "word" }).train:numel()
+    t.eq(recorded.parts()[1],
+      ("corpus tiny: here only the first %d tokens of its training part"):format(tokens))
+    files.whole = write("whole.txt", "a b c d\n")
+    recorded.begin({}, {})
+    source.find(files.rest) -- else tiny is cached
+    corpus("tiny", { tokenizer = "word" })
+    t.eq(#recorded.parts(), 0)
+  end)
+  datasets.find, datasets.place = find, place
+  t.ok(ok, why)
 end)
 
 t.test("train_tokens shortens the training part, and leaves the vocabulary and the rest", function()

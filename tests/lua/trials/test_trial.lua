@@ -3,6 +3,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
+local recorded = require "toeplab.tasks.recorded"
 local tl = require "toeplab"
 local trial = require "toeplab.trials.trial"
 
@@ -304,6 +305,17 @@ t.test("a failed write ends its call alone, and the trial remembers its error", 
     t.eq(add, rows.add_metrics)
     self:log { loss = 2 }
     t.eq(rows.metrics[1].value, 2.0)
+  end)
+end)
+
+t.test("what the trial had in part only is an event of its first attempt", function()
+  with_trial(function(new, _, rows)
+    recorded.begin({}, {})
+    recorded.add_part "corpus x: here only the first 7 tokens of its training part"
+    for _ = 1, 2 do run(new(), 2) end
+    recorded.begin({}, {})
+    t.eq(rows.events, { { 0, "part",
+      "corpus x: here only the first 7 tokens of its training part" } })
   end)
 end)
 
