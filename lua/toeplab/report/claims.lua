@@ -333,6 +333,20 @@ local function reasons(list)
   return #texts > 0 and table.concat(texts, "; ") or nil
 end
 
+-- Returns the line of judgement.least_pairs for the comparison with the fewest pairs, if there is
+-- one.
+local function least_pairs(result, pool)
+  local least = math.huge
+  for _, claim in ipairs(result.claims) do
+    for _, c in ipairs(claim.list) do
+      if c.pair and c.pair.p then least = math.min(least, #c.pair.x) end
+    end
+  end
+  return judgement.least_pairs(least, result.tests, true, function(n)
+    return judgement.alpha(pool, n)
+  end)
+end
+
 -- Returns lines about the claims of a published table: each claim with its verdict, its
 -- comparisons, and the rule; and the number of comparisons that were measured. Without a pool it
 -- returns the claims alone.
@@ -355,6 +369,7 @@ function claims.words(published, pool)
       .. "of what is claimed, with p < %g after Holm's correction over the %s in this table; a "
       .. "claim of several needs all of them"):format(judgement.ALPHA,
       result.tests < result.count and ("%d of %s that have a p"):format(result.tests, all) or all)
+    lines[#lines + 1] = least_pairs(result, pool)
     lines[#lines + 1] = judgement.corrected(pool)
   end
   return lines, result.measured

@@ -267,19 +267,13 @@ local function sentence_of(result, row)
       :format(ratio and math.exp(row.half) or row.half) or "")
 end
 
--- Returns the line that says so if the fewest pairs of a row cannot reach significance by the sign
--- test, which assumes no distribution; nil if they can.
+-- Returns the line of judgement.least_pairs for the row with the fewest pairs, if there is one.
 local function least_pairs(result)
-  local least, needed, alpha = math.huge, 1, judgement.ALPHA / math.max(1, result.tests)
+  local least = math.huge
   for _, row in ipairs(result.rows) do least = #row.x > 0 and math.min(least, #row.x) or least end
-  local function least_p(n) -- corrected for looks, as the p of the rows are
-    return math.min(1.0, stats.least_p(n) * judgement.ALPHA / judgement.alpha(result.pool, n))
-  end
-  while least_p(needed) >= alpha do needed = needed + 1 end
-  return least < needed and ("%s cannot reach p < %.2g%s unless the %s are taken as normal (the "
-    .. "smallest sign-flip p is %.4g); %d can"):format(quantity.count(least, "paired seed"), alpha,
-    alpha < judgement.ALPHA and ", which Holm's correction asks of the first row," or "",
-    result.ratio and "log ratios" or "differences", least_p(least), needed) or nil
+  return judgement.least_pairs(least, result.tests, result.ratio, function(n)
+    return judgement.alpha(result.pool, n)
+  end)
 end
 
 -- Returns the number of seeds that decides every row which is still open if its true mean is the

@@ -1,6 +1,7 @@
 -- report/judgement.lua: the one judgement of pairs, for compare, claims and looks: of values of the
 -- same seeds it takes differences or logarithms of ratios, with their interval, p with Holm's
 -- correction over a list, and the number of seeds that a claim would need.
+local quantity = require "toeplab.base.quantity"
 local sequential = require "toeplab.trials.sequential"
 local stats = require "toeplab.report.stats"
 
@@ -80,6 +81,21 @@ function judgement.judge(list, pool)
   end
   for i, p in ipairs(stats.holm(ps)) do of[i].p, of[i].decided = p, p < judgement.ALPHA end
   return #ps
+end
+
+-- Returns the line that says so if so many pairs cannot reach significance by the sign test, which
+-- assumes no distribution, where Holm's correction counts `tests`; nil if they can. alpha_of(n) is
+-- how often an interval over n pairs may miss, by which p are scaled.
+function judgement.least_pairs(pairs, tests, ratio, alpha_of)
+  local needed, alpha = 1, judgement.ALPHA / math.max(1, tests)
+  local function least_p(n)
+    return math.min(1.0, stats.least_p(n) * judgement.ALPHA / alpha_of(n))
+  end
+  while least_p(needed) >= alpha do needed = needed + 1 end
+  return pairs < needed and ("%s cannot reach p < %.2g%s unless the %s are taken as normal (the "
+    .. "smallest sign-flip p is %.4g); %d can"):format(quantity.count(pairs, "paired seed"), alpha,
+    alpha < judgement.ALPHA and ", which Holm's correction asks of the smallest," or "",
+    ratio and "log ratios" or "differences", least_p(pairs), needed) or nil
 end
 
 -- Returns mean, low and high of pairs as differences or ratios; nil for those that there are not.
