@@ -379,6 +379,7 @@ function claims.words(published, frame)
       .. "of what is claimed, with p < %g after Holm's correction over the %s in this table; a "
       .. "claim of several needs all of them"):format(judgement.ALPHA,
       result.tests < result.count and ("%d of %s that have a p"):format(result.tests, all) or all)
+    lines[#lines + 1] = judgement.least_pairs(result.pairs, true)
     lines[#lines + 1] = judgement.corrected(result.pairs)
   end
   return lines, result.measured

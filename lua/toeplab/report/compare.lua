@@ -234,8 +234,7 @@ local function judge(result)
   end
   result.families = 0
   for _, family in pairs(families) do
-    local tests = judgement.judge(family)
-    for _, row in ipairs(family) do row.tests = tests end
+    judgement.judge(family)
     result.families = result.families + 1
   end
   for _, row in ipairs(result.rows) do
@@ -314,25 +313,6 @@ local function sentence_of(result, row)
   return ("%sundecided (%s): neither that they differ nor that they are equal may be claimed%s")
     :format(where, reason, open and ("; " .. small .. " are too small for these seeds")
       :format(ratio and math.exp(row.half) or row.half) or "")
-end
-
--- Returns the line that says so if the fewest pairs of a row cannot reach significance by the sign
--- test, which assumes no distribution; nil if they can.
-local function least_pairs(result)
-  local fewest, needed = nil, 1
-  for _, row in ipairs(result.rows) do
-    if #row.x > 0 and (not fewest or #row.x < #fewest.x) then fewest = row end
-  end
-  if not fewest then return nil end
-  local least, alpha = #fewest.x, judgement.ALPHA / math.max(1, fewest.tests)
-  local function least_p(n) -- corrected for looks, as the p of the rows are
-    return math.min(1.0, stats.least_p(n) * judgement.ALPHA / judgement.alpha(fewest.rule, n))
-  end
-  while least_p(needed) >= alpha do needed = needed + 1 end
-  return least < needed and ("%s cannot reach p < %.2g%s unless the %s are taken as normal (the "
-    .. "smallest sign-flip p is %.4g); %d can"):format(quantity.count(least, "paired seed"), alpha,
-    alpha < judgement.ALPHA and ", which Holm's correction asks of the first row," or "",
-    result.ratio and "log ratios" or "differences", least_p(least), needed) or nil
 end
 
 -- Returns the number of seeds that decides every row which is still open if its true mean is the
@@ -449,7 +429,7 @@ function compare.words(result, resolve, duration)
     lines[#lines + 1] = ("%s varies with %s: %s and %s"):format(a.name, result.key,
       table.concat(a, ", ", 1, #a - 1), a[#a])
   end
-  lines[#lines + 1] = least_pairs(result)
+  lines[#lines + 1] = judgement.least_pairs(result.rows, result.ratio)
   lines[#lines + 1] = judgement.corrected(result.rows)
   if result.families > 1 then
     lines[#lines + 1] = ("p is corrected apart for each value of %s, which commands set")

@@ -1,6 +1,7 @@
 -- report/judgement.lua: the one judgement of pairs, for compare, claims and looks: of values of the
 -- same seeds it takes differences or logarithms of ratios, with their interval, p with Holm's
 -- correction over a list, and the number of seeds that a claim would need.
+local quantity = require "toeplab.base.quantity"
 local sequential = require "toeplab.trials.sequential"
 local stats = require "toeplab.report.stats"
 
@@ -71,15 +72,37 @@ function judgement.estimate(c, alpha)
 end
 
 -- Estimates all pairs of a list, each by its field rule, and applies Holm's correction to their p;
--- sets in each whether it is decided, which is nil where it has no p. Returns how many have one.
+-- sets in each tests, how many of the list have a p, and whether it is decided, which is nil where
+-- it has none. Returns tests.
 function judgement.judge(list)
   local ps, of = {}, {}
   for _, c in ipairs(list) do
     judgement.estimate(c, judgement.alpha(c.rule, #c.x))
     if c.p then ps[#ps + 1], of[#of + 1] = c.p, c end
   end
+  for _, c in ipairs(list) do c.tests = #ps end
   for i, p in ipairs(stats.holm(ps)) do of[i].p, of[i].decided = p, p < judgement.ALPHA end
   return #ps
+end
+
+-- Returns the line that says so if the fewest pairs of a judged list cannot reach significance by
+-- the sign test, which assumes no distribution; nil if they can.
+function judgement.least_pairs(list, ratio)
+  local fewest, needed = nil, 1
+  for _, c in ipairs(list) do
+    if #c.x > 0 and (not fewest or #c.x < #fewest.x) then fewest = c end
+  end
+  if not fewest then return nil end
+  local n, alpha = #fewest.x, judgement.ALPHA / math.max(1, fewest.tests)
+  local function least_p(count) -- corrected for looks, as p are
+    return math.min(1.0, stats.least_p(count) * judgement.ALPHA
+      / judgement.alpha(fewest.rule, count))
+  end
+  while least_p(needed) >= alpha do needed = needed + 1 end
+  return n < needed and ("%s cannot reach p < %.2g%s unless the %s are taken as normal (the "
+    .. "smallest sign-flip p is %.4g); %d can"):format(quantity.count(n, "paired seed"), alpha,
+    alpha < judgement.ALPHA and ", which Holm's correction asks of the smallest," or "",
+    ratio and "log ratios" or "differences", least_p(n), needed) or nil
 end
 
 -- Returns mean, low and high of pairs as differences or ratios; nil for those that there are not.

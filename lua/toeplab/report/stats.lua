@@ -178,23 +178,70 @@ end
 -- of equal signs throughout.
 function stats.least_p(n) return math.min(1.0, 2.0 ^ (1 - n)) end
 
--- Returns approximately how many pairs are needed to detect a true difference with probability
--- `power`, if paired differences have the given deviation: at least 2; math.huge for a difference
--- of 0, a deviation that is nan, or more than 1e9 pairs.
+-- Returns the probability that a standard normal number is below x.
+local function normal_below(x)
+  if math.abs(x) > 8 then return x > 0 and 1.0 or 0.0 end
+  local term, sum, k = x, x, 1
+  while math.abs(term) > 1e-17 * math.abs(sum) do
+    k = k + 2
+    term = term * x * x / k
+    sum = sum + term
+  end
+  return 0.5 + sum * math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+end
+
+local PIECE = 100 -- parabolas of Simpson's rule
+
+local function integral(f, low, high)
+  local h, sum = (high - low) / (2 * PIECE), f(low) - f(high)
+  for i = 1, PIECE do sum = sum + 4 * f(low + (2 * i - 1) * h) + 2 * f(low + 2 * i * h) end
+  return sum * h / 3
+end
+
+-- Returns the probability that a two-sided t test on n pairs of significance alpha detects a true
+-- mean of so many deviations. It integrates over the measured deviation s in units of the true one,
+-- whose square times n - 1 has a chi-squared distribution.
+function stats.power(n, size, alpha)
+  local df, shift = n - 1, math.abs(size) * math.sqrt(n)
+  local t = stats.t_quantile(1 - alpha / 2, df)
+  local scale = math.log(2) + df / 2 * math.log(df / 2) - log_gamma(df / 2)
+  local function f(s)
+    if s <= 0 then return df == 1 and math.exp(scale) * normal_below(shift) or 0.0 end
+    return math.exp(scale + (df - 1) * math.log(s) - df * s * s / 2)
+      * (normal_below(shift - t * s) + normal_below(-shift - t * s))
+  end
+  -- nearly all s lie within width of 1, and the test turns from yes to no around shift/t
+  local width = 10 / math.sqrt(2 * df)
+  local low, high, sum = math.max(0.0, 1 - width), 1 + width, 0.0
+  local from = low
+  for _, to in ipairs { (shift - 8) / t, (shift + 8) / t, high } do
+    to = math.max(from, math.min(to, high))
+    if to > from then sum = sum + integral(f, from, to) end
+    from = to
+  end
+  return sum
+end
+
+local EXACT = 1000 -- pairs up to which pairs_needed computes the power
+
+-- Returns how many pairs are needed to detect a true difference with probability `power`, if paired
+-- differences have the given deviation: at least 2; math.huge for a difference of 0, a deviation
+-- that is nan, or more than 1e9 pairs. It is approximate for more than EXACT pairs.
 function stats.pairs_needed(deviation, difference, power, level)
-  difference = math.abs(difference)
+  difference, power = math.abs(difference), power or 0.8
   if difference == 0 or deviation ~= deviation then return math.huge end
-  local upper = 1 - (1 - (level or stats.LEVEL)) / 2
+  local alpha = 1 - (level or stats.LEVEL)
   local function enough(n)
-    local t = stats.t_quantile(upper, n - 1) + stats.t_quantile(power or 0.8, n - 1)
+    if n <= EXACT then return stats.power(n, difference / deviation, alpha) >= power end
+    local t = stats.t_quantile(1 - alpha / 2, n - 1) + stats.t_quantile(power, n - 1)
     return t * deviation / math.sqrt(n) <= difference
   end
-  local high = 2
+  if deviation == 0 or enough(2) then return 2 end
+  local low, high = 2, 4
   while not enough(high) do
-    high = 2 * high
+    low, high = high, 2 * high
     if high > 1e9 then return math.huge end
   end
-  local low = high // 2
   while low + 1 < high do
     local middle = (low + high) // 2
     if enough(middle) then high = middle else low = middle end

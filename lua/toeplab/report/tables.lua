@@ -191,9 +191,9 @@ local function agreement(result, c)
   local tau = stats.kendall(paper, means)
   if tau ~= tau then return nil end
   local a = { column = result.columns[c], rows = #paper, tau = tau }
-  local distinct = {}
-  for _, v in ipairs(paper) do distinct[v] = true end
-  if #sorted_keys(distinct) == #paper then a.p = stats.kendall_p(tau, #paper) end
+  local seen, ties = {}, false
+  for _, v in ipairs(paper) do ties, seen[v] = ties or seen[v], true end
+  if not ties then a.p = stats.kendall_p(tau, #paper) end
   a.low, a.high = stats.kendall_interval(paper, samples)
   return a
 end

@@ -40,7 +40,7 @@ t.test("a baseline is compared with several settings, and Holm counts all rows",
       "op=fd task=image                 5 ", "op=ski task=lm ", "op=fd overall, middle half ",
       "op=fd task=lm is better than op=tno: by 1, 95 % interval",
       "op=ski task=lm: undecided (the interval contains 0)",
-      "which Holm's correction asks of the first row,")
+      "which Holm's correction asks of the smallest,")
     -- the p of fd on one task alone is 0.000145: four rows make it 4 times as large
     t.holds(run(folder, "op=tno op=fd task=lm"), " 0.000145\n")
     t.holds(text, " 0.000581\n")

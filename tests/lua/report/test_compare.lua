@@ -269,7 +269,7 @@ t.test("a row with fewer seeds than it needs counts, whatever others have", func
       list[#list + 1] = { row[1], "image", row[3], row[4] }
     end
     write(folder, list)
-    t.holds(run(folder, "op=tno op=fd --resolve 0.3"), "about 5 seeds, 2 trials more", "seeds=5")
+    t.holds(run(folder, "op=tno op=fd --resolve 0.32"), "about 5 seeds, 2 trials more", "seeds=5")
     t.holds(run(folder, "op=tno op=fd --resolve 0.9"), "seeds, and there are 4")
   end)
 end)
