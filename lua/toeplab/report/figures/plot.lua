@@ -213,8 +213,8 @@ end
 local terminals = {
   svg = "svg size %.0f,%.0f font '%s,%.4g' background rgb 'white' enhanced",
   inline = "svg size %.0f,%.0f font '%s,%.4g' enhanced",
-  png = "pngcairo size %.0f,%.0f font '%s,%.4g' background rgb 'white' enhanced fontscale %.4g "
-    .. "linewidth %.4g pointscale %.4g",
+  png = "pngcairo size %.0f,%.0f font '%s,%.4g' background rgb 'white' enhanced rounded "
+    .. "fontscale %.4g linewidth %.4g pointscale %.4g",
   pdf = "pdfcairo size %.4gin,%.4gin font '%s,%.4g' enhanced fontscale 0.75 linewidth 1.2 "
     .. "pointscale 0.8",
   text = "dumb size %.0f,%.0f ",
