@@ -11,6 +11,7 @@ local paper = require "toeplab.report.figures.paper"
 local plot = require "toeplab.report.figures.plot"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
+local series = require "toeplab.report.figures.series"
 local errors = require "toeplab.base.errors"
 local experiment = require "toeplab.trials.experiment"
 local scaling = require "toeplab.report.scaling"
@@ -19,7 +20,7 @@ local tensors = require "toeplab.report.figures.tensors"
 local trial_files = require "toeplab.store.trial_files"
 
 local legends = {}
-for _, place in ipairs(sorted_keys(plot.places)) do legends[#legends + 1] = place:gsub(" ", "-") end
+for _, place in ipairs(sorted_keys(series.places)) do legends[#legends + 1] = place:gsub(" ", "-") end
 
 local command = {
   example = "toeplab plot quickstart --metric loss --log y\n"

@@ -57,6 +57,18 @@ function gnuplot.lines(text, most)
   return table.concat(rows, [[ . "\n" . ]])
 end
 
+-- Returns the family ("" if it is not given) and the size in points (or nil) of a font like
+-- "Times,8", or of one of the two; nil and the reason if it is none. text: nil for neither.
+function gnuplot.font(text)
+  local family, size = (text or ""):match "^([^,]-),?%s*(%d*%.?%d*)$"
+  local points = tonumber(size)
+  if not family or family:find "[^%w%s_-]" or size ~= "" and not (points and points >= 1
+    and points <= 100) then
+    return nil, ("'%s' is not a family, a size of 1 to 100, or both, like Times,8"):format(text)
+  end
+  return family, points
+end
+
 -- Returns the output of gnuplot for the commands; nil and the reason if it fails.
 function gnuplot.run(text)
   if not shell.on_path("gnuplot") then

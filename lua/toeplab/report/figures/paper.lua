@@ -1,6 +1,7 @@
 -- report/figures/paper.lua: the options of commands that draw a figure which say how it looks, and
 -- the file that it becomes.
 local errors = require "toeplab.base.errors"
+local gnuplot = require "toeplab.report.figures.gnuplot"
 local plot = require "toeplab.report.figures.plot"
 
 local paper = {}
@@ -37,7 +38,7 @@ end
 -- Raises a usage error if the options cannot be meant.
 function paper.check(command, set)
   size_of(command, set.size)
-  local ok, why = plot.font(set.font)
+  local ok, why = gnuplot.font(set.font)
   if not ok then errors.usage("%s: --font: %s", command, why) end
   local ending = (set.output or ".svg"):lower():match("%.(%a+)$")
   if ending ~= "svg" and ending ~= "png" and ending ~= "pdf" then

@@ -27,8 +27,6 @@ local clean, quote = gnuplot.clean, gnuplot.quote
 -- Lengths are in points of the screen, INCH of which make an inch.
 local INCH, WIDTH, HEIGHT, FONT = 96, 720, 460, 13 -- WIDTH, HEIGHT: of a panel
 
-plot.places = { ["top right"] = true, ["top left"] = true, ["bottom right"] = true,
-  ["bottom left"] = true, outside = true, below = true, none = true }
 local fields = {
   title = "string", xlabel = "string", ylabel = "string", zlabel = "string", key = "string",
   logx = "boolean|number", logy = "boolean|number", logz = "boolean", series = "table",
@@ -171,21 +169,9 @@ local function check_size(spec)
   end
 end
 
--- Returns the family ("" if it is not given) and the size in points (or nil) of a font like
--- "Times,8", or of one of the two; nil and the reason if it is none. text: nil for neither.
-function plot.font(text)
-  local family, size = (text or ""):match "^([^,]-),?%s*(%d*%.?%d*)$"
-  local points = tonumber(size)
-  if not family or family:find "[^%w%s_-]" or size ~= "" and not (points and points >= 1
-    and points <= 100) then
-    return nil, ("'%s' is not a family, a size of 1 to 100, or both, like Times,8"):format(text)
-  end
-  return family, points
-end
-
 -- Returns the family and the size in points of the screen of the font of a spec.
 local function font_of(spec)
-  local family, points = plot.font(spec.font)
+  local family, points = gnuplot.font(spec.font)
   if not family then error("plot: font: " .. points, 0) end
   return family ~= "" and family or "sans-serif", points and points * INCH / 72
     or spec.size and 9 * INCH / 72 or FONT
@@ -200,8 +186,8 @@ local function checked(what, p, text)
       error(("plot: %s must be two numbers"):format(name), 0)
     end
   end
-  if p.key and not plot.places[p.key] then
-    error(("plot: key '%s'%s"):format(p.key, suggest.hint(p.key, sorted_keys(plot.places))), 0)
+  if p.key and not series.places[p.key] then
+    error(("plot: key '%s'%s"):format(p.key, suggest.hint(p.key, sorted_keys(series.places))), 0)
   end
   local own = setmetatable({ series = {}, key = text and p.key == "outside" and "below" or nil },
     { __index = p })

@@ -12,6 +12,10 @@ local letters = { "*", "#", "$", "%", "@", "&", "=" } -- of gnuplot's lines in t
 
 series.styles = { line = "lines", points = "points", both = "linespoints" }
 
+-- Where a legend may be.
+series.places = { ["top right"] = true, ["top left"] = true, ["bottom right"] = true,
+  ["bottom left"] = true, outside = true, below = true, none = true }
+
 local drawable = axes.drawable
 
 -- ---- Data -------------------------------------------------------------------------------------
