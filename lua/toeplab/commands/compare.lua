@@ -253,7 +253,7 @@ local function draw(result, set)
   end
   local caption = spec.title
   paper.apply("compare", set, spec, caption)
-  paper.draw("compare", spec, set.output, caption)
+  paper.draw("compare", spec, set.output, caption, set.csv)
 end
 
 -- ---- Claims -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ local tensors = require "toeplab.report.figures.tensors"
 local trial_files = require "toeplab.store.trial_files"
 
 local legends = {}
-for _, place in ipairs(sorted_keys(series.places)) do legends[#legends + 1] = place:gsub(" ", "-") end
+for i, place in ipairs(sorted_keys(series.places)) do legends[i] = place:gsub(" ", "-") end
 
 local command = {
   example = "toeplab plot quickstart --metric loss --log y\n"
@@ -74,9 +74,11 @@ local command = {
       help = "logarithmic axes: x, y or xy; of a matrix z" },
     { name = "panels", value = "KEY", of = "keys_stored",
       help = "a panel for each value of KEY, with equal axes and one legend" },
-    { name = "order", value = "NAMES", list = true,
+    { name = "order", value = "NAMES", many = true,
       help = "the lines, panels and words along x that come first (A,B), in this order",
-      more = "A name is a value, `KEY=VALUE`, or what the legend says." },
+      more = [[
+        A name is a value, `KEY=VALUE`, or what the legend says. If repeated, each is one name,
+        which may have commas.]] },
     { name = "legend", value = "PLACE", choices = legends,
       help = "top-left, top-right, bottom-left, bottom-right, outside, below or none" },
     { name = "term", help = "draw in the terminal" },
@@ -125,7 +127,7 @@ local function check(set, kind)
     end
   end
   for _, pair in ipairs { { "at", "against" }, { "at", "metric" }, { "by", "each" },
-    { "term", "output" } } do
+    { "term", "output" }, { "panels", "fit" } } do
     if set[pair[1]] and set[pair[2]] then
       errors.usage("plot: choose one of --%s and --%s", pair[1], pair[2])
     end
@@ -184,9 +186,10 @@ local function usual(trials)
 end
 
 -- Makes panels of one figure of the specs of parts, one for each of a key's values (curves.panels):
--- gives them equal axes. Returns their common title.
+-- gives them equal axes. Returns their common title, if they have one.
 local function side_by_side(specs, parts)
   local title = specs[1].title
+  for _, spec in ipairs(specs) do title = spec.title == title and title or nil end
   for _, axis in ipairs { "x", "y" } do
     local low, high = math.huge, -math.huge
     for _, spec in ipairs(specs) do
@@ -203,6 +206,14 @@ local function side_by_side(specs, parts)
   return title
 end
 
+-- Returns the names of --order; nil without it.
+local function order_of(texts)
+  if not texts or texts[2] then return texts end
+  local list = {}
+  for name in texts[1]:gmatch "[^,]+" do list[#list + 1] = name:match "^%s*(.-)%s*$" end
+  return list
+end
+
 local function check_order(trials, order)
   for _, name in ipairs(order or {}) do
     if not trials.ordered[name] then
@@ -213,8 +224,7 @@ end
 
 local function check_panels(count)
   if count <= PANELS then return end
-  errors.usage("plot: that is %d panels or more; the limit is %d: name fewer trials, or "
-    .. "--layer N", count, PANELS)
+  errors.usage("plot: that is %d panels or more; the limit is %d: choose fewer", count, PANELS)
 end
 
 local function of_curves(store, ids, set)
@@ -224,7 +234,7 @@ local function of_curves(store, ids, set)
     io.stderr:write(("%s of the same configuration and seed by other code left out; --each draws "
       .. "all\n"):format(output.count(trials.older, "trial")))
   end
-  local order = arguments.list("plot", set, "order")
+  local order = order_of(set.order)
   local parts = set.panels and curves.panels(trials, set.panels, order) or { false }
   check_panels(#parts)
   local metrics, title = set.metric or not set.at and usual(trials) or { set.at }, nil
@@ -237,7 +247,7 @@ local function of_curves(store, ids, set)
         or set.against and curves.against(trials, metric, set.against, o)
         or curves.steps(trials, metric, o)
     end
-    if set.panels then title = side_by_side(row, parts) end
+    if set.panels then title = side_by_side(row, parts) or groups.title(trials) end
     table.move(row, 1, #row, #panels + 1, panels)
   end
   check_order(trials, order)
@@ -298,13 +308,6 @@ end
 
 local MOST_ACROSS = 6 -- panels of a row
 
-local function has_names(spec)
-  for _, s in ipairs(spec.series) do
-    if s.name then return true end
-  end
-  return false
-end
-
 -- Returns one spec of panels in a size that suits their kind and number. If several channels of
 -- matrices are requested, but not many, each layer has a row of its own; so has each metric in
 -- panels of a key.
@@ -313,8 +316,8 @@ local function spec_of(panels, set, title)
   if first.matrix and #panels > 4 then across = 3 end
   if first.matrix and channels > 1 and channels <= MOST_ACROSS then across = channels end
   if set.panels then across = math.min(#panels // #(set.metric or { 1 }), MOST_ACROSS) end
-  local legend = set.panels and set.legend ~= "none" and has_names(first)
-  local spec = many and { panels = panels, columns = across, legend = legend or nil } or first
+  local legend = set.panels and set.legend ~= "none" or nil
+  local spec = many and { panels = panels, columns = across, legend = legend } or first
   local caption = not many and title and title .. ", " .. first.title or title or first.title
   paper.apply("plot", set, spec, caption)
   for _, panel in ipairs(panels) do

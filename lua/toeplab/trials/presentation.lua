@@ -34,6 +34,10 @@ return function(exp)
       errors.usage("%s: label has %s without a name: write NAME = \"text\"", exp:where "label",
         type(label) == "string" and ("'%s'"):format(label) or "a value")
     end
+    if name:find "^%s*$" or name:find "%s=" or name:find "=%s" or name:find "=$" then
+      errors.usage("%s: label of '%s': write NAME or KEY=VALUE, without blanks around =",
+        exp:where "label", name)
+    end
     local what, key = "label of " .. name, name:match "^([%a_][%w_]*)=."
     if key and not known[key] then
       errors.usage("%s: %s: the experiment has no key '%s'%s", exp:where "label", what, key,

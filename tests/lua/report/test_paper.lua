@@ -8,6 +8,7 @@ local groups = require "toeplab.report.groups"
 local labels = require "toeplab.report.labels"
 local plot = require "toeplab.report.figures.plot"
 local records = require "toeplab.store.records"
+local series = require "toeplab.report.figures.series"
 local shell = require "toeplab.base.shell"
 local sweeps = require "sweeps"
 
@@ -100,6 +101,7 @@ t.test("label and title are checked where they are declared", function()
       { "label = { 'TNN' }", "label has 'TNN' without a name" },
       { "label = { ppl = 3 }", "label of ppl must be one line of text" },
       { "label = { ppl = { 'PPL', latex = '$x$' } }", "label of ppl is .* has 'latex'" },
+      { "label = { ['mixer = tnn'] = 'TNN' }", "without blanks around =" },
       { "title = 'two\\nlines'", "title must be one line of text" },
       { "title = ''", "title must be one line of text" },
     } do
@@ -142,6 +144,34 @@ t.test("panels of a key keep the colours of lines", function()
     t.eq(names(spec), { "λ=0.9", "λ=0.99" })
     t.eq(spec.series[2].y, { 3 + 0.2 + 0.99, 60.2 }, 1e-9)
     t.raises(curves.panels, "no key 'mixr'; did you mean 'mixer'", set, "mixr")
+  end)
+end)
+
+t.test("two values with one label have places of their own", function()
+  with_store(function(store, ids)
+    local set = groups.set(store, ids)
+    set.labels = labels.new { ["mixer=tnn"] = "same", ["mixer=ski"] = "same" }
+    local spec = curves.against(set, "ppl", "mixer", { by = { "decay" } })
+    t.eq(spec.xnames, { "attention", "same", "same" })
+    t.eq(#spec.series[1].x, 3)
+  end)
+end)
+
+t.test("panels have the same places along x, and one legend has the lines of all", function()
+  with_store(function(store, ids)
+    local set = groups.set(store, ids)
+    local _, last = table.unpack(curves.panels(set, "decay"))
+    for i, trial in ipairs(set.trials) do -- the second panel lacks a mixer
+      if trial.config.decay == 0.99 and trial.config.mixer == "tnn" then set.trials[i] = nil end
+    end
+    local kept = {}
+    for _, trial in pairs(set.trials) do kept[#kept + 1] = trial end
+    set.trials = kept
+    local spec = curves.against(set, "ppl", "mixer", { panel = last })
+    t.eq(#spec.xnames, 3)
+    local a = { series = { { name = "one", colour = 1 }, { name = "three", colour = 3 } } }
+    local b = { series = { { name = "two", colour = 2 }, { name = "one", colour = 1 }, {} } }
+    t.eq(names(series.together { a, b }), { "one", "two", "three" })
   end)
 end)
 
@@ -188,6 +218,8 @@ t.test("what the command line says is in the figure", function()
       ["plot abl --font 0"] = "--font: '0' is not",
       ["plot abl --metric ppl --order tnn,fd"] = "--order fd: no line, panel or word along x",
       ["plot abl --legend left"] = "left",
+      ["plot abl --metric ppl --order tnn,ski --order ski"] = "--order tnn,ski: no line",
+      ["plot abl --at ppl@ --panels decay --fit power"] = "choose one of --panels and --fit",
       ["plot abl matrix --panels decay"] = "--panels is for curves",
       ["compare abl mixer=tnn --metric loss"] = "loss",
     } do
@@ -195,6 +227,8 @@ t.test("what the command line says is in the figure", function()
       t.ok(said:find(why, 1, true), words .. ": " .. said)
       t.eq({ code, core.sys.exists(file) }, { 2, false })
     end
+    text = t.toeplab(("compare abl mixer=tnn --csv -C '%s' -o '%s'"):format(folder, file))
+    t.ok(text:find "^a,b,row" and not text:find(file, 1, true), text)
     local _, _, said = t.toeplab(("compare abl mixer=tnn --size 3x2 -C '%s'"):format(folder))
     t.ok(said:find("--size needs --output FILE", 1, true), said)
   end)

@@ -83,7 +83,8 @@ function axes.spread(out, name, low, high, base)
   if name == "x" then room = math.max(#("%.4g"):format(low), #("%.4g"):format(high), 4) + 2 end
   local most = math.max(1, out.space[name] // room)
   if base and high > low then
-    local every, ticks = math.ceil(math.log(high / low, base) / most), {}
+    local decades = math.log(high, base) - math.log(low, base)
+    local every, ticks = math.ceil(decades / most), {}
     for k = math.floor(math.log(low, base) + 0.5), math.ceil(math.log(high, base)), every do
       ticks[#ticks + 1] = ("%.15g"):format(base ^ k)
     end
@@ -120,6 +121,7 @@ function axes.scale(out, spec, name, more)
     end
   end
   local first, last = extent(spec, name, true)
+  if range then first, last = range[1], range[2] end
   axes.spread(out, name, first, last, log and (log == true and 10 or log))
   if low == high then
     local half = math.max(1, 1e-3 * math.abs(low))

@@ -67,7 +67,7 @@ local function lines_in(set, o, without)
     for _, t in ipairs(group.trials) do
       own[#own + 1] = same(groups.value(t, key), o.panel.at) and t or nil
     end
-    group.trials = own
+    group.all, group.trials = group.trials, own
   end
   return list
 end
@@ -272,42 +272,46 @@ end
 
 -- Collects the last values of the finished trials of each group at each x: returns the lists
 -- values[group][x]; the list of the x, sorted if all are numbers, else as words; and whether they
--- are words. points(t) returns the metrics to read, by x.
+-- are words. points(t) returns the metrics to read, by x. The places of a panel are those of all.
 local function last_values(set, list, points, o)
   local values, places, seen, words, shown = {}, {}, {}, false, {}
-  local found = {} -- {group, x, value}
+  local found = {} -- {group, x, value, whether it is of the panel}
   for i, group in ipairs(list) do
-    for _, t in ipairs(group.trials) do
+    local own = {}
+    for _, t in ipairs(group.trials) do own[t] = true end
+    for _, t in ipairs(group.all or group.trials) do
       for x, metric in pairs(t.status == "done" and points(t) or {}) do
         local row = set.store:rows("SELECT value FROM v_last WHERE trial = ? AND name = ?",
           { t.id, metric })[1]
-        if row then found[#found + 1] = { i, x, row.value or NAN } end
+        if row then found[#found + 1] = { i, x, row.value or NAN, own[t] } end
         words = words or row and type(x) ~= "number"
       end
     end
   end
   for _, f in ipairs(found) do
-    local x = words and set.labels:value(o.key, f[2]) or f[2] -- beside words, numbers are words
-    shown[x] = words and config.show(f[2]) or nil
+    local x = words and config.show(f[2]) or f[2] -- beside words, numbers are words
+    shown[x] = words and set.labels:value(o.key, f[2])
     if not seen[x] then seen[x], places[#places + 1] = true, x end
     values[f[1]] = values[f[1]] or {}
     values[f[1]][x] = values[f[1]][x] or {}
-    table.insert(values[f[1]][x], f[3])
+    if f[4] then table.insert(values[f[1]][x], f[3]) end
   end
   if words then
     local short = set.labels:name(o.key or "") .. "="
-    arrange(places, o.order or {}, function(x) return { x, short .. x, shown[x] } end, set.ordered)
+    arrange(places, o.order or {}, function(x)
+      return { x, shown[x], short .. x }
+    end, set.ordered)
   else
     table.sort(places)
   end
-  return values, places, words
+  return values, places, words and shown
 end
 
 -- Returns the line through the means at the places, with the numbers of trials: the least and most.
 local function means_at(values, places, words)
   local s, least, most = { x = {}, y = {}, error = {} }, nil, nil
   for i, at in ipairs(places) do
-    local interval = values[at] and stats.interval(values[at])
+    local interval = values[at] and #values[at] > 0 and stats.interval(values[at])
     if interval then
       local k = #s.x + 1
       s.x[k], s.y[k], s.error[k] = words and i or at, interval.mean, interval.half or 0
@@ -371,8 +375,10 @@ local function through(set, list, points, o)
   end
   if o.fit then add_fits(series, values, places, o.fit) end
   if words then aside(series) end
+  local called = {}
+  for i, x in ipairs(words and places or {}) do called[i] = words[x] end
   local spec = { xlabel = o.xlabel, ylabel = o.ylabel, series = series,
-    xnames = words and places or nil }
+    xnames = words and called or nil }
   finish(spec, set, { logx = not words and base(places, o.logx) or nil, logy = o.logy }, #list,
     most and most > 1 and spread(least, most, "95 % interval") or "")
   if o.fit and spec.key == "outside" then spec.key = "below" end -- its names are long

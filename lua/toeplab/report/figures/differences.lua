@@ -22,7 +22,7 @@ return function(result, names)
   end
   for _, row in ipairs(result.rows) do
     local middle, low, high = judgement.range(row)
-    if middle then
+    if middle and middle - middle == 0 then
       local s = series[kind_of(row)]
       local called = names:part(result.key, row.setting)
       local place = names:parts(row.values, sorted_keys(row.values))

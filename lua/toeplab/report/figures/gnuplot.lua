@@ -23,18 +23,28 @@ local function tick(text)
   return gnuplot.quote((tostring(text):gsub("%%", "%%%%")))
 end
 
+-- Returns text, of which so many letters are shown at most.
+function gnuplot.short(text, most)
+  local length = utf8.len(text)
+  if not length or length <= most then return text end
+  return text:sub(1, utf8.offset(text, most) - 1) .. "…"
+end
+
+-- Returns the letters of the longest of some names; 0 for none.
+function gnuplot.longest(names)
+  local most = 0
+  for _, name in pairs(names or {}) do most = math.max(most, utf8.len(name) or #name) end
+  return most
+end
+
 -- Labels those of the positions 1 to count of an axis, x or y, that have a name. Names that are too
 -- long to stand side by side are turned.
 function gnuplot.ticks(out, axis, names, count)
-  local list, longest, shown = {}, 0, 0
+  local list = {}
   for i = 1, count do
-    if names[i] then
-      list[#list + 1] = ("%s %d"):format(tick(names[i]), i)
-      local letters = tostring(names[i])
-      longest, shown = math.max(longest, utf8.len(letters) or #letters), shown + 1
-    end
+    if names[i] then list[#list + 1] = ("%s %d"):format(tick(names[i]), i) end
   end
-  local turned = axis == "x" and out.kind ~= "text" and shown * (longest + 2) > out.space.x
+  local turned = axis == "x" and out.kind ~= "text" and out.space.turned
   out("set %stics %s(%s) noenhanced", axis, turned and "rotate by 90 right " or "",
     table.concat(list, ", "))
 end
@@ -43,6 +53,7 @@ end
 -- that are about equally long.
 function gnuplot.lines(text, most)
   local rows, row, length = {}, nil, utf8.len(text) or 0
+  most = math.max(8, most // 1)
   if length <= most then return gnuplot.quote(text) end
   most = math.min(most, length // ((length + most - 1) // most) + 6)
   for word in gnuplot.clean(text):gmatch("%S+") do

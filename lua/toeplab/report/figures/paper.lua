@@ -59,10 +59,11 @@ function paper.apply(command, set, spec, caption)
 end
 
 -- Draws spec into the file at path and prints path, and the caption if the figure has no title.
-function paper.draw(command, spec, path, caption)
+-- quiet: prints nothing to standard output, which has a table.
+function paper.draw(command, spec, path, caption, quiet)
   local drawn, why, _, status = plot.svg(path, spec)
   if not drawn then errors.raise(errors.code_of(status), "%s: %s", command, why) end
-  print(path)
+  if quiet then errors.say("%s", path) else print(path) end
   if not spec.title then errors.say("caption: %s", caption) end
 end
 

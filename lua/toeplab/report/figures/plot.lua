@@ -26,6 +26,7 @@ local clean, quote = gnuplot.clean, gnuplot.quote
 
 -- Lengths are in points of the screen, INCH of which make an inch.
 local INCH, WIDTH, HEIGHT, FONT = 96, 720, 460, 13 -- WIDTH, HEIGHT: of a panel
+local LONGEST = 100 -- letters of a name
 
 local fields = {
   title = "string", xlabel = "string", ylabel = "string", zlabel = "string", key = "string",
@@ -91,9 +92,11 @@ end
 -- no space beside its axes, so the labels go below the title.
 local function labels(out, spec)
   local most = spec.key == "outside" and math.min(out.letters, WIDTH / out.letter) or out.letters
+  -- Names beside the axes move these away from the middle.
+  if spec.ynames and not spec.matrix then most = out.space.x end
   local title = (spec.title or "") ~= "" and gnuplot.lines(spec.title, most * 8 // 11)
   if spec.xlabel then
-    out("set xlabel %s noenhanced", gnuplot.lines(spec.xlabel, math.floor(out.space.x)))
+    out("set xlabel %s noenhanced", gnuplot.lines(spec.xlabel, out.space.x * 9 // 10))
   end
   if out.kind == "text" then
     local beside = { spec.ylabel and "y: " .. spec.ylabel }
@@ -120,24 +123,35 @@ end
 -- and of the title above it and the label beside colours, in lines.
 local function space(out, spec)
   local names, longest = series.names(spec)
-  local title = math.ceil((utf8.len(spec.title or "") or 0) * 11 / 8 / out.letters)
   local beside = spec.matrix and 12 or spec.key == "outside" and names > 0 and longest + 6 or 0
-  local up = out.lines - 3.5 - title
-  local left = spec.ylabel and 10 or 8
-  for _, word in pairs(spec.ynames or {}) do
-    left = math.max(left, (utf8.len(tostring(word)) or 0) + 3)
+  local up = out.lines - 3.5 - out.title_lines
+  local function lines_of(text)
+    return math.ceil((utf8.len(text or "") or 0) / math.max(1, up * out.line / out.letter))
   end
-  local z = math.ceil((utf8.len(spec.zlabel or "") or 0) / math.max(1, up * out.line / out.letter))
-  return { x = out.letters - left - beside, y = up, cb = up, title = title, beside = z }
+  local left = (spec.ylabel and 10 or 8) + 2 * math.max(0, lines_of(spec.ylabel) - 1)
+  left = math.max(left, gnuplot.longest(spec.ynames) + 3)
+  local across, words = out.letters - left - beside, gnuplot.longest(spec.xnames)
+  local turned = not spec.matrix and #(spec.xnames or {}) * (words + 2) > across
+  if turned then up = up - words * out.letter / out.line end
+  return { x = across, y = up, cb = up, title = out.title_lines, beside = lines_of(spec.zlabel),
+    turned = turned }
+end
+
+-- Raises if what is around the axes leaves no room for them, or for the words along them.
+local function check_room(out, spec)
+  local s = out.space
+  if out.kind == "text" or s.x >= 8 and s.y >= 2
+    and (spec.matrix or #(spec.ynames or {}) <= s.y * 1.3)
+    and (spec.matrix or #(spec.xnames or {}) * out.line <= s.x * out.letter * 1.1) then return end
+  error(("plot: titles, legend and names leave no room in %.3gx%.3g inches: make the figure "
+    .. "larger, the font smaller, or draw less"):format(out.size[1], out.size[2]), 0)
 end
 
 local function panel(out, spec, place)
   out.space = space(out, spec)
-  if out.space.y < 2 and out.kind ~= "text" then
-    error(("plot: title and legend leave no room in %.4gx%.4g inches: make the figure larger, or "
-      .. "the font or the legend smaller"):format(out.size[1], out.size[2]), 0)
-  end
+  check_room(out, spec)
   begin(out, place)
+  if place and out.kind ~= "text" then out("set tmargin %.2f", out.title_lines + 1.5) end
   out("set tics nomirror")
   if out.kind ~= "text" then out("set border lc rgb '#444444'") end
   -- Points on the frame would not be seen among its characters.
@@ -191,7 +205,14 @@ local function checked(what, p, text)
   end
   local own = setmetatable({ series = {}, key = text and p.key == "outside" and "below" or nil },
     { __index = p })
-  for k, s in ipairs(p.series or {}) do own.series[k] = check_series(s, k) end
+  for k, s in ipairs(p.series or {}) do
+    own.series[k] = check_series(s, k)
+    own.series[k].name = s.name and gnuplot.short(s.name, LONGEST)
+  end
+  for _, axis in ipairs { "xnames", "ynames" } do
+    own[axis] = p[axis] and {}
+    for i, name in pairs(p[axis] or {}) do own[axis][i] = gnuplot.short(tostring(name), LONGEST) end
+  end
   if series.names(own) == 0 then own.key = "none" end
   return own
 end
@@ -235,7 +256,7 @@ local function layout(out, spec, panels)
   l.down = (#panels + l.across - 1) // l.across
   for _, p in ipairs(panels) do
     if p.key == "outside" and not spec.width then
-      l.width = math.max(l.width, 680 + out.letter * math.min(45, select(2, series.names(p))))
+      l.width = math.max(l.width, 680 + out.letter * select(2, series.names(p)))
     end
   end
   if out.columns then l.width = out.columns * out.letter end
@@ -247,7 +268,9 @@ local function layout(out, spec, panels)
   end
   l.height = l.height + legend
   if spec.panels and (spec.title or "") ~= "" then l.above = 1.5 * out.line end
-  if spec.legend then l.below = strip(out, panels[1], l.across * out.letters) end
+  if spec.legend and series.names(series.together(panels)) > 0 then
+    l.below = strip(out, series.together(panels), l.across * out.letters)
+  end
   if spec.size then l.height = (spec.size[2] * INCH - l.above - l.below) / l.down end
   l.total = l.down * l.height + l.above + l.below
   return l
@@ -262,7 +285,7 @@ local function script(spec, kind, columns, colours)
   local family, font = font_of(spec)
   -- letter, line: the approximate size of a character; letters, lines: the size of a panel in them.
   local out = setmetatable({ blocks = 0, kind = kind, shades = colours == "mono", columns = columns,
-    size = spec.size or { 0, 0 }, letter = font * 8 / FONT, line = font * 20 / FONT },
+    letter = font * 8 / FONT, line = font * 20 / FONT },
     { __call = function(_, format, ...) text[#text + 1] = format:format(...) end })
   for i, p in ipairs(spec.panels or { spec }) do
     panels[i] = checked(spec.panels and "plot: panel " .. i or "plot", p, kind == "text")
@@ -270,6 +293,12 @@ local function script(spec, kind, columns, colours)
     if p.matrix and colours == "mono" then mode = "ansirgb" end
   end
   local l = layout(out, spec, panels)
+  out.title_lines, out.size = 0, { l.across * l.width / INCH, l.total / INCH }
+  for _, p in ipairs(panels) do -- as many for each panel, so that their axes are equal
+    local letters = p.ynames and out.letters / 2 or out.letters
+    out.title_lines = math.max(out.title_lines,
+      math.ceil((utf8.len(p.title or "") or 0) * 11 / 8 / letters))
+  end
   local total = l.total
   out("set terminal %s", terminal(out, spec, l.across * l.width, total, family, font) .. mode)
   out("set encoding utf8")
@@ -291,7 +320,7 @@ local function script(spec, kind, columns, colours)
   if l.above > 0 then heading(out, spec, { 0, 1 - l.above / total, 1, l.above / total }) end
   if l.below > 0 then
     begin(out, { 0, 0, 1, l.below / total })
-    series.legend(out, panels[1], out.letters)
+    series.legend(out, series.together(panels), out.letters)
   end
   if several then out("unset multiplot") end
   return table.concat(text, "\n") .. "\n"

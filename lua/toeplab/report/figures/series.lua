@@ -105,6 +105,20 @@ end
 
 -- ---- The legend -------------------------------------------------------------------------------
 
+-- Returns a spec with the series that some panels name, each name once.
+function series.together(panels)
+  local all, seen = { series = {} }, {}
+  for _, p in ipairs(panels) do
+    for _, s in ipairs(p.series) do
+      if s.name and not seen[s.name] then
+        all.series[#all.series + 1], seen[s.name] = s, true
+      end
+    end
+  end
+  table.sort(all.series, function(a, b) return a.colour < b.colour end)
+  return all
+end
+
 -- Returns the number of names in a spec and the length of the longest.
 function series.names(spec)
   local count, longest = 0, 0
@@ -118,7 +132,7 @@ end
 -- Returns the rows and the columns of a legend below the axes, and the letters of a column.
 function series.grid(spec, letters)
   local count, longest = series.names(spec)
-  local wide = math.ceil(1.15 * longest) + 7
+  local wide = math.ceil(1.25 * longest) + 7
   local rows = math.ceil(count / math.max(1, (letters - 2) // wide))
   return rows, math.ceil(count / math.max(1, rows)), wide
 end
@@ -142,14 +156,15 @@ end
 -- gnuplot's own legend below the axes leaves the page where names are long.
 function series.legend(out, spec, letters)
   local rows, columns, wide = series.grid(spec, letters)
-  local left, n, parts = (letters - columns * wide) / 2, 0, {}
+  local left, n, parts = math.max(0, (letters - columns * wide) / 2), 0, {}
   out("unset border\nunset tics\nunset key\nset margins 0, 0, 0, 0")
   out("set xrange [0:%.6g]\nset yrange [%d.5:0.5]", letters, rows)
   for _, s in ipairs(spec.series) do
     if s.name then
       local x, y = left + n % columns * wide, n // columns + 1
       n = n + 1
-      out("set label %d %s at first %.6g, %d left noenhanced", n, gnuplot.quote(s.name), x + 5, y)
+      out("set label %d %s at first %.6g, %d left noenhanced", n,
+        gnuplot.quote(gnuplot.short(s.name, math.max(8, (letters - 7) // 1.25))), x + 5, y)
       out.blocks = out.blocks + 1
       out("$data%d << EOD\n%.6g %d\n%.6g %d\n%.6g %d\nEOD", out.blocks, x, y, x + 2, y, x + 4, y)
       if s.style ~= "points" then
