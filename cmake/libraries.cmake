@@ -30,7 +30,7 @@ foreach(name core lab)
   set(symbols ${CMAKE_BINARY_DIR}/${name}.map)
   configure_file(cmake/${name}.map.in ${symbols} @ONLY)
   set_target_properties(toeplab-${name} PROPERTIES LINKER_LANGUAGE C VERSION ${PROJECT_VERSION}
-    SOVERSION 0 LINK_DEPENDS ${symbols})
+    SOVERSION ${PROJECT_VERSION_MAJOR} LINK_DEPENDS ${symbols})
   target_include_directories(toeplab-${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/core>
     $<INSTALL_INTERFACE:include/toeplab>)
   target_link_options(toeplab-${name} PRIVATE -Wl,--version-script=${symbols})

@@ -127,8 +127,9 @@ function mlm.trial(t, c, options_of)
 
   local peak, step, ppl = core.memory().peak - before, t:load_best() -- peak excludes the data
   t:log { best_step = step, best_val_ppl = ppl, parameters = (model:count()),
-    test_ppl = masking.perplexity(model, parts.test), peak_mib = peak / 2 ^ 20,
-    both_sides_ppl = masking.both_sides(parts.train, parts.test) }
+    test_ppl = masking.perplexity(model, parts.test), peak_mib = peak / 2 ^ 20 }
+  local yardstick = masking.both_sides(parts.train, parts.test)
+  if yardstick then t:log { both_sides_ppl = yardstick } end
   t:log { steps_per_second = timer:rate() }
 end
 

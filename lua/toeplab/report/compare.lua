@@ -435,12 +435,10 @@ function compare.words(result, resolve, duration)
     lines[#lines + 1] = ("p is corrected apart for each value of %s, which commands set")
       :format(table.concat(sorted_keys(result.frame.between), ", "))
   end
-  local seen = {} -- learning curves have a trial several times
-  for _, t in ipairs(together(result.sides, "asked")) do
-    if not seen[t.id] then
-      out, diverged = out + (t.value and 0 or 1), diverged + (t.diverged and 1 or 0)
-    end
-    seen[t.id] = true
+  local seen, fell = {}, {}
+  for _, t in ipairs(together(result.sides, "asked")) do -- of curves a trial for each part
+    if not t.value and not seen[t.id] then out, seen[t.id] = out + 1, true end
+    if t.diverged and not fell[t.id] then diverged, fell[t.id] = diverged + 1, true end
   end
   local why = "left out: not done, or without a finite " .. result.metric
   add(out, " is " .. why, " are " .. why)

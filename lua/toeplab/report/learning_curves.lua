@@ -9,25 +9,34 @@ local PARTS = 10 -- of the steps
 
 local SPAN = [[SELECT min(step) AS low, max(step) AS high FROM v_metrics
   WHERE trial = ? AND name = ?]]
-local MEANS = [[SELECT (step - ?3) / ?4 AS part, avg(value) AS mean FROM v_metrics
-  WHERE trial = ?1 AND name = ?2 GROUP BY 1 HAVING count(value) = count(*) ORDER BY 1]]
+local MEANS = [[SELECT (step - ?3) * ?5 / ?4 AS part,
+  CASE WHEN count(value) = count(*) THEN avg(value) END AS mean
+  FROM v_metrics WHERE trial = ?1 AND name = ?2 GROUP BY 1 ORDER BY 1]]
+local NAN = 0 / 0
 
--- Returns the trials, each once for every part of the steps in which it has logged the metric, with
--- the mean of the part as its only value, and part = {place= (from 1), first=, last= (steps)}; once
--- without a part if it has logged none.
+-- Returns the trials that are done, each once for every part of the steps in which it has logged
+-- the metric, with the mean of the part as its only value (NaN if one is), and part = {place= (from
+-- 1), first=, last= (steps)}; those that a guard ended, with all parts; and once without a part
+-- those that have logged none or are not done.
 function learning_curves.cut(store, trials, metric)
   local low, high, list = math.huge, -math.huge, {}
   for _, t in ipairs(trials) do
     local span = store:rows(SPAN, { t.id, metric })[1]
     low, high = math.min(low, span.low or low), math.max(high, span.high or high)
   end
-  local width = high >= low and (high - low) // PARTS + 1
+  local steps = high >= low and high - low + 1
+  local function begin(part) return low + (part * steps + PARTS - 1) // PARTS end
   for _, t in ipairs(trials) do
-    local rows = width and store:rows(MEANS, { t.id, metric, low, width }) or {}
-    for _, row in ipairs(rows) do
-      local first = low + row.part * width
-      list[#list + 1] = overlay(t, { values = { row.mean }, status = "done", part = {
-        place = row.part + 1, first = first, last = math.min(first + width - 1, high) } })
+    local counts = steps and (t.status == "done" or t.status == "guard")
+    local rows = counts and store:rows(MEANS, { t.id, metric, low, steps, PARTS }) or {}
+    local means = {}
+    for _, row in ipairs(rows) do means[row.part] = row.mean or NAN end
+    for part = 0, #rows > 0 and PARTS - 1 or -1 do
+      local there = begin(part + 1) > begin(part)
+      if means[part] or t.status == "guard" and there then
+        list[#list + 1] = overlay(t, { values = { means[part] }, part = { place = part + 1,
+          first = begin(part), last = begin(part + 1) - 1 } })
+      end
     end
     if #rows == 0 then list[#list + 1] = overlay(t, { values = {} }) end
   end
@@ -46,7 +55,7 @@ local function middle(row) return (row.part.first + row.part.last) / 2 end
 -- by a line from the middle of one part to that of the next. name: of the setting; base: of the
 -- baseline.
 function learning_curves.crossing(rows, name, base)
-  local places, before, good, bad = {}, nil, false, false
+  local places, before, good, bad, lower = {}, nil, false, false, nil
   for _, row in ipairs(rows) do
     if row.mean and row.mean ~= 0 then
       if before and (before.mean < 0) ~= (row.mean < 0) then
@@ -56,11 +65,14 @@ function learning_curves.crossing(rows, name, base)
       end
       before = row
     end
+    if row.good then lower = (row.mean < 0) == (row.good == "b") end
     good, bad = good or row.claimed and row.good == "b", bad or row.claimed and row.good == "a"
   end
   if not before then return ("%s and %s: no part has both"):format(name, base) end
-  local which = before.good == "b" and name or before.good == "a" and base
-  if not which then return ("%s and %s: one seed, so that nothing is judged"):format(name, base) end
+  if lower == nil then
+    return ("%s and %s: one seed, so that nothing is judged"):format(name, base)
+  end
+  local which = (before.mean < 0) == lower and name or base
   local claimed = (good and bad and "each of them" or good and name or bad and base or "neither")
     .. " is claimed to be better in some rows"
   if #places == 0 then

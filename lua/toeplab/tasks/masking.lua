@@ -303,6 +303,7 @@ end
 -- ---- N-grams of both sides ----------------------------------------------------------------------
 
 local SIDE = 2 -- tokens of context before and after a token
+local COUNTED = 20000000
 
 -- Returns the masked tokens of a batch (masked) or, if all, all tokens that are no padding, as rows
 -- of core.ngram_bits: the context as it is masked, the nearest tokens last, and the token.
@@ -339,8 +340,12 @@ end
 -- Returns what a model is to be compared with: the perplexity of test, the same tokens as for
 -- masking.perplexity, by an n-gram by Kneser-Ney smoothing of the two tokens on either side, masked
 -- as the model sees them, of which the nearer and the earlier count more. It learns from every
--- token of train, with the masks of the first epoch.
+-- token of train, with the masks of the first epoch. nil: train has more than COUNTED tokens, whose
+-- rows take 40 bytes each.
 function masking.both_sides(train, test)
+  local tokens = 0
+  for _, size in ipairs(train.sizes) do tokens = tokens + size end
+  if tokens > COUNTED then return nil end
   return 2 ^ core.ngram_bits(all_rows(train, 1, true), all_rows(test, 0), 2 * SIDE + 1,
     test.vocab, "kneser-ney")
 end

@@ -18,7 +18,7 @@ t.test("--by step compares the curves, and says where they cross", function()
     local text = t.toeplab(("compare e op=a op=b --by step -C '%s'"):format(folder))
     t.holds(text, "\nstep 1 to 4        3 ", "\nstep 37 to 40      3 ", "op=b and op=a cross near "
       .. "step 20, from where on op=b is better; each of them is claimed to be better in some rows",
-      "1 trial is left out")
+      "2 trials are left out")
     t.eq(select(2, text:gsub("\nstep", "")), 10)
     t.eq(text:find("undecided", 1, true) or text:find("overall", 1, true), nil)
     t.holds(t.toeplab(("compare e op=a op=b --by step --csv -C '%s'")
@@ -26,5 +26,23 @@ t.test("--by step compares the curves, and says where they cross", function()
   end)
 end)
 
+t.test("a trial that a guard ended has diverged in all parts, so that its side is not claimed to be better", function()
+  t.in_folder(function(folder)
+    local list = {}
+    for seed = 1, 3 do
+      for i, op in ipairs { "a", "b" } do
+        local curve = {}
+        for step = 1, seed == 3 and op == "b" and 8 or 20 do
+          curve[step] = 10 - 3 * i - step / 8 + seed * i / 50
+        end
+        list[#list + 1] = { config = { op = op }, seed = seed, curves = { loss = curve },
+          ended = #curve < 20 and "guard" or nil }
+      end
+    end
+    sweeps.write(folder, { experiment = "e", axes = { "op" }, columns = { "loss" }, trials = list })
+    local text = t.toeplab(("compare e op=a op=b --by step -C '%s'"):format(folder))
+    t.holds(text, "\nstep 19 to 20      2 ", "1 trial of these diverged", "neither is claimed")
+  end)
+end)
 
 t.done()

@@ -69,6 +69,9 @@ local function check_series(s, number)
     error(("%s: style '%s'%s"):format(what, s.style,
       suggest.hint(s.style, sorted_keys(series.styles))), 0)
   end
+  if (s.error and 1 or 0) + (s.low and 1 or 0) + (s.xlow and 1 or 0) > 1 then
+    error(what .. ": choose one of error, low and high, xlow and xhigh", 0)
+  end
   for low, high in pairs { low = "high", xlow = "xhigh" } do
     if (s[low] == nil) ~= (s[high] == nil) then
       error(("%s: %s and %s are given together"):format(what, low, high), 0)
