@@ -26,7 +26,7 @@ t.test("--by step compares the curves, and says where they cross", function()
   end)
 end)
 
-t.test("a trial that a guard ended has diverged in all parts, so that its side is not claimed to be better", function()
+t.test("a trial that a guard ended has diverged in all parts", function()
   t.in_folder(function(folder)
     local list = {}
     for seed = 1, 3 do
