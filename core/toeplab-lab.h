@@ -84,10 +84,11 @@ TL_API tl_status tl_vocab_new_frequent(tl_ctx *ctx, const char *text, size_t byt
 TL_API tl_status tl_pad_rows(tl_tensor *ids, tl_tensor *starts, tl_tensor *index, int64_t n,
                              int32_t end, int32_t pad, tl_tensor **out_rows,
                              tl_tensor **out_lengths);
-typedef enum tl_smoothing { TL_WITTEN_BELL, TL_KNESER_NEY } tl_smoothing; /* the 2nd: modified */
-/* Computes the bits per token of an interpolated n-gram on test after train; order 0 is uniform.
-** Kneser-Ney also takes rows on their own: the context, nearest token last, in which -1 ends it,
-** and the token to predict.   train, test [t] or [t,order] int32
+typedef enum tl_smoothing { TL_WITTEN_BELL, TL_KNESER_NEY } tl_smoothing;
+/* Computes the bits per token of an interpolated n-gram on test after train, by Witten-Bell or by
+** modified Kneser-Ney smoothing; order 0 is uniform. Kneser-Ney also takes rows: the order-1 tokens
+** before a token, the nearest last, and the token. In a row -1 marks an absent token; those further
+** away are ignored.   train, test [t] or [t,order] int32
 ** TL_EINVAL: an id is outside 0..v-1, order is out of range, or test is empty. */
 TL_API tl_status tl_ngram_bits(tl_tensor *train, tl_tensor *test, int order, int32_t v,
                                tl_smoothing smoothing, double *out_bits);

@@ -10,7 +10,7 @@
 **
 ** A row is a token with the tokens before it. The rows of train and test are sorted by context,
 ** the nearest token first, so that those of a context are adjacent at every order. Memory: 9 bytes
-** a token, 12 for each of the vocabulary, and 8 for each of test. */
+** a token, 16 for each of the vocabulary, and 8 for each of test. */
 #include <math.h>
 #include <string.h>
 

@@ -247,7 +247,10 @@ local function of_curves(store, ids, set)
         or set.against and curves.against(trials, metric, set.against, o)
         or curves.steps(trials, metric, o)
     end
-    if set.panels then title = side_by_side(row, parts) or groups.title(trials) end
+    if set.panels then
+      local common = side_by_side(row, parts)
+      title = #metrics == 1 and common or groups.title(trials)
+    end
     table.move(row, 1, #row, #panels + 1, panels)
   end
   check_order(trials, order)

@@ -1,7 +1,7 @@
 -- report/yardsticks.lua: says what the results of models are to be compared with: what simple
 -- models of the same data reach, which trials log (recipes/lm.lua, recipes/mlm.lua,
--- tasks/yardsticks.lua). Trials that are older than a yardstick stay valid: a table shows it if one
--- trial has logged it.
+-- tasks/simple_models.lua). Trials that are older than a yardstick stay valid: a table shows it if
+-- one trial has logged it.
 local suggest = require "toeplab.base.suggest"
 
 local yardsticks = {}
@@ -35,7 +35,7 @@ local list = {
 
 -- The metrics that `of` and `unreached` read, in the order of their values.
 yardsticks.names = { "test_ppl", "test_accuracy", "tokens_seen" }
-for i, yardstick in ipairs(list) do yardsticks.names[i + 3] = yardstick[1] end
+for _, yardstick in ipairs(list) do table.insert(yardsticks.names, yardstick[1]) end
 
 local place = {}
 for i, name in ipairs(yardsticks.names) do place[name] = i end

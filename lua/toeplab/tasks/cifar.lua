@@ -10,7 +10,7 @@ local errors = require "toeplab.base.errors"
 local fetch = require "toeplab.tasks.fetch"
 local options = require "toeplab.base.options"
 local pictures = require "toeplab.tasks.pictures"
-local yardsticks = require "toeplab.tasks.yardsticks"
+local simple_models = require "toeplab.tasks.simple_models"
 
 local SIDE = 32
 local GREY, COLOUR = SIDE * SIDE, 3 * SIDE * SIDE -- bytes of an image
@@ -109,7 +109,7 @@ local function task_of(who, train, test, o)
   task.valid, task.train = held_out(who, train, o.valid, o)
   if o.train then task.train = task.train:split(o.train, o.data_seed, who .. ": train") end
   task.test = o.test and test:split(o.test, o.data_seed, who .. ": test") or test
-  function task.yardsticks() return { ridge_accuracy = yardsticks.ridge(task) } end
+  function task.yardsticks() return { ridge_accuracy = simple_models.ridge(task) } end
   return task
 end
 

@@ -7,7 +7,7 @@ local labelled = require "toeplab.tasks.labelled"
 local labelled_text = require "toeplab.tasks.labelled_text"
 local options = require "toeplab.base.options"
 local errors = require "toeplab.base.errors"
-local yardsticks = require "toeplab.tasks.yardsticks"
+local simple_models = require "toeplab.tasks.simple_models"
 
 local imdb = { STOP = 2, CLASSES = 2 }
 
@@ -78,7 +78,7 @@ function imdb.open(given)
   -- limited to the first examples would see one class only.
   task.test = task.test:split(o.test, o.data_seed, "imdb: test")
   task.valid = task.valid or task.test
-  function task.yardsticks() return { bayes_accuracy = yardsticks.bayes(task) } end
+  function task.yardsticks() return { bayes_accuracy = simple_models.bayes(task) } end
   return task
 end
 

@@ -6,7 +6,7 @@ local labelled = require "toeplab.tasks.labelled"
 local options = require "toeplab.base.options"
 local errors = require "toeplab.base.errors"
 local whole_file = require "toeplab.tasks.whole_file"
-local yardsticks = require "toeplab.tasks.yardsticks"
+local simple_models = require "toeplab.tasks.simple_models"
 
 local listops = { STOP = 2, VOCAB = 18, CLASSES = 10 }
 
@@ -67,7 +67,7 @@ function listops.open(given)
     task[name] = all:part(numbers)
   end
   function task.yardsticks()
-    return { operator_accuracy = yardsticks.majority(task, function(row) return row[1] end) }
+    return { operator_accuracy = simple_models.majority(task, function(row) return row[1] end) }
   end
   return task
 end

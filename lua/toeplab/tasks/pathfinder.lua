@@ -13,7 +13,7 @@ local options = require "toeplab.base.options"
 local pictures = require "toeplab.tasks.pictures"
 local progress = require "toeplab.base.progress"
 local whole_file = require "toeplab.tasks.whole_file"
-local yardsticks = require "toeplab.tasks.yardsticks"
+local simple_models = require "toeplab.tasks.simple_models"
 
 local VERSION = 1 -- of the generator: raise it with each change of the images of a seed
 local CACHED = 1 << 21 -- bytes from which on a part is cached
@@ -180,7 +180,7 @@ local function task_of(name, size)
       made[part.name] = pictures.new(images, labels, CLASSES, o.seed)
     end
     if o.size <= 64 then
-      function made.yardsticks() return { ridge_accuracy = yardsticks.ridge(made) } end
+      function made.yardsticks() return { ridge_accuracy = simple_models.ridge(made) } end
     end
     return made
   end

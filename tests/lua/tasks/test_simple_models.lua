@@ -3,7 +3,7 @@ local t = require "harness"
 local core = require "toeplab.core"
 local labelled = require "toeplab.tasks.labelled"
 local tl = require "toeplab"
-local yardsticks = require "toeplab.tasks.yardsticks"
+local simple_models = require "toeplab.tasks.simple_models"
 
 -- Returns a set of rows of ids, which may have different lengths, and their labels.
 local function set_of(rows, labels, classes)
@@ -39,7 +39,7 @@ end
 
 t.test("a ridge regression classifies what differs linearly, and nothing else", function()
   local function accuracy(gain)
-    return yardsticks.ridge(task_of(3, 256, { train = images(600, 1, gain),
+    return simple_models.ridge(task_of(3, 256, { train = images(600, 1, gain),
       valid = images(100, 2, gain), test = images(300, 3, gain) }))
   end
   t.eq(accuracy(150), 1)
@@ -51,8 +51,8 @@ end)
 t.test("its products are float32 in a trial of another precision", function()
   local data = task_of(3, 256, { train = images(200, 1, 20), valid = images(100, 2, 20),
     test = images(500, 3, 20) })
-  local share = yardsticks.ridge(data)
-  t.eq(tl.precision("bf16", yardsticks.ridge, data), share)
+  local share = simple_models.ridge(data)
+  t.eq(tl.precision("bf16", simple_models.ridge, data), share)
 end)
 
 -- By numpy.linalg.solve(x.T @ x + ridge * trace(x.T @ x) / 3 * eye(3), x.T @ y), less the means: of
@@ -66,7 +66,7 @@ t.test("of forty images of three pixels, as another program has it", function()
     end
     return { rows, labels }
   end
-  t.eq(yardsticks.ridge(task_of(3, 256, { train = part(1, 20), valid = part(21, 30),
+  t.eq(simple_models.ridge(task_of(3, 256, { train = part(1, 20), valid = part(21, 30),
     test = part(31, 40) })), 0.1)
 end)
 
@@ -78,7 +78,7 @@ t.test("naive Bayes counts n-grams of four tokens, each once a text", function()
   local function label(row)
     for want = 0, 1 do
       local data = task_of(2, 6, { train = train, test = { { row }, { want } } })
-      if yardsticks.bayes(data) == 1 then return want end
+      if simple_models.bayes(data) == 1 then return want end
     end
   end
   t.eq(label { 1, 2, 3, 4 }, 0)
@@ -94,7 +94,7 @@ t.test("naive Bayes: more than two classes, and keys of a large vocabulary", fun
     rows[i], labels[i] = { 60000 + c, 5, 60001, 7 + c, 9 }, c
   end
   local data = task_of(3, 65536, { train = { rows, labels }, test = { rows, labels } })
-  t.eq(yardsticks.bayes(data), 1)
+  t.eq(simple_models.bayes(data), 1)
 end)
 
 -- ---- The majority -------------------------------------------------------------------------------
@@ -104,8 +104,8 @@ t.test("the majority is that of the training examples with the same key", functi
     train = { { { 1 }, { 1 }, { 1 }, { 2 }, { 2 } }, { 2, 2, 0, 1, 1 } },
     test = { { { 1 }, { 2 }, { 2 }, { 3 } }, { 2, 1, 0, 0 } },
   })
-  t.eq(yardsticks.majority(data, function(row) return row[1] end), 3 / 4) -- 3 is new: class 0
-  t.eq(yardsticks.majority(data, function() return 1 end), 1 / 4)
+  t.eq(simple_models.majority(data, function(row) return row[1] end), 3 / 4) -- 3 is new: class 0
+  t.eq(simple_models.majority(data, function() return 1 end), 1 / 4)
 end)
 
 t.test("tasks name their yardstick", function()

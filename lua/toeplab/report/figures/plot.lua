@@ -391,9 +391,11 @@ function plot.text(spec, options)
   return (text:gsub("\f", ""):gsub(" +\n", "\n"):gsub("^\n+", ""))
 end
 
--- Draws lines and points into the file at path. spec.series: a list of {name=, x=, y=,
--- style="line"|"points"|"both", dashed=, error= (half the height of bars), low=, high= (a band),
--- colour= (1..7), marker= (gnuplot's number)}; or spec.panels. Returns true, or nil and the reason.
+-- Draws lines and points into the file at path, an SVG, PNG or PDF by its name. spec.series: a list
+-- of {name=, x=, y=, style="line"|"points"|"both", dashed=, error= (half the height of bars), low=,
+-- high= (a band), xlow=, xhigh= (the ends of bars along x), colour= (from 1), marker= (gnuplot's
+-- number)}; xline= (where a line goes up), xnames=, ynames= (words at 1, 2, ...); or spec.panels,
+-- with legend= (one for all). Returns true, or nil and the reason.
 function plot.svg(path, spec)
   return draw(path, spec)
 end

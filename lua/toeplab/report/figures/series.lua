@@ -8,7 +8,7 @@ local series = {}
 -- The palette of Okabe and Ito, whose colours most colour-blind people tell apart.
 local colours = { "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000" }
 local markers = { 7, 5, 9, 13, 11, 6, 4 }
-local letters = { "*", "#", "$", "%", "@", "&", "=" } -- of gnuplot's lines in text
+local line_letters = { "*", "#", "$", "%", "@", "&", "=" } -- of gnuplot's lines in text
 
 series.styles = { line = "lines", points = "points", both = "linespoints" }
 
@@ -99,7 +99,7 @@ local function draw(out, spec, s, parts, bands)
     out("$data%d << EOD\n%s\nEOD", out.blocks, table.concat(alone, "\n"))
     parts[#parts + 1] = ("$data%d %snotitle %s"):format(out.blocks, bars and "" or "using 1:2 ",
       style({ style = "points", colour = s.colour, marker = out.kind == "text"
-        and gnuplot.quote(letters[(s.colour - 1) % #colours + 1]) or nil }, bars))
+        and gnuplot.quote(line_letters[(s.colour - 1) % #colours + 1]) or nil }, bars))
   end
 end
 
@@ -137,7 +137,8 @@ function series.grid(spec, letters)
   return rows, math.ceil(count / math.max(1, rows)), wide
 end
 
-local function legend(out, spec)
+-- Sets gnuplot's own legend, or none.
+local function set_key(out, spec)
   local place = spec.key or series.names(spec) > 0 and "top right" or "none"
   if place == "none" or place == "below" and out.kind ~= "text" then
     out("unset key")
@@ -183,7 +184,7 @@ end
 -- ---- All series -------------------------------------------------------------------------------
 
 function series.draw(out, spec)
-  legend(out, spec)
+  set_key(out, spec)
   local bars = false
   for _, s in ipairs(spec.series) do bars = bars or s.error ~= nil or s.xlow ~= nil end
   axes.scale(out, spec, "x", bars and 0.04 or nil)

@@ -1,11 +1,11 @@
--- tasks/yardsticks.lua: simple models of the examples of a task, {train=, valid=, test= (labelled
--- sets), vocab=, classes=}, with which models that are trained on them are to be compared. Each
--- returns the share of the test examples that it classifies rightly; data.yardsticks() of a task
--- returns it under the name by which tables know it (report/yardsticks.lua).
+-- tasks/simple_models.lua: simple models of the examples of a task, {train=, valid=, test=
+-- (labelled sets), vocab=, classes=}, with which trained models are to be compared. Each returns
+-- the share of the test examples that it classifies rightly; a task's yardsticks() returns it under
+-- the name that tables know (report/yardsticks.lua).
 local core = require "toeplab.core"
 local suggest = require "toeplab.base.suggest"
 
-local yardsticks = {}
+local simple_models = {}
 
 local SIZE = 500 -- examples read at once
 
@@ -78,7 +78,7 @@ local function ridge(data)
 end
 
 -- A ridge regression, with products of float32 whatever the precision of the trial.
-function yardsticks.ridge(data) return core.precision("float32", ridge, data) end
+function simple_models.ridge(data) return core.precision("float32", ridge, data) end
 
 -- ---- Texts --------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ local function ngrams(order, vocab)
 end
 
 -- Naive Bayes on which n-grams of 4 tokens a text has; 1 is added to the count of each.
-function yardsticks.bayes(data)
+function simple_models.bayes(data)
   local counts, totals, examples, known, kinds = {}, {}, {}, {}, 0
   local each_ngram = ngrams(ORDER, data.vocab)
   for c = 1, data.classes do counts[c], totals[c], examples[c] = {}, 0, 0 end
@@ -137,7 +137,7 @@ end
 -- ---- Expressions --------------------------------------------------------------------------------
 
 -- The most frequent class of the training examples whose rows have the same value of key(row).
-function yardsticks.majority(data, key)
+function simple_models.majority(data, key)
   local counts, right = {}, 0
   local function of(value)
     if not counts[value] then
@@ -156,4 +156,4 @@ function yardsticks.majority(data, key)
   return right / data.test.count
 end
 
-return suggest.strict("yardsticks", yardsticks)
+return suggest.strict("simple_models", simple_models)
