@@ -73,6 +73,33 @@ function cells.of(trials, metric, rescued, times)
   return c
 end
 
+-- ---- Success ----------------------------------------------------------------------------------
+
+-- Returns whether a value succeeds by an experiment's `success` (declared.lua); nan does not.
+function cells.succeeds(rule, v)
+  if rule.above then return v > rule.above end
+  return v < rule.below
+end
+
+-- Returns what success is, in words: "above 0.8".
+function cells.success_text(rule)
+  return ("%s %.6g"):format(rule.above and "above" or "below", rule.above or rule.below)
+end
+
+-- Makes of a cell one of the share of its trials that succeed: rate = {k, n}, of those that are
+-- done or diverged, which is a failure, with an interval of Clopper and Pearson.
+function cells.as_rate(c, metric, rule)
+  if c.asked == 0 or c.done == 0 then return end
+  local k = 0
+  for _, t in ipairs(c.of.done) do
+    local v = t.values[metric]
+    if t.status == "done" and v and cells.succeeds(rule, v) then k = k + 1 end
+  end
+  local low, high = stats.clopper_pearson(k, c.done)
+  c.rate = { k, c.done }
+  c.interval = { mean = k / c.done, low = low, high = high, n = c.done }
+end
+
 -- ---- Settings ---------------------------------------------------------------------------------
 
 -- Returns the value of a key of a trial.

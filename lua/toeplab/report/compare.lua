@@ -1,5 +1,6 @@
 -- report/compare.lua: compares values of a key with one of them, the baseline: pairs their trials
 -- by seed for judgement.lua, and words what may be claimed and how many seeds a claim would need.
+local cells = require "toeplab.report.cells"
 local direction = require "toeplab.base.direction"
 local filter = require "toeplab.report.filter"
 local groups = require "toeplab.report.groups"
@@ -138,13 +139,19 @@ local function places_of(result, keys)
       local label = labels.none:parts(at, keys)
       if not found[text] then
         local step = t.part and learning_curves.label(t.part)
-        found[text] = { diverged = {}, family = family_of(t, result), part = t.part, at = label,
-          values = at, label = step and (label ~= "" and label .. " " or "") .. step
+        found[text] = { diverged = {}, success = {}, family = family_of(t, result),
+          part = t.part, at = label, values = at,
+          label = step and (label ~= "" and label .. " " or "") .. step
             or label ~= "" and label or "all" }
         list[#list + 1] = found[text]
       end
       local p = found[text]
       p.diverged[s] = (p.diverged[s] or 0) + (t.diverged and 1 or 0)
+      if result.success and (t.value or t.diverged) then
+        p.success[s] = p.success[s] or { 0, 0 }
+        local good = t.value and cells.succeeds(result.success, t.value)
+        p.success[s] = { p.success[s][1] + (good and 1 or 0), p.success[s][2] + 1 }
+      end
       p[s] = p[s] or t.value and {}
       local other = t.value and p[s][t.seed]
       if other then
@@ -187,6 +194,8 @@ local function rows_of(result, keys)
       row.diverged = { a = p.diverged[1] or 0, b = p.diverged[s] or 0 }
       row.label = #result.sides == 2 and p.label
         or ("%s=%s%s"):format(result.key, setting, p.label ~= "all" and " " .. p.label or "")
+      local a, b = p.success[1], p.success[s]
+      row.success = a and b and { b[1], b[2], a[1], a[2] } or nil
       if p[1] or p[s] then rows[#rows + 1] = row end
     end
   end
@@ -235,11 +244,16 @@ local function judge(result)
   result.families = 0
   for _, family in pairs(families) do
     judgement.judge(family)
+    local counted = {}
+    for _, row in ipairs(family) do counted[#counted + 1] = row.success and row or nil end
+    judgement.judge_success(counted)
     result.families = result.families + 1
   end
   for _, row in ipairs(result.rows) do
     row.chance = #row.x > 0 and stats.improvement(row.a, row.b, result.better) or nil
-    if row.p then
+    if row.success then
+      row.claimed = row.decided
+    elseif row.p then
       row.good = (row.mean < 0) == (result.better == "lower") and "b" or "a"
       row.flattered = row.diverged[row.good] > 0
       row.claimed = row.decided and not row.flattered
@@ -265,8 +279,11 @@ function compare.new(frame, key, texts, metric, options)
   local sides = sides_of(frame, trials, key, texts)
   local vary, along = other_axes(frame, key, sides)
   if by then check_by(frame, by, vary, key) end
+  local success = frame.plan.success
+  if success and (success.metric ~= metric or curves or options.ratio) then success = nil end
   local result = { frame = frame, key = key, metric = metric, ratio = options.ratio, sides = sides,
-    along = along, curves = curves, better = options.better
+    along = along, curves = curves, success = success, better = options.better
+      or success and (success.above and "higher" or "lower")
       or direction.needed(frame.plan.better, metric, "compare", "--higher or --lower") }
   result.rows = rows_of(result, by or vary)
   judge(result)
@@ -283,7 +300,21 @@ end
 
 -- ---- Words ------------------------------------------------------------------------------------
 
+local function success_sentence(result, row)
+  local k, n, l, m = table.unpack(row.success)
+  local where, name = #result.rows > 1 and row.label .. ": " or "", result.key .. "="
+  if #result.sides > 2 then where = "" end
+  local text = ("%s%s succeeds (%s %s) in %d of %d, %s in %d of %d: "):format(where,
+    #result.sides > 2 and row.label or name .. row.setting, result.metric,
+    cells.success_text(result.success), k, n, name .. result.sides[1].text, l, m)
+  local p = ("Fisher's exact p %.3g%s"):format(row.p, row.tests > 1
+    and " after Holm's correction for " .. row.tests .. " rows" or "")
+  return text .. (row.claimed and (row.good == "b" and "more often, " or "less often, ")
+    or "undecided, ") .. p
+end
+
 local function sentence_of(result, row)
+  if row.success then return success_sentence(result, row) end
   local mean, low, high = judgement.range(row)
   local n, ratio, where = #row.x, result.ratio, #result.rows > 1 and row.label .. ": " or ""
   if n == 0 then return where .. "no seed has both" end
@@ -429,7 +460,12 @@ function compare.words(result, resolve, duration)
     lines[#lines + 1] = ("%s varies with %s: %s and %s"):format(a.name, result.key,
       table.concat(a, ", ", 1, #a - 1), a[#a])
   end
-  lines[#lines + 1] = judgement.least_pairs(result.rows, result.ratio)
+  if result.success then
+    lines[#lines + 1] = ("p counts the trials that succeed; means of %s and their intervals do not "
+      .. "decide, since it jumps"):format(result.metric)
+  else
+    lines[#lines + 1] = judgement.least_pairs(result.rows, result.ratio)
+  end
   lines[#lines + 1] = judgement.corrected(result.rows)
   if result.families > 1 then
     lines[#lines + 1] = ("p is corrected apart for each value of %s, which commands set")
@@ -445,7 +481,7 @@ function compare.words(result, resolve, duration)
   add(diverged, " of these diverged: its side looks better than it is without it",
     " of these diverged: their sides look better than they are without them")
   add(alone, " has no partner of the same seed", " have no partner of the same seed")
-  local more = result.curves and {} or more_seeds(result, resolve, duration)
+  local more = (result.curves or result.success) and {} or more_seeds(result, resolve, duration)
   return table.move(more, 1, #more, #lines + 1, lines)
 end
 

@@ -1,5 +1,6 @@
 -- report/formats.lua: formats a filled table (tables.lua) as aligned text, Markdown, LaTeX, CSV or
 -- HTML.
+local cells = require "toeplab.report.cells"
 local core = require "toeplab.core"
 local footnotes = require "toeplab.report.footnotes"
 local html = require "toeplab.report.html"
@@ -42,7 +43,10 @@ end
 local function here_text(cell, decimals)
   if cell.asked == 0 then return "" end
   local text
-  if cell.interval then
+  if cell.rate then
+    text = ("%d/%d [%.0f, %.0f] %%"):format(cell.rate[1], cell.rate[2], 100 * cell.interval.low,
+      100 * cell.interval.high)
+  elseif cell.interval then
     decimals = stats.decimals(cell.interval.half) or decimals
     text = text_table.number(cell.interval.mean, decimals, cell.interval.half)
     if cell.interval.half then
@@ -79,7 +83,8 @@ local function column_name(result, column, names)
   if column.group then
     name = names:values(column.group.at, column.group.keys)
   elseif not result.published and not column.margin then
-    name = names:name(name)
+    local success = column.rate and " " .. cells.success_text(column.rate) or ""
+    name = names:name(column.name_of_metric or name) .. success
   end
   local unit = column.unit and column.unit ~= "" and ", " .. column.unit or ""
   return name .. unit .. (not column.plain and arrows[column.better] or "")

@@ -85,6 +85,19 @@ function judgement.judge(list)
   return #ps
 end
 
+-- Judges pairs of a list by their field success, {k, n, l, m}: k of n trials of b succeed and l of
+-- m of a. Sets p by Fisher's exact test with Holm's correction, tests, good ("a" or "b", which
+-- succeeds more often; nil: neither), and decided.
+function judgement.judge_success(list)
+  local ps = {}
+  for i, c in ipairs(list) do ps[i] = stats.fisher(table.unpack(c.success)) end
+  for i, p in ipairs(stats.holm(ps)) do
+    local c, k, n, l, m = list[i], table.unpack(list[i].success)
+    c.p, c.tests, c.decided = p, #list, p < judgement.ALPHA
+    c.good = k / n > l / m and "b" or k / n < l / m and "a" or nil
+  end
+end
+
 -- Returns the line that says so if the fewest pairs of a judged list cannot reach significance by
 -- the sign test, which assumes no distribution; nil if they can.
 function judgement.least_pairs(list, ratio)

@@ -86,6 +86,42 @@ local function incomplete_beta(x, a, b)
   return 1 - front * fraction(1 - x, b, a) / b
 end
 
+-- Returns the x below which a beta distribution has probability p, to 1e-15.
+local function beta_quantile(p, a, b)
+  local low, high = 0.0, 1.0
+  while high - low > 1e-15 do
+    local x = (low + high) / 2
+    if x == low or x == high then break end
+    if incomplete_beta(x, a, b) < p then low = x else high = x end
+  end
+  return (low + high) / 2
+end
+
+-- Returns the interval of Clopper and Pearson of the probability of which k of n trials are a
+-- sample; level: 0.95 by default.
+function stats.clopper_pearson(k, n, level)
+  local miss = (1 - (level or 0.95)) / 2
+  return k == 0 and 0.0 or beta_quantile(miss, k, n - k + 1),
+    k == n and 1.0 or beta_quantile(1 - miss, k + 1, n - k)
+end
+
+-- Returns the two-sided p of Fisher's exact test that k of n and l of m have one probability: the
+-- share of the tables with the same sums that are no more probable than this one.
+function stats.fisher(k, n, l, m)
+  local function log_choose(all, some)
+    return log_gamma(all + 1) - log_gamma(some + 1) - log_gamma(all - some + 1)
+  end
+  local sum, p = k + l, 0.0
+  local function probability(x)
+    return math.exp(log_choose(n, x) + log_choose(m, sum - x) - log_choose(n + m, sum))
+  end
+  local own = probability(k) * (1 + 1e-7)
+  for x = math.max(0, sum - m), math.min(n, sum) do
+    if probability(x) <= own then p = p + probability(x) end
+  end
+  return math.min(1.0, p)
+end
+
 -- Returns the probability that Student's t with df degrees of freedom exceeds t.
 function stats.t_tail(t, df)
   local half = incomplete_beta(df / (df + t * t), df / 2, 0.5) / 2

@@ -128,12 +128,23 @@ local function assign(columns, frame)
   return list
 end
 
+-- Returns the column of the seeds that succeed by that metric; nil if the experiment declares no
+-- success by it.
+local function rate_of(frame, metric)
+  local rule = frame.plan.success
+  return rule and rule.metric == metric and { id = metric .. " success", name = metric .. " "
+    .. cells.success_text(rule), metrics = { metric }, name_of_metric = metric, rate = rule,
+    better = "higher" } or nil
+end
+
 -- Returns the columns of a pivot: a metric each, or one for each value of the keys.
 local function columns_of(frame, trials, keys, metrics)
   local list = {}
   for i, name in ipairs(#keys == 0 and metrics or {}) do
-    list[i] = { id = name, name = name, metric = i, name_of_metric = name, here = true,
+    list[#list + 1] = { id = name, name = name, metric = i, name_of_metric = name, here = true,
       better = frame:better(name) }
+    local rate = rate_of(frame, name)
+    if rate then rate.metric, rate.here, list[#list + 1] = i, true, rate end
   end
   for i, part in ipairs(#keys > 0 and split(trials, keys) or {}) do
     local set = {}
@@ -161,6 +172,7 @@ local function fill(result, rescued)
     for c, column in ipairs(result.columns) do
       local trials = row.group and column.metric and in_column(column, row.group.trials) or {}
       local cell, paper = cells.of(trials, column.metric, rescued, column.times), nil
+      if column.rate then cells.as_rate(cell, column.metric, column.rate) end
       if row.published then paper = row.published[c + 1] end
       cell.paper, cell.dash = paper or nil, paper == false or nil
       row.cells[c], column.here = cell, column.here or cell.asked > 0
@@ -236,6 +248,7 @@ local function add_means(result, keys, rescued)
   local means, over = {}, together(keys.rows, keys.others)
   for c, column in ipairs(columns) do
     means[c] = cells.of(in_column(column, result.trials), column.metric, rescued)
+    if column.rate then cells.as_rate(means[c], column.metric, column.rate) end
     if not keys.columns[1] and not cells.alike(cells_of(result, c), keys.others) then
       means[c], missing = { asked = 0 }, true
     end
@@ -258,6 +271,12 @@ local function notes_of(result, others, missing)
       table.concat(others, ", "))
   end
   local own, partial = {}, false
+  for _, column in ipairs(result.columns) do
+    if column.rate then
+      notes[#notes + 1] = column.name .. ": the seeds that succeed, of those that ended or "
+        .. "diverged, with the 95 % interval of Clopper and Pearson"
+    end
+  end
   for c, column in ipairs(result.columns) do
     local list = column.margin and {} or cells_of(result, c)
     table.move(list, 1, #list, #own + 1, own)
@@ -285,9 +304,10 @@ end
 local function own(frame, name, metrics)
   local columns, asked = {}, #metrics > 0 and metrics or frame.plan.columns
     or sorted_keys(frame:metrics())
-  for i, metric in ipairs(asked) do
-    columns[i] = { id = metric, name = metric, metrics = { metric },
+  for _, metric in ipairs(asked) do
+    columns[#columns + 1] = { id = metric, name = metric, metrics = { metric },
       better = frame:better(metric) }
+    columns[#columns + 1] = rate_of(frame, metric)
   end
   return { id = name, caption = frame.plan.title or "experiment " .. name, rows_are = "trials",
     columns = columns, rows = {} }

@@ -306,7 +306,7 @@ function prepared.enlist(run, path, overrides, options, threads)
       tuned = tuning.describe(exp), tuned_key = exp.tuned and exp.tune.key or nil,
       tuned_seed = exp.tuned and exp.tune.seed or nil,
       columns = report.columns, rows = report.rows, title = exp.title, labels = exp.label,
-      tex = exp.tex } }
+      tex = exp.tex, success = exp.success } }
   return run.records:transaction(function()
     local id = run.records:sweep(sweep)
     run.records:enlist(id, sweeps.rows_of(run.trials))

@@ -21,7 +21,7 @@ local members = { label = "string", environment = "table", build = "table", data
   overrides = "table", axes = "table", columns = "table", rows = "table|string", trials = "number",
   answers = "table|string", tuned = "string", changes = "string", rule = "string",
   with = "table", metric = "string", better = "table", title = "string", labels = "table",
-  tex = "table" }
+  tex = "table", success = "table" }
 
 -- Parses the JSON text of an object into a Lua table by SQLite; raises if it is none, or has
 -- members of wrong types.

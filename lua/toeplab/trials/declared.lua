@@ -15,6 +15,7 @@
 --   tune   = { key = "lr", values = {1e-3, 3e-3, 1e-2}, metric = "best_val_ppl", seed = 101,
 --              fixed = {steps = 1000}, without = {"smoke"} }   tuning.lua
 --   compare = { with = {decay = 0.99}, metric = "test_ppl" }              sequential.lua
+--   success = { metric = "test_accuracy", above = 0.8 }   or below: seeds that succeed are counted
 --   checkpoint = { steps = 500, seconds = 60 }
 --
 -- where: key -> value or list of values, or a function of the configuration. In guard, prune and
@@ -73,6 +74,11 @@ local watch = {
   compare = {
     with = "table",
     metric = field { type = "string", optional = true },
+  },
+  success = {
+    metric = "string",
+    above = field { type = "number", optional = true },
+    below = field { type = "number", optional = true },
   },
   checkpoint = {
     steps = field { type = "int", min = 1, optional = true },
@@ -457,8 +463,13 @@ function declared.rules(exp)
   check_except(exp)
   check_where(exp, "when")
   check_where(exp, "except")
-  for _, name in ipairs { "guard", "prune", "budget", "tune", "compare", "checkpoint" } do
+  for _, name in ipairs { "guard", "prune", "budget", "tune", "compare", "success",
+    "checkpoint" } do
     check_watch(exp, name)
+  end
+  if exp.success and (exp.success.above ~= nil) == (exp.success.below ~= nil) then
+    complain(exp, "success", "success requires either above or below, like { metric = "
+      .. "\"test_accuracy\", above = 0.8 }")
   end
   sequential.check(exp)
   check_tune(exp)

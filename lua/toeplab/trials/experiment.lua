@@ -11,6 +11,7 @@
 --   label      = { ["mixer=tnn"] = "TNN" },         -- names in these: presentation.lua
 --   better     = { margin = "higher" },             -- or "lower", of metrics whose names do not
 --                                                   -- say it (base/direction.lua)
+--   success    = { metric = "test_accuracy", above = 0.8 }, -- seeds that succeed are counted
 --   tune       = { key = "lr", values = {...}, ... }, -- chosen for each point first: tuning.lua
 --   seeds      = 3,                                 -- 1..3, a list of seeds, or "until 2 %":
 --   compare    = { with = { decay = 0.99 } },       -- what is compared until then: sequential.lua
@@ -57,6 +58,7 @@ local fields = {
   rows = { "table" }, zip = { "table" }, random = { "table" },
   when = { "table" }, except = { "table" }, guard = { "table" }, prune = { "table" },
   budget = { "table" }, tune = { "table" }, better = { "table" }, title = { "string" },
+  success = { "table" },
   label = { "table" },
 }
 local report_fields = { rows = true, columns = true }
