@@ -156,7 +156,7 @@ expect "show of provenance" 0 "^features    .*" "$toeplab" show @best:loss
 said "... and the environment" "^  *TOEPLAB_DIR="
 expect "show of the best by its name" 0 "width = 2" "$toeplab" show @best:acc
 expect "show --json" 0 '"metrics":{"acc":{"step":4,' "$toeplab" show @best:loss --json
-expect "show of none" 1 "show: no trial fits" "$toeplab" show 'width>9'
+expect "show of none" 1 "show: no trial matches" "$toeplab" show 'width>9'
 expect "show --diff" 0 "^  width  *1  *2" "$toeplab" show --diff @best:loss @best:max:loss
 expect "show --diff --csv" 0 "^metric,loss,0.25,0.5,0.25" "$toeplab" show --diff @best:loss @best:max:loss --csv
 expect "show --diff of one" 2 "takes two trials" "$toeplab" show --diff @last
@@ -181,15 +181,15 @@ expect "a full disk behind export" 1 "standard output: No space left" \
 expect "a full disk behind a run whose trials fail" 1 "standard output: No space left" \
     sh -c "'$toeplab' run -q '$top/sweep.lua' -C '$top/lost' >/dev/full"
 expect "export of what fits" 0 ",ski," "$toeplab" export op=ski
-expect "export of none" 1 "no trial fits" "$toeplab" export op=none
+expect "export of none" 1 "no trial matches" "$toeplab" export op=none
 
 expect "a verb of old" 2 "^toeplab: 'diff' is now: toeplab show --diff" "$toeplab" diff @last @all
 expect "its help too" 2 "is now: toeplab rm --purge" "$toeplab" help gc
 lines "the help leaves it out" 0 sh -c "'$toeplab' help | sed -n '/^  gc /p; /^  tag /p; /^  repl /p'"
-expect "failures with what they do not take" 2 "ls: --failures goes without --sort" \
+expect "failures with what they do not take" 2 "ls: --failures cannot be combined with --sort" \
     "$toeplab" ls --failures --sort lr
 expect "show of one form" 2 "choose one of --script and --diff" "$toeplab" show --script --diff @last
-expect "a script is no JSON" 2 "json goes without --script" "$toeplab" show --script --json @last
+expect "a script is no JSON" 2 "json cannot be combined with --script" "$toeplab" show --script --json @last
 expect "a day is no moment" 2 "started is compared by <" "$toeplab" ls started=2026-11-21
 expect "a day that there is not" 2 "a day like" "$toeplab" ls 'started>2026-02-31'
 expect "nor is a time" 2 "age is compared by <" "$toeplab" ls 'age!=2d'

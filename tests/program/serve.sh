@@ -82,8 +82,8 @@ working() { "$toeplab" status --json | grep -q '"done":1.*"running":1'; }
 until_true working || result "a trial is at work" 1
 usage "an experiment misspelt" "did you mean 'grow'" --serve gorw
 usage "a port that is none" "takes a number from 1 to 65535" --serve --port 70000
-usage "a port without --serve" "goes with --serve" grow --port 8000
-usage "a file with --serve" "goes without --serve" --serve -o x.html
+usage "a port without --serve" "requires --serve" grow --port 8000
+usage "a file with --serve" "cannot be combined with --serve" --serve -o x.html
 got=0
 timeout 20 "$toeplab" report --serve grow >&- 2>said || got=$?
 [ "$got" = 1 ] && grep -q "the address cannot be printed" said

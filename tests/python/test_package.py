@@ -274,8 +274,8 @@ class Runs(unittest.TestCase):
 
     def test_words_may_hold_spaces_and_dashes(self) -> None:
         for words, text in (("--help", "'--help' is not the id of a trial"),
-                            ("corpus='a b'", "no trial fits corpus=a b"),
-                            (["corpus=a b"], "no trial fits corpus=a b")):
+                            ("corpus='a b'", "no trial matches corpus=a b"),
+                            (["corpus=a b"], "no trial matches corpus=a b")):
             for read in (toeplab.runs, toeplab.metrics, toeplab.checkpoint, toeplab.model):
                 with self.assertRaisesRegex(toeplab.ToeplabError, text):
                     read(words)
@@ -361,7 +361,7 @@ class Runs(unittest.TestCase):
 
     def test_mistakes_are_named(self) -> None:
         for text, call in (("is not the id of a trial", lambda: toeplab.runs("nonsense")),
-                           ("^no trial fits loss<-1", lambda: toeplab.runs("loss<-1")),
+                           ("^no trial matches loss<-1", lambda: toeplab.runs("loss<-1")),
                            ("no metric 'los'; they have: .*loss",
                             lambda: toeplab.metrics("quickstart", "los")),
                            ("selects 2 trials", lambda: toeplab.checkpoint("custom-mixer")),
