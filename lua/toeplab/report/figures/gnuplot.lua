@@ -80,6 +80,17 @@ function gnuplot.font(text)
   return family, points
 end
 
+-- Returns the kind of figure, "svg", "png" or "pdf", that the ending of a path asks for; else nil.
+function gnuplot.kind(path)
+  local kind = path:lower():match "%.(%a+)$"
+  return (kind == "svg" or kind == "png" or kind == "pdf") and kind or nil
+end
+
+-- Whether a width or a height of so many inches can be drawn; inches: nil for what is no number.
+function gnuplot.drawable_inches(inches)
+  return inches ~= nil and inches >= 0.5 and inches <= 100
+end
+
 -- Returns the output of gnuplot for the commands; nil and the reason if it fails.
 function gnuplot.run(text)
   if not shell.on_path("gnuplot") then

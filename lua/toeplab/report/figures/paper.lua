@@ -29,7 +29,7 @@ local function size_of(command, text)
   if not text then return nil end
   local width, height = text:match "^(%d*%.?%d+)x(%d*%.?%d+)$"
   width, height = tonumber(width), tonumber(height)
-  if not width or not height or math.min(width, height) < 0.5 or math.max(width, height) > 100 then
+  if not gnuplot.drawable_inches(width) or not gnuplot.drawable_inches(height) then
     errors.usage("%s: --size takes inches like 3.25x2.2, each 0.5 to 100, got '%s'", command, text)
   end
   return { width, height }
@@ -40,8 +40,7 @@ function paper.check(command, set)
   size_of(command, set.size)
   local ok, why = gnuplot.font(set.font)
   if not ok then errors.usage("%s: --font: %s", command, why) end
-  local ending = (set.output or ".svg"):lower():match("%.(%a+)$")
-  if ending ~= "svg" and ending ~= "png" and ending ~= "pdf" then
+  if set.output and not gnuplot.kind(set.output) then
     errors.usage("%s: --output %s: its name must end in .svg, .png or .pdf", command, set.output)
   end
 end

@@ -180,7 +180,7 @@ local function check_size(spec)
     error("plot: columns must be a whole number", 0)
   end
   for i = 1, spec.size and 2 or 0 do
-    if not (tonumber(spec.size[i]) and spec.size[i] >= 0.5 and spec.size[i] <= 100) then
+    if not gnuplot.drawable_inches(tonumber(spec.size[i])) then
       error("plot: size must be two numbers of inches, each 0.5 to 100", 0)
     end
   end
@@ -353,8 +353,8 @@ function plot.picture(spec, kind)
 end
 
 local function draw(path, spec)
-  local kind = path:lower():match("%.(%a+)$")
-  if kind ~= "svg" and kind ~= "png" and kind ~= "pdf" then
+  local kind = gnuplot.kind(path)
+  if not kind then
     error(("plot: %s: its name must end in .svg, .png or .pdf"):format(path), 0)
   end
   local picture, why = plot.picture(spec, kind)
