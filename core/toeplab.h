@@ -99,6 +99,8 @@ typedef struct tl_memory {
 } tl_memory;
 
 TL_API tl_memory tl_memory_info(const tl_ctx *ctx);
+/* The tensors not yet freed alone, which needs no question to a GPU's driver. */
+TL_API int64_t tl_tensor_count(const tl_ctx *ctx);
 TL_API void tl_memory_reset_peak(tl_ctx *ctx);
 TL_API void tl_memory_trim(tl_ctx *ctx); /* returns the cached bytes to the system */
 
