@@ -581,7 +581,7 @@ TL_API tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const
                                   tl_tensor *x, tl_tensor *cache, tl_tensor *dy,
                                   tl_tensor **out_dcoef, tl_tensor **out_dparams,
                                   tl_tensor **out_dx);
-/* Returns the dense matrices T [d,n,n], without gradients; coef and params as in tl_tno_apply. */
+/* Returns the dense matrices T [d,n,n]; coef and params as in tl_tno_apply. */
 TL_API tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params,
                               tl_tensor **out_t);
 
