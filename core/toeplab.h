@@ -220,6 +220,31 @@ TL_API int tl_set_recording(tl_ctx *ctx, int on);
 TL_API tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss);
 /* The same for a result y of any shape and its gradient dy. TL_ESHAPE: their shapes differ. */
 TL_API tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy);
+/* Computes the gradients of loss by tensors xs, leaves or recorded results, without touching the
+** gradient of any leaf, and consumes the tape like tl_backward. The gradient is 0 where loss does
+** not depend on a tensor. TL_EINVAL: as tl_backward, or one of xs requires no gradient. */
+TL_API tl_status tl_gradients(tl_ctx *ctx, tl_tensor *loss, tl_tensor *const *xs, int count,
+                              tl_tensor **out_grads);
+
+/* A differentiable function that the program computes. */
+typedef struct tl_func {
+    const char *name; /* begins messages; copied */
+    /* Computes the gradients of the inputs from those of the results, dys, which are 0 where the
+    ** loss does not depend on a result. Stores them in out_dxs, which hold NULL for no gradient;
+    ** the engine takes them over, also after a failure. Operators are not recorded, unless the
+    ** function switches recording on; it may then go backward through what it has recorded. */
+    tl_status (*backward)(void *user, tl_tensor *const *dys, tl_tensor **out_dxs);
+    void (*release)(void *user); /* called once, when backward is no longer needed */
+    void *user;
+} tl_func;
+
+/* Records values, which the program computed from inputs with recording off, as results of f.
+** inputs may hold NULL for what is not a tensor. out_results share the memory of values. Backward
+** fails if one of saved, on which its gradients depend, was changed since. f->user is released also
+** after a failure. */
+TL_API tl_status tl_record_func(tl_ctx *ctx, const tl_func *f, tl_tensor *const *inputs, int count,
+                                tl_tensor *const *saved, int kept, tl_tensor *const *values,
+                                int outputs, tl_tensor **out_results);
 TL_API void tl_tape_clear(tl_ctx *ctx); /* discards all recorded operators */
 TL_API int64_t tl_tape_len(const tl_ctx *ctx);
 

@@ -4,7 +4,7 @@
 local ROOT = arg[1] or arg[0]:match("^(.*)/tests/[^/]*$") or "."
 local MAX = { columns = 100, lines = 500, body = 60, files = 25 }
 -- The whole public API is one file; so is what stands in for CUDA.
-local LINES = { ["core/toeplab.h"] = 760, ["tests/device/emulate.h"] = 600,
+local LINES = { ["core/toeplab.h"] = 800, ["tests/device/emulate.h"] = 600,
   ["tests/layers.lua"] = 700 }
 
 -- ---- What each room may use ----

@@ -122,6 +122,7 @@ static void open_classes(lua_State *L)
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) glue_class_open(L, classes[i]);
     glue_error_open(L);
     glue_scope_open(L);
+    glue_grad_open(L);
     glue_random_open(L);
     glue_sys_open(L);
     glue_process_open(L);

@@ -26,6 +26,7 @@ static void push_error(lua_State *L, const char *status)
 void glue_check(lua_State *L, tl_status st)
 {
     if (st == TL_OK) return;
+    glue_raise_pending(L);
     const char *message = tl_errmsg(glue_ctx(L));
     luaL_where(L, 1);
     lua_pushstring(L, *message ? message : tl_status_text(st));

@@ -311,8 +311,11 @@ end)
 
 test("small tensors and views are collected as fast as they are made", function()
   local x = core.ones(4)
-  for name, make in pairs { operator = function() return -x end, zeros = function()
-    return core.zeros(1) end, view = function() return x:reshape(2, 2) end } do
+  local kinds = { view = function() return x:reshape(2, 2) end }
+  if core.device() == "cpu" then -- kernels of an emulated GPU would take a minute
+    kinds.operator, kinds.zeros = function() return -x end, function() return core.zeros(1) end
+  end
+  for name, make in pairs(kinds) do
     collectgarbage()
     local most = 0
     local bound = 3 * core.memory().tensors + math.max(16384, 5 * collectgarbage "count") + 1000
