@@ -271,17 +271,27 @@ typedef enum tl_unary_kind {
 TL_API const char *tl_unary_name(tl_unary_kind kind);                           /* e.g. "silu" */
 TL_API tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y); /* y = f(x) */
 
+/* clang-format off */
+#define TL_BINARY_MAP(X) \
+    X(ADD, add) X(SUB, sub) X(MUL, mul) X(DIV, div) X(MAX, max) X(MIN, min) X(POW, pow) \
+    X(KEEP, keep) X(DROP, drop) X(LT, lt) X(LE, le) X(GT, gt) X(GE, ge) X(EQ, eq) X(NE, ne) \
+    X(POW_BASE, pow_base) X(POW_EXPONENT, pow_exponent)
+/* clang-format on */
+
 typedef enum tl_binary_kind {
-    TL_BINARY_ADD,
-    TL_BINARY_SUB,
-    TL_BINARY_MUL,
-    TL_BINARY_DIV,
-    TL_BINARY_MAX,
-    TL_BINARY_MIN
+#define X(kind, name) TL_BINARY_##kind,
+    TL_BINARY_MAP(X)
+#undef X
+        TL_BINARY_KINDS
 } tl_binary_kind;
 /* y = a op b with numpy's broadcasting: dimensions are aligned at the right and a size of 1 is
-** stretched. At a tie, TL_BINARY_MAX and TL_BINARY_MIN give the gradient to a. */
+** stretched. At a tie, MAX and MIN give the gradient to a. KEEP gives b where a is not 0, else 0;
+** DROP the rest of b. LT .. NE compare, with 1 for true and 0 for false, and have no gradient; a
+** NaN differs from everything. POW_BASE and POW_EXPONENT are the derivatives of a^b by a, which is
+** 0 for b = 0, and by b, which is 0 for a = 0 and b >= 0; they have no gradient either. */
 TL_API tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
+/* y = a where cond is not 0 (a NaN is not), else b; broadcast together. No gradient for cond. */
+TL_API tl_status tl_where(tl_tensor *cond, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
 /* y = scale x + shift */
 TL_API tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y);
 /* y = f(a) b in one kernel; a and b have the same shape. */

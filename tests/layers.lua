@@ -74,7 +74,7 @@ local may_require = { -- Lua room -> the modules it may ask for; tests may ask f
 -- The rooms of lua/toeplab from the top down: a file requires files of its own room and of rooms
 -- below it. init.lua, which opens the library, stands above them all.
 local lua_rooms = { "commands", "bench", "verify", "live", "runs", "report", "recipes", "trials",
-  "store", "tasks", "models", "train", "nn", "base" }
+  "store", "tasks", "models", "train", "nn", "tensors", "base" }
 
 local known = {} -- the globals that Lua files may read
 for name in ([[_G _VERSION arg assert collectgarbage coroutine debug dofile error getmetatable io

@@ -107,6 +107,7 @@ static void open_tensor_class(lua_State *L)
     glue_set(L, glue_ops_methods);
     glue_reduce_open(L);
     glue_unary_open(L);
+    glue_compare_open(L);
     lua_pop(L, 2);
 }
 
@@ -163,6 +164,7 @@ int glue_core_open(lua_State *L)
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) glue_set(L, lists[i]);
     glue_unary_open(L);
     glue_binary_open(L);
+    glue_compare_open(L);
     lua_newtable(L);
     glue_set(L, glue_sys_functions);
     glue_set(L, glue_clean_functions);

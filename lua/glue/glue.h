@@ -149,7 +149,8 @@ extern const luaL_Reg glue_grad_methods[], glue_ops_methods[];
 void glue_unary_open(lua_State *L);
 void glue_reduce_open(lua_State *L);     /* sum, mean, amax: for the tensors' methods */
 void glue_binary_open(lua_State *L);     /* max, min: for the module */
-void glue_arithmetic_open(lua_State *L); /* __add .. __unm: for the tensors' metatable */
+void glue_compare_open(lua_State *L);    /* lt .. ne, pow: for both */
+void glue_arithmetic_open(lua_State *L); /* __add .. __pow: for the tensors' metatable */
 /* These make the metatables that are not a glue_class. The stack is unchanged. */
 void glue_error_open(lua_State *L);
 void glue_scope_open(lua_State *L);

@@ -1,7 +1,8 @@
--- base/tensor_errors.lua: makes slips with tensors errors that say what to write instead: an
+-- tensors/errors.lua: makes slips with tensors errors that say what to write instead: an
 -- unknown method (x:sun()), and indexing, which Lua would answer with nil (x[1]) or with a message
 -- about userdata (x[1] = 5).
 local sorted_keys = require "toeplab.base.sorted_keys"
+local pytorch = require "toeplab.tensors.pytorch"
 local suggest = require "toeplab.base.suggest"
 
 -- The metatable that all tensors share, by the name that lua/glue/tensor.c gives it.
@@ -17,8 +18,8 @@ end
 setmetatable(methods, {
   __index = function(_, key)
     if type(key) == "string" then
-      error(("a tensor has no method '%s'%s"):format(key, suggest.hint(key,
-        sorted_keys(methods))), 2)
+      error(("a tensor has no method '%s'%s"):format(key, pytorch(key)
+        or suggest.hint(key, sorted_keys(methods))), 2)
     end
     error(("a tensor is not indexed as %s: x:get(i, j) reads an element, x:view(offset, shape) "
       .. "shares a part, x:totable() copies all into a table"):format(written(key)), 2)
