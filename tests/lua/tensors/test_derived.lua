@@ -41,6 +41,8 @@ test("comparisons: 1 or 0 with Lua's meaning, NaN too, and no gradient", functio
     eq(a[name](a, 0), core[name](a, 0))
     ok(not y:requires_grad())
   end
+  raises(function() return core.ones(1) < 2 end, "compared by tl.lt%(a, b%) or tl.gt")
+  raises(function() return core.ones(1) >= core.ones(1) end, "tl.le%(a, b%) or tl.ge")
   raises(core.lt, "lt: a is %[2%], b is %[3%]", core.ones(2), core.ones(3))
   raises(core.eq, "eq: operands are not both float32", core.ids { 1 }, core.ids { 1 })
   eq(core.tape_length(), 0)
