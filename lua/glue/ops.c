@@ -89,6 +89,10 @@ static int arithmetic(lua_State *L)
     if (lua_type(L, number) == LUA_TNUMBER) {
         (void)glue_tensor(L, 3 - number);
         if (kind <= TL_BINARY_MUL) return with_number(L, number);
+        if (kind == TL_BINARY_POW && number == 2 && lua_tonumber(L, 2) == 2) { /* needs no powf */
+            tl_tensor **y = glue_push_tensor(L);
+            return glue_result(L, tl_unary(TL_UNARY_square, glue_tensor(L, 1), y));
+        }
     }
     tl_tensor  *a = operand(L, 1), *b = operand(L, 2);
     tl_tensor **y = glue_push_tensor(L);

@@ -54,6 +54,8 @@ test("pow: values and gradients of both operands", function()
   gradients(function() return a ^ b end, a, b)
   gradients(function() return core.pow(a, 2.5) * a:pow(-1) end, a)
   gradients(function() return 2 ^ b end, b)
+  gradients(function() return a ^ 2 end, a)
+  eq(core.pow(a, 2), a ^ core.tensor { 2 }, 1e-6)
   local base = core.tensor { 0, 0, -2, -2, NAN, 1, 4 }
   local exponent = core.tensor { 0, 2, 3, 0.5, 0, NAN, 0.5 }
   eq(texts(base ^ exponent), "1 0 -8 nan 1 1 2")
