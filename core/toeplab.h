@@ -99,6 +99,8 @@ typedef struct tl_memory {
 } tl_memory;
 
 TL_API tl_memory tl_memory_info(const tl_ctx *ctx);
+/* The tensors not yet freed alone, which needs no question to a GPU's driver. */
+TL_API int64_t tl_tensor_count(const tl_ctx *ctx);
 TL_API void tl_memory_reset_peak(tl_ctx *ctx);
 TL_API void tl_memory_trim(tl_ctx *ctx); /* returns the cached bytes to the system */
 
@@ -218,6 +220,31 @@ TL_API int tl_set_recording(tl_ctx *ctx, int on);
 TL_API tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss);
 /* The same for a result y of any shape and its gradient dy. TL_ESHAPE: their shapes differ. */
 TL_API tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy);
+/* Computes the gradients of loss by tensors xs, leaves or recorded results, without touching the
+** gradient of any leaf, and consumes the tape like tl_backward. The gradient is 0 where loss does
+** not depend on a tensor. TL_EINVAL: as tl_backward, or one of xs requires no gradient. */
+TL_API tl_status tl_gradients(tl_ctx *ctx, tl_tensor *loss, tl_tensor *const *xs, int count,
+                              tl_tensor **out_grads);
+
+/* A differentiable function that the program computes. */
+typedef struct tl_func {
+    const char *name; /* begins messages; copied */
+    /* Computes the gradients of the inputs from those of the results, dys, which are 0 where the
+    ** loss does not depend on a result. Stores them in out_dxs, which hold NULL for no gradient;
+    ** the engine takes them over, also after a failure. Operators are not recorded, unless the
+    ** function switches recording on; it may then go backward through what it has recorded. */
+    tl_status (*backward)(void *user, tl_tensor *const *dys, tl_tensor **out_dxs);
+    void (*release)(void *user); /* called once, when backward is no longer needed */
+    void *user;
+} tl_func;
+
+/* Records values, which the program computed from inputs with recording off, as results of f.
+** inputs may hold NULL for what is not a tensor. out_results share the memory of values. Backward
+** fails if one of saved, on which its gradients depend, was changed since. f->user is released also
+** after a failure. */
+TL_API tl_status tl_record_func(tl_ctx *ctx, const tl_func *f, tl_tensor *const *inputs, int count,
+                                tl_tensor *const *saved, int kept, tl_tensor *const *values,
+                                int outputs, tl_tensor **out_results);
 TL_API void tl_tape_clear(tl_ctx *ctx); /* discards all recorded operators */
 TL_API int64_t tl_tape_len(const tl_ctx *ctx);
 
@@ -244,17 +271,27 @@ typedef enum tl_unary_kind {
 TL_API const char *tl_unary_name(tl_unary_kind kind);                           /* e.g. "silu" */
 TL_API tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y); /* y = f(x) */
 
+/* clang-format off */
+#define TL_BINARY_MAP(X) \
+    X(ADD, add) X(SUB, sub) X(MUL, mul) X(DIV, div) X(MAX, max) X(MIN, min) X(POW, pow) \
+    X(KEEP, keep) X(DROP, drop) X(LT, lt) X(LE, le) X(GT, gt) X(GE, ge) X(EQ, eq) X(NE, ne) \
+    X(POW_BASE, pow_base) X(POW_EXPONENT, pow_exponent)
+/* clang-format on */
+
 typedef enum tl_binary_kind {
-    TL_BINARY_ADD,
-    TL_BINARY_SUB,
-    TL_BINARY_MUL,
-    TL_BINARY_DIV,
-    TL_BINARY_MAX,
-    TL_BINARY_MIN
+#define X(kind, name) TL_BINARY_##kind,
+    TL_BINARY_MAP(X)
+#undef X
+        TL_BINARY_KINDS
 } tl_binary_kind;
 /* y = a op b with numpy's broadcasting: dimensions are aligned at the right and a size of 1 is
-** stretched. At a tie, TL_BINARY_MAX and TL_BINARY_MIN give the gradient to a. */
+** stretched. At a tie, MAX and MIN give the gradient to a. KEEP gives b where a is not 0, else 0;
+** DROP the rest of b. LT .. NE compare, with 1 for true and 0 for false, and have no gradient; a
+** NaN differs from everything. POW_BASE and POW_EXPONENT are the derivatives of a^b by a, which is
+** 0 for b = 0, and by b, which is 0 for a = 0 and b >= 0; they have no gradient either. */
 TL_API tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
+/* y = a where cond is not 0 (a NaN is not), else b; broadcast together. No gradient for cond. */
+TL_API tl_status tl_where(tl_tensor *cond, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
 /* y = scale x + shift */
 TL_API tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y);
 /* y = f(a) b in one kernel; a and b have the same shape. */
@@ -579,7 +616,7 @@ TL_API tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const
                                   tl_tensor *x, tl_tensor *cache, tl_tensor *dy,
                                   tl_tensor **out_dcoef, tl_tensor **out_dparams,
                                   tl_tensor **out_dx);
-/* Returns the dense matrices T [d,n,n], without gradients; coef and params as in tl_tno_apply. */
+/* Returns the dense matrices T [d,n,n]; coef and params as in tl_tno_apply. */
 TL_API tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params,
                               tl_tensor **out_t);
 

@@ -4,7 +4,7 @@
 local ROOT = arg[1] or arg[0]:match("^(.*)/tests/[^/]*$") or "."
 local MAX = { columns = 100, lines = 500, body = 60, files = 25 }
 -- The whole public API is one file; so is what stands in for CUDA.
-local LINES = { ["core/toeplab.h"] = 760, ["tests/device/emulate.h"] = 600,
+local LINES = { ["core/toeplab.h"] = 800, ["tests/device/emulate.h"] = 600,
   ["tests/layers.lua"] = 700 }
 
 -- ---- What each room may use ----
@@ -74,7 +74,7 @@ local may_require = { -- Lua room -> the modules it may ask for; tests may ask f
 -- The rooms of lua/toeplab from the top down: a file requires files of its own room and of rooms
 -- below it. init.lua, which opens the library, stands above them all.
 local lua_rooms = { "commands", "bench", "verify", "live", "runs", "report", "recipes", "trials",
-  "store", "tasks", "models", "train", "nn", "base" }
+  "store", "tasks", "models", "train", "nn", "tensors", "base" }
 
 local known = {} -- the globals that Lua files may read
 for name in ([[_G _VERSION arg assert collectgarbage coroutine debug dofile error getmetatable io

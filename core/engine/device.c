@@ -157,6 +157,8 @@ tl_memory tl_memory_info(const tl_ctx *ctx)
     return info;
 }
 
+int64_t tl_tensor_count(const tl_ctx *ctx) { return tl_cache_info(ctx).tensors; }
+
 void tl_memory_trim(tl_ctx *ctx)
 {
     tl_cache_trim(ctx);

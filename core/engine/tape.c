@@ -168,7 +168,7 @@ void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op)
 
 void tl_tape_clear(tl_ctx *ctx)
 {
-    while (ctx->tape_len > 0) {
+    while (ctx->tape_len > ctx->tape_base) {
         tl_node node = ctx->tape[--ctx->tape_len];
         node_clear(&node);
     }
@@ -380,12 +380,13 @@ static tl_status tape_walk(tl_ctx *ctx, tl_watch *watch)
     tl_precision_kind was = ctx->precision;
     tl_status         st = TL_OK;
     walk              w = {.watch = watch};
-    while (ctx->tape_len > 0 && st == TL_OK) {
+    while (ctx->tape_len > ctx->tape_base && st == TL_OK) {
         tl_node node = ctx->tape[--ctx->tape_len];
         int     kept = 0;
         if (node.out->grad) {
             tl_tensor *dy = node.out->grad;
-            node.out->grad = NULL;
+            if (node.out->chosen == TL_CHOSEN) tl_tensor_retain(dy);
+            else node.out->grad = NULL;
             st = node_grad(ctx, &w, &node, dy, &kept);
             tl_tensor_free(dy);
         }
@@ -400,7 +401,7 @@ static tl_status tape_walk(tl_ctx *ctx, tl_watch *watch)
 
 static int on_tape(const tl_ctx *ctx, const tl_slot *slot)
 {
-    for (int64_t i = ctx->tape_len - 1; i >= 0; i--)
+    for (int64_t i = ctx->tape_len - 1; i >= ctx->tape_base; i--)
         if (ctx->tape[i].out == slot) return 1;
     return 0;
 }
@@ -416,6 +417,13 @@ static tl_status check_result(tl_ctx *ctx, const tl_tensor *loss)
                        "backward: the tape of this loss is gone (an earlier backward consumed it, "
                        "or it was cleared)");
     return TL_OK;
+}
+
+tl_status tl_check_loss(tl_ctx *ctx, const tl_tensor *loss)
+{
+    tl_status st = check_result(ctx, loss);
+    if (st != TL_OK || loss->len == 1) return st;
+    return tl_fail(ctx, TL_EINVAL, "backward: the loss is %s, not one number", SHAPE(loss));
 }
 
 /* Runs backward from y; takes over dy. */
@@ -434,10 +442,8 @@ static tl_status tape_walk_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy, tl_wat
 tl_status tl_backward_watched(tl_ctx *ctx, tl_tensor *loss, tl_watch *watch)
 {
     tl_tensor *one = NULL;
-    tl_status  st = check_result(ctx, loss);
+    tl_status  st = tl_check_loss(ctx, loss);
     if (st != TL_OK) return st;
-    if (loss->len != 1)
-        return tl_fail(ctx, TL_EINVAL, "backward: the loss is %s, not one number", SHAPE(loss));
     st = tl_new_like(loss, &one);
     if (st != TL_OK || (st = tl_tensor_fill(one, 1)) != TL_OK) {
         tl_tape_clear(ctx);

@@ -68,6 +68,9 @@ struct tl_watch {
 /* Like tl_backward. */
 tl_status tl_backward_watched(tl_ctx *ctx, tl_tensor *loss, tl_watch *watch);
 
+/* Checks that loss is one number and that backward can begin at it. */
+tl_status tl_check_loss(tl_ctx *ctx, const tl_tensor *loss);
+
 /* ---- Accumulating gradients (gradient.c) ----------------------------------------------------- */
 
 /* Returns the gradient buffer for the input of slot: a new tensor of like's shape that the gradient

@@ -26,31 +26,18 @@ static tl_status broadcast(tl_ctx *ctx, const char *op, const tl_tensor *a, cons
 
 /* ---- Arithmetic ------------------------------------------------------------------------------ */
 
-INLINE float apply(tl_binary_kind kind, float a, float b)
-{
-    switch (kind) {
-    case TL_BINARY_ADD: return a + b;
-    case TL_BINARY_SUB: return a - b;
-    case TL_BINARY_MUL: return a * b;
-    case TL_BINARY_DIV: return a / b;
-    case TL_BINARY_MAX: return a >= b || a != a ? a : b;
-    case TL_BINARY_MIN: return a <= b || a != a ? a : b;
-    }
-    return a;
-}
-
 /* Strides are mostly 0 or 1, and these cases have loops that vectorise. */
 INLINE void inner(tl_binary_kind kind, int64_t n, const float *a, int64_t sa, const float *b,
                   int64_t sb, float *restrict y)
 {
     if (sa == 1 && sb == 1)
-        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[i], b[i]);
+        for (int64_t i = 0; i < n; i++) y[i] = tl_binary_value(kind, a[i], b[i]);
     else if (sa == 1 && sb == 0)
-        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[i], b[0]);
+        for (int64_t i = 0; i < n; i++) y[i] = tl_binary_value(kind, a[i], b[0]);
     else if (sa == 0 && sb == 1)
-        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[0], b[i]);
+        for (int64_t i = 0; i < n; i++) y[i] = tl_binary_value(kind, a[0], b[i]);
     else
-        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[i * sa], b[i * sb]);
+        for (int64_t i = 0; i < n; i++) y[i] = tl_binary_value(kind, a[i * sa], b[i * sb]);
 }
 
 typedef struct job {
@@ -64,12 +51,11 @@ static void span(const job *j, int64_t n, const float *a, int64_t sa, const floa
                  float *y)
 {
     switch (j->kind) {
-    case TL_BINARY_ADD: inner(TL_BINARY_ADD, n, a, sa, b, sb, y); break;
-    case TL_BINARY_SUB: inner(TL_BINARY_SUB, n, a, sa, b, sb, y); break;
-    case TL_BINARY_MUL: inner(TL_BINARY_MUL, n, a, sa, b, sb, y); break;
-    case TL_BINARY_DIV: inner(TL_BINARY_DIV, n, a, sa, b, sb, y); break;
-    case TL_BINARY_MAX: inner(TL_BINARY_MAX, n, a, sa, b, sb, y); break;
-    case TL_BINARY_MIN: inner(TL_BINARY_MIN, n, a, sa, b, sb, y); break;
+#define X(k, name) \
+    case TL_BINARY_##k: inner(TL_BINARY_##k, n, a, sa, b, sb, y); break;
+        TL_BINARY_MAP(X)
+#undef X
+    case TL_BINARY_KINDS: break;
     }
 }
 
@@ -236,6 +222,17 @@ static tl_status taken(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor
     return tl_finish(st, args.out[0], out_da);
 }
 
+/* dy times the derivative `slope` at a and b. */
+static tl_status times(tl_binary_kind slope, tl_tensor *a, tl_tensor *b, tl_tensor *dy,
+                       tl_tensor **out_g)
+{
+    tl_tensor *s = NULL;
+    tl_status  st = tl_binary(slope, a, b, &s);
+    if (st == TL_OK) st = tl_binary(TL_BINARY_MUL, dy, s, out_g);
+    tl_tensor_free(s);
+    return st;
+}
+
 /* Computes da and db in the broadcast shape, not yet summed to the shapes of the operands. */
 static tl_status parts(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor *b,
                        tl_tensor *dy, const tl_node *node, tl_tensor **da, tl_tensor **db)
@@ -269,6 +266,15 @@ static tl_status parts(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor
         break;
     case TL_BINARY_MAX:
     case TL_BINARY_MIN: st = taken(ctx, kind, a, b, dy, da, db); break;
+    case TL_BINARY_POW:
+        if (node->in[0]) st = times(TL_BINARY_POW_BASE, a, b, dy, da);
+        if (node->in[1] && st == TL_OK) st = times(TL_BINARY_POW_EXPONENT, a, b, dy, db);
+        break;
+    case TL_BINARY_KEEP:
+    case TL_BINARY_DROP:
+        if (node->in[1]) st = tl_binary(kind, a, dy, db);
+        break;
+    default: break; /* these are not recorded */
     }
     return st;
 }
@@ -286,11 +292,15 @@ static tl_status binary_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 
 tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y)
 {
-    static const char *const names[] = {"add", "sub", "mul", "div", "max", "min"};
+    static const char *const names[] = {
+#define X(k, name) #name,
+        TL_BINARY_MAP(X)
+#undef X
+    };
     tl_ctx *ctx = a->ctx;
     int     ndim = 0;
     int64_t dims[TL_MAXDIMS];
-    if ((int)kind < 0 || kind > TL_BINARY_MIN)
+    if ((int)kind < 0 || kind >= TL_BINARY_KINDS)
         return tl_fail(ctx, TL_EINVAL, "binary: no operation %d", (int)kind);
     if (a->type != TL_F32 || b->type != TL_F32)
         return tl_fail(ctx, TL_ETYPE, "%s: operands are not both float32", names[kind]);
@@ -299,9 +309,26 @@ tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor *
     tl_args args = {.in = {a, b}, .i = {kind}, .shape = {tl_shape_of(a), tl_shape_of(b)}};
     tl_args saved = args;
     if (kind <= TL_BINARY_SUB) saved.in[0] = saved.in[1] = NULL;
+    if (kind == TL_BINARY_KEEP || kind == TL_BINARY_DROP) saved.in[1] = NULL;
     st = tl_new(ctx, TL_F32, ndim, dims, &args.out[0]);
     if (st != TL_OK) return st;
-    return tl_run_recorded(TL_OP_binary, &args, 2, binary_grad, &saved, out_y);
+    if (kind < TL_BINARY_LT)
+        return tl_run_recorded(TL_OP_binary, &args, 2, binary_grad, &saved, out_y);
+    return tl_finish(tl_launch(ctx, TL_OP_binary, &args), args.out[0], out_y);
+}
+
+tl_status tl_where(tl_tensor *cond, tl_tensor *a, tl_tensor *b, tl_tensor **out_y)
+{
+    tl_tensor *kept = NULL, *rest = NULL;
+    tl_status  st = tl_binary(TL_BINARY_KEEP, cond, a, &kept);
+    if (st == TL_OK) st = tl_binary(TL_BINARY_DROP, cond, b, &rest);
+    if (st == TL_OK) st = tl_binary(TL_BINARY_ADD, kept, rest, out_y);
+    tl_tensor_free(kept);
+    tl_tensor_free(rest);
+    if (st == TL_ESHAPE)
+        return tl_fail(cond->ctx, st, "where: the condition is %s, a is %s, b is %s", SHAPE(cond),
+                       SHAPE(a), SHAPE(b));
+    return st;
 }
 
 const tl_kernel_row tl_cpu_binary[] = {

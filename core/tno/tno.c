@@ -389,6 +389,34 @@ static tl_status write_out(tl_tno *tno, tl_tensor *coef, tl_tensor *const *param
     return st;
 }
 
+/* Creates x [n,n,d] whose sequence j is the unit vector at j in all channels. */
+static tl_status unit_vectors(const tl_tno *tno, tl_tensor **out_x)
+{
+    int64_t    n = tno->problem.n, d = tno->problem.d, dims[] = {n, n, d};
+    tl_tensor *x;
+    tl_status  st = tl_tensor_new_host(tno->ctx, TL_F32, 3, dims, &x);
+    if (st != TL_OK) return st;
+    memset(F32(x), 0, (size_t)x->len * sizeof(float));
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t c = 0; c < d; c++) F32(x)[(j * n + j) * d + c] = 1;
+    *out_x = x;
+    return TL_OK;
+}
+
+/* The columns of T are T applied to unit vectors: its gradients are those of this application. */
+static tl_status dense_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dt)
+{
+    tl_node    applied = *node;
+    tl_tensor *x = NULL, *dy = NULL;
+    tl_status  st = unit_vectors(node->saved.p, &x);
+    applied.saved.in[X] = x;
+    if (st == TL_OK) st = tl_transpose(dt, (const int[]){2, 1, 0}, &dy); /* [j,i,d] of [d,i,j] */
+    if (st == TL_OK) st = tno_grad(ctx, &applied, dy);
+    tl_tensor_free(x);
+    tl_tensor_free(dy);
+    return st;
+}
+
 tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor **out_t)
 {
     int64_t    n = tno->problem.n, dims[] = {tno->problem.d, n, n};
@@ -400,5 +428,10 @@ tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
     if (st != TL_OK) return st;
     for (int i = 0; i < tno->params; i++) a.in[PARAMS + i] = params[i];
     st = tno->backend->dense ? write_out(tno, coef, params, t) : tno_columns(tno, &a, t);
+    a.in[X] = a.out[0] = NULL;
+    if (st == TL_OK) {
+        tno->refs++;
+        st = tl_record(tno->ctx, t, dense_grad, a.in, PARAMS + tno->params, &a, tno_release);
+    }
     return tl_finish(st, t, out_t);
 }

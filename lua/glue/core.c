@@ -107,6 +107,7 @@ static void open_tensor_class(lua_State *L)
     glue_set(L, glue_ops_methods);
     glue_reduce_open(L);
     glue_unary_open(L);
+    glue_compare_open(L);
     lua_pop(L, 2);
 }
 
@@ -122,6 +123,7 @@ static void open_classes(lua_State *L)
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) glue_class_open(L, classes[i]);
     glue_error_open(L);
     glue_scope_open(L);
+    glue_grad_open(L);
     glue_random_open(L);
     glue_sys_open(L);
     glue_process_open(L);
@@ -162,6 +164,7 @@ int glue_core_open(lua_State *L)
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) glue_set(L, lists[i]);
     glue_unary_open(L);
     glue_binary_open(L);
+    glue_compare_open(L);
     lua_newtable(L);
     glue_set(L, glue_sys_functions);
     glue_set(L, glue_clean_functions);

@@ -26,6 +26,7 @@ static void push_error(lua_State *L, const char *status)
 void glue_check(lua_State *L, tl_status st)
 {
     if (st == TL_OK) return;
+    glue_raise_pending(L);
     const char *message = tl_errmsg(glue_ctx(L));
     luaL_where(L, 1);
     lua_pushstring(L, *message ? message : tl_status_text(st));
@@ -208,7 +209,32 @@ const void *glue_elements(lua_State *L, tl_tensor *t)
     return NULL;
 }
 
-tl_tensor **glue_push_tensor(lua_State *L) { return &glue_push(L, &glue_tensor_class)->as.tensor; }
+#define SPARE   16384 /* tensors that may be garbage, however small the heap is: some MiB */
+#define PER_KIB 4     /* the same for each KiB of the heap that a collection traverses */
+
+/* Bounds how many tensors are garbage, which Lua's own pace does not: it lets the heap double, but
+** what has a finalizer outlives the cycle that finds it, so that each cycle has more left from the
+** one before. A full collection runs once there are twice the tensors that the last one left, and
+** as many more as make it worth its time. */
+static void keep_pace(lua_State *L)
+{
+    static const char most = 0; /* its address is a registry key: the count that triggers */
+    int64_t           limit = SPARE;
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &most) == LUA_TNUMBER) limit = lua_tointeger(L, -1);
+    lua_pop(L, 1);
+    if (tl_tensor_count(glue_ctx(L)) < limit || !lua_gc(L, LUA_GCISRUNNING)) return;
+    lua_gc(L, LUA_GCCOLLECT);
+    int64_t more = (int64_t)PER_KIB * lua_gc(L, LUA_GCCOUNT);
+    limit = 2 * tl_tensor_count(glue_ctx(L)) + (more > SPARE ? more : SPARE);
+    lua_pushinteger(L, limit);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &most);
+}
+
+tl_tensor **glue_push_tensor(lua_State *L)
+{
+    keep_pace(L);
+    return &glue_push(L, &glue_tensor_class)->as.tensor;
+}
 
 /* The collector sees a box of 16 bytes, not the megabytes that the tensor holds, and would let
 ** gigabytes of garbage accumulate. Reporting every byte would make it traverse the whole heap

@@ -29,6 +29,8 @@ tl_ctx *glue_ctx(lua_State *L);
 /* Raises an error object {status = "ENOSPC", message = tl_errmsg} unless st is TL_OK. Its text
 ** is the message. */
 void    glue_check(lua_State *L, tl_status st);
+/* Raises the error that a gradient function of the script has raised, if there is one (grad.c). */
+void    glue_raise_pending(lua_State *L);
 /* Pushes and returns the message of the error object at arg; returns NULL and pushes nothing if
 ** the value is not an error object. */
 const char *glue_error_text(lua_State *L, int arg);
@@ -147,10 +149,12 @@ extern const luaL_Reg glue_grad_methods[], glue_ops_methods[];
 void glue_unary_open(lua_State *L);
 void glue_reduce_open(lua_State *L);     /* sum, mean, amax: for the tensors' methods */
 void glue_binary_open(lua_State *L);     /* max, min: for the module */
-void glue_arithmetic_open(lua_State *L); /* __add .. __unm: for the tensors' metatable */
+void glue_compare_open(lua_State *L);    /* lt .. ne, pow: for both */
+void glue_arithmetic_open(lua_State *L); /* __add .. __pow: for the tensors' metatable */
 /* These make the metatables that are not a glue_class. The stack is unchanged. */
 void glue_error_open(lua_State *L);
 void glue_scope_open(lua_State *L);
+void glue_grad_open(lua_State *L);
 void glue_random_open(lua_State *L);
 void glue_sys_open(lua_State *L);
 void glue_process_open(lua_State *L);

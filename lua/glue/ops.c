@@ -89,10 +89,23 @@ static int arithmetic(lua_State *L)
     if (lua_type(L, number) == LUA_TNUMBER) {
         (void)glue_tensor(L, 3 - number);
         if (kind <= TL_BINARY_MUL) return with_number(L, number);
+        if (kind == TL_BINARY_POW && number == 2 && lua_tonumber(L, 2) == 2) { /* needs no powf */
+            tl_tensor **y = glue_push_tensor(L);
+            return glue_result(L, tl_unary(TL_UNARY_square, glue_tensor(L, 1), y));
+        }
     }
     tl_tensor  *a = operand(L, 1), *b = operand(L, 2);
     tl_tensor **y = glue_push_tensor(L);
     return glue_result(L, tl_binary((tl_binary_kind)kind, a, b, y));
+}
+
+/* where(cond, a, b) of tensors and numbers */
+static int where(lua_State *L)
+{
+    lua_settop(L, 3);
+    tl_tensor  *cond = glue_tensor(L, 1), *a = operand(L, 2), *b = operand(L, 3);
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_where(cond, a, b, y));
 }
 
 /* ---- Products -------------------------------------------------------------------------------- */
@@ -304,6 +317,15 @@ void glue_binary_open(lua_State *L)
         {"max", arithmetic, TL_BINARY_MAX}, {"min", arithmetic, TL_BINARY_MIN}, {0}});
 }
 
+void glue_compare_open(lua_State *L)
+{
+    set_family(L, (const family[]){
+        {"lt", arithmetic, TL_BINARY_LT}, {"le", arithmetic, TL_BINARY_LE},
+        {"gt", arithmetic, TL_BINARY_GT}, {"ge", arithmetic, TL_BINARY_GE},
+        {"eq", arithmetic, TL_BINARY_EQ}, {"ne", arithmetic, TL_BINARY_NE},
+        {"pow", arithmetic, TL_BINARY_POW}, {0}});
+}
+
 void glue_reduce_open(lua_State *L)
 {
     set_family(L, (const family[]){
@@ -316,12 +338,13 @@ void glue_arithmetic_open(lua_State *L)
     set_family(L, (const family[]){
         {"__add", arithmetic, TL_BINARY_ADD}, {"__sub", arithmetic, TL_BINARY_SUB},
         {"__mul", arithmetic, TL_BINARY_MUL}, {"__div", arithmetic, TL_BINARY_DIV},
+        {"__pow", arithmetic, TL_BINARY_POW},
         {"__unm", unary_kind, TL_UNARY_neg}, {0}});
 }
 
 const luaL_Reg glue_ops_functions[] = {
     {"unary", unary},   {"unary_names", unary_names}, {"gate", gate},     {"affine", affine},
-    {"matmul", matmul}, {"linear", linear},           {"concat", concat},
+    {"matmul", matmul}, {"linear", linear},           {"concat", concat}, {"where", where},
     {"precision", precision}, {"precisions", precisions}, {NULL, NULL},
 };
 

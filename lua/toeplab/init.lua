@@ -11,7 +11,8 @@ local core = require "toeplab.core"
 local streams = require "toeplab.base.streams"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
-require "toeplab.base.tensor_errors"
+local pytorch = require "toeplab.tensors.pytorch"
+require "toeplab.tensors.errors"
 
 local parts = {
   nn = "toeplab.nn", models = "toeplab.models", optim = "toeplab.train.optim",
@@ -28,7 +29,7 @@ local parts = {
   augmentation = "toeplab.train.augmentation",
   plot = "toeplab.report.figures.plot", scaling = "toeplab.report.scaling",
   cost = "toeplab.train.cost", profile = "toeplab.train.profile",
-  gradcheck = "toeplab.verify.gradcheck",
+  gradcheck = "toeplab.verify.gradcheck", einsum = "toeplab.tensors.einsum",
 }
 
 local tl = {
@@ -45,6 +46,8 @@ for _, name in ipairs { "load", "save" } do
   tl[name] = function(...) return require("toeplab.models.files.tensor_files")[name](...) end
 end
 
+for name, f in pairs(require "toeplab.tensors.derived") do tl[name] = f end
+
 return setmetatable(tl, {
   __index = function(_, name)
     local value = parts[name] and require(parts[name])
@@ -53,7 +56,8 @@ return setmetatable(tl, {
       local names = sorted_keys(core)
       for part in pairs(parts) do names[#names + 1] = part end
       for own in pairs(tl) do names[#names + 1] = own end
-      error(("toeplab has no '%s'%s"):format(tostring(name), suggest.hint(name, names)), 2)
+      error(("toeplab has no '%s'%s"):format(tostring(name),
+        pytorch(name) or suggest.hint(name, names)), 2)
     end
     rawset(tl, name, value)
     return value

@@ -34,7 +34,7 @@ static const gradient_case elementwise[] = {
     GATE(tanh, ANY) GATE(relu2, AWAY)
     BINARY(TL_BINARY_ADD, ANY, ANY) BINARY(TL_BINARY_SUB, ANY, ANY) BINARY(TL_BINARY_MUL, ANY, ANY)
     BINARY(TL_BINARY_DIV, ANY, POSITIVE) BINARY(TL_BINARY_MAX, HALVES, QUARTERS)
-    BINARY(TL_BINARY_MIN, HALVES, QUARTERS)
+    BINARY(TL_BINARY_MIN, HALVES, QUARTERS) BINARY(TL_BINARY_POW, POSITIVE, ANY)
     {"affine", affine, 1, .in = {{ANY, 2, {3, 4}}}, .f = {-2.5, 3}},
     {"dropout", dropout, 1, .in = {{ANY, 2, {9, 7}}}, .f = {0.4}},
     {"dropout of nothing", dropout, 1, .in = {{ANY, 1, {5}}}, .f = {0}},

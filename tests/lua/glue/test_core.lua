@@ -309,6 +309,24 @@ test("memory is accounted and collected", function()
   ok(core.memory().cached == 0 or core.device() ~= "cpu") -- whose pieces may be in use in part
 end)
 
+test("small tensors and views are collected as fast as they are made", function()
+  local x = core.ones(4)
+  local kinds = { view = function() return x:reshape(2, 2) end }
+  if core.device() == "cpu" then -- kernels of an emulated GPU would take a minute
+    kinds.operator, kinds.zeros = function() return -x end, function() return core.zeros(1) end
+  end
+  for name, make in pairs(kinds) do
+    collectgarbage()
+    local most = 0
+    local bound = 3 * core.memory().tensors + math.max(16384, 5 * collectgarbage "count") + 1000
+    for i = 1, 150000 do
+      make()
+      if i % 100 == 0 then most = math.max(most, core.memory().tensors) end
+    end
+    ok(most < bound, ("%s: %d tensors at once, at most %d"):format(name, most, bound // 1))
+  end
+end)
+
 test("a generational collector finds tensors too", function()
   local mode <close> = setmetatable({}, { __close = function() collectgarbage "incremental" end })
   collectgarbage "generational"

@@ -73,6 +73,24 @@ test("RPE: the input encodings", function()
   raises(rpe, "make the TNO causal", core.range(-1, 1), 2)
 end)
 
+test("RPE: features by a function of the script", function()
+  local function powers(points, n)
+    local k = core.affine(points, 1 / n, 0):reshape(-1, 1)
+    return core.concat({ k, k * k, k ^ 3 }, 2)
+  end
+  local rpe = nn.RPE(2, { input = powers, hidden = 4, layers = 1 })
+  eq(rpe.input.weight:shape(), { 4, 3 })
+  local tno = nn.TNO(2, { rpe = { input = powers, hidden = 4 }, causal = false })
+  eq(core.no_grad(tno, core.ones(1, 5, 2)):shape(), { 1, 5, 2 })
+  local model = tl.models.tnn_lm { vocab = 4, layers = 1, dim = 8, rpe_dim = 4, rpe_input = powers }
+  eq(core.no_grad(model, core.ids { { 0, 1, 2 } }):shape(), { 1, 3, 4 })
+  raises(nn.RPE, "function input gives tensor %[2%] float32 for 2 points, wanted %[2,features%]", 1,
+    { input = function(points) return points end })
+  local odd = nn.RPE(1, { input = function(points)
+    return core.zeros(points:dim(1), points:dim(1)) end })
+  raises(odd, "gives tensor %[3,3%] float32 for 3 points, wanted %[3,2%]", core.range(1, 3), 3)
+end)
+
 test("RPE: parameters as counted in the published models", function()
   eq(nn.RPE(1536):count(), 124928)
   eq(nn.RPE(1536, { layers = 0 }):count(), 128 + 1536 * 65)

@@ -143,6 +143,37 @@ local function grid(form, more)
   return nn.TNO2d(2, { form = form, tno = tno })
 end
 
+test("gradients flow through the matrices, as through the operator", function()
+  tl.seed(4)
+  local x = random(3, 5, 2)
+  for _, more in ipairs { { backend = "naive" }, { backend = "rac", causal = true },
+    { backend = "rac" }, { backend = "matrix" }, { backend = "fd", decay = "none" },
+    { backend = "ski", decay = "none", backend_options = { inducing = 3, taps = 3 } } } do
+    local o = { causal = false, decay = "learnable", encoder = "table", table_length = 8 }
+    if more.backend == "ski" then o.encoder = "piecewise" end
+    for name, value in pairs(more) do o[name] = value end
+    local tno, of = nn.TNO(2, o), {}
+    local function by_matrix()
+      return core.matmul(tno:dense(5), x:permute { 3, 2, 1 }):permute { 3, 2, 1 }
+    end
+    if not o.causal then -- else the coefficients of later positions have no gradient
+      slopes.check(function() return slopes.probe(by_matrix()) end, slopes.trained(tno))
+    end
+    for i, apply in ipairs { by_matrix, function() return tno(x) end } do
+      for _, p in ipairs(tno:parameters()) do p.tensor:set_grad(nil) end
+      slopes.probe(apply()):backward()
+      of[i] = {}
+      for _, p in ipairs(tno:parameters()) do
+        local g = p.tensor:grad()
+        of[i][p.name] = g and g:totable()
+      end
+    end
+    ok(next(of[1]))
+    eq(of[1], of[2], 1e-4)
+    eq(core.no_grad(tno.dense, tno, 5):requires_grad(), false)
+  end
+end)
+
 test("2-D: sum and product are those of the matrices of the axes", function()
   tl.seed(2)
   local h, w = 3, 4

@@ -33,6 +33,20 @@ local places, slots = x:topk(2)
 assert(x:batch_gather(places):numel() == 4 and order:dim(2) + rank:dim(2) + slots:dim(2) == 9)
 assert(stream:integers(5, 3):numel() + stream:places(core.ones(2), 4):numel() == 11)
 
+local product = core.func {
+  forward = function(saved, a, b)
+    saved.a, saved.b = a, b
+    return a * b, a
+  end,
+  backward = function(saved, dy, da) return dy * saved.b + da, dy * saved.a end,
+}
+local left = core.full({ 2 }, 3):require_grad()
+local y, same = product(left, core.full({ 2 }, 5):require_grad());
+(y + same):sum():backward()
+assert(left:grad():get(2) == 6.0)
+assert(core.grad(product(left, left):sum(), left):get(1) == 6.0 and left:grad():get(2) == 6.0)
+assert(core.where(core.gt(left, 2), left ^ 2, 0):get(1) == 9.0)
+
 for _, backend in ipairs { "naive", "matrix", "fft", "fd", "ski" } do
   local tno = core.tno(backend, 4, 2, true)
   local coef, params = core.ones(tno:points():numel(), 2):require_grad(), {}

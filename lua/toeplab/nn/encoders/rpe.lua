@@ -2,7 +2,8 @@
 -- or another point that a backend names, to coefficients.
 
 local core = require "toeplab.core"
-local class = require("toeplab.nn.class").class
+local class_of = require "toeplab.nn.class"
+local class = class_of.class
 local act = require "toeplab.nn.act"
 local container = require "toeplab.nn.container"
 local Linear = require("toeplab.nn.linear").Linear
@@ -51,6 +52,20 @@ end
 -- cos(omega) makes the response even and smooth at 0 and pi, where omega itself leaves a kink.
 function inputs.cos(points)
   return core.cos(points):reshape(-1, 1)
+end
+
+-- Returns the features of points by input, a name or a function of (points, n), and checks those of
+-- a function. count: how many features there are, or nil, if that is asked.
+local function features(input, points, n, f, count)
+  if type(input) == "string" then return inputs[input](points, n, f) end
+  local x = input(points, n)
+  local p = points:dim(1)
+  if not (class_of.istensor(x) and x:ndim() == 2 and x:dim(1) == p
+    and x:dim(2) == (count or x:dim(2))) then
+    error(("RPE: the function input gives %s for %d points, wanted [%d,%s]"):format(tostring(x), p,
+      p, count or "features"), 0)
+  end
+  return x
 end
 
 -- y = Linear(act(norm(x))).
@@ -123,8 +138,9 @@ local RPE = class("RPE", {
   { "norm", norms.norm_option "simplermsnorm", "norm before each activation" },
   { "output_norm", options.field { type = "string", optional = true,
     choices = norms.norm_option("none").choices }, "norm before the last activation (as norm)" },
-  { "input", options.field { default = "integer", choices = sorted_keys(inputs) },
-    "features of a point that the network is given" },
+  { "input", options.field { type = "function|string", default = "integer",
+    choices = sorted_keys(inputs) },
+    "features of a point that the network is given: a name or a function (points, n)" },
   { "frequencies", options.field { default = 10, min = 1 }, "number of frequencies of sincos" },
   { "residual", false, "add the input of each hidden layer to its output" },
   { "init", options.field { type = "function|string", default = "torch" },
@@ -136,13 +152,16 @@ RPE.scales = true -- forward takes the argument scale
 
 function RPE:build(o)
   local rest = { norm = o.norm, act = o.act, init = o.init }
-  self.input = Linear(o.input == "sincos" and 2 * o.frequencies or 1, o.hidden, { init = o.init })
+  self.fixed = { frequencies = o.input == "sincos" and frequencies(o.frequencies) or nil }
+  -- those of two points tell how many features there are
+  local count = core.no_grad(features, o.input, core.tensor { 0, 1 }, 2, self.fixed.frequencies)
+    :dim(2)
+  self.input = Linear(count, o.hidden, { init = o.init })
   self.layers = container.ModuleList()
   for _ = 1, o.layers do self.layers:append(NormActLinear(o.hidden, o.hidden, rest)) end
   self.output = NormActLinear(o.hidden, o.dim, {
     norm = o.output_norm or o.norm, act = o.act, init = o.init,
   })
-  self.fixed = { frequencies = o.input == "sincos" and frequencies(o.frequencies) or nil }
   self.domains = domains[o.input] or RPE.domains
 end
 
@@ -159,7 +178,7 @@ end
 
 function RPE:forward(points, n, _, scale, part)
   local o = self.opt
-  local x = inputs[o.input](points, n, self.fixed.frequencies)
+  local x = features(o.input, points, n, self.fixed.frequencies, self.input.weight:dim(2))
   if not (fused[o.norm] and fused[o.output_norm or o.norm]) then
     return core.precision("float32", composed, self, x, scale, part)
   end

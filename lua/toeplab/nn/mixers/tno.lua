@@ -197,11 +197,9 @@ function TNO:own_cost(n)
   return flop + more, numbers + more_numbers
 end
 
--- Returns the matrices T [dim,n,n] at length n, without gradients, for plots and tests.
+-- Returns the matrices T [dim,n,n] at length n.
 function TNO:dense(n)
-  return core.no_grad(function()
-    return self:plan(n).operator:dense(self:coefficients(n), parameters(self))
-  end)
+  return self:plan(n).operator:dense(self:coefficients(n), parameters(self))
 end
 
 function TNO:brief()

@@ -67,7 +67,7 @@ function panels.matrix(tno, o)
     errors.usage("plot: %d matrices of %d x %d take %.1f GB: give a smaller --n", d, n, n,
       4e-9 * d * n * n)
   end
-  local dense = tno:dense(n)
+  local dense = core.no_grad(tno.dense, tno, n)
   for i, channel in ipairs(o.channels and chosen(o.channels, d) or { false }) do
     local shown = (channel and dense:narrow(1, channel, 1) or dense:mean(1)):reshape(n, n)
     local rows = shown:totable()

@@ -1,7 +1,8 @@
--- base/tensor_errors.lua: makes slips with tensors errors that say what to write instead: an
+-- tensors/errors.lua: makes slips with tensors errors that say what to write instead: an
 -- unknown method (x:sun()), and indexing, which Lua would answer with nil (x[1]) or with a message
--- about userdata (x[1] = 5).
+-- about userdata (x[1] = 5, x < y).
 local sorted_keys = require "toeplab.base.sorted_keys"
+local pytorch = require "toeplab.tensors.pytorch"
 local suggest = require "toeplab.base.suggest"
 
 -- The metatable that all tensors share, by the name that lua/glue/tensor.c gives it.
@@ -17,8 +18,8 @@ end
 setmetatable(methods, {
   __index = function(_, key)
     if type(key) == "string" then
-      error(("a tensor has no method '%s'%s"):format(key, suggest.hint(key,
-        sorted_keys(methods))), 2)
+      error(("a tensor has no method '%s'%s"):format(key, pytorch(key)
+        or suggest.hint(key, sorted_keys(methods))), 2)
     end
     error(("a tensor is not indexed as %s: x:get(i, j) reads an element, x:view(offset, shape) "
       .. "shares a part, x:totable() copies all into a table"):format(written(key)), 2)
@@ -28,4 +29,12 @@ setmetatable(methods, {
 function tensors.__newindex(_, key)
   error(("nothing can be assigned to %s of a tensor: x:fill(v) and x:copy(y) write all of x, "
     .. "x:view(offset, shape):fill(v) a part"):format(written(key)), 2)
+end
+
+-- Lua makes a boolean of what < and <= return, so that these cannot compare elements.
+for event, names in pairs { __lt = "tl.lt(a, b) or tl.gt(a, b)", __le =
+  "tl.le(a, b) or tl.ge(a, b)" } do
+  tensors[event] = function()
+    error("elements are compared by " .. names .. ", numbers of tensors by x:item()", 2)
+  end
 end

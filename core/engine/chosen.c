@@ -1,0 +1,96 @@
+/* chosen.c - gradients with respect to chosen tensors alone. */
+#include <stdlib.h>
+
+#include "engine/tape.h"
+
+static int input_count(const tl_node *node) { return TL_ARGS + node->count; }
+
+static tl_slot **input_slot(tl_node *node, int i)
+{
+    return i < TL_ARGS ? &node->in[i] : &node->list[i - TL_ARGS].slot;
+}
+
+static tl_status no_gradient(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    (void)ctx, (void)node, (void)dy;
+    return TL_OK;
+}
+
+/* Takes from the tape every input that no chosen tensor leads to, so that backward neither computes
+** nor adds its gradient. */
+static void prune(tl_ctx *ctx)
+{
+    for (int64_t n = ctx->tape_base; n < ctx->tape_len; n++) {
+        tl_node *node = &ctx->tape[n];
+        int      left = 0;
+        for (int i = 0; i < input_count(node); i++) {
+            tl_slot **slot = input_slot(node, i);
+            if (*slot && (*slot)->chosen) {
+                left = 1;
+            } else {
+                tl_slot_free(*slot);
+                *slot = NULL;
+            }
+        }
+        if (!left) node->grad = no_gradient;
+        else if (!node->out->chosen) node->out->chosen = TL_LEADS;
+    }
+}
+
+static tl_status check_chosen(tl_ctx *ctx, tl_tensor *const *xs, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const tl_slot *slot = xs[i]->slot;
+        if (!slot)
+            return tl_fail(ctx, TL_EINVAL, "grad: tensor %lld, %s, requires no gradient",
+                           tl_position(ctx, i), SHAPE(xs[i]));
+        if (slot->spent)
+            return tl_fail(ctx, TL_EINVAL, "grad: tensor %lld, %s, is a result whose tape is gone "
+                           "(an earlier backward consumed it)", tl_position(ctx, i), SHAPE(xs[i]));
+    }
+    return TL_OK;
+}
+
+/* Replaces *g, which may be NULL for zeros, by a tensor that shares no storage. */
+static tl_status own_gradient(const tl_tensor *x, tl_tensor **g)
+{
+    tl_tensor *t = NULL;
+    tl_status  st = tl_tensor_new(x->ctx, TL_F32, x->ndim, x->dims, &t);
+    if (st == TL_OK && *g) st = tl_tensor_copy(t, *g);
+    tl_tensor_free(*g);
+    *g = NULL;
+    return tl_finish(st, t, g);
+}
+
+tl_status tl_gradients(tl_ctx *ctx, tl_tensor *loss, tl_tensor *const *xs, int count,
+                       tl_tensor **out_grads)
+{
+    tl_status st = tl_check_loss(ctx, loss);
+    if (st == TL_OK) st = check_chosen(ctx, xs, count);
+    if (st != TL_OK) return st;
+    for (int i = 0; i < count; i++) { /* out_grads holds the old gradients for now */
+        out_grads[i] = xs[i]->slot->grad;
+        xs[i]->slot->grad = NULL;
+        xs[i]->slot->chosen = TL_CHOSEN;
+    }
+    prune(ctx);
+    st = tl_backward(ctx, loss);
+    for (int i = 0; i < count; i++) xs[i]->slot->chosen = 0;
+    for (int i = 0; i < count; i++) { /* swaps the gradients; a tensor may be listed twice */
+        tl_tensor *old = out_grads[i], *g = xs[i]->slot->grad;
+        int        first = 1;
+        for (int k = 0; k < i; k++)
+            if (xs[k]->slot == xs[i]->slot) {
+                first = 0;
+                g = out_grads[k];
+            }
+        out_grads[i] = g && !first ? tl_tensor_retain(g) : g;
+        if (first) xs[i]->slot->grad = old;
+    }
+    for (int i = 0; i < count && st == TL_OK; i++) st = own_gradient(xs[i], &out_grads[i]);
+    for (int i = 0; i < count && st != TL_OK; i++) {
+        tl_tensor_free(out_grads[i]);
+        out_grads[i] = NULL;
+    }
+    return st;
+}

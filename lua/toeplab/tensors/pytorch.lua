@@ -1,0 +1,43 @@
+-- tensors/pytorch.lua: what to write here for a name of PyTorch, for the message about that name.
+
+local range, concat, part = "tl.range(first, last)", "tl.concat({tensors}, axis)",
+  "x:narrow(axis, first, count)"
+local reshape, same = "x:reshape(...)", "x itself: a tensor is always dense"
+local device = "tl.use_device(name) before the first tensor"
+
+local ours = {
+  arange = range, linspace = "tl.range(first, last, step)",
+  rand = "tl.stream_of(name):uniform(t, 0, 1)", randn = "tl.stream_of(name):normal(t, 0, 1)",
+  randperm = "tl.stream_of(name):permutation(n)", manual_seed = "tl.seed(n)",
+  eye = "tl.tensor { ... }", empty = "tl.zeros(...)", ones_like = "tl.ones(x:shape())",
+  zeros_like = "tl.zeros(x:shape())", full_like = "tl.full(x:shape(), v)",
+  Tensor = "tl.tensor { ... }", LongTensor = "tl.ids { ... }", long = "tl.ids { ... }",
+  from_numpy = "tl.load(path)", cat = concat, stack = concat .. " of x:reshape(1, ...)",
+  chunk = part, split = part, select = part, index_select = "x:gather(ids)",
+  embedding = "x:gather(ids), or tl.nn.Embedding", masked_fill = "tl.where(mask, v, x)",
+  sort = "x:argsort()", argmin = "(-x):argmax()", add = "a + b", sub = "a - b", mul = "a * b",
+  div = "a / b", cmul = "a * b", cdiv = "a / b", mm = "tl.matmul(a, b)", bmm = "tl.matmul(a, b)",
+  mv = "tl.matmul(a, b)", dot = "(a * b):sum()", maximum = "tl.max(a, b)",
+  minimum = "tl.min(a, b)", amin = "-(-x):amax(axis)", sum = "x:sum(axis)", mean = "x:mean(axis)",
+  amax = "x:amax(axis)", argmax = "x:argmax()", cumsum = "x:cumsum(axis)",
+  argsort = "x:argsort()", topk = "x:topk(k)", norm = "tl.sqrt(tl.square(x):sum())",
+  prod = "tl.exp(tl.log(x):sum(axis))", logsumexp = "x - tl.log_softmax(x), of any one",
+  max = "x:amax(axis), or tl.max(a, b)", min = "-(-x):amax(axis), or tl.min(a, b)",
+  matmul = "tl.matmul(a, b)", softmax = "tl.softmax(x)", log_softmax = "tl.log_softmax(x)",
+  t = "x:transpose(1, 2)", T = "x:transpose(1, 2)", transpose = "x:transpose(axis1, axis2)",
+  permute = "x:permute {axes}", swapaxes = "x:transpose(axis1, axis2)", unsqueeze = reshape,
+  squeeze = reshape, flatten = reshape, unflatten = reshape, reshape = reshape,
+  expand = "x itself: axes of size 1 stretch", broadcast_to = "x itself: axes of size 1 stretch",
+  ["repeat"] = concat, contiguous = same, size = "x:shape(), or x:dim(axis)",
+  tolist = "x:totable()", numpy = "x:totable()", to = device, cuda = device,
+  cpu = "x itself: reading it copies it to the CPU", detach = "x:clone()",
+  requires_grad_ = "x:require_grad()", fill_ = "x:fill(v)", zero_ = "x:fill(0)",
+  copy_ = "x:copy(y)", autograd = "tl.func, tl.grad", set_grad_enabled = "tl.no_grad(fn, ...)",
+  Module = "tl.nn.class", Linear = "tl.nn.Linear", functional = "tl", device = device,
+  Adam = "tl.optim.adam", AdamW = "tl.optim.adam",
+}
+
+-- Returns the end of a message about an unknown name that is one of PyTorch's, else nil.
+return function(name)
+  return ours[name] and ("; for PyTorch's '%s' write %s"):format(name, ours[name])
+end
