@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
+#include "engine/copy.h"
 #include "engine/device.h"
 #include "engine/plugin.h"
 #include "products/gemm.h"
@@ -19,7 +20,7 @@ int tl_version(void) { return TL_VERSION_NUMBER; }
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
 static const tl_kernel_row *const cpu_tables[] = {
-    tl_cpu_tensor,  tl_cpu_elementwise, tl_cpu_binary,    tl_cpu_matmul, tl_cpu_reduce,
+    tl_cpu_copy,  tl_cpu_elementwise, tl_cpu_binary,    tl_cpu_matmul, tl_cpu_reduce,
     tl_cpu_shape,   tl_cpu_gather,      tl_cpu_sort,      tl_cpu_softmax, tl_cpu_loss,
     tl_cpu_norm,    tl_cpu_conv,        tl_cpu_batch_norm, tl_cpu_transform, tl_cpu_mlp,
     tl_cpu_optim,   tl_cpu_random,      tl_cpu_recurrence, tl_cpu_tno,     tl_cpu_select,

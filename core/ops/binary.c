@@ -4,7 +4,7 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "ops/ops.h"
 #include "ops/walk.h"
 

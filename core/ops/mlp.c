@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "products/gemm.h"
 #include "ops/mlp.h"
 #include "ops/ops.h"

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/philox.h"
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "ops/ops.h"
 
 #define LANES 16          /* blocks computed side by side, so that the rounds vectorise */

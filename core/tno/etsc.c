@@ -33,7 +33,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "engine/tensor.h"
+#include "engine/storage.h"
 #include "tno/recurrent.h"
 #include "tno/tno.h"
 

@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "engine/option.h"
+#include "engine/capture.h"
 #include "engine/device.h"
-#include "engine/graph.h"
+#include "engine/gradient.h"
+#include "engine/option.h"
 #include "engine/plugin.h"
-#include "engine/tape.h"
 #include "ops/arguments.h"
 #include "products/gemm.h"
 #include "tno/tno.h"
