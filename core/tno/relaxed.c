@@ -160,7 +160,7 @@ size_t tl_relaxed_kernel_bytes(const tl_relaxed *s)
 {
     const kernel *k = s->k;
     int64_t       floats = SMALL * k->width + (k->all ? k->lags * k->d : 0);
-    for (int l = 0; l < k->levels; l++) floats += tl_operator_cache_floats(&k->level[l].plan->of);
+    for (int l = 0; l < k->levels; l++) floats += tl_plan_cache_floats(&k->level[l].plan->of.plan);
     return (size_t)floats * sizeof(float) + tl_lazy_kernel_bytes(k->lazy);
 }
 
@@ -230,7 +230,7 @@ static tl_status relaxed_add_tile(tl_relaxed *s, int64_t p)
         int64_t     from = (first > 0 ? first : s->rows) - q;
         tl_tno_args a = {.b = 1, .x = rows + from * k->width, .y = plan->y,
                          .cache = k->level[l].cache, .cached = 1};
-        tl_status   st = plan->of.backend->forward(plan->of.plan, &a);
+        tl_status   st = tl_plan_forward(&plan->of.plan, &a);
         if (st != TL_OK) return st;
         rows += first * k->width;
         if (q == s->rows) /* the inputs in these rows have had their last effect */
@@ -300,7 +300,7 @@ typedef struct part {
 
 static void part_close(tl_ctx *ctx, part *p)
 {
-    tl_operator_close(&p->of);
+    tl_plan_close(&p->of.plan);
     float *const blocks[] = {p->coef, p->x, p->y, p->cache};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) tl_release(ctx, blocks[i]);
 }
@@ -318,7 +318,7 @@ static tl_status part_open(const tl_relaxed *s, int64_t n, part *p)
     p->x = p->coef ? tl_alloc(ctx, bytes) : NULL;
     p->y = p->x ? tl_alloc(ctx, bytes) : NULL;
     if (p->y)
-        p->cache = tl_alloc(ctx, (size_t)tl_operator_cache_floats(&p->of) * sizeof(float));
+        p->cache = tl_alloc(ctx, (size_t)tl_plan_cache_floats(&p->of.plan) * sizeof(float));
     if (p->cache) return TL_OK;
     part_close(ctx, p);
     return TL_ENOMEM;
@@ -348,7 +348,7 @@ static tl_status prompt(tl_relaxed *s, const float *x, float *y, int64_t n)
             tl_tno_args a = {.b = 1, .coef = p.coef, .x = p.x, .y = p.y, .cache = p.cache,
                              .cached = i > 0};
             copy(x + i * n * d + c, d, p.x, w, n, count);
-            st = p.of.backend->forward(p.of.plan, &a);
+            st = tl_plan_forward(&p.of.plan, &a);
             copy(p.y, w, y + i * n * d + c, d, n, count);
             copy(p.y + n * w, w, s->state + i * s->rows * k->width + c, k->width, p.after, count);
         }
