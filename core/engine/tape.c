@@ -130,7 +130,7 @@ tl_status tl_run_recorded(tl_op op, const tl_args *a, int inputs, tl_grad_fn gra
 }
 
 tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
-                         int count, const tl_args *saved, void (*release)(void *p))
+                         int count, int needed, const tl_args *saved, void (*release)(void *p))
 {
     int        wanted;
     tl_listed *all = NULL;
@@ -148,8 +148,8 @@ tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor
     }
     for (int i = 0; node && i < count; i++)
         if (list[i])
-            all[i] = (tl_listed){tl_tensor_retain(list[i]), tl_slot_retain(list[i]->slot),
-                                 list[i]->storage->version};
+            all[i] = (tl_listed){needed ? tl_tensor_retain(list[i]) : NULL,
+                                 tl_slot_retain(list[i]->slot), list[i]->storage->version};
     if (!node && release && saved) release(saved->p);
     return st;
 }

@@ -10,7 +10,7 @@ typedef struct tl_node tl_node;
 typedef tl_status (*tl_grad_fn)(tl_ctx *ctx, tl_node *node, tl_tensor *dy);
 
 typedef struct tl_listed { /* one input of an operator on a list */
-    tl_tensor *t;        /* NULL: absent */
+    tl_tensor *t;        /* NULL: absent, or the gradient needs only its slot */
     tl_slot *slot;       /* NULL: requires no gradient */
     unsigned version;    /* of t, when it was recorded */
 } tl_listed;
@@ -40,10 +40,11 @@ tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *con
 ** it. */
 tl_status tl_run_recorded(tl_op op, const tl_args *a, int inputs, tl_grad_fn grad,
                           const tl_args *saved, tl_tensor **out_y);
-/* Like tl_record, for an operator on a list of any length, which node->list holds. The gradient
-** function passes gradients to tl_accumulate(ctx, node->list[k].slot, grad). */
+/* Like tl_record, for an operator on a list of any length, which node->list holds, with the tensors
+** if the gradient needs them. The gradient function passes gradients to tl_accumulate(ctx,
+** node->list[k].slot, grad). */
 tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
-                         int count, const tl_args *saved, void (*release)(void *p));
+                         int count, int needed, const tl_args *saved, void (*release)(void *p));
 /* Declares that kernel op can recompute out, which was just recorded, from the saved in, i and f.
 ** If out is large, its memory is freed as soon as the tape is its only owner, until backward needs
 ** it. Does nothing if a saved input has itself to be recomputed. */
