@@ -2,9 +2,8 @@
 #ifndef TL_TILE_H
 #define TL_TILE_H
 
+#include "tno/lanes.h"
 #include "tno/plan.h"
-
-#define LANE 16 /* channels that a backend computes as a vector */
 
 typedef struct tl_operator {
     tl_host host; /* that the plan sees */
