@@ -6,19 +6,6 @@ extern "C" {
 #include "ops/walk.h"
 }
 
-static __device__ float binary_gpu_apply(int kind, float a, float b)
-{
-    switch (kind) {
-    case TL_BINARY_ADD: return a + b;
-    case TL_BINARY_SUB: return a - b;
-    case TL_BINARY_MUL: return a * b;
-    case TL_BINARY_DIV: return a / b;
-    case TL_BINARY_MAX: return a >= b || a != a ? a : b;
-    case TL_BINARY_MIN: return a <= b || a != a ? a : b;
-    }
-    return a;
-}
-
 /* The offsets of element i of the walk in both operands. */
 static __device__ void places(const tl_walk &w, int64_t i, int64_t *a, int64_t *b)
 {
@@ -28,20 +15,20 @@ static __device__ void places(const tl_walk &w, int64_t i, int64_t *a, int64_t *
     *b += i % n * w.b[w.ndim - 1];
 }
 
-static __global__ void even_each(int kind, const float *a, int64_t sa, const float *b, int64_t sb,
-                                 float *y, int64_t n)
+static __global__ void even_each(tl_binary_kind kind, const float *a, int64_t sa, const float *b,
+                                 int64_t sb, float *y, int64_t n)
 {
-    EACH(i, n) y[i] = binary_gpu_apply(kind, a[i * sa], b[i * sb]);
+    EACH(i, n) y[i] = tl_binary_value(kind, a[i * sa], b[i * sb]);
 }
 
-static __global__ void walked_each(int kind, tl_walk w, const float *a, const float *b, float *y,
-                                   int64_t n)
+static __global__ void walked_each(tl_binary_kind kind, tl_walk w, const float *a, const float *b,
+                                   float *y, int64_t n)
 {
     EACH(i, n)
     {
         int64_t p, q;
         places(w, i, &p, &q);
-        y[i] = binary_gpu_apply(kind, a[p], b[q]);
+        y[i] = tl_binary_value(kind, a[p], b[q]);
     }
 }
 
@@ -50,14 +37,15 @@ static tl_status binary(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *y = a->out[0];
     int64_t          n = y->len;
+    tl_binary_kind   kind = (tl_binary_kind)a->i[0];
     if (n == 0) return TL_OK;
     tl_walk w = tl_walk_of(a->in[0], a->in[1], y->ndim, y->dims);
     if (w.ndim == 1)
-        LAUNCH(even_each, blocks_for(n), THREADS, (int)a->i[0], F32(a->in[0]), w.a[0],
-               F32(a->in[1]), w.b[0], F32(y), n);
+        LAUNCH(even_each, blocks_for(n), THREADS, kind, F32(a->in[0]), w.a[0], F32(a->in[1]),
+               w.b[0], F32(y), n);
     else
-        LAUNCH(walked_each, blocks_for(n), THREADS, (int)a->i[0], w, F32(a->in[0]), F32(a->in[1]),
-               F32(y), n);
+        LAUNCH(walked_each, blocks_for(n), THREADS, kind, w, F32(a->in[0]), F32(a->in[1]), F32(y),
+               n);
     return launched(ctx, "binary");
 }
 
@@ -68,7 +56,7 @@ static __global__ void pick_each(tl_walk w, const float *a, const float *y, cons
     {
         int64_t p, q;
         places(w, i, &p, &q);
-        da[i] = a[p] == y[i] || a[p] != a[p] ? dy[i] : 0.0f;
+        da[i] = tl_binary_took(a[p], y[i]) ? dy[i] : 0.0f;
     }
 }
 

@@ -8,8 +8,6 @@
 #include "ops/ops.h"
 #include "ops/walk.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 static tl_status broadcast(tl_ctx *ctx, const char *op, const tl_tensor *a, const tl_tensor *b,
                            int *out_ndim, int64_t *out)
 {
@@ -26,31 +24,18 @@ static tl_status broadcast(tl_ctx *ctx, const char *op, const tl_tensor *a, cons
 
 /* ---- Arithmetic ------------------------------------------------------------------------------ */
 
-INLINE float apply(tl_binary_kind kind, float a, float b)
-{
-    switch (kind) {
-    case TL_BINARY_ADD: return a + b;
-    case TL_BINARY_SUB: return a - b;
-    case TL_BINARY_MUL: return a * b;
-    case TL_BINARY_DIV: return a / b;
-    case TL_BINARY_MAX: return a >= b || a != a ? a : b;
-    case TL_BINARY_MIN: return a <= b || a != a ? a : b;
-    }
-    return a;
-}
-
 /* Strides are mostly 0 or 1, and these cases have loops that vectorise. */
-INLINE void inner(tl_binary_kind kind, int64_t n, const float *a, int64_t sa, const float *b,
-                  int64_t sb, float *restrict y)
+TL_INLINE void inner(tl_binary_kind kind, int64_t n, const float *a, int64_t sa, const float *b,
+                     int64_t sb, float *restrict y)
 {
     if (sa == 1 && sb == 1)
-        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[i], b[i]);
+        for (int64_t i = 0; i < n; i++) y[i] = tl_binary_value(kind, a[i], b[i]);
     else if (sa == 1 && sb == 0)
-        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[i], b[0]);
+        for (int64_t i = 0; i < n; i++) y[i] = tl_binary_value(kind, a[i], b[0]);
     else if (sa == 0 && sb == 1)
-        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[0], b[i]);
+        for (int64_t i = 0; i < n; i++) y[i] = tl_binary_value(kind, a[0], b[i]);
     else
-        for (int64_t i = 0; i < n; i++) y[i] = apply(kind, a[i * sa], b[i * sb]);
+        for (int64_t i = 0; i < n; i++) y[i] = tl_binary_value(kind, a[i * sa], b[i * sb]);
 }
 
 typedef struct job {
@@ -108,8 +93,6 @@ static tl_status binary_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-INLINE int chosen(float a, float y) { return a == y || a != a; }
-
 /* The gradient of a maximum or minimum: out[0] = in[2] where the result in[1] equals in[0],
 ** broadcast, or in[0] is NaN, and 0 elsewhere. */
 static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
@@ -124,7 +107,7 @@ static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
     for (int64_t row = 0; row < y->len / n; row++) {
         tl_walk_offsets(&w, row, &a, &b);
         for (int64_t i = 0, k = row * n; i < n; i++, k++)
-            da[k] = chosen(F32(args->in[0])[a + i * step], F32(y)[k]) ? dy[k] : 0.0f;
+            da[k] = tl_binary_took(F32(args->in[0])[a + i * step], F32(y)[k]) ? dy[k] : 0.0f;
     }
     return TL_OK;
 }

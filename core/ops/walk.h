@@ -1,9 +1,28 @@
-/* walk.h - iterates over two tensors of one shape, of which either may be broadcast. */
+/* walk.h - arithmetic of two tensors of one shape, of which either may be broadcast: its formulas,
+** and how to iterate over both. */
 #ifndef TL_WALK_H
 #define TL_WALK_H
 
 #include "base/here.h"
 #include "engine/tensor.h"
+
+#define TL_INLINE static inline HERE __attribute__((always_inline))
+
+TL_INLINE float tl_binary_value(tl_binary_kind kind, float a, float b)
+{
+    switch (kind) {
+    case TL_BINARY_ADD: return a + b;
+    case TL_BINARY_SUB: return a - b;
+    case TL_BINARY_MUL: return a * b;
+    case TL_BINARY_DIV: return a / b;
+    case TL_BINARY_MAX: return a >= b || a != a ? a : b;
+    case TL_BINARY_MIN: return a <= b || a != a ? a : b;
+    }
+    return a;
+}
+
+/* Whether the maximum or minimum y is a, so that the gradient is a's. */
+TL_INLINE int tl_binary_took(float a, float y) { return a == y || a != a; }
 
 /* The loops over a common shape, with the strides of both operands; a broadcast dimension has
 ** stride 0. Adjacent dimensions are merged where both operands have them contiguous, so that most
