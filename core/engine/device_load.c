@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shared.h"
 #include "engine/device.h"
 #include "engine/launch.h"
-#include "engine/plugin.h"
 
 /* ---- The device of a context ----------------------------------------------------------------- */
 
