@@ -1,5 +1,6 @@
 /* context.c - creates and frees contexts: it connects the kernels of all CPU operators, the
 ** functions that plugins may call, and the report of what was built. */
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
+#include "engine/copy.h"
 #include "engine/device.h"
 #include "engine/plugin.h"
 #include "products/gemm.h"
@@ -19,7 +21,7 @@ int tl_version(void) { return TL_VERSION_NUMBER; }
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
 static const tl_kernel_row *const cpu_tables[] = {
-    tl_cpu_tensor,  tl_cpu_elementwise, tl_cpu_binary,    tl_cpu_matmul, tl_cpu_reduce,
+    tl_cpu_copy,  tl_cpu_elementwise, tl_cpu_binary,    tl_cpu_matmul, tl_cpu_reduce,
     tl_cpu_shape,   tl_cpu_gather,      tl_cpu_sort,      tl_cpu_softmax, tl_cpu_loss,
     tl_cpu_norm,    tl_cpu_conv,        tl_cpu_batch_norm, tl_cpu_transform, tl_cpu_mlp,
     tl_cpu_optim,   tl_cpu_random,      tl_cpu_recurrence, tl_cpu_tno,     tl_cpu_select,
@@ -77,6 +79,32 @@ static void fill_host(tl_ctx *ctx)
     };
 }
 
+/* ---- The cache folder ------------------------------------------------------------------------ */
+
+/* Sets host.cache_dir as tl_cache_dir documents. */
+static tl_status find_cache(tl_ctx *ctx)
+{
+    char        path[PATH_MAX];
+    const char *own = getenv("TOEPLAB_CACHE"), *xdg = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    int         n = 0;
+    if (own)
+        n = snprintf(path, sizeof path, "%s", own);
+    else if (xdg && xdg[0] == '/') /* the XDG specification ignores relative paths */
+        n = snprintf(path, sizeof path, "%s/toeplab", xdg);
+    else if (home && home[0] == '/')
+        n = snprintf(path, sizeof path, "%s/.cache/toeplab", home);
+    if (n <= 0 || n >= PATH_MAX) return TL_OK;
+    if (tl_file_folders(ctx, path) != TL_OK) {
+        ctx->message[0] = 0; /* backends then plan without stored tuning results */
+        return TL_OK;
+    }
+    ctx->host.cache_dir = strdup(path);
+    return ctx->host.cache_dir ? TL_OK : tl_fail(ctx, TL_ENOMEM, "%s: out of memory", path);
+}
+
+const char *tl_cache_dir(const tl_ctx *ctx) { return ctx->host.cache_dir; }
+
 /* ---- Opening and closing --------------------------------------------------------------------- */
 
 static void close_context(tl_ctx *ctx)
@@ -91,6 +119,7 @@ static void close_context(tl_ctx *ctx)
     free(ctx->kernels);
     free(ctx->tape);
     free(ctx->choices);
+    free((void *)ctx->host.cache_dir);
     free(ctx->info);
     free(ctx);
 }
@@ -111,6 +140,7 @@ tl_status tl_ctx_new(int threads, tl_ctx **out_ctx)
     tl_status st = fill_kernels(ctx);
     if (st == TL_OK) st = tl_memory_open(ctx);
     if (st == TL_OK) st = tl_threads_open(ctx);
+    if (st == TL_OK) st = find_cache(ctx);
     if (st == TL_OK) st = tl_plugins_open(ctx);
     if (st != TL_OK) {
         tl_ctx_free(ctx);

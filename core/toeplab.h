@@ -629,7 +629,7 @@ TL_API tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl
 /* ---- Recurrences: a causal Toeplitz operator one position at a time -------------------------- */
 /* y_i = sum over 0 <= k < lags of gamma^k t_k x_(i-k),   x_i = 0 for i < 0
 ** The ring stores the last `lags` inputs and sums them directly. ETSC stores complex modes, half of
-** them by symmetry; etsc.c derives both forms. The exact form equals the ring up to rounding for
+** them by symmetry; etsc.c derives them. The exact form equals the ring up to rounding for
 ** any number of positions; it stores past inputs too, unless the decay makes them negligible. The
 ** published form equals that sum for the first `lags` positions only: at lag `lags` its kernel is
 ** -gamma^lags times the sum of t, and it repeats periodically from there. The relaxed form equals

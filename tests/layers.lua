@@ -1,11 +1,12 @@
 -- layers.lua -- the rooms of the house, the direction through them, and style that can be checked.
--- toeplab lua tests/layers.lua [FOLDER]: checks the tree, then itself on planted faults.
+-- toeplab lua tests/layers.lua [FOLDER [order]]: checks the tree, then itself on planted faults.
+-- order: also prints the files of core/engine, each after those that it uses.
 
 local ROOT = arg[1] or arg[0]:match("^(.*)/tests/[^/]*$") or "."
 local MAX = { columns = 100, lines = 500, body = 60, files = 25 }
 -- The whole public API is one file; so is what stands in for CUDA.
 local LINES = { ["core/toeplab.h"] = 800, ["tests/device/emulate.h"] = 600,
-  ["tests/layers.lua"] = 700 }
+  ["tests/layers.lua"] = 760 }
 
 -- ---- What each room may use ----
 
@@ -16,7 +17,7 @@ local may_include = { -- header -> the only files that may include it
   { "^sqlite3",       "^core/store/store[%w_]*%.[ch]$", "^core/text/json%.c$" },
   { "^pcre2",         "^core/text/pieces%.c$" },
   { "^hdf5",          "^core/store/h5%w*%.[ch]$" },
-  { "^dlfcn%.h$",     "^core/engine/plugin%.c$", "^tests/faults/" },
+  { "^dlfcn%.h$",     "^core/base/shared%.c$", "^tests/faults/" },
   { "^fftw3",         "^backends/fft/", "^benches/" },
   { "^cblas",         "^core/products/gemm%.c$" },
   { "^openblas",      "^core/products/gemm%.c$" },
@@ -603,12 +604,15 @@ for _, path in ipairs(all) do
   if is_core(path) then calls[path] = used(path, text_of(path)) end
 end
 
--- The folders of product code that hold too many files, as text; nil if there is none.
+-- The folders of product code that hold too many files, as text; nil if there is none. x.c, x.h,
+-- x.cu and x.cuh count as one.
 local function crowded(paths)
-  local count, found = {}, {}
+  local count, found, seen = {}, {}, {}
   for _, path in ipairs(paths) do
     local folder = path:match "^core.*/" or path:match "^backends.*/" or path:match "^lua.*/"
-    if folder then
+    local name = path:gsub("%.cuh?$", ""):gsub("%.[ch]$", "")
+    if folder and not seen[name] then
+      seen[name] = true
       count[folder] = (count[folder] or 0) + 1
     end
   end
@@ -641,8 +645,9 @@ for _, name in ipairs { "core", "backends", "lua", "tests", "experiments", "pyth
   result(read[name], ("%d files read in %s"):format(read[name] or 0, name))
 end
 
--- A circle of Lua modules, by what they require anywhere, as text; nil if there is none.
-local function circle(modules) -- name -> list of names
+-- A circle of modules, by what they use anywhere, as text; nil if there is none. Appends each
+-- module to order, if it is given, after those that it uses.
+local function circle(modules, order) -- name -> list of names
   local state = {} -- name -> 1: on the way, 2: done
   local function visit(name, trail)
     if state[name] == 2 or not modules[name] then return nil end
@@ -653,18 +658,59 @@ local function circle(modules) -- name -> list of names
       if found then return found end
     end
     state[name] = 2
+    if order then order[#order + 1] = name end
   end
-  for name in pairs(modules) do
+  local names = {}
+  for name in pairs(modules) do names[#names + 1] = name end
+  table.sort(names)
+  for _, name in ipairs(names) do
     local found = visit(name, "")
     if found then return found end
   end
 end
 
+-- The modules of core/engine, x.c and x.h as one, with those whose headers they include or whose
+-- functions they call. texts: path -> text
+local function engine_modules(texts)
+  local modules = {}
+  for path, text in pairs(texts) do
+    local name = path:match "^core/engine/([%w_]+)%.[ch]$"
+    local uses = name and (modules[name] or {})
+    local function use(other)
+      if other and other ~= name then uses[#uses + 1] = other end
+    end
+    if name then
+      modules[name] = uses
+      for other in text:gmatch "#%s*include%s*\"engine/([%w_]+)%.h\"" do use(other) end
+      for file in pairs(used(path, text)) do use(file:match "^core/engine/([%w_]+)%.c$") end
+    end
+  end
+  return modules
+end
+
 local found = circle(modules)
 if found then print(found) end
 result(not found, "Lua modules require each other in no circle")
+local engine, order = {}, {}
+for _, path in ipairs(all) do
+  if path:find "^core/engine/" then engine[path] = text_of(path) end
+end
+found = circle(engine_modules(engine), order)
+if found then print(found) end
+if arg[2] == "order" then print(table.concat(order, " ")) end
+result(not found and #order > 1, "the files of core/engine use each other in no circle")
+local a, b = "#include \"engine/a.h\"\n", "#include \"engine/b.h\"\n"
+result(circle(engine_modules { ["core/engine/a.c"] = a .. b, ["core/engine/b.h"] = a })
+  and circle(engine_modules { ["core/engine/tensor.h"] = "#include \"engine/launch.h\"",
+    ["core/engine/launch.c"] = c "void f(void) { tl_new_like(0, 0); }" })
+  and not circle(engine_modules { ["core/engine/a.c"] = a .. b, ["core/engine/b.c"] = b }),
+  "a planted circle of the engine is found")
 local full, one_more = {}, { "tests/x.lua" }
-for i = 1, MAX.files do full[i] = ("core/x/%d.c"):format(i) end
+for i = 1, MAX.files do
+  for _, ext in ipairs { "c", "h", "cu", "cuh" } do
+    full[#full + 1] = ("core/x/%d.%s"):format(i, ext)
+  end
+end
 table.move(full, 1, #full, 2, one_more)
 one_more[#one_more + 1] = "core/x/more.c"
 found = crowded(all)

@@ -38,9 +38,8 @@ struct tl_ctx {
     tl_tensor *one;
     tl_host host;              /* the functions for plugins; host.self is this context */
     struct tl_plugin *plugins; /* a list in the order of loading, owned (engine/plugin.c) */
-    /* messages about plugin files that could not be used: NUL-terminated strings, ended by an
-    ** empty one */
-    char *problems;
+    char **problems; /* messages about plugin files that could not be used */
+    int problem_count;
     char *choices; /* the choices of "auto" (tno/choose.c), or NULL */
     char *info; /* text of tl_build_info */
     struct tl_transform_plan *transform_plans; /* the cache of ops/transform.c */

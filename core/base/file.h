@@ -31,7 +31,4 @@ TL_PRIVATE tl_status tl_file_replace(tl_ctx *ctx, const char *path, const tl_par
 ** and syncs the folder. */
 TL_PRIVATE tl_status tl_file_rename(tl_ctx *ctx, const char *temp, const char *path);
 
-/* Returns 0 if the file at path is a truncated shared object, which must not be loaded (elf.c). */
-int tl_elf_whole(const char *path);
-
 #endif

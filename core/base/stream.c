@@ -22,14 +22,12 @@ tl_stream tl_stream_new(uint64_t seed, const char *purpose)
     return (tl_stream){.key = splitmix(hash ^ splitmix(seed + PHILOX_W0)), .offset = 0};
 }
 
-static uint64_t draw64(tl_stream *s)
+double tl_random_unit(tl_stream *s)
 {
     uint32_t w[4];
     tl_philox(s->key, s->offset++, w);
-    return (uint64_t)w[1] << 32 | w[0];
+    return tl_philox_unit(w);
 }
-
-double tl_random_unit(tl_stream *s) { return (double)(draw64(s) >> 11) * 0x1p-53; }
 
 int64_t tl_random_below(tl_stream *s, int64_t bound)
 {
@@ -37,7 +35,9 @@ int64_t tl_random_below(tl_stream *s, int64_t bound)
     /* excess: 2^64 mod n values would bias the result */
     uint64_t n = (uint64_t)bound, excess = (0 - n) % n, r;
     do {
-        r = draw64(s);
+        uint32_t w[4];
+        tl_philox(s->key, s->offset++, w);
+        r = tl_philox_bits(w);
     } while (r < excess);
     return (int64_t)(r % n);
 }

@@ -37,9 +37,9 @@ static tl_status binary(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *y = a->out[0];
     int64_t          n = y->len;
+    tl_binary_kind   kind = (tl_binary_kind)a->i[0];
     if (n == 0) return TL_OK;
     tl_walk w = tl_walk_of(a->in[0], a->in[1], y->ndim, y->dims);
-    tl_binary_kind kind = (tl_binary_kind)a->i[0];
     if (w.ndim == 1)
         LAUNCH(even_each, blocks_for(n), THREADS, kind, F32(a->in[0]), w.a[0], F32(a->in[1]),
                w.b[0], F32(y), n);
@@ -56,7 +56,7 @@ static __global__ void pick_each(tl_walk w, const float *a, const float *y, cons
     {
         int64_t p, q;
         places(w, i, &p, &q);
-        da[i] = a[p] == y[i] || a[p] != a[p] ? dy[i] : 0.0f;
+        da[i] = tl_binary_took(a[p], y[i]) ? dy[i] : 0.0f;
     }
 }
 

@@ -28,6 +28,7 @@
 
 extern "C" {
 #include "engine/device.h"
+#include "engine/launch.h"
 }
 
 #define SLOTS      8
@@ -179,7 +180,7 @@ extern const tl_kernel_row gpu_elementwise[], gpu_binary[], gpu_gemms[], gpu_red
     gpu_shape[], gpu_gather[], gpu_sorts[], gpu_softmax[], gpu_loss[], gpu_norm[],
     gpu_batch_norm[], gpu_conv[], gpu_transform[], gpu_random[], gpu_optim[], gpu_decay[],
     gpu_tno[], gpu_mlp[], gpu_select[], gpu_recur[];
-const tl_tno_form *gpu_backend(tl_ctx *ctx, const char *name);
+const struct tl_tno_form *gpu_backend(tl_ctx *ctx, const char *name);
 void gpu_spectra_close(tl_ctx *ctx);
 
 #endif

@@ -49,7 +49,7 @@ static __global__ void copy_each(const uint32_t *x, uint32_t *y, int64_t n)
     EACH(i, n) y[i] = x[i];
 }
 
-/* ---- Operators, with the arguments of elementwise.c and tensor.c ----------------------------- */
+/* ---- Operators, with the arguments of elementwise.c and copy.c ------------------------------- */
 
 #define KIND(a) ((tl_unary_kind)(a)->i[0])
 

@@ -4,6 +4,7 @@
 
 extern "C" {
 #include "ops/mlp.h"
+#include "ops/norm.h"
 }
 
 #define WARPS (THREADS / 32) /* rows of a block */
@@ -41,14 +42,8 @@ static __device__ statistics measure(const between &b, const float *x, int lane)
         double off = (double)x[i] - (double)t.mean;
         square += off * off;
     }
-    square = warp_sum(square) / (double)b.n;
-    double root = sqrt(square);
-    if (b.norm != TL_NORM_SIMPLE) {
-        t.s = (float)(1 / sqrt(square + (double)b.eps));
-    } else {
-        t.s = root == 0 ? 0.0f : (float)(1 / (root + (double)b.eps));
-        t.q = root == 0 ? 0.0f : (float)(1 + (double)b.eps / root);
-    }
+    tl_norm_statistics(b.norm == TL_NORM_SIMPLE ? SIMPLE : RMS, warp_sum(square) / (double)b.n,
+                       (double)b.eps, &t.s, &t.q);
     return t;
 }
 

@@ -3,6 +3,7 @@
 
 extern "C" {
 #include "ops/arguments.h"
+#include "ops/norm.h"
 }
 
 /* A weight or bias: NULL, one number for all columns, or one per column. */
@@ -22,24 +23,8 @@ static __device__ float pick(column c, int64_t i, float preset)
     return c.at ? c.at[c.each ? i : 0] : preset;
 }
 
-static __device__ void statistics(int kind, double square, double eps, float mean, float *s,
-                                  float *t)
-{
-    double root = sqrt(square);
-    if (kind == LAYER || kind == RMS) {
-        *s = (float)(1 / sqrt(square + eps));
-        *t = kind == LAYER ? mean : 1.0f;
-    } else if (kind == SIMPLE) {
-        *s = root == 0 ? 0.0f : (float)(1 / (root + eps));
-        *t = root == 0 ? 0.0f : (float)(1 + eps / root);
-    } else {
-        *s = root == 0 ? 0.0f : (float)(1 / (root > eps ? root : eps));
-        *t = root > eps;
-    }
-}
-
-static __global__ void norm_rows(int kind, double eps, const float *x, column weight, column bias,
-                                 float *y, float *s, float *t, int64_t n)
+static __global__ void norm_rows(norm_kind kind, double eps, const float *x, column weight,
+                                 column bias, float *y, float *s, float *t, int64_t n)
 {
     __shared__ double scratch[THREADS / 32];
     const float *row = x + (int64_t)blockIdx.x * n;
@@ -52,7 +37,8 @@ static __global__ void norm_rows(int kind, double eps, const float *x, column we
     for (int64_t i = threadIdx.x; i < n; i += THREADS)
         square += ((double)row[i] - mean) * ((double)row[i] - mean);
     square = block_reduce(square, add(), scratch) / (double)n;
-    statistics(kind, square, eps, (float)mean, &scale, &shift);
+    tl_norm_statistics(kind, square, eps, &scale, &shift);
+    if (kind == LAYER) shift = (float)mean;
     if (threadIdx.x == 0) {
         s[blockIdx.x] = scale;
         t[blockIdx.x] = shift;
@@ -70,7 +56,7 @@ static tl_status norm(tl_ctx *ctx, const tl_args *a)
     int64_t          rows = tl_rows(x);
     float           *stats = F32(a->in[NORM_STATS]);
     if (x->len == 0) return TL_OK;
-    LAUNCH_SYNC(norm_rows, rows, THREADS, (int)a->i[0], a->f[0], F32(x),
+    LAUNCH_SYNC(norm_rows, rows, THREADS, (norm_kind)a->i[0], a->f[0], F32(x),
                 column_of(a->in[NORM_WEIGHT]), column_of(a->in[NORM_BIAS]), F32(a->out[0]), stats,
                 stats + rows, tl_cols(x));
     return launched(ctx, "norm");

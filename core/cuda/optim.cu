@@ -73,13 +73,7 @@ static __global__ void adam_all(tl_adam_numbers a, const __grid_constant__ batch
         const piece c = piece_of(l, chunk);
         const float *__restrict__ grad = c.t.grad;
         float *__restrict__ p = c.t.p, *__restrict__ m = c.t.m, *__restrict__ v = c.t.v;
-        EACH_OF(i, c)
-        {
-            float g = tl_adam_bounded(grad[i] * a.scale + a.coupled * p[i]);
-            m[i] = a.beta1 * m[i] + a.rest1 * g;
-            v[i] = a.beta2 * v[i] + a.rest2 * g * g;
-            p[i] = p[i] - a.decoupled * p[i] - a.step * (m[i] / (a.root * sqrtf(v[i]) + a.eps));
-        }
+        EACH_OF(i, c) tl_adam_update(&a, grad[i], p + i, m + i, v + i);
     }
 }
 
@@ -95,32 +89,25 @@ static tl_status adam_step(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "adam");
 }
 
-static __global__ void sgd_all(const __grid_constant__ batch l, float lr, float momentum,
-                               float decay, float scale)
+static __global__ void sgd_all(tl_sgd_numbers a, const __grid_constant__ batch l)
 {
     EACH_CHUNK(chunk, l)
     {
         const piece c = piece_of(l, chunk);
         const float *__restrict__ grad = c.t.grad;
         float *__restrict__ p = c.t.p, *__restrict__ buf = c.t.m;
-        EACH_OF(i, c)
-        {
-            float g = grad[i] * scale + decay * p[i];
-            if (buf) g = buf[i] = momentum * buf[i] + g;
-            p[i] -= lr * g;
-        }
+        EACH_OF(i, c) tl_sgd_update(&a, grad[i], p + i, buf ? buf + i : NULL);
     }
 }
 
 static tl_status sgd(tl_ctx *ctx, const tl_args *a)
 {
     const tl_trained_list *list = (const tl_trained_list *)a->p;
+    tl_sgd_numbers         by = tl_sgd_numbers_of(list);
     batch                  l;
     for (int at = 0; at < list->count;) {
         int64_t chunks = next_batch(list, &at, &l);
-        if (chunks > 0)
-            LAUNCH(sgd_all, blocks_of(chunks), THREADS, l, (float)list->sgd.lr,
-                   (float)list->sgd.momentum, (float)list->sgd.weight_decay, (float)list->scale);
+        if (chunks > 0) LAUNCH(sgd_all, blocks_of(chunks), THREADS, by, l);
     }
     return launched(ctx, "sgd");
 }

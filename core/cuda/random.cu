@@ -2,20 +2,7 @@
 ** does not depend on the device: element e is word e % 4 of block e / 4 of the stream, and an
 ** integer or a place is made of 64 bits of a block of its own. A thread computes a block. */
 #include "cuda/cuda.cuh"
-
-#ifdef __CUDACC__
-#define inline __device__ inline
-#endif
 #include "base/philox.h"
-#undef inline
-
-static __device__ void draw(uint64_t key, uint64_t block, uint32_t w[4])
-{
-    w[0] = (uint32_t)block;
-    w[1] = (uint32_t)(block >> 32);
-    w[2] = w[3] = 0;
-    philox_block(key, w);
-}
 
 /* The first block of a kernel; each launch of a graph shifts it (gpu_graph_shift). */
 static __device__ uint64_t start_of(uint64_t offset, const uint64_t *shift)
@@ -30,13 +17,12 @@ static __global__ void uniform_blocks(uint64_t key, uint64_t offset, const uint6
     EACH(k, (n + 3) / 4)
     {
         uint32_t w[4];
-        draw(key, offset + (uint64_t)k, w);
+        tl_philox(key, offset + (uint64_t)k, w);
         for (int64_t e = 4 * k; e < 4 * k + 4 && e < n; e++)
             y[e] = low + range * (float)(int32_t)(w[e % 4] >> 8);
     }
 }
 
-/* The Box-Muller transform turns two uniform words into two independent normal numbers. */
 static __global__ void normal_blocks(uint64_t key, uint64_t offset, const uint64_t *shift,
                                      float mean, float deviation, float *y, int64_t n)
 {
@@ -45,30 +31,22 @@ static __global__ void normal_blocks(uint64_t key, uint64_t offset, const uint64
     {
         uint32_t w[4];
         float z[4];
-        draw(key, offset + (uint64_t)k, w);
-        for (int e = 0; e < 4; e += 2) {
-            float radius = sqrtf(-2.0f * logf(((float)w[e] + 1.0f) * 0x1p-32f));
-            float angle = 6.28318531f * ((float)(int32_t)(w[e + 1] >> 8) * 0x1p-24f);
-            z[e] = radius * cosf(angle);
-            z[e + 1] = radius * sinf(angle);
-        }
+        tl_philox(key, offset + (uint64_t)k, w);
+        for (int e = 0; e < 4; e += 2) tl_normal_pair(w[e], w[e + 1], z + e);
         for (int64_t e = 4 * k; e < 4 * k + 4 && e < n; e++) y[e] = mean + deviation * z[e % 4];
     }
-}
-
-/* The 64 bits that a scalar draw takes from a block. */
-static __device__ uint64_t draw64(uint64_t key, uint64_t block)
-{
-    uint32_t w[4];
-    draw(key, block, w);
-    return (uint64_t)w[1] << 32 | w[0];
 }
 
 static __global__ void integers_each(uint64_t key, uint64_t offset, const uint64_t *shift,
                                      uint64_t bound, int32_t *y, int64_t n)
 {
     offset = start_of(offset, shift);
-    EACH(i, n) y[i] = (int32_t)(draw64(key, offset + (uint64_t)i) % bound);
+    EACH(i, n)
+    {
+        uint32_t w[4];
+        tl_philox(key, offset + (uint64_t)i, w);
+        y[i] = (int32_t)(tl_philox_bits(w) % bound);
+    }
 }
 
 static __global__ void places_each(uint64_t key, uint64_t offset, const uint64_t *shift,
@@ -77,9 +55,9 @@ static __global__ void places_each(uint64_t key, uint64_t offset, const uint64_t
     offset = start_of(offset, shift);
     EACH(i, n)
     {
-        double unit = (double)(draw64(key, offset + (uint64_t)(i % count)) >> 11) * 0x1p-53;
-        double at = (double)lengths[i / count] * unit;
-        y[i] = at >= 0 && at < INT32_MAX ? (int32_t)at : 0;
+        uint32_t w[4];
+        tl_philox(key, offset + (uint64_t)(i % count), w);
+        y[i] = tl_philox_place(lengths[i / count], tl_philox_unit(w));
     }
 }
 
@@ -91,7 +69,7 @@ static __global__ void dropout_blocks(uint64_t key, uint64_t offset, const uint6
     EACH(k, (n + 3) / 4)
     {
         uint32_t w[4];
-        draw(key, offset + (uint64_t)k, w);
+        tl_philox(key, offset + (uint64_t)k, w);
         for (int64_t e = 4 * k; e < 4 * k + 4 && e < n; e++)
             y[e] = w[e % 4] >= threshold ? x[e] * scale : 0.0f;
     }

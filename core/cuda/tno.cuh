@@ -5,6 +5,10 @@
 
 #include "cuda/cuda.cuh"
 
+extern "C" {
+#include "tno/tno.h"
+}
+
 typedef struct gpu_form {
     const char *name;
     tl_tno_form form;

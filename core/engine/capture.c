@@ -1,6 +1,6 @@
 /* capture.c - records the storages and objects that a graph uses while it is being captured. */
 #include "base/memory.h"
-#include "engine/graph.h"
+#include "engine/capture.h"
 
 tl_status tl_graph_hold(tl_graph *g, tl_storage *s, int written)
 {

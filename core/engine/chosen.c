@@ -1,7 +1,7 @@
 /* chosen.c - gradients with respect to chosen tensors alone. */
 #include <stdlib.h>
 
-#include "engine/tape.h"
+#include "engine/backward.h"
 
 static int input_count(const tl_node *node) { return TL_ARGS + node->count; }
 

@@ -4,19 +4,9 @@
 #ifndef TL_DEVICE_H
 #define TL_DEVICE_H
 
-#include "engine/launch.h"
+#include "base/context.h"
 
 #define TL_ENGINE_ABI 5u
-
-/* How a device computes a backend: these functions replace those of tl_tno_backend, whose other
-** fields hold on every device. The pointers in tl_tno_args are device pointers. */
-typedef struct tl_tno_form {
-    tl_status (*plan)(const tl_host *h, const tl_tno_problem *p, void **out_plan);
-    tl_status (*forward)(void *plan, const tl_tno_args *a);
-    tl_status (*backward)(void *plan, const tl_tno_args *a);
-    void (*release)(void *plan);
-    int64_t (*cache_size)(void *plan); /* NULL: no cache */
-} tl_tno_form;
 
 /* All functions but look, open and form need a context whose engine_state is set. Kernels may still
 ** be running when their launch returns; download, even of 0 bytes, waits for all earlier
@@ -40,11 +30,11 @@ typedef struct tl_engine {
     void (*reset_peak)(tl_ctx *ctx);
     void (*trim)(tl_ctx *ctx);          /* returns cached memory to the driver */
     const char *(*about)(tl_ctx *ctx);  /* the text of look; valid until close */
-    const tl_kernel_row *const *tables; /* each ended by {0} */
+    const struct tl_kernel_row *const *tables; /* each ended by {0} */
     int table_count;
     unsigned precisions; /* supported tl_precision_kinds: bit 1 << kind for each */
     /* the device's form of a backend, or NULL if it has none */
-    const tl_tno_form *(*form)(tl_ctx *ctx, const char *name);
+    const struct tl_tno_form *(*form)(tl_ctx *ctx, const char *name);
     /* Graphs (graph.c); all NULL if the device has none. Between begin and end, launches are
     ** captured, and copies between the device and the CPU fail. A replay draws random numbers of
     ** stream keys[i] shifts[i] blocks further on than the capture did. Memory that was allocated
@@ -67,6 +57,9 @@ extern
 #endif
 TL_EXPORT const tl_engine tl_engine_entry;
 
+/* Allocate and release memory on a device. */
+tl_status tl_device_alloc(tl_ctx *ctx, tl_device device, size_t bytes, void **out_p);
+void tl_device_release(tl_ctx *ctx, tl_device device, void *p);
 void tl_device_close(tl_ctx *ctx);
 
 #endif

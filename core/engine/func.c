@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine/tape.h"
+#include "engine/backward.h"
 
 typedef struct func {
     tl_func    of;
@@ -151,7 +151,7 @@ static tl_status record_node(tl_ctx *ctx, func *f, tl_tensor *const *inputs,
     int         count = f->inputs; /* f may be gone below */
     tl_status   st = make_list(ctx, inputs, count, saved, kept, &list);
     if (st == TL_OK)
-        st = tl_record_list(ctx, hidden, func_grad, list, count + kept, &args, func_release);
+        st = tl_record_list(ctx, hidden, func_grad, list, count + kept, 1, &args, func_release);
     else
         func_release(f);
     for (int i = 0; hidden->slot && i < count; i++) { /* the node needs no values of its inputs */

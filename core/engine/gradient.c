@@ -1,7 +1,7 @@
 /* gradient.c - which tensors require gradients, and how gradients are accumulated. */
 #include <stdlib.h>
 
-#include "engine/tape.h"
+#include "engine/gradient.h"
 
 /* ---- Leaves ---------------------------------------------------------------------------------- */
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "engine/capture.h"
 #include "engine/device.h"
-#include "engine/graph.h"
 
 int tl_has_graphs(const tl_ctx *ctx)
 {

@@ -10,7 +10,7 @@
 #ifndef TL_LAUNCH_H
 #define TL_LAUNCH_H
 
-#include "engine/tensor.h"
+#include "engine/storage.h"
 
 /* clang-format off */
 #define TL_OP_MAP(X) \
@@ -58,14 +58,6 @@ TL_PRIVATE tl_status tl_launch(tl_ctx *ctx, tl_op op, const tl_args *a);
 /* The same on the CPU, whatever the context's device is. */
 tl_status tl_launch_host(tl_ctx *ctx, tl_op op, const tl_args *a);
 
-/* ---- Profiles (profile.c) ---- */
-
 double tl_seconds(void); /* of a clock that only runs forward */
-const char *tl_op_name(tl_op op);
-/* Runs and times a kernel; tl_launch calls it during a profile. */
-tl_status tl_profile_run(tl_ctx *ctx, tl_op op, tl_kernel kernel, const tl_args *a);
-
-/* The CPU's kernel table of this folder; context.c lists the tables of all folders. */
-extern const tl_kernel_row tl_cpu_tensor[];
 
 #endif

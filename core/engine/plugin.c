@@ -1,20 +1,15 @@
 /* plugin.c - finds, checks and loads the plugins of backends. A plugin that was loaded stays mapped
 ** until the process ends, because its threads, and those of its libraries, may still run when the
 ** last context closes. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* dladdr */
-#endif
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/file.h"
+#include "base/shared.h"
 #include "engine/option.h"
 #include "engine/plugin.h"
 
@@ -22,33 +17,6 @@
 #define NUMBER(macro) WRITTEN(macro)
 
 /* ---- One file -------------------------------------------------------------------------------- */
-
-/* Checks the ABI before anything else in the table, because the fields after it may be laid out
-** differently in another version. */
-tl_status tl_shared_open(tl_ctx *ctx, const tl_shared_kind *kind, const char *name,
-                         const char *path, void **out_file, const void **out_table)
-{
-    *out_file = NULL;
-    if (!tl_elf_whole(path)) return tl_fail(ctx, kind->error, "%s: is truncated", name);
-    void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!file) {
-        const char *why = dlerror();
-        size_t      len = strlen(path);
-        if (!why) why = "it cannot be opened";
-        if (strncmp(why, path, len) == 0 && strncmp(why + len, ": ", 2) == 0) why += len + 2;
-        return tl_fail(ctx, kind->error, "%s: %s", name, why);
-    }
-    *out_file = file;
-    const uint32_t *abi = dlsym(file, kind->entry);
-    if (!abi)
-        return tl_fail(ctx, kind->error, "%s: exports no %s, so it is not %s", name, kind->entry,
-                       kind->what);
-    if (*abi != kind->abi)
-        return tl_fail(ctx, kind->error, "%s: made for ABI %u, this is ABI %u", name,
-                       (unsigned)*abi, (unsigned)kind->abi);
-    *out_table = abi;
-    return TL_OK;
-}
 
 static int is_word(const char *s)
 {
@@ -121,45 +89,33 @@ tl_status tl_backend_load(tl_ctx *ctx, const char *path)
     tl_status   st = tl_shared_open(ctx, &kind, path, path, &file, &b);
     if (st == TL_OK) st = plugin_check(ctx, b, path);
     if (st == TL_OK) st = plugin_add(ctx, b, path);
-    if (st != TL_OK && file) (void)dlclose(file); /* safe, because none of its code has run */
+    if (st != TL_OK) tl_shared_close(file); /* safe, because none of its code has run */
     return st;
 }
 
 /* ---- Problems -------------------------------------------------------------------------------- */
 
-static size_t problems_size(const tl_ctx *ctx) /* excludes the empty string at the end */
-{
-    const char *p = ctx->problems;
-    while (p && *p) p += strlen(p) + 1;
-    return p ? (size_t)(p - ctx->problems) : 0;
-}
-
 /* Appends the context's message to the problems and clears it. */
 static tl_status add_problem(tl_ctx *ctx)
 {
-    size_t size = problems_size(ctx), len = strlen(ctx->message);
-    char  *all = realloc(ctx->problems, size + len + 2);
-    if (!all) return TL_ENOMEM;
-    memcpy(all + size, ctx->message, len + 1);
-    all[size + len + 1] = 0;
-    ctx->problems = all;
+    char  *copy = strdup(ctx->message);
+    char **all = realloc(ctx->problems, (size_t)(ctx->problem_count + 1) * sizeof *all);
+    if (all) ctx->problems = all;
+    if (!copy || !all) {
+        free(copy);
+        return TL_ENOMEM;
+    }
+    all[ctx->problem_count++] = copy;
     ctx->message[0] = 0;
     return TL_OK;
 }
 
 const char *tl_backend_problem(const tl_ctx *ctx, int i)
 {
-    const char *p = ctx->problems;
-    for (; p && *p && i > 0; i--) p += strlen(p) + 1;
-    return p && *p && i == 0 ? p : NULL;
+    return i >= 0 && i < ctx->problem_count ? ctx->problems[i] : NULL;
 }
 
-int tl_backend_problem_count(const tl_ctx *ctx)
-{
-    int count = 0;
-    while (tl_backend_problem(ctx, count)) count++;
-    return count;
-}
+int tl_backend_problem_count(const tl_ctx *ctx) { return ctx->problem_count; }
 
 /* ---- The search path ------------------------------------------------------------------------- */
 
@@ -193,23 +149,6 @@ static tl_status load_folder(tl_ctx *ctx, const char *folder)
     return st;
 }
 
-int tl_beside_library(const char *name, char *path, size_t size)
-{
-    static const char here = 0;
-    static const char *const places[] = {"", "toeplab/"};
-    char    library[PATH_MAX];
-    Dl_info info;
-    if (!dladdr(&here, &info) || !info.dli_fname || !realpath(info.dli_fname, library)) return 0;
-    char *slash = strrchr(library, '/');
-    if (!slash) return 0;
-    *slash = 0;
-    for (int i = 0; i < 2; i++) {
-        int n = snprintf(path, size, "%s/%s%s", library, places[i], name);
-        if (n > 0 && (size_t)n < size && access(path, F_OK) == 0) return 1;
-    }
-    return 0;
-}
-
 static tl_status load_listed(tl_ctx *ctx, const char *folders)
 {
     char     *copy = strdup(folders), *rest = copy;
@@ -222,38 +161,12 @@ static tl_status load_listed(tl_ctx *ctx, const char *folders)
     return st;
 }
 
-/* ---- The cache folder ------------------------------------------------------------------------ */
-
-/* Sets host.cache_dir as tl_cache_dir documents. */
-static tl_status find_cache(tl_ctx *ctx)
-{
-    char        path[PATH_MAX];
-    const char *own = getenv("TOEPLAB_CACHE"), *xdg = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
-    int         n = 0;
-    if (own)
-        n = snprintf(path, sizeof path, "%s", own);
-    else if (xdg && xdg[0] == '/') /* the XDG specification ignores relative paths */
-        n = snprintf(path, sizeof path, "%s/toeplab", xdg);
-    else if (home && home[0] == '/')
-        n = snprintf(path, sizeof path, "%s/.cache/toeplab", home);
-    if (n <= 0 || n >= PATH_MAX) return TL_OK;
-    if (tl_file_folders(ctx, path) != TL_OK) {
-        ctx->message[0] = 0; /* backends then plan without stored tuning results */
-        return TL_OK;
-    }
-    ctx->host.cache_dir = strdup(path);
-    return ctx->host.cache_dir ? TL_OK : tl_fail(ctx, TL_ENOMEM, "%s: out of memory", path);
-}
-
-const char *tl_cache_dir(const tl_ctx *ctx) { return ctx->host.cache_dir; }
-
 tl_status tl_plugins_open(tl_ctx *ctx)
 {
     char        folder[PATH_MAX];
     const char *listed = getenv("TOEPLAB_BACKENDS");
-    tl_status   st = find_cache(ctx);
-    if (st == TL_OK && tl_beside_library("backends", folder, sizeof folder))
+    tl_status   st = TL_OK;
+    if (tl_beside_library("backends", folder, sizeof folder))
         st = load_folder(ctx, folder);
     if (st == TL_OK && listed) st = load_listed(ctx, listed);
     return st;
@@ -267,10 +180,9 @@ void tl_plugins_close(tl_ctx *ctx)
         free(p->path);
         free(p);
     }
+    while (ctx->problem_count > 0) free(ctx->problems[--ctx->problem_count]);
     free(ctx->problems);
-    free((void *)ctx->host.cache_dir);
     ctx->problems = NULL;
-    ctx->host.cache_dir = NULL;
 }
 
 /* ---- Queries --------------------------------------------------------------------------------- */

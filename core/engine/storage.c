@@ -1,68 +1,11 @@
-/* storage.c - the memory of tensors. A storage lies on one device at a time: it is created on the
-** context's device, or on the CPU (tl_tensor_new_host), moves to the CPU when the CPU reads or
-** writes it, and to the context's device when a kernel needs it there. */
-#include <stdlib.h>
+/* storage.c - moves the values of tensors between devices. A storage lies on one device at a time:
+** it is created on the context's device, or on the CPU (tl_tensor_new_host), moves to the CPU when
+** the CPU reads or writes it, and to the context's device when a kernel needs it there. */
 #include <string.h>
 
-#include "base/memory.h"
+#include "engine/capture.h"
 #include "engine/device.h"
-#include "engine/graph.h"
-
-/* ---- Memory of a device ---------------------------------------------------------------------- */
-
-tl_status tl_device_alloc(tl_ctx *ctx, tl_device device, size_t bytes, void **out_p)
-{
-    if (device != TL_CPU) return ctx->engine->alloc(ctx, bytes, out_p);
-    *out_p = tl_alloc(ctx, bytes);
-    return *out_p ? TL_OK : TL_ENOMEM;
-}
-
-void tl_device_release(tl_ctx *ctx, tl_device device, void *p)
-{
-    if (device == TL_CPU)
-        tl_release(ctx, p);
-    else
-        ctx->engine->release(ctx, p);
-}
-
-/* ---- Storages -------------------------------------------------------------------------------- */
-
-tl_status tl_storage_new(tl_ctx *ctx, tl_device device, size_t bytes, tl_storage **out_s)
-{
-    tl_storage *s = malloc(sizeof *s);
-    if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    *s = (tl_storage){.refs = 1, .device = device, .bytes = bytes,
-                      .capture = ctx->capture ? ctx->captures : 0,
-                      .unborn = ctx->capture && device != TL_CPU};
-    tl_status st = tl_device_alloc(ctx, device, bytes, &s->data);
-    if (st != TL_OK) {
-        free(s);
-        return st;
-    }
-    ctx->refs++;
-    *out_s = s;
-    return TL_OK;
-}
-
-tl_status tl_storage_borrow(tl_ctx *ctx, void *data, size_t bytes, tl_storage **out_s)
-{
-    tl_storage *s = malloc(sizeof *s);
-    if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    *s = (tl_storage){.refs = 1, .device = TL_CPU, .bytes = bytes, .data = data, .borrowed = 1};
-    ctx->refs++;
-    *out_s = s;
-    return TL_OK;
-}
-
-void tl_storage_free(tl_ctx *ctx, tl_storage *s)
-{
-    if (--s->refs > 0) return;
-    if (!s->borrowed) tl_device_release(ctx, s->device, s->data);
-    free(s);
-    tl_ctx_unref(ctx);
-}
-
-/* ---- Where a storage is ---------------------------------------------------------------------- */
+#include "engine/storage.h"
 
 /* Checks that t has values: a tensor that was created in a capture has none outside of it until its
 ** graph has run. */
@@ -114,3 +57,13 @@ tl_status tl_tensor_read(const tl_tensor *t, int64_t first, int64_t count, void 
 }
 
 tl_status tl_bring(const tl_tensor *t) { return tl_place(t, TL_CPU); }
+
+static void *host_data(const tl_tensor *t, tl_type type)
+{
+    return t->type == type && tl_bring(t) == TL_OK ? DATA(t) : NULL;
+}
+
+float *tl_tensor_f32(tl_tensor *t) { return host_data(t, TL_F32); }
+const float *tl_tensor_cf32(const tl_tensor *t) { return host_data(t, TL_F32); }
+int32_t *tl_tensor_i32(tl_tensor *t) { return host_data(t, TL_I32); }
+const int32_t *tl_tensor_ci32(const tl_tensor *t) { return host_data(t, TL_I32); }

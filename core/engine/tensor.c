@@ -1,13 +1,121 @@
-/* tensor.c - dense tensors on shared, reference-counted storage, and the slots that hold their
-** gradients. */
+/* tensor.c - dense tensors on shared, reference-counted storage, their dimensions, and the slots
+** that hold their gradients. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "engine/launch.h"
+#include "engine/device.h"
+#include "engine/tensor.h"
 
 #define LARGE (4 << 20) /* bytes; recomputing a smaller tensor is not worth the time */
+
+/* ---- Dimensions ------------------------------------------------------------------------------ */
+
+tl_shape tl_shape_of(const tl_tensor *x)
+{
+    tl_shape shape = {.ndim = x->ndim};
+    memcpy(shape.dims, x->dims, sizeof shape.dims);
+    return shape;
+}
+
+int tl_tensor_ndim(const tl_tensor *t) { return t->ndim; }
+
+int64_t tl_tensor_len(const tl_tensor *t) { return t->len; }
+
+int64_t tl_tensor_dim(const tl_tensor *t, int axis)
+{
+    if (axis < 0) axis += t->ndim;
+    return axis >= 0 && axis < t->ndim ? t->dims[axis] : 1;
+}
+
+const char *tl_tensor_shape(const tl_tensor *t, char *buf, size_t size)
+{
+    size_t n = 0;
+    if (size == 0) return buf;
+    buf[0] = 0;
+    for (int i = 0; i <= t->ndim && n < size; i++) {
+        int w = i < t->ndim
+                    ? snprintf(buf + n, size - n, "%s%lld", i ? "," : "[", (long long)t->dims[i])
+                    : snprintf(buf + n, size - n, "%s]", i ? "" : "[");
+        n += w > 0 ? (size_t)w : 0;
+    }
+    return buf;
+}
+
+int tl_same_shape(const tl_tensor *a, const tl_tensor *b)
+{
+    if (a->ndim != b->ndim) return 0;
+    for (int i = 0; i < a->ndim; i++)
+        if (a->dims[i] != b->dims[i]) return 0;
+    return 1;
+}
+
+int64_t tl_cols(const tl_tensor *x) { return x->ndim > 0 ? x->dims[x->ndim - 1] : 1; }
+
+int64_t tl_rows(const tl_tensor *x)
+{
+    int64_t rows = 1;
+    for (int i = 0; i < x->ndim - 1; i++) rows *= x->dims[i];
+    return rows;
+}
+
+tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis)
+{
+    int a = *axis < 0 ? *axis + x->ndim : *axis;
+    if (a < 0 || a >= x->ndim)
+        return tl_fail(ctx, TL_EINVAL, "%s: %s has no axis %lld", op, SHAPE(x),
+                       tl_axis_number(ctx, *axis));
+    *axis = a;
+    return TL_OK;
+}
+
+tl_around tl_split(const tl_tensor *x, int axis)
+{
+    tl_around s = {1, x->len, 1};
+    if (axis == TL_ALL_AXES) return s;
+    for (int i = 0; i < axis; i++) s.outer *= x->dims[i];
+    for (int i = axis + 1; i < x->ndim; i++) s.inner *= x->dims[i];
+    s.size = x->dims[axis];
+    return s;
+}
+
+/* ---- Storages -------------------------------------------------------------------------------- */
+
+tl_status tl_storage_new(tl_ctx *ctx, tl_device device, size_t bytes, tl_storage **out_s)
+{
+    tl_storage *s = malloc(sizeof *s);
+    if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    *s = (tl_storage){.refs = 1, .device = device, .bytes = bytes,
+                      .capture = ctx->capture ? ctx->captures : 0,
+                      .unborn = ctx->capture && device != TL_CPU};
+    tl_status st = tl_device_alloc(ctx, device, bytes, &s->data);
+    if (st != TL_OK) {
+        free(s);
+        return st;
+    }
+    ctx->refs++;
+    *out_s = s;
+    return TL_OK;
+}
+
+tl_status tl_storage_borrow(tl_ctx *ctx, void *data, size_t bytes, tl_storage **out_s)
+{
+    tl_storage *s = malloc(sizeof *s);
+    if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    *s = (tl_storage){.refs = 1, .device = TL_CPU, .bytes = bytes, .data = data, .borrowed = 1};
+    ctx->refs++;
+    *out_s = s;
+    return TL_OK;
+}
+
+void tl_storage_free(tl_ctx *ctx, tl_storage *s)
+{
+    if (--s->refs > 0) return;
+    if (!s->borrowed) tl_device_release(ctx, s->device, s->data);
+    free(s);
+    tl_ctx_unref(ctx);
+}
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
@@ -111,15 +219,6 @@ tl_status tl_new_shaped(tl_ctx *ctx, const tl_shape *shape, tl_tensor **out_t)
     return tl_new(ctx, TL_F32, shape->ndim, shape->dims, out_t);
 }
 
-tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,
-                        tl_tensor **out_t)
-{
-    tl_tensor *t = NULL;
-    tl_status  st = tl_new(ctx, type, ndim, dims, &t);
-    if (st == TL_OK) st = tl_tensor_fill(t, 0);
-    return tl_finish(st, t, out_t);
-}
-
 tl_status tl_tensor_view(tl_tensor *t, int64_t offset, int ndim, const int64_t *dims,
                          tl_tensor **out_t)
 {
@@ -198,65 +297,4 @@ void tl_slot_free(tl_slot *s)
 
 tl_ctx *tl_tensor_ctx(const tl_tensor *t) { return t->ctx; }
 tl_type tl_tensor_type(const tl_tensor *t) { return t->type; }
-
 unsigned tl_tensor_version(const tl_tensor *t) { return t->storage->version; }
-
-static void *host_data(const tl_tensor *t, tl_type type)
-{
-    return t->type == type && tl_bring(t) == TL_OK ? DATA(t) : NULL;
-}
-
-float *tl_tensor_f32(tl_tensor *t) { return host_data(t, TL_F32); }
-const float *tl_tensor_cf32(const tl_tensor *t) { return host_data(t, TL_F32); }
-int32_t *tl_tensor_i32(tl_tensor *t) { return host_data(t, TL_I32); }
-const int32_t *tl_tensor_ci32(const tl_tensor *t) { return host_data(t, TL_I32); }
-
-/* ---- Copy and fill --------------------------------------------------------------------------- */
-
-tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src)
-{
-    if (dst->type != src->type)
-        return tl_fail(dst->ctx, TL_ETYPE, "copy: float32 and int32 do not mix");
-    if (!tl_same_shape(dst, src))
-        return tl_fail(dst->ctx, TL_ESHAPE, "copy: the source is %s, the target %s", SHAPE(src),
-                       SHAPE(dst));
-    size_t bytes = (size_t)dst->len * 4; /* the threads of a GPU copy in no order */
-    if (dst->storage == src->storage && dst->offset != src->offset &&
-        dst->offset < src->offset + bytes && src->offset < dst->offset + bytes)
-        return tl_fail(dst->ctx, TL_EINVAL, "copy: source and target overlap");
-    tl_args a = {.in = {(tl_tensor *)src}, .out = {dst}};
-    return tl_launch(dst->ctx, TL_OP_copy, &a);
-}
-
-tl_status tl_tensor_fill(tl_tensor *t, double value)
-{
-    tl_args a = {.out = {t}, .f = {value}};
-    if (t->type == TL_I32 && !(value >= INT32_MIN && value <= INT32_MAX))
-        return tl_fail(t->ctx, TL_EINVAL, "fill: %g is not a 32-bit integer", value);
-    return tl_launch(t->ctx, TL_OP_fill, &a);
-}
-
-/* out[0] = in[0] */
-static tl_status copy_kernel(tl_ctx *ctx, const tl_args *a)
-{
-    (void)ctx;
-    if (a->out[0]->len) memmove(DATA(a->out[0]), DATA(a->in[0]), (size_t)a->out[0]->len * 4);
-    return TL_OK;
-}
-
-/* out[0] = f[0] */
-static tl_status fill_kernel(tl_ctx *ctx, const tl_args *a)
-{
-    (void)ctx;
-    tl_tensor *t = a->out[0];
-    if (a->f[0] == 0 && t->len) {
-        memset(DATA(t), 0, (size_t)t->len * 4);
-    } else if (t->type == TL_F32) {
-        for (int64_t i = 0; i < t->len; i++) F32(t)[i] = (float)a->f[0];
-    } else {
-        for (int64_t i = 0; i < t->len; i++) I32(t)[i] = (int32_t)a->f[0];
-    }
-    return TL_OK;
-}
-
-const tl_kernel_row tl_cpu_tensor[] = {{TL_OP_copy, copy_kernel}, {TL_OP_fill, fill_kernel}, {0}};

@@ -1,4 +1,4 @@
-/* tensor.h - the structs behind tl_tensor, and how the engine creates, queries, moves and frees
+/* tensor.h - the structs behind tl_tensor, and how the engine creates, queries and frees
 ** tensors. */
 #ifndef TL_TENSOR_H
 #define TL_TENSOR_H
@@ -28,8 +28,8 @@ typedef struct tl_slot {
     unsigned version; /* of a result's storage, when the result was recorded */
     int64_t node;    /* index of the node that computed it */
     tl_tensor *grad; /* NULL until a gradient is accumulated */
-    /* During a watched backward pass (tape.h): the number of a leaf that is watched, from 1, and
-    ** how many inputs of nodes on the tape are it. */
+    /* During a watched backward pass (backward.h): the number of a leaf that is watched, from 1,
+    ** and how many inputs of nodes on the tape are it. */
     int number, uses;
 } tl_slot;
 
@@ -56,7 +56,7 @@ typedef struct tl_shape {
 #define F32(t) ((float *)DATA(t))
 #define I32(t) ((int32_t *)DATA(t))
 
-/* ---- Dimensions (dims.c) --------------------------------------------------------------------- */
+/* ---- Dimensions ------------------------------------------------------------------------------ */
 
 tl_shape tl_shape_of(const tl_tensor *x);
 int tl_same_shape(const tl_tensor *a, const tl_tensor *b);
@@ -77,21 +77,14 @@ TL_PRIVATE tl_around tl_split(const tl_tensor *x, int axis);
 /* The text of a shape, for messages; valid until the end of the enclosing block. */
 #define SHAPE(t) tl_tensor_shape((t), (char[TL_SHAPE_MAX]){0}, TL_SHAPE_MAX)
 
-/* ---- Storage, on one device or the other (storage.c) ----------------------------------------- */
+/* ---- Storage --------------------------------------------------------------------------------- */
 
 tl_status tl_storage_new(tl_ctx *ctx, tl_device device, size_t bytes, tl_storage **out_s);
 /* Creates a storage on the CPU whose memory is the caller's. */
 tl_status tl_storage_borrow(tl_ctx *ctx, void *data, size_t bytes, tl_storage **out_s);
 void tl_storage_free(tl_ctx *ctx, tl_storage *s); /* drops one reference */
-/* Allocate and release memory on a device. */
-tl_status tl_device_alloc(tl_ctx *ctx, tl_device device, size_t bytes, void **out_p);
-void tl_device_release(tl_ctx *ctx, tl_device device, void *p);
-/* Moves the whole storage of t to device, so that all views of it move along. */
-tl_status tl_place(const tl_tensor *t, tl_device device);
-/* Moves t to the CPU, for a caller that then reads or writes F32(t) or I32(t). */
-TL_PRIVATE tl_status tl_bring(const tl_tensor *t);
 
-/* ---- Tensors (tensor.c) ---------------------------------------------------------------------- */
+/* ---- Tensors --------------------------------------------------------------------------------- */
 
 /* Creates an uninitialised tensor, for an output that a kernel writes completely. */
 TL_PRIVATE tl_status tl_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims,

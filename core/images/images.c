@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "engine/tensor.h"
+#include "engine/storage.h"
 #include "images/images.h"
 
 #define MOST ((int64_t)1 << 40) /* bytes of a set, so that no product of sizes overflows */

@@ -16,8 +16,6 @@ enum { GATHER_EACH = 1, GATHER_TABLE, GATHER_COLS };
 
 /* ---- Row norms ------------------------------------------------------------------------------- */
 
-typedef enum norm_kind { LAYER, RMS, SIMPLE, SCALE } norm_kind; /* tl_args.i[0] */
-
 /* Places in tl_args.in. TL_OP_norm writes NORM_STATS [2,rows]; TL_OP_norm_grad finds dy where the
 ** bias was. NORM_WEIGHT and NORM_BIAS may be NULL. */
 enum { NORM_X, NORM_WEIGHT, NORM_BIAS, NORM_STATS, NORM_DY = NORM_BIAS };

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "ops/arguments.h"
 #include "ops/ops.h"
 

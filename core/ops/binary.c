@@ -4,11 +4,9 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "ops/ops.h"
 #include "ops/walk.h"
-
-#define INLINE static inline __attribute__((always_inline))
 
 static tl_status broadcast(tl_ctx *ctx, const char *op, const tl_tensor *a, const tl_tensor *b,
                            int *out_ndim, int64_t *out)
@@ -27,8 +25,8 @@ static tl_status broadcast(tl_ctx *ctx, const char *op, const tl_tensor *a, cons
 /* ---- Arithmetic ------------------------------------------------------------------------------ */
 
 /* Strides are mostly 0 or 1, and these cases have loops that vectorise. */
-INLINE void inner(tl_binary_kind kind, int64_t n, const float *a, int64_t sa, const float *b,
-                  int64_t sb, float *restrict y)
+TL_INLINE void inner(tl_binary_kind kind, int64_t n, const float *a, int64_t sa, const float *b,
+                     int64_t sb, float *restrict y)
 {
     if (sa == 1 && sb == 1)
         for (int64_t i = 0; i < n; i++) y[i] = tl_binary_value(kind, a[i], b[i]);
@@ -94,8 +92,6 @@ static tl_status binary_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-INLINE int chosen(float a, float y) { return a == y || a != a; }
-
 /* The gradient of a maximum or minimum: out[0] = in[2] where the result in[1] equals in[0],
 ** broadcast, or in[0] is NaN, and 0 elsewhere. */
 static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
@@ -110,7 +106,7 @@ static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
     for (int64_t row = 0; row < y->len / n; row++) {
         tl_walk_offsets(&w, row, &a, &b);
         for (int64_t i = 0, k = row * n; i < n; i++, k++)
-            da[k] = chosen(F32(args->in[0])[a + i * step], F32(y)[k]) ? dy[k] : 0.0f;
+            da[k] = tl_binary_took(F32(args->in[0])[a + i * step], F32(y)[k]) ? dy[k] : 0.0f;
     }
     return TL_OK;
 }

@@ -1,6 +1,6 @@
 /* elementwise.c - applies functions of one and two tensors element by element. */
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "ops/ops.h"
 #include "ops/unary.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "ops/arguments.h"
 #include "ops/rows.h"
 #include "products/gemm.h"

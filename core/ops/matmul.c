@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "ops/ops.h"
 #include "products/gemm.h"
 #include "products/product.h"

@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "products/gemm.h"
 #include "ops/mlp.h"
 #include "ops/ops.h"
@@ -314,7 +314,7 @@ static tl_status mlp_run(tl_ctx *ctx, mlp *j, tl_tensor **list, int count, tl_te
         st = tl_launch(ctx, TL_OP_mlp, &a);
     }
     if (st == TL_OK)
-        st = tl_record_list(ctx, y, mlp_grad, list, count, &saved, free);
+        st = tl_record_list(ctx, y, mlp_grad, list, count, 1, &saved, free);
     else
         free(j);
     tl_tensor_free(list[STATES]);

@@ -6,10 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "ops/rows.h"
-#include "products/gemm.h"
 #include "ops/mlp.h"
+#include "ops/norm.h"
+#include "ops/rows.h"
 #include "ops/unary.h"
+#include "products/gemm.h"
 
 #define LANES 16
 #define PANEL (1 << 19) /* m n k of a product: OpenBLAS packs from about 100^3 on */
@@ -146,15 +147,11 @@ static float mean_square(const float *x, int64_t n, float mean)
 ** and for a row of zeros, whose s and q are 0. */
 static void measure_wide(const mlp_layer *p, const float *x, float mean, float *s, float *q)
 {
-    double square = 0, eps = p->eps;
+    double square = 0;
     for (int64_t i = 0; i < p->inputs; i++)
         square += ((double)x[i] - mean) * ((double)x[i] - mean);
-    square /= (double)p->inputs;
-    *s = (float)(1 / sqrt(square + eps));
-    if (p->norm == TL_NORM_SIMPLE) {
-        *s = square == 0 ? 0 : (float)(1 / (sqrt(square) + eps));
-        *q = square == 0 ? 0 : (float)(1 + eps / sqrt(square));
-    }
+    tl_norm_statistics(p->norm == TL_NORM_SIMPLE ? SIMPLE : RMS, square / (double)p->inputs, p->eps,
+                       s, q);
 }
 
 static void measure(const mlp_layer *p, int64_t m, const float *x, statistics *t)

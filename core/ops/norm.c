@@ -19,8 +19,9 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "ops/arguments.h"
+#include "ops/norm.h"
 #include "ops/ops.h"
 #include "ops/rows.h"
 
@@ -59,24 +60,9 @@ static double deviation(const float *x, int64_t n, double mean)
 
 static void statistics(const job *j, const float *x, float *s, float *t)
 {
-    double n = (double)j->cols;
-    double mean = j->kind == LAYER ? row_sum(x, j->cols) / n : 0;
-    double square = deviation(x, j->cols, mean) / n, root = sqrt(square);
-    switch (j->kind) {
-    case LAYER:
-    case RMS:
-        *s = (float)(1 / sqrt(square + j->eps));
-        *t = j->kind == LAYER ? (float)mean : 1;
-        break;
-    case SIMPLE:
-        *s = root == 0 ? 0 : (float)(1 / (root + j->eps));
-        *t = root == 0 ? 0 : (float)(1 + j->eps / root);
-        break;
-    case SCALE:
-        *s = root == 0 ? 0 : (float)(1 / (root > j->eps ? root : j->eps));
-        *t = root > j->eps;
-        break;
-    }
+    double n = (double)j->cols, mean = j->kind == LAYER ? row_sum(x, j->cols) / n : 0;
+    tl_norm_statistics(j->kind, deviation(x, j->cols, mean) / n, j->eps, s, t);
+    if (j->kind == LAYER) *t = (float)mean;
 }
 
 static void norm_rows(void *user, int64_t begin, int64_t end, int thread)

@@ -67,12 +67,7 @@ static void adam_part(void *user, int64_t begin, int64_t end, int thread)
     const float *restrict grad = j.grad;
     float *restrict p = j.p, *restrict m = j.m, *restrict v = j.v;
     (void)thread;
-    for (int64_t i = begin; i < end; i++) {
-        float g = tl_adam_bounded(grad[i] * a.scale + a.coupled * p[i]);
-        m[i] = a.beta1 * m[i] + a.rest1 * g;
-        v[i] = a.beta2 * v[i] + a.rest2 * g * g;
-        p[i] = p[i] - a.decoupled * p[i] - a.step * (m[i] / (a.root * sqrtf(v[i]) + a.eps));
-    }
+    for (int64_t i = begin; i < end; i++) tl_adam_update(&a, grad[i], p + i, m + i, v + i);
 }
 
 static tl_status adam_kernel(tl_ctx *ctx, const tl_args *a)
@@ -123,26 +118,22 @@ tl_status tl_adam_step(tl_tensor *const *params, tl_tensor *const *m, tl_tensor 
 /* ---- Gradient descent ------------------------------------------------------------------------ */
 
 typedef struct sgd {
-    const float *grad;
-    float       *p, *buf; /* buf is NULL without momentum */
-    float        lr, momentum, decay, scale;
+    const float   *grad;
+    float         *p, *buf; /* buf is NULL without momentum */
+    tl_sgd_numbers by;
 } sgd;
 
 static void sgd_part(void *user, int64_t begin, int64_t end, int thread)
 {
-    const sgd a = *(const sgd *)user;
-    const float *restrict grad = a.grad;
-    float *restrict p = a.p, *restrict buf = a.buf;
+    const sgd            j = *(const sgd *)user;
+    const tl_sgd_numbers a = j.by;
+    const float *restrict grad = j.grad;
+    float *restrict p = j.p, *restrict buf = j.buf;
     (void)thread;
-    if (!buf) {
-        for (int64_t i = begin; i < end; i++)
-            p[i] -= a.lr * (grad[i] * a.scale + a.decay * p[i]);
-        return;
-    }
-    for (int64_t i = begin; i < end; i++) {
-        buf[i] = a.momentum * buf[i] + (grad[i] * a.scale + a.decay * p[i]);
-        p[i] -= a.lr * buf[i];
-    }
+    if (buf)
+        for (int64_t i = begin; i < end; i++) tl_sgd_update(&a, grad[i], p + i, buf + i);
+    else
+        for (int64_t i = begin; i < end; i++) tl_sgd_update(&a, grad[i], p + i, NULL);
 }
 
 static tl_status sgd_kernel(tl_ctx *ctx, const tl_args *a)
@@ -150,8 +141,7 @@ static tl_status sgd_kernel(tl_ctx *ctx, const tl_args *a)
     const tl_trained_list *list = a->p;
     for (int k = 0; k < list->count; k++) {
         const tl_trained *t = &list->of[k];
-        sgd j = {t->grad, t->p, t->m, (float)list->sgd.lr, (float)list->sgd.momentum,
-                 (float)list->sgd.weight_decay, (float)list->scale};
+        sgd               j = {t->grad, t->p, t->m, tl_sgd_numbers_of(list)};
         tl_parallel(ctx, t->len, GRAIN, sgd_part, &j);
     }
     return TL_OK;

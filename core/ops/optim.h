@@ -42,6 +42,16 @@ static inline HERE float tl_adam_bounded(float g)
     return size > most && size < INFINITY ? copysignf(most, g) : g;
 }
 
+/* The update of one element. */
+static inline HERE void tl_adam_update(const tl_adam_numbers *a, float grad, float *p, float *m,
+                                       float *v)
+{
+    float g = tl_adam_bounded(grad * a->scale + a->coupled * *p);
+    *m = a->beta1 * *m + a->rest1 * g;
+    *v = a->beta2 * *v + a->rest2 * g * g;
+    *p = *p - a->decoupled * *p - a->step * (*m / (a->root * sqrtf(*v) + a->eps));
+}
+
 static inline tl_adam_numbers tl_adam_numbers_of(const tl_trained_list *list)
 {
     const tl_adam_options *o = list->adam;
@@ -60,6 +70,28 @@ static inline tl_adam_numbers tl_adam_numbers_of(const tl_trained_list *list)
     ** steps. */
     n.step = (float)(fairseq ? o->lr * root2 / bias1 : o->lr / bias1);
     n.root = (float)(fairseq ? 1 : 1 / root2);
+    return n;
+}
+
+typedef struct tl_sgd_numbers {
+    float lr, momentum, decay, scale;
+} tl_sgd_numbers;
+
+/* The update of one element; buf is NULL without momentum. */
+static inline HERE void tl_sgd_update(const tl_sgd_numbers *a, float grad, float *p, float *buf)
+{
+    float g = grad * a->scale + a->decay * *p;
+    if (buf) g = *buf = a->momentum * *buf + g;
+    *p -= a->lr * g;
+}
+
+static inline tl_sgd_numbers tl_sgd_numbers_of(const tl_trained_list *list)
+{
+    tl_sgd_numbers n;
+    n.lr = (float)list->sgd.lr;
+    n.momentum = (float)list->sgd.momentum;
+    n.decay = (float)list->sgd.weight_decay;
+    n.scale = (float)list->scale;
     return n;
 }
 

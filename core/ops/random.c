@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/philox.h"
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "ops/ops.h"
 
 #define LANES 16          /* blocks computed side by side, so that the rounds vectorise */
@@ -74,15 +74,6 @@ static void uniform_part(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Box-Muller: turns two uniform words into two independent normal numbers. */
-static void normal_pair(uint32_t u, uint32_t v, float out[2])
-{
-    float radius = sqrtf(-2.0f * logf(((float)u + 1.0f) * 0x1p-32f)); /* log of (0,1] */
-    float angle = 6.28318531f * ((float)(int32_t)(v >> 8) * 0x1p-24f);
-    out[0] = radius * cosf(angle);
-    out[1] = radius * sinf(angle);
-}
-
 static void normal_part(void *user, int64_t begin, int64_t end, int thread)
 {
     const fill *f = user;
@@ -93,7 +84,7 @@ static void normal_part(void *user, int64_t begin, int64_t end, int thread)
         float  *out = f->out + g * GROUP;
         int64_t n = group_len(f, g);
         draw_group(f, g, w);
-        for (int64_t e = 0; e < n; e += 2) normal_pair(w[e], w[e + 1], z + e);
+        for (int64_t e = 0; e < n; e += 2) tl_normal_pair(w[e], w[e + 1], z + e);
         for (int64_t e = 0; e < n; e++) out[e] = f->a + f->b * z[e];
     }
 }
@@ -122,9 +113,6 @@ static void fill_parallel(tl_ctx *ctx, fill *f, tl_body body)
     tl_parallel(ctx, (f->len + GROUP - 1) / GROUP, GRAIN, body, f);
 }
 
-/* The 64 bits that a scalar draw takes from a block. */
-static uint64_t bits(const uint32_t w[4]) { return (uint64_t)w[1] << 32 | w[0]; }
-
 /* Integers and places take a whole block each, so a group holds LANES of them. */
 static void integers_part(void *user, int64_t begin, int64_t end, int thread)
 {
@@ -134,7 +122,7 @@ static void integers_part(void *user, int64_t begin, int64_t end, int thread)
     for (int64_t g = begin; g < end; g++) {
         draw_group(f, g, w);
         for (int64_t e = g * LANES, b = 0; e < f->len && b < LANES; e++, b++)
-            f->ids[e] = (int32_t)(bits(w + 4 * b) % f->bound);
+            f->ids[e] = (int32_t)(tl_philox_bits(w + 4 * b) % f->bound);
     }
 }
 
@@ -146,10 +134,8 @@ static void places_part(void *user, int64_t begin, int64_t end, int thread)
     for (int64_t g = begin; g < end; g++) {
         draw_group(f, g, w);
         for (int64_t e = g * LANES, b = 0; e < f->len && b < LANES; e++, b++)
-            for (int64_t r = 0; r < f->rows; r++) {
-                double at = (double)f->in[r] * ((double)(bits(w + 4 * b) >> 11) * 0x1p-53);
-                f->ids[r * f->len + e] = at >= 0 && at < INT32_MAX ? (int32_t)at : 0;
-            }
+            for (int64_t r = 0; r < f->rows; r++)
+                f->ids[r * f->len + e] = tl_philox_place(f->in[r], tl_philox_unit(w + 4 * b));
     }
 }
 

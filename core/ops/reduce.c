@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "ops/ops.h"
 
 #define STRIP 64

@@ -1,8 +1,9 @@
 /* shape.c - reshapes, transposes, slices and concatenates tensors. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "ops/ops.h"
 
 /* ---- Reshape --------------------------------------------------------------------------------- */
@@ -187,50 +188,18 @@ tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tens
     return tl_run_recorded(TL_OP_slice, &a, 1, slice_grad, &saved, out_y);
 }
 
-/* A node joins two tensors only, so that nodes have a fixed size. saved: i: axis, size of the
-** first */
+/* saved: i: axis   p: the sizes of the tensors on it */
 static tl_status concat_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    int        axis = (int)node->saved.i[0];
-    int64_t    first = node->saved.i[1];
-    tl_tensor *g[2] = {NULL, NULL};
-    tl_status  st = TL_OK;
-    if (node->in[0]) st = tl_slice(dy, axis, 0, first, &g[0]);
-    if (node->in[1] && st == TL_OK)
-        st = tl_slice(dy, axis, first, dy->dims[axis] - first, &g[1]);
-    return tl_hand_over(ctx, node, st, g, 2);
-}
-
-/* Joins x and z, which concat_check has accepted. */
-static tl_status join(tl_tensor *x, tl_tensor *z, int axis, tl_tensor **out_y)
-{
-    int64_t dims[TL_MAXDIMS];
-    memcpy(dims, x->dims, sizeof dims);
-    dims[axis] += z->dims[axis];
-    tl_args   a = {.in = {x}, .i = {axis, 0}}, saved = {.i = {axis, x->dims[axis]}};
-    tl_status st = tl_new(x->ctx, x->type, x->ndim, dims, &a.out[0]);
-    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_paste, &a);
-    a.in[0] = z;
-    a.i[1] = x->dims[axis];
-    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_paste, &a);
-    if (st == TL_OK)
-        st = tl_record(x->ctx, a.out[0], concat_grad, (tl_tensor *[]){x, z}, 2, &saved, NULL);
-    return tl_finish(st, a.out[0], out_y);
-}
-
-/* Joins halves first, so that each tensor is copied log2(count) times rather than count times. */
-static tl_status join_all(tl_tensor *const *xs, int count, int axis, tl_tensor **out_y)
-{
-    tl_tensor *left = NULL, *right = NULL;
-    if (count == 1) {
-        *out_y = tl_tensor_retain(xs[0]);
-        return TL_OK;
+    const int64_t *sizes = node->saved.p;
+    int64_t        start = 0;
+    tl_status      st = TL_OK;
+    for (int k = 0; k < node->count && st == TL_OK; start += sizes[k++]) {
+        tl_slot   *slot = node->list[k].slot;
+        tl_tensor *g = NULL;
+        if (slot) st = tl_slice(dy, (int)node->saved.i[0], start, sizes[k], &g);
+        if (slot && st == TL_OK) st = tl_accumulate(ctx, slot, g);
     }
-    tl_status st = join_all(xs, count / 2, axis, &left);
-    if (st == TL_OK) st = join_all(xs + count / 2, count - count / 2, axis, &right);
-    if (st == TL_OK) st = join(left, right, axis, out_y);
-    tl_tensor_free(left);
-    tl_tensor_free(right);
     return st;
 }
 
@@ -252,7 +221,25 @@ tl_status tl_concat(tl_ctx *ctx, tl_tensor *const *xs, int count, int axis, tl_t
     for (int i = 1; i < count && st == TL_OK; i++) st = concat_check(xs[0], xs[i], axis);
     if (st != TL_OK) return st;
     if (count == 1) return tl_reshape(xs[0], xs[0]->ndim, xs[0]->dims, out_y);
-    return join_all(xs, count, axis, out_y);
+    int64_t *sizes = malloc((size_t)count * sizeof *sizes), dims[TL_MAXDIMS];
+    if (!sizes) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    memcpy(dims, xs[0]->dims, sizeof dims);
+    for (int k = 0; k < count; k++) {
+        sizes[k] = xs[k]->dims[axis];
+        if (k > 0 && __builtin_add_overflow(dims[axis], sizes[k], &dims[axis]))
+            dims[axis] = INT64_MAX; /* which tl_new refuses */
+    }
+    tl_args a = {.i = {axis, 0}}, saved = {.i = {axis}, .p = sizes};
+    st = tl_new(ctx, xs[0]->type, xs[0]->ndim, dims, &a.out[0]);
+    for (int k = 0; k < count && st == TL_OK; a.i[1] += sizes[k++]) {
+        a.in[0] = xs[k];
+        st = tl_launch(ctx, TL_OP_paste, &a);
+    }
+    if (st == TL_OK)
+        st = tl_record_list(ctx, a.out[0], concat_grad, xs, count, 0, &saved, free);
+    else
+        free(sizes);
+    return tl_finish(st, a.out[0], out_y);
 }
 
 const tl_kernel_row tl_cpu_shape[] = {

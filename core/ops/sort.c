@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "ops/ops.h"
 
 #define DIGITS 4 /* of 8 bits in a key */

@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "engine/plugin.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "ops/ops.h"
 #include "ops/arguments.h"
 

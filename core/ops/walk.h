@@ -1,5 +1,5 @@
-/* walk.h - iterates over two tensors of one shape, of which either may be broadcast, and combines
-** two elements. */
+/* walk.h - arithmetic of two tensors of one shape, of which either may be broadcast: its formulas,
+** and how to iterate over both. */
 #ifndef TL_WALK_H
 #define TL_WALK_H
 
@@ -7,6 +7,37 @@
 
 #include "base/here.h"
 #include "engine/tensor.h"
+
+#define TL_INLINE static inline HERE __attribute__((always_inline))
+
+/* The functions of TL_BINARY_MAP. CPU loops pass kind as a constant, so that each has its loop. */
+TL_INLINE float tl_binary_value(tl_binary_kind kind, float a, float b)
+{
+    switch (kind) {
+    case TL_BINARY_ADD: return a + b;
+    case TL_BINARY_SUB: return a - b;
+    case TL_BINARY_MUL: return a * b;
+    case TL_BINARY_DIV: return a / b;
+    case TL_BINARY_MAX: return a >= b || a != a ? a : b;
+    case TL_BINARY_MIN: return a <= b || a != a ? a : b;
+    case TL_BINARY_POW: return powf(a, b);
+    case TL_BINARY_KEEP: return a != 0 ? b : 0.0f;
+    case TL_BINARY_DROP: return a != 0 ? 0.0f : b;
+    case TL_BINARY_LT: return a < b ? 1.0f : 0.0f;
+    case TL_BINARY_LE: return a <= b ? 1.0f : 0.0f;
+    case TL_BINARY_GT: return a > b ? 1.0f : 0.0f;
+    case TL_BINARY_GE: return a >= b ? 1.0f : 0.0f;
+    case TL_BINARY_EQ: return a == b ? 1.0f : 0.0f;
+    case TL_BINARY_NE: return a != b ? 1.0f : 0.0f;
+    case TL_BINARY_POW_BASE: return b == 0 ? 0.0f : b * powf(a, b - 1);
+    case TL_BINARY_POW_EXPONENT: return a == 0 && b >= 0 ? 0.0f : powf(a, b) * logf(a);
+    case TL_BINARY_KINDS: break;
+    }
+    return a;
+}
+
+/* Whether the maximum or minimum y is a, so that the gradient is a's. */
+TL_INLINE int tl_binary_took(float a, float y) { return a == y || a != a; }
 
 /* The loops over a common shape, with the strides of both operands; a broadcast dimension has
 ** stride 0. Adjacent dimensions are merged where both operands have them contiguous, so that most
@@ -55,33 +86,6 @@ static inline tl_walk tl_walk_of(const tl_tensor *a, const tl_tensor *b, int ndi
         w.a[0] = w.b[0] = 1;
     }
     return w;
-}
-
-/* The functions of TL_BINARY_MAP. CPU loops pass kind as a constant, so that each has its loop. */
-static inline HERE __attribute__((always_inline)) float tl_binary_value(tl_binary_kind kind,
-                                                                        float a, float b)
-{
-    switch (kind) {
-    case TL_BINARY_ADD: return a + b;
-    case TL_BINARY_SUB: return a - b;
-    case TL_BINARY_MUL: return a * b;
-    case TL_BINARY_DIV: return a / b;
-    case TL_BINARY_MAX: return a >= b || a != a ? a : b;
-    case TL_BINARY_MIN: return a <= b || a != a ? a : b;
-    case TL_BINARY_POW: return powf(a, b);
-    case TL_BINARY_KEEP: return a != 0 ? b : 0.0f;
-    case TL_BINARY_DROP: return a != 0 ? 0.0f : b;
-    case TL_BINARY_LT: return a < b ? 1.0f : 0.0f;
-    case TL_BINARY_LE: return a <= b ? 1.0f : 0.0f;
-    case TL_BINARY_GT: return a > b ? 1.0f : 0.0f;
-    case TL_BINARY_GE: return a >= b ? 1.0f : 0.0f;
-    case TL_BINARY_EQ: return a == b ? 1.0f : 0.0f;
-    case TL_BINARY_NE: return a != b ? 1.0f : 0.0f;
-    case TL_BINARY_POW_BASE: return b == 0 ? 0.0f : b * powf(a, b - 1);
-    case TL_BINARY_POW_EXPONENT: return a == 0 && b >= 0 ? 0.0f : powf(a, b) * logf(a);
-    case TL_BINARY_KINDS: break;
-    }
-    return a;
 }
 
 /* The offsets into a and b at iteration `row` of the outer loops: all dimensions but the last. */

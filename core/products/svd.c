@@ -4,8 +4,8 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "engine/tape.h"
-#include "engine/tensor.h"
+#include "engine/gradient.h"
+#include "engine/storage.h"
 #include "products/gemm.h"
 
 /* OpenBLAS has no header that declares these functions of LAPACK. */

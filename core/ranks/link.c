@@ -3,8 +3,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "base/shared.h"
 #include "engine/device.h"
-#include "engine/plugin.h"
 #include "ranks/ranks.h"
 
 /* ---- Opening --------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "engine/plugin.h"
+#include "base/shared.h"
 #include "ranks/ranks.h"
 
 /* ---- Joining and leaving --------------------------------------------------------------------- */

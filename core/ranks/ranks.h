@@ -2,7 +2,7 @@
 #ifndef TL_RANKS_H
 #define TL_RANKS_H
 
-#include "engine/tape.h"
+#include "engine/backward.h"
 #include "ranks/link.h"
 
 typedef struct tl_parcel { /* a send that has begun, with the tensor whose elements it reads */

@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "base/vecmath.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "scan/scan.h"
 
 #define GRAIN 65536 /* products that justify another thread */

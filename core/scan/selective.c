@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "base/vecmath.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "scan/scan.h"
 
 #define LANE  16      /* channels of a lane, which are computed at once */

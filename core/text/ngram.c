@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "engine/tensor.h"
+#include "engine/storage.h"
 #include "text/ngram.h"
 #include "toeplab-lab.h"
 

@@ -2,7 +2,7 @@
 ** and pads it to a common length. */
 #include <string.h>
 
-#include "engine/tensor.h"
+#include "engine/storage.h"
 #include "toeplab-lab.h"
 
 /* The starts [k+1] must not decrease and must lie within ids. */

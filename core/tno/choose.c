@@ -14,10 +14,9 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "engine/option.h"
 #include "engine/device.h"
 #include "engine/plugin.h"
-#include "tno/tno.h"
+#include "tno/plan.h"
 
 #define RUNS     3   /* timed runs of each backend; the shortest counts */
 #define PATIENCE 200 /* times 50 ms that it waits for another's measurement */
@@ -34,46 +33,38 @@ static int candidate(const tl_tno_backend *b, int64_t n)
 /* ---- Measurement ----------------------------------------------------------------------------- */
 
 /* The shortest of RUNS forward and backward passes over one sequence, after one to warm up. */
-static tl_status time_plan(const tl_tno_backend *b, void *plan, const tl_tno_args *a,
-                           double *out_seconds)
+static tl_status time_plan(const tl_plan *p, const tl_tno_args *a, double *out_seconds)
 {
     tl_status st = TL_OK;
     for (int i = 0; i <= RUNS && st == TL_OK; i++) {
         double start = tl_seconds();
-        st = b->forward(plan, a);
-        if (st == TL_OK) st = b->backward(plan, a);
+        st = tl_plan_forward(p, a);
+        if (st == TL_OK) st = p->form.backward(p->state, a);
         double seconds = tl_seconds() - start;
         if (i == 1 || (i > 1 && seconds < *out_seconds)) *out_seconds = seconds;
     }
     return st;
 }
 
-static tl_status time_backend(tl_ctx *ctx, const tl_tno_backend *b, tl_tno_problem p,
+static tl_status time_backend(tl_ctx *ctx, const tl_tno_backend *b, const tl_tno_problem *p,
                               double *out_seconds)
 {
-    char             why[256] = "";
-    void            *plan = NULL;
-    float           *all = NULL;
-    tl_option_value *values = NULL;
-    int64_t          rows = p.n * p.d, points;
-    tl_status        st = tl_options_parse(ctx, b, NULL, &values);
-    p.options = values;
-    if (st == TL_OK && !b->accepts(&p, why, sizeof why)) st = TL_EBACKEND;
-    if (st == TL_OK) {
-        points = b->points(&p, NULL) * p.d;
-        all = tl_alloc(ctx, (size_t)(2 * points + 4 * rows) * sizeof *all);
-        st = all ? b->plan(&ctx->host, &p, &plan) : TL_ENOMEM;
-    }
-    if (st == TL_OK) {
+    tl_plan   plan;
+    tl_status st = tl_plan_open(&ctx->host, TL_CPU, b, p, NULL, &plan);
+    if (st != TL_OK) return st;
+    int64_t rows = p->n * p->d, points = plan.points * p->d, count = 2 * points + 4 * rows;
+    float  *all = tl_alloc(ctx, (size_t)count * sizeof *all);
+    if (!all) {
+        st = TL_ENOMEM;
+    } else {
         float *x = all + 2 * points, *y = x + rows, *dy = y + rows, *dx = dy + rows;
-        for (int64_t k = 0; k < 2 * points + 4 * rows; k++) all[k] = 1;
+        for (int64_t k = 0; k < count; k++) all[k] = 1;
         tl_tno_args a = {.b = 1, .coef = all, .x = x, .y = y, .dy = dy, .dx = dx,
                          .dcoef = all + points};
-        st = time_plan(b, plan, &a, out_seconds);
+        st = time_plan(&plan, &a, out_seconds);
     }
-    if (plan) b->release(plan);
     tl_release(ctx, all);
-    tl_options_free(b, values);
+    tl_plan_close(&plan);
     return st;
 }
 
@@ -90,7 +81,7 @@ static tl_status choice_measure(tl_ctx *ctx, const tl_tno_problem *p, const char
     for (const tl_plugin *plugin = ctx->plugins; plugin; plugin = plugin->next) {
         const tl_tno_backend *b = plugin->entry;
         if (!candidate(b, p->n)) continue;
-        tl_status st = time_backend(ctx, b, small, &seconds);
+        tl_status st = time_backend(ctx, b, &small, &seconds);
         if (st != TL_OK && st != TL_EBACKEND && error == TL_EBACKEND) {
             error = st;
             memcpy(message, ctx->message, sizeof message);
@@ -99,6 +90,7 @@ static tl_status choice_measure(tl_ctx *ctx, const tl_tno_problem *p, const char
         *out_name = b->name;
         best = seconds;
     }
+    ctx->message[0] = 0; /* that of a candidate that lost */
     if (*out_name) return TL_OK;
     if (error != TL_EBACKEND) return tl_fail(ctx, error, "%s", message);
     return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no loaded candidate accepts the problem");

@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "base/vecmath.h"
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "tno/tno.h"
 
 #define GRAIN 4096 /* elements that justify another thread */

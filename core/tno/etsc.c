@@ -1,5 +1,5 @@
 /* etsc.c - turns the kernel of a causal Toeplitz operator into a recurrence: a sum of modes (ETSC,
-** of "Accelerating Toeplitz Neural Network", EMNLP 2023), or a ring buffer of inputs.
+** of "Accelerating Toeplitz Neural Network", EMNLP 2023).
 **
 ** The kernel is g^k t_k for the lags k < n, g the decay. With t_k = 0 up to a length m >= n, and
 **   b_j = 1/m sum over k of t_k e^(2 pi i j k / m),   lambda_j = g e^(-2 pi i j / m),
@@ -25,17 +25,129 @@
 **   at any time.
 ** - e^(-2 pi i j / m) is stored as a float32 and its rounding error. Without the latter the phase
 **   would be off by k 2^-25 at lag k, ten times all other errors together.
-**
-** Arrays are [.., lanes, rows, LANE]: LANE channels form a lane, and each lane is a task for a
-** thread. */
+** */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
-#include "engine/tensor.h"
+#include "engine/storage.h"
 #include "tno/recurrent.h"
-#include "tno/tno.h"
+
+#define PART  32   /* modes whose sum is added to the total at once */
+#define FADED 1e-9 /* r^m below which the response from lag m on vanishes in float32 */
+
+typedef struct etsc {
+    tl_lane_state      s;
+    tl_recurrence_kind kind;
+    int64_t            m;     /* period */
+    int64_t            first; /* number of the first mode in use */
+    int64_t            count; /* of modes */
+    /* In the kernel: */
+    float *b_j;   /* [lanes, 2 modes, LANE]: b_j real and imaginary */
+    float *decay; /* [lanes, 2, LANE]: r, r^m */
+    float *turn;  /* [modes, 4]: e^(-2 pi i j / m), and the rounding error of it */
+    /* In the memory are u_j [b, lanes, 2 modes, LANE], and from here on, unless it is 0, the last
+    ** inputs [b, lanes, m, LANE]. */
+    int64_t inputs;
+} etsc;
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+/* u_j <- lambda_j u_j + b_j x for a few modes; y += the real parts of u_j. */
+static inline void turn(const float *restrict w, const float *restrict b, float *restrict u,
+                        const float *restrict decay, const float *restrict x, int64_t count,
+                        float *restrict y)
+{
+    float sum[LANE] = {0};
+    for (int64_t j = 0; j < count; j++, w += 4, b += 2 * LANE, u += 2 * LANE)
+        for (int e = 0; e < LANE; e++) {
+            float re = decay[e] * u[e], im = decay[e] * u[LANE + e];
+            float low_re = w[2] * re - w[3] * im + b[e] * x[e];
+            float low_im = w[2] * im + w[3] * re + b[LANE + e] * x[e];
+            u[e] = w[0] * re + (low_re - w[1] * im); /* added last, low_re would be lost */
+            u[LANE + e] = w[0] * im + (low_im + w[1] * re);
+            sum[e] += u[e];
+        }
+    for (int e = 0; e < LANE; e++) y[e] += sum[e];
+}
+
+static void etsc_body(const void *state, int64_t i, int64_t at, int64_t seen, float x[LANE],
+                      float y[LANE])
+{
+    const etsc  *s = state;
+    int64_t      l = i % tl_lanes(s->s.d), rows = 2 * s->count;
+    const float *b = s->b_j + l * rows * LANE, *decay = s->decay + l * 2 * LANE;
+    float       *u = F32(s->s.memory) + i * rows * LANE;
+    float       *row = F32(s->s.memory) + s->inputs + (s->inputs ? i * s->m + at : 0) * LANE;
+    (void)seen;
+    for (int e = 0; e < LANE; e++) y[e] = 0;
+    for (int e = 0; s->inputs && e < LANE; e++) {
+        float old = row[e];
+        row[e] = x[e];
+        x[e] -= decay[LANE + e] * old;
+    }
+    for (int64_t j = 0; j < s->count; j += PART)
+        turn(s->turn + 4 * j, b + 2 * j * LANE, u + 2 * j * LANE, decay, x,
+             s->count - j < PART ? s->count - j : PART, y);
+}
+
+static tl_status etsc_step(void *state, const float *x, float *y, int64_t n)
+{
+    const etsc *s = state;
+    return tl_lanes_step(state, x, y, n, s->m, 2 * s->count * LANE, etsc_body);
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+static void fill_turn(etsc *s)
+{
+    for (int64_t j = 0; j < s->count; j++) {
+        double angle = 6.283185307179586477 * (double)(s->first + j) / (double)s->m;
+        double re = cos(angle), im = -sin(angle);
+        if (2 * (s->first + j) == s->m) im = 0; /* a real mode, like mode 0 */
+        float *w = s->turn + 4 * j;
+        w[0] = (float)re;
+        w[1] = (float)im;
+        w[2] = (float)(re - (double)w[0]);
+        w[3] = (float)(im - (double)w[1]);
+    }
+}
+
+/* Makes the state of b sequences of d channels with a period of m, whose b_j are 0. decay [d] */
+static tl_status etsc_new(tl_ctx *ctx, tl_recurrence_kind kind, int64_t b, int64_t d, int64_t m,
+                          const float *decay, etsc **out_s)
+{
+    int64_t first = kind == TL_RECURRENCE_ETSC_PUBLISHED, count = m / 2 + 1 - first;
+    int64_t lane = tl_lanes(d) * LANE, inputs = 0;
+    void   *state = NULL;
+    for (int64_t c = 0; c < d && kind == TL_RECURRENCE_ETSC_EXACT; c++)
+        if (pow((double)decay[c], (double)m) > FADED) inputs = b * lane * 2 * count;
+    tl_status st = tl_lanes_new(ctx, sizeof(etsc), b, d, lane * (2 * count + 2) + 4 * count,
+                                b * lane * (2 * count + (inputs ? m : 0)), &state);
+    if (st != TL_OK) return st;
+    etsc *s = *out_s = state;
+    s->kind = kind;
+    s->m = m;
+    s->first = first;
+    s->count = count;
+    s->inputs = inputs;
+    s->b_j = F32(s->s.kernel);
+    s->decay = s->b_j + lane * 2 * count;
+    s->turn = s->decay + lane * 2;
+    for (int64_t c = 0; c < d; c++) {
+        s->decay[tl_lane_at(2, 0, c)] = decay[c];
+        s->decay[tl_lane_at(2, 1, c)] = (float)pow((double)decay[c], (double)m);
+    }
+    fill_turn(s);
+    return TL_OK;
+}
+
+static void etsc_sizes(const void *state, tl_recurrence_size *out_size)
+{
+    const etsc *s = state;
+    tl_lanes_sizes(state, out_size);
+    out_size->modes = s->count;
+    out_size->period = s->m;
+}
 
 /* ---- From a kernel --------------------------------------------------------------------------- */
 
@@ -50,43 +162,38 @@ static int64_t smooth_length(int64_t n)
     }
 }
 
-static float gamma_of(const tl_tensor *gamma, int64_t c)
-{
-    if (!gamma) return 1;
-    return F32(gamma)[gamma->len > 1 ? c : 0];
-}
-
 /* The decay of the modes of channel c. */
 static float mode_decay(const tl_tensor *gamma, tl_recurrence_kind kind, int64_t m, int64_t c)
 {
-    float g = gamma_of(gamma, c), most = (float)exp2(-1.0 / (double)m);
+    float g = tl_gamma_of(gamma, c), most = (float)exp2(-1.0 / (double)m);
     return kind == TL_RECURRENCE_ETSC_EXACT && g > most ? most : g;
 }
 
 /* to [m,d] = t_k (g/r)^k, followed by the additional coefficient of the published form. */
-static void spread(const tl_recurrence *r, const tl_tensor *t, const tl_tensor *gamma, float *to)
+static void spread(const etsc *r, const tl_tensor *t, const tl_tensor *gamma, float *to)
 {
-    for (int64_t c = 0; c < r->d; c++) {
+    int64_t lags = t->dims[0];
+    for (int64_t c = 0; c < r->s.d; c++) {
         double scale = 1, sum = 0;
-        double ratio = (double)gamma_of(gamma, c) / (double)r->decay[tl_lane_at(2, 0, c)];
-        for (int64_t k = 0; k < r->lags; k++, scale *= ratio) {
-            to[k * r->d + c] = (float)(F32(t)[k * r->d + c] * scale);
-            sum += (double)F32(t)[k * r->d + c];
+        double ratio = (double)tl_gamma_of(gamma, c) / (double)r->decay[tl_lane_at(2, 0, c)];
+        for (int64_t k = 0; k < lags; k++, scale *= ratio) {
+            to[k * r->s.d + c] = (float)(F32(t)[k * r->s.d + c] * scale);
+            sum += (double)F32(t)[k * r->s.d + c];
         }
-        if (r->kind == TL_RECURRENCE_ETSC_PUBLISHED) to[r->lags * r->d + c] = (float)-sum;
+        if (r->kind == TL_RECURRENCE_ETSC_PUBLISHED) to[lags * r->s.d + c] = (float)-sum;
     }
 }
 
-/* Fills the kernel from b [modes,d,2], whose first row is mode `first`, times scale; a sign of -1
+/* Fills b_j from b [modes,d,2], whose first row is mode `first`, times scale; a sign of -1
 ** conjugates b. */
-static void pack_modes(tl_recurrence *r, const float *b, double scale, double sign)
+static void pack_modes(etsc *s, const float *b, double scale, double sign)
 {
-    for (int64_t j = 0; j < r->rows / 2; j++) {
-        int64_t number = r->first + j;
-        int     real = number == 0 || 2 * number == r->m;
-        for (int64_t c = 0; c < r->d; c++) {
-            const float *from = b + (j * r->d + c) * 2;
-            float       *to = r->kernel + tl_lane_at(r->rows, 2 * j, c);
+    for (int64_t j = 0; j < s->count; j++) {
+        int64_t number = s->first + j;
+        int     real = number == 0 || 2 * number == s->m;
+        for (int64_t c = 0; c < s->s.d; c++) {
+            const float *from = b + (j * s->s.d + c) * 2;
+            float       *to = s->b_j + tl_lane_at(2 * s->count, 2 * j, c);
             to[0] = (float)(from[0] * scale * (real ? 1 : 2));
             to[LANE] = real ? 0 : (float)(from[1] * scale * sign * 2);
         }
@@ -94,137 +201,63 @@ static void pack_modes(tl_recurrence *r, const float *b, double scale, double si
 }
 
 /* Transforms the coefficients. The tape records nothing, since `padded` wants no gradient. */
-static tl_status find_modes(tl_recurrence *r, const tl_tensor *t, const tl_tensor *gamma)
+static tl_status find_modes(etsc *s, const tl_tensor *t, const tl_tensor *gamma)
 {
-    int64_t    dims[] = {r->m, r->d};
+    int64_t    dims[] = {s->m, s->s.d};
     tl_tensor *padded = NULL, *bins = NULL;
-    tl_status  st = tl_tensor_new(r->ctx, TL_F32, 2, dims, &padded);
+    tl_status  st = tl_tensor_new(s->s.ctx, TL_F32, 2, dims, &padded);
     if (st == TL_OK) st = tl_bring(padded);
     if (st == TL_OK) {
-        spread(r, t, gamma, F32(padded));
+        spread(s, t, gamma, F32(padded));
         st = tl_rfft(padded, 0, &bins);
     }
     if (st == TL_OK) st = tl_bring(bins);
-    if (st == TL_OK) pack_modes(r, F32(bins) + r->first * r->d * 2, 1.0 / (double)r->m, -1);
+    if (st == TL_OK) pack_modes(s, F32(bins) + s->first * s->s.d * 2, 1.0 / (double)s->m, -1);
     tl_tensor_free(padded);
     tl_tensor_free(bins);
     return st;
 }
 
-/* to = gamma^k t_k, as [lags,d], or in lanes for the ring. */
-static void decayed_kernel(const tl_tensor *t, const tl_tensor *gamma, int lanes, float *to)
+static tl_status etsc_create(const tl_tensor *t, const tl_tensor *gamma, tl_recurrence_kind kind,
+                             int64_t b, int64_t positions, void **out_state)
 {
-    int64_t lags = t->dims[0], d = t->dims[1];
-    for (int64_t c = 0; c < d; c++) {
-        double scale = 1, g = (double)gamma_of(gamma, c);
-        for (int64_t k = 0; k < lags; k++, scale *= g)
-            to[lanes ? tl_lane_at(lags, k, c) : k * d + c] = (float)(F32(t)[k * d + c] * scale);
-    }
-}
-
-static tl_status make_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b, int64_t positions,
-                              tl_recurrence **out_r)
-{
-    tl_ctx        *ctx = t->ctx;
-    int64_t        lags = t->dims[0], d = t->dims[1];
-    tl_recurrence *r = calloc(1, sizeof *r);
-    if (!r) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    ctx->refs++;
-    *r = (tl_recurrence){.ctx = ctx, .kind = TL_RECURRENCE_RELAXED, .b = b, .d = d, .lags = lags};
-    float    *kernel = tl_alloc(ctx, (size_t)t->len * sizeof *kernel);
-    tl_status st = kernel ? TL_OK : TL_ENOMEM;
-    if (st == TL_OK) decayed_kernel(t, gamma, 0, kernel);
-    if (st == TL_OK) st = tl_relaxed_new(ctx, kernel, lags, d, b, positions, &r->relaxed);
-    tl_release(ctx, kernel);
-    if (st == TL_OK)
-        *out_r = r;
-    else
-        tl_recurrence_free(r);
-    return st;
-}
-
-static tl_status check_kernel(const tl_tensor *t, const tl_tensor *gamma)
-{
-    tl_ctx *ctx = t->ctx;
-    if (t->type != TL_F32 || (gamma && gamma->type != TL_F32))
-        return tl_fail(ctx, TL_ETYPE, "recurrence: t and gamma need to be float32");
-    if (t->ndim != 2 || t->len < 1)
-        return tl_fail(ctx, TL_ESHAPE, "recurrence: t is %s, not [lags,d]", SHAPE(t));
-    if (gamma && gamma->len != 1 && (gamma->ndim != 1 || gamma->len != t->dims[1]))
-        return tl_fail(ctx, TL_ESHAPE, "recurrence: gamma is %s, not one number and not [%lld]",
-                       SHAPE(gamma), (long long)t->dims[1]);
-    tl_status st = tl_bring(t);
-    if (st == TL_OK && gamma) st = tl_bring(gamma);
-    if (st == TL_OK && gamma) st = tl_decay_range("recurrence", "gamma", gamma, 0);
-    return st;
-}
-
-tl_status tl_recurrence_new_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b, int64_t positions,
-                                    tl_recurrence **out_r)
-{
-    tl_status st = check_kernel(t, gamma);
-    if (st == TL_OK)
-        st = tl_recurrence_check(t->ctx, TL_RECURRENCE_RELAXED, b, t->dims[1], t->dims[0]);
-    if (st == TL_OK && positions < 0)
-        st = tl_fail(t->ctx, TL_EINVAL, "recurrence: %lld positions", (long long)positions);
-    return st == TL_OK ? make_relaxed(t, gamma, b, positions, out_r) : st;
-}
-
-tl_status tl_recurrence_new(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind kind, int64_t b,
-                            tl_recurrence **out_r)
-{
-    tl_recurrence *r = NULL;
-    tl_ctx        *ctx = t->ctx;
-    if (kind == TL_RECURRENCE_RELAXED) return tl_recurrence_new_relaxed(t, gamma, b, 0, out_r);
-    tl_status st = check_kernel(t, gamma);
-    if (st == TL_OK) st = tl_recurrence_check(ctx, kind, b, t->dims[1], t->dims[0]);
-    if (st != TL_OK) return st;
-    int64_t lags = t->dims[0], d = t->dims[1], m = lags;
-    if (kind == TL_RECURRENCE_ETSC_PUBLISHED) m = lags + 1;
-    if (kind == TL_RECURRENCE_ETSC_EXACT) m = smooth_length(lags);
-    float *decay = tl_alloc(ctx, (size_t)d * sizeof *decay);
+    etsc   *s = NULL;
+    int64_t d = t->dims[1];
+    int64_t m = kind == TL_RECURRENCE_ETSC_EXACT ? smooth_length(t->dims[0]) : t->dims[0] + 1;
+    float  *decay = tl_alloc(t->ctx, (size_t)d * sizeof *decay);
+    (void)positions;
     if (!decay) return TL_ENOMEM;
     for (int64_t c = 0; c < d; c++) decay[c] = mode_decay(gamma, kind, m, c);
-    st = tl_recurrence_make(ctx, kind, b, d, lags, m, decay, &r);
-    tl_release(ctx, decay);
-    if (st != TL_OK) return st;
-    if (kind == TL_RECURRENCE_RING)
-        decayed_kernel(t, gamma, 1, r->kernel);
-    else
-        st = find_modes(r, t, gamma);
-    if (st == TL_OK)
-        *out_r = r;
-    else
-        tl_recurrence_free(r);
-    return st;
+    tl_status st = etsc_new(t->ctx, kind, b, d, m, decay, &s);
+    tl_release(t->ctx, decay);
+    *out_state = s; /* the caller frees it, also on failure */
+    return st == TL_OK ? find_modes(s, t, gamma) : st;
 }
 
 /* ---- Modes as tensors ------------------------------------------------------------------------ */
 
-tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tensor **out_lambda,
-                              tl_tensor **out_decay)
+static tl_status etsc_modes(const void *state, tl_tensor **out_b, tl_tensor **out_lambda,
+                            tl_tensor **out_decay)
 {
-    int64_t    dims[] = {r->rows / 2, r->d, 2};
-    tl_tensor *b = NULL, *lambda = NULL, *decay = NULL;
-    if (!r->modes)
-        return tl_fail(r->ctx, TL_EINVAL, "recurrence: %s has no modes",
-                       r->kind == TL_RECURRENCE_RING ? "a ring" : "the relaxed form");
-    tl_status st = tl_tensor_new_host(r->ctx, TL_F32, 3, dims, &b);
-    if (st == TL_OK) st = tl_tensor_new_host(r->ctx, TL_F32, 3, dims, &lambda);
-    if (st == TL_OK) st = tl_tensor_new_host(r->ctx, TL_F32, 1, &r->d, &decay);
+    const etsc *s = state;
+    int64_t     dims[] = {s->count, s->s.d, 2};
+    tl_tensor  *b = NULL, *lambda = NULL, *decay = NULL;
+    tl_status   st = tl_tensor_new_host(s->s.ctx, TL_F32, 3, dims, &b);
+    if (st == TL_OK) st = tl_tensor_new_host(s->s.ctx, TL_F32, 3, dims, &lambda);
+    if (st == TL_OK) st = tl_tensor_new_host(s->s.ctx, TL_F32, 1, &s->s.d, &decay);
     if (st != TL_OK) {
         tl_tensor_free(b);
         tl_tensor_free(lambda);
         return st;
     }
-    for (int64_t i = 0; i < dims[0] * r->d; i++) {
-        int64_t      j = i / r->d, c = i % r->d, number = r->first + j;
-        const float *from = r->kernel + tl_lane_at(r->rows, 2 * j, c);
-        float        half = number == 0 || 2 * number == r->m ? 1 : 0.5f;
-        F32(decay)[c] = r->decay[tl_lane_at(2, 0, c)];
+    for (int64_t i = 0; i < dims[0] * s->s.d; i++) {
+        int64_t      j = i / s->s.d, c = i % s->s.d, number = s->first + j;
+        const float *from = s->b_j + tl_lane_at(2 * s->count, 2 * j, c);
+        float        half = number == 0 || 2 * number == s->m ? 1 : 0.5f;
+        F32(decay)[c] = s->decay[tl_lane_at(2, 0, c)];
         for (int e = 0; e < 2; e++) {
             F32(b)[2 * i + e] = half * from[e * LANE];
-            F32(lambda)[2 * i + e] = F32(decay)[c] * r->turn[4 * j + e];
+            F32(lambda)[2 * i + e] = F32(decay)[c] * s->turn[4 * j + e];
         }
     }
     *out_b = b;
@@ -233,32 +266,16 @@ tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tens
     return TL_OK;
 }
 
-tl_status tl_recurrence_from_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_kind kind,
-                                   int64_t lags, int64_t period, int64_t sequences,
-                                   tl_recurrence **out_r)
+tl_status tl_etsc_from_modes(const tl_tensor *b, const tl_tensor *decay, tl_recurrence_kind kind,
+                             int64_t period, int64_t sequences, void **out_state)
 {
-    tl_recurrence *r = NULL;
-    tl_ctx        *ctx = b->ctx;
-    int64_t        first = kind == TL_RECURRENCE_ETSC_PUBLISHED;
-    if (b->type != TL_F32 || decay->type != TL_F32)
-        return tl_fail(ctx, TL_ETYPE, "recurrence: b and decay need to be float32");
-    if (b->ndim != 3 || b->len < 1 || b->dims[2] != 2 || decay->ndim != 1 ||
-        decay->len != b->dims[1])
-        return tl_fail(ctx, TL_ESHAPE, "recurrence: b is %s and decay %s, not [modes,d,2] and [d]",
-                       SHAPE(b), SHAPE(decay));
-    tl_status st = tl_recurrence_check(ctx, kind, sequences, b->dims[1], 2 * b->dims[0]);
-    int etsc = kind == TL_RECURRENCE_ETSC_EXACT || kind == TL_RECURRENCE_ETSC_PUBLISHED;
-    if (st == TL_OK && (!etsc || lags < 1 || period < lags || period - first < lags ||
-                        period / 2 + 1 - first != b->dims[0]))
-        st = tl_fail(ctx, TL_EINVAL, "recurrence: %lld modes with a period of %lld for %lld lags",
-                     (long long)b->dims[0], (long long)period, (long long)lags);
-    if (st == TL_OK) st = tl_bring(b);
-    if (st == TL_OK) st = tl_bring(decay);
-    if (st == TL_OK) st = tl_decay_range("recurrence", "decay", decay, 0);
-    if (st == TL_OK)
-        st = tl_recurrence_make(ctx, kind, sequences, b->dims[1], lags, period, F32(decay), &r);
-    if (st != TL_OK) return st;
-    pack_modes(r, F32(b), 1, 1);
-    *out_r = r;
-    return TL_OK;
+    etsc     *s = NULL;
+    tl_status st = etsc_new(b->ctx, kind, sequences, b->dims[1], period, F32(decay), &s);
+    if (st == TL_OK) pack_modes(s, F32(b), 1, 1);
+    *out_state = s;
+    return st;
 }
+
+const tl_recurrence_form tl_etsc_form = {
+    "ETSC", etsc_create, etsc_step, tl_lanes_reset, tl_lanes_fork, tl_lanes_release, etsc_sizes,
+    etsc_modes};

@@ -1,41 +1,32 @@
-/* recurrent.h - declares the state of a recurrence, which etsc.c fills and recurrent.c steps. */
+/* recurrent.h - declares the forms of a recurrence, each a table of functions. */
 #ifndef TL_RECURRENT_H
 #define TL_RECURRENT_H
 
-#include "tno/relaxed.h"
-#include "tno/tile.h"
+#include "tno/lanes.h"
 
-struct tl_recurrence {
-    tl_ctx              *ctx;
-    tl_recurrence_kind   kind;
-    int64_t              b, d, lanes;
-    int64_t              lags;
-    int64_t              m;     /* rows of the ring, or period of the modes */
-    int64_t              first; /* number of the first mode in use */
-    int64_t              rows;  /* of the kernel in a lane: lags, or twice the number of modes */
-    int64_t              at;    /* row of the ring for the next input */
-    int64_t              seen;  /* inputs in the ring */
-    int                 *forks; /* how many recurrences share kernel, decay and turn */
-    float               *kernel; /* [lanes, rows, LANE]: g^k t_k, or b_j real and imaginary */
-    float               *decay;  /* [lanes, 2, LANE]: r, r^m */
-    float               *turn;   /* [modes, 4]: e^(-2 pi i j / m), and the rounding error of it */
-    float               *modes;  /* [b, lanes, rows, LANE]: u_j real and imaginary */
-    float               *inputs; /* [b, lanes, m, LANE]: the ring, or NULL */
-    tl_relaxed          *relaxed; /* kernel and state of a relaxed one; the arrays are NULL */
-};
+typedef struct tl_recurrence_form {
+    const char *name; /* with its article, for messages */
+    /* Makes the state of b sequences, each 0. t [lags,d] and gamma (or NULL) are on the CPU.
+    ** positions: how many may follow the prompt, 0 for any number; only the relaxed form asks. A
+    ** failure may leave a state, which the caller frees. */
+    tl_status (*create)(const tl_tensor *t, const tl_tensor *gamma, tl_recurrence_kind kind,
+                        int64_t b, int64_t positions, void **out_state);
+    /* The next n positions, x and y [b,n,d]; y may be x. */
+    tl_status (*step)(void *state, const float *x, float *y, int64_t n);
+    void (*reset)(void *state);
+    tl_status (*fork)(const void *state, void **out_state);
+    void (*release)(void *state);
+    /* Sets the members that depend on the form. */
+    void (*sizes)(const void *state, tl_recurrence_size *out_size);
+    /* As tl_recurrence_modes; NULL: it has none. */
+    tl_status (*modes)(const void *state, tl_tensor **out_b, tl_tensor **out_lambda,
+                       tl_tensor **out_decay);
+} tl_recurrence_form;
 
-/* The index of channel c in row number `row` of an array [lanes, rows, LANE]. */
-static inline int64_t tl_lane_at(int64_t rows, int64_t row, int64_t c)
-{
-    return (c / LANE * rows + row) * LANE + c % LANE;
-}
+extern const tl_recurrence_form tl_ring_form, tl_etsc_form, tl_relaxed_form;
 
-/* TL_EINVAL unless kind and the sizes are valid. */
-tl_status tl_recurrence_check(tl_ctx *ctx, tl_recurrence_kind kind, int64_t b, int64_t d,
-                              int64_t rows);
-/* Allocates a recurrence with state 0, whose kernel the caller fills. decay [d] holds the decay r
-** of the modes; a ring ignores it. */
-tl_status tl_recurrence_make(tl_ctx *ctx, tl_recurrence_kind kind, int64_t b, int64_t d,
-                             int64_t lags, int64_t m, const float *decay, tl_recurrence **out_r);
+/* Makes the state of etsc from b [modes,d,2] and decay [d], which are on the CPU. */
+tl_status tl_etsc_from_modes(const tl_tensor *b, const tl_tensor *decay, tl_recurrence_kind kind,
+                             int64_t period, int64_t sequences, void **out_state);
 
 #endif

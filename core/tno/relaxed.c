@@ -28,14 +28,13 @@
 ** counted from the end of the prompt. The product is computed for some channels at a time, in
 ** temporary memory. The kernel itself is stored until all its streams have begun; later the first
 ** taps and the transforms suffice. */
-#include "tno/relaxed.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/threads.h"
 #include "tno/lazy.h"
+#include "tno/recurrent.h"
 
 #define SMALL  32        /* positions of a block that is summed directly */
 #define RELAXED_LEVELS 8 /* from SMALL to TL_LAZY_FROM at most */
@@ -110,7 +109,7 @@ static tl_status kernel_new(tl_ctx *ctx, const float *all, int64_t lags, int64_t
     kernel *k = calloc(1, sizeof *k);
     if (!k) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     *k = (kernel){.refs = 1, .ctx = ctx, .d = d, .lags = lags, .positions = positions,
-                  .width = (d + LANE - 1) / LANE * LANE, .largest = SMALL};
+                  .width = tl_lanes(d) * LANE, .largest = SMALL};
     while (k->largest < lags - 1) k->largest *= 2;
     tl_status st = kernel_fill(k, all);
     if (st == TL_OK)
@@ -122,17 +121,17 @@ static tl_status kernel_new(tl_ctx *ctx, const float *all, int64_t lags, int64_t
 
 /* ---- Streams --------------------------------------------------------------------------------- */
 
-struct tl_relaxed {
+typedef struct relaxed {
     kernel  *k;
     int64_t  b, rows; /* sequences, and rows of the state of each */
     int64_t  at;      /* inputs since the prompt */
     int      begun;
     float   *state; /* [b,rows,width] */
     tl_lazy *lazy;  /* or NULL */
-};
+} relaxed;
 
 /* The stream needs the lags no longer. */
-static void begin(tl_relaxed *s)
+static void begin(relaxed *s)
 {
     if (s->begun) return;
     s->begun = 1;
@@ -141,9 +140,9 @@ static void begin(tl_relaxed *s)
     s->k->all = NULL;
 }
 
-void tl_relaxed_free(tl_relaxed *s)
+static void relaxed_release(void *state)
 {
-    if (!s) return;
+    relaxed *s = state;
     tl_lazy_free(s->lazy);
     tl_release(s->k->ctx, s->state);
     begin(s);
@@ -151,73 +150,81 @@ void tl_relaxed_free(tl_relaxed *s)
     free(s);
 }
 
-size_t tl_relaxed_state_bytes(const tl_relaxed *s)
+static size_t state_bytes(const relaxed *s)
 {
     return (size_t)(s->b * s->rows * s->k->width) * sizeof *s->state;
 }
 
-size_t tl_relaxed_kernel_bytes(const tl_relaxed *s)
+static void relaxed_sizes(const void *state, tl_recurrence_size *out_size)
 {
-    const kernel *k = s->k;
+    const relaxed *s = state;
+    const kernel  *k = s->k;
     int64_t       floats = SMALL * k->width + (k->all ? k->lags * k->d : 0);
-    for (int l = 0; l < k->levels; l++) floats += tl_operator_cache_floats(&k->level[l].plan->of);
-    return (size_t)floats * sizeof(float) + tl_lazy_kernel_bytes(k->lazy);
+    for (int l = 0; l < k->levels; l++) floats += tl_plan_cache_floats(&k->level[l].plan->of.plan);
+    out_size->state_bytes = state_bytes(s);
+    out_size->kernel_bytes = (size_t)floats * sizeof(float) + tl_lazy_kernel_bytes(k->lazy);
 }
 
-void tl_relaxed_reset(tl_relaxed *s)
+static void relaxed_reset(void *state)
 {
+    relaxed *s = state;
     if (s->lazy) tl_lazy_cancel(s->lazy);
-    memset(s->state, 0, tl_relaxed_state_bytes(s));
+    memset(s->state, 0, state_bytes(s));
     s->at = 0;
 }
 
 /* Makes a stream of a kernel. Takes over the caller's reference to k, also on failure. */
-static tl_status stream_new(kernel *k, int64_t b, tl_relaxed **out_s)
+static tl_status stream_new(kernel *k, int64_t b, void **out_state)
 {
     int64_t     ring = k->lazy ? 2 * k->largest : k->largest;
-    tl_relaxed *s = calloc(1, sizeof *s);
+    relaxed *s = calloc(1, sizeof *s);
     if (!s) {
         tl_ctx *ctx = k->ctx;
         kernel_drop(k);
         return tl_fail(ctx, TL_ENOMEM, "out of memory");
     }
     k->fresh++;
-    *s = (tl_relaxed){.k = k, .b = b};
+    *s = (relaxed){.k = k, .b = b};
     s->rows = k->positions && k->positions < ring ? k->positions : ring;
-    s->state = tl_alloc(k->ctx, tl_relaxed_state_bytes(s));
+    s->state = tl_alloc(k->ctx, state_bytes(s));
     tl_status st = s->state ? TL_OK : TL_ENOMEM;
     if (st == TL_OK && k->lazy)
         st = tl_lazy_new(k->lazy, s->state, b, s->rows, k->width, &s->lazy);
     if (st != TL_OK) {
-        tl_relaxed_free(s);
+        relaxed_release(s);
         return st;
     }
-    memset(s->state, 0, tl_relaxed_state_bytes(s));
-    *out_s = s;
+    memset(s->state, 0, state_bytes(s));
+    *out_state = s;
     return TL_OK;
 }
 
-tl_status tl_relaxed_new(tl_ctx *ctx, const float *all, int64_t lags, int64_t d, int64_t b,
-                         int64_t positions, tl_relaxed **out_s)
+static tl_status relaxed_create(const tl_tensor *t, const tl_tensor *gamma,
+                                tl_recurrence_kind kind, int64_t b, int64_t positions,
+                                void **out_state)
 {
     kernel   *k = NULL;
-    tl_status st = kernel_new(ctx, all, lags, d, positions, &k);
-    return st == TL_OK ? stream_new(k, b, out_s) : st;
+    float    *all = tl_decayed_kernel(t, gamma);
+    tl_status st = all ? kernel_new(t->ctx, all, t->dims[0], t->dims[1], positions, &k) : TL_ENOMEM;
+    (void)kind;
+    tl_release(t->ctx, all);
+    return st == TL_OK ? stream_new(k, b, out_state) : st;
 }
 
-tl_status tl_relaxed_fork(const tl_relaxed *s, tl_relaxed **out_s)
+static tl_status relaxed_fork(const void *state, void **out_state)
 {
+    const relaxed *s = state;
     if (!s->k->all)
         return tl_fail(s->k->ctx, TL_EINVAL, "recurrence: a relaxed one that has begun has no "
                        "kernel left to share");
     s->k->refs++;
-    return stream_new(s->k, s->b, out_s);
+    return stream_new(s->k, s->b, out_state);
 }
 
 /* ---- One position ---------------------------------------------------------------------------- */
 
 /* Adds the tile of p to the rows that follow; p is a multiple of SMALL and p < positions. */
-static tl_status relaxed_add_tile(tl_relaxed *s, int64_t p)
+static tl_status relaxed_add_tile(relaxed *s, int64_t p)
 {
     const kernel *k = s->k;
     int64_t       q = SMALL, first = p % s->rows;
@@ -230,7 +237,7 @@ static tl_status relaxed_add_tile(tl_relaxed *s, int64_t p)
         int64_t     from = (first > 0 ? first : s->rows) - q;
         tl_tno_args a = {.b = 1, .x = rows + from * k->width, .y = plan->y,
                          .cache = k->level[l].cache, .cached = 1};
-        tl_status   st = plan->of.backend->forward(plan->of.plan, &a);
+        tl_status   st = tl_plan_forward(&plan->of.plan, &a);
         if (st != TL_OK) return st;
         rows += first * k->width;
         if (q == s->rows) /* the inputs in these rows have had their last effect */
@@ -243,7 +250,7 @@ static tl_status relaxed_add_tile(tl_relaxed *s, int64_t p)
 
 /* The tiles of p with the lazy ones. Where the state is a ring, this also clears the rows of inputs
 ** that have had their last effect, for the outputs from p + Q on. */
-static tl_status add_tiles(tl_relaxed *s, int64_t p)
+static tl_status add_tiles(relaxed *s, int64_t p)
 {
     if (s->lazy) tl_lazy_advance(s->lazy, p);
     if (!s->lazy || p % TL_LAZY_FROM != 0) return relaxed_add_tile(s, p);
@@ -259,7 +266,7 @@ static tl_status add_tiles(tl_relaxed *s, int64_t p)
 }
 
 typedef struct job {
-    const tl_relaxed *s;
+    const relaxed *s;
     const float      *x; /* of the position, the sequences apart by stride */
     float            *y;
     int64_t           stride;
@@ -269,7 +276,7 @@ typedef struct job {
 static void sum_block(void *user, int64_t begin, int64_t end, int thread)
 {
     const job        *j = user;
-    const tl_relaxed *s = j->s;
+    const relaxed *s = j->s;
     const kernel     *k = s->k;
     int64_t           before = s->at % SMALL;
     (void)thread;
@@ -300,12 +307,12 @@ typedef struct part {
 
 static void part_close(tl_ctx *ctx, part *p)
 {
-    tl_operator_close(&p->of);
+    tl_plan_close(&p->of.plan);
     float *const blocks[] = {p->coef, p->x, p->y, p->cache};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) tl_release(ctx, blocks[i]);
 }
 
-static tl_status part_open(const tl_relaxed *s, int64_t n, part *p)
+static tl_status part_open(const relaxed *s, int64_t n, part *p)
 {
     tl_ctx *ctx = s->k->ctx;
     int64_t after = s->rows < s->k->largest ? s->rows : s->k->largest;
@@ -318,7 +325,7 @@ static tl_status part_open(const tl_relaxed *s, int64_t n, part *p)
     p->x = p->coef ? tl_alloc(ctx, bytes) : NULL;
     p->y = p->x ? tl_alloc(ctx, bytes) : NULL;
     if (p->y)
-        p->cache = tl_alloc(ctx, (size_t)tl_operator_cache_floats(&p->of) * sizeof(float));
+        p->cache = tl_alloc(ctx, (size_t)tl_plan_cache_floats(&p->of.plan) * sizeof(float));
     if (p->cache) return TL_OK;
     part_close(ctx, p);
     return TL_ENOMEM;
@@ -333,7 +340,7 @@ static void copy(const float *from, int64_t from_stride, float *to, int64_t to_s
 }
 
 /* y = the operator times x, both [b,n,d], and the state = what x contributes after it. */
-static tl_status prompt(tl_relaxed *s, const float *x, float *y, int64_t n)
+static tl_status prompt(relaxed *s, const float *x, float *y, int64_t n)
 {
     const kernel *k = s->k;
     part          p;
@@ -348,7 +355,7 @@ static tl_status prompt(tl_relaxed *s, const float *x, float *y, int64_t n)
             tl_tno_args a = {.b = 1, .coef = p.coef, .x = p.x, .y = p.y, .cache = p.cache,
                              .cached = i > 0};
             copy(x + i * n * d + c, d, p.x, w, n, count);
-            st = p.of.backend->forward(p.of.plan, &a);
+            st = tl_plan_forward(&p.of.plan, &a);
             copy(p.y, w, y + i * n * d + c, d, n, count);
             copy(p.y + n * w, w, s->state + i * s->rows * k->width + c, k->width, p.after, count);
         }
@@ -359,7 +366,7 @@ static tl_status prompt(tl_relaxed *s, const float *x, float *y, int64_t n)
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-static tl_status no_room(const tl_relaxed *s, int64_t n)
+static tl_status no_room(const relaxed *s, int64_t n)
 {
     return tl_fail(s->k->ctx, TL_EINVAL,
                    "recurrence: %lld positions after %lld others, but the relaxed form was made "
@@ -367,8 +374,9 @@ static tl_status no_room(const tl_relaxed *s, int64_t n)
                    (long long)n, (long long)s->at, (long long)s->k->positions);
 }
 
-tl_status tl_relaxed_step(tl_relaxed *s, const float *x, float *y, int64_t n)
+static tl_status relaxed_step(void *state, const float *x, float *y, int64_t n)
 {
+    relaxed      *s = state;
     const kernel *k = s->k;
     tl_status     st = TL_OK;
     if (n > 1 && !s->begun) {
@@ -386,3 +394,7 @@ tl_status tl_relaxed_step(tl_relaxed *s, const float *x, float *y, int64_t n)
     if (st == TL_OK && n > 0) begin(s);
     return st;
 }
+
+const tl_recurrence_form tl_relaxed_form = {"the relaxed form", relaxed_create, relaxed_step,
+                                            relaxed_reset, relaxed_fork, relaxed_release,
+                                            relaxed_sizes, NULL};

@@ -6,19 +6,11 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "engine/option.h"
 #include "engine/plugin.h"
 
 #define FOR_ALL (1 << 16) /* numbers of an operator from which all threads compute it */
 
 /* ---- Operators of the backend ---------------------------------------------------------------- */
-
-void tl_operator_close(tl_operator *o)
-{
-    if (o->plan) o->backend->release(o->plan);
-    if (o->values) tl_options_free(o->backend, o->values);
-    *o = (tl_operator){0};
-}
 
 /* Finds a backend that takes one coefficient per lag for any n, and caches their transform. */
 static tl_status find_backend(tl_ctx *ctx, int64_t n, const tl_tno_backend **out_backend)
@@ -43,20 +35,16 @@ static void serially(const tl_host *h, int64_t count, int64_t grain, tl_body bod
 tl_status tl_operator_open(tl_ctx *ctx, int64_t n, int64_t channels, int causal, int alone,
                            tl_operator *o)
 {
-    tl_status st = find_backend(ctx, n, &o->backend);
+    const tl_tno_backend *b = NULL;
+    const tl_tno_problem  problem = {n, channels, causal, TL_CPU, NULL};
+    tl_status             st = find_backend(ctx, n, &b);
     o->host = ctx->host;
     if (alone || n * channels < FOR_ALL) { /* waking another thread costs more than the work */
         o->host.threads = 1;
         o->host.parallel = serially;
     }
-    if (st == TL_OK) st = tl_options_parse(ctx, o->backend, NULL, &o->values);
-    o->problem = (tl_tno_problem){n, channels, causal, TL_CPU, o->values};
-    if (st == TL_OK) st = o->backend->plan(&o->host, &o->problem, &o->plan);
-    if (st != TL_OK) tl_operator_close(o);
-    return st;
+    return st == TL_OK ? tl_plan_open(&o->host, TL_CPU, b, &problem, NULL, &o->plan) : st;
 }
-
-int64_t tl_operator_cache_floats(const tl_operator *o) { return o->backend->cache_size(o->plan); }
 
 /* ---- Plans of tiles -------------------------------------------------------------------------- */
 
@@ -68,7 +56,7 @@ void tl_tile_plan_drop(tl_ctx *ctx, tl_tile_plan *p)
             *at = p->next;
             break;
         }
-    tl_operator_close(&p->of);
+    tl_plan_close(&p->of.plan);
     tl_release(ctx, p->x);
     tl_release(ctx, p->y);
     free(p);
@@ -78,7 +66,7 @@ tl_status tl_tile_plan_find(tl_ctx *ctx, int64_t q, int64_t width, int owner,
                             tl_tile_plan **out_p)
 {
     tl_tile_plan *p = ctx->tile_plans;
-    while (p && (p->of.problem.n != q || p->of.problem.d != width || p->owner != owner))
+    while (p && (p->of.plan.problem.n != q || p->of.plan.problem.d != width || p->owner != owner))
         p = p->next;
     if (p) {
         p->refs++;
@@ -104,10 +92,10 @@ tl_status tl_tile_plan_find(tl_ctx *ctx, int64_t q, int64_t width, int owner,
 
 tl_status tl_tile_plan_cache(tl_ctx *ctx, tl_tile_plan *p, const float *coef, float **out_cache)
 {
-    *out_cache = tl_alloc(ctx, (size_t)tl_operator_cache_floats(&p->of) * sizeof(float));
+    *out_cache = tl_alloc(ctx, (size_t)tl_plan_cache_floats(&p->of.plan) * sizeof(float));
     if (!*out_cache) return TL_ENOMEM;
     tl_tno_args a = {.b = 0, .coef = coef, .x = p->y, .y = p->y, .cache = *out_cache};
-    return p->of.backend->forward(p->of.plan, &a); /* of no sequence: fills the cache */
+    return tl_plan_forward(&p->of.plan, &a); /* of no sequence: fills the cache */
 }
 
 void tl_kernel_part(const float *kernel, int64_t lags, int64_t d, int64_t first, int64_t count,

@@ -2,26 +2,19 @@
 #ifndef TL_TILE_H
 #define TL_TILE_H
 
-#include "base/context.h"
+#include "tno/lanes.h"
+#include "tno/plan.h"
 
-#define LANE 16 /* channels that a backend computes as a vector */
-
-/* A plan for sequences of n positions and so many channels, and the host that it sees. */
 typedef struct tl_operator {
-    tl_host               host;
-    const tl_tno_backend *backend;
-    tl_option_value      *values;
-    void                 *plan;
-    tl_tno_problem        problem;
+    tl_host host; /* that the plan sees */
+    tl_plan plan;
 } tl_operator;
 
-/* Opens an operator by a backend that caches the transform of its coefficients, one per lag. It
-** runs on one thread, the caller's, if alone is set or the operator is small. o must stay where it
-** is until it is closed. */
+/* Opens an operator for sequences of n positions, by a backend that caches the transform of its
+** coefficients, one per lag. It runs on one thread, the caller's, if alone is set or the operator
+** is small. o must stay where it is until its plan is closed. */
 tl_status tl_operator_open(tl_ctx *ctx, int64_t n, int64_t channels, int causal, int alone,
                            tl_operator *o);
-void tl_operator_close(tl_operator *o); /* harmless for a zeroed one */
-int64_t tl_operator_cache_floats(const tl_operator *o);
 
 /* The operator of all tiles of one size and width, with buffers for an input and a result.
 ** Recurrences share it, because the scratch buffers of a large plan exceed the state of a narrow

@@ -3,28 +3,19 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "engine/option.h"
-#include "engine/device.h"
-#include "engine/graph.h"
+#include "engine/capture.h"
+#include "engine/gradient.h"
 #include "engine/plugin.h"
-#include "engine/tape.h"
 #include "ops/arguments.h"
 #include "products/gemm.h"
-#include "tno/tno.h"
+#include "tno/plan.h"
 
 #define MOST_NUMBERS ((int64_t)1 << 40) /* elements of a sequence */
 
 struct tl_tno {
-    int                   refs; /* the caller's, and one per use by the tape or a graph */
-    tl_ctx               *ctx;
-    const tl_tno_backend *backend;
-    tl_tno_form           form;
-    tl_tno_problem        problem;
-    tl_option_value      *values; /* problem.options */
-    int64_t               points;
-    int                   width, params;
-    void                 *plan;
-    char                  why[256]; /* the reason of a refusal, or a warning */
+    int     refs; /* the caller's, and one per use by the tape or a graph */
+    tl_ctx *ctx;
+    tl_plan plan;
 };
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -33,51 +24,18 @@ void tl_tno_free(tl_tno *tno)
 {
     if (!tno || --tno->refs > 0) return;
     tl_ctx *ctx = tno->ctx;
-    if (tno->plan) tno->form.release(tno->plan);
-    tl_options_free(tno->backend, tno->values);
+    tl_plan_close(&tno->plan);
     free(tno);
     tl_ctx_unref(ctx);
 }
 
 static void tno_release(void *tno) { tl_tno_free(tno); }
 
-/* Asks the backend whether it accepts the problem, and for its sizes. */
-static tl_status tno_query(tl_tno *tno)
-{
-    const tl_tno_backend *b = tno->backend;
-    const tl_tno_problem *p = &tno->problem;
-    char *why = tno->why;
-    if (!b->accepts(p, why, sizeof tno->why))
-        return tl_fail(tno->ctx, TL_EBACKEND, "backend '%s' does not take n %lld, d %lld, %s: %s",
-                       b->name, (long long)p->n, (long long)p->d,
-                       p->causal ? "causal" : "not causal", why[0] ? why : "it gives no reason");
-    tno->points = b->points(p, NULL);
-    tno->width = b->width ? b->width(p) : 1;
-    while (b->params && b->params[tno->params].name) tno->params++;
-    if (tno->points < 1 || tno->width < 1 || tno->points > INT64_MAX / 8 / p->d / tno->width)
-        return tl_fail(tno->ctx, TL_EBACKEND, "backend '%s' declares %lld points of width %d",
-                       b->name, (long long)tno->points, tno->width);
-    return TL_OK;
-}
-
-/* Finds the functions of the backend itself, or those of its form for the device. */
-static tl_status find_form(tl_ctx *ctx, const tl_tno_backend *b, tl_tno_form *out)
-{
-    const tl_tno_form *form;
-    *out = (tl_tno_form){b->plan, b->forward, b->backward, b->release, b->cache_size};
-    if (ctx->device == TL_CPU) return TL_OK;
-    form = ctx->engine->form ? ctx->engine->form(ctx, b->name) : NULL;
-    if (!form)
-        return tl_fail(ctx, TL_EBACKEND, "backend '%s' has no form for %s", b->name,
-                       tl_device_name(ctx));
-    *out = *form;
-    return TL_OK;
-}
-
 tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int causal,
                      const char *const *options, tl_tno **out_tno)
 {
     const tl_tno_backend *b;
+    const tl_tno_problem  problem = {n, d, causal != 0, TL_CPU, NULL};
     if (n < 1 || d < 1)
         return tl_fail(ctx, TL_EINVAL, "tno: n is %lld and d is %lld, both need at least 1",
                        (long long)n, (long long)d);
@@ -90,7 +48,7 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
         if (options && options[0])
             return tl_fail(ctx, TL_EINVAL, "backend 'auto' has no option '%s': it has none",
                            options[0]);
-        st = tl_choose(ctx, &(tl_tno_problem){n, d, causal != 0, TL_CPU, NULL}, &backend);
+        st = tl_choose(ctx, &problem, &backend);
     }
     if (st == TL_OK) st = tl_find_backend(ctx, backend, &b);
     if (st != TL_OK) return st;
@@ -99,12 +57,7 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
     ctx->refs++;
     tno->refs = 1;
     tno->ctx = ctx;
-    tno->backend = b;
-    st = tl_options_parse(ctx, b, options, &tno->values);
-    tno->problem = (tl_tno_problem){n, d, causal != 0, TL_CPU, tno->values};
-    if (st == TL_OK) st = tno_query(tno);
-    if (st == TL_OK) st = find_form(ctx, b, &tno->form);
-    if (st == TL_OK) st = tno->form.plan(&ctx->host, &tno->problem, &tno->plan);
+    st = tl_plan_open(&ctx->host, ctx->device, b, &problem, options, &tno->plan);
     if (st == TL_OK)
         *out_tno = tno;
     else
@@ -114,20 +67,21 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
 
 /* ---- Questions ------------------------------------------------------------------------------- */
 
-int tl_tno_width(const tl_tno *tno) { return tno->width; }
-const char *tl_tno_backend_name(const tl_tno *tno) { return tno->backend->name; }
-const char *tl_tno_domain(const tl_tno *tno) { return tno->backend->domain; }
-int tl_tno_param_count(const tl_tno *tno) { return tno->params; }
-const char *tl_tno_warning(const tl_tno *tno) { return tno->why[0] ? tno->why : NULL; }
+int tl_tno_width(const tl_tno *tno) { return tno->plan.width; }
+const char *tl_tno_backend_name(const tl_tno *tno) { return tno->plan.backend->name; }
+const char *tl_tno_domain(const tl_tno *tno) { return tno->plan.backend->domain; }
+int tl_tno_param_count(const tl_tno *tno) { return tno->plan.params; }
+const char *tl_tno_warning(const tl_tno *tno) { return tno->plan.why[0] ? tno->plan.why : NULL; }
 
 tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points)
 {
     tl_tensor *t = NULL;
-    double    *all = tl_alloc(tno->ctx, (size_t)tno->points * sizeof *all);
-    tl_status  st = all ? tl_tensor_new_host(tno->ctx, TL_F32, 1, &tno->points, &t) : TL_ENOMEM;
+    double    *all = tl_alloc(tno->ctx, (size_t)tno->plan.points * sizeof *all);
+    tl_status  st = TL_ENOMEM;
+    if (all) st = tl_tensor_new_host(tno->ctx, TL_F32, 1, &tno->plan.points, &t);
     if (st == TL_OK) {
-        (void)tno->backend->points(&tno->problem, all);
-        for (int64_t i = 0; i < tno->points; i++) F32(t)[i] = (float)all[i];
+        (void)tno->plan.backend->points(&tno->plan.problem, all);
+        for (int64_t i = 0; i < tno->plan.points; i++) F32(t)[i] = (float)all[i];
         *out_points = t;
     }
     tl_release(tno->ctx, all);
@@ -137,14 +91,14 @@ tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points)
 tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
                        int64_t out_dims[TL_MAXDIMS], const char **out_init)
 {
-    if (i < 0 || i >= tno->params)
+    if (i < 0 || i >= tno->plan.params)
         return tl_fail(tno->ctx, TL_EINVAL, "backend '%s' has %d parameters, no number %d",
-                       tno->backend->name, tno->params, i + 1);
-    const tl_param *p = &tno->backend->params[i];
-    int             ndim = p->shape(&tno->problem, out_dims);
+                       tno->plan.backend->name, tno->plan.params, i + 1);
+    const tl_param *p = &tno->plan.backend->params[i];
+    int             ndim = p->shape(&tno->plan.problem, out_dims);
     if (ndim < 0 || ndim > TL_MAXDIMS)
         return tl_fail(tno->ctx, TL_EBACKEND, "backend '%s': parameter %s has %d dimensions",
-                       tno->backend->name, p->name, ndim);
+                       tno->plan.backend->name, p->name, ndim);
     *out_name = p->name;
     *out_ndim = ndim;
     *out_init = p->init;
@@ -157,17 +111,17 @@ static tl_status check_coef(tl_tno *tno, const char *op, tl_tensor *coef)
 {
     if (!coef) return tl_fail(tno->ctx, TL_EINVAL, "%s: coef is missing and nothing is cached", op);
     if (coef->type != TL_F32) return tl_fail(tno->ctx, TL_ETYPE, "%s: coef is not float32", op);
-    if (coef->ndim == 2 && coef->dims[0] == tno->points &&
-        coef->dims[1] == tno->width * tno->problem.d)
+    if (coef->ndim == 2 && coef->dims[0] == tno->plan.points &&
+        coef->dims[1] == tno->plan.width * tno->plan.problem.d)
         return TL_OK;
     return tl_fail(tno->ctx, TL_ESHAPE, "%s: coef is %s, backend '%s' needs [%lld,%lld]", op,
-                   SHAPE(coef), tno->backend->name, (long long)tno->points,
-                   (long long)(tno->width * tno->problem.d));
+                   SHAPE(coef), tno->plan.backend->name, (long long)tno->plan.points,
+                   (long long)(tno->plan.width * tno->plan.problem.d));
 }
 
 static tl_status check_params(tl_tno *tno, const char *op, tl_tensor *const *params)
 {
-    for (int i = 0; i < tno->params; i++) {
+    for (int i = 0; i < tno->plan.params; i++) {
         const char *name = NULL, *init;
         int         ndim = 0;
         tl_tensor   want = {0};
@@ -176,19 +130,19 @@ static tl_status check_params(tl_tno *tno, const char *op, tl_tensor *const *par
         want.ndim = ndim;
         if (!params || !params[i])
             return tl_fail(tno->ctx, TL_EINVAL, "%s: parameter %s of backend '%s' is missing", op,
-                           name, tno->backend->name);
+                           name, tno->plan.backend->name);
         if (params[i]->type != TL_F32)
             return tl_fail(tno->ctx, TL_ETYPE, "%s: parameter %s is not float32", op, name);
         if (!tl_same_shape(params[i], &want))
             return tl_fail(tno->ctx, TL_ESHAPE, "%s: parameter %s is %s, backend '%s' needs %s", op,
-                           name, SHAPE(params[i]), tno->backend->name, SHAPE(&want));
+                           name, SHAPE(params[i]), tno->plan.backend->name, SHAPE(&want));
     }
     return TL_OK;
 }
 
 static tl_status check_x(tl_tno *tno, tl_tensor *x)
 {
-    const tl_tno_problem *p = &tno->problem;
+    const tl_tno_problem *p = &tno->plan.problem;
     if (x->type != TL_F32) return tl_fail(tno->ctx, TL_ETYPE, "tno: x is not float32");
     if (x->ndim == 3 && x->dims[1] == p->n && x->dims[2] == p->d) return TL_OK;
     return tl_fail(tno->ctx, TL_ESHAPE, "tno: x is %s, the plan is for [b,%lld,%lld]", SHAPE(x),
@@ -205,8 +159,8 @@ static tl_status said_by(tl_ctx *ctx, const tl_tno *tno, tl_status st)
 {
     if (st == TL_OK || *tl_errmsg(ctx)) return st;
     int known = strcmp(tl_status_name(st), "unknown") != 0;
-    return tl_fail(ctx, known ? st : TL_EINVAL, "backend '%s' failed: %s (%d)", tno->backend->name,
-                   tl_status_text(st), (int)st);
+    return tl_fail(ctx, known ? st : TL_EINVAL, "backend '%s' failed: %s (%d)",
+                   tno->plan.backend->name, tl_status_text(st), (int)st);
 }
 
 /* p: the tno   in: see the enum; CACHE is the cache that an earlier call filled, or NULL, and COEF
@@ -215,12 +169,12 @@ tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
-    for (int i = 0; i < tno->params; i++) params[i] = F32(a->in[PARAMS + i]);
+    for (int i = 0; i < tno->plan.params; i++) params[i] = F32(a->in[PARAMS + i]);
     tl_tno_args t = {.b = a->in[X]->dims[0], .coef = tl_f32_or_null(a->in[COEF]), .params = params,
                      .x = F32(a->in[X]), .y = F32(a->out[0]), .cached = a->in[CACHE] != NULL};
     if (a->in[CACHE]) t.cache = F32(a->in[CACHE]);
     else if (a->out[1]) t.cache = F32(a->out[1]);
-    return said_by(ctx, tno, tno->form.forward(tno->plan, &t));
+    return said_by(ctx, tno, tl_plan_forward(&tno->plan, &t));
 }
 
 /* p: the tno   in, out: see the enum; a NULL gradient is not computed */
@@ -229,7 +183,7 @@ tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
     float        *dparams[TL_TNO_PARAMS] = {0};
-    for (int i = 0; i < tno->params; i++) {
+    for (int i = 0; i < tno->plan.params; i++) {
         params[i] = F32(a->in[PARAMS + i]);
         dparams[i] = tl_f32_or_null(a->out[PARAMS + i]);
     }
@@ -237,7 +191,7 @@ tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
                      .x = F32(a->in[X]), .dy = F32(a->in[DY]), .dx = tl_f32_or_null(a->out[X]),
                      .dcoef = tl_f32_or_null(a->out[COEF]), .dparams = dparams,
                      .cache = tl_f32_or_null(a->in[CACHE]), .cached = a->in[CACHE] != NULL};
-    return said_by(ctx, tno, tno->form.backward(tno->plan, &t));
+    return said_by(ctx, tno, tno->plan.form.backward(tno->plan.state, &t));
 }
 
 const tl_kernel_row tl_cpu_tno[] = {{TL_OP_tno, tl_tno_kernel},
@@ -252,7 +206,7 @@ static tl_status tno_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = node->saved;
     tl_status st = TL_OK;
-    int       count = PARAMS + ((const tl_tno *)a.p)->params;
+    int       count = PARAMS + ((const tl_tno *)a.p)->plan.params;
     a.in[DY] = dy;
     for (int i = 0; i < count && st == TL_OK; i++)
         if (node->in[i]) st = tl_new_like(a.in[i], &a.out[i]);
@@ -263,8 +217,8 @@ static tl_status tno_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 /* Adds the cache to the arguments: the given one, or a new one for the call to fill. */
 static tl_status add_cache(tl_tno *tno, tl_tensor *cache, tl_args *a)
 {
-    const tl_tno_backend *b = tno->backend;
-    int64_t               count = tno->form.cache_size ? tno->form.cache_size(tno->plan) : 0;
+    const tl_tno_backend *b = tno->plan.backend;
+    int64_t               count = tl_plan_cache_floats(&tno->plan);
     if (count <= 0) return TL_OK;
     if (!cache) return tl_new(tno->ctx, TL_F32, 1, &count, &a->out[1]);
     a->in[CACHE] = cache;
@@ -282,13 +236,12 @@ tl_status tl_tno_apply_cached(tl_tno *tno, tl_tensor *coef, tl_tensor *const *pa
     tl_ctx    *ctx = tno->ctx;
     tl_tensor *y = NULL, *made;
     tl_args    a = {.in = {[COEF] = coef, [X] = x}, .p = tno};
-    int        cached = !coef && cache && *cache && tno->form.cache_size
-                 && tno->form.cache_size(tno->plan) > 0;
+    int        cached = !coef && cache && *cache && tl_plan_cache_floats(&tno->plan) > 0;
     tl_status  st = cached ? TL_OK : check_coef(tno, "tno", coef);
     if (st == TL_OK) st = check_params(tno, "tno", params);
     if (st == TL_OK) st = check_x(tno, x);
     if (st != TL_OK) return st;
-    for (int i = 0; i < tno->params; i++) a.in[PARAMS + i] = params[i];
+    for (int i = 0; i < tno->plan.params; i++) a.in[PARAMS + i] = params[i];
     if (cache) st = add_cache(tno, *cache, &a);
     made = a.out[1];
     if (st == TL_OK) st = tl_new_like(x, &y);
@@ -302,7 +255,7 @@ tl_status tl_tno_apply_cached(tl_tno *tno, tl_tensor *coef, tl_tensor *const *pa
     a.out[0] = a.out[1] = NULL;
     if (st == TL_OK) {
         tno->refs++;
-        st = tl_record(ctx, y, tno_grad, a.in, PARAMS + tno->params, &a, tno_release);
+        st = tl_record(ctx, y, tno_grad, a.in, PARAMS + tno->plan.params, &a, tno_release);
     }
     if (made && st == TL_OK) *cache = made;
     else tl_tensor_free(made);
@@ -321,7 +274,7 @@ tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *param
 {
     tl_ctx    *ctx = tno->ctx;
     tl_args    a = {.in = {[COEF] = coef, [X] = x, [DY] = dy}, .p = tno};
-    int        count = PARAMS + tno->params;
+    int        count = PARAMS + tno->plan.params;
     tl_status  st = check_coef(tno, "gradients", coef);
     if (st == TL_OK) st = check_params(tno, "gradients", params);
     if (st == TL_OK) st = check_x(tno, x);
@@ -329,7 +282,7 @@ tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *param
         st = tl_fail(ctx, TL_ETYPE, "gradients: dy is not float32");
     if (st == TL_OK && !tl_same_shape(dy, x))
         st = tl_fail(ctx, TL_ESHAPE, "gradients: dy is %s, x is %s", SHAPE(dy), SHAPE(x));
-    for (int i = 0; st == TL_OK && i < tno->params; i++) a.in[PARAMS + i] = params[i];
+    for (int i = 0; st == TL_OK && i < tno->plan.params; i++) a.in[PARAMS + i] = params[i];
     if (st == TL_OK && cache) st = add_cache(tno, cache, &a);
     for (int i = 0; i < count && st == TL_OK; i++)
         if (i == COEF ? out_dcoef != NULL : i == X ? out_dx != NULL : out_dparams != NULL)
@@ -339,7 +292,7 @@ tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *param
     if (st != TL_OK) return st;
     if (out_dcoef) *out_dcoef = a.out[COEF];
     if (out_dx) *out_dx = a.out[X];
-    for (int i = 0; out_dparams && i < tno->params; i++) out_dparams[i] = a.out[PARAMS + i];
+    for (int i = 0; out_dparams && i < tno->plan.params; i++) out_dparams[i] = a.out[PARAMS + i];
     return TL_OK;
 }
 
@@ -348,7 +301,7 @@ tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *param
 /* Column j of T is T applied to the unit vector at j, in all channels at once. */
 static tl_status tno_columns(tl_tno *tno, tl_args *a, tl_tensor *t)
 {
-    int64_t   n = tno->problem.n, d = tno->problem.d, dims[] = {1, n, d};
+    int64_t   n = tno->plan.problem.n, d = tno->plan.problem.d, dims[] = {1, n, d};
     tl_status st = tl_tensor_new(tno->ctx, TL_F32, 3, dims, &a->in[X]);
     if (st == TL_OK) st = tl_new(tno->ctx, TL_F32, 3, dims, &a->out[0]);
     for (int64_t j = 0; j < n && st == TL_OK; j++) {
@@ -370,17 +323,17 @@ static tl_status tno_columns(tl_tno *tno, tl_args *a, tl_tensor *t)
 /* Computes T by the backend's function for it, on the CPU, wherever the tensors are. */
 static tl_status write_out(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *t)
 {
-    const tl_tno_backend *b = tno->backend;
+    const tl_tno_backend *b = tno->plan.backend;
     const float          *raw[TL_TNO_PARAMS] = {0};
-    void                 *plan = tno->plan, *own = NULL;
+    void                 *plan = tno->plan.state, *own = NULL;
     tl_status             st = tl_bring(coef);
-    for (int i = 0; i < tno->params && st == TL_OK; i++) {
+    for (int i = 0; i < tno->plan.params && st == TL_OK; i++) {
         st = tl_bring(params[i]);
         raw[i] = F32(params[i]);
     }
-    if (st == TL_OK && tno->form.plan != b->plan) { /* tno->plan belongs to a device */
+    if (st == TL_OK && tno->plan.form.plan != b->plan) { /* tno->plan.state belongs to a device */
         st = tl_gemm_ready(tno->ctx);
-        if (st == TL_OK) st = b->plan(&tno->ctx->host, &tno->problem, &own);
+        if (st == TL_OK) st = b->plan(&tno->ctx->host, &tno->plan.problem, &own);
         plan = own;
     }
     tl_tno_args args = {.coef = F32(coef), .params = raw, .dense = F32(t)};
@@ -392,7 +345,7 @@ static tl_status write_out(tl_tno *tno, tl_tensor *coef, tl_tensor *const *param
 /* Creates x [n,n,d] whose sequence j is the unit vector at j in all channels. */
 static tl_status unit_vectors(const tl_tno *tno, tl_tensor **out_x)
 {
-    int64_t    n = tno->problem.n, d = tno->problem.d, dims[] = {n, n, d};
+    int64_t    n = tno->plan.problem.n, d = tno->plan.problem.d, dims[] = {n, n, d};
     tl_tensor *x;
     tl_status  st = tl_tensor_new_host(tno->ctx, TL_F32, 3, dims, &x);
     if (st != TL_OK) return st;
@@ -419,19 +372,19 @@ static tl_status dense_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dt)
 
 tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor **out_t)
 {
-    int64_t    n = tno->problem.n, dims[] = {tno->problem.d, n, n};
+    int64_t    n = tno->plan.problem.n, dims[] = {tno->plan.problem.d, n, n};
     tl_tensor *t;
     tl_args    a = {.in = {coef}, .p = tno};
     tl_status  st = check_coef(tno, "dense", coef);
     if (st == TL_OK) st = check_params(tno, "dense", params);
     if (st == TL_OK) st = tl_tensor_new_host(tno->ctx, TL_F32, 3, dims, &t);
     if (st != TL_OK) return st;
-    for (int i = 0; i < tno->params; i++) a.in[PARAMS + i] = params[i];
-    st = tno->backend->dense ? write_out(tno, coef, params, t) : tno_columns(tno, &a, t);
+    for (int i = 0; i < tno->plan.params; i++) a.in[PARAMS + i] = params[i];
+    st = tno->plan.backend->dense ? write_out(tno, coef, params, t) : tno_columns(tno, &a, t);
     a.in[X] = a.out[0] = NULL;
     if (st == TL_OK) {
         tno->refs++;
-        st = tl_record(tno->ctx, t, dense_grad, a.in, PARAMS + tno->params, &a, tno_release);
+        st = tl_record(tno->ctx, t, dense_grad, a.in, PARAMS + tno->plan.params, &a, tno_release);
     }
     return tl_finish(st, t, out_t);
 }

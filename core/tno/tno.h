@@ -4,6 +4,16 @@
 
 #include "engine/launch.h"
 
+/* How a device computes a backend: these functions replace those of tl_tno_backend, whose other
+** fields hold on every device. The pointers in tl_tno_args are device pointers. */
+typedef struct tl_tno_form {
+    tl_status (*plan)(const tl_host *h, const tl_tno_problem *p, void **out_plan);
+    tl_status (*forward)(void *plan, const tl_tno_args *a);
+    tl_status (*backward)(void *plan, const tl_tno_args *a);
+    void (*release)(void *plan);
+    int64_t (*cache_size)(void *plan); /* NULL: no cache */
+} tl_tno_form;
+
 /* Names the candidate for "auto" that solves the problem fastest, by measurement on the CPU; on
 ** another device, where all candidates are one computation, the first that has a form for it.
 ** TL_EBACKEND: none accepts the problem, or none has a form. */

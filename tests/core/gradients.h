@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/tape.h"
+#include "engine/gradient.h"
 #include "test.h"
 
 #define STEP      (1.0 / 32)

@@ -15,7 +15,9 @@
 #include <time.h>
 
 #include "engine/device.h"
+#include "engine/launch.h"
 #include "engine/plugin.h"
+#include "tno/tno.h"
 
 #define CAPACITY ((size_t)4 << 30) /* of address space */
 #define CLASSES  64

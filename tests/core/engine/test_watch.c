@@ -2,7 +2,7 @@
 ** which are put off are added in the order of a plain pass, bit for bit. */
 #include <string.h>
 
-#include "engine/tape.h"
+#include "engine/backward.h"
 #include "tensors.h"
 
 enum { SHARED = 1, OTHER = 2 }; /* the numbers of the leaves */

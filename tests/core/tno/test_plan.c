@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/device.h"
+#include "tno/tno.h"
 #include "tensors.h"
 
 static tl_ctx *ctx;

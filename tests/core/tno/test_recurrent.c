@@ -278,7 +278,10 @@ static void sizes_are_told(void)
         size_t         before = tl_memory_info(ctx).live;
         CHECK_STATUS(tl_recurrence_new(t, rows[i].gamma, rows[i].kind, 2, &r), TL_OK);
         tl_recurrence_size s = tl_recurrence_sizes(r);
+        size_t modes = (size_t)rows[i].modes; /* and in the kernel, r, r^m and an angle for each */
+        size_t kernel = modes ? (2 * modes + 2) * 32 + 4 * modes : 512 * 32;
         CHECK(s.state_bytes == 2 * rows[i].rows * 32 * sizeof(float) && s.modes == rows[i].modes);
+        CHECK(s.kernel_bytes == kernel * sizeof(float));
         CHECK(tl_memory_info(ctx).live - before >= s.state_bytes + s.kernel_bytes);
         tl_recurrence_free(r);
         CHECK(tl_memory_info(ctx).live == before);

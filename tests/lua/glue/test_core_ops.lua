@@ -246,6 +246,27 @@ test("narrow, concat, gather", function()
   raises(function() m():gather(m()) end, "int32")
 end)
 
+test("concat gives each tensor its part of the gradient, and needs no values", function()
+  for count = 1, 9 do
+    local list, width = {}, 0
+    for k = 1, count do
+      list[k], width = core.zeros(2, k):require_grad(), width + k
+    end
+    list[count + 1], list[count + 2], width = core.ones(2, 1), list[1], width + 2
+    local dy = core.range(1, 2 * width):reshape(2, width)
+    local y = core.concat(list, 2)
+    list[1]:fill(3)
+    y:backward(dy)
+    local at = 1
+    for k = 1, count do
+      local want = dy:narrow(2, at, k)
+      eq(list[k]:grad(), (k == 1 and want + dy:narrow(2, width, 1) or want):totable())
+      at = at + k
+    end
+    ok(not list[count + 1]:requires_grad())
+  end
+end)
+
 -- ---- Softmax, losses, norms ---------------------------------------------------------------------
 
 test("softmax and losses", function()

@@ -1,7 +1,7 @@
-/* graph.h - the struct of a graph. capture.c fills its lists while kernels are captured; graph.c
+/* capture.h - the struct of a graph. capture.c fills its lists while kernels are captured; graph.c
 ** begins, ends and replays it. */
-#ifndef TL_GRAPH_H
-#define TL_GRAPH_H
+#ifndef TL_CAPTURE_H
+#define TL_CAPTURE_H
 
 #include "engine/tensor.h"
 

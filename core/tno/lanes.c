@@ -1,0 +1,122 @@
+/* lanes.c - the life of recurrences in lanes, and the kernel from which one is made. */
+#include "tno/lanes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/threads.h"
+
+#define GRAIN (1 << 19) /* products that justify another thread: a tenth of a millisecond */
+
+static tl_status zeros(tl_ctx *ctx, int64_t count, tl_tensor **out_t)
+{
+    tl_status st = tl_tensor_new_host(ctx, TL_F32, 1, &count, out_t);
+    if (st == TL_OK) memset(DATA(*out_t), 0, (size_t)count * sizeof(float));
+    return st;
+}
+
+void tl_lanes_release(void *state)
+{
+    tl_lane_state *s = state;
+    tl_tensor_free(s->kernel);
+    tl_tensor_free(s->memory);
+    free(s);
+}
+
+tl_status tl_lanes_new(tl_ctx *ctx, size_t size, int64_t b, int64_t d, int64_t kernel,
+                       int64_t memory, void **out_state)
+{
+    tl_lane_state *s = calloc(1, size);
+    if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
+    *s = (tl_lane_state){.bytes = size, .ctx = ctx, .b = b, .d = d};
+    tl_status st = zeros(ctx, kernel, &s->kernel);
+    if (st == TL_OK) st = zeros(ctx, memory, &s->memory);
+    if (st == TL_OK)
+        *out_state = s;
+    else
+        tl_lanes_release(s);
+    return st;
+}
+
+void tl_lanes_reset(void *state)
+{
+    tl_lane_state *s = state;
+    memset(DATA(s->memory), 0, s->memory->storage->bytes);
+    s->at = s->seen = 0;
+}
+
+tl_status tl_lanes_fork(const void *state, void **out_state)
+{
+    const tl_lane_state *from = state;
+    tl_lane_state       *s = malloc(from->bytes);
+    if (!s) return tl_fail(from->ctx, TL_ENOMEM, "out of memory");
+    memcpy(s, from, from->bytes);
+    s->kernel = tl_tensor_retain(from->kernel);
+    s->memory = NULL;
+    s->at = s->seen = 0;
+    tl_status st = zeros(s->ctx, from->memory->len, &s->memory);
+    if (st == TL_OK)
+        *out_state = s;
+    else
+        tl_lanes_release(s);
+    return st;
+}
+
+typedef struct job {
+    const tl_lane_state *s;
+    const float         *x;
+    float               *y;
+    int64_t              n, rows;
+    tl_lane_body         body;
+} job;
+
+/* Computes all positions of lanes begin..end-1, which are counted through all sequences. */
+static void step_lanes(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    int64_t    d = j->s->d, lanes = tl_lanes(d);
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t c = i % lanes * LANE, at = j->s->at, seen = j->s->seen;
+        size_t  bytes = (size_t)(d - c < LANE ? d - c : LANE) * sizeof(float);
+        for (int64_t p = 0; p < j->n; p++) {
+            int64_t offset = (i / lanes * j->n + p) * d + c;
+            float   x[LANE] = {0}, y[LANE];
+            memcpy(x, j->x + offset, bytes);
+            if (seen < j->rows) seen++;
+            j->body(j->s, i, at, seen, x, y);
+            memcpy(j->y + offset, y, bytes);
+            at = at + 1 < j->rows ? at + 1 : 0;
+        }
+    }
+}
+
+tl_status tl_lanes_step(void *state, const float *x, float *y, int64_t n, int64_t rows,
+                        int64_t work, tl_lane_body body)
+{
+    tl_lane_state *s = state;
+    job            j = {s, x, y, n, rows, body};
+    tl_parallel(s->ctx, s->b * tl_lanes(s->d), GRAIN / ((n + 1) * work) + 1, step_lanes, &j);
+    s->at = (s->at + n) % rows;
+    s->seen = n < rows - s->seen ? s->seen + n : rows;
+    return TL_OK;
+}
+
+void tl_lanes_sizes(const void *state, tl_recurrence_size *out_size)
+{
+    const tl_lane_state *s = state;
+    out_size->state_bytes = s->memory->storage->bytes;
+    out_size->kernel_bytes = s->kernel->storage->bytes;
+}
+
+float *tl_decayed_kernel(const tl_tensor *t, const tl_tensor *gamma)
+{
+    int64_t d = t->dims[1];
+    float  *all = tl_alloc(t->ctx, (size_t)t->len * sizeof *all);
+    for (int64_t c = 0; all && c < d; c++) {
+        double scale = 1, g = (double)tl_gamma_of(gamma, c);
+        for (int64_t i = c; i < t->len; i += d, scale *= g) all[i] = (float)(F32(t)[i] * scale);
+    }
+    return all;
+}
