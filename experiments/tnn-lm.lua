@@ -50,7 +50,7 @@ return tl.experiment "tnn-lm" {
     local model, data = tl.lm.train(t, c, { make = function(vocab)
       return tl.models.tnn_lm(options_of(c, vocab))
     end })
-    tl.lm.test(t, c, model, data, function() return { batch_tokens = 1 } end)
+    tl.lm.test(t, c, model, data, { batch_tokens = 1 })
   end,
 
   report = { rows = "preset",

@@ -3,6 +3,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
+local logged_tensors = require "toeplab.store.logged_tensors"
 local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
 local smoke = require "smoke"
@@ -31,6 +32,40 @@ for name, want in pairs(experiments) do
     end)
   end)
 end
+
+-- Runs a trial of tnn-table10 whose test part has some groups of blocks; returns the last values of
+-- metrics, the tensor test_loss_parts as a table, and the table of the experiment as text.
+local function evaluated(words)
+  local metrics, parts, text = {}, nil, nil
+  smoke("tnn-table10", { "decay=0.99", "seeds=1", "steps=4", "length=4", "lengths=[4,8]",
+    table.unpack(words) }, function(store)
+    for _, row in ipairs(store:rows "SELECT trial, name, value FROM v_last") do
+      metrics[row.name], metrics.trial = row.value, row.trial
+    end
+    local _, tensor = logged_tensors.series(store, metrics.trial, "test_loss_parts")
+    parts = tensor:totable()[1]
+    text = t.toeplab(("table tnn-table10 -C '%s'"):format(store.folder))
+  end)
+  return metrics, parts, text
+end
+
+t.test("all of the test part is scored, or the part that tables name, with the text's own error",
+  function()
+    local all, groups, text = evaluated {}
+    t.ok(#groups > 2, #groups)
+    t.ok(not text:find("tested on", 1, true), text)
+    local some, first, told = evaluated { "test_scored=130" }
+    t.eq(#first, 2) -- of 16 blocks of 4 targets
+    t.eq(first, { groups[1], groups[2] }, 1e-5)
+    t.holds(told, "tested on the first 128 of the ")
+    t.eq(some.test_loss, (first[1] + first[2]) / 2, 1e-5)
+    t.eq(some.test_text_se, math.abs(first[1] - first[2]) / 2, 1e-5)
+    t.ok(some.bigram_ppl ~= all.bigram_ppl and some["ppl@8"] ~= all["ppl@8"])
+    t.eq({ some.best_val_ppl, some["ppl@4"] }, { all.best_val_ppl, some.test_ppl })
+    local sum = 0.0
+    for _, loss in ipairs(groups) do sum = sum + loss / #groups end
+    t.eq(all.test_loss, sum, 3 * all.test_text_se) -- which counts the remainder, too
+  end)
 
 t.test("the scale laptop is what runs without a scale", function()
   local count = 0
