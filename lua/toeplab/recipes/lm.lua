@@ -31,8 +31,8 @@ local field = options.field
 local laptop = {
   corpus = "wikitext-2", tokenizer = "bpe", vocab_size = 1024,
   layers = 3, dim = 96, expand = 3.0, glu_dim = 96, rpe_dim = 32, rpe_layers = 3, layout = "B",
-  structure = "gtu+glu", causal = true, positions = "none", encoder = "mlp", table_length = 128,
-  rpe_input = "integer", decay = 0.99, dropout = 0.0, backend = "rac",
+  structure = "gtu+glu", causal = true, positions = "none", embed_scale = true, encoder = "mlp",
+  table_length = 128, rpe_input = "integer", decay = 0.99, dropout = 0.0, backend = "rac",
   length = 128, batch = 16, micro = 16, shuffle = "blocks", steps = 3000,
   kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-8, weight_decay = 0.2, clip = 1.0,
   lr = 3e-3, schedule = "inverse_sqrt", warmup = 300, warmup_init_lr = 1e-7,

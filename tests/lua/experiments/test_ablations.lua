@@ -12,8 +12,8 @@ local tl = require "toeplab"
 
 -- By experiment: its trials with one seed, and a key by which they differ.
 local experiments = {
-  ["tnn-table7"] = { 5, "structure" }, ["tnn-table8"] = { 6, "rpe_input" },
-  ["tnn-table9"] = { 2, "encoder" }, ["tnn-table10"] = { 6, "decay" },
+  ["tnn-table7"] = { 6, "structure" }, ["tnn-table8"] = { 6, "rpe_input" },
+  ["tnn-table9"] = { 3, "encoder" }, ["tnn-table10"] = { 6, "decay" },
   ["tnn-table2"] = { 20, "model" },
 }
 
@@ -132,13 +132,59 @@ end)
 
 t.test("tnn-table7 has the depths of each scale", function()
   local exp = experiment.load "../../experiments/tnn-table7.lua"
-  for scale, want in pairs { smoke = { 1, 1, 1, 1, 1 }, laptop = { 3, 4, 3, 3, 3 },
-    gpu = { 6, 8, 7, 7, 7 }, paper = { 7, 9, 8, 8, 8 } } do
+  for scale, want in pairs { smoke = { 1, 1, 1, 1, 1, 1 }, laptop = { 3, 4, 3, 3, 3, 3 },
+    gpu = { 6, 8, 7, 7, 7, 7 }, paper = { 7, 9, 8, 8, 8, 8 } } do
     for i, trial in ipairs(plan.trials(exp, { "scale=" .. scale, "seeds=1" })) do
       t.eq(trial.config.layers, want[i])
     end
   end
 end)
+
+t.test("the contests of Tables 7 and 9 have a row each for what their last claim names", function()
+  for name, want in pairs { ["tnn-table7"] = "attention-fair", ["tnn-table9"] = "table" } do
+    local exp = experiment.load(("../../experiments/%s.lua"):format(name))
+    local table_ = published_tables.read((exp.answers[1]))
+    local over = table_.claims[#table_.claims].over
+    for _, scale in ipairs { "laptop", "gpu", "paper" } do
+      local found, depth = {}, nil
+      for _, trial in ipairs(plan.trials(exp, { "scale=" .. scale, "seeds=1" })) do
+        local c = trial.config
+        if space.fits(over, c) then found[#found + 1] = c end
+        depth = depth or c.layers -- of the first row, TNN
+      end
+      t.eq({ #found, found[1].row or found[1].encoder }, { 1, want })
+      t.ok(name ~= "tnn-table9" or found[1].layers == depth, scale)
+    end
+  end
+end)
+
+t.test("the embedding's scale is a key of the language models", function()
+  local function loss(name, words)
+    local value
+    smoke(name, { "seeds=1", "steps=2", table.unpack(words) }, function(store)
+      value = store:rows("SELECT value FROM v_last WHERE name = 'best_val_ppl'")[1].value
+    end)
+    return value
+  end
+  for name, row in pairs { ["tnn-table10"] = "decay=0.99", ["tnn-table2"] = "model=transformer",
+    ["tnn-lm"] = "warmup=1" } do
+    t.eq(loss(name, { row }), loss(name, { row, "embed_scale=true" }))
+    t.ok(loss(name, { row }) ~= loss(name, { row, "embed_scale=false" }), name)
+  end
+end)
+
+t.test("the rows of tnn-table2 have one weight decay, but at scale paper the published ones",
+  function()
+    local exp = experiment.load "../../experiments/tnn-table2.lua"
+    for _, trial in ipairs(plan.trials(exp, { "scale=paper", "seeds=1" })) do
+      local c = trial.config
+      local is_tnn = c.base:find "^tnn" or c.base:find "^fd"
+      t.eq({ c.small, c.weight_decay * c.published_decay }, { false, is_tnn and 0.2 or 0.1 })
+    end
+    for _, trial in ipairs(plan.trials(exp, { "scale=laptop", "seeds=1", "lr=0.003" })) do
+      t.eq({ trial.config.small, trial.config.weight_decay }, { true, 0.2 })
+    end
+  end)
 
 t.test("tnn-table2 has no key that its presets decide", function()
   local exp = experiment.load "../../experiments/tnn-table2.lua"
