@@ -225,6 +225,17 @@ t.test("mqar at scale smoke", function()
   end)
 end)
 
+t.test("nanogpt at scale smoke: three models beside n-grams and the published loss", function()
+  smoke("nanogpt", { "seeds=1" }, function(store)
+    local rows = store:rows [[SELECT count(DISTINCT v.value) AS n, min(f.value) AS least,
+      max(p.value) AS published FROM v_last v JOIN v_last f USING (trial)
+      JOIN v_last p USING (trial) WHERE v.name = 'val_loss' AND f.name = 'fivegram_loss'
+      AND p.name = 'published_loss']]
+    t.eq({ rows[1].n, rows[1].published }, { 3, 1.88 })
+    t.ok(rows[1].least > 0)
+  end)
+end)
+
 t.test("scaling at scale smoke: four sizes of each model, on texts that grow, and a fit", function()
   smoke("scaling", { "seeds=1" }, function(store)
     local rows = store:rows [[SELECT count(*) AS n, min(s.value) AS least, max(s.value) AS most
