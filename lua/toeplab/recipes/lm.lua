@@ -100,10 +100,12 @@ function lm.scales(more, without)
 end
 
 -- Returns the field tune of an ablation at scale laptop: the learning rate of each row is the best
--- of four after a third of the steps. At the other scales every row has the rate of fixed.
+-- of four after a third of the steps, by the validation part. At the other scales every row has the
+-- rate of fixed.
 function lm.tune()
   return { key = "lr", values = { 1e-3, 3e-3, 1e-2, 3e-2 }, metric = "best_val_ppl", seed = 101,
-    fixed = { steps = laptop.steps // 3, lengths = { laptop.length } },
+    fixed = { steps = laptop.steps // 3, lengths = { laptop.length },
+      test_scored = laptop.scored },
     without = { "smoke", "quick", "gpu", "paper" } }
 end
 
