@@ -139,7 +139,7 @@ foreach(script tensors files text)
     $<TARGET_FILE:apart>)
 endforeach()
 file(GLOB LUA_TESTS CONFIGURE_DEPENDS tests/lua/*/test_*.lua)
-list(FILTER LUA_TESTS EXCLUDE REGEX "/tasks/test_(tokens|cifar|glue_tasks)\\.lua$") # below
+list(FILTER LUA_TESTS EXCLUDE REGEX "/test_(tokens|cifar|glue_tasks|nanogpt)\\.lua$") # below
 foreach(source ${LUA_TESTS})
   get_filename_component(test ${source} NAME_WE)
   add_test(NAME lua_${test} COMMAND toeplab lua ${source} WORKING_DIRECTORY ${here}/tests/lua)
@@ -148,14 +148,17 @@ endforeach()
 # What was fetched into the user's cache is read, though the tests have a cache of their own.
 set(cache "\${TOEPLAB_CACHE:-\${XDG_CACHE_HOME:-$HOME/.cache}/toeplab}")
 set(data "TOEPLAB_DATA=\${TOEPLAB_DATA:-${cache}/data}")
-foreach(test tokens cifar glue_tasks)
+foreach(file tasks/tokens tasks/cifar tasks/glue_tasks experiments/nanogpt)
+  get_filename_component(test ${file} NAME)
+  string(REPLACE / /test_ script ${file}.lua)
   add_test(NAME lua_test_${test} COMMAND sh -c "${data} ${own_cache} exec $0 lua $1"
-    $<TARGET_FILE:toeplab> ${here}/tests/lua/tasks/test_${test}.lua
+    $<TARGET_FILE:toeplab> ${here}/tests/lua/${script}
     WORKING_DIRECTORY ${here}/tests/lua)
   set_tests_properties(lua_test_${test} PROPERTIES SKIP_RETURN_CODE 77)
 endforeach()
-# One trains two networks, the other writes 16,384 tokens many times.
-set_tests_properties(lua_test_pathfinder_conv lua_test_long_text PROPERTIES LABELS long)
+# One trains two networks, one a Transformer, and one writes 16,384 tokens many times.
+set_tests_properties(lua_test_pathfinder_conv lua_test_nanogpt lua_test_long_text
+  PROPERTIES LABELS long)
 
 # The same tests of operators, layers and models run the CUDA kernels on the emulated GPU.
 file(STRINGS tests/lua/on_devices.txt ON_DEVICES)

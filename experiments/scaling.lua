@@ -44,7 +44,8 @@ return tl.experiment "scaling" {
   -- A rate at which a training diverges loses.
   guard = { metric = "loss", nan = "rollback", retries = 0 },
   tune = { key = "lr", values = { 4e-3, 8e-3, 16e-3, 32e-3, 64e-3 }, metric = "best_val_ppl",
-    seed = 101, fixed = { share = 0.4 }, without = { "smoke", "quick", "gpu", "paper" } },
+    seed = 101, fixed = { share = 0.4, test_scored = 65536 },
+    without = { "smoke", "quick", "gpu", "paper" } },
   scale = tl.lm.scales({
     smoke = with(path({ 8, 12, 16, 20 }, 12), { lengths = { 16 },
       backend_options = { inducing = 4, taps = 4 } }),

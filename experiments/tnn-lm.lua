@@ -8,7 +8,7 @@ local tl = require "toeplab"
 
 local function options_of(c, vocab)
   local o = tl.models.preset(c.preset, { vocab = vocab, dim = c.dim,
-    layers = c.layers > 0 and c.layers or nil })
+    layers = c.layers > 0 and c.layers or nil, embed_scale = c.embed_scale })
   if o.backend and o.backend ~= c.backend then
     error(("the preset %s is of backend=%s"):format(c.preset, o.backend), 0)
   end
@@ -21,7 +21,7 @@ return tl.experiment "tnn-lm" {
   fixed = {
     corpus = "wikitext-103-raw", tokenizer = "gpt2", vocab_size = 8192, -- for tokenizer bpe only
     layers = 0, dim = 512,                          -- layers = 0 takes those of the preset
-    backend = "rac",
+    backend = "rac", embed_scale = true,
     length = 512, batch = 128, micro = 8, steps = 50000,
     kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-8,      -- options of Adam
     weight_decay = 0.2, clip = 1.0,                           -- other models of the papers: 0.1
@@ -50,7 +50,7 @@ return tl.experiment "tnn-lm" {
     local model, data = tl.lm.train(t, c, { make = function(vocab)
       return tl.models.tnn_lm(options_of(c, vocab))
     end })
-    tl.lm.test(t, c, model, data, function() return { batch_tokens = 1 } end)
+    tl.lm.test(t, c, model, data, { batch_tokens = 1 })
   end,
 
   report = { rows = "preset",

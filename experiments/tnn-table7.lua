@@ -1,9 +1,12 @@
 -- tnn-table7.lua: does a language model need the GTU and the GLU, and is attention better? (TNN,
 -- Table 7)
 --
--- The published attention has neither a mask nor positions, so it sees the tokens that it is to
--- predict. This experiment adds attention with a mask, and with a mask and ALiBi. As published, the
--- GTU alone is in layout A, x + GTU(norm(x)), with the start of layout B, which the others have.
+-- The released attention has one head, and neither a mask nor positions, so it sees the tokens that
+-- it is to predict. This experiment adds it with a mask, and with a mask and ALiBi, whose slope for
+-- one head, 1/256, is next to none. The row attention-fair has what a Transformer has: a mask,
+-- ALiBi, several heads, layout A and PyTorch's start. As published, the GTU alone is in layout A,
+-- x + GTU(norm(x)), with the start of layout B, which the others have. All rows have the same
+-- weight decay, and their rates are chosen alike.
 local tl = require "toeplab"
 
 return tl.experiment "tnn-table7" {
@@ -12,9 +15,11 @@ return tl.experiment "tnn-table7" {
   rows = {
     { "gtu+glu" },
     { "gtu", structure = "gtu", layout = "A" },
-    { "attention", structure = "attention+glu", causal = false, expand = 2.0 },
-    { "attention-masked", structure = "attention+glu", expand = 2.0 },
-    { "attention-alibi", structure = "attention+glu", positions = "alibi", expand = 2.0 },
+    { "attention-released", structure = "attention+glu", causal = false, expand = 2.0 },
+    { "attention-released-masked", structure = "attention+glu", expand = 2.0 },
+    { "attention-released-alibi", structure = "attention+glu", positions = "alibi", expand = 2.0 },
+    { "attention-fair", structure = "attention+glu", positions = "alibi", expand = 2.0, heads = 4,
+      layout = "A", init = "torch" },
   },
   when = { -- depths of the scales laptop, gpu and paper give about equal numbers of parameters
     { where = { structure = "gtu", layers = 3 }, fixed = { layers = 4 } },

@@ -16,6 +16,7 @@ local options = require "toeplab.base.options"
 local optim = require "toeplab.train.optim"
 local overlay = require "toeplab.base.overlay"
 local plan = require "toeplab.trials.plan"
+local recorded = require "toeplab.tasks.recorded"
 local suggest = require "toeplab.base.suggest"
 local train = require "toeplab.train"
 
@@ -26,23 +27,24 @@ local field = options.field
 -- The sizes of scale laptop, at which Tables 7 to 10 of TNN take an evening on two processors.
 -- Compared to the papers it reduces the text (WikiText-2, not 103), the vocabulary (1,024 byte
 -- pairs learnt from the text, not 50,264), the width (96, not 512), the depth, the length and the
--- number of training tokens (6 M, not 3.3 G), and evaluates on a fraction of the validation and
--- test parts.
+-- number of training tokens (6 M, not 3.3 G), and evaluates on a fraction of the validation part.
 local laptop = {
   corpus = "wikitext-2", tokenizer = "bpe", vocab_size = 1024,
   layers = 3, dim = 96, expand = 3.0, glu_dim = 96, rpe_dim = 32, rpe_layers = 3, layout = "B",
-  structure = "gtu+glu", causal = true, positions = "none", encoder = "mlp", table_length = 128,
-  rpe_input = "integer", decay = 0.99, dropout = 0.0, backend = "rac",
+  structure = "gtu+glu", causal = true, positions = "none", embed_scale = true, encoder = "mlp",
+  table_length = 128, rpe_input = "integer", decay = 0.99, dropout = 0.0, backend = "rac",
   length = 128, batch = 16, micro = 16, shuffle = "blocks", steps = 3000,
   kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-8, weight_decay = 0.2, clip = 1.0,
   lr = 3e-3, schedule = "inverse_sqrt", warmup = 300, warmup_init_lr = 1e-7,
-  scored = 65536,                                -- most targets to evaluate on, per part
+  scored = 65536,                                -- most targets of the validation part
+  test_scored = 0,                               -- most targets of the test part; 0: all of it
   lengths = { 128, 256, 512, 1024, 2048 },
 }
 
 -- The steps of scale quick, which shows in minutes that everything works. Most models then are
--- worse than bigrams, and the order of rows says nothing.
-local quick = { steps = 300, warmup = 50, seeds = 3 }
+-- worse than bigrams, and the order of rows says nothing. All of the test part, at five lengths,
+-- would take longer than the training.
+local quick = { steps = 300, warmup = 50, seeds = 3, test_scored = 65536 }
 
 -- The sizes of scale gpu, which are meant to take ten minutes a trial on one large GPU. No GPU has
 -- run them yet.
@@ -98,10 +100,12 @@ function lm.scales(more, without)
 end
 
 -- Returns the field tune of an ablation at scale laptop: the learning rate of each row is the best
--- of four after a third of the steps. At the other scales every row has the rate of fixed.
+-- of four after a third of the steps, by the validation part. At the other scales every row has the
+-- rate of fixed.
 function lm.tune()
   return { key = "lr", values = { 1e-3, 3e-3, 1e-2, 3e-2 }, metric = "best_val_ppl", seed = 101,
-    fixed = { steps = laptop.steps // 3, lengths = { laptop.length } },
+    fixed = { steps = laptop.steps // 3, lengths = { laptop.length },
+      test_scored = laptop.scored },
     without = { "smoke", "quick", "gpu", "paper" } }
 end
 
@@ -123,6 +127,13 @@ local train_spec = options.declare "tl.lm.train" {
   { "patience", field { type = "int", min = 1, optional = true }, "as in t:best" },
 }
 
+-- Returns how many targets of the test part are scored in blocks of c.length, and how many it has.
+-- Without the key test_scored all are.
+local function test_targets(c, data)
+  local all, most = data:stream("test"):numel() - 1, options.given(c, "test_scored") or 0
+  return most > 0 and math.min(all, math.max(1, most // c.length) * c.length) or all, all
+end
+
 -- Trains a causal language model on c.corpus in trial t, and loads the parameters that were best on
 -- the validation part, which is evaluated at the end of every epoch and after the last step. Logs
 -- loss, lr, grad_norm, val_ppl, best_step, best_val_ppl, parameters, tokens_seen (the number of
@@ -135,6 +146,11 @@ function lm.train(t, c, o)
   data:check_lengths("test", c.lengths)
   data:check_lengths("test", { c.length })
   local batches, vocab = blocks(data:stream "train", c), data.vocab:size()
+  local scored, all = test_targets(c, data)
+  if scored < all then -- tables say so
+    recorded.add_part(("tested on the first %d of the %d targets of the test part"):format(scored,
+      all))
+  end
   local model = o.make and o.make(vocab) or models.tnn_lm(vocab, c)
   local opt = train.graph(model, (o.optimizer or optim.adam)(model, c))
   t:say("%d tokens to train on, of %d kinds; %d parameters; %d updates in an epoch",
@@ -180,37 +196,52 @@ local function yardsticks(t, data, most)
   end
 end
 
--- Evaluates a model on the test part of data at the lengths c.lengths and at c.length: logs
--- ppl@LENGTH for each, test_ppl (that of c.length) with test_loss, its logarithm in nats a token,
--- and mean_extrapolation_ppl, the mean over c.lengths, and what to compare these with (NGRAMS):
--- unigram_ppl, unigram_loss and so on. options(length) returns the options of eval.perplexity; nil:
--- the defaults.
-function lm.test(t, c, model, data, options)
-  local sum, blocks, trained = 0.0, options and options(c.length).blocks, nil
-  yardsticks(t, data, blocks and blocks * c.length or data.test:numel())
+-- The blocks of a group whose mean losses count as independent of those of other groups. Losses of
+-- neighbouring blocks are not, because they are of one article.
+local GROUP = 16
+
+-- Logs how exact test_loss is as that of all texts of this kind, with the model as it is:
+-- test_text_se, the standard error over groups of blocks, and the tensor test_loss_parts of the
+-- groups' mean losses, from whose differences between two models follows that of their difference.
+local function text_error(t, groups)
+  local n, mean, square = #groups, 0.0, 0.0
+  if n < 2 then return end
+  for _, loss in ipairs(groups) do mean = mean + loss / n end
+  for _, loss in ipairs(groups) do square = square + (loss - mean) ^ 2 end
+  t:log { test_text_se = math.sqrt(square / (n - 1) / n), test_loss_parts = core.tensor(groups) }
+end
+
+-- Evaluates a model on the test part of data at the lengths c.lengths and at c.length, on all of it
+-- or on the first c.test_scored targets: logs ppl@LENGTH for each, test_ppl (that of c.length) with
+-- test_loss, its logarithm in nats a token, and what text_error does, and mean_extrapolation_ppl,
+-- the mean over c.lengths, and what to compare these with (NGRAMS): unigram_ppl, unigram_loss and
+-- so on. given: options of eval.perplexity.
+function lm.test(t, c, model, data, given)
+  local sum, trained, groups = 0.0, nil, nil
+  local scored, all = test_targets(c, data)
+  yardsticks(t, data, scored)
   local function measure(length)
     t:say("evaluating at length %d", length)
-    local at = eval.perplexity(model, data:stream "test", length, options and options(length))
+    local at, _, found = eval.perplexity(model, data:stream "test", length, overlay(given, {
+      blocks = scored < all and math.max(1, scored // length) or nil,
+      group = length == c.length and GROUP or nil }))
     t:log { ["ppl@" .. length] = at }
+    if found then trained, groups = at, found end
     return at
   end
-  for _, length in ipairs(c.lengths) do
-    local at = measure(length)
-    if length == c.length then trained = at end
-    sum = sum + at
-  end
-  trained = trained or measure(c.length)
+  for _, length in ipairs(c.lengths) do sum = sum + measure(length) end
+  if not trained then measure(c.length) end
+  text_error(t, groups)
   t:log { test_ppl = trained, test_loss = math.log(trained),
     mean_extrapolation_ppl = sum / #c.lengths }
 end
 
--- Runs the trial of an ablation: lm.train and lm.test, on at most c.scored targets per part, with
--- about eight evaluations on the validation part. o: options of lm.train; nil: its defaults.
+-- Runs the trial of an ablation: lm.train, with about eight evaluations on at most c.scored targets
+-- of the validation part, and lm.test. o: options of lm.train; nil: its defaults.
 function lm.trial(t, c, o)
-  local function scored(length) return { blocks = math.max(1, c.scored // length) } end
   local model, data = lm.train(t, c, overlay({ every = math.max(c.steps // 8, 1),
-    blocks = scored(c.length).blocks }, o))
-  lm.test(t, c, model, data, scored)
+    blocks = math.max(1, c.scored // c.length) }, o))
+  lm.test(t, c, model, data)
 end
 
 -- Raises an error if the corpus, tnn_lm or Adam would refuse one of the keys c, or if c.scored, if
@@ -218,6 +249,9 @@ end
 function lm.check(c)
   local scored = options.given(c, "scored")
   if scored and scored < 1 then error("scored must be at least 1", 0) end
+  if (options.given(c, "test_scored") or 0) < 0 then
+    error("test_scored must be at least 1, or 0 for the whole test part", 0)
+  end
   options.check("corpus", corpus.spec, c)
   options.check("blocks", options.declared["tl.blocks"], c)
   for _, n in ipairs(options.given(c, "lengths") or {}) do

@@ -21,6 +21,8 @@ local spec = options.declare "tl.eval.nats_per_token" {
     "tokens per batch, at least one block" },
   { "blocks", options.field { type = "int", min = 1, optional = true },
     "score only the first blocks" },
+  { "group", options.field { type = "int", min = 1, optional = true },
+    "whole blocks of a group, whose mean losses are returned, too" },
 }
 
 -- Calls fn() with the model in evaluation mode, without a tape and with coefficients cached, and
@@ -41,15 +43,17 @@ local function score(model, stream, starts, n)
   return loss * #starts * n
 end
 
--- Returns the batches of whole blocks and then the short block: an array of {starts=, n=}.
+-- Returns the batches of whole blocks and then the short block: an array of {starts=, n=}. No batch
+-- holds blocks of two groups.
 local function batches(targets, n, o)
   local whole, list = targets // n, {}
   if o.blocks then whole, targets = math.min(whole, o.blocks), math.min(targets, o.blocks * n) end
-  local size = math.max(1, o.batch_tokens // n)
-  for first = 0, whole - 1, size do
-    local starts = {}
-    for block = first, math.min(first + size, whole) - 1 do starts[#starts + 1] = block * n end
+  local size, group, first = math.max(1, o.batch_tokens // n), o.group or math.max(whole, 1), 0
+  while first < whole do
+    local starts, past = {}, math.min(first + size, (first // group + 1) * group, whole)
+    for block = first, past - 1 do starts[#starts + 1] = block * n end
     list[#list + 1] = { starts = starts, n = n }
+    first = past
   end
   if targets > whole * n then
     list[#list + 1] = { starts = { whole * n }, n = targets - whole * n }
@@ -57,8 +61,16 @@ local function batches(targets, n, o)
   return list
 end
 
+-- Adds the nats of a batch to the means of its group. A last group of fewer blocks has none.
+local function add_to_group(groups, batch, nats, group, targets)
+  local size, place = group * batch.n, batch.starts[1] // (group * batch.n) + 1
+  if place * size > targets then return end
+  groups[place] = (groups[place] or 0.0) + nats / size
+end
+
 -- Returns the mean nats per target of a stream [t] int32, such as data:stream "test", in blocks of
--- n targets, and the number of targets. Options: batch_tokens, blocks.
+-- n targets, and the number of targets. Options: batch_tokens, blocks, group. With group, a third
+-- result lists the means of the groups of so many consecutive blocks, without the remainder.
 function eval.nats_per_token(model, stream, n, given)
   local o = options.check("eval", spec, given)
   if math.type(n) ~= "integer" or n < 1 then
@@ -73,16 +85,17 @@ function eval.nats_per_token(model, stream, n, given)
     error(("eval: a block of %d targets is longer than the stream, which has %d"):format(n,
       targets), 2)
   end
-  local list, total = batches(targets, n, o), 0
+  local list, total, groups = batches(targets, n, o), 0, o.group and {} or nil
   for _, batch in ipairs(list) do total = total + #batch.starts * batch.n end
   local function all(part)
     local nats, count = 0.0, 0
     for _, batch in ipairs(list) do
-      nats = nats + score(model, stream, batch.starts, batch.n)
-      count = count + #batch.starts * batch.n
+      local of_batch = score(model, stream, batch.starts, batch.n)
+      nats, count = nats + of_batch, count + #batch.starts * batch.n
+      if groups and batch.n == n then add_to_group(groups, batch, of_batch, o.group, total) end
       part(count)
     end
-    return nats / count, count
+    return nats / count, count, groups
   end
   return evaluating(model, function()
     return watch.work("evaluating at length " .. n, total, "tokens", all)
@@ -95,10 +108,11 @@ function eval.bits_per_token(model, stream, n, given)
   return nats / math.log(2), count
 end
 
--- Returns the perplexity, exp(mean nats per token), and the number of targets.
+-- Returns the perplexity, exp(mean nats per token), the number of targets, and with group the mean
+-- nats of the groups.
 function eval.perplexity(model, stream, n, given)
-  local nats, count = eval.nats_per_token(model, stream, n, given)
-  return math.exp(nats), count
+  local nats, count, groups = eval.nats_per_token(model, stream, n, given)
+  return math.exp(nats), count, groups
 end
 
 eval.evaluating = evaluating

@@ -35,7 +35,8 @@ return {
     "7 layers, though its Table 13 says 6: only 7 make 48.68 M parameters.",
     "Learning rate 5e-4 (Table 12 and the released scripts); Section 4.1 says 0.005. "
       .. "Gradients are clipped at norm 1.0, though Table 12 says '-'.",
-    "Weight decay is 0.2 for TNN and 0.1 for all others.",
+    "Weight decay is 0.2 for TNN and 0.1 for all others; ours is one for all rows, but at scale "
+      .. "paper, where it is as published.",
     "50265 tokens by Table 12; the released training has 50264 (the mask is missing), "
       .. "which shows in no parameter count but FLASH's.",
     "The released layers of S4 and DSS have no residual connection, no normalisation and "

@@ -3,6 +3,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
+local logged_tensors = require "toeplab.store.logged_tensors"
 local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
 local smoke = require "smoke"
@@ -11,8 +12,8 @@ local tl = require "toeplab"
 
 -- By experiment: its trials with one seed, and a key by which they differ.
 local experiments = {
-  ["tnn-table7"] = { 5, "structure" }, ["tnn-table8"] = { 6, "rpe_input" },
-  ["tnn-table9"] = { 2, "encoder" }, ["tnn-table10"] = { 6, "decay" },
+  ["tnn-table7"] = { 6, "structure" }, ["tnn-table8"] = { 6, "rpe_input" },
+  ["tnn-table9"] = { 3, "encoder" }, ["tnn-table10"] = { 6, "decay" },
   ["tnn-table2"] = { 20, "model" },
 }
 
@@ -31,6 +32,40 @@ for name, want in pairs(experiments) do
     end)
   end)
 end
+
+-- Runs a trial of tnn-table10 whose test part has some groups of blocks; returns the last values of
+-- metrics, the tensor test_loss_parts as a table, and the table of the experiment as text.
+local function evaluated(words)
+  local metrics, parts, text = {}, nil, nil
+  smoke("tnn-table10", { "decay=0.99", "seeds=1", "steps=4", "length=4", "lengths=[4,8]",
+    table.unpack(words) }, function(store)
+    for _, row in ipairs(store:rows "SELECT trial, name, value FROM v_last") do
+      metrics[row.name], metrics.trial = row.value, row.trial
+    end
+    local _, tensor = logged_tensors.series(store, metrics.trial, "test_loss_parts")
+    parts = tensor:totable()[1]
+    text = t.toeplab(("table tnn-table10 -C '%s'"):format(store.folder))
+  end)
+  return metrics, parts, text
+end
+
+t.test("all of the test part is scored, or the part that tables name, with the text's own error",
+  function()
+    local all, groups, text = evaluated {}
+    t.ok(#groups > 2, #groups)
+    t.ok(not text:find("tested on", 1, true), text)
+    local some, first, told = evaluated { "test_scored=130" }
+    t.eq(#first, 2) -- of 16 blocks of 4 targets
+    t.eq(first, { groups[1], groups[2] }, 1e-5)
+    t.holds(told, "tested on the first 128 of the ")
+    t.eq(some.test_loss, (first[1] + first[2]) / 2, 1e-5)
+    t.eq(some.test_text_se, math.abs(first[1] - first[2]) / 2, 1e-5)
+    t.ok(some.bigram_ppl ~= all.bigram_ppl and some["ppl@8"] ~= all["ppl@8"])
+    t.eq({ some.best_val_ppl, some["ppl@4"] }, { all.best_val_ppl, some.test_ppl })
+    local sum = 0.0
+    for _, loss in ipairs(groups) do sum = sum + loss / #groups end
+    t.eq(all.test_loss, sum, 3 * all.test_text_se) -- which counts the remainder, too
+  end)
 
 t.test("the scale laptop is what runs without a scale", function()
   local count = 0
@@ -97,13 +132,59 @@ end)
 
 t.test("tnn-table7 has the depths of each scale", function()
   local exp = experiment.load "../../experiments/tnn-table7.lua"
-  for scale, want in pairs { smoke = { 1, 1, 1, 1, 1 }, laptop = { 3, 4, 3, 3, 3 },
-    gpu = { 6, 8, 7, 7, 7 }, paper = { 7, 9, 8, 8, 8 } } do
+  for scale, want in pairs { smoke = { 1, 1, 1, 1, 1, 1 }, laptop = { 3, 4, 3, 3, 3, 3 },
+    gpu = { 6, 8, 7, 7, 7, 7 }, paper = { 7, 9, 8, 8, 8, 8 } } do
     for i, trial in ipairs(plan.trials(exp, { "scale=" .. scale, "seeds=1" })) do
       t.eq(trial.config.layers, want[i])
     end
   end
 end)
+
+t.test("the contests of Tables 7 and 9 have a row each for what their last claim names", function()
+  for name, want in pairs { ["tnn-table7"] = "attention-fair", ["tnn-table9"] = "table" } do
+    local exp = experiment.load(("../../experiments/%s.lua"):format(name))
+    local table_ = published_tables.read((exp.answers[1]))
+    local over = table_.claims[#table_.claims].over
+    for _, scale in ipairs { "laptop", "gpu", "paper" } do
+      local found, depth = {}, nil
+      for _, trial in ipairs(plan.trials(exp, { "scale=" .. scale, "seeds=1" })) do
+        local c = trial.config
+        if space.fits(over, c) then found[#found + 1] = c end
+        depth = depth or c.layers -- of the first row, TNN
+      end
+      t.eq({ #found, found[1].row or found[1].encoder }, { 1, want })
+      t.ok(name ~= "tnn-table9" or found[1].layers == depth, scale)
+    end
+  end
+end)
+
+t.test("the embedding's scale is a key of the language models", function()
+  local function loss(name, words)
+    local value
+    smoke(name, { "seeds=1", "steps=2", table.unpack(words) }, function(store)
+      value = store:rows("SELECT value FROM v_last WHERE name = 'best_val_ppl'")[1].value
+    end)
+    return value
+  end
+  for name, row in pairs { ["tnn-table10"] = "decay=0.99", ["tnn-table2"] = "model=transformer",
+    ["tnn-lm"] = "warmup=1" } do
+    t.eq(loss(name, { row }), loss(name, { row, "embed_scale=true" }))
+    t.ok(loss(name, { row }) ~= loss(name, { row, "embed_scale=false" }), name)
+  end
+end)
+
+t.test("the rows of tnn-table2 have one weight decay, but at scale paper the published ones",
+  function()
+    local exp = experiment.load "../../experiments/tnn-table2.lua"
+    for _, trial in ipairs(plan.trials(exp, { "scale=paper", "seeds=1" })) do
+      local c = trial.config
+      local is_tnn = c.base:find "^tnn" or c.base:find "^fd"
+      t.eq({ c.small, c.weight_decay * c.published_decay }, { false, is_tnn and 0.2 or 0.1 })
+    end
+    for _, trial in ipairs(plan.trials(exp, { "scale=laptop", "seeds=1", "lr=0.003" })) do
+      t.eq({ trial.config.small, trial.config.weight_decay }, { true, 0.2 })
+    end
+  end)
 
 t.test("tnn-table2 has no key that its presets decide", function()
   local exp = experiment.load "../../experiments/tnn-table2.lua"
@@ -141,6 +222,17 @@ t.test("mqar at scale smoke", function()
     local rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE name = 'test_accuracy'
       AND value BETWEEN 0 AND 1]]
     t.eq(rows[1].n, 12) -- six mixers, two widths
+  end)
+end)
+
+t.test("nanogpt at scale smoke: three models beside n-grams and the published loss", function()
+  smoke("nanogpt", { "seeds=1" }, function(store)
+    local rows = store:rows [[SELECT count(DISTINCT v.value) AS n, min(f.value) AS least,
+      max(p.value) AS published FROM v_last v JOIN v_last f USING (trial)
+      JOIN v_last p USING (trial) WHERE v.name = 'val_loss' AND f.name = 'fivegram_loss'
+      AND p.name = 'published_loss']]
+    t.eq({ rows[1].n, rows[1].published }, { 3, 1.88 })
+    t.ok(rows[1].least > 0)
   end)
 end)
 

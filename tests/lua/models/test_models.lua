@@ -286,6 +286,26 @@ test("evaluation: every target once, blocks of n, the last one shorter", functio
   raises(tl.eval.bits_per_token, "unknown option 'bloks'", model, ids, 4, { bloks = 1 })
 end)
 
+test("groups of an evaluation are those of parts of the stream, without the remainder", function()
+  tl.seed(12)
+  local model, n, group = small { dropout = 0.0 }, 5, 3
+  local ids = random_ids(1, 38, 11):reshape(38) -- 7 blocks of 5 targets and one of 2
+  for _, batch_tokens in ipairs { 5, 10, 100 } do
+    local nats, count, groups = tl.eval.nats_per_token(model, ids, n, { group = group,
+      batch_tokens = batch_tokens })
+    eq({ nats, count }, { tl.eval.nats_per_token(model, ids, n) }, 1e-6)
+    eq(#groups, 2)
+    for i, mean in ipairs(groups) do
+      local part = ids:narrow(1, 1 + (i - 1) * group * n, group * n + 1)
+      eq(mean, (tl.eval.nats_per_token(model, part, n)), 1e-6)
+    end
+  end
+  local _, _, groups = tl.eval.perplexity(model, ids, n, { group = group, blocks = 5 })
+  eq(#groups, 1)
+  eq(select("#", tl.eval.nats_per_token(model, ids, n)), 3)
+  eq(select(3, tl.eval.nats_per_token(model, ids, n)), nil)
+end)
+
 test("an evaluation shows how far it is, and clears the display", function()
   local model, told = small { dropout = 0.0 }, {}
   watch.progress = {
