@@ -155,7 +155,8 @@ foreach(test tokens cifar glue_tasks)
   set_tests_properties(lua_test_${test} PROPERTIES SKIP_RETURN_CODE 77)
 endforeach()
 # One trains two networks, the other writes 16,384 tokens many times.
-set_tests_properties(lua_test_pathfinder_conv lua_test_long_text PROPERTIES LABELS long)
+set_tests_properties(lua_test_pathfinder_conv lua_test_long_text
+  lua_test_error_rates PROPERTIES LABELS long)
 
 # The same tests of operators, layers and models run the CUDA kernels on the emulated GPU.
 file(STRINGS tests/lua/on_devices.txt ON_DEVICES)
