@@ -156,9 +156,9 @@ foreach(file tasks/tokens tasks/cifar tasks/glue_tasks experiments/nanogpt)
     WORKING_DIRECTORY ${here}/tests/lua)
   set_tests_properties(lua_test_${test} PROPERTIES SKIP_RETURN_CODE 77)
 endforeach()
-# One trains two networks, one a Transformer, and one writes 16,384 tokens many times.
+# Some train networks, one writes 16,384 tokens many times, one draws many experiments.
 set_tests_properties(lua_test_pathfinder_conv lua_test_nanogpt lua_test_long_text
-  PROPERTIES LABELS long)
+  lua_test_error_rates PROPERTIES LABELS long)
 
 # The same tests of operators, layers and models run the CUDA kernels on the emulated GPU.
 file(STRINGS tests/lua/on_devices.txt ON_DEVICES)

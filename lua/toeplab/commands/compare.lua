@@ -1,13 +1,14 @@
 -- commands/compare.lua: toeplab compare: compares settings with a baseline, paired by seed.
 local arguments = require "toeplab.base.arguments"
-local filter = require "toeplab.report.filter"
-local claims = require "toeplab.report.claims"
-local compare = require "toeplab.report.compare"
+local filter = require "toeplab.store.filter"
+local claims = require "toeplab.report.verdicts.claims"
+local compare = require "toeplab.report.verdicts.compare"
 local differences = require "toeplab.report.figures.differences"
-local judgement = require "toeplab.report.judgement"
+local judgement = require "toeplab.report.verdicts.judgement"
 local labels = require "toeplab.report.labels"
 local output = require "toeplab.report.output"
 local paper = require "toeplab.report.figures.paper"
+local sentences = require "toeplab.report.verdicts.sentences"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
 local frames = require "toeplab.report.frames"
@@ -235,12 +236,12 @@ local function print_text(result, resolve)
         side.overall.n, "", "", middle, interval, "-", "bootstrap" }
     end
   end
-  local interval = judgement.corrected(result.rows) and "interval" or "95 % interval"
+  local interval = #judgement.corrected(result.rows) > 0 and "interval" or "95 % interval"
   local header = { "", "pairs", name .. base, several and "setting" or name .. b, what, interval,
     "P(better)", #result.rows > 1 and "p (Holm)" or "p" }
   for _, text in ipairs(text_table.lines(header, lines, numbers)) do print(text) end
   print()
-  for _, text in ipairs(compare.words(result, resolve, progress.duration)) do print(text) end
+  for _, text in ipairs(sentences.of(result, resolve, progress.duration)) do print(text) end
   local left_out = result.frame:left_out()
   if left_out then print(left_out) end
 end

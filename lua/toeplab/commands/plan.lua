@@ -343,7 +343,7 @@ local function show(p)
   end
   local longest = p.longest and #p.times > 1 and ("%s, %s"):format(p.longest.label,
     progress.duration(p.longest.seconds))
-  local before = p.tuned_by and ("%s chooses the %s of each point"):format(p.tuned_by,
+  local before = p.tuned_by and ("%s chooses the values of %s for each point"):format(p.tuned_by,
     p.exp.tune.key)
   for _, line in ipairs { { "time", time_line(p) }, { "after", after_line(p) },
     { "work", work_line(p) }, { "cost", p.cost:text() },

@@ -159,8 +159,8 @@ local function newest(store, words, ids)
     left, ids = left + #ids - #kept, kept
   end
   if left > 0 then
-    io.stderr:write(("%s of other scales or earlier code left out; @all experiment=NAME draws all, "
-      .. "sweep=N one\n"):format(output.count(left, "trial")))
+    io.stderr:write(("%s of other scales, earlier code or rejected values left out; @all "
+      .. "experiment=NAME draws all, sweep=N one\n"):format(output.count(left, "trial")))
   end
   return ids
 end

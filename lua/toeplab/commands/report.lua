@@ -1,7 +1,7 @@
 -- commands/report.lua: toeplab report: writes one page of HTML about a sweep, or serves one that
 -- grows with it.
 local arguments = require "toeplab.base.arguments"
-local filter = require "toeplab.report.filter"
+local filter = require "toeplab.store.filter"
 local output = require "toeplab.report.output"
 local pages = require "toeplab.report.page"
 local frames = require "toeplab.report.frames"

@@ -1,8 +1,8 @@
 -- commands/table.lua: toeplab table: prints a published table beside the measured values.
 local arguments = require "toeplab.base.arguments"
-local filter = require "toeplab.report.filter"
+local filter = require "toeplab.store.filter"
 local core = require "toeplab.core"
-local compare = require "toeplab.report.compare"
+local compare = require "toeplab.report.verdicts.compare"
 local formats = require "toeplab.report.formats"
 local html = require "toeplab.report.html"
 local trial_files = require "toeplab.store.trial_files"

@@ -1,8 +1,8 @@
 -- report/footnotes.lua: writes the notes below a filled table: how the cells were computed, which
 -- settings differ from the paper's, how well the orders agree, errata, and the paper's claims.
-local claims = require "toeplab.report.claims"
+local claims = require "toeplab.report.verdicts.claims"
 local groups = require "toeplab.report.groups"
-local looks = require "toeplab.report.looks"
+local looks = require "toeplab.report.verdicts.looks"
 local config = require "toeplab.base.config"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"

@@ -4,11 +4,11 @@
 -- A frame has the trials of all commands of an experiment and scale. Where trials at one setting
 -- are of several versions of the experiment's code or data, those of the newest command count; what
 -- a frame leaves out it says.
-local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
 local direction = require "toeplab.base.direction"
 local errors = require "toeplab.base.errors"
-local filter = require "toeplab.report.filter"
+local filter = require "toeplab.store.filter"
+local frame_trials = require "toeplab.report.frame_trials"
 local json = require "toeplab.base.json"
 local overlay = require "toeplab.base.overlay"
 local published_tables = require "toeplab.trials.published_tables"
@@ -270,80 +270,6 @@ function Frame:metrics()
   return set
 end
 
--- Returns the query of the trials of a sweep, with the values of the axes as a JSON array.
-local function query(keys)
-  local at = "'[]'"
-  if #keys > 0 then
-    local paths = {}
-    for i, key in ipairs(keys) do
-      if not key:find "^[%a_][%w_.]*$" then errors.usage("'%s' cannot be a key", key) end
-      paths[i] = "'$.\"" .. key .. "\"'"
-    end
-    if #paths == 1 then paths[2] = paths[1] end -- with one path the value would not be an array
-    at = "json_extract(t.config, " .. table.concat(paths, ", ") .. ")"
-  end
-  return [[SELECT m.position, t.id, t.seed, t.status, t.seconds, substr(t.git_commit, 1, 12),
-    t.git_dirty, substr(t.code_hash, 1, 12), coalesce(t.numerics, 1), EXISTS (SELECT 1
-    FROM v_events e WHERE e.trial = t.id AND e.kind = 'code'), t.data_hash,
-    t.provenance -> '$.data', t.provenance -> '$.code', t.provenance ->> '$.module_tokens', ]]
-    .. at .. [[
-    FROM v_members m JOIN v_trials t ON t.id = m.trial WHERE m.sweep = ? ORDER BY m.position]]
-end
-
--- Returns the newest values of a metric for the trials of a sweep: position -> number. The + makes
--- SQLite use the index by trial, whose order is that of the values, so that it reads each page
--- once.
-local function values_of(self, sweep, name)
-  local set = {}
-  self.store.store:tuples([[SELECT m.position, l.value FROM v_members m JOIN v_last l
-    ON l.trial = m.trial AND l.name = ? WHERE +m.sweep = ? ORDER BY m.trial]], { name, sweep },
-    function(position, value) set[position] = value or 0 / 0 end)
-  return set
-end
-
--- Returns a function that returns where a trial comes from, {commit= and code= (of the program, 12
--- characters of each), dirty=, numerics= (of the engine), mixed= (whether other code continued the
--- trial than began it), script= (a text that tells versions of the experiment's code apart),
--- version= (one that tells those of the data and the engine apart, too), data= (JSON: key -> hash,
--- or nil)}: trials of equal origin share one table.
-local function origins()
-  local known = {}
-  return function(commit, dirty, hash, numerics, mixed, data_hash, data, script)
-    local key = ("%s %s %s %s %s %s %s"):format(commit, dirty, hash, mixed, numerics, data_hash,
-      script)
-    known[key] = known[key] or { commit = commit, code = hash, dirty = dirty == 1,
-      numerics = numerics, mixed = mixed == 1, script = script, data = data,
-      version = ("%s %s %s"):format(numerics, data_hash, script) }
-    return known[key]
-  end
-end
-
--- Returns a function of a sweep that returns a hash of the code of its script, which is all that
--- earlier releases stored of what made its trials.
-local function script_codes(store)
-  local known = {}
-  return function(s)
-    known[s.sha256] = known[s.sha256] or code.hash(sweeps.get(store, s.id).source)
-    return known[s.sha256]
-  end
-end
-
--- Returns for each JSON array (a key of the set texts) of the values of keys a point: `values`, the
--- configuration without the seed, and `at`, the part of it that varies.
-local function points(self, keys, texts)
-  local list, found = {}, {}
-  for text in pairs(texts) do list[#list + 1] = text end
-  local arrays = #list > 0 and self.store:decode("[" .. table.concat(list, ",") .. "]") or {}
-  for i, text in ipairs(list) do
-    local p = { values = config.copy(self.fixed), at = {} }
-    for k, key in ipairs(keys) do
-      p.values[key], p.at[key] = arrays[i][k], arrays[i][k]
-    end
-    found[text] = p
-  end
-  return found
-end
-
 -- Returns the value of a trial that a filter on key is compared with.
 local function filtered(row, key)
   if key == "seed" then return row.seed end
@@ -386,59 +312,64 @@ local function none_fits(self, rows, filters)
   errors.usage("no trial of %s matches%s", self:title(), left and "; " .. left or "")
 end
 
--- Reads the trials of all sweeps, by sweep from the newest on, each once.
-local function read(self)
-  local rows, texts, seen, origin, script = {}, {}, {}, origins(), script_codes(self.store)
-  local keys = sorted_keys(self.axes)
-  for _, s in ipairs(self.sweeps) do
-    self.store.store:tuples(query(keys), { s.id }, function(position, id, seed, status, seconds,
-        commit, dirty, hash, numerics, mixed, data_hash, data, parts, tokens, at)
-      if not seen[id] then
-        texts[at] = true
-        seen[id] = { id = id, seed = seed, status = status, seconds = seconds, point = at,
-          made = origin(commit, dirty, hash, numerics, mixed, data_hash, data,
-            parts or script(s) .. (tokens or "")), sweep = s.id, position = position }
-        rows[#rows + 1] = seen[id]
-      end
-      seen[id].rule = seen[id].rule or s.plan.rule
-    end)
+-- Returns the trials in force, of those that were read, and those that others replace (versions).
+local function in_force(self, rows)
+  local old, is_newest = versions.replaced(rows), versions.newest_choice(self.plan.tuned_key)
+  local list, replaced = {}, {}
+  for _, row in ipairs(rows) do
+    local here = is_newest(row.point.at, row.sweep) and not old[row.id]
+    table.insert(here and list or replaced, row)
   end
-  local point_of = points(self, keys, texts)
-  for _, row in ipairs(rows) do row.point = point_of[row.point] end
-  return rows
+  return list, replaced
+end
+
+-- Returns those of the trials whose value of the tuned key counts. A filter on the key chooses by
+-- itself.
+local function chosen(self, rows, filters)
+  local key, metric = self.plan.tuned_key, self.plan.tuned_metric
+  if not metric or filters[key] then return rows end
+  if not self.chosen then
+    local results, list = frame_trials.values(self, { metric }), {}
+    for i, row in ipairs(rows) do
+      list[i] = { at = row.point.at, seed = row.seed, status = row.status,
+        result = results(row)[1] }
+    end
+    local counts = versions.chosen(list, key, self.plan.tuned_goal)
+    self.chosen = {}
+    for _, row in ipairs(rows) do
+      self.chosen[#self.chosen + 1] = counts(row.point.at) and row or nil
+    end
+  end
+  return self.chosen
 end
 
 -- Returns the trials, by sweep from the newest on and then in the order of their declaration: {id=,
 -- seed=, status=, seconds=, made= (of origins), point=, values=, rule= (by which the newest command
--- for it that had one added seeds, or nil)}. They are read once; values: for each metric of the
--- list a number, nan or nil. Trials at the same point share one table point = {values=, at=}: the
--- configuration without the seed, and the part of it that varies. Of a key that commands chose for
--- a setting (trials/tuning.lua) the newest choice counts. Raises a usage error if the filters leave
--- no trial.
-function Frame:trials(metrics)
-  self.read = self.read or read(self)
-  local rows, filters, sets = self.read, trial_filters(self), {}
-  local old, in_force = versions.replaced(rows), versions.newest_choice(self.plan.tuned_key)
-  local list = {}
-  self.replaced = {}
-  for _, row in ipairs(rows) do
+-- for it that had one added seeds, or nil), step= (the first command that asked for it; those of
+-- one rule count as one)}. They are read once; values: for each metric of the list a number, nan or
+-- nil. Trials at the same point share one table point = {values=, at=}: the configuration without
+-- the seed, and the part of it that varies. Of a key that was tuned for a setting
+-- (trials/tuning.lua) the value counts whose results are better; all: all values that were run for
+-- it count. Raises a usage error if the filters leave no trial.
+function Frame:trials(metrics, all)
+  self.read = self.read or frame_trials.read(self)
+  local rows, filters, list = self.read, trial_filters(self), {}
+  local current, replaced = in_force(self, rows)
+  local values = frame_trials.values(self, metrics)
+  for _, row in ipairs(all and current or chosen(self, current, filters)) do
     if fits_all(row, filters) then
-      if in_force(row.point.at) and not old[row.id] then
-        local values, of = {}, sets[row.sweep] or {}
-        sets[row.sweep] = of
-        for i, name in ipairs(metrics) do
-          of[i] = of[i] or values_of(self, row.sweep, name)
-          values[i] = of[i][row.position]
-        end
-        list[#list + 1] = overlay(row, { values = values })
-      else
-        local last = self.replaced[#self.replaced] -- rows are in the order of the sweeps
-        if not last or last.sweep ~= row.sweep then
-          last = { sweep = row.sweep, count = 0 }
-          table.insert(self.replaced, last)
-        end
-        last.count = last.count + 1
+      list[#list + 1] = overlay(row, { values = values(row) })
+    end
+  end
+  self.replaced = {}
+  for _, row in ipairs(replaced) do
+    local last = self.replaced[#self.replaced] -- rows are in the order of the sweeps
+    if fits_all(row, filters) then
+      if not last or last.sweep ~= row.sweep then
+        last = { sweep = row.sweep, count = 0 }
+        table.insert(self.replaced, last)
       end
+      last.count = last.count + 1
     end
   end
   if #list == 0 and #rows > 0 then none_fits(self, rows, filters) end

@@ -12,6 +12,7 @@ local sheet = require "toeplab.report.script_report"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 local text_table = require "toeplab.base.text_table"
+local versions = require "toeplab.report.versions"
 
 local outcome = {}
 
@@ -78,6 +79,20 @@ local function names_logged(trials)
   return set
 end
 
+-- Returns those of the finished trials whose value of a tuned key counts.
+local function chosen(run, finished)
+  local tune, list, results, points, kept = run.exp.tune, {}, {}, {}, {}
+  if not run.exp.tuned then return finished end
+  for _, t in ipairs(finished) do results[t.id] = t.metrics[tune.metric] end
+  for i, t in ipairs(run.trials) do
+    list[i] = { at = t.point, seed = t.seed, status = t.status, result = results[t.id] }
+    points[t.id] = t.point
+  end
+  local counts = versions.chosen(list, tune.key, tune.goal)
+  for _, t in ipairs(finished) do kept[#kept + 1] = counts(points[t.id]) and t or nil end
+  return kept
+end
+
 -- Prints a table of all metrics, for experiments that declare no report.
 local function plain_report(trials)
   local names, rows = sorted_keys(names_logged(trials)), {}
@@ -97,7 +112,7 @@ local function warn_absent(run, logged, field, name, effect)
 end
 
 function outcome.show_report(run)
-  local trials, wanted = run.records:finished(run.trials), run.exp.report
+  local trials, wanted = chosen(run, run.records:finished(run.trials)), run.exp.report
   if #trials == 0 then return end
   local logged = names_logged(trials)
   for _, field in ipairs { "guard", "prune" } do

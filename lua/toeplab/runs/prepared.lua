@@ -305,6 +305,8 @@ function prepared.enlist(run, path, overrides, options, threads)
       answers = exp.answers, better = next(exp.better) and exp.better or nil,
       tuned = tuning.describe(exp), tuned_key = exp.tuned and exp.tune.key or nil,
       tuned_seed = exp.tuned and exp.tune.seed or nil,
+      tuned_metric = exp.tuned and exp.tune.metric or nil,
+      tuned_goal = exp.tuned and exp.tune.goal or nil,
       columns = report.columns, rows = report.rows, title = exp.title, labels = exp.label,
       tex = exp.tex, success = exp.success } }
   return run.records:transaction(function()

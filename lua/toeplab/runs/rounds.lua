@@ -5,7 +5,7 @@
 local errors = require "toeplab.base.errors"
 local identity = require "toeplab.trials.identity"
 local json = require "toeplab.base.json"
-local looks = require "toeplab.report.looks"
+local looks = require "toeplab.report.verdicts.looks"
 local overrides = require "toeplab.trials.overrides"
 local plan = require "toeplab.trials.plan"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -15,19 +15,20 @@ local rounds = {}
 
 local open = { queued = true, running = true, interrupted = true, killed = true }
 
--- Returns all trials that may be run: by point (as JSON) and seed; and the points in their order.
--- store: nil if there is none.
+-- Returns all trials that may be run: by point (as JSON) a list with a table seed -> trial for each
+-- value of a tuned key; and the points in their order. store: nil if there is none.
 local function all_trials(exp, words, store)
   exp.asked = function() return math.huge end
   local trials, about = plan.trials(exp, words)
   identity.identify(exp, trials, store)
-  local found, points = {}, {}
+  local found, points, last = {}, {}, nil
   for _, t in ipairs(trials) do
     local text = json.encode(t.at)
     if not found[text] then
       found[text], points[#points + 1] = {}, t.at
     end
-    found[text][t.seed] = t
+    if t.point ~= last then table.insert(found[text], {}) end
+    last, found[text][#found[text]][t.seed] = t.point, t
   end
   return found, points, about
 end
@@ -35,21 +36,25 @@ end
 -- Returns the function value_of of looks.judge. tried: the ids that this run has tried already; a
 -- trial that failed before is tried again.
 local function reader(exp, found, metric, store, tried)
-  return function(point, seed)
-    local t = found[json.encode(point)][seed]
+  local function entry(t)
     local status = store and store:status(t.id)
-    if not status or open[status] then return nil end
-    if status ~= "done" then
-      if tried[t.id] then return looks.value(status, nil, t.label, metric) end
-      return nil
-    end
-    local results = store:results(t.id)
-    if not results[metric] then
+    if not status or open[status] or status ~= "done" and not tried[t.id] then return nil end
+    local results = status == "done" and store:results(t.id) or {}
+    if status == "done" and not results[metric] then
       errors.usage("%s: compare: %s logged no '%s'%s", exp:where("compare"), t.label, metric,
         suggest.hint(metric, sorted_keys(results)))
     end
-    return looks.value(status, results[metric], t.label, metric)
+    return { status = status, value = results[metric], label = t.label,
+      result = exp.tuned and results[exp.tune.metric] }
   end
+  return looks.reader(function(point)
+    local list = {}
+    for i, trials in ipairs(found[json.encode(point)]) do
+      list[i] = {}
+      for seed, t in pairs(trials) do list[i][seed] = entry(t) end
+    end
+    return list
+  end, exp.tune and exp.tune.goal, metric)
 end
 
 -- Returns what is compared among the points (looks.comparisons); a row that is not there is a usage
@@ -87,8 +92,10 @@ function rounds.choose(exp, words, store, tried)
     end
   end
   exp.asked = function(point) return asked[json.encode(point)] end
+  local all = 0 -- points, each with all values of a tuned key
+  for _, of_point in pairs(found) do all = all + #of_point end
   return { rule = values.rule, metric = metric, with = values.compared.with, states = states,
-    all = #points * values.rule.most,
+    all = all * values.rule.most,
     limit = function(point) return limit[json.encode(point)] end }
 end
 

@@ -68,6 +68,7 @@ local watch = {
     metric = "string",
     goal = goal,
     seed = field { type = "int", min = 0 },
+    within = field { default = 0.03, min = 0.0, max = 1.0 },
     fixed = {},
     without = {},
   },

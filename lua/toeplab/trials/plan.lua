@@ -3,6 +3,7 @@
 local config = require "toeplab.base.config"
 local devices = require "toeplab.trials.devices"
 local json = require "toeplab.base.json"
+local overlay = require "toeplab.base.overlay"
 local overrides = require "toeplab.trials.overrides"
 local rows = require "toeplab.trials.rows"
 local space = require "toeplab.trials.space"
@@ -53,14 +54,10 @@ local function label(point, seed, many, digits)
   return table.concat(parts, " ")
 end
 
--- Gives the configuration of a point the value of the key that was tuned (trials/tuning.lua), if
--- there is one. Returns the point with that key.
-local function tuned(exp, point, resolved)
-  if not exp.tuned then return point end
-  local key, here = exp.tune.key, config.copy(point)
-  here[key] = exp.tuned.value_at(resolved)
-  resolved[key] = here[key]
-  return here
+-- Returns the values of the key that was tuned (trials/tuning.lua) with which a point is run; one
+-- false if none was.
+local function tuned_values(exp, values, point)
+  return exp.tuned and exp.tuned.values_at(space.resolved(values, point)) or { false }
 end
 
 -- Returns how many of the seeds the trials of a point have: with seeds = "until 2 %" those that
@@ -92,14 +89,16 @@ function plan.trials(exp, words)
   for _, point in ipairs(points) do
     for key in pairs(point) do varied[key] = true end
     if exp.tuned then varied[exp.tune.key] = true end
-    for i = 1, seed_count(exp, values, point) do
-      local seed = values.seeds[i]
-      local resolved = space.resolved(values, point)
-      rows.check_names(exp, resolved)
-      local here = tuned(exp, point, resolved)
-      resolved.seed = seed
-      trials[#trials + 1] = { config = resolved, point = here, at = point, seed = seed }
-      all[#all + 1] = here
+    for _, value in ipairs(tuned_values(exp, values, point)) do
+      local here = exp.tuned and overlay(point, { [exp.tune.key] = value }) or point
+      for i = 1, seed_count(exp, values, point) do
+        local resolved = overlay(space.resolved(values, point), { seed = values.seeds[i] })
+        if exp.tuned then resolved[exp.tune.key] = value end
+        rows.check_names(exp, resolved)
+        trials[#trials + 1] = { config = resolved, point = here, at = point,
+          seed = values.seeds[i] }
+        all[#all + 1] = here
+      end
     end
   end
   for _, out in ipairs(left_out) do all[#all + 1] = out.point end

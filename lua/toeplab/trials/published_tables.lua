@@ -32,7 +32,7 @@
 -- ids), or a `metric` (a name or a list of names); "ppl@16x" is the metric at 16 times the training
 -- length. With `over_metric` the other side's value is that of another metric. The ratio of the two
 -- values is `above` or `below` a number, or `within` a factor f, that is from 1/f to f.
--- report/claims.lua judges whether trials support it.
+-- report/verdicts/claims.lua judges whether trials support it.
 --
 -- where: key -> value or list of values of a trial's configuration, or a list of such tables, one
 -- of which must fit.

@@ -1,21 +1,26 @@
 -- trials/sequential.lua: reads seeds = "until 2 %" and the field compare, by which a run adds seeds
 -- to a row until its ratio to another row is known to 2 %.
 --
---   seeds   = "until 2 %",                          -- or "until 2 %, at most 30" (default: 18)
+--   seeds   = "until 2 %",              -- in full: "until 2 %, at least 14, at most 18"
 --   compare = { with = { decay = 0.99 }, metric = "test_ppl" },
 --
 -- compares every other row with that of decay 0.99, by test_ppl (default: the first column of the
 -- report). The command line takes seeds="until 2 %" and compare="decay=0.99 metric=test_ppl".
--- report/looks.lua says which rows are compared and judges them, runs/rounds.lua runs the seeds.
+-- report/verdicts/looks.lua says which rows are compared and judges them, runs/rounds.lua runs the
+-- seeds.
 --
--- A row is looked at after 3, 5, 8, 12 and 18 seeds, half as many again each time, and every look
--- may be its last. If each had an interval of 95 %, the one at which a row stops would miss the
--- truth in more than 5 % of the cases. Therefore the looks share the 5 %: each seed has an equal
--- part of it, and a look has those of the seeds that are new. By the union bound the intervals of
--- all looks then cover the truth together with at least 95 %. This correction was chosen over the
--- bounds of Pocock and of O'Brien and Fleming because theirs are constants for normal statistics,
--- which are too small for Student's t of few seeds, and because it holds whatever makes a row stop:
--- its interval, a trial that failed, or the end of a budget.
+-- A row is looked at after the least number of seeds, then after half as many again each time, and
+-- every look may be its last. If each had an interval of 95 %, the one at which a row stops would
+-- miss the truth in more than 5 % of the cases. Therefore the looks share the 5 %: each seed has an
+-- equal part of it, and a look has those of the seeds that are new. By the union bound the
+-- intervals of all looks then cover the truth together with at least 95 %. This correction was
+-- chosen over the bounds of Pocock and of O'Brien and Fleming because theirs are constants for
+-- normal statistics, which are too small for Student's t of few seeds, and because it holds
+-- whatever makes a row stop: its interval, a trial that failed, or the end of a budget.
+--
+-- Few seeds may agree by chance where a metric has outliers: three seeds of a model of which every
+-- fifth ends badly are alike in half of all cases, and no interval of their own tells. Fourteen are
+-- alike in 4 %; hence the default. Where outliers are excluded, "at least 5" saves seeds.
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -23,10 +28,10 @@ local suggest = require "toeplab.base.suggest"
 
 local sequential = { ALPHA = 0.05 }
 
-local FIRST, MOST, LIMIT = 3, 18, 1000
+local LEAST, FIRST, MOST, LIMIT = 3, 14, 18, 1000
 
-local form = ('write "until 2 %%" or "until 2 %%, at most 30": a percentage above 0 and below 100, '
-  .. "and from %d to %d seeds"):format(FIRST, LIMIT)
+local form = ('write "until 2 %%", or in full "until 2 %%, at least 14, at most 18": a percentage '
+  .. "above 0 and below 100, and from %d to %d seeds"):format(LEAST, LIMIT)
 
 -- Returns whether a value of seeds is such a text.
 function sequential.is_text(value)
@@ -35,20 +40,25 @@ end
 
 -- Returns the rule of a text: {text= (in full), percent=, most= (seeds), looks= (a list: the seeds
 -- of each), alpha= (a list: the share of the cases that the interval of each may miss)}; nil and
--- the right form if it has none.
-function sequential.rule(text)
-  local number, rest = text:match "^%s*until%s+([%d.eE+-]+)%s*%%%s*(.-)%s*$"
-  local percent, most = tonumber(number), MOST
-  if rest and rest ~= "" then
-    most = math.tointeger(tonumber(rest:match "^,?%s*at most%s+(%d+)$"
-      or rest:match "^,?%s*at most%s+(%d+) seeds$"))
+-- the right form if it has none. stored: whether the text is of a store, where one of an earlier
+-- release says no least number, which was 3.
+function sequential.rule(text, stored)
+  local number, rest = text:match "^%s*until%s+([%d.eE+-]+)%s*%%(.*)$"
+  local percent, given = tonumber(number), {}
+  for _, name in ipairs { "at least", "at most" } do
+    rest = (rest or "?"):gsub(name .. "%s+(%d+)", function(n)
+      given[name] = math.tointeger(tonumber(n)) or 0
+      return ""
+    end, 1)
   end
-  local good = percent and percent > 0 and percent < 100 and most and most >= FIRST
-    and most <= LIMIT
+  local most = given["at most"] or math.max(MOST, given["at least"] or 0)
+  local first = given["at least"] or stored and LEAST or math.min(FIRST, most)
+  local good = percent and percent > 0 and percent < 100 and first >= LEAST and first <= most
+    and most <= LIMIT and rest:gsub("seeds", ""):find "^[%s,]*$"
   if not good then return nil, form end
-  local rule = { text = ("until %g %%, at most %d"):format(percent, most), percent = percent,
-    most = most, looks = {}, alpha = {} }
-  local n, before = FIRST, 0
+  local rule = { text = ("until %g %%, at least %d, at most %d"):format(percent, first, most),
+    percent = percent, most = most, looks = {}, alpha = {} }
+  local n, before = first, 0
   repeat
     rule.looks[#rule.looks + 1] = n
     rule.alpha[#rule.looks] = sequential.ALPHA * (n - before) / most

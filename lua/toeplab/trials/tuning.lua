@@ -1,16 +1,19 @@
--- trials/tuning.lua: chooses one value of a key for each point of an experiment by a small sweep of
--- its own, at a seed that the experiment itself does not use, with the same values for all points.
+-- trials/tuning.lua: narrows the values of a key for each point of an experiment by a small sweep
+-- of its own, at a seed that the experiment itself does not use, with the same values for all
+-- points.
 --
 --   tune = { key = "lr", values = { 1e-3, 3e-3, 1e-2 }, metric = "best_val_ppl", seed = 101,
---            fixed = { steps = 1000 } }
+--            fixed = { steps = 1000 }, within = 0.03 }
 --
 -- declares that each point is first tried for 1,000 steps (or those that the command line sets)
--- with each of these learning rates, and then run with the one whose trial has the lowest
--- best_val_ppl. Results within 1 % of that count as equal to it, and of equals the lowest value is
--- taken: one seed tells no smaller differences, and of two learning rates that are level after a
--- part of the steps the higher one tends to lose by the end (results/tables/tnn-table8.md). A key
--- that the command line sets is not tuned, nor any in the scales that `without` lists. The trials
--- of the small sweep belong to an experiment with the name NAME-tuning.
+-- with each of these learning rates. The rates whose best_val_ppl is within 3 % (the default) of
+-- the best are then run with all seeds of the experiment, and tables and comparisons take the one
+-- whose best_val_ppl has the better mean over these seeds (report/choice.lua). One seed of a short
+-- training alone must not choose: two equal models that get different rates by chance then differ
+-- significantly in half of all experiments, where 5 % is claimed. A schedule that ends, such as
+-- cosine, makes short trainings rank rates as long ones do. A key that the command line sets is not
+-- tuned, nor any in the scales that `without` lists. The trials of the small sweep belong to an
+-- experiment with the name NAME-tuning.
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local identity = require "toeplab.trials.identity"
@@ -24,7 +27,6 @@ local suggest = require "toeplab.base.suggest"
 local tuning = {}
 
 local SUFFIX = "-tuning"
-local TIE = 0.01 -- of the best result: smaller differences count as none
 
 -- Returns the name of the experiment that has a small sweep of this name, or the name itself.
 function tuning.main_name(name)
@@ -156,20 +158,19 @@ local function ends(values)
   return math.min(table.unpack(values)), math.max(table.unpack(values))
 end
 
--- Returns the trial of a point whose value is taken: of numbers the lowest whose result ties with
--- the best one, of other values the first with the best result; nil if the list is empty. list: of
--- the point's trials {value=, result=, label=}.
-local function taken(tune, list)
-  local sign, best = tune.goal == "max" and -1 or 1, nil
+-- Returns the values of a point to run, those whose results are within a share `within` of the
+-- best, and the best one; none if the list is empty. list: of the point's trials {value=, result=}.
+function tuning.candidates(tune, list)
+  local sign, best, values = tune.goal == "max" and -1 or 1, nil, {}
   for _, t in ipairs(list) do
     if not best or sign * t.result < sign * best.result then best = t end
   end
-  local lowest, numbers = best, ends(tune.values)
   for _, t in ipairs(list) do
-    local ties = math.abs(t.result - best.result) <= TIE * math.abs(best.result)
-    if numbers and ties and t.value < lowest.value then lowest = t end
+    if math.abs(t.result - best.result) <= tune.within * math.abs(best.result) then
+      values[#values + 1] = t.value
+    end
   end
-  return lowest
+  return values, best and best.value
 end
 
 -- Describes how the key was chosen, for the notes below tables; nil if it was not tuned.
@@ -179,12 +180,12 @@ function tuning.describe(exp)
   for i, key in ipairs(sorted_keys(tune.fixed)) do
     with[i] = (" %s=%s"):format(key, config.show(exp.tuned.with[key]))
   end
-  return ("%s of each row: the best of %s for %s at seed %d%s (%s%s)%s"):format(tune.key,
-    config.show(tune.values), tune.metric, tune.seed,
-    ends(tune.values) and ", or the lowest of those within 1 % of it" or "",
-    exp.name .. SUFFIX, table.concat(with),
-    #exp.tuned.at_end > 0 and "; it is the lowest or highest of these for "
-      .. table.concat(exp.tuned.at_end, ", ") or "")
+  return ("%s of each row: of %s, those within %.3g %% of the best %s at seed %d (%s%s) were run, "
+    .. "and that with the better mean %s over all seeds counts%s"):format(tune.key,
+    config.show(tune.values), 100 * tune.within, tune.metric, tune.seed, exp.name .. SUFFIX,
+    table.concat(with), tune.metric, #exp.tuned.at_end > 0
+      and ("; the best is the lowest or highest of these for "
+        .. table.concat(exp.tuned.at_end, ", ")) or "")
 end
 
 -- Says that the finished trials of a small sweep, at least as many as there are values, have not
@@ -210,12 +211,12 @@ local function no_result(exp, t)
 end
 
 -- Reads the results of the small sweep from the store and sets exp.tuned, by which
--- plan.trials(exp, ...) gives each point its value: {value_at= (a function configuration -> value),
--- at_end= (the points whose value is the lowest or highest), with= (the values that the small sweep
--- had for the keys of tune's fixed, which the words may have set)}. A trial that a guard stopped
--- has diverged, and its value loses. Returns the number of trials of the small sweep that have not
--- ended; if there are any, exp stays as it is. A point none of whose trials has the metric is an
--- error.
+-- plan.trials(exp, ...) gives each point its values: {values_at= (a function configuration -> list
+-- of values), at_end= (the points whose best value is the lowest or highest), with= (the values
+-- that the small sweep had for the keys of tune's fixed, which the words may have set)}. A trial
+-- that a guard stopped has diverged, and its value loses. Returns the number of trials of the small
+-- sweep that have not ended; if there are any, exp stays as it is. A point none of whose trials has
+-- the metric is an error.
 function tuning.choose(exp, words, store)
   local search, own_words = tuning.search(exp, words)
   if not search then return 0 end
@@ -224,12 +225,14 @@ function tuning.choose(exp, words, store)
   identity.identify(search, trials, store)
   for _, t in ipairs(trials) do
     local point = point_of(t.config, tune)
-    tried[point], found[point] = (tried[point] or 0) + 1, found[point] or {}
+    tried[point], found[point] = (tried[point] or 0) + 1, found[point] or { label_of = {} }
     local status = store and store:status(t.id)
     if status == "done" then logged[#logged + 1] = store:results(t.id) end
     local result = status == "done" and logged[#logged][tune.metric]
     if result and result - result == 0 then
-      table.insert(found[point], { value = t.config[tune.key], result = result, label = t.label })
+      local value = t.config[tune.key]
+      table.insert(found[point], { value = value, result = result })
+      found[point].label_of[value] = t.label
     end
     if status ~= "done" and status ~= "guard" then missing = missing + 1 end
   end
@@ -238,19 +241,21 @@ function tuning.choose(exp, words, store)
   if why then errors.raise(errors.FAILED, "%s", why) end
   if missing > 0 then return missing end
   local low, high = ends(tune.values)
-  local value_at, at_end, with = {}, {}, {}
+  local values_at, at_end, with = {}, {}, {}
   for _, t in ipairs(trials) do
-    local point = point_of(t.config, tune)
-    if value_at[point] == nil then
-      local one = taken(tune, found[point]) or no_result(exp, t)
-      value_at[point] = one.value
-      if one.value == low or one.value == high then at_end[#at_end + 1] = one.label end
+    local point, best = point_of(t.config, tune), nil
+    if not values_at[point] then
+      values_at[point], best = tuning.candidates(tune, found[point])
+      if best == nil then no_result(exp, t) end
+    end
+    if best ~= nil and (best == low or best == high) then
+      at_end[#at_end + 1] = found[point].label_of[best]
     end
   end
   table.sort(at_end)
   for key in pairs(tune.fixed) do with[key] = trials[1].config[key] end
-  exp.tuned = { at_end = at_end, with = with, value_at = function(values)
-    return value_at[point_of(values, tune)]
+  exp.tuned = { at_end = at_end, with = with, values_at = function(values)
+    return values_at[point_of(values, tune)]
   end }
   return 0
 end

@@ -1,9 +1,9 @@
 -- test_judgement.lua: pairs of seeds become differences or ratios with an interval and a p.
 local t = require "harness"
-local judgement = require "toeplab.report.judgement"
+local judgement = require "toeplab.report.verdicts.judgement"
 local sequential = require "toeplab.trials.sequential"
 
-local RULE = "until 2 %, at most 18"
+local RULE = "until 2 %, at least 3, at most 18"
 
 -- Random pairs with SciPy's results: mean and interval of 95 % (t.interval) and p (ttest_rel) of
 -- the differences; of the logarithms of b/a exp(mean), exp of the interval of 99 % and p
@@ -91,16 +91,45 @@ end)
 
 t.test("after looks an interval has the level of its look, and p is scaled by it", function()
   local alpha = sequential.rule(RULE).alpha[1] -- of 3 seeds
-  t.eq(judgement.alpha(RULE, 4), alpha)
-  t.eq(judgement.alpha(nil, 4), 0.05)
+  t.eq(judgement.alpha({ rule = RULE }, 4), alpha)
+  t.eq(judgement.alpha({}, 4), 0.05)
   local list, plain = { all(true)[2] }, { all(true)[2] }
   list[1].rule = RULE
-  t.ok(judgement.corrected(list) and not judgement.corrected(plain))
+  t.eq({ #judgement.corrected(list), #judgement.corrected(plain) }, { 1, 0 })
   judgement.judge(list)
   judgement.judge(plain)
   t.eq(list[1].alpha, alpha)
   t.eq(list[1].p, math.min(1, plain[1].p * 0.05 / alpha), 1e-12)
   t.eq({ list[1].decided, plain[1].decided }, { false, true })
+end)
+
+t.test("commands that add seeds are looks, and each further one has a smaller level", function()
+  for _, case in ipairs {
+    -- the command that first asked for each seed of a and of b; looks; level
+    { { 1, 1, 1 }, { 1, 1, 1 }, 1, 0.05 }, { { 1, 1, 1 }, { 4, 4, 4 }, 1, 0.05 },
+    { { 1, 1, 1, 2, 2 }, { 1, 1, 1, 2, 2 }, 2, 0.01 },
+    { { 1, 1, 2, 3 }, { 1, 1, 1, 1 }, 3, 0.005 },
+    { { 1, 2, 2 }, { 1, 2, 2 }, 1, 0.05 }, -- of one pair nothing can be seen
+    { { 1 }, { 1 }, 0, 0.05 }, { {}, {}, 0, 0.05 },
+  } do
+    local values, c = {}, nil
+    for seed in ipairs(case[1]) do values[seed] = seed end
+    c = judgement.pair(values, values)
+    judgement.count_looks(c, case[1], case[2])
+    t.eq({ c.looks, judgement.alpha(c) }, { case[3], case[4] })
+    t.eq(#judgement.corrected { c }, case[3] > 1 and 1 or 0)
+  end
+  -- a rule, and seeds beyond it
+  local ruled = { rule = "until 2 %, at least 3, at most 5", looks = 2 }
+  t.eq({ judgement.alpha(ruled, 5), judgement.alpha({ rule = ruled.rule, looks = 1 }, 5) },
+    { 0.01, 0.02 }, 1e-15)
+end)
+
+t.test("comparisons without a p count in Holm's correction if they were asked for", function()
+  local list = { all(true)[2] }
+  local alone = judgement.judge(list) and list[1].p
+  t.eq(judgement.judge(list, 3), 4)
+  t.eq({ list[1].tests, list[1].p }, { 4, math.min(1, 4 * alone) })
 end)
 
 t.test("seeds that one side lacks are counted, and a value that is not above 0 has no ratio",
@@ -123,8 +152,11 @@ end)
 
 t.test("more tests and looks need more seeds", function()
   local c = { x = { 1, 2, 3 }, deviation = 1 }
-  t.eq(judgement.seeds(c, 1, 0.5), 34) -- known of a paired t test
-  t.ok(judgement.seeds(c, 4, 0.5) > 34)
+  t.eq(judgement.seeds(c, 1, 0.5), 51) -- known of a paired t test at 1 %: a second look
+  local many = {}
+  for i = 1, 34 do many[i] = i end
+  t.eq(judgement.seeds({ x = many, deviation = 1 }, 1, 0.5), 34) -- at 5 %: they are there
+  t.ok(judgement.seeds(c, 4, 0.5) > 51)
   c.rule = RULE
   t.ok(judgement.seeds(c, 1, 0.5) > 34)
 end)

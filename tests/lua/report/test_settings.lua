@@ -32,11 +32,25 @@ end
 
 t.test("of a key that commands chose, the newest choice for a setting counts", function()
   local counts = versions.newest_choice "lr"
-  for _, case in ipairs { { { op = "a", lr = 1 }, true }, { { op = "a", lr = 2 }, false },
-    { { op = "b", lr = 2 }, true }, { { op = "a", lr = 1 }, true } } do
-    t.eq(counts(case[1]), case[2])
+  for _, case in ipairs { { { op = "a", lr = 1 }, 9, true }, { { op = "a", lr = 3 }, 9, true },
+    { { op = "a", lr = 2 }, 8, false }, { { op = "b", lr = 2 }, 8, true },
+    { { op = "a", lr = 1 }, 7, true }, { { op = "b", lr = 1 }, 7, false } } do
+    t.eq(counts(case[1], case[2]), case[3])
   end
-  t.ok(versions.newest_choice(nil) { lr = 3 })
+  t.ok(versions.newest_choice(nil)({ lr = 3 }, 1))
 end)
+
+t.test("of values that were run, that with the fewest diverged seeds and the best mean counts",
+  function()
+    for _, case in ipairs {
+      { { { 2, 3 }, { 1, 3 } }, "min", 2 }, { { { 2, 3 }, { 1, 3 } }, "max", 1 },
+      { { { 2, false }, { 9, 9 } }, "min", 2 }, { { { 2, false }, { 1, false } }, "min", 2 },
+      { { { 2 }, { 1 } }, "min", 2 }, { { { 2, 9 }, { 3 } }, "min", 1 }, -- the seeds of both
+      { { {}, {} }, "min", 1 }, { { { 1, 1 }, { 1, 1 } }, "min", 1 },
+      { { { 5, 5 }, { [2] = 4 }, { 3, 6 } }, "min", 2 },
+    } do
+      t.eq(versions.best(case[1], case[2]), case[3])
+    end
+  end)
 
 t.done()

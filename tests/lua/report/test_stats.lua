@@ -1,7 +1,7 @@
 -- test_stats.lua: the statistics of tables and comparisons against known values.
 local t = require "harness"
 local core = require "toeplab.core"
-local judgement = require "toeplab.report.judgement"
+local judgement = require "toeplab.report.verdicts.judgement"
 local line = require "toeplab.base.line"
 local stats = require "toeplab.report.stats"
 local mean_table = require "toeplab.report.mean_table"

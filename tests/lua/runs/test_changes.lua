@@ -129,7 +129,8 @@ local rounds = [[
 local tl = require "toeplab"
 return tl.experiment "rounds" {
   fixed = { go = "" }, grid = { a = { 1, 2 } },
-  seeds = "until 0.1 %, at most 5", compare = { with = { a = 2 }, metric = "loss" },
+  seeds = "until 0.1 %, at least 3, at most 5",
+  compare = { with = { a = 2 }, metric = "loss" },
   trial = function(t, c)
     t:log { loss = 1.0 * c.a + 0.1 * (c.seed * c.a % 3) }
     while c.seed > 3 and not tl.sys.exists(c.go) do tl.sys.sleep(0.02) end

@@ -284,7 +284,8 @@ end)
 
 t.test("later seeds that another run has are not run twice", function()
   with_folder(function(f)
-    t.write(f.folder .. "/many.lua", (many:gsub("seeds = 6", [[seeds = "until 0.1 %%, at most 5",
+    t.write(f.folder .. "/many.lua", (many:gsub("seeds = 6", [[
+  seeds = "until 0.1 %%, at least 3, at most 5",
   compare = { with = { a = 1 }, metric = "loss" }]]):gsub("trial = function%(t, c%)", [[%0
     local go = c.seed > 3 and "FOLDER/go-late" or "FOLDER/go"
     while not tl.sys.exists(go) do tl.sys.sleep(0.01) end]]):gsub("FOLDER", f.folder)))

@@ -1,7 +1,7 @@
 -- test_sequential.lua: seeds = "until 2 %": the rule, its looks, and runs that add seeds by it.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
-local looks = require "toeplab.report.looks"
+local looks = require "toeplab.report.verdicts.looks"
 local sequential = require "toeplab.trials.sequential"
 local stats = require "toeplab.report.stats"
 local t = require "harness"
@@ -11,9 +11,11 @@ local trials = require "trials"
 
 t.test("a text is a percentage and the most seeds, and its looks share 5 %", function()
   for text, want in pairs {
-    ["until 2 %"] = { 2, { 3, 5, 8, 12, 18 } }, ["until 0.5%"] = { 0.5, { 3, 5, 8, 12, 18 } },
-    [" until 2 %, at most 30 "] = { 2, { 3, 5, 8, 12, 18, 27, 30 } },
-    ["until 1e1 % at most 4 seeds"] = { 10, { 3, 4 } }, ["until 2 %, at most 3"] = { 2, { 3 } },
+    ["until 2 %"] = { 2, { 14, 18 } }, ["until 0.5%, at least 3"] = { 0.5, { 3, 5, 8, 12, 18 } },
+    [" until 2 %, at least 3, at most 30 "] = { 2, { 3, 5, 8, 12, 18, 27, 30 } },
+    ["until 2 %, at most 30 seeds"] = { 2, { 14, 21, 30 } },
+    ["until 1e1 % at least 3 at most 4 seeds"] = { 10, { 3, 4 } },
+    ["until 2 %, at most 3"] = { 2, { 3 } }, ["until 2 %, at least 30"] = { 2, { 30 } },
   } do
     local rule = sequential.rule(text)
     t.eq({ rule.percent, rule.looks }, want)
@@ -24,12 +26,16 @@ t.test("a text is a percentage and the most seeds, and its looks share 5 %", fun
   end
   for _, text in ipairs { "until 0 %", "until -3 %", "until banana", "until", "until 2", "until %",
     "until 100 %", "until nan %", "until 2 %, at most 2", "until 2 %, at most many",
-    "until 2 %, at most 1001", "until 2 %, at most 9.5", "until 2 % or so" } do
+    "until 2 %, at most 1001", "until 2 %, at most 9.5", "until 2 % or so",
+    "until 2 %, at least 2", "until 2 %, at least 9, at most 8",
+    "until 2 %, at least 5, at least 6", "until 2 %, at least many" } do
     t.ok(sequential.is_text(text), text)
     local rule, form = sequential.rule(text)
     t.eq(rule, nil)
     t.ok(form:find('write "until 2 %"', 1, true), form)
   end
+  -- of a store of an earlier release
+  t.eq(sequential.rule("until 2 %, at most 5", true).looks, { 3, 5 })
   t.ok(not sequential.is_text "untilted" and not sequential.is_text "3")
 end)
 
@@ -53,11 +59,12 @@ local function covered_by_all(rule, list)
   return true
 end
 
--- Follows RUNS rows by the rule "until 2 %", whose logarithms are normal with the mean 0 and this
--- deviation. missed: the share of each look, or nil for that of the rule. Returns the shares of the
--- rows whose interval covers 1 where they stop, and at all looks, and the mean seeds of a row.
+-- Follows RUNS rows by the rule "until 2 %, at least 3", whose logarithms are normal with the mean
+-- 0 and this deviation. missed: the share of each look, or nil for that of the rule. Returns the
+-- shares of the rows whose interval covers 1 where they stop, and at all looks, and the mean seeds
+-- of a row.
 local function covered(deviation, missed)
-  local rule = sequential.rule "until 2 %"
+  local rule = sequential.rule "until 2 %, at least 3"
   for k in ipairs(rule.alpha) do rule.alpha[k] = missed or rule.alpha[k] end
   local stream = core.stream(7, "coverage " .. deviation)
   local at_stop, at_all, seeds = 0, 0, 0
@@ -129,7 +136,7 @@ local text = [[
 local tl = require "toeplab"
 return tl.experiment "seq" {
   fixed = { steps = 2, pause = 0.0 }, grid = { decay = { 0.9, 0.95, "none", 0.99 } },
-  seeds = "until 2 %, at most 8", EXTRA
+  seeds = "until 2 %, at least 3, at most 8", EXTRA
   compare = { with = { decay = 0.99 } },
   trial = function(t, c)
     local swing = ({ [0.9] = 0.0005, [0.95] = 0.018, none = 0.1, [0.99] = 0 })[c.decay]
@@ -231,7 +238,8 @@ end)
 
 test("when the budget ends the run says how far it is, and goes on later", function(folder)
   t.write(folder .. "/x.lua", script('budget = { total = "1s" },'))
-  local words = "run -q x.lua pause=0.05 'seeds=until 2 %, at most 5'" -- 18 trials of 0.1 seconds
+  -- 18 trials of 0.1 seconds
+  local words = "run -q x.lua pause=0.05 'seeds=until 2 %, at least 3, at most 5'"
   local code, said = program(folder, words)
   t.eq(code, errors.BUDGET)
   t.holds(said, "; the budget ended", "the same command continues")
@@ -245,9 +253,10 @@ end)
 
 test("the command line takes the rule, and a fixed number of seeds shares its trials",
   function(folder)
-    local plain = script():gsub('seeds = "until 2 %%, at most 8",', "seeds = 4,")
+    local plain = script():gsub('seeds = "until 2 %%, at least 3, at most 8",', "seeds = 4,")
       :gsub("compare = .-}, *\n", "")
-    t.eq(trials.run(folder, plain, { "seeds=until 2 %, at most 5", "compare=decay=0.99" }),
+    t.eq(trials.run(folder, plain, { "seeds=until 2 %, at least 3, at most 5",
+      "compare=decay=0.99" }),
       errors.DONE)
     t.eq(seeds_of(folder), "0.9: 3, 0.95: 5, 0.99: 5, none: 5")
     local _, said = trials.run(folder, plain, { "seeds=5" })
@@ -269,7 +278,7 @@ test("plan says what is run at least and at most", function(folder)
   _, said = program(folder, "plan x.lua steps=1 --csv")
   t.holds(said, "to_run,12\nlater,20\n")
   _, said = program(folder, "run x.lua --dry-run")
-  t.holds(said, "until 2 %, at most 8: 27 trials at most")
+  t.holds(said, "until 2 %, at least 3, at most 8: 27 trials at most")
 end)
 
 test("a key that is tuned is chosen first, and for each seed", function(folder)
@@ -281,7 +290,7 @@ test("a key that is tuned is chosen first, and for each seed", function(folder)
   t.holds(said, "seq-tuning", "2 % of loss over decay=0.99; looks at 3, 5, 8 seeds; "
     .. "at least the 12 trials to run, and at most 20 more\n")
   _, said = program(folder, "run x.lua --dry-run")
-  t.holds(said, "until 2 %, at most 8: 32 trials at most")
+  t.holds(said, "until 2 %, at least 3, at most 8: 32 trials at most")
   t.eq(program(folder, "run -q -j2 x.lua"), errors.DONE)
   t.eq(#trials.query(folder, "SELECT 1 FROM v_trials WHERE experiment = 'seq-tuning'"), 8)
   t.eq(#trials.query(folder, [[SELECT 1 FROM v_trials WHERE experiment = 'seq'
@@ -290,17 +299,32 @@ test("a key that is tuned is chosen first, and for each seed", function(folder)
   t.holds(said:gsub("\n  ", " "), "decay=0.95 lr=0.5 over decay=0.99 lr=0.5, loss: ratio ")
 end)
 
+test("of a tuned key that has several values in a row, the looks judge the better one",
+  function(folder)
+    local tune = [[tune = { key = "lr", values = { 1.0, 1.02 }, metric = "loss", seed = 101 },]]
+    -- the small sweep, at seed 101, has them the other way round
+    t.write(folder .. "/x.lua", (script(tune):gsub("steps = 2,", "steps = 2, lr = 0.1,")
+      :gsub("= base", "= (c.seed == 101 and 1 / c.lr or c.lr) * base")))
+    t.eq(program(folder, "run -q -j2 x.lua"), errors.DONE)
+    t.eq(trials.query(folder, [[SELECT json_extract(config, '$.lr') AS lr, count(*) AS n
+      FROM v_trials WHERE experiment = 'seq' AND status = 'done' GROUP BY 1 ORDER BY 1]]),
+      { { lr = 1.0, n = 27 }, { lr = 1.02, n = 27 } })
+    local _, said = program(folder, "table seq")
+    t.holds(said:gsub("\n  ", " "), "decay=0.95 lr=1.0 over decay=0.99 lr=1.0, loss: ratio ",
+      "look 3 of 3; stopped: known to 2 %")
+  end)
+
 -- ---- Mistakes ---------------------------------------------------------------------------------
 
 test("mistakes are told with the right form", function(folder)
   local compare = "compare = { with = { decay = 0.99 } },"
   local function with(what) return { compare, what } end
-  local rule = 'seeds = "until 2 %%, at most 8",'
+  local rule = 'seeds = "until 2 %%, at least 3, at most 8",'
   for _, case in ipairs {
     { { rule, 'seeds = "until 0 %%",' },
       'x.lua:4: seeds = \'until 0 %\' is no rule: write "until' },
     { { rule, 'seeds = "until -3 %%",' }, "is no rule: write" },
-    { { rule, 'seeds = "banana",' }, "seeds = 'banana' is no rule: write \"until 2 %\" or" },
+    { { rule, 'seeds = "banana",' }, "seeds = 'banana' is no rule: write \"until 2 %\", or" },
     { with "", 'declare compare = { with = { decay = 0.9 } }, or give compare=KEY=VALUE' },
     { with "compare = { with = { decy = 0.99 } },",
       "there is no axis 'decy'; did you mean 'decay'" },

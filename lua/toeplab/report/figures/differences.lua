@@ -1,7 +1,7 @@
 -- report/figures/differences.lua: draws a comparison (compare.new): for each row the difference, or
 -- the ratio, with its interval, beside the line of no difference.
-local judgement = require "toeplab.report.judgement"
-local learning_curves = require "toeplab.report.learning_curves"
+local judgement = require "toeplab.report.verdicts.judgement"
+local learning_curves = require "toeplab.report.verdicts.learning_curves"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
 local HEIGHT, ROW = 170, 26 -- points of the screen: of the figure without rows, and of each row

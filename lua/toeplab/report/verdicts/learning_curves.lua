@@ -1,6 +1,6 @@
--- report/learning_curves.lua: compares a metric along the training: cuts the curves of trials into
--- parts, the means of which compare.lua pairs as it pairs last values, and finds where the mean
--- curves of two settings cross.
+-- report/verdicts/learning_curves.lua: compares a metric along the training: cuts the curves of
+-- trials into parts, the means of which compare.lua pairs as it pairs last values, and finds where
+-- the mean curves of two settings cross.
 local overlay = require "toeplab.base.overlay"
 
 local learning_curves = {}

@@ -1,4 +1,5 @@
--- report/claims.lua: judges what a paper claims about a table by the trials that answer the table.
+-- report/verdicts/claims.lua: judges what a paper claims about a table by the trials that answer
+-- the table.
 --
 -- A claim compares the values of two rows, seed by seed, by their ratio; published_tables.lua says
 -- how a table's file declares it. The ratio is that of the geometric means, its interval comes from
@@ -6,7 +7,7 @@
 local config = require "toeplab.base.config"
 local groups = require "toeplab.report.groups"
 local labels = require "toeplab.report.labels"
-local judgement = require "toeplab.report.judgement"
+local judgement = require "toeplab.report.verdicts.judgement"
 local published_tables = require "toeplab.trials.published_tables"
 local quantity = require "toeplab.base.quantity"
 local space = require "toeplab.trials.space"
@@ -199,11 +200,12 @@ local function several(side, trials)
     keys[2] and " (also: " .. table.concat(keys, ", ", 2) .. ")" or "") }
 end
 
--- Returns the values of a side, each the mean of the parts: seed -> value, false for a seed that
--- lacks a part; nil and the reason if there are none or two settings match. The third result is the
--- rule by which seeds were added (judgement.rule).
+-- Returns what a side came to: {values= (seed -> the mean of the parts, false for a seed that lacks
+-- one), steps= (seed -> the step at which a command asked for it), rule= (judgement.rule), lost=
+-- (how many trials ended without a result), point=}; nil and the reason if there are none or two
+-- settings match; the third result is whether it diverged.
 local function values_of(find, side, parts)
-  local sums, counts = {}, {}
+  local sums, counts, steps, lost = {}, {}, {}, 0
   if #find(side) == 0 then return nil, { "no trial of", side.name } end
   for _, part in ipairs(parts) do
     local trials, name = find(side, part), part.title or part.name
@@ -215,29 +217,43 @@ local function values_of(find, side, parts)
       end
       local v = t.status == "done" and t.values[part.value]
       -- A ratio over only the seeds that did not diverge would flatter.
-      if t.status == "guard" or v and v - v ~= 0 then return nil, { "diverged:", side.name } end
+      if t.status == "guard" or v and v - v ~= 0 then
+        return nil, { "diverged:", side.name }, true
+      end
+      lost = lost + (judgement.lost[t.status] and 1 or 0)
+      steps[t.seed] = math.max(steps[t.seed] or 0, t.step)
       if v then
         sums[t.seed], counts[t.seed] = (sums[t.seed] or 0.0) + v, (counts[t.seed] or 0) + 1
       end
     end
   end
   for seed, sum in pairs(sums) do sums[seed] = counts[seed] == #parts and sum / #parts end
-  return sums, nil, judgement.rule(find(side))
+  local trials = find(side)
+  return { values = sums, steps = steps, rule = judgement.rule(trials), lost = lost,
+    point = trials[1].point }
 end
 
--- Sets pair (judgement.pair), or why, the reason that there is none.
-local function measure(c, find)
-  local a, why, a_rule = values_of(find, c.a, c.measure.of)
-  local b, other, b_rule = values_of(find, c.b, c.measure.over)
+-- Sets pair (judgement.pair) with lost (how many trials ended without a result) and tuned (the
+-- values of the tuned key on both sides, if one was tuned), or why, the reason that there is none,
+-- and diverged.
+local function measure(c, find, tuned_key)
+  local a, why, of_a = values_of(find, c.a, c.measure.of)
+  local b, other, of_b = values_of(find, c.b, c.measure.over)
   c.why = why or other
+  c.diverged = c.why and (a or of_a) and (b or of_b)
   if c.why then return end
-  local pair = judgement.pair(b, a, true)
+  local pair = judgement.pair(b.values, a.values, true)
   if not pair then
     c.why = { claims.title(c) .. ": a value is not above 0" }
   elseif #pair.x == 0 then
     c.why = { claims.title(c) .. ": no seed is done on both sides" }
   else
-    c.pair, pair.region, pair.rule = pair, c.region, a_rule or b_rule
+    c.pair, pair.region, pair.rule, pair.lost = pair, c.region, a.rule or b.rule, a.lost + b.lost
+    judgement.count_looks(pair, a.steps, b.steps)
+    if tuned_key then
+      pair.tuned = { config.show(a.point.values[tuned_key]),
+        config.show(b.point.values[tuned_key]) }
+    end
   end
 end
 
@@ -256,20 +272,24 @@ end
 
 -- ---- Verdicts ---------------------------------------------------------------------------------
 
--- Gives every comparison its verdict, with Holm's correction over all of the table. A claim holds
--- if all of its comparisons support it, and fails if one contradicts it. Models that miss a
--- yardstick of their data decide nothing.
+-- Gives every comparison its verdict, with Holm's correction over all of the table, also over those
+-- that diverged. A claim holds if all of its comparisons support it, and fails if one contradicts
+-- it. Models that miss a yardstick of their data decide nothing, nor do comparisons of which a
+-- trial ended without a result.
 local function judge(result, all)
-  local measured = {}
-  for _, c in ipairs(all) do measured[#measured + 1] = c.pair end
+  local measured, diverged = {}, 0
+  for _, c in ipairs(all) do
+    measured[#measured + 1], diverged = c.pair, diverged + (c.diverged and 1 or 0)
+  end
   result.pairs = measured
-  result.tests, result.measured = judgement.judge(measured), #measured
+  result.tests, result.measured = judgement.judge(measured, diverged), #measured
   for _, claim in ipairs(result.claims) do
     claim.verdict = SUPPORTS
     for _, c in ipairs(claim.list) do
       local x = c.pair
       local inside = x and x.mean > c.region.low and x.mean < c.region.high
-      c.verdict = x and x.decided and not c.untrained and (inside and SUPPORTS or CONTRADICTS)
+      local sound = x and x.decided and not c.untrained and x.lost == 0
+      c.verdict = sound and (inside and SUPPORTS or CONTRADICTS)
         or OPEN
       if c.verdict == CONTRADICTS or claim.verdict == SUPPORTS then claim.verdict = c.verdict end
     end
@@ -300,7 +320,7 @@ function claims.of(published, frame)
   table.move(yardsticks.names, 1, #yardsticks.names, first + 1, names)
   local find = finder(published, frame, frame:trials(names))
   for _, c in ipairs(all) do
-    measure(c, find)
+    measure(c, find, frame.plan.tuned_key)
     c.untrained = c.pair and untrained(c, find, first)
   end
   judge(result, all)
@@ -318,7 +338,7 @@ local function ratio_text(pair)
   return text(ratio) .. (low and (" [%s, %s]"):format(text(low), text(high)) or "")
 end
 
-local function sentence(c)
+local function sentence(c, key)
   local p, parts, seeds = c.pair.p, {}, quantity.count(#c.pair.x, "seed")
   parts[1] = ("%s: ratio %s, %s"):format(claims.title(c), ratio_text(c.pair), seeds)
   parts[2] = "claimed: " .. c.wanted
@@ -330,12 +350,28 @@ local function sentence(c)
     parts[#parts + 1] = ("left out: %s not done on both sides"):format(
       quantity.count(c.pair.alone, "seed"))
   end
+  if c.pair.tuned and c.pair.tuned[1] ~= c.pair.tuned[2] then
+    parts[#parts + 1] = ("%s %s and %s"):format(key, table.unpack(c.pair.tuned))
+  end
+  if c.pair.lost > 0 then
+    parts[#parts + 1] = quantity.count(c.pair.lost, "trial") .. " ended without a result"
+  end
   parts[#parts + 1] = p and ("p %.2g"):format(p) or #c.pair.x == 1 and "one seed has no interval"
     or "the seeds do not differ, so that no test applies"
   if c.untrained then
     parts[#parts + 1] = "all of these predict worse than " .. c.untrained
   end
   return table.concat(parts, "; ") .. ": " .. c.verdict
+end
+
+-- Returns the line that says so if all comparisons have one value of the tuned key on both sides;
+-- nil if they have not, or none was tuned.
+local function one_value(result, key)
+  local same = true
+  for _, pair in ipairs(result.pairs) do
+    same = same and pair.tuned and pair.tuned[1] == pair.tuned[2]
+  end
+  return key and same and ("both sides of each comparison have the same %s"):format(key) or nil
 end
 
 -- Returns why comparisons were not measured: "no trial of S4, gMLP; ..."; nil if all were.
@@ -367,7 +403,7 @@ function claims.words(published, frame)
     lines[#lines + 1] = ("%s%s: %s"):format(name, frame and " (" .. claim.verdict .. ")" or "",
       claim.says)
     for _, c in ipairs(frame and claim.list or {}) do
-      if not c.why then lines[#lines + 1] = name .. ": " .. sentence(c) end
+      if not c.why then lines[#lines + 1] = name .. ": " .. sentence(c, frame.plan.tuned_key) end
     end
     local why = frame and reasons(claim.list)
     if why then lines[#lines + 1] = ("%s: not measured: %s"):format(name, why) end
@@ -380,7 +416,9 @@ function claims.words(published, frame)
       .. "claim of several needs all of them"):format(judgement.ALPHA,
       result.tests < result.count and ("%d of %s that have a p"):format(result.tests, all) or all)
     lines[#lines + 1] = judgement.least_pairs(result.pairs, true)
-    lines[#lines + 1] = judgement.corrected(result.pairs)
+    local corrected = judgement.corrected(result.pairs)
+    table.move(corrected, 1, #corrected, #lines + 1, lines)
+    lines[#lines + 1] = one_value(result, frame.plan.tuned_key)
   end
   return lines, result.measured
 end

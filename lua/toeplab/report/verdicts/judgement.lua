@@ -1,11 +1,13 @@
--- report/judgement.lua: the one judgement of pairs, for compare, claims and looks: of values of the
--- same seeds it takes differences or logarithms of ratios, with their interval, p with Holm's
--- correction over a list, and the number of seeds that a claim would need.
+-- report/verdicts/judgement.lua: the one judgement of pairs, for compare, claims and looks: of
+-- values of the same seeds it takes differences or logarithms of ratios, with their interval, p
+-- with Holm's correction over a list, and the number of seeds that a claim would need.
 local quantity = require "toeplab.base.quantity"
 local sequential = require "toeplab.trials.sequential"
 local stats = require "toeplab.report.stats"
 
-local judgement = { ALPHA = sequential.ALPHA }
+local judgement = { ALPHA = sequential.ALPHA,
+  -- How trials end without a result, so that what they would have come to is not known.
+  lost = { failed = true, timeout = true, budget = true, pruned = true } }
 
 -- ---- Levels -----------------------------------------------------------------------------------
 
@@ -17,31 +19,47 @@ function judgement.rule(trials)
   end
 end
 
--- Returns how often an interval over that number of seeds may miss: ALPHA or, if a rule added them
--- by looks (looks.lua), what the correction leaves for this look.
-function judgement.alpha(rule, seeds)
-  local at = 1
-  rule = rule and sequential.rule(rule)
-  if not rule then return judgement.ALPHA end
-  for k, n in ipairs(rule.looks) do at = n <= seeds and k or at end
-  return rule.alpha[at]
+-- Returns the share of cases that the interval of pairs may miss, if there are that many (default:
+-- those of its x): ALPHA or, if a rule added them by looks (looks.lua), what the correction leaves
+-- for this look. Where commands added seeds one after the other, by hand, the first look took ALPHA
+-- already, and those that follow take a fifth of it, a tenth and so on, so that all of them
+-- together are wrong in at most 7 % (tests/lua/report/test_error_rates.lua). more: how many looks
+-- are to come; nil: none.
+function judgement.alpha(c, seeds, more)
+  local alpha, looks = judgement.ALPHA, (c.looks or 1) + (more or 0)
+  local rule = c.rule and sequential.rule(c.rule, true)
+  for k, n in ipairs(rule and rule.looks or {}) do
+    if k == 1 or n <= (seeds or #c.x) then alpha = rule.alpha[k] end
+  end
+  return looks > 1 and math.min(alpha, judgement.ALPHA / 5 / 2 ^ (looks - 2)) or alpha
 end
 
--- Returns the line that says so if a rule added the seeds of some of the pairs in a list; else nil.
+-- Returns lines that say how the level is corrected for looks at some of the pairs in a list.
 function judgement.corrected(list)
-  return judgement.rule(list) and "the seeds were added by looks at the results: these intervals "
-    .. "and p are corrected for the looks" or nil
+  local lines, most = {}, 1
+  if judgement.rule(list) then
+    lines[1] = "the seeds were added by looks at the results: these intervals and p are corrected "
+      .. "for the looks"
+  end
+  for _, c in ipairs(list) do most = math.max(most, c.looks or 1) end
+  if most > 1 then
+    lines[#lines + 1] = ("commands added seeds in up to %d steps, after each of which one could "
+      .. "look at the results: such intervals miss in %.3g %% instead of 5 %%, and p is corrected "
+      .. "likewise"):format(most, 100 * judgement.alpha { looks = most })
+  end
+  return lines
 end
 
 -- ---- Pairs ------------------------------------------------------------------------------------
 
 -- Pairs two tables seed -> value (false: the seed has none). Returns {a=, b= (the values of the
 -- seeds that both have, by seed), x= (the differences b - a; with `ratio` log(b/a)), alone= (how
--- many seeds one side lacks), ratio=, size= (of the numbers whose differences x holds)}; nil and
--- the seed of a pair that has no ratio, because a value is not above 0.
+-- many seeds one side lacks), seeds=, ratio=, size= (of the numbers whose differences x holds)};
+-- nil and the seed of a pair that has no ratio, because a value is not above 0.
 function judgement.pair(a, b, ratio)
-  local c = { a = {}, b = {}, x = {}, alone = 0, ratio = ratio, size = ratio and 1.0 or 0.0 }
   local seeds = {}
+  local c = { a = {}, b = {}, x = {}, alone = 0, seeds = seeds, ratio = ratio,
+    size = ratio and 1.0 or 0.0 }
   for seed, value in pairs(a) do
     if value and b[seed] then seeds[#seeds + 1] = seed else c.alone = c.alone + 1 end
   end
@@ -71,17 +89,37 @@ function judgement.estimate(c, alpha)
   c.p = p and p * judgement.ALPHA / alpha
 end
 
--- Estimates all pairs of a list, each by its field rule, and applies Holm's correction to their p;
--- sets in each tests, how many of the list have a p, and whether it is decided, which is nil where
--- it has none. Returns tests.
-function judgement.judge(list)
+-- Sets looks of pairs: after how many commands there were pairs to look at, each with new ones. a
+-- and b: for each side seed -> the step at which a command first asked for it (Frame:trials).
+function judgement.count_looks(c, a, b)
+  local new, steps, sum = {}, {}, 0
+  for _, seed in ipairs(c.seeds) do
+    local step = math.max(a[seed], b[seed])
+    if not new[step] then steps[#steps + 1] = step end
+    new[step] = (new[step] or 0) + 1
+  end
+  table.sort(steps)
+  c.looks = 0
+  for _, step in ipairs(steps) do
+    sum = sum + new[step]
+    c.looks = c.looks + (sum > 1 and 1 or 0)
+  end
+end
+
+-- Estimates all pairs of a list, each at its level (judgement.alpha), and applies Holm's correction
+-- to their p. untested: how many comparisons were asked for besides and have no p, as where a side
+-- diverged. Sets in each tests, how many comparisons the correction counts, and whether it is
+-- decided, which is nil where it has no p. Returns tests.
+function judgement.judge(list, untested)
   local ps, of = {}, {}
   for _, c in ipairs(list) do
-    judgement.estimate(c, judgement.alpha(c.rule, #c.x))
+    judgement.estimate(c, judgement.alpha(c))
     if c.p then ps[#ps + 1], of[#of + 1] = c.p, c end
   end
+  for _ = 1, untested or 0 do ps[#ps + 1] = 1.0 end
   for _, c in ipairs(list) do c.tests = #ps end
-  for i, p in ipairs(stats.holm(ps)) do of[i].p, of[i].decided = p, p < judgement.ALPHA end
+  local corrected = stats.holm(ps)
+  for i, c in ipairs(of) do c.p, c.decided = corrected[i], corrected[i] < judgement.ALPHA end
   return #ps
 end
 
@@ -108,8 +146,7 @@ function judgement.least_pairs(list, ratio)
   if not fewest then return nil end
   local n, alpha = #fewest.x, judgement.ALPHA / math.max(1, fewest.tests)
   local function least_p(count) -- corrected for looks, as p are
-    return math.min(1.0, stats.least_p(count) * judgement.ALPHA
-      / judgement.alpha(fewest.rule, count))
+    return math.min(1.0, stats.least_p(count) * judgement.ALPHA / judgement.alpha(fewest, count))
   end
   while least_p(needed) >= alpha do needed = needed + 1 end
   return n < needed and ("%s cannot reach p < %.2g%s unless the %s are taken as normal (the "
@@ -133,7 +170,7 @@ function judgement.overall(list)
     if #c.x > 1 then
       strata[#strata + 1] = c.x
       table.move(c.x, 1, #c.x, #all + 1, all)
-      alpha = math.min(alpha, judgement.alpha(c.rule, #c.x))
+      alpha = math.min(alpha, judgement.alpha(c))
     end
   end
   if #strata < 2 then return nil end
@@ -141,14 +178,19 @@ function judgement.overall(list)
   return { ratio = list[1].ratio, mean = stats.middle_mean(all), low = low, high = high, n = #all }
 end
 
--- Returns about how many seeds detect a true mean of x, where Holm's correction counts `tests`.
--- Where looks added seeds, the level depends on their number, so the estimate is repeated with its
--- result.
+-- Returns about how many seeds detect a true mean of x, where Holm's correction counts `tests`: at
+-- most those that there are, or more at the level of one more look, which the command that adds
+-- them allows. Where a rule added seeds, the level depends on their number, so that the estimate is
+-- repeated with its result.
 function judgement.seeds(c, tests, mean)
-  local n = #c.x
-  for _ = 1, 2 do
-    local alpha = judgement.alpha(c.rule, n) / math.max(1, tests)
-    n = stats.pairs_needed(c.deviation, mean, nil, 1 - alpha)
+  local n
+  for more = 0, c.rule and 0 or 1 do
+    n = #c.x
+    for _ = 1, 2 do
+      local alpha = judgement.alpha(c, n, more) / math.max(1, tests)
+      n = stats.pairs_needed(c.deviation, mean, nil, 1 - alpha)
+    end
+    if n <= #c.x then return n end
   end
   return n
 end

@@ -1,4 +1,4 @@
--- report/filter.lua: reads words KEY=VALUE that choose trials, and says what they could have been.
+-- store/filter.lua: reads words KEY=VALUE that choose trials, and says what they could have been.
 local errors = require "toeplab.base.errors"
 local config = require "toeplab.base.config"
 local suggest = require "toeplab.base.suggest"

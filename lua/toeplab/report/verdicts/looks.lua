@@ -1,11 +1,13 @@
--- report/looks.lua: the looks at rows whose seeds are added until their ratio to another row is
--- known (trials/sequential.lua): which rows are compared, where each stops, and what is said of it.
+-- report/verdicts/looks.lua: the looks at rows whose seeds are added until their ratio to another
+-- row is known (trials/sequential.lua): which rows are compared, where each stops, and what is said
+-- of it.
 local labels = require "toeplab.report.labels"
 local json = require "toeplab.base.json"
-local judgement = require "toeplab.report.judgement"
+local judgement = require "toeplab.report.verdicts.judgement"
 local sequential = require "toeplab.trials.sequential"
 local space = require "toeplab.trials.space"
 local sorted_keys = require "toeplab.base.sorted_keys"
+local versions = require "toeplab.report.versions"
 
 local looks = {}
 
@@ -64,13 +66,13 @@ end
 
 -- Follows a comparison from look to look, up to that at which it stops or lacks results.
 local function follow(rule, c, value_of)
-  local state, row, base = { row = c.row, base = c.base }, {}, {}
+  local state, asked = { row = c.row, base = c.base }, math.log(1 + rule.percent / 100)
   for k, n in ipairs(rule.looks) do
-    local ended, lost = true, nil
+    local ended, lost, row, base = true, nil, {}, {}
     state.asked = n
-    for seed = #row + 1, n do
-      local x, why = value_of(c.row, seed)
-      local y, other = value_of(c.base, seed)
+    for seed = 1, n do
+      local x, why = value_of(c.row, seed, n)
+      local y, other = value_of(c.base, seed, n)
       ended, lost = ended and (x or why) and (y or other), lost or why or other
       row[seed], base[seed] = x, y
     end
@@ -81,9 +83,12 @@ local function follow(rule, c, value_of)
     local pair = judgement.pair(base, row, true)
     judgement.estimate(pair, rule.alpha[k])
     state.look, state.seeds, state.percent = k, n, 100 * (math.exp(pair.half) - 1)
+    -- Equal seeds do not prove that there are no others: no less than was asked for is claimed.
+    pair.low = math.min(pair.low, pair.mean - asked)
+    pair.high = math.max(pair.high, pair.mean + asked)
     state.ratio, state.low, state.high = judgement.range(pair)
     if state.percent <= rule.percent then
-      state.stopped = ("known to %.2g %%"):format(state.percent)
+      state.stopped = ("known to %g %%"):format(rule.percent)
       return state
     end
   end
@@ -91,8 +96,9 @@ local function follow(rule, c, value_of)
   return state
 end
 
--- Judges the comparisons by the results so far. value_of(point, seed) returns the value of a trial,
--- above 0; or nil and why its trial will have none; or nil if that is not known yet. Returns a list
+-- Judges the comparisons by the results so far. value_of(point, seed, n) returns the value of a
+-- trial, above 0, as it counts at the look after n seeds; or nil and why its trial will have none;
+-- or nil if that is not known yet. Returns a list
 -- of states: {row=, base=, asked= (how many seeds it asks for), stopped= (why it asks for no more,
 -- nil: it waits for results), and of the last look, nil before the first: look= (its number),
 -- seeds=, ratio=, low=, high=, percent= (half of the interval, as a factor)}. The result depends on
@@ -113,6 +119,34 @@ function looks.value(status, value, label, metric)
   return value
 end
 
+-- Returns the function value_of of looks.judge for trials that have ended. entries_of(point)
+-- returns a list with a table seed -> {status=, value=, result=, label=} for each value of a tuned
+-- key that the point was run with. Of several, that counts whose results up to the look are better
+-- (versions.best); until all of these have ended, no value is known.
+function looks.reader(entries_of, goal, metric)
+  local function chosen(list, n)
+    local results = {}
+    for i, of_value in ipairs(#list > 1 and list or {}) do
+      results[i] = {}
+      for seed = 1, n do
+        local t = of_value[seed]
+        if not t then return nil end
+        local finite = t.status == "done" and t.result and t.result - t.result == 0
+        results[i][seed] = finite and t.result
+      end
+    end
+    return list[#list > 1 and versions.best(results, goal) or 1]
+  end
+  local known = {}
+  return function(point, seed, n)
+    known[point] = known[point] or {}
+    known[point][n] = known[point][n] or chosen(entries_of(point), n)
+    local t = known[point][n] and known[point][n][seed]
+    if not t then return nil end
+    return looks.value(t.status, t.value, t.label, metric)
+  end
+end
+
 -- ---- Words ------------------------------------------------------------------------------------
 
 -- Returns lines about the states: the rule with its correction, and where and why each row stopped.
@@ -121,9 +155,10 @@ function looks.words(rule, states, metric, waiting)
   local looked = table.concat(rule.looks, ", ", 1, #rule.looks - 1)
   local lines = { ("seeds %s: each row is looked at after %s%s%d seeds, and stops if the interval "
     .. "of its ratio is within a factor of %g. The intervals (Student's t on the logarithms, "
-    .. "paired by seed) are corrected for the %d looks: they share 5 %%, an equal part for each "
-    .. "seed, and so cover with 95 %% at least, wherever a row stops. Those of the means in a "
-    .. "table are not corrected"):format(rule.text, looked, #rule.looks > 1 and " and " or "",
+    .. "paired by seed) are at least that wide and corrected for the %d looks: they share 5 %%, an "
+    .. "equal part for each seed, and so cover with 95 %% at least, wherever a row stops. Those of "
+    .. "the means in a table are not corrected"):format(rule.text, looked,
+    #rule.looks > 1 and " and " or "",
     rule.most, 1 + rule.percent / 100, #rule.looks) }
   for _, s in ipairs(states) do
     local result = s.look and ("ratio %.4f [%.4f, %.4f], %d seeds, look %d of %d"):format(s.ratio,
@@ -137,25 +172,30 @@ end
 -- Returns the lines of looks.words for what the newest sweep of a frame asked for; none if its
 -- seeds were a fixed number, or if filters left out the row that the others are compared with.
 function looks.of_frame(frame)
-  local rule = frame.plan.rule and sequential.rule(frame.plan.rule)
+  local rule = frame.plan.rule and sequential.rule(frame.plan.rule, true)
+  local key = frame.plan.tuned_key
   if not rule or not frame.plan.with then return {} end
-  local asked, points, by_seed, metric = {}, {}, {}, frame.plan.metric
+  local asked, points, entries, metric = {}, {}, {}, frame.plan.metric
   for _, row in ipairs(frame.store:rows("SELECT trial FROM v_members WHERE sweep = ?",
     { frame.sweeps[1].id })) do
     asked[row.trial] = true
   end
-  for _, t in ipairs(frame:trials { metric }) do
-    local at = t.point.at
-    if asked[t.id] and not asked[at] then asked[at], points[#points + 1] = true, at end
-    by_seed[at] = by_seed[at] or {}
-    by_seed[at][t.seed] = t
+  for _, t in ipairs(frame:trials({ metric, frame.plan.tuned_metric }, true)) do
+    local text, value = versions.setting(t.point.at, key), json.encode { t.point.at[key or ""] }
+    local here = entries[text] or { at = t.point.at }
+    entries[text], here.place = here, here.place or {}
+    if not here.place[value] then
+      here[#here + 1], here.place[value] = {}, #here + 1
+    end
+    local ended = t.status ~= "queued" and t.status ~= "running"
+    here[here.place[value]][t.seed] = ended and { status = t.status, value = t.values[1],
+      result = t.values[2], label = ("%s seed=%d"):format(label_of(here.at), t.seed) } or nil
+    if asked[t.id] and not here.asked then here.asked, points[#points + 1] = true, here.at end
   end
-  local list = looks.comparisons(points, frame.plan.with, frame.plan.tuned_key)
-  return list and looks.words(rule, looks.judge(rule, list, function(point, seed)
-    local t = by_seed[point][seed]
-    if not t or t.status == "queued" or t.status == "running" then return nil end
-    return looks.value(t.status, t.values[1], label_of(point) .. " seed=" .. seed, metric)
-  end), metric) or {}
+  local list = looks.comparisons(points, frame.plan.with, key)
+  local value_of = looks.reader(function(point) return entries[versions.setting(point, key)] end,
+    frame.plan.tuned_goal, metric)
+  return list and looks.words(rule, looks.judge(rule, list, value_of), metric) or {}
 end
 
 return looks

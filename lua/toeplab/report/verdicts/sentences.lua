@@ -1,0 +1,238 @@
+-- report/verdicts/sentences.lua: words the result of a comparison (compare.lua): what may be
+-- claimed, what it rests on, and how many seeds a claim would need.
+local cells = require "toeplab.report.cells"
+local compare = require "toeplab.report.verdicts.compare"
+local judgement = require "toeplab.report.verdicts.judgement"
+local learning_curves = require "toeplab.report.verdicts.learning_curves"
+local config = require "toeplab.base.config"
+local quantity = require "toeplab.base.quantity"
+local sorted_keys = require "toeplab.base.sorted_keys"
+
+local sentences = {}
+
+local MOST = 1000 -- seeds that a command is proposed for
+
+-- Returns that seeds of a row have no result, in words.
+local function lost_text(row)
+  return quantity.count(row.lost, "seed") .. " ended without a result"
+end
+
+local function success_sentence(result, row)
+  local k, n, l, m = table.unpack(row.success)
+  local where, name = #result.rows > 1 and row.label .. ": " or "", result.key .. "="
+  if #result.sides > 2 then where = "" end
+  local text = ("%s%s succeeds (%s %s) in %d of %d, %s in %d of %d: "):format(where,
+    #result.sides > 2 and row.label or name .. row.setting, result.metric,
+    cells.success_text(result.success), k, n, name .. result.sides[1].text, l, m)
+  local p = ("Fisher's exact p %.3g%s"):format(row.p, row.tests > 1
+    and " after Holm's correction for " .. row.tests .. " rows" or "")
+  return text .. (row.claimed and (row.good == "b" and "more often, " or "less often, ")
+    or row.lost > 0 and lost_text(row) .. ", so that nothing may be claimed; "
+    or "undecided, ") .. p
+end
+
+local function sentence_of(result, row)
+  if row.success then return success_sentence(result, row) end
+  local mean, low, high = judgement.range(row)
+  local n, ratio, where = #row.x, result.ratio, #result.rows > 1 and row.label .. ": " or ""
+  if n == 0 then return where .. "no seed has both" end
+  if n == 1 then return where .. "one pair: no difference can be judged" end
+  local by = ratio and "ratio" or "by"
+  if row.claimed then
+    local subject = where .. result.key .. "=" .. row.setting
+    if #result.sides > 2 then subject = row.label end
+    if not ratio then
+      mean, low, high = math.abs(mean), math.abs(low), math.abs(high)
+      low, high = math.min(low, high), math.max(low, high)
+    end
+    return ("%s is %s than %s=%s: %s %.4g, %.3g %% interval %.4g to %.4g (t%s, paired)"):format(
+      subject, row.good == "b" and "better" or "worse", result.key, result.sides[1].text, by, mean,
+      100 * (1 - row.alpha), low, high, ratio and " on the logarithms" or "")
+  end
+  if row.half == 0 then
+    return ("%s%s at each of %d seeds: nothing varies, so that no test applies"):format(where,
+      row.mean == 0 and "equal" or ("%s %.4g"):format(by, mean), n)
+  end
+  local open = row.low <= 0 and row.high >= 0
+  local reason = row.lost > 0 and lost_text(row)
+    or open and "the interval contains " .. (ratio and 1 or 0)
+    or row.flattered and "the side that looks better diverged at "
+      .. quantity.count(row.diverged[row.good], "seed")
+    or "not after Holm's correction for " .. row.tests .. " rows"
+  local small = ratio and "ratios within a factor of %.4g" or "differences below %.4g"
+  return ("%sundecided (%s): neither that they differ nor that they are equal may be claimed%s")
+    :format(where, reason, open and ("; " .. small .. " are too small for these seeds")
+      :format(ratio and math.exp(row.half) or row.half) or "")
+end
+
+-- Returns the number of seeds that decides every row which is still open if its true mean is the
+-- measured one or, with `resolve`, that detects a difference of this size (a ratio of 1 + resolve)
+-- in every row; nil if no row needs or allows an estimate. The other results: whether a row has
+-- fewer than it needs, and the fewest that one of these rows has.
+local function needed(result, resolve)
+  local most, least, lacks = nil, math.huge, false
+  for _, row in ipairs(result.rows) do
+    local mean = resolve and (result.ratio and math.log(1 + resolve) or resolve)
+      or row.p and not row.claimed and not row.flattered and row.half > 0 and row.mean
+    local n = mean and row.half and judgement.seeds(row, row.tests, mean)
+    if n then
+      most, least, lacks = math.max(most or n, n), math.min(least, #row.x), lacks or n > #row.x
+    end
+  end
+  return most, lacks, least
+end
+
+-- Returns what a command sets to run only what is compared, key -> value; nil if it cannot set the
+-- compared key by itself.
+local function chosen(result)
+  local alone, at, both = result.frame:free_keys(), {}, compare.together(result.sides, "done")
+  local function only(trials, key) -- a value that all of them have
+    local count, _, value = compare.distinct(trials, key)
+    if alone[key] and count == 1 and type(value) ~= "table" then return value end
+  end
+  for key in pairs(result.frame.filters) do at[key] = only(both, key) end
+  at[result.key] = {}
+  for s, side in ipairs(result.sides) do
+    at[result.key][s] = only(side.done, result.key)
+    if at[result.key][s] == nil then return nil end
+  end
+  return at
+end
+
+-- Returns the newest sweep of the frame that asked for trials of all sides; nil if none did.
+local function sweep_of_all(result)
+  for _, s in ipairs(result.frame.sweeps) do
+    local all = true
+    for _, side in ipairs(result.sides) do
+      local sql = "SELECT 1 AS one FROM v_members WHERE sweep = ? AND trial = ? LIMIT 1"
+      local t = side.done[1]
+      all = all and t and #result.frame.store:rows(sql, { s.id, t.id }) > 0
+    end
+    if all then return s end
+  end
+end
+
+-- Returns how many trials of what is compared n seeds lack.
+local function lacking(sides, n)
+  local have, count = {}, 0
+  for _, t in ipairs(compare.together(sides, "done")) do
+    have[t.point] = (have[t.point] or 0) + (t.seed >= 1 and t.seed <= n and 1 or 0)
+  end
+  for _, seeds in pairs(have) do count = count + n - seeds end
+  return count
+end
+
+local function more_seeds(result, resolve, duration)
+  local n, lacks, have = needed(result, resolve)
+  if not n then return {} end
+  local what = not resolve and ("if the true %s is the measured one, to show it"):format(
+      result.ratio and "ratio" or "difference")
+    or (result.ratio and "to resolve a ratio of %.4g" or "to resolve ±%.4g"):format(
+      result.ratio and 1 + resolve or resolve)
+  if n > MOST then
+    return { ("%s: more than %d seeds"):format(what, MOST) }
+  end
+  if not lacks then
+    return { ("%s: %d seeds, and there are %d"):format(what, n, have) }
+  end
+  local seed = result.frame.plan.tuned_seed
+  if seed and n >= seed then
+    return { ("%s: about %d seeds, and seed %d chooses the %s: give a list of seeds without it")
+      :format(what, n, seed, result.frame.plan.tuned_key) }
+  end
+  local trials = lacking(result.sides, n)
+  local time = result.seconds and ", about " .. duration(trials * result.seconds) or ""
+  return { ("%s (4 times in 5): about %d seeds, %s more of what is compared%s"):format(what, n,
+    quantity.count(trials, "trial"), time),
+    result.frame:command(chosen(result), "seeds=" .. n, sweep_of_all(result)) }
+end
+
+-- Returns lines that say with which values of a tuned key the rows were compared; none if no key
+-- was tuned.
+local function tuned_lines(result)
+  local key, equal, lines = result.frame.plan.tuned_key, {}, {}
+  local function text(v) return v == nil and "none" or config.show(v) end
+  for _, row in ipairs(key and not result.curves and result.rows or {}) do
+    local a, b = text(row.tuned.a), text(row.tuned.b)
+    local label = #result.rows > 1 and row.label .. ": " or ""
+    if a == b then
+      equal[a] = equal[a] or {}
+      table.insert(equal[a], row.label)
+    elseif row.tuned.a ~= nil and row.tuned.b ~= nil then
+      lines[#lines + 1] = ("%s%s is %s here and %s for %s=%s, each the best of those run"):format(
+        label, key, b, a, result.key, result.sides[1].text)
+    end
+  end
+  for _, value in ipairs(sorted_keys(equal)) do
+    lines[#lines + 1] = ("%s%s is %s on both sides"):format(#result.rows > 1
+      and table.concat(equal[value], ", ") .. ": " or "", key, value)
+  end
+  return lines
+end
+
+-- Adds to the lines where the curves cross, at each place.
+local function crossings(result, lines)
+  local lists, order = {}, {}
+  for _, row in ipairs(result.rows) do
+    local name = ("%s=%s"):format(result.key, row.setting)
+    local id = name .. " " .. row.at
+    if not lists[id] then
+      lists[id], order[#order + 1] = { name = name, at = row.at }, id
+    end
+    if row.part then table.insert(lists[id], row) end
+  end
+  for _, id in ipairs(order) do
+    local list = lists[id]
+    lines[#lines + 1] = (list.at ~= "" and list.at .. ": " or "") .. learning_curves.crossing(list,
+      list.name, ("%s=%s"):format(result.key, result.sides[1].text))
+  end
+end
+
+-- Returns lines of text that state what may be claimed. duration: a function seconds -> text.
+function sentences.of(result, resolve, duration)
+  local lines, out, diverged, alone = {}, 0, 0, 0
+  local function add(n, one, many)
+    if n > 0 then lines[#lines + 1] = quantity.count(n, "trial") .. (n == 1 and one or many) end
+  end
+  for _, row in ipairs(result.curves and {} or result.rows) do
+    lines[#lines + 1], alone = sentence_of(result, row), alone + row.alone
+  end
+  if result.curves then crossings(result, lines) end
+  for _, a in ipairs(result.along) do
+    lines[#lines + 1] = ("%s varies with %s: %s and %s"):format(a.name, result.key,
+      table.concat(a, ", ", 1, #a - 1), a[#a])
+  end
+  if result.success then
+    lines[#lines + 1] = ("p counts the trials that succeed; means of %s and their intervals do not "
+      .. "decide, since it jumps"):format(result.metric)
+  else
+    lines[#lines + 1] = judgement.least_pairs(result.rows, result.ratio)
+  end
+  table.move(tuned_lines(result), 1, #result.rows, #lines + 1, lines)
+  local corrected = judgement.corrected(result.rows)
+  table.move(corrected, 1, #corrected, #lines + 1, lines)
+  if result.families > 1 then
+    lines[#lines + 1] = ("p is corrected apart for each value of %s, which commands set")
+      :format(table.concat(sorted_keys(result.frame.between), ", "))
+  end
+  local seen, fell = {}, {}
+  for _, t in ipairs(compare.together(result.sides, "asked")) do -- of curves a trial for each part
+    if not t.value and not seen[t.id] then out, seen[t.id] = out + 1, true end
+    if t.diverged and not fell[t.id] then diverged, fell[t.id] = diverged + 1, true end
+  end
+  local why = "left out: not done, or without a finite " .. result.metric
+  add(out, " is " .. why, " are " .. why)
+  add(diverged, " of these diverged: its side looks better than it is without it",
+    " of these diverged: their sides look better than they are without them")
+  add(alone, " has no partner of the same seed", " have no partner of the same seed")
+  local rescued, rolled = 0, result.frame:events "rollback"
+  for _, t in ipairs(compare.together(result.sides, "done")) do
+    rescued = rescued + (rolled[t.id] and 1 or 0)
+  end
+  local how = "rolled back by the guard and continued at a lower rate"
+  add(rescued, " was " .. how, " were " .. how)
+  local more = (result.curves or result.success) and {} or more_seeds(result, resolve, duration)
+  return table.move(more, 1, #more, #lines + 1, lines)
+end
+
+return sentences
