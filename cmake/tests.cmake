@@ -96,7 +96,7 @@ if(TL_SANITIZE)
   # daemons, sources and packages tell nothing of memory that the other tests do not.
   get_property(all DIRECTORY PROPERTY TESTS)
   list(FILTER all INCLUDE REGEX
-    "^(torture|array_tasks|package)|^(kill_resume|python|slurm|tensorboard|page|serve|watch|lab)$")
+    "^(torture|array_tasks|package)|^(kill_resume|python|slurm|tensorboard|page|serve|watch|lab)$|^lua_test_(nanogpt|error_rates)$")
   set_tests_properties(${all} luacheck PROPERTIES DISABLED TRUE)
   # libhdf5 leaks memory on damaged files, libc when a locale is set.
   set_tests_properties(fuzz_checkpoint fuzz_hdf5 PROPERTIES ENVIRONMENT

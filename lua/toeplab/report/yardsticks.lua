@@ -34,14 +34,15 @@ local list = {
 }
 
 -- The metrics that `of` and `unreached` read, in the order of their values.
-yardsticks.names = { "test_ppl", "test_accuracy", "tokens_seen" }
+yardsticks.names = { "test_ppl", "test_accuracy", "tokens_seen", "test_text_se" }
 for _, yardstick in ipairs(list) do table.insert(yardsticks.names, yardstick[1]) end
 
 local place = {}
 for i, name in ipairs(yardsticks.names) do place[name] = i end
 
 -- Returns the yardsticks of trials, name -> value; false if trials that logged it have different
--- values. first: the place before the values of yardsticks.names in those of a trial.
+-- values. text_error: {least=, most=} of the standard errors by the test text. first: the place
+-- before the values of yardsticks.names in those of a trial.
 function yardsticks.of(trials, first)
   local found = {}
   for i, name in ipairs(yardsticks.names) do
@@ -50,6 +51,11 @@ function yardsticks.of(trials, first)
       if value then
         local same = found[name] == nil or found[name] == value
         found[name] = same and value
+        if name == "test_text_se" then
+          local range = found.text_error or { least = value, most = value }
+          range.least, range.most = math.min(range.least, value), math.max(range.most, value)
+          found.text_error = range
+        end
       end
     end
   end
@@ -72,6 +78,12 @@ function yardsticks.lines(found)
         number[y.line] = #lines
       end
     end
+  end
+  if found.text_error then
+    lines[#lines + 1] = ("of other test texts of this kind the perplexity of one model would "
+      .. "differ by %.2g to %.2g %% (2 standard errors over the parts of the text)"):format(
+      100 * (math.exp(2 * found.text_error.least) - 1),
+      100 * (math.exp(2 * found.text_error.most) - 1))
   end
   if found.tokens_seen then
     lines[#lines + 1] = ("each model saw %.3g M training tokens"):format(found.tokens_seen / 1e6)

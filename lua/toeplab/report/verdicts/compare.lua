@@ -10,6 +10,7 @@ local learning_curves = require "toeplab.report.verdicts.learning_curves"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
 local stats = require "toeplab.report.stats"
+local text_error = require "toeplab.report.verdicts.text_error"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
@@ -182,7 +183,8 @@ local function tuned_value(frame, trials)
 end
 
 -- Returns the row of a place for a side, a pair (judgement.pair) with label, at (the values of
--- keys), setting (the text of the side), diverged and lost {a=, b=}, tuned {a=, b=} (values).
+-- keys), setting (the text of the side), diverged {a=, b=}, lost, tuned {a=, b=} (values), and of
+-- the perplexity of a test text text_error (the results of text_error.of).
 local function row_of(result, p, s)
   local setting = result.sides[s].text
   local a, b = p[1], p[s]
@@ -204,6 +206,9 @@ local function row_of(result, p, s)
   local good, other = p.success[1], p.success[s]
   row.success = good and other and { other[1], other[2], good[1], good[2] } or nil
   row.asked = p.asked[1] and p.asked[s]
+  if text_error.metrics[result.metric] and not result.curves then
+    row.text_error = { text_error.of(result.frame.store, a, b, row.seeds) }
+  end
   return row
 end
 

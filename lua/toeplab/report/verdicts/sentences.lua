@@ -170,6 +170,18 @@ local function tuned_lines(result)
   return lines
 end
 
+-- Adds to the lines how much of each difference the test text alone may make.
+local function text_errors(result, lines)
+  for _, row in ipairs(result.rows) do
+    local error_of, parts = table.unpack(row.text_error or {})
+    if error_of then
+      lines[#lines + 1] = ("%sthe test text alone leaves %.2g %% of the ratio open (2 standard "
+        .. "errors over its %d parts, beside the interval over the seeds)"):format(
+        #result.rows > 1 and row.label .. ": " or "", 100 * (math.exp(2 * error_of) - 1), parts)
+    end
+  end
+end
+
 -- Adds to the lines where the curves cross, at each place.
 local function crossings(result, lines)
   local lists, order = {}, {}
@@ -208,6 +220,7 @@ function sentences.of(result, resolve, duration)
   else
     lines[#lines + 1] = judgement.least_pairs(result.rows, result.ratio)
   end
+  text_errors(result, lines)
   table.move(tuned_lines(result), 1, #result.rows, #lines + 1, lines)
   local corrected = judgement.corrected(result.rows)
   table.move(corrected, 1, #corrected, #lines + 1, lines)
