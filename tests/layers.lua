@@ -8,7 +8,6 @@ local MAX = { columns = 100, lines = 500, body = 60, files = 25 }
 -- stays whole: a number alone is no reason to cut what a reader would not.
 local WHOLE = {
   ["core/toeplab.h"] = "users read the public interface from one file",
-  ["tests/device/emulate.h"] = "the stand-in for CUDA is one header, as CUDA's is",
   ["tests/layers.lua"] = "the rules and the planted faults that prove them are read together",
 }
 

@@ -242,7 +242,7 @@ function stats.power(n, size, alpha)
   local t = stats.t_quantile(1 - alpha / 2, df)
   local scale = math.log(2) + df / 2 * math.log(df / 2) - log_gamma(df / 2)
   local function f(s)
-    if s <= 0 then return df == 1 and math.exp(scale) * normal_below(shift) or 0.0 end
+    if s <= 0 then return df == 1 and math.exp(scale) or 0.0 end
     return math.exp(scale + (df - 1) * math.log(s) - df * s * s / 2)
       * (normal_below(shift - t * s) + normal_below(-shift - t * s))
   end
