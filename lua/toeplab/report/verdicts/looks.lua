@@ -156,9 +156,9 @@ function looks.words(rule, states, metric, waiting)
   local lines = { ("seeds %s: each row is looked at after %s%s%d seeds, and stops if the interval "
     .. "of its ratio is within a factor of %g. The intervals (Student's t on the logarithms, "
     .. "paired by seed) are at least that wide and corrected for the %d looks: they share 5 %%, an "
-    .. "equal part for each seed, and so cover with 95 %% at least, wherever a row stops. Those of "
-    .. "the means in a table are not corrected"):format(rule.text, looked,
-    #rule.looks > 1 and " and " or "",
+    .. "equal part for each seed, and so cover with 95 %% at least, wherever a row stops, if the "
+    .. "seeds are near normal. Those of the means in a table are not corrected"):format(rule.text,
+    looked, #rule.looks > 1 and " and " or "",
     rule.most, 1 + rule.percent / 100, #rule.looks) }
   for _, s in ipairs(states) do
     local result = s.look and ("ratio %.4f [%.4f, %.4f], %d seeds, look %d of %d"):format(s.ratio,
