@@ -204,7 +204,8 @@ TL_API tl_status tl_tensor_fill(tl_tensor *t, double value);
 ** the gradient of every leaf that requires one, and leaves the tape empty. */
 
 /* Makes t a leaf that requires a gradient; with on 0, t requires none, and a result is detached.
-** TL_ETYPE: t is not float32. TL_EINVAL: on is set and t is the recorded result of an operator. */
+** TL_ETYPE: t is not float32. TL_EINVAL: on is set and t is the recorded result of an operator, or
+** on is 0 while tl_gradients computes the gradient of t. */
 TL_API tl_status tl_set_requires_grad(tl_tensor *t, int on);
 TL_API int tl_requires_grad(const tl_tensor *t);
 /* Returns the gradient of t, which t owns; NULL before the first backward. It shares storage

@@ -33,6 +33,7 @@ struct tl_ctx {
     struct tl_node *tape; /* engine/tape.h */
     int64_t tape_len, tape_cap;
     int64_t tape_base; /* where the tape of a backward pass inside another begins (engine/func.c) */
+    int64_t gradients; /* how many tl_gradients have begun (engine/chosen.c) */
     /* During tl_backward: the gradient 1 of the loss. It is compared by address, because reading
     ** its value back from a GPU would stall the stream. */
     tl_tensor *one;

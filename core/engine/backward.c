@@ -214,7 +214,7 @@ static tl_status tape_walk(tl_ctx *ctx, tl_watch *watch)
         int     kept = 0;
         if (node.out->grad) {
             tl_tensor *dy = node.out->grad;
-            if (node.out->chosen == TL_CHOSEN) tl_tensor_retain(dy);
+            if (node.out->chosen) tl_tensor_retain(dy);
             else node.out->grad = NULL;
             st = node_grad(ctx, &w, &node, dy, &kept);
             tl_tensor_free(dy);

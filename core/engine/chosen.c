@@ -17,23 +17,24 @@ static tl_status no_gradient(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 }
 
 /* Takes from the tape every input that no chosen tensor leads to, so that backward neither computes
-** nor adds its gradient. */
-static void prune(tl_ctx *ctx)
+** nor adds its gradient. Calls have numbers, because the function of a node may call tl_gradients
+** again, and neither call's choice is the other's. */
+static void prune(tl_ctx *ctx, int64_t call)
 {
     for (int64_t n = ctx->tape_base; n < ctx->tape_len; n++) {
         tl_node *node = &ctx->tape[n];
         int      left = 0;
         for (int i = 0; i < input_count(node); i++) {
             tl_slot **slot = input_slot(node, i);
-            if (*slot && (*slot)->chosen) {
+            if (*slot && (*slot)->leads == call) {
                 left = 1;
             } else {
                 tl_slot_free(*slot);
                 *slot = NULL;
             }
         }
-        if (!left) node->grad = no_gradient;
-        else if (!node->out->chosen) node->out->chosen = TL_LEADS;
+        if (left) node->out->leads = call;
+        else node->grad = no_gradient;
     }
 }
 
@@ -68,14 +69,16 @@ tl_status tl_gradients(tl_ctx *ctx, tl_tensor *loss, tl_tensor *const *xs, int c
     tl_status st = tl_check_loss(ctx, loss);
     if (st == TL_OK) st = check_chosen(ctx, xs, count);
     if (st != TL_OK) return st;
+    ctx->gradients++;
     for (int i = 0; i < count; i++) { /* out_grads holds the old gradients for now */
-        out_grads[i] = xs[i]->slot->grad;
-        xs[i]->slot->grad = NULL;
-        xs[i]->slot->chosen = TL_CHOSEN;
+        tl_slot *slot = tl_tensor_retain(xs[i])->slot; /* a node's function may free xs[i] */
+        out_grads[i] = slot->grad;
+        slot->grad = NULL;
+        slot->leads = ctx->gradients;
+        slot->chosen++;
     }
-    prune(ctx);
+    prune(ctx, ctx->gradients);
     st = tl_backward(ctx, loss);
-    for (int i = 0; i < count; i++) xs[i]->slot->chosen = 0;
     for (int i = 0; i < count; i++) { /* swaps the gradients; a tensor may be listed twice */
         tl_tensor *old = out_grads[i], *g = xs[i]->slot->grad;
         int        first = 1;
@@ -84,10 +87,12 @@ tl_status tl_gradients(tl_ctx *ctx, tl_tensor *loss, tl_tensor *const *xs, int c
                 first = 0;
                 g = out_grads[k];
             }
+        xs[i]->slot->chosen--;
         out_grads[i] = g && !first ? tl_tensor_retain(g) : g;
         if (first) xs[i]->slot->grad = old;
     }
     for (int i = 0; i < count && st == TL_OK; i++) st = own_gradient(xs[i], &out_grads[i]);
+    for (int i = 0; i < count; i++) tl_tensor_free(xs[i]);
     for (int i = 0; i < count && st != TL_OK; i++) {
         tl_tensor_free(out_grads[i]);
         out_grads[i] = NULL;

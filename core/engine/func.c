@@ -69,14 +69,26 @@ static tl_status store_dy(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return st == TL_OK ? tl_accumulate(ctx, node->in[0], none) : st;
 }
 
+/* Counts the changes of the results' gradients. */
+static unsigned written(const func *f)
+{
+    unsigned sum = 0;
+    for (int i = 0; i < f->outputs; i++) sum += f->dys[i]->storage->version;
+    return sum;
+}
+
 /* Calls the program's backward function, which may record operators and go backward through them:
 ** the tape below the present length is not theirs. */
 static tl_status call_backward(tl_ctx *ctx, const func *f, tl_tensor **dxs)
 {
     int64_t    base = ctx->tape_base;
     tl_tensor *one = ctx->one;
+    unsigned   before = written(f);
     ctx->tape_base = ctx->tape_len;
     tl_status st = f->of.backward(f->of.user, f->dys, dxs);
+    if (st == TL_OK && written(f) != before) /* other nodes may share its storage */
+        st = tl_fail(ctx, TL_EINVAL, "%s: backward changed a gradient in place that it was given",
+                     f->name);
     tl_tape_clear(ctx);
     ctx->tape_base = base;
     ctx->one = one;

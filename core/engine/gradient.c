@@ -11,6 +11,9 @@ tl_status tl_set_requires_grad(tl_tensor *t, int on)
         return tl_fail(t->ctx, TL_ETYPE, "require_grad: only float32 tensors have gradients");
     if (on && t->slot && !t->slot->leaf)
         return tl_fail(t->ctx, TL_EINVAL, "require_grad: %s is a result, not a leaf", SHAPE(t));
+    if (!on && t->slot && t->slot->chosen)
+        return tl_fail(t->ctx, TL_EINVAL, "require_grad: the gradient of %s is being computed",
+                       SHAPE(t));
     if (!on) {
         tl_slot_free(t->slot);
         t->slot = NULL;

@@ -16,14 +16,14 @@ typedef struct tl_storage { /* refcounted memory, shared by views */
     void *data;
 } tl_storage;
 
-enum { TL_CHOSEN = 1, TL_LEADS };
 
 /* Holds the gradient of a tensor; the tensor and the tape share it. */
 typedef struct tl_slot {
     int refs;
     int leaf;
     int spent;       /* backward or tl_tape_clear has removed its node */
-    int chosen;      /* during tl_gradients: TL_CHOSEN, or TL_LEADS if a chosen one leads to it */
+    int chosen;      /* how many running tl_gradients want its gradient */
+    int64_t leads;   /* the last tl_gradients of which a chosen tensor leads to it (chosen.c) */
     int again;       /* the tl_op that recomputes the tensor (tl_can_make_again); 0: none */
     unsigned version; /* of a result's storage, when the result was recorded */
     int64_t node;    /* index of the node that computed it */

@@ -316,7 +316,9 @@ tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor *
 tl_status tl_where(tl_tensor *cond, tl_tensor *a, tl_tensor *b, tl_tensor **out_y)
 {
     tl_tensor *kept = NULL, *rest = NULL;
-    tl_status  st = tl_binary(TL_BINARY_KEEP, cond, a, &kept);
+    if (cond->type != TL_F32 || a->type != TL_F32 || b->type != TL_F32)
+        return tl_fail(cond->ctx, TL_ETYPE, "where: operands are not all float32");
+    tl_status st = tl_binary(TL_BINARY_KEEP, cond, a, &kept);
     if (st == TL_OK) st = tl_binary(TL_BINARY_DROP, cond, b, &rest);
     if (st == TL_OK) st = tl_binary(TL_BINARY_ADD, kept, rest, out_y);
     tl_tensor_free(kept);

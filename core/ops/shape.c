@@ -220,7 +220,6 @@ tl_status tl_concat(tl_ctx *ctx, tl_tensor *const *xs, int count, int axis, tl_t
     tl_status st = tl_axis(ctx, "concat", xs[0], &axis);
     for (int i = 1; i < count && st == TL_OK; i++) st = concat_check(xs[0], xs[i], axis);
     if (st != TL_OK) return st;
-    if (count == 1) return tl_reshape(xs[0], xs[0]->ndim, xs[0]->dims, out_y);
     int64_t *sizes = malloc((size_t)count * sizeof *sizes), dims[TL_MAXDIMS];
     if (!sizes) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     memcpy(dims, xs[0]->dims, sizeof dims);

@@ -39,13 +39,21 @@ static tl_status reach(tl_watch *w, tl_ctx *ctx, tl_slot *slot)
     if (!l->awaited) return TL_OK;
     if (slot->uses > 1) return TL_ENOTFOUND;
     l->awaited = 0;
-    if (c->ranks->link) return tl_link_take(c->ranks, c->from, slot->number, l->like, &slot->grad);
-    tl_status st = c->ranks->transport->finish(ctx, l->request, &count);
-    l->request = NULL;
-    if (st == TL_OK && count > 0) {
-        slot->grad = l->sum;
-        l->sum = NULL;
+    tl_tensor *own = slot->grad; /* of passes inside the functions of nodes (tl_record_func) */
+    tl_status  st;
+    slot->grad = NULL;
+    if (c->ranks->link) {
+        st = tl_link_take(c->ranks, c->from, slot->number, l->like, &slot->grad);
+    } else {
+        st = c->ranks->transport->finish(ctx, l->request, &count);
+        l->request = NULL;
+        if (st == TL_OK && count > 0) {
+            slot->grad = l->sum;
+            l->sum = NULL;
+        }
     }
+    if (own && st == TL_OK) return tl_accumulate(ctx, slot, own);
+    tl_tensor_free(own);
     return st;
 }
 
@@ -73,7 +81,7 @@ static tl_status begin(chain *c, tl_tensor *const *leaves, int from)
         leaf *l = &c->leaves[i];
         l->slot = tl_slot_retain(leaves[i]->slot);
         l->slot->number = i + 1;
-        l->like = leaves[i];
+        l->like = tl_tensor_retain(leaves[i]); /* a node's function may free leaves[i] */
         if (from < 0) continue;
         tl_tensor_free(l->slot->grad);
         l->slot->grad = NULL;
@@ -119,6 +127,7 @@ tl_status tl_ranks_backward(tl_ranks *r, tl_tensor *loss, tl_tensor *const *leav
         /* After a failure a message may still arrive in l->sum, which therefore stays allocated. */
         if (!l->request) tl_tensor_free(l->sum);
         tl_slot_free(l->slot);
+        tl_tensor_free(l->like);
     }
     free(c.leaves);
     return st;

@@ -127,11 +127,13 @@ static int tape_length(lua_State *L)
 
 /* The keeper is a userdata in the registry. It clears the tape before the Lua state ends, and its
 ** values are: the thread on which the engine calls backward functions, run_backward, and the error
-** that it has raised, or nil. */
+** that it has raised, or no_error. */
 #define KEEPER "toeplab.keeper"
 enum { THREAD = 1, RUN, PENDING };
 
 static const char keeper_key = 0; /* its address is the key of the keeper in the registry */
+
+static void *no_error(void) { return (void *)&keeper_key; } /* because an error may be nil */
 
 typedef struct own_func { /* belongs to a node of the tape */
     lua_State *thread;
@@ -219,6 +221,8 @@ static void push_keeper(lua_State *L)
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_pushcclosure(L, run_backward, 1);
     lua_setiuservalue(L, -2, RUN);
+    lua_pushlightuserdata(L, no_error());
+    lua_setiuservalue(L, -2, PENDING);
     luaL_setmetatable(L, KEEPER);
     lua_pushvalue(L, -1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &keeper_key);
@@ -227,8 +231,9 @@ static void push_keeper(lua_State *L)
 void glue_raise_pending(lua_State *L)
 {
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &keeper_key) == LUA_TUSERDATA) {
-        int pending = lua_getiuservalue(L, -1, PENDING) != LUA_TNIL;
-        lua_pushnil(L);
+        (void)lua_getiuservalue(L, -1, PENDING);
+        int pending = lua_touserdata(L, -1) != no_error();
+        lua_pushlightuserdata(L, no_error());
         lua_setiuservalue(L, -3, PENDING);
         if (pending) lua_error(L);
         lua_pop(L, 1);

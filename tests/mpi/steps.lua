@@ -180,6 +180,22 @@ for _, case in ipairs {
   end)
 end
 
+-- ---- A gradient from a pass inside another ------------------------------------------------------
+
+local w = core.full({ 2 }, 3):require_grad()
+local hidden = tl.func { forward = function(_, v) return v * w end,
+  backward = function(_, dy)
+    core.recording(true)
+    local inner = w * 1
+    inner:backward(dy)
+    return dy * w
+  end }
+local rank = world:rank()
+local loss = hidden(core.full({ 2 }, rank + 1):require_grad()):sum()
+world:backward(loss, { w }, rank > 0 and rank - 1 or nil, rank < p - 1 and rank + 1 or nil)
+check("the sum has what a function's own pass added", w:grad():get(1) == rank + 1,
+  w:grad():get(1))
+
 world:barrier()
 world:close()
 os.exit(failed == 0)

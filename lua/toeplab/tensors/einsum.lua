@@ -56,6 +56,9 @@ local function parse(equation, tensors)
   end
   for i, own in ipairs(operands) do
     own.tensor = tensors[i]
+    if type(own.tensor) ~= "userdata" then
+      fail(equation, "operand %d is a %s, not a tensor", i, type(own.tensor))
+    end
     local shape = own.tensor:shape()
     if #shape ~= #own.letters then
       fail(equation, "%s is [%s], which has %d axes, not %d", own.what, table.concat(shape, ","),

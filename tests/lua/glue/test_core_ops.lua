@@ -235,6 +235,9 @@ test("narrow, concat, gather", function()
   raises(function() m():narrow(2, 0, 1) end, "bad argument #2 to '.*narrow' %(position 0 of 3%)")
   raises(function() m():narrow(2, 2, 3) end,
     "bad argument #3 to '.*narrow' %(3 elements from position 2 of 3%)")
+  local one = m()
+  core.concat({ one }, 1):fill(0) -- a tensor of its own, as of several
+  eq(one, m())
   raises(core.concat, "bad argument #1 to '.*concat' %(no tensors%)", {}, 1)
   raises(core.concat, "bad argument #1 to '.*concat' %(table expected", m(), 1)
   raises(core.concat, "concat: %[2,3%] and %[1,2%] on axis 1", { m(), core.zeros(1, 2) }, 1)

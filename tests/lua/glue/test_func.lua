@@ -185,6 +185,45 @@ test("func: the tape is used once, and what was saved must not change", function
   raises(function() product:sum():backward() end, "changed in place")
 end)
 
+test("func: an error that is nil is raised as nil", function()
+  local x = core.ones(2):require_grad()
+  local f = tl.func { forward = function(_, v) return v * 1 end,
+    backward = function() error(nil) end }
+  eq({ pcall(function() f(x):sum():backward() end) }, { false })
+end)
+
+test("func: backward must not write to the gradients that it is given", function()
+  local x = core.ones(2):require_grad()
+  local f = tl.func { name = "mine", forward = function(_, v) return v * 2 end,
+    backward = function(_, dy) dy:fill(100) return dy end }
+  raises(function() (x * 1 + f(x)):sum():backward() end,
+    "mine: backward changed a gradient in place that it was given")
+end)
+
+test("func: backward may close any tensor", function()
+  for _, kind in ipairs { "leaf", "result" } do
+    local x, y = core.ones(2):require_grad(), nil
+    local chosen = kind == "leaf" and x or x * 2
+    local f = tl.func { forward = function(_, v) return v * 3 end,
+      backward = function(_, dy)
+        local dx = dy * 3
+        chosen:close()
+        y:close()
+        dy:close()
+        return dx
+      end }
+    y = f(chosen):sum()
+    eq(tl.grad(y, { chosen }), { { 3, 3 } })
+  end
+end)
+
+test("func: backward must not detach a tensor whose gradient is computed", function()
+  local x = core.ones(2):require_grad()
+  local f = tl.func { forward = function(_, v) return v * 3 end,
+    backward = function(_, dy) x:require_grad(false) return dy end }
+  raises(function() tl.grad(f(x):sum(), x) end, "the gradient of %[2%] is being computed")
+end)
+
 test("func: keeps what it saved as long as the tape needs it", function()
   local x, before = core.ones(1000):require_grad(), nil
   local f = tl.func { forward = function(saved, v) saved.list = { v * 1, v * 2 } return v * 3 end,
@@ -239,6 +278,22 @@ test("grad: through functions of the script, and a penalty on a gradient", funct
   local p, d = scaled(x, "times", core.ones(2), 2)
   eq(tl.grad((p + d):sum(), x), { 3, 3 })
   eq(x:grad(), nil)
+end)
+
+test("grad: inside the backward of a function that grad goes through", function()
+  local x = core.tensor({ 1, 2 }):require_grad()
+  local w, z = core.ones(2):require_grad(), nil
+  local function through(of)
+    local f = tl.func { forward = function(_, v) return v * v end,
+      backward = function(_, dy)
+        core.recording(true)
+        return tl.grad((z * z * w * dy):sum(), of())
+      end }
+    z = x * 3
+    return tl.grad(f(z):sum(), { z, x })
+  end
+  eq(through(function() return z end), { { 6, 12 }, { 18, 36 } }) -- dz of both passes is 2 z
+  eq(through(function() return w end), { { 9, 36 }, { 27, 108 } }) -- z^2, whatever dz is inside
 end)
 
 test("grad: refuses what it cannot differentiate, and leaves the tape for another try", function()

@@ -80,6 +80,7 @@ test("where: what is not chosen gives neither value nor gradient", function()
   local x = core.tensor({ -1, 4 }):require_grad()
   core.where(core.gt(x, 0), core.sqrt(core.where(core.gt(x, 0), x, 1)), 0):sum():backward()
   eq(x:grad(), { 0, 0.25 })
+  raises(core.where, "where: operands are not all float32", core.ids { 1 }, 1, 2)
   raises(core.where, "where: the condition is %[2%], a is %[3%], b is %[%]", core.ones(2),
     core.ones(3), 0)
 end)
@@ -201,6 +202,8 @@ test("einsum: errors name the equation, the letter and the sizes", function()
     { "'...': '%.' is not a letter", "...", x },
     { "'ij,jk': 2 operands, and 1 tensors are given", "ij,jk", x },
     { "'i,j,k': 3 operands, and 3 tensors are given: it takes one or two", "i,j,k", x, x, x },
+    { "'i,i%->': operand 2 is a number, not a tensor", "i,i->", core.ones(1), 3 },
+    { "'i,i%->': operand 1 is a nil, not a tensor", "i,i->", nil, core.ones(1) },
     { "the equation is a userdata, not a string", x, "ij" },
     { "'abcd,efg': the result has 7 axes, at most 6 are possible", "abcd,efg",
       core.ones(1, 1, 1, 1), core.ones(1, 1, 1) },
