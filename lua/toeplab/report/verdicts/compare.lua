@@ -13,6 +13,7 @@ local stats = require "toeplab.report.stats"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
+local versions = require "toeplab.report.versions"
 
 local compare = {}
 
@@ -53,7 +54,7 @@ local function sides_of(frame, trials, key, texts)
         local v = t.status == "done" and t.values[1]
         local finite = v and v - v == 0
         t.value, t.diverged = finite and v or nil, t.status == "guard" or v and not finite
-        t.lost = judgement.lost[t.status]
+        t.lost = versions.lost[t.status]
         table.insert(side.asked, t)
         if finite then table.insert(side.done, t) end
       end
@@ -124,9 +125,10 @@ local function family_of(t, result)
 end
 
 -- Returns the places of the trials, by label: {label=, family=, diverged= and lost= (how many of
--- each side), asked= (of each side, whether it has trials), and for each side with done trials a
--- table seed -> trial}. keys: those that tell places apart. Raises a usage error if two trials of a
--- side have the same place and seed, as those of 1 and 1.0 have.
+-- each side), asked= (of each side, whether it has trials), steps= (of each side, what
+-- judgement.count_looks takes), and for each side with done trials a table seed -> trial}. keys:
+-- those that tell places apart. Raises a usage error if two trials of a side have the same place
+-- and seed, as those of 1 and 1.0 have.
 local function places_of(result, keys)
   local list, found = {}, {}
   for s, side in ipairs(result.sides) do
@@ -137,7 +139,7 @@ local function places_of(result, keys)
       local label = labels.none:parts(at, keys)
       if not found[text] then
         local step = t.part and learning_curves.label(t.part)
-        found[text] = { diverged = {}, lost = {}, asked = {}, success = {},
+        found[text] = { diverged = {}, lost = {}, asked = {}, success = {}, steps = {},
           family = family_of(t, result), part = t.part, at = label, values = at,
           label = step and (label ~= "" and label .. " " or "") .. step
             or label ~= "" and label or "all" }
@@ -152,13 +154,14 @@ local function places_of(result, keys)
         local good = t.value and cells.succeeds(result.success, t.value)
         p.success[s] = { p.success[s][1] + (good and 1 or 0), p.success[s][2] + 1 }
       end
-      p[s] = p[s] or t.value and {}
+      p[s], p.steps[s] = p[s] or t.value and {}, p.steps[s] or {}
       local other = t.value and p[s][t.seed]
       if other then
         errors.usage("compare: the trials %s and %s have the same place, %s, and seed %d: take one "
           .. "away with toeplab rm", other.id:sub(1, 12), t.id:sub(1, 12), p.label, t.seed)
       end
       if t.value then p[s][t.seed] = t end
+      if t.value or t.diverged then p.steps[s][t.seed] = t.step end
     end
   end
   table.sort(list, function(x, y)
@@ -192,7 +195,7 @@ local function row_of(result, p, s)
     errors.usage("compare: trial %s has %s = %g, and a ratio needs values above 0: compare "
       .. "without --ratio", t.id:sub(1, 12), result.metric, t.value)
   end
-  judgement.count_looks(row, by_seed(a, "step"), by_seed(b, "step"))
+  judgement.count_looks(row, p.steps[1] or {}, p.steps[s] or {})
   row.place, row.setting, row.family = p.label, setting, p.family
   row.part, row.at, row.values = p.part, p.at, p.values
   row.rule = judgement.rule(a or {}) or judgement.rule(b or {})

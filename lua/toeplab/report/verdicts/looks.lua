@@ -131,8 +131,7 @@ function looks.reader(entries_of, goal, metric)
       for seed = 1, n do
         local t = of_value[seed]
         if not t then return nil end
-        local finite = t.status == "done" and t.result and t.result - t.result == 0
-        results[i][seed] = finite and t.result
+        results[i][seed] = versions.result(t.status, t.result) or false
       end
     end
     return list[#list > 1 and versions.best(results, goal) or 1]
