@@ -91,10 +91,10 @@ end
 -- follows from key: {name=, and the value of each side}. The trials that are not done count, too,
 -- since a key with several values may have only one among those that are. A key that was tuned
 -- follows from the point, not only from key, and separates nothing.
-local function other_axes(frame, key, sides)
+local function other_axes(frame, key, sides, tuned_key)
   local vary, along = {}, {}
   for _, name in ipairs(frame:own_axes(compare.together(sides, "asked"))) do
-    local tuned, values, lead = name == frame.plan.tuned_key, { name = name }, nil
+    local tuned, values, lead = name == tuned_key, { name = name }, nil
     local several, lacks, differ = false, false, false
     for s, side in ipairs(sides) do
       local count, first, value = compare.distinct(side.done, name)
@@ -178,10 +178,10 @@ local function by_seed(trials, field)
   return values
 end
 
--- Returns the value of a tuned key that the trials of a place have; nil if none was tuned.
-local function tuned_value(frame, trials)
+-- Returns the value of a tuned key (nil: none) that the trials of a place have.
+local function tuned_value(key, trials)
   local _, t = next(trials or {})
-  return t and frame.plan.tuned_key and t.point.values[frame.plan.tuned_key]
+  return t and key and t.point.values[key]
 end
 
 -- Returns the row of a place for a side, a pair (judgement.pair) with label, at (the values of
@@ -201,7 +201,7 @@ local function row_of(result, p, s)
   row.rule = judgement.rule(a or {}) or judgement.rule(b or {})
   row.diverged = { a = p.diverged[1] or 0, b = p.diverged[s] or 0 }
   row.lost = (p.lost[1] or 0) + (p.lost[s] or 0)
-  row.tuned = { a = tuned_value(result.frame, a), b = tuned_value(result.frame, b) }
+  row.tuned = { a = tuned_value(result.tuned_key, a), b = tuned_value(result.tuned_key, b) }
   row.label = #result.sides == 2 and p.label
     or ("%s=%s%s"):format(result.key, setting, p.label ~= "all" and " " .. p.label or "")
   local good, other = p.success[1], p.success[s]
@@ -297,23 +297,28 @@ end
 -- nil: as the frame says), by= (a list of keys, nil: all others that vary; "step": the parts of the
 -- training, unless it is a key).
 -- Returns {frame=, key=, metric=, better=, ratio=, sides= (sides_of; with overall=, of its rows, by
--- judgement.overall, unless commands gave other keys several values), rows=, along=, seconds= (the
--- mean of a trial, or nil), families= (in how many lists the rows are judged)}. A row is a judged
+-- judgement.overall, unless commands gave other keys several values), rows=, along=, tuned_key=
+-- (Frame:tuned_key), seconds= (the mean of a trial, or nil), families= (in how many lists the rows
+-- are judged)}. A row is a judged
 -- pair with label, place, setting, tests (the rows that Holm's correction counts), chance (the
 -- share of pairs in which b is better) and claimed. Raises a usage error if a value has no
 -- trial.
 function compare.new(frame, key, texts, metric, options)
   options = options or {}
   local by, curves = without_step(frame, options.by)
-  local trials = frame:trials { metric }
+  local apart = { [key] = true }
+  for _, name in ipairs(by or {}) do apart[name] = true end
+  local trials = frame:trials({ metric }, apart)
   if curves then trials = learning_curves.cut(frame.store, trials, metric) end
   local sides = sides_of(frame, trials, key, texts)
-  local vary, along = other_axes(frame, key, sides)
+  local tuned_key = frame:tuned_key(apart)
+  local vary, along = other_axes(frame, key, sides, tuned_key)
   if by then check_by(frame, by, vary, key) end
   local success = frame.plan.success
   if success and (success.metric ~= metric or curves or options.ratio) then success = nil end
   local result = { frame = frame, key = key, metric = metric, ratio = options.ratio, sides = sides,
-    along = along, curves = curves, success = success, better = options.better
+    tuned_key = tuned_key, along = along, curves = curves, success = success,
+    better = options.better
       or success and (success.above and "higher" or "lower")
       or direction.needed(frame.plan.better, metric, "compare", "--higher or --lower") }
   result.rows = rows_of(result, by or vary)

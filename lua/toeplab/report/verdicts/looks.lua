@@ -179,7 +179,7 @@ function looks.of_frame(frame)
     { frame.sweeps[1].id })) do
     asked[row.trial] = true
   end
-  for _, t in ipairs(frame:trials({ metric, frame.plan.tuned_metric }, true)) do
+  for _, t in ipairs(frame:trials({ metric, frame.plan.tuned_metric }, { [key or ""] = true })) do
     local text, value = versions.setting(t.point.at, key), json.encode { t.point.at[key or ""] }
     local here = entries[text] or { at = t.point.at }
     entries[text], here.place = here, here.place or {}
