@@ -206,17 +206,18 @@ local function row_of(result, p, s)
     or ("%s=%s%s"):format(result.key, setting, p.label ~= "all" and " " .. p.label or "")
   local good, other = p.success[1], p.success[s]
   row.success = good and other and { other[1], other[2], good[1], good[2] } or nil
-  row.asked = p.asked[1] and p.asked[s]
+  row.broken = p.asked[1] and p.asked[s] and row.diverged.a + row.diverged.b + row.lost > 0
   return row
 end
 
--- Returns the rows of all other sides, for each place at which one of them has a result.
+-- Returns the rows of all other sides, for each place at which one of them has a result, or at
+-- which trials of both ended without one: that was asked, too.
 local function rows_of(result, keys)
   local rows, places = {}, places_of(result, keys)
   for s = 2, #result.sides do
     for _, p in ipairs(places) do
       local row = row_of(result, p, s)
-      if p[1] or p[s] then rows[#rows + 1] = row end
+      if p[1] or p[s] or row.broken then rows[#rows + 1] = row end
     end
   end
   return rows
@@ -257,8 +258,7 @@ end
 local function judge_family(family)
   local counted, untested = {}, 0
   for _, row in ipairs(family) do
-    local broken = row.asked and row.diverged.a + row.diverged.b + row.lost > 0
-    untested = untested + (broken and #row.x < 2 and 1 or 0)
+    untested = untested + (row.broken and #row.x < 2 and 1 or 0)
     counted[#counted + 1] = row.success and row or nil
   end
   judgement.judge(family, untested)
