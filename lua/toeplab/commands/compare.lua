@@ -141,7 +141,8 @@ end
 -- Returns the values of the key that are compared, the baseline first: the given ones, A,B being
 -- two, or after a single one all others. Raises a usage error if they are not two at least.
 local function settings(frame, k)
-  local there, texts = k[2] and {} or compare.values(frame:trials {}, k.key), {}
+  local trials, texts = frame:trials({}, { [k.key] = true }), {}
+  local there = k[2] and {} or compare.values(trials, k.key)
   local function add(text)
     local new = not filter.says(tonumber(text) or text, texts)
     texts[#texts + 1] = new and text or nil

@@ -76,9 +76,9 @@ local function measured(result, add)
   end)
   local made = #commits > 0 and "; commit " .. table.concat(commits, ", ") or ""
   add("%s%s: %s%s%s", frame:title(), given(frame), status_counts(trials), time_taken(trials), made)
-  for _, text in ipairs(distinct(frame.sweeps, function(s) return s.plan.tuned end)) do
-    add("%s", text)
-  end
+  local apart = frame.plan.tuned_key and not frame:tuned_key(result.apart)
+  local how = distinct(frame.sweeps, function(s) return s.plan.tuned end)
+  for _, text in ipairs(apart and {} or how) do add("%s", text) end
   for _, line in ipairs(looks.of_frame(frame)) do add("%s", line) end
 end
 

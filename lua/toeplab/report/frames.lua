@@ -252,6 +252,13 @@ function Frame:columns()
   return list
 end
 
+-- Returns the key that was tuned for each setting; nil if none was, or if its values are told
+-- apart: by a filter on it, or because it is in a set of keys, which may be nil.
+function Frame:tuned_key(apart)
+  local key = self.plan.tuned_key
+  return key and not self.filters[key] and not (apart and apart[key]) and key or nil
+end
+
 -- Returns whether "lower" or "higher" values of a metric are better; nil if nothing says it.
 function Frame:better(metric) return direction.of(self.plan.better, metric) end
 
@@ -323,11 +330,9 @@ local function in_force(self, rows)
   return list, replaced
 end
 
--- Returns those of the trials whose value of the tuned key counts. A filter on the key chooses by
--- itself.
-local function chosen(self, rows, filters)
+-- Returns those of the trials whose value of the tuned key counts.
+local function chosen(self, rows)
   local key, metric = self.plan.tuned_key, self.plan.tuned_metric
-  if not metric or filters[key] then return rows end
   if not self.chosen then
     local results, list = frame_trials.values(self, { metric }), {}
     for i, row in ipairs(rows) do
@@ -349,14 +354,16 @@ end
 -- one rule count as one)}. They are read once; values: for each metric of the list a number, nan or
 -- nil. Trials at the same point share one table point = {values=, at=}: the configuration without
 -- the seed, and the part of it that varies. Of a key that was tuned for a setting
--- (trials/tuning.lua) the value counts whose results are better; all: all values that were run for
--- it count. Raises a usage error if the filters leave no trial.
-function Frame:trials(metrics, all)
+-- (trials/tuning.lua) the value counts whose results are better; but all that were run for it count
+-- if it is in the set `apart`, of keys that are looked at for themselves, or if a filter chooses.
+-- Raises a usage error if the filters leave no trial.
+function Frame:trials(metrics, apart)
   self.read = self.read or frame_trials.read(self)
   local rows, filters, list = self.read, trial_filters(self), {}
   local current, replaced = in_force(self, rows)
   local values = frame_trials.values(self, metrics)
-  for _, row in ipairs(all and current or chosen(self, current, filters)) do
+  local counting = self.plan.tuned_metric and self:tuned_key(apart)
+  for _, row in ipairs(counting and chosen(self, current) or current) do
     if fits_all(row, filters) then
       list[#list + 1] = overlay(row, { values = values(row) })
     end

@@ -369,7 +369,7 @@ end
 local function other_keys(frame, chosen, trials)
   local keys = {}
   for _, key in ipairs(sorted_keys(frame.axes)) do
-    if not chosen[key] and key ~= frame.plan.tuned_key
+    if not chosen[key] and key ~= frame:tuned_key()
       and not frames.follows(key, chosen, trials) then
       keys[#keys + 1] = key
     end
@@ -393,11 +393,13 @@ end
 -- value of the keys `columns` or, if that list is empty, for each metric. A cell averages over all
 -- keys that neither names. Raises a usage error if a key does not vary.
 function tables.pivot(frame, rows, columns, metrics)
-  local chosen, trials = check_keys(frame, rows, columns), frame:trials(metrics)
+  local chosen = check_keys(frame, rows, columns)
+  local trials = frame:trials(metrics, chosen)
   rows = add_between(frame, rows, chosen, trials)
   local others, rescued = other_keys(frame, chosen, trials), frame:events "rollback"
   local result = { id = frame.experiment, frame = frame, trials = trials, agreement = {},
-    yardsticks = {}, pivot = { rows = rows, columns = columns, metric = metrics[1] }, rows = {},
+    apart = chosen, yardsticks = {}, rows = {},
+    pivot = { rows = rows, columns = columns, metric = metrics[1] },
     columns = columns_of(frame, trials, columns, metrics) }
   for r, part in ipairs(split(trials, rows)) do
     result.rows[r] = { name = part.name, group = part }

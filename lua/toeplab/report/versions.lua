@@ -3,7 +3,9 @@
 local json = require "toeplab.base.json"
 local overlay = require "toeplab.base.overlay"
 
-local versions = {}
+local versions = {
+  -- How trials end without a result, so that what they would have come to is not known.
+  lost = { failed = true, timeout = true, budget = true, pruned = true } }
 
 -- Returns a text that tells settings apart, whatever value a point has of the key (nil: none).
 function versions.setting(at, key)
@@ -27,29 +29,41 @@ function versions.newest_choice(key)
   end
 end
 
--- Returns the number of the candidate that counts: that with the fewest seeds which diverged and,
--- of these, with the best mean over the seeds that all of them have; the first if there are none.
--- Each maps its seeds to results, false where the seed diverged. goal: "min" or "max".
-function versions.best(candidates, goal)
-  local sign, diverged, fewest = goal == "max" and -1 or 1, {}, math.huge
+-- Returns the result by which a trial is compared with those of other values of a tuned key: false
+-- if it ended without a finite one, nil if it has not ended.
+function versions.result(status, result)
+  if status == "done" then return result and result - result == 0 and result or false end
+  if status == "guard" or versions.lost[status] then return false end
+end
+
+-- Returns the candidates (versions.best) that have results and, of these, the fewest that are
+-- false, as a list of their numbers.
+local function most_finite(candidates)
+  local list, fewest = {}, math.huge
   for i, results in ipairs(candidates) do
-    diverged[i] = 0
-    for _, v in pairs(results) do diverged[i] = diverged[i] + (v and 0 or 1) end
-    fewest = math.min(fewest, diverged[i])
+    local without = 0
+    for _, v in pairs(results) do without = without + (v and 0 or 1) end
+    if next(results) and without < fewest then list, fewest = {}, without end
+    if next(results) and without == fewest then list[#list + 1] = i end
   end
-  local sums, best = {}, nil
-  for seed in pairs(candidates[1]) do
+  return list
+end
+
+-- Returns the number of the candidate that counts: that with the fewest seeds which ended without a
+-- result and, of these, with the best mean over the seeds that all of them have; the first if there
+-- are none. Each maps its seeds to results (versions.result). goal: "min" or "max".
+function versions.best(candidates, goal)
+  local sign, list, sums = goal == "max" and -1 or 1, most_finite(candidates), {}
+  local best = list[1] or 1
+  for seed in pairs(candidates[best]) do
     local all = true
-    for i, results in ipairs(candidates) do
-      all = all and (diverged[i] > fewest or results[seed])
-    end
-    for i, results in ipairs(all and candidates or {}) do
-      if diverged[i] == fewest then sums[i] = (sums[i] or 0.0) + sign * results[seed] end
+    for _, i in ipairs(list) do all = all and candidates[i][seed] end
+    for _, i in ipairs(all and list or {}) do
+      sums[i] = (sums[i] or 0.0) + sign * candidates[i][seed]
     end
   end
-  for i in ipairs(candidates) do
-    local better = not best or sums[i] and sums[i] < sums[best]
-    if diverged[i] == fewest and better then best = i end
+  for _, i in ipairs(list) do
+    if sums[i] and sums[i] < sums[best] then best = i end
   end
   return best
 end
@@ -65,9 +79,7 @@ function versions.chosen(rows, key, goal)
     settings[text] = here
     local i = here.places[value] or #here.values + 1
     here.places[value], here.values[i], here.results[i] = i, value, here.results[i] or {}
-    local ended = row.status == "guard" or row.status == "done" and row.result
-    local finite = ended and row.status == "done" and row.result - row.result == 0
-    if ended then here.results[i][row.seed] = finite and row.result end
+    here.results[i][row.seed] = versions.result(row.status, row.result)
   end
   for text, here in pairs(settings) do
     best_of[text] = here.values[versions.best(here.results, goal)]

@@ -184,8 +184,8 @@ function tuning.describe(exp)
     .. "and that with the better mean %s over all seeds counts%s"):format(tune.key,
     config.show(tune.values), 100 * tune.within, tune.metric, tune.seed, exp.name .. SUFFIX,
     table.concat(with), tune.metric, #exp.tuned.at_end > 0
-      and ("; the best is the lowest or highest of these for "
-        .. table.concat(exp.tuned.at_end, ", ")) or "")
+      and ("; at seed %d the lowest or highest of these was best for %s"):format(tune.seed,
+        table.concat(exp.tuned.at_end, ", ")) or "")
 end
 
 -- Says that the finished trials of a small sweep, at least as many as there are values, have not

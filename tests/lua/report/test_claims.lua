@@ -1,9 +1,10 @@
 -- test_claims.lua: what the papers claim of their tables, and what trials say of it.
 local t = require "harness"
 local claims = require "toeplab.report.verdicts.claims"
+local frames = require "toeplab.report.frames"
 local published_tables = require "toeplab.trials.published_tables"
+local records = require "toeplab.store.records"
 local sweeps = require "sweeps"
-
 
 local function run(folder, words)
   return t.toeplab(("%s -C '%s'"):format(words, folder))
@@ -184,6 +185,19 @@ t.test("a claim of several comparisons needs all of them, and one can contradict
   t.eq(verdict { [0.9] = times(1.1) }, "cannot tell")
 end)
 
+t.test("a trial of both sides that ended without a result is one", function()
+  t.in_folder(function(folder)
+    decays(folder, { [0.99] = { 20, 21, 22, 23 } }, { [0.99] = 2 }, function(trial)
+      trial.status = trial.seed == 2 and "failed" or nil
+    end)
+    local published, store <close> = published_tables.read "tnn/table10", records.open(folder, "r")
+    published.claims = { { says = "X.", row = "0.99 (ours)", metric = "ppl@16x",
+      over_metric = "best_val_ppl", above = 1 } }
+    local result = claims.of(published, frames.find(store, "experiment", "decays", {}))
+    t.eq(result.claims[1].list[1].pair.lost, 1)
+  end)
+end)
+
 t.test("seeds that one side lacks are left out", function()
   t.in_folder(function(folder)
     decays(folder, { [0.99] = { 20, 21, 22, 23, 24 }, none = { 20, 21, 22, 23 } }, nil,
@@ -194,6 +208,17 @@ t.test("seeds that one side lacks are left out", function()
       "PPL (val): ratio 1.000 [1.000, 1.000], 3 seeds; claimed: 0.98 to 1.02",
       "left out: 2 seeds not done on both sides; 1 trial ended without a result; the seeds do not "
       .. "differ, so that no test applies")
+  end)
+  t.in_folder(function(folder) -- one seed has no p, but it was asked for
+    local values = { 20, 21, 22 }
+    decays(folder, { [0.99] = values, [0.999] = values, none = { 20, 20, 24 } }, nil,
+      function(trial)
+        if trial.config.decay == 0.999 and trial.seed > 1 then trial.status = "failed" end
+      end)
+    local text = run(folder, "compare tnn/table10")
+    t.holds(text, "after Holm's correction over the 5 of 12 comparisons that have a p",
+      "claim 2: 0.999 over 0.99 (ours), PPL (val): ratio 1.000, 1 seed; claimed: 0.98 to 1.02; ",
+      "left out: 2 seeds not done on both sides; 2 trials ended without a result; one seed has no")
   end)
   t.in_folder(function(folder)
     decays(folder, { [0.99] = { 20 }, none = { 20 } })

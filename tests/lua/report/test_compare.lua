@@ -444,4 +444,24 @@ t.test("wrong words are told", function()
   end)
 end)
 
+t.test("a row of which all trials ended without a result is told and counts", function()
+  for _, how in ipairs { { status = "failed" }, { ended = "guard" } } do
+    t.in_folder(function(folder)
+      local list = {}
+      for seed = 1, 4 do
+        for i, model in ipairs { "a", "b" } do
+          list[#list + 1] = { config = { model = model, task = "x" }, seed = seed,
+            metrics = { loss = i + seed ^ 2 / 100 * i } }
+          list[#list + 1] = { config = { model = model, task = "y" }, seed = seed,
+            status = how.status, ended = how.ended, metrics = how.ended and { loss = 0 / 0 } }
+        end
+      end
+      sweeps.write(folder, { experiment = "e", axes = { "model", "task" }, columns = { "loss" },
+        trials = list })
+      t.holds(t.toeplab(("compare e model=a model=b -C '%s'"):format(folder)),
+        "task=y: no seed has both", "which Holm's correction asks of the smallest")
+    end)
+  end
+end)
+
 t.done()

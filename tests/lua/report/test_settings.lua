@@ -48,9 +48,27 @@ t.test("of values that were run, that with the fewest diverged seeds and the bes
       { { { 2 }, { 1 } }, "min", 2 }, { { { 2, 9 }, { 3 } }, "min", 1 }, -- the seeds of both
       { { {}, {} }, "min", 1 }, { { { 1, 1 }, { 1, 1 } }, "min", 1 },
       { { { 5, 5 }, { [2] = 4 }, { 3, 6 } }, "min", 2 },
+      { { { false, 1 }, { 3, 2 }, { 2, 2, 1 } }, "min", 3 }, -- the first one's seeds do not matter
+      { { {}, { 2, 2 }, { 1, 1 } }, "min", 3 }, { { {}, { false } }, "min", 2 },
     } do
       t.eq(versions.best(case[1], case[2]), case[3])
     end
   end)
+
+t.test("of values that were run, one whose trials ended without a result loses", function()
+  for _, status in ipairs { "guard", "failed", "timeout", "budget", "pruned", "done" } do
+    local rows = {}
+    for seed = 1, 3 do
+      rows[#rows + 1] = { at = { op = "a", lr = 1 }, seed = seed, status = "done", result = 5.0 }
+      rows[#rows + 1] = { at = { op = "a", lr = 2 }, seed = seed, status = seed == 2 and status
+        or "done", result = seed ~= 2 and 4.0 or nil }
+    end
+    local counts = versions.chosen(rows, "lr", "min")
+    t.eq({ counts { op = "a", lr = 1 }, counts { op = "a", lr = 2 } }, { true, false })
+    rows[4].status, rows[4].result = "interrupted", nil -- it may still come to anything
+    counts = versions.chosen(rows, "lr", "min")
+    t.eq({ counts { op = "a", lr = 1 }, counts { op = "a", lr = 2 } }, { false, true })
+  end
+end)
 
 t.done()

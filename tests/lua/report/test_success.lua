@@ -22,16 +22,17 @@ t.test("intervals of shares and p of two shares are SciPy's", function()
 end)
 
 -- Accuracies of two mixers: "a" succeeds with 5 of 6 seeds, "b" with none, one of which diverged.
-local function written(folder, success)
+-- most: how many of the seeds are written; rule: that of seeds added by looks.
+local function written(folder, success, most, rule)
   local list = {}
-  for seed = 1, 6 do
+  for seed = 1, most or 6 do
     list[#list + 1] = { config = { mixer = "a" }, seed = seed,
       metrics = { accuracy = seed == 2 and 0.2 or 0.99 } }
     list[#list + 1] = { config = { mixer = "b" }, seed = seed, ended = seed == 6 and "guard" or nil,
       metrics = { accuracy = 0.1 + seed / 100 } }
   end
   sweeps.write(folder, { experiment = "recall", axes = { "mixer" }, columns = { "accuracy" },
-    trials = list, success = success })
+    trials = list, success = success, rule = rule })
 end
 
 t.test("tables count them, with an interval; what diverged has failed", function()
@@ -61,6 +62,21 @@ t.test("compare decides by the counts, by Fisher's exact test", function()
     t.holds(t.toeplab(("compare recall mixer=a mixer=b -C '%s'"):format(folder)),
       "in 0 of 6, mixer=a in 0 of 6: undecided, Fisher's exact p 1\n")
   end)
+end)
+
+-- 5 of 6 against 0 of 6: p is 0.0152, at a level of 0.01 for the second look 0.0758 of 0.05; at the
+-- first look of the rule, at 6 of 12 seeds, 0.0303.
+t.test("Fisher's p allows for looks, also at seeds that diverged", function()
+  local success = { metric = "accuracy", above = 0.5 }
+  for _, case in ipairs { { 4, nil, "undecided", 5 }, { 5, nil, "undecided", 5 },
+    { 6, nil, "less often", 1 }, { 6, "until 2 %, at least 6, at most 12", "less often", 2 } } do
+    t.in_folder(function(folder)
+      written(folder, success, case[1], case[2]) -- the last seed is that which diverged
+      written(folder, success, 6, case[2])
+      t.holds(t.toeplab(("compare recall mixer=a mixer=b -C '%s'"):format(folder)),
+        ("%s, Fisher's exact p %.3g"):format(case[3], case[4] * stats.fisher(0, 6, 5, 6)))
+    end)
+  end
 end)
 
 t.test("what success is, is checked where it is declared", function()

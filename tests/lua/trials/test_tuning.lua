@@ -108,14 +108,30 @@ test("of several values that were run, the one that is better over all seeds cou
       found[trial.point.at.decay] = trial.point.at.lr
     end
     t.eq(found, { [0.9] = 0.3, [0.99] = 0.2 })
-    t.eq({ #frame:trials { "loss" }, #frame:trials({ "loss" }, true) }, { 6, 18 })
+    t.eq({ #frame:trials { "loss" }, #frame:trials({ "loss" }, { lr = true }) }, { 6, 18 })
     t.eq(frame:left_out(), nil)
     -- a filter on the key chooses by itself
     local filtered = frames.find(store, "experiment", "test", { lr = { "0.2" } })
     t.eq(#filtered:trials { "loss" }, 6)
-    local said = t.shell(("'%s' compare test decay=0.9 decay=0.99 -C '%s/results'"):format(
-      core.sys.executable(), folder))
-    t.holds(said, "lr is 0.2 here and 0.3 for decay=0.9, each the best of those run")
+    local function said(words) return t.toeplab(("%s -C '%s/results'"):format(words, folder)) end
+    t.holds(said "compare test decay=0.9 decay=0.99",
+      "lr is 0.2 here and 0.3 for decay=0.9, each the best of those run")
+    -- all values count where the key itself is looked at
+    for words, parts in pairs {
+      ["compare test lr=0.2 lr=0.3"] = { "decay=0.9: by -0.1 at each of 3 seeds",
+        "1 trial of these diverged" },
+      ["compare test decay=0.9 decay=0.99 lr=0.2,0.3"] = { "\nlr=0.2: decay=0.99 is worse",
+        "\nlr=0.3: " },
+      ["compare test decay=0.9 decay=0.99 --by lr"] = { "\nlr=0.2: ", "\nlr=0.3: ",
+        "\nlr=0.4: " },
+      ["table test --rows lr"] = { "\n0.2 ", "\n0.3 ", "\n0.4 ", "over decay" },
+      ["table test --rows decay lr=0.2,0.3"] = { "each number averages over lr" },
+    } do
+      local shown = said(words)
+      t.holds(shown, table.unpack(parts))
+      t.eq(shown:find("of each row", 1, true), nil) -- how a value was chosen
+    end
+    t.holds(said "table test --rows decay", "lr of each row: of 0.2,0.3,0.4, those within")
   end)
 
 test("scales, other seeds and a second run use what is known", function(folder)
@@ -322,8 +338,8 @@ test("the table says how the key was chosen", function(folder)
   local store <close> = records.open(folder .. "/results", "r")
   local plan = sweeps.find(store, "experiment", "test")[1].plan
   t.holds(plan, "lr of each row: of 0.2,0.3,0.4, those within 3 % of the best loss at seed 101 "
-    .. "(test-tuning) were run, and that with the better mean loss over all seeds counts; the best "
-    .. "is the lowest or highest of these for decay=0.9 lr=0.2\"")
+    .. "(test-tuning) were run, and that with the better mean loss over all seeds counts; at seed "
+    .. "101 the lowest or highest of these was best for decay=0.9 lr=0.2\"")
 end)
 
 test("plan as CSV has one header for the small sweep and the experiment", function(folder)

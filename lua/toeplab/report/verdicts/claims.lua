@@ -8,12 +8,14 @@ local config = require "toeplab.base.config"
 local groups = require "toeplab.report.groups"
 local labels = require "toeplab.report.labels"
 local judgement = require "toeplab.report.verdicts.judgement"
+local overlay = require "toeplab.base.overlay"
 local published_tables = require "toeplab.trials.published_tables"
 local quantity = require "toeplab.base.quantity"
 local space = require "toeplab.trials.space"
 local stats = require "toeplab.report.stats"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
+local versions = require "toeplab.report.versions"
 local yardsticks = require "toeplab.report.yardsticks"
 
 local claims = {}
@@ -201,11 +203,11 @@ local function several(side, trials)
 end
 
 -- Returns what a side came to: {values= (seed -> the mean of the parts, false for a seed that lacks
--- one), steps= (seed -> the step at which a command asked for it), rule= (judgement.rule), lost=
--- (how many trials ended without a result), point=}; nil and the reason if there are none or two
+-- one), steps= (judgement.count_looks), rule= (judgement.rule), lost= (the set of the ids of the
+-- trials that ended without a result), point=}; nil and the reason if there are none or two
 -- settings match; the third result is whether it diverged.
 local function values_of(find, side, parts)
-  local sums, counts, steps, lost = {}, {}, {}, 0
+  local sums, counts, steps, lost = {}, {}, {}, {}
   if #find(side) == 0 then return nil, { "no trial of", side.name } end
   for _, part in ipairs(parts) do
     local trials, name = find(side, part), part.title or part.name
@@ -220,9 +222,9 @@ local function values_of(find, side, parts)
       if t.status == "guard" or v and v - v ~= 0 then
         return nil, { "diverged:", side.name }, true
       end
-      lost = lost + (judgement.lost[t.status] and 1 or 0)
-      steps[t.seed] = math.max(steps[t.seed] or 0, t.step)
+      lost[t.id] = versions.lost[t.status]
       if v then
+        steps[t.seed] = math.max(steps[t.seed] or 0, t.step)
         sums[t.seed], counts[t.seed] = (sums[t.seed] or 0.0) + v, (counts[t.seed] or 0) + 1
       end
     end
@@ -234,21 +236,23 @@ local function values_of(find, side, parts)
 end
 
 -- Sets pair (judgement.pair) with lost (how many trials ended without a result) and tuned (the
--- values of the tuned key on both sides, if one was tuned), or why, the reason that there is none,
--- and diverged.
+-- values of the tuned key on both sides, if one was tuned), or why, the reason that there is none.
+-- Sets untested if there is no p because trials diverged or ended without a result.
 local function measure(c, find, tuned_key)
   local a, why, of_a = values_of(find, c.a, c.measure.of)
   local b, other, of_b = values_of(find, c.b, c.measure.over)
   c.why = why or other
-  c.diverged = c.why and (a or of_a) and (b or of_b)
+  c.untested = c.why and (a or of_a) and (b or of_b)
   if c.why then return end
   local pair = judgement.pair(b.values, a.values, true)
+  local lost = #sorted_keys(overlay(a.lost, b.lost))
+  c.untested = lost > 0 and pair and #pair.x < 2
   if not pair then
     c.why = { claims.title(c) .. ": a value is not above 0" }
   elseif #pair.x == 0 then
     c.why = { claims.title(c) .. ": no seed is done on both sides" }
   else
-    c.pair, pair.region, pair.rule, pair.lost = pair, c.region, a.rule or b.rule, a.lost + b.lost
+    c.pair, pair.region, pair.rule, pair.lost = pair, c.region, a.rule or b.rule, lost
     judgement.count_looks(pair, a.steps, b.steps)
     if tuned_key then
       pair.tuned = { config.show(a.point.values[tuned_key]),
@@ -273,16 +277,16 @@ end
 -- ---- Verdicts ---------------------------------------------------------------------------------
 
 -- Gives every comparison its verdict, with Holm's correction over all of the table, also over those
--- that diverged. A claim holds if all of its comparisons support it, and fails if one contradicts
--- it. Models that miss a yardstick of their data decide nothing, nor do comparisons of which a
--- trial ended without a result.
+-- without a p because trials diverged or ended without a result. A claim holds if all of its
+-- comparisons support it, and fails if one contradicts it. Models that miss a yardstick of their
+-- data decide nothing, nor do comparisons of which a trial ended without a result.
 local function judge(result, all)
-  local measured, diverged = {}, 0
+  local measured, untested = {}, 0
   for _, c in ipairs(all) do
-    measured[#measured + 1], diverged = c.pair, diverged + (c.diverged and 1 or 0)
+    measured[#measured + 1], untested = c.pair, untested + (c.untested and 1 or 0)
   end
   result.pairs = measured
-  result.tests, result.measured = judgement.judge(measured, diverged), #measured
+  result.tests, result.measured = judgement.judge(measured, untested), #measured
   for _, claim in ipairs(result.claims) do
     claim.verdict = SUPPORTS
     for _, c in ipairs(claim.list) do

@@ -14,6 +14,7 @@ local text_error = require "toeplab.report.verdicts.text_error"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
+local versions = require "toeplab.report.versions"
 
 local compare = {}
 
@@ -54,7 +55,7 @@ local function sides_of(frame, trials, key, texts)
         local v = t.status == "done" and t.values[1]
         local finite = v and v - v == 0
         t.value, t.diverged = finite and v or nil, t.status == "guard" or v and not finite
-        t.lost = judgement.lost[t.status]
+        t.lost = versions.lost[t.status]
         table.insert(side.asked, t)
         if finite then table.insert(side.done, t) end
       end
@@ -91,10 +92,10 @@ end
 -- follows from key: {name=, and the value of each side}. The trials that are not done count, too,
 -- since a key with several values may have only one among those that are. A key that was tuned
 -- follows from the point, not only from key, and separates nothing.
-local function other_axes(frame, key, sides)
+local function other_axes(frame, key, sides, tuned_key)
   local vary, along = {}, {}
   for _, name in ipairs(frame:own_axes(compare.together(sides, "asked"))) do
-    local tuned, values, lead = name == frame.plan.tuned_key, { name = name }, nil
+    local tuned, values, lead = name == tuned_key, { name = name }, nil
     local several, lacks, differ = false, false, false
     for s, side in ipairs(sides) do
       local count, first, value = compare.distinct(side.done, name)
@@ -125,9 +126,10 @@ local function family_of(t, result)
 end
 
 -- Returns the places of the trials, by label: {label=, family=, diverged= and lost= (how many of
--- each side), asked= (of each side, whether it has trials), and for each side with done trials a
--- table seed -> trial}. keys: those that tell places apart. Raises a usage error if two trials of a
--- side have the same place and seed, as those of 1 and 1.0 have.
+-- each side), asked= (of each side, whether it has trials), steps= (of each side, what
+-- judgement.count_looks takes), and for each side with done trials a table seed -> trial}. keys:
+-- those that tell places apart. Raises a usage error if two trials of a side have the same place
+-- and seed, as those of 1 and 1.0 have.
 local function places_of(result, keys)
   local list, found = {}, {}
   for s, side in ipairs(result.sides) do
@@ -138,7 +140,7 @@ local function places_of(result, keys)
       local label = labels.none:parts(at, keys)
       if not found[text] then
         local step = t.part and learning_curves.label(t.part)
-        found[text] = { diverged = {}, lost = {}, asked = {}, success = {},
+        found[text] = { diverged = {}, lost = {}, asked = {}, success = {}, steps = {},
           family = family_of(t, result), part = t.part, at = label, values = at,
           label = step and (label ~= "" and label .. " " or "") .. step
             or label ~= "" and label or "all" }
@@ -153,13 +155,14 @@ local function places_of(result, keys)
         local good = t.value and cells.succeeds(result.success, t.value)
         p.success[s] = { p.success[s][1] + (good and 1 or 0), p.success[s][2] + 1 }
       end
-      p[s] = p[s] or t.value and {}
+      p[s], p.steps[s] = p[s] or t.value and {}, p.steps[s] or {}
       local other = t.value and p[s][t.seed]
       if other then
         errors.usage("compare: the trials %s and %s have the same place, %s, and seed %d: take one "
           .. "away with toeplab rm", other.id:sub(1, 12), t.id:sub(1, 12), p.label, t.seed)
       end
       if t.value then p[s][t.seed] = t end
+      if t.value or t.diverged then p.steps[s][t.seed] = t.step end
     end
   end
   table.sort(list, function(x, y)
@@ -176,10 +179,10 @@ local function by_seed(trials, field)
   return values
 end
 
--- Returns the value of a tuned key that the trials of a place have; nil if none was tuned.
-local function tuned_value(frame, trials)
+-- Returns the value of a tuned key (nil: none) that the trials of a place have.
+local function tuned_value(key, trials)
   local _, t = next(trials or {})
-  return t and frame.plan.tuned_key and t.point.values[frame.plan.tuned_key]
+  return t and key and t.point.values[key]
 end
 
 -- Returns the row of a place for a side, a pair (judgement.pair) with label, at (the values of
@@ -194,31 +197,32 @@ local function row_of(result, p, s)
     errors.usage("compare: trial %s has %s = %g, and a ratio needs values above 0: compare "
       .. "without --ratio", t.id:sub(1, 12), result.metric, t.value)
   end
-  judgement.count_looks(row, by_seed(a, "step"), by_seed(b, "step"))
+  judgement.count_looks(row, p.steps[1] or {}, p.steps[s] or {})
   row.place, row.setting, row.family = p.label, setting, p.family
   row.part, row.at, row.values = p.part, p.at, p.values
   row.rule = judgement.rule(a or {}) or judgement.rule(b or {})
   row.diverged = { a = p.diverged[1] or 0, b = p.diverged[s] or 0 }
   row.lost = (p.lost[1] or 0) + (p.lost[s] or 0)
-  row.tuned = { a = tuned_value(result.frame, a), b = tuned_value(result.frame, b) }
+  row.tuned = { a = tuned_value(result.tuned_key, a), b = tuned_value(result.tuned_key, b) }
   row.label = #result.sides == 2 and p.label
     or ("%s=%s%s"):format(result.key, setting, p.label ~= "all" and " " .. p.label or "")
   local good, other = p.success[1], p.success[s]
   row.success = good and other and { other[1], other[2], good[1], good[2] } or nil
-  row.asked = p.asked[1] and p.asked[s]
+  row.broken = p.asked[1] and p.asked[s] and row.diverged.a + row.diverged.b + row.lost > 0
   if text_error.metrics[result.metric] and not result.curves then
     row.text_error = { text_error.of(result.frame.store, a, b, row.seeds) }
   end
   return row
 end
 
--- Returns the rows of all other sides, for each place at which one of them has a result.
+-- Returns the rows of all other sides, for each place at which one of them has a result, or at
+-- which trials of both ended without one: that was asked, too.
 local function rows_of(result, keys)
   local rows, places = {}, places_of(result, keys)
   for s = 2, #result.sides do
     for _, p in ipairs(places) do
       local row = row_of(result, p, s)
-      if p[1] or p[s] then rows[#rows + 1] = row end
+      if p[1] or p[s] or row.broken then rows[#rows + 1] = row end
     end
   end
   return rows
@@ -259,8 +263,7 @@ end
 local function judge_family(family)
   local counted, untested = {}, 0
   for _, row in ipairs(family) do
-    local broken = row.asked and row.diverged.a + row.diverged.b + row.lost > 0
-    untested = untested + (broken and #row.x < 2 and 1 or 0)
+    untested = untested + (row.broken and #row.x < 2 and 1 or 0)
     counted[#counted + 1] = row.success and row or nil
   end
   judgement.judge(family, untested)
@@ -299,23 +302,28 @@ end
 -- nil: as the frame says), by= (a list of keys, nil: all others that vary; "step": the parts of the
 -- training, unless it is a key).
 -- Returns {frame=, key=, metric=, better=, ratio=, sides= (sides_of; with overall=, of its rows, by
--- judgement.overall, unless commands gave other keys several values), rows=, along=, seconds= (the
--- mean of a trial, or nil), families= (in how many lists the rows are judged)}. A row is a judged
+-- judgement.overall, unless commands gave other keys several values), rows=, along=, tuned_key=
+-- (Frame:tuned_key), seconds= (the mean of a trial, or nil), families= (in how many lists the rows
+-- are judged)}. A row is a judged
 -- pair with label, place, setting, tests (the rows that Holm's correction counts), chance (the
 -- share of pairs in which b is better) and claimed. Raises a usage error if a value has no
 -- trial.
 function compare.new(frame, key, texts, metric, options)
   options = options or {}
   local by, curves = without_step(frame, options.by)
-  local trials = frame:trials { metric }
+  local apart = { [key] = true }
+  for _, name in ipairs(by or {}) do apart[name] = true end
+  local trials = frame:trials({ metric }, apart)
   if curves then trials = learning_curves.cut(frame.store, trials, metric) end
   local sides = sides_of(frame, trials, key, texts)
-  local vary, along = other_axes(frame, key, sides)
+  local tuned_key = frame:tuned_key(apart)
+  local vary, along = other_axes(frame, key, sides, tuned_key)
   if by then check_by(frame, by, vary, key) end
   local success = frame.plan.success
   if success and (success.metric ~= metric or curves or options.ratio) then success = nil end
   local result = { frame = frame, key = key, metric = metric, ratio = options.ratio, sides = sides,
-    along = along, curves = curves, success = success, better = options.better
+    tuned_key = tuned_key, along = along, curves = curves, success = success,
+    better = options.better
       or success and (success.above and "higher" or "lower")
       or direction.needed(frame.plan.better, metric, "compare", "--higher or --lower") }
   result.rows = rows_of(result, by or vary)

@@ -5,9 +5,7 @@ local quantity = require "toeplab.base.quantity"
 local sequential = require "toeplab.trials.sequential"
 local stats = require "toeplab.report.stats"
 
-local judgement = { ALPHA = sequential.ALPHA,
-  -- How trials end without a result, so that what they would have come to is not known.
-  lost = { failed = true, timeout = true, budget = true, pruned = true } }
+local judgement = { ALPHA = sequential.ALPHA }
 
 -- ---- Levels -----------------------------------------------------------------------------------
 
@@ -89,14 +87,15 @@ function judgement.estimate(c, alpha)
   c.p = p and p * judgement.ALPHA / alpha
 end
 
--- Sets looks of pairs: after how many commands there were pairs to look at, each with new ones. a
--- and b: for each side seed -> the step at which a command first asked for it (Frame:trials).
+-- Sets looks of pairs: after how many commands there were results of the same seed of both sides to
+-- look at, each with new ones. a and b: for each side, of its trials that came to a result or
+-- diverged, seed -> the step at which a command first asked for it (Frame:trials).
 function judgement.count_looks(c, a, b)
   local new, steps, sum = {}, {}, 0
-  for _, seed in ipairs(c.seeds) do
-    local step = math.max(a[seed], b[seed])
-    if not new[step] then steps[#steps + 1] = step end
-    new[step] = (new[step] or 0) + 1
+  for seed, first in pairs(a) do
+    local step = b[seed] and math.max(first, b[seed])
+    if step and not new[step] then steps[#steps + 1] = step end
+    if step then new[step] = (new[step] or 0) + 1 end
   end
   table.sort(steps)
   c.looks = 0
@@ -124,11 +123,15 @@ function judgement.judge(list, untested)
 end
 
 -- Judges pairs of a list by their field success, {k, n, l, m}: k of n trials of b succeed and l of
--- m of a. Sets p by Fisher's exact test with Holm's correction, tests, good ("a" or "b", which
--- succeeds more often; nil: neither), and decided.
+-- m of a. Sets p by Fisher's exact test, scaled as judgement.estimate does and with Holm's
+-- correction, tests, good ("a" or "b", which succeeds more often; nil: neither), and decided.
 function judgement.judge_success(list)
   local ps = {}
-  for i, c in ipairs(list) do ps[i] = stats.fisher(table.unpack(c.success)) end
+  for i, c in ipairs(list) do
+    local _, n, _, m = table.unpack(c.success)
+    ps[i] = math.min(1.0, stats.fisher(table.unpack(c.success)) * judgement.ALPHA
+      / judgement.alpha(c, math.min(n, m)))
+  end
   for i, p in ipairs(stats.holm(ps)) do
     local c, k, n, l, m = list[i], table.unpack(list[i].success)
     c.p, c.tests, c.decided = p, #list, p < judgement.ALPHA

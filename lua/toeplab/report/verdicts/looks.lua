@@ -131,8 +131,7 @@ function looks.reader(entries_of, goal, metric)
       for seed = 1, n do
         local t = of_value[seed]
         if not t then return nil end
-        local finite = t.status == "done" and t.result and t.result - t.result == 0
-        results[i][seed] = finite and t.result
+        results[i][seed] = versions.result(t.status, t.result) or false
       end
     end
     return list[#list > 1 and versions.best(results, goal) or 1]
@@ -180,7 +179,7 @@ function looks.of_frame(frame)
     { frame.sweeps[1].id })) do
     asked[row.trial] = true
   end
-  for _, t in ipairs(frame:trials({ metric, frame.plan.tuned_metric }, true)) do
+  for _, t in ipairs(frame:trials({ metric, frame.plan.tuned_metric }, { [key or ""] = true })) do
     local text, value = versions.setting(t.point.at, key), json.encode { t.point.at[key or ""] }
     local here = entries[text] or { at = t.point.at }
     entries[text], here.place = here, here.place or {}

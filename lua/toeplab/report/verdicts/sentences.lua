@@ -150,7 +150,7 @@ end
 -- Returns lines that say with which values of a tuned key the rows were compared; none if no key
 -- was tuned.
 local function tuned_lines(result)
-  local key, equal, lines = result.frame.plan.tuned_key, {}, {}
+  local key, equal, lines = result.tuned_key, {}, {}
   local function text(v) return v == nil and "none" or config.show(v) end
   for _, row in ipairs(key and not result.curves and result.rows or {}) do
     local a, b = text(row.tuned.a), text(row.tuned.b)
