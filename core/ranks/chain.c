@@ -17,6 +17,8 @@ typedef struct leaf {
     tl_tensor *sum;     /* where it arrives by the transport */
     void      *request; /* of its arrival by the transport */
     int        sent;
+    tl_tensor *sent_sum; /* not owned: only its address is compared, */
+    unsigned   version;  /* and its version when it was sent */
 } leaf;
 
 typedef struct chain {
@@ -64,8 +66,24 @@ static tl_status done(tl_watch *w, tl_ctx *ctx, tl_slot *slot)
     leaf  *l = &c->leaves[slot->number - 1];
     (void)ctx;
     if (c->to < 0 || l->sent) return TL_OK;
+    tl_status st = tl_ranks_send(c->ranks, c->to, slot->number, slot->grad);
     l->sent = 1;
-    return tl_ranks_send(c->ranks, c->to, slot->number, slot->grad);
+    l->sent_sum = slot->grad;
+    l->version = slot->grad ? slot->grad->storage->version : 0;
+    return st;
+}
+
+/* Fails if a sum changed after it was sent. The pass sends it after the last node on its own tape
+** that uses the leaf, and does not see a pass inside a function's node that adds to it later. */
+static tl_status check_sent(const chain *c, const leaf *l)
+{
+    const tl_tensor *sum = l->slot->grad;
+    if (!l->sent || (sum == l->sent_sum && (!sum || sum->storage->version == l->version)))
+        return TL_OK;
+    return tl_fail(c->ranks->ctx, TL_EINVAL,
+                   "ranks: the gradient of tensor %d, %s, changed after it was sent: a function's "
+                   "backward pass adds to a tensor that is also used outside of the function",
+                   (int)(l - c->leaves) + 1, SHAPE(l->like));
 }
 
 static tl_status begin(chain *c, tl_tensor *const *leaves, int from)
@@ -103,6 +121,7 @@ static tl_status hand_on_rest(chain *c)
     tl_status st = TL_OK;
     for (int i = 0; i < c->count && st == TL_OK; i++) {
         st = reach(&c->watch, c->ranks->ctx, c->leaves[i].slot);
+        if (st == TL_OK) st = check_sent(c, &c->leaves[i]);
         if (st == TL_OK) st = done(&c->watch, c->ranks->ctx, c->leaves[i].slot);
     }
     return st;

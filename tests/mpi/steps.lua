@@ -196,6 +196,14 @@ world:backward(loss, { w }, rank > 0 and rank - 1 or nil, rank < p - 1 and rank 
 check("the sum has what a function's own pass added", w:grad():get(1) == rank + 1,
   w:grad():get(1))
 
+-- The outer pass uses w after the function, and so sends its sum before the function adds to it.
+w = core.full({ 2 }, 3):require_grad()
+loss = (hidden(core.full({ 2 }, rank + 1):require_grad()) * w):sum()
+local ok, why = pcall(world.backward, world, loss, { w }, rank > 0 and rank - 1 or nil,
+  rank < p - 1 and rank + 1 or nil)
+check("a sum that changes after it was sent is an error",
+  ok == (rank == p - 1) and (ok or tostring(why):find("changed after it was sent", 1, true)), why)
+
 world:barrier()
 world:close()
 os.exit(failed == 0)

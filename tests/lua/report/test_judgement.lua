@@ -125,6 +125,16 @@ t.test("commands that add seeds are looks, and each further one has a smaller le
     { 0.01, 0.02 }, 1e-15)
 end)
 
+t.test("of several rules the one with the smallest first level counts", function()
+  local short, long = "until 2 %, at least 5, at most 10", "until 2 %, at least 5, at most 20"
+  t.eq(judgement.rule {}, nil)
+  t.eq(judgement.rule { {}, { rule = short } }, short)
+  for _, list in ipairs { { { rule = short }, { rule = long } }, { { rule = long }, {},
+    { rule = short } } } do
+    t.eq(judgement.rule(list), long)
+  end
+end)
+
 t.test("comparisons without a p count in Holm's correction if they were asked for", function()
   local list = { all(true)[2] }
   local alone = judgement.judge(list) and list[1].p

@@ -418,7 +418,7 @@ function claims.words(published, frame)
       .. "(t on the logarithms). 'supports' or 'contradicts': the interval lies within or outside "
       .. "of what is claimed, with p < %g after Holm's correction over the %s in this table; a "
       .. "claim of several needs all of them"):format(judgement.ALPHA,
-      result.tests < result.count and ("%d of %s that have a p"):format(result.tests, all) or all)
+      result.tests < result.count and ("%d of %s that were run"):format(result.tests, all) or all)
     lines[#lines + 1] = judgement.least_pairs(result.pairs, true)
     local corrected = judgement.corrected(result.pairs)
     table.move(corrected, 1, #corrected, #lines + 1, lines)

@@ -3,6 +3,7 @@
 -- with Holm's correction over a list, and the number of seeds that a claim would need.
 local quantity = require "toeplab.base.quantity"
 local sequential = require "toeplab.trials.sequential"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local stats = require "toeplab.report.stats"
 
 local judgement = { ALPHA = sequential.ALPHA }
@@ -10,11 +11,17 @@ local judgement = { ALPHA = sequential.ALPHA }
 -- ---- Levels -----------------------------------------------------------------------------------
 
 -- Returns the rule by which a command that asked for one of the trials added seeds (the text of
--- sequential.rule); nil if their seeds were a fixed number.
+-- sequential.rule), of several the one whose first look has the smallest level; nil if their seeds
+-- were a fixed number.
 function judgement.rule(trials)
-  for _, t in pairs(trials) do
-    if t.rule then return t.rule end
+  local texts, least, alpha = {}, nil, math.huge
+  for _, t in pairs(trials) do texts[t.rule or false] = true end
+  texts[false] = nil
+  for _, text in ipairs(sorted_keys(texts)) do
+    local first = sequential.rule(text, true).alpha[1]
+    if first < alpha then least, alpha = text, first end
   end
+  return least
 end
 
 -- Returns the share of cases that the interval of pairs may miss, if there are that many (default:
