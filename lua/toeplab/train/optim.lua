@@ -23,22 +23,25 @@ local function common(name, more)
     { "clip", field { default = 0.0, min = 0 },
       "largest global norm of the gradient; 0: no limit" },
     { "schedule", field { type = "function|string", default = "constant",
-      choices = { "constant", "inverse_sqrt", "cosine", "polynomial", "one_cycle" } },
+      choices = { "constant", "inverse_sqrt", "cosine", "polynomial", "wsd",
+        "one_cycle" } },
       "schedule of the learning rate: a name, or a function of the update number" },
     { "warmup", field { default = 0, min = 0 }, "updates of linear warm-up" },
     { "warmup_init_lr", field { type = "number", min = 0, optional = true },
       "learning rate of the first update (1e-7 for inverse_sqrt, else 0)" },
     { "steps", field { type = "int", min = 1, optional = true },
-      "total number of updates, for cosine, polynomial and one_cycle" },
+      "total number of updates, for all but constant and inverse_sqrt" },
     { "end_lr", field { default = 0.0, min = 0 },
-      "learning rate at the end of cosine and polynomial" },
+      "learning rate at the end of cosine, polynomial and wsd" },
     { "power", field { default = 1.0, min = 0 }, "exponent of polynomial" },
+    { "cooldown", field { default = 0.2, min = 0, max = 1 },
+      "share of the updates over which wsd falls" },
   }
   return options.declare("tl.optim." .. name)(table.move(more, 1, #more, #spec + 1, spec))
 end
 
 -- The options beside lr that schedules declare, of which each takes its own.
-local of_schedules = { "warmup", "warmup_init_lr", "steps", "end_lr", "power" }
+local of_schedules = { "warmup", "warmup_init_lr", "steps", "end_lr", "power", "cooldown" }
 
 -- Returns the set of the options that the schedule of this name takes; a function takes none.
 local function taken_by(name)

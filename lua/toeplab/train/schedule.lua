@@ -76,6 +76,18 @@ schedule.polynomial = maker("polynomial", {
   return o.end_lr + (o.lr - o.end_lr) * (1 - math.min(progress(u, o), 1)) ^ o.power
 end)
 
+-- lr up to the last share `cooldown` of all updates, over which it falls linearly to end_lr:
+-- warm-up, stable, decay (Hu et al. 2024). Trainings of several lengths share the part before.
+schedule.wsd = maker("wsd", {
+  total,
+  { "end_lr", field { default = 0.0, min = 0 }, "learning rate at the end" },
+  { "cooldown", field { default = 0.2, min = 0, max = 1 }, "share of the updates of the fall" },
+}, function(u, o)
+  local first = math.max(o.warmup, o.steps * (1 - o.cooldown))
+  local p = math.max(0.0, math.min((u - first) / math.max(o.steps - first, 1), 1))
+  return o.lr + p * (o.end_lr - o.lr)
+end)
+
 -- From lr / 25 linearly up to lr at the last of the warmup updates, then linearly down to
 -- lr / 250000 at the last of all, where it stays. The second number goes from 0.95 down to 0.85 and
 -- back (Smith & Topin 2018, with the numbers of PyTorch; Skyformer's runs).

@@ -168,6 +168,12 @@ test("constant, cosine and polynomial, with warm-up and at their ends", function
   eq(values(linear, 11, 61, 111, 200), { 1, 0.5, 0, 0 }, 1e-12)
   local square = tl.schedule.polynomial { lr = 1, steps = 100, power = 2, end_lr = 0.5 }
   eq(values(square, 1, 51, 101), { 1, 0.625, 0.5 }, 1e-12)
+  local wsd = tl.schedule.wsd { lr = 1, warmup = 10, steps = 100, end_lr = 0.2, cooldown = 0.4 }
+  eq(values(wsd, 1, 6, 11, 61, 81, 101, 500), { 0, 0.5, 1, 1, 0.6, 0.2, 0.2 }, 1e-12)
+  eq(values(tl.schedule.wsd { lr = 1, steps = 10 }, 1, 9, 10), { 1, 1, 0.5 }, 1e-12)
+  eq(values(tl.schedule.wsd { lr = 1, steps = 10, cooldown = 0 }, 10, 12), { 1, 0 }, 1e-12)
+  eq(values(tl.schedule.wsd { lr = 1, warmup = 4, steps = 10, cooldown = 1 }, 5, 8, 11),
+    { 1, 0.5, 0 }, 1e-12) -- the fall begins after the warm-up
   local both = {} -- one_cycle: the rate and the decay of the first moment
   local cycle = tl.schedule.one_cycle { lr = 1, warmup = 5, steps = 9 }
   for i, s in ipairs { 1, 3, 5, 7, 9, 50 } do both[i] = { cycle(s) } end
@@ -184,6 +190,7 @@ test("what a schedule has no use for is refused, unless other parts share it", f
   for _, case in ipairs {
     { { lr = 1, steps = 4 }, "optim.adam: the schedule 'constant' does not take steps" },
     { { schedule = "one_cycle", warmup = 2, steps = 4, end_lr = 0.1 }, "does not take end_lr" },
+    { { schedule = "cosine", steps = 4, cooldown = 0.1 }, "does not take cooldown" },
     { { schedule = function() return 1 end, warmup = 2 }, "a function does not take warmup" },
     { 0.1, "optim.adam: takes a table of options, not a number" },
     { { schedule = function() return 1 end, lr = 2 }, "a function does not take lr" },
