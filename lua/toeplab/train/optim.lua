@@ -4,6 +4,8 @@
 local core = require "toeplab.core"
 local options = require "toeplab.base.options"
 local ranks = require "toeplab.train.ranks"
+local lamb = require "toeplab.train.lamb"
+local muon = require "toeplab.train.muon"
 local schedule = require "toeplab.train.schedule"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
@@ -93,9 +95,11 @@ local function optimizer(kind, model, o, moments, update)
   if #self.params == 0 then error(kind .. ": the model has no parameter to train", 3) end
   self.team = ranks.current()
   self.owners = self.team and self.team:owners(self.params)
-  self.own = {}
+  self.own, self.own_names = {}, {}
   for i, p in ipairs(self.params) do
-    if owns(self, i) then self.own[#self.own + 1] = p end
+    if owns(self, i) then
+      self.own[#self.own + 1], self.own_names[#self.own + 1] = p, self.names[i]
+    end
   end
   for _, moment in ipairs(moments) do
     self.moments[moment] = {}
@@ -197,9 +201,12 @@ local function betas(value)
   return false, "must be two numbers from 0 up to below 1"
 end
 
-local adam_spec = common("adam", {
-  { "betas", field { default = { 0.9, 0.98 }, check = betas }, "decay rates of the two moments" },
-  { "eps", field { default = 1e-8, check = positive }, "added to the root of the second moment" },
+local rates = { "betas", field { default = { 0.9, 0.98 }, check = betas },
+  "decay rates of the two moments" }
+local eps = { "eps", field { default = 1e-8, check = positive },
+  "added to the root of the second moment" }
+
+local adam_spec = common("adam", { rates, eps,
   { "kind", field { default = "fairseq", choices = { "fairseq", "adam", "adamw" } },
     "fairseq, adamw: decoupled weight decay; adam: decay in the gradient" },
 })
@@ -223,7 +230,14 @@ local function sgd_update(self, lr, scale, beta)
   }, scale)
 end
 
-local optim = { specs = { adam = adam_spec, sgd = sgd_spec } } -- for options.check
+local lamb_spec = common("lamb", { rates, eps })
+
+local muon_spec = common("muon", { rates, eps,
+  { "momentum", field { default = 0.95, min = 0, max = 1 }, "momentum of the matrices" },
+})
+
+-- for options.check
+local optim = { specs = { adam = adam_spec, sgd = sgd_spec, lamb = lamb_spec, muon = muon_spec } }
 
 -- Returns Adam (Kingma & Ba 2015) for the trained parameters of model. The papers on TNN used kind
 -- "fairseq" with betas 0.9 and 0.98.
@@ -239,6 +253,21 @@ function optim.sgd(model, given)
   local o = options.check("optim.sgd", sgd_spec, given)
   check_taken("optim.sgd", given, o.schedule)
   return optimizer("sgd", model, o, o.momentum > 0 and { "momentum" } or {}, sgd_update)
+end
+
+-- Returns LAMB (train/lamb.lua) for the trained parameters of model.
+function optim.lamb(model, given)
+  local o = options.check("optim.lamb", lamb_spec, given)
+  check_taken("optim.lamb", given, o.schedule)
+  return optimizer("lamb", model, o, { "m", "v" }, lamb.update)
+end
+
+-- Returns Muon (train/muon.lua) for the matrices of model, and AdamW for its other trained
+-- parameters, at one rate.
+function optim.muon(model, given)
+  local o = options.check("optim.muon", muon_spec, given)
+  check_taken("optim.muon", given, o.schedule)
+  return optimizer("muon", model, o, { "m", "v" }, muon.update)
 end
 
 -- Returns whether value is an optimiser that these functions have made.
