@@ -38,6 +38,7 @@ return tl.experiment "mqar" {
   seeds = 3,
   tune = { key = "lr", values = { 1e-3, 3e-3, 1e-2 }, metric = "val_accuracy",
     seed = 101, fixed = { test = 64 }, without = { "smoke", "paper" } },
+  success = { metric = "test_accuracy", above = 0.8 },
   scale = {
     smoke = {
       vocab = 32, length = 16, pairs = 2, layers = 1, dim = { 8, 16 }, rpe_dim = 8,

@@ -1,5 +1,5 @@
 -- tasks/recall.lua: generates the tasks in which a model must recall earlier tokens: associative
--- recall with many queries, and selective copying.
+-- recall with many queries, selective copying, and state tracking.
 --
 -- A task is {vocab=, length=, batch=, each=}. Its examples are drawn when they are asked for, each
 -- batch from a random stream of its own, so that a run can resume at any step:
@@ -10,6 +10,7 @@
 
 local core = require "toeplab.core"
 local evaluating = require("toeplab.train.eval").evaluating
+local groups = require "toeplab.tasks.groups"
 local options = require "toeplab.base.options"
 local streams = require "toeplab.base.streams"
 local suggest = require "toeplab.base.suggest"
@@ -62,23 +63,25 @@ Task.__index = Task
 
 -- Draws count examples from the stream of that name and appends them to list, each {row=, places=,
 -- targets=} with places counted from the start of the row. draw(next_, row, places, targets, first)
--- fills one row and appends its places, counted from `first` on.
-local function drawn(self, name, count, list)
-  local o = self.options
-  local next_ = source(core.stream(o.seed or streams.seed_of(), name), count * self.draws)
+-- fills one row and appends its places, counted from `first` on. Where lengths vary, those of one
+-- stream are equal, and drawn first: draw_length(next_, part) returns what draw gets after `first`.
+local function drawn(self, name, part, count, list)
+  local o, length = self.options, nil
+  local next_ = source(core.stream(o.seed or streams.seed_of(), name), count * self.draws + 1)
+  if self.draw_length then length = self.draw_length(next_, part) end
   for _ = 1, count do
     local one = { row = {}, places = {}, targets = {} }
-    self.draw(next_, one.row, one.places, one.targets, 0)
+    self.draw(next_, one.row, one.places, one.targets, 0, length, part)
     list[#list + 1] = one
   end
   return list
 end
 
 -- Returns a batch of examples first .. last of a list.
-local function batch_of(self, list, first, last)
+local function batch_of(list, first, last)
   local ids, places, targets = {}, {}, {}
   for i = first, last do
-    local one, start = list[i], (i - first) * self.length
+    local one, start = list[i], (i - first) * #list[first].row
     ids[#ids + 1] = one.row
     for k, place in ipairs(one.places) do
       places[#places + 1], targets[#targets + 1] = start + place, one.targets[k]
@@ -90,7 +93,8 @@ end
 function Task:batch(step)
   options.count(self.name, "step", step)
   local rows = self.options.batch
-  return batch_of(self, drawn(self, ("%s train %d"):format(self.name, step), rows, {}), 1, rows)
+  local list = drawn(self, ("%s train %d"):format(self.name, step), "train", rows, {})
+  return batch_of(list, 1, rows)
 end
 
 local BLOCK = 64 -- examples of a part from one stream, so that they do not depend on the batches
@@ -105,11 +109,12 @@ function Task:each(part, size)
   return function()
     if first >= total then return nil end
     local last = math.min(first + size, total)
+    if self.draw_length then last = math.min(last, (first // BLOCK + 1) * BLOCK) end
     while #list < last do
       local name = ("%s %s %d"):format(self.name, part, #list)
-      drawn(self, name, math.min(BLOCK, total - #list), list)
+      drawn(self, name, part, math.min(BLOCK, total - #list), list)
     end
-    local batch = batch_of(self, list, first + 1, last)
+    local batch = batch_of(list, first + 1, last)
     first = last
     return batch
   end
@@ -202,6 +207,50 @@ function recall.selective_copying(given)
   end
   return setmetatable({ name = "selective copying", options = o, vocab = o.symbols + 2,
     length = o.span + o.marks, draws = 2 * o.marks, draw = draw }, Task)
+end
+
+-- ---- State tracking ----------------------------------------------------------------------------
+
+local tracking = common("state_tracking", {
+  { "group", field { default = "z2", check = groups.table_of }, "z2 (parity), z3, ..., s3, a5, s5" },
+  { "least", count(3), "fewest tokens of an example to train or validate with" },
+  { "most", count(40), "most tokens of such an example" },
+  { "test_least", count(40), "fewest tokens of an example to test with" },
+  { "test_most", count(256), "most tokens of such an example" },
+})
+
+-- tl.recall.state_tracking(options): the word problem of a group (Merrill et al. 2024; parity and
+-- sums modulo n are those of cyclic groups). Tokens are random elements; the model is to predict
+-- their product so far, in training after each token, in validation and test after the last one.
+-- The examples of a batch have one random length. No mixer that is linear and the same at all
+-- times, such as a TNO, can solve it at all lengths.
+function recall.state_tracking(given)
+  local o = options.check("state_tracking", tracking, given or {})
+  for _, pair in ipairs { { "least", "most" }, { "test_least", "test_most" } } do
+    if o[pair[1]] > o[pair[2]] then
+      error(("state_tracking: %s = %d is above %s = %d"):format(pair[1], o[pair[1]], pair[2],
+        o[pair[2]]), 0)
+    end
+  end
+  local product, order = groups.table_of(o.group)
+  local function draw_length(next_, part)
+    local least, most = o.least, o.most
+    if part == "test" then least, most = o.test_least, o.test_most end
+    return least + below(next_, most - least + 1)
+  end
+  local function draw(next_, row, places, targets, first, length, part)
+    local state = 0
+    for i = 1, length do
+      row[i] = below(next_, order)
+      state = product[state][row[i]]
+      if part == "train" or i == length then
+        places[#places + 1], targets[#targets + 1] = first + i - 1, state
+      end
+    end
+  end
+  local longest = math.max(o.most, o.test_most)
+  return setmetatable({ name = "state tracking " .. o.group, options = o, vocab = order,
+    length = longest, draws = longest, draw = draw, draw_length = draw_length }, Task)
 end
 
 -- ---- Training and evaluation -------------------------------------------------------------------

@@ -225,6 +225,14 @@ t.test("mqar at scale smoke", function()
   end)
 end)
 
+t.test("state-tracking at scale smoke: two groups, six mixers", function()
+  smoke("state-tracking", { "seeds=1" }, function(store)
+    local rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE name = 'test_accuracy'
+      AND value BETWEEN 0 AND 1]]
+    t.eq(rows[1].n, 12)
+  end)
+end)
+
 t.test("nanogpt at scale smoke: three models beside n-grams and the published loss", function()
   smoke("nanogpt", { "seeds=1" }, function(store)
     local rows = store:rows [[SELECT count(DISTINCT v.value) AS n, min(f.value) AS least,
