@@ -427,7 +427,7 @@ typedef struct tl_mlp_layer {
 } tl_mlp_layer;
 
 /* Evaluates a multilayer perceptron in one pass, e.g. the relative position encoder of TNN, Sec.
-** 3.2: x_1 = x w^T + bias, x_l = act(norm(x_(l-1))) w^T + bias, and y = x_count. With residual, all
+** 3.3: x_1 = x w^T + bias, x_l = act(norm(x_(l-1))) w^T + bias, and y = x_count. With residual, all
 ** layers but the first and the last add x_(l-1). Row r of y is multiplied by scale_r, e.g. a decay.
 **   x [p,k]   scale [p] or NULL   y [p,o of the last layer]
 ** TL_EINVAL: count < 2, a kind or an eps is invalid, or scale requires a gradient: it has none. */
@@ -638,7 +638,8 @@ typedef enum tl_recurrence_kind {
     ** O(n lags) too. It also stores past inputs, unless the decay makes them negligible. */
     TL_RECURRENCE_ETSC_EXACT,
     /* The modes of the paper, without past inputs. Only the first `lags` positions are the sum
-    ** above: at lag `lags` the kernel is -gamma^lags times the sum of t, and then it repeats. */
+    ** above: at lag `lags` the kernel is -gamma^lags times the sum of t, and from the next lag on
+    ** it repeats, each time smaller by gamma^(lags+1). */
     TL_RECURRENCE_ETSC_PUBLISHED,
     /* Adds products of blocks of inputs by transforms (relaxed.c): O(n log^2 n). */
     TL_RECURRENCE_RELAXED

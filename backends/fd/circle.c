@@ -23,10 +23,10 @@
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
-/* Computes the matrices of the rest of q entries: value j is the sum over k of s_k exp(2 pi i j k /
-** q), for 0 <= j <= q/2, as the other values are conjugates. The signs are those of rows, which
-** have the opposite sign from the middle on. The inverse counts each value but the first and the
-** last twice, for its conjugate, and divides by q. */
+/* Computes the matrices of the rest of q entries: value j is the sum over k of
+** s_k exp(2 pi i j k / q), for 0 <= j <= q/2, as the other values are conjugates. The signs are
+** those of rows, which have the opposite sign from the middle on. The inverse counts each value but
+** the first and the last twice, for its conjugate, and divides by q. */
 static tl_status plan_rest(circle *c)
 {
     int64_t q = c->rest, rows = q + 2;

@@ -244,9 +244,9 @@ static inline void write_gradient(const plan *s, int64_t channels, const float *
 
 /* Turns the kernel r in the form of circle_merge into the causal kernel t, in w.rows: r_k, half the
 ** sum of rows and others, times `first` at lag 0 and `second` at the lags 1..n-1, and 0 at lags
-** from n on. With 1 and 2 this is the discrete Hilbert transform of Algorithm 2, done in time.
-** Negative lags, half the difference of rows and others, are dropped. As the window only scales
-** lags, it is also its own adjoint, from dt to dr. */
+** from n on. Negative lags, half the difference of rows and others, are dropped. With 1 and 2 this
+** is what Algorithm 2 does in frequency by the Hilbert transform. As the window only scales lags,
+** it is its own adjoint, from dt to dr. */
 static void window(const plan *s, const scratch *w, float first, float second)
 {
     float  *a = w->rows, *b = w->others;

@@ -12,10 +12,11 @@
 ** there to which the pass adds. After the last node that uses the leaf it calls reach again and
 ** then done: the gradient is final. It never reports a leaf that no node on the tape uses.
 **
-** slot->uses is the number of inputs of unprocessed nodes that are this leaf. If it is above 1,
-** reach will be called again, and may return TL_ENOTFOUND, without a message, instead of waiting:
-** the pass stores the node, goes on, and computes this gradient as soon as reach returns TL_OK for
-** the leaf. The gradients of a leaf are added in the order of the pass all the same. */
+** slot->uses is the number of inputs of unprocessed nodes that are this leaf, or 1 at a node that
+** the pass cannot put off. If it is above 1, reach will be called again, and may return
+** TL_ENOTFOUND, without a message, instead of waiting: the pass stores the node, goes on, and
+** computes this gradient as soon as reach returns TL_OK for the leaf. The gradients of a leaf are
+** added in the order of the pass all the same. */
 typedef struct tl_watch tl_watch;
 struct tl_watch {
     tl_status (*reach)(tl_watch *w, tl_ctx *ctx, tl_slot *leaf);

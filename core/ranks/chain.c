@@ -120,7 +120,7 @@ static tl_status begin(chain *c, tl_tensor *const *leaves, int from)
 }
 
 /* Receives and sends the sums of leaves that the pass did not report, since no node used them: the
-** ranks behind wait for every leaf. */
+** ranks behind wait for every leaf. Checks the sums that the pass has sent. */
 static tl_status hand_on_rest(chain *c)
 {
     tl_status st = TL_OK;
