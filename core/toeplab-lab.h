@@ -159,12 +159,19 @@ typedef struct tl_pathfinder {
     int64_t first, count; /* draws the images first .. first + count - 1 */
 } tl_pathfinder;
 
-enum { /* the facts of an image */
-    TL_FACT_MARKERS, /* row and column of the disk on a first tail, then of that on a last head */
+enum { /* the facts of an image: a column of facts each, except that the markers take four */
+    /* row and column of the disk on the tail of a contour's first segment, then row and column of
+    ** the disk on the head of a last segment, of the same contour if the label is 1 */
+    TL_FACT_MARKERS,
+    /* half the gap between two segments of a contour, in pixels; columns 0 to 3 are the markers */
     TL_FACT_MARGIN = 4,
-    TL_FACT_PAIRS, TL_FACT_NO_SEEDS, /* pairs of contours tried; those with no place to begin */
-    TL_FACT_TRIES, TL_FACT_DISTRACTORS, /* distractors tried, and drawn */
-    TL_FACT_PEAK, TL_FACT_FLOOR, /* the largest and the smallest value before the last stretch */
+    /* the pairs of contours that were tried until one fitted into the image, and how many of them
+    ** failed already because their first segments found no place */
+    TL_FACT_PAIRS, TL_FACT_NO_SEEDS,
+    /* the distractors that were tried, and those of them that fitted and were drawn */
+    TL_FACT_TRIES, TL_FACT_DISTRACTORS,
+    /* the largest and the smallest brightness before it was stretched to 0..255 */
+    TL_FACT_PEAK, TL_FACT_FLOOR,
     TL_PATHFINDER_FACTS
 };
 

@@ -427,7 +427,7 @@ typedef struct tl_mlp_layer {
 } tl_mlp_layer;
 
 /* Evaluates a multilayer perceptron in one pass, e.g. the relative position encoder of TNN, Sec.
-** 3.2: x_1 = x w^T + bias, x_l = act(norm(x_(l-1))) w^T + bias, and y = x_count. With residual, all
+** 3.3: x_1 = x w^T + bias, x_l = act(norm(x_(l-1))) w^T + bias, and y = x_count. With residual, all
 ** layers but the first and the last add x_(l-1). Row r of y is multiplied by scale_r, e.g. a decay.
 **   x [p,k]   scale [p] or NULL   y [p,o of the last layer]
 ** TL_EINVAL: count < 2, a kind or an eps is invalid, or scale requires a gradient: it has none. */
@@ -621,24 +621,27 @@ TL_API tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const
 TL_API tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params,
                               tl_tensor **out_t);
 
-/* coef_k gamma^|k|, the exponential decay of coefficients (TNN, Eq. 8). Gradients flow to coef, and
+/* coef_k gamma^|k|, the exponential decay of coefficients (TNN, Eq. 5). Gradients flow to coef, and
 ** to gamma if it requires one.
 **   coef [p,d]   lags [p]   gamma [d] or a scalar, in (0,1]
 ** TL_EINVAL: gamma is out of range; on a GPU the next read reports it. */
 TL_API tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor **out_coef);
 
 /* ---- Recurrences: a causal Toeplitz operator one position at a time -------------------------- */
-/* y_i = sum over 0 <= k < lags of gamma^k t_k x_(i-k),   x_i = 0 for i < 0
-** The ring stores the last `lags` inputs and sums them directly. ETSC stores complex modes, half of
-** them by symmetry; etsc.c derives them. The exact form equals the ring up to rounding for
-** any number of positions; it stores past inputs too, unless the decay makes them negligible. The
-** published form equals that sum for the first `lags` positions only: at lag `lags` its kernel is
-** -gamma^lags times the sum of t, and it repeats periodically from there. The relaxed form equals
-** the ring up to rounding, and n positions cost O(n log^2 n), where the ring's cost O(n lags). */
+/* y_i = sum over 0 <= k < lags of gamma^k t_k x_(i-k),   x_i = 0 for i < 0   (TNN, Eq. 4 and 5)
+** All kinds but the published form of ETSC compute this sum, up to rounding, for any number of
+** positions. They differ in what they store and in what a position costs. */
 typedef enum tl_recurrence_kind {
+    /* Stores the last `lags` inputs and sums them directly: n positions cost O(n lags). */
     TL_RECURRENCE_RING,
+    /* Stores a sum of complex modes, of which half suffice because the kernel is real (etsc.c):
+    ** O(n lags) too. It also stores past inputs, unless the decay makes them negligible. */
     TL_RECURRENCE_ETSC_EXACT,
+    /* The modes of the paper, without past inputs. Only the first `lags` positions are the sum
+    ** above: at lag `lags` the kernel is -gamma^lags times the sum of t, and from the next lag on
+    ** it repeats, each time smaller by gamma^(lags+1). */
     TL_RECURRENCE_ETSC_PUBLISHED,
+    /* Adds products of blocks of inputs by transforms (relaxed.c): O(n log^2 n). */
     TL_RECURRENCE_RELAXED
 } tl_recurrence_kind;
 
@@ -721,14 +724,17 @@ TL_API int tl_backend_option(const tl_ctx *ctx, int i, int j, const char **out_n
 
 typedef struct tl_ranks tl_ranks;
 
-/* Finds the shared object for groups, "mpi", or that by which their GPUs exchange, "nccl".
-** TL_ENOTFOUND: there is none, or it cannot be loaded; the message says why. One process alone. */
+/* Finds the shared object for groups, "mpi", or the one by which GPUs exchange tensors, "nccl". A
+** process may call this by itself, outside of any group. TL_ENOTFOUND: there is none, or it cannot
+** be loaded; the message says why. */
 TL_API tl_status tl_ranks_file(tl_ctx *ctx, const char *name, char *path, size_t size);
-/* Joins the group of all processes. Freeing it leaves it for good. */
+/* Joins the group of all processes. A process that frees the last group that it opened here cannot
+** join again, because MPI starts only once in a process (unless the host program started it). */
 TL_API tl_status tl_ranks_open(tl_ctx *ctx, tl_ranks **out_ranks);
-/* Makes groups of those ranks that give the same colour, >= 0, in their old order. Each is to be
-** freed before the group that it was made of. On GPUs their tensors then go by "nccl" if all ranks
-** have it (tl_ranks_link); else, and in the first group, through the memory of the CPU. */
+/* Divides r into groups: the ranks that give the same colour, >= 0, form one group and keep their
+** order. The caller frees such a group before r. If it has several ranks, all of which compute on
+** GPUs and can load "nccl", its tensors go from GPU to GPU (tl_ranks_link). In all other groups and
+** in those of tl_ranks_open, they go through the memory of the CPU. */
 TL_API tl_status tl_ranks_split(tl_ranks *r, int colour, tl_ranks **out_ranks);
 /* The name of the shared object by which GPUs exchange; NULL: through the memory of the CPU. */
 TL_API const char *tl_ranks_link(const tl_ranks *r);
@@ -756,11 +762,14 @@ TL_API tl_status tl_ranks_receive(tl_ranks *r, int from, int tag, tl_tensor *t);
 **   x [b,n/p,d] <-> y [b,n,d/p], for p ranks   TL_ESHAPE: d, or n, is no multiple of p */
 TL_API tl_status tl_ranks_to_channels(tl_ranks *r, tl_tensor *x, tl_tensor **out_y);
 TL_API tl_status tl_ranks_to_tokens(tl_ranks *r, tl_tensor *y, tl_tensor **out_x);
-/* Like tl_backward, but sums gradients of leaves along a chain of ranks, which alone call it.
+/* Like tl_backward, but the gradients of the leaves are summed along a chain of ranks: each rank
+** receives the sums so far, adds the gradients of its own loss, and sends the sums on. The ranks of
+** the chain call it, with the same leaves in the same order; other ranks of the group do not.
 **   loss: this rank's own; NULL adds nothing to the sums
 **   from: the rank whose sums replace the leaves' gradients before this pass adds to them; -1: none
 **   to: the rank that receives each sum as soon as it is final; -1: none
-** TL_EINVAL: a leaf is given twice. */
+** TL_EINVAL: a leaf is given twice or requires no gradient, or a gradient changes after it was
+** sent. */
 TL_API tl_status tl_ranks_backward(tl_ranks *r, tl_tensor *loss, tl_tensor *const *leaves,
                                    int count, int from, int to);
 /* Waits for what tl_ranks_send and tl_ranks_backward have sent. One rank alone may call it. */

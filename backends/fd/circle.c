@@ -1,4 +1,17 @@
-/* circle.c - implements the transforms of circle.h. */
+/* circle.c - implements the transforms of circle.h: the spectrum of a real sequence of period 2M,
+** that is its values at the roots of
+**     X^2M - 1 = (X^M + 1) (X^(M/2) + 1) (X^(M/4) + 1) .. (X^q + 1) (X^q - 1),
+** and the products of such spectra, y = F^-1 (H . F x) (SKI, Algorithm 2 and Section 3.3.2).
+**
+** The loops run over the factors, of which number i has remainders of M / 2^i real entries. Each
+** step parts the rows that are left into the remainder modulo X^m + 1, in the upper half, which one
+** complex transform of m/2 points takes, and the remainder modulo X^m - 1, in the lower half, which
+** the next step parts; the first step needs no arithmetic (part_all). An application multiplies the
+** values of a factor as soon as they are computed and transforms them back, so that one block, of
+** the size of the largest factor, serves for all.
+**
+** What is left modulo X^q - 1, where rac has no transform any more, is multiplied by its transform
+** matrix: as all lanes share the matrix, that is a product of matrices, and q is 128 at most. */
 #include <math.h>
 #include <string.h>
 
@@ -6,12 +19,14 @@
 
 #define PI           3.14159265358979323846
 #define LEAST        12  /* points of the shortest transform of rac */
-#define LONGEST_REST 128 /* multiplying by its matrix is quadratic work */
+#define LONGEST_REST 128 /* entries of a rest: multiplying by its matrix is quadratic work */
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
 /* Computes the matrices of the rest of q entries: value j is the sum over k of
-** s_k exp(2 pi i j k / q). */
+** s_k exp(2 pi i j k / q), for 0 <= j <= q/2, as the other values are conjugates. The signs are
+** those of rows, which have the opposite sign from the middle on. The inverse counts each value but
+** the first and the last twice, for its conjugate, and divides by q. */
 static tl_status plan_rest(circle *c)
 {
     int64_t q = c->rest, rows = q + 2;
@@ -33,7 +48,8 @@ static tl_status plan_rest(circle *c)
 }
 
 /* Records the places of the leaves below the node exp(2 pi i f) of a transform, of which the first
-** is number `leaf`. */
+** is number `leaf`. A leaf is the value at X = exp(2 pi i f), which is frequency m = 2 M f; one
+** above M is the conjugate of the value at 2M - m. */
 static void place_leaves(circle *c, int number, int level, int64_t leaf, double f)
 {
     const rac_split *s = &c->splits[number];
@@ -51,6 +67,7 @@ static void place_leaves(circle *c, int number, int level, int64_t leaf, double 
                      (f + j) / s->levels[level].radix);
 }
 
+/* Every transform has the root f = 1/4, the right angle of rac.h. */
 static tl_status plan_places(circle *c)
 {
     c->place = c->h->alloc(c->h, (size_t)(c->half + 1) * sizeof *c->place);
@@ -61,7 +78,9 @@ static tl_status plan_places(circle *c)
     return TL_OK;
 }
 
-/* Plans the transforms of M/2, M/4, .. as long as rac has them, and sets the length of the rest. */
+/* Plans the transforms of M/2, M/4, .. as long as rac has them, and sets the length of the rest.
+** rac_split_make chooses the fastest length from `size` on, so another length than `size` ends the
+** sequence. */
 static tl_status plan_parts(circle *c)
 {
     if (c->half % 4 != 0) return TL_OK; /* a length of rac is a multiple of 4 */
@@ -116,6 +135,7 @@ static void part(int64_t floats, float sign, float *restrict lo, float *restrict
     }
 }
 
+/* The sum and the difference of the remainders are twice lo and hi. */
 static void join(int64_t floats, float sign, float *restrict lo, float *restrict hi)
 {
     for (int64_t k = 0; k < floats; k++) {
@@ -126,7 +146,9 @@ static void join(int64_t floats, float sign, float *restrict lo, float *restrict
 }
 
 /* Splits the first 2 m rows of a circle into the remainders modulo X^m - 1 and, from row m on,
-** modulo X^m + 1, for m = M/2, M/4, .. The first transform, of X^M + 1, reads the rows unsplit. */
+** modulo X^m + 1, for m = M/2, M/4, .. The first transform, of X^M + 1, reads the rows unsplit: as
+** sequences are 0 from M on, both remainders of the first step are the M rows themselves. Each half
+** of m rows again has the opposite sign from its middle on, so the quarters are parted in pairs. */
 static void part_all(const circle *c, int64_t m, float *rows)
 {
     int64_t quarter = m / 2 * c->kernel->lanes;
@@ -141,7 +163,7 @@ static void join_all(const circle *c, int64_t m, float *rows)
     join(quarter, -1, rows + quarter, rows + 3 * quarter);
 }
 
-/* The real and the imaginary rows of transform i. */
+/* The real and the imaginary rows of transform i: the lower and the upper half of its remainder. */
 typedef struct part_rows {
     float *at[2];
 } part_rows;
@@ -224,6 +246,9 @@ static void correlate_rest(const circle *c, float *sum, const float *z, const fl
         }
 }
 
+/* Product i is complete before the next step parts the rows below it, so that its result replaces
+** its input. Only the first one needs a place of its own, `others`, as the later ones read its
+** input. */
 void circle_apply(const circle *c, int conjugate, const float *spectrum, float *rows,
                   float *others, float *block)
 {
@@ -239,6 +264,7 @@ void circle_apply(const circle *c, int conjugate, const float *spectrum, float *
     for (int i = c->depth - 1; i > 0; i--) join_all(c, 2 * c->splits[i].size, rows);
 }
 
+/* One pass over the factors gives both adjoints, since both need the values of rows (dy). */
 void circle_adjoints(const circle *c, const float *spectrum, float *x, float *rows, float *others,
                      float *sum, float *const blocks[2])
 {

@@ -1,11 +1,23 @@
 /* lanes.c - applies fd's operator by the transforms of circle.h, to a tile of as many channels as a
 ** vector has lanes at a time:
-**     y = F^-1 (H . F x)    dx = F^-1 (conj(H) . F dy)    (F dr) = sum over b of F dy . conj(F x)
-** Bidirectional, H is the given response, and coefficients need no transform. Causal, H is the
-** transform of the windowed kernel, which takes two transforms per tile and call.
+**     y = F^-1 (H . F x)    dx = F^-1 (conj(H) . F dy)    F dT = sum over b of F dy . conj(F x)
+** where dT is the gradient of the kernel, r or t of fd.c, and b counts sequences. Bidirectional
+** (SKI, Section 3.3.2), H is the given response, and coefficients need no transform. Causal
+** (Algorithm 2), H is the transform of the windowed kernel, which takes two transforms per tile and
+** call.
 **
-** A thread has whole tiles, for all sequences of the batch, so that sums over the batch do not
-** depend on the number of threads. */
+** The loops, from the outermost: tiles, which are shared among threads; sequences; the parts of a
+** transform. A thread has whole tiles, for all sequences of the batch, so that sums over the batch
+** do not depend on the number of threads, and H is computed once per tile. With one channel per
+** lane no transform has to exchange lanes, which one along a contiguous vector would.
+**
+** A transform mixes all positions, so the scratch memory of a thread holds whole sequences of M
+** rows of a tile and their spectra. Rows from n to M are padded with zeros; the zeros from M to 2M
+** are not stored, since the transforms of circle.h know of them. Lanes behind the last channel
+** compute numbers that nobody reads.
+**
+** The caller may give a cache, in which H stays for calls with the same coefficients: inference
+** then transforms x only. */
 #include <math.h>
 #include <string.h>
 
@@ -89,7 +101,8 @@ static tl_status lanes_make(const tl_host *h, const fd_problem *p, void **out_pl
 #define AHEAD 24
 #define PREFETCH(address, write) __builtin_prefetch(address, write, 2)
 
-/* Calls a loop over channels with a constant number of them, so that the compiler unrolls it. */
+/* Calls a loop over channels with a constant number of them, `some`, so that the compiler unrolls
+** it. */
 #define KNOWING(channels, call)                                                                  \
     do {                                                                                         \
         switch (channels) {                                                                      \
@@ -106,12 +119,14 @@ static inline void scale(int64_t channels, float by, const float *restrict from,
     for (int64_t c = 0; c < channels; c++) to[c] = by * from[c];
 }
 
-/* 0 times each number, where NaN and infinity count as finite. */
+/* Writes zeros with the signs of `from`: what 0 times a finite number gives. A product would turn
+** the NaN or infinity of a number that the operator does not use into NaN. */
 static inline void zero(int64_t channels, const float *restrict from, float *restrict to)
 {
     for (int64_t c = 0; c < channels; c++) to[c] = copysignf(0, from[c]);
 }
 
+/* Copies rows of a tile out of x. Prefetching beyond the end of x does no harm: it never faults. */
 static inline void read_rows(const float *from, int64_t stride, int64_t count, float sign,
                              int64_t channels, int64_t lanes, float *to)
 {
@@ -127,7 +142,7 @@ static inline void add_scaled(int64_t channels, float by, const float *restrict 
     for (int64_t c = 0; c < channels; c++) to[c] = by * (a[c] + b[c]);
 }
 
-/* Writes half the sum of two rows. */
+/* Writes half the sums of the rows a and b: the first M entries of a result (circle_merge). */
 static inline void write_rows(const float *a, const float *b, int64_t lanes, int64_t count,
                               float sign, int64_t channels, float *to, int64_t stride)
 {
@@ -149,7 +164,7 @@ static tile tile_of(const plan *s, int64_t number)
     return t;
 }
 
-/* rows = the rows of x [n,d], in the form of circle.h. */
+/* rows = the rows of x [n,d], in the form of circle.h: with the opposite sign from M/2 on. */
 static void load(const plan *s, const tile *t, const float *x, float *rows)
 {
     int64_t n = s->p.n, d = s->p.d, middle = s->p.half / 2, low = n < middle ? n : middle;
@@ -184,7 +199,8 @@ static inline float *point_of(const plan *s, int64_t m, const float *block, floa
     return (float *)block + (place < 0 ? ~place : place) * 2 * s->lanes;
 }
 
-/* Points are scattered over a block, so that they are prefetched too. */
+/* Frequencies are in order in coef but not in a block, whose points are the leaves of splits in
+** place (rac.h), so that they are prefetched too. */
 static inline void ask_for_point(const plan *s, int64_t m, const float *block)
 {
     float sign, *point = point_of(s, m < s->p.half ? m : s->p.half, block, &sign);
@@ -192,8 +208,8 @@ static inline void ask_for_point(const plan *s, int64_t m, const float *block)
     PREFETCH(point + s->lanes, 1);
 }
 
-/* block = the response in coef [M+1,width d]. Imaginary parts that are not used are 0, whatever
-** coef holds there. */
+/* block = the response in coef [M+1,width d]. The imaginary parts of a causal response, and those
+** at 0 and pi, which a real kernel does not have, are 0 whatever coef holds there. */
 static inline void read_response(const plan *s, int64_t channels, const float *coef, float *block)
 {
     int64_t d = s->p.d, other = s->p.causal ? 0 : d, stride = d + other;
@@ -208,7 +224,8 @@ static inline void read_response(const plan *s, int64_t channels, const float *c
     }
 }
 
-/* dcoef = the values F dr times w_m / N, where w_m is 1 at the ends and else 2. */
+/* dcoef = the values F dr times w_m / N, where w_m is 1 at the ends and else 2 (fd.c). The gradient
+** of an imaginary part that is not used is 0. */
 static inline void write_gradient(const plan *s, int64_t channels, const float *block,
                                   float *dcoef)
 {
@@ -225,8 +242,11 @@ static inline void write_gradient(const plan *s, int64_t channels, const float *
     }
 }
 
-/* w.rows = half the sum of rows and others, times `first` in row 0 and `second` in the other rows,
-** and 0 from n on. */
+/* Turns the kernel r in the form of circle_merge into the causal kernel t, in w.rows: r_k, half the
+** sum of rows and others, times `first` at lag 0 and `second` at the lags 1..n-1, and 0 at lags
+** from n on. Negative lags, half the difference of rows and others, are dropped. With 1 and 2 this
+** is what Algorithm 2 does in frequency by the Hilbert transform. As the window only scales lags,
+** it is its own adjoint, from dt to dr. */
 static void window(const plan *s, const scratch *w, float first, float second)
 {
     float  *a = w->rows, *b = w->others;
@@ -236,8 +256,8 @@ static void window(const plan *s, const scratch *w, float first, float second)
     memset(a + count, 0, (size_t)(s->row - count) * sizeof *a);
 }
 
-/* Returns H, from the cache or computed into it if there is one. Causal, H is the spectrum of
-** t_0 = r_0, t_k = 2 r_k for 0 < k < n. */
+/* Returns H of a tile: from the cache if that is filled, else computed into the cache or, without
+** one, into scratch. Causal, H is the spectrum of t_0 = r_0, t_k = 2 r_k for 0 < k < n. */
 static const float *spectrum(const plan *s, const tile *t, const scratch *w, const tl_tno_args *a)
 {
     float *to = a->cache ? a->cache + t->first / s->lanes * s->block : w->spectrum;
@@ -250,6 +270,8 @@ static const float *spectrum(const plan *s, const tile *t, const scratch *w, con
     return to;
 }
 
+/* Turns w.sum, the spectrum of the kernel's gradient, into dcoef. Only a causal kernel has a window
+** to go back through, and needs the gradient in time for that. */
 static void gradient(const plan *s, const tile *t, const scratch *w, float *dcoef)
 {
     if (s->p.causal) {
@@ -279,7 +301,8 @@ static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Without h it does not compute dx. */
+/* Adds the sequence at `at` to w.sum if dcoef is required. Without h it does not compute dx. Both
+** share the transform of dy. */
 static void backward_sequence(const plan *s, const tile *t, const scratch *w, const tl_tno_args *a,
                               const float *h, int64_t at)
 {
@@ -334,7 +357,8 @@ static int64_t lanes_cache_size(void *state)
 
 /* ---- The matrix ------------------------------------------------------------------------------ */
 
-/* The kernel of channel c at a lag -M..M-1, from the rows and others of circle_merge. */
+/* The kernel of channel c at a lag -M..M-1, from the rows and others of circle_merge, which hold
+** entries from M/2 on with the opposite sign. Lags below 0 are the last M entries. */
 static float kernel_at(const plan *s, const scratch *w, int64_t lag, int64_t c)
 {
     int64_t k = lag < 0 ? lag + s->p.half : lag, at = k * s->lanes + c;
@@ -343,6 +367,7 @@ static float kernel_at(const plan *s, const scratch *w, int64_t lag, int64_t c)
     return (s->p.causal && lag > 0 ? 2 : 1) * sign * (w->rows[at] + w->others[at]);
 }
 
+/* Writes out T from the kernel in time, so that a causal T is 0 above the diagonal exactly. */
 static void dense_tiles(void *user, int64_t begin, int64_t end, int thread)
 {
     const job  *j = user;

@@ -96,13 +96,14 @@ static int wisdom_paths(const char *folder, char path[PATH], char guard[PATH])
                      id[2], id[3]);
     if (m < 0 || m >= PATH - 2) return 0; /* the other paths are longer by two */
     (void)snprintf(path, PATH, "%.*s.wisdom", m - 5, guard);
-    (void)snprintf(old, PATH, "%s/fftw3f.wisdom", folder); /* of earlier versions */
+    (void)snprintf(old, PATH, "%s/fftw3f.wisdom", folder); /* its name in old versions */
     if (access(path, F_OK) != 0) (void)link(old, path);
     return 1;
 }
 
-/* Locks the open file. TL_ENOTFOUND: this file system has no locks. TL_EBACKEND: another process
-** holds it for much longer than measuring takes, because it is stopped. */
+/* Locks the open file. TL_ENOTFOUND: this file system has no locks. TL_EBACKEND: the file stayed
+** locked for all of PATIENCE. One measurement takes seconds (see LARGE), so the process that holds
+** the lock is most likely stopped. */
 static tl_status wisdom_lock(const tl_host *h, int lock, const char *guard)
 {
     const struct timespec pause = {0, 10 * 1000000};

@@ -1,6 +1,23 @@
-/* apply.c - applies the operator and its adjoints to a tile of channels at a time. A thread has
-** whole channels, for all sequences of the batch, so that sums over the batch do not depend on the
-** number of threads. */
+/* apply.c - applies the operator and its adjoints (SKI, Algorithm 1), in each channel
+**     y = S x + W A (W'x)          S[i,j] = t_(i-j+origin): tap k has lag k - origin
+**     dx = S'dy + W A'(W'dy)       dt_k = sum over i of dy_i x_(i-k+origin)
+**     dk_l = sum over a of (W'dy)_(a+l) (W'x)_a      k_l: A at the lag l of inducing points
+** where dt and dk are sums over the batch too. In a causal operator the lower triangle of W A W'
+** takes the place of W A W' (causal.c).
+**
+** The loops, from the outermost: tiles of channels, which are shared among threads; sequences;
+** blocks of tokens; groups of channels. A thread has whole channels for all sequences, so that sums
+** over the batch do not depend on the number of threads, and taps and A are loaded once per tile.
+**
+** A bidirectional operator passes over a sequence twice: no output is known before W'x is complete.
+** A causal one needs only earlier tokens and passes once (causal.c). The backward call passes first
+** for the sums, then for dx.
+**
+** The gradients of taps and of a causal A are summed in float32 within a block only, that of a
+** bidirectional A within a sequence; beyond that they are summed in float64, so that they do not
+** lose digits as the batch or the number of blocks grows.
+**
+** Nothing that depends on coefficients or taps is kept from one call to the next. */
 #include <string.h>
 
 #include "ski.h"
@@ -15,7 +32,9 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- Scratch --------------------------------------------------------------------------------- */
 
-typedef struct heap { /* allocates rows of the scratch buffer; without base it only counts them */
+/* Allocates rows of the scratch buffer; without base it only counts them, so that the same code
+** first measures the layout, for the plan, and then carves it for each thread. */
+typedef struct heap {
     lanes  *base;
     int64_t rows;
 } heap;
@@ -26,7 +45,9 @@ static void *ski_take(heap *h, int64_t rows)
     return h->base ? h->base + (h->rows - rows) : NULL;
 }
 
-/* Allocates rows with margins of END rows of zeros, which are never written. */
+/* Allocates rows with margins of END rows of zeros. Sums are computed STEP outputs at a time and so
+** read beyond either end; W has WIDTH columns even for 3 inducing points, where its fourth, of
+** weight 0, lies beyond the last. */
 enum { END = STEP + WIDTH };
 static void *take_padded(heap *h, int64_t rows)
 {
@@ -78,7 +99,8 @@ void ski_layout(ski_plan *s)
 /* ---- Tiles ----------------------------------------------------------------------------------- */
 
 /* Loads the taps and A of the tile whose channels begin at `first`. With zero=mean the coefficient
-** of lag 0 is the mean of two. */
+** of lag 0 is the mean of two rows: the rows behind them move up by one, and the one that becomes
+** free behind the last lag has to be 0, as the margin is. */
 static void load_operator(ski_work *w, const tl_tno_args *a, int64_t first)
 {
     const ski_plan *s = w->s;
@@ -96,6 +118,7 @@ static void load_operator(ski_work *w, const tl_tno_args *a, int64_t first)
     }
 }
 
+/* The forward call convolves with the taps and the adjoint correlates; both use ski_correlate. */
 static void reverse_taps(ski_work *w)
 {
     for (int64_t g = 0; g < w->groups; g++)
@@ -114,7 +137,8 @@ static void begin_tile(ski_work *w, const tl_tno_args *a, int64_t first)
     load_operator(w, a, first);
 }
 
-/* Clears the state at the start of a sequence. */
+/* Clears the state at the start of a sequence, and the rows behind it to which W may have added 0
+** times a NaN. */
 static void clear_state(ski_work *w)
 {
     size_t bytes = (size_t)(w->s->r + WIDTH) * sizeof(lanes);
@@ -153,6 +177,11 @@ static ski_ahead ahead_of(const ski_work *w, int64_t k, const float *a, int64_t 
 
 /* ---- Forward --------------------------------------------------------------------------------- */
 
+/* The second pass: y = S x + W v a block at a time, or in the causal case the only one. Output i of
+** the taps needs x from i - lead to i + origin, so that a block loads taps - 1 rows more than it
+** has outputs; of the rows of the next block, only those from first + BLOCK + origin on are new and
+** are prefetched. Rows outside the sequence are loaded as 0. Without taps the correlation writes
+** zeros, to which the low-rank part is added. */
 static void forward_blocks(ski_work *w, const float *x, float *y)
 {
     const ski_plan *s = w->s;
@@ -176,6 +205,8 @@ static void forward_blocks(ski_work *w, const float *x, float *y)
     }
 }
 
+/* The first pass of a bidirectional operator computes v = A W'x. It reads x in place, for all
+** groups at once, since it uses each row only once. */
 static void forward_sequence(ski_work *w, const float *x, float *y)
 {
     const ski_plan *s = w->s;
@@ -211,7 +242,8 @@ typedef struct wish {
 } wish;
 
 /* Processes one block of one group: the gradients of the taps and of a causal A, or W'x and W'dy
-** for a bidirectional one. */
+** for a bidirectional one. dy at lag k - origin from token `first` is row k of g->x, whose first
+** row is token first - origin: the gradients of all taps are one correlation. */
 static void block_sums(ski_work *w, int64_t k, int64_t first, int64_t count, wish want,
                        const ski_ahead *next)
 {
@@ -231,6 +263,7 @@ static void block_sums(ski_work *w, int64_t k, int64_t first, int64_t count, wis
     ski_gather_rows(s, dy, first, count, g->g);
 }
 
+/* The first pass of a backward call: all sums over a sequence, blocks in ascending order. */
 static void backward_sums(ski_work *w, const float *x, const float *dy, wish want)
 {
     const ski_plan *s = w->s;
@@ -252,7 +285,8 @@ static void backward_sums(ski_work *w, const float *x, const float *dy, wish wan
     }
 }
 
-/* Blocks run from the last to the first, as the causal adjoint needs. */
+/* The second pass: dx = S'dy + W v with v = A'W'dy. Blocks run from the last to the first, because
+** causally dx of a token depends on dy of later ones. */
 static void backward_blocks(ski_work *w, const float *dy, float *dx)
 {
     const ski_plan *s = w->s;
@@ -277,6 +311,8 @@ static void backward_blocks(ski_work *w, const float *dy, float *dx)
     }
 }
 
+/* The causal gradient of A (backward_sums) and the causal adjoint (backward_blocks) use the same
+** state, which is therefore cleared between them. */
 static void backward_sequence(ski_work *w, const float *x, const float *dy, float *dx, wish want)
 {
     const ski_plan *s = w->s;
@@ -292,6 +328,8 @@ static void backward_sequence(ski_work *w, const float *x, const float *dy, floa
     if (want.x) backward_blocks(w, dy, dx);
 }
 
+/* Rounds sums of group g to float32 and stores them. With zero=mean the sum of lag 0 is the
+** gradient of the mean of two coefficients: each of their two rows receives half of it. */
 static void store_sums(const ski_work *w, int64_t g, const double *sums, int64_t count, float *to)
 {
     const ski_plan *s = w->s;

@@ -7,12 +7,18 @@
 **
 ** Tokens between the same two inducing points read and change the same columns only. With
 ** masking=interval, their sum is therefore collected in `pending` and multiplied by A once the run
-** of such tokens ends: O(n + r^2) in all. */
+** of such tokens ends: O(n + r^2) in all. Within a run only the `width` columns of the run, and so
+** the first `width` lags of A, matter to what tokens of the run contribute to each other.
+**
+** Both ways run the same code: masking=token ends every run after one token. The number of columns
+** is passed as a constant, 2 or WIDTH, so that the compiler unrolls the loops over columns and
+** keeps sums, v and lags in registers during a run. A run is cut at the end of a block; what it has
+** collected stays in `pending` and `column` for the next block. */
 #include <string.h>
 
 #include "ski.h"
 
-/* v += A times the pending sums. */
+/* v += A times the pending sums: ends a run, whose columns begin at g->column. */
 static void through_kernel(const ski_plan *s, ski_group *g)
 {
     for (int q = 0; q < s->width; q++) {
@@ -31,7 +37,8 @@ static int64_t run_of(const ski_plan *s, int64_t k, int64_t end)
     return next;
 }
 
-/* y += W A s for tokens k..end-1 of one column. */
+/* y += W A s for tokens k..end-1 of one column. v has what earlier runs contribute, and `sum` the
+** tokens of this run so far, including the token itself, to which the diagonal applies. */
 static inline void forward_run(const ski_plan *s, ski_group *g, int width, int64_t k, int64_t end,
                                const lanes *x, lanes *y)
 {
@@ -69,6 +76,7 @@ void ski_causal_forward(const ski_plan *s, ski_group *g, int64_t first, int64_t 
     }
 }
 
+/* v += A' times the pending sums. */
 static void through_transpose(const ski_plan *s, ski_group *g)
 {
     for (int q = 0; q < s->width; q++) {
@@ -112,7 +120,8 @@ static int64_t run_before(const ski_plan *s, int64_t first, int64_t end)
     return k;
 }
 
-/* The adjoint runs from the last token to the first, with A'; blocks come in reverse order too. */
+/* dx_j += w_j A' times the sum over i >= j of w_i dy_i: the mirror image of the forward call, from
+** the last token to the first; blocks come in reverse order too. */
 void ski_causal_back(const ski_plan *s, ski_group *g, int64_t first, int64_t count,
                      const lanes *dy, lanes *dx)
 {
@@ -128,7 +137,9 @@ void ski_causal_back(const ski_plan *s, ski_group *g, int64_t first, int64_t cou
     }
 }
 
-/* Adds the contribution of tokens before the run to the gradient v, then the run itself to z. */
+/* Adds to the gradient v the pairs of an output in this run and an input before it, then the inputs
+** of the run to z. pending[0] holds the sum of w_i x_i over the run and pending[1] that of w_i
+** dy_i: all outputs of a run see the same earlier inputs, so that their sum suffices. */
 static void end_run(const ski_plan *s, ski_group *g)
 {
     for (int q = 0; q < s->width; q++) {
@@ -168,7 +179,8 @@ static inline void sums_run(const ski_plan *s, ski_group *g, int width, int64_t 
 }
 
 /* The gradient of lag l is the sum over i and a of w_i[a] dy_i s_i[a-l]. z holds s_i before the
-** run, and v the gradient, which is added to kernel_sums after every block. */
+** run, and v the gradient, which is added to kernel_sums, in float64, after every block. The last
+** run of a block therefore ends with the block. */
 void ski_causal_sums(const ski_plan *s, ski_group *g, int64_t first, int64_t count, const lanes *x,
                      const lanes *dy)
 {

@@ -1,4 +1,7 @@
-/* dense.c - writes out T of each channel, entry by entry, from its definition. */
+/* dense.c - writes out T of each channel, entry by entry, from its definition (SKI, Algorithm 1):
+**     T[i,j] = t_(i-j+origin) + sum over a, b of W[i,a] k(a-b) W[j,b]     causal: 0 for j > i
+** It shares only the weights with the fast code, and sums in float64, so that tests can compare the
+** two. */
 #include "ski.h"
 
 /* The kernel at lag l of inducing points, 0 beyond the last. */

@@ -1,5 +1,14 @@
-/* kernel.c - multiplies by A and A' and computes the gradient of A for a group of channels, either
-** by direct sums or by transforms of a circulant that contains A; plan.c chooses between them. */
+/* kernel.c - multiplies by A and A' and computes the gradient of A for a group of channels:
+**     v_a = sum over b of k_(a-b) z_b     v_b = sum over a of k_(a-b) g_a
+**     dk_l = sum over b of g_(b+l) z_b    -r < l < r
+** (SKI, Section 3.2.1: A z is O(r log r)). plan.c chooses between direct sums, whose loops run over
+** vectors of LANES channels, and transforms, which take one channel at a time. A product is
+** computed once per sequence and group, for a bidirectional operator only; causal.c has sums of its
+** own.
+**
+** Transforms apply a circulant of `size` >= 2r - 1 rows, whose first column is k_0 .. k_(r-1),
+** zeros, k_(1-r) .. k_-1. It is so large that a vector of r entries, padded with zeros, meets each
+** of these lags where A has it: the first r rows of the product are those of A. */
 #include <string.h>
 
 #include "../common/angle.h"
@@ -31,6 +40,8 @@ static void by_transforms(ski_work *w, ski_group *g, const lanes *from, product 
     }
 }
 
+/* Computes the spectra of the circulants of all channels, once per tile and call. They contain the
+** factor 1/size of the inverse transform, which saves a pass over each product. */
 static void prepare(ski_work *w, ski_group *g)
 {
     const ski_plan *s = w->s;
@@ -65,8 +76,9 @@ static void reverse(const lanes *from, int64_t count, lanes *to)
     for (int64_t k = 0; k < count; k++) to[k] = from[count - 1 - k];
 }
 
-/* Computes STEP lags at a time, over the b for which at least one of them lies in g; beyond its
-** ends g has zeros. */
+/* Computes STEP lags at a time, over the b for which at least one of them lies in g: the range of b
+** differs by lag, and g has zeros beyond its ends. Without the cut at `from` and `to` twice as many
+** products would be computed. */
 static void sums_directly(ski_work *w, const ski_group *g)
 {
     int64_t r = w->s->r;
@@ -80,11 +92,14 @@ static void sums_directly(ski_work *w, const ski_group *g)
 
 /* ---- Interface ------------------------------------------------------------------------------- */
 
+/* Direct sums use the kernel as it is. */
 void ski_prepare(ski_work *w, ski_group *g)
 {
     if (w->s->size) prepare(w, g);
 }
 
+/* With z reversed, row a of A z is a correlation: the sum over q of z_(r-1-q) times row a + q of
+** kernel, whose row l + r - 1 is the lag l. */
 void ski_multiply(ski_work *w, ski_group *g)
 {
     if (w->s->size) {
@@ -95,6 +110,7 @@ void ski_multiply(ski_work *w, ski_group *g)
     }
 }
 
+/* Here the result comes out reversed: output p of the correlation is row r - 1 - p of A'g. */
 void ski_transpose(ski_work *w, ski_group *g)
 {
     if (w->s->size) {

@@ -1,4 +1,13 @@
-/* plan.c - defines the backend ski: its options, the points of its kernel, and its plans. */
+/* plan.c - defines the backend ski: its options, the points of its kernel, and its plans.
+**
+** The kernel is k(t) = RPE(sign(t) lambda^|t|) (SKI, Section 3.2.2): the inverse time warp maps all
+** lags into [-1,1], so that the encoder interpolates at any length and never extrapolates. Of this
+** kernel A needs only the 2r - 1 lags between inducing points, or r of them if causal, however long
+** the sequence is; they are the points that this backend names. The taps are a parameter of the
+** backend itself.
+**
+** A plan holds what depends on the problem alone: W, the plans of the transforms, and the scratch
+** memory of all threads. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +20,7 @@
 #define MOST 16777216 /* inducing points, or taps: keeps sizes below from overflowing */
 
 /* Direct sums for A take r^2 products for a whole group at once; transforms work channel by
-** channel. Up to this r the former are faster, by measurement. */
+** channel. Up to this number of inducing points the former are faster, by measurement. */
 #define DIRECT 256
 
 enum { INDUCING, TAPS, INTERPOLATION, LAMBDA, SPAN, ZERO, PARTS, AS_PUBLISHED, MASKING };
@@ -129,6 +138,7 @@ static void ski_release(void *state)
     s->h->free(s->h, s);
 }
 
+/* A causal operator does not use transforms: causal.c multiplies A by few non-zeros at a time. */
 static tl_status plan_transforms(ski_plan *s)
 {
     if (!s->low || s->causal || s->r <= DIRECT) return TL_OK;
@@ -142,6 +152,8 @@ static tl_status plan_transforms(ski_plan *s)
     return st == TL_OK ? s->transforms->plan(s->h, TL_C2R, s->size, &s->back) : st;
 }
 
+/* Fills in the sizes. The groups of a tile are halved until each thread has two tiles or more, so
+** that none is idle, or until one group is left. */
 static void describe(ski_plan *s, const tl_tno_problem *p)
 {
     s->n = p->n;
@@ -158,7 +170,7 @@ static void describe(ski_plan *s, const tl_tno_problem *p)
         s->lags = s->zero + s->r;
         s->mean = is(p, ZERO, "mean");
     }
-    s->groups = GROUPS; /* fewer if threads would be idle */
+    s->groups = GROUPS;
     while (s->groups > 1 && s->d < 2 * s->groups * LANES * s->h->threads) s->groups /= 2;
 }
 

@@ -1,11 +1,18 @@
-/* rows.c - implements the loops over rows of LANES channels. */
+/* rows.c - implements the loops over rows of LANES channels: the correlations, the copies between
+** them and arrays [n,d], and the products W'x and W v (SKI, Section 3.2.1).
+**
+** W is stored as the column of each row's first non-zero and 2 or 4 weights. Tokens between the
+** same two inducing points have the same columns and form a run: it is summed in registers and
+** added to z once, or reads its rows of v once. The width is passed as a constant, so that the
+** compiler unrolls the loops over columns. */
 #include <string.h>
 
 #include "ski.h"
 
 /* ---- Correlation ----------------------------------------------------------------------------- */
 
-/* Keeps STEP outputs in registers and uses each row of w that it loads for four rows of b. */
+/* Keeps STEP outputs in registers and takes four rows of b at a time, for which STEP + 3 rows of w
+** suffice: 15 loads for 32 products, where one row of b at a time would need 9 loads for 8. */
 static void correlate_step(const lanes *b, int64_t count, const lanes *w, lanes *out)
 {
     lanes   sum[STEP] = {{0}};
@@ -38,6 +45,8 @@ void ski_correlate(const lanes *b, int64_t count, const lanes *w, int64_t rows, 
 
 /* ---- To and from memory ---------------------------------------------------------------------- */
 
+/* Copies the channels of a tile from one row to all groups; lanes without a channel become 0, so
+** that loops need no test of how many lanes count. */
 static void load_row(const ski_work *w, const float *row, lanes *to)
 {
     for (int64_t g = 0; g < w->groups; g++, to += w->s->stride) {
@@ -93,7 +102,8 @@ static int64_t run_end(const ski_plan *s, int64_t i, int64_t end)
 
 #define TOGETHER 4 /* groups summed at once: independent sums hide latency */
 
-/* z += W' x for tokens from..end-1 of some groups; x has rows of step floats. */
+/* z += W' x for tokens from..end-1 of some groups; x has rows of step floats. An addition to a sum
+** has to wait for the one before it, so several groups take turns. */
 static inline void gather(const ski_plan *s, int64_t from, int64_t end, const float *x,
                           int64_t step, int groups, int width, lanes *z)
 {
@@ -125,7 +135,8 @@ static void gather_some(const ski_plan *s, int64_t first, int64_t end, const flo
         gather(s, first, end, x, step, 1, WIDTH, z);
 }
 
-/* The same for one group, with four independent partial sums. */
+/* The same for one group, with four independent partial sums, since no other group fills the time
+** in which an addition waits for the one before it. */
 static inline void gather_one(const ski_plan *s, int64_t from, int64_t end, const lanes *x,
                               int width, lanes *z)
 {
@@ -152,6 +163,8 @@ void ski_gather_rows(const ski_plan *s, const lanes *x, int64_t first, int64_t c
         gather_one(s, first, first + count, x, WIDTH, z);
 }
 
+/* Whole groups are read in place. The group that ends with d is copied first: a vector read from x
+** would reach into the next row, and behind x after the last one. */
 void ski_gather(const ski_work *w, const float *x, int64_t first, int64_t count, lanes *z)
 {
     const ski_plan *s = w->s;
@@ -185,6 +198,8 @@ static inline void spread(const ski_plan *s, int64_t first, int64_t count, int w
     }
 }
 
+/* A whole group is written straight to y. The group that ends with d is computed in place of `rows`
+** first, for the same reason as in ski_gather. */
 void ski_spread(const ski_work *w, int64_t g, int64_t first, int64_t count, const lanes *v,
                 lanes *rows, float *y)
 {

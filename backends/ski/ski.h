@@ -5,8 +5,14 @@
 ** the tokens; each row has two or four adjacent non-zeros.
 **
 ** A tile is 1 to 8 groups of LANES channels; a block is up to BLOCK tokens of a tile. All loops run
-** over contiguous rows of LANES floats, which are copied from x and to y a block at a time. The
-** last d mod LANES channels are summed in another order. */
+** over contiguous rows of LANES floats, which are copied from x and to y a block at a time: in x
+** rows are d floats apart, at which distance they may share a few cache sets. What the sums over
+** the taps touch in one block and group, BLOCK + taps rows of x, the taps and BLOCK rows of y,
+** takes 20 KiB with AVX-512 and 32 taps and fits into an L1 cache of 32 KiB. A tile has several
+** groups so that more of each row of x is read at a time: 512 adjacent bytes with AVX-512, where
+** one group alone would take 64.
+**
+** The last d mod LANES channels are summed in another order. */
 #ifndef SKI_H
 #define SKI_H
 
@@ -20,7 +26,7 @@
 #endif
 #define GROUPS 8
 #define BLOCK  128
-#define STEP   8 /* outputs of one inner loop; rows are padded to a multiple of it */
+#define STEP   8 /* outputs of one inner loop, which registers hold; rows are padded to it */
 
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 
@@ -80,16 +86,20 @@ static inline int64_t ski_up(int64_t rows) { return (rows + STEP - 1) / STEP * S
 
 /* ---- rows.c ---------------------------------------------------------------------------------- */
 
-/* Rows that the next block will need: reads[0], reads[1] and writes rows of LANES floats, step
-** apart, at most BLOCK. They are prefetched a few at a time between sums; all at once they would
-** stall. */
+/* What the next block will read or write: reads[0] rows of LANES floats from read[0] on, reads[1]
+** rows from read[1] on and `writes` rows from `write` on, at most BLOCK each. Within each list the
+** rows are `step` floats apart, which is too far for the hardware to prefetch them. ski_correlate
+** prefetches a few of them before every STEP sums: a core waits when too many cache misses are
+** outstanding, so that all of them at once would hold up the block that is being computed. */
 typedef struct ski_ahead {
     const float *read[2], *write;
     int64_t      reads[2], writes, step;
 } ski_ahead;
 
 /* out[p] = the sum over q < count of b[q] w[p+q], for all p < rows rounded up to STEP, which out
-** and w must hold. Meanwhile it prefetches `ahead`, which may be NULL. */
+** and w must hold. Meanwhile it prefetches `ahead`, which may be NULL. The taps, their gradients
+** and, without transforms, A and its gradient are such sums, where a convolution has one operand
+** reversed. */
 void ski_correlate(const lanes *b, int64_t count, const lanes *w, int64_t rows, lanes *out,
                    const ski_ahead *ahead);
 /* Copies rows first..first+count-1 of from [n,d], zeros outside it, to each group; `to` belongs to
@@ -110,7 +120,7 @@ void ski_add(double *sums, const lanes *rows, int64_t count);
 
 /* ---- kernel.c: A ----------------------------------------------------------------------------- */
 
-void ski_prepare(ski_work *w, ski_group *g);    /* call it when kernel is set */
+void ski_prepare(ski_work *w, ski_group *g);    /* call it when kernel has been set */
 void ski_multiply(ski_work *w, ski_group *g);   /* v = A z */
 void ski_transpose(ski_work *w, ski_group *g);  /* v = A' g */
 void ski_kernel_sums(ski_work *w, ski_group *g); /* adds the diagonal sums of g z' */

@@ -1,5 +1,12 @@
-/* weights.c - computes the rows of W by linear interpolation, by Keys' cubic convolution (a =
-** -1/2), or as the published code does. */
+/* weights.c - computes the rows of W (SKI, Section 3.2.1). Row i interpolates a function that is
+** given at the inducing points p_a = a h, h = span/(r-1), at the token i. With p_a <= i < p_(a+1)
+** and f = (i - p_a)/h:
+**     linear   W[i,a] = 1 - f, W[i,a+1] = f
+**     cubic    four weights, W[i,a-1] .. W[i,a+2]: Keys' cubic convolution with his a = -1/2
+** or as the published code computes them. The rows of the first two sum to 1.
+**
+** W depends on the problem alone, so a plan computes it once. It does so in float64 and rounds each
+** weight once. */
 #include <math.h>
 
 #include "weights.h"
@@ -23,6 +30,7 @@ static void add_node(const ski_grid *g, int64_t start, int64_t node, double valu
     row[edge + 2 * inward - start] += value;
 }
 
+/* The columns begin at a - 1, but at the edges within 0..r-4, so that all four exist if r >= 4. */
 static int64_t cubic_row(const ski_grid *g, int64_t a, double f, double *row)
 {
     int64_t last = g->r > 4 ? g->r - 4 : 0, start = a > 0 ? smaller(a - 1, last) : 0;
@@ -34,7 +42,9 @@ static int64_t cubic_row(const ski_grid *g, int64_t a, double f, double *row)
     return start;
 }
 
-/* Token i is at position i of 0..span. Integer arithmetic makes W the identity for r = n. */
+/* Token i is at position i of 0..span. Integer arithmetic finds a without rounding, so that a token
+** on an inducing point has the weights 0 and 1 exactly, and W is the identity for r = n. The last
+** inducing point is the end, f = 1, of the last interval. */
 static int64_t row_of(const ski_grid *g, int64_t i, double *row)
 {
     int64_t at = i * (g->r - 1), a = g->span > 0 ? at / g->span : 0;

@@ -1,5 +1,21 @@
-/* mlp.cu - computes the network of linear layers, norms and activations of mlp.c: each layer is a
-** matrix product of all rows, and one kernel, with a warp per row, does all between two layers. */
+/* mlp.cu - computes the network of linear layers, norms and activations of mlp.c, such as the
+** relative position encoder of TNN, Section 3.3. For the layers l = 0, 1, .. of each row
+**     a_0 = x     a_l = act(norm_l(y_(l-1)))     y_l = a_l W_l' + bias_l
+** where a shortcut adds y_(l-1) to y_l, and row r of the last y is multiplied by scale_r.
+**
+** The CPU takes a block of rows through all layers while it stays in the cache. On a GPU that would
+** need a matrix product inside a kernel. Instead each layer is one product of the library for all
+** rows, and one kernel does everything between two products. `ascend` prepares a product: it writes
+** a_l, and also y_l = bias_l plus the shortcut, to which the product is added, so that no pass over
+** y follows it. The scale is applied to a_l and the bias instead of y_l for the same reason.
+**
+** A row has few numbers, 64 in the published language models, and its norm needs their sums. So a
+** warp has a row: its lanes read adjacent numbers and sum them by shuffles, without shared memory
+** and without waiting for other warps. A block has WARPS rows.
+**
+** For the gradient the forward pass stores the outputs y_l of all layers but the last (j->states),
+** from which `descend` computes norms and activations again: so a_l takes memory for one layer
+** only, and the statistics of the norms take none between the passes. */
 #include "cuda/unary.cuh"
 
 extern "C" {
@@ -30,7 +46,9 @@ static __device__ double warp_sum(double value)
     return value;
 }
 
-/* Returns the statistics of a row to all lanes of its warp. */
+/* Returns the statistics of a row to all lanes of its warp. In float64 the squares of float32
+** numbers neither overflow nor vanish. The mean is subtracted before squaring, in a second pass
+** over the row, since in a difference of two large sums digits would cancel. */
 static __device__ statistics measure(const between &b, const float *x, int lane)
 {
     statistics t = {0, 1, 1};
@@ -57,7 +75,8 @@ static __device__ float normed(const between &b, const statistics &t, float x, i
 /* ---- Passes ---------------------------------------------------------------------------------- */
 
 /* a = scale act(norm(x)) unless a is NULL, and unless y is NULL, y [rows,outputs] = scale bias,
-** plus x if more is set: the product of the layer is then added to y. */
+** plus x if more is set: the product of the layer is then added to y. A warp whose row does not
+** exist returns as a whole, so that no shuffle waits for a lane that is gone. */
 static __global__ void ascend(between b, const float *x, const float *bias, int more,
                               int64_t outputs, float *a, float *y)
 {
@@ -75,8 +94,12 @@ static __global__ void ascend(between b, const float *x, const float *bias, int 
         y[r * outputs + i] = (bias ? f * bias[i] : 0) + (more ? row[i] : 0);
 }
 
-/* Turns da from the gradient of a into that of x, plus dy unless that is NULL. The outputs that are
-** not NULL are recomputed a, the gradient du of norm(x), and stats [rows,2], mean and s. */
+/* Turns da from the gradient of a into that of x, plus dy unless that is NULL: with u = norm(x),
+** z as in norm.c and g = scale da act'(u) weight,
+**     dx = s (g - mean g - q z mean(g z)) + dy     (the term mean g for layer norm only)
+** The means are known only after a pass over the row, which leaves g in da for the second one; each
+** lane reads back only what it wrote itself. The outputs that are not NULL are recomputed a, the
+** gradient du of u, and stats [rows,2], mean and s, from which sum_rows computes z again. */
 static __global__ void descend(between b, const float *x, const float *dy, float *da, float *a,
                                float *du, float *stats)
 {
@@ -117,10 +140,12 @@ static __global__ void descend(between b, const float *x, const float *dy, float
 
 /* ---- Sums over rows -------------------------------------------------------------------------- */
 
-#define PARTS 64
+#define PARTS 64 /* of the rows: n columns alone would be too few threads for a GPU */
 
 /* sums [PARTS,n] = partial sums of d over the rows, each term times the factor f of its row and
-** times z of its x, unless these are NULL. */
+** times z of its x, unless these are NULL. A thread sums a column of one part, in float64, so that
+** threads of a warp read adjacent numbers. The parts depend on the rows alone and add_parts adds
+** them in order, so that the result repeats exactly. */
 static __global__ void sum_rows(const float *d, const float *f, const float *x, const float *stats,
                                 int64_t rows, int64_t n, double *sums)
 {
@@ -177,7 +202,8 @@ static between before(const mlp *j, int l)
                    given(j, l, MLP_NORM_BIAS), is_last(j, l) ? j->scale : NULL};
 }
 
-/* y = linear layer l of act(norm(x)), which a receives, or of x if l is the first layer. */
+/* y = linear layer l of act(norm(x)), which a receives, or of x if l is the first layer. Without a
+** bias and a shortcut nothing is written to y first, and the product overwrites it. */
 static tl_status forward_layer(tl_ctx *ctx, const mlp *j, int l, const float *x, float *a, float *y)
 {
     const mlp_layer *p = &j->layers[l];
@@ -192,7 +218,8 @@ static tl_status forward_layer(tl_ctx *ctx, const mlp *j, int l, const float *x,
                     ready ? 1.0f : 0.0f, y, 1);
 }
 
-/* p: the network   out[0] y   out[1] states */
+/* p: the network   out[0] y   out[1] states. Without states, layers write y to two scratch buffers
+** in turns, since a shortcut reads the previous y; the third buffer holds a. */
 static tl_status mlp_gpu_forward(tl_ctx *ctx, const tl_args *args)
 {
     const mlp *j = (const mlp *)args->p;
@@ -210,7 +237,8 @@ static tl_status mlp_gpu_forward(tl_ctx *ctx, const tl_args *args)
     return st;
 }
 
-/* The gradients of a linear layer's parameters; a is its input. */
+/* The gradients of a linear layer's parameters; a is its input. In the last layer a contains the
+** scale (descend), which the bias's gradient therefore needs as a factor of its own. */
 static tl_status map_sums(tl_ctx *ctx, const mlp *j, int l, const float *dy, const float *a)
 {
     const mlp_layer *p = &j->layers[l];
@@ -227,6 +255,9 @@ typedef struct buffers { /* scratch: [rows,width], but stats [rows,2] */
     float *a, *du, *stats, *da[2];
 } buffers;
 
+/* da = the gradient of layer l's input, y_(l-1), from dy, that of its output: the product gives the
+** gradient of a_l, which descend takes back through activation and norm. a_l is recomputed only if
+** the gradient of the weight needs it, du and stats only for those of the norm's parameters. */
 static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const buffers *m,
                                 const float *dy, float *da)
 {
@@ -247,7 +278,8 @@ static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const buffers 
     return st;
 }
 
-/* p: the network, with pointers to its gradients   in[0] dy   in[1] states   out[0] dx */
+/* p: the network, with pointers to its gradients   in[0] dy   in[1] states   out[0] dx. Layers
+** write their gradient to two buffers in turns, since each reads that of the layer above. */
 static tl_status mlp_gpu_backward(tl_ctx *ctx, const tl_args *args)
 {
     const mlp       *j = (const mlp *)args->p;

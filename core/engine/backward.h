@@ -4,10 +4,19 @@
 
 #include "engine/gradient.h"
 
-/* Callbacks of a backward pass about the leaves whose slots have a number. The pass calls reach
-** before each node that adds to the leaf's gradient, and done after the last such node. As long as
-** slot->uses is above 1, reach may return TL_ENOTFOUND, without a message, to put the node off: the
-** pass then computes its gradient later, but adds it to the leaf's sum in the same order. */
+/* Callbacks of a backward pass about watched leaves, those whose slots have a number. They let the
+** gradient of a leaf continue a sum that another rank began, and let it be sent on as soon as it is
+** complete (ranks/chain.c).
+**
+** The pass calls reach before it adds to the leaf's gradient, so that reach can first store the sum
+** there to which the pass adds. After the last node that uses the leaf it calls reach again and
+** then done: the gradient is final. It never reports a leaf that no node on the tape uses.
+**
+** slot->uses is the number of inputs of unprocessed nodes that are this leaf, or 1 at a node that
+** the pass cannot put off. If it is above 1, reach will be called again, and may return
+** TL_ENOTFOUND, without a message, instead of waiting: the pass stores the node, goes on, and
+** computes this gradient as soon as reach returns TL_OK for the leaf. The gradients of a leaf are
+** added in the order of the pass all the same. */
 typedef struct tl_watch tl_watch;
 struct tl_watch {
     tl_status (*reach)(tl_watch *w, tl_ctx *ctx, tl_slot *leaf);

@@ -1,4 +1,6 @@
-/* conv.c - computes a depthwise convolution with few taps by direct sums. */
+/* conv.c - computes a depthwise convolution with few taps by direct sums:
+**     y[b,i,c] = sum over k of t[k,c] x[b, i - (k - origin), c]     x is 0 outside 0..n-1
+** (the CNN of TNN, Eq. 10; with several lags on both sides the sparse part of SKI, Algorithm 1). */
 #include <string.h>
 
 #include "base/threads.h"
@@ -19,7 +21,8 @@ typedef struct conv {
     float       *y; /* or dtaps */
 } conv;
 
-/* y += t x over the channels, four taps at a time, so that y is read and written less often. */
+/* y[c] += the sum of t[k][c] x[k][c] over k < count, at most 4. Four taps share one pass over the
+** channels, because with one pass per tap y would be read and written four times as often. */
 static void add_taps(int64_t count, int64_t d, const float *const *t, const float *const *x,
                      float *restrict y)
 {
@@ -37,7 +40,8 @@ static void add_taps(int64_t count, int64_t d, const float *const *t, const floa
     }
 }
 
-/* Row i of a sequence of y sums tap k times x at i - sign (k - origin). */
+/* Row i of a sequence of y sums tap k times x at i - sign (k - origin). Taps whose position lies
+** outside the sequence are skipped; the others are collected until add_taps can take four. */
 static void conv_rows(void *user, int64_t begin, int64_t end, int thread)
 {
     const conv *j = user;

@@ -13,10 +13,10 @@
 typedef struct leaf {
     tl_slot   *slot;
     tl_tensor *like;
-    int        awaited; /* whether the sum of the rank before is to come */
-    tl_tensor *sum;     /* where it arrives by the transport */
-    void      *request; /* of its arrival by the transport */
-    int        sent;
+    int        awaited; /* whether the sum of the rank before has still to be received */
+    tl_tensor *sum;     /* without a link: the buffer into which the transport writes that sum */
+    void      *request; /* without a link: the transport's receive, until it has finished */
+    int        sent;    /* whether the sum has been sent to the rank behind */
     tl_tensor *sent_sum; /* not owned: only its address is compared, */
     unsigned   version;  /* and its version when it was sent */
 } leaf;
@@ -59,7 +59,8 @@ static tl_status reach(tl_watch *w, tl_ctx *ctx, tl_slot *slot)
     return st;
 }
 
-/* Sends the sum of a leaf, to which the pass adds no more. */
+/* Sends the sum of a leaf, to which the pass adds no more. The gradient stays in the slot, so its
+** address and version are stored, by which check_sent finds a later change. */
 static tl_status done(tl_watch *w, tl_ctx *ctx, tl_slot *slot)
 {
     chain *c = (chain *)w;
@@ -86,6 +87,9 @@ static tl_status check_sent(const chain *c, const leaf *l)
                    (int)(l - c->leaves) + 1, SHAPE(l->like));
 }
 
+/* Numbers the leaves, discards their gradients if the sums of another rank replace them, and begins
+** to receive those sums. All receives begin before the pass, so that a sum that arrives early is
+** written straight to its buffer; a link announces its messages itself (link.c). */
 static tl_status begin(chain *c, tl_tensor *const *leaves, int from)
 {
     tl_ranks *r = c->ranks;
@@ -115,7 +119,8 @@ static tl_status begin(chain *c, tl_tensor *const *leaves, int from)
     return TL_OK;
 }
 
-/* Hands on the sums of leaves that the pass did not use. */
+/* Receives and sends the sums of leaves that the pass did not report, since no node used them: the
+** ranks behind wait for every leaf. Checks the sums that the pass has sent. */
 static tl_status hand_on_rest(chain *c)
 {
     tl_status st = TL_OK;

@@ -1,4 +1,4 @@
-/* decay.c - multiplies coefficients by the exponential decay, coef_k gamma^|k| (TNN, Eq. 8), with
+/* decay.c - multiplies coefficients by the exponential decay, coef_k gamma^|k| (TNN, Eq. 5), with
 ** gradients to coef and gamma. */
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,12 @@
-/* lanes.c - the life of recurrences in lanes, and the kernel from which one is made. */
+/* lanes.c - what ring.c and etsc.c share: the memory of a recurrence in lanes, its forks, and the
+** loop over positions. It also makes the decayed kernel gamma^k t_k (TNN, Eq. 5) for ring.c and
+** relaxed.c.
+**
+** A position depends on those before it, but channels and sequences do not depend on each other. So
+** the outer loop, which threads share, runs over lanes of all sequences, and the inner one over
+** positions: the state of a lane, which is contiguous, is read again while it is in the cache. The
+** last lane is padded with zeros to LANE channels, so that loops over channels have a constant
+** length and the compiler makes vectors of them. */
 #include "tno/lanes.h"
 
 #include <stdlib.h>
@@ -46,6 +54,9 @@ void tl_lanes_reset(void *state)
     s->at = s->seen = 0;
 }
 
+/* The struct is copied as a whole, with the members of the form: those that point into the kernel
+** stay valid, because the fork shares it. Its memory is new, so the fork is before its first
+** position. */
 tl_status tl_lanes_fork(const void *state, void **out_state)
 {
     const tl_lane_state *from = state;
@@ -71,7 +82,9 @@ typedef struct job {
     tl_lane_body         body;
 } job;
 
-/* Computes all positions of lanes begin..end-1, which are counted through all sequences. */
+/* Computes all positions of lanes begin..end-1, which are counted through all sequences. Every lane
+** begins at the same `at` and `seen`, which tl_lanes_step advances when all lanes are done. At each
+** position x is copied before y is written, since y may be x. */
 static void step_lanes(void *user, int64_t begin, int64_t end, int thread)
 {
     const job *j = user;
@@ -92,6 +105,8 @@ static void step_lanes(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* The grain is the number of lanes whose positions take GRAIN products: a single position of a
+** small layer stays on the calling thread, since starting others would take longer. */
 tl_status tl_lanes_step(void *state, const float *x, float *y, int64_t n, int64_t rows,
                         int64_t work, tl_lane_body body)
 {
@@ -110,6 +125,8 @@ void tl_lanes_sizes(const void *state, tl_recurrence_size *out_size)
     out_size->kernel_bytes = s->kernel->storage->bytes;
 }
 
+/* The powers of gamma are multiplied up in float64: in float32 their rounding errors would add up
+** over thousands of lags. */
 float *tl_decayed_kernel(const tl_tensor *t, const tl_tensor *gamma)
 {
     int64_t d = t->dims[1];

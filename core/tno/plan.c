@@ -1,10 +1,21 @@
-/* plan.c - opens and closes a backend's plan for one problem. */
+/* plan.c - opens and closes a backend's plan for one problem, an operator y = T x (TNN, Eq. 4) of
+** given length, channels and causality.
+**
+** A plan holds all that does not depend on the coefficients: options, sizes, twiddle factors,
+** scratch memory. It is made once, and steps of training only execute it. What depends on
+** coefficients may be stored in a cache, which the caller of an application owns.
+**
+** Operators, the choice of the fastest backend (choose.c) and tiles of recurrences (tile.c) all
+** open their plans here, so that options are checked, and a backend is asked whether it accepts the
+** problem, in one place and one order. */
 #include "tno/plan.h"
 
 #include "engine/device.h"
 #include "engine/option.h"
 
-/* Asks the backend whether it accepts the problem, and for its sizes. */
+/* Asks the backend whether it accepts the problem, and for its sizes. A backend may be a plugin of
+** somebody else, so the sizes are checked: the number of coefficients, points times width times
+** channels, must leave a margin to 2^63 for whoever computes bytes from it. */
 static tl_status plan_query(tl_ctx *ctx, tl_plan *plan)
 {
     const tl_tno_backend *b = plan->backend;
@@ -23,7 +34,9 @@ static tl_status plan_query(tl_ctx *ctx, tl_plan *plan)
     return TL_OK;
 }
 
-/* Finds the functions of the backend itself, or those of its form for the device. */
+/* Finds the functions of the backend itself, or those of its form for the device. A plugin computes
+** on the CPU; its form for a GPU is part of the device's library and is found by the backend's
+** name. */
 static tl_status find_form(tl_ctx *ctx, tl_device device, const tl_tno_backend *b, tl_tno_form *out)
 {
     const tl_tno_form *form;

@@ -1,5 +1,10 @@
-/* recurrent.c - applies a causal Toeplitz operator one position at a time, in one of several forms:
-** ring.c, etsc.c and relaxed.c, of which each has a table of functions. */
+/* recurrent.c - applies a causal Toeplitz operator one position at a time, as generation needs it:
+**     y_i = sum over 0 <= k < lags of gamma^k t_k x_(i-k)     (TNN, Eq. 4 and 5)
+** in one of several forms, which differ in their state and in the cost of a position: ring.c,
+** etsc.c and relaxed.c. Each has a table of functions (recurrent.h), so that this file can check
+** what a caller gives, and step, fork and free a recurrence, without a switch over the forms.
+**
+** All forms have their state in the memory of the CPU and compute there, on any device. */
 #include <stdlib.h>
 
 #include "engine/launch.h"
@@ -59,7 +64,8 @@ void tl_recurrence_free(tl_recurrence *r)
     free(r);
 }
 
-/* Makes a recurrence without a state. */
+/* Makes a recurrence without a state. The bound on b leaves every form room for some rows of d
+** floats per lag and sequence before its sizes overflow. */
 static tl_status recurrence_new(tl_ctx *ctx, tl_recurrence_size size, tl_recurrence **out_r)
 {
     static const tl_recurrence_form *const forms[] = {&tl_ring_form, &tl_etsc_form, &tl_etsc_form,
@@ -94,6 +100,7 @@ tl_status tl_recurrence_fork(const tl_recurrence *r, tl_recurrence **out_r)
     return recurrence_finish(st, f, out_r);
 }
 
+/* Checks t and gamma and moves them to the CPU, where all forms read them. */
 static tl_status check_kernel(const tl_tensor *t, const tl_tensor *gamma)
 {
     tl_ctx *ctx = t->ctx;
@@ -110,6 +117,7 @@ static tl_status check_kernel(const tl_tensor *t, const tl_tensor *gamma)
     return st;
 }
 
+/* Creates a recurrence of any kind; only the relaxed form uses positions (recurrent.h). */
 static tl_status create(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind kind, int64_t b,
                         int64_t positions, tl_recurrence **out_r)
 {
@@ -145,6 +153,9 @@ tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b, tl_tens
     return tl_fail(r->ctx, TL_EINVAL, "recurrence: %s has no modes", r->form->name);
 }
 
+/* As t is real, mode m - j is the conjugate of mode j: only those up to period/2 are given. The
+** published form lacks mode 0, which is zero, and its period has one position more than there are
+** lags (etsc.c). */
 tl_status tl_recurrence_from_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence_kind kind,
                                    int64_t lags, int64_t period, int64_t sequences,
                                    tl_recurrence **out_r)

@@ -40,8 +40,9 @@ static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 #define COUNT (sizeof numbers / sizeof *numbers)
 
-/* These are the only mutable globals of the program, because a signal handler can reach nothing
-** else. */
+/* These are mutable globals because a signal handler receives nothing but the number of the signal.
+** The program has few others: locks around libraries that are not thread-safe (HDF5, the planner of
+** FFTW), the count of open groups in mpi.c, and a flag for the handler at exit in main.c. */
 static volatile sig_atomic_t interrupts, ending;
 static struct {
     pthread_t        thread; /* the thread that counts */

@@ -24,7 +24,7 @@ local function decay_option(default, ...)
   }
 end
 
--- coef_k <- coef_k gamma^|k|, gamma in (0,1] per channel (TNN, Eq. 8).   coef [p,dim]   lags [p]
+-- coef_k <- coef_k gamma^|k|, gamma in (0,1] per channel (TNN, Eq. 5).   coef [p,dim]   lags [p]
 -- The option kind says what gamma is:
 --   a number       the same for all channels; a fixed parameter, counted but not trained
 --   a list         one number per channel, fixed

@@ -10,7 +10,7 @@ local overlay = require "toeplab.base.overlay"
 local TNO = require("toeplab.nn.mixers.tno").TNO
 local TNO2d = require("toeplab.nn.mixers.tno2d").TNO2d
 
--- y = (u * TNO(v)) Wo + bo,  u = act(x Wu + bu),  v = act(x Wv + bv) (TNN, Eq. 9).
+-- y = (u * TNO(v)) Wo + bo,  u = act(x Wu + bu),  v = act(x Wv + bv) (TNN, Fig. 2).
 --   x, y [b,n,dim]
 -- u and v are expand * dim wide, rounded down to a multiple of the heads. norm is applied to
 -- u * TNO(v); the papers have none. dropout acts on TNO(v); only the 2-D LRA models use it. tno

@@ -14,7 +14,7 @@ local options = require "toeplab.base.options"
 local sequence = require "toeplab.nn.sequence"
 local shapes = require "toeplab.nn.shapes"
 
--- y = T x per channel,  T_ij = t_(i-j),  t_k = act(encoder(k) gamma^|k|) (TNN, Eq. 4 and 8).
+-- y = T x per channel,  T_ij = t_(i-j),  t_k = act(encoder(k) gamma^|k|) (TNN, Eq. 4 and 5).
 --   x, y [b,n,dim]
 -- The backend names the points at which it wants coefficients, their domain ("lag", "warp" or
 -- "frequency"), and how many numbers it wants per channel. The encoder gives them:
