@@ -1,7 +1,7 @@
 -- state-tracking.lua: which token mixers keep track of a state beyond the lengths of training?
 --
--- The word problem of a group (Merrill et al. 2024): tokens are elements of the group, and the model
--- is to say their product. z2 is parity, s3 the smallest group in which order matters, a5 the
+-- The word problem of a group (Merrill et al. 2024): tokens are elements of the group, and the
+-- model is to say their product. z2 is parity, s3 the smallest group in which order matters, a5 the
 -- smallest that is not solvable. Models are trained at 3 to 40 tokens, with a target after each,
 -- and tested by the last target of 40 to 256 tokens. A mixer that is linear and the same at all
 -- times, as every Toeplitz operator and S4 is, cannot solve any of these at all lengths, at any

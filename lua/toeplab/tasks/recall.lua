@@ -212,7 +212,8 @@ end
 -- ---- State tracking ----------------------------------------------------------------------------
 
 local tracking = common("state_tracking", {
-  { "group", field { default = "z2", check = groups.table_of }, "z2 (parity), z3, ..., s3, a5, s5" },
+  { "group", field { default = "z2", check = groups.table_of },
+    "z2 (parity), z3, ..., s3, a5, s5" },
   { "least", count(3), "fewest tokens of an example to train or validate with" },
   { "most", count(40), "most tokens of such an example" },
   { "test_least", count(40), "fewest tokens of an example to test with" },
