@@ -150,7 +150,7 @@ end
 answers[7] = function(said, trials)
   local x = differences(values(trials, { blind = 0, lr = 0.01, max_lag = 4 }), values(trials, FAR))
   local seeds = stats.pairs_needed(stats.deviation(x), 0.02, nil, 0.99) -- of a second look
-  t.holds(said, ("about %d seeds, %d trials more"):format(seeds, 2 * (seeds - 5)),
+  t.holds(said, ("about %d seeds in all, %d trials more"):format(seeds, 2 * (seeds - 5)),
     ("toeplab run tiny.lua blind=0 lr=0.01 max_lag=4,16 seeds=%d"):format(seeds))
 end
 

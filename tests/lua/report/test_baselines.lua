@@ -48,7 +48,7 @@ t.test("a baseline is compared with several settings, and Holm counts all rows",
       t.eq((run(folder, words)), text)
     end
     t.holds(run(folder, "op=tno op=fd op=ski --resolve 0.1"),
-      "to resolve ±0.1 (4 times in 5): about ", "op=tno,fd,ski seeds=")
+      "to resolve ±0.1, 4 times in 5: about ", "op=tno,fd,ski seeds=")
     local csv = run(folder, "op=tno --csv")
     t.holds(csv, "a,b,row,pairs,mean_a,mean_b,difference,low,high,p_better,p_holm\n",
       "tno,fd,task=image,5,13.0,12.0,-1.0,", "tno,ski,task=lm,5,23.0,")

@@ -146,12 +146,13 @@ t.test("an undecided difference says how many seeds it needs, and the command", 
     write(folder, pairs_of(5, 0.1))
     local text = run(folder, "op=tno op=fd")
     t.holds(text, "undecided (the interval contains 0): neither that they differ nor that "
-      .. "they are equal may be claimed; differences below 0.1963 are too small for these seeds",
-      "about 33 seeds, 56 trials more of what is compared, about 56m00s", -- at 1 %: a second look
+      .. "they are equal may be claimed; with these seeds differences "
+      .. "below 0.1963 stay undecided",
+      "about 33 seeds in all, 56 trials more, about 56m00s", -- at 1 %: a second look
       "toeplab run experiments/ops.lua scale=laptop op=tno,fd seeds=33 -C " .. folder)
     t.holds(run(folder, "op=tno op=fd --resolve 0.05"), "to resolve ±0.05", "seeds=121")
     t.holds(run(folder, "op=tno op=fd --resolve 0.001"), "more than 1000 seeds")
-    t.holds(run(folder, "op=tno op=fd --resolve 1"), "and there are 5")
+    t.holds(run(folder, "op=tno op=fd --resolve 1"), "suffice, and there are 5")
   end)
 end)
 
@@ -169,7 +170,7 @@ t.test("a row for each task, Holm over them, and all together", function()
     t.holds(text, "task=image", "p (Holm)", "overall, middle half", "15 ", "bootstrap",
       "task=listops: op=fd is better", "task=image: undecided")
     -- p of a mean of -0.2 and se 0.0707 is 0.047: claimed alone, not among three
-    t.holds(text, "task=text: undecided (not after Holm's correction for 3 rows)")
+    t.holds(text, "task=text: undecided (p is not below 0.05 after Holm's correction for 3 rows)")
     t.holds(run(folder, "ops op=tno op=fd task=text"), "op=fd is better than op=tno: by 0.2")
     t.eq(run(folder, "ops op=tno op=fd --by task"), text)
     t.eq(run(folder, "ops op=tno op=fd"), text)
@@ -269,8 +270,9 @@ t.test("a row with fewer seeds than it needs counts, whatever others have", func
       list[#list + 1] = { row[1], "image", row[3], row[4] }
     end
     write(folder, list)
-    t.holds(run(folder, "op=tno op=fd --resolve 0.32"), "about 6 seeds, 4 trials more", "seeds=6")
-    t.holds(run(folder, "op=tno op=fd --resolve 0.9"), "seeds, and there are 4")
+    t.holds(run(folder, "op=tno op=fd --resolve 0.32"), "about 6 seeds in all, 4 trials more",
+      "seeds=6")
+    t.holds(run(folder, "op=tno op=fd --resolve 0.9"), "seeds suffice, and there are 4")
   end)
 end)
 
@@ -327,7 +329,7 @@ t.test("the command for more seeds runs what is compared alone, if its key is on
         write(folder, list, { grid = grid })
         said = run(folder, words)
       end)
-      return said:match "seeds, (%d+) trials? more", said:match "laptop (.*seeds=%d+) %-C"
+      return said:match "seeds in all, (%d+) trials? more", said:match "laptop (.*seeds=%d+) %-C"
     end
     local list = pairs_of(5, 0.1)
     local function add(op, task, seeds)
@@ -378,7 +380,7 @@ return tl.experiment "real" {
       local planned, code = t.shell(("'%s' plan %s --json 2>&1"):format(program,
         command:match "^toeplab run (.*)$"))
       t.ok(code == 0, command .. ": " .. planned)
-      local least = tonumber(said:match "seeds, (%d+) trials? more")
+      local least = tonumber(said:match "seeds in all, (%d+) trials? more")
       t.ok(tonumber(planned:match '"to_run":(%d+)') >= least, planned)
       t.ok(tonumber(planned:match '"done":(%d+)') >= 3, planned) -- it goes on with this sweep
     end

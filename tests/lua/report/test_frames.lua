@@ -28,7 +28,7 @@ t.test("looks correct only comparisons of trials that their command asked for", 
       sweeps.write(folder, { experiment = "ops", axes = { "op" }, columns = { "val_ppl" },
         trials = pairs_of(1.0, { task = part[1] }), rule = part[2] })
     end
-    local looks = "corrected for the looks"
+    local looks = "corrected for that"
     t.eq(run(folder, "ops op=tno op=fd task=text"):find(looks, 1, true), nil)
     t.holds(run(folder, "ops op=tno op=fd task=lm"), looks)
     local text = run(folder, "ops op=tno op=fd")
@@ -49,8 +49,8 @@ t.test("trials of a key that only commands varied are no part of the family, and
       -- p 0.047 alone, 0.094 of two: of four it would be 0.19
       local text = run(folder, "ops op=tno op=fd")
       t.holds(text, "steps=1000 task=text", " 0.0948\n",
-        "p is corrected apart for each value of steps, which commands set",
-        "undecided (not after Holm's correction for 2 rows)")
+        "p is corrected separately for each value of steps, which commands set",
+        "undecided (p is not below 0.05 after Holm's correction for 2 rows)")
       t.eq(text:find("overall", 1, true), nil)
       local store <close> = records.open(folder, "r")
       local frame, tuples = frames.find(store, "experiment", "ops", {}), store.store.tuples

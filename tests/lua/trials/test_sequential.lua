@@ -190,7 +190,7 @@ test("each row gets seeds until its ratio is known, and the table says why it st
     local lines = { "after 3, 5 and 8 seeds", "corrected for the 3 looks: they share 5 %",
       "decay=0.9 over decay=0.99, loss: ratio ", ", 3 seeds, look 1 of 3; stopped: known to ",
       ", 8 seeds, look 3 of 3; stopped: known to ",
-      ", 8 seeds, look 3 of 3; stopped: no more seeds, known to " }
+      ", 8 seeds, look 3 of 3; stopped: at the most seeds, known to " }
     t.holds(said, table.unpack(lines))
     local _, shown = program(folder, "table seq --md")
     t.holds(shown, table.unpack(lines))
@@ -217,7 +217,7 @@ test("a trial that fails ends the seeds of its row alone, and is tried again", f
   local code, said = program(folder, "run -j2 x.lua")
   t.eq(code, errors.FAILED)
   t.holds(said, "decay=0.95 over decay=0.99, loss: ratio ", ", 3 seeds, look 1 of 3; stopped: "
-    .. "decay=0.95 seed=4 failed", "8 seeds, look 3 of 3; stopped: no more seeds")
+    .. "decay=0.95 seed=4 failed", "8 seeds, look 3 of 3; stopped: at the most seeds")
   local _, shown = program(folder, "table seq")
   t.holds(shown:gsub("\n  ", " "), "3 seeds, look 1 of 3; stopped: decay=0.95 seed=4 failed")
   os.remove(flag)

@@ -115,7 +115,7 @@ test("of several values that were run, the one that is better over all seeds cou
     t.eq(#filtered:trials { "loss" }, 6)
     local function said(words) return t.toeplab(("%s -C '%s/results'"):format(words, folder)) end
     t.holds(said "compare test decay=0.9 decay=0.99",
-      "lr is 0.2 here and 0.3 for decay=0.9, each the best of those run")
+      "lr was tuned for each side: 0.2 here, 0.3 for decay=0.9")
     -- all values count where the key itself is looked at
     for words, parts in pairs {
       ["compare test lr=0.2 lr=0.3"] = { "decay=0.9: by -0.1 at each of 3 seeds",

@@ -351,7 +351,7 @@ local function sentence(c, key)
       :format(c.paper)
   end
   if c.pair.alone > 0 then
-    parts[#parts + 1] = ("left out: %s not done on both sides"):format(
+    parts[#parts + 1] = ("left out: %s done on one side only"):format(
       quantity.count(c.pair.alone, "seed"))
   end
   if c.pair.tuned and c.pair.tuned[1] ~= c.pair.tuned[2] then
@@ -363,7 +363,7 @@ local function sentence(c, key)
   parts[#parts + 1] = p and ("p %.2g"):format(p) or #c.pair.x == 1 and "one seed has no interval"
     or "the seeds do not differ, so that no test applies"
   if c.untrained then
-    parts[#parts + 1] = "all of these predict worse than " .. c.untrained
+    parts[#parts + 1] = "both sides predict worse than " .. c.untrained
   end
   return table.concat(parts, "; ") .. ": " .. c.verdict
 end

@@ -43,14 +43,14 @@ end
 function judgement.corrected(list)
   local lines, most = {}, 1
   if judgement.rule(list) then
-    lines[1] = "the seeds were added by looks at the results: these intervals and p are corrected "
-      .. "for the looks"
+    lines[1] = "seeds were added depending on earlier results (seeds=\"until ...\"): intervals and "
+      .. "p are corrected for that"
   end
   for _, c in ipairs(list) do most = math.max(most, c.looks or 1) end
   if most > 1 then
     lines[#lines + 1] = ("commands added seeds in up to %d steps, after each of which one could "
-      .. "look at the results: such intervals miss in %.3g %% instead of 5 %%, and p is corrected "
-      .. "likewise"):format(most, 100 * judgement.alpha { looks = most })
+      .. "look at the results: these are %.4g %% intervals instead of 95 %%, and p is corrected to "
+      .. "match"):format(most, 100 * (1 - judgement.alpha { looks = most }))
   end
   return lines
 end

@@ -92,7 +92,7 @@ local function follow(rule, c, value_of)
       return state
     end
   end
-  state.stopped = ("no more seeds, known to %.2g %%"):format(state.percent)
+  state.stopped = ("at the most seeds, known to %.2g %%"):format(state.percent)
   return state
 end
 

@@ -58,10 +58,10 @@ local function sentence_of(result, row)
     or open and "the interval contains " .. (ratio and 1 or 0)
     or row.flattered and "the side that looks better diverged at "
       .. quantity.count(row.diverged[row.good], "seed")
-    or "not after Holm's correction for " .. row.tests .. " rows"
+    or "p is not below 0.05 after Holm's correction for " .. row.tests .. " rows"
   local small = ratio and "ratios within a factor of %.4g" or "differences below %.4g"
   return ("%sundecided (%s): neither that they differ nor that they are equal may be claimed%s")
-    :format(where, reason, open and ("; " .. small .. " are too small for these seeds")
+    :format(where, reason, open and ("; with these seeds " .. small .. " stay undecided")
       :format(ratio and math.exp(row.half) or row.half) or "")
 end
 
@@ -125,7 +125,7 @@ end
 local function more_seeds(result, resolve, duration)
   local n, lacks, have = needed(result, resolve)
   if not n then return {} end
-  local what = not resolve and ("if the true %s is the measured one, to show it"):format(
+  local what = not resolve and ("to decide this if the true %s is the measured one"):format(
       result.ratio and "ratio" or "difference")
     or (result.ratio and "to resolve a ratio of %.4g" or "to resolve ±%.4g"):format(
       result.ratio and 1 + resolve or resolve)
@@ -133,16 +133,16 @@ local function more_seeds(result, resolve, duration)
     return { ("%s: more than %d seeds"):format(what, MOST) }
   end
   if not lacks then
-    return { ("%s: %d seeds, and there are %d"):format(what, n, have) }
+    return { ("%s: %d seeds suffice, and there are %d"):format(what, n, have) }
   end
   local seed = result.frame.plan.tuned_seed
   if seed and n >= seed then
-    return { ("%s: about %d seeds, and seed %d chooses the %s: give a list of seeds without it")
+    return { ("%s: about %d seeds, but seed %d chose the %s and cannot count: list the seeds")
       :format(what, n, seed, result.frame.plan.tuned_key) }
   end
   local trials = lacking(result.sides, n)
   local time = result.seconds and ", about " .. duration(trials * result.seconds) or ""
-  return { ("%s (4 times in 5): about %d seeds, %s more of what is compared%s"):format(what, n,
+  return { ("%s, 4 times in 5: about %d seeds in all, %s more%s"):format(what, n,
     quantity.count(trials, "trial"), time),
     result.frame:command(chosen(result), "seeds=" .. n, sweep_of_all(result)) }
 end
@@ -159,7 +159,7 @@ local function tuned_lines(result)
       equal[a] = equal[a] or {}
       table.insert(equal[a], row.label)
     elseif row.tuned.a ~= nil and row.tuned.b ~= nil then
-      lines[#lines + 1] = ("%s%s is %s here and %s for %s=%s, each the best of those run"):format(
+      lines[#lines + 1] = ("%s%s was tuned for each side: %s here, %s for %s=%s"):format(
         label, key, b, a, result.key, result.sides[1].text)
     end
   end
@@ -175,8 +175,8 @@ local function text_errors(result, lines)
   for _, row in ipairs(result.rows) do
     local error_of, parts = table.unpack(row.text_error or {})
     if error_of then
-      lines[#lines + 1] = ("%sthe test text alone leaves %.2g %% of the ratio open (2 standard "
-        .. "errors over its %d parts, beside the interval over the seeds)"):format(
+      lines[#lines + 1] = ("%sanother test text of this kind may move the ratio by %.2g %% (2 "
+        .. "standard errors over %d parts of this one), beside the interval over the seeds"):format(
         #result.rows > 1 and row.label .. ": " or "", 100 * (math.exp(2 * error_of) - 1), parts)
     end
   end
@@ -215,8 +215,8 @@ function sentences.of(result, resolve, duration)
       table.concat(a, ", ", 1, #a - 1), a[#a])
   end
   if result.success then
-    lines[#lines + 1] = ("p counts the trials that succeed; means of %s and their intervals do not "
-      .. "decide, since it jumps"):format(result.metric)
+    lines[#lines + 1] = ("p compares how many trials succeed; means of %s and their intervals "
+      .. "decide nothing, since its values lie near two levels"):format(result.metric)
   else
     lines[#lines + 1] = judgement.least_pairs(result.rows, result.ratio)
   end
@@ -225,7 +225,7 @@ function sentences.of(result, resolve, duration)
   local corrected = judgement.corrected(result.rows)
   table.move(corrected, 1, #corrected, #lines + 1, lines)
   if result.families > 1 then
-    lines[#lines + 1] = ("p is corrected apart for each value of %s, which commands set")
+    lines[#lines + 1] = ("p is corrected separately for each value of %s, which commands set")
       :format(table.concat(sorted_keys(result.frame.between), ", "))
   end
   local seen, fell = {}, {}
@@ -235,8 +235,8 @@ function sentences.of(result, resolve, duration)
   end
   local why = "left out: not done, or without a finite " .. result.metric
   add(out, " is " .. why, " are " .. why)
-  add(diverged, " of these diverged: its side looks better than it is without it",
-    " of these diverged: their sides look better than they are without them")
+  add(diverged, " of these diverged, and leaving it out flatters its side",
+    " of these diverged, and leaving them out flatters their sides")
   add(alone, " has no partner of the same seed", " have no partner of the same seed")
   local rescued, rolled = 0, result.frame:events "rollback"
   for _, t in ipairs(compare.together(result.sides, "done")) do
