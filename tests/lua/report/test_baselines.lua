@@ -110,7 +110,7 @@ t.test("ratios are those of geometric means, and need values above 0", function(
     write(folder, { { "tno", "lm", 1, 2 }, { "fd", "lm", 1, 2.01 }, { "tno", "lm", 2, 3 },
       { "fd", "lm", 2, 2.99 } })
     t.holds(run(folder, "op=tno op=fd --ratio"), "undecided (the interval contains 1)",
-      "ratios within a factor of 1.054 are")
+      "with these seeds ratios within a factor of 1.054 stay")
     local stored = sweeps.write(folder, { experiment = "zero", axes = { "op" }, trials = {
       { config = { op = "a" }, seed = 1, metrics = { loss = 2 } },
       { config = { op = "b" }, seed = 1, metrics = { loss = 0 } } }, columns = { "loss" } })
