@@ -239,36 +239,34 @@ local muon_spec = common("muon", { rates, eps,
 -- for options.check
 local optim = { specs = { adam = adam_spec, sgd = sgd_spec, lamb = lamb_spec, muon = muon_spec } }
 
+-- Makes the optimiser of a name from the options `given`, as the functions below. moments: a
+-- function of the checked options that returns the names of the moments.
+local function make(name, model, given, moments, update)
+  local o = options.check("optim." .. name, optim.specs[name], given)
+  check_taken("optim." .. name, given, o.schedule)
+  return optimizer(name, model, o, moments(o), update)
+end
+
+local function two_moments() return { "m", "v" } end
+
 -- Returns Adam (Kingma & Ba 2015) for the trained parameters of model. The papers on TNN used kind
 -- "fairseq" with betas 0.9 and 0.98.
-function optim.adam(model, given)
-  local o = options.check("optim.adam", adam_spec, given)
-  check_taken("optim.adam", given, o.schedule)
-  return optimizer("adam", model, o, { "m", "v" }, adam_update)
-end
+function optim.adam(model, given) return make("adam", model, given, two_moments, adam_update) end
 
 -- Returns stochastic gradient descent, with momentum if the option is above 0, for the trained
 -- parameters of model.
 function optim.sgd(model, given)
-  local o = options.check("optim.sgd", sgd_spec, given)
-  check_taken("optim.sgd", given, o.schedule)
-  return optimizer("sgd", model, o, o.momentum > 0 and { "momentum" } or {}, sgd_update)
+  return make("sgd", model, given, function(o)
+    return o.momentum > 0 and { "momentum" } or {}
+  end, sgd_update)
 end
 
 -- Returns LAMB (train/lamb.lua) for the trained parameters of model.
-function optim.lamb(model, given)
-  local o = options.check("optim.lamb", lamb_spec, given)
-  check_taken("optim.lamb", given, o.schedule)
-  return optimizer("lamb", model, o, { "m", "v" }, lamb.update)
-end
+function optim.lamb(model, given) return make("lamb", model, given, two_moments, lamb.update) end
 
 -- Returns Muon (train/muon.lua) for the matrices of model, and AdamW for its other trained
 -- parameters, at one rate.
-function optim.muon(model, given)
-  local o = options.check("optim.muon", muon_spec, given)
-  check_taken("optim.muon", given, o.schedule)
-  return optimizer("muon", model, o, { "m", "v" }, muon.update)
-end
+function optim.muon(model, given) return make("muon", model, given, two_moments, muon.update) end
 
 -- Returns whether value is an optimiser that these functions have made.
 function optim.is(value) return getmetatable(value) == Optimizer end

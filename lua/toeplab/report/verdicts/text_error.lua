@@ -9,8 +9,7 @@ local text_error = { metrics = { test_ppl = true, test_loss = true } }
 
 local NAME = "test_loss_parts"
 
--- Returns the losses of the parts in a trial; nil if it logged none.
-local function parts_of(store, id)
+local function read(store, id)
   for _, kept in ipairs(logged_tensors.names(store, id)) do
     if kept.name == NAME then
       local rows = logged_tensors.rows(store, id, NAME)
@@ -19,13 +18,20 @@ local function parts_of(store, id)
   end
 end
 
+-- Returns the losses of the parts in a trial; false if it logged none. They are read once, since a
+-- baseline is compared with many settings.
+local function parts_of(store, t)
+  if t.loss_parts == nil then t.loss_parts = read(store, t.id) or false end
+  return t.loss_parts
+end
+
 -- Returns the standard error, over the parts, of the mean of log perplexity of b minus that of a,
 -- and the number of parts. a and b: seed -> trial; seeds: those of both. Returns nil unless all of
 -- these trials have logged the losses of as many parts.
 function text_error.of(store, a, b, seeds)
   local sums
   for _, seed in ipairs(seeds) do
-    local x, y = parts_of(store, a[seed].id), parts_of(store, b[seed].id)
+    local x, y = parts_of(store, a[seed]), parts_of(store, b[seed])
     if not x or not y or #x ~= #y or sums and #sums ~= #x then return nil end
     sums = sums or {}
     for i in ipairs(x) do sums[i] = (sums[i] or 0.0) + (y[i] - x[i]) / #seeds end
