@@ -106,8 +106,9 @@ end
 local columns = { "within", "beyond", "ppl", "state_kib", "kernel_kib" }
 
 return tl.experiment "etsc" {
-  fixed = tl.lm.fixed { decay = false, steps = 1000, warmup = 100, lengths = { 128 }, reach = 8,
-    streams = 16, modes = { 4, 8, 16, 32 } },
+  fixed = tl.lm.fixed { corpus = "wikitext-2", tokenizer = "bpe", scored = 65536,
+    batch = 16, micro = 16, steps = 1000, schedule = "inverse_sqrt", warmup = 100,
+    decay = false, lengths = { 128 }, reach = 8, streams = 16, modes = { 4, 8, 16, 32 } },
   grid = { decay = { 0.99, "none" } },
   seeds = 3,
   scale = tl.lm.scales { smoke = { modes = { 2, 4 }, reach = 2, streams = 2, lengths = { 16 } },

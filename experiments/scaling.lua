@@ -29,8 +29,9 @@ end
 
 return tl.experiment "scaling" {
   fixed = tl.lm.fixed {
-    dim = false, steps = false, glu_dim = false, warmup = false, schedule = "cosine",
-    lengths = { 128 }, batch = 8, micro = 8, passes = 1, share = 1.0,
+    corpus = "wikitext-2", tokenizer = "bpe", scored = 65536,
+    dim = false, steps = false, glu_dim = false, warmup = false,
+    lengths = { 128 }, passes = 1, share = 1.0,
   },
   rows = { model = { -- SKI and FD have no decay
     { "tnn" },
