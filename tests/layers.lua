@@ -417,6 +417,17 @@ rule("core names no backend", function(path, text, fault)
   end
 end)
 
+-- A number for a name would compile whatever it means: a->list.in[3] for a->norm.stats.
+rule("operators name their arguments and never number their places", function(path, text, fault)
+  local rooms = { "their rooms", OPS, SCAN, TNO, PRODUCTS, "^core/cuda/" }
+  if not (is_c_or_cuda(path) and matches(path, rooms)) then return end
+  for n, line in each_line(bare(text)) do
+    for _, place in ipairs { "%f[%w_]in%[%d", "[.>]out%[%d", "[.>][if]%[%d", "%.list%s*=" } do
+      if line:find(place) then fault(n, "numbers a place: " .. line:match "^%s*(.*)") end
+    end
+  end
+end)
+
 -- ---- Tables of the store ----
 
 local tables = {} -- the tables of schema.sql, which other rooms read by its views v_*
@@ -531,11 +542,16 @@ local planted = { -- rule, path, text
   { 13, "core/cuda/memory.cu", c "void f(void) { gpu_graph_begin(0, 0, 0, 0); }" },
   { 14, "core/tno/tno.c", c "const char *const f = \"fft\";" },
   { 14, "core/cuda/tno.cu", c "const char *const f = \"ski\";" },
-  { 15, "lua/toeplab/runs/x.lua", lua "local a = \"SELECT id FROM trials WHERE id = ?\"" },
-  { 15, "lua/toeplab/report/x.lua", lua "local a = [[SELECT 1 FROM v_trials t, events e]]" },
-  { 15, "lua/toeplab/report/x.lua", lua "local a = [[FROM v_last l\n  JOIN\n  sweeps s]]" },
-  { 15, "lua/toeplab/commands/x.lua", lua "local a = \"INSERT OR REPLACE INTO artifacts VALUES\"" },
-  { 15, "lua/toeplab/trials/x.lua", lua "local a = \"UPDATE trials SET tags = ''\"" },
+  { 15, "core/ops/x.c", c "static void f(const tl_args *a) { g(a->list.in[3]); }" },
+  { 15, "core/scan/x.c", c "static void f(tl_tensor *const *in) { g(in[0]); }" },
+  { 15, "core/tno/x.c", c "static void f(const tl_args *a) { g(a->list.out[0]); }" },
+  { 15, "core/cuda/x.cu", c "static void f(const tl_args *a) { g(a->list.i[1]); }" },
+  { 15, "core/ops/x.c", c "static void f(void) { g(&(tl_args){.list = {.f = {1}}}); }" },
+  { 16, "lua/toeplab/runs/x.lua", lua "local a = \"SELECT id FROM trials WHERE id = ?\"" },
+  { 16, "lua/toeplab/report/x.lua", lua "local a = [[SELECT 1 FROM v_trials t, events e]]" },
+  { 16, "lua/toeplab/report/x.lua", lua "local a = [[FROM v_last l\n  JOIN\n  sweeps s]]" },
+  { 16, "lua/toeplab/commands/x.lua", lua "local a = \"INSERT OR REPLACE INTO artifacts VALUES\"" },
+  { 16, "lua/toeplab/trials/x.lua", lua "local a = \"UPDATE trials SET tags = ''\"" },
 }
 
 for i = 2, #lua_rooms do -- each arrow from a room to the one above it

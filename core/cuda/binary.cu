@@ -32,20 +32,20 @@ static __global__ void walked_each(tl_binary_kind kind, tl_walk w, const float *
     }
 }
 
-/* out[0] = in[0] op in[1], op = i[0]; out's shape is the broadcast one */
+/* y = a op b, in the broadcast shape */
 static tl_status binary(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *y = a->out[0];
+    const struct tl_args_binary *b = &a->binary;
+    const tl_tensor *y = b->y;
     int64_t          n = y->len;
-    tl_binary_kind   kind = (tl_binary_kind)a->i[0];
+    tl_binary_kind   kind = (tl_binary_kind)b->kind;
     if (n == 0) return TL_OK;
-    tl_walk w = tl_walk_of(a->in[0], a->in[1], y->ndim, y->dims);
+    tl_walk w = tl_walk_of(b->a, b->b, y->ndim, y->dims);
     if (w.ndim == 1)
-        LAUNCH(even_each, blocks_for(n), THREADS, kind, F32(a->in[0]), w.a[0], F32(a->in[1]),
-               w.b[0], F32(y), n);
+        LAUNCH(even_each, blocks_for(n), THREADS, kind, F32(b->a), w.a[0], F32(b->b), w.b[0],
+               F32(y), n);
     else
-        LAUNCH(walked_each, blocks_for(n), THREADS, kind, w, F32(a->in[0]), F32(a->in[1]), F32(y),
-               n);
+        LAUNCH(walked_each, blocks_for(n), THREADS, kind, w, F32(b->a), F32(b->b), F32(y), n);
     return launched(ctx, "binary");
 }
 
@@ -60,15 +60,15 @@ static __global__ void pick_each(tl_walk w, const float *a, const float *y, cons
     }
 }
 
-/* The gradient of a maximum or minimum: out[0] = in[2] where the result in[1] equals in[0],
-** broadcast, or in[0] is NaN, and 0 elsewhere. */
+/* The gradient of a maximum or minimum: da = dy where the result y equals a, broadcast, or a is
+** NaN, and 0 elsewhere. */
 static tl_status pick(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *y = a->in[1];
+    const tl_tensor *y = a->pick.y;
     if (y->len == 0) return TL_OK;
-    tl_walk w = tl_walk_of(a->in[0], y, y->ndim, y->dims);
-    LAUNCH(pick_each, blocks_for(y->len), THREADS, w, F32(a->in[0]), F32(y), F32(a->in[2]),
-           F32(a->out[0]), y->len);
+    tl_walk w = tl_walk_of(a->pick.a, y, y->ndim, y->dims);
+    LAUNCH(pick_each, blocks_for(y->len), THREADS, w, F32(a->pick.a), F32(y), F32(a->pick.dy),
+           F32(a->pick.da), y->len);
     return launched(ctx, "pick");
 }
 
@@ -216,13 +216,13 @@ static tl_status sum_many(tl_ctx *ctx, const stretch *s, int more, const float *
     return st;
 }
 
-/* out[0] = (or += if i[0]) in[0] summed over the dimensions along which out[0] was broadcast. */
+/* y = (or += if add) x summed over the dimensions along which y was broadcast */
 static tl_status reduce_to(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
-    tl_tensor       *y = a->out[0];
+    const tl_tensor *x = a->reduce_to.x;
+    tl_tensor       *y = a->reduce_to.y;
     if (y->len == 0) return TL_OK;
-    int more = a->i[0] != 0;
+    int more = a->reduce_to.add != 0;
     if (x->len == 0) return more ? TL_OK : tl_tensor_fill(y, 0);
     stretch s = stretch_of(x, y);
     s.across = s.across && s.count >= THREADS / 2;

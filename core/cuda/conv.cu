@@ -23,15 +23,14 @@ static __global__ void conv_each(conv j, const float *x, const float *t, float *
     }
 }
 
-/* conv: in: x, taps   out: y   i: origin, 1 for the adjoint */
 static tl_status convolve(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
-    conv             j = {x->dims[0], x->dims[1], x->dims[2], a->in[1]->dims[0], a->i[0],
-                          a->i[1] ? -1 : 1};
+    const struct tl_args_conv *c = &a->conv;
+    const tl_tensor *x = c->x;
+    conv             j = {x->dims[0], x->dims[1], x->dims[2], c->taps->dims[0], c->origin,
+                          c->adjoint ? -1 : 1};
     if (x->len == 0) return TL_OK;
-    LAUNCH(conv_each, blocks_for(x->len), THREADS, j, F32(x), F32(a->in[1]), F32(a->out[0]),
-           x->len);
+    LAUNCH(conv_each, blocks_for(x->len), THREADS, j, F32(x), F32(c->taps), F32(c->y), x->len);
     return launched(ctx, "conv");
 }
 
@@ -78,19 +77,19 @@ static __global__ void conv_grad_sum(const double *parts, float *dt, int64_t n)
     }
 }
 
-/* conv_grad: in: x, dy   out: dtaps   i: origin */
 static tl_status conv_grad(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
-    int64_t          n = a->out[0]->len;
-    conv             j = {x->dims[0], x->dims[1], x->dims[2], a->out[0]->dims[0], a->i[0], 1};
+    const struct tl_args_conv_grad *c = &a->conv_grad;
+    const tl_tensor *x = c->x;
+    int64_t          n = c->dtaps->len;
+    conv             j = {x->dims[0], x->dims[1], x->dims[2], c->dtaps->dims[0], c->origin, 1};
     double          *parts;
     if (n == 0) return TL_OK;
     tl_status st = gpu_alloc(ctx, (size_t)(PARTS * n) * sizeof *parts, (void **)&parts);
     if (st != TL_OK) return st;
-    LAUNCH(conv_grad_parts, blocks_for(PARTS * n), THREADS, j, F32(x), F32(a->in[1]), parts,
+    LAUNCH(conv_grad_parts, blocks_for(PARTS * n), THREADS, j, F32(x), F32(c->dy), parts,
            PARTS * n);
-    LAUNCH(conv_grad_sum, blocks_for(n), THREADS, parts, F32(a->out[0]), n);
+    LAUNCH(conv_grad_sum, blocks_for(n), THREADS, parts, F32(c->dtaps), n);
     st = launched(ctx, "conv_grad");
     gpu_free(ctx, parts);
     return st;

@@ -19,13 +19,14 @@ static __global__ void decay_each(const float *coef, const float *lags, const fl
     }
 }
 
-/* in[0] coef [p,d]  in[1] lags [p]  in[2] gamma [d] or one number   out[0] [p,d] */
+/* coef, y [p,d], lags [p], gamma [d] or one number */
 static tl_status decay(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
+    const struct tl_args_decay *c = &a->decay;
+    int64_t n = c->y->len;
     if (n == 0) return TL_OK;
-    LAUNCH(decay_each, blocks_for(n), THREADS, F32(a->in[0]), F32(a->in[1]), F32(a->in[2]),
-           a->in[2]->len > 1, a->in[0]->dims[1], F32(a->out[0]), n, gpu_of(ctx)->fault);
+    LAUNCH(decay_each, blocks_for(n), THREADS, F32(c->coef), F32(c->lags), F32(c->gamma),
+           c->gamma->len > 1, c->coef->dims[1], F32(c->y), n, gpu_of(ctx)->fault);
     return launched(ctx, "decay");
 }
 
@@ -56,18 +57,18 @@ static __global__ void decay_grad_sum(const double *sums, int64_t d, int each, f
     }
 }
 
-/* in[0] dy [p,d]  in[1] coef [p,d]  in[2] lags  in[3] gamma   out[0] dgamma, shaped as gamma */
 static tl_status decay_grad(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t points = a->in[0]->dims[0], d = a->in[0]->dims[1];
-    int     each = a->in[3]->len > 1;
+    const struct tl_args_decay_grad *g = &a->decay_grad;
+    int64_t points = g->dy->dims[0], d = g->dy->dims[1];
+    int     each = g->gamma->len > 1;
     double *sums;
-    if (points == 0 || d == 0) return tl_tensor_fill(a->out[0], 0);
+    if (points == 0 || d == 0) return tl_tensor_fill(g->dgamma, 0);
     tl_status st = gpu_alloc(ctx, (size_t)d * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;
-    LAUNCH_SYNC(decay_grad_columns, d, THREADS, F32(a->in[0]), F32(a->in[1]), F32(a->in[2]),
-                F32(a->in[3]), each, points, d, sums);
-    LAUNCH(decay_grad_sum, blocks_for(d), THREADS, sums, d, each, F32(a->out[0]));
+    LAUNCH_SYNC(decay_grad_columns, d, THREADS, F32(g->dy), F32(g->coef), F32(g->lags),
+                F32(g->gamma), each, points, d, sums);
+    LAUNCH(decay_grad_sum, blocks_for(d), THREADS, sums, d, each, F32(g->dgamma));
     st = launched(ctx, "decay_grad");
     gpu_free(ctx, sums);
     return st;

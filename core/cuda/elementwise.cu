@@ -49,61 +49,64 @@ static __global__ void copy_each(const uint32_t *x, uint32_t *y, int64_t n)
     EACH(i, n) y[i] = x[i];
 }
 
-/* ---- Operators, with the arguments of elementwise.c and copy.c ------------------------------- */
-
-#define KIND(a) ((tl_unary_kind)(a)->i[0])
+/* ---- Operators ------------------------------------------------------------------------------- */
 
 static tl_status unary(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    LAUNCH(unary_each, blocks_for(n), THREADS, KIND(a), F32(a->in[0]), F32(a->out[0]), n);
+    int64_t n = a->unary.y->len;
+    LAUNCH(unary_each, blocks_for(n), THREADS, (tl_unary_kind)a->unary.kind, F32(a->unary.x),
+           F32(a->unary.y), n);
     return launched(ctx, "unary");
 }
 
 static tl_status unary_grad(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    LAUNCH(unary_grad_each, blocks_for(n), THREADS, KIND(a), F32(a->in[0]), F32(a->in[1]),
-           F32(a->out[0]), n);
+    const struct tl_args_unary_grad *u = &a->unary_grad;
+    int64_t n = u->dx->len;
+    LAUNCH(unary_grad_each, blocks_for(n), THREADS, (tl_unary_kind)u->kind, F32(u->x), F32(u->dy),
+           F32(u->dx), n);
     return launched(ctx, "unary_grad");
 }
 
 static tl_status gate(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    LAUNCH(gate_each, blocks_for(n), THREADS, KIND(a), F32(a->in[0]), F32(a->in[1]),
-           F32(a->out[0]), n);
+    const struct tl_args_gate *g = &a->gate;
+    int64_t n = g->y->len;
+    LAUNCH(gate_each, blocks_for(n), THREADS, (tl_unary_kind)g->kind, F32(g->a), F32(g->b),
+           F32(g->y), n);
     return launched(ctx, "gate");
 }
 
 static tl_status gate_grad(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    LAUNCH(gate_grad_each, blocks_for(n), THREADS, KIND(a), F32(a->in[0]), F32(a->in[1]),
-           F32(a->in[2]), F32(a->out[0]), F32(a->out[1]), n);
+    const struct tl_args_gate_grad *g = &a->gate_grad;
+    int64_t n = g->da->len;
+    LAUNCH(gate_grad_each, blocks_for(n), THREADS, (tl_unary_kind)g->kind, F32(g->a), F32(g->b),
+           F32(g->dy), F32(g->da), F32(g->db), n);
     return launched(ctx, "gate_grad");
 }
 
 static tl_status affine(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    LAUNCH(affine_each, blocks_for(n), THREADS, F32(a->in[0]), (float)a->f[0], (float)a->f[1],
-           F32(a->out[0]), n);
+    int64_t n = a->affine.y->len;
+    LAUNCH(affine_each, blocks_for(n), THREADS, F32(a->affine.x), (float)a->affine.scale,
+           (float)a->affine.shift, F32(a->affine.y), n);
     return launched(ctx, "affine");
 }
 
 static tl_status axpy(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    LAUNCH(axpy_each, blocks_for(n), THREADS, F32(a->in[0]), (float)a->f[0], F32(a->out[0]), n);
+    int64_t n = a->axpy.y->len;
+    LAUNCH(axpy_each, blocks_for(n), THREADS, F32(a->axpy.x), (float)a->axpy.scale,
+           F32(a->axpy.y), n);
     return launched(ctx, "axpy");
 }
 
 static tl_status fill(tl_ctx *ctx, const tl_args *a)
 {
-    tl_tensor *t = a->out[0];
-    float      f = (float)a->f[0];
-    int32_t    id = (int32_t)(t->type == TL_I32 ? a->f[0] : 0);
+    tl_tensor *t = a->fill.y;
+    float      f = (float)a->fill.value;
+    int32_t    id = (int32_t)(t->type == TL_I32 ? a->fill.value : 0);
     uint32_t   word;
     memcpy(&word, t->type == TL_I32 ? (void *)&id : (void *)&f, sizeof word);
     LAUNCH(fill_each, blocks_for(t->len), THREADS, (uint32_t *)DATA(t), word, t->len);
@@ -113,9 +116,9 @@ static tl_status fill(tl_ctx *ctx, const tl_args *a)
 /* The tensors may share storage only if they are the same elements. */
 static tl_status copy(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    LAUNCH(copy_each, blocks_for(n), THREADS, (const uint32_t *)DATA(a->in[0]),
-           (uint32_t *)DATA(a->out[0]), n);
+    int64_t n = a->copy.y->len;
+    LAUNCH(copy_each, blocks_for(n), THREADS, (const uint32_t *)DATA(a->copy.x),
+           (uint32_t *)DATA(a->copy.y), n);
     return launched(ctx, "copy");
 }
 

@@ -106,15 +106,14 @@ tl_status gpu_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t 
 
 /* ---- Operators ------------------------------------------------------------------------------- */
 
-/* The arguments are those of tl_matmul_sizes_of. */
 static tl_status matmul(tl_ctx *ctx, const tl_args *a)
 {
-    tl_matmul_sizes s = tl_matmul_sizes_of(a);
-    tl_tensor      *y = a->out[0];
-    if (y->len == 0) return TL_OK;
-    if (s.k == 0) return a->i[2] ? TL_OK : tl_tensor_fill(y, 0); /* an empty sum */
-    return gpu_product(ctx, (int)a->i[0], (int)a->i[1], s.m, s.n, s.k, F32(a->in[0]),
-                       F32(a->in[1]), a->i[2] ? 1.0f : 0.0f, F32(y), s.count);
+    const struct tl_args_matmul *m = &a->matmul;
+    tl_matmul_sizes s = tl_matmul_sizes_of(m);
+    if (m->y->len == 0) return TL_OK;
+    if (s.k == 0) return m->add ? TL_OK : tl_tensor_fill(m->y, 0); /* an empty sum */
+    return gpu_product(ctx, (int)m->trans_a, (int)m->trans_b, s.m, s.n, s.k, F32(m->a), F32(m->b),
+                       m->add ? 1.0f : 0.0f, F32(m->y), s.count);
 }
 
 static __global__ void spread_rows(const float *bias, float *y, int64_t cols, int64_t n)
@@ -122,12 +121,12 @@ static __global__ void spread_rows(const float *bias, float *y, int64_t cols, in
     EACH(i, n) y[i] = bias[i % cols];
 }
 
-/* Writes in[0] to every row of out[0]. */
 static tl_status spread(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
+    const struct tl_args_spread *s = &a->spread;
+    int64_t n = s->y->len;
     if (n == 0) return TL_OK;
-    LAUNCH(spread_rows, blocks_for(n), THREADS, F32(a->in[0]), F32(a->out[0]), a->in[0]->len, n);
+    LAUNCH(spread_rows, blocks_for(n), THREADS, F32(s->row), F32(s->y), s->row->len, n);
     return launched(ctx, "spread");
 }
 

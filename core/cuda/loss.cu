@@ -142,33 +142,33 @@ static tl_status projected(tl_ctx *ctx, const loss *j)
 static tl_status clear(tl_tensor *t) { return t ? tl_tensor_fill(t, 0) : TL_OK; }
 
 /* Handles a batch without rows. */
-static tl_status clear_all(const tl_args *a)
+static tl_status clear_all(const struct tl_args_cross_entropy *c)
 {
-    tl_status st = TL_OK;
-    for (int i = 0; i < LOSS_OUTPUTS && st == TL_OK; i++) st = clear(a->out[i]);
-    return st;
+    tl_status st = clear(c->loss);
+    if (st == TL_OK) st = clear(c->dx);
+    if (st == TL_OK) st = clear(c->dw);
+    return st == TL_OK ? clear(c->dbias) : st;
 }
 
-/* in, out: the places of arguments.h   i: ignore */
 static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
 {
-    tl_tensor *const *in = a->in, *const *out = a->out;
-    loss              j = {};
-    float            *scratch;
-    j.rows = in[LOSS_TARGETS]->len;
-    if (j.rows == 0) return clear_all(a);
+    const struct tl_args_cross_entropy *c = &a->cross_entropy;
+    loss   j = {};
+    float *scratch;
+    j.rows = c->targets->len;
+    if (j.rows == 0) return clear_all(c);
     tl_status st = gpu_alloc(ctx, (size_t)(j.rows + 1) * 4, (void **)&scratch);
     if (st != TL_OK) return st;
-    j.x = F32(in[LOSS_X]);
-    j.w = tl_f32_or_null(in[LOSS_W]);
-    j.bias = tl_f32_or_null(in[LOSS_BIAS]);
-    j.targets = I32(in[LOSS_TARGETS]);
-    j.d = tl_cols(in[LOSS_X]);
-    j.v = j.w ? in[LOSS_W]->dims[0] : j.d;
-    j.ignore = (int32_t)a->i[0];
-    j.dx = tl_f32_or_null(out[LOSS_DX]);
-    j.dw = tl_f32_or_null(out[LOSS_DW]);
-    j.dbias = tl_f32_or_null(out[LOSS_DBIAS]);
+    j.x = F32(c->x);
+    j.w = tl_f32_or_null(c->w);
+    j.bias = tl_f32_or_null(c->bias);
+    j.targets = I32(c->targets);
+    j.d = tl_cols(c->x);
+    j.v = j.w ? c->w->dims[0] : j.d;
+    j.ignore = (int32_t)c->ignore;
+    j.dx = tl_f32_or_null(c->dx);
+    j.dw = tl_f32_or_null(c->dw);
+    j.dbias = tl_f32_or_null(c->dbias);
     j.losses = scratch + 1;
     j.scale = scratch;
     j.fault = gpu_of(ctx)->fault;
@@ -177,7 +177,7 @@ static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
         st = projected(ctx, &j);
     else
         LAUNCH_SYNC(loss_rows, j.rows, THREADS, j, 0, j.x, j.dx);
-    LAUNCH_SYNC(total, 1, THREADS, j.losses, j.rows, scratch, F32(out[LOSS]));
+    LAUNCH_SYNC(total, 1, THREADS, j.losses, j.rows, scratch, F32(c->loss));
     if (st == TL_OK) st = launched(ctx, "cross_entropy");
     gpu_free(ctx, scratch);
     return st;

@@ -218,7 +218,7 @@ static tl_status forward_layer(tl_ctx *ctx, const mlp *j, int l, const float *x,
                     ready ? 1.0f : 0.0f, y, 1);
 }
 
-/* p: the network   out[0] y   out[1] states. Without states, layers write y to two scratch buffers
+/* p: the network. Without states, layers write y to two scratch buffers
 ** in turns, since a shortcut reads the previous y; the third buffer holds a. */
 static tl_status mlp_gpu_forward(tl_ctx *ctx, const tl_args *args)
 {
@@ -278,7 +278,7 @@ static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const buffers 
     return st;
 }
 
-/* p: the network, with pointers to its gradients   in[0] dy   in[1] states   out[0] dx. Layers
+/* p: the network, with pointers to its gradients. Layers
 ** write their gradient to two buffers in turns, since each reads that of the layer above. */
 static tl_status mlp_gpu_backward(tl_ctx *ctx, const tl_args *args)
 {

@@ -49,16 +49,15 @@ static __global__ void norm_rows(norm_kind kind, double eps, const float *x, col
             pick(bias, i, 0);
 }
 
-/* in: the places of arguments.h   out: y   i: kind   f: eps */
 static tl_status norm(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[NORM_X];
-    int64_t          rows = tl_rows(x);
-    float           *stats = F32(a->in[NORM_STATS]);
-    if (x->len == 0) return TL_OK;
-    LAUNCH_SYNC(norm_rows, rows, THREADS, (norm_kind)a->i[0], a->f[0], F32(x),
-                column_of(a->in[NORM_WEIGHT]), column_of(a->in[NORM_BIAS]), F32(a->out[0]), stats,
-                stats + rows, tl_cols(x));
+    const struct tl_args_norm *n = &a->norm;
+    int64_t rows = tl_rows(n->x);
+    float  *stats = F32(n->stats);
+    if (n->x->len == 0) return TL_OK;
+    LAUNCH_SYNC(norm_rows, rows, THREADS, (norm_kind)n->kind, n->eps, F32(n->x),
+                column_of(n->weight), column_of(n->bias), F32(n->y), stats, stats + rows,
+                tl_cols(n->x));
     return launched(ctx, "norm");
 }
 
@@ -125,15 +124,15 @@ static __global__ void sum_parts(const double *parts, int64_t n, int all, float 
 }
 
 /* Must run before norm_grad_rows, whose dx may overwrite dy. */
-static tl_status weights(tl_ctx *ctx, const tl_args *a, int64_t rows, int64_t n)
+static tl_status weights(tl_ctx *ctx, const struct tl_args_norm_grad *a, int64_t rows, int64_t n)
 {
-    tl_tensor *dweight = a->out[NORM_DWEIGHT], *dbias = a->out[NORM_DBIAS];
-    float     *stats = F32(a->in[NORM_STATS]);
+    tl_tensor *dweight = a->dweight, *dbias = a->dbias;
+    float     *stats = F32(a->stats);
     double    *parts;
     tl_status  st = gpu_alloc(ctx, (size_t)(2 * PARTS * n) * sizeof *parts, (void **)&parts);
     if (st != TL_OK) return st;
-    LAUNCH(norm_parts, blocks_for(PARTS * n), THREADS, (int)a->i[0], F32(a->in[NORM_X]),
-           F32(a->in[NORM_DY]), stats, stats + rows, rows, n, parts);
+    LAUNCH(norm_parts, blocks_for(PARTS * n), THREADS, (int)a->kind, F32(a->x), F32(a->dy), stats,
+           stats + rows, rows, n, parts);
     if (dweight)
         LAUNCH(sum_parts, blocks_for(n), THREADS, parts, n, dweight->len < n, F32(dweight));
     if (dbias)
@@ -142,23 +141,20 @@ static tl_status weights(tl_ctx *ctx, const tl_args *a, int64_t rows, int64_t n)
     return launched(ctx, "norm_grad");
 }
 
-/* in, out: the places of arguments.h   i: kind, 1 to add to dx */
 static tl_status norm_grad(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[NORM_X];
-    tl_tensor       *dweight = a->out[NORM_DWEIGHT], *dbias = a->out[NORM_DBIAS];
-    int64_t          rows = tl_rows(x), n = tl_cols(x);
-    float           *stats = F32(a->in[NORM_STATS]);
-    tl_status        st = TL_OK;
-    if (x->len == 0) { /* empty sums */
-        if (dweight) st = tl_tensor_fill(dweight, 0);
-        return st == TL_OK && dbias ? tl_tensor_fill(dbias, 0) : st;
+    const struct tl_args_norm_grad *g = &a->norm_grad;
+    int64_t   rows = tl_rows(g->x), n = tl_cols(g->x);
+    float    *stats = F32(g->stats);
+    tl_status st = TL_OK;
+    if (g->x->len == 0) { /* empty sums */
+        if (g->dweight) st = tl_tensor_fill(g->dweight, 0);
+        return st == TL_OK && g->dbias ? tl_tensor_fill(g->dbias, 0) : st;
     }
-    if (dweight || dbias) st = weights(ctx, a, rows, n);
-    if (st != TL_OK || !a->out[NORM_DX]) return st;
-    LAUNCH_SYNC(norm_grad_rows, rows, THREADS, (int)a->i[0], F32(x),
-                column_of(a->in[NORM_WEIGHT]), F32(a->in[NORM_DY]), stats, stats + rows,
-                a->i[1] != 0, F32(a->out[NORM_DX]), n);
+    if (g->dweight || g->dbias) st = weights(ctx, g, rows, n);
+    if (st != TL_OK || !g->dx) return st;
+    LAUNCH_SYNC(norm_grad_rows, rows, THREADS, (int)g->kind, F32(g->x), column_of(g->weight),
+                F32(g->dy), stats, stats + rows, g->add != 0, F32(g->dx), n);
     return launched(ctx, "norm_grad");
 }
 

@@ -75,52 +75,52 @@ static __global__ void dropout_blocks(uint64_t key, uint64_t offset, const uint6
     }
 }
 
-/* uniform: out[0]   i: key, offset   f: low, high */
 static tl_status uniform(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    LAUNCH(uniform_blocks, blocks_for(n / 4), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
-           gpu_graph_shift(ctx, (uint64_t)a->i[0]), (float)a->f[0],
-           (float)(a->f[1] - a->f[0]) * 0x1p-24f, F32(a->out[0]), n);
+    const struct tl_args_uniform *r = &a->uniform;
+    int64_t n = r->y->len;
+    LAUNCH(uniform_blocks, blocks_for(n / 4), THREADS, (uint64_t)r->key, (uint64_t)r->offset,
+           gpu_graph_shift(ctx, (uint64_t)r->key), (float)r->low,
+           (float)(r->high - r->low) * 0x1p-24f, F32(r->y), n);
     return launched(ctx, "uniform");
 }
 
-/* normal: out[0]   i: key, offset   f: mean, deviation */
 static tl_status normal(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    LAUNCH(normal_blocks, blocks_for(n / 4), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
-           gpu_graph_shift(ctx, (uint64_t)a->i[0]), (float)a->f[0], (float)a->f[1],
-           F32(a->out[0]), n);
+    const struct tl_args_normal *r = &a->normal;
+    int64_t n = r->y->len;
+    LAUNCH(normal_blocks, blocks_for(n / 4), THREADS, (uint64_t)r->key, (uint64_t)r->offset,
+           gpu_graph_shift(ctx, (uint64_t)r->key), (float)r->mean, (float)r->deviation,
+           F32(r->y), n);
     return launched(ctx, "normal");
 }
 
-/* integers: out[0] int32   i: key, offset, bound */
 static tl_status integers(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    LAUNCH(integers_each, blocks_for(n), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
-           gpu_graph_shift(ctx, (uint64_t)a->i[0]), (uint64_t)a->i[2], I32(a->out[0]), n);
+    const struct tl_args_integers *r = &a->integers;
+    int64_t n = r->y->len;
+    LAUNCH(integers_each, blocks_for(n), THREADS, (uint64_t)r->key, (uint64_t)r->offset,
+           gpu_graph_shift(ctx, (uint64_t)r->key), (uint64_t)r->bound, I32(r->y), n);
     return launched(ctx, "integers");
 }
 
-/* places: in[0] [..]: lengths   out[0] [..,count] int32   i: key, offset */
 static tl_status places(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    LAUNCH(places_each, blocks_for(n), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
-           gpu_graph_shift(ctx, (uint64_t)a->i[0]), F32(a->in[0]), tl_cols(a->out[0]),
-           I32(a->out[0]), n);
+    const struct tl_args_places *r = &a->places;
+    int64_t n = r->places->len;
+    LAUNCH(places_each, blocks_for(n), THREADS, (uint64_t)r->key, (uint64_t)r->offset,
+           gpu_graph_shift(ctx, (uint64_t)r->key), F32(r->lengths), tl_cols(r->places),
+           I32(r->places), n);
     return launched(ctx, "places");
 }
 
-/* dropout: in[0] -> out[0]   i: key, offset   f: p */
 static tl_status dropout(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
-    LAUNCH(dropout_blocks, blocks_for(n / 4), THREADS, (uint64_t)a->i[0], (uint64_t)a->i[1],
-           gpu_graph_shift(ctx, (uint64_t)a->i[0]), (uint32_t)(uint64_t)(a->f[0] * 0x1p32),
-           (float)(1.0 / (1.0 - a->f[0])), F32(a->in[0]), F32(a->out[0]), n);
+    const struct tl_args_dropout *r = &a->dropout;
+    int64_t n = r->y->len;
+    LAUNCH(dropout_blocks, blocks_for(n / 4), THREADS, (uint64_t)r->key, (uint64_t)r->offset,
+           gpu_graph_shift(ctx, (uint64_t)r->key), (uint32_t)(uint64_t)(r->p * 0x1p32),
+           (float)(1.0 / (1.0 - r->p)), F32(r->x), F32(r->y), n);
     return launched(ctx, "dropout");
 }
 

@@ -37,18 +37,18 @@ static __global__ void reduce_each(int kind, tl_around s, const float *x, float 
     }
 }
 
-/* out[0] = reduction i[0] of in[0] over axis i[1] or TL_ALL_AXES */
+/* y = the reduction of x over an axis or TL_ALL_AXES */
 static tl_status reduce(tl_ctx *ctx, const tl_args *a)
 {
-    tl_around s = tl_split(a->in[0], (int)a->i[1]);
+    const struct tl_args_reduce *r = &a->reduce;
+    tl_around s = tl_split(r->x, (int)r->axis);
     int64_t   n = s.outer * s.inner;
     if (n == 0) return TL_OK;
-    if (s.size == 0) return tl_tensor_fill(a->out[0], 0); /* sums only */
+    if (s.size == 0) return tl_tensor_fill(r->y, 0); /* sums only */
     if (s.size > 64 && n < 65536)
-        LAUNCH_SYNC(reduce_rows, n, THREADS, (int)a->i[0], s, F32(a->in[0]), F32(a->out[0]));
+        LAUNCH_SYNC(reduce_rows, n, THREADS, (int)r->kind, s, F32(r->x), F32(r->y));
     else
-        LAUNCH(reduce_each, blocks_for(n), THREADS, (int)a->i[0], s, F32(a->in[0]),
-               F32(a->out[0]), n);
+        LAUNCH(reduce_each, blocks_for(n), THREADS, (int)r->kind, s, F32(r->x), F32(r->y), n);
     return launched(ctx, "reduce");
 }
 
@@ -73,21 +73,20 @@ static __global__ void amax_grad_each(tl_around s, const float *x, const float *
     }
 }
 
-/* out[0] = the gradient of reduction i[0] over axis i[1] for the upstream gradient in[2]. Only
-** TL_REDUCE_MAX reads its input in[0] and its result in[1]. */
+/* Only TL_REDUCE_MAX reads its input x and its result y. */
 static tl_status reduce_grad(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t   n = a->out[0]->len;
-    tl_around s = tl_split(a->out[0], (int)a->i[1]);
+    const struct tl_args_reduce_grad *r = &a->reduce_grad;
+    int64_t   n = r->dx->len;
+    tl_around s = tl_split(r->dx, (int)r->axis);
     if (n == 0) return TL_OK;
-    if (a->i[0] == TL_REDUCE_MAX)
-        LAUNCH(amax_grad_each, blocks_for(a->in[2]->len), THREADS, s, F32(a->in[0]),
-               F32(a->in[1]), F32(a->in[2]), F32(a->out[0]), a->in[2]->len);
+    if (r->kind == TL_REDUCE_MAX)
+        LAUNCH(amax_grad_each, blocks_for(r->dy->len), THREADS, s, F32(r->x), F32(r->y),
+               F32(r->dy), F32(r->dx), r->dy->len);
     else
         LAUNCH(spread_each, blocks_for(n), THREADS,
-               a->i[0] == TL_REDUCE_MEAN ? 1.0f / (float)s.size : 1.0f, s, F32(a->in[2]),
-               F32(a->out[0]),
-               n);
+               r->kind == TL_REDUCE_MEAN ? 1.0f / (float)s.size : 1.0f, s, F32(r->dy),
+               F32(r->dx), n);
     return launched(ctx, "reduce_grad");
 }
 
@@ -110,12 +109,12 @@ static __global__ void argmax_rows(const float *x, int32_t *index, int64_t size)
     if (threadIdx.x == 0) index[blockIdx.x] = poisoned ? 0 : (int32_t)at;
 }
 
-/* out[0] (int32) = the position of the first largest element in each row of in[0] */
+/* index = the position of the first largest element in each row of x */
 static tl_status argmax(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t rows = a->out[0]->len;
-    if (rows == 0) return TL_OK;
-    LAUNCH_SYNC(argmax_rows, rows, THREADS, F32(a->in[0]), I32(a->out[0]), tl_cols(a->in[0]));
+    const tl_tensor *x = a->argmax.x, *index = a->argmax.index;
+    if (index->len == 0) return TL_OK;
+    LAUNCH_SYNC(argmax_rows, index->len, THREADS, F32(x), I32(index), tl_cols(x));
     return launched(ctx, "argmax");
 }
 
@@ -135,13 +134,14 @@ static __global__ void cumsum_each(int reverse, tl_around s, const float *x, flo
     }
 }
 
-/* out[0] = running sums of in[0] along axis i[0], from the end if i[1] */
+/* y = running sums of x along an axis, from the end if reverse */
 static tl_status cumsum(tl_ctx *ctx, const tl_args *a)
 {
-    tl_around s = tl_split(a->in[0], (int)a->i[0]);
+    const struct tl_args_cumsum *c = &a->cumsum;
+    tl_around s = tl_split(c->x, (int)c->axis);
     int64_t   n = s.outer * s.inner;
-    if (a->out[0]->len == 0) return TL_OK;
-    LAUNCH(cumsum_each, blocks_for(n), THREADS, (int)a->i[1], s, F32(a->in[0]), F32(a->out[0]), n);
+    if (c->y->len == 0) return TL_OK;
+    LAUNCH(cumsum_each, blocks_for(n), THREADS, (int)c->reverse, s, F32(c->x), F32(c->y), n);
     return launched(ctx, "cumsum");
 }
 

@@ -19,20 +19,22 @@ static __global__ void transpose_each(order p, const float *x, float *y, int64_t
     }
 }
 
-/* out[0] axis k = in[0] axis i[k] */
+/* axis k of y = axis axes[k] of x */
 static tl_status transpose(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
+    const tl_tensor *x = a->transpose.x;
+    const int64_t   *axes = a->transpose.axes;
     order            p;
     int64_t          steps[TL_MAXDIMS], step = 1;
     if (x->len == 0) return TL_OK;
     p.ndim = x->ndim;
     for (int i = x->ndim - 1; i >= 0; step *= x->dims[i--]) steps[i] = step;
     for (int i = 0; i < x->ndim; i++) {
-        p.dims[i] = x->dims[a->i[i]];
-        p.step[i] = steps[a->i[i]];
+        p.dims[i] = x->dims[axes[i]];
+        p.step[i] = steps[axes[i]];
     }
-    LAUNCH(transpose_each, blocks_for(x->len), THREADS, p, F32(x), F32(a->out[0]), x->len);
+    LAUNCH(transpose_each, blocks_for(x->len), THREADS, p, F32(x), F32(a->transpose.y),
+           x->len);
     return launched(ctx, "transpose");
 }
 
@@ -49,31 +51,31 @@ static __global__ void whole_each(const uint32_t *part, uint32_t *whole, int64_t
     EACH(i, n) whole[i / run * stride + start + i % run] = part[i];
 }
 
-/* out[0] = the positions of in[0] from i[1] on along axis i[0], as many as out[0] has */
+/* y = the positions of x from `first` on along an axis, as many as y has */
 static tl_status slice(tl_ctx *ctx, const tl_args *a)
 {
-    tl_around s = tl_split(a->in[0], (int)a->i[0]);
-    int64_t   n = a->out[0]->len;
+    const struct tl_args_slice *p = &a->slice;
+    tl_around s = tl_split(p->x, (int)p->axis);
+    int64_t   n = p->y->len;
     if (n == 0) return TL_OK;
-    LAUNCH(part_each, blocks_for(n), THREADS, (const uint32_t *)DATA(a->in[0]),
-           (uint32_t *)DATA(a->out[0]), n / s.outer, s.size * s.inner, a->i[1] * s.inner, n);
+    LAUNCH(part_each, blocks_for(n), THREADS, (const uint32_t *)DATA(p->x), (uint32_t *)DATA(p->y),
+           n / s.outer, s.size * s.inner, p->first * s.inner, n);
     return launched(ctx, "slice");
 }
 
-/* Writes in[0] to the positions of out[0] from i[1] on along axis i[0], and 0 to the others if i[2]
-** is set. */
+/* Writes x to the positions of y from `first` on along an axis, and 0 to the others if clear. */
 static tl_status paste(tl_ctx *ctx, const tl_args *a)
 {
-    tl_tensor  *whole = a->out[0];
-    tl_around   s = tl_split(whole, (int)a->i[0]);
-    int64_t     n = a->in[0]->len;
+    tl_tensor  *whole = a->paste.y;
+    tl_around   s = tl_split(whole, (int)a->paste.axis);
+    int64_t     n = a->paste.x->len;
     cudaError_t st = cudaSuccess;
-    if (a->i[2] && whole->len > 0)
+    if (a->paste.clear && whole->len > 0)
         st = cudaMemsetAsync(DATA(whole), 0, (size_t)whole->len * 4, gpu_of(ctx)->stream);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "paste");
     if (n == 0) return TL_OK;
-    LAUNCH(whole_each, blocks_for(n), THREADS, (const uint32_t *)DATA(a->in[0]),
-           (uint32_t *)DATA(whole), n / s.outer, s.size * s.inner, a->i[1] * s.inner, n);
+    LAUNCH(whole_each, blocks_for(n), THREADS, (const uint32_t *)DATA(a->paste.x),
+           (uint32_t *)DATA(whole), n / s.outer, s.size * s.inner, a->paste.first * s.inner, n);
     return launched(ctx, "paste");
 }
 

@@ -61,39 +61,39 @@ static __global__ void log_softmax_grad_rows(int, const float *y, const float *d
         dx[base + i] = dy[base + i] - expf(y[base + i]) * sum;
 }
 
-/* softmax, log_softmax: in: x   out: y   i: causal; their gradients: in: y, dy   out: dx */
 static tl_status softmax(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
+    const tl_tensor *x = a->softmax.x;
     if (x->len == 0) return TL_OK;
-    LAUNCH_SYNC(softmax_rows, tl_rows(x), THREADS, a->i[0] != 0, F32(x), F32(a->out[0]),
-                tl_cols(x));
+    LAUNCH_SYNC(softmax_rows, tl_rows(x), THREADS, a->softmax.causal != 0, F32(x),
+                F32(a->softmax.y), tl_cols(x));
     return launched(ctx, "softmax");
 }
 
 static tl_status softmax_grad(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
-    if (x->len == 0) return TL_OK;
-    LAUNCH_SYNC(softmax_grad_rows, tl_rows(x), THREADS, a->i[0] != 0, F32(x), F32(a->in[1]),
-                F32(a->out[0]), tl_cols(x));
+    const struct tl_args_softmax_grad *s = &a->softmax_grad;
+    if (s->y->len == 0) return TL_OK;
+    LAUNCH_SYNC(softmax_grad_rows, tl_rows(s->y), THREADS, s->causal != 0, F32(s->y), F32(s->dy),
+                F32(s->dx), tl_cols(s->y));
     return launched(ctx, "softmax_grad");
 }
 
 static tl_status log_softmax(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
+    const tl_tensor *x = a->log_softmax.x;
     if (x->len == 0) return TL_OK;
-    LAUNCH_SYNC(log_softmax_rows, tl_rows(x), THREADS, 0, F32(x), F32(a->out[0]), tl_cols(x));
+    LAUNCH_SYNC(log_softmax_rows, tl_rows(x), THREADS, 0, F32(x), F32(a->log_softmax.y),
+                tl_cols(x));
     return launched(ctx, "log_softmax");
 }
 
 static tl_status log_softmax_grad(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
-    if (x->len == 0) return TL_OK;
-    LAUNCH_SYNC(log_softmax_grad_rows, tl_rows(x), THREADS, 0, F32(x), F32(a->in[1]),
-                F32(a->out[0]), tl_cols(x));
+    const struct tl_args_log_softmax_grad *s = &a->log_softmax_grad;
+    if (s->y->len == 0) return TL_OK;
+    LAUNCH_SYNC(log_softmax_grad_rows, tl_rows(s->y), THREADS, 0, F32(s->y), F32(s->dy),
+                F32(s->dx), tl_cols(s->y));
     return launched(ctx, "log_softmax_grad");
 }
 

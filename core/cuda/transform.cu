@@ -170,20 +170,20 @@ static tl_status transform_gpu_run(tl_ctx *ctx, const tl_args *args, float *from
     half_spectrum before = {a->kind == TL_C2R ? a->n : 0, a->middle};
     half_spectrum after = {a->kind == TL_R2C ? a->n : 0, a->middle};
     int64_t       lines = a->outer * a->inner, total = lines * a->from * a->from_width;
-    LAUNCH(to_lines, blocks_for(total), THREADS, F32(args->in[0]), from, a->from, a->inner,
+    LAUNCH(to_lines, blocks_for(total), THREADS, F32(args->transform.x), from, a->from, a->inner,
            a->from_width, before, total);
     tl_status st = launched(ctx, "transform");
     if (st == TL_OK) st = gpu_fft(ctx, a->kind, a->n, lines, from, to);
     if (st != TL_OK) return st;
     total = lines * a->to * a->to_width;
-    LAUNCH(from_lines, blocks_for(total), THREADS, to, F32(args->out[0]), a->to, a->inner,
+    LAUNCH(from_lines, blocks_for(total), THREADS, to, F32(args->transform.y), a->to, a->inner,
            a->to_width, a->scale, after, total);
     return launched(ctx, "transform");
 }
 
 static tl_status transform(tl_ctx *ctx, const tl_args *a)
 {
-    size_t before = (size_t)a->in[0]->len * 4, after = (size_t)a->out[0]->len * 4;
+    size_t before = (size_t)a->transform.x->len * 4, after = (size_t)a->transform.y->len * 4;
     void  *from, *to;
     if (before == 0 || after == 0) return TL_OK;
     tl_status st = gpu_alloc(ctx, before, &from);

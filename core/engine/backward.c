@@ -11,7 +11,7 @@ static tl_status check_unchanged(tl_ctx *ctx, const tl_node *node)
 {
     for (int i = 0; i < TL_ARGS + node->count; i++) {
         int              listed = i >= TL_ARGS;
-        const tl_tensor *t = listed ? node->list[i - TL_ARGS].t : node->saved.in[i];
+        const tl_tensor *t = listed ? node->list[i - TL_ARGS].t : node->saved.list.in[i];
         if (t && t->storage->version != (listed ? node->list[i - TL_ARGS].version
                                                 : node->version[i]))
             return tl_fail(ctx, TL_EINVAL,
@@ -30,7 +30,7 @@ static tl_status recompute(tl_ctx *ctx, tl_tensor *t)
     if (st != TL_OK) return st;
     st = tl_device_alloc(ctx, t->storage->device, t->storage->bytes, &t->storage->data);
     if (st != TL_OK) return st;
-    a.out[0] = t;
+    a.list.out[0] = t;
     st = tl_launch(ctx, (tl_op)t->slot->again, &a);
     t->storage->version--; /* the recomputed values are the old ones */
     return st;
@@ -41,8 +41,8 @@ static tl_status prepare_saved(tl_ctx *ctx, const tl_node *node)
 {
     tl_status st = check_unchanged(ctx, node);
     for (int i = 0; i < TL_ARGS && st == TL_OK; i++)
-        if (node->saved.in[i] && !node->saved.in[i]->storage->data)
-            st = recompute(ctx, node->saved.in[i]);
+        if (node->saved.list.in[i] && !node->saved.list.in[i]->storage->data)
+            st = recompute(ctx, node->saved.list.in[i]);
     return st;
 }
 
@@ -82,13 +82,13 @@ static void hold(const tl_node *node, tl_tensor *dy)
 {
     tl_tensor_retain(dy);
     for (int i = 0; i < TL_ARGS; i++)
-        if (node->saved.in[i]) tl_tensor_retain(node->saved.in[i]);
+        if (node->saved.list.in[i]) tl_tensor_retain(node->saved.list.in[i]);
 }
 
 static void let_go(const tl_node *node, tl_tensor *dy)
 {
     tl_tensor_free(dy);
-    for (int i = 0; i < TL_ARGS; i++) tl_tensor_free(node->saved.in[i]);
+    for (int i = 0; i < TL_ARGS; i++) tl_tensor_free(node->saved.list.in[i]);
 }
 
 /* Computes the gradients of those inputs of node that mask has. */

@@ -14,13 +14,13 @@ tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src)
     if (dst->storage == src->storage && dst->offset != src->offset &&
         dst->offset < src->offset + bytes && src->offset < dst->offset + bytes)
         return tl_fail(dst->ctx, TL_EINVAL, "copy: source and target overlap");
-    tl_args a = {.in = {(tl_tensor *)src}, .out = {dst}};
+    tl_args a = {.copy = {.x = (tl_tensor *)src, .y = dst}};
     return tl_launch(dst->ctx, TL_OP_copy, &a);
 }
 
 tl_status tl_tensor_fill(tl_tensor *t, double value)
 {
-    tl_args a = {.out = {t}, .f = {value}};
+    tl_args a = {.fill = {.y = t, .value = value}};
     if (t->type == TL_I32 && !(value >= INT32_MIN && value <= INT32_MAX))
         return tl_fail(t->ctx, TL_EINVAL, "fill: %g is not a 32-bit integer", value);
     return tl_launch(t->ctx, TL_OP_fill, &a);
@@ -37,25 +37,24 @@ tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims
 
 /* ---- Kernels of the CPU ---------------------------------------------------------------------- */
 
-/* out[0] = in[0] */
 static tl_status copy_kernel(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
-    if (a->out[0]->len) memmove(DATA(a->out[0]), DATA(a->in[0]), (size_t)a->out[0]->len * 4);
+    tl_tensor *y = a->copy.y;
+    if (y->len) memmove(DATA(y), DATA(a->copy.x), (size_t)y->len * 4);
     return TL_OK;
 }
 
-/* out[0] = f[0] */
 static tl_status fill_kernel(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
-    tl_tensor *t = a->out[0];
-    if (a->f[0] == 0 && t->len) {
+    tl_tensor *t = a->fill.y;
+    if (a->fill.value == 0 && t->len) {
         memset(DATA(t), 0, (size_t)t->len * 4);
     } else if (t->type == TL_F32) {
-        for (int64_t i = 0; i < t->len; i++) F32(t)[i] = (float)a->f[0];
+        for (int64_t i = 0; i < t->len; i++) F32(t)[i] = (float)a->fill.value;
     } else {
-        for (int64_t i = 0; i < t->len; i++) I32(t)[i] = (int32_t)a->f[0];
+        for (int64_t i = 0; i < t->len; i++) I32(t)[i] = (int32_t)a->fill.value;
     }
     return TL_OK;
 }

@@ -63,7 +63,7 @@ static tl_status store_dy(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     func      *f = node->saved.p;
     tl_tensor *none;
-    f->dys[node->saved.i[0]] = tl_tensor_retain(dy);
+    f->dys[node->saved.list.i[0]] = tl_tensor_retain(dy);
     if (!node->in[0] || node->in[0]->grad) return TL_OK;
     tl_status st = new_empty(ctx, &none); /* so that backward does not skip the function's node */
     return st == TL_OK ? tl_accumulate(ctx, node->in[0], none) : st;
@@ -187,7 +187,7 @@ tl_status tl_record_func(tl_ctx *ctx, const tl_func *of, tl_tensor *const *input
     else if (f) func_release(f);
     for (; made < outputs && st == TL_OK; made++) {
         tl_tensor *v = values[made];
-        tl_args    args = {.p = f, .i = {made}};
+        tl_args    args = {.p = f, .list = {.i = {made}}};
         st = tl_tensor_view(v, 0, v->ndim, v->dims, &out_results[made]);
         if (st != TL_OK) break;
         if (hidden->slot && v->type == TL_F32)

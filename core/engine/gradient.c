@@ -95,7 +95,7 @@ tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g)
     tl_status  st = TL_OK;
     if (!is_unshared(old)) st = copy_of(old, &sum);
     if (st == TL_OK) {
-        tl_args a = {.in = {g}, .out = {sum}, .f = {1.0}};
+        tl_args a = {.axpy = {.x = g, .y = sum, .scale = 1}};
         st = tl_launch(ctx, TL_OP_axpy, &a); /* sum += g */
     }
     if (sum != old) {

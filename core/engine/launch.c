@@ -10,6 +10,43 @@
 
 #include "engine/launch.h"
 
+/* ---- The operators --------------------------------------------------------------------------- */
+
+typedef struct place {
+    const char *name, *kind; /* NULL ends a list */
+    int         count;
+} place;
+
+static const struct operator {
+    const char *name;
+    place       in[TL_ARGS], out[TL_ARGS];
+} operators[TL_OPS] = {
+#define T(kind, name) {#name, #kind, 1},
+#define TS(kind, name, n) {#name, #kind, n},
+#define X(op, in, out, n, r) {#op, {in {0}}, {out {0}}},
+    TL_OP_MAP(X, T, TS, , , )
+#undef T
+#undef TS
+#undef X
+};
+
+/* Checks the tensors at some places of op and moves them to device. Public functions have checked
+** what callers gave them, so that a failure is a mistake of an operator. */
+static tl_status put(tl_ctx *ctx, tl_device device, tl_op op, const place *p, tl_tensor *const *at)
+{
+    tl_status st = TL_OK;
+    for (; p->name; p++)
+        for (int i = 0; i < p->count && st == TL_OK; i++, at++) {
+            if (!*at && strcmp(p->kind, "OPT") != 0)
+                return tl_fail(ctx, TL_EINVAL, "%s: %s is missing", operators[op].name, p->name);
+            if (*at && *p->kind != 'A' && ((*at)->type == TL_I32) != (*p->kind == 'I'))
+                return tl_fail(ctx, TL_ETYPE, "%s: %s is %s", operators[op].name, p->name,
+                               (*at)->type == TL_I32 ? "int32" : "float32");
+            if (*at) st = tl_place(*at, device);
+        }
+    return st;
+}
+
 /* ---- Profiles -------------------------------------------------------------------------------- */
 
 struct tl_profile {
@@ -17,14 +54,6 @@ struct tl_profile {
     double  seconds[TL_OPS];
     double  inner; /* seconds of the kernels called by the running one */
 };
-
-static const char *const op_names[TL_OPS] = {
-#define X(name) #name,
-    TL_OP_MAP(X)
-#undef X
-};
-
-static const char *op_name(tl_op op) { return op_names[op]; }
 
 double tl_seconds(void)
 {
@@ -55,7 +84,7 @@ void tl_profile_stop(tl_ctx *ctx)
 int tl_profile_kernel(const tl_ctx *ctx, int i, tl_kernel_time *out_time)
 {
     if (!ctx->profile || i < 0 || i >= TL_OPS) return 0;
-    *out_time = (tl_kernel_time){op_name((tl_op)i), ctx->profile->calls[i],
+    *out_time = (tl_kernel_time){operators[i].name, ctx->profile->calls[i],
                                  ctx->profile->seconds[i]};
     return 1;
 }
@@ -83,15 +112,13 @@ static tl_status launch_on(tl_ctx *ctx, tl_device device, tl_op op, const tl_arg
 {
     tl_kernel kernel = ctx->kernels->of[device][op];
     if (!kernel)
-        return tl_fail(ctx, TL_EDEVICE, "%s is not available on %s", op_name(op),
+        return tl_fail(ctx, TL_EDEVICE, "%s is not available on %s", operators[op].name,
                        tl_device_name(ctx));
-    for (int i = 0; i < 2 * TL_ARGS; i++) {
-        const tl_tensor *t = i < TL_ARGS ? a->in[i] : a->out[i - TL_ARGS];
-        tl_status        st = t ? tl_place(t, device) : TL_OK;
-        if (st != TL_OK) return st;
-    }
+    tl_status st = put(ctx, device, op, operators[op].in, a->list.in);
+    if (st == TL_OK) st = put(ctx, device, op, operators[op].out, a->list.out);
+    if (st != TL_OK) return st;
     for (int i = 0; i < TL_ARGS; i++)
-        if (a->out[i]) a->out[i]->storage->version++;
+        if (a->list.out[i]) a->list.out[i]->storage->version++;
     return ctx->profile ? run_timed(ctx, op, kernel, a) : kernel(ctx, a);
 }
 

@@ -35,8 +35,8 @@ static tl_status tape_grow(tl_ctx *ctx)
 
 tl_tensor *tl_take_saved(tl_node *node, int i)
 {
-    tl_tensor *t = node->saved.in[i];
-    node->saved.in[i] = NULL;
+    tl_tensor *t = node->saved.list.in[i];
+    node->saved.list.in[i] = NULL;
     if (t) t->tape_refs--;
     return t;
 }
@@ -94,11 +94,12 @@ static tl_node *tape_append(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, const 
     *node = (tl_node){.grad = grad, .out = slot, .release = release,
                        .precision = ctx->precision};
     if (saved) node->saved = *saved;
-    memset(node->saved.out, 0, sizeof node->saved.out); /* the tape does not own outputs */
+    /* the tape does not own outputs */
+    memset(node->saved.list.out, 0, sizeof node->saved.list.out);
     for (int i = 0; i < TL_ARGS; i++) {
-        if (!node->saved.in[i]) continue;
-        node->version[i] = tl_tensor_retain(node->saved.in[i])->storage->version;
-        node->saved.in[i]->tape_refs++;
+        if (!node->saved.list.in[i]) continue;
+        node->version[i] = tl_tensor_retain(node->saved.list.in[i])->storage->version;
+        node->saved.list.in[i]->tape_refs++;
     }
     slot->node = ctx->tape_len - 1;
     slot->version = out->storage->version;
@@ -123,10 +124,10 @@ tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *con
 tl_status tl_run_recorded(tl_op op, const tl_args *a, int inputs, tl_grad_fn grad,
                           const tl_args *saved, tl_tensor **out_y)
 {
-    tl_ctx   *ctx = a->in[0]->ctx;
+    tl_ctx   *ctx = a->list.in[0]->ctx;
     tl_status st = tl_launch(ctx, op, a);
-    if (st == TL_OK) st = tl_record(ctx, a->out[0], grad, a->in, inputs, saved, NULL);
-    return tl_finish(st, a->out[0], out_y);
+    if (st == TL_OK) st = tl_record(ctx, a->list.out[0], grad, a->list.in, inputs, saved, NULL);
+    return tl_finish(st, a->list.out[0], out_y);
 }
 
 tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
@@ -160,7 +161,7 @@ void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op)
     const tl_node *node = &ctx->tape[out->slot->node];
     /* recompute from stored tensors only, never through a chain */
     for (int i = 0; i < TL_ARGS; i++) {
-        const tl_tensor *t = node->saved.in[i];
+        const tl_tensor *t = node->saved.list.in[i];
         if (t && t->slot && t->slot->again) return;
     }
     out->slot->again = (int)op;

@@ -104,28 +104,27 @@ static void batch_grad_columns(void *user, int64_t begin, int64_t end, int threa
     }
 }
 
-/* in: x, weight or NULL, bias or NULL   out: y, statistics [2,d] (mean and s), running mean,
-** running variance   i: training   f: momentum, eps */
+/* stats [2,d]: mean and s */
 tl_batch_norm_job tl_batch_norm_job_of(const tl_args *a)
 {
-    tl_tensor *const *in = a->in, *const *out = a->out;
+    const struct tl_args_batch_norm *b = &a->batch_norm;
+    int64_t cols = tl_cols(b->x);
     return (tl_batch_norm_job){
-        .rows = tl_rows(in[0]), .cols = tl_cols(in[0]), .training = a->i[0] != 0,
-        .momentum = a->f[0], .eps = a->f[1], .x = F32(in[0]), .y = F32(out[0]),
-        .weight = tl_f32_or_null(in[1]), .bias = tl_f32_or_null(in[2]), .mean = F32(out[1]),
-        .s = F32(out[1]) + tl_cols(in[0]), .running_mean = F32(out[2]),
-        .running_var = F32(out[3])};
+        .rows = tl_rows(b->x), .cols = cols, .training = b->training != 0, .momentum = b->momentum,
+        .eps = b->eps, .x = F32(b->x), .y = F32(b->y), .weight = tl_f32_or_null(b->weight),
+        .bias = tl_f32_or_null(b->bias), .mean = F32(b->stats), .s = F32(b->stats) + cols,
+        .running_mean = F32(b->running_mean), .running_var = F32(b->running_var)};
 }
 
-/* in: x, weight or NULL, dy, statistics   out: dx, dweight, dbias, or NULL   i: training */
 tl_batch_norm_job tl_batch_norm_grad_job_of(const tl_args *a)
 {
-    tl_tensor *const *in = a->in, *const *out = a->out;
+    const struct tl_args_batch_norm_grad *b = &a->batch_norm_grad;
+    int64_t cols = tl_cols(b->x);
     return (tl_batch_norm_job){
-        .rows = tl_rows(in[0]), .cols = tl_cols(in[0]), .training = a->i[0] != 0,
-        .x = F32(in[0]), .dy = F32(in[2]), .weight = tl_f32_or_null(in[1]), .mean = F32(in[3]),
-        .s = F32(in[3]) + tl_cols(in[0]), .y = tl_f32_or_null(out[0]),
-        .dweight = tl_f32_or_null(out[1]), .dbias = tl_f32_or_null(out[2])};
+        .rows = tl_rows(b->x), .cols = cols, .training = b->training != 0, .x = F32(b->x),
+        .dy = F32(b->dy), .weight = tl_f32_or_null(b->weight), .mean = F32(b->stats),
+        .s = F32(b->stats) + cols, .y = tl_f32_or_null(b->dx),
+        .dweight = tl_f32_or_null(b->dweight), .dbias = tl_f32_or_null(b->dbias)};
 }
 
 static tl_status batch_norm_kernel(tl_ctx *ctx, const tl_args *a)
@@ -142,16 +141,16 @@ static tl_status batch_norm_grad_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* saved: in: x, weight, statistics, bias   i: training */
+/* saved: batch_norm_grad without dy */
 static tl_status batch_norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_tensor *const *in = node->saved.in, *const like[3] = {in[0], in[1], in[3]};
-    tl_args   a = {.in = {in[0], in[1], dy, in[2]}, .i = {node->saved.i[0]}};
+    tl_args   a = node->saved;
     tl_status st = TL_OK;
-    for (int i = 0; i < 3 && st == TL_OK; i++)
-        if (node->in[i]) st = tl_new_like(like[i], &a.out[i]);
+    a.batch_norm_grad.dy = dy;
+    for (int i = 0; i < 3 && st == TL_OK; i++) /* x, weight and bias */
+        if (node->in[i]) st = tl_new_like(a.list.in[i], &a.list.out[i]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_batch_norm_grad, &a);
-    return tl_hand_over(ctx, node, st, a.out, 3);
+    return tl_hand_over(ctx, node, st, a.list.out, 3);
 }
 
 /* t lists weight and bias, which may be NULL, running mean and running variance. */
@@ -189,11 +188,14 @@ tl_status tl_batch_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, tl_ten
     if (st == TL_OK) st = tl_new_like(x, &y);
     if (st == TL_OK) st = tl_new(ctx, TL_F32, 2, (int64_t[]){2, tl_cols(x)}, &stats);
     if (st == TL_OK) {
-        tl_args a = {.in = {x, weight, bias}, .out = {y, stats, running_mean, running_var},
-                     .i = {training}, .f = {momentum, eps}};
+        tl_args a = {.batch_norm = {.x = x, .weight = weight, .bias = bias, .y = y,
+                                    .stats = stats, .running_mean = running_mean,
+                                    .running_var = running_var, .training = training,
+                                    .momentum = momentum, .eps = eps}};
         st = tl_launch(ctx, TL_OP_batch_norm, &a);
     }
-    tl_args saved = {.in = {x, weight, stats, bias}, .i = {training}};
+    tl_args saved = {.batch_norm_grad = {.x = x, .weight = weight, .bias = bias, .stats = stats,
+                                         .training = training}};
     if (st == TL_OK) st = tl_record(ctx, y, batch_norm_grad, inputs, 3, &saved, NULL);
     tl_tensor_free(stats);
     return tl_finish(st, y, out_y);

@@ -77,13 +77,14 @@ static void flat_body(void *user, int64_t begin, int64_t end, int thread)
          j->w->b[0], j->y + begin);
 }
 
-/* out[0] = in[0] op in[1], op = i[0]; out's shape is the broadcast one */
+/* y = a op b, in the broadcast shape */
 static tl_status binary_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *y = a->out[0];
+    const struct tl_args_binary *b = &a->binary;
+    const tl_tensor *y = b->y;
     if (y->len == 0) return TL_OK;
-    tl_walk w = tl_walk_of(a->in[0], a->in[1], y->ndim, y->dims);
-    job     j = {(tl_binary_kind)a->i[0], &w, F32(a->in[0]), F32(a->in[1]), F32(y)};
+    tl_walk w = tl_walk_of(b->a, b->b, y->ndim, y->dims);
+    job     j = {(tl_binary_kind)b->kind, &w, F32(b->a), F32(b->b), F32(y)};
     int64_t n = w.dims[w.ndim - 1];
     if (w.ndim == 1)
         tl_parallel(ctx, n, 16384, flat_body, &j);
@@ -92,21 +93,21 @@ static tl_status binary_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* The gradient of a maximum or minimum: out[0] = in[2] where the result in[1] equals in[0],
-** broadcast, or in[0] is NaN, and 0 elsewhere. */
+/* The gradient of a maximum or minimum: da = dy where the result y equals a, broadcast, or a is
+** NaN, and 0 elsewhere. */
 static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
 {
-    const tl_tensor *y = args->in[1];
-    const float     *dy = F32(args->in[2]);
-    float           *da = F32(args->out[0]);
+    const tl_tensor *y = args->pick.y;
+    const float     *from = F32(args->pick.a), *dy = F32(args->pick.dy);
+    float           *da = F32(args->pick.da);
     if (y->len == 0) return TL_OK;
-    tl_walk w = tl_walk_of(args->in[0], y, y->ndim, y->dims);
+    tl_walk w = tl_walk_of(args->pick.a, y, y->ndim, y->dims);
     int64_t n = w.dims[w.ndim - 1], step = w.a[w.ndim - 1], a, b;
     (void)ctx;
     for (int64_t row = 0; row < y->len / n; row++) {
         tl_walk_offsets(&w, row, &a, &b);
         for (int64_t i = 0, k = row * n; i < n; i++, k++)
-            da[k] = tl_binary_took(F32(args->in[0])[a + i * step], F32(y)[k]) ? dy[k] : 0.0f;
+            da[k] = tl_binary_took(from[a + i * step], F32(y)[k]) ? dy[k] : 0.0f;
     }
     return TL_OK;
 }
@@ -173,12 +174,12 @@ static int is_suffix(const tl_tensor *x, const tl_tensor *y)
     return 1;
 }
 
-/* out[0] = (or += if i[0]) in[0] summed over the dimensions along which out[0] was broadcast */
+/* y = (or += if add) x summed over the dimensions along which y was broadcast */
 static tl_status reduce_to_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
-    tl_tensor       *y = a->out[0];
-    int              add = a->i[0] != 0;
+    const tl_tensor *x = a->reduce_to.x;
+    tl_tensor       *y = a->reduce_to.y;
+    int              add = a->reduce_to.add != 0;
     if (x->len == 0) return add ? TL_OK : tl_tensor_fill(y, 0);
     if (!is_suffix(x, y)) return scatter(ctx, x, y, add);
     columns j = {F32(x), F32(y), x->len / y->len, y->len, add};
@@ -196,26 +197,26 @@ static int has_shape(const tl_tensor *t, const tl_shape *s)
 /* Replaces *g, unless it is NULL, by its sum to the shape of the operand. */
 static tl_status unstretch(tl_ctx *ctx, const tl_shape *shape, tl_tensor **g)
 {
-    tl_args a = {.in = {*g}};
+    tl_args a = {.reduce_to = {.x = *g}};
     if (!*g || has_shape(*g, shape)) return TL_OK;
-    tl_status st = tl_new_shaped(ctx, shape, &a.out[0]);
+    tl_status st = tl_new_shaped(ctx, shape, &a.reduce_to.y);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_to, &a);
     tl_tensor_free(*g);
     *g = NULL;
-    return tl_finish(st, a.out[0], g);
+    return tl_finish(st, a.reduce_to.y, g);
 }
 
 /* da = dy where y is a's value, so that a tie goes to a, else 0; db is the rest. */
 static tl_status taken(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor *dy,
                        tl_tensor **out_da, tl_tensor **out_db)
 {
-    tl_args   args = {.in = {a, NULL, dy}};
-    tl_status st = tl_binary(kind, a, b, &args.in[1]);
-    if (st == TL_OK) st = tl_new_like(dy, &args.out[0]);
+    tl_args   args = {.pick = {.a = a, .dy = dy}};
+    tl_status st = tl_binary(kind, a, b, &args.pick.y);
+    if (st == TL_OK) st = tl_new_like(dy, &args.pick.da);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_pick, &args);
-    if (st == TL_OK) st = tl_binary(TL_BINARY_SUB, dy, args.out[0], out_db);
-    tl_tensor_free(args.in[1]);
-    return tl_finish(st, args.out[0], out_da);
+    if (st == TL_OK) st = tl_binary(TL_BINARY_SUB, dy, args.pick.da, out_db);
+    tl_tensor_free(args.pick.y);
+    return tl_finish(st, args.pick.da, out_da);
 }
 
 /* dy times the derivative `slope` at a and b. */
@@ -233,6 +234,7 @@ static tl_status times(tl_binary_kind slope, tl_tensor *a, tl_tensor *b, tl_tens
 static tl_status parts(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor *b,
                        tl_tensor *dy, const tl_node *node, tl_tensor **da, tl_tensor **db)
 {
+    int        to_a = TL_SLOT(node, binary, a) != NULL, to_b = TL_SLOT(node, binary, b) != NULL;
     tl_status  st = TL_OK;
     tl_tensor *q = NULL;
     switch (kind) {
@@ -242,15 +244,15 @@ static tl_status parts(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor
         break;
     case TL_BINARY_SUB:
         *da = tl_tensor_retain(dy);
-        if (node->in[1]) st = tl_affine(dy, -1, 0, db);
+        if (to_b) st = tl_affine(dy, -1, 0, db);
         break;
     case TL_BINARY_MUL:
-        if (node->in[0]) st = tl_binary(TL_BINARY_MUL, dy, b, da);
-        if (node->in[1] && st == TL_OK) st = tl_binary(TL_BINARY_MUL, dy, a, db);
+        if (to_a) st = tl_binary(TL_BINARY_MUL, dy, b, da);
+        if (to_b && st == TL_OK) st = tl_binary(TL_BINARY_MUL, dy, a, db);
         break;
     case TL_BINARY_DIV:
         st = tl_binary(TL_BINARY_DIV, dy, b, da);
-        if (node->in[1] && st == TL_OK) {
+        if (to_b && st == TL_OK) {
             st = tl_binary(TL_BINARY_DIV, a, b, &q);
             if (st == TL_OK) st = tl_binary(TL_BINARY_MUL, *da, q, db);
             tl_tensor_free(q);
@@ -263,24 +265,25 @@ static tl_status parts(tl_ctx *ctx, tl_binary_kind kind, tl_tensor *a, tl_tensor
     case TL_BINARY_MAX:
     case TL_BINARY_MIN: st = taken(ctx, kind, a, b, dy, da, db); break;
     case TL_BINARY_POW:
-        if (node->in[0]) st = times(TL_BINARY_POW_BASE, a, b, dy, da);
-        if (node->in[1] && st == TL_OK) st = times(TL_BINARY_POW_EXPONENT, a, b, dy, db);
+        if (to_a) st = times(TL_BINARY_POW_BASE, a, b, dy, da);
+        if (to_b && st == TL_OK) st = times(TL_BINARY_POW_EXPONENT, a, b, dy, db);
         break;
     case TL_BINARY_KEEP:
     case TL_BINARY_DROP:
-        if (node->in[1]) st = tl_binary(kind, a, dy, db);
+        if (to_b) st = tl_binary(kind, a, dy, db);
         break;
     default: break; /* these are not recorded */
     }
     return st;
 }
 
-/* saved: in: a, b if the gradient needs them   shape: of a, b   i: kind */
+/* saved: a and b if the gradient needs them, the kind, and shape: of a, b */
 static tl_status binary_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     const tl_args *s = &node->saved;
     tl_tensor     *g[2] = {NULL, NULL};
-    tl_status st = parts(ctx, (tl_binary_kind)s->i[0], s->in[0], s->in[1], dy, node, &g[0], &g[1]);
+    const struct tl_args_binary *b = &s->binary;
+    tl_status st = parts(ctx, (tl_binary_kind)b->kind, b->a, b->b, dy, node, &g[0], &g[1]);
     for (int i = 0; i < 2 && st == TL_OK; i++)
         if (node->in[i]) st = unstretch(ctx, &s->shape[i], &g[i]);
     return tl_hand_over(ctx, node, st, g, 2);
@@ -302,15 +305,16 @@ tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor *
         return tl_fail(ctx, TL_ETYPE, "%s: operands are not both float32", names[kind]);
     tl_status st = broadcast(ctx, names[kind], a, b, &ndim, dims);
     if (st != TL_OK) return st;
-    tl_args args = {.in = {a, b}, .i = {kind}, .shape = {tl_shape_of(a), tl_shape_of(b)}};
+    tl_args args = {.binary = {.a = a, .b = b, .kind = kind},
+                    .shape = {tl_shape_of(a), tl_shape_of(b)}};
     tl_args saved = args;
-    if (kind <= TL_BINARY_SUB) saved.in[0] = saved.in[1] = NULL;
-    if (kind == TL_BINARY_KEEP || kind == TL_BINARY_DROP) saved.in[1] = NULL;
-    st = tl_new(ctx, TL_F32, ndim, dims, &args.out[0]);
+    if (kind <= TL_BINARY_SUB) saved.binary.a = saved.binary.b = NULL;
+    if (kind == TL_BINARY_KEEP || kind == TL_BINARY_DROP) saved.binary.b = NULL;
+    st = tl_new(ctx, TL_F32, ndim, dims, &args.binary.y);
     if (st != TL_OK) return st;
     if (kind < TL_BINARY_LT)
         return tl_run_recorded(TL_OP_binary, &args, 2, binary_grad, &saved, out_y);
-    return tl_finish(tl_launch(ctx, TL_OP_binary, &args), args.out[0], out_y);
+    return tl_finish(tl_launch(ctx, TL_OP_binary, &args), args.binary.y, out_y);
 }
 
 tl_status tl_where(tl_tensor *cond, tl_tensor *a, tl_tensor *b, tl_tensor **out_y)

@@ -117,42 +117,43 @@ static conv conv_of(const tl_tensor *x, int64_t taps, int64_t origin)
                   .origin = origin, .sign = 1, .x = F32(x)};
 }
 
-/* conv: in: x, taps   out: y   i: origin, 1 for the adjoint */
 static tl_status conv_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    conv j = conv_of(a->in[0], a->in[1]->dims[0], a->i[0]);
-    if (a->i[1]) j.sign = -1;
-    j.t = F32(a->in[1]);
-    j.y = F32(a->out[0]);
-    if (a->in[0]->len > 0)
+    const struct tl_args_conv *c = &a->conv;
+    conv j = conv_of(c->x, c->taps->dims[0], c->origin);
+    if (c->adjoint) j.sign = -1;
+    j.t = F32(c->taps);
+    j.y = F32(c->y);
+    if (c->x->len > 0)
         tl_parallel(ctx, j.b * j.n, 1 + GRAIN / (j.d * (j.taps + 1)), conv_rows, &j);
     return TL_OK;
 }
 
-/* conv_grad: in: x, dy   out: dtaps   i: origin */
 static tl_status conv_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    conv j = conv_of(a->in[0], a->out[0]->dims[0], a->i[0]);
-    j.dy = F32(a->in[1]);
-    j.y = F32(a->out[0]);
+    const struct tl_args_conv_grad *c = &a->conv_grad;
+    conv j = conv_of(c->x, c->dtaps->dims[0], c->origin);
+    j.dy = F32(c->dy);
+    j.y = F32(c->dtaps);
     int64_t parts = (j.d + STRIP - 1) / STRIP * ((j.taps + TAPS - 1) / TAPS);
     tl_parallel(ctx, parts, 1 + GRAIN / (1 + TAPS * STRIP * j.b * j.n), conv_grad_parts, &j);
     return TL_OK;
 }
 
-/* saved: in: x, taps   i: origin */
 static tl_status conv_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_tensor *x = node->saved.in[0], *taps = node->saved.in[1], *g[2] = {NULL, NULL};
+    const struct tl_args_conv *s = &node->saved.conv;
+    tl_tensor *g[2] = {NULL, NULL};
     tl_status  st = TL_OK;
-    if (node->in[0]) {
-        st = tl_new_like(x, &g[0]);
-        tl_args a = {.in = {dy, taps}, .out = {g[0]}, .i = {node->saved.i[0], 1}};
+    if (TL_SLOT(node, conv, x)) {
+        st = tl_new_like(s->x, &g[0]);
+        tl_args a = {.conv = {.x = dy, .taps = s->taps, .y = g[0], .origin = s->origin,
+                              .adjoint = 1}};
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_conv, &a);
     }
-    if (node->in[1] && st == TL_OK) {
-        st = tl_new_like(taps, &g[1]);
-        tl_args a = {.in = {x, dy}, .out = {g[1]}, .i = {node->saved.i[0]}};
+    if (TL_SLOT(node, conv, taps) && st == TL_OK) {
+        st = tl_new_like(s->taps, &g[1]);
+        tl_args a = {.conv_grad = {.x = s->x, .dy = dy, .dtaps = g[1], .origin = s->origin}};
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_conv_grad, &a);
     }
     return tl_hand_over(ctx, node, st, g, 2);
@@ -169,8 +170,8 @@ tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin, tl_te
     if (origin < 0 || origin >= taps->dims[0])
         return tl_fail(ctx, TL_EINVAL, "depthwise_conv: origin %lld of %lld taps",
                        (long long)origin, (long long)taps->dims[0]);
-    tl_args   a = {.in = {x, taps}, .i = {origin}};
-    tl_status st = tl_new_like(x, &a.out[0]);
+    tl_args   a = {.conv = {.x = x, .taps = taps, .origin = origin}};
+    tl_status st = tl_new_like(x, &a.conv.y);
     if (st != TL_OK) return st;
     return tl_run_recorded(TL_OP_conv, &a, 2, conv_grad, &a, out_y);
 }

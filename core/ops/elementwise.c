@@ -83,39 +83,40 @@ static void gate_grad_body(void *user, int64_t begin, int64_t end, int thread)
     for_kind(gate_slope_loop, user, begin, end);
 }
 
-/* out[0] = f(in[0]), f = i[0] */
+/* y = f(x) */
 static tl_status unary_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    map m = {.kind = (tl_unary_kind)a->i[0], .x = F32(a->in[0]), .y = F32(a->out[0])};
-    tl_parallel(ctx, a->out[0]->len, GRAIN, unary_body, &m);
+    const struct tl_args_unary *u = &a->unary;
+    map m = {.kind = (tl_unary_kind)u->kind, .x = F32(u->x), .y = F32(u->y)};
+    tl_parallel(ctx, u->y->len, GRAIN, unary_body, &m);
     return TL_OK;
 }
 
-/* out[0] = in[1] f'(in[0]), f = i[0]; out[0] may be in[1] */
+/* dx = dy f'(x); dx may be dy */
 static tl_status unary_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    map m = {.kind = (tl_unary_kind)a->i[0], .x = F32(a->in[0]), .dy = F32(a->in[1]),
-             .y = F32(a->out[0])};
-    tl_parallel(ctx, a->out[0]->len, GRAIN, unary_grad_body, &m);
+    const struct tl_args_unary_grad *u = &a->unary_grad;
+    map m = {.kind = (tl_unary_kind)u->kind, .x = F32(u->x), .dy = F32(u->dy), .y = F32(u->dx)};
+    tl_parallel(ctx, u->dx->len, GRAIN, unary_grad_body, &m);
     return TL_OK;
 }
 
-/* out[0] = f(in[0]) in[1], f = i[0] */
+/* y = f(a) b */
 static tl_status gate_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    map m = {.kind = (tl_unary_kind)a->i[0], .a = F32(a->in[0]), .b = F32(a->in[1]),
-             .y = F32(a->out[0])};
-    tl_parallel(ctx, a->out[0]->len, GRAIN, gate_body, &m);
+    const struct tl_args_gate *g = &a->gate;
+    map m = {.kind = (tl_unary_kind)g->kind, .a = F32(g->a), .b = F32(g->b), .y = F32(g->y)};
+    tl_parallel(ctx, g->y->len, GRAIN, gate_body, &m);
     return TL_OK;
 }
 
-/* out[0], out[1] = the gradients of f(in[0]) in[1] for the upstream gradient in[2], f = i[0]; they
-** may be in[2] and in[1] */
+/* da, db = the gradients of f(a) b for dy; they may be dy and b */
 static tl_status gate_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    map m = {.kind = (tl_unary_kind)a->i[0], .a = F32(a->in[0]), .b = F32(a->in[1]),
-             .dy = F32(a->in[2]), .da = F32(a->out[0]), .db = F32(a->out[1])};
-    tl_parallel(ctx, a->out[0]->len, GRAIN, gate_grad_body, &m);
+    const struct tl_args_gate_grad *g = &a->gate_grad;
+    map m = {.kind = (tl_unary_kind)g->kind, .a = F32(g->a), .b = F32(g->b), .dy = F32(g->dy),
+             .da = F32(g->da), .db = F32(g->db)};
+    tl_parallel(ctx, g->da->len, GRAIN, gate_grad_body, &m);
     return TL_OK;
 }
 
@@ -140,20 +141,20 @@ static void axpy_body(void *user, int64_t begin, int64_t end, int thread)
     for (int64_t i = begin; i < end; i++) y[i] += scale * x[i];
 }
 
-/* out[0] = f[0] in[0] + f[1]; out[0] may be in[0] */
+/* y = scale x + shift; y may be x */
 static tl_status affine_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    map m = {.x = F32(a->in[0]), .y = F32(a->out[0]), .scale = (float)a->f[0],
-             .shift = (float)a->f[1]};
-    tl_parallel(ctx, a->out[0]->len, GRAIN, affine_body, &m);
+    map m = {.x = F32(a->affine.x), .y = F32(a->affine.y), .scale = (float)a->affine.scale,
+             .shift = (float)a->affine.shift};
+    tl_parallel(ctx, a->affine.y->len, GRAIN, affine_body, &m);
     return TL_OK;
 }
 
-/* out[0] += f[0] in[0] */
+/* y += scale x */
 static tl_status axpy_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    map m = {.x = F32(a->in[0]), .y = F32(a->out[0]), .scale = (float)a->f[0]};
-    tl_parallel(ctx, a->out[0]->len, GRAIN, axpy_body, &m);
+    map m = {.x = F32(a->axpy.x), .y = F32(a->axpy.y), .scale = (float)a->axpy.scale};
+    tl_parallel(ctx, a->axpy.y->len, GRAIN, axpy_body, &m);
     return TL_OK;
 }
 
@@ -171,10 +172,11 @@ const char *tl_unary_name(tl_unary_kind kind)
 
 static tl_status unary_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args    a = {.in = {node->saved.in[0], dy}, .i = {node->saved.i[0]}};
-    tl_status  st = tl_grad_buffer_over(dy, &a.out[0]);
+    const struct tl_args_unary *u = &node->saved.unary;
+    tl_args   a = {.unary_grad = {.x = u->x, .dy = dy, .kind = u->kind}};
+    tl_status st = tl_grad_buffer_over(dy, &a.unary_grad.dx);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_unary_grad, &a);
-    return tl_hand_over(ctx, node, st, a.out, 1);
+    return tl_hand_over(ctx, node, st, a.list.out, 1);
 }
 
 tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y)
@@ -182,8 +184,8 @@ tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y)
     tl_ctx *ctx = x->ctx;
     if (!tl_unary_name(kind)) return tl_fail(ctx, TL_EINVAL, "unary: no function %d", (int)kind);
     if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "%s: x is int32", tl_unary_name(kind));
-    tl_args   a = {.in = {x}, .i = {kind}};
-    tl_status st = tl_new_like(x, &a.out[0]);
+    tl_args   a = {.unary = {.x = x, .kind = kind}};
+    tl_status st = tl_new_like(x, &a.unary.y);
     if (st == TL_OK) st = tl_run_recorded(TL_OP_unary, &a, 1, unary_grad, &a, out_y);
     if (st == TL_OK) tl_can_make_again(ctx, *out_y, TL_OP_unary);
     return st;
@@ -191,29 +193,31 @@ tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y)
 
 static tl_status affine_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args   a = {.in = {dy}, .f = {node->saved.f[0], 0}};
-    tl_status st = tl_grad_buffer_over(dy, &a.out[0]);
+    tl_args   a = {.affine = {.x = dy, .scale = node->saved.affine.scale}};
+    tl_status st = tl_grad_buffer_over(dy, &a.affine.y);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_affine, &a);
-    return tl_hand_over(ctx, node, st, a.out, 1);
+    return tl_hand_over(ctx, node, st, a.list.out, 1);
 }
 
 tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y)
 {
     tl_ctx *ctx = x->ctx;
     if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "affine: x is int32");
-    tl_args   a = {.in = {x}, .f = {scale, shift}}, saved = {.f = {scale}};
-    tl_status st = tl_new_like(x, &a.out[0]);
+    tl_args   a = {.affine = {.x = x, .scale = scale, .shift = shift}};
+    tl_args   saved = {.affine = {.scale = scale}};
+    tl_status st = tl_new_like(x, &a.affine.y);
     if (st != TL_OK) return st;
     return tl_run_recorded(TL_OP_affine, &a, 1, affine_grad, &saved, out_y);
 }
 
 static tl_status gate_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args a = {.in = {node->saved.in[0], node->saved.in[1], dy}, .i = {node->saved.i[0]}};
-    tl_status st = tl_grad_buffer_over(dy, &a.out[0]);
-    if (st == TL_OK) st = tl_grad_buffer_over(a.in[1], &a.out[1]);
+    const struct tl_args_gate *g = &node->saved.gate;
+    tl_args   a = {.gate_grad = {.a = g->a, .b = g->b, .dy = dy, .kind = g->kind}};
+    tl_status st = tl_grad_buffer_over(dy, &a.gate_grad.da);
+    if (st == TL_OK) st = tl_grad_buffer_over(g->b, &a.gate_grad.db);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_gate_grad, &a);
-    return tl_hand_over(ctx, node, st, a.out, 2);
+    return tl_hand_over(ctx, node, st, a.list.out, 2);
 }
 
 tl_status tl_gate(tl_unary_kind kind, tl_tensor *x, tl_tensor *b, tl_tensor **out_y)
@@ -224,8 +228,8 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *x, tl_tensor *b, tl_tensor **ou
         return tl_fail(ctx, TL_ETYPE, "gate: a or b is int32");
     if (!tl_same_shape(x, b))
         return tl_fail(ctx, TL_ESHAPE, "gate: a is %s, b is %s", SHAPE(x), SHAPE(b));
-    tl_args   a = {.in = {x, b}, .i = {kind}};
-    tl_status st = tl_new_like(x, &a.out[0]);
+    tl_args   a = {.gate = {.a = x, .b = b, .kind = kind}};
+    tl_status st = tl_new_like(x, &a.gate.y);
     if (st == TL_OK) st = tl_run_recorded(TL_OP_gate, &a, 2, gate_grad, &a, out_y);
     if (st == TL_OK) tl_can_make_again(ctx, *out_y, TL_OP_gate);
     return st;

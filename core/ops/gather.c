@@ -60,18 +60,13 @@ static void scatter_many_body(void *user, int64_t begin, int64_t end, int thread
         for (int64_t c = begin; c < end; c++) p->to[r + c] = (float)p->sums[r + c];
 }
 
-static rows rows_of(const tl_tensor *index, const int64_t *i, const tl_tensor *from,
-                    tl_tensor *to)
-{
-    return (rows){.index = I32(index), .count = index->len, .each = i[GATHER_EACH],
-                  .table = i[GATHER_TABLE], .cols = i[GATHER_COLS], .from = F32(from),
-                  .to = F32(to)};
-}
-
-/* out[0] = the rows of in[0] that in[1] selects   i: GATHER_EACH .. */
+/* y = the rows of x that index selects. Each table has `each` indices and `table` rows of `cols`
+** elements; tl_gather has one table. */
 static tl_status gather_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    rows r = rows_of(a->in[1], a->i, a->in[0], a->out[0]);
+    const struct tl_args_gather *g = &a->gather;
+    rows r = {.index = I32(g->index), .count = g->index->len, .each = g->each, .table = g->table,
+              .cols = g->cols, .from = F32(g->x), .to = F32(g->y)};
     for (int64_t i = 0; i < r.count; i++)
         if (r.index[i] < 0 || r.index[i] >= r.table)
             return tl_fail(ctx, TL_EINVAL, "gather: index %d at position %lld is outside 0..%lld",
@@ -80,45 +75,47 @@ static tl_status gather_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* Clears out[0] unless i[0] is set, then adds row i of in[0] to the row that in[1][i] selects. */
+/* Clears dx unless add, then adds row i of dy to the row that index i selects. */
 static tl_status gather_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    rows      r = rows_of(a->in[1], a->i, a->in[0], a->out[0]);
-    tl_status st = a->i[0] ? TL_OK : tl_tensor_fill(a->out[0], 0);
-    if (st != TL_OK || a->out[0]->len == 0) return st;
-    r.tables = a->out[0]->len / r.cols;
+    const struct tl_args_gather_grad *g = &a->gather_grad;
+    rows r = {.index = I32(g->index), .count = g->index->len, .each = g->each, .table = g->table,
+              .cols = g->cols, .from = F32(g->dy), .to = F32(g->dx)};
+    tl_status st = g->add ? TL_OK : tl_tensor_fill(g->dx, 0);
+    if (st != TL_OK || g->dx->len == 0) return st;
+    r.tables = g->dx->len / r.cols;
     int many = r.count / MANY >= r.tables;
-    if (many) r.sums = tl_alloc(ctx, (size_t)a->out[0]->len * sizeof *r.sums);
+    if (many) r.sums = tl_alloc(ctx, (size_t)g->dx->len * sizeof *r.sums);
     if (many && !r.sums) return TL_ENOMEM;
     tl_parallel(ctx, r.cols, 16, many ? scatter_many_body : scatter_body, &r);
     tl_release(ctx, r.sums);
     return TL_OK;
 }
 
-/* saved: in[1] the index   shape[0] the shape of the tables   i: GATHER_EACH .. */
+/* saved: gather_grad without dy, and shape[0]: of the tables */
 static tl_status gather_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args a = node->saved;
-    a.in[0] = dy;
-    tl_status st = tl_grad_buffer(ctx, node->in[0], &a.shape[0], &a.out[0], &a.i[0]);
+    a.gather_grad.dy = dy;
+    tl_status st = tl_grad_buffer(ctx, TL_SLOT(node, gather, x), &a.shape[0], &a.gather_grad.dx,
+                                  &a.gather_grad.add);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_gather_grad, &a);
-    return tl_hand_over(ctx, node, st, a.out, 1);
+    return tl_hand_over(ctx, node, st, a.list.out, 1);
 }
 
 /* Selects from the tables that the first `batch` axes of x and of the index count. */
 static tl_status gather(tl_tensor *x, tl_tensor *index, int batch, tl_tensor **out_y)
 {
-    int64_t dims[2 * TL_MAXDIMS];
+    int64_t dims[2 * TL_MAXDIMS], table = x->dims[batch], each = 1, cols = 1;
     int     more = x->ndim - batch - 1; /* axes of a row */
     memcpy(dims, index->dims, sizeof index->dims);
     memcpy(dims + index->ndim, x->dims + batch + 1, (size_t)more * sizeof *dims);
-    tl_args a = {.in = {x, index}}, saved = {.in = {NULL, index}, .shape = {tl_shape_of(x)}};
-    a.i[GATHER_TABLE] = x->dims[batch];
-    a.i[GATHER_EACH] = a.i[GATHER_COLS] = 1;
-    for (int i = batch; i < index->ndim; i++) a.i[GATHER_EACH] *= index->dims[i];
-    for (int i = batch + 1; i < x->ndim; i++) a.i[GATHER_COLS] *= x->dims[i];
-    memcpy(saved.i, a.i, sizeof a.i);
-    tl_status st = tl_new(x->ctx, TL_F32, index->ndim + more, dims, &a.out[0]);
+    for (int i = batch; i < index->ndim; i++) each *= index->dims[i];
+    for (int i = batch + 1; i < x->ndim; i++) cols *= x->dims[i];
+    tl_args a = {.gather = {.x = x, .index = index, .each = each, .table = table, .cols = cols}};
+    tl_args saved = {.gather_grad = {.index = index, .each = each, .table = table, .cols = cols},
+                     .shape = {tl_shape_of(x)}};
+    tl_status st = tl_new(x->ctx, TL_F32, index->ndim + more, dims, &a.gather.y);
     if (st != TL_OK) return st;
     return tl_run_recorded(TL_OP_gather, &a, 1, gather_grad, &saved, out_y);
 }
@@ -146,11 +143,11 @@ tl_status tl_batch_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y)
 
 /* ---- Windows --------------------------------------------------------------------------------- */
 
-/* in: ids [t], starts [b]   out: rows [b,n] */
+/* ids [t], starts [b], rows [b,n] */
 static tl_status windows_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *ids = a->in[0], *starts = a->in[1];
-    tl_tensor *out = a->out[0];
+    const tl_tensor *ids = a->windows.ids, *starts = a->windows.starts;
+    tl_tensor *out = a->windows.rows;
     int64_t n = out->dims[1];
     for (int64_t i = 0; i < starts->len; i++) {
         int64_t start = I32(starts)[i];
@@ -175,7 +172,8 @@ tl_status tl_gather_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_ten
     if (n < 0) return tl_fail(ctx, TL_EINVAL, "windows: n is negative: %lld", (long long)n);
     tl_status st = tl_new(ctx, TL_I32, 2, (int64_t[]){starts->len, n}, &y);
     if (st == TL_OK)
-        st = tl_launch(ctx, TL_OP_windows, &(tl_args){.in = {ids, starts}, .out = {y}});
+        st = tl_launch(ctx, TL_OP_windows,
+                       &(tl_args){.windows = {.ids = ids, .starts = starts, .rows = y}});
     return tl_finish(st, y, out_rows);
 }
 

@@ -147,27 +147,26 @@ static tl_status count_rows(tl_ctx *ctx, const tl_tensor *targets, int32_t ignor
 
 static tl_status clear(tl_tensor *t) { return t ? tl_tensor_fill(t, 0) : TL_OK; }
 
-/* in, out: the places of arguments.h   i: ignore */
 static tl_status cross_entropy_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    tl_tensor *const *in = a->in, *const *out = a->out;
-    int64_t  rows = in[LOSS_TARGETS]->len;
-    loss_job j = {.x = F32(in[LOSS_X]), .targets = I32(in[LOSS_TARGETS]),
-                  .d = tl_cols(in[LOSS_X]), .w = tl_f32_or_null(in[LOSS_W]),
-                  .bias = tl_f32_or_null(in[LOSS_BIAS]), .dx = tl_f32_or_null(out[LOSS_DX]),
-                  .dw = tl_f32_or_null(out[LOSS_DW]), .dbias = tl_f32_or_null(out[LOSS_DBIAS])};
+    const struct tl_args_cross_entropy *c = &a->cross_entropy;
+    int64_t  rows = c->targets->len;
+    loss_job j = {.x = F32(c->x), .targets = I32(c->targets), .d = tl_cols(c->x),
+                  .w = tl_f32_or_null(c->w), .bias = tl_f32_or_null(c->bias),
+                  .dx = tl_f32_or_null(c->dx), .dw = tl_f32_or_null(c->dw),
+                  .dbias = tl_f32_or_null(c->dbias)};
     j.wants_grad = j.dx || j.dw || j.dbias;
-    j.v = j.w ? in[LOSS_W]->dims[0] : j.d;
+    j.v = j.w ? c->w->dims[0] : j.d;
     double    total = 0;
     int64_t  *counted = tl_alloc(ctx, (size_t)rows * sizeof *counted);
     j.losses = tl_alloc(ctx, (size_t)rows * sizeof *j.losses);
     j.counted = counted;
     tl_status st = counted && j.losses ? TL_OK : TL_ENOMEM;
     if (st == TL_OK)
-        st = count_rows(ctx, in[LOSS_TARGETS], (int32_t)a->i[0], j.v, counted, &j.count);
-    if (st == TL_OK && j.count < rows) st = clear(out[LOSS_DX]);
-    if (st == TL_OK && j.count == 0) st = clear(out[LOSS_DW]);
-    if (st == TL_OK) st = clear(out[LOSS_DBIAS]);
+        st = count_rows(ctx, c->targets, (int32_t)c->ignore, j.v, counted, &j.count);
+    if (st == TL_OK && j.count < rows) st = clear(c->dx);
+    if (st == TL_OK && j.count == 0) st = clear(c->dw);
+    if (st == TL_OK) st = clear(c->dbias);
     if (st != TL_OK) goto fail;
     if (j.count > 0) {
         j.scale = (float)(1.0 / (double)j.count);
@@ -178,19 +177,19 @@ static tl_status cross_entropy_kernel(tl_ctx *ctx, const tl_args *a)
         for (int64_t k = 0; k < j.count; k++) total += j.losses[k];
         total /= (double)j.count;
     }
-    F32(out[LOSS])[0] = (float)total;
+    F32(c->loss)[0] = (float)total;
 fail:
     tl_release(ctx, counted);
     tl_release(ctx, j.losses);
     return st;
 }
 
-/* saved: in: the gradients, for dy = 1, of the inputs that want one */
+/* saved: x, w and bias: the gradients, for dy = 1, of the inputs that want one */
 static tl_status cross_entropy_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_status st = TL_OK;
     for (int i = 0; i < 3 && st == TL_OK; i++) {
-        tl_tensor *unit = node->saved.in[i], *g;
+        tl_tensor *unit = node->saved.list.in[i], *g;
         if (!unit) continue;
         if (dy == ctx->one) { /* dy is 1, and handing the gradient on saves a copy */
             g = tl_take_saved(node, i);
@@ -202,24 +201,31 @@ static tl_status cross_entropy_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return st;
 }
 
+static tl_status new_gradient(tl_tensor *t, tl_tensor **out_g)
+{
+    return t && tl_wants(t->ctx, t) ? tl_new_like(t, out_g) : TL_OK;
+}
+
 /* x is [..,d] with w, or the logits [..,v] without. */
 static tl_status cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor *targets,
                                int32_t ignore, tl_tensor **out_loss)
 {
     tl_ctx    *ctx = x->ctx;
-    tl_tensor *inputs[3] = {x, w, bias}, *loss = NULL;
-    tl_args    a = {.in = {[LOSS_X] = x, [LOSS_W] = w, [LOSS_BIAS] = bias,
-                           [LOSS_TARGETS] = targets}, .i = {ignore}};
-    tl_status  st = TL_OK;
-    for (int i = 0; i < 3 && st == TL_OK; i++)
-        if (tl_wants(ctx, inputs[i])) st = tl_new_like(inputs[i], &a.out[LOSS_DX + i]);
-    if (st == TL_OK) st = tl_new(ctx, TL_F32, 0, NULL, &loss);
-    a.out[LOSS] = loss;
+    tl_args    a = {.cross_entropy = {.x = x, .w = w, .bias = bias, .targets = targets,
+                                      .ignore = ignore}};
+    struct tl_args_cross_entropy *c = &a.cross_entropy;
+    tl_status  st = new_gradient(x, &c->dx);
+    if (st == TL_OK) st = new_gradient(w, &c->dw);
+    if (st == TL_OK) st = new_gradient(bias, &c->dbias);
+    if (st == TL_OK) st = tl_new(ctx, TL_F32, 0, NULL, &c->loss);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_cross_entropy, &a);
-    tl_args saved = {.in = {a.out[LOSS_DX], a.out[LOSS_DW], a.out[LOSS_DBIAS]}};
-    if (st == TL_OK) st = tl_record(ctx, loss, cross_entropy_grad, inputs, 3, &saved, NULL);
-    for (int i = LOSS_DX; i <= LOSS_DBIAS; i++) tl_tensor_free(a.out[i]);
-    return tl_finish(st, loss, out_loss);
+    tl_args saved = {.cross_entropy = {.x = c->dx, .w = c->dw, .bias = c->dbias}};
+    if (st == TL_OK)
+        st = tl_record(ctx, c->loss, cross_entropy_grad, a.list.in, 3, &saved, NULL);
+    tl_tensor_free(c->dx);
+    tl_tensor_free(c->dw);
+    tl_tensor_free(c->dbias);
+    return tl_finish(st, c->loss, out_loss);
 }
 
 /* Targets must be int32 and have x's leading dimensions. */

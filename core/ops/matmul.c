@@ -9,15 +9,15 @@
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
-/* The arguments are those of tl_matmul_sizes_of. */
 static tl_status matmul_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    tl_matmul_sizes s = tl_matmul_sizes_of(a);
-    if (a->out[0]->len == 0) return TL_OK;
-    if (s.k == 0) return a->i[2] ? TL_OK : tl_tensor_fill(a->out[0], 0);
-    tl_product p = {.m = s.m, .n = s.n, .k = s.k, .alpha = 1, .beta = a->i[2] ? 1.0f : 0.0f,
-                    .trans_a = (int)a->i[0], .trans_b = (int)a->i[1]};
-    return tl_gemm_batch(ctx, s.count, &p, F32(a->in[0]), F32(a->in[1]), F32(a->out[0]));
+    const struct tl_args_matmul *m = &a->matmul;
+    tl_matmul_sizes s = tl_matmul_sizes_of(m);
+    if (m->y->len == 0) return TL_OK;
+    if (s.k == 0) return m->add ? TL_OK : tl_tensor_fill(m->y, 0);
+    tl_product p = {.m = s.m, .n = s.n, .k = s.k, .alpha = 1, .beta = m->add ? 1.0f : 0.0f,
+                    .trans_a = (int)m->trans_a, .trans_b = (int)m->trans_b};
+    return tl_gemm_batch(ctx, s.count, &p, F32(m->a), F32(m->b), F32(m->y));
 }
 
 typedef struct rows {
@@ -34,46 +34,48 @@ static void spread(void *user, int64_t begin, int64_t end, int thread)
         memcpy(p->y + r * p->cols, p->bias, (size_t)p->cols * sizeof *p->y);
 }
 
-/* Writes in[0] to every row of out[0], to which a product is then added. */
+/* Writes a row to every row of y, to which a product is then added. */
 static tl_status spread_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    rows p = {F32(a->in[0]), F32(a->out[0]), a->in[0]->len};
-    if (p.cols > 0) tl_parallel(ctx, a->out[0]->len / p.cols, 1 + 16384 / p.cols, spread, &p);
+    const struct tl_args_spread *s = &a->spread;
+    rows p = {F32(s->row), F32(s->y), s->row->len};
+    if (p.cols > 0) tl_parallel(ctx, s->y->len / p.cols, 1 + 16384 / p.cols, spread, &p);
     return TL_OK;
 }
 
 /* ---- Matmul ---------------------------------------------------------------------------------- */
 
-/* g = op(a) op(b), the gradient of input number `to` of node, of x's shape. It is added in place to
-** a gradient that exists already. */
-static tl_status gradient(const tl_node *node, int to, const tl_tensor *x, tl_tensor *a, int ta,
-                          tl_tensor *b, int tb, tl_tensor **g)
+/* g = op(a) op(b), the gradient of the input x with the slot `to`. It is added in place to a
+** gradient that exists already. */
+static tl_status gradient(tl_slot *to, const tl_tensor *x, tl_tensor *a, int ta, tl_tensor *b,
+                          int tb, tl_tensor **g)
 {
-    tl_args   args = {.in = {a, b}, .i = {ta, tb}};
+    tl_args   args = {.matmul = {.a = a, .b = b, .trans_a = ta, .trans_b = tb}};
     tl_shape  shape = tl_shape_of(x);
-    tl_status st = tl_grad_buffer(a->ctx, node->in[to], &shape, &args.out[0], &args.i[2]);
+    tl_status st = tl_grad_buffer(a->ctx, to, &shape, &args.matmul.y, &args.matmul.add);
     if (st == TL_OK) st = tl_launch(a->ctx, TL_OP_matmul, &args);
-    return tl_finish(st, args.out[0], g);
+    return tl_finish(st, args.matmul.y, g);
 }
 
 /* y = A B with A = op(a), B = op(b): dA = dy B^T, dB = A^T dy, transposed back where op does. */
 static tl_status matmul_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    const tl_args *s = &node->saved;
-    tl_tensor     *a = s->in[0], *b = s->in[1], *g[2] = {NULL, NULL};
-    int            ta = (int)s->i[0], tb = (int)s->i[1];
-    tl_status      st = TL_OK;
-    if (node->in[0]) {
+    const struct tl_args_matmul *s = &node->saved.matmul;
+    tl_slot   *to_a = TL_SLOT(node, matmul, a), *to_b = TL_SLOT(node, matmul, b);
+    tl_tensor *a = s->a, *b = s->b, *g[2] = {NULL, NULL};
+    int        ta = (int)s->trans_a, tb = (int)s->trans_b;
+    tl_status  st = TL_OK;
+    if (to_a) {
         if (ta)
-            st = gradient(node, 0, a, b, tb, dy, 1, &g[0]);
+            st = gradient(to_a, a, b, tb, dy, 1, &g[0]);
         else
-            st = gradient(node, 0, a, dy, 0, b, !tb, &g[0]);
+            st = gradient(to_a, a, dy, 0, b, !tb, &g[0]);
     }
-    if (st == TL_OK && node->in[1]) {
+    if (st == TL_OK && to_b) {
         if (tb)
-            st = gradient(node, 1, b, dy, 1, a, ta, &g[1]);
+            st = gradient(to_b, b, dy, 1, a, ta, &g[1]);
         else
-            st = gradient(node, 1, b, a, !ta, dy, 0, &g[1]);
+            st = gradient(to_b, b, a, !ta, dy, 0, &g[1]);
     }
     return tl_hand_over(ctx, node, st, g, 2);
 }
@@ -110,31 +112,35 @@ static tl_status match(const tl_tensor *a, int ta, const tl_tensor *b, int tb, i
 
 tl_status tl_matmul(tl_tensor *a, int trans_a, tl_tensor *b, int trans_b, tl_tensor **out_y)
 {
-    tl_args   args = {.in = {a, b}, .i = {trans_a != 0, trans_b != 0}}, saved = args;
+    tl_args   saved = {.matmul = {.a = a, .b = b, .trans_a = trans_a != 0,
+                                  .trans_b = trans_b != 0}}, args = saved;
     int64_t   dims[TL_MAXDIMS];
     tl_status st = match(a, trans_a != 0, b, trans_b != 0, dims);
-    if (st == TL_OK) st = tl_new(a->ctx, TL_F32, a->ndim, dims, &args.out[0]);
+    if (st == TL_OK) st = tl_new(a->ctx, TL_F32, a->ndim, dims, &args.matmul.y);
     if (st != TL_OK) return st;
     return tl_run_recorded(TL_OP_matmul, &args, 2, matmul_grad, &saved, out_y);
 }
 
 /* ---- Linear ---------------------------------------------------------------------------------- */
 
+enum { X, W, BIAS, INPUTS }; /* of the tape's node, which two kernels compute */
+
 /* dx = dy w, dw = dy^T x, dbias = the sum of dy's rows. */
 static tl_status linear_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_tensor *x = node->saved.in[0], *w = node->saved.in[1], *g[3] = {NULL, NULL, NULL};
+    tl_slot   *to_x = node->in[X], *to_w = node->in[W], *to_bias = node->in[BIAS];
+    tl_tensor *x = node->saved.matmul.a, *w = node->saved.matmul.b, *g[INPUTS] = {NULL};
     tl_status  st = TL_OK;
-    if (node->in[0]) st = gradient(node, 0, x, dy, 0, w, 0, &g[0]);
-    if (st == TL_OK && node->in[1]) st = gradient(node, 1, w, dy, 1, x, 0, &g[1]);
-    if (st == TL_OK && node->in[2]) {
-        tl_args  a = {.in = {dy}};
+    if (to_x) st = gradient(to_x, x, dy, 0, w, 0, &g[X]);
+    if (st == TL_OK && to_w) st = gradient(to_w, w, dy, 1, x, 0, &g[W]);
+    if (st == TL_OK && to_bias) {
+        tl_args  a = {.reduce_to = {.x = dy}};
         tl_shape shape = {1, {w->dims[0]}};
-        st = tl_grad_buffer(ctx, node->in[2], &shape, &a.out[0], &a.i[0]);
+        st = tl_grad_buffer(ctx, to_bias, &shape, &a.reduce_to.y, &a.reduce_to.add);
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_to, &a);
-        st = tl_finish(st, a.out[0], &g[2]);
+        st = tl_finish(st, a.reduce_to.y, &g[BIAS]);
     }
-    return tl_hand_over(ctx, node, st, g, 3);
+    return tl_hand_over(ctx, node, st, g, INPUTS);
 }
 
 static tl_status check_linear(const tl_tensor *x, const tl_tensor *w, const tl_tensor *bias)
@@ -157,15 +163,16 @@ tl_status tl_linear(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor **out
     if (st != TL_OK) return st;
     memcpy(dims, x->dims, sizeof dims);
     dims[x->ndim - 1] = w->dims[0];
-    tl_args a = {.in = {x, w}, .i = {0, 1, bias != NULL}};
-    tl_args spread_bias = {.in = {bias}}, saved = {.in = {x, w}};
-    st = tl_new(ctx, TL_F32, x->ndim, dims, &a.out[0]);
-    spread_bias.out[0] = a.out[0];
+    tl_args a = {.matmul = {.a = x, .b = w, .trans_b = 1, .add = bias != NULL}};
+    tl_args saved = {.matmul = {.a = x, .b = w}};
+    st = tl_new(ctx, TL_F32, x->ndim, dims, &a.matmul.y);
+    tl_args spread_bias = {.spread = {.row = bias, .y = a.matmul.y}};
     if (st == TL_OK && bias) st = tl_launch(ctx, TL_OP_spread, &spread_bias);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_matmul, &a);
     if (st == TL_OK)
-        st = tl_record(ctx, a.out[0], linear_grad, (tl_tensor *[]){x, w, bias}, 3, &saved, NULL);
-    return tl_finish(st, a.out[0], out_y);
+        st = tl_record(ctx, a.matmul.y, linear_grad, (tl_tensor *[]){x, w, bias}, INPUTS, &saved,
+                       NULL);
+    return tl_finish(st, a.matmul.y, out_y);
 }
 
 const tl_kernel_row tl_cpu_matmul[] = {

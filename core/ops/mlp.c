@@ -54,7 +54,7 @@ static size_t scratch_floats(const tl_ctx *ctx, const mlp *j)
     return (size_t)(ctx->threads * MLP_SCRATCH * MLP_ROWS * j->width);
 }
 
-/* p: the network   in[0] x   out[0] y   out[1] states */
+/* p: the network */
 static tl_status mlp_kernel(tl_ctx *ctx, const tl_args *a)
 {
     mlp    *j = a->p;
@@ -100,7 +100,7 @@ static void add_threads(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* p: the network, with pointers to its gradients   in[0] dy   in[1] states   out[0] dx */
+/* p: the network, with pointers to its gradients */
 static tl_status mlp_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     mlp *j = a->p;
@@ -181,7 +181,7 @@ static tl_status mlp_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_status st = mlp_bind(ctx, j, list);
     if (st == TL_OK) st = tl_place(dy, ctx->device);
     if (st == TL_OK) st = new_gradients(node, grads);
-    tl_args a = {.in = {dy, list[STATES]}, .out = {grads[X]}, .p = j};
+    tl_args a = {.mlp_grad = {.dy = dy, .states = list[STATES], .dx = grads[X]}, .p = j};
     j->dy = F32(dy);
     if (st == TL_OK)
         st = j->rows ? tl_launch(ctx, TL_OP_mlp_grad, &a) : mlp_clear(grads, node->count);
@@ -309,7 +309,7 @@ static tl_status mlp_run(tl_ctx *ctx, mlp *j, tl_tensor **list, int count, tl_te
         st = tl_new(ctx, TL_F32, 1, &held, &list[STATES]);
     if (st == TL_OK) st = mlp_bind(ctx, j, list);
     if (st == TL_OK && j->rows > 0) {
-        tl_args a = {.in = {list[X]}, .out = {y, list[STATES]}, .p = j};
+        tl_args a = {.mlp = {.x = list[X], .y = y, .states = list[STATES]}, .p = j};
         j->y = F32(y);
         st = tl_launch(ctx, TL_OP_mlp, &a);
     }

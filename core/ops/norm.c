@@ -79,18 +79,18 @@ static void norm_rows(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* in: the places of arguments.h   out: y   i: kind   f: eps */
 static tl_status norm_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[NORM_X];
-    job       j = {.kind = (norm_kind)a->i[0], .rows = tl_rows(x), .cols = tl_cols(x),
-                   .eps = a->f[0], .x = F32(x), .y = F32(a->out[0]), .s = F32(a->in[NORM_STATS])};
-    float    *weight = stretch(ctx, a->in[NORM_WEIGHT], j.cols, 1), *bias = NULL;
-    tl_status st = weight && (bias = stretch(ctx, a->in[NORM_BIAS], j.cols, 0)) ? TL_OK : TL_ENOMEM;
+    const struct tl_args_norm *n = &a->norm;
+    job       j = {.kind = (norm_kind)n->kind, .rows = tl_rows(n->x), .cols = tl_cols(n->x),
+                   .eps = n->eps, .x = F32(n->x), .y = F32(n->y), .s = F32(n->stats)};
+    float    *weight = stretch(ctx, n->weight, j.cols, 1), *bias = NULL;
+    tl_status st = weight && (bias = stretch(ctx, n->bias, j.cols, 0)) ? TL_OK : TL_ENOMEM;
     j.t = j.s + j.rows;
     j.weight = weight;
     j.bias = bias;
-    if (st == TL_OK && x->len > 0) tl_parallel(ctx, j.rows, 1 + GRAIN / j.cols, norm_rows, &j);
+    if (st == TL_OK && n->x->len > 0)
+        tl_parallel(ctx, j.rows, 1 + GRAIN / j.cols, norm_rows, &j);
     tl_release(ctx, weight);
     tl_release(ctx, bias);
     return st;
@@ -153,27 +153,25 @@ static void combine(const tl_ctx *ctx, const double *sums, int64_t n, tl_tensor 
     }
 }
 
-/* in, out: the places of arguments.h   i: kind, 1 to add to dx */
 static tl_status norm_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[NORM_X], *dx = a->out[NORM_DX];
-    tl_tensor       *dweight = a->out[NORM_DWEIGHT], *dbias = a->out[NORM_DBIAS];
-    job j = {.kind = (norm_kind)a->i[0], .rows = tl_rows(x), .cols = tl_cols(x), .x = F32(x),
-             .dy = F32(a->in[NORM_DY]), .y = dx ? F32(dx) : NULL, .add = a->i[1] != 0,
-             .s = F32(a->in[NORM_STATS])};
-    size_t  bytes = dweight || dbias ? (size_t)(ctx->threads * j.cols) * sizeof(double) : 0;
-    float  *weight = stretch(ctx, a->in[NORM_WEIGHT], j.cols, 1);
+    const struct tl_args_norm_grad *n = &a->norm_grad;
+    job j = {.kind = (norm_kind)n->kind, .rows = tl_rows(n->x), .cols = tl_cols(n->x),
+             .x = F32(n->x), .dy = F32(n->dy), .y = tl_f32_or_null(n->dx), .add = n->add != 0,
+             .s = F32(n->stats)};
+    size_t  bytes = n->dweight || n->dbias ? (size_t)(ctx->threads * j.cols) * sizeof(double) : 0;
+    float  *weight = stretch(ctx, n->weight, j.cols, 1);
     double *sums = tl_alloc(ctx, 2 * bytes);
     tl_status st = weight && sums ? TL_OK : TL_ENOMEM;
     if (st != TL_OK) goto fail;
     memset(sums, 0, 2 * bytes);
     j.t = j.s + j.rows;
     j.weight = weight;
-    if (dweight) j.dweight = sums;
-    if (dbias) j.dbias = sums + ctx->threads * j.cols;
-    if (x->len > 0) tl_parallel(ctx, j.rows, 1 + GRAIN / j.cols, norm_grad_rows, &j);
-    combine(ctx, sums, j.cols, dweight);
-    combine(ctx, sums + ctx->threads * j.cols, j.cols, dbias);
+    if (n->dweight) j.dweight = sums;
+    if (n->dbias) j.dbias = sums + ctx->threads * j.cols;
+    if (n->x->len > 0) tl_parallel(ctx, j.rows, 1 + GRAIN / j.cols, norm_grad_rows, &j);
+    combine(ctx, sums, j.cols, n->dweight);
+    combine(ctx, sums + ctx->threads * j.cols, j.cols, n->dbias);
 fail:
     tl_release(ctx, weight);
     tl_release(ctx, sums);
@@ -185,21 +183,22 @@ fail:
 /* saved: the arguments of the forward kernel */
 static tl_status norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_tensor *const *in = node->saved.in;
-    tl_args   a = {.in = {[NORM_X] = in[NORM_X], [NORM_WEIGHT] = in[NORM_WEIGHT], [NORM_DY] = dy,
-                          [NORM_STATS] = in[NORM_STATS]}, .i = {node->saved.i[0]}};
+    const struct tl_args_norm *n = &node->saved.norm;
+    tl_args   a = {.norm_grad = {.x = n->x, .weight = n->weight, .stats = n->stats, .dy = dy,
+                                 .kind = n->kind}};
+    struct tl_args_norm_grad *g = &a.norm_grad;
     tl_status st = TL_OK;
-    tl_slot  *to = node->in[0];
+    tl_slot  *to = TL_SLOT(node, norm, x);
     if (to && to->grad) {
-        tl_shape shape = tl_shape_of(in[NORM_X]);
-        st = tl_grad_buffer(ctx, to, &shape, &a.out[NORM_DX], &a.i[1]);
+        tl_shape shape = tl_shape_of(n->x);
+        st = tl_grad_buffer(ctx, to, &shape, &g->dx, &g->add);
     } else if (to) {
-        st = tl_grad_buffer_over(dy, &a.out[NORM_DX]);
+        st = tl_grad_buffer_over(dy, &g->dx);
     }
-    if (node->in[1] && st == TL_OK) st = tl_new_like(in[NORM_WEIGHT], &a.out[NORM_DWEIGHT]);
-    if (node->in[2] && st == TL_OK) st = tl_new_like(in[NORM_BIAS], &a.out[NORM_DBIAS]);
+    if (TL_SLOT(node, norm, weight) && st == TL_OK) st = tl_new_like(n->weight, &g->dweight);
+    if (TL_SLOT(node, norm, bias) && st == TL_OK) st = tl_new_like(n->bias, &g->dbias);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_norm_grad, &a);
-    return tl_hand_over(ctx, node, st, a.out, 3);
+    return tl_hand_over(ctx, node, st, a.list.out, 3);
 }
 
 /* weight and bias may be NULL. */
@@ -229,8 +228,8 @@ static tl_status norm(norm_kind k, const char *op, tl_tensor *x, tl_tensor *weig
     if (!(eps >= 0)) return tl_fail(ctx, TL_EINVAL, "%s: eps is %g", op, eps);
     st = tl_new_like(x, &y);
     if (st == TL_OK) st = tl_new(ctx, TL_F32, 2, (int64_t[]){2, tl_rows(x)}, &stats);
-    tl_args a = {.in = {[NORM_X] = x, [NORM_WEIGHT] = weight, [NORM_BIAS] = bias,
-                        [NORM_STATS] = stats}, .out = {y}, .i = {k}, .f = {eps}};
+    tl_args a = {.norm = {.x = x, .weight = weight, .bias = bias, .stats = stats, .y = y,
+                          .kind = k, .eps = eps}};
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_norm, &a);
     if (st == TL_OK) st = tl_record(ctx, y, norm_grad, inputs, 3, &a, NULL);
     if (st == TL_OK) tl_can_make_again(ctx, y, TL_OP_norm);

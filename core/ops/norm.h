@@ -6,7 +6,7 @@
 
 #include "base/here.h"
 
-typedef enum norm_kind { LAYER, RMS, SIMPLE, SCALE } norm_kind; /* tl_args.i[0] */
+typedef enum norm_kind { LAYER, RMS, SIMPLE, SCALE } norm_kind; /* of TL_OP_norm */
 
 /* square: the mean of (x - mean)^2 */
 static inline HERE void tl_norm_statistics(norm_kind kind, double square, double eps, float *s,

@@ -139,71 +139,74 @@ static void places_part(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* uniform: out[0]   i: key, offset   f: low, high */
 static tl_status uniform_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
-              .out = F32(a->out[0]), .a = (float)a->f[0], .b = (float)(a->f[1] - a->f[0])};
+    const struct tl_args_uniform *r = &a->uniform;
+    fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = r->y->len,
+              .out = F32(r->y), .a = (float)r->low, .b = (float)(r->high - r->low)};
     fill_parallel(ctx, &f, uniform_part);
     return TL_OK;
 }
 
-/* normal: out[0]   i: key, offset   f: mean, deviation */
 static tl_status normal_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
-              .out = F32(a->out[0]), .a = (float)a->f[0], .b = (float)a->f[1]};
+    const struct tl_args_normal *r = &a->normal;
+    fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = r->y->len,
+              .out = F32(r->y), .a = (float)r->mean, .b = (float)r->deviation};
     fill_parallel(ctx, &f, normal_part);
     return TL_OK;
 }
 
-/* integers: out[0] int32   i: key, offset, bound */
 static tl_status integers_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
-              .ids = I32(a->out[0]), .bound = (uint64_t)a->i[2]};
+    const struct tl_args_integers *r = &a->integers;
+    fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = r->y->len,
+              .ids = I32(r->y), .bound = (uint64_t)r->bound};
     tl_parallel(ctx, (f.len + LANES - 1) / LANES, GRAIN, integers_part, &f);
     return TL_OK;
 }
 
-/* places: in[0] [..]: lengths   out[0] [..,count] int32   i: key, offset */
 static tl_status places_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = tl_cols(a->out[0]),
-              .in = F32(a->in[0]), .rows = a->in[0]->len, .ids = I32(a->out[0])};
+    const struct tl_args_places *r = &a->places;
+    fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = tl_cols(r->places),
+              .in = F32(r->lengths), .rows = r->lengths->len, .ids = I32(r->places)};
     tl_parallel(ctx, (f.len + LANES - 1) / LANES, GRAIN, places_part, &f);
     return TL_OK;
 }
 
-/* dropout: in[0] -> out[0]   i: key, offset   f: p */
 static tl_status dropout_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    fill f = {.key = (uint64_t)a->i[0], .offset = (uint64_t)a->i[1], .len = a->out[0]->len,
-              .in = F32(a->in[0]), .out = F32(a->out[0]), .a = (float)(1.0 / (1.0 - a->f[0])),
-              .threshold = (uint64_t)(a->f[0] * 0x1p32)};
+    const struct tl_args_dropout *r = &a->dropout;
+    fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = r->y->len,
+              .in = F32(r->x), .out = F32(r->y), .a = (float)(1.0 / (1.0 - r->p)),
+              .threshold = (uint64_t)(r->p * 0x1p32)};
     fill_parallel(ctx, &f, dropout_part);
     return TL_OK;
 }
 
-/* Fills t by kernel op with parameters x, y, and advances s. */
-static tl_status fill_tensor(tl_op op, const char *name, tl_tensor *t, tl_stream *s, double x,
-                             double y)
+/* Fills t by kernel op, and advances s. */
+static tl_status fill_tensor(tl_op op, const char *name, tl_tensor *t, tl_stream *s,
+                             const tl_args *a)
 {
     if (t->type != TL_F32) return tl_fail(t->ctx, TL_ETYPE, "%s fills float32 tensors", name);
-    tl_args a = {.out = {t}, .i = {(int64_t)s->key, (int64_t)s->offset}, .f = {x, y}};
-    tl_status st = tl_launch(t->ctx, op, &a);
+    tl_status st = tl_launch(t->ctx, op, a);
     if (st == TL_OK) s->offset += blocks_of(t->len);
     return st;
 }
 
 tl_status tl_random_uniform(tl_tensor *t, tl_stream *s, double low, double high)
 {
-    return fill_tensor(TL_OP_uniform, "uniform", t, s, low, high);
+    tl_args a = {.uniform = {.y = t, .key = (int64_t)s->key, .offset = (int64_t)s->offset,
+                             .low = low, .high = high}};
+    return fill_tensor(TL_OP_uniform, "uniform", t, s, &a);
 }
 
 tl_status tl_random_normal(tl_tensor *t, tl_stream *s, double mean, double deviation)
 {
-    return fill_tensor(TL_OP_normal, "normal", t, s, mean, deviation);
+    tl_args a = {.normal = {.y = t, .key = (int64_t)s->key, .offset = (int64_t)s->offset,
+                            .mean = mean, .deviation = deviation}};
+    return fill_tensor(TL_OP_normal, "normal", t, s, &a);
 }
 
 tl_status tl_random_integers(tl_tensor *t, tl_stream *s, int64_t bound)
@@ -212,7 +215,8 @@ tl_status tl_random_integers(tl_tensor *t, tl_stream *s, int64_t bound)
     if (bound < 1 || bound > INT32_MAX)
         return tl_fail(t->ctx, TL_EINVAL, "integers: the bound is %lld, not in 1..%d",
                        (long long)bound, INT32_MAX);
-    tl_args a = {.out = {t}, .i = {(int64_t)s->key, (int64_t)s->offset, bound}};
+    tl_args a = {.integers = {.y = t, .key = (int64_t)s->key, .offset = (int64_t)s->offset,
+                              .bound = bound}};
     tl_status st = tl_launch(t->ctx, TL_OP_integers, &a);
     if (st == TL_OK) s->offset += (uint64_t)t->len;
     return st;
@@ -229,11 +233,12 @@ tl_status tl_random_places(tl_tensor *lengths, int64_t count, tl_stream *s, tl_t
                        (long long)count, SHAPE(lengths));
     memcpy(dims, lengths->dims, sizeof dims);
     dims[lengths->ndim] = count;
-    tl_args a = {.in = {lengths}, .i = {(int64_t)s->key, (int64_t)s->offset}};
-    tl_status st = tl_new(ctx, TL_I32, lengths->ndim + 1, dims, &a.out[0]);
+    tl_args a = {.places = {.lengths = lengths, .key = (int64_t)s->key,
+                            .offset = (int64_t)s->offset}};
+    tl_status st = tl_new(ctx, TL_I32, lengths->ndim + 1, dims, &a.places.places);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_places, &a);
     if (st == TL_OK) s->offset += (uint64_t)count;
-    return tl_finish(st, a.out[0], out_places);
+    return tl_finish(st, a.places.places, out_places);
 }
 
 tl_status tl_random_permutation(tl_tensor *t, tl_stream *s)
@@ -260,14 +265,14 @@ tl_status tl_random_permutation(tl_tensor *t, tl_stream *s)
 
 /* ---- Dropout --------------------------------------------------------------------------------- */
 
-/* saved: i and f of the kernel */
+/* saved: dropout without x */
 static tl_status dropout_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = node->saved;
-    tl_status st = tl_new_like(dy, &a.out[0]);
-    a.in[0] = dy;
+    tl_status st = tl_new_like(dy, &a.dropout.y);
+    a.dropout.x = dy;
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_dropout, &a);
-    return tl_hand_over(ctx, node, st, a.out, 1);
+    return tl_hand_over(ctx, node, st, a.list.out, 1);
 }
 
 tl_status tl_dropout(tl_tensor *x, double p, tl_stream *s, tl_tensor **out_y)
@@ -275,9 +280,10 @@ tl_status tl_dropout(tl_tensor *x, double p, tl_stream *s, tl_tensor **out_y)
     tl_ctx *ctx = x->ctx;
     if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "dropout needs a float32 tensor");
     if (!(p >= 0 && p < 1)) return tl_fail(ctx, TL_EINVAL, "dropout: p is %g, not in [0,1)", p);
-    tl_args saved = {.i = {(int64_t)s->key, (int64_t)s->offset}, .f = {p}}, a = saved;
-    a.in[0] = x;
-    tl_status st = tl_new_like(x, &a.out[0]);
+    tl_args saved = {.dropout = {.key = (int64_t)s->key, .offset = (int64_t)s->offset, .p = p}};
+    tl_args a = saved;
+    a.dropout.x = x;
+    tl_status st = tl_new_like(x, &a.dropout.y);
     if (st == TL_OK) st = tl_run_recorded(TL_OP_dropout, &a, 1, dropout_grad, &saved, out_y);
     if (st == TL_OK) s->offset += blocks_of(x->len);
     return st;

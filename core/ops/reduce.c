@@ -66,12 +66,13 @@ static void reduce_body(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* out[0] = reduction i[0] of in[0] over axis i[1] or TL_ALL_AXES */
+/* y = the reduction of x over an axis or TL_ALL_AXES */
 static tl_status reduce_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    tl_around s = tl_split(a->in[0], (int)a->i[1]);
-    job j = {.kind = (tl_reduce_kind)a->i[0], .size = s.size, .inner = s.inner,
-             .x = F32(a->in[0]), .out = F32(a->out[0])};
+    const struct tl_args_reduce *r = &a->reduce;
+    tl_around s = tl_split(r->x, (int)r->axis);
+    job j = {.kind = (tl_reduce_kind)r->kind, .size = s.size, .inner = s.inner, .x = F32(r->x),
+             .out = F32(r->y)};
     tl_parallel(ctx, s.outer * s.inner, 1 + 16384 / (s.size + 1), reduce_body, &j);
     return TL_OK;
 }
@@ -104,15 +105,15 @@ static void reduce_grad_body(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* out[0] = the gradient of reduction i[0] over axis i[1] for the upstream gradient in[2]. Only
-** TL_REDUCE_MAX reads its input in[0] and its result in[1]. */
+/* Only TL_REDUCE_MAX reads its input x and its result y. */
 static tl_status reduce_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    int       amax = a->i[0] == TL_REDUCE_MAX;
-    tl_around s = tl_split(a->out[0], (int)a->i[1]);
-    job j = {.kind = (tl_reduce_kind)a->i[0], .size = s.size, .inner = s.inner,
-             .x = amax ? F32(a->in[0]) : NULL, .y = amax ? F32(a->in[1]) : NULL,
-             .dy = F32(a->in[2]), .out = F32(a->out[0])};
+    const struct tl_args_reduce_grad *r = &a->reduce_grad;
+    int       amax = r->kind == TL_REDUCE_MAX;
+    tl_around s = tl_split(r->dx, (int)r->axis);
+    job j = {.kind = (tl_reduce_kind)r->kind, .size = s.size, .inner = s.inner,
+             .x = amax ? F32(r->x) : NULL, .y = amax ? F32(r->y) : NULL, .dy = F32(r->dy),
+             .out = F32(r->dx)};
     if (!amax && s.outer * s.inner == 1)
         tl_parallel(ctx, s.size, 16384, spread_body, &j);
     else
@@ -120,14 +121,14 @@ static tl_status reduce_grad_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* saved: in: x, y for TL_REDUCE_MAX   shape[0]: of x   i: as for the kernel */
+/* saved: reduce_grad without dy, and shape[0]: of x */
 static tl_status reduce_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args a = node->saved;
-    a.in[2] = dy;
-    tl_status st = tl_new_shaped(ctx, &a.shape[0], &a.out[0]);
+    a.reduce_grad.dy = dy;
+    tl_status st = tl_new_shaped(ctx, &a.shape[0], &a.reduce_grad.dx);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_grad, &a);
-    return tl_hand_over(ctx, node, st, a.out, 1);
+    return tl_hand_over(ctx, node, st, a.list.out, 1);
 }
 
 /* Writes the shape after reducing axis, or all axes, and returns its number of axes. */
@@ -153,17 +154,18 @@ tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_te
     if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "%s: x is int32", names[kind]);
     tl_status st = axis == TL_ALL_AXES ? TL_OK : tl_axis(ctx, names[kind], x, &axis);
     if (st != TL_OK) return st;
-    tl_args a = {.in = {x}, .i = {kind, axis}};
+    tl_args a = {.reduce = {.x = x, .kind = kind, .axis = axis}};
     int     ndim = reduced(x, axis, keep, dims);
     if (tl_split(x, axis).size == 0 && kind != TL_REDUCE_SUM)
         return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, the axis has no elements", names[kind],
                        SHAPE(x));
-    st = tl_new(ctx, TL_F32, ndim, dims, &a.out[0]);
+    st = tl_new(ctx, TL_F32, ndim, dims, &a.reduce.y);
     if (st != TL_OK) return st;
-    tl_args saved = a;
-    if (kind != TL_REDUCE_MAX) saved.in[0] = NULL;
-    saved.in[1] = kind == TL_REDUCE_MAX ? a.out[0] : NULL;
-    saved.shape[0] = tl_shape_of(x);
+    tl_args saved = {.reduce_grad = {.kind = kind, .axis = axis}, .shape = {tl_shape_of(x)}};
+    if (kind == TL_REDUCE_MAX) {
+        saved.reduce_grad.x = x;
+        saved.reduce_grad.y = a.reduce.y;
+    }
     return tl_run_recorded(TL_OP_reduce, &a, 1, reduce_grad, &saved, out_y);
 }
 
@@ -180,11 +182,12 @@ static void argmax_body(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* out[0] (int32) = the position of the first largest element in each row of in[0] */
+/* index = the position of the first largest element in each row of x */
 static tl_status argmax_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    job j = {.size = tl_cols(a->in[0]), .x = F32(a->in[0]), .index = I32(a->out[0])};
-    tl_parallel(ctx, a->out[0]->len, 1 + 16384 / j.size, argmax_body, &j);
+    const tl_tensor *x = a->argmax.x, *index = a->argmax.index;
+    job j = {.size = tl_cols(x), .x = F32(x), .index = I32(index)};
+    tl_parallel(ctx, index->len, 1 + 16384 / j.size, argmax_body, &j);
     return TL_OK;
 }
 
@@ -194,10 +197,10 @@ tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index)
     if (x->ndim < 1 || tl_cols(x) < 1 || tl_cols(x) > INT32_MAX)
         return tl_fail(x->ctx, TL_ESHAPE, "argmax: x is %s, the last axis has no elements or "
                        "too many", SHAPE(x));
-    tl_args   a = {.in = {x}};
-    tl_status st = tl_new(x->ctx, TL_I32, x->ndim - 1, x->dims, &a.out[0]);
+    tl_args   a = {.argmax = {.x = x}};
+    tl_status st = tl_new(x->ctx, TL_I32, x->ndim - 1, x->dims, &a.argmax.index);
     if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_argmax, &a);
-    return tl_finish(st, a.out[0], out_index);
+    return tl_finish(st, a.argmax.index, out_index);
 }
 
 /* ---- Running sums ---------------------------------------------------------------------------- */
@@ -217,24 +220,24 @@ static void cumsum_body(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* out[0] = running sums of in[0] along axis i[0], from the end if i[1] */
+/* y = running sums of x along an axis, from the end if reverse */
 static tl_status cumsum_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    tl_around s = tl_split(a->in[0], (int)a->i[0]);
-    job j = {.reverse = (int)a->i[1], .size = s.size, .inner = s.inner, .x = F32(a->in[0]),
-             .out = F32(a->out[0])};
+    const struct tl_args_cumsum *c = &a->cumsum;
+    tl_around s = tl_split(c->x, (int)c->axis);
+    job j = {.reverse = (int)c->reverse, .size = s.size, .inner = s.inner, .x = F32(c->x),
+             .out = F32(c->y)};
     tl_parallel(ctx, s.outer * s.inner, 1 + 16384 / (s.size + 1), cumsum_body, &j);
     return TL_OK;
 }
 
 static tl_status cumsum_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args a = node->saved;
-    a.i[1] = 1; /* dx_j = sum over i >= j of dy_i */
-    a.in[0] = dy;
-    tl_status st = tl_new_like(dy, &a.out[0]);
+    tl_args a = {.cumsum = {.x = dy, .axis = node->saved.cumsum.axis,
+                            .reverse = 1}}; /* dx_j = sum over i >= j of dy_i */
+    tl_status st = tl_new_like(dy, &a.cumsum.y);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_cumsum, &a);
-    return tl_hand_over(ctx, node, st, a.out, 1);
+    return tl_hand_over(ctx, node, st, a.list.out, 1);
 }
 
 tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y)
@@ -243,8 +246,8 @@ tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y)
     if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "cumsum: x is int32");
     tl_status st = tl_axis(ctx, "cumsum", x, &axis);
     if (st != TL_OK) return st;
-    tl_args a = {.in = {x}, .i = {axis}}, saved = {.i = {axis}};
-    st = tl_new_like(x, &a.out[0]);
+    tl_args a = {.cumsum = {.x = x, .axis = axis}}, saved = {.cumsum = {.axis = axis}};
+    st = tl_new_like(x, &a.cumsum.y);
     if (st != TL_OK) return st;
     return tl_run_recorded(TL_OP_cumsum, &a, 1, cumsum_grad, &saved, out_y);
 }

@@ -35,7 +35,7 @@ static tl_status reshape_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     const tl_shape *shape = &node->saved.shape[0];
     tl_tensor      *dx;
     tl_status       st = tl_tensor_view(dy, 0, shape->ndim, shape->dims, &dx);
-    return st == TL_OK ? tl_accumulate(ctx, node->in[0], dx) : st;
+    return st == TL_OK ? tl_hand_over(ctx, node, st, &dx, 1) : st;
 }
 
 tl_status tl_reshape(tl_tensor *x, int ndim, const int64_t *dims, tl_tensor **out_y)
@@ -78,17 +78,18 @@ static void transpose_body(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* out[0] axis k = in[0] axis i[k] */
+/* axis k of y = axis axes[k] of x */
 static tl_status transpose_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
-    order            p = {.ndim = x->ndim, .x = F32(x), .y = F32(a->out[0])};
+    const tl_tensor *x = a->transpose.x;
+    const int64_t   *axes = a->transpose.axes;
+    order            p = {.ndim = x->ndim, .x = F32(x), .y = F32(a->transpose.y)};
     int64_t          steps[TL_MAXDIMS], step = 1;
     if (x->len == 0) return TL_OK;
     for (int i = x->ndim - 1; i >= 0; step *= x->dims[i--]) steps[i] = step;
     for (int i = 0; i < x->ndim; i++) {
-        p.dims[i] = x->dims[a->i[i]];
-        p.step[i] = steps[a->i[i]];
+        p.dims[i] = x->dims[axes[i]];
+        p.step[i] = steps[axes[i]];
     }
     int64_t n = p.dims[x->ndim - 1];
     tl_parallel(ctx, x->len / n, 1 + 16384 / n, transpose_body, &p);
@@ -99,14 +100,14 @@ static tl_status transpose_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_tensor *dx;
     int        back[TL_MAXDIMS] = {0};
-    for (int i = 0; i < dy->ndim; i++) back[node->saved.i[i]] = i;
+    for (int i = 0; i < dy->ndim; i++) back[node->saved.transpose.axes[i]] = i;
     tl_status st = tl_transpose(dy, back, &dx);
-    return st == TL_OK ? tl_accumulate(ctx, node->in[0], dx) : st;
+    return st == TL_OK ? tl_hand_over(ctx, node, st, &dx, 1) : st;
 }
 
 tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y)
 {
-    tl_args  a = {.in = {x}}, saved;
+    tl_args  a = {.transpose = {.x = x}}, saved;
     int64_t  dims[TL_MAXDIMS];
     unsigned seen = 0;
     if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "transpose: x is int32");
@@ -117,12 +118,12 @@ tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y)
             return tl_fail(x->ctx, TL_EINVAL, "transpose: the axes of %s are not all named once",
                            SHAPE(x));
         seen |= 1u << axis;
-        a.i[i] = axis;
+        a.transpose.axes[i] = axis;
         dims[i] = x->dims[axis];
     }
     saved = a;
-    saved.in[0] = NULL;
-    tl_status st = tl_new(x->ctx, TL_F32, x->ndim, dims, &a.out[0]);
+    saved.transpose.x = NULL;
+    tl_status st = tl_new(x->ctx, TL_F32, x->ndim, dims, &a.transpose.y);
     if (st != TL_OK) return st;
     return tl_run_recorded(TL_OP_transpose, &a, 1, transpose_grad, &saved, out_y);
 }
@@ -142,33 +143,32 @@ static void copy_part(tl_tensor *whole, tl_tensor *part, int axis, int64_t start
     }
 }
 
-/* out[0] = the positions of in[0] from i[1] on along axis i[0], as many as out[0] has */
+/* y = the positions of x from `first` on along an axis, as many as y has */
 static tl_status slice_kernel(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
-    copy_part(a->in[0], a->out[0], (int)a->i[0], a->i[1], 0);
+    copy_part(a->slice.x, a->slice.y, (int)a->slice.axis, a->slice.first, 0);
     return TL_OK;
 }
 
-/* Writes in[0] to the positions of out[0] from i[1] on along axis i[0], and 0 to the others if i[2]
-** is set. */
+/* Writes x to the positions of y from `first` on along an axis, and 0 to the others if clear. */
 static tl_status paste_kernel(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
-    if (a->i[2] && a->out[0]->len) memset(DATA(a->out[0]), 0, (size_t)a->out[0]->len * 4);
-    copy_part(a->out[0], a->in[0], (int)a->i[0], a->i[1], 1);
+    tl_tensor *y = a->paste.y;
+    if (a->paste.clear && y->len) memset(DATA(y), 0, (size_t)y->len * 4);
+    copy_part(y, a->paste.x, (int)a->paste.axis, a->paste.first, 1);
     return TL_OK;
 }
 
-/* saved: shape[0]: of x   i: as for the kernel */
+/* saved: the axis, the first position, and shape[0]: of x */
 static tl_status slice_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args a = node->saved;
-    a.in[0] = dy;
-    a.i[2] = 1;
-    tl_status st = tl_new_shaped(ctx, &a.shape[0], &a.out[0]);
+    const struct tl_args_slice *s = &node->saved.slice;
+    tl_args   a = {.paste = {.x = dy, .axis = s->axis, .first = s->first, .clear = 1}};
+    tl_status st = tl_new_shaped(ctx, &node->saved.shape[0], &a.paste.y);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_paste, &a);
-    return tl_hand_over(ctx, node, st, a.out, 1);
+    return tl_hand_over(ctx, node, st, a.list.out, 1);
 }
 
 tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tensor **out_y)
@@ -179,16 +179,16 @@ tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tens
     if (start < 0 || count < 0 || count > x->dims[axis] - start)
         return tl_fail(x->ctx, TL_ESHAPE, "slice: %lld elements from %lld on axis %lld of %s",
                        (long long)count, (long long)start, tl_axis_number(x->ctx, axis), SHAPE(x));
-    tl_args a = {.in = {x}, .i = {axis, start}};
-    tl_args saved = {.i = {axis, start}, .shape = {tl_shape_of(x)}};
+    tl_args a = {.slice = {.x = x, .axis = axis, .first = start}};
+    tl_args saved = {.slice = {.axis = axis, .first = start}, .shape = {tl_shape_of(x)}};
     memcpy(dims, x->dims, sizeof dims);
     dims[axis] = count;
-    st = tl_new(x->ctx, x->type, x->ndim, dims, &a.out[0]);
+    st = tl_new(x->ctx, x->type, x->ndim, dims, &a.slice.y);
     if (st != TL_OK) return st;
     return tl_run_recorded(TL_OP_slice, &a, 1, slice_grad, &saved, out_y);
 }
 
-/* saved: i: axis   p: the sizes of the tensors on it */
+/* saved: the axis   p: the sizes of the tensors on it */
 static tl_status concat_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     const int64_t *sizes = node->saved.p;
@@ -197,7 +197,7 @@ static tl_status concat_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     for (int k = 0; k < node->count && st == TL_OK; start += sizes[k++]) {
         tl_slot   *slot = node->list[k].slot;
         tl_tensor *g = NULL;
-        if (slot) st = tl_slice(dy, (int)node->saved.i[0], start, sizes[k], &g);
+        if (slot) st = tl_slice(dy, (int)node->saved.paste.axis, start, sizes[k], &g);
         if (slot && st == TL_OK) st = tl_accumulate(ctx, slot, g);
     }
     return st;
@@ -228,17 +228,17 @@ tl_status tl_concat(tl_ctx *ctx, tl_tensor *const *xs, int count, int axis, tl_t
         if (k > 0 && __builtin_add_overflow(dims[axis], sizes[k], &dims[axis]))
             dims[axis] = INT64_MAX; /* which tl_new refuses */
     }
-    tl_args a = {.i = {axis, 0}}, saved = {.i = {axis}, .p = sizes};
-    st = tl_new(ctx, xs[0]->type, xs[0]->ndim, dims, &a.out[0]);
-    for (int k = 0; k < count && st == TL_OK; a.i[1] += sizes[k++]) {
-        a.in[0] = xs[k];
+    tl_args a = {.paste = {.axis = axis}}, saved = {.paste = {.axis = axis}, .p = sizes};
+    st = tl_new(ctx, xs[0]->type, xs[0]->ndim, dims, &a.paste.y);
+    for (int k = 0; k < count && st == TL_OK; a.paste.first += sizes[k++]) {
+        a.paste.x = xs[k];
         st = tl_launch(ctx, TL_OP_paste, &a);
     }
     if (st == TL_OK)
-        st = tl_record_list(ctx, a.out[0], concat_grad, xs, count, 0, &saved, free);
+        st = tl_record_list(ctx, a.paste.y, concat_grad, xs, count, 0, &saved, free);
     else
         free(sizes);
-    return tl_finish(st, a.out[0], out_y);
+    return tl_finish(st, a.paste.y, out_y);
 }
 
 const tl_kernel_row tl_cpu_shape[] = {

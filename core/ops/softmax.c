@@ -76,51 +76,52 @@ static void log_softmax_grad_rows(void *user, int64_t begin, int64_t end, int th
     }
 }
 
-/* softmax, log_softmax: in: x   out: y   i: causal; their gradients: in: y, dy   out: dx */
-static tl_status softmax_run(tl_ctx *ctx, const tl_args *a, tl_body body)
+/* x is the input, or, with dy, the result. */
+static tl_status softmax_run(tl_ctx *ctx, const tl_tensor *x, const tl_tensor *dy, tl_tensor *y,
+                             int64_t causal, tl_body body)
 {
-    const tl_tensor *x = a->in[0], *dy = a->in[1];
-    job j = {F32(x), dy ? F32(dy) : NULL, F32(a->out[0]), tl_cols(x), a->i[0] != 0};
+    job j = {F32(x), dy ? F32(dy) : NULL, F32(y), tl_cols(x), causal != 0};
     if (x->len > 0) tl_parallel(ctx, tl_rows(x), 1 + GRAIN / j.cols, body, &j);
     return TL_OK;
 }
 
 static tl_status softmax_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    return softmax_run(ctx, a, softmax_rows);
+    return softmax_run(ctx, a->softmax.x, NULL, a->softmax.y, a->softmax.causal, softmax_rows);
 }
 
 static tl_status softmax_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    return softmax_run(ctx, a, softmax_grad_rows);
+    const struct tl_args_softmax_grad *s = &a->softmax_grad;
+    return softmax_run(ctx, s->y, s->dy, s->dx, s->causal, softmax_grad_rows);
 }
 
 static tl_status log_softmax_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    return softmax_run(ctx, a, log_softmax_rows);
+    return softmax_run(ctx, a->log_softmax.x, NULL, a->log_softmax.y, 0, log_softmax_rows);
 }
 
 static tl_status log_softmax_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    return softmax_run(ctx, a, log_softmax_grad_rows);
+    const struct tl_args_log_softmax_grad *s = &a->log_softmax_grad;
+    return softmax_run(ctx, s->y, s->dy, s->dx, 0, log_softmax_grad_rows);
 }
 
-/* saved: in[0] the result   i: causal, the operator of the gradient */
-static tl_status rows_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+static tl_status softmax_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args   a = {.in = {node->saved.in[0], dy}, .i = {node->saved.i[0]}};
-    tl_status st = tl_new_like(dy, &a.out[0]);
-    if (st == TL_OK) st = tl_launch(ctx, (tl_op)node->saved.i[1], &a);
-    return tl_hand_over(ctx, node, st, a.out, 1);
+    tl_args a = {.softmax_grad = {.y = node->saved.softmax_grad.y, .dy = dy,
+                                  .causal = node->saved.softmax_grad.causal}};
+    tl_status st = tl_new_like(dy, &a.softmax_grad.dx);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_softmax_grad, &a);
+    return tl_hand_over(ctx, node, st, a.list.out, 1);
 }
 
-static tl_status map_rows(tl_op op, tl_op grad, tl_tensor *x, int causal, tl_tensor **out_y)
+static tl_status log_softmax_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args   a = {.in = {x}, .i = {causal}};
-    tl_status st = tl_new_like(x, &a.out[0]);
-    if (st != TL_OK) return st;
-    tl_args saved = {.in = {a.out[0]}, .i = {causal, grad}};
-    return tl_run_recorded(op, &a, 1, rows_grad, &saved, out_y);
+    tl_args   a = {.log_softmax_grad = {.y = node->saved.log_softmax_grad.y, .dy = dy}};
+    tl_status st = tl_new_like(dy, &a.log_softmax_grad.dx);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_log_softmax_grad, &a);
+    return tl_hand_over(ctx, node, st, a.list.out, 1);
 }
 
 tl_status tl_softmax(tl_tensor *x, int causal, tl_tensor **out_y)
@@ -128,13 +129,21 @@ tl_status tl_softmax(tl_tensor *x, int causal, tl_tensor **out_y)
     if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "softmax: x is int32");
     if (causal && (x->ndim < 2 || tl_tensor_dim(x, -1) != tl_tensor_dim(x, -2)))
         return tl_fail(x->ctx, TL_ESHAPE, "softmax: x is %s, causal needs [..,n,n]", SHAPE(x));
-    return map_rows(TL_OP_softmax, TL_OP_softmax_grad, x, causal != 0, out_y);
+    tl_args   a = {.softmax = {.x = x, .causal = causal != 0}};
+    tl_status st = tl_new_like(x, &a.softmax.y);
+    if (st != TL_OK) return st;
+    tl_args saved = {.softmax_grad = {.y = a.softmax.y, .causal = causal != 0}};
+    return tl_run_recorded(TL_OP_softmax, &a, 1, softmax_grad, &saved, out_y);
 }
 
 tl_status tl_log_softmax(tl_tensor *x, tl_tensor **out_y)
 {
     if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "log_softmax: x is int32");
-    return map_rows(TL_OP_log_softmax, TL_OP_log_softmax_grad, x, 0, out_y);
+    tl_args   a = {.log_softmax = {.x = x}};
+    tl_status st = tl_new_like(x, &a.log_softmax.y);
+    if (st != TL_OK) return st;
+    tl_args saved = {.log_softmax_grad = {.y = a.log_softmax.y}};
+    return tl_run_recorded(TL_OP_log_softmax, &a, 1, log_softmax_grad, &saved, out_y);
 }
 
 const tl_kernel_row tl_cpu_softmax[] = {

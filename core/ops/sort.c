@@ -112,36 +112,21 @@ static tl_status over_rows(tl_ctx *ctx, job *j, const tl_tensor *x, tl_body body
     return TL_OK;
 }
 
-/* out[0], out[1] = the order and the ranks of the rows of in[0] */
 static tl_status argsort_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    job j = {.order = I32(a->out[0]), .rank = I32(a->out[1])};
-    return over_rows(ctx, &j, a->in[0], argsort_body);
+    job j = {.order = I32(a->argsort.order), .rank = I32(a->argsort.rank)};
+    return over_rows(ctx, &j, a->argsort.x, argsort_body);
 }
 
-/* out[0] [..,k], out[1] = the places and slots of the k largest elements of the rows of in[0] */
+/* places [..,k], slots: of the k largest elements of the rows of x */
 static tl_status topk_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    job j = {.k = tl_cols(a->out[0]), .places = I32(a->out[0]), .slots = I32(a->out[1])};
-    return over_rows(ctx, &j, a->in[0], topk_body);
+    const struct tl_args_topk *t = &a->topk;
+    job j = {.k = tl_cols(t->places), .places = I32(t->places), .slots = I32(t->slots)};
+    return over_rows(ctx, &j, t->x, topk_body);
 }
 
 /* ---- Public functions ------------------------------------------------------------------------ */
-
-/* Launches op, whose results are int32 [..,first] and of x's shape. */
-static tl_status indices(tl_op op, tl_tensor *x, int64_t first, tl_tensor **out_a,
-                         tl_tensor **out_b)
-{
-    tl_args a = {.in = {x}};
-    int64_t dims[TL_MAXDIMS];
-    memcpy(dims, x->dims, sizeof dims);
-    dims[x->ndim - 1] = first;
-    tl_status st = tl_new(x->ctx, TL_I32, x->ndim, dims, &a.out[0]);
-    if (st == TL_OK) st = tl_new(x->ctx, TL_I32, x->ndim, x->dims, &a.out[1]);
-    if (st == TL_OK) st = tl_launch(x->ctx, op, &a);
-    st = tl_finish(st, a.out[0], out_a);
-    return tl_finish(st, a.out[1], out_b);
-}
 
 /* Rows are as long as their positions can be counted in int32. */
 static tl_status check(const char *op, const tl_tensor *x)
@@ -153,18 +138,31 @@ static tl_status check(const char *op, const tl_tensor *x)
 
 tl_status tl_argsort(tl_tensor *x, tl_tensor **out_order, tl_tensor **out_rank)
 {
+    tl_args   a = {.argsort = {.x = x}};
     tl_status st = check("argsort", x);
-    return st == TL_OK ? indices(TL_OP_argsort, x, tl_cols(x), out_order, out_rank) : st;
+    if (st == TL_OK) st = tl_new(x->ctx, TL_I32, x->ndim, x->dims, &a.argsort.order);
+    if (st == TL_OK) st = tl_new(x->ctx, TL_I32, x->ndim, x->dims, &a.argsort.rank);
+    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_argsort, &a);
+    st = tl_finish(st, a.argsort.order, out_order);
+    return tl_finish(st, a.argsort.rank, out_rank);
 }
 
 tl_status tl_topk(tl_tensor *x, int64_t k, tl_tensor **out_places, tl_tensor **out_slots)
 {
+    tl_args   a = {.topk = {.x = x}};
+    int64_t   dims[TL_MAXDIMS];
     tl_status st = check("topk", x);
     if (st != TL_OK) return st;
     if (k < 1 || k > tl_cols(x))
         return tl_fail(x->ctx, TL_EINVAL, "topk: %lld elements of each row of x, which is %s",
                        (long long)k, SHAPE(x));
-    return indices(TL_OP_topk, x, k, out_places, out_slots);
+    memcpy(dims, x->dims, sizeof dims);
+    dims[x->ndim - 1] = k;
+    st = tl_new(x->ctx, TL_I32, x->ndim, dims, &a.topk.places);
+    if (st == TL_OK) st = tl_new(x->ctx, TL_I32, x->ndim, x->dims, &a.topk.slots);
+    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_topk, &a);
+    st = tl_finish(st, a.topk.places, out_places);
+    return tl_finish(st, a.topk.slots, out_slots);
 }
 
 const tl_kernel_row tl_cpu_sort[] = {

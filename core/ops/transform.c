@@ -113,7 +113,7 @@ static int64_t padded(int64_t floats) { return (floats + 15) / 16 * 16; }
 static tl_status transform_kernel(tl_ctx *ctx, const tl_args *args)
 {
     const tl_transform_args *a = args->p;
-    job j = {.a = a, .x = F32(args->in[0]), .y = F32(args->out[0])};
+    job j = {.a = a, .x = F32(args->transform.x), .y = F32(args->transform.y)};
     if (a->outer * a->inner == 0) return TL_OK;
     tl_status st = transform_find(ctx, a->kind, a->n, &j.e);
     if (st != TL_OK) return st;
@@ -144,7 +144,7 @@ static tl_status launch(tl_ctx *ctx, tl_tensor *x, tl_tensor *y, tl_transform_ki
                            .from_width = kind == TL_R2C ? 1 : 2, .to_width = kind == TL_C2R ? 1 : 2,
                            .scale = (float)scale, .middle = (float)middle};
     t.inner = s.inner / t.from_width; /* the last axis of a complex tensor holds re and im */
-    return tl_launch(ctx, TL_OP_transform, &(tl_args){.in = {x}, .out = {y}, .p = &t});
+    return tl_launch(ctx, TL_OP_transform, &(tl_args){.transform = {.x = x, .y = y}, .p = &t});
 }
 
 /* The gradient is the adjoint of scale times a transform. A bin of a half spectrum stands for a
@@ -154,13 +154,12 @@ static tl_status transform_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     static const tl_transform_kind adjoint[] = {TL_C2C_BACKWARD, TL_C2C_FORWARD, TL_C2R, TL_R2C};
     static const double            middle[] = {1, 1, 0.5, 2};
-    tl_transform_kind kind = (tl_transform_kind)node->saved.i[0];
-    int        axis = (int)node->saved.i[2];
+    const struct tl_args_transform *s = &node->saved.transform;
+    tl_transform_kind kind = (tl_transform_kind)s->kind;
     tl_tensor *dx = NULL;
     tl_status  st = tl_new_shaped(ctx, &node->saved.shape[0], &dx);
     if (st == TL_OK)
-        st = launch(ctx, dy, dx, adjoint[kind], node->saved.i[1], axis, node->saved.f[0],
-                    middle[kind]);
+        st = launch(ctx, dy, dx, adjoint[kind], s->n, (int)s->axis, s->scale, middle[kind]);
     return tl_hand_over(ctx, node, st, &dx, 1);
 }
 
@@ -186,7 +185,8 @@ static tl_status transform_apply(tl_tensor *x, tl_transform_kind kind, int64_t n
 {
     tl_ctx    *ctx = x->ctx;
     tl_tensor *y;
-    tl_args    saved = {.i = {kind, n, axis}, .f = {scale}, .shape = {tl_shape_of(x)}};
+    tl_args    saved = {.transform = {.kind = kind, .n = n, .axis = axis, .scale = scale},
+                        .shape = {tl_shape_of(x)}};
     tl_status  st = tl_new(ctx, TL_F32, ndim, dims, &y);
     if (st != TL_OK) return st;
     st = launch(ctx, x, y, kind, n, axis, scale, 1);

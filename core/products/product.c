@@ -4,16 +4,16 @@
 #define SERIAL_FLOPS (64 * 64 * 64) /* smaller products run on one thread */
 #define GRANULE      16             /* parts have a multiple of this many rows and columns */
 
-tl_matmul_sizes tl_matmul_sizes_of(const tl_args *a)
+tl_matmul_sizes tl_matmul_sizes_of(const struct tl_args_matmul *a)
 {
-    const tl_tensor *x = a->in[0], *z = a->in[1], *y = a->out[0];
+    const tl_tensor *x = a->a, *z = a->b, *y = a->y;
     tl_matmul_sizes  s = {.count = 1};
     int     one = x->ndim == 2 || z->ndim == 2 || y->ndim == 2;
     int64_t rows_x = one ? tl_rows(x) : x->dims[x->ndim - 2];
     int64_t rows_z = one ? tl_rows(z) : z->dims[z->ndim - 2];
-    s.m = a->i[0] ? tl_cols(x) : rows_x;
-    s.k = a->i[0] ? rows_x : tl_cols(x);
-    s.n = a->i[1] ? rows_z : tl_cols(z);
+    s.m = a->trans_a ? tl_cols(x) : rows_x;
+    s.k = a->trans_a ? rows_x : tl_cols(x);
+    s.n = a->trans_b ? rows_z : tl_cols(z);
     for (int i = 0; !one && i < y->ndim - 2; i++) s.count *= y->dims[i];
     return s;
 }

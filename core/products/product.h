@@ -11,11 +11,10 @@ typedef struct tl_matmul_sizes {
     int64_t count, m, n, k;
 } tl_matmul_sizes;
 
-/* The arguments of TL_OP_matmul: out[0] = op(in[0]) op(in[1]), where op transposes the first
-** operand if i[0] and the second if i[1]; with i[2] the product is added to out[0]. If one of the
-** three tensors is a matrix, the leading axes of the others are folded into its rows; otherwise
-** they count the matrices of a batch. */
-TL_PRIVATE tl_matmul_sizes tl_matmul_sizes_of(const tl_args *a);
+/* TL_OP_matmul: y = (or += if add) op(a) op(b), where op transposes if trans_a or trans_b. If one
+** of the three tensors is a matrix, the leading axes of the others are folded into its rows;
+** otherwise they count the matrices of a batch. */
+TL_PRIVATE tl_matmul_sizes tl_matmul_sizes_of(const struct tl_args_matmul *a);
 
 /* One part as a product of its own, with the offsets, in elements, at which it begins in a, b and
 ** c. Parts are numbered from 0. */

@@ -69,7 +69,7 @@ static void release(void *r) { tl_ranks_free(r); }
 static tl_status turn_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_tensor *g = NULL;
-    tl_status  st = turn(node->saved.p, dy, !node->saved.i[0], &g);
+    tl_status  st = turn(node->saved.p, dy, !node->saved.list.i[0], &g);
     return tl_hand_over(ctx, node, st, &g, 1);
 }
 
@@ -88,7 +88,7 @@ static tl_status turn(tl_ranks *r, tl_tensor *x, int to_channels, tl_tensor **ou
     cut     k = {dims[0], to_channels ? x->dims[1] : dims[1], to_channels ? dims[2] : x->dims[2],
                  p};
     tl_tensor *y = NULL;
-    tl_args    saved = {.p = r, .i = {to_channels}};
+    tl_args    saved = {.p = r, .list = {.i = {to_channels}}};
     tl_status  st = run(r, &k, x, dims, to_channels, &y);
     if (st == TL_OK) {
         r->refs++;

@@ -199,31 +199,35 @@ static tl_status linear_grad_kernel(tl_ctx *ctx, const tl_args *a)
 
 /* ---- The operator ---------------------------------------------------------------------------- */
 
-/* saved: the arguments of the forward kernel */
+#define INPUTS TL_OUT_linear_recurrence_grad /* q, k, v and g */
+
+/* saved: the arguments of the forward kernel, with which those of the gradient begin */
 static tl_status recur_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args   a = {.in = {[RECUR_DY] = dy}};
+    tl_args   a = node->saved;
     tl_status st = TL_OK;
-    for (int i = 0; i <= RECUR_STATES; i++) a.in[i] = node->saved.in[i];
-    for (int i = 0; i <= RECUR_G && st == TL_OK; i++) st = tl_new_like(a.in[i], &a.out[i]);
+    a.linear_recurrence_grad.dy = dy;
+    for (int i = 0; i < INPUTS && st == TL_OK; i++)
+        st = tl_new_like(a.list.in[i], &a.list.out[i]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_linear_recurrence_grad, &a);
-    return tl_hand_over(ctx, node, st, a.out, RECUR_G + 1);
+    return tl_hand_over(ctx, node, st, a.list.out, INPUTS);
 }
 
-static tl_status linear_check(tl_tensor *const *in)
+static tl_status linear_check(const tl_args *a)
 {
     static const char *const names = "qkvg";
-    const tl_tensor *q = in[RECUR_Q];
-    tl_ctx          *ctx = q->ctx;
-    for (int i = 0; i <= RECUR_G; i++)
+    tl_tensor *const *in = a->list.in;
+    const tl_tensor  *q = a->linear_recurrence.q;
+    tl_ctx           *ctx = q->ctx;
+    for (int i = 0; i < INPUTS; i++)
         if (in[i]->type != TL_F32)
             return tl_fail(ctx, TL_ETYPE, "linear_recurrence: %c is int32", names[i]);
-    for (int i = 0; i <= RECUR_G; i++) {
+    for (int i = 0; i < INPUTS; i++) {
         const tl_tensor *t = in[i];
         int fits = t->ndim == 4 && q->ndim == 4 && t->dims[0] == q->dims[0] &&
                    t->dims[1] == q->dims[1] && t->dims[2] == q->dims[2];
-        if (fits && i == RECUR_K) fits = t->dims[3] == q->dims[3];
-        if (fits && i == RECUR_G) fits = t->dims[3] == q->dims[3] || t->dims[3] == 1;
+        if (fits && names[i] == 'k') fits = t->dims[3] == q->dims[3];
+        if (fits && names[i] == 'g') fits = t->dims[3] == q->dims[3] || t->dims[3] == 1;
         if (!fits)
             return tl_fail(ctx, TL_ESHAPE, "linear_recurrence: q is %s, %c is %s", SHAPE(q),
                            names[i], SHAPE(t));
@@ -235,19 +239,20 @@ tl_status tl_linear_recurrence(tl_tensor *q, tl_tensor *k, tl_tensor *v, tl_tens
                                tl_tensor **out_y)
 {
     tl_ctx   *ctx = q->ctx;
-    tl_args   a = {.in = {q, k, v, g}};
-    tl_status st = linear_check(a.in);
+    tl_args   a = {.linear_recurrence = {.q = q, .k = k, .v = v, .g = g}};
+    struct tl_args_linear_recurrence *r = &a.linear_recurrence;
+    tl_status st = linear_check(&a);
     int       wants = 0;
     if (st != TL_OK) return st;
-    for (int i = 0; i <= RECUR_G; i++) wants |= tl_wants(ctx, a.in[i]);
-    st = tl_new_like(v, &a.out[0]);
+    for (int i = 0; i < INPUTS; i++) wants |= tl_wants(ctx, a.list.in[i]);
+    st = tl_new_like(v, &r->y);
     if (st == TL_OK && wants)
         st = tl_new(ctx, TL_F32, 5, (int64_t[]){q->dims[0], scan_chunks(q->dims[1]), q->dims[2],
-                                               q->dims[3], v->dims[3]}, &a.in[RECUR_STATES]);
+                                               q->dims[3], v->dims[3]}, &r->states);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_linear_recurrence, &a);
-    if (st == TL_OK) st = tl_record(ctx, a.out[0], recur_grad, a.in, RECUR_G + 1, &a, NULL);
-    tl_tensor_free(a.in[RECUR_STATES]);
-    return tl_finish(st, a.out[0], out_y);
+    if (st == TL_OK) st = tl_record(ctx, r->y, recur_grad, a.list.in, INPUTS, &a, NULL);
+    tl_tensor_free(r->states);
+    return tl_finish(st, r->y, out_y);
 }
 
 const tl_kernel_row tl_cpu_recur[] = {{TL_OP_linear_recurrence, linear_kernel},

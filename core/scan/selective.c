@@ -118,7 +118,7 @@ static tl_status select_kernel(tl_ctx *ctx, const tl_args *args)
     t.floats = 2 * t.j.s * LANE;
     t.scratch = tl_alloc(ctx, (size_t)(ctx->threads * t.floats + 1) * sizeof(float));
     if (!t.scratch) return TL_ENOMEM;
-    if (args->in[SELECT_X]->len > 0)
+    if (args->selective_scan.x->len > 0)
         tl_parallel(ctx, t.j.b * t.lanes, 1 + GRAIN / (t.j.n * (t.j.s + 1)), scan_lanes, &t);
     tl_release(ctx, t.scratch);
     return TL_OK;
@@ -312,7 +312,7 @@ static tl_status select_grad_kernel(tl_ctx *ctx, const tl_args *args)
         t.dout = t.din + parts * t.j.n * t.j.s;
         t.dskip = t.da + t.j.b * t.j.s * t.j.d;
         memset(t.da, 0, (size_t)sums * sizeof(double));
-        if (args->in[SELECT_X]->len > 0)
+        if (args->selective_scan_grad.x->len > 0)
             tl_parallel(ctx, parts, 1 + GRAIN / (t.j.n * (t.j.s + 1)), grad_groups, &t);
         tl_parallel(ctx, t.j.b, 1 + GRAIN / (t.j.n * t.j.s * t.groups + 1), add_groups, &t);
         add_sequences(&t);
@@ -325,16 +325,18 @@ static tl_status select_grad_kernel(tl_ctx *ctx, const tl_args *args)
 
 /* ---- The operator ---------------------------------------------------------------------------- */
 
-/* saved: the arguments of the forward kernel */
+#define INPUTS TL_OUT_selective_scan_grad /* x, delta, a, b, c and skip */
+
+/* saved: the arguments of the forward kernel, with which those of the gradient begin */
 static tl_status select_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args   a = {.in = {[SELECT_DY] = dy}};
+    tl_args   a = node->saved;
     tl_status st = TL_OK;
-    for (int i = 0; i <= SELECT_STATES; i++) a.in[i] = node->saved.in[i];
-    for (int i = 0; i <= SELECT_SKIP && st == TL_OK; i++)
-        if (a.in[i]) st = tl_new_like(a.in[i], &a.out[i]);
+    a.selective_scan_grad.dy = dy;
+    for (int i = 0; i < INPUTS && st == TL_OK; i++)
+        if (a.list.in[i]) st = tl_new_like(a.list.in[i], &a.list.out[i]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_selective_scan_grad, &a);
-    return tl_hand_over(ctx, node, st, a.out, SELECT_SKIP + 1);
+    return tl_hand_over(ctx, node, st, a.list.out, INPUTS);
 }
 
 static int has_shape(const tl_tensor *t, int64_t first, int64_t second, int64_t third)
@@ -342,22 +344,25 @@ static int has_shape(const tl_tensor *t, int64_t first, int64_t second, int64_t 
     return t->ndim == 3 && t->dims[0] == first && t->dims[1] == second && t->dims[2] == third;
 }
 
-static tl_status select_check(tl_tensor *const *in)
+static tl_status select_check(const tl_args *args)
 {
-    const tl_tensor *x = in[SELECT_X], *a = in[SELECT_A], *skip = in[SELECT_SKIP];
+    const struct tl_args_selective_scan *s = &args->selective_scan;
+    const tl_tensor *x = s->x, *a = s->a, *skip = s->skip;
     tl_ctx          *ctx = x->ctx;
-    for (int i = 0; i <= SELECT_SKIP; i++)
-        if (in[i] && in[i]->type != TL_F32)
+    for (int i = 0; i < INPUTS; i++)
+        if (args->list.in[i] && args->list.in[i]->type != TL_F32)
             return tl_fail(ctx, TL_ETYPE, "selective_scan: input %d is int32", i + 1);
-    if (x->ndim != 3 || !tl_same_shape(x, in[SELECT_DELTA]))
+    if (x->ndim != 3 || !tl_same_shape(x, s->delta))
         return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, delta is %s", SHAPE(x),
-                       SHAPE(in[SELECT_DELTA]));
+                       SHAPE(s->delta));
     if (a->ndim != 2 || a->dims[0] != x->dims[2])
         return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, a is %s", SHAPE(x), SHAPE(a));
-    for (int i = SELECT_B; i <= SELECT_C; i++)
-        if (!has_shape(in[i], x->dims[0], x->dims[1], a->dims[1]))
+    for (int i = 0; i < 2; i++) {
+        const tl_tensor *t = i == 0 ? s->b : s->c;
+        if (!has_shape(t, x->dims[0], x->dims[1], a->dims[1]))
             return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, a is %s, %s is %s", SHAPE(x),
-                           SHAPE(a), i == SELECT_B ? "b" : "c", SHAPE(in[i]));
+                           SHAPE(a), i == 0 ? "b" : "c", SHAPE(t));
+    }
     if (skip && (skip->ndim != 1 || skip->dims[0] != x->dims[2]))
         return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, skip is %s", SHAPE(x),
                        SHAPE(skip));
@@ -368,20 +373,22 @@ tl_status tl_selective_scan(tl_tensor *x, tl_tensor *delta, tl_tensor *a, tl_ten
                             tl_tensor *c, tl_tensor *skip, tl_tensor **out_y)
 {
     tl_ctx   *ctx = x->ctx;
-    tl_args   args = {.in = {x, delta, a, b, c, skip}};
-    tl_status st = select_check(args.in);
+    tl_args   args = {.selective_scan = {.x = x, .delta = delta, .a = a, .b = b, .c = c,
+                                         .skip = skip}};
+    struct tl_args_selective_scan *s = &args.selective_scan;
+    tl_status st = select_check(&args);
     int       wants = 0;
     if (st != TL_OK) return st;
-    for (int i = 0; i <= SELECT_SKIP; i++) wants |= tl_wants(ctx, args.in[i]);
-    st = tl_new_like(x, &args.out[0]);
+    for (int i = 0; i < INPUTS; i++) wants |= tl_wants(ctx, args.list.in[i]);
+    st = tl_new_like(x, &s->y);
     if (st == TL_OK && wants)
         st = tl_new(ctx, TL_F32, 4, (int64_t[]){x->dims[0], scan_chunks(x->dims[1]), a->dims[1],
-                                               x->dims[2]}, &args.in[SELECT_STATES]);
+                                               x->dims[2]}, &s->states);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_selective_scan, &args);
     if (st == TL_OK)
-        st = tl_record(ctx, args.out[0], select_grad, args.in, SELECT_SKIP + 1, &args, NULL);
-    tl_tensor_free(args.in[SELECT_STATES]);
-    return tl_finish(st, args.out[0], out_y);
+        st = tl_record(ctx, s->y, select_grad, args.list.in, INPUTS, &args, NULL);
+    tl_tensor_free(s->states);
+    return tl_finish(st, s->y, out_y);
 }
 
 const tl_kernel_row tl_cpu_select[] = {{TL_OP_selective_scan, select_kernel},

@@ -83,57 +83,59 @@ tl_status tl_decay_range(const char *op, const char *name, const tl_tensor *t, i
     return TL_OK;
 }
 
-/* in[0] coef [p,d]  in[1] lags [p]  in[2] gamma [d] or one number   out[0] [p,d] */
+/* coef, y [p,d], lags [p], gamma [d] or one number */
 tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t points = a->in[0]->dims[0], d = a->in[0]->dims[1];
+    const struct tl_args_decay *c = &a->decay;
+    int64_t points = c->coef->dims[0], d = c->coef->dims[1];
     /* a NaN passes, because it is the loss that reports a diverged run */
-    if (tl_decay_range("decay", "gamma", a->in[2], 1) != TL_OK) return TL_EINVAL;
+    if (tl_decay_range("decay", "gamma", c->gamma, 1) != TL_OK) return TL_EINVAL;
     double *log2_gamma = tl_alloc(ctx, (size_t)d * sizeof *log2_gamma);
     if (!log2_gamma) return TL_ENOMEM;
-    logarithms(a->in[2], d, log2_gamma);
-    job j = {.coef = F32(a->in[0]), .lags = F32(a->in[1]), .log2_gamma = log2_gamma,
-             .out = F32(a->out[0]), .points = points, .d = d};
+    logarithms(c->gamma, d, log2_gamma);
+    job j = {.coef = F32(c->coef), .lags = F32(c->lags), .log2_gamma = log2_gamma,
+             .out = F32(c->y), .points = points, .d = d};
     tl_parallel(ctx, points, GRAIN / (d + 1) + 1, decay_rows, &j);
     tl_release(ctx, log2_gamma);
     return TL_OK;
 }
 
-/* in[0] dy [p,d]  in[1] coef [p,d]  in[2] lags  in[3] gamma   out[0] dgamma, shaped as gamma */
 tl_status tl_decay_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t      points = a->in[0]->dims[0], d = a->in[0]->dims[1];
-    const float *gamma = F32(a->in[3]);
-    float       *dgamma = F32(a->out[0]);
+    const struct tl_args_decay_grad *g = &a->decay_grad;
+    int64_t      points = g->dy->dims[0], d = g->dy->dims[1];
+    const float *gamma = F32(g->gamma);
+    float       *dgamma = F32(g->dgamma);
     double      *scratch = tl_alloc(ctx, 2 * (size_t)d * sizeof *scratch);
     double       sum = 0;
     if (!scratch) return TL_ENOMEM;
-    logarithms(a->in[3], d, scratch);
-    job j = {.dy = F32(a->in[0]), .coef = F32(a->in[1]), .lags = F32(a->in[2]),
+    logarithms(g->gamma, d, scratch);
+    job j = {.dy = F32(g->dy), .coef = F32(g->coef), .lags = F32(g->lags),
              .log2_gamma = scratch, .sums = scratch + d, .points = points, .d = d};
     tl_parallel(ctx, d, GRAIN / (points + 1) + 16, decay_channels, &j);
     for (int64_t c = 0; c < d; c++) {
         sum += j.sums[c];
-        if (a->out[0]->len == d && d > 1) dgamma[c] = (float)(j.sums[c] / gamma[c]);
+        if (g->dgamma->len == d && d > 1) dgamma[c] = (float)(j.sums[c] / gamma[c]);
     }
-    if (a->out[0]->len == 1) dgamma[0] = (float)(sum / gamma[0]);
+    if (g->dgamma->len == 1) dgamma[0] = (float)(sum / gamma[0]);
     tl_release(ctx, scratch);
     return TL_OK;
 }
 
 static tl_status decay_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_tensor *const *in = node->saved.in; /* coef, lags, gamma */
-    tl_tensor        *g[3] = {NULL, NULL, NULL};
-    tl_status         st = TL_OK;
-    if (node->in[0]) {
+    const struct tl_args_decay *s = &node->saved.decay;
+    tl_tensor *g[3] = {NULL, NULL, NULL};
+    tl_status  st = TL_OK;
+    if (TL_SLOT(node, decay, coef)) {
         st = tl_new_like(dy, &g[0]);
-        tl_args a = {.in = {dy, in[1], in[2]}, .out = {g[0]}};
+        tl_args a = {.decay = {.coef = dy, .lags = s->lags, .gamma = s->gamma, .y = g[0]}};
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_decay, &a);
     }
-    if (st == TL_OK && node->in[2]) {
-        st = tl_new_like(in[2], &g[2]);
-        tl_args a = {.in = {dy, in[0], in[1], in[2]}, .out = {g[2]}};
+    if (st == TL_OK && TL_SLOT(node, decay, gamma)) {
+        st = tl_new_like(s->gamma, &g[2]);
+        tl_args a = {.decay_grad = {.coef = s->coef, .lags = s->lags, .gamma = s->gamma, .dy = dy,
+                                    .dgamma = g[2]}};
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_decay_grad, &a);
     }
     return tl_hand_over(ctx, node, st, g, 3);
@@ -160,10 +162,9 @@ tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor
     if (st == TL_OK) st = tl_new_like(coef, &y);
     if (st != TL_OK) return st;
     tl_tensor *inputs[] = {coef, NULL, gamma}; /* lags have no gradient */
-    tl_args    a = {.in = {coef, lags, gamma}, .out = {y}};
+    tl_args    a = {.decay = {.coef = coef, .lags = lags, .gamma = gamma, .y = y}};
     st = tl_launch(coef->ctx, TL_OP_decay, &a);
-    a.out[0] = NULL;
-    if (!tl_wants(coef->ctx, gamma)) a.in[0] = NULL; /* only gamma's gradient needs coef */
+    if (!tl_wants(coef->ctx, gamma)) a.decay.coef = NULL; /* only gamma's gradient needs coef */
     if (st == TL_OK) st = tl_record(coef->ctx, y, decay_grad, inputs, 3, &a, NULL);
     return tl_finish(st, y, out_coef);
 }

@@ -20,20 +20,20 @@ struct tl_recurrence {
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-/* p: the recurrence   in[0] x   out[0] y */
+/* p: the recurrence */
 static tl_status step_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_recurrence *r = a->p;
     (void)ctx;
-    return r->form->step(r->state, F32(a->in[0]), F32(a->out[0]),
-                         a->in[0]->ndim == 3 ? a->in[0]->dims[1] : 1);
+    const tl_tensor *x = a->recurrence.x;
+    return r->form->step(r->state, F32(x), F32(a->recurrence.y), x->ndim == 3 ? x->dims[1] : 1);
 }
 
 const tl_kernel_row tl_cpu_recurrence[] = {{TL_OP_recurrence, step_kernel}, {0}};
 
 tl_status tl_recurrence_step(tl_recurrence *r, tl_tensor *x, tl_tensor *y)
 {
-    tl_args   a = {.in = {x}, .out = {y}, .p = r};
+    tl_args   a = {.recurrence = {.x = x, .y = y}, .p = r};
     long long b = r->size.b, d = r->size.d;
     if (x->type != TL_F32 || y->type != TL_F32)
         return tl_fail(r->ctx, TL_ETYPE, "recurrence: x and y need to be float32");

@@ -151,9 +151,6 @@ static tl_status check_x(tl_tno *tno, tl_tensor *x)
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
-/* The places of tensors in tl_args.in. A gradient's are in tl_args.out, at the same places. */
-enum { COEF, X, PARAMS, CACHE = PARAMS + TL_TNO_PARAMS, DY };
-
 /* Gives a failure of a backend that set no message one, and what is no status a status. */
 static tl_status said_by(tl_ctx *ctx, const tl_tno *tno, tl_status st)
 {
@@ -163,34 +160,35 @@ static tl_status said_by(tl_ctx *ctx, const tl_tno *tno, tl_status st)
                    tno->plan.backend->name, tl_status_text(st), (int)st);
 }
 
-/* p: the tno   in: see the enum; CACHE is the cache that an earlier call filled, or NULL, and COEF
-** may be NULL with it   out[0] y   out[1] the cache to fill, or NULL */
+/* p: the tno. cache is what an earlier call filled, and coef may be NULL with it; new_cache is to
+** be filled. */
 tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
-    for (int i = 0; i < tno->plan.params; i++) params[i] = F32(a->in[PARAMS + i]);
-    tl_tno_args t = {.b = a->in[X]->dims[0], .coef = tl_f32_or_null(a->in[COEF]), .params = params,
-                     .x = F32(a->in[X]), .y = F32(a->out[0]), .cached = a->in[CACHE] != NULL};
-    if (a->in[CACHE]) t.cache = F32(a->in[CACHE]);
-    else if (a->out[1]) t.cache = F32(a->out[1]);
+    const struct tl_args_tno *o = &a->tno;
+    for (int i = 0; i < tno->plan.params; i++) params[i] = F32(o->params[i]);
+    tl_tno_args t = {.b = o->x->dims[0], .coef = tl_f32_or_null(o->coef), .params = params,
+                     .x = F32(o->x), .y = F32(o->y), .cached = o->cache != NULL,
+                     .cache = tl_f32_or_null(o->cache ? o->cache : o->new_cache)};
     return said_by(ctx, tno, tl_plan_forward(&tno->plan, &t));
 }
 
-/* p: the tno   in, out: see the enum; a NULL gradient is not computed */
+/* p: the tno. A NULL gradient is not computed. */
 tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
     float        *dparams[TL_TNO_PARAMS] = {0};
+    const struct tl_args_tno_grad *g = &a->tno_grad;
     for (int i = 0; i < tno->plan.params; i++) {
-        params[i] = F32(a->in[PARAMS + i]);
-        dparams[i] = tl_f32_or_null(a->out[PARAMS + i]);
+        params[i] = F32(g->params[i]);
+        dparams[i] = tl_f32_or_null(g->dparams[i]);
     }
-    tl_tno_args t = {.b = a->in[X]->dims[0], .coef = tl_f32_or_null(a->in[COEF]), .params = params,
-                     .x = F32(a->in[X]), .dy = F32(a->in[DY]), .dx = tl_f32_or_null(a->out[X]),
-                     .dcoef = tl_f32_or_null(a->out[COEF]), .dparams = dparams,
-                     .cache = tl_f32_or_null(a->in[CACHE]), .cached = a->in[CACHE] != NULL};
+    tl_tno_args t = {.b = g->x->dims[0], .coef = tl_f32_or_null(g->coef), .params = params,
+                     .x = F32(g->x), .dy = F32(g->dy), .dx = tl_f32_or_null(g->dx),
+                     .dcoef = tl_f32_or_null(g->dcoef), .dparams = dparams,
+                     .cache = tl_f32_or_null(g->cache), .cached = g->cache != NULL};
     return said_by(ctx, tno, tno->plan.form.backward(tno->plan.state, &t));
 }
 
@@ -202,26 +200,29 @@ const tl_kernel_row tl_cpu_tno[] = {{TL_OP_tno, tl_tno_kernel},
 
 /* ---- Application ----------------------------------------------------------------------------- */
 
+/* How many inputs have gradients, at the same places: coef, x and the parameters. */
+static int inputs_of(const tl_tno *tno) { return 2 + tno->plan.params; }
+
 static tl_status tno_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = node->saved;
     tl_status st = TL_OK;
-    int       count = PARAMS + ((const tl_tno *)a.p)->plan.params;
-    a.in[DY] = dy;
+    int       count = inputs_of(a.p);
+    a.tno_grad.dy = dy;
     for (int i = 0; i < count && st == TL_OK; i++)
-        if (node->in[i]) st = tl_new_like(a.in[i], &a.out[i]);
+        if (node->in[i]) st = tl_new_like(a.list.in[i], &a.list.out[i]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno_grad, &a);
-    return tl_hand_over(ctx, node, st, a.out, count);
+    return tl_hand_over(ctx, node, st, a.list.out, count);
 }
 
 /* Adds the cache to the arguments: the given one, or a new one for the call to fill. */
-static tl_status add_cache(tl_tno *tno, tl_tensor *cache, tl_args *a)
+static tl_status add_cache(tl_tno *tno, tl_tensor *cache, tl_tensor **out_old, tl_tensor **out_new)
 {
     const tl_tno_backend *b = tno->plan.backend;
     int64_t               count = tl_plan_cache_floats(&tno->plan);
     if (count <= 0) return TL_OK;
-    if (!cache) return tl_new(tno->ctx, TL_F32, 1, &count, &a->out[1]);
-    a->in[CACHE] = cache;
+    if (!cache) return tl_new(tno->ctx, TL_F32, 1, &count, out_new);
+    *out_old = cache;
     if (cache->type != TL_F32 || cache->ndim != 1 || cache->dims[0] != count)
         return tl_fail(tno->ctx, TL_ESHAPE, "tno: the cache is %s, backend '%s' needs [%lld]",
                        SHAPE(cache), b->name, (long long)count);
@@ -235,27 +236,26 @@ tl_status tl_tno_apply_cached(tl_tno *tno, tl_tensor *coef, tl_tensor *const *pa
 {
     tl_ctx    *ctx = tno->ctx;
     tl_tensor *y = NULL, *made;
-    tl_args    a = {.in = {[COEF] = coef, [X] = x}, .p = tno};
+    tl_args    a = {.tno = {.coef = coef, .x = x}, .p = tno};
     int        cached = !coef && cache && *cache && tl_plan_cache_floats(&tno->plan) > 0;
     tl_status  st = cached ? TL_OK : check_coef(tno, "tno", coef);
     if (st == TL_OK) st = check_params(tno, "tno", params);
     if (st == TL_OK) st = check_x(tno, x);
     if (st != TL_OK) return st;
-    for (int i = 0; i < tno->plan.params; i++) a.in[PARAMS + i] = params[i];
-    if (cache) st = add_cache(tno, *cache, &a);
-    made = a.out[1];
+    for (int i = 0; i < tno->plan.params; i++) a.tno.params[i] = params[i];
+    if (cache) st = add_cache(tno, *cache, &a.tno.cache, &a.tno.new_cache);
+    made = a.tno.new_cache;
     if (st == TL_OK) st = tl_new_like(x, &y);
-    a.out[0] = y;
+    a.tno.y = y;
     if (st == TL_OK && ctx->capture) {
         tno->refs++;
         st = tl_graph_own(ctx->capture, tno, tno_release);
     }
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno, &a);
-    if (made) a.in[CACHE] = made;
-    a.out[0] = a.out[1] = NULL;
+    if (made) a.tno.cache = made;
     if (st == TL_OK) {
         tno->refs++;
-        st = tl_record(ctx, y, tno_grad, a.in, PARAMS + tno->plan.params, &a, tno_release);
+        st = tl_record(ctx, y, tno_grad, a.list.in, inputs_of(tno), &a, tno_release);
     }
     if (made && st == TL_OK) *cache = made;
     else tl_tensor_free(made);
@@ -273,8 +273,8 @@ tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *param
                            tl_tensor **out_dparams, tl_tensor **out_dx)
 {
     tl_ctx    *ctx = tno->ctx;
-    tl_args    a = {.in = {[COEF] = coef, [X] = x, [DY] = dy}, .p = tno};
-    int        count = PARAMS + tno->plan.params;
+    tl_args    a = {.tno_grad = {.coef = coef, .x = x, .dy = dy}, .p = tno};
+    struct tl_args_tno_grad *g = &a.tno_grad;
     tl_status  st = check_coef(tno, "gradients", coef);
     if (st == TL_OK) st = check_params(tno, "gradients", params);
     if (st == TL_OK) st = check_x(tno, x);
@@ -282,41 +282,43 @@ tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *param
         st = tl_fail(ctx, TL_ETYPE, "gradients: dy is not float32");
     if (st == TL_OK && !tl_same_shape(dy, x))
         st = tl_fail(ctx, TL_ESHAPE, "gradients: dy is %s, x is %s", SHAPE(dy), SHAPE(x));
-    for (int i = 0; st == TL_OK && i < tno->plan.params; i++) a.in[PARAMS + i] = params[i];
-    if (st == TL_OK && cache) st = add_cache(tno, cache, &a);
-    for (int i = 0; i < count && st == TL_OK; i++)
-        if (i == COEF ? out_dcoef != NULL : i == X ? out_dx != NULL : out_dparams != NULL)
-            st = tl_new_like(a.in[i], &a.out[i]);
+    for (int i = 0; st == TL_OK && i < tno->plan.params; i++) g->params[i] = params[i];
+    if (st == TL_OK && cache) st = add_cache(tno, cache, &g->cache, NULL);
+    if (st == TL_OK && out_dcoef) st = tl_new_like(coef, &g->dcoef);
+    if (st == TL_OK && out_dx) st = tl_new_like(x, &g->dx);
+    for (int i = 0; out_dparams && i < tno->plan.params && st == TL_OK; i++)
+        st = tl_new_like(params[i], &g->dparams[i]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno_grad, &a);
-    for (int i = 0; i < count && st != TL_OK; i++) tl_tensor_free(a.out[i]);
+    for (int i = 0; i < inputs_of(tno) && st != TL_OK; i++) tl_tensor_free(a.list.out[i]);
     if (st != TL_OK) return st;
-    if (out_dcoef) *out_dcoef = a.out[COEF];
-    if (out_dx) *out_dx = a.out[X];
-    for (int i = 0; out_dparams && i < tno->plan.params; i++) out_dparams[i] = a.out[PARAMS + i];
+    if (out_dcoef) *out_dcoef = g->dcoef;
+    if (out_dx) *out_dx = g->dx;
+    for (int i = 0; out_dparams && i < tno->plan.params; i++) out_dparams[i] = g->dparams[i];
     return TL_OK;
 }
 
 /* ---- The matrix ------------------------------------------------------------------------------ */
 
 /* Column j of T is T applied to the unit vector at j, in all channels at once. */
-static tl_status tno_columns(tl_tno *tno, tl_args *a, tl_tensor *t)
+static tl_status tno_columns(tl_tno *tno, const tl_args *args, tl_tensor *t)
 {
+    tl_args   a = *args;
     int64_t   n = tno->plan.problem.n, d = tno->plan.problem.d, dims[] = {1, n, d};
-    tl_status st = tl_tensor_new(tno->ctx, TL_F32, 3, dims, &a->in[X]);
-    if (st == TL_OK) st = tl_new(tno->ctx, TL_F32, 3, dims, &a->out[0]);
+    tl_status st = tl_tensor_new(tno->ctx, TL_F32, 3, dims, &a.tno.x);
+    if (st == TL_OK) st = tl_new(tno->ctx, TL_F32, 3, dims, &a.tno.y);
     for (int64_t j = 0; j < n && st == TL_OK; j++) {
-        if ((st = tl_bring(a->in[X])) != TL_OK) break;
-        for (int64_t c = 0; c < d; c++) F32(a->in[X])[j * d + c] = 1;
-        st = tl_launch(tno->ctx, TL_OP_tno, a);
-        if (st == TL_OK) st = tl_bring(a->in[X]);
-        if (st == TL_OK) st = tl_bring(a->out[0]);
-        for (int64_t c = 0; c < d && st == TL_OK; c++) F32(a->in[X])[j * d + c] = 0;
+        if ((st = tl_bring(a.tno.x)) != TL_OK) break;
+        for (int64_t c = 0; c < d; c++) F32(a.tno.x)[j * d + c] = 1;
+        st = tl_launch(tno->ctx, TL_OP_tno, &a);
+        if (st == TL_OK) st = tl_bring(a.tno.x);
+        if (st == TL_OK) st = tl_bring(a.tno.y);
+        for (int64_t c = 0; c < d && st == TL_OK; c++) F32(a.tno.x)[j * d + c] = 0;
         for (int64_t i = 0; i < n && st == TL_OK; i++)
             for (int64_t c = 0; c < d; c++)
-                F32(t)[(c * n + i) * n + j] = F32(a->out[0])[i * d + c];
+                F32(t)[(c * n + i) * n + j] = F32(a.tno.y)[i * d + c];
     }
-    tl_tensor_free(a->in[X]);
-    tl_tensor_free(a->out[0]);
+    tl_tensor_free(a.tno.x);
+    tl_tensor_free(a.tno.y);
     return st;
 }
 
@@ -362,7 +364,7 @@ static tl_status dense_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dt)
     tl_node    applied = *node;
     tl_tensor *x = NULL, *dy = NULL;
     tl_status  st = unit_vectors(node->saved.p, &x);
-    applied.saved.in[X] = x;
+    applied.saved.tno.x = x;
     if (st == TL_OK) st = tl_transpose(dt, (const int[]){2, 1, 0}, &dy); /* [j,i,d] of [d,i,j] */
     if (st == TL_OK) st = tno_grad(ctx, &applied, dy);
     tl_tensor_free(x);
@@ -374,17 +376,16 @@ tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
 {
     int64_t    n = tno->plan.problem.n, dims[] = {tno->plan.problem.d, n, n};
     tl_tensor *t;
-    tl_args    a = {.in = {coef}, .p = tno};
+    tl_args    a = {.tno = {.coef = coef}, .p = tno};
     tl_status  st = check_coef(tno, "dense", coef);
     if (st == TL_OK) st = check_params(tno, "dense", params);
     if (st == TL_OK) st = tl_tensor_new_host(tno->ctx, TL_F32, 3, dims, &t);
     if (st != TL_OK) return st;
-    for (int i = 0; i < tno->plan.params; i++) a.in[PARAMS + i] = params[i];
+    for (int i = 0; i < tno->plan.params; i++) a.tno.params[i] = params[i];
     st = tno->plan.backend->dense ? write_out(tno, coef, params, t) : tno_columns(tno, &a, t);
-    a.in[X] = a.out[0] = NULL;
     if (st == TL_OK) {
         tno->refs++;
-        st = tl_record(tno->ctx, t, dense_grad, a.in, PARAMS + tno->plan.params, &a, tno_release);
+        st = tl_record(tno->ctx, t, dense_grad, a.list.in, inputs_of(tno), &a, tno_release);
     }
     return tl_finish(st, t, out_t);
 }

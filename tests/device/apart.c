@@ -208,7 +208,7 @@ static const tl_tno_form *form(tl_ctx *ctx, const char *name)
 
 static void *stream(tl_ctx *ctx) { return ctx; } /* see tests/device/emulate_nccl.h */
 
-#define X(name)                                                                                    \
+#define X(name, in, out, n, r)                                                                     \
     static tl_status run_##name(tl_ctx *ctx, const tl_args *a)                                     \
     {                                                                                              \
         tl_status st = enter(ctx);                                                                 \
@@ -216,12 +216,12 @@ static void *stream(tl_ctx *ctx) { return ctx; } /* see tests/device/emulate_ncc
         ((apart *)ctx->engine_state)->owed += ((apart *)ctx->engine_state)->late;                  \
         return leave(ctx, st);                                                                     \
     }
-TL_OP_MAP(X)
+TL_OP_MAP(X, , , , , )
 #undef X
 
 static const tl_kernel_row kernels[] = {
-#define X(name) {TL_OP_##name == TL_OP_cumsum ? TL_OPS : TL_OP_##name, run_##name},
-    TL_OP_MAP(X)
+#define X(name, in, out, n, r) {TL_OP_##name == TL_OP_cumsum ? TL_OPS : TL_OP_##name, run_##name},
+    TL_OP_MAP(X, , , , , )
 #undef X
     {0},
 };

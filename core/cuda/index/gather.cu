@@ -21,14 +21,13 @@ static __global__ void gather_each(const float *tables, int64_t rows, const int3
     }
 }
 
-/* out[0] = the rows of in[0] that in[1] selects   i: GATHER_EACH .. */
 static tl_status gather(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t n = a->out[0]->len;
+    const struct tl_args_gather *g = &a->gather;
+    int64_t n = g->y->len;
     if (n == 0) return TL_OK;
-    LAUNCH(gather_each, blocks_for(n), THREADS, F32(a->in[0]), a->i[GATHER_TABLE],
-           I32(a->in[1]), a->i[GATHER_EACH], a->i[GATHER_COLS], F32(a->out[0]), n,
-           gpu_of(ctx)->fault);
+    LAUNCH(gather_each, blocks_for(n), THREADS, F32(g->x), g->table, I32(g->index), g->each,
+           g->cols, F32(g->y), n, gpu_of(ctx)->fault);
     return launched(ctx, "gather");
 }
 
@@ -99,14 +98,15 @@ static __global__ void sum_rows(const float *dy, const int32_t *order, const int
     }
 }
 
-/* Clears out[0] unless i[0] is set, then adds row i of in[0] to the row that in[1][i] selects. */
+/* Clears dx unless add, then adds row i of dy to the row that index i selects. */
 static tl_status gather_grad(tl_ctx *ctx, const tl_args *a)
 {
-    tl_tensor   *dx = a->out[0];
-    const float *dy = F32(a->in[0]);
+    const struct tl_args_gather_grad *g = &a->gather_grad;
+    tl_tensor   *dx = g->dx;
+    const float *dy = F32(g->dy);
     uint32_t    *block;
     if (dx->len == 0) return TL_OK;
-    int64_t n = a->in[1]->len, cols = a->i[GATHER_COLS], rows = dx->len / cols;
+    int64_t n = g->index->len, cols = g->cols, rows = dx->len / cols;
     int64_t runs = n / RUN * cols, words = gpu_sort_words(1, n);
     if (n > INT32_MAX || rows >= UINT32_MAX)
         return tl_fail(ctx, TL_ESHAPE, "gather: %lld indices of %lld rows, a GPU sorts at most %d "
@@ -119,13 +119,13 @@ static tl_status gather_grad(tl_ctx *ctx, const tl_args *a)
     float   *sums = (float *)(first + rows + 1);
     uint32_t last = (uint32_t)rows;
     if (n > 0)
-        LAUNCH(make_keys, blocks_for(n), THREADS, I32(a->in[1]), n, a->i[GATHER_EACH],
-               a->i[GATHER_TABLE], last, s.keys, s.order);
+        LAUNCH(make_keys, blocks_for(n), THREADS, I32(g->index), n, g->each, g->table,
+               last, s.keys, s.order);
     gpu_sort(ctx, &s, last);
     LAUNCH(find_rows, blocks_for(rows + 1), THREADS, s.keys, n, rows, first);
     if (runs > 0)
         LAUNCH(sum_runs, blocks_for(runs), THREADS, dy, s.keys, s.order, cols, sums, runs);
-    LAUNCH(sum_rows, blocks_for(dx->len), THREADS, dy, s.order, first, sums, cols, a->i[0] != 0,
+    LAUNCH(sum_rows, blocks_for(dx->len), THREADS, dy, s.order, first, sums, cols, g->add != 0,
            F32(dx), dx->len);
     st = launched(ctx, "gather_grad");
     gpu_free(ctx, block);
@@ -144,13 +144,14 @@ static __global__ void windows_each(const int32_t *ids, int64_t len, const int32
     }
 }
 
-/* in: ids [t], starts [b]   out: rows [b,n] */
+/* ids [t], starts [b], rows [b,n] */
 static tl_status windows(tl_ctx *ctx, const tl_args *a)
 {
-    int64_t total = a->out[0]->len;
+    const struct tl_args_windows *w = &a->windows;
+    int64_t total = w->rows->len;
     if (total == 0) return TL_OK;
-    LAUNCH(windows_each, blocks_for(total), THREADS, I32(a->in[0]), a->in[0]->len, I32(a->in[1]),
-           a->out[0]->dims[1], I32(a->out[0]), total, gpu_of(ctx)->fault);
+    LAUNCH(windows_each, blocks_for(total), THREADS, I32(w->ids), w->ids->len, I32(w->starts),
+           w->rows->dims[1], I32(w->rows), total, gpu_of(ctx)->fault);
     return launched(ctx, "windows");
 }
 

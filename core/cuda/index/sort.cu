@@ -193,27 +193,26 @@ static tl_status sort_rows(tl_ctx *ctx, const tl_tensor *x, uint32_t flip, sorti
     return TL_OK;
 }
 
-/* out[0], out[1] = the order and the ranks of the rows of in[0] */
 static tl_status argsort(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
+    const tl_tensor *x = a->argsort.x;
     void            *block;
     sorting          s;
     if (x->len == 0) return TL_OK;
     tl_status st = sort_rows(ctx, x, 0, &s, &block);
     if (st != TL_OK) return st;
-    LAUNCH(order_each, blocks_for(x->len), THREADS, s.order, s.n, I32(a->out[0]),
-           I32(a->out[1]), x->len);
+    LAUNCH(order_each, blocks_for(x->len), THREADS, s.order, s.n, I32(a->argsort.order),
+           I32(a->argsort.rank), x->len);
     st = launched(ctx, "argsort");
     gpu_free(ctx, block);
     return st;
 }
 
-/* out[0] [..,k], out[1] = the places and slots of the k largest elements of the rows of in[0] */
+/* places [..,k], slots: of the k largest elements of the rows of x */
 static tl_status topk(tl_ctx *ctx, const tl_args *a)
 {
-    const tl_tensor *x = a->in[0];
-    int64_t          k = tl_cols(a->out[0]);
+    const tl_tensor *x = a->topk.x;
+    int64_t          k = tl_cols(a->topk.places);
     void            *block;
     sorting          s;
     if (x->len == 0) return TL_OK;
@@ -222,8 +221,8 @@ static tl_status topk(tl_ctx *ctx, const tl_args *a)
     LAUNCH(flag_each, blocks_for(x->len), THREADS, s.order, s.n, k, s.to_keys, s.to_order, x->len);
     swap_buffers(&s);
     gpu_sort(ctx, &s, 1);
-    LAUNCH(take_each, blocks_for(x->len), THREADS, s.order, s.n, k, I32(a->out[0]),
-           I32(a->out[1]), x->len);
+    LAUNCH(take_each, blocks_for(x->len), THREADS, s.order, s.n, k, I32(a->topk.places),
+           I32(a->topk.slots), x->len);
     st = launched(ctx, "topk");
     gpu_free(ctx, block);
     return st;

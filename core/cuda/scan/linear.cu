@@ -105,7 +105,7 @@ static tl_status recur_forward(tl_ctx *ctx, const tl_args *args)
     tl_recur_job j = tl_recur_job_of(args, 0);
     int64_t heads = j.b * j.chunks * j.h;
     void *scratch;
-    if (args->out[0]->len == 0) return TL_OK;
+    if (args->linear_recurrence.y->len == 0) return TL_OK;
     tl_status st = gpu_alloc(ctx, (size_t)(heads * (j.dg + j.dk * j.dv) + 1) * 4, &scratch);
     if (st != TL_OK) return st;
     float *sums = (float *)scratch, *states = j.states ? j.states : sums + heads * j.dg;

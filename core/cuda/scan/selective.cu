@@ -92,7 +92,7 @@ static tl_status select_forward(tl_ctx *ctx, const tl_args *args)
     tl_select_job j = tl_select_job_of(args, 0);
     int64_t parts = j.b * j.chunks * j.d, states = parts * j.s;
     void *own = NULL, *steps = NULL;
-    if (args->in[SELECT_X]->len == 0) return TL_OK;
+    if (args->selective_scan.x->len == 0) return TL_OK;
     tl_status st = gpu_alloc(ctx, (size_t)parts * 4, &steps);
     if (st == TL_OK && !j.states) st = gpu_alloc(ctx, (size_t)(states + 1) * 4, &own);
     if (st == TL_OK) {
