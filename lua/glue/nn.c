@@ -2,92 +2,7 @@
 ** MLPs, convolution, scans, transforms. */
 #include <string.h>
 
-#include "glue.h"
-
-#define NO_IGNORE INT32_MIN /* an id that no target has, so that none is ignored by default */
-
-static int ignore_id(lua_State *L, int arg)
-{
-    return glue_opt_int(L, arg, NO_IGNORE, INT32_MIN, INT32_MAX);
-}
-
-/* ---- Softmax and losses ---------------------------------------------------------------------- */
-
-static int softmax(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1);
-    int         causal = lua_toboolean(L, 2);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_softmax(x, causal, y));
-}
-
-static int log_softmax(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_log_softmax(x, y));
-}
-
-static int cross_entropy(lua_State *L)
-{
-    tl_tensor  *logits = glue_tensor(L, 1), *targets = glue_tensor(L, 2);
-    int         ignore = ignore_id(L, 3);
-    tl_tensor **loss = glue_push_tensor(L);
-    return glue_result(L, tl_cross_entropy(logits, targets, ignore, loss));
-}
-
-static int linear_cross_entropy(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1), *w = glue_tensor(L, 2), *bias = glue_opt_tensor(L, 3);
-    tl_tensor  *targets = glue_tensor(L, 4);
-    int         ignore = ignore_id(L, 5);
-    tl_tensor **loss = glue_push_tensor(L);
-    return glue_result(L, tl_linear_cross_entropy(x, w, bias, targets, ignore, loss));
-}
-
-/* ---- Norms ----------------------------------------------------------------------------------- */
-
-static int layer_norm(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1), *w = glue_opt_tensor(L, 2), *b = glue_opt_tensor(L, 3);
-    double      eps = luaL_checknumber(L, 4);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_layer_norm(x, w, b, eps, y));
-}
-
-static int rms_norm(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1), *w = glue_opt_tensor(L, 2);
-    double      eps = luaL_checknumber(L, 3);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_rms_norm(x, w, eps, y));
-}
-
-static int simple_rms_norm(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1);
-    double      eps = luaL_checknumber(L, 2);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_simple_rms_norm(x, eps, y));
-}
-
-static int scale_norm(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1), *w = glue_tensor(L, 2);
-    double      eps = luaL_checknumber(L, 3);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_scale_norm(x, w, eps, y));
-}
-
-static int batch_norm(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1), *w = glue_tensor(L, 2), *b = glue_tensor(L, 3);
-    tl_tensor  *mean = glue_tensor(L, 4), *var = glue_tensor(L, 5);
-    int         training = lua_toboolean(L, 6);
-    double      momentum = luaL_checknumber(L, 7), eps = luaL_checknumber(L, 8);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_batch_norm(x, w, b, mean, var, training, momentum, eps, y));
-}
+#include "rows.h"
 
 /* ---- Networks -------------------------------------------------------------------------------- */
 
@@ -156,89 +71,41 @@ static int mlp(lua_State *L)
     return glue_result(L, tl_mlp(x, layers, (int)count, act, residual, scale, y));
 }
 
-/* ---- Convolution, scans and transforms ------------------------------------------------------- */
+/* ---- Functions that are rows ----------------------------------------------------------------- */
 
-static int depthwise_conv(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1), *taps = glue_tensor(L, 2);
-    lua_Integer origin = luaL_checkinteger(L, 3);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_depthwise_conv(x, taps, origin, y));
-}
+/* The default is an id that no target has, so that none is ignored. */
+#define IGNORE(name) int name = glue_opt_int(L, ++arg, INT32_MIN, INT32_MIN, INT32_MAX);
+/* An axis of a complex tensor: its last one, the real and imaginary parts, does not count. */
+#define COMPLEX_AXIS(name, x) int name = glue_axis(L, ++arg, tl_tensor_ndim(x) - 1);
 
-static int selective_scan(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1), *delta = glue_tensor(L, 2), *a = glue_tensor(L, 3);
-    tl_tensor  *b = glue_tensor(L, 4), *c = glue_tensor(L, 5), *skip = glue_opt_tensor(L, 6);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_selective_scan(x, delta, a, b, c, skip, y));
-}
+/* clang-format off */
+#define ROWS(X) \
+    X(softmax, TENSOR(x) FLAG(causal), tl_softmax(x, causal, y)) \
+    X(log_softmax, TENSOR(x), tl_log_softmax(x, y)) \
+    X(cross_entropy, TENSOR(logits) TENSOR(targets) IGNORE(ignore), \
+      tl_cross_entropy(logits, targets, ignore, y)) \
+    X(linear_cross_entropy, TENSOR(x) TENSOR(w) OPTIONAL(bias) TENSOR(targets) IGNORE(ignore), \
+      tl_linear_cross_entropy(x, w, bias, targets, ignore, y)) \
+    X(layer_norm, TENSOR(x) OPTIONAL(w) OPTIONAL(b) NUMBER(eps), tl_layer_norm(x, w, b, eps, y)) \
+    X(rms_norm, TENSOR(x) OPTIONAL(w) NUMBER(eps), tl_rms_norm(x, w, eps, y)) \
+    X(simple_rms_norm, TENSOR(x) NUMBER(eps), tl_simple_rms_norm(x, eps, y)) \
+    X(scale_norm, TENSOR(x) TENSOR(w) NUMBER(eps), tl_scale_norm(x, w, eps, y)) \
+    X(batch_norm, TENSOR(x) TENSOR(w) TENSOR(b) TENSOR(mean) TENSOR(var) FLAG(training) \
+      NUMBER(momentum) NUMBER(eps), \
+      tl_batch_norm(x, w, b, mean, var, training, momentum, eps, y)) \
+    X(depthwise_conv, TENSOR(x) TENSOR(taps) INTEGER(origin), \
+      tl_depthwise_conv(x, taps, origin, y)) \
+    X(selective_scan, TENSOR(x) TENSOR(delta) TENSOR(a) TENSOR(b) TENSOR(c) OPTIONAL(skip), \
+      tl_selective_scan(x, delta, a, b, c, skip, y)) \
+    X(linear_recurrence, TENSOR(q) TENSOR(k) TENSOR(v) TENSOR(g), \
+      tl_linear_recurrence(q, k, v, g, y)) \
+    X(decay, TENSOR(coef) TENSOR(lags) TENSOR(gamma), tl_decay(coef, lags, gamma, y)) \
+    X(fft, TENSOR(x) COMPLEX_AXIS(axis, x), tl_fft(x, axis, 0, y)) \
+    X(ifft, TENSOR(x) COMPLEX_AXIS(axis, x), tl_fft(x, axis, 1, y)) \
+    X(rfft, TENSOR(x) AXIS(axis, x), tl_rfft(x, axis, y)) \
+    X(irfft, TENSOR(x) COMPLEX_AXIS(axis, x) INTEGER(n), tl_irfft(x, axis, n, y))
+/* clang-format on */
 
-static int linear_recurrence(lua_State *L)
-{
-    tl_tensor  *q = glue_tensor(L, 1), *k = glue_tensor(L, 2), *v = glue_tensor(L, 3);
-    tl_tensor  *g = glue_tensor(L, 4);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_linear_recurrence(q, k, v, g, y));
-}
+ROWS(GLUE_FUNCTION)
 
-/* Reads the axis at arg of a complex tensor, whose last axis holds the real and imaginary parts
-** and does not count. */
-static int complex_axis(lua_State *L, int arg, const tl_tensor *x)
-{
-    return glue_axis(L, arg, tl_tensor_ndim(x) - 1);
-}
-
-static int fft(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1);
-    int         axis = complex_axis(L, 2, x);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_fft(x, axis, 0, y));
-}
-
-static int ifft(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1);
-    int         axis = complex_axis(L, 2, x);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_fft(x, axis, 1, y));
-}
-
-static int rfft(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1);
-    int         axis = glue_axis(L, 2, tl_tensor_ndim(x));
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_rfft(x, axis, y));
-}
-
-static int irfft(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1);
-    int         axis = complex_axis(L, 2, x);
-    lua_Integer n = luaL_checkinteger(L, 3);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_irfft(x, axis, n, y));
-}
-
-const luaL_Reg glue_nn_functions[] = {
-    {"softmax", softmax},
-    {"log_softmax", log_softmax},
-    {"cross_entropy", cross_entropy},
-    {"linear_cross_entropy", linear_cross_entropy},
-    {"layer_norm", layer_norm},
-    {"rms_norm", rms_norm},
-    {"simple_rms_norm", simple_rms_norm},
-    {"scale_norm", scale_norm},
-    {"batch_norm", batch_norm},
-    {"mlp", mlp},
-    {"depthwise_conv", depthwise_conv},
-    {"selective_scan", selective_scan},
-    {"linear_recurrence", linear_recurrence},
-    {"fft", fft},
-    {"ifft", ifft},
-    {"rfft", rfft},
-    {"irfft", irfft},
-    {NULL, NULL},
-};
+const luaL_Reg glue_nn_functions[] = {{"mlp", mlp}, ROWS(GLUE_ENTRY){NULL, NULL}};

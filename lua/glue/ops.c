@@ -2,7 +2,7 @@
 ** shapes. */
 #include <string.h>
 
-#include "glue.h"
+#include "rows.h"
 
 #define KIND(L) ((int)lua_tointeger(L, lua_upvalueindex(2)))
 
@@ -16,14 +16,6 @@ static int unary_kind(lua_State *L)
     return glue_result(L, tl_unary((tl_unary_kind)KIND(L), x, y));
 }
 
-static int unary(lua_State *L)
-{
-    tl_unary_kind kind = (tl_unary_kind)glue_unary_kind(L, 1);
-    tl_tensor    *x = glue_tensor(L, 2);
-    tl_tensor   **y = glue_push_tensor(L);
-    return glue_result(L, tl_unary(kind, x, y));
-}
-
 static int unary_names(lua_State *L)
 {
     lua_createtable(L, TL_UNARY_KINDS, 0);
@@ -32,22 +24,6 @@ static int unary_names(lua_State *L)
         lua_rawseti(L, -2, kind + 1);
     }
     return 1;
-}
-
-static int gate(lua_State *L)
-{
-    tl_unary_kind kind = (tl_unary_kind)glue_unary_kind(L, 1);
-    tl_tensor    *a = glue_tensor(L, 2), *b = glue_tensor(L, 3);
-    tl_tensor   **y = glue_push_tensor(L);
-    return glue_result(L, tl_gate(kind, a, b, y));
-}
-
-static int affine(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1);
-    double      scale = luaL_checknumber(L, 2), shift = luaL_checknumber(L, 3);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_affine(x, scale, shift, y));
 }
 
 /* A tensor x and a number v combine as scale x + shift, with scale = s + t v and shift = u v.
@@ -110,21 +86,6 @@ static int where(lua_State *L)
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
-static int matmul(lua_State *L)
-{
-    tl_tensor  *a = glue_tensor(L, 1), *b = glue_tensor(L, 2);
-    int         trans_a = lua_toboolean(L, 3), trans_b = lua_toboolean(L, 4);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_matmul(a, trans_a, b, trans_b, y));
-}
-
-static int linear(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1), *w = glue_tensor(L, 2), *bias = glue_opt_tensor(L, 3);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_linear(x, w, bias, y));
-}
-
 static const char *const precision_names[] = {[TL_PRECISION_F32] = "float32",
                                               [TL_PRECISION_BF16] = "bf16",
                                               [TL_PRECISION_TF32] = "tf32", NULL};
@@ -178,21 +139,6 @@ static int reduce(lua_State *L)
     int         keep = lua_toboolean(L, 3);
     tl_tensor **y = glue_push_tensor(L);
     return glue_result(L, tl_reduce((tl_reduce_kind)KIND(L), x, axis, keep, y));
-}
-
-static int argmax(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_argmax(x, y));
-}
-
-static int cumsum(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1);
-    int         axis = glue_axis(L, 2, tl_tensor_ndim(x));
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_cumsum(x, axis, y));
 }
 
 /* ---- Shape ----------------------------------------------------------------------------------- */
@@ -257,20 +203,6 @@ static int concat(lua_State *L)
     int         axis = glue_axis(L, 2, tl_tensor_ndim(xs[0]));
     tl_tensor **y = glue_push_tensor(L);
     return glue_result(L, tl_concat(tl_tensor_ctx(xs[0]), xs, count, axis, y));
-}
-
-static int gather(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1), *index = glue_tensor(L, 2);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_gather(x, index, y));
-}
-
-static int batch_gather(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1), *index = glue_tensor(L, 2);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_batch_gather(x, index, y));
 }
 
 /* ---- Sorting --------------------------------------------------------------------------------- */
@@ -342,15 +274,32 @@ void glue_arithmetic_open(lua_State *L)
         {"__unm", unary_kind, TL_UNARY_neg}, {0}});
 }
 
+/* clang-format off */
+#define FUNCTIONS(X) \
+    X(unary, UNARY_KIND(kind) TENSOR(x), tl_unary(kind, x, y)) \
+    X(gate, UNARY_KIND(kind) TENSOR(a) TENSOR(b), tl_gate(kind, a, b, y)) \
+    X(affine, TENSOR(x) NUMBER(scale) NUMBER(shift), tl_affine(x, scale, shift, y)) \
+    X(matmul, TENSOR(a) TENSOR(b) FLAG(trans_a) FLAG(trans_b), \
+      tl_matmul(a, trans_a, b, trans_b, y)) \
+    X(linear, TENSOR(x) TENSOR(w) OPTIONAL(bias), tl_linear(x, w, bias, y)) \
+    X(windows, TENSOR(ids) TENSOR(starts) INTEGER(n), tl_gather_windows(ids, starts, n, y))
+
+#define METHODS(X) \
+    X(argmax, TENSOR(x), tl_argmax(x, y)) \
+    X(cumsum, TENSOR(x) AXIS(axis, x), tl_cumsum(x, axis, y)) \
+    X(gather, TENSOR(x) TENSOR(index), tl_gather(x, index, y)) \
+    X(batch_gather, TENSOR(x) TENSOR(index), tl_batch_gather(x, index, y))
+/* clang-format on */
+
+FUNCTIONS(GLUE_FUNCTION)
+METHODS(GLUE_FUNCTION)
+
 const luaL_Reg glue_ops_functions[] = {
-    {"unary", unary},   {"unary_names", unary_names}, {"gate", gate},     {"affine", affine},
-    {"matmul", matmul}, {"linear", linear},           {"concat", concat}, {"where", where},
-    {"precision", precision}, {"precisions", precisions}, {NULL, NULL},
+    {"unary_names", unary_names}, {"concat", concat},         {"where", where},
+    {"precision", precision},     {"precisions", precisions}, FUNCTIONS(GLUE_ENTRY){NULL, NULL},
 };
 
 const luaL_Reg glue_ops_methods[] = {
-    {"argmax", argmax},       {"cumsum", cumsum},   {"reshape", reshape},
-    {"transpose", transpose}, {"permute", permute}, {"narrow", narrow},
-    {"gather", gather},       {"batch_gather", batch_gather},
-    {"argsort", argsort},     {"topk", topk},       {NULL, NULL},
+    {"reshape", reshape}, {"transpose", transpose}, {"permute", permute}, {"narrow", narrow},
+    {"argsort", argsort}, {"topk", topk},           METHODS(GLUE_ENTRY){NULL, NULL},
 };

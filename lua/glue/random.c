@@ -1,6 +1,6 @@
 /* random.c - random streams in Lua. They are counter-based, so two integers are their whole
 ** state. */
-#include "glue.h"
+#include "rows.h"
 
 #define STREAM "toeplab.stream"
 
@@ -60,15 +60,6 @@ static int integers(lua_State *L)
     return 1;
 }
 
-static int places(lua_State *L)
-{
-    tl_stream  *s = stream(L);
-    tl_tensor  *lengths = glue_tensor(L, 2);
-    int64_t     count = luaL_checkinteger(L, 3);
-    tl_tensor **t = glue_push_tensor(L);
-    return glue_result(L, tl_random_places(lengths, count, s, t));
-}
-
 static int below(lua_State *L)
 {
     tl_stream  *s = stream(L);
@@ -82,15 +73,6 @@ static int unit(lua_State *L)
 {
     lua_pushnumber(L, tl_random_unit(stream(L)));
     return 1;
-}
-
-static int dropout(lua_State *L)
-{
-    tl_stream  *s = stream(L);
-    tl_tensor  *x = glue_tensor(L, 2);
-    double      p = luaL_checknumber(L, 3);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_dropout(x, p, s, y));
 }
 
 static int sample(lua_State *L)
@@ -121,12 +103,20 @@ static int set_state(lua_State *L)
     return 0;
 }
 
+#define SELF(name) tl_stream *name = stream(L); arg++;
+
+#define ROWS(X) \
+    X(places, SELF(s) TENSOR(lengths) INTEGER(count), tl_random_places(lengths, count, s, y)) \
+    X(dropout, SELF(s) TENSOR(x) NUMBER(p), tl_dropout(x, p, s, y))
+
+ROWS(GLUE_FUNCTION)
+
 void glue_random_open(lua_State *L)
 {
     static const luaL_Reg methods[] = {
         {"uniform", uniform}, {"normal", normal}, {"permutation", permutation}, {"below", below},
-        {"unit", unit},       {"dropout", dropout}, {"sample", sample},         {"state", state},
-        {"integers", integers}, {"places", places}, {"set_state", set_state},   {NULL, NULL},
+        {"unit", unit},       {"sample", sample}, {"integers", integers},       {"state", state},
+        {"set_state", set_state}, ROWS(GLUE_ENTRY){NULL, NULL},
     };
     glue_metatable(L, STREAM, NULL, methods);
 }

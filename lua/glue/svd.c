@@ -1,5 +1,5 @@
 /* svd.c - singular values and linear systems, in Lua. */
-#include "glue.h"
+#include "rows.h"
 
 static int svd(lua_State *L)
 {
@@ -9,23 +9,10 @@ static int svd(lua_State *L)
     return 3;
 }
 
-static int singular_values(lua_State *L)
-{
-    tl_tensor  *a = glue_tensor(L, 1);
-    tl_tensor **s = glue_push_tensor(L);
-    return glue_result(L, tl_svd(a, NULL, s, NULL));
-}
+#define ROWS(X) \
+    X(singular_values, TENSOR(a), tl_svd(a, NULL, y, NULL)) \
+    X(solve, TENSOR(a) TENSOR(b), tl_solve(a, b, y))
 
-static int solve(lua_State *L)
-{
-    tl_tensor  *a = glue_tensor(L, 1), *b = glue_tensor(L, 2);
-    tl_tensor **x = glue_push_tensor(L);
-    return glue_result(L, tl_solve(a, b, x));
-}
+ROWS(GLUE_FUNCTION)
 
-const luaL_Reg glue_svd_functions[] = {
-    {"svd", svd},
-    {"singular_values", singular_values},
-    {"solve", solve},
-    {NULL, NULL},
-};
+const luaL_Reg glue_svd_functions[] = {{"svd", svd}, ROWS(GLUE_ENTRY){NULL, NULL}};

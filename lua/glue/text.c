@@ -211,14 +211,6 @@ static int bpe_train(lua_State *L)
 
 /* ---- Ids ------------------------------------------------------------------------------------- */
 
-static int windows(lua_State *L)
-{
-    tl_tensor  *ids = glue_tensor(L, 1), *starts = glue_tensor(L, 2);
-    lua_Integer n = luaL_checkinteger(L, 3);
-    tl_tensor **rows = glue_push_tensor(L);
-    return glue_result(L, tl_gather_windows(ids, starts, n, rows));
-}
-
 /* padded(ids, starts, index, n, end or nil, pad) -> rows, lengths */
 static int padded(lua_State *L)
 {
@@ -248,7 +240,7 @@ static int ngram_bits(lua_State *L)
 const luaL_Reg glue_text_functions[] = {
     {"vocab_bytes", vocab_bytes}, {"vocab_chars", vocab_chars}, {"vocab_words", vocab_words},
     {"vocab_bpe", vocab_bpe},     {"bpe_train", bpe_train},     {"counter", new_counter},
-    {"windows", windows},         {"ngram_bits", ngram_bits},   {"padded", padded},
+    {"ngram_bits", ngram_bits},   {"padded", padded},
     {"vocab_frequent", vocab_frequent}, {NULL, NULL},
 };
 

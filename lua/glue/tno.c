@@ -162,13 +162,6 @@ static int dense(lua_State *L)
     return glue_result(L, tl_tno_dense(o, coef, own, t));
 }
 
-static int decay(lua_State *L)
-{
-    tl_tensor  *coef = glue_tensor(L, 1), *lags = glue_tensor(L, 2), *gamma = glue_tensor(L, 3);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_decay(coef, lags, gamma, y));
-}
-
 /* ---- Backends -------------------------------------------------------------------------------- */
 
 /* Sets field name of the table at the top to text, unless text is NULL. */
@@ -232,7 +225,6 @@ static int load_backend(lua_State *L)
 
 const luaL_Reg glue_tno_functions[] = {
     {"tno", core_tno},
-    {"decay", decay},
     {"backends", backends},
     {"backend_problems", backend_problems},
     {"load_backend", load_backend},
