@@ -32,8 +32,8 @@
 -- compared is a `column` (an id or a list of ids), the mean of the columns in `mean_of` (a list of
 -- ids), or a `metric` (a name or a list of names); "ppl@16x" is the metric at 16 times the training
 -- length. With `over_metric` the other side's value is that of another metric. The ratio of the two
--- values is `above` or `below` a number, or `within` a factor f, that is from 1/f to f. Perplexities
--- are first converted to those of bytes_per_token bytes.
+-- values is `above` or `below` a number, or `within` a factor f, that is from 1/f to f.
+-- Perplexities are first converted to those of bytes_per_token bytes.
 -- report/verdicts/claims.lua judges whether trials support it.
 --
 -- where: key -> value or list of values of a trial's configuration, or a list of such tables, one

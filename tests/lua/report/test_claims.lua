@@ -108,7 +108,7 @@ t.test("claims compare the perplexities of the bytes of a token of the paper", f
   end
   t.eq({ said() }, { "1.010" })
   t.eq({ said(1) }, { ("%.3f"):format(1.01 ^ 4.5), "claims compare the perplexities of 4.5 bytes, "
-    .. "which is a token of the paper; a token here has 1" })
+    .. "as many as a token of the paper has; a token here has 1" })
   t.eq((said(4.5)), "1.010")
 end)
 

@@ -315,8 +315,8 @@ local function unit_text(trials, unit)
   for _, t in ipairs(trials) do
     local own = t.values[unit.place]
     if own and unit.bytes then
-      return ("claims compare the perplexities of %g bytes, which is a token of the paper; a token "
-        .. "here has %.3g"):format(unit.bytes, own)
+      return ("claims compare the perplexities of %g bytes, as many as a token of the paper has; a "
+        .. "token here has %.3g"):format(unit.bytes, own)
     end
   end
 end
@@ -437,6 +437,7 @@ function claims.words(published, frame)
     local why = frame and reasons(claim.list)
     if why then lines[#lines + 1] = ("%s: not measured: %s"):format(name, why) end
   end
+  lines[#lines + 1] = result.unit
   if result.tests > 0 then
     local all = quantity.count(result.count, "comparison")
     lines[#lines + 1] = ("claims: ratios of geometric means, paired by seed, with 95 %% intervals "
@@ -444,7 +445,6 @@ function claims.words(published, frame)
       .. "of what is claimed, with p < %g after Holm's correction over the %s in this table; a "
       .. "claim of several needs all of them"):format(judgement.ALPHA,
       result.tests < result.count and ("%d of %s that were run"):format(result.tests, all) or all)
-    lines[#lines + 1] = result.unit
     lines[#lines + 1] = judgement.least_pairs(result.pairs, true)
     local corrected = judgement.corrected(result.pairs)
     table.move(corrected, 1, #corrected, #lines + 1, lines)
