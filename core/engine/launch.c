@@ -32,7 +32,8 @@ static const struct operator {
 
 /* Checks the tensors at some places of op and moves them to device. Public functions have checked
 ** what callers gave them, so that a failure is a mistake of an operator. */
-static tl_status put(tl_ctx *ctx, tl_device device, tl_op op, const place *p, tl_tensor *const *at)
+static tl_status check_places(tl_ctx *ctx, tl_device device, tl_op op, const place *p,
+                              tl_tensor *const *at)
 {
     tl_status st = TL_OK;
     for (; p->name; p++)
@@ -114,8 +115,8 @@ static tl_status launch_on(tl_ctx *ctx, tl_device device, tl_op op, const tl_arg
     if (!kernel)
         return tl_fail(ctx, TL_EDEVICE, "%s is not available on %s", operators[op].name,
                        tl_device_name(ctx));
-    tl_status st = put(ctx, device, op, operators[op].in, a->list.in);
-    if (st == TL_OK) st = put(ctx, device, op, operators[op].out, a->list.out);
+    tl_status st = check_places(ctx, device, op, operators[op].in, a->list.in);
+    if (st == TL_OK) st = check_places(ctx, device, op, operators[op].out, a->list.out);
     if (st != TL_OK) return st;
     for (int i = 0; i < TL_ARGS; i++)
         if (a->list.out[i]) a->list.out[i]->storage->version++;
