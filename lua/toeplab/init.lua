@@ -57,7 +57,7 @@ return setmetatable(tl, {
       for part in pairs(parts) do names[#names + 1] = part end
       for own in pairs(tl) do names[#names + 1] = own end
       error(("toeplab has no '%s'%s"):format(tostring(name),
-        pytorch(name) or suggest.hint(name, names)), 2)
+        pytorch.hint(name) or suggest.hint(name, names)), 2)
     end
     rawset(tl, name, value)
     return value
