@@ -97,7 +97,7 @@ def _program() -> str:
     engine.load()
     here = Path(engine.path).resolve().parent
     for path in (here / "toeplab", here / ".." / "bin" / "toeplab"):
-        if path.exists():
+        if path.is_file():
             return str(path)
     return "toeplab"
 
