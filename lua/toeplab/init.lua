@@ -25,7 +25,7 @@ local parts = {
   blocks = "toeplab.tasks.blocks", lm = "toeplab.recipes.lm",
   mlm = "toeplab.recipes.mlm",
   tasks = "toeplab.tasks", classify = "toeplab.train.classify", masking = "toeplab.tasks.masking",
-  recall = "toeplab.tasks.recall", metrics = "toeplab.train.metrics",
+  recall = "toeplab.tasks.synthetic.recall", metrics = "toeplab.train.metrics",
   augmentation = "toeplab.train.augmentation",
   plot = "toeplab.report.figures.plot", scaling = "toeplab.report.scaling",
   cost = "toeplab.train.cost", profile = "toeplab.train.profile",
