@@ -7,6 +7,7 @@ local plan = require "toeplab.trials.plan"
 local published_tables = require "toeplab.trials.published_tables"
 local smoke = require "smoke"
 local space = require "toeplab.trials.space"
+local tl = require "toeplab"
 
 t.test("icl at scale smoke: five models on two tasks, beside the published accuracies", function()
   local published = published_tables.read "field/icl"
@@ -77,7 +78,6 @@ t.test("mad's score is the mean of tasks over settings of the best of six runs",
 end)
 
 t.test("the auto-encoder sees all tokens through the state after the last one", function()
-  local tl = require "toeplab"
   tl.seed(3)
   local exp = experiment.load "../../experiments/mad.lua"
   local made = {}
@@ -101,5 +101,27 @@ t.test("the auto-encoder sees all tokens through the state after the last one", 
     t.ok(place == 1 or math.abs(rows[1][place][1] - rows[1][place - 1][1]) > 1e-6)
   end
 end)
+
+t.test("mqar at scale zoology: the paper's lengths and widths, each for 64 epochs, at four rates",
+  function()
+    local exp = experiment.load "../../experiments/mqar.lua"
+    local list = plan.trials(exp, { "scale=zoology", "lr=1e-4,4.6416e-4,2.1544e-3,1e-2" })
+    t.eq(#list, 6 * 3 * 4 * 4)
+    local tasks = {}
+    for _, trial in ipairs(list) do
+      local c = trial.config
+      tasks[("%d tokens, %d pairs"):format(c.length, c.pairs)] = true
+      local data = tl.recall.mqar { vocab = c.vocab, length = c.length, pairs = c.pairs,
+        train = c.train, batch = c.batch }
+      t.eq({ c.steps, c.filler, c.channel }, { 64 * data:steps(), "zero", "none" })
+    end
+    t.eq(tasks, { ["64 tokens, 4 pairs"] = true, ["128 tokens, 8 pairs"] = true,
+      ["256 tokens, 16 pairs"] = true })
+    smoke("mqar", { "seeds=1", "mixer=attention,tnn", "dim=8", "train=20", "filler=zero",
+      "channel=none", "dropout=0.1" }, function(store)
+      t.eq(store:rows("SELECT count(*) AS n FROM v_last WHERE name = 'test_accuracy'")[1].n, 2)
+    end)
+    t.eq(#plan.trials(exp, { "seeds=1", "lr=3e-3" }), 18)
+  end)
 
 t.done()
