@@ -84,6 +84,7 @@ return tl.experiment "mad" {
       { "hyena", options = { mixer = "hyena" } },
       { "mamba", options = { mixer = "mamba" } },
       { "gla", options = { mixer = "gla" } },
+      { "deltanet", options = { mixer = "delta_net" } },
       { "tnn", options = { backend = "rac", expand = 2.0, rpe_dim = 32, rpe_layers = 3 } },
       { "fd", options = { backend = "fd", decay = "none", expand = 2.0, rpe_dim = 32,
         rpe_layers = 3 } },
