@@ -12,6 +12,10 @@
 -- smaller; the cosine begins after the warm-up. H3 has no mixer here, and the GILR and LRU of its
 -- table neither; hyena has their gated convolutions. TNN and FD have GTUs and GLUs of about the
 -- same size, and all have one learning rate, which was not chosen for them.
+--
+-- The published start of linear maps, N(0, 0.02), may hold a Transformer for thousands of steps at
+-- knowing which values an example has, a quarter of the answers: after 8,000 of the 62,800 steps it
+-- still did. init=torch lr=1e-3 steps=6000 warmup=600 answers 0.974 of associative recall.
 local tl = require "toeplab"
 
 -- The accuracy that the code's README reports, which trials log, so that a claim can compare with
