@@ -38,6 +38,7 @@ return tl.experiment "mqar" {
     { "ski", options = { backend = "ski", encoder = "piecewise", decay = "none",
       backend_options = { inducing = 16, taps = 16, lambda = 0.99 } } },
     { "attention", options = { mixer = "attention", positions = "sinusoidal" } },
+    { "tnn+attention", options = { mixer = { "gtu", "attention" }, backend = "rac" } },
     { "hyena", options = { mixer = "hyena" } },
     { "mamba", options = { mixer = "mamba" } },
   } },
