@@ -25,7 +25,8 @@ local parts = {
   blocks = "toeplab.tasks.blocks", lm = "toeplab.recipes.lm",
   mlm = "toeplab.recipes.mlm",
   tasks = "toeplab.tasks", classify = "toeplab.train.classify", masking = "toeplab.tasks.masking",
-  recall = "toeplab.tasks.recall", metrics = "toeplab.train.metrics",
+  recall = "toeplab.tasks.synthetic.recall", mad = "toeplab.tasks.synthetic.mad",
+  metrics = "toeplab.train.metrics",
   augmentation = "toeplab.train.augmentation",
   plot = "toeplab.report.figures.plot", scaling = "toeplab.report.scaling",
   cost = "toeplab.train.cost", profile = "toeplab.train.profile",
@@ -57,7 +58,7 @@ return setmetatable(tl, {
       for part in pairs(parts) do names[#names + 1] = part end
       for own in pairs(tl) do names[#names + 1] = own end
       error(("toeplab has no '%s'%s"):format(tostring(name),
-        pytorch(name) or suggest.hint(name, names)), 2)
+        pytorch.hint(name) or suggest.hint(name, names)), 2)
     end
     rawset(tl, name, value)
     return value

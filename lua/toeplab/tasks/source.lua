@@ -1,6 +1,6 @@
--- tasks/source.lua: finds the text of a corpus (a data set, a file, the output of a program, or the
--- name itself), splits it into parts, and reads parts in pieces, so that a large text is never in
--- memory as a whole.
+-- tasks/source.lua: finds the text of a corpus (a data set, a file, a folder, the output of a
+-- program, or the name itself), splits it into parts, and reads parts in pieces, so that a
+-- large text is never in memory as a whole.
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local fetch = require "toeplab.tasks.fetch"
@@ -202,6 +202,56 @@ local function from_set(set)
   return { name = set.name, whole = whole_part, hash = whole_part.key }
 end
 
+-- Returns the files of a folder, in the order of their names: all, and by part the one whose name
+-- without its ending is that of the part.
+local function texts_in(folder)
+  local all, by_part = {}, {}
+  local names = core.sys.list(folder)
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local path = folder .. "/" .. name
+    if not name:find "^%." and core.sys.kind(path) == "file" then
+      all[#all + 1] = path
+      for _, part in ipairs(NAMES) do
+        if name:match "^[^.]*" == part then
+          if by_part[part] then
+            errors.usage("corpus %s: both %s and %s are its %s part", folder, by_part[part], path,
+              part)
+          end
+          by_part[part] = path
+        end
+      end
+    end
+  end
+  return all, by_part
+end
+
+-- Returns the source of a folder: files for train, valid and test, or else texts that are one after
+-- another, each with a line end behind it.
+local function from_folder(name)
+  local all, files = texts_in(name)
+  if #all == 0 then errors.usage("corpus %s: has no file", name) end
+  if not files.train then
+    local texts = {}
+    for i, path in ipairs(all) do
+      texts[i] = source.text(of_file(path))
+      if texts[i]:sub(-1) ~= "\n" then texts[i] = texts[i] .. "\n" end
+    end
+    local part = of_text(name, table.concat(texts))
+    return { name = name, whole = part, hash = part.key, folder = true }
+  end
+  local parts, keys = {}, {}
+  for i, part in ipairs(NAMES) do
+    if not files[part] then
+      errors.usage("corpus %s: has %s, but no file %s.txt", name, files.train, part)
+    end
+    parts[part] = of_file(files[part])
+    keys[i] = parts[part].key
+  end
+  return { name = name, parts = parts, hash = core.sha256(table.concat(keys, "\n")),
+    folder = true }
+end
+
 local function from_name(name)
   if type(name) ~= "string" then
     errors.usage("a corpus is named by a string, not by a %s", type(name))
@@ -214,6 +264,7 @@ local function from_name(name)
     errors.usage("unknown corpus '%s'%s (or a path with a / or a dot, or text:...)", name,
       suggest.hint(name, datasets.names()))
   end
+  if not literal and core.sys.kind(name) == "folder" then return from_folder(name) end
   local part = literal and of_text("text:...", literal) or of_file(name)
   return { name = name, whole = part, hash = part.key }
 end
@@ -223,15 +274,15 @@ local last -- a cache of the last source, because successive trials mostly have 
 -- Whether the cached source is still that of the name: a file may have changed, and its hash is
 -- part of what identifies a trial.
 local function known(name)
-  if not last or last.name ~= name then return false end
+  if not last or last.name ~= name or last.folder then return false end
   local path = last.whole and last.whole.path
   return not path or core.sys.exists(path) and core.sha256_file(path) == last.hash
 end
 
--- Returns the source of that name: a data set, a path, or "text:" followed by the text itself. It
--- is {name=, hash=, whole=} or, for a set with a file for each part, {name=, hash=, parts=
--- {train=, valid=, test=}, head= (whether train is only the beginning of the published one)}. If
--- the data is absent, raises a usage error that tells how to get it.
+-- Returns the source of that name: a data set, the path of a file or folder, or "text:" followed by
+-- the text itself. It is {name=, hash=, whole=} or, for a set or folder with a file for each part,
+-- {name=, hash=, parts= {train=, valid=, test=}, head= (whether train is only the beginning of the
+-- published one)}. If the data is absent, raises a usage error that tells how to get it.
 function source.find(name)
   if not known(name) then last = from_name(name) end
   return last

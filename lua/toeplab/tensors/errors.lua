@@ -18,7 +18,7 @@ end
 setmetatable(methods, {
   __index = function(_, key)
     if type(key) == "string" then
-      error(("a tensor has no method '%s'%s"):format(key, pytorch(key)
+      error(("a tensor has no method '%s'%s"):format(key, pytorch.hint(key)
         or suggest.hint(key, sorted_keys(methods))), 2)
     end
     error(("a tensor is not indexed as %s: x:get(i, j) reads an element, x:view(offset, shape) "

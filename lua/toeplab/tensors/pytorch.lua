@@ -5,7 +5,10 @@ local range, concat, part = "tl.range(first, last)", "tl.concat({tensors}, axis)
 local reshape, same = "x:reshape(...)", "x itself: a tensor is always dense"
 local device = "tl.use_device(name) before the first tensor"
 
-local ours = {
+local pytorch = {}
+
+-- By name of PyTorch.
+pytorch.ours = {
   arange = range, linspace = "tl.range(first, last, step)",
   rand = "tl.stream_of(name):uniform(t, 0, 1)", randn = "tl.stream_of(name):normal(t, 0, 1)",
   randperm = "tl.stream_of(name):permutation(n)", manual_seed = "tl.seed(n)",
@@ -38,6 +41,9 @@ local ours = {
 }
 
 -- Returns the end of a message about an unknown name that is one of PyTorch's, else nil.
-return function(name)
-  return ours[name] and ("; for PyTorch's '%s' write %s"):format(name, ours[name])
+function pytorch.hint(name)
+  local ours = pytorch.ours[name]
+  return ours and ("; for PyTorch's '%s' write %s"):format(name, ours)
 end
+
+return pytorch

@@ -216,7 +216,8 @@ t.test("each mixer is stepped to the same numbers, or refused for what it is", f
 end)
 
 t.test("attention keeps keys and values, and encodings of positions go on", function()
-  for _, positions in ipairs { "none", "sinusoidal", "learned", "rotary", "alibi" } do
+  for _, positions in ipairs { "none", "sinusoidal", "learned", "rotary", "alibi", "relative",
+    "t5" } do
     for _, mixer in ipairs { "attention", "gated_attention" } do
       local model = model_of { mixer = mixer, heads = 2, mixer_options = { positions = positions } }
       t.ok(difference(model, { lags = 1 }, 12, 2) < 1e-5, mixer .. positions)

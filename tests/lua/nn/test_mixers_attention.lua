@@ -7,6 +7,7 @@ local formula = require "all_pairs"
 local tl = require "toeplab"
 local core = require "toeplab.core"
 local chunks = require "toeplab.nn.mixers.attention.chunks"
+local LagBias = require("toeplab.nn.mixers.attention.lag_bias").LagBias
 local mixers = require "toeplab.nn.mixers"
 local nn = tl.nn
 
@@ -361,6 +362,57 @@ test("wrong options are named, with what would be right", function()
   wrong("Attention: positions = 'rotary' turns pairs .* of a head, 1, must be even", "attention",
     { heads = 4, positions = "rotary" })
   raises(nn.Sinusoidal, "form = 'halves' .* dim = 3 must be at least 4", 3, { form = "halves" })
+end)
+
+-- ---- Biases by lag ------------------------------------------------------------------------------
+
+-- The rows of T5's published function for these lags: causal, and with both signs.
+test("T5 puts lags into its ranges, and a row is shared by all pairs of its lags", function()
+  local causal = { [0] = 0, [1] = 1, [15] = 15, [16] = 16, [18] = 16, [19] = 17, [64] = 26,
+    [127] = 31, [128] = 31, [900] = 31, [-3] = 0 }
+  local both = { [0] = 0, [7] = 7, [8] = 8, [11] = 8, [12] = 9, [64] = 14, [127] = 15, [128] = 15,
+    [-1] = 17, [-7] = 23, [-8] = 24, [-128] = 31 }
+  for rows, is in pairs { [causal] = true, [both] = false } do
+    local bias = LagBias(1, { form = "t5", causal = is })
+    bias.weight:copy(core.range(0, 31):reshape(32, 1))
+    local b = bias(0, 1000)
+    for lag, row in pairs(rows) do
+      local i = lag < 0 and 1 or 1 + lag
+      eq({ lag, b:get(1, i, i - lag) }, { lag, row })
+    end
+  end
+end)
+
+test("attention with trained biases is the softmax of scores plus a Toeplitz matrix", function()
+  for _, causal in ipairs { true, false } do
+    tl.seed(4)
+    local mixer = make("attention", { positions = "relative", max_length = 3, causal = causal })
+    tl.stream_of("test"):normal(mixer.lag_bias.weight, 0, 1)
+    local x, n = random(1, 6, 4), 6
+    local weight = mixer.lag_bias.weight:totable()
+    local q, k, v = mixer.q(x):totable()[1], mixer.k(x):totable()[1], mixer.v(x):totable()[1]
+    local y = {}
+    for i = 1, n do
+      y[i] = {}
+      for head = 0, 1 do
+        local total, sums = 0, { 0, 0 }
+        for j = 1, causal and i or n do
+          local lag = math.min(math.abs(i - j), 2) + (i < j and 3 or 0)
+          local score = weight[lag + 1][head + 1]
+          for c = 1, 2 do
+            score = score + q[i][2 * head + c] * k[j][2 * head + c] / math.sqrt(2)
+          end
+          total = total + math.exp(score)
+          for c = 1, 2 do sums[c] = sums[c] + math.exp(score) * v[j][2 * head + c] end
+        end
+        for c = 1, 2 do y[i][2 * head + c] = sums[c] / total end
+      end
+    end
+    ok(largest(mixer(x) - mixer.o(core.tensor { y })) < 1e-5)
+    mixer(x):sum():backward()
+    ok(largest(mixer.lag_bias.weight:grad()) > 0)
+    core.tape_clear()
+  end
 end)
 
 t.done()

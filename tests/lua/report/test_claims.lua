@@ -215,6 +215,23 @@ t.test("a trial of both sides that ended without a result is one", function()
   end)
 end)
 
+t.test("another metric of the same column is compared task by task", function()
+  t.in_folder(function(folder)
+    local trials = {}
+    for task, published in pairs { associative_recall = 1.0, induction_heads = 0.972 } do
+      for seed = 1, 3 do
+        trials[#trials + 1] = { config = { model = "attention", task = task }, seed = seed,
+          metrics = { test_accuracy = task == "induction_heads" and 0.5 or 1 - seed / 1000,
+            published_accuracy = published } }
+      end
+    end
+    sweeps.write(folder, { experiment = "icl", scale = "laptop", answers = { "field/icl" },
+      columns = { "test_accuracy" }, axes = { "model", "task" }, trials = trials })
+    t.holds(run(folder, "compare field/icl"), "associative recall over published_accuracy: ratio "
+      .. "0.9980 [0.9955, 1.0005], 3 seeds", "induction heads over published_accuracy: ratio 0.514")
+  end)
+end)
+
 t.test("seeds that one side lacks are left out", function()
   t.in_folder(function(folder)
     decays(folder, { [0.99] = { 20, 21, 22, 23, 24 }, none = { 20, 21, 22, 23 } }, nil,

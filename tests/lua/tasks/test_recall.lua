@@ -1,20 +1,8 @@
 -- test_recall.lua: associative recall and selective copying: what an example holds, that batches
 -- depend on seed, part and step alone, and that a model can learn them.
 local t = require "harness"
+local each_row = require("examples").rows
 local tl = require "toeplab"
-
--- Calls check(row, i, places, targets) for the rows of a batch, places from 0 within the row.
-local function each_row(batch, check)
-  local ids, places, targets = batch.ids:totable(), batch.places:totable(), batch.targets:totable()
-  local n, rows = #ids[1], {}
-  for i in ipairs(ids) do rows[i] = { places = {}, targets = {} } end
-  for i, place in ipairs(places) do
-    local row = rows[place // n + 1]
-    table.insert(row.places, place % n)
-    table.insert(row.targets, targets[i])
-  end
-  for i, row in ipairs(ids) do check(row, rows[i].places, rows[i].targets) end
-end
 
 t.test("mqar: every key is asked for once, and its value is the target", function()
   for _, c in ipairs { { 4, 1, 4 }, { 64, 4, 32 }, { 33, 8, 18 }, { 64, 16, 8192 } } do
@@ -39,6 +27,19 @@ t.test("mqar: every key is asked for once, and its value is the target", functio
       end
     end)
   end
+end)
+
+t.test("mqar: with the filler zero, all tokens but pairs and queries are 0", function()
+  local task = tl.recall.mqar { length = 40, pairs = 4, vocab = 30, filler = "zero", seed = 6 }
+  each_row(task:batch(1), function(row, places)
+    local asked, zeros = {}, 0
+    for _, place in ipairs(places) do asked[place + 1] = true end
+    for i, token in ipairs(row) do
+      t.eq(token == 0, i > 8 and not asked[i])
+      if token == 0 then zeros = zeros + 1 end
+    end
+    t.eq(zeros, 40 - 8 - 4)
+  end)
 end)
 
 t.test("selective copying: the targets are the symbols in their order", function()

@@ -30,4 +30,31 @@ t.test("lines that end in a carriage return have the words of others", function(
   t.eq(tokens(TEXT:gsub("\n", "\r\n"), "word"), tokens(TEXT, "word"))
 end)
 
+t.test("a folder is a corpus: files of the parts, or else texts one after another", function()
+  t.in_folder(function(folder)
+    local function read(more)
+      local data = corpus(folder, { tokenizer = "char", valid = 0.0, test = 0.0, length = 2 })
+      local text = data.vocab:decode(data.train)
+      return more and { text, data.vocab:decode(data.valid), data.vocab:decode(data.test) } or text,
+        data.hash
+    end
+    t.raises(read, "has no file")
+    t.write(folder .. "/b.txt", "second")
+    t.write(folder .. "/a.txt", "first\n")
+    t.write(folder .. "/.hidden", "no")
+    assert(core.sys.mkdir(folder .. "/more"))
+    local text, hash = read()
+    t.eq(text, "first\nsecond\n")
+    t.write(folder .. "/b.txt", "second time")
+    t.eq({ read() == text, select(2, read()) == hash }, { false, false })
+    t.write(folder .. "/train.txt", "to learn")
+    t.raises(read, "has .*/train%.txt, but no file valid%.txt")
+    t.write(folder .. "/valid.txt", "to tell")
+    t.write(folder .. "/test.md", "to learn")
+    t.eq(read(true), { "to learn", "to tell", "to learn" })
+    t.write(folder .. "/test.txt", "another")
+    t.raises(read, "both .*/test%.md and .*/test%.txt are its test part")
+  end)
+end)
+
 t.done()

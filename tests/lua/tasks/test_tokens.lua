@@ -382,7 +382,7 @@ t.test("wrong texts", function()
     end
   end
   t.eq(corpus(folder .. "/binary.txt", { tokenizer = "byte" }).train:numel(), 11)
-  t.raises(corpus, "is not a file", folder, { tokenizer = "word" })
+  t.raises(corpus, "is not a file", "/dev/null", { tokenizer = "word" })
   t.raises(corpus, "1 tokens leave nothing to train on", "text:x")
 end)
 

@@ -90,7 +90,9 @@ local function measures_of(published, claim)
   end
   for _, id in ipairs(list_of(claim.column)) do
     local part = column_of(published, id)
-    add(part.title, { part })
+    local over = claim.over_metric and metric_of(published, claim.over_metric)
+    if over then over.where = part.where end
+    add(part.title, { part }, over and { over })
   end
   if claim.mean_of then
     local parts = {}

@@ -10,6 +10,7 @@ local cost = require "toeplab.nn.cost"
 local Dropout = require("toeplab.nn.dropout").Dropout
 local heads = require "toeplab.nn.mixers.heads"
 local initial = require "toeplab.nn.initial"
+local LagBias = require("toeplab.nn.mixers.attention.lag_bias").LagBias
 local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.base.options"
 local position = require "toeplab.nn.position"
@@ -39,6 +40,8 @@ local function attend(self, q, k, v, mask)
   if self.carry then k, v = carry.append(self.carry, k, v) end
   if o.positions == "alibi" then
     bias = before == 0 and self.bias(n) or position.alibi_bias(o.heads, before + n, before)
+  elseif self.lag_bias then
+    bias = self.lag_bias(before, n)
   end
   local w = o.window and o.window < before + n and o.window
   if mask then add(heads.hide(mask):reshape(-1, 1, 1, n)) end
@@ -56,9 +59,11 @@ end
 --   "learned"     rows of a table of max_length are added to x (nn.Learned)
 --   "rotary"      queries and keys are turned, by head (position.rotary)
 --   "alibi"       a bias is added to the scores
+--   "relative"    trained numbers are added to them, for each lag up to max_length (LagBias)
+--   "t5"          the same for 32 ranges of lags
 local function spec(more)
   more.positions = options.field { default = "none",
-    choices = { "none", "sinusoidal", "learned", "rotary", "alibi" } }
+    choices = { "none", "sinusoidal", "learned", "rotary", "alibi", "relative", "t5" } }
   more.window = options.field { type = "int", min = 1, optional = true,
     help = "a token sees this many: itself and those before it; if not causal, as many after it" }
   more.max_length = position.Learned.spec.fields.max_length
@@ -83,6 +88,10 @@ local function prepare(self, o)
   if o.positions == "sinusoidal" then self.position = position.Sinusoidal(o.dim) end
   if o.positions == "learned" then self.position = position.Learned(o.dim, o.max_length) end
   if o.positions == "rotary" then self.rotate = rotary(self, o) end
+  if o.positions == "relative" or o.positions == "t5" then
+    self.lag_bias = LagBias(o.heads, { causal = o.causal, max_length = o.max_length,
+      form = o.positions == "t5" and "t5" or "each" })
+  end
 end
 
 -- y = Wo attend(x Wq, x Wk, x Wv), where all maps have a bias (Vaswani et al. 2017).

@@ -1,123 +1,23 @@
--- tasks/recall.lua: generates the tasks in which a model must recall earlier tokens: associative
--- recall with many queries, selective copying, and state tracking.
+-- synthetic/recall.lua: generates the tasks in which a model must recall earlier tokens:
+-- associative recall with one query or many, induction heads, selective copying, state tracking.
 --
--- A task is {vocab=, length=, batch=, each=}. Its examples are drawn when they are asked for, each
--- batch from a random stream of its own, so that a run can resume at any step:
---   task:batch(step)        the batch of training step 1, 2, ...
---   task:each(part, size)   iterates over the examples of part "valid" or "test", size at a time
--- A batch is {ids= [b,n], places= [m], targets= [m]}, all int32: the model is to predict targets[i]
--- after token number places[i], which counts from 0 along the rows of ids.
+-- A task is {vocab=, length=} with the methods of drawn.lua, which says what a batch is.
 
 local core = require "toeplab.core"
+local drawn = require "toeplab.tasks.synthetic.drawn"
 local evaluating = require("toeplab.train.eval").evaluating
-local groups = require "toeplab.tasks.groups"
+local groups = require "toeplab.tasks.synthetic.groups"
 local options = require "toeplab.base.options"
-local streams = require "toeplab.base.streams"
 local suggest = require "toeplab.base.suggest"
 
 local recall = {}
 
-local field = options.field
-local count = function(default) return field { default = default, min = 1, max = 1 << 24 } end
+local field, count = options.field, drawn.count
+local below, distinct = drawn.below, drawn.distinct
 
-local function common(name, spec)
-  for _, entry in ipairs {
-    { "batch", count(64), "examples of a training batch" },
-    { "valid", count(1000), "examples to validate with" },
-    { "test", count(1000), "examples to test with" },
-    { "seed", field { type = "int", min = 0, optional = true },
-      "seed of the examples (default: that of tl.seed)" },
-  } do
-    spec[#spec + 1] = entry
-  end
-  return options.declare("tl.recall." .. name)(spec)
-end
-
--- Returns a function that returns the next of count uniform random numbers of [0,1).
-local function source(stream, size)
-  local list, at = stream:uniform(core.zeros(size), 0, 1):totable(), 0
-  return function()
-    at = at + 1
-    return list[at]
-  end
-end
-
--- Returns a random integer of 0..size-1. Float32 can round a draw up to 1.
-local function below(next_, size)
-  return math.min(math.floor(next_() * size), size - 1)
-end
-
--- Returns `wanted` different integers of 0..size-1 in random order (the first steps of a shuffle).
-local function distinct(next_, wanted, size)
-  local moved, list = {}, {}
-  for i = 0, wanted - 1 do
-    local k = i + below(next_, size - i)
-    list[i + 1] = moved[k] or k
-    moved[k] = moved[i] or i
-  end
-  return list
-end
-
-local Task = {}
-Task.__index = Task
-
--- Draws count examples from the stream of that name and appends them to list, each {row=, places=,
--- targets=} with places counted from the start of the row. draw(next_, row, places, targets, first)
--- fills one row and appends its places, counted from `first` on. Where lengths vary, those of one
--- stream are equal, and drawn first: draw_length(next_, part) returns what draw gets after `first`.
-local function drawn(self, name, part, count, list)
-  local o, length = self.options, nil
-  local next_ = source(core.stream(o.seed or streams.seed_of(), name), count * self.draws + 1)
-  if self.draw_length then length = self.draw_length(next_, part) end
-  for _ = 1, count do
-    local one = { row = {}, places = {}, targets = {} }
-    self.draw(next_, one.row, one.places, one.targets, 0, length, part)
-    list[#list + 1] = one
-  end
-  return list
-end
-
--- Returns a batch of examples first .. last of a list.
-local function batch_of(list, first, last)
-  local ids, places, targets = {}, {}, {}
-  for i = first, last do
-    local one, start = list[i], (i - first) * #list[first].row
-    ids[#ids + 1] = one.row
-    for k, place in ipairs(one.places) do
-      places[#places + 1], targets[#targets + 1] = start + place, one.targets[k]
-    end
-  end
-  return { ids = core.ids(ids), places = core.ids(places), targets = core.ids(targets) }
-end
-
-function Task:batch(step)
-  options.count(self.name, "step", step)
-  local rows = self.options.batch
-  local list = drawn(self, ("%s train %d"):format(self.name, step), "train", rows, {})
-  return batch_of(list, 1, rows)
-end
-
-local BLOCK = 64 -- examples of a part from one stream, so that they do not depend on the batches
-
-local PARTS = { "valid", "test" } -- whose examples are counted; those to train on have no end
-
-function Task:each(part, size)
-  local fine, why = suggest.choose("part of the task", part, PARTS)
-  if not fine then error(self.name .. ": " .. why, 2) end
-  options.count(self.name, "size", size)
-  local total, first, list = self.options[part], 0, {}
-  return function()
-    if first >= total then return nil end
-    local last = math.min(first + size, total)
-    if self.draw_length then last = math.min(last, (first // BLOCK + 1) * BLOCK) end
-    while #list < last do
-      local name = ("%s %s %d"):format(self.name, part, #list)
-      drawn(self, name, part, math.min(BLOCK, total - #list), list)
-    end
-    local batch = batch_of(list, first + 1, last)
-    first = last
-    return batch
-  end
+local function common(name, spec, fixed)
+  return drawn.declare("recall." .. name, spec,
+    { batch = 64, valid = 1000, test = 1000, train = fixed })
 end
 
 -- ---- Associative recall -----------------------------------------------------------------------
@@ -128,7 +28,9 @@ local mqar = common("mqar", {
   { "pairs", count(16), "pairs of a key and its value" },
   { "power", field { default = 0.01, min = 1e-6, max = 1 },
     "query slot k = 1, 2, ... is drawn with weight k^(power - 1)" },
-})
+  { "filler", field { default = "random", choices = { "random", "zero" } },
+    "the tokens between queries: any ones, or all token 0" },
+}, false)
 
 -- Returns `wanted` different slots of 0..#weights-1, each drawn with its weight among those left:
 -- the smallest of -ln(u) / weight have that distribution.
@@ -149,7 +51,8 @@ end
 -- tl.recall.mqar(options): multi-query associative recall (Arora et al. 2023, Zoology, Section 4).
 -- An example begins with pairs of different keys and values. Each key then comes once more as a
 -- query, at an even distance behind the pairs, and the model is to predict its value after it. All
--- other tokens are random. Keys are the tokens 1..vocab/2-1, values those from vocab/2 on.
+-- other tokens are random, the harder form, or 0, as in the paper's runs. Keys are the tokens
+-- 1..vocab/2-1, values those from vocab/2 on.
 function recall.mqar(given)
   local o = options.check("mqar", mqar, given or {})
   local half, slots = o.vocab // 2, (o.length - 2 * o.pairs) // 2
@@ -166,15 +69,79 @@ function recall.mqar(given)
   local function draw(next_, row, places, targets, first)
     local keys = distinct(next_, o.pairs, half - 1)
     local values = distinct(next_, o.pairs, o.vocab - half)
-    for i = 1, o.length do row[i] = below(next_, o.vocab) end
+    for i = 1, o.length do row[i] = o.filler == "random" and below(next_, o.vocab) or 0 end
     for i, slot in ipairs(weighted(next_, o.pairs, weights)) do
       local at = 2 * o.pairs + 2 * slot
       row[2 * i - 1], row[2 * i], row[at + 1] = 1 + keys[i], half + values[i], 1 + keys[i]
       places[#places + 1], targets[#targets + 1] = first + at, half + values[i]
     end
   end
-  return setmetatable({ name = "mqar", options = o, vocab = o.vocab, length = o.length,
-    draws = 2 * o.pairs + o.length + slots, draw = draw }, Task)
+  return drawn.task { name = "mqar", options = o, vocab = o.vocab, length = o.length,
+    draws = 2 * o.pairs + o.length + slots, draw = draw }
+end
+
+-- ---- One query: associative recall and induction heads ------------------------------------------
+
+-- Tokens are numbered 0 .. vocab - 3; vocab - 2 marks the place of the query, and vocab - 1, which
+-- says in the published code that a key has no value, never occurs. In training every token is a
+-- target after the one before it, most of which are random; in validation and test the answer is.
+local function one_query(name, default_length)
+  return common(name, {
+    { "vocab", field { default = 20, min = 4, max = 1 << 24 }, "tokens, with two special ones" },
+    { "length", field { default = default_length, min = 4, max = 1 << 20 },
+      "tokens of an example before the query" },
+  }, false)
+end
+
+-- Appends the places and targets of a part: all, or the answer after the last token.
+local function ask(row, places, targets, first, part, answer)
+  if part == "train" then return drawn.every(row, places, targets, first, answer) end
+  places[#places + 1], targets[#targets + 1] = first + #row - 1, answer
+end
+
+local associative = one_query("associative_recall", 40)
+
+-- tl.recall.associative_recall(options): associative recall (Fu et al. 2023, H3, Section 3.1; the
+-- released code). An example consists of length/2 pairs of a random key and its value, which is
+-- fixed within the example; then come the mark and one of these keys, and the model is to predict
+-- its value. Keys are the first half of the tokens, values the second one.
+function recall.associative_recall(given)
+  local o = options.check("associative_recall", associative, given or {})
+  local mark = o.vocab - 2
+  local keys = mark // 2
+  local function draw(next_, row, places, targets, first, _, part)
+    local value, seen = {}, {}
+    for i = 1, o.length - 1, 2 do
+      local key = below(next_, keys)
+      if not value[key] then
+        value[key], seen[#seen + 1] = keys + below(next_, mark - keys), key
+      end
+      row[i], row[i + 1] = key, value[key]
+    end
+    local key = seen[1 + below(next_, #seen)]
+    row[#row + 1], row[#row + 2] = mark, key
+    ask(row, places, targets, first, part, value[key])
+  end
+  return drawn.task { name = "associative recall", options = o, vocab = o.vocab,
+    length = o.length // 2 * 2 + 2, draws = o.length + 1, draw = draw }
+end
+
+local induction = one_query("induction_heads", 30)
+
+-- tl.recall.induction_heads(options): induction heads (Fu et al. 2023, H3, Section 3.1; the
+-- released code). The mark stands at a random place among random tokens, and again after them; the
+-- model is to predict the token that followed it the first time.
+function recall.induction_heads(given)
+  local o = options.check("induction_heads", induction, given or {})
+  local mark = o.vocab - 2
+  local function draw(next_, row, places, targets, first, _, part)
+    for i = 1, o.length do row[i] = below(next_, mark) end
+    local at = 1 + below(next_, o.length - 2)
+    row[at], row[o.length + 1] = mark, mark
+    ask(row, places, targets, first, part, row[at + 1])
+  end
+  return drawn.task { name = "induction heads", options = o, vocab = o.vocab,
+    length = o.length + 1, draws = o.length + 1, draw = draw }
 end
 
 -- ---- Selective copying -------------------------------------------------------------------------
@@ -205,8 +172,8 @@ function recall.selective_copying(given)
       places[#places + 1], targets[#targets + 1] = first + o.span + i - 1, symbol
     end
   end
-  return setmetatable({ name = "selective copying", options = o, vocab = o.symbols + 2,
-    length = o.span + o.marks, draws = 2 * o.marks, draw = draw }, Task)
+  return drawn.task { name = "selective copying", options = o, vocab = o.symbols + 2,
+    length = o.span + o.marks, draws = 2 * o.marks, draw = draw }
 end
 
 -- ---- State tracking ----------------------------------------------------------------------------
@@ -250,8 +217,8 @@ function recall.state_tracking(given)
     end
   end
   local longest = math.max(o.most, o.test_most)
-  return setmetatable({ name = "state tracking " .. o.group, options = o, vocab = order,
-    length = longest, draws = longest, draw = draw, draw_length = draw_length }, Task)
+  return drawn.task { name = "state tracking " .. o.group, options = o, vocab = order,
+    length = longest, draws = longest, draw = draw, draw_length = draw_length }
 end
 
 -- ---- Training and evaluation -------------------------------------------------------------------

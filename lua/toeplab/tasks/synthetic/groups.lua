@@ -1,5 +1,5 @@
--- tasks/groups.lua: finite groups as multiplication tables, for the task of state tracking
--- (tasks/recall.lua). Element 0 is the identity.
+-- synthetic/groups.lua: finite groups as multiplication tables, for the task of state tracking
+-- (recall.lua). Element 0 is the identity.
 local suggest = require "toeplab.base.suggest"
 
 local groups = {}

@@ -1,0 +1,52 @@
+-- test_pages.lua: the pages on one's own data and on PyTorch: their scripts run, and the dictionary
+-- says what the messages say.
+local t = require "harness"
+local core = require "toeplab.core"
+local pytorch = require "toeplab.tensors.pytorch"
+
+local function page(name) return t.read("../../docs/" .. name .. ".md") end
+
+local function block(text, kind, start)
+  for found in text:gmatch("\n```" .. kind .. "\n(.-\n)```") do
+    if not start or found:find(start, 1, true) then return found end
+  end
+end
+
+t.test("own-data.md: its experiment learns from its table, and a folder is a corpus", function()
+  local text = page "own-data"
+  t.in_folder(function(folder)
+    local rows = block(text, "text", "label,text")
+    t.write(folder .. "/reviews.csv", rows .. rows:gsub("^[^\n]*\n", ""):rep(20))
+    t.write(folder .. "/reviews.lua", block(text, "lua"))
+    local function run(words)
+      local said, code = t.shell(("cd '%s' && '%s' %s 2>&1"):format(folder,
+        core.sys.executable(), words))
+      t.ok(code == 0, said)
+      return said
+    end
+    local said = run "run reviews.lua steps=2 seeds=2 length=32 dim=8 batch=4"
+    t.holds(said, "4 trials: 4 done", "bayes_accuracy")
+    t.holds(run "compare decay=0.99 decay=none --metric test_accuracy", "test_accuracy")
+    assert(core.sys.mkdir(folder .. "/notes"))
+    for _, name in ipairs { "a", "b" } do
+      t.write(("%s/notes/%s.txt"):format(folder, name), ("some words of " .. name .. "\n"):rep(200))
+    end
+    t.write(folder .. "/table.lua", t.read "../../experiments/tnn-table10.lua")
+    t.holds(run "plan table.lua scale=smoke tokenizer=char corpus=./notes", "to run")
+  end)
+end)
+
+t.test("from-pytorch.md: its model runs, and its rows are those of the messages", function()
+  local text = page "from-pytorch"
+  t.in_folder(function(folder)
+    t.write(folder .. "/net.lua", block(text, "lua"))
+    t.eq(t.shell(("'%s' lua '%s/net.lua'"):format(core.sys.executable(), folder)), "64\t1\n")
+  end)
+  local rows = {}
+  for names, ours in text:match "| PyTorch | here |.*":gmatch "\n| ([^\n]-) | `([^\n]-)` |" do
+    for name in names:gmatch "`([^`]+)`" do rows[name] = ours end
+  end
+  t.eq(rows, pytorch.ours)
+end)
+
+t.done()
