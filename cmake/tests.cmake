@@ -25,6 +25,9 @@ foreach(package debian rock image) # each builds the whole tree
   add_test(NAME package_${package} COMMAND ${here}/tests/packages/${package}.sh ${here})
   set_tests_properties(package_${package} PROPERTIES LABELS "packages;long" SKIP_RETURN_CODE 77)
 endforeach()
+add_test(NAME package_wheel
+  COMMAND ${here}/tests/packages/wheel.sh $<TARGET_FILE:toeplab> ${here})
+set_tests_properties(package_wheel PROPERTIES LABELS "packages;long" SKIP_RETURN_CODE 77)
 foreach(test program/cli program/asking program/page program/python program/slurm
     program/tensorboard program/watch program/serve
     torture/kill_resume torture/torture_workers torture/torture_edges torture/torture_endless)

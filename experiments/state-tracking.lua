@@ -5,8 +5,9 @@
 -- smallest that is not solvable. Models are trained at 3 to 40 tokens, with a target after each,
 -- and tested by the last target of 40 to 256 tokens. A mixer that is linear and the same at all
 -- times, as every Toeplitz operator and S4 is, cannot solve any of these at all lengths, at any
--- depth (arXiv 2508.07395): rows that must fail are a check of the task. Attention needs no
--- positions to be told here: a causal mask shows the length.
+-- depth (arXiv 2508.07395): rows that must fail are a check of the task. The delta rule can, if its
+-- steps may reflect a state, as they may here. Attention needs no positions to be told: a causal
+-- mask shows the length.
 local tl = require "toeplab"
 
 local function options_of(c, vocab)
@@ -27,6 +28,7 @@ return tl.experiment "state-tracking" {
     { "attention", options = { mixer = "attention", positions = "none" } },
     { "mamba", options = { mixer = "mamba" } },
     { "gla", options = { mixer = "gla" } },
+    { "delta-net", options = { mixer = "delta_net", mixer_options = { most = 2 } } },
   } },
   grid = { group = { "z2", "s3", "a5" } },
   seeds = 3,

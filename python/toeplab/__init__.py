@@ -5,6 +5,7 @@
     toeplab.metrics("@last")                    # what a trial logged, a DataFrame
     toeplab.tensors("@last", "kernel")          # steps, and an array of what was logged at them
     toeplab.checkpoint("3f9c1a")["model"]       # the parameters of a trial, arrays by name
+    toeplab.model("3f9c1a").logits("In the")    # what its model computes, an array [n,vocab]
 
 docs/python.md describes all of it.
 """

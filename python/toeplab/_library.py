@@ -93,7 +93,9 @@ def _candidates() -> List[Path]:
     given = os.environ.get("TOEPLAB_LIBRARY")
     if given:
         return [Path(given)]
-    found = [Path(__file__).resolve().parents[2] / "build" / "libtoeplab.so"]
+    here = Path(__file__).resolve().parent
+    found = [*(here / "lib").glob("libtoeplab.so.*"),  # of a wheel
+             here.parents[1] / "build" / "libtoeplab.so"]
     try:
         from ._checkout import BUILD  # written by setup.py
 

@@ -17,6 +17,7 @@ import pandas as pd
 
 from ._library import ROW, STORE_READ, ToeplabError, Value, call, engine, text
 from .files import load
+from .session import Session
 
 _names_of_weights = ("toeplab", "tnn-pytorch", "fairseq")
 _kinds = ("best", "checkpoint")
@@ -96,7 +97,7 @@ def _program() -> str:
     engine.load()
     here = Path(engine.path).resolve().parent
     for path in (here / "toeplab", here / ".." / "bin" / "toeplab"):
-        if path.exists():
+        if path.is_file():
             return str(path)
     return "toeplab"
 
@@ -220,9 +221,37 @@ class Model:
     Attributes: word (what it was opened by), weights (arrays by name).
     """
 
-    def __init__(self, word: Words, weights: Dict[str, Any], arguments: List[str]) -> None:
-        """arguments are those by which toeplab generate opens it."""
-        self.word, self.weights, self._arguments = word, weights, arguments
+    def __init__(self, word: Words, weights: Dict[str, Any], opened: List[str]) -> None:
+        """opened: the path or the id of the trial, and in that case the results folder."""
+        self.word, self.weights, self._opened = word, weights, opened
+        self._session: Optional[Session] = None
+
+    def _running(self) -> Session:
+        """The process that computes, which starts when it is first needed."""
+        if self._session is None:
+            self._session = Session(_program(), self._opened)
+        return self._session
+
+    def forward(self, *inputs: Any) -> np.ndarray:
+        """Return what the model computes of arrays, in evaluation mode and without gradients.
+
+        A language model takes ids [b,n] and returns logits [b,n,vocab]; a classifier takes ids
+        [b,n] and lengths [b].
+        """
+        return self._running().forward(*inputs)
+
+    __call__ = forward
+
+    def encode(self, text: Union[str, bytes]) -> np.ndarray:
+        """Return the ids of a text by the vocabulary of the model, int32 [n]."""
+        return self._running().encode(text)
+
+    def logits(self, given: Union[str, bytes, Sequence[int]]) -> np.ndarray:
+        """Return a language model's logits after each token of a text or of its ids: [n,vocab]."""
+        ids = self.encode(given) if isinstance(given, (str, bytes)) else np.asarray(given)
+        if ids.ndim != 1:
+            raise ValueError(f"logits: the ids are {list(ids.shape)}, not [n]; forward takes [b,n]")
+        return self.forward(ids[None])[0]
 
     def generate(self, prompt: str = "", tokens: int = 200, **options: Any) -> str:
         """Return the prompt and what the model adds to it; options are those of the program.
@@ -238,7 +267,8 @@ class Model:
                     words.append(option)
                 elif one is not False and one is not None:
                     words.append(f"{option}={one}")
-        text = _run(*words, *self._arguments)
+        word, *dir = self._opened
+        text = _run(*words, *(["--dir", *dir] if dir else []), "--", word)
         return text[:-1] if text.endswith("\n") else text
 
     def __repr__(self) -> str:
@@ -254,9 +284,9 @@ def model(word: Words, names: str = "toeplab", dir: Optional[str] = None) -> Mod
     if names not in _names_of_weights:
         raise ValueError(f"names is '{names}', not one of {', '.join(_names_of_weights)}")
     if isinstance(word, str) and word.endswith(".safetensors"):
-        return Model(word, load(word), ["--", word])
+        return Model(word, load(word), [word])
     id = _one(word, dir)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
         _run("export", id, "--weights", str(path), "--names", names, "--dir", _folder(dir))
-        return Model(word, load(path), ["--dir", _folder(dir), "--", id])
+        return Model(word, load(path), [id, _folder(dir)])

@@ -40,8 +40,9 @@ function started.scripts()
 local tl = require "toeplab"
 return tl.experiment "ranks" {
   fixed = tl.lm.fixed { corpus = "text:" .. ("the old man told a tale of the sea .\n"):rep(240),
-    vocab_size = 270, layers = 1, dim = 16, glu_dim = 16, rpe_dim = 8, rpe_layers = 1, length = 16,
-    batch = 4, micro = 1, steps = 6, warmup = 4, scored = 256, lengths = { 16 } },
+    tokenizer = "bpe", vocab_size = 270, layers = 1, dim = 16, glu_dim = 16,
+    rpe_dim = 8, rpe_layers = 1, length = 16, batch = 4, micro = 1, steps = 6, warmup = 4,
+    scored = 256, lengths = { 16 } },
   trial = tl.lm.trial,
 }
 ]])

@@ -66,6 +66,7 @@ tree="$top/moved"
 check "a moved tree is configured anew" 0 "[x]" "^lab: configuring" x
 TOEPLAB_BUILD="$top/else where"
 export TOEPLAB_BUILD
+check "a wheel goes to one folder" 2 "" "^lab: wheel takes one folder" wheel a b
 check "another build folder" 0 "[x]" "^lab: building in $TOEPLAB_BUILD" x
 check "is kept" 0 "[x]" - x
 touch "$tree/benches/x.c"

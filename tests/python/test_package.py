@@ -359,6 +359,39 @@ class Runs(unittest.TestCase):
         with self.assertRaisesRegex(toeplab.ToeplabError, "the prompt: character '-'"):
             model.generate("--help")  # a prompt, not an option
 
+    def test_a_model_computes_as_in_lua(self) -> None:
+        code = """local tl = require "toeplab"
+            local model, vocab = tl.model(arg[1])
+            tl.save(arg[2], model(vocab:encode "the he":reshape(1, -1)))"""
+        with tempfile.TemporaryDirectory() as folder:
+            out, weights = folder + "/y.npy", folder + "/w.safetensors"
+            subprocess.run([store._program(), "lua", "-e", code, "quickstart", out], check=True)
+            want = np.load(out)
+            subprocess.run([store._program(), "export", "quickstart", "--weights", weights],
+                           check=True, stdout=subprocess.DEVNULL)
+            for model in (toeplab.model("quickstart"), toeplab.model(weights)):
+                ids = model.encode("the he")
+                self.assertEqual((ids.shape, ids.dtype), ((6,), np.int32))
+                for logits in (model.forward(ids[None]), model(ids.astype(np.int64)[None])):
+                    np.testing.assert_array_equal(logits, want)
+                np.testing.assert_array_equal(model.logits("the he"), want[0])
+                np.testing.assert_array_equal(model.logits(ids.tolist()), want[0])
+
+    def test_inputs_that_a_model_cannot_take_are_named(self) -> None:
+        model = toeplab.model("quickstart")
+        for error, text, call in (
+                (toeplab.ToeplabError, "^gather: index 1000",
+                 lambda: model.forward([[1000]])),
+                (toeplab.ToeplabError, "^character '#'", lambda: model.logits("#")),
+                (TypeError, "type <U1", lambda: model.forward("x")),
+                (ValueError, r"are \[1, 1\], not \[n\]", lambda: model.logits([[1]]))):
+            with self.assertRaisesRegex(error, text):
+                call()
+        self.assertEqual(model.logits([1]).shape[0], 1)  # it computes on
+        model._session._process.kill()
+        with self.assertRaisesRegex(toeplab.ToeplabError, "the program has ended"):
+            model.logits([1])
+
     def test_mistakes_are_named(self) -> None:
         for text, call in (("is not the id of a trial", lambda: toeplab.runs("nonsense")),
                            ("^no trial matches loss<-1", lambda: toeplab.runs("loss<-1")),
@@ -396,7 +429,8 @@ class Installation(unittest.TestCase):
             self.assertEqual(made.returncode, 0, made.stdout.decode())
             package = Path(folder) / "site" / "toeplab"
             self.assertIn(str(copy.parent / "build"), (package / "_checkout.py").read_text())
-            self.assertTrue((package / "py.typed").exists())
+            for file in ("py.typed", "session.lua"):
+                self.assertTrue((package / file).exists())
 
 
 if __name__ == "__main__":

@@ -121,13 +121,12 @@ local function show_arithmetic(built, sizes)
   print "  computed twice to store less, and of a mixer of your own all but its linear maps"
 end
 
-local function show_memory(e, sizes, mixer)
+local function show_memory(e, sizes)
   print(("\nmemory to train, batch %d x length %d, by formula"):format(sizes.batch, sizes.length))
   print("  parameters      " .. mebibytes(e.parameter_bytes))
   print("  gradients       " .. mebibytes(e.gradient_bytes))
   print("  Adam's moments  " .. mebibytes(e.optimizer_bytes))
-  print("  activations     " .. mebibytes(e.activation_bytes)
-    .. (type(mixer) == "function" and "  without those inside the mixers" or ""))
+  print("  activations     " .. mebibytes(e.activation_bytes))
   print("  total           " .. mebibytes(e.total_bytes))
   print(("  activations     %10.1f KiB a token"):format(
     e.activation_bytes / (sizes.batch * sizes.length) / 2 ^ 10))
@@ -198,7 +197,7 @@ function model.run(set, words)
   print(("\nparameters %s, of which %s are trained"):format(tree.thousands(parameters),
     tree.thousands(trained)))
   show_arithmetic(built, sizes)
-  show_memory(models.estimate(built, sizes.length, sizes.batch), sizes, built.opt.mixer)
+  show_memory(models.estimate(built, sizes.length, sizes.batch), sizes)
 end
 
 return model

@@ -118,8 +118,8 @@ local function estimate(model, n, batch)
   local parameters, trained = model:count()
   local numbers = model.activations_of and model.activations_of(o, n, batch)
     or sizes.activations(o, n, batch) + (n + 0.0) * batch * 4 * o.dim
-  if type(o.mixer) == "string" then
-    for _, layer in model.layers:each() do
+  for i, layer in model.layers:each() do
+    if type(stack.of_block(o, i).mixer) == "string" then
       local _, stored = layer.token:cost(n)
       numbers = numbers + batch * stored
     end

@@ -125,17 +125,27 @@ local function token(o)
   return 2 * (linear(o.dim, o.dim) + linear(o.dim, width)) + linear(width, o.dim)
 end
 
+-- Returns the sum of f over the options of all blocks. Blocks that have one mixer are equal.
+local function over_blocks(o, f)
+  if type(o.mixer) ~= "table" then return o.layers * f(o) end
+  local sum = 0.0
+  for i = 1, math.min(#o.mixer, o.layers) do
+    sum = sum + ((o.layers - i) // #o.mixer + 1) * f(stack.of_block(o, i))
+  end
+  return sum
+end
+
 -- Returns the number of parameters (a float) of the blocks of a model with the resolved options o.
 -- The parameters of a user's mixer or encoder function are not known, and not counted.
 function sizes.blocks(o)
   local one_norm = o.layout == "none" and 0.0 or norm(o.norm, o.dim)
-  local block, channel = token(o) + one_norm, stack.channel(o)
+  local block, channel = one_norm, stack.channel(o)
   if o.layout == "B" then block = block + norm(o.inner_norm or o.norm, o.dim) end
   if channel ~= "none" then
     local hidden, maps = o.glu_dim or o.dim, channel == "glu" and 2 or 1
     block = block + one_norm + maps * linear(o.dim, hidden) + linear(hidden, o.dim)
   end
-  return o.layers * block
+  return o.layers * block + over_blocks(o, token)
 end
 
 -- Returns the number of parameters (a float) of a tnn_lm with the resolved options o.

@@ -9,6 +9,7 @@ local encoders = require "toeplab.nn.encoders"
 local mixers = require "toeplab.nn.mixers"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
+local suggest = require "toeplab.base.suggest"
 
 local stack = {}
 
@@ -20,15 +21,29 @@ local structures = { "gtu+glu", "gtu", "attention+glu", "mha+glu" }
 local positions = { "none", "sinusoidal", "sinusoidal-fairseq", "learned", "learned-fairseq",
   "alibi" }
 
+-- Checks the option mixer: a list must hold names and functions only.
+local function is_mixer(mixer)
+  if type(mixer) ~= "table" then return true end
+  if #mixer == 0 then return false, "is an empty list" end
+  for i, one in ipairs(mixer) do
+    local ok, why = type(one) == "function", nil
+    if not ok then ok, why = suggest.choose("mixer", one, mixers.names) end
+    if not ok then return false, ("has as value #%d an %s"):format(i, why) end
+  end
+  return true
+end
+
 -- Returns the options of blocks, {name, field, help}. Every model needs its own copy of the fields.
 local function blocks()
   return {
     { "layers", positive(7, 1000), "number of blocks" },
     { "dim", positive(512, 1 << 24), "channels of the residual stream" },
     { "structure", field { default = "gtu+glu", choices = structures }, "mixers of a block" },
-    { "mixer", field { type = "function|string", optional = true, choices = mixers.names },
-      "token mixer instead of the structure's: a name, or a function dim -> module" },
-    { "mixer_options", {}, "options of the mixer that is given by name" },
+    { "mixer", field { type = "function|table|string", optional = true, choices = mixers.names,
+      check = is_mixer }, "token mixer instead of the structure's: a name, a function dim -> "
+      .. "module, or a list of these, which the blocks take in turn" },
+    { "mixer_options", {},
+      "options of the mixer that is given by name; of a list: by the names in it" },
     { "channel", field { type = "string", optional = true, choices = { "glu", "ffn", "none" } },
       "channel mixer (as structure: none for gtu, else glu)" },
     { "layout", nn.layout_option "A", "place of norms and residual connections in a block" },
@@ -186,6 +201,27 @@ local function options_of_named(o)
   }
 end
 
+-- Raises an error if mixer_options of a list of mixers has a name that the list has not.
+local function check_names(o)
+  for name in pairs(o.mixer_options) do
+    local names = {}
+    for _, one in ipairs(o.mixer) do
+      if type(one) == "string" then names[#names + 1] = one end
+    end
+    local ok, why = suggest.choose("mixer", name, names)
+    if not ok then error("mixer_options of a list of mixers: " .. why, 0) end
+  end
+end
+
+-- Returns the options of block i, which has one mixer.
+function stack.of_block(o, i)
+  if type(o.mixer) ~= "table" then return o end
+  check_names(o)
+  local mixer = o.mixer[(i - 1) % #o.mixer + 1]
+  local own = { mixer = mixer, mixer_options = o.mixer_options[mixer] or {} }
+  return setmetatable(own, { __index = o })
+end
+
 -- Makes the token mixer of a block.
 function stack.token(o)
   if type(o.mixer) == "string" then
@@ -237,7 +273,14 @@ function stack.positions(o)
   return encodings[o.positions] and encodings[o.positions](o)
 end
 
-local function takes_alibi(o)
+local takes_alibi
+function takes_alibi(o)
+  if type(o.mixer) == "table" then
+    for i = 1, #o.mixer do
+      if takes_alibi(stack.of_block(o, i)) then return true end
+    end
+    return false
+  end
   if type(o.mixer) ~= "string" then return not o.structure:find "^gtu" end
   return mixers.class(o.mixer).spec.fields.positions ~= nil
 end
@@ -249,7 +292,7 @@ function stack.layers(who, o)
       o.mixer and "mixer" or "structure"), 0)
   end
   local layers = nn.ModuleList()
-  for _ = 1, o.layers do layers:append(stack.block(o)) end
+  for i = 1, o.layers do layers:append(stack.block(stack.of_block(o, i))) end
   return layers
 end
 

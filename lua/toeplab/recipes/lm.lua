@@ -220,8 +220,8 @@ end
 -- Evaluates a model on the test part of data at the lengths c.lengths and at c.length, on all of it
 -- or on the first c.test_scored targets: logs ppl@LENGTH for each, test_ppl (that of c.length) with
 -- test_loss, its logarithm in nats a token, and what text_error does, and mean_extrapolation_ppl,
--- the mean over c.lengths, and what to compare these with (NGRAMS): unigram_ppl, unigram_loss and
--- so on. given: options of eval.perplexity.
+-- the mean over c.lengths, bytes_per_token of the test part, and what to compare these with
+-- (NGRAMS): unigram_ppl, unigram_loss and so on. given: options of eval.perplexity.
 function lm.test(t, c, model, data, given)
   local sum, trained, groups = 0.0, nil, nil
   local scored, all = test_targets(c, data)
@@ -239,7 +239,7 @@ function lm.test(t, c, model, data, given)
   if not trained then measure(c.length) end
   text_error(t, groups)
   t:log { test_ppl = trained, test_loss = math.log(trained),
-    mean_extrapolation_ppl = sum / #c.lengths }
+    mean_extrapolation_ppl = sum / #c.lengths, bytes_per_token = data.bytes_per_token.test }
 end
 
 -- Runs the trial of an ablation: lm.train, with about four evaluations on at most c.scored targets

@@ -18,6 +18,7 @@
 --   draw = "plot @last matrix",                      -- of a figure: the command that draws ours
 --   instead = "...",       -- what there is, if no experiment answers the table as a whole
 --   setting = { layers = 7 },                        -- the paper's settings, in our keys
+--   bytes_per_token = 4.5, -- of the paper's text
 --   average = { of = 5, column = "avg" },            -- this column is the mean of the first five
 --   notes = { "..." },                               -- errata, and how to read it
 --   claims = {             -- what the paper says of it: a sentence, and the ratio that it asserts
@@ -32,6 +33,7 @@
 -- ids), or a `metric` (a name or a list of names); "ppl@16x" is the metric at 16 times the training
 -- length. With `over_metric` the other side's value is that of another metric. The ratio of the two
 -- values is `above` or `below` a number, or `within` a factor f, that is from 1/f to f.
+-- Perplexities are first converted to those of bytes_per_token bytes.
 -- report/verdicts/claims.lua judges whether trials support it.
 --
 -- where: key -> value or list of values of a trial's configuration, or a list of such tables, one

@@ -16,6 +16,7 @@ return {
       where = { { structure = "attention+glu", causal = false },
         { preset = "attention+glu-8" } } },
   },
+  bytes_per_token = 4.5, -- WikiText-103 in byte pairs of GPT-2
   setting = { corpus = "wikitext-103-raw", tokenizer = "gpt2", dim = 512, expand = 3,
     glu_dim = 512, rpe_dim = 64, rpe_layers = 6, dropout = 0.1, length = 512, batch = 128,
     steps = 50000, lr = 5e-4, warmup = 4000, weight_decay = 0.2, clip = 1.0, decay = 0.99 },

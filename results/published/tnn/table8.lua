@@ -17,6 +17,7 @@ return {
     { "sin, cos", 24.04,
       where = { { rpe_input = "sincos", decay = "none" }, { preset = "sincos" } } },
   },
+  bytes_per_token = 4.5, -- WikiText-103 in byte pairs of GPT-2
   setting = { corpus = "wikitext-103-raw", tokenizer = "gpt2", layers = 7, dim = 512, expand = 3,
     glu_dim = 512, rpe_dim = 64, rpe_layers = 6, dropout = 0.1, length = 512, batch = 128,
     steps = 50000, lr = 5e-4, warmup = 4000, weight_decay = 0.2, clip = 1.0 },

@@ -269,7 +269,8 @@ local function check_keys(words)
 end
 
 t.test("every command of the pages names a verb, options, files and keys that exist", function()
-  local known, count, keyed = { test = true, packages = true, clean = true, help = true }, 0, 0
+  local known, count, keyed = {}, 0, 0
+  for _, verb in ipairs { "test", "wheel", "packages", "clean", "help" } do known[verb] = true end
   for _, verb in ipairs(verbs()) do known[verb] = true end
   local pages = { "../README.md", "../experiments/README.md" }
   for _, name in ipairs(tl.sys.list(docs)) do

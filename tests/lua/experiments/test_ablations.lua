@@ -225,11 +225,11 @@ t.test("mqar at scale smoke", function()
   end)
 end)
 
-t.test("state-tracking at scale smoke: two groups, six mixers", function()
+t.test("state-tracking at scale smoke: two groups, seven mixers", function()
   smoke("state-tracking", { "seeds=1" }, function(store)
     local rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE name = 'test_accuracy'
       AND value BETWEEN 0 AND 1]]
-    t.eq(rows[1].n, 12)
+    t.eq(rows[1].n, 14)
   end)
 end)
 

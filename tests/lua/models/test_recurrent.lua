@@ -186,9 +186,9 @@ t.test("each mixer is stepped to the same numbers, or refused for what it is", f
     gss = { state = 8, inner = 6 }, hgrn2 = { head_dim = 4 }, mamba = { state = 3 },
     s4 = { state = 8 }, s4d = { state = 8 }, sgconv = { size = 4 },
     ssd = { state = 3, head_dim = 6 }, stu = { filters = 4 } }
-  local known = { "attention", "conv", "dss", "gated_attention", "gla", "gss", "gtu", "hgrn2",
-    "hyena", "linear_attention", "longconv", "mamba", "s4", "s4d", "sgconv",
-    "ssd", "stu" }
+  local known = { "attention", "conv", "delta_net", "dss", "gated_attention",
+    "gated_delta_net", "gla", "gss", "gtu", "hgrn2", "hyena", "linear_attention", "longconv",
+    "mamba", "retention", "s4", "s4d", "sgconv", "ssd", "stu" }
   local stepped = {}
   for _, name in ipairs(mixers.names) do
     local fields = mixers.class(name).spec.fields

@@ -4,6 +4,7 @@
 local t = require "harness"
 local tl = require "toeplab"
 local core = require "toeplab.core"
+local delta_rule = require "toeplab.nn.mixers.states.delta_rule"
 local mixers = require "toeplab.nn.mixers"
 
 local test, eq, raises, ok = t.test, t.eq, t.raises, t.ok
@@ -20,6 +21,10 @@ local all = {
   { "hgrn2", { head_dim = 4 } },
   { "hgrn2", { lower = 0.5 } },
   { "gla", { heads = 2, rank = 3 } },
+  { "retention", { heads = 2 } },
+  { "delta_net", { heads = 2 } },
+  { "delta_net", { heads = 1, taps = 1, most = 2 } },
+  { "gated_delta_net", { heads = 2 } },
 }
 
 local function each(fn)
@@ -225,6 +230,128 @@ test("Mamba is its formula", function()
   end)
 end)
 
+test("Retention is its formula", function()
+  tl.seed(9)
+  local mixer = mixers.class "retention"(8, { heads = 2, expand = 2 })
+  -- Turns the pairs of channels i and i + 2 of each head of x [1,n,8].
+  local function turned(x)
+    local rows = x:totable()[1]
+    for t, row in ipairs(rows) do
+      for head = 0, 1 do
+        for i = 1, 2 do
+          local angle, at = (t - 1) * 10000 ^ (-(i - 1) / 2), 4 * head + i
+          local a, b = row[at], row[at + 2]
+          row[at] = a * math.cos(angle) - b * math.sin(angle)
+          row[at + 2] = b * math.cos(angle) + a * math.sin(angle)
+        end
+      end
+    end
+    return core.tensor { rows }
+  end
+  compare(mixer, function(x)
+    local decays = {}
+    for c = 1, 8 do decays[c] = math.log(1 - 2.0 ^ (c <= 4 and -5 or -6)) end
+    local g = core.tensor(decays):reshape(1, 1, 8) * core.ones(1, x:dim(2), 1)
+    local s = dense_heads(2, core.affine(turned(times(x, mixer.q.weight)), 0.5, 0),
+      turned(times(x, mixer.k.weight)), times(x, mixer.v.weight), g)
+    local parts = {}
+    for head = 1, 2 do
+      local one = s:narrow(3, 8 * head - 7, 8)
+      one = one - one:mean(3, true)
+      parts[head] = one / core.sqrt(core.affine((one * one):mean(3, true), 1, 1e-5))
+    end
+    return times(core.silu(times(x, mixer.gate.weight)) * core.concat(parts, 3), mixer.o.weight)
+  end)
+end)
+
+-- ---- The delta rule -----------------------------------------------------------------------------
+
+-- Returns y [n][w] of one head of delta_rule.apply, position by position, and the last state.
+local function delta(q, k, v, beta, g)
+  local s, y = {}, {}
+  for c = 1, #k[1] do
+    s[c] = {}
+    for e = 1, #v[1] do s[c][e] = 0 end
+  end
+  for t = 1, #q do
+    y[t] = {}
+    for e = 1, #v[1] do
+      local said = 0
+      for c = 1, #k[1] do
+        s[c][e] = math.exp(g[t][1]) * s[c][e]
+        said = said + s[c][e] * k[t][c]
+      end
+      y[t][e] = 0
+      for c = 1, #k[1] do
+        s[c][e] = s[c][e] + beta[t][1] * k[t][c] * (v[t][e] - said)
+        y[t][e] = y[t][e] + s[c][e] * q[t][c]
+      end
+    end
+  end
+  return y, s
+end
+
+test("the delta rule in chunks is that position by position, also where keys repeat", function()
+  local of_size = delta_rule.cache()
+  for _, n in ipairs { 1, 2, 31, 32, 33, 100 } do
+    for _, kind in ipairs { "random", "equal keys", "no decay", "twice" } do
+      local b, h, m, w = 2, 3, 4, 5
+      local function unit(x) return x / core.sqrt((x * x):sum(4, true)) end
+      local q, k, v = random(b, n, h, m), unit(random(b, n, h, m)), random(b, n, h, w)
+      if kind == "equal keys" then k = k:narrow(2, 1, 1) * core.ones(1, n, 1, 1) end
+      local beta = core.affine(core.sigmoid(random(b, n, h, 1)), kind == "twice" and 2 or 1, 0)
+      if kind == "equal keys" then beta:fill(1) end
+      local g = -core.exp(random(b, n, h, 1))
+      if kind ~= "random" then g:fill(0) end
+      local got, last = delta_rule.apply(of_size, q, k, v, beta, kind ~= "no decay" and g or nil)
+      for row = 1, b do
+        for head = 1, h do
+          local function of(x) return x:narrow(1, row, 1):narrow(3, head, 1):reshape(n, -1) end
+          local function list(x) return of(x):totable() end
+          local want, state = delta(list(q), list(k), list(v), list(beta), list(g))
+          local what = ("%s, %d"):format(kind, n)
+          ok(largest(of(got) - core.tensor(want)) < 2e-5 * (1 + largest(core.tensor(want))), what)
+          local of_head = last:narrow(1, row, 1):narrow(2, head, 1):reshape(m, w)
+          ok(largest(of_head - core.tensor(state)) < 2e-5 * (1 + largest(of_head)), what)
+        end
+      end
+    end
+  end
+end)
+
+-- What a layer has to do besides: norms of lengths, convolutions, gates.
+test("DeltaNet and GatedDeltaNet are their formulas", function()
+  for _, name in ipairs { "delta_net", "gated_delta_net" } do
+    tl.seed(10)
+    local gated, n = name == "gated_delta_net", 40
+    local mixer = mixers.class(name)(8, { heads = 2 })
+    local x = random(1, n, 8)
+    local none = core.zeros(1)
+    local function mixed(part)
+      return short_conv(times(x, mixer[part].weight), mixer[part .. "_conv"].taps, none)
+    end
+    local beta = core.sigmoid(times(x, mixer.beta.weight))
+    local g = gated and -core.exp(mixer.a_log)
+      * core.softplus(times(x, mixer.decay.weight) + mixer.step_bias) or core.zeros(1, n, 2)
+    local parts, width = {}, gated and 8 or 4
+    for head = 1, 2 do
+      local function of(y, w) return y:narrow(3, (head - 1) * w + 1, w) end
+      local function unit(y)
+        return y / core.sqrt(core.affine((y * y):sum(3, true), 1, 1e-6))
+      end
+      local s = delta(core.affine(unit(of(mixed "q", 4)), 0.5, 0):totable()[1],
+        unit(of(mixed "k", 4)):totable()[1], of(mixed "v", width):totable()[1],
+        of(beta, 1):totable()[1], of(g, 1):totable()[1])
+      parts[head] = rms(core.tensor { s }, mixer.norm.weight)
+    end
+    local y = core.concat(parts, 3)
+    if gated then y = y * core.silu(times(x, mixer.gate.weight)) end
+    local want = times(y, mixer.o.weight)
+    ok(largest(mixer(x) - want) < 1e-4 * largest(want), name)
+    core.tape_clear()
+  end
+end)
+
 test("initial values: steps from 0.001 to 0.1, and Mamba's decays 1..state", function()
   tl.seed(8)
   local mixer = mixers.class "mamba"(64)
@@ -238,7 +365,7 @@ test("initial values: steps from 0.001 to 0.1, and Mamba's decays 1..state", fun
 end)
 
 test("wrong options are named", function()
-  for _, name in ipairs { "mamba", "ssd", "hgrn2", "gla" } do
+  for _, name in ipairs { "mamba", "ssd", "hgrn2", "gla", "retention", "delta_net" } do
     raises(mixers.class(name), "option 'causal' = false: .* sees earlier tokens only", 8,
       { causal = false })
   end
@@ -247,6 +374,9 @@ test("wrong options are named", function()
   raises(mixers.class "hgrn2", "8 channels do not divide into heads of head_dim = 3", 8,
     { head_dim = 3 })
   raises(mixers.class "gla", "dim = 8 must be a multiple of twice the heads, 6", 8, { heads = 3 })
+  raises(mixers.class "delta_net", "8 channels do not divide into 3 heads", 8, { heads = 3 })
+  raises(mixers.class "retention", "dim = 8 must be a multiple of twice the heads, 6", 8,
+    { heads = 3 })
   raises(mixers.class "hgrn2", "option 'lower' = 1.0 must be between 0 and 0.999", 8,
     { lower = 1 })
 end)

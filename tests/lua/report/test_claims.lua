@@ -95,6 +95,23 @@ t.test("a claim is supported, contradicted or left open by the interval of its r
   end
 end)
 
+t.test("claims compare the perplexities of the bytes of a token of the paper", function()
+  local function said(bytes)
+    local text
+    t.in_folder(function(folder)
+      decays(folder, { [0.99] = { 3.4, 3.5, 3.6 }, none = { 3.434, 3.535, 3.636 } }, nil,
+        bytes and function(trial) trial.metrics.bytes_per_token = bytes end)
+      text = run(folder, "compare tnn/table10"):gsub("%s+", " ")
+    end)
+    return text:match "claim 1: .-, PPL %(val%): ratio (%d+%.%d+)",
+      text:match "claims compare the perplexities of [^;]*; a token here has [^%s]*"
+  end
+  t.eq({ said() }, { "1.010" })
+  t.eq({ said(1) }, { ("%.3f"):format(1.01 ^ 4.5), "claims compare the perplexities of 4.5 bytes, "
+    .. "as many as a token of the paper has; a token here has 1" })
+  t.eq((said(4.5)), "1.010")
+end)
+
 t.test("models that have learnt less than bigrams decide no claim", function()
   local function said(with, without)
     local found

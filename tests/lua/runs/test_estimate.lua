@@ -150,7 +150,8 @@ end)
 t.test("plan counts trials whose data is not on this machine", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", [[local tl = require "toeplab"
-      return tl.experiment "e" { fixed = tl.lm.fixed { corpus = "wikitext-103-raw" },
+      return tl.experiment "e" { fixed = tl.lm.fixed { corpus = "wikitext-103-raw",
+        tokenizer = "bpe", batch = 16, micro = 16 },
         trial = tl.lm.trial }]])
     local command = ("TOEPLAB_DATA='%s' '%s' plan '%s/x.lua' -C '%s' device=cuda:77 "):format(
       folder, core.sys.executable(), folder, folder)

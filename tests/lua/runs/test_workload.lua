@@ -132,9 +132,10 @@ t.test("the sum: FLOP of the steps that are left, and the files of trials like f
 -- Seconds that trials of this experiment took on one thread of a Xeon, each by `toeplab run` with
 -- the given keys: the results of benches/plan.lua.
 local small = [[
-  fixed = tl.lm.fixed { corpus = "text:" .. ("to be or not to be "):rep(99), vocab_size = 270,
-    layers = 2, dim = 32, glu_dim = 32, rpe_dim = 16, rpe_layers = 2, table_length = 64,
-    length = 64, batch = 4, micro = 4, steps = 300, warmup = 30, lengths = { 64 }, scored = 2048 },
+  fixed = tl.lm.fixed { corpus = "text:" .. ("to be or not to be "):rep(99), tokenizer = "bpe",
+    vocab_size = 270, layers = 2, dim = 32, glu_dim = 32, rpe_dim = 16, rpe_layers = 2,
+    table_length = 64, length = 64, batch = 4, micro = 4, steps = 300, warmup = 30,
+    lengths = { 64 }, scored = 2048 },
   trial = tl.lm.trial]]
 local BASE = 1.59
 local took = {

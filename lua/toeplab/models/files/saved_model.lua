@@ -106,11 +106,17 @@ end
 
 -- ---- Writing ----------------------------------------------------------------------------------
 
--- Returns the name of a model option that holds a function or object, nil if there is none.
+local function is_object(value)
+  return type(value) == "function" or type(value) == "userdata" or class.isclass(value)
+end
+
+-- Returns the name of a model option that holds a function or object, itself or in a list; nil if
+-- there is none.
 local function programmed(options)
   for name, value in pairs(options) do
-    if type(value) == "function" or type(value) == "userdata" or class.isclass(value) then
-      return name
+    if is_object(value) then return name end
+    for _, one in ipairs(type(value) == "table" and value or {}) do
+      if is_object(one) then return name end
     end
   end
 end

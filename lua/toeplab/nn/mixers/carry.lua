@@ -16,7 +16,7 @@ local carry = {}
 
 -- Returns carried[name], or zeros before the first position. The first number of a shape is the
 -- number of sequences.
-local function state_of(carried, name, shape)
+function carry.state_of(carried, name, shape)
   local state = carried[name]
   if state and state:dim(1) ~= shape[1] then
     error(("recurrent: %d sequences after %d: call session:reset() first"):format(shape[1],
@@ -33,7 +33,7 @@ local function at(x, t, ...) return x:narrow(2, t, 1):reshape(...) end
 function carry.linear_recurrence(carried, q, k, v, g)
   if not carried then return core.linear_recurrence(q, k, v, g) end
   local b, h, m, w, list = q:dim(1), q:dim(3), q:dim(4), v:dim(4), {}
-  local state = state_of(carried, "state", { b, h, m, w })
+  local state = carry.state_of(carried, "state", { b, h, m, w })
   for t = 1, q:dim(2) do
     if g then state = state * core.exp(at(g, t, b, h, -1, 1)) end
     state = state + at(k, t, b, h, m, 1) * at(v, t, b, h, 1, w)
@@ -48,7 +48,7 @@ end
 function carry.selective_scan(carried, x, delta, a, b, c, skip)
   if not carried then return core.selective_scan(x, delta, a, b, c, skip) end
   local rows, d, s, list = x:dim(1), x:dim(3), a:dim(2), {}
-  local state = state_of(carried, "state", { rows, d, s })
+  local state = carry.state_of(carried, "state", { rows, d, s })
   for t = 1, x:dim(2) do
     local step = at(delta, t, rows, d, 1)
     state = state * core.exp(step * a)
@@ -64,7 +64,8 @@ function carry.convolution(carried, x, taps)
   if not carried then return core.depthwise_conv(x, taps, 0) end
   local n, before = x:dim(2), taps:dim(1) - 1
   if before == 0 then return x * taps end
-  local all = core.concat({ state_of(carried, "inputs", { x:dim(1), before, x:dim(3) }), x }, 2)
+  local inputs = carry.state_of(carried, "inputs", { x:dim(1), before, x:dim(3) })
+  local all = core.concat({ inputs, x }, 2)
   carried.inputs = all:narrow(2, n + 1, before):clone()
   return core.depthwise_conv(all, taps, 0):narrow(2, before + 1, n)
 end
@@ -72,7 +73,7 @@ end
 -- Appends keys and values [b,h,n,w] to those of the positions before, and returns all.
 function carry.append(carried, keys, values)
   if carried.keys then
-    state_of(carried, "keys", { keys:dim(1) })
+    carry.state_of(carried, "keys", { keys:dim(1) })
     keys = core.concat({ carried.keys, keys }, 3)
     values = core.concat({ carried.values, values }, 3)
   end

@@ -202,11 +202,20 @@ local function several(side, trials)
     keys[2] and " (also: " .. table.concat(keys, ", ", 2) .. ")" or "") }
 end
 
+-- Returns the value of part in trial t, nil without one. A perplexity is that of as many bytes as a
+-- token of the paper has, if the paper's length of a token is known and the trial logged its own.
+-- unit: {bytes= (of a token of the paper), place= (of a trial's own among its values)}.
+local function value_of(t, part, unit)
+  local v, own = t.values[part.value], t.values[unit.place]
+  if v and own and unit.bytes and part.name:find "ppl" then return v ^ (unit.bytes / own) end
+  return v
+end
+
 -- Returns what a side came to: {values= (seed -> the mean of the parts, false for a seed that lacks
 -- one), steps= (judgement.count_looks), rule= (judgement.rule), lost= (the set of the ids of the
 -- trials that ended without a result), point=}; nil and the reason if there are none or two
 -- settings match; the third result is whether it diverged.
-local function values_of(find, side, parts)
+local function values_of(find, side, parts, unit)
   local sums, counts, steps, lost = {}, {}, {}, {}
   if #find(side) == 0 then return nil, { "no trial of", side.name } end
   for _, part in ipairs(parts) do
@@ -217,7 +226,7 @@ local function values_of(find, side, parts)
       if t.point ~= trials[1].point then
         return nil, several(side, trials)
       end
-      local v = t.status == "done" and t.values[part.value]
+      local v = t.status == "done" and value_of(t, part, unit)
       -- A ratio over only the seeds that did not diverge would flatter.
       if t.status == "guard" or v and v - v ~= 0 then
         return nil, { "diverged:", side.name }, true
@@ -238,9 +247,9 @@ end
 -- Sets pair (judgement.pair) with lost (how many trials ended without a result) and tuned (the
 -- values of the tuned key on both sides, if one was tuned), or why, the reason that there is none.
 -- Sets untested if there is no p because trials diverged or ended without a result.
-local function measure(c, find, tuned_key)
-  local a, why, of_a = values_of(find, c.a, c.measure.of)
-  local b, other, of_b = values_of(find, c.b, c.measure.over)
+local function measure(c, find, tuned_key, unit)
+  local a, why, of_a = values_of(find, c.a, c.measure.of, unit)
+  local b, other, of_b = values_of(find, c.b, c.measure.over, unit)
   c.why = why or other
   c.untested = c.why and (a or of_a) and (b or of_b)
   if c.why then return end
@@ -300,6 +309,18 @@ local function judge(result, all)
   end
 end
 
+-- Returns the line that says of how many bytes the perplexities of claims are; nil if those are of
+-- the tokens of trials.
+local function unit_text(trials, unit)
+  for _, t in ipairs(trials) do
+    local own = t.values[unit.place]
+    if own and unit.bytes then
+      return ("claims compare the perplexities of %g bytes, as many as a token of the paper has; a "
+        .. "token here has %.3g"):format(unit.bytes, own)
+    end
+  end
+end
+
 -- Judges the claims of a published table by the trials of frame (nil: there are none). Returns
 -- {claims = { {says=, verdict=, list= (comparisons)} }, count= (of the comparisons), tests= (how
 -- many Holm's correction counts), measured= (how many were measured)}. A comparison has a, b
@@ -322,9 +343,13 @@ function claims.of(published, frame)
   local names = metrics_of(all, frame)
   local first = #names
   table.move(yardsticks.names, 1, #yardsticks.names, first + 1, names)
-  local find = finder(published, frame, frame:trials(names))
+  names[#names + 1] = "bytes_per_token"
+  local unit = { bytes = published.bytes_per_token, place = #names }
+  local trials = frame:trials(names)
+  local find = finder(published, frame, trials)
+  result.unit = unit_text(trials, unit)
   for _, c in ipairs(all) do
-    measure(c, find, frame.plan.tuned_key)
+    measure(c, find, frame.plan.tuned_key, unit)
     c.untrained = c.pair and untrained(c, find, first)
   end
   judge(result, all)
@@ -412,6 +437,7 @@ function claims.words(published, frame)
     local why = frame and reasons(claim.list)
     if why then lines[#lines + 1] = ("%s: not measured: %s"):format(name, why) end
   end
+  lines[#lines + 1] = result.unit
   if result.tests > 0 then
     local all = quantity.count(result.count, "comparison")
     lines[#lines + 1] = ("claims: ratios of geometric means, paired by seed, with 95 %% intervals "

@@ -15,13 +15,15 @@ local options = require "toeplab.base.options"
 local position = require "toeplab.nn.position"
 local shapes = require "toeplab.nn.shapes"
 
--- Returns what hides the later keys from each of n queries that follow the position `before`,
--- [n,before+n]; nil for one query, which sees all.
-local function later(before, n)
-  if n == 1 then return nil end
+-- Returns what hides from n queries that follow the position `before` the keys that they do not
+-- see, [n,before+n]: later ones if causal, and with a window w those w or more positions away.
+local function unseen(before, n, causal, w)
   local distance = core.range(before, before + n - 1):reshape(n, 1)
     - core.range(0, before + n - 1):reshape(1, -1)
-  return heads.hide(shapes.step(distance))
+  local seen = causal and shapes.step(distance)
+    or w and shapes.step(core.affine(distance, 1, w - 1))
+  if w then seen = seen * shapes.step(core.affine(distance, -1, w - 1)) end
+  return heads.hide(seen)
 end
 
 -- Returns softmax(q k^T / sqrt(w) + bias) v, computed per head. With the option causal, a token
@@ -31,14 +33,20 @@ end
 local function attend(self, q, k, v, mask)
   local o, n, bias = self.opt, q:dim(2), nil
   local before = carry.advance(self.carry, n)
+  local function add(hide) bias = bias and bias + hide or hide end
   q, k, v = heads.split(q, o.heads), heads.split(k, o.heads), heads.split(v, o.heads)
   if self.rotate then q, k = self.rotate(q, before), self.rotate(k, before) end
   if self.carry then k, v = carry.append(self.carry, k, v) end
   if o.positions == "alibi" then
     bias = before == 0 and self.bias(n) or position.alibi_bias(o.heads, before + n, before)
   end
-  local hide = mask and heads.hide(mask):reshape(-1, 1, 1, n) or before > 0 and later(before, n)
-  if hide then bias = bias and bias + hide or hide end
+  local w = o.window and o.window < before + n and o.window
+  if mask then add(heads.hide(mask):reshape(-1, 1, 1, n)) end
+  if w and before == 0 then
+    add(self.unseen(n))
+  elseif w or before > 0 and n > 1 then -- one query sees all
+    add(unseen(before, n, o.causal, w))
+  end
   local more = { causal = o.causal and before == 0, drop = self.drop }
   return heads.join(heads.attend(q, k, v, q:dim(4) ^ -0.5, bias, more))
 end
@@ -51,6 +59,8 @@ end
 local function spec(more)
   more.positions = options.field { default = "none",
     choices = { "none", "sinusoidal", "learned", "rotary", "alibi" } }
+  more.window = options.field { type = "int", min = 1, optional = true,
+    help = "a token sees this many: itself and those before it; if not causal, as many after it" }
   more.max_length = position.Learned.spec.fields.max_length
   more.dropout = options.field { default = 0.0, min = 0, max = 0.999 }
   more.init = options.field { type = "function|string", default = "torch" }
@@ -68,6 +78,7 @@ end
 
 local function prepare(self, o)
   self.bias = cache.recent(function(n) return position.alibi_bias(o.heads, n) end)
+  self.unseen = cache.recent(function(n) return unseen(0, n, o.causal, o.window) end)
   if o.dropout > 0 then self.drop = Dropout(o.dropout) end
   if o.positions == "sinusoidal" then self.position = position.Sinusoidal(o.dim) end
   if o.positions == "learned" then self.position = position.Learned(o.dim, o.max_length) end

@@ -24,6 +24,12 @@ function steps.bias(count)
   end))
 end
 
+-- Returns a parameter [count] whose exponential is uniform from 1 to 16.
+function steps.decay_log(count)
+  local decay = initial.init.uniform(core.zeros(count), 1, 16)
+  return initial.parameter(core.no_grad(core.log, decay))
+end
+
 -- Returns x [b,n,heads w] as [b,n,heads,w], and back.
 function steps.split(x, heads)
   return x:reshape(x:dim(1), x:dim(2), heads, x:dim(3) // heads)
