@@ -113,7 +113,7 @@ target_link_libraries(apart PRIVATE toeplab-core)
 # FFTW's plans are measured once per build, and never wait for the lock of another build's tests.
 set(own_cache XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache)
 file(GLOB C_TESTS CONFIGURE_DEPENDS tests/core/*/test_*.c tests/backends/test_*.c)
-set(INSIDE bpe choose context gemm gradients memory pathfinder scarce store_strangers vocab_files
+set(INSIDE bpe choose context gemm gradients memory pathfinder scarce vocab_files
   watch) # these call functions that the libraries do not export
 list(TRANSFORM INSIDE PREPEND test_)
 foreach(source ${C_TESTS})

@@ -46,18 +46,13 @@ static tl_status prepare_saved(tl_ctx *ctx, const tl_node *node)
     return st;
 }
 
-static tl_slot *input_slot(const tl_node *node, int i)
-{
-    return i < TL_ARGS ? node->in[i] : node->list[i - TL_ARGS].slot;
-}
-
 /* Counts the uses of each watched leaf. */
 static void count_uses(tl_ctx *ctx)
 {
     for (int64_t n = 0; n < ctx->tape_len; n++) {
-        const tl_node *node = &ctx->tape[n];
-        for (int i = 0; i < TL_ARGS + node->count; i++) {
-            tl_slot *slot = input_slot(node, i);
+        tl_node *node = &ctx->tape[n];
+        for (int i = 0; i < tl_input_count(node); i++) {
+            tl_slot *slot = *tl_input_slot(node, i);
             if (slot && slot->number) slot->uses++;
         }
     }
@@ -143,32 +138,30 @@ static tl_status catch_up(tl_ctx *ctx, walk *w, const tl_slot *leaf)
 /* Reaches the watched leaves that node adds to. *out_pending gets the inputs whose leaves are not
 ** there yet, which only a node without a list can put off, and not one that may hand on what it
 ** saved (dy is the loss's own). */
-static tl_status reach_leaves(tl_ctx *ctx, walk *w, const tl_node *node, const tl_tensor *dy,
+static tl_status reach_leaves(tl_ctx *ctx, walk *w, tl_node *node, const tl_tensor *dy,
                               unsigned *out_pending)
 {
     int       waits = node->list != NULL || dy == ctx->one;
     tl_status st = TL_OK;
     *out_pending = 0;
-    for (int i = 0; i < TL_ARGS + node->count && w->watch && st == TL_OK; i++) {
-        tl_slot *slot = input_slot(node, i);
+    for (int i = 0; i < tl_input_count(node) && w->watch && st == TL_OK; i++) {
+        tl_slot *slot = *tl_input_slot(node, i);
         if (!slot || !slot->number) continue;
-        int uses = slot->uses;
+        int uses = slot->uses, postponed = 0;
         if (waits) slot->uses = 1;
-        st = w->watch->reach(w->watch, ctx, slot);
+        st = w->watch->reach(w->watch, ctx, slot, &postponed);
         slot->uses = uses;
-        if (st == TL_ENOTFOUND) {
-            *out_pending |= 1u << i;
-            st = TL_OK;
-        } else if (st == TL_OK) {
-            st = catch_up(ctx, w, slot);
-        }
+        if (postponed) *out_pending |= 1u << i;
+        else if (st == TL_OK) st = catch_up(ctx, w, slot);
     }
     return st;
 }
 
 static tl_status leave(tl_ctx *ctx, walk *w, tl_slot *leaf)
 {
-    tl_status st = w->watch->reach(w->watch, ctx, leaf); /* its nodes may have had no gradient */
+    int       postponed = 0; /* stays so, because uses is 0 */
+    /* its nodes may have had no gradient */
+    tl_status st = w->watch->reach(w->watch, ctx, leaf, &postponed);
     if (st == TL_OK) st = catch_up(ctx, w, leaf);
     return st == TL_OK ? w->watch->done(w->watch, ctx, leaf) : st;
 }

@@ -4,6 +4,14 @@
 
 #include "engine/gradient.h"
 
+/* The inputs of a node: those at its places, then those of its list. */
+static inline int tl_input_count(const tl_node *node) { return TL_ARGS + node->count; }
+
+static inline tl_slot **tl_input_slot(tl_node *node, int i)
+{
+    return i < TL_ARGS ? &node->in[i] : &node->list[i - TL_ARGS].slot;
+}
+
 /* Callbacks of a backward pass about watched leaves, those whose slots have a number. They let the
 ** gradient of a leaf continue a sum that another rank began, and let it be sent on as soon as it is
 ** complete (ranks/chain.c).
@@ -13,13 +21,13 @@
 ** then done: the gradient is final. It never reports a leaf that no node on the tape uses.
 **
 ** slot->uses is the number of inputs of unprocessed nodes that are this leaf, or 1 at a node that
-** the pass cannot put off. If it is above 1, reach will be called again, and may return
-** TL_ENOTFOUND, without a message, instead of waiting: the pass stores the node, goes on, and
-** computes this gradient as soon as reach returns TL_OK for the leaf. The gradients of a leaf are
-** added in the order of the pass all the same. */
+** the pass cannot put off. If it is above 1, reach will be called again, and may set *out_later
+** instead of waiting: the pass stores the node, goes on, and computes this gradient as soon as
+** reach leaves it 0 for the leaf. The gradients of a leaf are added in the order of the pass all
+** the same. */
 typedef struct tl_watch tl_watch;
 struct tl_watch {
-    tl_status (*reach)(tl_watch *w, tl_ctx *ctx, tl_slot *leaf);
+    tl_status (*reach)(tl_watch *w, tl_ctx *ctx, tl_slot *leaf, int *out_later);
     tl_status (*done)(tl_watch *w, tl_ctx *ctx, tl_slot *leaf);
 };
 

@@ -3,13 +3,6 @@
 
 #include "engine/backward.h"
 
-static int input_count(const tl_node *node) { return TL_ARGS + node->count; }
-
-static tl_slot **input_slot(tl_node *node, int i)
-{
-    return i < TL_ARGS ? &node->in[i] : &node->list[i - TL_ARGS].slot;
-}
-
 static tl_status no_gradient(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     (void)ctx, (void)node, (void)dy;
@@ -24,8 +17,8 @@ static void prune(tl_ctx *ctx, int64_t call)
     for (int64_t n = ctx->tape_base; n < ctx->tape_len; n++) {
         tl_node *node = &ctx->tape[n];
         int      left = 0;
-        for (int i = 0; i < input_count(node); i++) {
-            tl_slot **slot = input_slot(node, i);
+        for (int i = 0; i < tl_input_count(node); i++) {
+            tl_slot **slot = tl_input_slot(node, i);
             if (*slot && (*slot)->leads == call) {
                 left = 1;
             } else {

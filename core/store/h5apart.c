@@ -3,7 +3,9 @@
 ** libhdf5 1.10.8 trusts the lengths and addresses in a file: damaged or malicious ones make it
 ** write outside its memory, or never return. A forked child opens the image and answers one request
 ** after another with the functions of h5read.c and h5names.c. If the child dies or takes too long,
-** the file is reported as damaged and this process is unharmed.
+** the file is reported as damaged and this process is unharmed. To read a file once in a child and
+** then here is not enough: some damage spoils memory without killing the child, and of thousands of
+** such files one killed this process.
 **
 ** Files with our trailer are parsed in this process. The trailer detects damage, not malice:
 ** anyone can compute it. */

@@ -57,8 +57,9 @@ CREATE TABLE metrics (
     PRIMARY KEY (trial, name, step)
 ) WITHOUT ROWID;
 
--- The newest row of each series, maintained by triggers, so that a table of thousands of trials
--- need not scan millions of rows.
+-- The newest row of each series, which store/replay.lua keeps, so that a table of thousands of
+-- trials need not scan millions of rows. In older stores triggers kept it, and are still there: no
+-- connection of ours runs any.
 CREATE TABLE last (
     trial TEXT NOT NULL,
     name  TEXT NOT NULL,
@@ -66,28 +67,6 @@ CREATE TABLE last (
     value REAL,
     PRIMARY KEY (trial, name)
 ) WITHOUT ROWID;
-
-CREATE TRIGGER metrics_insert AFTER INSERT ON metrics BEGIN
-    INSERT INTO last VALUES (new.trial, new.name, new.step, new.value)
-    ON CONFLICT (trial, name) DO UPDATE SET step = excluded.step, value = excluded.value
-    WHERE excluded.step >= last.step;
-END;
-
-CREATE TRIGGER metrics_update AFTER UPDATE OF value ON metrics BEGIN
-    UPDATE last SET value = new.value
-    WHERE trial = new.trial AND name = new.name AND step = new.step;
-END;
-
-CREATE TRIGGER metrics_key BEFORE UPDATE OF trial, name, step ON metrics BEGIN
-    SELECT raise(ABORT, 'the key of a metric does not change: delete and insert');
-END;
-
-CREATE TRIGGER metrics_delete AFTER DELETE ON metrics
-WHEN old.step = (SELECT step FROM last WHERE trial = old.trial AND name = old.name) BEGIN
-    DELETE FROM last WHERE trial = old.trial AND name = old.name;
-    INSERT INTO last SELECT trial, name, step, value FROM metrics
-    WHERE trial = old.trial AND name = old.name ORDER BY step DESC LIMIT 1;
-END;
 
 -- Inserting the row is the commit: it happens after the file has its final name. A file without a
 -- row is garbage.

@@ -51,15 +51,9 @@ void store_release(tl_store *s);
 /* Runs tl_store_check_folder, and checks that the rollback journal names no file for SQLite to
 ** delete. */
 tl_status store_check_files(const tl_store *s);
-/* Checks that the database has our schema and nothing else, and returns its version; 0: an empty
-** file. TL_ECORRUPT */
+/* Returns the version of the schema, by what the header of the database says; 0: an empty file.
+** TL_ECORRUPT: it is not a store, or is newer than this program. */
 tl_status store_version(tl_store *s, int *out_version);
-/* store_schema_hash hashes every object of the schema but the tables of ANALYZE, and
-** store_schema_newest is the result for the newest version. If they differ, store_version compares
-** with a schema in memory, which is slower; this happens with an older schema, and where a version
-** of SQLite formats SQL differently. */
-tl_status store_schema_hash(tl_store *s, char hex[65]);
-extern const char store_schema_newest[65];
 /* Copies the database before an upgrade: to runs.db.v1 for version 1. */
 tl_status store_backup(tl_store *s, int version);
 /* Runs the sections of schema.sql after version in one transaction. */

@@ -45,6 +45,9 @@ static tl_status status_of(const tl_store *s)
     int code = sqlite3_errcode(s->db) & 0xff; /* the higher bits say where */
     /* SQLite reports a file that it cannot open for writing as read-only. */
     if (code == SQLITE_READONLY && s->lock >= 0) return TL_EIO;
+    /* All statements but a user's ask for what every store of this version has. */
+    if (s->mode != TL_STORE_ASK && strncmp(sqlite3_errmsg(s->db), "no such ", 8) == 0)
+        return TL_ECORRUPT;
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (codes[i].code == code) return codes[i].st;
     return code == SQLITE_IOERR && full_errno(s->db) ? TL_ENOSPC : TL_EIO;

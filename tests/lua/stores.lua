@@ -3,6 +3,7 @@ local core = require "toeplab.core"
 local harness = require "harness"
 local json = require "toeplab.base.json"
 local records = require "toeplab.store.records"
+local replay = require "toeplab.store.replay"
 
 local stores = {}
 
@@ -60,8 +61,7 @@ function stores.fill(folder, trials)
     store:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, id })
     for name, values in pairs(t.metrics or {}) do
       for step, value in ipairs(values) do
-        store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, ?, ?, ?)",
-          { id, name, step, value + 0.0 })
+        replay.apply(store, id, { "metric", step, name, value + 0.0 })
       end
     end
     add_files(store, id, t.files or {})

@@ -2,6 +2,7 @@
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local records = require "toeplab.store.records"
+local replay = require "toeplab.store.replay"
 local stored_sweeps = require "toeplab.store.sweeps"
 
 local sweeps = {}
@@ -35,13 +36,11 @@ function sweeps.write(folder, s)
         git_commit = '0123456789abcdef', git_dirty = 0 WHERE id = ?]],
         { t.status or "done", t.ended, t.seconds or 60.0, list[i].id, n = 4 })
       for name, value in pairs(t.metrics or {}) do
-        store:rows("INSERT OR IGNORE INTO metrics (trial, name, step, value) VALUES (?, ?, 1, ?)",
-          { list[i].id, name, value + 0.0 })
+        replay.apply(store, list[i].id, { "metric", 1, name, value + 0.0 })
       end
       for name, values in pairs(t.curves or {}) do
         for step, value in ipairs(values) do
-          store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, ?, ?, ?)",
-            { list[i].id, name, step, value + 0.0 })
+          replay.apply(store, list[i].id, { "metric", step, name, value + 0.0 })
         end
       end
       for _, kind in ipairs(t.events or {}) do

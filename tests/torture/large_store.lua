@@ -60,10 +60,8 @@ local function make_trials(store)
   store:rows("INSERT INTO members SELECT sweep, row_number() OVER (ORDER BY rowid), id FROM trials")
 end
 
--- The triggers are dropped while so many rows are inserted; the table `last` is filled at once.
+-- The table `last` is filled at once.
 local function make_metrics(store)
-  local triggers = store:rows "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
-  for _, trigger in ipairs(triggers) do store:rows("DROP TRIGGER " .. trigger.name) end
   for k, name in ipairs(NAMES) do
     store:rows([[WITH RECURSIVE
       s(step) AS (SELECT 1 UNION ALL SELECT step + 1 FROM s WHERE step < ?1)
@@ -73,7 +71,6 @@ local function make_metrics(store)
   end
   store:rows("INSERT INTO last SELECT trial, name, step, value FROM metrics WHERE step = ?",
     { STEPS })
-  for _, trigger in ipairs(triggers) do store:rows(trigger.sql) end
 end
 
 -- A sweep of all trials: 400 settings with three seeds each, repeated.

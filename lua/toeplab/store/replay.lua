@@ -50,6 +50,9 @@ function lines.metric(self, id, step, name, value, at)
   self:rows([[INSERT INTO metrics (trial, name, step, value, at) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (trial, name, step) DO UPDATE SET value = excluded.value, at = excluded.at]],
     { id, name, step, value, at, n = 5 })
+  self:rows([[INSERT INTO last VALUES (?, ?, ?, ?) ON CONFLICT (trial, name)
+    DO UPDATE SET step = excluded.step, value = excluded.value WHERE excluded.step >= step]],
+    { id, name, step, value, n = 4 })
 end
 
 function lines.artifact(self, id, kind, step, path, bytes, sha256, at)
@@ -67,6 +70,9 @@ end
 
 function lines.forget(self, id, step)
   self:rows("DELETE FROM metrics WHERE trial = ? AND coalesce(at, step) > ?", { id, step })
+  self:rows("DELETE FROM last WHERE trial = ?", { id })
+  self:rows([[INSERT INTO last SELECT trial, name, max(step), value FROM metrics WHERE trial = ?
+    GROUP BY name]], { id })
   self:rows("DELETE FROM artifacts WHERE trial = ? AND step > ?", { id, step })
   self:rows("UPDATE trials SET step = ? WHERE id = ?", { step, id })
 end
@@ -210,8 +216,7 @@ function replay.ends(path)
   return first, last, damage
 end
 
--- Deletes the rows of a trial. Those of `last` go first, so that no trigger searches for a
--- replacement.
+-- Deletes the rows of a trial.
 function replay.delete(self, id)
   self:rows("DELETE FROM last WHERE trial = ?", { id })
   self:rows("DELETE FROM metrics WHERE trial = ?", { id })

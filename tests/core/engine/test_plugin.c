@@ -1,6 +1,5 @@
 /* test_plugin.c - loading backends: a whole one compiled outside the tree, and the files that have
 ** to be refused, each with its reason. The compiler is $CC, or cc. */
-#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -230,10 +229,10 @@ static void write_cut(const unsigned char *data, size_t bytes)
 }
 
 /* dlopen would map what is not there, and die of SIGBUS. A plugin is code: one that is damaged
-** within the sizes that its headers tell can do anything, and cannot be refused. */
-static void damaged_files_are_refused(void)
+** otherwise can do anything, and cannot be refused. */
+static void cut_files_are_refused(void)
 {
-    enum { CUTS = 800, FAR = 200 };
+    enum { CUTS = 1000 };
     size_t bytes;
     tl_ctx *ctx = context();
     CHECK(compile("whole.so", "plugin/shift.c", NULL));
@@ -242,24 +241,6 @@ static void damaged_files_are_refused(void)
     for (size_t i = 0; i < CUTS && !test_failures; i++) {
         write_cut(data, i < 80 ? i : bytes - 1 - (i - 80) * (bytes - 81) / (CUTS - 80));
         refused(ctx, "cut.so", i < 64 ? "" : "cut.so: is truncated");
-    }
-    ElfW(Ehdr) *h = (void *)data;
-    ElfW(Phdr) *p = (void *)(data + h->e_phoff);
-    for (uint64_t i = 0; i < FAR && !test_failures; i++) { /* parts behind the end, near and far */
-        ElfW(Ehdr) head = *h;
-        ElfW(Phdr) *part = &p[i % h->e_phnum], before = *part;
-        uint64_t far = bytes - i % 7 + (i % 3 ? 1 : UINT64_MAX >> i % 40);
-        switch (i % 4) {
-        case 0: h->e_phoff = far; break;
-        case 1: h->e_shoff = far; break;
-        case 2: part->p_offset = far; part->p_filesz += 8; break;
-        default: part->p_filesz = far;
-                 part->p_offset += 8;
-        }
-        write_cut(data, bytes);
-        refused(ctx, "cut.so", "cut.so: is truncated");
-        *h = head;
-        *part = before;
     }
     write_cut(data, bytes);
     char path[PATH];
@@ -421,7 +402,7 @@ int main(void)
         {"a backend from outside the tree works", one_from_outside_works},
         {"wrong files are refused with their reason", wrong_files_are_refused},
         {"problems of the search path are remembered", problems_are_remembered},
-        {"damaged files are refused", damaged_files_are_refused},
+        {"cut files are refused", cut_files_are_refused},
         {"options are checked against the table", options_are_checked},
         {"integers, numbers and booleans are checked", option_types_are_checked},
         {"bad answers of a backend are errors", bad_answers_are_errors},

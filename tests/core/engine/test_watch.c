@@ -13,16 +13,15 @@ typedef struct watcher {
     int        put_off, arrived, done[3], order[2], count;
 } watcher;
 
-static tl_status reach(tl_watch *watch, tl_ctx *ctx, tl_slot *leaf)
+static tl_status reach(tl_watch *watch, tl_ctx *ctx, tl_slot *leaf, int *out_later)
 {
     watcher *w = (watcher *)watch;
     (void)ctx;
     CHECK(!w->done[leaf->number]);
     if (leaf->number != SHARED || w->arrived) return TL_OK;
-    if (leaf->uses > 1) {
-        w->put_off++;
-        return TL_ENOTFOUND;
-    }
+    *out_later = leaf->uses > 1;
+    w->put_off += *out_later;
+    if (*out_later) return TL_OK;
     w->arrived = 1;
     leaf->grad = w->prefix;
     w->prefix = NULL;
@@ -106,10 +105,11 @@ static void order_of_sums(void)
     tl_ctx_free(ctx);
 }
 
-static tl_status fails(tl_watch *watch, tl_ctx *ctx, tl_slot *leaf)
+static tl_status fails(tl_watch *watch, tl_ctx *ctx, tl_slot *leaf, int *out_later)
 {
     (void)watch;
-    if (leaf->number == SHARED && leaf->uses > 1) return TL_ENOTFOUND;
+    *out_later = leaf->number == SHARED && leaf->uses > 1;
+    if (*out_later) return TL_OK;
     return tl_fail(ctx, TL_EIO, "the rank before is gone");
 }
 

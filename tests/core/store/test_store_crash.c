@@ -49,6 +49,9 @@ static tl_status write_batch(tl_store *s, int64_t b)
                            "VALUES ('t', 'loss', ?, ?)", 2,
                            (tl_value[]){{.kind = 'i', .i = i}, {.kind = 'f', .f = (double)i}}, NULL,
                            NULL);
+    if (st == TL_OK)
+        st = run(s, "INSERT OR REPLACE INTO last SELECT trial, name, max(step), value FROM metrics "
+                    "GROUP BY trial, name");
     if (st == TL_OK) return run(s, "COMMIT");
     (void)run(s, "ROLLBACK");
     return st;

@@ -9,6 +9,7 @@ local pages = require "toeplab.report.page"
 local plot = require "toeplab.report.figures.plot"
 local frames = require "toeplab.report.frames"
 local records = require "toeplab.store.records"
+local replay = require "toeplab.store.replay"
 local stats = require "toeplab.report.stats"
 local sweeps = require "sweeps"
 local trials = require "trials"
@@ -33,8 +34,7 @@ local function with_store(fn, change, more)
       ids[i] = trial.id
       for step = 1, 10 do
         local times = s.trials[i].config.decay == "learnable" and 10.0 or 1.0
-        store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'loss', ?, ?)",
-          { trial.id, step, times * (step + trial.seed) })
+        replay.apply(store, trial.id, { "metric", step, "loss", times * (step + trial.seed) })
       end
     end
     fn(store, ids, folder)
@@ -106,8 +106,7 @@ t.test("long series are thinned and keep their extremes", function()
       for step = 11, 5000 do
         local value = step == 3333 and 1e6 or 1.0
         for i = 1, 2 do
-          store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'loss', ?, ?)",
-            { ids[i], step, value })
+          replay.apply(store, ids[i], { "metric", step, "loss", value })
         end
       end
     end)
@@ -123,9 +122,8 @@ end)
 
 t.test("a seed that diverged leaves a gap, not the mean of the others", function()
   with_store(function(store, ids)
-    store:rows("UPDATE metrics SET value = NULL WHERE trial = ? AND name = 'loss' AND step = 4",
-      { ids[2] })
-    store:rows("UPDATE metrics SET value = NULL WHERE trial = ? AND name = 'ppl'", { ids[2] })
+    replay.apply(store, ids[2], { "metric", 4, "loss", nil })
+    replay.apply(store, ids[2], { "metric", 1, "ppl", nil })
     local set = groups.set(store, ids)
     local y = curves.steps(set, "loss").series[1].y
     t.ok(y[4] ~= y[4] and y[5] == 7)

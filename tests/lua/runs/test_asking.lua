@@ -189,8 +189,7 @@ t.test("the running trials of a sweep are in its order, without the trash", func
     end
     store:rows("UPDATE members SET position = 0 WHERE trial = ?", { id "f" })
     t.eq(labels(), "fe")
-    store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'loss', 1, NULL)",
-      { id "f" })
+    replay.apply(store, id "f", { "metric", 1, "loss", nil })
     local loss = sweeps.running(store, sweep)[1].loss
     t.ok(loss ~= loss, "NaN is not a missing value")
     loss = logged.trials(store, sweep, "loss")[1].value
@@ -204,8 +203,7 @@ end)
 t.test("an index of a metric is not a step of training", function()
   with_store(function(store)
     local sweep = sweeps.last(store)[1].id
-    store:rows("INSERT INTO metrics (trial, name, step, value, at) VALUES (?, 'lag', 3000, 1.0, 7)",
-      { id "f" })
+    replay.apply(store, id "f", { "metric", 3000, "lag", 1.0, 7 })
     local function steps()
       local running = sweeps.running(store, sweep)
       local own = running[1].id == id "f" and running[1] or running[2]
@@ -216,8 +214,7 @@ t.test("an index of a metric is not a step of training", function()
     t.eq(steps(), { 7, 7 })
     local said = t.toeplab(("ls -c step,lag f -C '%s'"):format(store.folder))
     t.ok(not said:find "3000", said)
-    store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'loss', 9, 1.0)",
-      { id "f" })
+    replay.apply(store, id "f", { "metric", 9, "loss", 1.0 })
     t.eq(steps(), { 9, 7 })
   end)
 end)

@@ -8,6 +8,7 @@ local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
 local merge = require "toeplab.store.merge"
 local records = require "toeplab.store.records"
+local replay = require "toeplab.store.replay"
 local selection = require "toeplab.store.selection"
 local stores = require "stores"
 local sweeps = require "toeplab.store.sweeps"
@@ -225,5 +226,37 @@ t.test("who holds the store too long is told by the exit code of a lock", functi
     t.eq({ ok, errors.is(why) and why.code }, { false, errors.LOCKED })
   end)
 end)
+
+-- name; the lines of a journal that follow; the last values afterwards
+local followed = {
+  { "earlier steps change nothing", { { "metric", 3, "loss", 7.0 } },
+    { "acc 2 0.5", "loss 9 1.0" } },
+  { "the same step may be logged again", { { "metric", 9, "loss", 7.0 } },
+    { "acc 2 0.5", "loss 9 7.0" } },
+  { "a value that is no number counts", { { "metric", 10, "loss" } },
+    { "acc 2 0.5", "loss 10 nil" } },
+  { "what is forgotten gives way to what is before", { { "forget", 5 } },
+    { "acc 2 0.5", "loss 5 5.0" } },
+  { "a metric that is forgotten as a whole has none", { { "forget", 1 } }, { "loss 1 9.0" } },
+  { "an index is not a step", { { "metric", 50, "acc", 2.0, 3 }, { "forget", 4 } },
+    { "acc 50 2.0", "loss 4 6.0" } },
+}
+
+for _, case in ipairs(followed) do
+  local name, lines, want = table.unpack(case)
+  t.test("last values follow the metrics: " .. name, function()
+    t.in_folder(function(folder)
+      local store <close> = open(folder)
+      for step = 1, 9 do replay.apply(store, ID, { "metric", step, "loss", 10.0 - step }) end
+      replay.apply(store, ID, { "metric", 2, "acc", 0.5 })
+      for _, line in ipairs(lines) do replay.apply(store, ID, line) end
+      local found = {}
+      for i, row in ipairs(store:rows "SELECT * FROM last ORDER BY name") do
+        found[i] = ("%s %d %s"):format(row.name, row.step, row.value)
+      end
+      t.eq(found, want)
+    end)
+  end)
+end
 
 t.done()

@@ -5,6 +5,7 @@ local check = require "toeplab.store.check"
 local core = require "toeplab.core"
 local journal = require "toeplab.store.journal"
 local records = require "toeplab.store.records"
+local replay = require "toeplab.store.replay"
 local stores = require "stores"
 local sweeps = require "toeplab.store.sweeps"
 local trash = require "toeplab.store.trash"
@@ -196,8 +197,7 @@ t.test("a journal that is written again has many records", function()
     fill(folder)
     local store <close> = records.open(folder, "w")
     for step = 1, 1000 do
-      store:rows("INSERT INTO metrics (trial, name, step, value) VALUES (?, 'x', ?, 0.5)",
-        { ID, step })
+      replay.apply(store, ID, { "metric", step, "x", 0.5 })
     end
     store:transaction(function() written.again(store, ID) end)
     local _, count = t.read(folder .. "/" .. LAST):gsub("\n= %x+\n", "")
