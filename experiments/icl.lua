@@ -9,13 +9,14 @@
 --
 -- The rows attention and s4d are its Transformer and S4D. Differences: test examples are not those
 -- that validate; weight decay applies to all parameters, S4D's too; residual branches do not start
--- smaller; the cosine begins after the warm-up. H3 has no mixer here, and the GILR and LRU of its
--- table neither; hyena has their gated convolutions. TNN and FD have GTUs and GLUs of about the
--- same size, and all have one learning rate, which was not chosen for them.
+-- smaller; the cosine begins after the warm-up. H3, GILR and LRU have no mixer here; hyena has the
+-- gated convolutions of H3. TNN and FD have GTUs and GLUs of about the same size, and all have one
+-- learning rate, which was not chosen for them.
 --
--- The published start of linear maps, N(0, 0.02), may hold a Transformer for thousands of steps at
--- knowing which values an example has, a quarter of the answers: after 8,000 of the 62,800 steps it
--- still did. init=torch lr=1e-3 steps=6000 warmup=600 answers 0.974 of associative recall.
+-- From the published start of linear maps, N(0, 0.02), a Transformer can stay for thousands of
+-- steps at the level of guessing among the values of an example, a quarter of the answers: it still
+-- did after 8,000 of the 62,800 steps. init=torch lr=1e-3 steps=6000 warmup=600 answers 0.974 of
+-- associative recall.
 local tl = require "toeplab"
 
 -- The accuracy that the code's README reports, which trials log, so that a claim can compare with

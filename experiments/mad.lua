@@ -58,20 +58,27 @@ local function make(c, data)
   return encodes and AutoEncoder(model, { dim = c.dim, vocab = data.vocab }) or model
 end
 
--- Returns by mixer and task a list of the best accuracies of each setting and seed.
+-- Returns by mixer and task a list of the best accuracies of each setting and seed. A task of which
+-- another mixer has more settings, or a setting more runs, is false: its score would compare less.
 local function scores_of(trials)
-  local best, scores = {}, {}
+  local best, scores, runs, most = {}, {}, 0, {}
   for _, trial in ipairs(trials) do
     local c = trial.config
     local key = table.concat({ c.mixer, c.setting, trial.seed }, "\n")
-    best[key] = best[key] or { mixer = c.mixer, task = c.task, accuracy = 0.0 }
-    best[key].accuracy = math.max(best[key].accuracy, trial.metrics.test_accuracy)
+    local one = best[key] or { mixer = c.mixer, task = c.task, accuracy = 0.0, runs = 0 }
+    best[key], one.runs = one, one.runs + 1
+    one.accuracy = math.max(one.accuracy, trial.metrics.test_accuracy)
+    runs = math.max(runs, one.runs)
   end
   for _, one in pairs(best) do
     scores[one.mixer] = scores[one.mixer] or {}
     local of = scores[one.mixer]
     of[one.task] = of[one.task] or {}
-    table.insert(of[one.task], one.accuracy)
+    if one.runs == runs then table.insert(of[one.task], one.accuracy) end
+    most[one.task] = math.max(most[one.task] or 0, #of[one.task])
+  end
+  for _, of in pairs(scores) do
+    for task, list in pairs(of) do of[task] = #list == most[task] and #list > 0 and list end
   end
   return scores
 end

@@ -28,7 +28,7 @@ return tl.experiment "state-tracking" {
     { "attention", options = { mixer = "attention", positions = "none" } },
     { "mamba", options = { mixer = "mamba" } },
     { "gla", options = { mixer = "gla" } },
-    { "delta-net", options = { mixer = "delta_net", mixer_options = { most = 2 } } },
+    { "delta-net", options = { mixer = "delta_net", mixer_options = { beta_max = 2 } } },
   } },
   grid = { group = { "z2", "s3", "a5" } },
   seeds = 3,

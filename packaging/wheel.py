@@ -111,6 +111,8 @@ def place_others(linked: dict, lib: Path, scratch: Path) -> list:
                 change += ["--replace-needed", name, names["offline"]]
                 continue
             if name not in names:
+                if name not in found:
+                    die(f"{original} needs {name}, which is not here")
                 real = Path(found[name]).resolve()
                 digest = hashlib.sha256(real.read_bytes()).hexdigest()[:8]
                 names[name] = name.replace(".so", f"-{digest}.so", 1)

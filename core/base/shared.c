@@ -25,6 +25,7 @@ static int is_cut(const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     int cut = fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode) &&
               pread(fd, &h, sizeof h, 0) == sizeof h && !memcmp(h.e_ident, ELFMAG, SELFMAG) &&
+              h.e_ident[EI_CLASS] == (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) &&
               h.e_shoff + (uint64_t)h.e_shnum * h.e_shentsize > (uint64_t)s.st_size;
     if (fd >= 0) (void)close(fd);
     return cut;

@@ -2,7 +2,7 @@
 **
 ** An operator has three parts, side by side in one file:
 **   1. The public function checks shapes, creates the output, launches a kernel and records the
-**   call.
+**      call.
 **   2. Each device has a kernel, listed in that device's table, so that a new device fills a table
 **      and changes no operator.
 **   3. The gradient function (tape.h) launches kernels or calls operators, and passes each gradient

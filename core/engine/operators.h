@@ -4,6 +4,7 @@
 #ifndef TL_OPERATORS_H
 #define TL_OPERATORS_H
 
+#include <assert.h>
 #include "engine/plugin.h"
 
 /* Names are unique within a row, whose parts are separated by commas:
@@ -126,7 +127,8 @@ typedef struct tl_list {
         out tl_tensor *no_out[TL_ARGS - TL_OUT_##op]; \
         n int64_t no_n[TL_ARGS - TL_N_##op]; \
         r double no_r[TL_ARGS - TL_R_##op]; \
-    };
+    }; \
+    static_assert(sizeof(struct tl_args_##op) == sizeof(tl_list), #op ": places");
 TL_OP_MAP(X, T, TS, N, NS, R)
 #undef T
 #undef TS

@@ -2,7 +2,8 @@
 -- v_*.
 --
 -- A section "-- version N" upgrades a store from version N-1 to N; a new store runs all sections.
--- Released sections are never edited: add one, and raise STORE_VERSION in store.h. Times are
+-- What released sections make is never changed: add one, and raise STORE_VERSION in store.h. (The
+-- triggers that section 1 once had do not run any more.) Times are
 -- seconds since 1970.
 
 -- version 1

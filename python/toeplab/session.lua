@@ -10,6 +10,11 @@
 local tl = require "toeplab"
 local errors = require "toeplab.base.errors"
 
+-- What a model prints is no answer.
+local answers = io.stdout
+rawset(_G, "print", function(...) io.stderr:write(table.concat({ ... }, "\t"), "\n") end)
+io.output(io.stderr)
+
 local folder, word, dir = table.unpack(arg)
 local model, vocab
 
@@ -35,12 +40,12 @@ local function answer(line)
   local name, value = line:match "^(%a+) ?(.*)$"
   local ok, why = pcall(requests[name], value)
   if ok then
-    io.write "ok\n"
+    answers:write "ok\n"
   else -- without the place of the call here
     why = errors.text(why):gsub("^.-session%.lua:%d+: ", ""):gsub("\n", " ")
-    io.write("error ", why, "\n")
+    answers:write("error ", why, "\n")
   end
-  io.flush()
+  answers:flush()
 end
 
 answer "open"

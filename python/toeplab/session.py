@@ -1,6 +1,7 @@
 """Applies a stored model to arrays. Models are written in Lua, so a process of the program does."""
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import tempfile
 import threading
@@ -16,7 +17,8 @@ _SCRIPT = Path(__file__).with_name("session.lua")
 
 
 def _end(process: subprocess.Popen, folder: tempfile.TemporaryDirectory) -> None:
-    process.stdin.close()
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
     process.stdout.close()
     process.wait()
     folder.cleanup()
@@ -38,9 +40,14 @@ class Session:
         self.close = weakref.finalize(self, _end, self._process, self._folder)
         try:
             self._check()
-        except ToeplabError:
+        except BaseException:
             self.close()
             raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process takes requests."""
+        return self._process.poll() is None
 
     def _check(self) -> None:
         line = self._process.stdout.readline().decode(errors="replace").rstrip("\n")
@@ -51,9 +58,15 @@ class Session:
         try:
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
+            self._check()
         except (BrokenPipeError, ValueError):
             raise ToeplabError("the program has ended", "EINVAL") from None
-        self._check()
+        except ToeplabError:
+            raise
+        except BaseException:  # its answer is still to come, and would be taken for the next one's
+            self._process.kill()
+            self._process.wait()
+            raise
         return np.load(self._path("out.npy"))
 
     def _path(self, name: str) -> Path:

@@ -228,7 +228,7 @@ class Model:
 
     def _running(self) -> Session:
         """The process that computes, which starts when it is first needed."""
-        if self._session is None:
+        if self._session is None or not self._session.alive:
             self._session = Session(_program(), self._opened)
         return self._session
 

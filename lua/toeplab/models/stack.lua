@@ -24,11 +24,21 @@ local positions = { "none", "sinusoidal", "sinusoidal-fairseq", "learned", "lear
 -- Checks the option mixer: a list must hold names and functions only.
 local function is_mixer(mixer)
   if type(mixer) ~= "table" then return true end
-  if #mixer == 0 then return false, "is an empty list" end
-  for i, one in ipairs(mixer) do
-    local ok, why = type(one) == "function", nil
-    if not ok then ok, why = suggest.choose("mixer", one, mixers.names) end
-    if not ok then return false, ("has as value #%d an %s"):format(i, why) end
+  if #mixer == 0 then return false, "is a list without a mixer" end
+  for key in pairs(mixer) do
+    if math.type(key) ~= "integer" then
+      return false, ("is a list, but has a key '%s'"):format(key)
+    end
+  end
+  for i = 1, #mixer do
+    local one = mixer[i]
+    if type(one) == "string" then
+      local ok, why = suggest.choose("mixer", one, mixers.names)
+      if not ok then return false, ("at #%d: %s"):format(i, why) end
+    elseif type(one) ~= "function" then
+      return false, ("at #%d must be a name or a function, got %s"):format(i,
+        one == nil and "nothing" or "a " .. type(one))
+    end
   end
   return true
 end
@@ -201,22 +211,24 @@ local function options_of_named(o)
   }
 end
 
--- Raises an error if mixer_options of a list of mixers has a name that the list has not.
+-- Raises an error unless mixer_options of a list of mixers has tables by the names in the list.
 local function check_names(o)
-  for name in pairs(o.mixer_options) do
-    local names = {}
-    for _, one in ipairs(o.mixer) do
-      if type(one) == "string" then names[#names + 1] = one end
-    end
+  local names = {}
+  for _, one in ipairs(o.mixer) do
+    if type(one) == "string" then names[#names + 1] = one end
+  end
+  for name, own in pairs(o.mixer_options) do
     local ok, why = suggest.choose("mixer", name, names)
-    if not ok then error("mixer_options of a list of mixers: " .. why, 0) end
+    if not ok then error("mixer_options of a list of mixers go by their names: " .. why, 0) end
+    if type(own) ~= "table" then
+      error(("mixer_options of '%s' must be a table, got %s"):format(name, own), 0)
+    end
   end
 end
 
 -- Returns the options of block i, which has one mixer.
 function stack.of_block(o, i)
   if type(o.mixer) ~= "table" then return o end
-  check_names(o)
   local mixer = o.mixer[(i - 1) % #o.mixer + 1]
   local own = { mixer = mixer, mixer_options = o.mixer_options[mixer] or {} }
   return setmetatable(own, { __index = o })
@@ -273,8 +285,7 @@ function stack.positions(o)
   return encodings[o.positions] and encodings[o.positions](o)
 end
 
-local takes_alibi
-function takes_alibi(o)
+local function takes_alibi(o)
   if type(o.mixer) == "table" then
     for i = 1, #o.mixer do
       if takes_alibi(stack.of_block(o, i)) then return true end
@@ -291,6 +302,7 @@ function stack.layers(who, o)
     error(("%s: positions = 'alibi' biases attention, and this %s has none"):format(who,
       o.mixer and "mixer" or "structure"), 0)
   end
+  if type(o.mixer) == "table" then check_names(o) end
   local layers = nn.ModuleList()
   for i = 1, o.layers do layers:append(stack.block(stack.of_block(o, i))) end
   return layers

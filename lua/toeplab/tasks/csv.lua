@@ -1,4 +1,4 @@
--- tasks/csv.lua: loads labelled texts from tables of a user's own, read character by character.
+-- tasks/csv.lua: loads labelled texts from tables of a user's own, whose tokens are characters.
 
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
@@ -27,7 +27,7 @@ local spec = options.declare "tl.tasks.csv" {
     "what separates columns (default: a tab in files .tsv, else a comma)" },
   { "length", field { default = 1024, min = 2 }, "most tokens of a row, the end included" },
   { "least", field { default = 1, min = 1 },
-    "characters that occur less often in the training texts become the token <unk>" },
+    "characters that occur less often in file, held-out rows included, become <unk>" },
   { "valid", field { default = 0.1, min = 0, max = 0.9 },
     "share of the examples of file held out if there is no valid_file" },
   { "test", field { default = 0.1, min = 0, max = 0.9 }, "the same without a test_file" },
@@ -61,7 +61,7 @@ end
 local function each(name, separator, fn)
   local from = source.find(name)
   recorded.check(name, from.hash, "csv " .. name)
-  if not from.whole then errors.usage("csv: %s is a corpus, not a table", name) end
+  if not from.whole or from.folder then errors.usage("csv: %s is not a file", name) end
   local text, shown = source.text(from.whole), name:find "^text:" and "text" or name
   local at, line = 1, 1
   while at <= #text do
@@ -88,15 +88,22 @@ end
 -- ---- Examples -----------------------------------------------------------------------------------
 
 local function column(header, name, complain)
+  local found = nil
   for i, have in ipairs(header) do
-    if have == name then return i end
+    if have == name then
+      if found then complain("there are two columns '%s'", name) end
+      found = i
+    end
   end
+  if found then return found end
+  local other = #header == 1 and header[1]:match "[;\t]"
+  if other then complain("one column '%s': set separator = %q", header[1], other) end
   complain("there is no column '%s'%s (present: %s)", name, suggest.hint(name, header),
     table.concat(header, ", "))
 end
 
--- Returns the texts and the labels, as they are written, in a table, and for each example what
--- complains about it.
+-- Returns the texts and the labels, as they are written, in a table, and for each example the
+-- function that raises an error about its row.
 local function read(name, o)
   local separator = o.separator or name:find "%.tsv$" and "\t" or ","
   local texts, labels, complaints, header = {}, {}, {}, nil
@@ -111,6 +118,7 @@ local function read(name, o)
     local text = row[header[2]]
     local _, at = utf8.len(text)
     if at then complain("byte %d of the text is not UTF-8", at) end
+    if row[header[3]] == "" then complain "the label is empty" end
     texts[#texts + 1], labels[#labels + 1] = text, row[header[3]]
     complaints[#complaints + 1] = complain
   end)
@@ -152,17 +160,21 @@ function csv.open(given)
   task.train = set(texts, labels, complaints)
   local all = task.train.count
   for _, part in ipairs { "valid", "test" } do
-    local count = math.floor(o[part] * all)
+    local count = math.ceil(o[part] * all)
     if o[part .. "_file"] then
       task[part] = set(read(o[part .. "_file"], o))
     elseif count > 0 then
       if count >= task.train.count then
-        errors.usage("csv: valid = %g and test = %g leave nothing to train on", o.valid, o.test)
+        errors.usage("csv: of %d examples valid = %g and test = %g leave none to train on", all,
+          o.valid, o.test)
       end
       task[part], task.train = task.train:split(count, o.data_seed, "csv: " .. part)
     end
   end
-  function task.yardsticks() return { bayes_accuracy = simple_models.bayes(task) } end
+  function task.yardsticks()
+    if not task.test then errors.usage "csv: yardsticks needs examples to test with" end
+    return { bayes_accuracy = simple_models.bayes(task) }
+  end
   return task
 end
 

@@ -1,6 +1,6 @@
 -- tasks/source.lua: finds the text of a corpus (a data set, a file, a folder, the output of a
 -- program, or the name itself), splits it into parts, and reads parts in pieces, so that a
--- large text is never in memory as a whole.
+-- large text is never in memory as a whole, but for the files of a folder that are joined.
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local fetch = require "toeplab.tasks.fetch"
@@ -231,10 +231,12 @@ end
 local function from_folder(name)
   local all, files = texts_in(name)
   if #all == 0 then errors.usage("corpus %s: has no file", name) end
-  if not files.train then
+  if not next(files) then
     local texts = {}
     for i, path in ipairs(all) do
       texts[i] = source.text(of_file(path))
+      local _, bad = utf8.len(texts[i])
+      if bad then no_text(of_file(path), bad - 1, texts[i]:byte(bad)) end
       if texts[i]:sub(-1) ~= "\n" then texts[i] = texts[i] .. "\n" end
     end
     local part = of_text(name, table.concat(texts))
@@ -243,7 +245,7 @@ local function from_folder(name)
   local parts, keys = {}, {}
   for i, part in ipairs(NAMES) do
     if not files[part] then
-      errors.usage("corpus %s: has %s, but no file %s.txt", name, files.train, part)
+      errors.usage("corpus %s: has %s, but no file %s.txt", name, select(2, next(files)), part)
     end
     parts[part] = of_file(files[part])
     keys[i] = parts[part].key

@@ -9,7 +9,8 @@ local pytorch = {}
 
 -- By name of PyTorch.
 pytorch.ours = {
-  arange = range, linspace = "tl.range(first, last, step)",
+  arange = range,
+  linspace = "tl.range(first, last, (last - first) / (n - 1))",
   rand = "tl.stream_of(name):uniform(t, 0, 1)", randn = "tl.stream_of(name):normal(t, 0, 1)",
   randperm = "tl.stream_of(name):permutation(n)", manual_seed = "tl.seed(n)",
   eye = "tl.tensor { ... }", empty = "tl.zeros(...)", ones_like = "tl.ones(x:shape())",
@@ -24,7 +25,8 @@ pytorch.ours = {
   minimum = "tl.min(a, b)", amin = "-(-x):amax(axis)", sum = "x:sum(axis)", mean = "x:mean(axis)",
   amax = "x:amax(axis)", argmax = "x:argmax()", cumsum = "x:cumsum(axis)",
   argsort = "x:argsort()", topk = "x:topk(k)", norm = "tl.sqrt(tl.square(x):sum())",
-  prod = "tl.exp(tl.log(x):sum(axis))", logsumexp = "x - tl.log_softmax(x), of any one",
+  prod = "tl.exp(tl.log(x):sum(axis)), of positive numbers",
+  logsumexp = "x - tl.log_softmax(x), at any one index",
   max = "x:amax(axis), or tl.max(a, b)", min = "-(-x):amax(axis), or tl.min(a, b)",
   matmul = "tl.matmul(a, b)", softmax = "tl.softmax(x)", log_softmax = "tl.log_softmax(x)",
   t = "x:transpose(1, 2)", T = "x:transpose(1, 2)", transpose = "x:transpose(axis1, axis2)",

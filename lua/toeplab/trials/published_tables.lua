@@ -18,7 +18,7 @@
 --   draw = "plot @last matrix",                      -- of a figure: the command that draws ours
 --   instead = "...",       -- what there is, if no experiment answers the table as a whole
 --   setting = { layers = 7 },                        -- the paper's settings, in our keys
---   bytes_per_token = 4.5, -- of the paper's text
+--   bytes_per_token = 4.5,    -- of the paper's text; of claims
 --   average = { of = 5, column = "avg" },            -- this column is the mean of the first five
 --   notes = { "..." },                               -- errata, and how to read it
 --   claims = {             -- what the paper says of it: a sentence, and the ratio that it asserts

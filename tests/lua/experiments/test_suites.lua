@@ -106,7 +106,7 @@ t.test("mqar at scale zoology: the paper's lengths and widths, each for 64 epoch
   function()
     local exp = experiment.load "../../experiments/mqar.lua"
     local list = plan.trials(exp, { "scale=zoology", "lr=1e-4,4.6416e-4,2.1544e-3,1e-2" })
-    t.eq(#list, 6 * 3 * 4 * 4)
+    t.eq(#list, 7 * 3 * 4 * 4)
     local tasks = {}
     for _, trial in ipairs(list) do
       local c = trial.config
@@ -121,7 +121,7 @@ t.test("mqar at scale zoology: the paper's lengths and widths, each for 64 epoch
       "channel=none", "dropout=0.1" }, function(store)
       t.eq(store:rows("SELECT count(*) AS n FROM v_last WHERE name = 'test_accuracy'")[1].n, 2)
     end)
-    t.eq(#plan.trials(exp, { "seeds=1", "lr=3e-3" }), 18)
+    t.eq(#plan.trials(exp, { "seeds=1", "lr=3e-3" }), 21)
   end)
 
 t.done()

@@ -63,13 +63,17 @@ end)
 
 t.test("what a list of mixers cannot mean is refused", function()
   for _, case in ipairs {
-    { { mixer = {} }, "option 'mixer' is an empty list" },
-    { { mixer = { "gtu", "atention" } }, "mixer.*#2.*'atention'.*did you mean 'attention'" },
+    { { mixer = {} }, "option 'mixer' is a list without a mixer" },
+    { { mixer = { "gtu", nil, "conv" } }, "option 'mixer' at #2 must be a name or a function" },
+    { { mixer = { "gtu", x = "conv" } }, "option 'mixer' is a list, but has a key 'x'" },
+    { { mixer = { "gtu", "conv" }, mixer_options = { conv = 3 } },
+      "mixer_options of 'conv' must be a table, got 3" },
+    { { mixer = { "gtu", "atention" } }, "mixer' at #2: .*'atention'.*did you mean 'attention'" },
     { { mixer = { "gtu", 3 } }, "mixer.*#2" },
     { { mixer = { "gtu", "conv" }, mixer_options = { attention = { window = 2 } } },
-      "mixer_options of a list of mixers: .*'attention'" },
+      "mixer_options of a list of mixers go by their names: .*'attention'" },
     { { mixer = { "gtu", "conv" }, mixer_options = { taps = 2 } },
-      "mixer_options of a list of mixers: .*'taps'" },
+      "mixer_options of a list of mixers go by their names: .*'taps'" },
     { { mixer = { "gtu", "conv" }, positions = "alibi" }, "biases attention, and this mixer" },
   } do
     t.raises(model_of, case[2], case[1])

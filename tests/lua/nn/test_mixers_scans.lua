@@ -23,7 +23,7 @@ local all = {
   { "gla", { heads = 2, rank = 3 } },
   { "retention", { heads = 2 } },
   { "delta_net", { heads = 2 } },
-  { "delta_net", { heads = 1, taps = 1, most = 2 } },
+  { "delta_net", { heads = 1, taps = 1, beta_max = 2 } },
   { "gated_delta_net", { heads = 2 } },
 }
 

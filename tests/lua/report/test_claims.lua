@@ -104,12 +104,23 @@ t.test("claims compare the perplexities of the bytes of a token of the paper", f
       text = run(folder, "compare tnn/table10"):gsub("%s+", " ")
     end)
     return text:match "claim 1: .-, PPL %(val%): ratio (%d+%.%d+)",
-      text:match "claims compare the perplexities of [^;]*; a token here has [^%s]*"
+      text:match "claims compare perplexities per [^;]*; a token here has [^%s]*"
   end
   t.eq({ said() }, { "1.010" })
-  t.eq({ said(1) }, { ("%.3f"):format(1.01 ^ 4.5), "claims compare the perplexities of 4.5 bytes, "
-    .. "as many as a token of the paper has; a token here has 1" })
+  t.eq({ said(1) }, { ("%.3f"):format(1.01 ^ 4.5), "claims compare perplexities per 4.5 bytes, the "
+    .. "mean length of the paper's tokens; a token here has 1" })
   t.eq((said(4.5)), "1.010")
+  -- A mean over lengths is that of converted perplexities: of 3^4.5 and 6^4.5.
+  t.in_folder(function(folder)
+    decays(folder, { [0.99] = { 3, 3, 3 }, none = { 3, 3, 3 } }, nil, function(trial)
+      local far = trial.config.decay == "none" and 6 or 3
+      trial.config.lengths = { 8, 128 }
+      trial.metrics.bytes_per_token, trial.metrics["ppl@8"] = 1, 3
+      trial.metrics["ppl@128"], trial.metrics.mean_extrapolation_ppl = far, (3 + far) / 2
+    end)
+    t.holds(run(folder, "compare tnn/table10"):gsub("%s+", " "),
+      ("mean_extrapolation_ppl: ratio %.3f"):format((1 + 2 ^ 4.5) / 2))
+  end)
 end)
 
 t.test("models that have learnt less than bigrams decide no claim", function()

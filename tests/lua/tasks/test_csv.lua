@@ -72,6 +72,9 @@ t.test("what is wrong is named with its line", function()
   for content, want in pairs {
     ["text,labels\na,1\n"] = "csv: text:1: there is no column 'label'; did you mean 'labels'%? "
       .. "%(present: text, labels%)",
+    ["text,text,label\na,b,1\n"] = "csv: text:1: there are two columns 'text'",
+    ["text,label\na,1\nb,\n"] = "csv: text:3: the label is empty",
+    ["text;label\na;1\n"] = "csv: text:1: one column 'text;label': set separator = ",
     ["text,label\na,1\nb\n"] = "csv: text:3: wanted 2 columns, as the first row has, got 1",
     ['text,label\n"a,1\n'] = "csv: text:2: a quote is not closed",
     ['text,label\n"a"b,1\n'] = "csv: text:2: after a closing quote comes 'b'",
@@ -81,7 +84,10 @@ t.test("what is wrong is named with its line", function()
   } do
     t.raises(open, want, { file = "text:" .. content })
   end
-  t.raises(open, "valid = 0.6 and test = 0.6 leave nothing", { valid = 0.6, test = 0.6 })
+  t.raises(open, "of 40 examples valid = 0.6 and test = 0.6 leave none", { valid = 0.6, test = 0.6 })
+  t.raises(open, "of 2 examples valid = 0.1 and test = 0.1 leave none to train on",
+    { file = "text:text,label\na,1\nb,2\n" })
+  t.raises(open { test = 0 }.yardsticks, "needs examples to test with")
   t.raises(open, "nothing%.csv", { file = "./nothing.csv" })
 end)
 

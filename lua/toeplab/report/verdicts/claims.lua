@@ -204,13 +204,21 @@ local function several(side, trials)
     keys[2] and " (also: " .. table.concat(keys, ", ", 2) .. ")" or "") }
 end
 
--- Returns the value of part in trial t, nil without one. A perplexity is that of as many bytes as a
--- token of the paper has, if the paper's length of a token is known and the trial logged its own.
--- unit: {bytes= (of a token of the paper), place= (of a trial's own among its values)}.
+-- Returns the value of part in trial t, nil without one. A perplexity is that per unit.bytes bytes,
+-- if trials logged how many a token has; a mean over lengths is that of such perplexities.
+-- unit: {bytes= (nil: none is converted), place= (of bytes_per_token among a trial's values),
+-- lengths= (the places of the perplexities at all lengths)}.
 local function value_of(t, part, unit)
   local v, own = t.values[part.value], t.values[unit.place]
-  if v and own and unit.bytes and part.name:find "ppl" then return v ^ (unit.bytes / own) end
-  return v
+  if not v or not unit.bytes or not part.name:find "ppl" then return v end
+  if not own or part.name:find "^mean_" and #unit.lengths == 0 then return nil end
+  if not part.name:find "^mean_" then return v ^ (unit.bytes / own) end
+  local sum = 0.0
+  for _, place in ipairs(unit.lengths) do
+    if not t.values[place] then return nil end
+    sum = sum + t.values[place] ^ (unit.bytes / own)
+  end
+  return sum / #unit.lengths
 end
 
 -- Returns what a side came to: {values= (seed -> the mean of the parts, false for a seed that lacks
@@ -311,13 +319,27 @@ local function judge(result, all)
   end
 end
 
--- Returns the line that says of how many bytes the perplexities of claims are; nil if those are of
--- the tokens of trials.
+-- Returns the unit of perplexities (value_of), and adds the metrics that it needs to the names.
+-- Where no trial logged bytes_per_token, perplexities are those of tokens.
+local function unit_of(published, frame, names)
+  local unit = { lengths = {} }
+  if not published.bytes_per_token or not frame:metrics().bytes_per_token then return unit end
+  unit.bytes = published.bytes_per_token
+  names[#names + 1] = "bytes_per_token"
+  unit.place = #names
+  for i, length in ipairs(frame.fixed.lengths or {}) do
+    names[#names + 1] = ("ppl@%d"):format(length)
+    unit.lengths[i] = #names
+  end
+  return unit
+end
+
+-- Returns the line that names the unit; nil if no perplexity is converted.
 local function unit_text(trials, unit)
   for _, t in ipairs(trials) do
     local own = t.values[unit.place]
-    if own and unit.bytes then
-      return ("claims compare the perplexities of %g bytes, as many as a token of the paper has; a "
+    if own then
+      return ("claims compare perplexities per %g bytes, the mean length of the paper's tokens; a "
         .. "token here has %.3g"):format(unit.bytes, own)
     end
   end
@@ -345,8 +367,7 @@ function claims.of(published, frame)
   local names = metrics_of(all, frame)
   local first = #names
   table.move(yardsticks.names, 1, #yardsticks.names, first + 1, names)
-  names[#names + 1] = "bytes_per_token"
-  local unit = { bytes = published.bytes_per_token, place = #names }
+  local unit = unit_of(published, frame, names)
   local trials = frame:trials(names)
   local find = finder(published, frame, trials)
   result.unit = unit_text(trials, unit)

@@ -43,8 +43,8 @@ end
 -- ---- Random numbers ----
 
 -- Returns a function that returns the next of count uniform random numbers of [0,1).
-local function source(stream, size)
-  local list, at = stream:uniform(core.zeros(size), 0, 1):totable(), 0
+local function source(stream, count)
+  local list, at = stream:uniform(core.zeros(count), 0, 1):totable(), 0
   return function()
     at = at + 1
     return list[at]

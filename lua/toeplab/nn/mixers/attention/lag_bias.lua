@@ -11,7 +11,7 @@ local BUCKETS, FAR = 32, 128 -- of T5: lags from FAR on share a bucket
 
 -- bias(before, n) -> [heads,n,before+n], where row i has the bias of the query at position before+i
 -- for all keys up to the last query: weight[row(lag),head], weight ~ N(0, 0.02^2).
---   form "each": a row for each lag; those of max_length and beyond share the last one
+--   form "each": a row for each lag; lags from max_length - 1 on share the last one
 --   (TNN, Eq. 1: a score has a term for i - j)
 --   form "t5": half of the 32 rows are for one lag each, the others for lags that grow by a factor,
 --   up to 128; if not causal, each sign of the lag has 16 rows (Raffel et al. 2020, Sec. 2.1)
@@ -19,7 +19,8 @@ local LagBias = class("LagBias", {
   heads = options.field { type = "int", min = 1 },
   form = options.field { default = "each", choices = { "each", "t5" } },
   causal = true,
-  max_length = options.field { default = 512, min = 1, help = "lags with a row of their own" },
+  max_length = options.field { default = 512, min = 1,
+    help = "rows of lags; longer ones share the last" },
 }, { "heads" })
 
 -- Returns the row of T5 for a lag that is at least 0, among `rows`.
@@ -39,12 +40,10 @@ local function row_of(o, lag)
 end
 
 local function rows_of(o, before, n)
-  local ids, list = {}, {}
-  for lag = 1 - n, before + n - 1 do ids[lag] = row_of(o, lag) end
-  for i = before, before + n - 1 do
-    for j = 0, before + n - 1 do list[#list + 1] = ids[i - j] end
-  end
-  return core.ids(list)
+  local ids, starts, all = {}, {}, before + n
+  for lag = all - 1, 1 - n, -1 do ids[#ids + 1] = row_of(o, lag) end
+  for i = 1, n do starts[i] = n - i end
+  return core.windows(core.ids(ids), core.ids(starts), all):reshape(-1)
 end
 
 function LagBias:build(o)
@@ -58,6 +57,6 @@ function LagBias:forward(before, n)
   return self.weight:gather(rows):reshape(n, before + n, -1):permute { 3, 1, 2 }
 end
 
-LagBias.stepwise = true -- it is told the positions
+LagBias.stepwise = true -- the caller passes the positions, so a session can step it
 
 return { LagBias = LagBias }

@@ -16,8 +16,8 @@ local options = require "toeplab.base.options"
 local position = require "toeplab.nn.position"
 local shapes = require "toeplab.nn.shapes"
 
--- Returns what hides from n queries that follow the position `before` the keys that they do not
--- see, [n,before+n]: later ones if causal, and with a window w those w or more positions away.
+-- Returns the mask [n,before+n] to add to the scores of n queries from position `before` on: it
+-- hides later keys if causal, and with a window w those w or more positions away.
 local function unseen(before, n, causal, w)
   local distance = core.range(before, before + n - 1):reshape(n, 1)
     - core.range(0, before + n - 1):reshape(1, -1)
@@ -28,7 +28,8 @@ local function unseen(before, n, causal, w)
 end
 
 -- Returns softmax(q k^T / sqrt(w) + bias) v, computed per head. With the option causal, a token
--- attends to itself and earlier ones.   q, k [b,n,h w]   v [b,n,h w']   bias [h,n,n], of ALiBi only
+-- attends to itself and earlier ones.
+--   q, k [b,n,h w]   v [b,n,h w']   bias [h,n,before+n], of ALiBi or LagBias
 -- mask [b,n], if given, is 0 at positions that no token attends to. In a session (carry.lua) the n
 -- positions follow those before, whose keys and values are kept.
 local function attend(self, q, k, v, mask)

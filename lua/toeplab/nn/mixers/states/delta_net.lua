@@ -18,7 +18,7 @@ local function spec(kind, more)
     causal = steps.causal(kind),
     heads = options.field { default = 4, min = 1 },
     taps = options.field { default = 4, min = 1, help = "of the convolutions of q, k and v" },
-    most = options.field { default = 1.0, min = 0, max = 2,
+    beta_max = options.field { default = 1.0, min = 0, max = 2,
       help = "largest beta; with 2 a state can change its sign, as parity needs" },
   }, more)
 end
@@ -28,9 +28,10 @@ local function prepare(self, o, width)
   if o.dim % o.heads ~= 0 then
     error(("%s: %d channels do not divide into %d heads"):format(self.kind, o.dim, o.heads), 0)
   end
-  for name, channels in pairs { q = o.dim, k = o.dim, v = width } do
-    self[name] = Linear(o.dim, channels, { bias = false })
-    self[name .. "_conv"] = Conv(channels, { taps = o.taps })
+  local widths = { q = o.dim, k = o.dim, v = width }
+  for _, name in ipairs { "q", "k", "v" } do -- in this order, so that a seed gives one start
+    self[name] = Linear(o.dim, widths[name], { bias = false })
+    self[name .. "_conv"] = Conv(widths[name], { taps = o.taps })
   end
   self.beta = Linear(o.dim, o.heads, { bias = false })
   self.norm = norms.norm("rmsnorm", width // o.heads)
@@ -50,7 +51,7 @@ local function read(self, x, g)
     return steps.split(core.silu(self[name .. "_conv"](self[name](x))), o.heads)
   end
   local q = core.affine(unit(mixed "q"), 1 / math.sqrt(o.dim / o.heads), 0)
-  local beta = steps.split(core.affine(core.sigmoid(self.beta(x)), o.most, 0), o.heads)
+  local beta = steps.split(core.affine(core.sigmoid(self.beta(x)), o.beta_max, 0), o.heads)
   local k, v, carried = unit(mixed "k"), mixed "v", self.carry
   local before = carried and carry.state_of(carried, "state",
     { x:dim(1), o.heads, k:dim(4), v:dim(4) })
@@ -60,10 +61,10 @@ local function read(self, x, g)
 end
 
 -- q = l2(silu(conv(x Wq))) / sqrt(w),  k = l2(silu(conv(x Wk))),  v = silu(conv(x Wv)),
--- beta = most sigmoid(x Wb), and per head S_t = S_(t-1) + beta_t k_t (v_t - S_(t-1)^T k_t)^T,
+-- beta = beta_max sigmoid(x Wb), and per head S_t = S_(t-1) + beta_t k_t (v_t - S_(t-1)^T k_t)^T,
 -- s_t = S_t^T q_t;  y = rmsnorm(s) Wo, where the norm is over the channels of a head
 -- (Yang et al. 2024, Parallelizing linear transformers with the delta rule over sequence length;
--- most = 2: Grazzi et al. 2025, Unlocking state-tracking in linear RNNs).
+-- beta_max = 2: Grazzi et al. 2025, Unlocking state-tracking in linear RNNs).
 --   x, y, q, k, v [b,n,dim]   beta [b,n,heads]   w = dim/heads; l2 divides by the length
 local DeltaNet = class("DeltaNet", spec "DeltaNet", { "dim" })
 

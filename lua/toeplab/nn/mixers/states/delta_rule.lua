@@ -53,13 +53,13 @@ end
 
 -- For each head, with the state S [m,w] and S_0 = 0 or `state`:
 --   S_t = e^(g_t) S' + beta_t k_t (v_t - S'^T k_t)^T,  S' = e^(g_t) S_(t-1),  y_t = S_t^T q_t,
--- read: the state forgets, then what it says of a key moves by the share beta_t towards a value.
+-- The state decays; then the value stored under key k_t moves by the fraction beta_t towards v_t.
 --   q, k [b,n,h,m]   v, y [b,n,h,w]   beta [b,n,h,1]   g [b,n,h,1], or nil, no decay
 --   state [b,h,m,w], or nil; of_size: delta_rule.cache()
 -- Returns y and the last state. Within a chunk the values v_t - S'^T k_t solve a triangular system,
--- so that a position takes products with CHUNK rows, and only the state at the end of a chunk is
--- passed on (Yang et al. 2024, Parallelizing linear transformers with the delta rule, Sec. 3; with
--- decay: Yang et al. 2025, Gated delta networks, Sec. 3.3).
+-- so that a position takes products with matrices of CHUNK rows, and only the state at the end of a
+-- chunk is passed on (Yang et al. 2024, Parallelizing linear transformers with the delta rule,
+-- Sec. 3; with decay: Yang et al. 2025, Gated delta networks, Sec. 3.3).
 function delta_rule.apply(of_size, q, k, v, beta, g, state)
   local b, n, h, w = v:dim(1), v:dim(2), v:dim(3), v:dim(4)
   local size = 1

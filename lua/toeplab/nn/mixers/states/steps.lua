@@ -1,5 +1,5 @@
--- nn/mixers/states/steps.lua: helps the layers whose state is updated by inputs that choose its
--- decay: they are causal only, and initialise their steps alike.
+-- nn/mixers/states/steps.lua: helps layers with a state: checks that they are causal, and
+-- initialises step sizes and decays.
 
 local core = require "toeplab.core"
 local initial = require "toeplab.nn.initial"
