@@ -84,7 +84,8 @@ t.test("what is wrong is named with its line", function()
   } do
     t.raises(open, want, { file = "text:" .. content })
   end
-  t.raises(open, "of 40 examples valid = 0.6 and test = 0.6 leave none", { valid = 0.6, test = 0.6 })
+  t.raises(open, "of 40 examples valid = 0.6 and test = 0.6 leave none",
+    { valid = 0.6, test = 0.6 })
   t.raises(open, "of 2 examples valid = 0.1 and test = 0.1 leave none to train on",
     { file = "text:text,label\na,1\nb,2\n" })
   t.raises(open { test = 0 }.yardsticks, "needs examples to test with")
