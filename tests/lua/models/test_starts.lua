@@ -201,6 +201,29 @@ for _, preset in ipairs(tl.models.presets) do
   end)
 end
 
+-- The order of `pairs` differs between processes, and must not decide who draws first.
+t.test("one seed gives every mixer one start in every process", function()
+  local script = [[
+    local tl, mixers = require "toeplab", require "toeplab.nn.mixers"
+    for _, name in ipairs(mixers.names) do
+      tl.seed(1)
+      local list = { name }
+      for _, p in ipairs(mixers.make(name, 16, { heads = 2, max_length = 256, length = 256 },
+        {}):parameters()) do
+        list[#list + 1] = ("%s %.9g"):format(p.name, p.tensor:reshape(-1):get(1))
+      end
+      print(table.concat(list, "; "))
+    end]]
+  t.in_folder(function(folder)
+    t.write(folder .. "/starts.lua", script)
+    local command = ("'%s' lua '%s/starts.lua'"):format(tl.sys.executable(), folder)
+    local first, count = t.shell(command), 0
+    for _ in first:gmatch "[^\n]+; [^\n]+" do count = count + 1 end
+    ok(count > 35, first)
+    for _ = 1, 5 do t.eq(t.shell(command), first) end
+  end)
+end)
+
 t.test("only presets have distributions here", function()
   for name in pairs(expected) do ok(named[name], name) end
 end)
