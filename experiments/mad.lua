@@ -84,7 +84,7 @@ local function scores_of(trials)
 end
 
 return tl.experiment "mad" {
-  fixed = { layers = 2, dim = 64, batch = 16, epochs = 200, most_steps = 2000, test = 1280 },
+  fixed = { layers = 2, dim = 64, batch = 16, epochs = 200, steps = 2000, test = 1280 },
   rows = {
     mixer = {
       { "attention", options = { mixer = "attention", mixer_options = { positions = "rotary" } } },
@@ -101,16 +101,16 @@ return tl.experiment "mad" {
   grid = { setting = tasks, lr = { 1e-4, 5e-4, 1e-3 }, weight_decay = { 0.0, 0.1 } },
   seeds = 1,
   scale = {
-    smoke = { layers = 1, dim = 16, batch = 2, most_steps = 2, test = 4, mixer = { "attention",
+    smoke = { layers = 1, dim = 16, batch = 2, steps = 2, test = 4, mixer = { "attention",
       "tnn" }, lr = { 1e-3 } },
     laptop = {},
-    paper = { dim = 128, batch = 128, most_steps = 1 << 30, setting = every },
+    paper = { dim = 128, batch = 128, steps = 20000, setting = every },
   },
 
   trial = function(t, c)
     local data = tl.mad[c.task](tl.overlay({ batch = c.batch, test = c.test }, c.change))
     local model = make(c, data)
-    local steps = math.min(c.epochs * data:steps(), c.most_steps)
+    local steps = math.min(c.epochs * data:steps(), c.steps)
     local opt = tl.optim.adam(model, { kind = "adamw", lr = c.lr, weight_decay = c.weight_decay,
       schedule = "cosine", steps = steps, end_lr = 1e-6 })
     for step in t:steps(steps, model, opt) do
