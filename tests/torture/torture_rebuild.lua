@@ -108,7 +108,6 @@ local damages = {
   { "the versions of the format", function(text) return patch(text, 18, "\x09\x09") end },
   { "another encoding", function(text) return patch(text, 56, "\0\0\0\x02") end },
   { "another application", function(text) return patch(text, 68, "\0\0\0\x02") end },
-  { "a schema of the future", function(text) return patch(text, 60, "\0\0\0\x55") end },
   { "no schema", function(text) return patch(text, 100, ("\xFF"):rep(200)) end },
   { "all inner pages zeroed", zero(table.unpack(inner)) },
   { "a root zeroed", zero(inner[1]) },
@@ -184,6 +183,18 @@ for _, damage in ipairs(damages) do
     io.write("# ", said:match "[^\n]*made again[^\n]*" or said:match "[^\n]*", "\n")
   end)
 end
+
+t.test("a schema of the future is a newer program's: refused, and left as it is", function()
+  local dir = copy_of_plain()
+  local future = patch(DATABASE, 60, "\0\0\0\x55")
+  t.write(dir .. "/runs.db", future)
+  for _, command in ipairs { "fsck -C '%s'", "fsck --repair -C '%s'", "ls -C '%s'" } do
+    local code, said = toeplab(command:format(dir))
+    t.eq(code, 6)
+    t.ok(said:find("its schema version 85 is newer than", 1, true), said)
+  end
+  t.ok(t.read(dir .. "/runs.db") == future)
+end)
 
 -- ---- A write-ahead log ------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 -- nn/mixers/states/retention.lua: defines Retention, the token mixer of RetNet.
 
 local core = require "toeplab.core"
+local cache = require "toeplab.nn.cache"
 local carry = require "toeplab.nn.mixers.carry"
 local class = require("toeplab.nn.class").class
 local Linear = require("toeplab.nn.linear").Linear
@@ -37,7 +38,9 @@ function Retention:build(o)
   self.rotate = position.rotary(o.dim // o.heads)
   local decays = {}
   for h = 1, o.heads do decays[h] = math.log(1 - 2.0 ^ (-4 - h)) end
-  self.decays = decays
+  self.decays = cache.recent(function(n)
+    return core.tensor(decays):reshape(1, 1, o.heads, 1) * core.ones(1, n, 1, 1)
+  end)
 end
 
 function Retention:forward(x)
@@ -48,7 +51,7 @@ function Retention:forward(x)
     return self.rotate(t, before):permute { 1, 3, 2, 4 }
   end
   local q = core.affine(turned(self.q), 1 / math.sqrt(o.dim / o.heads), 0)
-  local g = core.tensor(self.decays):reshape(1, 1, o.heads, 1) * core.ones(b, n, 1, 1)
+  local g = self.decays(n) * core.ones(b, 1, 1, 1)
   local s = carry.linear_recurrence(self.carry, q, turned(self.k), steps.split(self.v(x), o.heads),
     g)
   return self.o(core.gate("silu", self.gate(x), steps.join(self.norm(s))))
