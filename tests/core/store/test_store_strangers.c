@@ -37,7 +37,7 @@ static void no_trigger_runs(void)
 {
     static const char *const sql[] = {
         "CREATE TRIGGER swallow BEFORE INSERT ON trials BEGIN SELECT raise(IGNORE); END",
-        "CREATE TRIGGER add AFTER INSERT ON trials BEGIN INSERT INTO last VALUES (1, 2, 3, 4); END",
+        "CREATE TRIGGER put AFTER INSERT ON trials BEGIN INSERT INTO last VALUES (1, 2, 3, 4); END",
         "CREATE TRIGGER hide AFTER UPDATE ON trials BEGIN DELETE FROM trials; END"};
     tl_store *s = open_store(scratch("triggers"), TL_STORE_WRITE);
     for (int i = 0; i < 3; i++) CHECK_STATUS(run(s, sql[i]), TL_OK);
