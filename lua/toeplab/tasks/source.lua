@@ -14,7 +14,7 @@ local NAMES = { "train", "valid", "test" }
 
 -- ---- Parts: { name=, key=, bytes=, path= or text=, first= } -------------------------------------
 -- A part is a range of bytes, from offset first on, of a file or of a text. Parts of different
--- content have different keys.
+-- content have different keys. A text that joins files has files, {{path=, first=}}.
 
 local function of_text(name, text)
   return { name = name, key = core.sha256(text), bytes = #text, text = text, first = 0 }
@@ -87,6 +87,13 @@ local function line_at(part, offset)
 end
 
 local function no_text(part, offset, byte)
+  local at, from = part.first + offset, nil
+  for _, file in ipairs(part.files or {}) do
+    if file.first <= at then from = file end
+  end
+  if from then
+    part, offset = { name = from.path, path = from.path, first = 0 }, at - from.first
+  end
   errors.usage("corpus %s: line %d has the byte 0x%02x: this is not UTF-8 text (tokenizer "
     .. "'byte' takes any file)", part.name, line_at(part, offset), byte)
 end
@@ -144,7 +151,7 @@ function source.split(part, valid, test)
     boundary(part, math.floor(part.bytes * (1 - test))), part.bytes }
   local parts, first = {}, 0
   for i, name in ipairs(NAMES) do
-    parts[name] = { name = part.name, path = part.path, text = part.text,
+    parts[name] = { name = part.name, path = part.path, text = part.text, files = part.files,
       first = part.first + first, bytes = ends[i] - first,
       key = ("%s %d %d"):format(part.key, first, ends[i]) }
     if ends[i] == first then parts[name] = nil end
@@ -232,14 +239,14 @@ local function from_folder(name)
   local all, files = texts_in(name)
   if #all == 0 then errors.usage("corpus %s: has no file", name) end
   if not next(files) then
-    local texts = {}
+    local texts, joined, bytes = {}, {}, 0
     for i, path in ipairs(all) do
       texts[i] = source.text(of_file(path))
-      local _, bad = utf8.len(texts[i])
-      if bad then no_text(of_file(path), bad - 1, texts[i]:byte(bad)) end
       if texts[i]:sub(-1) ~= "\n" then texts[i] = texts[i] .. "\n" end
+      joined[i], bytes = { path = path, first = bytes }, bytes + #texts[i]
     end
     local part = of_text(name, table.concat(texts))
+    part.files = joined
     return { name = name, whole = part, hash = part.key, folder = true }
   end
   local parts, keys = {}, {}
