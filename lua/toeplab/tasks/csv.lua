@@ -88,13 +88,7 @@ end
 -- ---- Examples -----------------------------------------------------------------------------------
 
 local function column(header, name, complain)
-  local found = nil
-  for i, have in ipairs(header) do
-    if have == name then
-      if found then complain("there are two columns '%s'", name) end
-      found = i
-    end
-  end
+  local found = labelled_text.column(header, name, complain)
   if found then return found end
   local other = #header == 1 and header[1]:match "[;\t]"
   if other then complain("one column '%s': set separator = %q", header[1], other) end

@@ -107,17 +107,8 @@ end
 local function columns_of(task, header, complain)
   local at = { texts = {} }
   local function place(name)
-    local found = nil
-    for i, have in ipairs(header) do
-      if have == name then
-        if found then complain("there are two columns '%s'", name) end
-        found = i
-      end
-    end
-    if not found then
-      complain("there is no column '%s'; the columns are %s", name, table.concat(header, ", "))
-    end
-    return found
+    return labelled_text.column(header, name, complain)
+      or complain("there is no column '%s'; the columns are %s", name, table.concat(header, ", "))
   end
   for i, name in ipairs(task.texts) do at.texts[i] = place(name) end
   at.label = place(task.label)

@@ -60,6 +60,18 @@ function labelled_text.each(who, name, columns, fn, skips)
   if count == 0 then errors.usage("%s: %s has no row", who, shown) end
 end
 
+-- Returns the place of the column of that name in a header, nil without one; two are an error.
+function labelled_text.column(header, name, complain)
+  local found = nil
+  for i, have in ipairs(header) do
+    if have == name then
+      if found then complain("there are two columns '%s'", name) end
+      found = i
+    end
+  end
+  return found
+end
+
 -- Returns the label in a field as an integer; it must be in 0..classes-1.
 function labelled_text.label(field, classes, complain)
   local label = field:find "^%d+%.?0*$" and math.tointeger(tonumber(field))
