@@ -111,7 +111,8 @@ local function whole(part, block, offset, more)
 end
 
 -- Calls fn(piece, bytes so far) for the pieces of a part in order. If plain, any bytes are
--- accepted; else the part must be UTF-8 text, and every piece consists of whole characters.
+-- accepted; else the part must be UTF-8 text, every piece consists of whole characters, and lines
+-- that end in "\r\n" end in "\n".
 function source.each(part, plain, fn)
   local read, file <close> = reader(part)
   local done, rest = 0, ""
@@ -119,7 +120,10 @@ function source.each(part, plain, fn)
     local offset = done
     done = done + #block
     if not plain then
-      block, rest = whole(part, rest .. block, offset - #rest, done < part.bytes)
+      local more = done < part.bytes
+      block, rest = whole(part, rest .. block, offset - #rest, more)
+      if more and block:sub(-1) == "\r" then block, rest = block:sub(1, -2), "\r" .. rest end
+      block = block:gsub("\r\n", "\n")
     end
     if block ~= "" then fn(block, done - #rest) end
   end

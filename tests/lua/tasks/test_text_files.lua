@@ -26,8 +26,15 @@ t.test("a byte order mark is no token", function()
   t.raises(tokens, "is empty", "\xef\xbb\xbf", "char")
 end)
 
-t.test("lines that end in a carriage return have the words of others", function()
-  t.eq(tokens(TEXT:gsub("\n", "\r\n"), "word"), tokens(TEXT, "word"))
+t.test("a carriage return before a line end is not a token, except of bytes", function()
+  local half = 1 << 20 -- a text is read in pieces of this many bytes
+  local long = ("a"):rep(half - 1) .. "\n" .. TEXT
+  for _, tokenizer in ipairs { "char", "word" } do
+    for _, text in ipairs { TEXT, long, "\r" .. TEXT } do
+      t.eq(tokens(text:gsub("\n", "\r\n"), tokenizer), tokens(text, tokenizer))
+    end
+  end
+  t.eq(#tokens(TEXT:gsub("\n", "\r\n"), "byte")[2], #TEXT + 4)
 end)
 
 t.test("a folder is a corpus: files of the parts, or else texts one after another", function()
