@@ -18,7 +18,8 @@ local modules = {
   ["retrieval-standin"] = require "toeplab.tasks.retrieval_standin",
 }
 
-local tasks, hashes = { csv = require("toeplab.tasks.csv").open, glue = glue.open }, {}
+local tasks, hashes = { csv = require("toeplab.tasks.tables.csv").open, glue = glue.open,
+  series = require("toeplab.tasks.tables.series").open }, {}
 for name, module in pairs(modules) do tasks[name], hashes[name] = module.open, module.hash end
 for _, name in ipairs(glue.names) do
   hashes[name] = function() return glue.hash(name) end

@@ -36,6 +36,22 @@ t.test("own-data.md: its experiment learns from its table, and a folder is a cor
   end)
 end)
 
+t.test("own-data.md: its series is predicted", function()
+  local text = page "own-data"
+  t.in_folder(function(folder)
+    local lines = { block(text, "text", "time,load,heat"):match "^[^\n]*" }
+    for i = 1, 300 do
+      lines[i + 1] = ("%d,%.4f,%d"):format(i, math.sin(i / 5), i % 7)
+    end
+    t.write(folder .. "/series.csv", table.concat(lines, "\n"))
+    t.write(folder .. "/series.lua", block(text, "lua", "-- series.lua"))
+    local said, code = t.shell(("cd '%s' && '%s' run series.lua steps=2 seeds=1 length=16 dim=8 "
+      .. "2>&1"):format(folder, core.sys.executable()))
+    t.ok(code == 0, said)
+    t.holds(said, "2 trials: 2 done", "linear_mse")
+  end)
+end)
+
 t.test("from-pytorch.md: its model runs, and its rows are those of the messages", function()
   local text = page "from-pytorch"
   t.in_folder(function(folder)

@@ -1,15 +1,13 @@
--- tasks/csv.lua: loads labelled texts from tables of a user's own, whose tokens are characters.
+-- tasks/tables/csv.lua: loads labelled texts from tables of a user's own, whose tokens are characters.
 
+local columns = require "toeplab.tasks.tables.columns"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local labelled = require "toeplab.tasks.labelled"
 local labelled_text = require "toeplab.tasks.labelled_text"
 local options = require "toeplab.base.options"
-local recorded = require "toeplab.tasks.recorded"
 local simple_models = require "toeplab.tasks.simple_models"
 local sorted_keys = require "toeplab.base.sorted_keys"
-local source = require "toeplab.tasks.source"
-local suggest = require "toeplab.base.suggest"
 
 local csv = {}
 
@@ -18,13 +16,12 @@ local STOP = 2 -- the token <eos> of core.vocab_frequent
 local field = options.field
 
 local spec = options.declare "tl.tasks.csv" {
-  { "file", "string", "a table whose first row names its columns: a file, or text:CONTENT" },
+  columns.file,
   { "valid_file", field { type = "string", optional = true }, "one of examples to validate with" },
   { "test_file", field { type = "string", optional = true }, "one of examples to test with" },
   { "text", "text", "the column of the texts" },
   { "label", "label", "the column of the labels, which may be any words" },
-  { "separator", field { type = "string", optional = true, choices = { ",", ";", "\t" } },
-    "what separates columns (default: a tab in files .tsv, else a comma)" },
+  columns.separator,
   { "length", field { default = 1024, min = 2 }, "most tokens of a row, the end included" },
   { "least", field { default = 1, min = 1 },
     "characters that occur less often in file, held-out rows included, become <unk>" },
@@ -37,86 +34,21 @@ local spec = options.declare "tl.tasks.csv" {
     "seed of the order (default: that of tl.seed)" },
 }
 
--- ---- Rows ---------------------------------------------------------------------------------------
-
--- Returns the field that begins at byte `at` of text, and the place after it; nil if a quote is not
--- closed. A field in quotes may hold separators, line ends, and quotes written twice.
-local function field_at(text, at, separator)
-  if text:byte(at) ~= 34 then
-    local past = text:find("[" .. separator .. "\r\n]", at) or #text + 1
-    return text:sub(at, past - 1), past
-  end
-  local last = at
-  repeat
-    last = text:find('"', last + 1, true)
-    if not last then return nil end
-    local twice = text:byte(last + 1) == 34
-    if twice then last = last + 1 end
-  until not twice
-  return (text:sub(at + 1, last - 1):gsub('""', '"')), last + 1
-end
-
--- Calls fn(fields, complain) for each row of a table that is not empty. complain(format, ...)
--- raises a usage error that names the file and the line where the row begins.
-local function each(name, separator, fn)
-  local from = source.find(name)
-  recorded.check(name, from.hash, "csv " .. name)
-  if not from.whole or from.folder then errors.usage("csv: %s is not a file", name) end
-  local text, shown = source.text(from.whole), name:find "^text:" and "text" or name
-  local at, line = 1, 1
-  while at <= #text do
-    local row, first = {}, line
-    local function complain(format, ...)
-      errors.usage("csv: %s:%d: %s", shown, first, format:format(...))
-    end
-    repeat
-      local value, past = field_at(text, at, separator)
-      if not value then complain "a quote is not closed" end
-      row[#row + 1] = value
-      line = line + select(2, text:sub(at, past - 1):gsub("\n", ""))
-      local after = text:match("^\r?\n", past) or text:sub(past, past)
-      if after ~= "" and not after:find("[" .. separator .. "\r\n]") then
-        complain("after a closing quote comes '%s'", after)
-      end
-      at = past + math.max(#after, 1)
-    until after ~= separator
-    line = line + 1
-    if #row > 1 or row[1] ~= "" then fn(row, complain) end
-  end
-end
-
 -- ---- Examples -----------------------------------------------------------------------------------
-
-local function column(header, name, complain)
-  local found = labelled_text.column(header, name, complain)
-  if found then return found end
-  local other = #header == 1 and header[1]:match "[;\t]"
-  if other then complain("one column '%s': set separator = %q", header[1], other) end
-  complain("there is no column '%s'%s (present: %s)", name, suggest.hint(name, header),
-    table.concat(header, ", "))
-end
 
 -- Returns the texts and the labels, as they are written, in a table, and for each example the
 -- function that raises an error about its row.
 local function read(name, o)
-  local separator = o.separator or name:find "%.tsv$" and "\t" or ","
-  local texts, labels, complaints, header = {}, {}, {}, nil
-  each(name, separator, function(row, complain)
-    if not header then
-      header = { #row, column(row, o.text, complain), column(row, o.label, complain) }
-      return
-    end
-    if #row ~= header[1] then
-      complain("wanted %d columns, as the first row has, got %d", header[1], #row)
-    end
-    local text = row[header[2]]
-    local _, at = utf8.len(text)
-    if at then complain("byte %d of the text is not UTF-8", at) end
-    if row[header[3]] == "" then complain "the label is empty" end
-    texts[#texts + 1], labels[#labels + 1] = text, row[header[3]]
-    complaints[#complaints + 1] = complain
-  end)
-  if #texts == 0 then errors.usage("csv: %s has no row below that of the names", name) end
+  local texts, labels, complaints = {}, {}, {}
+  columns.each("csv", name, o, function() return { o.text, o.label } end,
+    function(values, complain)
+      local text, label = values[1], values[2]
+      local _, at = utf8.len(text)
+      if at then complain("byte %d of the text is not UTF-8", at) end
+      if label == "" then complain "the label is empty" end
+      texts[#texts + 1], labels[#labels + 1] = text, label
+      complaints[#complaints + 1] = complain
+    end)
   return texts, labels, complaints
 end
 

@@ -1,0 +1,97 @@
+-- tasks/columns.lua: reads tables of a user's own, whose first row names their columns.
+
+local errors = require "toeplab.base.errors"
+local labelled_text = require "toeplab.tasks.labelled_text"
+local options = require "toeplab.base.options"
+local recorded = require "toeplab.tasks.recorded"
+local source = require "toeplab.tasks.source"
+local suggest = require "toeplab.base.suggest"
+
+local columns = {}
+
+-- The fields of options that say which table is read.
+columns.file = { "file", "string", "a table whose first row names its columns: a file, or "
+  .. "text:CONTENT" }
+columns.separator = { "separator", options.field { type = "string", optional = true,
+  choices = { ",", ";", "\t" } }, "what separates columns (default: a tab in files .tsv, else a "
+  .. "comma)" }
+
+-- Returns the field that begins at byte `at` of text, and the place after it; nil if a quote is not
+-- closed. A field in quotes may hold separators, line ends, and quotes written twice.
+local function field_at(text, at, separator)
+  if text:byte(at) ~= 34 then
+    local past = text:find("[" .. separator .. "\r\n]", at) or #text + 1
+    return text:sub(at, past - 1), past
+  end
+  local last = at
+  repeat
+    last = text:find('"', last + 1, true)
+    if not last then return nil end
+    local twice = text:byte(last + 1) == 34
+    if twice then last = last + 1 end
+  until not twice
+  return (text:sub(at + 1, last - 1):gsub('""', '"')), last + 1
+end
+
+-- Calls fn(fields, complain) for each row of a table that is not empty. complain(format, ...)
+-- raises a usage error that names the task, the file and the line where the row begins.
+local function each(task, name, separator, fn)
+  local from = source.find(name)
+  recorded.check(name, from.hash, task .. " " .. name)
+  if not from.whole or from.folder then errors.usage("%s: %s is not a file", task, name) end
+  local text, shown = source.text(from.whole), name:find "^text:" and "text" or name
+  local at, line = 1, 1
+  while at <= #text do
+    local row, first = {}, line
+    local function complain(format, ...)
+      errors.usage("%s: %s:%d: %s", task, shown, first, format:format(...))
+    end
+    repeat
+      local value, past = field_at(text, at, separator)
+      if not value then complain "a quote is not closed" end
+      row[#row + 1] = value
+      line = line + select(2, text:sub(at, past - 1):gsub("\n", ""))
+      local after = text:match("^\r?\n", past) or text:sub(past, past)
+      if after ~= "" and not after:find("[" .. separator .. "\r\n]") then
+        complain("after a closing quote comes '%s'", after)
+      end
+      at = past + math.max(#after, 1)
+    until after ~= separator
+    line = line + 1
+    if #row > 1 or row[1] ~= "" then fn(row, complain) end
+  end
+end
+
+-- Returns the place of the column of that name.
+local function column(header, name, complain)
+  local found = labelled_text.column(header, name, complain)
+  if found then return found end
+  local other = #header == 1 and header[1]:match "[;\t]"
+  if other then complain("one column '%s': set separator = %q", header[1], other) end
+  complain("there is no column '%s'%s (present: %s)", name, suggest.hint(name, header),
+    table.concat(header, ", "))
+end
+
+-- Calls fn(values, complain) for each row below the first: values lists those of the columns
+-- that names(header) lists. task: the name of the task for messages; o: resolved options.
+function columns.each(task, name, o, names, fn)
+  local separator = o.separator or name:find "%.tsv$" and "\t" or ","
+  local width, places, count = nil, {}, 0
+  each(task, name, separator, function(row, complain)
+    if not width then
+      width = #row
+      for i, wanted in ipairs(names(row)) do places[i] = column(row, wanted, complain) end
+      return
+    end
+    if #row ~= width then
+      complain("wanted %d columns, as the first row has, got %d", width, #row)
+    end
+    local values = {}
+    for i, place in ipairs(places) do values[i] = row[place] end
+    count = count + 1
+    fn(values, complain)
+  end)
+  if count == 0 then errors.usage("%s: %s has no row below its column names", task, name) end
+end
+
+return columns
