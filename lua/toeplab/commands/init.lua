@@ -70,7 +70,7 @@ Exit codes
 
 topics.environment = [[
 Environment
-  TOEPLAB_DIR        the results folder (default: results)
+  TOEPLAB_DIR        the results folder (default: results, here or in a folder above)
   TOEPLAB_DATA       the folder of the data sets, unpacked or as archives
   TOEPLAB_BACKENDS   folders with further backends, separated by ':'
   TOEPLAB_CACHE      the folder for what tuning found out, for tokenised texts and, where

@@ -21,11 +21,23 @@ local records = {}
 local Records = {}
 Records.__index = Records
 
--- Returns the results folder: the given one, else TOEPLAB_DIR, else "results".
+local DEEPEST = 32 -- folders above the current one; those above the root are the root
+
+-- Returns "results", or, if it has no runs, the nearest such folder above that has some.
+local function nearest_folder()
+  local up = ""
+  for _ = 0, DEEPEST do
+    if core.sys.exists(up .. "results/runs") then return up .. "results" end
+    up = up .. "../"
+  end
+  return "results"
+end
+
+-- Returns the results folder: the given one, else TOEPLAB_DIR, else the nearest.
 function records.folder(given)
   if given == "" then errors.usage("-C: the name of the folder is empty") end
   local set = os.getenv("TOEPLAB_DIR")
-  local folder = given or (set ~= "" and set) or "results"
+  local folder = given or (set ~= "" and set) or nearest_folder()
   local ok, why, status = core.store_check_folder(folder)
   if not ok and status == "EINVAL" then errors.usage("%s", why) end
   return folder
