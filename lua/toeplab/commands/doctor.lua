@@ -19,7 +19,7 @@ local doctor = {
   usage = "toeplab doctor [--backends] [--json]",
   about = "Reports what the program runs with: versions, the file system of the results folder,\n"
     .. "its locks, the time of an fsync, free disk, processor, threads, backends, data, tools;\n"
-    .. "each with ok, note or bad. Exit code 4 if something is bad, 6 if it is the store.\n"
+    .. "first what is bad, then notes. Exit code 4 if something is bad, 6 if it is the store.\n"
     .. "With --backends lists the backends of the Toeplitz operator with their options and the\n"
     .. "devices they support, and the plugin files that could not be used.\n"
     .. "TOEPLAB_BACKENDS names further folders to look into.",
@@ -312,17 +312,18 @@ local function list_backends(as_json)
   for _, problem in ipairs(core.backend_problems()) do errors.say("not usable: %s", problem) end
 end
 
+local prefixes = { bad = "BAD: ", note = "note: ", ok = "" }
+
+-- Prints first what is wrong, then what could be better.
 function doctor.run(set, words)
   if #words > 0 then errors.usage("doctor: takes no words, got '%s'", words[1]) end
   if set.backends then return list_backends(set.json) end
-  local folder, code, colour = records.folder(set.dir), errors.DONE, { ok = "", note = "note: " }
+  local folder, code = records.folder(set.dir), errors.DONE
+  local lines = { bad = {}, note = {}, ok = {} }
   local function add(name, state, text, worst)
     if state == "bad" then code = math.max(code, worst or errors.CHECK) end
-    if set.json then
-      print(json.line { name = name, state = state, text = text })
-    else
-      print(("%-12s %s%s"):format(name, colour[state] or "BAD: ", text))
-    end
+    table.insert(lines[state], set.json and json.line { name = name, state = state, text = text }
+      or ("%-12s %s%s"):format(name, prefixes[state], text))
   end
   versions(add)
   probe(add, trial_files.nearest(folder))
@@ -335,6 +336,9 @@ function doctor.run(set, words)
   tools(add)
   scheduler(add)
   data(add)
+  for _, state in ipairs { "bad", "note", "ok" } do
+    for _, line in ipairs(lines[state]) do print(line) end
+  end
   return code
 end
 

@@ -1,4 +1,5 @@
--- tasks/tables/csv.lua: loads labelled texts from tables of a user's own, whose tokens are characters.
+-- tasks/tables/csv.lua: loads labelled texts from tables of a user's own, whose tokens are
+-- characters.
 
 local columns = require "toeplab.tasks.tables.columns"
 local core = require "toeplab.core"
