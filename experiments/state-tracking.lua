@@ -6,7 +6,8 @@
 -- and tested by the last target of 40 to 256 tokens. A mixer that is linear and the same at all
 -- times, as every Toeplitz operator and S4 is, cannot solve any of these at all lengths, at any
 -- depth (arXiv 2508.07395): rows that must fail are a check of the task. The delta rule can, if its
--- steps may reflect a state, as they may here. Attention needs no positions to be told: a causal
+-- steps may reflect a state, as they may here, and so can an LSTM, whose steps are not linear.
+-- Attention needs no positions to be told: a causal
 -- mask shows the length.
 local tl = require "toeplab"
 
@@ -29,6 +30,7 @@ return tl.experiment "state-tracking" {
     { "mamba", options = { mixer = "mamba" } },
     { "gla", options = { mixer = "gla" } },
     { "delta-net", options = { mixer = "delta_net", mixer_options = { beta_max = 2 } } },
+    { "lstm", options = { mixer = "lstm" } },
   } },
   grid = { group = { "z2", "s3", "a5" } },
   seeds = 3,

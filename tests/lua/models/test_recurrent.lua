@@ -187,7 +187,8 @@ t.test("each mixer is stepped to the same numbers, or refused for what it is", f
     s4 = { state = 8 }, s4d = { state = 8 }, sgconv = { size = 4 },
     ssd = { state = 3, head_dim = 6 }, stu = { filters = 4 } }
   local known = { "attention", "conv", "delta_net", "dss", "gated_attention",
-    "gated_delta_net", "gla", "gss", "gtu", "hgrn2", "hyena", "linear_attention", "longconv",
+    "gated_delta_net", "gla", "gru", "gss", "gtu", "hgrn2", "hyena", "linear_attention", "longconv",
+    "lstm",
     "mamba", "retention", "s4", "s4d", "sgconv", "ssd", "stu" }
   local stepped = {}
   for _, name in ipairs(mixers.names) do

@@ -25,6 +25,8 @@ local all = {
   { "delta_net", { heads = 2 } },
   { "delta_net", { heads = 1, taps = 1, beta_max = 2 } },
   { "gated_delta_net", { heads = 2 } },
+  { "gru", {} },
+  { "lstm", {} },
 }
 
 local function each(fn)
@@ -264,6 +266,40 @@ test("Retention is its formula", function()
   end)
 end)
 
+test("GRU and LSTM are their formulas", function()
+  local function logistic(v) return 1 / (1 + math.exp(-v)) end
+  for name, gates in pairs { gru = 3, lstm = 4 } do
+    tl.seed(11)
+    local mixer = mixers.class(name)(4)
+    local ih, hh = mixer.ih.weight:totable(), mixer.hh.weight:totable()
+    local b, c = mixer.ih.bias:totable(), mixer.hh.bias:totable()
+    compare(mixer, function(x)
+      local y, h, cell = {}, { 0, 0, 0, 0 }, { 0, 0, 0, 0 }
+      for t, row in ipairs(x:totable()[1]) do
+        -- Entries i, d + i, ... of a and u are the parts of the gates of channel i.
+        local a, u, new = {}, {}, {}
+        for i = 1, 4 * gates do
+          a[i], u[i] = b[i], c[i]
+          for j = 1, 4 do a[i], u[i] = a[i] + ih[i][j] * row[j], u[i] + hh[i][j] * h[j] end
+        end
+        for i = 1, 4 do
+          local function both(k) return a[4 * k + i] + u[4 * k + i] end
+          if name == "gru" then
+            local m = 2 * logistic(2 * (a[8 + i] + logistic(both(0)) * u[8 + i])) - 1 -- tanh
+            new[i] = (1 - logistic(both(1))) * m + logistic(both(1)) * h[i]
+          else
+            local g = 2 * logistic(2 * both(2)) - 1 -- tanh
+            cell[i] = logistic(both(1)) * cell[i] + logistic(both(0)) * g
+            new[i] = logistic(both(3)) * (2 * logistic(2 * cell[i]) - 1)
+          end
+        end
+        y[t], h = new, new
+      end
+      return core.tensor { y }
+    end)
+  end
+end)
+
 -- ---- The delta rule -----------------------------------------------------------------------------
 
 -- Returns y [n][w] of one head of delta_rule.apply, position by position, and the last state.
@@ -365,7 +401,8 @@ test("initial values: steps from 0.001 to 0.1, and Mamba's decays 1..state", fun
 end)
 
 test("wrong options are named", function()
-  for _, name in ipairs { "mamba", "ssd", "hgrn2", "gla", "retention", "delta_net" } do
+  for _, name in ipairs { "mamba", "ssd", "hgrn2", "gla", "retention", "delta_net",
+    "gru", "lstm" } do
     raises(mixers.class(name), "option 'causal' = false: .* sees earlier tokens only", 8,
       { causal = false })
   end
