@@ -12,9 +12,9 @@ local with_cluster = clusters.with
 -- the file that says where it is given, or the environment; what it then says.
 local unseen = {
   { "on another cluster", file = "cluster", text = "beta",
-    says = "job 1 is of anna on cluster alpha, and this is anna on cluster beta" },
+    says = "job 1 belongs to anna on cluster alpha, but you are anna on cluster beta" },
   { "by another user", file = "user", text = "root",
-    says = "job 1 is of anna on cluster alpha, and this is root on cluster alpha" },
+    says = "job 1 belongs to anna on cluster alpha, but you are root on cluster alpha" },
   { "where the environment filters the queue", set = "SLURM_CLUSTERS=beta SQUEUE_STATES=PENDING "
     .. "SQUEUE_PARTITION=long SQUEUE_NAMES=x SQUEUE_QOS=low SQUEUE_ACCOUNT=us" },
 }
@@ -47,7 +47,7 @@ for _, case in ipairs(unseen) do
   end)
 end
 
-t.test("status of one experiment names its jobs alone", function()
+t.test("status of one experiment names only its jobs", function()
   with_cluster(function(c)
     t.eq(c:submit(), 0)
     c:queue { { 1, 1, "PENDING" } }
@@ -64,14 +64,14 @@ t.test("status of one experiment names its jobs alone", function()
   end)
 end)
 
-t.test("what squeue says that is no queue does not end a sweep", function()
+t.test("unexpected output of squeue does not end a sweep", function()
   with_cluster(function(c)
     t.eq(c:submit(), 0)
     c:queue { { 1, 1 }, { 1, 2, "PENDING" } }
     t.write(c.folder .. "/queue", "slurm maintenance at noon\n")
     local code, said = c:submit()
     t.eq(code, 1)
-    t.ok(said:find("Slurm does not answer: squeue says slurm maintenance at noon", 1, true), said)
+    t.ok(said:find("Slurm does not answer: squeue printed: slurm maintenance at", 1, true), said)
     t.ok(core.sys.exists(c.root .. "/slurm/1/job"))
   end)
 end)
@@ -82,10 +82,10 @@ t.test("a command of Slurm that fails silently is named with its status", functi
     t.write(c.folder .. "/bin/squeue", "#!/bin/sh\nexit 3\n")
     local code, said = c:submit()
     t.eq(code, 1)
-    t.ok(said:find("Slurm does not answer: squeue says nothing (exit 3)", 1, true), said)
+    t.ok(said:find("does not answer: squeue failed without a message (exit 3)", 1, true), said)
     code, said = c:ask(("status -C '%s' --cancel"):format(c.root))
     t.eq(code, 1)
-    t.ok(select(2, said:gsub("squeue says nothing", "")) == 1, said)
+    t.ok(select(2, said:gsub("squeue failed without a message", "")) == 1, said)
   end)
 end)
 
@@ -99,28 +99,28 @@ t.test("a command of Slurm that hangs is killed", function()
     local began = core.sys.clock()
     local code, said = c:submit()
     t.eq(code, 1)
-    t.ok(said:find("squeue has not ended after 60 s and was killed", 1, true), said)
+    t.ok(said:find("squeue did not end within 60 s and was killed", 1, true), said)
     t.ok(core.sys.clock() - began < 60)
   end)
 end)
 
-t.test("a submission of which nobody knows whether it was taken stays, and says so", function()
+t.test("a submission that Slurm may have accepted is kept, with a message", function()
   with_cluster(function(c)
     t.write(c.folder .. "/bin/sbatch", "#!/bin/sh\nexit 1\n")
     t.write(c.folder .. "/silent", "")
     local code, said = c:submit()
     t.eq(code, 1)
-    t.ok(said:find("sbatch says nothing (exit 1); Slurm does not answer", 1, true), said)
-    t.ok(said:find("r/slurm/1 stays: give the same command once Slurm answers", 1, true), said)
+    t.ok(said:find("sbatch failed without a message (exit 1); Slurm does not", 1, true), said)
+    t.ok(said:find("r/slurm/1 is kept: run the same command again when Slurm", 1, true), said)
     os.remove(c.folder .. "/silent")
     t.write(c.folder .. "/bin/sbatch", "#!/bin/sh\ntrue\n")
     code, said = c:submit()
     t.eq(code, 2)
-    t.ok(said:find("Slurm does not take the job: sbatch names no job", 1, true), said)
+    t.ok(said:find("Slurm rejects the job: sbatch exited 0 but printed no job id", 1, true), said)
   end)
 end)
 
-t.test("a job that sbatch refuses, but that is in the queue, was submitted", function()
+t.test("a job that sbatch rejects but squeue lists counts as submitted", function()
   with_cluster(function(c)
     t.write(c.folder .. "/bin/sbatch", ([[#!/bin/sh
 printf '9|%%d|PENDING|None|toeplab %s 1\n' 1 2 3 4 >'%s/queue'
@@ -136,19 +136,19 @@ exit 1
   end)
 end)
 
-t.test("a job that went to another cluster is not taken for ended here", function()
+t.test("a job on another cluster does not count as ended", function()
   with_cluster(function(c)
     t.write(c.folder .. "/bin/sbatch", "#!/bin/sh\necho '7;beta'\n")
     t.eq(c:submit(), 0)
     local code, said = c:ask(("status -C '%s'"):format(c.root))
     t.eq(code, 0)
-    t.ok(said:find("job 7 is of anna on cluster beta, and this is anna on cluster alpha", 1, true),
+    t.ok(said:find("job 7 belongs to anna on cluster beta, but you are anna on", 1, true),
       said)
     t.ok(core.sys.exists(c.root .. "/slurm/1/job"))
   end)
 end)
 
-t.test("the environment replaces nothing that the submission relies on, and no option", function()
+t.test("environment variables do not override options of the submission", function()
   with_cluster(function(c)
     c.set = "SBATCH_SIGNAL=INT@5 SBATCH_ARRAY_INX=1-3 SBATCH_PARTITION=long SBATCH_ACCOUNT=us"
     t.eq(c:submit "--partition main", 0)
@@ -165,7 +165,7 @@ local function labels(c, number)
   return list
 end
 
-t.test("a command that waits submits what the tasks that were there have left", function()
+t.test("a command that waits submits the trials that earlier tasks have left", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     c:queue { { 1, 1, "PENDING" } } -- it will be killed before it begins
@@ -179,7 +179,7 @@ t.test("a command that waits submits what the tasks that were there have left", 
       end
       error(line .. " is not said in\n" .. t.read(c.folder .. "/log"))
     end
-    wait_for_line "nothing to submit: 1 trial left to the tasks in the queue"
+    wait_for_line "nothing to submit: 1 trial in the queue or in other runs"
     c:queue {}
     wait_for_line "1 of 1 trials: job 2, 1 task "
     c:queue { { 2, 1 } }
@@ -190,7 +190,7 @@ t.test("a command that waits submits what the tasks that were there have left", 
   end)
 end)
 
-t.test("a command that waits outlasts another one that keeps the store to itself", function()
+t.test("a command that waits survives another one that locks the store", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     c:queue { { 1, 1, "PENDING" } }
@@ -215,7 +215,7 @@ t.test("a command that waits outlasts another one that keeps the store to itself
   end)
 end)
 
-t.test("a task that died with a trial is not waited for, though it is in the queue", function()
+t.test("a command that waits ignores a dead task that is still in the queue", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     c:die(1, 1)
@@ -234,7 +234,7 @@ t.test("a command that waits submits no trial twice", function()
     c:queue {} -- the job is gone before any task begins
     local code, said = c:submit "--wait rate=0.5 seeds=1"
     t.eq(code, 1)
-    t.ok(said:find("1 of 1 trials not done: the same command submits them again", 1, true), said)
+    t.ok(said:find("1 of 1 trials are not done; the same command resubmits them", 1, true), said)
     t.eq(t.read(c.folder .. "/last"), "1\n")
   end)
 end)
@@ -268,7 +268,7 @@ local function diverging(c, field)
     :gsub("if step == c.fail then.-end", "")))
 end
 
-t.test("what a guard or a limit ended has failed to a command that waits", function()
+t.test("trials ended by a guard or a limit count as failed for a command that waits", function()
   for what, field in pairs { guard = 'guard = { metric = "loss" },',
     budget = 'budget = { memory = "1K" },' } do
     with_cluster(function(c)
@@ -282,7 +282,7 @@ t.test("what a guard or a limit ended has failed to a command that waits", funct
   end
 end)
 
-t.test("a command that waits submits nothing again that a guard ended in another's job", function()
+t.test("a command that waits does not resubmit trials that a guard ended in another job", function()
   with_cluster(function(c)
     diverging(c, 'guard = { metric = "loss" },')
     t.eq(c:submit "fail=3 rate=0.5 seeds=1", 0)
@@ -293,7 +293,7 @@ t.test("a command that waits submits nothing again that a guard ended in another
   end)
 end)
 
-t.test("a command that waits tells what was done before from what its job has done", function()
+t.test("a command that waits counts trials done before its job separately", function()
   with_cluster(function(c)
     local _, code = t.shell(("(%s) >/dev/null 2>&1"):format(c:line(
       ("run '%s/x.lua' -C '%s' rate=0.5 seeds=1"):format(c.folder, c.root))))
@@ -305,7 +305,7 @@ t.test("a command that waits tells what was done before from what its job has do
   end)
 end)
 
-t.test("a failed trial takes no place of a waiting one in the queue", function()
+t.test("a failed trial does not block the queued task of another one", function()
   with_cluster(function(c)
     local text = c.script:gsub(", fail = 0", ""):gsub("grid = {", "grid = { fail = { 7, 0 },")
     t.write(c.folder .. "/x.lua", text)
@@ -319,7 +319,7 @@ t.test("a failed trial takes no place of a waiting one in the queue", function()
   end)
 end)
 
-t.test("what a dead task had begun is submitted, what a waiting one will begin is not", function()
+t.test("trials begun by a dead task are submitted, trials of a queued task are not", function()
   with_cluster(function(c)
     t.eq(c:submit(), 0)
     local trials = c:submitted(1)
@@ -330,7 +330,7 @@ t.test("what a dead task had begun is submitted, what a waiting one will begin i
   end)
 end)
 
-t.test("a redo that Slurm refuses deletes no result", function()
+t.test("a --redo that Slurm rejects deletes no results", function()
   with_cluster(function(c)
     t.eq(c:submit(), 0)
     for i = 1, 4 do t.eq(c:task(1, i), 0) end
@@ -356,7 +356,7 @@ t.test("a redo that Slurm refuses deletes no result", function()
   end)
 end)
 
-t.test("a redo does not continue a journal that a killed command has left", function()
+t.test("--redo does not continue the journal of a killed command", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     t.eq(c:task(1, 1), 0)
@@ -379,8 +379,8 @@ end)
 t.test("ranks that do not divide are refused", function()
   with_cluster(function(c)
     for words, why in pairs { ["sequence_ranks=2"] = "sequence_ranks = 2 does not divide ranks = 1",
-      ["ranks=0"] = "ranks must be an integer from 1 up, not 0",
-      ["ranks=2"] = "ranks = 2: submit mpirun" } do
+      ["ranks=0"] = "ranks must be an integer of at least 1, not 0",
+      ["ranks=2"] = "ranks = 2: submit your own script with mpirun" } do
       local code, said = c:submit(words)
       t.eq(code, 2)
       t.ok(said:find(why, 1, true), said)
@@ -400,7 +400,7 @@ t.test("a dry run prints what would be submitted", function()
     c:queue { { 1, 1, "PENDING" }, { 1, 2, "PENDING" } }
     code, said = c:submit "-n"
     t.eq(code, 0)
-    t.ok(said:find("nothing to submit: 4 trials left to the tasks in the queue", 1, true), said)
+    t.ok(said:find("nothing to submit: 4 trials in the queue or in other runs", 1, true), said)
     t.ok(not said:find("#SBATCH", 1, true), said)
     code, said = c:submit "-n --redo"
     t.eq(code, 5)

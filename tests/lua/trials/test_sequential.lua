@@ -9,7 +9,7 @@ local trials = require "trials"
 
 -- ---- The rule ---------------------------------------------------------------------------------
 
-t.test("a text is a percentage and the most seeds, and its looks share 5 %", function()
+t.test("a rule has a percentage and the most seeds, and its looks share 5 %", function()
   for text, want in pairs {
     ["until 2 %"] = { 2, { 14, 18 } }, ["until 0.5%, at least 3"] = { 0.5, { 3, 5, 8, 12, 18 } },
     [" until 2 %, at least 3, at most 30 "] = { 2, { 3, 5, 8, 12, 18, 27, 30 } },
@@ -185,7 +185,7 @@ test("each row gets seeds until its ratio is known, and the table says why it st
     local code, said = program(folder, "run -j2 x.lua")
     t.eq(code, errors.DONE)
     t.eq(seeds_of(folder), whole)
-    t.holds(said, "2 rows go on to up to 5 seeds", "2 rows go on to up to 8 seeds",
+    t.holds(said, "2 rows continue with up to 5 seeds", "2 rows continue with up to 8 seeds",
       "27 trials: 27 done")
     local lines = { "after 3, 5 and 8 seeds", "corrected for the 3 looks: they share 5 %",
       "decay=0.9 over decay=0.99, loss: ratio ", ", 3 seeds, look 1 of 3; stopped: known to ",
@@ -200,7 +200,7 @@ test("each row gets seeds until its ratio is known, and the table says why it st
     t.eq(#trials.query(folder, "SELECT 1 FROM sweeps"), 1)
   end)
 
-test("a stopped command that is given again ends in the same trials", function(folder)
+test("a repeated command after a stop runs the same trials", function(folder)
   local code, runs = trials.run_stopped(folder, script(), { "0.9-1-1", "none-4-1", "0.95-7-1",
     "0.99-8-2" }, [[c.decay .. "-" .. c.seed .. "-" .. step]], nil,
     { jobs = 2 })
@@ -225,7 +225,7 @@ test("a trial that fails ends the seeds of its row alone, and is tried again", f
   t.eq(seeds_of(folder), whole)
 end)
 
-test("a result that has no ratio ends the seeds of its row", function(folder)
+test("a result without a ratio ends the seeds of its row", function(folder)
   t.write(folder .. "/x.lua", script("", "if c.decay == 0.9 then t:log { loss = 0 / 0 } end")
     :gsub("t:log { loss = base", "if c.decay ~= 0.9 then t:log { loss = base", 1)
     :gsub("/ 5%) }", "%0 end") .. "")
@@ -236,7 +236,7 @@ test("a result that has no ratio ends the seeds of its row", function(folder)
     "nan, and a ratio needs a number above 0")
 end)
 
-test("when the budget ends the run says how far it is, and goes on later", function(folder)
+test("when the budget ends, the run prints its progress, and continues later", function(folder)
   t.write(folder .. "/x.lua", script('budget = { total = "1s" },'))
   -- 18 trials of 0.1 seconds
   local words = "run -q x.lua pause=0.05 'seeds=until 2 %, at least 3, at most 5'"
@@ -316,15 +316,15 @@ test("of a tuned key that has several values in a row, the looks judge the bette
 
 -- ---- Mistakes ---------------------------------------------------------------------------------
 
-test("mistakes are told with the right form", function(folder)
+test("mistakes are errors that show the right form", function(folder)
   local compare = "compare = { with = { decay = 0.99 } },"
   local function with(what) return { compare, what } end
   local rule = 'seeds = "until 2 %%, at least 3, at most 8",'
   for _, case in ipairs {
     { { rule, 'seeds = "until 0 %%",' },
-      'x.lua:4: seeds = \'until 0 %\' is no rule: write "until' },
-    { { rule, 'seeds = "until -3 %%",' }, "is no rule: write" },
-    { { rule, 'seeds = "banana",' }, "seeds = 'banana' is no rule: write \"until 2 %\", or" },
+      'x.lua:4: seeds = \'until 0 %\' is not valid: write "until' },
+    { { rule, 'seeds = "until -3 %%",' }, "is not valid: write" },
+    { { rule, 'seeds = "banana",' }, "seeds = 'banana' is not valid: write \"until 2 %\", or" },
     { with "", 'declare compare = { with = { decay = 0.9 } }, or give compare=KEY=VALUE' },
     { with "compare = { with = { decy = 0.99 } },",
       "there is no axis 'decy'; did you mean 'decay'" },
@@ -336,9 +336,9 @@ test("mistakes are told with the right form", function(folder)
     { with "compare = { decay = 0.99 },", "did you mean" },
     { with "compare = { with = { decay = 0.99 }, metric = 'lss' },",
       "seed=1 logged no 'lss'; did you mean 'loss'?" },
-    { { compare, compare .. " prune = { metric = 'loss' }," }, "cannot be used with prune" },
+    { { compare, compare .. " prune = { metric = 'loss' }," }, "cannot be combined with prune" },
     { { 'report = { rows = "decay", columns = { "loss" } },', "" },
-      'needs to know what is compared: declare metric = "loss" in compare' },
+      'requires a metric: declare metric = "loss" in compare' },
   } do
     local wrong = script()
     local from, to = wrong:find(case[1][1]:gsub("%%%%", "%%"), 1, true)
@@ -352,16 +352,16 @@ test("mistakes are told with the right form", function(folder)
     end
   end
   for _, case in ipairs {
-    { { "seeds=until 0 %" }, "seeds='until 0 %' is no rule: write \"until 2 %\"" },
-    { { "seeds=until banana" }, "seeds='until banana' is no rule" },
-    { { "seeds=banana" }, "seeds takes integers from 1 up, or a text like \"until 2 %\", got" },
+    { { "seeds=until 0 %" }, "seeds='until 0 %' is not valid: write \"until 2 %\"" },
+    { { "seeds=until banana" }, "seeds='until banana' is not valid" },
+    { { "seeds=banana" }, "seeds takes integers of at least 1, or a rule like \"until 2 %\", got" },
     { { "compare=0.99" }, "compare takes key=value of the row" },
     { { "compare=steps=2" }, "there is no axis 'steps'" },
     { { "compare=decay=0.98" }, "no row has decay=0.98" },
     { { "seeds=3", "compare=decay=0.99" }, 'compare is for seeds like "until 2 %": give both' },
     { { "decay=0.99" }, "every row has decay=0.99, so that there is nothing to compare" },
     { { "compare=decay=0.99 metric=los" }, "seed=1 logged no 'los'; did you mean 'loss'?" },
-    { {}, "--on cannot be used with seeds like", { on = {} } },
+    { {}, "--on cannot be combined with seeds like", { on = {} } },
   } do
     local code, said = trials.run(folder, script(), case[1], case[3])
     t.eq(code, errors.USAGE)
