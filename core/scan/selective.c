@@ -111,7 +111,7 @@ static void scan_lanes(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-static tl_status select_kernel(tl_ctx *ctx, const tl_args *args)
+tl_status tl_cpu_selective_scan(tl_ctx *ctx, const tl_args *args)
 {
     task t = {.j = tl_select_job_of(args, 0)};
     t.lanes = (t.j.d + LANE - 1) / LANE;
@@ -297,7 +297,7 @@ static void add_sequences(const task *t)
     }
 }
 
-static tl_status select_grad_kernel(tl_ctx *ctx, const tl_args *args)
+tl_status tl_cpu_selective_scan_grad(tl_ctx *ctx, const tl_args *args)
 {
     task t = {.j = tl_select_job_of(args, 1)};
     t.lanes = (t.j.d + LANE - 1) / LANE;
@@ -339,11 +339,6 @@ static tl_status select_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return tl_hand_over(ctx, node, st, a.list.out, INPUTS);
 }
 
-static int has_shape(const tl_tensor *t, int64_t first, int64_t second, int64_t third)
-{
-    return t->ndim == 3 && t->dims[0] == first && t->dims[1] == second && t->dims[2] == third;
-}
-
 static tl_status select_check(const tl_args *args)
 {
     const struct tl_args_selective_scan *s = &args->selective_scan;
@@ -359,7 +354,7 @@ static tl_status select_check(const tl_args *args)
         return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, a is %s", SHAPE(x), SHAPE(a));
     for (int i = 0; i < 2; i++) {
         const tl_tensor *t = i == 0 ? s->b : s->c;
-        if (!has_shape(t, x->dims[0], x->dims[1], a->dims[1]))
+        if (!tl_has_shape(t, 3, (int64_t[]){x->dims[0], x->dims[1], a->dims[1]}))
             return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, a is %s, %s is %s", SHAPE(x),
                            SHAPE(a), i == 0 ? "b" : "c", SHAPE(t));
     }
@@ -390,6 +385,3 @@ tl_status tl_selective_scan(tl_tensor *x, tl_tensor *delta, tl_tensor *a, tl_ten
     tl_tensor_free(s->states);
     return tl_finish(st, s->y, out_y);
 }
-
-const tl_kernel_row tl_cpu_select[] = {{TL_OP_selective_scan, select_kernel},
-                                       {TL_OP_selective_scan_grad, select_grad_kernel}, {0}};

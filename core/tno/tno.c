@@ -162,7 +162,7 @@ static tl_status said_by(tl_ctx *ctx, const tl_tno *tno, tl_status st)
 
 /* p: the tno. cache is what an earlier call filled, and coef may be NULL with it; new_cache is to
 ** be filled. */
-tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_tno(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
@@ -175,7 +175,7 @@ tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
 }
 
 /* p: the tno. A NULL gradient is not computed. */
-tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_tno_grad(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
@@ -191,12 +191,6 @@ tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
                      .cache = tl_f32_or_null(g->cache), .cached = g->cache != NULL};
     return said_by(ctx, tno, tno->plan.form.backward(tno->plan.state, &t));
 }
-
-const tl_kernel_row tl_cpu_tno[] = {{TL_OP_tno, tl_tno_kernel},
-                                    {TL_OP_tno_grad, tl_tno_grad_kernel},
-                                    {TL_OP_decay, tl_decay_kernel},
-                                    {TL_OP_decay_grad, tl_decay_grad_kernel},
-                                    {0}};
 
 /* ---- Application ----------------------------------------------------------------------------- */
 
@@ -323,7 +317,8 @@ static tl_status tno_columns(tl_tno *tno, const tl_args *args, tl_tensor *t)
 }
 
 /* Computes T by the backend's function for it, on the CPU, wherever the tensors are. */
-static tl_status write_out(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *t)
+static tl_status dense_by_backend(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params,
+                                  tl_tensor *t)
 {
     const tl_tno_backend *b = tno->plan.backend;
     const float          *raw[TL_TNO_PARAMS] = {0};
@@ -382,7 +377,8 @@ tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
     if (st == TL_OK) st = tl_tensor_new_host(tno->ctx, TL_F32, 3, dims, &t);
     if (st != TL_OK) return st;
     for (int i = 0; i < tno->plan.params; i++) a.tno.params[i] = params[i];
-    st = tno->plan.backend->dense ? write_out(tno, coef, params, t) : tno_columns(tno, &a, t);
+    st = tno->plan.backend->dense ? dense_by_backend(tno, coef, params, t)
+                                  : tno_columns(tno, &a, t);
     if (st == TL_OK) {
         tno->refs++;
         st = tl_record(tno->ctx, t, dense_grad, a.list.in, inputs_of(tno), &a, tno_release);

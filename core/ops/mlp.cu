@@ -16,7 +16,7 @@
 ** For the gradient the forward pass stores the outputs y_l of all layers but the last (j->states),
 ** from which `descend` computes norms and activations again: so a_l takes memory for one layer
 ** only, and the statistics of the norms take none between the passes. */
-#include "cuda/unary.cuh"
+#include "ops/unary.cuh"
 
 extern "C" {
 #include "ops/mlp.h"
@@ -60,8 +60,7 @@ static __device__ statistics measure(const between &b, const float *x, int lane)
         double off = (double)x[i] - (double)t.mean;
         square += off * off;
     }
-    tl_norm_statistics(b.norm == TL_NORM_SIMPLE ? SIMPLE : RMS, warp_sum(square) / (double)b.n,
-                       (double)b.eps, &t.s, &t.q);
+    tl_norm_statistics(b.norm, warp_sum(square) / (double)b.n, (double)b.eps, &t.s, &t.q);
     return t;
 }
 
@@ -220,7 +219,7 @@ static tl_status forward_layer(tl_ctx *ctx, const mlp *j, int l, const float *x,
 
 /* p: the network. Without states, layers write y to two scratch buffers
 ** in turns, since a shortcut reads the previous y; the third buffer holds a. */
-static tl_status mlp_gpu_forward(tl_ctx *ctx, const tl_args *args)
+tl_status gpu_mlp(tl_ctx *ctx, const tl_args *args)
 {
     const mlp *j = (const mlp *)args->p;
     int64_t    each = j->rows * j->width;
@@ -280,7 +279,7 @@ static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const buffers 
 
 /* p: the network, with pointers to its gradients. Layers
 ** write their gradient to two buffers in turns, since each reads that of the layer above. */
-static tl_status mlp_gpu_backward(tl_ctx *ctx, const tl_args *args)
+tl_status gpu_mlp_grad(tl_ctx *ctx, const tl_args *args)
 {
     const mlp       *j = (const mlp *)args->p;
     const mlp_layer *p = &j->layers[0];
@@ -301,6 +300,3 @@ static tl_status mlp_gpu_backward(tl_ctx *ctx, const tl_args *args)
     gpu_free(ctx, block);
     return st;
 }
-
-const tl_kernel_row gpu_mlp[] = {{TL_OP_mlp, mlp_gpu_forward}, {TL_OP_mlp_grad, mlp_gpu_backward},
-                                 {}};
