@@ -1,6 +1,6 @@
--- live/server.lua: `toeplab report --serve`: a page about a sweep that grows with it, by HTTP on
--- the loopback interface (lua/live/http.c). The page (page.lua) asks for two kinds of text, which
--- this file makes from the store every second and the server hands out:
+-- live/server.lua: `toeplab report --serve`: serves a page about a sweep that grows with it, by
+-- HTTP on the loopback interface (lua/live/http.c). The page (page.lua) requests two kinds of text,
+-- which this file makes from the store every second and the server returns:
 --   state.json     the trials, the keys that vary, the metrics, and a version of each metric
 --   curve-I.json   the curves of metric I: the id of a trial -> [steps, values]
 local core = require "toeplab.core"
@@ -13,7 +13,7 @@ local page = require "toeplab.live.page"
 local config = require "toeplab.base.config"
 local alive = require "toeplab.store.alive"
 local records = require "toeplab.store.records"
-local standing = require "toeplab.live.standing"
+local sweep_progress = require "toeplab.live.sweep_progress"
 
 local server = {}
 
@@ -67,7 +67,7 @@ local function set_curves(self, store, trials, names)
   end
 end
 
--- Returns the trials of a sweep as the page wants them.
+-- Returns the trials of a sweep in the form that the page takes.
 local function described(store, trials, axes)
   local list = {}
   for i, t in ipairs(trials) do
@@ -81,14 +81,14 @@ local function described(store, trials, axes)
     end
     keys[#axes + 1] = tostring(row.seed)
     list[i] = { id = t.id:sub(1, 12), label = t.label or t.id:sub(1, 12), status = t.status,
-      far = standing.far(t), keys = keys }
+      far = sweep_progress.far(t), keys = keys }
   end
   return list
 end
 
 local function refresh(self)
   local store <close> = records.snapshot(self.folder)
-  local sweep = standing.sweep(store, self.name, "report")
+  local sweep = sweep_progress.sweep(store, self.name, "report")
   self.name = self.name or sweep.experiment
   local names = logged.names(store, sweep.id)
   local more = math.max(0, #names - METRICS)
@@ -98,17 +98,17 @@ local function refresh(self)
   trials = { table.unpack(trials, 1, TRIALS) }
   set_curves(self, store, trials, names)
   local axes = store:object(sweep.plan).axes or {}
-  local by_status, all, list, seconds = standing.of(store, sweep)
+  local by_status, all, list, seconds = sweep_progress.of(store, sweep)
   local keys = { table.unpack(axes) }
   keys[#keys + 1] = "seed"
   local state = json.show { title = sweep.experiment, metrics = names, keys = keys,
-    line = standing.line(sweep, by_status, all, seconds), working = #list, hidden = hidden,
+    line = sweep_progress.line(sweep, by_status, all, seconds), working = #list, hidden = hidden,
     more = more, versions = self.versions, trials = described(store, trials, axes) }
   if state ~= self.state then self.server:set("state.json", JSON, state) end
   self.state = state
 end
 
--- Refreshes the texts. If that fails, the page keeps what it shows, and the reason is printed once.
+-- Refreshes the texts. If that fails, the page stays as it is, and the reason is printed once.
 local function try_refresh(self)
   local ok, why = pcall(refresh, self)
   local text = not ok and errors.text(why) or nil
@@ -134,10 +134,10 @@ function server.run(o)
   local printed, lost = io.stdout:write(address)
   if printed then printed, lost = io.stdout:flush() end
   if not printed then
-    errors.raise(errors.FAILED, "report: the address cannot be printed, and nobody could see the "
+    errors.raise(errors.FAILED, "report: the address cannot be printed, so nobody could open the "
       .. "page: standard output: %s", lost)
   end
-  errors.say("only who knows this address sees the page; Ctrl-C ends it")
+  errors.say("only this address opens the page; Ctrl-C ends it")
   local looked = core.sys.clock()
   repeat
     core.sys.sleep(LOOK_SECONDS)

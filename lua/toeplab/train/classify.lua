@@ -1,5 +1,5 @@
--- train/classify.lua: trains and evaluates classifiers: one update, what a model says of a set, and
--- its accuracy. A model with one output and labels of float32 is a regression.
+-- train/classify.lua: trains and evaluates classifiers: one update, predictions for a set, and the
+-- accuracy. A model with one output and float32 labels is a regression.
 
 local core = require "toeplab.core"
 local evaluating = require("toeplab.train.eval").evaluating
@@ -21,21 +21,21 @@ local function loss_of(logits, labels)
   return (difference * difference):mean()
 end
 
--- Returns what logits say of each row, as a list: the class of the largest, or the number itself.
+-- Returns the prediction for each row as a list: the class of the largest logit, or the number.
 local function guesses(logits, labels)
   return (is_real(labels) and logits:reshape(-1) or logits:argmax()):totable()
 end
 
 -- Returns how many rows logits assign to the class of their label.
 local function right_of(logits, labels)
-  local said, count = guesses(logits, labels), 0
+  local predicted, count = guesses(logits, labels), 0
   for i, label in ipairs(labels:totable()) do
-    if said[i] == label then count = count + 1 end
+    if predicted[i] == label then count = count + 1 end
   end
   return count
 end
 
--- Returns the examples first .. first + count - 1 of a batch. Of pairs, ids and lengths have the
+-- Returns the examples first .. first + count - 1 of a batch. For pairs, ids and lengths have the
 -- first sequences of all pairs and then the second ones.
 local function examples_of(batch, first, count)
   local b = batch.labels:dim(1)
@@ -53,7 +53,7 @@ end
 
 -- Updates the model from a batch {ids= [b,n], lengths= [b], labels= [b]}, which the key
 -- micro_batches of a trial cuts into micro batches. Returns the loss (see loss_of) and {step=, lr=,
--- grad_norm=, accuracy=}; loss and accuracy are those of the batch before the update, and a
+-- grad_norm=, accuracy=}; loss and accuracy are the batch's before the update; a
 -- regression has no accuracy.
 function classify.step(model, opt, batch)
   local list, counts, rows, real = {}, {}, batch.labels:dim(1), is_real(batch.labels)
@@ -71,34 +71,34 @@ function classify.step(model, opt, batch)
   return loss, info
 end
 
--- Returns what the model says of each example of set (tasks/labelled.lua), a list of classes or
--- numbers, the list of the labels, and the mean loss. Batches have size examples, in the set's
--- order; examples limits the evaluation to about so many, the first ones. The result depends
--- slightly on size, because the model sees the padding of a row.
+-- Returns the model's predictions for the examples of set (tasks/labelled.lua), a list of classes
+-- or numbers, the list of the labels, and the mean loss. Batches have size examples, in the set's
+-- order; examples limits the evaluation to about the first ones. The result depends slightly on
+-- size, because the model sees the padding of a row.
 function classify.predict(model, set, size, examples)
-  local said, labels, sum = {}, {}, 0.0
+  local predicted, labels, sum = {}, {}, 0.0
   local function all(part)
     for batch in set:each(size) do
       local logits = model(batch.ids, batch.lengths)
       local some, wanted = guesses(logits, batch.labels), batch.labels:totable()
-      table.move(some, 1, #some, #said + 1, said)
+      table.move(some, 1, #some, #predicted + 1, predicted)
       table.move(wanted, 1, #wanted, #labels + 1, labels)
       sum = sum + loss_of(logits, batch.labels):item() * #some
-      part(#said)
-      if examples and #said >= examples then break end
+      part(#predicted)
+      if examples and #predicted >= examples then break end
     end
   end
   local count = set.count -- nil: the set is the user's own
   local total = count and math.min(examples or count, count)
   evaluating(model, function() watch.work("evaluating", total, "examples", all) end)
-  if #said == 0 then error("classify: there is no example to evaluate on", 2) end
-  return said, labels, sum / #said
+  if #predicted == 0 then error("classify: there is no example to evaluate on", 2) end
+  return predicted, labels, sum / #predicted
 end
 
 -- Returns the model's accuracy on set and its mean cross entropy in nats; arguments as for predict.
 function classify.accuracy(model, set, size, examples)
-  local said, labels, nats = classify.predict(model, set, size, examples)
-  return metrics.accuracy(said, labels), nats
+  local predicted, labels, nats = classify.predict(model, set, size, examples)
+  return metrics.accuracy(predicted, labels), nats
 end
 
 return suggest.strict("classify", classify)

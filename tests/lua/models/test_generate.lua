@@ -1,4 +1,4 @@
--- test_generate.lua: a trial's model and vocabulary, made again from the results folder alone, and
+-- test_generate.lua: a trial's model and vocabulary, rebuilt from the results folder alone, and
 -- the text that toeplab generate writes with them.
 local t = require "harness"
 local core = require "toeplab.core"
@@ -89,7 +89,7 @@ local function converted(folder, options, words)
   return code, t.read(out), said
 end
 
-t.test("model and vocabulary of every tokenizer come back as they were", function()
+t.test("model and vocabulary of every tokenizer survive a round trip", function()
   for _, words in ipairs { { "tokenizer=char" }, { "tokenizer=byte" }, { "tokenizer=word" },
     { "tokenizer=bpe", "vocab_size=270" } } do
     t.in_folder(function(folder)
@@ -110,7 +110,7 @@ t.test("model and vocabulary of every tokenizer come back as they were", functio
   end
 end)
 
-t.test("the parameters are those of the checkpoint", function()
+t.test("the parameters are the checkpoint's", function()
   in_plain(function(folder)
     with_last(folder, function(store, row, metrics)
       local model, vocab = open_model.load(store, row, { kind = "checkpoint" })
@@ -125,7 +125,7 @@ t.test("the parameters are those of the checkpoint", function()
   end)
 end)
 
-t.test("a trial goes on with the vocabulary it was begun with only", function()
+t.test("a trial resumes only with the vocabulary that it started with", function()
   t.in_folder(function(folder)
     local saved, merges = script, folder .. "/x.bpe"
     script = saved:gsub("vocab_size = c.tokenizer[^}]*", ("merges = %q"):format(merges))
@@ -170,7 +170,7 @@ t.test("toeplab generate: the same text for a seed, from the prompt on", functio
   end)
 end)
 
-t.test("toeplab generate: words and byte pairs; an empty prompt is the end of a line", function()
+t.test("toeplab generate: words and byte pairs; an empty prompt is an end of line", function()
   t.in_folder(function(folder)
     t.eq(run(folder, { "tokenizer=word" }), 0)
     local code, text = generate(folder, "--prompt 'the old man' --tokens 5 --temperature 0")
@@ -215,7 +215,7 @@ t.test("toeplab generate and convert: the same text from every method", function
   end)
 end)
 
-t.test("toeplab generate: options that do not go together", function()
+t.test("toeplab generate: options that cannot be combined", function()
   in_plain(function(folder)
     for words, want in pairs {
       ["-m rign"] = "%-%-method: there is no method 'rign'; did you mean 'ring'",
@@ -224,14 +224,14 @@ t.test("toeplab generate: options that do not go together", function()
       ["-m relaxed --modes 3"] = "%-%-modes is for %-%-convert with %-%-form balanced or fitted",
       ["-m ring --form exact"] = "%-%-form is for method etsc",
       ["-m fft --lags 5"] = "lags = 5 is less than its 202 tokens",
-      ["--prompts x"] = "%-%-prompts is in place of %-%-prompt",
-      ["--batch 2"] = "%-%-batch is for several prompts, or %-%-json",
+      ["--prompts x"] = "%-%-prompts is an alternative to %-%-prompt",
+      ["--batch 2"] = "%-%-batch requires several prompts or %-%-json",
       ["--score -k 2"] = "%-%-top%-k is for text, not for %-%-score",
       ["--top-p 0"] = "%-%-top%-p takes a share above 0, at most 1, got '0'",
       ["--repetition-penalty 0"] = "takes a number from 0.001 to 1000, got '0'",
       ["--temperature 1e9"] = "%-%-temperature takes a number from 0 to 1000000, got '1e9'",
       ["--seed 99999999999999999999"] = "%-%-seed takes an integer below 2%^63, got '9+'",
-      ["--stop ''"] = "%-%-stop takes a text, got an empty one",
+      ["--stop ''"] = "%-%-stop takes a string, got an empty one",
       ["--stop-token 17"] = "%-%-stop%-token takes the id of a token, 0 to 16, got '17'",
       ["-o m.h5"] = "%-%-prompt is for text, not for %-%-convert",
     } do
@@ -242,7 +242,7 @@ t.test("toeplab generate: options that do not go together", function()
   end)
 end)
 
-t.test("toeplab generate: wrong words, and what cannot be made again", function()
+t.test("toeplab generate: wrong arguments, and models that cannot be rebuilt", function()
   in_plain(function(folder)
     local function refused(words, code, want)
       local got, _, said = generate(folder, words)
@@ -258,7 +258,7 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
     refused("--score -p 'the' -p 'the\tsee Q'", 2, "prompt 2: character 'Q'")
     refused("--score -p 'the\t'", 2, "the prompt: there is nothing to score after the tab")
     t.write(folder .. "/prompts", "")
-    refused("--prompts " .. folder .. "/prompts", 2, "/prompts has no line, hence no prompt")
+    refused("--prompts " .. folder .. "/prompts", 2, "/prompts is empty: it holds no prompt")
     refused("--top-k 0", 2, "%-%-top%-k takes a number from 1")
     refused("seed=77", 1, "no trial matches")
     t.write(folder .. "/own.lua", [[local tl = require "toeplab"
@@ -298,7 +298,7 @@ local function objects(text)
   return list
 end
 
-t.test("toeplab generate: several prompts, each as if it were alone", function()
+t.test("toeplab generate: several prompts, each as if alone", function()
   in_plain(function(folder)
     local path = folder .. "/prompts"
     t.write(path, "the sea\nthe\r\n\nold man told")
@@ -330,7 +330,7 @@ t.test("toeplab generate: several prompts, each as if it were alone", function()
   end)
 end)
 
-t.test("toeplab generate --score: what follows the first tab", function()
+t.test("toeplab generate --score: the text after the first tab", function()
   in_plain(function(folder)
     local path = folder .. "/prompts"
     t.write(path, "the old\t man of the sea\nthe old\toooooo\nthe sea\n")
@@ -350,7 +350,7 @@ t.test("toeplab generate --score: what follows the first tab", function()
   end)
 end)
 
-t.test("toeplab generate: auto says that it runs a model on all text, and why", function()
+t.test("toeplab generate: auto reports that it runs a model on all text, and why", function()
   t.in_folder(function(folder)
     t.eq(run(folder, { "steps=2" }, "mixer = 'cat'"), 0)
     local _, want = generate(folder, "-p the -n 9 -t 0 -m fft")
@@ -363,7 +363,7 @@ t.test("toeplab generate: auto says that it runs a model on all text, and why", 
   end)
 end)
 
-t.test("toeplab generate: whole characters only, of bytes too", function()
+t.test("toeplab generate: whole characters only, even of bytes", function()
   t.in_folder(function(folder)
     t.eq(run(folder, { "tokenizer=byte", "steps=1" }), 0) -- untrained: any bytes
     local n = core.device() == "cpu" and 300 or 30 -- emulation is slow
@@ -378,7 +378,7 @@ t.test("toeplab generate: whole characters only, of bytes too", function()
   end)
 end)
 
-t.test("toeplab generate: a damaged checkpoint is told and another one taken", function()
+t.test("toeplab generate: reports a damaged checkpoint and uses another one", function()
   in_plain(function(folder)
     local id = core.sys.list(folder .. "/results/runs")[1]
     local path = folder .. "/results/runs/" .. id
@@ -442,7 +442,7 @@ local function shell(folder, command)
   return code, t.read(folder .. "/out"), t.read(folder .. "/err")
 end
 
-t.test("toeplab generate: a batch that is stopped has printed whole lines", function()
+t.test("toeplab generate: a stopped batch has printed whole lines", function()
   in_plain(function(folder)
     -- The signal comes when the first line has been read, however fast the machine is.
     t.write(folder .. "/prompts", ("the sea\n"):rep(10000))

@@ -1,5 +1,5 @@
 -- test_long_text.lua: 16,384 tokens by every exact method are the same ones, and the likeliest ones
--- by one pass of the model over all of them. It takes minutes, so it is run by hand (label long).
+-- by one pass of the model over all of them. It takes minutes, so it is run manually (label long).
 local t = require "harness"
 local tl = require "toeplab"
 
@@ -52,7 +52,7 @@ for _, kind in ipairs { { backend = "rac" }, { backend = "fft" },
   end)
 end
 
-t.test("ski has no kernel, so that it is refused", function()
+t.test("refuses ski, which has no kernel", function()
   local model = model_of { backend = "ski", decay = "none", backend_options = { inducing = 64 } }
   t.raises(ids_of, "not a Toeplitz operator", model, "relaxed", 0)
 end)

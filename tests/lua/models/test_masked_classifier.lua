@@ -40,7 +40,7 @@ t.test("the head is Linear, tanh, Linear of the mean over the tokens", function(
   end
 end)
 
-t.test("without a padding token the lengths say which positions are tokens", function()
+t.test("without a padding token the lengths mark the tokens", function()
   tl.seed(1)
   local plain = tl.models.tnn_mlm_classifier { vocab = 9, layers = 1, dim = 6, expand = 1.5,
     rpe_dim = 4, rpe_layers = 1, backend = "naive", classes = 2 }
@@ -52,7 +52,7 @@ t.test("without a padding token the lengths say which positions are tokens", fun
   t.raises(plain, "row 2 has the length 5, wanted 1..4", ids, core.ids { 4, 5 })
 end)
 
-t.test("it starts from a masked model, all but its head", function()
+t.test("starts from a masked model, all except its head", function()
   tl.seed(2)
   local mlm, model = tl.models.tnn_mlm(with()), make()
   local head = model.head.weight:clone()
@@ -117,12 +117,12 @@ end)
 t.test("the published size, and a name", function()
   local model = tl.models.describe("tnn_mlm_classifier", tl.models.preset("blm-tnn-12",
     { classes = 2 }))
-  -- 126,400,089 without the head that tells masked tokens, and with that of the classes
+  -- 126,400,089 without the head for masked tokens, and with the head for classes
   t.eq(model:count(), 126400089 - (768 * 769 + 2 * 768 + 50265) + 768 * 769 + 2 * 769)
   t.eq(tl.models.name_of(model), "tnn_mlm_classifier")
 end)
 
-t.test("lengths hide padding from attention, as the token of padding does", function()
+t.test("lengths hide padding from attention, as the padding token does", function()
   tl.seed(4)
   local model = tl.models.tnn_mlm_classifier { vocab = 9, layers = 2, dim = 8, classes = 2,
     init = "torch", mixer = "attention", mixer_options = { heads = 2 } }

@@ -72,7 +72,7 @@ end)
 
 -- ---- The network --------------------------------------------------------------------------------
 
-test("lra: two layers without norm, then LayerNorm, by hand", function()
+test("lra: two layers without norm, then LayerNorm", function()
   tl.seed(2)
   local e = nn.TNO(3, { encoder = "lra", rpe = { hidden = 5 }, causal = false }).encoder
   e.output.norm.weight:copy(random(5))
@@ -125,7 +125,7 @@ end)
 
 -- ---- Tables -------------------------------------------------------------------------------------
 
-test("frequency table: rows at even steps of [0,pi], linear between, any number asked", function()
+test("frequency table: rows at even steps of [0,pi], linear between", function()
   tl.seed(5)
   local e = nn.FrequencyTable(2, { length = 5 })
   local function at(...)
@@ -139,7 +139,7 @@ test("frequency table: rows at even steps of [0,pi], linear between, any number 
   check_gradients(e, core.tensor { 0, 0.3, 1.1, 3.1, math.pi }, 4)
 end)
 
-test("frequency table: a row of its own for frequency 0", function()
+test("frequency table: a separate row for frequency 0", function()
   tl.seed(6)
   local e = nn.FrequencyTable(1, { length = 4, dc = true })
   eq({ e:count(), e.dc:item() }, { 5, 1 })
@@ -183,7 +183,7 @@ test("ssm: the kernel is its sum of exponentials, at every length", function()
   end
 end)
 
-test("ssm: negative lags have a kernel of their own", function()
+test("ssm: negative lags have their own kernel", function()
   tl.seed(8)
   local e = nn.SSM(2, { state = 4, causal = false, skip = false, dt_min = 0.1 })
   local coef = ask(e, core.range(-4, 4), 5)
@@ -230,7 +230,7 @@ end)
 
 -- ---- Which backend asks what --------------------------------------------------------------------
 
-test("pairs that make no sense are refused, with what to use instead", function()
+test("refuses invalid pairs of encoder and backend, with valid ones", function()
   local encoders = require "toeplab.nn.encoders"
   local function fails(want, encoder, domain, more)
     local o = { encoder = encoder, backend = "some", rpe = {}, encoder_options = {},
@@ -240,25 +240,25 @@ test("pairs that make no sense are refused, with what to use instead", function(
     eq({ fine, type(e) == "table" and e.status }, { false, "EBACKEND" })
     ok(e.message:find(want), e.message)
   end
-  fails("encoder piecewise takes lags or warped lags, but backend 'some' asks by frequency: use "
+  fails("encoder piecewise takes lags or warped lags, but backend 'some' works by frequency: use "
     .. "encoder lra, mlp, table or a function", "piecewise", "frequency")
-  fails("encoder ssm takes lags,.*asks by warp: use encoder lra, mlp, piecewise or a function",
+  fails("encoder ssm takes lags,.*works by warp: use encoder lra, mlp, piecewise or a function",
     "ssm", "warp")
   fails("encoder conv takes lags", "conv", "frequency")
   fails("encoder table takes lags", "table", "warp")
   fails("encoder Table takes lags", nn.Table(4), "frequency")
-  fails("encoder FrequencyTable takes frequencies.*asks by lag: use encoder conv, lra, mlp, "
+  fails("encoder FrequencyTable takes frequencies.*works by lag: use encoder conv, lra, mlp, "
     .. "piecewise, ssm, table or", nn.FrequencyTable(4), "lag")
   for _, input in ipairs { "normalised", "exp" } do
     fails("mlp with input '" .. input .. "' takes lags.*use input 'integer' %(omega itself%)",
       "mlp", "frequency", { rpe = { input = input } })
     fails("use input 'integer' %(the point itself%)", "lra", "warp", { rpe = { input = input } })
   end
-  fails("mlp with input 'cos' takes frequencies, .* asks by lag: use input 'integer'", "mlp",
+  fails("mlp with input 'cos' takes frequencies, .* works by lag: use input 'integer'", "mlp",
     "lag", { rpe = { input = "cos" } })
 end)
 
-test("those that make sense work, and options go where they belong", function()
+test("valid pairs work, and options reach their parts", function()
   for _, causal in ipairs { true, false } do
     for _, e in ipairs { "mlp", "lra", "table" } do
       local tno = nn.TNO(2, { encoder = e, backend = "fd", decay = "none", causal = causal })
@@ -267,16 +267,18 @@ test("those that make sense work, and options go where they belong", function()
     end
   end
   raises(nn.TNO, "max_lag is a lag", 2, { backend = "fd", decay = "none", max_lag = 4 })
-  raises(nn.TNO, "'encoder_options' is not for encoder mlp", 2, { encoder_options = { taps = 1 } })
-  raises(nn.TNO, "'rpe' is not for encoder ssm", 2, { encoder = "ssm", rpe = { hidden = 1 } })
-  raises(nn.TNO, "is not for an encoder given as a class, module or function", 2,
+  raises(nn.TNO, "'encoder_options' cannot be combined with encoder mlp", 2,
+    { encoder_options = { taps = 1 } })
+  raises(nn.TNO, "'rpe' cannot be combined with encoder ssm", 2,
+    { encoder = "ssm", rpe = { hidden = 1 } })
+  raises(nn.TNO, "cannot be combined with an encoder given as a class, module or function", 2,
     { encoder = function() end, rpe = { hidden = 1 } })
   raises(nn.TNO, "ShortConv: unknown option 'tap'; did you mean 'taps'", 2,
     { encoder = "conv", encoder_options = { tap = 1 } })
   raises(nn.TNO, "is not one of conv, lra, mlp, piecewise, ssm, table", 2, { encoder = "cnn" })
 end)
 
-test("a kind of module as the encoder: one of its own in each layer", function()
+test("a kind of module as the encoder: a separate one in each layer", function()
   local Rows = nn.class("Rows", { dim = "int", parts = 2 }, { "dim" })
   Rows.domains = { lag = true }
   function Rows:build(o) self.w = nn.parameter(tl.ones(o.parts, o.dim)) end
@@ -292,15 +294,15 @@ test("a kind of module as the encoder: one of its own in each layer", function()
   end
   eq(names, { "layers.1.token.tno.encoder.w24", "layers.2.token.tno.encoder.w24" })
   eq(model(core.ids { { 1, 2, 3 } }):shape(), { 1, 3, 5 })
-  raises(tl.models.tnn_lm, "Rows takes lags, but backend 'fd' asks by frequency", { vocab = 5,
+  raises(tl.models.tnn_lm, "Rows takes lags, but backend 'fd' works by frequency", { vocab = 5,
     dim = 4, layers = 1, encoder = Rows, backend = "fd", decay = "none" })
   raises(nn.TNO, "unknown option 'prats'; did you mean 'parts'", 4,
     { encoder = Rows, encoder_options = { prats = 1 } })
-  raises(nn.TNO, "'rpe' is not for an encoder given as a class, module or function", 4,
+  raises(nn.TNO, "'rpe' cannot be combined with an encoder given as a class, module or function", 4,
     { encoder = Rows, rpe = { layers = 1 } })
 end)
 
-test("an encoder of one's own is told points, length and domain", function()
+test("a user's encoder receives points, length and domain", function()
   local seen = {}
   local function encoder(points, n, domain)
     seen = { points:totable(), n, domain }

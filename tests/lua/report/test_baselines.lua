@@ -61,7 +61,7 @@ t.test("the only word of a key that varies is the baseline; else --baseline name
     write(folder, three())
     local _, code, said = run(folder, "ops op=tno task=lm")
     t.eq(code, 2)
-    t.holds(said, "both 'op' and 'task' vary: say which one is compared, like --baseline op=tno")
+    t.holds(said, "both 'op' and 'task' vary: name the one to compare, like --baseline op=tno")
     local text = run(folder, "ops task=lm --baseline op=tno")
     t.holds(text, "each setting minus op=tno", "op=ski   ")
     t.eq((run(folder, "task=lm op=tno op=fd op=ski")), text)
@@ -86,7 +86,7 @@ t.test("a value with a comma is one setting", function()
   end)
 end)
 
-t.test("ratios are those of geometric means, and need values above 0", function()
+t.test("ratios are of geometric means, and require values above 0", function()
   t.in_folder(function(folder)
     local list = {}
     for seed, log in ipairs { 0.6, 0.7, 0.8 } do

@@ -1,5 +1,5 @@
--- test_listops.lua: ListOps: published expressions and answers, what is drawn, its parts and
--- batches, its files; and batches of labelled sequences.
+-- test_listops.lua: ListOps: published expressions and answers, drawn ones, their parts and
+-- batches, their files; and batches of labelled sequences.
 local t = require "harness"
 local tl = require "toeplab"
 local core = require "toeplab.core"
@@ -32,7 +32,7 @@ t.test("published expressions have the published answers and texts", function()
   t.eq(count, 7)
 end)
 
-t.test("what is no expression is an error with its place", function()
+t.test("an invalid expression is an error with its place", function()
   t.raises(value, "'%[AVG' at offset 0 is not a token", "[AVG 1 ]")
   t.raises(value, "does not end", "[MIN 1 ")
   t.raises(core.listops_text, "4 tokens from 2 on of 5", core.listops_parse "[MIN 1 2 3 ]", 2, 4)
@@ -68,7 +68,7 @@ local function examples(set)
   return list
 end
 
-t.test("parts are distinct, whole, and do not depend on how many are trained on", function()
+t.test("parts are distinct, complete, and independent of the training part", function()
   local task = tl.tasks.listops(small)
   t.eq({ task.vocab, task.classes }, { 18, 10 })
   t.eq({ task.train.count, task.valid.count, task.test.count }, { 60, 11, 12 })
@@ -90,7 +90,7 @@ t.test("parts are distinct, whole, and do not depend on how many are trained on"
   t.ok(chance >= 0.1 and chance < 0.6, chance)
 end)
 
-t.test("answers are those of the expressions", function()
+t.test("answers agree with the expressions", function()
   local task = tl.tasks.listops(with { length = 51 })
   for _, text in ipairs(examples(task.test)) do
     local ids = {}
@@ -141,14 +141,14 @@ t.test("labelled sequences: cut, ended, padded, split", function()
   table.sort(seen)
   t.eq(seen, { 1, 3, 3 })
   t.eq(set:batch(1, 5).ids:dim(1), 3) -- fewer than a batch are one
-  -- A part has an order of its own, whatever the whole was asked for before.
+  -- A part has its own order, whatever the whole was used for before.
   t.eq(some:batch(1, 2).ids:dim(1), 2)
   t.raises(labelled.new, "label 2 is 2, not in 0..1", ids, starts, { 0, 2, 1 },
     { length = 3, classes = 2 })
   t.raises(labelled.new, "2 labels for 3 sequences", ids, starts, { 0, 1 },
     { length = 3, classes = 2 })
   local none = set:part {}
-  t.raises(none.batch, "a batch of no examples", none, 1, 4)
+  t.raises(none.batch, "the set has no examples", none, 1, 4)
   t.raises(set.batch, "size must be an integer of at least 1, got 0", set, 1, 0)
   t.raises(set.each, "size must be an integer of at least 1, got 0", set, 0)
 end)
@@ -180,7 +180,7 @@ t.test("toeplab data generate listops writes the published files", function()
     os.remove(folder .. "/out/basic_val.tsv")
     said, code = program((words:gsub("train=30", "train=9")))
     t.eq(code, 2)
-    t.holds(said, "out/basic_train.tsv exists with another content")
+    t.holds(said, "out/basic_train.tsv exists with different content")
     t.ok(not t.read(folder .. "/out/basic_val.tsv"))
     program((words:gsub("train=30", "train=9"):gsub("/out", "/fewer")))
     t.eq(t.read(folder .. "/fewer/basic_test.tsv"), first)
@@ -206,16 +206,16 @@ t.test("a whole file is synced before it gets its name, and its folder afterward
   end)
 end)
 
-t.test("the command says what is wrong", function()
+t.test("wrong arguments of the command are errors", function()
   for words, want in pairs {
     ["generate"] = "takes a name, a folder", ["generate listops"] = "takes a name, a folder",
     ["generate listops train=3"] = "takes a name, a folder",
     ["generate imdb x"] = "imdb is not generated", ["generate listop x"] = "did you mean 'listops'",
     ["generate listops x trian=3"] = "unknown option 'trian'; did you mean 'train'",
-    ["fetch imdb --check"] = "%-%-check is of data list, show, path",
-    ["generate listops x --check"] = "%-%-check is of data list, show, path",
-    ["list --quiet"] = "%-%-quiet is of data fetch, generate, bpe",
-    ["path imdb -q"] = "%-%-quiet is of data fetch, generate, bpe",
+    ["fetch imdb --check"] = "%-%-check is an option of data list, show, path",
+    ["generate listops x --check"] = "%-%-check is an option of data list, show, path",
+    ["list --quiet"] = "%-%-quiet is an option of data fetch, generate, bpe",
+    ["path imdb -q"] = "%-%-quiet is an option of data fetch, generate, bpe",
     ["path listops"] = "generated where it is used",
   } do
     local said, code = program("data " .. words)

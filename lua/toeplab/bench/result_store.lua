@@ -1,5 +1,5 @@
--- bench/keep.lua: stores the rows of a bench as an experiment bench-NAME. Each row is a trial whose
--- seed is the number of the run, so that a repeated bench is measured again, not skipped.
+-- bench/result_store.lua: stores the rows of a bench as an experiment bench-NAME. Each row is a
+-- trial whose seed is the run's number, so that a repeated bench is measured again, not skipped.
 local core = require "toeplab.core"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
@@ -10,7 +10,7 @@ local show = require "toeplab.bench.show"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
-local keep = {}
+local result_store = {}
 
 -- The stored script of a bench raises an error, because timings cannot be reproduced.
 local SOURCE = "error(%q, 0)\n"
@@ -46,8 +46,8 @@ local Run = {}
 Run.__index = Run
 
 -- Makes an object that stores a run of bench `name` in folder. words: the command; problems: all
--- that it measures.
-function keep.run(name, problems, folder, words)
+-- problems of the run.
+function result_store.run(name, problems, folder, words)
   local cases = {}
   for i, p in ipairs(problems) do cases[i] = { problem = p } end
   return setmetatable({ name = name, cases = cases, folder = folder, trials = {}, pending = {},
@@ -87,8 +87,8 @@ local function write_rows(self, store)
   self.pending = {}
 end
 
--- Does the same, but leaves the rows pending if another process writes to the folder. Returns true,
--- or false and the reason.
+-- Writes the pending rows, but leaves them pending if another process writes to the folder. Returns
+-- true, or false and the reason.
 local function try_write(self)
   local ok, why = pcall(function()
     local store <close> = records.open(self.folder, "w")
@@ -121,4 +121,4 @@ function Run:close()
   end
 end
 
-return keep
+return result_store
