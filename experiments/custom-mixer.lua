@@ -1,4 +1,4 @@
--- custom-mixer.lua: can a user's own token mixer replace that of the TNN? It compares a gated short
+-- custom-mixer.lua: can your own token mixer replace the TNN's? It compares a gated short
 -- convolution with the GTU; docs/mixer.lua explains how to write a mixer.
 local tl = require "toeplab"
 local nn = tl.nn

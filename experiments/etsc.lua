@@ -1,10 +1,10 @@
 -- etsc.lua: how far is a trained TNN from its recurrent forms, within its training length and
 -- beyond, and what do they cost? (ETSC; distillation to few modes)
 --
--- Each form is made from the kernel of the first `length` lags; the kernel beyond, up to `reach`
--- times as many lags, is what the TNN itself has there. exact: ETSC with the kernel of these lags,
--- and nothing beyond; published: the same, then periodic; balanced and fitted: state spaces of few
--- modes (models/distill.lua). Perplexity is of streams of reach * length tokens.
+-- Each form is made from the kernel of the first `length` lags. The TNN itself has the kernel up to
+-- `reach` times as many lags. exact: ETSC with these lags and zeros beyond; published: the same,
+-- then periodic; balanced and fitted: state spaces of few modes (models/distill.lua). Perplexity is
+-- measured on streams of reach * length tokens.
 local tl = require "toeplab"
 
 -- ---- Forms ----------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ end
 local function sum_of_squares(x) return x:square():sum():item() end
 
 -- Returns the errors of a form's responses to an impulse, norms over all layers and channels
--- relative to that of the kernel: within c.length lags, and from there to c.length * c.reach.
+-- relative to the kernel's norm: within c.length lags, and from there to c.length * c.reach.
 local function errors_of(layers, form, c)
   local n, all = c.length, c.length * c.reach
   local within, beyond, size = 0.0, 0.0, 0.0

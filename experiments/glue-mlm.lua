@@ -1,7 +1,7 @@
 -- glue-mlm.lua: how well does the bidirectional TNN that glue.lua fine-tunes predict masked tokens?
 --
--- It needs toeplab data fetch wikitext-2; scale=paper is the published recipe, on wikitext-103-raw
--- with gpt2-bpe. glue.lua says how it takes the trained model.
+-- Needs toeplab data fetch wikitext-2. scale=paper is the published recipe, on wikitext-103-raw
+-- with gpt2-bpe. The head of glue.lua explains how to fine-tune the trained model.
 local tl = require "toeplab"
 
 return tl.experiment "glue-mlm" {

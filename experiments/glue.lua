@@ -1,17 +1,17 @@
--- glue.lua: what does masked language modelling bring a bidirectional TNN on the tasks of GLUE,
--- against the same model from a random start, and against the most frequent class (TNN, Table 3)?
+-- glue.lua: what does masked language modelling improve on GLUE, over the same bidirectional TNN
+-- from a random start, and over the most frequent class (TNN, Table 3)?
 --
--- First train the masked model, then name its trial (or the file of a checkpoint):
+-- First train the masked model, then name its trial (or a checkpoint file):
 --   toeplab run experiments/glue-mlm.lua
 --   toeplab run experiments/glue.lua start=random,ID
--- Validation is the official development part, since the labels of the test parts are not public:
--- both the best epoch and the best learning rate are chosen by it. The tasks need toeplab data
+-- Validation uses the official development part, because the labels of the test parts are not
+-- public: it chooses both the best epoch and the best learning rate. The tasks need toeplab data
 -- fetch glue; mnli, qnli and qqp their own sets.
 local tl = require "toeplab"
 
 local TASKS = "cola mnli mrpc qnli qqp rte sst2 stsb wnli"
 
--- The metric of a task is logged under its name, that of mnli under two.
+-- The metric of a task is logged under the task's name; mnli has two.
 local better = {}
 for task in (TASKS .. " mnli_m mnli_mm"):gmatch "%S+" do
   better[task], better["valid_" .. task] = "higher", "higher"

@@ -1,17 +1,17 @@
--- icl.lua: which token mixers answer a query about what stood before it, at the setting in which
--- published code reports all of its models, and does this laboratory reach those numbers?
+-- icl.lua: which token mixers recall earlier tokens, at the setting in which published code reports
+-- all of its models, and does this laboratory reach those numbers?
 --
 -- Associative recall and induction heads (Fu et al. 2023, H3) as the code of seq_icl (commit
 -- ec42595, after HazyResearch/safari) runs them: 5,000 fixed examples of 20 kinds of tokens, 400
 -- epochs of batches of 32, two layers of 32 channels with feed-forward layers of 128, dropout 0.1
--- of the embedding and, in attention, of its weights. All tokens are targets in training; the
--- answer alone is scored, after the last step.
+-- on the embedding and, in attention, on its weights. All tokens are training targets; only the
+-- answer is scored, after the last step.
 --
--- The rows attention and s4d are its Transformer and S4D. Differences: test examples are not those
--- that validate; weight decay applies to all parameters, S4D's too; residual branches do not start
--- smaller; the cosine begins after the warm-up. H3, GILR and LRU have no mixer here; hyena has the
--- gated convolutions of H3. TNN and FD have GTUs and GLUs of about the same size, and all have one
--- learning rate, which was not chosen for them.
+-- The rows attention and s4d are its Transformer and S4D. Differences: test and validation examples
+-- are distinct; weight decay applies to all parameters, S4D's too; residual branches do not start
+-- smaller; the cosine begins after the warm-up. H3, GILR and LRU have no mixer here; hyena has
+-- H3's gated convolutions. TNN and FD have GTUs and GLUs of about the same size. All models share
+-- one learning rate, which was not tuned for them.
 --
 -- From the published start of linear maps, N(0, 0.02), a Transformer can stay for thousands of
 -- steps at the level of guessing among the values of an example, a quarter of the answers: it still

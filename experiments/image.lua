@@ -1,16 +1,17 @@
 -- image.lua: which classifies small images better, a TNN with operators along both axes of the grid
--- of patches, FD-TNN, SKI-TNN, or a Transformer? (TNN, Table 6, on CIFAR-10 in the place of
--- ImageNet.) What differs from the published runs: images of 32 x 32 pixels and ten classes; 8 x 8
--- patches of 4 x 4 pixels where there were 14 x 14 of 16 x 16; of the alterations of images only
--- crops, mirror images, mixup and smoothed labels; no class token in the Transformer; the best of
--- the evaluations on held out training images is tested. FD and SKI are along both axes as TNN is,
--- because no released code of theirs runs on images. GFNet and AFNO mix the patches as one
--- sequence, row by row, where their papers transform both axes.
+-- of patches, FD-TNN, SKI-TNN, or a Transformer? (TNN, Table 6, on CIFAR-10 instead of ImageNet)
 --
--- task=cifar-part has 4,000 colour images (toeplab data cifar10-first4000), of which 3,000 are
--- trained on; the id of its trials needs the other files of the task too (cifar10-grey). task=cifar
--- has all 50,000, of which 45,000 are trained on; task=cifar-standin is generated. scale=laptop
--- is the default. It has the width of the tiny models, fewer blocks, and no mixup, as its runs are
+-- Differences from the published runs: images of 32 x 32 pixels and ten classes; 8 x 8 patches of
+-- 4 x 4 pixels instead of 14 x 14 of 16 x 16; only crops, mirror images, mixup and smoothed labels
+-- as augmentation; no class token in the Transformer; the model that is best on held-out training
+-- images is tested. FD and SKI run along both axes like TNN, because no released code of theirs
+-- runs on images. GFNet and AFNO mix the patches as one sequence, row by row, where their papers
+-- transform both axes.
+--
+-- task=cifar-part has 4,000 colour images (toeplab data cifar10-first4000), 3,000 of them for
+-- training; the id of its trials also needs the task's other files (cifar10-grey). task=cifar has
+-- all 50,000, 45,000 of them for training; task=cifar-standin is generated. The default
+-- scale=laptop has the width of the tiny models, fewer blocks, and no mixup, because its runs are
 -- short.
 local tl = require "toeplab"
 

@@ -2,12 +2,11 @@
 -- the Long Range Arena, and with how much memory? (SKI, Figure 1a; for other models tnn-table5.lua)
 --
 -- It measures time: run it alone, with one worker (-j1), on a machine that does nothing else. The
--- tokens are random, because time does not depend on what they say, and nothing is learnt. Each
--- trial trains TNN and another model by turns, so that other work slows both alike.
+-- tokens are random, because time does not depend on their values. Each trial trains TNN and
+-- another model in turns, so that other load slows both equally.
 --
 -- The models have the sizes of the released training script, in which TNN's coefficients end at lag
--- 1,024. Retrieval has two documents for each label; here each of its rows is one document with a
--- label of its own.
+-- 1,024. Retrieval has two documents per label; here each row is one document with its own label.
 local tl = require "toeplab"
 
 -- Returns a function that makes the model with these options and returns one that trains it for a

@@ -2,28 +2,27 @@
 -- as its published code computes it), FD-TNN or another one, with one training for all of them?
 --
 -- model=NAME is a row of TNN's Table 4, or any mixer of docs/mixers.md. The rows of Skyformer's
--- paper, from transformer to skyformer, are in its frame (tl.models.attention_classifier), in which
--- padding is always masked and the mean of all tokens is classified, all others in the frame of the
--- TNN. Models of one frame differ in the mixer only.
+-- paper, from transformer to skyformer, share its frame, the model around the mixer
+-- (tl.models.attention_classifier), which always masks padding and classifies the mean of all
+-- tokens. All others share the TNN's frame. Rows of one frame differ only in the mixer.
 --
--- task=NAME is listops, pathfinder or path-x, which are generated; imdb, the task Text, which
--- toeplab data imdb tells how to get; retrieval (toeplab data aan); or cifar, the task Image
+-- task=NAME is listops, pathfinder or path-x, which are generated; imdb, the task Text (toeplab
+-- data imdb explains how to get it); retrieval (toeplab data aan); or cifar, the task Image
 -- (toeplab data fetch cifar10). cifar-part has 8,068 of its 50,000 training images and 1,017 of its
 -- 10,000 test images (toeplab data cifar10-first4000 cifar10-grey). retrieval-standin and
--- cifar-standin are generated in the place of what is missing; their results are none of Long Range
--- Arena.
+-- cifar-standin are generated replacements; their results do not belong to Long Range Arena.
 --
--- scale=paper has the small models of TNN's Table 4, scale=large those of Table 14, with the
--- published lengths and numbers of steps; both need a machine for them. At both, the test part of
--- IMDB is its validation part too, as published: the best model is chosen by what it is tested on.
--- SKI has the published numbers of inducing points and taps there, and ski-published the decay of
--- the TNN as its lambda, as in the paper; lambda of ski is 0.99, because with the decays 0.6 to 0.9
--- of some tasks its kernel would vanish between neighbouring inducing points.
+-- scale=paper has the small models of TNN's Table 4, scale=large the models of Table 14, with the
+-- published lengths and numbers of steps; both need a large machine. In both, the test part of IMDB
+-- is also its validation part, as published: the test data choose the best model. SKI has the
+-- published numbers of inducing points and taps there, and ski-published uses the TNN's decay as
+-- its lambda, as in the paper; lambda of ski is 0.99, because with the decays 0.6 to 0.9 of some
+-- tasks its kernel would vanish between neighbouring inducing points.
 local tl = require "toeplab"
 
 -- ---- Models ----
 
--- The operators of a TNN, the models in Skyformer's frame, and all other mixers in that of the TNN.
+-- The operators of a TNN, the models in Skyformer's frame, and all other mixers in the TNN's frame.
 local models = {
   { "tnn", backend = "rac", encoder = "lra" },
   { "ski", backend = "ski", encoder = "piecewise" },
@@ -40,14 +39,14 @@ for _, name in ipairs(tl.models.options("attention_classifier").fields.mixer.cho
   models[#models + 1] = { name, [in_frame[name] and "skyformer" or "mixer"] = name }
 end
 
--- Returns the value that the row of the model has for a key, or nil.
+-- Returns the row's value for a key, or nil.
 local function own(c, key) return tl.options.given(c, key) end
 
 -- Mixers that need the training length as their option `length`.
 local by_length = { cosformer = true, fft_rpe = true, gfnet = true, hyena = true, longconv = true,
   sgconv = true, stu = true, tmm = true }
 
--- Returns what all models in the frame of the TNN have.
+-- Returns the options that all models in the TNN's frame share.
 local function frame_of(c, data)
   return {
     vocab = data.vocab, classes = data.classes, pixels = data.pixels, pair = data.pair,
@@ -154,7 +153,7 @@ open["cifar-standin"] = function(c)
     test_images = c.test }
 end
 
--- The images are drawn when they are first asked for, and kept.
+-- The images are drawn at the first use, and cached.
 function open.pathfinder(c)
   return tl.tasks[c.task] { size = math.floor(c.length ^ 0.5), train = some(c.train),
     valid = some(c.valid), test = some(c.test) }

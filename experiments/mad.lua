@@ -1,17 +1,17 @@
 -- mad.lua: how do token mixers score on the six synthetic tasks of MAD (mechanistic architecture
 -- design, Poli et al. 2024)?
 --
--- In-context, fuzzy and noisy recall, selective copying, compression and memorization, by models of
--- two blocks, each with a mixer and a SwiGLU. A setting is run at three learning rates and two
--- weight decays, and its score is the best test accuracy of the six, as published, so that the test
--- examples choose among six runs. The score of a task is the mean over its settings, that of a
--- mixer the mean over the tasks. Scale paper has all 66 settings at the published size, scale
--- laptop the first one of each task, smaller and with fewer steps.
+-- In-context, fuzzy and noisy recall, selective copying, compression and memorization, with models
+-- of two blocks, each with a mixer and a SwiGLU. A setting runs at three learning rates and two
+-- weight decays, and its score is the best test accuracy of the six, as published, so the test
+-- examples choose among six runs. The score of a task is the mean over its settings, a mixer's the
+-- mean over the tasks. Scale paper has all 66 settings at the published size, scale laptop the
+-- first one of each task, smaller and with fewer steps.
 --
--- For compression the model is an auto-encoder: the state after the last token and a position give
--- each token through a small network. Differences from the released code: the accuracy is the share
--- of the targets, where theirs is averaged over the classes of a batch; the last key of fuzzy
--- recall has always stood before; weight decay applies to all parameters; the rate falls with each
+-- For compression the model is an auto-encoder: a small network decodes each token from the state
+-- after the last token and a position. Differences from the released code: the accuracy is the
+-- share of the targets, where theirs is averaged over the classes of a batch; the last key of fuzzy
+-- recall always occurred before; weight decay applies to all parameters; the rate falls with each
 -- step, not with each epoch; numbers are float32, not bfloat16.
 local tl = require "toeplab"
 local nn = tl.nn

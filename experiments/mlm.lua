@@ -1,11 +1,11 @@
 -- mlm.lua: how well do small bidirectional TNNs, SKI-TNNs and FD-TNNs predict the masked tokens of
 -- WikiText-2, trained alike? (SKI, Figures 8 and 9)
 --
--- It needs toeplab data fetch wikitext-2. The tokens are 1,024 byte pairs learnt from that text, so
+-- Needs toeplab data fetch wikitext-2. The tokens are 1,024 byte pairs learnt from that text, so
 -- that a step spends most of its time in the blocks and not in the output map. scale=paper has the
--- published sizes, steps and learning rates, with words as tokens; the published runs had GPT-2's
--- byte pairs of WikiText-103. Its encoders have 3 layers, as those of Figure 9; the TNN of TNN's
--- Figure 3 has rpe_layers=6.
+-- published sizes, steps and learning rates, with words as tokens; the published runs used GPT-2's
+-- byte pairs of WikiText-103. Its encoders have 3 layers, as in Figure 9; the TNN of TNN's Figure 3
+-- has rpe_layers=6.
 local tl = require "toeplab"
 
 local function ski(name, as_published)

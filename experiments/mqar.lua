@@ -1,17 +1,16 @@
 -- mqar.lua: how wide must a token mixer be to recall the value of a key that it has seen?
 --
--- Multi-query associative recall (Arora et al. 2023, Zoology, Figure 2), by models of two layers
--- whose width is swept. A model first learns which values an example has, and so answers one in
--- `pairs` right; thousands of steps may pass before it learns which of them belongs to a key, and
--- then it soon answers all. So at scale laptop each model has the best of three learning rates for
--- its width after all of the steps, on fresh examples at every step, and the task is short enough
--- for that.
+-- Multi-query associative recall (Arora et al. 2023, Zoology, Figure 2), with models of two layers
+-- of varying width. A model first learns which values an example has, and so answers one in `pairs`
+-- right. Thousands of steps may pass before it learns which of them belongs to a key; then it soon
+-- answers all. So at scale laptop each model has the best of three learning rates for its width
+-- after all of the steps, on fresh examples at every step, and the task is short enough for that.
 --
 -- Scale zoology is the setting of the paper's released code: 64 epochs of 100,000 fixed examples of
 -- 64 to 256 tokens with 4 to 16 pairs, token 0 between the queries, no channel mixer, dropout 0.1
--- of the embedding. The paper takes the best of four rates, which
--- lr=1e-4,4.6416e-4,2.1544e-3,1e-2 runs, in rows of their own. There a run ends once the accuracy
--- is above 0.99; here all epochs are run, and attention's weights have no dropout of their own.
+-- on the embedding. The paper takes the best of four rates;
+-- lr=1e-4,4.6416e-4,2.1544e-3,1e-2 runs them as separate rows. Differences: the paper's runs end
+-- once the accuracy exceeds 0.99, ours run all epochs; attention's weights have no dropout here.
 local tl = require "toeplab"
 
 local function options_of(c)

@@ -1,15 +1,15 @@
--- nanogpt.lua: does this laboratory reach a number that others have published and anyone can check
--- in minutes? nanoGPT's run for a laptop without a GPU: characters of tiny Shakespeare, where its
--- README (commit 3adf61e) reports a loss of 1.88 after 2,000 steps.
+-- nanogpt.lua: does this laboratory reach a published number that anyone can check in minutes?
+-- nanoGPT's run for a laptop without a GPU: characters of tiny Shakespeare, where its README
+-- (commit 3adf61e) reports a loss of 1.88 after 2,000 steps.
 --
--- The row attention is that run: the same architecture, start, text, batches at random places,
--- optimiser and schedule. It differs from it in three ways: all of the held-out tenth is scored,
--- where nanoGPT draws 20 batches (whose mean has a standard error of about 0.015); linear maps and
--- norms have biases; weight decay applies to all parameters, not only to matrices. TNN and FD have
--- about as many parameters, and the same rate and schedule, which suit attention.
+-- The row attention is that run: the same architecture, start, text, batches at random positions,
+-- optimiser and schedule. There are three differences: the whole held-out tenth is scored, where
+-- nanoGPT draws 20 batches (whose mean has a standard error of about 0.015); linear maps and norms
+-- have biases; weight decay applies to all parameters, not only to matrices. TNN and FD have about
+-- as many parameters, and attention's rate and schedule.
 --
--- Nothing is chosen by the held-out tenth: the state after the last step is scored. n-grams of the
--- same text (modified Kneser-Ney) stand beside the models.
+-- The held-out tenth chooses nothing: the state after the last step is scored. n-grams of the same
+-- text (modified Kneser-Ney) serve as a baseline.
 local tl = require "toeplab"
 
 -- What nanoGPT's README reports, which every trial logs, so that a claim can compare with it

@@ -1,15 +1,15 @@
 -- pathfinder-conv.lua: do the generated images of Pathfinder show whether their disks lie on one
--- contour? It is a check of the generator that no published model is part of.
+-- contour? This checks the generator; no published model takes part.
 --
 -- A small convolution network learns to follow contours. From the pixels around the end of a
--- segment, and the move that led there, it says where the next segment ends. It learns this from
--- the places of the segments, which the generator returns with its images, and from no label. Its
--- first layer is a convolution whose kernel has the size of the window, the others are convolutions
--- of 1x1; all are computed only at the places that are visited.
+-- segment, and the move that led there, it predicts where the next segment ends. It learns this
+-- from the positions of the segments, which the generator returns with its images, not from labels.
+-- Its first layer is a convolution whose kernel has the size of the window, the others are
+-- convolutions of 1x1; all are computed only at the visited positions.
 --
 -- An image is classified from its pixels alone. The disks are its two brightest spots. The network
 -- follows the contour from each of them, and the answer is 1 if it arrives at the other disk from
--- either. scale=path-x takes images of 128x128.
+-- either. scale=path-x uses images of 128x128.
 local tl = require "toeplab"
 
 local TRAINING, HELD_OUT = 1, 2 -- seeds of the images
@@ -32,7 +32,7 @@ function Net:forward(windows, last)                        -- ids [b,window^2] a
   return self.out(tl.relu(self.second(tl.relu(self.first(x) + self.last(last)))))
 end
 
--- Returns the number of the move between two places; that of no move, if there is no first one.
+-- Returns the number of the move between two positions; without a first one, the number of no move.
 local function move(c, from, to)
   local reach = sizes[c.size].reach
   if not from then return (2 * reach + 1) ^ 2 | 0 end

@@ -1,5 +1,5 @@
 -- quickstart.lua: how well does a small causal TNN, trained for three minutes, predict English
--- characters, at the length it was trained at and at lengths it never saw?
+-- characters, at its training length and beyond?
 local tl = require "toeplab"
 
 local function ngram_orders(c)

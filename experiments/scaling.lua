@@ -1,16 +1,15 @@
 -- scaling.lua: how do TNN, FD, SKI and a table of free coefficients compare as the text, the width
 -- and the steps grow together, each with the best of the same learning rates at every size?
 --
--- The path of growth: the steps, and with them the text, are proportional to the square of the
--- width, as are the parameters of the blocks, so that the tokens per parameter of the blocks stay
--- the same. Each model reads its text once (at scale paper, as published, several times). The texts
--- are the first tokens of one text, in the byte pairs of the whole of it, and all sizes are
--- evaluated on the same tokens, so that their losses can be compared. The learning rate falls to 0
--- by a cosine over the steps of each size, so that all are measured at the end of a schedule. Depth
--- and length stay the same: a table has a row for each lag, of which a greater length adds some
--- that only this model would have to learn.
+-- The steps, and with them the text, are proportional to the square of the width, as are the
+-- parameters of the blocks, so the tokens per parameter of the blocks stay constant. Each model
+-- reads its text once (at scale paper, as published, several times). The texts are the first tokens
+-- of one text, in the byte pairs of the whole text, and all sizes are evaluated on the same tokens,
+-- so their losses can be compared. The learning rate falls to 0 with a cosine over the steps of
+-- each size, so all are measured at the end of a schedule. Depth and length stay constant: a table
+-- has a row for each lag, so a greater length would add rows that only this model must learn.
 --
--- It needs toeplab data fetch wikitext-2. Neither paper trains a causal SKI, which takes more time
+-- Needs toeplab data fetch wikitext-2. Neither paper trains a causal SKI, which takes more time
 -- than SKI without a mask (its Appendix B). No machine has run the scales gpu and paper yet.
 local tl = require "toeplab"
 

@@ -2,10 +2,10 @@
 -- over TNN, and which part of SKI takes them? (SKI, Figures 1b, 10 and 11)
 --
 -- It measures time: run it alone, with one worker (-j1), on a machine that does nothing else. The
--- tokens are random, because time does not depend on what they say, and nothing is learnt. Each
--- trial trains TNN and another model by turns, so that other work slows both alike. TNN here is
--- that of this library, whose operator (rac) is faster than the published one; backend=fft is
--- nearer to that. The memory is that of models, gradients, optimisers and steps.
+-- tokens are random, because time does not depend on their values. Each trial trains TNN and
+-- another model in turns, so that other load slows both equally. TNN is this library's, whose
+-- operator (rac) is faster than the published one; backend=fft is closer to that. The memory is
+-- used by models, gradients, optimisers and steps.
 local tl = require "toeplab"
 
 -- Returns a row of the axis model: whether it is causal, the layers of the encoder of TNN and FD,

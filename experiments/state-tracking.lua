@@ -1,14 +1,13 @@
--- state-tracking.lua: which token mixers keep track of a state beyond the lengths of training?
+-- state-tracking.lua: which token mixers track a state beyond the training lengths?
 --
 -- The word problem of a group (Merrill et al. 2024): tokens are elements of the group, and the
--- model is to say their product. z2 is parity, s3 the smallest group in which order matters, a5 the
+-- model predicts their product. z2 is parity, s3 the smallest group in which order matters, a5 the
 -- smallest that is not solvable. Models are trained at 3 to 40 tokens, with a target after each,
--- and tested by the last target of 40 to 256 tokens. A mixer that is linear and the same at all
--- times, as every Toeplitz operator and S4 is, cannot solve any of these at all lengths, at any
--- depth (arXiv 2508.07395): rows that must fail are a check of the task. The delta rule can, if its
--- steps may reflect a state, as they may here, and so can an LSTM, whose steps are not linear.
--- Attention needs no positions to be told: a causal
--- mask shows the length.
+-- and tested on the last target of 40 to 256 tokens. A linear time-invariant mixer, such as every
+-- Toeplitz operator and S4, cannot solve any of these at all lengths, at any depth
+-- (arXiv 2508.07395): rows that must fail check the task. The delta rule can, if its steps may
+-- reflect a state, as they may here, and so can an LSTM, whose steps are not linear. Attention has
+-- no positions: a causal mask shows the length.
 local tl = require "toeplab"
 
 local function options_of(c, vocab)

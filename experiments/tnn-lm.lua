@@ -1,9 +1,9 @@
 -- tnn-lm.lua: do the language models of TNN's Tables 2 and 7 to 10 and of SKI's Table 1, trained as
 -- published on WikiText-103, reach the published perplexities, at that length and beyond it?
 --
--- It needs WikiText-103 (toeplab data fetch wikitext-103-raw gpt2-bpe) and a machine that can train
--- on 3.3e9 tokens. preset=tnn-7/3,fd-7/3 trains the rows of SKI's Table 1, gtu-only-9,without-rpe-5
--- others; toeplab model tnn_lm --presets lists them.
+-- Needs toeplab data fetch wikitext-103-raw gpt2-bpe, and a machine that can train on 3.3e9 tokens.
+-- preset=tnn-7/3,fd-7/3 trains the rows of SKI's Table 1, gtu-only-9,without-rpe-5 others;
+-- toeplab model tnn_lm --presets lists them.
 local tl = require "toeplab"
 
 local function options_of(c, vocab)

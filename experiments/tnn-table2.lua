@@ -1,15 +1,15 @@
--- tnn-table2.lua: which token mixer predicts text best, at equal size and with equal training, and
--- does it also beyond the length of training? (TNN, Tables 2 and 15, Figure 1; SKI, Table 1 and
--- Figure 7)
+-- tnn-table2.lua: which token mixer predicts text best, at equal size and with equal training, also
+-- beyond the training length? (TNN, Tables 2 and 15, Figure 1; SKI, Table 1 and Figure 7)
 --
 -- The published models are trained as their code was run: S4 and DSS have no shortcut and no norm,
--- Performer draws its projections anew at every step, cosFormer divides by the length that it sees.
+-- Performer draws new projections at every step, cosFormer divides by the length of its input.
 -- Three rows follow the mixers' own papers instead: performer-kept, and S4 and DSS in the
 -- Transformer's layer. Three more belong to other tables: TNN without decay, FD, and a causal SKI,
 -- which neither paper trains.
 --
--- All rows have the same weight decay and their rates are chosen alike, but at scale paper, where
--- FD has twice the rate, and all but TNN, FD and SKI half the weight decay, as published.
+-- All rows have the same weight decay, and their rates are tuned alike, except at scale paper,
+-- where FD has twice the rate, and all rows except TNN, FD and SKI half the weight decay, as
+-- published.
 local tl = require "toeplab"
 
 -- The layer of the Transformer, for mixers that were published without one.
@@ -56,7 +56,7 @@ local function shrink(o, c)
   end
 end
 
--- Returns the options of the model c.model with so many tokens.
+-- Returns the options of the model c.model with vocab tokens.
 local function options_of(c, vocab)
   local function own(key) return tl.options.given(c, key) end
   local o = tl.overlay(tl.models.preset(c.base, { vocab = vocab, dropout = c.dropout,

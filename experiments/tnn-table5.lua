@@ -2,14 +2,13 @@
 -- (TNN, Table 5)
 --
 -- It measures time: run it alone, with one worker (-j1), on a machine that does nothing else. The
--- tokens are random, because time does not depend on what they say, and nothing is learnt. A model
--- stops before a length at which it would take more memory than `gib`, or longer than `limit`
--- seconds a step; the table then has a dash, as the paper's has where 48 GiB did not suffice.
+-- tokens are random, because time does not depend on their values. A model stops before a length at
+-- which it would take more memory than `gib`, or longer than `limit` seconds per step; the table
+-- then has a dash, like the paper's where 48 GiB did not suffice.
 --
--- The number of layers of each model is that of the released speed test; widths that are not known
--- are chosen for its 0.72 to 0.81 M parameters beside the embedding. FLASH has 0.71 M, and
--- Linformer a map of positions besides, which grows with the length. 1+elu and BigBird are no rows
--- of the table.
+-- The number of layers of each model is from the released speed test; unknown widths are chosen for
+-- its 0.72 to 0.81 M parameters besides the embedding. FLASH has 0.71 M; Linformer also has a map
+-- of positions, which grows with the length. 1+elu and BigBird are not rows of the table.
 local tl = require "toeplab"
 
 local ffn = { channel = "ffn", glu_dim = 256, act = "gelu", norm = "layernorm" }

@@ -2,11 +2,11 @@
 -- Table 7)
 --
 -- The released attention has one head, and neither a mask nor positions, so it sees the tokens that
--- it is to predict. This experiment adds it with a mask, and with a mask and ALiBi, whose slope for
--- one head, 1/256, is next to none. The row attention-fair has what a Transformer has: a mask,
--- ALiBi, several heads, layout A and PyTorch's start. As published, the GTU alone is in layout A,
+-- it must predict. This experiment adds it with a mask, and with a mask and ALiBi, whose slope for
+-- one head, 1/256, is almost zero. The row attention-fair has a Transformer's parts: a mask, ALiBi,
+-- several heads, layout A and PyTorch's start. As published, the GTU alone is in layout A,
 -- x + GTU(norm(x)), with the start of layout B, which the others have. All rows have the same
--- weight decay, and their rates are chosen alike.
+-- weight decay, and their rates are tuned alike.
 local tl = require "toeplab"
 
 return tl.experiment "tnn-table7" {

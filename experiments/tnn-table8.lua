@@ -1,8 +1,8 @@
 -- tnn-table8.lua: which input should the relative position encoder get: the lag, the lag divided by
 -- the length, or sines and cosines of it? (TNN, Table 8)
 --
--- The published row with the lag had decay 0.99, the others had none. Here each input is run with
--- and without the decay.
+-- The published row with the lag had decay 0.99, the others had none. Here each input runs with and
+-- without the decay.
 local tl = require "toeplab"
 
 return tl.experiment "tnn-table8" {

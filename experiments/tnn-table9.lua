@@ -3,7 +3,7 @@
 --
 -- As published, the model with a table has fewer layers, so that both have about as many
 -- parameters. A third row has a table at the encoder's depth, and so more parameters. All rows have
--- the same weight decay, and their rates are chosen alike.
+-- the same weight decay, and their rates are tuned alike.
 local tl = require "toeplab"
 
 return tl.experiment "tnn-table9" {

@@ -1,4 +1,4 @@
--- wikitext2.lua: how well does a small causal TNN predict WikiText-2 word by word, and how does its
+-- wikitext2.lua: how well does a small causal TNN predict WikiText-2 by words, and how does its
 -- decay change that at up to eight times the training length?
 local tl = require "toeplab"
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""wheel.py - makes a Python wheel of what `./lab wheel` has built: the package, the libraries, the
-backends that are not under the GPL, the program, and the libraries that all these are linked with.
+"""wheel.py - makes a Python wheel of the files that `./lab wheel` has built: the package, the
+libraries, the backends that are not under the GPL, the program, and all libraries that these link.
 
 wheel.py SOURCE BUILT FOLDER: BUILT has a build per level of processors. The libraries of the lowest
-level are in toeplab/lib; those of another in toeplab/lib/glibc-hwcaps/LEVEL, which the loader of
-glibc takes instead where the processor has that level. Prints the path of the wheel.
+level are in toeplab/lib, the others in toeplab/lib/glibc-hwcaps/LEVEL, from which glibc's loader
+takes them if the processor has that level. Prints the path of the wheel.
 """
 import base64
 import hashlib
@@ -42,7 +42,7 @@ def copy(source: Path, target: Path) -> Path:
 
 
 def place_own(source: Path, built: Path, package: Path) -> dict:
-    """Copies our files; returns those that are linked, each with the build's file."""
+    """Copies our files; returns the linked ones, each with the build's file."""
     for path in (source / "python" / "toeplab").iterdir():
         if path.suffix in (".py", ".lua", ".typed"):
             copy(path, package / path.name)
@@ -75,9 +75,9 @@ def needed(path: Path) -> list:
 def offline(hdf5: Path, lib: Path, scratch: Path) -> str:
     """Makes a library with the functions of libcurl and OpenSSL that libhdf5 is linked with.
 
-    They are for files on Amazon's S3, which Toeplab never opens. It saves the two libraries, and 26
-    that these need, among them Kerberos and LDAP, which nobody would update in a wheel. A call ends
-    the process.
+    libhdf5 uses them for files on Amazon S3, which Toeplab never opens. This omits both libraries
+    and 26 that they need, among them Kerberos and LDAP, which a wheel would never update. A call
+    ends the process.
     """
     versions: dict = {}
     for name, version in re.findall(r" U (\w+)@((?:CURL|OPENSSL)_\w[\w.]*)", output(
@@ -96,8 +96,8 @@ def offline(hdf5: Path, lib: Path, scratch: Path) -> str:
 
 
 def place_others(linked: dict, lib: Path, scratch: Path) -> list:
-    """Copies what the files are linked with, and what that is, under names that no other package
-    has, as one process may load several copies of a library. Returns the originals."""
+    """Copies all libraries that the files link, directly or not, under names that no other package
+    has, because one process may load several copies of a library. Returns the originals."""
     names, originals, queue = {}, [], list(linked.items())
     for path, original in queue:  # it grows
         found = dict(re.findall(r"(\S+) => (/\S+)", output("ldd", original)))
@@ -125,12 +125,12 @@ def place_others(linked: dict, lib: Path, scratch: Path) -> list:
         place = "$ORIGIN/../lib" if path.parent.name == "bin" else "$ORIGIN" + up
         if change:
             output("patchelf", *change, path)
-        output("patchelf", "--set-rpath", place, path)  # patchelf 0.14 spoils both done at once
+        output("patchelf", "--set-rpath", place, path)  # patchelf 0.14 corrupts both done at once
     return originals
 
 
 def package_of(library: Path) -> str:
-    """The Debian package of a file, which may be registered below /lib or below /usr/lib."""
+    """Returns the Debian package of a file, which may be registered below /lib or /usr/lib."""
     for path in (library, Path(str(library).removeprefix("/usr"))):
         done = subprocess.run(["dpkg-query", "-S", str(path)], stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, text=True, check=False)
@@ -140,7 +140,7 @@ def package_of(library: Path) -> str:
 
 
 def place_licences(source: Path, originals: list, info: Path) -> None:
-    """Copies the licences of what is in the wheel, and lists whence it is."""
+    """Copies the licences of the libraries in the wheel, and lists their packages."""
     folder, table = info / "licenses", []
     copy(source / "LICENSE", folder / "LICENSE")
     common = set()
@@ -167,7 +167,7 @@ def place_licences(source: Path, originals: list, info: Path) -> None:
 
 
 def glibc(package: Path) -> int:
-    """The minor version of glibc 2 that the files need, by the versions of its symbols."""
+    """Returns the minor version of glibc 2 that the files need, from their symbol versions."""
     files = [p for p in package.rglob("*") if ".so" in p.name or p.parent.name == "bin"]
     return max(int(minor) for path in files
                for minor in re.findall(rb"GLIBC_2\.(\d+)", path.read_bytes()))
@@ -189,7 +189,7 @@ def describe(source: Path, info: Path, tag: str) -> None:
 
 
 def pack(root: Path, info: Path, wheel: Path) -> None:
-    """Writes the archive, the same bytes for the same files."""
+    """Writes the archive; the same files give the same bytes."""
     record = []
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         def add(name: str, data: bytes, mode: int) -> None:

@@ -1,4 +1,4 @@
-"""Builds the package; an installed copy remembers the checkout, whose build has libtoeplab.so."""
+"""Builds the package, which stores the path of the checkout to find build/libtoeplab.so."""
 from pathlib import Path
 
 from setuptools import setup

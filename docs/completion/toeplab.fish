@@ -1,4 +1,4 @@
-# fish completion for toeplab: the program says what may stand in the place of the last word.
+# fish completion for toeplab: the program prints the candidates for the last word.
 function __toeplab
     set -l words (commandline -opc)
     set -l program (string replace -r -- '^~/' $HOME/ $words[1])

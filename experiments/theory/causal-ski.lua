@@ -32,7 +32,7 @@ local function by_variant(trials)
   return map
 end
 
--- Returns the time of fft divided by that of a variant, by length.
+-- Returns the time of fft divided by the time of a variant, by length.
 local function ratios(map, variant)
   local base = map[variant:find "bidirectional" and "fft, bidirectional" or "fft"]
   local list = {}

@@ -3,7 +3,7 @@
 --
 -- The forward pass is timed, with given coefficients. A backend stops before the length at which a
 -- call would take longer than limit. Exponents are fitted to the lengths from fit_from on; the
--- table compares them with those of the formula over the same lengths.
+-- table compares them with the formula's exponents over the same lengths.
 local tl = require "toeplab"
 
 local backends = { "naive", "matrix", "fft", "ski", "fd" }
@@ -12,8 +12,8 @@ local function loglinear(n) return n * math.log(n) end
 local function linear(n) return n end
 local function ski(n, c) return n + c.inducing * math.log(c.inducing) end
 
--- The time and the memory that the papers state; for the memory of naive and matrix, which they do
--- not, that of the definition.
+-- The time and the memory that the papers state; for the memory of naive and matrix, which they
+-- omit, the definition's.
 local claims = {
   naive = { "n^2 d", squares, "n d", linear }, matrix = { "n^2 d", squares, "n^2 d", squares },
   fft = { "n d log n", loglinear, "n d", linear }, fd = { "n d log n", loglinear, "n d", linear },

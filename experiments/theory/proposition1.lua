@@ -7,7 +7,7 @@
 -- curved.
 local tl = require "toeplab"
 
--- Returns RPE(points), and for each point a text that tells which units are active.
+-- Returns RPE(points), and for each point a string that encodes which units are active.
 local function rpe_active(rpe, points)
   local relu, x, active = tl.nn.act.relu, rpe.input(points:reshape(-1, 1)), {}
   local blocks = {}

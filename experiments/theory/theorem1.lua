@@ -11,7 +11,7 @@
 -- The kernel is an encoder, RPE(t/scale) with SiLU, times a decay. The theorem needs a smooth
 -- kernel: "smooth" rounds the decay at 0, lambda^(sqrt(t^2 + scale^2) - scale); "decay" is the
 -- TNN's lambda^|t|, with a kink at 0; "warp" is SKI's RPE(sign(t) lambda^|t|), with a jump. For the
--- last two the theorem does not hold, and L is that of the smooth pieces. The matrices are float32:
+-- last two the theorem does not hold, and L belongs to the smooth pieces. The matrices are float32:
 -- where the condition of A exceeds 1e6, its smallest singular values are rounding errors, and with
 -- them Nystrom's error and the bound.
 local tl = require "toeplab"

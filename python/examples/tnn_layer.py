@@ -39,7 +39,7 @@ class Rpe(nn.Module):
 
 
 class Tno(nn.Module):
-    """The operator on x [b,h,n,d], by transforms of twice the length."""
+    """Applies the operator to x [b,h,n,d], with transforms of twice the length."""
 
     def __init__(self, h: int, dim: int, rpe_dim: int, causal: bool, gamma: Optional[float],
                  layers: int) -> None:
@@ -50,14 +50,14 @@ class Tno(nn.Module):
         self.rpe = Rpe(rpe_dim, h * dim, layers)
 
     def lags(self, first: int, last: int) -> torch.Tensor:
-        """The coefficients of the lags first .. last with their decay, [h,l,d]."""
+        """Returns the coefficients of the lags first .. last with their decay, [h,l,d]."""
         k = torch.arange(first, last + 1, dtype=torch.float32).reshape(-1, 1)
         t = self.rpe(k).reshape(len(k), self.h, -1).permute(1, 0, 2)
         return t * self.gamma ** k.abs() if hasattr(self, "gamma") else t
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         n = x.shape[-2]
-        parts = [self.lags(0, n - 1), self.lags(0, 0)]  # the second is used by no lag
+        parts = [self.lags(0, n - 1), self.lags(0, 0)]  # no lag uses the second
         if not self.causal:
             parts.append(self.lags(1 - n, -1))
         return self.compute(x, torch.cat(parts, dim=1), -2, n)

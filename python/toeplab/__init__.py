@@ -2,12 +2,12 @@
 
     y = toeplab.tno(coef, x, backend="rac")     # arrays, or tensors of PyTorch with gradients
     toeplab.runs()                              # the trials of a results folder, a DataFrame
-    toeplab.metrics("@last")                    # what a trial logged, a DataFrame
-    toeplab.tensors("@last", "kernel")          # steps, and an array of what was logged at them
+    toeplab.metrics("@last")                    # the logged values of a trial, a DataFrame
+    toeplab.tensors("@last", "kernel")          # a logged tensor: its steps, and one array of all
     toeplab.checkpoint("3f9c1a")["model"]       # the parameters of a trial, arrays by name
-    toeplab.model("3f9c1a").logits("In the")    # what its model computes, an array [n,vocab]
+    toeplab.model("3f9c1a").logits("In the")    # the outputs of its model, an array [n,vocab]
 
-docs/python.md describes all of it.
+See docs/python.md.
 """
 from ._library import ToeplabError, threads
 from .files import load
@@ -23,7 +23,7 @@ __version__ = "0.1.0"
 
 
 def use_backend(module, backend: str = "rac", **options):
-    """Make the TNOs of a PyTorch module of tnn-pytorch compute with a backend of Toeplab.
+    """Make the TNOs in a PyTorch module of tnn-pytorch compute with a backend of Toeplab.
 
     Returns the module. See toeplab.autograd.use_backend.
     """

@@ -89,7 +89,7 @@ _functions = {
 
 
 def _candidates() -> List[Path]:
-    """The files that may be the library, the likeliest first."""
+    """Return the paths where the library may be, the likeliest first."""
     given = os.environ.get("TOEPLAB_LIBRARY")
     if given:
         return [Path(given)]
@@ -109,7 +109,7 @@ def _candidates() -> List[Path]:
 
 
 class _Engine:
-    """The library and the one context of this process, made when they are first used."""
+    """The library and the one context of this process, created at the first use."""
 
     def __init__(self) -> None:
         self.library: Optional[ctypes.PyDLL] = None
@@ -124,8 +124,8 @@ class _Engine:
             if path.exists() or not path.parent.name:
                 break
         else:
-            raise ToeplabError("libtoeplab.so is in none of its places: build Toeplab with "
-                               "./lab build, or set TOEPLAB_LIBRARY to the file; tried "
+            raise ToeplabError("libtoeplab.so was not found: build Toeplab with ./lab version, "
+                               "or set TOEPLAB_LIBRARY to the file; tried "
                                + ", ".join(str(p) for p in tried[:3]), "ENOTFOUND")
         # Functions of the engine are found through libtoeplab-lab, which is linked with it.
         lab = path.with_name(path.name.replace("libtoeplab.", "libtoeplab-lab."))
@@ -134,8 +134,8 @@ class _Engine:
             try:
                 function = getattr(library, name)
             except AttributeError:
-                raise ToeplabError(f"{path} has no function {name}: it is not Toeplab, or another "
-                                   "version than this package", "ENOTFOUND") from None
+                raise ToeplabError(f"{path} has no function {name}: it is not Toeplab, or its "
+                                   "version differs from this package", "ENOTFOUND") from None
             function.argtypes = arguments
             function.restype = {None: c_int, "void": None}.get(result, result)
         self.library, self.path = library, path
@@ -152,7 +152,7 @@ class _Engine:
             status = library.tl_ctx_new(int(count), ctypes.byref(made))
             if status != 0:
                 text = library.tl_status_text(status).decode()
-                raise ToeplabError(f"the engine does not start: {text}", "EINVAL")
+                raise ToeplabError(f"cannot start the engine: {text}", "EINVAL")
             self._context = made
         return self._context
 
@@ -164,7 +164,7 @@ class Handle:
     """Owns an object of the engine, which is freed once, however many Python objects share it."""
 
     def __init__(self, pointer: c_void_p, free: str, kept: Any = None) -> None:
-        """kept is what the memory of the object belongs to, if not to itself."""
+        """kept: the object that owns the memory, if not itself."""
         self.pointer, self._free, self._kept = pointer, function(free), kept
 
     def __del__(self) -> None:
@@ -175,14 +175,14 @@ class Handle:
 
 
 def text(name: str, value: Any) -> bytes:
-    """Return a string as C reads it, which would end it at the first NUL."""
+    """Return a string for C; raise if it contains a NUL, where C would end it."""
     if "\0" in str(value):
         raise ValueError(f"{name} is {str(value)!r}: it must not contain a NUL")
     return str(value).encode(errors="surrogateescape")
 
 
 def int64(name: str, value: Any) -> int:
-    """Return an integer as C reads it, which would drop its bits from the 64th on."""
+    """Return an integer for C; raise if it does not fit in 64 bits."""
     if not -2**63 <= operator.index(value) < 2**63:
         raise OverflowError(f"{name} is {value}, which does not fit in 64 bits")
     return operator.index(value)

@@ -1,4 +1,4 @@
-"""Toeplab's operators in PyTorch's graph of gradients, for training on the CPU."""
+"""Toeplab's operators as PyTorch autograd functions, for training on the CPU."""
 from __future__ import annotations
 
 from typing import Any, Optional, Sequence, Tuple
@@ -9,9 +9,9 @@ from .operators import Operator, tno
 
 
 def _array(name: str, t: Any):
-    """Return the memory of t as an array, or of a contiguous copy."""
+    """Return t, or a contiguous copy of it, as an array without copying."""
     if not isinstance(t, torch.Tensor):
-        raise TypeError(f"{name} is a {type(t).__name__}, not a tensor of PyTorch")
+        raise TypeError(f"{name} is a {type(t).__name__}, not a PyTorch tensor")
     if t.dtype != torch.float32 or t.device.type != "cpu":
         raise TypeError(f"{name} is {t.dtype} on {t.device}; Toeplab takes torch.float32 on the "
                         "cpu")
@@ -19,15 +19,15 @@ def _array(name: str, t: Any):
 
 
 def _tensor(t: Any) -> Optional[torch.Tensor]:
-    """Return a result of the engine as a tensor on its memory."""
+    """Return a result of the engine as a PyTorch tensor that shares its memory."""
     return None if t is None else torch.from_dlpack(t)
 
 
 class TNO(torch.autograd.Function):
     """y = TNO.apply(operator, coef, x, *params), with gradients of coef, x and params.
 
-    The arguments' memory is read where it is, and results are taken over by DLPack. y is linear in
-    x, and in coef and params together; the second and further derivatives follow from that.
+    Contiguous arguments are not copied, and results are shared through DLPack. y is linear in x,
+    and in coef and params together, which gives the higher derivatives.
     """
 
     @staticmethod
@@ -45,7 +45,7 @@ class TNO(torch.autograd.Function):
 
 
 class Gradients(torch.autograd.Function):
-    """The gradients of sum(dy y) of coef, x and params; None where need, a flag each, is False."""
+    """The gradients of sum(dy y) for coef, x and params; None where its flag in need is False."""
 
     @staticmethod
     def forward(ctx: Any, operator: Operator, need: Sequence[bool], dy: torch.Tensor,
@@ -86,7 +86,7 @@ class Gradients(torch.autograd.Function):
 
 def compute(x: torch.Tensor, a: torch.Tensor, backend: str = "auto",
             **options: Any) -> torch.Tensor:
-    """Compute what Tno.compute of tnn-pytorch does.
+    """Compute the same as Tno.compute of tnn-pytorch.
 
     x [b,h,n,d], or [b,h,n,1] if it is the same in all channels; a [h,l,d] has the lags 0..n-1, one
     number that no lag uses, and then, unless the operator is causal, the lags -(n-1)..-1.
@@ -103,8 +103,8 @@ def compute(x: torch.Tensor, a: torch.Tensor, backend: str = "auto",
 def use_backend(module: torch.nn.Module, backend: str = "rac", **options: Any) -> torch.nn.Module:
     """Make every Tno of tnn-pytorch in module compute with a backend of Toeplab.
 
-    What they are is told by their method compute(x, a, dim, n) and their encoder rpe. Returns the
-    module; its parameters stay as they are.
+    A Tno is a module with a method compute(x, a, dim, n) and an encoder rpe. Returns the module;
+    its parameters do not change.
     """
     found = [m for m in module.modules() if hasattr(m, "compute") and hasattr(m, "rpe")]
     if not found:

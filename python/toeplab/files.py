@@ -21,10 +21,10 @@ _MOST_DIMS = 6  # TL_MAXDIMS
 
 
 def load(path: Union[str, Path]) -> Dict[str, Any]:
-    """Read a file: of safetensors name -> array; of HDF5 the nested state of a checkpoint.
+    """Read a .safetensors file as name -> array, an .h5 file as the nested state of a checkpoint.
 
-    Elements become float32 or int32. Warns of tensors of safetensors that cannot, such as complex
-    ones, and leaves them out. What is damaged raises ToeplabError.
+    Elements become float32 or int32. Tensors that cannot, such as complex ones, are skipped with a
+    warning. A damaged file raises ToeplabError.
     """
     path = Path(path)
     if path.suffix == ".safetensors":
@@ -38,7 +38,7 @@ def load(path: Union[str, Path]) -> Dict[str, Any]:
 
 
 def _key(text: str) -> Union[str, int]:
-    """A component of a path; integer keys are written #3 (models/files/checkpoint.lua)."""
+    """Return a component of a path; integer keys are written #3 (models/files/checkpoint.lua)."""
     return int(text[1:]) if text.startswith("#") else text
 
 
@@ -104,19 +104,19 @@ def _h5(path: Path) -> Dict[str, Any]:
 
 
 def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    """An object; half a surrogate pair in a key means nothing and becomes U+FFFD."""
+    """Return a JSON object; half a surrogate pair in a key becomes U+FFFD."""
     found = {re.sub("[\ud800-\udfff]", "\ufffd", key): value for key, value in pairs}
     if len(found) != len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("it has a key twice")
     return found
 
 
 def _no_number(word: str) -> None:
-    raise ValueError(f"JSON has no {word}")
+    raise ValueError(f"{word} is not JSON")
 
 
 def _header(path: Path) -> Tuple[Dict[str, Any], int, int]:
-    """The header without its metadata, the offset of the data and their size."""
+    """Return the header without its metadata, the offset of the data and their size."""
     with open(path, "rb") as file:
         size, start = path.stat().st_size, file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else _MOST + 1
@@ -137,7 +137,7 @@ def _integers(value: Any) -> bool:
 
 
 def _entry(name: str, about: Any) -> Tuple[int, int, str, str, List[int], str]:
-    """First and last byte, name, type and shape of a tensor; and why no tensor here can hold it."""
+    """Return first and last byte, name, type, shape, and why Toeplab cannot hold it, if so."""
     kind, shape, place = (about.get(key) if isinstance(about, dict) else None
                           for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(kind, str):
@@ -155,7 +155,7 @@ def _entry(name: str, about: Any) -> Tuple[int, int, str, str, List[int], str]:
 
 
 def _safetensors(path: Path) -> Dict[str, np.ndarray]:
-    """As models/files/formats/safetensors.lua reads it: the two accept the same files."""
+    """Read the file as models/files/formats/safetensors.lua does: the two accept the same files."""
     tensors: Dict[str, np.ndarray] = {}
     try:
         header, offset, size = _header(path)
@@ -168,13 +168,13 @@ def _safetensors(path: Path) -> Dict[str, np.ndarray]:
         if at != size:
             raise ValueError(f"its tensors take {at} bytes of {size}")
     except RecursionError:
-        raise ToeplabError(f"{path} is no safetensors file: its header is nested too deeply",
+        raise ToeplabError(f"{path} is not a safetensors file: its header is nested too deeply",
                            "ECORRUPT") from None
     except ValueError as why:
-        raise ToeplabError(f"{path} is no safetensors file: {why}", "ECORRUPT") from why
+        raise ToeplabError(f"{path} is not a safetensors file: {why}", "ECORRUPT") from why
     unread = [f"'{name}' ({why})" for _, _, name, _, _, why in entries if why]
     if unread:
-        warnings.warn(f"{path}: left out, because no tensor can hold them: {', '.join(unread[:8])}"
+        warnings.warn(f"{path}: skipped, because no tensor can hold them: {', '.join(unread[:8])}"
                       + (", ..." if len(unread) > 8 else ""), stacklevel=3)
     for first, _, name, kind, shape, why in entries:
         if why:

@@ -1,4 +1,4 @@
-"""Toeplitz neural operators on arrays of NumPy and on tensors of PyTorch."""
+"""Toeplitz neural operators for NumPy arrays and PyTorch tensors."""
 from __future__ import annotations
 
 import ctypes
@@ -12,7 +12,7 @@ from .tensor import Tensor
 
 
 def _words(options: Dict[str, Any]) -> Tuple[str, ...]:
-    """Return "name=value" of each option, as the engine reads it."""
+    """Return each option as "name=value" for the engine."""
     return tuple(f"{key}={str(value).lower() if isinstance(value, bool) else value}"
                  for key, value in sorted(options.items()))
 
@@ -21,8 +21,8 @@ class Operator:
     """A plan of a backend for sequences of n positions and d channels.
 
     Attributes: backend (the one that "auto" chose), domain ("lag", "warp" or "frequency"), width
-    (numbers per point and channel), points (where the coefficients are asked for), params (names
-    and shapes of the learnable parameters that the backend itself has; most have none).
+    (numbers per point and channel), points (where the backend needs the coefficients), params
+    (names and shapes of the backend's own learnable parameters; most have none).
     """
 
     def __init__(self, n: int, d: int, causal: bool, backend: str = "auto",
@@ -74,7 +74,7 @@ class Operator:
     def gradients(self, coef: Any, x: Any, dy: Any, params: Sequence[Any] = (),
                   need_coef: bool = True, need_x: bool = True, need_params: bool = True
                   ) -> Tuple[Optional[Tensor], Optional[Tensor], List[Tensor]]:
-        """Return the gradients of sum(dy y): of coef, of x and of params; None if not needed."""
+        """Return the gradients of sum(dy y) for coef, x and params; None if not needed."""
         coef, x, dy = (Tensor.of(a, np.float32) for a in (coef, x, dy))
         kept, list_ = self._given(params)
         dcoef, dx, dparams = c_void_p(), c_void_p(), (c_void_p * (len(kept) + 1))()
@@ -99,7 +99,7 @@ _MOST_PLANS = 64
 
 
 def plan(n: int, d: int, causal: bool, backend: str, options: Dict[str, Any]) -> Operator:
-    """Return the operator of these sizes; plans are cached, as making one may measure."""
+    """Return the operator of these sizes; plans are cached, because making one may measure."""
     key = (n, d, bool(causal), backend, _words(options))
     if key not in _plans:
         if len(_plans) >= _MOST_PLANS:
@@ -109,21 +109,21 @@ def plan(n: int, d: int, causal: bool, backend: str, options: Dict[str, Any]) ->
 
 
 def is_causal(rows: int, n: int) -> bool:
-    """Say which operator has so many coefficients by lag: n are causal, 2n-1 are not."""
+    """Return whether an operator with this number of coefficients by lag is causal: n, not 2n-1."""
     if rows in (n, 2 * n - 1):
         return rows == n
-    raise ValueError(f"coef has {rows} rows: of {n} positions there are {n} lags (causal) or "
-                     f"{2 * n - 1}; for other backends say causal=")
+    raise ValueError(f"coef has {rows} rows, but {n} positions have {n} lags (causal) or "
+                     f"{2 * n - 1}; other backends need causal=")
 
 
 def tno(coef: Any, x: Any, backend: str = "auto", *, causal: Optional[bool] = None,
         params: Sequence[Any] = (), **options: Any) -> Any:
     """Apply a Toeplitz operator: y[b,i,c] = sum over j of t[i-j,c] x[b,j,c].
 
-    coef [n,d] has the lags 0..n-1 of a causal operator, coef [2n-1,d] the lags -(n-1)..n-1; other
-    backends than those of lags need causal, and the coefficients that Operator(...).points asks
-    for. x is [b,n,d], float32. options are those of the backend (toeplab doctor --backends).
-    Arrays give an array; tensors of PyTorch give a tensor, through which gradients flow.
+    coef [n,d] has the lags 0..n-1 of a causal operator, coef [2n-1,d] the lags -(n-1)..n-1;
+    backends that do not use lags need causal, and coefficients at Operator(...).points. x is
+    [b,n,d], float32. options belong to the backend (toeplab doctor --backends). Arrays return an
+    array; PyTorch tensors return a tensor with gradients.
     """
     of_x, of_coef = np.shape(x), np.shape(coef)
     if len(of_x) != 3 or len(of_coef) != 2:

@@ -1,6 +1,6 @@
 -- session.lua: opens a stored model and applies it to arrays for session.py, which starts this
 -- script. Each request is a line of standard input; arrays pass through files of NumPy in FOLDER.
--- The answer is a line: "ok", or "error" and why.
+-- The answer is a line: "ok", or "error" and the message.
 --
 --   open WORD DIR     (the words are arguments of the script)
 --   forward COUNT     applies the model to 1.npy, 2.npy, ...; the result is in out.npy
@@ -10,7 +10,7 @@
 local tl = require "toeplab"
 local errors = require "toeplab.base.errors"
 
--- What a model prints is no answer.
+-- Output that a model prints must not be taken for an answer.
 local answers = io.stdout
 rawset(_G, "print", function(...) io.stderr:write(table.concat({ ... }, "\t"), "\n") end)
 io.output(io.stderr)

@@ -1,4 +1,4 @@
-"""Applies a stored model to arrays. Models are written in Lua, so a process of the program does."""
+"""Applies a stored model to arrays in a process of the program, as models are written in Lua."""
 from __future__ import annotations
 
 import contextlib
@@ -25,13 +25,13 @@ def _end(process: subprocess.Popen, folder: tempfile.TemporaryDirectory) -> None
 
 
 class Session:
-    """A process that has a model open until this object goes; arrays pass through files.
+    """A process that keeps a model open as long as this object lives; arrays pass through files.
 
-    Attributes: close (ends the process; also called when this object goes, and at the end).
+    Attributes: close (ends the process; called automatically with the object and at exit).
     """
 
     def __init__(self, program: str, words: Sequence[str]) -> None:
-        """Start the program; words: what tl.model opens, and the results folder."""
+        """Start the program; words: the argument of tl.model, and the results folder."""
         self._lock = threading.Lock()
         self._folder = tempfile.TemporaryDirectory(prefix="toeplab-")
         self._process = subprocess.Popen(
@@ -46,7 +46,7 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Whether the process takes requests."""
+        """Return whether the process accepts requests."""
         return self._process.poll() is None
 
     def _check(self) -> None:
@@ -63,7 +63,7 @@ class Session:
             raise ToeplabError("the program has ended", "EINVAL") from None
         except ToeplabError:
             raise
-        except BaseException:  # its answer is still to come, and would be taken for the next one's
+        except BaseException:  # a late answer would be taken for the next request's
             self._process.kill()
             self._process.wait()
             raise
@@ -73,7 +73,7 @@ class Session:
         return Path(self._folder.name) / name
 
     def forward(self, *inputs: Any) -> np.ndarray:
-        """Return what the model computes of arrays, of ids or of float32."""
+        """Apply the model to arrays of ids or of float32."""
         with self._lock:
             for i, given in enumerate(inputs):
                 array = np.ascontiguousarray(given)

@@ -54,7 +54,7 @@ def _python(v: Value) -> Any:
 
 
 def _execute(store: c_void_p, sql: str, kept: List[Value]) -> Tuple[List[str], List[List[Any]]]:
-    """The names of the columns, none if there is no row, and the rows."""
+    """Return the names of the columns (none without a row) and the rows."""
     names, rows = [], []
 
     def row(_, columns, columns_names, cells) -> int:
@@ -69,8 +69,8 @@ def _execute(store: c_void_p, sql: str, kept: List[Value]) -> Tuple[List[str], L
 
 
 def _columns(store: c_void_p, sql: str, kept: List[Value]) -> List[str]:
-    """The names of the columns of a SELECT without rows: the engine tells them with a row only, and
-    an outer join has one. Of a statement that is no SELECT there are none."""
+    """Return the names of the columns of a SELECT without rows, [] for another statement. The
+    engine reports names only with a row, which an outer join adds."""
     inner = sql.rstrip().rstrip(";")
     try:
         return _execute(store, f"SELECT q.* FROM (SELECT 1) LEFT JOIN ({inner}\n) AS q", kept)[0]
@@ -93,7 +93,7 @@ def query(sql: str, values: Sequence[Any] = (), dir: Optional[str] = None) -> pd
 
 
 def _program() -> str:
-    """The program toeplab, which belongs to the library."""
+    """Return the path of the program toeplab that belongs to the library."""
     engine.load()
     here = Path(engine.path).resolve().parent
     for path in (here / "toeplab", here / ".." / "bin" / "toeplab"):
@@ -103,7 +103,7 @@ def _program() -> str:
 
 
 def _run(*words: str) -> str:
-    """Return what the program prints for words; raise ToeplabError with its message."""
+    """Return the output of the program for these arguments; raise ToeplabError if it fails."""
     done = subprocess.run([_program(), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           check=False)
     if done.returncode != 0:
@@ -112,11 +112,11 @@ def _run(*words: str) -> str:
     return done.stdout.decode(errors="replace")
 
 
-Words = Union[str, Sequence[str]]  # of toeplab ls
+Words = Union[str, Sequence[str]]  # filters of toeplab ls
 
 
 def _select(words: Words, dir: Optional[str]) -> List[Dict[str, Any]]:
-    """What is exported of the trials that the words select."""
+    """Return the exported rows of the selected trials."""
     if isinstance(words, str):
         words = shlex.split(words)
     printed = _run("export", "--json", "--dir", _folder(dir), "--", *words)
@@ -131,8 +131,8 @@ def _one(words: Words, dir: Optional[str]) -> str:
 
 
 def _values(values: Sequence[Any]) -> Any:
-    """Values of a metric, None where there is none, as an array in which that is NA. A mean of
-    pandas leaves NA out, but not inf and NaN, which are results of trials that diverged."""
+    """Return the values of a metric as an array with NA for None. A mean in pandas skips NA, but
+    not the inf and NaN of diverged trials."""
     missing = np.array([v is None for v in values], bool)
     return pd.arrays.FloatingArray(np.array([0.0 if v is None else float(v) for v in values]),
                                    missing)
@@ -142,13 +142,13 @@ def runs(words: Words = "", dir: Optional[str] = None) -> pd.DataFrame:
     """Return one row per trial, with its configuration (config.KEY) and last metrics (metric.NAME),
     NA where none was logged.
 
-    words select as those of toeplab ls do: "quickstart", "@last", "tag=paper lr<0.01"; none: all. A
-    string is split as by a shell, "note='a b'"; a list has a word each: ["note=a b"].
+    words are filters of toeplab ls: "quickstart", "@last", "tag=paper lr<0.01"; none selects all. A
+    string is split as by a shell, "note='a b'"; a list is not split: ["note=a b"].
     """
     rows = _select(words, dir)
     frame = pd.DataFrame(rows)
     for name in frame.columns:
-        if name.startswith("metric."):  # JSON has inf and NaN as texts
+        if name.startswith("metric."):  # JSON has inf and NaN as strings
             frame[name] = _values([row.get(name) for row in rows])
     return frame
 
@@ -168,21 +168,21 @@ def metrics(words: Words = "", name: Optional[str] = None,
     frame = query(f"""SELECT m.trial, t.experiment, t.seed, m.name, m.step, m.value FROM v_metrics m
         JOIN v_trials t ON t.id = m.trial WHERE m.trial IN ({marks}){which}
         ORDER BY m.trial, m.name, m.step""", [*ids, *([name] if name else [])], dir)
-    frame["value"] = _values(frame["value"].astype(float))  # a row has a value: NULL is NaN
+    frame["value"] = _values(frame["value"].astype(float))  # NULL means NaN
     return frame
 
 
 def table(experiment: str, *words: str, dir: Optional[str] = None) -> pd.DataFrame:
-    """Return the table of an experiment, as toeplab table prints it; words are options of it."""
+    """Return the rows of toeplab table for an experiment; words are options of that command."""
     printed = _run("table", "--csv", "--dir", _folder(dir), *words, "--", experiment)
     return pd.read_csv(io.StringIO(printed))
 
 
 def checkpoint(word: Words, kind: Optional[str] = None,
                dir: Optional[str] = None) -> Dict[str, Any]:
-    """Return the state in a trial's best checkpoint or, without one, in its newest, as arrays.
+    """Return the state in a trial's best checkpoint or, without one, its newest, as arrays.
 
-    kind: "best" or "checkpoint" (the newest) only.
+    kind: only "best", or only "checkpoint" (the newest).
     """
     if kind not in (None, *_kinds):
         raise ValueError(f"kind is '{kind}', not one of {', '.join(_kinds)}")
@@ -197,8 +197,8 @@ def checkpoint(word: Words, kind: Optional[str] = None,
 
 
 def tensors(word: Words, name: str, dir: Optional[str] = None) -> Tuple[np.ndarray, np.ndarray]:
-    """Return the steps at which a trial has logged a tensor, and one array of all of these tensors,
-    whose first axis is the steps."""
+    """Return the steps at which a trial logged a tensor, and one array of these tensors, whose
+    first axis is the steps."""
     id = _one(word, dir)
     rows = query("""SELECT kind, step, path FROM v_artifacts
         WHERE trial = ? AND kind GLOB 'tensor:*' ORDER BY step""", [id], dir)
@@ -216,24 +216,24 @@ def tensors(word: Words, name: str, dir: Optional[str] = None) -> Tuple[np.ndarr
 
 
 class Model:
-    """A stored model: of a trial, or of a file that the program can open.
+    """A stored model, from a trial or from a file that the program can open.
 
-    Attributes: word (what it was opened by), weights (arrays by name).
+    Attributes: word (the filters or the path that opened it), weights (arrays by name).
     """
 
     def __init__(self, word: Words, weights: Dict[str, Any], opened: List[str]) -> None:
-        """opened: the path or the id of the trial, and in that case the results folder."""
+        """opened: the path of a file, or the id of a trial and the results folder."""
         self.word, self.weights, self._opened = word, weights, opened
         self._session: Optional[Session] = None
 
     def _running(self) -> Session:
-        """The process that computes, which starts when it is first needed."""
+        """Return the process that computes; the first use starts it."""
         if self._session is None or not self._session.alive:
             self._session = Session(_program(), self._opened)
         return self._session
 
     def forward(self, *inputs: Any) -> np.ndarray:
-        """Return what the model computes of arrays, in evaluation mode and without gradients.
+        """Apply the model to arrays, in evaluation mode and without gradients.
 
         A language model takes ids [b,n] and returns logits [b,n,vocab]; a classifier takes ids
         [b,n] and lengths [b].
@@ -243,7 +243,7 @@ class Model:
     __call__ = forward
 
     def encode(self, text: Union[str, bytes]) -> np.ndarray:
-        """Return the ids of a text by the vocabulary of the model, int32 [n]."""
+        """Return the token ids of a text in the model's vocabulary, int32 [n]."""
         return self._running().encode(text)
 
     def logits(self, given: Union[str, bytes, Sequence[int]]) -> np.ndarray:
@@ -254,9 +254,9 @@ class Model:
         return self.forward(ids[None])[0]
 
     def generate(self, prompt: str = "", tokens: int = 200, **options: Any) -> str:
-        """Return the prompt and what the model adds to it; options are those of the program.
+        """Return the prompt with its continuation; options are those of toeplab generate.
 
-        A list repeats its option, True is one without a value; False and None leave it out.
+        A list repeats an option, True gives it without a value, False and None omit it.
         """
         words = ["generate"]
         # One word for an option with its value, since a prompt may look like another option.
@@ -277,9 +277,9 @@ class Model:
 
 
 def model(word: Words, names: str = "toeplab", dir: Optional[str] = None) -> Model:
-    """Open a stored model by the words that select its trial or by the path of a .safetensors file.
+    """Open the model of the selected trial, or of a .safetensors file.
 
-    names: whose names the weights of a trial bear, "toeplab", "tnn-pytorch" or "fairseq".
+    names: the naming of a trial's weights, "toeplab", "tnn-pytorch" or "fairseq".
     """
     if names not in _names_of_weights:
         raise ValueError(f"names is '{names}', not one of {', '.join(_names_of_weights)}")

@@ -1,4 +1,4 @@
-"""Tensors of the engine as arrays, and arrays as tensors, without a copy in either direction."""
+"""Converts tensors of the engine to arrays and back, without a copy."""
 from __future__ import annotations
 
 import ctypes
@@ -19,7 +19,7 @@ class Tensor:
     """
 
     def __init__(self, handle: c_void_p, owner: Any = None) -> None:
-        """Take over handle, a tl_tensor. owner is what its memory belongs to, if not to itself."""
+        """Take over handle, a tl_tensor; owner: the object that owns its memory, if not itself."""
         self._own = Handle(handle, "tl_tensor_free", owner)
         ndim = function("tl_tensor_ndim")(handle)
         self.shape: Tuple[int, ...] = tuple(
@@ -36,7 +36,7 @@ class Tensor:
 
     @classmethod
     def of(cls, array: Any, dtype: Any = None) -> "Tensor":
-        """Make a tensor of an array, of which it shares the memory if the type allows that."""
+        """Make a tensor of an array; it shares the array's memory if the type allows."""
         array = np.asarray(array)
         if dtype is None:
             dtype = np.float32 if array.dtype.kind == "f" else np.int32
@@ -85,7 +85,7 @@ class Tensor:
         interpreter lock, where a deleter written in Python would fail.
         """
         if copy or (dl_device is not None and tuple(dl_device) != (_CPU, 0)):
-            raise BufferError("a tensor of Toeplab is lent on the CPU and without a copy only")
+            raise BufferError("a tensor of Toeplab is shared only on the CPU and without a copy")
         return self.numpy().__dlpack__()
 
     def __repr__(self) -> str:

@@ -185,7 +185,7 @@ class Files(unittest.TestCase):
         for text, data, message in (
                 (good, b"1234", None), (good, b"123", "of 3|short|file of"),
                 (good, b"12345", "of 5"), (good.replace(b"[1]", b"[2]"), b"1234", "do not fit"),
-                (good.replace(b'"F32"', b"9"), b"1234", "no dtype"), (b"{", b"", "no safetensors"),
+                (good.replace(b'"F32"', b"9"), b"1234", "no dtype"), (b"{", b"", "a safetensors"),
                 (good.replace(b"[0,4]", b"[4,8]"), b"12345678", "gap"),
                 (b'{"a":1,"a":2}', b"", "twice"), (b"[]", b"", "begin with"),
                 (b'{"a":' * 100000, b"", "nested too deeply")):
