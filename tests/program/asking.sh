@@ -162,7 +162,7 @@ expect "show --diff --csv" 0 "^metric,loss,0.25,0.5,0.25" "$toeplab" show --diff
 expect "show --diff of one" 2 "takes two trials" "$toeplab" show --diff @last
 expect "failures are grouped" 0 "^A  2x  sweep  failed: sweep.lua:N: loss is nan at step N of PATH" \
     "$toeplab" ls --failures
-said "... with what they share" "width=3.*looks systematic"
+said "... with what they share" "width=3.*probably systematic"
 said "... and the command" "again: toeplab run .*sweep.lua"
 said "... and their checkpoint" "last checkpoint: step 2"
 expect "failures --json" 0 '"shared":\["width=3"\]' "$toeplab" ls --failures --json
@@ -267,11 +267,11 @@ expect "the same command tries again what failed" 1 "4 already done, 2 failed" \
     "$toeplab" run "$top/sweep.lua"
 
 expect "rm --dry-run" 0 "4 trials, .* would be moved" "$toeplab" rm @done -n
-expect "rm" 0 "2 trials, .* into the trash" "$toeplab" rm width=2
+expect "rm" 0 "2 trials, .* moved to the trash" "$toeplab" rm width=2
 lines "... hides them" 5 "$toeplab" ls
 lines "... but not in the trash" 3 "$toeplab" ls --trash
 expect "rm in two forms" 2 "choose one of --restore and --purge" "$toeplab" rm --restore --purge
-expect "rm --days of what is not freed" 2 "days is for --purge" "$toeplab" rm @done --days 3
+expect "rm --days of what is not freed" 2 "days requires --purge" "$toeplab" rm @done --days 3
 expect "rm --purge of trials" 2 "takes no trials" "$toeplab" rm --purge @done
 expect "rm --restore --dry-run" 0 "2 trials would be restored" "$toeplab" rm --restore -n @last
 expect "rm of nothing" 2 "rm: which trials" "$toeplab" rm
@@ -288,7 +288,7 @@ expect "rm --purge --dry-run lists" 0 "step-00000001.h5 .*no row mentions it" "$
 expect "rm --purge --days 0" 0 "freed 2 trials from the trash (.*), 1 file left behind" \
     "$toeplab" rm --purge -C "$top/copy" --days 0
 expect "... files and all" 0 "^4$" sh -c "ls '$top/copy/runs' | wc -l | tr -d ' '"
-expect "... and all is whole" 0 "4 trials, .*: all is whole" "$toeplab" fsck -C "$top/copy"
+expect "... and no problems" 0 "4 trials, .*: no problems" "$toeplab" fsck -C "$top/copy"
 
 # ---- Merging -------------------------------------------------------------------------------------
 
@@ -336,13 +336,13 @@ expect "... and nothing is left to do" 0 "6 already done" \
 expect "doctor" 0 "^sqlite  *3" "$toeplab" doctor
 said "... tells of the store" "^store  *6 trials"
 expect "doctor --json" 0 '"name":"folder","state":' "$toeplab" doctor --json
-expect "fsck" 0 "all is whole" "$toeplab" fsck
+expect "fsck" 0 "no problems" "$toeplab" fsck
 hurt="$top/hurt"
 cp -R "$top/results" "$hurt"
 file=$(cd "$hurt" && ls runs/*/step-00000004.h5 | head -1)
 printf x | dd of="$hurt/$file" bs=1 seek=200 conv=notrunc 2>/dev/null
 expect "fsck finds a changed byte" 6 "^damage  $file .* sha256" "$toeplab" fsck -C "$hurt"
-expect "... --quick does not look" 0 "all is whole" "$toeplab" fsck -q -C "$hurt"
+expect "... --quick does not look" 0 "no problems" "$toeplab" fsck -q -C "$hurt"
 rm "$hurt/$(cd "$hurt" && ls runs/*/step-00000002.h5 | head -1)"
 expect "... but misses a file" 6 "is missing" "$toeplab" fsck -q -C "$hurt"
 expect "... as JSON too" 6 '^{"damage":[1-9][0-9]*,"files":[0-9]*,"trials":[0-9]*}$' \
@@ -360,7 +360,7 @@ said "... and processes that are gone" "but process 4194305 has died"
 lines "... which ls knows too" 3 "$toeplab" ls -C "$hurt" @killed
 expect "fsck --repair" 0 "database was copied to" "$toeplab" fsck --repair -C "$hurt"
 lines "... keeps a damaged file" 0 test -s "$hurt/$file.damaged"
-expect "... and then all is whole" 0 "all is whole" "$toeplab" fsck -C "$hurt"
+expect "... and then no problems" 0 "no problems" "$toeplab" fsck -C "$hurt"
 expect "... and the values are the right ones" 0 "^0.25$" \
     "$toeplab" ls --csv -C "$hurt" --sql "SELECT min(value) AS x FROM v_last WHERE name = 'loss'"
 expect "... and killed trials go on" 1 "2 failed" "$toeplab" run -C "$hurt" "$top/sweep.lua"

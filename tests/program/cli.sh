@@ -128,10 +128,10 @@ refuse "model of a length beyond integers" 2 "length takes .* at most 2147483648
 refuse "model with a key twice" 2 "dim is given twice" "$toeplab" model tnn_lm dim=3 dim=4
 refuse "model with a length twice" 2 "length is given twice" \
     "$toeplab" model tnn_lm length=3 length=4
-refuse "a preset of a preset" 2 "gtu-only-9 is a preset itself: preset=tnn-7/6" \
+refuse "a preset of a preset" 2 "gtu-only-9 is a preset, got preset=tnn-7/6" \
     "$toeplab" model gtu-only-9 preset=tnn-7/6
 refuse "model --keys with --presets" 2 "choose one of" "$toeplab" model tnn_lm --keys --presets
-refuse "model --keys with a key" 2 "takes the name of a model, and no 'dim=3'" \
+refuse "model --keys with a key" 2 "takes only the name of a model, got 'dim=3' too" \
     "$toeplab" model tnn_lm --keys dim=3
 refuse "model with a misspelt length" 2 "'lenght'; did you mean 'length'" \
     "$toeplab" model tnn_lm lenght=3
@@ -163,11 +163,11 @@ expect "verify of the reference cases, all backends" 0 "29 passed, 0 failed, 0 s
     "$toeplab" verify "$source/tests/reference.h5"
 expect "verify of products in bf16" 0 "29 passed, 0 failed, 0 skipped, worst [0-9.]*e-0[23]" \
     "$toeplab" verify --precision bf16 "$source/tests/reference.h5"
-refuse "verify of images where there are none" 2 "images is for the statistics of Pathfinder" \
+refuse "verify of images where there are none" 2 "images requires the statistics of Pathfinder" \
     "$toeplab" verify naive --images 200
 refuse "verify of two backends" 2 "give fft as a name or by --backend" \
     "$toeplab" verify naive --backend fft
-refuse "verify of a backend in all detail" 2 "all is for files" "$toeplab" verify naive --all
+refuse "verify of a backend in all detail" 2 "all requires a reference file" "$toeplab" verify naive --all
 refuse "verify of a backend in a precision" 2 "precision requires a reference file" \
     "$toeplab" verify --precision bf16 rac
 refuse "verify in a precision of GPUs" 2 "tf32 needs an NVIDIA GPU (device cuda)" \

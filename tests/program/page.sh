@@ -83,7 +83,7 @@ mkdir bin
 expect "no gnuplot" 1 "apt-get install gnuplot-nox" env PATH="$top/bin" "$toeplab" plot page
 expect "no gnuplot, no text" 1 "apt-get install gnuplot-nox" \
     env PATH="$top/bin" "$toeplab" plot page --term
-expect "a page without pictures" 0 "there is no gnuplot" \
+expect "a page without pictures" 0 "gnuplot is not installed" \
     env PATH="$top/bin" "$toeplab" report page -o plain.html
 expect "the page reports it" 0 "Pictures are missing" cat plain.html
 expect "an experiment misspelt" 2 "did you mean 'page'" "$toeplab" report pag

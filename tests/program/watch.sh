@@ -98,11 +98,11 @@ run=$!
 working() { "$toeplab" status --json | grep -q '"step":8.*"step":8'; }
 check "two trials are at work" working
 "$toeplab" watch </dev/null >said 2>&1
-grep -q "^slow  2 trials: 2 running" said && grep -q "this is no terminal, so the state" said &&
+grep -q "^slow  2 trials: 2 running" said && grep -q "the output is not a terminal, so the state" said &&
     result "without a terminal it prints once" 0 || result "without a terminal it prints once" 1
 got=0
 "$toeplab" watch --metric loss </dev/null >said 2>&1 || got=$?
-[ "$got" = 2 ] && grep -q -e "--metric has no effect: this is no terminal" said &&
+[ "$got" = 2 ] && grep -q -e "--metric requires a terminal" said &&
     result "... and has no metric" 0 || result "... and has no metric" 1
 got=0
 "$toeplab" watch slwo >said 2>&1 || got=$?
@@ -133,7 +133,7 @@ stty rows 6 cols 30 <"$(readlink "/proc/$watcher/fd/0")"
 check "another size: it is drawn again, within it" seen 'slow  2 trials: 1 running, 1 i.\[K'
 stty rows 12 cols 100 <"$(readlink "/proc/$watcher/fd/0")"
 touch go
-check "the end of the run is shown" seen 'no trial is at work'
+check "the end of the run is shown" seen 'no trial is running'
 printf 'q' >&3
 closed 0 && result "q: it ends and the terminal is as before" 0 ||
     result "q: it ends and the terminal is as before" 1

@@ -3,8 +3,8 @@
 --
 -- Both counts describe the mathematics, independent of the implementation: transforms of length n
 -- cost 5 n log2 n, matrix products 2 m n k, and each input, result and gradient crosses to or from
--- memory once. The share therefore says how close a time is to the machine's limits, not how busy
--- the code kept it.
+-- memory once. The share thus shows how close a time is to the machine's limits, not how busy the
+-- code kept it.
 local operators = require "toeplab.bench.operators"
 
 local count = {}
@@ -22,8 +22,8 @@ end
 
 local function points(p) return p.causal and p.n or 2 * p.n - 1 end
 
--- Returns the number of weights of the encoder; block_weights, below, those of the matrix products
--- of a block per channel of the stream.
+-- Returns the number of weights of the encoder. block_weights, below, counts the weights of the
+-- matrix products of a block, per channel of the stream.
 local function encoder_weights(p, channels)
   return p.rpe_dim * (1 + p.rpe_layers * p.rpe_dim + channels)
 end
@@ -69,9 +69,9 @@ function kinds.lm(p, parameters)
   return flop, 28 * parameters + p.layers * stream(p)
 end
 
--- A token that is one step of a recurrence reads all weights, states and kernels, unless it is
--- relaxed, which reads most of them seldom. A token by the whole window (method "window") reuses
--- cached coefficients in Toeplab, but not in other libraries.
+-- A token that is one step of a recurrence reads all weights, states and kernels; a relaxed
+-- recurrence reads most of them seldom. A token by the whole window (method "window") reuses cached
+-- coefficients in Toeplab, but not in other libraries.
 function kinds.generate(p, parameters, made)
   local weights = p.layers * block_weights(p) + p.vocab * p.dim
   if p.method == "window" or not p.method then
@@ -90,8 +90,8 @@ function kinds.gemm(p) return 2.0 * p.n ^ 3, BYTES * 3 * p.n ^ 2 end
 function kinds.inplace(p) return nil, 28 * p.n end
 function kinds.triad(p) return nil, BYTES * 3 * p.n end
 
--- Returns the FLOP and bytes of problem p; nil if they depend on the way of computing. parameters:
--- of the model; made: what the contestant reported of it (state, kernels).
+-- Returns the FLOP and bytes of problem p; nil if they depend on the implementation. parameters: of
+-- the model; made: the contestant's report about it (state, kernels).
 function count.of(p, parameters, made)
   local kind = kinds[p.what]
   if not kind then return nil, nil end

@@ -12,15 +12,15 @@ local program = core.sys.executable()
 local here = package.searchpath("toeplab.bench.gpu", package.path):match "^(.*)/[^/]*$"
 local checkout = here:match "^(.*)/lua/toeplab/bench$"
 
--- The folder tests of a checkout; an installation has none but that which TOEPLAB_TESTS names.
+-- The tests folder of a checkout; an installation needs TOEPLAB_TESTS to name one.
 local tests = os.getenv "TOEPLAB_TESTS" or checkout and checkout .. "/tests"
 tests = tests and shell.absolute(tests)
 
--- The emulated GPU (tests/device/emulate.h), which lies beside the program of a build.
+-- The emulated GPU (tests/device/emulate.h), beside the program of a build.
 local emulated = program:match "^(.*)/[^/]*$" .. "/tests/emulated.so"
 
--- Runs a command given as words, in the folder where ctest too starts the test files. Returns
--- whether it succeeded, and its output.
+-- Runs a command given as words, in the folder where ctest starts the test files. Returns whether
+-- it succeeded, and its output.
 local function run_command(words)
   for i, word in ipairs(words) do words[i] = shell.quote(word) end
   local pipe = assert(io.popen(("cd %s && %s 2>&1"):format(shell.quote(tests .. "/lua"),
@@ -57,7 +57,7 @@ local function check_file(o, title, name, setting, ...)
   return check(o, title, words)
 end
 
--- Lists the test files that run with TOEPLAB_DEVICE, and those that take TOEPLAB_TEST_GPU.
+-- Lists the test files that run with TOEPLAB_DEVICE, and those that run with TOEPLAB_TEST_GPU.
 local function test_files(quick)
   local list = {}
   for name in (core.sys.read_file(tests .. "/lua/on_devices.txt") or ""):gmatch "[^\n]+" do
@@ -85,13 +85,13 @@ end
 -- quick (only the first tests).
 function gpu.correct(o, device)
   if not tests then
-    o.say("tests: not run: an installation does not contain them; TOEPLAB_TESTS names the folder "
-      .. "tests of a checkout")
+    o.say("tests: not run: an installation does not contain them; set TOEPLAB_TESTS to the tests "
+      .. "folder of a checkout")
     return true
   end
   local reference = tests .. "/reference.h5"
   if not core.sys.exists(reference) then
-    errors.usage("bench gpu: there is no %s: set TOEPLAB_TESTS to the folder tests of a checkout",
+    errors.usage("bench gpu: there is no %s: set TOEPLAB_TESTS to the tests folder of a checkout",
       reference)
   end
   local good = true
@@ -134,7 +134,7 @@ function gpu.run(o, measure)
     own.backends = name ~= "ops" and { "fft" } or nil
     measure(name, own)
   end
-  if not good then o.say("a check FAILED (see above): the times belong to wrong results") end
+  if not good then o.say("a check FAILED (see above): do not trust the times") end
   return good and errors.DONE or errors.CHECK
 end
 

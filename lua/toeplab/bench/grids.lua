@@ -25,7 +25,7 @@ local function each(names)
   return list
 end
 
--- With a small batch a GPU mostly waits for launches, so that it gets shapes of its own.
+-- With a small batch a GPU mostly waits for launches, so it gets its own shapes.
 benches.ops = {
   about = "single operators beside the limits of the machine",
   dim = 512, passes = { "fwd", "fwd+bwd" }, more = { vocab = 8192 },
@@ -38,7 +38,7 @@ benches.ops = {
 local decayed = { rpe_dim = 64, rpe_layers = 6, decay = 0.99, encoder = "mlp" }
 
 benches.tno = {
-  about = "the operator, its coefficients given: every backend of one meaning, and FFTW plainly",
+  about = "the operator with given coefficients: equivalent backends, and plain FFTW",
   dim = 512, passes = { "fwd", "fwd+bwd" }, modes = true, peers = true, fftw = true,
   axis = true, shapes = { { 512, 1, 2, 4, 8 }, { 1024, 1, 2, 4, 8 }, { 2048, 1, 2, 4, 8 },
     { 4096, 1, 8 }, { 8192, 1, 8 }, { 16384, 1, 8 } },
@@ -77,16 +77,16 @@ benches.layer = {
   ours = { { by = "rac", backend = "rac" }, { by = "fft", backend = "fft" } },
 }
 
--- Mixers whose work or memory grows as n^2, and which are therefore measured up to this length.
+-- The length up to which mixers are measured whose work or memory grows as n^2.
 local QUADRATIC = 4096
 local quadratic = { attention = true, cat = true, flash_quad = true, gmlp = true,
   kernelized = true, synthesizer_dense = true, synthesizer_random = true }
 
 local function up_to_quadratic(p) return p.n <= QUADRATIC end
 
--- Returns the contestants of a mixer: it, and, if it generates by the recurrence of a TNO, for
--- which there are the methods ring and etsc, also etsc. A mixer that is not causal by default says
--- so in its name, and generates nothing.
+-- Returns the contestants of a mixer: the mixer itself, and etsc too if it generates by the
+-- recurrence of a TNO, which has the methods ring and etsc. A mixer that is not causal by default
+-- has that in its name, and generates nothing.
 local function contestants(name)
   local class = mixers.class(name)
   local fields = class.spec.fields
@@ -99,8 +99,8 @@ local function contestants(name)
   return list
 end
 
--- Returns the contestants of all mixers but those that are another one in a different frame. gtu is
--- first, because the others are compared with the first one.
+-- Returns the contestants of all mixers except duplicates in another frame. gtu is first, because
+-- the others are compared with the first one.
 local function all_mixers()
   local list, left_out = contestants "gtu", { gtu = true, fnet_mixing = true,
     gated_attention = true }
@@ -112,7 +112,7 @@ local function all_mixers()
 end
 
 benches.mixers = {
-  about = "every token mixer alone, causal if it can be, by length: with gradients, and a token",
+  about = "every token mixer alone, causal if possible, by length: with gradients, and per token",
   dim = 64, passes = { "fwd+bwd", "token" }, axis = true, exponents = true, more = { heads = 4 },
   shapes = { { 512, 1 }, { 1024, 1 }, { 2048, 1 }, { 4096, 1 }, { 8192, 1 }, { 16384, 1 } },
   quick = { { 512, 1 }, { 2048, 1 } },
@@ -141,11 +141,11 @@ benches.classify = {
   ours = { { by = "rac", backend = "rac" }, { by = "fft", backend = "fft" } },
 }
 
--- Limits what a contestant would take minutes to prepare, or gigabytes.
+-- Leaves out problems that a contestant would need minutes or gigabytes to prepare.
 local function up_to(most) return function(p) return p.b * p.n <= most end end
 
 benches.generate = {
-  about = "a generated token after so many: fft, ring, etsc, relaxed",
+  about = "a generated token after n others: fft, ring, etsc, relaxed",
   dim = 64, passes = { "token" }, peers = true, axis = true, exponents = true,
   more = { layers = 2, rpe_dim = 64, rpe_layers = 6, decay = 0.99, vocab = 1000 },
   shapes = { { 256, 1 }, { 512, 1 }, { 1024, 1 }, { 2048, 1 }, { 4096, 1 }, { 8192, 1 } },
@@ -205,8 +205,7 @@ benches.fd = {
 -- Returns whether a device is a GPU, as opposed to the CPU and to a plugin file, which tests use.
 function grids.is_gpu(device) return device ~= nil and device ~= "cpu" and not device:find "/" end
 
--- Returns the names of all benches, or of those with products of matrices, in the order in which
--- "all" runs them.
+-- Returns the names of all benches, or of those with matrix products, in the order of "all".
 function grids.names(of_matrices)
   local list = {}
   for _, name in ipairs(order) do
@@ -277,7 +276,7 @@ end
 
 -- ---- Contestants -------------------------------------------------------------------------------
 
--- Whether a backend takes coefficients by lag, as rac does.
+-- Returns whether a backend takes coefficients by lag, as rac does.
 local function is_by_lag(backend)
   for _, causal in ipairs { true, false } do
     local ok, operator = pcall(core.tno, backend, 2, 1, causal)
@@ -286,8 +285,8 @@ local function is_by_lag(backend)
   return false
 end
 
--- Returns the contestants of a bench, with one for each of the backends that it does not list, of
--- which each computes what rac does.
+-- Returns the contestants of a bench, plus one for each given backend that it does not list; each
+-- must compute what rac does.
 local function entries(bench, backends)
   local list, seen, model = {}, {}, nil
   for i, entry in ipairs(bench.ours) do
@@ -328,8 +327,8 @@ end
 local apart = { by = true, when = true, asked = true, gpu = true }
 
 -- Returns the Toeplab contestants for problem p in each precision: {by=, precision=, options=
--- (added to p)}. o: backends (a list: only these), precisions (a list), device. The second result
--- names those of o.backends that are too slow or too large for p.
+-- (added to p)}. o: backends (a list: only these), precisions (a list), device. Also returns the
+-- names of o.backends that are too slow or too large for p.
 function grids.ours(name, p, o)
   local bench, wanted, list, too_slow = benches[name], nil, {}, {}
   for _, backend in ipairs(o.backends or {}) do

@@ -1,5 +1,5 @@
 -- bench/keep.lua: stores the rows of a bench as an experiment bench-NAME. Each row is a trial whose
--- seed is the number of the run, so that a repeated bench is measured again, not skipped.
+-- seed is the run's number, so that a repeated bench is measured again, not skipped.
 local core = require "toeplab.core"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
@@ -46,7 +46,7 @@ local Run = {}
 Run.__index = Run
 
 -- Makes an object that stores a run of bench `name` in folder. words: the command; problems: all
--- that it measures.
+-- problems of the run.
 function keep.run(name, problems, folder, words)
   local cases = {}
   for i, p in ipairs(problems) do cases[i] = { problem = p } end
@@ -87,8 +87,8 @@ local function write_rows(self, store)
   self.pending = {}
 end
 
--- Does the same, but leaves the rows pending if another process writes to the folder. Returns true,
--- or false and the reason.
+-- Writes the pending rows, but leaves them pending if another process writes to the folder. Returns
+-- true, or false and the reason.
 local function try_write(self)
   local ok, why = pcall(function()
     local store <close> = records.open(self.folder, "w")

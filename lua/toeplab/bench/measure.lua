@@ -1,5 +1,5 @@
--- bench/measure.lua: runs the problems of a bench. Each contestant is a process of its own, with
--- its own threads, environment and memory, and all of them are timed in turns.
+-- bench/measure.lua: runs the problems of a bench. Each contestant is a separate process with its
+-- own threads, environment and memory; all are timed in turns.
 local core = require "toeplab.core"
 local count = require "toeplab.bench.count"
 local grids = require "toeplab.bench.grids"
@@ -10,11 +10,11 @@ local timing = require "toeplab.bench.timing"
 local measure = {}
 
 local SAMPLE, MOST = 2e-2, 1000 -- minimal seconds of a sample; maximal calls in it
--- Seconds to wait after a turn until spinning threads, ours and those of others, have gone to
--- sleep: they halved the speed of the next contestant (OpenBLAS's spin for 100 ms).
+-- Seconds to wait after a turn until spinning threads have gone to sleep: they halved the speed of
+-- the next contestant (OpenBLAS's spin for 100 ms).
 local REST, LONG_REST = 1e-2, 1.5e-1
 
--- Returns how often to time rows whose samples take so many seconds together.
+-- Returns the number of repetitions, given the seconds of one round.
 function measure.repeats(seconds, quick)
   local least, most, budget = quick and 3 or 5, quick and 7 or 11, quick and 2.0 or 20.0
   return math.max(least, math.min(most, math.floor(budget / math.max(seconds, 1e-6))))
@@ -22,7 +22,7 @@ end
 
 -- ---- Contestants ------------------------------------------------------------------------------
 
--- Describes a contestant that joins every group: Toeplab's own processes, and FFTW where it can do
+-- Returns the contestants that join every group: Toeplab's own processes, and FFTW where it can do
 -- the work. Each is {by=, precision=, ours=, program=, options=}.
 local function ours(name, p, threads, o)
   local list, left_out = grids.ours(name, p, o)
@@ -31,7 +31,7 @@ local function ours(name, p, threads, o)
     if not o.said[note] then o.say("%s", note) end
     o.said[note] = true
   end
-  if #list == 0 then return list end -- FFTW alone has nothing to be compared with
+  if #list == 0 then return list end -- FFTW alone has no competitor
   for _, c in ipairs(list) do c.program, c.ours = peer.ours(threads, o.device), true end
   if not grids.get(name).fftw or o.absent.fftw or o.device ~= "cpu" then return list end
   local program, why = peer.fftw(threads)
@@ -44,8 +44,8 @@ local function ours(name, p, threads, o)
   return list
 end
 
--- Returns the contestants of one Python interpreter, one per precision and method. A missing one is
--- reported once.
+-- Returns the contestants of one Python interpreter, one per precision and method. Reports a
+-- missing one once.
 local function torch(name, who, threads, o)
   local list = {}
   if not who or o.absent[who.python] then return list end
@@ -55,7 +55,7 @@ local function torch(name, who, threads, o)
       local program, why = peer.torch(who.python, who.tuned, threads, o.device)
       if not program then
         o.absent[who.python] = true
-        o.say("torch: not measured: %s (TOEPLAB_PYTHON names another python)", why)
+        o.say("torch: not measured: %s (TOEPLAB_PYTHON chooses another one)", why)
         return {}
       end
       list[#list + 1] = { precision = precision, program = program, tuned = who.tuned,
@@ -66,7 +66,7 @@ local function torch(name, who, threads, o)
   return list
 end
 
--- Returns the contestants that answer; the descriptions that they send are printed once.
+-- Returns the contestants that answer; prints their descriptions once.
 local function answering(list, o)
   local there = {}
   for _, c in ipairs(list) do
@@ -86,8 +86,7 @@ local function answering(list, o)
   return there
 end
 
--- Returns groups of peers, each an interpreter in one environment, which is measured beside
--- Toeplab.
+-- Returns groups of peers: each is an interpreter in one environment, measured beside Toeplab.
 local function groups(name, o)
   local list, pythons = {}, peer.pythons()
   if grids.get(name).peers then
@@ -108,7 +107,7 @@ end
 
 -- ---- One pass over a problem ------------------------------------------------------------------
 
--- Returns the contestants that take part in a pass.
+-- Returns the contestants of a pass.
 local function taking_part(list, pass)
   local some = {}
   for _, c in ipairs(list) do
@@ -137,7 +136,7 @@ local function prepare(list, p, pass, o)
   return rows
 end
 
--- Returns the seconds of a call. A contestant that has ended, or answers with no time, has failed.
+-- Returns the seconds of a call. Raises if the contestant has ended or answers without a time.
 local function seconds_of(row, calls)
   local answer, why = row.program:ask("run " .. calls)
   local seconds = tonumber(answer)
@@ -201,8 +200,8 @@ local function close(list)
   for _, c in ipairs(list) do c.program:close() end
 end
 
--- Removes the contestants of failed rows from the list, which is returned. why: the error that is
--- raised if none has failed.
+-- Removes the contestants of failed rows from the list, and returns it. why: the error to raise if
+-- none has failed.
 local function without_failed(list, rows, why)
   local failed = {}
   for _, row in ipairs(rows) do failed[row.program] = row.failed end
@@ -260,8 +259,8 @@ local function sizes(o)
   return o.quick and 1024 or 2048, 1 << (o.quick and 23 or 25)
 end
 
--- Returns the precisions in which the limit of products is measured. float32 is always one, because
--- rows without matrix products have it.
+-- Returns the precisions in which the limit of products is measured: always float32, because rows
+-- without matrix products use it.
 local function gemm_precisions(o)
   local list = { "float32" }
   for _, precision in ipairs(o.precisions) do
@@ -270,7 +269,7 @@ local function gemm_precisions(o)
   return list
 end
 
--- Measures the limits of this machine with so many threads by the engine's own matrix products,
+-- Measures the limits of this machine with `threads` threads by the engine's own matrix products,
 -- Adam in place, and the sum of two vectors, taking the best of a few: {threads=, gemm = {float32
 -- =, ...} FLOP/s, inplace = bytes/s, triad = bytes/s}.
 function measure.limits(threads, o)
@@ -307,7 +306,7 @@ end
 
 -- Returns the rows of a bench. o: threads (a list), precisions, quick, repeats, lengths, batches,
 -- dim, backends, device, say(format, ...), progress(text), limits (by threads, filled here).
--- measured: a function called with the rows of each problem and the limits that apply to them.
+-- measured: called with the rows of each problem and the limits that apply to them.
 function measure.bench(name, o, measured)
   o.device = o.device or "cpu"
   local rows, problems = {}, grids.problems(name, o)

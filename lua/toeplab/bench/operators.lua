@@ -18,7 +18,7 @@ end
 local function size(p) return p.b * p.n * p.dim end
 local function rows(p) return p.b * p.n end
 
--- Counts traffic only: so many times the size of x.
+-- Counts traffic only: `times` times the size of x.
 local function passes(times)
   return function(p) return 0, times * size(p) end
 end
@@ -185,7 +185,7 @@ end, passes(2), passes(2))
 
 -- ---- Optimisers ---------------------------------------------------------------------------------
 
-local TENSORS = 64 -- about as many as a model has
+local TENSORS = 64 -- about a model's number
 
 local function parts(p, make)
   local each, tensors = math.max(1, size(p) // TENSORS), {}

@@ -1,4 +1,4 @@
--- bench/peer.lua: starts the processes that a bench measures, Toeplab's and those of other
+-- bench/peer.lua: starts the processes that a bench measures, Toeplab's and other
 -- libraries: each reads requests from a pipe and answers every one with a line
 -- (benches/torch_peer.py).
 local core = require "toeplab.core"
@@ -9,11 +9,11 @@ local sorted_keys = require "toeplab.base.sorted_keys"
 local peer = {}
 peer.__index = peer
 
--- Threads of OpenMP that have nothing to do sleep at once, instead of slowing down other processes.
+-- Idle threads of OpenMP sleep at once instead of slowing down other processes.
 local PASSIVE = "OMP_WAIT_POLICY=passive"
 
--- Returns the environment in which PyTorch does not return and reallocate memory in every call, and
--- uses AVX-512. PyTorch obeys ATEN_CPU_CAPABILITY without asking the processor. features: of the
+-- Returns the environment in which PyTorch does not free and reallocate memory in every call, and
+-- uses AVX-512. PyTorch obeys ATEN_CPU_CAPABILITY without checking the processor. features: of the
 -- processor (provenance.features).
 function peer.tuned_environment(features)
   local list = { PASSIVE, "MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=99999999999",
@@ -55,8 +55,8 @@ end
 
 -- ---- Processes --------------------------------------------------------------------------------
 
--- Starts a program, given as words, with variables set as environment lists them; name is for
--- messages. Does not wait for it: greet does. Raises if the pipe cannot be made.
+-- Starts a program, given as words, with the variables in environment; name is for messages. Does
+-- not wait for it (greet does). Raises if the pipe cannot be made.
 function peer.start(name, environment, words)
   local pipe, errors = os.tmpname(), os.tmpname()
   os.remove(pipe)
@@ -66,7 +66,7 @@ function peer.start(name, environment, words)
     for _, word in ipairs(list) do line[#line + 1] = shell.quote(tostring(word)) end
   end
   local p = setmetatable({ name = name }, peer)
-  -- cat reads on when the program has ended, so that writing to it does not raise SIGPIPE
+  -- cat reads on after the program has ended, so that writing to it does not raise SIGPIPE
   p.requests = assert(io.popen(("{ %s >%s; exec cat >/dev/null; } 2>%s"):format(
     table.concat(line, " "), shell.quote(pipe), shell.quote(errors)), "w"))
   p.answers = assert(io.open(pipe, "r")) -- blocks until the program opens its end
@@ -76,7 +76,7 @@ function peer.start(name, environment, words)
   return p
 end
 
--- Returns ": " and the last line that an ended program wrote to standard error.
+-- Returns ": " and the last line that a program wrote to standard error before it ended.
 local function last_words(self)
   local last
   for line in self.errors:lines() do
@@ -114,7 +114,7 @@ end
 
 -- ---- Contestants -------------------------------------------------------------------------------
 
--- Starts a Toeplab contestant with so many threads on a device (nil: the CPU).
+-- Starts a Toeplab contestant with `threads` threads on a device (nil: the CPU).
 function peer.ours(threads, device)
   return peer.start("toeplab", { PASSIVE, "TOEPLAB_DEVICE=" .. (device or "cpu") },
     { core.sys.executable(), "--threads", threads, "lua", here .. "/contestant.lua" })

@@ -1,5 +1,5 @@
--- bench/rates.lua: gives the rates of the machine, by which the time of trials is estimated that
--- resemble no finished one (workload.rates).
+-- bench/rates.lua: the rates of the machine, from which the time of trials is estimated that
+-- resemble no finished trial (workload.rates).
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local measure = require "toeplab.bench.measure"
@@ -7,7 +7,7 @@ local workload = require "toeplab.runs.workload"
 
 local rates = {}
 
--- Returns the limits of a GPU that toeplab bench stored last in the results folder, or nil.
+-- Returns the newest limits of a GPU that toeplab bench stored in the results folder, or nil.
 local function stored(store)
   local row = store and store:rows([[SELECT json_extract(provenance, '$.limits') AS limits
     FROM v_trials WHERE experiment LIKE 'bench-%' AND status = 'done'
@@ -16,7 +16,7 @@ local function stored(store)
   return row and json.decode(row.limits)
 end
 
--- Measures the limits of a device with so many threads, in about a second; nil if it is not here,
+-- Measures the limits of a device with `threads` threads, in about a second; nil if it is missing
 -- or cannot be measured now.
 local function measured(device, threads)
   if device ~= "cpu" and not core.look_at_device(device) then return nil end
@@ -25,9 +25,9 @@ local function measured(device, threads)
   return ok and limits or nil
 end
 
--- Returns a function of the name of a device and a precision that returns its rates for a worker of
--- so many threads, or nil. Those of a GPU are the last that toeplab bench stored, or else, like
--- those of the processor, they are measured at the first call.
+-- Returns a function (device, precision) -> the rates for a worker with `threads` threads, or nil.
+-- A GPU's rates are the last that toeplab bench stored; otherwise, as for the processor, they are
+-- measured at the first call.
 function rates.of(store, threads)
   local known = {}
   return function(device, precision)

@@ -103,8 +103,8 @@ end
 function show.threads(count) return count == 1 and "1 thread" or count .. " threads" end
 
 -- Returns sentences such as "torch 1.13 tuned over rac, fwd+bwd, float32, 2 threads: 21.3, the
--- geometric mean of 24 rows, from 12.1 to 40.5". Models of different widths get means of their own,
--- as do modes if only our backends are compared.
+-- geometric mean of 24 rows, from 12.1 to 40.5". Models of different widths get separate means, as
+-- do modes if only our backends are compared.
 local function means(name, rows)
   local lines, widths = {}, false
   for _, r in ipairs(rows) do widths = widths or r.problem.dim ~= rows[1].problem.dim end
@@ -126,7 +126,7 @@ local function means(name, rows)
   return lines
 end
 
--- Compares the peers of each case with another of our backends than the first, by their medians.
+-- Compares the peers of each case with the backend `by` instead of the first, by their medians.
 local function others(rows, by)
   local under, lines = {}, {}
   local function key(r)
@@ -184,8 +184,8 @@ local function longest(rows)
 end
 
 -- Returns sentences such as "relaxed is faster than full ring, b 1, 1 thread: from n 64 on" for the
--- contestant that the others are compared with. "From" is the least length from which on it is
--- faster at all lengths.
+-- contestant that the others are compared with. "From" is the least length above which it is faster
+-- at all lengths.
 local function crossovers(rows)
   local lines = {}
   local groups, order = grouped(rows, function(r)
@@ -240,7 +240,7 @@ local function parameters(rows)
   end)
 end
 
--- Compares the peak memory of a training step with that of the Toeplab process.
+-- Compares the peak memory of a training step with the Toeplab process's.
 local function memory(rows)
   return by_case("memory", rows, function(list)
     local under, parts = {}, {}

@@ -1,5 +1,5 @@
 -- bench/work.lua: turns a problem into a function that does Toeplab's side of the work once, with
--- gradients if it has any.
+-- gradients if there are any.
 --
 -- A problem is a flat table: what, n, b, dim, causal, pass ("fwd", "fwd+bwd", "step", "token"),
 -- precision, and the options of its kind: mixer, heads, backend, encoder, rpe_dim, rpe_layers,
@@ -46,8 +46,8 @@ local function text(stream, b, n, vocab)
   return core.ids(rows)
 end
 
--- Returns a function that runs forward() and, unless only that pass is measured, computes the
--- gradients of all leaves from dy, the gradient of the result.
+-- Returns a function that runs forward() and, unless only the forward pass is measured, computes
+-- the gradients of all leaves from dy, the gradient of the result.
 local function passes(p, forward, leaves, dy)
   if p.pass == "fwd" then
     return function() core.no_grad(forward) end
@@ -96,8 +96,8 @@ function makers.tno(p, stream)
   return { run = run, parameters = 0 }
 end
 
--- Returns the work of a stream of p.n positions, of which each call of step computes the next one
--- and start begins anew: its time is the mean of all positions, since some cost more than others.
+-- Returns the work of a stream of p.n positions, in which each call of step computes the next one
+-- and start begins again. Its time is the mean of all positions, since some cost more than others.
 local function streamed(p, made, start, step)
   function made.stream()
     start()
@@ -172,9 +172,9 @@ local function copies(list)
   return result
 end
 
--- Makes the work of computing position n from its input, after those before: by a step of a session
--- or, for a mixer that has no steps here, from all n inputs. The recurrences of TNOs run on the CPU
--- only.
+-- Makes the work of computing position n from its input, after the positions before it: by a step
+-- of a session or, for a mixer without steps, from all n inputs. The recurrences of TNOs run on the
+-- CPU only.
 local function next_position(p, stream, mixer)
   local x, count = numbers(stream, p.b, p.n, p.dim), mixer:count()
   local steps = recurrent.can_step(getmetatable(mixer))
@@ -190,12 +190,12 @@ local function next_position(p, stream, mixer)
   session:forward(last)
   local sizes = session:sizes()
   return { parameters = count, state = sizes.state, kernels = sizes.kernels, run = function()
-    session.carried = copies(before) -- or attention would be at another position in each call
+    session.carried = copies(before) -- otherwise attention would advance in each call
     session:forward(last)
   end, close = function() session:close() end }
 end
 
--- Makes a mixer with its own default sizes. Those that are made for a length get that of x.
+-- Makes a mixer with its own default sizes. Mixers for a fixed length get x's.
 function makers.mixers(p, stream)
   local lengths = { heads = p.heads, max_length = p.n, length = p.n }
   local mixer = mixers.make(p.mixer, p.dim, lengths, {})
@@ -240,7 +240,7 @@ makers.ski = makers.operator
 
 -- ---- Generation -------------------------------------------------------------------------------
 
-local PIECE = 1024 -- tokens that a session is given at once: more would take more memory
+local PIECE = 1024 -- tokens that a session takes at once; more would take more memory
 
 -- Runs the model on all n tokens to predict the next one, with cached coefficients; or one step of
 -- a recurrence that has seen n tokens; or, if that is relaxed, n steps.
@@ -310,7 +310,7 @@ local function timed(made, calls)
   return (core.sys.clock() - start) / calls
 end
 
--- Returns the seconds per call, averaged over so many calls, or over the positions of a stream.
+-- Returns the seconds per call, averaged over `calls` calls, or over the positions of a stream.
 function work.time(made, calls)
   if made.stream then return made.stream() end
   if made.cached then return nn.cached(timed, made, calls) end

@@ -18,8 +18,8 @@ local suggest = require "toeplab.base.suggest"
 local command = {
   example = "toeplab bench tno --quick\n  toeplab bench lm --threads 1,2\n  toeplab bench gpu",
   usage = "toeplab bench [WHAT]",
-  about = "Measures WHAT, or all, in turns with PyTorch if that is installed, and prints medians\n"
-    .. "and quartiles, pairwise ratios, and how close each comes to the machine's limits. The\n"
+  about = "Measures WHAT and, in turn, PyTorch if that is installed. Prints medians and\n"
+    .. "quartiles, pairwise ratios, and how close each comes to the machine's limits. The\n"
     .. "rows are stored as trials of the experiment bench-WHAT, with a figure. Without WHAT,\n"
     .. "lists what can be measured. Close other programs first. gpu: tests a GPU, then\n"
     .. "measures on it; without one, checks its kernels on the CPU.",
@@ -27,14 +27,14 @@ local command = {
   options = {
     { name = "quick", short = "q", help = "under a minute: fewer problems, repeats, peers" },
     { name = "repeats", short = "r", value = "N", help = "samples of each (default: by time)" },
-    { name = "threads", value = "N,N", help = "numbers of threads, for all contestants" },
+    { name = "threads", value = "N,N", help = "thread counts, for all contestants" },
     { name = "lengths", value = "N,N", help = "only these lengths" },
     { name = "batches", value = "N,N", help = "only these batches" },
     { name = "dim", value = "N", help = "channels" },
     { name = "backends", value = "NAMES", of = "backends", list = true,
       help = "only these Toeplab backends" },
     { name = "precision", value = "NAMES", choices = core.precisions "cuda", list = true,
-      help = "of matrix products (default: all available; on GPUs float32)" },
+      help = "for matrix products (default: all available; on GPUs float32)" },
     { name = "device", short = "d", value = "DEVICE", of = "devices",
       help = "the device: cpu, cuda, or cuda:1 for the second GPU",
       more = "All compute there. On a GPU the grid is another, and the memory is the GPU's." },
@@ -46,8 +46,8 @@ local command = {
 
 -- ---- Options -----------------------------------------------------------------------------------
 
--- Returns the option as a list of positive integers, each once, in ascending order, in which
--- exponents and crossovers are read off; nil if it is not given.
+-- Returns an option as an ascending list of distinct positive integers, which exponents and
+-- crossovers rely on; nil if it is not given.
 local function integers(set, name)
   local words, list, seen = arguments.list("bench", set, name), {}, {}
   if not words then return nil end
@@ -69,7 +69,7 @@ local function names(set, name, what, known)
   return list
 end
 
-local function asked(set, list, device)
+local function parse_options(set, list, device)
   local o = {
     quick = set.quick, repeats = arguments.integer("bench", set, "repeats", 1),
     threads = integers(set, "threads") or { core.threads() }, lengths = integers(set, "lengths"),
@@ -86,7 +86,7 @@ local function asked(set, list, device)
     if wrong then errors.usage("bench: %s", wrong) end
   end
   if #list > 1 and (set.backends or set.output) then
-    errors.usage("bench: --%s is for one bench", set.backends and "backends" or "output")
+    errors.usage("bench: --%s takes one bench", set.backends and "backends" or "output")
   end
   if o.backends then grids.check_backends(list[1], o.backends) end
   for _, n in ipairs(o.lengths or {}) do
@@ -101,7 +101,7 @@ end
 
 -- ---- Output ------------------------------------------------------------------------------------
 
--- Returns the function that prints notes: beside a table, or to stderr if stdout holds data.
+-- Returns the function that prints notes: to stdout, or to stderr if stdout holds data.
 local function say(set)
   local out = (set.json or set.csv) and io.stderr or io.stdout
   return function(format, ...)
@@ -110,7 +110,7 @@ local function say(set)
   end
 end
 
--- Returns a function that displays a text as the progress line, or clears the line for "".
+-- Returns a function that shows text as the progress line, or clears the line for "".
 local function progress_line()
   local line = progress.new()
   line.last = core.sys.clock() -- quick steps show no progress
@@ -157,7 +157,7 @@ local function run_one(set, name, o, words)
   if #rows == 0 then errors.raise(errors.FAILED, "bench %s: nothing could be measured", name) end
   for _, threads in ipairs(o.threads) do o.say("%s", show.limits(o.limits[threads])) end
   if not grids.get(name).peers then
-    o.say("torch: not measured: bench %s has only our backends", name)
+    o.say("torch is not measured: bench %s has only Toeplab's backends", name)
   end
   print_rows(set, name, rows, o)
   run:close()
@@ -191,10 +191,10 @@ function command.run(set, words, command_line)
   local list = words[1] == "all" and grids.names(set.precision) or words[1] == "gpu"
     and gpu.measured or { words[1] }
   if set.precision and #list == 1 and not grids.get(list[1]).matrices then
-    errors.usage("bench %s: has no matrix products, of which --precision is", list[1])
+    errors.usage("bench %s: has no matrix products, so --precision has no effect", list[1])
   end
   if #words > 1 then errors.usage("bench: one at a time, got '%s' too", words[2]) end
-  local o = asked(set, list, device_of(set, words[1]))
+  local o = parse_options(set, list, device_of(set, words[1]))
   o.say, o.progress = say(set), progress_line()
   local function measured(name, own)
     run_one(set, name, own, { "toeplab", table.unpack(command_line) })

@@ -27,27 +27,28 @@ local command = {
     .. "  toeplab compare tnn/table10",
   usage = "toeplab compare [NAME] KEY=A [KEY=B...] [KEY=VALUE...]\n"
     .. "       toeplab compare NAME [KEY=VALUE...]",
-  about = "Compares the trials of KEY=B with those of KEY=A, paired by seed: the difference B - A\n"
+  about = "Compares trials with KEY=B to trials with KEY=A, paired by seed: the difference B - A\n"
     .. "with its interval (Student's t), the probability that a run of B beats one of A,\n"
     .. "p with Holm's correction over the rows, what may be claimed, and how many\n"
     .. "seeds a claim would need. KEY=A KEY=B KEY=C, or KEY=A,B,C, compares B and C with A;\n"
     .. "KEY=A alone, of a key that varies, compares all its other values with A. NAME is an\n"
     .. "experiment, a published table, or the number of a sweep; without it the newest\n"
-    .. "experiment in which KEY varies. Other words KEY=VALUE choose trials, as for table.\n"
-    .. "Without KEY=A KEY=B for a published table, and where no KEY varies: whether the trials\n"
-    .. "support, contradict, or cannot tell what the paper claims of the table NAME, or of the\n"
-    .. "tables that the experiment NAME answers. --output draws the rows with their intervals.",
+    .. "experiment in which KEY varies. Further words KEY=VALUE select trials, as for table.\n"
+    .. "For a published table without KEY=A KEY=B, and where no KEY varies, prints whether the\n"
+    .. "trials support, contradict, or cannot decide the paper's claims about the table NAME, or\n"
+    .. "about the tables that the experiment NAME answers. --output draws the rows with their\n"
+    .. "intervals.",
   words = { "tables_or_filters", "filters" },
   options = {
     { name = "metric", short = "m", value = "NAME", of = "metrics",
       help = "the metric to compare (default: the first of the report or table)" },
     { name = "baseline", value = "KEY=A", help = "compare all other values of KEY with A",
       more = [[
-        All other words then choose trials. Needed where several of them are of keys that vary,
+        All other words then select trials. Required where several of them name keys that vary,
         and for a published table.]] },
     { name = "ratio", help = "ratios B/A instead of differences",
       more = [[
-        Those of geometric means, with intervals of Student's t on the logarithms; all values must
+        Ratios of geometric means, with intervals of Student's t on the logarithms; all values must
         be above 0.]] },
     { name = "by", value = "KEYS", many = true, of = "keys_stored", list = true,
       help = "a row for each value of KEYS (A,B; default: all that vary)",
@@ -56,7 +57,7 @@ local command = {
         of the metric in it, and where the curves cross.]] },
     { name = "higher", help = "higher is better",
       more = [[
-        Instead of what the experiment declares or the name of the metric says; so with
+        Overrides what the experiment declares or the metric's name implies, as does
         `--lower`.]] },
     { name = "lower", help = "lower is better" },
     { name = "resolve", value = "D",
@@ -69,7 +70,7 @@ table.move(paper.options, 1, #paper.options, #command.options + 1, command.optio
 
 -- ---- What is compared -------------------------------------------------------------------------
 
--- Splits the words into the name and a list of the keys: {key=, and the values that it is given}.
+-- Splits the words into the name and a list of {key=, value, ...}, one for each key.
 local function parse(words)
   local name, keys, of = nil, {}, {}
   for _, word in ipairs(words) do
@@ -87,7 +88,7 @@ local function parse(words)
   return name, keys
 end
 
--- Returns the filters (filter.read) of the keys without the one that is compared.
+-- Returns the filters (filter.read) of all keys but the compared one.
 local function filters_of(keys, compared)
   local words = {}
   for _, k in ipairs(keys) do
@@ -108,14 +109,14 @@ local function find(store, name, key, filters, try)
   errors.usage("compare: '%s' varies in no experiment of %s", key, store.folder)
 end
 
--- Returns the key that is compared: the one in several words; else, unless a published table is
--- named, the only one that varies among the trials that the other words choose; nil: none. The
--- second result is its frame, if that was looked for.
+-- Returns the key to compare: the one that several words give; else, unless a published table is
+-- named, the only one that varies among the selected trials; nil: none. Also returns its frame, if
+-- it was searched for.
 local function choose_key(store, name, keys)
   local found, frame_of = nil, {}
   for _, k in ipairs(keys) do
     if found and k[2] then
-      errors.usage("compare: one key in two values; '%s=%s' is one too many", k.key, k[2])
+      errors.usage("compare: one key at a time; '%s=%s' varies another", k.key, k[2])
     end
     found = found or k[2] and k
   end
@@ -124,22 +125,22 @@ local function choose_key(store, name, keys)
     local frame = find(store, name, k.key, filters_of(keys, k), true)
     if frame and frame.axes[k.key] and #compare.values(frame:trials {}, k.key) > 1 then
       if found then
-        errors.usage("compare: both '%s' and '%s' vary: say which one is compared, like "
+        errors.usage("compare: both '%s' and '%s' vary: name the one to compare, like "
           .. "--baseline %s=%s", found.key, k.key, found.key, found[1])
       end
       found, frame_of[k] = k, frame
     end
   end
   if not name and not keys[1] then
-    errors.usage("compare: give one key in two values, like decay=0.99 decay=none, or the name "
-      .. "of a table whose claims are to be judged, like tnn/table10")
+    errors.usage("compare: give two values of one key, like decay=0.99 decay=none, or a published "
+      .. "table whose claims to check, like tnn/table10")
   end
   found = found or not name and keys[1]
   return found, frame_of[found]
 end
 
--- Returns the values of the key that are compared, the baseline first: the given ones, A,B being
--- two, or after a single one all others. Raises a usage error if they are not two at least.
+-- Returns the values to compare, the baseline first: the given ones (A,B counts as two), or a
+-- single one and then all others. Raises a usage error if there are fewer than two.
 local function settings(frame, k)
   local trials, texts = frame:trials({}, { [k.key] = true }), {}
   local there = k[2] and {} or compare.values(trials, k.key)
@@ -152,7 +153,7 @@ local function settings(frame, k)
   for _, word in ipairs(k) do
     for text in word:gmatch(pattern) do
       if not add(text) then
-        errors.usage("compare: %s=%s is given twice: one key in two values", k.key, text)
+        errors.usage("compare: %s=%s is given twice; give two different values", k.key, text)
       end
     end
   end
@@ -179,7 +180,7 @@ local function choose_metric(frame, given)
   return name
 end
 
--- Returns the rows as CSV has them. With ratios, the means are geometric.
+-- Returns the rows of the CSV output. With ratios, the means are geometric.
 local function rows_of(result)
   local rows = {}
   local function mean(x)
@@ -210,7 +211,8 @@ end
 
 local numbers = { [2] = true, [3] = true, [4] = true, [5] = true } -- columns on the right
 
--- Returns the number v, and the interval, with the decimals that the interval deserves.
+-- Returns v and its interval as text, and a formatter, with as many decimals as the width of the
+-- interval supports.
 local function rounded(v, low, high)
   local decimals = low and stats.decimals((high - low) / 2)
   local form = decimals and "%." .. decimals .. "f"
@@ -251,7 +253,7 @@ end
 local function draw(result, set)
   local spec = differences(result, labels.new(result.frame.plan.labels))
   if not spec then
-    errors.raise(errors.FAILED, "compare: no seed has a value of both: there is nothing to draw")
+    errors.raise(errors.FAILED, "compare: no seed has values of both: there is nothing to draw")
   end
   local caption = spec.title
   paper.apply("compare", set, spec, caption)
@@ -260,7 +262,7 @@ end
 
 -- ---- Claims -----------------------------------------------------------------------------------
 
--- Returns the published tables with claims that NAME is or answers.
+-- Returns the published tables with claims: the table NAME, or those that experiment NAME answers.
 local function claimed_tables(name, frame)
   local ids, list = frame.plan.answers or {}, {}
   for _, id in ipairs(published_tables.ids()) do ids = id == name and { id } or ids end
@@ -271,7 +273,7 @@ local function claimed_tables(name, frame)
     end
   end
   if #list == 0 then
-    errors.usage("compare: no paper's claims are known of %s: give one key in two values, like "
+    errors.usage("compare: no paper's claims are known about %s: give two values of one key, like "
       .. "decay=0.99 decay=none", name)
   end
   return list

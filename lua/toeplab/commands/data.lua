@@ -21,16 +21,16 @@ local data = {
   usage = "toeplab data [list | [show] NAME... | fetch NAME... | path NAME\n"
     .. "         | generate NAME FOLDER [key=value...] | bpe CORPUS --size N --out FILE]",
   about = "Lists the data sets, shows the files of some, fetches some, or prints the folder of\n"
-    .. "one. TOEPLAB_DATA names the folder of the sets, each as the files or the archive that\n"
-    .. "toeplab data NAME names. What is fetched goes there too or, if it cannot be written,\n"
-    .. "to the cache folder. An interrupted download continues; a file with another sha256 is\n"
-    .. "refused. Generated sets need no fetching; generate writes one to files, for other\n"
-    .. "programs: listops as Long Range Arena's basic_train.tsv, basic_val.tsv and\n"
-    .. "basic_test.tsv, the stand-ins in the formats of what they stand for. bpe learns N\n"
-    .. "tokens, the 256 bytes among them, from the training text of a data set (of one without\n"
-    .. "parts of its own the first 90 %, as tl.corpus splits it) or from the whole of a file,\n"
-    .. "cut into pieces and merged as GPT-2 does, and writes the merges to FILE. The same text\n"
-    .. "and N give the same file. A script uses it by\n"
+    .. "one. TOEPLAB_DATA is the folder that holds the sets, as the files or the archive that\n"
+    .. "toeplab data NAME lists. Downloads go there too or, if it is not writable, to the cache\n"
+    .. "folder. An interrupted download continues; a file with a different sha256 is refused.\n"
+    .. "Generated sets need no download; generate writes one to files for other programs:\n"
+    .. "listops as Long Range Arena's basic_train.tsv, basic_val.tsv and basic_test.tsv, the\n"
+    .. "stand-ins in the formats of the sets that they replace. bpe learns N tokens, including\n"
+    .. "the 256 bytes, from the training text of a data set (the first 90 % of a set without\n"
+    .. "parts of its own, as tl.corpus splits it) or from a whole file, cut into pieces and\n"
+    .. "merged as GPT-2 does, and writes the merges to FILE. The same text and N give the same\n"
+    .. "file. In a script:\n"
     .. "  tl.corpus(name, { tokenizer = \"bpe\", merges = \"FILE\" })",
   words = { { of = "data", choices = { "list", "show", "fetch", "path", "generate", "bpe" } },
     "data_of" },
@@ -62,7 +62,7 @@ local function maker_of(name)
   return name == "path-x" and module.path_x or module
 end
 
--- Returns the options of a generator; nil if there is none of that name.
+-- Returns the options of a generator; nil if no generator has that name.
 function data.drawing(name) return makers[name] and maker_of(name).drawing end
 
 local function show_keys(name)
@@ -116,7 +116,7 @@ local function list(check)
   end
   text_table.print({ "name", "bytes", "state", "what", "licence" }, rows)
   local folder = datasets.folder()
-  local missing = folder and core.sys.kind(folder) ~= "folder" and ", which is no folder" or ""
+  local missing = folder and core.sys.kind(folder) ~= "folder" and ", which is not a folder" or ""
   print(folder and "\nTOEPLAB_DATA is " .. folder .. missing or "\nTOEPLAB_DATA is not set")
   print("toeplab data NAME shows a set's files, sha256 and how to get it")
 end
@@ -136,7 +136,7 @@ function verbs.show(set, names)
   end
 end
 
--- Returns a sentence on where a set comes from that is never fetched; nil for others.
+-- Returns a sentence on the origin of a set that is never fetched; nil for other sets.
 local function source_sentence(set)
   if set.generated then return ("%s is generated where it is used"):format(set.name) end
   if datasets.state(set, false) == "here (program)" then
@@ -195,7 +195,7 @@ function verbs.generate(set, words)
   if not ok then errors.usage("%s", errors.text(given)) end
   -- A signal ends the program at once while examples are drawn, before anything is written.
   local drawn = maker.prepare and maker.prepare(given)
-  core.sys.catch_signals() -- so that what is half written is removed
+  core.sys.catch_signals() -- so that partial files are removed
   core.sys.on_signal(function()
     core.sys.on_signal(nil)
     errors.check_signals()
@@ -252,7 +252,7 @@ function data.run(set, words)
     local name, fits = taker[1], false
     for _, other in ipairs(taker[2]) do fits = fits or other == verb end
     if set[name] and not fits then
-      errors.usage("data: --%s is of data %s", name, table.concat(taker[2], ", "))
+      errors.usage("data: --%s is an option of data %s", name, table.concat(taker[2], ", "))
     end
   end
   verbs[verb](set, words)

@@ -26,7 +26,7 @@ local doctor = {
   options = {
     { name = "backends", short = "b", help = "list the backends and their options instead",
       more = [[
-        Also the devices that they have a form for, the first GPU or why there is none, and the
+        Also lists the devices that each supports, the first GPU or why there is none, and the
         plugin files that could not be used.]] },
     output.json, output.dir,
   },
@@ -60,8 +60,8 @@ local function versions(add)
   local info = core.build_info()
   add("toeplab", "ok", ("%s, compiler %s, %s"):format(info.version, info.compiler, _VERSION))
   local wal = older(info.sqlite, { 3, 51, 3 })
-    and ": has the bug of two connections that reset a WAL at once; only one process writes "
-    .. "here, and readers never reset, so it cannot occur" or ""
+    and ": has the bug in which two connections reset a WAL at once; it cannot occur here, where "
+    .. "only one process writes and readers never reset" or ""
   add("sqlite", "ok", info.sqlite .. wal)
   local locking = os.getenv("HDF5_USE_FILE_LOCKING")
   add("hdf5", "ok", info.hdf5:gsub("^HDF5 library version: ", "")
@@ -70,7 +70,7 @@ local function versions(add)
   add("blas", "ok", info.blas)
   add("onednn", info.onednn == "none" and "note" or "ok", info.onednn == "none"
     and "not built in: products are a little slower, in bf16 much (a build needs oneDNN 2, not 3, "
-    .. "with no threads or those of OpenMP: libdnnl-dev of Debian 12)"
+    .. "without threads or with OpenMP's: libdnnl-dev of Debian 12)"
     or info.onednn)
   for _, name in ipairs { "mpi", "nccl" } do
     local path, why = core.ranks_file(name)
@@ -107,7 +107,7 @@ end
 
 -- Returns whether a second process is refused a held lock.
 local function locks_work(path)
-  local a <close> = io.open(path, "r+b") -- NFS locks no file that is open for reading alone
+  local a <close> = io.open(path, "r+b") -- NFS cannot lock a file opened for reading only
   local b <close> = io.open(path, "r+b")
   return a and b and core.sys.lock(a) and not core.sys.lock(b)
 end
@@ -115,7 +115,7 @@ end
 local networks = { nfs = true, nfs4 = true, lustre = true, gpfs = true, beegfs = true, cifs = true,
   smb3 = true, afs = true, ceph = true, fuse = true }
 
--- Adds whether several runs could share the folder: a hard link begins each attempt at a trial.
+-- Adds whether several runs can share the folder: each attempt at a trial begins with a hard link.
 local function sharing(add, folder, kind)
   local path = ("%s/.doctor.tmp.%s.%d"):format(folder, core.sys.hostname(), core.sys.getpid())
   local linked = path .. ".link"
@@ -189,7 +189,7 @@ local function database(add, folder)
   if not fine then return add("store", "bad", errors.text(row), errors.STORAGE) end
   add("store", "ok", ("%s, %s of files, %d in the trash%s%s"):format(
     output.count(row.trials, "trial"), output.bytes(row.bytes), row.trash,
-    row.journals > 0 and (", %s at work or to be taken over"):format(
+    row.journals > 0 and (", %s of running or interrupted trials"):format(
       output.count(row.journals, "journal")) or "",
     trial_files.is_elsewhere(folder) and "; its database is " .. trial_files.database(folder)
       or ""))

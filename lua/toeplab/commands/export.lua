@@ -26,16 +26,16 @@ local export = {
   about = "Writes one row per trial with its configuration and last metrics, or with --metrics\n"
     .. "one row per logged value. Without words: all trials. For Parquet, convert the CSV\n"
     .. "with duckdb or pandas in one line.\n\n"
-    .. "--weights writes the parameters of one trial's model, of its best checkpoint or, without\n"
-    .. "one, of its newest, as safetensors, with what tl.model and toeplab generate need to open\n"
-    .. "them. --names says whose names they bear: toeplab (the default), tnn-pytorch (its layers,\n"
-    .. "numbered, between embed and norm) or fairseq (the TNN models, ready for\n"
-    .. "load_state_dict). The names do not say all: what is printed names the options with\n"
-    .. "which that code computes the same.\n\n"
-    .. "--tensors writes the tensors that one trial has logged: of each name one array, whose\n"
-    .. "first axis is the steps, and the steps themselves as NAME.steps.\n\n"
-    .. "--tensorboard writes the event files that toeplab run --tensorboard writes while trials\n"
-    .. "run, of trials of any time, in place of those that are there.\n" .. selection.help,
+    .. "--weights writes the parameters of one trial's model as safetensors, from its best\n"
+    .. "checkpoint or else from its newest, with all that tl.model and toeplab generate need to\n"
+    .. "open them. --names chooses the parameters' names: toeplab (the default), tnn-pytorch (its\n"
+    .. "layers, numbered, between embed and norm) or fairseq (the TNN models, ready for\n"
+    .. "load_state_dict). Names alone are not enough: the output lists the options with which\n"
+    .. "that code computes the same function.\n\n"
+    .. "--tensors writes the tensors that one trial logged: one array per name, whose first axis\n"
+    .. "is the steps, and the steps themselves as NAME.steps.\n\n"
+    .. "--tensorboard writes the event files that toeplab run --tensorboard writes during a run,\n"
+    .. "for any stored trials, and replaces existing ones.\n" .. selection.help,
   words = { "trials" },
   options = {
     { name = "metrics", short = "m", help = "every logged value instead of one row per trial" },
@@ -46,17 +46,17 @@ local export = {
     { name = "weights", short = "w", value = "FILE", writes = true,
       help = "write the model to FILE.safetensors" },
     { name = "names", value = "FORM", choices = exported.names,
-      help = "of weights: toeplab (the default), tnn-pytorch or fairseq",
+      help = "with --weights: toeplab (the default), tnn-pytorch or fairseq",
       more = [[
-        The names of the parameters: ours; those of the layers of that package as `layers.0`,
-        `layers.1` and so on, with `embed.weight` and `norm`; or those of the published TNN
-        models, causal and RoBERTa, with all that `load_state_dict` asks for. A model that the
-        published code cannot compute is refused; else the options with which it does are printed,
-        and stored in the file's metadata.]] },
-    { name = "bf16", help = "of weights: round float32 to bfloat16, half the size" },
-    { name = "last", help = "of weights: the newest checkpoint, not the best" },
+        The names of the parameters: Toeplab's; the names of that package's layers as `layers.0`,
+        `layers.1` and so on, with `embed.weight` and `norm`; or the names of the published TNN
+        models, causal and RoBERTa, with all that `load_state_dict` requires. A model that the
+        published code cannot compute is refused. Otherwise the options with which it computes
+        the same are printed and stored in the file's metadata.]] },
+    { name = "bf16", help = "with --weights: round float32 to bfloat16, half the size" },
+    { name = "last", help = "with --weights: the newest checkpoint, not the best" },
     { name = "script", value = "FILE", of = "experiment",
-      help = "of weights: the experiment whose function model makes the model" },
+      help = "with --weights: the experiment whose function model makes the model" },
     { name = "tensors", value = "FILE", writes = true,
       help = "write logged tensors to FILE.npz, FILE.h5 or FILE.safetensors" },
     { name = "tensorboard", value = "DIR", writes = true,
@@ -127,7 +127,7 @@ end
 
 -- ---- TensorBoard ----------------------------------------------------------------------------
 
--- Returns the keys that the sweep of a trial has swept.
+-- Returns the axes of a trial's sweep.
 local function swept(store, row, known)
   local sweep = sweeps.of_trial(store, row)
   if not sweep then return {} end
@@ -179,8 +179,8 @@ local for_weights, for_rows = { "names", "bf16", "last", "script" },
 local function check_together(set)
   for _, name in ipairs(set.weights and for_rows or for_weights) do
     if set[name] then
-      errors.usage("export: --%s is %s", name, set.weights and "not for --weights"
-        or "for --weights FILE")
+      errors.usage("export: --%s %s", name, set.weights and "cannot be combined with --weights"
+        or "requires --weights FILE")
     end
   end
   for _, what in ipairs { "tensorboard", "tensors" } do
@@ -218,7 +218,7 @@ local function weights(set, words)
   for i, name in ipairs(sorted_keys(there)) do
     list[i] = ("%s=%s"):format(name, tostring(there[name]))
   end
-  print("the same function there with " .. table.concat(list, " "))
+  print("that code computes the same function with " .. table.concat(list, " "))
 end
 
 function export.run(set, words)

@@ -10,9 +10,9 @@ local fsck = {
   example = "toeplab fsck\n  toeplab fsck --repair",
   usage = "toeplab fsck",
   about = "Checks the database, the sha256 of every file that a trial keeps, files without rows,\n"
-    .. "journals, and trials marked as running whose process died. With --repair, repairs what\n"
-    .. "it can, after a copy of the database. A damaged database is made again from the journals,\n"
-    .. "and the old one kept; a damaged journal is written again from the database. Exit code 6\n"
+    .. "journals, and trials marked as running whose process died. With --repair, copies the\n"
+    .. "database and repairs what it can. A damaged database is rebuilt from the journals, and\n"
+    .. "the old one kept; a damaged journal is rewritten from the database. Exit code 6\n"
     .. "if damage remains.",
   options = {
     { name = "repair", help = "repair, after a copy of the database beside it" },
@@ -22,7 +22,7 @@ local fsck = {
   },
 }
 
-local function teller(as_json)
+local function printer(as_json)
   return function(item)
     if item.copy then
       if not as_json then print("the database was copied to " .. item.copy) end
@@ -42,12 +42,12 @@ local function summary(found, as_json)
   end
   print(("%s, %s: %s"):format(output.count(found.trials, "trial"),
     output.count(found.files, "file"),
-    found.left > 0 and "damage remains" or found.all == 0 and "all is whole" or "no damage"))
+    found.left > 0 and "damage remains" or found.all == 0 and "no problems" or "no damage"))
 end
 
 function fsck.run(set, words)
   if #words > 0 then errors.usage("fsck: takes no words, got '%s'", words[1]) end
-  local found = check.run(records.folder(set.dir), set, teller(set.json))
+  local found = check.run(records.folder(set.dir), set, printer(set.json))
   summary(found, set.json)
   if found.mendable and not set.repair then
     io.stderr:write("toeplab fsck --repair repairs what it can\n")

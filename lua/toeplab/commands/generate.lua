@@ -1,5 +1,5 @@
--- commands/generate.lua: toeplab generate: writes text by the model of a stored trial, token by
--- token or many texts at a time, scores texts, or converts the model to a recurrent one in a file.
+-- commands/generate.lua: toeplab generate: generates text with the model of a stored trial, scores
+-- texts, or converts the model to a recurrent one in a file.
 local arguments = require "toeplab.base.arguments"
 local characters = require "toeplab.base.characters"
 local converted = require "toeplab.models.files.converted"
@@ -26,16 +26,16 @@ local command = {
   usage = "toeplab generate TRIAL | FILE [--prompt TEXT]\n"
     .. "       toeplab generate TRIAL | FILE --prompts FILE [--score]\n"
     .. "       toeplab generate TRIAL --convert FILE.h5",
-  about = "Writes the prompt and what the model of a trial adds to it, token by token. The model\n"
-    .. "has the parameters of its best checkpoint or, without one, of its newest. ID: the\n"
-    .. "beginning of a trial's id (toeplab ls), or @last; FILE: what --convert wrote (.h5),\n"
-    .. "what toeplab export --weights wrote (.safetensors), or a checkpoint (.h5).\n"
+  about = "Writes the prompt and its continuation by the model of a trial, token by token. The\n"
+    .. "model has the parameters of its best checkpoint or, without one, of its newest. ID: the\n"
+    .. "beginning of a trial's id (toeplab ls), or @last; FILE: written by --convert (.h5) or by\n"
+    .. "toeplab export --weights (.safetensors), or a checkpoint (.h5).\n"
     .. "The same seed gives the same text.\n\n"
     .. "Methods: window (default) runs the model on the last tokens only. The others see all\n"
     .. "text and give the same tokens: fft runs the model on all of it for each token; ring\n"
     .. "stores the last inputs of each operator; etsc stores modes; relaxed stores inputs and\n"
-    .. "adds up old ones in blocks, which is faster from about 32 tokens on; auto takes ring\n"
-    .. "or relaxed, and fft, with a note, for a model that cannot run position by position.\n\n"
+    .. "adds up old ones in blocks, which is faster from about 32 tokens on; auto chooses ring\n"
+    .. "or relaxed, or fft, with a note, for a model that cannot run position by position.\n\n"
     .. "Several prompts are continued in batches, and each gives one line of JSON: prompt, text,\n"
     .. "ids, reason (stop or length), logprob in nats, perplexity and seed, which is --seed for\n"
     .. "the first prompt and one more for each after it. A text does not depend on the others.\n"
@@ -44,9 +44,9 @@ local command = {
     .. "Toeplitz operator becomes modes, whose state does not grow with the text. The file has\n"
     .. "all that toeplab generate needs. Prints for each operator how far its response to an\n"
     .. "impulse is from the kernel (error), the largest answer in the next lags positions, where\n"
-    .. "there should be none (after), and its state and its microseconds per token beside those\n"
-    .. "of a ring of inputs, which computes the same. --form balanced and fitted keep --modes\n"
-    .. "modes only, an approximation (distillation): by balanced truncation, with a bound of the\n"
+    .. "there should be none (after), and its state and its microseconds per token beside a ring\n"
+    .. "of inputs, which computes the same. --form balanced and fitted keep --modes\n"
+    .. "modes only, an approximation (distillation): by balanced truncation, with a bound on the\n"
     .. "error of any output, or by least squares in the same state space.",
   computes = true,
   words = { "trials_or_file" },
@@ -59,76 +59,76 @@ local command = {
       more = [[
         Writes a line of JSON about each in their order: index, prompt, text, ids of the tokens,
         reason for its end (`stop` or `length`), seed, method, log-probability of the ids in nats
-        and perplexity. A text depends on its prompt, the options and its seed, which is one more
-        for each line, and on nothing else: not on the other lines, nor on their number.]] },
+        and perplexity. A text depends on its prompt, the options and its seed, which grows by
+        one per line, and on nothing else.]] },
     { name = "tokens", short = "n", value = "N", help = "tokens to add (default 200)" },
     { name = "temperature", short = "t", value = "T",
-      help = "of the softmax (default 1; 0: always the likeliest token)" },
+      help = "softmax temperature (default 1; 0: always the likeliest token)" },
     { name = "top-k", short = "k", value = "K", help = "draw among the likeliest K" },
     { name = "top-p", value = "P",
       help = "draw among the likeliest that hold P of the probability",
-      more = "That is after `--temperature` and `--top-k`." },
+      more = "Applies after `--temperature` and `--top-k`." },
     { name = "repetition-penalty", value = "R",
       help = "divide the logits of earlier tokens, multiply negative ones (default 1)" },
-    { name = "seed", short = "s", value = "S", help = "of the random numbers (default 1)" },
+    { name = "seed", short = "s", value = "S", help = "random seed (default 1)" },
     { name = "stop", value = "TEXT", many = true,
       help = "end a text before TEXT; may be repeated" },
     { name = "stop-token", value = "ID", many = true,
       help = "end a text at this token; may be repeated",
       more = [[
-        What is written holds whole characters only: bytes that are none become U+FFFD, and one
-        that the last token leaves incomplete is left out.]] },
+        The output holds whole characters only: invalid bytes become U+FFFD, and a character
+        that the last token leaves incomplete is dropped.]] },
     { name = "batch", value = "N", help = "texts at a time (default 16)",
       more = [[
-        Each has a state of its own in memory, and without --lags kernels of its own, too. Another
+        Each text has its own state in memory and, without --lags, its own kernels. Another
         N may round differently.]] },
     { name = "score", help = "score the text after the first tab of each prompt",
       more = [[
-        Generates nothing, and writes a line of JSON with the log-probability of that text, given
-        what is before it, or of all if there is no tab. Both are encoded as one text, in which no
-        token may reach over the tab; blanks before it belong to what is scored if one would.]] },
+        Generates nothing, and writes a line of JSON with the log-probability of that text given
+        the text before it, or of the whole line if it has no tab. Both are encoded as one text,
+        in which no token may span the tab; if one would, blanks before the tab are scored too.]] },
     { name = "json", help = "one line of JSON for each prompt, even for one" },
     { name = "window", value = "N",
       help = "the model sees the last N tokens (default: the length it was trained at)" },
     { name = "method", short = "m", value = "METHOD",
       choices = decode.methods, help = "how to compute: " .. table.concat(decode.methods, ", "),
       more = [[
-        `window`, the default, runs the model on the last tokens; what it says of a longer text is
-        cut from its beginning. The others see all of the text and give the same tokens: `fft`
+        `window`, the default, runs the model on the last tokens and cuts off the beginning of a
+        longer text. The others see all of the text and give the same tokens: `fft`
         runs the model on it for each token; `ring` keeps the last inputs of each Toeplitz
         operator; `etsc` keeps complex modes instead; `relaxed` keeps inputs and adds up the old
         ones in blocks, by Fourier transforms of lengths that are powers of two; `auto` is ring
-        for operators of at most 32 lags, relaxed for longer ones, and fft, with a note that says
-        why, for a model that cannot run position by position. `ring`, `etsc` and `relaxed` need a
-        model in which nothing but causal Toeplitz operators, mixers with a state, such as Mamba,
-        and attention, which keeps its keys and values, mixes tokens. With ring and etsc each token
-        costs as much as the operator has lags.
+        for operators of at most 32 lags, relaxed for longer ones, and fft, with a note of the
+        reason, for a model that cannot run position by position. `ring`, `etsc` and `relaxed`
+        require a model whose tokens are mixed only by causal Toeplitz operators, by mixers with
+        a state, such as Mamba, or by attention, which keeps its keys and values. With ring and
+        etsc the cost of a token is proportional to the operator's lags.
         With relaxed n tokens cost about n log(n)^2 in all, and most of them cost little; after q
         tokens, a power of two up to 2048, one waits for a product of that length. A longer product
-        is computed in the background while as many tokens are made as it is long, and a token
-        waits for it only if that was too short. With --threads 1 these tokens compute it
+        is computed in the background while as many tokens are generated as it is long, and a
+        token waits for it only if it has not finished. With --threads 1 these tokens compute it
         themselves, each for 16 channels of an operator at most.
-        The prompt costs as much as one forward pass, and memory is taken for the tokens to add,
-        not for the prompt.]] },
+        The prompt costs as much as one forward pass, and memory is allocated for the added
+        tokens, not for the prompt.]] },
     { name = "lags", value = "N",
       help = "an operator sees N tokens (default: all; with --convert as trained)" },
     { name = "form", value = "FORM", choices = { "exact", "published", "balanced", "fitted" },
-      help = "of etsc: exact (default), or published: right for N tokens; "
-        .. "of --convert also balanced or fitted",
+      help = "with etsc: exact (default), or published: right for N tokens; "
+        .. "with --convert also balanced or fitted",
       more = [[
         After N tokens each operator of form `published` repeats itself. `balanced` and `fitted`
         approximate each operator by few modes (distillation): by balanced truncation, which
-        prints a bound of the error, of any output relative to the operator's largest gain; or by
+        prints a bound on the error of any output relative to the operator's largest gain; or by
         least squares in the same state space.]] },
-    { name = "modes", value = "N", help = "of forms balanced and fitted: how many (default 16)",
-      more = "A step costs as many products as their square." },
+    { name = "modes", value = "N", help = "modes of the forms balanced and fitted (default 16)",
+      more = "The cost of a step grows with the square of N." },
     { name = "last", help = "the newest checkpoint, not the best" },
     { name = "script", value = "FILE", of = "experiment",
       help = "the experiment whose function model makes the model (of a class of its own)",
       more = [[
         Its field `model = function(c, vocab)` makes the model of a trial with the configuration
-        c. A model with a class or a mixer of its script's own needs it, because only its
-        parameters are stored; the current text of the script is run.]] },
+        c. Required for a model whose class or mixer comes from its script, because only its
+        parameters are stored. The current version of the script is run.]] },
     { name = "convert", short = "o", value = "FILE", writes = true,
       help = "write the recurrent model to FILE.h5",
       more = [[
@@ -136,8 +136,8 @@ local command = {
         training (ETSC) and writes it with its vocabulary, whole or not at all; an operator sees
         `--lags` tokens, by default as many as it was trained at. Prints for each operator the
         error of its answer to an impulse, relative to the kernel, the largest answer after the
-        last lag, its state in KiB per sequence and its time per token, beside those of a ring of
-        the last inputs, which computes the same.]] },
+        last lag, its state in KiB per sequence and its time per token, beside a ring of the
+        last inputs, which computes the same.]] },
     output.dir,
   },
 }
@@ -177,7 +177,7 @@ local function check_together(set, word)
     end
     return
   end
-  only("prompts", not set.prompt, "in place of --prompt")
+  only("prompts", not set.prompt, "an alternative to --prompt")
   local idle, whose = decode.idle(set, method)
   if idle then only(idle, false, whose) end
   if not set.score then return end
@@ -201,17 +201,17 @@ local function prompts_of(set)
   for line in (text:gsub("\n$", "") .. "\n"):gmatch "(.-)\r?\n" do
     list[#list + 1] = { text = line, at = ("%s:%d"):format(set.prompts, #list + 1) }
   end
-  if text == "" then errors.usage("generate: %s has no line, hence no prompt", set.prompts) end
+  if text == "" then errors.usage("generate: %s is empty: it holds no prompt", set.prompts) end
   return list
 end
 
--- Whether an error is a lack of memory, of Lua or of the engine.
+-- Returns whether an error reports that Lua or the engine has run out of memory.
 local function is_full(why)
   return why == "not enough memory" or type(why) == "table" and rawget(why, "status") == "ENOMEM"
 end
 
--- Sets the number of tokens of each prompt. One that cannot be encoded is a usage error. For scores
--- it is cut at its first tab into before, which may be empty, and continuation.
+-- Sets the token count of each prompt; a prompt that cannot be encoded is a usage error. For
+-- scores, splits it at its first tab into before, which may be empty, and continuation.
 local function check_prompts(vocab, list, scored)
   for _, prompt in ipairs(list) do
     local function count(fn, ...)
@@ -238,11 +238,11 @@ local function check_prompts(vocab, list, scored)
   end
 end
 
--- Returns the list of the texts and ids at which a text stops.
+-- Returns the list of strings and token ids at which a text stops.
 local function stops_of(set, vocab)
   local list = table.move(set.stop or {}, 1, #(set.stop or {}), 1, {})
   for _, text in ipairs(list) do
-    if text == "" then errors.usage "generate: --stop takes a text, got an empty one" end
+    if text == "" then errors.usage "generate: --stop takes a string, got an empty one" end
   end
   for _, word in ipairs(set["stop-token"] or {}) do
     local id = math.tointeger(tonumber(word))
@@ -258,7 +258,7 @@ end
 -- ---- The model ----------------------------------------------------------------------------------
 
 -- Returns the model of a stored trial, its vocabulary (nil: none is stored), and a description:
--- trial, step, and the length that it was trained at, nil if its configuration does not say.
+-- trial, step, and the length that it was trained at (nil: unknown).
 local function load_model(set, words)
   local build = experiment.builder(set.script)
   local model, vocab, about
@@ -279,7 +279,7 @@ local function name_of(words, about)
   return open_model.is_file(words[1]) and words[1] or "trial " .. about.trial:sub(1, 12)
 end
 
--- Raises for a model of Toeplab's that is known to say nothing about the next token.
+-- Raises for a built-in model that does not predict the next token.
 local function check_language_model(model, who)
   local name = models.name_of(model)
   if name and name ~= "tnn_lm" then
@@ -313,7 +313,7 @@ end
 
 -- ---- Output -------------------------------------------------------------------------------------
 
-local PIPE = 4096 -- bytes that a pipe which is ready takes without waiting
+local PIPE = 4096 -- bytes that a ready pipe accepts without blocking
 
 -- Writes text at once, in whole characters. A signal ends the program even while nobody reads.
 local function put(text)
@@ -328,8 +328,8 @@ local function put(text)
   end
 end
 
--- Calls fn. A lack of memory becomes an error that names the length of the text, whose prompt has
--- `count` tokens, and what to change.
+-- Calls fn. Turns a lack of memory into an error that names the length of the text, whose prompt
+-- has `count` tokens, and what to change.
 local function with_memory(count, more, advice, fn)
   local ok, why = pcall(fn)
   if ok then return end
@@ -338,8 +338,8 @@ local function with_memory(count, more, advice, fn)
     .. "(%s)\ngive a shorter prompt%s", count, more, errors.text(why), advice)
 end
 
--- Calls fn, with the length of the longest prompt for messages. A signal ends it at once.
-local function at_work(list, more, advice, fn)
+-- Calls fn so that a signal ends it at once. Errors name the length of the longest prompt.
+local function interruptible(list, more, advice, fn)
   local most = 0
   for _, prompt in ipairs(list) do most = math.max(most, prompt.count) end
   core.sys.catch_signals()
@@ -351,11 +351,11 @@ local function at_work(list, more, advice, fn)
   core.sys.on_signal(nil)
 end
 
--- Writes the prompt and what the model adds to it token by token, in whole characters. On a
--- terminal there are no control characters. If it fails at the start, it prints nothing.
+-- Writes the prompt and its continuation token by token, in whole characters and, on a terminal,
+-- without control characters. Prints nothing if it fails at the start.
 local function write_text(model, prompt, o)
   local shown = characters.valid(prompt.text:sub(1, characters.complete(prompt.text)))
-  at_work({ prompt }, o.n, ", fewer --tokens or --lags", function()
+  interruptible({ prompt }, o.n, ", fewer --tokens or --lags", function()
     for token in decode.stream(model, o) do
       core.sys.on_signal(nil) -- from here on a signal ends the text after a token
       put(output.data(shown .. token.text))
@@ -371,7 +371,7 @@ end
 local function write_batch(model, list, o)
   o.prompts, o.logprobs = {}, true
   for i, prompt in ipairs(list) do o.prompts[i] = prompt.text end
-  at_work(list, o.n, ", fewer --tokens or --lags, or a smaller --batch", function()
+  interruptible(list, o.n, ", fewer --tokens or --lags, or a smaller --batch", function()
     for result in decode.batch(model, o) do
       result.perplexity = #result.ids > 0 and math.exp(-result.logprob / #result.ids) or nil
       result.method = not o.session and (o.method or "window") or nil
@@ -383,7 +383,7 @@ end
 
 -- Writes a line of JSON about the continuation of each prompt.
 local function write_scores(model, vocab, list, session)
-  at_work(list, 0, "", function()
+  interruptible(list, 0, "", function()
     for i, prompt in ipairs(list) do
       local result = decode.score(model, { vocab = vocab, prompt = prompt.before,
         continuation = prompt.continuation, session = session })
@@ -421,10 +421,10 @@ local function print_rows(rows)
   text_table.print(header, lines)
 end
 
--- Raises unless the file may be written to where the user says.
+-- Raises unless --convert names a file of the right ending in an existing folder.
 local function check_output(path)
   if not path:find "[^/]%.h5$" then
-    errors.usage("generate: --convert '%s' must end in .h5, by which toeplab generate knows a file",
+    errors.usage("generate: --convert '%s' must end in .h5, so that generate takes it for a file",
       path)
   end
   local folder = path:match "^(.*/)[^/]*$"
@@ -454,7 +454,7 @@ local function convert(set, words)
     (about.trial or "unknown"):sub(1, 12), about.step or "unknown", form, lags))
 end
 
--- Returns the options of generation in the words, but for those that need the model.
+-- Returns the options of generation that can be read without the model.
 local function options_of(set)
   local p = arguments.number("generate", set, "top-p", 0)
   local penalty = arguments.number("generate", set, "repetition-penalty", 1e-3, 1000)
@@ -490,7 +490,7 @@ function command.run(set, words)
   o.vocab, o.stop = vocab, stops_of(set, vocab)
   o.window, o.trained = trained and (given or trained), trained
   if set.prompts or set.json or #list > 1 then return write_batch(model, list, o) end
-  if set.batch then errors.usage("generate: --batch is for several prompts, or --json") end
+  if set.batch then errors.usage("generate: --batch requires several prompts or --json") end
   o.prompt, o.batch = list[1].text, nil
   write_text(model, list[1], o)
 end

@@ -38,7 +38,7 @@ local verbs = {
   { "help", "help on a verb, on exit-codes or on environment" },
   { "version", "print the version and the build options" },
   { "worker", "run the trials that a run hands out", unlisted = true },
-  { "complete", "print what a shell offers for the last word of a command line", unlisted = true },
+  { "complete", "print the completions of the last word of a command line", unlisted = true },
   { "cancel", now = "status --cancel" },
   { "backends", now = "doctor --backends" },
   { "bpe", now = "data bpe CORPUS --size N --out FILE" },
@@ -59,11 +59,11 @@ local topics = commands.topics
 topics["exit-codes"] = [[
 Exit codes
   0    all done
-  1    at least one trial failed, or was stopped alone; or a download did
+  1    at least one trial failed, or was stopped alone; or a download failed
   2    wrong usage, configuration or script; nothing was started
-  3    the budget of the experiment is used up; the same command continues, with as much again
+  3    the experiment's budget is used up; the same command continues with as much again
   4    a check failed (verify, doctor, reproduce, table --tolerance), no claim was measured
-       (compare), results differ (merge), or a file has not its published sha256 (data)
+       (compare), results differ (merge), or a file's sha256 is not the published one (data)
   5    another process is writing to the results folder
   6    the storage is damaged or full (fsck: damage remains)
   130  stopped by SIGINT (129: SIGHUP, 143: SIGTERM, SIGUSR1, SIGUSR2): the same command continues]]
@@ -73,19 +73,19 @@ Environment
   TOEPLAB_DIR        the results folder (default: results, here or in a folder above)
   TOEPLAB_DATA       the folder of the data sets, unpacked or as archives
   TOEPLAB_BACKENDS   folders with further backends, separated by ':'
-  TOEPLAB_CACHE      the folder for what tuning found out, for tokenised texts and, where
-                     TOEPLAB_DATA cannot be written, for data sets (default: ~/.cache/toeplab);
+  TOEPLAB_CACHE      the folder for tuning results, tokenised texts and, where TOEPLAB_DATA is
+                     not writable, data sets (default: ~/.cache/toeplab);
                      empty: none
   TOEPLAB_THREADS    the number of threads, as --threads N before the verb
   TOEPLAB_DEVICE     where lua, generate, verify and bench compute, and the key device of
                      experiments that do not declare it: cpu (the default), cuda, or cuda:1, the
                      second GPU
   TOEPLAB_GRAPHS     off: no CUDA graphs of training steps on a GPU
-  TOEPLAB_PYTHON     the pythons whose PyTorch is measured by bench, separated by ':'
+  TOEPLAB_PYTHON     the Python interpreters whose PyTorch bench measures, separated by ':'
                      (default: python3); empty: none
   TOEPLAB_TESTS      the folder tests of a checkout, whose tests bench gpu runs
   TOEPLAB_LUA        the folder of the Lua library, if not the installed one
-  TOEPLAB_TRACEBACK  set: errors in scripts show where they came from
+  TOEPLAB_TRACEBACK  set: errors in scripts print a traceback
   NO_COLOR           set: no colour; FORCE_COLOR: colour also without a terminal
   COLUMNS, TERM, XDG_CACHE_HOME   as usual]]
 
@@ -98,7 +98,7 @@ function commands.verbs()
   return list
 end
 
--- Returns what a verb declares, and runs; nil for help and version, which are parts of this file.
+-- Returns the module of a verb; nil for help and version, which this file implements.
 function commands.of(name)
   if name == "help" or name == "version" then return nil end
   for _, verb in ipairs(verbs) do
@@ -132,7 +132,7 @@ local function help_of(command)
   return table.concat(lines, "\n")
 end
 
--- Returns the entry of a verb; more: a table whose keys the user may have meant, too.
+-- Returns the entry of a verb; more: a table whose keys are suggested, too.
 local function find(name, more)
   for _, verb in ipairs(verbs) do
     if verb[1] == name and verb.now then

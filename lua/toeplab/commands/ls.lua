@@ -20,10 +20,10 @@ local ls = {
     .. "  toeplab ls --sql 'SELECT name, avg(value) AS mean FROM v_last GROUP BY 1' --csv",
   usage = "toeplab ls [TRIAL...]\n       toeplab ls --failures [TRIAL...]\n"
     .. "       toeplab ls --sql QUERY | --schema",
-  about = "Lists trials, the last started first; a table shows at most 100 unless --limit says\n"
-    .. "otherwise.\n" .. selection.help .. "\n\n"
-    .. "With --failures groups the trials that failed, were killed or took too long by what\n"
-    .. "their messages say, numbers and paths aside, and lists for each group which keys of the\n"
+  about = "Lists trials, the last started first. A table shows at most 100 unless --limit is\n"
+    .. "given.\n" .. selection.help .. "\n\n"
+    .. "With --failures groups the trials that failed, were killed or took too long by their\n"
+    .. "messages, ignoring numbers and paths, and lists for each group which keys of the\n"
     .. "configuration they share, how far their checkpoints go, and the command that tries them\n"
     .. "again.\n\n"
     .. "QUERY is one SELECT, or - for standard input; it cannot change anything. The views\n"
@@ -38,7 +38,7 @@ local ls = {
       help = "by a key, metric or column; -NAME: greatest first" },
     { name = "columns", value = "NAMES", of = "columns", list = true,
       help = "keys, metrics and columns to show: lr,loss,host" },
-    { name = "correlate", help = "how each two of --columns depend on one another, over the trials",
+    { name = "correlate", help = "the correlation of each pair of --columns over the trials",
       more = [[
         Pearson's correlation r, with its 95 % interval by Fisher's transformation, and Kendall's
         tau-b, which takes only the order of the values, over the trials in which both are finite
@@ -49,7 +49,7 @@ local ls = {
     { name = "sql", value = "QUERY",
       help = "print the rows of a query instead",
       more = [[
-        What one SELECT gives, from standard input if it is `-`; it cannot change anything.]] },
+        QUERY is one SELECT, or `-` for standard input; it cannot change anything.]] },
     { name = "schema", help = "print the columns of the views instead" },
     output.csv, output.json, output.dir,
   },
@@ -87,13 +87,12 @@ end
 local STEP = [[CASE WHEN %s = 'running'
   THEN max(coalesce(t.step, 0), coalesce(]] .. logged.STEP .. [[, 0)) ELSE t.step END]]
 
--- How the columns of the program are shown. A key or metric may have the name of one.
+-- Formatters of the program's own columns. A key or metric may share a column's name.
 local shown = { id = function(value) return value:sub(1, 12) end, started = output.when,
   finished = output.when, created = output.when, time = progress.duration }
 
 -- Returns the SQL of a name, the function that formats its values, or nil, and whether it is a key
--- of the configuration. The default columns
--- are the program's, and exist even if no trial of the store logs a loss.
+-- of the configuration. The default columns exist even if no trial of the store logs a loss.
 local function sql_of(query, name, chosen)
   if not chosen and name == "loss" then
     return ("(%s FROM v_last WHERE trial = t.id AND name = %s)"):format(LOGGED, query:bind("loss"))
@@ -147,7 +146,7 @@ local function trim(header, rows)
   return table.move(header, 1, #header - 1, 1, {})
 end
 
--- Prints how each two of the columns depend on one another.
+-- Prints the correlation of each pair of columns.
 local function correlate(set, header, rows)
   local found = {}
   local function finite(v) return type(v) == "number" and v - v == 0 end
@@ -158,7 +157,7 @@ local function correlate(set, header, rows)
         if finite(row[i]) and finite(row[k]) then x[#x + 1], y[#y + 1] = row[i], row[k] end
       end
       if #x < 3 then
-        errors.usage("ls: --correlate: %s of these have a number for both %s and %s; it takes 3",
+        errors.usage("ls: --correlate: only %s have numbers for both %s and %s; it takes 3",
           quantity.count(#x, "trial"), header[i], header[k])
       end
       local r, low, high = stats.correlation(x, y)
@@ -198,7 +197,7 @@ local function check(set, words)
     end
   end
   if (set.sql or set.schema) and #words > 0 then
-    errors.usage("ls: --%s takes no trials; a query goes in quotes", set.sql and "sql" or "schema")
+    errors.usage("ls: --%s takes no trials; put a query in quotes", set.sql and "sql" or "schema")
   end
 end
 

@@ -31,7 +31,7 @@ local lua = {
   },
 }
 
--- Returns what is printed of a value: a plain table as JSON; print formats tensors itself.
+-- Returns the printable form of a value: a plain table as JSON; print formats tensors itself.
 local function printable(v)
   if type(v) ~= "table" or getmetatable(v) then return v end
   local ok, encoded = pcall(json.encode, v)
@@ -87,7 +87,7 @@ local function answer(ok, ...)
 end
 
 function lua.run(set, words)
-  if not set.interactive then errors.usage("lua: --dir is for -i (see toeplab lua --help)") end
+  if not set.interactive then errors.usage("lua: --dir requires -i (see toeplab lua --help)") end
   if #words > 0 then errors.usage("lua: -i takes no words, got '%s'", words[1]) end
   local env, asks, source = surroundings(records.folder(set.dir)), core.sys.isatty(0), ""
   while true do

@@ -15,9 +15,9 @@ local mark = {
   words = { "trials" },
   options = {
     { name = "tag", short = "t", value = "TAG", many = true, of = "tags",
-      help = "give them a tag" },
+      help = "add a tag" },
     { name = "untag", short = "u", value = "TAG", many = true, of = "tags",
-      help = "take a tag from them" },
+      help = "remove a tag" },
     { name = "note", value = "TEXT", many = true, help = "add a line to their notes" },
     { name = "clear", help = "first delete the existing notes" },
     output.dir,

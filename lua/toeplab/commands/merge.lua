@@ -11,10 +11,10 @@ local command = {
   example = "toeplab merge node7/results\n  toeplab merge /mnt/node8/results --dry-run",
   usage = "toeplab merge FOLDER",
   about = "Copies the trials of another results folder here, with metrics, events and files, and\n"
-    .. "checks their sha256. Of a trial that is in both, the one that is further stays, with the\n"
+    .. "checks their sha256. Of a trial in both folders, the further one is kept, with the\n"
     .. "tags, notes and adoptions of both; if both are done and their results differ, the one\n"
-    .. "here stays, an event records how they differ, and the exit code is 4. Running trials are\n"
-    .. "left out. Merging again changes nothing.",
+    .. "here is kept, an event records how they differ, and the exit code is 4. Running trials\n"
+    .. "are skipped. Merging again changes nothing.",
   words = { "folder" },
   options = {
     output.dry_run,
@@ -39,7 +39,7 @@ local function print_counts(counts)
       :format(counts.others))
   end
   if counts.files > 0 then
-    print(quantity.count(counts.files, "file") .. " copied that these lacked")
+    print(quantity.count(counts.files, "file") .. " copied to trials that lacked them")
   end
   if counts.marked > 0 then
     print(quantity.count(counts.marked, "trial") .. " here with new tags, notes or adoptions")

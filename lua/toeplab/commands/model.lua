@@ -14,8 +14,8 @@ local model = {
   about = "Shows the tree of a model with its parameters, the FLOP of a token, and an estimate of\n"
     .. "the memory that training takes, for batch sequences of a length (defaults: 1 and the\n"
     .. "model's own: 512, or the size of its grid). Without keys tnn_lm is the published causal\n"
-    .. "language model; vocab defaults to its 50264. The name of a preset, or preset=NAME, is\n"
-    .. "one of the published models, whose keys may still be changed.",
+    .. "language model; vocab defaults to its 50264. PRESET, or preset=NAME, selects a published\n"
+    .. "model; keys override its values.",
   words = { "model", "model_keys" },
   options = {
     { name = "keys", short = "k", help = "list the keys of the model" },
@@ -77,8 +77,8 @@ local function show_keys(name)
   end
 end
 
--- Returns the number of parameters of a preset and whether it is the published one; nothing if the
--- preset cannot be built here, e.g. because its backend is missing.
+-- Returns the number of parameters of a preset and whether it is the published one; "not here" if
+-- the preset cannot be built, e.g. because its backend is missing.
 local function count(preset)
   local ok, built = pcall(models.describe, preset.model, preset.options)
   if not ok then return "not here", "" end
@@ -108,17 +108,17 @@ end
 -- Returns a number of FLOP in a column.
 local function flop(number) return ("%12s"):format(quantity.flop(number)) end
 
--- Prints the arithmetic of a sequence. A gradient takes two products for each one of the forward
--- pass, so that a training step takes three times as much.
+-- Prints the cost of a sequence. A gradient takes two products for each product of the forward
+-- pass, so a training step takes three times as much.
 local function show_arithmetic(built, sizes)
   local forward, n = built:cost(sizes.length), sizes.length
   print(("\narithmetic at length %d, by formula      a token         a sequence"):format(n))
   print(("  forward pass                       %s     %s"):format(flop(forward / n), flop(forward)))
   print(("  training step, 3 times as much     %s     %s"):format(flop(3 * forward / n),
     flop(3 * forward)))
-  print "  counted: products of matrices, transforms, convolutions, recurrences; coefficients once"
-  print "  not counted: norms, activations, softmax, dropout, embedding, loss, optimiser, what is"
-  print "  computed twice to store less, and of a mixer of your own all but its linear maps"
+  print "  counted: matrix products, transforms, convolutions, recurrences; coefficients once"
+  print "  not counted: norms, activations, softmax, dropout, embedding, loss, optimiser,"
+  print "  recomputation, and all but the linear maps of your own mixers"
 end
 
 local function show_memory(e, sizes)
@@ -132,14 +132,14 @@ local function show_memory(e, sizes)
     e.activation_bytes / (sizes.batch * sizes.length) / 2 ^ 10))
 end
 
--- Takes the name of a model from the words and returns it; that of a preset becomes preset=NAME.
+-- Removes the model's name from the words and returns it; a preset's name becomes preset=NAME.
 local function take_name(words)
   local name, names = table.remove(words, 1), models.names()
   if not name then errors.usage("model: which one? Known: %s", table.concat(names, ", ")) end
   local whose = models.preset_model(name)
   if whose then
     for _, word in ipairs(words) do
-      if word:find "^preset=" then errors.usage("model: %s is a preset itself: %s", name, word) end
+      if word:find "^preset=" then errors.usage("model: %s is a preset, got %s", name, word) end
     end
     table.insert(words, 1, "preset=" .. name)
     return whose
@@ -166,7 +166,7 @@ local function check_alone(set, words)
   local list = set.keys and "keys" or set.presets and "presets"
   if set.keys and set.presets then errors.usage("model: choose one of --keys and --presets") end
   if list and #words > 1 then
-    errors.usage("model: --%s takes the name of a model, and no '%s'", list, words[2])
+    errors.usage("model: --%s takes only the name of a model, got '%s' too", list, words[2])
   end
 end
 
@@ -184,7 +184,7 @@ function model.run(set, words)
     local given = options.parse(name, models.options(name), rest)
     local whose = sizes.preset and models.preset_model(sizes.preset)
     if whose and whose ~= name then
-      error(("preset %s is of the model %s"):format(sizes.preset, whose), 0)
+      error(("preset %s belongs to the model %s"):format(sizes.preset, whose), 0)
     end
     if sizes.preset then given = models.preset(sizes.preset, given) end
     local described = models.describe(name, given)

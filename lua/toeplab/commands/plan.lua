@@ -1,4 +1,4 @@
--- commands/plan.lua: toeplab plan: prints everything that a run would do, before it costs anything.
+-- commands/plan.lua: toeplab plan: prints what a run would do and cost, without running anything.
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
@@ -24,11 +24,11 @@ local command = {
   example = "toeplab plan experiments/quickstart.lua\n"
     .. "  toeplab plan experiments/quickstart.lua scale=smoke seeds=5 -j4 --list",
   usage = "toeplab plan FILE [key=value...]",
-  about = "Counts the trials of toeplab run with the same words: by axis, the excepted ones\n"
-    .. "with their reasons, and those that are done, would continue, or would begin. Estimates\n"
+  about = "Counts the trials of toeplab run with the same words: by axis, the excluded ones\n"
+    .. "with their reasons, and those that are done, would continue, or would start. Estimates\n"
     .. "time, as a range, core-hours and disk from the cost of the models (FLOP, memory) and\n"
     .. "from finished trials of the experiment: from those whose configuration differs in the\n"
-    .. "fewest keys, or else from the rates of the machine. Says which difference of two rows\n"
+    .. "fewest keys, or else from the rates of the machine. Prints which difference of two rows\n"
     .. "the seeds detect 4 times in 5, if trials have finished. With\n"
     .. "seeds=\"until P %\": how many trials are run at least, and at most. Trains nothing.",
   words = { "experiment", "keys" },
@@ -102,7 +102,7 @@ local function mean_threads(store, name)
 end
 
 -- Returns the difference of two rows that the plan's seeds detect 4 times in 5 (stats.detected), as
--- a share of their mean, if the values of a row spread as those of the plan's finished trials do.
+-- a share of their mean, if the values of a row spread as the plan's finished trials do.
 -- The metric is the first column of the report, or, if the report is a function, that by which tune
 -- chooses. {metric=, share=, spread= (the deviation over the mean), rows= (how many have two
 -- finished seeds)}; nil without such a row, or if the plan has one seed.
@@ -126,8 +126,8 @@ local function resolution(store, exp, trials, seeds)
   return { metric = metric, share = spread * stats.detected(seeds), spread = spread, rows = count }
 end
 
--- Adds to the plan p what a run with seeds = "until 2 %" may ask for besides: chosen (of
--- rounds.choose), later (the number of these trials) and later_seconds (nil: unknown).
+-- Adds to the plan p the trials that a run with seeds = "until 2 %" may add: chosen (of
+-- rounds.choose), later (their number) and later_seconds (nil: unknown).
 local function add_later(store, p, exp, words, chosen, machine)
   if not chosen then return end
   local asked = exp.asked
@@ -202,7 +202,7 @@ end
 local function rule_text(r, given)
   local where, adds = {}, {}
   if type(r.where) == "function" then
-    where[1] = "a function fits"
+    where[1] = "a function matches"
   else
     for i, key in ipairs(sorted_keys(r.where)) do
       where[i] = key .. "=" .. config.show(r.where[key])
@@ -262,7 +262,7 @@ local function time_line(p)
   end
   return ("%s with %s (%s)%s"):format(time_range(p),
     output.count(p.jobs, "worker"), estimate_basis(p),
-    p.unknown > 0 and (", without %d of no known time"):format(p.unknown) or "")
+    p.unknown > 0 and (", without %d of unknown time"):format(p.unknown) or "")
 end
 
 local function after_line(p)
@@ -328,10 +328,10 @@ local function show(p)
   end
   if p.done > 0 then
     add("already done", ("-%d"):format(p.done), p.other_code > 0
-      and ("%d of them by other code (run --redo makes them again)"):format(p.other_code) or nil)
+      and ("%d of them by other code (run --redo runs them again)"):format(p.other_code) or nil)
   end
   if p.later and p.later > 0 then
-    add("if a look asks for them", ("-%d"):format(p.later))
+    add("if a look requires them", ("-%d"):format(p.later))
   end
   add("to run", tostring(p.to_run), p.resumable > 0
     and ("%d of them from a checkpoint"):format(p.resumable) or nil)
@@ -350,8 +350,8 @@ local function show(p)
     { "disk", disk_line(p) }, { "longest", longest or nil }, { "until", later_line(p) },
     { "resolves", resolution_line(p) },
     { "before", before },
-    { "data", p.absent and p.absent .. ": which trials are done is not known" },
-    { "code", p.exp.reach.whole and "all of the script counts: " .. p.exp.reach.whole } } do
+    { "data", p.absent and p.absent .. ": unknown which trials are done" },
+    { "code", p.exp.reach.whole and "the whole script counts: " .. p.exp.reach.whole } } do
     if line[2] then print(("  %-8s %s"):format(line[1], line[2])) end
   end
   for _, line in ipairs(prepared.why_new(p.list)) do print("  " .. line) end

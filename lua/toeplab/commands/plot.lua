@@ -32,11 +32,11 @@ local command = {
     .. "  toeplab plot @last --tensor kernel",
   usage = "toeplab plot [TRIAL...] [curves | matrix | kernel | response]\n"
     .. "       toeplab plot [TRIAL...] --tensor NAME",
-  about = "Draws, by gnuplot, metrics of trials, or the Toeplitz operators of their models: their\n"
-    .. "matrices, kernels or frequency responses, or tensors that trials logged. Trials that\n"
-    .. "differ only in the seed are one line, their mean. Of an experiment those\n"
-    .. "are drawn that table and report have; @all experiment=NAME draws all, sweep=N one.\n"
-    .. "Without TRIAL: the sweep of the trial started last.\n" .. selection.help,
+  about = "Draws with gnuplot: metrics of trials; the matrices, kernels or frequency responses of\n"
+    .. "the Toeplitz operators of their models; or tensors that trials logged. Trials that\n"
+    .. "differ only in the seed become one line, their mean. An experiment's name selects the\n"
+    .. "trials that table and report show; @all experiment=NAME draws all, sweep=N one sweep.\n"
+    .. "Without TRIAL: the sweep of the most recently started trial.\n" .. selection.help,
   words = { { of = "trials", choices = kernels.kinds } },
   options = {
     { name = "metric", short = "m", value = "NAME", many = true, of = "metrics",
@@ -54,31 +54,31 @@ local command = {
     { name = "fit", value = "FORM", choices = scaling.forms,
       help = "curves through last values, and their exponents: power, offset or auto",
       more = [[
-        With `--against` or `--at`; the exponents stand with their 95 % intervals over the seeds
-        beside the names. `power` is y = A x^-alpha, for at least 3 sizes, `offset` y = E + A
+        Requires `--against` or `--at`; the legend shows the exponents with their 95 % intervals
+        over the seeds. `power` is y = A x^-alpha, for at least 3 sizes, `offset` y = E + A
         x^-alpha, for at least 4, `auto` is offset if the seeds tell E from 0 on every line, else
-        power. A line that cannot be fitted is an error that names it. toeplab-lua(7) says how, at
+        power. A line that cannot be fitted is an error. toeplab-lua(7) describes the fit at
         tl.scaling.fit.]] },
     { name = "layer", value = "N", many = true, help = "layer number, from 1 (default: all)" },
     { name = "channel", value = "N", many = true,
       help = "channel number, from 1; of a matrix, a panel each (default: the mean)" },
     { name = "tensor", value = "NAME",
       help = "a tensor that trials logged: a vector over the steps, a matrix at the last",
-      more = "Of axes longer than 400 every second, third, ... position is drawn." },
+      more = "Axes longer than 400 are thinned to every second, third, ... position." },
     { name = "step", value = "N", many = true,
-      help = "of a tensor: at step N; a vector is then a line, a matrix a panel" },
+      help = "with --tensor: at step N; a vector is then a line, a matrix a panel" },
     { name = "n", value = "LENGTH", help = "length of the operator" },
     { name = "script", value = "FILE", of = "experiment",
       help = "the experiment whose function model makes the models (of a class of its own)" },
     { name = "log", value = "AXES", of = "axes",
-      help = "logarithmic axes: x, y or xy; of a matrix z" },
+      help = "logarithmic axes: x, y or xy; for a matrix z" },
     { name = "panels", value = "KEY", of = "keys_stored",
       help = "a panel for each value of KEY, with equal axes and one legend" },
     { name = "order", value = "NAMES", many = true,
       help = "the lines, panels and words along x that come first (A,B), in this order",
       more = [[
-        A name is a value, `KEY=VALUE`, or what the legend says. If repeated, each is one name,
-        which may have commas.]] },
+        A name is a value, `KEY=VALUE`, or a legend entry. If the option is repeated, each is one
+        name, which may contain commas.]] },
     { name = "legend", value = "PLACE", choices = legends,
       help = "top-left, top-right, bottom-left, bottom-right, outside, below or none" },
     { name = "term", help = "draw in the terminal" },
@@ -119,7 +119,7 @@ local own = {
   { "--tensor NAME", "step" },
 }
 
--- Raises if an option does not apply to the kind of figure, a number of own.
+-- Raises if an option does not apply to the kind of figure, an index of own.
 local function check(set, kind)
   for i, names in ipairs(own) do
     for k = 2, i ~= kind and #names or 0 do
@@ -133,15 +133,15 @@ local function check(set, kind)
     end
   end
   if set.fit and not set.against and not set.at then
-    errors.usage("plot: --fit is for last values: give --against or --at")
+    errors.usage("plot: --fit requires --against or --at")
   end
   paper.check("plot", set)
 end
 
 -- ---- Figures -----------------------------------------------------------------------------------
 
--- Leaves out the trials that the frame of an experiment leaves out which is named by itself, and
--- says so.
+-- Returns ids without those that the frame of an experiment leaves out, for each experiment that is
+-- selected as a whole, and reports how many.
 local function newest(store, words, ids)
   local left = 0
   for _, word in ipairs(words) do
@@ -185,8 +185,8 @@ local function usual(trials)
   return { known.loss and "loss" or most or "loss" }
 end
 
--- Makes panels of one figure of the specs of parts, one for each of a key's values (curves.panels):
--- gives them equal axes. Returns their common title, if they have one.
+-- Gives the specs of parts, one for each value of a key (curves.panels), equal axes, as panels of
+-- one figure. Returns their common title, if they have one.
 local function side_by_side(specs, parts)
   local title = specs[1].title
   for _, spec in ipairs(specs) do title = spec.title == title and title or nil end
@@ -261,8 +261,8 @@ local function of_curves(store, ids, set)
 end
 
 -- Calls fn(row, t, title) for each trial, as a row of v_trials and one of groups.set. Returns the
--- panels that the calls return, a name for the file and a title. fn's title: of panels among those
--- of other trials, else nil.
+-- panels that the calls return, a name for the file and a title. fn gets no title if there is only
+-- one trial.
 local function of_each(store, ids, fn)
   local panels, row, label = {}, nil, nil
   check_panels(#ids)
@@ -280,7 +280,7 @@ local function of_each(store, ids, fn)
 end
 
 local function check_colours(panel, log)
-  if panel.matrix and log.x then errors.usage "plot: --log of a matrix is z: it has no x" end
+  if panel.matrix and log.x then errors.usage "plot: --log of a matrix takes z, not x" end
 end
 
 local function of_tensors(store, ids, set)
@@ -311,9 +311,8 @@ end
 
 local MOST_ACROSS = 6 -- panels of a row
 
--- Returns one spec of panels in a size that suits their kind and number. If several channels of
--- matrices are requested, but not many, each layer has a row of its own; so has each metric in
--- panels of a key.
+-- Returns one spec of panels in a size that suits their kind and number. Up to MOST_ACROSS channels
+-- of matrices give each layer a row; panels of a key give each metric a row.
 local function spec_of(panels, set, title)
   local first, many, channels, across = panels[1], #panels > 1, #(set.channel or {}), 2
   if first.matrix and #panels > 4 then across = 3 end
@@ -357,7 +356,7 @@ function command.run(set, words)
   check(set, set.tensor and 3 or is_curves and 1 or 2)
   local store <close> = records.snapshot(records.folder(set.dir))
   local panels, name, title
-  local filters = {} -- so that two choices are two files
+  local filters = {} -- so that different filters write different files
   if is_curves then
     panels, name, title = of_curves(store, ids_of(store, rest), set)
     for _, word in ipairs(rest) do

@@ -17,11 +17,11 @@ local command = {
   about = "Writes one page of HTML about all commands of an experiment, or about the\n"
     .. "sweep of a number (toeplab status --json): its question, results, the paper's table\n"
     .. "beside them, curves, trials, failures, origin. The page needs no network or other file.\n"
-    .. "KEY=VALUE chooses trials, scale=NAME a scale. What an experiment's own report prints and\n"
-    .. "draws is on the page if its script is unchanged.\n\n"
+    .. "KEY=VALUE selects trials, scale=NAME a scale. The page includes the output of an\n"
+    .. "experiment's own report if its script is unchanged.\n\n"
     .. "--serve serves a page with the curves of the newest sweep, which grows while trials run,\n"
-    .. "to browsers on this machine. It prints the address, which holds a random token: without\n"
-    .. "it nothing is answered. Ctrl-C ends it.",
+    .. "to browsers on this machine. It prints the address, whose random token every request\n"
+    .. "needs. Ctrl-C ends it.",
   words = { "stored", "filters" },
   options = {
     { name = "output", short = "o", value = "FILE", writes = true,
@@ -33,7 +33,7 @@ local command = {
   },
 }
 
--- Returns the path of the page about a frame that the words select: of another selection another.
+-- Returns the path of the page about a frame; different words have different paths.
 local function place(store, set, frame, words)
   if set.output then return set.output end
   local name = pages.name(frame)

@@ -22,9 +22,9 @@ local command = {
     .. "else differed (exit code 4). The same command continues after an interruption.",
   words = { "trials" },
   options = {
-    { name = "threads", value = "N", help = "run with N threads, not as many as the trial had" },
+    { name = "threads", value = "N", help = "run with N threads (default: as the trial did)" },
     { name = "ignore", value = "NAMES", of = "metrics", list = true,
-      help = "metrics that are not compared, e.g. times" },
+      help = "metrics to ignore, such as times" },
     { name = "keep", help = "keep the scratch folder" },
     { name = "json", help = "as one JSON object" },
     { name = "quiet", short = "q", help = "no progress" },
@@ -108,7 +108,7 @@ local function explain(t, differences, events)
     print("  no recorded property differs: the trial depends on something else, such as "
       .. "the time, a file\n  or the order of pairs(), which differs in each process")
     if t.attempt > 1 then
-      print(("  or on a variable of its loop that t:steps was not given: the stored trial was "
+      print(("  or on a variable of its loop that t:steps did not get: the stored trial was "
         .. "started %d times"):format(t.attempt))
     end
   end
@@ -121,16 +121,16 @@ local function show_comparison(t, result, differences, events)
   local tensors = result.tensors
   if tensors.same + tensors.differ > 0 then
     print(("tensors     %d of %d the same%s"):format(tensors.same, tensors.same + tensors.differ,
-      tensors.first and ", first not " .. tensors.first or ""))
+      tensors.first and ", first different: " .. tensors.first or ""))
   end
   if result.texts + #result.other_texts > 0 then
     print(("texts       %d of %d the same%s"):format(result.texts,
       result.texts + #result.other_texts,
-      #result.other_texts > 0 and ", not " .. table.concat(result.other_texts, ", ") or ""))
+      #result.other_texts > 0 and ", different: " .. table.concat(result.other_texts, ", ") or ""))
   end
   if result.equal then return print("bit-identical") end
   if result.metrics.first then print(first_line(result.metrics.first)) end
-  print("what else is different:")
+  print("other differences:")
   explain(t, differences, events)
 end
 
@@ -152,8 +152,8 @@ end
 
 -- ---- The verb ----------------------------------------------------------------------------------
 
--- Compares the trial with the one in the scratch folder, but for the metrics left_out (a set), and
--- prints the result; returns whether they are equal.
+-- Compares the trial with the one in the scratch folder, except for the metrics left_out (a set),
+-- and prints the result; returns whether they are equal.
 local function judge(set, store, t, scratch, new_id, left_out)
   local new <close> = records.open(scratch .. "/results", "r")
   local result = reproduce.compare(store, t.id, new, new_id, left_out)

@@ -12,23 +12,23 @@ local rm = {
   example = "toeplab rm quickstart @failed\n  toeplab rm --restore @last\n"
     .. "  toeplab rm --purge --dry-run",
   usage = "toeplab rm TRIAL...\n       toeplab rm --restore TRIAL...\n       toeplab rm --purge",
-  about = "Moves trials to the trash: no verb shows or counts them any more, and nothing is lost\n"
-    .. "until --purge frees what has been there for 30 days. A running trial is refused.\n"
+  about = "Moves trials to the trash. No verb shows or counts them any more; nothing is deleted\n"
+    .. "until --purge frees trials that have been there for 30 days. A running trial is refused.\n"
     .. "--restore takes trials out of the trash, unchanged; there @last selects all that the\n"
-    .. "last rm moved there. A run that needs a trial restores it too.\n"
+    .. "last rm moved. A run that needs a trial restores it too.\n"
     .. "--purge deletes the trials that have been in the trash that long, with their files, and\n"
-    .. "what kills have left behind: files that no row mentions, temporary files of dead\n"
-    .. "processes, journals that are in the store. It prints what it frees.\n" .. selection.help,
+    .. "what killed processes left behind: files that no row mentions, temporary files,\n"
+    .. "journals that are in the store. It prints what it frees.\n" .. selection.help,
   words = { "trials" },
   options = {
     { name = "restore", help = "take trials out of the trash",
       more = [[
-        As they were; `@last` means all that the last toeplab rm put there. A run that asks for
-        them takes them out too.]] },
+        Unchanged; `@last` selects all that the last toeplab rm moved. A run that needs them
+        restores them too.]] },
     { name = "purge", help = "delete what has been in the trash for 30 days, and stray files",
       more = [[
-        With their files; and what kills have left behind: files that no row knows, temporaries of
-        processes that are gone, journals that are taken over.]] },
+        With their files, and what killed processes left behind: files that no row mentions,
+        temporary files, journals that are in the store.]] },
     { name = "days", value = "N", help = "with --purge: trials that have been there for N days" },
     output.dry_run,
     output.dir,
@@ -40,8 +40,8 @@ local function put(store, words, dry)
   local what = ("%s, %s, %s"):format(output.count(done.trials, "trial"),
     output.count(done.files, "file"), output.bytes(done.bytes))
   if dry then return print(what .. " would be moved to the trash") end
-  print(what .. " into the trash (undo: toeplab rm --restore @last; freed by toeplab rm --purge "
-    .. "in 30 days)")
+  print(what .. " moved to the trash (undo: toeplab rm --restore @last; freed by toeplab rm "
+    .. "--purge in 30 days)")
 end
 
 local function restore(store, words, dry)
@@ -66,7 +66,7 @@ local function purge(store, days, dry)
       end
     end
   end
-  if dry then free() else store:transaction(free) end -- no run begins any of them meanwhile
+  if dry then free() else store:transaction(free) end -- so that no run begins one meanwhile
   local database = #ids > 0 and not dry and trash.shrink(store) or 0
   print(("%s %s from the trash (%s), %s left behind (%s)%s"):format(
     dry and "would free" or "freed", output.count(#ids, "trial"), output.bytes(trashed),
@@ -76,7 +76,7 @@ end
 
 local function check(set, words)
   if set.restore and set.purge then errors.usage("rm: choose one of --restore and --purge") end
-  if set.days and not set.purge then errors.usage("rm: --days is for --purge") end
+  if set.days and not set.purge then errors.usage("rm: --days requires --purge") end
   if set.purge and #words > 0 then
     errors.usage("rm: --purge takes no trials, got '%s'", words[1])
   elseif #words == 0 and not set.purge then

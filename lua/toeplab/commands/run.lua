@@ -20,58 +20,54 @@ local run = {
   about = "Runs every trial of an experiment that is not done yet. The same command continues\n"
     .. "after an interruption of any kind, and repeats only what failed. key=value sets a key of\n"
     .. "the experiment, key=a,b,c or 'key=range(1,9)' or 'key=log2(16,256)' takes several values;\n"
-    .. "scale=NAME takes one of its scales; seeds=N or seed=N sets the seeds; seeds=\"until 2 %\"\n"
-    .. "adds seeds to each row until its ratio to that of compare=KEY=VALUE is known to 2 %.\n"
-    .. "Results go to standard output, progress to standard error. Several such commands at a\n"
-    .. "time, also on machines that share the results folder, divide the trials among them.\n\n"
+    .. "scale=NAME selects a scale; seeds=N or seed=N sets the seeds; seeds=\"until 2 %\" adds\n"
+    .. "seeds to each row until its ratio to the row of compare=KEY=VALUE is known to 2 %.\n"
     .. "With --on slurm submits the trials as one array job and returns; toeplab status, ls and\n"
-    .. "this command see the results while it runs. The options from --partition on are those of\n"
-    .. "the job; a file slurm.lua beside FILE, or in ~/.config/toeplab, gives them as a Lua table.",
+    .. "this command see the results while it runs. The options from --partition on describe the\n"
+    .. "job; a file slurm.lua beside FILE, or in ~/.config/toeplab, gives them as a Lua table.",
   words = { "experiment", "keys" },
   options = {
     { name = "dry-run", short = "n", help = "list the trials with their status; run nothing" },
     { name = "jobs", short = "j", value = "N", help = "N trials at a time, each in a process",
       more = [[
-        By default 1, at most 128. The end of a process touches no other trial, and its own goes
-        on from its checkpoint.]] },
+        By default 1, at most 128. If a process dies, the other trials go on, and its own resumes
+        from its checkpoint.]] },
     { name = "share", value = "N", help = "N trials at a time on each GPU (1; needs device=cuda)",
       more = [[
-        With `-j` and `device=cuda` as many run as there are GPUs, each in a process of its own;
+        With `-j` and `device=cuda` each GPU runs one trial at a time, in a process of its own;
         the others wait.]] },
     { name = "timeout", value = "TIME", help = "stop a trial that takes longer (90s, 30m)",
-      more = "Such a trial has failed." },
+      more = "Such a trial counts as failed." },
     { name = "fail-fast", help = "stop all at the first failure" },
     { name = "alert", value = "COMMAND", help = "run COMMAND when a trial fails or diverges, and "
       .. "at the end",
       more = [[
-        A trial diverges when it logs a value that is not finite, or its guard stops it or takes
-        it back, or its gradient is not finite; the end is told if trials have begun. The command
-        is run by sh(1). Its environment says what happened: `TOEPLAB_EVENT` is failed, diverged or
-        end, `TOEPLAB_EXPERIMENT`, `TOEPLAB_TRIAL` (the id; not at the end), `TOEPLAB_DIR` and
-        `TOEPLAB_TEXT`, what happened in words, say the rest. The first ten trials are told, each
-        once; the command is not stored, as it may hold a secret. One that takes longer than a
-        minute is stopped; what it writes to standard error is in `alert.log` in the results
-        folder. Example: `--alert 'mail -s
+        A trial diverges when it logs a value that is not finite, when its guard stops it or rolls
+        it back, or when its gradient is not finite. The end is reported if trials have begun.
+        sh(1) runs the command with these variables: `TOEPLAB_EVENT` (failed, diverged or end),
+        `TOEPLAB_EXPERIMENT`, `TOEPLAB_TRIAL` (the id; not at the end), `TOEPLAB_DIR`, and
+        `TOEPLAB_TEXT`, a sentence on what happened. Only the first ten trials are reported, each
+        once. The command is not stored, as it may hold a secret. It is stopped after a minute;
+        its standard error goes to `alert.log` in the results folder. Example: `--alert 'mail -s
         "$TOEPLAB_EVENT $TOEPLAB_TEXT" me'`.]] },
     { name = "tensorboard", value = "DIR", writes = true,
       help = "write event files for TensorBoard below DIR",
       more = [[
-        The files hold what each trial has logged, the keys that the sweep varies and the seed as
-        hyperparameters, and how it ended, in the folder DIR/EXPERIMENT/LABEL-ID of each trial. An
-        attempt at a trial makes a new file, which begins with what the store knows of the trial,
-        and with a mark by which TensorBoard forgets the files before. Only trials that run are
-        written; `toeplab export --tensorboard` writes those that are done. The option needs a
-        build with protobuf-c, as `toeplab doctor` says; docs/live.md says what takes these files
-        over into other tools.]] },
-    { name = "redo", help = "make trials of other code again, from the start",
+        The files are in DIR/EXPERIMENT/LABEL-ID of each trial. They hold its logged values, the
+        varied keys and the seed as hyperparameters, and its final status. Each attempt at a trial
+        makes a new file, which begins with the trial's stored values and makes TensorBoard
+        discard the files before it. Only running trials are written; `toeplab export
+        --tensorboard` writes finished ones. The option requires a build with protobuf-c, which
+        `toeplab doctor` reports; docs/live.md names tools that import these files.]] },
+    { name = "redo", help = "run trials of other code again, from the start",
       more = [[
-        That is trials that other code has made or begun, wholly or in part; their old metrics and
-        files go.]] },
+        These are trials that other code ran, wholly or in part; their old metrics and files are
+        deleted.]] },
     { name = "adopt", help = "take over old results of the same configuration and seed",
       more = [[
-        Of trials that are new because their code, data or numerics have changed, those that are
-        done under their old ids count as done. An event of each, which `toeplab show` prints,
-        says what has changed.]] },
+        A trial that is new because its code, data or numerics have changed counts as done if it
+        is done under its old id. An event, which `toeplab show` prints, records what has
+        changed.]] },
     { name = "dir", short = "C", value = "DIR", help = "the results folder" },
     { name = "quiet", short = "q", help = "no progress" },
     { name = "checkpoint-steps", value = "N", help = "a checkpoint every N steps" },
@@ -79,10 +75,10 @@ local run = {
     { name = "on", value = "SYSTEM", choices = { "slurm" },
       help = "submit as one array job to slurm (with -n: print the script)",
       more = [[
-        Submits what is not done and returns. While the job runs, the other verbs show its results
-        so far, and the same command submits only what is missing and what no task in the queue
-        will take. The results folder must lie on a file system that all nodes share. A task whose
-        time ends saves its trials 90 seconds before and goes back into the queue.
+        Submits the unfinished trials and returns. While the job runs, the other verbs show its
+        results so far, and the same command submits only trials that no queued task will run.
+        The results folder must lie on a file system that all nodes share. A task saves its
+        trials 90 seconds before its time limit and is requeued.
         `docs/cluster.md` says what the file system must do, and shows profiles.]] },
     { name = "wait", help = "wait for the job, and print the results" },
     { name = "shard", value = "I/K", unlisted = true, help = "of an older release" },
@@ -111,7 +107,7 @@ local function job_options(set, path, jobs)
     if set[name] then errors.usage("run: --%s cannot be combined with --on slurm", name) end
   end
   if not set["dry-run"] and not shell.on_path "sbatch" then
-    errors.usage("run: there is no Slurm here (sbatch is not in PATH): give the command on a login "
+    errors.usage("run: there is no Slurm here (sbatch is not in PATH): run the command on a login "
       .. "node of the cluster")
   end
   return slurm_options.read(path, flags, jobs)
@@ -152,7 +148,7 @@ function run.run(set, words, command)
     return (set["dry-run"] or set.on) and errors.DONE or team_trial.follow(o.command)
   end
   if ours and set.on then
-    errors.usage("run: --on slurm submits from one process, and %d were started", ours.size)
+    errors.usage("run: --on slurm submits from one process, but %d were started", ours.size)
   end
   o.on = job_options(set, path, o.jobs or 1)
   if set["dry-run"] then return (o.on and runner.script or runner.list)(path, words, o) end

@@ -76,7 +76,7 @@ local function field(name, value)
   print(("%-11s %s"):format(name, (tostring(value):gsub("\n", "\n" .. (" "):rep(12)))))
 end
 
--- Formats a table of texts as lines "corpus=9f3c...", "lang=C".
+-- Formats a table of strings as lines "corpus=9f3c...", "lang=C".
 local function pairs_of(set)
   local parts = {}
   for i, name in ipairs(sorted_keys(set)) do parts[i] = ("%s=%s"):format(name, set[name]) end
@@ -172,7 +172,7 @@ end
 local from = { "experiment", "status", "seed", "step", "seconds", "host", "command", "git_commit",
   "git_dirty", "code_hash", "data_hash", "error" }
 
--- Returns what is compared of a trial: three tables of values by name.
+-- Returns the compared properties of a trial: three tables of values by name.
 local function sides(store, row)
   local metrics, about, provenance = {}, {}, store:object(row.provenance)
   for _, m in ipairs(store:rows("SELECT name, value FROM v_last WHERE trial = ?", { row.id })) do
@@ -264,7 +264,7 @@ end
 
 function show.run(set, words)
   output.check("show", set)
-  if set.csv and not set.diff then errors.usage("show: --csv is for --diff") end
+  if set.csv and not set.diff then errors.usage("show: --csv requires --diff") end
   if set.script and set.diff then errors.usage("show: choose one of --script and --diff") end
   if set.script and set.json then errors.usage("show: --json cannot be combined with --script") end
   if #words == 0 then errors.usage("show: which trial? Give an id (see toeplab ls) or @last") end

@@ -18,18 +18,18 @@ local status = {
   usage = "toeplab status [EXPERIMENT]",
   about = "Counts the trials of each experiment's last sweep by status, with the remaining\n"
     .. "time, and shows the progress of each running trial and the jobs of Slurm in the queue.\n"
-    .. "With --cancel ends these jobs first: their trials are saved, and toeplab run continues\n"
-    .. "them. --stop asks the run at work to save and stop one trial, and to go on with the\n"
-    .. "others; the command of the run continues that trial later.",
+    .. "--cancel first ends these jobs; their trials are saved, and toeplab run continues them.\n"
+    .. "--stop asks the run to save and stop one trial while the others go on; the run's command\n"
+    .. "continues that trial later.",
   words = { "stored" },
   options = {
     { name = "cancel", help = "cancel the jobs that toeplab run --on slurm has submitted" },
     { name = "stop", value = "TRIAL", of = "trials",
       help = "save and stop that running trial first",
       more = [[
-        The run at work goes on with its other trials and ends with exit code 1; the same command
-        continues the trial. A run whose trials are judged by one another (`prune`), or that
-        several ranks share, can only be stopped as a whole.]] },
+        The run continues its other trials and ends with exit code 1; the same command continues
+        the trial. A run that compares its trials with one another (`prune`), or that several
+        ranks share, can only be stopped as a whole.]] },
     { name = "json", help = "as JSON, one object a line" },
     output.dir,
   },

@@ -26,15 +26,15 @@ local command = {
   usage = "toeplab table [NAME [KEY=VALUE...]]",
   about = "Prints a published table, or the numbers of a figure, beside the measurements of this\n"
     .. "folder: mean and 95 % interval over seeds, rank agreement, differences from the paper's\n"
-    .. "runs. Without NAME: the published tables and figures, and the commands that answer and\n"
-    .. "draw them. NAME may be an experiment, or the number of a sweep, too: then its own table.\n"
-    .. "KEY=VALUE chooses trials by configuration, scale=NAME by scale, experiment=NAME if\n"
+    .. "runs. Without NAME: lists the published tables and figures, and the commands that answer\n"
+    .. "and draw them. NAME may also be an experiment or the number of a sweep: then its table.\n"
+    .. "KEY=VALUE selects trials by configuration, scale=NAME by scale, experiment=NAME if\n"
     .. "several answer one table (default: the newest).",
   words = { "tables", "filters" },
   options = {
     { name = "md", help = "as Markdown" },
     { name = "tex", help = "as LaTeX (booktabs), a clearly best value in bold",
-      more = "A value is clearly best if its interval clears those of all other rows." },
+      more = "A value is clearly best if its interval overlaps no other row's." },
     { name = "csv", help = "as CSV, a line for each cell" },
     { name = "html", help = "as a page of HTML" },
     { name = "why", value = "ROW/COLUMN", help = "the trials of a cell, and their commands" },
@@ -46,29 +46,29 @@ local command = {
         A cell averages over all keys that neither `--rows` nor `--columns` names: over their
         settings for each seed first, then over the seeds, so that a difference between settings
         does not widen the interval. A seed that lacks a value in one of these settings is left
-        out of the cell. The row and the column `mean` average over rows and columns, where these
-        have the same settings; a mean that would average over others than those beside it is left
-        out, and cells that differ in what they average over are said to.]] },
+        out of the cell. The row and the column `mean` average over rows and columns that have the
+        same settings; other means are left out, and cells that average over different settings
+        are reported.]] },
     { name = "columns", value = "KEYS", of = "keys_stored", list = true,
       help = "with --rows: a column for each value of KEYS",
       more = "By default a column for each metric." },
     { name = "tolerance", value = "PERCENT",
-      help = "mark what is within PERCENT of the paper; exit code 4 if any is not, or diverged" },
+      help = "mark cells within PERCENT of the paper; exit code 4 if any is not, or diverged" },
     output.dir,
   },
 }
 
 -- ---- The list ---------------------------------------------------------------------------------
 
--- Collects the program's experiment files -> the ids of the tables that they declare to answer.
+-- Returns table id -> the program's experiment files that declare to answer it.
 local function experiments(folder, prefix, list)
   for _, name in ipairs(core.sys.list(folder) or {}) do
     local path = folder .. "/" .. name
     if name:find "%.lua$" then
       local text = core.sys.read_file(path) or ""
-      local said = text:match "%f[%w_]answers%s*=%s*(%b{})"
+      local ids = text:match "%f[%w_]answers%s*=%s*(%b{})"
         or text:match "%f[%w_]answers%s*=%s*(\"[^\"\n]*\")" or ""
-      for id in said:gmatch "[\"']([^\"']+)[\"']" do
+      for id in ids:gmatch "[\"']([^\"']+)[\"']" do
         list[id] = list[id] or {}
         table.insert(list[id], prefix .. name)
       end
@@ -79,7 +79,7 @@ local function experiments(folder, prefix, list)
   return list
 end
 
--- Returns table id -> "18 of 18 done", for the newest sweep that answers it.
+-- Returns table id -> "copy: 18 of 18", for the newest sweep that answers it.
 local function progress_by_table(store)
   local set = {}
   for _, sweep in ipairs(sweeps.answering(store)) do
@@ -91,12 +91,11 @@ local function progress_by_table(store)
   return set
 end
 
--- Returns the commands that measure a table or figure, and draw it; if there are none, what is
--- known instead.
+-- Returns the commands that measure and draw a table or figure, or a note if there are none.
 local function commands_of(published, files, program)
   local lines = {}
   for i, file in ipairs(files or {}) do lines[i] = ("%s run %s"):format(program, file) end
-  if #lines == 0 then return { published.instead or "nothing here answers it" } end
+  if #lines == 0 then return { published.instead or "no experiment here answers it" } end
   if published.draw then lines[#lines + 1] = program .. " " .. published.draw end
   return lines
 end
@@ -161,9 +160,9 @@ local function find_cell(result, text)
     r and right or left or text, table.concat(names, ", "))
 end
 
--- Returns the part of a point that a command can set. The command line takes a list for a list of
--- values of an axis. A free key with such a value is left out, and the command then runs all values
--- of that key. The other keys, as those of a zip, are set together: all or none.
+-- Returns the part of a point that a command can set. A list on the command line means several
+-- values of an axis. A free key whose value is a list is left out, and the command then runs all
+-- values of that key. Keys that are bound together, as in a zip, are set all or none.
 local function given(frame, at)
   local alone, left, fits = frame:free_keys(), {}, true
   for key, value in pairs(at) do
@@ -233,7 +232,7 @@ local function format_of(set)
   return chosen or "text"
 end
 
--- Returns the table that --rows and --columns ask for.
+-- Returns the pivot table of --rows and --columns.
 local function pivoted(set, frame)
   local metrics = set.metric or not set.columns
     and (frame.plan.columns or sorted_keys(frame:metrics()))
@@ -248,7 +247,7 @@ local function pivoted(set, frame)
     arguments.list("table", set, "columns") or {}, metrics)
 end
 
--- Raises if the options of a pivot table do not go together.
+-- Raises for options that a pivot table cannot combine.
 local function check_pivot(set)
   if set.columns and not set.rows then errors.usage("table: --columns needs --rows KEYS") end
   if set.rows and set.tolerance then
@@ -297,7 +296,7 @@ function command.run(set, words)
   if #words == 0 then
     for _, option in ipairs { "md", "tex", "html", "why", "metric", "rows", "tolerance" } do
       if set[option] and (option ~= "metric" or #set.metric > 0) then
-        errors.usage("table: --%s needs the NAME of a table; the list of all takes --csv", option)
+        errors.usage("table: --%s needs the NAME of a table; the list takes only --csv", option)
       end
     end
     return list(set, store)
@@ -310,7 +309,7 @@ function command.run(set, words)
   local fine = not percent or check(result, percent)
   show(result, set)
   if not result.frame then
-    errors.say("no trial here answers %s (toeplab table lists what does)", words[1])
+    errors.say("no trial here answers %s (toeplab table lists the experiments that do)", words[1])
   end
   return fine and errors.DONE or errors.CHECK
 end

@@ -23,8 +23,8 @@ local verify = {
     .. "options, with the definition over a table of shapes. Exit code 4 if an error is above\n"
     .. "tolerance (1e-5; for the parameters after a training run 1e-4; with --precision bf16 all\n"
     .. "2e-2, with tf32 5e-3), or if nothing was compared. The statistics of Pathfinder\n"
-    .. "(pathfinder.json, or pathfinder.h5 beside it) are compared with those of images that are\n"
-    .. "drawn now, each in standard errors of the difference; exit code 4 if 1 % are more than 3\n"
+    .. "(pathfinder.json, or pathfinder.h5 beside it) are compared with images drawn now, each\n"
+    .. "in standard errors of the difference; exit code 4 if 1 % are more than 3\n"
     .. "apart, or one is more than 4.",
   computes = true,
   words = { "references" },
@@ -35,11 +35,11 @@ local verify = {
       help = "of products in layers and models: float32 (the default), bf16, on GPUs tf32",
       more = [[
         Errors up to 2e-2 pass with bf16, up to 5e-3 with tf32. The operators of backends and
-        their encoders are float32 with each.]] },
+        their encoders always compute in float32.]] },
     { name = "device", short = "d", value = "DEVICE", of = "devices",
       help = "the device: cpu, cuda, or cuda:1 for the second GPU",
       more = [[
-        The path of a device's file, as that of the emulated GPU that tests use, is one too.]] },
+        Also the path of a device file, such as the emulated GPU of the tests.]] },
     { name = "all", short = "a", help = "print each parameter's gradient, not only the worst" },
     { name = "images", short = "i", value = "N",
       help = "for Pathfinder: images to draw (20,000 of 32x32, 1,000 of 128x128)" },
@@ -93,7 +93,7 @@ local function line_of(name, backend, results, good, all)
     table.concat(parts, "  "))
 end
 
--- Names what runs now, for main.c to report if that ends the process; nil: not one backend.
+-- Names the running backend, which main.c reports if it crashes; nil: no single backend.
 local function begin(backend)
   core.sys.tell(backend and ("backend '%s'"):format(backend) or "a plugin or a library")
 end
@@ -187,10 +187,10 @@ local function check_file(path, set, chosen)
   return summary(path, t, true)
 end
 
--- Whether a word is the path of a file; others are backends.
+-- Returns whether a word is the path of a file; others are backends.
 local function is_path(word) return word:find "[./]" ~= nil end
 
--- Returns the words without those that are options, and the options of each backend.
+-- Returns the words that are not options, and the options of each backend.
 local function split(words)
   local rest, options = {}, {}
   for _, word in ipairs(words) do
@@ -207,15 +207,15 @@ local function split(words)
   return rest, options
 end
 
--- Raises if a backend does not know its options, whatever it computes.
+-- Raises if a backend rejects its options.
 local function check_backend_options(backend, options)
   begin(backend)
   local ok, why = pcall(core.tno, backend, 8, 2, true, options)
   if not ok and why.status == "EINVAL" then errors.usage("verify: %s", errors.text(why)) end
 end
 
--- Raises for names of backends that there are not, and for options that would have no effect.
--- asked: the words that were given.
+-- Raises for unknown backends, and for options that would have no effect. asked: the words as the
+-- user gave them.
 local function check_options(set, words, names, asked, options)
   local files, statistics = 0, 0
   for _, word in ipairs(words) do
@@ -232,12 +232,12 @@ local function check_options(set, words, names, asked, options)
     end
   end
   if set.images and statistics == 0 then
-    errors.usage "verify: --images is for the statistics of Pathfinder"
+    errors.usage "verify: --images requires the statistics of Pathfinder"
   end
   if files > 0 then return end
-  if set.all then errors.usage "verify: --all is for files" end
+  if set.all then errors.usage "verify: --all requires a reference file" end
   if set.backend and #asked > 0 then
-    errors.usage("verify: give %s as a name or by --backend", set.backend[1])
+    errors.usage("verify: give %s as a name or by --backend, not both", set.backend[1])
   end
 end
 

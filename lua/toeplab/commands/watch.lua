@@ -12,9 +12,9 @@ local watch = {
   usage = "toeplab watch [EXPERIMENT|SWEEP]",
   about = "Shows the trials of a sweep (the newest) in the terminal and redraws them while they\n"
     .. "run: how far each is, the last value and the curve of a metric. Keys: up and down choose\n"
-    .. "a trial, c shows its curve, l its log, s asks the run to save and stop it (the command of\n"
-    .. "the run continues it later), m takes the next metric, q quits. Where output is no\n"
-    .. "terminal it prints what toeplab status prints, once.",
+    .. "a trial, c shows its curve, l its log, s asks the run to save and stop it (the run's\n"
+    .. "command continues it later), m shows the next metric, q quits. If the output is not a\n"
+    .. "terminal, prints the state once, like toeplab status.",
   words = { "stored" },
   options = {
     { name = "metric", short = "m", value = "NAME", of = "metrics",
@@ -30,10 +30,10 @@ function watch.run(set, words)
     every = arguments.number("watch", set, "every", 0.1) or 1 }
   if view.can() then return view.run(o) end
   local option = set.metric and "metric" or set.every and "every"
-  if option then errors.usage("watch: --%s has no effect: this is no terminal", option) end
+  if option then errors.usage("watch: --%s requires a terminal", option) end
   local store <close> = records.open(o.folder, "r")
   status.show(store, standing.sweep(store, o.name, "watch"))
-  errors.say("watch: this is no terminal, so the state of %s is printed once",
+  errors.say("watch: the output is not a terminal, so the state of %s is printed once",
     os.date "%Y-%m-%d %H:%M:%S")
 end
 

@@ -1,6 +1,6 @@
--- live/curves.lua: reads the curves of trials for a display that is redrawn: each again only once
--- the trial has logged more and, since a curve of a million steps takes a second, only after some
--- twenty times as long as reading it took.
+-- live/curves.lua: caches the curves of trials for a display that is redrawn. A curve is read again
+-- only if the trial has logged more and, since reading a million steps takes a second, only after
+-- REST times the time that reading it took.
 local core = require "toeplab.core"
 local logged = require "toeplab.store.logged"
 
@@ -9,13 +9,12 @@ local curves = {}
 local Curves = {}
 Curves.__index = Curves
 
-local REST = 20 -- between two readings, in times of what one takes
+local REST = 20 -- between two readings, in units of a reading's time
 
 function curves.new() return setmetatable({ known = {} }, Curves) end
-
--- Returns the curve of metric `name` of trial id in about `count` points: {steps=, values=}, and
--- another table once it has been read again. newest: the newest value of the metric, {index=,
--- value= (nil for NaN), step= (of training)}, which tells whether the trial has logged more.
+-- Returns the curve of metric `name` of trial id in about `count` points: {steps=, values=}; a new
+-- table after it has been read again. newest: the newest value of the metric, {index=, value= (nil
+-- for NaN), step= (of training)}, from which it sees whether the trial has logged more.
 function Curves:get(store, id, name, count, newest)
   local key = ("%s %d %s"):format(id, count, name)
   local last = ("%s %s %s"):format(newest.index, newest.value, newest.step)

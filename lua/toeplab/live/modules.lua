@@ -8,19 +8,19 @@ local modules = {}
 local known = {
   tensorboard = { what = "TensorBoard's files", needs = "protobuf-c",
     packages = "libprotobuf-c-dev protobuf-c-compiler" },
-  http = { what = "pages that are served", needs = "libmicrohttpd",
+  http = { what = "served pages", needs = "libmicrohttpd",
     packages = "libmicrohttpd-dev" },
 }
 
 -- Returns the path of a module, or nil and the reason if there is none. A build and an installation
--- have its folder beside that of their backends.
+-- have its folder beside the backends' folder.
 function modules.file(name)
   for _, backend in ipairs(core.backends()) do
     local path = ("%s/live/%s.so"):format(backend.path:match "^(.*)/[^/]*/[^/]*$", name)
     if core.sys.exists(path) then return path end
   end
   local about = known[name]
-  return nil, ("%s need %s, which this build lacks: apt-get install %s, then build again"):format(
+  return nil, ("%s require %s, which this build lacks: apt-get install %s, and rebuild"):format(
     about.what, about.needs, about.packages)
 end
 

@@ -1,6 +1,6 @@
--- live/page.lua: the page that `toeplab report --serve` serves, which needs no other file and no
--- network but the server that it came from. It asks for state.json every two seconds, and for the
--- curves of the chosen metric once that has a new version (server.lua).
+-- live/page.lua: the page that `toeplab report --serve` serves. It needs no other file, and no
+-- network but its server. It requests state.json every two seconds, and the curves of the chosen
+-- metric whenever they have a new version (server.lua).
 return [[
 <!doctype html>
 <html lang="en">
@@ -225,7 +225,7 @@ function row_of(kind, cells) {
 function fill() {
   document.title = state.title;
   at("title").textContent = state.title;
-  at("line").textContent = state.line + (state.working ? "" : "  (no trial is at work)");
+  at("line").textContent = state.line + (state.working ? "" : "  (no trial is running)");
   const metrics = Object.values(state.metrics);
   choose(at("metric"), metrics, metrics.includes("loss") ? "loss" : metrics[0]);
   choose(at("by"), ["trial", ...state.keys], "trial");

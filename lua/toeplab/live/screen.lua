@@ -1,4 +1,4 @@
--- live/screen.lua: makes the lines that `toeplab watch` shows, for a terminal of any size.
+-- live/screen.lua: makes the lines of `toeplab watch` for a terminal of any size.
 local core = require "toeplab.core"
 local progress = require "toeplab.base.progress"
 local standing = require "toeplab.live.standing"
@@ -10,7 +10,7 @@ local screen = {}
 local BARS = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }
 local PLAIN = { "_", ".", "-", "~", "=", "+", "*", "#" }
 
--- Returns whether the terminal shows UTF-8, as the locale says.
+-- Returns whether the locale says that the terminal shows UTF-8.
 local function is_utf8()
   for _, name in ipairs { "LC_ALL", "LC_CTYPE", "LANG" } do
     local value = os.getenv(name)
@@ -34,7 +34,7 @@ function screen.sparkline(values, plain)
   return table.concat(parts)
 end
 
--- Returns text without control characters, cut or padded to so many columns.
+-- Returns text without control characters, cut or padded to `columns` columns.
 function screen.fit(text, columns, right)
   text = core.sys.clean(text):gsub("[\n\t]", " ")
   return width.pad(width.cut(text, columns), columns, right)
@@ -111,7 +111,7 @@ function screen.text(s, text)
   return lines
 end
 
--- Returns what redraws the terminal with these lines, each cut to its width.
+-- Returns the output that redraws the terminal with these lines, each cut to its width.
 function screen.draw(lines, columns, rows)
   local parts = { "\27[H" }
   for i = 1, math.min(#lines, rows) do

@@ -1,6 +1,6 @@
--- live/server.lua: `toeplab report --serve`: a page about a sweep that grows with it, by HTTP on
--- the loopback interface (lua/live/http.c). The page (page.lua) asks for two kinds of text, which
--- this file makes from the store every second and the server hands out:
+-- live/server.lua: `toeplab report --serve`: serves a page about a sweep that grows with it, by
+-- HTTP on the loopback interface (lua/live/http.c). The page (page.lua) requests two kinds of text,
+-- which this file makes from the store every second and the server returns:
 --   state.json     the trials, the keys that vary, the metrics, and a version of each metric
 --   curve-I.json   the curves of metric I: the id of a trial -> [steps, values]
 local core = require "toeplab.core"
@@ -67,7 +67,7 @@ local function set_curves(self, store, trials, names)
   end
 end
 
--- Returns the trials of a sweep as the page wants them.
+-- Returns the trials of a sweep in the form that the page takes.
 local function described(store, trials, axes)
   local list = {}
   for i, t in ipairs(trials) do
@@ -108,7 +108,7 @@ local function refresh(self)
   self.state = state
 end
 
--- Refreshes the texts. If that fails, the page keeps what it shows, and the reason is printed once.
+-- Refreshes the texts. If that fails, the page stays as it is, and the reason is printed once.
 local function try_refresh(self)
   local ok, why = pcall(refresh, self)
   local text = not ok and errors.text(why) or nil
@@ -134,10 +134,10 @@ function server.run(o)
   local printed, lost = io.stdout:write(address)
   if printed then printed, lost = io.stdout:flush() end
   if not printed then
-    errors.raise(errors.FAILED, "report: the address cannot be printed, and nobody could see the "
+    errors.raise(errors.FAILED, "report: the address cannot be printed, so nobody could open the "
       .. "page: standard output: %s", lost)
   end
-  errors.say("only who knows this address sees the page; Ctrl-C ends it")
+  errors.say("only this address opens the page; Ctrl-C ends it")
   local looked = core.sys.clock()
   repeat
     core.sys.sleep(LOOK_SECONDS)

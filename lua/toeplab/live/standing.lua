@@ -1,5 +1,5 @@
--- live/standing.lua: how far a sweep is: its trials by status, those at work, and the time left. It
--- reads the store, also while a run writes to it.
+-- live/standing.lua: the progress of a sweep: its trials by status, the running ones, and the time
+-- left. It reads the store, also while a run writes to it.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local estimate = require "toeplab.runs.estimate"
@@ -11,7 +11,7 @@ local sweeps = require "toeplab.store.sweeps"
 
 local standing = {}
 
--- Returns the words that the store holds no sweep of that name, or (nil) none at all.
+-- Returns the error message for an unknown sweep name, or (nil) for an empty store.
 function standing.none(store, name)
   local names = {}
   for i, row in ipairs(sweeps.last(store)) do names[i] = row.experiment end
@@ -20,7 +20,7 @@ function standing.none(store, name)
 end
 
 -- Returns the row of the newest sweep of an experiment, of sweep NUMBER, or without a name of the
--- newest of all. verb: for the message where there is none.
+-- newest of all. verb: for the error message if there is none.
 function standing.sweep(store, name, verb)
   local number = math.tointeger(tonumber(name))
   local last = not number and sweeps.last(store, name)[1]
@@ -46,8 +46,8 @@ local function running(store, sweep)
   return list
 end
 
--- Returns the seconds that a running trial has spent on its steps so far, of all attempts: those up
--- to its last checkpoint, extrapolated. Before the first checkpoint, those of this attempt.
+-- Returns the seconds that a running trial has spent on its steps so far, over all attempts,
+-- extrapolated from its last checkpoint. Before the first checkpoint, the seconds of this attempt.
 local function spent_on_steps(t)
   if (t.saved or 0) > 0 and t.spent then return t.spent / t.saved * (t.step or 0) end
   return core.sys.now() - t.started
@@ -99,7 +99,7 @@ function standing.line(sweep, by_status, all, seconds)
     table.concat(words, ", "), seconds and "  eta " .. progress.duration(seconds) or "")
 end
 
--- Returns how far a trial at work is, of all its steps if they are known: "120/500".
+-- Returns the step of a running trial, of all its steps if they are known: "120/500".
 function standing.far(t)
   return t.step and (t.steps and ("%d/%d"):format(t.step, t.steps) or tostring(t.step)) or "0"
 end

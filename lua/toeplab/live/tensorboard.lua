@@ -1,10 +1,10 @@
 -- live/tensorboard.lua: writes TensorBoard's event files about trials, a folder for each:
 --   DIR/EXPERIMENT/LABEL-ID/events.out.tfevents.TIME.HOST.PID.N
 --
--- A run hands over what it reads from journals (coordinator.lua, run.follow). An attempt at a trial
--- writes a new file, which begins with all that the store knows of the trial: TensorBoard reads the
--- files of a folder in the order of their names, and the record `restart` makes it forget those
--- before. So a file that a killed run left half-written does no harm.
+-- A run passes on the lines that it reads from journals (coordinator.lua, run.follow). Each attempt
+-- at a trial writes a new file, which begins with the trial's stored values. TensorBoard reads the
+-- files of a folder in the order of their names, and the record `restart` makes it discard the
+-- earlier ones, so a file that a killed run left half-written does no harm.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local logged = require "toeplab.store.logged"
@@ -31,8 +31,8 @@ end
 
 local function plain(text) return (text:gsub("[^%w_=.,+-]+", "_"):gsub("^%.", "_")) end
 
--- Returns the folder of a trial. It keeps the name that it has, since the label of a trial names
--- the keys that vary in one command and not in another.
+-- Returns the folder of a trial. An existing folder keeps its name, since the label names the keys
+-- that vary, which differ from command to command.
 local function folder_of(self, experiment, t)
   local above, ending = self.folder .. "/" .. plain(experiment), "-" .. t.id:sub(1, 8)
   for _, name in ipairs(core.sys.list(above) or {}) do
@@ -50,14 +50,14 @@ local function files_in(folder)
   return list
 end
 
--- Returns ok, or raises why it is not. The io library returns only the errno of a failure,
--- functions of core.sys a status too.
+-- Returns ok, or raises the reason of a failure. The io library returns only its errno, functions
+-- of core.sys a status too.
 local function check(ok, why, number, status)
   if ok then return ok end
   errors.raise(errors.code_of(status or errors.status_of(number)), "TensorBoard's files: %s", why)
 end
 
--- Opens a new event file in the folder of a trial, whose name sorts behind those that are there.
+-- Opens a new event file in the folder of a trial, whose name sorts after the existing ones.
 local function new_file(self, folder, others)
   check(core.sys.mkdir(folder))
   local time = math.floor(core.sys.now())
@@ -87,9 +87,9 @@ local function hyperparameters(values, keys)
   return list
 end
 
--- Writes what the store knows of a trial. A metric with an index of its own, such as a lag, is
--- written at the end, since it is logged again and again. Returns the values of those: name ->
--- index -> value.
+-- Writes the stored values of a trial. Writes a metric with an index of its own, such as a lag, at
+-- the end, since it is logged repeatedly. Returns the values of such metrics: name -> index ->
+-- value.
 local function write_history(self, file, store, id)
   local indexed, now = {}, core.sys.now()
   logged.each(store, id, function(m)
@@ -105,8 +105,8 @@ local function write_history(self, file, store, id)
 end
 
 -- Begins a file about trial t ({id=, label=, config=}), and returns {file=, path=, indexed=,
--- others= (the names of older files in its folder), folder=}. continues: the file says that it
--- takes the place of older ones.
+-- others= (the names of older files in its folder), folder=}. continues: the file replaces older
+-- ones.
 local function begin(self, store, experiment, t, keys, continues)
   local folder = folder_of(self, experiment, t)
   local others = files_in(folder)
@@ -142,10 +142,10 @@ local function finish(self, w, status)
   check(w.file:close())
 end
 
--- ---- While a run is at work -------------------------------------------------------------------
+-- ---- During a run -------------------------------------------------------------------
 
--- Calls fn unless writing has failed before. A disk that is full must not end the run, so a failure
--- is a warning.
+-- Calls fn unless writing has failed before. A failure is a warning, since a full disk must not end
+-- the run.
 local function try(self, fn)
   if self.broken then return end
   local ok, why = pcall(fn)
@@ -154,7 +154,7 @@ local function try(self, fn)
   errors.say("warning: no more files for TensorBoard in %s: %s", self.folder, errors.text(why))
 end
 
--- Trial t of the run begins or continues.
+-- Opens the file of trial t, which begins or continues.
 function Follower:began(run, t)
   try(self, function()
     self.open[t.id] = begin(self, run.records, run.exp.name, t, run.axes, true)
@@ -173,12 +173,12 @@ function lines.metric(self, w, step, name, value, at)
   end
 end
 
--- The trial goes on from a checkpoint of this step.
+-- The trial resumes from a checkpoint at this step.
 function lines.forget(self, w, step)
   check(w.file:write(self.module.restart(core.sys.now(), step + 1)))
 end
 
--- The store has taken these lines of the journal of trial t.
+-- Writes lines of trial t's journal, which the store has already copied.
 function Follower:read(t, list)
   local w = self.open[t.id]
   if not w then return end
@@ -201,7 +201,7 @@ end
 -- ---- From the store ---------------------------------------------------------------------------
 
 -- Writes the file of a stored trial: its row of v_trials, and the keys that were swept. Older files
--- in its folder are removed unless the trial is at work. Returns the path of the file.
+-- in its folder are removed unless the trial is running. Returns the path of the file.
 function Follower:write(store, row, keys)
   local t = { id = row.id, config = store:config(row.config),
     label = store:object(row.provenance).label or row.experiment }

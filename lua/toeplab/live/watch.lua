@@ -1,5 +1,5 @@
--- live/watch.lua: the loop of `toeplab watch`, which shows a sweep in the terminal and takes keys.
--- It reads the store; to stop a trial it marks it (store/changes.lua).
+-- live/watch.lua: the loop of `toeplab watch`, which shows a sweep in the terminal and reads keys.
+-- It reads the store; it stops a trial with a mark (store/changes.lua).
 local core = require "toeplab.core"
 local curves = require "toeplab.live.curves"
 local errors = require "toeplab.base.errors"
@@ -18,13 +18,13 @@ local watch = {}
 local Watch = {}
 Watch.__index = Watch
 
-local KEY_SECONDS = 0.2     -- between two looks at keys, signals and the size of the terminal
-local LOG_BYTES = 16 << 10  -- of the end of a log that are shown
+local KEY_SECONDS = 0.2     -- between two polls of keys, signals and the size of the terminal
+local LOG_BYTES = 16 << 10  -- shown from the end of a log
 local POINTS = 200          -- of a curve that is drawn by itself
 
 -- ---- Reading ----------------------------------------------------------------------------------
 
--- Chooses the metric: the given one, which must have been logged once any is; else the loss.
+-- Chooses the metric: the given one, which must be logged if any is; else the loss.
 local function choose_metric(self)
   local names, known = self.names, {}
   for _, name in ipairs(names) do known[name] = true end
@@ -43,8 +43,8 @@ local function close(self)
   self.store = nil
 end
 
--- Reads the store, and keeps the chosen trial chosen. The store is opened anew each time, in case
--- its folder was moved, and stays open for the curves. The rest is of one moment.
+-- Reads the store, and keeps the chosen trial. Opens the store each time, in case its folder was
+-- moved, and leaves it open for the curves. The rest is of one moment.
 local function refresh(self)
   close(self)
   self.store = records.snapshot(self.folder)
@@ -65,7 +65,7 @@ local function refresh(self)
   end
   self.chosen = self.trials[self.at] and self.trials[self.at].id
   self.title = standing.line(sweep, by_status, all, seconds)
-    .. (#list == 0 and "  (no trial is at work)" or "")
+    .. (#list == 0 and "  (no trial is running)" or "")
 end
 
 local function curve_of(self, t, count)
@@ -97,7 +97,7 @@ end
 
 -- Returns a curve drawn by gnuplot in the size of the terminal, or why it is not.
 local function picture(curve, s)
-  local columns = math.max(40, math.min(s.columns, 120)) -- what plot.text takes
+  local columns = math.max(40, math.min(s.columns, 120)) -- within the limits of plot.text
   local spec = { xlabel = "step", key = "none", width = 1000, -- a letter is twice as high as wide
     height = math.max(200, 2 * 1000 * (s.rows - 2) // columns),
     series = { { x = curve.steps, y = curve.values } } }
@@ -133,13 +133,13 @@ local function move(self, by)
   self.chosen = self.trials[self.at] and self.trials[self.at].id
 end
 
--- Asks the run at work to stop the chosen trial; the answer becomes the note.
+-- Asks the run to stop the chosen trial; the answer becomes the note.
 local function stop(self)
   local ok, why = pcall(function()
     local store <close> = records.open(self.folder, "u")
     changes.stop(store, { words = { self.asks } })
   end)
-  self.note = ok and "it saves and stops" or errors.text(why)
+  self.note = ok and "saving and stopping" or errors.text(why)
   self.asks = nil
 end
 
@@ -171,7 +171,7 @@ end
 
 local arrows = { ["\27[A"] = "k", ["\27OA"] = "k", ["\27[B"] = "j", ["\27OB"] = "j" }
 
--- Acts on what was typed. Behind the question whether to stop a trial, only y means yes.
+-- Handles typed keys. After the question whether to stop a trial, only y means yes.
 local function press(self, typed)
   local at = 1
   while at <= #typed do
@@ -215,12 +215,12 @@ local function loop(self, typing)
   end
 end
 
--- Whether standard input and output are a terminal that can be redrawn.
+-- Returns whether standard input and output are a terminal that can be redrawn.
 function watch.can()
   return core.sys.isatty(0) and core.sys.isatty(1) and os.getenv "TERM" ~= "dumb"
 end
 
--- Shows the sweep of that name until the user quits. o: folder, name (of the experiment, or the
+-- Shows a sweep until the user quits. o: folder, name (of the experiment, or the
 -- number of a sweep; nil: the newest sweep), metric (nil: the loss), every (seconds). Returns the
 -- exit code.
 function watch.run(o)

@@ -44,7 +44,7 @@ end
 -- With pair, the rows of ids are the first sequences of b pairs and then the second ones, [2 b,n],
 -- and the two means z, z' are classified as [z, z', z z', z - z'].
 -- as_published divides the sum of the states of tokens by n, as if padding had states of 0. With
--- pad = 0, also as published, token 0 is padding wherever it stands; in images it is a black pixel.
+-- pad = 0, also as published, token 0 is padding everywhere; in images it is a black pixel.
 local AttentionClassifier = class("AttentionClassifier", {
   { "vocab", field { type = "int", min = 1, max = 1 << 31 }, "number of tokens" },
   { "classes", field { type = "int", min = 1, max = 1 << 24 }, "number of classes" },
@@ -55,7 +55,7 @@ local AttentionClassifier = class("AttentionClassifier", {
   { "hidden", field { default = 128, min = 1, max = 1 << 31 },
     "width inside the channel mixer and the classifier" },
   { "mixer", field { default = "attention", choices = mixers.names },
-    "token mixer; one that hides padding" },
+    "token mixer, one that hides padding" },
   { "mixer_options", {}, "options of the mixer" },
   { "pair", false, "classify pairs of sequences" },
   { "pad", field { type = "int", min = 0, optional = true },
@@ -94,7 +94,7 @@ function AttentionClassifier:build(o)
   self.head = nn.Linear(o.hidden, o.classes)
 end
 
--- Returns the mask [b,n]; nil if nothing says which tokens are padding.
+-- Returns the mask [b,n]; nil if padding is unknown.
 local function mask_of(self, ids, lengths)
   if self.opt.pad or not lengths then return self.mask_by_token(ids) end
   return padding.by_length(padding.lengths("AttentionClassifier", lengths, ids), ids:dim(2))
@@ -126,7 +126,7 @@ function AttentionClassifier:forward(ids, lengths)
 end
 
 -- Returns the number of parameters (a float) of a model with the resolved options o, without those
--- that a mixer has besides its four maps.
+-- that a mixer has in addition to its four maps.
 function AttentionClassifier.parameters_of(o)
   local d, hidden = o.dim + 0.0, o.hidden
   local layer = 4 * d * (d + 1) + 4 * d + 2 * d * hidden + d + hidden

@@ -1,9 +1,9 @@
--- models/baselines.lua: lists the models that TNN's Tables 2 and 3 compare with, as their code was
--- run: options of tnn_lm and tnn_mlm for models/presets.lua.
+-- models/baselines.lua: the models that TNN's Tables 2 and 3 compare with, as their code was run:
+-- options of tnn_lm and tnn_mlm for models/presets.lua.
 --
 -- The causal ones are fairseq's Transformer decoder, the bidirectional ones RoBERTa, each with
--- another token mixer. Their code differs from the mixers' own papers in places, which the option
--- as_published of the mixer brings back. The counts are those of the released architectures.
+-- another token mixer. Their code differs from the mixers' own papers in places; the mixers' option
+-- as_published reproduces the differences. The counts are the released architectures'.
 
 local overlay = require "toeplab.base.overlay"
 
@@ -23,8 +23,8 @@ local alone = { layout = "none", channel = "none" }
 -- S4 and DSS are wider than the embedding of the causal model, and than RoBERTa.
 local wide = { dim = 1024, embed_dim = 512 }
 
--- Returns the options of a model: the mixer's name, its own options, and those of the tables that
--- follow, of which later ones override earlier ones.
+-- Returns the options of a model: the mixer's name, its own options, and the tables that follow;
+-- later ones override earlier ones.
 local function with(mixer, mixer_options, ...)
   return overlay({ mixer = mixer, mixer_options = mixer_options }, ...)
 end

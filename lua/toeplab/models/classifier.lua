@@ -26,10 +26,10 @@ local spec = stack.fields({
   { "pair", false, "classify pairs of sequences" },
   { "classes", field { type = "int", min = 1, max = 1 << 24 }, "number of classes" },
   { "pool", field { default = "mean", choices = { "mean", "last" } },
-    "state that is classified: the mean over positions, or the last; without padding" },
+    "state to classify: the mean over positions, or the last; without padding" },
   { "final_norm", nn.norm_option "batchnorm", "norm after the last block" },
   { "padding", field { default = "seen", choices = { "seen", "masked" } },
-    "seen by GTUs and batch norm, as published, or masked: answers do not depend on it" },
+    "seen by GTUs and batch norm, as published, or masked: results do not depend on it" },
 }, {
   layers = 2, dim = 64, expand = 1.0, glu_dim = 96, norm = "batchnorm", causal = false,
   positions = "sinusoidal", encoder = "lra", rpe_dim = 16, decay = "none",
@@ -42,19 +42,19 @@ local spec = stack.fields({
 --   model:hidden(ids [, mask [b,n]]) -> [b,n,dim]
 -- lengths (int32) counts the tokens of each row before its padding; by default all n. The pooling
 -- leaves padding out, and so do token mixers that take a mask (nn/mixers/init.lua). GTUs and batch
--- norm see it, as in the published code. With padding = "masked" they do not, so that in evaluation
--- the logits of a row do not depend on the other rows; a backend whose operator is another one at
--- another length, as those of ski and fd are, needs rows padded to one length all the same.
+-- norm see it, as in the published code. With padding = "masked" they do not, so in evaluation the
+-- logits of a row do not depend on the other rows. A backend whose operator depends on the length,
+-- such as ski and fd, still requires rows padded to one length.
 -- With pixels, the tokens are grey levels k in 0..vocab-1, and Linear(1 -> dim) of
--- (k / (vocab-1) - mean) / deviation takes the place of the embedding; ids may then also be the
--- normalised pixels themselves, [b,n,1] float32.
+-- (k / (vocab-1) - mean) / deviation replaces the embedding; ids may then also be the normalised
+-- pixels themselves, [b,n,1] float32.
 -- With pair, the rows of ids are the first sequences of b pairs and then the second ones, [2 b,n].
 -- The pooled states z, z' of a pair give [z, z', z - z', z z'], then Linear(4 dim -> dim), GELU and
 -- the linear map.
 local TnnClassifier = class("TnnClassifier", spec, nil,
   "ids [b,n] -> [b,classes]: a classifier of sequences")
 
--- Makes a token mixer ignore padding. Which other mixers do, says nn/mixers/init.lua.
+-- Makes a token mixer ignore padding. nn/mixers/init.lua says which other mixers do.
 local function hide_padding(token)
   if token.hide_padding then
     token:hide_padding()
@@ -83,8 +83,8 @@ function TnnClassifier:build(o)
   self.head = nn.Linear(o.dim, o.classes)
 end
 
--- Returns the state of each token after the last norm: ids [b,n] int32 -> [b,n,dim]. kept says
--- where the tokens are if padding is masked (models/padding.lua).
+-- Returns the state of each token after the last norm: ids [b,n] int32 -> [b,n,dim]. kept: where
+-- the tokens are if padding is masked (models/padding.lua).
 function TnnClassifier:hidden(ids, mask, kept)
   local levels = self.fixed.levels
   local x = self.embed(levels and ids:type() == "int32" and levels:gather(ids) or ids)
@@ -95,7 +95,7 @@ function TnnClassifier:hidden(ids, mask, kept)
 end
 
 -- Returns the mean of the first lengths[i] states of each row i: x [b,n,d] -> [b,d]. Divides the
--- mask and not the sum, as padding.mean does, which would change the last bits of recorded results.
+-- mask, not the sum as padding.mean does, which would change the last bits of recorded results.
 local function pool_mean(x, lengths, mask)
   local b, n, d = x:dim(1), x:dim(2), x:dim(3)
   local count = core.tensor(lengths):reshape(b, 1)

@@ -23,24 +23,24 @@ local decode = { methods = predictor.methods, method_of = predictor.method_of }
 
 local field = options.field
 
--- Returns why a value is no list of texts and ids at which a text stops, after false.
+-- Returns false and the reason if a value is not a list of stop strings and ids.
 local function check_stops(list)
   for i, stop in ipairs(list) do
-    if stop == "" then return false, "has an empty text, at which nothing would begin" end
+    if stop == "" then return false, "has an empty string, at which any text would stop" end
     if type(stop) ~= "string" and math.type(stop) ~= "integer" then
-      return false, ("takes texts and ids of tokens, but value %d is a %s"):format(i, type(stop))
+      return false, ("takes strings and ids of tokens, but value %d is a %s"):format(i, type(stop))
     end
   end
   return true
 end
 
--- Returns the declared options: the given ones and those of all that generate.
+-- Returns the declared options: the given ones and the common ones of generation.
 local function declared(name, own)
   local all = { { "vocab", field { type = "any", optional = true },
     "the vocabulary; without it, prompts are lists of ids, and tokens have no text" } }
   for _, list in ipairs { own, predictor.fields(), sampler.fields(), {
     { "stop", field { type = "table", default = {}, check = check_stops },
-      "a text ends before the first of these texts, and tokens given by their ids" },
+      "strings and token ids before the first of which a text ends" },
     { "logprobs", false, "with the log-probability of each token, in nats" },
   } } do
     for _, entry in ipairs(list) do all[#all + 1] = entry end
@@ -53,22 +53,22 @@ local PROMPT = field { type = "string|table", default = "" }
 local of_stream = declared("tl.decode.stream", {
   { "prompt", PROMPT, "the beginning of the text, or the list of its ids" },
   { "n", field { type = "int", min = 0, optional = true },
-    "how many tokens to add (default: without an end)" },
+    "number of tokens to add (default: no limit)" },
   { "seed", field { type = "int", optional = true },
-    "of the random numbers (default: those of the stream named sample)" },
+    "random seed (default: the stream named sample)" },
 })
 
 local of_batch = declared("tl.decode.batch", {
-  { "prompts", "table", "a list of what prompt is for one text" },
-  { "n", field { default = 200, min = 0 }, "how many tokens to add to each" },
-  { "seed", 1, "text i has the random numbers of seed + i - 1" },
+  { "prompts", "table", "a list of prompts" },
+  { "n", field { default = 200, min = 0 }, "number of tokens to add to each" },
+  { "seed", 1, "text i uses the seed seed + i - 1" },
   { "batch", field { default = 16, min = 1, max = 1 << 16 }, "texts at a time" },
 })
 
 local of_score = options.declare "tl.decode.score" {
   { "vocab", field { type = "any", optional = true }, "the vocabulary; without it, ids are given" },
   { "prompt", PROMPT, "the text before, or the list of its ids" },
-  { "continuation", field { type = "string|table" }, "what is scored, or the list of its ids" },
+  { "continuation", field { type = "string|table" }, "the text to score, or the list of its ids" },
   { "session", field { type = "table", optional = true },
     "a session of toeplab.recurrent to use, instead of one pass over all" },
 }
@@ -126,20 +126,20 @@ end
 local Text = {}
 Text.__index = Text
 
--- Returns the texts and the set of ids at which a text stops.
+-- Returns the strings and the set of ids at which a text stops.
 local function stops_of(o)
   local texts, ids = {}, {}
   for _, stop in ipairs(o.stop) do
     if type(stop) == "string" then texts[#texts + 1] = stop else ids[stop] = true end
   end
   if #texts > 0 and not o.vocab then
-    errors.usage("generate: a text at which to stop needs the option vocab")
+    errors.usage("generate: a string in stop requires the option vocab")
   end
   return texts, ids
 end
 
--- Returns a text to which o.n tokens are to be added by a random stream. before: the prompt, if the
--- text that is shown follows it without a break; else "".
+-- Returns a text to which o.n tokens will be added from a random stream. before: the prompt, if the
+-- shown text follows it without a break; else "".
 local function text_of(o, ids, random, before)
   local text = setmetatable({ logprobs = o.logprobs, left = o.n or math.huge }, Text)
   text.sampler = sampler.new(o, random)
@@ -150,8 +150,8 @@ local function text_of(o, ids, random, before)
   return text
 end
 
--- Returns the next token: its id, its text (all that may be shown now, perhaps nothing), logprob if
--- wanted, and reason if it is the last one: "stop" or "length".
+-- Returns the next token: its id, its text (the part that can be shown now, perhaps empty), logprob
+-- if requested, and reason if it is the last one: "stop" or "length".
 function Text:take(logits)
   local token = { id = self.sampler:draw(logits), text = "" }
   local stopped = self.stop_ids[token.id]
@@ -166,8 +166,8 @@ function Text:take(logits)
   return token
 end
 
--- Returns a function that calls fn() with the model in evaluation mode. A model that is in it costs
--- no walk through its modules.
+-- Returns a function that calls fn() with the model in evaluation mode. A model already in this
+-- mode costs no walk through its modules.
 local function evaluator(model)
   local cached = nn.cache()
   return function(fn)
@@ -181,8 +181,8 @@ local function check_causal(model)
 end
 
 -- model:stream(options): returns an iterator over the tokens that the model adds to a prompt, each
--- {id=, text=, logprob=, reason=} as described at Text.take. The parameters must not change
--- meanwhile.
+-- {id=, text=, logprob=, reason=} as described at Text.take. The parameters must not change during
+-- the iteration.
 function decode.stream(model, given)
   local o = options.check("generate", of_stream, given)
   check_causal(model)
@@ -193,7 +193,7 @@ function decode.stream(model, given)
   if not ended then
     local _, why = predictor.method_of(model, o)
     if why and not o.n then
-      errors.usage("generate: a text without an end needs method window for this model: %s", why)
+      errors.usage("generate: without a limit a text requires method window: %s", why)
     end
   end
   local function step()
@@ -215,7 +215,7 @@ end
 
 -- ---- Many texts ---------------------------------------------------------------------------------
 
--- Notes a token of the text in a row. The last token of a text ends it, and its row is free.
+-- Records a token of the text in a row. The last token of a text frees its row.
 local function note(self, row, token)
   local slot = self.slots[row]
   local result = slot.result
@@ -232,7 +232,7 @@ local function note(self, row, token)
   end
 end
 
--- Returns the predictor of a text in a row. Kernels that all texts have are computed only once,
+-- Returns the predictor of a text in a row. Kernels that all texts share are computed only once,
 -- because that may take longer than the prompt.
 local function source_of(self, row, count)
   local o, last = self.options, self.free[row]
@@ -264,7 +264,7 @@ local function begin(self, row)
   note(self, row, text:take(source:feed(ids)))
 end
 
--- Adds one token to each text at work, after giving every free row its next text.
+-- Adds one token to each running text, after giving every free row its next text.
 local function advance(self)
   local rows = self.options.batch
   for row = 1, rows do
@@ -288,14 +288,14 @@ local function close_batch(self)
   self.slots, self.free, self.begun = {}, {}, #self.prompts
 end
 
--- model:batch(options): returns an iterator over what the model adds to each of the prompts, in
--- their order: {index=, prompt=, text=, ids=, seed=, reason=, logprob=}, where ids include a token
--- at which the text stopped, and logprob is the sum for all ids. The parameters must not change
--- meanwhile.
+-- model:batch(options): returns an iterator over the continuations of the prompts, in their order:
+-- {index=, prompt=, text=, ids=, seed=, reason=, logprob=}, where ids include a token at which the
+-- text stopped, and logprob is the sum for all ids. The parameters must not change during the
+-- iteration.
 --
 -- A text depends on its prompt, the options and its seed only, not on the other prompts or their
--- number: each has its own states and random numbers, and matrix products always have
--- o.batch rows, of which some may be of no use.
+-- number: each has its own states and random numbers, and matrix products always have o.batch rows,
+-- some of which may be unused.
 function decode.batch(model, given)
   local o = options.check("generate", of_batch, given)
   check_causal(model)
@@ -335,8 +335,8 @@ local function logprobs_of(model, states, targets)
   return core.concat(parts, 1):totable()
 end
 
--- Returns the ids of a text, and the ids that follow them in those of text .. continuation; nil if
--- they are not the first of these.
+-- Returns the ids of a text, and the ids that follow them in text .. continuation; nil if that does
+-- not begin with them.
 local function continued(vocab, text, continuation)
   local before = ids_of(vocab, text, "prompt")
   local all = ids_of(vocab, text .. continuation, "prompt")
@@ -346,9 +346,9 @@ local function continued(vocab, text, continuation)
   return before, table.move(all, #before + 1, #all, 1, {})
 end
 
--- Returns the ids of a prompt, at least one, and of its continuation. Two texts are encoded as one,
--- since a text may begin with other tokens where it stands alone. Where a token would reach from
--- the prompt into the continuation, blanks at the end of the prompt belong to the continuation.
+-- Returns the ids of a prompt, at least one, and of its continuation. Encodes two strings as one,
+-- since the continuation alone may begin with other tokens. If a token would span both, moves
+-- blanks from the end of the prompt to the continuation.
 function decode.split(vocab, prompt, continuation)
   local texts = type(prompt) == "string" and type(continuation) == "string"
   if not texts or #ids_of(vocab, prompt, "prompt") == 0 then
@@ -360,7 +360,7 @@ function decode.split(vocab, prompt, continuation)
     before, after = continued(vocab, text, blanks .. continuation)
   end
   if not before or #before == 0 then
-    errors.usage("generate: a token reaches from the prompt into the continuation: end the prompt "
+    errors.usage("generate: a token spans the prompt and the continuation: end the prompt "
       .. "elsewhere, or give both as lists of ids")
   end
   return before, after
@@ -368,7 +368,7 @@ end
 
 -- ---- Options of one method ----------------------------------------------------------------------
 
--- By option: the method that it is for, or that it is not for.
+-- By option: the methods that it requires.
 local of_methods = {
   { "window", "for method window", function(method) return method == "window" end },
   { "trained", "for method window", function(method) return method == "window" end },
@@ -376,8 +376,8 @@ local of_methods = {
   { "form", "for method etsc", function(method) return method == "etsc" end },
 }
 
--- Returns the name of a given option that has no effect with a method, and what it is for; nil if
--- all have one.
+-- Returns the name of a given option that has no effect with a method, and the methods that it
+-- requires; nil if all have an effect.
 function decode.idle(given, method)
   for _, option in ipairs(of_methods) do
     local name, whose, fits = table.unpack(option)
@@ -385,14 +385,14 @@ function decode.idle(given, method)
   end
 end
 
--- model:score(options): returns how likely the model finds a continuation after a prompt:
+-- model:score(options): returns the probability of a continuation after a prompt:
 -- {tokens=, logprob=, perplexity=, logprobs=}, the number of its tokens, the sum of their
 -- log-probabilities in nats, exp(-logprob/tokens), and the list of these log-probabilities.
 function decode.score(model, given)
   local o = options.check("score", of_score, given)
   check_causal(model)
   local before, targets = decode.split(o.vocab, o.prompt, o.continuation)
-  if #targets == 0 then errors.usage("generate: the continuation to score has no token") end
+  if #targets == 0 then errors.usage("generate: the continuation to score has no tokens") end
   local all = table.move(before, 1, #before, 1, {})
   table.move(targets, 1, #targets - 1, #all + 1, all)
   local list = evaluator(model)(function()

@@ -1,5 +1,5 @@
 -- models/distill.lua: approximates the kernel of a causal Toeplitz operator by a state space of few
--- modes per channel, whose step costs modes^2 products however many lags the kernel has.
+-- modes per channel; a step costs modes^2 products, independent of the number of lags.
 --
 -- The kernel k_0 .. k_(L-1) of a channel is the response of
 --   y_i = k_0 x_i + c s_i,   s_(i+1) = a s_i + b x_i,   so that k_n = c a^(n-1) b for n >= 1.
@@ -7,15 +7,14 @@
 -- s_1 >= s_2 >= .. and vectors u, v. In balanced coordinates
 --   b_i = sqrt(s_i) v_i[0]   c_i = sqrt(s_i) u_i[0]
 --   a_ij = (u_i' H' v_j) / sqrt(s_i s_j),
--- where H' is H shifted by one row or, which is the same, by one column. As H v_j = s_j u_j, this
--- is sqrt(s_j / s_i) times the sum over m of u_i[m] u_j[m+1], or sqrt(s_i / s_j) times that of
+-- where H' is H shifted by one row or, equivalently, by one column. As H v_j = s_j u_j, this is
+-- sqrt(s_j / s_i) times the sum over m of u_i[m] u_j[m+1], or sqrt(s_i / s_j) times the sum of
 -- v_i[m+1] v_j[m]; the one whose factor is at most 1 is exact to rounding. The first r coordinates
--- are the approximation. At no frequency is its response off by more than twice the sum of the
--- other singular values (Glover 1984), and so neither is the norm of the output relative to that
--- of the input.
+-- are the approximation. Its response is off by at most twice the sum of the other singular values
+-- at any frequency (Glover 1984), and so is the norm of the output relative to the input's.
 -- Least squares ("fitted"): a and b as before, and the c with the least error of k_1 .. k_(L-1).
--- The published distillation to modes (Laughing Hyena, NeurIPS 2023) fits them by gradient descent,
--- which is not done here.
+-- The published distillation to modes (Laughing Hyena, NeurIPS 2023) fits by gradient descent,
+-- which this file does not do.
 
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
@@ -25,7 +24,7 @@ local distill = {}
 
 distill.forms = { "balanced", "fitted" }
 
--- Whether a form is one of these.
+-- Returns whether a form is one of these.
 function distill.has(form)
   for _, name in ipairs(distill.forms) do
     if form == name then return true end
@@ -37,7 +36,7 @@ local NEGLIGIBLE = 1e-6 -- singular values below this share of the first are rou
 
 -- ---- From a kernel ------------------------------------------------------------------------------
 
--- Returns ids [m,m], by which gather makes the Hankel matrix of k_0 .. k_m, 0.
+-- Returns ids [m,m] with which gather makes the Hankel matrix of k_0 .. k_m, 0.
 local function hankel_ids(m)
   local rows = {}
   for i = 0, m - 1 do
@@ -48,8 +47,8 @@ local function hankel_ids(m)
   return core.ids(rows)
 end
 
--- Returns the balanced coordinates of one channel k [m+1,1], r of them, of which some may be 0:
--- lists a (of rows), b, c, and twice the sum of the other singular values.
+-- Returns r balanced coordinates of one channel k [m+1,1], some of which may be 0: lists a (of
+-- rows), b, c, and twice the sum of the other singular values.
 local function balance(k, r, ids)
   local m = k:dim(1) - 1
   local matrix = core.concat({ k, core.zeros(1, 1) }, 1):gather(ids):reshape(m, m)
@@ -87,7 +86,7 @@ local function responses(system, lags)
   return core.concat(list, 3)
 end
 
--- Replaces c by the one with the least sum of squared errors.
+-- Replaces c by the least-squares one.
 local function fit(system, k)
   local lags, d = k:dim(1), k:dim(2)
   local states, r = responses(system, lags), system.a:dim(2)
@@ -106,12 +105,12 @@ local function fit(system, k)
 end
 
 -- Returns the system {a [d,r,r], b [d,r,1], c [d,1,r], direct [d,1,1]} of the kernel k [lags,d],
--- with its decay in it, and for the form balanced the bound of its error in each channel, a list.
+-- decay included, and for the form balanced a list of error bounds, one per channel.
 function distill.system(k, r, form)
   local lags, d = k:dim(1), k:dim(2)
   if lags < 3 then errors.usage("distill: a kernel of %d lags needs no modes", lags) end
   if r >= lags then
-    errors.usage("distill: %d modes are no fewer than the %d lags of the kernel", r, lags)
+    errors.usage("distill: %d modes are not fewer than the kernel's %d lags", r, lags)
   end
   local a, b, c, bounds, ids = {}, {}, {}, {}, hankel_ids(lags - 1)
   for i = 1, d do
@@ -128,8 +127,8 @@ function distill.system(k, r, form)
   return system, bounds
 end
 
--- Returns the largest response of each channel of k [lags,d] at any frequency, a list: what the
--- bounds of system are relative to.
+-- Returns the largest response of each channel of k [lags,d] at any frequency, a list; the bounds
+-- of system are relative to these.
 function distill.gains(k)
   local padded = core.concat({ k, core.zeros(3 * k:dim(1), k:dim(2)) }, 1)
   local bins = core.rfft(padded, 1)

@@ -10,7 +10,7 @@ for _, name in ipairs(options.declared["tl.decode.stream"].order) do
   if name ~= "vocab" and name ~= "prompt" and name ~= "n" then known[#known + 1] = name end
 end
 
--- Raises for an option that is none, or that would have no effect.
+-- Raises for an unknown option, or one that would have no effect.
 local function check(given)
   for name in pairs(given) do
     local fine, why = suggest.choose("option", name, known)
@@ -20,14 +20,14 @@ local function check(given)
   if idle then error(("generate: option '%s' is %s"):format(idle, whose), 3) end
   for _, name in ipairs { "method", "window", "trained", "lags", "form" } do
     if given.session and given[name] ~= nil then
-      error(("generate: option '%s' is for a model without a session"):format(name), 3)
+      error(("generate: option '%s' cannot be combined with a session"):format(name), 3)
     end
   end
 end
 
--- tl.generate(model, vocab, prompt, options): returns one text, the prompt and what the model adds:
--- options.tokens tokens, by default 200, and the other options of decode.stream. vocab encodes and
--- decodes the text (tl.vocab_chars, ...).
+-- tl.generate(model, vocab, prompt, options): returns the prompt and its continuation as one
+-- string: options.tokens tokens, by default 200, and the other options of decode.stream. vocab
+-- encodes and decodes the text (tl.vocab_chars, ...).
 local function generate(model, vocab, prompt, given)
   check(given or {})
   local o = { vocab = vocab, prompt = prompt, n = 200 }
@@ -36,7 +36,7 @@ local function generate(model, vocab, prompt, given)
     o[name] = value
   end
   local before = prompt == "" and "" or vocab:decode(decode.ids(vocab, prompt))
-  if type(prompt) == "string" then -- decode.stream begins with a character that the prompt cuts
+  if type(prompt) == "string" then -- decode.stream first completes a character that the prompt cuts
     before = before:sub(1, characters.complete(before))
   end
   local parts = { before }

@@ -30,8 +30,7 @@ for _, entry in ipairs {
 end
 
 -- A language model: embedding, blocks, norm, output map. It takes every length n >= 1. The defaults
--- are the sizes of TNN's causal model, which was however trained with dropout 0.1 and a padding
--- token.
+-- are the sizes of TNN's causal model, which was trained with dropout 0.1 and a padding token.
 --   model(ids [b,n]) -> logits [b,n,vocab]   model:hidden(ids) -> [b,n,dim]
 --   model:loss(ids, targets) -> nats per token
 local TnnLM = class("TnnLM", spec, { "vocab" }, "ids [b,n] -> [b,n,vocab]: a language model")
@@ -66,7 +65,7 @@ function TnnLM:hidden(ids)
   return self.final_norm(x)
 end
 
--- Returns the features of states to which the output map is applied: [..,dim] -> [..,embed_dim].
+-- Returns the input of the output map for states: [..,dim] -> [..,embed_dim].
 local function features(self, hidden)
   return self.project_out and self.project_out(hidden) or hidden
 end
@@ -103,7 +102,7 @@ end
 
 TnnLM.stepwise = true -- only its submodules mix positions, so models/recurrent.lua can step it
 
--- The output map is not among the linear maps if it is tied to the embedding.
+-- An output map tied to the embedding is not among the linear maps.
 function TnnLM:own_cost(n)
   local o = self.opt
   return self.head and 0.0 or 2.0 * n * o.vocab * (o.embed_dim or o.dim), 0.0
@@ -111,8 +110,8 @@ end
 
 -- Estimates by formula the bytes that training on batch sequences of length n takes: a table of
 -- parameters, parameter_bytes, gradient_bytes, optimizer_bytes (Adam), activation_bytes and
--- total_bytes. Among the activations, a mixer that is given by name has those that its method cost
--- gives, and only input and output of a mixer that is a function are counted.
+-- total_bytes. The activations include those that a named mixer's method cost reports, and only
+-- input and output of a mixer that is a function.
 local function estimate(model, n, batch)
   local o = model.opt
   local parameters, trained = model:count()
@@ -168,8 +167,8 @@ function models.options(name)
   return suggest.strict("models", kinds)[name].spec
 end
 
--- Makes a model that is described but not trained: its random parameters are left at 0. If memory
--- cannot hold the model, raises an error before anything is allocated.
+-- Makes a model for description, not for training: its random parameters stay 0. If memory cannot
+-- hold the model, raises an error before anything is allocated.
 function models.describe(name, given)
   local kind = suggest.strict("models", kinds)[name]
   local o = options.check(kind.kind, kind.spec, given)

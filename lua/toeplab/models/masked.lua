@@ -17,7 +17,7 @@ local function fields()
       "number of tokens, <mask> included" },
     { "pad", field { type = "int", min = 0, optional = true },
       "token whose embedding starts at 0 and whose state is 0 before the first block; at the end "
-      .. "of a row only, and mixers that take a mask do not see it" },
+      .. "of a row only; mixers that take a mask do not see it" },
   }, {
     layers = 12, dim = 768, layout = "C-fairseq", causal = false, init = "bert",
   })
@@ -38,7 +38,7 @@ local function build(self, who, o)
 end
 
 -- Returns the state of each token after the last block: ids [b,n] int32 -> [b,n,dim]. mask [b,n],
--- for mixers that take one, is 0 at padding; nil: that of the token pad, if there is one.
+-- for mixers that take one, is 0 at padding; nil: from the token pad, if there is one.
 local function hidden(self, ids, mask)
   local x = self.embed(ids)
   if self.position then x = self.position(x) end
@@ -53,7 +53,7 @@ end
 
 -- The model is: embedding, layer norm, dropout, blocks; then Linear, GELU, layer norm, and the
 -- weights of the embedding with a bias give the logits. The defaults are the published sizes; the
--- published model however was trained with dropout 0.1 and with a padding token.
+-- published model was trained with dropout 0.1 and with a padding token.
 --   model(ids [b,n]) -> logits [b,n,vocab]   model:hidden(ids) -> [b,n,dim]
 --   model:loss(ids, places, targets) -> nats per masked token
 local TnnMLM = class("TnnMLM", fields(), nil, "ids [b,n] -> [b,n,vocab]: a masked language model")
@@ -67,7 +67,7 @@ end
 
 TnnMLM.hidden = hidden
 
--- Returns the features of states to which the output map is applied: [..,dim] -> [..,dim].
+-- Returns the input of the output map for states: [..,dim] -> [..,dim].
 local function features(self, hidden)
   return self.head_norm(core.gelu(self.head(hidden)))
 end
@@ -132,7 +132,7 @@ function TnnMLMClassifier:forward(ids, lengths)
   return self.head(drop(core.tanh(self.dense(drop(z)))))
 end
 
--- Options that change no function of the parameters when a trained model is used.
+-- Options that do not change the function of a trained model.
 local free = { dropout = true, layer_dropout = true, tno_dropout = true, gate_dropout = true,
   init = true, backend = true }
 
@@ -147,8 +147,8 @@ local function same(a, b)
   return true
 end
 
--- Copies the parameters of the shared part from a tnn_mlm, whose options must be the same but for
--- dropout and backend; the head stays as it is. Returns self.
+-- Copies the parameters of the shared part from a tnn_mlm, whose options must be the same except
+-- for dropout and backend; the head stays as it is. Returns self.
 function TnnMLMClassifier:start_from(mlm)
   if getmetatable(mlm) ~= TnnMLM then error("start_from: takes a tnn_mlm", 2) end
   for _, entry in ipairs(fields()) do
@@ -163,7 +163,7 @@ function TnnMLMClassifier:start_from(mlm)
   for name in pairs(state) do
     if not name:find "^dense%." and not name:find "^head%." then state[name] = theirs[name] end
   end
-  for name, t in pairs(theirs) do -- load refuses blocks that this model has not
+  for name, t in pairs(theirs) do -- load refuses blocks that this model lacks
     if name:find "^layers%." then state[name] = t end
   end
   return self:load(state)

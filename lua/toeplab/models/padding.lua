@@ -1,4 +1,4 @@
--- models/padding.lua: says which tokens of a batch are padding, by their number or by the lengths
+-- models/padding.lua: determines which tokens of a batch are padding, by their id or by the lengths
 -- of the rows.
 --
 -- A mask [b,n] is 1 for a token and 0 for padding, as token mixers take it (nn/block.lua).
@@ -9,7 +9,7 @@ local shapes = require "toeplab.nn.shapes"
 local padding = {}
 
 -- Returns a function that makes the mask of ids [b,n], in which the token pad is padding. Without
--- pad there is none: the function returns nil. who is the name of the model in messages.
+-- pad, the function returns nil. who: the model's name in messages.
 function padding.by_token(who, pad, vocab)
   if not pad then return function() end end
   if pad >= vocab then
@@ -38,8 +38,8 @@ function padding.by_length(list, n)
   return shapes.step(last - core.range(0, n - 1):reshape(1, n))
 end
 
--- Returns where the tokens of such rows are, for norms that leave padding out: {tokens= [t], the
--- places of the t tokens among the b n positions, places= [b n], the number of the token at each
+-- Returns the positions of the tokens of such rows, for norms that leave padding out: {tokens= [t],
+-- the places of the t tokens among the b n positions, places= [b n], the index of the token at each
 -- position, or t at padding}, both int32 from 0.
 function padding.kept(list, n)
   local tokens, places, total = {}, {}, 0

@@ -4,7 +4,7 @@
 local paired = {}
 
 -- Returns the states of the first sequences of b pairs and of the second ones, which follow them:
--- z [2 b,d] -> [b,d], [b,d]. who is the name of the model in messages.
+-- z [2 b,d] -> [b,d], [b,d]. who: the model's name in messages.
 function paired.halves(who, z)
   local rows = z:dim(1)
   if rows % 2 ~= 0 then error(("%s: %d rows are not pairs of sequences"):format(who, rows), 0) end

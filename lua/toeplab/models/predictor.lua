@@ -1,8 +1,8 @@
 -- models/predictor.lua: computes the logits of the next token of a text, by one of several methods.
--- All but window compute the same function, that of the model at one length (lags), so that the
--- same random numbers give the same tokens.
---   window  runs the model on the last tokens only, as many as the window, so that it forgets the
---           beginning of a longer text
+-- All except window compute the model's function at one length (lags), so the same random numbers
+-- give the same tokens.
+--   window  runs the model on the last tokens only, the window, so that it forgets the beginning of
+--           a longer text
 --   fft     runs the model on the whole text: each token costs a forward pass of length lags
 --   ring    stores the last inputs of each operator: a token costs lags products per channel
 --   etsc    stores the state of a sum of exponentials for each operator (recurrent.lua)
@@ -20,7 +20,7 @@ local predictor = {}
 
 predictor.methods = { "window", "fft", table.unpack(recurrent.methods) }
 
--- The options of a predictor, for those of whoever generates: a list of {name, field, help}.
+-- Returns the options of a predictor, a list of {name, field, help}, for callers' declarations.
 function predictor.fields()
   return {
     { "method", options.field { default = "window", choices = predictor.methods },
@@ -28,7 +28,7 @@ function predictor.fields()
     { "window", options.field { default = 256, min = 1, max = 1 << 40 },
       "method window: the model sees this many last tokens" },
     { "trained", options.field { type = "int", min = 1, optional = true },
-      "method window: a window beyond this length is no wider than its text" },
+      "method window: beyond this length a window is at most as wide as its text" },
     { "lags", options.field { type = "int", min = 1, max = 1 << 40, optional = true },
       "other methods: an operator sees this many last tokens (default: all of the text)" },
     { "form", options.field { default = "exact", choices = recurrent.forms },
@@ -38,9 +38,9 @@ function predictor.fields()
   }
 end
 
--- Returns the method by which the options o compute the logits of a model, and for an auto that
--- cannot run the model position by position, why. Raises, before any costly work, if the method
--- cannot be used for the model.
+-- Returns the method by which the options o compute the logits of a model, and the reason if auto
+-- cannot run the model position by position. Raises, before any costly work, if the method cannot
+-- be used for the model.
 function predictor.method_of(model, o)
   if o.session or o.method == "window" or o.method == "fft" then return o.method end
   local fine, why = pcall(recurrent.operators, model)
@@ -51,8 +51,8 @@ end
 
 -- ---- One text -----------------------------------------------------------------------------------
 
--- Returns the logits [vocab] after the last of the states of ids [1,n], of which the last is at
--- `at`. With a session, ids are the tokens that follow those it has already processed.
+-- Returns the logits [vocab] after the last of the states of ids [1,n], which is at `at`. With a
+-- session, ids are the tokens that follow the processed ones.
 local function logits_at(model, session, ids, at)
   if model.hidden then
     local states = session and session:hidden(ids) or model:hidden(ids)
@@ -65,8 +65,9 @@ end
 local Recomputing = {}
 Recomputing.__index = Recomputing
 
--- Returns the logits after the tokens in the list ids, which follow those before. The model runs on
--- a window of fixed length. A shorter text is padded at the right, which a causal model never sees.
+-- Returns the logits after the tokens in the list ids, which follow the previous ones. The model
+-- runs on a window of fixed length. A shorter text is padded at the right, which a causal model
+-- ignores.
 function Recomputing:feed(ids)
   local all, width = self.ids, self.width
   table.move(ids, 1, #ids, #all + 1, all)
@@ -99,27 +100,27 @@ local function stepping(model, session, borrowed)
   return setmetatable({ model = model, session = session, borrowed = borrowed }, Stepping)
 end
 
--- Returns how many tokens an operator sees in a text of `total` tokens, nil if it has no end.
+-- Returns how many tokens an operator sees in a text of `total` tokens (nil: no limit).
 local function lags_of(o, method, total)
   if not total and (method == "fft" or not o.lags) then
-    errors.usage("generate: a text without an end needs %s", method == "fft"
-      and "a method other than fft, or the number of its tokens" or "lags, or method window")
+    errors.usage("generate: without a limit a text requires %s", method == "fft"
+      and "a method other than fft, or a number of tokens" or "lags, or method window")
   end
   if method == "fft" and o.lags and o.lags < total then
-    errors.usage("generate: method fft computes the whole text again: lags = %d is less than its "
+    errors.usage("generate: method fft recomputes the whole text: lags = %d is less than its "
       .. "%d tokens (method window cuts it)", o.lags, total)
   end
   return o.lags or total
 end
 
--- Returns a session for texts to which n tokens are to be added, nil: without an end.
+-- Returns a session for texts to which n tokens will be added (nil: no limit).
 local function session_of(model, o, method, lags, n)
   return recurrent.new(model, { method = method, form = o.form, lags = lags,
     positions = n and math.max(1, n) or 0 })
 end
 
--- Returns a session whose kernels all texts of a batch use, by forks of it; nil if each text needs
--- its own, for want of o.lags, or if nothing runs position by position.
+-- Returns a session whose kernels all texts of a batch share through forks; nil if each text needs
+-- its own because o.lags is not set, or if the model cannot run position by position.
 function predictor.common(model, o)
   local method = predictor.method_of(model, o)
   if o.session then return o.session:reset() end
@@ -127,10 +128,10 @@ function predictor.common(model, o)
   return session_of(model, o, method, o.lags, o.n)
 end
 
--- Returns a predictor for a text that begins with `count` tokens, to which n are to be added, nil
--- for a text without an end. o has the options of predictor.fields; session: one of its own, in
--- place of o.session. Its method feed(ids) takes the tokens that follow those before, a list, and
--- returns the logits [vocab] after them; close() frees its memory.
+-- Returns a predictor for a text that begins with `count` tokens, to which n will be added (nil: no
+-- limit). o has the options of predictor.fields; session: its own, instead of o.session. Its method
+-- feed(ids) takes the list of the next tokens and returns the logits [vocab] after them; close()
+-- frees its memory.
 function predictor.open(model, o, count, n, session)
   if session then return stepping(model, session) end
   if o.session then return stepping(model, o.session:reset(), true) end
@@ -146,9 +147,9 @@ end
 
 -- ---- Several texts ------------------------------------------------------------------------------
 
--- Returns the list of the logits after one more token of several texts: ids[i] is that of
--- predictors[i], with i up to count; both may lack some. Those that run position by position do so
--- at once, in a batch of count rows (recurrent.step_rows).
+-- Returns the list of the logits after one more token of several texts: ids[i] belongs to
+-- predictors[i], with i up to count; both may have holes. Texts that run position by position are
+-- computed together, in a batch of count rows (recurrent.step_rows).
 function predictor.feed_rows(model, predictors, count, ids)
   local sessions, row, logits = {}, {}, {}
   for i = 1, count do

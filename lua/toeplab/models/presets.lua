@@ -1,11 +1,11 @@
--- models/presets.lua: lists the published models by name: rows of TNN's Tables 2, 3 and 6 to 10,
--- and of SKI's paper, as options of tnn_lm, tnn_mlm and tnn_image. Language models of other mixers
--- than the TNN's are in models/baselines.lua.
+-- models/presets.lua: the published models by name: rows of TNN's Tables 2, 3 and 6 to 10, and of
+-- SKI's paper, as options of tnn_lm, tnn_mlm and tnn_image. Language models with other mixers than
+-- the TNN's are in models/baselines.lua.
 --
 -- The released training script uses layout A; the ablations exist in layout B only (nn/block.lua),
--- but for the row of the GTU alone, which has the start of layout B in layout A.
--- Dropout is that of the published training. The vocabulary is fairseq's GPT-2 dictionary; the
--- bidirectional models add <mask> to it. Models of images have neither.
+-- except for the row of the GTU alone, which has layout B's initialisation in layout A.
+-- Dropout is the published training's. The vocabulary is fairseq's GPT-2 dictionary; the
+-- bidirectional models add <mask> to it. Image models have neither.
 
 local baselines = require "toeplab.models.baselines"
 local overlay = require "toeplab.base.overlay"
@@ -19,8 +19,8 @@ local VOCAB = 50264
 local causal = {
   { "tnn-7/6", "TNN 2, 7, 8: encoder of 6 layers", 48677376, {} },
   { "tnn-7/3", "SKI 1: encoder of 3 layers", 48590016, { rpe_layers = 3 } },
-  -- Without a decay FD has 7 * 1536 parameters fewer. Its encoder is as large as that of the time
-  -- domain, because a causal response is given by its real part.
+  -- Without a decay FD has 7 * 1536 parameters fewer. Its encoder is as large as in the time
+  -- domain, because the real part determines a causal response.
   { "fd-7/3", "SKI 1: FD, encoder of 3 layers", 48579264,
     { rpe_layers = 3, backend = "fd", decay = "none" } },
   { "gtu-only-9", "TNN 7: GTU only", 48140288, { structure = "gtu", layers = 9, init = "lra" } },
@@ -54,9 +54,9 @@ local bidirectional = { -- the sizes are the defaults of tnn_mlm
       encoder = "piecewise", encoder_options = { nodes = 65 } } },
 }
 
--- The Transformers of Table 6 are DeiT's, of which ours lacks the class token: it classifies by the
--- mean over the patches and so has 2 dim parameters fewer. It starts as DeiT does, but does not cut
--- off the tails of the Gaussians.
+-- The Transformers of Table 6 are DeiT's. Ours lacks the class token: it classifies by the mean
+-- over the patches and so has 2 dim parameters fewer. It is initialised as DeiT is, but does not
+-- cut off the tails of the Gaussians.
 local vit = { init = "bert", mixer = "attention", channel = "ffn", act = "gelu",
   norm = "layernorm", positions = "learned", max_length = 196, final_norm = "layernorm" }
 
@@ -74,7 +74,7 @@ local images = { -- the sizes of the tiny TNN are the defaults of tnn_image
 local presets = { list = {} }
 local by_name = {}
 
--- Adds the presets in rows for a model, whose options override those in common.
+-- Adds the presets in rows for a model; their options override those in common.
 local function add(model, common, rows)
   for _, row in ipairs(rows) do
     local preset = { name = row[1], model = model, source = row[2], parameters = row[3],

@@ -16,8 +16,7 @@ local published = {}
 
 -- ---- Names --------------------------------------------------------------------------------------
 -- Rows {published name, our name}. In both, "*" stands for the same rest of the name, and "#" for
--- the number of a layer, which counts from 0 in theirs and from 1 in ours. The first row that fits
--- is used.
+-- the number of a layer, which counts from 0 in theirs and from 1 in ours. The first match is used.
 
 -- Returns the rows, with a prefix before each name.
 local function within(theirs, ours, rows)
@@ -109,7 +108,7 @@ function published.theirs(kind, name) return translate(kind, name, 2, 1, "our") 
 
 -- ---- State dictionaries -------------------------------------------------------------------------
 
--- Whether two tensors have the same shape and bits.
+-- Returns whether two tensors have the same shape and bits.
 local function equal(a, b)
   return a and b and table.concat(a:shape(), ",") == table.concat(b:shape(), ",")
     and core.sha256(a) == core.sha256(b)
@@ -117,11 +116,11 @@ end
 
 -- Returns a published state dictionary (name -> tensor) under Toeplab's names, for load. Decays of
 -- the shape [h,1,w] are flattened to [h w]; fairseq's version is left out, and so is an output map
--- that equals the embedding. module, which may be nil, is what is to be loaded: it says whether the
--- decay is learnable and whether the output map is tied.
+-- that equals the embedding. module (may be nil) is the target: it determines whether the decay is
+-- learnable and whether the output map is tied.
 function published.state(kind, dictionary, module)
   local state, k, own = {}, kinds[kind], module and module:state() or {}
-  local untied = k.tied and translated(k.rows, k.tied, 1, 2) -- our name of an output map of its own
+  local untied = k.tied and translated(k.rows, k.tied, 1, 2) -- our name of a separate output map
   for name, t in pairs(dictionary) do
     local embedding = name == k.tied and dictionary[published.theirs(kind, "embed.weight")]
     local tied = equal(t, embedding) and not (untied and own[untied])
@@ -138,13 +137,12 @@ function published.state(kind, dictionary, module)
   return state
 end
 
--- Returns the options {name = value} with which the published code computes from the dictionary of
--- a module what the module does; an error if it cannot.
+-- Returns the options {name = value} with which the published code computes the module's function
+-- from its dictionary; an error if it cannot.
 published.options = published_options
 
 -- Returns the state of a module as a published state dictionary (name -> tensor), the reverse of
--- published.state. If the published code lacks a parameter or an option of the module, it is an
--- error.
+-- published.state. Raises if the published code lacks a parameter or an option of the module.
 function published.dictionary(kind, module)
   published.options(kind, module)
   local dictionary, k, heads, state = {}, kinds[kind], {}, module:state()
@@ -181,7 +179,7 @@ end
 
 -- ---- Modules ------------------------------------------------------------------------------------
 
--- Returns the options of the encoder whose tensors are in state, from which sizes and norm follow.
+-- Returns the options of the encoder, with sizes and norm derived from its tensors in state.
 local function encoder(a, state, prefix)
   local layers = 0
   while state[("%slayers.%d.linear.weight"):format(prefix, layers + 1)] do layers = layers + 1 end
@@ -234,9 +232,9 @@ function build.train(a, state, more)
   }
 end
 
--- Returns the module that a reference case describes, with its parameters loaded. attributes are
--- those of the case, dictionary maps published names to tensors, and more is {backend=,
--- backend_options=}, both of which may be nil.
+-- Returns the module of a reference case, with its parameters loaded. attributes are the case's,
+-- dictionary maps published names to tensors, and more is {backend=, backend_options=}, both of
+-- which may be nil.
 function published.module(kind, attributes, dictionary, more)
   local state = published.state(kind, dictionary)
   return build[kind](attributes, state, more or {}):load(state)

@@ -1,9 +1,9 @@
 -- models/published_options.lua: finds the options with which the published PyTorch code computes
--- what a module of ours does.
+-- the function of one of our modules.
 --
 -- The place of a norm, an activation and other options leave no trace in the names and shapes of
--- parameters. A state dictionary therefore loads into a model of other options too, which is then
--- another function of its input.
+-- parameters. A state dictionary therefore loads even into a model with other options, which then
+-- computes a different function.
 
 local overlay = require "toeplab.base.overlay"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -13,7 +13,7 @@ local suggest = require "toeplab.base.suggest"
 -- For each kind of state dictionary (published.lua), our options: the name of the published option
 -- that takes the same value, or {our value = {published option = its value}}.
 
--- Says that an option takes these values under another name.
+-- Maps an option to a published one of another name with these values.
 local function choice(name, values)
   local known = {}
   for _, value in ipairs(values) do known[value] = { [name] = value } end
@@ -21,7 +21,7 @@ local function choice(name, values)
 end
 
 local acts = { "none", "silu", "relu", "gelu", "elu", "sigmoid" }
-local norms = { "simplermsnorm", "layernorm" } -- their other norms compute something else than ours
+local norms = { "simplermsnorm", "layernorm" } -- their other norms differ from ours
 
 local tno = {
   causal = "causal", heads = "h", coef_act = choice("act_type", acts), decay_floor = "gamma",
@@ -34,7 +34,7 @@ local tno = {
   rpe_input = { integer = { par_type = 1 }, normalised = { par_type = 2 }, exp = { par_type = 3 } },
 }
 
--- TnnLayer of tnn-pytorch hands on few of the options of its parts.
+-- TnnLayer of tnn-pytorch exposes few options of its parts.
 local layer = {
   layout = { A = { prenorm = true }, ["C-tnn"] = { prenorm = false } },
   norm = choice("norm_type", norms), glu_act = choice("glu_act", acts),
@@ -79,8 +79,8 @@ local kinds = suggest.strict("published", {
 })
 
 -- ---- What a module has --------------------------------------------------------------------------
--- facts.CLASS(module) returns the options on which its result depends. Those that are usual in the
--- published code, such as a backend that takes lags, are absent.
+-- facts.CLASS(module) returns the options on which its result depends, except the usual ones of the
+-- published code, such as a backend that takes lags.
 
 local facts = {}
 
@@ -136,7 +136,7 @@ local function show(value)
   return type(value) == "string" and ("'%s'"):format(value) or tostring(value)
 end
 
--- Returns the end of a message: the values of an option that the published code has.
+-- Returns the end of a message: the values that the published code has for an option.
 local function has_instead(known)
   local names = {}
   for value in pairs(type(known) == "table" and known or {}) do names[#names + 1] = show(value) end
@@ -161,7 +161,7 @@ local function add(options, known, where, option, value)
 end
 
 -- Returns the options of the published code, {name = value}, for a state dictionary of this kind of
--- the module; an error if that code does not compute what the module does.
+-- the module; an error if that code cannot compute the module's function.
 return function(kind, module)
   local options = {}
   for _, entry in ipairs(module:modules()) do

@@ -1,7 +1,6 @@
 -- models/recurrent.lua: runs a causal model position by position. Each TNO in it becomes a
--- recurrence (core.recurrence), and mixers that have a state keep it between calls, as attention
--- keeps its keys and values (nn/mixers/carry.lua); the other layers process every position
--- independently anyway.
+-- recurrence (core.recurrence), and mixers with a state keep it between calls, as attention keeps
+-- its keys and values (nn/mixers/carry.lua); the other layers process every position independently.
 --
 --   local session = recurrent.new(model:eval(), { method = "etsc", lags = 1000 })
 --   local states = session:hidden(core.ids { { 5, 2, 7 } })   -- of the first three positions
@@ -31,14 +30,14 @@ local spec = options.declare "tl.recurrent.new" {
   { "lags", options.field { type = "int", min = 1 },
     "a TNO sees a position and the lags-1 before it" },
   { "positions", options.field { default = 0, min = 0 },
-    "method relaxed: has memory for so many positions after the prompt; 0: for any number" },
+    "method relaxed: memory for this many positions after the prompt; 0: no limit" },
   { "batch", options.field { default = 1, min = 1 }, "number of sequences" },
 }
 
 -- ---- Which modules can be stepped -------------------------------------------------------------
 
--- Classes of layers that process each position independently, as long as their submodules do. A
--- user's class declares this by Class.stepwise = true.
+-- Classes of layers that process each position independently if their submodules do. A user's class
+-- declares this by Class.stepwise = true.
 local stepwise = {}
 for _, name in ipairs { "Linear", "Embedding", "Dropout", "Activation", "LayerNorm", "RMSNorm",
   "SimpleRMSNorm", "ScaleNorm", "BatchNorm", "GLU", "FeedForward", "GTU", "Block", "ModuleList",
@@ -85,8 +84,8 @@ local function reason(class, module)
     return ("may mix positions; if only its submodules may, set %s.stepwise = true"):format(
       class.kind)
   end
-  return ("mixes positions, and has no form here that computes one position after the other; the "
-    .. "mixers %s have one. generate takes any causal model by its methods window and fft"):format(
+  return ("mixes positions, and cannot be computed position by position; the mixers %s can. "
+    .. "generate takes any causal model with its methods window and fft"):format(
       table.concat(names, ", "))
 end
 
@@ -162,9 +161,9 @@ local function impulses(tno, lags)
   return tno(core.concat(x, 1)), at
 end
 
--- Returns the kernel of a TNO whose coefficients are not lags: its response to an impulse. Such an
--- operator need not be shift-invariant (ski interpolates between inducing points), so the responses
--- at several positions are compared.
+-- Returns the kernel of a TNO whose coefficients are not lags: its response to an impulse. Compares
+-- the responses at several positions, because such an operator need not be shift-invariant (ski
+-- interpolates between inducing points).
 local function impulse_kernel(tno, lags, name)
   local answers, at = impulses(tno, lags)
   local first = answers:narrow(1, 1, 1)
@@ -223,16 +222,15 @@ function recurrent.session(model, make)
   return setmetatable(session, Session):reset()
 end
 
--- Returns whether the relaxed form of a kernel t [lags,dim] is faster than a ring that is full.
--- Their times per token cross between 128 and 256 lags of 16 channels, from 32 to 64 of 64, 16 to
--- 32 of 192, and below 16 of 1,536 (results/tables/generation.md). A ring that is still filling
--- takes half of the time of a full one on average, so that texts shorter than the kernel cross
--- later.
+-- Returns whether the relaxed form of a kernel t [lags,dim] is faster than a full ring. Their times
+-- per token cross between 128 and 256 lags with 16 channels, 32 and 64 with 64, 16 and 32 with 192,
+-- and below 16 with 1,536 (results/tables/generation.md). A ring that is still filling takes half
+-- the time of a full one on average, so texts shorter than the kernel cross later.
 local FEW = 32
 local function is_long(t) return t:dim(1) > FEW end
 
--- Returns a session that steps a model from position 0 on. The kernels are computed here, for a
--- text of lags positions, so later changes of the parameters have no effect before a reset.
+-- Returns a session that steps a model from position 0. The kernels are computed here, for a text
+-- of lags positions, so later changes of the parameters have no effect before a reset.
 function recurrent.new(model, given)
   local o = options.check("recurrent", spec, given)
   return recurrent.session(model, function(tno, name)
@@ -244,7 +242,7 @@ function recurrent.new(model, given)
   end)
 end
 
--- Calls fn(...) while the session's steppers replace the TNOs, and its states are in the modules
+-- Calls fn(...) while the session's steppers replace the TNOs and its states are in the modules
 -- that carry them.
 local function session_run(session, fn, ...)
   if session.model.training then
@@ -273,8 +271,8 @@ function Session:forward(ids)
   return session_run(self, self.model, ids)
 end
 
--- Returns a session of the same kind before its first position, with a state of its own. It shares
--- the kernels of this one, unless this one has begun or is closed.
+-- Returns a session of the same kind before its first position, with its own state. It shares the
+-- kernels of this one, unless this one has begun or is closed.
 function Session:fork()
   local layers = {}
   for _, layer in ipairs(self.layers) do layers[layer.name] = layer end
@@ -284,8 +282,8 @@ function Session:fork()
   end)
 end
 
--- Returns to before the first position. A relaxed recurrence that has begun is made again, because
--- it takes a prompt only once. Returns the session.
+-- Resets the session to before the first position, and returns it. A relaxed recurrence that has
+-- begun is rebuilt, because it takes a prompt only once.
 function Session:reset()
   for _, layer in ipairs(self.layers) do
     if self.begun and layer.recurrence:sizes().kind == "relaxed" then
@@ -300,8 +298,8 @@ function Session:reset()
   return self
 end
 
--- Returns {state=, kernels=} in bytes: the states of all sequences, and the kernels they share. A
--- state that is carried counts from the first position on.
+-- Returns {state=, kernels=} in bytes: the states of all sequences, and the kernels that they
+-- share. A carried state counts from the first position.
 function Session:sizes()
   local state, kernels = 0, 0
   for _, layer in ipairs(self.layers) do
@@ -350,7 +348,7 @@ local function join(sessions, count, at)
   return all
 end
 
--- Returns the numbers of carrier `at` and of the carriers inside it.
+-- Returns the indices of carrier `at` and of the carriers inside it.
 local function within(carriers, at)
   local number, list = {}, {}
   for k, module in ipairs(carriers) do number[module] = k end
@@ -358,9 +356,9 @@ local function within(carriers, at)
   return list
 end
 
--- Returns the function that replaces the forward pass of a carrier whose state may have another
--- size in each session: it computes one row after the other. own: the numbers of this carrier and
--- of those inside it (within), whose states change with the row; class: that of the carrier.
+-- Returns the function that replaces the forward pass of a carrier whose state may differ in size
+-- between sessions: it computes row by row. own: the indices of this carrier and of those inside it
+-- (within), whose states change with the row; class: the carrier's.
 local function rows_one_by_one(sessions, count, carriers, own, class)
   return function(module, x)
     local rows, shape = {}, nil
@@ -376,13 +374,12 @@ local function rows_one_by_one(sessions, count, carriers, own, class)
   end
 end
 
--- Computes the next position of several sessions of one model at once: row i of ids [count,1] is
--- that of sessions[i], and rows without a session are of no use. fn is model.hidden or
--- model.forward; returns what it returns.
+-- Computes the next position of several sessions of one model at once: row i of ids [count,1]
+-- belongs to sessions[i]; rows without a session are unused. fn is model.hidden or model.forward;
+-- returns its result.
 --
--- The rows do not change each other's results. Nor does their number of sessions as long as count
--- is the same, because a matrix product computes all rows alike; with another count it may round
--- differently.
+-- The rows do not change each other's results. Nor does the number of sessions for equal count,
+-- because a matrix product computes all rows alike; another count may round differently.
 function recurrent.step_rows(model, sessions, count, fn, ids)
   local _, first = next(sessions)
   local restore <close> = defer(function()
@@ -396,7 +393,7 @@ function recurrent.step_rows(model, sessions, count, fn, ids)
   for at, layer in ipairs(first.layers) do
     rawset(layer.module, "stepper", stepper_of_rows(sessions, count, at))
   end
-  for at, module in ipairs(first.carriers) do -- an outer one comes before those in it
+  for at, module in ipairs(first.carriers) do -- an outer one comes before its inner ones
     local class = getmetatable(module)
     if class.grows and not inside[at] then
       local own = within(first.carriers, at)

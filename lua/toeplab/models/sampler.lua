@@ -1,7 +1,7 @@
 -- models/sampler.lua: draws the next token of a text from the logits of a model.
 --
 -- The options act in this order: the repetition penalty changes the logits, the temperature divides
--- them, top_k keeps the likeliest tokens, and top_p, relative to those, the likeliest that hold
+-- them, top_k keeps the likeliest tokens, and top_p, relative to these, the likeliest that hold
 -- this share of the probability.
 
 local core = require "toeplab.core"
@@ -9,7 +9,7 @@ local options = require "toeplab.base.options"
 
 local sampler = {}
 
--- The options of drawing, for the options of whoever draws: a list of {name, field, help}.
+-- Returns the options of drawing, a list of {name, field, help}, for callers' declarations.
 function sampler.fields()
   return {
     { "temperature", options.field { default = 1.0, min = 0, max = 1e6 },
@@ -32,13 +32,13 @@ function sampler.new(o, stream)
   return setmetatable({ options = o, stream = stream, seen = {} }, Sampler)
 end
 
--- Notes a token of the text, for the repetition penalty.
+-- Records a token of the text, for the repetition penalty.
 function Sampler:note(id)
   if self.options.repetition_penalty ~= 1 then self.seen[#self.seen + 1] = id end
 end
 
--- Returns the logits [v] after the repetition penalty. The factors [v] of positive and of negative
--- logits are kept, and changed for new tokens only: a text may be long.
+-- Returns the logits [v] after the repetition penalty. Caches the factors [v] of positive and of
+-- negative logits, and changes them for new tokens only, because a text may be long.
 local function penalised(self, logits)
   local penalty = self.options.repetition_penalty
   if penalty == 1 then return logits end
@@ -53,7 +53,7 @@ local function penalised(self, logits)
   return positive * self.above + (logits - positive) * self.below
 end
 
-local PIECE = 256 -- probabilities read at once: the likeliest few mostly suffice
+local PIECE = 256 -- probabilities read at once: the likeliest few usually suffice
 
 -- Returns how many of the likeliest tokens top_k and top_p leave; 0 for all.
 local function candidates(o, logits)

@@ -27,9 +27,9 @@ local function product(shape)
   return count
 end
 
--- Returns what the backend in the options t of a TNO wants for d channels: numbers per point and
--- channel, their domain, and how many parameters it owns. A backend that refuses the problem raises
--- its error when the model is made, not here.
+-- Returns the backend's requirements for the options t of a TNO and d channels: numbers per point
+-- and channel, their domain, and how many parameters it owns. A backend that refuses the problem
+-- raises its error when the model is made, not here.
 local function probe(t, d)
   local ok, o = pcall(core.tno, t.backend, 2, d, t.causal, t.backend_options)
   if not ok then return 1, "lag", 0.0 end
@@ -39,15 +39,15 @@ local function probe(t, d)
   return width, domain, own
 end
 
--- Returns the same for many channels without planning for them: the backend's parameters are
--- extrapolated from one and two channels.
+-- Returns the same for many channels without planning for them, by extrapolating the backend's
+-- parameters from one and two channels.
 local function operator(t, d)
   local width, domain, one = probe(t, 1)
   local _, _, two = probe(t, 2)
   return width, domain, one + (d - 1.0) * (two - one)
 end
 
--- Returns at how many points the backend wants coefficients at length n.
+-- Returns at how many points the backend takes coefficients at length n.
 local function points(t, n)
   local ok, o = pcall(core.tno, t.backend, n // 1 | 0, 1, t.causal, t.backend_options)
   if not ok then return t.causal and n or 2 * n - 1 end
@@ -58,7 +58,7 @@ local function points(t, n)
   return count
 end
 
--- The number of parameters of an encoder with the resolved options e, by its class.
+-- By class of an encoder: its number of parameters, for the resolved options e.
 local counts = {}
 
 function counts.RPE(e)
@@ -77,8 +77,8 @@ function counts.SSM(e)
   return e.dim * ((e.causal and 1 or 2) * (1.0 + 2 * e.state) + (e.skip and 1 or 0))
 end
 
--- The numbers per point that the tape stores inside an encoder evaluated at p points, besides the
--- coefficients themselves, by the class of the encoder.
+-- By class of an encoder evaluated at p points: the numbers per point that the tape stores inside
+-- it, besides the coefficients themselves.
 local encoder_activations = {
   RPE = function(e) return 3.0 * (e.layers + 1) * e.hidden end,
   Piecewise = function(e) return 4.0 * e.dim end,
@@ -86,7 +86,7 @@ local encoder_activations = {
   SSM = function(e, p) return 2.0 * e.dim + 12.0 * e.state * e.dim / math.sqrt(p) end,
 }
 
--- The width inside the token mixer: that of its TNO.
+-- Returns the width inside the token mixer, which is its TNO's.
 local function inside(o)
   return (o.expand * o.dim) // 1 // o.heads * o.heads
 end
@@ -119,13 +119,13 @@ local function token(o)
   if type(o.mixer) == "string" then -- making one is simpler than a second list of formulas
     return initial.without_init(stack.token, o):count() + 0.0
   end
-  if o.mixer then return 0.0 end -- a user's function has an unknown number of parameters
+  if o.mixer then return 0.0 end -- unknown for a user's function
   if o.structure:find "^gtu" then return gtu(o) end
   if o.structure == "mha+glu" then return 4 * linear(o.dim, o.dim) end
   return 2 * (linear(o.dim, o.dim) + linear(o.dim, width)) + linear(width, o.dim)
 end
 
--- Returns the sum of f over the options of all blocks. Blocks that have one mixer are equal.
+-- Returns the sum of f over the options of all blocks. Blocks with one mixer are equal.
 local function over_blocks(o, f)
   if type(o.mixer) ~= "table" then return o.layers * f(o) end
   local sum = 0.0
@@ -135,8 +135,8 @@ local function over_blocks(o, f)
   return sum
 end
 
--- Returns the number of parameters (a float) of the blocks of a model with the resolved options o.
--- The parameters of a user's mixer or encoder function are not known, and not counted.
+-- Returns the number of parameters (a float) of the blocks of a model with the resolved options o,
+-- without the unknown ones of a user's mixer or encoder function.
 function sizes.blocks(o)
   local one_norm = o.layout == "none" and 0.0 or norm(o.norm, o.dim)
   local block, channel = one_norm, stack.channel(o)
@@ -190,7 +190,7 @@ local function coefficient_activations(o, n)
 end
 
 -- Estimates how many numbers (a float) training stores for the blocks of a model on batch sequences
--- of length n. Of a mixer that the option mixer gives, only input and output are counted.
+-- of length n. For a mixer given by the option mixer, counts only input and output.
 function sizes.activations(o, n, batch)
   n, batch = n + 0.0, batch + 0.0 -- products of integers would wrap
   local tokens, width = batch * n, o.mixer and 0 or (o.expand * o.dim) // 1
@@ -213,7 +213,7 @@ end
 local function gib(bytes) return ("%.1f GiB"):format(bytes / 2 ^ 30) end
 
 -- Raises an error if a model, called who, with the resolved options o would not fit into the
--- available memory. parameters is the number of its parameters; nil if it is made of blocks.
+-- available memory. parameters: their number; nil for a model of blocks.
 function sizes.check(who, o, parameters)
   local vocab, tied = rawget(o, "vocab") or 0, rawget(o, "tied")
   local width = rawget(o, "embed_dim") or o.dim

@@ -1,12 +1,12 @@
--- models/spelling.lua: turns the tokens of a generated text into text that may be shown at once:
--- whole characters of UTF-8, and nothing of a string at which the text stops.
+-- models/spelling.lua: turns the tokens of a generated text into text that can be shown at once:
+-- whole characters of UTF-8, without the string at which the text stops.
 
 local characters = require "toeplab.base.characters"
 
 local Spelling = {}
 Spelling.__index = Spelling
 
--- Returns where the string begins in text that is complete first, among those that end after byte
+-- Returns where the string begins that is complete first in text, among those that end after byte
 -- `from`; nil if there is none. Of two that end together the longer one counts.
 local function first_stop(text, stops, from)
   local first, last
@@ -28,8 +28,8 @@ local function begun(text, stops)
   return most
 end
 
--- Returns the text of the next token that may be shown, and whether the text ends before a string
--- at which it stops.
+-- Returns the part of the next token's text that can be shown, and whether the text ends before a
+-- stop string.
 function Spelling:add(id)
   local had = #self.held
   local text = self.held .. self.vocab:token(id)
@@ -43,15 +43,15 @@ function Spelling:add(id)
   return characters.valid(text:sub(1, count)), false
 end
 
--- Returns what was held back, at the end of a text. A character that the last token leaves
--- incomplete is left out.
+-- Returns the held-back text at the end of a text, without a character that the last token leaves
+-- incomplete.
 function Spelling:finish()
   local held = self.held
   self.held = ""
   return characters.valid(held:sub(1, characters.complete(held)))
 end
 
--- Returns the state of a text without tokens, whose tokens belong to vocab. It stops at the strings
+-- Returns the state of a text without tokens; the tokens belong to vocab. It stops at the strings
 -- in the list stops, and begins in the middle of a character if `before`, the text that it
 -- continues, ends there.
 return function(vocab, stops, before)

@@ -1,4 +1,4 @@
--- models/stack.lua: makes the stack of blocks that every model has, and declares its options.
+-- models/stack.lua: makes the stack of blocks of every model, and declares its options.
 --
 --   local spec = { { "vocab", "int" } }
 --   stack.fields(spec, { causal = false, norm = "batchnorm" })  -- the model's own defaults
@@ -53,7 +53,7 @@ local function blocks()
       check = is_mixer }, "token mixer instead of the structure's: a name, a function dim -> "
       .. "module, or a list of these, which the blocks take in turn" },
     { "mixer_options", {},
-      "options of the mixer that is given by name; of a list: by the names in it" },
+      "options of a named mixer; for a list: by the names in it" },
     { "channel", field { type = "string", optional = true, choices = { "glu", "ffn", "none" } },
       "channel mixer (as structure: none for gtu, else glu)" },
     { "layout", nn.layout_option "A", "place of norms and residual connections in a block" },
@@ -82,7 +82,7 @@ local function operators()
     { "rpe_norm", nn.norm_option "simplermsnorm", "norm of the encoder mlp" },
     { "rpe_input", field { type = "function|string", default = "integer",
       choices = nn.RPE.spec.fields.input.choices },
-      "features of a point that the encoders mlp, lra are given: a name or a function" },
+      "features of a point for the encoders mlp, lra: a name or a function" },
     { "rpe_residual", false, "residual connections in the encoder mlp" },
     { "table_length", positive(512, 1 << 31), "lags of the encoder table" },
     { "encoder_options", {}, "options of the other encoders" },
@@ -104,9 +104,9 @@ end
 local function others()
   return {
     { "positions", field { default = "none", choices = positions },
-      "added to the embedding, but for alibi: attention only" },
+      "added to the embedding, except alibi, which acts on attention only" },
     { "max_length", positive(512, 1 << 31),
-      "longest sequence that learned positions, and mixers with weights by position, take" },
+      "longest sequence for learned positions and mixers with weights by position" },
     { "dropout", field { default = 0.0, min = 0, max = 0.999 },
       "dropout of the embedding and of each mixer's output" },
     { "layer_dropout", field { type = "number", min = 0, max = 0.999, optional = true },
@@ -123,7 +123,7 @@ end
 
 local Field = getmetatable(field { default = 0 })
 
--- Returns a copy of a declared option, without its help text and with the default own unless nil.
+-- Returns a copy of a declared option without its help, with the default own unless nil.
 local function with_default(declared, own)
   if getmetatable(declared) ~= Field then
     if own == nil then return declared end
@@ -155,7 +155,7 @@ end
 
 -- ---- Making ----
 
--- Returns the initialiser of all linear maps but those of a GTU or gated attention.
+-- Returns the initialiser of all linear maps except in a GTU or gated attention.
 function stack.plain_init(o)
   return (o.init == "auto" or o.init == "lra") and "torch" or o.init
 end
@@ -200,8 +200,8 @@ local function attention(o)
   return nn.GatedAttention(o.dim, more)
 end
 
--- Returns the model's options for a mixer that is given by name. The GTU has all that the structure
--- gtu+glu has; others have those that they declare, and their own default of init for "auto".
+-- Returns the model's options for a named mixer. The GTU takes all options of the structure
+-- gtu+glu; others take those that they declare, and their own default of init for "auto".
 local function options_of_named(o)
   if o.mixer == "gtu" then return gtu_options(o) end
   return {
@@ -219,7 +219,7 @@ local function check_names(o)
   end
   for name, own in pairs(o.mixer_options) do
     local ok, why = suggest.choose("mixer", name, names)
-    if not ok then error("mixer_options of a list of mixers go by their names: " .. why, 0) end
+    if not ok then error("mixer_options of a list must be tables by names: " .. why, 0) end
     if type(own) ~= "table" then
       error(("mixer_options of '%s' must be a table, got %s"):format(name, own), 0)
     end
@@ -240,7 +240,7 @@ function stack.token(o)
     return mixers.make(o.mixer, o.dim, options_of_named(o), o.mixer_options)
   end
   if next(o.mixer_options) then
-    error("mixer_options needs a mixer that is given by name, such as mixer = 'attention'", 0)
+    error("mixer_options requires a named mixer, such as mixer = 'attention'", 0)
   end
   if o.mixer then return o.mixer(o.dim) end
   return o.structure:find "^gtu" and nn.GTU(o.dim, gtu_options(o)) or attention(o)
@@ -296,10 +296,10 @@ local function takes_alibi(o)
   return mixers.class(o.mixer).spec.fields.positions ~= nil
 end
 
--- Makes all blocks, an nn.ModuleList. who is the name of the model in messages.
+-- Makes all blocks, an nn.ModuleList. who: the model's name in messages.
 function stack.layers(who, o)
   if o.positions == "alibi" and not takes_alibi(o) then
-    error(("%s: positions = 'alibi' biases attention, and this %s has none"):format(who,
+    error(("%s: positions = 'alibi' biases attention, but this %s has none"):format(who,
       o.mixer and "mixer" or "structure"), 0)
   end
   if type(o.mixer) == "table" then check_names(o) end

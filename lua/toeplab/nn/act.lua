@@ -17,7 +17,7 @@ local function act_option(default)
   return options.field { default = default, choices = sorted_keys(act) }
 end
 
--- Returns act(a) * b elementwise, where the engine can in one kernel. a and b have one shape.
+-- Returns act(a) * b elementwise, in one kernel where the engine can. a and b have one shape.
 local function gate(name, a, b)
   return core.gate(name == "none" and "identity" or name, a, b)
 end

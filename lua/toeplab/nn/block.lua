@@ -6,15 +6,15 @@ local norms = require "toeplab.nn.norm"
 local options = require "toeplab.base.options"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
--- A layout says where the norm and the residual connection of a mixer f stand. The published codes
+-- A layout defines the places of norm and residual connection of a mixer f. The published codes
 -- differ here, and so do their results:
 --   A          x + drop(f(norm(x)))                   the released TNN language model
 --   B          x + drop(norm(x) + f(inner(norm(x))))  ablations of TNN's Tables 7-10, where inner
 --                                                     is a norm too; GLU as in A
 --   C-fairseq  norm(x + drop(f(x)))                   the bidirectional TNN (RoBERTa)
 --   C-tnn      x + norm(drop(f(x)))                   tnn-pytorch's and the images' "postnorm"
---   none       f(x)                                   token mixers that have shortcut and norm of
---                                                     their own, and S4 and DSS as TNN ran them
+--   none       f(x)                                   token mixers with their own shortcut and
+--                                                     norm, and S4 and DSS as TNN ran them
 local layouts = {}
 
 function layouts.A(x, f, norm, drop)
@@ -45,15 +45,15 @@ end
 -- x <- layout(x, token), then x <- layout(x, feature) if a channel mixer is given.   x [b,n,dim]
 -- inner_norm is the second norm of layout B; by default it is of the same kind as norm. The layout
 -- none has neither norms nor dropout. Block(x, mask) passes mask [b,n], which is 1 for a token and
--- 0 for padding, to a token mixer whose class says takes_mask = true; others see padding as tokens.
--- Block(x, mask, kept) hides padding from these and from batch norms, too: it sets padding to 0
--- before the token mixer, and hands kept (models/padding.lua) to the norms.
+-- 0 for padding, to a token mixer whose class sets takes_mask = true; others see padding as tokens.
+-- Block(x, mask, kept) hides padding from these and from batch norms too: it sets padding to 0
+-- before the token mixer, and passes kept (models/padding.lua) to the norms.
 local Block = modules.class("Block", {
   dim = options.field { type = "int", min = 1 },
   token = options.field { type = "module", help = "the token mixer" },
   feature = options.field { type = "module", optional = true,
     help = "the channel mixer; none by default" },
-  layout = layout_option("A", "where norm and shortcut stand"),
+  layout = layout_option("A", "place of norm and shortcut"),
   norm = norms.norm_option "simplermsnorm",
   inner_norm = options.field { type = "string", optional = true,
     choices = norms.norm_option("none").choices, help = "second norm of layout B (as norm)" },
@@ -73,12 +73,12 @@ function Block:build(o)
   self.drop = Dropout(o.dropout)
 end
 
--- Returns y, what the token mixer made of x; raises unless it has the shape of x.
+-- Returns y, the token mixer's result for x; raises unless it has the shape of x.
 local function like(self, x, y)
   local same = modules.istensor(y) and y:ndim() == 3 and y:type() == x:type()
   for axis = 1, same and 3 or 0 do same = same and y:dim(axis) == x:dim(axis) end
   if same then return y end
-  error(("the token mixer %s made %s of %s: its forward must return a tensor like x, float32 "
+  error(("the token mixer %s returned %s for %s: its forward must return a tensor like x, float32 "
     .. "[b,n,dim]"):format(self.token.kind, tostring(y), tostring(x)), 0)
 end
 

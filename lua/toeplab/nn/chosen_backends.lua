@@ -1,7 +1,6 @@
--- nn/chosen_backends.lua: records which backend "auto" stands for at each length, number of
+-- nn/chosen_backends.lua: records the backend that "auto" stands for at each length, number of
 -- channels and causality. The engine chooses by timing the backends, and every backend rounds
--- differently, so a trial that resumes, perhaps on another machine, must reuse the choices it made
--- first.
+-- differently, so a trial that resumes, perhaps on another machine, must reuse its first choices.
 --
 -- Choices are stored as text, one per line: LENGTH CHANNELS causal|bidirectional BACKEND
 local core = require "toeplab.core"
@@ -9,8 +8,7 @@ local defer = require "toeplab.base.defer"
 
 local chosen_backends = {}
 
--- The current scope: that of the innermost chosen_backends.with, or outside of one that of the
--- program.
+-- The current scope: the innermost chosen_backends.with's, or else the program's.
 local scope = { made = {} }
 
 local function problem_key(n, dim, causal)
@@ -33,8 +31,8 @@ local function text(made)
   return table.concat(lines)
 end
 
--- Calls fn(...) in a new scope that starts with the choices in the text given (nil: none) and does
--- not affect the caller's. After each new choice, changed is called with the text of all of them.
+-- Calls fn(...) in a new scope that starts with the choices in the text `given` (nil: none) and
+-- does not affect the caller's. Calls changed with the text of all choices after each new one.
 function chosen_backends.with(given, changed, fn, ...)
   local outer = scope
   local restore <close> = defer(function() scope = outer end)
@@ -54,7 +52,7 @@ function chosen_backends.of(n, dim, causal)
   return made[key]
 end
 
--- Returns the text of choices in words: "rac at 512, 1024; matrix at 64".
+-- Describes the text of choices: "rac at 512, 1024; matrix at 64".
 function chosen_backends.words(lines)
   local lengths, names = {}, {}
   for n, name in lines:gmatch "(%d+) %d+ %l+ ([%w_]+)\n" do

@@ -7,8 +7,8 @@
 --   local g = Gate(64, { act = "relu" })  ...  y = g(x)
 --
 -- Assignment registers, as in PyTorch: a tensor assigned to a field of a module becomes its
--- parameter, trained if it requires a gradient and fixed if not; a module becomes a submodule.
--- Tensors inside a plain table are not registered.
+-- parameter, trained if it requires a gradient, else fixed; a module becomes a submodule. Tensors
+-- inside a plain table are not registered.
 
 local core = require "toeplab.core"
 local meanings = require "toeplab.nn.meanings"
@@ -27,7 +27,7 @@ local function ismodule(v)
   return type(v) == "table" and (getmetatable(v) or {}).__module == true
 end
 
--- Whether v is a class that class() returned, rather than an instance of one.
+-- Returns whether v is a class that class() returned, rather than an instance of one.
 local function isclass(v)
   return type(v) == "table" and rawget(v, "__module") == true
 end
@@ -73,7 +73,8 @@ local function call(self, ...)
   return results(self, pcall(self.forward, self, ...))
 end
 
--- Whether v is an option table: plain, resolved by options.check, or a shared configuration.
+-- Returns whether v is an option table: plain, resolved by options.check, or a shared
+-- configuration.
 local function isoptions(v)
   if type(v) ~= "table" or ismodule(v) then return false end
   return not getmetatable(v) or options.is_resolved(v) or options.is_shared(v)
@@ -116,12 +117,12 @@ local function construct(class, ...)
 end
 
 -- Declares and returns a new kind of module. spec declares its options (base/options.lua).
--- positional lists the options that may be given by position, e.g. {"inputs", "outputs"}; after a
+-- positional lists the options that can be given by position, e.g. {"inputs", "outputs"}; after a
 -- final "...", further values and the array part of the option table are passed to build. The class
 -- defines build(o, ...), which creates parameters and submodules, forward(x, ...), and optionally
--- brief(), whose text print(model) shows for the module. about is what the manual and editors say
--- of it: the shapes that forward takes and gives, and one sentence, e.g. "x [b,n,dim] -> [b,n,dim]:
--- a gate".
+-- brief(), whose text print(model) shows for the module. about is the description for the manual
+-- and editors: the shapes of forward's input and output, and one sentence, e.g. "x [b,n,dim] ->
+-- [b,n,dim]: a gate".
 local function class(kind, spec, positional, about)
   local new = { kind = kind, spec = options.set(spec or {}), about = about, __module = true }
   for name, field in pairs(new.spec.fields) do field.help = field.help or meanings[name] end
@@ -148,7 +149,7 @@ function Module:buffer(name, tensor)
 end
 
 -- Registers tensors and modules that replaced another value of a field, because Lua calls
--- __newindex for absent fields only. They are sorted by name, as their order is not known.
+-- __newindex for absent fields only. Sorts them by name, as their order is unknown.
 local function register_replaced(self)
   local known, names = {}, {}
   for _, name in ipairs(self._order) do known[name] = true end
@@ -234,10 +235,10 @@ function Module:count()
 end
 
 -- Returns the FLOP of a forward pass over one sequence of n positions, and how many numbers the
--- tape stores for it, both floats, by formula: those of linear maps, 2 FLOP per weight and
--- position, and those that classes give by own_cost(n) -> FLOP, numbers, without their submodules.
--- Class.apart names the submodules that are not applied once to each position; what they take is
--- part of own_cost. What has neither, such as norms and activations, is not counted.
+-- tape stores for it, both floats, by formula: linear maps count 2 FLOP per weight and position,
+-- and classes add own_cost(n) -> FLOP, numbers, without their submodules. Class.apart names the
+-- submodules that are not applied once to each position; their cost is part of own_cost. The rest,
+-- such as norms and activations, is not counted.
 function Module:cost(n)
   local flop, numbers = 0.0, 0.0
   if self.own_cost then flop, numbers = self:own_cost(n) end
@@ -274,7 +275,7 @@ local function same(a, b)
 end
 
 -- Copies the tensors of state (name -> tensor) into the parameters and buffers of the same names.
--- Missing, unknown and mismatched names raise one error that lists them all, and nothing is copied.
+-- Raises one error that lists all missing, unknown and mismatched names, before it copies anything.
 -- Returns the module.
 function Module:load(state)
   local own, problems = self:state(), {}

@@ -3,16 +3,16 @@
 --
 -- Every TNO owns one cache, which holds a record for each of its last four lengths:
 --   operator   the backend's plan, shared by equal layers, freed with the last record that uses it
---   points     the points at which the backend wants coefficients, one row each
+--   points     the points at which the backend takes coefficients, one row each
 --   asked      the part of points at which the encoder is evaluated. max_lag or a horizon cuts the
 --              rest, which becomes `before` and `after` rows of zeros (nil: nothing is cut).
--- A record becomes stale only when the largest gamma, from which a horizon was computed, changes.
+-- A record becomes stale only when the largest gamma changes, from which a horizon was computed.
 --
 -- Coefficients depend on the parameters, so they are cached only while cached() or share() runs,
 -- whose callers promise to write no parameter. Each opens a scope that holds, for each layer and
 -- length, the coefficients or what the backend prepared from them (such as their spectrum), and is
 -- freed when the call ends. The key needs no device, as a program uses one, and no precision, as
--- encoders compute in float32 under all of them.
+-- encoders always compute in float32.
 
 local core = require "toeplab.core"
 local act = require "toeplab.nn.act"
@@ -43,7 +43,7 @@ local function problem_key(backend, given, ...)
   return table.concat(words, " ")
 end
 
--- dim: the channels that the plan is for; nil: all of o.
+-- dim: the plan's channels; nil: all of o.
 local function plan(o, n, backend, given, dim)
   dim = dim or o.dim
   local key = problem_key(backend, given, n, dim, tostring(o.causal))
@@ -75,7 +75,7 @@ local function short_plan(o, n, count, dim)
   return plan(o, n, backend, given, dim)
 end
 
--- Describes in a text what a layer's parameters depend on: the operator's coefficients per channel,
+-- Returns a string of what a layer's parameters depend on: the operator's coefficients per channel,
 -- their domain, and its own parameters. A layer cannot change these with the length.
 local function wants(operator)
   local list = { ("%d numbers per channel by %s"):format(operator:width(), operator:domain()) }
@@ -85,8 +85,8 @@ local function wants(operator)
   return table.concat(list, ", ")
 end
 
--- Returns an operator of length 2 for the options o of a TNO. It shows what the backend wants at
--- every length; the backends that "auto" chooses from all want the same. dim: as of plan.
+-- Returns an operator of length 2 for the options o of a TNO. It shows the backend's requirements
+-- at every length; the backends that "auto" chooses from all have the same. dim: as of plan.
 function coefficient_cache.probe(o, dim)
   local backend = o.backend == "auto" and not next(o.backend_options) and "rac" or o.backend
   return plan(o, 2, backend, o.backend_options, dim).operator
@@ -99,8 +99,8 @@ local warned = {} -- backends, with their options, whose warning has been printe
 local function check(self, operator, n)
   local o, now = self.layer.opt, wants(operator)
   if now ~= self.wants then
-    error(core.error("EBACKEND", ("TNO: backend '%s' wants %s at length %d, and wanted %s when "
-      .. "the layer was made: its parameters cannot depend on the length"):format(
+    error(core.error("EBACKEND", ("TNO: backend '%s' takes %s at length %d, but took %s when the "
+      .. "layer was made: its parameters cannot depend on the length"):format(
       o.backend, now, n, self.wants)), 0)
   end
   local why, what = operator:warning(), problem_key(o.backend, o.backend_options)
@@ -147,8 +147,9 @@ function Coefficients:at(n)
   return self.records(n)
 end
 
--- Returns the cache of layer, a TNO, whose operators at all lengths must want the same as the given
--- one (coefficient_cache.probe). part: the channels that it serves (shapes.part); nil: all.
+-- Returns the cache of layer, a TNO, whose operators at all lengths must have the requirements of
+-- the given one (coefficient_cache.probe). part: the channels that it serves (shapes.part); nil:
+-- all.
 function coefficient_cache.new(layer, operator, part)
   local self = setmetatable({ layer = layer, wants = wants(operator), part = part }, Coefficients)
   restart(self)
@@ -198,14 +199,14 @@ function coefficient_cache.cached(fn, ...)
   return within(false, scopes[false] or {}, fn, ...)
 end
 
--- nn.cache(): returns a function like nn.cached, whose calls share what they compute until nothing
--- refers to the function any more. No parameter may be written between the calls either.
+-- nn.cache(): returns a function like nn.cached, whose calls share one cache until nothing refers
+-- to the function any more. No parameter may be written between the calls either.
 function coefficient_cache.cache()
   local scope = {}
   return function(fn, ...) return within(false, scope, fn, ...) end
 end
 
--- Takes the gradients of entries through their encoders, in the order of the list.
+-- Backpropagates the gradients of entries through their encoders, in the order of the list.
 local function through_encoders(entries)
   for _, entry in ipairs(entries) do
     local gradient = entry.coef:grad()
@@ -215,9 +216,9 @@ local function through_encoders(entries)
 end
 
 -- nn.share(fn, ...): runs each encoder once for several losses. fn calls backward for each loss and
--- must not write any parameter. Meanwhile the coefficients of each TNO are leaf tensors, computed
--- once per length, which accumulate their gradients; then one backward pass takes these through the
--- encoders. An encoder that the user wrote may draw random numbers, so it still runs at every call.
+-- must not write any parameter. During the call the coefficients of each TNO are leaf tensors,
+-- computed once per length, which accumulate their gradients; then one backward pass takes these
+-- through the encoders. A user's encoder may draw random numbers, so it still runs at every call.
 -- Returns the results of fn.
 function coefficient_cache.share(fn, ...)
   local scope = {}
@@ -226,8 +227,8 @@ function coefficient_cache.share(fn, ...)
   return table.unpack(results, 1, results.n)
 end
 
--- The same for a process that computes some of the losses. wanted: the entries, as noted() returns
--- them, whose gradients it takes through the encoders, in that order.
+-- The same for a process that computes some of the losses. wanted: the entries (of noted()) whose
+-- gradients it takes through the encoders, in that order.
 function coefficient_cache.share_some(fn, wanted)
   local scope, entries = {}, {}
   within(true, scope, fn)
@@ -264,8 +265,8 @@ local function entry_of(self, n)
   return entries[n]
 end
 
--- Returns the coefficients of entries (of noted) that share() holds, as leaves; those that this
--- process has not used yet are computed. An encoder that returns a parameter has none.
+-- Returns the coefficients of entries (of noted) that share() holds, as leaves; computes those that
+-- this process has not used yet. An encoder that returns a parameter has none.
 function coefficient_cache.leaves(entries)
   local leaves = {}
   for _, entry in ipairs(entries) do
@@ -290,7 +291,7 @@ function Coefficients:apply(params, x)
   if not entry then return (operator:apply(compute(self, n), params, x)) end
   local y, now = operator:apply(entry.coef, params, x, prepared)
   entry.prepared = now
-  if now and not core.recording() then entry.coef = nil end -- only the prepared form is used again
+  if now and not core.recording() then entry.coef = nil end -- only the prepared form is reused
   return y
 end
 

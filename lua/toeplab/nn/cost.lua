@@ -3,14 +3,14 @@
 
 local cost = {}
 
--- Returns the FLOP of a Fourier transform of n real numbers: 2.5 n log2 n, the number by which
--- transforms are compared, whatever algorithm computes them.
+-- Returns the FLOP of a Fourier transform of n real numbers: 2.5 n log2 n, the usual count,
+-- whatever algorithm computes it.
 function cost.transform(n)
   return 2.5 * n * math.log(math.max(n, 1), 2)
 end
 
--- Returns the FLOP of a convolution of n numbers with a kernel of so many lags, by transforms of
--- pieces twice as long: forwards, times the spectrum, and back. Transforming the kernel is extra.
+-- Returns the FLOP of a convolution of n numbers with a kernel of `lags` lags, by transforms of
+-- pieces twice as long: forwards, times the spectrum, and back, without transforming the kernel.
 function cost.convolution(n, lags)
   return n / lags * (2 * cost.transform(2.0 * lags) + 6.0 * lags)
 end

@@ -15,8 +15,8 @@ local function usable(kind)
   return false, ("= %g must be above 0 and at most 1"):format(kind)
 end
 
--- Declares an option for the kind of decay. Further arguments are more words that it accepts, such
--- as "none" where a model may have no decay.
+-- Declares an option for the kind of decay. Further arguments are more accepted words, such as
+-- "none" where a model may have no decay.
 local function decay_option(default, ...)
   return options.field {
     type = "number|string|table", default = default, choices = { "alibi", "learnable", ... },
@@ -25,7 +25,7 @@ local function decay_option(default, ...)
 end
 
 -- coef_k <- coef_k gamma^|k|, gamma in (0,1] per channel (TNN, Eq. 5).   coef [p,dim]   lags [p]
--- The option kind says what gamma is:
+-- The option kind defines gamma:
 --   a number       the same for all channels; a fixed parameter, counted but not trained
 --   a list         one number per channel, fixed
 --   "alibi"        exp(-slope of the head), fixed; channels are head-major
@@ -80,14 +80,14 @@ function Decay:value()
   return core.max(gamma, SMALLEST) -- the sigmoid underflows to 0, which gamma must not be
 end
 
--- Whether gamma is the same for all channels.
+-- Returns whether gamma is the same for all channels.
 local uniform = cache.reading(function(gamma)
   local first = gamma:get(1)
   return gamma:amax():item() == first and core.neg(gamma):amax():item() == -first
 end)
 
 -- Returns gamma^|k|, [p], if gamma is fixed and the same for all channels; else nil. An encoder
--- that takes a scale per point then applies the decay itself.
+-- with a scale per point then applies the decay itself.
 function Decay:factors(lags)
   local gamma = self.gamma
   if not gamma or gamma:requires_grad() or not uniform(gamma) then return nil end

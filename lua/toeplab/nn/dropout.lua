@@ -7,8 +7,8 @@ local streams = require "toeplab.base.streams"
 -- y = x keep / (1-p), keep ~ Bernoulli(1-p) drawn from the stream "dropout"; y = x in evaluation.
 local Dropout = class("Dropout", {
   p = options.field { type = "number", default = 0.1, min = 0, max = 0.999,
-    help = "probability with which a number is set to 0 in training" },
-}, { "p" }, "x [..] -> [..]: sets numbers to 0 by chance, in training")
+    help = "probability of setting a number to 0 in training" },
+}, { "p" }, "x [..] -> [..]: sets numbers to 0 at random, in training")
 
 function Dropout:forward(x)
   if not self.training or self.opt.p == 0 then return x end

@@ -7,7 +7,7 @@ local options = require "toeplab.base.options"
 
 -- y = weight[ids].   ids [..] int32, from 0   weight [vocab,dim]   y [..,dim]
 -- weight ~ N(0, deviation^2), by default with deviation 1/sqrt(dim), as in fairseq. The row of the
--- token pad, if one is given, starts at 0.
+-- token pad, if given, starts at 0.
 local Embedding = class("Embedding", {
   vocab = options.field { type = "int", min = 1, help = "number of tokens" },
   dim = options.field { type = "int", min = 1 },

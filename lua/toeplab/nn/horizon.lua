@@ -1,15 +1,15 @@
--- nn/horizon.lua: computes the decay horizon: the lag from which on a decaying kernel may be
--- cut, and a bound on the error.
+-- nn/horizon.lua: computes the decay horizon: the lag from which a decaying kernel may be cut, and
+-- a bound on the error.
 --
 -- With t_k = act(e_k gamma^|k|), |act(v)| <= |v|, |e_k| <= E and |x| <= X, cutting all lags from K
--- on changes no entry of y by more than
+-- changes no entry of y by more than
 --   E X  sum over |k| >= K of gamma^|k|  =  bound  E X  sum over all k of gamma^|k|,
 --   bound = (gamma^K - gamma^n) / (1 - gamma^n)              k = 0..n-1, causal
 --   bound = 2 (gamma^K - gamma^n) / (1 + gamma - 2 gamma^n)  |k| < n, bidirectional
 -- E is the largest magnitude in the encoder's output; if channels differ in gamma, the largest
 -- decides. The horizon is the least K for which the bound of an endless sequence, gamma^K or
 -- 2 gamma^K / (1 + gamma), does not exceed the option horizon; a finite sequence has a smaller one.
--- gamma = 0.99 with horizon 1e-7 gives K = 1604, where the error is about that of float32 in y.
+-- gamma = 0.99 with horizon 1e-7 gives K = 1604, where the error is about float32's in y.
 
 local options = require "toeplab.base.options"
 
@@ -34,7 +34,7 @@ end
 
 local function check(o, largest)
   if type(largest) ~= "number" or not (largest > 0 and largest < 1) then
-    error(("TNO: a horizon needs a decay that is fixed and below 1, a number or a list, not %s")
+    error(("TNO: a horizon requires a decay that is fixed and below 1, a number or a list, not %s")
       :format(type(largest) == "string" and "'" .. largest .. "'" or tostring(largest)), 0)
   end
   if not contractions[o.act] then
@@ -44,8 +44,8 @@ local function check(o, largest)
   end
 end
 
--- Returns K and its bound at length n, which may be infinite, for the options o of a TNO and the
--- largest gamma in use (nil: that of the options).
+-- Returns K and its bound at length n (may be infinite) for the options o of a TNO and the largest
+-- gamma in use (nil: from the options).
 function horizon.at(o, n, gamma)
   gamma = gamma or gamma_of(o)
   check(o, gamma)
@@ -58,8 +58,8 @@ function horizon.at(o, n, gamma)
   return count, 2 * rest / (1 + gamma - 2 * gamma ^ n)
 end
 
--- Returns the lag from which on max_lag and horizon in the options o of a TNO cut the coefficients
--- at every length, or nil if they cut none. gamma is as in horizon.at.
+-- Returns the lag from which max_lag and horizon in the options o of a TNO cut the coefficients at
+-- every length, or nil if they cut none. gamma is as in horizon.at.
 function horizon.lags(o, gamma)
   local count = o.max_lag
   if o.horizon then

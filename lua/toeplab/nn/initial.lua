@@ -14,8 +14,8 @@ local function parameter(t, trained)
   return t:require_grad(true)
 end
 
--- Calls fn(...) with all random initial values left at 0: a model that is only described, not
--- trained, is built faster.
+-- Calls fn(...) with all random initial values left at 0, which is faster for a model that is only
+-- described, not trained.
 local function without_init(fn, ...)
   local before = drawing
   local restore <close> = defer(function() drawing = before end)
@@ -59,8 +59,8 @@ local function xavier(weight, bias)
   if bias then bias:fill(0) end
 end
 
--- Weight as in xavier over sqrt 2 and bias as in torch, as fairseq starts the maps of queries, keys
--- and values.
+-- Weight as in xavier, divided by sqrt 2, and bias as in torch, as fairseq starts the maps of
+-- queries, keys and values.
 local function xavier_input(weight, bias)
   torch(weight, bias)
   local bound = math.sqrt(3 / (weight:dim(1) + weight:dim(2)))

@@ -1,14 +1,14 @@
--- nn/meanings.lua: what an option means in every class of modules that declares it and says nothing
--- else. nn/class.lua reads it, for help texts, the manual and editors.
+-- nn/meanings.lua: the help of options in all classes of modules that declare them without a help
+-- of their own. nn/class.lua reads it, for help texts, the manual and editors.
 return {
   act = "activation",
-  as_published = "compute what the published code does where it differs from the paper",
+  as_published = "follow the published code where it differs from the paper",
   backend = "which plugin applies the operator",
   bias = "the linear maps have biases",
   causal = "position i sees only j <= i",
   dim = "channels",
-  dropout = "probability with which numbers are set to 0 in training",
-  eps = "what keeps the divisor from 0",
+  dropout = "probability of setting a number to 0 in training",
+  eps = "keeps the divisor above 0",
   expand = "width inside, as a multiple of dim",
   features = "random features of each head",
   ffn_dim = "width inside (default: 4 dim)",
@@ -20,7 +20,7 @@ return {
   max_length = "longest sequence",
   norm = "which norm",
   output = "end with a linear map",
-  positions = "what tells positions apart",
+  positions = "encoding of positions",
   state = "size of the state of a channel",
   taps = "positions of the short convolution",
 }

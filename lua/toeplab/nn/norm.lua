@@ -10,8 +10,8 @@ local suggest = require "toeplab.base.suggest"
 
 local parameter = initial.parameter
 
--- Declares a class of norms over a last axis of dim numbers. eps is its default for the option eps,
--- about what it divides by.
+-- Declares a class of norms over a last axis of dim numbers. eps: the default of the option eps;
+-- about: the description of the divisor.
 local function norm_class(name, eps, about, more)
   local spec = more or {}
   spec.dim = options.field { type = "int", min = 1 }
@@ -84,9 +84,9 @@ end
 local carrier -- of BatchNorm.carried
 
 -- Calls fn(...) while other processes train on the micro batches before and after this one. Each
--- use of a batch norm in training then takes the running statistics to update from
--- how.take(norm), which returns mean and variance, and afterwards calls how.hand_on(norm). Returns
--- the results of fn.
+-- use of a batch norm in training then takes the running statistics to update from how.take(norm),
+-- which returns mean and variance, and afterwards calls how.hand_on(norm). Returns the results of
+-- fn.
 function BatchNorm.carried(how, fn, ...)
   local outer = carrier
   local restore <close> = defer(function() carrier = outer end)
@@ -122,7 +122,7 @@ local function norm_option(default)
   return options.field { default = default, choices = sorted_keys(kinds) }
 end
 
--- Makes the norm of that name over width channels: norm("layernorm", 512).
+-- Makes the norm `name` over width channels: norm("layernorm", 512).
 local function norm(name, width)
   return suggest.strict("nn.norm", kinds)[name](width)
 end

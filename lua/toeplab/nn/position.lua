@@ -9,7 +9,7 @@ local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 
 -- y = x + P, where row i of P belongs to position p = i + first, i from 0.   x, y [b,n,dim]
--- form says which sinusoids P holds:
+-- form selects the sinusoids of P:
 --   "interleaved"  P[i,2j] = sin(p 10000^(-2j/dim)), P[i,2j+1] = cos of the same (Vaswani et al.
 --                  2017)
 --   "halves"       all sines, then all cosines, of p 10000^(-k/(dim//2-1)), k < dim//2; an odd dim
@@ -18,7 +18,7 @@ local options = require "toeplab.base.options"
 local Sinusoidal = class("Sinusoidal", {
   dim = options.field { type = "int", min = 2 },
   form = options.field { default = "interleaved", choices = { "interleaved", "halves" },
-    help = "sines and cosines by turns, or all sines first" },
+    help = "sines and cosines alternating, or all sines first" },
   first = options.field { default = 0, min = 0, help = "position of the first token" },
 }, { "dim" }, "x [b,n,dim] -> [b,n,dim]: adds sines and cosines of the position")
 
@@ -96,7 +96,7 @@ function Learned:own_cost(n)
   return 0.0, 0.0
 end
 
--- Returns the sines and cosines of the angles of n positions from `first` on: [n,half] each. The
+-- Returns the sines and cosines of the angles of n positions from `first`: [n,half] each. The
 -- angles are reduced in float64, as their rounding would otherwise grow with the position.
 local function turns(first, n, half)
   local angles = {}
@@ -123,8 +123,8 @@ local function rotary(dim)
   end
 end
 
--- Returns the slopes of ALiBi (Press et al. 2022). For a power of 2 of h heads they are 2^(-8/h),
--- 2^(-16/h), ...; else those of the next lower power of 2, then every other one of the next higher.
+-- Returns the slopes of ALiBi (Press et al. 2022). For h heads, a power of 2, they are 2^(-8/h),
+-- 2^(-16/h), ...; else the next lower power of 2's, then every other one of the next higher's.
 local function alibi_slopes(heads)
   local below = 1
   while below * 2 <= heads do below = below * 2 end

@@ -1,9 +1,8 @@
--- nn/sequence.lua: holds the group of ranks among which sequences are cut, if there is one
--- (docs/ranks.md).
+-- nn/sequence.lua: the group of ranks that cuts sequences, if there is one (docs/ranks.md).
 --
 -- While sequence.with runs, every rank of the group has n/p consecutive tokens of each sequence.
--- Layers that work on each token alone need not know. A Toeplitz operator exchanges them for all n
--- tokens of d/p channels and back (nn/mixers/tno.lua); a model with any other layer that mixes
+-- Layers that work on each token alone are not affected. A Toeplitz operator exchanges them for all
+-- n tokens of d/p channels and back (nn/mixers/tno.lua); a model with any other layer that mixes
 -- tokens is refused (sequence.check).
 
 local defer = require "toeplab.base.defer"
@@ -25,7 +24,7 @@ end
 -- Returns the group, nil if sequences are whole.
 function sequence.group() return current end
 
--- Returns the channels, of `dim`, that belong to this rank of the group, as shapes.part takes them.
+-- Returns this rank's channels of `dim` in the group, in the form of shapes.part.
 function sequence.part(group, dim)
   local p = group:size()
   if dim % p ~= 0 then
@@ -35,14 +34,14 @@ function sequence.part(group, dim)
   return { first = group:rank() * dim // p + 1, count = dim // p, of = dim }
 end
 
--- The classes whose modules work on each token alone, or know how to be cut.
+-- The classes whose modules work on each token alone, or support cut sequences.
 local local_in_tokens = {}
 for name in ([[Embedding Linear GLU FeedForward Block GTU TNO Dropout ModuleList Sequential TnnLM
   LayerNorm RMSNorm SimpleRMSNorm ScaleNorm NoNorm]]):gmatch "%S+" do
   local_in_tokens[name] = true
 end
 
--- Raises if the model has a layer that mixes tokens and is no Toeplitz operator, or that draws
+-- Raises if the model has a layer that mixes tokens and is not a Toeplitz operator, or that draws
 -- random numbers or adds values by the place of a token in the whole sequence.
 function sequence.check(model)
   local inside = {}

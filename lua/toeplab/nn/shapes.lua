@@ -26,7 +26,7 @@ function shapes.lower(n) return shapes.step(differences(n)) end
 -- Returns 1 on the diagonal, and 0 elsewhere: [n,n].
 function shapes.identity(n) return shapes.impulse(differences(n)) end
 
--- Returns x with rows of zeros on an axis: `before` its own, and `after` them.
+-- Returns x with rows of zeros on an axis: `before` rows first, and `after` rows last.
 function shapes.pad(x, axis, before, after)
   local parts = { x }
   local function zeros(count)

@@ -1,5 +1,5 @@
--- nn/tree.lua: formats a module as a tree: each module on a line with its options and its number of
--- parameters. Equal neighbours share a line.
+-- nn/tree.lua: formats a module as a tree: a line for each module, with its options and its number
+-- of parameters. Equal neighbours share a line.
 
 local tree = {}
 

@@ -1,5 +1,5 @@
--- report/cells.lua: the cells of tables: what their trials came to, and the mean of those that are
--- done.
+-- report/cells.lua: the cells of tables: counts of their trials by outcome, and the mean of the
+-- finished ones.
 --
 -- A cell has asked, done, diverged (with inf or nan, or stopped by the guard), early, rescued,
 -- failed, open, lacking (done without having logged the metric): numbers of trials, of which done
@@ -43,7 +43,7 @@ local function count(c, t, v, rescued)
   end
 end
 
--- Returns the cell of trials, for the number of a metric in their values. rescued: the set of the
+-- Returns the cell of trials, for the index of a metric in their values. rescued: the set of the
 -- ids of trials that the guard rolled back; times: a factor, or nil.
 function cells.of(trials, metric, rescued, times)
   if #trials == 0 then return { asked = 0 } end
@@ -86,8 +86,8 @@ function cells.success_text(rule)
   return ("%s %.6g"):format(rule.above and "above" or "below", rule.above or rule.below)
 end
 
--- Makes of a cell one of the share of its trials that succeed: rate = {k, n}, of those that are
--- done or diverged, which is a failure, with an interval of Clopper and Pearson.
+-- Turns a cell into the share of its trials that succeed: rate = {k, n}, of the trials that are
+-- done or diverged (a failure), with an interval of Clopper and Pearson.
 function cells.as_rate(c, metric, rule)
   if c.asked == 0 or c.done == 0 then return end
   local k = 0
@@ -108,14 +108,14 @@ function cells.value(t, key)
   return t.point.values[key]
 end
 
--- Returns a text that tells the values of keys of a trial apart.
+-- Returns a string that identifies a trial's values of the keys.
 function cells.place(t, keys)
   local values = {}
   for i, key in ipairs(keys) do values[i] = { (cells.value(t, key)) } end
   return json.encode(values)
 end
 
--- Returns which settings of the keys a cell averages over, as a text; nil without trials.
+-- Returns a string of the settings that a cell averages over; nil without trials.
 local function settings_of(c, keys)
   if c.asked == 0 then return nil end
   local set = {}
@@ -123,7 +123,7 @@ local function settings_of(c, keys)
   return table.concat(sorted_keys(set), "\n")
 end
 
--- Whether all cells of a list with trials average over the same settings of the keys.
+-- Returns whether all cells of a list with trials average over the same settings of the keys.
 function cells.alike(list, keys)
   local first
   for _, c in ipairs(list) do
@@ -134,8 +134,8 @@ function cells.alike(list, keys)
   return true
 end
 
--- Blanks those of the cells that do not average over the same settings of the keys as all of them
--- together; returns whether there are any.
+-- Blanks the cells that do not average over all settings of the keys that occur in the list;
+-- returns whether there are any.
 function cells.blank_incomplete(list, keys)
   local all, blanked = {}, false
   for _, c in ipairs(list) do table.move(c.trials or {}, 1, c.asked, #all + 1, all) end

@@ -8,8 +8,8 @@ local selection = require "toeplab.store.selection"
 
 local failures = {}
 
--- Strips a message of what differs between trials with one cause: paths other than a script's name,
--- numbers, ids.
+-- Removes from a message what differs between trials with one cause: paths other than a script's
+-- name, numbers, ids.
 local function cause(message)
   local text = message:match("^[^\n]*"):gsub("[%w_%-%.]*/[^%s:,'\"]+", function(path)
     return path:match("([^/]+%.lua)$") or "PATH"
@@ -56,7 +56,7 @@ local function ids_of(group)
 end
 
 -- Returns the keys that have one value within the group and others elsewhere in the experiment, as
--- texts "op=ski", and the same as a condition on trials t in SQL, with its parameters.
+-- strings "op=ski", and the same as a condition on trials t in SQL, with its parameters.
 local function shared(store, group)
   local rows = store:rows([[
     WITH here AS (SELECT value AS id FROM json_each(?1)),
@@ -124,10 +124,11 @@ local function show_group(letter, g)
     n == 1 and g.trials[1].error:match("^[^\n]*") or g.cause))
   if #g.shared > 0 then
     local others = math.max(0, g.tried - n)
-    local said = others > 0 and ("; %d trial%s with the same values ended otherwise"):format(others,
-      others == 1 and "" or "s") or n > 1 and ", and every trial with it fails: it looks systematic"
+    local note = others > 0 and ("; %d trial%s with the same values ended differently"):format(
+      others, others == 1 and "" or "s")
+      or n > 1 and ", and every trial with it fails: probably systematic"
     print(("       %s %s%s"):format(n == 1 and "it has" or "all have", table.concat(g.shared, " "),
-      said or ""))
+      note or ""))
   end
   local ids = {}
   for i = 1, math.min(n, 6) do ids[i] = g.trials[i].id:sub(1, 12) end

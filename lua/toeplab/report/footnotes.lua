@@ -20,8 +20,8 @@ local function distinct(list, text)
   return sorted_keys(set)
 end
 
--- Returns how many values the means are taken over, "3" or "2 to 5", and the largest such number;
--- nil if there are no means.
+-- Returns the number of values behind the means, "3" or "2 to 5", and the largest such number; nil
+-- without means.
 local function seeds(result)
   local least, most
   for _, row in ipairs(result.rows) do
@@ -45,14 +45,14 @@ local function status_counts(trials)
   return table.concat(parts, ", ")
 end
 
--- Returns ", 3h06m in all", the time that the trials took, or "" if no trial says its time.
+-- Returns ", 3h06m in all", the time that the trials took, or "" if no trial has a time.
 local function time_taken(trials)
   local sum = 0
   for _, t in ipairs(trials) do sum = sum + (t.seconds or 0) end
   return sum > 0 and (", %s in all"):format(progress.duration(sum)) or ""
 end
 
--- Returns the words of the newest command that gave keys their values, without those of axes and
+-- Returns the words of the newest command that set keys, except axes and
 -- seeds: " steps=200 lr=0.01".
 local function given(frame)
   local words = {}
@@ -82,7 +82,7 @@ local function measured(result, add)
   for _, line in ipairs(looks.of_frame(frame)) do add("%s", line) end
 end
 
--- Names the data of which the trials had a part only.
+-- Names the data of which the trials used only a part.
 local function parts(result, add)
   local of = result.frame:events "part"
   for _, text in ipairs(distinct(result.trials, function(t) return of[t.id] end)) do
@@ -99,8 +99,8 @@ local function named(names)
   return table.concat(names, ", ", 1, math.min(#names, MOST_NAMED)) .. more
 end
 
--- Returns a function that tells of trials whether the code of the experiment that made them is that
--- of the newest one, and whether what they read is what the newest read under the same name.
+-- Returns a function that returns for a trial whether the same code of the experiment made it as
+-- made the newest one, and whether its data equal the newest data of the same name.
 local function newest_test(store, trials)
   local script, hashes, data = nil, {}, {}
   local function files(t)
@@ -124,8 +124,8 @@ local function newest_test(store, trials)
   end
 end
 
--- Names the rows whose trials have different code, and those of other versions (frames.lua) than
--- the newest command's, and says whether their results may differ.
+-- Names the rows whose trials have different code, or other versions (frames.lua) than the newest
+-- command's, and reports whether their results may differ.
 local function codes(result, add)
   local mixtures, earlier, numbers = {}, {}, {}
   local is_newest = newest_test(result.frame.store, result.trials)
@@ -139,7 +139,7 @@ local function codes(result, add)
     if old then earlier[#earlier + 1] = row.name end
   end
   if #mixtures > 0 then
-    add("made by more than one version of the code: %s (toeplab run --redo makes them again)",
+    add("made by more than one version of the code: %s (toeplab run --redo runs them again)",
       named(mixtures))
   end
   if #earlier > 0 then
@@ -158,8 +158,8 @@ local function same(a, b)
 end
 
 -- Lists the settings in which the paper's runs differ from ours, among those that the paper states
--- and that do not tell its rows or columns apart, nor named rows. A whole 0 stands for the preset's
--- value.
+-- and that distinguish neither its rows or columns nor named rows. A whole 0 stands for the
+-- preset's value.
 local function settings(result, add)
   local published = result.published or {}
   local rows, columns = published_tables.keys(published.rows or {}),
@@ -183,8 +183,8 @@ local function settings(result, add)
   if #parts > 0 then add("unlike the paper's runs: %s", table.concat(parts, "; ")) end
 end
 
--- Returns how many trials of the table a field of the cells counts. Columns share trials or have
--- some of their own, and a trial that several cells count is one.
+-- Returns the number of trials that a field of the cells counts. A trial that several cells count
+-- counts once.
 local function total(result, field)
   local seen, sum = {}, 0
   for _, row in ipairs(result.rows) do
@@ -250,7 +250,7 @@ local function left_over(result, add)
   local left = 0
   for _, t in ipairs(result.trials) do left = left + (seen[t] and 0 or 1) end
   if here and left > 0 then
-    add("%s of the experiment fit no column", quantity.count(left, "trial"))
+    add("%s of the experiment match no column", quantity.count(left, "trial"))
   elseif not here then
     local names = {}
     for _, column in ipairs(result.columns) do
@@ -259,8 +259,8 @@ local function left_over(result, add)
       end
     end
     if #names > 0 then
-      local lengths = result.frame.axes.length and "; lengths of training differ, and so what 1x "
-        .. "is: choose one by a run of its own, with length=N" or ""
+      local lengths = result.frame.axes.length and "; training lengths differ, and 1x with them: "
+        .. "choose one by a run of its own, with length=N" or ""
       add("no trial has logged the metrics of the columns (%s)%s", table.concat(names, ", "),
         lengths)
     end

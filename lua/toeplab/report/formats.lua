@@ -39,7 +39,7 @@ end
 
 -- Returns the text of a measured cell: "31.20 ± 0.15 (2/3) †", "diverged (1/3)", "…" (not
 -- finished), "failed", "-", or "" without trials. A mean has the decimals that its interval
--- deserves or, if these are not known, those of its column.
+-- supports or, if these are not known, its column's.
 local function here_text(cell, decimals)
   if cell.asked == 0 then return "" end
   local text
@@ -72,7 +72,7 @@ local arrows = { lower = " ↓", higher = " ↑" }
 
 -- ---- Names ------------------------------------------------------------------------------------
 
--- Returns the labels of a table's experiment, with their TeX if tex.
+-- Returns the labels of a table's experiment, in TeX if tex.
 local function labels_of(result, tex)
   local plan = result.frame and result.frame.plan or {}
   return labels.new(plan.labels, tex and plan.tex)
@@ -97,7 +97,7 @@ local function row_name(result, row, names)
   return names:parts(group.at, group.keys) .. group.more
 end
 
--- Returns what the rows and the columns of a table are.
+-- Returns the names for what the rows and the columns of a table are.
 local function kinds_of(result, names)
   if not result.pivot then return result.corner, result.columns_are end
   return names:names(result.pivot.rows), names:names(result.pivot.columns)
@@ -194,7 +194,7 @@ end
 
 local function title(result, names) return result.id .. ": " .. caption(result, names) end
 
--- Returns the lists of what the rows and the columns are called in text.
+-- Returns the lists of the names of rows and columns, as text shows them.
 function formats.names(result)
   local names, rows, columns = labels_of(result), {}, {}
   for r, row in ipairs(result.rows) do rows[r] = row_name(result, row, names) end
@@ -241,7 +241,7 @@ end
 local function tex(text) return labels.raw(text, escaped) end
 
 -- Formats a booktabs table; the best measured value of a column is bold if its interval does not
--- overlap that of the runner-up.
+-- overlap the runner-up's.
 function formats.tex(result)
   local names = labels_of(result, true)
   local g = grid(result, names)

@@ -29,7 +29,7 @@ local function query(keys)
 end
 
 -- Returns the newest values of a metric for the trials of a sweep: position -> number. The + makes
--- SQLite use the index by trial, whose order is that of the values, so that it reads each page
+-- SQLite use the index by trial, whose order is the values', so that it reads each page
 -- once.
 local function values_of(self, sweep, name)
   local set = {}
@@ -39,11 +39,11 @@ local function values_of(self, sweep, name)
   return set
 end
 
--- Returns a function that returns where a trial comes from, {commit= and code= (of the program, 12
--- characters of each), dirty=, numerics= (of the engine), mixed= (whether other code continued the
--- trial than began it), script= (a text that tells versions of the experiment's code apart),
--- version= (one that tells those of the data and the engine apart, too), data= (JSON: key -> hash,
--- or nil)}: trials of equal origin share one table.
+-- Returns a function that returns the origin of a trial: {commit= and code= (of the program, 12
+-- characters each), dirty=, numerics= (of the engine), mixed= (whether a different program
+-- continued the trial), script= (a string that identifies the version of the experiment's code),
+-- version= (one that also identifies the data and the engine), data= (JSON: key -> hash, or nil)}.
+-- Trials of equal origin share one table.
 local function origins()
   local known = {}
   return function(commit, dirty, hash, numerics, mixed, data_hash, data, script)
@@ -56,8 +56,8 @@ local function origins()
   end
 end
 
--- Returns a function of a sweep that returns a hash of the code of its script, which is all that
--- earlier releases stored of what made its trials.
+-- Returns a function of a sweep that returns a hash of its script's code, the only record of the
+-- code that earlier releases stored.
 local function script_codes(store)
   local known = {}
   return function(s)
@@ -108,8 +108,8 @@ function frame_trials.read(self)
   return rows
 end
 
--- Returns a function that returns the values of metrics of a row: for each of the list a number,
--- nan or nil.
+-- Returns a function that returns the values of the listed metrics of a row: a number, nan or nil
+-- each.
 function frame_trials.values(self, metrics)
   local sets = {}
   return function(row)

@@ -1,9 +1,9 @@
 -- report/frames.lua: finds the trials of an experiment that a table, a comparison, a page or a
 -- figure is about, their results, and the keys that vary among them.
 --
--- A frame has the trials of all commands of an experiment and scale. Where trials at one setting
--- are of several versions of the experiment's code or data, those of the newest command count; what
--- a frame leaves out it says.
+-- A frame has the trials of all commands of an experiment and scale. If trials at one setting have
+-- several versions of the experiment's code or data, the newest command's version counts; the frame
+-- reports what it leaves out.
 local config = require "toeplab.base.config"
 local direction = require "toeplab.base.direction"
 local errors = require "toeplab.base.errors"
@@ -29,7 +29,7 @@ local SAMPLE = 1000 -- trials that are searched for metrics
 
 -- ---- Sweeps -----------------------------------------------------------------------------------
 
--- Returns the sweeps that `what` and name select (sweeps.find) and that have trials, newest first,
+-- Returns the sweeps with trials that `what` and name select (sweeps.find), newest first,
 -- each with its plan, axes (with the keys of named rows) and the configuration of one trial.
 local function with_trials(store, what, name)
   local found = {}
@@ -71,8 +71,8 @@ local function check_keys(list, filters)
   end
 end
 
--- Returns the newest sweep of an experiment and scale that has results; the newest of all if none
--- has. So a published table does not go empty while another experiment begins to answer it.
+-- Returns the newest sweep of an experiment and scale that has results, else the newest of all, so
+-- that a published table stays filled while another experiment begins to answer it.
 local function with_results(store, list)
   for _, s in ipairs(list) do
     if store:rows([[SELECT 1 AS one FROM v_members m JOIN v_trials t ON t.id = m.trial
@@ -86,9 +86,9 @@ end
 -- Returns the name of the experiment and scale of a sweep, or of a frame.
 local function title_of(s) return s.experiment .. (s.scale ~= "" and " scale=" .. s.scale or "") end
 
--- Sets what the sweeps of a frame tell: axes (the set of keys that vary), between (those of them
--- that vary only from command to command, as where two gave another lr=), row_keys (the set of
--- those that named rows set) and fixed (the configuration without the axes and the seed).
+-- Sets the fields of a frame that follow from its sweeps: axes (the set of keys that vary), between
+-- (those that vary only from command to command, for example because two gave a different lr=),
+-- row_keys (those that named rows set) and fixed (the configuration without the axes and the seed).
 local function set_axes(self)
   local newest = self.sweeps[1]
   self.axes, self.between, self.row_keys = {}, {}, {}
@@ -110,10 +110,10 @@ end
 
 -- ---- Finding ----------------------------------------------------------------------------------
 
--- Returns the frame of the newest sweep that fits the filters and that `what` and name select: of
+-- Returns the frame of the newest sweep that fits the filters and that `what` and name select:
 -- "answers" and the id of a published table, "experiment" and its name, or "sweep" and its number,
--- of which it has the trials alone. Its fields are store, experiment, scale, script, plan (of the
--- newest sweep), sweeps (newest first), those of set_axes, and others (the other experiments and
+-- for its trials alone. Its fields are store, experiment, scale, script, plan (of the newest
+-- sweep), sweeps (newest first), the fields of set_axes, and others (the other experiments and
 -- scales that `what` and name select). If no sweep fits, returns nil and the list of all of these.
 function frames.find(store, what, name, filters)
   local list, others, seen = {}, {}, {}
@@ -144,8 +144,8 @@ function frames.find(store, what, name, filters)
   return self
 end
 
--- Returns the frame that a user names: a published table, an experiment, or a sweep by its number;
--- else as frames.find. Without a name it is that of the experiment in which a key varied last.
+-- Returns the frame that a user names: a published table, an experiment, or the number of a sweep;
+-- else as frames.find. Without a name, the frame of the experiment in which key varied last.
 function frames.named(store, name, filters, key)
   if not name then
     local without = {}
@@ -167,8 +167,8 @@ function frames.named(store, name, filters, key)
     number or name, filters)
 end
 
--- Raises the usage error of a verb for a name, of a published table or an experiment, that selects
--- no frame. others: what frames.find returned.
+-- Raises the usage error of a verb for a name that selects no frame. others: what frames.find
+-- returned.
 function frames.none_is(verb, store, name, others)
   if #others > 0 then
     errors.usage("%s: no trial of %s matches; there are: %s", verb, name,
@@ -190,8 +190,8 @@ function frames.none_is(verb, store, name, others)
     suggest.hint(file or name, names))
 end
 
--- Whether the values of the keys in a set tell that of key in all trials, as where a rule of `when`
--- gives each task its own length.
+-- Returns whether the values of the keys in a set determine the value of key in all trials, as a
+-- rule of `when` does that gives each task its own length.
 function frames.follows(key, set, trials)
   local names, known = sorted_keys(set), {}
   for _, t in ipairs(trials) do
@@ -205,8 +205,8 @@ function frames.follows(key, set, trials)
   return true
 end
 
--- Returns the axes, sorted, without those keys of named rows that follow from the other axes, as
--- they do unless commands gave such a key several values.
+-- Returns the axes, sorted, except keys of named rows that follow from the other axes; a key that
+-- commands gave several values does not follow.
 function Frame:own_axes(trials)
   local keys, own = {}, overlay(self.axes)
   for key in pairs(self.row_keys) do own[key] = nil end
@@ -218,8 +218,8 @@ end
 
 Frame.title = title_of
 
--- Returns what the frame leaves out, with the name that takes it in; nil if nothing, or if the
--- trials were not read yet.
+-- Returns what the frame leaves out, with the name that selects it; nil if nothing, or if the
+-- trials have not been read.
 function Frame:left_out()
   local parts, count, places = {}, 0, {}
   for i, of in ipairs(self.replaced or {}) do
@@ -235,7 +235,7 @@ function Frame:left_out()
   end
   if #self.otherwise > 0 then
     for i, s in ipairs(self.otherwise) do places[i] = ("toeplab table %d"):format(s.id) end
-    parts[#parts + 1] = ("%s that came to the %s in another way (%s)"):format(
+    parts[#parts + 1] = ("%s that chose the %s in another way (%s)"):format(
       quantity.count(#self.otherwise, "command"), self.plan.tuned_key
       or self.otherwise[1].plan.tuned_key, table.concat(places, ", ", 1, #self.otherwise))
   end
@@ -252,14 +252,14 @@ function Frame:columns()
   return list
 end
 
--- Returns the key that was tuned for each setting; nil if none was, or if its values are told
--- apart: by a filter on it, or because it is in a set of keys, which may be nil.
+-- Returns the key that was tuned for each setting; nil if none was, or if its values are told apart
+-- because a filter or the set `apart` (may be nil) names it.
 function Frame:tuned_key(apart)
   local key = self.plan.tuned_key
   return key and not self.filters[key] and not (apart and apart[key]) and key or nil
 end
 
--- Returns whether "lower" or "higher" values of a metric are better; nil if nothing says it.
+-- Returns whether "lower" or "higher" values of a metric are better; nil if unknown.
 function Frame:better(metric) return direction.of(self.plan.better, metric) end
 
 -- ---- Trials -----------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ local function filtered(row, key)
   return row.point.values[key]
 end
 
--- Returns the filters on trials; those on scale choose sweeps, as do those on experiment, unless
+-- Returns the filters on trials. Filters on scale choose sweeps; filters on experiment too, unless
 -- the configurations have such a key.
 local function trial_filters(self)
   local set = {}
@@ -302,7 +302,7 @@ local function fits_all(row, filters)
   return true
 end
 
--- Raises the error that no trial matches; if one filter alone matches none, with the values that
+-- Raises the error that no trial matches; if a single filter matches none, lists the values that
 -- there are.
 local function none_fits(self, rows, filters)
   for _, key in ipairs(sorted_keys(filters)) do
@@ -319,7 +319,7 @@ local function none_fits(self, rows, filters)
   errors.usage("no trial of %s matches%s", self:title(), left and "; " .. left or "")
 end
 
--- Returns the trials in force, of those that were read, and those that others replace (versions).
+-- Returns the trials that count, of those that were read, and those that others replace (versions).
 local function in_force(self, rows)
   local old, is_newest = versions.replaced(rows), versions.newest_choice(self.plan.tuned_key)
   local list, replaced = {}, {}
@@ -330,7 +330,7 @@ local function in_force(self, rows)
   return list, replaced
 end
 
--- Returns those of the trials whose value of the tuned key counts.
+-- Returns the trials whose value of the tuned key counts.
 local function chosen(self, rows)
   local key, metric = self.plan.tuned_key, self.plan.tuned_metric
   if not self.chosen then
@@ -349,14 +349,13 @@ local function chosen(self, rows)
 end
 
 -- Returns the trials, by sweep from the newest on and then in the order of their declaration: {id=,
--- seed=, status=, seconds=, made= (of origins), point=, values=, rule= (by which the newest command
--- for it that had one added seeds, or nil), step= (the first command that asked for it; those of
--- one rule count as one)}. They are read once; values: for each metric of the list a number, nan or
--- nil. Trials at the same point share one table point = {values=, at=}: the configuration without
--- the seed, and the part of it that varies. Of a key that was tuned for a setting
--- (trials/tuning.lua) the value counts whose results are better; but all that were run for it count
--- if it is in the set `apart`, of keys that are looked at for themselves, or if a filter chooses.
--- Raises a usage error if the filters leave no trial.
+-- seed=, status=, seconds=, made= (of origins), point=, values=, rule= (of the newest command for
+-- the trial that added seeds by a rule, or nil), step= (the first command that asked for it; those
+-- of one rule count as one)}. They are read once; values: for each metric of the list a number, nan
+-- or nil. Trials at the same point share one table point = {values=, at=}: the configuration
+-- without the seed, and the part of it that varies. Of a key that was tuned for a setting
+-- (trials/tuning.lua) only the value with the better results counts, unless the key is in the set
+-- `apart` or a filter names it. Raises a usage error if the filters leave no trial.
 function Frame:trials(metrics, apart)
   self.read = self.read or frame_trials.read(self)
   local rows, filters, list = self.read, trial_filters(self), {}
@@ -383,8 +382,8 @@ function Frame:trials(metrics, apart)
   return list
 end
 
--- Returns the texts of the last events of a kind, such as 'rollback' of the guard, of the trials of
--- any experiment: id -> text.
+-- Returns the texts of the last events of a kind, such as 'rollback' of the guard, for the trials
+-- of any experiment: id -> text.
 function Frame:events(kind)
   local set = {}
   for _, row in ipairs(self.store:rows("SELECT trial, text FROM v_events WHERE kind = ?",
@@ -396,8 +395,8 @@ end
 
 -- ---- Commands ---------------------------------------------------------------------------------
 
--- Returns the set of the keys that a command can set by themselves: of grid, of no rule of when,
--- and those that commands have set, to one value or to several.
+-- Returns the set of the keys that a command can set independently: axes of grid that no rule of
+-- `when` uses, and keys that commands have set.
 function Frame:free_keys()
   local set = overlay(self.between)
   for _, key in ipairs(self.plan.grid or {}) do set[key] = true end
@@ -411,8 +410,8 @@ function Frame:free_keys()
 end
 
 -- Returns the command that runs the trials at a point (nil: all) with the seeds given by a word, as
--- the command of a sweep (by default the newest) did. It leaves out a key that was tuned, since the
--- command chooses its value again: given it, it would run trials that this frame leaves out.
+-- the command of a sweep (by default the newest) did. Leaves out a tuned key, whose value the
+-- command chooses again: with a given value it would run trials that this frame leaves out.
 function Frame:command(at, seeds, sweep)
   local words, tuned = { "toeplab", "run", self.script }, self.plan.tuned_key
   for _, override in ipairs((sweep or self).plan.overrides or {}) do

@@ -32,7 +32,7 @@ local function axes_of(trials)
   return sorted_keys(differs)
 end
 
--- Keeps, of trials with equal configuration and seed but different code, the one started last.
+-- Of trials with equal configuration and seed but different code, keeps the most recently started.
 -- Returns these and the number of dropped ones.
 local function started_last(trials)
   local best, list = {}, {}
@@ -47,8 +47,8 @@ local function started_last(trials)
   return list, #trials - #list
 end
 
--- Returns the labels of some experiments, and the title if there is only one that has a title, both
--- as their newest sweeps declare them.
+-- Returns the labels of some experiments, and the title if there is only one and it has a title, as
+-- their newest sweeps declare them.
 local function presentation(store, names)
   local texts, title = {}, nil
   for _, name in ipairs(names) do
@@ -161,8 +161,8 @@ local function name_of(set, t, keys, o)
   return named and t.experiment .. (label ~= "" and " " .. label or "") or label
 end
 
--- Returns how well a key names the groups: by texts better than by numbers, and by more of them
--- better than by fewer.
+-- Returns how well a key names the groups: strings are better than numbers, and more different
+-- values are better than fewer.
 local function naming(list, key)
   local seen, count, text = {}, 0, 0
   for _, g in ipairs(list) do
@@ -174,8 +174,8 @@ local function naming(list, key)
   return text > 0 and text + count or 0
 end
 
--- Shortens the labels of groups whose keys vary together, as those of a zip or of named rows:
--- leaves out the keys without which all labels still differ, those that name them worst first.
+-- Shortens the labels of groups whose keys vary together, as in a zip or in named rows: leaves out
+-- keys without which all labels still differ, the worst names first.
 local function shorten(set, list, o)
   local all, dropped = {}, {}
   for _, g in ipairs(list) do
@@ -207,9 +207,9 @@ local function shorten(set, list, o)
 end
 
 -- Returns the trials as lists, one for each line: {label=, trials=, keys=}; label is nil if there
--- is only one or nothing to say. o: by (the keys that distinguish lines; nil: all that vary), each
--- (one line per trial), without (a set of keys to ignore). A trial that lacks a key is told apart
--- by the others; raises a usage error if no trial has it.
+-- is only one line or nothing to name. o: by (the keys that distinguish lines; nil: all that vary),
+-- each (one line per trial), without (a set of keys to ignore). The other keys distinguish a trial
+-- that lacks one; raises a usage error if no trial has a key of `by`.
 function groups.of(set, o)
   groups.check_keys(set, o.by or {})
   local list, found = {}, {}
@@ -218,7 +218,7 @@ function groups.of(set, o)
     local name = name_of(set, t, keys, o)
     local at = {}
     for i, name_of_key in ipairs(keys) do at[i] = { groups.value(t, name_of_key) } end
-    -- Not by the name: of long texts it shows the beginnings.
+    -- Not by the name, which shortens long strings.
     local key = o.each and t.id or name .. "\n" .. json.encode(at)
     if not found[key] then
       found[key] = { label = name, trials = {}, keys = keys }
@@ -244,7 +244,7 @@ function groups.title(set)
 end
 
 -- Returns the name of a metric at a training length: "ppl@1.5x" is the one at 1.5 times this
--- length. The name stays as it is if the length is unknown (nil) or the product is no whole number.
+-- length. Returns name unchanged if the length is unknown (nil) or the product is not an integer.
 function groups.at_length(name, length)
   return (name:gsub("@([%d.]+)x$", function(times)
     local at = length and math.tointeger(tonumber(times) * length)

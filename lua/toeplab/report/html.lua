@@ -16,7 +16,7 @@ end
 
 local escape = html.escape
 
--- Formats a text whose %s arguments are escaped, except those of html.raw; nil gives "".
+-- Formats text and escapes its %s arguments, except html.raw values; nil gives "".
 function html.text(format, ...)
   local parts = table.pack(...)
   for i = 1, parts.n do
@@ -35,7 +35,7 @@ local function cell(v, whole, spread)
 end
 
 -- Returns a table in a frame that scrolls by itself in a narrow window; the caption stays above the
--- frame. right: the set of right-aligned columns, by default those of numbers; the first cell of a
+-- frame. right: the set of right-aligned columns, by default of numbers; the first cell of a
 -- row is its header.
 function html.table(header, rows, caption, right)
   local lines, whole = {}, text_table.whole(header, rows)
@@ -77,7 +77,7 @@ end
 -- ---- Figures -----------------------------------------------------------------------------------
 
 -- Embeds gnuplot's SVG into a page: removes its file header and prefixes its ids, which must differ
--- from those of other figures.
+-- from other figures' ids.
 local function inline(svg, prefix, alt)
   svg = svg:gsub("^.-<svg", "", 1):gsub("<title>.-</title>%s*", "", 1)
   svg = svg:gsub("<desc>.-</desc>%s*", "", 1):gsub("<filter.-</filter>%s*", "")
@@ -106,7 +106,7 @@ local function describe(spec)
 end
 
 -- Returns a figure of spec (plot.lua) with its caption ("": none); nil and the reason if it cannot
--- be drawn. number: its number on the page, which makes its ids differ from those of other figures.
+-- be drawn. number: its number on the page, which makes its ids differ from other figures'.
 function html.figure(spec, number, caption)
   local svg, why = plot.picture(spec, "inline")
   if not svg then return nil, why end

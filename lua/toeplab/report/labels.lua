@@ -4,7 +4,7 @@
 --   label = { test_ppl = "perplexity", decay = { "λ", tex = "$\\lambda$" },
 --             ["mixer=tnn"] = "TNN (ours)" }
 --
--- The text of KEY=VALUE stands for both; without one, "KEY=VALUE" is written with the label of KEY.
+-- The label of KEY=VALUE replaces both; without one, "KEY=VALUE" is shown with the label of KEY.
 local config = require "toeplab.base.config"
 
 local labels = {}
@@ -12,7 +12,7 @@ local labels = {}
 local Labels = {}
 Labels.__index = Labels
 
--- A label that is TeX stands between these two characters (labels.raw).
+-- These two characters enclose a label in TeX (labels.raw).
 local OPEN, CLOSE = "\1", "\2"
 
 -- texts: name -> text, and tex: name -> TeX, each nil for none.
@@ -26,27 +26,27 @@ local function text_of(self, name)
   return self.tex[name] and OPEN .. self.tex[name] .. CLOSE or self.texts[name]
 end
 
--- Returns what a key or a metric is called. A label of ppl is one of ppl@512, too.
+-- Returns the label of a key or a metric. The label of ppl holds for ppl@512, too.
 function Labels:name(name)
   local own, at = text_of(self, name), name:match "@(.+)$"
   local base = not own and at and text_of(self, name:match "^[^@]*")
   return own or base and base .. " at " .. at or name
 end
 
--- Returns what a value of a key is called.
+-- Returns the label of a key's value.
 function Labels:value(key, value)
   if value == nil then return "-" end
   local shown = config.show(value)
   return text_of(self, key .. "=" .. shown) or shown
 end
 
--- Returns what stands for KEY=VALUE.
+-- Returns the label of KEY=VALUE.
 function Labels:part(key, value)
   local shown = config.show(value)
   return text_of(self, key .. "=" .. shown) or self:name(key) .. "=" .. shown
 end
 
--- Returns the parts of those of the keys that values has, "lr=0.1 width=8"; "" if it has none.
+-- Returns the parts of the keys that values has, "lr=0.1 width=8"; "" if it has none.
 function Labels:parts(values, keys)
   local list = {}
   for _, key in ipairs(keys) do
@@ -69,7 +69,7 @@ function Labels:names(list)
   return table.concat(names, ", ")
 end
 
--- Returns text with each label that is TeX as it is, and the rest as escape returns it.
+-- Returns text with labels in TeX unchanged, and the rest escaped by `escape`.
 function labels.raw(text, escape)
   local list, at = {}, 1
   local pattern = "()" .. OPEN .. "([^" .. CLOSE .. "]*)" .. CLOSE .. "()"

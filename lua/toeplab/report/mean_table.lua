@@ -13,7 +13,7 @@ function mean_table.mean(values)
   return stats.mean(values), stats.deviation(values)
 end
 
--- Counts the trials with a metric of which says(value) holds; value is nil if it was not logged.
+-- Counts the trials with a metric for which says(value) holds; value is nil if it was not logged.
 local function count(trials, names, says)
   local sum = 0
   for _, trial in ipairs(trials) do
@@ -30,11 +30,11 @@ local counted = {
 }
 
 -- Returns header and rows of the table { rows = "key" or a list of keys, columns = {"metric", ...}
--- } over trials with .config and .metrics: one line per combination of values of the keys, each
--- cell the mean of the metric over its trials, nan if one of these is. Further columns count the
--- trials; those that diverged, if a metric is not finite anywhere; and those that lack a metric
--- which others have logged, if any does. A mean leaves out the trials that lack its metric. A row's
--- metatable has the spreads of its means (text_table.spread_of).
+-- } over trials with .config and .metrics: one line per combination of values of the keys; each
+-- cell is the mean of the metric over its trials that logged it, nan if one value is. Further
+-- columns count the trials; the diverged ones, if a metric is not finite anywhere; and those that
+-- lack a metric which others have logged, if any. A row's metatable has the spreads of its means
+-- (text_table.spread_of).
 function mean_table.by(spec, trials)
   local keys = type(spec.rows) == "table" and spec.rows or { spec.rows }
   local header, groups, order = table.move(keys, 1, #keys, 1, {}), {}, {}
@@ -44,13 +44,13 @@ function mean_table.by(spec, trials)
     for i, key in ipairs(keys) do
       row[i], at[i] = config.show(trial.config[key]), { trial.config[key] }
     end
-    local name = json.encode(at) -- texts may read alike
+    local name = json.encode(at) -- different strings may look alike
     if not groups[name] then
       groups[name], order[#order + 1] = { row = row }, name
     end
     table.insert(groups[name], trial)
   end
-  local known, counts = {}, {} -- a metric that no trial has is not missed
+  local known, counts = {}, {} -- a metric that no trial has is not missing
   for _, name in ipairs(spec.columns) do
     local some = count(trials, { name }, function(v) return v ~= nil end) > 0
     known[#known + 1] = some and name or nil

@@ -11,8 +11,8 @@ local output = {}
 -- Returns data verbatim, but without control characters if standard output is a terminal.
 function output.data(text) return core.sys.isatty(1) and core.sys.clean(text) or text end
 
--- Writes text to the file at path atomically; a pipe, a device or the target of a link in place.
--- Raises if it cannot.
+-- Writes text to the file at path atomically, but writes to a pipe, a device or a link's target
+-- directly. Raises on failure.
 function output.save(path, text)
   local kind, link = core.sys.kind(path)
   local ok, why, _, status
@@ -30,7 +30,7 @@ function output.save(path, text)
   if not ok then errors.raise(errors.code_of(status), "%s", why) end
 end
 
--- Writes text to standard output. Raises if it cannot, so that a long output ends at once.
+-- Writes text to standard output. Raises on failure, so that a long output ends at once.
 function output.write(text)
   local ok, why = io.write(text)
   if not ok then errors.raise(errors.FAILED, "standard output: %s", why) end
@@ -42,15 +42,15 @@ output.json = { name = "json", help = "as JSON, one object a line",
 output.dir = { name = "dir", short = "C", value = "DIR", help = "the results folder" }
 output.dry_run = { name = "dry-run", short = "n", help = "only print what would be done" }
 
--- Returns a stored command as it is to be given again: earlier programs kept its --redo.
+-- Returns a stored command for repetition, without --redo, which earlier programs stored.
 function output.again(command) return ((command .. " "):gsub(" %-%-redo ", " "):sub(1, -2)) end
 
--- Raises if the options ask for more than one form.
+-- Raises if the options name more than one form.
 function output.check(verb, set)
   if set.csv and set.json then errors.usage("%s: choose one of --csv and --json", verb) end
 end
 
--- Prints rows (lists) under header in the form that the options in set ask for. exact: as for
+-- Prints rows (lists) under header in the form of the options in set. exact: as for
 -- text_table.lines.
 function output.rows(set, header, rows, exact)
   if set.json then
@@ -96,9 +96,8 @@ end
 
 local LONGEST = 120 -- characters of the name of a file
 
--- Returns the name of a file (without its ending) about what name says, chosen by filters
--- KEY=VALUE. What is long or has signs that cannot stand there is shortened, and told from others
--- by a hash.
+-- Returns a file's name (without its ending) for name and the filters KEY=VALUE that chose its
+-- content. A part that is long or has invalid characters is shortened and gets a hash.
 function output.file_name(name, filters)
   local hashed = {}
   for _, word in ipairs(filters) do

@@ -75,7 +75,7 @@ local function natural(a, b)
   return key(a) < key(b)
 end
 
--- Returns the metrics that get a column: those of the experiment's report or, if it names none,
+-- Returns the metrics that get a column: those in the experiment's report or, if it names none,
 -- preferably those that were logged once.
 local function columns(frame, known)
   local once, often = {}, {}
@@ -115,8 +115,8 @@ local function origins_of(trials)
   return rows
 end
 
--- Returns rows {name of the data, sha256} of what the trials have read, which each stores by the
--- key that names it; the column data_hash is a hash over all of these.
+-- Returns rows {name of the data, sha256} of the data that the trials have read; each trial stores
+-- them by key. The column data_hash is a hash over all of these.
 local function data_of(trials)
   local rows, seen = {}, {}
   for _, t in ipairs(trials) do
@@ -285,12 +285,12 @@ local function interventions(page)
     end
   end
   return #rows > 0 and "Interventions", html.table({ "trial", "setting", "what", "step",
-    "why, and what was done" }, rows, "What was done to trials besides training them")
+    "why, and what was done" }, rows, "Interventions in trials")
 end
 
 local function configuration(page)
   local fixed = page.frame.fixed
-  return next(fixed) and "What all trials have in common", pairs_of(fixed)
+  return next(fixed) and "Common configuration", pairs_of(fixed)
 end
 
 local function provenance(page)
@@ -355,13 +355,13 @@ local function head(page)
       { "trials", ("%s, %s in all"):format(standing(page.counts),
         progress.duration(page.seconds)) },
       { "command", code(shell.portable(secrets.text(page.sweep.command))) },
-      { "last begun", os.date("!%Y-%m-%d %H:%M UTC", math.floor(page.sweep.created)) },
+      { "last started", os.date("!%Y-%m-%d %H:%M UTC", math.floor(page.sweep.created)) },
       { "commit", table.concat(sorted_keys(commits), ", ") },
       { "host", table.concat(sorted_keys(hosts), ", ") },
     }
 end
 
--- Reads what the sections show of the sweeps of a frame.
+-- Reads the data of the sections about the sweeps of a frame.
 local function collect(store, frame)
   local all, ids, seconds, counts = frame:trials {}, {}, 0, {}
   for _, t in ipairs(all) do

@@ -7,7 +7,7 @@ local selection = require "toeplab.store.selection"
 
 local query = {}
 
--- Returns a hint if the column that SQLite does not know is a key or a metric: how to query that.
+-- Returns how to query a key or a metric, if the column unknown to SQLite is one.
 local function hint(store, message)
   local name = message:match("no such column: ([%w_@]+)$")
   local keys, metrics = selection.names(store)
@@ -22,7 +22,7 @@ local function hint(store, message)
   return name and " (toeplab ls --schema lists them)" or ""
 end
 
--- Raises SQLite's message about the query, without the text of the query.
+-- Raises SQLite's message about the query, without the query itself.
 local function complain(store, why, text)
   local message = errors.text(why)
   if message:find("not one statement", 1, true) then errors.usage("ls: --sql takes one SELECT") end
@@ -47,8 +47,8 @@ local function run_query(store, text)
   return header, found
 end
 
--- Returns a value as a cell. JSON has NULL as null. Tables round numbers, and times in seconds are
--- too large for that.
+-- Returns a value as a cell. JSON has NULL as null. Tables round numbers, but times in seconds are
+-- too large for rounding.
 local function cell(v, set)
   if set.json and v == nil then return json.null end
   if set.json or set.csv then return v end
@@ -71,8 +71,8 @@ function query.schema(store)
   text_table.print({ "view", "columns" }, rows)
 end
 
--- Prints the rows of a query, or of the query on standard input for "-", in the form that the
--- options in set ask for (output.lua).
+-- Prints the rows of a query ("-": read from standard input) in the form of the options in set
+-- (output.lua).
 function query.print(store, set, text)
   text = (text == "-" and io.read("a") or text):gsub("[%s;]+$", "")
   local header, found = run_query(store, text)

@@ -1,17 +1,17 @@
 -- report/scaling.lua: fits how a positive metric falls with the size of what was trained, with
--- intervals over the seeds. The size may be anything positive: FLOP, tokens, parameters, a width.
+-- intervals over the seeds. The size is any positive number: FLOP, tokens, parameters, a width.
 --
 --   power    y = A x^-alpha        a straight line on logarithmic axes
---   offset   y = E + A x^-alpha    with 0 <= E, what stays at any size
+--   offset   y = E + A x^-alpha    with 0 <= E, the limit at infinite size
 --
 --   local fit = scaling.fit({ { x = 1e9, y = { 4.1, 4.2 } }, { x = 1e10, y = { 3.6, 3.5 } },
 --     { x = 1e11, y = { 3.1, 3.2 } } })
 --   print(fit.alpha, fit.low, fit.high, fit.at(1e12))
 --
--- A fit minimises the squares of the relative distances from the means over the seeds. The
--- intervals say how far the exponent would move with other seeds, not that the metric follows the
--- law: fit.least and fit.most are the exponents without one of the sizes each, and fit.off is the
--- largest relative distance.
+-- A fit minimises the squared relative distances from the means over the seeds. The intervals show
+-- how far the exponent would move with other seeds, not that the metric follows the law. fit.least
+-- and fit.most bound the exponents of fits that leave out one size, and fit.off is the largest
+-- relative distance.
 local core = require "toeplab.core"
 local line = require "toeplab.base.line"
 local stats = require "toeplab.report.stats"
@@ -21,7 +21,7 @@ local suggest = require "toeplab.base.suggest"
 local scaling = { DRAWS = 1000, forms = { "power", "offset", "auto" } }
 
 local CLOSE = 1e-6 -- sizes whose logarithms differ by less cannot be told apart
-local LEAST = { power = 3, offset = 4 } -- sizes: one more than the numbers that are fitted
+local LEAST = { power = 3, offset = 4 } -- sizes: one more than the fitted numbers
 
 -- ---- Curves -----------------------------------------------------------------------------------
 
@@ -56,12 +56,12 @@ local function linear(u, y, alpha)
 end
 
 local GRID, STEPS = 40, 40
-local FLAT = 1e-14 -- of the logarithm of y, over all sizes: rounding
+local FLAT = 1e-14 -- a range of log y over all sizes that is rounding
 local GOLDEN = (math.sqrt(5) - 1) / 2
 
 -- Returns alpha, A and E of y = E + A x^-alpha: the best alpha by a grid and then by golden
--- sections, with A and E of each alpha by least squares. What does not fall tells nothing of what
--- stays at any size: its E is 0.
+-- sections, with A and E of each alpha by least squares. If y does not fall, it does not determine
+-- a limit, and E is 0.
 local function offset(u, y)
   local span = math.max(table.unpack(u)) - math.min(table.unpack(u))
   local slope, factor = power(u, y)
@@ -134,7 +134,7 @@ local function checked(points, form)
   return list
 end
 
--- Returns the logarithms of the sizes, from their mean, and that mean.
+-- Returns the logarithms of the sizes minus their mean, and that mean.
 local function logarithms(list)
   local u, mean = {}, 0.0
   for i, p in ipairs(list) do
@@ -145,9 +145,9 @@ local function logarithms(list)
   return u, mean
 end
 
--- Returns the degrees of freedom of the variance of a slope against u (Welch and Satterthwaite): as
--- the sizes at the ends decide it, they are fewer than those of all seeds. nil without repeated
--- seeds.
+-- Returns the degrees of freedom of the variance of a slope against u (Welch and Satterthwaite);
+-- the sizes at the ends dominate it, so they are fewer than all seeds together give. nil without
+-- repeated seeds.
 local function freedom(list, u)
   local sum, squares, repeated = 0.0, 0.0, false
   for i, p in ipairs(list) do
@@ -160,11 +160,11 @@ local function freedom(list, u)
   return repeated and (squares > 0 and sum * sum / squares or math.huge) or nil
 end
 
--- Returns a function that draws the means of the sizes as other seeds might have given them: the
--- seeds of each size are drawn with replacement, and what they differ by from their mean is made
--- wider, because few seeds show less than their deviation: by sqrt(n / (n - 1)) for the mean taken
--- from them, and by Student's t over the normal quantile for the deviation. Equal numbers of seeds
--- give equal draws, so that fits of several models are drawn in pairs. nil without repeated seeds.
+-- Returns a function that draws the means of the sizes as other seeds might have given them. It
+-- draws the seeds of each size with replacement and widens their deviations from the mean, because
+-- few seeds show too small a deviation: by sqrt(n / (n - 1)) for the mean taken from them, and by
+-- Student's t over the normal quantile for the deviation. Equal numbers of seeds give equal draws,
+-- so that fits of several models are drawn in pairs. nil without repeated seeds.
 local function drawer(list, u, means)
   local free = freedom(list, u)
   if not free then return nil end
@@ -185,8 +185,8 @@ end
 
 -- ---- Fits -------------------------------------------------------------------------------------
 
--- Returns the smallest and the largest exponent of fits without one of the sizes; nil if so few
--- sizes cannot be fitted.
+-- Returns the smallest and the largest exponent of fits without one of the sizes; nil if too few
+-- sizes would be left.
 local function without_one(u, means, form)
   if #u <= LEAST[form] then return nil end
   local least, most = math.huge, -math.huge
@@ -201,14 +201,14 @@ local function without_one(u, means, form)
   return least, most
 end
 
--- Returns what quantity(alpha, A, E) is of all draws of a fit; nil without draws.
+-- Returns quantity(alpha, A, E) of all draws of a fit; nil without draws.
 local function of_draws(fit, quantity)
   local list = {}
   for k, d in ipairs(fit.draws or {}) do list[k] = quantity(d[1], d[2], d[3]) end
   return fit.draws and list
 end
 
--- Draws the numbers of a fit again, and adds their intervals to it.
+-- Adds to a fit the intervals of its numbers, from bootstrap draws.
 local function add_intervals(fit, list, u, means)
   local draw = drawer(list, u, means)
   if not draw then return end
@@ -221,7 +221,7 @@ local function add_intervals(fit, list, u, means)
   end
 end
 
--- Returns the value of a curve of a fit, whose A is that at the mean of the logarithms, at a size.
+-- Returns a fitted curve's value at a size; its A refers to the mean of the logarithms.
 local function value_at(fit, size, alpha, A, E)
   return E + A * math.exp(-alpha * (math.log(size) - fit.centre))
 end
@@ -269,13 +269,13 @@ function scaling.difference(a, b, size)
   return own, stats.enclosing(second)
 end
 
--- Whether the offset of a fit is told from 0 by the seeds.
+-- Returns whether the seeds distinguish the offset of a fit from 0.
 local function determined(fit)
   return fit.E_low ~= nil and fit.E_low > 0
 end
 
 -- Fits several lists of points by one form, so that their exponents can be compared. "auto" is
--- offset if every list has a size more than this needs and its offset has an interval above 0, else
+-- offset if every list has enough sizes for intervals and its offset has an interval above 0, else
 -- power. Returns the fits and the form.
 function scaling.fits(lists, form)
   local fits = {}

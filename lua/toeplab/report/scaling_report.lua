@@ -10,13 +10,13 @@ local suggest = require "toeplab.base.suggest"
 local scaling_report = {}
 
 local spec = options.declare "report.scaling" {
-  { "metric", "string", "what is fitted, such as test_loss" },
+  { "metric", "string", "the metric to fit, such as test_loss" },
   { "against", "string", "the size: a metric such as training_flop, or a key" },
   { "by", "string", "the key by which models differ" },
   { "form", options.field { default = "auto", choices = scaling.forms }, "of the curves" },
   { "beside", {}, "metrics of the same tokens to draw without a fit" },
   { "name", options.field { type = "string", optional = true },
-    "of the tables and the figure (default: that of the experiment)" },
+    "of the tables and the figure (default: the experiment's name)" },
 }
 
 -- ---- Points -----------------------------------------------------------------------------------
@@ -32,7 +32,7 @@ local function value_of(trial, name)
     suggest.hint(name, known)), 0)
 end
 
--- Returns the value of a metric or a key of a trial that is a number. Raises if it is none.
+-- Returns the number that a metric or a key has in a trial. Raises if it is not a number.
 local function number_of(trial, name)
   local value = value_of(trial, name)
   if type(value) == "number" then return value end
@@ -58,7 +58,7 @@ local function point(group, x)
 end
 
 -- Returns the trials in groups by the key: {name=, points= {x=, y= (values by seed), beside= (name
--- -> values)}}, in the order in which the trials come, the points in that of their sizes.
+-- -> values)}}, the groups in the order of the trials, the points in the order of their sizes.
 local function collect(trials, o)
   local groups, found = {}, {}
   local by_seed = table.move(trials, 1, #trials, 1, {})
@@ -140,15 +140,15 @@ local function sizes(groups, o, row_keys)
   return header, rows
 end
 
--- Returns the largest size up to which all fits have values.
+-- Returns the largest size that all fits cover.
 local function common(fits)
   local last = math.huge
   for _, fit in ipairs(fits) do last = math.min(last, fit.x[#fit.x]) end
   return last
 end
 
--- Returns header and rows: the exponent of each group, its difference from that of the first, and
--- how far its curve is from that of the first at the largest size that all have.
+-- Returns header and rows: the exponent of each group, its difference from the first group's, and
+-- how far its curve is from the first one's at the largest size that all have.
 local function exponents(groups, fits, form, o)
   local last, first = common(fits), groups[1].name
   local header = { o.by, "exponent", "95 % interval", "without one size", "beside " .. first,
@@ -182,13 +182,13 @@ end
 -- Returns the note below the table of fits.
 local function note_of_fits(groups, form, o)
   local first = groups[1].name
-  return ("%s = %sA %s^-exponent, fitted to the means over the seeds. The 95 %% intervals say how "
+  return ("%s = %sA %s^-exponent, fitted to the means over the seeds. The 95 %% intervals show how "
     .. "far the values would move with other seeds, not that the curve is right. Without one size: "
-    .. "the least and the greatest exponent if one of the sizes is left out. Beside %s: the "
-    .. "difference from its exponent; beside %s at a size: how far the fitted curve lies above "
-    .. "that of %s there. Off by at most: the largest distance of a mean from the curve.%s"):format(
+    .. "the least and the greatest exponent if one size is left out. Beside %s: the difference "
+    .. "from its exponent; beside %s at a size: how far the fitted curve lies above that of %s "
+    .. "there. Off by at most: the largest distance of a mean from the curve.%s"):format(
     o.metric, form == "offset" and "E + " or "", o.against, first, first, first,
-    form == "offset" and " E: what stays at any size." or "")
+    form == "offset" and " E: the limit at infinite size." or "")
 end
 
 -- ---- The figure -------------------------------------------------------------------------------
@@ -241,10 +241,10 @@ local function present(trials, names, warn)
   return list
 end
 
--- Prints and stores, by the functions of report, what given (spec) asks for: the table NAME-sizes,
+-- Prints and stores, by the functions of report, the output of given (spec): the table NAME-sizes,
 -- the table NAME of the fits, and the figure NAME. If the trials cannot be fitted, e.g. because
--- they are of too few sizes, warn(reason) says why, and the figure has no curves. row_keys: the set
--- of the keys that named rows set.
+-- they have too few sizes, calls warn(reason), and the figure has no curves. row_keys: the set of
+-- the keys that named rows set.
 function scaling_report.write(report, trials, given, name, warn, row_keys)
   local o = options.check("report.scaling", spec, given)
   if #trials == 0 then return warn "no fit: there are no trials" end

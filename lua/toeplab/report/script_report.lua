@@ -1,6 +1,6 @@
--- report/script_report.lua: implements the argument `report` of the function report of an
--- experiment: the functions of text_table.lua and mean_table.lua, and two that store a table and a
--- figure in the results folder with their origin.
+-- report/script_report.lua: implements the argument `report` of an experiment's function report:
+-- the functions of text_table.lua and mean_table.lua, and two that store a table and a figure in
+-- the results folder with their origin.
 --
 --   report = function(trials, report)
 --     report.table({ "r", "error" }, rows)          prints it, and writes tables/NAME.md
@@ -88,7 +88,7 @@ end
 -- Raises if this report has written a file already, which it would lose.
 local function check_new(self, path)
   if self.wrote[path] then
-    error(("report: %s is written twice: give one of them another name"):format(path), 3)
+    error(("report: %s is written twice; use two names"):format(path), 3)
   end
   self.wrote[path] = true
 end
@@ -125,7 +125,7 @@ function script_report.new(o)
       end
     end
     if note ~= nil and type(note) ~= "string" then
-      error(("report: the note of a table must be a text, not a %s"):format(type(note)), 2)
+      error(("report: the note of a table must be a string, not a %s"):format(type(note)), 2)
     end
     note = note and note ~= "" and note:gsub("[^\n]+", core.sys.clean) or nil
     text_table.print(header, rows)
@@ -186,12 +186,11 @@ local function printing(parts, fn)
   return ok, why
 end
 
--- Returns what the report of the script prints and draws, as a list of parts {kind="table",
--- header=, rows=}, {kind="plot", spec=}, {kind="text", text=}; nil if the report is a table of
--- columns or absent, or no trial is done. The second result says why it is missing or, if it
--- failed, incomplete; nil in all other cases. The script runs only if the file on disk is unchanged
--- and lies outside the results folder: that folder may come from somebody else, with a malicious
--- script.
+-- Returns the output of the script's report as a list of parts {kind="table", header=, rows=},
+-- {kind="plot", spec=}, {kind="text", text=}; nil if the report is a table of columns or absent, or
+-- no trial is done. The second result is the reason why the output is missing or, after a failure,
+-- incomplete; else nil. The script runs only if the file on disk is unchanged and lies outside the
+-- results folder, which may come from somebody else, with a malicious script.
 function script_report.recorded(store, sweep, trials)
   if trial_files.holds(store.folder, sweep.script) then
     return nil, ("%s lies in the results folder, which may come from somebody else, so it "

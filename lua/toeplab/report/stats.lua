@@ -1,11 +1,11 @@
 -- report/stats.lua: statistics of small samples: intervals by Student's t, paired differences, rank
--- agreement, corrections for multiple comparisons, and the seeds that a claim needs.
+-- agreement, corrections for multiple comparisons, and the seeds that a claim requires.
 local core = require "toeplab.core"
 
 local stats = { LEVEL = 0.95, DRAWS = 10000 }
 
--- The share of two numbers below which their difference is rounding: 64 units in the last place. A
--- spread may be a small share of the values, so that a larger one would hide it.
+-- Relative differences below this share count as rounding: 64 units in the last place. It is small,
+-- because the spread of values may be a small share of them.
 local ROUNDING = 2.0 ^ -46
 
 -- ---- One sample -------------------------------------------------------------------------------
@@ -97,8 +97,8 @@ local function beta_quantile(p, a, b)
   return (low + high) / 2
 end
 
--- Returns the interval of Clopper and Pearson of the probability of which k of n trials are a
--- sample; level: 0.95 by default.
+-- Returns the interval of Clopper and Pearson for a probability, given that k of n trials
+-- succeeded; level: 0.95 by default.
 function stats.clopper_pearson(k, n, level)
   local miss = (1 - (level or 0.95)) / 2
   return k == 0 and 0.0 or beta_quantile(miss, k, n - k + 1),
@@ -150,7 +150,7 @@ end
 -- Returns the mean of x and its confidence interval: {n=, mean=, deviation=, low=, high=, half=
 -- (its half width)}; without the last three for a single value, nil for none. Values that differ by
 -- rounding only, such as a chance level that every seed computes in another order, count as equal.
--- size: the magnitude of the numbers whose differences x holds (default: that of the mean).
+-- size: the magnitude of the numbers whose differences x holds (default: the mean's).
 function stats.interval(x, level, size)
   if #x == 0 then return nil end
   local result = { n = #x, mean = stats.mean(x), deviation = stats.deviation(x) }
@@ -165,9 +165,9 @@ function stats.interval(x, level, size)
   return result
 end
 
--- Returns the decimals that a mean deserves whose interval has this half width, of which two digits
--- count: 2 for 0.25 and 3 for 0.025; nil without an interval, if the mean is exact, and if they are
--- more than 6.
+-- Returns the decimals of a mean whose interval has this half width, for two significant digits of
+-- the half width: 2 for 0.25, 3 for 0.025; nil without an interval, if the mean is exact, and if
+-- they are more than 6.
 function stats.decimals(half)
   if not half or half <= 0 or half - half ~= 0 then return nil end
   local decimals = math.max(0, 1 - tonumber(("%.1e"):format(half):match "e(.*)$"))
@@ -175,8 +175,8 @@ function stats.decimals(half)
 end
 
 -- Returns the p of the two-sided t test that the mean of an interval of several values (of
--- stats.interval) is so far from a number; nil if the values are equal, and so say nothing about
--- their spread, unless the distance is 0.
+-- stats.interval) differs by `distance`; nil if the values are equal, and so give no spread, unless
+-- the distance is 0.
 function stats.p_value(interval, distance)
   local se = interval.deviation / math.sqrt(interval.n)
   if se == 0 then return distance == 0 and 1.0 or nil end
@@ -210,8 +210,8 @@ function stats.improvement(a, b, better)
   return better == "higher" and 1 - share or share
 end
 
--- Returns the smallest two-sided p of the sign test on n pairs, which assumes no distribution: that
--- of equal signs throughout.
+-- Returns the smallest two-sided p of the sign test on n pairs, which assumes no distribution: all
+-- signs equal.
 function stats.least_p(n) return math.min(1.0, 2.0 ^ (1 - n)) end
 
 -- Returns the probability that a standard normal number is below x.
@@ -235,7 +235,7 @@ local function integral(f, low, high)
 end
 
 -- Returns the probability that a two-sided t test on n pairs of significance alpha detects a true
--- mean of so many deviations. It integrates over the measured deviation s in units of the true one,
+-- mean of `size` deviations. It integrates over the measured deviation s in units of the true one,
 -- whose square times n - 1 has a chi-squared distribution.
 function stats.power(n, size, alpha)
   local df, shift = n - 1, math.abs(size) * math.sqrt(n)
@@ -246,7 +246,7 @@ function stats.power(n, size, alpha)
     return math.exp(scale + (df - 1) * math.log(s) - df * s * s / 2)
       * (normal_below(shift - t * s) + normal_below(-shift - t * s))
   end
-  -- nearly all s lie within width of 1, and the test turns from yes to no around shift/t
+  -- nearly all s lie within width of 1, and the decision flips around shift/t
   local width = 10 / math.sqrt(2 * df)
   local low, high, sum = math.max(0.0, 1 - width), 1 + width, 0.0
   local from = low
@@ -285,7 +285,7 @@ function stats.pairs_needed(deviation, difference, power, level)
   return high
 end
 
--- Returns the difference of the means of two rows with so many seeds each, in units of the
+-- Returns the difference of the means of two rows with `seeds` seeds each, in units of the
 -- deviation of their values, that an unpaired t test of 5 % detects with probability 0.8,
 -- approximately.
 function stats.detected(seeds)
@@ -293,8 +293,8 @@ function stats.detected(seeds)
   return (stats.t_quantile(0.975, df) + stats.t_quantile(0.8, df)) * math.sqrt(2 / seeds)
 end
 
--- Applies Holm's correction to the p values of several comparisons: the chance of any false claim
--- among them stays below that of one.
+-- Applies Holm's correction to the p values of several comparisons: keeps the chance of any false
+-- claim among them below the chance for a single one.
 function stats.holm(p)
   local order, result, most = {}, {}, 0.0
   for i in ipairs(p) do order[i] = i end
@@ -364,7 +364,7 @@ function stats.kendall_p(tau, n)
 end
 
 local RANK_DRAWS = 2000
-local MANY = 100 -- degrees of freedom from which on t is drawn as normal
+local MANY = 100 -- degrees of freedom from which t is drawn as normal
 
 local function normals(stream, count) return stream:normal(core.zeros(count)):totable() end
 
@@ -401,7 +401,7 @@ end
 -- ---- Bootstrap --------------------------------------------------------------------------------
 
 -- Returns the values with their distances from their mean stretched by sqrt(n/(n - 1)), so that
--- what is drawn from them has the variance that they estimate.
+-- draws from them have the variance that they estimate.
 local function stretched(values)
   local mean, list = stats.mean(values), {}
   local factor = math.sqrt(#values / (#values - 1))

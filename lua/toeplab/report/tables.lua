@@ -1,13 +1,13 @@
 -- report/tables.lua: makes the tables of a frame: a published table with measured values beside its
--- own, the table of an experiment, and one with a row for each value of some keys and a column for
--- each value of others, with the means over rows and columns.
+-- own, the table of an experiment, and a pivot table with a row for each value of some keys, a
+-- column for each value of others, and the means over rows and columns.
 --
 -- The result, which formats.lua can print in any form, is
 --   { id=, caption=, source=, corner=, columns = { {id=, name=, better=, here=} }, rows = { {name=,
 --     cells = { {paper=, all the fields of a cell} } } }, agreement = { {column=, ...} } }
--- with the cells of cells.lua. A row or column of means has the field margin. A mean over rows or
--- columns is given only where it averages over the same settings as the others beside it: a missing
--- cell would otherwise look like an effect.
+-- with the cells of cells.lua. A row or column of means has the field margin. It gives a mean only
+-- if that averages over the same settings as its neighbours: a missing cell would otherwise look
+-- like an effect.
 local cells = require "toeplab.report.cells"
 local errors = require "toeplab.base.errors"
 local frames = require "toeplab.report.frames"
@@ -43,8 +43,8 @@ local function split(trials, keys)
   return list
 end
 
--- Returns the keys that distinguish rows: all axes except those that select columns, and those that
--- follow from these and are not in the set `wanted`.
+-- Returns the keys that distinguish rows: all axes except those that select columns, and except
+-- those that follow from these and are not in the set `wanted`.
 local function row_keys(frame, columns, trials, wanted)
   local of_columns, keys = published_tables.keys(columns), {}
   local own = {}
@@ -84,7 +84,7 @@ local function name_groups(list, keys, wanted)
   end
 end
 
--- Returns the rows to show: those of the paper in its order, each as often as groups match it, then
+-- Returns the rows to show: the paper's in its order, each as often as groups match it, then
 -- the groups that the paper lacks.
 local function lines(rows, list)
   local result, more = {}, {}
@@ -110,8 +110,8 @@ end
 
 -- ---- Columns ----------------------------------------------------------------------------------
 
--- Assigns to each column of a published table or an experiment the number of its metric in the
--- returned list of names, nil if none of its metrics was logged, and which trials it has.
+-- Assigns to each column of a published table or an experiment the index of its metric in the
+-- returned list of names (nil: none of its metrics was logged), and which trials it has.
 local function assign(columns, frame)
   local list, logged = {}, frame:metrics()
   for _, column in ipairs(columns) do
@@ -128,8 +128,8 @@ local function assign(columns, frame)
   return list
 end
 
--- Returns the column of the seeds that succeed by that metric; nil if the experiment declares no
--- success by it.
+-- Returns the column of the success rate by that metric; nil if the experiment declares no success
+-- by it.
 local function rate_of(frame, metric)
   local rule = frame.plan.success
   return rule and rule.metric == metric and { id = metric .. " success", name = metric .. " "
@@ -165,7 +165,7 @@ local function in_column(column, trials)
   return list
 end
 
--- Fills the cells of the rows, of which each may have a group of trials, and a paper's numbers.
+-- Fills the cells of the rows, each with an optional group of trials and a paper's numbers.
 local function fill(result, rescued)
   for _, row in ipairs(result.rows) do
     row.cells = {}
@@ -182,7 +182,7 @@ end
 
 -- ---- Agreement --------------------------------------------------------------------------------
 
-local LEAST_RANKED = 4 -- rows: the orders of fewer agree by chance once in three times, or always
+local LEAST_RANKED = 4 -- rows: fewer agree by chance in at least one of three cases
 
 -- Computes Kendall's tau between the paper's and the measured order of the rows in a column that
 -- says which values are better: {column=, rows= (their number), tau=, p= (nil if the paper has
@@ -212,7 +212,7 @@ end
 
 -- ---- Means over rows and columns ---------------------------------------------------------------
 
--- Returns the cells of a column without those of a row of means.
+-- Returns the cells of a column without a row of means.
 local function cells_of(result, c)
   local list = {}
   for _, row in ipairs(result.rows) do
@@ -233,7 +233,7 @@ local function together(...)
 end
 
 -- Appends a column of the means over the columns, and a row of the means over the rows. Returns
--- whether some of these means are left out.
+-- whether it left out some of these means.
 local function add_means(result, keys, rescued)
   local columns, rows, missing, last = result.columns, result.rows, false, #result.columns
   if keys.columns[1] and last > 1 then
@@ -253,8 +253,8 @@ local function add_means(result, keys, rescued)
       means[c], missing = { asked = 0 }, true
     end
   end
-  -- The mean over all cells averages over the columns too, so its settings are not those of the
-  -- means beside it. It is given if all of these are.
+  -- The mean over all cells also averages over the columns, so its settings differ from its
+  -- neighbours'. It is given if all of these are.
   local total = columns[last + 1] and table.remove(means)
   local incomplete = cells.blank_incomplete(means, over)
   if total then means[last + 1] = (incomplete or missing) and { asked = 0 } or total end
@@ -273,7 +273,7 @@ local function notes_of(result, others, missing)
   local own, partial = {}, false
   for _, column in ipairs(result.columns) do
     if column.rate then
-      notes[#notes + 1] = column.name .. ": the seeds that succeed, of those that ended or "
+      notes[#notes + 1] = column.name .. ": the seeds that succeed among those that ended or "
         .. "diverged, with the 95 % interval of Clopper and Pearson"
     end
   end
@@ -287,11 +287,11 @@ local function notes_of(result, others, missing)
       .. "out; where none is left, there is no mean"
   end
   if #others > 0 and not cells.alike(own, others) then
-    notes[#notes + 1] = "the cells do not all average over the same settings, so that they differ "
-      .. "by these too"
+    notes[#notes + 1] = "the cells do not all average over the same settings, so their differences "
+      .. "include differences of settings"
   end
   if missing then
-    notes[#notes + 1] = "a mean is left out where it would average over other settings than those "
+    notes[#notes + 1] = "a mean is left out if it would average over other settings than those "
       .. "beside it"
   end
   return notes
@@ -300,7 +300,7 @@ end
 -- ---- Tables -----------------------------------------------------------------------------------
 
 -- Returns the table of an experiment without a published one: a column for each of the metrics; if
--- none is given, of those that its report names or, failing that, of all that it logged.
+-- none is given, for those of its report or, without a report, for all that it logged.
 local function own(frame, name, metrics)
   local columns, asked = {}, #metrics > 0 and metrics or frame.plan.columns
     or sorted_keys(frame:metrics())
@@ -377,8 +377,8 @@ local function other_keys(frame, chosen, trials)
   return keys
 end
 
--- Appends to the keys of the rows those that vary only from command to command: a mean over these
--- is nobody's question, and a trial run would take part in it.
+-- Adds to the keys of the rows the keys that vary only from command to command: nobody asks for a
+-- mean over these, in which a trial run would take part.
 local function add_between(frame, rows, chosen, trials)
   local all = table.move(rows, 1, #rows, 1, {})
   for _, key in ipairs(sorted_keys(frame.between)) do
@@ -410,7 +410,7 @@ function tables.pivot(frame, rows, columns, metrics)
   return result
 end
 
--- Returns the best measured row of a column if its interval overlaps that of no other row, else
+-- Returns the best measured row of a column if its interval overlaps no other row's, else
 -- nil. A row of one seed has no interval, and then no row is clearly the best.
 function tables.best(result, c)
   local better, rows = result.columns[c].better, {}

@@ -1,22 +1,22 @@
--- report/versions.lua: which of the trials at one setting count, where commands made them with
+-- report/versions.lua: decides which of the trials at one setting count, if commands made them with
 -- different versions of the code or the data, or tried several values of a key for the setting.
 local json = require "toeplab.base.json"
 local overlay = require "toeplab.base.overlay"
 
 local versions = {
-  -- How trials end without a result, so that what they would have come to is not known.
+  -- The statuses of trials that ended without a result.
   lost = { failed = true, timeout = true, budget = true, pruned = true } }
 
--- Returns a text that tells settings apart, whatever value a point has of the key (nil: none).
+-- Returns a string that identifies the setting of a point, ignoring the key (nil: none).
 function versions.setting(at, key)
   local others = overlay(at)
   if key then others[key] = nil end
   return json.encode(others)
 end
 
--- Returns a function that tells whether a point of a sweep holds a value that the newest command
--- with its setting chose of a key (trials/tuning.lua; nil: none was chosen). It is asked from the
--- newest sweep on.
+-- Returns a function that returns whether a point of a sweep holds a value that the newest command
+-- with its setting chose for a key (trials/tuning.lua; nil: none was chosen). Callers go from the
+-- newest sweep to the oldest.
 function versions.newest_choice(key)
   local newest = {}
   return function(at, sweep)
@@ -29,15 +29,15 @@ function versions.newest_choice(key)
   end
 end
 
--- Returns the result by which a trial is compared with those of other values of a tuned key: false
--- if it ended without a finite one, nil if it has not ended.
+-- Returns the result by which a trial is compared with other values of a tuned key: false if it
+-- ended without a finite one, nil if it has not ended.
 function versions.result(status, result)
   if status == "done" then return result and result - result == 0 and result or false end
   if status == "guard" or versions.lost[status] then return false end
 end
 
--- Returns the candidates (versions.best) that have results and, of these, the fewest that are
--- false, as a list of their numbers.
+-- Returns the indices of the candidates (versions.best) that have results and, of these, the fewest
+-- that are false.
 local function most_finite(candidates)
   local list, fewest = {}, math.huge
   for i, results in ipairs(candidates) do
@@ -49,9 +49,9 @@ local function most_finite(candidates)
   return list
 end
 
--- Returns the number of the candidate that counts: that with the fewest seeds which ended without a
--- result and, of these, with the best mean over the seeds that all of them have; the first if there
--- are none. Each maps its seeds to results (versions.result). goal: "min" or "max".
+-- Returns the index of the candidate that counts: the one with the fewest seeds that ended without
+-- a result and, of these, with the best mean over the seeds that all of them have; the first if
+-- there are none. Each maps its seeds to results (versions.result). goal: "min" or "max".
 function versions.best(candidates, goal)
   local sign, list, sums = goal == "max" and -1 or 1, most_finite(candidates), {}
   local best = list[1] or 1
@@ -68,9 +68,9 @@ function versions.best(candidates, goal)
   return best
 end
 
--- Returns a function that tells whether a point (a table key -> value) has the value of a tuned key
--- that counts for its setting (versions.best), of those with which it was run. rows: trials {at=
--- (their point), seed=, status=, result=}.
+-- Returns a function that returns whether a point (a table key -> value) has the value of a tuned
+-- key that counts for its setting (versions.best). rows: trials {at= (their point), seed=, status=,
+-- result=}.
 function versions.chosen(rows, key, goal)
   local settings, best_of = {}, {}
   for _, row in ipairs(rows) do
@@ -89,10 +89,10 @@ function versions.chosen(rows, key, goal)
   end
 end
 
--- Returns the set of the ids of those trials, by sweep from the newest on, that newer ones replace:
--- at a setting all count that the newest sweep with it asked for, and of the others those whose
--- seed is not taken and whose version is one of these. Where a newer trial took a seed with another
--- id, the version of the older one is out of date.
+-- Returns the set of the ids of trials, given by sweep from the newest on, that newer ones replace.
+-- At a setting, all trials of the newest sweep with it count; of the others, those whose seed is
+-- not taken and whose version is one of these. Where a newer trial took a seed with another id, the
+-- version of the older one is out of date.
 function versions.replaced(rows)
   local settings, set = {}, {}
   for _, row in ipairs(rows) do
@@ -101,7 +101,7 @@ function versions.replaced(rows)
     local newer, version = here.seeds[row.seed], row.made.version
     if row.sweep == here.sweep then
       here.seeds[row.seed] = row
-      if row.status ~= "queued" then here.current[version] = true end -- else it has none yet
+      if row.status ~= "queued" then here.current[version] = true end -- queued: none yet
     elseif newer then
       here.stale[version] = true
     end

@@ -1,7 +1,6 @@
--- report/yardsticks.lua: says what the results of models are to be compared with: what simple
--- models of the same data reach, which trials log (recipes/lm.lua, recipes/mlm.lua,
--- tasks/simple_models.lua). Trials that are older than a yardstick stay valid: a table shows it if
--- one trial has logged it.
+-- report/yardsticks.lua: yardsticks for the results of models: the results of simple models of the
+-- same data, which trials log (recipes/lm.lua, recipes/mlm.lua, tasks/simple_models.lua). Trials
+-- older than a yardstick stay valid: a table shows it if one trial has logged it.
 local suggest = require "toeplab.base.suggest"
 
 local yardsticks = {}
@@ -11,8 +10,8 @@ local RULES = "test accuracy of simple models of the same training examples"
 
 -- A yardstick has the metric that is compared with it (of), whether that is a share, the line that
 -- shows it, its name there and, if models that miss it have learnt too little for a verdict, its
--- name in a sentence. A trial that lacks one has that of a trial with the same value of `key`,
--- which has the same text.
+-- name in a sentence. A trial that lacks one takes the value of a trial with the same value of
+-- `key`, which has the same text.
 local list = {
   { "unigram_ppl", of = "test_ppl", line = NGRAMS, name = "unigram" },
   { "bigram_ppl", of = "test_ppl", line = NGRAMS, name = "bigram",
@@ -40,9 +39,9 @@ for _, yardstick in ipairs(list) do table.insert(yardsticks.names, yardstick[1])
 local place = {}
 for i, name in ipairs(yardsticks.names) do place[name] = i end
 
--- Returns the yardsticks of trials, name -> value; false if trials that logged it have different
--- values. text_error: {least=, most=} of the standard errors by the test text. first: the place
--- before the values of yardsticks.names in those of a trial.
+-- Returns the yardsticks of trials, name -> value; false if trials logged different values.
+-- text_error: {least=, most=} of the standard errors by the test text. first: the index before the
+-- values of yardsticks.names in a trial's values.
 function yardsticks.of(trials, first)
   local found = {}
   for i, name in ipairs(yardsticks.names) do
@@ -80,7 +79,7 @@ function yardsticks.lines(found)
     end
   end
   if found.text_error then
-    lines[#lines + 1] = ("of other test texts of this kind the perplexity of one model would "
+    lines[#lines + 1] = ("with other test texts of this kind the perplexity of one model would "
       .. "differ by %.2g to %.2g %% (2 standard errors over the parts of the text)"):format(
       100 * (math.exp(2 * found.text_error.least) - 1),
       100 * (math.exp(2 * found.text_error.most) - 1))
@@ -102,7 +101,7 @@ local function reader(trials, first, y)
   end
 end
 
--- Returns how a sentence names a yardstick that all trials that are done miss; nil: there is none.
+-- Returns the name of a yardstick that all finished trials miss; nil: there is none.
 function yardsticks.unreached(trials, first)
   for i = #list, 1, -1 do
     local y, count = list[i], 0

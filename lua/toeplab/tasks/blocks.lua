@@ -25,9 +25,9 @@ local spec = options.declare "tl.blocks" {
   { "micro", field { type = "int", min = 1, optional = true },
     "blocks in a micro batch (default: batch)" },
   { "seed", field { type = "int", min = 0, optional = true },
-    "seed of the order (default: that of tl.seed)" },
+    "seed of the order (default: tl.seed's)" },
   { "shuffle", field { default = "blocks", choices = { "blocks", "batches", "none" } },
-    "what is put into a new order in every epoch" },
+    "what every epoch shuffles" },
 }
 
 -- tl.blocks(stream, options): returns the batches of a stream [t] int32, such as data:stream
@@ -52,7 +52,7 @@ function Blocks:steps()
   return (self.count + self.rows - 1) // self.rows
 end
 
--- Returns the number of micro batches of a batch that has all its blocks.
+-- Returns the number of micro batches of a full batch.
 function Blocks:parts()
   local micro = self.opt.micro or self.rows
   return (self.rows + micro - 1) // micro
@@ -64,14 +64,14 @@ function Blocks:epoch(step)
   return (step - 1) // self:steps() + 1
 end
 
--- Whether an epoch ends with a step.
+-- Returns whether an epoch ends with a step.
 function Blocks:ends_epoch(step)
   return step % self:steps() == 0
 end
 
--- By what is shuffled: functions of the epoch and of the number of a batch in it, from 0. They
--- return the place of its first block in a list of blocks, over the batch's size, and the list;
--- without a list, block i is at place i.
+-- By what is shuffled: functions of the epoch and of the index of a batch in it, from 0. They
+-- return the index of its first block in a list of blocks, divided by the batch's size, and the
+-- list; without a list, block i is at index i.
 local shuffles = {}
 
 function shuffles.none(_, _, batch)
@@ -86,7 +86,7 @@ function shuffles.batches(self, epoch, batch)
   return self.order(epoch, self:steps())[batch + 1], self.contents(1, self.count)
 end
 
--- Returns the numbers (from 0) of the blocks of a step.
+-- Returns the indices (from 0) of the blocks of a step.
 local function numbers(self, step)
   local batch, blocks = shuffles[self.opt.shuffle](self, self:epoch(step),
     (step - 1) % self:steps())

@@ -1,9 +1,9 @@
 -- tasks/cifar.lua: loads CIFAR-10 (Krizhevsky 2009): images of 32 x 32 pixels of ten classes. In
--- grey they are the task Image of Long Range Arena, 1,024 pixels as a sequence; the task has its
--- name, cifar, if all 60,000 images are used, and is cifar-part if 9,085 of them are.
+-- grey they are the task Image of Long Range Arena, 1,024 pixels as a sequence. The task is called
+-- cifar if it uses all 60,000 images, and cifar-part if it uses 9,085 of them.
 --
 -- A file of images is a list of records: a byte with the label, then the pixels row by row, one
--- byte each; of colour images those of red, then of green, then of blue.
+-- byte each; colour images have the red plane, then the green and the blue one.
 
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
@@ -21,18 +21,18 @@ local CLASSES = #cifar.classes
 
 local field = options.field
 
--- The options of the task name with these images, after the list more; valid is the field of its
--- name.
+-- Returns the options of the task `name` on these images: `more`, and these; valid is the field of
+-- its name.
 function cifar.spec(name, more, valid)
   local list = table.move(more, 1, #more, 1, {})
   for _, entry in ipairs {
     { "colour", false, "3,072 numbers of a colour image, the planes of red, green and blue" },
     { "valid", valid, "training images held out to validate with" },
-    { "train", field { type = "int", min = 1, optional = true }, "train on so many images only" },
-    { "test", field { type = "int", min = 1, optional = true }, "test with so many images only" },
+    { "train", field { type = "int", min = 1, optional = true }, "limit of the training images" },
+    { "test", field { type = "int", min = 1, optional = true }, "limit of the test images" },
     { "data_seed", field { default = 1, min = 0 }, "seed of the choice of these images" },
     { "seed", field { type = "int", min = 0, optional = true },
-      "seed of the order (default: that of tl.seed)" },
+      "seed of the order (default: tl.seed's)" },
   } do list[#list + 1] = entry end
   return options.declare("tl.tasks." .. name)(list)
 end
@@ -60,9 +60,9 @@ local function read(who, source, colour, labels, images)
   end
   local record = 1 + source.size
   if #text == 0 or #text % record ~= 0 then
-    errors.usage("%s: %s has %d bytes, which are not a number of records of %d bytes, a label and "
-      .. "%d x %d pixels%s: truncated, or images of another size", who, name, #text, record, SIDE,
-      SIDE, source.size == COLOUR and " in three colours" or "")
+    errors.usage("%s: %s has %d bytes, which is not a multiple of a record of %d bytes, a label "
+      .. "and %d x %d pixels%s: truncated, or images of another size", who, name, #text, record,
+      SIDE, SIDE, source.size == COLOUR and " in three colours" or "")
   end
   for first = 1, #text, record do
     local label, pixels = text:byte(first), text:sub(first + 1, first + source.size)
@@ -76,7 +76,7 @@ local function read(who, source, colour, labels, images)
   return name
 end
 
--- Returns the set of the images in a list of sources (read), which must have all classes.
+-- Returns the set of the images in a list of sources (read), which must cover all classes.
 local function set_of(who, sources, o)
   local labels, images, seen, name = {}, {}, {}, nil
   for _, source in ipairs(sources) do name = read(who, source, o.colour, labels, images) end
@@ -91,8 +91,7 @@ local function set_of(who, sources, o)
   return pictures.new(bytes, labels, CLASSES, o.seed)
 end
 
--- Returns the first count images of a set in a random order, and the rest, of which some must be
--- left.
+-- Returns the first count images of a set in a random order, and the rest, which must not be empty.
 local function held_out(who, set, count, o)
   if count >= set.count then
     errors.usage("%s: %d of %d training images leave none to train on", who, count, set.count)
@@ -159,7 +158,7 @@ end
 local part = {}
 cifar.part = part
 
--- By what they hold: the data set, the file, and the bytes of an image.
+-- By content: the data set, the file, and the bytes of an image.
 local files = {
   first = { "cifar10-first4000", "cifar10/lossless_train_0000-3999.bin", COLOUR },
   more = { "cifar10-grey", "cifar10/grey_train_more.bin", GREY },

@@ -1,8 +1,8 @@
--- tasks/cifar_standin.lua: generates images in the format of CIFAR-10, for tests and machines that
--- have not the published ones.
+-- tasks/cifar_standin.lua: generates images in the format of CIFAR-10, for tests and for machines
+-- without the published ones.
 --
--- It is a task of its own, cifar-standin, so that its results are never taken for those of the task
--- Image. A class is the direction and the width of stripes, whose place, colours and noise are
+-- It is a separate task, cifar-standin, so that its results are never mistaken for the task
+-- Image's. A class is the direction and the width of stripes; their place, colours and noise are
 -- random.
 
 local cifar = require "toeplab.tasks.cifar"
@@ -14,7 +14,7 @@ local standin = {}
 
 local SIDE = 32
 
--- By class: the change along a row and along a column of what is cut into stripes, and their width.
+-- By class: the slope along a row and along a column of the striped value, and the stripes' width.
 local stripes = { { 1, 0, 2 }, { 0, 1, 2 }, { 1, 1, 3 }, { 1, -1, 3 }, { 1, 0, 6 }, { 0, 1, 6 },
   { 1, 1, 9 }, { 1, -1, 9 }, { 2, 1, 5 }, { 1, 2, 5 } }
 

@@ -20,9 +20,9 @@ Corpus.__index = Corpus
 
 local spec = options.declare "tl.corpus" {
   { "tokenizer", options.field { default = "char", choices = tokenizer.names },
-    "what a token is" },
+    "the kind of tokens" },
   { "merges", options.field { type = "string", optional = true },
-    "for bpe: the file that 'toeplab data bpe' made" },
+    "for bpe: a file made by 'toeplab data bpe'" },
   { "vocab_size", options.field { type = "int", min = 256, optional = true },
     "for bpe without merges: number of tokens to learn from the training text" },
   { "length", options.field { type = "int", min = 1, max = 1 << 31, optional = true },
@@ -35,15 +35,15 @@ local spec = options.declare "tl.corpus" {
     "fraction held out before the test part, of a text that is not split already" },
   { "test", options.field { default = 0.05, min = 0, max = 0.9 }, "fraction held out at the end" },
   { "train_tokens", options.field { type = "int", min = 2, max = 1 << 53, optional = true },
-    "train on the first so many tokens of the training part (default: on all)" },
+    "train on the first tokens of the training part only (default: on all)" },
   { "seed", options.field { type = "int", min = 0, optional = true },
-    "seed of the order (default: that of tl.seed, which is the trial's)" },
+    "seed of the order (default: tl.seed's, which is the trial's)" },
 }
 
 corpus.spec = spec -- for options.check
 
--- Returns the sha256 of a corpus, which tl.corpus(name).hash will be, or of a task (tl.tasks). If
--- the data is absent, raises a usage error that tells how to get it.
+-- Returns the sha256 of a corpus, equal to tl.corpus(name).hash, or of a task (tl.tasks). If the
+-- data is absent, raises a usage error on how to get it.
 function corpus.hash(name) return tasks.hash(name) or source.find(name).hash end
 
 -- Encodes a text of characters or bytes as a whole, and splits it at fractions of its tokens.
@@ -101,19 +101,19 @@ function Corpus:stream(part)
   return self.streams[part]
 end
 
--- Returns the name for messages; of one that is itself a text, a short line at most.
+-- Returns the name for messages; shortens a name that is itself a text to a line.
 local function shown(name)
   local long = #name > 40 or name:find "%c"
   return long and name:find "^text:" and "text:..." or name
 end
 
--- level: that of the user's call, as error takes it.
+-- level: of the user's call, as for error.
 local function too_short(self, total, length, level)
   error(("corpus %s: %d training tokens are fewer than length + 1 = %.0f"):format(shown(self.name),
     total, length + 1.0), level)
 end
 
--- Raises an error if a part is empty that the options given asked for. A part may be empty by
+-- Raises an error if a part is empty that the given options request. A part may be empty by
 -- default.
 local function check_parts(self, given)
   local o, total = self.options, self.train:numel()
@@ -126,8 +126,8 @@ local function check_parts(self, given)
   if o.length and total <= o.length then too_short(self, total, o.length, 4) end
 end
 
--- Shortens the training part to its first count tokens. The vocabulary stays that of the whole
--- part, so that losses after training on texts of different sizes can be compared.
+-- Shortens the training part to its first count tokens. Keeps the vocabulary of the whole part, so
+-- that losses after training on texts of different sizes can be compared.
 local function shorten(self, count)
   local total = self.train:numel()
   if count > total then
@@ -139,13 +139,13 @@ local function shorten(self, count)
   self.bytes_per_token.train = #self.vocab:decode(self.train) / count
 end
 
--- Raises an error about options that the tokenizer does not take; a shared configuration may have
+-- Raises an error for options that the tokenizer does not take; a shared configuration may have
 -- them.
 local function check_taken(o, given)
   if not given or options.is_shared(given) or o.tokenizer == "bpe" then return end
   for _, name in ipairs { "merges", "vocab_size" } do
     if given[name] ~= nil then
-      errors.usage("corpus: %s is for the tokenizer 'bpe'; '%s' does not take it", name,
+      errors.usage("corpus: %s requires the tokenizer 'bpe'; '%s' does not take it", name,
         o.tokenizer)
     end
   end
@@ -154,7 +154,7 @@ end
 -- tl.corpus(name, options): returns a corpus with the fields train, valid and test (int32 vectors
 -- of ids; the last two are nil if empty), vocab, vocab_files (the files it was read from), hash,
 -- and bytes_per_token.train, .valid, .test. The options may be a trial's configuration, of which
--- those above are read.
+-- only those above are read.
 function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
   check_taken(o, given)

@@ -16,11 +16,11 @@ end
 --   files      {path, bytes, sha256} each; size and hash are absent where only those of the whole
 --              download are known
 --   parts      the files of train, valid and test; of alternatives, the first that is present
---   corpus     the file that tl.corpus(NAME) reads; clean is a function that is applied to its text
+--   corpus     the file that tl.corpus(NAME) reads; clean is a function applied to its text
 --   program    a command of a Debian package that prints the same text
 --   generated  true if the data is generated when it is used, and has no files
 --   archive    {name, sha256} of the archive that TOEPLAB_DATA or a mirror may hold instead
---   by_hand    the files that the user puts in TOEPLAB_DATA, where their names alone do not say it
+--   by_hand    a description of the files for TOEPLAB_DATA, if their names do not suffice
 --   download   {{url=, sha256=, bytes=, file= or unpack=}}: the canonical address, if it is known
 --              for certain; file is the path it gets, unpack = "zip" or "tar" unpacks it
 datasets.list = {
@@ -218,7 +218,7 @@ datasets.list = {
     },
   },
   {
-    name = "cifar-standin", what = "images of stripes, in the place of cifar10",
+    name = "cifar-standin", what = "images of stripes, a stand-in for cifar10",
     licence = "none needed", generated = true,
     source = "drawn by tl.tasks['cifar-standin']", files = {},
   },
@@ -233,7 +233,7 @@ datasets.list = {
     },
   },
   {
-    name = "retrieval-standin", what = "documents of random words, in the place of aan",
+    name = "retrieval-standin", what = "documents of random words, a stand-in for aan",
     licence = "none needed", generated = true,
     source = "drawn by tl.tasks['retrieval-standin']", files = {},
   },
@@ -347,7 +347,7 @@ function datasets.parts(set)
 end
 
 -- Returns the state of the file (an entry of files) at path: "here", "absent", "wrong size" or, if
--- check asks to compare its hash, "differs".
+-- check is set and its hash differs, "differs".
 function datasets.file_state(path, file, check)
   local size = path and core.sys.size(path)
   if not size then return "absent" end
@@ -401,8 +401,8 @@ function datasets.installed(set)
   return set.program ~= nil and shell.on_path(set.program:match("^%S+"))
 end
 
--- Returns words for the archive of a set, if it is the published download; nil if it was packed
--- from the published files.
+-- Returns the words "the archive NAME" if the set's archive is the published download; nil if it
+-- was packed from the published files.
 local function published_archive(set)
   local archive = set.archive
   for _, item in ipairs(archive and set.download or {}) do
@@ -410,7 +410,7 @@ local function published_archive(set)
   end
 end
 
--- Returns the names of a set's files; of alternatives, that of the first, the published one.
+-- Returns the names of a set's files; of alternatives, the first, which is the published one.
 local function file_names(set)
   local later, names = {}, {}
   for _, files in pairs(set.parts or {}) do
@@ -422,9 +422,9 @@ local function file_names(set)
   return table.concat(names, ", ")
 end
 
--- Returns a list of texts with the ways to get a set; the last way needs no network.
+-- Returns a list of strings on how to get a set; the last way needs no network.
 function datasets.ways(set)
-  if set.generated then return { "use it: it is made where it is used" } end
+  if set.generated then return { "use it: it is generated when it is used" } end
   local ways, folder = {}, datasets.folder()
   if set.package then ways[#ways + 1] = "install the package: apt install " .. set.package end
   if set.download or datasets.archive(set) then

@@ -6,8 +6,8 @@ local streams = require "toeplab.base.streams"
 
 local epochs = {}
 
--- Returns a function (epoch, count) -> a permutation of 0..count-1 as a list. A seed of nil is that
--- of tl.seed. The last permutation is cached, as successive steps mostly use the same one.
+-- Returns a function (epoch, count) -> a permutation of 0..count-1 as a list. A nil seed stands for
+-- tl.seed's. Caches the last permutation, as successive steps mostly use the same one.
 function epochs.order(seed, purpose)
   seed = seed or streams.seed_of()
   local epoch, count, list
@@ -20,7 +20,7 @@ function epochs.order(seed, purpose)
   end
 end
 
--- Returns the padded length of the rows of a batch, whose longest has so many tokens: a multiple of
+-- Returns the padded length of the rows of a batch, given its longest row: a multiple of
 -- `multiple`, but at most length. Every length needs its own plan, so there should be few of them.
 function epochs.padded(longest, multiple, length)
   return math.min((longest + multiple - 1) // multiple * multiple, length)

@@ -32,8 +32,8 @@ local function sweep(folder)
   for _, path in ipairs(temporary.dead(folder)) do remove_all(path) end
 end
 
--- Whether this process should write to folder. The permission bits are tested too, because the
--- superuser could write to a folder that is meant to be read-only.
+-- Returns whether this process should write to folder. The permission bits are tested too, because
+-- the superuser could write to a folder that is meant to be read-only.
 local function writable(folder)
   local test = 'test -w %s && test -n "$(find %s -maxdepth 0 -perm /222)"'
   return shell.run(test:format(quote(folder), quote(folder)))
@@ -86,8 +86,8 @@ end
 -- Returns the size of a file, or 0 if it does not exist.
 local function size_of(path) return core.sys.size(path) or 0 end
 
--- Returns how many bytes a download of the set may have: an archive is not larger than its files,
--- but for the headers. nil: some size is not known.
+-- Returns the largest size of a set's download: an archive is not larger than its files, except for
+-- the headers. nil: some size is unknown.
 local function largest(set, item)
   if item.bytes then return item.bytes end
   local sum = 1 << 20
@@ -100,9 +100,9 @@ local function largest(set, item)
 end
 
 -- Runs curl, which resumes at the end of part, and returns its exit code, its message and the HTTP
--- status (0 if there is none). setpriv ends curl when this process ends, however it ends. flock
--- waits a second for the lock, which a process that was just killed may still hold. No file of curl
--- grows far beyond `most` bytes: an answer need not say how long it is.
+-- status (0 if there is none). setpriv ends curl however this process ends. flock waits a second
+-- for the lock, which a process that was just killed may still hold. ulimit keeps curl's file below
+-- about `most` bytes, because an answer need not state its length.
 local function curl(item, part, most)
   local log, had = temporary.beside(part), size_of(part)
   local shown = core.sys.isatty(2) and "--progress-bar" or "--silent"
@@ -118,8 +118,8 @@ local function curl(item, part, most)
   end
   if code ~= 0 and most and had <= most and size_of(part) > most then
     os.remove(part)
-    errors.raise(errors.CHECK, "%s: the answer is longer than %s, which the published file has at "
-      .. "most, and was removed", secrets.text(item.url), megabytes(most))
+    errors.raise(errors.CHECK, "%s: the answer is longer than %s, the limit for the published "
+      .. "file, and was removed", secrets.text(item.url), megabytes(most))
   end
   return code, secrets.text(message), tonumber(status) or 0
 end
@@ -152,7 +152,7 @@ local function download(set, item, folder, say)
   if whole() then return part end
   fetch.need(folder, item.bytes and item.bytes - size_of(part), set.name)
   local had, most, address = size_of(part), largest(set, item), secrets.text(item.url)
-  say("%s: %s %s%s", set.name, had > 0 and "going on with" or "downloading", address,
+  say("%s: %s %s%s", set.name, had > 0 and "continuing" or "downloading", address,
     item.bytes and (" (%s)"):format(megabytes(item.bytes)) or "")
   local code, message, status = curl(item, part, most)
   if had > 0 and (cannot_resume[code] or status == RANGE) then
@@ -212,8 +212,8 @@ local function move(from, to, name)
   if not ok then errors.raise(errors.STORAGE, "%s/%s: %s", to, name, why:match("[^:]*$")) end
 end
 
--- Verifies the set's files in work and moves them to folder: with one rename if folder has
--- nothing of the set yet, else one by one.
+-- Verifies the set's files in work and moves them to folder: with one rename if folder has nothing
+-- of the set yet, else one by one.
 local function install(set, work, folder)
   local top, any = set.files[1][1]:match("^[^/]+"), false
   for _, file in ipairs(set.files) do
@@ -237,7 +237,7 @@ local function install(set, work, folder)
   end
 end
 
--- Calls fn with a new temporary folder inside of folder, and removes it afterwards.
+-- Calls fn with a new temporary folder inside folder, and removes it afterwards.
 local function in_temporary(set, folder, fn)
   local path = temporary.beside(folder .. "/" .. set.name)
   errors.stored(core.sys.mkdir(path))
@@ -257,7 +257,7 @@ end
 
 -- ---- A set ------------------------------------------------------------------------------------
 
--- Returns the address of a mirror, which may be given as a folder, with a slash at its end.
+-- Returns the address of a mirror, which may be a folder, with a slash at its end.
 local function base_of(from)
   if from:find("^%a+://") then return (from:gsub("/+$", "")) .. "/" end
   if core.sys.kind(from) ~= "folder" then
@@ -288,8 +288,8 @@ local function from_archive(set, folder, say)
   local path = datasets.archive(set)
   if core.sha256_file(path) ~= set.archive[2] then
     errors.raise(errors.CHECK, "%s: its sha256 is not %s: the archive is damaged or another one; "
-      .. "put the right one there%s", path, set.archive[2],
-      set.download and " or, to download it, remove this one" or "")
+      .. "replace it%s", path, set.archive[2],
+      set.download and " or, to download it, remove it" or "")
   end
   unpack(set, path, "tar", folder, say)
 end
@@ -344,7 +344,7 @@ function fetch.set(set, options)
   return fetch.folder(set), absent
 end
 
--- Unpacks a set of which only the archive in TOEPLAB_DATA is present.
+-- Unpacks a set if only its archive in TOEPLAB_DATA is present.
 function fetch.unpacked(set)
   if datasets.state(set, false) == "as archive" then
     fetch.set(set, { say = function(...) io.stderr:write(string.format(...), "\n") end })
@@ -352,8 +352,8 @@ function fetch.unpacked(set)
 end
 
 -- Returns the path of a file of the set called name, which a task reads, after unpacking an archive
--- in TOEPLAB_DATA. If the file is absent or not the published one, raises a usage error that tells
--- how to get it.
+-- in TOEPLAB_DATA. If the file is absent or not the published one, raises a usage error on how to
+-- get it.
 function fetch.file(name, file)
   local set = datasets.find(name)
   fetch.unpacked(set)
@@ -370,7 +370,7 @@ function fetch.file(name, file)
   return path
 end
 
--- Returns the sha256 of the sha256 of the files at paths, by which the store knows them.
+-- Returns the sha256 of the files' sha256, which identifies them in the store.
 function fetch.hash(paths)
   local keys = {}
   for i, path in ipairs(paths) do keys[i] = core.sha256_file(path) end

@@ -1,9 +1,9 @@
 -- tasks/glue.lua: loads the tasks of GLUE (Wang et al. 2019): sentences, or pairs of them, with a
 -- class or a number. The labels of its test parts are not public, so the official development part
--- validates and there is no test part.
+-- serves for validation and there is no test part.
 --
 -- A row of tokens is <s> A </s>, or <s> A </s> </s> B </s>, as fairseq joins them for RoBERTa. The
--- tokens are those of the masked model that is fine-tuned (tasks/masking.lua).
+-- tokens are the fine-tuned masked model's (tasks/masking.lua).
 
 local core = require "toeplab.core"
 local fetch = require "toeplab.tasks.fetch"
@@ -23,7 +23,7 @@ local field = options.field
 -- ---- The tasks ----------------------------------------------------------------------------------
 -- The fields of a task:
 --   set, folder   the data set, and the folder of the task's files in it
---   train, valid  files; valid is a list of {name of the metric that is logged, file}
+--   train, valid  files; valid is a list of {name of the logged metric, file}
 --   texts, label  names of columns; a file without a header has the names in columns
 --   labels        the classes, in the order of their numbers; scale: labels are numbers, divided by
 --                 it
@@ -60,7 +60,7 @@ end
 
 glue.names = sorted_keys(tasks)
 
--- Returns whether a value is a vocabulary, and what it must be.
+-- Returns whether a value is a vocabulary, and the error text if not.
 local function is_vocabulary(value)
   local fine, encode = pcall(function() return value.encode and value.size end)
   return fine and encode ~= nil, "must be a vocabulary, such as data.vocab of a corpus"
@@ -77,10 +77,10 @@ local spec = options.declare "tl.tasks.glue" {
   { "spaced", false,
     "put a space before punctuation at the end of a word, as WikiText's word tokens have it" },
   { "train", field { type = "int", min = 1, optional = true },
-    "train on at most so many examples" },
+    "train on at most this number of examples" },
   { "data_seed", field { default = 1, min = 0 }, "seed of the choice of these examples" },
   { "seed", field { type = "int", min = 0, optional = true },
-    "seed of the order (default: that of tl.seed)" },
+    "seed of the order (default: tl.seed's)" },
   { "train_file", field { type = "string", optional = true },
     "another file of training examples, or text:CONTENT" },
   { "valid_file", field { type = "string", optional = true },
@@ -168,8 +168,8 @@ local function trim(a, b, room)
   end
 end
 
--- Returns the rows of texts as ids [t] one after another, and their starts. tokens: those of the
--- masked model.
+-- Returns the rows of texts as ids [t] one after another, and their starts. tokens: the masked
+-- model's.
 local function rows(texts, tokens, o)
   local list, starts, ends = {}, { 0 }, tokens.eos
   for i, row in ipairs(texts) do
@@ -195,8 +195,8 @@ end
 
 -- ---- Opening ------------------------------------------------------------------------------------
 
--- Returns the metric, a function (said, labels), and a function of labels that gives the metric of
--- always saying the most frequent class of the training labels (of numbers: their mean).
+-- Returns the metric, a function (said, labels), and a function of labels that returns the metric
+-- of always predicting the most frequent class of the training labels (of numbers: their mean).
 local function measure(task, labels)
   local counts, best, sum = {}, labels[1], 0.0
   for _, label in ipairs(labels) do
@@ -230,7 +230,7 @@ function glue.open(given)
   local of, majority = measure(task, labels)
   local result = { train = train, valid = {}, classes = form.classes or 1, metric = task.metric,
     measure = of, vocab = data.vocab, pad = data.pad }
-  -- One number is for all tasks, of which the small ones have fewer examples.
+  -- One number serves all tasks, and small ones have fewer examples.
   if o.train then result.train = train:split(math.min(o.train, train.count), o.data_seed) end
   for i, part in ipairs(task.valid) do
     local valid, wanted = set(o.valid_file or published(task, part[2]))

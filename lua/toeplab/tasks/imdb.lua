@@ -21,12 +21,12 @@ local spec = options.declare "tl.tasks.imdb" {
     "characters that occur less often in the training texts become the token <unk>" },
   { "valid", field { default = 0, min = 0 },
     "training reviews held out to validate with; 0: validate with the test reviews, as published" },
-  { "train", field { type = "int", min = 1, optional = true }, "train on so many reviews only" },
-  { "test", field { type = "int", min = 1, optional = true }, "test with so many reviews only" },
+  { "train", field { type = "int", min = 1, optional = true }, "limit of the training reviews" },
+  { "test", field { type = "int", min = 1, optional = true }, "limit of the test reviews" },
   { "data_seed", field { default = 1, min = 0 }, "seed of the choice of these reviews" },
   { "multiple", field { default = 64, min = 1 }, "rows are padded to a multiple of this length" },
   { "seed", field { type = "int", min = 0, optional = true },
-    "seed of the order (default: that of tl.seed)" },
+    "seed of the order (default: tl.seed's)" },
   { "train_file", field { type = "string", optional = true },
     "another file of training reviews, or text:CONTENT" },
   { "test_file", field { type = "string", optional = true },
@@ -74,7 +74,7 @@ function imdb.open(given)
   if o.valid > 0 then task.valid, task.train = task.train:split(o.valid, o.data_seed) end
   if o.train then task.train = task.train:split(o.train, o.data_seed, "imdb: train") end
   task.test = set(read(o.test_file or published "test"))
-  -- The published file has all negative reviews first: without a new order, an evaluation that is
+  -- The published file has all negative reviews first: without shuffling, an evaluation that is
   -- limited to the first examples would see one class only.
   task.test = task.test:split(o.test, o.data_seed, "imdb: test")
   task.valid = task.valid or task.test

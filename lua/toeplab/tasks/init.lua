@@ -27,8 +27,8 @@ end
 
 local known = {} -- by task: its hash, cached because some files have gigabytes
 
--- Returns the sha256 that identifies the data of the task of that name in the store; nil if there
--- is no such task. If the data is absent, raises a usage error that tells how to get it.
+-- Returns the sha256 that identifies a task's data in the store; nil if there is no such task. If
+-- the data is absent, raises a usage error on how to get it.
 function tasks.hash(name)
   if hashes[name] then known[name] = known[name] or hashes[name]() end
   return known[name]

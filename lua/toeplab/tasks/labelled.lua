@@ -24,12 +24,12 @@ local spec = options.set {
   { "stop", field { type = "int", min = 0, optional = true }, "the token that ends a sequence" },
   { "pad", field { default = 0, min = 0 }, "the token of the padding" },
   { "seed", field { type = "int", min = 0, optional = true },
-    "seed of the order (default: that of tl.seed)" },
+    "seed of the order (default: tl.seed's)" },
 }
 
 local labelled = {}
 
--- Returns what is wrong with a label; nil if nothing is.
+-- Returns why a label is invalid; nil if it is valid.
 local function wrong(label, classes)
   if not classes then
     return not (math.type(label) and label == label and math.abs(label) < math.huge)
@@ -40,8 +40,8 @@ local function wrong(label, classes)
 end
 
 -- Returns a set of #labels examples with integer labels 0..classes-1 or, if classes is nil, with
--- real numbers. read(numbers) returns the rows of the examples of these numbers (from 0): ids [b,n]
--- and lengths [b], int32. A seed of nil is that of tl.seed.
+-- real numbers. read(indices) returns the rows of the examples at these indices (from 0): ids [b,n]
+-- and lengths [b], int32. A nil seed stands for tl.seed's.
 function labelled.over(read, labels, classes, seed)
   local self = setmetatable({ read = read, labels = labels, count = #labels, index = {},
     tensor_of = classes and core.ids or core.tensor,
@@ -54,7 +54,7 @@ function labelled.over(read, labels, classes, seed)
   return self
 end
 
--- Returns a function that makes rows of the sequences of a list of numbers (from 0): ids [b,n],
+-- Returns a function that makes rows of the sequences at a list of indices (from 0): ids [b,n],
 -- lengths [b]; and the number of sequences. o holds resolved options.
 local function reader(ids, starts, o)
   local places, sizes = starts:totable(), {}
@@ -80,9 +80,9 @@ function labelled.new(ids, starts, labels, given)
   return labelled.over(read, labels, o.classes, o.seed)
 end
 
--- Returns a set of pairs of such sequences, with one label each: first and second list the numbers
+-- Returns a set of pairs of such sequences, with one label each: first and second list the indices
 -- (from 0) of the sequences of a pair. A batch of b pairs is {ids= [2 b,n], lengths= [2 b],
--- labels= [b]}: the first sequences of all pairs and then the second ones, of one length.
+-- labels= [b]}: the first sequences of all pairs and then the second ones, padded to one length.
 function labelled.pairs(ids, starts, first, second, labels, given)
   local o = options.check("labelled", spec, given)
   local read = reader(ids, starts, o)
@@ -99,7 +99,7 @@ function labelled.pairs(ids, starts, first, second, labels, given)
   end, labels, o.classes, o.seed)
 end
 
--- Returns the examples of these numbers (from 0) as a set that shares the tokens of this one.
+-- Returns the examples at these indices (from 0) as a set that shares this one's tokens.
 function Labelled:part(numbers)
   local part = setmetatable({ index = {}, count = #numbers }, { __index = self })
   for i, number in ipairs(numbers) do
@@ -110,7 +110,7 @@ function Labelled:part(numbers)
 end
 
 -- Returns two sets: the first count examples (nil: all) in a random order that the seed fixes, and
--- the rest. what: the option that asks for so many, for the error that there are fewer.
+-- the rest. what: the option that gives count, for the error that there are fewer.
 function Labelled:split(count, seed, what)
   count = count or self.count
   if count > self.count then
@@ -132,7 +132,7 @@ function Labelled:chance()
   return most / math.max(self.count, 1)
 end
 
--- Returns the batch of the examples of these numbers: {ids= [b,n], lengths= [b], labels= [b]},
+-- Returns the batch of the examples at these indices: {ids= [b,n], lengths= [b], labels= [b]},
 -- int32, or float32 labels if they are real numbers.
 local function rows(self, numbers)
   local labels = {}
@@ -141,8 +141,8 @@ local function rows(self, numbers)
   return { ids = ids, lengths = lengths, labels = self.tensor_of(labels) }
 end
 
--- Returns the number of batches of size examples in an epoch. An epoch leaves out the examples that
--- do not fill a batch.
+-- Returns the number of batches of size examples in an epoch, which leaves out the examples that do
+-- not fill a batch.
 function Labelled:steps(size)
   options.count("labelled", "size", size)
   return math.max(self.count // size, 1)
@@ -151,7 +151,7 @@ end
 -- Returns the batch of a step (1, 2, ...) and its epoch. Each epoch has a new order (epochs.lua).
 function Labelled:batch(step, size)
   options.count("labelled", "step", step)
-  if self.count == 0 then error("labelled: a batch of no examples", 2) end
+  if self.count == 0 then error("labelled: the set has no examples", 2) end
   local steps = self:steps(size)
   local epoch = (step - 1) // steps + 1
   local order = self.order(epoch, self.count)

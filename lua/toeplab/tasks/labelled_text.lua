@@ -13,7 +13,7 @@ local function split(line)
   return fields
 end
 
--- Opens a file to read; what goes wrong is a usage error of the task who.
+-- Opens a file to read; a failure is a usage error of the task who.
 local function open(who, name)
   if core.sys.kind(name) == "folder" then errors.usage("%s: %s: is a folder", who, name) end
   local file, why = io.open(name, "rb")
@@ -21,12 +21,13 @@ local function open(who, name)
 end
 
 -- Calls fn(fields, complain) for each line of the file name, or of CONTENT if name is text:CONTENT.
--- fields holds the texts between tabs, in UTF-8, one for each name in the list columns. If columns
--- is a function, the first line has the names, and columns(names, complain) is called first. Skips
--- empty lines and, if skips, lines of another number of fields. A file without any other line is an
--- error. A byte order mark and carriage returns at line ends, as editors add them, are no part of
--- the fields. complain(format, ...) raises a usage error that names the task who, the file and the
--- line, also later. Files are read line by line, because those of Retrieval have gigabytes.
+-- fields holds the strings between tabs, in UTF-8, one for each name in the list columns. If
+-- columns is a function, the first line has the names, and columns(names, complain) is called
+-- first. Skips empty lines and, if skips is set, lines with another number of fields. A file
+-- without any other line is an error. Drops a byte order mark and carriage returns at line ends,
+-- which editors add. complain(format, ...) raises a usage error that names the task who, the file
+-- and the line; it can be called later. Reads line by line, because Retrieval's files have
+-- gigabytes.
 function labelled_text.each(who, name, columns, fn, skips)
   local literal = name:match "^text:(.*)$"
   local shown, number, count = literal and "text" or name, 0, 0
@@ -60,7 +61,7 @@ function labelled_text.each(who, name, columns, fn, skips)
   if count == 0 then errors.usage("%s: %s has no row", who, shown) end
 end
 
--- Returns the place of the column of that name in a header, nil without one; two are an error.
+-- Returns the index of a named column in a header; nil if there is none; two are an error.
 function labelled_text.column(header, name, complain)
   local found = nil
   for i, have in ipairs(header) do
@@ -88,8 +89,8 @@ function labelled_text.cut(text, count)
   return past and text:sub(1, past - 1) or text
 end
 
--- Encodes texts, each cut to count characters: returns their ids [t] one after another, and where
--- each starts, [#texts + 1].
+-- Encodes texts, each cut to count characters: returns their concatenated ids [t], and their starts
+-- [#texts + 1].
 function labelled_text.encode(vocab, texts, count)
   local encoder <close> = vocab:encoder()
   local starts = { 0 }

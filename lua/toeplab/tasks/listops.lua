@@ -1,5 +1,5 @@
 -- tasks/listops.lua: generates the task ListOps, the value of a nested list expression (Nangia &
--- Bowman 2018), as for Long Range Arena, and can write it in the files of that benchmark.
+-- Bowman 2018), as for Long Range Arena, and can write it as that benchmark's files.
 
 local core = require "toeplab.core"
 local labelled = require "toeplab.tasks.labelled"
@@ -16,7 +16,7 @@ local count = function(default, most)
 end
 local LONGEST, DEEPEST = 1000000, 1000 -- as in core/text/listops.c
 
--- The options of the generator. The defaults are those of the published task.
+-- The options of the generator; the defaults are the published task's.
 listops.drawing = {
   { "train", count(96000), "expressions to train on" },
   { "valid", count(2000), "expressions to validate with" },
@@ -35,7 +35,7 @@ local spec = declare(table.move(listops.drawing, 1, #listops.drawing, 1, {
   [#listops.drawing + 2] = { "multiple", field { default = 64, min = 1 },
     "rows are padded to a multiple of this length" },
   [#listops.drawing + 3] = { "seed", field { type = "int", min = 0, optional = true },
-    "seed of the order (default: that of tl.seed)" },
+    "seed of the order (default: tl.seed's)" },
 }))
 
 -- Draws all expressions for resolved options o. Returns ids [t], starts [count+1], answers [count],
@@ -90,31 +90,31 @@ local function each_line(drawn, part, watch, put)
   end
 end
 
--- Whether there is a file at path. Raises if it is not what would be written: it may be the
--- published one, which has the same name.
+-- Returns whether there is a file at path. Raises if its content is not the one to write: it may be
+-- the published file, which has the same name.
 local function is_written(path, drawn, part, watch)
   if not core.sys.exists(path) then return false end
-  if core.sys.kind(path) ~= "file" then errors.usage("listops: %s is no file", path) end
+  if core.sys.kind(path) ~= "file" then errors.usage("listops: %s is not a file", path) end
   local file <close> = errors.stored(io.open(path, "rb"))
   local same = true
   each_line(drawn, part, watch, function(text)
     same = same and file:read(#text) == text
   end)
   if not same or file:read(1) then
-    errors.usage("listops: %s exists with another content: remove it, or choose another folder",
+    errors.usage("listops: %s exists with different content: remove it, or choose another folder",
       path)
   end
   return true
 end
 
--- Draws what listops.write writes, without touching a file.
+-- Draws the expressions for listops.write, without touching a file.
 function listops.prepare(given)
   local ids, starts, answers, parts = listops.draw(options.check("listops", listops.drawing, given))
   return { ids = ids, starts = starts:totable(), answers = answers:totable(), parts = parts }
 end
 
 -- Writes basic_train.tsv, basic_val.tsv and basic_test.tsv into folder, each completely or not at
--- all, and returns their paths. watch is a progress display; drawn: what listops.prepare returned.
+-- all, and returns their paths. watch is a progress display; drawn: of listops.prepare.
 function listops.write(folder, given, watch, drawn)
   drawn = drawn or listops.prepare(given)
   errors.stored(core.sys.mkdir(folder))

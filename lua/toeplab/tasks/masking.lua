@@ -1,12 +1,12 @@
 -- tasks/masking.lua: makes batches for masked language models, as fairseq does: blocks of whole
 -- lines, in which a share of the tokens is masked.
 --
--- data = tl.masking(ids, {...}) takes a stream of ids below vocab. Three tokens are added: vocab is
+-- data = tl.masking(ids, {...}) takes a stream of ids below vocab. It adds three tokens: vocab is
 -- <s>, which begins every block, vocab + 1 is the padding and vocab + 2 is <mask>. Byte pairs have
--- no token that ends every line, as a newline is merged with what is around it: there, vocab + 3
--- is </s>, which takes the place of every token with a newline. A vocabulary that has <s> and the
--- padding already, as fairseq's dictionary, gets <mask> only (masking.specials). The masked tokens
--- of a block depend on the seed, the epoch and the block only, so a run can resume without saved
+-- no token that ends every line, as a newline is merged with its neighbours; for these, vocab + 3
+-- is </s>, which replaces every token with a newline. A vocabulary that already has <s> and the
+-- padding, such as fairseq's dictionary, gets <mask> only (masking.specials). The masked tokens of
+-- a block depend on the seed, the epoch and the block only, so a run can resume without saved
 -- masks, and every epoch has different ones.
 
 local core = require "toeplab.core"
@@ -26,7 +26,7 @@ local field = options.field
 local share = function(default) return field { default = default, min = 0, max = 1 } end
 
 local spec = options.declare "tl.masking" {
-  { "vocab", field { type = "int", min = 2 }, "tokens of the stream, without those added" },
+  { "vocab", field { type = "int", min = 2 }, "tokens of the stream, without the added ones" },
   { "length", field { type = "int", min = 2 }, "most tokens of a block, <s> included" },
   { "batch", field { type = "int", min = 1 }, "blocks in a batch" },
   { "eos", field { type = "int", min = 0, optional = true },
@@ -39,12 +39,12 @@ local spec = options.declare "tl.masking" {
     "the token of the padding (default: a new one)" },
   { "special", field { default = 0, min = 0 },
     "tokens below this one never replace another at random" },
-  { "share", share(0.15), "share of the tokens that are to be predicted" },
+  { "share", share(0.15), "share of the tokens to predict" },
   { "kept", share(0.1), "share of these that stay unchanged" },
   { "replaced", share(0.1), "share of these that become a random token; the rest become <mask>" },
   { "multiple", field { default = 32, min = 1 }, "rows are padded to a multiple of this length" },
   { "seed", field { type = "int", min = 0, optional = true },
-    "seed of order and masks (default: that of tl.seed)" },
+    "seed of order and masks (default: tl.seed's)" },
 }
 
 -- ---- Blocks -------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ local function pack(ids, tokens, length)
 end
 
 -- Returns the tokens {first=, pad=, mask=, eos= (nil: lines have no end)} and their number vocab,
--- with those that are added to a vocabulary of o.vocab tokens because o does not name them.
+-- including the ones added to a vocabulary of o.vocab tokens because o does not name them.
 local function added(o)
   local tokens = { vocab = o.vocab, eos = rawget(o, "eos") }
   for _, name in ipairs { "first", "pad", "mask", rawget(o, "newlines") and "eos" } do
@@ -98,8 +98,8 @@ local function added(o)
   return tokens
 end
 
--- Raises for special tokens that are not in the vocabulary, for two ways to end a line, and where
--- no token is left that may replace another at random.
+-- Raises for special tokens that are not in the vocabulary, for two ways to end a line, and if no
+-- token is left that may replace another at random.
 local function check_tokens(o)
   local function inside(name, id)
     if math.type(id) ~= "integer" or id < 0 or id >= o.vocab then
@@ -111,7 +111,7 @@ local function check_tokens(o)
     if o[name] then inside(name, o[name]) end
   end
   if o.eos and o.newlines then
-    error("masking: newlines is in place of eos: give one of them", 3)
+    error("masking: give one of newlines and eos", 3)
   end
   local ends = { [o.eos or -1] = true }
   for i, id in ipairs(o.newlines or {}) do
@@ -134,9 +134,9 @@ local function new(ids, given)
   self.opt, self.seed = o, o.seed or streams.seed_of()
   self.epoch_order = epochs.order(self.seed, "masking.epoch.")
   options.stream("masking", ids)
-  if ids:numel() == 0 then error("masking: a stream of no tokens", 2) end
+  if ids:numel() == 0 then error("masking: the stream is empty", 2) end
   if o.kept + o.replaced > 1 then
-    error(("masking: kept = %g and replaced = %g are more than all"):format(o.kept, o.replaced), 2)
+    error(("masking: kept = %g and replaced = %g exceed 1 together"):format(o.kept, o.replaced), 2)
   end
   if o.special >= o.vocab - 1 then
     error(("masking: special = %d leaves no token of %d to replace by"):format(o.special, o.vocab),
@@ -158,7 +158,7 @@ local function new(ids, given)
   for i = 1, self.count do
     self.sizes[i], self.order[i] = starts[i + 1] - starts[i], i
   end
-  table.sort(self.order, function(a, b) -- a batch has blocks of similar length, to pad little
+  table.sort(self.order, function(a, b) -- batch blocks of similar length, to pad little
     if self.sizes[a] ~= self.sizes[b] then return self.sizes[a] < self.sizes[b] end
     return a < b
   end)
@@ -179,7 +179,7 @@ end
 
 -- ---- Masks --------------------------------------------------------------------------------------
 
--- Returns the token that replaces id, which is to be predicted.
+-- Returns the token that replaces id, a token to predict.
 local function hidden(self, stream, id)
   local o, draw = self.opt, stream:unit()
   if draw < o.kept then return id end
@@ -190,8 +190,8 @@ local function hidden(self, stream, id)
   return other
 end
 
--- Masks a row of a batch in place, whose first size ids are those of block number block. Appends to
--- places and targets; before is the number of ids in the rows before this one.
+-- Masks a row of a batch in place; its first size ids are block number `block`. Appends to places
+-- and targets; before is the number of ids in the rows before this one.
 local function mask_row(self, row, size, epoch, block, before, places, targets)
   local stream = core.stream(self.seed, ("mask.%d.%d"):format(epoch, block))
   local count = math.floor(self.opt.share * size + stream:unit()) -- unbiased random rounding
@@ -245,7 +245,7 @@ local masking = {}
 
 local FAIRSEQ = { first = 0, pad = 1, eos = 2, special = 4 } -- <s>, <pad>, </s>; <unk> is 3
 
--- Returns which tokens of a vocabulary are special, as options of tl.masking: {vocab=, eos= or
+-- Returns the special tokens of a vocabulary as options of tl.masking: {vocab=, eos= or
 -- newlines=, first=, pad=, special=}. tokenizer: the option of the corpus; fairseq's dictionary
 -- ("gpt2") has its own <s> and padding.
 function masking.specials(vocab, tokenizer)
@@ -260,11 +260,11 @@ function masking.specials(vocab, tokenizer)
   return o
 end
 
--- Returns the tokens of the masked model of these specials: {first=, pad=, mask=, eos=, vocab=},
--- vocab being their number.
+-- Returns the masked model's tokens for these specials: {first=, pad=, mask=, eos=, vocab= (their
+-- number)}.
 masking.tokens = added
 
--- Updates the model from a batch, or from a list of batches whose masked tokens count alike.
+-- Updates the model from a batch, or from a list of batches whose masked tokens have equal weight.
 -- Returns the loss in nats per masked token, and {step=, lr=, grad_norm=, tokens=}, with the number
 -- of masked tokens.
 function masking.step(model, opt, batch)
@@ -283,7 +283,7 @@ function masking.step(model, opt, batch)
 end
 
 -- Returns exp(mean nats) over the masked tokens of data, which are the same at every call, and
--- their number. batches limits the evaluation to so many batches, spread over all lengths.
+-- their number. batches limits the evaluation to this number of batches, spread over all lengths.
 function masking.perplexity(model, data, batches)
   local nats, count, steps = 0.0, 0, data:steps()
   local some = math.min(steps, batches or steps)
@@ -305,8 +305,8 @@ end
 local SIDE = 2 -- tokens of context before and after a token
 local COUNTED = 20000000
 
--- Returns the masked tokens of a batch (masked) or, if all, all tokens that are no padding, as rows
--- of core.ngram_bits: the context as it is masked, the nearest tokens last, and the token.
+-- Returns the masked tokens of a batch (masked) or, if all, all tokens except padding, as rows of
+-- core.ngram_bits: the masked context, the nearest tokens last, and the token.
 local function rows_of(batch, ids, pad, all)
   local edge, starts, tokens = core.ids { pad, pad }, batch.places, ids:reshape(-1)
   if all then
@@ -337,11 +337,11 @@ local function all_rows(data, epoch, all)
   return core.concat(list, 1)
 end
 
--- Returns what a model is to be compared with: the perplexity of test, the same tokens as for
--- masking.perplexity, by an n-gram by Kneser-Ney smoothing of the two tokens on either side, masked
--- as the model sees them, of which the nearer and the earlier count more. It learns from every
--- token of train, with the masks of the first epoch. nil: train has more than COUNTED tokens, whose
--- rows take 40 bytes each.
+-- Returns a yardstick for models: the perplexity of test, on the same tokens as
+-- masking.perplexity, by an n-gram with Kneser-Ney smoothing of the two tokens on either side,
+-- masked as the model sees them; nearer and earlier tokens count more. It learns from every token
+-- of train, with the masks of the first epoch. nil: train has more than COUNTED tokens, whose rows
+-- take 40 bytes each.
 function masking.both_sides(train, test)
   local tokens = 0
   for _, size in ipairs(train.sizes) do tokens = tokens + size end

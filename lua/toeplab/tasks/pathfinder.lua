@@ -1,10 +1,10 @@
 -- tasks/pathfinder.lua: the task Pathfinder, and Path-X: whether two disks lie on the ends of one
 -- dashed contour or of two (Linsley et al. 2018), as for Long Range Arena.
 --
--- The images are drawn (core/images/pathfinder.c) when they are first asked for, then cached: the
--- cache folder has a file for each part, named by the hash of what decides its content. A file has
--- records of a label and the pixels, one byte each, as those of CIFAR-10 do; its sha256 lies beside
--- it, in the format of sha256sum. Small parts are drawn each time.
+-- The images are drawn (core/images/pathfinder.c) on first use, then cached: the cache folder has a
+-- file for each part, named by the hash of the options that decide its content. A file has records
+-- of a label and the pixels, one byte each, like CIFAR-10's; its sha256 lies beside it, in the
+-- format of sha256sum. Small parts are drawn each time.
 
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
@@ -15,8 +15,8 @@ local progress = require "toeplab.base.progress"
 local whole_file = require "toeplab.tasks.whole_file"
 local simple_models = require "toeplab.tasks.simple_models"
 
-local VERSION = 1 -- of the generator: raise it with each change of the images of a seed
-local CACHED = 1 << 21 -- bytes from which on a part is cached
+local VERSION = 1 -- of the generator: raise it with each change of a seed's images
+local CACHED = 1 << 21 -- bytes from which a part is cached
 local CLASSES = 2
 
 local field = options.field
@@ -36,9 +36,9 @@ end
 
 -- ---- Drawing ------------------------------------------------------------------------------------
 
--- Returns where each part begins, and its images. Validation and test images come first, so that
--- they do not depend on the number of training images. The test images depend on the number of
--- validation images, and the training images on both.
+-- Returns where each part begins, and its number of images. Validation and test images come first,
+-- so that they do not depend on the number of training images. The test images depend on the number
+-- of validation images, and the training images on both.
 local function parts_of(o)
   return { { name = "valid", first = 0, count = o.valid },
     { name = "test", first = o.valid, count = o.test },
@@ -50,8 +50,8 @@ local function line_of(o, part)
     part.first, part.count)
 end
 
--- Calls take(text) with the records of a part, a block after the other. Blocks are small, so that
--- little memory is needed and a signal is noticed soon.
+-- Calls take(text) with the records of a part, block by block. Blocks are small, to need little
+-- memory and to notice a signal soon.
 local function draw(o, part, watch, take)
   local block = o.size < 128 and 512 or 64
   watch:start(("drawing %d images of %dx%d"):format(part.count, o.size, o.size))
@@ -77,13 +77,13 @@ end
 
 -- ---- The cache ----------------------------------------------------------------------------------
 
--- Returns the sha256 that lies beside the file at path, or nil.
+-- Returns the sha256 stored beside the file at path, or nil.
 local function recorded(path)
   local text = core.sys.read_file(path .. ".sha256")
   return text and text:match "^(%x+)  "
 end
 
--- Whether the file of a part is complete and as it was written. Says so if it is not.
+-- Returns whether the file of a part is complete and unchanged. Warns if it is not.
 local function whole(path, bytes, watch)
   if not core.sys.exists(path) then return false end
   local why
@@ -99,13 +99,13 @@ local function whole(path, bytes, watch)
 end
 
 -- Returns the path of the file of a part, which is drawn if it is absent or damaged; nil and why if
--- it cannot be written. Of several processes that need it, one draws and the others wait.
+-- it cannot be written. If several processes need it, one draws and the others wait.
 local function cached(folder, o, part, watch)
   local name = ("pathfinder%d-%s.bin"):format(o.size, core.sha256(line_of(o, part)):sub(1, 16))
   local path, bytes = folder .. "/" .. name, bytes_of(o, part)
   for _, file in ipairs { path, path .. ".sha256" } do
     if core.sys.kind(file) == "folder" then
-      errors.raise(errors.STORAGE, "%s: is a folder, wanted a file: move it away", file)
+      errors.raise(errors.STORAGE, "%s: is a folder, not a file: move it away", file)
     end
   end
   local lock <close>, why = io.open(path .. ".lock", "a")
@@ -159,13 +159,13 @@ end
 
 -- ---- The tasks ----------------------------------------------------------------------------------
 
--- Returns the task of that name and size: open(options), write(folder, options, progress), hash()
--- and drawing, as those of listops.
+-- Returns the task of a name and size: open(options), write(folder, options, progress), hash() and
+-- drawing, as in listops.
 local function task_of(name, size)
   local task = { drawing = drawing(size) }
   local spec = drawing(size)
   spec[#spec + 1] = { "seed", field { type = "int", min = 0, optional = true },
-    "seed of the order (default: that of tl.seed)" }
+    "seed of the order (default: tl.seed's)" }
   spec = options.declare("tl.tasks." .. name)(spec)
 
   -- Returns {train=, valid=, test= (tasks/labelled.lua), vocab= 256, classes= 2, grid= {size,

@@ -7,7 +7,7 @@ local labelled = require "toeplab.tasks.labelled"
 local pictures = { VOCAB = 256 }
 
 -- Returns a set of the images (core.images, core.images_open) with a list of integer labels
--- 0..classes-1. A seed of nil is that of tl.seed.
+-- 0..classes-1. A nil seed stands for tl.seed's.
 function pictures.new(images, labels, classes, seed)
   if images:count() ~= #labels then
     error(("pictures: %d labels for %d images"):format(#labels, images:count()), 2)

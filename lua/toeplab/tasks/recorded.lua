@@ -1,11 +1,11 @@
--- tasks/recorded.lua: knows the hashes of the data that the id of the running trial covers, so that
--- data which has changed since then is an error, not a result under the hash of another text.
+-- tasks/recorded.lua: the hashes of the data that the id of the running trial covers: data that has
+-- changed since then is an error, not a result under the hash of another text.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 
 local recorded = {}
 
-local hashes = {} -- by the name of a corpus or file; of the trial that began last
+local hashes = {} -- by the name of a corpus or file; of the newest trial
 local parts = {} -- the texts of add_part, a list and a set
 
 -- Begins a trial with the configuration values; of: the sha256 by the key that names the data.
@@ -14,7 +14,7 @@ function recorded.begin(values, of)
   for key, hash in pairs(of) do hashes[values[key]] = hash end
 end
 
--- Adds a sentence that says of which data the running trial has a part only.
+-- Adds a sentence about data of which the running trial uses only a part.
 function recorded.add_part(text)
   if not parts[text] then parts[#parts + 1] = text end
   parts[text] = true
@@ -23,8 +23,8 @@ end
 -- Lists the sentences of add_part.
 function recorded.parts() return parts end
 
--- Raises if the running trial has another hash for the corpus or file of that name, which messages
--- call shown.
+-- Raises if the running trial has another hash for the corpus or file `name`, which messages call
+-- `shown`.
 function recorded.check(name, hash, shown)
   if hashes[name] and hashes[name] ~= hash then
     errors.raise(errors.FAILED, "%s has changed since the run began", shown)

@@ -24,13 +24,13 @@ local spec = options.declare "tl.tasks.retrieval" {
   { "length", field { default = 4000, min = 2 }, "most tokens of a row, the end included" },
   { "least", field { default = 1, min = 1 },
     "characters that occur less often in the training documents become the token <unk>" },
-  { "train", field { type = "int", min = 1, optional = true }, "train on so many pairs only" },
-  { "valid", field { type = "int", min = 1, optional = true }, "validate with so many pairs only" },
-  { "test", field { type = "int", min = 1, optional = true }, "test with so many pairs only" },
+  { "train", field { type = "int", min = 1, optional = true }, "limit of the training pairs" },
+  { "valid", field { type = "int", min = 1, optional = true }, "limit of the validation pairs" },
+  { "test", field { type = "int", min = 1, optional = true }, "limit of the test pairs" },
   { "data_seed", field { default = 1, min = 0 }, "seed of the choice of these pairs" },
   { "multiple", field { default = 64, min = 1 }, "rows are padded to a multiple of this length" },
   { "seed", field { type = "int", min = 0, optional = true },
-    "seed of the order (default: that of tl.seed)" },
+    "seed of the order (default: tl.seed's)" },
   { "train_file", field { type = "string", optional = true },
     "another file of training pairs, or text:CONTENT" },
   { "valid_file", field { type = "string", optional = true },
@@ -51,9 +51,9 @@ function retrieval.hash()
   return fetch.hash(paths)
 end
 
--- Reads the pairs of a file: the labels, and the numbers (from 0) of their documents. documents
--- collects the distinct texts, cut to most characters, of all parts; numbers maps a text to its
--- place in documents, from 0. Each text is stored once, though it is in many pairs, so that all fit
+-- Reads the pairs of a file: the labels, and the indices (from 0) of their documents. documents
+-- collects the distinct texts, cut to `most` characters, of all parts; numbers maps a text to its
+-- index in documents, from 0. Each text is stored once, though it is in many pairs, so that all fit
 -- in memory.
 local function read(name, most, documents, numbers)
   local part = { labels = {}, first = {}, second = {} }
@@ -72,7 +72,7 @@ local function read(name, most, documents, numbers)
   return part
 end
 
--- Raises a usage error if a part that is read from the published file lacks some of its pairs.
+-- Raises a usage error if a part from the published file lacks some of its pairs.
 local function check_count(part, path, count)
   local wanted = published[part][2]
   if count ~= wanted then

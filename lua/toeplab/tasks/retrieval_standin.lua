@@ -1,8 +1,8 @@
 -- tasks/retrieval_standin.lua: generates documents in the format of the task Retrieval, for
--- machines that have not the published ones.
+-- machines without the published ones.
 --
--- It is a task of its own, retrieval-standin, so that its results are never taken for those of
--- Retrieval. Documents consist of random words; two are related if they are of one subject, which a
+-- It is a separate task, retrieval-standin, so that its results are never mistaken for Retrieval's.
+-- Documents consist of random words; two are related if they have the same subject, which a few of
 -- few of their words tell.
 
 local core = require "toeplab.core"
@@ -24,7 +24,7 @@ standin.drawing = {
   { "test", count(500), "pairs to test with" },
   { "words", count(120), "words of a document, about" },
   { "share", field { default = 0.15, min = 0, max = 1 },
-    "share of the words that are of the document's subject" },
+    "share of the words about the document's subject" },
   { "data_seed", field { default = 1, min = 0 }, "seed of the documents" },
 }
 
@@ -72,7 +72,7 @@ local spec = declare(table.move(standin.drawing, 1, #standin.drawing, 1, {
   [#standin.drawing + 2] = { "multiple", field { default = 64, min = 1 },
     "rows are padded to a multiple of this length" },
   [#standin.drawing + 3] = { "seed", field { type = "int", min = 0, optional = true },
-    "seed of the order (default: that of tl.seed)" },
+    "seed of the order (default: tl.seed's)" },
 }))
 
 -- tl.tasks["retrieval-standin"](options): as tl.tasks.retrieval, of generated documents.

@@ -1,7 +1,7 @@
 -- tasks/simple_models.lua: simple models of the examples of a task, {train=, valid=, test=
--- (labelled sets), vocab=, classes=}, with which trained models are to be compared. Each returns
--- the share of the test examples that it classifies rightly; a task's yardsticks() returns it under
--- the name that tables know (report/yardsticks.lua).
+-- (labelled sets), vocab=, classes=}, as yardsticks for trained models. Each returns the share of
+-- the test examples that it classifies correctly; a task's yardsticks() returns it under the name
+-- that tables know (report/yardsticks.lua).
 local core = require "toeplab.core"
 local suggest = require "toeplab.base.suggest"
 
@@ -17,7 +17,7 @@ local function each(set, fn)
   end
 end
 
--- Returns the place of the largest number of a list, from 0; of equal ones, that of the first.
+-- Returns the index (from 0) of the first largest number of a list.
 local function largest(list)
   local best = 1
   for i = 2, #list do
@@ -28,11 +28,11 @@ end
 
 -- ---- Images -------------------------------------------------------------------------------------
 
--- What is added to the squared deviations of each pixel, as shares of their mean over all pixels.
+-- Terms added to the squared deviations of each pixel, as shares of their mean over all pixels.
 local RIDGES = { 0.03, 0.3, 3.0 }
 
 -- Calls fn(x, y, labels) for the pixels of the examples of a set, from 0 to 1, and their classes, 1
--- for that of an example and 0 for the others.
+-- for an example's and 0 for the others.
 local function each_image(set, classes, fn)
   local levels, numbers = core.range(0, 255) / 255, core.range(0, classes - 1)
   for batch in set:each(SIZE) do
@@ -42,8 +42,8 @@ local function each_image(set, classes, fn)
   end
 end
 
--- Regresses the classes on the pixels, images of 256 levels; of several ridges it takes the one
--- that is best on the validation part.
+-- Regresses the classes on the pixels, images of 256 levels, with the ridge that is best on the
+-- validation part.
 local function ridge(data)
   local x_mean, y_mean, xx, xy = 0.0, 0.0, 0.0, 0.0
   each_image(data.train, data.classes, function(x, y)
@@ -77,14 +77,14 @@ local function ridge(data)
   return accuracy(data.test, chosen)
 end
 
--- A ridge regression, with products of float32 whatever the precision of the trial.
+-- A ridge regression, with float32 products whatever the precision of the trial.
 function simple_models.ridge(data) return core.precision("float32", ridge, data) end
 
 -- ---- Texts --------------------------------------------------------------------------------------
 
 local ORDER = 4 -- tokens of the n-grams of naive Bayes
 
--- Returns a function that calls fn(key) once for each n-gram of `order` ids that a row has. Keys
+-- Returns a function that calls fn(key) once for each distinct n-gram of `order` ids in a row. Keys
 -- are numbers to the base vocab, modulo 2^64.
 local function ngrams(order, vocab)
   local seen, rows, past = {}, 0, 1
@@ -102,7 +102,7 @@ local function ngrams(order, vocab)
   end
 end
 
--- Naive Bayes on which n-grams of 4 tokens a text has; 1 is added to the count of each.
+-- Naive Bayes on the presence of n-grams of 4 tokens, with 1 added to each count.
 function simple_models.bayes(data)
   local counts, totals, examples, known, kinds = {}, {}, {}, {}, 0
   local each_ngram = ngrams(ORDER, data.vocab)

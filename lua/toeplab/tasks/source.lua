@@ -1,6 +1,6 @@
 -- tasks/source.lua: finds the text of a corpus (a data set, a file, a folder, the output of a
--- program, or the name itself), splits it into parts, and reads parts in pieces, so that a
--- large text is never in memory as a whole, but for the files of a folder that are joined.
+-- program, or the name itself), splits it into parts, and reads parts in pieces, so that a large
+-- text is never in memory as a whole, except for the joined files of a folder.
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
 local fetch = require "toeplab.tasks.fetch"
@@ -99,8 +99,8 @@ local function no_text(part, offset, byte)
 end
 
 -- Splits a block, which begins at offset of its part, into whole characters and the remaining
--- bytes, at most three, of a character that continues in the next block. more tells whether one
--- follows.
+-- bytes, at most three, of a character that continues in the next block. more: whether another
+-- block follows.
 local function whole(part, block, offset, more)
   local zero = block:find("\0", 1, true)
   if zero then no_text(part, offset + zero - 1, 0) end
@@ -183,7 +183,7 @@ local function absent(set)
   errors.absent("corpus %s is not here. %s", set.name, datasets.advice(set))
 end
 
--- Returns the source of a set that has a file for each part; its hash is that of all their hashes.
+-- Returns the source of a set that has a file for each part; its hash is the hash of their hashes.
 local function from_parts(set)
   local files, parts, keys = datasets.parts(set), {}, {}
   for i, name in ipairs(NAMES) do
@@ -213,8 +213,8 @@ local function from_set(set)
   return { name = set.name, whole = whole_part, hash = whole_part.key }
 end
 
--- Returns the files of a folder, in the order of their names: all, and by part the one whose name
--- without its ending is that of the part.
+-- Returns the files of a folder, sorted by name: all, and by part the one whose name without its
+-- ending is the part's.
 local function texts_in(folder)
   local all, by_part = {}, {}
   local names = core.sys.list(folder)
@@ -237,8 +237,8 @@ local function texts_in(folder)
   return all, by_part
 end
 
--- Returns the source of a folder: files for train, valid and test, or else texts that are one after
--- another, each with a line end behind it.
+-- Returns the source of a folder: files for train, valid and test, or else its texts one after
+-- another, each followed by a line end.
 local function from_folder(name)
   local all, files = texts_in(name)
   if #all == 0 then errors.usage("corpus %s: has no file", name) end
@@ -284,18 +284,18 @@ end
 
 local last -- a cache of the last source, because successive trials mostly have the same one
 
--- Whether the cached source is still that of the name: a file may have changed, and its hash is
--- part of what identifies a trial.
+-- Returns whether the cached source is still valid for the name: a file may have changed, and its
+-- hash is part of a trial's identity.
 local function known(name)
   if not last or last.name ~= name or last.folder then return false end
   local path = last.whole and last.whole.path
   return not path or core.sys.exists(path) and core.sha256_file(path) == last.hash
 end
 
--- Returns the source of that name: a data set, the path of a file or folder, or "text:" followed by
+-- Returns the source of a name: a data set, the path of a file or folder, or "text:" followed by
 -- the text itself. It is {name=, hash=, whole=} or, for a set or folder with a file for each part,
 -- {name=, hash=, parts= {train=, valid=, test=}, head= (whether train is only the beginning of the
--- published one)}. If the data is absent, raises a usage error that tells how to get it.
+-- published one)}. If the data is absent, raises a usage error on how to get it.
 function source.find(name)
   if not known(name) then last = from_name(name) end
   return last

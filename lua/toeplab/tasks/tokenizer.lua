@@ -9,17 +9,17 @@ local watch = require "toeplab.base.watch"
 
 local tokenizer = {}
 
-local CACHED = 1 << 18 -- size in bytes from which on the ids of a text are cached
+local CACHED = 1 << 18 -- size in bytes from which the ids of a text are cached
 
--- Returns the folder of that name in the cache folder, or nil if there is none.
+-- Returns the folder `name` in the cache folder, or nil without a cache folder.
 local function cache_folder(name)
   local cache = core.sys.cache_dir()
   local folder = cache and cache .. "/" .. name
   return folder and core.sys.mkdir(folder) and folder or nil
 end
 
--- Calls fn(...) and raises its errors as usage errors, since a text or file of the user caused
--- them, except when memory or disk space ran out.
+-- Calls fn(...) and raises its errors as usage errors, since the user's text or file caused them,
+-- except when memory or disk space ran out.
 local function blame_input(who, fn, ...)
   local ok, result = pcall(fn, ...)
   if ok then return result end
@@ -29,8 +29,8 @@ local function blame_input(who, fn, ...)
   errors.usage("%s: %s", who, errors.text(result))
 end
 
--- Feeds the pieces of a part to a counter or an encoder; what: what is displayed meanwhile. If
--- o.ended, a newline is added to a last line without one.
+-- Feeds the pieces of a part to a counter or an encoder. what: the progress text. If o.ended, adds
+-- a newline to a last line without one.
 local function feed(part, to, what, o)
   local ends = true
   watch.work(what .. " " .. part.name:match("[^/]*$"), part.bytes, nil, function(show)
@@ -77,12 +77,12 @@ function tokenizer.learn(part, vocab_size, path)
   blame_input("corpus " .. part.name, core.bpe_train, counter, vocab_size, path)
 end
 
--- Returns the file of the merges of the training part, and its vocabulary.
--- The merges are taken from the cache, or learnt now.
+-- Returns the file of the merges of the training part, and its vocabulary. Takes the merges from
+-- the cache, or learns them.
 local function learnt(part, o)
   local size = o.vocab_size
   if not size then
-    errors.usage("corpus: tokenizer 'bpe' needs merges (a file that 'toeplab data bpe' made) or "
+    errors.usage("corpus: tokenizer 'bpe' requires merges (a file made by 'toeplab data bpe') or "
       .. "vocab_size (to learn them from the training text)")
   end
   local folder = cache_folder "bpe"
@@ -93,7 +93,7 @@ local function learnt(part, o)
   if core.sys.exists(path) then
     local ok, vocab = pcall(core.vocab_bpe, path)
     if ok then return path, vocab end
-    watch.warn("%s; learnt again", errors.text(vocab))
+    watch.warn("%s; learning again", errors.text(vocab))
   end
   tokenizer.learn(part, size, path)
   return path, core.vocab_bpe(path)
@@ -107,7 +107,7 @@ function kinds.bpe(parts, o)
     path, vocab = learnt(parts.train, o)
   end
   if o.vocab_size and vocab:size() ~= o.vocab_size then
-    errors.usage("corpus: %s has %d tokens, vocab_size asks for %d", path, vocab:size(),
+    errors.usage("corpus: %s has %d tokens, but vocab_size is %d", path, vocab:size(),
       o.vocab_size)
   end
   return { vocab = vocab, key = "bpe " .. core.sha256_file(path), files = { vocabulary = path } }
@@ -132,9 +132,9 @@ end
 
 tokenizer.names = { "char", "byte", "word", "bpe", "gpt2" }
 
--- Returns the tokenizer of that name for parts {train=, ...}: {vocab=, key=, plain= (accepts any
--- bytes), quick= (too fast to cache its ids), ended= (adds a newline to a last line without one),
--- files= (those that the vocabulary was read from)}. options: merges, vocab_size (bpe).
+-- Returns the tokenizer `name` for parts {train=, ...}: {vocab=, key=, plain= (accepts any bytes),
+-- quick= (too fast to cache its ids), ended= (adds a newline to a last line without one), files=
+-- (the vocabulary's files)}. options: merges, vocab_size (bpe).
 function tokenizer.new(name, parts, options) return kinds[name](parts, options or {}) end
 
 -- ---- Ids ----------------------------------------------------------------------------------------
@@ -145,8 +145,8 @@ local function encode(tok, part)
   return encoder:finish()
 end
 
--- Returns the ids in a cache file; nil and the reason if the file is damaged or has other
--- attributes.
+-- Returns the ids in a cache file; nil and the reason if the file is damaged or its attributes
+-- differ from `want`.
 local function load(path, want)
   local ok, result = pcall(function()
     local file <close> = core.h5_open(path)
@@ -173,7 +173,7 @@ function tokenizer.ids(tok, part)
   if core.sys.exists(path) then
     local ids, why = load(path, about)
     if ids then return ids end
-    watch.warn("token cache %s; made again", why)
+    watch.warn("token cache %s; writing it again", why)
   end
   local ids = encode(tok, part)
   about.count = ids:numel()

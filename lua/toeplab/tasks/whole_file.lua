@@ -1,7 +1,7 @@
 -- tasks/whole_file.lua: whole_file(path, fill) writes a file piece by piece, completely or not at
--- all, also after a power failure. It calls fill(write), in which write(text, ...) appends texts;
--- the file gets its name when fill returns. A file that cannot be written is a storage error. What
--- a killed process has left of the same file is removed.
+-- all, even after a power failure. It calls fill(write), in which write(text, ...) appends texts;
+-- the file gets its name when fill returns. A file that cannot be written is a storage error. It
+-- removes what a killed process has left of the same file.
 
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"

@@ -8,8 +8,8 @@ local derived = {}
 -- Returns 1, 0 or -1, and 0 for NaN; no gradient.
 function derived.sign(x) return core.gt(x, 0) - core.lt(x, 0) end
 
--- Returns x within low and high, numbers or tensors, of which one may be nil. NaN stays NaN, and
--- the gradient is that of x where low <= x <= high.
+-- Returns x clamped to low and high, numbers or tensors, one of which may be nil. NaN stays NaN,
+-- and the gradient passes where low <= x <= high.
 function derived.clamp(x, low, high)
   if low == nil and high == nil then
     error("clamp: give a lower bound, an upper one, or both", 2)
@@ -18,15 +18,15 @@ function derived.clamp(x, low, high)
   return high == nil and x or core.min(x, high)
 end
 
--- Returns the variance over axis (nil: all), with keep as in x:sum. The sum of squares is divided
--- by the count less correction, 1 unless given; of too few elements the variance is NaN.
+-- Returns the variance over axis (nil: all), with keep as in x:sum. Divides the sum of squares by
+-- the count minus correction, 1 by default; NaN for too few elements.
 function derived.var(x, axis, keep, correction)
   local count = axis and x:dim(axis) or x:numel()
   local squares = core.square(x - x:mean(axis, true)):sum(axis, keep)
   return core.affine(squares, 1 / math.max(count - (correction or 1), 0), 0)
 end
 
--- Returns its square root. Where the variance is 0 the gradient is 0, not NaN.
+-- Returns the standard deviation. Where the variance is 0 the gradient is 0, not NaN.
 function derived.std(x, axis, keep, correction)
   local v = derived.var(x, axis, keep, correction)
   local spread = core.ne(v, 0)

@@ -2,8 +2,8 @@
 --
 --   tl.einsum("bhnd,bhmd->bhnm", q, k)
 --
--- Letters of both operands that the result has are the batch of the product, those that it lacks
--- are summed over, and a letter of one operand alone is kept or summed there.
+-- Letters that both operands and the result have are batch axes of the product; letters that both
+-- have and the result lacks are summed over; a letter of one operand alone is kept or summed there.
 
 local core = require "toeplab.core"
 
@@ -11,13 +11,13 @@ local function fail(equation, ...)
   error(("einsum '%s': "):format(equation) .. string.format(...), 0)
 end
 
--- Returns the letters of text as a list, and each letter's place.
+-- Returns the letters of text as a list, and each letter's index.
 local function letters_of(equation, text, what)
   local list, place = {}, {}
   for letter in text:gmatch "." do
     if not letter:find "%a" then fail(equation, "'%s' is not a letter", letter) end
     if place[letter] then
-      fail(equation, "letter '%s' stands twice in %s%s", letter, what,
+      fail(equation, "letter '%s' occurs twice in %s%s", letter, what,
         what == "the result" and "" or ": diagonals are not computed")
     end
     list[#list + 1] = letter
@@ -26,7 +26,7 @@ local function letters_of(equation, text, what)
   return list, place
 end
 
--- The letters of the result by NumPy's rule: those that stand in one operand, sorted.
+-- The letters of the result by NumPy's rule: those that occur in one operand, sorted.
 local function implicit(operands)
   local list = {}
   for i, own in ipairs(operands) do
@@ -40,7 +40,7 @@ local function implicit(operands)
 end
 
 -- Returns the operands, a list of {tensor=, letters=, place=}, the letters of the result and their
--- places, and the size of each letter.
+-- indices, and the size of each letter.
 local function parse(equation, tensors)
   local plain = equation:gsub("%s", "")
   local left, right = plain:match "^(.-)%->(.*)$"
@@ -51,7 +51,7 @@ local function parse(equation, tensors)
     operands[#operands + 1] = { letters = list, place = place, what = what }
   end
   if #operands ~= tensors.n or #operands > 2 then
-    fail(equation, "%d operands, and %d tensors are given: it takes one or two", #operands,
+    fail(equation, "%d operands, but %d tensors: it takes one or two", #operands,
       tensors.n)
   end
   for i, own in ipairs(operands) do
@@ -67,7 +67,7 @@ local function parse(equation, tensors)
     for k, letter in ipairs(own.letters) do
       local size = sizes[letter] or shape[k]
       if size ~= shape[k] then
-        fail(equation, "'%s' is %d in operand 1 and %d in operand 2", letter, size, shape[k])
+        fail(equation, "'%s' is %d in operand 1 but %d in operand 2", letter, size, shape[k])
       end
       sizes[letter] = size
     end

@@ -1,6 +1,6 @@
--- tensors/errors.lua: makes slips with tensors errors that say what to write instead: an
--- unknown method (x:sun()), and indexing, which Lua would answer with nil (x[1]) or with a message
--- about userdata (x[1] = 5, x < y).
+-- tensors/errors.lua: turns mistakes with tensors into errors that say what to write instead: an
+-- unknown method (x:sun()), and indexing, for which Lua would return nil (x[1]) or report userdata
+-- (x[1] = 5, x < y).
 local sorted_keys = require "toeplab.base.sorted_keys"
 local pytorch = require "toeplab.tensors.pytorch"
 local suggest = require "toeplab.base.suggest"
@@ -31,7 +31,7 @@ function tensors.__newindex(_, key)
     .. "x:view(offset, shape):fill(v) a part"):format(written(key)), 2)
 end
 
--- Lua makes a boolean of what < and <= return, so that these cannot compare elements.
+-- Lua converts the results of < and <= to booleans, so they cannot compare elements.
 for event, names in pairs { __lt = "tl.lt(a, b) or tl.gt(a, b)", __le =
   "tl.le(a, b) or tl.ge(a, b)" } do
   tensors[event] = function()

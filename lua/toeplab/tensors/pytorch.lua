@@ -1,4 +1,4 @@
--- tensors/pytorch.lua: what to write here for a name of PyTorch, for the message about that name.
+-- tensors/pytorch.lua: hints for error messages: our equivalents of PyTorch's names.
 
 local range, concat, part = "tl.range(first, last)", "tl.concat({tensors}, axis)",
   "x:narrow(axis, first, count)"

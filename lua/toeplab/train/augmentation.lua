@@ -13,7 +13,7 @@ local update = require "toeplab.train.update"
 
 local field = options.field
 
-local LEVELS = 256 -- of a byte
+local LEVELS = 256 -- levels of a byte
 
 local function numbers(list)
   local fine = #list > 0
@@ -21,7 +21,7 @@ local function numbers(list)
   return fine, "must be a list of numbers, one per channel"
 end
 
--- The method that draws the shares of mixup hardly ever accepts a number beyond these.
+-- Outside these bounds, the method that draws the shares of mixup hardly ever accepts a number.
 local function check_mixup(alpha)
   return alpha == 0 or alpha >= 0.001 and alpha <= 4,
     ("is %g, wanted 0 or a number from 0.001 to 4"):format(alpha)
@@ -33,7 +33,7 @@ local spec = options.declare "tl.augmentation" {
   { "mean", field { type = "table", check = numbers }, "mean of each channel, of 0 to 1" },
   { "deviation", field { type = "table", check = numbers }, "standard deviation of each channel" },
   { "pad", field { default = 0, min = 0 },
-    "crops are as large as the image and moved by at most so many pixels; beyond it is black" },
+    "crops are as large as the image and moved by at most this many pixels; outside is black" },
   { "flip", false, "mirror each image left to right with probability 1/2" },
   { "mixup", field { default = 0.0, check = check_mixup },
     "alpha of mixup, whose shares are Beta(alpha, alpha); 0: images are not mixed" },
@@ -70,8 +70,8 @@ end
 
 -- ---- Images -------------------------------------------------------------------------------------
 
--- Returns for each row and for each column of b cropped and mirrored images its number among those
--- of all images; the number after the last one stands for black.
+-- Returns for each row and each column of b cropped and mirrored images its index among those of
+-- all images; the index after the last one stands for black.
 local function places(o, stream, b)
   local h, w, pad, rows, columns = o.height, o.width, o.pad, {}, {}
   for image = 0, b - 1 do
@@ -88,8 +88,8 @@ local function places(o, stream, b)
   return core.ids(rows), core.ids(columns)
 end
 
--- Returns x [b,n,c,m] with the slices along its second axis that where [b n] names, those of all b
--- counted together; the slice after the last one is 0.
+-- Returns x [b,n,c,m] with the slices along its second axis at the indices where [b n], counted
+-- over all b together; the slice after the last one is 0.
 local function pick(x, where)
   local s = x:shape()
   local slices = x:reshape(s[1] * s[2], s[3] * s[4])
@@ -148,9 +148,9 @@ local function soft_loss(smoothing, logits, labels, share, other)
     + core.affine(core.log_softmax(logits):mean(), -smoothing, 0)
 end
 
--- Returns the altered images of a batch {ids=, labels=} and what soft_loss takes of them: labels,
--- and with mixup share and other. With mixup (Zhang et al. 2018) each image is mixed with that at
--- the same place from the batch's end, by one share for the whole batch.
+-- Returns the altered images of a batch {ids=, labels=} and the arguments of soft_loss: labels, and
+-- with mixup share and other. Mixup (Zhang et al. 2018) mixes each image with the one at the same
+-- index from the batch's end, by one share for the whole batch.
 local function alter(self, batch)
   local o, x, labels = self.opt, self:images(batch.ids, true), batch.labels
   if o.mixup == 0 then return x, labels end
@@ -190,7 +190,7 @@ function Augmentation:step(model, opt, batch)
   return loss, info
 end
 
--- As classify.accuracy, on images that are normalised only.
+-- As classify.accuracy, on normalised but unaltered images.
 function Augmentation:accuracy(model, set, size, examples)
   local normalised = {}
   function normalised.each(_, count)

@@ -1,5 +1,5 @@
--- train/classify.lua: trains and evaluates classifiers: one update, what a model says of a set, and
--- its accuracy. A model with one output and labels of float32 is a regression.
+-- train/classify.lua: trains and evaluates classifiers: one update, predictions for a set, and the
+-- accuracy. A model with one output and float32 labels is a regression.
 
 local core = require "toeplab.core"
 local evaluating = require("toeplab.train.eval").evaluating
@@ -21,7 +21,7 @@ local function loss_of(logits, labels)
   return (difference * difference):mean()
 end
 
--- Returns what logits say of each row, as a list: the class of the largest, or the number itself.
+-- Returns the prediction for each row as a list: the class of the largest logit, or the number.
 local function guesses(logits, labels)
   return (is_real(labels) and logits:reshape(-1) or logits:argmax()):totable()
 end
@@ -35,7 +35,7 @@ local function right_of(logits, labels)
   return count
 end
 
--- Returns the examples first .. first + count - 1 of a batch. Of pairs, ids and lengths have the
+-- Returns the examples first .. first + count - 1 of a batch. For pairs, ids and lengths have the
 -- first sequences of all pairs and then the second ones.
 local function examples_of(batch, first, count)
   local b = batch.labels:dim(1)
@@ -53,7 +53,7 @@ end
 
 -- Updates the model from a batch {ids= [b,n], lengths= [b], labels= [b]}, which the key
 -- micro_batches of a trial cuts into micro batches. Returns the loss (see loss_of) and {step=, lr=,
--- grad_norm=, accuracy=}; loss and accuracy are those of the batch before the update, and a
+-- grad_norm=, accuracy=}; loss and accuracy hold before the update, and a
 -- regression has no accuracy.
 function classify.step(model, opt, batch)
   local list, counts, rows, real = {}, {}, batch.labels:dim(1), is_real(batch.labels)
@@ -71,10 +71,10 @@ function classify.step(model, opt, batch)
   return loss, info
 end
 
--- Returns what the model says of each example of set (tasks/labelled.lua), a list of classes or
--- numbers, the list of the labels, and the mean loss. Batches have size examples, in the set's
--- order; examples limits the evaluation to about so many, the first ones. The result depends
--- slightly on size, because the model sees the padding of a row.
+-- Returns the model's predictions for the examples of set (tasks/labelled.lua), a list of classes
+-- or numbers, the list of the labels, and the mean loss. Batches have size examples, in the set's
+-- order; examples limits the evaluation to about the first ones. The result depends slightly on
+-- size, because the model sees the padding of a row.
 function classify.predict(model, set, size, examples)
   local said, labels, sum = {}, {}, 0.0
   local function all(part)

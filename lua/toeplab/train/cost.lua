@@ -9,11 +9,11 @@ local cost = {}
 
 local field = options.field
 
-local LEAST, MOST = 3, 1000 -- numbers of calls that are timed
+local LEAST, MOST = 3, 1000 -- least and most timed calls
 
 -- Returns the shortest time of a call of fn() in seconds. It makes at least three calls, and goes
 -- on until they took `seconds` in all (default 0.2); two suffice if each takes longer than that. A
--- call ends when the GPU has done its work.
+-- call ends when the GPU has finished.
 function cost.seconds(fn, seconds)
   local best, total, calls, budget = math.huge, 0.0, 0, seconds or 0.2
   while calls < MOST and (total < budget or calls < LEAST) and not (calls >= 2 and best > budget) do
@@ -32,9 +32,9 @@ Timer.__index = Timer
 
 local WARMING = 3 -- steps after a start, which make plans
 
--- Returns a timer of the steps of trial t: in its loop timer:time(fn) calls fn() and returns what
--- it returns, and after it timer:rate() returns the steps per second, without the first three after
--- each start of the trial, which make plans; nil if there were no others.
+-- Returns a timer of the steps of trial t. In its loop, timer:time(fn) calls fn() and returns its
+-- results; after it, timer:rate() returns the steps per second, without the first three after each
+-- start of the trial, which make plans; nil if there were no others.
 function cost.timer(t) return setmetatable({ trial = t, spent = 0.0, count = 0 }, Timer) end
 
 function Timer:time(fn)
@@ -101,13 +101,12 @@ function cost.tokens(rows, n, vocab)
   return core.ids(ids)
 end
 
--- Measures training steps of several models, which take turns, so that other work on the machine
--- slows all of them alike. makers is a list of functions; each makes a model and returns a function
--- that makes one step of it. After two steps of each, which make plans, they go on until their
--- steps took `seconds` in all (default 1), and at least three turns. A step ends when the GPU has
--- done it.
--- Returns for each maker {seconds= (the median of its steps), bytes= (the peak with its model, its
--- gradients and the state of its optimiser)}.
+-- Measures training steps of several models in turns, so that other work on the machine slows all
+-- of them alike. makers is a list of functions; each makes a model and returns a function that
+-- makes one step of it. After two steps of each, which make plans, they go on until their steps
+-- took `seconds` in all (default 1), and for at least three turns. A step ends when the GPU has
+-- finished. Returns for each maker {seconds= (the median of its steps), bytes= (the peak with its
+-- model, its gradients and the state of its optimiser)}.
 function cost.in_turns(makers, seconds)
   local list, total, turns = {}, 0.0, 0
   for i, make in ipairs(makers) do
@@ -141,10 +140,10 @@ function cost.in_turns(makers, seconds)
   return results
 end
 
--- Returns the FLOP of a training step of a model on so many sequences of n positions, a float, by
--- the formulas of Module:cost: three times those of the forward pass, as a gradient takes two
--- products for each one of that pass. All sequences share the coefficients of Toeplitz operators,
--- which are computed once a step.
+-- Returns the FLOP of a training step of a model on `sequences` sequences of n positions, a float,
+-- by the formulas of Module:cost: three times the forward pass, as a gradient takes two products
+-- for each product of that pass. All sequences share the coefficients of Toeplitz operators, which
+-- are computed once a step.
 function cost.step_flop(model, n, sequences)
   local forward, shared, counted = model:cost(n), 0.0, {}
   for _, entry in ipairs(model:modules()) do -- an outer module comes before those in it
@@ -158,8 +157,7 @@ function cost.step_flop(model, n, sequences)
 end
 
 -- Returns the exponent e of y ~ x^e, fitted by least squares on logarithms to the points with x at
--- least `least` (default 0), or nil for fewer than two points. Values that are not above 0 are left
--- out.
+-- least `least` (default 0), or nil for fewer than two points. Ignores values that are not above 0.
 function cost.exponent(x, y, least)
   local u, v = {}, {}
   for i = 1, #x do

@@ -22,12 +22,12 @@ local spec = options.declare "tl.eval.nats_per_token" {
   { "blocks", options.field { type = "int", min = 1, optional = true },
     "score only the first blocks" },
   { "group", options.field { type = "int", min = 1, optional = true },
-    "whole blocks of a group, whose mean losses are returned, too" },
+    "whole blocks of a group, whose mean losses are returned too" },
 }
 
--- Calls fn() with the model in evaluation mode, without a tape and with coefficients cached, and
--- then restores the model's mode. cached: nn.cached, the default, or what nn.cache returned.
--- Returns the results of fn.
+-- Calls fn() with the model in evaluation mode, without a tape and with cached coefficients, and
+-- then restores the model's mode. cached: nn.cached, the default, or a result of nn.cache. Returns
+-- the results of fn.
 local function evaluating(model, fn, cached)
   local training = model.training
   local restore <close> = defer(function() model:train(training) end)
@@ -61,7 +61,7 @@ local function batches(targets, n, o)
   return list
 end
 
--- Adds the nats of a batch to the means of its group. A last group of fewer blocks has none.
+-- Adds the nats of a batch to the means of its group. A last, incomplete group has none.
 local function add_to_group(groups, batch, nats, group, targets)
   local size, place = group * batch.n, batch.starts[1] // (group * batch.n) + 1
   if place * size > targets then return end
@@ -70,7 +70,7 @@ end
 
 -- Returns the mean nats per target of a stream [t] int32, such as data:stream "test", in blocks of
 -- n targets, and the number of targets. Options: batch_tokens, blocks, group. With group, a third
--- result lists the means of the groups of so many consecutive blocks, without the remainder.
+-- result lists the means of the groups of `group` consecutive blocks, without the remainder.
 function eval.nats_per_token(model, stream, n, given)
   local o = options.check("eval", spec, given)
   if math.type(n) ~= "integer" or n < 1 then

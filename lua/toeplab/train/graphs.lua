@@ -1,26 +1,26 @@
 -- train/graphs.lua: captures the forward and backward pass of a training step as a CUDA graph, if
--- the caller asks for it (tl.train.graph). A graph launches the whole pass at once, so that neither
+-- the caller requests it (tl.train.graph). A graph launches the whole pass at once, so that neither
 -- Lua nor the driver spends time on each kernel.
 --
--- A graph repeats what was captured, so by asking for it the caller promises that the pass depends
--- only on its inputs, on tensors and on random streams, and on nothing that Lua code decides anew
--- at each step. The pass over inputs of the same shapes is captured after its second run. It is
--- captured again when a field or an option of a module changes, or the set of trained parameters,
--- or the value of a fixed one, because modules read such values (a decay) to choose kernels.
+-- A graph repeats the captured pass, so the caller promises that the pass depends only on its
+-- inputs, on tensors and on random streams, and on nothing that Lua code decides at each step. The
+-- pass over inputs of the same shapes is captured after its second run. It is captured again when a
+-- field or an option of a module changes, or the set of trained parameters, or the value of a fixed
+-- one, because modules read such values (a decay) to choose kernels.
 
 local core = require "toeplab.core"
 local class = require "toeplab.nn.class"
 local streams = require "toeplab.base.streams"
 
 local MOST = 4 -- graphs per optimiser, as each has its own memory
-local PAYS = 4 -- a capture was worth its time if its graph ran so often
-local TRIES = 3 -- after so many captures that did not pay, an input shape is captured no more
+local PAYS = 4 -- runs of a graph that make its capture worthwhile
+local TRIES = 3 -- captures that did not pay, after which an input shape is not captured again
 -- After these errors the pass runs without a graph.
 local excused = { EDEVICE = true, ENOMEM = true }
 
 -- ---- Whether a model has changed ----------------------------------------------------------------
 
--- Whether a new value of a field may change what a module computes. Plain tables are caches.
+-- Returns whether a field's new value may change what a module computes. Plain tables are caches.
 local function counts(value)
   return type(value) ~= "table" or class.ismodule(value)
 end
@@ -47,8 +47,8 @@ local function snapshot(model, params)
   return s
 end
 
--- Whether a snapshot still holds. It compares every field of every module at every step, so it is
--- written for speed.
+-- Returns whether a snapshot still holds. It compares every field of every module at every step, so
+-- it is written for speed.
 local function unchanged(s, params)
   for t, was in next, s.trained do
     if (t:requires_grad() or t:version()) ~= was then return false end
@@ -71,7 +71,7 @@ end
 
 -- ---- One graph ----------------------------------------------------------------------------------
 
--- Returns the key of the graph for these inputs: the precision, and their types and shapes.
+-- Returns the key of the graph for these inputs: precision, types and shapes.
 local function key_of(inputs)
   local words = { core.precision() }
   for _, t in ipairs(inputs) do words[#words + 1] = tostring(t) end
@@ -137,7 +137,7 @@ local function capture(self, inputs, pass)
   if g then
     g.model = model
   else
-    warn("toeplab: a step is not a CUDA graph, so it is slower: ", tostring(why))
+    warn("toeplab: this step runs without a CUDA graph, and so slower: ", tostring(why))
   end
   return g
 end
@@ -175,10 +175,10 @@ local function new(model, params)
   return setmetatable({ model = model, params = params, count = 0, of = {} }, Graphs)
 end
 
--- Captures a graph for the next pass of key, after one without a graph, if it is expected to pay.
+-- Captures a graph for the next pass of key if that is expected to pay.
 local function renew(self, key, inputs, pass)
   local g = self.of[key]
-  if g == nil then -- a shape seen once need not come again
+  if g == nil then -- a shape seen once may not recur
     self.of[key] = false
     return
   end

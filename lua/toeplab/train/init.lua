@@ -48,11 +48,10 @@ local function micro_list(batch, parts)
   return list
 end
 
--- Asks for CUDA graphs: lm_step with opt then captures the forward and backward pass of the model
--- after the second batch of one shape, and launches it as a whole from then on, with bitwise equal
--- results. The model must do the same at every step, because its Lua code runs while the pass is
--- captured, and not again (train/graphs.lua). On the CPU, and with TOEPLAB_GRAPHS=off, the request
--- changes nothing. Returns opt.
+-- Enables CUDA graphs: lm_step with opt then captures the forward and backward pass of the model
+-- after the second batch of one shape, and from then on launches it as a whole, with bitwise equal
+-- results. The model must do the same at every step, because its Lua code runs during the capture
+-- only (train/graphs.lua). Has no effect on the CPU, and with TOEPLAB_GRAPHS=off. Returns opt.
 function train.graph(model, opt)
   if not class.ismodule(model) or type(opt) ~= "table" or type(opt.params) ~= "table" then
     error("graph: takes a module and its optimiser: tl.train.graph(model, opt)", 2)
@@ -62,10 +61,10 @@ function train.graph(model, opt)
 end
 
 -- Updates the model once from a batch: ids [b,n+1], or a list of such tensors, the micro batches,
--- whose sizes may differ; micro_batches cuts the rows of ids into so many (default: the key of that
--- name of a trial, else 1). Loss and gradient are means over all target tokens of the batch, so
--- they do not depend on how it is cut. Returns the loss in nats per token and {step=, lr=,
--- grad_norm=, tokens=}.
+-- whose sizes may differ. micro_batches is the number of parts into which it cuts the rows of ids
+-- (default: the trial's key of that name, else 1). Loss and gradient are means over all target
+-- tokens of the batch, so they do not depend on the cuts. Returns the loss in nats per token and
+-- {step=, lr=, grad_norm=, tokens=}.
 function train.lm_step(model, opt, batch, micro_batches)
   local list, counts, tokens = micro_list(batch, micro_batches), {}, 0
   for i, ids in ipairs(list) do

@@ -1,5 +1,5 @@
--- train/lamb.lua: LAMB (You et al. 2020, Alg. 2): Adam's direction, scaled for each parameter so
--- that its norm is that of the parameter. For large batches.
+-- train/lamb.lua: LAMB (You et al. 2020, Alg. 2): Adam's direction, scaled for each parameter to
+-- the parameter's norm. For large batches.
 local core = require "toeplab.core"
 
 local lamb = {}

@@ -43,7 +43,7 @@ function metrics.matthews(said, labels)
   local guessed, true_, good, n = {}, {}, 0, 1.0 * #labels -- floats, as n^4 overflows integers
   for i, label in ipairs(labels) do
     if said[i] ~= said[i] or label ~= label then
-      error(("metrics.matthews: a class in place %d is NaN"):format(i), 2)
+      error(("metrics.matthews: class %d of the list is NaN"):format(i), 2)
     end
     guessed[said[i]] = (guessed[said[i]] or 0) + 1
     true_[label] = (true_[label] or 0) + 1
@@ -71,8 +71,8 @@ local function constant(list)
   return true
 end
 
--- Returns the deviations from the mean, in units of the largest one, whose squares neither overflow
--- nor vanish.
+-- Returns the deviations from the mean, in units of the largest one, so that their squares neither
+-- overflow nor vanish.
 local function deviations(list)
   local center, most, of = mean(list), 0.0, {}
   for _, v in ipairs(list) do most = math.max(most, math.abs(v - center)) end
@@ -108,7 +108,7 @@ local function ranks(list)
   return of
 end
 
--- Returns the Spearman correlation: that of Pearson of the ranks. A NaN in a list gives NaN.
+-- Returns the Spearman correlation: Pearson's, of the ranks. A NaN in a list gives NaN.
 function metrics.spearman(said, labels)
   check("spearman", said, labels)
   for i, v in ipairs(said) do

@@ -1,6 +1,6 @@
--- train/muon.lua: Muon (Jordan et al. 2024): the momentum of a matrix is made orthogonal by five
--- Newton-Schulz iterations, so that all its directions learn at one rate. Vectors, embeddings, maps
--- to tokens or classes, and tables of coefficients are trained by AdamW.
+-- train/muon.lua: Muon (Jordan et al. 2024): makes the momentum of a matrix orthogonal by five
+-- Newton-Schulz iterations, so that all its directions learn at one rate. AdamW trains vectors,
+-- embeddings, maps to tokens or classes, and tables of coefficients.
 local core = require "toeplab.core"
 
 local muon = {}
@@ -9,8 +9,8 @@ local muon = {}
 local A, B, C = 3.4445, -4.7750, 2.0315
 local ITERATIONS = 5
 
--- Returns a matrix with the singular vectors of x [m,n] and singular values near 1: from x / |x|
--- on, x <- A x + (B s + C s s) x with s = x x^T.
+-- Returns a matrix with the singular vectors of x [m,n] and singular values near 1: starting at
+-- x / |x|, x <- A x + (B s + C s s) x with s = x x^T.
 function muon.orthogonal(x)
   local m, n = table.unpack(x:shape())
   if m > n then return muon.orthogonal(x:transpose(1, 2)):transpose(1, 2) end
@@ -22,7 +22,7 @@ function muon.orthogonal(x)
   return x
 end
 
--- Returns whether Muon trains the parameter of a name: the weight of a map between channels.
+-- Returns whether Muon trains the parameter: the weight of a map between channels.
 local function is_map(name, p)
   return #p:shape() == 2 and name:find "%.weight$" and not name:find "embed"
     and not name:find "^head%." and not name:find "^output%."

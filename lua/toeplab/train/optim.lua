@@ -20,7 +20,7 @@ end
 local function common(name, more)
   local spec = {
     { "lr", field { default = 5e-4, check = positive },
-      "learning rate, of a named schedule the highest; a function as schedule says its own" },
+      "learning rate, the highest of a named schedule; ignored if schedule is a function" },
     { "weight_decay", field { default = 0.0, min = 0 }, "weight decay of all trained parameters" },
     { "clip", field { default = 0.0, min = 0 },
       "largest global norm of the gradient; 0: no limit" },
@@ -42,7 +42,7 @@ local function common(name, more)
   return options.declare("tl.optim." .. name)(table.move(more, 1, #more, #spec + 1, spec))
 end
 
--- The options beside lr that schedules declare, of which each takes its own.
+-- The options beside lr that schedules declare; each schedule takes some of them.
 local of_schedules = { "warmup", "warmup_init_lr", "steps", "end_lr", "power", "cooldown" }
 
 -- Returns the set of the options that the schedule of this name takes; a function takes none.
@@ -50,8 +50,8 @@ local function taken_by(name)
   return type(name) == "string" and options.declared["tl.schedule." .. name].fields or {}
 end
 
--- Raises if a table of options, which is neither shared with other parts nor complete with its
--- defaults, has one that the schedule does not take.
+-- Raises if a table of options, which is neither shared with other parts nor resolved, has one that
+-- the schedule does not take.
 local function check_taken(who, given, name)
   if not given or options.is_shared(given) or options.is_resolved(given) then return end
   local takes, words = taken_by(name), "a schedule that is a function"
@@ -74,7 +74,7 @@ end
 local Optimizer = {}
 Optimizer.__index = Optimizer
 
--- Whether this process updates parameter i.
+-- Returns whether this process updates parameter i.
 local function owns(self, i) return not self.team or self.owners[i] == self.team.rank end
 
 -- Makes an optimiser. kind is its name, moments lists the names of the tensors that it stores per
@@ -116,7 +116,7 @@ end
 -- Updates the parameters from their gradients, which are clipped to the global norm clip. The
 -- learning rate is the schedule's for this update times self.factor. Returns {step=, lr=,
 -- grad_norm=}, with the norm before clipping. A norm or a rate that is not finite is an error, and
--- no parameter changes. If the function self.judge takes such a norm, i.e. returns true, no
+-- no parameter changes. If the function self.judge accepts such a norm by returning true, no
 -- parameter changes either, and the norm is returned, with lr = 0 and the step of the last update.
 function Optimizer:step()
   if self.team then self.team:check_update() end
@@ -131,7 +131,7 @@ function Optimizer:step()
   if self.opt.clip > 0 then scale = math.min(1.0, self.opt.clip / (norm + 1e-6)) end
   local lr, beta = self.rate(self.steps + 1)
   if not (math.type(lr) and lr >= 0 and lr < math.huge) then
-    error(("%s: the schedule gives the rate %s at update %d"):format(self.kind, tostring(lr),
+    error(("%s: the schedule returned the rate %s at update %d"):format(self.kind, tostring(lr),
       self.steps + 1), 2)
   end
   self.steps, lr = self.steps + 1, lr * self.factor
@@ -142,7 +142,7 @@ function Optimizer:step()
   return { step = self.steps, lr = lr, grad_norm = norm }
 end
 
--- Returns the tensors of the moments that this process has: "m.layers.1..." -> tensor.
+-- Returns the tensors of this process's moments: "m.layers.1..." -> tensor.
 local function own_tensors(self)
   local tensors, k = {}, 0
   for i, name in ipairs(self.names) do
@@ -155,8 +155,8 @@ local function own_tensors(self)
 end
 
 -- Returns the state for a checkpoint: {step=, factor=, tensors={"m.layers.1..." -> tensor}}, with
--- the number of updates made and the tensors themselves, not copies. In a team all ranks call it,
--- and get all tensors, those of other ranks as copies.
+-- the number of updates made and the tensors themselves, not copies. In a team all ranks call it
+-- and get all tensors, other ranks' as copies.
 function Optimizer:state()
   local tensors = own_tensors(self)
   for i, name in ipairs(self.team and self.names or {}) do
@@ -169,8 +169,8 @@ function Optimizer:state()
   return { step = self.steps, factor = self.factor, tensors = tensors }
 end
 
--- Restores the result of state(), copying its tensors. Wrong names or shapes are errors, and then
--- nothing is copied. In a team each rank takes the part that it updates.
+-- Restores the result of state(), copying its tensors. Raises for wrong names or shapes before it
+-- copies anything. In a team each rank takes the part that it updates.
 function Optimizer:load(state)
   local wanted = {} -- name -> the parameter, which has the shape of its moments
   for i, name in ipairs(self.names) do
@@ -239,8 +239,8 @@ local muon_spec = common("muon", { rates, eps,
 -- for options.check
 local optim = { specs = { adam = adam_spec, sgd = sgd_spec, lamb = lamb_spec, muon = muon_spec } }
 
--- Makes the optimiser of a name from the options `given`, as the functions below. moments: a
--- function of the checked options that returns the names of the moments.
+-- Makes the optimiser `name` from the options `given`, as the functions below. moments: a function
+-- of the checked options that returns the names of the moments.
 local function make(name, model, given, moments, update)
   local o = options.check("optim." .. name, optim.specs[name], given)
   check_taken("optim." .. name, given, o.schedule)

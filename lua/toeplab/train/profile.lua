@@ -5,8 +5,8 @@ local core = require "toeplab.core"
 local Profile = {}
 Profile.__index = Profile
 
--- Prints a line per kernel: calls, milliseconds, and share of the total; the last line says what
--- was timed.
+-- Prints a line per kernel: calls, milliseconds, and share of the total; the last line names the
+-- timed device.
 function Profile:__tostring()
   local lines = {}
   local function line(name, calls, seconds)

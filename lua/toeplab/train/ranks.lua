@@ -1,12 +1,12 @@
 -- train/ranks.lua: one update of a model by several processes, the ranks of a team (docs/ranks.md).
 --
 -- A team of p = data * sequence ranks has `data` rows of `sequence` ranks each; rank w is in row
--- w // sequence. The micro batches of a batch go round the rows. The ranks of a row work on one
+-- w // sequence. The rows take the micro batches of a batch in turn. The ranks of a row work on one
 -- micro batch together, each on some tokens of its sequences (nn/sequence.lua).
 --
 -- Gradients are added in the order of one process: each micro batch begins with the sums of the one
--- before it (core: r:backward). So the parameters of a team without sequence ranks are bit for bit
--- those of one process, and those of a team do not depend on the number of its rows.
+-- before it (core: r:backward). So the parameters of a team without sequence ranks equal one
+-- process's bit for bit, and a team's do not depend on the number of its rows.
 
 local core = require "toeplab.core"
 local coefficient_cache = require "toeplab.nn.coefficient_cache"
@@ -36,12 +36,12 @@ local function check_link(group)
     why or "not all ranks have NCCL")
 end
 
--- Returns the team of a group of ranks (core.ranks_open), of which `cut` at a time share a sequence
--- (default 1): {world= (a group of all, made now that the device is chosen), rank=, size=; rows=
--- and cut= (ranks in a row); row= and place= of this rank in its row, from 0; column= (the group of
--- the ranks with this place) and line= (that of the row, nil for rows of one); known= (of
--- rehearsal.of, by model); fresh= (whether there are gradients that no update has taken); length=
--- (of the longest sequences so far)}.
+-- Returns the team of a group of ranks (core.ranks_open), of which `cut` share a sequence (default
+-- 1): {world= (a group of all, made now that the device is chosen), rank=, size=; rows= and cut=
+-- (ranks in a row); row= and place= of this rank in its row, from 0; column= (the group of the
+-- ranks with this place) and line= (the row's group, nil for rows of one); known= (of rehearsal.of,
+-- by model); fresh= (whether there are gradients that no update has taken); length= (of the longest
+-- sequences so far)}.
 function ranks.team(world, cut)
   cut = cut or 1
   local size, rank = world:size(), world:rank()
@@ -67,7 +67,7 @@ function ranks.with(team, fn, ...)
   return fn(...)
 end
 
--- Returns the team that trains now; nil: this process trains alone.
+-- Returns the team that is training; nil: this process trains alone.
 function ranks.current() return current end
 
 -- Leaves the groups of the team, but not the one that it was made of.
@@ -77,8 +77,8 @@ function Team:close()
   self.world:close()
 end
 
--- Raises unless the rows divide the `count` micro batches of a batch, whose number the user chooses
--- by `how`.
+-- Raises unless the rows divide the `count` micro batches of a batch. how: the way to choose this
+-- number.
 local function check_count(self, count, how)
   if count % self.rows == 0 then return end
   error(("ranks: %d ranks%s do not divide the %d micro batches of a batch: choose %s%s"):format(
@@ -96,7 +96,7 @@ local function check_length(self, n)
   self.length = n
 end
 
--- Raises if a team trains now and cannot train a language model with batches of `count` micro
+-- Raises if a team is training and cannot train a language model with batches of `count` micro
 -- batches of length n.
 function ranks.check_blocks(count, n)
   if not current then return end
@@ -104,7 +104,7 @@ function ranks.check_blocks(count, n)
   check_length(current, n)
 end
 
--- Raises if a team trains now and its rows do not divide the `count` micro batches of a batch.
+-- Raises if a team is training and its rows do not divide the `count` micro batches of a batch.
 function ranks.check_cut(count)
   if current then
     check_count(current, count, "micro_batches, or batch / micro where the script has the key "
@@ -112,23 +112,23 @@ function ranks.check_cut(count)
   end
 end
 
--- Raises if a team trains now that cuts sequences, which `what` needs whole.
+-- Raises if a team that cuts sequences is training and `what` needs them whole.
 function ranks.check_whole(what)
   if current and current.cut > 1 then
-    error(("sequence_ranks = %d: %s needs whole sequences on each rank: use ranks alone"):format(
+    error(("sequence_ranks = %d: %s requires whole sequences on each rank: use ranks alone"):format(
       current.cut, what), 0)
   end
 end
 
 -- ---- One micro batch ----------------------------------------------------------------------------
 
--- Whether a row cuts sequences of n tokens. A shorter block at the end of a text may not divide;
--- the first rank of the row then has it whole, and the others have nothing of it.
+-- Returns whether a row cuts sequences of n tokens. A shorter block at the end of a text may not
+-- divide; then the first rank of the row takes it whole, and the others take nothing.
 local function cuts(self, n) return self.line and n % self.cut == 0 end
 
 -- Returns the loss of the micro batch `part` times its share in the batch, and the second result of
--- loss_of. In a row that cuts sequences, part is ids [b,n+1], and the loss is that of the tokens of
--- this rank: nil if it has none of them.
+-- loss_of. In a row that cuts sequences, part is ids [b,n+1], and the loss is over this rank's
+-- tokens: nil if it has none.
 local function own_loss(self, part, share, loss_of)
   if self.line then
     local n = part:dim(2) - 1
@@ -144,8 +144,8 @@ local function own_loss(self, part, share, loss_of)
 end
 
 -- The micro batches update the running statistics of the batch norms one after the other, each on
--- its own row. Returns what BatchNorm.carried needs for that: take(norm) receives the statistics of
--- a norm from row `from` (nil: from none) before its first use, and hand_on(norm) sends them to row
+-- its own row. Returns the value for BatchNorm.carried: take(norm) receives the statistics of a
+-- norm from row `from` (nil: from none) before its first use, and hand_on(norm) sends them to row
 -- `to` (nil: to none) after its last use. first: the first tag of these messages.
 local function relay(self, found, from, to, first)
   local used, tag_of = {}, {}
@@ -168,9 +168,9 @@ local function relay(self, found, from, to, first)
   }
 end
 
--- Runs forward and backward over micro batch number i, of which from and to are the rows before and
--- after. Returns what own_loss does, the loss as a number. leaves() returns what the backward pass
--- passes on.
+-- Runs forward and backward over micro batch i, between rows from and to. Returns own_loss's
+-- results, with the loss as a number. leaves() returns the tensors that the backward pass passes
+-- on.
 local function run_one(self, o, i, from, to)
   local found, before, loss, count = o.found[i], rehearsal.positions(), nil, nil
   local leaves = o.leaves()
@@ -200,7 +200,8 @@ local function run_row(self, o)
   return losses, counts
 end
 
--- Returns what each micro batch uses, and all coefficients that they share, in order of first use.
+-- Returns the uses of each micro batch (rehearsal), and all shared coefficients in order of first
+-- use.
 local function rehearse(self, o)
   local found, entries, seen = {}, {}, {}
   self.known[o.model] = self.known[o.model] or {}
@@ -223,8 +224,8 @@ end
 
 -- ---- The sums -----------------------------------------------------------------------------------
 
--- Adds the gradients of the ranks of the last row, and gives them to all rows, with the running
--- statistics of the norms. A parameter that no rank's pass has used keeps none.
+-- Adds the gradients of the ranks of the last row, and sends them to all rows, with the running
+-- statistics of the norms. A parameter that no rank's pass has used keeps no gradient.
 local function spread(self, params, all_norms, last)
   for _, norm in ipairs(all_norms) do
     self.column:broadcast(last, norm.running_mean)
@@ -247,8 +248,8 @@ local function spread(self, params, all_norms, last)
   end
 end
 
--- Returns a number of each of count micro batches, of which own has those of this rank: the parts
--- of the ranks of a row are added in their order.
+-- Returns a number for each of count micro batches, given this rank's in own: adds the parts of the
+-- ranks of a row in their order.
 local function gathered(self, own, count)
   local parts = {}
   for i = 1, count * self.cut do parts[i] = 0.0 end
@@ -265,10 +266,10 @@ end
 
 -- Computes the gradients of a batch together. o: model, list (its micro batches, the same on all
 -- ranks), shares (of the loss), params (trained by the optimiser) and loss_of(part), which returns
--- the mean loss of a micro batch and, if the caller wants it, a function without arguments that
--- returns a number. Returns the weighted losses of the micro batches and these numbers. As in one
--- process, the encoders run once if there are several micro batches; the row of the last one takes
--- the sums through them.
+-- the mean loss of a micro batch and, optionally, a function without arguments that returns a
+-- number. Returns the weighted losses of the micro batches and these numbers. As in one process,
+-- the encoders run once if there are several micro batches; the last one's row backpropagates the
+-- sums through them.
 function Team:pass(o)
   if self.line then
     sequence.check(o.model)
@@ -299,8 +300,9 @@ end
 -- Raises unless the gradients of an update that is about to be made come from pass().
 function Team:check_update()
   if not self.fresh then
-    error("ranks: a script that computes gradients itself trains on one rank; tl.train.lm_step, "
-      .. "tl.classify.step, tl.masking.step and augmentation:step train on several", 0)
+    error("ranks: a script that computes gradients itself can train on one rank only; several "
+      .. "ranks require tl.train.lm_step, tl.classify.step, tl.masking.step or "
+      .. "augmentation:step", 0)
   end
   self.fresh = false
 end
@@ -321,8 +323,8 @@ function Team:loss(model, ids, loss_of)
   return sum / self.cut
 end
 
--- Returns the rank that updates each parameter: the largest ones first, each by the rank that has
--- the fewest numbers so far.
+-- Returns the rank that updates each parameter: assigns the largest parameters first, each to the
+-- rank with the fewest numbers so far.
 function Team:owners(params)
   local order, load, owners = {}, {}, {}
   for i = 1, #params do order[i] = i end
@@ -344,8 +346,8 @@ end
 -- Sends a word from rank 0 to the other ranks, which are in follow_orders.
 function Team:order(word) self.world:text(0, word) end
 
--- Calls obey(word) for each word that rank 0 sends (Team:order), until that is "on", "left" or
--- "end". Returns that word.
+-- Calls obey(word) for each word that rank 0 sends (Team:order), until it is "on", "left" or "end".
+-- Returns that word.
 function Team:follow_orders(obey)
   while true do
     local word = self.world:text(0)
@@ -354,7 +356,7 @@ function Team:follow_orders(obey)
   end
 end
 
--- Returns the table of rank 0, which holds numbers, texts and tables of these.
+-- Returns rank 0's table, which holds numbers, strings and tables of these.
 function Team:share(value)
   return wire.unpack(self.world:text(0, wire.pack(value)))
 end

@@ -1,9 +1,9 @@
--- train/rehearsal.lua: finds out what the forward pass of a micro batch uses besides its inputs and
--- the parameters: random numbers, shared coefficients, and the running statistics of batch norms.
+-- train/rehearsal.lua: finds what the forward pass of a micro batch uses besides its inputs and the
+-- parameters: random numbers, shared coefficients, and the running statistics of batch norms.
 --
--- Of a batch, a rank computes some micro batches only (train/ranks.lua). It must know what the
--- others use, to be where one process would be. That depends on the shapes of a micro batch, so
--- one forward pass without a tape per shape suffices; rehearsal.check finds a model in which it
+-- A rank computes only some micro batches of a batch (train/ranks.lua). To be in the state of a
+-- single process, it must know what the others use. That depends on the shapes of a micro batch, so
+-- one forward pass without a tape per shape suffices; rehearsal.check finds models in which it
 -- depends on more.
 
 local coefficient_cache = require "toeplab.nn.coefficient_cache"
@@ -14,7 +14,7 @@ local suggest = require "toeplab.base.suggest"
 
 local rehearsal = {}
 
--- Returns where each random stream is.
+-- Returns the position of each random stream.
 function rehearsal.positions()
   local at = {}
   for _, s in ipairs(streams.list()) do
@@ -24,7 +24,7 @@ function rehearsal.positions()
   return at
 end
 
--- Returns how far each stream went since positions() returned `before`.
+-- Returns how far each stream has advanced since positions() returned `before`.
 local function moved(before)
   local by = {}
   for name, at in pairs(rehearsal.positions()) do
@@ -33,7 +33,7 @@ local function moved(before)
   return by
 end
 
--- Moves streams on by as many numbers as `by` says, times sign.
+-- Advances streams by the numbers in `by`, times sign.
 local function move(by, sign)
   for name, count in pairs(by) do
     local stream = streams.get(name)
@@ -42,7 +42,7 @@ local function move(by, sign)
   end
 end
 
--- Returns a text for the shapes of a micro batch, a tensor or a table with tensors.
+-- Returns a string of the shapes of a micro batch, a tensor or a table with tensors.
 local function shapes_of(part)
   if type(part) == "userdata" then return tostring(part) end
   local words = {}
@@ -53,7 +53,7 @@ local function shapes_of(part)
   return table.concat(words, "; ")
 end
 
--- Runs forward(), a forward pass, and undoes what it changes. Returns {draws= (by stream), norms=
+-- Runs forward(), a forward pass, and undoes its changes. Returns {draws= (by stream), norms=
 -- (a list of batch norms in order of first use), uses= (by norm), entries= (of
 -- coefficient_cache.noted)}.
 local function find(forward)
@@ -72,23 +72,23 @@ local function find(forward)
   return found
 end
 
--- Returns what the forward pass of the micro batch part uses (see find). known: a table of the
--- caller for one model, by which forward() runs once for each shape.
+-- Returns the uses of the forward pass of the micro batch part (see find). known: the caller's
+-- cache for one model, so that forward() runs once for each shape.
 function rehearsal.of(known, part, forward)
   local shapes = shapes_of(part)
   known[shapes] = known[shapes] or find(forward)
   return known[shapes]
 end
 
--- Moves the random streams on as the micro batch would whose uses were found.
+-- Advances the random streams as the micro batch would whose uses were found.
 function rehearsal.skip(found) move(found.draws, 1) end
 
--- Raises if a micro batch has drawn other numbers than found, since positions() returned `before`.
+-- Raises if a micro batch has drawn a different amount than found, since positions() was `before`.
 function rehearsal.check(found, before)
   for name, count in pairs(moved(before)) do
     if count ~= (found.draws[name] or 0) then
       error(("ranks: a micro batch drew %d numbers from the stream '%s', and one of the same shape "
-        .. "%d: only a model whose draws depend on shapes alone trains on several ranks"):format(
+        .. "%d: several ranks require a model whose draws depend on shapes alone"):format(
         count, name, found.draws[name] or 0), 0)
     end
   end

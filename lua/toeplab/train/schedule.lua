@@ -5,8 +5,8 @@
 -- updates, lr(s) = warmup_init_lr + u (lr - warmup_init_lr) / w while u < w, so the first update
 -- has warmup_init_lr.
 --
--- A schedule may return a second number, which takes the place of the decay rate of the first
--- moment at this update: Adam's beta1, and the momentum of SGD.
+-- A schedule may return a second number, which replaces the decay rate of the first moment at this
+-- update: Adam's beta1, and the momentum of SGD.
 
 local options = require "toeplab.base.options"
 local suggest = require "toeplab.base.suggest"
@@ -38,7 +38,7 @@ local function maker(name, spec, after)
   end
 end
 
--- Returns which part of the updates after the warm-up is over at u: 0 at its start, 1 at the end.
+-- Returns the finished share of the updates after the warm-up at u: 0 at its start, 1 at the end.
 local function progress(u, o)
   return (u - o.warmup) / math.max(o.steps - o.warmup, 1)
 end
@@ -60,7 +60,7 @@ end)
 schedule.cosine = maker("cosine", {
   total,
   { "end_lr", field { default = 0.0, min = 0 }, "learning rate at the end" },
-  { "wraps", false, "go on along the cosine after the end" },
+  { "wraps", false, "continue along the cosine after the end" },
 }, function(u, o)
   local p = progress(u, o)
   if not o.wraps then p = math.min(p, 1) end
@@ -76,7 +76,7 @@ schedule.polynomial = maker("polynomial", {
   return o.end_lr + (o.lr - o.end_lr) * (1 - math.min(progress(u, o), 1)) ^ o.power
 end)
 
--- lr up to the last share `cooldown` of all updates, over which it falls linearly to end_lr:
+-- lr until the last share `cooldown` of all updates, over which it falls linearly to end_lr:
 -- warm-up, stable, decay (Hu et al. 2024). Trainings of several lengths share the part before.
 schedule.wsd = maker("wsd", {
   total,
@@ -88,12 +88,12 @@ schedule.wsd = maker("wsd", {
   return o.lr + p * (o.end_lr - o.lr)
 end)
 
--- From lr / 25 linearly up to lr at the last of the warmup updates, then linearly down to
--- lr / 250000 at the last of all, where it stays. The second number goes from 0.95 down to 0.85 and
--- back (Smith & Topin 2018, with the numbers of PyTorch; Skyformer's runs).
+-- From lr / 25 linearly up to lr at the end of the warm-up, then linearly down to lr / 250000 at
+-- the last update, where it stays. The second number goes from 0.95 down to 0.85 and back (Smith &
+-- Topin 2018, with the numbers of PyTorch; Skyformer's runs).
 local one_cycle = options.declare "tl.schedule.one_cycle" {
   { "lr", field { type = "number", min = 0 }, "the highest learning rate" },
-  { "warmup", field { type = "int", min = 1 }, "updates up to that of the highest rate" },
+  { "warmup", field { type = "int", min = 1 }, "updates until the highest rate" },
   total,
 }
 

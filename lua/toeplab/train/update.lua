@@ -1,6 +1,6 @@
 -- train/update.lua: computes the gradients of a batch from its micro batches, by one process or by
 -- a team of ranks, and makes the update. The steps of language models, masked models, classifiers
--- and image models are made of it.
+-- and image models use it.
 
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
@@ -14,22 +14,22 @@ local update = {}
 
 local asked = { count = 1, cut = false }
 
--- Calls fn(...), in which updates cut their batches into `count` micro batches. Returns whether one
--- has, or count is 1.
+-- Calls fn(...), during which updates cut their batches into `count` micro batches. Returns whether
+-- one did, or count is 1.
 function update.with(count, fn, ...)
   local outer = asked
   local restore <close> = defer(function() asked = outer end)
   if math.type(count) ~= "integer" or count < 1 then
-    error(("micro_batches = %s is no integer from 1 up"):format(tostring(count)), 0)
+    error(("micro_batches = %s is not an integer of at least 1"):format(tostring(count)), 0)
   end
   asked = { count = count, cut = count == 1 }
   fn(...)
   return asked.cut
 end
 
--- Raises if updates are to cut batches, for a batch that the script has cut into so many micro
--- batches. That this may be the number asked for does not help: the short block at the end of an
--- epoch is a micro batch more, and the training would stop there.
+-- Raises if updates are to cut batches, for a batch that the script has cut into `count` micro
+-- batches. This raises even if the numbers agree: the short block at the end of an epoch is an
+-- additional micro batch, and the training would stop there.
 function update.check_uncut(who, count)
   if asked.count == 1 then return end
   error(("micro_batches = %d: %s has a batch that the script cuts into %d micro batches: leave "
@@ -37,15 +37,15 @@ function update.check_uncut(who, count)
     count), 0)
 end
 
--- Raises if updates are to cut batches into another number of micro batches than this one has, and
--- every other of its script.
+-- Raises if updates are to cut batches into another number of micro batches than `count`, which all
+-- batches of this script have.
 function update.check_cut(who, count)
   if count ~= asked.count then update.check_uncut(who, count) end
   asked.cut = true
 end
 
 -- Cuts rows 1 .. count of a batch into nearly equal parts. Returns {{first=, count=}, ...}. parts:
--- how many the script wants; nil: as many as update.with says.
+-- their number by the script; nil: update.with's.
 function update.cut(who, count, parts)
   parts = parts or asked.count
   if math.type(parts) ~= "integer" or parts < 1 or parts > count then
@@ -94,13 +94,12 @@ local function sum_of(list)
   return sum
 end
 
--- Updates o.model once by the optimiser o.opt. Loss and gradient are means over what the micro
--- batches of o.list count together (o.counts: rows, or tokens), so they do not depend on how a
--- batch is cut, unless batch norms do; encoders run once for all (nn.share). o.loss_of(part)
--- returns the mean loss of a micro batch and, if the caller wants it, a function that returns a
--- number, which is called after the backward passes. o.graphs: for CUDA graphs of micro batches
--- that are tensors, or nil. Returns the loss, {step=, lr=, grad_norm=}, and the sum of those
--- numbers.
+-- Updates o.model once by the optimiser o.opt. Loss and gradient are means over the units that the
+-- micro batches of o.list count (o.counts: rows, or tokens), so they do not depend on how a batch
+-- is cut, except by batch norms; encoders run once for all (nn.share). o.loss_of(part) returns the
+-- mean loss of a micro batch and, optionally, a function that returns a number, called after the
+-- backward passes. o.graphs: for CUDA graphs of micro batches that are tensors, or nil. Returns the
+-- loss, {step=, lr=, grad_norm=}, and the sum of those numbers.
 function update.make(o)
   local all = 0
   o.shares = {}

@@ -2,9 +2,9 @@
 -- forward, both adjoints and the dense form, on random numbers.
 --
 -- For coefficients by lag or frequency, the definition is the backend naive with the same kernel.
--- Otherwise it is a matrix that is linear in the coefficients and in the backend's parameters: that
--- of definition.lua or, failing that, what the backend itself writes out for unit coefficients,
--- which only checks that the backend is consistent.
+-- Otherwise it is a matrix that is linear in the coefficients and in the backend's parameters, from
+-- definition.lua or else from the backend's own dense form for unit coefficients, which only checks
+-- that the backend is consistent.
 local core = require "toeplab.core"
 local definition = require "toeplab.verify.definition"
 local overlay = require "toeplab.base.overlay"
@@ -36,7 +36,7 @@ local variants = {
   },
 }
 
--- The longest sequence for which the matrices of a definition that is not by lag are written out.
+-- The longest sequence for which a definition that is not by lag is written out as matrices.
 local LONGEST = { frequency = 1000, warp = 257 }
 local ENTRIES = 4000000 -- largest number of entries of the matrices of unit coefficients
 
@@ -92,8 +92,8 @@ end
 
 -- ---- By lag and by frequency --------------------------------------------------------------------
 
--- Returns, for each lag, the number of the point of a backend that is this lag, from 0 on, or the
--- number of points if none is; nil if a point is not a lag, or two are the same. Lags beyond the
+-- Returns, for each lag from 0 on, the index of the backend's point at this lag, or the number of
+-- points if there is none; nil if a point is not a lag, or two are the same. Lags beyond the
 -- sequence are dropped.
 local function placement(points, lags, n)
   local place, rows = {}, {}
@@ -145,7 +145,7 @@ end
 
 -- ---- By a matrix --------------------------------------------------------------------------------
 
--- Returns the matrices that o writes out for unit entries of t, a zero tensor among all = {coef,
+-- Returns the matrices that o produces for unit entries of t, a zero tensor among all = {coef,
 -- params...} whose last axis is the channels: [d, entries of a channel, n n].
 local function units(o, all, t, d)
   local list, rows = {}, t:numel() // d
@@ -224,8 +224,8 @@ local function name_of(shape, causal, options)
   return table.concat(words, " ")
 end
 
--- Compares a backend on each shape with the options `given`, beside those of its first variant, or
--- else on all its variants; found(name, kind, backend, results, why) is called as in reference.run.
+-- Compares a backend on each shape, with the options `given` over its first variant's, or else with
+-- all its variants; found(name, kind, backend, results, why) is called as in reference.run.
 function conformance.run(backend, given, found)
   local stream, list = core.stream(1, "conformance"), variants[backend] or { {} }
   for _, options in ipairs(next(given) and { overlay(list[1], given) } or list) do

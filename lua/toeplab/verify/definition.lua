@@ -1,4 +1,4 @@
--- verify/definition.lua: writes out operators whose coefficients are not by lag as matrices.
+-- verify/definition.lua: the matrices of operators whose coefficients are not by lag.
 local core = require "toeplab.core"
 
 local definition = {}
@@ -25,7 +25,7 @@ function definition.frequency(half, n, causal)
 end
 
 -- Returns the rows of the coefficients that hold lag a - b of inducing points (SPEC 2.3's k(0)): a
--- list whose rows share the weight; empty if there is no coefficient.
+-- list of rows that share the weight; empty if there is no coefficient.
 local function rows_of(lag, r, mean, causal)
   local zero = causal and 0 or r - 1
   if lag < -zero then return {} end
@@ -47,7 +47,7 @@ local function interpolation(n, r, span)
 end
 
 -- Returns the definition of backend ski (SKI, Algorithm 1) with its options inducing, taps, span,
--- zero, whose values may be texts: the matrices [n n,points] and [n n,taps] that give T; nil with
+-- zero (values may be strings): the matrices [n n,points] and [n n,taps] that give T; nil for
 -- options that it does not define.
 function definition.ski(o, n, causal)
   for _, other in ipairs { "interpolation", "parts", "as_published" } do

@@ -16,7 +16,7 @@ local field = options.field
 local spec = options.declare "tl.gradcheck" {
   { "step", field { default = 1e-2, min = 1e-6, max = 1 }, "step of the differences" },
   { "most", field { default = 32, min = 1 }, "elements tested per tensor" },
-  { "seed", field { default = 1, min = 0 }, "of the choice of elements and the random numbers" },
+  { "seed", field { default = 1, min = 0 }, "seed of the chosen elements and random numbers" },
 }
 
 -- Returns {name=, tensor=} for each entry: a tensor or, as from module:parameters(), a table.
@@ -28,7 +28,7 @@ local function entries(list)
   for i, entry in ipairs(list) do
     local tensor = type(entry) == "table" and entry.tensor or entry
     if not class.istensor(tensor) or tensor:type() ~= "float32" then
-      error(("gradcheck: entry %d is no float32 tensor"):format(i), 3)
+      error(("gradcheck: entry %d is not a float32 tensor"):format(i), 3)
     end
     all[i] = { name = type(entry) == "table" and entry.name or "tensor " .. i, tensor = tensor }
   end
@@ -43,7 +43,7 @@ local function loss(fn, weights)
   return sum
 end
 
--- Returns the slopes of the loss by the elements of t at places (from 0). Each element is restored,
+-- Returns the slopes of the loss by the elements of t at places (from 0). Restores each element,
 -- even if fn raises an error.
 local function differences(fn, weights, t, places, step)
   local list = {}

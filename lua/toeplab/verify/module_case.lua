@@ -1,10 +1,10 @@
 -- verify/module_case.lua: runs a module on a reference case that holds its parameters under
 -- published names.
 --
--- The functions below take a list names of {pattern, replacement} for string.gsub, of which the
--- first whose whole pattern matches is used; a replacement of false says that the module has no
--- such parameter. Without a match the name is ours. The field names.state, which may be absent,
--- holds tensors by our names that the module has beside those of the case, or in place of them.
+-- The functions below take a list names of {pattern, replacement} for string.gsub; the first whose
+-- whole pattern matches is used; the replacement false means that the module has no such parameter.
+-- Without a match the name is ours. The optional field names.state holds tensors by our names that
+-- are added to the case's, or replace them.
 
 local core = require "toeplab.core"
 local distance = require("toeplab.verify.distance").distance
@@ -25,7 +25,7 @@ function module_case.renaming(names)
   return function(name) return module_case.ours(names, name) end
 end
 
--- Returns t as like is shaped, if the two differ by sizes of 1 only; else t.
+-- Returns t in the shape of `like` if the two differ by sizes of 1 only; else t.
 local function fitted(t, like)
   local function plain(shape)
     return (table.concat(shape, " "):gsub("%f[%d]1%f[%D]", ""):gsub(" +", " "):gsub("^ ", ""))

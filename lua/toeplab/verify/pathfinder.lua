@@ -2,20 +2,20 @@
 -- generator of Pathfinder (a file pathfinder.json), each in units of the standard error of the
 -- difference of both samples.
 --
--- The standard errors come from the spread of our images, which are more, and are those of means,
--- of standard deviations (by the fourth moment) and of shares. A quantile is compared as the share
--- of our images below it. An extreme of n published images is compared by how probable it is that
--- n of ours stay within it.
+-- The standard errors come from the spread of our images, which are more; they are standard errors
+-- of means, of standard deviations (by the fourth moment) and of shares. A quantile is compared as
+-- the share of our images below it. An extreme of n published images is compared by the probability
+-- that n of ours stay within it.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
 local measures = require "toeplab.verify.picture_measures"
 
--- Of so many independent statistics some are far apart by chance: 0.27 % more than 3 standard
--- errors. The comparison fails if 1 % are, or one is more than 4 apart.
+-- Some of many independent statistics are far apart by chance: 0.27 % more than 3 standard errors.
+-- The comparison fails if 1 % are, or one is more than 4 apart.
 local pathfinder = { LIMIT = 3, FAR = 4, SHARE = 0.01 }
 
-local IMAGES = { [32] = 20000, [128] = 1000 } -- drawn by size, unless asked otherwise
+local IMAGES = { [32] = 20000, [128] = 1000 } -- the default numbers of images by size
 
 -- ---- Samples ------------------------------------------------------------------------------------
 
@@ -31,7 +31,7 @@ local function moments(list)
   return mean, math.sqrt(squares / #list), deviations
 end
 
--- Returns the standard error of the difference of the mean of list and that of n other draws.
+-- Returns the standard error of the difference of the means of list and of n other draws.
 local function error_of_mean(list, n)
   local _, deviation = moments(list)
   return deviation * math.sqrt(1 / #list + 1 / n)
@@ -117,7 +117,7 @@ end
 
 -- ---- The statistics -----------------------------------------------------------------------------
 
--- Returns the list of a measure of the images, of those with that label if one is given.
+-- Returns a measure of all images, or of the images with a label, as a list.
 local function column(rows, name, label)
   local list = {}
   for _, row in ipairs(rows) do
@@ -312,7 +312,7 @@ local function read(path)
   return ref
 end
 
--- Whether the HDF5 file at path has the example images of the published statistics.
+-- Returns whether the HDF5 file at path has the example images of the published statistics.
 local function has_examples(path)
   local ok, file = pcall(core.h5_open, path)
   if not ok then return false end
@@ -321,15 +321,15 @@ local function has_examples(path)
   return found
 end
 
--- Returns the path of the published statistics that a file given to verify means: itself, if its
--- name ends in .json; the one of its name beside a file with the example images; else nil.
+-- Returns the path of the published statistics for a file given to verify: the file itself, if its
+-- name ends in .json; the one of the same name beside a file with the example images; else nil.
 function pathfinder.statistics_of(path)
   if path:find "%.json$" then return path end
   return has_examples(path) and path:gsub("%.h5$", "") .. ".json" or nil
 end
 
 -- Draws images of each size of the statistics at path and compares them. count: images of each
--- size; nil: as many as IMAGES says. found(size, count, rows) is called for each size; rows are
+-- size; nil: IMAGES. found(size, count, rows) is called for each size; rows are
 -- {name=, theirs=, ours=, apart= (in standard errors)}.
 function pathfinder.run(path, count, watch, found)
   local ref = read(path)
@@ -339,7 +339,7 @@ function pathfinder.run(path, count, watch, found)
       local drawn = pathfinder.rows(size, images, 1, watch)
       local ok, rows = pcall(pathfinder.compare, theirs, drawn)
       if not ok then
-        errors.usage("%s: its statistics of %dx%d lack something: %s", path, size, size,
+        errors.usage("%s: its statistics of %dx%d are incomplete: %s", path, size, size,
           errors.text(rows))
       end
       found(size, images, rows)
@@ -347,7 +347,7 @@ function pathfinder.run(path, count, watch, found)
   end
 end
 
--- Whether the rows of a comparison agree; and how many are more than LIMIT apart.
+-- Returns whether the rows of a comparison agree, and how many are more than LIMIT apart.
 function pathfinder.agree(rows)
   local beyond, far = 0, 0
   for _, row in ipairs(rows) do

@@ -26,7 +26,7 @@ local domains = {
 
 local kinds = {}
 
--- Returns an operator, or nil and why the backend refuses: the problem, or an option that it lacks.
+-- Returns an operator, or nil and why the backend refuses the problem or an option.
 local function operator(backend, n, d, causal, options)
   local ok, o = pcall(core.tno, backend, n, d, causal, options)
   if ok then return o end
@@ -177,7 +177,7 @@ function kinds.layer(case, backend)
   return run_module(case, "layer", backend, function(x) return x end)
 end
 
--- Returns the largest relative error of a series, number by number.
+-- Returns the largest elementwise relative error of a series.
 local function series_error(got, want)
   local worst = 0.0
   for i, w in ipairs(want:totable()) do
@@ -218,7 +218,7 @@ function kinds.train(case, backend)
 end
 
 -- Runs a schedule of the published runs: w updates of warm-up, T updates in all. The published
--- cosine goes on after the end.
+-- cosine continues after the end.
 function kinds.schedule(case)
   local a, lists, results = case.attributes, { lr = {}, beta1 = {} }, {}
   local given = { lr = a.lr_max, warmup = a.warmup, steps = a.total }
@@ -320,10 +320,10 @@ local function ask(case, backends, of, found, apart, begin)
   if not asked then apart(case.name, kind, domains[kind]) end
 end
 
--- Runs the cases of the file at path, each on those of backends whose domain matches. found(name,
--- kind, backend, results, why) is called for each run; if the case is skipped, results is nil and
--- why says the reason. apart(name, kind, domain) is called for a case that none of the backends can
--- run, begin(backend) before a backend is asked or runs, begin(nil) before a case that is not by a
+-- Runs the cases of the file at path, each on the backends whose domain matches. found(name, kind,
+-- backend, results, why) is called for each run; if the case is skipped, results is nil and why is
+-- the reason. apart(name, kind, domain) is called for a case that none of the backends can run,
+-- begin(backend) before a backend is queried or runs, begin(nil) before a case that uses no single
 -- backend.
 function reference.run(path, backends, found, apart, begin)
   local opened, file_or_why = pcall(core.h5_open, path)

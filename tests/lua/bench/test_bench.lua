@@ -321,7 +321,7 @@ t.test("a peer that is not there, and work that cannot be done, are said", funct
   local rows = rows_of("tno", nil, notes)
   t.eq(#rows, 8) -- rac and fft, two passes, two modes
   t.eq(notes, { "fftw plain: not measured: there is no fftw",
-    "torch: not measured: there is no x (TOEPLAB_PYTHON names another python)", "toeplab 9" })
+    "torch: not measured: there is no x (TOEPLAB_PYTHON chooses another one)", "toeplab 9" })
 end)
 
 -- Whether the program at words makes as many parameters for problem p as ours.
@@ -398,7 +398,7 @@ end)
 t.test("precision is for benches with matrix products", function()
   local _, code, said = t.toeplab "bench encoder -q --lengths 8 --dim 4 --precision float32"
   t.eq(code, 2)
-  t.holds(said, "bench encoder: has no matrix products, of which --precision is")
+  t.holds(said, "bench encoder: has no matrix products, so --precision has no effect")
 end)
 
 t.test("a second run is another trial, for each number of threads", function()
@@ -426,7 +426,7 @@ t.test("what cannot be is refused with what can", function()
     ["lm --precision tf32"] = "tf32 needs an NVIDIA GPU",
     ["lm --precision f16"] = "present: float32", ["tno --backends fdd"] = "present: rac",
     ["encoder --backends rac"] = "no backends to choose from",
-    ["all --backends rac"] = "for one bench", ["tno -o x.pdf"] = "%.svg or %.png",
+    ["all --backends rac"] = "takes one bench", ["tno -o x.pdf"] = "%.svg or %.png",
     ["tno --csv --json"] = "choose one",
   } do
     local text, good = says(words)
@@ -457,7 +457,7 @@ t.test("bench gpu starts the tests where ctest does, whatever the user's folder"
     t.holds(checks(folder .. "/none"), folder .. "/none/reference.h5: set TOEPLAB_TESTS to the")
   end)
   t.holds(checks(nil, "package.searchpath = function() return '/usr/share/lua/bench/gpu.lua' end"),
-    "an installation does not contain them; TOEPLAB_TESTS names the folder")
+    "an installation does not contain them; set TOEPLAB_TESTS to the tests folder")
 end)
 
 t.done()

@@ -174,7 +174,7 @@ answers[8] = function(said, trials, store)
     end
   end
   t.ok(#places > 0, "the curves do not cross")
-  t.holds(said, ("cross near step %s, from where on max_lag=%d is better"):format(
+  t.holds(said, ("cross near step %s, after which max_lag=%d is better"):format(
     table.concat(places, " and "), tenths[10] < 0 and 16 or 2))
 end
 

@@ -90,10 +90,10 @@ t.test("a text without an end: window, and ring and relaxed with lags, go on", f
       if count == 300 then break end
     end
   end
-  t.raises(all, "without an end needs lags", model, { vocab = VOCAB, method = "ring" })
-  t.raises(all, "without an end needs a method other than fft", model,
+  t.raises(all, "without a limit a text requires lags", model, { vocab = VOCAB, method = "ring" })
+  t.raises(all, "without a limit a text requires a method other than fft", model,
     { vocab = VOCAB, method = "fft" })
-  t.raises(all, "without an end needs method window for this model: .*%(CAT%) mixes",
+  t.raises(all, "without a limit a text requires method window: .*%(CAT%) mixes",
     model_of { mixer = "cat" }, { vocab = VOCAB, method = "auto" })
 end)
 
@@ -155,7 +155,7 @@ t.test("tl.generate is a stream as one text", function()
     ["option 'lags' is for the methods other than window"] = { lags = 3 },
     ["option 'window' is for method window"] = { window = 3, method = "ring" },
     ["option 'form' is for method etsc"] = { form = "exact", method = "ring" },
-    ["option 'window' is for a model without a session"] = { window = 3,
+    ["option 'window' cannot be combined with a session"] = { window = 3,
       session = recurrent.new(model, { method = "ring", lags = 9 }) },
   } do
     t.raises(tl.generate, want, model, VOCAB, "abc", o)
@@ -168,8 +168,8 @@ t.test("misuse of a stream", function()
   refused({ prompt = "abc" }, "the prompt is a text, which needs the option vocab")
   refused({}, "the prompt needs at least one token")
   refused({ prompt = { 1, "x" } }, "value 2 is x, not the id of a token")
-  refused({ prompt = { 1 }, stop = { "a" } }, "a text at which to stop needs the option vocab")
-  refused({ vocab = VOCAB, stop = { "" } }, "has an empty text")
+  refused({ prompt = { 1 }, stop = { "a" } }, "a string in stop requires the option vocab")
+  refused({ vocab = VOCAB, stop = { "" } }, "has an empty string")
   refused({ vocab = VOCAB, stop = { {} } }, "value 1 is a table")
   refused({ vocab = VOCAB, stopp = {} }, "did you mean 'stop'")
   refused({ vocab = VOCAB, prompt = "X" }, "'X'")
@@ -284,7 +284,7 @@ t.test("a score is of the tokens of prompt and continuation as one text", functi
     encode = function(_, text) return VOCAB:encode((text:gsub("^b", ""))) end }
   t.eq(model_of():score { vocab = cuts, prompt = "a", continuation = "bc" },
     model_of():score { vocab = VOCAB, prompt = "a", continuation = "bc" })
-  t.raises(model.score, "a token reaches from the prompt into the continuation", model,
+  t.raises(model.score, "a token spans the prompt and the continuation", model,
     { vocab = vocab, prompt = "about t", continuation = "he house" })
 end)
 

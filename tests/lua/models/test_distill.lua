@@ -107,7 +107,8 @@ end)
 t.test("a kernel without values, and numbers of modes that make no sense", function()
   t.eq(response(distill.system(tl.zeros(9, DIM), 2, "balanced"), 9), tl.zeros(9, DIM))
   t.eq(response(distill.system(tl.zeros(9, DIM), 2, "fitted"), 9), tl.zeros(9, DIM))
-  t.raises(distill.system, "9 modes are no fewer than the 9 lags", tl.zeros(9, 1), 9, "balanced")
+  t.raises(distill.system, "9 modes are not fewer than the kernel's 9 lags", tl.zeros(9, 1), 9,
+    "balanced")
   t.raises(distill.system, "a kernel of 2 lags needs no modes", tl.zeros(2, 1), 1, "balanced")
 end)
 

@@ -224,14 +224,14 @@ t.test("toeplab generate: options that do not go together", function()
       ["-m relaxed --modes 3"] = "%-%-modes is for %-%-convert with %-%-form balanced or fitted",
       ["-m ring --form exact"] = "%-%-form is for method etsc",
       ["-m fft --lags 5"] = "lags = 5 is less than its 202 tokens",
-      ["--prompts x"] = "%-%-prompts is in place of %-%-prompt",
-      ["--batch 2"] = "%-%-batch is for several prompts, or %-%-json",
+      ["--prompts x"] = "%-%-prompts is an alternative to %-%-prompt",
+      ["--batch 2"] = "%-%-batch requires several prompts or %-%-json",
       ["--score -k 2"] = "%-%-top%-k is for text, not for %-%-score",
       ["--top-p 0"] = "%-%-top%-p takes a share above 0, at most 1, got '0'",
       ["--repetition-penalty 0"] = "takes a number from 0.001 to 1000, got '0'",
       ["--temperature 1e9"] = "%-%-temperature takes a number from 0 to 1000000, got '1e9'",
       ["--seed 99999999999999999999"] = "%-%-seed takes an integer below 2%^63, got '9+'",
-      ["--stop ''"] = "%-%-stop takes a text, got an empty one",
+      ["--stop ''"] = "%-%-stop takes a string, got an empty one",
       ["--stop-token 17"] = "%-%-stop%-token takes the id of a token, 0 to 16, got '17'",
       ["-o m.h5"] = "%-%-prompt is for text, not for %-%-convert",
     } do
@@ -258,7 +258,7 @@ t.test("toeplab generate: wrong words, and what cannot be made again", function(
     refused("--score -p 'the' -p 'the\tsee Q'", 2, "prompt 2: character 'Q'")
     refused("--score -p 'the\t'", 2, "the prompt: there is nothing to score after the tab")
     t.write(folder .. "/prompts", "")
-    refused("--prompts " .. folder .. "/prompts", 2, "/prompts has no line, hence no prompt")
+    refused("--prompts " .. folder .. "/prompts", 2, "/prompts is empty: it holds no prompt")
     refused("--top-k 0", 2, "%-%-top%-k takes a number from 1")
     refused("seed=77", 1, "no trial matches")
     t.write(folder .. "/own.lua", [[local tl = require "toeplab"

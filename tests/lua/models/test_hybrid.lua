@@ -71,10 +71,10 @@ t.test("what a list of mixers cannot mean is refused", function()
     { { mixer = { "gtu", "atention" } }, "mixer' at #2: .*'atention'.*did you mean 'attention'" },
     { { mixer = { "gtu", 3 } }, "mixer.*#2" },
     { { mixer = { "gtu", "conv" }, mixer_options = { attention = { window = 2 } } },
-      "mixer_options of a list of mixers go by their names: .*'attention'" },
+      "mixer_options of a list must be tables by names: .*'attention'" },
     { { mixer = { "gtu", "conv" }, mixer_options = { taps = 2 } },
-      "mixer_options of a list of mixers go by their names: .*'taps'" },
-    { { mixer = { "gtu", "conv" }, positions = "alibi" }, "biases attention, and this mixer" },
+      "mixer_options of a list must be tables by names: .*'taps'" },
+    { { mixer = { "gtu", "conv" }, positions = "alibi" }, "biases attention, but this mixer" },
   } do
     t.raises(model_of, case[2], case[1])
   end

@@ -207,7 +207,7 @@ t.test("wrong options are errors", function()
   local ids = core.ids { 1, 2, 3 }
   t.raises(tl.masking, "special = 3 leaves no token of 4 to replace by", ids,
     { vocab = 4, length = 8, batch = 1, special = 3 })
-  t.raises(tl.masking, "kept = 0.6 and replaced = 0.6 are more than all", ids,
+  t.raises(tl.masking, "kept = 0.6 and replaced = 0.6 exceed 1 together", ids,
     { vocab = 4, length = 8, batch = 1, kept = 0.6, replaced = 0.6 })
   for want, more in pairs {
     ["first = 4 is not in 0..vocab %- 1 = 3"] = { first = 4 },
@@ -215,13 +215,13 @@ t.test("wrong options are errors", function()
     ["eos = 4 is not in 0..vocab %- 1 = 3"] = { eos = 4 },
     ["newlines%[2%] = 7 is not in 0..vocab %- 1 = 3"] = { newlines = { 1, 7 } },
     ["newlines%[1%] = x is not in 0..vocab"] = { newlines = { "x" } },
-    ["newlines is in place of eos"] = { newlines = { 1 }, eos = 2 },
+    ["give one of newlines and eos"] = { newlines = { 1 }, eos = 2 },
     ["no token from special = 1 on may replace another"] = { newlines = { 1, 2, 3 }, special = 1 },
   } do
     more.vocab, more.length, more.batch = 4, 8, 1
     t.raises(tl.masking, want, ids, more)
   end
-  t.raises(tl.masking, "a stream of no tokens", core.ids {}, { vocab = 4, length = 8, batch = 1 })
+  t.raises(tl.masking, "the stream is empty", core.ids {}, { vocab = 4, length = 8, batch = 1 })
   t.raises(tl.masking, "'vocab' is required", ids, { length = 8, batch = 1 })
 end)
 

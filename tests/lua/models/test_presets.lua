@@ -234,9 +234,9 @@ test("mixer_options that contradict the model, or have no mixer, are errors", fu
   raises(make { mixer = "gtu", mixer_options = { tno = { causal = false } } },
     "mixer_options of 'gtu': causal is an option of the model")
   raises(make { mixer = "attention", mixer_options = { dim = 4 } }, "dim is an option of the model")
-  raises(make { mixer_options = { heads = 2 } }, "mixer_options needs a mixer that is given")
+  raises(make { mixer_options = { heads = 2 } }, "mixer_options requires a named mixer")
   raises(make { mixer = function(dim) return tl.nn.Attention(dim) end,
-    mixer_options = { heads = 2 } }, "mixer_options needs a mixer that is given by name")
+    mixer_options = { heads = 2 } }, "mixer_options requires a named mixer")
 end)
 
 test("gradients of the frames agree with differences", function()

@@ -159,14 +159,14 @@ t.test("what cannot be stepped is refused with its name and the reason", functio
     t.raises(recurrent.new, want, model_of(more), { lags = 8 })
   end
   refused({ structure = "mha+glu", causal = false }, "layers%.1%.token %(Attention%) is not causal")
-  refused({ mixer = "cat" }, "layers%.1%.token %(CAT%) mixes positions, and has no")
+  refused({ mixer = "cat" }, "layers%.1%.token %(CAT%) mixes positions, and cannot")
   refused({ causal = false }, "tno %(TNO%) is not causal")
   for name, want in pairs { classifier = "classifies a whole", mlm = "is not causal" } do
     local model = tl.models["tnn_" .. name] { vocab = 5, classes = name ~= "mlm" and 3 or nil,
       layers = 1, dim = 4, rpe_dim = 4 }
     t.raises(recurrent.operators, "the model %(%w+%) " .. want, model)
   end
-  refused({ mixer = "performer", heads = 2 }, "%(Performer%) mixes positions, and has no")
+  refused({ mixer = "performer", heads = 2 }, "%(Performer%) mixes positions, and cannot")
   refused({ mixer = function(d) return nn.Conv(d, { causal = false }) end },
     "%(Conv%) is not causal")
   local Own = nn.class("Own", {}, {})
@@ -359,7 +359,7 @@ t.test("a converted file holds the model, and nothing else is asked", function()
     t.eq({ text, code }, { "", 2 })
     t.holds(said, "--lags is for trials", "m.h5, a file of --convert, stores its method and lags")
     tl.h5_write(path, { { "x", tl.zeros(1) } }, {})
-    t.raises(converted.open, "is no file of toeplab generate %-%-convert", path)
+    t.raises(converted.open, "was not written by toeplab generate %-%-convert", path)
     t.write(path, "damaged")
     t.raises(converted.open, "m%.h5", path)
   end)

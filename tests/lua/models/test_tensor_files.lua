@@ -194,8 +194,8 @@ local damaged = { -- what, bytes, message
   { "none of many", tensors(one("F32", "0,4611686018427387904", 0)), "multiply to more than 2^60" },
   { "a comma too many", tensors(one("F32", "1,", 4), "1234"), "wanted a value behind the comma" },
   { "a name with %", tensors '{"%d%s":[]}', "tensor '%%d%%s' has no dtype" },
-  { "a shape", tensors(one("F32", "1.5", 4), "1234"), "shape that is no list" },
-  { "a negative shape", tensors(one("F32", "-1", 4), "1234"), "shape that is no list" },
+  { "a shape", tensors(one("F32", "1.5", 4), "1234"), "shape that is not a list" },
+  { "a negative shape", tensors(one("F32", "-1", 4), "1234"), "shape that is not a list" },
   { "a hexadecimal shape", tensors(one("F32", "0x1", 4), "1234"), "not valid JSON" },
   { "a huge shape", tensors(one("F32", "4294967296,4294967296", 0)),
     "of shape .* takes 7378697629" },
@@ -207,13 +207,13 @@ local damaged = { -- what, bytes, message
   { "a gap", tensors(two(0, 4, 8, 12), "123456789012"), "bytes 4 to 7 before tensor 'b'" },
   { "a gap first", tensors(two(8, 12, 4, 8), "123456789012"), "bytes 0 to 3 before tensor 'b'" },
   { "too short", tensors(two(0, 4, 4, 8), "1234567"), "take 8 bytes, but only 7 follow" },
-  { "too long", tensors(two(0, 4, 4, 8), "123456789"), "1 bytes behind the last tensor" },
+  { "too long", tensors(two(0, 4, 4, 8), "123456789"), "1 bytes after the last tensor" },
   { "metadata", tensors '{"__metadata__":{"a":1}}', "__metadata__ holds a number" },
-  { "no metadata", tensors '{"__metadata__":"a"}', "__metadata__ is no object" },
-  { "a list of metadata", tensors '{"__metadata__":[]}', "__metadata__ is no object" },
+  { "no metadata", tensors '{"__metadata__":"a"}', "__metadata__ is not an object" },
+  { "a list of metadata", tensors '{"__metadata__":[]}', "__metadata__ is not an object" },
   { "an object as shape", tensors('{"a":{"dtype":"F32","shape":{},"data_offsets":[0,4]}}', "1234"),
-    "shape that is no list" },
-  { "no UTF-8", tensors '{"\xff":1}', "the header is no UTF%-8 text" },
+    "shape that is not a list" },
+  { "no UTF-8", tensors '{"\xff":1}', "the header is not UTF%-8 text" },
 }
 
 test("a damaged safetensors file is one clear error", function()
@@ -227,14 +227,14 @@ end)
 
 local f4 = "\0\0\x80\x3f"
 local arrays = {
-  { "empty", "", "is no .npy file" }, { "text", ("x"):rep(99), "is no .npy file" },
+  { "empty", "", "is not a .npy file" }, { "text", ("x"):rep(99), "is not a .npy file" },
   { "a header beyond the file", "\x93NUMPY\1\0\xff\xff{", "ends within its header" },
   { "version 9", "\x93NUMPY\9\0\0\0", "has version 9" },
   { "a record", array("[('a', '<f4')]", "1,", f4), "without a plain descr" },
-  { "big-endian", array("'>f4'", "1,", f4), "NumPy's type '>f4' are not read" },
-  { "objects", array("'|O'", "1,", f4), "NumPy's type '|O' are not read" },
-  { "a shape", array("'<f4'", "-1,", f4), "not one of integers" },
-  { "a shape without commas", array("'<f4'", "1 1", f4), "the shape %(1 1%) is not one of" },
+  { "big-endian", array("'>f4'", "1,", f4), "NumPy's type '>f4' are not supported" },
+  { "objects", array("'|O'", "1,", f4), "NumPy's type '|O' are not supported" },
+  { "a shape", array("'<f4'", "-1,", f4), "not a tuple of integers" },
+  { "a shape without commas", array("'<f4'", "1 1", f4), "the shape %(1 1%) is not a tuple" },
   { "none of many", array("'<f4'", "0, 4611686018427387904", ""), "multiply to more than 2^60" },
   { "no order", (array("'<f4'", "1,", f4):gsub("False", "Maybe")), "without a plain descr" },
   { "too short", array("'<f4'", "2,", f4), "has 4 bytes of elements, .* takes 8" },
@@ -271,12 +271,12 @@ test("a damaged npz file is one clear error", function()
     .. string.pack("<I2I2I2I2I4I4I2", 0, 0, 2, 2, 2 * #twice, list - 1, 0)
   local cases = {
     { "entries that overlap", overlap, "entry 'third.npy' lies within another" },
-    { "no archive", "x", "is no .npz file" }, { "cut", good:sub(1, -5), "is no .npz file" },
-    { "cut in front", good:sub(200), "is cut off" },
+    { "no archive", "x", "is not a .npz file" }, { "cut", good:sub(1, -5), "is not a .npz file" },
+    { "cut in front", good:sub(200), "is truncated" },
     { "a bit", good:sub(1, at) .. "\1" .. good:sub(at + 2), "entry 'first.npy' is damaged" },
     { "deflated", good:sub(1, list + 9) .. "\8" .. good:sub(list + 11),
       "entry 'first.npy' is compressed .*write the file with numpy.savez" },
-    { "another file", (good:gsub("first%.npy", "first.txt")), "entry 'first.txt' is no .npy file" },
+    { "another file", (good:gsub("first%.npy", "first.txt")), "'first.txt' is not a .npy file" },
     { "a name twice", (good:gsub("other", "first")), "two entries 'first.npy'" },
     { "no table", good:sub(1, list) .. "X" .. good:sub(list + 2), "damaged table of contents" },
     { "no entry", "XX" .. good:sub(3), "entry 'first.npy' has no header" },
@@ -296,18 +296,18 @@ test("what cannot be written or found is an error", function()
   t.raises(tl.load, "folder.npz: is not a plain file", path "folder.npz")
   t.raises(tl.save, "/none/: opening this folder failed: No such file", path "none/x.npz", {})
   t.raises(tl.save, "has the number 1 for a name", path "x.npz", { tl.ones(1) })
-  t.raises(tl.save, "is no UTF%-8", path "x.npz", { ["\xff"] = tl.ones(1) })
+  t.raises(tl.save, "is not UTF%-8", path "x.npz", { ["\xff"] = tl.ones(1) })
   t.raises(tl.save, "a name has 70000 bytes, in an archive at most 65531", path "x.npz",
     { [("a"):rep(70000)] = tl.ones(1) })
-  t.raises(tl.save, "the metadata 'a' is a number, not a text", path "x.safetensors", {},
+  t.raises(tl.save, "the metadata 'a' is a number, not text", path "x.safetensors", {},
     { metadata = { a = 1 } })
   t.raises(tl.save, "holds one tensor, not a table", path "x.npy", {})
   t.raises(tl.save, "'a' is a number, not a tensor", path "x.npz", { a = 1 })
-  t.raises(tl.save, "are for .safetensors", path "x.npz", {}, { bf16 = true })
+  t.raises(tl.save, "require .safetensors", path "x.npz", {}, { bf16 = true })
   t.raises(tl.save, "did you mean", path "x.safetensors", {}, { bf15 = true })
-  t.raises(tl.save, "is no UTF%-8", path "x.safetensors", { ["\xff"] = tl.ones(1) })
+  t.raises(tl.save, "is not UTF%-8", path "x.safetensors", { ["\xff"] = tl.ones(1) })
   t.raises(tl.save, "cannot be called", path "x.safetensors", { __metadata__ = tl.ones(1) })
-  t.raises(tl.save, "is no UTF%-8", path "x.safetensors", {}, { metadata = { a = "\xff" } })
+  t.raises(tl.save, "is not UTF%-8", path "x.safetensors", {}, { metadata = { a = "\xff" } })
   t.eq(core.sys.kind(path "x.safetensors"), nil)
 end)
 

@@ -240,7 +240,7 @@ test("pairs that make no sense are refused, with what to use instead", function(
     eq({ fine, type(e) == "table" and e.status }, { false, "EBACKEND" })
     ok(e.message:find(want), e.message)
   end
-  fails("encoder piecewise takes lags or warped lags, but backend 'some' asks by frequency: use "
+  fails("encoder piecewise takes lags or warped lags, but backend 'some' works by frequency: use "
     .. "encoder lra, mlp, table or a function", "piecewise", "frequency")
   fails("encoder ssm takes lags,.*asks by warp: use encoder lra, mlp, piecewise or a function",
     "ssm", "warp")
@@ -292,7 +292,7 @@ test("a kind of module as the encoder: one of its own in each layer", function()
   end
   eq(names, { "layers.1.token.tno.encoder.w24", "layers.2.token.tno.encoder.w24" })
   eq(model(core.ids { { 1, 2, 3 } }):shape(), { 1, 3, 5 })
-  raises(tl.models.tnn_lm, "Rows takes lags, but backend 'fd' asks by frequency", { vocab = 5,
+  raises(tl.models.tnn_lm, "Rows takes lags, but backend 'fd' works by frequency", { vocab = 5,
     dim = 4, layers = 1, encoder = Rows, backend = "fd", decay = "none" })
   raises(nn.TNO, "unknown option 'prats'; did you mean 'parts'", 4,
     { encoder = Rows, encoder_options = { prats = 1 } })

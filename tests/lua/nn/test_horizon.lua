@@ -106,7 +106,7 @@ end)
 
 test("a decay that is fixed and below 1, and an act that adds nothing", function()
   for _, decay in ipairs { "none", "learnable", "alibi", 1.0 } do
-    raises(nn.TNO, "a horizon needs a decay that is fixed and below 1, a number or a list, not",
+    raises(nn.TNO, "a horizon requires a decay that is fixed and below 1, a number or a list, not",
       2, { decay = decay, horizon = 1e-3 })
   end
   raises(nn.TNO, "not 1.0", 2, { decay = { 0.5, 1.0 }, horizon = 1e-3 })
@@ -132,7 +132,7 @@ test("the gamma is the one in use, of a loaded state too", function()
   local x = random(1, 300, 2)
   eq(quick(x):totable(), slow(x):totable())
   quick.decay.gamma:fill(1)
-  raises(quick, "a horizon needs a decay that is fixed and below 1.*not 1.0", x)
+  raises(quick, "a horizon requires a decay that is fixed and below 1.*not 1.0", x)
 end)
 
 test("with max_lag or lags of the backend, the fewest count", function()

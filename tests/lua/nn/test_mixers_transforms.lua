@@ -329,7 +329,7 @@ test("wrong options are named", function()
   end
   raises(mixers.make, "6 channels do not divide into blocks = 4: use a divisor", "afno", 6, {},
     { blocks = 4 })
-  raises(mixers.make, "ffn_dim = 7 cannot be halved", "gmlp", 6, {}, { ffn_dim = 7 })
+  raises(mixers.make, "ffn_dim = 7 must be even", "gmlp", 6, {}, { ffn_dim = 7 })
   raises(mixers.make, "unknown option 'max_lenght'", "gmlp", 6, {}, { max_lenght = 7 })
 end)
 

@@ -113,7 +113,7 @@ test("a backend whose parameters depend on the length is a clean error", functio
   end, function()
     local fine, e = pcall(nn.TNO(3), core.ones(1, 7, 3))
     eq({ fine, e.status }, { false, "EBACKEND" })
-    ok(e.message:find("wants 1 numbers per channel by lag, taps %[7,3%] at length 7, and wanted "
+    ok(e.message:find("takes 1 numbers per channel by lag, taps %[7,3%] at length 7, but took "
       .. ".*taps %[2,3%]"), e.message)
   end)
 end)

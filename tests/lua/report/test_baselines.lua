@@ -61,7 +61,7 @@ t.test("the only word of a key that varies is the baseline; else --baseline name
     write(folder, three())
     local _, code, said = run(folder, "ops op=tno task=lm")
     t.eq(code, 2)
-    t.holds(said, "both 'op' and 'task' vary: say which one is compared, like --baseline op=tno")
+    t.holds(said, "both 'op' and 'task' vary: name the one to compare, like --baseline op=tno")
     local text = run(folder, "ops task=lm --baseline op=tno")
     t.holds(text, "each setting minus op=tno", "op=ski   ")
     t.eq((run(folder, "task=lm op=tno op=fd op=ski")), text)

@@ -252,7 +252,7 @@ t.test("seeds that one side lacks are left out", function()
     t.holds(run(folder, "compare tnn/table10"),
       "PPL (val): ratio 1.000 [1.000, 1.000], 3 seeds; claimed: 0.98 to 1.02",
       "left out: 2 seeds done on one side only; 1 trial ended without a result; the seeds do not "
-      .. "differ, so that no test applies")
+      .. "differ, so no test applies")
   end)
   t.in_folder(function(folder) -- one seed has no p, but it was asked for
     local values = { 20, 21, 22 }
@@ -447,8 +447,8 @@ t.test("wrong words are told", function()
     sweeps.write(folder, { experiment = "own", axes = { "a" }, trials = {
       { config = { a = 1 }, seed = 1, metrics = { loss = 1 } } } })
     for words, want in pairs {
-      [""] = "give one key in two values, like decay=0.99 decay=none, or the name of a table",
-      ["own"] = "no paper's claims are known of own",
+      [""] = "give two values of one key, like decay=0.99 decay=none, or a published table",
+      ["own"] = "no paper's claims are known about own",
       ["tnn/table2"] = "compare: no trial here answers tnn/table2",
       ["tnn/table100"] = "no table or experiment 'tnn/table100'; did you mean 'tnn/table10'",
       ["decay"] = "no table or experiment 'decay'; did you mean 'decays'?",

@@ -79,7 +79,7 @@ t.test("two trials of one place and seed, as of 1 and 1.0, are not compared as o
     write(folder, { { 1, "lm", 1, 5 }, { 1.0, "lm", 1, 8 }, { 2, "lm", 1, 7 } })
     local _, code, said = run(folder, "op=1 op=2")
     t.eq(code, 2)
-    t.holds(said, "have the same place, all, and seed 1: take one away with toeplab rm")
+    t.holds(said, "have the same place, all, and seed 1: remove one with toeplab rm")
   end)
 end)
 
@@ -284,7 +284,7 @@ t.test("equal values have no difference that more seeds would show", function()
     end
     write(folder, list)
     local text = run(folder, "op=tno op=fd")
-    t.holds(text, "equal at each of 3 seeds: nothing varies, so that no test applies")
+    t.holds(text, "equal at each of 3 seeds: nothing varies, so no test applies")
     t.ok(not text:find("more than 1000 seeds", 1, true), text)
   end)
 end)
@@ -413,7 +413,7 @@ t.test("wrong words are told", function()
   t.in_folder(function(folder)
     write(folder, pairs_of(3, 1.0))
     for words, want in pairs {
-      [""] = "give one key in two values",
+      [""] = "give two values of one key",
       ["op=tno op=fd op=tno"] = "op=tno is given twice",
       ["task=lm"] = "task has no other value in ops scale=laptop",
       ["nix=3"] = "'nix' varies in no experiment",
@@ -422,7 +422,7 @@ t.test("wrong words are told", function()
       ["ops --baseline tno"] = "--baseline takes KEY=A, got 'tno'",
       ["ops --baseline oq=tno"] = "'oq' does not vary in ops",
       ["ops --baseline op=tno op=tno"] = "op has no other value",
-      ["op=tno op=fd task=lm task=x"] = "one key in two values; 'task=x' is one too many",
+      ["op=tno op=fd task=lm task=x"] = "one key at a time; 'task=x' varies another",
       ["op=tno op=nix"] = "no trial of ops scale=laptop has op=nix (there are: fd, tno)",
       ["op=tno op=fdd"] = "has op=fdd; did you mean 'fd'? (there are: fd, tno)",
       ["pos=tno pos=fd"] = "'pos' varies in no experiment",

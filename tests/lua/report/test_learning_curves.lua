@@ -17,7 +17,7 @@ t.test("--by step compares the curves, and says where they cross", function()
     sweeps.write(folder, { experiment = "e", axes = { "op" }, columns = { "loss" }, trials = list })
     local text = t.toeplab(("compare e op=a op=b --by step -C '%s'"):format(folder))
     t.holds(text, "\nstep 1 to 4        3 ", "\nstep 37 to 40      3 ", "op=b and op=a cross near "
-      .. "step 20, from where on op=b is better; each of them is claimed to be better in some rows",
+      .. "step 20, after which op=b is better; each of them is claimed to be better in some rows",
       "2 trials are left out")
     t.eq(select(2, text:gsub("\nstep", "")), 10)
     t.eq(text:find("undecided", 1, true) or text:find("overall", 1, true), nil)

@@ -115,7 +115,7 @@ t.test("means over other settings than those of the means beside them are left o
     t.eq(found["0.99"], "22.20 ± 0.25 | 27.20 ± 0.25 | 22.30 ± 0.25 | 23.90 ± 0.25")
     t.eq(found.none:gsub(" ", ""), "25.20±0.25|25.30±0.25")
     t.eq(found.mean:gsub(" ", ""), "23.70±0.25|23.80±0.25")
-    t.ok(text:find("a mean is left out where", 1, true), text)
+    t.ok(text:find("a mean is left out if", 1, true), text)
     text = run(folder, "p --rows structure")
     t.ok(text:find("do not all average over the same settings", 1, true), text)
     t.eq(rows(text).mean, nil)

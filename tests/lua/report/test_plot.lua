@@ -239,7 +239,7 @@ t.test("a folder that is not there is told, and so is no gnuplot", function()
   shell.on_path = function() return false end
   ok, why = plot.svg("a.svg", spec)
   shell.on_path = on_path
-  t.ok(not ok and why:find "no gnuplot.*gnuplot%-nox", why)
+  t.ok(not ok and why:find "gnuplot is not.*gnuplot%-nox", why)
   t.ok(not core.sys.exists "a.svg")
 end)
 
@@ -361,7 +361,7 @@ t.test("without gnuplot the picture is missed once, and the table is there", fun
     shell.on_path = on_path
     quietly(s.table, { "x" }, { { 1 } })
     t.eq(#said, 3)
-    t.ok(said[2]:find "no figure .*bounds%-smoke%.svg: there is no gnuplot", said[2])
+    t.ok(said[2]:find "no figure .*bounds%-smoke%.svg: gnuplot is not installed", said[2])
     t.ok(core.sys.exists(folder .. "/tables/bounds-smoke.md"))
   end)
 end)

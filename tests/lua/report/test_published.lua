@@ -267,7 +267,7 @@ t.test("the list names the commands that answer and draw each table and figure",
     local first = lines[id] and lines[id][1] or ""
     local path = first:match "%./lab run (experiments/%S+%.lua)$"
     t.ok(path or published.instead and first:find(published.instead, 1, true)
-      or first:find "nothing here answers it$", id .. ": " .. first)
+      or first:find "no experiment here answers it$", id .. ": " .. first)
     if path then
       local said = t.read("../../" .. path):match "answers = (%b{})" or t.read("../../" .. path)
       t.ok(said:find('"' .. id .. '"', 1, true), id .. " is not answered by " .. path)

@@ -187,7 +187,7 @@ t.test("plot --fit draws curves through last values, against a key or another me
     end
     t.raises(curves.against, "1 size; a fit of form power takes at least 3 %(%-%-by KEYS", set,
       "loss", "flop", { fit = "power" })
-    t.raises(curves.against, "%-%-fit takes numbers along model, which has words", set, "loss",
+    t.raises(curves.against, "%-%-fit requires numbers along model, which has words", set, "loss",
       "model", { fit = "power", by = { "width" } })
     t.raises(curves.against, "no key or metric 'flp'; did you mean 'flop'", set, "loss", "flp")
 
@@ -202,7 +202,7 @@ t.test("plot --fit draws curves through last values, against a key or another me
     end
     t.ok(command "--against flop --by model --fit auto --log xy", t.read(folder .. "/said"))
     t.ok(t.read(path):find("model=b: exponent 0.0667", 1, true))
-    for words, want in pairs { ["--fit power"] = "--fit is for last values: give --against or --at",
+    for words, want in pairs { ["--fit power"] = "--fit requires --against or --at",
       ["--against flop --fit powr"] = "--fit: there is no form 'powr'; did you mean 'power'",
       ["--fit power matrix"] = "is for curves" } do
       t.ok(not command(words))

@@ -405,7 +405,7 @@ t.test("a report loses neither a file nor a cell", function()
     [('report.table({ "a" }, {}) '):rep(2)] = "tables/x%.md is written twice",
     [figure:rep(2)] = "figures/x%.svg is written twice",
     ['report.table({ "a" }, { { 1 }, { 1, 2 } })'] = "row 2 of the table has 2 cells, its header",
-    ['report.table({ "a" }, {}, nil, 3)'] = "the note of a table must be a text, not a number",
+    ['report.table({ "a" }, {}, nil, 3)'] = "the note of a table must be a string, not a number",
   } do
     t.in_folder(function(folder)
       local text = ('local tl = require "toeplab"\nreturn tl.experiment "x" { trial = function() '

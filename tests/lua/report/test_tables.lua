@@ -144,7 +144,7 @@ t.test("a row of several codes or numerics says so; a script with a comment is t
     local text = run(folder, "tnn/table10")
     t.ok(text:find "over 3 seeds", text)
     t.ok(text:find("made by more than one version of the code: 0.99 (ours) (toeplab run --redo "
-      .. "makes them again)", 1, true), text)
+      .. "runs them again)", 1, true), text)
     t.ok(not text:find "numerics", text)
     local store = records.open(folder, "w")
     store:rows "UPDATE trials SET numerics = 77 WHERE code_hash = 'other'"
@@ -243,7 +243,7 @@ t.test("columns by a key, and accuracies in percent", function()
       axes = { "model", "task" }, trials = trials })
     local text = run(folder, "ski/table2")
     t.ok(line(text, "FD-TNN"):find "85%.00 +75%.00 +55%.21 +50%.00 +90%.26 +69%.45", text)
-    t.ok(text:find "1 trial of the experiment fit no column", text)
+    t.ok(text:find "1 trial of the experiment match no column", text)
   end)
 end)
 

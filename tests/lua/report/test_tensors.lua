@@ -68,13 +68,13 @@ with_trials(function(panels, plotted)
     t.ok(t.read(said:sub(1, -2)):find "seed=2, square, step 6")
     for _, case in ipairs {
       { "--tensor squar", "has no tensor 'squar'; did you mean 'square'?" },
-      { "--tensor cube", "'cube' has the shape [2,2,2]: only vectors and matrices are drawn" },
+      { "--tensor cube", "'cube' has the shape [2,2,2]: only vectors and matrices can be drawn" },
       { "--tensor square --step 7", "'square' was not logged at step 7: it has 4 steps from 3 to "
         .. "12, of which 6 is the nearest" },
       { "matrix --tensor square", "choose one of matrix and --tensor square" },
       { "--tensor square --metric loss", "--metric is for curves" },
       { "--step 3", "--step is for --tensor NAME" },
-      { "--tensor square --log x", "--log of a matrix is z" },
+      { "--tensor square --log x", "--log of a matrix takes z, not x" },
     } do
       local _, exit, why = plotted("@last " .. case[1])
       t.eq(exit, 2)

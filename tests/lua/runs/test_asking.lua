@@ -231,7 +231,7 @@ t.test("ls --correlate says how two columns depend on one another, and needs num
       t.holds(ls "decay --columns loss,time --csv", "a,b,trials,r,low,high,tau\n"
         .. "loss,time,3,-0.981980506061", ",,,-1.0\n")
       t.holds(ls "decay --columns loss,acc",
-        "2 trials of these have a number for both loss and acc; it takes 3")
+        "only 2 trials have numbers for both loss and acc; it takes 3")
       t.holds(ls "decay --columns loss", "ls: --correlate needs --columns A,B")
     end)
   end)

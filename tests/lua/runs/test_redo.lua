@@ -88,7 +88,7 @@ t.test("--redo makes trials of mixed code again", function()
     t.holds(select(2, run(folder)), "1 finished trial made by other code: kept")
     t.holds(select(2, run(folder, "-n --redo")), "redo")
     t.holds(t.shell(("cd '%s' && '%s' plan x.lua -C results"):format(folder,
-      core.sys.executable())), "1 of them by other code (run --redo makes them again)")
+      core.sys.executable())), "1 of them by other code (run --redo runs them again)")
     t.holds(select(2, run(folder, "--redo")), "1 done, 1 already done")
     t.eq(#trials.query(folder, "SELECT 1 FROM v_metrics WHERE value > 0"), 8)
     t.eq(#events(folder), 1)

@@ -77,7 +77,7 @@ t.test("a state of tensors, numbers, texts and booleans survives a checkpoint", 
     t.eq(s.x.ids, { 7, 8 })
     t.raises(checkpoint.write, "the state at 'f' is a function", path, { f = print })
     t.raises(checkpoint.write, "cannot be the name of a state", path, { ["a/b"] = 1 })
-    t.raises(checkpoint.write, "the text at 'x/s' has a zero byte", path, { x = { s = "a\0b" } })
+    t.raises(checkpoint.write, "the string at 'x/s' has a zero byte", path, { x = { s = "a\0b" } })
     t.raises(core.h5_write, "attribute 's' has a zero byte", path, {}, { s = "a\0b" })
   end)
 end)

@@ -167,7 +167,7 @@ t.test("two sweeps run at a time, and store what each stores alone", function()
     t.eq(code, 0)
     t.eq(f:statuses "one", done)
     code, said = f:ask "fsck"
-    t.ok(code == 0 and said:find "^12 trials, %d+ files: all is whole\n$", said)
+    t.ok(code == 0 and said:find "^12 trials, %d+ files: no problems\n$", said)
   end)
 end)
 

@@ -91,7 +91,7 @@ t.test("damaged files, wrong labels and a missing class", function()
   local good = records(1)
   for bad, want in pairs {
     [""] = "test.bin has 0 bytes",
-    [good:sub(1, -2)] = "test.bin has 30729 bytes, which are not a number of records of 3073 "
+    [good:sub(1, -2)] = "test.bin has 30729 bytes, which is not a multiple of a record of 3073 "
       .. "bytes, a label and 32 x 32 pixels in three colours: truncated, or images of another size",
     [good .. record(10, 0, 0, 0)] =
       "test.bin: record 11, at byte 30730, has the label 10, wanted 0..9",

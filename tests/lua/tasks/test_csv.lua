@@ -75,7 +75,7 @@ t.test("what is wrong is named with its line", function()
     ["text,text,label\na,b,1\n"] = "csv: text:1: there are two columns 'text'",
     ["text,label\na,1\nb,\n"] = "csv: text:3: the label is empty",
     ["text;label\na;1\n"] = "csv: text:1: one column 'text;label': set separator = ",
-    ["text,label\na,1\nb\n"] = "csv: text:3: wanted 2 columns, as the first row has, got 1",
+    ["text,label\na,1\nb\n"] = "csv: text:3: wanted 2 columns, as in the first row, got 1",
     ['text,label\n"a,1\n'] = "csv: text:2: a quote is not closed",
     ['text,label\n"a"b,1\n'] = "csv: text:2: after a closing quote comes 'b'",
     ['text,label\n"a\nb",1\n"c" ,2\n'] = "csv: text:4: after a closing quote comes ' '",
@@ -88,7 +88,7 @@ t.test("what is wrong is named with its line", function()
     { valid = 0.6, test = 0.6 })
   t.raises(open, "of 2 examples valid = 0.1 and test = 0.1 leave none to train on",
     { file = "text:text,label\na,1\nb,2\n" })
-  t.raises(open { test = 0 }.yardsticks, "needs examples to test with")
+  t.raises(open { test = 0 }.yardsticks, "requires examples to test with")
   t.raises(open, "nothing%.csv", { file = "./nothing.csv" })
 end)
 

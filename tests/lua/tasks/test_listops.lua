@@ -148,7 +148,7 @@ t.test("labelled sequences: cut, ended, padded, split", function()
   t.raises(labelled.new, "2 labels for 3 sequences", ids, starts, { 0, 1 },
     { length = 3, classes = 2 })
   local none = set:part {}
-  t.raises(none.batch, "a batch of no examples", none, 1, 4)
+  t.raises(none.batch, "the set has no examples", none, 1, 4)
   t.raises(set.batch, "size must be an integer of at least 1, got 0", set, 1, 0)
   t.raises(set.each, "size must be an integer of at least 1, got 0", set, 0)
 end)
@@ -212,10 +212,10 @@ t.test("the command says what is wrong", function()
     ["generate listops train=3"] = "takes a name, a folder",
     ["generate imdb x"] = "imdb is not generated", ["generate listop x"] = "did you mean 'listops'",
     ["generate listops x trian=3"] = "unknown option 'trian'; did you mean 'train'",
-    ["fetch imdb --check"] = "%-%-check is of data list, show, path",
-    ["generate listops x --check"] = "%-%-check is of data list, show, path",
-    ["list --quiet"] = "%-%-quiet is of data fetch, generate, bpe",
-    ["path imdb -q"] = "%-%-quiet is of data fetch, generate, bpe",
+    ["fetch imdb --check"] = "%-%-check is an option of data list, show, path",
+    ["generate listops x --check"] = "%-%-check is an option of data list, show, path",
+    ["list --quiet"] = "%-%-quiet is an option of data fetch, generate, bpe",
+    ["path imdb -q"] = "%-%-quiet is an option of data fetch, generate, bpe",
     ["path listops"] = "generated where it is used",
   } do
     local said, code = program("data " .. words)

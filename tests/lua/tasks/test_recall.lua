@@ -99,7 +99,8 @@ t.test("wrong sizes are errors that say the right ones", function()
   t.raises(tl.recall.mqar, "vocab of at least 18, which is 17",
     { pairs = 8, length = 32, vocab = 17 })
   t.raises(tl.recall.mqar, "unknown option 'pair'", { pair = 3 })
-  t.raises(tl.recall.selective_copying, "marks = 9 do not fit in span = 8", { marks = 9, span = 8 })
+  t.raises(tl.recall.selective_copying, "marks = 9 does not fit in span = 8",
+    { marks = 9, span = 8 })
 end)
 
 t.test("a model learns to copy, and the accuracy says so", function()

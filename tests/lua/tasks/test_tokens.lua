@@ -278,7 +278,8 @@ t.test("ids are kept, checked, and made again when they are damaged", function()
     end } do
     harm()
     local said = run("", code)
-    t.ok(said:find("^warning: token cache .*made again\n") and said:sub(-#first) == first, said)
+    t.ok(said:find("^warning: token cache .*writing it again\n") and said:sub(-#first) == first,
+      said)
     t.eq(read(files[1]) == whole, true)
     t.eq(run("", code), first)
   end
@@ -300,7 +301,7 @@ t.test("byte pairs of a size are learnt once, and again when the file is damaged
   local whole = read(path)
   damage(path, 120, "x")
   local said = run("", code)
-  t.ok(said:find("^warning: .*damaged or truncated.*learnt again\n") and said:sub(-#first) == first,
+  t.ok(said:find("^warning: .*damaged or trunc.*learning again\n") and said:sub(-#first) == first,
     said)
   t.ok(read(path) == whole)
   t.ok(run("TOEPLAB_CACHE=", code):find "no folder to store learnt merges in")
@@ -321,7 +322,7 @@ t.test("toeplab data bpe", function()
     [text .. " --size 200 --out x"] = "takes a number from 256 to 2147483647",
     [text .. " --size 5000000000 --out x"] = "takes a number from 256 to 2147483647",
     ["text: --size 300 --out x"] = "the text is empty",
-    [text .. " --size 300 --out x --check"] = "%-%-check is of data list, show, path",
+    [text .. " --size 300 --out x --check"] = "%-%-check is an option of data list, show, path",
     ["none.txt --size 300 --out x"] = "none.txt: No such file",
     ["wikitext-2 --size 300 --out x"] = "wikitext%-2 is not here",
   } do
@@ -388,8 +389,8 @@ end)
 
 t.test("wrong vocabularies and options", function()
   local path, name = write("right.txt", long), "text:" .. long
-  t.raises(corpus, "'bpe' needs merges .* or vocab_size", path, { tokenizer = "bpe" })
-  t.raises(corpus, "has 512 tokens, vocab_size asks for 600", path,
+  t.raises(corpus, "'bpe' requires merges .* or vocab_size", path, { tokenizer = "bpe" })
+  t.raises(corpus, "has 512 tokens, but vocab_size is 600", path,
     { tokenizer = "bpe", merges = small, vocab_size = 600 })
   t.raises(corpus, "none.bpe: open failed: No such file", path,
     { tokenizer = "bpe", merges = folder .. "/none.bpe" })
@@ -399,7 +400,7 @@ t.test("wrong vocabularies and options", function()
   t.raises(corpus, "unknown option 'tokens'", name, { tokens = "byte" })
   for option, value in pairs { merges = small, vocab_size = 300 } do
     local given = { tokenizer = "word", [option] = value }
-    t.raises(corpus, option .. " is for the tokenizer 'bpe'; 'word' does not", name, given)
+    t.raises(corpus, option .. " requires the tokenizer 'bpe'; 'word' does not", name, given)
     t.ok(corpus(name, options.shared("c", given)))
   end
   local short = "%d+ training tokens are fewer than length %+ 1 = 100001"

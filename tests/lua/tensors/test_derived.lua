@@ -194,14 +194,14 @@ end)
 test("einsum: errors name the equation, the letter and the sizes", function()
   local x, y = core.ones(2, 3), core.ones(4, 5)
   for _, case in ipairs {
-    { "einsum 'ij,jk': 'j' is 3 in operand 1 and 4 in operand 2", "ij,jk", x, y },
-    { "einsum 'ii': letter 'i' stands twice in operand 1: diagonals", "ii", x },
-    { "letter 'i' stands twice in the result", "ij->ii", x },
+    { "einsum 'ij,jk': 'j' is 3 in operand 1 but 4 in operand 2", "ij,jk", x, y },
+    { "einsum 'ii': letter 'i' occurs twice in operand 1: diagonals", "ii", x },
+    { "letter 'i' occurs twice in the result", "ij->ii", x },
     { "einsum 'ijk': operand 1 is %[2,3%], which has 2 axes, not 3", "ijk", x },
     { "'ij%->k': no operand has the letter 'k'", "ij->k", x },
     { "'...': '%.' is not a letter", "...", x },
-    { "'ij,jk': 2 operands, and 1 tensors are given", "ij,jk", x },
-    { "'i,j,k': 3 operands, and 3 tensors are given: it takes one or two", "i,j,k", x, x, x },
+    { "'ij,jk': 2 operands, but 1 tensors", "ij,jk", x },
+    { "'i,j,k': 3 operands, but 3 tensors: it takes one or two", "i,j,k", x, x, x },
     { "'i,i%->': operand 2 is a number, not a tensor", "i,i->", core.ones(1), 3 },
     { "'i,i%->': operand 1 is a nil, not a tensor", "i,i->", nil, core.ones(1) },
     { "the equation is a userdata, not a string", x, "ij" },

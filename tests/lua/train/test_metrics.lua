@@ -58,7 +58,7 @@ t.test("Pearson and Spearman", function()
 end)
 
 t.test("a class that is NaN is an error", function()
-  t.raises(tl.metrics.matthews, "metrics.matthews: a class in place 2 is NaN", { 1, 0 / 0 },
+  t.raises(tl.metrics.matthews, "metrics.matthews: class 2 of the list is NaN", { 1, 0 / 0 },
     { 1, 0 })
 end)
 

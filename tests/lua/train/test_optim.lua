@@ -99,7 +99,7 @@ test("a learning rate that is none is an error and changes nothing", function()
   local m = Point()
   for _, rate in ipairs { 0 / 0, math.huge, -1, "0.1", false } do
     local opt = tl.optim.adam(m, { schedule = function() return rate or nil end })
-    raises(step, "the schedule gives the rate .* at update 1", m, opt, { 3, 4 })
+    raises(step, "the schedule returned the rate .* at update 1", m, opt, { 3, 4 })
     eq({ m.w, opt.steps }, { { 1, -2 }, 0 })
   end
 end)

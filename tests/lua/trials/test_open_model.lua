@@ -80,7 +80,7 @@ t.test("a model opens by its trial, by its checkpoint and from a file of weights
       local said = says(0, "export", about.trial, "-w", files[#files], "--names", names, "--dir",
         dir)
       t.ok(said:find("trial " .. about.trial:sub(1, 12), 1, true))
-      t.eq(said:match "the same function there with .* (rpe_act=%l+)",
+      t.eq(said:match "that code computes the same function with .* (rpe_act=%l+)",
         names ~= "toeplab" and "rpe_act=relu" or nil)
     end
     for _, file in ipairs(files) do
@@ -126,7 +126,7 @@ t.test("what is no model is one clear error", function()
   t.in_folder(function(dir)
     local file = dir .. "/x.safetensors"
     tl.save(file, { x = core.ones(1) })
-    t.raises(tl.model, "does not say which model", file)
+    t.raises(tl.model, "does not name the model", file)
     tl.save(file, {}, { metadata = { toeplab = '{"model":"tnn_lm","names":"toeplab","options":'
       .. '{"vocab":3,"dim":4,"layers":1}}' } })
     t.raises(tl.model, "x.safetensors does not fit its description: .*missing", file)
@@ -156,8 +156,8 @@ t.test("what is no model is one clear error", function()
     t.raises(tl.model, "takes the id of a trial", 7)
     t.raises(tl.model, "did you mean 'build'", "x", { bild = 1 })
     t.ok(says(2, "export", "@last", "-w", dir .. "/x.bin"):find "must end in .safetensors")
-    t.ok(says(2, "export", "@last", "--bf16"):find "is for %-%-weights")
-    t.ok(says(2, "export", "@last", "-w", file, "--csv"):find "is not for %-%-weights")
+    t.ok(says(2, "export", "@last", "--bf16"):find "requires %-%-weights")
+    t.ok(says(2, "export", "@last", "-w", file, "--csv"):find "cannot be combined with %-%-weights")
     t.ok(says(2, "export", "@last", "-w", file, "--names", "fairsek"):find "did you mean")
   end)
 end)

@@ -121,7 +121,7 @@ t.test("rows are compared with the one that shares the further keys", function()
   t.eq(select(2, looks.comparisons(points, { op = "w" })), "no row has op=w (there are: "
     .. "lr=1 op=x task=a; lr=2 op=x task=b; lr=2 op=y task=a)")
   t.eq(select(2, looks.comparisons({ { op = "x" } }, { op = "x" })),
-    "every row has op=x, so that there is nothing to compare")
+    "every row has op=x, so there is nothing to compare")
   t.eq(select(2, looks.comparisons({ { op = "x", task = "a" }, { op = "x", task = "b" },
     { op = "y", task = "c" } }, { op = "x" })),
     "op=y task=c has 0 rows with op=x to be compared with, and needs one")
@@ -359,7 +359,7 @@ test("mistakes are told with the right form", function(folder)
     { { "compare=steps=2" }, "there is no axis 'steps'" },
     { { "compare=decay=0.98" }, "no row has decay=0.98" },
     { { "seeds=3", "compare=decay=0.99" }, 'compare is for seeds like "until 2 %": give both' },
-    { { "decay=0.99" }, "every row has decay=0.99, so that there is nothing to compare" },
+    { { "decay=0.99" }, "every row has decay=0.99, so there is nothing to compare" },
     { { "compare=decay=0.99 metric=los" }, "seed=1 logged no 'los'; did you mean 'loss'?" },
     { {}, "--on cannot be used with seeds like", { on = {} } },
   } do

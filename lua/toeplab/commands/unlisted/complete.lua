@@ -1,9 +1,9 @@
--- commands/unlisted/complete.lua: toeplab complete: prints what a shell offers for the last word of
--- a command line, from the declarations by which the verbs read their words.
+-- commands/unlisted/complete.lua: toeplab complete: prints completions of the last word of a
+-- command line, from what the verbs declare about their words and options.
 --
--- A verb declares in `words` what its words are: a list with an entry for each, of which the last
--- is that of all further words. An entry is the name of a kind (words.lua) or a table {of = kind,
--- choices = words}; options have the same fields `of` and `choices` for their values.
+-- The field `words` of a verb lists an entry for each of its words; the last entry holds for all
+-- further words. An entry is the name of a kind (words.lua) or a table {of = kind, choices =
+-- words}; options have the same fields `of` and `choices` for their values.
 local arguments = require "toeplab.base.arguments"
 local commands = require "toeplab.commands"
 local core = require "toeplab.core"
@@ -13,9 +13,9 @@ local words_of = require "toeplab.commands.unlisted.words"
 local command = {
   example = "toeplab complete -- toeplab show @be",
   usage = "toeplab complete -- WORD...\n       toeplab complete --line LINE [--breaks CHARACTERS]",
-  about = "Prints what a shell offers for the last word of a command line, each with a tab and\n"
-    .. "what it is. With --line reads a line as bash does, and prints what bash puts in the\n"
-    .. "place of the last word, or of its part after one of the characters that break words.",
+  about = "Prints the completions of the last word of a command line, each with a tab and a\n"
+    .. "description. With --line reads a line as bash does, and prints the replacements of the\n"
+    .. "last word, or of its part after a character that breaks words.",
   options = {
     { name = "line", value = "LINE", help = "the command line up to the cursor" },
     { name = "breaks", value = "CHARACTERS", help = "COMP_WORDBREAKS of bash" },
@@ -54,8 +54,8 @@ function command.split(line, breaks)
   return words, quote, cut
 end
 
--- Quotes what stands in the place of a word for bash: by backslashes, or so that it fits within an
--- open quote. A leading ~ stays, since it stands for a folder.
+-- Quotes a completion for bash: with backslashes, or to fit within an open quote. Keeps a leading
+-- ~, which stands for a folder.
 local function quoted(text, quote)
   if quote == "'" then return text end
   if quote == '"' then return (text:gsub('["\\$`]', "\\%0")) end
@@ -71,7 +71,7 @@ local function find(options, name)
   end
 end
 
--- Reads the words before the last as base/arguments.lua does, but takes all that is wrong. Returns
+-- Reads the words before the last as base/arguments.lua does, but accepts errors. Returns
 -- the options, the other words, the option whose value the last word is, and whether options have
 -- ended by "--".
 local function scan(options, words)

@@ -1,7 +1,7 @@
 -- commands/unlisted/words.lua: the kinds of words that verbs take, for completion. Each is a
--- function of offer(word, what it is), the word so far, and the context: the options and the words
--- before. What cannot be read, such as a damaged store, offers nothing: an error has no place in a
--- prompt.
+-- function of offer(word, description), the word so far, and the context: the options and the words
+-- before. A source that cannot be read, such as a damaged store, offers nothing, because an error
+-- would disturb the prompt.
 local core = require "toeplab.core"
 local data = require "toeplab.commands.data"
 local datasets = require "toeplab.tasks.datasets"
@@ -19,11 +19,11 @@ local suggest = require "toeplab.base.suggest"
 
 local words = {}
 
-local RECENT = 300 -- trials that are looked at, the last started
+local RECENT = 300 -- the most recently started trials, which are searched
 
 -- ---- Files --------------------------------------------------------------------------------------
 
--- Offers the folders, and the files with an ending that fits.
+-- Offers the folders, and the files whose names fit.
 local function files(offer, current, fits)
   local folder, start = current:match "^(.*/)([^/]*)$"
   folder, start = folder or "", start or current
@@ -67,8 +67,7 @@ local function declared_choices(key)
   end
 end
 
--- Returns the values of a key that can be known: those of its axis or its value, and all that it
--- takes.
+-- Returns the known values of a key: its axis or its value, and all that its declaration allows.
 local function values_of(exp, key)
   if key == "scale" then return sorted_keys(exp.scale) end
   if key == "device" then return { "cpu", "cuda" } end
@@ -95,8 +94,8 @@ local function offer_values(offer, key, text, list)
   end
 end
 
--- Offers the keys of the experiment whose file is the first word, and after "key=" its values. The
--- file is run for that, as by the verb itself.
+-- Offers the keys of the experiment whose file is the first word, and after "key=" its values. Runs
+-- the file for that, as the verb does.
 function words.keys(offer, current, context)
   local ok, exp = pcall(experiment.load, context.words[1] or "")
   if not ok then return end

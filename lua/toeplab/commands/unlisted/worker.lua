@@ -1,5 +1,5 @@
--- commands/worker.lua: toeplab worker: runs one worker process of a run; only toeplab run starts
--- it.
+-- commands/unlisted/worker.lua: toeplab worker: runs one worker process of a run; only toeplab run
+-- starts it.
 local arguments = require "toeplab.base.arguments"
 local errors = require "toeplab.base.errors"
 local worker = require "toeplab.runs.worker"
@@ -13,7 +13,7 @@ local command = {
     { name = "checkpoint-steps", value = "N", help = "a checkpoint every N steps" },
     { name = "checkpoint-seconds", value = "S", help = "a checkpoint every S seconds" },
     { name = "device", value = "DEVICE", help = "the device to compute on" },
-    { name = "command", value = "HASH", help = "of the command, which other ranks compare" },
+    { name = "command", value = "HASH", help = "hash of the command, which other ranks compare" },
   },
 }
 

@@ -1,5 +1,5 @@
 -- models/files/checkpoint.lua: reads and writes the state of a running trial as one HDF5 file.
--- Tensors become datasets; numbers, texts and booleans become attributes; both are named by their
+-- Tensors become datasets; numbers, strings and booleans become attributes; both are named by their
 -- path in the nested state, such as "model/embed.weight".
 local core = require "toeplab.core"
 
@@ -34,7 +34,7 @@ local function flatten(value, path, tensors, attrs, within)
   elseif kind == "boolean" then
     attrs[path .. "?"] = value and 1 or 0
   elseif kind == "string" and value:find("\0", 1, true) then
-    error(("checkpoint: the text at '%s' has a zero byte and cannot be saved"):format(path), 0)
+    error(("checkpoint: the string at '%s' has a zero byte and cannot be saved"):format(path), 0)
   elseif kind == "number" or kind == "string" then
     attrs[path] = value
   else
@@ -98,7 +98,7 @@ end
 
 -- Returns a digest of the file at path, small enough to compare checkpoints of any size: path in
 -- the state -> {text=, tensor=}. The text of a tensor is its type, its shape and the sha256 of its
--- bits; that of a number is its bits. The peak memory is one file plus its largest tensor.
+-- bits; the text of a number is its bits. The peak memory is one file plus its largest tensor.
 function checkpoint.digest(path)
   local file <close> = core.h5_open(path)
   local digest = {}
@@ -116,7 +116,7 @@ function checkpoint.digest(path)
   end
   walk ""
   for name, value in pairs(file:attrs "/") do
-    if not name:find "/%?$" then -- the mark of an empty table
+    if not name:find "/%?$" then -- marks an empty table
       local text = math.type(value) == "float" and ("%a"):format(value) or tostring(value)
       digest[(("/" .. name):gsub("/#", "/"):gsub("%?$", ""):sub(2))] = { text = text }
     end

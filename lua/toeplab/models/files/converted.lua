@@ -1,14 +1,14 @@
--- models/files/converted.lua: reads and writes causal models that were converted to recurrent form,
--- as HDF5 files of their own with parameters, modes and vocabulary. toeplab generate --convert
--- writes such a file, and toeplab generate reads it.
+-- models/files/converted.lua: reads and writes causal models in recurrent form, as HDF5 files with
+-- parameters, modes and vocabulary. toeplab generate --convert writes such a file, and toeplab
+-- generate reads it.
 --
 -- The file is a state of checkpoint.lua: datasets and attributes by path.
 --   model/NAME                            the parameters
 --   recurrent/layers/NAME/b, lambda, decay   the modes of each operator, as core.recurrence's modes
---   recurrent/layers/NAME/a, b, c, direct    or its system, of the forms of models/distill.lua
+--   recurrent/layers/NAME/a, b, c, direct    or its system, for the forms of models/distill.lua
 --   recurrent/form, lags                  and of each layer: lags, period
 --   vocabulary/texts/NAME                 one byte per number
---   options/..., name, length, trial, step, checkpoint   attributes: what it was made from
+--   options/..., name, length, trial, step, checkpoint   attributes: its origin
 local checkpoint = require "toeplab.models.files.checkpoint"
 local core = require "toeplab.core"
 local distill = require "toeplab.models.distill"
@@ -56,7 +56,7 @@ end
 
 -- ---- Writing ------------------------------------------------------------------------------------
 
--- Returns what a file stores of a layer's recurrence.
+-- Returns the stored part of a layer's recurrence.
 local function parts_of(recurrence)
   local sizes = recurrence:sizes()
   local parts = { lags = sizes.lags, period = sizes.period }
@@ -97,15 +97,15 @@ local function session_of(model, path, parts)
   end)
 end
 
--- Whether the file at path ends with the engine's checksum (core/store/trailer.c). The engine reads
--- a file without one as foreign, that is unchecked, but nothing else checks a converted model: it
--- has no row in a store.
+-- Returns whether the file at path ends with the engine's checksum (core/store/trailer.c). The
+-- engine accepts a file without one as foreign, unchecked; a converted model has no row in a store
+-- that would check it otherwise.
 local function ends_with_checksum(path)
   local file <close> = io.open(path, "rb")
   return file and file:seek("end", -24) and file:read(8) == "TL-SUM1\n"
 end
 
--- Whether the file at path is of this kind, whatever its version.
+-- Returns whether the file at path is of this kind, whatever its version.
 function converted.is(path)
   local ok, format = pcall(function()
     local file <close> = core.h5_open(path)
@@ -122,8 +122,8 @@ function converted.open(path)
   local ok, state = pcall(checkpoint.read, path)
   if not ok then errors.raise(errors.STORAGE, "%s", errors.text(state)) end
   if state.format ~= FORMAT then
-    errors.usage("%s is no file of toeplab generate --convert%s", path,
-      state.format and " that this version reads" or "")
+    errors.usage("%s was not written by toeplab generate --convert%s", path,
+      state.format and " in a format that this version reads" or "")
   end
   if not ends_with_checksum(path) then
     errors.raise(errors.STORAGE, "%s is damaged: it does not end with the checksum it was written "
@@ -171,7 +171,7 @@ local function largest(x) return core.abs(x):reshape(-1):amax():item() end
 --   after   the largest answer from lag `lags` to 2 lags - 1, where the kernel is 0, over the
 --           largest coefficient
 --   bytes, seconds   the state of one sequence, and the time of one step (one token, all channels)
---   ring_bytes, ring_seconds   those of the ring
+--   ring_bytes, ring_seconds   the ring's
 function converted.measure(recurrence, t, gamma)
   local lags, dim = t:dim(1), t:dim(2)
   local ring = core.recurrence(t, gamma, "ring")
@@ -195,7 +195,7 @@ end
 -- ---- Converting ---------------------------------------------------------------------------------
 
 -- Returns the distilled recurrence of a kernel, and the bound of its error relative to the largest
--- gain, the worst of all channels; nil for a form without one.
+-- gain, the worst over all channels; nil for a form without one.
 local function distilled(t, gamma, form, modes)
   local k = gamma and core.decay(t, core.range(0, t:dim(1) - 1), gamma) or t
   local system, bounds = distill.system(k, modes, form)
@@ -206,9 +206,9 @@ local function distilled(t, gamma, form, modes)
   return distill.recurrence(system, t:dim(1)), worst
 end
 
--- Converts a model layer by layer, each operator to the form (of ETSC or of distill.lua, with so
--- many modes) of its first lags. Returns a session of recurrent.lua, and for each operator what
--- measure says, with name and bound.
+-- Converts a model layer by layer, each operator to the form (of ETSC, or of distill.lua with
+-- `modes` modes) of its first lags. Returns a session of recurrent.lua, and for each operator the
+-- result of measure, with name and bound.
 function converted.session(model, form, lags, modes)
   local rows = {}
   local session = recurrent.session(model, function(tno, name)

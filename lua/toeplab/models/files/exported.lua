@@ -3,7 +3,7 @@
 -- tensors with safetensors.torch.load_file.
 --
 -- The metadata holds format = "pt", without which some of PyTorch's tools refuse a file, and:
---   toeplab            JSON: what saved_model.lua stores of a model (model, options, programmed,
+--   toeplab            JSON: the fields that saved_model.lua stores (model, options, programmed,
 --                      vocabulary, length), and names, trial, step, checkpoint, config; published:
 --                      the options with which the published code computes the same
 --   vocabulary.NAME    the texts from which the vocabulary is rebuilt
@@ -18,12 +18,12 @@ local suggest = require "toeplab.base.suggest"
 
 local exported = {}
 
--- The names of parameters: ours, and those of published models.
+-- The names of parameters: ours, and published models'.
 exported.names = { "toeplab", table.unpack(published.forms) }
 
 -- Writes the model to path. about: its description (saved_model.description), with config.
 -- options: names (of exported.names), bf16. Returns the options {name = value} that the published
--- model of these names needs, or nil.
+-- model of these names requires, or nil.
 function exported.write(path, model, about, options)
   local names, tensors, there = options.names or "toeplab", model:state(), nil
   if names ~= "toeplab" then
@@ -46,23 +46,23 @@ function exported.write(path, model, about, options)
   return there
 end
 
--- The types of what the metadata says of a model; all but model may be absent.
+-- The types of the metadata's fields about a model; all but model may be absent.
 local types = { model = "string", options = "table", programmed = "string", names = "string",
   vocabulary = "string", length = "integer", trial = "string", step = "integer",
   checkpoint = "string", config = "table" }
 
--- Returns what the metadata of the file at path says of its model, checked: the file may come from
--- anybody.
+-- Returns the metadata's description of the model in the file at path, checked, because the file
+-- may come from anybody.
 local function description(path, metadata)
   local known, about = pcall(json.decode, metadata.toeplab or "")
   if not known or type(about) ~= "table" or about.model == nil then
-    errors.usage("%s does not say which model its tensors are of: toeplab export --weights writes "
-      .. "that; load others with tl.load, and give them to a model's load", path)
+    errors.usage("%s does not name the model of its tensors, as toeplab export --weights does; "
+      .. "load others with tl.load, and pass them to a model's load", path)
   end
   for _, name in ipairs(sorted_keys(types)) do
     local kind = math.type(about[name]) or type(about[name])
     if about[name] ~= nil and kind ~= types[name] then
-      errors.usage("%s: of its model, '%s' is of type %s, not %s", path, name, kind, types[name])
+      errors.usage("%s: '%s' of its model is of type %s, not %s", path, name, kind, types[name])
     end
   end
   local ok, why = suggest.choose("form of names", about.names or "toeplab", exported.names)
@@ -71,7 +71,7 @@ local function description(path, metadata)
 end
 
 -- Opens the file at path. Returns the model, its vocabulary or nil, and its description. build: as
--- saved_model.build takes it.
+-- for saved_model.build.
 function exported.open(path, build)
   local state, metadata = safetensors.read(path)
   local about, texts = description(path, metadata), {}

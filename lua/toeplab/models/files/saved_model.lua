@@ -1,14 +1,14 @@
--- models/files/saved_model.lua: writes what is needed to rebuild a model from the folder of its
--- trial alone, and rebuilds such models: their options, their vocabulary and their parameters.
--- trials/open_model.lua finds these files in the store.
+-- models/files/saved_model.lua: writes the files from which a model can be rebuilt without its
+-- script, and rebuilds such models: options, vocabulary and parameters. trials/open_model.lua finds
+-- these files in the store.
 --
 -- The files are artifacts of step 0, each of the kind in its name: model-00000000.json {model=,
 -- options=, programmed=, vocabulary=, length=}, vocabulary-00000000.txt, and likewise encoder and
 -- dictionary if the vocabulary has them; also backends (chosen_backends.lua) if its backend is
--- "auto", with the beginning of its sha256 in place of the step.
+-- "auto", with the beginning of its sha256 instead of the step.
 --
--- programmed says what of the model comes from the script, "class" or the name of an option. Such a
--- model has no options here: whoever loads it gives a function build(c, vocab) that makes it from
+-- programmed names the part of the model that comes from the script, "class" or an option. Such a
+-- model has no options here: whoever loads it passes a function build(c, vocab) that makes it from
 -- the configuration of its trial.
 
 local checkpoint = require "toeplab.models.files.checkpoint"
@@ -47,7 +47,7 @@ kinds.char = {
   open = function(paths) return core.vocab_chars(read(paths.vocabulary)) end,
 }
 
--- A word decodes to a space and itself, as does the end of a line. Reading the decoded text meets
+-- A word decodes to a space and itself, as does the end of a line. Counting the decoded text meets
 -- each word once, which preserves the order.
 kinds.word = {
   texts = function(vocab) return { vocabulary = table.concat(tokens(vocab)) } end,
@@ -155,8 +155,8 @@ function saved_model.read(path)
   return ok and about or unknown(path)
 end
 
--- Makes the model that about describes, without its parameters. who names it in messages; build(c,
--- vocab) makes one that comes from a script.
+-- Makes the model that about describes, without its parameters. who: its name in messages; build(c,
+-- vocab) makes a model that comes from a script.
 function saved_model.build(about, who, build, c, vocab)
   if not about.programmed then
     local ok, made = pcall(models.describe, about.model, about.options)
@@ -179,7 +179,7 @@ end
 function saved_model.fill(model, state, who, what)
   local fits, why = pcall(model.load, model, state)
   if fits then return end
-  local first = errors.text(why):match "^[^\n]*\n?[^\n]*" -- of a list, the first line is enough
+  local first = errors.text(why):match "^[^\n]*\n?[^\n]*" -- of a list only the first line
   errors.usage("%s does not fit %s: %s", who, what, (first:gsub("\n%s*", " ")))
 end
 

@@ -1,5 +1,5 @@
 -- models/files/tensor_files.lua: reads and writes tensors in the files of other programs and in
--- those of this one. The ending of the name says which kind a file is.
+-- this program's own. The ending of a name selects the kind of file.
 --
 --   tl.load "w.safetensors"   name -> tensor, and the metadata   tl.save(path, tensors, options)
 --   tl.load "w.npz"           name -> tensor                     tl.save(path, tensors)
@@ -42,7 +42,7 @@ function tensor_files.load(path)
   return kind.read(path)
 end
 
--- tl.save(path, tensors [, options]): options are those of spec, for safetensors only.
+-- tl.save(path, tensors [, options]): options are declared in spec, for safetensors only.
 function tensor_files.save(path, tensors, given)
   local kind = kind_of("save", path)
   local o = options.check("save", spec, given)
@@ -51,12 +51,12 @@ function tensor_files.save(path, tensors, given)
       kind.holds == "table" and "tensors by name" or "one tensor", type(tensors))
   end
   if (o.bf16 or o.metadata) and kind ~= kinds.safetensors then
-    errors.usage("save: bf16 and metadata are for .safetensors, not for %s", path)
+    errors.usage("save: bf16 and metadata require .safetensors, not %s", path)
   end
   if kind == kinds.safetensors or kind == kinds.npz then
     for name, t in pairs(tensors) do
       if type(name) ~= "string" then
-        errors.usage("save: a tensor has the %s %s for a name, not a text", type(name),
+        errors.usage("save: a tensor has the %s %s for a name, not a string", type(name),
           tostring(name))
       elseif not class.istensor(t) then
         errors.usage("save: '%s' is a %s, not a tensor", name, type(t))

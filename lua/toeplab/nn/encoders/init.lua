@@ -1,5 +1,5 @@
--- nn/encoders/init.lua: makes the encoder that the options of a TNO name, and checks that it is
--- defined at the points where the backend wants coefficients.
+-- nn/encoders/init.lua: makes the encoder that a TNO's options name, and checks that it is defined
+-- at the points where the backend takes coefficients.
 
 local core = require "toeplab.core"
 local class = require "toeplab.nn.class"
@@ -57,12 +57,12 @@ end
 local function check(name, domains, o, domain)
   if domains[domain] then return end
   local instead = takers(o, domain)
-  if encoders.networks[name] then -- its input is what does not fit
+  if encoders.networks[name] then -- only its input does not fit
     instead = domain == "frequency" and "input 'integer' (omega itself), 'cos' or 'sincos'"
       or "input 'integer' (the point itself) or 'sincos'"
     name = ("%s with input '%s'"):format(name, o.rpe.input)
   end
-  error(core.error("EBACKEND", ("TNO: encoder %s takes %s, but backend '%s' asks by %s: use %s")
+  error(core.error("EBACKEND", ("TNO: encoder %s takes %s, but backend '%s' works by %s: use %s")
     :format(name, words(domains), o.backend, domain, instead)), 0)
 end
 
@@ -74,15 +74,15 @@ function encoders.resolve(o, width, domain)
   return kind, resolved
 end
 
--- Makes the encoder that the options o of a TNO ask for, with width numbers per point of a domain.
--- An encoder that is not defined on that domain is an EBACKEND error.
+-- Makes the encoder that the options o of a TNO name, with width numbers per point of a domain. An
+-- encoder that is not defined on that domain is an EBACKEND error.
 function encoders.make(o, width, domain)
   local given = encoders.networks[o.encoder] and "encoder_options" or "rpe"
   if type(o.encoder) ~= "string" and not class.isclass(o.encoder) then
     given = next(o.rpe) and "rpe" or "encoder_options"
   end
   if next(o[given]) then
-    error(("TNO: option '%s' is not for %s"):format(given, type(o.encoder) == "string"
+    error(("TNO: option '%s' cannot be combined with %s"):format(given, type(o.encoder) == "string"
       and "encoder " .. o.encoder or "an encoder given as a class, module or function"), 0)
   end
   if type(o.encoder) ~= "string" then

@@ -19,16 +19,16 @@ end
 -- coef(x) for x in [-1,1] is linear between evenly spaced nodes. The value at each node is a row of
 -- parameters, except at x = 0, where it is 0 (SKI, Sec. 3.2.2).   points [p]   coef [p,dim]
 -- neg [r,dim] (from x = -1) and pos [r,dim] (up to x = 1) ~ N(0, deviation^2), nodes = 2r+1.
--- If the domain of the points is "warp", they are x. Lags k are warped here: x = sign(k)
--- lambda^|k|, so that coefficients of far lags tend to 0. The option zero says where lag 0 stands:
--- "plus" at x = 1, "literal" at x = 0, "mean" between x = -1 and x = 1.
+-- Points of the domain "warp" are x themselves. Lags k are warped here: x = sign(k) lambda^|k|, so
+-- that coefficients of far lags tend to 0. The option zero places lag 0: "plus" at x = 1, "literal"
+-- at x = 0, "mean" between x = -1 and x = 1.
 local Piecewise = class("Piecewise", {
   { "dim", options.field { type = "int", min = 1 }, "numbers per point" },
   { "nodes", options.field { default = 129, min = 3, max = 1 << 24, check = odd },
     "nodes on [-1,1]; 2r+1 for the papers' r" },
   { "lambda", options.field { default = 0.99, check = inside }, "base of the warp of lags" },
   { "zero", options.field { default = "plus", choices = { "plus", "literal", "mean" } },
-    "where lag 0 stands: x = 1, x = 0, or the mean of x = -1 and x = 1" },
+    "place of lag 0: x = 1, x = 0, or the mean of x = -1 and x = 1" },
   { "deviation", options.field { default = 1.0, min = 0 }, "standard deviation of initial values" },
 }, { "dim" }, "points [p] -> [p,dim]: linear between nodes")
 

@@ -1,4 +1,4 @@
--- nn/encoders/rows.lua: helps encoders that hold a table: places its rows at lags, or interpolates
+-- nn/encoders/rows.lua: helpers for encoders with a table: place its rows at lags, or interpolate
 -- between them.
 
 local core = require "toeplab.core"
@@ -24,7 +24,7 @@ function rows.place(t, first, points)
 end
 
 -- Returns, for interpolate, where points [p] fall between the rows of a table: at(point) returns
--- the numbers of two rows, from 0, and the weight of the second.
+-- the indices of two rows, from 0, and the weight of the second.
 function rows.between(points, at)
   local a, b, share = {}, {}, {}
   for i, point in ipairs(points:totable()) do a[i], b[i], share[i] = at(point) end

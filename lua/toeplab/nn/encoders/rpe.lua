@@ -1,5 +1,5 @@
 -- nn/encoders/rpe.lua: defines RPE, the relative position encoder: a small network that maps a lag,
--- or another point that a backend names, to coefficients.
+-- or another point of a backend, to coefficients.
 
 local core = require "toeplab.core"
 local class_of = require "toeplab.nn.class"
@@ -54,15 +54,15 @@ function inputs.cos(points)
   return core.cos(points):reshape(-1, 1)
 end
 
--- Returns the features of points by input, a name or a function of (points, n), and checks those of
--- a function. count: how many features there are, or nil, if that is asked.
+-- Returns the features of points by input, a name or a function of (points, n), and checks a
+-- function's. count: the number of features; nil to find it.
 local function features(input, points, n, f, count)
   if type(input) == "string" then return inputs[input](points, n, f) end
   local x = input(points, n)
   local p = points:dim(1)
   if not (class_of.istensor(x) and x:ndim() == 2 and x:dim(1) == p
     and x:dim(2) == (count or x:dim(2))) then
-    error(("RPE: the function input gives %s for %d points, wanted [%d,%s]"):format(tostring(x), p,
+    error(("RPE: function input returned %s for %d points, wanted [%d,%s]"):format(tostring(x), p,
       p, count or "features"), 0)
   end
   return x
@@ -84,15 +84,15 @@ function NormActLinear:forward(x)
   return self.linear(act.act[self.opt.act](self.norm(x)))
 end
 
--- The norms that core.mlp has, by our names. It computes all layers in one operator.
+-- The norms of core.mlp, which computes all layers in one operator, by our names.
 local fused = { simplermsnorm = "simple", rmsnorm = "rms", layernorm = "layer", none = "none" }
 
--- A product computes its columns in groups of so many, and the columns that are left over at its
--- end in another way, with other last bits.
+-- A product computes its columns in groups of this size, and the remaining columns at its end in
+-- another way, with other last bits.
 local GROUP = 16
 
--- Returns ranges {first, count} of whole groups that hold the columns of part, and where these are
--- among all columns of the ranges: the first of each block.
+-- Returns ranges {first, count} of whole groups that hold the columns of part, and the places of
+-- these among all columns of the ranges: the first of each block.
 local function groups_of(part, dim)
   local ranges, places, before, until_ = {}, {}, 0, 0
   for k = 0, dim // part.of - 1 do
@@ -140,7 +140,7 @@ local RPE = class("RPE", {
     choices = norms.norm_option("none").choices }, "norm before the last activation (as norm)" },
   { "input", options.field { type = "function|string", default = "integer",
     choices = sorted_keys(inputs) },
-    "features of a point that the network is given: a name or a function (points, n)" },
+    "features of a point for the network: a name or a function (points, n)" },
   { "frequencies", options.field { default = 10, min = 1 }, "number of frequencies of sincos" },
   { "residual", false, "add the input of each hidden layer to its output" },
   { "init", options.field { type = "function|string", default = "torch" },
@@ -153,7 +153,7 @@ RPE.scales = true -- forward takes the argument scale
 function RPE:build(o)
   local rest = { norm = o.norm, act = o.act, init = o.init }
   self.fixed = { frequencies = o.input == "sincos" and frequencies(o.frequencies) or nil }
-  -- those of two points tell how many features there are
+  -- counts the features with two points
   local count = core.no_grad(features, o.input, core.tensor { 0, 1 }, 2, self.fixed.frequencies)
     :dim(2)
   self.input = Linear(count, o.hidden, { init = o.init })

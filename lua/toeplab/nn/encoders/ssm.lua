@@ -28,7 +28,7 @@ local fields = {
 -- the kernel of S4D with zero-order hold (Gu et al. 2022, On the parameterization and
 -- initialization of diagonal state space models). forward(count): [count,dim], l = 0..count-1.
 --   log_dt [dim] ~ U(log dt_min, log dt_max)   a, w, c_re, c_im [dim,state/2]
--- The initial values are those of S4D-Lin: exp(a) = 1/2, w_m = pi m, E|C|^2 = 1.
+-- The initial values are S4D-Lin's: exp(a) = 1/2, w_m = pi m, E|C|^2 = 1.
 local Kernel = class("Kernel", fields, { "dim" })
 
 -- The first count multiples of step, from 0.   [1,count,1]
@@ -94,8 +94,9 @@ function Kernel:forward(count)
 end
 
 -- The coefficient of lag l >= 0 is k_l of the kernel past; lag 0 also has skip, the D of state
--- space models. If not causal, that of lag -l is k_(l-1) of a second kernel, future, as in S4's
--- two-sided form.   points [p]   coef [p,dim]   skip [1,dim] ~ N(0,1)
+-- space models. If not causal, lag -l has k_(l-1) of a second kernel, future, as in S4's two-sided
+-- form.
+--   points [p]   coef [p,dim]   skip [1,dim] ~ N(0,1)
 local SSM = class("SSM", table.move({
   { "causal", true, "lags of 0 and more only" },
   { "skip", true, "add a parameter to the coefficient of lag 0" },

@@ -8,11 +8,11 @@ local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 local rows = require "toeplab.nn.encoders.rows"
 
--- The coefficient of lag k is a row of a table, and 0 from lag length on (TNN, Table 9).
+-- The coefficient of lag k is a row of a table, and 0 from lag `length` (TNN, Table 9).
 --   points [p]   coef [p,dim]
 -- zero [1,dim], pos [length-1,dim] (lags 1..), neg [length-1,dim] (lags -(length-1)..-1)
--- ~ N(0, deviation^2). Causal models do not use neg, which then gets no gradient and stays as it
--- starts; they have it because the published ones do, whose numbers of parameters count it.
+-- ~ N(0, deviation^2). Causal models do not use neg, which then gets no gradient; they have it
+-- because the published parameter counts include it.
 local Table = class("Table", {
   dim = options.field { type = "int", min = 1 },
   length = options.field { default = 512, min = 2, help = "lags with a row" },
@@ -38,10 +38,10 @@ function Table:forward(points)
 end
 
 -- The coefficient at frequency omega is interpolated linearly between the rows of a table, which
--- stand evenly spaced on [0,pi], ends included (SKI's LRA models have 256).
+-- are evenly spaced on [0,pi], ends included (SKI's LRA models have 256).
 --   points [p]   coef [p,dim]   table [length,dim] ~ N(0, deviation^2)
--- With dc, frequency 0 has a row of its own, which starts at 1 and is not interpolated; the others
--- stand at pi/length, .. pi. SKI's code contains this form, with 128 rows.
+-- With dc, frequency 0 has its own row, which starts at 1 and is not interpolated; the others are
+-- at pi/length, .. pi. SKI's code contains this form, with 128 rows.
 local FrequencyTable = class("FrequencyTable", {
   dim = options.field { type = "int", min = 1 },
   length = options.field { default = 256, min = 2,

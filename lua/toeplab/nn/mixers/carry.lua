@@ -1,14 +1,13 @@
--- nn/mixers/carry.lua: lets mixers and encodings of positions continue a text from the state after
--- its last position, so that models/recurrent.lua can run them position by position.
+-- nn/mixers/carry.lua: lets mixers and position encodings continue a text from the state after its
+-- last position, so that models/recurrent.lua can run them position by position.
 --
--- A class says Class.carries = true if its forward pass continues from the table self.carry, which
+-- A class sets Class.carries = true if its forward pass continues from the table self.carry, which
 -- a session sets, and leaves in it the state after the last position. Without it, or before the
 -- first position, the state is 0. The functions here take that table, or nil outside of a session,
--- where they compute all positions at once. Most states have a fixed size. A class says
--- Class.grows = true if its state depends on how many positions there were: the keys and values of
--- attention, and the number itself. In a session mixers loop over the positions: a session
--- needs no gradients and mostly receives one position, but a long prompt takes as many steps as it
--- has positions.
+-- where they compute all positions at once. Most states have a fixed size. A class sets Class.grows
+-- = true if its state depends on the number of positions: attention's keys and values, and the
+-- number itself. In a session mixers loop over the positions: it needs no gradients and mostly
+-- receives one position, but a long prompt takes as many steps as it has positions.
 
 local core = require "toeplab.core"
 
@@ -70,7 +69,7 @@ function carry.convolution(carried, x, taps)
   return core.depthwise_conv(all, taps, 0):narrow(2, before + 1, n)
 end
 
--- Appends keys and values [b,h,n,w] to those of the positions before, and returns all.
+-- Appends keys and values [b,h,n,w] to the previous ones, and returns all.
 function carry.append(carried, keys, values)
   if carried.keys then
     carry.state_of(carried, "keys", { keys:dim(1) })
@@ -81,7 +80,7 @@ function carry.append(carried, keys, values)
   return keys, values
 end
 
--- Returns how many positions there were before the next n.
+-- Returns the number of positions before the next n.
 function carry.advance(carried, n)
   if not carried then return 0 end
   local before = carried.positions or 0

@@ -14,10 +14,9 @@ local TNO2d = require("toeplab.nn.mixers.tno2d").TNO2d
 --   x, y [b,n,dim]
 -- u and v are expand * dim wide, rounded down to a multiple of the heads. norm is applied to
 -- u * TNO(v); the papers have none. dropout acts on TNO(v); only the 2-D LRA models use it. tno
--- holds options of the TNO (tno.lua), which is causal as the GTU is unless they say otherwise. The
--- TNO mixes padding in, as in the published code, unless hide_padding was called. With
--- grid = {height, width} the positions are those of a grid, row by row, and the operator is a TNO2d
--- of form grid_form.
+-- holds options of the TNO (tno.lua), which is as causal as the GTU unless they set it. The TNO
+-- mixes padding in, as in the published code, unless hide_padding was called. With grid = {height,
+-- width} the positions are a grid's, row by row, and the operator is a TNO2d of form grid_form.
 local GTU = class("GTU", {
   dim = options.field { type = "int", min = 1 },
   expand = options.field { type = "number", default = 3.0, min = 0 },
@@ -48,8 +47,8 @@ function GTU:build(o)
   self.o = Linear(width, o.dim, { init = o.init })
 end
 
--- From now on forward takes a mask [b,n], 1 for a token and 0 for padding, and the TNO gets 0 at
--- padding, where v would be act(bv).
+-- Makes forward take a mask [b,n], 1 for a token and 0 for padding, and gives the TNO 0 at padding,
+-- where v would be act(bv).
 function GTU:hide_padding()
   if self.opt.grid then error("GTU: the images of a grid have no padding to hide", 0) end
   self.takes_mask = true

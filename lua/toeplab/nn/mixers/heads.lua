@@ -1,5 +1,5 @@
--- nn/mixers/heads.lua: holds what mixers with queries, keys, values and heads share: options, maps,
--- the softmax over keys, and what hides keys from it.
+-- nn/mixers/heads.lua: the common parts of mixers with queries, keys, values and heads: options,
+-- maps, the softmax over keys, and the term that hides keys from it.
 
 local core = require "toeplab.core"
 local Linear = require("toeplab.nn.linear").Linear
@@ -21,7 +21,7 @@ end
 
 -- ---- Options and maps ---------------------------------------------------------------------------
 
--- Returns a declaration of the options that all these mixers have, and those of more.
+-- Returns a declaration of the common options of these mixers, and those of more.
 function heads.spec(more)
   local all = {
     dim = options.field { type = "int", min = 1 },
@@ -33,8 +33,8 @@ function heads.spec(more)
   return all
 end
 
--- Returns the channels of a head of mixer self: its option head_dim, if it has one and it is given,
--- else an equal share of channels. An error is raised if they do not divide.
+-- Returns the channels of a head of mixer self: its option head_dim, if given, else an equal share
+-- of channels. Raises an error if they do not divide.
 function heads.width(self, channels)
   local o = self.opt
   local width = options.given(o, "head_dim")
@@ -47,8 +47,8 @@ end
 
 -- Makes the linear maps of self that names lists, by default q, k and v, and o. Each is as wide as
 -- all heads together. With init = "xavier" they start as fairseq's: o as "xavier", the others as
--- "xavier_input". The options bias and output, where self has them, say whether the maps of names
--- have a bias, and whether there is o.
+-- "xavier_input". The options bias and output, where self has them, decide whether the maps of
+-- names have a bias, and whether there is an o.
 function heads.maps(self, o, names)
   local width = o.heads * heads.width(self, o.dim)
   local input = o.init == "xavier" and "xavier_input" or o.init
@@ -72,9 +72,9 @@ end
 
 -- ---- Softmax ------------------------------------------------------------------------------------
 
-local HIDDEN = -1e9 -- lowers a score by so much that its weight rounds to 0
+local HIDDEN = -1e9 -- lowers a score until its weight rounds to 0
 
--- Returns what hides keys when it is added to scores: 0 where seen is 1, and HIDDEN where it is 0.
+-- Returns the term that hides keys when added to scores: 0 where seen is 1, HIDDEN where it is 0.
 function heads.hide(seen)
   return core.affine(seen, -HIDDEN, HIDDEN)
 end

@@ -1,11 +1,11 @@
 -- nn/mixers/init.lua: lists the token mixers by name, and makes one for a model.
 --
--- A mixer is a module from x [b,n,dim] to y [b,n,dim] with the option `causal`. A class that says
+-- A mixer is a module from x [b,n,dim] to y [b,n,dim] with the option `causal`. A class that sets
 -- takes_mask = true hides padding: forward takes a second argument mask [b,n], which is 1 for a
--- token and 0 for padding. If it says by_length = true too, what it makes of tokens still depends
--- on how many positions padding adds. A class that says ignores_zeros = true mixes rows of zeros in
--- as if they were not there, at any length. nn/init.lua loads the files of the mixers that are in
--- nn; the others are loaded when they are asked for.
+-- token and 0 for padding. If it sets by_length = true too, its results for tokens still depend on
+-- the number of padded positions. A class that sets ignores_zeros = true mixes rows of zeros in as
+-- if they were absent, at any length. nn/init.lua loads the files of the mixers that are in nn; the
+-- others are loaded on first use.
 
 local overlay = require "toeplab.base.overlay"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -69,8 +69,8 @@ function mixers.class(name)
   return require("toeplab.nn.mixers." .. file[1])[file[2]]
 end
 
--- Raises an error if options given for a mixer contradict the model around it, whose options are
--- common.
+-- Raises an error if options given for a mixer contradict the options `common` of the model around
+-- it.
 local function check_given(name, common, given)
   for _, key in ipairs { "dim", "causal" } do
     if given[key] ~= nil and (key == "dim" or common[key] ~= nil) then
@@ -79,8 +79,8 @@ local function check_given(name, common, given)
   end
 end
 
--- Lays the options of a TNO that are given for a mixer over those of the model, and those of its
--- network, rpe, one by one. Another encoder than the model's takes no options from it.
+-- Overlays the options of a TNO that are given for a mixer on the model's, and the options of its
+-- network, rpe, one by one. An encoder other than the model's takes no options from it.
 local function tno_of(common, given)
   local all = overlay(common, given)
   if given.encoder == nil or given.encoder == common.encoder then
@@ -91,8 +91,8 @@ local function tno_of(common, given)
   return all
 end
 
--- Makes the mixer name with dim channels. common holds options of the model, of which those that
--- the mixer declares are its own; given overrides them, but for causal.
+-- Makes the mixer `name` with dim channels. It takes the options of the model in common that it
+-- declares; given overrides them, except causal.
 function mixers.make(name, dim, common, given)
   local class, all = mixers.class(name), {}
   for key, value in pairs(common) do

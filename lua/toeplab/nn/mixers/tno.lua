@@ -16,23 +16,23 @@ local shapes = require "toeplab.nn.shapes"
 
 -- y = T x per channel,  T_ij = t_(i-j),  t_k = act(encoder(k) gamma^|k|) (TNN, Eq. 4 and 5).
 --   x, y [b,n,dim]
--- The backend names the points at which it wants coefficients, their domain ("lag", "warp" or
--- "frequency"), and how many numbers it wants per channel. The encoder gives them:
+-- The backend names the points at which it takes coefficients, their domain ("lag", "warp" or
+-- "frequency"), and how many numbers it takes per channel. The encoder computes them:
 --   "mlp"        nn.RPE with the options rpe
 --   "lra"        the same, two hidden layers without norm, then a LayerNorm (the LRA models)
 --   "table"      nn.Table; by frequency nn.FrequencyTable
 --   "piecewise"  nn.Piecewise   "ssm" nn.SSM   "conv" nn.ShortConv: with encoder_options
 --   a module or a function of (points, n, domain) -> [p, width dim]
--- The encoder computes in float32 under every precision, because rounded factors would cause errors
--- larger than its gradients. An encoder that is not defined on the backend's domain is an EBACKEND
--- error (encoders/init.lua). With max_lag or a horizon (horizon.lua) the encoder is evaluated at
--- shorter lags only, and the backend rac then takes n log(lags) steps. Channels are head-major;
--- heads matter to the decay "alibi" only.
+-- The encoder always computes in float32, because rounded factors would cause errors larger than
+-- its gradients. An encoder that is not defined on the backend's domain is an EBACKEND error
+-- (encoders/init.lua). With max_lag or a horizon (horizon.lua) the encoder is evaluated at shorter
+-- lags only, and the backend rac then takes n log(lags) steps. Channels are head-major; heads
+-- matter to the decay "alibi" only.
 local TNO = class.class("TNO", {
   { "dim", options.field { type = "int", min = 1 }, "channels" },
   { "causal", true, "position i sees only j <= i" },
   { "heads", options.field { default = 1, min = 1 }, "heads of the decay alibi" },
-  { "backend", "rac", "which plugin applies the operator; auto: the fastest exact one" },
+  { "backend", "rac", "the plugin that applies the operator; auto: the fastest exact one" },
   { "backend_options", {}, "options of the plugin" },
   { "encoder", options.field { type = "class|function|module|string", default = "mlp",
     choices = encoders.names }, "points -> coefficients" },
@@ -98,7 +98,7 @@ function TNO:chosen(n) return self:plan(n).operator:chosen() end
 function TNO:coefficients(n) return self.cache:get(n) end
 
 -- Returns how many lags a horizon leaves at length n, and the bound on the error of cutting the
--- others (horizon.lua), among the lags below max_lag. Without a horizon it returns n and 0.
+-- others (horizon.lua), among the lags below max_lag; n and 0 without a horizon.
 function TNO:horizon(n)
   local o = self.opt
   if not o.horizon then return n, 0.0 end
@@ -111,7 +111,7 @@ local function parameters(self)
   return list
 end
 
--- Returns the cache for the channels of this rank in the group among which sequences are cut.
+-- Returns the cache for this rank's channels in the group that cuts sequences.
 local function part_cache(self, group)
   local part = sequence.part(group, self.opt.dim)
   local key = part.first .. " " .. part.count
@@ -163,7 +163,7 @@ end
 -- The FLOP of one channel of n positions by backends that use no transforms of n numbers.
 local arithmetic = {
   naive = function(o, n, count)
-    local cut = (count - 1.0) * count / 2 -- products that are missing at an end of the sequence
+    local cut = (count - 1.0) * count / 2 -- missing products at an end of the sequence
     return 2 * (o.causal and n * count - cut or n * (2.0 * count - 1) - 2 * cut)
   end,
   matrix = function(_, n) return 2.0 * n * n end,
@@ -182,8 +182,8 @@ function TNO:coefficients_cost(n)
   return flop, numbers + 1.0 * p * o.dim
 end
 
--- Returns the FLOP and the numbers stored to apply the operator to a sequence of n positions. That
--- of auto is counted as that of rac.
+-- Returns the FLOP and the numbers stored to apply the operator to a sequence of n positions. auto
+-- counts as rac.
 function TNO:lines_cost(n)
   local o = self.opt
   local formula, count = arithmetic[o.backend], lags(self, n)

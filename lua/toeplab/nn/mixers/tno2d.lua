@@ -11,8 +11,8 @@ local function isgrid(grid)
   return fine, "must be two integers {height, width}, of at least 1"
 end
 
--- The positions of x are those of a grid of height x width, row by row. T_H and T_W are TNOs along
--- the two axes, each with its own encoder:
+-- The positions of x are a grid of height x width, row by row. T_H and T_W are TNOs along the two
+-- axes, each with its own encoder:
 --   form "sum"      y = T_H x + T_W x     (TNN's images; the LRA models of its Table 4)
 --   form "product"  y = 2 T_H T_W x       (the released LRA models compute T_H(T_W x) + T_W(T_H x),
 --                                         which is the same, as the two commute)
@@ -23,7 +23,7 @@ local TNO2d = class("TNO2d", {
     "how the operators of the two axes are combined" },
   { "tno", {}, "options of both TNOs" },
   { "grid", options.field { type = "table", optional = true, check = isgrid },
-    "{height, width}, unless these are arguments of forward" },
+    "{height, width}, unless passed to forward" },
 }, { "dim" },
   "x [b,n,dim] -> [b,n,dim]: Toeplitz operators along both axes of a grid of n positions")
 

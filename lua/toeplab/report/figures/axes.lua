@@ -1,8 +1,8 @@
 -- report/figures/axes.lua: chooses the scale, range and ticks of the axes of a figure for gnuplot.
 local axes = {}
 
-local APART = 1.5 -- lines from one label of the y axis to the next
-local ROUNDING = 2.0 ^ -46 -- the share of two values below which their distance is rounding
+local APART = 1.5 -- least distance of two labels of the y axis, in lines
+local ROUNDING = 2.0 ^ -46 -- relative distance of two values that counts as rounding
 
 -- Returns v if it can be drawn, else nil.
 function axes.drawable(v, log)
@@ -45,7 +45,7 @@ function axes.wider(low, high, log)
   return log and { low / more, high * more } or { low - more, high + more }
 end
 
--- Returns a step of 1, 2 or 5 times a power of ten, of which about five make a length.
+-- Returns 1, 2 or 5 times a power of ten, such that about five steps make a length.
 function axes.round_step(length)
   local power = 10 ^ math.floor(math.log(length / 5, 10))
   local times = length / 5 / power

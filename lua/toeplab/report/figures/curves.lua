@@ -1,14 +1,13 @@
 -- report/figures/curves.lua: turns the metrics of trials into specs for plot.lua: against the step,
--- against a key of the configuration or another metric, or against the number at the end of the
--- metrics' names.
+-- a key of the configuration, another metric, or the number at the end of metrics' names.
 --
 --   local set = groups.set(store, ids)
 --   plot.svg(path, curves.steps(set, "loss", { by = { "decay" } }))
 --
 -- Trials that differ only in the seed become one line, their mean. options: by (keys: one line for
--- each of their values), each (one line per trial), order (names of lines and of places along x,
--- which come first, in this order), panel ({key=, and at=, a value of it}: only its trials are
--- drawn, in the colours that their lines have in all panels), logx, logy; fit, of last values.
+-- each of their values), each (one line per trial), order (names of lines and of places along x
+-- that come first), panel ({key=, and at=, a value of it}: draws only its trials, in the colours
+-- that their lines have in all panels), logx, logy; fit, of last values.
 local groups = require "toeplab.report.groups"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
@@ -19,8 +18,8 @@ local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
--- NAMED: lines that a figure can name, since colours and dashes repeat beyond them; BESIDE: those
--- that fit beside the axes, while a legend of more has columns below them.
+-- NAMED: the most lines in a legend, since colours and dashes repeat beyond them; BESIDE: the most
+-- that fit beside the axes; a longer legend stands below them in columns.
 local curves = { NAMED = 35, BESIDE = 14 }
 
 local MOST = 400 -- points of a line
@@ -28,8 +27,8 @@ local NAN = 0 / 0
 
 -- ---- Order and panels -------------------------------------------------------------------------
 
--- Moves the items that a name of order names to the front, in this order. names_of(item) returns
--- the list of the names of an item. found: the set of the names that named something so far.
+-- Moves the items that `order` names to the front, in this order. names_of(item) returns the list
+-- of an item's names. found: the set of the names that have matched so far.
 local function arrange(list, order, names_of, found)
   local rank, place = {}, {}
   for i, item in ipairs(list) do
@@ -201,7 +200,7 @@ local function marks(set, places)
   return list
 end
 
--- what: a text for the title that says what the means are taken over.
+-- what: the part of the title that describes the means.
 local function finish(spec, set, o, count, what)
   spec.title, spec.logx, spec.logy = groups.title(set) .. what, o.logx, o.logy
   spec.xlabel, spec.ylabel = set.labels:name(spec.xlabel), set.labels:name(spec.ylabel)
@@ -217,7 +216,7 @@ local function finish(spec, set, o, count, what)
   return spec
 end
 
--- Describes what means are taken over and what their bands or bars show; "" if there are no means.
+-- Describes the trials of the means and the meaning of their bands or bars; "" without means.
 local function spread(least, most, what)
   if not least then return "" end
   local n = least == most and tostring(most) or ("%d to %d"):format(least, most)
@@ -252,7 +251,7 @@ end
 
 -- ---- Last values ------------------------------------------------------------------------------
 
--- Over words, the intervals of several lines would cover each other, so each line is shifted a
+-- Over words, the intervals of several lines would overlap, so each line is shifted a
 -- little.
 local function aside(series)
   local apart = math.min(0.12, 0.6 / #series)
@@ -272,7 +271,7 @@ end
 
 -- Collects the last values of the finished trials of each group at each x: returns the lists
 -- values[group][x]; the list of the x, sorted if all are numbers, else as words; and whether they
--- are words. points(t) returns the metrics to read, by x. The places of a panel are those of all.
+-- are words. points(t) returns the metrics to read, by x. The places of a panel are all panels'.
 local function last_values(set, list, points, o)
   local values, places, seen, words, shown = {}, {}, {}, false, {}
   local found = {} -- {group, x, value, whether it is of the panel}
@@ -321,8 +320,8 @@ local function means_at(values, places, words)
   return s, least, most
 end
 
--- Makes points of the lines and adds curves fitted to the values that they are means of, with the
--- exponents in the names of the points.
+-- Makes points of the lines, fits curves to the values behind their means, and appends the
+-- exponents to the names of the points.
 local function add_fits(series, values, places, form)
   local lists, fitted = {}, {}
   for i, s in ipairs(series) do
@@ -338,7 +337,7 @@ local function add_fits(series, values, places, form)
   end
   local ok, fits = pcall(scaling.fits, lists, form)
   if not ok then
-    errors.usage("plot: --fit: %s (--by KEYS says what makes a line)", fits:gsub("^scaling: ", ""))
+    errors.usage("plot: --fit: %s (--by KEYS chooses the lines)", fits:gsub("^scaling: ", ""))
   end
   for i, s in ipairs(fitted) do
     s.name = (s.name and s.name .. ": " or "") .. scaling.describe(fits[i])
@@ -348,7 +347,7 @@ local function add_fits(series, values, places, form)
   end
 end
 
--- Turns the bars of a line into a band, so that those of several lines do not hide one another.
+-- Turns the bars of a line into a band, so that several lines do not hide one another.
 local function as_band(s)
   s.low, s.high = {}, {}
   for i, y in ipairs(s.y) do s.low[i], s.high[i] = y - s.error[i], y + s.error[i] end
@@ -371,7 +370,7 @@ local function through(set, list, points, o)
     if s.error and not words and not o.fit then as_band(s) end
   end
   if o.fit and words then
-    errors.usage("plot: --fit takes numbers along %s, which has words", o.xlabel)
+    errors.usage("plot: --fit requires numbers along %s, which has words", o.xlabel)
   end
   if o.fit then add_fits(series, values, places, o.fit) end
   if words then aside(series) end

@@ -4,7 +4,7 @@ local judgement = require "toeplab.report.verdicts.judgement"
 local learning_curves = require "toeplab.report.verdicts.learning_curves"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
-local HEIGHT, ROW = 170, 26 -- points of the screen: of the figure without rows, and of each row
+local HEIGHT, ROW = 170, 26 -- in screen points: the figure without rows, and each row
 
 local kinds = { "better", "worse", "undecided" }
 

@@ -4,8 +4,8 @@ local shell = require "toeplab.base.shell"
 
 local gnuplot = {}
 
--- Returns text as one line of UTF-8: control characters become spaces, and in a text that is not
--- UTF-8 the bytes beyond ASCII become question marks.
+-- Returns text as one line of UTF-8: control characters become spaces. If text is not UTF-8, bytes
+-- beyond ASCII become question marks.
 function gnuplot.clean(text)
   text = text:gsub("%c", " ")
   return utf8.len(text) and text or (text:gsub("[\x80-\xff]", "?"))
@@ -23,7 +23,7 @@ local function tick(text)
   return gnuplot.quote((tostring(text):gsub("%%", "%%%%")))
 end
 
--- Returns text, of which so many letters are shown at most.
+-- Returns text, shortened to `most` letters.
 function gnuplot.short(text, most)
   local length = utf8.len(text)
   if not length or length <= most then return text end
@@ -37,8 +37,8 @@ function gnuplot.longest(names)
   return most
 end
 
--- Labels those of the positions 1 to count of an axis, x or y, that have a name. Names that are too
--- long to stand side by side are turned.
+-- Labels the positions 1 to count of an axis, x or y, that have a name. Turns names that are too
+-- long to stand side by side.
 function gnuplot.ticks(out, axis, names, count)
   local list = {}
   for i = 1, count do
@@ -49,8 +49,8 @@ function gnuplot.ticks(out, axis, names, count)
     table.concat(list, ", "))
 end
 
--- Quotes a text for gnuplot, broken between words into the fewest lines of about `most` letters
--- that are about equally long.
+-- Quotes a text for gnuplot, broken between words into the fewest lines of at most about `most`
+-- letters, of about equal length.
 function gnuplot.lines(text, most)
   local rows, row, length = {}, nil, utf8.len(text) or 0
   most = math.max(8, most // 1)
@@ -68,8 +68,8 @@ function gnuplot.lines(text, most)
   return table.concat(rows, [[ . "\n" . ]])
 end
 
--- Returns the family ("" if it is not given) and the size in points (or nil) of a font like
--- "Times,8", or of one of the two; nil and the reason if it is none. text: nil for neither.
+-- Returns the family ("" if not given) and the size in points (nil if not given) of a font like
+-- "Times,8"; nil and the reason if it is invalid. A nil text gives neither.
 function gnuplot.font(text)
   local family, size = (text or ""):match "^([^,]-),?%s*(%d*%.?%d*)$"
   local points = tonumber(size)
@@ -80,13 +80,13 @@ function gnuplot.font(text)
   return family, points
 end
 
--- Returns the kind of figure, "svg", "png" or "pdf", that the ending of a path asks for; else nil.
+-- Returns the kind of figure, "svg", "png" or "pdf", by the ending of a path; else nil.
 function gnuplot.kind(path)
   local kind = path:lower():match "%.(%a+)$"
   return (kind == "svg" or kind == "png" or kind == "pdf") and kind or nil
 end
 
--- Whether a width or a height of so many inches can be drawn; inches: nil for what is no number.
+-- Returns whether a width or height in inches can be drawn; nil stands for an invalid number.
 function gnuplot.drawable_inches(inches)
   return inches ~= nil and inches >= 0.5 and inches <= 100
 end
@@ -94,10 +94,10 @@ end
 -- Returns the output of gnuplot for the commands; nil and the reason if it fails.
 function gnuplot.run(text)
   if not shell.on_path("gnuplot") then
-    return nil, "there is no gnuplot to draw with (Debian, Ubuntu: apt-get install gnuplot-nox)"
+    return nil, "gnuplot is not installed (Debian, Ubuntu: apt-get install gnuplot-nox)"
   end
   local name, commands, errors = os.tmpname(), os.tmpname(), os.tmpname()
-  local file <close> = io.open(commands, "w") -- which its user alone can read
+  local file <close> = io.open(commands, "w") -- readable by its user only
   local ok, why = file:write(text)
   ok = ok and file:flush()
   local picture

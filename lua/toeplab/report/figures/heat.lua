@@ -42,7 +42,7 @@ local function colour_range(low, high, log)
   return low, high
 end
 
--- Sets the numbers beside the colours, and the room for them and for their label.
+-- Sets the numbers beside the colour scale, and the space for them and their label.
 local function colour_scale(out, low, high, log)
   local step = axes.round_step(high - low)
   local longest = log and 7 or math.max(#("%g"):format(step * math.ceil(low / step)),

@@ -11,8 +11,8 @@ local errors = require "toeplab.base.errors"
 
 local kernels = {}
 
-local SHOWN = 6               -- channels of a kernel, of many
-local MOST = 2 ^ 30           -- bytes of the matrices of a layer
+local SHOWN = 6               -- channels of a kernel, if none are given
+local MOST = 2 ^ 30           -- bytes, limit for the matrices of a layer
 
 -- ---- Operators --------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ local function operators(model, numbers)
   return numbers and list or all
 end
 
--- Returns the channels to draw of d: the requested ones, or a few that are evenly spaced.
+-- Returns the channels of d to draw: the requested ones, or a few that are evenly spaced.
 local function chosen(channels, d)
   local list = {}
   for i, c in ipairs(channels or {}) do

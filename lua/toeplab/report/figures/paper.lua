@@ -1,5 +1,5 @@
--- report/figures/paper.lua: the options of commands that draw a figure which say how it looks, and
--- the file that it becomes.
+-- report/figures/paper.lua: options for the look of a figure, shared by the commands that draw one,
+-- and the file that it is written to.
 local errors = require "toeplab.base.errors"
 local gnuplot = require "toeplab.report.figures.gnuplot"
 local plot = require "toeplab.report.figures.plot"
@@ -9,22 +9,22 @@ local paper = {}
 paper.options = {
   { name = "title", value = "TEXT", help = "above the figure; '' for none",
     more = [[
-      By default the experiment's `title` or its name, with what means and bands are; with `--size`
-      none, and this is printed as a caption instead. Lines, axes and words are named by the
-      experiment's `label`, which toeplab-lua(7) explains.]] },
+      By default the experiment's `title` or its name, with a description of means and bands;
+      with `--size` none, and this is printed as a caption instead. The experiment's `label`
+      names lines, axes and words; toeplab-lua(7) explains it.]] },
   { name = "xlabel", value = "TEXT", help = "below the x axis" },
   { name = "ylabel", value = "TEXT", help = "beside the y axis, or a matrix's colours" },
   { name = "size", value = "WxH",
     help = "width and height of the figure in inches, like 3.25x2.2",
-    more = "A PNG then has 300 pixels an inch. By default the size follows from what is drawn." },
+    more = "A PNG then has 300 pixels an inch. By default the size depends on the content." },
   { name = "font", value = "FAMILY,SIZE",
-    help = "of all text, in points, like Times,8; or one of the two",
-    more = "By default sans-serif, of 9 points with `--size`. Text stays text in SVG and PDF." },
+    help = "font of all text, size in points, like Times,8; or one of the two",
+    more = "By default sans-serif, with `--size` 9 points. Text stays text in SVG and PDF." },
   { name = "output", short = "o", value = "FILE", writes = true,
     help = "FILE.svg, FILE.png or FILE.pdf" },
 }
 
--- Returns the width and the height in inches that --size says; nil without it.
+-- Returns the width and the height in inches of --size; nil without it.
 local function size_of(command, text)
   if not text then return nil end
   local width, height = text:match "^(%d*%.?%d+)x(%d*%.?%d+)$"
@@ -35,7 +35,7 @@ local function size_of(command, text)
   return { width, height }
 end
 
--- Raises a usage error if the options cannot be meant.
+-- Raises a usage error for invalid options.
 function paper.check(command, set)
   size_of(command, set.size)
   local ok, why = gnuplot.font(set.font)
@@ -45,8 +45,8 @@ function paper.check(command, set)
   end
 end
 
--- Applies the options to a spec (plot.lua) and each of its panels. caption: the title that it has
--- without --title.
+-- Applies the options to a spec (plot.lua) and each of its panels. caption: the title without
+-- --title.
 function paper.apply(command, set, spec, caption)
   -- Papers have captions instead of titles.
   spec.title = set.title or not set.size and caption or nil
@@ -58,7 +58,7 @@ function paper.apply(command, set, spec, caption)
 end
 
 -- Draws spec into the file at path and prints path, and the caption if the figure has no title.
--- quiet: prints nothing to standard output, which has a table.
+-- quiet: prints nothing, because standard output has a table.
 function paper.draw(command, spec, path, caption, quiet)
   local drawn, why, _, status = plot.svg(path, spec)
   if not drawn then errors.raise(errors.code_of(status), "%s: %s", command, why) end

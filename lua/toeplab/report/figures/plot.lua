@@ -25,7 +25,7 @@ local plot = {}
 local clean, quote = gnuplot.clean, gnuplot.quote
 
 -- Lengths are in points of the screen, INCH of which make an inch.
-local INCH, WIDTH, HEIGHT, FONT = 96, 720, 460, 13 -- WIDTH, HEIGHT: of a panel
+local INCH, WIDTH, HEIGHT, FONT = 96, 720, 460, 13 -- WIDTH, HEIGHT: a panel's
 local LONGEST = 100 -- letters of a name
 
 local fields = {
@@ -91,8 +91,8 @@ end
 
 -- ---- The figure --------------------------------------------------------------------------------
 
--- Centres the title over the axes, which a legend or a colour scale moves from the middle. Text has
--- no space beside its axes, so the labels go below the title.
+-- Centres the title over the axes, which a legend or a colour scale moves off the middle. The text
+-- terminal has no space beside its axes, so their labels go below the title.
 local function labels(out, spec)
   local most = spec.key == "outside" and math.min(out.letters, WIDTH / out.letter) or out.letters
   -- Names beside the axes move these away from the middle.
@@ -122,8 +122,8 @@ local function begin(out, place)
   if place then out("set origin %.6g, %.6g\nset size %.6g, %.6g", table.unpack(place)) end
 end
 
--- Estimates the size of the area between the axes, x in letters, y and cb (of colours) in lines,
--- and of the title above it and the label beside colours, in lines.
+-- Estimates the size of the area between the axes, x in letters, y and cb (the colour scale) in
+-- lines, and of the title above it and the label beside the colour scale, in lines.
 local function space(out, spec)
   local names, longest = series.names(spec)
   local beside = spec.matrix and 12 or spec.key == "outside" and names > 0 and longest + 6 or 0
@@ -140,7 +140,7 @@ local function space(out, spec)
     turned = turned }
 end
 
--- Raises if what is around the axes leaves no room for them, or for the words along them.
+-- Raises if the surroundings of the axes leave no room for them, or for the words along them.
 local function check_room(out, spec)
   local s = out.space
   if out.kind == "text" or s.x >= 8 and s.y >= 2
@@ -194,7 +194,7 @@ local function font_of(spec)
     or spec.size and 9 * INCH / 72 or FONT
 end
 
--- Raises if what a panel says cannot be drawn; returns it with checked series.
+-- Raises if a panel cannot be drawn; returns it with checked series.
 local function checked(what, p, text)
   check(what, p, fields)
   for _, name in ipairs { "xrange", "yrange" } do
@@ -244,7 +244,7 @@ local function terminal(out, spec, width, height, family, size)
     sharp)
 end
 
--- Returns the height of the strip for a legend of so many letters in width.
+-- Returns the height of the strip for a legend whose width is `letters`.
 local function strip(out, spec, letters)
   return (series.grid(spec, letters) + 0.4) * out.line
 end
@@ -297,7 +297,7 @@ local function script(spec, kind, columns, colours)
   end
   local l = layout(out, spec, panels)
   out.title_lines, out.size = 0, { l.across * l.width / INCH, l.total / INCH }
-  for _, p in ipairs(panels) do -- as many for each panel, so that their axes are equal
+  for _, p in ipairs(panels) do -- equal for all panels, so that their axes are equal
     local letters = p.ynames and out.letters / 2 or out.letters
     out.title_lines = math.max(out.title_lines,
       math.ceil((utf8.len(p.title or "") or 0) * 11 / 8 / letters))
@@ -367,7 +367,7 @@ end
 local shades = { " ", "░", "▒", "▓", "█" }
 
 -- Returns the figure of a spec as lines of UTF-8, by gnuplot's text terminal; nil and the reason if
--- it cannot be drawn. options: columns, colour (both by default those of standard output's
+-- it cannot be drawn. options: columns, colour (both by default from standard output's
 -- terminal).
 function plot.text(spec, options)
   local o = options or {}

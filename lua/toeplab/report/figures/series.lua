@@ -153,8 +153,8 @@ local function set_key(out, spec)
   end
 end
 
--- Draws the legend of a spec alone, in the middle of a strip that is so many letters wide.
--- gnuplot's own legend below the axes leaves the page where names are long.
+-- Draws the legend of a spec alone, in the middle of a strip `letters` wide. gnuplot's own legend
+-- below the axes runs off the page if names are long.
 function series.legend(out, spec, letters)
   local rows, columns, wide = series.grid(spec, letters)
   local left, n, parts = math.max(0, (letters - columns * wide) / 2), 0, {}

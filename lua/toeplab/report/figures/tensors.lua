@@ -10,7 +10,7 @@ local kept_tensors = require "toeplab.store.logged_tensors"
 
 local tensors = {}
 
-local MOST = 400 -- rows and columns of colours; of longer axes every second, third, ... is drawn
+local MOST = 400 -- rows and columns of colours; longer axes are thinned to every second, third, ...
 local TICKS = 6
 
 -- ---- Data ---------------------------------------------------------------------------------------
@@ -22,7 +22,7 @@ local function spaced(n)
   return list, every
 end
 
--- Returns names for some positions of an axis: place -> what labels says there.
+-- Returns names for some positions of an axis: position -> its label.
 local function ticks(labels)
   local names, every = {}, (#labels + TICKS - 1) // TICKS
   for i = 1, #labels, every do names[i] = tostring(labels[i]) end
@@ -57,7 +57,7 @@ local function at_steps(rows, steps, name)
   return list
 end
 
--- Returns the values of a list at the positions, by magnitude if log.
+-- Returns the values of a list at the positions, as magnitudes if log.
 local function picked(values, positions, log)
   local list = {}
   for i, p in ipairs(positions) do list[i] = log and math.abs(values[p]) or values[p] end
@@ -118,8 +118,8 @@ function tensors.panels(store, id, name, o)
     list = {}
     for i, row in ipairs(chosen or { rows[#rows] }) do list[i] = matrix(store, row, shape, o) end
   else
-    errors.usage("plot: '%s' has the shape [%s]: only vectors and matrices are drawn; log a part, "
-      .. "or toeplab export --tensors", name, table.concat(first:shape(), ","))
+    errors.usage("plot: '%s' has the shape [%s]: only vectors and matrices can be drawn; log a "
+      .. "part, or toeplab export --tensors", name, table.concat(first:shape(), ","))
   end
   for _, panel in ipairs(list) do
     local shown = o.log and "|" .. name .. "|" or name

@@ -1,9 +1,9 @@
--- report/verdicts/claims.lua: judges what a paper claims about a table by the trials that answer
--- the table.
+-- report/verdicts/claims.lua: judges a paper's claims about a table by the trials that answer the
+-- table.
 --
--- A claim compares the values of two rows, seed by seed, by their ratio; published_tables.lua says
--- how a table's file declares it. The ratio is that of the geometric means, its interval comes from
--- Student's t on the logarithms of the ratios.
+-- A claim compares the values of two rows, seed by seed, by their ratio; published_tables.lua
+-- describes how a table's file declares it. The ratio is the ratio of the geometric means; its
+-- interval comes from Student's t on the logarithms of the ratios.
 local config = require "toeplab.base.config"
 local groups = require "toeplab.report.groups"
 local labels = require "toeplab.report.labels"
@@ -81,8 +81,8 @@ local function metric_of(published, name)
   return part
 end
 
--- Returns what is measured on both sides, {name= (nil: that of the metric), of= (parts), over=
--- (parts of the other side)}: the value of a side is the mean of its parts.
+-- Returns the measures of both sides, {name= (nil: the metric's), of= (parts), over= (parts of the
+-- other side)}: the value of a side is the mean of its parts.
 local function measures_of(published, claim)
   local list = {}
   local function add(name, of, over)
@@ -106,7 +106,7 @@ local function measures_of(published, claim)
   return list
 end
 
--- Returns the region of log ratios that a claim allows, and its words.
+-- Returns the region of log ratios that a claim allows, and its description.
 local function region_of(claim)
   local above, below, within = claim.above, claim.below, claim.within
   local low = within and -math.log(within) or above and math.log(above) or -math.huge
@@ -138,7 +138,7 @@ local function paper_value(side, parts)
   return sum / #parts
 end
 
--- Returns what a comparison compares: "0.90 over 0.99 (ours), PPL (val)".
+-- Returns the title of a comparison: "0.90 over 0.99 (ours), PPL (val)".
 function claims.title(c)
   local m = c.measure
   local what = m.name or m.of[1].name or m.of[1].names[1]
@@ -164,8 +164,8 @@ local function metrics_of(list, frame)
   return names
 end
 
--- Returns a function side, part -> the trials of the side that belong to the part's column; without
--- a part, all of the side.
+-- Returns a function (side, part) -> the trials of the side in the part's column; without a part,
+-- all trials of the side.
 local function finder(published, frame, trials)
   local match, row_of, columns = published_tables.matcher(published.rows, frame.axes), {}, {}
   for _, t in ipairs(trials) do row_of[t.point] = match(t.point.values) or false end
@@ -204,8 +204,8 @@ local function several(side, trials)
     keys[2] and " (also: " .. table.concat(keys, ", ", 2) .. ")" or "") }
 end
 
--- Returns the value of part in trial t, nil without one. A perplexity is that per unit.bytes bytes,
--- if trials logged how many a token has; a mean over lengths is that of such perplexities.
+-- Returns the value of part in trial t, nil without one. A perplexity is converted to unit.bytes
+-- bytes, if trials logged how many a token has; a mean over lengths is a mean of such perplexities.
 -- unit: {bytes= (nil: none is converted), place= (of bytes_per_token among a trial's values),
 -- lengths= (the places of the perplexities at all lengths)}.
 local function value_of(t, part, unit)
@@ -221,9 +221,9 @@ local function value_of(t, part, unit)
   return sum / #unit.lengths
 end
 
--- Returns what a side came to: {values= (seed -> the mean of the parts, false for a seed that lacks
--- one), steps= (judgement.count_looks), rule= (judgement.rule), lost= (the set of the ids of the
--- trials that ended without a result), point=}; nil and the reason if there are none or two
+-- Returns the results of a side: {values= (seed -> the mean of the parts, false for a seed that
+-- lacks one), steps= (judgement.count_looks), rule= (judgement.rule), lost= (the set of the ids of
+-- the trials that ended without a result), point=}; nil and the reason if there are none or two
 -- settings match; the third result is whether it diverged.
 local function values_of(find, side, parts, unit)
   local sums, counts, steps, lost = {}, {}, {}, {}
@@ -280,8 +280,8 @@ local function measure(c, find, tuned_key, unit)
   end
 end
 
--- Returns how a sentence names what all trials of both sides of a comparison miss; nil: nothing.
--- first: the place before the values of yardsticks.names in those of a trial.
+-- Returns the name of a yardstick that all trials of both sides of a comparison miss; nil: none.
+-- first: the index before the values of yardsticks.names in a trial's values.
 local function untrained(c, find, first)
   local trials = {}
   for _, side in ipairs { { c.a, c.measure.of }, { c.b, c.measure.over } } do
@@ -295,10 +295,10 @@ end
 
 -- ---- Verdicts ---------------------------------------------------------------------------------
 
--- Gives every comparison its verdict, with Holm's correction over all of the table, also over those
--- without a p because trials diverged or ended without a result. A claim holds if all of its
--- comparisons support it, and fails if one contradicts it. Models that miss a yardstick of their
--- data decide nothing, nor do comparisons of which a trial ended without a result.
+-- Gives every comparison its verdict, with Holm's correction over all of the table, including
+-- comparisons without a p because trials diverged or ended without a result. A claim holds if all
+-- of its comparisons support it, and fails if one contradicts it. Models that miss a yardstick of
+-- their data decide nothing, nor do comparisons with a trial that ended without a result.
 local function judge(result, all)
   local measured, untested = {}, 0
   for _, c in ipairs(all) do
@@ -319,8 +319,8 @@ local function judge(result, all)
   end
 end
 
--- Returns the unit of perplexities (value_of), and adds the metrics that it needs to the names.
--- Where no trial logged bytes_per_token, perplexities are those of tokens.
+-- Returns the unit of perplexities (value_of), and adds the metrics that it needs to the names. If
+-- no trial logged bytes_per_token, perplexities are per token.
 local function unit_of(published, frame, names)
   local unit = { lengths = {} }
   if not published.bytes_per_token or not frame:metrics().bytes_per_token then return unit end
@@ -381,7 +381,7 @@ end
 
 -- ---- Words ------------------------------------------------------------------------------------
 
--- Returns the ratio with its interval, with the decimals that it deserves, but at least 3.
+-- Returns the ratio with its interval, with the decimals that this supports, but at least 3.
 local function ratio_text(pair)
   local ratio, low, high = judgement.range(pair)
   local deserved = low and stats.decimals((high - low) / 2) or 3
@@ -409,15 +409,15 @@ local function sentence(c, key)
     parts[#parts + 1] = quantity.count(c.pair.lost, "trial") .. " ended without a result"
   end
   parts[#parts + 1] = p and ("p %.2g"):format(p) or #c.pair.x == 1 and "one seed has no interval"
-    or "the seeds do not differ, so that no test applies"
+    or "the seeds do not differ, so no test applies"
   if c.untrained then
     parts[#parts + 1] = "both sides predict worse than " .. c.untrained
   end
   return table.concat(parts, "; ") .. ": " .. c.verdict
 end
 
--- Returns the line that says so if all comparisons have one value of the tuned key on both sides;
--- nil if they have not, or none was tuned.
+-- Returns a line that says that all comparisons have one value of the tuned key on both sides; nil
+-- if they have not, or no key was tuned.
 local function one_value(result, key)
   local same = true
   for _, pair in ipairs(result.pairs) do
@@ -465,7 +465,7 @@ function claims.words(published, frame)
     local all = quantity.count(result.count, "comparison")
     lines[#lines + 1] = ("claims: ratios of geometric means, paired by seed, with 95 %% intervals "
       .. "(t on the logarithms). 'supports' or 'contradicts': the interval lies within or outside "
-      .. "of what is claimed, with p < %g after Holm's correction over the %s in this table; a "
+      .. "the claimed range, with p < %g after Holm's correction over the %s in this table; a "
       .. "claim of several needs all of them"):format(judgement.ALPHA,
       result.tests < result.count and ("%d of %s that were run"):format(result.tests, all) or all)
     lines[#lines + 1] = judgement.least_pairs(result.pairs, true)

@@ -31,7 +31,7 @@ end
 
 -- ---- Settings ---------------------------------------------------------------------------------
 
--- Returns the values of a key among trials, as filters take them, in the order of the trials.
+-- Returns the values of a key among trials, as filter strings, in the order of the trials.
 function compare.values(trials, key)
   local texts = {}
   for _, t in ipairs(trials) do
@@ -43,9 +43,9 @@ function compare.values(trials, key)
   return texts
 end
 
--- Returns for each text the side of its trials: {text=, asked= (all), done= (those that are done
--- and finite, whose `value` is set)}; marks those that diverged, and those that ended without a
--- result (lost). Raises a usage error if a text has no trial.
+-- Returns for each value (a string) the side of its trials: {text=, asked= (all), done= (the finite
+-- ones, whose `value` is set)}; marks trials that diverged, and those that ended without a result
+-- (lost). Raises a usage error if a value has no trial.
 local function sides_of(frame, trials, key, texts)
   local sides = {}
   for s, text in ipairs(texts) do
@@ -70,15 +70,15 @@ local function sides_of(frame, trials, key, texts)
   return sides
 end
 
--- Returns the trials of a list of all sides.
+-- Returns the trials that all sides have in the list `name`.
 function compare.together(sides, name)
   local all = {}
   for _, side in ipairs(sides) do table.move(side[name], 1, #side[name], #all + 1, all) end
   return all
 end
 
--- Returns how many values a varying key has among trials, and the first one: exactly as text (two
--- of them may be shown alike, as are long texts that begin alike), and itself.
+-- Returns the number of distinct values of a varying key among trials, and the first one, as an
+-- exact string (long strings may be shown alike) and itself.
 function compare.distinct(trials, key)
   local count, seen, first = 0, {}, nil
   for _, t in ipairs(trials) do
@@ -89,9 +89,9 @@ function compare.distinct(trials, key)
 end
 
 -- Separates the axes other than key into those that vary within a side, and those whose value
--- follows from key: {name=, and the value of each side}. The trials that are not done count, too,
--- since a key with several values may have only one among those that are. A key that was tuned
--- follows from the point, not only from key, and separates nothing.
+-- follows from key: {name=, and the value of each side}. Unfinished trials count too, since a key
+-- with several values may have only one among the finished ones. A tuned key follows from the
+-- point, not only from key, and separates nothing.
 local function other_axes(frame, key, sides, tuned_key)
   local vary, along = {}, {}
   for _, name in ipairs(frame:own_axes(compare.together(sides, "asked"))) do
@@ -115,8 +115,8 @@ end
 
 -- ---- Pairs ------------------------------------------------------------------------------------
 
--- Returns a text that tells apart what commands asked that gave keys other values: the values of
--- those keys, without the compared one, that vary only from command to command.
+-- Returns a string that identifies the family of a trial: the values of the keys, except the
+-- compared one, that vary only from command to command.
 local function family_of(t, result)
   local values = {}
   for key in pairs(result.frame.between) do
@@ -129,7 +129,7 @@ end
 -- each side), asked= (of each side, whether it has trials), steps= (of each side, what
 -- judgement.count_looks takes), and for each side with done trials a table seed -> trial}. keys:
 -- those that tell places apart. Raises a usage error if two trials of a side have the same place
--- and seed, as those of 1 and 1.0 have.
+-- and seed, as for 1 and 1.0.
 local function places_of(result, keys)
   local list, found = {}, {}
   for s, side in ipairs(result.sides) do
@@ -158,8 +158,8 @@ local function places_of(result, keys)
       p[s], p.steps[s] = p[s] or t.value and {}, p.steps[s] or {}
       local other = t.value and p[s][t.seed]
       if other then
-        errors.usage("compare: the trials %s and %s have the same place, %s, and seed %d: take one "
-          .. "away with toeplab rm", other.id:sub(1, 12), t.id:sub(1, 12), p.label, t.seed)
+        errors.usage("compare: the trials %s and %s have the same place, %s, and seed %d: remove "
+          .. "one with toeplab rm", other.id:sub(1, 12), t.id:sub(1, 12), p.label, t.seed)
       end
       if t.value then p[s][t.seed] = t end
       if t.value or t.diverged then p.steps[s][t.seed] = t.step end
@@ -216,7 +216,7 @@ local function row_of(result, p, s)
 end
 
 -- Returns the rows of all other sides, for each place at which one of them has a result, or at
--- which trials of both ended without one: that was asked, too.
+-- which trials of both ended without one.
 local function rows_of(result, keys)
   local rows, places = {}, places_of(result, keys)
   for s = 2, #result.sides do
@@ -258,8 +258,8 @@ local function without_step(frame, by)
   return list[1] and list, found
 end
 
--- Judges the rows of a family. Rows where a side diverged or has seeds without a result count among
--- those that Holm's correction is for, though they may have no p.
+-- Judges the rows of a family. Holm's correction also counts rows in which a side diverged or has
+-- seeds without a result, though they may have no p.
 local function judge_family(family)
   local counted, untested = {}, 0
   for _, row in ipairs(family) do
@@ -270,10 +270,10 @@ local function judge_family(family)
   judgement.judge_success(counted)
 end
 
--- Judges the rows, those of each family apart, since a trial run with other values of keys is no
+-- Judges the rows of each family separately, since a trial run with other values of keys is not
 -- part of the question. A side that diverged at a seed is not claimed to be better, since its
--- values that diverged are not among those that are compared. Nothing is claimed where seeds ended
--- without a result: what they would have come to is not known.
+-- diverged values are not compared. Nothing is claimed where seeds ended without a result, because
+-- their outcome is unknown.
 local function judge(result)
   local families = {}
   for _, row in ipairs(result.rows) do
@@ -297,17 +297,16 @@ local function judge(result)
   end
 end
 
--- Compares values of a key (as texts) with the first of them, the baseline, by metric. options:
+-- Compares values of a key (as strings) with the first of them, the baseline, by metric. options:
 -- ratio= (whether by ratios of geometric means, not by differences), better= ("lower" or "higher",
--- nil: as the frame says), by= (a list of keys, nil: all others that vary; "step": the parts of the
+-- nil: the frame decides), by= (a list of keys, nil: all others that vary; "step": the parts of the
 -- training, unless it is a key).
 -- Returns {frame=, key=, metric=, better=, ratio=, sides= (sides_of; with overall=, of its rows, by
 -- judgement.overall, unless commands gave other keys several values), rows=, along=, tuned_key=
--- (Frame:tuned_key), seconds= (the mean of a trial, or nil), families= (in how many lists the rows
--- are judged)}. A row is a judged
--- pair with label, place, setting, tests (the rows that Holm's correction counts), chance (the
--- share of pairs in which b is better) and claimed. Raises a usage error if a value has no
--- trial.
+-- (Frame:tuned_key), seconds= (the mean of a trial, or nil), families= (the number of separately
+-- judged lists of rows)}. A row is a judged pair with label, place, setting, tests (the rows that
+-- Holm's correction counts), chance (the share of pairs in which b is better) and claimed. Raises a
+-- usage error if a value has no trial.
 function compare.new(frame, key, texts, metric, options)
   options = options or {}
   local by, curves = without_step(frame, options.by)

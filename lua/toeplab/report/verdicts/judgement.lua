@@ -1,6 +1,6 @@
--- report/verdicts/judgement.lua: the one judgement of pairs, for compare, claims and looks: of
--- values of the same seeds it takes differences or logarithms of ratios, with their interval, p
--- with Holm's correction over a list, and the number of seeds that a claim would need.
+-- report/verdicts/judgement.lua: judges pairs for compare, claims and looks: differences or log
+-- ratios of values of the same seeds, with their interval, p with Holm's correction over a list,
+-- and the number of seeds that a claim requires.
 local quantity = require "toeplab.base.quantity"
 local sequential = require "toeplab.trials.sequential"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -10,9 +10,8 @@ local judgement = { ALPHA = sequential.ALPHA }
 
 -- ---- Levels -----------------------------------------------------------------------------------
 
--- Returns the rule by which a command that asked for one of the trials added seeds (the text of
--- sequential.rule), of several the one whose first look has the smallest level; nil if their seeds
--- were a fixed number.
+-- Returns the rule (text of sequential.rule) by which a command added seeds to the trials; of
+-- several, the one whose first look has the smallest level; nil if the seeds were a fixed number.
 function judgement.rule(trials)
   local texts, least, alpha = {}, nil, math.huge
   for _, t in pairs(trials) do texts[t.rule or false] = true end
@@ -24,10 +23,10 @@ function judgement.rule(trials)
   return least
 end
 
--- Returns the share of cases that the interval of pairs may miss, if there are that many (default:
--- those of its x): ALPHA or, if a rule added them by looks (looks.lua), what the correction leaves
--- for this look. Where commands added seeds one after the other, by hand, the first look took ALPHA
--- already, and those that follow take a fifth of it, a tenth and so on, so that all of them
+-- Returns the share of cases that the interval of pairs may miss, for `seeds` pairs (default: those
+-- of its x): ALPHA or, if a rule added seeds by looks (looks.lua), the share that the correction
+-- leaves for this look. If a user added seeds with further commands, the first look took ALPHA
+-- already, and the following ones take a fifth of it, a tenth and so on, so that all of them
 -- together are wrong in at most 7 % (tests/lua/report/test_error_rates.lua). more: how many looks
 -- are to come; nil: none.
 function judgement.alpha(c, seeds, more)
@@ -39,7 +38,7 @@ function judgement.alpha(c, seeds, more)
   return looks > 1 and math.min(alpha, judgement.ALPHA / 5 / 2 ^ (looks - 2)) or alpha
 end
 
--- Returns lines that say how the level is corrected for looks at some of the pairs in a list.
+-- Returns lines on how the level is corrected for repeated looks at pairs of a list.
 function judgement.corrected(list)
   local lines, most = {}, 1
   if judgement.rule(list) then
@@ -81,9 +80,9 @@ function judgement.pair(a, b, ratio)
 end
 
 -- Sets in pairs, if there are any, mean and deviation of x and, if there are several, low, high and
--- half (of the interval that misses with probability alpha) and p: that of the t test against the
--- nearest bound of `region` (of x; default: 0), nil if it says nothing. p is scaled so that it is
--- compared with ALPHA also where alpha is another.
+-- half (of the interval that misses with probability alpha) and p, of the t test against the
+-- nearest bound of `region` (of x; default: 0); nil if the test does not apply. p is scaled so that
+-- it is compared with ALPHA even if alpha differs.
 function judgement.estimate(c, alpha)
   c.alpha = alpha
   for name, value in pairs(stats.interval(c.x, 1 - alpha, c.size) or {}) do c[name] = value end
@@ -113,9 +112,9 @@ function judgement.count_looks(c, a, b)
 end
 
 -- Estimates all pairs of a list, each at its level (judgement.alpha), and applies Holm's correction
--- to their p. untested: how many comparisons were asked for besides and have no p, as where a side
--- diverged. Sets in each tests, how many comparisons the correction counts, and whether it is
--- decided, which is nil where it has no p. Returns tests.
+-- to their p. untested: the number of further comparisons that have no p, for example because a
+-- side diverged. Sets in each tests, how many comparisons the correction counts, and whether it is
+-- decided (nil without p). Returns tests.
 function judgement.judge(list, untested)
   local ps, of = {}, {}
   for _, c in ipairs(list) do
@@ -146,8 +145,8 @@ function judgement.judge_success(list)
   end
 end
 
--- Returns the line that says so if the fewest pairs of a judged list cannot reach significance by
--- the sign test, which assumes no distribution; nil if they can.
+-- Returns a warning if the fewest pairs of a judged list cannot reach significance by the sign
+-- test, which assumes no distribution; nil if they can.
 function judgement.least_pairs(list, ratio)
   local fewest, needed = nil, 1
   for _, c in ipairs(list) do
@@ -165,7 +164,7 @@ function judgement.least_pairs(list, ratio)
     ratio and "log ratios" or "differences", least_p(n), needed) or nil
 end
 
--- Returns mean, low and high of pairs as differences or ratios; nil for those that there are not.
+-- Returns mean, low and high of pairs as differences or ratios; nil where there is none.
 function judgement.range(c)
   local function shown(x) return x and (c.ratio and math.exp(x) or x) end
   return shown(c.mean), shown(c.low), shown(c.high)
@@ -189,9 +188,9 @@ function judgement.overall(list)
 end
 
 -- Returns about how many seeds detect a true mean of x, where Holm's correction counts `tests`: at
--- most those that there are, or more at the level of one more look, which the command that adds
--- them allows. Where a rule added seeds, the level depends on their number, so that the estimate is
--- repeated with its result.
+-- most the existing ones, or more at the level of one more look, which the command that adds them
+-- uses. Where a rule added seeds, the level depends on their number, so the estimate is repeated
+-- with its result.
 function judgement.seeds(c, tests, mean)
   local n
   for more = 0, c.rule and 0 or 1 do

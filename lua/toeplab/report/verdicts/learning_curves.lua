@@ -52,7 +52,7 @@ end
 local function middle(row) return (row.part.first + row.part.last) / 2 end
 
 -- Says where the mean difference of rows, judged and in the order of their parts, changes its sign,
--- by a line from the middle of one part to that of the next. name: of the setting; base: of the
+-- by linear interpolation between the middles of parts. name: of the setting; base: of the
 -- baseline.
 function learning_curves.crossing(rows, name, base)
   local places, before, good, bad, lower = {}, nil, false, false, nil
@@ -70,7 +70,7 @@ function learning_curves.crossing(rows, name, base)
   end
   if not before then return ("%s and %s: no part has both"):format(name, base) end
   if lower == nil then
-    return ("%s and %s: one seed, so that nothing is judged"):format(name, base)
+    return ("%s and %s: one seed, so nothing is judged"):format(name, base)
   end
   local which = (before.mean < 0) == lower and name or base
   local claimed = (good and bad and "each of them" or good and name or bad and base or "neither")
@@ -79,7 +79,7 @@ function learning_curves.crossing(rows, name, base)
     return ("%s and %s do not cross: %s is better throughout; %s"):format(name, base, which,
       claimed)
   end
-  return ("%s and %s cross near step %s, from where on %s is better; %s"):format(name, base,
+  return ("%s and %s cross near step %s, after which %s is better; %s"):format(name, base,
     table.concat(places, " and "), which, claimed)
 end
 

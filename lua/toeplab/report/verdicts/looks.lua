@@ -1,6 +1,6 @@
--- report/verdicts/looks.lua: the looks at rows whose seeds are added until their ratio to another
--- row is known (trials/sequential.lua): which rows are compared, where each stops, and what is said
--- of it.
+-- report/verdicts/looks.lua: sequential looks at rows whose seeds are added until their ratio to
+-- another row is known (trials/sequential.lua): which rows are compared, where each stops, and the
+-- report on it.
 local labels = require "toeplab.report.labels"
 local json = require "toeplab.base.json"
 local judgement = require "toeplab.report.verdicts.judgement"
@@ -29,9 +29,9 @@ local function keys_that_differ(points, ignored)
   return sorted_keys(set)
 end
 
--- Returns what is compared, {row=, base= (points)} for each of the points (tables key -> value)
--- that does not fit the table `with`; nil and the reason if there is nothing to compare. ignored: a
--- key that follows from the point, as one that was tuned; nil: none.
+-- Returns the comparisons, {row=, base= (points)} for each of the points (tables key -> value) that
+-- does not match the table `with`; nil and the reason if there is nothing to compare. ignored: a
+-- key that follows from the point, such as a tuned one; nil: none.
 function looks.comparisons(points, with, ignored)
   local bases, others, list, name = {}, {}, {}, label_of(with)
   for _, point in ipairs(points) do
@@ -43,7 +43,7 @@ function looks.comparisons(points, with, ignored)
     return nil, ("no row has %s (there are: %s)"):format(name,
       table.concat(there, "; ", 1, math.min(#there, 7)))
   elseif #others == 0 then
-    return nil, ("every row has %s, so that there is nothing to compare"):format(name)
+    return nil, ("every row has %s, so there is nothing to compare"):format(name)
   end
   local keys = keys_that_differ(bases, ignored)
   for _, point in ipairs(others) do
@@ -83,7 +83,8 @@ local function follow(rule, c, value_of)
     local pair = judgement.pair(base, row, true)
     judgement.estimate(pair, rule.alpha[k])
     state.look, state.seeds, state.percent = k, n, 100 * (math.exp(pair.half) - 1)
-    -- Equal seeds do not prove that there are no others: no less than was asked for is claimed.
+    -- Equal seeds do not prove that others are equal: never claim less than the requested
+    -- precision.
     pair.low = math.min(pair.low, pair.mean - asked)
     pair.high = math.max(pair.high, pair.mean + asked)
     state.ratio, state.low, state.high = judgement.range(pair)
@@ -98,11 +99,10 @@ end
 
 -- Judges the comparisons by the results so far. value_of(point, seed, n) returns the value of a
 -- trial, above 0, as it counts at the look after n seeds; or nil and why its trial will have none;
--- or nil if that is not known yet. Returns a list
--- of states: {row=, base=, asked= (how many seeds it asks for), stopped= (why it asks for no more,
--- nil: it waits for results), and of the last look, nil before the first: look= (its number),
--- seeds=, ratio=, low=, high=, percent= (half of the interval, as a factor)}. The result depends on
--- the values alone, not on the order in which trials end.
+-- or nil if that is not known yet. Returns a list of states: {row=, base=, asked= (how many seeds
+-- it requires), stopped= (why it requires no more, nil: it waits for results), and of the last
+-- look, nil before the first: look= (its number), seeds=, ratio=, low=, high=, percent= (half of
+-- the interval, as a factor)}. The result does not depend on the order in which trials end.
 function looks.judge(rule, comparisons, value_of)
   local list = {}
   for i, c in ipairs(comparisons) do list[i] = follow(rule, c, value_of) end
@@ -121,7 +121,7 @@ end
 
 -- Returns the function value_of of looks.judge for trials that have ended. entries_of(point)
 -- returns a list with a table seed -> {status=, value=, result=, label=} for each value of a tuned
--- key that the point was run with. Of several, that counts whose results up to the look are better
+-- key that the point was run with. Of several, the one with better results up to the look counts
 -- (versions.best); until all of these have ended, no value is known.
 function looks.reader(entries_of, goal, metric)
   local function chosen(list, n)
@@ -168,8 +168,8 @@ function looks.words(rule, states, metric, waiting)
   return lines
 end
 
--- Returns the lines of looks.words for what the newest sweep of a frame asked for; none if its
--- seeds were a fixed number, or if filters left out the row that the others are compared with.
+-- Returns the lines of looks.words for the newest sweep of a frame; none if its seeds were a fixed
+-- number, or if filters left out the row that the others are compared with.
 function looks.of_frame(frame)
   local rule = frame.plan.rule and sequential.rule(frame.plan.rule, true)
   local key = frame.plan.tuned_key

@@ -1,5 +1,5 @@
 -- report/verdicts/sentences.lua: words the result of a comparison (compare.lua): what may be
--- claimed, what it rests on, and how many seeds a claim would need.
+-- claimed, on what evidence, and how many seeds a claim would need.
 local cells = require "toeplab.report.cells"
 local compare = require "toeplab.report.verdicts.compare"
 local judgement = require "toeplab.report.verdicts.judgement"
@@ -12,7 +12,7 @@ local sentences = {}
 
 local MOST = 1000 -- seeds that a command is proposed for
 
--- Returns that seeds of a row have no result, in words.
+-- Returns a phrase about the seeds of a row without a result.
 local function lost_text(row)
   return quantity.count(row.lost, "seed") .. " ended without a result"
 end
@@ -27,7 +27,7 @@ local function success_sentence(result, row)
   local p = ("Fisher's exact p %.3g%s"):format(row.p, row.tests > 1
     and " after Holm's correction for " .. row.tests .. " rows" or "")
   return text .. (row.claimed and (row.good == "b" and "more often, " or "less often, ")
-    or row.lost > 0 and lost_text(row) .. ", so that nothing may be claimed; "
+    or row.lost > 0 and lost_text(row) .. ", so nothing may be claimed; "
     or "undecided, ") .. p
 end
 
@@ -50,7 +50,7 @@ local function sentence_of(result, row)
       100 * (1 - row.alpha), low, high, ratio and " on the logarithms" or "")
   end
   if row.half == 0 then
-    return ("%s%s at each of %d seeds: nothing varies, so that no test applies"):format(where,
+    return ("%s%s at each of %d seeds: nothing varies, so no test applies"):format(where,
       row.mean == 0 and "equal" or ("%s %.4g"):format(by, mean), n)
   end
   local open = row.low <= 0 and row.high >= 0
@@ -67,8 +67,8 @@ end
 
 -- Returns the number of seeds that decides every row which is still open if its true mean is the
 -- measured one or, with `resolve`, that detects a difference of this size (a ratio of 1 + resolve)
--- in every row; nil if no row needs or allows an estimate. The other results: whether a row has
--- fewer than it needs, and the fewest that one of these rows has.
+-- in every row; nil if no row needs or allows an estimate. Also returns whether a row has fewer
+-- than it needs, and the fewest that such a row has.
 local function needed(result, resolve)
   local most, least, lacks = nil, math.huge, false
   for _, row in ipairs(result.rows) do
@@ -82,8 +82,8 @@ local function needed(result, resolve)
   return most, lacks, least
 end
 
--- Returns what a command sets to run only what is compared, key -> value; nil if it cannot set the
--- compared key by itself.
+-- Returns the keys that a command sets to run only the compared trials, key -> value; nil if it
+-- cannot set the compared key by itself.
 local function chosen(result)
   local alone, at, both = result.frame:free_keys(), {}, compare.together(result.sides, "done")
   local function only(trials, key) -- a value that all of them have
@@ -112,7 +112,7 @@ local function sweep_of_all(result)
   end
 end
 
--- Returns how many trials of what is compared n seeds lack.
+-- Returns how many trials are missing for n seeds on all sides.
 local function lacking(sides, n)
   local have, count = {}, 0
   for _, t in ipairs(compare.together(sides, "done")) do
@@ -147,8 +147,8 @@ local function more_seeds(result, resolve, duration)
     result.frame:command(chosen(result), "seeds=" .. n, sweep_of_all(result)) }
 end
 
--- Returns lines that say with which values of a tuned key the rows were compared; none if no key
--- was tuned.
+-- Returns lines that name the values of a tuned key with which the rows were compared; none if no
+-- key was tuned.
 local function tuned_lines(result)
   local key, equal, lines = result.tuned_key, {}, {}
   local function text(v) return v == nil and "none" or config.show(v) end
@@ -170,7 +170,7 @@ local function tuned_lines(result)
   return lines
 end
 
--- Adds to the lines how much of each difference the test text alone may make.
+-- Adds to the lines how much of each difference may come from the test text alone.
 local function text_errors(result, lines)
   for _, row in ipairs(result.rows) do
     local error_of, parts = table.unpack(row.text_error or {})
@@ -200,7 +200,7 @@ local function crossings(result, lines)
   end
 end
 
--- Returns lines of text that state what may be claimed. duration: a function seconds -> text.
+-- Returns lines that state what may be claimed. duration: a function seconds -> string.
 function sentences.of(result, resolve, duration)
   local lines, out, diverged, alone = {}, 0, 0, 0
   local function add(n, one, many)

@@ -1,6 +1,6 @@
 -- report/verdicts/text_error.lua: how far a difference of two models may come from the test text
--- alone. The seeds' interval is of these very tokens: with other texts of the same kind even the
--- mean over all seeds would be another. Trials log the mean losses of consecutive parts of the test
+-- alone. The seeds' interval holds for this test text; with other texts of the same kind even the
+-- mean over all seeds would differ. Trials log the mean losses of consecutive parts of the test
 -- part (recipes/lm.lua), and the differences of two models over these parts have a standard error.
 local logged_tensors = require "toeplab.store.logged_tensors"
 local stats = require "toeplab.report.stats"
@@ -18,16 +18,16 @@ local function read(store, id)
   end
 end
 
--- Returns the losses of the parts in a trial; false if it logged none. They are read once, since a
+-- Returns the losses of the parts in a trial; false if it logged none. Caches them, since a
 -- baseline is compared with many settings.
 local function parts_of(store, t)
   if t.loss_parts == nil then t.loss_parts = read(store, t.id) or false end
   return t.loss_parts
 end
 
--- Returns the standard error, over the parts, of the mean of log perplexity of b minus that of a,
--- and the number of parts. a and b: seed -> trial; seeds: those of both. Returns nil unless all of
--- these trials have logged the losses of as many parts.
+-- Returns the standard error, over the parts, of the mean log perplexity of b minus a, and the
+-- number of parts. a and b: seed -> trial; seeds: the common ones. Returns nil unless all of these
+-- trials have logged the losses of equally many parts.
 function text_error.of(store, a, b, seeds)
   local sums
   for _, seed in ipairs(seeds) do

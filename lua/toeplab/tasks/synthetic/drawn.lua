@@ -1,12 +1,12 @@
--- synthetic/drawn.lua: the machinery of tasks whose examples are drawn when they are asked for.
+-- synthetic/drawn.lua: base of tasks whose examples are drawn on demand.
 --
--- The examples of each batch, or of each block of a part, have a random stream of their own, so
--- that they depend on the seed alone and a run can resume at any step:
+-- The examples of each batch, or of each block of a part, have their own random stream, so that
+-- they depend on the seed alone and a run can resume at any step:
 --   task:batch(step)        the batch of training step 1, 2, ...
 --   task:each(part, size)   iterates over the examples of part "valid" or "test", size at a time
 --   task:steps()            steps of an epoch, for a task with a fixed set to train with; else nil
 -- A batch is {ids= [b,n], places= [m], targets= [m]}, all int32: the model is to predict targets[i]
--- after token number places[i], which counts from 0 along the rows of ids.
+-- after the token at index places[i], counted from 0 along the rows of ids.
 
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
@@ -20,16 +20,16 @@ local field = options.field
 
 function drawn.count(default) return field { default = default, min = 1, max = 1 << 24 } end
 
--- Declares the options of a task by its name in tl: those of spec and those that every task has,
--- whose defaults are in `sizes`. A task with sizes.train, which may be false for no default, can
--- train with a fixed set.
+-- Declares the options of a task by its name in tl: those of spec and the common ones, whose
+-- defaults are in `sizes`. A task with sizes.train, which may be false for no default, can train
+-- with a fixed set.
 function drawn.declare(name, spec, sizes)
   local all = {
     { "batch", drawn.count(sizes.batch), "examples of a training batch" },
     { "valid", drawn.count(sizes.valid), "examples to validate with" },
     { "test", drawn.count(sizes.test), "examples to test with" },
     { "seed", field { type = "int", min = 0, optional = true },
-      "seed of the examples (default: that of tl.seed)" },
+      "seed of the examples (default: tl.seed's)" },
   }
   if sizes.train ~= nil then
     all[#all + 1] = { "train", field { type = "int", default = sizes.train or nil,
@@ -68,7 +68,8 @@ function drawn.distinct(next_, wanted, size)
   return list
 end
 
--- Makes each token of a row the target after the one before it, and `last` that after the last one.
+-- Makes each token of a row the target after the one before it, and `last` the target after the
+-- last one.
 function drawn.every(row, places, targets, first, last)
   for i = 1, #row do
     places[#places + 1], targets[#targets + 1] = first + i - 1, row[i + 1] or last
@@ -82,8 +83,8 @@ Task.__index = Task
 
 -- Makes a task of: name, options (resolved), vocab, length, draws (the most random numbers of an
 -- example), and draw(next_, row, places, targets, first, length, part), which fills one row and
--- appends its places, counted from `first` on, and targets. Where lengths vary, those of one stream
--- are equal, and drawn first: draw_length(next_, part) returns what draw gets after `first`.
+-- appends its places, counted from `first`, and targets. If lengths vary, the lengths of one stream
+-- are equal, and drawn first: draw_length(next_, part) returns the length that draw gets.
 function drawn.task(fields)
   local o = fields.options
   fields.train = rawget(o, "train")
@@ -123,8 +124,8 @@ function Task:steps()
   return self.train and (self.train + batch - 1) // batch
 end
 
--- The examples of a fixed set are drawn again in each epoch, each from a stream of its own, which
--- costs less than a training step and no memory.
+-- Draws the examples of a fixed set again in each epoch, each from its own stream, which costs less
+-- than a training step and no memory.
 function Task:batch(step)
   options.count(self.name, "step", step)
   local rows, list = self.options.batch, {}
@@ -143,7 +144,7 @@ end
 
 local BLOCK = 64 -- examples of a part from one stream, so that they do not depend on the batches
 
-local PARTS = { "valid", "test" } -- whose examples are counted; those to train on have no end
+local PARTS = { "valid", "test" } -- whose examples are counted; training examples have no end
 
 function Task:each(part, size)
   local fine, why = suggest.choose("part of the task", part, PARTS)

@@ -55,9 +55,9 @@ local function cyclic(n)
   return product
 end
 
--- Returns the multiplication table of the group of that name and its order: "z2" (parity) to
--- "z120", sums modulo n; "s3" to "s5", permutations; "a4", "a5", even permutations. nil and the
--- right names for another.
+-- Returns the multiplication table of a group and its order: "z2" (parity) to "z120", sums modulo
+-- n; "s3" to "s5", permutations; "a4", "a5", even permutations. nil and the valid names for another
+-- name.
 function groups.table_of(name)
   local kind, n = name:match "^([zsa])(%d+)$"
   n = math.tointeger(tonumber(n))

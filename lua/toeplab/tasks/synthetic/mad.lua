@@ -1,10 +1,10 @@
 -- synthetic/mad.lua: generates the six tasks of MAD, mechanistic architecture design (Poli et al.
 -- 2024), with the settings that its score averages over.
 --
--- A task is {vocab=, length=} with the methods of drawn.lua; `train` fixed examples are used in a
--- new order in each epoch. The options default to the baseline of the published configurations;
--- mad.settings lists what the benchmark changes in it. In training the recall tasks have a target
--- after every token; scored are the tokens that earlier ones determine.
+-- A task is {vocab=, length=} with the methods of drawn.lua; each epoch uses the `train` fixed
+-- examples in a new order. The options default to the baseline of the published configurations;
+-- mad.settings lists the benchmark's changes to it. In training the recall tasks have a target
+-- after every token; the score counts the tokens that earlier ones determine.
 
 local core = require "toeplab.core"
 local drawn = require "toeplab.tasks.synthetic.drawn"
@@ -34,9 +34,9 @@ end
 -- ---- In-context recall, without and with noise -------------------------------------------------
 
 -- Returns a task of pairs of a random key and its value, which is fixed within the example. The
--- last pair has a key that stood before, and its value ends the sequence. A share of the other
+-- last pair has a key that occurred before, and its value ends the sequence. A share of the other
 -- pairs are two noise tokens instead. Keys are the first half of the tokens that are not noise,
--- values the second half. Scored are the values of keys that stood before.
+-- values the second half. The score counts the values of keys that occurred before.
 local function pairs_task(name, o, noise, share)
   local kinds, slots = o.vocab - noise, o.length // 2
   local keys = kinds // 2
@@ -46,7 +46,7 @@ local function pairs_task(name, o, noise, share)
   end
   local function draw(next_, row, places, targets, first, _, part)
     local value, seen = {}, {}
-    local sure = below(next_, slots - 1) -- holds a pair, so that there is a key to ask for
+    local sure = below(next_, slots - 1) -- holds a pair, so that there is a key for the query
     for slot = 0, slots - 1 do
       local a, b
       if slot < slots - 1 and slot ~= sure and share > 0 and next_() < share then
@@ -81,7 +81,7 @@ function mad.in_context_recall(given)
 end
 
 local noisy = common("noisy_recall", {
-  vocab(32, "tokens, those of the noise included"), length(128, "tokens of an example"),
+  vocab(32, "tokens, noise included"), length(128, "tokens of an example"),
   { "noise", count(16), "kinds of noise tokens" },
   { "share", field { default = 0.2, min = 0, max = 0.999 }, "share of the pairs that are noise" },
 })
@@ -101,9 +101,9 @@ local fuzzy = common("fuzzy_recall", {
 })
 
 -- tl.mad.fuzzy_recall(options): in-context recall of values of 1 to `motif` different tokens by
--- keys of 1 to `motif` different ones, in validation and test of just `motif`. The published code
--- leaves the last key out of the sequence now and then, so that nobody can know its value; here it
--- always stands before.
+-- keys of 1 to `motif` different ones, in validation and test of exactly `motif`. The published
+-- code sometimes leaves the last key out of the sequence, so that its value cannot be known; here
+-- it always occurs before.
 function mad.fuzzy_recall(given)
   local o = options.check("fuzzy_recall", fuzzy, given or {})
   local pad, most = o.vocab - 1, o.motif
@@ -152,7 +152,7 @@ end
 -- ---- Memorization -------------------------------------------------------------------------------
 
 local memorization = common("memorization", {
-  vocab(256, "tokens: half keys, half values, and one that asks"),
+  vocab(256, "tokens: half keys, half values, and one for the query"),
   length(32, "tokens of an example"),
 }, 256)
 
@@ -181,7 +181,7 @@ local compression = common("compression", {
 })
 
 -- tl.mad.compression(options): random tokens and the last one of the vocabulary. The target of each
--- place is its own token: a model is to find them all in its state after the last one.
+-- place is its own token: a model must recover all of them from its state after the last one.
 function mad.compression(given)
   local o = options.check("compression", compression, given or {})
   local function draw(next_, row, places, targets, first)
@@ -197,13 +197,13 @@ end
 -- ---- Selective copying --------------------------------------------------------------------------
 
 local copying = common("selective_copying", {
-  vocab(16, "tokens to copy, a blank, and one that asks for the copy"),
+  vocab(16, "tokens to copy, a blank, and one that requests the copy"),
   length(256, "tokens of an example"), { "marks", count(16), "tokens to copy" },
 })
 
--- tl.mad.selective_copying(options): `marks` random tokens, each behind a random number of blanks
--- (the last token but one of the vocabulary), then the last one, and `marks` blanks, after which
--- the model is to predict these tokens in their order.
+-- tl.mad.selective_copying(options): `marks` random tokens, each after a random number of blanks
+-- (the last but one token of the vocabulary), then the last one, and `marks` blanks, after which
+-- the model is to predict these tokens in order.
 function mad.selective_copying(given)
   local o = options.check("selective_copying", copying, given or {})
   local blank, blanks = o.vocab - 2, o.length - 2 * o.marks - 1
@@ -236,7 +236,7 @@ end
 local fewer = { "train", { 6400, 3200, 1600, 800 } }
 local wider, longer = { "vocab", { 32, 64, 128 } }, { "length", { 256, 512, 1024 } }
 
--- By task: the options that the benchmark changes, one at a time, with their values.
+-- By task: the options that the benchmark changes, one at a time, and their values.
 local changes = {
   { "in_context_recall", { wider, longer, fewer } },
   { "fuzzy_recall", { wider, longer, fewer } },
@@ -248,8 +248,8 @@ local changes = {
   { "memorization", { { "vocab", { 512, 1024, 2048, 4096, 8192 } } } },
 }
 
--- Returns the settings of the benchmark: a list of {task=, options=}, the baseline of each task,
--- whose options are {}, before those that change one option of it.
+-- Returns the settings of the benchmark: a list of {task=, options=}, first the baseline of each
+-- task, with options {}, then the settings that change one option of it.
 function mad.settings()
   local list = {}
   for _, of in ipairs(changes) do

@@ -1,7 +1,7 @@
 -- synthetic/recall.lua: generates the tasks in which a model must recall earlier tokens:
 -- associative recall with one query or many, induction heads, selective copying, state tracking.
 --
--- A task is {vocab=, length=} with the methods of drawn.lua, which says what a batch is.
+-- A task is {vocab=, length=} with the methods of drawn.lua, which describes a batch.
 
 local core = require "toeplab.core"
 local drawn = require "toeplab.tasks.synthetic.drawn"
@@ -49,10 +49,10 @@ local function weighted(next_, wanted, weights)
 end
 
 -- tl.recall.mqar(options): multi-query associative recall (Arora et al. 2023, Zoology, Section 4).
--- An example begins with pairs of different keys and values. Each key then comes once more as a
--- query, at an even distance behind the pairs, and the model is to predict its value after it. All
--- other tokens are random, the harder form, or 0, as in the paper's runs. Keys are the tokens
--- 1..vocab/2-1, values those from vocab/2 on.
+-- An example begins with pairs of different keys and values. Each key then occurs again as a query,
+-- at an even distance after the pairs, and the model is to predict its value after it. All other
+-- tokens are random, the harder form, or 0, as in the paper's runs. Keys are the tokens
+-- 1..vocab/2-1, values those from vocab/2.
 function recall.mqar(given)
   local o = options.check("mqar", mqar, given or {})
   local half, slots = o.vocab // 2, (o.length - 2 * o.pairs) // 2
@@ -83,8 +83,9 @@ end
 -- ---- One query: associative recall and induction heads ------------------------------------------
 
 -- Tokens are numbered 0 .. vocab - 3; vocab - 2 marks the place of the query, and vocab - 1, which
--- says in the published code that a key has no value, never occurs. In training every token is a
--- target after the one before it, most of which are random; in validation and test the answer is.
+-- in the published code stands for a key without a value, never occurs. In training every token is
+-- a target after the one before it, most of which are random; in validation and test only the
+-- answer.
 local function one_query(name, default_length)
   return common(name, {
     { "vocab", field { default = 20, min = 4, max = 1 << 24 }, "tokens, with two special ones" },
@@ -103,8 +104,8 @@ local associative = one_query("associative_recall", 40)
 
 -- tl.recall.associative_recall(options): associative recall (Fu et al. 2023, H3, Section 3.1; the
 -- released code). An example consists of length/2 pairs of a random key and its value, which is
--- fixed within the example; then come the mark and one of these keys, and the model is to predict
--- its value. Keys are the first half of the tokens, values the second one.
+-- fixed within the example; then follow the mark and one of these keys, and the model is to predict
+-- its value. Keys are the first half of the tokens, values the second.
 function recall.associative_recall(given)
   local o = options.check("associative_recall", associative, given or {})
   local mark = o.vocab - 2
@@ -154,13 +155,13 @@ local copying = common("selective_copying", {
 })
 
 -- tl.recall.selective_copying(options): selective copying (Gu & Dao 2023, Section 4.1.1). In an
--- example, `marks` random symbols stand at random places of `span` tokens, of which the others are
--- noise (token 0). Then come `marks` tokens 1, after which the model is to predict the symbols in
--- their order. Symbols are the tokens from 2 on.
+-- example, `marks` random symbols stand at random places of `span` tokens; the others are noise
+-- (token 0). Then follow `marks` tokens 1, after which the model is to predict the symbols in
+-- order. Symbols are the tokens from 2.
 function recall.selective_copying(given)
   local o = options.check("selective_copying", copying, given or {})
   if o.marks > o.span then
-    error(("selective_copying: marks = %d do not fit in span = %d"):format(o.marks, o.span), 0)
+    error(("selective_copying: marks = %d does not fit in span = %d"):format(o.marks, o.span), 0)
   end
   local function draw(next_, row, places, targets, first)
     for i = 1, o.span + o.marks do row[i] = i > o.span and 1 or 0 end
@@ -188,10 +189,10 @@ local tracking = common("state_tracking", {
 })
 
 -- tl.recall.state_tracking(options): the word problem of a group (Merrill et al. 2024; parity and
--- sums modulo n are those of cyclic groups). Tokens are random elements; the model is to predict
--- their product so far, in training after each token, in validation and test after the last one.
--- The examples of a batch have one random length. No mixer that is linear and the same at all
--- times, such as a TNO, can solve it at all lengths.
+-- sums modulo n are the cyclic groups). Tokens are random elements; the model is to predict their
+-- product so far, in training after each token, in validation and test after the last one. The
+-- examples of a batch have one random length. No mixer that is linear and constant in time, such as
+-- a TNO, can solve it at all lengths.
 function recall.state_tracking(given)
   local o = options.check("state_tracking", tracking, given or {})
   for _, pair in ipairs { { "least", "most" }, { "test_least", "test_most" } } do

@@ -1,4 +1,4 @@
--- tasks/columns.lua: reads tables of a user's own, whose first row names their columns.
+-- tasks/tables/columns.lua: reads the user's own tables, whose first row names their columns.
 
 local errors = require "toeplab.base.errors"
 local labelled_text = require "toeplab.tasks.labelled_text"
@@ -9,11 +9,11 @@ local suggest = require "toeplab.base.suggest"
 
 local columns = {}
 
--- The fields of options that say which table is read.
+-- The options that select the table to read.
 columns.file = { "file", "string", "a table whose first row names its columns: a file, or "
   .. "text:CONTENT" }
 columns.separator = { "separator", options.field { type = "string", optional = true,
-  choices = { ",", ";", "\t" } }, "what separates columns (default: a tab in files .tsv, else a "
+  choices = { ",", ";", "\t" } }, "the separator of columns (default: a tab in files .tsv, else a "
   .. "comma)" }
 
 -- Returns the field that begins at byte `at` of text, and the place after it; nil if a quote is not
@@ -62,7 +62,7 @@ local function each(task, name, separator, fn)
   end
 end
 
--- Returns the place of the column of that name.
+-- Returns the index of a named column.
 local function column(header, name, complain)
   local found = labelled_text.column(header, name, complain)
   if found then return found end
@@ -72,7 +72,7 @@ local function column(header, name, complain)
     table.concat(header, ", "))
 end
 
--- Calls fn(values, complain) for each row below the first: values lists those of the columns
+-- Calls fn(values, complain) for each row below the first: values lists the values of the columns
 -- that names(header) lists. task: the name of the task for messages; o: resolved options.
 function columns.each(task, name, o, names, fn)
   local separator = o.separator or name:find "%.tsv$" and "\t" or ","
@@ -84,7 +84,7 @@ function columns.each(task, name, o, names, fn)
       return
     end
     if #row ~= width then
-      complain("wanted %d columns, as the first row has, got %d", width, #row)
+      complain("wanted %d columns, as in the first row, got %d", width, #row)
     end
     local values = {}
     for i, place in ipairs(places) do values[i] = row[place] end

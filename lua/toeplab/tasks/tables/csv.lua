@@ -1,5 +1,4 @@
--- tasks/tables/csv.lua: loads labelled texts from tables of a user's own, whose tokens are
--- characters.
+-- tasks/tables/csv.lua: loads labelled texts from the user's own tables; the tokens are characters.
 
 local columns = require "toeplab.tasks.tables.columns"
 local core = require "toeplab.core"
@@ -18,27 +17,27 @@ local field = options.field
 
 local spec = options.declare "tl.tasks.csv" {
   columns.file,
-  { "valid_file", field { type = "string", optional = true }, "one of examples to validate with" },
-  { "test_file", field { type = "string", optional = true }, "one of examples to test with" },
+  { "valid_file", field { type = "string", optional = true }, "the same to validate with" },
+  { "test_file", field { type = "string", optional = true }, "the same to test with" },
   { "text", "text", "the column of the texts" },
-  { "label", "label", "the column of the labels, which may be any words" },
+  { "label", "label", "the column of the labels, which may be any strings" },
   columns.separator,
   { "length", field { default = 1024, min = 2 }, "most tokens of a row, the end included" },
   { "least", field { default = 1, min = 1 },
     "characters that occur less often in file, held-out rows included, become <unk>" },
   { "valid", field { default = 0.1, min = 0, max = 0.9 },
     "share of the examples of file held out if there is no valid_file" },
-  { "test", field { default = 0.1, min = 0, max = 0.9 }, "the same without a test_file" },
+  { "test", field { default = 0.1, min = 0, max = 0.9 }, "the same if there is no test_file" },
   { "data_seed", field { default = 1, min = 0 }, "seed of the choice of these examples" },
   { "multiple", field { default = 64, min = 1 }, "rows are padded to a multiple of this length" },
   { "seed", field { type = "int", min = 0, optional = true },
-    "seed of the order (default: that of tl.seed)" },
+    "seed of the order (default: tl.seed's)" },
 }
 
 -- ---- Examples -----------------------------------------------------------------------------------
 
--- Returns the texts and the labels, as they are written, in a table, and for each example the
--- function that raises an error about its row.
+-- Returns the texts and labels (strings) in a table, and for each example a function that raises an
+-- error about its row.
 local function read(name, o)
   local texts, labels, complaints = {}, {}, {}
   columns.each("csv", name, o, function() return { o.text, o.label } end,
@@ -99,7 +98,7 @@ function csv.open(given)
     end
   end
   function task.yardsticks()
-    if not task.test then errors.usage "csv: yardsticks needs examples to test with" end
+    if not task.test then errors.usage "csv: yardsticks requires examples to test with" end
     return { bayes_accuracy = simple_models.bayes(task) }
   end
   return task

@@ -1,10 +1,10 @@
--- tasks/series.lua: loads a series of numbers, a row per moment, to predict columns of later rows.
+-- tasks/tables/series.lua: loads a series of numbers, a row per moment, to predict later rows.
 --
--- A window is x [n,c], rows that follow each other, and y [n,k], the targets `ahead` rows after
--- each of them, so that a causal model predicts at every position. Columns have mean 0 and
+-- A window is x [n,c], consecutive rows, and y [n,k], the targets `ahead` rows after each of them,
+-- so that a causal model predicts at every position. Columns have mean 0 and
 -- deviation 1 over the training part, and errors are in these units. Parts follow each other in
--- time. Of the validation and test parts each row is predicted once, by a window that sees at least
--- half of `length` rows; those of the first windows lie in the part before.
+-- time. Each row of the validation and test parts is predicted once, by a window that sees at least
+-- half of `length` rows; the first windows' rows lie in the part before.
 local columns = require "toeplab.tasks.tables.columns"
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
@@ -15,8 +15,8 @@ local options = require "toeplab.base.options"
 local series = {}
 
 local LAGS = 48 -- most rows that the linear yardstick sees
-local RIDGES = { 1e-5, 1e-3, 1e-1 } -- shares of the mean diagonal that are added to it
-local ROWS = 1024 -- windows of an evaluation have about so many rows in a batch
+local RIDGES = { 1e-5, 1e-3, 1e-1 } -- terms added to the diagonal, as shares of its mean
+local ROWS = 1024 -- rows in a batch of an evaluation, about
 
 local field = options.field
 
@@ -25,15 +25,15 @@ local spec = options.declare "tl.tasks.series" {
   { "columns", field { type = "table", optional = true },
     "the columns that the model sees (default: all)" },
   { "targets", field { type = "table", optional = true },
-    "the columns that it predicts (default: those that it sees)" },
-  { "ahead", field { default = 1, min = 1 }, "rows from the last one seen to the one predicted" },
+    "the columns that it predicts (default: the same)" },
+  { "ahead", field { default = 1, min = 1 }, "rows from the last input row to the predicted one" },
   { "length", field { default = 256, min = 2 }, "rows of a window" },
   { "valid", field { default = 0.1, min = 0, max = 0.9 },
     "share of the rows, before the test part" },
   { "test", field { default = 0.2, min = 0, max = 0.9 }, "share of the rows at the end" },
   columns.separator,
   { "seed", field { type = "int", min = 0, optional = true },
-    "seed of the order (default: that of tl.seed)" },
+    "seed of the order (default: tl.seed's)" },
 }
 
 -- Raises a usage error unless an option is a list of names, or absent.
@@ -83,7 +83,7 @@ end
 local Part = {}
 Part.__index = Part
 
--- Returns the windows whose first rows are at these places, from 0: x [b,n,c], y [b,n,k].
+-- Returns the windows whose first rows have these indices, from 0: x [b,n,c], y [b,n,k].
 local function windows(self, starts)
   local ids, n = {}, self.length
   for i, start in ipairs(starts) do
@@ -148,7 +148,7 @@ end
 
 -- ---- Yardsticks ---------------------------------------------------------------------------------
 
--- Returns the rows of x [b,n,c] with those of the m - 1 rows before each, [b,n-m+1,m c].
+-- Returns the rows of x [b,n,c], each joined with the m - 1 rows before it, [b,n-m+1,m c].
 local function lagged(x, m)
   local n, list = x:dim(2), {}
   for lag = 0, m - 1 do list[lag + 1] = x:narrow(2, m - lag, n - m + 1) end
@@ -156,7 +156,7 @@ local function lagged(x, m)
 end
 
 -- Returns a function x [b,n,c] -> [b,n,k], c = size: the ridge regression of the targets on m rows.
--- Of several ridges it takes the one that is best on the validation part, if there is one.
+-- Uses the ridge that is best on the validation part, if there is one.
 local function regression(task, m, size)
   local part = task.train
   local xx, xy, rows = 0.0, 0.0, part.last - part.first - part.ahead
@@ -186,10 +186,10 @@ local function regression(task, m, size)
   return best
 end
 
--- Returns the test errors of simple predictions: last_mse, that nothing changes (if the model sees
+-- Returns the test errors of simple predictions: last_mse, the last row repeated (if the model sees
 -- all targets), and linear_mse, a ridge regression on the last rows, at most 48 and half a window.
 local function yardsticks(task, places)
-  if not task.test then errors.usage "series: yardsticks needs a test part" end
+  if not task.test then errors.usage "series: yardsticks requires a test part" end
   return core.precision("float32", function()
     local found, m = {}, math.min(LAGS, (task.train.length + 1) // 2)
     found.linear_mse = task.test:error_of(regression(task, m, #task.columns))

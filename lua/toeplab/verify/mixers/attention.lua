@@ -21,8 +21,8 @@ function kinds.transformer_ls(case)
   return mixer_case.run("transformer_ls", case, case:read "before")
 end
 
--- The projection is random inside the published module, so the case holds it apart from the
--- parameters. In evaluation the mixer uses the one that it has loaded.
+-- The projection is random inside the published module, so the case stores it apart from the
+-- parameters. In evaluation the mixer uses the loaded one.
 function kinds.performer(case)
   local mixer = mixer_case.make("performer", case):eval()
   local names = mixer_case.names("performer", { projection = case:read "projection" })

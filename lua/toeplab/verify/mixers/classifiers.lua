@@ -1,5 +1,5 @@
--- verify/mixers/classifiers.lua: runs the reference cases of the models of TNN that classify: those
--- of the Long Range Arena, and the model of images.
+-- verify/mixers/classifiers.lua: runs the reference cases of TNN's classifiers: the models of the
+-- Long Range Arena, and the image model.
 
 local core = require "toeplab.core"
 local models = require "toeplab.models"
@@ -35,8 +35,8 @@ local function add_operators(names, theirs, ours)
   end
 end
 
--- Returns the published names of an LRA model of so many layers, with the statistics of its batch
--- norms, which have the names of their norm. A layer is two residual blocks of the released code.
+-- Returns the published names of an LRA model of `layers` layers, with the statistics of its batch
+-- norms, named like their norm. A layer is two residual blocks of the released code.
 local function lra_names(layers)
   local names = {}
   add(names, "encoder%.0", "embed")
@@ -110,7 +110,7 @@ function kinds.lra_model(case)
   if has.x then module_case.compare(case, results, "dx", x:grad()) end
   module_case.gradients(case, model, module_case.renaming(names), results)
   if has.buffer then compare_buffers(case, model, names, results) end
-  core.no_grad(function() -- in this order, since a pass in training changes the statistics
+  core.no_grad(function() -- in this order, since a training pass changes the statistics
     module_case.compare(case, results, "eval_logits", model:eval()(x, lengths))
     module_case.compare(case, results, "hidden", model:train():hidden(x))
   end)
@@ -119,7 +119,7 @@ end
 
 -- ---- Images -------------------------------------------------------------------------------------
 
--- Returns the published names of an image model of so many blocks, each with an encoder of so many
+-- Returns the published names of an image model of `layers` blocks, whose encoders have rpe_layers
 -- layers.
 local function image_names(layers, rpe_layers)
   local names = {}

@@ -1,8 +1,8 @@
--- verify/mixers/forms.lua: says, for each mixer of the reference cases, how the released code names
--- its parameters, and which of our options the attributes of a case are.
+-- verify/mixers/forms.lua: for each mixer of the reference cases, the released code's names of its
+-- parameters, and the translation of a case's attributes to our options.
 --
 -- A form holds names, a list as in verify/module_case.lua (a parameter that matches none has the
--- published name), and options, a function of the attributes of a case. mixer is our name where it
+-- published name), and options, a function of the attributes of a case. mixer is our name if it
 -- differs, and state returns further entries of the module's state.
 
 local core = require "toeplab.core"

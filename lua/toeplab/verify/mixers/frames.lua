@@ -53,7 +53,7 @@ end
 local alone = { flash = true, flash_quad = true, gmlp = true, gss = true, fnet = true, s4 = true,
   dss = true }
 
--- What stands between self_attn and the names of a mixer's parameters.
+-- The part of a name between self_attn and a mixer's parameters.
 local places = { synthesizer_dense = "synthesizer", synthesizer_random = "synthesizer",
   gmlp = "gmlp", s4 = "s4", dss = "dss", gss = "gss", fnet = "fnet", gfnet = "gfn", afno = "afno" }
 

@@ -1,6 +1,6 @@
 -- verify/mixers/lra.lua: runs the reference cases of the attentions that were compared on the Long
 -- Range Arena (nn/mixers/approximate/, and softmax attention), and of the model around them. A case
--- of an attention holds its random choices, and what follows from them is compared too.
+-- of an attention stores its random choices; their consequences are compared too.
 
 local core = require "toeplab.core"
 local AttentionClassifier = require("toeplab.models.attention_classifier").AttentionClassifier
@@ -40,7 +40,7 @@ local chosen = {
   informer = "samples", bigbird = "random_blocks", reformer = "rotations", skyformer = "uniform",
 }
 
--- ---- What follows from the choices ----
+-- ---- Consequences of the choices ----
 
 -- Returns a map of x as the mixer sees it: [b,h,n,head_dim].
 local function heads(module, name, x)

@@ -16,8 +16,8 @@ local function options_of(a)
   }
 end
 
--- Returns the published names of the parameters and ours. Those of the released model are under
--- encoder.sentence_encoder, the norms of its blocks have no parameters.
+-- Returns the published names of the parameters and ours. The released model's are under
+-- encoder.sentence_encoder; the norms of its blocks have no parameters.
 local function names_of(a)
   local body = "encoder%.sentence_encoder%."
   local names = {

@@ -41,8 +41,8 @@ function kinds.selective_scan(case)
   return results
 end
 
--- Our taps [taps,width] are in the order of the lags, the published ones [width,1,taps] in that of
--- the positions.
+-- Our taps [taps,width] are in the order of the lags, the published ones [width,1,taps] in the
+-- order of the positions.
 local function taps_of(weight)
   local count, ids = weight:dim(3), {}
   for k = 1, count do ids[k] = count - k end

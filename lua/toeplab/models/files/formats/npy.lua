@@ -1,8 +1,8 @@
 -- models/files/formats/npy.lua: reads and writes the files of NumPy: .npy with one array, .npz (a
 -- zip archive of .npy files) with several by name.
 --
--- Entries of a .npz are read and written uncompressed, as numpy.savez stores them; those of
--- numpy.savez_compressed are refused with the remedy. An archive has less than 4 GiB.
+-- Entries of a .npz are read and written uncompressed, as numpy.savez stores them;
+-- entries of numpy.savez_compressed are refused with the remedy. An archive has less than 4 GiB.
 local core = require "toeplab.core"
 local raw_file = require "toeplab.models.files.formats.raw_file"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -10,10 +10,10 @@ local sorted_keys = require "toeplab.base.sorted_keys"
 local npy = {}
 
 local MAGIC, MOST = "\x93NUMPY", 1 << 32
-local MOST_ENTRIES, MOST_LETTERS = 0xFFFE, 0xFFFF -- of an archive; in the name of an entry
+local MOST_ENTRIES, MOST_LETTERS = 0xFFFE, 0xFFFF -- in an archive; in the name of an entry
 local CHUNK = 1 << 20 -- bytes read at a time for a checksum
 
--- NumPy's names of types -> those of core.raw_read.
+-- NumPy's names of types -> core.raw_read's.
 local types = {
   ["<f4"] = "F32", ["<f8"] = "F64", ["<f2"] = "F16", ["<i4"] = "I32", ["<i8"] = "I64",
   ["<i2"] = "I16", ["|i1"] = "I8", ["<u8"] = "U64", ["<u4"] = "U32", ["<u2"] = "U16",
@@ -32,7 +32,7 @@ local function dimensions(path, text)
     local digits = word:match "^%s*(%d+)L?%s*$"
     if digits or word:find "%S" then
       dims[#dims + 1] = math.tointeger(tonumber(digits))
-        or bad(path, "the shape (%s) is not one of integers", text)
+        or bad(path, "the shape (%s) is not a tuple of integers", text)
     end
   end
   return dims
@@ -42,7 +42,7 @@ end
 local function read_array(who, path, file, first, last)
   file:seek("set", first)
   local start = file:read(10) or ""
-  if #start < 10 or start:sub(1, 6) ~= MAGIC then bad(who, "is no .npy file of NumPy") end
+  if #start < 10 or start:sub(1, 6) ~= MAGIC then bad(who, "is not a .npy file of NumPy") end
   local version, length = start:byte(7), string.unpack("<I2", start, 9)
   local offset = first + 10
   if version > 1 then -- 2 further bytes of the length
@@ -59,23 +59,23 @@ local function read_array(who, path, file, first, last)
       core.sys.clean(header:sub(1, 60)))
   end
   local kind, dims = types[description], dimensions(who, shape:sub(2, -2))
-  if not kind then bad(who, "elements of NumPy's type '%s' are not read", description) end
+  if not kind then bad(who, "elements of NumPy's type '%s' are not supported", description) end
   local bytes = core.raw_bytes(kind) + 0.0
   for _, n in ipairs(dims) do bytes = bytes * n end
   if offset + length + bytes ~= last then
     bad(who, "has %d bytes of elements, but '%s' of shape %s takes %.0f",
       last - offset - length, description, shape, bytes)
   end
-  if #dims > 6 then bad(who, "has %d dimensions, a tensor here at most 6", #dims) end
+  if #dims > 6 then bad(who, "has %d dimensions, but a tensor has at most 6", #dims) end
   local entry = who:sub(#path + 3) -- of an archive
   entry = entry ~= "" and entry .. ": " or ""
   if order ~= "True" or #dims < 2 then
     return raw_file.elements(path, entry, offset + length, kind, dims)
   end
   if kind:sub(1, 1) ~= "F" then
-    bad(who, "holds integers in Fortran's order; write it with numpy.ascontiguousarray")
+    bad(who, "holds integers in Fortran order; write it with numpy.ascontiguousarray")
   end
-  local back, axes = {}, {} -- the first axis runs fastest
+  local back, axes = {}, {} -- the first axis varies fastest
   for i = 1, #dims do back[i], axes[i] = dims[#dims + 1 - i], #dims + 1 - i end
   return raw_file.elements(path, entry, offset + length, kind, back):permute(axes)
 end
@@ -113,12 +113,12 @@ local function contents(path, file, size)
       break
     end
   end
-  if not at then bad(path, "is no .npz file: a zip archive ends with a table of contents") end
+  if not at then bad(path, "is not a .npz file: it has no zip table of contents") end
   local count, bytes, offset = string.unpack("<I2I4I4", tail, at + 10)
   if count == 0xFFFF or offset >= MOST - 1 then
-    bad(path, "has 4 GiB or more, which is not read")
+    bad(path, "has 4 GiB or more, which is not supported")
   end
-  if offset + bytes > size then bad(path, "is cut off: its table of contents is not within it") end
+  if offset + bytes > size then bad(path, "is truncated: its table of contents is cut off") end
   file:seek("set", offset)
   return file:read(bytes) or "", count
 end
@@ -130,10 +130,10 @@ local function check_sum(path, file, name, first, last, sum)
   for at = first, last - 1, CHUNK do
     found = core.crc32(file:read(math.min(CHUNK, last - at)) or "", found)
   end
-  if found ~= sum then bad(path, "entry '%s' is damaged: its checksum is another", name) end
+  if found ~= sum then bad(path, "entry '%s' is damaged: its checksum differs", name) end
 end
 
--- Returns where the elements of an entry begin, behind its own header.
+-- Returns where the elements of an entry begin, after its own header.
 local function begin_of(path, file, name, offset)
   file:seek("set", offset)
   local text = file:read(30) or ""
@@ -161,11 +161,11 @@ function npy.read_archive(path)
     end
     if packed ~= bytes or bytes >= MOST - 1 then bad(path, "entry '%s' is too large", name) end
     local first = begin_of(path, file, name, offset)
-    if first + bytes > size then bad(path, "entry '%s' is cut off", name) end
+    if first + bytes > size then bad(path, "entry '%s' is truncated", name) end
     -- The same bytes could otherwise be read as any number of arrays.
     if offset < behind then bad(path, "entry '%s' lies within another or before it", name) end
     behind = first + bytes
-    local short = name:match "^(.*)%.npy$" or bad(path, "entry '%s' is no .npy file", name)
+    local short = name:match "^(.*)%.npy$" or bad(path, "entry '%s' is not a .npy file", name)
     if tensors[short] then bad(path, "there are two entries '%s'", name) end
     check_sum(path, file, name, first, first + bytes, sum)
     tensors[short] = read_array(path .. ": " .. name, path, file, first, first + bytes)

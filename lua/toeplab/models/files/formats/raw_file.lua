@@ -5,7 +5,7 @@ local errors = require "toeplab.base.errors"
 
 local raw_file = {}
 
--- Raises the error that a file cannot be read or written as it should.
+-- Raises an error about a file that cannot be read or written.
 function raw_file.bad(path, format, ...)
   errors.raise(errors.FAILED, "%s: %s", path, format:format(...))
 end
@@ -25,8 +25,7 @@ function raw_file.open(path)
   return file, file:seek "end"
 end
 
--- Returns the elements of a type at an offset as a tensor. who: what the path is followed by in
--- messages.
+-- Returns the elements of a type at an offset as a tensor. who: follows the path in messages.
 function raw_file.elements(path, who, offset, kind, dims)
   local ok, t = pcall(core.raw_read, path, offset, kind, dims)
   if ok then return t end
@@ -37,9 +36,9 @@ end
 
 -- Raises unless text is valid UTF-8; what names it.
 function raw_file.check_text(path, what, text)
-  if type(text) ~= "string" then raw_file.bad(path, "%s is a %s, not a text", what, type(text)) end
+  if type(text) ~= "string" then raw_file.bad(path, "%s is a %s, not text", what, type(text)) end
   if not utf8.len(text) then
-    raw_file.bad(path, "%s is no UTF-8 text: '%s'", what, core.sys.clean(text))
+    raw_file.bad(path, "%s is not UTF-8 text: '%s'", what, core.sys.clean(text))
   end
 end
 

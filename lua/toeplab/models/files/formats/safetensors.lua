@@ -21,7 +21,7 @@ local bad = raw_file.bad
 
 -- ---- Reading ------------------------------------------------------------------------------------
 
--- Returns the text of the header and the number of bytes behind it.
+-- Returns the text of the header and the number of bytes after it.
 local function header_text(path)
   local file <close>, size = raw_file.open(path)
   file:seek "set"
@@ -31,7 +31,7 @@ local function header_text(path)
   end
   local length = string.unpack("<I8", first)
   if length < 0 or length > MOST then
-    bad(path, "is no safetensors file: its header would have %s bytes, the format allows %d",
+    bad(path, "is not a safetensors file: its header would have %s bytes, the format allows %d",
       ("%u"):format(length), MOST)
   end
   if length > size - 8 then
@@ -39,11 +39,11 @@ local function header_text(path)
   end
   local text = file:read(length) or ""
   if text:sub(1, 1) ~= "{" then bad(path, "the header does not begin with '{'") end
-  if not utf8.len(text) then bad(path, "the header is no UTF-8 text") end
+  if not utf8.len(text) then bad(path, "the header is not UTF-8 text") end
   return text, size - 8 - length, 8 + length
 end
 
--- Whether list is an array of integers of at least 0; of `count` of them, if given.
+-- Returns whether list is an array of integers of at least 0, `count` of them if given.
 local function integers(list, count)
   if type(list) ~= "table" then return false end
   local found = 0
@@ -56,13 +56,13 @@ local function integers(list, count)
 end
 
 -- Returns {name=, type=, shape=, first=, last=, unread=} of an entry of the header; last is one
--- past the end, unread why no tensor can hold it (nil: one can).
+-- past the end, unread the reason why no tensor can hold it (nil: one can).
 local function entry(path, name, about)
   local function wrong(format, ...) bad(path, "tensor '%s' %s", name, format:format(...)) end
   if type(about) ~= "table" then wrong "is not described by an object" end
   if type(about.dtype) ~= "string" then wrong "has no dtype" end
   local size, unread = core.raw_bytes(about.dtype), nil
-  if not integers(about.shape) then wrong "has a shape that is no list of integers from 0 on" end
+  if not integers(about.shape) then wrong "has a shape that is not a list of integers" end
   if not integers(about.data_offsets, 2) then wrong "has no data_offsets [begin, end]" end
   local first, last = about.data_offsets[1], about.data_offsets[2]
   local bytes, shown = (size or 0) + 0.0, table.concat(about.shape, ",")
@@ -77,7 +77,7 @@ local function entry(path, name, about)
     unread = unread }
 end
 
--- Raises unless the tensors, in the order of their places, cover the data without gap or overlap.
+-- Raises unless the tensors, in the order of their offsets, cover the data without gap or overlap.
 local function check_cover(path, list, size)
   local at, before = 0, nil
   for _, e in ipairs(list) do
@@ -91,23 +91,23 @@ local function check_cover(path, list, size)
     at, before = e.last, e.name
   end
   if at > size then bad(path, "the tensors take %d bytes, but only %d follow the header", at, size)
-  elseif at < size then bad(path, "%d bytes behind the last tensor belong to none", size - at) end
+  elseif at < size then bad(path, "%d bytes after the last tensor belong to none", size - at) end
 end
 
 local function check_metadata(path, metadata)
   if type(metadata) ~= "table" or metadata == json.none then
-    bad(path, "%s is no object", METADATA)
+    bad(path, "%s is not an object", METADATA)
   end
   for key, text in pairs(metadata) do
     if type(key) ~= "string" or type(text) ~= "string" then
-      bad(path, "%s holds a %s, the format allows text only", METADATA, type(text))
+      bad(path, "%s holds a %s, the format allows strings only", METADATA, type(text))
     end
   end
   return metadata
 end
 
--- Returns the entries of the header in the order of their places, the metadata {key = text}, and
--- the offset of the data. Nothing but the header is read.
+-- Returns the entries of the header in the order of their offsets, the metadata {key = text}, and
+-- the offset of the data. Reads only the header.
 function safetensors.header(path)
   local text, size, offset = header_text(path)
   local ok, header = pcall(json.decode, text, false, json.none)
@@ -132,7 +132,7 @@ function safetensors.header(path)
 end
 
 -- Returns the tensors {name = tensor} of the file at path, float32 or int32, and its metadata.
--- Warns of those that no tensor can hold, such as complex ones, and leaves them out.
+-- Leaves out, with a warning, those that no tensor can hold, such as complex ones.
 function safetensors.read(path)
   local list, metadata, offset = safetensors.header(path)
   local tensors, unread = {}, {}
@@ -161,7 +161,7 @@ local function metadata_json(path, metadata)
 end
 
 -- Returns the tensors as {name=, tensor=, type=, size=}, those of 4 bytes an element first, so that
--- all lie aligned.
+-- all are aligned.
 local function in_order(path, tensors, bf16)
   local list = {}
   for name, t in pairs(tensors) do

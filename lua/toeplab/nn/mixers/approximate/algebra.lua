@@ -1,5 +1,5 @@
--- nn/mixers/approximate/algebra.lua: computes the Gaussian kernel and the approximate inverse of
--- small matrices from which the Nystrom methods are made.
+-- nn/mixers/approximate/algebra.lua: the Gaussian kernel, and the approximate inverse of small
+-- matrices for the Nystrom methods.
 
 local core = require "toeplab.core"
 
@@ -18,10 +18,10 @@ end
 
 -- Returns an approximate pseudo-inverse of square matrices with elements >= 0, by 6 steps of the
 -- third-order iteration of Razavi et al. (2014), as in Nystromformer (Xiong et al. 2021, Eq. 11):
---   Z_0 = A^T / c,   B = A Z,   Z <- Z (13 I - B (15 I - B (7 I - B))) / 4
--- c is the largest column sum of each matrix; with shared, it is the largest of all matrices, as
--- the published code has it, so that a result depends on the other rows of its batch. Gradients
--- flow through c.   a, z [b,h,l,l]   one: the identity [l,l]
+-- c is the largest column sum of each matrix; with shared, the largest of all matrices, as in the
+-- published code, so that a result depends on the other rows of its batch. Gradients flow through
+-- c.
+--   a, z [b,h,l,l]   one: the identity [l,l]
 function algebra.inverse(a, one, shared)
   local sums = a:sum(3)
   local c = shared and sums:amax() or sums:amax(3):reshape(a:dim(1), a:dim(2), 1, 1)

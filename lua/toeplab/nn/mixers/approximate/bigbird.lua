@@ -23,14 +23,15 @@ local BigBird = frame.class("BigBird", frame.padding {
   block = options.field { default = 64, min = 1, help = "positions of a block" },
   random_blocks = options.field { default = 3, min = 0,
     help = "random blocks that a block of queries sees" },
-  seed = options.field { default = 0, help = "of the random blocks" },
+  seed = options.field { default = 0, help = "seed of the random blocks" },
   as_published = false,
 })
 
 local FEWEST = 5 -- blocks, below which all queries see all keys
 
--- Returns, for the N-2 middle blocks of queries of all rows and heads, the blocks of keys as places
--- among b h N blocks and among the b N blocks of the mask, and what hides absent blocks.
+-- Returns, for the N-2 middle blocks of queries of all rows and heads, the blocks of keys as
+-- indices among b h N blocks and among the b N blocks of the mask, and the term that hides absent
+-- blocks.
 --   places, mask_places [b h (N-2) width]   absent [1,h,N-2,1,width size]
 local function tables(random, b, count, size)
   local h, places, mask_places, present = #random, {}, {}, {}
@@ -54,7 +55,7 @@ local function tables(random, b, count, size)
   }
 end
 
-BigBird.by_length = true -- what it chooses depends on the length of the padded row
+BigBird.by_length = true -- its choices depend on the length of the padded row
 
 function BigBird:prepare(o)
   self.patterns = cache.recent(function(n)

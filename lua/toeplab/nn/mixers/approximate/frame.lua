@@ -1,4 +1,4 @@
--- nn/mixers/approximate/frame.lua: defines what all attentions of this folder share: the maps to
+-- nn/mixers/approximate/frame.lua: the common base of all attentions of this folder: the maps to
 -- queries, keys and values, heads, the padding mask, and the output map.
 --
 --   local Name = frame.class("Name", { features = 64 })   -- further options
@@ -8,7 +8,7 @@
 -- (Chen et al. 2021), in which TNN's authors ran the Long Range Arena. None is causal.
 --   x, y [b,n,dim]   q, k, v, o [b,h,n,p], p = head_dim
 --   mask [b,n]: 1 for a token, 0 for padding; without it, all are tokens
---   choices: the random choices of one forward pass, which tests give; else drawn from a stream
+--   choices: the random choices of one forward pass, which tests pass; else drawn from a stream
 -- A class may define
 --   prepare(o)   makes further parameters
 --   aligned(n)   the length at which mix works, at least n. Padding rows are added up to it.
@@ -26,13 +26,13 @@ local streams = require "toeplab.base.streams"
 
 local frame = {}
 
--- Returns a declaration of the options that all mixers of this folder have, and those of more.
+-- Returns a declaration of the common options of this folder's mixers, and those of more.
 local function spec(more)
   local all = heads.spec {
     head_dim = options.field { type = "int", min = 1, optional = true },
     causal = options.field { default = false, check = function(value)
       return not value, "must be false: this mixer sees all positions, later ones too; a causal "
-        .. "model takes attention or another causal mixer"
+        .. "model use attention or another causal mixer"
     end },
     bias = true,
     output = true,
@@ -93,15 +93,15 @@ local function forward(self, x, mask, choices)
   return self.o and self.o(o) or o
 end
 
--- Returns a new class of mixers with the options more beside those that all have. An option in more
--- replaces one of the same name.
+-- Returns a new class of mixers with the options more besides the common ones. An option in more
+-- replaces a common one of the same name.
 function frame.class(kind, more)
   local class = nn_class(kind, spec(more or {}), { "dim" })
   class.build, class.forward, class.takes_mask = build, forward, true
   return class
 end
 
--- Returns what hides padding from scores [b,h,m,n], or nil without a mask.
+-- Returns the term that hides padding when added to scores [b,h,m,n], or nil without a mask.
 --   mask [b,1,n,1]   result [b,1,1,n]
 function frame.hide(mask)
   return mask and heads.hide(mask):transpose(3, 4)
@@ -112,8 +112,8 @@ function frame.tokens(x, mask)
   return mask and x * mask or x
 end
 
--- Returns the stream of the random choices of a mixer. Evaluation has a stream of its own, so that
--- how often a model is evaluated does not change how it is trained.
+-- Returns the stream of the random choices of a mixer. Evaluation has its own stream, so that the
+-- number of evaluations does not change the training.
 function frame.stream(self)
   return streams.get(self.kind:lower() .. (self.training and "" or " in evaluation"))
 end

@@ -12,20 +12,20 @@ local options = require "toeplab.base.options"
 --   sampled = min(n, f ceil(ln n)),   f = ceil(features / ln max_length)
 -- choices [n,sampled] int32: the keys of each query, from 0, drawn with replacement at every
 -- forward pass, one table for all rows and heads. No gradient passes through M. M costs n sampled
--- in each head, a block of queries at a time, and the attention as much.
+-- in each head, a block of queries at a time, and the attention the same.
 -- as_published: M subtracts the sum over n instead of the mean, and the mask is ignored; else
--- padding is no key, no query, and not in the mean of v.
+-- padding is neither key nor query, and not in the mean of v.
 local Informer = frame.class("Informer", {
   features = options.field { default = 128, min = 1,
     help = "queries that attend, at max_length positions" },
   max_length = options.field { default = 4096, min = 2,
-    help = "length at which so many queries attend" },
+    help = "length at which `features` queries attend" },
   as_published = false,
 })
 
 local BLOCK = 1 << 22 -- elements of the largest tensor while M is computed
 
-Informer.by_length = true -- what it chooses depends on the length of the padded row
+Informer.by_length = true -- its choices depend on the length of the padded row
 
 -- Returns the number of queries that attend among n.
 function Informer:sampled(n)
@@ -53,8 +53,8 @@ local function spread(products, weights, divisor)
   return largest - (products * weights):sum(2) / core.max(weights:sum(2), 1)
 end
 
--- Returns the positions of the queries of largest M in each row and head, from 0 and ascending,
--- [b h,sampled] int32; and for each query its place among them, from 1, or 0: [b h,n] int32.
+-- Returns the positions of the queries of largest M in each row and head, from 0 and ascending, [b
+-- h,sampled] int32; and for each query its index among them, from 1, or 0: [b h,n] int32.
 function Informer:top(q, k, mask, samples)
   local b, h, n, p = q:dim(1), q:dim(2), q:dim(3), q:dim(4)
   local count, parts = samples:dim(2), {}
@@ -85,7 +85,7 @@ function Informer:mix(q, k, v, mask, samples)
   return results:batch_gather(slots):reshape(b, h, n, p)
 end
 
--- Beside the attention of some queries, M takes as many products of all queries.
+-- Besides the attention of some queries, M takes `sampled` products of all queries.
 function Informer:own_cost(n)
   local some, all = self:sampled(n), self.opt.heads * self.width
   local flop, numbers = cost.attention(some, n, all, all, self.opt.heads)

@@ -12,8 +12,8 @@ local options = require "toeplab.base.options"
 -- 2020, Eq. 7, with one E for keys and values).
 --   positions: E [h,r,max_length] ~ N(0, 0.02^2), r = rank
 -- A shorter sequence uses the first n columns of E, which equals padding it with zero rows to
--- max_length. Costs n r. as_published leaves E as it was drawn: on a GPU the published code trains
--- a copy that the optimiser does not know.
+-- max_length. Costs n r. as_published leaves E at its initial value: on a GPU the published code
+-- trains a copy that the optimiser does not know.
 local Linformer = frame.class("Linformer", {
   rank = options.field { default = 128, min = 1, help = "rows that keys and values are summed to" },
   max_length = options.field { type = "int", min = 1 },
@@ -43,7 +43,7 @@ function Linformer:mix(q, k, v, mask)
   return heads.attend(q, k, v, self.width ^ -0.5)
 end
 
--- Beside the attention, keys and values are multiplied by E.
+-- Besides the attention, keys and values are multiplied by E.
 function Linformer:own_cost(n)
   local o, all = self.opt, self.opt.heads * self.width
   local flop, numbers = cost.attention(n, o.rank, all, all, o.heads)

@@ -12,18 +12,18 @@ local shapes = require "toeplab.nn.shapes"
 -- o = softmax(q k'^T) softmax(q' k'^T)^+ softmax(q' k^T) v (Xiong et al. 2021, Eq. 13)
 --   q', k' [b,h,l,p]: landmarks, each the mean of ceil(n / landmarks) consecutive rows of q or k
 -- q and k are scaled by p^(-1/4). Padding is left out of the means and of the last softmax. Costs
--- n l. Up to `landmarks` positions there is exact attention instead.
+-- n l. Up to `landmarks` positions it is exact attention.
 -- as_published: padding counts in the means, as zeros; and the iteration for the inverse starts
 -- from one number for the whole batch (algebra.lua). With padding = "tokens", zero rows are added
 -- up to max_length.
 local Nystrom = frame.class("Nystrom", frame.padding {
-  landmarks = options.field { default = 128, min = 1, help = "means of rows that stand for all" },
+  landmarks = options.field { default = 128, min = 1, help = "means of rows that represent all" },
   max_length = options.field { type = "int", min = 1, optional = true,
     help = "length to which padding = tokens fills up" },
   as_published = false,
 })
 
-Nystrom.by_length = true -- the landmarks are those of the padded row
+Nystrom.by_length = true -- the landmarks are the padded row's
 
 function Nystrom:prepare() self.identity = cache.recent(shapes.identity) end
 

@@ -19,9 +19,9 @@ local shapes = require "toeplab.nn.shapes"
 -- the scores. Costs n chunk per round, and a sort. Up to `chunk` positions there is exact attention
 -- instead.
 -- choices [h,p,hashes,B/2]: the rotations R, drawn at every forward pass, one for all rows. In the
--- published code B is that of the first sequence that the model sees; here it follows n. The maps
--- have no bias, as published; the lra port has biases, and with padding = "tokens" zero rows are
--- added to x up to max_length.
+-- published code the first sequence that the model sees fixes B; here it follows n. The maps have
+-- no bias, as published; the lra port has biases, and with padding = "tokens" zero rows are added
+-- to x up to max_length.
 local Reformer = frame.class("Reformer", frame.padding {
   chunk = options.field { default = 64, min = 1, help = "positions of a chunk" },
   hashes = options.field { default = 2, min = 1, help = "rounds of hashing" },
@@ -35,7 +35,7 @@ Reformer.one_map, Reformer.pads_input = true, true
 local SELF = -1e5 -- the score of a position with itself
 local LAST = 1e30 -- more than the largest projection, so that padding has the last bucket
 
-Reformer.by_length = true -- what it chooses depends on the length of the padded row
+Reformer.by_length = true -- its choices depend on the length of the padded row
 
 function Reformer:prepare()
   self.identity = cache.recent(shapes.identity)
@@ -81,8 +81,8 @@ local function with_previous(x)
   return core.concat({ before, x }, 3)
 end
 
--- Returns the bias of the scores: SELF where a key is at the position of the query, and what hides
--- it where it is padding.   place [g,chunks,c,1]: the sorted positions   mask the same, or nil
+-- Returns the bias of the scores: SELF where a key is at the position of the query, and the hiding
+-- term at padding.   place [g,chunks,c,1]: the sorted positions   mask the same, or nil
 local function bias(place, mask)
   local keys_at = with_previous(place):transpose(3, 4)
   local same = shapes.impulse(place - keys_at)

@@ -23,7 +23,7 @@ local Skyformer = frame.class("Skyformer", {
   as_published = false,
 })
 
-Skyformer.by_length = true -- the landmarks are those of the padded row
+Skyformer.by_length = true -- the landmarks are the padded row's
 
 function Skyformer:prepare() self.identity = cache.recent(shapes.identity) end
 

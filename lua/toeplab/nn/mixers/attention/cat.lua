@@ -11,12 +11,12 @@ local shapes = require "toeplab.nn.shapes"
 -- y = A (x Wv + bv) Wo + bo,  A_ij = a_((i-j) mod n),  a = softmax over the positions of z = x Wa,
 -- per head (Yamada 2025, CAT: Circular-convolutional attention for sub-quadratic transformers).
 --   x, y [b,n,dim]   z [b,n,heads]
--- The token at position l thus decides with which weight every token sees the one l places before
--- it, cyclically. A is applied by transforms, at n log n.
--- Causal: A_ij = softmax over j <= i of z_(i-j), which is the triangle of that matrix, each row
--- divided by its sum, at n^2. The paper also has a causal form at n^2; its formula was not to be
--- had, and this one is our reading. Nor do the sources agree on the sign of i - j: with the other
--- one, the triangle would read scores of later tokens.
+-- The token at position l thus decides the weight with which every token sees the one l places
+-- before it, cyclically. A is applied by transforms, at n log n. Causal: A_ij = softmax over j <= i
+-- of z_(i-j), the triangle of that matrix with each row divided by its sum, at n^2. The paper also
+-- has a causal form at n^2; its formula was not available, and this one is our reading. Nor do the
+-- sources agree on the sign of i - j: with the other sign, the triangle would read scores of later
+-- tokens.
 local CAT = class("CAT", heads.spec {}, { "dim" })
 
 function CAT:build(o)

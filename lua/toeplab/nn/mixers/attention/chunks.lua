@@ -1,5 +1,5 @@
 -- nn/mixers/attention/chunks.lua: computes attention without a softmax in time linear in n, by
--- chunks of positions: products within a chunk, and a running sum of what earlier chunks add up to.
+-- chunks of positions: products within a chunk, and a running sum over earlier chunks.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
@@ -61,7 +61,7 @@ end
 
 -- Returns the FLOP of a summer's function for one sequence, and how many numbers are stored: the
 -- features, the products within chunks, the states, and the results.
---   m: the width of q and k per head   w: that of v, which normalised() makes wider by 1
+--   m: the width of q and k per head   w: v's, which normalised() increases by 1
 function chunks.cost(causal, n, heads, m, w)
   local c = math.min(SIZE, n)
   local flop, numbers = 0.0, 1.0 * n * (2 * m + w)

@@ -9,16 +9,16 @@ local heads = require "toeplab.nn.mixers.heads"
 local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.base.options"
 
-local LEAST = 1e-4 -- of the sum of a row's weights
+local LEAST = 1e-4 -- least sum of a row's weights
 
 -- y = Wo A v,  A_ij = relu(q_i) . relu(k_j) cos(pi (i-j) / (2 length)), and each row is divided by
 -- its sum, at least 1e-4, per head (Qin et al. 2022, Eq. 10-12). If causal, j <= i.
 --   x, y [b,n,dim]   q, k, v = maps of x with bias
 -- The cosine is cos a_i cos a_j + sin a_i sin a_j with a_i = pi i / (2 length), so that q and k
 -- become twice as wide and time grows as n dim (dim/heads). length is the distance at which a
--- weight becomes 0, so n may not exceed it; as_published takes n itself instead, by which the same
--- tokens mix differently in a longer text. output = false leaves out Wo, as the published code
--- does. init = "xavier" starts v and o as in heads.maps, but q and k as "torch".
+-- weight becomes 0, so n may not exceed it; as_published uses n instead, so that the same tokens
+-- mix differently in a longer text. output = false leaves out Wo, as the published code does. init
+-- = "xavier" starts v and o as in heads.maps, but q and k as "torch".
 local Cosformer = class("Cosformer", heads.spec {
   length = options.field { default = 512, min = 1,
     help = "length over which the weights fall to 0" },

@@ -18,15 +18,15 @@ local TINY = 1e-12 -- added to |q|^2, so that q = 0 can be divided by its length
 -- needs no maximum against overflow. P is drawn as Performer's, once, and saved with the model; its
 -- m rows are the option features. For each of the m (w + 1) products of a feature with a channel of
 -- v, or with 1 for the sum of the row, exp(b) is a Toeplitz matrix: a TNO with a table of b. b
--- starts at 0, where A is that of Performer with such q and k. Time grows as m dim n log n. If
--- causal, j <= i. The transforms of rac round by the largest product at any lag, so that rows whose
--- own sums are small lose digits: at n = 257 early rows are off by 1e-5, 4e-4, 8e-3 and 1 with b of
+-- starts at 0, where A is Performer's with such q and k. Time grows as m dim n log n. If causal,
+-- j <= i. The transforms of rac round by the largest product at any lag, so that rows whose own
+-- sums are small lose digits: at n = 257 early rows are off by 1e-5, 4e-4, 8e-3 and 1 with b of
 -- deviation 1, 2, 3 and 6. The backend matrix keeps the digits at any b, at n^2.
 local FFTRPE = class("FFTRPE", heads.spec {
   features = options.field { default = 64, min = 1 },
   length = options.field { default = 512, min = 2, help = "distances with a bias" },
   init = options.field { type = "function|string", default = "torch" },
-  backend = "rac", -- which plugin applies the Toeplitz matrices
+  backend = "rac", -- the plugin that applies the Toeplitz matrices
 }, { "dim" })
 
 function FFTRPE:build(o)
@@ -67,7 +67,7 @@ end
 
 FFTRPE.apart = { tno = true } -- applied to m (w + 1) sequences at once
 
--- Beside the Toeplitz products, the queries and keys are multiplied by P, the keys by v, and the
+-- Besides the Toeplitz products, the queries and keys are multiplied by P, the keys by v, and the
 -- queries by the sums.
 function FFTRPE:own_cost(n)
   local o, w = self.opt, self.opt.dim // self.opt.heads

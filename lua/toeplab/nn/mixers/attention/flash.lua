@@ -1,4 +1,4 @@
--- nn/mixers/attention/flash.lua: defines FlashQuad, gated attention with squared relu in place of a
+-- nn/mixers/attention/flash.lua: defines FlashQuad, gated attention with squared relu instead of a
 -- softmax, and Flash, which confines it to chunks and mixes chunks linearly (Hua et al. 2022).
 
 local core = require "toeplab.core"
@@ -29,8 +29,8 @@ function RootScale:forward(x)
   return core.rms_norm(x, self.weight, 1e-5)
 end
 
--- y = z weight + bias per channel, which makes queries and keys of one shared map.   z, y [..,dim]
--- weight [1,dim] ~ N(0, 0.02^2)   bias [1,dim], from 0
+-- y = z weight + bias per channel, which makes queries and keys from one shared map.   z, y
+-- [..,dim] weight [1,dim] ~ N(0, 0.02^2)   bias [1,dim], from 0
 local Offset = class("Offset", { dim = "int" }, { "dim" })
 
 function Offset:build(o)
@@ -57,7 +57,7 @@ local function spec(more)
   return all
 end
 
--- Makes what both kinds have; offsets are the names of their queries and keys.
+-- Makes the common part of both kinds; offsets are the names of their queries and keys.
 local function prepare(self, o, offsets)
   if o.shared % 2 == 1 then
     error(("%s: shared = %d must be even, as rotary positions turn pairs of channels"):format(
@@ -85,7 +85,7 @@ local function branches(self, x)
 end
 
 -- Returns B [n,n] with B_ij = lags[j-i+L-1], counted from 0, for n <= L. The 2n-1 lags and a 0 are
--- repeated n times and read as rows of 2n-1, by which each row begins one lag before the last.
+-- repeated n times and read as rows of 2n-1, so that each row begins one lag before the last.
 local function bias(self, n)
   local lags = self.lags:narrow(1, self.opt.max_length - n + 1, 2 * n - 1)
   local repeated = shapes.pad(lags, 1, 0, 1):reshape(1, 2 * n) + core.zeros(n, 1)
@@ -110,7 +110,7 @@ end
 -- u = silu(norm(x) Wu), v likewise, and q and k are silu(norm(x) Wz), each scaled and shifted per
 -- channel (Offset), with rotary positions. If causal, j <= i.
 --   x, y [b,n,dim]   u, v [b,n,expand dim]   q, k [b,n,shared]   w [2L-1], L = max_length
--- Time and memory grow as n^2, as those of the paper's FLASH-Quad; Flash is its linear form.
+-- Time and memory grow as n^2, as in the paper's FLASH-Quad; Flash is its linear form.
 -- It has its own norm and residual connection. n > L is an error, except as_published, where K is
 -- then relu(q_i . k_j / n)^2 without w, which no training has seen. as_published also adds two
 -- unused vectors, a and b, which the published counts of parameters include.
@@ -141,7 +141,7 @@ end
 -- y = x + (u * ((K + G) v)) Wo (Hua et al. 2022, Sec. 4: mixed chunk attention):
 --   K_ij = relu(q_i . k_j / c + w[j-i])^2 where i and j are in one chunk of c positions, else 0
 --   G_ij = q'_i . k'_j / c where j is in an earlier chunk or, unless causal, for all j
--- Shapes and other parts are those of FlashQuad. x is filled with zeros up to a multiple of c, the
+-- Shapes and other parts are as in FlashQuad. x is filled with zeros up to a multiple of c, the
 -- option chunk. Time grows as n (c + shared) expand dim, since G v comes from a running sum over
 -- chunks. G is not divided by the number of chunks, and so grows with n.
 -- as_published lets the filled positions, whose u, v and z are not 0, take part in bidirectional
@@ -152,7 +152,7 @@ local Flash = class("Flash", spec {
 
 function Flash:build(o)
   if o.chunk > o.max_length then
-    error(("Flash: chunk = %d has more distances than the bias of max_length = %d: make chunk at "
+    error(("Flash: chunk = %d has more distances than the bias of max_length = %d: set chunk to at "
       .. "most max_length"):format(o.chunk, o.max_length), 0)
   end
   prepare(self, o, { "quad_q", "quad_k", "lin_q", "lin_k" })

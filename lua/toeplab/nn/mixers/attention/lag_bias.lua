@@ -20,7 +20,7 @@ local LagBias = class("LagBias", {
   form = options.field { default = "each", choices = { "each", "t5" } },
   causal = true,
   max_length = options.field { default = 512, min = 1,
-    help = "rows of lags; longer ones share the last" },
+    help = "rows of lags; longer lags share the last" },
 }, { "heads" })
 
 -- Returns the row of T5 for a lag that is at least 0, among `rows`.
@@ -31,7 +31,7 @@ local function bucket(lag, rows)
   return math.min(rows - 1, exact + math.floor(part * (rows - exact)))
 end
 
--- Returns the row of a lag, from 0. Causal attention hides negative lags, which have the row of 0.
+-- Returns the row of a lag, from 0. Causal attention hides negative lags, which use the row of 0.
 local function row_of(o, lag)
   local size = o.causal and math.max(lag, 0) or math.abs(lag)
   local rows = o.form == "each" and o.max_length or o.causal and BUCKETS or BUCKETS // 2

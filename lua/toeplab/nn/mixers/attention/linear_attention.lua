@@ -6,7 +6,7 @@ local class = require("toeplab.nn.class").class
 local chunks = require "toeplab.nn.mixers.attention.chunks"
 local heads = require "toeplab.nn.mixers.heads"
 
-local LEAST = 1e-6 -- of the sum of a row's weights
+local LEAST = 1e-6 -- least sum of a row's weights
 
 -- y = Wo A v,  A_ij = phi(q_i) . phi(k_j) with phi = 1 + elu, and each row is divided by its sum,
 -- at least 1e-6, per head (Katharopoulos et al. 2020, Eq. 7-9; q and k are not scaled). If causal,
@@ -20,8 +20,8 @@ function LinearAttention:build(o)
   self.sum = chunks.summer(o.causal)
 end
 
--- Returns self.sum, in a session its form that continues from the positions before: q, k and v are
--- [b,h,n,..] in both.
+-- Returns self.sum, in a session its form that continues from the previous positions: q, k and v
+-- are [b,h,n,..] in both.
 local function summer(self)
   local carried = self.carry
   if not carried then return self.sum end

@@ -15,12 +15,12 @@ local shapes = require "toeplab.nn.shapes"
 -- y = Wo a V, where a is one softmax per head over two sets of keys (Zhu et al. 2021, Sec. 3):
 --   landmarks  r keys LN_s(A k) and values LN_s(A v), where A is a softmax over all positions of
 --              r linear scores of x per head (option landmarks)
---   window     the tokens from W/2 before to W/2 behind the token's own block of W (option window;
+--   window     the tokens from W/2 before to W/2 after the token's own block of W (option window;
 --              W/2 is rounded down, but is at least 1)
 --   x, y [b,n,dim]   q = x Wq / sqrt(w)   k = LN_l(x Wk)   v = LN_l(x Wv)
 -- Its time grows as n (r + 2W) dim. It cannot be causal, since landmarks hold all positions.
 -- x is filled with zeros up to a multiple of W. as_published lets these positions take part in
--- landmarks and windows as if they were tokens.
+-- landmarks and windows like tokens.
 local LSBidirectional = class("LSBidirectional", heads.spec {
   causal = false,
   landmarks = options.field { default = 32, min = 1, help = "landmarks of the whole text" },
@@ -30,7 +30,7 @@ local LSBidirectional = class("LSBidirectional", heads.spec {
   init = options.field { type = "function|string", default = "torch" },
 }, { "dim" })
 
--- Returns what hides the rows of windows() that are none of the first n: [N,1,size + 2 reach].
+-- Returns the term that hides the rows of windows() beyond the first n: [N,1,size + 2 reach].
 local function hidden(n, count, size, reach)
   local start = core.affine(core.range(0, count - 1), size, -reach):reshape(count, 1, 1)
   local at = start + core.range(0, size + 2 * reach - 1):reshape(1, 1, -1)
@@ -39,7 +39,7 @@ local function hidden(n, count, size, reach)
 end
 
 -- Returns how an input of n positions is cut: count blocks of size that see reach positions before
--- and behind, the first `seen` positions of which take part, and what is hidden by that.
+-- and after, the first `seen` positions of which take part, and the term that hides the others.
 local function cut(o, n)
   local size, reach = o.window, math.max(o.window // 2, 1)
   local count = (n + size - 1) // size
@@ -59,8 +59,8 @@ function LSBidirectional:build(o)
   self.cuts = cache.recent(function(n) return cut(o, n) end)
 end
 
--- Returns for each block of size positions the rows from reach before to reach behind it; rows of
--- zeros stand where there are none.   t [b,h,N size,w]   result [b,h,N,size + 2 reach,w]
+-- Returns for each block of size positions the rows from reach before to reach after it, with rows
+-- of zeros where there are none.   t [b,h,N size,w]   result [b,h,N,size + 2 reach,w]
 local function windows(t, size, reach)
   local b, h, w = t:dim(1), t:dim(2), t:dim(4)
   t = t:reshape(b, h, -1, size, w)
@@ -91,7 +91,7 @@ function LSBidirectional:forward(x)
   return self.o(heads.join(y):narrow(2, 1, n))
 end
 
--- Beside the attention, keys and values are summed to landmarks.
+-- Besides the attention, keys and values are summed to landmarks.
 function LSBidirectional:own_cost(n)
   local o = self.opt
   local seen = o.landmarks + o.window + 2 * math.max(o.window // 2, 1)

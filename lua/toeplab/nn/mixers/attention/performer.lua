@@ -17,11 +17,11 @@ local LEAST = 1e-2 -- of the sum of a row's weights, as published
 --   phi(x) = m^(-1/2) (exp(P x' - |x'|^2/2 - M) + 1e-4),   P [heads,m,w]
 --   x, y [b,n,dim]   q, k, v = maps of x with bias
 -- The m rows of P (option features) are orthogonal in groups of w, with the lengths of Gaussian
--- vectors. They are drawn once and saved with the model. M prevents overflow and cancels but for
+-- vectors. They are drawn once and saved with the model. M prevents overflow and cancels except for
 -- the 1e-4: for a query it is the largest entry of P x'; for the keys the largest of all positions,
 -- but 0 if causal, as it would depend on later tokens (without M the mean of phi(k) over P is 1).
 -- If causal, j <= i. Its time grows as n m dim, whether causal or not.
--- as_published: in training P is Gaussian and drawn anew by every call, from the stream
+-- as_published: in training P is Gaussian and drawn by every call, from the stream
 -- "performer"; causal models take the M of all keys too; the 1e-4 is outside m^(-1/2); the sum of a
 -- row's weights is at least 1e-2, far above what keeps the division finite.
 local Performer = class("Performer", heads.spec {
@@ -87,7 +87,7 @@ function Performer:forward(x)
   return self.o(heads.join(chunks.normalised(self.sum, q, k, v, o.as_published and LEAST)))
 end
 
--- Beside the sums, the queries and keys are multiplied by P.
+-- Besides the sums, the queries and keys are multiplied by P.
 function Performer:own_cost(n)
   local o, w = self.opt, self.opt.dim // self.opt.heads
   local flop, numbers = chunks.cost(o.causal, n, o.heads, o.features, w + 1)

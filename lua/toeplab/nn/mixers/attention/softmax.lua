@@ -16,8 +16,8 @@ local options = require "toeplab.base.options"
 local position = require "toeplab.nn.position"
 local shapes = require "toeplab.nn.shapes"
 
--- Returns the mask [n,before+n] to add to the scores of n queries from position `before` on: it
--- hides later keys if causal, and with a window w those w or more positions away.
+-- Returns the mask [n,before+n] to add to the scores of n queries from position `before`: it hides
+-- later keys if causal, and with a window w those w or more positions away.
 local function unseen(before, n, causal, w)
   local distance = core.range(before, before + n - 1):reshape(n, 1)
     - core.range(0, before + n - 1):reshape(1, -1)
@@ -31,7 +31,7 @@ end
 -- attends to itself and earlier ones.
 --   q, k [b,n,h w]   v [b,n,h w']   bias [h,n,before+n], of ALiBi or LagBias
 -- mask [b,n], if given, is 0 at positions that no token attends to. In a session (carry.lua) the n
--- positions follow those before, whose keys and values are kept.
+-- positions follow previous ones, whose keys and values are kept.
 local function attend(self, q, k, v, mask)
   local o, n, bias = self.opt, q:dim(2), nil
   local before = carry.advance(self.carry, n)
@@ -55,7 +55,7 @@ local function attend(self, q, k, v, mask)
   return heads.join(heads.attend(q, k, v, q:dim(4) ^ -0.5, bias, more))
 end
 
--- positions says how a token knows where it is:
+-- The option positions selects how positions are encoded:
 --   "sinusoidal"  an encoding is added to x (nn.Sinusoidal)
 --   "learned"     rows of a table of max_length are added to x (nn.Learned)
 --   "rotary"      queries and keys are turned, by head (position.rotary)
@@ -66,7 +66,7 @@ local function spec(more)
   more.positions = options.field { default = "none",
     choices = { "none", "sinusoidal", "learned", "rotary", "alibi", "relative", "t5" } }
   more.window = options.field { type = "int", min = 1, optional = true,
-    help = "a token sees this many: itself and those before it; if not causal, as many after it" }
+    help = "tokens seen: itself and those before it; if not causal, equally many after it" }
   more.max_length = position.Learned.spec.fields.max_length
   more.dropout = options.field { default = 0.0, min = 0, max = 0.999 }
   more.init = options.field { type = "function|string", default = "torch" }
@@ -123,8 +123,8 @@ function Attention:own_cost(n)
   return cost.attention(n, n, width, width, count)
 end
 
--- The start of the maps of queries, keys and values in TNN's Table 7: weights as fairseq's, biases
--- as those of the maps u and o.
+-- The initial values of the maps of queries, keys and values in TNN's Table 7: weights as
+-- fairseq's, biases as in the maps u and o.
 local function gated_input(weight, bias)
   initial.init.linear.xavier_input(weight)
   initial.init.normal(bias, 0, 0.02)

@@ -21,16 +21,16 @@ local shapes = require "toeplab.nn.shapes"
 --           token's own, numbered by t: keys LN_d(pool(x Wk)), values likewise (pool.lua, with
 --           scores x Ws), and logits q_i . k_t + q_i . R'(e(D-1-t)), where D counts these vectors
 --   x, y [b,n,dim]   q = x Wq / sqrt(w)   e(p) = the sines, then the cosines of p 10000^(-2k/dim)
--- forward(x, memory) also takes what precedes x, [b,m,dim] with c | m, as tokens that are seen but
--- have no output and get no gradient; its vectors are pooled before Wk and Wv instead of after.
--- The published training code passes whatever the last batch left, of other texts; here there is
--- no memory unless the caller gives one. The cost of the window grows as n W, that of the chunks as
--- n^2 r / c by the paper's design: c / r times less than that of softmax attention.
--- Weights start as N(0, 0.02^2) with bias 0 (init = "bert"), those of the norms as N(1, 0.02^2).
+-- forward(x, memory) also takes the memory that precedes x, [b,m,dim] with c | m, as tokens that
+-- are seen but have no output and get no gradient; its vectors are pooled before Wk and Wv instead
+-- of after. The published training code passes the end of the last batch, of other texts; here
+-- there is no memory unless the caller gives one. The cost of the window grows as n W, the cost of
+-- the chunks as n^2 r / c by the paper's design: c / r times less than softmax attention. Weights
+-- start as N(0, 0.02^2) with bias 0 (init = "bert"), the norms' as N(1, 0.02^2).
 local TransformerLS = class("TransformerLS", heads.spec {
   chunk = options.field { default = 32, min = 1, help = "positions of a chunk" },
   rank = options.field { default = 1, min = 1, help = "vectors for each chunk" },
-  window = options.field { default = 64, min = 1, help = "last tokens that are seen themselves" },
+  window = options.field { default = 64, min = 1, help = "last tokens that are seen individually" },
   init = options.field { type = "function|string", default = "bert" },
 }, { "dim" })
 
@@ -40,7 +40,7 @@ local function check(_, o)
       .. "own: use the mixer ls_bidirectional, or causal = true", 0)
   end
   if o.dim % 2 == 1 then
-    error(("TransformerLS: dim = %d must be even, as distances are given by sines and cosines")
+    error(("TransformerLS: dim = %d must be even, as sines and cosines encode distances")
       :format(o.dim), 0)
   end
 end
@@ -53,7 +53,7 @@ local function encodings(count, dim)
   return core.concat({ -sin, cos }, 2)
 end
 
--- Returns what hides the positions of windows() that a token does not see:
+-- Returns the term that hides the positions of windows() that a token does not see:
 -- [count,size,reach + size].
 local function hidden_positions(cuts, window)
   local row = core.range(0, cuts.size - 1):reshape(1, -1, 1)
@@ -66,7 +66,7 @@ local function hidden_positions(cuts, window)
   return heads.hide(seen)
 end
 
--- Returns what hides the vectors of a token's own chunk and later ones: [n/c,1,t].
+-- Returns the term that hides the vectors of a token's own chunk and later ones: [n/c,1,t].
 local function hidden_chunks(o, cuts)
   local count = cuts.size * cuts.count // o.chunk
   local last = core.affine(core.range(0, count - 1), o.rank, cuts.memory // o.chunk * o.rank - 1)
@@ -75,9 +75,9 @@ local function hidden_chunks(o, cuts)
   return heads.hide(seen)
 end
 
--- Returns how x of n positions is cut into count blocks of size positions, of which each sees its
--- own and the reach positions before, when memory positions precede x; and what is hidden by that.
--- An input no longer than the window is a single block, so that it is not filled up to the window's
+-- Returns how x of n positions is cut into count blocks of size positions, each of which sees its
+-- own and the reach positions before, when memory positions precede x; and the hiding terms. An
+-- input no longer than the window is a single block, so that it is not filled up to the window's
 -- length.
 local function cut(o, n, memory)
   local function filled(length) return (length + o.chunk - 1) // o.chunk * o.chunk end
@@ -212,7 +212,7 @@ end
 TransformerLS.apart = { window_place = true, chunk_place = true } -- applied to distances
 
 -- A token is compared with two windows, and with the vectors of all chunks but the last, whether it
--- sees them or not. Both have products by distance. Chunks map x to keys and values once more.
+-- sees them or not. Both have products by distance. Chunks map x to keys and values again.
 function TransformerLS:own_cost(n)
   local o, window = self.opt, math.min(n, self.opt.window)
   local far = (n - 1) // o.chunk * o.rank

@@ -17,19 +17,19 @@ local function spec(kind, more)
     dim = options.field { type = "int", min = 1 },
     causal = steps.causal(kind),
     heads = options.field { default = 4, min = 1 },
-    taps = options.field { default = 4, min = 1, help = "of the convolutions of q, k and v" },
+    taps = options.field { default = 4, min = 1, help = "taps of the convolutions of q, k and v" },
     beta_max = options.field { default = 1.0, min = 0, max = 2,
       help = "largest beta; with 2 a state can change its sign, as parity needs" },
   }, more)
 end
 
--- Makes what both mixers have; width is that of the values of all heads.
+-- Makes the common part of both mixers; width: of the values of all heads.
 local function prepare(self, o, width)
   if o.dim % o.heads ~= 0 then
     error(("%s: %d channels do not divide into %d heads"):format(self.kind, o.dim, o.heads), 0)
   end
   local widths = { q = o.dim, k = o.dim, v = width }
-  for _, name in ipairs { "q", "k", "v" } do -- in this order, so that a seed gives one start
+  for _, name in ipairs { "q", "k", "v" } do -- in this order, for equal seeds
     self[name] = Linear(o.dim, widths[name], { bias = false })
     self[name .. "_conv"] = Conv(widths[name], { taps = o.taps })
   end
@@ -82,7 +82,7 @@ end
 -- (Yang, Kautz and Hatamizadeh 2025, Gated delta networks, Sec. 3).
 --   v, s, x Wg [b,n,expand dim]   a [b,n,heads]   a_log [heads] = log U(1,16)
 local GatedDeltaNet = class("GatedDeltaNet", spec("GatedDeltaNet", {
-  expand = options.field { default = 2, min = 1, help = "channels of values over those of keys" },
+  expand = options.field { default = 2, min = 1, help = "width of values over keys" },
 }), { "dim" })
 
 function GatedDeltaNet:build(o)

@@ -1,5 +1,5 @@
--- nn/mixers/states/delta_rule.lua: computes states that a delta rule updates, by products of
--- matrices within chunks of positions.
+-- nn/mixers/states/delta_rule.lua: computes states that a delta rule updates, by matrix products
+-- within chunks of positions.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
@@ -10,8 +10,8 @@ local delta_rule = {}
 local CHUNK = 32 -- a power of two
 
 -- Returns matrices of a chunk of size positions: lower [size,size], 1 on and below the diagonal;
--- levels, of which the i-th is 1 where a row is in the second half and a column in the first half
--- of the same 2^i positions.
+-- levels, whose i-th is 1 where a row is in the second half and a column in the first half of the
+-- same 2^i positions.
 local function matrices(size)
   local levels, s, rows = {}, 1, {}
   repeat
@@ -28,15 +28,14 @@ local function matrices(size)
   return { lower = shapes.lower(size), identity = shapes.identity(size), levels = levels }
 end
 
--- Returns a cache of what depends on the size of a chunk alone, for delta_rule.apply.
+-- Returns a cache of the matrices of a chunk by its size, for delta_rule.apply.
 function delta_rule.cache()
   return cache.recent(function(size) return core.no_grad(matrices, size) end)
 end
 
--- Returns (I + A)^-1 for matrices A [..,size,size], of which all but what is below the diagonal
--- counts as 0. The inverse of the two halves of a block gives that of the block:
--- [X 0; -Y L X  Y]. A series of powers would do too, but its terms are as large as 10^8 where keys
--- repeat.
+-- Returns (I + A)^-1 for matrices A [..,size,size], of which only the part below the diagonal
+-- counts. The inverses of the two halves of a block give the block's inverse: [X 0; -Y L X  Y]. A
+-- series of powers would work too, but its terms are as large as 10^8 where keys repeat.
 local function inverse(a, of)
   local x = of.identity - a * of.levels[1]
   for i = 2, #of.levels do

@@ -17,8 +17,8 @@ local init, parameter = initial.init, initial.parameter
 -- (e^(s z) - 1) / (e^(s z n) - 1) with p = 1, s = -1 where Re L > 0, else p = 0, s = 1. A division
 -- by q is by q + eps/conj q. K depends on the length n.
 --   log_dt [dim,2]   lambda [state,2]   w [1 or 2,dim,state,2]   skip [1,dim]
--- With as_published, the z of p z (n-1) is a constant to the gradient, which is then not that of
--- the softmax where Re L > 0.
+-- With as_published, the z of p z (n-1) is a constant to the gradient, which then differs from the
+-- softmax's where Re L > 0.
 local Kernel = class("DSSKernel", modes.fields {
   eps = options.field { default = 1e-7, min = 0 },
   as_published = false,

@@ -13,9 +13,9 @@ local steps = require "toeplab.nn.mixers.states.steps"
 -- (Yang et al. 2024, Gated linear attention transformers with hardware-efficient training,
 -- Sec. 4.4).
 --   x, y, v [b,n,dim]   q, k, a [b,n,dim/2], w = dim/2/heads   W1 [rank,dim]
--- The norm is over the channels of a head, without weights of its own. Each head's state has
--- dim^2/(2 heads^2) numbers. The recurrence is core.linear_recurrence: n dim^2/(2 heads) steps, of
--- which n dim^2/(128 heads) numbers are kept.
+-- The norm is over the channels of a head, without weights. Each head's state has dim^2/(2 heads^2)
+-- numbers. The recurrence is core.linear_recurrence: n dim^2/(2 heads) steps, of which n dim^2/(128
+-- heads) numbers are kept.
 local GLA = class("GLA", {
   dim = options.field { type = "int", min = 1 },
   causal = steps.causal "GLA",

@@ -1,5 +1,5 @@
--- nn/mixers/states/hgrn2.lua: defines HGRN2, a gated linear recurrence whose keys are what its
--- decays forget.
+-- nn/mixers/states/hgrn2.lua: defines HGRN2, a gated linear recurrence whose keys are the forgotten
+-- share of its decays.
 
 local core = require "toeplab.core"
 local carry = require "toeplab.nn.mixers.carry"
@@ -14,8 +14,8 @@ local steps = require "toeplab.nn.mixers.states.steps"
 -- (Qin et al. 2024, HGRN2: gated linear RNNs with state expansion, COLM, Sec. 3.2).
 --   x, y [b,n,dim]   f, q, v [b,n,dim]
 -- The paper learns the bound `lower` of the forget gates over the layers together, growing with
--- depth; here it is a number per layer, by default 0. A head has head_dim channels, or all where
--- there are fewer, and head_dim^2 numbers of state. The recurrence is core.linear_recurrence: n dim
+-- depth; here it is a number per layer, by default 0. A head has head_dim channels, or all if there
+-- are fewer, and head_dim^2 numbers of state. The recurrence is core.linear_recurrence: n dim
 -- head_dim steps, of which n dim head_dim/64 numbers are kept.
 local HGRN2 = class("HGRN2", {
   dim = options.field { type = "int", min = 1 },

@@ -1,5 +1,5 @@
--- nn/mixers/states/hippo.lua: computes the HiPPO-LegS matrix in the basis that diagonalises its
--- normal part, from which S4 and DSS are initialised.
+-- nn/mixers/states/hippo.lua: the HiPPO-LegS matrix in the basis that diagonalises its normal part,
+-- for the initialisation of S4 and DSS.
 
 local core = require "toeplab.core"
 
@@ -40,9 +40,9 @@ local known = {}
 
 -- Returns one {w=, u=, v=} for each pair of eigenvalues +-i w of S, for even size, from small to
 -- large w: S u = w v and S v = -w u, with u and v of length 1. The singular values of S are the w,
--- each twice, so that any left singular vector is a u, and v and w follow from it in float64.
--- Because LAPACK returns u in float32, u and v are exact to about 1e-6. The cost is one singular
--- value decomposition of size^3 operations, which is done once for each size.
+-- each twice, so any left singular vector is a u, and v and w follow from it in float64. Because
+-- LAPACK returns u in float32, u and v are exact to about 1e-6. The cost is one singular value
+-- decomposition of size^3 operations for each size.
 local function pairs_of(size)
   if known[size] then return known[size] end
   local s, list = skew(size), {}

@@ -19,12 +19,12 @@ local init, parameter = initial.init, initial.parameter
 -- -sin(2 pi f l/length), ..) for `bands` frequencies f from 1e-4 to bands - 1.
 --   freq [width] = 10   skip [1,dim] ~ N(0,1)
 -- The rates are fixed and evenly spaced over the channels, so that a kernel falls to 1e-2 after 0.3
--- to 1.5 of length. Lags of length and more are further points of the same functions.
+-- to 1.5 of length. Lags of `length` and more are further points of the same functions.
 local Kernel = class("HyenaKernel", {
   dim = options.field { type = "int", min = 1 },
   length = options.field { type = "int", min = 2, help = "longest sequence" },
   width = options.field { default = 64, min = 1, help = "width of the network of the kernel" },
-  bands = options.field { default = 1, min = 1, help = "frequencies that this network is given" },
+  bands = options.field { default = 1, min = 1, help = "frequencies among the network's inputs" },
 }, { "dim" })
 
 Kernel.domains = { lag = true }
@@ -72,7 +72,7 @@ end
 -- [v, u, w] = conv(x Wi + bi),  y = (w * K(u * v)) Wo + bo: order 2 of the recurrence (Poli et al.
 -- 2023, Hyena hierarchy: towards larger convolutional language models, Def. 3.1 and Sec. 3.3).
 --   x, y, u, v, w [b,n,dim]   conv: a depthwise convolution of `taps` tokens, with a bias
--- length is that of training, to which the lags are relative. The kernel takes n width^2 + n width
+-- length is the training's, to which the lags are relative. The kernel takes n width^2 + n width
 -- dim products, the convolution n log n steps.
 local Hyena = class("Hyena", {
   dim = options.field { type = "int", min = 1 },
@@ -81,7 +81,7 @@ local Hyena = class("Hyena", {
   width = Kernel.spec.fields.width,
   bands = Kernel.spec.fields.bands,
   taps = options.field { default = 3, min = 1 },
-  backend = "rac", -- which plugin applies the convolution
+  backend = "rac", -- the plugin that applies the convolution
 }, { "dim" })
 
 function Hyena:build(o)

@@ -9,9 +9,9 @@ local TNO = require("toeplab.nn.mixers.tno").TNO
 local layer = {}
 
 -- y = Wo gelu(K x) + bo, or y = GLU(Wo gelu(K x) + bo) with GLU(a, b) = a sigmoid(b) on the halves
--- of the channels. K is the convolution whose coefficients Kernel gives, an encoder class.
+-- of the channels. K is the convolution whose coefficients come from Kernel, an encoder class.
 --   x, y [b,n,dim]   o [dim,dim], with GLU [2 dim,dim]
--- Returns the class kind of such layers. Its options are those of Kernel and modes.layer_fields.
+-- Returns the class kind of such layers. Its options are Kernel's and modes.layer_fields.
 local function of(kind, Kernel, glu)
   local Layer = class(kind, modes.layer_fields(Kernel.spec.fields), { "dim" })
 

@@ -11,17 +11,17 @@ local TNO = require("toeplab.nn.mixers.tno").TNO
 
 local init, parameter = initial.init, initial.parameter
 
--- Returns the options of the layer, or without a backend those of its kernel.
+-- Returns the options of the layer or, without a backend, of its kernel.
 local function fields(backend)
   return {
     dim = options.field { type = "int", min = 1 },
     causal = true,
     length = options.field { type = "int", min = 1 },
     squash = options.field { default = 0.003, min = 0,
-    help = "by how much the kernel shrinks towards 0" },
+    help = "amount by which the kernel shrinks towards 0" },
     dropout = options.field { default = 0.2, min = 0, max = 0.999,
-    help = "probability with which numbers of the kernel are set to 0 in training" },
-    backend = backend, -- which plugin applies the convolution
+    help = "probability of setting a number of the kernel to 0 in training" },
+    backend = backend, -- the plugin that applies the convolution
   }
 end
 

@@ -1,5 +1,5 @@
 -- nn/mixers/states/modes.lua: computes kernels that are sums of complex exponentials, and the
--- Toeplitz coefficients that state space layers make of them.
+-- Toeplitz coefficients of state space layers from them.
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
@@ -14,11 +14,11 @@ local modes = {}
 
 local SPLIT = 4097 -- 2^12 + 1 splits 24 bits into two halves (Veltkamp)
 local ROUND = 1.5 * 2 ^ 23 -- adding it leaves an integer in float32
--- 2 pi as a sum, of which the first parts have so few bits that their products with up to 2^18
--- turns are exact.
+-- 2 pi as a sum whose first parts have so few bits that their products with up to 2^18 turns are
+-- exact.
 local TURN = { 6.25, 17 / 512, -149 / 2 ^ 23, 2 * math.pi - 6.25 - 17 / 512 + 149 / 2 ^ 23 }
 
--- Returns what is left of an angle after whole turns.
+-- Returns the remainder of an angle after whole turns.
 local function remainder(angle)
   local turns = core.affine(core.affine(angle, 1 / (2 * math.pi), ROUND), 1, -ROUND)
   for _, part in ipairs(TURN) do angle = angle - core.affine(turns, part, 0) end
@@ -36,16 +36,16 @@ end
 
 local function detached(z) return core.no_grad(core.affine, z, 1, 0) end
 
--- Adds the gradient of exp(z along) to the value e of which exp(z along) is given as whole.
+-- Gives the value e the gradient of exp(z along), whose value is `whole`.
 local function with_gradient(e_re, e_im, whole_re, whole_im, z_re, z_im, along)
   local d_re, d_im = (z_re - detached(z_re)) * along, (z_im - detached(z_im)) * along -- both 0
   local g_re, g_im = complex.times(whole_re, whole_im, d_re, d_im)
   return e_re + g_re, e_im + g_im
 end
 
--- Returns exp(z lags); z and lags broadcast. Its gradient is that of exp(z along), by default the
--- same. The exponential is computed without the tape, because the gradient by reduced angles would
--- not be that of the angles.
+-- Returns exp(z lags); z and lags broadcast. Its gradient is exp(z along)'s, by default the same.
+-- The exponential is computed without the tape, because the gradient by reduced angles would differ
+-- from the gradient by the angles.
 function modes.exp(z_re, z_im, lags, along)
   local e_re, e_im = core.no_grad(function()
     local size, angle = core.exp(z_re * lags), reduced(z_im, lags)
@@ -68,7 +68,7 @@ end
 -- ---- Kernels ------------------------------------------------------------------------------------
 
 -- Every lag below count is step q + r with r < step, a power of 2 (so that step q has few bits) of
--- about sqrt(count). Returns step, the values of step q and those of r, both [1,..,1].
+-- about sqrt(count). Returns step, the values of step q and the values of r, both [1,..,1].
 local function grid(count)
   local step = 1
   while step * step < count do step = step * 2 end
@@ -110,13 +110,13 @@ local function backwards(count)
   return core.ids(ids)
 end
 
--- Gives an encoder the caches of what depends on the length alone: grid and backwards.
+-- Gives an encoder the caches of values that depend on the length alone: grid and backwards.
 function modes.prepare(self)
   self.grid, self.backwards = cache.recent(grid), cache.recent(backwards)
 end
 
--- Returns the coefficients of the lags 0..n-1, or with future of 1-n..n-1: that of lag l >= 0 is
--- past_l, plus any skip at lag 0, and that of lag -1-l is future_l.
+-- Returns the coefficients of the lags 0..n-1, or with future of 1-n..n-1: past_l, plus any skip at
+-- lag 0, for lag l >= 0, and future_l for lag -1-l.
 --   past, future [n,d]   skip [1,d]   coef [n,d] or [2n-1,d]
 function modes.coefficients(self, past, future, skip)
   local n = past:dim(1)
@@ -134,7 +134,7 @@ end
 
 -- ---- Options and initial values -----------------------------------------------------------------
 
--- Returns the options that all kernels of this kind have, with more.
+-- Returns the common options of these kernels, with more.
 function modes.fields(more)
   local fields = {
     dim = options.field { type = "int", min = 1 },
@@ -145,10 +145,10 @@ function modes.fields(more)
   return fields
 end
 
--- Returns the options of a layer: those of its kernel, and how it is applied.
+-- Returns the options of a layer: its kernel's, and how it is applied.
 function modes.layer_fields(kernel)
   local fields = {
-    backend = "rac", -- which plugin applies the convolution
+    backend = "rac", -- the plugin that applies the convolution
     init = options.field { type = "function|string", default = "torch" },
   }
   for name, field in pairs(kernel) do fields[name] = field end

@@ -15,12 +15,12 @@ local steps = require "toeplab.nn.mixers.states.steps"
 -- y = (layernorm(s) * silu(x Wg)) Wo
 -- (Sun et al. 2023, Retentive network: a successor to Transformer for large language models).
 --   x, y, q, k [b,n,dim]   v, s [b,n,expand dim]   w = dim/heads
--- The norm is over the channels of a head, without weights of its own.
+-- The norm is over the channels of a head, without weights.
 local Retention = class("Retention", {
   dim = options.field { type = "int", min = 1 },
   causal = steps.causal "Retention",
   heads = options.field { default = 4, min = 1 },
-  expand = options.field { default = 2, min = 1, help = "channels of values over dim" },
+  expand = options.field { default = 2, min = 1, help = "width of values over dim" },
 }, { "dim" })
 
 function Retention:build(o)

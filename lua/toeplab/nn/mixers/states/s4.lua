@@ -22,9 +22,9 @@ local init, parameter = initial.init, initial.parameter
 --   log_dt [dim]   a, w [dim,m]   b, p [1,dim,m,2]   c [1 or 2,dim,m,2]   skip [1,dim]
 -- The parameter c stands for C (I - Ad^L), Ad being the matrix of one step. The first call takes
 -- its n as L and computes c from the initial C; a longer input doubles L until it fits and
--- multiplies c by I + Ad^L, which leaves K as it was (s4_growth.lua). The buffer length holds L.
--- With as_published, R lacks the conjugate modes, as in the published code where its compiled
--- extensions were not installed; the kernel is then not that of (A, B, C).
+-- multiplies c by I + Ad^L, which leaves K unchanged (s4_growth.lua). The buffer length holds L.
+-- With as_published, R lacks the conjugate modes, as in the published code without its compiled
+-- extensions; the kernel then differs from (A, B, C)'s.
 local Kernel = class("S4Kernel", modes.fields {
   state = modes.even_state(),
   as_published = false,
@@ -57,7 +57,7 @@ function Kernel:build(o)
   self:buffer("length", core.ids { 0 })
 end
 
--- Returns a function of v [d,m] that gives R(v) at all finite frequencies, [d,f], for complex v.
+-- Returns a function of complex v [d,m] that returns R(v) at all finite frequencies, [d,f].
 local function resolvent(self, y)
   local d, m = self.opt.dim, self.opt.state // 2
   local dt = core.exp(self.log_dt):reshape(d, 1, 1)

@@ -47,8 +47,8 @@ local function multiply(kernel, powered, sign)
   kernel.c:copy(complex.join(moved:narrow(3, 1, m), -moved:narrow(3, m + 1, m)))
 end
 
--- Changes c from length to one that is at least n, and returns that: n if length is 0, when c is
--- the initial C, else length doubled as often as needed.
+-- Extends c from length to at least n, and returns the new length: n if length is 0, when c is the
+-- initial C, else length doubled as often as needed.
 function growth.grow(kernel, length, n)
   if length == 0 then
     multiply(kernel, power(step(kernel), n), -1)

@@ -14,8 +14,8 @@ local init, parameter = initial.init, initial.parameter
 -- A_k = -exp(a_k) + i w_k, zero-order hold (Gu et al. 2022, On the parameterization and
 -- initialization of diagonal state space models, Eq. 3 and Sec. 3).
 --   log_dt [dim]   a, w [copies,m], m = state/2   c [1 or 2,dim,m,2]   skip [1,dim]
--- Initially A is that of S4D-Lin, -1/2 + i pi k; C is complex normal times a complex normal B with
--- 2 sum |B_k/A_k|^2 = 1.
+-- Initially A is S4D-Lin's, -1/2 + i pi k; C is complex normal times a complex normal B with 2 sum
+-- |B_k/A_k|^2 = 1.
 local Kernel = class("S4DKernel", modes.fields {
   state = modes.even_state(),
   copies = options.field { type = "int", min = 1, optional = true,

@@ -20,8 +20,8 @@ local function fields(backend)
     length = options.field { type = "int", min = 1,
       help = "lags of the kernel, which is 0 beyond them" },
     size = options.field { default = 32, min = 1,
-    help = "numbers of each of the kernels that grow in scale" },
-    backend = backend, -- which plugin applies the convolution
+    help = "numbers of each sub-kernel, whose scales grow" },
+    backend = backend, -- the plugin that applies the convolution
   }
 end
 

@@ -3,11 +3,11 @@
 
 local spectral = {}
 
--- Z_ij = 2/(s^3 - s), s = i + j, is the integral of w_i(a) w_j(a) da over 0..1 with w_i(a) =
--- (1-a) a^(i-1). By a = 1/(1+exp(-u)) and the trapezoidal rule, which converges exponentially, Z =
--- F F^T with F [length,nodes]. STEP and the range of u make the error about 1e-9 of the largest
--- eigenvalue, so that the filters, which are used times the fourth root of theirs, are exact in
--- float32 down to eigenvalues of 1e-8 of it.
+-- Z_ij = 2/(s^3 - s), s = i + j, is the integral of w_i(a) w_j(a) da over 0..1 with w_i(a) = (1-a)
+-- a^(i-1). By a = 1/(1+exp(-u)) and the trapezoidal rule, which converges exponentially, Z = F F^T
+-- with F [length,nodes]. STEP and the range of u make the error about 1e-9 of the largest
+-- eigenvalue, so that the filters, which are used times the fourth root of their eigenvalue, are
+-- exact in float32 down to eigenvalues of 1e-8 of it.
 local STEP, FROM = 0.42, -23
 
 -- Returns a list of {log a, scale}, for F_iq = scale_q exp((i-1) log a_q).
@@ -79,7 +79,7 @@ local function eigen(g)
   return v
 end
 
-local LEAST = 1e-14 -- times the largest eigenvalue: below it float64 knows no eigenvector
+local LEAST = 1e-14 -- of the largest eigenvalue: the resolution of float64
 
 local function compute(length, count)
   local list = nodes(length)
@@ -107,8 +107,8 @@ local done = {}
 -- Returns filters [count][length], where filter k is the eigenvector of Z of the k-th largest
 -- eigenvalue times its fourth root, and the list of these eigenvalues. A filter is 0 where the
 -- eigenvalue is below 1e-14 of the largest. The cost is about 10 sweeps over a matrix of 90 to 100
--- rows and length times count times 100, together 0.2 s for 512 and 1.2 s for 4,096 positions; it
--- is paid once for each length and count.
+-- rows and length times count times 100, together 0.2 s for 512 and 1.2 s for 4,096 positions, once
+-- for each length and count.
 function spectral.filters(length, count)
   local key = length .. " " .. count
   done[key] = done[key] or compute(length, count)

@@ -17,7 +17,7 @@ local steps = require "toeplab.nn.mixers.states.steps"
 -- structured state space duality, Sec. 7.1).
 --   x, y [b,n,dim]   z, x' [b,n,w], w = expand dim   B, C [b,n,state], the same for all heads
 --   r [b,n,heads]   a_log [heads] = log U(1,16)   skip (D) [heads] = 1
--- A head has head_dim channels, or all where there are fewer. The recurrence is
+-- A head has head_dim channels, or all if there are fewer. The recurrence is
 -- core.linear_recurrence: n w state steps, and it keeps n w state/64 numbers for the gradient.
 local SSD = class("SSD", {
   dim = options.field { type = "int", min = 1 },

@@ -1,5 +1,5 @@
--- nn/mixers/states/steps.lua: helps layers with a state: checks that they are causal, and
--- initialises step sizes and decays.
+-- nn/mixers/states/steps.lua: helpers for layers with a state: check that they are causal, and
+-- initialise step sizes and decays.
 
 local core = require "toeplab.core"
 local initial = require "toeplab.nn.initial"
@@ -60,7 +60,7 @@ function steps.conv_bias(width, taps)
   return initial.parameter(initial.init.uniform(core.zeros(width), -bound, bound))
 end
 
--- Returns the FLOP of n steps of a state of so many numbers, of which each takes `each` FLOP a
+-- Returns the FLOP of n steps of a state of `state` numbers, each of which takes `each` FLOP a
 -- step, and how many numbers are stored: the state after every 64th step.
 function steps.cost(n, state, each)
   return 1.0 * n * state * each, n / 64 * state

@@ -16,7 +16,7 @@ local function fields(backend)
     causal = steps.causal "STU",
     length = options.field { type = "int", min = 1 },
     filters = options.field { default = 24, min = 1, max = 64, help = "fixed filters" },
-    backend = backend, -- which plugin applies the convolution
+    backend = backend, -- the plugin that applies the convolution
   }
 end
 
@@ -66,10 +66,10 @@ function Kernel:own_cost(p)
 end
 
 -- y = K(x W).   x, y [b,n,dim]   W [dim,dim] ~ N(0, 1/dim)
--- The paper has a matrix [dim,dim] for each filter; this is its product of one matrix and one
--- number per channel and filter (Liu et al. 2024, Flash STU: fast spectral transform units, Sec.
--- 3: "tensordot"), without the paper's terms in the last two outputs. The kernel takes 2 n filters
--- dim products, the convolution n log n. Building a layer takes less than a second.
+-- The paper has a matrix [dim,dim] for each filter; this module has the product of one matrix and
+-- one number per channel and filter (Liu et al. 2024, Flash STU: fast spectral transform units,
+-- Sec. 3: "tensordot"), without the paper's terms in the last two outputs. The kernel takes 2 n
+-- filters dim products, the convolution n log n. Building a layer takes less than a second.
 local STU = class("STU", fields "rac", { "dim" })
 
 function STU:build(o)

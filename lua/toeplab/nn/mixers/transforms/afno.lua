@@ -9,11 +9,11 @@ local spectrum = require "toeplab.nn.mixers.transforms.spectrum"
 
 -- y = x + F^-1 S(W2 relu(W1 F x + b1) + b2) along the positions (Guibas et al. 2022, Fig. 2).
 --   x, y [b,n,dim]   w1, w2 [2,blocks,s,s]   b1, b2 [2,blocks,s]   s = dim/blocks
--- The first axis holds real and imaginary parts; W1 and W2 have blocks on their diagonals, and all
--- parameters start at N(0, 0.02^2). relu and the threshold S(z) = sign(z) max(|z| - shrink, 0) act
--- on real and imaginary parts apart. A channel costs n log n for the transforms and 4 s products
--- per token for each map. The module adds x as the paper's code does, so in a layout with a
--- shortcut x counts twice. causal = true exists only with as_published (spectrum.lua).
+-- The first axis holds real and imaginary parts; W1 and W2 are block diagonal, and all parameters
+-- start at N(0, 0.02^2). relu and the threshold S(z) = sign(z) max(|z| - shrink, 0) act on real and
+-- imaginary parts separately. A channel costs n log n for the transforms and 4 s products per token
+-- for each map. The module adds x as the paper's code does, so in a layout with a shortcut x counts
+-- twice. causal = true exists only with as_published (spectrum.lua).
 local AFNO = class("AFNO", {
   dim = options.field { type = "int", min = 1 },
   causal = false,

@@ -13,8 +13,8 @@ local spectrum = require "toeplab.nn.mixers.transforms.spectrum"
 
 -- y = Re F_positions F_channels x, neither scaled, without parameters (Lee-Thorp et al. 2022,
 -- Eq. 3).   x, y [b,n,dim]
--- It costs n log n per channel. With causal = true and as_published it is the form that the code
--- TNN compares with has and no table uses: Re tril(conj W_n) (x tril(W_dim)^T) with the unitary
+-- It costs n log n per channel. With causal = true and as_published it is a form in the code that
+-- TNN compares with, which no table uses: Re tril(conj W_n) (x tril(W_dim)^T) with the unitary
 -- Fourier matrices W, which also cuts the channels' matrix to its triangle, and costs n^2.
 local FNetMixing = class("FNetMixing", {
   dim = options.field { type = "int", min = 1 },
@@ -39,7 +39,7 @@ function FNetMixing:forward(x)
   return core.fft(core.fft(z, 3), 2):narrow(4, 1, 1):reshape(b, n, d)
 end
 
--- A transform of complex numbers takes twice as much as one of real numbers.
+-- A complex transform costs twice as much as a real one.
 function FNetMixing:own_cost(n)
   local d = self.opt.dim
   if self.opt.causal then return 4.0 * n * d * (n + d), 4.0 * n * d end
@@ -47,8 +47,8 @@ function FNetMixing:own_cost(n)
 end
 
 -- z = LN(x + mixing(x)),  y = LN(z + Wo gelu(Wi z)): the layer of FNet.   x, y [b,n,dim]
--- ffn_dim is the width inside, by default 4 dim. The module has norms and shortcuts of its own: a
--- Block takes it in the layout none. For causal and as_published see FNetMixing.
+-- ffn_dim is the width inside, by default 4 dim. The module has its own norms and shortcuts: use it
+-- in a Block with the layout none. For causal and as_published see FNetMixing.
 local FNet = class("FNet", {
   dim = options.field { type = "int", min = 1 },
   causal = false,

@@ -11,11 +11,11 @@ local spectrum = require "toeplab.nn.mixers.transforms.spectrum"
 
 -- y = F^-1 (filter * F x) along the positions (Rao et al. 2021, Eq. 6).
 --   x, y [b,n,dim]   filter [length/2+1,dim,2], complex, ~ N(0, 0.02^2)
--- It costs n log n per channel. The filter is that of sequences of the given length; for another n
+-- It costs n log n per channel. The filter holds for sequences of the given length; for another n
 -- it is interpolated linearly between its frequencies, as the paper does for other resolutions.
--- With as_published, row m of the filter multiplies frequency number m of whatever n, so that the
--- operator changes with the length, and frequencies beyond its rows become 0. causal = true exists
--- with as_published only (spectrum.lua).
+-- With as_published, row m of the filter multiplies frequency m of any n, so that the operator
+-- changes with the length, and frequencies beyond its rows become 0. causal = true exists with
+-- as_published only (spectrum.lua).
 local GFNet = class("GFNet", {
   dim = options.field { type = "int", min = 1 },
   causal = false,
@@ -26,7 +26,7 @@ local GFNet = class("GFNet", {
 
 -- Returns how the rows m/length of a filter are interpolated at the frequencies m/n: the rows low
 -- and high around each, and the share [n/2+1,1] of high. Beyond the last row, which an odd length
--- has below 1/2, the filter stays as it is there.
+-- has below 1/2, the filter is constant.
 local function interpolation(n, length)
   local low, high, share, last = {}, {}, {}, length // 2
   for m = 0, n // 2 do
@@ -46,7 +46,7 @@ function GFNet:build(o)
   self.between = cache.recent(function(n) return interpolation(n, o.length) end)
 end
 
--- Returns the filter for f frequencies of length n, [f,dim,2], or fewer rows: the others are 0.
+-- Returns the filter for f frequencies of length n, [f,dim,2], or fewer rows: the rest are 0.
 local function filter(self, n, f)
   local rows, dim = self.filter:dim(1), self.opt.dim
   if not self.opt.as_published and n ~= self.opt.length then

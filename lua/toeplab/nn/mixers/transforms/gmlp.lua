@@ -14,10 +14,10 @@ local shapes = require "toeplab.nn.shapes"
 -- y = x + Wo (u * (M LN(v) + bias)),  [u, v] = gelu(Wi LN(x)) (Liu et al. 2021, Eq. 1 to 5).
 --   x, y [b,n,dim]   u, v [b,n,ffn_dim/2]   M [max_length,max_length]   bias [max_length]
 -- M and bias are cut to n positions; with causal, M is 0 above its diagonal. The module has its own
--- norm and shortcut and no channel mixer beside it: a Block takes it in the layout none. M starts
+-- norm and shortcut and needs no channel mixer: use it in a Block with the layout none. M starts
 -- near 0 and bias at 1, as in the paper. With as_published, as in the code that TNN compares with,
--- M starts like a linear map, bias is a parameter that is not used, and M v is 0 at positions
--- beyond max_length; otherwise a longer sequence is an error. M costs n^2 products per channel.
+-- M starts like a linear map, bias is an unused parameter, and M v is 0 at positions beyond
+-- max_length; otherwise a longer sequence is an error. M costs n^2 products per channel.
 local GMLP = class("GMLP", {
   dim = options.field { type = "int", min = 1 },
   causal = true,
@@ -33,7 +33,7 @@ local NEAR = 1e-3
 function GMLP:build(o)
   local width = o.ffn_dim or 4 * o.dim
   if width % 2 ~= 0 then
-    error(("GMLP: ffn_dim = %d cannot be halved: use an even width"):format(width), 0)
+    error(("GMLP: ffn_dim = %d must be even"):format(width), 0)
   end
   self.norm = LayerNorm(o.dim)
   self.i = Linear(o.dim, width, { init = o.init })

@@ -1,5 +1,5 @@
--- nn/mixers/transforms/spectrum.lua: takes sequences to frequencies and back, for the mixers that
--- act there: the unitary transforms, and the triangular form that the released code calls causal.
+-- nn/mixers/transforms/spectrum.lua: transforms sequences to frequencies and back, for the mixers
+-- that act there: the unitary transforms, and the triangular form that the released code calls
 
 local core = require "toeplab.core"
 local cache = require "toeplab.nn.cache"
@@ -16,8 +16,8 @@ function spectrum.triangle(n)
   return { re = re * lower, im = im * lower }
 end
 
--- Raises an error if the options o of the mixer who ask for causality without as_published: each
--- frequency depends on the whole sequence, so that no mixer of frequencies is causal as meant.
+-- Raises an error if the options o of the mixer `who` request causality without as_published: each
+-- frequency depends on the whole sequence, so no mixer of frequencies is truly causal.
 function spectrum.check_causal(who, o)
   if o.causal and not o.as_published then
     error(who .. ": a Fourier transform sees all positions: set causal = false, or as_published = "
@@ -46,7 +46,7 @@ function spectrum.transforms(causal)
   end
 end
 
--- Returns the FLOP of both transforms of d channels, and the numbers stored: the frequencies.
+-- Returns the FLOP of both transforms of d channels, and the stored numbers: the frequencies.
 function spectrum.cost(causal, n, d)
   if causal then return 8.0 * n * n * d, 2.0 * n * d end
   return 2 * d * cost.transform(n), (n + 2.0) * d

@@ -21,8 +21,8 @@ local function spec(more)
   return all
 end
 
--- Returns P x with P = softmax(scores(n)) for the first positions, as many as max_length; later
--- ones, which only as_published allows, become 0.   x [b,n,dim]
+-- Returns P x with P = softmax(scores(n)) for the first max_length positions; later ones, which
+-- only as_published allows, become 0.   x [b,n,dim]
 local function mix(self, x, scores)
   local n = x:dim(2)
   local m = matrix.covered(self.kind, self.opt, n)
@@ -34,7 +34,7 @@ end
 -- y = softmax(W2 relu(W1 x)) x, where row i of the weights comes from token i alone (Tay et al.
 -- 2021, Eq. 1 to 3).   x, y [b,n,dim]   w1 [dim,dim]   w2 [max_length,dim], its first n rows
 -- The paper mixes values V x; the code that TNN compares with has no values, no output map and one
--- matrix for all channels, and so has this module. With as_published, positions beyond max_length
+-- matrix for all channels, and so does this module. With as_published, positions beyond max_length
 -- are 0; otherwise a longer sequence is an error. A channel costs n^2 products for the weights and
 -- n^2 for their use.
 local SynthesizerDense = class("SynthesizerDense", spec {
@@ -63,7 +63,7 @@ end
 -- y = softmax(w) x, where w [max_length,max_length] ~ N(0,1) is learned and cut to n x n (Tay et
 -- al. 2021, Sec. 3.1).   x, y [b,n,dim]
 -- As above, there are no values and no output map. The matrix has no structure, so a sequence costs
--- n^2 products per channel: that is the mixer's own cost, not one of this implementation.
+-- n^2 products per channel in any implementation.
 local SynthesizerRandom = class("SynthesizerRandom", spec {}, { "dim" })
 
 function SynthesizerRandom:build(o)

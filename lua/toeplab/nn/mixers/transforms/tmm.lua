@@ -40,16 +40,16 @@ end
 -- Toeplitz matrix of free coefficients and a bias of each position (Badger and Roland 2026,
 -- Toeplitz MLP Mixers are low complexity, information-rich sequence models, arXiv 2605.06683).
 --   x, y [b,n,dim]   t, c [length,heads]
--- The abstract says: triangular Toeplitz matrices in place of attention, n log n steps in training.
--- Heads, maps, the bias c and the initial values are those of code that the first author published
--- earlier; the paper's own may differ. The model around it is a Block with a feed-forward layer. A
--- longer sequence than length is an error.
+-- The abstract mentions triangular Toeplitz matrices instead of attention, at n log n steps in
+-- training. Heads, maps, the bias c and the initial values come from code that the first author
+-- published earlier; the paper's own may differ. The model around it is a Block with a feed-forward
+-- layer. A longer sequence than length is an error.
 local TMM = class("TMM", {
   dim = options.field { type = "int", min = 1 },
   causal = steps.causal "TMM",
   heads = options.field { default = 1, min = 1 },
   length = options.field { type = "int", min = 1 },
-  backend = "rac", -- which plugin applies the matrices
+  backend = "rac", -- the plugin that applies the matrices
 }, { "dim" })
 
 function TMM:build(o)
