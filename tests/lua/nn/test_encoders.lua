@@ -242,19 +242,19 @@ test("pairs that make no sense are refused, with what to use instead", function(
   end
   fails("encoder piecewise takes lags or warped lags, but backend 'some' works by frequency: use "
     .. "encoder lra, mlp, table or a function", "piecewise", "frequency")
-  fails("encoder ssm takes lags,.*asks by warp: use encoder lra, mlp, piecewise or a function",
+  fails("encoder ssm takes lags,.*works by warp: use encoder lra, mlp, piecewise or a function",
     "ssm", "warp")
   fails("encoder conv takes lags", "conv", "frequency")
   fails("encoder table takes lags", "table", "warp")
   fails("encoder Table takes lags", nn.Table(4), "frequency")
-  fails("encoder FrequencyTable takes frequencies.*asks by lag: use encoder conv, lra, mlp, "
+  fails("encoder FrequencyTable takes frequencies.*works by lag: use encoder conv, lra, mlp, "
     .. "piecewise, ssm, table or", nn.FrequencyTable(4), "lag")
   for _, input in ipairs { "normalised", "exp" } do
     fails("mlp with input '" .. input .. "' takes lags.*use input 'integer' %(omega itself%)",
       "mlp", "frequency", { rpe = { input = input } })
     fails("use input 'integer' %(the point itself%)", "lra", "warp", { rpe = { input = input } })
   end
-  fails("mlp with input 'cos' takes frequencies, .* asks by lag: use input 'integer'", "mlp",
+  fails("mlp with input 'cos' takes frequencies, .* works by lag: use input 'integer'", "mlp",
     "lag", { rpe = { input = "cos" } })
 end)
 
@@ -267,9 +267,11 @@ test("those that make sense work, and options go where they belong", function()
     end
   end
   raises(nn.TNO, "max_lag is a lag", 2, { backend = "fd", decay = "none", max_lag = 4 })
-  raises(nn.TNO, "'encoder_options' is not for encoder mlp", 2, { encoder_options = { taps = 1 } })
-  raises(nn.TNO, "'rpe' is not for encoder ssm", 2, { encoder = "ssm", rpe = { hidden = 1 } })
-  raises(nn.TNO, "is not for an encoder given as a class, module or function", 2,
+  raises(nn.TNO, "'encoder_options' cannot be combined with encoder mlp", 2,
+    { encoder_options = { taps = 1 } })
+  raises(nn.TNO, "'rpe' cannot be combined with encoder ssm", 2,
+    { encoder = "ssm", rpe = { hidden = 1 } })
+  raises(nn.TNO, "cannot be combined with an encoder given as a class, module or function", 2,
     { encoder = function() end, rpe = { hidden = 1 } })
   raises(nn.TNO, "ShortConv: unknown option 'tap'; did you mean 'taps'", 2,
     { encoder = "conv", encoder_options = { tap = 1 } })
@@ -296,7 +298,7 @@ test("a kind of module as the encoder: one of its own in each layer", function()
     dim = 4, layers = 1, encoder = Rows, backend = "fd", decay = "none" })
   raises(nn.TNO, "unknown option 'prats'; did you mean 'parts'", 4,
     { encoder = Rows, encoder_options = { prats = 1 } })
-  raises(nn.TNO, "'rpe' is not for an encoder given as a class, module or function", 4,
+  raises(nn.TNO, "'rpe' cannot be combined with an encoder given as a class, module or function", 4,
     { encoder = Rows, rpe = { layers = 1 } })
 end)
 
