@@ -2,7 +2,7 @@
 -- it reads requests and answers each with a line, as benches/torch_peer.py does.
 local core = require "toeplab.core"
 local peer = require "toeplab.bench.peer"
-local work = require "toeplab.bench.work"
+local workloads = require "toeplab.bench.workloads"
 
 local made
 
@@ -20,7 +20,7 @@ function answers.make(words)
   collectgarbage()
   core.memory_trim()
   core.memory_reset_peak()
-  made = work.make(peer.parse(words))
+  made = workloads.make(peer.parse(words))
   made.run()
   core.synchronize()
   return ("ok parameters=%d state=%d kernels=%d positions=%d longest=%.9g"):format(
@@ -28,7 +28,7 @@ function answers.make(words)
     made.longest or 0)
 end
 
-function answers.run(words) return ("%.9g"):format(work.time(made, math.tointeger(words))) end
+function answers.run(words) return ("%.9g"):format(workloads.time(made, math.tointeger(words))) end
 
 -- On a GPU, only the memory of the device counts.
 function answers.memory()

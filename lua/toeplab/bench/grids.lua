@@ -1,4 +1,4 @@
--- bench/grids.lua: lists what each bench measures: its problems (described in work.lua), its
+-- bench/grids.lua: lists what each bench measures: its problems (described in workloads.lua), its
 -- passes, and the Toeplab contestants. Ratios are relative to the first contestant.
 local core = require "toeplab.core"
 local mixers = require "toeplab.nn.mixers"

@@ -4,7 +4,7 @@ local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
 local gpu = require "toeplab.bench.gpu"
 local grids = require "toeplab.bench.grids"
-local keep = require "toeplab.bench.keep"
+local result_store = require "toeplab.bench.result_store"
 local measure = require "toeplab.bench.measure"
 local output = require "toeplab.report.output"
 local plot = require "toeplab.report.figures.plot"
@@ -150,7 +150,7 @@ end
 
 local function run_one(set, name, o, words)
   local folder = records.folder(set.dir)
-  local run = keep.run(name, grids.problems(name, o), folder, words)
+  local run = result_store.run(name, grids.problems(name, o), folder, words)
   local gpu_name = o.device ~= "cpu" and select(2, core.look_at_device(o.device)) or nil
   local rows = measure.bench(name, o, function(list, limits) run:add(list, limits, gpu_name) end)
   o.progress ""

@@ -8,7 +8,7 @@ local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
 local slurm = require "toeplab.runs.slurm"
-local standing = require "toeplab.live.standing"
+local sweep_progress = require "toeplab.live.sweep_progress"
 local sweeps = require "toeplab.store.sweeps"
 local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
@@ -37,11 +37,11 @@ local status = {
 
 -- Prints how far a sweep is.
 function status.show(store, sweep)
-  local by_status, all, list, seconds = standing.of(store, sweep)
+  local by_status, all, list, seconds = sweep_progress.of(store, sweep)
   local rows = {}
-  print(standing.line(sweep, by_status, all, seconds))
+  print(sweep_progress.line(sweep, by_status, all, seconds))
   for i, t in ipairs(list) do
-    rows[i] = { "  " .. t.id:sub(1, 12), t.label, standing.far(t), t.loss,
+    rows[i] = { "  " .. t.id:sub(1, 12), t.label, sweep_progress.far(t), t.loss,
       t.alive and progress.duration(core.sys.now() - t.started) or "killed",
       t.job and t.job .. " on " .. t.host }
   end
@@ -64,7 +64,7 @@ local function count_tasks(s)
 end
 
 local function as_json(store, sweep, jobs)
-  local by_status, all, list, seconds = standing.of(store, sweep)
+  local by_status, all, list, seconds = sweep_progress.of(store, sweep)
   local object = { experiment = sweep.experiment, sweep = sweep.id, trials = all, eta = seconds }
   for name, count in pairs(by_status) do object[name] = count end
   for i, t in ipairs(list) do
@@ -98,7 +98,7 @@ function status.run(set, words)
   if silent then errors.say("%s", silent) end
   local jobs = open or {}
   local list = sweeps.last(store, words[1])
-  if #list == 0 then errors.usage("%s", standing.none(store, words[1])) end
+  if #list == 0 then errors.usage("%s", sweep_progress.none(store, words[1])) end
   for _, sweep in ipairs(list) do (set.json and as_json or status.show)(store, sweep, jobs) end
   for _, s in ipairs(set.json and {} or jobs) do
     if not words[1] or s.name == words[1] then

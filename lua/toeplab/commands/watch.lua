@@ -3,7 +3,7 @@ local arguments = require "toeplab.base.arguments"
 local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
-local standing = require "toeplab.live.standing"
+local sweep_progress = require "toeplab.live.sweep_progress"
 local status = require "toeplab.commands.status"
 local view = require "toeplab.live.watch"
 
@@ -32,7 +32,7 @@ function watch.run(set, words)
   local option = set.metric and "metric" or set.every and "every"
   if option then errors.usage("watch: --%s requires a terminal", option) end
   local store <close> = records.open(o.folder, "r")
-  status.show(store, standing.sweep(store, o.name, "watch"))
+  status.show(store, sweep_progress.sweep(store, o.name, "watch"))
   errors.say("watch: the output is not a terminal, so the state of %s is printed once",
     os.date "%Y-%m-%d %H:%M:%S")
 end

@@ -1,7 +1,7 @@
 -- live/screen.lua: makes the lines of `toeplab watch` for a terminal of any size.
 local core = require "toeplab.core"
 local progress = require "toeplab.base.progress"
-local standing = require "toeplab.live.standing"
+local sweep_progress = require "toeplab.live.sweep_progress"
 local text_table = require "toeplab.base.text_table"
 local width = require "toeplab.base.width"
 
@@ -52,7 +52,7 @@ end
 local cells = {
   { "id", 8, function(t) return t.id:sub(1, 8) end, 72 },
   { "status", 11, function(t) return t.status end, 50 },
-  { "step", 11, standing.far, 40, true },
+  { "step", 11, sweep_progress.far, 40, true },
   { nil, 9, function(t) return t.value and text_table.cell(t.value) or "" end, 0, true },
   { "for", 7, time_of, 60, true },
 }

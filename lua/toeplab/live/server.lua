@@ -13,7 +13,7 @@ local page = require "toeplab.live.page"
 local config = require "toeplab.base.config"
 local alive = require "toeplab.store.alive"
 local records = require "toeplab.store.records"
-local standing = require "toeplab.live.standing"
+local sweep_progress = require "toeplab.live.sweep_progress"
 
 local server = {}
 
@@ -81,14 +81,14 @@ local function described(store, trials, axes)
     end
     keys[#axes + 1] = tostring(row.seed)
     list[i] = { id = t.id:sub(1, 12), label = t.label or t.id:sub(1, 12), status = t.status,
-      far = standing.far(t), keys = keys }
+      far = sweep_progress.far(t), keys = keys }
   end
   return list
 end
 
 local function refresh(self)
   local store <close> = records.snapshot(self.folder)
-  local sweep = standing.sweep(store, self.name, "report")
+  local sweep = sweep_progress.sweep(store, self.name, "report")
   self.name = self.name or sweep.experiment
   local names = logged.names(store, sweep.id)
   local more = math.max(0, #names - METRICS)
@@ -98,11 +98,11 @@ local function refresh(self)
   trials = { table.unpack(trials, 1, TRIALS) }
   set_curves(self, store, trials, names)
   local axes = store:object(sweep.plan).axes or {}
-  local by_status, all, list, seconds = standing.of(store, sweep)
+  local by_status, all, list, seconds = sweep_progress.of(store, sweep)
   local keys = { table.unpack(axes) }
   keys[#keys + 1] = "seed"
   local state = json.show { title = sweep.experiment, metrics = names, keys = keys,
-    line = standing.line(sweep, by_status, all, seconds), working = #list, hidden = hidden,
+    line = sweep_progress.line(sweep, by_status, all, seconds), working = #list, hidden = hidden,
     more = more, versions = self.versions, trials = described(store, trials, axes) }
   if state ~= self.state then self.server:set("state.json", JSON, state) end
   self.state = state

@@ -9,7 +9,7 @@ local alive = require "toeplab.store.alive"
 local changes = require "toeplab.store.changes"
 local records = require "toeplab.store.records"
 local screen = require "toeplab.live.screen"
-local standing = require "toeplab.live.standing"
+local sweep_progress = require "toeplab.live.sweep_progress"
 local suggest = require "toeplab.base.suggest"
 local trial_files = require "toeplab.store.trial_files"
 
@@ -49,11 +49,11 @@ local function refresh(self)
   close(self)
   self.store = records.snapshot(self.folder)
   local store = self.store
-  local sweep = standing.sweep(store, self.name, "watch")
+  local sweep = sweep_progress.sweep(store, self.name, "watch")
   self.name = self.name or sweep.experiment
   self.names = logged.names(store, sweep.id)
   choose_metric(self)
-  local by_status, all, list, seconds = standing.of(store, sweep)
+  local by_status, all, list, seconds = sweep_progress.of(store, sweep)
   self.trials = logged.trials(store, sweep.id, self.metric)
   store:live()
   self.at = math.max(1, math.min(self.at, #self.trials))
@@ -64,7 +64,7 @@ local function refresh(self)
     if t.id == self.chosen then self.at = i end
   end
   self.chosen = self.trials[self.at] and self.trials[self.at].id
-  self.title = standing.line(sweep, by_status, all, seconds)
+  self.title = sweep_progress.line(sweep, by_status, all, seconds)
     .. (#list == 0 and "  (no trial is running)" or "")
 end
 

@@ -77,7 +77,7 @@ end
 
 -- Returns a string of what a layer's parameters depend on: the operator's coefficients per channel,
 -- their domain, and its own parameters. A layer cannot change these with the length.
-local function wants(operator)
+local function requirements(operator)
   local list = { ("%d numbers per channel by %s"):format(operator:width(), operator:domain()) }
   for _, p in ipairs(operator:params()) do
     list[#list + 1] = ("%s [%s]"):format(p.name, table.concat(p.shape, ","))
@@ -97,11 +97,11 @@ end
 local warned = {} -- backends, with their options, whose warning has been printed already
 
 local function check(self, operator, n)
-  local o, now = self.layer.opt, wants(operator)
-  if now ~= self.wants then
+  local o, now = self.layer.opt, requirements(operator)
+  if now ~= self.requirements then
     error(core.error("EBACKEND", ("TNO: backend '%s' takes %s at length %d, but took %s when the "
       .. "layer was made: its parameters cannot depend on the length"):format(
-      o.backend, now, n, self.wants)), 0)
+      o.backend, now, n, self.requirements)), 0)
   end
   local why, what = operator:warning(), problem_key(o.backend, o.backend_options)
   if why and not warned[what] then
@@ -151,7 +151,8 @@ end
 -- the given one (coefficient_cache.probe). part: the channels that it serves (shapes.part); nil:
 -- all.
 function coefficient_cache.new(layer, operator, part)
-  local self = setmetatable({ layer = layer, wants = wants(operator), part = part }, Coefficients)
+  local self = setmetatable({ layer = layer, requirements = requirements(operator),
+    part = part }, Coefficients)
   restart(self)
   return self
 end

@@ -58,8 +58,8 @@ local function given(frame)
   local words = {}
   for _, word in ipairs(frame.plan.overrides or {}) do
     local key = word:match "^[^=]*"
-    local told = key:find "^seeds?$" or key == "scale" or key == "compare" or frame.axes[key]
-    if not told then words[#words + 1] = " " .. config.show(word) end
+    local covered = key:find "^seeds?$" or key == "scale" or key == "compare" or frame.axes[key]
+    if not covered then words[#words + 1] = " " .. config.show(word) end
   end
   return table.concat(words)
 end

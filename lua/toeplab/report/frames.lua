@@ -350,7 +350,7 @@ end
 
 -- Returns the trials, by sweep from the newest on and then in the order of their declaration: {id=,
 -- seed=, status=, seconds=, made= (of origins), point=, values=, rule= (of the newest command for
--- the trial that added seeds by a rule, or nil), step= (the first command that asked for it; those
+-- the trial that added seeds by a rule, or nil), step= (the first command that requested it; those
 -- of one rule count as one)}. They are read once; values: for each metric of the list a number, nan
 -- or nil. Trials at the same point share one table point = {values=, at=}: the configuration
 -- without the seed, and the part of it that varies. Of a key that was tuned for a setting

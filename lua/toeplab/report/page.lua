@@ -27,7 +27,7 @@ local text, raw = html.text, html.raw
 local function code(word) return raw(text('<span class="id">%s</span>', word)) end
 
 -- Formats counts by status: "3 done, 1 failed".
-local function standing(counts)
+local function status_counts(counts)
   local parts = {}
   for i, status in ipairs(sorted_keys(counts)) do parts[i] = counts[status] .. " " .. status end
   return table.concat(parts, ", ")
@@ -352,7 +352,7 @@ local function head(page)
   return text("<h1>%s</h1>\n", page.title)
     .. (question ~= "" and text("<p class=question>%s</p>\n", question) or "")
     .. html.pairs {
-      { "trials", ("%s, %s in all"):format(standing(page.counts),
+      { "trials", ("%s, %s in all"):format(status_counts(page.counts),
         progress.duration(page.seconds)) },
       { "command", code(shell.portable(secrets.text(page.sweep.command))) },
       { "last started", os.date("!%Y-%m-%d %H:%M UTC", math.floor(page.sweep.created)) },

@@ -112,8 +112,8 @@ local function keys_of(groups, o, row_keys)
   end
   local list = {}
   for _, key in ipairs(sorted_keys(differs)) do
-    local told = key == o.by or key == o.against or row_keys[key]
-    if differs[key] and not told then list[#list + 1] = key end
+    local covered = key == o.by or key == o.against or row_keys[key]
+    if differs[key] and not covered then list[#list + 1] = key end
   end
   return list
 end

@@ -195,8 +195,9 @@ end
 
 -- ---- Opening ------------------------------------------------------------------------------------
 
--- Returns the metric, a function (said, labels), and a function of labels that returns the metric
--- of always predicting the most frequent class of the training labels (of numbers: their mean).
+-- Returns the metric, a function (predicted, labels), and a function of labels that returns the
+-- metric of always predicting the most frequent class of the training labels (of numbers: their
+-- mean).
 local function measure(task, labels)
   local counts, best, sum = {}, labels[1], 0.0
   for _, label in ipairs(labels) do
@@ -205,9 +206,9 @@ local function measure(task, labels)
   end
   local always, of = task.scale and sum / #labels or best, metrics[task.metric]
   return of, function(wanted)
-    local said = {}
-    for i = 1, #wanted do said[i] = always end
-    return of(said, wanted)
+    local predicted = {}
+    for i = 1, #wanted do predicted[i] = always end
+    return of(predicted, wanted)
   end
 end
 

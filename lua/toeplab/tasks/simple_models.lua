@@ -61,9 +61,9 @@ local function ridge(data)
   local function accuracy(set, weight)
     local right = 0
     each_image(set, data.classes, function(x, _, labels)
-      local said = (core.matmul(x - x_mean, weight) + y_mean):argmax():totable()
+      local predicted = (core.matmul(x - x_mean, weight) + y_mean):argmax():totable()
       for i, label in ipairs(labels) do
-        if said[i] == label then right = right + 1 end
+        if predicted[i] == label then right = right + 1 end
       end
     end)
     return right / set.count

@@ -28,9 +28,9 @@ end
 
 -- Returns how many rows logits assign to the class of their label.
 local function right_of(logits, labels)
-  local said, count = guesses(logits, labels), 0
+  local predicted, count = guesses(logits, labels), 0
   for i, label in ipairs(labels:totable()) do
-    if said[i] == label then count = count + 1 end
+    if predicted[i] == label then count = count + 1 end
   end
   return count
 end
@@ -76,29 +76,29 @@ end
 -- order; examples limits the evaluation to about the first ones. The result depends slightly on
 -- size, because the model sees the padding of a row.
 function classify.predict(model, set, size, examples)
-  local said, labels, sum = {}, {}, 0.0
+  local predicted, labels, sum = {}, {}, 0.0
   local function all(part)
     for batch in set:each(size) do
       local logits = model(batch.ids, batch.lengths)
       local some, wanted = guesses(logits, batch.labels), batch.labels:totable()
-      table.move(some, 1, #some, #said + 1, said)
+      table.move(some, 1, #some, #predicted + 1, predicted)
       table.move(wanted, 1, #wanted, #labels + 1, labels)
       sum = sum + loss_of(logits, batch.labels):item() * #some
-      part(#said)
-      if examples and #said >= examples then break end
+      part(#predicted)
+      if examples and #predicted >= examples then break end
     end
   end
   local count = set.count -- nil: the set is the user's own
   local total = count and math.min(examples or count, count)
   evaluating(model, function() watch.work("evaluating", total, "examples", all) end)
-  if #said == 0 then error("classify: there is no example to evaluate on", 2) end
-  return said, labels, sum / #said
+  if #predicted == 0 then error("classify: there is no example to evaluate on", 2) end
+  return predicted, labels, sum / #predicted
 end
 
 -- Returns the model's accuracy on set and its mean cross entropy in nats; arguments as for predict.
 function classify.accuracy(model, set, size, examples)
-  local said, labels, nats = classify.predict(model, set, size, examples)
-  return metrics.accuracy(said, labels), nats
+  local predicted, labels, nats = classify.predict(model, set, size, examples)
+  return metrics.accuracy(predicted, labels), nats
 end
 
 return suggest.strict("classify", classify)

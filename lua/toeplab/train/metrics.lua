@@ -8,46 +8,46 @@ local suggest = require "toeplab.base.suggest"
 
 local metrics = {}
 
-local function check(name, said, labels)
-  if #said ~= #labels or #said == 0 then
-    error(("metrics.%s: %d predictions for %d labels"):format(name, #said, #labels), 3)
+local function check(name, predicted, labels)
+  if #predicted ~= #labels or #predicted == 0 then
+    error(("metrics.%s: %d predictions for %d labels"):format(name, #predicted, #labels), 3)
   end
 end
 
 -- Returns the share of predictions that equal their label.
-function metrics.accuracy(said, labels)
-  check("accuracy", said, labels)
+function metrics.accuracy(predicted, labels)
+  check("accuracy", predicted, labels)
   local count = 0
   for i, label in ipairs(labels) do
-    if said[i] == label then count = count + 1 end
+    if predicted[i] == label then count = count + 1 end
   end
   return count / #labels
 end
 
 -- Returns F1 of class 1: the harmonic mean of precision and recall.
-function metrics.f1(said, labels)
-  check("f1", said, labels)
+function metrics.f1(predicted, labels)
+  check("f1", predicted, labels)
   local both, either = 0, 0
   for i, label in ipairs(labels) do
-    if said[i] == 1 then either = either + 1 end
+    if predicted[i] == 1 then either = either + 1 end
     if label == 1 then either = either + 1 end
-    if said[i] == 1 and label == 1 then both = both + 1 end
+    if predicted[i] == 1 and label == 1 then both = both + 1 end
   end
   return either > 0 and 2 * both / either or 0.0
 end
 
 -- Returns the Matthews correlation of any number of classes (Gorodkin 2004): the correlation of the
 -- indicators of the classes.
-function metrics.matthews(said, labels)
-  check("matthews", said, labels)
+function metrics.matthews(predicted, labels)
+  check("matthews", predicted, labels)
   local guessed, true_, good, n = {}, {}, 0, 1.0 * #labels -- floats, as n^4 overflows integers
   for i, label in ipairs(labels) do
-    if said[i] ~= said[i] or label ~= label then
+    if predicted[i] ~= predicted[i] or label ~= label then
       error(("metrics.matthews: class %d of the list is NaN"):format(i), 2)
     end
-    guessed[said[i]] = (guessed[said[i]] or 0) + 1
+    guessed[predicted[i]] = (guessed[predicted[i]] or 0) + 1
     true_[label] = (true_[label] or 0) + 1
-    if said[i] == label then good = good + 1 end
+    if predicted[i] == label then good = good + 1 end
   end
   local product, squares, own = 0.0, 0.0, 0.0
   for class, count in pairs(true_) do
@@ -81,10 +81,10 @@ local function deviations(list)
 end
 
 -- Returns the Pearson correlation of two lists of numbers. A NaN in a list gives NaN.
-function metrics.pearson(said, labels)
-  check("pearson", said, labels)
-  if constant(said) or constant(labels) then return 0 / 0 end
-  local a, b, xy, xx, yy = deviations(said), deviations(labels), 0.0, 0.0, 0.0
+function metrics.pearson(predicted, labels)
+  check("pearson", predicted, labels)
+  if constant(predicted) or constant(labels) then return 0 / 0 end
+  local a, b, xy, xx, yy = deviations(predicted), deviations(labels), 0.0, 0.0, 0.0
   for i, v in ipairs(a) do xy, xx, yy = xy + v * b[i], xx + v * v, yy + b[i] * b[i] end
   local r = xy / (math.sqrt(xx) * math.sqrt(yy))
   return r == r and math.max(-1.0, math.min(1.0, r)) or r -- math.min(1, NaN) is 1
@@ -109,12 +109,12 @@ local function ranks(list)
 end
 
 -- Returns the Spearman correlation: Pearson's, of the ranks. A NaN in a list gives NaN.
-function metrics.spearman(said, labels)
-  check("spearman", said, labels)
-  for i, v in ipairs(said) do
+function metrics.spearman(predicted, labels)
+  check("spearman", predicted, labels)
+  for i, v in ipairs(predicted) do
     if v ~= v or labels[i] ~= labels[i] then return 0 / 0 end
   end
-  return metrics.pearson(ranks(said), ranks(labels))
+  return metrics.pearson(ranks(predicted), ranks(labels))
 end
 
 return suggest.strict("metrics", metrics)

@@ -4,7 +4,7 @@ local t = require "harness"
 local core = require "toeplab.core"
 local count = require "toeplab.bench.count"
 local grids = require "toeplab.bench.grids"
-local keep = require "toeplab.bench.keep"
+local result_store = require "toeplab.bench.result_store"
 local measure = require "toeplab.bench.measure"
 local mixers = require "toeplab.nn.mixers"
 local peer = require "toeplab.bench.peer"
@@ -13,11 +13,11 @@ local recurrent = require "toeplab.models.recurrent"
 local shell = require "toeplab.base.shell"
 local show = require "toeplab.bench.show"
 local timing = require "toeplab.bench.timing"
-local work = require "toeplab.bench.work"
+local workloads = require "toeplab.bench.workloads"
 
 -- ---- Times ------------------------------------------------------------------------------------
 
-t.test("rows take turns, and have medians and quartiles", function()
+t.test("rows are timed in turns, and have medians and quartiles", function()
   local order, rows = {}, {}
   for i = 1, 2 do
     rows[i] = { rest = 0, run = function()
@@ -32,7 +32,7 @@ t.test("rows take turns, and have medians and quartiles", function()
   t.eq(timing.mean { 2, 8 }, 4, 1e-12)
 end)
 
-t.test("there are fewer repeats of what takes long", function()
+t.test("slow rows have fewer repeats", function()
   t.eq({ measure.repeats(1e-3, true), measure.repeats(1, true), measure.repeats(100, true) },
     { 7, 3, 3 })
   t.eq({ measure.repeats(1e-3), measure.repeats(4), measure.repeats(100) }, { 11, 5, 5 })
@@ -55,7 +55,7 @@ end)
 
 -- ---- Problems ---------------------------------------------------------------------------------
 
-t.test("problems are those of the published table, or narrowed", function()
+t.test("problems agree with the published table, or are narrowed by options", function()
   t.eq(#grids.problems("tno", {}), 36)
   t.eq(#grids.problems("tno", { quick = true }), 2)
   t.eq(#grids.problems("lm", {}), 7)
@@ -68,7 +68,7 @@ t.test("problems are those of the published table, or narrowed", function()
   end
 end)
 
-t.test("ours are those that were asked for, in each precision", function()
+t.test("our contestants follow the options, in each precision", function()
   local function who(name, p, o)
     local names = {}
     for i, c in ipairs(grids.ours(name, p, o)) do names[i] = c.by .. " " .. c.precision end
@@ -86,13 +86,13 @@ t.test("ours are those that were asked for, in each precision", function()
   t.raises(grids.check_backends, "no backends to choose from", "encoder", { "rac" })
 end)
 
-t.test("mixers compute a token by a step where they have one, else by the whole text", function()
+t.test("mixers compute a token by a step if they have one, else from the whole text", function()
   local token = {}
   for _, c in ipairs(grids.ours("mixers", { n = 256, b = 2 }, { precisions = { "float32" } })) do
     local p = { what = "mixers", n = 256, b = 2, dim = 8, heads = 2, pass = "token" }
     for key, value in pairs(c.options) do p[key] = value end
     if p.pass == "token" then
-      local made = work.make(p)
+      local made = workloads.make(p)
       made.run()
       token[c.by] = made.state or 0
       if made.close then made.close() end
@@ -120,8 +120,8 @@ t.test("mixers compute a token by a step where they have one, else by the whole 
 end)
 
 t.test("attention computes the same position in each call", function()
-  local made = work.make { what = "mixers", mixer = "attention", n = 64, b = 1, dim = 8, heads = 2,
-    pass = "token", precision = "float32" }
+  local made = workloads.make { what = "mixers", mixer = "attention", n = 64, b = 1, dim = 8,
+    heads = 2, pass = "token", precision = "float32" }
   local function bytes_after(calls)
     for _ = 1, calls do made.run() end
     collectgarbage()
@@ -132,11 +132,11 @@ t.test("attention computes the same position in each call", function()
   made.close()
 end)
 
-t.test("equal words come back as they were", function()
+t.test("words survive a round trip", function()
   local p = { n = 5, decay = 0.99, causal = false, what = "tno", horizon = 1e-7 }
   t.eq(peer.parse(peer.words(p)), p)
-  t.raises(work.make, "unknown work x", { what = "x", precision = "float32" })
-  t.raises(work.make, "precision", { what = "tno", precision = "f16" })
+  t.raises(workloads.make, "unknown work x", { what = "x", precision = "float32" })
+  t.raises(workloads.make, "precision", { what = "tno", precision = "f16" })
 end)
 
 -- ---- Contestants ------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ t.test("a peer answers, refuses, ends", function()
   t.eq({ peer.start("it", {}, { "true" }):greet() }, { nil, "it does not run" })
 end)
 
-t.test("PyTorch is asked for AVX-512 only where there is one", function()
+t.test("PyTorch uses AVX-512 only if the processor has it", function()
   for features, want in pairs { ["avx avx2 avx512f avx512bw avx512vl"] = true,
     ["avx avx2 avx512f"] = false, [""] = false } do
     local list = table.concat(peer.tuned_environment(features), " ")
@@ -206,7 +206,7 @@ local function instead(variables, functions, fn)
   if not ok then error(why, 0) end
 end
 
-t.test("pythons are those that are named", function()
+t.test("runs the Python interpreters that TOEPLAB_PYTHON names", function()
   instead({ TOEPLAB_PYTHON = "/a/python:b" }, {}, function()
     t.eq(peer.pythons(), { "/a/python", "b" })
     t.eq({ peer.torch("no-such-python", false, 1) }, { nil, "there is no no-such-python" })
@@ -265,10 +265,10 @@ t.test("rows have times, ratios pair by pair, shares of the limits and memory", 
   t.eq(notes, { "toeplab 9", "torch 9: nothing" })
 end)
 
-t.test("the rows of a problem are stored when they are measured", function()
+t.test("stores the rows of a problem when they are measured", function()
   t.in_folder(function(folder)
     local problems = grids.problems("lm", { lengths = { 1024 } })
-    local run, counts = keep.run("lm", problems, folder, { "toeplab", "bench", "lm" }), {}
+    local run, counts = result_store.run("lm", problems, folder, { "toeplab", "bench", "lm" }), {}
     local rows = rows_of("lm", nil, {}, function(list, limits)
       t.eq(limits.threads, 2)
       run:add(list, limits)
@@ -278,7 +278,7 @@ t.test("the rows of a problem are stored when they are measured", function()
     end)
     t.eq(#rows, 2)
     t.eq(counts, { 1, 2 })
-    local again = keep.run("lm", problems, folder, { "toeplab", "bench", "lm" })
+    local again = result_store.run("lm", problems, folder, { "toeplab", "bench", "lm" })
     local other <close> = records.open(folder, "w")
     other:transaction(function() again:add({ rows[1] }, {}) end) -- while another writes
     t.eq({ #again.pending, again.number }, { 1, nil })
@@ -288,7 +288,7 @@ t.test("the rows of a problem are stored when they are measured", function()
   end)
 end)
 
-t.test("peers are also put over the operator with a horizon", function()
+t.test("also compares peers with the operator with a horizon", function()
   local function row(by, ours, seconds)
     return { by = by, over = "rac", ours = ours, median = seconds, ratio = seconds, threads = 1,
       pass = "fwd+bwd", precision = "float32", parameters = 0,
@@ -301,7 +301,7 @@ t.test("peers are also put over the operator with a horizon", function()
     "torch 9 over rac horizon, n 8 b 1, fwd+bwd, float32, 1 thread: 40.00" })
 end)
 
-t.test("a peer that ends is left out, and ours is measured", function()
+t.test("leaves out a peer that ends, and measures ours", function()
   local notes = {}
   with_program("torch 9: nothing", "''; exit", 1, function(torch)
     local rows = rows_of("layer", torch, notes)
@@ -316,7 +316,7 @@ t.test("a peer that ends is left out, and ours is measured", function()
   end)
 end)
 
-t.test("a peer that is not there, and work that cannot be done, are said", function()
+t.test("reports a missing peer and work that cannot be done", function()
   local notes = {}
   local rows = rows_of("tno", nil, notes)
   t.eq(#rows, 8) -- rac and fft, two passes, two modes
@@ -326,14 +326,14 @@ end)
 
 -- Whether the program at words makes as many parameters for problem p as ours.
 local function check_parameters(program, p)
-  local ours = work.make(p)
+  local ours = workloads.make(p)
   local answer, why = program:ask("make " .. peer.words(p))
   t.ok(answer, why)
   t.eq(peer.parse(answer).parameters, ours.parameters)
   ours.run()
 end
 
-t.test("PyTorch has the same models, where it is installed", function()
+t.test("PyTorch has the same models, if it is installed", function()
   local program
   for _, python in ipairs(peer.pythons()) do
     program = peer.torch(python, true, 1)
@@ -351,7 +351,7 @@ t.test("PyTorch has the same models, where it is installed", function()
   program:close()
 end)
 
-t.test("FFTW used plainly computes the operator and its adjoints", function()
+t.test("plain FFTW computes the operator and its adjoints", function()
   local program = assert(peer.fftw(2))
   t.ok(assert(program:greet()):find "^fftw plain: ")
   for _, words in ipairs { "n=15 b=2 dim=37 causal=false pass=fwd+bwd",
@@ -395,7 +395,7 @@ t.test("all benches run, and are stored as trials", function()
   end)
 end)
 
-t.test("precision is for benches with matrix products", function()
+t.test("--precision requires a bench with matrix products", function()
   local _, code, said = t.toeplab "bench encoder -q --lengths 8 --dim 4 --precision float32"
   t.eq(code, 2)
   t.holds(said, "bench encoder: has no matrix products, so --precision has no effect")
@@ -418,7 +418,7 @@ t.test("a second run is another trial, for each number of threads", function()
   end)
 end)
 
-t.test("what cannot be is refused with what can", function()
+t.test("refuses invalid options, with the valid ones", function()
   for words, why in pairs {
     ["tnoo"] = "did you mean 'tno'", ["tno lm"] = "one at a time",
     ["tno --lengths 1"] = "from 2 up", ["tno --lengths x"] = "got 'x'",

@@ -49,7 +49,7 @@ local function has(list, word)
   return false
 end
 
-t.test("a line is split as bash does", function()
+t.test("splits a line as bash does", function()
   for line, want in pairs {
     ["toeplab show "] = { { "toeplab", "show", "" }, "", 0 },
     ["toeplab show a=b"] = { { "toeplab", "show", "a=b" }, "", 2 },
@@ -64,7 +64,7 @@ t.test("a line is split as bash does", function()
   end
 end)
 
-t.test("every verb says what its words are by kinds that there are, and so does every option",
+t.test("every verb and every option declares known kinds of words",
   function()
     local commands, kinds = require "toeplab.commands", require "toeplab.commands.unlisted.words"
     local count = 0
@@ -138,7 +138,7 @@ local cases = {
   { "bench l", { "lm", "layer" } },
 }
 
-t.test("words, options, values, files and trials are offered", function()
+t.test("offers words, options, values, files and trials", function()
   with_runs(function(folder)
     for _, case in ipairs(cases) do
       local list = offers(folder, case[1])
@@ -166,7 +166,7 @@ local function reply(folder, line)
   return shell.output(bash)
 end
 
-t.test("the other shells get each word with what it is", function()
+t.test("other shells get each word with its description", function()
   t.eq(shell.output(program .. " complete -- toeplab fsck --q"),
     "--quick\tcheck sizes instead of sha256, and no journals")
   t.eq(shell.output(program .. " complete -- toeplab merg"),
@@ -197,7 +197,7 @@ for _, one in ipairs(shells) do
   end)
 end
 
-t.test("bash replaces the word, or what follows = and :, with quotes as they are", function()
+t.test("bash replaces the last word, or its part after = and :, and keeps quotes", function()
   if not shell.on_path "bash" then return print "skipped: no bash" end
   with_runs(function(folder)
     for line, want in pairs {

@@ -2,7 +2,7 @@
 local t = require "harness"
 local screen = require "toeplab.live.screen"
 
-t.test("bars go from the least value to the largest", function()
+t.test("bars span the least to the largest value", function()
   t.eq(screen.sparkline({ 0, 1, 2, 3, 4, 5, 6, 7 }, false), "▁▂▃▄▅▆▇█")
   t.eq(screen.sparkline({ 7, 0, 3.5 }, false), "█▁▅")
   t.eq(screen.sparkline({ -1e300, 1e300 }, true), "_#")
@@ -12,7 +12,7 @@ t.test("bars go from the least value to the largest", function()
   t.eq(screen.sparkline({ 3 }, true) .. screen.sparkline({ 0 / 0 }, true), "_x")
 end)
 
-t.test("texts are cut and padded by characters, and hold no control characters", function()
+t.test("text is cut and padded by characters, without control characters", function()
   t.eq(screen.fit("naïve", 3), "naï")
   t.eq(screen.fit("naïve", 7), "naïve  ")
   t.eq(screen.fit("ab", 4, true), "  ab")
@@ -67,7 +67,7 @@ t.test("wide terminals show id, status, time and curve, narrow ones the value", 
   t.ok(narrow:find("0.5000", 1, true) and not narrow:find("00000000", 1, true), narrow)
 end)
 
-t.test("a text shows its end", function()
+t.test("shows the end of a text", function()
   local lines = screen.text({ title = "log", columns = 20, rows = 5 }, "1\n2\n3\n4\n5\n")
   t.eq(lines, { "log", "3", "4", "5", "any key: back to the list   q: quit" })
 end)

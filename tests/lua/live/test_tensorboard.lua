@@ -137,9 +137,9 @@ end
 
 -- ---- Tests ------------------------------------------------------------------------------------
 
-t.test("the check is CRC-32C", function() t.eq(crc32c "123456789", 0xe3069283) end)
+t.test("the checksum is CRC-32C", function() t.eq(crc32c "123456789", 0xe3069283) end)
 
-t.test("a build without the module says what to install", function()
+t.test("a build without the module names the packages to install", function()
   local real = core.backends
   core.backends = function() return { { path = "/nowhere/backends/naive.so" } } end
   local ok, why = pcall(tensorboard.new, "x")
@@ -200,7 +200,7 @@ local function expect_curve(curve, width, steps)
   t.eq(count, steps)
 end
 
-test("curves arrive while trials run, with what was swept", function()
+test("curves arrive while trials run, with the varied keys", function()
   t.in_folder(function(folder)
     local files = folder .. "/tb"
     local code, said = trials.run(folder, script, { "files=" .. files .. "/watched" },
@@ -219,7 +219,7 @@ test("curves arrive while trials run, with what was swept", function()
   end)
 end)
 
-test("a trial that is stopped and resumes has each step once", function()
+test("a trial that stops and resumes has each step once", function()
   t.in_folder(function(folder)
     local files = folder .. "/tb"
     local code, runs = trials.run_stopped(folder, script, { 4, 7 }, "step",
@@ -245,7 +245,7 @@ test("a failed trial is marked as one", function()
   end)
 end)
 
-test("files that cannot be written are a warning, and the run goes on", function()
+test("files that cannot be written are a warning, and the run continues", function()
   t.in_folder(function(folder)
     local plain = script:gsub("local since, size.-\n  end,", "  end,")
     t.write(folder .. "/tb", "a file where the folder should be")
@@ -256,7 +256,7 @@ test("files that cannot be written are a warning, and the run goes on", function
   end)
 end)
 
-test("export writes the same curves from the store, in place of older files", function()
+test("export writes the same curves from the store, and replaces older files", function()
   t.in_folder(function(folder)
     local files, plain = folder .. "/tb", script:gsub("local since, size.-\n  end,", "  end,")
     t.eq(trials.run(folder, plain, {}), 0)

@@ -43,7 +43,7 @@ test("the published models have their numbers of parameters, whatever the attent
   ok(sizes.available())
 end)
 
-test("the estimate of memory is near what training takes with softmax", function()
+test("the estimate of memory is near the real memory of training, for softmax", function()
   for _, case in ipairs { { 1, 64, 128, 256 }, { 2, 64, 256, 512 }, { 4, 32, 64, 512 } } do
     local b, dim, hidden, n = table.unpack(case)
     local model = make { dim = dim, hidden = hidden, max_length = n, heads = 2 }
@@ -64,7 +64,7 @@ test("the estimate of memory is near what training takes with softmax", function
   end
 end)
 
-test("padding changes no logits, for every attention; token pad is padding anywhere", function()
+test("padding changes no logits, for every attention; token pad is padding everywhere", function()
   for _, mixer in ipairs(attentions) do
     local model = make { mixer = mixer }:eval()
     local ids = core.ids { { 1, 2, 3, 4, 5, 0, 0 }, { 6, 5, 4, 3, 2, 1, 1 } }

@@ -41,7 +41,7 @@ t.test("the published backbones have the published sizes", function()
     461696)
 end)
 
-t.test("the start: GTUs N(0,0.02) with their biases, the embedding N(0,1), else torch", function()
+t.test("initial values: GTUs N(0,0.02) with biases, the embedding N(0,1), else torch", function()
   tl.seed(2)
   local model = classifier { vocab = 50, classes = 2 }
   local function deviation(p) return core.square(p):mean():item() ^ 0.5 end
@@ -78,7 +78,7 @@ local function apart(pool)
     final_norm = "layernorm", pool = pool }
 end
 
-t.test("what is pooled is what is no padding", function()
+t.test("pools all tokens except padding", function()
   for _, pool in ipairs { "mean", "last" } do
     local model, ids = apart(pool), random_ids(2, 6, 7)
     local both = core.no_grad(model, ids, core.ids { 4, 6 })
@@ -113,7 +113,7 @@ end)
 
 local pixels = { mean = 0.4, deviation = 0.25 }
 
-t.test("pixels: grey levels are normalised and mapped linearly; or given as they are", function()
+t.test("pixels: grey levels are normalised and mapped linearly; or passed normalised", function()
   local model, ids = tiny { vocab = 256, pixels = pixels, grid = { 2, 3 } }, random_ids(2, 6, 256)
   t.eq({ model:named()["embed.weight"]:shape(), model.embed.kind }, { { 4, 1 }, "Linear" })
   local values = {}
@@ -227,7 +227,7 @@ local function parameters(model, part)
   return list
 end
 
-t.test("gradients of what only images and pairs have, against differences", function()
+t.test("gradients of the parts for images and pairs, against differences", function()
   tl.seed(4)
   local smooth = { init = "torch", rpe_act = "silu", norm = "layernorm", final_norm = "layernorm" }
   local labels = core.ids { 0, 2 }
@@ -244,7 +244,7 @@ end)
 
 -- ---- Training -----------------------------------------------------------------------------------
 
-t.test("a small task is learnt, and evaluation counts what is right", function()
+t.test("learns a small task, and evaluation counts correct answers", function()
   tl.seed(5)
   local rows = {}
   for i = 1, 24 do
@@ -335,7 +335,7 @@ local function run(folder, at, want)
   return table.concat(lines, "\n")
 end
 
-t.test("training that was broken goes on to the same bits", function()
+t.test("interrupted training resumes to the same bits", function()
   t.in_folder(function(whole)
     local want = run(whole, 5, 0)
     for _, at in ipairs { 2, 5, 11 } do

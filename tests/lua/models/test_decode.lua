@@ -74,11 +74,11 @@ for _, name in ipairs(mixers.names) do
   end
 end
 
-t.test("of the mixers some run position by position and some by all of the text", function()
+t.test("some mixers run position by position, some by the whole text", function()
   t.ok(#steps >= 15 and #whole >= 5, #steps .. " and " .. #whole)
 end)
 
-t.test("a text without an end: window, and ring and relaxed with lags, go on", function()
+t.test("a text without a limit: window, and ring and relaxed with lags", function()
   local model = model_of()
   for _, o in ipairs { { window = 8 }, { method = "ring", lags = 8 },
     { method = "relaxed", lags = 40 } } do
@@ -97,7 +97,7 @@ t.test("a text without an end: window, and ring and relaxed with lags, go on", f
     model_of { mixer = "cat" }, { vocab = VOCAB, method = "auto" })
 end)
 
-t.test("window = n sees the same as lags = n where one layer mixes", function()
+t.test("window = n equals lags = n if one layer mixes", function()
   local model = model_of { layers = 1, decay = 0.9 }
   local o = { vocab = VOCAB, prompt = "abc", n = 60, seed = 2 }
   o.window = 9
@@ -244,7 +244,7 @@ t.test("a batch of a converted model, and of distilled operators", function()
   t.eq({ #some, some[3].ids }, { #prompts, batch(model, o)[1].ids })
 end)
 
-t.test("a batch of no tokens, of no prompts, and one that is left early", function()
+t.test("a batch without tokens, without prompts, and one that is left early", function()
   local model = model_of()
   local list = batch(model, { vocab = VOCAB, prompts = { "a", "b" }, n = 0 })
   t.eq({ #list, list[2].text, list[2].ids, list[2].reason }, { 2, "", {}, "length" })
@@ -254,7 +254,7 @@ t.test("a batch of no tokens, of no prompts, and one that is left early", functi
   t.raises(batch, "'X'", model, { vocab = VOCAB, prompts = { "a", "X" } })
 end)
 
-t.test("scores are those of the whole text, in pieces and from a session", function()
+t.test("scores equal the whole text's, in pieces and from a session", function()
   local model = model_of()
   local long = ("abcdefghij"):rep(60) -- more than one piece
   local whole_text = model:score { vocab = VOCAB, prompt = "a", continuation = long }
@@ -270,7 +270,7 @@ t.test("scores are those of the whole text, in pieces and from a session", funct
   t.eq(stepped.logprobs, whole_text.logprobs, 1e-4)
 end)
 
-t.test("a score is of the tokens of prompt and continuation as one text", function()
+t.test("a score counts the tokens of prompt and continuation encoded as one text", function()
   local vocab = tl.vocab_bpe(t.root .. "tests/small.bpe")
   local model = model_of { vocab = vocab:size() }
   local whole_text = vocab:encode "about the house":totable()
@@ -288,7 +288,7 @@ t.test("a score is of the tokens of prompt and continuation as one text", functi
     { vocab = vocab, prompt = "about t", continuation = "he house" })
 end)
 
-t.test("attention that knows its places: a text of a batch is the text alone", function()
+t.test("attention with positions: a text in a batch equals the text alone", function()
   for _, mixer in ipairs { "attention", "gated_attention" } do
     for _, positions in ipairs { "sinusoidal", "learned", "rotary", "alibi" } do
       local model = model_of { mixer = mixer, heads = 2, mixer_options = { positions = positions } }

@@ -104,7 +104,7 @@ t.test("a file holds the systems of a model", function()
   end)
 end)
 
-t.test("a kernel without values, and numbers of modes that make no sense", function()
+t.test("a kernel without values, and invalid numbers of modes", function()
   t.eq(response(distill.system(tl.zeros(9, DIM), 2, "balanced"), 9), tl.zeros(9, DIM))
   t.eq(response(distill.system(tl.zeros(9, DIM), 2, "fitted"), 9), tl.zeros(9, DIM))
   t.raises(distill.system, "9 modes are not fewer than the kernel's 9 lags", tl.zeros(9, 1), 9,

@@ -89,7 +89,7 @@ local function converted(folder, options, words)
   return code, t.read(out), said
 end
 
-t.test("model and vocabulary of every tokenizer come back as they were", function()
+t.test("model and vocabulary of every tokenizer survive a round trip", function()
   for _, words in ipairs { { "tokenizer=char" }, { "tokenizer=byte" }, { "tokenizer=word" },
     { "tokenizer=bpe", "vocab_size=270" } } do
     t.in_folder(function(folder)
@@ -110,7 +110,7 @@ t.test("model and vocabulary of every tokenizer come back as they were", functio
   end
 end)
 
-t.test("the parameters are those of the checkpoint", function()
+t.test("the parameters are the checkpoint's", function()
   in_plain(function(folder)
     with_last(folder, function(store, row, metrics)
       local model, vocab = open_model.load(store, row, { kind = "checkpoint" })
@@ -125,7 +125,7 @@ t.test("the parameters are those of the checkpoint", function()
   end)
 end)
 
-t.test("a trial goes on with the vocabulary it was begun with only", function()
+t.test("a trial resumes only with the vocabulary that it started with", function()
   t.in_folder(function(folder)
     local saved, merges = script, folder .. "/x.bpe"
     script = saved:gsub("vocab_size = c.tokenizer[^}]*", ("merges = %q"):format(merges))
@@ -170,7 +170,7 @@ t.test("toeplab generate: the same text for a seed, from the prompt on", functio
   end)
 end)
 
-t.test("toeplab generate: words and byte pairs; an empty prompt is the end of a line", function()
+t.test("toeplab generate: words and byte pairs; an empty prompt is an end of line", function()
   t.in_folder(function(folder)
     t.eq(run(folder, { "tokenizer=word" }), 0)
     local code, text = generate(folder, "--prompt 'the old man' --tokens 5 --temperature 0")
@@ -215,7 +215,7 @@ t.test("toeplab generate and convert: the same text from every method", function
   end)
 end)
 
-t.test("toeplab generate: options that do not go together", function()
+t.test("toeplab generate: options that cannot be combined", function()
   in_plain(function(folder)
     for words, want in pairs {
       ["-m rign"] = "%-%-method: there is no method 'rign'; did you mean 'ring'",
@@ -242,7 +242,7 @@ t.test("toeplab generate: options that do not go together", function()
   end)
 end)
 
-t.test("toeplab generate: wrong words, and what cannot be made again", function()
+t.test("toeplab generate: wrong arguments, and models that cannot be rebuilt", function()
   in_plain(function(folder)
     local function refused(words, code, want)
       local got, _, said = generate(folder, words)
@@ -298,7 +298,7 @@ local function objects(text)
   return list
 end
 
-t.test("toeplab generate: several prompts, each as if it were alone", function()
+t.test("toeplab generate: several prompts, each as if alone", function()
   in_plain(function(folder)
     local path = folder .. "/prompts"
     t.write(path, "the sea\nthe\r\n\nold man told")
@@ -330,7 +330,7 @@ t.test("toeplab generate: several prompts, each as if it were alone", function()
   end)
 end)
 
-t.test("toeplab generate --score: what follows the first tab", function()
+t.test("toeplab generate --score: the text after the first tab", function()
   in_plain(function(folder)
     local path = folder .. "/prompts"
     t.write(path, "the old\t man of the sea\nthe old\toooooo\nthe sea\n")
@@ -350,7 +350,7 @@ t.test("toeplab generate --score: what follows the first tab", function()
   end)
 end)
 
-t.test("toeplab generate: auto says that it runs a model on all text, and why", function()
+t.test("toeplab generate: auto reports that it runs a model on all text, and why", function()
   t.in_folder(function(folder)
     t.eq(run(folder, { "steps=2" }, "mixer = 'cat'"), 0)
     local _, want = generate(folder, "-p the -n 9 -t 0 -m fft")
@@ -363,7 +363,7 @@ t.test("toeplab generate: auto says that it runs a model on all text, and why", 
   end)
 end)
 
-t.test("toeplab generate: whole characters only, of bytes too", function()
+t.test("toeplab generate: whole characters only, even of bytes", function()
   t.in_folder(function(folder)
     t.eq(run(folder, { "tokenizer=byte", "steps=1" }), 0) -- untrained: any bytes
     local n = core.device() == "cpu" and 300 or 30 -- emulation is slow
@@ -378,7 +378,7 @@ t.test("toeplab generate: whole characters only, of bytes too", function()
   end)
 end)
 
-t.test("toeplab generate: a damaged checkpoint is told and another one taken", function()
+t.test("toeplab generate: reports a damaged checkpoint and uses another one", function()
   in_plain(function(folder)
     local id = core.sys.list(folder .. "/results/runs")[1]
     local path = folder .. "/results/runs/" .. id
@@ -442,7 +442,7 @@ local function shell(folder, command)
   return code, t.read(folder .. "/out"), t.read(folder .. "/err")
 end
 
-t.test("toeplab generate: a batch that is stopped has printed whole lines", function()
+t.test("toeplab generate: a stopped batch has printed whole lines", function()
   in_plain(function(folder)
     -- The signal comes when the first line has been read, however fast the machine is.
     t.write(folder .. "/prompts", ("the sea\n"):rep(10000))

@@ -61,7 +61,7 @@ t.test("a hybrid is causal, learns, runs token by token and is stored", function
   t.eq(json.decode(saved_model.texts(custom).model).programmed, "mixer")
 end)
 
-t.test("what a list of mixers cannot mean is refused", function()
+t.test("refuses invalid lists of mixers", function()
   for _, case in ipairs {
     { { mixer = {} }, "option 'mixer' is a list without a mixer" },
     { { mixer = { "gtu", nil, "conv" } }, "option 'mixer' at #2 must be a name or a function" },
@@ -103,7 +103,7 @@ t.test("experiments sweep over hybrids, and `model` takes one", function()
   end)
 end)
 
-t.test("attention within a window sees what a mask by hand leaves", function()
+t.test("attention within a window equals a manual mask", function()
   for _, case in ipairs { { true, 1 }, { true, 4 }, { true, 30 }, { false, 1 }, { false, 4 } } do
     local causal, window = case[1], case[2]
     local o = { heads = 2, causal = causal, positions = "alibi" }

@@ -42,7 +42,7 @@ t.test("a patch is a vector in the order row, column, channel; patches lie row b
   t.eq(seen:totable()[1][4], { 131, 231, 132, 232, 141, 241, 142, 242 })
 end)
 
-t.test("the model by hand: embedding, blocks, mean, norm, linear map", function()
+t.test("the model equals its parts: embedding, blocks, mean, norm, linear map", function()
   for layout, place in pairs {
     A = function(x, f) return x + f(core.simple_rms_norm(x, 1e-8)) end,
     ["C-tnn"] = function(x, f) return x + core.simple_rms_norm(f(x), 1e-8) end,
@@ -64,7 +64,7 @@ t.test("the model by hand: embedding, blocks, mean, norm, linear map", function(
   end
 end)
 
-t.test("an image of another size is an error that names the right one", function()
+t.test("an image of another size is an error with the right one", function()
   local model = make()
   t.raises(model, "wanted %[b,2,4,6%]: a grid of 2 x 3 patches of 2 x 2", core.zeros(1, 2, 6, 4))
   t.raises(model, "wanted %[b,2,4,6%]", core.zeros(1, 3, 4, 6))
@@ -95,7 +95,7 @@ t.test("every operator and mixer has gradients that agree with differences", fun
   end
 end)
 
-t.test("every model learns where in an image there is light", function()
+t.test("every model learns the place of light in an image", function()
   local rows, labels = {}, {}
   for i = 1, 12 do
     rows[i], labels[i] = {}, i % 3
@@ -123,7 +123,7 @@ t.test("every model learns where in an image there is light", function()
   end
 end)
 
-t.test("the estimates: parameters exactly, memory within a third, FLOP as the parts say", function()
+t.test("estimates: parameters exactly, memory within a third, FLOP as the sum of parts", function()
   local sizes = require "toeplab.models.sizes"
   for name, more in pairs { tnn = {}, transformer = with(kinds.attention, { max_length = 36 }) } do
     tl.seed(4)
@@ -150,7 +150,7 @@ t.test("the estimates: parameters exactly, memory within a third, FLOP as the pa
   end
 end, "cpu")
 
-t.test("toeplab model tnn_image: the length is that of the grid, and no other is taken", function()
+t.test("toeplab model tnn_image: takes only the grid's length", function()
   local function say(words)
     return (t.shell(("'%s' model %s 2>&1"):format(core.sys.executable(), words)))
   end

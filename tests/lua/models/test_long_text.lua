@@ -52,7 +52,7 @@ for _, kind in ipairs { { backend = "rac" }, { backend = "fft" },
   end)
 end
 
-t.test("ski has no kernel, so that it is refused", function()
+t.test("refuses ski, which has no kernel", function()
   local model = model_of { backend = "ski", decay = "none", backend_options = { inducing = 64 } }
   t.raises(ids_of, "not a Toeplitz operator", model, "relaxed", 0)
 end)

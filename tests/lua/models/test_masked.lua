@@ -49,7 +49,7 @@ local function contents(data, epoch)
   return list
 end
 
-t.test("blocks are of whole lines, each begun by <s>; a long line is cut", function()
+t.test("blocks hold whole lines, each after <s>; a long line is cut", function()
   local data, vocab = blocks { 3, 4, 2, 1, 1, 4, 17, 2 }
   t.eq({ data.first, data.pad, data.mask, data.vocab }, { vocab, vocab + 1, vocab + 2, vocab + 3 })
   local s = tostring(vocab)
@@ -68,13 +68,13 @@ t.test("blocks are of whole lines, each begun by <s>; a long line is cut", funct
   t.eq({ data:epoch(3) }, { 2, false })
 end)
 
-t.test("without ends of lines blocks are full", function()
+t.test("without line ends blocks are full", function()
   local data = tl.masking(core.ids { 1, 2, 3, 4, 5, 6, 7 }, { vocab = 9, length = 4, batch = 2,
     share = 0, multiple = 1 })
   t.eq(contents(data, 1), { "9 1 2 3", "9 4 5 6", "9 7" })
 end)
 
-t.test("batches are of blocks of like lengths, padded to a multiple", function()
+t.test("batches hold blocks of similar length, padded to a multiple", function()
   local lengths = {}
   for i = 1, 40 do lengths[i] = 2 + i * 7 % 23 end
   local data = blocks(lengths, { length = 24, batch = 4, multiple = 5, share = 0.3 })
@@ -116,7 +116,7 @@ local function count_masks(data, epoch)
   return c
 end
 
-t.test("15 % are told, of which 80, 10 and 10 % are masked, kept, replaced", function()
+t.test("15 % are predicted, of which 80, 10 and 10 % are masked, kept, replaced", function()
   local lengths = {}
   for i = 1, 600 do lengths[i] = 3 + i * 5 % 17 end
   local ids, vocab = stream(lengths)
@@ -135,7 +135,7 @@ t.test("15 % are told, of which 80, 10 and 10 % are masked, kept, replaced", fun
   check(0.5, 0.3, 0.05)
 end)
 
-t.test("masks are of seed, epoch and block alone", function()
+t.test("masks depend on seed, epoch and block alone", function()
   local lengths = {}
   for i = 1, 60 do lengths[i] = 3 + i % 5 end
   local function batch(seed, step)
@@ -151,7 +151,7 @@ t.test("masks are of seed, epoch and block alone", function()
   t.eq(t.bits(data:batch(4)), batch(1, 4))
 end)
 
-t.test("a vocabulary with <s> and padding of its own gets <mask> only", function()
+t.test("a vocabulary with its own <s> and padding gets <mask> only", function()
   local ids = {}
   for i = 1, 400 do ids[i] = i % 9 == 0 and 2 or 4 + i % 16 end
   local vocab = { size = function() return 20 end, eos = function() return 2 end }
@@ -173,7 +173,7 @@ t.test("a vocabulary with <s> and padding of its own gets <mask> only", function
   for id = 4, 19 do t.ok(replaced[id], id) end
 end)
 
-t.test("with byte pairs, </s> takes the place of every token with a newline", function()
+t.test("with byte pairs, </s> replaces every token with a newline", function()
   local text = ("the old man told it . \n to the young man . \n \n"):rep(30)
   local corpus = tl.corpus("text:" .. text, { tokenizer = "bpe", vocab_size = 270 })
   t.eq(tl.masking.specials(core.vocab_bytes()), { vocab = 256, eos = 10 })
@@ -240,7 +240,7 @@ local function tiny(more)
   return tl.models.tnn_mlm(o)
 end
 
-t.test("the start is BERT's, and its zero rows leave all gradients finite", function()
+t.test("the initial values are BERT's, and its zero rows leave all gradients finite", function()
   tl.seed(3)
   local model = tiny { dim = 16, layers = 2 }
   for name, p in pairs(model:named()) do
@@ -271,7 +271,7 @@ t.test("the start is BERT's, and its zero rows leave all gradients finite", func
 end)
 
 -- As published, each of these blocks would multiply the gradient by about 1e16 at the padding.
-t.test("padding leaves the gradients of twelve blocks from BERT's start finite", function()
+t.test("padding leaves the gradients of twelve blocks finite at BERT's initial values", function()
   tl.seed(5)
   local model = tiny { dim = 8, layers = 12 }
   model:loss(core.ids { { 1, 8, 7, 7 }, { 4, 2, 8, 5 } }, core.ids { 1, 6 },
@@ -318,7 +318,7 @@ t.test("gradients against differences", function()
   slopes.check(loss, slopes.trained(model), 0.06)
 end)
 
-t.test("the loss is that of the logits at the places told; padding enters as 0", function()
+t.test("the loss is the loss of the logits at the places; padding enters as 0", function()
   local model = tiny { init = "torch" }
   local ids = core.ids { { 1, 8, 3, 5 }, { 4, 8, 7, 7 } }
   local logits = core.no_grad(model, ids)
@@ -339,12 +339,12 @@ t.test("the loss is that of the logits at the places told; padding enters as 0",
   t.raises(tiny, "pad = 9 is not below vocab = 9", { pad = 9 })
 end)
 
-t.test("it writes no text", function()
+t.test("refuses to generate text", function()
   t.raises(tl.generate, "the model is not causal", tiny { vocab = 256 + 3 }, core.vocab_bytes(),
     "a")
 end)
 
-t.test("a small text is learnt, by masked perplexity", function()
+t.test("learns a small text, by masked perplexity", function()
   tl.seed(2)
   local ids = {}
   for i = 1, 400 do ids[i] = i % 4 == 0 and 0 or i % 4 end

@@ -40,7 +40,7 @@ t.test("the head is Linear, tanh, Linear of the mean over the tokens", function(
   end
 end)
 
-t.test("without a padding token the lengths say which positions are tokens", function()
+t.test("without a padding token the lengths mark the tokens", function()
   tl.seed(1)
   local plain = tl.models.tnn_mlm_classifier { vocab = 9, layers = 1, dim = 6, expand = 1.5,
     rpe_dim = 4, rpe_layers = 1, backend = "naive", classes = 2 }
@@ -52,7 +52,7 @@ t.test("without a padding token the lengths say which positions are tokens", fun
   t.raises(plain, "row 2 has the length 5, wanted 1..4", ids, core.ids { 4, 5 })
 end)
 
-t.test("it starts from a masked model, all but its head", function()
+t.test("starts from a masked model, all except its head", function()
   tl.seed(2)
   local mlm, model = tl.models.tnn_mlm(with()), make()
   local head = model.head.weight:clone()
@@ -122,7 +122,7 @@ t.test("the published size, and a name", function()
   t.eq(tl.models.name_of(model), "tnn_mlm_classifier")
 end)
 
-t.test("lengths hide padding from attention, as the token of padding does", function()
+t.test("lengths hide padding from attention, as the padding token does", function()
   tl.seed(4)
   local model = tl.models.tnn_mlm_classifier { vocab = 9, layers = 2, dim = 8, classes = 2,
     init = "torch", mixer = "attention", mixer_options = { heads = 2 } }

@@ -71,7 +71,7 @@ test("the tree of a model", function()
   end
 end)
 
-test("the memory estimate is near what training takes", function()
+test("the memory estimate is near the real memory of training", function()
   tl.seed(1)
   for _, more in ipairs {
     {}, { layout = "B" }, { structure = "gtu" }, { structure = "attention+glu", heads = 2 },
@@ -113,7 +113,7 @@ test("causal: a later token changes no earlier logits, in every layout and struc
   end
 end)
 
-test("not causal: an earlier position does see a later token", function()
+test("not causal: an earlier position sees a later token", function()
   tl.seed(3)
   for _, more in ipairs { {}, { structure = "attention+glu" }, { encoder = "table" } } do
     local model = small(with({ causal = false }, more)):eval()
@@ -175,7 +175,7 @@ test("gradients of the whole model agree with differences", function()
   slopes.check(function() return model:loss(inputs, targets) end, slopes.trained(model), 0.05)
 end)
 
-test("wrong options of a model are named", function()
+test("errors name wrong options of a model", function()
   raises(tl.models.tnn_lm, "TnnLM: option 'vocab' is required", {})
   local function fails(want, more)
     raises(tl.models.tnn_lm, want, with({ vocab = 3, layers = 1, dim = 4 }, more))
@@ -226,7 +226,7 @@ test("micro batches give the same update as one batch", function()
   raises(tl.train.lm_step, "6 micro batches of 5 rows", a, tl.optim.sgd(a), ids, 6)
 end)
 
-test("a token mixer of one's own, in a model, trained", function()
+test("a user's token mixer, in a model, trained", function()
   local Shift = nn.class("Shift", { dim = "int", by = 1 }, { "dim" })
   function Shift:build(o)
     self.mix = nn.Linear(2 * o.dim, o.dim)
@@ -286,7 +286,7 @@ test("evaluation: every target once, blocks of n, the last one shorter", functio
   raises(tl.eval.bits_per_token, "unknown option 'bloks'", model, ids, 4, { bloks = 1 })
 end)
 
-test("groups of an evaluation are those of parts of the stream, without the remainder", function()
+test("groups of an evaluation equal parts of the stream, without the remainder", function()
   tl.seed(12)
   local model, n, group = small { dropout = 0.0 }, 5, 3
   local ids = random_ids(1, 38, 11):reshape(38) -- 7 blocks of 5 targets and one of 2
@@ -306,7 +306,7 @@ test("groups of an evaluation are those of parts of the stream, without the rema
   eq(select(3, tl.eval.nats_per_token(model, ids, n)), nil)
 end)
 
-test("an evaluation shows how far it is, and clears the display", function()
+test("an evaluation shows its progress, and clears the display", function()
   local model, told = small { dropout = 0.0 }, {}
   watch.progress = {
     begin = function(_, ...) told[#told + 1] = { ... } end,
@@ -400,7 +400,7 @@ test("the number of parameters is known from the options alone", function()
   end
 end)
 
-test("a model that memory cannot hold is refused before anything is made", function()
+test("refuses a model that memory cannot hold before making anything", function()
   local before = core.memory().live
   raises(tl.models.describe, "about 4.81e%+12 parameters take %d+%.%d GiB .* are available",
     "tnn_lm", { vocab = 50264, dim = 200000, layers = 10 })

@@ -32,7 +32,7 @@ local exact = {
   bigbird = { block = 2 }, reformer = { chunk = 8 },
 }
 
-test("each mixer that takes a mask is tried here", function()
+test("tests every mixer that takes a mask", function()
   for _, name in ipairs(mixers.names) do
     eq(mixers.class(name).takes_mask or false, approximate[name] ~= nil)
   end
@@ -44,7 +44,7 @@ local function again(fn, ...)
   return core.no_grad(fn, ...)
 end
 
-test("a block hands the mask to its mixer", function()
+test("a block passes the mask to its mixer", function()
   for name, options in pairs(approximate) do
     tl.seed(1)
     local token = mixers.make(name, 6, { heads = 2, causal = false }, options)
@@ -175,7 +175,7 @@ end)
 -- The norm after these takes the mean of each channel away.
 local BEFORE_NORM = { "token.o.bias", "feature.l3.bias" }
 
-test("gradients with padding masked are those of differences", function()
+test("gradients with masked padding agree with differences", function()
   local model = classifier { layers = 1, dim = 4, glu_dim = 4, padding = "masked",
     backend = "naive", rpe_act = "silu" }
   local ids, lengths = core.ids { { 1, 2, 3, 4 }, { 5, 4, 3, 2 } }, core.ids { 2, 4 }
@@ -184,7 +184,7 @@ test("gradients with padding masked are those of differences", function()
     BEFORE_NORM)
 end)
 
-test("mixers that see padding all the same are refused", function()
+test("refuses mixers that see padding anyway", function()
   for _, name in ipairs(mixers.names) do
     local class = mixers.class(name)
     local sees = not class.takes_mask and not class.hide_padding and not class.ignores_zeros

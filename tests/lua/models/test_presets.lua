@@ -77,7 +77,7 @@ test("presets of images have the published numbers of parameters, and take a ste
   eq(listed, image_counts)
 end)
 
-test("presets of other mixers take a step when made small", function()
+test("presets of other mixers take a step at small sizes", function()
   tl.seed(1)
   local ids = core.ids { { 2, 3, 4, 5, 6, 7 }, { 7, 6, 5, 4, 3, 2 } }
   for _, preset in ipairs(baselines()) do
@@ -119,7 +119,7 @@ test("FeedForward is W2 act(W1 x + b1) + b2", function()
   ok(tl.gradcheck(function() return f(x) end, f:parameters()) < 1e-2)
 end)
 
-test("channel: glu, ffn, none; by default what the structure says", function()
+test("channel: glu, ffn, none; by default from the structure", function()
   local function feature(more)
     local block = tl.models.tnn_lm(with({ vocab = 3, layers = 1, dim = 4, rpe_dim = 4 }, more))
       .layers[1]
@@ -165,7 +165,7 @@ test("output_bias is added to the logits and counts in the loss", function()
   end
 end)
 
-test("positions: fairseq's begin at 2, learned ones end with an error", function()
+test("positions: fairseq's begin at 2, learned ones are an error beyond the end", function()
   tl.seed(6)
   local plain = small { embed_scale = false }
   local zero = core.zeros(1, 2, 8)
@@ -183,12 +183,12 @@ test("positions: fairseq's begin at 2, learned ones end with an error", function
   end
 end)
 
-test("alibi reaches a mixer that takes positions, and no other", function()
+test("alibi reaches only mixers that take positions", function()
   eq(small({ positions = "alibi" }).layers[1].token.opt.positions, "alibi")
   raises(small, "this mixer has none", { positions = "alibi", mixer = "gmlp" })
 end)
 
-test("the model's options reach a mixer given by name, but not init = auto", function()
+test("the model's options reach a named mixer, except init = auto", function()
   for _, name in ipairs { "s4", "s4d", "dss", "gss" } do
     local token = small({ mixer = name, init = "bert", backend = "fft" }).layers[1].token
     eq({ token.tno.opt.backend, token.o.opt.init }, { "fft", "bert" })
@@ -251,7 +251,7 @@ test("gradients of the frames agree with differences", function()
   end
 end)
 
-t.test("options of the TNO of mixer gtu are over those of the model, its encoder's too", function()
+t.test("options of the TNO of mixer gtu override the model's, and its encoder's too", function()
   local function count(more)
     local o = { vocab = 5, layers = 1, dim = 4, rpe_layers = 0, rpe_dim = 8 }
     for name, value in pairs(more) do o[name] = value end

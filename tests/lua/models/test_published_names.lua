@@ -48,7 +48,7 @@ local function through_a_file(name, check)
   end)
 end
 
-t.test("a published layer loads and gives the recorded output; ours is saved as it was", function()
+t.test("a published layer loads and gives the recorded output; ours is saved unchanged", function()
   through_a_file("layer", function(layer, read)
     local e = distance(layer(read "x"), read "y")
     t.ok(e < 1e-5, "distance " .. e)
@@ -93,7 +93,7 @@ local models = {
     encoder.lm_head.layer_norm.bias]] },
 }
 
-t.test("the names of fairseq's models, there and back", function()
+t.test("the names of fairseq's models, in both directions", function()
   for _, case in ipairs(models) do
     local name, kind, prefix, others = table.unpack(case)
     local model, wanted = tl.models[name](with { pad = 1 }), {}
@@ -112,7 +112,7 @@ t.test("the names of fairseq's models, there and back", function()
   end
 end)
 
-t.test("a learnable decay and an output map of its own are the model's to say", function()
+t.test("the model decides whether decay is learnable and the output map separate", function()
   local model = tl.models.tnn_lm(with { decay = "learnable", tied = false })
   local dictionary = published.dictionary("fairseq_lm", model)
   local other = tl.models.tnn_lm(with { decay = "learnable", tied = false })
@@ -163,7 +163,7 @@ local function check_forms(names, model, list)
   end
 end
 
-t.test("every export is the same function in the published form", function()
+t.test("every export computes the same function in the published form", function()
   check_forms("tnn-pytorch", "tnn_lm", everywhere)
   check_forms("tnn-pytorch", "tnn_lm", { { layout = "C-tnn" }, { final_norm = "simplermsnorm" } })
   check_forms("fairseq", "tnn_lm", everywhere)
@@ -173,7 +173,7 @@ t.test("every export is the same function in the published form", function()
     { pad = 1, decay = "learnable", coef_act = "elu", rpe_residual = true } })
 end)
 
-t.test("what the published model lacks is an error", function()
+t.test("refuses what the published model lacks", function()
   local function refused(kind, model, rows)
     for want, more in pairs(rows) do
       t.raises(published.dictionary, want, kind, tl.models[model](with(more)))

@@ -46,7 +46,7 @@ local kinds = { { decay = 0.99 }, { decay = "none" }, { decay = "learnable" },
   { structure = "gtu", layout = "B" }, { mixer_norm = "layernorm", layout = "C-tnn" },
   { encoder = function(points) return tl.sin(points:reshape(-1, 1) + tl.range(1, 36)) end } }
 
-t.test("a session says what the model says, for every kind of coefficient", function()
+t.test("a session agrees with the model, for every kind of coefficient", function()
   for i, kind in ipairs(kinds) do
     local model = model_of(kind)
     for _, how in ipairs { { method = "ring" }, { method = "etsc" },
@@ -76,7 +76,7 @@ t.test("lags cut the kernel of each operator: ring and the exact form agree, not
     t.ok(tl.abs(whole - ring):reshape(-1):amax():item() > 1e-3, "20 lags are fewer than 100")
   end)
 
-t.test("max_lag: the kernel ends there, and with it the state", function()
+t.test("max_lag ends the kernel, and with it the state", function()
   local tno = nn.TNO(5, { max_lag = 7, rpe = { hidden = 4, layers = 1 } })
   local kernel, gamma = recurrent.kernel(tno, 50)
   t.eq(kernel:shape(), { 7, 5 })
@@ -86,7 +86,7 @@ t.test("max_lag: the kernel ends there, and with it the state", function()
   t.eq(r:step(x), tl.no_grad(tno, x), 1e-5)
 end)
 
-t.test("operators by frequency have the kernel of their answer to an impulse", function()
+t.test("operators by frequency have their impulse response as kernel", function()
   local model = model_of { backend = "fd", decay = "none" }
   for _, how in ipairs { { method = "ring" }, { method = "etsc" }, { method = "relaxed" } } do
     how.lags = 30
@@ -141,7 +141,7 @@ t.test("auto is a ring for a kernel of few lags, or else relaxed", function()
   end
 end)
 
-t.test("an operator that is not Toeplitz is refused", function()
+t.test("refuses an operator that is not Toeplitz", function()
   local options = { inducing = 7 }
   local tno = nn.TNO(4, { backend = "ski", decay = "none", backend_options = options })
   t.raises(recurrent.kernel, "not a Toeplitz operator at 40 positions", tno, 40, "here")
@@ -154,7 +154,7 @@ t.test("an operator that is not Toeplitz is refused", function()
   end
 end)
 
-t.test("what cannot be stepped is refused with its name and the reason", function()
+t.test("refuses models that cannot be stepped, with name and reason", function()
   local function refused(more, want)
     t.raises(recurrent.new, want, model_of(more), { lags = 8 })
   end
@@ -181,7 +181,7 @@ t.test("what cannot be stepped is refused with its name and the reason", functio
   t.raises(recurrent.new, "option 'lags'", model_of(), {})
 end)
 
-t.test("each mixer is stepped to the same numbers, or refused for what it is", function()
+t.test("each mixer is stepped to the same numbers, or refused with its reason", function()
   local small = { afno = { blocks = 2 }, dss = { state = 8 }, flash = { chunk = 16 },
     gss = { state = 8, inner = 6 }, hgrn2 = { head_dim = 4 }, mamba = { state = 3 },
     s4 = { state = 8 }, s4d = { state = 8 }, sgconv = { size = 4 },
@@ -208,7 +208,7 @@ t.test("each mixer is stepped to the same numbers, or refused for what it is", f
     else
       local text = errors.text(problem)
       local want = not causal and "is not causal"
-        or ("the mixers %s have one"):format(table.concat(known, ", "))
+        or ("the mixers %s can"):format(table.concat(known, ", "))
       t.ok(text:find("layers%.1%.token %(%w+%) .*" .. want), name .. ": " .. text)
       t.ok(not text:find "stepwise", name .. ": " .. text)
     end
@@ -216,7 +216,7 @@ t.test("each mixer is stepped to the same numbers, or refused for what it is", f
   t.eq(stepped, known)
 end)
 
-t.test("attention keeps keys and values, and encodings of positions go on", function()
+t.test("attention keeps keys and values, and position encodings continue", function()
   for _, positions in ipairs { "none", "sinusoidal", "learned", "rotary", "alibi", "relative",
     "t5" } do
     for _, mixer in ipairs { "attention", "gated_attention" } do
@@ -257,7 +257,7 @@ t.test("carried states: their size, one for each place and sequence, and they en
     t.raises(recurrent.new, "layers%.2%.token %(GLA%) is used twice", model, { lags = 1 })
   end)
 
-t.test("a layer of one's own goes on from its state", function()
+t.test("a user's layer continues from its state", function()
   local Sum = nn.class("Sum", {}, {})
   function Sum:forward(x)
     local carried, list = self.carry or {}, {}
@@ -323,7 +323,7 @@ t.test("greedy decoding gives the same tokens from all methods, beyond the train
     end
   end)
 
-t.test("a converted file holds the model, and nothing else is asked", function()
+t.test("a converted file is complete", function()
   t.in_folder(function(folder)
     local model, path = model_of { decay = 0.9, vocab = 3 }, folder .. "/m.h5"
     local words = folder .. "/words"
@@ -365,7 +365,7 @@ t.test("a converted file holds the model, and nothing else is asked", function()
   end)
 end)
 
-t.test("a model without a TNO is converted, too", function()
+t.test("converts a model without a TNO", function()
   t.in_folder(function(folder)
     local path = folder .. "/m.h5"
     local model = model_of { mixer = "mamba", mixer_options = { state = 4 } }
@@ -376,7 +376,7 @@ t.test("a model without a TNO is converted, too", function()
   end)
 end)
 
-t.test("what a conversion is worth is measured against the kernel", function()
+t.test("measures a conversion against the kernel", function()
   local tno = nn.TNO(6, { rpe = { hidden = 4, layers = 1 } })
   local kernel, gamma = recurrent.kernel(tno, 64)
   for form, after in pairs { exact = 0, published = 1 } do
@@ -388,7 +388,7 @@ t.test("what a conversion is worth is measured against the kernel", function()
   end
 end)
 
-t.test("forks of a session share its kernels, and nothing else", function()
+t.test("forks of a session share only its kernels", function()
   for _, method in ipairs { "ring", "etsc", "relaxed" } do
     local session = recurrent.new(model_of(), { method = method, lags = 3000, positions = 20 })
     local x = tl.ids { { 1, 2, 3 } }

@@ -76,7 +76,7 @@ for _, case in ipairs(cases) do
   end)
 end
 
-t.test("tokens are drawn as often as that says", function()
+t.test("token frequencies agree with the probabilities", function()
   for _, case in ipairs { cases[1], cases[5], cases[9], cases[10] } do
     local of = sampler.new(options.check("sampler", fields, case[2]), tl.stream(3, "draws"))
     local logits, counts = tl.tensor(case[3]), { 0, 0, 0, 0 }
@@ -90,7 +90,7 @@ t.test("tokens are drawn as often as that says", function()
   end
 end)
 
-t.test("the penalty goes on with what was drawn", function()
+t.test("the penalty covers drawn tokens", function()
   local of = sampler.new(options.check("sampler", fields, { repetition_penalty = 10,
     temperature = 0 }), tl.stream(1, "draws"))
   local logits, drawn = tl.tensor { 1, 3, 2 }, {}
@@ -107,7 +107,7 @@ t.test("many tokens: top_p over more than are read at once", function()
   t.eq(probabilities({ top_p = 0.5 }, list), rest, 1e-6)
 end)
 
-t.test("what is out of range is refused, as are logits that are no numbers", function()
+t.test("refuses options out of range, and logits that are not numbers", function()
   for _, given in ipairs { { top_p = 0 }, { top_p = 1.1 }, { top_k = -1 }, { temperature = -1 },
     { repetition_penalty = 0 } } do
     t.raises(options.check, "option '[%w_]+' = [-%d.]+ must be", "sampler", fields, given)

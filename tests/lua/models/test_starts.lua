@@ -202,7 +202,7 @@ for _, preset in ipairs(tl.models.presets) do
 end
 
 -- The order of `pairs` differs between processes, and must not decide who draws first.
-t.test("one seed gives every mixer one start in every process", function()
+t.test("one seed gives every mixer the same initial values in every process", function()
   local script = [[
     local tl, mixers = require "toeplab", require "toeplab.nn.mixers"
     for _, name in ipairs(mixers.names) do

@@ -51,7 +51,7 @@ for _, kind in ipairs { "safetensors", "npz" } do
   end)
 end
 
-test("npy and h5: what goes in comes out", function()
+test("npy and h5: a round trip", function()
   for name, x in pairs(some()) do
     tl.save(path "x.npy", x)
     compare({ [name] = tl.load(path "x.npy") }, { [name] = x })
@@ -109,7 +109,7 @@ local function array(description, shape, data)
   return "\x93NUMPY\1\0" .. string.pack("<s2", text) .. data
 end
 
-test("every type is read", function()
+test("reads every type", function()
   for _, case in ipairs(types) do
     local kind, numpy, form, numbers, want = table.unpack(case)
     local data, real = packed(form, numbers), kind:find "F" ~= nil
@@ -133,7 +133,7 @@ test("an element that the tensor cannot hold is an error", function()
   end
 end)
 
-test("safetensors: tensors that none here can hold are left out with a warning", function()
+test("safetensors: leaves out unsupported tensors with a warning", function()
   local unread = { { "C64", "1", 8, "C64" }, { "F4", "2", 1, "F4" },
     { "F8_E8M0", "3", 3, "F8_E8M0" }, { "F32\\u0000", "1", 4, "F32\\x00" },
     { "F32", "1,1,1,1,1,1,1", 4, "7 dimensions" } }
@@ -150,13 +150,13 @@ test("safetensors: tensors that none here can hold are left out with a warning",
   end
 end)
 
-test("safetensors: names in the escapes of other writers of JSON", function()
+test("safetensors: names in the escapes of other JSON writers", function()
   local name = one("F32", 1, 4):gsub('"x"', '"\\ud83d\\ude00\\u00e9\\ud83d"')
   local got = tl.load(write("t.safetensors", tensors(name, "1234")))
   t.ok(got["\u{1f600}\u{e9}\u{fffd}"], next(got))
 end)
 
-test("npy: arrays in Fortran's order, and headers of version 2", function()
+test("npy: arrays in Fortran order, and headers of version 2", function()
   local text = "{'descr': '%s', 'fortran_order': True, 'shape': (2, 3), }\n"
   local function file(kind, form)
     local data = packed(form, { 1, 4, 2, 5, 3, 6 })

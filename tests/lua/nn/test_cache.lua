@@ -6,7 +6,7 @@ local cache = require "toeplab.nn.cache"
 local chosen_backends = require "toeplab.nn.chosen_backends"
 local t = require "harness"
 
-t.test("a tensor is read once, and again after it was written", function()
+t.test("reads a tensor once, and again after it was written", function()
   local reads = 0
   local sum = cache.reading(function(x)
     reads = reads + 1
@@ -39,7 +39,7 @@ t.test("the values of the last four lengths are cached", function()
   t.eq(all.keys, { 3, 4, 5, 1 })
 end)
 
-t.test("backends chosen for auto hold within a call, which is told of new ones", function()
+t.test("backends chosen for auto hold within a call, which receives new ones", function()
   local told = {}
   local function record(text) told[#told + 1] = text end
   local inner, same = chosen_backends.with("40 3 causal matrix\n", record, function()
@@ -57,7 +57,7 @@ t.test("backends chosen for auto hold within a call, which is told of new ones",
   t.eq(#told, 1)
 end)
 
-t.test("a call has streams of its own, and the caller's go on where they were", function()
+t.test("a call has its own streams, and the caller's continue where they were", function()
   streams.seed(5)
   local want = { core.stream(5, "init"):unit(), streams.get("init"):unit() }
   local inner, seed = streams.with(9, function()

@@ -71,7 +71,7 @@ local quadratic = { attention = true, cat = true, flash_quad = true, gated_atten
   gmlp = true, kernelized = true, synthesizer_dense = true, synthesizer_random = true,
   transformer_ls = true }
 
-t.test("only what is quadratic in its paper grows by more than a logarithm per token", function()
+t.test("only quadratic mixers grow by more than a logarithm per token", function()
   for _, name in ipairs(mixers.names) do
     local n = 1 << 13
     local mixer = mixers.make(name, 16,
@@ -99,7 +99,7 @@ t.test("models add their blocks, and count the output map once, tied or not", fu
   t.eq(flop(classifier, 16), 2 * flop(classifier.layers[1], 16) + 2 * 12.0)
 end)
 
-t.test("numbers stay numbers at lengths whose squares no integer holds", function()
+t.test("counts do not overflow at huge lengths", function()
   for _, name in ipairs { "attention", "linear_attention", "gtu", "s4d", "mamba" } do
     t.ok(flop(mixers.make(name, 16, {}, {}), 1 << 31) > 1e12, name)
   end
@@ -157,7 +157,7 @@ t.test("toeplab model prints the FLOP of a token and of a sequence at a length",
   end
 end)
 
-t.test("a step on a grid: the coefficients of both sides are computed once", function()
+t.test("a step on a grid computes the coefficients of both sides once", function()
   local model = nn.GTU(4, { expand = 2, grid = { 4, 8 },
     tno = { rpe = { hidden = 3, layers = 1 } } })
   local once = model.tno.along_height:coefficients_cost(4)

@@ -72,7 +72,7 @@ end)
 
 -- ---- The network --------------------------------------------------------------------------------
 
-test("lra: two layers without norm, then LayerNorm, by hand", function()
+test("lra: two layers without norm, then LayerNorm", function()
   tl.seed(2)
   local e = nn.TNO(3, { encoder = "lra", rpe = { hidden = 5 }, causal = false }).encoder
   e.output.norm.weight:copy(random(5))
@@ -125,7 +125,7 @@ end)
 
 -- ---- Tables -------------------------------------------------------------------------------------
 
-test("frequency table: rows at even steps of [0,pi], linear between, any number asked", function()
+test("frequency table: rows at even steps of [0,pi], linear between", function()
   tl.seed(5)
   local e = nn.FrequencyTable(2, { length = 5 })
   local function at(...)
@@ -139,7 +139,7 @@ test("frequency table: rows at even steps of [0,pi], linear between, any number 
   check_gradients(e, core.tensor { 0, 0.3, 1.1, 3.1, math.pi }, 4)
 end)
 
-test("frequency table: a row of its own for frequency 0", function()
+test("frequency table: a separate row for frequency 0", function()
   tl.seed(6)
   local e = nn.FrequencyTable(1, { length = 4, dc = true })
   eq({ e:count(), e.dc:item() }, { 5, 1 })
@@ -183,7 +183,7 @@ test("ssm: the kernel is its sum of exponentials, at every length", function()
   end
 end)
 
-test("ssm: negative lags have a kernel of their own", function()
+test("ssm: negative lags have their own kernel", function()
   tl.seed(8)
   local e = nn.SSM(2, { state = 4, causal = false, skip = false, dt_min = 0.1 })
   local coef = ask(e, core.range(-4, 4), 5)
@@ -230,7 +230,7 @@ end)
 
 -- ---- Which backend asks what --------------------------------------------------------------------
 
-test("pairs that make no sense are refused, with what to use instead", function()
+test("refuses invalid pairs of encoder and backend, with valid ones", function()
   local encoders = require "toeplab.nn.encoders"
   local function fails(want, encoder, domain, more)
     local o = { encoder = encoder, backend = "some", rpe = {}, encoder_options = {},
@@ -258,7 +258,7 @@ test("pairs that make no sense are refused, with what to use instead", function(
     "lag", { rpe = { input = "cos" } })
 end)
 
-test("those that make sense work, and options go where they belong", function()
+test("valid pairs work, and options reach their parts", function()
   for _, causal in ipairs { true, false } do
     for _, e in ipairs { "mlp", "lra", "table" } do
       local tno = nn.TNO(2, { encoder = e, backend = "fd", decay = "none", causal = causal })
@@ -278,7 +278,7 @@ test("those that make sense work, and options go where they belong", function()
   raises(nn.TNO, "is not one of conv, lra, mlp, piecewise, ssm, table", 2, { encoder = "cnn" })
 end)
 
-test("a kind of module as the encoder: one of its own in each layer", function()
+test("a kind of module as the encoder: a separate one in each layer", function()
   local Rows = nn.class("Rows", { dim = "int", parts = 2 }, { "dim" })
   Rows.domains = { lag = true }
   function Rows:build(o) self.w = nn.parameter(tl.ones(o.parts, o.dim)) end
@@ -302,7 +302,7 @@ test("a kind of module as the encoder: one of its own in each layer", function()
     { encoder = Rows, rpe = { layers = 1 } })
 end)
 
-test("an encoder of one's own is told points, length and domain", function()
+test("a user's encoder receives points, length and domain", function()
   local seen = {}
   local function encoder(points, n, domain)
     seen = { points:totable(), n, domain }

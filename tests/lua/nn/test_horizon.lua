@@ -14,7 +14,7 @@ local function random(...)
   return tl.stream_of("test"):normal(core.zeros(...), 0, 1)
 end
 
-test("the least count of lags whose bound is not above what is asked for", function()
+test("the least number of lags whose bound is within the horizon", function()
   for _, word in ipairs { 0.1, 0.5, 0.9, 0.99, 0.999 } do
     local gamma = string.unpack("f", string.pack("f", word)) -- as the layer has it
     for _, share in ipairs { 0.5, 1e-2, 1e-3, 1e-7 } do
@@ -60,7 +60,7 @@ local function largest_encoded(tno, n)
   return largest(tno.encoder(core.tensor(points), n, "lag"))
 end
 
-test("what is lost is within the bound, and near it at worst", function()
+test("the loss is within the bound, and near it at worst", function()
   for _, causal in ipairs { true, false } do
     for _, backend in ipairs { "rac", "fft", "auto" } do
       local n, o = 300, { causal = causal, decay = 0.9, backend = backend, rpe = { hidden = 8 } }
@@ -84,7 +84,7 @@ test("what is lost is within the bound, and near it at worst", function()
   end
 end)
 
-test("gradients are those of the operator that is cut", function()
+test("gradients agree with the cut operator", function()
   for _, causal in ipairs { true, false } do
     local o = { causal = causal, decay = 0.8, horizon = 1e-2, rpe = { hidden = 4, layers = 1 } }
     local got = {}
@@ -104,7 +104,7 @@ test("gradients are those of the operator that is cut", function()
   end
 end)
 
-test("a decay that is fixed and below 1, and an act that adds nothing", function()
+test("requires a fixed decay below 1, and an act that adds nothing", function()
   for _, decay in ipairs { "none", "learnable", "alibi", 1.0 } do
     raises(nn.TNO, "a horizon requires a decay that is fixed and below 1, a number or a list, not",
       2, { decay = decay, horizon = 1e-3 })
@@ -117,7 +117,7 @@ test("a decay that is fixed and below 1, and an act that adds nothing", function
   ok(tostring(model):find("horizon 0.01: lags below 44", 1, true))
 end)
 
-test("the gamma is the one in use, of a loaded state too", function()
+test("uses the gamma in use, even from a loaded state", function()
   local o = { decay = 0.9, horizon = 1e-3 }
   local quick = nn.TNO(2, o)
   eq(quick:plan(200).asked:dim(1), 66)
@@ -135,7 +135,7 @@ test("the gamma is the one in use, of a loaded state too", function()
   raises(quick, "a horizon requires a decay that is fixed and below 1.*not 1.0", x)
 end)
 
-test("with max_lag or lags of the backend, the fewest count", function()
+test("of max_lag, horizon and the backend's lags, the fewest count", function()
   local o = { decay = 0.99, max_lag = 50, horizon = 1e-7, rpe = { hidden = 4, layers = 1 } }
   local tno = nn.TNO(2, o)
   eq({ tno:horizon(2000) }, { 50, 0.0 })

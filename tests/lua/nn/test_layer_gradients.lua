@@ -28,7 +28,7 @@ local function check_module(module, x, tol)
   check_gradients(function() return module(x) end, tensors, tol)
 end
 
-test("a gradient that is NaN where the slope is 0 is no match", function()
+test("a NaN gradient does not match a slope of 0", function()
   local w = random(3):require_grad()
   local found = tl.gradcheck(function() return tl.sqrt(w - w) end, { w })
   ok(found ~= found or found > 1, found)
@@ -104,7 +104,7 @@ test("gradients: GTU, attention of both kinds, block in every layout", function(
   end
 end)
 
-test("a wrong gradient would be found", function()
+test("finds a wrong gradient", function()
   local x = random(2, 3):require_grad()
   local function wrong() return core.silu(x) + core.no_grad(core.square, x) end
   raises(check_gradients, "by differences", wrong, { { name = "x", tensor = x } }, 2e-2)
@@ -116,7 +116,7 @@ test("a wrong gradient would be found", function()
   raises(check_gradients, "told from 0", all, { { name = "k.bias", tensor = x } }, 2e-2)
 end)
 
-test("gradcheck tells right gradients from wrong ones", function()
+test("gradcheck distinguishes right gradients from wrong ones", function()
   tl.seed(4)
   local x, layer = random(2, 7, 3), nn.TNO(3, { rpe = { hidden = 4, layers = 1, act = "silu" } })
   local worst, rows = tl.gradcheck(function() return layer(x) end, layer:parameters())

@@ -88,7 +88,7 @@ test("RPE: features by a function of the script", function()
     { input = function(points) return points end })
   local odd = nn.RPE(1, { input = function(points)
     return core.zeros(points:dim(1), points:dim(1)) end })
-  raises(odd, "gives tensor %[3,3%] float32 for 3 points, wanted %[3,2%]", core.range(1, 3), 3)
+  raises(odd, "returned tensor %[3,3%] float32 for 3 points, wanted %[3,2%]", core.range(1, 3), 3)
 end)
 
 test("RPE: parameters as counted in the published models", function()
@@ -123,7 +123,7 @@ test("RPE: the shortcut of residual hidden layers", function()
   eq(deep(false):narrow(1, 2, 1), deep(false):narrow(1, 3, 1))
 end)
 
-test("RPE: one pass is what its modules compute one by one", function()
+test("RPE: one pass agrees with its modules one by one", function()
   tl.seed(10)
   local points, scale = core.range(-4, 30), random(35)
   for _, norm in ipairs { "simplermsnorm", "rmsnorm", "layernorm", "scalenorm", "none" } do
@@ -141,7 +141,7 @@ test("RPE: one pass is what its modules compute one by one", function()
   end
 end)
 
-test("RPE: one operator is recorded, unless a norm needs its own", function()
+test("RPE: records one operator, unless a norm needs its own", function()
   for norm, fewest in pairs { simplermsnorm = 1, batchnorm = 8 } do
     local rpe = nn.RPE(3, { hidden = 4, layers = 2, norm = norm })
     core.tape_clear()
@@ -151,7 +151,7 @@ test("RPE: one operator is recorded, unless a norm needs its own", function()
   end
 end, "cpu")
 
-test("TNO: a decay that is fixed and alike multiplies within the encoder", function()
+test("TNO: a fixed, uniform decay multiplies within the encoder", function()
   tl.seed(11)
   local x = random(1, 9, 4)
   for _, causal in ipairs { true, false } do
@@ -241,7 +241,7 @@ test("TNO works at every length, also 1, and with a function for an encoder", fu
   raises(nn.TNO, "do not divide into 2 heads", { dim = 3, heads = 2 })
 end)
 
-test("coefficients are kept while nothing can change, and not a moment longer", function()
+test("caches coefficients exactly as long as nothing can change", function()
   local calls = 0
   local tno = nn.TNO(1, {
     encoder = function(points)
@@ -295,7 +295,7 @@ local function attention_by_hand(q, k, v, heads, slopes, causal)
   return y
 end
 
-test("attention is its definition, by heads, with mask and alibi", function()
+test("attention agrees with its definition, by heads, with mask and alibi", function()
   tl.seed(12)
   for _, positions in ipairs { "none", "alibi" } do
     for _, causal in ipairs { true, false } do
@@ -343,7 +343,7 @@ test("the layouts differ as they should", function()
   eq(inner(x):get(1, 1, 1), 3 + 3 / rms - 2, 1e-3)
 end)
 
-test("initialisers: ranges and deviations, and nothing drawn when only looking", function()
+test("initialisers: ranges and deviations, and nothing drawn for a description", function()
   tl.seed(12)
   local w = nn.Linear(100, 200).weight
   ok(w:amax():item() <= 0.1 and (-w):amax():item() <= 0.1, "torch: bound 1/sqrt(100)")
@@ -356,7 +356,7 @@ test("initialisers: ranges and deviations, and nothing drawn when only looking",
   raises(nn.Embedding, "pad = 3 is not below vocab = 3", 3, 4, { pad = 3 })
 end)
 
-t.test("a layer leaves the tensors of others open", function()
+t.test("a layer does not close the tensors of others", function()
   local x = core.ones(1, 3, 4)
   for _, act in ipairs { "none", "silu" } do
     local seen

@@ -262,7 +262,7 @@ test("fft_rpe: with a bias of 0 and many features it is near softmax of cosines"
   end
 end, SLOW)
 
-test("cat: both forms agree at the last token, and equal scores give the mean of what is seen",
+test("cat: both forms agree at the last token, and equal scores give the mean of the seen tokens",
   function()
     tl.seed(12)
     local n = 7
@@ -339,7 +339,7 @@ test("parameters as counted in the published models", function()
   eq(124696665 + 12 * more, 128277081)
 end)
 
-test("wrong options are named, with what would be right", function()
+test("errors name wrong options, with right ones", function()
   local function wrong(want, name, more) raises(make, want, name, more) end
   for _, name in ipairs { "linear_attention", "cosformer", "performer", "ls_bidirectional",
     "transformer_ls", "attention", "cat", "fft_rpe" } do

@@ -174,7 +174,7 @@ test("TMM is triangular Toeplitz matrices of its table, by head, and a bias of e
     eq(deviation / math.sqrt(2 / 1000), 1, 0.05)
   end)
 
-test("wrong options are named", function()
+test("errors name wrong options", function()
   raises(mixers.class "longconv"(4, { length = 8 }), "length = 8 must be at least 9",
     core.zeros(1, 9, 4))
   raises(mixers.class "longconv", "option 'length' is required", 4)

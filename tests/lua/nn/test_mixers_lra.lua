@@ -96,7 +96,7 @@ local function some_padding(n)
   return mask
 end
 
-test("every mixer is its formula, with and without padding, at any length", function()
+test("every mixer agrees with its formula, with and without padding, at any length", function()
   tl.seed(3)
   for _, case in ipairs(cases) do
     local name, more, lengths = table.unpack(case)
@@ -115,7 +115,7 @@ test("every mixer is its formula, with and without padding, at any length", func
   end
 end)
 
-test("lengths between the multiples of a chunk: hidden rows are added, and taken away", function()
+test("lengths between the multiples of a chunk: hidden rows are added and removed", function()
   tl.seed(4)
   local module = make("reformer", { chunk = 4, output = false })
   for _, n in ipairs { 5, 7, 9 } do
@@ -170,7 +170,7 @@ end)
 
 -- ---- Padding, random choices, memory ----
 
-test("what stands at padding changes no token", function()
+test("values at padding change no token", function()
   tl.seed(6)
   for _, case in ipairs(cases) do
     local name, more, lengths = table.unpack(case)
@@ -185,7 +185,7 @@ test("what stands at padding changes no token", function()
   end
 end)
 
-test("choices are drawn anew in training, and evaluation leaves training's stream", function()
+test("choices are drawn at each training step, and evaluation leaves training's stream", function()
   for _, name in ipairs { "informer", "reformer", "skyformer" } do
     local more = name == "informer" and { features = 4 }
       or name == "reformer" and { chunk = 2 } or { features = 4 }
@@ -225,7 +225,7 @@ test("Skyformer's landmarks lie among the tokens of each row, at the same part o
   eq(largest(core.no_grad(module, x, mask) - want), 0)
 end)
 
-test("a stream that is set back, as a resumed run does, gives the same choices again", function()
+test("a stream that is reset, as by a resumed run, gives the same choices again", function()
   for name, more in pairs { informer = { features = 4 }, reformer = { chunk = 2 },
     skyformer = { features = 4 } } do
     local module, x, states = make(name, more), random(1, 24, 6), {}
@@ -329,7 +329,7 @@ test("as_published: Linformer's map is fixed, Informer sees padding", function()
   eq(largest(core.no_grad(informer, x, mask, drawn) - core.no_grad(informer, x, nil, drawn)), 0)
 end)
 
-test("BigBird's random blocks: outside of what is seen anyway; as published among few", function()
+test("BigBird's random blocks: outside the window; as published among few", function()
   local function each(n, size, draws, published, check)
     for _, head in ipairs(block_pattern.random(1, 2, n, size, draws, published)) do
       eq(#head, n // size - 2)

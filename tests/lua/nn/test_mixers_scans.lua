@@ -64,7 +64,7 @@ test("no layer sees a later token, at lengths within, at and beyond a chunk", fu
   end)
 end)
 
-test("a layer with the loaded state of another is that one", function()
+test("a layer with another's loaded state equals it", function()
   each(function(mixer, name)
     local x = random(1, 5, 8)
     local y = core.no_grad(mixer.forward, mixer, x)
@@ -327,7 +327,7 @@ local function delta(q, k, v, beta, g)
   return y, s
 end
 
-test("the delta rule in chunks is that position by position, also where keys repeat", function()
+test("the delta rule in chunks equals it position by position, even if keys repeat", function()
   local of_size = delta_rule.cache()
   for _, n in ipairs { 1, 2, 31, 32, 33, 100 } do
     for _, kind in ipairs { "random", "equal keys", "no decay", "twice" } do
@@ -400,7 +400,7 @@ test("initial values: steps from 0.001 to 0.1, and Mamba's decays 1..state", fun
   ok(a:amax():item() <= 16 and (-a):amax():item() <= -1)
 end)
 
-test("wrong options are named", function()
+test("errors name wrong options", function()
   for _, name in ipairs { "mamba", "ssd", "hgrn2", "gla", "retention", "delta_net",
     "gru", "lstm" } do
     raises(mixers.class(name), "option 'causal' = false: .* sees earlier tokens only", 8,

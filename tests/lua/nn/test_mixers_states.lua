@@ -66,7 +66,7 @@ test("exponentials are exact at high frequencies and long lags, and have their g
   end
 end)
 
-test("S4D's kernel is that of its recurrence with zero-order hold", function()
+test("S4D's kernel agrees with its recurrence with zero-order hold", function()
   for _, o in ipairs { { state = 8 }, { state = 4, copies = 1, causal = false } } do
     tl.seed(3)
     local mixer = mixers.class "s4d"(3, o)
@@ -238,7 +238,7 @@ local function s4_kernel(kernel, c, channel, direction, n)
   return list
 end
 
-test("S4's kernel is that of its recurrence, also after the length has grown", function()
+test("S4's kernel agrees with its recurrence, even after the length has grown", function()
   for _, causal in ipairs { true, false } do
     tl.seed(8)
     local mixer = mixers.class "s4"(2, { state = 8, causal = causal })
@@ -271,7 +271,7 @@ test("layers at the sizes of the published models have their parameters", functi
     + 768 * 768 + 3 * 768, 122797657)
 end)
 
-test("wrong options are named", function()
+test("errors name wrong options", function()
   raises(mixers.class "s4", "option 'state' = 5 must be even", 4, { state = 5 })
   raises(mixers.class "s4d", "option 'state' = 3 must be even", 4, { state = 3 })
   raises(mixers.class "s4d", "copies = 2 must be 1 or dim = 4", 4, { copies = 2 })

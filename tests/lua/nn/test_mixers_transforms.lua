@@ -81,7 +81,7 @@ test("gradients agree with differences", function()
   end)
 end)
 
-test("every length gives a result of its shape, one that depends on the input", function()
+test("every length gives a result of its shape that depends on the input", function()
   tl.seed(2)
   each(function(name, mixer)
     for _, n in ipairs { 1, 2, 5, 7, 8 } do
@@ -322,7 +322,7 @@ test("beyond max_length: an error, and as published positions without mixing", f
   end
 end)
 
-test("wrong options are named", function()
+test("errors name wrong options", function()
   for _, name in ipairs { "fnet_mixing", "fnet", "gfnet", "afno" } do
     raises(mixers.make, "sees all positions: set causal = false, or as_published", name, 6,
       { causal = true }, {})

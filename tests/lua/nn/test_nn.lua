@@ -13,7 +13,7 @@ end
 
 -- ---- Modules ------------------------------------------------------------------------------------
 
-test("a module registers what is assigned, in order, shared tensors once", function()
+test("a module registers assigned fields, in order, shared tensors once", function()
   local Pair = nn.class("Pair", { dim = "int" })
   function Pair:build(o)
     self.b = nn.Linear(o.dim, o.dim)
@@ -35,7 +35,7 @@ test("a module registers what is assigned, in order, shared tensors once", funct
   eq(keys, { "b.bias", "b.weight", "scale", "seen" })
 end)
 
-test("a plain table of modules and a method's name are refused", function()
+test("refuses a plain table of modules and a method's name", function()
   local Bad = nn.class("Bad", {})
   function Bad:build() self.parts = { nn.Linear(1, 1) } end
   raises(Bad, "ModuleList")
@@ -64,7 +64,7 @@ test("options are strict, typed, and suggest", function()
   eq(nn.GTU(4).opt.expand, 3.0)
 end)
 
-test("slips with tensors say what to write instead", function()
+test("mistakes with tensors name what to write instead", function()
   local x = core.tensor { 1, 2, 3 }
   local function slip(code, want)
     raises(assert(load(code, "=slip", "t", { x = x })), "^slip:1: " .. want)
@@ -79,7 +79,7 @@ test("slips with tensors say what to write instead", function()
   eq({ x:get(2), x:sum():item() }, { 5, 9 })
 end)
 
-test("a shared configuration: each takes what it declares; what nobody read is told", function()
+test("a shared configuration: each part takes what it declares; reports unread keys", function()
   local c = tl.options.shared("c", { inputs = 2, outputs = 3, lr = 1e-3, sped = 1 })
   eq(nn.Linear(c).weight:shape(), { 3, 2 })
   local unread = {}
@@ -123,14 +123,14 @@ test("a field that was false first is registered once it is a tensor or a module
   eq(late:count(), 6 + 2 + 5)
 end)
 
-test("errors of the engine say in which module they arose, and keep their status", function()
+test("errors of the engine name the module, and keep their status", function()
   local fine, e = pcall(nn.Sequential(nn.Linear(2, 2)), tl.ones(1, 3))
   eq({ fine, type(e), e.status }, { false, "table", "ESHAPE" })
   ok(tostring(e):find "%[1,3%].*\n  in Sequential%.1$", tostring(e))
   eq("so: " .. e, "so: " .. e.message)
 end)
 
-test("options are read from text by their types", function()
+test("options are parsed from text by their types", function()
   local spec = { { "n", 3 }, { "x", 1.0 }, { "on", true }, { "s", "a" }, { "l", { 1 } } }
   local o = tl.options.parse("cmd", spec, { "n=5", "x=2", "on=false", "s=3", "l={0.9, 0.98}" })
   eq({ o.n, o.x, o.on, o.s, o.l }, { 5, 2.0, false, "3", { 0.9, 0.98 } })
@@ -155,7 +155,7 @@ test("state and load: all problems in one message, nothing copied", function()
   eq(b.bias, before)
 end)
 
-test("an error inside says which module it arose in", function()
+test("an inner error names its module", function()
   local s = nn.Sequential { nn.Linear(2, 3), nn.Sequential { nn.Linear(4, 5) } }
   raises(s, "in Sequential%.2%.1", core.zeros(1, 2))
 end)

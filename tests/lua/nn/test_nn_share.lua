@@ -86,7 +86,7 @@ test("a step of micro batches runs each encoder once to know, and once to learn"
   eq(calls(function() tl.train.lm_step(model, opt, ids, 6) end, "mlp_grad"), 2)
 end)
 
-test("an encoder of one's own runs each time, as it may draw random numbers", function()
+test("a user's encoder runs each time, as it may draw random numbers", function()
   local asked = 0
   local m = nn.TNO(2, { encoder = function(points)
     asked = asked + 1

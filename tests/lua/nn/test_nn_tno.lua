@@ -20,7 +20,7 @@ local function largest(x) return core.abs(x):amax():item() end
 
 -- ---- Truncation, warnings, lengths --------------------------------------------------------------
 
-test("max_lag: zeros from there on, and the encoder is not asked there", function()
+test("max_lag: zeros beyond it, where the encoder is not evaluated", function()
   local asked
   local function encoder(points)
     asked = points:totable()
@@ -69,7 +69,7 @@ test("max_lag with every encoder: the coefficients of the same encoder, cut", fu
   end
 end)
 
-test("what a backend keeps of the coefficients changes no bit, and goes with them", function()
+test("a backend's prepared coefficients change no bit, and are freed with them", function()
   local o = core.tno("rac", 70, 20, false)
   local coef, x = random(139, 20), random(3, 70, 20)
   local y, kept = o:apply(coef, nil, x, true)
@@ -118,7 +118,7 @@ test("a backend whose parameters depend on the length is a clean error", functio
   end)
 end)
 
-test("a backend's warning is told once, whatever layers and lengths follow", function()
+test("a backend's warning is printed once, whatever layers and lengths follow", function()
   local said, before = {}, warn
   rawset(_G, "warn", function(...) said[#said + 1] = table.concat { ... } end)
   local fine, why = pcall(with_operator, function(o, n)
@@ -174,7 +174,7 @@ test("gradients flow through the matrices, as through the operator", function()
   end
 end)
 
-test("2-D: sum and product are those of the matrices of the axes", function()
+test("2-D: sum and product agree with the matrices of the axes", function()
   tl.seed(2)
   local h, w = 3, 4
   local kinds = { {}, { backend = "naive" }, { backend = "rac" },
@@ -285,7 +285,7 @@ local function response(coef, first, omega, causal)
   return causal and re or core.concat({ re, -core.matmul(core.sin(angle), coef) }, 2)
 end
 
-test("fft and fd agree when they are given the same kernel", function()
+test("fft and fd agree for the same kernel", function()
   tl.seed(6)
   for _, causal in ipairs { true, false } do
     for _, n in ipairs { 1, 2, 9, 32 } do
@@ -352,7 +352,7 @@ end)
 
 -- ---- Sizes --------------------------------------------------------------------------------------
 
-test("the model of SKI's preset: its table and taps in the place of the network", function()
+test("the model of SKI's preset: a table and taps instead of the network", function()
   local ski, n = tl.models.describe("tnn_mlm", tl.models.preset "blm-ski-12"):count(), 12 * 2304
   local network = 128 + 6 * 65 * 64 + 2304 * 65
   eq(ski, 126400089 - 12 * (network + 2304) + n * (2 * 32 + 17))
@@ -416,7 +416,7 @@ test("any length at evaluation, for every encoder and backend", function()
   end
 end)
 
-test("auto: says what it chose, and is that backend", function()
+test("auto: names its choice, and is that backend", function()
   local tno = nn.TNO(3, { backend = "auto", encoder = "table" })
   ok(tno:brief():find("auto$"))
   local x = random(2, 40, 3)

@@ -97,14 +97,14 @@ test("blocks: batches of fixed contents come in a new order in every epoch", fun
   ok(contents[1] ~= "01 05 09, 13 17 21, 25 29 33, 37 41 45, 49 53 57, 61", contents[1])
 end)
 
-test("a part that a corpus lacks, and a field in place of its method, are told", function()
+test("a missing part of a corpus, and a field instead of its method, are errors", function()
   local data = tl.corpus("text:" .. ("to be or not to be "):rep(20), { length = 8, batch = 2 })
   raises(data.stream, "no part of a corpus 'tests'.*did you mean 'test'", data, "tests")
   raises(data.stream, "stream is a method: write data:stream", "test")
   ok(data:stream "test":numel() > 0)
 end)
 
-test("a token mixer that returns something else than the shape of its input is named", function()
+test("a token mixer that returns another shape than its input is named", function()
   local made
   local Wrong = tl.nn.class("Wrong", { dim = "int" }, { "dim" })
   function Wrong:build() end

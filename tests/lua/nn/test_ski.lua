@@ -69,7 +69,7 @@ local function check_gradients(o, coef, taps, x, dy)
   end
 end
 
-test("gradients are slopes", function()
+test("gradients agree with slopes", function()
   for _, causal in ipairs { false, true } do
     for _, interpolation in ipairs { "linear", "cubic" } do
       local o = core.tno("ski", 70, 3, causal, { inducing = 9, taps = 4,
@@ -108,7 +108,7 @@ test("a layer applies, trains and takes any length", function()
   eq(layer:dense(16):shape(), { 4, 16, 16 })
 end)
 
-test("equal layers share a plan; a lambda that differs in its last digit makes another", function()
+test("equal layers share a plan; a different last digit of lambda makes another", function()
   local function operator(lambda)
     local layer = nn.TNO(2, { causal = true, backend = "ski", decay = "none",
       backend_options = { inducing = 4, lambda = lambda } })
@@ -121,7 +121,7 @@ test("equal layers share a plan; a lambda that differs in its last digit makes a
   ok(a ~= c and not rawequal(of_a, of_c))
 end)
 
-test("a layer without taps has an empty parameter and trains all the same", function()
+test("a layer without taps has an empty parameter and trains", function()
   local layer = nn.TNO(2, { causal = true, backend = "ski", decay = "none",
     backend_options = { inducing = 4, parts = "low-rank" },
     encoder = function(points) return core.concat({ points:reshape(-1, 1),

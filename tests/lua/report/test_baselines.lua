@@ -86,7 +86,7 @@ t.test("a value with a comma is one setting", function()
   end)
 end)
 
-t.test("ratios are those of geometric means, and need values above 0", function()
+t.test("ratios are of geometric means, and require values above 0", function()
   t.in_folder(function(folder)
     local list = {}
     for seed, log in ipairs { 0.6, 0.7, 0.8 } do

@@ -39,7 +39,7 @@ t.test("each claim is a sentence and one bound, and the paper's own numbers fulf
   t.ok(count > 100 and checked > 90, count .. " comparisons, " .. checked .. " checked")
 end)
 
-t.test("a claim of a row or column that is not there is told", function()
+t.test("an unknown row or column in a claim is an error", function()
   local function of(claim)
     local published = published_tables.read "tnn/table10"
     published.claims = { claim }
@@ -71,7 +71,7 @@ local function decays(folder, of, far, change, rule)
     columns = { "best_val_ppl" }, axes = { "decay" }, rule = rule, trials = trials })
 end
 
-t.test("a claim is supported, contradicted or left open by the interval of its ratio", function()
+t.test("the interval of the ratio supports or contradicts a claim, or leaves it open", function()
   local near, far = { 20, 21, 22, 20.5, 21.5 }, { 20.1, 20.9, 22.1, 20.5, 21.4 }
   local much, noisy = { 40, 42.1, 44, 41, 43.2 }, { 15, 30, 20, 28, 16 }
   for _, case in ipairs {
@@ -95,7 +95,7 @@ t.test("a claim is supported, contradicted or left open by the interval of its r
   end
 end)
 
-t.test("claims compare the perplexities of the bytes of a token of the paper", function()
+t.test("claims compare perplexities per byte of the paper's tokens", function()
   local function said(bytes)
     local text
     t.in_folder(function(folder)
@@ -123,7 +123,7 @@ t.test("claims compare the perplexities of the bytes of a token of the paper", f
   end)
 end)
 
-t.test("models that have learnt less than bigrams decide no claim", function()
+t.test("models worse than bigrams decide no claim", function()
   local function said(with, without)
     local found
     t.in_folder(function(folder)
@@ -140,7 +140,7 @@ t.test("models that have learnt less than bigrams decide no claim", function()
   t.eq({ said(46, 45) }, { "cannot tell", true })
 end)
 
-t.test("5-grams replace bigrams as the least that models must know, for all with the same text",
+t.test("5-grams replace bigrams as the yardstick for all trials of the same text",
   function()
     local function said(change)
       local found
@@ -170,7 +170,7 @@ t.test("5-grams replace bigrams as the least that models must know, for all with
     t.eq({ said(function(m) m.test_ppl = 16 end) }, { "contradicts" })
   end)
 
-t.test("the ratio, its interval and p are those of paired logarithms", function()
+t.test("the ratio, its interval and p come from paired logarithms", function()
   t.in_folder(function(folder)
     -- the logarithms of the ratios are 0.6, 0.7 and 0.8: 0.7 with standard error 0.1 / sqrt(3)
     local none = { 20 * math.exp(0.6), 30 * math.exp(0.7), 40 * math.exp(0.8) }
@@ -192,7 +192,7 @@ t.test("the ratio, its interval and p are those of paired logarithms", function(
   end)
 end)
 
-t.test("a claim of several comparisons needs all of them, and one can contradict it", function()
+t.test("a claim of several comparisons requires all of them, and one can contradict it", function()
   local base = { 20, 21, 22, 20.5, 21.5 }
   local function times(factor)
     local list = {}
@@ -213,7 +213,7 @@ t.test("a claim of several comparisons needs all of them, and one can contradict
   t.eq(verdict { [0.9] = times(1.1) }, "cannot tell")
 end)
 
-t.test("a trial of both sides that ended without a result is one", function()
+t.test("a trial without a result counts on both sides", function()
   t.in_folder(function(folder)
     decays(folder, { [0.99] = { 20, 21, 22, 23 } }, { [0.99] = 2 }, function(trial)
       trial.status = trial.seed == 2 and "failed" or nil
@@ -226,7 +226,7 @@ t.test("a trial of both sides that ended without a result is one", function()
   end)
 end)
 
-t.test("another metric of the same column is compared task by task", function()
+t.test("compares another metric of the same column task by task", function()
   t.in_folder(function(folder)
     local trials = {}
     for task, published in pairs { associative_recall = 1.0, induction_heads = 0.972 } do
@@ -243,7 +243,7 @@ t.test("another metric of the same column is compared task by task", function()
   end)
 end)
 
-t.test("seeds that one side lacks are left out", function()
+t.test("leaves out seeds that one side lacks", function()
   t.in_folder(function(folder)
     decays(folder, { [0.99] = { 20, 21, 22, 23, 24 }, none = { 20, 21, 22, 23 } }, nil,
       function(trial)
@@ -277,7 +277,7 @@ t.test("seeds that one side lacks are left out", function()
   end)
 end)
 
-t.test("columns choose the trials of a task; a mean of columns is that of each seed", function()
+t.test("columns select the trials of a task; a mean of columns is taken per seed", function()
   t.in_folder(function(folder)
     local trials = {}
     local tasks = { "imdb", "listops", "retrieval", "pathfinder", "cifar" }
@@ -306,7 +306,7 @@ t.test("columns choose the trials of a task; a mean of columns is that of each s
   end)
 end)
 
-t.test("a row with a seed that diverged is not measured by the other seeds", function()
+t.test("a row with a diverged seed is not measured by the other seeds", function()
   for _, change in ipairs {
     function(trial) trial.metrics.best_val_ppl = math.huge end,
     function(trial) trial.ended = "guard" end,
@@ -321,7 +321,7 @@ t.test("a row with a seed that diverged is not measured by the other seeds", fun
   end
 end)
 
-t.test("an experiment that only begins to answer a table does not hide the results of another",
+t.test("an experiment that begins to answer a table does not hide another's results",
   function()
     t.in_folder(function(folder)
       decays(folder, { [0.99] = { 20, 21, 22 }, [0.9] = { 22, 23.1, 24.2 } })
@@ -336,7 +336,7 @@ t.test("an experiment that only begins to answer a table does not hide the resul
     end)
   end)
 
-t.test("after looks at the results the intervals of claims are wider", function()
+t.test("intervals of claims are wider after looks at the results", function()
   local function row(rule)
     local found
     t.in_folder(function(folder)
@@ -376,7 +376,7 @@ t.test("several settings of a row are not paired with each other", function()
   end)
 end)
 
-t.test("ratios have the digits of their intervals, also very large ones, and missing parts a name",
+t.test("ratios have the digits of their intervals, even very large ones; missing parts are named",
   function()
     t.in_folder(function(folder)
       local base = { 20, 21, 22, 20.5, 21.5 }
@@ -409,7 +409,7 @@ t.test("a table ends with its claims, in every form but CSV", function()
   end)
 end)
 
-t.test("where no claim was measured, compare fails", function()
+t.test("compare fails if no claim was measured", function()
   t.in_folder(function(folder)
     decays(folder, { [0.99] = { 20, 21, 22 } })
     for _, words in ipairs { "compare decays", "compare decays --csv" } do
@@ -421,7 +421,7 @@ t.test("where no claim was measured, compare fails", function()
   end)
 end)
 
-t.test("a figure that takes the numbers of a table is judged if it is named", function()
+t.test("judges a figure that uses a table's numbers if it is named", function()
   t.in_folder(function(folder)
     sweeps.write(folder, { experiment = "e", answers = { "tnn/figure1b" }, axes = { "model" },
       trials = { { config = { model = "tnn", length = 8 }, seed = 1, metrics = {
@@ -430,7 +430,7 @@ t.test("a figure that takes the numbers of a table is judged if it is named", fu
   end)
 end)
 
-t.test("a filter on a key that no trial has is told", function()
+t.test("a filter on a key that no trial has is an error", function()
   t.in_folder(function(folder)
     decays(folder, { [0.99] = { 20, 21, 22 } })
     for _, verb in ipairs { "compare", "table" } do
@@ -441,7 +441,7 @@ t.test("a filter on a key that no trial has is told", function()
   end)
 end)
 
-t.test("wrong words are told", function()
+t.test("wrong arguments are usage errors", function()
   t.in_folder(function(folder)
     decays(folder, { [0.99] = { 20, 21, 22 }, none = { 60, 65, 62 } })
     sweeps.write(folder, { experiment = "own", axes = { "a" }, trials = {

@@ -35,7 +35,7 @@ local function pairs_of(n, gap)
   return list
 end
 
-t.test("a sweep is named by its number, and what the newest leaves out is told", function()
+t.test("a sweep is named by its number, and the newest reports what it leaves out", function()
   t.in_folder(function(folder)
     write(folder, pairs_of(5, 1.0))
     local text = run(folder, "op=tno op=fd")
@@ -58,7 +58,7 @@ t.test("a sweep is named by its number, and what the newest leaves out is told",
   end)
 end)
 
-t.test("settings that differ in the last bit only are two, with a name each", function()
+t.test("settings that differ only in the last bit are two, each with a name", function()
   t.in_folder(function(folder)
     local low, high = 0.3, 0.1 + 0.2
     local list = write(folder, { { low, 1, 1, 5 }, { high, 1, 1, 7 } })
@@ -74,7 +74,7 @@ t.test("settings that differ in the last bit only are two, with a name each", fu
   end)
 end)
 
-t.test("two trials of one place and seed, as of 1 and 1.0, are not compared as one", function()
+t.test("refuses to compare two trials of one place and seed, such as 1 and 1.0", function()
   t.in_folder(function(folder)
     write(folder, { { 1, "lm", 1, 5 }, { 1.0, "lm", 1, 8 }, { 2, "lm", 1, 7 } })
     local _, code, said = run(folder, "op=1 op=2")
@@ -202,7 +202,7 @@ t.test("only done trials with a partner of the same seed count", function()
   end)
 end)
 
-t.test("a key that goes along with the one that is compared is told", function()
+t.test("names a key that varies together with the compared one", function()
   t.in_folder(function(folder)
     local trials = {}
     for seed = 1, 3 do
@@ -217,7 +217,7 @@ t.test("a key that goes along with the one that is compared is told", function()
   end)
 end)
 
-t.test("nothing goes along with a value that no trial has been done with", function()
+t.test("a value without finished trials has no key that varies with it", function()
   t.in_folder(function(folder)
     sweeps.write(folder, { experiment = "e", axes = { "op", "rank" }, columns = { "loss" },
       trials = { { config = { op = "a", rank = 1 }, seed = 1, metrics = { loss = 1 } },
@@ -228,7 +228,7 @@ t.test("nothing goes along with a value that no trial has been done with", funct
   end)
 end)
 
-t.test("a key of which each side has another value done does not go along", function()
+t.test("a key with other finished values on each side does not vary with it", function()
   t.in_folder(function(folder)
     local trials = {}
     for seed = 1, 4 do
@@ -247,7 +247,7 @@ t.test("a key of which each side has another value done does not go along", func
   end)
 end)
 
-t.test("long texts that read alike are two settings, and a filter takes one of them", function()
+t.test("long strings that look alike are two settings, and a filter selects one", function()
   t.in_folder(function(folder)
     local list, long = {}, ("x"):rep(70)
     for seed = 1, 3 do
@@ -289,7 +289,7 @@ t.test("equal values have no difference that more seeds would show", function()
   end)
 end)
 
-t.test("the seeds that are needed allow for the looks", function()
+t.test("the needed seeds allow for the looks", function()
   t.in_folder(function(folder)
     local trials = {}
     for seed = 1, 3 do -- differences 0.01, 0.02, 0.03
@@ -308,7 +308,7 @@ t.test("the seeds that are needed allow for the looks", function()
   end)
 end)
 
-t.test("what is better comes from the table that is answered", function()
+t.test("the direction of a metric comes from the answered table", function()
   t.in_folder(function(folder)
     write(folder, pairs_of(3, 1.0), { answers = { "tnn/table5" } })
     t.holds(run(folder, "tnn/table5 op=tno op=fd"), "lower is better")
@@ -321,7 +321,7 @@ t.test("what is better comes from the table that is answered", function()
   end)
 end)
 
-t.test("the command for more seeds runs what is compared alone, if its key is one of grid",
+t.test("the command for more seeds runs only the compared trials, if their key is in grid",
   function()
     local function more(list, words, grid)
       local said
@@ -387,7 +387,7 @@ return tl.experiment "real" {
   end)
 end)
 
-t.test("without a report the metric is that of the table", function()
+t.test("the default metric without a report is the table's", function()
   t.in_folder(function(folder)
     sweeps.write(folder, { experiment = "e", axes = { "decay" }, answers = { "tnn/table10" },
       trials = { { config = { decay = 0.9 }, seed = 1, metrics = { a = 1, val_ppl = 2 } },
@@ -398,7 +398,7 @@ t.test("without a report the metric is that of the table", function()
   end)
 end)
 
-t.test("trials that have logged nothing are no usage error", function()
+t.test("trials without logged metrics are not a usage error", function()
   t.in_folder(function(folder)
     sweeps.write(folder, { experiment = "e", scale = "", axes = { "op" }, trials = {
       { config = { op = "a" }, seed = 1, status = "queued" },
@@ -409,7 +409,7 @@ t.test("trials that have logged nothing are no usage error", function()
   end)
 end)
 
-t.test("wrong words are told", function()
+t.test("wrong arguments are usage errors", function()
   t.in_folder(function(folder)
     write(folder, pairs_of(3, 1.0))
     for words, want in pairs {
@@ -446,7 +446,7 @@ t.test("wrong words are told", function()
   end)
 end)
 
-t.test("a row of which all trials ended without a result is told and counts", function()
+t.test("a row whose trials all ended without a result is reported and counts", function()
   for _, how in ipairs { { status = "failed" }, { ended = "guard" } } do
     t.in_folder(function(folder)
       local list = {}

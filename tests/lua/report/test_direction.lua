@@ -6,7 +6,7 @@ local experiment = require "toeplab.trials.experiment"
 local guard = require "toeplab.trials.guard"
 local sweeps = require "sweeps"
 
-t.test("the last known word of a metric's name tells its direction, others tell nothing", function()
+t.test("the last known word of a metric's name gives its direction", function()
   for metric, better in pairs { Accuracy = "higher", auc = "higher", auroc = "higher",
     acc5 = "higher", matthews = "higher", valid_mcc = "higher", spearman = "higher",
     pearson = "higher", f1 = "higher", ["recall@10"] = "higher", steps_per_second = "higher",
@@ -54,7 +54,7 @@ t.test("compare, @best: and tables follow the declaration before the name", func
   end)
 end)
 
-t.test("a decision by a metric of unknown direction is refused, with what to type", function()
+t.test("refuses a decision by a metric of unknown direction, with what to type", function()
   t.in_folder(function(folder)
     write(folder, { "margin" }, {})
     local said = "nothing says whether lower or higher values of 'margin' are better: declare "
@@ -107,7 +107,7 @@ t.test("tune, prune and a guard against spikes know the direction of their metri
     { better = { margin = "hiher" } })
 end)
 
-t.test("a guard takes a fall of an accuracy for a spike, and not its rise", function()
+t.test("a guard treats a fall of an accuracy as a spike, but not its rise", function()
   for goal, sign in pairs { min = 1, max = -1 } do
     for _, way in ipairs { 1, -1 } do
       local g = guard.new { metric = "m", goal = goal, zscore = 3, window = 10, retries = 1,

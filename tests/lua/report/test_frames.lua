@@ -36,7 +36,7 @@ t.test("looks correct only comparisons of trials that their command asked for", 
   end)
 end)
 
-t.test("trials of a key that only commands varied are no part of the family, and read once",
+t.test("trials of a key that only commands varied are outside the family, and are read once",
   function()
     t.in_folder(function(folder)
       for _, steps in ipairs { 5, 1000 } do
@@ -67,7 +67,7 @@ t.test("trials of a key that only commands varied are no part of the family, and
     end)
   end)
 
-t.test("what is left out of several sweeps is named with each of them", function()
+t.test("names what several sweeps left out, with each sweep", function()
   t.in_folder(function(folder)
     for i, code in ipairs { "a", "b", "c" } do
       local list = {}
@@ -83,7 +83,7 @@ t.test("what is left out of several sweeps is named with each of them", function
   end)
 end)
 
-t.test("a table says of which corpus its trials had a part only", function()
+t.test("a table names the corpus of which its trials used only a part", function()
   t.in_folder(function(folder)
     local said = "corpus big: here only the first 71 tokens of its training part"
     sweeps.write(folder, { experiment = "e", axes = { "op" }, columns = { "loss" }, trials = {

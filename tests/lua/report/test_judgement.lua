@@ -60,7 +60,7 @@ local function all(ratio)
   return list
 end
 
-t.test("means, intervals and p are SciPy's, of differences and of ratios", function()
+t.test("means, intervals and p agree with SciPy, for differences and ratios", function()
   for i, s in ipairs(SAMPLES) do
     for name, level in pairs { difference = 0.05, ratio = 0.01 } do
       local c = judgement.pair(s.a, s.b, name == "ratio")
@@ -75,7 +75,7 @@ t.test("means, intervals and p are SciPy's, of differences and of ratios", funct
   end
 end)
 
-t.test("Holm's correction over a list is statsmodels', and decides", function()
+t.test("Holm's correction over a list agrees with statsmodels, and decides", function()
   for ratio, want in pairs(HOLM) do
     local list = all(ratio)
     table.insert(list, 3, judgement.pair({ 1 }, { 2 }, ratio)) -- one pair has no p, and is no test
@@ -142,7 +142,7 @@ t.test("comparisons without a p count in Holm's correction if they were asked fo
   t.eq({ list[1].tests, list[1].p }, { 4, math.min(1, 4 * alone) })
 end)
 
-t.test("seeds that one side lacks are counted, and a value that is not above 0 has no ratio",
+t.test("counts seeds that one side lacks; a value that is not above 0 has no ratio",
   function()
     local c = judgement.pair({ 1, 2, [5] = false, [6] = false }, { [2] = 5, [4] = 1, [5] = 3 })
     t.eq({ c.a, c.b, c.x, c.alone }, { { 2 }, { 5 }, { 3 }, 4 })
@@ -151,7 +151,7 @@ t.test("seeds that one side lacks are counted, and a value that is not above 0 h
     t.eq(judgement.pair({ 1, -2 }, { 1, 3 }, false).x, { 0, 5 })
   end)
 
-t.test("equal differences say nothing, but equal values are equal", function()
+t.test("equal differences give no verdict, but equal values are equal", function()
   for _, case in ipairs { { { 1, 2 }, { 1, 2 }, p = 1 }, { { 1, 2 }, { 2, 3 } }, { { 1 }, { 2 } },
     { { 0.1, 0.7 }, { 0.3 - 0.2, 0.7 }, p = 1 }, { {}, {} } } do -- 0.3 - 0.2 is not 0.1
     local c = judgement.pair(case[1], case[2])

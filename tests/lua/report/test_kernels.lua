@@ -12,7 +12,7 @@ local function model_of(o)
     rpe = { hidden = 8, layers = 1 } }) }, tno
 end
 
-t.test("matrices are those of the operators", function()
+t.test("matrices agree with the operators", function()
   tl.seed(3)
   local model, tno = model_of { causal = true }
   local list = kernels.panels(model, "matrix", { n = 6 })
@@ -29,7 +29,7 @@ t.test("matrices are those of the operators", function()
   end
 end)
 
-t.test("several channels are a panel each, in every layer", function()
+t.test("each channel has a panel, in every layer", function()
   tl.seed(3)
   local model, tno = model_of { causal = false }
   local list = kernels.panels(model, "matrix", { n = 6, channels = { 4, 2 } })
@@ -58,7 +58,7 @@ t.test("kernels are the columns and rows of the matrices", function()
   end
 end)
 
-t.test("responses are the sizes of the kernels' transforms", function()
+t.test("responses are the magnitudes of the kernels' transforms", function()
   tl.seed(3)
   for _, causal in ipairs { true, false } do
     local model = model_of { causal = causal }
@@ -78,7 +78,7 @@ t.test("responses are the sizes of the kernels' transforms", function()
   end
 end)
 
-t.test("layers, channels and lengths that are not there are told", function()
+t.test("unknown layers, channels and lengths are errors", function()
   local model = model_of { causal = true }
   t.raises(kernels.panels, "no layer 3: the model has 2", model, "matrix",
     { n = 4, layers = { 3 } })

@@ -2,7 +2,7 @@
 local t = require "harness"
 local sweeps = require "sweeps"
 
-t.test("--by step compares the curves, and says where they cross", function()
+t.test("--by step compares the curves and reports where they cross", function()
   t.in_folder(function(folder)
     local list = {}
     for seed = 1, 4 do -- a is better up to step 20, b from there on; seeds differ by little

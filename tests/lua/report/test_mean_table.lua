@@ -17,7 +17,7 @@ t.test("means over seeds, one line per value", function()
   t.eq(rows, { { "fd", "8", 1.0, 1 }, { "ski", "8", 3.0, 1 }, { "ski", "16", 5.0, 1 } })
 end)
 
-t.test("a mean over seeds of which some diverged is nan and says how many", function()
+t.test("a mean over seeds with diverged ones is nan and reports their number", function()
   local function trial(loss) return { config = { a = 1 }, metrics = { loss = loss } } end
   local spec = { rows = "a", columns = { "loss" } }
   t.eq(text_table.csv(mean_table.by(spec, { trial(1.0), trial(3.0) })), "a,loss,trials\n1,2.0,2\n")
@@ -25,7 +25,7 @@ t.test("a mean over seeds of which some diverged is nan and says how many", func
     "a,loss,trials,diverged\n1,nan,3,2\n")
 end)
 
-t.test("trials without a metric that others have logged are counted", function()
+t.test("counts trials without a metric that others have logged", function()
   local function trial(a, metrics) return { config = { a = a }, metrics = metrics } end
   local trials = { trial(1, { loss = 1.0 }), trial(1, {}), trial(2, { loss = 1 / 0 }) }
   t.eq(text_table.csv(mean_table.by({ rows = "a", columns = { "loss", "other" } }, trials)),

@@ -28,7 +28,7 @@ local function with_store(fn)
   end)
 end
 
-t.test("JSON has three texts for them", function()
+t.test("JSON writes inf, -inf and nan as three strings", function()
   with_store(function(_, toeplab)
     for model, text in pairs { inf = '"loss":"inf"', nan = '"loss":"nan"',
       finite = '"loss":0.6' } do
@@ -45,7 +45,7 @@ t.test("JSON has three texts for them", function()
   t.eq(json.line { a = INF, b = -INF, c = NAN }, '{"a":"inf","b":"-inf","c":"nan"}')
 end)
 
-t.test("filters find each of them, and @best: takes none", function()
+t.test("filters find inf and nan, and @best: ignores them", function()
   with_store(function(_, toeplab)
     local function models(words)
       local text = toeplab("ls --csv --columns model " .. words)
@@ -61,7 +61,7 @@ t.test("filters find each of them, and @best: takes none", function()
   end)
 end)
 
-t.test("a query has NaN as NULL, which JSON shows and coalesce names", function()
+t.test("a query returns NaN as NULL, which JSON shows and coalesce can replace", function()
   with_store(function(_, toeplab)
     local text = toeplab([[ls --json --sql "SELECT l.name, l.value,
       iif(l.name IS NULL, NULL, coalesce(l.value, 'nan')) AS text
@@ -74,7 +74,7 @@ t.test("a query has NaN as NULL, which JSON shows and coalesce names", function(
   end)
 end)
 
-t.test("a mean in a table says which of them it met", function()
+t.test("a mean in a table reports inf and nan among its values", function()
   with_store(function(folder, toeplab)
     local store <close> = records.open(folder, "r")
     local result = tables.fill(nil, frames.find(store, "experiment", "e", {}))

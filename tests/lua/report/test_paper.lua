@@ -44,7 +44,7 @@ end
 
 -- ---- Names ------------------------------------------------------------------------------------
 
-t.test("labels name metrics, keys and values; what has none keeps its name", function()
+t.test("labels name metrics, keys and values; the rest keep their names", function()
   local names_of = labels.new(label)
   t.eq({ names_of:name "ppl", names_of:name "ppl@512", names_of:name "loss" },
     { "perplexity", "perplexity at 512", "loss" })
@@ -94,7 +94,7 @@ t.test("tables have the labels, and LaTeX its own", function()
   end)
 end)
 
-t.test("label and title are checked where they are declared", function()
+t.test("checks label and title where they are declared", function()
   t.in_folder(function(folder)
     for _, row in ipairs {
       { "label = { ['mixr=tnn'] = 'TNN' }", "label of mixr=tnn: .* 'mixr'; did you mean 'mixer'" },
@@ -120,7 +120,7 @@ end)
 
 -- ---- Order and panels -------------------------------------------------------------------------
 
-t.test("lines and words along x are in the order asked for; the rest follow", function()
+t.test("lines and words along x follow --order; the rest come after", function()
   with_store(function(store, ids)
     local set = groups.set(store, ids)
     local spec = curves.against(set, "ppl", "decay", { by = { "mixer" },
@@ -147,7 +147,7 @@ t.test("panels of a key keep the colours of lines", function()
   end)
 end)
 
-t.test("two values with one label have places of their own", function()
+t.test("two values with one label have separate places", function()
   with_store(function(store, ids)
     local set = groups.set(store, ids)
     set.labels = labels.new { ["mixer=tnn"] = "same", ["mixer=ski"] = "same" }
@@ -189,7 +189,7 @@ end)
 
 -- ---- The command line -------------------------------------------------------------------------
 
-t.test("what the command line says is in the figure", function()
+t.test("options of the command line appear in the figure", function()
   if not shell.on_path "gnuplot" then t.skip "no gnuplot" end
   with_store(function(_, _, folder)
     local file = folder .. "/a.svg"
@@ -396,13 +396,13 @@ for name, make in pairs(specs) do
   end)
 end
 
-t.test("the test of the page finds what is cut and what overlaps", function()
+t.test("the page test finds cut-off and overlapping text", function()
   local found = faults({ { 10, 10, 40, 20, "one" }, { 38, 12, 60, 22, "two" },
     { 90, 50, 110, 60, "three" }, { 41, 30, 60, 40, "four" } }, 100, 100)
   t.eq(found, { "two is on one", "three is cut" })
 end)
 
-t.test("a comparison of nothing is not drawn", function()
+t.test("refuses to draw a comparison without pairs", function()
   t.eq(differences({ rows = {}, sides = { {}, {} } }, labels.none), nil)
 end)
 

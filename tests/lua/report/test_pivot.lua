@@ -80,7 +80,7 @@ return tl.experiment "named" {
   report = { columns = { "loss" } },
 }]]
 
-t.test("tables name a row by its name, and by a key of rows where a command gave it values",
+t.test("tables name a row by its name, and by a key of rows that a command gave a value",
   function()
     t.in_folder(function(folder)
       t.eq(trials.run(folder, NAMED), 0)
@@ -100,7 +100,7 @@ t.test("tables name a row by its name, and by a key of rows where a command gave
     end)
   end)
 
-t.test("means over other settings than those of the means beside them are left out", function()
+t.test("leaves out means over other settings than their neighbours'", function()
   local function without(fits)
     return function(trials)
       for i = #trials, 1, -1 do
@@ -142,7 +142,7 @@ t.test("means over other settings than those of the means beside them are left o
   end)
 end)
 
-t.test("what is not finished or diverged is shown, and takes the means with it", function()
+t.test("shows unfinished and diverged trials, and leaves out their means", function()
   t.in_folder(function(folder)
     write(folder, function(trials)
       trials[1].metrics.val_ppl = 0 / 0                   -- gtu+glu, 0.99
@@ -156,7 +156,7 @@ t.test("what is not finished or diverged is shown, and takes the means with it",
   end)
 end)
 
-t.test("pivot tables have every form, the trials of a cell, and their wrong words", function()
+t.test("pivot tables: every format, the trials of a cell, wrong arguments", function()
   t.in_folder(function(folder)
     write(folder)
     local words = "p --rows decay --columns structure"
@@ -205,7 +205,7 @@ t.test("a metric's name is text in the caption and the notes of Markdown", funct
   end)
 end)
 
-t.test("an experiment whose report names no columns has one for each metric", function()
+t.test("an experiment whose report names no columns has one per metric", function()
   t.in_folder(function(folder)
     sweeps.write(folder, { experiment = "e", axes = { "a" }, trials = {
       { config = { a = 1 }, seed = 1, metrics = { loss = 2, acc = 0.5 } },
@@ -216,7 +216,7 @@ t.test("an experiment whose report names no columns has one for each metric", fu
   end)
 end)
 
-t.test("what varies only from command to command tells rows apart", function()
+t.test("keys that vary only from command to command distinguish rows", function()
   t.in_folder(function(folder)
     local function command(lr, steps, seeds)
       local list = {}

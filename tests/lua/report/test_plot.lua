@@ -73,7 +73,7 @@ t.test("a value without a neighbour is a point, also of a mean with a range", fu
   t.eq({ count(text, "%*"), count(text, "#") }, { 2, 1 })
 end)
 
-t.test("texts are shown as they are and run nothing", function()
+t.test("text is shown verbatim and runs nothing", function()
   for _, text in ipairs { "'; plot x; '", "''", "a''b'", '"`date`' } do
     local shown = text:gsub('"', "&quot;"):gsub("'", "&#39;")
     local svg = drawn { title = text, ylabel = text, series = { { name = text, y = { 1, 2 } } } }
@@ -98,7 +98,7 @@ t.test("texts are shown as they are and run nothing", function()
   t.ok(svg:find("two lines  and ?", 1, true))
 end)
 
-t.test("names of ticks are shown as they are", function()
+t.test("names of ticks are shown verbatim", function()
   local names = { "5%", "a%%b", "%s", "%d {x}_1 \\n @_^", "'q' \"d\"", "50 % < 1", 7 }
   local y = {}
   for i in ipairs(names) do y[i] = i end
@@ -112,7 +112,7 @@ t.test("names of ticks are shown as they are", function()
   t.ok(text:find(" 5%% .* a%%%%b"), text)
 end)
 
-t.test("what is not finite is a gap", function()
+t.test("values that are not finite are gaps", function()
   local svg = drawn { series = { { y = { 1, 2, NAN, 3, 4, math.huge, 1, -math.huge, 1, 2 } } } }
   t.eq(line(svg, 1), { 2, 2, 1, 2 })
   svg = drawn { logy = true, logx = true, series = { { y = { 1, 2, 0, 3, 4, -1, 5, 6 } },
@@ -121,7 +121,7 @@ t.test("what is not finite is a gap", function()
   t.eq(line(svg, 2), { 3 })
 end)
 
-t.test("pictures of nothing, of one point and of a constant are drawn", function()
+t.test("draws figures of nothing, of one point and of a constant", function()
   for _, y in ipairs { {}, { NAN }, { 3 }, { 2, 2, 2 } } do
     for _, log in ipairs { true, false } do
       local svg = drawn { logx = log, logy = log, series = { { name = "named", y = y } } }
@@ -133,7 +133,7 @@ t.test("pictures of nothing, of one point and of a constant are drawn", function
   drawn { logy = true, series = { { y = { -1, -2 } } } }
 end)
 
-t.test("bars of errors; on a logarithmic axis none below what has a logarithm", function()
+t.test("error bars on a logarithmic axis stay above 0", function()
   local spec = { series = { { y = { 1, 2 }, error = { 0.5, 3 }, style = "points" } } }
   local plain = drawn(spec)
   spec.series[1].error = nil
@@ -149,7 +149,7 @@ t.test("logarithms of base 2 have ticks at powers of 2", function()
   end
 end)
 
-t.test("panels stand beside each other", function()
+t.test("panels are side by side", function()
   local one = { title = "one", series = { { y = { 1, 2 } } } }
   local two = { title = "two", matrix = { { 1, 2 }, { 3, 4 } } }
   local svg = drawn { title = "both", panels = { one, two }, width = 300, height = 200 }
@@ -167,7 +167,7 @@ local function tick(svg, label)
   end
 end
 
-t.test("a matrix as colours; its first row is above; NaN is a hole", function()
+t.test("a matrix as colours: the first row is on top, NaN is a hole", function()
   local spec = { title = "T", matrix = { { 1, NAN, 3 }, { 4, 5, 6 } }, zlabel = "size" }
   local svg = drawn(spec, "a.svg", plot.heat)
   t.eq(count(svg, "<image "), 1)
@@ -182,18 +182,18 @@ t.test("a matrix as colours; its first row is above; NaN is a hole", function()
   drawn({ matrix = core.tensor { { 1, 2 }, { 3, 4 } } }, "a.svg", plot.heat)
 end)
 
-t.test("PNG by the name's ending; tensors as numbers", function()
+t.test("PNG by the ending of the name; tensors as numbers", function()
   local png = drawn({ series = { { x = core.range(1, 4), y = core.ones(4) } } }, "a.png")
   t.eq(png:sub(1, 8), "\x89PNG\r\n\x1a\n")
 end)
 
-t.test("PDF by the name's ending, the same each time", function()
+t.test("PDF by the ending of the name, identical each time", function()
   local pdf = drawn({ title = "A title", series = { { y = { 1, 2 } } } }, "a.pdf")
   t.eq(pdf:sub(1, 5), "%PDF-")
   t.ok(not pdf:find("CreationDate %(D:[1-9]"))
 end)
 
-t.test("a title that is too long is broken", function()
+t.test("breaks a title that is too long", function()
   local title = ("decay=none "):rep(9) .. "it's layer 1"
   for _, spec in ipairs { { series = { { y = { 1, 2 } } } }, { matrix = { { 1, 2 } } } } do
     spec.title, spec.width = title, 560
@@ -205,7 +205,7 @@ t.test("a title that is too long is broken", function()
   end
 end)
 
-t.test("what cannot be meant is an error", function()
+t.test("invalid specs are errors", function()
   local function fails(spec, want, path)
     t.raises(plot.svg, want, path or "a.svg", spec)
   end
@@ -231,7 +231,7 @@ t.test("what cannot be meant is an error", function()
   t.raises(plot.heat, "there is no matrix", "a.svg", { series = {} })
 end)
 
-t.test("a folder that is not there is told, and so is no gnuplot", function()
+t.test("a missing folder and a missing gnuplot are errors", function()
   local spec = { series = { { y = { 1, 2 } } } }
   local ok, why = plot.svg("no such folder/a.svg", spec)
   t.ok(not ok and why:find "no such folder", why)
@@ -243,7 +243,7 @@ t.test("a folder that is not there is told, and so is no gnuplot", function()
   t.ok(not core.sys.exists "a.svg")
 end)
 
-t.test("a failure of gnuplot leaves the old picture and no other file", function()
+t.test("a failure of gnuplot leaves the old figure and no other file", function()
   in_folder(function(folder)
     write(folder .. "/a.svg", "old")
     local run = shell.run
@@ -264,7 +264,7 @@ local function lines_of(text)
   return list
 end
 
-t.test("as text, lines go where the numbers are, and have their names", function()
+t.test("text: lines pass through the numbers, and have their names", function()
   local spec = { title = "A title", xlabel = "across", series = {
     { name = "up", y = { 1, 2, 5 } }, { name = "down", y = { 5, 3, 1 } } } }
   local o = { columns = 60, colour = false }
@@ -283,14 +283,14 @@ t.test("as text, lines go where the numbers are, and have their names", function
   t.ok(text:find "\27%[38;5;%d+m•" and utf8.len(text))
 end)
 
-t.test("as text, points at the least and the greatest value are seen", function()
+t.test("text: points at the least and the greatest value are visible", function()
   local text = assert(plot.text({ key = "none", series = { { name = "a", x = { 1 }, y = { 1 } },
     { name = "b", x = { 1 }, y = { 2 } }, { name = "c", x = { 1 }, y = { 3 } } } },
     { columns = 60, colour = false }))
   for _, mark in ipairs { "%*", "#", "%$" } do t.ok(text:find(mark), text) end
 end)
 
-t.test("as text, what can be drawn is drawn", function()
+t.test("text: draws everything that can be drawn", function()
   local o = { columns = 50, colour = false }
   for _, y in ipairs { {}, { NAN }, { 3 }, { 2, 2 }, { -1, 0, 10 }, { math.huge, 1 } } do
     for _, log in ipairs { false, true } do
@@ -328,7 +328,7 @@ local function sheet_in(folder, trials, said)
     text = "-- bounds.lua: is it so,\n-- or not?\n--\n-- More.\nlocal x", trials = trials }
 end
 
-t.test("a table is printed, and written with its question and what made it", function()
+t.test("a table is printed, and written with its question and origin", function()
   in_folder(function(folder)
     local said = {}
     local s = sheet_in(folder, { made(1), made(2), made(3), made(9, "toeplab run y.lua") }, said)
@@ -349,7 +349,7 @@ t.test("a table is printed, and written with its question and what made it", fun
   end)
 end)
 
-t.test("without gnuplot the picture is missed once, and the table is there", function()
+t.test("without gnuplot the figure is missing with one warning, and the table is there", function()
   in_folder(function(folder)
     local said, on_path = {}, shell.on_path
     local s = sheet_in(folder, { made(1) }, said)
@@ -366,7 +366,7 @@ t.test("without gnuplot the picture is missed once, and the table is there", fun
   end)
 end)
 
-t.test("a full disk under a picture ends the report", function()
+t.test("a full disk while writing a figure ends the report", function()
   in_folder(function(folder)
     local draw = plot.svg
     rawset(plot, "svg", function() return nil, "a.svg: the disk is full", 28, "ENOSPC" end)
@@ -379,7 +379,7 @@ end)
 
 -- ---- Costs --------------------------------------------------------------------------------------
 
-t.test("exponents are those of powers, of the points that count", function()
+t.test("exponents agree with powers, over the points that count", function()
   local x, square, late = { 1, 2, 4, 8, 16 }, {}, {}
   for i, v in ipairs(x) do square[i], late[i] = 3 * v * v, v < 4 and 100 or v end
   t.eq(cost.exponent(x, square), 2, 1e-9)
@@ -399,7 +399,7 @@ local function with_clock(fn)
   t.ok(ok, err)
 end
 
-t.test("seconds are the shortest call's, bytes the most in use", function()
+t.test("seconds are the shortest call's, bytes the peak", function()
   with_clock(function(sleep)
     local calls = 0
     local seconds = cost.seconds(function()
@@ -416,7 +416,7 @@ t.test("seconds are the shortest call's, bytes the most in use", function()
   t.ok(bytes >= 4e6 and bytes < 8e6, bytes)
 end)
 
-t.test("steps of several models take turns; each has its median and its own memory", function()
+t.test("steps of several models are timed in turns, each with its median and memory", function()
   local order, a, b = {}
   with_clock(function(sleep)
     local function maker(name, size, naps)
@@ -440,7 +440,7 @@ t.test("steps of several models take turns; each has its median and its own memo
   t.eq(cost.tokens(2, 3, 5):totable(), ids)
 end)
 
-t.test("the steps of a trial are timed, but for three after each start", function()
+t.test("times the steps of a trial, except three after each start", function()
   local clock, now, trial = core.sys.clock, 0.0, { first = 5, step = 5, looping = true }
   core.sys.clock = function() return now end
   local timer = cost.timer(trial)
@@ -458,7 +458,7 @@ t.test("the steps of a trial are timed, but for three after each start", functio
   t.eq(timer:rate(), 2.0)
 end)
 
-t.test("an operator takes time, and memory by its length", function()
+t.test("an operator has a time, and a memory that grows with its length", function()
   local o = { backend = "naive", dim = 2, causal = true, budget = 0.01, length = 128 }
   local short = cost.operator(o)
   o.length = 1024

@@ -9,7 +9,7 @@ local space = require "toeplab.trials.space"
 
 -- ---- The published numbers --------------------------------------------------------------------
 
-t.test("every published table is sound", function()
+t.test("every published table is valid", function()
   local ids, lm = published_tables.ids(), 0
   t.eq(#ids, 12 + 3 + 2 + 11 + 5)
   t.eq({ ids[1], ids[10], ids[12], ids[13], ids[15] },
@@ -37,7 +37,7 @@ t.test("every published table is sound", function()
   t.ok(lm >= 8)
 end)
 
-t.test("a figure takes the numbers of its table, and has those that the text states", function()
+t.test("a figure takes its table's numbers, and has those in the text", function()
   local figure, table15 = published_tables.read "tnn/figure1b", published_tables.read "tnn/table15"
   t.eq({ figure.rows, figure.columns, figure.setting }, { table15.rows, table15.columns,
     table15.setting })
@@ -56,7 +56,7 @@ t.test("a figure takes the numbers of its table, and has those that the text sta
   end
 end)
 
-t.test("averages are those of the numbers beside them", function()
+t.test("averages agree with the numbers beside them", function()
   local checked = 0
   for _, id in ipairs(published_tables.ids()) do
     local p, place = published_tables.read(id), nil
@@ -81,7 +81,7 @@ t.test("averages are those of the numbers beside them", function()
   t.eq(checked, 16 + 14 + 2 + 14 + 2) -- Tables 3, 4, 14, 15 and SKI's 2
 end)
 
-t.test("the field's numbers have a source each, and its means are those of the tasks", function()
+t.test("each number of the field has a source, and its means agree with the tasks", function()
   for _, id in ipairs { "field/lra", "field/nanogpt", "field/wikitext103" } do
     for _, row in ipairs(published_tables.read(id).rows) do
       t.ok(row[1]:find " %[[RASK]%]$", row[1])
@@ -97,7 +97,7 @@ t.test("the field's numbers have a source each, and its means are those of the t
 end)
 
 -- What stands in two tables is the same number.
-t.test("tables agree with each other where they should", function()
+t.test("tables agree with each other", function()
   local function value(id, row, column)
     local p = published_tables.read(id)
     for _, r in ipairs(p.rows) do
@@ -145,7 +145,7 @@ t.test("tables agree with each other where they should", function()
   end
 end)
 
-t.test("a row is matched by what varies first", function()
+t.test("the key that varies first matches a row", function()
   local p = published_tables.read "tnn/table10"
   local match = published_tables.matcher(p.rows, { decay = true })
   t.eq(match({ decay = "none", preset = "decay-0.90" })[1], "1 (no decay)")
@@ -160,7 +160,7 @@ t.test("a row is matched by what varies first", function()
   t.eq(match({ structure = "attention+glu", causal = false })[1], "Attention+GLU")
 end)
 
-t.test("an experiment names tables that there are", function()
+t.test("every table that an experiment names exists", function()
   local spec = { answers = "tnn/table10", trial = function() end }
   t.eq(experiment "a" (spec).answers, { "tnn/table10" })
   spec = { answers = { "tnn/table10", "tnn/table15" }, trial = function() end }
@@ -196,7 +196,7 @@ local function listed(text)
   return lines
 end
 
-t.test("the list refuses what is for one table", function()
+t.test("the list refuses options for a single table", function()
   for _, option in ipairs { "md", "tex", "html", "why=a/b", "metric=loss", "tolerance=3" } do
     local _, code, said = t.toeplab(("table --%s -C none"):format(option))
     t.eq(code, errors.USAGE)
@@ -240,7 +240,7 @@ local function rows_filled(path, filled)
   end
 end
 
-t.test("experiments/README.md says which rows of every table can be filled", function()
+t.test("experiments/README.md states which rows of every table can be filled", function()
   local said, filled, seen = fillable(), {}, {}
   for _, entry in pairs(said) do
     for _, path in ipairs(entry.by) do

@@ -25,7 +25,7 @@ local function points_of(o, stream)
   return list
 end
 
-t.test("exponents, factors and offsets of exact laws are found", function()
+t.test("finds exponents, factors and offsets of exact laws", function()
   for _, alpha in ipairs { -0.2, 0.05, 0.3, 1.5 } do
     local fit = scaling.fit(points_of { sizes = 4, decades = 2, A = 30.0, alpha = alpha })
     t.eq({ fit.alpha, fit.A, fit.E, fit.off }, { alpha, 30, 0, 0 }, 1e-9)
@@ -46,7 +46,7 @@ t.test("exponents, factors and offsets of exact laws are found", function()
   t.eq(fit.E, 0)
 end)
 
-t.test("what does not fall has no offset: an E below it would be that of a law that is not there",
+t.test("values that do not fall have no offset",
   function()
     for y, alpha in pairs { [{ 1, 2, 4, 8, 16 }] = -1, [{ 5, 5, 5, 5, 5 }] = 0 } do
       local list = {}
@@ -58,7 +58,7 @@ t.test("what does not fall has no offset: an E below it would be that of a law t
     end
   end)
 
-t.test("the order of the points says nothing, and a fit is the same at every call", function()
+t.test("the order of the points does not matter, and equal calls give equal fits", function()
   local list = points_of({ sizes = 4, decades = 2, A = 9.0, alpha = 0.1, seeds = 3, noise = 0.02 },
     core.stream(3, "order"))
   local a = scaling.fit(list)
@@ -82,7 +82,7 @@ local function coverage(o, form, times)
   return one / times, two / times
 end
 
-t.test("of 95 % intervals over three seeds about 95 % hold the exponent", function()
+t.test("about 95 % of the 95 % intervals over three seeds hold the exponent", function()
   local draws = scaling.DRAWS
   scaling.DRAWS = 200
   local one, two = coverage({ sizes = 5, decades = 2.3, A = 30.0, alpha = 0.1, seeds = 3,
@@ -96,7 +96,7 @@ t.test("of 95 % intervals over three seeds about 95 % hold the exponent", functi
   scaling.DRAWS = draws
 end)
 
-t.test("an offset is fitted only if the seeds tell it from 0 in every model", function()
+t.test("fits an offset only if the seeds distinguish it from 0 in every model", function()
   local stream = core.stream(11, "auto")
   local straight = points_of({ sizes = 5, decades = 2, A = 30.0, alpha = 0.1, seeds = 3,
     noise = 0.005 }, stream)
@@ -112,14 +112,14 @@ t.test("an offset is fitted only if the seeds tell it from 0 in every model", fu
   t.eq(select(2, scaling.fits({ bent }, "auto")), "power")
 end)
 
-t.test("a difference at a size is that of the curves", function()
+t.test("a difference at a size agrees with the curves", function()
   local a = scaling.fit(points_of { sizes = 3, decades = 2, A = 30.0, alpha = 0.1 })
   local b = scaling.fit(points_of { sizes = 3, decades = 2, A = 20.0, alpha = 0.1 })
   t.eq({ scaling.difference(a, b, 1e10) }, { -10.0 * 1e10 ^ -0.1 }, 1e-9)
   t.eq({ scaling.difference(a, b) }, { 0.0 }, 1e-9)
 end)
 
-t.test("what cannot be fitted is an error that says why", function()
+t.test("points that cannot be fitted are an error with the reason", function()
   local function at(x, y) return { { x = 1, y = 3 }, { x = 2, y = 2 }, { x = x, y = y } } end
   for _, row in ipairs {
     { { { x = 1, y = 3 }, { x = 2, y = 2 } }, "power",
@@ -219,7 +219,7 @@ t.test("a logarithmic axis within a decade has round numbers, not only powers of
   t.ok(not svg:find "> ?10<")
 end)
 
-t.test("an offset does not hide what falls above it", function()
+t.test("an offset does not hide the decay above it", function()
   -- E, A and alpha of SciPy's curve_fit with sigma = y
   for offset, want in pairs { [10.0] = { -0.0015409862513847514, 3.0062660620684745,
     0.3504857927017589 }, [1e3] = { -1.1842799028467344e-05, 3.0053995022258344,
@@ -242,7 +242,7 @@ t.test("an axis shows a small spread of large values", function()
   t.holds(plot.text(spec), " 10000000008 |", " 10000000002 |")
 end)
 
-t.test("values that are equal but for rounding, or huge, have an axis", function()
+t.test("values that are equal except for rounding, or huge, have an axis", function()
   for _, y in ipairs { { 7, 7 + 1e-14, 7 }, { 1e15, 1e15, 1e15 } } do
     for _, log in ipairs { false, true } do
       local drawn, why = plot.picture({ logy = log, series = { { y = y } } }, "svg")
@@ -283,7 +283,7 @@ t.test("report.scaling writes the sizes, the fits and the figure", function()
   end)
 end)
 
-t.test("a metric beside the others that a trial lacks is left out with a warning", function()
+t.test("leaves out a metric of `beside` that a trial lacks, with a warning", function()
   local list = trials()
   list[3].metrics.bigram = nil
   with_report(list, function(report, folder, said)
@@ -294,7 +294,7 @@ t.test("a metric beside the others that a trial lacks is left out with a warning
   end)
 end)
 
-t.test("report.scaling of too few sizes says so, and still writes the sizes", function()
+t.test("report.scaling of too few sizes warns, and still writes the sizes", function()
   local few = {}
   for _, trial in ipairs(trials()) do
     if trial.config.width > 16 then few[#few + 1] = trial end
@@ -314,7 +314,7 @@ t.test("report.scaling of too few sizes says so, and still writes the sizes", fu
   end)
 end)
 
-t.test("report.scaling of values that are no numbers, or of no trials, says so", function()
+t.test("report.scaling warns about values that are not numbers, and about no trials", function()
   local list = trials()
   list[1].metrics.loss, list[9].metrics.flop = 0 / 0, 0.0
   with_report({ table.unpack(list, 1, 8) }, function(report, folder, said)

@@ -30,7 +30,7 @@ for _, case in ipairs(cases) do
   end)
 end
 
-t.test("of a key that commands chose, the newest choice for a setting counts", function()
+t.test("the newest choice of a key for a setting counts", function()
   local counts = versions.newest_choice "lr"
   for _, case in ipairs { { { op = "a", lr = 1 }, 9, true }, { { op = "a", lr = 3 }, 9, true },
     { { op = "a", lr = 2 }, 8, false }, { { op = "b", lr = 2 }, 8, true },
@@ -40,7 +40,7 @@ t.test("of a key that commands chose, the newest choice for a setting counts", f
   t.ok(versions.newest_choice(nil)({ lr = 3 }, 1))
 end)
 
-t.test("of values that were run, that with the fewest diverged seeds and the best mean counts",
+t.test("the value with the fewest diverged seeds and the best mean counts",
   function()
     for _, case in ipairs {
       { { { 2, 3 }, { 1, 3 } }, "min", 2 }, { { { 2, 3 }, { 1, 3 } }, "max", 1 },
@@ -55,7 +55,7 @@ t.test("of values that were run, that with the fewest diverged seeds and the bes
     end
   end)
 
-t.test("of values that were run, one whose trials ended without a result loses", function()
+t.test("a value whose trials ended without a result loses", function()
   for _, status in ipairs { "guard", "failed", "timeout", "budget", "pruned", "done" } do
     local rows = {}
     for seed = 1, 3 do

@@ -49,7 +49,7 @@ end
 
 -- ---- Curves -----------------------------------------------------------------------------------
 
-t.test("trials that differ in the seed are one line, with their range", function()
+t.test("trials that differ only in the seed are one line, with their range", function()
   with_store(function(store, ids)
     local spec = curves.steps(groups.set(store, ids), "loss")
     t.eq(names(spec), { "decay=0.9", "decay=learnable" })
@@ -76,7 +76,7 @@ t.test("each trial by itself, and means over other keys", function()
   end)
 end)
 
-t.test("a trial that is not done is not in the mean, but is drawn", function()
+t.test("an unfinished trial is drawn, but not in the mean", function()
   with_store(function(store, ids)
     local spec = curves.steps(groups.set(store, ids), "loss")
     t.eq(#spec.series, 3)
@@ -87,7 +87,7 @@ t.test("a trial that is not done is not in the mean, but is drawn", function()
   end, function(trials) trials[3].status = "failed" end)
 end)
 
-t.test("rollbacks and prunings are marked on their lines", function()
+t.test("marks rollbacks and prunings on their lines", function()
   with_store(function(store, ids)
     store:rows("INSERT INTO events (trial, step, kind) VALUES (?, 7, 'rollback')", { ids[5] })
     store:rows("INSERT INTO events (trial, step, kind) VALUES (?, 3, 'retry')", { ids[1] })
@@ -162,7 +162,7 @@ t.test("metrics that end in numbers are one line", function()
   end)
 end)
 
-t.test("names that are not there are told with the nearest", function()
+t.test("unknown names are errors with the nearest name", function()
   with_store(function(store, ids)
     local set = groups.set(store, ids)
     t.raises(curves.steps, "no metric 'los'; did you mean 'loss'", set, "los")
@@ -171,7 +171,7 @@ t.test("names that are not there are told with the nearest", function()
   end)
 end)
 
-t.test("the same trial by older code is left out, unless each is asked for", function()
+t.test("leaves out the same trial by older code, except with --each", function()
   with_store(function(store, ids)
     local set = groups.set(store, ids)
     t.eq({ #set.trials, set.older }, { 6, 1 })
@@ -187,7 +187,7 @@ t.test("the same trial by older code is left out, unless each is asked for", fun
   end)
 end)
 
-t.test("pictures of experiments, their keys and bands are drawn", function()
+t.test("draws figures of experiments, their keys and bands", function()
   with_store(function(store, ids, folder)
     local set, path = groups.set(store, ids), folder .. "/a.svg"
     t.ok(plot.svg(path, curves.steps(set, "loss")))
@@ -202,7 +202,7 @@ t.test("pictures of experiments, their keys and bands are drawn", function()
   end)
 end)
 
-t.test("of an experiment all commands are drawn, at a setting the newest version", function()
+t.test("draws all commands of an experiment, the newest version at each setting", function()
   t.in_folder(function(folder)
     local function add(width, seeds, source)
       local list = {}
@@ -241,7 +241,7 @@ t.test("of an experiment all commands are drawn, at a setting the newest version
   end)
 end)
 
-t.test("labels leave out keys that vary with others, and keep names rather than numbers", function()
+t.test("labels leave out keys that vary together, and keep names rather than numbers", function()
   with_store(function(store, ids)
     local function labels()
       local list = {}
@@ -264,7 +264,7 @@ t.test("labels leave out keys that vary with others, and keep names rather than 
   end)
 end)
 
-t.test("many lines have a legend below the axes; too many have none, and the title says so",
+t.test("many lines have a legend below the axes; too many have none, and the title reports it",
   function()
     for count, want in pairs { [14] = "outside", [15] = "below", [35] = "below", [36] = "none" } do
       t.in_folder(function(folder)
@@ -290,7 +290,7 @@ t.test("many lines have a legend below the axes; too many have none, and the tit
 
 -- ---- Pages ------------------------------------------------------------------------------------
 
-t.test("text is escaped, whatever it is", function()
+t.test("escapes any text", function()
   t.eq(html.escape "<b a='1'>&\"", "&lt;b a=&#39;1&#39;&gt;&amp;&quot;")
   t.ok(utf8.len(html.escape "a\xff\0b\27[31m"))
   t.eq(html.text("<p>%s</p>%%", "<i>"), "<p>&lt;i&gt;</p>%")
@@ -301,7 +301,7 @@ t.test("text is escaped, whatever it is", function()
   end
 end)
 
-t.test("a figure's names are its own, and it has no background", function()
+t.test("a figure has unique ids and no background", function()
   local spec = { xlabel = "x", ylabel = "y", title = "T", logx = true,
     series = { { name = "a<b", x = { 1, 10 }, y = { 1, 2 }, style = "both" } } }
   local one, two = assert(html.figure(spec, 1, "C")), assert(html.figure(spec, 2, "C"))
@@ -324,7 +324,7 @@ local function page_of(store)
   return pages.sweep(store, frame)
 end
 
-t.test("a page tells all, the same each time, and lets no text be markup", function()
+t.test("a page is complete, identical each time, and treats no text as markup", function()
   with_store(function(store, ids)
     store:rows("UPDATE trials SET error = ? WHERE id = ?", { hostile, ids[3] })
     store:rows("INSERT INTO events (trial, step, kind, text) VALUES (?, 7, 'rollback', ?)",
@@ -362,7 +362,7 @@ t.test("the page has the sha256 of each corpus, not the hash over all of them", 
   end)
 end)
 
-t.test("of many trials the first are shown, all are counted, and no failure is missed", function()
+t.test("shows the first of many trials, counts all, and misses no failure", function()
   with_store(function(store, ids)
     local most = pages.MOST
     pages.MOST = 2
@@ -375,7 +375,7 @@ t.test("of many trials the first are shown, all are counted, and no failure is m
   end, function(trials) trials[5].status = "failed" end)
 end)
 
-t.test("paper and measured stand side by side", function()
+t.test("paper and measured values are side by side", function()
   with_store(function(store)
     local page = page_of(store)
     t.ok(page:find("Paper against measured", 1, true) and page:find("0.99 (ours)", 1, true))
@@ -415,7 +415,7 @@ t.test("a report loses neither a file nor a cell", function()
   end
 end)
 
-t.test("the experiment's own report is on the page, if its script is as it was run", function()
+t.test("the experiment's own report is on the page if its script is unchanged", function()
   t.in_folder(function(place)
     local path, text = place .. "/own.lua", script:format ""
     local function shown(fn, source)

@@ -6,7 +6,7 @@ local line = require "toeplab.base.line"
 local stats = require "toeplab.report.stats"
 local mean_table = require "toeplab.report.mean_table"
 
-t.test("quantiles of Student's t are those of the tables", function()
+t.test("quantiles of Student's t agree with the tables", function()
   for _, row in ipairs {
     { 0.975, 1, 12.706204736432095 }, { 0.975, 2, 4.302652729911275 },
     { 0.975, 3, 3.182446305284263 }, { 0.975, 4, 2.7764451051977987 },
@@ -45,7 +45,7 @@ local function tail_by_series(x, df)
   return (1 - sum) / 2
 end
 
-t.test("tails of Student's t are those of the finite series", function()
+t.test("tails of Student's t agree with the finite series", function()
   for df = 1, 40 do
     for _, x in ipairs { 0.0, 0.1, 1.0, 2.5, 7.0 } do
       t.eq(stats.t_tail(x, df), tail_by_series(x, df), 1e-13)
@@ -76,7 +76,7 @@ t.test("quantiles and the middle mean", function()
   t.eq(stats.middle_mean { 1, 2, 6 }, 3)
 end)
 
-t.test("95 % intervals hold the mean 95 times in 100, of 3 numbers too", function()
+t.test("95 % intervals hold the mean in 95 of 100 cases, even for 3 numbers", function()
   local stream, held = core.stream(7, "test"), 0
   for _ = 1, 2000 do
     local x = {}
@@ -194,7 +194,7 @@ end)
 
 -- The right values are SciPy's: t.interval, ttest_rel, ttest_1samp of log1p, kendalltau,
 -- mannwhitneyu / 36, and linregress.
-t.test("a spread counts however large the values are that it is a part of", function()
+t.test("a spread counts even if the values are large in comparison", function()
   local logs = { -- offset -> mean, low, high, p of the logarithms of the ratios
     [0.0] = { -0.3011304618211116, -0.5913288614303945, -0.01093206221182863,
       0.044486062877029574 },
@@ -230,7 +230,7 @@ t.test("a spread counts however large the values are that it is a part of", func
   end
 end)
 
-t.test("numbers that differ by rounding only are equal, and so are their differences", function()
+t.test("numbers that differ only by rounding are equal, and so are their differences", function()
   for _, size in ipairs { 0.1, 1e3, 1e9 } do
     local i = stats.interval { size, size * (1 + 1e-15), size * (1 - 1e-15) }
     t.eq({ i.deviation, i.half }, { 0, 0 })
@@ -248,7 +248,7 @@ t.test("numbers that differ by rounding only are equal, and so are their differe
   t.eq({ stats.log_ratio(2, 1), stats.log_ratio(1, 2) }, { math.log(2), -math.log(2) }, 1e-15)
 end)
 
-t.test("a correlation and its interval are SciPy's (pearsonr)", function()
+t.test("a correlation and its interval agree with SciPy (pearsonr)", function()
   for _, case in ipairs {
     { x = { 0.001, 0.299, -0.274, -0.891 }, y = { -0.227, -0.316, -0.134, 0.136 },
       want = { -0.99586050557, -0.999917695012, -0.810733109358 } },

@@ -3,7 +3,7 @@ local t = require "harness"
 local stats = require "toeplab.report.stats"
 local sweeps = require "sweeps"
 
-t.test("intervals of shares and p of two shares are SciPy's", function()
+t.test("intervals of shares and p of two shares agree with SciPy", function()
   for _, row in ipairs {
     { 0, 5, 0, 0.521823750105 }, { 1, 5, 0.00505076337947, 0.716417936118 },
     { 4, 5, 0.283582063882, 0.994949236621 }, { 5, 5, 0.478176249895, 1 },
@@ -35,7 +35,7 @@ local function written(folder, success, most, rule)
     trials = list, success = success, rule = rule })
 end
 
-t.test("tables count them, with an interval; what diverged has failed", function()
+t.test("tables count successes, with an interval; diverged trials have failed", function()
   t.in_folder(function(folder)
     written(folder, { metric = "accuracy", above = 0.5 })
     for _, words in ipairs { "", "--rows mixer" } do
@@ -47,7 +47,7 @@ t.test("tables count them, with an interval; what diverged has failed", function
   end)
 end)
 
-t.test("compare decides by the counts, by Fisher's exact test", function()
+t.test("compare decides by the counts with Fisher's exact test", function()
   t.in_folder(function(folder)
     written(folder, { metric = "accuracy", above = 0.5 })
     local text = t.toeplab(("compare recall mixer=a mixer=b -C '%s'"):format(folder))
@@ -79,7 +79,7 @@ t.test("Fisher's p allows for looks, also at seeds that diverged", function()
   end
 end)
 
-t.test("what success is, is checked where it is declared", function()
+t.test("checks `success` where it is declared", function()
   t.in_folder(function(folder)
     for field, why in pairs {
       ["{ metric = 'acc' }"] = "either above or below",

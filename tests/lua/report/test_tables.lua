@@ -39,7 +39,7 @@ local function sweep(folder, s, change)
     overrides = s.overrides or { "scale=laptop", "note=it's" }, trials = trials })
 end
 
-t.test("means, intervals, what differs, and rows beside the paper's", function()
+t.test("means, intervals, differences, and rows beside the paper's", function()
   t.in_folder(function(folder)
     sweep(folder, {})
     local text, code = run(folder, "tnn/table10")
@@ -59,7 +59,7 @@ t.test("means, intervals, what differs, and rows beside the paper's", function()
   end)
 end)
 
-t.test("from four rows on, Kendall's tau says how the orders agree", function()
+t.test("from four rows, Kendall's tau reports how the orders agree", function()
   t.in_folder(function(folder)
     sweep(folder, {}, function(trial)
       if trial.config.decay == 0.5 then trial.config.decay = 0.95 end
@@ -70,7 +70,7 @@ t.test("from four rows on, Kendall's tau says how the orders agree", function()
   end)
 end)
 
-t.test("numbers of ours beside a column of words keep two decimals; TNN is rac or fft", function()
+t.test("our numbers beside a column of words keep two decimals; TNN is rac or fft", function()
   for _, name in ipairs { "rac", "fft" } do t.in_folder(function(folder)
     sweeps.write(folder, { experiment = "e", answers = { "tnn/table1" }, axes = { "backend" },
       trials = { { config = { backend = name }, seed = 1, metrics = { time_exponent = 1.13 } } } })
@@ -78,7 +78,7 @@ t.test("numbers of ours beside a column of words keep two decimals; TNN is rac o
   end) end
 end)
 
-t.test("unfinished, failed, pruned, rescued and diverged trials are shown as such", function()
+t.test("marks unfinished, failed, pruned, rescued and diverged trials", function()
   t.in_folder(function(folder)
     sweep(folder, {}, function(trial)
       local decay, seed = trial.config.decay, trial.seed
@@ -104,7 +104,7 @@ t.test("unfinished, failed, pruned, rescued and diverged trials are shown as suc
   end)
 end)
 
-t.test("all commands of an experiment and scale are put together, settings told apart", function()
+t.test("joins all commands of an experiment and scale, and separates settings", function()
   t.in_folder(function(folder)
     sweep(folder, {})
     sweep(folder, { overrides = { "steps=9" }, fixed = { steps = 9 }, seeds = { 1 } })
@@ -133,7 +133,7 @@ t.test("all commands of an experiment and scale are put together, settings told 
   end)
 end)
 
-t.test("a row of several codes or numerics says so; a script with a comment is the same", function()
+t.test("reports a row of several codes or numerics; a comment does not count", function()
   t.in_folder(function(folder)
     sweep(folder, { source = "f()", seeds = { 1, 2 } })
     t.ok(not run(folder, "tnn/table10"):find "version of the code")
@@ -154,7 +154,7 @@ t.test("a row of several codes or numerics says so; a script with a comment is t
   end)
 end)
 
-t.test("seeds that two commands share count once, as the newer has them", function()
+t.test("seeds of two commands count once, as in the newer one", function()
   t.in_folder(function(folder)
     sweep(folder, { seeds = { 1, 2 } })
     sweep(folder, { seeds = { 2, 3 }, overrides = { "scale=laptop", "seeds=2,3" } })
@@ -162,7 +162,7 @@ t.test("seeds that two commands share count once, as the newer has them", functi
   end)
 end)
 
-t.test("settings that vary beside the rows are never averaged", function()
+t.test("never averages over settings that vary beside the rows", function()
   t.in_folder(function(folder)
     local trials = {}
     for _, lr in ipairs { 0.1, 0.2 } do
@@ -181,7 +181,7 @@ t.test("settings that vary beside the rows are never averaged", function()
   end)
 end)
 
-t.test("trials of the same script but other files of code or other data are not put together",
+t.test("separates trials of the same script with other code files or data",
   function()
     local script = [[local tl = require "toeplab"
 local by = dofile(FOLDER .. "/by.lua")
@@ -211,7 +211,7 @@ return tl.experiment "files" {
     end)
   end)
 
-t.test("marks count the trials of all columns that have their own, each once", function()
+t.test("marks count the trials of all columns, each once", function()
   t.in_folder(function(folder)
     local trials = {}
     for _, task in ipairs { "imdb", "listops" } do
@@ -247,7 +247,7 @@ t.test("columns by a key, and accuracies in percent", function()
   end)
 end)
 
-t.test("a key that follows from that of the columns does not split rows", function()
+t.test("a key that follows from the columns' key does not split rows", function()
   local trials = {}
   local function add(task, model, length, accuracy)
     trials[#trials + 1] = { config = { task = task, model = model, length = length }, seed = 1,
@@ -271,7 +271,7 @@ end)
 
 -- ---- Forms ------------------------------------------------------------------------------------
 
-t.test("the best is bold only where its interval clears the others'", function()
+t.test("the best row is bold only if its interval clears the others'", function()
   t.in_folder(function(folder)
     sweep(folder, {})
     local tex = run(folder, "tnn/table10 --tex")
@@ -291,7 +291,7 @@ t.test("the best is bold only where its interval clears the others'", function()
   end)
 end)
 
-t.test("the own table of an experiment has its best row in bold too, if it clears all others'",
+t.test("an experiment's own table shows its best row in bold too",
   function()
     local function bold(values, metric)
       local text
@@ -341,7 +341,7 @@ t.test("Markdown and HTML hold the same cells", function()
   end)
 end)
 
-t.test("a table of many columns stands on its side", function()
+t.test("transposes a table of many columns", function()
   t.in_folder(function(folder)
     sweeps.write(folder, { experiment = "e", answers = { "tnn/table15" }, axes = { "decay" },
       trials = { { config = { decay = 0.99, length = 128 }, seed = 1,
@@ -381,7 +381,7 @@ t.test("--why lists the trials of a cell with their commands", function()
   end)
 end)
 
-t.test("--tolerance marks, and its exit code tells", function()
+t.test("--tolerance marks cells and sets the exit code", function()
   t.in_folder(function(folder)
     sweep(folder, {}, function(trial) trial.metrics.mean_extrapolation_ppl = nil end)
     local text, code = run(folder, "tnn/table10 --tolerance 20")
@@ -394,7 +394,7 @@ t.test("--tolerance marks, and its exit code tells", function()
   end)
 end)
 
-t.test("an experiment's own table, the list, and names that are not there", function()
+t.test("an experiment's own table, the list, and unknown names", function()
   t.in_folder(function(folder)
     local text, code, said = run(folder .. "/none", "tnn/table10")
     t.eq(code, 0)
@@ -418,7 +418,7 @@ t.test("an experiment's own table, the list, and names that are not there", func
   end)
 end)
 
-t.test("a figure of which nothing is printed says so, and how it is drawn", function()
+t.test("a figure without printed numbers reports how to draw it", function()
   t.in_folder(function(folder)
     sweeps.write(folder, { experiment = "mlm", answers = { "tnn/figure3", "ski/figure9" },
       axes = { "model" }, trials = { { config = { model = "tnn" }, seed = 1,
@@ -432,7 +432,7 @@ t.test("a figure of which nothing is printed says so, and how it is drawn", func
   end)
 end)
 
-t.test("a column whose numbers are all whole has no decimals", function()
+t.test("a column of whole numbers has no decimals", function()
   local header, rows = { "mixer", "parameters", "accuracy" }, { { "tnn", 1160.0, 0.0 },
     { "attention", 776.0, 0.5 }, { "fd", nil, 0 / 0 }, { "ski", 1 / 0, 1.0 } }
   t.eq(text_table.lines(header, rows), { "mixer      parameters  accuracy",
@@ -454,7 +454,7 @@ t.test("a column whose numbers are all whole has no decimals", function()
   end)
 end)
 
-t.test("a mean has the decimals of its interval, of which two digits count", function()
+t.test("a mean has the decimals of its interval, with two significant digits", function()
   for half, want in pairs { [0.2484] = 2, [0.0996] = 2, [0.0251] = 3, [1.27] = 1, [9.96] = 0,
     [43.0] = 0, [1e-5] = 6 } do
     t.eq({ half, stats.decimals(half) }, { half, want })
@@ -479,7 +479,7 @@ t.test("a mean has the decimals of its interval, of which two digits count", fun
   end)
 end)
 
-t.test("a run writes down what it answers", function()
+t.test("a run records which tables it answers", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", [[
       local tl = require "toeplab"

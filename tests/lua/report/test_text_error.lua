@@ -25,7 +25,7 @@ local function said(folder, words)
   return (t.shell(("'%s' %s -C '%s/results' 2>&1"):format(core.sys.executable(), words, folder)))
 end
 
-t.test("the error of a difference is that over the parts of the text", function()
+t.test("the error of a difference is the error over the parts of the text", function()
   t.in_folder(function(folder)
     t.eq(trials.run(folder, script), errors.DONE)
     -- the deviation of 0.1, 0.2, 0.3, 0.2 is sqrt(0.02 / 3), so that of the mean is half of it

@@ -24,14 +24,14 @@ t.test("one trial that has logged a yardstick shows it for all", function()
   t.eq(lines { {}, {} }, {})
 end)
 
-t.test("the yardsticks of several tasks stand in one line, shares in percent", function()
+t.test("yardsticks of several tasks are on one line, shares in percent", function()
   t.eq(lines { { ridge_accuracy = 0.3 }, { operator_accuracy = 0.3355, tokens_seen = 2.5e6 } }, {
     "test accuracy of simple models of the same training examples: ridge regression on pixels "
       .. "30.0 %, the most frequent value of the outer operator 33.6 %",
     "each model saw 2.5 M training tokens" })
 end)
 
-t.test("a yardstick is missed if all trials that are done are worse", function()
+t.test("a yardstick is missed if all finished trials are worse", function()
   local function missed(...) return yardsticks.unreached(trials_of { ... }, 1) end
   local function text(accuracy, status)
     return { test_accuracy = accuracy, bayes_accuracy = 0.74, status = status }

@@ -5,7 +5,7 @@ local estimate = require "toeplab.runs.estimate"
 local json = require "toeplab.base.json"
 local rates = require "toeplab.bench.rates"
 local records = require "toeplab.store.records"
-local standing = require "toeplab.live.standing"
+local sweep_progress = require "toeplab.live.sweep_progress"
 local stores = require "stores"
 local sweeps = require "sweeps"
 local workload = require "toeplab.runs.workload"
@@ -170,19 +170,19 @@ t.test("status and run say the same of a trial whose time is unknown, and of one
         1 } } }, { name = "b", experiment = "x", config = { steps = 10, dim = 2 }, host = host,
         pid = me, status = "running" } })
       local store <close> = records.open(folder, "w")
-      local sweep = standing.sweep(store, "x", "status")
+      local sweep = sweep_progress.sweep(store, "x", "status")
       local clock = core.sys.clock()
       local workers = { { trial = { config = { steps = 10 } }, began = clock - 40, step = 5,
         seconds = 0.0 }, { trial = { config = { steps = 10, dim = 2 } }, began = clock - 50,
         seconds = 0.0 } }
-      t.eq(select(4, standing.of(store, sweep)), nil)
+      t.eq(select(4, sweep_progress.of(store, sweep)), nil)
       t.eq(estimate.of_run(store, "x", 2)({}, workers), nil)
       -- One of the same configuration has taken 200 seconds, and b has had 50 of them.
       store:rows("UPDATE trials SET started = ? WHERE id = ?", { now - 50, stores.id "b" })
       store:rows([[INSERT INTO trials (id, experiment, config, status, seconds, started)
         SELECT 'c', experiment, config, 'done', 200.0, 1.0 FROM trials WHERE id = ?]],
         { stores.id "b" })
-      t.eq(select(4, standing.of(store, sweep)), 150.0, 2.0)
+      t.eq(select(4, sweep_progress.of(store, sweep)), 150.0, 2.0)
       t.eq(estimate.of_run(store, "x", 2)({}, workers), 150.0, 2.0)
     end)
   end)
@@ -196,8 +196,8 @@ t.test("a trial at work that goes on from a checkpoint has the pace of all its a
       seconds = 40.0, status = "running", host = core.sys.hostname(), pid = core.sys.getpid(),
       metrics = { loss = losses } } })
     local store <close> = records.open(folder, "r")
-    local sweep = standing.sweep(store, "x", "status")
-    t.eq(select(4, standing.of(store, sweep)), 20.0)
+    local sweep = sweep_progress.sweep(store, "x", "status")
+    t.eq(select(4, sweep_progress.of(store, sweep)), 20.0)
   end)
 end)
 

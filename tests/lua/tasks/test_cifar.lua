@@ -68,7 +68,7 @@ t.test("colour images are their three planes", function()
   end)
 end)
 
-t.test("held out images are no training images, and do not depend on the order", function()
+t.test("held-out images are not training images, and do not depend on the order", function()
   with_files(records(3), records(2), function(open)
     local one, two = open { seed = 1, colour = true }, open { seed = 2, colour = true }
     t.eq({ one.train.count, one.valid.count, one.test.count }, { 25, 5, 20 })
@@ -105,7 +105,7 @@ t.test("damaged files, wrong labels and a missing class", function()
   end)
 end)
 
-t.test("what is not the published data is refused, and told how to get", function()
+t.test("refuses data that are not the published ones, with how to get them", function()
   t.in_folder(function(folder)
     local data = folder .. "/data"
     assert(core.sys.mkdir(data .. "/cifar-10-batches-bin"))
@@ -129,7 +129,7 @@ t.test("what is not the published data is refused, and told how to get", functio
   end)
 end)
 
-t.test("the stand-in has all classes and is another task", function()
+t.test("the stand-in has all classes and is a separate task", function()
   local function open(more)
     local o = { images = 30, test_images = 20, valid = 8 }
     for key, v in pairs(more or {}) do o[key] = v end
@@ -159,7 +159,7 @@ t.test("toeplab data generate writes files that the task reads", function()
   end)
 end)
 
-t.test("the part that is at hand", function()
+t.test("the small part of the images", function()
   for _, name in ipairs { "cifar10-first4000", "cifar10-grey" } do
     if datasets.state(datasets.find(name), false) == "absent" then
       t.skip(name .. " is not here; TOEPLAB_DATA may hold it")

@@ -21,7 +21,7 @@ local function lines(task, set)
   return list
 end
 
-t.test("columns are found by name; labels are words; parts are held out", function()
+t.test("columns are found by name; labels are strings; parts are held out", function()
   local task = open()
   t.eq({ task.labels, task.classes }, { { "ham", "spam" }, 2 })
   t.eq({ task.train.count, task.valid.count, task.test.count }, { 32, 4, 4 })
@@ -35,7 +35,7 @@ t.test("columns are found by name; labels are words; parts are held out", functi
   t.ok(open().yardsticks().bayes_accuracy == 1)
 end)
 
-t.test("fields in quotes hold separators, line ends and quotes; CRLF and a mark are no text",
+t.test("quoted fields hold separators, line ends and quotes; drops CRLF and a byte order mark",
   function()
     for _, case in ipairs {
       { 'text,label\n"a, b",1\n', "1 a, b" }, { 'text,label\r\n"say ""hi""",1\r\n', '1 say "hi"' },
@@ -53,7 +53,7 @@ t.test("fields in quotes hold separators, line ends and quotes; CRLF and a mark 
     end)
   end)
 
-t.test("parts from files of their own have the classes and characters of the first", function()
+t.test("separate files for parts share the classes and characters of the first", function()
   local task = open { valid_file = "text:text,label\nsee,ham\n", test_file = "text:" .. TABLE }
   t.eq({ task.train.count, task.valid.count, task.test.count }, { 40, 1, 40 })
   t.eq(lines(task, task.valid), { "ham see" })
@@ -61,14 +61,14 @@ t.test("parts from files of their own have the classes and characters of the fir
     { valid_file = "text:text,label\nsee,eggs\n" })
 end)
 
-t.test("labels that are numbers are classes in the order of numbers", function()
+t.test("numeric labels are classes in numeric order", function()
   local rows = { "text,label" }
   for i = 1, 12 do rows[#rows + 1] = "a," .. 13 - i end
   t.eq(open { file = "text:" .. table.concat(rows, "\n"), valid = 0, test = 0 }.labels,
     { "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12" })
 end)
 
-t.test("what is wrong is named with its line", function()
+t.test("errors name the line", function()
   for content, want in pairs {
     ["text,labels\na,1\n"] = "csv: text:1: there is no column 'label'; did you mean 'labels'%? "
       .. "%(present: text, labels%)",
@@ -92,7 +92,7 @@ t.test("what is wrong is named with its line", function()
   t.raises(open, "nothing%.csv", { file = "./nothing.csv" })
 end)
 
-t.test("an experiment of such a table: another file is another trial", function()
+t.test("an experiment on such a table: another file makes another trial", function()
   t.in_folder(function(folder)
     t.write(folder .. "/a.csv", TABLE)
     t.write(folder .. "/x.lua", ([[local tl = require "toeplab"

@@ -58,7 +58,7 @@ local function with_mirror(fn)
   end)
 end
 
-t.test("a file is fetched once, under its name only when whole", function()
+t.test("fetches a file once, and names it only when it is complete", function()
   with_mirror(function(folder, fetch)
     local code, said = fetch("plain", folder .. "/mirror")
     t.eq({ code, said }, { 0, "in " .. folder .. "/toeplab/data/plain\n" })
@@ -69,7 +69,7 @@ t.test("a file is fetched once, under its name only when whole", function()
   end)
 end)
 
-t.test("of a set of several files those that are here are not fetched again", function()
+t.test("does not fetch the present files of a set again", function()
   with_mirror(function(folder, fetch)
     local mirror = folder .. "/mirror"
     t.eq(fetch("both", mirror), 1)
@@ -81,7 +81,7 @@ t.test("of a set of several files those that are here are not fetched again", fu
   end)
 end)
 
-t.test("without a folder to write to, the message says why of both", function()
+t.test("without a writable folder, the message gives both reasons", function()
   with_mirror(function(folder)
     write(folder .. "/file", "")
     assert(core.sys.mkdir(folder .. "/fixed"))
@@ -105,7 +105,7 @@ local function fake_curl(folder, script)
   return ("PATH=%s/bin:%s"):format(folder, os.getenv "PATH")
 end
 
-t.test("a download that was killed goes on where it stopped", function()
+t.test("a killed download continues where it stopped", function()
   with_mirror(function(folder, fetch)
     -- A curl that writes the beginning of the file and then kills its whole process group.
     local path = fake_curl(folder, [[
@@ -126,7 +126,7 @@ t.test("a download that was killed goes on where it stopped", function()
   end)
 end)
 
-t.test("an answer that says nothing of the part leaves it in place", function()
+t.test("an answer without the requested range leaves the partial file", function()
   with_mirror(function(folder, fetch)
     -- A curl that fails as with --fail, after the answer with the HTTP status in $STATUS.
     local path = fake_curl(folder, [[
@@ -146,7 +146,7 @@ t.test("an answer that says nothing of the part leaves it in place", function()
   end)
 end)
 
-t.test("an answer without end is cut, and removed", function()
+t.test("an endless answer is cut and removed", function()
   with_mirror(function(folder, fetch)
     -- A curl that is answered for ever, and can write no more at some time.
     local path = fake_curl(folder, [[
@@ -163,7 +163,7 @@ t.test("an answer without end is cut, and removed", function()
   end)
 end)
 
-t.test("the password of an address is not printed", function()
+t.test("does not print the password of an address", function()
   with_mirror(function(folder, fetch)
     local path = fake_curl(folder, "echo '000 cannot reach http://anna:opensesame@x'; exit 7")
     local addresses = { ["http://anna:opensesame@h.invalid/"] = 1, ["anna:opensesame@h/"] = 2 }
@@ -175,7 +175,7 @@ t.test("the password of an address is not printed", function()
   end)
 end)
 
-t.test("a part whose range is refused is downloaded again, whatever curl's exit code", function()
+t.test("downloads a file again if its range is refused, whatever curl's exit code", function()
   with_mirror(function(folder, fetch)
     -- A curl that exits with 0 after the status 416, as some versions do.
     local path = fake_curl(folder, [[
@@ -226,7 +226,7 @@ t.test("a mirror is a folder of any name, or an address", function()
   end)
 end)
 
-t.test("what has another sha256 is refused and removed", function()
+t.test("refuses and removes a file with another sha256", function()
   with_mirror(function(folder, fetch)
     write(folder .. "/mirror/plain.txt", "another text")
     local code, said = fetch("plain", folder .. "/mirror")
@@ -240,7 +240,7 @@ t.test("what has another sha256 is refused and removed", function()
   end)
 end)
 
-t.test("an archive is unpacked whole or not at all", function()
+t.test("an archive is unpacked completely or not at all", function()
   with_mirror(function(folder, fetch)
     t.eq(fetch("pair", folder .. "/mirror"), 0)
     local data = folder .. "/toeplab/data"
@@ -259,7 +259,7 @@ t.test("an archive is unpacked whole or not at all", function()
   end)
 end)
 
-t.test("an archive in TOEPLAB_DATA is taken, and needs no network", function()
+t.test("uses an archive in TOEPLAB_DATA without a network", function()
   with_mirror(function(folder, fetch)
     local mirror = folder .. "/mirror"
     local code, said = fetch("pair", nil, nil, "/nowhere")
@@ -291,7 +291,7 @@ t.test("an archive in TOEPLAB_DATA is taken, and needs no network", function()
   end)
 end)
 
-t.test("no network, and a full disk: what happened, and what to do", function()
+t.test("no network, and a full disk: the problem and the remedy", function()
   with_mirror(function(folder, fetch)
     local code, said = fetch("plain")
     t.eq(code, 1)
@@ -308,7 +308,7 @@ t.test("no network, and a full disk: what happened, and what to do", function()
   end)
 end)
 
-t.test("data path of a set that is here as an archive says how to unpack it", function()
+t.test("data path of a set present only as an archive says how to unpack it", function()
   t.in_folder(function(folder)
     write(folder .. "/imdb-labelled.tar.xz", "not read")
     local said, code = t.shell(("env -u TOEPLAB_CACHE TOEPLAB_DATA=%s XDG_CACHE_HOME=%s %s "
@@ -318,7 +318,7 @@ t.test("data path of a set that is here as an archive says how to unpack it", fu
   end)
 end)
 
-t.test("--from is refused for what is not fetched, and fetches nothing that is here", function()
+t.test("--from is refused for sets without downloads, and skips present files", function()
   t.in_folder(function(folder)
     assert(core.sys.mkdir(folder .. "/bin"))
     write(folder .. "/bin/bible", "#!/bin/sh\n")
@@ -366,7 +366,7 @@ t.test("the advice names files, and an archive only if it is the published one",
   end
 end)
 
-t.test("how a file stands", function()
+t.test("the states of a file", function()
   t.in_folder(function(folder)
     local path, entry = folder .. "/x", { "x", 4, core.sha256 "text" }
     local function state(text, check)
@@ -380,7 +380,7 @@ t.test("how a file stands", function()
   end)
 end)
 
-t.test("the list of sets is complete and has no address without a hash", function()
+t.test("the list of sets is complete, and every address has a hash", function()
   local function hash(text) return type(text) == "string" and text:find("^%x+$") and #text == 64 end
   local seen = {}
   for _, set in ipairs(datasets.list) do

@@ -98,7 +98,7 @@ t.test("fairseq's dictionary: its own <s>, padding and end, which its encoder ad
   t.eq(data.train:batch(1, 1).ids:reshape(-1):totable(), { 0, 6, 2, 2, 5, 2 })
 end)
 
-t.test("train takes so many examples, the same for every seed of the order", function()
+t.test("train limits the examples, the same for every seed of the order", function()
   local lines = { "sentence\tlabel" }
   for i = 1, 30 do lines[i + 1] = ("%d\t%d"):format(i, i % 2) end
   local text = table.concat(lines, "\n")
@@ -170,7 +170,7 @@ t.test("the published files, if they are here", function()
   end
 end)
 
-t.test("every task has a hash and is known by name", function()
+t.test("every task has a hash and a name", function()
   t.eq(glue.names, { "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli" })
   t.eq(tl.tasks.hash "no such task", nil)
   for _, name in ipairs { "MNLI", "QNLI", "QQP" } do

@@ -28,7 +28,7 @@ local function text_of(task, ids)
   return task.characters:decode(ids)
 end
 
-t.test("characters in order of frequency, after the special ones; the rare are unknown", function()
+t.test("characters in order of frequency, after the special ones; rare ones are unknown", function()
   local task = open()
   t.eq({ task.vocab, task.classes }, { 14, 2 }) -- 3, and " bdfgilmo", "a" and the euro sign
   local seen = {}
@@ -69,7 +69,7 @@ t.test("the first test reviews have both labels, though the file is sorted by th
   t.eq(t.bits(again.test:each(32)()), t.bits(first)) -- the same for every seed of the order
 end)
 
-t.test("held out reviews and smaller sets, the same for every seed of the order", function()
+t.test("held-out reviews and smaller sets, the same for every seed of the order", function()
   local function labels(set)
     local list = {}
     for batch in set:each(64) do list[#list + 1] = t.bits(batch) end
@@ -113,7 +113,7 @@ t.test("wrong rows are errors with their line", function()
   end)
 end)
 
-t.test("what is not the published data is refused, and told how to get", function()
+t.test("refuses data that are not the published ones, with how to get them", function()
   t.in_folder(function(folder)
     assert(core.sys.mkdir(folder .. "/data/imdb"))
     local function says()

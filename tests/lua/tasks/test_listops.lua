@@ -32,7 +32,7 @@ t.test("published expressions have the published answers and texts", function()
   t.eq(count, 7)
 end)
 
-t.test("what is no expression is an error with its place", function()
+t.test("an invalid expression is an error with its place", function()
   t.raises(value, "'%[AVG' at offset 0 is not a token", "[AVG 1 ]")
   t.raises(value, "does not end", "[MIN 1 ")
   t.raises(core.listops_text, "4 tokens from 2 on of 5", core.listops_parse "[MIN 1 2 3 ]", 2, 4)
@@ -68,7 +68,7 @@ local function examples(set)
   return list
 end
 
-t.test("parts are distinct, whole, and do not depend on how many are trained on", function()
+t.test("parts are distinct, complete, and independent of the training part", function()
   local task = tl.tasks.listops(small)
   t.eq({ task.vocab, task.classes }, { 18, 10 })
   t.eq({ task.train.count, task.valid.count, task.test.count }, { 60, 11, 12 })
@@ -90,7 +90,7 @@ t.test("parts are distinct, whole, and do not depend on how many are trained on"
   t.ok(chance >= 0.1 and chance < 0.6, chance)
 end)
 
-t.test("answers are those of the expressions", function()
+t.test("answers agree with the expressions", function()
   local task = tl.tasks.listops(with { length = 51 })
   for _, text in ipairs(examples(task.test)) do
     local ids = {}
@@ -206,7 +206,7 @@ t.test("a whole file is synced before it gets its name, and its folder afterward
   end)
 end)
 
-t.test("the command says what is wrong", function()
+t.test("wrong arguments of the command are errors", function()
   for words, want in pairs {
     ["generate"] = "takes a name, a folder", ["generate listops"] = "takes a name, a folder",
     ["generate listops train=3"] = "takes a name, a folder",

@@ -71,7 +71,7 @@ local function check_pairs(name, options, kinds, share)
   end)
 end
 
-t.test("in-context recall: the targets are the values of keys that stood before", function()
+t.test("in-context recall: the targets are the values of earlier keys", function()
   check_pairs("in_context_recall", { seed = 1, test = COUNT, vocab = 16, length = 128 }, 16, 0)
   check_pairs("in_context_recall", { seed = 2, test = 1000, vocab = 7, length = 8 }, 7, 0)
 end)
@@ -126,7 +126,7 @@ local function scored(list)
   return answers
 end
 
-t.test("fuzzy recall: the targets are the values of motifs that stood before", function()
+t.test("fuzzy recall: the targets are the values of earlier motifs", function()
   for _, c in ipairs { { 16, 128, 3, COUNT }, { 32, 64, 2, 2000 }, { 9, 24, 4, 2000 },
     { 4, 10, 1, 500 } } do
     local vocab, n, motif, count = table.unpack(c)
@@ -229,7 +229,7 @@ t.test("selective copying: the targets are the tokens that are not blank, in the
     end
   end)
 
-t.test("the fixed examples come again in each epoch, and depend on the seed", function()
+t.test("the fixed examples recur in each epoch, and depend on the seed", function()
   for name in pairs { in_context_recall = 1, noisy_recall = 1, fuzzy_recall = 1, memorization = 1,
     compression = 1, selective_copying = 1 } do
     local make = function(seed) return tl.mad[name] { seed = seed, train = 50, batch = 20 } end

@@ -21,7 +21,7 @@ local function check_training(row, places, targets)
   t.eq(targets[#row], after_same(row))
 end
 
-t.test("associative recall: the answer is the value that stands after the key", function()
+t.test("associative recall: the answer is the value after the key", function()
   local task = tl.recall.associative_recall { seed = 1, test = COUNT }
   t.eq({ task.vocab, task.length }, { 20, 42 })
   local queries, values, distinct, alike = {}, {}, {}, 0
@@ -58,7 +58,7 @@ t.test("associative recall: the answer is the value that stands after the key", 
   examples.fit(distinct, 7, 9, function(k) return k == 7 and few or chance[k] end)
 end)
 
-t.test("induction heads: the answer is the token that stands after the mark", function()
+t.test("induction heads: the answer is the token after the mark", function()
   local task = tl.recall.induction_heads { seed = 2, test = COUNT }
   t.eq({ task.vocab, task.length }, { 20, 31 })
   local places_of, answers, others = {}, {}, {}

@@ -134,7 +134,7 @@ t.test("a generated set is written as records of a label and the pixels", functi
   end)
 end)
 
-t.test("an unusable cache folder is told, and the images are drawn all the same", function()
+t.test("reports an unusable cache folder, and draws the images anyway", function()
   t.in_folder(function(folder)
     local sum = in_cache(folder, cached):match "sum%s+(%d+)"
     t.write(folder .. "/other", "no folder")
@@ -167,7 +167,7 @@ local function generate(folder, words, before, after)
     core.sys.executable(), folder, words, after or ""))
 end
 
-t.test("a signal ends the writing of images, and nothing half written is left", function()
+t.test("a signal ends the writing of images, and no partial file is left", function()
   t.in_folder(function(folder)
     local text, code = generate(folder, "train=1000000 valid=8 test=8", "exec 2>&1;",
       ("& while ! ls -A '%s/out' 2>/dev/null | grep -q train; do sleep 0.05; done; kill -TERM $!; "
@@ -184,7 +184,7 @@ t.test("a signal ends the writing of images, and nothing half written is left", 
   end)
 end)
 
-t.test("images that cannot be written are a line of text without places in the library", function()
+t.test("images that cannot be written are one line of text without a traceback", function()
   t.in_folder(function(folder)
     local text, code = generate(folder, "size=33")
     t.ok(code == 2 and text:find("^toeplab: [^\n]*'size' is 33, wanted 32[^\n]*\n$"), text)
@@ -228,7 +228,7 @@ t.test("JSON of other programs is decoded", function()
   end
 end)
 
-t.test("what is no file of statistics is told", function()
+t.test("a file without statistics is an error", function()
   t.in_folder(function(folder)
     local path, quiet = folder .. "/x.json", progress.new { quiet = true }
     t.write(path, "{}")
@@ -368,7 +368,7 @@ local function published(rows)
   }
 end
 
-t.test("statistics agree with those of the same generator, and not with others", function()
+t.test("statistics agree with the same generator, and not with others", function()
   local quiet = progress.new { quiet = true }
   local one, two = verify.rows(32, 200, 1, quiet), verify.rows(32, 200, 2, quiet)
   local ref = published(one)

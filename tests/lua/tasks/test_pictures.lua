@@ -64,7 +64,7 @@ t.test("wrong labels are refused", function()
   t.raises(pictures.new, "label 1 is 1, not in 0..0", images, labels, 1)
 end)
 
-t.test("a part of examples that are not there, and step 0, are errors", function()
+t.test("a part with unknown examples, and step 0, are errors", function()
   local labelled = require "toeplab.tasks.labelled"
   local set = labelled.new(core.ids { 1, 2, 3 }, core.ids { 0, 1, 2, 3 }, { 0, 1, 1 },
     { length = 2, classes = 2 })

@@ -4,7 +4,7 @@ local t = require "harness"
 local each_row = require("examples").rows
 local tl = require "toeplab"
 
-t.test("mqar: every key is asked for once, and its value is the target", function()
+t.test("mqar: every key is queried once, and its value is the target", function()
   for _, c in ipairs { { 4, 1, 4 }, { 64, 4, 32 }, { 33, 8, 18 }, { 64, 16, 8192 } } do
     local length, pairs_, vocab = table.unpack(c)
     local task = tl.recall.mqar { length = length, pairs = pairs_, vocab = vocab, batch = 5 }
@@ -80,7 +80,7 @@ t.test("a batch depends on the seed, the part and the step alone", function()
   end
 end)
 
-t.test("queries lie near the pairs when the power is small", function()
+t.test("queries are near the pairs if the power is small", function()
   local near, all = 0, 0
   local task = tl.recall.mqar { length = 256, pairs = 4, batch = 64 }
   each_row(task:batch(1), function(_, places)
@@ -94,7 +94,7 @@ t.test("queries lie near the pairs when the power is small", function()
   assert(near / all > 0.6 and near / all < 0.8, near / all)
 end)
 
-t.test("wrong sizes are errors that say the right ones", function()
+t.test("wrong sizes are errors with the right ones", function()
   t.raises(tl.recall.mqar, "length of at least 64, which is 32", { pairs = 16, length = 32 })
   t.raises(tl.recall.mqar, "vocab of at least 18, which is 17",
     { pairs = 8, length = 32, vocab = 17 })
@@ -103,7 +103,7 @@ t.test("wrong sizes are errors that say the right ones", function()
     { marks = 9, span = 8 })
 end)
 
-t.test("a model learns to copy, and the accuracy says so", function()
+t.test("a model learns to copy, and the accuracy shows it", function()
   local task = tl.recall.selective_copying { seed = 1, span = 6, marks = 1, symbols = 3,
     batch = 32, test = 50 }
   tl.seed(1)

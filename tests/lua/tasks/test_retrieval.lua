@@ -40,7 +40,7 @@ t.test("a batch has the first documents and then the second ones, of one length"
   t.eq(batch.ids:narrow(1, 5, 1):narrow(2, 3, 4), { { 0, 0, 0, 0 } })
 end)
 
-t.test("the characters are those of the training documents, as far as they are read", function()
+t.test("the characters come from the training documents, as far as they are read", function()
   local task = open()
   t.eq(task.vocab, 3 + 5 + 4) -- a to e, and the euro sign, u, r, o; f to h are cut off
   t.eq(texts(task, task.valid:each(1)()), { "abc<eos>", "<unk><unk><unk><eos>" })
@@ -88,7 +88,7 @@ local function says(folder, script)
   return (t.shell(form:format(folder, folder, core.sys.executable(), script)))
 end
 
-t.test("without the published files it says how to get them; with a part of them, too", function()
+t.test("missing published files, or a part of them, are an error with how to get them", function()
   t.in_folder(function(folder)
     assert(core.sys.mkdir(folder .. "/data/aan"))
     local script = "require 'toeplab'.tasks.retrieval {}"
@@ -105,7 +105,7 @@ t.test("without the published files it says how to get them; with a part of them
   end)
 end)
 
-t.test("the stand-in is another task, the same for every order", function()
+t.test("the stand-in is a separate task, the same for every order", function()
   local tasks = require "toeplab.tasks"
   t.ok(tasks.hash "retrieval-standin" ~= core.sha256 "listops 1")
   t.ok(datasets.find("retrieval-standin").generated)

@@ -22,7 +22,7 @@ local function back(task, name, x)
   return list
 end
 
-t.test("a window has rows that follow each other, and their targets", function()
+t.test("a window has consecutive rows and their targets", function()
   local task = open { targets = { "d" }, ahead = 3, seed = 1 }
   t.eq({ task.columns, task.targets }, { { "c" }, { "d" } })
   local seen = {}
@@ -80,7 +80,7 @@ t.test("errors are means over rows in units of the deviation", function()
   t.ok(found.linear_mse < change, found.linear_mse)
 end)
 
-t.test("a linear regression predicts what is linear in the rows before", function()
+t.test("a linear regression predicts what is linear in the earlier rows", function()
   local lines, a, b = { "v" }, 1.0, 0.5
   for _ = 1, 600 do
     a, b = 1.6 * a - b, a
@@ -93,7 +93,7 @@ t.test("a linear regression predicts what is linear in the rows before", functio
     .yardsticks().last_mse, nil)
 end)
 
-t.test("a series that cannot be used is an error with its place", function()
+t.test("an unusable series is an error with its place", function()
   t.raises(open, "text:2: column 'word' is 'x', not a number", { columns = { "c", "word" } })
   t.raises(open, "text:1: there is no column 'cc'; did you mean 'c'", { columns = { "cc" } })
   t.raises(open, "no row below its column names", { file = "text:c,d\n" })

@@ -37,7 +37,7 @@ local function images(count, seed, gain)
   return { rows, labels }
 end
 
-t.test("a ridge regression classifies what differs linearly, and nothing else", function()
+t.test("a ridge regression classifies linear differences, and nothing else", function()
   local function accuracy(gain)
     return simple_models.ridge(task_of(3, 256, { train = images(600, 1, gain),
       valid = images(100, 2, gain), test = images(300, 3, gain) }))
@@ -57,7 +57,7 @@ end)
 
 -- By numpy.linalg.solve(x.T @ x + ridge * trace(x.T @ x) / 3 * eye(3), x.T @ y), less the means: of
 -- the validation examples 3, 3 and 2 are right, of the test examples 1, 1 and 4.
-t.test("of forty images of three pixels, as another program has it", function()
+t.test("ridge regression of forty images of three pixels agrees with another program", function()
   local function part(first, last)
     local rows, labels = {}, {}
     for i = first, last do
@@ -99,7 +99,7 @@ end)
 
 -- ---- The majority -------------------------------------------------------------------------------
 
-t.test("the majority is that of the training examples with the same key", function()
+t.test("the majority is taken over training examples with the same key", function()
   local data = task_of(3, 9, {
     train = { { { 1 }, { 1 }, { 1 }, { 2 }, { 2 } }, { 2, 2, 0, 1, 1 } },
     test = { { { 1 }, { 2 }, { 2 }, { 3 } }, { 2, 1, 0, 0 } },

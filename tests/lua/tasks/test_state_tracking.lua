@@ -123,7 +123,7 @@ t.test("wrong options are errors that name the right ones", function()
   t.raises(make, "test_least = 9 is above test_most = 8", { test_least = 9, test_most = 8 })
 end)
 
-t.test("a model learns parity by heart at short lengths", function()
+t.test("a model memorises parity at short lengths", function()
   local task = tl.recall.state_tracking { least = 2, most = 3, test_least = 2, test_most = 3,
     batch = 64, test = 128, seed = 1 }
   local model = tl.models.tnn_lm { vocab = 2, layers = 2, dim = 16, rpe_dim = 8, rpe_layers = 1 }

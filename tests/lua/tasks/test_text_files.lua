@@ -19,7 +19,7 @@ local function tokens(text, tokenizer)
   return found
 end
 
-t.test("a byte order mark is no token", function()
+t.test("a byte order mark is not a token", function()
   for _, tokenizer in ipairs { "char", "word", "byte" } do
     t.eq(tokens("\xef\xbb\xbf" .. TEXT, tokenizer), tokens(TEXT, tokenizer))
   end
@@ -37,7 +37,7 @@ t.test("a carriage return before a line end is not a token, except of bytes", fu
   t.eq(#tokens(TEXT:gsub("\n", "\r\n"), "byte")[2], #TEXT + 4)
 end)
 
-t.test("a folder is a corpus: files of the parts, or else texts one after another", function()
+t.test("a folder is a corpus: files of the parts, or else consecutive texts", function()
   t.in_folder(function(folder)
     local function read(more)
       local data = corpus(folder, { tokenizer = "char", valid = 0.0, test = 0.0, length = 2 })

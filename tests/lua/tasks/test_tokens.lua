@@ -106,7 +106,7 @@ t.test("the whole of WikiText-2 survives GPT-2's byte pairs", function()
   end
 end)
 
-t.test("the small vocabulary is what its text gives", function()
+t.test("the small vocabulary follows from its text", function()
   local path = file_of "tinyshakespeare/input.txt"
   local counter <close> = core.counter "pieces"
   counter:feed(read(path))
@@ -130,7 +130,7 @@ local lines = {}
 for i = 1, 1000 do lines[i] = (" word%d of line %d , it 's 3 @.@ 5 \n"):format(i % 50, i) end
 local long = table.concat(lines)
 
-t.test("a text is split at line ends; its words are those of the training part", function()
+t.test("a text is split at line ends; its words come from the training part", function()
   local path = write("words.txt", long .. " unseen word1")
   local data = corpus(path, { tokenizer = "word", valid = 0.1, test = 0.1 })
   local back = {}
@@ -147,7 +147,7 @@ t.test("a text is split at line ends; its words are those of the training part",
   t.ok(not back[1]:find("<unk>", 1, true))
 end)
 
-t.test("a trial knows of a set of which only the beginning of the text is here", function()
+t.test("a trial records that only the beginning of its text is present", function()
   local find, place = datasets.find, datasets.place
   local set = { name = "tiny", head = "head", files = {},
     parts = { train = { "whole", "head" }, valid = { "rest" }, test = { "rest" } } }
@@ -169,7 +169,7 @@ t.test("a trial knows of a set of which only the beginning of the text is here",
   t.ok(ok, why)
 end)
 
-t.test("train_tokens shortens the training part, and leaves the vocabulary and the rest", function()
+t.test("train_tokens shortens the training part, and keeps the vocabulary and the rest", function()
   local path = write("short.txt", long)
   for _, kind in ipairs { "word", "char" } do
     local whole, short = corpus(path, { tokenizer = kind }), nil
@@ -206,7 +206,7 @@ t.test("a text of one line is split between words, one of no words between chara
   end
 end)
 
-t.test("pieces of a file are whole characters, and all of it", function()
+t.test("pieces of a file are whole characters, and together the whole file", function()
   local text = ("ab€😀\n"):rep(300000)
   local part = source.find(write("pieces.txt", text)).whole
   local pieces, last = {}, 0
@@ -218,7 +218,7 @@ t.test("pieces of a file are whole characters, and all of it", function()
   t.ok(table.concat(pieces) == text)
 end)
 
-t.test("every tokenizer reads every text, and says what it is made from", function()
+t.test("every tokenizer reads every text, and names its files", function()
   local path = write("any.txt", long)
   for _, name in ipairs { "char", "byte", "word", "bpe" } do
     local data = corpus(path, { tokenizer = name, merges = name == "bpe" and small or nil,
@@ -261,7 +261,7 @@ local function damage(path, at, text)
   file:close()
 end
 
-t.test("ids are kept, checked, and made again when they are damaged", function()
+t.test("ids are cached, checked, and encoded again if damaged", function()
   local code = print_ids:format(write("long.txt", long:rep(12)), "word", "nil")
   t.eq(#cached(), 0)
   local first = run("", code)
@@ -290,7 +290,7 @@ t.test("ids are kept, checked, and made again when they are damaged", function()
   t.eq(#cached(), 2) -- another text, another file
 end)
 
-t.test("byte pairs of a size are learnt once, and again when the file is damaged", function()
+t.test("byte pairs of a size are learnt once, and again if the file is damaged", function()
   local code = print_ids:format(write("learn.txt", long:rep(12)), "bpe", "300")
   local before = #cached()
   local first = run("", code)
@@ -335,7 +335,7 @@ t.test("toeplab data bpe", function()
   t.ok(not core.sys.exists(folder .. "/none"))
 end)
 
-t.test("toeplab data bpe learns from the training part of a set alone", function()
+t.test("toeplab data bpe learns only from the training part of a set", function()
   local from, corpus = require "toeplab.tasks.source", require "toeplab.tasks.corpus"
   local sets, data = require "toeplab.tasks.datasets", require "toeplab.commands.data"
   local find, found = sets.find, from.find
@@ -354,7 +354,7 @@ t.test("toeplab data bpe learns from the training part of a set alone", function
   t.eq(corpus.spec.fields.valid.default + corpus.spec.fields.test.default, 0.1)
 end)
 
-t.test("toeplab data bpe writes over merges only", function()
+t.test("toeplab data bpe overwrites only merges", function()
   local text = write("train.txt", long)
   assert(os.execute("mkfifo " .. quote(folder .. "/pipe")))
   for name, want in pairs { ["train.txt"] = "exists and holds no merges", pipe = "not a plain file",
@@ -411,7 +411,7 @@ t.test("wrong vocabularies and options", function()
   t.raises(data.vocab.decode, "id %-1 is not in 0%.%.", data.vocab, { -1 })
 end)
 
-t.test("a set that is not the published one, or not here, is refused", function()
+t.test("refuses a set that is absent or not the published one", function()
   assert(core.sys.mkdir(folder .. "/data/tinyshakespeare"))
   write("data/tinyshakespeare/input.txt", "To be, or not")
   local environment = "XDG_CACHE_HOME=" .. folder .. " TOEPLAB_DATA=" .. folder .. "/data"
@@ -433,7 +433,7 @@ t.test("a set that is not the published one, or not here, is refused", function(
   t.ok(says(1, "word"):find("a corpus is named by a string, not by a number", 1, true))
 end)
 
-t.test("a set with files of its own has them as its parts", function()
+t.test("a set with a file for each part uses them as its parts", function()
   assert(core.sys.mkdir(folder .. "/data/mine"))
   for name, text in pairs { train = " a b \n", valid = " b c \n", test = " c \n" } do
     write("data/mine/" .. name, text)
@@ -454,7 +454,7 @@ t.test("a set with files of its own has them as its parts", function()
   t.eq(said, " a b \n\t2\n b <unk> \n\t2\n <unk> \n\t2\n64\t2.0\n5\t4\t0\n")
 end)
 
-t.test("a file that changes between two uses in one process is read and hashed anew", function()
+t.test("a file that changes between two uses in one process is read and hashed again", function()
   local line, other = "the old man told a tale\n", "tale told a old man the\n"
   local path = write("changing.txt", line:rep(40))
   t.eq(corpus.hash(path), core.sha256(line:rep(40)))
@@ -463,7 +463,7 @@ t.test("a file that changes between two uses in one process is read and hashed a
   t.eq(corpus(path, { tokenizer = "word" }).hash, core.sha256_file(path))
 end)
 
-t.test("train_tokens changes what is trained on, not what precedes the validation part", function()
+t.test("train_tokens does not change the token before the validation part", function()
   local text = "text:" .. ("abcdefghij"):rep(60)
   local whole, some = corpus(text), corpus(text, { train_tokens = 101 })
   t.eq(some.train:numel(), 101)

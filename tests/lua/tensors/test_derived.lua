@@ -61,7 +61,7 @@ test("pow: values and gradients of both operands", function()
   eq(texts(base ^ exponent), "1 0 -8 nan 1 1 2")
 end)
 
-test("pow: gradients at 0 are those of PyTorch", function()
+test("pow: gradients at 0 agree with PyTorch", function()
   local a, b = core.tensor({ 0, 0, 0, -2 }):require_grad(), core.tensor({ 0, 1, 2, 2 })
   b:require_grad();
   (a ^ b):sum():backward()
@@ -69,7 +69,7 @@ test("pow: gradients at 0 are those of PyTorch", function()
   eq(texts(b:grad()), "0 0 0 nan") -- the logarithm of -2
 end)
 
-test("where: what is not chosen gives neither value nor gradient", function()
+test("where: unselected elements give neither value nor gradient", function()
   tl.seed(2)
   local a, b = leaf(2, 3), leaf(3)
   local mask = core.tensor { { 1, 0, 1 }, { 0, 0, NAN } }

@@ -49,7 +49,7 @@ local function by_hand(row, down, right, mirrored)
   return image
 end
 
-t.test("without options images are normalised by channel and nothing else", function()
+t.test("without options images are only normalised by channel", function()
   local ids, images = random_ids(3), {}
   for i, row in ipairs(ids:totable()) do images[i] = by_hand(row, 0, 0, false) end
   t.eq(make():images(ids), core.tensor(images), 1e-6)
@@ -61,7 +61,7 @@ t.test("without options images are normalised by channel and nothing else", func
   t.eq(loss_of(logits):item(), core.cross_entropy(logits, core.ids { 0, 1, 1 }):item())
 end)
 
-t.test("crops and mirror images are those of the drawn offsets, black beyond the edge", function()
+t.test("crops and mirror images follow the drawn offsets, with black beyond the edge", function()
   local pad, seen, mirrors = 2, {}, 0
   for _, flip in ipairs { true, false } do
     tl.seed(3)
@@ -151,7 +151,7 @@ local function model_of(classes)
     layers = 1, dim = 4, rpe_dim = 4, backend = "naive" }
 end
 
-t.test("a step without options is that of classify, bit for bit", function()
+t.test("a step without options equals classify's, bit for bit", function()
   local ids, labels = random_ids(4), core.ids { 0, 1, 2, 1 }
   local losses = {}
   for kind = 1, 2 do
@@ -168,7 +168,7 @@ t.test("a step without options is that of classify, bit for bit", function()
   t.ok(losses[1][3] < losses[1][1])
 end)
 
-t.test("accuracy is that of images that are not altered", function()
+t.test("accuracy uses unaltered images", function()
   tl.seed(4)
   local a, model = make { pad = 2, flip = true, mixup = 0.8, smoothing = 0.1 }, model_of(3)
   local ids, labels = random_ids(6), { 0, 1, 2, 1, 0, 2 }
@@ -193,7 +193,7 @@ t.test("accuracy is that of images that are not altered", function()
   t.eq(share, right / 6, 1e-9)
 end)
 
-t.test("from the stored state of the stream the same images follow", function()
+t.test("the stored state of the stream gives the same images", function()
   tl.seed(5)
   local a, ids = make { pad = 2, flip = true, mixup = 0.4 }, random_ids(5)
   local batch = { ids = ids, labels = core.ids { 0, 1, 2, 1, 0 } }
@@ -231,7 +231,7 @@ return tl.experiment "images" {
 }
 ]]
 
-t.test("a run that is stopped goes on with the same images", function()
+t.test("a stopped run resumes with the same images", function()
   local function losses(moments)
     local list
     t.in_folder(function(folder)

@@ -159,7 +159,7 @@ for _, kind in ipairs { "lamb", "muon" } do
   end)
 end
 
-t.test("a parameter of zeros, and a gradient of zeros, have finite updates", function()
+t.test("parameters and gradients of zeros have finite updates", function()
   for _, kind in ipairs { "lamb", "muon" } do
     local model = model_of(9)
     local opt = optim[kind](model, { lr = 0.1 })

@@ -62,7 +62,7 @@ t.test("a class that is NaN is an error", function()
     { 1, 0 })
 end)
 
-t.test("lists of other lengths, and empty ones, are errors", function()
+t.test("lists of unequal length, and empty ones, are errors", function()
   for _, name in ipairs { "accuracy", "f1", "matthews", "pearson", "spearman" } do
     t.raises(tl.metrics[name], ("metrics.%s: 2 predictions for 3 labels"):format(name), { 1, 2 },
       { 1, 2, 3 })
@@ -70,7 +70,7 @@ t.test("lists of other lengths, and empty ones, are errors", function()
   end
 end)
 
-t.test("Matthews correlation of so many labels that their fourth power is no integer", function()
+t.test("Matthews correlation of very many labels does not overflow", function()
   local said, labels = {}, {}
   for i = 1, 100000 do said[i], labels[i] = i % 2, i % 2 end
   t.eq(tl.metrics.matthews(said, labels), 1.0, 1e-12)

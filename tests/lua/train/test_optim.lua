@@ -24,7 +24,7 @@ local function step(model, opt, g)
   return opt:step()
 end
 
-test("adam moves on after a gradient whose square float32 cannot hold", function()
+test("adam recovers from a gradient whose square exceeds float32", function()
   local m = Point()
   local opt = tl.optim.adam(m, { lr = 0.5, betas = { 0, 0 }, eps = 1e-8 })
   step(m, opt, { 1e30, -1e20 })
@@ -95,7 +95,7 @@ test("a gradient that is not finite is an error and changes nothing", function()
   eq(opt.steps, 0)
 end)
 
-test("a learning rate that is none is an error and changes nothing", function()
+test("an invalid learning rate is an error and changes nothing", function()
   local m = Point()
   for _, rate in ipairs { 0 / 0, math.huge, -1, "0.1", false } do
     local opt = tl.optim.adam(m, { schedule = function() return rate or nil end })
@@ -104,7 +104,7 @@ test("a learning rate that is none is an error and changes nothing", function()
   end
 end)
 
-test("state: a saved optimiser goes on exactly", function()
+test("state: a saved optimiser continues exactly", function()
   local a, b = Point(), Point()
   local oa = tl.optim.adam(a, { lr = 0.1, schedule = "inverse_sqrt", warmup = 3 })
   step(a, oa, { 1, 2 })
@@ -185,7 +185,7 @@ test("constant, cosine and polynomial, with warm-up and at their ends", function
   raises(function() return tl.schedule.cosin end, "did you mean 'cosine'")
 end)
 
-test("what a schedule has no use for is refused, unless other parts share it", function()
+test("refuses options that a schedule does not use, unless other parts share them", function()
   local m = Point()
   for _, case in ipairs {
     { { lr = 1, steps = 4 }, "optim.adam: the schedule 'constant' does not take steps" },

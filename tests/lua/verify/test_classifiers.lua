@@ -154,7 +154,7 @@ t.test("lra_model: pairs, with the statistics of batch norms", function()
       "grad model.layers.0.layer.toep.dpb.pos3.0.bias" } })
 end)
 
-t.test("schedule: the cosine goes on after its end, one_cycle drives beta1", function()
+t.test("schedule: the cosine continues after its end, one_cycle drives beta1", function()
   local rates, both = {}, { lr = {}, beta1 = {} }
   for s = 0, 9 do
     rates[s + 1] = s < 2 and s / 2 or (1 + math.cos(math.pi * (s - 2) / 4)) / 2

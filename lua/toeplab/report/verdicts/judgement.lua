@@ -95,7 +95,7 @@ end
 
 -- Sets looks of pairs: after how many commands there were results of the same seed of both sides to
 -- look at, each with new ones. a and b: for each side, of its trials that came to a result or
--- diverged, seed -> the step at which a command first asked for it (Frame:trials).
+-- diverged, seed -> the step at which a command first requested it (Frame:trials).
 function judgement.count_looks(c, a, b)
   local new, steps, sum = {}, {}, 0
   for seed, first in pairs(a) do

@@ -99,7 +99,7 @@ local function chosen(result)
   return at
 end
 
--- Returns the newest sweep of the frame that asked for trials of all sides; nil if none did.
+-- Returns the newest sweep of the frame that has trials of all sides; nil if none did.
 local function sweep_of_all(result)
   for _, s in ipairs(result.frame.sweeps) do
     local all = true

@@ -172,9 +172,9 @@ local function regression(task, m, size)
   local function with(ridge)
     local weight = core.solve(xx + eye * (ridge * scale + 1e-6), xy)
     return function(x)
-      local said = core.matmul(lagged(x, m), weight)
-      local before = core.zeros(x:dim(1), m - 1, said:dim(3))
-      return m > 1 and core.concat({ before, said }, 2) or said
+      local predicted = core.matmul(lagged(x, m), weight)
+      local before = core.zeros(x:dim(1), m - 1, predicted:dim(3))
+      return m > 1 and core.concat({ before, predicted }, 2) or predicted
     end
   end
   local least, best = math.huge, with(RIDGES[2])

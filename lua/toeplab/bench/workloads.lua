@@ -1,5 +1,5 @@
--- bench/work.lua: turns a problem into a function that does Toeplab's side of the work once, with
--- gradients if there are any.
+-- bench/workloads.lua: turns a problem into a function that does Toeplab's side of the work once,
+-- with gradients if there are any.
 --
 -- A problem is a flat table: what, n, b, dim, causal, pass ("fwd", "fwd+bwd", "step", "token"),
 -- precision, and the options of its kind: mixer, heads, backend, encoder, rpe_dim, rpe_layers,
@@ -17,14 +17,14 @@ local streams = require "toeplab.base.streams"
 local suggest = require "toeplab.base.suggest"
 local train = require "toeplab.train"
 
-local work = {}
+local workloads = {}
 
 -- The precisions of matrix products that can be measured here.
-work.precisions = core.precisions
+workloads.precisions = core.precisions
 
 -- Selects the precision of the matrix products that follow.
 local function enter(name)
-  local ok, why = suggest.choose("precision", name, work.precisions())
+  local ok, why = suggest.choose("precision", name, workloads.precisions())
   if not ok then error(why, 0) end
   core.precision(name)
 end
@@ -293,7 +293,7 @@ end
 -- Prepares problem p: returns {run=, parameters=, cached= (whether coefficients are cached between
 -- calls)} and, for a recurrence, state= and kernels= (bytes) and close=. Equal problems get equal
 -- numbers. A stream has positions= and, once it has run, longest=: the seconds of the slowest one.
-function work.make(p)
+function workloads.make(p)
   local maker = makers[p.what]
   if not maker then error("unknown work " .. tostring(p.what), 0) end
   enter(p.precision)
@@ -311,10 +311,10 @@ local function timed(made, calls)
 end
 
 -- Returns the seconds per call, averaged over `calls` calls, or over the positions of a stream.
-function work.time(made, calls)
+function workloads.time(made, calls)
   if made.stream then return made.stream() end
   if made.cached then return nn.cached(timed, made, calls) end
   return timed(made, calls)
 end
 
-return work
+return workloads

@@ -1,5 +1,5 @@
--- live/standing.lua: the progress of a sweep: its trials by status, the running ones, and the time
--- left. It reads the store, also while a run writes to it.
+-- live/sweep_progress.lua: the progress of a sweep: its trials by status, the running ones, and
+-- the time left. It reads the store, also while a run writes to it.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local estimate = require "toeplab.runs.estimate"
@@ -9,10 +9,10 @@ local progress = require "toeplab.base.progress"
 local suggest = require "toeplab.base.suggest"
 local sweeps = require "toeplab.store.sweeps"
 
-local standing = {}
+local sweep_progress = {}
 
 -- Returns the error message for an unknown sweep name, or (nil) for an empty store.
-function standing.none(store, name)
+function sweep_progress.none(store, name)
   local names = {}
   for i, row in ipairs(sweeps.last(store)) do names[i] = row.experiment end
   return ("%s holds no sweep%s"):format(store.folder,
@@ -21,12 +21,12 @@ end
 
 -- Returns the row of the newest sweep of an experiment, of sweep NUMBER, or without a name of the
 -- newest of all. verb: for the error message if there is none.
-function standing.sweep(store, name, verb)
+function sweep_progress.sweep(store, name, verb)
   local number = math.tointeger(tonumber(name))
   local last = not number and sweeps.last(store, name)[1]
   local sweep = sweeps.get(store, number or last and last.id or nil)
   if sweep then return sweep end
-  errors.usage("%s: %s", verb, standing.none(store, name))
+  errors.usage("%s: %s", verb, sweep_progress.none(store, name))
 end
 
 local function counts(store, sweep)
@@ -76,7 +76,7 @@ local order = { "done", "running", "killed", "queued", "interrupted", "failed", 
 
 -- Returns the state of a sweep: counts by status, the total, the trials that are marked as running,
 -- and the remaining seconds or nil. A marked trial whose process has died counts as killed.
-function standing.of(store, sweep)
+function sweep_progress.of(store, sweep)
   local by_status, all = counts(store, sweep)
   local list, workers = running(store, sweep), 0
   for _, t in ipairs(list) do
@@ -90,7 +90,7 @@ function standing.of(store, sweep)
 end
 
 -- Returns the line about a sweep: "quickstart  3 trials: 2 done, 1 running  eta 9s".
-function standing.line(sweep, by_status, all, seconds)
+function sweep_progress.line(sweep, by_status, all, seconds)
   local words = {}
   for _, name in ipairs(order) do
     if by_status[name] then words[#words + 1] = ("%d %s"):format(by_status[name], name) end
@@ -100,8 +100,8 @@ function standing.line(sweep, by_status, all, seconds)
 end
 
 -- Returns the step of a running trial, of all its steps if they are known: "120/500".
-function standing.far(t)
+function sweep_progress.far(t)
   return t.step and (t.steps and ("%d/%d"):format(t.step, t.steps) or tostring(t.step)) or "0"
 end
 
-return standing
+return sweep_progress

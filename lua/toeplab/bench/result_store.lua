@@ -1,5 +1,5 @@
--- bench/keep.lua: stores the rows of a bench as an experiment bench-NAME. Each row is a trial whose
--- seed is the run's number, so that a repeated bench is measured again, not skipped.
+-- bench/result_store.lua: stores the rows of a bench as an experiment bench-NAME. Each row is a
+-- trial whose seed is the run's number, so that a repeated bench is measured again, not skipped.
 local core = require "toeplab.core"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
@@ -10,7 +10,7 @@ local show = require "toeplab.bench.show"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
-local keep = {}
+local result_store = {}
 
 -- The stored script of a bench raises an error, because timings cannot be reproduced.
 local SOURCE = "error(%q, 0)\n"
@@ -47,7 +47,7 @@ Run.__index = Run
 
 -- Makes an object that stores a run of bench `name` in folder. words: the command; problems: all
 -- problems of the run.
-function keep.run(name, problems, folder, words)
+function result_store.run(name, problems, folder, words)
   local cases = {}
   for i, p in ipairs(problems) do cases[i] = { problem = p } end
   return setmetatable({ name = name, cases = cases, folder = folder, trials = {}, pending = {},
@@ -121,4 +121,4 @@ function Run:close()
   end
 end
 
-return keep
+return result_store
