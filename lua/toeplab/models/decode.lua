@@ -86,7 +86,7 @@ local function boundary(vocab)
   end
 end
 
--- Returns the ids of a text. One that does not end its line loses the end that encoding adds.
+-- Returns the ids of a text. Drops the line end that encoding adds, unless the text has it.
 local function encoded(vocab, text)
   local ids = vocab:encode(text):totable()
   local eos = vocab.eos and vocab:eos()
@@ -94,11 +94,11 @@ local function encoded(vocab, text)
   return ids
 end
 
--- Returns the ids of what is given as a text or as a list of ids.
+-- Returns the ids of a string or of a list of ids.
 local function ids_of(vocab, given, name)
   if type(given) == "string" then
     if not vocab and given ~= "" then
-      errors.usage("generate: the %s is a text, which needs the option vocab", name)
+      errors.usage("generate: the %s is a string, which requires the option vocab", name)
     end
     return vocab and encoded(vocab, given) or {}
   end

@@ -53,7 +53,7 @@ end
 
 -- Updates the model from a batch {ids= [b,n], lengths= [b], labels= [b]}, which the key
 -- micro_batches of a trial cuts into micro batches. Returns the loss (see loss_of) and {step=, lr=,
--- grad_norm=, accuracy=}; loss and accuracy hold before the update, and a
+-- grad_norm=, accuracy=}; loss and accuracy are the batch's before the update; a
 -- regression has no accuracy.
 function classify.step(model, opt, batch)
   local list, counts, rows, real = {}, {}, batch.labels:dim(1), is_real(batch.labels)

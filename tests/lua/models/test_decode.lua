@@ -165,7 +165,7 @@ end)
 t.test("misuse of a stream", function()
   local model = model_of()
   local function refused(o, want) t.raises(all, want, model, o) end
-  refused({ prompt = "abc" }, "the prompt is a text, which needs the option vocab")
+  refused({ prompt = "abc" }, "the prompt is a string, which requires the option vocab")
   refused({}, "the prompt needs at least one token")
   refused({ prompt = { 1, "x" } }, "value 2 is x, not the id of a token")
   refused({ prompt = { 1 }, stop = { "a" } }, "a string in stop requires the option vocab")

@@ -134,7 +134,7 @@ t.test("what is no model is one clear error", function()
       ['{"model":"tnn_ln"}'] = "cannot be made: models has no 'tnn_ln'; did you mean 'tnn_lm'",
       ['{"model":"tnn_lm","options":"x"}'] = "'options' of its model is of type string, not table",
       ['{"model":"tnn_lm","options":{"vocab":"x"}}'] = "cannot be made: TnnLM: option 'vocab' must",
-      ['{"model":"tnn_lm","programmed":3}'] = "'programmed' of its model is of type integer, not string",
+      ['{"model":"tnn_lm","programmed":3}'] = "'programmed' of its model is of type integer",
       ['{"model":"tnn_lm","length":"8"}'] = "'length' of its model is of type string, not integer",
       ['{"model":"tnn_lm","names":"fairsek"}'] = "no form of names 'fairsek'; did you mean",
       ['{"model":"tnn_lm","vocabulary":"char"}'] = "its vocabulary, of kind 'char', has no",

@@ -83,8 +83,8 @@ local function follow(rule, c, value_of)
     local pair = judgement.pair(base, row, true)
     judgement.estimate(pair, rule.alpha[k])
     state.look, state.seeds, state.percent = k, n, 100 * (math.exp(pair.half) - 1)
-    -- Equal seeds do not prove that others are equal: never claim less than the requested
-    -- precision.
+    -- Equal seeds do not prove that others are equal: never claim an interval narrower than
+    -- requested.
     pair.low = math.min(pair.low, pair.mean - asked)
     pair.high = math.max(pair.high, pair.mean + asked)
     state.ratio, state.low, state.high = judgement.range(pair)
