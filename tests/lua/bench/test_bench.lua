@@ -216,7 +216,7 @@ t.test("runs the Python interpreters that TOEPLAB_PYTHON names", function()
 end)
 
 -- The rows of bench name with programs of known speed: ours needs 0.1 s for all things. measured:
--- as measure.bench wants it, or nil.
+-- as measure.bench takes it, or nil.
 local function rows_of(name, torch, notes, measured)
   local rows
   with_program("toeplab 9", 0.1, 1000, function(ours)

@@ -128,7 +128,7 @@ local function read_folder(folder)
   return r, #names
 end
 
--- Returns the folders of the trials below that of an experiment.
+-- Returns the folders of the trials below an experiment's folder.
 local function folders(above)
   local list = core.sys.list(above) or {}
   for i, name in ipairs(list) do list[i] = above .. "/" .. name end

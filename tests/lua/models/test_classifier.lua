@@ -1,5 +1,5 @@
 -- test_classifier.lua: tnn_classifier: published sizes, pooling, images, pairs, gradients,
--- learning, and that an interrupted training run goes on to the same bits.
+-- learning, and that an interrupted training run resumes to the same bits.
 local t = require "harness"
 local slopes = require "slopes"
 local tl = require "toeplab"
@@ -125,7 +125,7 @@ t.test("pixels: grey levels are normalised and mapped linearly; or passed normal
   local logits = core.no_grad(model, ids)
   t.eq(logits, core.no_grad(model, x), 1e-6)
   t.eq(logits:shape(), { 2, 3 })
-  -- The first block by hand: its GTU sees the embedded pixels and their places.
+  -- The first block, computed manually: its GTU sees the embedded pixels and their places.
   local seen
   model:eval()
   rawset(model.layers[1].token, "forward", function(self, y)

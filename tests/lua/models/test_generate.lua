@@ -1,4 +1,4 @@
--- test_generate.lua: a trial's model and vocabulary, made again from the results folder alone, and
+-- test_generate.lua: a trial's model and vocabulary, rebuilt from the results folder alone, and
 -- the text that toeplab generate writes with them.
 local t = require "harness"
 local core = require "toeplab.core"

@@ -1,5 +1,5 @@
 -- test_long_text.lua: 16,384 tokens by every exact method are the same ones, and the likeliest ones
--- by one pass of the model over all of them. It takes minutes, so it is run by hand (label long).
+-- by one pass of the model over all of them. It takes minutes, so it is run manually (label long).
 local t = require "harness"
 local tl = require "toeplab"
 

@@ -375,7 +375,7 @@ t.test("n-grams of both sides see the masks, and no token beyond the rows", func
     return tl.masking(core.ids(ids), tl.overlay({ vocab = 6, eos = 0, length = 24, batch = 1000,
       multiple = 1, seed = 3 }, more))
   end
-  -- the whole epoch is one batch; every token of the test is told, and stays
+  -- the whole epoch is one batch; every token of the test is predicted, and stays
   local train, test = data { share = 0.3 }, data { share = 1, kept = 1, replaced = 0 }
   local function rows(batch)
     local seen, own, list = batch.ids:totable(), batch.ids:totable(), {}

@@ -117,7 +117,7 @@ end)
 t.test("the published size, and a name", function()
   local model = tl.models.describe("tnn_mlm_classifier", tl.models.preset("blm-tnn-12",
     { classes = 2 }))
-  -- 126,400,089 without the head that tells masked tokens, and with that of the classes
+  -- 126,400,089 without the head for masked tokens, and with the head for classes
   t.eq(model:count(), 126400089 - (768 * 769 + 2 * 768 + 50265) + 768 * 769 + 2 * 769)
   t.eq(tl.models.name_of(model), "tnn_mlm_classifier")
 end)

@@ -6,8 +6,8 @@ local sampler = require "toeplab.models.sampler"
 
 local fields = options.set(sampler.fields())
 
--- Returns the probabilities with which a token is drawn. A stream that notes what it is asked for
--- tells them: the logits, the temperature and k.
+-- Returns the probabilities with which a token is drawn. A stream that records its arguments
+-- yields them: the logits, the temperature and k.
 local function probabilities(given, logits, seen)
   local asked
   local stream = { sample = function(_, ...)

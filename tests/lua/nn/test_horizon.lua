@@ -1,5 +1,5 @@
--- test_horizon.lua -- the decay horizon: which lag is the last, the bound on what is lost, and that
--- the operator that is cut is what the layer computes.
+-- test_horizon.lua: the decay horizon: the last lag, the bound on the error, and that the layer
+-- computes the cut operator.
 
 local t = require "harness"
 local tl = require "toeplab"

@@ -55,7 +55,7 @@ end)
 
 -- Writes a sweep that answers tnn/table10. of: decay -> a list of values by seed, of the perplexity
 -- on the validation part; the one at 16 times the length of 8 is `far` times that. change: a
--- function of each trial; rule: that of seeds added by looks.
+-- function of each trial; rule: the rule by which seeds were added by looks.
 local function decays(folder, of, far, change, rule)
   local trials = {}
   for decay, values in pairs(of) do

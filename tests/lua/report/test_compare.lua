@@ -1,4 +1,4 @@
--- test_compare.lua: settings paired by seed, and what is said of them.
+-- test_compare.lua: comparisons of settings paired by seed, and their reports.
 local t = require "harness"
 local core = require "toeplab.core"
 local groups = require "toeplab.report.groups"

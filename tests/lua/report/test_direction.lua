@@ -1,5 +1,5 @@
 -- test_direction.lua: whether lower or higher values of a metric are better is declared once, and
--- all that decides asks for it in one place.
+-- all decisions read it from one place.
 local t = require "harness"
 local direction = require "toeplab.base.direction"
 local experiment = require "toeplab.trials.experiment"

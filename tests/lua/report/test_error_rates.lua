@@ -1,4 +1,4 @@
--- test_error_rates.lua: how often what is printed is wrong. Each procedure of the program is
+-- test_error_rates.lua: how often printed claims are wrong. Each procedure of the program is
 -- applied to many drawn experiments whose true values are known. It may claim a difference that
 -- does not exist in at most 7 %, and an interval of 95 % must hold the true value in at least 93 %.
 -- The draws are seeded; the test prints what each procedure promises and what was measured.
@@ -73,7 +73,7 @@ end
 
 -- ---- Comparisons ------------------------------------------------------------------------------
 
--- Returns whether any of so many rows is said to differ from one row, of equal models.
+-- Returns whether any of `rows` rows is claimed to differ from one row of an equal model.
 local function any_of(rows, seeds)
   local base, list, steps = exps(normals(seeds, 0.01)), {}, ones(seeds)
   for i = 1, rows do list[i] = pair_of(base, exps(normals(seeds, 0.01)), steps) end
@@ -99,7 +99,7 @@ end)
 
 -- ---- Looks ------------------------------------------------------------------------------------
 
--- Looks at the first n seeds of both lists, for each n, each asked for by a command of its own;
+-- Looks at the first n seeds of both lists, for each n, each requested by a separate command;
 -- returns whether any look claims a difference.
 local function any_look(a, b, ns)
   local steps = {}

@@ -1,4 +1,4 @@
--- test_frames.lua: which trials of several commands count together, and what is said of them.
+-- test_frames.lua: which trials of several commands count together, and the notes about them.
 local t = require "harness"
 local frames = require "toeplab.report.frames"
 local records = require "toeplab.store.records"

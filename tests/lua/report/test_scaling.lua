@@ -1,5 +1,5 @@
 -- test_scaling.lua: fits of a metric that falls with a size: known exponents, intervals that hold
--- the truth as often as they say, errors, and what is printed and drawn of them.
+-- the truth at their level, errors, and the printed and drawn results.
 local t = require "harness"
 local core = require "toeplab.core"
 local curves = require "toeplab.report.figures.curves"
@@ -10,7 +10,7 @@ local scaling = require "toeplab.report.scaling"
 local script_report = require "toeplab.report.script_report"
 local sweeps = require "sweeps"
 
--- Returns points of y = E + A x^-alpha at so many sizes over so many decades, with `seeds` values
+-- Returns points of y = E + A x^-alpha at several sizes over several decades, with `seeds` values
 -- each, whose relative deviation is `noise`, drawn from the stream.
 local function points_of(o, stream)
   local list = {}
@@ -68,7 +68,7 @@ t.test("the order of the points does not matter, and equal calls give equal fits
   t.ok(a.least < a.most)
 end)
 
--- Counts in how many of `times` simulations the interval of an exponent, and that of the difference
+-- Counts in how many of `times` simulations the interval of an exponent, and of the difference
 -- from a second model with the same exponent, hold the truth.
 local function coverage(o, form, times)
   local stream, one, two = core.stream(7, "coverage"), 0, 0

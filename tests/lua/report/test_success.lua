@@ -22,7 +22,7 @@ t.test("intervals of shares and p of two shares agree with SciPy", function()
 end)
 
 -- Accuracies of two mixers: "a" succeeds with 5 of 6 seeds, "b" with none, one of which diverged.
--- most: how many of the seeds are written; rule: that of seeds added by looks.
+-- most: the number of written seeds; rule: the rule by which seeds were added by looks.
 local function written(folder, success, most, rule)
   local list = {}
   for seed = 1, most or 6 do

@@ -4,7 +4,7 @@ local errors = require "toeplab.base.errors"
 local t = require "harness"
 local trials = require "trials"
 
--- The losses of four parts: those of b lie 0.1, 0.2, 0.3 and 0.2 above those of a.
+-- The losses of four parts: b's are 0.1, 0.2, 0.3 and 0.2 above a's.
 local script = [[
 local tl = require "toeplab"
 return tl.experiment "text" {

@@ -1,5 +1,5 @@
 -- test_fetch.lua: a data set made here is fetched from a folder: whole, killed in the middle and
--- resumed, damaged, unpacked, on a full disk; and what is said of one that is not here.
+-- resumed, damaged, unpacked, on a full disk; and the message about a missing one.
 local t = require "harness"
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"

@@ -1,5 +1,5 @@
 -- test_glue_tasks.lua: tl.tasks.glue: the columns and labels of each task, how pairs of sentences
--- become rows, the most frequent class, and what is said about damaged files.
+-- become rows, the most frequent class, and the errors of damaged files.
 local t = require "harness"
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"

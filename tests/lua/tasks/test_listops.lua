@@ -1,5 +1,5 @@
--- test_listops.lua: ListOps: published expressions and answers, what is drawn, its parts and
--- batches, its files; and batches of labelled sequences.
+-- test_listops.lua: ListOps: published expressions and answers, drawn ones, their parts and
+-- batches, their files; and batches of labelled sequences.
 local t = require "harness"
 local tl = require "toeplab"
 local core = require "toeplab.core"
@@ -141,7 +141,7 @@ t.test("labelled sequences: cut, ended, padded, split", function()
   table.sort(seen)
   t.eq(seen, { 1, 3, 3 })
   t.eq(set:batch(1, 5).ids:dim(1), 3) -- fewer than a batch are one
-  -- A part has an order of its own, whatever the whole was asked for before.
+  -- A part has its own order, whatever the whole was used for before.
   t.eq(some:batch(1, 2).ids:dim(1), 2)
   t.raises(labelled.new, "label 2 is 2, not in 0..1", ids, starts, { 0, 2, 1 },
     { length = 3, classes = 2 })

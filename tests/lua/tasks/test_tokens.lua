@@ -1,5 +1,5 @@
 -- test_tokens.lua: tokenisers of corpora against independent ids and known counts, the cache of
--- ids, learnt byte pairs, and what is said of texts and vocabularies that are wrong.
+-- ids, learnt byte pairs, and the errors of wrong texts and vocabularies.
 local t = require "harness"
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"

@@ -47,7 +47,7 @@ test("sgd: plain, momentum, weight decay", function()
   eq(m.fixed, { 5 })
 end)
 
--- One scalar through Adam by hand: fairseq and adamw decouple the decay, adam adds it to g.
+-- Reference of Adam for one scalar: fairseq and adamw decouple the decay, adam adds it to g.
 local function by_hand(kind, w, grads, o)
   local m, v = 0, 0
   for s, g in ipairs(grads) do
