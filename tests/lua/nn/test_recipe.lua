@@ -117,7 +117,7 @@ test("a token mixer that returns another shape than its input is named", functio
   for _, wrong in ipairs { function(x) return x:narrow(2, 1, 2) end, function() end,
     function(x) return x:reshape(3, 4) end } do
     made = wrong
-    raises(model, "the token mixer Wrong made .* of .*: its forward must return a tensor", ids)
+    raises(model, "the token mixer Wrong returned .* for .*: its forward must return a tensor", ids)
   end
 end)
 
