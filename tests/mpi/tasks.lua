@@ -211,8 +211,8 @@ team:close()
 
 local cut = ranks.team(world, p)
 refuses("sequence ranks of a classifier",
-  ("sequence_ranks = %d: a classifier requires whole sequences"):format(p), train, cases[1][2], cut, 4)
-refuses("sequence ranks of a masked model", "a masked language model requires whole sequences", train,
+  ("sequence_ranks = %d: a classifier requires whole"):format(p), train, cases[1][2], cut, 4)
+refuses("sequence ranks of a masked model", "a masked language model requires whole", train,
   cases[12][2], cut, 4)
 cut:close()
 
