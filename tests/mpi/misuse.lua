@@ -33,13 +33,14 @@ local function first_of(ranks, ...)
     "OMPI_COMM_WORLD_SIZE=" .. ranks })
 end
 
-refuses("another number of processes", first_of(2, "ranks=4"), "2 processes were started")
+refuses("another number of processes", first_of(2, "ranks=4"),
+  "needs 4 processes, but 2 were started")
 refuses("several processes for one rank", first_of(2), "add ranks=2")
 refuses("sequence ranks that do not divide the ranks", first_of(2, "ranks=2", "sequence_ranks=3"),
   "sequence_ranks = 3 does not divide ranks = 2")
 refuses("an array job", first_of(2, "--on", "slurm"), "submits from one process")
 refuses("one list of the trials only", command(2, "misuse", "--dry-run"), "new +%- +seed=1")
-refuses("trials side by side", first_of(2, "ranks=2", "-j2"), "take %-j1")
+refuses("trials side by side", first_of(2, "ranks=2", "-j2"), "use %-j1")
 
 -- No process can take the place of rank 0's worker.
 refuses("a time limit", first_of(2, "ranks=2", "--timeout", "1m"),
@@ -60,9 +61,9 @@ end
 refuses("a time limit of the experiment", first_of_script("limited", 'budget = { trial = "1m" }'),
   "ranks: budget.trial may end the worker")
 refuses("several devices", first_of_script("devices", 'grid = { device = { "cpu", "cuda" } }'),
-  "ranks: the trials have the devices cpu and cuda.*run those of one device at a time")
+  "ranks: the trials have the devices cpu and cuda.*run one device at a time")
 refuses("a numbered GPU", first_of(2, "ranks=2", "device=" .. apart .. ":0"),
-  "apart.so:0 is one GPU, and each rank takes one of its own")
+  "apart.so:0 is one GPU, but each rank takes its own")
 
 -- One mpirun can start two commands.
 local function apart_by(first, second, ...)
@@ -82,7 +83,7 @@ local function apart_by(first, second, ...)
 end
 
 refuses("other keys on rank 1", apart_by("steps=6", "steps=5"),
-  "rank 1 on .*its command is not that of rank 0")
+  "rank 1 on .*its command differs from rank 0")
 
 refuses("ranks that do not divide the batch", command(3, "misuse"),
   "3 ranks do not divide the 4 micro batches")
@@ -91,7 +92,7 @@ refuses("ranks that do not divide the parts of a classifier's batch", started.co
 refuses("a batch that the script cuts otherwise", command(1, "misuse", "micro_batches=2"),
   "micro_batches = 2: lm_step has a batch that the script cuts into 4 micro batches")
 refuses("no micro batches", command(1, "misuse", "micro_batches=0"),
-  "micro_batches must be an integer from 1 up, not 0")
+  "micro_batches must be an integer of at least 1, not 0")
 refuses("sequences that do not divide", command(2, "misuse", "sequence_ranks=2", "length=15"),
   "sequence_ranks = 2 does not divide the length 15")
 
@@ -132,7 +133,7 @@ refuses("a loop of the script's own with micro batches that do not divide",
 local text, ended = run(own(2, "sequence_ranks=2", "short=3"))
 check("a shorter batch later is taken whole", ended, text)
 refuses("a loop that a rank other than the first leaves alone",
-  own(2, "micro_batches=2", "leaves=1"), "left the loop at step 2 here, and rank 0 goes on")
+  own(2, "micro_batches=2", "leaves=1"), "left the loop at step 2 here, but rank 0 continues")
 text, ended = run(own(2, "micro_batches=2", "leaves=0"))
 check("a loop that rank 0 leaves ends on all ranks", ended, text)
 
@@ -156,7 +157,7 @@ for _, word in ipairs { ":", "-n", "1", "-x", "TOEPLAB_LUA=" .. folder .. "/othe
 end
 table.move(again, 1, #again, #words + 1, words)
 refuses("another build on one rank", words,
-  "its build of Toeplab is not that of rank 0 on .*: give all ranks the same .*%-%-threads\n")
+  "its build of Toeplab differs from rank 0 on .*: start all ranks with the same .*%-%-threads\n")
 
 -- ---- A trial that fails on a device -------------------------------------------------------------
 
@@ -186,7 +187,7 @@ local _, messages = text:gsub("this one fails", "")
 check("a trial that fails on a device ends the run of its ranks", not ended and seconds < 60
   and not stored, ("%s\n%.0f s, stored: %s"):format(text, seconds, stored))
 check("... by one message", messages == 1 and not text:find "killed"
-  and text:find("several ranks run no trial after a failure on a GPU", 1, true), text)
+  and text:find("ranks cannot continue after a failure on a GPU", 1, true), text)
 text, ended, seconds, stored = failing("cpu", "failed-cpu")
 check("on the CPU the next trial runs", not ended and stored,
   ("%s\n%.0f s"):format(text, seconds))

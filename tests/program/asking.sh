@@ -134,7 +134,7 @@ expect "... and --tag" 0 "^id  *experiment  *trial  *status  *step  *loss  *star
     "$toeplab" ls --tag mine -C "$top/named"
 expect "... and are shown as they are" 0 '"causal":true,.*"started":7.0,"tag":"mine","time":3.0' \
     "$toeplab" ls --json --columns causal,started,tag,time -C "$top/named"
-expect "ls of no id" 2 "'id=' names none" "$toeplab" ls id=
+expect "ls of no id" 2 "'id=': the value is missing" "$toeplab" ls id=
 lines "two tags" 1 "$toeplab" mark "$first" --tag old
 lines "... on two trials" 1 "$toeplab" mark "$second" --tag paper
 lines "ls of one of several tags" 3 "$toeplab" ls tag=old,paper --csv
@@ -190,9 +190,9 @@ expect "failures with what they do not take" 2 "ls: --failures cannot be combine
     "$toeplab" ls --failures --sort lr
 expect "show of one form" 2 "choose one of --script and --diff" "$toeplab" show --script --diff @last
 expect "a script is no JSON" 2 "json cannot be combined with --script" "$toeplab" show --script --json @last
-expect "a day is no moment" 2 "started is compared by <" "$toeplab" ls started=2026-11-21
+expect "a day is no moment" 2 "compare started by <" "$toeplab" ls started=2026-11-21
 expect "a day that there is not" 2 "a day like" "$toeplab" ls 'started>2026-02-31'
-expect "nor is a time" 2 "age is compared by <" "$toeplab" ls 'age!=2d'
+expect "nor is a time" 2 "compare age by <" "$toeplab" ls 'age!=2d'
 expect "no folder" 2 "-C: the name of the folder is empty" "$toeplab" ls -C ""
 deep=$top/$(printf '%0200d/%0200d' 0 0)
 deep=$deep/$(printf "%0$((495 - ${#deep}))d" 0)
@@ -395,7 +395,7 @@ expect "rm --purge leaves it" 0 "^would free 0 trials" "$toeplab" rm --purge -n 
 grep -q events "$top/out" && result 1 "... and does not list it" || result 0 "... and does not list it"
 expect "merge leaves its trial out" 0 "^1 running, not copied" \
     "$toeplab" merge -C "$top/merged" "$top/killed"
-expect "fsck --repair takes it over" 0 "^mended .*: taken over" \
+expect "fsck --repair copies it" 0 "^mended .*: copied to the store" \
     "$toeplab" fsck --repair -C "$top/killed"
 expect "... and there is no damage" 0 "^1 trial, 0 files:" \
     "$toeplab" fsck -C "$top/killed"

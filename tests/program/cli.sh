@@ -231,9 +231,9 @@ for words in "ngram_first=-3 ngram_first must be at least 1, not -3" \
     "temperature=1e7 temperature must be at most 1000000, not 10000000.0" \
     "expand=0 expand must be at least 1, not 0" "rpe_dim=0 'rpe_dim' = 0 must be between 1" \
     "mixer_norm=x .x. is not one of" "lengths=99999999 lengths must be at most 171, not 99999999" \
-    "ranks=0 ranks must be an integer from 1 up, not 0" "ranks=-1 ranks must be" \
+    "ranks=0 ranks must be an integer of at least 1, not 0" "ranks=-1 ranks must be" \
     "sequence_ranks=0 sequence_ranks must be" "micro_batches=0 micro_batches must be an integer" \
-    "micro_batches=-1 micro_batches must be an integer from 1 up, not -1"; do
+    "micro_batches=-1 micro_batches must be an integer of at least 1, not -1"; do
     refuse "quickstart: ${words%% *}" 2 "${words#* }" "$toeplab" run "$quick" $smoke ${words%% *}
 done
 for seconds in 0 -1; do
@@ -279,7 +279,7 @@ refuse "misspelt field" 2 "typo.lua:1: .*no field 'trail'; did you mean 'trial'"
 echo 'retrun 1' >"$top/syntax.lua"
 refuse "syntax error" 2 "syntax.lua:1: " "$toeplab" run "$top/syntax.lua"
 for path in /dev/stdin /dev/fd/0 "$top"; do
-    refuse "a script from $path" 2 "must be a plain file, because every worker reads it again" \
+    refuse "a script from $path" 2 "must be a regular file, because every worker reads it again" \
         "$toeplab" run "$path" <"$top/syntax.lua"
 done
 cat >"$top/-x=1.lua" <<'END'
@@ -312,18 +312,18 @@ done
 ln -s "$top/results/runs.db" "$top/link.csv"
 for own in results/runs.db results/runs.db-wal results/lock results/sweeps/1.json \
     results/alert.log results/worker-vm.7-1.log results/runs/new/deep.csv link.csv; do
-    refuse "export to $own" 2 "results holds that for itself" \
+    refuse "export to $own" 2 "results uses this file itself" \
         "$toeplab" export --metrics -o "$top/$own"
 done
 mkdir -p "$top/mine/sweeps" "$top/mine/runs"
 check "export to folders of the user's own, called as those of results" \
     "$toeplab" export --metrics -o "$top/mine/runs/x.csv"
-refuse "a page to a trial's folder" 2 "results holds that for itself" \
+refuse "a page to a trial's folder" 2 "results uses this file itself" \
     "$toeplab" report quickstart -o "$(ls -d "$top"/results/runs/*)/step-00000020.h5"
-refuse "event files to the trials" 2 "results holds that for itself" \
+refuse "event files to the trials" 2 "results uses this file itself" \
     "$toeplab" export --tensorboard "$top/results/runs"
 rm -r "$top/results/runs.db"* # the next command makes the index again
-refuse "a figure to the trials, without an index" 2 "results holds that for itself" \
+refuse "a figure to the trials, without an index" 2 "results uses this file itself" \
     "$toeplab" plot -o "$top/results/runs/x.svg"
 expect "custom mixer, smoke" 0 "^conv " "$toeplab" run "$source/experiments/custom-mixer.lua" $smoke
 for experiment in wikitext2-bpe tnn-lm wikitext2; do
@@ -349,7 +349,7 @@ expect "convert" 0 "^$top/model.h5: trial .* exact form, 40 lags" \
     "$toeplab" generate @last --convert "$top/model.h5" --lags 40
 expect "generate from what was converted" 0 "^the old man " \
     "$toeplab" generate "$top/model.h5" --prompt "the old man" --tokens 5
-refuse "convert of what is not there" 2 "not the id of a trial" "$toeplab" generate xyz -o x.h5
+refuse "convert of what is not there" 2 "neither the id of a trial" "$toeplab" generate xyz -o x.h5
 refuse "convert with a prompt" 2 "prompt is for text" "$toeplab" generate @last -o x.h5 -p x
 refuse "convert to a form that there is none of" 2 "did you mean 'exact'" \
     "$toeplab" generate @last -o x.h5 --form exakt
@@ -364,12 +364,12 @@ refuse "no such bench" 2 "did you mean 'generate'" "$toeplab" bench generat
 expect "ls" 0 "quickstart  *seed=1  *done" "$toeplab" ls
 refuse "ls of a status that there is none of" 2 "no status 'don'; did you mean\|'don' (present:" \
     "$toeplab" ls --status don
-refuse "ls of what is no experiment" 2 "'nosuch' is not the id .* experiment" "$toeplab" ls nosuch
+refuse "ls of what is no experiment" 2 "'nosuch' is neither the id .* experiment" "$toeplab" ls nosuch
 refuse "ls in two forms" 2 "choose one of --csv and --json" "$toeplab" ls --csv --json
 expect "short options together" 0 "done .*seed=1" "$toeplab" run -nq "$quick" $smoke
 expect "ls --json" 0 '"experiment":"quickstart"' "$toeplab" ls --json
 expect "show" 0 "layers = 1" "$toeplab" show @last
-refuse "show of what is not there" 2 "not the id of a trial" "$toeplab" show xyz
+refuse "show of what is not there" 2 "neither the id of a trial" "$toeplab" show xyz
 expect "export" 0 "^id,experiment,.*,metric.loss" "$toeplab" export
 expect "export of metrics" 0 ',quickstart,1,loss,20,' "$toeplab" export quickstart --metrics
 check "export -o" "$toeplab" export -o "$top/all.csv"
@@ -424,7 +424,7 @@ expect "... with a metric left out" 0 "0 of 0 the same, 1 not compared" \
     "$toeplab" reproduce -q --ignore loss width=2
 refuse "... that it has" 2 "--ignore: there is no metric 'los'; did you mean 'loss'" \
     "$toeplab" reproduce -q --ignore loss,los width=2
-refuse "one that failed cannot be" 2 "is failed: only a finished one" "$toeplab" reproduce -q width=1
+refuse "one that failed cannot be" 2 "is failed: only finished trials" "$toeplab" reproduce -q width=1
 refuse "nor several" 2 "selects [0-9]* trials" "$toeplab" reproduce @all
 
 cat >"$top/inf.lua" <<'END'
@@ -596,7 +596,7 @@ END
 
 # No file may grow beyond 500 KB: enough for the store, not for a checkpoint.
 expect "files too large: exit code 6, and what to do" 6 \
-    "raise the limit of a file's size (ulimit -f) and give the same command" \
+    "raise the limit of a file's size (ulimit -f) and run the same command" \
     sh -c "ulimit -f 1000; exec '$toeplab' run -C '$top/full' '$top/big.lua'"
 check "... and no half file is left" \
     sh -c "! find '$top/full/runs' -type f ! -name 'model-*' ! -name 'vocabulary-*' \

@@ -223,7 +223,7 @@ requeued() { squeue -h -j "$job" -o %T | grep -q PENDING; }
 check "its task goes back into the queue" until_true 60 requeued
 check "the trial is interrupted" is "$top/time" "SELECT status FROM v_trials" interrupted
 run -C "$top/time" --on slurm seeds=1 rate=0.5 steps=120 --wait
-exits "its job continues it" 0 "left to the tasks in the queue"
+exits "its job continues it" 0 "in the queue or in other runs"
 "$toeplab" run -q "$top/sweep.lua" -C "$top/once" seeds=1 rate=0.5 steps=120 >/dev/null
 check "the requeued trial has the metrics of one run" same_metrics "$top/once" "$top/time"
 check "it took two attempts" is "$top/time" "SELECT attempt FROM v_trials" 2
@@ -306,7 +306,7 @@ cp -r "$source/lua" "$top/other"
 echo "-- another build" >>"$top/other/toeplab/init.lua"
 run -C "$top/builds" --on slurm seeds=1 --line '#SBATCH --nodelist=n2' \
     --line "export TOEPLAB_LUA='$top/other'" --wait
-exits "another build on a node" 1 "is another build .* than the one that began the sweep"
+exits "another build on a node" 1 "this build of toeplab .* differs from the one that began the sweep"
 check "... has run nothing" is "$top/builds" "SELECT count(*) FROM v_metrics" 0
 got env PATH=/nowhere "$toeplab" run "$top/sweep.lua" -C "$top/bad" --on slurm
 exits "a machine without Slurm" 2 "there is no Slurm here"

@@ -273,7 +273,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(int(count.n[0]), 2)
 
     def test_words_may_hold_spaces_and_dashes(self) -> None:
-        for words, text in (("--help", "'--help' is not the id of a trial"),
+        for words, text in (("--help", "'--help' is neither the id of a trial"),
                             ("corpus='a b'", "no trial matches corpus=a b"),
                             (["corpus=a b"], "no trial matches corpus=a b")):
             for read in (toeplab.runs, toeplab.metrics, toeplab.checkpoint, toeplab.model):
@@ -393,7 +393,7 @@ class Runs(unittest.TestCase):
             model.logits([1])
 
     def test_mistakes_are_named(self) -> None:
-        for text, call in (("is not the id of a trial", lambda: toeplab.runs("nonsense")),
+        for text, call in (("is neither the id of a trial", lambda: toeplab.runs("nonsense")),
                            ("^no trial matches loss<-1", lambda: toeplab.runs("loss<-1")),
                            ("no metric 'los'; they have: .*loss",
                             lambda: toeplab.metrics("quickstart", "los")),

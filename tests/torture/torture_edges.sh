@@ -328,7 +328,7 @@ if [ "$(id -u)" -eq 0 ]; then as="setpriv --reuid 65534 --clear-groups"; fi
 got $as "$toeplab" ls -C "$top/fixed"
 exits "ls of a read-only folder" 0
 got $as "$toeplab" run -C "$top/fixed" "$top/sweep.lua"
-exits "a finished run in a read-only folder shows its results" 0 "nothing can be written there"
+exits "a finished run in a read-only folder shows its results" 0 "the results folder is read-only"
 got $as "$toeplab" run -C "$top/fixed" "$top/sweep.lua" seeds=9
 exits "a run that has more to do there" 6 "fixed"
 got $as "$toeplab" plan -C "$top/fixed" "$top/sweep.lua"

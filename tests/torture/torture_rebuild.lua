@@ -180,7 +180,7 @@ for _, damage in ipairs(damages) do
     local dir = copy_of_plain()
     t.write(dir .. "/runs.db", damage[2](DATABASE))
     local said = check_repair(dir)
-    io.write("# ", said:match "[^\n]*made again[^\n]*" or said:match "[^\n]*", "\n")
+    io.write("# ", said:match "[^\n]*rebuilt[^\n]*" or said:match "[^\n]*", "\n")
   end)
 end
 

@@ -110,7 +110,7 @@ local folders = {
     "symbolic link" },
   { "a checkpoint that is a pipe", function(dir)
     sh("cd '%s' && for f in runs/*/step-00000020.h5; do rm $f; mkfifo $f; done", dir)
-  end, "is no file" },
+  end, "is not a regular file" },
   { "a log that is a pipe", function(dir)
     sh("cd '%s' && for f in runs/*/; do rm -f $f/log.txt; mkfifo $f/log.txt; done", dir)
   end },

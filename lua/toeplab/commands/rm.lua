@@ -54,7 +54,7 @@ local function purge(store, days, dry)
   local function free()
     ids = trash.expired(store, days)
     trashed = trash.bytes(store, ids)
-    if not dry then trash.free(store, ids) end
+    if not dry then trash.delete(store, ids) end
     list = trash.stale(store)
     for _, item in ipairs(list) do
       local path = store.folder .. "/" .. item.path

@@ -53,7 +53,7 @@ local function fits(s, filters)
     local value = s.config[key]
     if key == "scale" then value = s.scale end
     if key == "experiment" and value == nil then value = s.experiment end
-    if not s.axes[key] and key ~= "seed" and not filter.says(value, texts) then return false end
+    if not s.axes[key] and key ~= "seed" and not filter.matches(value, texts) then return false end
   end
   return true
 end
@@ -297,7 +297,7 @@ end
 -- Returns whether a trial fits filters.
 local function fits_all(row, filters)
   for key, texts in pairs(filters) do
-    if not filter.says(filtered(row, key), texts) then return false end
+    if not filter.matches(filtered(row, key), texts) then return false end
   end
   return true
 end
@@ -312,7 +312,7 @@ local function none_fits(self, rows, filters)
       some = some or fits_all(row, { [key] = filters[key] })
     end
     if not some then
-      filter.none_has(self:title(), key, filters[key][1], values)
+      filter.refuse(self:title(), key, filters[key][1], values)
     end
   end
   local left = self:left_out()

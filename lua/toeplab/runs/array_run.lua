@@ -1,5 +1,5 @@
--- runs/array_run.lua: runs the trials of an experiment by an array job of Slurm (slurm.lua), whose
--- tasks are array_task.lua. The command that submits may return at once.
+-- runs/array_run.lua: runs the trials of an experiment in an array job of Slurm (slurm.lua); its
+-- tasks run array_task.lua. The submitting command may return at once.
 local core = require "toeplab.core"
 local earlier = require "toeplab.trials.earlier"
 local errors = require "toeplab.base.errors"
@@ -16,32 +16,32 @@ local trial_files = require "toeplab.store.trial_files"
 
 local array_run = {}
 
-local PAUSE_SECONDS = 2   -- between two looks at the queue
+local PAUSE_SECONDS = 2   -- between two queries of the queue
 local CANCEL_SECONDS = 40 -- for cancelled tasks to leave the queue
 
--- Raises if the experiment needs one coordinator of all its trials, or several processes for one.
+-- Raises if the experiment needs one coordinator for all trials, or several processes per trial.
 local function check_apart(exp, trials)
   local what = exp.prune and "prune" or exp.budget and exp.budget.total and "budget.total"
   if what then
-    errors.usage("%s: %s compares all trials while they run, which tasks of an array job do not; "
-      .. "run it without --on slurm, or take it out", exp:where(what:match "^%a+"), what)
+    errors.usage("%s: %s needs one process that compares all running trials, and an array job has "
+      .. "none: run without --on slurm, or remove %s", exp:where(what:match "^%a+"), what, what)
   end
   for _, t in ipairs(trials) do
     local ranks = launch.check_keys(t)
     if ranks > 1 then
-      errors.usage("run: --on slurm runs each trial by one process, and ranks = %d: submit mpirun "
-        .. "or srun by a script of your own (docs/ranks.md)", ranks)
+      errors.usage("run: --on slurm runs each trial in one process, but ranks = %d: submit your "
+        .. "own script with mpirun or srun (docs/ranks.md)", ranks)
     end
   end
 end
 
--- Says why no trial is to be submitted, of which `left` are not done.
+-- Prints why there is nothing to submit, although `left` trials are not done.
 local function say_nothing(run, left)
   run.progress:note("nothing to submit: %s", left == 0 and "all trials are done"
-    or quantity.count(left, "trial") .. " left to the tasks in the queue and to other runs")
+    or quantity.count(left, "trial") .. " in the queue or in other runs")
 end
 
--- Raises if nothing can be submitted while these submissions are open (of slurm.open).
+-- Raises if nothing can be submitted while these submissions (of slurm.open) are open.
 local function check_open(run, open, silent, options)
   if silent then errors.raise(errors.FAILED, "%s", silent) end
   if options.redo and open[1] then
@@ -49,9 +49,9 @@ local function check_open(run, open, silent, options)
   end
 end
 
--- Returns those of the trials that this command has to see to: those that are not done and, with
--- --redo, those that other code has made. Once it has waited, what failed is for the next command.
-local function to_see_to(run, store, trials, options)
+-- Returns the trials that this command has to run: unfinished ones and, with --redo, trials that
+-- other code has made. After waiting, leaves failed trials to the next command.
+local function unfinished(run, store, trials, options)
   local list = {}
   for _, t in ipairs(trials) do
     local status, row = store:status(t.id)
@@ -63,9 +63,9 @@ local function to_see_to(run, store, trials, options)
   return list
 end
 
--- Submits those of the trials that are not done and not left to tasks in the queue. Returns how
--- many are not done, and those of them that it has not submitted.
-local function hand_out(run, path, overrides, options, trials)
+-- Submits the unfinished trials that no task in the queue will run. Returns the number of
+-- unfinished trials, and the list of those that it has not submitted.
+local function submit(run, path, overrides, options, trials)
   trial_files.make(run.folder, "slurm")
   local file <close> = slurm.lock(run.folder, true)
   run.records = records.open(run.folder, "w")
@@ -73,7 +73,7 @@ local function hand_out(run, path, overrides, options, trials)
   prepared.replay(run)
   local open, silent = slurm.open(run.folder, run.records, file)
   if not run.waited then prepared.look_up(run, options) end
-  local list = to_see_to(run, run.records, trials, options)
+  local list = unfinished(run, run.records, trials, options)
   if run.waited and #list == 0 then return 0 end
   check_open(run, open, silent, options)
   prepared.check_free(run, options)
@@ -98,9 +98,9 @@ local function hand_out(run, path, overrides, options, trials)
   return #list, others
 end
 
--- Returns whether processes run trials of the run that are not done, or tasks in the queue may, and
--- how far the run is, in words.
-local function look(run)
+-- Returns whether a process runs an unfinished trial of the run, or a task in the queue may run
+-- one; and a description of the progress.
+local function poll(run)
   run.records = records.open(run.folder, "r")
   local guard <close> = run.records
   local open, silent = slurm.open(run.folder, run.records)
@@ -110,32 +110,32 @@ local function look(run)
   return waits, silent or ("%d of %d trials done"):format(over, #run.trials)
 end
 
--- Waits until no process runs trials of the run that are not done, and no task in the queue will.
+-- Waits until no process or task in the queue will run unfinished trials of the run.
 local function wait_for_jobs(run)
   local waits, text, said
   core.sys.catch_signals()
   repeat
     core.sys.sleep(PAUSE_SECONDS)
     local name, code = errors.signal()
-    if name then errors.raise(code, "no longer waiting (SIG%s): the job goes on", name) end
-    waits, text = look(run)
+    if name then errors.raise(code, "no longer waiting (SIG%s); the job continues", name) end
+    waits, text = poll(run)
     if text ~= said then run.progress:note("%s", text) end
     said = text
   until not waits
   core.sys.release_signals()
 end
 
--- Runs the trials by an array job. Returns what perform does; without options.wait only the trials
--- that are done already are done.
+-- Runs the trials in an array job. Returns an exit code and the trials. Without options.wait, does
+-- not wait for the job.
 function array_run.perform(run, path, overrides, options)
   local began = core.sys.clock()
   check_apart(run.exp, run.trials)
-  local left, others = hand_out(run, path, overrides, options, run.trials)
+  local left, others = submit(run, path, overrides, options, run.trials)
   if left > 0 and not options.wait then return errors.DONE, run.trials end
-  while left > 0 do -- tasks that were in the queue before may end without taking the others
+  while left > 0 do -- earlier tasks in the queue may end without running the other trials
     wait_for_jobs(run)
     run.waited, options.redo = true, nil
-    left, others = hand_out(run, path, overrides, options, others)
+    left, others = submit(run, path, overrides, options, others)
   end
   run.records = records.open(run.folder, "r")
   local guard <close> = run.records
@@ -147,7 +147,7 @@ function array_run.perform(run, path, overrides, options)
   end
   outcome.conclude(run, counts, began, options)
   if #list > counts.failed then
-    errors.raise(errors.FAILED, "%d of %d trials not done: the same command submits them again",
+    errors.raise(errors.FAILED, "%d of %d trials are not done; the same command resubmits them",
       #list - counts.failed, #run.trials)
   end
   return #list > 0 and errors.FAILED or errors.DONE, run.trials
@@ -162,7 +162,7 @@ function array_run.print_script(run, path, options)
   local list = run.trials
   if store then
     earlier.find(store, run.exp, run.trials)
-    list = to_see_to(run, store, run.trials, options)
+    list = unfinished(run, store, run.trials, options)
   end
   local left = store and slurm.left(store, open, list) or list
   if #left == 0 then
@@ -174,7 +174,7 @@ function array_run.print_script(run, path, options)
   return errors.DONE
 end
 
--- Returns the ids of the jobs of an experiment (nil: of all) in folder that are in the queue.
+-- Returns the ids of the jobs in the queue of folder and experiment (nil: of all experiments).
 local function jobs_of(folder, experiment)
   local open, why = slurm_queue.open(folder)
   if not open then errors.raise(errors.FAILED, "%s", why) end
@@ -185,7 +185,7 @@ local function jobs_of(folder, experiment)
   return ids
 end
 
--- Cancels these jobs, and waits for the checkpoints of their trials. Returns the ids of the jobs.
+-- Cancels these jobs, and waits until their trials have saved. Returns the ids of the jobs.
 function array_run.cancel(folder, experiment)
   local ids, since = jobs_of(folder, experiment), core.sys.clock()
   for _, id in ipairs(ids) do

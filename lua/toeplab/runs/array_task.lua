@@ -1,7 +1,6 @@
 -- runs/array_task.lua: runs trials as one task of an array job (slurm.lua). A task is a run that
--- shares the results folder with the other tasks: it runs its own trials of the submission, but
--- those that another process has begun. When its time ends, it saves them and goes back into the
--- queue.
+-- shares the results folder with the other tasks. It runs its own trials of the submission, except
+-- those that another process has begun. When its time ends, it saves them and requeues itself.
 local coordinator = require "toeplab.runs.coordinator"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
@@ -16,19 +15,19 @@ local worker = require "toeplab.runs.worker"
 
 local array_task = {}
 
--- How long after SIGUSR1 a worker is killed; the signal comes LEAD_SECONDS (slurm_options.lua)
--- before the time of the task ends.
+-- From SIGUSR1 until a worker is killed. The signal comes LEAD_SECONDS (slurm_options.lua) before
+-- the time of the task ends.
 local GRACE_SECONDS = 60
 local PROGRESS_SECONDS = 60 -- between two lines of its log
 
 local function integer(name)
   return math.tointeger(tonumber(os.getenv(name)))
-    or errors.usage("run: --array-task is for tasks of array jobs, which toeplab run --on slurm "
-      .. "submits: %s is not a number", name)
+    or errors.usage("run: --array-task is only for array jobs that toeplab run --on slurm submits: "
+      .. "%s is not a number", name)
 end
 
--- Returns what this process is as a task of submission `number` in the results folder: that
--- submission (slurm_queue.submission), with task, its place among the tasks, and full, JOB_TASK.
+-- Returns submission `number` of the results folder (slurm_queue.submission) with the fields of
+-- this process: task (its number) and full (JOB_TASK).
 function array_task.new(folder, number)
   local id, task = tostring(integer "SLURM_ARRAY_JOB_ID"), integer "SLURM_ARRAY_TASK_ID"
   local self = slurm_queue.submission(folder, number)
@@ -41,22 +40,22 @@ function array_task.new(folder, number)
   return self
 end
 
--- Raises because the trials of the submission are not those of its script.
+-- Raises because the script no longer gives the trials of the submission.
 function array_task.refuse(path)
-  errors.raise(errors.FAILED, "%s or code that it loads has changed since the sweep was submitted: "
+  errors.raise(errors.FAILED, "%s or code that it loads has changed since the sweep was submitted; "
     .. "submit again", path)
 end
 
--- Returns those of its trials that the task may begin now. Raises if they are not those that were
--- submitted, or other code would run them.
+-- Returns the trials that the task may begin now. Raises if they differ from the submitted ones, or
+-- if other code would run them.
 local function trials_of(task, run, path)
   local all, list = {}, {}
   for _, t in ipairs(run.trials) do all[t.id] = t end
   for _, s in ipairs(task.trials) do
     local t = s.task == task.task and (all[s.id] or array_task.refuse(path))
     if t and t.code_hash ~= s.code then
-      errors.raise(errors.FAILED, "%s: toeplab here is another build (code %.12s) than the one "
-        .. "that began the sweep (%.12s): install one build on all nodes, and give the sweep's "
+      errors.raise(errors.FAILED, "%s: this build of toeplab (code %.12s) differs from the one "
+        .. "that began the sweep (%.12s): install the same build on all nodes, and run the sweep's "
         .. "command again", core.sys.hostname(), t.code_hash, tostring(s.code))
     end
     local row = t and slurm.free(run.records, s)
@@ -68,7 +67,7 @@ local function trials_of(task, run, path)
   return list
 end
 
--- Returns whether any trial of list has got further than it was.
+-- Returns whether a trial of list has made progress.
 local function has_moved(run, list)
   for _, t in ipairs(list) do
     local _, row = run.records:status(t.id)
@@ -78,8 +77,8 @@ local function has_moved(run, list)
   return false
 end
 
--- Runs the trials. Returns whether that went well, the counts of the coordinator or an error, and
--- whether a trial has moved on.
+-- Runs the trials. Returns whether it succeeded, the counts of the coordinator or an error, and
+-- whether a trial has made progress.
 local function go(run, path, task)
   run.records = records.open(run.folder, "w")
   local guard <close> = run.records
@@ -97,8 +96,8 @@ local function go(run, path, task)
 end
 
 -- Runs trials of a run (prepared.new) of the script at path as the given task. Returns the exit
--- code. A task that a signal ends goes back into the queue, by its name JOB_TASK: the SLURM_JOB_ID
--- of one task is that of the array, by which scontrol would requeue all its tasks.
+-- code. Requeues a task that a signal ends, under its name JOB_TASK: SLURM_JOB_ID may be the id of
+-- the whole array, and scontrol would then requeue all tasks.
 function array_task.perform(run, path, task)
   run.progress = progress.new { every = PROGRESS_SECONDS }
   local ok, counts, moved = go(run, path, task)
@@ -107,7 +106,8 @@ function array_task.perform(run, path, task)
     if moved then
       slurm_queue.requeue(task.full)
     else
-      errors.say("job %s is not requeued: its time was too short for one checkpoint", task.full)
+      errors.say("job %s is not requeued, because its time was too short for one checkpoint",
+        task.full)
     end
   end
   error(counts, 0)

@@ -1,6 +1,6 @@
--- runs/coordinator.lua: hands the trials of a run to worker processes and copies what they write to
--- their journals into the store. Several coordinators may share a results folder: each begins the
--- trials that no other process has begun.
+-- runs/coordinator.lua: assigns the trials of a run to worker processes and copies their journals
+-- into the store. Several coordinators may share a results folder: each begins the trials that no
+-- other process has begun.
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
@@ -25,11 +25,11 @@ local HURRY_SECONDS = 2 -- from a second SIGINT until the workers are killed
 local Pool = {}
 Pool.__index = Pool
 
--- run: records, folder, progress, trials, exp, worker (the
--- command line of a worker as words), jobs, turns (devices.lua), alert (alert.lua), timeout
--- (seconds, or nil), fail_fast, used (seconds that its trials have already had), whole (whether its
--- trials cannot be run or stopped apart from one another), follow (nil, or an object that is told
--- of trials: live/tensorboard.lua), grace (seconds that SIGUSR1 leaves: array_task.lua).
+-- run: records, folder, progress, trials, exp, worker (a function that returns the command line of
+-- a worker), jobs, turns (devices.lua), alert (alert.lua), timeout (seconds, or nil), fail_fast,
+-- used (seconds that its trials have already used), whole (whether its trials can be run and
+-- stopped only together), follow (an observer of trials, e.g. live/tensorboard.lua, or nil), grace
+-- (seconds to save after SIGUSR1: array_task.lua).
 function coordinator.new(run)
   local budget = run.exp.budget or {}
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
@@ -41,8 +41,8 @@ end
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
--- Removes the files of a trial that have no row: those of a worker that was killed before their
--- rows were written, or of an earlier run that is redone.
+-- Removes the files of a trial that have no row: a worker was killed before it wrote their rows, or
+-- they belong to an earlier run that is redone.
 local function clean_folder(run, t, artifacts)
   local folder, known = run.folder .. "/" .. t.path, {}
   for _, row in ipairs(artifacts) do known[row.path] = true end
@@ -65,8 +65,8 @@ local function dismiss(self, w)
   end
 end
 
--- Leaves out a trial that another process has begun or removed since this run began.
-local function pass_over(self, t, why)
+-- Skips a trial that another process has begun or removed since this run began.
+local function skip(self, t, why)
   local run = self.run
   t.passed = true
   if why == "removed" then
@@ -74,8 +74,8 @@ local function pass_over(self, t, why)
     return run.progress:note("%s: was removed", t.label)
   end
   if run.whole then
-    errors.raise(errors.LOCKED, "%s: another process runs it, and this run needs all its trials: "
-      .. "give this command again later", t.label)
+    errors.raise(errors.LOCKED, "%s: another process runs it, but this run needs all its trials: "
+      .. "run this command again later", t.label)
   end
   t.taken = true
   run.progress:note("%s: another process has taken it", t.label)
@@ -90,7 +90,7 @@ local function assign(self, w, t)
   t.code_hash = w.code or t.code_hash
   t.provenance.whole = run.whole
   local attempt, seconds, artifacts = run.records:begin(t, w.process:pid())
-  if not attempt then return pass_over(self, t, seconds) end -- the worker waits for the next trial
+  if not attempt then return skip(self, t, seconds) end -- the worker waits for the next trial
   clean_folder(run, t, artifacts)
   local lines = {}
   for i, a in ipairs(artifacts) do
@@ -99,14 +99,14 @@ local function assign(self, w, t)
   lines[#lines + 1] = wire.line("trial", wire.pack(t.config), self.check, t.path, attempt,
     seconds, wire.pack(t.data or {}))
   w.trial, w.began, w.seconds, w.step, w.text = t, core.sys.clock(), seconds, nil, nil
-  w.process:send(table.concat(lines)) -- if the worker has died, its exit is noticed soon
+  w.process:send(table.concat(lines)) -- if the worker has died, `listen` notices it soon
   w.trial_log = ("%s/%s/log.txt"):format(run.folder, t.path)
   run.progress:began(w, t)
   if run.follow then run.follow:began(run, t) end
 end
 
--- Gives each idle worker the next trial for its device, and dismisses a worker for which there is
--- none. With pruning, trials start strictly in order, since each waits for the values of earlier
+-- Assigns each idle worker the next trial for its device, and dismisses the worker if there is
+-- none. With pruning, trials start strictly in order, because each waits for the values of earlier
 -- ones.
 local function assign_free(self)
   for _, w in ipairs(table.move(self.workers, 1, #self.workers, 1, {})) do
@@ -148,8 +148,8 @@ local function assign_all(self)
   end
 end
 
--- Copies the new records of the worker's journal into the store; some: at most about a megabyte of
--- them. Raises if the journal cannot be read, because results would otherwise be lost silently.
+-- Copies the new records of the worker's journal into the store; some: at most about a megabyte.
+-- Raises if the journal cannot be read, because results would otherwise be lost silently.
 local function copy_journal(self, w, some)
   local follow = self.run.follow
   local _, damage = self.run.records:take(w.trial, some, follow
@@ -165,19 +165,21 @@ end
 local function journal_end(self, w)
   copy_journal(self, w)
   local row = self.run.records:outcome(w.trial.id)
-  if not row then errors.raise(errors.LOCKED, "%s: was removed while it ran", w.trial.label) end
+  if not row then
+    errors.raise(errors.LOCKED, "%s: the trial was removed while it ran", w.trial.label)
+  end
   return row.status ~= "running" and row or nil
 end
 
--- Ends the run early: fate, {code=, why=, label= (of what ended it; a signal has none and takes
--- that of the first trial that it stops), lasts= (whether the same command would end in the same
--- way)}, is raised once all workers have ended.
+-- Ends the run early, and raises fate after all workers have ended: {code=, why=, label= (of the
+-- cause; a signal takes the label of the first trial that it stops), lasts= (whether the same
+-- command would fail again)}.
 local function end_run(self, fate)
   self.fate = self.fate or fate
   self:wind_down "TERM"
 end
 
--- Ends a small sweep whose finished trials lack the metric by which it chooses.
+-- Ends a small sweep if its finished trials lack the metric by which it chooses.
 local function check_metric(self, t)
   local run = self.run
   if not run.exp.searches or self.fate or self.chooses then return end
@@ -191,15 +193,15 @@ local function check_metric(self, t)
   end
 end
 
--- Records the end of the worker's trial with status "done", "failed" or "interrupted", and returns
--- the status that counts: a trial that was stopped for exceeding its time has failed, and a trial
--- is done only if its journal says so.
+-- Records the end of the worker's trial with status "done", "failed" or "interrupted". Returns the
+-- final status: a trial that exceeded its time has failed, and a trial is done only if its journal
+-- says so.
 local function end_trial(self, w, status, why, ended)
   local run, t = self.run, w.trial
   local said = journal_end(self, w)
   if status == "done" and not (said and said.status == "done") then
-    errors.raise(errors.STORAGE, "%s: its worker has reported its end, which its journal in %s/%s "
-      .. "lacks", t.label, run.folder, t.path)
+    errors.raise(errors.STORAGE, "%s: its worker has reported its end, but its journal in %s/%s "
+      .. "has no such record", t.label, run.folder, t.path)
   end
   run.records:check()
   if w.late and status ~= "done" then status, why, ended = "failed", w.late, w.late_for end
@@ -220,7 +222,7 @@ local function end_trial(self, w, status, why, ended)
     local last = w.place.gpu and launch.ours() -- see handlers.ended
     run.progress:say("%s failed: %s%s", t.label, errors.shown(tostring(why),
       "toeplab show " .. t.id:sub(1, 12)), last and #self.queue > 0
-      and "; several ranks run no trial after a failure on a GPU: give this command again" or "")
+      and "; ranks cannot continue after a failure on a GPU: run this command again" or "")
     if not t.diverged then run.alert:trial(ended == "guard" and "diverged" or "failed", t, why) end
     if run.fail_fast or last then
       self.failed_fast = true
@@ -244,7 +246,7 @@ end
 function handlers.diverged(self, w, text)
   local t = w.trial
   if t and not t.diverged then self.run.alert:trial("diverged", t, text) end
-  if t then t.diverged = true end -- its end is then no news
+  if t then t.diverged = true end -- do not alert again when it ends
 end
 
 function handlers.clear(self, w) self.run.progress:clear(w) end
@@ -279,8 +281,8 @@ function handlers.ended(self, w, status, code, why, ended)
   local asked = w.late or w.stopped
   w.closed = asked ~= nil -- a worker that was asked to stop takes no other trial
   status = end_trial(self, w, status, why, ended)
-  -- The CUDA context of its process may be broken. Another process takes its place, but none can
-  -- take that of a rank: then the run ends.
+  -- The CUDA context of its process may be broken. A new process replaces it; a rank cannot be
+  -- replaced, so its run ends.
   if status == "failed" and w.place.gpu and not launch.ours() then dismiss(self, w) end
   local fate = code and { code = code, label = label, why = ("%s: %s"):format(label, why) }
   local known = self.fate
@@ -295,9 +297,9 @@ end
 
 -- ---- Exits -------------------------------------------------------------------------------------
 
--- Handles the exit of a worker's process. What the journal says about the end of its trial counts.
--- Without that, a trial whose worker was killed by a signal continues from its checkpoint in
--- another worker, once; the next time, or if the worker exited by itself, it has failed. It is
+-- Handles the exit of a worker's process. If the journal has the end of its trial, that counts.
+-- Otherwise a trial whose worker was killed by a signal continues from its checkpoint in another
+-- worker, once; the second time, or if the worker exited by itself, it has failed. It is
 -- interrupted if the run winds down, or if the worker reported that it cannot run trials, which
 -- ends the run.
 local function handle_exit(self, w)
@@ -313,7 +315,7 @@ local function handle_exit(self, w)
   self.deaths[t] = (self.deaths[t] or 0) + 1
   if self.winding or w.late or w.stopped then
     end_trial(self, w, "interrupted", why)
-  elseif launch.ours() then -- no process can take the place of a rank
+  elseif launch.ours() then -- a rank cannot be replaced
     end_trial(self, w, "interrupted", why)
     end_run(self, w.unfit or { code = errors.FAILED, why = "rank 0: " .. why })
     self.fate.label = t.label
@@ -328,7 +330,7 @@ local function handle_exit(self, w)
     end_run(self, w.unfit)
   else
     end_trial(self, w, "failed", why)
-    -- A killed trial never reports the values by which later trials are judged; a rerun may.
+    -- Later trials are judged by the values that the killed trial never reported; a rerun may.
     if signal and self.pruner then
       end_run(self, { code = errors.FAILED, label = t.label,
         why = ("%s: %s, and the trials after it are judged by its values"):format(t.label, why) })
@@ -366,9 +368,9 @@ local function listen(self, w)
   if not text then handle_exit(self, w) end
 end
 
--- Sends each trial that waits at a rung the decision whether it continues. The time that it waited
--- does not count. The trials of a small sweep (trials/tuning.lua) have no pruner and all continue,
--- because the choice compares their final values.
+-- Decides which trials that wait at a rung continue, and does not count their waiting time. The
+-- trials of a small sweep (trials/tuning.lua) have no pruner and all continue, because the choice
+-- compares their final values.
 local function judge_all(self, now)
   if self.winding then return end
   for _, w in ipairs(self.workers) do
@@ -391,23 +393,23 @@ local function busy(self)
   return count
 end
 
--- Calls fn. Returns false if another process holds the store so long that it has to be tried later.
-local function later(fn, ...)
+-- Calls fn. Returns false if another process holds the lock of the store for too long.
+local function unless_locked(fn, ...)
   local ok, why = pcall(fn, ...)
   if not ok and not (errors.is(why) and why.code == errors.LOCKED) then error(why, 0) end
   return ok
 end
 
--- Copies what is new in the journals, and stops the trials whose end somebody has asked for, or
--- which another process has begun again.
+-- Copies the new records of the journals. Stops trials that a user has asked to stop or that
+-- another process has begun again.
 local function take_all(self, now)
   if now - self.taken < TAKE_SECONDS then return end
   self.taken = now
   local records = self.run.records
-  if not later(function() records:check() end) then return end
+  if not unless_locked(function() records:check() end) then return end
   for _, w in ipairs(self.workers) do
-    if w.trial and not later(copy_journal, self, w, true) then return end
-    local signal = w.trial and not w.stopped and records:asks_to_stop(w.trial)
+    if w.trial and not unless_locked(copy_journal, self, w, true) then return end
+    local signal = w.trial and not w.stopped and records:stop_signal(w.trial)
     if signal then
       w.stopped, w.closed = true, true -- the worker ends after this trial
       w:ask_to_stop(signal)
@@ -441,10 +443,10 @@ local function leave(self)
   end
 end
 
--- Runs the trials of list and, once all have ended, those that more() returns, until it returns
--- none (nil: no more). Returns counts {done=, failed=, pruned=, stopped=, removed=} and the set of
--- keys that trials have read; a trial that another process has begun gets the field taken. Raises
--- if the run ends early. In either case all workers have ended.
+-- Runs the trials of list and, when all have ended, the trials that more() returns (nil: none),
+-- until it returns an empty list. Returns counts {done=, failed=, pruned=, stopped=, removed=} and
+-- the set of keys that trials have read; sets `taken` of trials that another process has begun.
+-- Raises if the run ends early. In either case all workers have ended.
 function Pool:go(list, more)
   local spec = self.run.exp.prune
   self.queue = table.move(list, 1, #list, 1, {})

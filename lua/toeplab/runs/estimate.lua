@@ -1,15 +1,15 @@
--- runs/estimate.lua: predicts how long trials will take from finished trials of the same
--- experiment, and how long a run still takes.
+-- runs/estimate.lua: predicts the time of trials from finished trials of the same experiment, and
+-- the remaining time of a run.
 --
--- A trial is predicted to take the mean of the finished trials that are most similar: those whose
--- configuration, apart from the seed, differs in the fewest keys. Time scales with the number of
--- steps and, where the costs of both are known (workload.lua), with the cost of a step; what
--- follows the last step, such as an evaluation, scales with the cost of a token. Without finished
--- trials the time is that of the steps at the rates of the machine, if these are given.
+-- The prediction is the mean time of the most similar finished trials, whose configuration, apart
+-- from the seed, differs in the fewest keys. Time scales with the number of steps and, if the costs
+-- of both are known (workload.lua), with the cost of a step. The time after the last step, e.g. of
+-- an evaluation, scales with the cost of a token. Without finished trials, the prediction uses the
+-- rates of the machine, if these are given.
 --
--- The range of a prediction is that of the trials it is taken from. If these differ from the trial
--- in some key, the range also allows the errors that predictions of the same kind have made: each
--- finished configuration is predicted from the others, and compared with what it took.
+-- The range of a prediction is the range of the similar trials. If these differ from the trial in
+-- some key, the range also allows for the errors of such predictions: each finished configuration
+-- is predicted from the others, and compared with its measured time.
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
@@ -22,19 +22,18 @@ local estimate = {}
 local Estimate = {}
 Estimate.__index = Estimate
 
-local MOST = 500 -- newest configurations that are read
-local TESTED = 100 -- newest configurations that are predicted from the others
+local MOST = 500 -- newest configurations to read
+local TESTED = 100 -- newest configurations to predict from the others
 
 -- Predictions for a run are at least PAUSE seconds apart, and SHARE times as long as one took.
 local PAUSE, SHARE = 2, 50
 
--- The factor by which a time that was scaled with the cost of a step may be wrong, either way,
--- while no finished trials show it; costs within a factor of SAME count as equal.
+-- The assumed error factor of a time that was scaled with the cost of a step, until finished trials
+-- show the real one. Costs within a factor of SAME count as equal.
 local ERROR, SAME = 2, 1.25
 
--- Returns the values of a configuration as comparable texts, key -> text, without the seed and the
--- number of steps. Those of finished trials come from the store, which has only the keys that
--- decide their results.
+-- Returns the values of a configuration as JSON, key -> string, without the seed, the number of
+-- steps, and the keys that the store omits because they do not affect results.
 local function texts(c)
   local set = {}
   for key, value in pairs(config.result_keys(c)) do
@@ -59,7 +58,7 @@ local function add_differing(set, a, b)
   return set
 end
 
--- Loads the durations of the finished trials of an experiment from the store; nil: there are none.
+-- Loads the durations of the finished trials of an experiment from the store (nil: none).
 -- machine: {cost= (of workload.new), rates= (a function of a device and a precision that returns
 -- the measured rates of workload.rates, or nil)}; nil: the time scales with the steps only.
 function estimate.new(store, experiment, machine)
@@ -81,7 +80,7 @@ function estimate.new(store, experiment, machine)
     machine = machine, others = sorted_keys(varies) }, Estimate)
 end
 
--- Returns the keys in which a configuration differs from all known ones, which share their values.
+-- Returns the keys in which all known configurations agree and this one differs.
 local function keys_apart(self, values)
   local keys = self.list[1] and add_differing({}, values, self.list[1].values) or {}
   for _, key in ipairs(self.others) do keys[key] = nil end
@@ -89,7 +88,7 @@ local function keys_apart(self, values)
 end
 
 -- Returns the known configurations that differ from values in the fewest of the keys that vary
--- among them, and that number. but: one that does not count, or nil.
+-- among them, and that number. but: a configuration to ignore, or nil.
 local function nearest(self, values, but)
   local least, list = math.huge, {}
   for _, known in ipairs(self.list) do
@@ -103,8 +102,8 @@ local function nearest(self, values, but)
   return list, least
 end
 
--- Returns the cost of a trial with the keys c, with the seconds of a step and those of a token by
--- the usual rates of its device; nil if it is not known.
+-- Returns the cost of a trial with the keys c, with the seconds of a step and of a token at the
+-- usual rates of its device; nil if it is unknown.
 local function cost_of(self, c)
   local cost = self.machine and self.machine.cost(c)
   if not cost then return nil end
@@ -118,7 +117,7 @@ local function known_cost(self, known)
   return known.cost
 end
 
--- Returns the mean bytes of a checkpoint of the finished trials by formula; nil if that is unknown.
+-- Returns the mean bytes of a checkpoint of the finished trials by formula; nil if unknown.
 function Estimate:checkpoint()
   local sum, trials = 0.0, 0
   for _, known in ipairs(self.list) do
@@ -129,9 +128,9 @@ function Estimate:checkpoint()
   return trials > 0 and sum / trials or nil
 end
 
--- Returns how many times as long a step, and a token, of a trial with this cost takes as those of a
--- known configuration, and whether that is a guess; 1 if its cost is not known, or the devices
--- differ.
+-- Returns the ratios of the seconds of a step, and of a token, of a trial with this cost to those
+-- of a known configuration, and whether the ratio is a guess; 1 if the known cost is missing, or
+-- the devices differ.
 local function ratios(self, cost, known)
   local other = known_cost(self, known)
   if not other or other.device ~= cost.device then return 1, 1 end
@@ -139,9 +138,8 @@ local function ratios(self, cost, known)
   return ratio, cost.token / other.token, ratio > SAME or ratio < 1 / SAME
 end
 
--- Returns the prediction of Estimate:whole without the errors of others. apart: the keys in which
--- all known configurations differ from values; cost: of cost_of; but: a known one that does not
--- count, or nil.
+-- Returns the prediction of Estimate:whole without the errors of other predictions. apart: the
+-- result of keys_apart; cost: the result of cost_of; but: a known configuration to ignore, or nil.
 local function predict(self, values, steps, apart, cost, but)
   local list, far = nearest(self, values, but)
   if #list == 0 then return nil end
@@ -174,8 +172,8 @@ local function predict(self, values, steps, apart, cost, but)
     far = far + #apart, keys = sorted_keys(keys), scaled = scaled }
 end
 
--- Returns what finished configurations took over what the others predict for them, at least and at
--- most: {low=, high=, scaled= (whether any of these predictions was scaled with a cost)}.
+-- Returns the least and the greatest ratio of a finished configuration's time to its prediction
+-- from the others: {low=, high=, scaled= (whether a prediction was scaled with a cost)}.
 local function errors_of(self)
   if self.errors then return self.errors end
   self.errors = { low = 1.0, high = 1.0 }
@@ -191,7 +189,7 @@ local function errors_of(self)
   return self.errors
 end
 
--- Predicts a trial from the rates of its device alone: without what is not a step.
+-- Predicts a trial from the rates of its device alone. Counts only its steps.
 local function by_rates(self, c, steps, cost)
   local rates = steps and cost and self.machine.rates(cost.device, c.precision)
   if not rates then return nil end
@@ -200,11 +198,11 @@ local function by_rates(self, c, steps, cost)
     high = seconds * ERROR, far = 0, keys = {}, scaled = true }
 end
 
--- Predicts a trial of that configuration: {seconds= (in all), low=, high= (the range), after= (the
--- seconds after the last checkpoint, as for an evaluation), trials= (how many finished ones it is
--- taken from; 0: from the rates of the machine), far= (the number of keys in which these differ
--- from the trial), keys= (their names), scaled= (whether the cost of a step differs from theirs)};
--- nil if nothing is known.
+-- Predicts a trial of this configuration: {seconds= (in all), low=, high= (the range), after= (the
+-- seconds after the last checkpoint, e.g. of an evaluation), trials= (the number of finished trials
+-- behind it; 0: rates of the machine), far= (the number of keys in which these differ from the
+-- trial), keys= (their names), scaled= (whether the cost of a step differs)}; nil if nothing is
+-- known.
 function Estimate:whole(c)
   local values, steps = texts(c), count_steps(c)
   local apart = keys_apart(self, values)
@@ -225,9 +223,9 @@ function Estimate:whole(c)
   return self.known[text] or nil
 end
 
--- Predicts, as Estimate:whole does, the remaining seconds of a trial that has reached `step`: by
--- its own pace if it has spent `seconds` on these steps, else by what others took. Its own pace
--- counts as one trial that differs in no key.
+-- Predicts, like Estimate:whole, the remaining seconds of a trial that has reached `step`. Uses the
+-- trial's own pace if `seconds`, its time until then, is given; that counts as one trial that
+-- differs in no key. Otherwise uses other trials.
 function Estimate:left(c, step, seconds)
   local steps, p = count_steps(c), self:whole(c)
   if not steps or not step or step <= 0 then return p end
@@ -242,10 +240,9 @@ function Estimate:left(c, step, seconds)
   return overlay(p, { seconds = rest(p.seconds), low = rest(p.low), high = rest(p.high) })
 end
 
--- Returns the seconds until `workers` workers have done the trials of list, handed out in order:
--- {config=, step= (reached), spent= (seconds on these steps), had= (of a running trial, since it
--- began; else nil), count= (how many there are of these; nil: one)} each. nil if the time of one is
--- unknown.
+-- Returns the seconds until `workers` workers have finished the trials of list, assigned in order:
+-- {config=, step= (reached), spent= (seconds until then), had= (seconds since a running trial
+-- began, or nil), count= (number of such trials; nil: one)} each. nil if one time is unknown.
 function Estimate:remaining(list, workers)
   local times = {}
   for _, t in ipairs(list) do
@@ -259,7 +256,7 @@ function Estimate:remaining(list, workers)
   return estimate.makespan(times, workers)
 end
 
--- Returns the seconds until `workers` workers have done all of list (seconds each), handed out in
+-- Returns the seconds until `workers` workers have finished all of list (seconds each), assigned in
 -- order.
 function estimate.makespan(list, workers)
   local free = {}
@@ -274,9 +271,9 @@ function estimate.makespan(list, workers)
   return math.max(table.unpack(free))
 end
 
--- Returns a function that predicts the seconds until the trials of the list queue and those of the
--- workers are done; nil while this is unknown. It belongs to a run of the experiment's trials by
--- `jobs` workers, and caches its results, so that calls are cheap.
+-- Returns a function of the queue and the workers of a run that predicts the seconds until all its
+-- trials are done; nil while unknown. It caches its results, so that calls are cheap. jobs: the
+-- number of workers.
 function estimate.of_run(store, experiment, jobs)
   local due, ends = -math.huge, nil
   return function(queue, workers)

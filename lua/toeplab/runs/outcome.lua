@@ -1,5 +1,5 @@
--- runs/outcome.lua: prints what came of a run: the report of its experiment, and how many of its
--- trials are done.
+-- runs/outcome.lua: prints the report and the summary line at the end of a run, and warns about
+-- keys and metrics that no trial used.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
@@ -25,9 +25,9 @@ local function narrowed(run, key)
   return #(run.exp:axes()[key] or {}) > 1
 end
 
--- Warns about keys of fixed or of rows that no trial read, which may be misspelt (weight_deacy). It
--- is silent if some trials did not run now, or the command left values of an axis out, since those
--- trials may read the key, and if a scale was chosen, since the scale may not need the key.
+-- Warns about keys of fixed or rows that no trial read, which may be misspelt (weight_deacy). Does
+-- not warn if some trials did not run now, or the command omitted values of an axis, because those
+-- trials may read the key; nor if a scale was chosen, because it may not need the key.
 function outcome.warn_fixed(run, counts, reads)
   if counts.done ~= #run.trials or run.scale ~= "" then return end
   for _, key in ipairs(sorted_keys(run.exp:axes())) do
@@ -42,8 +42,8 @@ function outcome.warn_fixed(run, counts, reads)
     run.exp:where(unread[1]), "'" .. table.concat(unread, "', '") .. "'")
 end
 
--- Warns after the first trial about axes that it did not read. Only an axis that no trial reads is
--- an error, which check_read tells at the end of the run.
+-- Warns after the first trial about axes that it did not read. check_read raises at the end of the
+-- run if no trial has read an axis.
 function outcome.warn_axes(run, reads)
   local conditional = {}
   rows.add_reads(run.exp.rows, reads)
@@ -64,8 +64,8 @@ function outcome.check_read(run, counts, reads)
   rows.add_reads(run.exp.rows, reads)
   for _, key in ipairs(run.axes) do
     if not reads[key] and not narrowed(run, key) then
-      errors.usage("%s: no trial read '%s', so its values made no difference: read it or take it "
-        .. "out", run.exp:where(key), key)
+      errors.usage("%s: no trial read '%s', so its values made no difference: read it or remove it",
+        run.exp:where(key), key)
     end
   end
 end
@@ -79,7 +79,7 @@ local function names_logged(trials)
   return set
 end
 
--- Returns those of the finished trials whose value of a tuned key counts.
+-- Returns the finished trials that have the chosen value of a tuned key.
 local function chosen(run, finished)
   local tune, list, results, points, kept = run.exp.tune, {}, {}, {}, {}
   if not run.exp.tuned then return finished end
@@ -104,7 +104,7 @@ local function plain_report(trials)
 end
 
 -- Warns if no trial logged a metric that a field of the script names, which may be misspelt.
--- effect: what came of it, or "".
+-- effect: the consequence, or "".
 local function warn_absent(run, logged, field, name, effect)
   if logged[name] then return end
   run.progress:warn("%s: no trial logged '%s'%s%s", run.exp:where(field), name, effect,
@@ -139,8 +139,7 @@ local kinds = { { "done", "done" }, { "skipped", "already done" }, { "pruned", "
   { "failed", "failed" }, { "stopped", "stopped (the same command continues)" },
   { "taken", "run by other processes" }, { "removed", "removed" } }
 
--- Returns the counts of trials as text: "3 trials: 2 done, 1 failed". A kind that counts lacks did
--- not occur.
+-- Returns the counts of trials as a string: "3 trials: 2 done, 1 failed". counts may lack kinds.
 function outcome.counts_text(run, counts)
   local parts = {}
   for _, kind in ipairs(kinds) do
@@ -160,8 +159,8 @@ local function summary(run, counts, seconds)
   end
 end
 
--- Shows the results of all trials and their summary. counts: {done=, failed=, pruned=, skipped=};
--- began: when the run began.
+-- Prints the results of all trials and their summary. counts: {done=, failed=, pruned=, skipped=};
+-- began: the time of the run's start.
 function outcome.conclude(run, counts, began, options)
   outcome.show_report(run)
   rounds.show(run.chosen)

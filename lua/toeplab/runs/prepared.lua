@@ -1,5 +1,5 @@
--- runs/prepared.lua: prepares the run of an experiment: which of its trials are done, which of them
--- other code made, what killed runs left to be copied, and the rows of the others.
+-- runs/prepared.lua: prepares the run of an experiment: copies the journals of killed runs, finds
+-- the trials that are done or that other code has made, and inserts the rows of the others.
 local alert = require "toeplab.runs.alert"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
@@ -22,11 +22,11 @@ local tuning = require "toeplab.trials.tuning"
 
 local prepared = {}
 
-local CHECKPOINT_SECONDS = 60 -- between checkpoints, unless the experiment or the user says
+local CHECKPOINT_SECONDS = 60 -- between checkpoints, unless the experiment or the user sets it
 local PATIENCE_SECONDS = 20   -- for the worker of a killed run to save and end
 
--- Returns the store in folder for reading, or nil if there is none yet; a full disk may have left
--- it empty. upgrade: whether one of an older schema is upgraded first.
+-- Returns the store in folder for reading, or nil if there is none yet, or a full disk has left it
+-- empty. upgrade: whether to upgrade a store of an older schema first.
 function prepared.stored(folder, upgrade)
   if not trial_files.has_store(folder) then return nil end
   local ok, store = pcall(records.open, folder, "r")
@@ -38,9 +38,8 @@ function prepared.stored(folder, upgrade)
   return ok and store or nil
 end
 
--- After a coordinator was killed, its worker saves and ends by itself. Waits until it has closed
--- its journal. Returns false if that takes too long; its trial then counts as one that it still
--- runs.
+-- Waits until the worker of a killed coordinator, which saves and ends by itself, has closed its
+-- journal. Returns false if that takes too long; the trial then counts as running.
 local function is_closed(run, open)
   local path, began = run.folder .. "/" .. journal.path(open.path, open.attempt), core.sys.clock()
   while journal.in_use(path) do
@@ -51,13 +50,13 @@ local function is_closed(run, open)
   return true
 end
 
--- Copies the journals that killed runs left behind into the store.
+-- Copies the journals of killed runs into the store.
 function prepared.replay(run)
   for _, open in ipairs(run.records:open_journals()) do
     if is_closed(run, open) then
       local _, damage = run.records:take(open)
       if damage then
-        run.progress:warn("%s/%s: %s; toeplab fsck says more", run.folder, open.path, damage)
+        run.progress:warn("%s/%s: %s; see `toeplab fsck`", run.folder, open.path, damage)
       end
       run.records:end_journal(open)
     else
@@ -67,21 +66,20 @@ function prepared.replay(run)
   end
 end
 
--- Returns whether a trial of exp with this status is not to be run. One that the guard stopped has
--- decided against its value, if it belongs to a small sweep that chooses a key.
+-- Returns whether a trial of exp with this status needs no run. In a small sweep that chooses a
+-- key, that includes a trial that the guard stopped: its value is rejected.
 function prepared.is_finished(exp, status)
   return status == "done" or status == "pruned" or status == "guard" and exp.searches or false
 end
 
--- Returns whether what is stored of trial t of exp, whose row is given, was made by other code than
--- the present, wholly or in part: its results if it is finished, else its checkpoint.
+-- Returns whether the results of trial t of exp (if it is unfinished, its checkpoint) were made by
+-- other code than the present, wholly or in part. status, row: of Records:status.
 function prepared.by_other_code(exp, t, status, row)
   if not status or not (row.mixed or row.code_hash ~= t.code_hash) then return false end
   return prepared.is_finished(exp, status) or (row.step or 0) > 0
 end
 
--- Returns the trials that other code produced, finished ones and others, but those in the set
--- run.kept.
+-- Returns the finished and the unfinished trials that other code made, except those in run.kept.
 function prepared.other_code(run)
   local finished, begun = {}, {}
   for _, t in ipairs(run.trials) do
@@ -93,7 +91,7 @@ function prepared.other_code(run)
   return finished, begun
 end
 
--- Makes a trial start over, unless another run has begun it since.
+-- Marks a trial to start over, unless another run has begun it since.
 local function redo(run, t)
   run.records:transaction(function()
     local status, row = run.records:status(t.id)
@@ -103,8 +101,8 @@ local function redo(run, t)
   end)
 end
 
--- Reports finished trials that other code produced; with redo, queues them to run again, and makes
--- unfinished ones start over instead of resuming from the checkpoint of that code.
+-- Reports finished trials that other code made. With redo, queues them to run again, and makes
+-- unfinished ones start over instead of resuming from their checkpoint.
 function prepared.handle_other_code(run, options)
   local function note(list, what, fate)
     if #list == 0 then return end
@@ -116,8 +114,8 @@ function prepared.handle_other_code(run, options)
     end
   end
   local finished, begun = prepared.other_code(run)
-  note(finished, "finished", options.redo and "made again"
-    or "kept (run --redo makes them again)")
+  note(finished, "finished", options.redo and "to run again"
+    or "kept (run --redo runs them again)")
   note(options.redo and begun or {}, "unfinished", "started over")
 end
 
@@ -144,7 +142,7 @@ function prepared.undone(run)
   return table.move(busy, 1, #busy, #list + 1, list), finished
 end
 
--- Raises if other processes run trials of a run that needs all of its trials for itself.
+-- Raises if the run must have all its trials to itself, and other processes run some of them.
 function prepared.check_free(run, options)
   local _, _, busy = prepared.to_do(run)
   local why = options.redo and "--redo" or options.only and "reproduce"
@@ -153,14 +151,14 @@ function prepared.check_free(run, options)
   run.whole = why and true or nil
   if not why or #busy == 0 then return end
   local _, row = run.records:status(busy[1].id)
-  errors.raise(errors.LOCKED, "%s: process %s on %s runs trial %s, and %s needs all trials of the "
-    .. "run for itself: give this command again later", run.folder, row.pid, row.host,
+  errors.raise(errors.LOCKED, "%s: process %s on %s runs trial %s, but %s requires that this "
+    .. "command runs all its trials: run it again later", run.folder, row.pid, row.host,
     busy[1].id:sub(1, 12), why)
 end
 
--- Returns the words of the command that is stored: the one that continues the trials or tries them
--- again. With --redo it would instead delete what other code makes of them in the meantime, and
--- with --adopt take that over; the command of --alert may hold a secret address.
+-- Returns the words of the command to store, which users repeat to continue the trials. Removes
+-- --redo and --adopt, which a repetition would apply to newer results, and --alert, whose command
+-- may contain a secret address.
 function prepared.stored_words(words)
   local kept = {}
   for i, word in ipairs(words) do
@@ -170,8 +168,8 @@ function prepared.stored_words(words)
   return kept
 end
 
--- Raises unless the devices of all trials that may start now are available. It runs before anything
--- of the store changes: --redo deletes results, which a missing device could not make again.
+-- Raises unless the devices of all trials that may start now are available. Call it before the
+-- store changes: --redo deletes results that a missing device could not make again.
 function prepared.check_devices(run, options)
   local list = prepared.to_do(run)
   -- Unfinished ones are in list.
@@ -182,8 +180,8 @@ function prepared.check_devices(run, options)
   devices.check(run.exp, list)
 end
 
--- Returns the trials of a command, identified and numbered, and what plan.trials says of them. Only
--- those for which options.only(trial) holds (nil: all).
+-- Returns the trials of a command with ids and numbers, and the second result of plan.trials.
+-- options.only: a predicate that selects trials (nil: all).
 function prepared.trials_of(exp, overrides, options)
   local trials, about = plan.trials(exp, overrides)
   identity.identify(exp, trials)
@@ -195,7 +193,8 @@ function prepared.trials_of(exp, overrides, options)
   return list, about
 end
 
--- Returns lines that say why trials are new although the store has some of the same configuration.
+-- Returns lines that explain why trials are new although the store has some of the same
+-- configuration.
 function prepared.why_new(trials)
   local lines, count = {}, 0
   for i, reason in ipairs(earlier.reasons(trials)) do
@@ -204,15 +203,15 @@ function prepared.why_new(trials)
   end
   for _, t in ipairs(trials) do count = count + (earlier.adoptable(t) and 1 or 0) end
   if count > 0 then
-    lines[#lines + 1] = ("%d of them %s old results, which run --adopt takes over"):format(count,
+    lines[#lines + 1] = ("%d of them %s old results; run --adopt takes them over"):format(count,
       count == 1 and "has" or "have")
   end
   return lines
 end
 
--- Looks the trials of a run up in its open store: gives those that it has under other ids these,
--- and says why others are new or, with --adopt, takes their old results over. Of a run that only
--- reads (run.reads), the store stays as it is. Returns how many trials it has adopted.
+-- Looks the trials of a run up in its open store. Trials that it has under other ids get these ids.
+-- Prints why others are new or, with --adopt, takes over their old results. Does not change the
+-- store of a run that only reads (run.reads). Returns the number of adopted trials.
 function prepared.look_up(run, options)
   earlier.find(run.records, run.exp, run.trials)
   for _, line in ipairs(prepared.why_new(run.trials)) do
@@ -230,12 +229,12 @@ function prepared.look_up(run, options)
   return count
 end
 
--- Raises if GPUs are to be shared by trials of which none uses one.
+-- Raises if --share is given but no trial uses a GPU.
 local function check_share(trials)
   for _, t in ipairs(trials) do
     if t.config.device ~= "cpu" then return end
   end
-  errors.usage "run: --share is for trials on GPUs, and none has device=cuda"
+  errors.usage "run: --share requires trials on GPUs, but none has device=cuda"
 end
 
 function prepared.new(exp, overrides, options)
@@ -268,8 +267,8 @@ local function save_changes(run)
   return path
 end
 
--- Returns the keys of grid that no rule of when sets: a command may give them other values and
--- leaves all else as it is.
+-- Returns the keys of grid that no rule of when sets: a command may give them other values without
+-- other effects.
 local function free_keys(exp)
   local list, set = {}, {}
   for _, rule in ipairs(exp.when) do
@@ -281,8 +280,8 @@ local function free_keys(exp)
   return list
 end
 
--- Sets the provenance of all trials of a run, and returns it. words: of the command that is stored;
--- threads: of each worker.
+-- Sets the provenance of all trials of a run, and returns it. words: the command to store; threads:
+-- of each worker.
 function prepared.set_provenance(run, words, threads)
   local about = provenance.collect(words, run.exp)
   about.threads = threads

@@ -1,5 +1,5 @@
 -- runs/reproduce.lua: runs a stored trial again from its stored script and configuration, and
--- compares both results bit for bit.
+-- compares the results bit for bit.
 local checkpoint = require "toeplab.models.files.checkpoint"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
@@ -27,8 +27,8 @@ local function files(store, id)
     WHERE trial = ? AND kind NOT GLOB 'tensor:*' GROUP BY kind ORDER BY kind]], { id })
 end
 
--- Returns the path of a file of a trial (of files). Raises if it is missing or damaged; why: what
--- that prevents.
+-- Returns the path of a trial's file (a row of `files`). Raises if it is missing or damaged; why:
+-- the consequence.
 local function intact_path(store, file, why)
   local path = trial_files.path(store.folder, file.trial, file)
   if not trial_files.intact(path, file.sha256) then
@@ -43,21 +43,21 @@ local function checkpoint_path(store, file)
 end
 
 -- Returns the row of trial id with about (its provenance), device, source, script and overrides (of
--- the sweep that requested it) and backends (the text of chosen_backends.lua, or nil). Raises if it
--- cannot be run again or compared, so that no time is spent in vain.
+-- the sweep that requested it) and backends (the text of chosen_backends.lua, or nil). Raises early
+-- if the trial cannot be run again or compared.
 function reproduce.stored(store, id)
   local t = store:rows([[SELECT id, experiment, status, config, seed, sweep, attempt, code_hash,
     data_hash, git_commit AS "commit", git_dirty AS dirty, host, provenance,
     coalesce(json_extract(config, '$.device'), 'cpu') AS device, error
     FROM v_trials WHERE id = ?]], { id })[1]
   if t.status ~= "done" then
-    errors.usage("trial %s is %s: only a finished one can be reproduced", id:sub(1, 12), t.status)
+    errors.usage("trial %s is %s: only finished trials can be reproduced", id:sub(1, 12), t.status)
   end
   local sweep = sweeps.of_trial(store, t)
   if not sweep then errors.usage("the script of trial %s is not stored", id:sub(1, 12)) end
   if t.config:find(secrets.MASK, 1, true) then
-    errors.usage("trial %s was run with a secret, which is not stored: run its script with it",
-      id:sub(1, 12))
+    errors.usage("trial %s was run with a secret, which is not stored: run its script with the "
+      .. "secret instead", id:sub(1, 12))
   end
   t.about, t.source, t.script = store:object(t.provenance), sweep.source, sweep.script
   t.overrides = store:object(sweep.plan).overrides or {}
@@ -74,8 +74,8 @@ end
 
 -- ---- The second run ---------------------------------------------------------------------------
 
--- Keeps an interrupted reproduction in the scratch folder, which then continues; removes any other
--- content of the folder.
+-- Keeps an interrupted reproduction in the scratch folder, so that it continues; removes any other
+-- content.
 local function prepare(scratch)
   local _, link = core.sys.kind(scratch)
   -- A scratch folder behind a symbolic link is not reused.
@@ -88,7 +88,7 @@ local function prepare(scratch)
   reproduce.clear(scratch)
 end
 
--- Returns a function that gives the second run the backends that the first one chose, since another
+-- Returns a function that gives the second run the backends that the first one chose: a different
 -- choice could change the results.
 local function give_backends(t)
   return function(store, trials)
@@ -101,15 +101,15 @@ local function give_backends(t)
   end
 end
 
--- Returns whether a trial that the script declares now is t.
+-- Returns whether a trial that the script now declares has the configuration of t.
 local function matches(t, declared)
   return json.encode(secrets.config(config.result_keys(declared.config))) == t.config
 end
 
--- Returns the overrides of t, plus its device if neither they nor an axis of the script set it: it
--- may have come from TOEPLAB_DEVICE. The key that the script tunes gets the value of t, so that it
--- is not tuned again, unless t is itself a trial of the small sweep that tunes it. One process
--- makes what several ranks made.
+-- Returns the overrides of t. Adds its device if neither they nor an axis of the script set it: it
+-- may come from TOEPLAB_DEVICE. Sets the tuned key to the value of t, so that it is not tuned
+-- again, unless t belongs to the small sweep that tunes it. Drops ranks: one process reproduces the
+-- result.
 local function overrides_of(t, script)
   local exp = experiment.load(script)
   local words = tuning.words_of(exp, t.overrides, t.experiment, t.values)
@@ -124,8 +124,8 @@ end
 
 function reproduce.clear(scratch) os.execute("rm -rf " .. shell.quote(scratch)) end
 
--- Copies the modules beside the script of trial t, as far as they are there, beside its copy in the
--- folder scratch.
+-- Copies the existing modules of the script of trial t into the folder scratch, beside the copy of
+-- the script.
 local function copy_modules(t, scratch)
   local ok, exp = pcall(experiment.load, t.script, { print = function() end }, t.source)
   local home = t.script:match "^.*/" or "./"
@@ -151,11 +151,10 @@ function reproduce.run(t, scratch, options)
     threads = options.threads, enlisted = give_backends(t),
     only = function(other) return matches(t, other) end })
   if #trials == 0 then
-    errors.raise(errors.CHECK, "the stored script and its overrides (%s) no longer give this trial",
-      table.concat(t.overrides, " "))
+    errors.raise(errors.CHECK, "the stored script with its overrides (%s) no longer declares this "
+      .. "trial", table.concat(t.overrides, " "))
   end
-  if code ~= errors.DONE then errors.raise(errors.CHECK,
-    "the trial failed when it was run again") end
+  if code ~= errors.DONE then errors.raise(errors.CHECK, "the trial failed in the second run") end
   return trials[1].id
 end
 
@@ -166,8 +165,8 @@ local function series(store, id)
     ORDER BY step, name]], { id })
 end
 
--- Returns how many doubles a and b are apart; nil if one is missing or not finite, if their signs
--- differ, or if the number is a million or more, which says nothing.
+-- Returns the distance of the doubles a and b in ulps; nil if one is missing or not finite, if
+-- their signs differ, or if the distance is a million or more.
 local function ulps(a, b)
   if not a or not b or a - a ~= 0 or b - b ~= 0 or (a < 0) ~= (b < 0) then return nil end
   local n = math.abs(string.unpack("j", string.pack("d", a))
@@ -175,8 +174,8 @@ local function ulps(a, b)
   return n < 1000000 and n or nil
 end
 
--- Returns the values of both series: {step=, name=, was=, is=} each (the values; NaN for NULL, nil
--- for one that is not there), in the order of steps and names.
+-- Joins two series: a list of {step=, name=, was=, is= (values; NaN for NULL, nil if missing)} in
+-- the order of steps and names.
 local function joined(old, new)
   local list, found = {}, {}
   for side, rows in pairs { was = old, is = new } do
@@ -196,9 +195,9 @@ local function joined(old, new)
   return list
 end
 
--- Compares two series step by step. Returns {same=, differ=, ignored= (numbers of values), names=
--- (the set of the metrics that differ), first= (the first difference, or nil: of joined, with
--- ulps)}. ignored: name -> true for metrics that are not compared.
+-- Compares two series step by step. Returns {same=, differ=, ignored= (counts of values), names=
+-- (the set of metrics that differ), first= (the first difference, an entry of joined with ulps, or
+-- nil)}. ignored: the set of metrics not to compare.
 local function compare_metrics(old, new, ignored)
   local result = { same = 0, differ = 0, ignored = 0, names = {} }
   for _, m in ipairs(joined(old, new)) do
@@ -216,8 +215,8 @@ local function compare_metrics(old, new, ignored)
   return result
 end
 
--- Compares two digests of checkpoints. Returns {differ= (the sorted names of what differs),
--- tensors=, values= (how many are equal)}.
+-- Compares two digests of checkpoints. Returns {differ= (the sorted names of differing entries),
+-- tensors=, values= (counts of equal ones)}.
 local function compare_states(old, new)
   local result, set = { tensors = 0, values = 0, differ = {} }, overlay(old, new)
   set.threads, set.device = nil, nil -- these are provenance, not results
@@ -234,7 +233,7 @@ local function compare_states(old, new)
 end
 
 -- Compares the last checkpoints: {step=, tensors=, values=, differ=}, or {step=, why=, differ=
--- {"step"}} if the new one is missing or of another step. Raises if one of them is damaged.
+-- {"step"}} if the new one is missing or has a different step. Raises if one is damaged.
 local function compare_checkpoints(old, new, a, b)
   local was = checkpoint_path(old, a)
   if not b or b.step ~= a.step then
@@ -247,8 +246,9 @@ local function compare_checkpoints(old, new, a, b)
   return compared
 end
 
--- Compares the logged tensors, by their elements: the bytes of a file depend on the version of the
--- compression. Returns {same=, differ= (numbers of tensors), first= ("NAME of step N", or nil)}.
+-- Compares the elements of the logged tensors; the files may differ, because their bytes depend on
+-- the version of the compression. Returns {same=, differ= (counts of tensors), first= ("NAME of
+-- step N", or nil)}.
 local function compare_tensors(old, id, new, new_id)
   local result, there = { same = 0, differ = 0 }, {}
   local function differs(row)
@@ -274,9 +274,8 @@ local function compare_tensors(old, id, new, new_id)
 end
 
 -- Compares trial id in store old with trial new_id in store new. Returns {metrics=, checkpoint=,
--- tensors=, texts=, other_texts=, equal=}: checkpoint is nil if the old trial has none; texts
--- counts the equal ones, other_texts lists the kinds of those that differ. Raises if a checkpoint
--- is damaged.
+-- tensors=, texts= (the count of equal ones), other_texts= (the kinds that differ), equal=};
+-- checkpoint is nil if the old trial has none. Raises if a checkpoint is damaged.
 function reproduce.compare(old, id, new, new_id, ignored)
   local result = { metrics = compare_metrics(series(old, id), series(new, new_id), ignored or {}),
     tensors = compare_tensors(old, id, new, new_id), texts = 0, other_texts = {} }
@@ -306,8 +305,8 @@ local function as_text(v)
   return tostring(v)
 end
 
--- Compares the provenance of two trials (rows with about): returns a list of {name=, was=, is=}. A
--- field that only one of them recorded counts as different.
+-- Compares the provenance of two trials (rows with about). Returns a list of {name=, was=, is=}. A
+-- field that only one trial recorded counts as different.
 function reproduce.differences(a, b)
   local list = {}
   local function add(name, was, is)

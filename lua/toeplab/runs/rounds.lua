@@ -1,7 +1,6 @@
--- runs/rounds.lua: decides, by the results in the store, which seeds of each row a run with seeds =
--- "until 2 %" asks for (trials/sequential.lua). A round is complete when all trials that are asked
--- for have ended; only then the next is decided, so that neither the speed of workers nor an
--- interruption changes which trials are run.
+-- runs/rounds.lua: decides from the results in the store which seeds of each row a run with seeds =
+-- "until 2 %" runs next (trials/sequential.lua). It decides only when all trials of a round have
+-- ended, so that neither the speed of workers nor an interruption changes the set of trials.
 local errors = require "toeplab.base.errors"
 local identity = require "toeplab.trials.identity"
 local json = require "toeplab.base.json"
@@ -15,8 +14,8 @@ local rounds = {}
 
 local open = { queued = true, running = true, interrupted = true, killed = true }
 
--- Returns all trials that may be run: by point (as JSON) a list with a table seed -> trial for each
--- value of a tuned key; and the points in their order. store: nil if there is none.
+-- Returns all trials that may be run: point (as JSON) -> list of a table seed -> trial for each
+-- value of a tuned key; and the points in order. store: may be nil.
 local function all_trials(exp, words, store)
   exp.asked = function() return math.huge end
   local trials, about = plan.trials(exp, words)
@@ -33,8 +32,8 @@ local function all_trials(exp, words, store)
   return found, points, about
 end
 
--- Returns the function value_of of looks.judge. tried: the ids that this run has tried already; a
--- trial that failed before is tried again.
+-- Returns the function value_of of looks.judge. tried: the ids that this run has tried; trials that
+-- failed in an earlier run are tried again.
 local function reader(exp, found, metric, store, tried)
   local function entry(t)
     local status = store and store:status(t.id)
@@ -57,24 +56,24 @@ local function reader(exp, found, metric, store, tried)
   end, exp.tune and exp.tune.goal, metric)
 end
 
--- Returns what is compared among the points (looks.comparisons); a row that is not there is a usage
--- error.
+-- Returns the comparisons among the points (looks.comparisons). Raises a usage error for a missing
+-- row.
 local function compared(exp, points, values)
   local list, why = looks.comparisons(points, values.compared.with)
   return list or errors.usage("%s: compare: %s", exp:where("compare"), why)
 end
 
--- Raises that error before the small sweep of an experiment that tunes a key.
+-- Raises the error of `compared` before the small sweep of an experiment that tunes a key.
 function rounds.check(exp, words)
   local values = overrides.apply(exp, words)
   if values.rule then compared(exp, select(2, all_trials(exp, words)), values) end
 end
 
--- Makes plan.trials(exp, words) give each point the seeds that are asked for so far, by the results
--- in store (nil: there are none). tried: the set of the ids of trials that this run has tried.
--- Returns {rule=, metric=, with=, states= (of looks.judge), all= (trials, if every row asks for all
--- seeds), limit= (a function point -> how many seeds it may still come to)}; nil if the words ask
--- for a fixed number of seeds.
+-- Makes plan.trials(exp, words) return the seeds of each point that are needed so far, by the
+-- results in store (nil: none). tried: the set of ids that this run has tried. Returns {rule=,
+-- metric=, with=, states= (of looks.judge), all= (the number of trials if every row needs all
+-- seeds), limit= (a function point -> the greatest number of seeds it may reach)}; nil if the
+-- number of seeds is fixed.
 function rounds.choose(exp, words, store, tried)
   local values = overrides.apply(exp, words)
   if not values.rule then return nil end
@@ -99,7 +98,7 @@ function rounds.choose(exp, words, store, tried)
     limit = function(point) return limit[json.encode(point)] end }
 end
 
--- Returns how many rows have not stopped, and the largest number of seeds that one asks for.
+-- Returns the number of rows that have not stopped, and the largest number of seeds of one.
 function rounds.going(chosen)
   local count, most = 0, 0
   for _, state in ipairs(chosen.states) do
@@ -108,7 +107,8 @@ function rounds.going(chosen)
   return count, most
 end
 
--- Prints where and why rows stopped. chosen: of rounds.choose, or nil. waiting: why others wait.
+-- Prints where and why rows stopped. chosen: the result of rounds.choose, or nil; waiting: why
+-- other rows wait.
 function rounds.show(chosen, waiting)
   if not chosen then return end
   print()

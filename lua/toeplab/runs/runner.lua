@@ -27,18 +27,18 @@ local runner = {}
 
 -- ---- Rounds -----------------------------------------------------------------------------------
 
--- Decides by the results so far which trials a run with seeds = "until 2 %" asks for, if its seeds
--- are so. tried: the ids of the trials that it has tried.
+-- If the run has seeds like "until 2 %", decides from the results so far which trials it runs.
+-- tried: the ids of the trials that it has tried.
 local function choose(run, overrides, options, tried)
-  repeat -- what is adopted may ask for more
+  repeat -- adopted results may lead to more trials
     run.chosen = rounds.choose(run.exp, overrides, run.records, tried)
     if not run.chosen then return end
     run.trials = prepared.trials_of(run.exp, overrides, options)
   until prepared.look_up(run, options) == 0
 end
 
--- Returns the function `more` of the coordinator, which gives the trials of the next round; nil if
--- the seeds are a fixed number. list: the trials of the first round.
+-- Returns the function `more` of the coordinator, which returns the trials of the next round; nil
+-- if the number of seeds is fixed. list: the trials of the first round.
 local function next_rounds(run, path, overrides, options, threads, list)
   if not run.chosen then return nil end
   local tried = {}
@@ -55,7 +55,8 @@ local function next_rounds(run, path, overrides, options, threads, list)
     end
     local going, n = rounds.going(run.chosen)
     if #list > 0 then
-      run.progress:note("%d row%s on to up to %d seeds", going, going == 1 and " goes" or "s go", n)
+      run.progress:note("%d row%s with up to %d seeds", going,
+        going == 1 and " continues" or "s continue", n)
     end
     run.skipped = finished - counts.done
     run.progress:expect(#run.trials, run.jobs, run.skipped)
@@ -63,16 +64,16 @@ local function next_rounds(run, path, overrides, options, threads, list)
   end
 end
 
--- Raises if seeds = "until 2 %" are asked for where the rounds of one command cannot decide them.
+-- Raises if seeds = "until 2 %" are combined with --on, which has no rounds.
 local function check_rounds(exp, overrides, options)
   if options.on and rules.apply(exp, overrides).rule then
-    errors.usage('run: --on cannot be used with seeds like "until 2 %%": each look at the rows '
-      .. "needs all trials; use -j")
+    errors.usage('run: --on cannot be combined with seeds like "until 2 %%", which depend on the '
+      .. "results of all trials; use -j")
   end
 end
 
--- Runs the trials of list and those that more gives. If the budget of the experiment ends, a run
--- with seeds = "until 2 %" still shows what it has found.
+-- Runs the trials of list and of more(). If the budget of the experiment ends, a run with seeds =
+-- "until 2 %" still prints its results.
 local function go(run, list, more)
   local ok, counts, reads = pcall(function() return coordinator.new(run):go(list, more) end)
   if ok then return counts, reads end
@@ -85,8 +86,8 @@ end
 
 -- ---- The run ----------------------------------------------------------------------------------
 
--- Shows the results of a run whose trials are all finished, in a folder that cannot be written to.
--- why: the error that says so; it is raised if anything is to be done there.
+-- Shows the results of a run in a folder that cannot be written. why: the error of writing, which
+-- is raised unless all trials are finished.
 local function show_stored(run, overrides, options, why)
   local readable = errors.is(why) and why.status == "EIO" and not options.redo and not options.only
     and trial_files.has_store(run.folder)
@@ -99,15 +100,15 @@ local function show_stored(run, overrides, options, why)
   choose(run, overrides, options)
   local list, skipped = prepared.undone(run)
   if #list > 0 then error(why, 0) end
-  run.progress:note("nothing can be written there: %s", why.message)
+  run.progress:note("the results folder is read-only: %s", why.message)
   launch.release()
   core.sys.release_signals()
   outcome.conclude(run, { done = 0, skipped = skipped, failed = 0 }, core.sys.clock(), options)
   return errors.DONE, run.trials
 end
 
--- Counts what became of the trials that other processes have taken; busy: those that these had when
--- the run began.
+-- Counts the trials that other processes have taken, by their status. busy: the trials that were
+-- running when this run began.
 local function count_taken(run, counts, busy)
   for _, t in ipairs(busy) do t.taken = true end
   run.records:refresh()
@@ -123,7 +124,7 @@ local function count_taken(run, counts, busy)
 end
 
 -- Runs the trials of an experiment of the script at path. Takes the other arguments of runner.run,
--- and returns what it does.
+-- and returns its results.
 local function perform(exp, path, overrides, options)
   local run = prepared.new(exp, overrides, options)
   if options.on then return array_run.perform(run, path, overrides, options) end
@@ -151,10 +152,10 @@ local function perform(exp, path, overrides, options)
   run.alert.experiment = #list > 0 and exp.name or run.alert.experiment
   if #list == 0 then launch.release() end
   local counts, reads = go(run, list, next_rounds(run, path, overrides, options, threads, list))
-  core.sys.release_signals() -- all is stored, and a report may run forever
+  core.sys.release_signals() -- all results are stored, and a report may run forever
   counts.skipped = run.skipped
   count_taken(run, counts, busy)
-  options.seconds_used = run.used -- budget.total is that of a command, which may have two stages
+  options.seconds_used = run.used -- budget.total is for the whole command, maybe of two stages
   run.alert.text = outcome.counts_text(run, counts)
   local code = counts.failed + counts.stopped > 0 and errors.FAILED
     or counts.taken > 0 and errors.LOCKED or errors.DONE
@@ -165,15 +166,15 @@ local function perform(exp, path, overrides, options)
   return code, run.trials
 end
 
--- Returns the stage of the experiment itself, as runner.stages does. store: nil if there is none.
+-- Returns the stage of the experiment itself, as runner.stages does. store: may be nil.
 function runner.main_stage(exp, words, store)
   return { exp = exp, words = words, chosen = rounds.choose(exp, words, store) }
 end
 
--- Returns the experiments that a command runs, one after the other, each {exp=, words=, chosen=
--- (of rounds.choose)}: the small sweep that tunes a key, if there is one, and the experiment itself
--- once that is finished. The other results are the number of trials of the small sweep that are not
--- finished, and the experiment itself. upgrade: as for prepared.stored.
+-- Returns the experiments that a command runs in order, each {exp=, words=, chosen= (of
+-- rounds.choose)}: the small sweep that tunes a key, if there is one, and the experiment itself if
+-- the small sweep is finished. The other results are the number of unfinished trials of the small
+-- sweep, and the experiment itself. upgrade: as for prepared.stored.
 function runner.stages(path, overrides, dir, upgrade)
   local exp = experiment.load(path)
   local search, words = tuning.search(exp, overrides)
@@ -186,15 +187,15 @@ function runner.stages(path, overrides, dir, upgrade)
   return stages, missing, exp
 end
 
--- Runs the stages of an experiment, and returns what runner.run does.
+-- Runs the stages of an experiment, and returns the results of runner.run.
 local function run_stages(path, overrides, given)
   local options = overlay(given) -- perform sets options.seconds_used
   options.overrides = overrides
   local stages, missing, exp = runner.stages(path, overrides, options.dir, true)
   check_rounds(exp, overrides, options)
   if stages[1].exp ~= exp and launch.ours() then
-    errors.usage("ranks: %s is chosen by a small sweep first, which one process makes: give "
-      .. "%s=VALUE", exp.tune.key, exp.tune.key)
+    errors.usage("ranks: a small sweep must choose %s first, in one process: run it without "
+      .. "mpirun, or give %s=VALUE", exp.tune.key, exp.tune.key)
   end
   local code, trials = perform(stages[1].exp, path, stages[1].words, options)
   if options.only then return code, trials end
@@ -207,18 +208,18 @@ local function run_stages(path, overrides, given)
     return perform(second.exp, path, second.words, options)
   end
   if code == errors.DONE and missing > 0 and options.on then
-    out:note("%d trials of %s choose the %s of the others: give the same command again when they "
+    out:note("%d trials of %s choose the %s of the others: run the same command again when they "
       .. "are done", missing, stages[1].exp.name, stages[1].exp.tune and stages[1].exp.tune.key
       or "key")
   elseif code == errors.FAILED and missing > 0 then
-    out:note("%s has not begun: it waits for %d trial%s of %s; the same command tries again those "
-      .. "that failed, and %s=VALUE does without them", exp.name, missing,
+    out:note("%s has not begun: it waits for %d trial%s of %s; run the same command to try failed "
+      .. "trials again, or set %s=VALUE to run without them", exp.name, missing,
       missing == 1 and "" or "s", stages[1].exp.name, exp.tune.key)
   end
   return code, trials
 end
 
--- Runs trials as a task of an array job, which is of one stage.
+-- Runs trials as a task of an array job, which runs one stage.
 local function run_task(path, overrides, options)
   core.sys.catch_signals()
   for _, stage in ipairs((runner.stages(path, overrides, options.dir))) do
@@ -234,14 +235,14 @@ end
 -- jobs (workers), share (trials on a GPU), timeout (seconds of a trial), fail_fast, alert (a
 -- command, alert.lua), redo (run finished trials of other code again), adopt (take over results of
 -- the same configuration), command (the whole command line as words), out (a file instead of
--- stderr), threads (of each worker), only (a predicate that selects trials of the first stage; the
--- run then ends with these, without a report), enlisted (a function called with the records and the
--- trials once these have rows), on (the options of an array job that runs the trials:
--- slurm_options.lua), wait (whether to wait for that job), task (which task of such a job this
--- process is: array_task.lua), follow (told of what trials log: coordinator.lua). Returns the exit
--- code and the trials of the last stage that ran; raises for errors that end the run.
+-- stderr), threads (of each worker), only (a predicate that selects trials of the first stage; runs
+-- only these, without a report), enlisted (a function called with the Records and the trials when
+-- the trials have rows), on (the options of an array job that runs the trials: slurm_options.lua),
+-- wait (whether to wait for that job), task (the task of such a job that this process is:
+-- array_task.lua), follow (an observer of trials: coordinator.lua). Returns the exit code and the
+-- trials of the last stage; raises errors that end the run.
 function runner.run(path, overrides, options)
-  core.sys.outlive_output() -- `run | head` shall not end a sweep of days
+  core.sys.outlive_output() -- `run | head` must not end a sweep of days
   if options.task then return run_task(path, overrides, options) end
   if not options.alert then return run_stages(path, overrides, options) end
   local alerts = alert.new(options.alert, records.folder(options.dir))
@@ -263,8 +264,8 @@ function runner.script(path, overrides, options)
   return array_run.print_script(prepared.new(stage.exp, stage.words, options), path, options)
 end
 
--- Returns what runner.list prints of a trial of exp. known: the store, or nil.
-local function listed(exp, t, known, options)
+-- Returns the row of runner.list for a trial of exp. known: the store, or nil.
+local function list_row(exp, t, known, options)
   local status, row = nil, nil
   if known then status, row = known:status(t.id) end
   local again = options.redo and prepared.by_other_code(exp, t, status, row)
@@ -282,7 +283,7 @@ function runner.list(path, overrides, options)
   for _, stage in ipairs(stages) do
     local trials = plan.trials(stage.exp, stage.words)
     identity.identify(stage.exp, trials, known)
-    for _, t in ipairs(trials) do rows[#rows + 1] = listed(stage.exp, t, known, options) end
+    for _, t in ipairs(trials) do rows[#rows + 1] = list_row(stage.exp, t, known, options) end
     table.move(trials, 1, #trials, #all + 1, all)
   end
   text_table.print({ "id", "status", "step", "trial" }, rows)

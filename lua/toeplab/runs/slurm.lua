@@ -1,7 +1,7 @@
--- runs/slurm.lua: submits trials to Slurm as one array job and says what becomes of it. Slurm
--- schedules, restarts and logs; its tasks (array_task.lua) share the results folder as all runs do.
--- There slurm/N/ holds job and script.sh of submission N (slurm_queue.lua), slurm/logs/ what its
--- tasks print.
+-- runs/slurm.lua: submits trials to Slurm as one array job, and reports jobs that have ended. Slurm
+-- schedules, restarts and logs; its tasks (array_task.lua) share the results folder like all runs.
+-- slurm/N/ holds the files job and script.sh of submission N (slurm_queue.lua), slurm/logs/ the
+-- output of its tasks.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
@@ -14,9 +14,9 @@ local trial_files = require "toeplab.store.trial_files"
 
 local slurm = {}
 
--- Locks the submissions in the results folder until the returned file is closed: no other process
--- then adds or removes one. If another one has the lock, waits for it (wait), or returns nil, as
--- also where the lock cannot be opened.
+-- Locks the submissions in the results folder until the returned file is closed, so that no other
+-- process adds or removes one. wait: whether to wait for another process; otherwise returns nil if
+-- another process has the lock or the file cannot be opened.
 function slurm.lock(root, wait)
   local path = trial_files.own(root, "slurm") .. "/lock"
   local kind, link = core.sys.kind(path)
@@ -36,12 +36,12 @@ end
 
 -- ---- What tasks will run -----------------------------------------------------------------------
 
--- Returns the row of a trial of a submission if its task may begin it; nil if it is done, if a
--- process runs it, or if it has failed, or the user has stopped it, since it was submitted.
+-- Returns the row of a trial of a submission if its task may begin it; nil if the trial is done or
+-- running, or if it has failed or the user has stopped it since the submission.
 function slurm.free(store, t)
   local _, row = store:status(t.id)
   local over = row and row.attempt > t.attempt and (row.status == "failed"
-    or store:asks_to_stop { id = t.id, attempt = row.attempt })
+    or store:stop_signal { id = t.id, attempt = row.attempt })
   return row and not (row.trashed or row.busy or row.status == "done" or over) and row or nil
 end
 
@@ -56,10 +56,9 @@ function slurm.queued(open)
   return set
 end
 
--- Returns the trials of list to submit: no process runs them, and no task in the queue will. One
--- that was killed is among them even if its task is there, which may be about to end; if Slurm
--- starts that again instead, the first of the two tasks takes the trial. The second result are the
--- others.
+-- Returns the trials of list to submit, which no process runs and no task in the queue will run;
+-- and the others. A killed trial is to submit even if its task is in the queue, because the task
+-- may be about to end; if Slurm restarts it instead, the first of the two tasks takes the trial.
 function slurm.left(store, open, list)
   local queued, left, others = slurm.queued(open), {}, {}
   for _, t in ipairs(list) do
@@ -73,8 +72,8 @@ end
 
 -- ---- Jobs that have ended ----------------------------------------------------------------------
 
--- Warns of the trials that a job has left undone although it is no longer in the queue, with the
--- last line that a task of one of them has logged.
+-- Warns about trials that a job has not finished although it has left the queue, and quotes the
+-- last line of the log of one of their tasks.
 local function explain(store, s)
   local count, said = 0, nil
   for _, t in ipairs(s.job and s.trials or {}) do
@@ -90,10 +89,10 @@ local function explain(store, s)
   end
 end
 
--- Returns the submissions in the folder of the store (nil: there is none) with tasks in the queue;
--- nil and the reason if that cannot be known. Explains those whose jobs have left the queue, and
--- removes them. locked: whether the caller has the lock, without which the queue may be older than
--- a submission.
+-- Returns the submissions in the folder root with tasks in the queue; nil and the reason if the
+-- queue cannot be read. Removes submissions whose jobs have left the queue, after a warning (if
+-- store is not nil). locked: whether the caller has the lock, without which the queue may be older
+-- than a submission.
 function slurm.open(root, store, locked)
   local own <close> = not locked and slurm.lock(root) or nil
   local open, others = slurm_queue.open(root)
@@ -106,18 +105,18 @@ end
 
 -- ---- The script --------------------------------------------------------------------------------
 
--- Returns how many tasks run `trials` trials.
+-- Returns the number of tasks for `trials` trials.
 function slurm.tasks(o, trials) return math.ceil(trials / o.trials) end
 
 -- Returns the command line of the tasks of submission `number`, in words. path: of the script;
--- options: those of runner.run, with overrides, the words of the command that set keys.
+-- options: as for runner.run, with overrides (the words of the command that set keys).
 local function task_words(run, path, options, number)
   local words = { core.sys.executable(), "--threads", tostring(options.on.cpus), "run",
     shell.absolute(path) }
   for i, word in ipairs(secrets.words(options.overrides)) do
     if word ~= options.overrides[i] then
-      errors.usage("--on slurm: %s: the script of the job would store this secret: let the "
-        .. "experiment read it from the environment", word)
+      errors.usage("--on slurm: %s: the job's script would store this secret; let the experiment "
+        .. "read it from the environment", word)
     end
     words[#words + 1] = word
   end
@@ -130,16 +129,16 @@ local function task_words(run, path, options, number)
   return words
 end
 
--- Returns the batch script of submission `number`, an array of `tasks` tasks. The other arguments
--- are those of task_words.
+-- Returns the batch script of submission `number`, an array of `tasks` tasks. Other arguments: as
+-- for task_words.
 function slurm.script(run, path, options, tasks, number)
   local o, lines = options.on, { "#!/bin/sh" }
   local function add(option, value)
     if not value then return end
     value = tostring(value)
     if value:find "%c" then
-      errors.usage("--on slurm: %s of the job would be %q: a script for sbatch can have no line "
-        .. "break or control character there", option, value)
+      errors.usage("--on slurm: %s of the job would be %q, but sbatch accepts no line breaks or "
+        .. "control characters there", option, value)
     end
     if not value:find "^[%w_@%+=:,./%%-]+$" then value = '"' .. value:gsub('"', '\\"') .. '"' end
     lines[#lines + 1] = ("#SBATCH --%s=%s"):format(option, value)
@@ -160,10 +159,10 @@ function slurm.script(run, path, options, tasks, number)
   local uses = false
   for _, t in ipairs(run.trials) do uses = uses or t.config.device ~= "cpu" end
   if o.gpus and not uses then
-    run.progress:warn("gpus: the job asks for GPUs, but all trials have device=cpu: give "
+    run.progress:warn("gpus: the job requests GPUs, but all trials have device=cpu: set "
       .. "device=cuda")
   end
-  for _, own in ipairs { true, false } do -- Slurm reads its lines up to the first command
+  for _, own in ipairs { true, false } do -- Slurm ignores #SBATCH lines after the first command
     for _, line in ipairs(o.line) do
       if (line:find "^#SBATCH" ~= nil) == own then lines[#lines + 1] = line end
     end
@@ -174,18 +173,18 @@ end
 
 -- ---- Submitting --------------------------------------------------------------------------------
 
--- Removes a submission that Slurm has refused, and raises the reason.
+-- Removes a submission that Slurm has rejected, and raises the reason.
 local function refuse(folder, why)
   slurm_queue.remove(folder)
-  local hint = why:find "array" and "; --trials N puts more trials into a task, and makes fewer"
+  local hint = why:find "array" and "; --trials N runs more trials per task, in fewer tasks"
   if why:find "artition" then
     local list = slurm_queue.ask { "sinfo", "-h", "-o", "%R" }
     hint = list and "; the partitions here: " .. list:gsub("\n$", ""):gsub("\n", ", ")
   end
-  errors.usage("Slurm does not take the job: %s%s", why, hint or "")
+  errors.usage("Slurm rejects the job: %s%s", why, hint or "")
 end
 
--- Calls sbatch, for which the options in o come before those of the environment.
+-- Calls sbatch. The options in o override environment variables.
 local function sbatch(o, ...)
   local without = {}
   for key, name in pairs { partition = "PARTITION", account = "ACCOUNT", time = "TIMELIMIT",
@@ -195,8 +194,8 @@ local function sbatch(o, ...)
   return slurm_queue.ask({ "sbatch", ... }, without)
 end
 
--- Returns what the file job says of an array that `at` (of slurm_queue.here) submits and that runs
--- the trials of list. words: of the command that is stored.
+-- Returns the content of the file job of an array that runs the trials of list. words: the stored
+-- command; at: the result of slurm_queue.here.
 local function describe(run, list, o, words, at)
   local job = { user = at.user, cluster = at.cluster, name = run.exp.name, command = words,
     trials = {} }
@@ -208,24 +207,23 @@ local function describe(run, list, o, words, at)
   return job
 end
 
--- Returns the id of the job of a submission that sbatch did not name, as its answer may have been
--- lost; nil if Slurm has not taken the job.
+-- Returns the id of a submission's job that sbatch did not report, because the answer may have been
+-- lost; nil if Slurm has not accepted the job.
 local function lost_job(run, folder, why)
   local open, silent = slurm_queue.open(run.folder)
   if not open then
-    errors.raise(errors.FAILED, "%s; %s. Whether the job was taken is not known, so %s stays: "
-      .. "give the same command once Slurm answers", why, silent, folder)
+    errors.raise(errors.FAILED, "%s; %s. Slurm may have accepted the job, so %s is kept: run the "
+      .. "same command again when Slurm answers", why, silent, folder)
   end
   for _, s in ipairs(open) do
     if s.folder == folder then return s.job end
   end
 end
 
--- Submits an array that runs the trials of list; path is that of the experiment's script, words are
--- those of the command that is stored. Returns the id of the job. With options.redo, enlist() may
--- delete results, so that Slurm is asked before whether it takes the job. enlist() inserts the rows
--- of the trials and returns a function that removes them again: the rows come first, since a task
--- begins no trial without a row. If Slurm refuses the job, nothing of it stays.
+-- Submits an array that runs the trials of list. path: of the experiment's script; words: the
+-- stored command. Returns the id of the job. enlist() inserts the rows of the trials, without which
+-- a task begins none, and returns a function that removes them. With options.redo it may delete
+-- results, so a dry run of sbatch comes first. If Slurm rejects the job, removes all traces of it.
 function slurm.submit(run, path, options, list, words, enlist)
   local o, number = options.on, slurm_queue.next_number(run.folder)
   local script = slurm.script(run, path, options, slurm.tasks(o, #list), number)
@@ -237,19 +235,19 @@ function slurm.submit(run, path, options, list, words, enlist)
   slurm_queue.write_job(folder, about)
   errors.stored(core.sys.write_file(file, script))
   if options.redo then
-    local taken, why = sbatch(o, "--test-only", file)
-    if not taken then refuse(folder, why) end
+    local accepted, why = sbatch(o, "--test-only", file)
+    if not accepted then refuse(folder, why) end
   end
   local undo = enlist()
   local said, why = sbatch(o, "--parsable", file)
   local id, cluster = ("\n" .. (said or "")):match "\n(%d+);?(%S*)"
-  why = why or "sbatch names no job"
+  why = why or "sbatch exited 0 but printed no job id"
   id = id or lost_job(run, folder, why)
   if not id then
     undo()
     refuse(folder, why)
   end
-  -- A line of the script or the environment may have sent it to another cluster: "12;cluster".
+  -- The script or the environment may have sent it to another cluster: "12;cluster".
   about.job, about.cluster = id, cluster and cluster ~= "" and cluster or at.cluster
   slurm_queue.write_job(folder, about)
   return id

@@ -1,5 +1,5 @@
--- runs/slurm_options.lua: the options of an array job of Slurm (slurm.lua), which flags of toeplab
--- run and profiles give.
+-- runs/slurm_options.lua: the options of an array job of Slurm (slurm.lua), set by flags of toeplab
+-- run and by profiles.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local options = require "toeplab.base.options"
@@ -8,7 +8,7 @@ local quantity = require "toeplab.base.quantity"
 
 local slurm_options = {}
 
--- From the signal on which a task saves its trials to the end of its time.
+-- From the signal on which a task saves its trials until the end of its time.
 slurm_options.LEAD_SECONDS = 90
 
 local function one_line(text)
@@ -17,7 +17,7 @@ end
 
 local function is_time(text)
   if text:find "^%d+$" then -- minutes to Slurm, seconds to --timeout
-    return false, ("needs a unit: %ss are seconds, %sm are minutes"):format(text, text)
+    return false, ("needs a unit: write %ss for seconds or %sm for minutes"):format(text, text)
   end
   local seconds = quantity.seconds(text)
   if seconds then
@@ -30,24 +30,24 @@ end
 
 local function is_memory(text)
   if text:find "^[1-9]%d*$" then -- megabytes to Slurm
-    return false, ("needs a unit: %sM are megabytes, %sG are gigabytes"):format(text, text)
+    return false, ("needs a unit: write %sM for megabytes or %sG for gigabytes"):format(text, text)
   end
   return text:find "^%d+[KMGTkmgt]?$" ~= nil, "takes a size like 500M or 16G; 0 is the whole node's"
 end
 
--- The options of sbatch on which the submission relies.
+-- The options of sbatch that toeplab sets.
 local OWN = { array = true, a = true, comment = true, output = true, o = true, requeue = true,
   ["no-requeue"] = true, ["open-mode"] = true, signal = true }
 
 local function are_lines(list)
   for key, line in pairs(list) do
     if math.type(key) ~= "integer" or type(line) ~= "string" or line:find "[\n\r]" then
-      return false, "is a list of texts of one line each"
+      return false, "must be a list of strings without line breaks"
     end
     for dashes, name in (line:match "^#SBATCH(.*)" or ""):gmatch "%s(%-%-?)([%a-]+)" do
       name = dashes == "-" and name:sub(1, 1) or name
       if OWN[name] then
-        return false, ("sets %s%s, which toeplab itself does: take it out"):format(dashes, name)
+        return false, ("sets %s%s, which toeplab sets itself: remove it"):format(dashes, name)
       end
     end
   end
@@ -68,15 +68,15 @@ end
 -- The options of an array job. Each is a flag of toeplab run and a key of a profile.
 slurm_options.spec = options.set {
   { "partition", word "the partition of the job" },
-  { "account", word "the account that pays" },
+  { "account", word "the account to charge" },
   { "time", word("the time limit of a task (90m, 4h, 2d)", is_time) },
   { "memory", word("the memory of a task (16G)", is_memory) },
-  { "cpus", count "processors of a task (those of -j)" },
-  { "gpus", word "GPUs of a task (1, a100:2)" },
-  { "trials", count "trials that a task runs (those of -j)" },
+  { "cpus", count "processors per task (default: -j)" },
+  { "gpus", word "GPUs per task (1, a100:2)" },
+  { "trials", count "trials per task (default: -j)" },
   { "limit", count "tasks at a time" },
   { "line", options.field { type = "table", default = {}, check = are_lines,
-    help = "a further line of the script (#SBATCH ... or a command)" } },
+    help = "another line of the script (#SBATCH ... or a command)" } },
 }
 
 -- Returns the options in the profile at path; nil if there is none.
@@ -87,8 +87,9 @@ local function read_profile(path)
   return profile
 end
 
--- Returns the options of the job: those of the command line over the profile slurm.lua beside the
--- experiment's file over that in the user's configuration folder. jobs: trials at a time in a task.
+-- Returns the options of the job. The command line overrides the profile slurm.lua beside the
+-- experiment's file, which overrides the one in the user's configuration folder. jobs: trials at a
+-- time in a task.
 function slurm_options.read(script, flags, jobs)
   local config = os.getenv "XDG_CONFIG_HOME"
   local home = config and config ~= "" and config or (os.getenv "HOME" or "") .. "/.config"

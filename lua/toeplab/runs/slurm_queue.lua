@@ -10,8 +10,8 @@ local slurm_queue = {}
 
 -- ---- Slurm's commands --------------------------------------------------------------------------
 
--- What the environment must not say to Slurm's commands: to ask another cluster, to show a part of
--- the queue only or other columns, or to replace what the script of a submission relies on.
+-- Environment variables to hide from Slurm's commands: they would query another cluster, show only
+-- a part of the queue or other columns, or override options that the submission's script sets.
 local WITHOUT = { "SBATCH_ARRAY_INX", "SBATCH_NO_REQUEUE", "SBATCH_OPEN_MODE", "SBATCH_OUTPUT",
   "SBATCH_REQUEUE", "SBATCH_SIGNAL", "SLURM_CLUSTERS", "SQUEUE_ACCOUNT", "SQUEUE_FORMAT2",
   "SQUEUE_LICENSES", "SQUEUE_LOCAL", "SQUEUE_NAMES", "SQUEUE_PARTITION", "SQUEUE_QOS",
@@ -19,8 +19,8 @@ local WITHOUT = { "SBATCH_ARRAY_INX", "SBATCH_NO_REQUEUE", "SBATCH_OPEN_MODE", "
 
 local LIMIT_SECONDS = 60 -- of a command of Slurm, whose controller may hang
 
--- Runs a command of Slurm, given in words, without those variables and those of the list `more`.
--- Returns what it printed; nil and the reason if it failed.
+-- Runs a command of Slurm, given in words, without those variables and the variables in `more`.
+-- Returns its output; nil and the reason if it failed.
 function slurm_queue.ask(words, more)
   local command = { "timeout", "-k", "5", tostring(LIMIT_SECONDS), "env" }
   for _, list in ipairs { WITHOUT, more } do
@@ -32,10 +32,11 @@ function slurm_queue.ask(words, more)
   local ok, kind, code = pipe:close()
   if ok then return text end
   if code == 124 then
-    return nil, ("%s has not ended after %d s and was killed"):format(words[1], LIMIT_SECONDS)
+    return nil, ("%s did not end within %d s and was killed"):format(words[1], LIMIT_SECONDS)
   end
   local said = text:gsub("[%a]+: error: ", ""):gsub("%s*\n%s*", "; "):gsub("; $", "")
-  return nil, said:find "%S" and said or ("%s says nothing (%s %d)"):format(words[1], kind, code)
+  return nil, said:find "%S" and said or ("%s failed without a message (%s %d)"):format(words[1],
+    kind, code)
 end
 
 -- Puts a running task, named JOB_TASK, back into the queue, unless Slurm is ending it: a cancelled
@@ -47,10 +48,9 @@ function slurm_queue.requeue(name)
   slurm_queue.ask { "scontrol", "requeue", name }
 end
 
-local answered = nil -- what slurm_queue.here has found out, which stays as it is
+local answered = nil -- the cached result of slurm_queue.here
 
--- Returns {user=, cluster=}: who asks here which cluster; nil and the reason if Slurm does not
--- answer.
+-- Returns {user=, cluster=} of this process; nil and the reason if Slurm does not answer.
 function slurm_queue.here()
   if answered then return answered end
   local text, why = slurm_queue.ask { "scontrol", "show", "config" }
@@ -65,22 +65,21 @@ end
 
 -- ---- Submissions -------------------------------------------------------------------------------
 
--- The comment of a job, by which a submission is found whose command was killed before it could
--- write the id of its job down.
+-- Returns the comment of a job, which identifies its submission if the command was killed before it
+-- stored the job's id.
 function slurm_queue.comment_of(root, number)
   return ("toeplab %s %d"):format(shell.absolute(root):gsub("[|%c]", "?"), number)
 end
 
--- Writes down what a submission is, before it is submitted and again once its job has an id: user
--- and cluster (who submits it where), job (the id), name (of the experiment), command (its words)
--- and trials, a list of {id=, attempt= (the last one before), code= (its hash), task= (the number
--- of the task that runs it)}.
+-- Writes the file job of a submission, before it is submitted and again when its job has an id:
+-- {user=, cluster=, job= (the id), name= (of the experiment), command= (words), trials=}; trials is
+-- a list of {id=, attempt= (the last one before), code= (hash), task= (the number of its task)}.
 function slurm_queue.write_job(folder, job)
   errors.stored(core.sys.write_file(folder .. "/job", json.encode(job) .. "\n"))
 end
 
--- Returns whether what a file job says can be used: a stranger or an older release may have written
--- it.
+-- Returns whether the content of a file job is valid: a stranger or an older release may have
+-- written it.
 local function is_job(s)
   local good = type(s) == "table" and type(s.trials) == "table" and type(s.command) == "table"
   for _, key in ipairs { "user", "cluster", "name" } do
@@ -93,8 +92,8 @@ local function is_job(s)
   return good and (s.job == nil or type(s.job) == "string" and s.job:find "^%d+$" ~= nil)
 end
 
--- Returns the submission of that number in the results folder: number, folder and what its file job
--- says; if that cannot be used, no name and no trials, but whose job it is, as far as it is known.
+-- Returns submission `number` of the results folder: number, folder and the fields of its file job.
+-- If the file is invalid, returns only the valid ones of user, cluster and job, and no trials.
 function slurm_queue.submission(root, number)
   local folder = ("%s/slurm/%d"):format(root, number)
   local ok, s = pcall(json.decode, core.sys.read_file(folder .. "/job") or "")
@@ -110,7 +109,7 @@ function slurm_queue.submission(root, number)
   return s
 end
 
--- Lists the submissions in the results folder: its folders with a file job.
+-- Lists the submissions in the results folder: the folders with a file job.
 local function submissions(root)
   local list = {}
   for _, name in ipairs(core.sys.list(trial_files.own(root, "slurm")) or {}) do
@@ -129,7 +128,7 @@ function slurm_queue.next_number(root)
   return last + 1
 end
 
--- Removes the files of a submission, and its folder unless that holds others.
+-- Removes the files of a submission, and its folder if that is then empty.
 function slurm_queue.remove(folder)
   for _, name in ipairs { "script.sh", "job" } do core.sys.remove(folder .. "/" .. name) end
   core.sys.remove(folder)
@@ -140,7 +139,7 @@ end
 -- Returns the tasks of the user in the queue: a list of {job=, task= (a number), state=, reason=,
 -- comment=}; nil and the reason if Slurm does not answer.
 local function tasks_of(user)
-  -- -a: partitions that are hidden too
+  -- -a: also hidden partitions
   local text, why = slurm_queue.ask { "squeue", "-hr", "-a", "-u", user, "-o", "%F|%K|%T|%r|%k" }
   if not text then return nil, why end
   local list, unlike = {}, nil
@@ -153,12 +152,12 @@ local function tasks_of(user)
       unlike = line
     end
   end
-  if unlike and #list == 0 then return nil, "squeue says " .. unlike end
+  if unlike and #list == 0 then return nil, "squeue printed: " .. unlike end
   return list
 end
 
--- Returns the submissions in the results folder with tasks in the queue, each with tasks, the list
--- of these, and the other submissions; nil and why, in a sentence, if that cannot be known here.
+-- Returns the submissions in the results folder with tasks in the queue (listed in their field
+-- tasks), and the other submissions; nil and the reason if the queue cannot be read here.
 function slurm_queue.open(root)
   local all, open, others = submissions(root), {}, {}
   if #all == 0 then return open, others end
@@ -166,9 +165,9 @@ function slurm_queue.open(root)
   for _, s in ipairs(at and all or {}) do
     local user, cluster = s.user or at.user, s.cluster or at.cluster
     if user ~= at.user or cluster ~= at.cluster then
-      return nil, ("job %s is of %s on cluster %s, and this is %s on cluster %s: only a command "
-        .. "given there can tell whether the job has ended"):format(s.job or "?", user, cluster,
-        at.user, at.cluster)
+      return nil, ("job %s belongs to %s on cluster %s, but you are %s on cluster %s: run the "
+        .. "command there, where Slurm knows whether the job has ended"):format(s.job or "?", user,
+        cluster, at.user, at.cluster)
     end
   end
   local queue

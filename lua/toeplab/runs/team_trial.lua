@@ -2,8 +2,8 @@
 -- (docs/ranks.md).
 --
 -- Rank 0 has the coordinator and its worker, which writes the journal, the checkpoints and the log.
--- The other ranks get from that worker the script, each trial with its configuration, and after
--- every step whether it goes on. They run the same function of the script, and write nothing.
+-- The other ranks receive from the worker the script, each trial with its configuration, and after
+-- every step whether to continue. They run the same function of the script, and write nothing.
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
@@ -23,14 +23,15 @@ local wire = require "toeplab.base.wire"
 
 local team_trial = {}
 
-local ENDED, HEARD = 1, 2 -- tags of words
--- After an error here, how long to wait for the end of the trial on another rank: usually it fails
--- there, too.
+local ENDED, ACKNOWLEDGED = 1, 2 -- tags of messages
+-- How long to wait after an error here for the end of the trial on another rank, which usually
+-- fails too.
 local PATIENCE_SECONDS = 10
 
 -- ---- Joining ------------------------------------------------------------------------------------
 
--- Returns what the ranks compare: it decides the bits of their results. command: of launch.digest.
+-- Returns the settings that ranks must share, because they decide the bits of the results. command:
+-- the result of launch.digest.
 local function describe(exp, device, command)
   local base = device:gsub(":%d+$", "")
   return { script = identity.script(exp), code = provenance.code_hash(base), device = base,
@@ -42,14 +43,14 @@ local shown = { code = "build of Toeplab", threads = "number of threads" }
 local function difference(theirs, own)
   for _, name in ipairs { "code", "command", "script", "threads" } do
     if theirs[name] ~= own[name] then
-      return ("its %s is not that of rank 0 on %s: give all ranks the same build, script, keys and "
-        .. "--threads"):format(shown[name] or name, theirs.host)
+      return ("its %s differs from rank 0 on %s: start all ranks with the same build, script, keys "
+        .. "and --threads"):format(shown[name] or name, theirs.host)
     end
   end
 end
 
--- Raises on rank 0 if a rank has a problem, or differs from rank 0; the other ranks then wait for
--- the end that rank 0 brings. theirs: the description of rank 0.
+-- Raises on rank 0 if a rank has a problem, or differs from rank 0; the other ranks then wait until
+-- rank 0 ends them. theirs: the description of rank 0.
 local function compare(world, theirs, own, problem)
   problem = problem or difference(theirs, own)
   local flags = {}
@@ -68,8 +69,7 @@ local function compare(world, theirs, own, problem)
   end
 end
 
--- Joins the other ranks as rank 0, which runs the experiment exp of the script at path. Returns the
--- group.
+-- Joins the other ranks as rank 0, for the experiment exp of the script at path. Returns the group.
 function team_trial.gather(exp, path, device, command)
   local world = core.ranks_open()
   local about = describe(exp, device, command)
@@ -81,34 +81,32 @@ end
 
 -- ---- The trial ----------------------------------------------------------------------------------
 
--- Calls the trial function of exp with the handle and the configuration c, by all ranks of world
--- (nil: by this process alone).
+-- Calls the trial function of exp with the handle and the configuration c, on all ranks of world
+-- (nil: in this process alone).
 local function call(exp, world, handle, c)
   -- A key of the experiment with another meaning is a list.
   local count = type(c.micro_batches) ~= "table" and c.micro_batches or 1
   handle.team = world and ranks.team(world, c.sequence_ranks)
   local cut = ranks.with(handle.team, update.with, count, exp.trial, handle, c)
-  -- A trial that was stopped while it was evaluated continues after its last step, and makes no
-  -- update then.
+  -- A trial that was stopped during its evaluation resumes after its last step, without updates.
   local made_steps = not handle.first or handle.step > handle.first
   if made_steps and not cut then
-    error(("micro_batches = %d: the trial makes no update that cuts a batch"):format(count), 0)
+    error(("micro_batches = %d: the trial makes no update that splits a batch"):format(count), 0)
   end
   if made_steps and world and not handle.team.passes then
-    error("ranks: the trial makes no update, so several ranks would all do the same: run it with "
+    error("ranks: the trial makes no update, so all ranks would do the same work: run it with "
       .. "ranks=1", 0)
   end
   if world then handle.team:close() end
 end
 
--- Runs trial t = {config=, data=} of exp with its handle and its configuration c, by all ranks of
--- world (nil: by this process alone). protected: calls a function as pcall does. Returns what that
--- returns.
+-- Runs trial t = {config=, data=} of exp with its handle and its configuration c, on all ranks of
+-- world (nil: in this process alone). protected: a function like pcall, whose results it returns.
 function team_trial.run(exp, world, handle, t, c, protected)
   math.randomseed(c.seed)
   watch.progress = handle.progress
   recorded.begin(t.config, t.data)
-  collectgarbage() -- tensors of an earlier trial do not count
+  collectgarbage() -- so that the peak excludes tensors of an earlier trial
   core.memory_reset_peak()
   local open_modules = own_code.close()
   core.precision(c.precision)
@@ -122,7 +120,7 @@ function team_trial.run(exp, world, handle, t, c, protected)
   return ok, why
 end
 
--- Returns the word that rank `from` sends; after an error here, nil if none comes in time.
+-- Returns the message of rank `from`; after an error here (failed), nil if none comes in time.
 local function wait_for(world, from, tag, failed)
   local began = core.sys.clock()
   repeat
@@ -132,18 +130,18 @@ local function wait_for(world, from, tag, failed)
   until failed and core.sys.clock() - began > PATIENCE_SECONDS
 end
 
--- Tells the other ranks that the trial has ended on rank 0, by an error unless ok, and waits until
--- it has on all. Returns the first rank that is not heard of; nil: all have ended.
+-- Announces to the other ranks that the trial has ended on rank 0 (ok: without an error), and waits
+-- for them. Returns the first rank that does not answer; nil: all have ended.
 function team_trial.close(world, ok)
   for rank = 1, world:size() - 1 do world:send_word(rank, ENDED, 1) end
   for rank = 1, world:size() - 1 do
-    if not wait_for(world, rank, HEARD, not ok) then return rank end
+    if not wait_for(world, rank, ACKNOWLEDGED, not ok) then return rank end
   end
 end
 
 local function nothing() end
 
--- Takes the place of the rows and of the progress of a trial, which rank 0 alone has.
+-- Stand in for the rows and the progress of a trial, which only rank 0 has.
 local function silent_rows()
   return { artifacts = {}, began = 0, add_metrics = nothing, add_artifact = nothing,
     drop_artifact = nothing, forget_after = nothing, event = nothing, artifact = nothing,
@@ -162,18 +160,17 @@ local function follow_trial(world, exp, order)
     seed = c.seed, progress = silent_progress(), checkpoint = {}, guard = exp.guard }
   handle.follows = true
   local ok, why = team_trial.run(exp, world, handle, order, c, pcall)
-  -- Rank 0 reports what ended the trial there. An error of this rank alone ends all.
+  -- Rank 0 reports its own error. An error of this rank alone ends all ranks.
   if not wait_for(world, 0, ENDED, not ok) then
     io.stderr:write(("toeplab: rank %d on %s: %s\n"):format(world:rank(), core.sys.hostname(),
       errors.text(why)))
     world:end_all(1)
   end
-  world:send_word(0, HEARD, 1)
+  world:send_word(0, ACKNOWLEDGED, 1)
 end
 
--- Selects the device of this rank and loads the script at path, silently: each rank of a machine
--- takes a GPU of its own. srun may show each process one GPU only, which then has the number 0 for
--- all of them.
+-- Selects the device of this rank and loads the script at path without output. Each rank of a
+-- machine takes its own GPU; srun may show each process only one, which then has the number 0.
 local function load(path, device)
   if device ~= "cpu" then
     local gpus = core.look_at_device(device) or 1 -- devices.use raises if there is none
@@ -183,8 +180,8 @@ local function load(path, device)
   return experiment.load(path, { print = nothing })
 end
 
--- Joins the other ranks as one but the first, and runs the trials that rank 0 sends, until it sends
--- none. words: the command line, which must be that of rank 0.
+-- Joins the other ranks as a rank other than 0, and runs the trials that rank 0 sends. words: the
+-- command line, which must equal that of rank 0.
 function team_trial.follow(words)
   core.sys.catch_signals() -- rank 0 decides when to stop
   local world <close> = core.ranks_open()

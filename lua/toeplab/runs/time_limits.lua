@@ -1,17 +1,17 @@
--- runs/time_limits.lua: stops the trials of a coordinator that take too long: each by its own
--- limit, and all of a run by its budget.
+-- runs/time_limits.lua: stops trials that exceed their time limit, and runs that exceed their
+-- budget.
 local errors = require "toeplab.base.errors"
 
 local time_limits = {}
 
--- Returns why the time of w's trial is up, as a message and as the word for the store; nil if it is
+-- Returns a message that the time of w's trial is up, and the reason for the store; nil if it is
 -- not.
 local function overdue(pool, w, now)
-  local limit, spent = pool.run.timeout, now - w.began
-  if limit and spent > limit then
+  local limit, elapsed = pool.run.timeout, now - w.began
+  if limit and elapsed > limit then
     return ("took longer than %g seconds"):format(limit), "timeout"
   end
-  if pool.limit and w.seconds + spent > pool.limit then
+  if pool.limit and w.seconds + elapsed > pool.limit then
     return ("budget: the trial used its %g seconds"):format(pool.limit), "budget"
   end
 end
@@ -29,7 +29,7 @@ local function check_trial(pool, w, now)
   w:kill_if_overdue(now)
 end
 
--- Winds the run down once the times of its trials add up to more than its budget.
+-- Winds the run down when its trials have used its budget.
 local function check_budget(pool, now)
   if not pool.total or pool.fate then return end
   local used = pool.run.used

@@ -1,6 +1,6 @@
--- runs/trial_rows.lua: holds the rows of the trial that a worker runs and appends new ones to the
--- journal of the attempt. Artifacts are held by kind and step, so that a trial which logs a tensor
--- at every step does not search them.
+-- runs/trial_rows.lua: holds the rows of the trial that a worker runs, and appends new ones to the
+-- journal of the attempt. Indexes artifacts by kind and step: a trial may log a tensor at every
+-- step.
 local core = require "toeplab.core"
 local secrets = require "toeplab.base.secrets"
 
@@ -9,11 +9,11 @@ local trial_rows = {}
 local Rows = {}
 Rows.__index = Rows
 
--- journal: the writer of this attempt; artifacts: those of earlier attempts; seconds: what these
--- took; diverged: a function that receives, once, why the trial has diverged.
-function trial_rows.new(journal, artifacts, seconds, diverged)
+-- journal: the writer of this attempt; artifacts, seconds: of earlier attempts; on_diverged: a
+-- function that is called once with the reason if the trial diverges.
+function trial_rows.new(journal, artifacts, seconds, on_diverged)
   local self = setmetatable({ journal = journal, of = {}, events = {}, seconds = seconds,
-    began = core.sys.clock(), tell_diverged = diverged }, Rows)
+    began = core.sys.clock(), on_diverged = on_diverged }, Rows)
   for _, a in ipairs(artifacts) do self:put(a) end
   return self
 end
@@ -28,8 +28,8 @@ local function artifact_line(a)
   return { "artifact", a.kind, a.step, a.path, a.bytes, a.sha256, core.sys.now() }
 end
 
-local function tell_diverged(self, text)
-  if not self.diverged then self.tell_diverged(text) end
+local function report_diverged(self, text)
+  if not self.diverged then self.on_diverged(text) end
   self.diverged = true
 end
 
@@ -38,12 +38,12 @@ function Rows:add_metrics(list)
   for _, m in ipairs(list) do
     if m.value - m.value ~= 0 then
       local value = m.value ~= m.value and "nan" or ("%g"):format(m.value)
-      return tell_diverged(self, ("%s is %s at step %d"):format(m.name, value, m.at or m.step))
+      return report_diverged(self, ("%s is %s at step %d"):format(m.name, value, m.at or m.step))
     end
   end
 end
 
--- Puts an artifact in the place of the one of its kind and step.
+-- Adds an artifact; replaces the one of the same kind and step.
 function Rows:put(a)
   self.of[a.kind] = self.of[a.kind] or {}
   self.of[a.kind][a.step] = a
@@ -59,14 +59,14 @@ function Rows:drop_artifact(a)
   self.of[a.kind][a.step] = nil
 end
 
--- Returns the trial's artifact of that kind and step, or of any step (nil); nil if there is none.
+-- Returns the trial's artifact of this kind and step (nil: any step); nil if there is none.
 function Rows:artifact(kind, step)
   local steps = self.of[kind] or {}
   if step then return steps[step] end
   return select(2, next(steps))
 end
 
--- Returns the trial's checkpoints of both kinds, newest first; at equal steps, that of kind "best"
+-- Returns the trial's checkpoints of both kinds, newest first; at equal steps, kind "best" comes
 -- last.
 function Rows:checkpoints()
   local list = {}
@@ -80,9 +80,9 @@ function Rows:checkpoints()
   return list
 end
 
--- Records a checkpoint, and drops those of its kind except the newest `keep`, the new one included,
--- and the newest one at a step for which anchor(step) holds (nil: none). Returns the dropped rows;
--- the caller may then remove their files, since the record is on disk.
+-- Records a checkpoint, and drops others of its kind. Keeps the newest `keep`, including the new
+-- one, and the newest one for which anchor(step) holds (nil: none). Returns the dropped rows, whose
+-- files the caller may now remove, because the record is on disk.
 function Rows:add_checkpoint(a, keep, anchor)
   local seconds = self.seconds + core.sys.clock() - self.began
   local lines, old, gone, same = { artifact_line(a), { "step", a.step, seconds } }, {}, {}, 1
@@ -106,7 +106,7 @@ function Rows:add_checkpoint(a, keep, anchor)
   return old
 end
 
--- Forgets metrics and artifacts of steps after the one that a trial resumes from.
+-- Forgets metrics and artifacts after the step from which a trial resumes.
 function Rows:forget_after(step)
   self.journal:add { { "forget", step } }
   for _, steps in pairs(self.of) do
@@ -116,11 +116,11 @@ function Rows:forget_after(step)
   end
 end
 
--- Queues an event of the trial, e.g. of kind "rollback". It is recorded together with the next
--- checkpoint: a kill between the two records would otherwise repeat the event.
+-- Queues an event of the trial, e.g. of kind "rollback". The next checkpoint records it: a kill
+-- between two separate records would repeat the event.
 function Rows:event(step, kind, why)
   table.insert(self.events, { "event", step, kind, secrets.text(why), core.sys.now() })
-  if kind == "rollback" then tell_diverged(self, why) end
+  if kind == "rollback" then report_diverged(self, why) end
 end
 
 return trial_rows

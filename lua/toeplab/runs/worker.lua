@@ -1,5 +1,5 @@
--- runs/worker.lua: runs the trials that the coordinator sends, one at a time and each with its
--- whole configuration, and writes their results to their journals.
+-- runs/worker.lua: runs the trials that the coordinator sends, one at a time, and writes their
+-- results to their journals.
 --
 -- It reads (lines of wire.lua)                         and writes
 --   artifact KIND STEP PATH BYTES SHA256                 step STEP TOTAL TEXT   begin WHAT BYTES
@@ -30,9 +30,9 @@ local wire = require "toeplab.base.wire"
 
 local worker = {}
 
-local LONGEST = 10000 -- bytes of an error message that are stored
+local LONGEST = 10000 -- bytes of a stored error message
 
-local function tell(...) core.sys.tell(wire.line(...)) end
+local function send(...) core.sys.tell(wire.line(...)) end
 
 -- ---- Progress ----------------------------------------------------------------------------------
 
@@ -45,34 +45,34 @@ local function text(format, ...)
 end
 
 for _, how in ipairs { "say", "note", "warn" } do
-  Remote[how] = function(_, ...) tell(how, text(...)) end
+  Remote[how] = function(_, ...) send(how, text(...)) end
 end
 
-function Remote:clear() tell("clear") end
+function Remote:clear() send("clear") end
 
-function Remote:begin(what, total, unit) tell("begin", what, total, unit) end
+function Remote:begin(what, total, unit) send("begin", what, total, unit) end
 
--- Limits messages to ten a second; a trial may log a thousand steps in that time.
-local function rate_limited(self)
+-- Limits messages to ten per second; a trial may log a thousand steps in that time.
+local function is_due(self)
   local now = core.sys.clock()
-  if now - (self.told or 0) < 0.1 then return false end
-  self.told = now
+  if now - (self.sent_at or 0) < 0.1 then return false end
+  self.sent_at = now
   return true
 end
 
 function Remote:part(done)
-  if rate_limited(self) then tell("part", done) end
+  if is_due(self) then send("part", done) end
 end
 
 function Remote:update(step, total, values)
-  if rate_limited(self) or step == total then tell("step", step, total, values or "") end
+  if is_due(self) or step == total then send("step", step, total, values or "") end
 end
 
 -- ---- One trial --------------------------------------------------------------------------------
 
--- Returns the exit code of a failure that ends the whole run, nil if the other trials continue. A
--- damaged file ends the run only while results were being stored; otherwise it may be a file that
--- the script itself reads.
+-- Returns the exit code of a failure that ends the whole run; nil if other trials continue. A
+-- damaged file ends the run only if the trial was storing results; otherwise it may be a file that
+-- the script reads.
 local function fatal_code(why, storing)
   local signals = { [errors.INTERRUPT] = true, [errors.TERMINATE] = true, [errors.HANGUP] = true }
   if errors.is(why) and signals[why.code] then return why.code end
@@ -80,7 +80,8 @@ local function fatal_code(why, storing)
   if problem == "full" or problem and storing then return errors.STORAGE end
 end
 
--- Waits until all ranks have ended the trial. Returns ok and why, or why this rank must end all.
+-- Waits until all ranks have ended the trial. Returns ok and why, or false and the error that a
+-- rank is lost.
 local function end_together(self, ok, why)
   local missing = self.world and team_trial.close(self.world, ok)
   if not missing then return ok, why end
@@ -89,7 +90,8 @@ local function end_together(self, ok, why)
     ok and "" or (", which had ended here: %s"):format(errors.text(why)))
 end
 
--- Returns a function like pcall for the trial of a handle: a signal may raise anywhere inside.
+-- Returns a function like pcall for the trial of a handle, inside which a signal may raise
+-- anywhere.
 local function protected(handle, handler)
   return function(fn)
     core.sys.on_signal(function() handle:check_signals(true) end)
@@ -113,7 +115,7 @@ local function call(self, t, rows)
     checkpoint = self.checkpoint, guard = self.exp.guard, prune = self.exp.prune,
     memory = self.exp.budget and self.exp.budget.memory,
     hear = function(seconds) return self:hear(seconds) end,
-    ask = function(step) tell("rung", step) end,
+    ask = function(step) send("rung", step) end,
   }
   if self.world then
     self.world:text(0, wire.pack { config = t.config, data = t.data, path = t.path,
@@ -126,35 +128,35 @@ local function call(self, t, rows)
   if stopped and (ok or not errors.storage_problem(why)) then ok, why = false, stopped end
   ok, why = end_together(self, ok, why)
   local reads = {}
-  -- A trial that resumes may not read again what it read before its checkpoint.
+  -- A resumed trial may not read the keys again that it read before its checkpoint.
   for key in pairs(resumes and t.config or {}) do reads[key] = true end
   config.add_reads(c, reads)
-  tell("read", table.unpack(sorted_keys(reads)))
+  send("read", table.unpack(sorted_keys(reads)))
   return ok, why, handle
 end
 
 local function perform(self, t, attempt, seconds)
   local path, log = self.folder .. "/" .. journal.path(t.path, attempt),
     self.folder .. "/" .. t.path .. "/log.txt"
-  local lives
+  local coordinated
   local begun, writer = pcall(function()
     local new = journal.writer(path)
-    -- If the coordinator has died, the next one may have seen no journal in use and have started
-    -- this trial in another process, so this worker must not begin it.
-    lives = self:take(0)
-    if lives then new:add { { "code", self.code, core.sys.now() } } end
+    -- If the coordinator has died, another one may already have started this trial in another
+    -- process, because the journal was not locked yet.
+    coordinated = self:take(0)
+    if coordinated then new:add { { "code", self.code, core.sys.now() } } end
     return new
   end)
-  if not begun then tell("ended", "interrupted", errors.STORAGE, errors.text(writer)) end
-  if not begun or not lives then return end
-  tell("code", self.code)
+  if not begun then send("ended", "interrupted", errors.STORAGE, errors.text(writer)) end
+  if not begun or not coordinated then return end
+  send("code", self.code)
   core.sys.print_to(log)
   local rows = trial_rows.new(writer, self.artifacts, seconds, function(why)
-    tell("diverged", why)
+    send("diverged", why)
   end)
   self.artifacts = {}
   local ok, problem, handle = call(self, t, rows)
-  -- Whether it ended because it could not store results; the handler adds the script's line.
+  -- Whether it ended because it could not store results. The handler has added the script's line.
   local storing = not ok and handle.unstored ~= nil
     and errors.text(problem):find(errors.text(handle.unstored), 1, true) ~= nil
   if ok and writer.broken then ok, problem, storing = false, writer.broken, true end
@@ -165,29 +167,28 @@ local function perform(self, t, attempt, seconds)
     why = ("%s... (%d bytes)"):format(cut(why, LONGEST), #why)
   end
   local ended = (ok or status == "failed") and handle.why_ended or nil
-  local spent = seconds + core.sys.clock() - rows.began
-  local lines = { { "end", status, why, ended, spent, core.sys.now(), n = 6 } }
-  -- It does not go on from its last checkpoint, so its step is the last one that it made.
-  if ended == "pruned" then table.insert(lines, 1, { "step", handle.step, spent }) end
-  -- A full disk may refuse this record too; the trial counts as done only once it is written.
-  local kept, refused = pcall(writer.add, writer, lines, true)
-  if ok and not kept then
-    status, exit, why, ended = "interrupted", errors.STORAGE, tostring(refused), nil
+  local used = seconds + core.sys.clock() - rows.began
+  local lines = { { "end", status, why, ended, used, core.sys.now(), n = 6 } }
+  -- A pruned trial never resumes from its checkpoint, so its step is the last one that it made.
+  if ended == "pruned" then table.insert(lines, 1, { "step", handle.step, used }) end
+  -- The trial is done only if this record is written; the disk may be full.
+  local written, failure = pcall(writer.add, writer, lines, true)
+  if ok and not written then
+    status, exit, why, ended = "interrupted", errors.STORAGE, tostring(failure), nil
   end
   writer:close()
   io.stdout:flush()
   if core.sys.size(log) == 0 then core.sys.remove(log) end
-  tell("ended", status, exit, why, ended)
+  send("ended", status, exit, why, ended)
 end
 
--- Returns a text that coordinator and worker compare: if they see different code of the script or
--- of a file that it loads, or another TL_NUMERICS, the trial would store results that do not belong
--- to its id.
+-- Returns a string that coordinator and worker compare: if the code of the script or of a file that
+-- it loads, or TL_NUMERICS, differs, the results would not belong to the trial's id.
 function worker.check(exp)
   return ("%s %d"):format(identity.script(exp), core.numerics)
 end
 
--- Returns a function that builds the command line of a worker with so many threads for a device.
+-- Returns a function that builds the command line of a worker with `threads` threads for a device.
 -- run: of the coordinator; path: of the script.
 function worker.words(run, path, threads)
   return function(device)
@@ -203,8 +204,8 @@ end
 
 -- ---- The process ------------------------------------------------------------------------------
 
--- Reads the lines that the coordinator has sent, waiting up to `seconds`. Returns false once the
--- coordinator is gone.
+-- Reads the lines that the coordinator has sent; waits up to `seconds`. Returns false if the
+-- coordinator has died.
 function worker:take(seconds)
   local heard = core.sys.hear(seconds)
   if not heard then return false end
@@ -212,18 +213,18 @@ function worker:take(seconds)
   return true
 end
 
--- Returns the next order to a running trial: "go" or "prune" in answer to its question at a rung,
--- "gone" if the coordinator has died, nil if nothing arrived within `seconds`.
+-- Returns the next order to a running trial: "go" or "prune" as the answer to "rung", "gone" if the
+-- coordinator has died, nil if nothing arrived within `seconds`.
 function worker:hear(seconds)
   if not self:take(seconds) then return "gone" end
   local line = table.remove(self.lines, 1)
   return line and line[1]
 end
 
--- Reports to the coordinator that this process cannot run trials, and exits. A rank does not leave
--- its group first: that would wait for ranks that may never come.
+-- Reports to the coordinator that this process cannot run trials, and exits. A rank exits without
+-- leaving its group, which would wait for ranks that may never come.
 local function refuse_trials(e)
-  tell("unfit", errors.is(e) and e.code or errors.FAILED, errors.text(e))
+  send("unfit", errors.is(e) and e.code or errors.FAILED, errors.text(e))
   if not launch.ours() then error(e, 0) end
   io.stderr:write(errors.text(e), "\n")
   os.exit(1, false)
@@ -251,13 +252,13 @@ function orders.leave(self) self.leaves = true end
 
 function orders.trial(self, config_text, check, path, attempt, seconds, data)
   if check ~= self.check then
-    refuse_trials(errors.new(errors.FAILED, "%s or code that it loads has changed while "
-      .. "it ran", self.exp.file))
+    refuse_trials(errors.new(errors.FAILED, "%s or code that it loads has changed during the run",
+      self.exp.file))
   end
   perform(self, { config = wire.unpack(config_text), path = path,
     data = data and wire.unpack(data) or {} }, attempt, seconds)
-  -- Nothing refers to the trial's tensors any more. Their memory goes back to the system, because
-  -- other processes may share the GPU while this one waits. (A GPU may wait for a lost rank.)
+  -- Returns the memory of the trial's tensors to the system, because other processes may share the
+  -- GPU while this one waits. Not if a rank is lost: the GPU may wait for it.
   collectgarbage()
   if not self.lost then core.memory_trim() end
 end
@@ -269,8 +270,8 @@ function worker.main(path, options)
   core.sys.catch_signals()
   devices.use(options.device)
   local remote = setmetatable({}, Remote)
-  io.stdout:setvbuf "line" -- a kill loses nothing
-  local function say(...) -- the script's print goes to the user like t:say, and to the trial's log
+  io.stdout:setvbuf "line" -- so that a kill loses no lines
+  local function say(...) -- the script's print: to the user, like t:say, and to the trial's log
     local words = table.pack(...)
     for i = 1, words.n do words[i] = tostring(words[i]) end
     local text = table.concat(words, "\t")
@@ -289,7 +290,7 @@ function worker.main(path, options)
   end
   if self.lost then os.exit(1, false) end -- leaving the group would wait for the lost rank
   if self.world then
-    self.world:text(0, "") -- the other ranks end, too
+    self.world:text(0, "") -- ends the other ranks
     self.world:close()
   end
   return errors.DONE

@@ -9,16 +9,16 @@ local worker_process = { GRACE_SECONDS = 8 } -- from the request to stop until a
 local Process = {}
 Process.__index = Process
 
--- Starts a worker on the device of place (devices.lua). Its standard output goes to the log of the
--- trial that it runs, before its first trial to worker-HOST.PID-NUMBER.log, where PID is that of
--- this process; number is unique in the run.
+-- Starts a worker on the device of place (devices.lua). Its standard output goes to the log of its
+-- trial; before the first trial, to worker-HOST.PID-NUMBER.log, where PID is this process. number
+-- is unique in the run.
 function worker_process.start(run, number, device, place)
   local log = ("%s/worker-%s.%d-%d.log"):format(run.folder, core.sys.hostname(), core.sys.getpid(),
     number)
   local process, why, no_log = core.sys.spawn(run.worker(place.device), log)
   if not process then
     local code = no_log and errors.STORAGE or errors.FAILED
-    errors.raise(code, "no worker can be started: %s", why)
+    errors.raise(code, "cannot start a worker: %s", why)
   end
   return setmetatable({ process = process, read = wire.reader(), log = log, device = device,
     place = place }, Process)
@@ -37,10 +37,10 @@ function Process:ask_to_stop(signal, seconds)
   self.deadline = math.min(self.deadline or math.huge, deadline)
 end
 
--- Kills the process if it was asked to stop and has not done so in time.
+-- Kills the process if it has not stopped in time.
 function Process:kill_if_overdue(now)
   if not self.deadline or now <= self.deadline then return end
-  self.killed = "its process was killed, because its step did not end after it was asked to stop"
+  self.killed = "its process was killed, because it did not stop in time when asked to"
   self.process:signal("KILL")
   self.deadline = nil
 end
@@ -50,8 +50,8 @@ local function last_line(path)
   return (core.sys.read_file(path) or ""):sub(-4000):match("([^\n]+)\n*$")
 end
 
--- Waits for the process, which has closed its pipe, and kills it if it lives on. Returns
--- why it ended as text, and the number of the signal that ended it, if one did.
+-- Waits for a process that has closed its pipe, and kills it if it does not end. Returns a message
+-- of how it ended, and the number of the signal that ended it, if any.
 function Process:cause()
   local deadline = core.sys.clock() + worker_process.GRACE_SECONDS
   local code, signal = self.process:wait()
@@ -65,7 +65,7 @@ function Process:cause()
   end
   if self.killed then return self.killed, signal end
   if signal then
-    local oom = signal == 9 and " (perhaps for lack of memory)" or ""
+    local oom = signal == 9 and " (perhaps out of memory)" or ""
     return ("its process was killed by signal %d%s"):format(signal, oom), signal
   end
   local words = last_line(self.log) or self.trial_log and last_line(self.trial_log)

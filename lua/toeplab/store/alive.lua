@@ -1,8 +1,8 @@
--- store/alive.lua: tells whether processes still see to a trial: by locks, which end with their
--- processes, whatever the numbers of these are and the names of their hosts:
---   at-work/HOST.PID-TIME   of a run that has begun trials
---   runs/ID12/events-K.jnl  of the worker that makes attempt K (journal.lua)
--- Rows that an earlier version wrote name a process and no run.
+-- store/alive.lua: checks whether a process still runs a trial. It tests the locks of files: a lock
+-- ends with its process, whereas pids and host names are reused:
+--   at-work/HOST.PID-TIME   locked by a run that has begun trials
+--   runs/ID12/events-K.jnl  locked by the worker of attempt K (journal.lua)
+-- Rows of earlier versions name a process, but not a run.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
@@ -13,15 +13,15 @@ local alive = {}
 
 local FOLDER = "at-work"
 
--- The columns of trials that the functions below need, besides id.
+-- The columns of trials that the functions below need in addition to id.
 alive.COLUMNS = [[attempt, status, host, pid,
   provenance ->> '$.process_start' AS process_start, provenance ->> '$.run' AS run]]
 
 -- ---- Runs -------------------------------------------------------------------------------------
 
--- Returns the name by which this process says that it runs trials, and the open file that says so
--- until alive.leave. Removes the files of runs that were killed. The caller holds the store, so
--- that nobody takes a file for one of these before it is locked.
+-- Registers this process as a run. Returns the name of the run and its locked file, which
+-- alive.leave takes. Removes the files of killed runs. The caller must hold the lock of the store:
+-- otherwise another process could remove the new file before it is locked.
 function alive.enter(root)
   local folder = trial_files.make(root, FOLDER)
   for _, name in ipairs(trial_files.plain(root, FOLDER)) do
@@ -42,7 +42,7 @@ end
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
--- Returns whether the run lives that marked a trial as running. row: id and COLUMNS.
+-- Returns whether the run that marked a trial as running still runs. row: id and COLUMNS.
 function alive.has_run(root, row)
   if row.status ~= "running" then return false end
   if row.run then
@@ -52,15 +52,15 @@ function alive.has_run(root, row)
     and not process.has_died(row.host, row.pid, row.process_start)
 end
 
--- Returns whether a worker makes the last attempt at a trial.
+-- Returns whether a worker is running the last attempt at a trial.
 function alive.has_worker(root, row)
   if row.attempt == 0 then return false end
   local path = journal.path(trial_files.folder(root, row.id), row.attempt)
   return journal.in_use(root .. "/" .. path)
 end
 
--- Returns whether any process may still see to a trial: also one of another machine of which
--- nothing is known.
+-- Returns whether a process may still run a trial. True also if its process belongs to another
+-- machine and cannot be checked.
 function alive.possibly(root, row)
   if alive.has_run(root, row) or alive.has_worker(root, row) then return true end
   return row.status == "running" and not row.run

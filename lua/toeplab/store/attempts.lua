@@ -1,5 +1,5 @@
--- store/attempts.lua: begins the attempts at trials, of which no two are made at a time, whatever
--- runs share the results folder.
+-- store/attempts.lua: begins attempts at trials. A trial has at most one running attempt, even if
+-- several runs share the results folder.
 local alive = require "toeplab.store.alive"
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
@@ -12,20 +12,19 @@ local trial_files = require "toeplab.store.trial_files"
 
 local attempts = {}
 
--- Returns why trial t is not to be begun, though it was to be run when this process looked: its
--- status, which another process has given it since, or "removed"; nil if it is free. The second
--- result is the number of its last attempt.
-local function taken(self, t)
+-- Returns why trial t can no longer be begun: the status that another process has given it since
+-- this one looked, or "removed"; nil if it can. The second result is the last attempt's number.
+local function why_taken(self, t)
   local status, row = self:status(t.id)
   if not row or row.trashed then return "removed" end
   if row.busy or alive.has_worker(self.folder, row) then return "running" end
-  local over = status ~= "queued" and status ~= "interrupted" and status ~= "running"
-  local passed = over and (row.attempt > (t.attempt or 0) or row.status == "done")
-  return passed and status or nil, row.attempt
+  local ended = status ~= "queued" and status ~= "interrupted" and status ~= "running"
+  local ended_since = ended and (row.attempt > (t.attempt or 0) or row.status == "done")
+  return ended_since and status or nil, row.attempt
 end
 
--- Reads what the killed worker of the last attempt at trial t has left in its journal.
-local function take_rest(self, t)
+-- Stores the unread lines that a killed worker left in the journal of the last attempt at trial t.
+local function store_rest(self, t)
   local row = self:rows("SELECT attempt FROM journals WHERE trial = ?", { t.id })[1]
   if not row then return end
   local last = { id = t.id, path = trial_files.folder(self.folder, t.id), attempt = row.attempt }
@@ -33,24 +32,25 @@ local function take_rest(self, t)
   self:end_journal(last)
 end
 
--- Makes the journal of the next attempt at trial t in process pid, and returns its first line. What
--- a run that was killed in between, or one whose rows were lost, has begun becomes part of the rows
--- first. Returns nil and what taken returns if another process was faster.
+-- Creates the journal of the next attempt at trial t by process pid, and returns its first line. If
+-- a journal of that number exists, its run was killed before it stored the row, or the rows were
+-- lost: the rows take over that attempt first. Returns nil and the result of why_taken if another
+-- process was faster.
 local function next_attempt(self, t, pid, about)
   local path = self:make_folder(t.id)
   while true do
-    local why, last = taken(self, t)
+    local why, last = why_taken(self, t)
     if not why then
-      take_rest(self, t)
-      why, last = taken(self, t)
+      store_rest(self, t)
+      why, last = why_taken(self, t)
     end
     if why then return nil, why end
     local attempt = last + 1
     local file = self.folder .. "/" .. journal.path(path, attempt)
-    news.tell(self, "begin", t.id, tostring(attempt))
+    news.append(self, "begin", t.id, tostring(attempt))
     local line = { "begin", attempt, core.sys.now(), pid, t.code_hash, about, n = 6 }
     if journal.create(file, line) then return line end
-    if not core.sys.exists(file) then return nil, "running" end -- a network shows it later
+    if not core.sys.exists(file) then return nil, "running" end -- not visible here yet (NFS)
     local first = journal.read(file, 0)[1]
     if first and first[1] == "begin" and first[2] == attempt then
       replay.apply(self, t.id, first)
@@ -60,15 +60,15 @@ local function next_attempt(self, t, pid, about)
   end
 end
 
--- Begins the next attempt at a trial, in process pid, and sets t.attempt to its number. Returns it,
--- the seconds of earlier attempts, and the artifacts of the trial; nil and what taken returns if
--- another process was faster. Raises if one of the artifacts is not a file of the trial.
+-- Begins the next attempt at a trial, by process pid, and sets t.attempt to its number. Returns the
+-- number, the seconds of earlier attempts, and the artifacts of the trial; nil and the result of
+-- why_taken if another process was faster. Raises if an artifact is not a file of the trial.
 function attempts.begin(self, t, pid)
   local p = config.copy(t.provenance)
   p.label, p.data = t.label, next(t.data) and t.data or nil
   p.process_start, p.key = process.start(pid), t.key ~= t.id and t.key or nil
   return self:transaction(function()
-    if not self.run then self.run, self.at_work = alive.enter(self.folder) end
+    if not self.run then self.run, self.run_lock = alive.enter(self.folder) end
     p.run = self.run
     trial_files.check_all(self.folder, t.id)
     local line, why = next_attempt(self, t, pid, json.encode(p))

@@ -1,28 +1,28 @@
--- store/changes.lua: the changes that a user makes to trials: tags and notes, the trash, and
--- stopping. Each function takes the store, opened for writing (with dry, for reading), and a table
--- of arguments, and returns a table of what was done. A run at work goes on meanwhile.
+-- store/changes.lua: applies a user's changes to trials: tags, notes, trash, stop. Each function
+-- takes the store, opened for writing (for reading with dry), and a table of arguments, and returns
+-- a table of counts. Runs continue meanwhile.
 local errors = require "toeplab.base.errors"
 local selection = require "toeplab.store.selection"
 local trash = require "toeplab.store.trash"
 
 local changes = {}
 
--- Returns the ids of the trials that the words of a verb select; says how many before they change.
+-- Returns the ids of the trials that the words of a verb select, and prints their number.
 local function chosen(store, a, verb, trash_only)
   local ids = selection.ids(store, a.words, verb, trash_only)
   if #ids > 1 and not a.dry then errors.say("%s: %d trials", verb, #ids) end
   return ids
 end
 
--- Adds the tags to the set or removes them; counts per tag the trials whose set changed.
-local function change_tags(tags, list, wanted, tally)
+-- Adds tags to a set (present: true) or removes them (nil). Counts the changed trials per tag.
+local function change_tags(tags, list, present, tally)
   for _, tag in ipairs(list) do
-    tally[tag] = (tally[tag] or 0) + (tags[tag] ~= wanted and 1 or 0)
-    tags[tag] = wanted
+    tally[tag] = (tally[tag] or 0) + (tags[tag] ~= present and 1 or 0)
+    tags[tag] = present
   end
 end
 
--- Changes one trial in its row of v_trials.
+-- Writes the new tags and notes of one trial, a row of v_trials.
 local function write_marks(store, row, a, given, taken)
   local tags, list, lines = {}, {}, { not a.clear and row.notes ~= "" and row.notes or nil }
   for tag in row.tags:gmatch("%S+") do tags[tag] = true end
@@ -37,7 +37,7 @@ local function write_marks(store, row, a, given, taken)
 end
 
 -- Sets tags and notes. a: words (which trials), tag, untag and note (lists, or nil), clear. Returns
--- {trials= (their number), given= and taken= (tag -> number of trials whose tags changed)}.
+-- {trials= (a number), given= and taken= (tag -> number of trials that gained or lost it)}.
 function changes.mark(store, a)
   local ids, given, taken = chosen(store, a, "mark"), {}, {}
   store:transaction(function()
@@ -49,8 +49,8 @@ function changes.mark(store, a)
   return { trials = #ids, given = given, taken = taken }
 end
 
--- Moves trials to the trash. A run that waits to begin one leaves it out. a: words, dry (nothing
--- moves). Returns {trials=, files=, bytes=}.
+-- Moves trials to the trash; a run that has queued one skips it. a: words, dry (move nothing).
+-- Returns {trials=, files=, bytes=}.
 function changes.rm(store, a)
   local ids, files, bytes = chosen(store, a, "rm"), 0, 0
   for _, id in ipairs(ids) do
@@ -62,20 +62,20 @@ function changes.rm(store, a)
   return { trials = #ids, files = files, bytes = bytes }
 end
 
--- Takes trials out of the trash. a: words, dry. Returns {trials=}.
+-- Restores trials from the trash. a: words, dry. Returns {trials=}.
 function changes.restore(store, a)
   local ids = chosen(store, a, "rm --restore", true)
   if not a.dry then trash.restore(store, ids) end
   return { trials = #ids }
 end
 
--- Asks a running trial to save and stop; its run goes on with the others. a: words.
+-- Asks a running trial to save and stop; its run continues with the others. a: words.
 function changes.stop(store, a)
   local ids = selection.ids(store, a.words, "stop")
-  if #ids > 1 then errors.usage("stop: one trial at a time, and %d are meant", #ids) end
+  if #ids > 1 then errors.usage("stop: name one trial; these words select %d", #ids) end
   local status, row = store:status(ids[1])
   local why = status ~= "running" and "it is " .. status or not row.busy and "its process has died"
-    or row.whole and "only its whole run can be (Ctrl-C there)"
+    or row.whole and "only its whole run can be stopped (press Ctrl-C there)"
   if why then errors.usage("trial %s cannot be stopped: %s", ids[1]:sub(1, 12), why) end
   store:mark(ids[1], "stop", row.attempt)
 end

@@ -1,5 +1,5 @@
--- store/check.lua: checks that a results folder is intact (its database, the files of trials,
--- journals, trials marked as running), and repairs what can be repaired.
+-- store/check.lua: checks the integrity of a results folder (database, files of trials, journals,
+-- trials marked as running), and repairs it where possible.
 local alive = require "toeplab.store.alive"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
@@ -20,14 +20,14 @@ function Check:__close()
   if self.store then self.store:close() end
 end
 
--- Adds a finding. lost: whether it is damage rather than mere disorder; mend: a function of the
--- check that repairs it and returns how, or nil if it could not; nil if no repair exists.
+-- Adds a finding. lost: whether it is damage, not only disorder; mend: a function of the check that
+-- repairs it and returns a description of the repair, or nil if it failed; nil if no repair exists.
 function Check:found(lost, mend, format, ...)
   table.insert(self.list, { lost = lost, mend = mend, text = format:format(...) })
 end
 
--- Returns a mend that does fn() in one transaction, unless a process sees to the trial by then:
--- what was found may be of a moment before a run began it.
+-- Returns a repair that calls fn() in a transaction, unless a run has begun the trial since the
+-- finding.
 local function of_trial(check, id, fn)
   return function()
     return check.store:transaction(function()
@@ -45,15 +45,15 @@ end
 
 -- ---- The database -----------------------------------------------------------------------------
 
--- Makes the database again from the files of the folder and opens it; nil if it holds none.
-local function remake(check)
+-- Rebuilds the database from the files of the folder and opens it; nil if the folder has none.
+local function rebuild_database(check)
   if not rebuild.possible(check.folder) then return nil end
-  if check.made then return "made again" end
-  check.made = true
+  if check.rebuilt then return "rebuilt" end
+  check.rebuilt = true
   if check.store then check.store:close() end
   local copy = rebuild.set_aside(check.folder)
   check.store = records.open(check.folder, "u")
-  return ("made again from the files of %s; the old one is %s"):format(
+  return ("rebuilt from the files of %s; the old database is kept as %s"):format(
     quantity.count(count_trials(check.store), "trial"), copy)
 end
 
@@ -62,14 +62,14 @@ local WRONG_LAST = [[WITH m AS (SELECT trial, name, max(step) AS step, value FRO
   SELECT max((SELECT count(*) FROM (SELECT * FROM m EXCEPT SELECT * FROM l)),
     (SELECT count(*) FROM (SELECT * FROM l EXCEPT SELECT * FROM m))) AS n]]
 
--- Returns the first damage of the database; nil if there is none. Each look means something only if
+-- Returns the first damage of the database; nil if there is none. Each test is meaningful only if
 -- the one before finds nothing.
 local function damage_of(store, quick)
   local _, text = next(store:rows("PRAGMA " .. (quick and "quick_check" or "integrity_check"))[1])
   if text ~= "ok" then return text end
   local rows = store:rows "PRAGMA foreign_key_check"
   if #rows > 0 then
-    return ("%d rows refer to others that are not there, the first in %s"):format(#rows,
+    return ("%d rows refer to missing rows; the first is in table %s"):format(#rows,
       rows[1].table)
   end
   local wrong = store:rows(WRONG_LAST)[1].n
@@ -79,15 +79,15 @@ end
 
 local function check_database(check)
   local damage = damage_of(check.store, check.quick)
-  if damage then check:found(true, remake, "runs.db: %s", damage) end
+  if damage then check:found(true, rebuild_database, "runs.db: %s", damage) end
 end
 
--- Finds rows that this program would not write: the id of a trial that is not a sha256, or the path
--- of a file that is not runs/ID12/NAME or passes a symbolic link.
+-- Finds rows that this program never writes: an id that is not a sha256, or a path that is not
+-- runs/ID12/NAME or leads through a symbolic link.
 local function check_names(check)
   local store = check.store
   local function refuse(ok, why)
-    if not ok then check:found(true, remake, "%s", why.message) end
+    if not ok then check:found(true, rebuild_database, "%s", why.message) end
   end
   for _, row in ipairs(store:rows "SELECT id FROM trials") do
     if not trial_files.is_id(row.id) then
@@ -113,7 +113,7 @@ local function check_running(check)
   end
 end
 
--- Finds journals that no process is writing to; the repair copies them into the store.
+-- Finds journals of dead writers that the store has not read; the repair reads them.
 local function check_journals(check)
   local store = check.store
   for _, entry in ipairs(store:open_journals()) do
@@ -124,15 +124,14 @@ local function check_journals(check)
       check:found(damage ~= nil, function()
         store:take(entry)
         store:end_journal(entry)
-        return "taken over"
+        return "copied to the store"
       end, "%s%s", path, damage and ": " .. damage
-        or " is not copied to the store: a run was killed; the next run copies it")
+        or " is not copied to the store, because a run was killed; the next run copies it")
     end
   end
 end
 
--- Returns the name of a file of a trial that does not say what its row says, and why; nil if there
--- is none.
+-- Returns the name of a trial's file that disagrees with the row, and why; nil if all agree.
 local function damaged_file(folder, row)
   local last_name = ("events-%d.jnl"):format(row.attempt)
   local first, last, why
@@ -157,12 +156,12 @@ local function damaged_file(folder, row)
   end
 end
 
--- Finds journals and files of sweeps that the rows cannot be made from; the repair writes these
--- again from the rows.
-local function check_truth(check)
+-- Finds journals and files of sweeps that are missing or damaged; the repair writes them from the
+-- rows.
+local function check_sources(check)
   local store = check.store
   if check.quick or not rebuild.possible(check.folder) then return end -- of an earlier version
-  if check.left > 0 and not check.repair then return end -- rows that are wrong say nothing of files
+  if check.left > 0 and not check.repair then return end -- damaged rows cannot judge the files
   for _, row in ipairs(store:rows [[SELECT id, attempt, started, status,
       tags <> '' OR notes <> '' OR trashed IS NOT NULL AS marked FROM trials
       WHERE id NOT IN (SELECT trial FROM journals)]]) do
@@ -193,11 +192,11 @@ local function check_truth(check)
   end
 end
 
--- Finds what commands have asked for that was set aside as damaged.
+-- Finds damaged files of sweeps that were set aside.
 local function check_set_aside(check)
   for _, name in ipairs(written.damaged_sweeps(check.folder)) do
-    check:found(true, nil, "sweeps/%s: was damaged: give the command of its trials again, and then "
-      .. "remove this file", name)
+    check:found(true, nil, "sweeps/%s: damaged: run the command of its trials again, then remove "
+      .. "this file", name)
   end
 end
 
@@ -206,22 +205,23 @@ end
 local function state_of(path, row, quick)
   local file <close> = io.open(path, "rb")
   if not file then return "is missing" end
-  if file:seek("end") ~= row.bytes then return "has another size than when it was stored" end
+  if file:seek("end") ~= row.bytes then return "has a different size than when it was stored" end
   if quick then return nil end
   local ok, hash = pcall(core.sha256_file, path)
   if not ok then return "cannot be read: " .. tostring(hash) end
-  return hash ~= row.sha256 and "has another sha256 than when it was stored" or nil
+  return hash ~= row.sha256 and "has a different sha256 than when it was stored" or nil
 end
 
--- Returns the trials whose files may differ from their rows (id -> true): running ones, and killed
--- ones whose unread journal may record files that were deleted.
+-- Returns the set of trials whose files may differ from their rows: running ones, and killed ones
+-- whose unread journal may say that files were deleted.
 local function busy_trials(store)
-  local busy = selection.at_work(store)
+  local busy = selection.alive(store)
   for _, row in ipairs(store:rows "SELECT trial FROM journals") do busy[row.trial] = true end
   return busy
 end
 
--- Damaged files are moved aside rather than deleted: part of them may be of use.
+-- Finds missing and damaged artifacts. The repair keeps a damaged file under another name: parts of
+-- it may still be useful.
 local function check_artifacts(check)
   local store, busy, count = check.store, busy_trials(check.store), 0
   store.store:each("SELECT trial, kind, step, path, bytes, sha256 FROM artifacts ORDER BY path", {},
@@ -245,18 +245,18 @@ end
 
 local function check_stale(check)
   for _, item in ipairs(trash.stale(check.store)) do
-    check:found(false, nil, "%s: %s (toeplab rm --purge frees it)", item.path, item.why)
+    check:found(false, nil, "%s: %s (`toeplab rm --purge` deletes it)", item.path, item.why)
   end
 end
 
 -- ---- The check ---------------------------------------------------------------------------------
 
--- Copies the database through SQLite or, if it is too damaged for that, byte by byte.
+-- Copies the database with SQLite or, if it is too damaged for SQLite, byte by byte.
 local function backup(store)
   local path = ("%s/runs.db.before-fsck-%s"):format(store.folder, os.date "%Y%m%d-%H%M%S")
   if not pcall(function()
-    local reader <close> = records.open(store.folder, "ask") -- which holds up no writer
-    reader:rows "PRAGMA trusted_schema = ON" -- VACUUM parses the CHECKs, and runs no view
+    local reader <close> = records.open(store.folder, "ask") -- does not block writers
+    reader:rows "PRAGMA trusted_schema = ON" -- VACUUM parses the CHECKs; it runs no views
     reader:rows("VACUUM INTO ?", { path })
   end) then
     for _, ending in ipairs { "", "-wal" } do
@@ -267,37 +267,38 @@ local function backup(store)
   return path
 end
 
--- The order matters: journals are taken over before their trials are judged.
-local looks = { check_database, check_names, check_journals, check_truth, check_set_aside,
+-- The order matters: journals are copied before their trials are checked.
+local checks = { check_database, check_names, check_journals, check_sources, check_set_aside,
   check_running, check_artifacts, check_stale }
 
 -- Runs a check. An error of the store or of the file system counts as damage; others are raised.
-local function run_check(check, look)
-  local ok, why = pcall(look, check)
+local function run_check(check, fn)
+  local ok, why = pcall(fn, check)
   if ok then return end
   local damaged = errors.storage_problem(why) or errors.is(why) and why.code == errors.STORAGE
   if not damaged then error(why, 0) end
-  check:found(true, rawget(why, "status") == "ECORRUPT" and remake or nil, "%s", errors.text(why))
+  check:found(true, rawget(why, "status") == "ECORRUPT" and rebuild_database or nil, "%s",
+    errors.text(why))
 end
 
--- Repairs the new findings if requested, and reports each to the caller.
+-- Repairs the new findings, if requested, and reports each to the caller.
 function Check:settle()
   for _, item in ipairs(self.list) do
     if self.repair and item.mend then
       if self.store and not self.copy then
         self.copy = backup(self.store)
-        self.tell { copy = self.copy }
+        self.report { copy = self.copy }
       end
       item.how = item.mend(self)
     end
     if item.lost and not item.how then self.left = self.left + 1 end
     self.mendable, self.all = self.mendable or item.mend ~= nil, self.all + 1
-    self.tell(item)
+    self.report(item)
   end
   self.list = {}
 end
 
--- Opens the store. With repair, rebuilds a corrupt one; any other that cannot be opened raises.
+-- Opens the store. With repair, rebuilds a corrupt one; raises if it cannot be opened otherwise.
 local function open_store(check)
   local folder, repair = check.folder, check.repair
   local ok, store = pcall(records.open, folder, repair and "u" or "r")
@@ -310,23 +311,23 @@ local function open_store(check)
     and not text:find("newer than", 1, true)
   if not damaged or text:find "schema version %d+ is old" then error(store, 0) end
   if not repair then
-    errors.raise(errors.STORAGE, "%s\ntoeplab fsck --repair makes it again from the files of the "
+    errors.raise(errors.STORAGE, "%s\n`toeplab fsck --repair` rebuilds it from the files of the "
       .. "trials", text)
   end
-  check:found(true, remake, "%s", text)
+  check:found(true, rebuild_database, "%s", text)
   check:settle()
 end
 
--- Checks the folder. o: quick (sizes of files instead of their sha256, and no journals),
--- repair (repairs, after a copy of the database). Calls tell(item) for each finding: {text=, lost=,
--- how= (the repair, or nil)}; and with {copy= (its path)} once the database is copied. Returns
+-- Checks the folder. o: quick (compare sizes of files, not their sha256; skip journals), repair
+-- (repair, after a copy of the database). Calls report(item) for each finding: {text=, lost=, how=
+-- (the repair, or nil)}, and report {copy= (its path)} when the database has been copied. Returns
 -- {trials=, files=, all= (findings), left= (remaining damage), mendable=, copy=}.
-local function check_folder(folder, o, tell)
+local function check_folder(folder, o, report)
   local self <close> = setmetatable({ folder = folder, quick = o.quick, repair = o.repair,
-    tell = tell, list = {}, left = 0, all = 0, files = 0 }, Check)
+    report = report, list = {}, left = 0, all = 0, files = 0 }, Check)
   open_store(self)
-  for _, look in ipairs(looks) do
-    run_check(self, look)
+  for _, check in ipairs(checks) do
+    run_check(self, check)
     self:settle()
   end
   self.trials = count_trials(self.store)

@@ -1,13 +1,13 @@
--- store/filter.lua: reads words KEY=VALUE that choose trials, and says what they could have been.
+-- store/filter.lua: parses filters KEY=VALUE, and reports the existing values if none matches.
 local errors = require "toeplab.base.errors"
 local config = require "toeplab.base.config"
 local suggest = require "toeplab.base.suggest"
 
 local filter = {}
 
-local MOST_VALUES = 20 -- that a message names
+local MOST_VALUES = 20 -- in a message
 
--- Parses words KEY=VALUE (or KEY=A,B for either value) into a table key -> list of texts.
+-- Parses words KEY=VALUE (or KEY=A,B for either value) into a table key -> list of strings.
 function filter.read(verb, words)
   local set = {}
   for _, word in ipairs(words) do
@@ -20,8 +20,8 @@ function filter.read(verb, words)
   return set
 end
 
--- Returns whether the value of a configuration equals one of the texts.
-function filter.says(value, texts)
+-- Returns whether the value of a configuration equals one of the strings.
+function filter.matches(value, texts)
   if value == nil then return false end
   local shown = config.show(value)
   for _, text in ipairs(texts) do
@@ -33,9 +33,9 @@ function filter.says(value, texts)
   return false
 end
 
--- Raises the usage error that no trial has key=text, which names the values that there are. of:
--- what the trials are of; values: the values of the key, in any order, without nil.
-function filter.none_has(of, key, text, values)
+-- Raises the usage error that no trial has key=text, and lists the existing values. of: the
+-- experiment or folder to name; values: the values of the key, in any order, without nil.
+function filter.refuse(of, key, text, values)
   local seen, distinct, names = {}, {}, {}
   for _, value in ipairs(values) do
     local shown = config.show(value)

@@ -1,16 +1,16 @@
--- store/logged.lua: reads what trials have logged. Each function takes the store first.
+-- store/logged.lua: reads the metrics of trials. Each function takes the store first.
 local alive = require "toeplab.store.alive"
 
 local logged = {}
 
--- SQL: the training step at which the trial t last logged something, or NULL. A metric with an
--- index of its own, such as a lag, counts at the training step at which it was logged. A trial that
--- has logged only before its first step, or has no loop of steps, is at the greatest index.
+-- SQL: the training step at which trial t last logged a metric, or NULL. A metric with its own
+-- index, such as a lag, counts at the training step of its t:log. If a trial has logged only before
+-- its first step, or has no loop of steps, this is the greatest index.
 logged.STEP = [[(SELECT coalesce(nullif(max(coalesce(m.at, l.step)), 0), max(l.step)) FROM last l
   JOIN metrics m USING (trial, name, step) WHERE l.trial = t.id)]]
 
--- Replaces the text 'nan' by NaN in a column, and returns the rows. The store keeps NaN as NULL,
--- which a query with outer joins has to tell from a missing value by such a text.
+-- Replaces the string 'nan' by NaN in a column, and returns the rows. The store has NULL for NaN; a
+-- query with outer joins writes 'nan' to distinguish it from a missing value.
 function logged.with_nan(column, rows)
   for _, row in ipairs(rows) do
     if row[column] == "nan" then row[column] = 0 / 0 end
@@ -19,15 +19,15 @@ function logged.with_nan(column, rows)
 end
 
 -- Calls fn for each value of trial id, in order of names and steps: {name=, step=, value= (nil for
--- NaN), indexed= (1: step is an index of the metric's own, such as a lag)}.
+-- NaN), indexed= (1: step is the metric's own index, such as a lag)}.
 function logged.each(store, id, fn)
   store:each([[SELECT name, step, value, at IS NOT NULL AS indexed FROM metrics
     WHERE trial = ? ORDER BY name, step]], { id }, fn)
 end
 
--- Returns at most `count` values of a metric of trial id, evenly over its steps: lists of steps and
--- values, each the mean of the finite values in its part of the steps, or NaN if it has none. A
--- metric whose steps are an index of its own is read in the same way.
+-- Returns a metric of trial id, averaged over at most `count` equal ranges of its steps: lists of
+-- the last step and of the mean of the finite values (NaN if there are none) of each range. `step`
+-- may be the metric's own index.
 function logged.thinned(store, id, name, count)
   local steps, values = {}, {}
   local span = store:rows("SELECT min(step) AS low, max(step) AS high FROM metrics "
@@ -42,23 +42,23 @@ function logged.thinned(store, id, name, count)
   return steps, values
 end
 
--- Lists the newest values of all metrics of trial id: {name=, index= (the metric's own, or the
--- step), value= (nil for NaN), step= (of training; nil if that is the index)}.
+-- Lists the newest value of each metric of trial id: {name=, index= (the metric's own, or the
+-- step), value= (nil for NaN), step= (of training; nil if index is the step)}.
 function logged.newest(store, id)
   return store:rows([[SELECT name, step AS "index", l.value, m.at AS step FROM last l
     JOIN metrics m USING (trial, name, step) WHERE trial = ?]], { id })
 end
 
--- Returns the names of the metrics that the trials of a sweep have logged, sorted.
+-- Returns the sorted names of the metrics of a sweep's trials.
 function logged.names(store, sweep)
   return store:values([[SELECT DISTINCT l.name FROM members m JOIN last l ON l.trial = m.trial
     WHERE m.sweep = ? ORDER BY 1]], { sweep })
 end
 
--- Lists the trials of a sweep, those at work first, each with the last value of a metric (nil:
--- none was logged): {id=, label=, error=, seconds=, started=, steps= (of all; nil if the
--- configuration has no such key), step= (of training, when the metric was logged), index= (the
--- metric's own, or the step), value=, alive.COLUMNS}.
+-- Lists the trials of a sweep, running ones first, each with the last value of a metric (nil: none
+-- was logged): {id=, label=, error=, seconds=, started=, steps= (in all; nil if the configuration
+-- has no key `steps`), step= (of training, when the metric was logged), index= (the metric's own,
+-- or the step), value=, alive.COLUMNS}.
 function logged.trials(store, sweep, metric)
   local rows = store:rows(([[SELECT %s, coalesce(t.ended, t.status) AS status, t.id,
       provenance ->> '$.label' AS label, t.error, t.seconds, t.started,

@@ -1,10 +1,10 @@
--- store/merge.lua: copies the trials of another results folder into this one. Repeating a merge
--- changes nothing.
+-- store/merge.lua: copies the trials of another results folder into this one. A repeated merge
+-- changes nothing. In comments, "theirs" is the other folder, "ours" this one.
 --
--- The files of a trial are copied to a temporary folder, and their sha256 verified. If the trial is
--- then still to be copied (a run may have begun it), one transaction gives them their names, writes
--- a journal of what the rows there say, and makes the rows here from it. A kill leaves a temporary
--- folder, which toeplab rm --purge removes.
+-- A trial's files are copied to a temporary folder, and their sha256 verified. Then one transaction
+-- checks that no run has begun the trial meanwhile, moves the files to their place, writes a
+-- journal from their rows, and makes our rows from the journal. A kill leaves a temporary folder,
+-- which `toeplab rm --purge` deletes.
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
 local files = require "toeplab.base.files"
@@ -21,16 +21,16 @@ local CHUNK = 1 << 20
 
 -- ---- Decisions ---------------------------------------------------------------------------------
 
--- Ranks how far a trial has come: finished trials rank above all others, the rest rank by their
--- checkpoint, and at the same checkpoint those that were ended early rank above those that broke
--- off. Without a checkpoint, a queued trial ranks below one that has run.
+-- Ranks the progress of a trial: finished trials rank highest, the others by their checkpoint. At
+-- the same checkpoint, a trial that was ended early ranks above an interrupted one. Without a
+-- checkpoint, a queued trial ranks below one that has run.
 local function progress_rank(row)
   if row.status == "queued" then return row.step or -2 end
   if row.status ~= "done" then return row.step or -1 end
   return row.ended and (row.step or -1) + 0.5 or math.huge
 end
 
--- Words of the names of metrics that describe the machine, and so differ on another one.
+-- Words in the names of metrics that measure the machine, so that other machines differ.
 local of_machine = {}
 for word in ([[hours minutes second seconds milliseconds ms microseconds time times runtime walltime
     latency speed speedup memory bytes mb mib gb gib]]):gmatch "%S+" do
@@ -52,12 +52,12 @@ local function last_values(store, id)
   return values
 end
 
-local function word_of(m)
+local function describe(m)
   return m and ("%.9g at step %d"):format(m.value or 0 / 0, m.step) or "none"
 end
 
--- Returns descriptions of the differences between the last values of a trial here and there, in
--- order of metrics; none if they are equal. Metrics of the machine are left out.
+-- Returns descriptions of the differences between our and their last values of a trial, sorted by
+-- metric. Ignores metrics of the machine.
 local function differences(store, other, id)
   local ours, theirs, names, list = last_values(store, id), last_values(other, id), {}, {}
   for name in pairs(ours) do names[name] = true end
@@ -65,16 +65,16 @@ local function differences(store, other, id)
   for _, name in ipairs(sorted_keys(names)) do
     local m, n = ours[name], theirs[name]
     if not (m and n and m.step == n.step and m.value == n.value) then
-      list[#list + 1] = ("%s is %s here and %s there"):format(name, word_of(m), word_of(n))
+      list[#list + 1] = ("%s is %s here and %s there"):format(name, describe(m), describe(n))
     end
   end
   return list
 end
 
--- Decides what to do with a trial: "add", "replace", "same", "conflict", "ahead" (ours is further),
--- "busy" (it runs here or there, or has an unread journal), "trash" (ours is in the trash). The
--- second result of "conflict" is the list of differences. Unfinished trials of equal progress count
--- as the same.
+-- Decides what to do with a trial: "add", "replace", "same", "conflict", "ahead" (ours has more
+-- progress), "busy" (ours or theirs is running or has an unread journal), "trash" (ours is in the
+-- trash). "conflict" comes with the list of differences. Unfinished trials of equal progress are
+-- "same".
 local function decide(store, other, theirs)
   if theirs.status == "running" or theirs.open then return "busy" end
   local ours = store:rows([[SELECT status, step, ended, trashed, EXISTS (SELECT 1 FROM journals
@@ -91,8 +91,7 @@ end
 
 -- ---- Files ------------------------------------------------------------------------------------
 
--- Copies a file. Returns false if the source cannot be opened; raises if the copy cannot be
--- written.
+-- Copies a file. Returns false if it cannot open the source; raises if it cannot write the copy.
 local function copy(from, to)
   local source <close> = io.open(from, "rb")
   if not source then return false end
@@ -104,8 +103,8 @@ local function copy(from, to)
   return true
 end
 
--- Lists the artifacts of trial id there whose files this side lacks, or has in another size. Unless
--- both trials are the same, only those of equal content count.
+-- Lists their artifacts of trial id whose files we lack, or have with a different size. same:
+-- whether the trials agree; otherwise only artifacts of equal content count.
 local function lacking(store, other, id, same)
   local list, ours = {}, {}
   local sql = "SELECT *, kind || ' ' || step AS name FROM artifacts WHERE trial = ?"
@@ -121,8 +120,8 @@ local function lacking(store, other, id, same)
   return list
 end
 
--- Copies the files of these artifacts of a trial into a temporary folder. Returns its path, the
--- undamaged artifacts, and the paths of the damaged ones.
+-- Copies the files of these artifacts into a temporary folder. Returns its path, the undamaged
+-- artifacts, and the paths of the damaged files.
 local function copy_files(store, other, id, artifacts)
   local good, bad, folder = {}, {}, trial_files.folder(store.folder, id)
   trial_files.make(store.folder, "runs")
@@ -142,7 +141,6 @@ local function copy_files(store, other, id, artifacts)
   return temp, good, bad
 end
 
--- Copies the log of trial id to the folder temp.
 local function copy_log(other, id, temp)
   local log = ("%s/%s/log.txt"):format(other.folder, trial_files.folder(other.folder, id))
   local kind, link = core.sys.kind(log)
@@ -155,14 +153,14 @@ local function move_files(store, temp, id)
   for _, name in ipairs(core.sys.list(temp) or {}) do
     errors.stored(core.sys.rename(temp .. "/" .. name, here .. "/" .. name))
   end
-  errors.stored(core.sys.sync_folder(here)) -- the files must be durable before rows name them
+  errors.stored(core.sys.sync_folder(here)) -- rows must not name files that a crash can lose
 end
 
 -- ---- Rows -------------------------------------------------------------------------------------
 
--- Returns tags and notes of a trial here with those from there, and whether that adds any: no merge
--- drops what a user wrote.
-local function marks_of_both(store, theirs)
+-- Returns the union of our and their tags, that of the notes, and whether we lack any: a merge
+-- never drops a tag or note.
+local function united_marks(store, theirs)
   local ours = store:rows("SELECT tags, notes FROM trials WHERE id = ?", { theirs.id })[1]
   local set, notes = {}, ours.notes
   for tag in (ours.tags .. " " .. theirs.tags):gmatch "%S+" do set[tag] = true end
@@ -175,7 +173,7 @@ local function marks_of_both(store, theirs)
   return tags, notes, tags ~= ours.tags or notes ~= ours.notes
 end
 
--- Returns what `run --adopt` has made of a trial: {key=, code=, events=, at= (the time of the last
+-- Returns what `run --adopt` stored with a trial: {key=, code=, events=, at= (the time of the last
 -- event)}.
 local function adoption(store, id)
   local a = store:rows([[SELECT provenance ->> '$.key' AS key, provenance -> '$.code' AS code
@@ -186,8 +184,8 @@ local function adoption(store, id)
   return a
 end
 
--- Adds an adoption from elsewhere to trial id here, whose key it replaces if it is newer. Returns
--- whether there was anything to add. dry: only that.
+-- Adds their adoption of trial id to ours; a newer key replaces ours. Returns whether there was
+-- anything to add. dry: changes nothing.
 local function adopt(store, id, from, dry)
   local ours, known, adds = adoption(store, id), {}, false
   for _, e in ipairs(ours.events) do known[e.step .. e.text] = true end
@@ -204,18 +202,18 @@ local function adopt(store, id, from, dry)
   return adds
 end
 
--- Adds tags, notes and the adoption of a trial there to that here. Returns whether there were any.
+-- Adds their tags, notes and adoption of a trial to ours. Returns whether we lacked any.
 local function add_marks(store, other, theirs, dry)
   if #store:rows("SELECT 1 FROM trials WHERE id = ? AND trashed IS NULL", { theirs.id }) == 0 then
     return false
   end
-  local tags, notes, adds = marks_of_both(store, theirs)
+  local tags, notes, adds = united_marks(store, theirs)
   if adds and not dry then store:mark(theirs.id, "marks", tags, notes) end
   return adopt(store, theirs.id, adoption(other, theirs.id), dry) or adds
 end
 
--- Returns the id here of the sweep that has this id there, inserting its row if necessary; nil for
--- nil. known: a cache of these ids.
+-- Returns our id of the sweep that has this id in their store; inserts the sweep if necessary. nil
+-- for nil. known: a cache of these ids.
 local function sweep_of(store, other, id, known)
   if not id then return nil end
   if not known[id] then
@@ -228,24 +226,24 @@ local function sweep_of(store, other, id, known)
   return known[id]
 end
 
--- Writes what the rows there say of a trial to its files here, and makes its rows from them.
+-- Writes our files of a trial from their rows, and makes our rows from the files.
 local function copy_rows(store, other, theirs, artifacts, sweep)
   local ours = adoption(store, theirs.id)
   store:declare(sweep, theirs)
-  theirs.tags, theirs.notes = marks_of_both(store, theirs)
+  theirs.tags, theirs.notes = united_marks(store, theirs)
   written.trial(store, theirs, other, artifacts)
   rebuild.renew_trial(store, theirs.id)
   adopt(store, theirs.id, ours)
 end
 
--- Records files of a trial there that have come to that here.
+-- Records files that were copied to our trial.
 local function add_files(store, id, artifacts)
   for _, a in ipairs(artifacts) do
     store:mark_at(a.created, id, "artifact", a.kind, a.step, a.path, a.bytes, a.sha256)
   end
 end
 
--- If both sides are finished and differ, ours stays, and a single event records the conflict.
+-- Records in one event that both trials are finished and differ; ours stays.
 local function note_conflict(store, theirs, list)
   local text = ("the results of %s on %s differ: %s"):format((theirs.git_commit or "?"):sub(1, 12),
     theirs.host or "?", table.concat(list, "; "))
@@ -255,16 +253,16 @@ local function note_conflict(store, theirs, list)
   end
 end
 
--- Puts trial ?3 in the place of member ?2 of sweep ?1 if this one has not finished, and that one
--- has, with equal configuration, seed and data. Their ids differ, so other code made them.
+-- Replaces member ?2 of sweep ?1 by trial ?3 if only trial ?3 is finished, and both have the same
+-- configuration, seed and data. Their ids differ, because their code differs.
 local REPLACE = [[UPDATE members SET trial = ?3 WHERE sweep = ?1 AND position = ?2
   AND EXISTS (SELECT 1 FROM trials a, trials b WHERE a.id = members.trial AND b.id = ?3
     AND (a.status <> 'done' OR a.ended IS NOT NULL)
     AND b.status = 'done' AND b.ended IS NULL AND b.trashed IS NULL
     AND a.config = b.config AND a.seed = b.seed AND a.data_hash = b.data_hash) RETURNING trial]]
 
--- Copies the members of sweeps in order, as far as their trials are here. Returns the number of
--- ours that were replaced.
+-- Copies the members of their sweeps whose trials we have. Returns the number of our members that
+-- were replaced.
 local function copy_members(store, other, known)
   local others = 0
   for _, m in ipairs(other:rows "SELECT * FROM members ORDER BY sweep, position") do
@@ -277,9 +275,9 @@ end
 
 -- ---- The merge ---------------------------------------------------------------------------------
 
--- Sets the step of an unfinished trial there to that of its newest checkpoint that is intact:
--- damaged ones must not displace those of the trial here. Returns the paths of the damaged ones.
-local function leave_damaged(other, theirs)
+-- Sets the step of their unfinished trial to its newest intact checkpoint, so that damaged ones do
+-- not displace ours. Returns the paths of the damaged checkpoints.
+local function skip_damaged(other, theirs)
   local bad = {}
   for _, a in ipairs(other:rows([[SELECT * FROM artifacts WHERE trial = ? AND kind = 'checkpoint'
       ORDER BY step DESC]], { theirs.id })) do
@@ -291,8 +289,7 @@ local function leave_damaged(other, theirs)
   return bad
 end
 
--- Refuses the other folder as a whole, before any change, if one of its rows is not as this program
--- writes them.
+-- Raises, before any change, if their store has a row that this program never writes.
 local function check_rows(other)
   for _, row in ipairs(other:rows "SELECT id FROM trials") do
     trial_files.folder(other.folder, row.id)
@@ -302,9 +299,9 @@ local function check_rows(other)
   end)
 end
 
--- Copies these artifacts of a trial there, and all else of it if it is to be added to those here or
--- to replace one of them. what: the decision. known: see sweep_of.
-local function bring(store, other, theirs, what, artifacts, result, known)
+-- Copies these artifacts of their trial; if `what`, the decision, is "add" or "replace", also its
+-- log and rows. known: see sweep_of.
+local function copy_trial(store, other, theirs, what, artifacts, result, known)
   local id, new = theirs.id, what == "add" or what == "replace"
   local temp, good, bad = copy_files(store, other, id, artifacts)
   local guard <close> = defer(function() files.remove(temp) end)
@@ -312,7 +309,7 @@ local function bring(store, other, theirs, what, artifacts, result, known)
   table.move(bad, 1, #bad, #result.damaged + 1, result.damaged)
   store:transaction(function()
     local now = decide(store, other, theirs)
-    if now ~= what then -- a run has begun it, or rm moved it to the trash
+    if now ~= what then -- meanwhile a run has begun it, or rm has moved it to the trash
       result[what], result[now] = result[what] - 1, result[now] + 1
       return
     end
@@ -327,9 +324,9 @@ local function bring(store, other, theirs, what, artifacts, result, known)
 end
 
 -- Merges the trials of other, a snapshot of records, into store, opened for writing. dry: only
--- decides. Returns counts by decision, with lists conflicts ({id=, differences=}) and damaged
--- (paths), others: the number of our members that trials of other code replaced, marked: that of
--- our trials that got tags, notes or adoptions, and files: that of files that these lacked.
+-- decides. Returns the counts by decision, the lists conflicts ({id=, differences=}) and damaged
+-- (paths), and the counts others (our members that trials of other code replaced), marked (our
+-- trials that gained tags, notes or adoptions), and files (files that our trials lacked).
 function merge.run(store, other, dry)
   local result = { add = 0, replace = 0, same = 0, conflict = 0, ahead = 0, busy = 0, trash = 0,
     others = 0, marked = 0, files = 0, conflicts = {}, damaged = {} }
@@ -342,7 +339,7 @@ function merge.run(store, other, dry)
     theirs.open = #other:rows("SELECT 1 FROM journals WHERE trial = ?", { row.id }) > 0
     local what, list = decide(store, other, theirs)
     if what == "replace" and theirs.status ~= "done" then
-      local bad = leave_damaged(other, theirs)
+      local bad = skip_damaged(other, theirs)
       what, list = decide(store, other, theirs)
       if what ~= "replace" then table.move(bad, 1, #bad, #result.damaged + 1, result.damaged) end
     end
@@ -361,7 +358,7 @@ function merge.run(store, other, dry)
       if not dry then note_conflict(store, theirs, list) end
     end
     if (new or #artifacts > 0) and not dry then
-      bring(store, other, theirs, what, artifacts, result, known)
+      copy_trial(store, other, theirs, what, artifacts, result, known)
     end
   end
   local function mark_all()

@@ -1,29 +1,30 @@
--- store/news.lua: the file "news" of a results folder, which lists what changed in the files of
--- trials and sweeps, so that the rows of another machine, or those of a process that was killed
--- before it could store them, need not be made from all files again. Its lines:
---   folder ID            the first one, which tells this folder from others that had its name
+-- store/news.lua: reads and writes the file "news" of a results folder, a log of the changes to the
+-- files of trials and sweeps. With it, the database of another machine, or of a process that was
+-- killed before it stored its rows, catches up without reading all files. Its lines:
+--   folder ID            the first line, which distinguishes this folder from others of its name
 --   begin ID K @TIME     attempt K at the trial begins
---   mark ID BYTES @TIME  its marks.jnl, of so many bytes, gets another record
---   files ID @TIME       others of its files change
+--   mark ID BYTES @TIME  its marks.jnl, of BYTES bytes, gets another record
+--   files ID @TIME       other files of the trial change
 --   gone ID @TIME        its files are deleted
 --   sweep N @TIME        sweeps/N.json changes
 --   dropped N @TIME      sweeps/N.json is deleted
--- A line is written before the files change, by a process that holds the store (records.lua) until
--- they have. A network may show what is new some time later than the line, which then counts as
--- unread until it does, or for so long that the change must have failed. The times make lines
--- differ, so that a folder that was put back from a copy is known as such.
+-- A process writes the line before it changes the files, and holds the lock of the store
+-- (records.lua) until it has changed them. On a network file system the change may become visible
+-- later than its line; the line counts as unread until then, or until LATE_SECONDS have passed and
+-- the change must have failed. The times make the lines unique, so that a folder that was restored
+-- from a copy is recognised.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local trial_files = require "toeplab.store.trial_files"
 
 local news = {}
 
-local LAST = 48         -- bytes, which hold the time of a line
-local LATE_SECONDS = 60 -- for which a network may not show what another machine has written
+local LAST = 48         -- bytes before an offset to compare; they include the time of a line
+local LATE_SECONDS = 60 -- the longest delay of a network file system
 
--- Returns what is to be known of an open file (nil: there is none): its first line, its size, and
--- what stands before the byte `bytes` (nil: the end).
-local function look(file, bytes)
+-- Returns the first line of an open file (nil: there is none), its size, and the LAST bytes before
+-- the offset `bytes` (nil: the end).
+local function inspect(file, bytes)
   if not file then return nil, 0 end
   file:seek "set"
   local folder, size = file:read "l", file:seek "end"
@@ -36,24 +37,24 @@ local function open(store, mode)
   return io.open(trial_files.own(store.folder, "news"), mode or "rb")
 end
 
--- Returns what the rows of a store know.
+-- Returns how far the database has read the news.
 local function row_of(store) return store:rows "SELECT * FROM news"[1] or { bytes = 0 } end
 
--- Whether the rows of a store do not know all of its news.
+-- Returns whether there are news that the database has not read.
 function news.unread(store)
   local file <close>, row = open(store), row_of(store)
-  local folder, size = look(file)
+  local folder, size = inspect(file)
   return folder ~= row.folder or size ~= row.bytes
 end
 
--- Whether the file continues what a row knows of it.
+-- Returns whether the file begins with the part that the database has read.
 local function continues(file, row)
-  local folder, size, last = look(file, row.bytes)
+  local folder, size, last = inspect(file, row.bytes)
   return folder == row.folder and (not folder or size >= row.bytes and last == row.last)
 end
 
--- Returns whether the rows are those of another folder, or of files that were replaced since. A
--- database that lies in its folder alone, without files, is its own truth.
+-- Returns whether the database belongs to another folder, or to files that were replaced since.
+-- False for a database inside a folder without such files: there it is the only record.
 function news.foreign(store)
   local file <close> = open(store)
   local alone = not file and not next(trial_files.sweeps(store.folder))
@@ -61,33 +62,33 @@ function news.foreign(store)
   return not alone and not continues(file, row_of(store))
 end
 
--- Records that the rows know the news up to the byte `bytes` (nil: the end).
+-- Records that the database has read the news up to the offset `bytes` (nil: the end).
 local function set_read(store, file, bytes)
-  local folder, size, last = look(file, bytes)
+  local folder, size, last = inspect(file, bytes)
   store:rows "DELETE FROM news"
   if not folder then return end
   store:rows("INSERT INTO news VALUES (?, ?, ?, NULL)", { folder, bytes or size, last })
 end
 
--- Takes all news as known: the rows were just made from all files.
+-- Marks all news as read: the rows were just made from all files.
 function news.skip(store)
   local file <close> = open(store)
   set_read(store, file)
 end
 
--- What later lines make of earlier ones.
+-- The kinds of earlier lines that a later line makes obsolete.
 local replaces = { gone = { "begin", "mark", "files" }, dropped = { "sweep" } }
 
--- Returns what the rows do not know yet: kind of line -> name -> its number, or 0; and takes it as
--- known, unless is_shown(kind, name, number) says that a change is not seen yet. The caller then
--- brings the rows up to date in the same transaction.
+-- Returns the unread news: kind of line -> name -> its number, or 0. Marks them as read, unless
+-- is_shown(kind, name, number) says that a change is not visible yet. The caller then updates the
+-- rows in the same transaction.
 function news.take(store, is_shown)
   local list = { begin = {}, mark = {}, files = {}, gone = {}, sweep = {}, dropped = {} }
   local file <close>, row = open(store), row_of(store)
   local now, late = core.sys.now(), false
   if row.folder and not continues(file, row) then
-    errors.raise(errors.STORAGE, "%s: another folder was put into its place: give the command "
-      .. "again", store.folder)
+    errors.raise(errors.STORAGE, "%s: another folder has replaced it: run the command again",
+      store.folder)
   end
   local text = file and file:seek("set", row.bytes) and file:read "a" or ""
   for line in text:gmatch "[^\n]+" do
@@ -108,12 +109,12 @@ function news.take(store, is_shown)
   return list
 end
 
--- Appends a line of these words, in a transaction of the store. What a full disk or a kill has left
--- of another line becomes one of its own.
-function news.tell(store, ...)
-  assert(store.inside, "news are told of within a transaction")
+-- Appends a line of these words, within a transaction of the store. Ends a torn line that a full
+-- disk or a kill has left before it.
+function news.append(store, ...)
+  assert(store.inside, "news.append is called within a transaction")
   local file <close> = errors.stored(open(store, "a+b"))
-  local _, size, last = look(file)
+  local _, size, last = inspect(file)
   local text = ("%s @%.6f\n"):format(table.concat({ ... }, " "), core.sys.now())
   if size == 0 then
     local name = ("%s %d %.6f"):format(core.sys.hostname(), core.sys.getpid(), core.sys.now())
@@ -124,8 +125,8 @@ function news.tell(store, ...)
   local ok, why = file:write(text)
   if ok then ok, why = file:flush() end
   errors.stored(ok, why)
-  -- Else the line is read with what is not seen yet, or with that of another machine before it.
-  local all_read = size == row_of(store).bytes and select(2, look(file)) == size + #text
+  -- Otherwise news.take reads this line later, together with unread ones before it.
+  local all_read = size == row_of(store).bytes and select(2, inspect(file)) == size + #text
   if all_read then set_read(store, file) end
 end
 

@@ -1,5 +1,5 @@
--- store/own_files.lua: refuses to write what a user asks for over the files that a results folder
--- holds for itself.
+-- store/own_files.lua: refuses to overwrite the internal files of a results folder with a user's
+-- output.
 local errors = require "toeplab.base.errors"
 local shell = require "toeplab.base.shell"
 local trial_files = require "toeplab.store.trial_files"
@@ -9,8 +9,8 @@ local own_files = {}
 local own = { runs = true, sweeps = true, ["at-work"] = true, slurm = true, claims = true,
   changes = true, lock = true, news = true, ["alert.log"] = true }
 
--- Returns the results folder of which path is an own file, or in an own folder; nil if there is
--- none.
+-- Returns the results folder that has path as an internal file, or in an internal folder; nil if
+-- there is none.
 local function holder_of(path)
   local folder, name
   repeat
@@ -20,13 +20,13 @@ local function holder_of(path)
   until not folder
 end
 
--- Raises a usage error if the value of an option of a verb, a path that the verb would write, leads
--- to such a file, through links or not.
+-- Raises a usage error if path, the value of a verb's option, leads to such a file, also through
+-- links.
 function own_files.refuse(verb, option, path)
   local real = shell.output("readlink -m -- " .. shell.quote(path))
   local folder = real and holder_of(real)
   if folder then
-    errors.usage("%s: --%s %s: the results folder %s holds that for itself; choose another name",
+    errors.usage("%s: --%s %s: the results folder %s uses this file itself; choose another name",
       verb, option, path, folder)
   end
 end

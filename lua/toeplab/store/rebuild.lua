@@ -1,7 +1,7 @@
 -- store/rebuild.lua: makes the rows of runs.db from the files of a results folder, which are the
--- truth: what commands asked for (sweeps/N.json) and what became of the trials (replay.lua). All
--- rows are made where runs.db is missing or damaged; those that the news tell of are made again
--- where other processes have changed files.
+-- truth: sweeps/N.json lists the requested trials, and the files of trials hold their results
+-- (replay.lua). It makes all rows if runs.db is missing or damaged; otherwise only the rows whose
+-- files other processes have changed according to the news.
 local alive = require "toeplab.store.alive"
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
@@ -42,9 +42,8 @@ local TRIALS = [[INSERT INTO trials (id, sweep, experiment, config, seed, code_h
 local MEMBERS = [[INSERT INTO members SELECT ?2, value ->> '$.position', value ->> '$.id'
   FROM json_each(?1, '$.trials') WHERE value ->> '$.position' IS NOT NULL]]
 
--- Makes the rows of sweep id, and those of its trials that there are none of, from its file. A
--- damaged file is moved aside: the command of the sweep makes it again, with what the files of its
--- trials say.
+-- Makes the rows of sweep id, and missing rows of its trials, from its file. Sets a damaged file
+-- aside: the sweep's command writes it again, and then reads the files of its trials.
 local function renew_sweep(store, id)
   local path = written.sweep_path(store.folder, id)
   local text = core.sys.read_file(path)
@@ -58,14 +57,14 @@ local function renew_sweep(store, id)
     local copy = trial_files.set_aside_name(path)
     store:rows "ROLLBACK TO sweep"
     errors.stored(core.sys.rename(path, copy))
-    errors.say("%s %s: it is kept as %s; the command of its trials makes it again, and then has "
-      .. "what their files say", path, damage or "holds rows that are wrong", copy)
+    errors.say("%s %s: it is kept as %s; run the command of its trials again: it writes the file "
+      .. "and finds their results", path, damage or "holds invalid rows", copy)
   end
   store:rows "RELEASE sweep"
 end
 
--- Makes the rows of the sweeps in a set again. Returns the set of the trials, queued by their rows,
--- whose folders hold more: a merge copies the files of trials before those of their sweeps.
+-- Makes the rows of the sweeps in a set again. Returns the set of the trials without an attempt
+-- that have a folder: a merge copies the files of trials before the files of their sweeps.
 local function renew_sweeps(store, set)
   local ids, trials, there = {}, {}, {}
   for id in pairs(set) do ids[#ids + 1] = id end
@@ -81,7 +80,7 @@ end
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
--- Makes the rows of trial id again. last: the number of an attempt that has begun, or nil.
+-- Makes the rows of trial id again. last: the number of an attempt that is known to exist, or nil.
 function rebuild.renew_trial(store, id, last)
   for _, name in ipairs { "last", "metrics", "artifacts", "events", "journals" } do
     store:rows(("DELETE FROM %s WHERE trial = ?"):format(name), { id })
@@ -94,16 +93,16 @@ function rebuild.renew_trial(store, id, last)
   if there then replay.trial(store, id, last) end
 end
 
--- Makes the rows of the trials of a set (id -> the number of an attempt that has begun) again.
+-- Makes the rows of trials again: id -> the number of an attempt that is known to exist, or 0.
 local function renew_trials(store, trials)
   for _, id in ipairs(sorted_keys(trials)) do rebuild.renew_trial(store, id, trials[id]) end
 end
 
 -- ---- What has changed --------------------------------------------------------------------------
 
--- Returns the trials whose journals hold what the rows lack: {id=, attempt=, path=}. Whoever writes
--- them may have another database, also on a machine of this name or by another path of the folder.
--- Where there is one database, a run stores what its own workers write.
+-- Returns the trials with unread journals: {id=, attempt=, path=}. Their writer may use another
+-- database, even on a machine of this name or by another path of the folder. If there is only one
+-- database, skips journals of a running run, which reads them itself.
 local function unread_journals(store)
   local list, shared = {}, not trial_files.is_elsewhere(store.folder)
   for _, row in ipairs(store:rows(([[SELECT id, bytes, %s FROM trials JOIN
@@ -116,8 +115,8 @@ local function unread_journals(store)
   return list
 end
 
--- Whether the files of the folder root show what a line of news tells of.
-local function shows(root, kind, name, number)
+-- Returns whether the change that a line of news announces is visible in the folder root.
+local function is_visible(root, kind, name, number)
   if kind == "sweep" then return core.sys.exists(written.sweep_path(root, tonumber(name))) end
   if kind ~= "begin" and kind ~= "mark" or not trial_files.is_id(name) then return true end
   local folder = trial_files.folder(root, name)
@@ -129,11 +128,11 @@ end
 function rebuild.catch_up(store)
   if not news.unread(store) then return end
   local root, sweeps = store.folder, {}
-  local changed = news.take(store, function(...) return shows(root, ...) end)
+  local changed = news.take(store, function(...) return is_visible(root, ...) end)
   for id in pairs(changed.gone) do replay.delete(store, id) end
   for id in pairs(changed.dropped) do store:rows("DELETE FROM sweeps WHERE id = ?", { id }) end
   for id in pairs(changed.sweep) do
-    if shows(root, "sweep", id) then sweeps[math.tointeger(tonumber(id))] = true end
+    if is_visible(root, "sweep", id) then sweeps[math.tointeger(tonumber(id))] = true end
   end
   local trials = renew_sweeps(store, sweeps)
   for _, kind in ipairs { "files", "mark", "begin" } do
@@ -142,7 +141,7 @@ function rebuild.catch_up(store)
   renew_trials(store, trials)
 end
 
--- Brings the rows up to date with what other processes have written.
+-- Updates the rows from journals and news of other processes.
 function rebuild.refresh(store)
   if not unread_journals(store)[1] and not news.unread(store) then return end
   store:transaction(function()
@@ -152,8 +151,8 @@ function rebuild.refresh(store)
   end)
 end
 
--- Whether the rows may be behind the files. A process of this machine that holds the store is about
--- to store what it has told of.
+-- Returns whether the rows may be behind the files. Not if a process holds the lock of a store with
+-- one database: it is about to store its news.
 function rebuild.is_behind(store)
   return (news.unread(store) or unread_journals(store)[1] ~= nil)
     and (trial_files.is_elsewhere(store.folder) or not journal.in_use(store.folder .. "/lock"))
@@ -161,11 +160,11 @@ end
 
 -- ---- The whole folder -------------------------------------------------------------------------
 
--- Whether the files in the results folder root can make a database.
+-- Returns whether the results folder root has files from which to make a database.
 function rebuild.possible(root) return next(trial_files.sweeps(root)) ~= nil end
 
--- Locks root against other writers until the returned file is closed, and waits for one that is at
--- work. Returns nil where this user may only read and the database lies elsewhere.
+-- Locks root against other writers until the returned file is closed; waits for a running one.
+-- Returns nil if this user may only read and the database lies elsewhere.
 local function lock(root)
   errors.stored(core.store_check_folder(root))
   local file, why = io.open(root .. "/lock", "a")
@@ -187,8 +186,8 @@ local function fill(store)
   end)
 end
 
--- Makes the database of the results folder root if there is none. open: makes a store of the
--- records from that of the engine and its folder.
+-- Makes the database of the results folder root if there is none. open(store, root): wraps a store
+-- of the engine in Records.
 function rebuild.ensure(root, open)
   local guard <close> = lock(root)
   local path = trial_files.database(root)
@@ -210,14 +209,15 @@ function rebuild.ensure(root, open)
   errors.stored(core.sys.sync_folder(path:match "^(.*)/"))
 end
 
--- Removes the database of the results folder root, which is made again when it is needed.
+-- Removes the database of the results folder root; records.open makes it again.
 function rebuild.remove(root)
   for _, ending in ipairs { "", "-wal", "-shm", "-journal" } do
     core.sys.remove(trial_files.database(root) .. ending)
   end
 end
 
--- Removes the database of the results folder root, and keeps a copy beside it. Returns its path.
+-- Removes the database of the results folder root, and keeps a copy beside it. Returns the copy's
+-- path.
 function rebuild.set_aside(root)
   local guard <close> = lock(root)
   local path = trial_files.database(root)
@@ -231,7 +231,7 @@ function rebuild.set_aside(root)
   return copy
 end
 
--- Copies a database that an earlier version has left in the results folder root to its place.
+-- Copies the database of an earlier version from the results folder root to its new place.
 function rebuild.import(root)
   local guard <close> = lock(root)
   local path = trial_files.database(root)

@@ -1,5 +1,5 @@
--- store/records.lua: reads and writes the rows of trials in the store of runs; the runner uses
--- SQLite only through this file.
+-- store/records.lua: opens the store of a results folder, and reads and writes the rows of its
+-- trials.
 local alive = require "toeplab.store.alive"
 local attempts = require "toeplab.store.attempts"
 local config = require "toeplab.base.config"
@@ -47,21 +47,21 @@ local function wrap(store, folder)
   return setmetatable({ store = store, folder = folder }, Records)
 end
 
--- Returns the status of an error of the engine; nil if it is another one.
+-- Returns the status of an error of the engine; nil for other errors.
 local function status_of(why) return type(why) == "table" and rawget(why, "status") or nil end
 
--- Raises the error of the store, which has a message and a status.
+-- Raises an error of the store.
 local function refuse(folder, message, status)
   if status == "ELOCKED" then errors.raise(errors.LOCKED, "%s", message) end
   local old = message:match "schema version (%d+) is old"
-  local problem = errors.new(errors.STORAGE, "%s%s", message, old and ("; without a run, toeplab "
-    .. "fsck --repair -C %s does, and keeps a copy, runs.db.v%s"):format(shell.quote(folder), old)
-    or "")
+  local problem = errors.new(errors.STORAGE, "%s%s", message, old and ("; `toeplab fsck --repair "
+    .. "-C %s` converts it without a run, and keeps a copy, runs.db.v%s"):format(
+    shell.quote(folder), old) or "")
   problem.status, problem.old = status, old ~= nil
   error(problem, 0)
 end
 
--- Returns what fn(self) does; if it fails, closes the store.
+-- Returns the result of fn(self); if fn fails, closes the store and raises.
 local function try(self, fn)
   local ok, why = pcall(fn, self)
   if ok then return why end
@@ -70,7 +70,8 @@ local function try(self, fn)
   refuse(self.folder, errors.text(why), status_of(why))
 end
 
--- Makes the database from the files of the folder if it is missing or empty.
+-- Makes the database from the files of the folder if it is missing or empty, or imports that of an
+-- earlier version.
 local function ensure(folder)
   local path, possible = trial_files.database(folder), rebuild.possible(folder)
   local empty = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
@@ -83,8 +84,8 @@ local function ensure(folder)
   end
 end
 
--- Opens the store of the engine in a mode of records.open. The database may be removed at any
--- moment, also now, and that of another folder may lie in its place.
+-- Opens the store of the engine in a mode of records.open. Tries again, because the database may be
+-- removed at any moment, and may belong to another folder.
 local function connect(folder, mode)
   local store, message, status
   for _ = 1, 10 do
@@ -98,33 +99,33 @@ local function connect(folder, mode)
       rebuild.ensure(folder, wrap)
     elseif status ~= "ENOTFOUND" and core.sys.exists(trial_files.database(folder)) then
       if message:find "schema version %d+ is old" and trial_files.is_elsewhere(folder) then
-        rebuild.remove(folder) -- the earlier version may go on to write to the original
+        rebuild.remove(folder) -- the earlier version may still write to the original
       end
       break
     end
   end
-  refuse(folder, message or folder .. "/news: is replaced again and again", status)
+  refuse(folder, message or folder .. "/news: other processes keep replacing it", status)
 end
 
 Records.refresh = rebuild.refresh
 
 -- Opens the store in folder for reading ("r"), for the user's own queries ("ask"), for changes of
--- an existing store ("u"), or for writing ("w"), which creates it if necessary. Raises with the
--- matching exit code.
+-- an existing store ("u"), or for writing ("w"), which creates it if necessary. Raises errors with
+-- an exit code.
 function records.open(folder, mode)
   local self = wrap(connect(folder, mode), folder)
   if mode == "w" or mode == "u" then
     try(self, written.all)
     try(self, self.refresh)
   elseif rebuild.is_behind(self) then
-    local ok, writer = pcall(records.open, folder, "u") -- if not, what is known is shown
+    local ok, writer = pcall(records.open, folder, "u") -- if this fails, read the old rows
     if ok then writer:close() end
   end
   return self
 end
 
--- Opens the store for reading what it holds at one moment, whatever a run or another command writes
--- meanwhile, until live(). The file of the database's log grows as long.
+-- Opens the store for reading a snapshot, which other processes do not change, until live(). The
+-- write-ahead log of the database grows until then.
 function records.snapshot(folder)
   local self = records.open(folder, "r")
   self.store:exec "BEGIN"
@@ -134,13 +135,13 @@ end
 function Records:live() self.store:exec "COMMIT" end
 
 function Records:close()
-  if self.run then alive.leave(self.folder, self.run, self.at_work) end
+  if self.run then alive.leave(self.folder, self.run, self.run_lock) end
   self.run = nil
   self.store:close()
 end
 
--- Raises if the folder no longer holds the files that this store writes to. A database that was
--- removed, or made again by another process, is opened again. Brings the rows up to date.
+-- Raises if the folder no longer holds the files of this store. Reopens a database that was removed
+-- or that another process has rebuilt. Updates the rows from the news.
 function Records:check()
   local ok, why = pcall(self.store.check, self.store)
   local again = not ok and status_of(why) == "ENOTFOUND"
@@ -156,7 +157,7 @@ end
 
 Records.__close = Records.close
 
--- Begins a transaction, also if the database is removed at the moment.
+-- Begins a transaction. Reopens a database that was removed.
 local function begin(self)
   local ok, why
   for _ = 1, 10 do
@@ -170,8 +171,8 @@ local function begin(self)
   error(why, 0)
 end
 
--- Runs fn() in one transaction, a new one or that of the caller, and returns what fn does. The rows
--- know all news, and no other process writes to the store meanwhile.
+-- Calls fn() in a transaction, a new one or the caller's, and returns the results of fn. All news
+-- are read before fn, and no other process writes to the store during the transaction.
 function Records:transaction(fn)
   if self.inside then return fn() end
   begin(self)
@@ -188,29 +189,29 @@ function Records:transaction(fn)
   error(why, 0)
 end
 
--- Returns the rows of a query. params: a list, which needs a field n if it contains nil.
+-- Returns the rows of a query. params: a list; if it contains nil, it needs a field n.
 function Records:rows(sql, params)
   return self.store:exec(sql, params or {})
 end
 
--- Returns the values of a query for one column, a list.
+-- Returns the list of the values of a query for one column.
 function Records:values(sql, params)
   local list = {}
   self.store:tuples(sql, params or {}, function(value) list[#list + 1] = value end)
   return list
 end
 
--- Calls fn for each row of a query, of which any number need not fit into memory.
+-- Calls fn for each row of a query, without keeping all rows in memory.
 function Records:each(sql, params, fn) self.store:each(sql, params, fn) end
 
 Records.config, Records.object, Records.decode = stored_json.config, stored_json.object,
   stored_json.decode
 
--- Returns the time, in the whole milliseconds that the files of sweeps keep.
+-- Returns the time in whole milliseconds, the resolution of the files of sweeps.
 local function now() return math.floor(core.sys.now() * 1000) / 1000 end
 
--- Returns the id of the sweep of a script with its overrides; inserts its row if there is none.
--- s.created: when its command was given (nil: now).
+-- Returns the id of the sweep of a script with its overrides; inserts its row if it is new.
+-- s.created: the time of its command (nil: now).
 function Records:sweep(s)
   return self:transaction(function()
     local sql = "SELECT id FROM sweeps WHERE sha256 = ? AND plan = ? AND experiment = ?"
@@ -224,10 +225,10 @@ function Records:sweep(s)
   end)
 end
 
--- Returns the status of a trial and its row: {step=, seconds=, code_hash=, mixed= (whether other
--- code continued it than began it), busy= (whether a process sees to it), whole= (whether that can
--- be stopped with its whole run only), trashed= (since when, or nil), alive.COLUMNS}; nil if there
--- is none.
+-- Returns the status of a trial and its row: {step=, seconds=, code_hash=, mixed= (whether
+-- different code began and continued it), busy= (whether a process runs it), whole= (whether it can
+-- be stopped only with its whole run), trashed= (the time, or nil), alive.COLUMNS}; nil if there is
+-- none.
 function Records:status(id)
   local row = self:rows(([[SELECT id, coalesce(ended, status) AS shown, step, seconds, code_hash,
     EXISTS (SELECT 1 FROM events WHERE trial = ?1 AND kind = 'code') AS mixed,
@@ -245,8 +246,8 @@ function Records:outcome(id)
   return self:rows("SELECT status, error, ended FROM trials WHERE id = ?", { id })[1]
 end
 
--- Returns the trials of ids in the order of their declaration: {id=, experiment=, config= (a
--- table), seed=, started=, status=}.
+-- Returns the trials with these ids, oldest first: {id=, experiment=, config= (a table), seed=,
+-- started=, status=}.
 function Records:declared(ids)
   local list = self:rows([[SELECT id, experiment, config, seed, started,
     coalesce(ended, status) AS status FROM trials
@@ -255,8 +256,8 @@ function Records:declared(ids)
   return list
 end
 
--- Inserts the row of trial t with status queued, if there is none; returns whether there was none.
--- sweep: the first that asks for it.
+-- Inserts the row of trial t with status queued, unless there is one; returns whether it did.
+-- sweep: the first sweep of the trial.
 function Records:declare(sweep, t)
   return self:rows([[INSERT INTO trials (id, sweep, experiment, config, seed, code_hash, data_hash,
     numerics, provenance, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -264,10 +265,10 @@ function Records:declare(sweep, t)
     t.code_hash, t.data_hash, t.numerics, t.provenance, t.created, n = 10 })[1] ~= nil
 end
 
--- Inserts a row with status queued for each trial that has none, restores those in the trash, and
--- makes these trials, in order, the only members of the sweep, which becomes the newest one, even
--- if the clock was set back. rows: those of sweeps.rows_of. A trial that has files already (the
--- file of its sweep was damaged when the database was made again) becomes what these say.
+-- Makes these trials, in order, the only members of the sweep, and the sweep the newest one, even
+-- if the clock was set back. Inserts missing rows of trials with status queued, and restores trials
+-- from the trash. rows: the result of sweeps.rows_of. If a new row's trial already has files (its
+-- sweep's file was damaged when the database was rebuilt), the row takes their content.
 function Records:enlist(sweep, rows)
   self:transaction(function()
     local at = now()
@@ -289,17 +290,17 @@ function Records:enlist(sweep, rows)
   end)
 end
 
--- Makes the folder of a trial; returns its path relative to that of the store, and its path.
+-- Makes the folder of a trial. Returns its path relative to the results folder, and its full path.
 function Records:make_folder(id)
   local path = trial_files.folder(self.folder, id)
   trial_files.make(self.folder, "runs")
   return path, trial_files.make(self.folder, path)
 end
 
--- Appends a line to the marks of a trial (journal.lua lists the kinds) and applies it.
+-- Appends a line to a trial's marks.jnl (journal.lua lists the kinds) and applies it to the rows.
 function Records:mark(id, ...) self:mark_at(core.sys.now(), id, ...) end
 
--- Does so with the time at which it was said elsewhere.
+-- Does the same for a line with an earlier time, e.g. from another folder.
 function Records:mark_at(at, id, kind, ...)
   local rest = table.pack(...)
   self:transaction(function()
@@ -307,7 +308,7 @@ function Records:mark_at(at, id, kind, ...)
     if not row then errors.usage("trial %s was removed", id:sub(1, 12)) end
     local line = table.pack(kind, row.attempt, at, table.unpack(rest, 1, rest.n))
     local path = trial_files.path(self.folder, id, { path = self:make_folder(id) .. "/marks.jnl" })
-    news.tell(self, "mark", id, tostring(core.sys.size(path) or 0))
+    news.append(self, "mark", id, tostring(core.sys.size(path) or 0))
     journal.append(path, line)
     replay.apply_mark(self, id, line)
   end)
@@ -315,9 +316,9 @@ end
 
 Records.begin = attempts.begin
 
--- Records the end of the attempt t.attempt at trial t in place of its worker, if it is the last
--- one. status: 'done', 'failed' or 'interrupted'; why: the message, or nil; ended: why it was ended
--- early, or nil.
+-- Records the end of attempt t.attempt at trial t on behalf of its worker, if it is the last
+-- attempt. status: 'done', 'failed' or 'interrupted'; why: the message, or nil; ended: the reason
+-- of an early end, or nil.
 function Records:finish(t, status, why, ended)
   self:transaction(function()
     local row = self:rows("SELECT attempt FROM trials WHERE id = ?", { t.id })[1]
@@ -329,8 +330,8 @@ end
 
 -- ---- Journals ---------------------------------------------------------------------------------
 
--- Ends a trial that has no worker: stores its metrics, a list of {name, step, value}, and its
--- seconds, and marks it as done.
+-- Marks a trial without a worker as done, and stores its metrics, a list of {name, step, value},
+-- and its seconds.
 function Records:complete(id, metrics, seconds)
   self:transaction(function()
     for _, m in ipairs(metrics) do
@@ -342,13 +343,13 @@ function Records:complete(id, metrics, seconds)
   end)
 end
 
--- Reads the rest of the journal of attempt t.attempt at trial t, and stores what the rows lack, a
--- part in one transaction with the new offset. Others may store parts of it meanwhile: this caller
--- hears all lines from where it began (t.read_bytes). some: reads about a megabyte at most, so that
--- a fast writer does not block the caller; heard: called with the lines once they are stored, or
--- nil. Returns whether the lines read now include the end of the trial, and why the rest cannot be
--- read (nil: it can). Raises a storage error if the system cannot read it.
-function Records:take(t, some, heard)
+-- Reads the rest of the journal of attempt t.attempt at trial t, and stores it part by part, each
+-- in one transaction with the new offset. Other processes may store parts of it meanwhile; this one
+-- still gets all lines from its own offset, t.read_bytes. some: reads about a megabyte at most, so
+-- that a fast writer does not block the caller; on_lines: called with lines after they are stored,
+-- or nil. Returns whether these lines include the end of the trial, and why the rest cannot be read
+-- (nil: it can). Raises a storage error if the file cannot be read.
+function Records:take(t, some, on_lines)
   local file = ("%s/%s"):format(self.folder, journal.path(t.path, t.attempt))
   local ended, list, why = false, nil, nil
   if t.read == t.attempt and core.sys.size(file) == t.read_bytes then return false end
@@ -370,7 +371,7 @@ function Records:take(t, some, heard)
         self:rows("UPDATE journals SET bytes = ? WHERE trial = ?", { stored, t.id })
       end
     end)
-    if heard and #list > 0 then heard(list) end
+    if on_lines and #list > 0 then on_lines(list) end
   until #list == 0 or why or some
   return ended, why
 end
@@ -380,29 +381,29 @@ function Records:event(id, step, kind, text)
   self:mark(id, "event", step, kind, secrets.text(text))
 end
 
--- Records a file of a trial. path: within the results folder.
+-- Records a file of a trial. path: relative to the results folder.
 function Records:artifact(id, kind, step, path, bytes, sha256)
   self:mark(id, "artifact", kind, step, path, bytes, sha256)
 end
 
--- Records that the store holds all lines of the journal of attempt t.attempt at trial t.
+-- Records that all lines of the journal of attempt t.attempt at trial t are stored.
 function Records:end_journal(t)
   self:transaction(function()
     self:rows("DELETE FROM journals WHERE trial = ? AND attempt = ?", { t.id, t.attempt })
   end)
 end
 
--- Returns the signal by which the worker of attempt t.attempt at trial t is to end: TERM if
--- somebody has asked for that (changes.stop), KILL if another process took it for dead and began
--- a later attempt; nil if neither.
-function Records:asks_to_stop(t)
+-- Returns the signal to send to the worker of attempt t.attempt at trial t: TERM if a user has
+-- stopped the trial (changes.stop), KILL if another process considered the worker dead and began
+-- a later attempt; otherwise nil.
+function Records:stop_signal(t)
   local row = self:rows([[SELECT attempt > ?2 AS lost, EXISTS (SELECT 1 FROM events
     WHERE trial = ?1 AND kind = 'stop' AND text = ?3) AS asked FROM trials WHERE id = ?1]],
     { t.id, t.attempt, replay.stop_text(t.attempt) })[1]
   return row and (row.lost == 1 and "KILL" or row.asked == 1 and "TERM") or nil
 end
 
--- Returns the path of a trial's journal and how many of its bytes the store holds; nil if the trial
+-- Returns the path of a trial's open journal and the number of bytes read from it; nil if the trial
 -- has none.
 function Records:journal(id)
   local row = self:rows("SELECT attempt, bytes FROM journals WHERE trial = ?", { id })[1]
@@ -411,13 +412,14 @@ function Records:journal(id)
   return self.folder .. "/" .. path, row.bytes
 end
 
--- Returns how many trials have a journal: those at work, and those of killed coordinators.
+-- Returns the number of trials with an open journal: running ones, and those of killed
+-- coordinators.
 function Records:count_journals()
   return self:rows("SELECT count(*) AS n FROM journals")[1].n
 end
 
--- Lists the journals that killed coordinators left behind: {id=, path=, alive.COLUMNS} of each
--- trial that has one; its worker may still save and end.
+-- Lists the trials whose journals killed coordinators have left open: {id=, path=, alive.COLUMNS}.
+-- A worker may still be saving and ending.
 function Records:open_journals()
   local list = {}
   for _, row in ipairs(self:rows(([[SELECT id, %s FROM trials
@@ -432,12 +434,12 @@ function Records:open_journals()
   return list
 end
 
--- Returns the text of a stored file, or a line that says that the file is missing or has changed.
+-- Returns the text of a stored file, or a message that the file is missing or has changed.
 local function stored_text(path, sha256)
   local text, why = core.sys.read_file(path)
   if not text then return ("(%s)"):format(why) end
   if core.sha256(text) == sha256 then return text end
-  return ("(%s: was changed: its sha256 differs from the stored one)"):format(path)
+  return ("(%s has changed: its sha256 differs from the stored one)"):format(path)
 end
 
 -- Returns the newest value of each metric of a trial (NaN for NULL) and the texts stored with it:
@@ -465,10 +467,10 @@ function Records:origin(id)
   return row
 end
 
--- Returns the list that an experiment's report receives: of each of the given trials that is done
--- and was not removed since {id=, label=, seed=, config= (a copy), metrics=, texts=, made= (as
--- origin returns), series= (called as t:series(name), it returns steps and values of a metric),
--- tensors= (likewise: steps, and a tensor [steps, ...])}.
+-- Returns the argument of an experiment's report: for each given trial that is done and was not
+-- removed since, {id=, label=, seed=, config= (a copy), metrics=, texts=, made= (the result of
+-- origin), series= (t:series(name) returns steps and values of a metric), tensors= (t:tensors(name)
+-- returns steps and a tensor [steps, ...])}.
 function Records:finished(trials)
   local list = {}
   for _, t in ipairs(trials) do
@@ -484,8 +486,7 @@ function Records:finished(trials)
   return list
 end
 
--- Returns the values of a metric of trial id in order of steps: lists of steps and of values (NaN
--- for NULL).
+-- Returns a metric of trial id: the list of steps, in order, and the list of values (NaN for NULL).
 function Records:series(id, name)
   local steps, values = {}, {}
   local sql = "SELECT step, value FROM v_metrics WHERE trial = ? AND name = ? ORDER BY step"

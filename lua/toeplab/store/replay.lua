@@ -1,9 +1,9 @@
--- store/replay.lua: what the records in the files of a trial mean for its rows in runs.db.
+-- store/replay.lua: applies the records in the files of a trial to its rows in runs.db.
 --
--- The files are the truth, and the rows are made from them: as a run goes on (records.lua), or all
--- at once where runs.db is missing or damaged (rebuild.lua). The worker of attempt K writes
--- events-K.jnl. Others append what they say of the trial to marks.jnl, each record with the attempt
--- after which it counts. journal.lua lists the kinds of lines.
+-- The files are the truth. The rows are made from them during a run (records.lua), or all at once
+-- if runs.db is missing or damaged (rebuild.lua). The worker of attempt K writes events-K.jnl.
+-- Other processes append to marks.jnl; each of these records applies after the attempt that it
+-- names. journal.lua lists the kinds of lines.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
@@ -13,11 +13,11 @@ local replay = {}
 
 -- ---- The journal of an attempt ----------------------------------------------------------------
 
--- The effect of each kind of line on the rows of trial id; self: the records.
+-- One function per kind of line, which updates the rows of trial id; self: the Records.
 local lines = {}
 
--- The code with this hash runs the trial from now on. If other code made the checkpoint from which
--- the trial continues, an event records that two codes contributed.
+-- From here on, the code with this hash runs the trial. If different code made the checkpoint from
+-- which the trial continues, adds an event.
 function lines.code(self, id, hash, at)
   local row = self:rows("SELECT step, code_hash FROM trials WHERE id = ?", { id })[1]
   if row.code_hash == hash then return end
@@ -38,8 +38,8 @@ function lines.begin(self, id, attempt, started, pid, code, provenance)
     ON CONFLICT (trial) DO UPDATE SET attempt = excluded.attempt, bytes = 0]], { id, attempt })
 end
 
--- Attempt K has begun, of which the first record is damaged: when is not known, and only its
--- worker's lock tells whether it goes on.
+-- Begins an attempt whose first record is damaged: the time of its start is unknown, and only the
+-- lock of its worker shows whether it still runs.
 function replay.begin_lost(self, id, attempt)
   local row = self:rows([[SELECT created, code_hash,
     json_set(provenance, '$.run', 'unknown') AS provenance FROM trials WHERE id = ?]], { id })[1]
@@ -77,8 +77,8 @@ function lines.forget(self, id, step)
   self:rows("UPDATE trials SET step = ? WHERE id = ?", { step, id })
 end
 
--- A trial that resumes from before an event repeats the event in the same words; it is stored once.
--- step: nil for the one that the trial has saved.
+-- Stores an event once: a trial that resumes from before the event repeats it in the same words.
+-- step: nil for the trial's saved step.
 function lines.event(self, id, step, kind, text, at)
   self:rows([[INSERT INTO events (trial, step, kind, text, created)
     SELECT id, coalesce(?2, step, 0) AS at, ?3, ?4, ?5 FROM trials WHERE id = ?1
@@ -119,9 +119,9 @@ function marks.queue(self, id)
     WHERE id = ?]], { id })
 end
 
--- The trial is to run again from its start. Its metrics, artifacts and events count no more (the
--- files are deleted when it starts): an old verdict of the pruner or an old rollback must not
--- affect the new run. Its tags and notes stay, and an event records the old run.
+-- The trial is to run again from its start. Deletes the rows of its metrics, artifacts and events
+-- (the files are deleted when it starts): an old verdict of the pruner or an old rollback must not
+-- affect the new run. Keeps tags and notes, and adds an event about the old run.
 function marks.redo(self, id, at)
   self:rows("DELETE FROM events WHERE trial = ? AND kind <> 'redo'", { id })
   self:rows([[INSERT INTO events (trial, step, kind, text, created) SELECT id, coalesce(step, 0),
@@ -134,8 +134,8 @@ function marks.redo(self, id, at)
   marks.queue(self, id)
 end
 
--- A command would now give the trial another id, key. code: the parts of its code as JSON, which
--- older releases did not store; why: what has changed since it was run.
+-- The current script gives the trial another id, key. code: the parts of its code as JSON, which
+-- older releases did not store; why: the change since its run.
 function marks.adopt(self, id, at, key, code, why)
   self:rows([[UPDATE trials SET provenance = json_set(iif(?3 IS NULL, provenance,
     json_set(provenance, '$.code', json(?3))), '$.key', ?2) WHERE id = ?1]],
@@ -143,15 +143,15 @@ function marks.adopt(self, id, at, key, code, why)
   if why then lines.event(self, id, nil, "adopt", why, at) end
 end
 
--- Somebody else says how the attempt ended. What is taken for dead may yet write its end, which
--- counts more.
+-- Another process records how the attempt ended. A worker that was considered dead may still write
+-- its own end, which takes precedence.
 marks["end"] = function(self, id, at, status, why, ended)
   local known = self:rows("SELECT status FROM trials WHERE id = ?", { id })[1].status
   if known == "done" or status == "interrupted" and known ~= "running" then return end
   lines["end"](self, id, status, why, ended, nil, at)
 end
 
--- Returns the text of the event by which somebody asks for the end of an attempt.
+-- Returns the text of the event that asks an attempt to stop.
 function replay.stop_text(attempt) return "attempt " .. attempt .. " was asked to stop" end
 
 function marks.stop(self, id, at, attempt)
@@ -164,7 +164,7 @@ function marks.artifact(self, id, at, kind, step, path, bytes, sha256)
   lines.artifact(self, id, kind, step, path, bytes, sha256, at)
 end
 
--- Applies a line of marks to the rows of trial id: its kind, the attempt, the time, and the rest.
+-- Applies a line of marks.jnl {kind, attempt, time, ...} to the rows of trial id.
 function replay.apply_mark(self, id, line)
   local act = marks[line[1]]
   if act then act(self, id, table.unpack(line, 3, line.n)) end
@@ -172,9 +172,9 @@ end
 
 -- ---- A whole trial ----------------------------------------------------------------------------
 
--- Calls each(line) for the lines of the journal at path from an offset on (nil: all), as
--- journal.read does. Returns the offset after the last record that was read, and why there may be
--- other lines (nil: there are none).
+-- Calls each(line) for the lines of the journal at path from an offset (nil: 0). past: as in
+-- journal.read. Returns the offset after the last record, and why lines may be missing (nil: none
+-- are).
 local function read_all(path, each, offset, past)
   local damage, from, list, why = nil, nil, nil, nil
   offset = offset or 0
@@ -199,7 +199,7 @@ local function attempts_of(names)
   return list
 end
 
--- Lists the names of the journals in the folder of a trial: marks, and attempts in order.
+-- Lists the names of the journals in the folder of a trial: marks.jnl, then attempts in order.
 function replay.journals(folder)
   local list = { core.sys.exists(folder .. "/marks.jnl") and "marks.jnl" or nil }
   for _, attempt in ipairs(attempts_of(core.sys.list(folder) or {})) do
@@ -208,8 +208,8 @@ function replay.journals(folder)
   return list
 end
 
--- Returns the first and the last readable line of the journal at path, and why there may be others
--- (nil: there are none).
+-- Returns the first and the last readable line of the journal at path, and why lines may be missing
+-- (nil: none are).
 function replay.ends(path)
   local first, last
   local _, damage = read_all(path, function(line) first, last = first or line, line end, 0, true)
@@ -223,10 +223,10 @@ function replay.delete(self, id)
   self:rows("DELETE FROM trials WHERE id = ?", { id })
 end
 
--- Applies the journal at path of an attempt at trial id. last: whether it is the last attempt. A
--- damaged record of that ends it, since the trial continues from what stands before, and then logs
--- again what is lost; unless it is done. Returns the offset after what was read, why there may be
--- other lines, and whether the attempt has ended.
+-- Applies the journal at path of an attempt at trial id. last: whether it is the last attempt: then
+-- stops at a damaged record, because the trial resumes from before it and logs the lost lines
+-- again; unless the attempt is done. Returns the offset after the last record read, why lines may
+-- be missing, and whether the attempt has ended.
 local function apply_attempt(self, id, attempt, path, last)
   local begun, ended = false, false
   local function apply(line)
@@ -237,20 +237,20 @@ local function apply_attempt(self, id, attempt, path, last)
   local offset, damage = read_all(path, apply)
   if damage then
     local _, final = replay.ends(path)
-    local over = not last or final and final[1] == "end" and final[2] == "done"
-    if over then offset = read_all(path, apply, offset, true) end
+    local read_on = not last or final and final[1] == "end" and final[2] == "done"
+    if read_on then offset = read_all(path, apply, offset, true) end
     if not begun then replay.begin_lost(self, id, attempt) end
   end
   return offset, damage, ended
 end
 
--- Fills the rows of trial id, whose row holds what its sweep says, from the files in its folder.
--- last: the number of an attempt that has begun, whose journal the list of the folder may not show
--- yet on a network.
+-- Fills the rows of trial id, whose row its sweep's file has made, from the files in its folder.
+-- last: the number of an attempt that is known to exist; a network file system may not list its
+-- journal yet.
 function replay.trial(self, id, last)
   local root, after, ended = trial_files.check_all(self.folder, id), {}, nil
   local function warn_of(name, damage)
-    if damage then errors.say("%s/%s: %s; toeplab fsck says more", root, name, damage) end
+    if damage then errors.say("%s/%s: %s; see `toeplab fsck`", root, name, damage) end
   end
   local function apply_marks(attempt)
     for _, line in ipairs(after[attempt] or {}) do
@@ -277,7 +277,7 @@ function replay.trial(self, id, last)
     apply_marks(attempt)
   end
   local row = self:rows("SELECT attempt, status FROM trials WHERE id = ?", { id })[1]
-  for attempt = 1, row.attempt do apply_marks(attempt) end -- of attempts whose journal is gone
+  for attempt = 1, row.attempt do apply_marks(attempt) end -- of attempts without a journal
   if ended then self:rows("DELETE FROM journals WHERE trial = ?", { id }) end
 end
 

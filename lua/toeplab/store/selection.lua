@@ -1,17 +1,16 @@
 -- store/selection.lua: finds the trials that the words of a command line select, for every verb.
 --
---   3f9c1a      the trial whose id begins so      @last, @last:3   the trials started last
+--   3f9c1a      the trial with this id prefix     @last, @last:3   the trials started last
 --   quickstart  the trials of an experiment       @best:loss       the best of the finished trials
 --   @all        all trials
---   decay=0.99  lr<1e-3  val_ppl>=20  tag=paper  error~nan         filters: only trials that fit
+--   decay=0.99  lr<1e-3  val_ppl>=20  tag=paper  error~nan         filters
 --   decay=0.9,0.99                                                 one of these values
---   @failed, @failed @timeout                                      of a status, of one of several
+--   @failed, @failed @timeout                                      a status, one of several
 --
--- Names add up, filters narrow the result, and @last and @best choose among what the filters leave;
--- the name of an experiment beside these two is such a filter.
--- The name in a filter is a key of the configuration, a metric (its last value) or a column,
--- searched in this order; config:NAME, metric:NAME and column:NAME say which. The words become one
--- condition in SQL with every value bound.
+-- Names add up, filters narrow the result, and @last and @best choose among the filtered trials;
+-- beside these two, the name of an experiment is a filter. The name in a filter is a key of the
+-- configuration, a metric (its last value) or a column, searched in this order; config:NAME,
+-- metric:NAME and column:NAME force one. The words become one SQL condition with all values bound.
 local alive = require "toeplab.store.alive"
 local direction = require "toeplab.base.direction"
 local quantity = require "toeplab.base.quantity"
@@ -20,8 +19,8 @@ local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
--- TRUE and FALSE are what Query:value gives for booleans: neither 1 and 0, which SQLite takes them
--- for, nor texts of these letters.
+-- Query:value returns TRUE and FALSE for booleans, because SQLite cannot distinguish booleans from
+-- 1 and 0.
 local selection = { TRUE = "\0true", FALSE = "\0false" }
 
 local Query = {}
@@ -30,11 +29,11 @@ Query.__index = Query
 selection.statuses = { "queued", "running", "done", "failed", "interrupted", "killed", "pruned",
   "timeout", "budget", "guard" }
 
--- The paragraph in the help of every verb that takes these words.
+-- A paragraph in the help of every verb that takes these words.
 selection.help = "TRIAL: the beginning of an id, an experiment, @last, @last:N, @best:METRIC, "
   .. "@all;\n"
-  .. "or a filter: @STATUS, key=value (or a,b), also != < <= > >= and ~ (contains), where key is\n"
-  .. "one of the configuration, a metric, or a column: status, tag, host, error, age, ..."
+  .. "or a filter: @STATUS, key=value (or a,b), also != < <= > >= and ~ (contains). key: a key of\n"
+  .. "the configuration, a metric, or a column (status, tag, host, error, age, ...)"
 
 local columns = {
   id = "t.id", experiment = "t.experiment", sweep = "t.sweep", seed = "t.seed", step = "t.step",
@@ -57,8 +56,8 @@ local durations = { seconds = true, age = true }
 
 -- ---- Status -----------------------------------------------------------------------------------
 
--- Returns the trials that are marked as running: {id=, killed= (whether no process sees to it),
--- alive.COLUMNS}.
+-- Returns the trials that are marked as running: {id=, killed= (whether no process runs it any
+-- longer), alive.COLUMNS}.
 function selection.running(store)
   local list = store:rows(("SELECT id, %s FROM trials WHERE status = 'running'")
     :format(alive.COLUMNS))
@@ -66,15 +65,15 @@ function selection.running(store)
   return list
 end
 
--- Returns the trials that processes see to: id -> row as above.
-function selection.at_work(store)
+-- Returns the running trials that were not killed: id -> row as above.
+function selection.alive(store)
   local rows = {}
   for _, row in ipairs(selection.running(store)) do rows[row.id] = not row.killed and row or nil end
   return rows
 end
 
 -- Returns the SQL of the status of trial t: the reason of an early end takes precedence, and a
--- running trial whose process is gone counts as killed.
+-- running trial whose process has died is "killed".
 local function status_sql(store)
   local dead, plain = {}, "coalesce(t.ended, t.status)"
   for _, row in ipairs(selection.running(store)) do
@@ -86,7 +85,7 @@ end
 
 -- ---- Names ------------------------------------------------------------------------------------
 
--- Adds the value as a parameter of the statement; returns its placeholder in SQL.
+-- Adds a parameter of the statement; returns its placeholder in SQL.
 function Query:bind(value)
   local p = self.params
   p.n = p.n + 1
@@ -94,7 +93,7 @@ function Query:bind(value)
   return "?" .. p.n
 end
 
--- Returns two sorted lists, the keys and the metrics of the newest trials, which suffice for hints.
+-- Returns the sorted lists of keys and metrics of the newest trials, which suffice for suggestions.
 function selection.names(store)
   return store:values [[SELECT DISTINCT j.key FROM (SELECT config FROM trials
       WHERE trashed IS NULL ORDER BY rowid DESC LIMIT 300) c, json_each(c.config) j ORDER BY 1]],
@@ -102,7 +101,7 @@ function selection.names(store)
       FROM trials WHERE trashed IS NULL ORDER BY rowid DESC LIMIT 300) ORDER BY 1]]
 end
 
--- What a name may refer to. Each function takes the query and the name, and returns SQL or nil.
+-- The kinds of names. Each function takes the query and the name, and returns SQL or nil.
 local kinds = {}
 
 function kinds.config(query, name)
@@ -129,8 +128,8 @@ function kinds.column(query, name)
   return name == "status" and query.status or columns[name], name
 end
 
--- Raises the usage error for a name that is not known as one of these kinds, with a suggestion.
-local function unknown(store, name, tried)
+-- Raises the usage error for a name that is unknown in these kinds, with a suggestion.
+local function refuse_name(store, name, tried)
   local known = { column = { "status" } }
   known.config, known.metric = selection.names(store)
   for _, t in ipairs { columns, aliases } do
@@ -147,8 +146,7 @@ local function unknown(store, name, tried)
 end
 
 -- Returns the SQL of the value of trial t that word names, its kind (config, metric or column) and,
--- for a column, the column's name without alias. Raises a usage error with a suggestion for an
--- unknown name.
+-- for a column, the column's name instead of an alias. Raises a usage error for an unknown name.
 function Query:value(word)
   local kind, name = word:match("^(%l+):(.+)$")
   local tried = { kind }
@@ -157,31 +155,32 @@ function Query:value(word)
     local sql, column = kinds[try](self, name)
     if sql then return sql, try, column end
   end
-  unknown(self.store, name, tried)
+  refuse_name(self.store, name, tried)
 end
 
 -- ---- Filters ----------------------------------------------------------------------------------
 
 local infinite = { inf = math.huge, ["-inf"] = -math.huge }
 
--- Returns the number that a filter compares with: of a column of dates, a day as its first second
--- in local time; of a column of durations, seconds. Raises a usage error for any other text.
+-- Returns the number that a filter compares with. For columns of dates, text may be a day, and the
+-- number is its first second in local time; for columns of durations, text may have a unit. Raises
+-- a usage error for any other text.
 local function number(word, column, text)
   local x = tonumber(text) or infinite[text]
   if x then return x end
   local year, month, day = text:match("^(%d%d%d%d)-(%d%d)-(%d%d)$")
   if dates[column] and year then
     local time = os.time { year = year, month = month, day = day, hour = 0 }
-    if os.date("%Y-%m-%d", time) == text then return time end -- there is such a day
+    if os.date("%Y-%m-%d", time) == text then return time end -- the day exists
   end
   if durations[column] then x = quantity.seconds(text) end
-  local wanted = dates[column] and "a day like 2026-11-21" or durations[column]
+  local expected = dates[column] and "a day like 2026-11-21" or durations[column]
     and "a time like 90s, 30m, 4h or 2d" or "a number"
-  return x or errors.usage("'%s': %s is compared with %s", word, word:match("^[^<>]+"), wanted)
+  return x or errors.usage("'%s': compare %s with %s", word, word:match("^[^<>]+"), expected)
 end
 
--- Returns the values of a configuration that a user may mean by a text: a number, a text, a
--- boolean; with commas a list, or any one of its items.
+-- Returns the values of a configuration that a user may mean by text: a string, a number, a
+-- boolean; with commas also a list, and each of its items.
 local function meanings(text)
   local list, items = { text, tonumber(text) or infinite[text] }, {}
   if text == "true" or text == "false" then
@@ -196,7 +195,8 @@ local function meanings(text)
   return list
 end
 
--- Conditions on columns that hold words or hashes, of which a filter gives one or the beginning.
+-- Conditions on columns of words, of which a filter gives one, and of hashes, of which it gives the
+-- beginning.
 local function has_tag(query, _, text)
   return ("instr(' ' || t.tags || ' ', ' ' || %s || ' ') > 0"):format(query:bind(text))
 end
@@ -212,7 +212,7 @@ local function equals(query, value, kind, column, text, word)
   if condition then
     local list = {}
     for item in text:gmatch "[^,%s]+" do list[#list + 1] = condition(query, value, item) end
-    if #list == 0 then errors.usage("'%s' names none", word) end
+    if #list == 0 then errors.usage("'%s': the value is missing", word) end
     return "(" .. table.concat(list, " OR ") .. ")"
   elseif kind == "metric" and text == "nan" then
     return (value:gsub("SELECT value", "SELECT value IS NULL"))
@@ -222,7 +222,7 @@ local function equals(query, value, kind, column, text, word)
   return ("%s IN (%s)"):format(value, table.concat(places, ", "))
 end
 
--- Returns the condition of one filter. != holds exactly where = does not.
+-- Returns the condition of one filter. != is the negation of =.
 local function filter(query, word, name, operator, text)
   local value, kind, column = query:value(name)
   for status in (column == "status" and operator:find("=$") and text or ""):gmatch("[^,]+") do
@@ -230,7 +230,7 @@ local function filter(query, word, name, operator, text)
     if not ok then errors.usage("%s", why) end
   end
   if (dates[column] or durations[column]) and operator:find "^!?=$" and not tonumber(text) then
-    errors.usage("'%s': %s is compared by <, <=, > or >=", word, name)
+    errors.usage("'%s': compare %s by <, <=, > or >=", word, name)
   end
   if operator == "=" then return equals(query, value, kind, column, text, word) end
   if operator == "!=" then
@@ -242,7 +242,7 @@ local function filter(query, word, name, operator, text)
   return ("(%s %s %s AND typeof(%s) IN ('integer', 'real'))"):format(value, operator, x, value)
 end
 
--- Splits a filter into its parts; nil if the word is no filter.
+-- Splits a filter into its parts; nil if the word is not a filter.
 local function parse(word)
   for _, operator in ipairs { "!=", "<=", ">=", "<", ">", "~", "=" } do
     local name, text = word:match("^([^=<>!~@][^=<>!~]*)" .. operator .. "(.*)$")
@@ -250,19 +250,19 @@ local function parse(word)
   end
 end
 
--- Whether a word is @ and a status: a filter, of which one of several must hold.
+-- Returns whether a word is @STATUS: a filter, of which one of several must hold.
 local function is_status(word)
   return word:sub(1, 1) == "@" and suggest.choose("", word:sub(2), selection.statuses) ~= nil
 end
 
--- Returns whether a word chooses among trials, rather than names some.
+-- Returns whether a word is a filter rather than a name of trials.
 function selection.is_filter(word) return parse(word) ~= nil or is_status(word) end
 
 -- ---- Names of trials --------------------------------------------------------------------------
 
--- Returns whether "lower" or "higher" values of a metric are better, by the newest sweeps of the
--- experiments of the trials that `finished` (SQL) leaves; raises a usage error if nothing says it,
--- or they disagree; nil if no trial is left.
+-- Returns whether "lower" or "higher" values of a metric are better, as the newest sweeps of the
+-- experiments of the trials that `finished` (SQL) leaves declare it; nil if no trial is left.
+-- Raises a usage error if none declares it, or they disagree.
 local function better(query, metric, finished)
   local instead, found = ("@best:max:%s or @best:min:%s"):format(metric, metric), nil
   for _, row in ipairs(query:rows([[(SELECT json_extract(plan, '$.better') FROM sweeps s
@@ -272,7 +272,7 @@ local function better(query, metric, finished)
       "@best:" .. metric, instead)
     if found and own ~= found then
       errors.usage("@best:%s: the experiments of these trials disagree on whether lower or higher "
-        .. "values are better: name one, or give %s", metric, instead)
+        .. "values are better; name one experiment, or write %s", metric, instead)
     end
     found = own
   end
@@ -294,8 +294,8 @@ local function best(query, what)
   return "t.id = " .. query:bind(rows[1].id)
 end
 
--- Returns the condition that selects the trials started last; in the trash, those that were put
--- there together last.
+-- Returns the condition that selects the trials started last; in the trash, the trials of the last
+-- `rm`.
 local function last(query, count)
   if query.trash then return "t.trashed = (SELECT max(trashed) FROM trials)" end
   return ("t.id IN (SELECT t.id FROM trials t WHERE %s ORDER BY t.started DESC, t.id LIMIT %d)")
@@ -334,21 +334,21 @@ local function is_experiment(store, word)
   return store:rows("SELECT 1 FROM trials WHERE experiment = ? LIMIT 1", { word })[1] ~= nil
 end
 
--- Returns the condition for a name; nil if it is an id, which is added to the named ones. Raises a
--- usage error if it names none.
+-- Returns the condition for a name; for an id, adds it to query.named and returns nil. Raises a
+-- usage error if no trial has the name.
 local function name_condition(query, word)
   if word:sub(1, 1) == "@" then return at_word(query, word) end
   if is_experiment(query.store, word) then return "t.experiment = " .. query:bind(word) end
   if word:find("^%x+$") then return by_id(query, word) end
-  errors.usage("'%s' is not the id of a trial nor an experiment%s", word,
+  errors.usage("'%s' is neither the id of a trial nor an experiment%s", word,
     suggest.hint(word, query.store:values "SELECT DISTINCT experiment FROM trials"))
 end
 
 -- ---- Queries ----------------------------------------------------------------------------------
 
--- Makes the query of the trials that the words select in store (of records); no words select all.
--- trash: searches only the trials in the trash, otherwise only the others. Its field `where` is a
--- condition on trials t.
+-- Makes the query of the trials that the words select in store (Records); no words select all.
+-- trash: searches only the trials in the trash, otherwise only the others. The field `where` is an
+-- SQL condition on trials t.
 function selection.new(store, words, trash)
   local query = setmetatable({ store = store, params = { n = 0 }, named = {}, trash = trash,
     status = status_sql(store),
@@ -387,8 +387,8 @@ function selection.new(store, words, trash)
   return query
 end
 
--- Returns rows of the trials t. what: SQL of the columns; rest: further conditions and the order;
--- limit: the maximal number, applied before the columns are read.
+-- Returns rows of the trials t. what: SQL of the columns; rest: more conditions and the order;
+-- limit: the greatest number of rows, applied before the columns are read.
 function Query:rows(what, rest, limit)
   local where = self.where
   if limit then
@@ -402,7 +402,7 @@ function Query:rows(what, rest, limit)
   return self.store:rows(sql, params)
 end
 
--- Returns those of the words that name an experiment.
+-- Returns the words that name an experiment.
 function selection.experiments(store, words)
   local list = {}
   for _, word in ipairs(words) do
@@ -412,8 +412,8 @@ function selection.experiments(store, words)
   return list
 end
 
--- Returns the ids of the trials that the words select, last started first. None is an error that
--- names the verb.
+-- Returns the ids of the trials that the words select, last started first. Raises an error, which
+-- names the verb, if there are none.
 function selection.ids(store, words, verb, trash)
   local list, query = {}, selection.new(store, words, trash)
   for i, row in ipairs(query:rows("t.id", "ORDER BY t.started DESC, t.id")) do list[i] = row.id end
@@ -421,14 +421,14 @@ function selection.ids(store, words, verb, trash)
   return list
 end
 
--- Returns the row of v_trials of the single trial that a word, or a list of words, selects.
+-- Returns the row of v_trials of the only trial that a word, or a list of words, selects.
 function selection.one(store, words)
   words = type(words) == "table" and words or { words }
   local text = table.concat(words, " ")
   local ids = selection.ids(store, words, text)
   if #ids > 1 then
     errors.usage("'%s' selects %d trials: name one (see toeplab ls)%s", text, #ids, #words > 1
-      and "; names add up, filters such as experiment=NAME restrict" or "")
+      and "; names add up, whereas filters such as experiment=NAME restrict" or "")
   end
   return store:rows("SELECT * FROM v_trials WHERE id = ?", { ids[1] })[1]
 end

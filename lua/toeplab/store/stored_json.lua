@@ -1,30 +1,30 @@
--- store/stored_json.lua: parses the JSON texts of the store by SQLite. Each function takes the
--- records first.
+-- store/stored_json.lua: parses the JSON of the store with SQLite. Each function takes the Records
+-- first.
 local errors = require "toeplab.base.errors"
 
 local stored_json = {}
 
 local function refuse(self, what, text)
-  errors.raise(errors.STORAGE, "%s/runs.db: this is not %s: %s", self.folder, what,
+  errors.raise(errors.STORAGE, "%s/runs.db: expected %s, found: %s", self.folder, what,
     text:sub(1, 200))
 end
 
--- Parses the JSON text of a configuration into a Lua table.
+-- Parses a configuration into a Lua table.
 function stored_json.config(self, text)
   local value = stored_json.decode(self, text)
   return type(value) == "table" and value or refuse(self, "a configuration", text)
 end
 
--- The Lua types that these members of stored JSON objects must have, where they occur; none of them
--- may hold tables in tables.
+-- The Lua types of these members of stored JSON objects, where they occur. None of them may hold
+-- nested tables.
 local members = { label = "string", environment = "table", build = "table", data = "table",
   overrides = "table", axes = "table", columns = "table", rows = "table|string", trials = "number",
   answers = "table|string", tuned = "string", changes = "string", rule = "string",
   with = "table", metric = "string", better = "table", title = "string", labels = "table",
   tex = "table", success = "table" }
 
--- Parses the JSON text of an object into a Lua table by SQLite; raises if it is none, or has
--- members of wrong types.
+-- Parses a JSON object into a Lua table; raises if it is not an object, or has members of wrong
+-- types.
 function stored_json.object(self, text)
   local value = stored_json.decode(self, text)
   local good = type(value) == "table"
@@ -34,10 +34,10 @@ function stored_json.object(self, text)
       good = good and type(v) ~= "table"
     end
   end
-  return good and value or refuse(self, "an object of this program", text)
+  return good and value or refuse(self, "an object that this program has written", text)
 end
 
--- Parses JSON text into a Lua value by SQLite; objects and arrays become tables.
+-- Parses JSON into a Lua value; objects and arrays become tables.
 function stored_json.decode(self, text)
   local nodes, root = {}, nil
   local sql = "SELECT id, parent, key, type, atom FROM json_tree(?) ORDER BY id"

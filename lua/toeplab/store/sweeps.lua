@@ -1,8 +1,8 @@
--- store/sweeps.lua: reads the rows of sweeps; v_members has their trials. Each function but rows_of
--- takes the store (of records) first.
+-- store/sweeps.lua: reads the rows of sweeps; v_members has their trials. Each function except
+-- rows_of takes the store (Records) first.
 --
--- A command that was given before has the row of its first time, and `created` is when it was given
--- last: the order of the sweeps is that of `created`, not that of the ids.
+-- A repeated command keeps its row, and `created` becomes the time of the last repetition. So
+-- sweeps are ordered by `created`, not by id.
 local alive = require "toeplab.store.alive"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
@@ -11,27 +11,27 @@ local secrets = require "toeplab.base.secrets"
 
 local sweeps = {}
 
--- Returns what the store keeps of trials before they run, the rows for Records:enlist.
+-- Returns the rows of planned trials, which Records:enlist takes.
 function sweeps.rows_of(trials)
   local rows = {}
   for i, t in ipairs(trials) do
-    local kept = t.config and secrets.config(t.config) -- a bench stores none
+    local masked = t.config and secrets.config(t.config) -- a bench has no configuration
     rows[i] = { id = t.id, experiment = t.experiment, seed = t.seed,
-      config = kept == t.config and t.json or json.encode(config.result_keys(kept)),
+      config = masked == t.config and t.json or json.encode(config.result_keys(masked)),
       code_hash = t.code_hash, data_hash = t.data_hash,
       provenance = json.encode { label = t.label } }
   end
   return rows
 end
 
--- Returns sweep id: {id=, experiment=, script= (its path), sha256= and source= (of its text),
+-- Returns sweep id: {id=, experiment=, script= (path), sha256=, source= (text of the script),
 -- command=, scale=, plan= (JSON), created=}; nil if there is none, or id is nil.
 function sweeps.get(store, id)
   return store:rows("SELECT * FROM sweeps WHERE id = ?", { id, n = 1 })[1]
 end
 
--- Returns the sweep that first asked for trial t (a row of v_trials) or, if that one was deleted,
--- the last one that asks for it; nil if no sweep does.
+-- Returns the first sweep of trial t (a row of v_trials) or, if that was deleted, the last one that
+-- has the trial; nil if none has.
 function sweeps.of_trial(store, t)
   return store:rows([[SELECT * FROM sweeps WHERE id IN (?1,
     (SELECT max(sweep) FROM members WHERE trial = ?2)) ORDER BY id LIMIT 1]],
@@ -44,21 +44,22 @@ local conditions = {
   sweep = "id = ?",
 }
 
--- Lists the sweeps that `what` and name select, newest first, without command, source and created:
--- "answers" and the id of a published table, "experiment" and its name, or "sweep" and its id.
+-- Lists the sweeps that `what` and name select, newest first, without command, source and created.
+-- what and name: "answers" and the id of a published table, "experiment" and its name, or "sweep"
+-- and its id.
 function sweeps.find(store, what, name)
   return store:rows("SELECT id, experiment, script, sha256, scale, plan FROM sweeps WHERE "
     .. conditions[what] .. " ORDER BY created DESC, id DESC", { name })
 end
 
--- Lists the last sweep of each experiment, or of the given one: {id=, experiment=}, newest first.
+-- Lists the newest sweep of each experiment, or of the given one: {id=, experiment=}, newest first.
 function sweeps.last(store, experiment)
   return store:rows([[SELECT id, experiment, max(created) FROM sweeps
     WHERE ?1 IS NULL OR experiment = ?1 GROUP BY experiment ORDER BY max(created) DESC]],
     { experiment, n = 1 })
 end
 
--- Lists for each published table that sweeps with trials answer the newest of these: {answers= (the
+-- Lists for each published table the newest sweep with trials that answers it: {answers= (the
 -- table's id), id=, experiment=, scale=}.
 function sweeps.answering(store)
   return store:rows [[SELECT a.value AS answers, s.id, s.experiment, s.scale, max(s.created)
@@ -67,8 +68,8 @@ function sweeps.answering(store)
 end
 
 -- Returns the trials of sweep id that are marked as running, in its order: {id=, label=, config=
--- (JSON), job= (of Slurm, or nil), started= (this attempt), steps=, step= and loss= (the last ones
--- logged), saved= (the step of the last checkpoint), spent= (the seconds until then in all
+-- (JSON), job= (Slurm's id, or nil), started= (time of this attempt), steps= (in all), step= and
+-- loss= (last logged), saved= (step of the last checkpoint), spent= (seconds until then, over all
 -- attempts), alive.COLUMNS}.
 function sweeps.running(store, id)
   local rows = store:rows(([[SELECT id, provenance ->> '$.label' AS label, config,

@@ -1,10 +1,10 @@
--- store/trial_files.lua: locates the store and the files of a trial in a results folder, which may
--- come from somebody else, so the paths in its rows are checked before any file is read, written or
--- deleted.
+-- store/trial_files.lua: locates the store and the files of trials in a results folder. The folder
+-- may come from somebody else, so every path in its rows is checked before a file is read, written
+-- or deleted.
 --
 -- An id is a sha256 in lower case, a file is runs/ID12/NAME (ID12: the first 12 digits of the id),
--- and neither runs, nor ID12, nor the file is a symbolic link. Anything else is refused with the
--- name of its row.
+-- and neither runs, nor ID12, nor the file is a symbolic link. Anything else raises an error that
+-- names the row.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local shell = require "toeplab.base.shell"
@@ -12,7 +12,7 @@ local shell = require "toeplab.base.shell"
 local trial_files = {}
 
 local LAST_SECOND = 253402300799 -- of the year 9999, the last that SQLite knows
-local absent = { [2] = true, [20] = true } -- errno: no such file, a part of the path is no folder
+local absent = { [2] = true, [20] = true } -- ENOENT, ENOTDIR
 
 local HASH, NAME = "^" .. ("[%da-f]"):rep(64) .. "$", "^[^%./%c][^/%c]*$"
 
@@ -20,13 +20,13 @@ local function refuse(root, format, ...)
   errors.raise(errors.STORAGE, "%s/runs.db: %s", root, format:format(...))
 end
 
--- Refuses path if it is a symbolic link, or neither a file nor a folder: reading a pipe would never
+-- Raises if path is a symbolic link, or neither a file nor a folder: reading a pipe would never
 -- end.
 local function refuse_link(path)
   local kind, link = core.sys.kind(path)
   if link or kind == "other" then
     errors.raise(errors.STORAGE, "%s %s, which a results folder does not hold", path,
-      link and "is a symbolic link" or "is no file")
+      link and "is a symbolic link" or "is not a regular file")
   end
 end
 
@@ -43,7 +43,7 @@ function trial_files.nearest(folder)
   return folder
 end
 
--- Returns whether a file of that name is one that a trial keeps in its folder, with a row for it.
+-- Returns whether name is the name of a trial's file that has a row.
 function trial_files.keeps(name)
   return name:find("^[%w_%-]+%-%d+%.txt$") or name:find("^%l+%-%d+%.json$")
     or name:find("^%l+%-%d+%-?r?%d*%.h5$") or name:find("^tensor%-[%w_%-]+%-%d+%.h5$")
@@ -53,7 +53,7 @@ end
 -- Returns the folder of trial id, relative to the results folder root.
 function trial_files.folder(root, id)
   if not trial_files.is_id(id) then
-    refuse(root, "the id of trial '%s' is not a sha256: the row is not of this program", id)
+    refuse(root, "the id of trial '%s' is not a sha256: this program did not write the row", id)
   end
   local path = "runs/" .. id:sub(1, 12)
   refuse_link(root .. "/runs")
@@ -61,17 +61,17 @@ function trial_files.folder(root, id)
   return path
 end
 
--- Refuses a row ({path=}) whose path is not one of trial id.
+-- Raises unless the path of a row ({path=}) belongs to trial id.
 function trial_files.check_row(root, id, row)
   local short, name
   if type(row.path) == "string" then short, name = row.path:match("^runs/(%x+)/(.*)$") end
   if not trial_files.is_id(id) or short ~= id:sub(1, 12) or not name:find(NAME) then
-    refuse(root, "the row of file '%s' of trial '%s' is not of this program: a file is "
+    refuse(root, "this program did not write the row of file '%s' of trial '%s': its path is not "
       .. "runs/ID/NAME", row.path, id)
   end
 end
 
--- Returns the path of the file in row ({path=}) of trial id.
+-- Returns the full path of the file in row ({path=}) of trial id.
 function trial_files.path(root, id, row)
   trial_files.check_row(root, id, row)
   trial_files.folder(root, id)
@@ -80,19 +80,19 @@ function trial_files.path(root, id, row)
   return path
 end
 
--- Returns whether the file at path can be read and is the one that was stored with this sha256.
+-- Returns whether the file at path can be read and has this sha256.
 function trial_files.intact(path, sha256)
   local ok, hash = pcall(core.sha256_file, path)
   return ok and hash == sha256
 end
 
--- Returns the text of such a file; nil if it is missing or another one.
+-- Returns the text of the file; nil if it is missing or has a different sha256.
 function trial_files.text(path, sha256)
   local text = core.sys.read_file(path)
   return text and core.sha256(text) == sha256 and text or nil
 end
 
--- Refuses links in the folder of trial id, before anything is read or written there. Returns its
+-- Raises if the folder of trial id has links; call it before reading or writing there. Returns its
 -- path.
 function trial_files.check_all(root, id)
   local folder = root .. "/" .. trial_files.folder(root, id)
@@ -108,15 +108,15 @@ function trial_files.make(root, name)
   return path
 end
 
--- Returns the path of a file of the results folder that is of no trial.
+-- Returns the path of a file of the results folder that does not belong to a trial.
 function trial_files.own(root, name)
   local path = root .. "/" .. name
   refuse_link(path)
   return path
 end
 
--- Lists the names of the plain files in the folder called name in the results folder; none if that
--- is no folder or a link out of it. Reading a pipe would never end.
+-- Lists the names of the regular files in the folder called name in the results folder; none if it
+-- is a link or not a folder. Skips pipes, because reading one would never end.
 function trial_files.plain(root, name)
   local folder, names = root .. "/" .. name, {}
   local kind, link = core.sys.kind(folder)
@@ -127,7 +127,7 @@ function trial_files.plain(root, name)
   return names
 end
 
--- Returns an unused name for a damaged file that is kept.
+-- Returns an unused name under which to keep a damaged file.
 function trial_files.set_aside_name(path)
   local name, count = ("%s.damaged-%s"):format(path, os.date "%Y%m%d-%H%M%S"), 1
   local free = name
@@ -135,7 +135,7 @@ function trial_files.set_aside_name(path)
   return free
 end
 
--- Returns the ids of the sweeps that have a file, sweeps/N.json.
+-- Returns the set of the ids of the sweeps that have a file, sweeps/N.json.
 function trial_files.sweeps(root)
   local set = {}
   for _, name in ipairs(trial_files.plain(root, "sweeps")) do
@@ -145,7 +145,7 @@ function trial_files.sweeps(root)
   return set
 end
 
--- Returns whether the file at path lies in the results folder.
+-- Returns whether the file at path lies in the results folder, also by way of links.
 function trial_files.holds(root, path)
   local folder = path:match("^(.*)/[^/]*$") or "."
   if folder == "" then folder = "/" end
@@ -164,11 +164,11 @@ function trial_files.database(folder)
   return errors.stored(core.store_place(folder)) .. "/runs.db"
 end
 
--- Whether the database is not in the folder itself, since runs of other machines may be (place.c).
+-- Returns whether the database lies outside the folder, which other machines may share (place.c).
 function trial_files.is_elsewhere(folder) return core.store_place(folder) ~= folder end
 
--- Whether the folder has a store: a database, or files from which one can be made. Raises if that
--- cannot be seen, e.g. without permission.
+-- Returns whether the folder has a store: a database, or files from which to make one. Raises if
+-- this cannot be read, e.g. without permission.
 function trial_files.has_store(folder)
   local size, why, errno = core.sys.size(trial_files.database(folder))
   if not size and not absent[errno] then errors.raise(errors.STORAGE, "%s", why) end
@@ -176,35 +176,36 @@ function trial_files.has_store(folder)
 end
 
 -- Raises if array jobs of an older release, whose tasks wrote files claims/ID12-K, have left
--- results that only that release can copy, before the database becomes one that it does not know.
+-- results that only that release can copy: it cannot open the database once this one has.
 local function check_claims(folder)
   for _, name in ipairs(trial_files.plain(folder, "claims")) do
     if name:find "^%x+%-%d+$" then
       errors.raise(errors.LOCKED, "%s/claims: array jobs of an older release may have results that "
-        .. "are not in the store: `toeplab ls -C %s` of that release copies them once these jobs "
-        .. "are over; to do without them, move that folder away", folder, shell.word(folder))
+        .. "are not in the store: after these jobs have ended, run `toeplab ls -C %s` of that "
+        .. "release, which copies them; or move the folder away to lose them", folder,
+        shell.word(folder))
     end
   end
 end
 
--- Raises unless records.open can open the store in folder in this mode. An empty store beside files
--- of trials is refused: its rows are lost, since a store is made before any file.
+-- Raises unless records.open can open the store in folder in this mode. Also raises for an empty
+-- store beside files of trials: a store is made before any file, so its rows are lost.
 function trial_files.check_store(folder, mode)
   local path = trial_files.database(folder)
   if mode == "w" or mode == "u" then check_claims(folder) end
   if not trial_files.has_store(folder) and mode ~= "w" then
-    errors.usage("%s holds no runs; toeplab run makes some (TOEPLAB_DIR names another folder)",
-      folder)
+    errors.usage("%s holds no runs; `toeplab run` makes some (or name another folder: -C or "
+      .. "TOEPLAB_DIR)", folder)
   end
   local lost = core.sys.size(path) == 0 and not core.sys.exists(path .. "-wal")
     and #(core.sys.list(folder .. "/runs") or {}) > 0
   if lost then
-    errors.raise(errors.STORAGE, "%s is empty, but %s/runs holds trials: it is damaged; restore a "
+    errors.raise(errors.STORAGE, "%s is damaged: it is empty, but %s/runs holds trials; restore a "
       .. "copy, or move both away", path, folder)
   end
   if (mode == "w" or mode == "u") and os.time() > LAST_SECOND then
-    errors.raise(errors.STORAGE, "%s: the clock of this machine is beyond the year 9999, whose "
-      .. "times cannot be stored: set it", path)
+    errors.raise(errors.STORAGE, "%s: the clock of this machine is beyond the year 9999, which the "
+      .. "store cannot hold; set the clock", path)
   end
 end
 

@@ -1,6 +1,6 @@
--- store/written.lua: writes the files of a results folder from the rows of runs.db, where these did
--- not come from them: what commands ask for (sweeps/N.json), a trial that was merged or measured by
--- a bench, and all of a folder that an earlier version of this program wrote.
+-- store/written.lua: writes files of a results folder from the rows of runs.db, where the rows come
+-- first: sweeps/N.json, a trial of a merge or a bench, and all files of a folder that an earlier
+-- version wrote.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
@@ -11,7 +11,7 @@ local written = {}
 
 -- ---- Sweeps -----------------------------------------------------------------------------------
 
--- The trials that sweep ?1 asks for, or was the first to ask for.
+-- The members of sweep ?1, and trials of which it was the first sweep.
 local TRIALS = [[SELECT json_object('position', m.position, 'id', t.id, 'experiment', t.experiment,
     'config', json(t.config), 'seed', t.seed, 'code', t.code_hash, 'data', t.data_hash,
     'numerics', t.numerics, 'label', t.provenance ->> '$.label', 'created', round(t.created, 3),
@@ -23,15 +23,15 @@ local TRIALS = [[SELECT json_object('position', m.position, 'id', t.id, 'experim
 
 function written.sweep_path(root, id) return ("%s/sweeps/%d.json"):format(root, id) end
 
--- Writes the file of sweep id; removes it if there is no such sweep. Sweep 0 holds the trials whose
--- sweep is not known.
+-- Writes the file of sweep id; removes it if there is no such sweep. Sweep 0 holds the trials of
+-- unknown sweeps.
 function written.sweep(store, id)
   local path = written.sweep_path(store.folder, id)
   local head = store:rows([[SELECT json_object('experiment', experiment, 'script', script,
     'sha256', sha256, 'source', source, 'command', command, 'scale', scale, 'plan', json(plan),
     'created', round(created, 3)) AS text FROM sweeps WHERE id = ?]], { id })[1]
   local dropped = not head and id > 0
-  news.tell(store, dropped and "dropped" or "sweep", tostring(id))
+  news.append(store, dropped and "dropped" or "sweep", tostring(id))
   if dropped then
     core.sys.remove(path)
     return
@@ -46,14 +46,14 @@ function written.sweep(store, id)
   errors.stored(core.sys.write_file(path, ('%s,"seal":"%s"}\n'):format(text, core.sha256(text))))
 end
 
--- Returns why the text of the file of sweep id cannot be that of a sweep; nil if it can. Files of
--- earlier versions have no seal.
+-- Returns why text is not the file of sweep id; nil if it is. Files of earlier versions have no
+-- seal.
 function written.sweep_damage(store, id, text)
   local sealed, seal = (text or ""):match '^(.*),"seal":"(%x+)"}%s*$'
   if seal and core.sha256(sealed) ~= seal then return "is damaged" end
   local row = store:rows([[SELECT coalesce(iif(json_valid(?1), json_type(?1, '$.trials') = 'array'
     AND (?2 = 0 OR json_type(?1, '$.experiment') = 'text'), 0), 0) AS ok]], { text or "", id })[1]
-  return not text and "is missing" or row.ok == 0 and "is no file of a sweep" or nil
+  return not text and "is missing" or row.ok == 0 and "is not the file of a sweep" or nil
 end
 
 -- Lists the names of the damaged files of sweeps that were set aside (rebuild.lua).
@@ -67,8 +67,8 @@ end
 
 -- ---- Trials -----------------------------------------------------------------------------------
 
--- Returns the lines of a journal that say what the rows of a trial in a store say of its last
--- attempt. artifacts: those of its rows that count.
+-- Returns the lines of a journal with the content of a trial's rows. artifacts: the rows of
+-- artifacts to include.
 local function journal_lines(store, row, artifacts)
   local id = row.id
   local lines = { { "begin", row.attempt, row.started, row.pid, row.code_hash, row.provenance,
@@ -92,7 +92,7 @@ end
 
 local RECORD_LINES = 100
 
--- Returns lines as records, of which damage to one leaves the others.
+-- Returns lines as several records: damage to one does not affect the others.
 local function records_of(lines)
   local texts = {}
   for i = 1, #lines, RECORD_LINES do
@@ -102,8 +102,8 @@ local function records_of(lines)
   return table.concat(texts)
 end
 
--- Writes the files of a trial again from its row: one journal, and its marks. from: the store whose
--- rows say what was logged; artifacts: those of its rows that count.
+-- Writes the files of a trial from its row: one journal, and marks.jnl. from: the store with the
+-- rows of its metrics and events; artifacts: the rows of artifacts to include.
 function written.trial(store, row, from, artifacts)
   local marks = {}
   if row.status == "queued" and row.attempt > 0 then
@@ -114,7 +114,7 @@ function written.trial(store, row, from, artifacts)
   end
   if row.trashed then marks[#marks + 1] = { "trash", row.attempt, row.trashed, row.trashed } end
   if row.attempt == 0 and #marks == 0 then return end
-  news.tell(store, "files", row.id)
+  news.append(store, "files", row.id)
   local _, root = store:make_folder(row.id)
   local kept = ("events-%d.jnl"):format(row.attempt)
   if row.attempt > 0 then
@@ -135,7 +135,7 @@ local function row_of(store, id)
   return store:rows("SELECT * FROM trials WHERE id = ?", { id })[1]
 end
 
--- Writes the files of trial id again from its rows.
+-- Writes the files of trial id from its rows.
 function written.again(store, id)
   written.trial(store, row_of(store, id), store,
     store:rows("SELECT * FROM artifacts WHERE trial = ?", { id }))
@@ -143,15 +143,15 @@ end
 
 -- ---- A folder of an earlier version ------------------------------------------------------------
 
--- Gives the journal of a killed run a first record. The rows hold what it says up to some byte: to
--- apply that once more changes nothing.
+-- Adds the missing first record to the journal of a killed run. Resets its offset, because to apply
+-- lines again changes nothing.
 local function add_begin(store, id)
   local path = store:journal(id)
   local head = journal.read(path, 0)[1]
   if not head or head[1] ~= "begin" then
     if journal.in_use(path) then
-      errors.raise(errors.LOCKED, "%s: the process of the trial still writes there: give the "
-        .. "command again once it has ended", path)
+      errors.raise(errors.LOCKED, "%s: a process still writes this file: run the command again "
+        .. "after it has ended", path)
     end
     head = journal.record { journal_lines(store, row_of(store, id), {})[1] }
     errors.stored(core.sys.write_file(path, head .. (core.sys.read_file(path) or "")))
@@ -159,15 +159,15 @@ local function add_begin(store, id)
   store:rows("UPDATE journals SET bytes = 0 WHERE trial = ?", { id })
 end
 
--- Whether a trial has the files that say what its rows say.
+-- Returns whether a trial has files with the content of its rows.
 local function has_files(store, id, attempt)
   local root = store.folder .. "/" .. trial_files.folder(store.folder, id)
   return core.sys.exists(("%s/events-%d.jnl"):format(root, attempt))
     or attempt == 0 and core.sys.exists(root .. "/marks.jnl")
 end
 
--- Returns the ids of the sweeps that have no file; 0 if trials of no sweep have none.
-local function lacking(store)
+-- Returns the ids of the sweeps that have no file; 0 stands for trials without a sweep.
+local function missing_sweeps(store)
   local there, missing = trial_files.sweeps(store.folder), {}
   for _, row in ipairs(store:rows [[SELECT id FROM sweeps
       UNION SELECT 0 FROM trials WHERE sweep IS NULL ORDER BY id]]) do
@@ -176,7 +176,7 @@ local function lacking(store)
   return missing
 end
 
--- Writes the files of these sweeps and of all trials.
+-- Writes the files of all trials and of these sweeps.
 local function write_all(store, missing)
   for _, name in ipairs { "trials", "sweeps" } do -- the files keep whole milliseconds
     store:rows(("UPDATE %s SET created = round(created, 3)"):format(name))
@@ -193,12 +193,12 @@ local function write_all(store, missing)
   for _, id in ipairs(missing) do written.sweep(store, id) end
 end
 
--- Writes the files of a folder whose rows an earlier version of this program wrote. A call that is
--- killed is continued by the next, since the files of the sweeps come last.
+-- Writes the files of a folder whose rows an earlier version wrote. Writes the sweeps last, so that
+-- the next call continues after a kill.
 function written.all(store)
-  if #lacking(store) == 0 then return end
+  if #missing_sweeps(store) == 0 then return end
   store:transaction(function()
-    local missing = lacking(store) -- another process may have written them meanwhile
+    local missing = missing_sweeps(store) -- another process may have written them meanwhile
     if #missing > 0 then write_all(store, missing) end
   end)
 end

@@ -96,7 +96,7 @@ t.test("a finished experiment shows its results where nothing can be written", f
     launch.ours, launch.release, records.open = ours, release, open
     t.eq({ code_ranks, released }, { 0, 1 }) -- the other rank waits
     t.eq(code, 0)
-    t.holds(said, "nothing can be written there")
+    t.holds(said, "the results folder is read-only")
     t.holds(said, "2 trials: 2 already done")
     t.eq({ code_new, code_redo }, { errors.STORAGE, errors.STORAGE })
     t.holds(said_new, "Read-only file system")

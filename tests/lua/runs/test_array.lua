@@ -32,7 +32,7 @@ t.test("options come from flags, the profile of the experiment and that of the u
       "#SBATCH --time=90", "#SBATCH --gpus=2", "#SBATCH --cpus-per-task=2",
       "#SBATCH --array=1-2%3", "#SBATCH --signal=B:USR1@90", "--requeue",
       "#SBATCH --qos=low\nmodule load hdf5\nexec ",
-      "gpus: the job asks for GPUs, but all trials have device=cpu: give device=cuda" } do
+      "gpus: the job requests GPUs, but all trials have device=cpu: set device=cuda" } do
       t.ok(said:find(line, 1, true), line .. " is missing in\n" .. said)
     end
     t.ok(said:find(('#SBATCH --comment="toeplab %s 1"'):format(c.root), 1, true), said)
@@ -46,16 +46,16 @@ end)
 local wrong = { -- words, profile, exit code, message
   { "--partition", nil, 2, "needs PARTITION" },
   { "--time soon", nil, 2, "option 'time' takes a time like 90m, 4h, 2d or 1%-12:00:00" },
-  { "--time 3600", nil, 2, "option 'time' needs a unit: 3600s are seconds, 3600m are minutes" },
-  { "", "return { time = 3600 }", 2, "slurm.lua: option 'time' needs a unit: 3600s are seconds" },
+  { "--time 3600", nil, 2, "'time' needs a unit: write 3600s for seconds or 3600m for minutes" },
+  { "", "return { time = 3600 }", 2, "slurm.lua: option 'time' needs a unit: write 3600s for" },
   { "--time 1m", nil, 2, "option 'time' must be longer than the 90 seconds before its end" },
   { "--time 0:30", nil, 2, "option 'time' takes a time like" },
   { "--time 1-", nil, 2, "option 'time' takes a time like" },
-  { "--memory 16", nil, 2, "option 'memory' needs a unit: 16M are megabytes, 16G are gigabytes" },
+  { "--memory 16", nil, 2, "'memory' needs a unit: write 16M for megabytes or 16G for" },
   { "--memory 16X", nil, 2, "option 'memory' takes a size like 500M or 16G" },
   { "--partition ''", nil, 2, "option 'partition' must be one line" },
-  { "--line '#SBATCH -n 1 --array=1-3'", nil, 2, "'line' sets %-%-array, which toeplab itself" },
-  { "", "return { line = { a = '#SBATCH --qos=low' } }", 2, "option 'line' is a list of texts" },
+  { "--line '#SBATCH -n 1 --array=1-3'", nil, 2, "'line' sets %-%-array, which toeplab sets" },
+  { "", "return { line = { a = '#SBATCH --qos=low' } }", 2, "'line' must be a list of strings" },
   { "--cpus 0", nil, 2, "takes a number of at least 1" },
   { "--fail-fast", nil, 2, "%-%-fail%-fast cannot be combined with %-%-on slurm" },
   { "", "return { partitoin = 'x' }", 2, "unknown option 'partitoin'; did you mean 'partition'" },
@@ -69,7 +69,7 @@ t.test("a secret is not written to a script, and may be in the experiment's file
     t.write(c.folder .. "/x.lua", text)
     local code, said = c:submit "password=otherword rate=0.5 seeds=1"
     t.eq(code, 2)
-    t.holds(said, "password=***: the script of the job would store this secret")
+    t.holds(said, "password=***: the job's script would store this secret")
     t.ok(not core.sys.exists(c.root .. "/slurm/1"))
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     t.eq(c:task(1, 1), 0)
@@ -99,7 +99,7 @@ t.test("a job that Slurm refuses leaves nothing", function()
     t.write(c.folder .. "/refuse", "sbatch: error: Invalid job array specification\n")
     code, said = c:submit "seeds=200"
     t.eq(code, 2)
-    t.holds(said, "Invalid job array specification; --trials N puts more trials into a task")
+    t.holds(said, "Invalid job array specification; --trials N runs more trials per task")
     t.ok(not core.sys.exists(c.root .. "/slurm/1"))
     t.eq(#c:rows "SELECT 1 FROM v_trials", 0)
   end)
@@ -113,7 +113,7 @@ t.test("a flag of a job without --on, and an experiment that prunes, are refused
     t.write(c.folder .. "/x.lua", (clusters.script:gsub("seeds = 2", "budget = { total = 9 }")))
     code, said = c:submit()
     t.eq(code, 2)
-    t.ok(said:find("budget.total compares all trials while they run", 1, true), said)
+    t.ok(said:find("budget.total needs one process that compares all running", 1, true), said)
   end)
 end)
 
@@ -127,7 +127,7 @@ t.test("tasks give the metrics of a run without Slurm, and each trial is run onc
     c:queue { { 1, 1 }, { 1, 2, "PENDING" } }
     code, said = c:submit "--trials 2"
     t.eq(code, 0)
-    t.ok(said:find("nothing to submit: 4 trials left to the tasks in the queue", 1, true), said)
+    t.ok(said:find("nothing to submit: 4 trials in the queue or in other runs", 1, true), said)
     for _ = 1, 2 do t.eq(c:task(1, 1), 0) end -- the second time none of its own is left
     t.eq(c:statuses(), { done = 2, queued = 2 })
     t.eq(c:task(1, 2), 0)
@@ -186,7 +186,7 @@ t.test("a task whose time is too short for a checkpoint is not put back into the
     task:signal "USR1"
     t.eq(task:wait(true), 143)
     t.holds(t.read(c.folder .. "/log"),
-      "job 1_1 is not requeued: its time was too short for one checkpoint")
+      "job 1_1 is not requeued, because its time was too short for one checkpoint")
     t.eq(t.read(c.folder .. "/asked"), nil) -- nothing was asked of scontrol
     t.eq(c:rows "SELECT status, step FROM v_trials", { { status = "interrupted" } })
   end)
@@ -207,7 +207,7 @@ t.test("a signal ends --wait, and not the job", function()
       return code
     end)
     t.eq(code, 130)
-    t.holds(t.read(c.folder .. "/log"), "no longer waiting (SIGINT): the job goes on")
+    t.holds(t.read(c.folder .. "/log"), "no longer waiting (SIGINT); the job continues")
     t.ok(core.sys.exists(c.root .. "/slurm/1/job"))
     t.eq(select(2, t.read(c.folder .. "/queue"):gsub("PENDING", "")), 2) -- nothing was cancelled
     t.eq(c:task(1, 1), 0)
@@ -267,7 +267,7 @@ t.test("other code on a node, and a changed script, are refused before a trial b
     t.write(c.folder .. "/x.lua", (c.script:gsub("loss = ", "loss = 2 * ")))
     local code, said = c:task(1, 1)
     t.eq(code, 1)
-    t.ok(said:find("has changed since the sweep was submitted: submit again", 1, true), said)
+    t.ok(said:find("has changed since the sweep was submitted; submit again", 1, true), said)
     t.write(c.folder .. "/x.lua", c.script)
     local path = c.root .. "/slurm/1/job"
     local job = json.decode(t.read(path))
@@ -275,7 +275,7 @@ t.test("other code on a node, and a changed script, are refused before a trial b
     t.write(path, json.encode(job))
     code, said = c:task(1, 1)
     t.eq(code, 1)
-    t.ok(said:find("is another build %(code %x+%) than the one that began the sweep %(0+%)"),
+    t.ok(said:find("this build of toeplab %(code %x+%) differs from .* began the sweep %(0+%)"),
       said)
     t.eq(c:statuses(), { queued = 1 })
   end)
@@ -368,7 +368,7 @@ t.test("a file name with a line break is refused, and leaves nothing", function(
     c.root = c.folder .. "/a\nb"
     local code, said = c:submit "rate=0.5 seeds=1"
     t.eq(code, 2)
-    t.holds(said, "a script for sbatch can have no line break")
+    t.holds(said, "but sbatch accepts no line breaks")
     t.ok(not core.sys.exists(c.root .. "/slurm/1"))
   end)
 end)
@@ -380,7 +380,7 @@ t.test("a variable of Slurm's that is no number is named", function()
       local said, code = t.shell(("env SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=%s "
         .. "/bin/sh '%s/slurm/1/script.sh' 2>&1"):format(set, c.root))
       t.eq(code, 2)
-      t.holds(said, "--array-task is for tasks of array jobs, which toeplab run --on slurm "
+      t.holds(said, "--array-task is only for array jobs that toeplab run --on slurm "
         .. "submits: SLURM_ARRAY_TASK_ID is not a number\n")
     end
   end)

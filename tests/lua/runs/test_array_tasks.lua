@@ -189,7 +189,7 @@ t.test("a results folder with claims of an older release loses nothing", functio
       local code, said = ask()
       t.eq(code, 5)
       t.holds(said, "/claims: array jobs of an older release may have results",
-        ("`toeplab ls -C %s` of that release copies them"):format(c.root))
+        ("run `toeplab ls -C %s` of that release"):format(c.root))
     end
     for _, verb in ipairs { "rm --purge", "fsck --repair", "mark @last --tag x" } do
       t.eq((c:ask(("%s -C '%s'"):format(verb, c.root))), 5)
@@ -228,7 +228,7 @@ t.test("a refused job leaves the trials that a run has begun meanwhile", functio
       :format(c:line(("run -q '%s/x.lua' -C '%s' rate=0.5 seeds=1"):format(c.folder, c.root))))
     local code, said = c:submit()
     t.eq(code, 2)
-    t.holds(said, "Slurm does not take the job: no")
+    t.holds(said, "Slurm rejects the job: no")
     t.eq(c:statuses(), { done = 1 })
     t.eq(#c:rows "SELECT 1 FROM v_metrics", 13)
     t.eq(#c:rows "SELECT 1 FROM v_members", 1) -- of the sweep of that run

@@ -110,7 +110,7 @@ t.test("words that mean nothing are errors that help", function()
       ["column:hots=x"] = "a column 'hots'; did you mean 'host'",
       ["status=faild"] = "no status 'faild'; did you mean 'failed'",
       ["@faild"] = "'@faild' selects no trials; did you mean '@failed'",
-      ["loss<x"] = "'loss<x': loss is compared with a number",
+      ["loss<x"] = "'loss<x': compare loss with a number",
       ["started>x"] = "a day like", ["age<x"] = "a time like",
       ["deca"] = "no trial's id begins with 'deca'", ["dekay"] = "did you mean 'decay'",
     } do
@@ -134,8 +134,8 @@ t.test("of an older schema, the error says what upgrades it, and that does", fun
   t.in_folder(function(folder)
     stores.fill(folder, sample)
     stores.make_old(folder)
-    local want = "version 5 is old; .*without a run, toeplab fsck %-%-repair %-C .* does, and "
-      .. "keeps a copy, runs%.db%.v5$"
+    local want = "version 5 is old; .*`toeplab fsck %-%-repair %-C .*` converts it without a run, "
+      .. "and keeps a copy, runs%.db%.v5$"
     t.raises(records.open, want, folder, "r")
     t.raises(check.run, want, folder, {}, function() end)
     check.run(folder, { repair = true }, function() end)

@@ -62,7 +62,7 @@ t.test("trials are marked and removed while a run is at work, but those that it 
     local code, said = toeplab(folder, "rm a=2")
     t.ok(code == 2 and said:find "is running .process %d+ on .*nothing was removed", said)
     code, said = toeplab(folder, "mark nix --tag x")
-    t.ok(code == 2 and said:find("'nix' is not the id of a trial", 1, true), said)
+    t.ok(code == 2 and said:find("'nix' is neither the id of a trial", 1, true), said)
     code, said = toeplab(folder, "rm a=1")
     t.ok(code == 0 and said:find "^1 trial, 0 files, 0 B into the trash", said)
     t.eq(statuses(folder), "running queued")

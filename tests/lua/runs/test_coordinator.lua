@@ -123,11 +123,11 @@ local cases = {
   { "an end in the journal counts, though nobody reports it", { { "silent" }, { "done" } }, 0,
     "done done", 2, "2 trials: 2 done" },
   { "a report without an end in the journal does not", { { "boasts" }, { "done" } }, errors.STORAGE,
-    "running queued", 1, "its worker has reported its end, which its journal" },
+    "running queued", 1, "its worker has reported its end, but its journal" },
   { "a worker that cannot run trials ends the run", { { "unfit" }, { "done" } }, errors.FAILED,
     "interrupted queued", 1, "the script has changed" },
   { "a trial that cannot be stored ends the run", { { "full" }, { "done" } }, errors.STORAGE,
-    "interrupted queued", 1, "free some space and give the same command again" },
+    "interrupted queued", 1, "free some space and run the same command again" },
 }
 
 -- Runs a script with such workers. Returns its exit code, what is said, and the number of workers.

@@ -12,9 +12,9 @@ local with_cluster = clusters.with
 -- the file that says where it is given, or the environment; what it then says.
 local unseen = {
   { "on another cluster", file = "cluster", text = "beta",
-    says = "job 1 is of anna on cluster alpha, and this is anna on cluster beta" },
+    says = "job 1 belongs to anna on cluster alpha, but you are anna on cluster beta" },
   { "by another user", file = "user", text = "root",
-    says = "job 1 is of anna on cluster alpha, and this is root on cluster alpha" },
+    says = "job 1 belongs to anna on cluster alpha, but you are root on cluster alpha" },
   { "where the environment filters the queue", set = "SLURM_CLUSTERS=beta SQUEUE_STATES=PENDING "
     .. "SQUEUE_PARTITION=long SQUEUE_NAMES=x SQUEUE_QOS=low SQUEUE_ACCOUNT=us" },
 }
@@ -71,7 +71,7 @@ t.test("what squeue says that is no queue does not end a sweep", function()
     t.write(c.folder .. "/queue", "slurm maintenance at noon\n")
     local code, said = c:submit()
     t.eq(code, 1)
-    t.ok(said:find("Slurm does not answer: squeue says slurm maintenance at noon", 1, true), said)
+    t.ok(said:find("Slurm does not answer: squeue printed: slurm maintenance at", 1, true), said)
     t.ok(core.sys.exists(c.root .. "/slurm/1/job"))
   end)
 end)
@@ -82,10 +82,10 @@ t.test("a command of Slurm that fails silently is named with its status", functi
     t.write(c.folder .. "/bin/squeue", "#!/bin/sh\nexit 3\n")
     local code, said = c:submit()
     t.eq(code, 1)
-    t.ok(said:find("Slurm does not answer: squeue says nothing (exit 3)", 1, true), said)
+    t.ok(said:find("does not answer: squeue failed without a message (exit 3)", 1, true), said)
     code, said = c:ask(("status -C '%s' --cancel"):format(c.root))
     t.eq(code, 1)
-    t.ok(select(2, said:gsub("squeue says nothing", "")) == 1, said)
+    t.ok(select(2, said:gsub("squeue failed without a message", "")) == 1, said)
   end)
 end)
 
@@ -99,7 +99,7 @@ t.test("a command of Slurm that hangs is killed", function()
     local began = core.sys.clock()
     local code, said = c:submit()
     t.eq(code, 1)
-    t.ok(said:find("squeue has not ended after 60 s and was killed", 1, true), said)
+    t.ok(said:find("squeue did not end within 60 s and was killed", 1, true), said)
     t.ok(core.sys.clock() - began < 60)
   end)
 end)
@@ -110,13 +110,13 @@ t.test("a submission of which nobody knows whether it was taken stays, and says 
     t.write(c.folder .. "/silent", "")
     local code, said = c:submit()
     t.eq(code, 1)
-    t.ok(said:find("sbatch says nothing (exit 1); Slurm does not answer", 1, true), said)
-    t.ok(said:find("r/slurm/1 stays: give the same command once Slurm answers", 1, true), said)
+    t.ok(said:find("sbatch failed without a message (exit 1); Slurm does not", 1, true), said)
+    t.ok(said:find("r/slurm/1 is kept: run the same command again when Slurm", 1, true), said)
     os.remove(c.folder .. "/silent")
     t.write(c.folder .. "/bin/sbatch", "#!/bin/sh\ntrue\n")
     code, said = c:submit()
     t.eq(code, 2)
-    t.ok(said:find("Slurm does not take the job: sbatch names no job", 1, true), said)
+    t.ok(said:find("Slurm rejects the job: sbatch exited 0 but printed no job id", 1, true), said)
   end)
 end)
 
@@ -142,7 +142,7 @@ t.test("a job that went to another cluster is not taken for ended here", functio
     t.eq(c:submit(), 0)
     local code, said = c:ask(("status -C '%s'"):format(c.root))
     t.eq(code, 0)
-    t.ok(said:find("job 7 is of anna on cluster beta, and this is anna on cluster alpha", 1, true),
+    t.ok(said:find("job 7 belongs to anna on cluster beta, but you are anna on", 1, true),
       said)
     t.ok(core.sys.exists(c.root .. "/slurm/1/job"))
   end)
@@ -179,7 +179,7 @@ t.test("a command that waits submits what the tasks that were there have left", 
       end
       error(line .. " is not said in\n" .. t.read(c.folder .. "/log"))
     end
-    wait_for_line "nothing to submit: 1 trial left to the tasks in the queue"
+    wait_for_line "nothing to submit: 1 trial in the queue or in other runs"
     c:queue {}
     wait_for_line "1 of 1 trials: job 2, 1 task "
     c:queue { { 2, 1 } }
@@ -234,7 +234,7 @@ t.test("a command that waits submits no trial twice", function()
     c:queue {} -- the job is gone before any task begins
     local code, said = c:submit "--wait rate=0.5 seeds=1"
     t.eq(code, 1)
-    t.ok(said:find("1 of 1 trials not done: the same command submits them again", 1, true), said)
+    t.ok(said:find("1 of 1 trials are not done; the same command resubmits them", 1, true), said)
     t.eq(t.read(c.folder .. "/last"), "1\n")
   end)
 end)
@@ -379,8 +379,8 @@ end)
 t.test("ranks that do not divide are refused", function()
   with_cluster(function(c)
     for words, why in pairs { ["sequence_ranks=2"] = "sequence_ranks = 2 does not divide ranks = 1",
-      ["ranks=0"] = "ranks must be an integer from 1 up, not 0",
-      ["ranks=2"] = "ranks = 2: submit mpirun" } do
+      ["ranks=0"] = "ranks must be an integer of at least 1, not 0",
+      ["ranks=2"] = "ranks = 2: submit your own script with mpirun" } do
       local code, said = c:submit(words)
       t.eq(code, 2)
       t.ok(said:find(why, 1, true), said)
@@ -400,7 +400,7 @@ t.test("a dry run prints what would be submitted", function()
     c:queue { { 1, 1, "PENDING" }, { 1, 2, "PENDING" } }
     code, said = c:submit "-n"
     t.eq(code, 0)
-    t.ok(said:find("nothing to submit: 4 trials left to the tasks in the queue", 1, true), said)
+    t.ok(said:find("nothing to submit: 4 trials in the queue or in other runs", 1, true), said)
     t.ok(not said:find("#SBATCH", 1, true), said)
     code, said = c:submit "-n --redo"
     t.eq(code, 5)

@@ -340,7 +340,7 @@ t.test("what auto chose first is chosen again, in later attempts and in a reprod
     local file = folder .. "/results/" .. row.path
     t.ok(core.sys.rename(file, folder .. "/aside"))
     local told, code = answer(folder, run)
-    t.ok(code == 1 and told:find "is missing or damaged: the backends", told)
+    t.ok(code == 1 and told:find "is missing or damaged: the trial does not know", told)
     t.ok(core.sys.rename(folder .. "/aside", file))
 
     t.eq(select(2, answer(folder, run)), 0)
@@ -365,7 +365,7 @@ t.test("a trial that its stored script no longer declares is not run again", fun
       store:rows("UPDATE trials SET config = json_set(config, '$.precision', 'bf16')")
     end
     local told, code = answer(folder, "reproduce @last")
-    t.ok(code == 4 and told:find "no longer give this trial", told)
+    t.ok(code == 4 and told:find "no longer declares this", told)
   end)
 end)
 
@@ -428,7 +428,7 @@ t.test("only what is done can be run again", function()
     local store <close> = records.open(folder, "r")
     local ok, why = pcall(reproduce.stored, store, store:rows("SELECT id FROM trials")[1].id)
     t.ok(not ok and errors.is(why) and why.code == errors.USAGE)
-    t.ok(tostring(why):find "is failed: only a finished one")
+    t.ok(tostring(why):find "is failed: only finished trials")
     t.ok(core.sys.exists(folder))
   end)
 end)

@@ -315,7 +315,7 @@ t.test("nothing is started on a wrong word", function()
     t.eq(run(folder, { "widht=3" }), 2)
     t.eq(run(folder, { "corpus=none.txt" }), 2)
     local code, said = trials.run(folder, script, {}, { share = 2 })
-    t.eq({ code, said }, { 2, "run: --share is for trials on GPUs, and none has device=cuda" })
+    t.eq({ code, said }, { 2, "run: --share requires trials on GPUs, but none has device=cuda" })
     t.ok(not core.sys.exists(folder .. "/results"))
   end)
 end)
@@ -377,7 +377,7 @@ t.test("going on with another number of threads is told", function()
   local threads = core.threads
   core.threads = function() return 7 end
   local ok, why = pcall(goes_on, function() core.threads = threads end, function(said)
-    t.ok(said:find("made with 7 threads and this run has " .. threads()), said)
+    t.ok(said:find("made with 7 threads, but this run has " .. threads()), said)
   end)
   core.threads = threads
   t.ok(ok, why)

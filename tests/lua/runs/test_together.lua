@@ -299,7 +299,7 @@ t.test("later seeds that another run has are not run twice", function()
     t.write(f.folder .. "/go", "") -- the first three seeds; the other run still waits in its own
     local code, said = f:finish "many"
     t.eq(code, 5)
-    t.ok(said:find('runs trial %x+, and seeds = "until ..." needs all trials'), said)
+    t.ok(said:find('runs trial %x+, but seeds = "until ..." requires'), said)
     t.write(f.folder .. "/go-late", "")
     t.eq(f:finish "two", 0)
     f:start("many", "-q")
@@ -360,15 +360,15 @@ t.test("what needs all trials of a run for itself is refused while others run th
     f:wait_for("one", one_runs)
     f:wait_for("two", one_runs)
     for words, want in pairs {
-      ["one.lua --redo"] = "process %d+ on %S+ runs trial %x+, and %-%-redo needs all trials",
-      ["two.lua"] = "process %d+ on %S+ runs trial %x+, and prune needs all trials",
+      ["one.lua --redo"] = "process %d+ on %S+ runs trial %x+, but %-%-redo requires",
+      ["two.lua"] = "process %d+ on %S+ runs trial %x+, but prune requires",
     } do
       local code, said = f:ask("run " .. f.folder .. "/" .. words)
       t.eq(code, 5)
       t.ok(said:find(want), said)
     end
     local code, said = f:ask "status --stop two"
-    t.ok(code == 2 and said:find "one trial at a time", said)
+    t.ok(code == 2 and said:find "name one trial", said)
     f:go "one"
     f:go "two"
     t.eq(f:finish "one", 0)

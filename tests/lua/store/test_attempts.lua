@@ -90,7 +90,7 @@ local cases = {
   end, nil, "removed", "queued" },
   { "rm and rm --purge", function(folder)
     local other <close> = open(folder)
-    other:transaction(function() trash.free(other, { ID }) end)
+    other:transaction(function() trash.delete(other, { ID }) end)
   end, nil, "removed", nil },
 }
 

@@ -49,7 +49,7 @@ local function of_file(path, change)
   end
 end
 
-local MADE, WRITTEN = "made again", "written again from the database"
+local MADE, WRITTEN = "rebuilt", "written again from the database"
 local JOURNAL = FOLDER .. "/events-1.jnl"
 
 -- name, damage, what is found: {text (a plain part), lost, how it is repaired} each; how many of
@@ -65,24 +65,24 @@ local cases = {
     end), { { JOURNAL .. ": a record is damaged", true, WRITTEN } }, nil, 0,
     "SELECT status FROM trials WHERE id = '" .. ID .. "'", '{"status":"done"}' },
   { "garbage in the file of a sweep", of_file("sweeps/1.json", function() return "garbage" end), {
-    { "sweeps/1.json: is no file of a sweep", true, WRITTEN } }, nil, 0,
+    { "sweeps/1.json: is not the file of a sweep", true, WRITTEN } }, nil, 0,
     "SELECT count(*) AS n FROM members", '{"n":2}' },
   { "a trial whose id is a path", by "UPDATE trials SET id = '../up' WHERE id = '$ID'", {
-    { "runs.db: 4 rows refer to others that are not there, the first in members", true, MADE },
-    { "the id of trial '../up' is not a sha256: the row is not of this program", true, MADE },
+    { "runs.db: 4 rows refer to missing rows; the first is in table members", true, MADE },
+    { "the id of trial '../up' is not a sha256: this program did not write the row", true, MADE },
     { FOLDER .. ": no trial has that name", false } }, 1, 0,
     "SELECT count(*) AS n FROM trials WHERE id = '" .. ID .. "'", '{"n":1}' },
   { "a file outside of the folder", by "UPDATE artifacts SET path = '../../etc/passwd'", {
-    { "the row of file '../../etc/passwd' of trial '" .. ID .. "' is not of this program", true,
+    { "this program did not write the row of file '../../etc/passwd' of trial '" .. ID, true,
       MADE },
     { FOLDER .. "/step-00000004.h5: no row mentions it", false } }, 1, 0,
     "SELECT path FROM artifacts", ('{"path":"%s/step-00000004.h5"}'):format(FOLDER) },
   { "a trial that was deleted alone", by "DELETE FROM trials WHERE id = '$ID'", {
-    { "runs.db: 4 rows refer to others that are not there, the first in members", true, MADE },
+    { "runs.db: 4 rows refer to missing rows; the first is in table members", true, MADE },
     { FOLDER .. ": no trial has that name", false } }, 1, 0,
     "SELECT count(*) AS n FROM metrics", '{"n":3}' },
   { "a sweep that was deleted alone", by "DELETE FROM sweeps", {
-    { "runs.db: 4 rows refer to others that are not there", true, MADE } }, nil, 0,
+    { "runs.db: 4 rows refer to missing rows", true, MADE } }, nil, 0,
     "SELECT count(*) AS n FROM trials WHERE sweep = 1", '{"n":2}' },
   { "a journal that is gone", function(folder)
     by "SELECT 1"(folder)

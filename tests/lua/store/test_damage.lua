@@ -214,7 +214,7 @@ t.test("a changed byte in what a command asked for is known, and no trial is pur
       forget_rows(folder)
       t.eq(said(folder), nil)
       local found, left = fsck(folder)
-      t.holds(found, "sweeps/1.json.damaged", "was damaged: give the command of its trials again")
+      t.holds(found, "sweeps/1.json.damaged", "damaged: run the command of its trials again")
       t.eq(left, 1)
       local store <close> = records.open(folder, "w")
       t.eq(trash.stale(store), {})

@@ -123,7 +123,7 @@ local cases = {
   { "a purge", function(store)
     store:enlist(sweep(store, "{}"), rows_of { "new" })
     trash.put(store, { id "a", id "new" })
-    store:transaction(function() trash.free(store, { id "a", id "new" }) end)
+    store:transaction(function() trash.delete(store, { id "a", id "new" }) end)
   end },
   { "trials of another folder", function(store, folder)
     stores.fill(folder .. "/there", { { name = "z", experiment = "decay", config = { op = "z" },
@@ -223,7 +223,7 @@ t.test("an empty database without the files that make one is damaged", function(
   t.in_folder(function(folder)
     t.write(folder .. "/runs.db", "")
     assert(core.sys.mkdir(folder .. "/runs/" .. id("a"):sub(1, 12)))
-    t.raises(records.open, "is empty, but .*/runs holds trials: it is damaged", folder, "r")
+    t.raises(records.open, "is damaged: it is empty, but .*/runs holds trials", folder, "r")
   end)
 end)
 

@@ -36,7 +36,7 @@ function compare.values(trials, key)
   local texts = {}
   for _, t in ipairs(trials) do
     local v = t.point.values[key]
-    if v ~= nil and not filter.says(v, texts) then
+    if v ~= nil and not filter.matches(v, texts) then
       texts[#texts + 1] = type(v) == "string" and v or config.show(v)
     end
   end
@@ -51,7 +51,7 @@ local function sides_of(frame, trials, key, texts)
   for s, text in ipairs(texts) do
     local side = { text = text, asked = {}, done = {} }
     for _, t in ipairs(trials) do
-      if filter.says(t.point.values[key], { text }) then
+      if filter.matches(t.point.values[key], { text }) then
         local v = t.status == "done" and t.values[1]
         local finite = v and v - v == 0
         t.value, t.diverged = finite and v or nil, t.status == "guard" or v and not finite
@@ -63,7 +63,7 @@ local function sides_of(frame, trials, key, texts)
     if #side.asked == 0 then
       local values = {}
       for _, t in ipairs(trials) do values[#values + 1] = t.point.values[key] end
-      filter.none_has(frame:title(), key, text, values)
+      filter.refuse(frame:title(), key, text, values)
     end
     sides[s] = side
   end
