@@ -10,7 +10,7 @@ local function find(options, name)
   end
 end
 
--- Returns the options that help and manual list.
+-- Returns the options that the help and the manual list.
 function arguments.listed(options)
   local list = {}
   for _, o in ipairs(options) do list[#list + 1] = not o.unlisted and o or nil end
@@ -32,7 +32,7 @@ end
 local function as_key(verb, name, value)
   for _, key in ipairs { "seed", "seeds", "scale", "draws", "compare", "device", "precision" } do
     if name == key then
-      errors.usage("%s: %s is no option: give %s=%s", verb, name, name, value or name:upper())
+      errors.usage("%s: %s is not an option: write %s=%s", verb, name, name, value or name:upper())
     end
   end
 end
@@ -52,14 +52,14 @@ local function check_choice(verb, o, value)
 end
 
 -- Parses words for a verb. options is a list of {name=, short=, value=, help=, more=, many=,
--- choices=, of=, list=, writes=, unlisted=}: value is the word for the option's value in the help,
--- nil for a switch; help is one clause, and more are further sentences of the manual page; one with
--- many may be repeated, and its value is a list. choices are all values that there are, of is
--- the kind of value that shells complete (commands/unlisted/complete.lua), list says that commas
--- separate values, writes that the verb writes the file or folder that the value names, unlisted
--- that neither help nor manual names the option. keys: whether the verb takes key=value, too.
--- Returns a table option name -> value (true for a switch), and the list of the other words; nil if
--- they ask for help. An unknown option, or a value that is none of the choices, is a usage error.
+-- choices=, of=, list=, writes=, unlisted=}: value is the name of the option's value in the help,
+-- nil for a switch; help is one clause, more has additional sentences for the manual page; many:
+-- the option may be repeated, and its value is a list; choices: all valid values; of: the kind of
+-- value that shells complete (commands/unlisted/complete.lua); list: commas separate values;
+-- writes: the verb writes the file or folder that the value names; unlisted: neither help nor
+-- manual lists the option. keys: whether the verb also takes key=value. Returns a table option name
+-- -> value (true for a switch), and the list of the other words; nil if they request help. An
+-- unknown option or an invalid value is a usage error.
 function arguments.parse(verb, options, words, keys)
   local set, rest, i = {}, {}, 1
   while i <= #words do
@@ -106,7 +106,7 @@ function arguments.parse(verb, options, words, keys)
 end
 
 -- Returns the value of an option as a number, nil if it is not given. Raises a usage error unless
--- the number is at least `least` and, if that is given, at most `most`.
+-- the number is at least `least` and at most `most` (nil: no limit).
 function arguments.number(verb, set, name, least, most)
   if set[name] == nil then return nil end
   local x = tonumber(set[name])
@@ -117,7 +117,7 @@ function arguments.number(verb, set, name, least, most)
   return x
 end
 
--- Returns the same as an integer.
+-- Like arguments.number, for integers.
 function arguments.integer(verb, set, name, least, most)
   local number = arguments.number(verb, set, name, least, most)
   local x = math.tointeger(number)
@@ -128,8 +128,8 @@ function arguments.integer(verb, set, name, least, most)
   return x
 end
 
--- Returns the words in the value of an option, or in the values of a repeated one, which commas
--- separate; nil if the option is not given. Raises a usage error if there is no word.
+-- Returns the comma-separated words in the values of an option; nil if it is not given. Raises a
+-- usage error if there are none.
 function arguments.list(verb, set, name)
   local text, list = set[name], {}
   if text == nil then return nil end

@@ -1,11 +1,11 @@
--- base/characters.lua: tells which bytes of a text are complete characters of UTF-8, and cuts texts
--- between characters.
+-- base/characters.lua: finds complete UTF-8 characters in a string, and cuts strings between
+-- characters.
 local characters = {}
 
 local REPLACEMENT = utf8.char(0xFFFD)
 
--- Returns the length of the complete characters of a text, excluding a character cut off at its
--- end. Bytes that begin no character count as complete.
+-- Returns the length of a string without a character that is cut off at its end. Bytes that do not
+-- begin a character count as complete.
 function characters.complete(text)
   local start = text:find("[\xC2-\xF4][\x80-\xBF]*$")
   local first = start and text:byte(start) or 0
@@ -13,7 +13,7 @@ function characters.complete(text)
   return start and #text - start + 1 < bytes and start - 1 or #text
 end
 
--- Returns the text with U+FFFD in place of each byte that is not UTF-8.
+-- Replaces each byte that is not UTF-8 by U+FFFD.
 function characters.valid(text)
   if not text:find "[\x80-\xFF]" then return text end
   local parts, at = {}, 1
@@ -26,7 +26,7 @@ function characters.valid(text)
   return table.concat(parts) .. text:sub(at)
 end
 
--- Returns the text cut to at most so many bytes, but never inside a character.
+-- Cuts a string to at most `bytes` bytes, never inside a character.
 function characters.cut(text, most)
   if #text <= most then return text end
   for _ = 1, 3 do

@@ -14,7 +14,7 @@ end
 
 config.copy = copy
 
--- Whether v is a list, which may be empty.
+-- Returns whether v is a list, which may be empty.
 function config.is_list(v)
   if type(v) ~= "table" then return false end
   local count = 0
@@ -22,11 +22,10 @@ function config.is_list(v)
   return count == #v
 end
 
--- Returns values in one level: { backend_options = { taps = 16 } } becomes
--- { ["backend_options.taps"] = 16 }, as the command line writes such a key. A list is a value.
--- refuse(key, why) is called, and must raise, for a key that is written in both ways, because the
--- order of pairs would choose its value, and for a table that holds itself. around: the set of the
--- tables that hold values; nil: none.
+-- Flattens values: { backend_options = { taps = 16 } } becomes { ["backend_options.taps"] = 16 },
+-- the form of the command line. A list is a value. Calls refuse(key, why), which must raise, for a
+-- key in both forms, because the order of pairs would choose its value, and for a table that
+-- contains itself. around: the set of the enclosing tables; nil: none.
 function config.flat(values, refuse, around)
   local all = {}
   around = around or {}
@@ -40,7 +39,7 @@ function config.flat(values, refuse, around)
       put(key, value)
     else
       local outer = tostring(key) .. "."
-      if around[value] then refuse(key, "holds itself") end
+      if around[value] then refuse(key, "contains itself") end
       local function refuse_inner(inner, why) refuse(outer .. inner, why) end
       for inner, v in pairs(config.flat(value, refuse_inner, around)) do
         put(outer .. tostring(inner), v)
@@ -51,7 +50,7 @@ function config.flat(values, refuse, around)
   return all
 end
 
--- Returns values with tables for the keys that config.flat joined.
+-- Reverses config.flat.
 function config.nested(values)
   local all = {}
   for key, value in pairs(values) do
@@ -66,16 +65,16 @@ function config.nested(values)
   return all
 end
 
--- Returns a read-only configuration of values, key -> value, in which joined keys are tables
--- again. Reading a key that is not declared is an error with a suggestion.
+-- Returns a read-only configuration of flat values. Reading an undeclared key is an error with a
+-- suggestion.
 function config.new(values)
   local c = options.shared("the configuration", config.nested(values))
   getmetatable(c).__values = values
   return c
 end
 
--- Adds to the set reads the keys that have been read from c, which config.new made. Whoever reads
--- a table has read all keys in it.
+-- Adds to the set reads the keys that have been read from c, which config.new made. Reading a table
+-- counts as reading all its keys.
 function config.add_reads(c, reads)
   local meta = getmetatable(c)
   for key in pairs(meta.__values) do
@@ -83,7 +82,7 @@ function config.add_reads(c, reads)
   end
 end
 
--- Returns the kind of the value v, as messages call it.
+-- Returns the name of the kind of the value v for messages.
 function config.kind(v)
   if type(v) == "number" then return math.type(v) == "integer" and "integer" or "number" end
   if type(v) == "table" then return "list" end
@@ -91,7 +90,7 @@ function config.kind(v)
 end
 
 local articles = {
-  integer = "an integer", number = "a number", boolean = "true or false", string = "a text",
+  integer = "an integer", number = "a number", boolean = "true or false", string = "a string",
   list = "a list like [8,16]",
 }
 
@@ -115,7 +114,7 @@ local function scalar(text, like)
   return nil
 end
 
--- Returns the longest of the texts in likes, with a comma in it, that is an item of text at `from`.
+-- Returns the longest string with a comma in likes that is an item of text at `from`.
 local function item_at(text, from, likes)
   local found
   for _, like in ipairs(likes) do
@@ -126,10 +125,10 @@ local function item_at(text, from, likes)
   return found
 end
 
--- What is one item of a list though it has commas: "a text", [a list], range(1,10).
+-- Patterns of list items that may contain commas: "a string", [a list], range(1,10).
 local WHOLE = { '^"[^"]*"%f[,\0]', "^%b[]%f[,\0]", "^%l+%d*%b()%f[,\0]" }
 
--- Splits text at its commas, but for those in the declared texts in likes and in WHOLE.
+-- Splits text at commas, except inside the declared strings in likes and inside items of WHOLE.
 local function split(text, likes)
   local parts, from = {}, 1
   while from <= #text + 1 do
@@ -141,7 +140,7 @@ local function split(text, likes)
   return parts
 end
 
--- Parses text by the type of any of the values in likes: numbers and booleans first, texts last.
+-- Parses text as the type of any of the values in likes: numbers and booleans first, strings last.
 local function any(text, likes)
   for _, kind in ipairs { "integer", "number", "boolean", "list", "string" } do
     for _, like in ipairs(likes) do
@@ -155,8 +154,8 @@ end
 
 local MOST = 100000 -- numbers of a range
 
--- Returns the numbers of range(1,10), range(0,1,0.25) or log2(16,256), the ends included, as texts;
--- nil if the text is none of these, or means no numbers or too many, or no number is wanted.
+-- Returns the numbers of range(1,10), range(0,1,0.25) or log2(16,256), including the ends, as
+-- strings; nil if the text has another form, gives no numbers or too many, or likes has no number.
 local function range(text, likes)
   local zero = any("0", likes)
   if type(zero) ~= "number" then return nil end
@@ -177,7 +176,7 @@ local function range(text, likes)
   for i = 0, math.floor(count + 1e-9) do
     local x = name == "log" and first * by ^ i or first + i * by
     list[i + 1] = i == 0 and config.text(first) or math.tointeger(x) and ("%d"):format(x)
-      or ("%.12g"):format(x) -- without what adding floats leaves, as in 0.30000000000000004
+      or ("%.12g"):format(x) -- hides rounding errors such as 0.30000000000000004
   end
   return list
 end
@@ -192,9 +191,9 @@ local function expected(likes)
   return table.concat(kinds, " or ")
 end
 
--- Parses a comma-separated list, each item by the type of one of the declared items. One of these
--- that is a text with commas is one item, as is any "text" in quotes or [list] in brackets; a range
--- of numbers, range(1,10), range(0,1,0.25) or log2(16,256), is several.
+-- Parses a comma-separated list, each item as the type of one of the declared items. A declared
+-- string with commas is one item, as is any "string" in quotes or [list] in brackets. A range of
+-- numbers, range(1,10), range(0,1,0.25) or log2(16,256), gives several items.
 function config.parse_list(text, declared)
   local list, likes, parts = {}, #declared > 0 and declared or { "" }, split(text, declared)
   for _, part in ipairs(parts) do
@@ -210,8 +209,7 @@ function config.parse_list(text, declared)
   return list
 end
 
--- Returns a value as the command line takes it; a number is read back exactly, so that two of them
--- never read alike.
+-- Returns a value in the syntax of the command line; numbers are exact.
 function config.text(value)
   if type(value) == "table" then
     local items = {}
@@ -232,7 +230,7 @@ end
 
 local SHOWN = 60 -- bytes of a text in a label
 
--- Returns the text of a value for labels: decay=0.99, lengths=64,128. Long texts are cut.
+-- Returns a value for labels: decay=0.99, lengths=64,128. Cuts long strings.
 function config.show(v)
   if type(v) == "string" then
     v = v:gsub("%c", " ")
@@ -244,9 +242,9 @@ function config.show(v)
   return table.concat(items, ",")
 end
 
--- Returns the keys that decide the result of a trial: all but ranks, with which the results are the
--- same bit for bit, unless it is a list and so a key of the experiment with another meaning.
--- sequence_ranks and micro_batches, which change last bits, count where they are not 1.
+-- Returns the keys that decide the result of a trial: all except ranks, which does not change any
+-- bit (unless it is a list, i.e. a key of the experiment with another meaning). sequence_ranks and
+-- micro_batches, which change last bits, are included if they are not 1.
 function config.result_keys(c)
   local keys = {}
   for key, value in pairs(c) do keys[key] = value end

@@ -1,9 +1,8 @@
--- base/direction.lua: the one place that answers whether lower or higher values of a metric are
--- better.
+-- base/direction.lua: decides whether lower or higher values of a metric are better.
 --
--- What an experiment declares (its field `better`, the tables that it answers) takes precedence.
--- Otherwise the last word of the metric's name counts that the library knows: a recall_error is an
--- error. A name like accuracy_drop, or one without such a word, has no known direction; a decision
+-- The declaration of an experiment (its field `better`, the tables that it answers) takes
+-- precedence. Otherwise the last known word of the metric's name decides: a recall_error is an
+-- error. A name like accuracy_drop, or one without such a word, has no known direction; to decide
 -- by it is an error, not a guess.
 local errors = require "toeplab.base.errors"
 
@@ -22,8 +21,8 @@ learn("lower", [[loss losses ppl perplexity bit bits bpc bpb nat nats nll entrop
 learn(false, [[change delta difference drop gain gap growth improvement ratio reduction saved scale
   std variance weight]])
 
--- Returns "lower" or "higher"; nil if nothing says it. declared: metric -> "lower" or "higher", or
--- nil; an entry for a metric also holds for metric@LENGTH.
+-- Returns "lower" or "higher"; nil if unknown. declared: metric -> "lower" or "higher", or nil; an
+-- entry for a metric also applies to metric@LENGTH.
 function direction.of(declared, metric)
   local own = declared and (declared[metric] or declared[metric:match "^[^@]*"])
   if own then return own end
@@ -37,12 +36,12 @@ function direction.of(declared, metric)
   return better
 end
 
--- Returns the same; raises a usage error if nothing says it. who: begins the message; instead: what
--- else the user can give.
+-- Like direction.of, but raises a usage error if unknown. who: the beginning of the message;
+-- instead: an alternative for the user, or nil.
 function direction.needed(declared, metric, who, instead)
   local name = metric:find "^[%a_][%w_]*$" and metric or ("[%q]"):format(metric)
   return direction.of(declared, metric)
-    or errors.usage("%s: nothing says whether lower or higher values of '%s' are better: declare "
+    or errors.usage("%s: it is unknown whether lower or higher values of '%s' are better: declare "
       .. "better = { %s = \"higher\" } (or \"lower\") in the experiment%s", who, metric, name,
       instead and ", or give " .. instead or "")
 end

@@ -39,8 +39,7 @@ function errors.say(format, ...)
   io.stderr:write(core.sys.clean(select("#", ...) > 0 and format:format(...) or format), "\n")
 end
 
--- Returns the beginning of a message that would fill the terminal. where: what has more of it, or
--- nil.
+-- Cuts a message that would fill the terminal. where: the command that shows all of it, or nil.
 function errors.shown(text, where)
   local most = where and 1000 or 10000
   if #text <= most then return text end
@@ -54,9 +53,8 @@ local folder = (package.searchpath("toeplab", package.path) or ""):match "^(.*/)
 
 local function literally(text) return (text:gsub("%p", "%%%0")) end
 
--- Removes from an error text the places in the library that raised it, because the author of a
--- script needs the place in the script. Lua writes a long path as "..." and its end.
--- TOEPLAB_TRACEBACK keeps them.
+-- Removes places in the library from an error message, because the author of a script needs the
+-- place in the script. Lua writes a long path as "..." and its end. TOEPLAB_TRACEBACK keeps them.
 function errors.plain(message)
   if folder == "" or os.getenv("TOEPLAB_TRACEBACK") then return message end
   local file, tail = "[%w_/%-]+%.lua:%d+: ", folder:match "[^/]*/[^/]*/$" or folder
@@ -64,7 +62,7 @@ function errors.plain(message)
     :gsub("%.%.%.[^\n:]*" .. literally(tail) .. file, ""))
 end
 
--- Returns any value that error() may raise as text; a table without __tostring as its content.
+-- Returns any error value as a string; a table without __tostring as its content.
 function errors.text(e)
   local printable = type(e) ~= "table" or (getmetatable(e) or {}).__tostring
   if printable then return errors.plain(tostring(e)) end
@@ -92,13 +90,13 @@ end
 
 local problems = { ENOSPC = "full", EIO = "damaged", ECORRUPT = "damaged" }
 
--- Returns "full" or "damaged" if an error object of the engine, or a status, reports that of the
--- storage; else nil.
+-- Returns "full" or "damaged" if an error object of the engine, or a status, reports such a problem
+-- of the storage; else nil.
 function errors.storage_problem(e)
   return problems[type(e) == "table" and rawget(e, "status") or e]
 end
 
--- Returns the exit code of a failure, which is an error object of the engine or a status.
+-- Returns the exit code of a failure: an error object of the engine or a status.
 function errors.code_of(e) return errors.storage_problem(e) and errors.STORAGE or errors.FAILED end
 
 -- By the errno of Linux; 23 and 24: too many open files, 30: a read-only disk.
@@ -108,7 +106,7 @@ local statuses = { [5] = "EIO", [23] = "EIO", [24] = "EIO", [30] = "EIO", [27] =
 -- Returns the status of an errno of the io library that reports a problem of the storage; else nil.
 function errors.status_of(errno) return statuses[errno] end
 
--- Returns the error object of a disk that is too full, which is found out before it is written to.
+-- Returns the error object for a disk that is too full for a planned write.
 function errors.full(format, ...)
   local e = errors.new(errors.STORAGE, format, ...)
   e.status = "ENOSPC"
@@ -126,7 +124,7 @@ function errors.storage(message)
   for i = #advice, 1, -1 do
     if message:lower():find(advice[i][1], 1, true) then help = advice[i][2] end
   end
-  errors.raise(errors.STORAGE, "%s\nthe storage failed: %s and give the same command again",
+  errors.raise(errors.STORAGE, "%s\nthe storage failed: %s and run the same command again",
     message, help)
 end
 

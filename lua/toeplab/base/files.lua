@@ -1,4 +1,4 @@
--- base/files.lua: reads files, and measures and removes them, and folders with all that they hold.
+-- base/files.lua: reads files, and measures and removes files and folders.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 
@@ -9,7 +9,7 @@ local function size_of(path)
   return file and file:seek("end") or 0
 end
 
--- Returns the bytes of a file, or of all files in a folder.
+-- Returns the size of a file, or of all files in a folder.
 function files.bytes(path)
   local kind, link = core.sys.kind(path)
   if kind == "file" then return size_of(path) end
@@ -21,9 +21,8 @@ function files.bytes(path)
   return sum
 end
 
--- Returns the text of a file of at most `most` bytes, a multiple of 2^20 since messages say MiB;
--- also of a pipe or a device, which may have no end. Returns nil and why if it is longer or cannot
--- be read.
+-- Returns the text of a file of at most `most` bytes, a multiple of 2^20; also of a pipe or an
+-- endless device. Returns nil and why if it is longer or cannot be read.
 function files.read(path, most)
   local file <close>, why = io.open(path, "rb")
   if not file then return nil, why end

@@ -1,6 +1,6 @@
 -- base/json.lua: encodes values as canonical JSON: equal values give equal text (keys sorted, one
--- form per number), so that the text can be hashed, and decodes the files of others. The JSON
--- functions of SQLite read what is written here.
+-- form per number), so that the text can be hashed, and decodes files of other programs. SQLite's
+-- JSON functions can read the encoded text.
 local characters = require "toeplab.base.characters"
 
 local json = {}
@@ -28,10 +28,10 @@ function json.number(x)
   end
 end
 
--- A list without values, which an empty table is not: that is an object.
+-- The empty list; an empty table is an object.
 json.none = setmetatable({}, { __newindex = function() error("it takes no values", 2) end })
 
--- A value that encode writes as null; a key whose value is nil is left out.
+-- A value that encode writes as null; a key with the value nil is omitted.
 json.null = setmetatable({}, getmetatable(json.none))
 
 local encode
@@ -39,7 +39,7 @@ local encode
 local function object(t)
   local keys = {}
   for k in pairs(t) do
-    if type(k) ~= "string" then error("a JSON object needs text keys, got " .. tostring(k), 0) end
+    if type(k) ~= "string" then error("a JSON object needs string keys, got " .. tostring(k), 0) end
     keys[#keys + 1] = k
   end
   table.sort(keys)
@@ -47,7 +47,7 @@ local function object(t)
   return "{" .. table.concat(keys, ",") .. "}"
 end
 
--- Raises for other keys beside those of the list, which its text would lose, so that two
+-- Raises for keys that are not items of the list: its JSON would lose them, so that two
 -- configurations could share a hash.
 local function array(t)
   local items = {}
@@ -87,8 +87,8 @@ local function valid(text)
   return (characters.valid(text):gsub(utf8.charpattern, controls))
 end
 
--- Encodes a value for printing. Unlike that of encode, which is hashed, its text is always valid
--- UTF-8.
+-- Encodes a value for printing. Unlike the result of encode, which is hashed, the text is always
+-- valid UTF-8.
 function json.show(v) return valid(encode(v)) end
 
 -- Returns v or, for a number that JSON lacks, its name: "nan", "inf" or "-inf".
@@ -113,16 +113,16 @@ local unescaped = { b = "\b", f = "\f", n = "\n", r = "\r", t = "\t", ['"'] = '"
   ["/"] = "/" }
 local words = { ["true"] = true, ["false"] = false }
 
--- Raises an error that tells the line.
+-- Raises an error with the line.
 local function bad(text, at, wanted)
   local line = select(2, text:sub(1, at - 1):gsub("\n", "")) + 1
-  error(("line %d: wanted %s, got '%s'"):format(line, wanted, text:sub(at, at + 15)), 0)
+  error(("line %d: expected %s, got '%s'"):format(line, wanted, text:sub(at, at + 15)), 0)
 end
 
 local function skip(text, at) return text:match("^[ \t\n\r]*()", at) end
 
--- Returns the character of the four hexadecimal digits at `at`, and the place behind it. Characters
--- of more than 16 bits are two such numbers, of which one alone means nothing.
+-- Returns the character of the four hexadecimal digits at `at`, and the position after it. A
+-- character of more than 16 bits needs two such numbers; one alone is an error.
 local function decode_code(text, at)
   local code, behind = tonumber(text:sub(at, at + 3), 16), at + 4
   if code < 0xD800 or code > 0xDFFF then return utf8.char(code), behind end
@@ -151,7 +151,7 @@ end
 
 local decode
 
--- Decodes the items of an object or an array, which begins at `at` and ends with close.
+-- Decodes the items of an object or an array that begins at `at` and ends with close.
 local function items(text, at, close, item)
   at = skip(text, at + 1)
   while text:sub(at, at) ~= close do
@@ -166,8 +166,7 @@ local function items(text, at, close, item)
   return at + 1
 end
 
--- Converts word to a number if the grammar of JSON allows it, else returns nil: 01, .5, 1. and 0x1
--- are refused.
+-- Converts word to a number; nil if it is not valid JSON, such as 01, .5, 1. and 0x1.
 local function number_of(word)
   local whole, fraction, exponent = word:match "^%-?(%d+)(%.?%d*)([eE]?[+-]?%d*)$"
   local fits = whole and (whole == "0" or whole:find "^[1-9]") and fraction ~= "."
@@ -175,7 +174,7 @@ local function number_of(word)
   return fits and tonumber(word) or nil
 end
 
--- Returns the value that begins at `at`, and the place behind it.
+-- Returns the value that begins at `at`, and the position after it.
 function decode(text, at, null, none)
   at = skip(text, at)
   local first, value = text:sub(at, at), {}
@@ -211,8 +210,8 @@ function decode(text, at, null, none)
   return plain, at + #word
 end
 
--- Returns the value of a JSON text, or raises an error that tells the line. null becomes the given
--- value, by default nil, and an empty list `none`, by default {}, as an empty object does.
+-- Decodes JSON; raises an error with the line. null becomes the given value, by default nil, and an
+-- empty list becomes `none`, by default {}, like an empty object.
 function json.decode(text, null, none)
   local value, at = decode(text, 1, null, none)
   at = skip(text, at)

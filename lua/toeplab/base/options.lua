@@ -6,7 +6,7 @@
 --   a type name, e.g. "int"    the option is required
 --   options.field{...}         all details, see below
 -- or is a list of {name, default | type | field, help}, which fixes the order in which options are
--- shown. An integer is accepted where a number is wanted, but never the reverse.
+-- shown. An integer is accepted as a number, but not the reverse.
 
 local overlay = require "toeplab.base.overlay"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -16,7 +16,7 @@ local options = {}
 
 local Field, Set = {}, {}
 
--- By type: whether a value is of that type, and the value to store.
+-- By type: a function that returns whether a value has the type, and the value to store.
 local types = {
   int = function(v) return math.type(v) == "integer", v end,
   number = function(v) return math.type(v) ~= nil, math.type(v) == "integer" and v + 0.0 or v end,
@@ -35,7 +35,7 @@ local function typeof(value)
   return type(value) -- a float is "number"
 end
 
--- Declares an option by a table of: type (names joined by '|'), default (without one the option is
+-- Declares an option by a table of: type (names joined by '|'), default (without it the option is
 -- required, unless optional is true), choices (a list of strings, for string values), min and max
 -- (inclusive, for numbers), check (a function of the value that returns true, or false and a
 -- reason), help (one line).
@@ -56,8 +56,8 @@ local function tofield(declared, help)
   return declared
 end
 
--- Returns a declaration in its checked form: fields by name and the order of their names. A checked
--- declaration is returned as it is.
+-- Returns a declaration in its checked form: fields by name and the order of their names. Returns a
+-- checked declaration unchanged.
 function options.set(spec)
   if getmetatable(spec) == Set then return spec end
   local set = setmetatable({ fields = {}, order = {} }, Set)
@@ -78,7 +78,7 @@ end
 -- and for editors.
 options.declared = {}
 
--- options.declare "tl.blocks" { ... } returns options.set { ... }, and keeps it in declared.
+-- options.declare "tl.blocks" { ... } returns options.set { ... }, and stores it in declared.
 function options.declare(name)
   return function(spec)
     options.declared[name] = options.set(spec)
@@ -125,8 +125,8 @@ local function ischoice(field, value)
   return false
 end
 
--- Returns the value to store for a field, or raises an error that names who, the option and what it
--- takes.
+-- Returns the value to store for a field, or raises an error that names who, the option and its
+-- valid values.
 local function checked(who, name, field, value)
   local fits, stored = false, nil
   for kind in field.type:gmatch "[^|]+" do
@@ -157,8 +157,7 @@ local function copied(default)
   return copy
 end
 
--- Makes it an error to read or to add an option that was not declared; a declared one without a
--- value is nil.
+-- Makes it an error to read or to add an undeclared option; a declared one without a value is nil.
 local function seal(who, set, resolved)
   local function unknown(name)
     error(("%s has no option named '%s'%s"):format(
@@ -200,8 +199,8 @@ function options.given(given, name)
 end
 
 -- Returns the options given to who, checked against a declaration and completed by its defaults.
--- given is nil, a table, in which an unknown key is an error, or a shared configuration, of which
--- only the declared keys are read. Values in over take precedence over those in given.
+-- given is nil, a table, in which an unknown key is an error, or a shared configuration, from which
+-- it reads only the declared keys. over overrides given.
 function options.check(who, spec, given, over)
   local set = options.set(spec)
   given, over = given or {}, over or {}
@@ -249,11 +248,11 @@ function options.shared(who, values)
   })
 end
 
--- Returns the shared configuration c with the values of more over its own. A name that is read from
--- the result, and that more does not have, counts as read from c.
+-- Returns the shared configuration c, overridden by the values of more. A name that is read from
+-- the result and not in more counts as read from c.
 function options.over(c, more)
   if type(c) ~= "table" or type(more) ~= "table" then
-    error("options.over: takes a configuration and a table of values over its own", 2)
+    error("options.over: takes a configuration and a table of values that override it", 2)
   end
   local function all() return pairs(overlay(c, more)) end
   local function value_of(_, name)
@@ -285,7 +284,8 @@ local function constant(text)
   if ok then return value end
 end
 
--- Parses text by the field's types: "3" is 3 for "int" and "3" for "string"; a table is Lua text.
+-- Parses text by the field's types: "3" is 3 for "int" and "3" for "string"; a table is a Lua
+-- table.
 local function value(field, text)
   for kind in field.type:gmatch "[^|]+" do
     local v = nil
@@ -300,13 +300,13 @@ local function value(field, text)
   return text -- the check that follows reports what was wanted
 end
 
--- Parses "key=value" texts into a table of typed values for a declaration. Raises the errors of
+-- Parses "key=value" strings into a table of typed values for a declaration. Raises the errors of
 -- options.check.
 function options.parse(who, spec, texts)
   local set, given = options.set(spec), {}
   for _, text in ipairs(texts) do
     local name, rest = text:match "^([%w_]+)=(.*)$"
-    if not name then error(("%s: '%s' is not of the form name=value"):format(who, text), 0) end
+    if not name then error(("%s: '%s' must have the form name=value"):format(who, text), 0) end
     if not set.fields[name] then refuse(who, set, { [name] = rest }) end
     if given[name] ~= nil then error(("%s: %s is given twice"):format(who, name), 0) end
     given[name] = value(set.fields[name], rest)
@@ -315,7 +315,7 @@ function options.parse(who, spec, texts)
   return given
 end
 
--- Returns rows {name=, type=, default=, range=, help=} of text in declaration order, for help
+-- Returns rows {name=, type=, default=, range=, help=} of strings in declaration order, for help
 -- pages.
 function options.describe(spec)
   local set, rows = options.set(spec), {}

@@ -1,5 +1,5 @@
--- base/overlay.lua: overlay(base, more, ...) returns a new table with the keys of all these tables,
--- of which later ones override earlier ones. nil stands for an empty table.
+-- base/overlay.lua: overlay(base, more, ...) returns a new table with the keys of all these tables;
+-- later ones override earlier ones. nil is an empty table.
 
 return function(...)
   local all = {}

@@ -1,12 +1,11 @@
--- base/process.lua: finds out whether a process of a recorded number still runs. After its end,
--- after a restart of the machine or in a container, another process may have the same number, but
--- it started at another time.
+-- base/process.lua: checks whether a process with a recorded pid still runs. After its end, after a
+-- reboot or in a container, another process may have the pid, but with a different start time.
 local core = require "toeplab.core"
 
 local process = {}
 
--- Returns when process pid of this machine started, in clock ticks since the machine did; nil if
--- there is none. A process that has ended and is not yet waited for (a zombie) is none.
+-- Returns the start time of process pid of this machine, in clock ticks since boot; nil if there is
+-- none, or only a zombie.
 function process.start(pid)
   local stat = core.sys.read_file(("/proc/%d/stat"):format(pid)) or ""
   local state, rest = stat:match "^.*%) (%a)(.*)$" -- the name before it may hold any character
@@ -14,8 +13,8 @@ function process.start(pid)
   return math.tointeger(rest:match("^" .. (" %S+"):rep(18) .. " (%d+)"))
 end
 
--- Returns whether pid (nil: unknown) was a process of this machine that has ended. start: when it
--- started (process.start); nil: unknown, and a process of that number is taken for it.
+-- Returns whether pid (nil: unknown) was a process of this machine that has ended. start: its start
+-- time (process.start); nil: unknown, so that any process with the pid counts.
 function process.has_died(host, pid, start)
   if host ~= core.sys.hostname() or not pid then return false end
   if not core.sys.exists "/proc/self" then return false end -- a system without /proc

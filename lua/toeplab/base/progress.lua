@@ -13,7 +13,7 @@ local function set(name)
   return value ~= nil and value ~= ""
 end
 
--- Whether text to file descriptor fd may be coloured.
+-- Returns whether output to file descriptor fd may be coloured.
 function progress.colour(fd)
   if set("NO_COLOR") then return false end
   if set("FORCE_COLOR") or set("CLICOLOR_FORCE") then return true end
@@ -41,7 +41,7 @@ function progress.new(options)
   }, Progress)
 end
 
--- Starts the line of a trial: "[2/6] decay=0.99 seed=1".
+-- Sets the prefix of the line of a trial: "[2/6] decay=0.99 seed=1".
 function Progress:start(prefix)
   self:clear()
   self.prefix, self.last, self.marks = prefix, -math.huge, {}
@@ -70,7 +70,7 @@ local function put(self, text)
   self.out:flush()
 end
 
--- Shows text as the progress line; without a terminal only if it is time for the next line.
+-- Shows text as the progress line; without a terminal, only if the next line is due.
 function Progress:line(text)
   if self.quiet or not (self.tty or due(self)) then return end
   self.last = core.sys.clock()
@@ -109,8 +109,8 @@ local function bar(done, columns)
   return "[" .. ("#"):rep(full) .. ("."):rep(columns - full) .. "]"
 end
 
--- Returns the progress line. Parts that do not fit into the columns are left out, the last ones
--- first. left is the estimated time of all trials in seconds, or nil.
+-- Returns the progress line. Omits parts that do not fit into the columns, the last ones first.
+-- left: the estimated time of all trials in seconds, or nil.
 local function line(self, step, total, speed, values, columns, left)
   local done = total > 0 and step / total or 1
   local parts = { ("step %d/%d"):format(step, total) }
@@ -135,9 +135,8 @@ local function line(self, step, total, speed, values, columns, left)
   return width.cut(text, columns)
 end
 
--- Shows step of total with values, a short text such as "loss 1.234". left is nil or a function
--- that returns the seconds that all trials will still take, or nil. It is cheap to call at every
--- step.
+-- Shows step of total with values, a short string such as "loss 1.234". left: a function that
+-- returns the remaining seconds of all trials (or nil), or nil. Cheap to call at every step.
 function Progress:update(step, total, values, left)
   if self.quiet then return end
   if not due(self) and step < total then return end
@@ -149,7 +148,7 @@ end
 
 -- ---- Several trials ---------------------------------------------------------------------------
 
--- Announces a run of total trials, `before` of which are done already, in so many workers.
+-- Announces a run of total trials, `before` of which are already done, in `jobs` workers.
 function Progress:expect(total, jobs, before)
   self.total, self.jobs, self.before = total, jobs, before or 0
 end
@@ -165,7 +164,7 @@ function Progress:began(w, t)
   self:note("%s  %s", w.head ~= "" and w.head or t.label, t.path)
 end
 
--- Reports that worker w has ended a trial after so many seconds.
+-- Reports that worker w has ended a trial after `seconds` seconds.
 function Progress:ended(w, _, status, seconds)
   if self.jobs == 1 or status ~= "done" then return end
   self:note("%s  done  %s%s", w.head, w.text and w.text ~= "" and w.text .. "  " or "",
@@ -184,7 +183,7 @@ local function short(w)
   return ("%s %d/%d%s"):format(w.trial.label, w.step, w.total, text ~= "" and " " .. text or "")
 end
 
--- Returns the cache folder if a process measures transforms there, which holds a lock meanwhile
+-- Returns the cache folder if a process is measuring transforms, i.e. holds a lock there
 -- (backends/fft/plan.c).
 local function measuring()
   local folder = core.sys.cache_dir()
@@ -194,7 +193,7 @@ local function measuring()
   end
 end
 
--- Says, once, that a step waits for transforms to be measured: for long ones that takes a minute.
+-- Prints once that a step waits for the measurement of transforms; long ones take a minute.
 local function explain_wait(self)
   local now = core.sys.clock()
   if self.quiet or self.explained or now - (self.looked or 0) < 1 then return end
@@ -202,7 +201,7 @@ local function explain_wait(self)
   self.explained = folder and self.measuring
   self.looked, self.measuring = now, folder ~= nil
   if not self.explained then return end
-  self:say("FFTW is measuring transforms; %s keeps the result for the next time", folder)
+  self:say("FFTW is measuring transforms; %s caches the result", folder)
 end
 
 -- Shows the steps of all workers. counts is {done=, failed=} so far; left is as in update.
@@ -228,8 +227,8 @@ function Progress:show(workers, counts, left)
   put(self, text)
 end
 
--- Starts to show work on `total` units ("tokens"; nil: bytes) once it takes longer than a second.
--- w: the worker that does it, or nil; with several workers Progress:show shows the share of each.
+-- Shows work on `total` units ("tokens"; nil: bytes) if it takes longer than a second. w: its
+-- worker, or nil; with several workers Progress:show shows the share of each.
 function Progress:begin(what, total, unit, w)
   local work = { what = what, total = total, unit = unit, start = core.sys.clock(), done = 0 }
   if w and self.jobs > 1 then
@@ -239,7 +238,7 @@ function Progress:begin(what, total, unit, w)
   end
 end
 
--- Reports that `done` units are done by the worker `by` (or nil).
+-- Reports that the worker `by` (or nil) has done `done` units.
 function Progress:part(done, by)
   if by and by.work then by.work.done = done end
   if self.quiet or by and by.work then return end

@@ -1,5 +1,5 @@
--- base/quantity.lua: parses times and sizes with a unit ("90s", "4h", "512M"), and writes counts in
--- words ("3 trials") and amounts with a prefix ("2.5 GFLOP").
+-- base/quantity.lua: parses times and sizes with a unit ("90s", "4h", "512M"), and formats counts
+-- ("3 trials") and amounts with a prefix ("2.5 GFLOP").
 local quantity = {}
 
 local time_units = { s = 1, m = 60, h = 3600, d = 86400 }
@@ -23,14 +23,14 @@ function quantity.count(n, what) return ("%d %s%s"):format(n, what, n == 1 and "
 
 local prefixes = { "", "k", "M", "G", "T", "P", "E", "Z" }
 
--- Returns "2.5 GFLOP" for 2.5e9: a number with the prefix that leaves 1 to 999 before its point.
+-- Returns "2.5 GFLOP" for 2.5e9, with the prefix that makes the number at least 1 and below 1000.
 function quantity.flop(number)
   local at = 1
   while number >= 999.95 and at < #prefixes do number, at = number / 1000, at + 1 end
   return ("%.1f %sFLOP"):format(number, prefixes[at])
 end
 
--- Returns a number with two digits if it is below 100, and else as an integer.
+-- Returns a number with two digits if it is below 100, otherwise as an integer.
 function quantity.short(number)
   return (number < 99.5 and "%.2g" or "%.0f"):format(number)
 end

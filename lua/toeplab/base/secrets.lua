@@ -1,17 +1,17 @@
--- base/secrets.lua: masks passwords, tokens and keys before anything is stored, because people pass
--- results folders on to others.
+-- base/secrets.lua: masks passwords, tokens and keys before they are stored, because people share
+-- results folders.
 --
 -- A value is secret by its name, or by its place in an address (user:password@host). In the
--- environment any suspicious part of a name suffices, as no result depends on the stored copy. The
--- values of a configuration, a command line or overrides tell trials apart, so they are masked only
--- if the name can mean nothing else, and numbers never: tokens=512, mask_token="[MASK]" stay.
+-- environment any suspicious part of a name suffices, because no result depends on the stored copy.
+-- The values of a configuration, a command line or overrides distinguish trials, so they are masked
+-- only if the name is unambiguous, and numbers never: tokens=512, mask_token="[MASK]" stay.
 local secrets = {}
 
 secrets.MASK = "***"
 
 local parts = { "key", "token", "secret", "pass", "pw", "jwt", "credential", "auth", "cookie" }
 
--- Whether an environment variable, or a variable in a changed source file, may hold a secret.
+-- Returns whether an environment variable, or a variable in a changed source file, may be a secret.
 function secrets.variable(name)
   local low = name:lower():gsub("author", "")
   for _, part in ipairs(parts) do
@@ -31,7 +31,7 @@ for word in ("mask pad eos bos unk sep cls end start special next last first"):g
   tokens[word] = true
 end
 
--- Whether a name means a secret and nothing else: password, hf_token, openaiKey, SLURM_JWT.
+-- Returns whether a name can only mean a secret: password, hf_token, openaiKey, SLURM_JWT.
 function secrets.certain(name)
   local before, last
   for part in name:gsub("(%l)(%u)", "%1_%2"):lower():gmatch "[%w]+" do
@@ -41,8 +41,8 @@ function secrets.certain(name)
   return last == "token" and not tokens[before] or last == "key" and before ~= nil
 end
 
--- Masks the users and passwords of the addresses in a text; returns any other value as it is. The
--- patterns begin with rare characters, to be fast on a long text.
+-- Masks users and passwords of addresses in a string; returns other values unchanged. The patterns
+-- begin with rare characters, which is fast on long strings.
 function secrets.text(text)
   if type(text) ~= "string" or not text:find("@", 1, true) then return text end
   text = text:gsub("(%w?%w?%w?%w?%w)://([^%s/?#'\"]*)@", function(scheme, user)

@@ -8,24 +8,24 @@ function shell.quote(s)
   return "'" .. s:gsub("'", "'\\''") .. "'"
 end
 
--- Quotes s only where that is necessary, so that the result is easy to read.
+-- Quotes s only if necessary.
 function shell.word(s)
   return s:find "^[%w_@%%+=:,./-]+$" and s or shell.quote(s)
 end
 
--- Joins words to a command line that does the same again.
+-- Joins words to a command line, with quotes where necessary.
 function shell.line(words)
   local quoted = {}
   for i, word in ipairs(words) do quoted[i] = shell.word(word) end
   return table.concat(quoted, " ")
 end
 
--- Removes from a command line the absolute folders, which are those of one machine.
+-- Removes absolute folders, which belong to one machine, from a command line.
 function shell.portable(text)
   return ((" " .. text):gsub("(%s'?)/[^%s']*/", "%1"):sub(2))
 end
 
--- Whether PATH has a program of this name.
+-- Returns whether PATH has a program of this name.
 function shell.on_path(program)
   for folder in (os.getenv("PATH") or ""):gmatch("[^:]+") do
     if core.sys.exists(folder .. "/" .. program) then return true end
@@ -41,14 +41,14 @@ function shell.run(command)
   return code == 0, code
 end
 
--- Returns what a command line prints, without its last newline; nil if it fails.
+-- Returns the output of a command line without the last newline; nil if it fails.
 function shell.output(command)
   local pipe = assert(io.popen("{ " .. command .. "; } 2>/dev/null"))
   local text = pipe:read "a"
   return pipe:close() and (text:gsub("\n$", "")) or nil
 end
 
--- Returns the absolute path of a folder, without symbolic links as far as it exists.
+-- Returns the absolute path of a folder; resolves symbolic links in its existing part.
 function shell.absolute(folder)
   local path = shell.output("cd -- " .. shell.quote(folder) .. " && pwd -P")
   if path or folder == "." then return path or folder end -- "." may have been removed

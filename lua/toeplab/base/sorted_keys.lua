@@ -1,5 +1,5 @@
--- base/sorted_keys.lua: sorted_keys(t) returns the string keys of a table in alphabetical order,
--- for loops and texts that must be the same in each run, which the order of pairs is not.
+-- base/sorted_keys.lua: sorted_keys(t) returns the string keys of a table in alphabetical order.
+-- Unlike the order of pairs, this is the same in each run.
 
 return function(t)
   local keys = {}

@@ -13,7 +13,7 @@ local streams = {}
 
 local seed, live = 1, {}
 
--- Restarts all streams from a seed, an integer. Without a call the seed is 1.
+-- Restarts all streams from a seed, an integer. The initial seed is 1.
 function streams.seed(value)
   if math.type(value) ~= "integer" then
     error("seed must be an integer, got " .. tostring(value), 2)
@@ -21,7 +21,7 @@ function streams.seed(value)
   seed, live = value, {}
 end
 
--- Calls fn(...) with new streams from a seed, then restores those of the caller. Returns the
+-- Calls fn(...) with new streams from a seed, then restores the caller's streams. Returns the
 -- results of fn.
 function streams.with(value, fn, ...)
   local outer_seed, outer = seed, live
@@ -32,8 +32,8 @@ end
 
 function streams.seed_of() return seed end
 
--- Returns the stream of a purpose, such as "init" or "dropout", which the first call makes. A
--- number stands for its text, as for the engine: the names must have one type to be sorted.
+-- Returns the stream of a purpose, such as "init" or "dropout"; the first call makes it. Converts
+-- numbers to strings, like the engine, because sorting needs names of one type.
 function streams.get(purpose)
   if math.type(purpose) then purpose = tostring(purpose) end
   live[purpose] = live[purpose] or core.stream(seed, purpose)

@@ -1,5 +1,5 @@
--- base/suggest.lua: suggests the name that a mistyped word was meant to be, by edit distance, and
--- makes tables in which reading an absent name is an error.
+-- base/suggest.lua: suggests names for a mistyped word by edit distance, and makes tables in which
+-- reading an absent name is an error.
 local sorted_keys = require "toeplab.base.sorted_keys"
 
 local suggest = {}
@@ -25,8 +25,8 @@ end
 
 local MOST = 3 -- equally near names in a hint
 
--- Returns the names nearest to word, equally near ones in the order of the list; none if none is
--- near: a third of the letters, or 2, may differ, but not all.
+-- Returns the names nearest to word, equally near ones in the order of the list. A near name
+-- differs in at most a third of the letters, or 2, but not in all.
 local function all_nearest(word, names)
   word = tostring(word)
   local least, best, seen = math.max(2, #word // 3), {}, {}
@@ -40,7 +40,7 @@ local function all_nearest(word, names)
   return best
 end
 
--- Returns the name nearest to word, the first in the list of equally near ones; nil if none is.
+-- Returns the name nearest to word, the first one among equally near ones; nil if none is near.
 function suggest.nearest(word, names) return all_nearest(word, names)[1] end
 
 -- Returns the end of a message: "; did you mean 'layers'?", "; did you mean 'sin' or 'sum'?" of
@@ -58,8 +58,8 @@ function suggest.hint(word, names)
   return #sorted > 0 and "; known: " .. table.concat(sorted, ", ") or ""
 end
 
--- Returns name if it is among names; else nil and a message with a hint. what is the word for such
--- a name, for example "backend".
+-- Returns name if it is among names; else nil and a message with a hint. what: the kind of name,
+-- e.g. "backend".
 function suggest.choose(what, name, names)
   for _, known in ipairs(names) do
     if known == name then return name end

@@ -1,6 +1,6 @@
--- base/temporary.lua: names of files and folders that get their own name once they are whole. Each
--- name tells the process, so that others know what a killed one has left behind, also in a folder
--- that several machines share.
+-- base/temporary.lua: names of temporary files and folders, which are renamed when they are
+-- complete. Each name contains host and pid, so that other processes recognise the files of a
+-- killed one, also in a folder that several machines share.
 local core = require "toeplab.core"
 local process = require "toeplab.base.process"
 
@@ -13,11 +13,11 @@ function temporary.beside(path)
     core.sys.getpid())
 end
 
--- Returns the host and the process that the name of a temporary file tells; nil if it is none.
+-- Returns the host and the pid in the name of a temporary file; nil for other names.
 function temporary.owner(name) return name:match "^%..+%.tmp%.(.+)%.(%d+)$" end
 
--- Returns the paths of the temporary files in folder that dead processes of this machine have left
--- there; of: only those beside the file of this name.
+-- Returns the paths of the temporary files in folder that dead processes of this machine have left;
+-- of: only temporary files of the file with this name.
 function temporary.dead(folder, of)
   local list = {}
   for _, name in ipairs(core.sys.list(folder) or {}) do

@@ -6,8 +6,8 @@ local width = require "toeplab.base.width"
 
 local text_table = {}
 
--- Returns text as lines of at most `columns` columns, broken between words; a longer word has a
--- line of its own. indent is put before all lines but the first.
+-- Wraps text between words into lines of at most `columns` columns; a longer word gets its own
+-- line. Puts indent before all lines except the first.
 function text_table.wrap(text, columns, indent)
   local lines, line = {}, ""
   for word in text:gmatch "%S+" do
@@ -21,9 +21,9 @@ function text_table.wrap(text, columns, indent)
   return lines
 end
 
--- Returns a finite number as text, with its decimals if they are given. One from 1e6 up has them
--- only if half, the half width of its interval, is known; else it is whole or has 3 significant
--- digits.
+-- Formats a finite number, with `decimals` decimals if given. A number of at least 1e6 has decimals
+-- only if half, the half width of its interval, is known; otherwise it is whole or has 3
+-- significant digits.
 function text_table.number(v, decimals, half)
   local size = math.abs(v)
   local fine = half and half > 0 and half < 1e6 and size < 1e15
@@ -34,10 +34,10 @@ function text_table.number(v, decimals, half)
   return (size ~= 0 and size < 1e-3 and "%.3g" or "%.4f"):format(v)
 end
 
--- Returns a cell as text: floats with 4 decimals, very small and large ones by text_table.number,
--- large whole ones unrounded, nil as "-". whole: whether whole ones have no decimals however small
--- they are (text_table.whole). spread: of a mean, {half= (the half width of its interval),
--- decimals= (that it deserves)}; nil: unknown.
+-- Formats a cell: floats with 4 decimals, very small and large ones by text_table.number, large
+-- whole ones exactly, nil as "-". whole: whether all whole numbers have no decimals
+-- (text_table.whole). spread: of a mean, {half= (the half width of its interval), decimals= (to
+-- show)}; nil: unknown.
 function text_table.cell(v, whole, spread)
   if v == nil then return "-" end
   if math.type(v) ~= "float" then return tostring(v) end
@@ -49,8 +49,7 @@ function text_table.cell(v, whole, spread)
     spread and spread.half)
 end
 
--- Returns the spread of cell c of a row, whose metatable has those of its means in its field
--- spreads; nil if it is unknown.
+-- Returns the spread of cell c of a row from the field spreads of its metatable; nil if unknown.
 local function spread_of(row, c)
   local spreads = (getmetatable(row) or {}).spreads
   return spreads and spreads[c]
@@ -83,12 +82,12 @@ function text_table.whole(header, rows)
   return whole
 end
 
--- Returns a text as one line for a terminal.
+-- Returns a string as one line for a terminal.
 local function line(s) return core.sys.clean((s:gsub("[\n\t]", " "))) end
 
 local plain = { left = "", between = "  ", right = "", least = 0, escape = line }
 
--- Returns a text as one line of Markdown that shows it as it is.
+-- Escapes a string as one line of Markdown.
 function text_table.markdown_text(s) return (line(s):gsub("[][|\\*_`<]", "\\%0")) end
 
 local markdown = { left = "| ", between = " | ", right = " |", least = 3,
@@ -119,13 +118,13 @@ local function aligned(header, rows, right, form, exact)
 end
 
 -- Returns the lines of a table: header is a list of names, rows are lists of values; right: the set
--- of right-aligned columns, by default those of numbers; exact: the set of columns whose floats are
--- settings, which are not rounded (nil: none).
+-- of right-aligned columns, by default columns of numbers; exact: the set of columns whose floats
+-- are settings and not rounded (nil: none).
 function text_table.lines(header, rows, right, exact)
   return (aligned(header, rows, right or text_table.numeric(header, rows), plain, exact))
 end
 
--- Returns the same as lines of Markdown.
+-- Like text_table.lines, in Markdown.
 function text_table.markdown(header, rows, right)
   right = right or text_table.numeric(header, rows)
   local lines, widths = aligned(header, rows, right, markdown)
@@ -147,8 +146,7 @@ local function csv_cell(v)
   return s:find('[",\n]') and '"' .. s:gsub('"', '""') .. '"' or s
 end
 
--- Returns CSV by RFC 4180 with one header line. Control characters are escaped as in tables; JSON
--- keeps them.
+-- Returns CSV by RFC 4180 with one header line. Escapes control characters, like tables.
 function text_table.csv(header, rows)
   local lines = {}
   for r = 0, #rows do

@@ -6,8 +6,8 @@ local progress = require "toeplab.base.progress"
 -- progress: the progress display (progress.lua) of this process, or nil. A worker sets it.
 local watch = { progress = nil }
 
--- Calls fn(part), where part(done) shows how many of total units ("tokens"; nil: bytes) are done.
--- Without a total, or of 0, nothing is shown. Returns the results of fn.
+-- Calls fn(part), where part(done) shows that `done` of `total` units ("tokens"; nil: bytes) are
+-- done. Shows nothing if total is nil or 0. Returns the results of fn.
 function watch.work(what, total, unit, fn)
   local shown = watch.progress
   if not shown or (total or 0) == 0 then return fn(function() end) end
@@ -16,7 +16,7 @@ function watch.work(what, total, unit, fn)
   return fn(function(done) shown:part(done) end)
 end
 
--- Warns the user by a message as of string.format.
+-- Warns the user. Takes the arguments of string.format.
 function watch.warn(...) (watch.progress or progress.new()):warn(...) end
 
 return watch

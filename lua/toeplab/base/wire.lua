@@ -1,8 +1,9 @@
 -- base/wire.lua: encodes values as lines of text, for the journal of a trial and for the pipes
 -- between the coordinator and its workers.
 --
--- A line consists of words separated by blanks, and a newline. In a word control characters, blanks
--- and % are written %XX; the empty word is %. Floats are hexadecimal, so that no bit is lost.
+-- A line is a list of words separated by blanks, and a newline. In a word, control characters,
+-- blanks and % are written %XX; the empty word is %. Floats are hexadecimal, so that no bit is
+-- lost.
 local wire = {}
 
 local function escape(word)
@@ -10,7 +11,7 @@ local function escape(word)
   return (word:gsub("[%c %%]", function(c) return ("%%%02X"):format(c:byte()) end))
 end
 
--- Encodes a value as a word: "-" is nil, "+..." a text; other words are numbers, true or false.
+-- Encodes a value as a word: "-" is nil, "+..." a string; other words are numbers, true or false.
 local function word_of(v)
   if v == nil then return "-" end
   if type(v) == "string" then return "+" .. escape(v) end
@@ -35,7 +36,7 @@ local function value_of(word)
   return integer or word:find("^%-?0x[%x.]+p[-+]%d+$") and tonumber(word) or nil
 end
 
--- Encodes values as a line: texts, numbers, booleans, nil.
+-- Encodes values as a line: strings, numbers, booleans, nil.
 function wire.line(...)
   local words = table.pack(...)
   for i = 1, words.n do words[i] = word_of(words[i]) end
@@ -52,8 +53,8 @@ function wire.parse(line)
   return values
 end
 
--- Returns a decoder for text that arrives in pieces: called with a piece, it returns the list of
--- the lines that are now complete, decoded.
+-- Returns a decoder for text that arrives in pieces: it takes a piece and returns the list of the
+-- decoded lines that are now complete.
 function wire.reader()
   local rest = ""
   return function(text)
@@ -71,8 +72,8 @@ function wire.reader()
   end
 end
 
--- Returns a value of numbers, texts, booleans and tables of these as Lua text; floats are
--- hexadecimal, so that no bit is lost.
+-- Encodes numbers, strings, booleans and tables of these as Lua source; floats are hexadecimal, so
+-- that no bit is lost.
 function wire.pack(value)
   if type(value) ~= "table" then return ("%q"):format(value) end
   local parts = {}
@@ -82,7 +83,7 @@ function wire.pack(value)
   return "{" .. table.concat(parts, ",") .. "}"
 end
 
--- Returns the value that wire.pack wrote.
+-- Decodes the result of wire.pack.
 function wire.unpack(text) return load("return " .. text, "=packed", "t", {})() end
 
 return wire

@@ -1,5 +1,5 @@
--- recipes/lm.lua: defines what the language-model ablations share: their configuration at five
--- scales and their trial, so that an ablation's file states only what it varies.
+-- recipes/lm.lua: defines the shared parts of the language-model ablations: their configuration at
+-- five scales and their trial. The file of an ablation then declares only the keys that it varies.
 --
 --   return tl.experiment "tnn-table10" {
 --     answers = "tnn/table10",
@@ -24,12 +24,12 @@ local lm = {}
 
 local field = options.field
 
--- The sizes of scale laptop, at which Tables 7 to 10 of TNN take an evening on two processors and
--- the better models predict better than a Kneser-Ney 5-gram of the same text. Compared to the
--- papers it reduces the text (the King James Bible, not WikiText-103), the tokens (characters, not
--- 50,264 byte pairs), the width (96, not 512), the depth, the length and the number of training
--- tokens (3 M, not 3.3 G). The schedule ends at 0, so that trainings of 1,000 and 3,000 steps ask
--- for about the same rate.
+-- The sizes of scale laptop. Tables 7 to 10 of TNN take an evening on two processors, and the
+-- better models beat a Kneser-Ney 5-gram of the same text. Compared to the papers it reduces the
+-- text (the King James Bible, not WikiText-103), the tokens (characters, not 50,264 byte pairs),
+-- the width (96, not 512), the depth, the length and the number of training tokens (3 M, not 3.3
+-- G). The schedule ends at 0, so that trainings of 1,000 and 3,000 steps have about the same best
+-- rate.
 local laptop = {
   corpus = "bible-kjv", tokenizer = "char",
   vocab_size = 1024,                             -- of tokenizer bpe
@@ -40,20 +40,20 @@ local laptop = {
   kind = "fairseq", betas = { 0.9, 0.98 }, eps = 1e-8, weight_decay = 0.2, clip = 1.0,
   lr = 3e-3, schedule = "cosine", warmup = 300, warmup_init_lr = 1e-7,
   scored = 1 << 40,                              -- most targets of the validation part
-  test_scored = 0,                               -- most targets of the test part; 0: all of it
+  test_scored = 0,                               -- most targets of the test part; 0: all
   lengths = { 128, 256, 512, 1024, 2048 },
 }
 
--- The most targets of a part that quick looks, and trainings that choose a rate, evaluate on.
+-- The most targets of a part on which scale quick, and trainings that choose a rate, evaluate.
 local FEW = 65536
 
--- The steps of scale quick, which shows in minutes that everything works. Most models then are
--- worse than bigrams, and the order of rows says nothing. All of the test part, at five lengths,
--- would take longer than the training.
+-- The steps of scale quick, which shows in minutes that everything works. Most models are then
+-- worse than bigrams, and the order of rows is meaningless. Evaluating the whole test part at five
+-- lengths would take longer than the training.
 local quick = { steps = 300, warmup = 50, seeds = 3, scored = FEW, test_scored = FEW }
 
--- The sizes of scale gpu, which are meant to take ten minutes a trial on one large GPU. No GPU has
--- run them yet.
+-- The sizes of scale gpu, intended for ten minutes per trial on one large GPU. No GPU has run them
+-- yet.
 local gpu = {
   corpus = "wikitext-2", tokenizer = "bpe", vocab_size = 8192,
   layers = 6, dim = 256, glu_dim = 256, rpe_dim = 64, rpe_layers = 3,
@@ -79,9 +79,9 @@ local smoke = {
   scored = 512, lengths = { 16, 32, 64 },
 }
 
--- Returns the fixed keys of an ablation: those of scale laptop, overridden by more. A key that more
--- sets to false is left out, because the experiment varies it; so are those in the list without,
--- which the models of the experiment decide (lm.scales).
+-- Returns the fixed keys of an ablation: those of scale laptop, overridden by more. Removes keys
+-- that more sets to false, because the experiment varies them, and keys in the list without, which
+-- the models of the experiment decide (lm.scales).
 function lm.fixed(more, without)
   local values = overlay(laptop, more)
   for key, value in pairs(more or {}) do
@@ -92,8 +92,8 @@ function lm.fixed(more, without)
 end
 
 -- Returns the scales smoke, quick, laptop, gpu and paper, overridden by more, which maps a scale to
--- values or axes. The list without names keys to leave out of the scales, because the experiment
--- varies them or its models decide them.
+-- values or axes. Removes the keys in the list without, because the experiment varies them or its
+-- models decide them.
 function lm.scales(more, without)
   local scales = {}
   for name, values in pairs { smoke = smoke, quick = quick, laptop = {}, gpu = gpu,
@@ -105,8 +105,8 @@ function lm.scales(more, without)
   return scales
 end
 
--- Returns the field tune of an ablation at scale laptop: the learning rate of each row is the best
--- of four in trainings of a third of the steps, by the validation part. At the other scales every
+-- Returns the field tune of an ablation at scale laptop: it chooses the learning rate of each row
+-- from four in trainings of a third of the steps, by the validation part. At the other scales every
 -- row has the rate of fixed.
 function lm.tune()
   return { key = "lr", values = { 1e-3, 3e-3, 1e-2, 3e-2 }, metric = "best_val_ppl", seed = 101,
@@ -115,8 +115,8 @@ function lm.tune()
     without = { "smoke", "quick", "gpu", "paper" } }
 end
 
--- Returns the number of targets in the first `steps` batches; the shorter block and the smaller
--- batch of an epoch count as if they came last.
+-- Returns the number of targets in the first `steps` batches; assumes that the shorter block and
+-- the smaller batch of an epoch come last.
 local function targets_of(batches, steps, c)
   local epochs, each = steps // batches:steps(), batches:steps()
   return 1.0 * epochs * batches.targets + (steps - epochs * each) * c.batch * c.length
@@ -133,18 +133,18 @@ local train_spec = options.declare "tl.lm.train" {
   { "patience", field { type = "int", min = 1, optional = true }, "as in t:best" },
 }
 
--- Returns how many targets of the test part are scored in blocks of c.length, and how many it has.
--- Without the key test_scored all are.
+-- Returns the number of scored targets of the test part in blocks of c.length, and the number of
+-- all. Without the key test_scored, all are scored.
 local function test_targets(c, data)
   local all, most = data:stream("test"):numel() - 1, options.given(c, "test_scored") or 0
   return most > 0 and math.min(all, math.max(1, most // c.length) * c.length) or all, all
 end
 
--- Trains a causal language model on c.corpus in trial t, and loads the parameters that were best on
--- the validation part, which is evaluated at the end of every epoch and after the last step. Logs
--- loss, lr, grad_norm, val_ppl, best_step, best_val_ppl, parameters, tokens_seen (the number of
--- training tokens that the model was to predict) and training_flop (by the formulas of
--- cost.step_flop). Returns the model and the corpus.
+-- Trains a causal language model on c.corpus in trial t. Evaluates the validation part at the end
+-- of every epoch and after the last step, and finally loads the best parameters. Logs loss, lr,
+-- grad_norm, val_ppl, best_step, best_val_ppl, parameters, tokens_seen (the number of predicted
+-- training tokens) and training_flop (by the formulas of cost.step_flop). Returns the model and the
+-- corpus.
 function lm.train(t, c, o)
   o = options.check("lm.train", train_spec, o)
   local data = corpus(c.corpus, c)
@@ -179,8 +179,8 @@ function lm.train(t, c, o)
   return model, data
 end
 
--- The most training tokens of which n-grams by Witten-Bell smoothing are counted, whose tree takes
--- about 30 to 100 bytes a token. Those by Kneser-Ney take 9.
+-- The most training tokens for n-grams with Witten-Bell smoothing, whose tree takes about 30 to 100
+-- bytes per token. Kneser-Ney takes 9.
 local COUNTED = 20000000
 
 local NGRAMS = {
@@ -189,8 +189,8 @@ local NGRAMS = {
   { "fivegram", 5, "kneser-ney" }, { "sixgram", 6, "kneser-ney" },
 }
 
--- Logs what a model is to be compared with: the perplexities of interpolated n-grams of the same
--- training tokens on those test tokens that test_ppl scores, which are the first `most` ones.
+-- Logs baselines: the perplexities of interpolated n-grams of the same training tokens on the test
+-- tokens that test_ppl scores, the first `most` ones.
 local function yardsticks(t, data, most)
   local tokens = data.test:narrow(1, 1, math.min(most, data.test:numel()))
   for _, ngram in ipairs(NGRAMS) do
@@ -202,13 +202,13 @@ local function yardsticks(t, data, most)
   end
 end
 
--- The blocks of a group whose mean losses count as independent of those of other groups. Losses of
--- neighbouring blocks are not, because they are of one article.
+-- The number of blocks in a group. Mean losses of groups count as independent; losses of
+-- neighbouring blocks are not, because they belong to one article.
 local GROUP = 16
 
--- Logs how exact test_loss is as that of all texts of this kind, with the model as it is:
--- test_text_se, the standard error over groups of blocks, and the tensor test_loss_parts of the
--- groups' mean losses, from whose differences between two models follows that of their difference.
+-- Logs the accuracy of test_loss as an estimate for all texts of this kind: test_text_se, the
+-- standard error over groups of blocks, and the tensor test_loss_parts of the groups' mean losses.
+-- The differences of these between two models give the standard error of their difference.
 local function text_error(t, groups)
   local n, mean, square = #groups, 0.0, 0.0
   if n < 2 then return end
@@ -218,10 +218,10 @@ local function text_error(t, groups)
 end
 
 -- Evaluates a model on the test part of data at the lengths c.lengths and at c.length, on all of it
--- or on the first c.test_scored targets: logs ppl@LENGTH for each, test_ppl (that of c.length) with
--- test_loss, its logarithm in nats a token, and what text_error does, and mean_extrapolation_ppl,
--- the mean over c.lengths, bytes_per_token of the test part, and what to compare these with
--- (NGRAMS): unigram_ppl, unigram_loss and so on. given: options of eval.perplexity.
+-- or on the first c.test_scored targets. Logs ppl@LENGTH for each length, test_ppl (at c.length),
+-- test_loss (its logarithm, nats per token), the metrics of text_error, mean_extrapolation_ppl (the
+-- mean over c.lengths), bytes_per_token of the test part, and the baselines NGRAMS: unigram_ppl,
+-- unigram_loss and so on. given: options of eval.perplexity.
 function lm.test(t, c, model, data, given)
   local sum, trained, groups = 0.0, nil, nil
   local scored, all = test_targets(c, data)
@@ -250,8 +250,8 @@ function lm.trial(t, c, o)
   lm.test(t, c, model, data)
 end
 
--- Raises an error if the corpus, tnn_lm or Adam would refuse one of the keys c, or if c.scored, if
--- there is one, leaves nothing to score.
+-- Raises an error if the corpus, tnn_lm or Adam would reject one of the keys c, or if c.scored is
+-- below 1.
 function lm.check(c)
   local scored = options.given(c, "scored")
   if scored and scored < 1 then error("scored must be at least 1", 0) end
@@ -261,14 +261,14 @@ function lm.check(c)
   options.check("corpus", corpus.spec, c)
   options.check("blocks", options.declared["tl.blocks"], c)
   for _, n in ipairs(options.given(c, "lengths") or {}) do
-    if math.type(n) ~= "integer" or n < 1 then error("lengths must be integers from 1 up", 0) end
+    if math.type(n) ~= "integer" or n < 1 then error("lengths must be positive integers", 0) end
   end
   options.check("tnn_lm", models.options "tnn_lm", c, { vocab = 1 })
   options.check("optim.adam", optim.specs.adam, c)
 end
 
--- An experiment whose trial is this function itself trains tnn_lm with its keys, so a value that
--- the model refuses is found before any trial runs.
+-- If the trial of an experiment is this function, lm.check rejects invalid values of its keys
+-- before any trial runs.
 plan.checks[lm.trial] = lm.check
 
 return suggest.strict("lm", lm)

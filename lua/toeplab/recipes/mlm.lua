@@ -1,5 +1,5 @@
--- recipes/mlm.lua: the trial of a masked language model, and the sizes of those that are fine-tuned
--- on GLUE, which experiments/glue-mlm.lua trains and experiments/glue.lua starts from.
+-- recipes/mlm.lua: the trial of a masked language model, and the sizes of the models that
+-- experiments/glue-mlm.lua trains and experiments/glue.lua fine-tunes.
 
 local core = require "toeplab.core"
 local cost = require "toeplab.train.cost"
@@ -17,7 +17,7 @@ local mlm = {}
 -- ---- Sizes --------------------------------------------------------------------------------------
 
 -- The keys of a masked model and of its tokenizer at each scale. laptop is the published model with
--- fewer and narrower blocks, and 8,192 byte pairs that are learnt from WikiText-2.
+-- fewer and narrower blocks, and 8,192 byte pairs learnt from WikiText-2.
 local sizes = {
   laptop = {
     corpus = "wikitext-2", tokenizer = "bpe", vocab_size = 8192,
@@ -35,7 +35,7 @@ local sizes = {
   },
 }
 
--- Returns the keys of a scale, those of laptop being complete, with those of more.
+-- Returns the keys of a scale, with defaults from laptop, overridden by more.
 function mlm.sizes(scale, more)
   return overlay(sizes[scale], more)
 end
@@ -50,19 +50,19 @@ function mlm.options(c, tokens)
   }
 end
 
--- Returns the vocabulary, its kind and the model to fine-tune: that of the trial or the checkpoint
--- file c.start, which must be a tnn_mlm; no model if c.start is "random". The last result says
--- which checkpoint it is, as text.
+-- Returns the vocabulary, its kind and the model to fine-tune, from the trial or the checkpoint
+-- file c.start, which must be a tnn_mlm; no model if c.start is "random". The last result describes
+-- the checkpoint.
 function mlm.start(t, c)
   if c.start == "random" then return mlm.corpus(c).vocab, c.tokenizer, nil, "random" end
   local model, vocab, info = t:model_of(c.start)
   local kind = models.name_of(model)
   if kind ~= "tnn_mlm" or not vocab then
-    errors.usage("start=%s is %s; wanted a tnn_mlm with its vocabulary, such as that of a trial of "
+    errors.usage("start=%s is %s, but must be a tnn_mlm with its vocabulary, e.g. a trial of "
       .. "experiments/glue-mlm.lua", c.start, vocab and "a " .. kind or "without a vocabulary")
   end
   if info.vocabulary ~= c.tokenizer then
-    errors.usage("start=%s has tokenizer = %s, and this run %s; give tokenizer=%s", c.start,
+    errors.usage("start=%s has tokenizer = %s, but this run has %s; give tokenizer=%s", c.start,
       info.vocabulary, c.tokenizer, info.vocabulary)
   end
   return vocab, info.vocabulary, model, ("%s, sha256 %s"):format(c.start, info.sha256)

@@ -1,14 +1,14 @@
--- trials/code.lua: hashes the tokens of a Lua script without its comments and layout, so that a
--- mended comment leaves the ids of trials unchanged.
+-- trials/code.lua: hashes the tokens of a Lua script without comments and layout, so that an edited
+-- comment does not change the ids of trials.
 --
--- Stripped bytecode would not serve: string.dump keeps the line where each function begins, and
--- another release of Lua writes other bytecode.
+-- Stripped bytecode would not do: string.dump keeps the first line of each function, and bytecode
+-- differs between releases of Lua.
 local core = require "toeplab.core"
 
 local code = {}
 
--- The patterns of a token in valid source by its first byte, in an order in which the longest one
--- matches. A look at one byte instead of a dozen patterns keeps tables of megabytes quick.
+-- The patterns of tokens in valid source by their first byte, the longest match first. The index
+-- by a byte instead of a dozen patterns makes tables of megabytes fast.
 local tokens = {}
 
 local function add(bytes, ...)
@@ -46,8 +46,8 @@ local function after_quoted(text, at, byte)
   return (stop or #text) + 1
 end
 
--- Returns the token at `at`, which begins with the byte, and the position of what follows it and
--- the blanks after it.
+-- Returns the token at `at`, whose first byte is given, and the position after it and the blanks
+-- that follow.
 local function next_token(text, at, byte)
   local stop
   if byte == 34 or byte == 39 then stop = after_quoted(text, at, byte) end
@@ -60,17 +60,16 @@ local function next_token(text, at, byte)
   end
 end
 
--- Returns the text of a file of Lua code as loadfile reads it: without a byte order mark and a
--- first line for the shell.
+-- Returns the text of a Lua file as loadfile reads it: without a byte order mark and a #! line.
 function code.source(text) return (text:gsub("^\xEF\xBB\xBF", ""):gsub("^#[^\n]*", "")) end
 
--- Returns source with each end of line as Lua reads it, also in strings: \n.
+-- Returns source with all line ends, also in strings, as \n, as Lua reads them.
 local function with_plain_ends(text)
   return text:find("\r", 1, true) and text:gsub("\r\n", "\n"):gsub("\n?\r", "\n") or text
 end
 
--- Returns the tokens of source with plain ends of lines; starts: a list that receives their
--- positions, or nil.
+-- Returns the tokens of source with \n as line ends; starts: a list that receives their positions,
+-- or nil.
 local function scan(text, starts)
   local list, count, at = {}, 0, text:match "^%s*()"
   while at <= #text do
@@ -86,12 +85,12 @@ local function scan(text, starts)
   return list
 end
 
--- Returns the tokens of Lua source as one text, one token per line.
+-- Returns the tokens of Lua source as one string, one token per line.
 function code.tokens(text)
   return table.concat(scan(with_plain_ends(code.source(text))), "\n")
 end
 
--- Returns the list of the tokens of Lua source, and that of their lines.
+-- Returns the list of the tokens of Lua source, and the list of their lines.
 function code.list(text)
   text = with_plain_ends(code.source(text))
   local starts, lines, line = {}, {}, 1
@@ -122,8 +121,8 @@ local function is_literal(token)
     or token == "true" or token == "false" or token == "nil"
 end
 
--- Returns the position of the token behind the expression of literals and constants at `at`; nil if
--- something else is there. constants: a set of names.
+-- Returns the position of the token after the expression of literals and constants at `at`; nil if
+-- there is none. constants: a set of names.
 local function after_constant(list, at, constants)
   while unary[list[at]] do at = at + 1 end
   local token = list[at]
@@ -141,7 +140,7 @@ local function after_constant(list, at, constants)
 end
 
 -- Returns the constant that the statement `local ...` at position `at` of the list declares,
--- {name=, tokens= (of its expression), first=, last=}; nil if there is none. Lua folds only the
+-- {name=, tokens= (of its expression), first=, last=}; nil if it declares none. Lua folds only the
 -- last name of a statement.
 local function constant_at(list, at, constants)
   local count, name, kind, i = 0, nil, nil, at
@@ -166,9 +165,9 @@ local opens = { ["function"] = true, ["do"] = true, ["if"] = true, ["repeat"] = 
 local closes = { ["end"] = true, ["until"] = true }
 
 -- Returns the functions in a list of tokens (code.list), in the order of their ends: {first=, last=
--- (tokens), line=, head= (the line of its parenthesis), stop= (the line of its end), depth= (how
--- many functions it is in)} each. Then returns the constants that Lua folds into the functions that
--- use them (`local K <const> = 2 * 3`), name -> list of {name=, tokens= (of the expression),
+-- (tokens), line=, head= (the line of its parenthesis), stop= (the line of its end), depth= (the
+-- number of enclosing functions)} each; and the constants that Lua folds into the functions that
+-- use them (`local K <const> = 2 * 3`): name -> list of {name=, tokens= (of the expression),
 -- first=, last=, stop= (where their block ends)}.
 function code.spans(list, lines)
   local found, stack, depth, constants, visible = {}, {}, 0, {}, {}
@@ -185,7 +184,7 @@ function code.spans(list, lines)
       end
     elseif closes[token] then
       local first = table.remove(stack)
-      -- What stands behind `until` belongs to the block.
+      -- The condition after `until` belongs to the block.
       while token == "end" and #visible > 0 and visible[#visible].first > (first or 0) do
         table.remove(visible).stop = i
       end

@@ -10,12 +10,12 @@
 --   guard  = { metric = "loss", nan = "stop", zscore = 6, window = 128, retries = 2,
 --              lr_factor = 0.5, every = 100 }
 --   prune  = { metric = "val_ppl", rule = "asha", eta = 3, min_steps = 100 }
---   better = { margin = "higher" }                       of metrics whose names do not say it
+--   better = { margin = "higher" }                       for metrics whose names do not say it
 --   budget = { trial = "30m", total = "4h", memory = "6G" }
 --   tune   = { key = "lr", values = {1e-3, 3e-3, 1e-2}, metric = "best_val_ppl", seed = 101,
 --              fixed = {steps = 1000}, without = {"smoke"} }   tuning.lua
 --   compare = { with = {decay = 0.99}, metric = "test_ppl" }              sequential.lua
---   success = { metric = "test_accuracy", above = 0.8 }   or below: seeds that succeed are counted
+--   success = { metric = "test_accuracy", above = 0.8 }   or below: reports count successful seeds
 --   checkpoint = { steps = 500, seconds = 60 }
 --
 -- where: key -> value or list of values, or a function of the configuration. In guard, prune and
@@ -103,7 +103,7 @@ local function is_list(v) return config.is_list(v) and #v > 0 end
 
 -- ---- Axes -------------------------------------------------------------------------------------
 
--- Raises if a key that varies is already declared elsewhere.
+-- Raises if an axis is already declared elsewhere.
 local function check_not_declared(exp, key, what)
   for _, other in ipairs { "fixed", "grid" } do
     if exp[other][key] ~= nil then
@@ -123,8 +123,8 @@ local function check_zip(exp, axes, seen)
     exp:check_value(key, list)
     length, first = length or #list, first or key
     if #list ~= length then
-      complain(exp, key, "zip: %s has %d values and %s has %d: the lists must be equally "
-        .. "long", key, #list, first, length)
+      complain(exp, key, "zip: %s has %d values and %s has %d: the lists must have the same "
+        .. "length", key, #list, first, length)
     end
   end
   if not length then complain(exp, "zip", "zip: must be a table with at least one list") end
@@ -156,7 +156,7 @@ local function wrong_draw(d)
   if #d - 1 ~= needs[d[1]] then return ("%s takes a low and a high value"):format(d[1]) end
   local low, high = d[2], d[3]
   if type(low) ~= "number" or type(high) ~= "number" or not (low <= high) then
-    return ("%s: the low value must be a number up to the high one"):format(d[1])
+    return ("%s: the low value must be a number not above the high value"):format(d[1])
   end
   if d[1] == "log" and low <= 0 then return "log: the low value must be above 0" end
   local far = d[1] == "uniform" and high / 1 - low or d[1] == "log" and high / low
@@ -177,7 +177,7 @@ local function check_random(exp)
     if key == "draws" or key == "seed" then
       local least = key == "draws" and 1 or 0
       if math.type(value) ~= "integer" or value < least then
-        complain(exp, key, "random: %s must be an integer from %d up, not %s", key, least,
+        complain(exp, key, "random: %s must be an integer of at least %d, not %s", key, least,
           tostring(value))
       end
       if key == "draws" then exp.draws = value else exp.draw_seed = value end
@@ -227,7 +227,7 @@ end
 local function rules(exp, what, allowed)
   local list = exp[what] or {}
   if not config.is_list(list) then
-    complain(exp, what, "%s: must be a list of rules {where=...}, with nothing beside them", what)
+    complain(exp, what, "%s: must be a list of rules {where=...} and nothing else", what)
   end
   local checked = {}
   for i, rule in ipairs(list) do
@@ -268,12 +268,12 @@ local function check_except(exp)
   exp.except = rules(exp, "except", { where = "table", reason = "string" })
   for _, rule in ipairs(exp.except) do
     if not rule.reason or rule.reason == "" then
-      complain(exp, "except", "except: each exception needs its reason = \"...\"")
+      complain(exp, "except", "except: each exception needs a reason = \"...\"")
     end
   end
 end
 
--- Returns the set of the types of the values that a key may have.
+-- Returns the set of the types of a key's possible values.
 local function types(exp, key)
   local set = {}
   local function add(value)
@@ -291,14 +291,14 @@ local function types(exp, key)
   return set
 end
 
--- Raises if a `where` compares a key with a table that is no list, or with a value of a type that
--- the key never has.
+-- Raises if a `where` compares a key with a table that is not a list, or with a value of a type
+-- that the key never has.
 local function check_where(exp, what)
   for _, rule in ipairs(exp[what]) do
     local where = type(rule.where) == "table" and rule.where or {}
     for _, key in ipairs(sorted_keys(where)) do
       if type(where[key]) == "table" and not is_list(where[key]) then
-        complain(exp, what, "%s: where: %s must be a value or a list of at least one", what, key)
+        complain(exp, what, "%s: where: %s must be a value or a list of values", what, key)
       end
       local may = types(exp, key)
       for _, value in ipairs(type(where[key]) == "table" and where[key] or { where[key] }) do
@@ -315,7 +315,7 @@ end
 local function check_watch(exp, name)
   if not exp[name] then return end
   if name == "prune" and exp.prune.rule == "median" and exp.prune.eta ~= nil then
-    complain(exp, name, "prune: eta is for the rule asha; median judges at steps that double")
+    complain(exp, name, "prune: eta requires rule = \"asha\"; median judges at doubling steps")
   end
   local ok, resolved = pcall(options.check, name, watch[name], exp[name])
   if not ok then complain(exp, name, "%s", errors.text(resolved)) end
@@ -328,27 +328,27 @@ local function check_budget(exp)
   for _, key in ipairs { "trial", "total", "memory" } do
     local reader = key == "memory" and quantity.bytes or quantity.seconds
     if b[key] and not reader(b[key]) then
-      complain(exp, "budget", "budget: %s is '%s', and must be like %s", key, tostring(b[key]),
-        key == "memory" and '"6G" or "512M"' or '"90s", "30m" or "4h"')
+      complain(exp, "budget", "budget: %s must be like %s, not '%s'", key, key == "memory"
+        and '"6G" or "512M"' or '"90s", "30m" or "4h"', tostring(b[key]))
     end
     b[key] = b[key] and reader(b[key])
   end
 end
 
--- Raises if a rule of when sets or asks for the key that is tuned: the points would depend on it.
+-- Raises if a rule of when names the tuned key: the points would depend on it.
 local function check_tuned_rules(exp, key)
   for _, rule in ipairs(exp.when) do
     local where = type(rule.where) == "table" and rule.where or {}
     for _, part in ipairs { where, rule.fixed or {}, rule.grid or {} } do
       if part[key] ~= nil then
-        complain(exp, "tune", "tune: %s is chosen for every point, and no rule of when may name it",
+        complain(exp, "tune", "tune: %s is chosen for every point, so no rule of when may name it",
           key)
       end
     end
   end
 end
 
--- Raises unless tune names fixed keys, several values for the one to tune, and scales.
+-- Raises unless tune names fixed keys, several values of the tuned key, and scales.
 local function check_tune(exp)
   local tune = exp.tune
   if not tune then return end
@@ -360,13 +360,13 @@ local function check_tune(exp)
   end
   check_fixed(tune.key)
   if #rows.values(exp, tune.key) > 0 then
-    complain(exp, "tune", "tune: %s is chosen for every point, and no row may set it", tune.key)
+    complain(exp, "tune", "tune: %s is chosen for every point, so no row may set it", tune.key)
   end
   tune.fixed = exp:flat(tune.fixed)
   check_tuned_rules(exp, tune.key)
   for key, value in pairs(tune.fixed) do
     check_fixed(key)
-    if key == tune.key then complain(exp, "tune", "tune: fixed sets %s, which is tuned", key) end
+    if key == tune.key then complain(exp, "tune", "tune: fixed sets the tuned key %s", key) end
     exp:check_value(key, value)
   end
   if not is_list(tune.values) or #tune.values < 2 then
@@ -375,12 +375,12 @@ local function check_tune(exp)
   exp:check_value(tune.key, tune.values)
   for i, value in ipairs(tune.values) do
     if type(value) ~= type(tune.values[1]) then
-      complain(exp, "tune", "tune: values has a %s and a %s: the values of %s must be of one type",
+      complain(exp, "tune", "tune: values has a %s and a %s: all values of %s must have one type",
         type(tune.values[1]), type(value), tune.key)
     end
     for k = 1, i - 1 do
       if tune.values[k] == value then
-        complain(exp, "tune", "tune: values has %s twice", tostring(value))
+        complain(exp, "tune", "tune: values contains %s twice", tostring(value))
       end
     end
   end
@@ -409,7 +409,7 @@ end
 
 -- ---- Directions -------------------------------------------------------------------------------
 
--- Declares that lower or higher values of a metric are better; what: where that is said.
+-- Declares that lower or higher values of a metric are better; what: the source, for messages.
 local function declare_better(exp, metric, better, what)
   local other = exp.better[metric]
   if other and other ~= better then
@@ -419,8 +419,8 @@ local function declare_better(exp, metric, better, what)
   exp.better[metric] = better
 end
 
--- Sets exp.better to all that is declared (base/direction.lua), and the goals of prune, tune and a
--- guard that looks for spikes by it: for their metrics it must be known.
+-- Sets exp.better to all declared directions (base/direction.lua), and from these the goals of
+-- prune, tune and a guard with zscore. Raises if the direction of one of their metrics is unknown.
 local function check_better(exp)
   local given = exp.better or {}
   exp.better = {}
@@ -449,11 +449,10 @@ local function check_better(exp)
   end
 end
 
--- declared.axes checks zip and random and sets zips (a list), random, draws and draw_seed of exp.
+-- declared.axes checks zip and random, and sets zips (a list), random, draws and draw_seed of exp.
 -- declared.rules, which needs these and the scales, checks and normalises when and except (lists),
--- guard, prune, budget, tune, compare and checkpoint (nil, or complete; in seconds and bytes) and
--- answers (nil or a list), and better (a table).
--- Both raise usage errors.
+-- guard, prune, budget, tune, compare and checkpoint (nil, or complete; in seconds and bytes),
+-- answers (nil or a list), and better (a table). Both raise usage errors.
 function declared.axes(exp)
   check_zips(exp)
   check_random(exp)

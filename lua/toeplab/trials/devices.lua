@@ -21,10 +21,10 @@ local function split_name(name)
   return base or name, math.tointeger(gpu)
 end
 
--- Returns why the name of a device is invalid, nil if it is valid.
+-- Returns why the name of a device is invalid; nil if it is valid.
 function devices.wrong(name)
   if type(name) ~= "string" then
-    return ("a device must be a text (cpu, cuda or cuda:1), not %s"):format(tostring(name))
+    return ("a device must be a string (cpu, cuda or cuda:1), not %s"):format(tostring(name))
   end
   local base = split_name(name)
   if base:find "/" then return nil end
@@ -33,7 +33,7 @@ function devices.wrong(name)
   return base == "cpu" and name ~= "cpu" and "device 'cpu' has no GPU numbers" or nil
 end
 
--- Returns why a device cannot compute products in a precision, nil if it can.
+-- Returns why a device cannot compute products in a precision; nil if it can.
 function devices.lacks(name, precision)
   local known, why = suggest.choose("precision", precision, core.precisions "cuda")
   if not known then return why end
@@ -51,7 +51,7 @@ function devices.expect(name)
   error(("a trial of device '%s' cannot run on %s"):format(name, (core.device())), 0)
 end
 
--- Selects the device on which this process computes. It must not have made a tensor before.
+-- Selects the device of this process, which must not have made a tensor before.
 function devices.use(name)
   local wrong, ok, why = devices.wrong(name), nil, nil
   if wrong then errors.usage("%s", wrong) end
@@ -84,7 +84,7 @@ end
 local Turns = {}
 Turns.__index = Turns
 
--- Returns an allocator of GPUs that gives each to `share` trials at a time.
+-- Returns an allocator that assigns each GPU to at most `share` trials at a time.
 function devices.turns(share)
   return setmetatable({ share = share, users = {}, counts = {} }, Turns)
 end

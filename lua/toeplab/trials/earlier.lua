@@ -1,10 +1,10 @@
--- trials/earlier.lua: finds the trials of an experiment that a store has under other ids, and says
--- why others are new although the store has trials of the same configuration and seed.
+-- trials/earlier.lua: finds the trials of an experiment that a store has under other ids, and
+-- explains why others are new although the store has trials of the same configuration and seed.
 --
 -- A trial has another id if it was adopted (run --adopt), or stored by a release whose ids were
--- hashes of whole scripts. The parts of its code (reach.lua) are then those that its provenance
--- has, or those of its stored script with the modules that lie beside the script now, if these are
--- still the ones that it was run with.
+-- hashes of whole scripts. The parts of its code (reach.lua) are stored in its provenance, or come
+-- from its stored script and the modules beside the script, if these have not changed since its
+-- run.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local reach = require "toeplab.trials.reach"
@@ -17,15 +17,15 @@ local earlier = {}
 -- Returns the folder of a trial relative to the results folder.
 function earlier.path(id) return "runs/" .. id:sub(1, 12) end
 
--- Returns the experiment of the script of sweep s as exp would be loaded; nil if it cannot be.
+-- Loads the experiment of the stored script of sweep s like exp; nil if that fails.
 local function loaded(exp, s)
   local experiment = require "toeplab.trials.experiment" -- which requires this file's users
   local ok, old = pcall(experiment.load, exp.script, { print = function() end }, s.source)
   return ok and old or nil
 end
 
--- Returns the experiment that a stored trial belonged to, if its script can be loaded and its
--- modules are those that the trial was run with; nil if not. known: a cache by scripts.
+-- Returns the experiment of a stored trial, if its script can be loaded and its modules have not
+-- changed since its run; otherwise nil. known: a cache by script.
 local function old_experiment(store, exp, row, known)
   local s = sweeps.of_trial(store, row)
   if not s then return nil end
@@ -46,14 +46,14 @@ end
 
 -- ---- Reasons ------------------------------------------------------------------------------------
 
--- Returns the part of that key of a reach.
+-- Returns the part with this key in the result of reach.of.
 local function part_of(r, key)
   for _, part in ipairs(r.list) do
     if part.key == key then return part end
   end
 end
 
--- Returns the line of the first token that a part has and the old one, if there is one, has not.
+-- Returns the line of the first token in which a part differs from the old one (nil: none).
 local function changed_line(part, old)
   for i, token in ipairs(part.tokens) do
     if not old or not old.tokens or token ~= old.tokens[i] then return part.lines[i] end
@@ -66,26 +66,26 @@ local function describe(key)
   return kind and ("%s '%s'"):format(kind, name) or key
 end
 
--- Says how a part of the code changed. was: the parts of the old code; old: its reach, or nil.
+-- Describes how a part of the code changed. was: the parts of the old code; old: its reach, or nil.
 local function code_reason(exp, key, was, old)
   local part = part_of(exp.reach, key)
-  if not part then return describe(key) .. " is gone" end
+  if not part then return describe(key) .. " was removed" end
   local before = old and part_of(old, key)
   if before and before.hash ~= was[key] then before = nil end
   local same = before and before.tokens and part.tokens
     and table.concat(before.tokens, "\n") == table.concat(part.tokens, "\n")
-  if same then return describe(key) .. " refers to something else" end
+  if same then return describe(key) .. " refers to a different value" end
   local place = part.tokens and (": %s line %d"):format(part.path:gsub("^%./", ""),
     changed_line(part, before)) or ""
   return ("%s %s%s"):format(describe(key), was[key] and "changed" or "is new", place)
 end
 
--- Returns what changed in the code since the parts `was` (nil: unknown), a list.
+-- Returns a list of the changes of the code since the parts `was` (nil: unknown).
 local function code_reasons(exp, was, old)
   if not was then return { "the script or its modules changed; the old code cannot be loaded" } end
   local now, changed, other = exp.reach.parts, {}, {}
   if now.script and not was.script then
-    return { ("all of the script counts now: %s"):format(exp.reach.whole) }
+    return { ("the id now covers the whole script: %s"):format(exp.reach.whole) }
   elseif was.script and not now.script then
     return { "all of the script counted before" }
   end
@@ -101,7 +101,7 @@ local function code_reasons(exp, was, old)
   return list
 end
 
--- Returns what changed in the data of a trial since the stored one, a list.
+-- Returns a list of the changes of the data of a trial since the stored one.
 local function data_reasons(store, t, row)
   if row.data_hash == t.data_hash then return {} end
   local was, list = row.data and store:decode(row.data) or {}, {}
@@ -113,7 +113,7 @@ local function data_reasons(store, t, row)
   return #list > 0 and list or { "data changed" }
 end
 
--- Sets t.earlier = {row=, reasons=} of a trial that is new.
+-- Sets t.earlier = {row=, reasons=} of a new trial.
 local function explain(store, exp, t, row, known)
   local parts = parts_of(store, exp, row, known)
   local list = data_reasons(store, t, row)
@@ -134,8 +134,8 @@ end
 
 -- ---- The search ---------------------------------------------------------------------------------
 
--- Returns the trials of the experiment that have run, by the text of their configuration, those
--- that are done first, then the newest.
+-- Returns the trials of the experiment that have run, by the JSON of their configuration; finished
+-- ones first, then the newest.
 local function stored(store, name)
   local found = {}
   for _, row in ipairs(store:rows([[SELECT id, sweep, status, config, data_hash,
@@ -150,8 +150,8 @@ local function stored(store, name)
   return found
 end
 
--- Finds the trials of exp that the store has under other ids, and gives them these; t.maps is then
--- set if the store has not recorded their code. Explains those that are new.
+-- Gives the trials of exp that the store has under other ids these ids. Sets t.maps if the store
+-- has not recorded their code. Explains new trials.
 function earlier.find(store, exp, trials)
   local ids, known, found = {}, {}, nil
   for _, row in ipairs(store:rows("SELECT id FROM v_trials WHERE experiment = ?", { exp.name })) do
@@ -176,7 +176,7 @@ function earlier.find(store, exp, trials)
   end
 end
 
--- Returns why trials are new, a list of {text=, count= (of trials)}.
+-- Returns the reasons why trials are new, a list of {text=, count= (of trials)}.
 function earlier.reasons(trials)
   local list, by_text = {}, {}
   for _, t in ipairs(trials) do
@@ -191,11 +191,11 @@ function earlier.reasons(trials)
   return list
 end
 
--- Whether the old results of a new trial may be adopted.
+-- Returns whether the old results of a new trial may be adopted.
 function earlier.adoptable(t) return t.earlier and t.earlier.row.status == "done" or false end
 
--- Gives new trials the old results of the same configuration, where these are done, and records in
--- the store why they were new. Returns how many there are.
+-- Gives new trials the old finished results of the same configuration, and records in the store why
+-- they were new. Returns the number of these trials.
 function earlier.adopt(store, trials)
   local count = 0
   for _, t in ipairs(trials) do

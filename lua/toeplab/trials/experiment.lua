@@ -1,4 +1,4 @@
--- trials/experiment.lua: checks what an experiment file declares and turns it into an Experiment.
+-- trials/experiment.lua: checks the declaration in an experiment file and makes it an Experiment.
 --
 -- tl.experiment "name" {
 --   answers    = "tnn/table10",                     -- the published table it answers, or a list
@@ -6,21 +6,21 @@
 --   grid       = { decay = {0.99, "learnable"} },   -- with several: each combination is a trial
 --   rows       = { model = { { "ski", backend = "ski" }, ... } }, -- named sets of keys: rows.lua
 --   zip, random, when, except,                      -- more axes and rules: declared.lua
---   guard, prune, budget,                           -- what is watched: declared.lua
+--   guard, prune, budget,                           -- supervision: declared.lua
 --   title      = "Perplexity by length",            -- caption of tables and figures
 --   label      = { ["mixer=tnn"] = "TNN" },         -- names in these: presentation.lua
 --   better     = { margin = "higher" },             -- or "lower", of metrics whose names do not
 --                                                   -- say it (base/direction.lua)
---   success    = { metric = "test_accuracy", above = 0.8 }, -- seeds that succeed are counted
+--   success    = { metric = "test_accuracy", above = 0.8 }, -- reports count successful seeds
 --   tune       = { key = "lr", values = {...}, ... }, -- chosen for each point first: tuning.lua
 --   seeds      = 3,                                 -- 1..3, a list of seeds, or "until 2 %":
---   compare    = { with = { decay = 0.99 } },       -- what is compared until then: sequential.lua
+--   compare    = { with = { decay = 0.99 } },       -- the comparison to decide: sequential.lua
 --   scale      = { smoke = { layers = 1 }, ... },   -- named sets of values, and seeds: other
 --                                                   -- budgets
 --   data       = { "corpus" },                      -- keys that name a corpus (default: corpus)
---   check      = function(c) ... end,               -- raises on what makes no sense
+--   check      = function(c) ... end,               -- raises if the keys make no sense
 --   checkpoint = { steps = 500, seconds = 60 },     -- when t:steps saves (default: each minute)
---   trial      = function(t, c) ... end,            -- what one trial does
+--   trial      = function(t, c) ... end,            -- runs one trial
 --   model      = function(c, vocab) ... end,        -- makes the model of a trial, for commands
 --                                                   -- that open it later (experiment.builder)
 --   report     = { rows = "decay", columns = {"loss"} } or function(trials, report) ... end,
@@ -29,8 +29,8 @@
 --
 -- Every experiment also has the keys precision ("float32" unless declared otherwise;
 -- core.precision), device (TOEPLAB_DEVICE or "cpu" unless declared otherwise; devices.lua), ranks
--- and sequence_ranks (1): how many processes train together, and how many of them share a sequence
--- (docs/ranks.md), and micro_batches (1): into how many parts an update cuts its batch
+-- and sequence_ranks (1): the number of processes that train together, and of those that share a
+-- sequence (docs/ranks.md), and micro_batches (1): the number of parts of a batch in an update
 -- (train/update.lua).
 local code = require "toeplab.trials.code"
 local config = require "toeplab.base.config"
@@ -68,7 +68,7 @@ local Experiment = {}
 Experiment.__index = Experiment
 
 -- Returns "FILE:LINE" of the line that declares the key, found by searching the text of the script;
--- if none is found, that of the line where the declaration starts.
+-- if there is none, of the line where the declaration starts.
 function Experiment:where(key)
   local name = key:match "[^.]+$" or key
   local number, pattern = 0, "%f[%w_]" .. name:gsub("%p", "%%%0") .. "%f[^%w_][\"'%]]*%s*=[^=]"
@@ -94,16 +94,16 @@ local function located(self, message)
   return message
 end
 
--- Whether an error object ends the program with a code that says more than that something failed.
-local function says_more(e)
+-- Returns whether an error object has a more specific exit code than FAILED or USAGE.
+local function is_specific(e)
   return errors.is(e) and (e.status or e.code ~= errors.FAILED and e.code ~= errors.USAGE)
 end
 
--- Returns the handler for xpcall of what a function of the script raises: it adds the line of the
--- script, and keeps the status of errors of the engine.
+-- Returns a handler for xpcall of functions of the script: it adds the line of the script to
+-- errors, and keeps the status of errors of the engine.
 function Experiment:handler()
   return function(e)
-    if says_more(e) then return e end
+    if is_specific(e) then return e end
     local message = located(self, errors.text(e))
     if os.getenv("TOEPLAB_TRACEBACK") then message = debug.traceback(message, 2) end
     local status = type(e) == "table" and rawget(e, "status")
@@ -115,7 +115,7 @@ local function complain(self, key, format, ...)
   errors.usage("%s: %s", self:where(key), format:format(...))
 end
 
--- Raises if a key is not a text: the store would lose such a key.
+-- Raises if a key is not a string: the store would lose such a key.
 local function check_names(self, what, values)
   for key, value in pairs(values) do
     if type(key) ~= "string" then
@@ -146,15 +146,15 @@ local function check_fields(self, spec)
   end
 end
 
--- Returns config.flat of values that the script declares; raises where that refuses them.
+-- Returns config.flat of values that the script declares; raises errors with the script's line.
 function Experiment:flat(values)
   return config.flat(values, function(key, why)
     complain(self, tostring(key), "%s %s", key, why)
   end)
 end
 
--- Raises unless the value is a number, a text, a boolean, or a list of these. around: the set of
--- the lists that hold it; nil: none.
+-- Raises unless the value is a number, a string, a boolean, or a list of these. around: the set of
+-- the enclosing lists; nil: none.
 function Experiment:check_value(key, value, around)
   for name in (tostring(key) .. "."):gmatch "([^.]*)%." do
     if type(key) ~= "string" or not name:find "^[%a_][%w_]*$" then
@@ -168,7 +168,7 @@ function Experiment:check_value(key, value, around)
   local kind = type(value)
   if kind == "table" and is_list(value) then
     around = around or {}
-    if around[value] then complain(self, key, "%s holds itself", key) end
+    if around[value] then complain(self, key, "%s contains itself", key) end
     around[value] = true
     for _, item in ipairs(value) do self:check_value(key, item, around) end
     around[value] = nil
@@ -176,10 +176,9 @@ function Experiment:check_value(key, value, around)
     complain(self, key, "%s must be a finite number, not %s", key,
       value ~= value and "nan" or tostring(value))
   elseif kind == "string" and value:find "\0" then
-    complain(self, key, "%s must be a string without a NUL byte, at which SQLite would cut it",
-      key)
+    complain(self, key, "%s must be a string without NUL bytes, where SQLite would cut it", key)
   elseif kind ~= "number" and kind ~= "string" and kind ~= "boolean" then
-    complain(self, key, "%s must be a number, a text, true, false or a list of these, not a %s",
+    complain(self, key, "%s must be a number, a string, true, false or a list of these, not a %s",
       key, kind == "table" and "table with names" or kind)
   end
 end
@@ -197,11 +196,11 @@ local function check_grid(self)
   end
 end
 
--- Returns a list of seeds, or the rule of a text (sequential.lua).
+-- Returns a list of seeds, or the rule of a string (sequential.lua).
 local function check_seeds(self, seeds)
   if type(seeds) == "string" then
     local rule, form = sequential.rule(seeds)
-    if not rule then complain(self, "seeds", "seeds = '%s' is no rule: %s", seeds, form) end
+    if not rule then complain(self, "seeds", "seeds = '%s' is not valid: %s", seeds, form) end
     return rule
   end
   if math.type(seeds) == "integer" and seeds >= 1 and seeds <= experiment.MOST_SEEDS then
@@ -214,13 +213,13 @@ local function check_seeds(self, seeds)
     good = good and math.type(seed) == "integer" and seed >= 0
   end
   if not good then
-    complain(self, "seeds", "seeds must be a count from 1 to %d, a list of integers from 0 up, or "
-      .. "like \"until 2 %%\"", experiment.MOST_SEEDS)
+    complain(self, "seeds", "seeds must be a count from 1 to %d, a list of integers of at least 0, "
+      .. "or a rule like \"until 2 %%\"", experiment.MOST_SEEDS)
   end
   return seeds
 end
 
--- Returns whether the scales declare the key: there are at least two, and each of them sets it.
+-- Returns whether the scales declare the key: there are at least two, and each sets it.
 local function in_all_scales(self, names, key)
   for _, name in ipairs(names) do
     if self.scale[name][key] == nil then return false end
@@ -242,8 +241,8 @@ local function check_scale(self, names, name)
     self:check_value(key, value)
     if not self:varies(key) and self.fixed[key] == nil and not rows.values(self, key)[1]
       and not in_all_scales(self, names, key) then
-      complain(self, key, "scale %s sets '%s', which is declared in neither fixed nor grid nor "
-        .. "rows, nor in every scale%s", name, key, near(self, key))
+      complain(self, key, "scale %s sets '%s', which neither fixed nor grid nor rows nor every "
+        .. "scale declares%s", name, key, near(self, key))
     end
     if self:varies(key) and not is_list(value) then
       complain(self, key, "scale %s: %s is an axis and needs a list of values", name, key)
@@ -273,8 +272,8 @@ local function check_scales(self)
   for _, name in ipairs(names) do check_scale(self, names, name) end
 end
 
--- Checks that a report given as a table names declared keys (or seed) as rows and texts as columns;
--- which metrics exist is known only after a run.
+-- Checks that a report given as a table names declared keys (or seed) as rows, and strings as
+-- columns; the names of metrics are known only after a run.
 local function check_report(self)
   local wanted = self.report
   if type(wanted) ~= "table" then return end
@@ -289,7 +288,7 @@ local function check_report(self)
   keys[#keys + 1] = "seed"
   local rows = type(wanted.rows) == "string" and { wanted.rows } or wanted.rows
   if rows and (not is_list(rows) or #rows == 0) then
-    complain(self, "rows", "report: rows must name a key, or list several (default: all that vary)")
+    complain(self, "rows", "report: rows must be a key or a list of keys (default: all axes)")
   end
   for _, key in ipairs(rows or {}) do
     local ok, why = suggest.choose("key", key, keys)
@@ -393,11 +392,11 @@ end
 
 function experiment.is(v) return getmetatable(v) == Experiment end
 
--- Returns the text of the script at path; raises if it is none.
+-- Returns the text of the script at path; raises if it cannot be read.
 local function script_at(path)
   local kind = core.sys.kind(path)
   if kind == "folder" or kind == "other" or path:find "^/dev/" or path:find "^/proc/" then
-    errors.usage("%s: must be a plain file, because every worker reads it again", path)
+    errors.usage("%s: must be a regular file, because every worker reads it again", path)
   end
   local file, why = io.open(path, "rb")
   if not file then errors.usage("%s", why) end
@@ -407,8 +406,8 @@ local function script_at(path)
 end
 
 -- Runs the script at path and returns its experiment. The script may read every global but must not
--- set any. names: name -> value that the script sees instead of the global of that name; nil: no
--- replacements. text: of another script that is run in its place; nil: that of the file.
+-- set any. names: name -> value that replaces a global for the script, or nil. text: the source to
+-- run; nil: the content of the file.
 function experiment.load(path, names, text)
   text = text or script_at(path)
   own_code.beside(path)
@@ -452,8 +451,8 @@ function experiment.load(path, names, text)
   return value
 end
 
--- Returns the function build(c, vocab) by which trials/open_model.lua makes the models of the
--- experiment in the script at path; nil without a path.
+-- Returns the function build(c, vocab) of the experiment in the script at path, with which
+-- trials/open_model.lua makes models; nil without a path.
 function experiment.builder(path)
   if not path then return nil end
   local exp = experiment.load(path)

@@ -1,12 +1,12 @@
--- trials/guard.lua: watches a metric of a trial for values that are not finite and for spikes, and
--- the gradient for a norm that is not finite, and then ends the trial or rolls it back at a lower
+-- trials/guard.lua: watches a metric of a trial for spikes and for values that are not finite, and
+-- the gradient for a norm that is not finite. Then ends the trial or rolls it back at a lower
 -- learning rate.
 --
 -- A rollback returns to the last multiple of `every` steps, or to the best checkpoint if that is
--- later. It cannot use the last checkpoint: the step of that one depends on the clock and on
--- interruptions, on which results must not depend. A value is a spike if it is worse than the mean
--- of the last `window` values (at least 8) by more than `zscore` standard deviations. Every
--- intervention is stored as an event of the trial.
+-- later. It cannot use the last checkpoint, whose step depends on the clock and on interruptions:
+-- results must not. A value is a spike if it is worse than the mean of the last `window` values (at
+-- least 8) by more than `zscore` standard deviations. Each intervention is stored as an event of
+-- the trial.
 local guard = {}
 
 local Guard = {}
@@ -38,8 +38,8 @@ function guard.not_finite(value)
   return value ~= value and "nan" or tostring(value)
 end
 
--- Receives the values that the steps log. If one is bad, sets self.alarm to a message, and
--- self.not_finite if it is not finite.
+-- Receives each logged value. If it is bad, sets self.alarm to a message, and self.not_finite if it
+-- is not finite.
 function Guard:logged(name, value)
   if name ~= self.spec.metric then return end
   local wrong = guard.not_finite(value)
@@ -50,7 +50,7 @@ function Guard:logged(name, value)
   if #self.values > self.spec.window then table.remove(self.values, 1) end
 end
 
--- Returns what was not finite among the values of this step, or nil.
+-- Returns a message about a value of this step that is not finite, or nil.
 function Guard:found_not_finite() return self.not_finite and self.alarm or nil end
 
 -- The guard's state is part of checkpoints, so that a resumed trial is judged like an uninterrupted
@@ -68,10 +68,9 @@ end
 -- Returns whether a checkpoint must be written at this step for a later rollback.
 function Guard:anchors(step) return self:rolls_back() and step % self.spec.every == 0 end
 
--- Judges a step, whose gradient was not finite if the message `gradient` is given: returns nil if
--- all is well, else "stop" or "rollback", and why. A spike always asks for a rollback; what is not
--- finite asks for what the field `nan` says. Once `retries` rollbacks are used up, the verdict is
--- "stop".
+-- Judges a step. gradient: a message if its gradient was not finite, or nil. Returns nil if the
+-- step is fine, else "stop" or "rollback", and why: "rollback" for a spike, the field `nan` for a
+-- value that is not finite, and "stop" when `retries` rollbacks are used up.
 function Guard:verdict(gradient)
   local why, not_finite = self.alarm, self.not_finite
   self.alarm, self.not_finite = nil, false

@@ -2,8 +2,8 @@
 -- configuration with the seed, of the code that its trial function can reach (reach.lua), of its
 -- data, and of the engine's TL_NUMERICS. Nothing else that a script declares is part of it.
 --
--- The id excludes the code of the engine and of the library, so that a mended comment there makes
--- no trial new; whoever changes what that code computes raises TL_NUMERICS. Each trial stores the
+-- The id excludes the code of the engine and of the library, so that an edited comment there makes
+-- no trial new; a change of what that code computes must raise TL_NUMERICS. Each trial stores the
 -- hash of that code separately (provenance.code_hash).
 local code = require "toeplab.trials.code"
 local core = require "toeplab.core"
@@ -17,14 +17,14 @@ local suggest = require "toeplab.base.suggest"
 local identity = {}
 
 -- Returns the sha256 of each corpus that a key of the configuration names: { corpus = "9f..." },
--- and that of the file of byte pairs that the key merges names, because the tokens depend on it.
--- known: a cache of these hashes by the name of the corpus or file.
+-- and of the file of byte pairs that the key merges names, because the tokens depend on it. known:
+-- a cache of these hashes by the name of the corpus or file.
 local function data_of(exp, values, known)
   local hashes = {}
   local names = exp.data or (values.corpus and { "corpus" }) or {}
   for _, key in ipairs(names) do
     if type(values[key]) ~= "string" then
-      errors.usage("%s: data names the key '%s', which is not a text", exp:where("data"), key)
+      errors.usage("%s: data names the key '%s', which is not a string", exp:where("data"), key)
     end
     local name = values[key]
     known[name] = known[name] or corpus.hash(name)
@@ -49,9 +49,9 @@ function identity.script(exp)
   return core.sha256(code.hash(exp.text) .. (exp.own and exp.own.tokens or ""))
 end
 
--- Sets in each trial of exp its id, its folder relative to the results folder, the text of its
--- configuration, and the hashes of its code and data. store: where trials may have other ids, which
--- are then theirs (earlier.lua); nil: none.
+-- Sets in each trial of exp its id, its folder relative to the results folder, the JSON of its
+-- configuration, and the hashes of its code and data. store: takes over the ids under which the
+-- store has the trials (earlier.lua); nil: none.
 function identity.identify(exp, trials, store)
   local codes, backends, known = {}, {}, {}
   for i, backend in ipairs(core.backends()) do backends[i] = backend.name end
@@ -71,8 +71,8 @@ function identity.identify(exp, trials, store)
   if store then earlier.find(store, exp, trials) end
 end
 
--- Does what identity.identify does, but sets no ids if data of the trials is not on this machine,
--- and returns a sentence that says so; else nil.
+-- Like identity.identify, but if data of the trials is not on this machine, sets no ids and returns
+-- a message.
 function identity.identify_if_here(exp, trials, store)
   local ok, why = pcall(identity.identify, exp, trials, store)
   if ok then return nil end

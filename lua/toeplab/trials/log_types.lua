@@ -1,5 +1,5 @@
--- trials/log_types.lua: checks what a trial logs. Under one name it logs numbers, or tensors of one
--- type and shape, so that these are one array over its steps.
+-- trials/log_types.lua: checks logged values. All values of a name must be numbers, or tensors of
+-- one type and shape, so that the tensors form one array over the steps.
 local class = require "toeplab.nn.class"
 local core = require "toeplab.core"
 local logged_tensors = require "toeplab.store.logged_tensors"
@@ -16,14 +16,14 @@ end
 
 local MOST_AXES = 5 -- of a tensor, to which a series adds that of the steps
 
--- Whether a value is logged as a tensor; one of a single element is a number.
+-- Returns whether a value is logged as a tensor; a tensor of one element counts as a number.
 local function is_tensor(value) return class.istensor(value) and value:numel() > 1 end
 
 local function describe(tensor)
   return ("a tensor [%s] of type %s"):format(table.concat(tensor:shape(), ","), tensor:type())
 end
 
--- Returns the form of the tensors that an earlier attempt has logged under a name; nil if there is
+-- Returns the form of the tensors that an earlier attempt has logged under a name; nil if there are
 -- none, or the file is damaged.
 local function stored(self, name)
   local row = self.rows:artifact(logged_tensors.kind(name))
@@ -31,18 +31,19 @@ local function stored(self, name)
   return ok and describe(tensor) or nil
 end
 
--- Raises unless a value has the form of the values before it of that name.
+-- Raises unless a value has the form of earlier values of that name.
 local function check_form(self, name, value, index)
   local form = "a number"
   if is_tensor(value) then
     form = describe(value)
     if index then
-      error(("log: '%s' is %s, which is kept by step: it takes no index"):format(name, form), 4)
+      error(("log: '%s' is %s: tensors are stored by step and cannot have an index"):format(name,
+        form), 4)
     elseif #value:shape() > MOST_AXES then
       error(("log: '%s' is %s: with the steps it would have more than %d axes"):format(name, form,
         MOST_AXES + 1), 4)
     elseif not name:find "^[%w_-]+$" then
-      error(("log: the name '%s' of %s becomes that of a file: use letters, digits, _ and -")
+      error(("log: the name '%s' of %s becomes part of a file name: use letters, digits, _ and -")
         :format(name, form), 4)
     end
   end
@@ -68,7 +69,7 @@ local function check_name(name)
   end
 end
 
--- Returns the numbers of values (name -> number or tensor), as rows of metrics at a step, and the
+-- Returns the numbers in values (name -> number or tensor) as rows of metrics at a step, and the
 -- names of the tensors, both sorted by name. index: as in t:log, which calls this.
 function Types:sort(values, index, step)
   if type(values) ~= "table" then error("log: takes a table: t:log { name = number }", 3) end

@@ -1,9 +1,9 @@
--- trials/open_model.lua: opens a stored model wherever it is, for any script: tl.model.
+-- trials/open_model.lua: opens stored models for any script: tl.model.
 --
 --   tl.model "3f9c1a"               the model of a trial; also "@last", "experiment", key=value
---   tl.model "w.safetensors"        what toeplab export --weights wrote
+--   tl.model "w.safetensors"        a file of toeplab export --weights
 --   tl.model "runs/.../step-9.h5"   a checkpoint, beside the files that describe its model
---   tl.model "m.h5"                 what toeplab generate --convert wrote
+--   tl.model "m.h5"                 a file of toeplab generate --convert
 local checkpoint = require "toeplab.models.files.checkpoint"
 local core = require "toeplab.core"
 local converted = require "toeplab.models.files.converted"
@@ -26,21 +26,22 @@ local spec = options.declare "tl.model" {
     "build(c, vocab) makes a model that comes from a script, with the configuration c" },
 }
 
--- Whether the word names a file: it ends like one.
+-- Returns whether the word has the ending of a file.
 function open_model.is_file(word)
   return type(word) == "string" and (word:find "%.h5$" or word:find "%.safetensors$") ~= nil
 end
 
--- Raises if the command who was given a script, which has nothing to make: the model that about
--- describes is stored whole.
+-- Raises if the command `who` was given a script although the model that `about` describes needs
+-- none.
 function open_model.check_script(who, script, about)
   if script and not about.programmed then
-    errors.usage("%s: --script is for a model that its script makes; this one is stored whole", who)
+    errors.usage("%s: --script is only for models that a script makes; this model is stored "
+      .. "completely", who)
   end
 end
 
--- Opens the file at path. Returns the model, its vocabulary or nil, and its description; that of a
--- converted model has a session (recurrent.lua).
+-- Opens the file at path. Returns the model, its vocabulary or nil, and its description; for a
+-- converted model, the description has a session (recurrent.lua).
 function open_model.file(path, build)
   if path:find "%.safetensors$" then return exported.open(path, build) end
   raw_file.check(path)
@@ -63,7 +64,8 @@ local function artifacts(store, id)
 end
 
 -- Returns the parameters in the newest readable checkpoint of kind "best", else of "checkpoint",
--- and its row; kind: only that kind. Without any, returns nil and whether unreadable ones exist.
+-- and its row. kind: only this kind. If there are none, returns nil and whether unreadable ones
+-- exist.
 local function parameters(files, kind, warn)
   local damaged = false
   for _, wanted in ipairs(kind and { kind } or { "best", "checkpoint" }) do
@@ -99,12 +101,12 @@ local function describe(store, id, short, build)
   return saved_model.read(paths.model), paths, files
 end
 
--- Rebuilds the model of the trial in row (of records) with the parameters of its best checkpoint
--- or, without one, of its newest. options: kind ("best" or "checkpoint": only such), warn, build
--- (saved_model.build). Returns the model, its vocabulary or nil, and its description
+-- Rebuilds the model of the trial in row (of Records) with the parameters of its best checkpoint
+-- or, without one, of its newest. options: kind ("best" or "checkpoint": only this kind), warn,
+-- build (saved_model.build). Returns the model, its vocabulary or nil, and its description
 -- (saved_model.description) with {step=, kind=, sha256= of the checkpoint, trial=, config=}. Raises
 -- a usage error if only its script can build the model, or if the model or a checkpoint was never
--- stored, a storage error if a file is damaged.
+-- stored; a storage error if a file is damaged.
 function open_model.load(store, row, options)
   local o, short = options or {}, row.id:sub(1, 12)
   local about, paths, files = describe(store, row.id, short, o.build)
@@ -121,7 +123,7 @@ function open_model.load(store, row, options)
     sha256 = file.sha256, trial = row.id, config = c })
 end
 
--- Opens the model of the one trial that the words select in a store.
+-- Opens the model of the only trial that the words select in a store.
 function open_model.trial(store, words, o)
   return open_model.load(store, selection.one(store, words), {
     kind = o.last and "checkpoint" or nil, build = o.build,

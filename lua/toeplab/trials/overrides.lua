@@ -1,5 +1,5 @@
 -- trials/overrides.lua: applies the key=value words of a command line to the fields of an
--- experiment. Every value takes the type of the declared one.
+-- experiment. Each value is parsed as the type of the declared value.
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local experiment = require "toeplab.trials.experiment"
@@ -16,8 +16,8 @@ local function integer_list(word, text, least)
     if seed < least then list = nil break end
   end
   if not list then
-    errors.usage("%s takes integers from %d up%s, got '%s'", word, least,
-      word == "seeds" and text:find "%a" and ', or a text like "until 2 %"' or "", text)
+    errors.usage("%s takes integers of at least %d%s, got '%s'", word, least,
+      word == "seeds" and text:find "%a" and ', or a rule like "until 2 %"' or "", text)
   end
   return list
 end
@@ -25,7 +25,7 @@ end
 local function set_seeds(values, word, text)
   if word == "seeds" and sequential.is_text(text) then
     local rule, form = sequential.rule(text)
-    if not rule then errors.usage("seeds='%s' is no rule: %s", text, form) end
+    if not rule then errors.usage("seeds='%s' is not valid: %s", text, form) end
     values.seeds = rule
     return
   end
@@ -40,7 +40,7 @@ local function set_seeds(values, word, text)
   values.seeds = list
 end
 
--- Replaces the value of a key where it is declared: in fixed, and in each row that sets it.
+-- Replaces the value of a key in fixed and in each row that sets it.
 local function set_value(exp, values, key, value)
   local in_rows = rows.replace(values.rows, key, value)
   if exp.fixed[key] ~= nil or not in_rows then values.fixed[key] = value end
@@ -72,7 +72,7 @@ local function set_scale(exp, values, name)
   end
 end
 
--- Returns values that show the types of the key: those of fixed and of rows, or one of a scale.
+-- Returns sample values for the types of a key: from fixed and rows, or from a scale.
 local function declared(exp, key)
   local likes = rows.values(exp, key)
   if exp.fixed[key] ~= nil then table.insert(likes, 1, exp.fixed[key]) end
@@ -82,7 +82,7 @@ local function declared(exp, key)
   return likes
 end
 
--- Returns values that show the types of an axis: its own, or those that a random axis may draw.
+-- Returns sample values for the types of an axis: its own, or values that a random axis may draw.
 local function samples(exp, key)
   local drawn = exp.random[key]
   if not drawn then return exp:axes()[key] end
@@ -90,7 +90,8 @@ local function samples(exp, key)
   return real and { 0.5 } or table.move(drawn, 2, #drawn, 1, {})
 end
 
--- Makes a key that does not vary an axis. One that only some named rows set varies within these.
+-- Makes an axis of a key with one value. If only some named rows set the key, it varies within
+-- these rows.
 local function add_axis(exp, values, key, list)
   for axis, set in pairs(exp.fixed[key] == nil and values.rows or {}) do
     local names = {}
@@ -107,9 +108,9 @@ local function add_axis(exp, values, key, list)
   values.axes[key] = list
 end
 
-local function unknown(exp, key)
+local function refuse_key(exp, key)
   if key == "draws" then
-    errors.usage("%s: draws is for random, which this experiment does not have", exp.file)
+    errors.usage("%s: draws requires random, which this experiment does not declare", exp.file)
   end
   local names = exp:keys()
   table.move({ "seed", "seeds", "scale", "draws", "compare" }, 1, 5, #names + 1, names)
@@ -118,13 +119,13 @@ local function unknown(exp, key)
     key, suggest.hint(key, names))
 end
 
--- Sets a key to a value, or to several, over which it then varies. A declared list takes a list
--- without brackets as its value.
+-- Sets a key to a value, or makes it an axis of several values. A key whose declared value is a
+-- list takes a list without brackets as one value.
 local function set_key(exp, values, key, text)
   values.given[key] = true
   local varies = exp:varies(key)
   local likes = varies and samples(exp, key) or declared(exp, key)
-  if #likes == 0 then unknown(exp, key) end
+  if #likes == 0 then refuse_key(exp, key) end
   local plain = not varies and type(likes[1]) == "table" and text:sub(1, 1) ~= "["
   local list, expected = config.parse_list(text, plain and likes[1] or likes)
   if not list then
@@ -138,24 +139,24 @@ local function set_key(exp, values, key, text)
   end
 end
 
--- Checks that the lists of a zip are still equally long after overrides and scales.
+-- Checks that the lists of a zip still have the same length after overrides and scales.
 local function check_zips(exp, values)
   for _, axes in ipairs(values.zips) do
     local keys = sorted_keys(axes)
     for _, key in ipairs(keys) do
       if #axes[key] ~= #axes[keys[1]] then
-        errors.usage("%s: %s has %d value%s and %s has %d, and they go together: give both",
+        errors.usage("%s: zip: %s has %d value%s but %s has %d: set both to the same length",
           exp:where(key), key, #axes[key], #axes[key] == 1 and "" or "s", keys[1], #axes[keys[1]])
       end
     end
   end
 end
 
--- Replaces a rule as the seeds by all seeds that it may ask for, and sets rule and compared.
+-- If seeds is a rule, replaces it by all seeds that the rule may need, and sets rule and compared.
 local function apply_rule(exp, values, given)
   local rule = values.seeds
   if not rule.looks then
-    if given then errors.usage 'compare is for seeds like "until 2 %": give both' end
+    if given then errors.usage 'compare requires seeds like "until 2 %": give both' end
     return
   end
   values.rule, values.seeds = rule, {}
@@ -163,11 +164,11 @@ local function apply_rule(exp, values, given)
   values.compared = sequential.compared(exp, rule, given)
 end
 
--- Returns what the trials of exp are made from under words ("key=value", "scale=NAME", "seeds=N",
--- "seeds=until P %", "compare=KEY=VALUE", "seed=N"): fixed, rows, axes, zips, random, draws,
--- draw_seed, when, except, seeds, scale (its name, or ""), and given, the set of the keys that
--- words name; with seeds = "until P %", seeds has all that may be run, rule the rule of
--- sequential.lua, and compared what it compares. exp itself does not change. Raises usage errors.
+-- Returns the fields of exp under words ("key=value", "scale=NAME", "seeds=N", "seeds=until P %",
+-- "compare=KEY=VALUE", "seed=N"): fixed, rows, axes, zips, random, draws, draw_seed, when, except,
+-- seeds, scale (its name, or ""), and given (the set of the keys in words). With seeds = "until P
+-- %", seeds holds all seeds that may be run, rule the rule of sequential.lua, and compared its
+-- comparison. Does not change exp. Raises usage errors.
 function overrides.apply(exp, words)
   local values = {
     fixed = config.copy(exp.fixed), rows = config.copy(exp.rows), axes = config.copy(exp.grid),
@@ -178,7 +179,7 @@ function overrides.apply(exp, words)
   local pairs_, seen, compared = {}, {}, nil
   for _, word in ipairs(words) do
     local key, text = word:match("^([^=]+)=(.*)$")
-    if not key then errors.usage("'%s' is not an override; write key=value", word) end
+    if not key then errors.usage("'%s' is not a setting; write key=value", word) end
     local slot = key == "seed" and "seeds" or key
     if seen[slot] then errors.usage("%s is given twice: %s and %s", key, seen[slot], word) end
     seen[slot] = word

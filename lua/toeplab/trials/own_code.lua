@@ -1,8 +1,8 @@
 -- trials/own_code.lua: records the files of code that an experiment file loads, by require, dofile
 -- or loadfile, because their code is part of the ids of its trials.
 --
--- A file is recorded when it is loaded: package.loaded and package.path may have changed later, and
--- so may the file.
+-- It records a file when it is loaded, because package.loaded, package.path and the file may change
+-- later.
 local code = require "toeplab.trials.code"
 local core = require "toeplab.core"
 local provenance = require "toeplab.trials.provenance"
@@ -33,23 +33,23 @@ local function record(set, key, path, text, compiled)
 end
 
 local function refuse(name, participle, verb)
-  error(("'%s' must be %s at the top of the script: what only a running trial %s is not part of "
-    .. "its id"):format(name, participle, verb), 0)
+  error(("'%s' must be %s at the top of the script: code that only a running trial %s is not part "
+    .. "of its id"):format(name, participle, verb), 0)
 end
 
 -- ---- dofile and loadfile ------------------------------------------------------------------------
 
--- Returns whether the library called the function that calls this one.
+-- Returns whether the library called the caller of this function.
 local function by_library()
   local caller = debug.getinfo(3, "S") -- nil in a coroutine of dofile itself
   return caller and caller.source:sub(2, #library + 1) == library
 end
 
--- Does what loadfile does, and records the file.
+-- Like loadfile, but records the file.
 local function load_own(path, ...)
   if closed then refuse(path, "loaded", "loads") end
   local text = core.sys.read_file(path)
-  if not text then return plain.loadfile(path, ...) end -- its message says why
+  if not text then return plain.loadfile(path, ...) end -- for its error message
   record(watched.files, path, path, text, is_binary(text))
   return load(code.source(text), "@" .. path, ...)
 end
@@ -99,7 +99,7 @@ for i, search in ipairs { false, search_lua, search_c, search_c } do
 end
 
 -- Returns the file of a module that belongs to the script; nil for modules of the library and for
--- those that the script has put into package.preload.
+-- modules that the script has put into package.preload.
 local function own_module(name)
   local path = not package.preload[name] and (package.searchpath(name, package.path)
     or package.searchpath(name, package.cpath))
@@ -109,7 +109,7 @@ end
 local standard = { _G = true, package = true, coroutine = true, table = true, io = true, os = true,
   string = true, math = true, utf8 = true, debug = true }
 
--- Returns all modules but those of Lua and of the library, name -> what require returns.
+-- Returns all modules except those of Lua and of the library: name -> the value of require.
 local function others()
   local found = {}
   for name, value in pairs(package.loaded) do
@@ -119,8 +119,8 @@ local function others()
   return found
 end
 
--- Takes the other modules out of package.loaded, and returns them: what the process has loaded
--- before would otherwise not be loaded again, and so not be recorded.
+-- Removes the other modules from package.loaded, and returns them: require would otherwise not load
+-- them again, so they would not be recorded.
 local function set_aside()
   local aside = others()
   for name in pairs(aside) do package.loaded[name] = nil end
@@ -138,7 +138,7 @@ for name in pairs(standard) do
   if name ~= "_G" then tables[name] = _G[name] end -- reach.lua looks for globals
 end
 
--- Fields of package that say where modules lie; what require finds there is recorded.
+-- Fields of package that locate modules, which are recorded when require loads them.
 local excluded = { loaded = true, path = true, cpath = true }
 
 local added = {} -- what scripts have changed: name -> key -> {value=, before=}
@@ -156,8 +156,8 @@ local function put(name, key, value)
   end
 end
 
--- Returns what Lua's own tables hold, and the metatables of these and of types: name -> key ->
--- value.
+-- Returns the contents of Lua's own tables, and of the metatables of these and of types: name ->
+-- key -> value.
 local function contents()
   local all = { metatables = {} }
   for key, holder in pairs(holders) do all.metatables[key] = debug.getmetatable(holder[1]) end
@@ -170,7 +170,7 @@ local function contents()
   return all
 end
 
--- Returns what has changed since `before`, name -> key -> value, "removed" for what is gone.
+-- Returns the changes since `before`: name -> key -> value, or "removed".
 local function changes(before)
   local found = {}
   local function note(name, key, value)
@@ -189,8 +189,8 @@ local function changes(before)
   return found
 end
 
--- Undoes what earlier scripts of this process have changed, which another script would not find in
--- a process of its own. Returns a function that does it again where nothing has changed since.
+-- Undoes the changes of earlier scripts of this process, as if the next script ran in a new one.
+-- Returns a function that restores them where nothing has changed since.
 local function undo_changes()
   local undone = {}
   for name, list in pairs(added) do
@@ -218,8 +218,8 @@ end
 
 local home = "" -- what package.path begins with
 
--- Lets require find the modules in the folder of the script at path, whatever the working directory
--- is, and no longer those beside an earlier script.
+-- Makes require find the modules in the folder of the script at path, whatever the working
+-- directory is, and no longer those beside an earlier script.
 function own_code.beside(path)
   local rest = package.path
   if rest:sub(1, #home) == home then rest = rest:sub(#home + 1) end
@@ -230,13 +230,13 @@ end
 
 -- ---- Watching -----------------------------------------------------------------------------------
 
--- Returns one hash over all that was recorded; "" if it is nothing. kind: "tokens" or "bytes".
+-- Returns one hash over all recorded code; "" if there is none. kind: "tokens" or "bytes".
 local function combined(seen, kind)
   local lines, files = {}, {}
   for i, name in ipairs(sorted_keys(seen.modules)) do
     lines[i] = name .. " " .. seen.modules[name][kind]
   end
-  -- The folder of a file is left out: moving an experiment does not change its code.
+  -- Without the folder of a file: moving an experiment does not change its code.
   for path, hashes in pairs(seen.files) do
     files[#files + 1] = "/" .. path:match "[^/]*$" .. " " .. hashes[kind]
   end
@@ -245,11 +245,10 @@ local function combined(seen, kind)
   return #lines > 0 and core.sha256(table.concat(lines, "\n")) or ""
 end
 
--- Calls call(...), which must not raise, and records the files of code that it loads. Returns their
--- hashes, {tokens= (of their code without comments), bytes= (of their text)}, with texts= (path ->
--- the text of a file in Lua), modules= (the set of the names of all modules that it has loaded or
--- put into package.loaded) and standard= (what it has changed in Lua's own tables), then its
--- results.
+-- Calls call(...), which must not raise, and records the files of code that it loads. Returns
+-- {tokens= (a hash of their code without comments), bytes= (a hash of their text), texts= (path ->
+-- text of a Lua file), modules= (the set of the names of modules that it has loaded or put into
+-- package.loaded), standard= (its changes of Lua's own tables)}, then the results of call.
 function own_code.watch(call, ...)
   local outer, aside, redo_changes = watched, set_aside(), undo_changes()
   local seen, before = { modules = {}, files = {}, texts = {} }, contents()
@@ -266,8 +265,8 @@ function own_code.watch(call, ...)
     modules = modules, standard = changed }, table.unpack(results, 1, results.n)
 end
 
--- Forbids the script to load further code of its own until the returned function is called: the id
--- of a trial would not cover that code, so a change there would go unnoticed.
+-- Forbids the script to load more of its own code until the returned function is called: the id of
+-- a trial would not cover that code.
 function own_code.close()
   local function refuse_own(name)
     if not own_module(name) then return nil end

@@ -1,7 +1,8 @@
--- trials/parts.lua: the parts of a trial whose states its checkpoints hold: what t:steps is given.
+-- trials/parts.lua: checks and wraps the arguments of t:steps, the parts of a trial whose states
+-- its checkpoints hold.
 local parts = {}
 
--- Names in a checkpoint that no further part can have.
+-- Names in a checkpoint that `extra` cannot use.
 local reserved = { step = true, streams = true, threads = true, device = true, best = true,
   left = true, model = true, optim = true, data = true, guard = true, rungs = true }
 
@@ -9,22 +10,22 @@ local function has_state(part)
   return type(part) == "table" and type(part.state) == "function" and type(part.load) == "function"
 end
 
--- Whether part is a random stream (tl.stream).
+-- Returns whether part is a random stream (tl.stream).
 local function is_stream(part)
   return type(part) == "userdata" and (getmetatable(part) or {}).__name == "toeplab.stream"
 end
 
 local simple = { number = true, string = true, boolean = true }
 
--- Loads nn/class.lua late: it makes a tensor, after which no other device can be chosen.
+-- Loads nn/class.lua late, because it makes a tensor, after which the device cannot change.
 local function is_tensor(value) return require("toeplab.nn.class").istensor(value) end
 
--- Raises unless a checkpoint can hold what a table holds, and give it back: numbers, texts,
--- booleans, tensors, and tables that are each reached in one way. path: its name, for messages;
--- seen: table -> path.
+-- Raises unless a checkpoint can save and restore the contents of a table: numbers, strings,
+-- booleans, tensors, and tables that are referenced once. path: its name, for messages; seen: table
+-- -> path.
 local function check_values(values, path, seen)
   if seen[values] then
-    error(("steps: %s and %s are one table, which would come back as two"):format(seen[values],
+    error(("steps: %s and %s are one table, but would be restored as two"):format(seen[values],
       path), 0)
   end
   seen[values] = path
@@ -32,10 +33,10 @@ local function check_values(values, path, seen)
     local name = path .. "." .. tostring(key)
     local text = type(key) == "string" and key ~= "" and key ~= "." and not key:find "[/#?%z]"
     if math.type(key) ~= "integer" and not text then
-      error(("steps: %s: a key is an integer, or a text other than '.' without /, # and ?"):format(
+      error(("steps: %s: keys are integers, or strings other than '.' without /, # and ?"):format(
         name), 0)
     elseif has_state(value) or is_stream(value) then
-      error(("steps: %s has methods of its own: give it to steps by a name of its own"):format(
+      error(("steps: %s has methods of its own: pass it to steps under a separate name"):format(
         name), 0)
     elseif type(value) == "table" then
       check_values(value, name, seen)
@@ -45,7 +46,7 @@ local function check_values(values, path, seen)
   end
 end
 
--- Makes a table hold what another one holds. Tables within it stay the same ones.
+-- Copies the contents of a table into another one. Nested tables keep their identity.
 local function refill(values, from)
   for key in pairs(values) do
     if from[key] == nil then values[key] = nil end
@@ -59,8 +60,8 @@ local function refill(values, from)
   end
 end
 
--- Returns a part whose state is what the table of that name holds.
-local function held(values, name)
+-- Returns a part whose state is the contents of the table of that name.
+local function table_part(values, name)
   local function state()
     check_values(values, name, {})
     return values
@@ -68,8 +69,8 @@ local function held(values, name)
   return { state = state, load = function(_, from) refill(values, from) end }
 end
 
--- Returns a part whose state is that of a random stream.
-local function drawn(stream)
+-- Returns a part whose state is the state of a random stream.
+local function stream_part(stream)
   local function state()
     local key, offset = stream:state()
     return { key = key, offset = offset }
@@ -95,16 +96,16 @@ local function check_extra(extra)
   end
 end
 
--- Returns the parts by their names. model and opt (nil: there is none) have methods state() and
--- load(state); data may have them. extra, or nil, has further objects by their names: with these
--- methods, random streams, or tables, which are saved and restored with all that they hold:
--- numbers, texts, booleans, tensors and tables. Errors are at the line of the caller's caller.
+-- Returns the parts by their names. model and opt (or nil) have methods state() and load(state);
+-- data may have them. extra (or nil) maps names to more objects: with these methods, random
+-- streams, or tables of numbers, strings, booleans, tensors and tables. Errors are at the line of
+-- the caller's caller.
 function parts.of(model, opt, data, extra)
   local list = { model = model, optim = opt, data = has_state(data) and data or nil }
   if extra ~= nil then check_extra(extra) end
   for name, part in pairs(extra or {}) do
-    list[name] = is_stream(part) and drawn(part)
-      or type(part) == "table" and not has_state(part) and held(part, name) or part
+    list[name] = is_stream(part) and stream_part(part)
+      or type(part) == "table" and not has_state(part) and table_part(part, name) or part
   end
   for name, part in pairs(list) do
     if not has_state(part) then

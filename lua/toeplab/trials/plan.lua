@@ -11,13 +11,13 @@ local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
--- checks: trial functions of the library -> what raises if their keys make no sense.
+-- checks: trial functions of the library -> a function that raises if their keys make no sense.
 local plan = { checks = setmetatable({}, { __mode = "k" }) }
 
 local function rounded(v, digits) return tonumber(("%%.%dg"):format(digits):format(v)) end
 
--- Returns how many digits, 4 or more, tell the numbers of each key in the points apart: key ->
--- digits.
+-- Returns the number of digits, at least 4, that distinguishes the numbers of each key in the
+-- points: key -> digits.
 local function digits_of(points)
   local values, digits = {}, {}
   for _, point in ipairs(points) do
@@ -54,14 +54,13 @@ local function label(point, seed, many, digits)
   return table.concat(parts, " ")
 end
 
--- Returns the values of the key that was tuned (trials/tuning.lua) with which a point is run; one
--- false if none was.
+-- Returns the values of the tuned key (trials/tuning.lua) at a point; { false } without one.
 local function tuned_values(exp, values, point)
   return exp.tuned and exp.tuned.values_at(space.resolved(values, point)) or { false }
 end
 
--- Returns how many of the seeds the trials of a point have: with seeds = "until 2 %" those that
--- were asked for so far (runs/rounds.lua), at first those of the first look.
+-- Returns the number of seeds of a point. With seeds = "until 2 %" this is the number that is
+-- needed so far (runs/rounds.lua), at first that of the first look.
 local function seed_count(exp, values, point)
   if not values.rule then return #values.seeds end
   return math.min(#values.seeds, exp.asked and exp.asked(point) or values.rule.looks[1])
@@ -75,12 +74,12 @@ local function row_keys(values, varied)
 end
 
 -- Lists the trials of exp under the overrides in words ("key=value", "scale=NAME", "seeds=N",
--- "seed=N"), in an order that depends on the declaration alone and, with seeds = "until 2 %", on
--- the results so far. Each trial is {config=, point=, at= (the point without a key that was tuned),
--- seed=, label=}. The second result describes the whole plan: axes (the names of the keys that
--- vary), row_keys (the keys that named rows set), left_out (the excluded points: {point=, reason=,
--- label=}), seeds (all that may be run), values (the argument of space.points) and counts (its
--- third result). Raises usage errors.
+-- "seed=N"). Their order depends only on the declaration and, with seeds = "until 2 %", on the
+-- results so far. Each trial is {config=, point=, at= (the point without the tuned key), seed=,
+-- label=}. The second result describes the plan: axes (the names of the varying keys), row_keys
+-- (the keys that named rows set), left_out (the excluded points: {point=, reason=, label=}), seeds
+-- (all that may be run), values (the argument of space.points) and counts (its third result).
+-- Raises usage errors.
 function plan.trials(exp, words)
   local values = overrides.apply(exp, words)
   local points, left_out, counts = space.points(values)
@@ -111,7 +110,7 @@ function plan.trials(exp, words)
     values = values, counts = counts }
 end
 
--- Explains, as far as the declaration shows it, why two trials are equal.
+-- Explains why two trials are equal, if the declaration shows it.
 local function twice(exp)
   if next(exp.random) then return ", drawn by random: draw fewer, or from more values" end
   local axes = exp:axes()
@@ -140,7 +139,7 @@ local function check_keys(exp, trial)
   end
 end
 
--- Returns a value with the integers that equal its floats in their place.
+-- Replaces the floats in a value by equal integers.
 local function integral(v)
   if type(v) ~= "table" then return math.type(v) == "float" and math.tointeger(v) or v end
   local list = {}
@@ -148,7 +147,7 @@ local function integral(v)
   return list
 end
 
--- Returns a text that two trials share if filters cannot tell them apart: 1 and 1.0 are one value.
+-- Returns a string that is equal for two trials if filters cannot distinguish them: 1 equals 1.0.
 local function selected_by(trial)
   local values
   for key, v in pairs(trial.point) do
@@ -162,8 +161,8 @@ local function selected_by(trial)
 end
 
 -- Raises if two trials are equal, if a device is invalid or lacks the trial's precision, or if the
--- experiment's own check, or that of its trial function, rejects a trial. Sets in each trial the
--- field json, the text of its configuration.
+-- experiment's own check, or that of its trial function, rejects a trial. Sets the field json of
+-- each trial, its configuration as JSON.
 function plan.check(exp, trials)
   local seen = {}
   for _, trial in ipairs(trials) do
@@ -181,7 +180,7 @@ function plan.check(exp, trials)
       local n = trial.config[key]
       local other = key == "ranks" and type(n) == "table" -- of the experiment, with another meaning
       if not other and (math.type(n) ~= "integer" or n < 1) then
-        errors.usage("%s: %s must be an integer from 1 up, not %s", exp:where(key), key,
+        errors.usage("%s: %s must be an integer of at least 1, not %s", exp:where(key), key,
           type(n) == "table" and "a list" or tostring(n))
       end
     end

@@ -24,8 +24,8 @@ local function keys_of(exp)
   return set
 end
 
--- Raises a usage error for what cannot be meant. Sets exp.label to a table name -> text, and
--- exp.tex to a table name -> TeX, each nil if it would be empty.
+-- Raises a usage error for invalid titles and labels. Sets exp.label to a table name -> text, and
+-- exp.tex to a table name -> TeX, or to nil if they are empty.
 return function(exp)
   if exp.title then check_text(exp, "title", "title", exp.title) end
   local texts, tex, known = {}, {}, keys_of(exp)
@@ -48,7 +48,7 @@ return function(exp)
     if whole.tex ~= nil then check_text(exp, "label", what .. ", tex,", whole.tex) end
     for part in pairs(whole) do
       if part ~= 1 and part ~= "tex" then
-        errors.usage("%s: %s is \"text\" or { \"text\", tex = \"TeX\" }, and has '%s'",
+        errors.usage("%s: %s must be \"text\" or { \"text\", tex = \"TeX\" }, but has '%s'",
           exp:where "label", what, tostring(part))
       end
     end

@@ -14,8 +14,8 @@ function provenance.library()
   return path and path:match("^(.*)/[^/]*$") or "."
 end
 
--- Returns the folder of that name in the sources of a build, or in the data of an installation; nil
--- if there is none.
+-- Returns the folder `name` in the sources of a build, or in the data of an installation; nil if
+-- there is none.
 function provenance.data(name)
   local library = provenance.library()
   for _, root in ipairs { "/../../", "/../../../toeplab/" } do
@@ -79,9 +79,8 @@ local function environment()
   return secrets.environment(set)
 end
 
--- Returns a git command for the checkout. Without --no-optional-locks, status and diff lock the
--- index to refresh it; a kill at that moment would leave the lock behind, and the user could not
--- commit any more.
+-- Returns a git command for the checkout. --no-optional-locks keeps status and diff from locking
+-- the index: a kill would leave the lock behind, and the user could no longer commit.
 local function in_checkout()
   return "git --no-optional-locks -c diff.autoRefreshIndex=false -C "
     .. shell.quote(provenance.library())
@@ -99,7 +98,7 @@ end
 local features = { "sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "amx_tile",
   "asimd", "sve" }
 
--- Returns those features of the processor that results may depend on: "avx2 fma".
+-- Returns the features of the processor on which results may depend: "avx2 fma".
 function provenance.features()
   local info, found = core.sys.read_file("/proc/cpuinfo") or "", {}
   local flags = info:match("\nflags%s*: ([^\n]*)") or info:match("\nFeatures%s*: ([^\n]*)") or ""
@@ -111,23 +110,23 @@ end
 
 -- ---- Changes that are not committed -------------------------------------------------------------
 
-local MOST = 1 << 20 -- bytes of a diff that are stored
+local MOST = 1 << 20 -- bytes of a stored diff
 
-local LONGEST = 2000 -- bytes of a line of a diff that is searched for secrets
+local LONGEST = 2000 -- bytes of a line of a diff to search for secrets
 
 -- Returns whether a line may assign a secret or be part of a key.
 local function reveals(line)
-  if #line > LONGEST then return true end -- not source, and slow to search
+  if #line > LONGEST then return true end -- unlikely to be source code, and slow to search
   if line:find("PRIVATE KEY", 1, true) or line:find("AKIA%w%w%w%w%w%w%w%w%w%w%w%w") then
     return true
   end
   if secrets.text(line) ~= line then return true end
   local name, value = line:match("([%w_%-]+)[\"']?%s*[=:]%s*[\"']?([%w+/_%-.]+)")
   return name and (#value >= 16 and value:find("%d") and secrets.variable(name)
-    or not tonumber(value) and name:lower() ~= "token" and secrets.certain(name)) -- a parser's
+    or not tonumber(value) and name:lower() ~= "token" and secrets.certain(name)) -- of a parser
 end
 
--- Returns a part of a diff, from its "diff --git" line on, with its secrets masked.
+-- Returns a part of a diff, which begins with "diff --git", with its secrets masked.
 function provenance.masked(part)
   local head = part:match("^[^\n]*"):lower()
   local hidden = head:find("%.env%f[^%w]") or head:find("%.pem%f[^%w]") or head:find("id_rsa")
@@ -138,8 +137,8 @@ function provenance.masked(part)
   end))
 end
 
--- Returns the uncommitted changes of the checkout, as git diff prints them, with secrets masked;
--- nil if there are none. The second result says whether they were cut.
+-- Returns the uncommitted changes of the checkout in the format of git diff, with secrets masked;
+-- nil if there are none. The second result is whether they were cut.
 function provenance.changes()
   local text = shell.output(in_checkout()
     .. " -c core.quotepath=off diff HEAD --no-color --no-ext-diff --no-textconv")

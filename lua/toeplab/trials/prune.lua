@@ -1,17 +1,17 @@
--- trials/prune.lua: ends trials whose metric falls behind that of the other trials of their run at
--- fixed steps, the rungs.
+-- trials/prune.lua: ends trials whose metric falls behind other trials of their run at fixed steps,
+-- the rungs.
 --
---   asha    at the step min_steps, and then at eta times the step before, rounded down: a trial
---           goes on if its value is among the best 1/eta of those before it in the order of the
---           trials, and its own; until eta values are there, all go on (after Li et al. 2020, who
---           take the trials in the order in which they come)
---   median  at the same steps with eta 2: a trial goes on if its value is no worse than the median
---           of those before it and its own; until 4 of them are there, all go on
+--   asha    the first rung is min_steps, each other one eta times the one before, rounded down. A
+--           trial continues if its value is among the best 1/eta of its own and those of earlier
+--           trials; all continue until there are eta values. (After Li et al. 2020, who take trials
+--           in the order of arrival.)
+--   median  the same with eta 2: a trial continues if its value is not worse than the median of its
+--           own and those of earlier trials; all continue until there are 4 values
 --
--- A trial waits at a rung until all earlier trials have reached the rung or have ended. The
--- decision therefore depends only on the values, not on the speed of workers or on interruptions.
--- A value that is not finite ends its trial wherever it stands, and counts as worst for the others.
--- Each decision is made once and stored as an event of its trial, with the value.
+-- A trial waits at a rung until all earlier trials have reached the rung or have ended, so that the
+-- decision depends only on the values, not on the speed of workers or on interruptions. A value
+-- that is not finite always ends its trial, and is the worst value for the others. Each decision is
+-- made once and stored as an event of its trial, with the value.
 local json = require "toeplab.base.json"
 
 local prune = {}
@@ -33,14 +33,13 @@ function prune.rungs(spec)
   return setmetatable({ spec = spec, next = spec.min_steps, due = false }, Rungs)
 end
 
--- Receives the name of every value that is logged at a step, and sets self.due if the trial must be
--- judged now.
+-- Receives the name of each value logged at a step. Sets self.due if the trial must be judged now.
 function Rungs:logged(name, step)
   self.due = self.due or name == self.spec.metric and step >= self.next
 end
 
 -- If trial t must be judged after this step, waits for the coordinator's decision. Returns nil if
--- the trial continues, else the coordinator's order. Raises if a signal stops the trial meanwhile.
+-- the trial continues, else the coordinator's order. Raises if a signal stops the trial.
 function Rungs:wait(t)
   while self.due do
     local word
@@ -64,8 +63,8 @@ function Rungs:load(state) self.next, self.due = state.next, state.due end
 local Pruner = {}
 Pruner.__index = Pruner
 
--- trials: all trials of the experiment in their order, each with its id and, if it will not run
--- again, its status. list: the trials of this run; others are not waited for.
+-- trials: all trials of the experiment in order, each with its id and, if it will not run again,
+-- its status. list: the trials of this run; it does not wait for others.
 function prune.new(spec, records, trials, list)
   local self = setmetatable({ spec = spec, records = records, trials = {} }, Pruner)
   local to_do = {}
@@ -76,8 +75,8 @@ function prune.new(spec, records, trials, list)
   return self
 end
 
--- Returns the stored decision on a trial at that step: {kind = "judged" or "prune", text=}; nil if
--- there is none yet.
+-- Returns the stored decision on a trial at a step: {kind = "judged" or "prune", text=}; nil if
+-- there is none.
 local function decided(self, id, step)
   return self.records:rows([[SELECT kind, text FROM v_events WHERE trial = ? AND step = ?
     AND kind IN ('judged', 'prune') ORDER BY created LIMIT 1]], { id, step })[1]
@@ -92,8 +91,8 @@ end
 
 local over = { done = true, pruned = true, failed = true } -- an interrupted trial goes on
 
--- Returns the values at that step of the trials before t, turned so that less is better; nil if
--- some of them are not known yet. Trials that ended before the step have none.
+-- Returns the values of earlier trials than t at a step, with the sign changed so that less is
+-- better; nil if some are not known yet. Trials that ended before the step have no value.
 local function values_before(self, t, step)
   local list = {}
   for _, other in ipairs(self.trials) do
@@ -109,8 +108,8 @@ end
 
 local rules = {}
 
--- Each rule takes the value and the sorted values at its step, its own included; less is better. It
--- returns whether the value is good enough, and in words what it had to be among.
+-- Each rule takes a value and the sorted values at its step, including the value; less is better.
+-- It returns whether the value is good enough, and a description of the threshold.
 function rules.asha(spec, value, values)
   if #values < spec.eta then return true, ("the first %d"):format(#values) end
   local kept = math.max(1, math.tointeger(#values // spec.eta))

@@ -13,10 +13,10 @@
 --                          -- "drawn" a value that the paper draws but does not print
 --     { "0.99 (ours)", 23.98, 23.70, where = { { decay = 0.99 }, { preset = "decay-0.99" } } },
 --   },
---   numbers = "tnn/table15",                         -- of a figure: what this file leaves out is
---                                                    -- that of this table or figure
+--   numbers = "tnn/table15",                         -- of a figure: takes missing fields from this
+--                                                    -- table or figure
 --   draw = "plot @last matrix",                      -- of a figure: the command that draws ours
---   instead = "...",       -- what there is, if no experiment answers the table as a whole
+--   instead = "...",       -- the alternative, if no experiment answers the whole table
 --   setting = { layers = 7 },                        -- the paper's settings, in our keys
 --   bytes_per_token = 4.5,    -- of the paper's text; of claims
 --   average = { of = 5, column = "avg" },            -- this column is the mean of the first five
@@ -26,18 +26,18 @@
 --   },
 -- }
 --
--- A claim compares the row `row` with the row `over`. `over` may be a list of rows, which is a
--- comparison with each, or "others", which means all other rows; without it, the row is compared
--- with itself. A `where` table in the place of a row names a setting that the table lacks. What is
--- compared is a `column` (an id or a list of ids), the mean of the columns in `mean_of` (a list of
--- ids), or a `metric` (a name or a list of names); "ppl@16x" is the metric at 16 times the training
--- length. With `over_metric` the other side's value is that of another metric. The ratio of the two
--- values is `above` or `below` a number, or `within` a factor f, that is from 1/f to f.
--- Perplexities are first converted to those of bytes_per_token bytes.
+-- A claim compares the row `row` with the row `over`. `over` may be a list of rows, for a
+-- comparison with each, or "others", for all other rows; without it, the row is compared with
+-- itself. A `where` table instead of a row names a setting that the table lacks. The claim compares
+-- a `column` (an id or a list of ids), the mean of the columns in `mean_of` (a list of ids), or a
+-- `metric` (a name or a list of names); "ppl@16x" is the metric at 16 times the training length.
+-- `over_metric` is the metric of the other side, if it differs. The ratio of the two values is
+-- `above` or `below` a number, or `within` a factor f, i.e. from 1/f to f. Perplexities are first
+-- converted to tokens of bytes_per_token bytes.
 -- report/verdicts/claims.lua judges whether trials support it.
 --
 -- where: key -> value or list of values of a trial's configuration, or a list of such tables, one
--- of which must fit.
+-- of which must match.
 local core = require "toeplab.core"
 local provenance = require "toeplab.trials.provenance"
 local space = require "toeplab.trials.space"
@@ -50,8 +50,8 @@ local published = {}
 -- an installation.
 function published.folder()
   return provenance.data "results/published" or provenance.data "published"
-    or errors.raise(errors.FAILED, "there are no published tables beside %s; in a checkout, git "
-      .. "checkout results/published brings them back", provenance.library())
+    or errors.raise(errors.FAILED, "there are no published tables beside %s; in a checkout, "
+      .. "`git checkout results/published` restores them", provenance.library())
 end
 
 -- Sorts table2 before table10, and tables before figures.
@@ -88,7 +88,7 @@ local function alternatives(where)
   return where[1] and where or { where }
 end
 
--- Returns what the file of an id returns.
+-- Returns the result of the file of an id.
 local function content(id)
   local chunk, problem = loadfile(published.folder() .. "/" .. id .. ".lua", "t", {})
   if not chunk then errors.raise(errors.FAILED, "%s", problem) end
@@ -134,8 +134,8 @@ local function known(where, values)
 end
 
 -- Returns a function that maps a configuration to the row of the table that it reproduces, or nil.
--- axes: the set of keys that vary. If any `where` table mentions one of them, those that mention
--- none are ignored, so that a key which all trials share decides only where no other key does.
+-- axes: the set of keys that vary. If a `where` table mentions one of them, tables that mention
+-- none are ignored, so that a key that all trials share decides only if no other key does.
 function published.matcher(rows, axes)
   local some = false
   for _, row in ipairs(rows) do

@@ -1,16 +1,16 @@
 -- trials/reach.lua: finds the code that the trial function of an experiment can reach, because this
 -- code is part of the ids of its trials and the rest of the script is not.
 --
--- That is the tokens of the function and, transitively, of all functions of the user's own that it
--- closes over, and the contents of all tables and other values. Globals count where user code has
--- set them, modules where the code requires them, and of a table that a function only indexes by
--- names, as in sizes.small, these fields alone. Constants count although Lua folds them into the
--- functions that use them. The library counts by the names of its functions, modules and classes:
--- `numerics` covers what they compute. But functions that user code has put into tables of the
--- library count, and all that it has put into Lua's own tables.
+-- The code consists of the tokens of the function and, transitively, of all user functions that it
+-- closes over, and the contents of all tables and other values. It includes globals that user code
+-- has set, and modules that the code requires. Of a table that a function only indexes by names, as
+-- in sizes.small, it includes only these fields. It includes constants, although Lua folds them
+-- into the functions that use them. Functions, modules and classes of the library are represented
+-- by their names, because `numerics` covers their results; but functions that user code has put
+-- into tables of the library, and its changes of Lua's own tables, are included.
 --
--- What cannot be seen through (userdata, coroutines, C functions of others, code from strings)
--- makes the whole script count.
+-- If the code refers to something opaque (userdata, coroutines, C functions of others, code from
+-- strings), the id covers the whole script.
 local code = require "toeplab.trials.code"
 local core = require "toeplab.core"
 local options = require "toeplab.base.options"
@@ -33,7 +33,7 @@ local function give_up(why, ...) error({ opaque = why:format(...) }, 0) end
 local standard = { "_G", "coroutine", "debug", "io", "math", "os", "package", "string", "table",
   "utf8" }
 
--- Returns the pairs of a table, {name=, value=} each, in an order that is the same in each process.
+-- Returns the pairs of a table, {name=, value=} each, in the same order in each process.
 local function ordered_pairs(t)
   local list = {}
   for key, value in next, t do
@@ -45,8 +45,8 @@ local function ordered_pairs(t)
   return list
 end
 
--- Adds all that a table of the library reaches by fields and metatables, and collects the functions
--- in it that user code has written, with the name of the place where each was found first.
+-- Adds everything that a table of the library reaches by fields and metatables, and collects the
+-- user functions in it, with the name of the place where each was first found.
 local function add_library(self, t, place)
   if self.library[t] then return end
   self.library[t] = true
@@ -91,8 +91,8 @@ end
 
 -- ---- Files --------------------------------------------------------------------------------------
 
--- Returns {list=, lines=, spans=, constants=} of a file of the user's own or of the library; nil if
--- it is neither.
+-- Returns {list=, lines=, spans=, constants=} of a file of the user or of the library; nil if it is
+-- neither.
 local function file_of(self, path)
   local file = self.files[path]
   if file == nil then
@@ -117,8 +117,8 @@ local function candidates(file, info)
   return list
 end
 
--- Returns the tokens of a function, their lines, and its places, {first=, last=} each; nil if none
--- or several of the functions on its lines may be it. Of one in another, the outer one counts.
+-- Returns the tokens of a function, their lines, and its places, {first=, last=} each; nil if no
+-- function on its lines may be it, or several may. Of nested functions it takes the outer one.
 local function body_of(file, info)
   if info.what == "main" then return file.list, file.lines, {} end
   local list, text, after, places = nil, nil, 0, {}
@@ -156,7 +156,7 @@ end
 
 local function hash_of(text) return core.sha256(text):sub(1, 16) end
 
--- Adds a part that is named by what it is; of a function, its tokens with their lines and its path.
+-- Adds a part under a key of its kind and name; more: the tokens, lines and path of a function.
 local function add_part(self, key, text, more)
   local part = more or {}
   part.key, part.hash = key, hash_of(text)
@@ -164,14 +164,14 @@ local function add_part(self, key, text, more)
   self.parts[key] = part.hash
 end
 
--- Returns a name that no other value has.
+-- Returns a name that no other value uses.
 local function free_name(self, name)
   while self.taken[name] do name = name .. "'" end
   self.taken[name] = true
   return name
 end
 
--- Adds a part for a value that is neither a function nor a table, unless there is one of its name
+-- Adds a part for a value that is neither a function nor a table, unless there is one with its name
 -- and text. Returns its name.
 local function add_value(self, name, text)
   if self.parts["value " .. name] ~= hash_of(text) then
@@ -181,8 +181,8 @@ local function add_value(self, name, text)
   return name
 end
 
--- Returns the text that stands for a value in the part of what refers to it. name: of the value;
--- apart: whether it becomes a part of its own even if it is no function.
+-- Returns the text that represents a value in the part that refers to it. name: of the value;
+-- apart: whether it becomes a separate part even if it is not a function.
 function Walk:value(value, name, apart)
   local kind = type(value)
   if kind == "function" then return self:fn(value, name) end
@@ -199,8 +199,8 @@ local function is_visible(constant, places)
   return false
 end
 
--- Appends to texts what tokens at places of a file name of the constants that are declared around
--- them, and what these name. upvalues: a set of names that are no constants there.
+-- Appends to texts the constants that tokens at places of a file name, and the constants that these
+-- name. upvalues: a set of names that are not constants there.
 local function constants_used(self, file, places, tokens, texts, upvalues)
   local seen = {}
   for i, token in ipairs(tokens) do
@@ -238,8 +238,8 @@ local function fields_used(tokens, name)
   return sorted_keys(set)
 end
 
--- Adds what a function uses of a value that it closes over. Returns the text that stands for it.
-local function used(self, value, name, tokens)
+-- Adds the part of a closed-over value that a function uses. Returns the text that represents it.
+local function add_used(self, value, name, tokens)
   local own = type(value) == "table" and not self.library[value]
   local fields = own and fields_used(tokens, name)
   for _, field in ipairs(fields or {}) do
@@ -255,8 +255,8 @@ end
 
 local hidden = { debug = true, package = true, _G = true }
 
--- Appends to texts what tokens read of the globals that user code has set, and of the modules of
--- the user's own that they require.
+-- Appends to texts the globals of user code that tokens read, and the user's modules that they
+-- require.
 local function globals_used(self, tokens, texts, place)
   local seen = {}
   for i, token in ipairs(tokens) do
@@ -264,7 +264,7 @@ local function globals_used(self, tokens, texts, place)
     local value = not field and not seen[token] and rawget(_G, token)
     if token == "require" and not field then
       local name = tokens[i + (tokens[i + 1] == "(" and 2 or 1)]:match "^[\"'](.*)[\"']$"
-      if not name and next(self.own) then give_up("%s requires what a name says", place) end
+      if not name and next(self.own) then give_up("%s requires a module by a variable", place) end
       if self.own[name] then
         texts[#texts + 1] = self:value(package.loaded[name], name, true)
       end
@@ -277,7 +277,7 @@ local function globals_used(self, tokens, texts, place)
   end
 end
 
--- Returns the values that a function closes over, {name=, value=} each, by name; _ENV is left out.
+-- Returns the values that a function closes over, except _ENV: {name=, value=} each, by name.
 local function upvalues(self, f)
   local list = {}
   for i = 1, 255 do
@@ -293,7 +293,7 @@ local function upvalues(self, f)
   return list
 end
 
--- Returns the text that stands for a function of the library.
+-- Returns the text that represents a function of the library.
 local function library_function(self, f, path, info)
   local name, made = library_name(self, path, info)
   local texts = { "library " .. name }
@@ -328,7 +328,7 @@ function Walk:fn(f, name, key)
   local texts, closed = { table.concat(tokens, "\n"), tostring(info.nparams) }, {}
   for _, u in ipairs(upvalues(self, f)) do
     closed[u.name] = true
-    texts[#texts + 1] = u.name .. "=" .. used(self, u.value, u.name, tokens)
+    texts[#texts + 1] = u.name .. "=" .. add_used(self, u.value, u.name, tokens)
   end
   constants_used(self, file, places, tokens, texts, closed)
   globals_used(self, tokens, texts, name)
@@ -337,7 +337,7 @@ function Walk:fn(f, name, key)
   return name
 end
 
--- Returns the text of a metatable without what is of the library in it.
+-- Returns the text of a metatable without the values of the library.
 local function meta_text(self, meta, name)
   if not meta or self.library[meta] then return "" end
   local texts = {}
@@ -353,7 +353,7 @@ local function meta_text(self, meta, name)
   return #texts > 0 and " meta{" .. table.concat(texts, ",") .. "}" or ""
 end
 
--- Returns the keys of a table in an order of their own.
+-- Returns the keys of a table in a fixed order.
 local function ordered_keys(t, name)
   local keys, texts = {}, {}
   for key in next, t do
@@ -379,7 +379,7 @@ function Walk:table(t, name, apart)
   if self.depth > DEEPEST then give_up("%s... is nested too deeply", name:sub(1, 20)) end
   local texts = {}
   for i, key in ipairs(ordered_keys(t, name)) do
-    -- A declared option carries a line of help, which may be the library's.
+    -- Skips the help of a declared option, which may come from the library.
     local silent = key == "help" and getmetatable(t) == Field
     texts[i] = silent and "" or ("[%q]=%s"):format(key,
       self:value(rawget(t, key), ("%s.%s"):format(name, tostring(key))))
@@ -422,7 +422,7 @@ local function add_patches(self)
   for _, patch in ipairs(patches) do self:fn(patch.f, patch.name) end
 end
 
--- Adds what user code has put into Lua's own tables.
+-- Adds the changes that user code has made to Lua's own tables.
 local function add_standard(self, standard)
   for _, name in ipairs(sorted_keys(standard)) do self:value(standard[name], name, true) end
 end
@@ -438,10 +438,9 @@ local function walk(self, exp)
   end
 end
 
--- Returns what decides the results of the trials of exp: {parts= (name -> hash), list= (the parts,
--- {key=, hash=} each, with tokens=, lines= and path= for functions), total= (a hash of all), whole=
--- (why the whole script counts; nil: it does not)}. path: of its script; env: the table of the
--- globals of that.
+-- Returns the code that decides the results of the trials of exp: {parts= (name -> hash), list=
+-- (the parts, {key=, hash=} each, with tokens=, lines= and path= for functions), total= (a hash of
+-- all), whole= (why it includes the whole script, or nil)}. path: of the script; env: its globals.
 function reach.of(exp, path, env)
   local texts = { [path] = exp.text }
   for other, text in pairs(exp.own.texts) do texts[other] = text end

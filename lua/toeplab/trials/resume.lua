@@ -6,7 +6,7 @@ local streams = require "toeplab.base.streams"
 
 local resume = {}
 
--- Returns the full state of a trial for a checkpoint: its parts and the random streams.
+-- Returns the state of a trial for a checkpoint: its parts and the random streams.
 function resume.state(self)
   local state = { step = self.step, streams = {}, best = self.lowest, left = self.left }
   for name, part in pairs(self.parts) do state[name] = part:state() end
@@ -24,7 +24,7 @@ end
 
 local function apply(self, state)
   for name, part in pairs(self.parts) do
-    if state[name] == nil then error(("it contains no state of '%s'"):format(name), 0) end
+    if state[name] == nil then error(("it lacks the state of '%s'"):format(name), 0) end
     part:load(state[name])
   end
   for name, s in pairs(state.streams or {}) do streams.get(name):set_state(s.key, s.offset) end
@@ -32,9 +32,9 @@ local function apply(self, state)
   if self.rungs and state.rungs then self.rungs:load(state.rungs) end
 end
 
--- Returns the state in a checkpoint's file (only: just that part); nil and the reason if the file
--- is missing or damaged. Raises if the system cannot read the file: it may be sound, and ignoring
--- it could lose days of training.
+-- Returns the state in a checkpoint's file (only: just this part); nil and the reason if the file
+-- is missing or damaged. Raises if the system cannot read the file, because it may be intact, and
+-- skipping it could lose days of training.
 function resume.read(self, row, only)
   local file = self.folder .. "/" .. row.path
   local ok, hash = pcall(core.sha256_file, file)
@@ -46,12 +46,11 @@ function resume.read(self, row, only)
   local good, state = pcall(checkpoint.read, file, only)
   if good then return state end
   if type(state) ~= "table" or state.status ~= "ECORRUPT" then error(state, 0) end
-  return nil, "cannot be understood: " .. tostring(state)
+  return nil, "cannot be read: " .. tostring(state)
 end
 
 -- Returns the state in the checkpoint of a row; nil and the reason if the trial cannot resume from
--- it. That includes a checkpoint whose best checkpoint is lost, because t:load_best would then load
--- another one.
+-- it, e.g. because its best checkpoint is lost: t:load_best would then load a different one.
 local function usable(self, row, rows)
   local state, why = resume.read(self, row)
   if not state or not state.best or not state.best.step then return state, why end
@@ -63,27 +62,27 @@ local function usable(self, row, rows)
       why = problem
     end
   end
-  return nil, ("cannot be used: the best one, of step %d, %s"):format(state.best.step, why)
+  return nil, ("cannot be used: the best checkpoint, of step %d, %s"):format(state.best.step, why)
 end
 
 -- Warns if the number of threads has changed, because results then differ in their last bits.
 local function compare_threads(self, state)
   if not state.threads or state.threads == core.threads() then return end
-  self.progress:warn("the checkpoint was made with %d thread%s and this run has %d: the results "
-    .. "will not equal those of an uninterrupted run bit for bit; with --threads %d they would",
+  self.progress:warn("the checkpoint was made with %d thread%s, but this run has %d: the results "
+    .. "will differ in their last bits from an uninterrupted run; use --threads %d to avoid this",
     state.threads, state.threads == 1 and "" or "s", core.threads(), state.threads)
 end
 
--- Warns if the GPU, its driver or its libraries have changed, for the same reason.
+-- Warns if the GPU, its driver or its libraries have changed, which has the same effect.
 local function compare_devices(self, state)
   local _, about = core.device()
   if (state.device or "") == about then return end
-  self.progress:warn("the checkpoint was made on another device: the results will "
-    .. "not equal those of an uninterrupted run bit for bit; it was %s", state.device or "the CPU")
+  self.progress:warn("the checkpoint was made on another device, %s: the results will differ in "
+    .. "their last bits from an uninterrupted run", state.device or "the CPU")
 end
 
--- Returns a function that tells whether a rollback may return to a step: a multiple of guard.every,
--- or the step of the best checkpoint.
+-- Returns a function that returns whether a rollback may go back to a step: a multiple of
+-- guard.every, or the step of the best checkpoint.
 function resume.anchors(self)
   local best
   for _, row in ipairs(self.rows:checkpoints()) do
@@ -92,10 +91,9 @@ function resume.anchors(self)
   return function(step) return step == best or self.guard:anchors(step) end
 end
 
--- Loads the last checkpoint that a rollback may return to into model, optimiser and streams.
--- Returns its step, or nil if there is none. Raises if that checkpoint is damaged: an earlier one
--- would change the result, whereas a rerun of the trial resumes from before it and repeats the same
--- rollback.
+-- Loads the last checkpoint that a rollback may use into model, optimiser and streams. Returns its
+-- step, or nil if there is none. Raises if the checkpoint is damaged: an earlier one would change
+-- the result, whereas a rerun of the trial resumes from before it and repeats the same rollback.
 function resume.go_back(self)
   local rows, anchor = self.rows:checkpoints(), resume.anchors(self)
   for _, row in ipairs(rows) do
@@ -113,8 +111,8 @@ function resume.go_back(self)
   end
 end
 
--- Loads the last good checkpoint into model, optimiser and streams. Returns its step, 0 if there is
--- none. Drops the rows of newer checkpoints that cannot be used, and all rows of later steps.
+-- Loads the last usable checkpoint into model, optimiser and streams. Returns its step, 0 if there
+-- is none. Drops the rows of unusable newer checkpoints, and all rows of later steps.
 function resume.restore(self)
   local found, rows = 0, self.rows:checkpoints()
   for i, row in ipairs(rows) do

@@ -1,13 +1,14 @@
--- trials/rows.lua: named rows: each value of an axis is a name that stands for keys of its own.
+-- trials/rows.lua: checks and applies named rows: each value of an axis is a name for a set of
+-- keys.
 --
 --   rows = { model = { { "tnn", decay = 0.99 },
 --                      { "ski", backend = "ski", backend_options = { taps = 16 } } } }
 --
 -- makes model an axis of the values "tnn" and "ski", in this order. A trial of model=ski has the
--- configuration of fixed, with the keys of its row over it; the name itself is the key model, by
--- which reports, filters and labels know the row. If fixed, grid, zip or random declares model,
--- that decides which rows run. rows = { ski = {...}, fd = {...} } and rows = { { "ski", ... } } are
--- rows of the axis row; the former are in the order of their names.
+-- configuration of fixed, overridden by the keys of its row; the key model holds the name, for
+-- reports, filters and labels. If fixed, grid, zip or random declares model, that decides which
+-- rows run. rows = { ski = {...}, fd = {...} } and rows = { { "ski", ... } } are rows of the axis
+-- row; the former are sorted by name.
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local overlay = require "toeplab.base.overlay"
@@ -49,8 +50,8 @@ local function read(exp, axis, declared)
   return set
 end
 
--- Raises if a row sets what is no value, or a key that an axis or rows of another axis decide.
--- owners: key -> the axis whose rows set it.
+-- Raises if a row sets an invalid value, or a key that an axis or rows of another axis set. owners:
+-- key -> the axis whose rows set it.
 local function check_keys(exp, axis, set, owners)
   for _, name in ipairs(set.order) do
     for _, key in ipairs(sorted_keys(set.of[name])) do
@@ -65,8 +66,8 @@ local function check_keys(exp, axis, set, owners)
   end
 end
 
--- Checks the field rows of an experiment, whose other axes are checked, and makes it axis -> what
--- read returns. An axis that is declared nowhere else gets all names in grid.
+-- Checks the field rows of an experiment after its other axes, and replaces it by axis -> result of
+-- read. If no field declares the axis, adds it to grid with all names.
 function rows.check(exp)
   local given, owners = exp.rows or {}, {}
   for _, list in pairs(given) do
@@ -93,7 +94,7 @@ function rows.keys(list)
   return keys
 end
 
--- Returns the values that the rows of an experiment have for a key, in their order.
+-- Returns the values of a key in the rows of an experiment, in order.
 function rows.values(exp, key)
   local list = {}
   for _, set in pairs(exp.rows) do -- only one axis may set the key
@@ -113,7 +114,7 @@ function rows.replace(list, key, value)
   return some
 end
 
--- Lays the keys of the rows that a configuration names over it, but for those in the set `given`.
+-- Overrides a configuration by the keys of the rows that it names, except those in the set `given`.
 function rows.lay(list, all, given)
   for axis, set in pairs(list) do
     for key, value in pairs(set.of[all[axis]] or {}) do
@@ -122,7 +123,7 @@ function rows.lay(list, all, given)
   end
 end
 
--- Raises if a configuration names a row that there is not.
+-- Raises if a configuration names a missing row.
 function rows.check_names(exp, all)
   for axis, set in pairs(exp.rows) do
     local ok, why = suggest.choose("row", all[axis], set.order)
@@ -130,8 +131,7 @@ function rows.check_names(exp, all)
   end
 end
 
--- Adds to the set reads the axes whose rows set a key that is in it: their values made a
--- difference.
+-- Adds to the set reads the axes whose rows set a key in it: their values made a difference.
 function rows.add_reads(list, reads)
   for axis in pairs(list) do
     for key in pairs(rows.keys { list[axis] }) do reads[axis] = reads[axis] or reads[key] end

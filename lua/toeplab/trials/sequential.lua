@@ -1,26 +1,25 @@
--- trials/sequential.lua: reads seeds = "until 2 %" and the field compare, by which a run adds seeds
--- to a row until its ratio to another row is known to 2 %.
+-- trials/sequential.lua: parses seeds = "until 2 %" and the field compare, with which a run adds
+-- seeds to a row until its ratio to another row is known to 2 %.
 --
 --   seeds   = "until 2 %",              -- in full: "until 2 %, at least 14, at most 18"
 --   compare = { with = { decay = 0.99 }, metric = "test_ppl" },
 --
--- compares every other row with that of decay 0.99, by test_ppl (default: the first column of the
--- report). The command line takes seeds="until 2 %" and compare="decay=0.99 metric=test_ppl".
--- report/verdicts/looks.lua says which rows are compared and judges them, runs/rounds.lua runs the
--- seeds.
+-- compares every other row with the row of decay 0.99, by test_ppl (default: the first column of
+-- the report). The command line takes seeds="until 2 %" and compare="decay=0.99 metric=test_ppl".
+-- report/verdicts/looks.lua selects and judges the compared rows, runs/rounds.lua runs the seeds.
 --
--- A row is looked at after the least number of seeds, then after half as many again each time, and
--- every look may be its last. If each had an interval of 95 %, the one at which a row stops would
--- miss the truth in more than 5 % of the cases. Therefore the looks share the 5 %: each seed has an
--- equal part of it, and a look has those of the seeds that are new. By the union bound the
--- intervals of all looks then cover the truth together with at least 95 %. This correction was
--- chosen over the bounds of Pocock and of O'Brien and Fleming because theirs are constants for
+-- The first look at a row comes after the least number of seeds, each other one after half as many
+-- again, and every look may be the last. If each look had an interval of 95 %, the interval at
+-- which a row stops would miss the truth in more than 5 % of the cases. Therefore the looks share
+-- the 5 %: each seed has an equal part, and a look uses the parts of its new seeds. By the union
+-- bound the intervals of all looks then jointly cover the truth with at least 95 %. This correction
+-- was preferred to the bounds of Pocock and of O'Brien and Fleming because those are constants for
 -- normal statistics, which are too small for Student's t of few seeds, and because it holds
--- whatever makes a row stop: its interval, a trial that failed, or the end of a budget.
+-- whatever stops a row: its interval, a failed trial, or the end of a budget.
 --
--- Few seeds may agree by chance where a metric has outliers: three seeds of a model of which every
--- fifth ends badly are alike in half of all cases, and no interval of their own tells. Fourteen are
--- alike in 4 %; hence the default. Where outliers are excluded, "at least 5" saves seeds.
+-- Few seeds may agree by chance if a metric has outliers. If every fifth run of a model ends badly,
+-- three seeds agree in half of all cases, and their interval cannot show it. Fourteen agree in 4 %;
+-- hence the default. If outliers are impossible, "at least 5" saves seeds.
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -33,15 +32,15 @@ local LEAST, FIRST, MOST, LIMIT = 3, 14, 18, 1000
 local form = ('write "until 2 %%", or in full "until 2 %%, at least 14, at most 18": a percentage '
   .. "above 0 and below 100, and from %d to %d seeds"):format(LEAST, LIMIT)
 
--- Returns whether a value of seeds is such a text.
+-- Returns whether a value of seeds is such a rule.
 function sequential.is_text(value)
   return type(value) == "string" and value:find "^%s*until%f[^%w]" ~= nil
 end
 
--- Returns the rule of a text: {text= (in full), percent=, most= (seeds), looks= (a list: the seeds
--- of each), alpha= (a list: the share of the cases that the interval of each may miss)}; nil and
--- the right form if it has none. stored: whether the text is of a store, where one of an earlier
--- release says no least number, which was 3.
+-- Parses a rule: {text= (in full), percent=, most= (seeds), looks= (a list: the seeds of each
+-- look), alpha= (a list: the share of cases that the interval of each look may miss)}; nil and the
+-- right form if it is invalid. stored: whether the text comes from a store, where rules of earlier
+-- releases lack the least number, which was 3.
 function sequential.rule(text, stored)
   local number, rest = text:match "^%s*until%s+([%d.eE+-]+)%s*%%(.*)$"
   local percent, given = tonumber(number), {}
@@ -96,7 +95,7 @@ function sequential.check(exp)
   check_with(exp, exp.compare.with, exp:axes())
 end
 
--- Returns how compare would be declared for an experiment: "compare = { with = { decay = 0.99 } }".
+-- Returns an example of compare for an experiment: "compare = { with = { decay = 0.99 } }".
 function sequential.example(exp)
   local axes = exp:axes()
   local key = sorted_keys(axes)[1]
@@ -106,7 +105,7 @@ function sequential.example(exp)
     type(value) == "string" and ("%q"):format(value) or tostring(value))
 end
 
--- Reads compare="decay=0.99 metric=test_ppl" of a command line: {with=, metric=}. more: the axes
+-- Parses compare="decay=0.99 metric=test_ppl" of a command line: {with=, metric=}. more: the axes
 -- that the command line sets, key -> its values.
 function sequential.read(exp, text, more)
   local found, axes = { with = {} }, exp:axes()
@@ -114,7 +113,7 @@ function sequential.read(exp, text, more)
   for word in text:gmatch "[^%s,]+" do
     local key, value = word:match "^([^=]+)=(.*)$"
     if not key then
-      errors.usage("compare takes key=value of the row that the others are compared with, like "
+      errors.usage("compare takes key=value of the baseline row, like "
         .. "compare=\"decay=0.99 metric=test_ppl\", got '%s'", text)
     end
     if key == "metric" and not axes.metric then
@@ -130,24 +129,24 @@ function sequential.read(exp, text, more)
   return found
 end
 
--- Returns what a rule compares, from compare of the command line (nil: none) or the declaration;
--- raises a usage error if nothing says it.
+-- Returns the comparison of a rule from compare of the command line (given, or nil) or from the
+-- declaration; raises a usage error if there is neither.
 function sequential.compared(exp, rule, given)
   local declared = exp.compare or {}
   local with = given and given.with or declared.with
   if not with then
-    errors.usage("%s: seeds = \"%s\" needs to know which row the others are compared with: declare "
-      .. "%s, or give compare=KEY=VALUE", exp:where("seeds"), rule.text, sequential.example(exp))
+    errors.usage("%s: seeds = \"%s\" requires a baseline row: declare %s, or give "
+      .. "compare=KEY=VALUE", exp:where("seeds"), rule.text, sequential.example(exp))
   end
   local columns = type(exp.report) == "table" and exp.report.columns
   local metric = given and given.metric or declared.metric or columns and columns[1]
   if not metric then
-    errors.usage("%s: seeds = \"%s\" needs to know what is compared: declare metric = \"loss\" in "
-      .. "compare, or give compare=\"KEY=VALUE metric=NAME\"", exp:where("seeds"), rule.text)
+    errors.usage("%s: seeds = \"%s\" requires a metric: declare metric = \"loss\" in compare, or "
+      .. "give compare=\"KEY=VALUE metric=NAME\"", exp:where("seeds"), rule.text)
   end
   if exp.prune then
-    errors.usage("%s: seeds = \"%s\" cannot be used with prune: a pruned trial has no result to "
-      .. "compare", exp:where("prune"), rule.text)
+    errors.usage("%s: seeds = \"%s\" cannot be combined with prune: pruned trials have no result "
+      .. "to compare", exp:where("prune"), rule.text)
   end
   return { with = with, metric = metric }
 end

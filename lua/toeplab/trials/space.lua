@@ -8,15 +8,15 @@ local sorted_keys = require "toeplab.base.sorted_keys"
 
 local space = {}
 
--- A larger number of points is taken for a slip; it would not fit into memory.
+-- More points are probably a mistake, and would not fit into memory.
 local MOST = 1000000
 
 function space.check_count(count)
-  if count > MOST then errors.usage("that is %.3g trials; at most %d are run", count, MOST) end
+  if count > MOST then errors.usage("this plan has %.3g trials; the limit is %d", count, MOST) end
 end
 
--- Returns whether a value equals `wanted` or, if that is a list, one of its items. A value that is
--- itself a list must equal the whole list.
+-- Returns whether a value equals `wanted` or, if `wanted` is a list, one of its items. A value that
+-- is itself a list must equal the whole list.
 local function wanted_value(value, wanted)
   if type(wanted) ~= "table" then return value == wanted end
   if type(value) == "table" then
@@ -32,8 +32,8 @@ local function wanted_value(value, wanted)
   return false
 end
 
--- Returns whether the configuration `values` fits `where`: a table key -> value or list of values,
--- all of which must fit, or a function of the configuration.
+-- Returns whether the configuration `values` matches `where`: a table key -> value or list of
+-- values, all of which must match, or a function of the configuration.
 function space.fits(where, values)
   if type(where) == "function" then
     local ok, result = pcall(where, config.new(values))
@@ -46,7 +46,7 @@ function space.fits(where, values)
   return true
 end
 
--- Returns the product of two lists of points: each point of list, overlaid by each of more.
+-- Returns the product of two lists of points: each point of list, overridden by each of more.
 local function times(list, more)
   local result = {}
   space.check_count(#list * #more)
@@ -74,7 +74,7 @@ local function grid(axes)
   return list
 end
 
--- Returns the points of axes that go together: the i-th value of each.
+-- Returns the points of zipped axes: the i-th values of all.
 local function zip(axes)
   local keys, list = sorted_keys(axes), {}
   for i = 1, #axes[keys[1]] do
@@ -86,7 +86,7 @@ end
 
 -- ---- Random draws -----------------------------------------------------------------------------
 
--- The distributions by name: each maps a number of [0,1) and the distribution's arguments to a
+-- The distributions by name: each maps a number in [0,1) and the distribution's arguments to a
 -- value.
 local draws = {}
 
@@ -102,8 +102,8 @@ function draws.choice(u, ...) return (select(1 + math.floor(u * select("#", ...)
 
 space.distributions = sorted_keys(draws)
 
--- Draws `count` points. Each key has a random stream of its own, whose i-th number gives its value
--- at the i-th point, so that another key or a larger count leaves the other values unchanged.
+-- Draws `count` points. Each key has its own random stream, whose i-th number gives its value at
+-- the i-th point, so that another key or a larger count does not change the other values.
 local function random(axes, count, seed)
   local list = {}
   space.check_count(count)
@@ -119,15 +119,15 @@ end
 
 -- ---- All points --------------------------------------------------------------------------------
 
--- Lays fixed over a point, except for keys that the command line sets (given: key -> true).
+-- Overrides a point by fixed, except for keys that the command line sets (given: key -> true).
 local function lay(point, fixed, given)
   for key, value in pairs(fixed or {}) do
     if not given[key] then point[key] = value end
   end
 end
 
--- Returns the configuration at a point, without the seed: fixed, over it the keys of the rows that
--- it names, and over these the point's own.
+-- Returns the configuration at a point, without the seed: fixed, overridden by the keys of the rows
+-- that it names, and by the point's own keys.
 function space.resolved(values, point)
   local all = config.copy(values.fixed)
   for key, value in pairs(point) do all[key] = config.copy(value) end
@@ -135,7 +135,7 @@ function space.resolved(values, point)
   return all
 end
 
--- Expands the points that fit a rule of `when`.
+-- Expands the points that match a rule of `when`.
 local function apply(rule, list, values)
   local result = {}
   for _, point in ipairs(list) do
@@ -153,7 +153,7 @@ local function apply(rule, list, values)
   return result
 end
 
--- Returns the reason of the first exception that a configuration fits, or nil.
+-- Returns the reason of the first exception that a configuration matches, or nil.
 local function excepted(rules, all)
   for _, rule in ipairs(rules) do
     if space.fits(rule.where, all) then return rule.reason end
@@ -161,8 +161,8 @@ local function excepted(rules, all)
 end
 
 -- Returns the points of values: {fixed=, rows=, axes=, zips=, random=, draws=, draw_seed=, when=,
--- except=, given=}. Each point is a table of the keys of its axes, and of those that a rule of
--- `when` sets for it. Raises a usage error if no point is left. Second result: the excluded points,
+-- except=, given=}. Each point is a table of the keys of its axes and of the keys that rules of
+-- `when` set. Raises a usage error if no point is left. Second result: the excluded points,
 -- {point=, reason=} each. Third: the number of points before each rule of `when`, and after all.
 function space.points(values)
   local list = grid(values.axes)
@@ -185,7 +185,8 @@ function space.points(values)
     end
   end
   if #kept == 0 then
-    errors.usage("no trial is left: all %d are excepted, e.g. %s", #left_out, left_out[1].reason)
+    errors.usage("no trial is left: except excludes all %d, e.g. %s", #left_out,
+      left_out[1].reason)
   end
   return kept, left_out, counts
 end

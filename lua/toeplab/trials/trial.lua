@@ -2,12 +2,12 @@
 -- survives a kill at any moment, a log, and checkpoints.
 --
 --   for step in t:steps(1000, model, opt, data) do   resumes after the last checkpoint
---     t:log { loss = ..., kernel = tensor }          is stored once it returns
+--     t:log { loss = ..., kernel = tensor }          stores the values before it returns
 --     if step % 500 == 0 then t:best(loss_on_the_validation_part, 3) end
 --   end
---   t:load_best()                                    the model of the lowest value given to t:best
---   t:text("sample", text)                           a text that belongs to the result
---   t:log({ size = 0.1 }, 7)                         a metric with an index of its own
+--   t:load_best()                                    loads the model of the lowest t:best value
+--   t:text("sample", text)                           stores a text with the result
+--   t:log({ size = 0.1 }, 7)                         logs a metric with its own index
 --   t:model_of("3f9c1a")                             the model of another trial
 local checkpoint = require "toeplab.models.files.checkpoint"
 local chosen_backends = require "toeplab.nn.chosen_backends"
@@ -34,11 +34,11 @@ Trial.__index = Trial
 
 local KEEP = { checkpoint = 2, best = 1 }
 
--- o: rows (the trial's rows: worker.lua), folder (of the results), path (of the trial, relative to
--- folder), checkpoint ({steps=, seconds=}: the intervals), progress, seed, hear (function(seconds):
--- returns an order of the coordinator, waiting up to so long; nil if none came), ask
--- (function(step): asks the coordinator whether the trial continues), guard, prune (fields of the
--- experiment), memory (its budget in bytes, or nil).
+-- o: rows (the trial's rows: trial_rows.lua), folder (of the results), path (of the trial, relative
+-- to folder), checkpoint ({steps=, seconds=}: the intervals), progress, seed, hear
+-- (function(seconds): waits up to `seconds` for an order of the coordinator and returns it, or
+-- nil), ask (function(step): asks the coordinator whether the trial continues), guard, prune
+-- (fields of the experiment), memory (its budget in bytes, or nil).
 function trial.new(o)
   return setmetatable({
     rows = o.rows, folder = o.folder, path = o.path, progress = o.progress, seed = o.seed,
@@ -51,11 +51,11 @@ end
 
 -- ---- The log ----------------------------------------------------------------------------------
 
--- Formats a value for the line of progress; the sign of NaN, which C prints, means nothing.
+-- Formats a value for the progress line, without the meaningless sign that C prints for NaN.
 local function shown(format, value) return value ~= value and "nan" or format:format(value) end
 
--- Returns fn(self, ...), which stores results: signals wait for its end. `unstored` keeps the error
--- of a failure, by which worker.lua knows why a trial ended that does not catch it.
+-- Returns fn(self, ...), which stores results: signals wait for its end. Keeps an error in
+-- `unstored`, by which worker.lua recognises that the trial ended because of it.
 local function storing(self, fn, ...)
   self.busy = true
   local ok, result = pcall(fn, self, ...)
@@ -65,9 +65,9 @@ local function storing(self, fn, ...)
   error(result, 0)
 end
 
--- Writes a tensor of the current step to a file and then records it. Of two of one name at one
--- step the later one counts; the row of the first goes before its file does.
-local function keep(self, name, tensor)
+-- Writes a tensor of the current step to a file and then records it. A tensor replaces an earlier
+-- one of its name and step, whose row is dropped before its file.
+local function store_tensor(self, name, tensor)
   if self.follows then return end
   local before = self.rows:artifact(logged_tensors.kind(name), self.step)
   if before then self.rows:drop_artifact(before) end
@@ -75,11 +75,11 @@ local function keep(self, name, tensor)
 end
 
 -- Logs values (name -> number or tensor) at the current step, after the loop at the last step, or
--- numbers at `index`, e.g. a lag. A tensor of one element is a number; others are kept whole. Of
--- two values of one name at one step the later one counts.
+-- numbers at `index`, e.g. a lag. A tensor of one element counts as a number. A later value of the
+-- same name and step replaces an earlier one.
 function Trial:log(values, index)
   local rows, tensors = self.types:sort(values, index, self.step)
-  for _, name in ipairs(tensors) do storing(self, keep, name, values[name]) end
+  for _, name in ipairs(tensors) do storing(self, store_tensor, name, values[name]) end
   if #rows == 0 then return end
   local words = rows[1].name .. " " .. shown("%.4g", rows[1].value)
   for _, row in ipairs(rows) do
@@ -93,7 +93,7 @@ function Trial:log(values, index)
   storing(self, function() self.rows:add_metrics(rows) end)
 end
 
--- Writes a text to a file of the trial and then records it; a file without a row counts as absent.
+-- Writes a text to a file of the trial and then records it; a file without a row does not count.
 -- number: a part of the file name, by default the step. Returns the path of the file.
 local function write_text(self, kind, step, text, number)
   number = number or ("%08d"):format(step)
@@ -110,15 +110,15 @@ local function store_text(self, ...)
 end
 
 -- Calls fn(...) with the backends that an earlier attempt of the trial chose for "auto", and stores
--- every new choice at once. Each choice makes a new file, named after its sha256, whose row then
--- replaces that of the old file: a kill in between leaves the old row with the old file.
+-- every new choice immediately. Each choice makes a new file, named after its sha256, whose row
+-- then replaces the old row: after a kill in between, the old row still has its file.
 function Trial:with_backends(fn, ...)
   local row = self.rows:artifact "backends"
   local old = row and self.folder .. "/" .. row.path
   local text = row and trial_files.text(old, row.sha256)
   if row and not text then
-    error(("%s is missing or damaged: the backends that the trial started with are unknown; "
-      .. "toeplab fsck --repair lets the trial choose again"):format(old), 0)
+    error(("%s is missing or damaged: the trial does not know the backends of its start; "
+      .. "after `toeplab fsck --repair` it chooses again"):format(old), 0)
   end
   local function store(all)
     local new = store_text(self, "backends", 0, all, core.sha256(all):sub(1, 8))
@@ -128,8 +128,7 @@ function Trial:with_backends(fn, ...)
   return chosen_backends.with(text, store, fn, ...)
 end
 
--- Stores a text of the current step with the trial, e.g. a sample; name becomes part of a file
--- name.
+-- Stores a text of the current step, e.g. a sample; name becomes part of a file name.
 function Trial:text(name, text)
   local good = type(name) == "string" and name:find("^[%w_%-]+$")
   if not good or type(text) ~= "string" then
@@ -164,15 +163,15 @@ local function save(self, kind)
   self.saved_step, self.saved_time = self.step, core.sys.clock()
 end
 
--- Writes and records a checkpoint of the current step, of kind "checkpoint" or "best". Only
--- afterwards does it remove the older ones of that kind beyond the number in KEEP.
+-- Writes and records a checkpoint of the current step, of kind "checkpoint" or "best". Then removes
+-- older ones of that kind beyond the number in KEEP.
 function Trial:save(kind)
   if not self.follows then storing(self, save, kind or "checkpoint") end
 end
 
--- Receives a measure of the model after this step of which less is better, such as a loss, and
--- saves the checkpoint of the lowest value (kind "best"). After `patience` successive values that
--- are not lower, the loop ends with this step. Returns whether the value is the lowest so far.
+-- Receives a measure of the model after this step, such as a loss; lower is better. Saves a
+-- checkpoint of kind "best" if it is the lowest so far, and returns whether it is. Ends the loop
+-- with this step after `patience` successive values that are not lower.
 function Trial:best(value, patience)
   if not self.looping then error("best: must be called inside the loop of steps", 2) end
   if type(value) ~= "number" then
@@ -194,12 +193,12 @@ function Trial:best(value, patience)
 end
 
 -- Loads the parameters of the best checkpoint into the model, after the loop. Returns its step and
--- value; nil if t:best never received a number other than NaN.
+-- value; nil if t:best received no number, or only NaN.
 function Trial:load_best()
   if not self.parts or self.looping then
     error("load_best: must be called after the loop of steps", 2)
   end
-  if not self.parts.model then error("load_best: t:steps was given no model", 2) end
+  if not self.parts.model then error("load_best: pass the model to t:steps", 2) end
   local lowest = self.lowest
   if not lowest or not lowest.step then return nil end
   if lowest.step == self.step then return lowest.step, lowest.value end
@@ -207,7 +206,7 @@ function Trial:load_best()
     if row.kind == "best" then
       local state, why = resume.read(self, row, "model")
       if not state then
-        error(("the best checkpoint %s/%s %s; the same command trains again from an earlier "
+        error(("the best checkpoint %s/%s %s; run the same command to train again from an earlier "
           .. "checkpoint"):format(self.folder, row.path, why), 0)
       end
       self.parts.model:load(state.model)
@@ -217,9 +216,9 @@ function Trial:load_best()
   return lowest.step, lowest.value
 end
 
--- Returns the model of another trial in the results folder, found by the beginning of its id, or
--- that of a file, found by its path (with a / or a dot), as open_model.lua does. build: makes a
--- model that comes from a script.
+-- Returns the model of another trial in the results folder (id: the beginning of its id) or of a
+-- file (id: a path with a / or a dot), as open_model.lua does. build: makes a model that comes from
+-- a script.
 function Trial:model_of(id, build)
   if id:find "[/.]" then return open_model.file(id, build) end
   local all <close> = records.open(self.folder, "r")
@@ -235,9 +234,9 @@ function Trial:stopped()
   return name and errors.new(code, "stopped by SIG%s after step %d", name, self.saved_step or 0)
 end
 
--- Raises the error that ends the run if a signal has arrived. Between steps it first writes a
--- checkpoint; inside a step it waits for the end of the step, unless this is the second SIGINT.
--- While results are being stored it always waits.
+-- Raises the error that ends the run if a signal has arrived. Between steps, first writes a
+-- checkpoint. Inside a step, does nothing until the end of the step, unless this is the second
+-- SIGINT; nor while results are being stored.
 function Trial:check_signals(inside_step)
   local stopped = self:stopped()
   if not stopped then return end
@@ -247,41 +246,42 @@ function Trial:check_signals(inside_step)
   error(self:stopped(), 0)
 end
 
--- Whether the loop has ended before its last step: t:best lost its patience, or the script left it.
+-- Returns whether the loop has ended before its last step: early stopping triggered, or the script
+-- left the loop.
 local function ended(self)
   return self.left or self.lowest ~= nil and self.lowest.ended == true
 end
 
--- Obeys the coordinator's order: "prune" ends the trial here; "gone", which says that the
--- coordinator has died, makes the trial write a checkpoint and end.
-local function obey(self, wish)
-  if wish == "prune" then
+-- Obeys an order of worker:hear: "prune" ends the trial here; "gone" (the coordinator has died)
+-- makes it write a checkpoint and end.
+local function obey(self, order)
+  if order == "prune" then
     self.why_ended = "pruned"
     errors.raise(errors.DONE, "pruned after step %d", self.step)
   end
-  if wish ~= "gone" then return end
+  if order ~= "gone" then return end
   self:save()
   errors.raise(errors.TERMINATE, "the coordinator died after step %d", self.step)
 end
 
--- At a rung, waits for the coordinator's decision. The waiting does not count as time of the trial.
+-- At a rung, waits for the coordinator's decision. The waiting time does not count.
 local function await_decision(self)
   if not self.rungs or not self.rungs.due then return end
   local since = core.sys.clock()
-  local wish = self.rungs:wait(self)
+  local order = self.rungs:wait(self)
   self.rows.began = self.rows.began + core.sys.clock() - since
-  obey(self, wish)
+  obey(self, order)
 end
 
--- Ends the trial at a step whose loss or gradient the guard does not accept.
+-- Ends the trial at a step whose loss or gradient the guard rejects.
 local function diverged(self, why, where)
   self.why_ended = "guard"
   local who = self.guard and "guard: " or ""
   error(("%s%s at step %d%s"):format(who, why, self.step, where or ""), 0)
 end
 
--- Rolls the trial back to an earlier step at a lower learning rate, and writes a checkpoint at
--- once, so that the rollback survives a kill.
+-- Rolls the trial back to an earlier step at a lower learning rate, and writes a checkpoint
+-- immediately, so that the rollback survives a kill.
 local function roll_back(self, why)
   local spec, bad, used = self.guard.spec, self.step, self.guard.used
   self.keep = nil
@@ -301,7 +301,7 @@ local function roll_back(self, why)
 end
 
 -- Lets the guard judge the step. Returns whether it rolled the trial back. A gradient that is not
--- finite ends a trial that has no guard, too.
+-- finite ends the trial even without a guard.
 local function apply_guard(self)
   local why = self.gradient
   local verdict = why and "stop"
@@ -315,7 +315,7 @@ local function apply_guard(self)
   diverged(self, why)
 end
 
--- Receives the norm of a gradient that is not finite. Returns whether the trial judges it.
+-- Receives the norm of a gradient that is not finite. Returns whether the loop will judge it.
 local function judge_gradient(self, norm)
   if self.looping then self.gradient = "the gradient's norm is " .. guard.not_finite(norm) end
   return self.looping
@@ -327,23 +327,23 @@ local function check_memory(self)
   local peak = core.memory().peak
   if peak <= self.memory then return end
   self.why_ended = "budget"
-  error(("budget: %.0f MB of memory are in use at step %d; the limit is %.0f"):format(peak / 1e6,
+  error(("budget: %.0f MB of memory used at step %d; the limit is %.0f"):format(peak / 1e6,
     self.step, self.memory / 1e6), 0)
 end
 
--- Does what follows a step. In a team rank 0 does it, and tells the others whether they go on.
--- leaving: whether the script has left the loop of steps. Rank 0 decides: returns whether it has
--- left the loop, which a rank that has not then does, too.
+-- Calls fn, the work after a step. In a team, rank 0 calls it and sends the others whether to
+-- continue. leaving: whether the script has left the loop of steps. Returns whether it has left the
+-- loop on rank 0, which the other ranks must follow.
 local function together(self, fn, leaving)
   if not self.team then return fn(self) end
   if self.follows then
     self.keep = nil
-    -- the only order: rank 0 collects the states of the optimiser for a checkpoint
+    -- The only other message: rank 0 collects the states of the optimiser for a checkpoint.
     local word = self.team:follow_orders(function() self.parts.optim:state() end)
     if word == "end" then errors.raise(errors.DONE, "rank 0 has ended the trial") end
     if leaving and word ~= "left" then
-      error(("ranks: the script left the loop at step %d here, and rank 0 goes on: leave it by "
-        .. "what is equal on all ranks, not by a clock"):format(self.step), 0)
+      error(("ranks: the script left the loop at step %d here, but rank 0 continues: decide by "
+        .. "values that are equal on all ranks, not by a clock"):format(self.step), 0)
     end
     return word == "left"
   end
@@ -352,7 +352,7 @@ local function together(self, fn, leaving)
   if not ok then error(why, 0) end
 end
 
--- Restores the last checkpoint, of rank 0 on all ranks of a team. Returns its step.
+-- Restores the last checkpoint; all ranks of a team restore that of rank 0. Returns its step.
 local function restore(self)
   local team = self.team
   if not team then return resume.restore(self) end
@@ -366,13 +366,13 @@ local function restore(self)
   self.rows.artifacts = theirs.rows
   found = resume.restore(self)
   if found ~= theirs.step then
-    error(("ranks: %s/%s of step %d cannot be read here: all ranks need the same results folder")
+    error(("ranks: %s/%s of step %d cannot be read here: all ranks must share the results folder")
       :format(self.folder, self.path, theirs.step), 0)
   end
   return found
 end
 
--- Writes the checkpoint that t:best has asked for in this step.
+-- Writes the checkpoint that t:best has requested in this step.
 local function save_best(self)
   if self.keep then self:save("best") end
   self.keep = nil
@@ -395,7 +395,7 @@ local function after_step(self)
 end
 
 -- Ends a loop that the script has left by break or return: writes the checkpoint of its last step,
--- as at any other end. A trial that resumes from it makes no further steps.
+-- as at every end of the loop. A trial that resumes from it makes no more steps.
 local function leave(self)
   self.left = true
   local ok, why = pcall(together, self, function()
@@ -408,15 +408,15 @@ local function leave(self)
   if not ok then error(why, 0) end
 end
 
--- Raises if the vocabulary differs from the one that the trial started with, e.g. because the file
--- of merges has changed.
+-- Raises if the vocabulary has changed since the start of the trial, e.g. because the file of
+-- merges has changed.
 local function compare_vocabulary(self, texts)
   if #self.rows:checkpoints() == 0 then return end
   for _, kind in ipairs { "vocabulary", "encoder", "dictionary" } do
     local had = texts[kind] and self.rows:artifact(kind, 0)
     if had and had.sha256 ~= core.sha256(texts[kind]) then
-      error(("the %s differs from the one that the trial started with, %s/%s/%s-00000000.%s: "
-        .. "restore that one, or run in another folder"):format(kind, self.folder, self.path, kind,
+      error(("the %s has changed since the trial started with %s/%s/%s-00000000.%s: "
+        .. "restore it, or run in another folder"):format(kind, self.folder, self.path, kind,
         saved_model.endings[kind]), 0)
     end
   end
@@ -431,10 +431,10 @@ local function store_model(self, model, data)
   end
 end
 
--- Restores everything from the last good checkpoint and iterates over the remaining steps up to n.
--- The arguments are those of parts.of.
+-- Restores everything from the last usable checkpoint and iterates over the remaining steps up to
+-- n. Other arguments: as for parts.of.
 function Trial:steps(n, model, opt, data, extra, ...)
-  if self.parts then error("steps: a trial has one loop of steps", 2) end
+  if self.parts then error("steps: a trial can have only one loop of steps", 2) end
   if math.type(n) ~= "integer" or n < 0 then error("steps: takes an integer of at least 0", 2) end
   if select("#", ...) > 0 then
     error("steps: takes the number, model, optimiser, data and { name = object }, got more", 2)
@@ -442,7 +442,7 @@ function Trial:steps(n, model, opt, data, extra, ...)
   self.parts = parts.of(model, opt, data, extra)
   store_model(self, model, data)
   if self.guard and not opt and self.guard:rolls_back() then
-    error("steps: a guard that rolls back lowers the learning rate: give the optimiser", 2)
+    error("steps: a guard that rolls back lowers the learning rate: pass the optimiser", 2)
   end
   for _, part in pairs(self.parts) do
     if optim.is(part) then part.judge = function(norm) return judge_gradient(self, norm) end end

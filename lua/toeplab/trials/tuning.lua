@@ -1,19 +1,19 @@
 -- trials/tuning.lua: narrows the values of a key for each point of an experiment by a small sweep
--- of its own, at a seed that the experiment itself does not use, with the same values for all
--- points.
+-- before the experiment, with the same values for all points, at a seed that the experiment does
+-- not use.
 --
 --   tune = { key = "lr", values = { 1e-3, 3e-3, 1e-2 }, metric = "best_val_ppl", seed = 101,
 --            fixed = { steps = 1000 }, within = 0.03 }
 --
--- declares that each point is first tried for 1,000 steps (or those that the command line sets)
--- with each of these learning rates. The rates whose best_val_ppl is within 3 % (the default) of
--- the best are then run with all seeds of the experiment, and tables and comparisons take the one
--- whose best_val_ppl has the better mean over these seeds (report/choice.lua). One seed of a short
--- training alone must not choose: two equal models that get different rates by chance then differ
--- significantly in half of all experiments, where 5 % is claimed. A schedule that ends, such as
--- cosine, makes short trainings rank rates as long ones do. A key that the command line sets is not
--- tuned, nor any in the scales that `without` lists. The trials of the small sweep belong to an
--- experiment with the name NAME-tuning.
+-- tries each learning rate at each point for 1,000 steps (or the number that the command line
+-- sets). The rates whose best_val_ppl is within 3 % (the default) of the best then run with all
+-- seeds of the experiment, and tables and comparisons take the rate whose best_val_ppl has the
+-- better mean over these seeds (report/choice.lua). One seed of a short training must not choose
+-- alone: two equal models that get different rates by chance would then differ significantly in
+-- half of all experiments, instead of 5 %. A schedule that ends, such as cosine, makes short
+-- trainings rank rates like long ones. A key that the command line sets is not tuned, nor is any
+-- key in the scales that `without` lists. The trials of the small sweep belong to an experiment
+-- named NAME-tuning.
 local config = require "toeplab.base.config"
 local errors = require "toeplab.base.errors"
 local identity = require "toeplab.trials.identity"
@@ -33,7 +33,7 @@ function tuning.main_name(name)
   return name:sub(-#SUFFIX) == SUFFIX and name:sub(1, -#SUFFIX - 1) or name
 end
 
--- Returns whether the words of a command line leave the key to be tuned.
+-- Returns whether the key is to be tuned under the words of a command line.
 local function wanted(tune, words)
   for _, word in ipairs(words) do
     local key, text = word:match "^([^=]+)=(.*)$"
@@ -45,7 +45,7 @@ local function wanted(tune, words)
   return true
 end
 
--- Returns the words without those that set seeds, or say what seeds are added for.
+-- Returns the words without seeds=, seed= and compare=.
 local function without_seeds(words)
   local list = {}
   for _, word in ipairs(words) do
@@ -54,10 +54,9 @@ local function without_seeds(words)
   return list
 end
 
--- Returns words that give exp one trial alone, whose words and configuration these are: the key
--- that exp tunes and, if it is a trial of the small sweep (experiment is the trial's), the keys
--- that this fixes have the trial's values. Without such a key, and with a fixed number of seeds,
--- the words are returned as they are.
+-- Returns the words of a stored trial, with settings of the key that exp tunes and, for a trial of
+-- the small sweep (by `experiment`, its name), of the keys that this fixes. values: the trial's
+-- configuration. Returns the words unchanged if nothing is tuned and the number of seeds is fixed.
 function tuning.words_of(exp, words, experiment, values)
   local tune = exp.tune and wanted(exp.tune, words) and exp.tune
   if not tune and not overrides.apply(exp, words).rule then return words end
@@ -74,7 +73,7 @@ function tuning.words_of(exp, words, experiment, values)
   return list
 end
 
--- Returns rules of `when` without the keys of a set, which the small sweep gives values itself.
+-- Returns rules of `when` without the keys of a set, which the small sweep sets itself.
 local function rules_without(rules, set)
   local list = {}
   for i, rule in ipairs(rules) do
@@ -89,14 +88,14 @@ end
 local function check_seeds(exp, words)
   for _, seed in ipairs(overrides.apply(exp, words).seeds) do
     if seed == exp.tune.seed then
-      errors.usage("%s: seed %d chooses the %s, and cannot be a seed of the trials as well: take "
-        .. "other seeds, or give %s=VALUE", exp:where("tune"), seed, exp.tune.key, exp.tune.key)
+      errors.usage("%s: seed %d is used to choose the %s, so the trials cannot use it: take other "
+        .. "seeds, or give %s=VALUE", exp:where("tune"), seed, exp.tune.key, exp.tune.key)
     end
   end
 end
 
 -- Returns the experiment that tries the values of the key for each point of exp, and its words; nil
--- if exp declares nothing to tune, or the words leave nothing to be tuned.
+-- if exp tunes no key, or the words set it.
 function tuning.search(exp, words)
   local tune = exp.tune
   if not tune or not wanted(tune, words) then return nil end
@@ -130,7 +129,7 @@ function tuning.search(exp, words)
   return search, without_seeds(words)
 end
 
--- Returns the text of a configuration without what the small sweep changes.
+-- Returns the JSON of a configuration without the keys that the small sweep changes.
 local function point_of(values, tune)
   local rest = config.copy(values)
   rest[tune.key], rest.seed = nil, nil
@@ -139,7 +138,7 @@ local function point_of(values, tune)
 end
 
 -- Raises unless the small sweep has every value at each point of the experiment. tried: point ->
--- how many values it has there.
+-- number of its values.
 local function check_points(exp, words, search, tried)
   for _, t in ipairs(plan.trials(exp, words)) do
     if (tried[point_of(t.config, exp.tune)] or 0) < #exp.tune.values then
@@ -158,8 +157,8 @@ local function ends(values)
   return math.min(table.unpack(values)), math.max(table.unpack(values))
 end
 
--- Returns the values of a point to run, those whose results are within a share `within` of the
--- best, and the best one; none if the list is empty. list: of the point's trials {value=, result=}.
+-- Returns the values of a point to run, whose results are within a share `within` of the best, and
+-- the best one; none if the list is empty. list: the point's trials {value=, result=}.
 function tuning.candidates(tune, list)
   local sign, best, values = tune.goal == "max" and -1 or 1, nil, {}
   for _, t in ipairs(list) do
@@ -173,7 +172,7 @@ function tuning.candidates(tune, list)
   return values, best and best.value
 end
 
--- Describes how the key was chosen, for the notes below tables; nil if it was not tuned.
+-- Returns a note for tables on how the key was chosen; nil if it was not tuned.
 function tuning.describe(exp)
   if not exp.tuned then return nil end
   local tune, with = exp.tune, {}
@@ -188,9 +187,8 @@ function tuning.describe(exp)
         table.concat(exp.tuned.at_end, ", ")) or "")
 end
 
--- Says that the finished trials of a small sweep, at least as many as there are values, have not
--- logged the metric by which this chooses; nil if they have, or are too few to tell: a value may
--- lack it. list: what each of them logged, name -> value.
+-- Returns a message if no finished trial of a small sweep has logged its metric; nil if one has, or
+-- if fewer trials are finished than there are values. list: the results of each, name -> value.
 function tuning.no_metric(search, list)
   if #list < #search.searches.values then return nil end
   local metric, names = search.searches.metric, {}
@@ -206,17 +204,16 @@ end
 local function no_result(exp, t)
   local tune = exp.tune
   errors.raise(errors.FAILED, "%s: no %s of %s gave a finite '%s' at points like %s: give "
-    .. "%s=VALUE, declare other values, or leave this row out", exp:where("tune"), tune.key,
+    .. "%s=VALUE, declare other values, or remove this row", exp:where("tune"), tune.key,
     config.show(tune.values), tune.metric, t.label, tune.key)
 end
 
--- Reads the results of the small sweep from the store and sets exp.tuned, by which
--- plan.trials(exp, ...) gives each point its values: {values_at= (a function configuration -> list
--- of values), at_end= (the points whose best value is the lowest or highest), with= (the values
--- that the small sweep had for the keys of tune's fixed, which the words may have set)}. A trial
--- that a guard stopped has diverged, and its value loses. Returns the number of trials of the small
--- sweep that have not ended; if there are any, exp stays as it is. A point none of whose trials has
--- the metric is an error.
+-- Reads the results of the small sweep from the store and sets exp.tuned, from which
+-- plan.trials(exp, ...) takes the values of each point: {values_at= (a function configuration ->
+-- list of values), at_end= (the points whose best value is the lowest or highest), with= (the
+-- values in the small sweep of the keys of tune's fixed, which the words may have set)}. Rejects
+-- the value of a trial that a guard stopped. Returns the number of unfinished trials of the small
+-- sweep; if there are any, does not change exp. Raises if no trial of a point has the metric.
 function tuning.choose(exp, words, store)
   local search, own_words = tuning.search(exp, words)
   if not search then return 0 end

@@ -287,8 +287,8 @@ test("a run that waits for transforms to be measured says so, once", function()
       line:show({}, {})
       core.sys.poll({}, 0.1)
     end]], "", "env TOEPLAB_CACHE=" .. cache)
-  eq({ out, err }, { "true\n", ("FFTW is measuring transforms; %s keeps the result for the next "
-    .. "time\n"):format(cache) })
+  eq({ out, err }, { "true\n", ("FFTW is measuring transforms; %s caches the result\n")
+    :format(cache) })
 end)
 
 test("errors of scripts", function()

@@ -137,7 +137,7 @@ test("options are read from text by their types", function()
   raises(tl.options.parse, "option 'n' must be an integer, got '5.5'", "cmd", spec, { "n=5.5" })
   raises(tl.options.parse, "unknown option 'm'", "cmd", spec, { "m=1" })
   raises(tl.options.parse, "cmd: n is given twice", "cmd", spec, { "n=1", "n=2" })
-  raises(tl.options.parse, "not of the form name=value", "cmd", spec, { "n" })
+  raises(tl.options.parse, "must have the form name=value", "cmd", spec, { "n" })
 end)
 
 test("state and load: all problems in one message, nothing copied", function()

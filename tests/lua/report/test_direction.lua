@@ -57,7 +57,7 @@ end)
 t.test("a decision by a metric of unknown direction is refused, with what to type", function()
   t.in_folder(function(folder)
     write(folder, { "margin" }, {})
-    local said = "nothing says whether lower or higher values of 'margin' are better: declare "
+    local said = "it is unknown whether lower or higher values of 'margin' are better: declare "
       .. "better = { margin = \"higher\" } (or \"lower\") in the experiment, or give "
     local _, code, message = toeplab(folder, "compare e model=a model=b")
     t.eq(code, 2)
@@ -96,7 +96,7 @@ t.test("tune, prune and a guard against spikes know the direction of their metri
   t.eq(define { answers = "tnn/table15" }.better["ppl@16x"], "lower")
   for _, fields in ipairs { { tune = tune "margin" }, { prune = { metric = "margin" } },
     { guard = { metric = "margin", zscore = 3 } } } do
-    t.raises(define, next(fields) .. ": nothing says whether lower or higher values of 'margin'",
+    t.raises(define, next(fields) .. ": it is unknown whether lower or higher values of 'margin'",
       fields)
   end
   t.raises(define, "prune says that higher values of loss are better, and another .* says lower",

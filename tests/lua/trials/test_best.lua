@@ -179,11 +179,11 @@ end)
 
 t.test("if the best one is lost, what came after it is of no use", function()
   goes_on(13, function(folder) os.remove(folder .. "/best-00000008.h5") end,
-    "step%-00000012.h5 cannot be used: the best one, of step 8, is missing")
+    "step%-00000012.h5 cannot be used: the best checkpoint, of step 8, is missing")
   goes_on(13, function(folder)
     local path = folder .. "/best-00000008.h5"
     t.write(path, t.read(path):sub(1, 900))
-  end, "cannot be used: the best one, of step 8, is damaged")
+  end, "cannot be used: the best checkpoint, of step 8, is damaged")
 end)
 
 t.test("what is asked of t wrongly is an error", function()
@@ -196,7 +196,7 @@ t.test("what is asked of t wrongly is an error", function()
     fails("local data", "t:best(1) local data", "best: must be called inside the loop")
     fails("local data", "t:load_best() local data", "load_best: must be called after the loop")
     fails("model, opt, data%) do.-\n    end\n", "nil) do t:best(step) end\n",
-      "x%.lua:%d+: load_best: t:steps was given no model")
+      "x%.lua:%d+: load_best: pass the model to t:steps")
     fails("c.values%[step // 2%]", "1, 0", "best: patience is an integer of at least 1, got 0")
     fails("c.values%[step // 2%]", "1, 'x'", "best: patience is an integer of at least 1, got x")
     fails("c.values%[step // 2%]", "'low'", "takes a number %(lower is better%), got a string")

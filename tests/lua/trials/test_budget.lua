@@ -266,7 +266,7 @@ t.test("memory is bounded", function()
     local code, said = run(folder, 'budget = { memory = "1M" },',
       { "quality=1,2", "take=1000000", "steps=2" })
     t.eq(code, 1)
-    t.ok(said:find "budget: %d+ MB of memory are in use at step 1; the limit is 1", said)
+    t.ok(said:find "budget: %d+ MB of memory used at step 1; the limit is 1", said)
     t.eq(status(folder), "budget budget")
   end)
 end)

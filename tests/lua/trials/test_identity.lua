@@ -144,7 +144,7 @@ t.test("a finished sweep stays finished after a comment in any file, the script 
       status, said = run()
       t.eq({ file, status }, { file, 0 })
       t.holds(said, "2 trials: 2 already done")
-      t.holds(said, "2 finished trials made by other code: kept (run --redo makes them again)")
+      t.holds(said, "2 finished trials made by other code: kept (run --redo runs them again)")
     end
     t.holds(select(2, run "-n --redo"), "redo")
     t.holds(select(2, run "--redo"), "2 trials: 2 done")

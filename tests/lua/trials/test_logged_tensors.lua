@@ -142,7 +142,7 @@ t.test("a tensor's file that is damaged or missing is found, and not read", func
       "kernel")
     local said, code = t.toeplab(("fsck -C '%s/results'"):format(folder))
     t.eq(code, 6)
-    t.holds(said, "tensor-kernel-00000003.h5 (tensor:kernel of step 3) has another sha256")
+    t.holds(said, "tensor-kernel-00000003.h5 (tensor:kernel of step 3) has a different sha256")
   end)
 end)
 
@@ -160,9 +160,9 @@ t.test("what cannot be kept is refused, with its form and the form before it", f
       { { kernel = core.ids { 1, 2, 3 } }, "'kernel' is a tensor %[3%] of type int32, and was" },
       { { old = core.zeros(3, 2) }, "'old' is a tensor %[3,2%].*was a tensor %[2,3%]" },
       { { old = 2 }, "'old' is a number, and was a tensor %[2,3%]" },
-      { { kernel = core.zeros(3) }, "kept by step: it takes no index", 7 },
+      { { kernel = core.zeros(3) }, "tensors are stored by step and cannot have an index", 7 },
       { { kernel = core.zeros(2, 1, 1, 1, 1, 1) }, "would have more than 6 axes" },
-      { { ["a/b"] = core.zeros(3) }, "'a/b' of a tensor %[3%].* becomes that of a file" },
+      { { ["a/b"] = core.zeros(3) }, "'a/b' of a tensor %[3%].* becomes part of a file name" },
       { { none = core.zeros(0) }, "0 elements" },
     } do
       t.raises(values.sort, case[2], values, case[1], case[3], 2)

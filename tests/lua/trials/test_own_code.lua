@@ -142,7 +142,7 @@ t.test("a module that changes while a sweep runs: no new worker stores results f
     t.write(folder .. "/change", "")
     local code, said = run(folder)
     t.eq(code, 1)
-    t.holds(said, "x.lua or code that it loads has changed while it ran")
+    t.holds(said, "x.lua or code that it loads has changed during the run")
     t.eq(#trials.query(folder, "SELECT 1 FROM v_trials WHERE status = 'done'"), 0)
     t.eq(run(folder), 0)
     t.eq(trials.query(folder, [[SELECT value FROM v_last JOIN v_trials t ON t.id = trial

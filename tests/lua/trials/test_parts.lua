@@ -42,13 +42,13 @@ t.test("what a checkpoint would not give back is refused at once", function()
   for extra, want in pairs {
     ["{ s = { f = print } }"] = "s%.f is a function, which a checkpoint cannot hold",
     ["{ s = { x = tl.stream_of 'data' } }"] =
-      "s%.x has methods of its own: give it to steps by a name of its own",
-    ["{ s = { [2.5] = 1 } }"] = "s%.2%.5: a key is an integer, or a text",
+      "s%.x has methods of its own: pass it to steps by a name of its own",
+    ["{ s = { [2.5] = 1 } }"] = "s%.2%.5: keys are integers, or strings",
     ["{ s = { ['a/b'] = 1 } }"] = "s%.a/b: a key is",
     ["{ s = { ['.'] = tl.ones(1) } }"] = "s%.%.: a key is",
-    ["{ s = { m = tl.nn.Linear(1, 1) } }"] = "s%.m has methods of its own: give it to steps",
+    ["{ s = { m = tl.nn.Linear(1, 1) } }"] = "s%.m has methods of its own: pass it to steps",
     ["(function() local x = {} return { s = { a = x, b = x } } end)()"] =
-      "s%.[ab] and s%.[ab] are one table, which would come back as two",
+      "s%.[ab] and s%.[ab] are one table, but would be restored as two",
     ["(function() local x = {} return { s = x, z = x } end)()"] =
       "[sz] and [sz] are one table",
     ["{ s = print }"] = "'s' needs methods state%(%) and load%(state%)\n",

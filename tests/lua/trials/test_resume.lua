@@ -51,14 +51,16 @@ end
 local cases = {
   { "a rollback to a checkpoint that is damaged ends the trial",
     { in_loop = 'if step == 20 and once() then cut "step-00000018.h5" end' },
-    "guard: checkpoint %S+/step%-00000018%.h5 is damaged %(.-%); the same command trains again "
+    "guard: checkpoint %S+/step%-00000018%.h5 is damaged %(.-%); run the same command to train "
+      .. "again "
       .. "from an earlier checkpoint" },
   { "so does one to a checkpoint whose best one is damaged",
     { in_loop = 'if step == 20 and once() then cut "best-00000009.h5" end' },
-    "guard: checkpoint %S+/step%-00000018%.h5 cannot be used: the best one, of step 9, is damag" },
+    "guard: checkpoint %S+/step%-00000018%.h5 cannot be used: the best checkpoint, of step 9, " },
   { "a best checkpoint that is damaged before it is loaded ends the trial",
     { after_loop = 'if once() then cut "best-00000009.h5" end' },
-    "the best checkpoint %S+/best%-00000009%.h5 is damaged %(.-%); the same command trains again "
+    "the best checkpoint %S+/best%-00000009%.h5 is damaged %(.-%); run the same command to train "
+      .. "again "
       .. "from an earlier checkpoint" },
 }
 
@@ -89,7 +91,7 @@ t.test("a checkpoint without the state of a part is not gone on from", function(
     t.eq(trials.run(folder, text), 1)
     local code, said = trials.run(folder, text)
     t.eq(code, 1)
-    t.ok(said:find("it contains no state of 'new'", 1, true), said)
+    t.ok(said:find("it lacks the state of 'new'", 1, true), said)
   end)
 end)
 

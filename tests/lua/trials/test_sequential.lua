@@ -185,7 +185,7 @@ test("each row gets seeds until its ratio is known, and the table says why it st
     local code, said = program(folder, "run -j2 x.lua")
     t.eq(code, errors.DONE)
     t.eq(seeds_of(folder), whole)
-    t.holds(said, "2 rows go on to up to 5 seeds", "2 rows go on to up to 8 seeds",
+    t.holds(said, "2 rows continue with up to 5 seeds", "2 rows continue with up to 8 seeds",
       "27 trials: 27 done")
     local lines = { "after 3, 5 and 8 seeds", "corrected for the 3 looks: they share 5 %",
       "decay=0.9 over decay=0.99, loss: ratio ", ", 3 seeds, look 1 of 3; stopped: known to ",
@@ -322,9 +322,9 @@ test("mistakes are told with the right form", function(folder)
   local rule = 'seeds = "until 2 %%, at least 3, at most 8",'
   for _, case in ipairs {
     { { rule, 'seeds = "until 0 %%",' },
-      'x.lua:4: seeds = \'until 0 %\' is no rule: write "until' },
-    { { rule, 'seeds = "until -3 %%",' }, "is no rule: write" },
-    { { rule, 'seeds = "banana",' }, "seeds = 'banana' is no rule: write \"until 2 %\", or" },
+      'x.lua:4: seeds = \'until 0 %\' is not valid: write "until' },
+    { { rule, 'seeds = "until -3 %%",' }, "is not valid: write" },
+    { { rule, 'seeds = "banana",' }, "seeds = 'banana' is not valid: write \"until 2 %\", or" },
     { with "", 'declare compare = { with = { decay = 0.9 } }, or give compare=KEY=VALUE' },
     { with "compare = { with = { decy = 0.99 } },",
       "there is no axis 'decy'; did you mean 'decay'" },
@@ -336,9 +336,9 @@ test("mistakes are told with the right form", function(folder)
     { with "compare = { decay = 0.99 },", "did you mean" },
     { with "compare = { with = { decay = 0.99 }, metric = 'lss' },",
       "seed=1 logged no 'lss'; did you mean 'loss'?" },
-    { { compare, compare .. " prune = { metric = 'loss' }," }, "cannot be used with prune" },
+    { { compare, compare .. " prune = { metric = 'loss' }," }, "cannot be combined with prune" },
     { { 'report = { rows = "decay", columns = { "loss" } },', "" },
-      'needs to know what is compared: declare metric = "loss" in compare' },
+      'requires a metric: declare metric = "loss" in compare' },
   } do
     local wrong = script()
     local from, to = wrong:find(case[1][1]:gsub("%%%%", "%%"), 1, true)
@@ -352,16 +352,16 @@ test("mistakes are told with the right form", function(folder)
     end
   end
   for _, case in ipairs {
-    { { "seeds=until 0 %" }, "seeds='until 0 %' is no rule: write \"until 2 %\"" },
-    { { "seeds=until banana" }, "seeds='until banana' is no rule" },
-    { { "seeds=banana" }, "seeds takes integers from 1 up, or a text like \"until 2 %\", got" },
+    { { "seeds=until 0 %" }, "seeds='until 0 %' is not valid: write \"until 2 %\"" },
+    { { "seeds=until banana" }, "seeds='until banana' is not valid" },
+    { { "seeds=banana" }, "seeds takes integers of at least 1, or a rule like \"until 2 %\", got" },
     { { "compare=0.99" }, "compare takes key=value of the row" },
     { { "compare=steps=2" }, "there is no axis 'steps'" },
     { { "compare=decay=0.98" }, "no row has decay=0.98" },
     { { "seeds=3", "compare=decay=0.99" }, 'compare is for seeds like "until 2 %": give both' },
     { { "decay=0.99" }, "every row has decay=0.99, so that there is nothing to compare" },
     { { "compare=decay=0.99 metric=los" }, "seed=1 logged no 'los'; did you mean 'loss'?" },
-    { {}, "--on cannot be used with seeds like", { on = {} } },
+    { {}, "--on cannot be combined with seeds like", { on = {} } },
   } do
     local code, said = trials.run(folder, script(), case[1], case[3])
     t.eq(code, errors.USAGE)

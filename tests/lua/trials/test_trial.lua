@@ -199,7 +199,7 @@ t.test("the loop is given what it can run, once", function()
     end
     local self = new()
     run(self, 0)
-    t.raises(run, "a trial has one loop of steps", self, 1)
+    t.raises(run, "a trial can have only one loop of steps", self, 1)
     self = new { guard = { metric = "loss", nan = "rollback", retries = 1, every = 2, window = 8 } }
     t.raises(run, "give the optimiser", self, 1)
     t.raises(self.best, "inside the loop", self, 1)
@@ -377,7 +377,7 @@ end)
 t.test("a budget of memory and a guard end a trial at the step that breaks them", function()
   with_trial(function(new, folder)
     local self = new { memory = 1 }
-    t.raises(run, "budget: %d+ MB of memory are in use at step 1; the limit is 0", self, 3)
+    t.raises(run, "budget: %d+ MB of memory used at step 1; the limit is 0", self, 3)
     t.eq({ self.why_ended, files(folder) }, { "budget", "" })
     self = new { guard = { metric = "loss", nan = "stop", retries = 0, every = 2, window = 8 } }
     t.raises(run, "guard: loss is nan at step 2", self, 3, function(step)

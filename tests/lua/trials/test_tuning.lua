@@ -168,7 +168,7 @@ test("a failure in the small sweep ends the run before the experiment", function
   local failing = script(usual, [[if c.lr == 0.4 then error "too high" end]])
   local code, said = trials.run(folder, failing)
   t.eq(code, errors.FAILED)
-  t.holds(said, "test has not begun: it waits for 2 trials of test-tuning; the same command tries")
+  t.holds(said, "test has not begun: it waits for 2 trials of test-tuning; run the same command")
   t.eq(points(folder, "test"), {})
   t.eq(#points(folder, "test-tuning"), 4)
   -- The same command goes on from there.
@@ -281,7 +281,7 @@ test("a row that diverges with every value is named", function(folder)
     "%0c.decay == 0.9 and 0 / 0 or ")))
   t.eq(code, errors.FAILED)
   t.holds(said, "x.lua:4: no lr of 0.2,0.3,0.4 gave a finite 'loss' at points like decay=0.9 "
-    .. "lr=0.2: give lr=VALUE, declare other values, or leave this row out")
+    .. "lr=0.2: give lr=VALUE, declare other values, or remove this row")
 end)
 
 test("a value whose trial the guard stops loses, and is not tried again", function(folder)
@@ -388,7 +388,7 @@ test("mistakes are named with their line", function(folder)
       "x.lua:4: tune: 'lrr' is not a key of fixed; did you mean 'lr'" },
     { [[key = "lr", values = { 0.1 }, metric = "loss", seed = 9]], "at least two values of lr" },
     { [[key = "lr", values = { 0.1, 0.2 }, metric = "loss", seed = 2]],
-      "seed 2 chooses the lr, and cannot be a seed of the trials as well" },
+      "seed 2 is used to choose the lr, so the trials cannot use it" },
     { [[key = "lr", values = { 0.1, 0.2 }, metric = "loss", seed = 9, without = { "smok" }]],
       "did you mean 'smoke'" },
     { [[key = "lr", values = { 0.1, 0.2 }, metric = "loss", seed = 9, without = { smoke = true }]],
@@ -396,8 +396,8 @@ test("mistakes are named with their line", function(folder)
     { [[key = "lr", values = { 0.1, 0.1 }, metric = "loss", seed = 9]],
       "x.lua:4: tune: values has 0.1 twice" },
     { [[key = "lr", values = { 0.1, "x" }, metric = "loss", seed = 9]],
-      "tune: values has a number and a string: the values of lr must be of one type" },
-    { usual .. ", fixed = { lr = 1 }", "fixed sets lr, which is tuned" },
+      "tune: values has a number and a string: all values of lr must have one type" },
+    { usual .. ", fixed = { lr = 1 }", "fixed sets the tuned key lr" },
     { usual .. [[}, when = { { where = { decay = 0.9 }, fixed = { lr = 1 } } ]],
       "no rule of when may name it" },
     { usual .. [[}, when = { { where = { lr = 0.1 }, fixed = { steps = 1 } } ]],
