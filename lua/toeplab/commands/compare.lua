@@ -144,11 +144,11 @@ local function settings(frame, k)
   local trials, texts = frame:trials({}, { [k.key] = true }), {}
   local there = k[2] and {} or compare.values(trials, k.key)
   local function add(text)
-    local new = not filter.says(tonumber(text) or text, texts)
+    local new = not filter.matches(tonumber(text) or text, texts)
     texts[#texts + 1] = new and text or nil
     return new
   end
-  local pattern = (k[2] or filter.says(k[1], there)) and ".*" or "[^,]+"
+  local pattern = (k[2] or filter.matches(k[1], there)) and ".*" or "[^,]+"
   for _, word in ipairs(k) do
     for text in word:gmatch(pattern) do
       if not add(text) then

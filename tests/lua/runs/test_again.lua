@@ -31,7 +31,7 @@ local function toeplab(folder, words)
   return code, text
 end
 
-t.test("a command with --shard is told what to give instead", function()
+t.test("the error for --shard names the replacement", function()
   in_folder(function(folder)
     t.write(folder .. "/x.lua", script)
     for _, word in ipairs { "--shard 1/2", "--shard=1/2" } do
@@ -45,7 +45,7 @@ t.test("a command with --shard is told what to give instead", function()
   end)
 end)
 
-t.test("a command that is given again is the newest one", function()
+t.test("a repeated command becomes the newest sweep", function()
   in_folder(function(folder)
     t.write(folder .. "/x.lua", script)
     for _, k in ipairs { 3, 5, 3, 7, 5 } do
@@ -60,7 +60,7 @@ t.test("a command that is given again is the newest one", function()
   end)
 end)
 
-t.test("the command that tries a trial again has no --redo", function()
+t.test("the stored command has no --redo", function()
   in_folder(function(folder)
     t.write(folder .. "/x.lua", script)
     t.eq(toeplab(folder, "run x.lua -q --redo k=-1"), 1)
@@ -76,7 +76,7 @@ t.test("the command that tries a trial again has no --redo", function()
   end)
 end)
 
-t.test("a finished experiment shows its results where nothing can be written", function()
+t.test("a finished experiment shows its results in a read-only folder", function()
   in_folder(function(folder)
     t.eq(trials.run(folder, script), 0)
     local open = records.open

@@ -42,7 +42,7 @@ local function id_of(folder, kind)
     WHERE json_extract(config, '$.kind') = '%s']]):format(kind))[1].id
 end
 
-t.test("a failure, a divergence and the end are told, texts being no commands", function()
+t.test("alerts report a failure, a divergence and the end, and never execute their text", function()
   t.in_folder(function(folder)
     local code, lines = told(folder, [["fails", "fine", "nan"]], nil, 3)
     t.eq(code, 1)
@@ -58,7 +58,7 @@ t.test("a failure, a divergence and the end are told, texts being no commands", 
   end)
 end)
 
-t.test("a value that is not finite, and the guard's stop for it, are told once", function()
+t.test("a value that is not finite, and the guard's stop for it, give one alert", function()
   t.in_folder(function(folder)
     local code, lines = told(folder, [["nan"]], [[guard = { metric = "loss", nan = "stop" },]], 2)
     t.eq({ code, #lines }, { 1, 2 })
@@ -67,7 +67,7 @@ t.test("a value that is not finite, and the guard's stop for it, are told once",
   end)
 end)
 
-t.test("many failures are told up to a limit, and what the run does stays the same", function()
+t.test("the number of alerts is limited, and does not change the run", function()
   t.in_folder(function(folder)
     local most = alert.MOST
     alert.MOST = 2
@@ -97,7 +97,7 @@ t.test("toeplab run takes the command, which sees the results folder", function(
   end)
 end)
 
-t.test("a command that hangs is stopped, and does not hold the run's standard error", function()
+t.test("a command that hangs is stopped, and does not block the run's standard error", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", ([[local alert = require "toeplab.runs.alert"
       alert.LIMIT = 3
@@ -114,7 +114,7 @@ t.test("a command that hangs is stopped, and does not hold the run's standard er
   end)
 end)
 
-t.test("an alert is given though its log cannot be, and its own codes are no limit", function()
+t.test("an alert runs without its log file, and may exit with the code of a timeout", function()
   t.in_folder(function(folder)
     local sent = folder .. "/sent"
     t.ok(alert.new("touch " .. sent, folder .. "/gone"):finish("x", "y"))

@@ -19,7 +19,7 @@ end
 
 -- ---- Options and script ------------------------------------------------------------------------
 
-t.test("options come from flags, the profile of the experiment and that of the user", function()
+t.test("options come from flags, the experiment's profile and the user's profile", function()
   with_cluster(function(c)
     core.sys.mkdir(c.folder .. "/.config/toeplab")
     t.write(c.folder .. "/.config/toeplab/slurm.lua",
@@ -90,7 +90,7 @@ for _, case in ipairs(wrong) do
   end)
 end
 
-t.test("a job that Slurm refuses leaves nothing", function()
+t.test("a job that Slurm rejects leaves no files", function()
   with_cluster(function(c)
     t.write(c.folder .. "/refuse", "sbatch: error: invalid partition specified: x\n")
     local code, said = c:submit "--partition x"
@@ -119,7 +119,7 @@ end)
 
 -- ---- Tasks --------------------------------------------------------------------------------------
 
-t.test("tasks give the metrics of a run without Slurm, and each trial is run once", function()
+t.test("tasks log the metrics of a run without Slurm, and each trial runs once", function()
   with_cluster(function(c)
     local code, said = c:submit "--trials 2"
     t.eq(code, 0)
@@ -148,7 +148,7 @@ t.test("tasks give the metrics of a run without Slurm, and each trial is run onc
   end)
 end)
 
-t.test("a signal makes a task save, and go back into the queue", function()
+t.test("a signal makes a task save and requeue itself", function()
   with_cluster(function(c)
     t.write(c.folder .. "/slow", "")
     t.eq(c:submit "pause=0.05 rate=0.5 seeds=1 steps=200", 0)
@@ -171,7 +171,7 @@ t.test("a signal makes a task save, and go back into the queue", function()
   end)
 end)
 
-t.test("a task whose time is too short for a checkpoint is not put back into the queue", function()
+t.test("a task whose time is too short for a checkpoint is not requeued", function()
   with_cluster(function(c)
     t.write(c.folder .. "/x.lua", (c.script:gsub("local noise", function(text)
       return ([[tl.sys.write_file("%s/begun", "")
@@ -192,7 +192,7 @@ t.test("a task whose time is too short for a checkpoint is not put back into the
   end)
 end)
 
-t.test("a signal ends --wait, and not the job", function()
+t.test("a signal ends --wait, but not the job", function()
   with_cluster(function(c)
     local words = ("run '%s/x.lua' -C '%s' --on slurm --wait rate=0.5"):format(c.folder, c.root)
     c:queue { { 1, 1, "PENDING" }, { 1, 2, "PENDING" } }
@@ -215,7 +215,7 @@ t.test("a signal ends --wait, and not the job", function()
   end)
 end)
 
-t.test("tasks take the words of the command, from any folder", function()
+t.test("tasks receive the settings of the command, from any folder", function()
   with_cluster(function(c)
     local text = c.script:gsub("grid = { rate = { 0.25, 0.5 } }", "grid = { rate = { 0.25 } }, "
       .. "tune = { key = 'steps', values = { 4, 6 }, metric = 'final', seed = 7 }, "
@@ -247,7 +247,7 @@ t.test("tasks take the words of the command, from any folder", function()
   end)
 end)
 
-t.test("a failed trial is kept, and another command tries it again", function()
+t.test("a failed trial stays failed until another command tries it again", function()
   with_cluster(function(c)
     t.eq(c:submit "fail=7 rate=0.5 seeds=1", 0)
     c:queue { { 1, 1 } }
@@ -281,7 +281,7 @@ t.test("other code on a node, and a changed script, are refused before a trial b
   end)
 end)
 
-t.test("while Slurm does not answer nothing is given up, and nothing cancelled", function()
+t.test("while Slurm does not answer, no submission is removed and no job cancelled", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     c:queue { { 1, 1 } }
@@ -373,7 +373,7 @@ t.test("a file name with a line break is refused, and leaves nothing", function(
   end)
 end)
 
-t.test("a variable of Slurm's that is no number is named", function()
+t.test("the error names a Slurm variable that is not a number", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     for _, set in ipairs { "abc", "" } do

@@ -44,7 +44,7 @@ t.test("a killed task loses no metric, and only its trial is submitted again", f
   end)
 end)
 
-t.test("a trial of a task is stopped alone, and left to the next command", function()
+t.test("one trial of a task can be stopped, and the next command continues it", function()
   with_cluster(function(c)
     t.write(c.folder .. "/slow", "")
     local words = "pause=0.05 rate=0.5 seeds=2 steps=200"
@@ -72,7 +72,7 @@ t.test("a trial of a task is stopped alone, and left to the next command", funct
   end)
 end)
 
-t.test("a task that was taken for dead ends once another process has begun its trial", function()
+t.test("a task that was considered dead ends when another process has begun its trial", function()
   with_cluster(function(c)
     t.write(c.folder .. "/slow", "")
     t.eq(c:submit "pause=0.1 rate=0.5 seeds=1 steps=300", 0)
@@ -92,7 +92,7 @@ t.test("a task that was taken for dead ends once another process has begun its t
   end)
 end)
 
-t.test("a trial that was killed with a task is taken by that task alone", function()
+t.test("a trial that was killed with its task is begun again only by this task", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=2", 0)
     c:die(1, 1)
@@ -104,7 +104,7 @@ t.test("a trial that was killed with a task is taken by that task alone", functi
   end)
 end)
 
-t.test("tasks that are killed again and again lose nothing, and run no trial twice", function()
+t.test("repeatedly killed tasks lose no metrics and run no trial twice", function()
   with_cluster(function(c)
     t.write(c.folder .. "/slow", "")
     local watch = ([[
@@ -199,7 +199,7 @@ t.test("a results folder with claims of an older release loses nothing", functio
   end)
 end)
 
-t.test("what is no submission is not removed with those that have ended", function()
+t.test("files other than submissions are not removed with ended submissions", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     local photo = c.folder .. "/data/2023/photo"
@@ -222,7 +222,7 @@ t.test("what is no submission is not removed with those that have ended", functi
   end)
 end)
 
-t.test("a refused job leaves the trials that a run has begun meanwhile", function()
+t.test("a rejected job keeps trials that a run has begun meanwhile", function()
   with_cluster(function(c)
     t.write(c.folder .. "/bin/sbatch", ("#!/bin/sh\n(%s) >/dev/null 2>&1\necho no >&2\nexit 1\n")
       :format(c:line(("run -q '%s/x.lua' -C '%s' rate=0.5 seeds=1"):format(c.folder, c.root))))

@@ -31,7 +31,7 @@ local function with_store(fn)
   end)
 end
 
-t.test("words mean trials by id, experiment, status and place", function()
+t.test("words select trials by id, experiment, status and order", function()
   with_store(function(store)
     for words, want in pairs {
       [""] = "abcdef", ["@all"] = "abcdef", decay = "abc", other = "def", [id "a"] = "a",
@@ -66,7 +66,7 @@ t.test("status counts a trial whose process has died as killed, not as running",
   end)
 end)
 
-t.test("filters are on keys, metrics and columns, by what the values are", function()
+t.test("filters compare keys, metrics and columns by the type of the value", function()
   with_store(function(store)
     for words, want in pairs {
       ["decay=0.9"] = "a", ["decay=.90"] = "a", ["decay!=0.9"] = "bcdef", ["decay>0.5"] = "ab",
@@ -88,7 +88,7 @@ t.test("filters are on keys, metrics and columns, by what the values are", funct
   end)
 end)
 
-t.test("the best is the least last value of those done, or the greatest by name or word", function()
+t.test("@best takes the lowest last value of finished trials, or the highest", function()
   with_store(function(store)
     t.eq(names(store, "@best:loss"), "b")
     t.eq(names(store, "@best:max:loss"), "a")
@@ -102,7 +102,7 @@ t.test("the best is the least last value of those done, or the greatest by name 
   end)
 end)
 
-t.test("words that mean nothing are errors that help", function()
+t.test("words that select nothing are errors with a suggestion", function()
   with_store(function(store)
     for words, want in pairs {
       ["dekay=1"] = "no trial of .* has a key, metric or column 'dekay'; did you mean 'decay'",
@@ -121,7 +121,7 @@ t.test("words that mean nothing are errors that help", function()
   end)
 end)
 
-t.test("whether there were changes is true or false", function()
+t.test("the field dirty is true or false", function()
   with_store(function(store)
     for value, want in pairs { ["0"] = false, ["1"] = true, ["NULL"] = false } do
       store:rows("UPDATE trials SET git_dirty = " .. value)
@@ -130,7 +130,7 @@ t.test("whether there were changes is true or false", function()
   end)
 end)
 
-t.test("of an older schema, the error says what upgrades it, and that does", function()
+t.test("the error for an older schema names the command that upgrades it", function()
   t.in_folder(function(folder)
     stores.fill(folder, sample)
     stores.make_old(folder)
@@ -153,7 +153,7 @@ t.test("thousands of ids may be named", function()
   end)
 end)
 
-t.test("a value in a filter is a value, whatever it holds", function()
+t.test("a value in a filter is never parsed as SQL", function()
   with_store(function(store)
     t.eq(selection.new(store, { "op=' OR 1=1 --" }):rows "t.id", {})
     t.eq(names(store, "error~'"), "")
@@ -162,7 +162,7 @@ t.test("a value in a filter is a value, whatever it holds", function()
   end)
 end)
 
-t.test("what is in the trash is nowhere else, and comes back", function()
+t.test("trials in the trash are hidden, and can be restored", function()
   with_store(function(store)
     trash.put(store, { id "a", id "c" })
     t.eq(names(store, ""), "bdef")
@@ -179,7 +179,7 @@ t.test("what is in the trash is nowhere else, and comes back", function()
   end)
 end)
 
-t.test("the running trials of a sweep are in its order, without the trash", function()
+t.test("the running trials of a sweep are listed in its order, without the trash", function()
   with_store(function(store)
     local sweep = sweeps.last(store)[1].id
     local function labels()
@@ -236,7 +236,7 @@ t.test("ls --correlate says how two columns depend on one another, and needs num
     end)
   end)
 
-t.test("a snapshot is of one moment", function()
+t.test("a snapshot does not change", function()
   with_store(function(store)
     local snapshot <close> = records.snapshot(store.folder)
     t.eq(names(snapshot, ""), "abcdef")
@@ -246,7 +246,7 @@ t.test("a snapshot is of one moment", function()
   end)
 end)
 
-t.test("a trial whose first sweep was deleted belongs to the last that asks for it", function()
+t.test("a trial whose first sweep was deleted belongs to the last sweep that has it", function()
   with_store(function(store)
     local first = sweeps.last(store)[1].id
     for i = 1, 2 do
@@ -262,7 +262,7 @@ t.test("a trial whose first sweep was deleted belongs to the last that asks for 
   end)
 end)
 
-t.test("what is deleted leaves no row of it, and only that is", function()
+t.test("deletion removes all rows of a trial, and no others", function()
   with_store(function(store)
     trash.put(store, { id "a" })
     t.eq(trash.expired(store, 1), {})
@@ -282,7 +282,7 @@ t.test("what is deleted leaves no row of it, and only that is", function()
   end)
 end)
 
-t.test("files that no row knows are found, those of running trials and journals left", function()
+t.test("stale files are found, except those of running trials and unread journals", function()
   with_store(function(store)
     local host = core.sys.hostname()
     local function put(path) t.write(store.folder .. "/" .. path, "xyz") end

@@ -44,7 +44,7 @@ local function code_of(folder)
   return t.read(folder .. "/code")
 end
 
-t.test("trials are marked and removed while a run is at work, but those that it runs", function()
+t.test("trials can be marked and removed during a run, except running ones", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", script)
     local go = folder .. "/go"
@@ -93,7 +93,7 @@ return tl.experiment "steps" {
 }
 ]]
 
-t.test("a running trial is stopped alone, and the same command continues it", function()
+t.test("one running trial can be stopped, and the same command continues it", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", steps)
     local go = folder .. "/go"
@@ -138,7 +138,7 @@ return tl.experiment "rounds" {
 }
 ]]
 
-t.test("trials that later looks compare come back from the trash while a run is at work", function()
+t.test("trials that later looks compare are restored from the trash during a run", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", rounds)
     local go = folder .. "/go"

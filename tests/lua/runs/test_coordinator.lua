@@ -156,7 +156,7 @@ for _, case in ipairs(cases) do
   end)
 end
 
-t.test("the reason why a small sweep ends stays, though other trials are stopped for it", function()
+t.test("the first error of a small sweep is reported, not the trials that it stops", function()
   t.in_folder(function(folder)
     local code, said = run(folder, { { "waits" }, { "done" } }, [[local tl = require "toeplab"
       return tl.experiment "x" { fixed = { a = 1 }, grid = { b = { 1, 2 } },

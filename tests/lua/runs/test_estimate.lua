@@ -24,7 +24,7 @@ local function with(list, fn)
   end)
 end
 
-t.test("the range of equal configurations is that of their trials, in proportion to the steps",
+t.test("the range of equal configurations is the range of their trials, scaled by the steps",
   function()
     with({ { 8, 100, 1, 10.0 }, { 8, 100, 2, 14.0 }, { 8, 200, 1, 21.0 } }, function(model)
       local p = model:whole { dim = 8, steps = 100, op = "tno", seed = 9 }
@@ -37,7 +37,7 @@ t.test("the range of equal configurations is that of their trials, in proportion
     end)
   end)
 
-t.test("what follows the last step takes as long after fewer steps", function()
+t.test("the time after the last step does not depend on the number of steps", function()
   t.in_folder(function(folder)
     stores.fill(folder, { { name = "a", experiment = "e", config = { steps = 100 }, step = 100,
       seconds = 50.0 } })
@@ -51,7 +51,7 @@ t.test("what follows the last step takes as long after fewer steps", function()
   end)
 end)
 
-t.test("a prediction from other configurations allows the errors such predictions have made",
+t.test("a prediction from other configurations allows for the errors of such predictions",
   function()
     with({ { 8, 100, 1, 10.0 }, { 16, 100, 1, 20.0 }, { 32, 100, 1, 60.0 } }, function(model)
       local p = model:whole { dim = 64, steps = 100, op = "tno" }
@@ -134,7 +134,7 @@ t.test("plan knows the cost of models, and scales with it", function()
   end)
 end)
 
-t.test("the rates of a GPU are those that bench stored last", function()
+t.test("the rates of a GPU are the last ones that bench stored", function()
   t.in_folder(function(folder)
     local limits = { gemm = { float32 = 1e13, bf16 = 2e14 }, triad = 1e12 }
     sweeps.write(folder, { experiment = "bench-tno",
@@ -161,7 +161,7 @@ t.test("plan counts trials whose data is not on this machine", function()
   end)
 end)
 
-t.test("status and run say the same of a trial whose time is unknown, and of one that is known",
+t.test("status and run print the same estimate for known and unknown trials",
   function()
     t.in_folder(function(folder)
       local host, me, now = core.sys.hostname(), core.sys.getpid(), core.sys.now()
@@ -187,7 +187,7 @@ t.test("status and run say the same of a trial whose time is unknown, and of one
     end)
   end)
 
-t.test("a trial at work that goes on from a checkpoint has the pace of all its attempts", function()
+t.test("a resumed trial is predicted by the pace of all its attempts", function()
   t.in_folder(function(folder)
     local losses = {}
     for step = 1, 8 do losses[step] = 1 / step end

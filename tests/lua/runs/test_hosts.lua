@@ -9,7 +9,7 @@ local program = core.sys.executable()
 
 local DONE = "done done done done done done"
 
-t.test("two hosts share the trials of a sweep, and each knows all", function()
+t.test("two hosts share the trials of a sweep, and each sees all results", function()
   with_folder(function(f)
     local first = f:start "a"
     f:wait_for("a", "running queued queued queued queued queued")
@@ -37,7 +37,7 @@ t.test("two hosts share the trials of a sweep, and each knows all", function()
   end)
 end)
 
-t.test("two hosts of one name, or two paths of the folder on one host, know all", function()
+t.test("two hosts of one name, or two paths of the folder on one host, see all results", function()
   with_folder(function(f)
     f.hostname = "box"
     local first = f:start("a", "a=1,2")
@@ -82,7 +82,7 @@ t.test("a host continues what a killed run of another one has left, bit for bit"
   end)
 end)
 
-t.test("marks, the trash, purges and merges of one host reach the others while a run goes on",
+t.test("marks, the trash, purges and merges of one host reach the others during a run",
   function()
     with_folder(function(f)
       t.write(f.folder .. "/go", "")
@@ -128,7 +128,7 @@ t.test("a trial is stopped from another host", function()
   end)
 end)
 
-t.test("a folder that replaces another one at its path is not taken for it", function()
+t.test("a folder that replaces another one at its path is recognised", function()
   with_folder(function(f)
     t.write(f.folder .. "/go", "")
     t.eq(f:start("a", "a=1 seeds=1")(), 0)
@@ -189,7 +189,7 @@ t.test("each of two runs on two hosts prints the whole table, and so does a host
     end)
   end)
 
-t.test("a folder that was put back from a copy is known as such", function()
+t.test("a folder that was restored from a copy is recognised", function()
   with_folder(function(f)
     t.write(f.folder .. "/go", "")
     t.eq(f:start("a", "a=1 seeds=1")(), 0)
@@ -208,7 +208,7 @@ t.test("a folder that was put back from a copy is known as such", function()
   end)
 end)
 
-t.test("a line of news that a full disk has torn hides none that follows", function()
+t.test("a line of news torn by a full disk does not hide later lines", function()
   with_folder(function(f)
     t.write(f.folder .. "/go", "")
     t.eq(f:start("a", "a=1 seeds=1")(), 0)
@@ -223,7 +223,7 @@ t.test("a line of news that a full disk has torn hides none that follows", funct
   end)
 end)
 
-t.test("files that the rows do not know yet are not taken for left over", function()
+t.test("files without rows yet do not count as stale", function()
   with_folder(function(f)
     t.write(f.folder .. "/go", "")
     t.eq(f:start("a", "a=1 seeds=1")(), 0)
@@ -239,7 +239,7 @@ t.test("files that the rows do not know yet are not taken for left over", functi
   end)
 end)
 
-t.test("an index that is no absolute path is refused", function()
+t.test("an index path that is not absolute is refused", function()
   with_folder(function(f)
     local said, code = t.shell(("TOEPLAB_INDEX=x '%s' ls -C '%s' 2>&1"):format(program, f.root))
     t.ok(code ~= 0 and said:find("TOEPLAB_INDEX=x: must be an absolute path", 1, true), said)

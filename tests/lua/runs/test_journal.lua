@@ -13,7 +13,7 @@ local awkward = { "", "%", "-", "+", " ", "a b\n= 0123456789abcdef\n", "%41", "\
   "true", "nan", "12", 0, -7, math.maxinteger, math.mininteger, 0.1, -0.0, 5e-324, 1e308, math.pi,
   math.huge, -math.huge, true, false }
 
-t.test("a line gives back what it was made of, bit for bit", function()
+t.test("a line decodes to its values, bit for bit", function()
   local line = wire.line(table.unpack(awkward))
   t.eq(select(2, line:gsub("\n", "")), 1)
   local back = wire.parse(line:sub(1, -2))
@@ -27,7 +27,7 @@ t.test("a line gives back what it was made of, bit for bit", function()
   t.eq({ holes.n, holes[1] == nil, holes[2] ~= holes[2], holes[3] == nil }, { 3, true, true, true })
 end)
 
-t.test("lines come whole out of pieces of any size", function()
+t.test("lines are decoded from pieces of any size", function()
   local text = wire.line("a", 1) .. wire.line("b c\n", 2.5)
   for size = 1, #text do
     local read, lines = wire.reader(), {}
@@ -69,7 +69,7 @@ t.test("a torn record is not read, wherever it is torn", function()
   end)
 end)
 
-t.test("a journal that was there and is not, or is shorter, is damage; an unreadable one an error",
+t.test("a journal that is missing or shorter is damaged; an unreadable one is an error",
   function()
     in_folder(function(folder)
       local path = folder .. "/j"
@@ -85,7 +85,7 @@ t.test("a journal that was there and is not, or is shorter, is damage; an unread
   end)
 end)
 
-t.test("a record with another byte is damage; those before it are read, or all others", function()
+t.test("a record with a changed byte is damaged; others can still be read", function()
   in_folder(function(folder)
     local path = folder .. "/j"
     local text, ends = three(path)
@@ -100,7 +100,7 @@ t.test("a record with another byte is damage; those before it are read, or all o
   end)
 end)
 
-t.test("a record may be larger than what is read at a time", function()
+t.test("a record may be larger than one read", function()
   in_folder(function(folder)
     local w, long = journal.writer(folder .. "/j"), ("x y"):rep(1 << 19)
     w:add { { "event", 1, "note", long } }
@@ -113,7 +113,7 @@ t.test("a record may be larger than what is read at a time", function()
   end)
 end)
 
-t.test("after a write that failed nothing is accepted", function()
+t.test("after a failed write the writer accepts nothing", function()
   if not core.sys.exists("/dev/full") then t.skip "there is no /dev/full" end
   local w = journal.writer "/dev/full"
   for _ = 1, 2 do
@@ -157,7 +157,7 @@ local function events(store)
   return list
 end
 
-t.test("what is taken over is taken over once, and goes on where it was left", function()
+t.test("a journal is copied once, and continues where it was left", function()
   with_trial(function(store, id, path, file)
     local w <close> = setmetatable({}, { __close = function(w) w.it:close() end })
     w.it = journal.writer(file)
@@ -177,7 +177,7 @@ t.test("what is taken over is taken over once, and goes on where it was left", f
   end)
 end)
 
-t.test("lines act in their order: what is forgotten is what came before", function()
+t.test("lines apply in order: forget affects only earlier lines", function()
   with_trial(function(store, id, path, file)
     local w = journal.writer(file)
     local hash = ("0"):rep(64)
@@ -200,7 +200,7 @@ t.test("lines act in their order: what is forgotten is what came before", functi
   end)
 end)
 
-t.test("of a damaged journal the part before the damage is kept, and the damage told", function()
+t.test("the part of a journal before the damage is stored, and the damage reported", function()
   with_trial(function(store, id, path, file)
     local text, ends = three(file)
     t.write(file, text:sub(1, ends[2] - 25) .. "X" .. text:sub(ends[2] - 23))

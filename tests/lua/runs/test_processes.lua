@@ -21,7 +21,7 @@ local function with_process(words, fn)
   end)
 end
 
-t.test("a process of another start has taken the number of one that has died", function()
+t.test("a reused pid with another start time counts as a dead process", function()
   local start = process.start(me)
   t.eq(math.type(start), "integer")
   t.eq(process.has_died(host, me, start), false)
@@ -32,7 +32,7 @@ t.test("a process of another start has taken the number of one that has died", f
   t.eq(process.has_died(host, nil, nil), false)
 end)
 
-t.test("a process that has ended and is not waited for has died", function()
+t.test("a zombie process counts as dead", function()
   with_process({ "/bin/true" }, function(child)
     local pid = child:pid()
     repeat core.sys.sleep(0.01) until process.has_died(host, pid)
@@ -40,7 +40,7 @@ t.test("a process that has ended and is not waited for has died", function()
   end)
 end)
 
-t.test("a process may be named like the fields of its state", function()
+t.test("a process name may look like the fields of /proc/PID/stat", function()
   t.in_folder(function(folder)
     local path = folder .. "/) Z 1 (x) R"
     os.execute(("cp /bin/sleep '%s'"):format(path))
@@ -67,7 +67,7 @@ local function with_running(folder, pid, start, in_use, fn)
   fn(store)
 end
 
-t.test("a trial whose process number another process has is killed, not running", function()
+t.test("a trial whose pid was reused is killed, not running", function()
   for _, in_use in ipairs { false, true } do -- what holds its journal is at work on it
     t.in_folder(function(folder)
       with_running(folder, me, process.start(me) - 1, in_use, function(store)
@@ -77,7 +77,7 @@ t.test("a trial whose process number another process has is killed, not running"
   end
 end)
 
-t.test("a process that keeps the journal of a killed run is left alone", function()
+t.test("a process that holds the journal of a killed run is not killed", function()
   with_process({ "/bin/sleep", "100" }, function(child, folder)
     local clock = core.sys.clock
     with_running(folder, child:pid(), process.start(child:pid()) - 1, true, function(store)
@@ -97,7 +97,7 @@ t.test("a process that keeps the journal of a killed run is left alone", functio
   end)
 end)
 
-t.test("a worker that closes its pipe and lives on is killed", function()
+t.test("a worker that closes its pipe and does not end is killed", function()
   t.in_folder(function(folder)
     local grace <const>, since = worker_process.GRACE_SECONDS, core.sys.clock()
     local restore <close> = defer(function() worker_process.GRACE_SECONDS = grace end)
@@ -114,7 +114,7 @@ t.test("a worker that closes its pipe and lives on is killed", function()
   end)
 end)
 
-t.test("logs of workers have names of their own on each machine, and go with these", function()
+t.test("logs of workers have unique names, and are removed with the workers", function()
   t.in_folder(function(folder)
     local process_of = worker_process.start({ folder = folder, worker = function()
       return { "/bin/sh", "-c", "echo words >&2; exit 3" }

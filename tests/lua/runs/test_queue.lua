@@ -47,7 +47,7 @@ for _, case in ipairs(unseen) do
   end)
 end
 
-t.test("status of one experiment names its jobs alone", function()
+t.test("status of one experiment names only its jobs", function()
   with_cluster(function(c)
     t.eq(c:submit(), 0)
     c:queue { { 1, 1, "PENDING" } }
@@ -64,7 +64,7 @@ t.test("status of one experiment names its jobs alone", function()
   end)
 end)
 
-t.test("what squeue says that is no queue does not end a sweep", function()
+t.test("unexpected output of squeue does not end a sweep", function()
   with_cluster(function(c)
     t.eq(c:submit(), 0)
     c:queue { { 1, 1 }, { 1, 2, "PENDING" } }
@@ -104,7 +104,7 @@ t.test("a command of Slurm that hangs is killed", function()
   end)
 end)
 
-t.test("a submission of which nobody knows whether it was taken stays, and says so", function()
+t.test("a submission that Slurm may have accepted is kept, with a message", function()
   with_cluster(function(c)
     t.write(c.folder .. "/bin/sbatch", "#!/bin/sh\nexit 1\n")
     t.write(c.folder .. "/silent", "")
@@ -120,7 +120,7 @@ t.test("a submission of which nobody knows whether it was taken stays, and says 
   end)
 end)
 
-t.test("a job that sbatch refuses, but that is in the queue, was submitted", function()
+t.test("a job that sbatch rejects but squeue lists counts as submitted", function()
   with_cluster(function(c)
     t.write(c.folder .. "/bin/sbatch", ([[#!/bin/sh
 printf '9|%%d|PENDING|None|toeplab %s 1\n' 1 2 3 4 >'%s/queue'
@@ -136,7 +136,7 @@ exit 1
   end)
 end)
 
-t.test("a job that went to another cluster is not taken for ended here", function()
+t.test("a job on another cluster does not count as ended", function()
   with_cluster(function(c)
     t.write(c.folder .. "/bin/sbatch", "#!/bin/sh\necho '7;beta'\n")
     t.eq(c:submit(), 0)
@@ -148,7 +148,7 @@ t.test("a job that went to another cluster is not taken for ended here", functio
   end)
 end)
 
-t.test("the environment replaces nothing that the submission relies on, and no option", function()
+t.test("environment variables do not override options of the submission", function()
   with_cluster(function(c)
     c.set = "SBATCH_SIGNAL=INT@5 SBATCH_ARRAY_INX=1-3 SBATCH_PARTITION=long SBATCH_ACCOUNT=us"
     t.eq(c:submit "--partition main", 0)
@@ -165,7 +165,7 @@ local function labels(c, number)
   return list
 end
 
-t.test("a command that waits submits what the tasks that were there have left", function()
+t.test("a command that waits submits the trials that earlier tasks have left", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     c:queue { { 1, 1, "PENDING" } } -- it will be killed before it begins
@@ -190,7 +190,7 @@ t.test("a command that waits submits what the tasks that were there have left", 
   end)
 end)
 
-t.test("a command that waits outlasts another one that keeps the store to itself", function()
+t.test("a command that waits survives another one that locks the store", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     c:queue { { 1, 1, "PENDING" } }
@@ -215,7 +215,7 @@ t.test("a command that waits outlasts another one that keeps the store to itself
   end)
 end)
 
-t.test("a task that died with a trial is not waited for, though it is in the queue", function()
+t.test("a command that waits ignores a dead task that is still in the queue", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     c:die(1, 1)
@@ -268,7 +268,7 @@ local function diverging(c, field)
     :gsub("if step == c.fail then.-end", "")))
 end
 
-t.test("what a guard or a limit ended has failed to a command that waits", function()
+t.test("trials ended by a guard or a limit count as failed for a command that waits", function()
   for what, field in pairs { guard = 'guard = { metric = "loss" },',
     budget = 'budget = { memory = "1K" },' } do
     with_cluster(function(c)
@@ -282,7 +282,7 @@ t.test("what a guard or a limit ended has failed to a command that waits", funct
   end
 end)
 
-t.test("a command that waits submits nothing again that a guard ended in another's job", function()
+t.test("a command that waits does not resubmit trials that a guard ended in another job", function()
   with_cluster(function(c)
     diverging(c, 'guard = { metric = "loss" },')
     t.eq(c:submit "fail=3 rate=0.5 seeds=1", 0)
@@ -293,7 +293,7 @@ t.test("a command that waits submits nothing again that a guard ended in another
   end)
 end)
 
-t.test("a command that waits tells what was done before from what its job has done", function()
+t.test("a command that waits counts trials done before its job separately", function()
   with_cluster(function(c)
     local _, code = t.shell(("(%s) >/dev/null 2>&1"):format(c:line(
       ("run '%s/x.lua' -C '%s' rate=0.5 seeds=1"):format(c.folder, c.root))))
@@ -305,7 +305,7 @@ t.test("a command that waits tells what was done before from what its job has do
   end)
 end)
 
-t.test("a failed trial takes no place of a waiting one in the queue", function()
+t.test("a failed trial does not block the queued task of another one", function()
   with_cluster(function(c)
     local text = c.script:gsub(", fail = 0", ""):gsub("grid = {", "grid = { fail = { 7, 0 },")
     t.write(c.folder .. "/x.lua", text)
@@ -319,7 +319,7 @@ t.test("a failed trial takes no place of a waiting one in the queue", function()
   end)
 end)
 
-t.test("what a dead task had begun is submitted, what a waiting one will begin is not", function()
+t.test("trials begun by a dead task are submitted, trials of a queued task are not", function()
   with_cluster(function(c)
     t.eq(c:submit(), 0)
     local trials = c:submitted(1)
@@ -330,7 +330,7 @@ t.test("what a dead task had begun is submitted, what a waiting one will begin i
   end)
 end)
 
-t.test("a redo that Slurm refuses deletes no result", function()
+t.test("a --redo that Slurm rejects deletes no results", function()
   with_cluster(function(c)
     t.eq(c:submit(), 0)
     for i = 1, 4 do t.eq(c:task(1, i), 0) end
@@ -356,7 +356,7 @@ t.test("a redo that Slurm refuses deletes no result", function()
   end)
 end)
 
-t.test("a redo does not continue a journal that a killed command has left", function()
+t.test("--redo does not continue the journal of a killed command", function()
   with_cluster(function(c)
     t.eq(c:submit "rate=0.5 seeds=1", 0)
     t.eq(c:task(1, 1), 0)

@@ -146,7 +146,7 @@ local took = {
   { "steps x 4", { steps = 1200 }, 5.78 },
 }
 
-t.test("from one finished trial, the time of another size within a factor of 2", function()
+t.test("one finished trial predicts the time of another size within a factor of 2", function()
   with(small, function(exp, trials, cost_of)
     t.in_folder(function(folder)
       local c = trials[1].config
@@ -167,7 +167,7 @@ t.test("from one finished trial, the time of another size within a factor of 2",
   end)
 end)
 
-t.test("what follows the last step scales with the cost of a token, not with that of a step",
+t.test("the time after the last step scales with the cost of a token, not of a step",
   function()
     local function cost_of(c)
       return tl.overlay(cost, { flop = 30e9 * c.batch * c.dim, numbers = 0.0, modules = 0,

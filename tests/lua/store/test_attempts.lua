@@ -111,7 +111,7 @@ for _, case in ipairs(cases) do
   end)
 end
 
-t.test("the rest of a killed run's journal is in the rows before the next attempt", function()
+t.test("a new attempt first stores the rest of a killed run's journal", function()
   t.in_folder(function(folder)
     local store <close> = open(folder)
     killed(folder, { { "metric", 1, "loss", 0.5 },
@@ -123,7 +123,7 @@ t.test("the rest of a killed run's journal is in the rows before the next attemp
   end)
 end)
 
-t.test("an end of an attempt that is not the last one counts for nothing", function()
+t.test("the end of an earlier attempt is ignored", function()
   t.in_folder(function(folder)
     local store <close> = open(folder)
     local first = trial()
@@ -136,7 +136,7 @@ t.test("an end of an attempt that is not the last one counts for nothing", funct
   end)
 end)
 
-t.test("the file of a run goes with its process, and those of killed runs with the next", function()
+t.test("a run removes its lock file at its end, and the files of killed runs", function()
   t.in_folder(function(folder)
     local root = folder .. "/r"
     local store <close> = open(folder)
@@ -168,7 +168,7 @@ local function with(object, name, meanwhile, fn)
   t.ok(called)
 end
 
-t.test("a mark that comes between the choice and the change of another stays", function()
+t.test("a concurrent mark is not lost", function()
   t.in_folder(function(folder)
     local store <close> = open(folder)
     with(selection, "ids", function()
@@ -179,7 +179,7 @@ t.test("a mark that comes between the choice and the change of another stays", f
   end)
 end)
 
-t.test("a merge leaves a trial that a run begins meanwhile", function()
+t.test("merge skips a trial that a run begins meanwhile", function()
   t.in_folder(function(folder)
     stores.fill(folder .. "/there", { { name = "a", experiment = "x", config = { a = 1 },
       files = { step = "state" }, step = 4 } })
@@ -199,7 +199,7 @@ t.test("a merge leaves a trial that a run begins meanwhile", function()
   end)
 end)
 
-t.test("fsck --repair leaves a trial that a run begins meanwhile", function()
+t.test("fsck --repair skips a trial that a run begins meanwhile", function()
   t.in_folder(function(folder)
     stores.fill(folder .. "/r", { { name = "a", experiment = "x", config = { a = 1 },
       status = "failed", files = { step = "state" }, step = 4 } })
@@ -216,7 +216,7 @@ t.test("fsck --repair leaves a trial that a run begins meanwhile", function()
   end)
 end)
 
-t.test("who holds the store too long is told by the exit code of a lock", function()
+t.test("a store locked for too long gives the exit code LOCKED", function()
   t.in_folder(function(folder)
     local store <close> = open(folder)
     local held = store.store

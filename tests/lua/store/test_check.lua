@@ -144,7 +144,7 @@ for _, case in ipairs(cases) do
   end)
 end
 
-t.test("a trial that was removed since it ended is left out of a report", function()
+t.test("a report omits a trial that was removed after it ended", function()
   t.in_folder(function(folder)
     fill(folder)
     local store <close> = records.open(folder, "r")

@@ -143,7 +143,7 @@ for _, case in ipairs(cases) do
   end)
 end
 
-t.test("rows that know more than a damaged journal write it again, and the file is kept", function()
+t.test("fsck rewrites a damaged journal from more complete rows, and keeps the file", function()
   t.in_folder(function(folder)
     fill(folder)
     local whole = said(folder)
@@ -158,7 +158,7 @@ t.test("rows that know more than a damaged journal write it again, and the file 
 end)
 
 -- What it logs again then is what is lost.
-t.test("a trial that is not done continues from before the damage", function()
+t.test("an unfinished trial resumes from before the damage", function()
   for text, values in pairs { ["begin 2"] = 3, ["metric 5"] = 4 } do
     t.in_folder(function(folder)
       fill(folder)
@@ -177,7 +177,7 @@ t.test("a trial that is not done continues from before the damage", function()
   end
 end)
 
-t.test("damage is found beside the journal of a run that was killed", function()
+t.test("fsck finds damage beside the journal of a killed run", function()
   t.in_folder(function(folder)
     fill(folder)
     do
@@ -192,7 +192,7 @@ t.test("damage is found beside the journal of a run that was killed", function()
   end)
 end)
 
-t.test("a journal that is written again has many records", function()
+t.test("a rewritten journal has several records", function()
   t.in_folder(function(folder)
     fill(folder)
     local store <close> = records.open(folder, "w")
@@ -205,7 +205,7 @@ t.test("a journal that is written again has many records", function()
   end)
 end)
 
-t.test("a changed byte in what a command asked for is known, and no trial is purged", function()
+t.test("a changed byte in the file of a sweep is found, and no trial is purged", function()
   for _, text in ipairs { ID, '"n":1', '"seed":1' } do
     t.in_folder(function(folder)
       fill(folder)

@@ -23,7 +23,7 @@ local function everything(folder)
   return all
 end
 
-t.test("merging brings all but running trials, and again nothing", function()
+t.test("merge copies all trials except running ones; a second merge changes nothing", function()
   t.in_folder(function(folder)
     stores.fill(folder .. "/there", sample)
     stores.fill(folder .. "/here", { sample[2] })
@@ -58,7 +58,7 @@ local function variant(of, changes)
   return copy
 end
 
-t.test("of a trial in both the further one stays", function()
+t.test("merge keeps the trial with more progress", function()
   t.in_folder(function(folder)
     local a, b = sample[1], sample[2]
     stores.fill(folder .. "/here", {
@@ -73,7 +73,7 @@ t.test("of a trial in both the further one stays", function()
   end)
 end)
 
-t.test("a trial that was ended early is not as far as one that was not", function()
+t.test("a trial that was ended early has less progress than a finished one", function()
   t.in_folder(function(folder)
     stores.fill(folder .. "/here", { variant(sample[1], { ended = "pruned", step = 2 }) })
     stores.fill(folder .. "/there", { sample[1] })
@@ -82,7 +82,7 @@ t.test("a trial that was ended early is not as far as one that was not", functio
   end)
 end)
 
-t.test("what another program made takes the place of what is not done here", function()
+t.test("finished trials of other code replace our unfinished members", function()
   t.in_folder(function(folder)
     local a, b = sample[1], sample[2]
     stores.fill(folder .. "/here",
@@ -113,7 +113,7 @@ t.test("what another program made takes the place of what is not done here", fun
   end)
 end)
 
-t.test("other results of one trial are a conflict: ours stay, an event tells once", function()
+t.test("different results of one trial are a conflict, which one event records", function()
   t.in_folder(function(folder)
     local a = sample[1]
     stores.fill(folder .. "/here", { a })
@@ -144,7 +144,7 @@ t.test("only metrics of the machine may differ, whatever letters their names sha
   end
 end)
 
-t.test("a damaged file is not taken over, nor its row", function()
+t.test("merge skips a damaged file and its row", function()
   t.in_folder(function(folder)
     stores.fill(folder .. "/there", sample)
     local path = "/runs/" .. id("a"):sub(1, 12) .. "/step-00000004.h5"
@@ -158,7 +158,7 @@ t.test("a damaged file is not taken over, nor its row", function()
   end)
 end)
 
-t.test("merging a trial that is further there keeps its tags and notes here", function()
+t.test("a trial with more progress there keeps our tags and notes", function()
   t.in_folder(function(folder)
     stores.fill(folder .. "/here", { variant(sample[2], { status = "interrupted", metrics = {} }) })
     stores.fill(folder .. "/there", { sample[2] })
@@ -172,7 +172,7 @@ t.test("merging a trial that is further there keeps its tags and notes here", fu
   end)
 end)
 
-t.test("a later merge brings a file that could not be read, and one that is lost here", function()
+t.test("a later merge copies a file that was unreadable, and one that we have lost", function()
   local path = "/runs/" .. id("a"):sub(1, 12) .. "/step-00000004.h5"
   local ARTIFACTS = "SELECT trial, kind, step, path, bytes, sha256 FROM artifacts"
   t.in_folder(function(folder)
@@ -196,7 +196,7 @@ t.test("a later merge brings a file that could not be read, and one that is lost
   end)
 end)
 
-t.test("of a trial that is further here no older checkpoint is brought", function()
+t.test("merge copies no older checkpoint of a trial with more progress here", function()
   t.in_folder(function(folder)
     local broke = variant(sample[1], { status = "interrupted", files = { checkpoint = "state" } })
     stores.fill(folder .. "/here", { sample[1] })
@@ -220,7 +220,7 @@ end
 
 local MARKS = "SELECT tags, notes FROM trials ORDER BY id"
 
-t.test("tags and notes of a trial on both sides come together, in both directions", function()
+t.test("merge unites tags and notes of both sides, in both directions", function()
   local a = sample[1]
   for what, here in pairs { same = a, ahead = a, conflict = variant(a, { metrics = {} }) } do
     t.in_folder(function(folder)
@@ -265,7 +265,7 @@ end)
 local ADOPTED = [[SELECT provenance ->> '$.key' AS key, group_concat(e.text, ' ') AS why
   FROM trials t LEFT JOIN (SELECT * FROM events ORDER BY text) e ON e.trial = t.id]]
 
-t.test("adoptions of a trial on both sides come together, and the newest key counts", function()
+t.test("merge unites adoptions of both sides, and the newest key counts", function()
   t.in_folder(function(folder)
     for _, name in ipairs { "here", "there" } do
       stores.fill(folder .. "/" .. name, { sample[1] })
@@ -304,7 +304,7 @@ t.test("adoptions of a trial on both sides come together, and the newest key cou
   end)
 end)
 
-t.test("a damaged checkpoint does not displace the sound one of the trial here", function()
+t.test("a damaged checkpoint does not replace our intact one", function()
   t.in_folder(function(folder)
     local broke = variant(sample[1], { status = "interrupted", files = { checkpoint = "state" } })
     stores.fill(folder .. "/here", { variant(broke, { step = 4 }) })
@@ -320,7 +320,7 @@ t.test("a damaged checkpoint does not displace the sound one of the trial here",
   end)
 end)
 
-t.test("a sweep keeps the time of its command, and so the newest one stays the newest", function()
+t.test("a merged sweep keeps the time of its command", function()
   t.in_folder(function(folder)
     stores.fill(folder .. "/there", { sample[1] })
     local there <close> = records.open(folder .. "/there", "w")

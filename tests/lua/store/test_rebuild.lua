@@ -158,7 +158,7 @@ for _, case in ipairs(cases) do
   end)
 end
 
-t.test("a damaged file of a sweep is set aside, and its command brings the results back", function()
+t.test("a damaged file of a sweep is set aside, and its command restores the results", function()
   for _, text in ipairs { "", "garbage", "{}", "[]", "null", '{"experiment":5,"trials":[]}',
     '{"experiment":"decay","trials":[]}' } do
     t.in_folder(function(folder)
@@ -187,7 +187,7 @@ t.test("a damaged file of a sweep is set aside, and its command brings the resul
   end
 end)
 
-t.test("a mark that was torn by a kill is cut off before the next one", function()
+t.test("a mark torn by a kill is cut off before the next one is appended", function()
   t.in_folder(function(folder)
     stores.fill(folder, stores.sample)
     local store <close> = records.open(folder, "w")
@@ -201,7 +201,7 @@ t.test("a mark that was torn by a kill is cut off before the next one", function
   end)
 end)
 
-t.test("a damaged count of news makes the rows anew from the files", function()
+t.test("a damaged offset into the news rebuilds the rows from the files", function()
   t.in_folder(function(folder)
     stores.fill(folder, stores.sample)
     os.execute(("rm '%s'/runs.db*"):format(folder)) -- rows as the files tell them
@@ -219,7 +219,7 @@ t.test("a damaged count of news makes the rows anew from the files", function()
   end)
 end)
 
-t.test("an empty database without the files that make one is damaged", function()
+t.test("an empty database without files of sweeps counts as damaged", function()
   t.in_folder(function(folder)
     t.write(folder .. "/runs.db", "")
     assert(core.sys.mkdir(folder .. "/runs/" .. id("a"):sub(1, 12)))

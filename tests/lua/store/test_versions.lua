@@ -51,7 +51,7 @@ local function check(store)
   t.eq(store:rows "PRAGMA integrity_check"[1].integrity_check, "ok")
 end
 
-t.test("the newest schema is that of a new store", function()
+t.test("a new store has the newest schema", function()
   t.in_folder(function(folder)
     local store <close> = records.open(folder, "w")
     t.eq(store:rows "PRAGMA user_version"[1].user_version, NEWEST)
@@ -60,7 +60,7 @@ t.test("the newest schema is that of a new store", function()
   end)
 end)
 
-t.test("a clock beyond the year 9999 is named before anything is written", function()
+t.test("a clock beyond the year 9999 is an error before anything is written", function()
   t.in_folder(function(folder)
     local time = os.time
     os.time = function() return 253402300800 end -- luacheck: ignore

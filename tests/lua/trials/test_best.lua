@@ -65,7 +65,7 @@ local function result(folder)
   return table.concat(lines, "\n")
 end
 
-t.test("the best checkpoint is kept, and the loop ends when patience is over", function()
+t.test("the best checkpoint is kept, and early stopping ends the loop", function()
   t.in_folder(function(folder)
     t.eq(run(folder), 0)
     t.eq({ metric(folder, "best_step"), metric(folder, "best") }, { 8, 3 })
@@ -87,7 +87,7 @@ t.test("the best checkpoint is kept, and the loop ends when patience is over", f
   end)
 end)
 
-t.test("without patience the loop goes on to its end; the last step may be the best", function()
+t.test("without patience the loop runs to its end; the last step may be the best", function()
   t.in_folder(function(folder)
     t.eq(run(folder, { "patience=9" }), 0)
     t.eq({ metric(folder, "best_step"), metric(folder, "best") }, { 16, 1 })
@@ -96,7 +96,7 @@ t.test("without patience the loop goes on to its end; the last step may be the b
   end)
 end)
 
-t.test("no number is a value that is not better", function()
+t.test("NaN counts as a value that is not better", function()
   t.in_folder(function(folder)
     local function telling(value) return (script:gsub("c.values%[step // 2%]", value)) end
     t.eq(run(folder, { "patience=4", "steps=40" }, telling "step == 6 and 2.5 or 0/0"), 0)
@@ -130,13 +130,13 @@ local function goes_on(at, damage, want)
   end)
 end
 
-t.test("broken anywhere, it goes on to the same bits", function()
+t.test("interrupted anywhere, a trial resumes to the same bits", function()
   for _, at in ipairs { 2, 8, 11, 14 } do
     goes_on(at, nil, at > 2 and "resumed after step" or "1 done")
   end
 end)
 
-t.test("stopped in any step, with checkpoints by steps or time, it ends as undisturbed", function()
+t.test("a trial stopped in any step ends with the same bits", function()
   local wanted
   t.in_folder(function(folder)
     t.eq(run(folder), 0)
@@ -173,11 +173,11 @@ t.test("a loop that the script leaves ends there, with the checkpoint of that st
   end)
 end)
 
-t.test("a best checkpoint is one to go on from", function()
+t.test("a trial can resume from a best checkpoint", function()
   goes_on(9, nil, "resumed after step 8 of 16")
 end)
 
-t.test("if the best one is lost, what came after it is of no use", function()
+t.test("checkpoints after a lost best checkpoint are not used", function()
   goes_on(13, function(folder) os.remove(folder .. "/best-00000008.h5") end,
     "step%-00000012.h5 cannot be used: the best checkpoint, of step 8, is missing")
   goes_on(13, function(folder)
@@ -186,7 +186,7 @@ t.test("if the best one is lost, what came after it is of no use", function()
   end, "cannot be used: the best checkpoint, of step 8, is damaged")
 end)
 
-t.test("what is asked of t wrongly is an error", function()
+t.test("wrong calls of t:best and t:load_best are errors", function()
   t.in_folder(function(folder)
     local function fails(old, new, want)
       local code, said = run(folder, {}, (script:gsub(old, new)))

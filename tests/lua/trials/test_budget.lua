@@ -46,7 +46,7 @@ local function status(folder)
   return table.concat(list, " ")
 end
 
-t.test("the trials behind are pruned, at the steps of the rule, and not taken up again", function()
+t.test("trials that fall behind are pruned at the rungs, and not resumed", function()
   in_folder(function(folder)
     local extra = 'prune = { metric = "loss", rule = "asha", eta = 2, min_steps = 4 },'
     local code, said = run(folder, extra, { "pause=0.02" })
@@ -99,7 +99,7 @@ local function judged(i, events, over, goal, value, rule)
   return word, why, told[1] and told[1].kind
 end
 
-t.test("a trial is judged among those before it, once they were there or have ended", function()
+t.test("a trial is judged when earlier trials have reached the rung or ended", function()
   t.eq({ judged(1, {}) }, { "go", "loss is -1.0 at step 4, among the first 1", "judged" })
   t.eq(judged(2, {}), nil) -- the first one has not been there
   t.eq({ judged(2, { "judged" }) }, { "go", "loss is -2.0 at step 4, among the best 1 of 2",
@@ -121,7 +121,7 @@ t.test("a trial is judged among those before it, once they were there or have en
 end)
 
 -- Before trial i come the losses -1, -2, -3, -4, as many as it needs.
-t.test("by the median a trial goes on if it is no worse than that of all, its own included",
+t.test("with rule median, a trial continues if it is not worse than the median including itself",
   function()
     for _, row in ipairs {
       { 3, -0.5, "min", "go", "among the first 3" }, -- the worst of three
@@ -166,7 +166,7 @@ local function outcome(folder)
   return table.concat(lines, "\n")
 end
 
-t.test("what is pruned does not depend on the number of workers, nor on interruptions", function()
+t.test("pruning does not depend on the number of workers or on interruptions", function()
   local wanted
   in_folder(function(folder)
     t.eq(trials.run(folder, crossing), 0)
@@ -189,7 +189,7 @@ t.test("what is pruned does not depend on the number of workers, nor on interrup
   end
 end)
 
-t.test("who is behind a trial that was killed is not judged without it", function()
+t.test("trials after a killed trial are not judged without it", function()
   in_folder(function(folder)
     local wanted
     in_folder(function(other)
@@ -211,7 +211,7 @@ t.test("who is behind a trial that was killed is not judged without it", functio
   end)
 end)
 
-t.test("a trial that waits for one on another device does not hold its worker", function()
+t.test("a trial that waits for one on another device does not block a worker", function()
   in_folder(function(folder)
     local apart = core.sys.executable():gsub("[^/]*$", "") .. "tests/apart.so"
     local text = crossing:gsub("grid = ", ([[zip = { device = { "cpu", "%s", "cpu" },
@@ -221,7 +221,7 @@ t.test("a trial that waits for one on another device does not hold its worker", 
   end)
 end)
 
-t.test("a worker whose coordinator is gone begins nothing", function()
+t.test("a worker whose coordinator has died begins no trial", function()
   in_folder(function(folder)
     local path = folder .. "/x.lua"
     t.write(path, (script:gsub("EXTRA", "")))
@@ -247,7 +247,7 @@ t.test("a trial has its budget of time, over all its attempts", function()
   end)
 end)
 
-t.test("all trials of a command together have theirs; the next command has it again", function()
+t.test("the trials of a command share a budget; the next command has a new one", function()
   in_folder(function(folder)
     local words = { "pause=0.01", "quality=1,2,3" }
     local code, said = run(folder, 'budget = { total = "0.6s" },', words)
@@ -271,7 +271,7 @@ t.test("memory is bounded", function()
   end)
 end)
 
-t.test("a trial that took too much memory takes none of that of the next one", function()
+t.test("a trial that exceeds its memory does not reduce the memory of the next one", function()
   in_folder(function(folder)
     local text = script:gsub("EXTRA", 'budget = { memory = "1M" },'):gsub("c.take > 0",
       "c.quality == 2 and c.take > 0")
@@ -283,7 +283,7 @@ t.test("a trial that took too much memory takes none of that of the next one", f
   end)
 end)
 
-t.test("a trial that takes too long is stopped, and the others go on", function()
+t.test("a trial that takes too long is stopped, and the others continue", function()
   in_folder(function(folder)
     local slow = script:gsub("tl.sys.sleep%(c.pause%)",
       "if c.quality == 2 then while true do end end"):gsub("EXTRA", "")

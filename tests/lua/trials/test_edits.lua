@@ -176,7 +176,7 @@ local function run_first(folder)
   t.eq({ code, said }, { 0, said })
 end
 
-t.test("what an edit makes new, and what is said of it", function()
+t.test("an edit makes only affected trials new, and the reason is printed", function()
   in_folder(function(folder)
     files.text = "the old man told the moon a tale . " .. ("and so on . "):rep(40)
     run_first(folder)
@@ -212,7 +212,7 @@ local edits_of_rows = {
   { "another name", "short =", "brief =", "row=brief" },
 }
 
-t.test("an edit of named rows makes new the trials of the rows that it changes", function()
+t.test("an edit of named rows makes only the trials of changed rows new", function()
   local script = [[
 local tl = require "toeplab"
 return tl.experiment "rows" {
@@ -231,7 +231,7 @@ return tl.experiment "rows" {
   end)
 end)
 
-t.test("other numerics make all trials new, which says so", function()
+t.test("other numerics make all trials new, and the reason is printed", function()
   in_folder(function(folder)
     run_first(folder)
     local numerics = core.numerics
@@ -243,7 +243,7 @@ t.test("other numerics make all trials new, which says so", function()
   end)
 end)
 
-t.test("--adopt takes over what is done, and records why it was new", function()
+t.test("--adopt takes over finished results, and records why the trials were new", function()
   in_folder(function(folder)
     run_first(folder)
     local old = trials.query(folder, "SELECT id FROM v_trials ORDER BY id")
@@ -301,7 +301,7 @@ local function run_old(folder)
   store:rows "UPDATE trials SET provenance = json_remove(provenance, '$.code', '$.key')"
 end
 
-t.test("trials whose ids are hashes of whole scripts are found by what they reach", function()
+t.test("trials whose ids are hashes of whole scripts are found by their reachable code", function()
   in_folder(function(folder)
     run_old(folder)
     local old = trials.query(folder, "SELECT id FROM v_trials ORDER BY id")
@@ -326,7 +326,7 @@ t.test("trials whose ids are hashes of whole scripts are found by what they reac
   end)
 end)
 
-t.test("--adopt leaves alone what did not end well", function()
+t.test("--adopt takes over only finished trials", function()
   in_folder(function(folder)
     run_first(folder)
     local store = records.open(folder .. "/results", "w")

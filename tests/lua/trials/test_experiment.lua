@@ -107,14 +107,14 @@ t.test("a script cannot make or use an undeclared global", function()
   t.raises(declare, "x%.lua:1: .*expected", "return return")
 end)
 
-t.test("a script that ends the program, or is compiled, is refused with its name", function()
+t.test("a script that calls os.exit, or is compiled, is refused", function()
   t.raises(declare, "os.exit would end the program", "os.exit(0)")
   t.raises(declare, "os.exit would end the program", "load 'os.exit(0)'()")
   t.raises(declare, "os.exit would end the program", "_G.os.exit(0)")
   t.raises(declare, "x.lua: attempt to load a binary chunk", string.dump(load "return 1"))
 end)
 
-t.test("trials are all combinations with each seed, in an order of their own", function()
+t.test("trials are all combinations with each seed, in a fixed order", function()
   local trials, about = plan.trials(declare(good), {})
   t.eq(#trials, 12)
   t.eq(about.axes, { "decay", "width" })
@@ -127,7 +127,7 @@ t.test("trials are all combinations with each seed, in an order of their own", f
     ranks = 1, sequence_ranks = 1, micro_batches = 1 })
 end)
 
-t.test("overrides take the type of what is declared", function()
+t.test("overrides are parsed as the declared type", function()
   local exp = declare(good)
   local trials = plan.trials(exp, { "layers=3", "rate=2", "name=b=c", "on=false", "sizes=4,5,6",
     "decay=learnable,0.5", "width=32", "seed=7" })
@@ -141,7 +141,7 @@ t.test("overrides take the type of what is declared", function()
   t.eq(plan.trials(exp, { "layers=1e1" })[1].config.layers, 10)
 end)
 
-t.test("a scale sets values, and words after it still win", function()
+t.test("a scale sets values, and later words override it", function()
   local exp = declare(good)
   local trials = plan.trials(exp, { "scale=small", "decay=1" })
   t.eq(#trials, 2)
@@ -149,7 +149,7 @@ t.test("a scale sets values, and words after it still win", function()
   t.eq(plan.trials(exp, { "layers=5", "scale=small" })[1].config.layers, 5)
 end)
 
-t.test("overrides that do not fit are errors that name the line", function()
+t.test("invalid overrides are errors that name the line", function()
   local exp = declare(good)
   local function refuse(want, ...) t.raises(plan.trials, want, exp, { ... }) end
   refuse(":3: unknown key 'layrs' on the command line; did you mean 'layers'%?", "layrs=3")
@@ -165,7 +165,7 @@ t.test("overrides that do not fit are errors that name the line", function()
   refuse(":6: width takes a list like %[8,16%] in each place", "width=8,16")
 end)
 
-t.test("a key that only scales give needs a scale", function()
+t.test("a key that only scales set needs a scale", function()
   local exp = declare((good:gsub("small = {", "large = { steps = 9 }, small = { steps = 1,")))
   t.raises(plan.trials, ":9: 'steps' has a value only in a scale: add scale=large or scale=small",
     exp, {})
@@ -182,7 +182,7 @@ t.test("an experiment's check runs before anything", function()
   t.eq(select(2, tostring(why):gsub(":%d+: ", "")), 1) -- its place is said once
 end)
 
-t.test("the labels of trials have the digits that tell them apart", function()
+t.test("labels of trials have enough digits to differ", function()
   local function labels(list, ...)
     local found = {}
     local exp = declare((good:gsub("{ 0.99, 1, \"learnable\" }", list)))
@@ -197,7 +197,7 @@ t.test("the labels of trials have the digits that tell them apart", function()
   t.eq(labels "{ 3.16227766e-4 }", { "0.0003162" })
 end)
 
-t.test("a declared text with a comma is one value", function()
+t.test("a declared string with a comma is one value", function()
   local exp = declare((good:gsub("{ 0.99, 1, \"learnable\" }", '{ "a,b", "a", "c" }')))
   local function values(word)
     local found = {}
@@ -212,7 +212,7 @@ t.test("a declared text with a comma is one value", function()
   t.eq(values "decay=a,bc", { "a", "bc" })
 end)
 
-t.test("a value as the command line takes it is read back exactly", function()
+t.test("a value formatted for the command line parses to the same value", function()
   for _, value in ipairs { 3, 0.1, 1.0, 1 / 3, 0.1 + 0.2, 5e-324, true, "a=b", "a,b",
     { 1 / 3, 0.5 }, { "a,b", "c" }, { { 1, 2 }, { 3 } }, "[a,b]", "range(1,3)" } do
     local list = type(value) == "table"
@@ -342,7 +342,7 @@ t.test("targets are the inputs one token on, also in random order", function()
   end
 end)
 
-t.test("corpora say what is wrong with them", function()
+t.test("wrong corpora are errors that name the problem", function()
   t.raises(corpus, "unknown option 'lenght'; did you mean 'length'", text, { lenght = 3 })
   t.raises(corpus, "unknown corpus 'bible%-kvj'; did you mean 'bible%-kjv'", "bible-kvj")
   t.raises(corpus, "no/such/file.txt: No such file", "no/such/file.txt")
@@ -370,7 +370,7 @@ t.test("corpora say what is wrong with them", function()
   t.raises(short.batch, "length must be an integer of at least 1, got %-1", short, 1, 1, -1)
 end)
 
-t.test("the hash of the code is over program, engine, backends and Lua files", function()
+t.test("the hash of the code covers program, engine, backends and Lua files", function()
   local files = {}
   local sha256_file = core.sha256_file
   core.sha256_file = function(path)
@@ -390,7 +390,7 @@ t.test("the hash of the code is over program, engine, backends and Lua files", f
   t.ok(all:find("/report/figures/curves.lua\n", 1, true), all)
 end)
 
-t.test("long texts are cut between characters", function()
+t.test("long strings are cut between characters", function()
   for n = 36, 40 do
     local shown = config.show("text:" .. ("x"):rep(n) .. ("ä"):rep(40))
     t.ok(utf8.len(shown), shown)
@@ -398,7 +398,7 @@ t.test("long texts are cut between characters", function()
   end
 end)
 
-t.test("a stored command does the same when it is pasted", function()
+t.test("a stored command can be pasted into a shell", function()
   local words = { "toeplab", "run", "x.lua", "corpus=text:a b; c", "decay=0.9", "note=it's" }
   local command = provenance.collect(words).command
   t.eq(command, [[toeplab run x.lua 'corpus=text:a b; c' decay=0.9 'note=it'\''s']])

@@ -81,7 +81,7 @@ t.test("a spike stands out from the values before it, once there are enough", fu
   t.eq({ g:verdict() }, { "stop", "loss is inf after 1 rollback" })
 end)
 
-t.test("a spike takes the trial back, at a lower rate, until it passes", function()
+t.test("a spike rolls the trial back, at a lower rate, until it passes", function()
   for _, value in ipairs { "1e9", "nan" } do
     in_folder(function(folder)
       local text = script:gsub('tonumber%(c.value%)', value == "nan" and "0/0" or "1e9")
@@ -103,7 +103,7 @@ t.test("a spike takes the trial back, at a lower rate, until it passes", functio
   end
 end)
 
-t.test("it ends where going back does not help, and says why", function()
+t.test("a trial ends if rollbacks do not help, and the message says why", function()
   in_folder(function(folder)
     local code, said = trials.run(folder, (script:gsub("retries = 2", "retries = 1")))
     t.eq(code, 1)
@@ -206,7 +206,7 @@ t.test("the guard judges what the steps log: no value at an index, and none afte
   end
 end)
 
-t.test("broken and taken up again, it ends as undisturbed", function()
+t.test("an interrupted trial with a guard ends with the same bits", function()
   local wanted
   in_folder(function(folder)
     t.eq(trials.run(folder, script, { "fail_at=25", "flag=none" }), 0)
@@ -237,7 +237,7 @@ local function stopped_at(stops, more, text)
   return got
 end
 
-t.test("it goes back to the best checkpoint, also from a step that told a better value", function()
+t.test("a rollback returns to the best checkpoint, even from a better step", function()
   in_folder(function(folder)
     local text = script:gsub("t:log { loss = bad", "t:best(bad and -1 or 1 / step) %0")
     local code, said = trials.run(folder, text)
@@ -247,7 +247,7 @@ t.test("it goes back to the best checkpoint, also from a step that told a better
   end)
 end)
 
-t.test("a rollback goes back to the same step wherever the trial was stopped", function()
+t.test("a rollback returns to the same step wherever the trial was stopped", function()
   local text, all = script:gsub("checkpoint = { steps = 6 }", "checkpoint = { steps = 4 }"), {}
   local wanted = stopped_at({}, nil, text)
   for step = 7, 13 do all[#all + 1] = step end

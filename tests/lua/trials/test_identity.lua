@@ -44,14 +44,14 @@ local alike = {
   { "operators", "x = a // b == c", "x=a//b==c", true },
 }
 
-t.test("code is its tokens", function()
+t.test("the hash of code depends only on its tokens", function()
   for _, case in ipairs(alike) do
     local name, a, b, same = table.unpack(case)
     t.eq({ name, code.hash(a) == code.hash(b) }, { name, same })
   end
 end)
 
-t.test("the tokens of every file of the library are that program still", function()
+t.test("the tokens of each library file compile to the same program", function()
   local function walk(folder)
     for _, name in ipairs(core.sys.list(folder)) do
       local path = folder .. "/" .. name
@@ -68,7 +68,7 @@ t.test("the tokens of every file of the library are that program still", functio
   walk(provenance.library())
 end)
 
-t.test("a table of a megabyte is read in a few passes of gmatch over it", function()
+t.test("hashing a table of a megabyte takes a few passes of gmatch", function()
   local rows = {}
   for i = 1, 2^16 do rows[i] = "{1.25, 'ab', x2}" end
   local text = "return {" .. table.concat(rows, ",") .. "}"
@@ -180,7 +180,7 @@ end
 
 local function text_of(word) return (word .. " and "):rep(200) end
 
-t.test("another file of merges makes another trial", function()
+t.test("a different file of merges makes a different trial", function()
   in_folder(function(folder)
     local code_of = reading:gsub("FOLDER", folder)
     t.write(folder .. "/a.txt", text_of "one")
@@ -209,7 +209,7 @@ t.test("a corpus or merges that change while a sweep runs end their trials", fun
   end
 end)
 
-t.test("a raised number of the results makes every trial new", function()
+t.test("a raised TL_NUMERICS makes every trial new", function()
   in_folder(function(folder)
     t.write(folder .. "/x.lua", script)
     local run = copy_program(folder)
@@ -223,7 +223,7 @@ t.test("a raised number of the results makes every trial new", function()
   end)
 end)
 
-t.test("a name that the script computes keeps two experiments apart", function()
+t.test("a computed experiment name distinguishes two experiments", function()
   in_folder(function(folder)
     local text = script:gsub('"same"', ('(io.open "%s/name":read "a")'):format(folder))
     local function run_as(name, steps)
@@ -244,7 +244,7 @@ t.test("a name that the script computes keeps two experiments apart", function()
   end)
 end)
 
-t.test("a trial that goes on by other code says so", function()
+t.test("a trial that is continued by other code has an event", function()
   in_folder(function(folder)
     t.write(folder .. "/x.lua", (script:gsub("steps = 2", "steps = 400"):gsub("do t:log",
       "do if step == 200 and os.remove 'stop' then " .. trials.STOP .. " end t:log")))

@@ -59,7 +59,7 @@ local function home(folder)
   return folder .. "/results/runs/" .. core.sys.list(folder .. "/results/runs")[1]
 end
 
-t.test("tensors are kept by step, and a report reads them as one array", function()
+t.test("tensors are stored by step, and a report reads them as one array", function()
   t.in_folder(function(folder)
     t.eq((trials.run(folder, text_of {})), 0)
     local store <close> = records.open(folder .. "/results", "r")
@@ -146,7 +146,7 @@ t.test("a tensor's file that is damaged or missing is found, and not read", func
   end)
 end)
 
-t.test("what cannot be kept is refused, with its form and the form before it", function()
+t.test("a tensor of a different form is refused, and the error names both forms", function()
   t.in_folder(function(folder)
     core.sys.mkdir(folder .. "/x")
     local old = logged_tensors.write(folder, "x", "old", 4, core.zeros(2, 3))

@@ -122,7 +122,7 @@ t.test("a model of a script's class opens with the script's function", function(
   end)
 end)
 
-t.test("what is no model is one clear error", function()
+t.test("files and trials without a model are errors with a clear message", function()
   t.in_folder(function(dir)
     local file = dir .. "/x.safetensors"
     tl.save(file, { x = core.ones(1) })

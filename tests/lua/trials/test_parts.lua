@@ -3,7 +3,7 @@ local t = require "harness"
 local core = require "toeplab.core"
 local trials = require "trials"
 
-t.test("a table given to steps comes back as it was", function()
+t.test("a table given to steps is restored unchanged", function()
   t.in_folder(function(folder)
     local text = [[
       local tl = require "toeplab"
@@ -38,14 +38,14 @@ t.test("a table given to steps comes back as it was", function()
   end)
 end)
 
-t.test("what a checkpoint would not give back is refused at once", function()
+t.test("values that a checkpoint cannot restore are refused immediately", function()
   for extra, want in pairs {
     ["{ s = { f = print } }"] = "s%.f is a function, which a checkpoint cannot hold",
     ["{ s = { x = tl.stream_of 'data' } }"] =
-      "s%.x has methods of its own: pass it to steps by a name of its own",
+      "s%.x has methods of its own: pass it to steps under a separate name",
     ["{ s = { [2.5] = 1 } }"] = "s%.2%.5: keys are integers, or strings",
-    ["{ s = { ['a/b'] = 1 } }"] = "s%.a/b: a key is",
-    ["{ s = { ['.'] = tl.ones(1) } }"] = "s%.%.: a key is",
+    ["{ s = { ['a/b'] = 1 } }"] = "s%.a/b: keys are",
+    ["{ s = { ['.'] = tl.ones(1) } }"] = "s%.%.: keys are",
     ["{ s = { m = tl.nn.Linear(1, 1) } }"] = "s%.m has methods of its own: pass it to steps",
     ["(function() local x = {} return { s = { a = x, b = x } } end)()"] =
       "s%.[ab] and s%.[ab] are one table, but would be restored as two",

@@ -140,7 +140,7 @@ for _, edit in ipairs(edits) do
   end)
 end
 
-t.test("constants of a module and what it puts into Lua's own tables count", function()
+t.test("ids cover constants of a module and its changes of Lua's own tables", function()
   t.in_folder(function(folder)
     local function total(number)
       return reach_of(folder, "local own = require 'own'", "own.f()", { own = ([[

@@ -83,7 +83,7 @@ for _, case in ipairs(cases) do
   end)
 end
 
-t.test("a checkpoint without the state of a part is not gone on from", function()
+t.test("refuses to resume from a checkpoint that lacks a part's state", function()
   t.in_folder(function(folder)
     local text = text_of(folder, { part = 'tl.sys.exists "FLAG" and "old" or "new"',
       in_loop = 'if step == 8 and once() then error "broken" end' })

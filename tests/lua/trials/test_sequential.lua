@@ -9,7 +9,7 @@ local trials = require "trials"
 
 -- ---- The rule ---------------------------------------------------------------------------------
 
-t.test("a text is a percentage and the most seeds, and its looks share 5 %", function()
+t.test("a rule has a percentage and the most seeds, and its looks share 5 %", function()
   for text, want in pairs {
     ["until 2 %"] = { 2, { 14, 18 } }, ["until 0.5%, at least 3"] = { 0.5, { 3, 5, 8, 12, 18 } },
     [" until 2 %, at least 3, at most 30 "] = { 2, { 3, 5, 8, 12, 18, 27, 30 } },
@@ -200,7 +200,7 @@ test("each row gets seeds until its ratio is known, and the table says why it st
     t.eq(#trials.query(folder, "SELECT 1 FROM sweeps"), 1)
   end)
 
-test("a stopped command that is given again ends in the same trials", function(folder)
+test("a repeated command after a stop runs the same trials", function(folder)
   local code, runs = trials.run_stopped(folder, script(), { "0.9-1-1", "none-4-1", "0.95-7-1",
     "0.99-8-2" }, [[c.decay .. "-" .. c.seed .. "-" .. step]], nil,
     { jobs = 2 })
@@ -225,7 +225,7 @@ test("a trial that fails ends the seeds of its row alone, and is tried again", f
   t.eq(seeds_of(folder), whole)
 end)
 
-test("a result that has no ratio ends the seeds of its row", function(folder)
+test("a result without a ratio ends the seeds of its row", function(folder)
   t.write(folder .. "/x.lua", script("", "if c.decay == 0.9 then t:log { loss = 0 / 0 } end")
     :gsub("t:log { loss = base", "if c.decay ~= 0.9 then t:log { loss = base", 1)
     :gsub("/ 5%) }", "%0 end") .. "")
@@ -236,7 +236,7 @@ test("a result that has no ratio ends the seeds of its row", function(folder)
     "nan, and a ratio needs a number above 0")
 end)
 
-test("when the budget ends the run says how far it is, and goes on later", function(folder)
+test("when the budget ends, the run prints its progress, and continues later", function(folder)
   t.write(folder .. "/x.lua", script('budget = { total = "1s" },'))
   -- 18 trials of 0.1 seconds
   local words = "run -q x.lua pause=0.05 'seeds=until 2 %, at least 3, at most 5'"
@@ -316,7 +316,7 @@ test("of a tuned key that has several values in a row, the looks judge the bette
 
 -- ---- Mistakes ---------------------------------------------------------------------------------
 
-test("mistakes are told with the right form", function(folder)
+test("mistakes are errors that show the right form", function(folder)
   local compare = "compare = { with = { decay = 0.99 } },"
   local function with(what) return { compare, what } end
   local rule = 'seeds = "until 2 %%, at least 3, at most 8",'

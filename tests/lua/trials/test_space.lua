@@ -43,7 +43,7 @@ t.test("zipped axes go together, and with the grid", function()
   t.eq(#labels(zip .. "scale = { smoke = { length = {8}, batch = {1} } },", { "scale=smoke" }), 2)
 end)
 
-t.test("rules apply where they fit, and the command line wins", function()
+t.test("rules apply where they match, and the command line overrides them", function()
   local when = [[when = { { where = { model = "ski" }, fixed = { decay = "none" },
     grid = { inducing = { 32, 64 } } } },]]
   local list, _, trials = labels(when)
@@ -59,7 +59,7 @@ t.test("rules apply where they fit, and the command line wins", function()
     "when = { { where = function(c) return c.modell == 1 end, fixed = { lr = 1 } } },")
 end)
 
-t.test("any key takes several values on the command line, and is an axis then", function()
+t.test("any key with several values on the command line becomes an axis", function()
   for word, want in pairs {
     ["lr=0.1,1"] = { "lr=0.1", "lr=1" }, ["causal=true,false"] = { "causal=true", "causal=false" },
     ["inducing=log2(16,64)"] = { "inducing=16", "inducing=32", "inducing=64" },
@@ -212,7 +212,7 @@ t.test("mistakes in named rows are errors with their line", function()
   end
 end)
 
-t.test("exceptions leave points out and say why", function()
+t.test("exceptions exclude points with a reason", function()
   local except = 'except = { { where = { model = "ski", causal = true }, reason = "no form" } },'
   local list, about = labels(except)
   t.eq(list, { "model=tnn" })
@@ -223,7 +223,7 @@ t.test("exceptions leave points out and say why", function()
   t.eq(labels(lists), { "model=tnn" })
 end)
 
-t.test("random draws are those of their seed, key by key", function()
+t.test("random draws depend on the seed and the key", function()
   local random = [[random = { draws = 5, seed = 3, rate = { "log", 1e-4, 1e-2 },
     width = { "integer", 2, 4 }, kind = { "choice", "a", "b" }, share = { "uniform", 0, 0.5 } },]]
   local _, _, trials = labels(random, { "model=tnn" })
@@ -297,7 +297,7 @@ t.test("mistakes in axes and rules are errors with their line", function()
   for _, case in ipairs(cases) do t.raises(declare, case[2], case[1]) end
 end)
 
-t.test("what cannot be planned is a usage error", function()
+t.test("invalid plans are usage errors", function()
   local function refused(want, ...)
     local ok, why = pcall(labels, ...)
     t.eq({ ok, errors.is(why) and why.code }, { false, errors.USAGE })

@@ -133,7 +133,7 @@ t.test("values are logged by name, at the step or at an index", function()
   end)
 end)
 
-t.test("what cannot be logged, or kept as a text, is refused", function()
+t.test("values that cannot be logged or stored as text are refused", function()
   with_trial(function(new)
     local self = new()
     for _, case in ipairs {
@@ -190,7 +190,7 @@ end)
 
 -- ---- The loop -----------------------------------------------------------------------------------
 
-t.test("the loop is given what it can run, once", function()
+t.test("t:steps checks its arguments and runs once", function()
   with_trial(function(new)
     for _, case in ipairs { { "integer of at least 0", -1 }, { "integer of at least 0", 1.0 },
       { "integer of at least 0", "3" }, { "got more", 3, nil, nil, nil, nil, counter() } } do
@@ -201,7 +201,7 @@ t.test("the loop is given what it can run, once", function()
     run(self, 0)
     t.raises(run, "a trial can have only one loop of steps", self, 1)
     self = new { guard = { metric = "loss", nan = "rollback", retries = 1, every = 2, window = 8 } }
-    t.raises(run, "give the optimiser", self, 1)
+    t.raises(run, "pass the optimiser", self, 1)
     t.raises(self.best, "inside the loop", self, 1)
     t.raises(new().load_best, "after the loop", new())
   end)
@@ -245,7 +245,7 @@ t.test("an error in the loop saves nothing, and the next attempt resumes before 
   end)
 end)
 
-t.test("a damaged checkpoint is told and left, and the one before it is used", function()
+t.test("a damaged checkpoint is reported and skipped, and the one before it is used", function()
   with_trial(function(new, folder, rows)
     run(new { checkpoint = { steps = 2 } }, 6)
     t.write(folder .. "/x/step-00000006.h5", "torn")
@@ -262,7 +262,7 @@ t.test("a damaged checkpoint is told and left, and the one before it is used", f
   end)
 end)
 
-t.test("the lowest value is kept, and patience ends the loop", function()
+t.test("the checkpoint of the lowest value is kept, and patience ends the loop", function()
   for _, case in ipairs { -- values, patience, steps run, best step
     { { 3, 2, 1 }, nil, 3, 3 }, { { 1, 2, 3 }, 1, 2, 1 }, { { 2, 1, 1, 1, 0 }, 2, 4, 2 },
     { { 0 / 0, 2, 0 / 0 }, nil, 3, 2 }, { { 0 / 0, 0 / 0, 1 }, 2, 2, nil },
@@ -308,7 +308,7 @@ t.test("a failed write ends its call alone, and the trial remembers its error", 
   end)
 end)
 
-t.test("what the trial had in part only is an event of its first attempt", function()
+t.test("a partial state is recorded as an event of the first attempt", function()
   with_trial(function(new, _, rows)
     recorded.begin({}, {})
     recorded.add_part "corpus x: here only the first 7 tokens of its training part"

@@ -222,7 +222,7 @@ test("a value at which a guard stops the trial loses", function(folder)
   end
 end)
 
-test("what --redo makes again chooses again", function(folder)
+test("--redo of the small sweep chooses again", function(folder)
   local flag = folder .. "/flag"
   local changing = script(usual, ([[if io.open "%s" then t:log { loss = -c.lr } end]]):format(flag))
   t.eq(trials.run(folder, changing, { "seeds=1" }), errors.DONE)
@@ -257,7 +257,7 @@ test("the small sweep has its own fixed keys, whatever a rule says of them", fun
     { { experiment = "test", step = 5 }, { experiment = "test-tuning", step = 1 } })
 end)
 
-test("the seed that chooses is no seed of a trial", function(folder)
+test("the seed of the small sweep cannot be a seed of a trial", function(folder)
   local seeds = script(usual):gsub("steps = 3 }", "steps = 3, seeds = { 7, 101 } }")
   for _, word in ipairs { "seed=101", "seeds=3,101", "scale=big" } do
     local code, said = trials.run(folder, seeds, { word })
@@ -304,7 +304,7 @@ test("trials that choose are not pruned", function(folder)
   t.eq(#points(folder, "test-tuning"), 6)
 end)
 
-test("budget.total is that of the small sweep and the experiment together", function(folder)
+test("budget.total covers the small sweep and the experiment together", function(folder)
   local text = script(usual, "core.sys.sleep(c.seed == 101 and 0.15 or 1.25)"):gsub("seeds = 2,",
     '%0 budget = { total = "3s" },'):gsub("^", 'local core = require "toeplab.core"\n')
   t.eq(trials.run(folder, text), errors.BUDGET)
@@ -312,7 +312,7 @@ test("budget.total is that of the small sweep and the experiment together", func
   t.ok(#points(folder, "test") < 2, #points(folder, "test"))
 end)
 
-test("where a later sweep chose another value, it alone counts", function(folder)
+test("if a later sweep chose another value, only the later one counts", function(folder)
   -- after one step 0.2 is best, after two 0.4
   local text = script(usual .. ", fixed = { steps = 1 }"):gsub(
     "%(c.decay == 0.9 and 0.2 or 0.3%)", "((c.steps == 1 and 0.2 or 0.4) + 0 * c.decay)")
