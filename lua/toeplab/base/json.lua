@@ -137,8 +137,8 @@ local function decode_text(text, at)
     local plain, stop = text:match('^([^"\\\0-\31]*)()', place)
     local mark, escaped = text:sub(stop, stop), text:sub(stop + 1, stop + 1)
     if mark == '"' then return table.concat(parts) .. plain, stop + 1 end
-    if mark == "" then bad(text, at, "a text with an end") end
-    if mark ~= "\\" then bad(text, stop, "no control character in a text") end
+    if mark == "" then bad(text, at, "the end of the string") end
+    if mark ~= "\\" then bad(text, stop, "no control character in a string") end
     parts[#parts + 1] = plain
     if escaped == "u" and text:find("^%x%x%x%x", stop + 2) then
       parts[#parts + 1], place = decode_code(text, stop + 2)

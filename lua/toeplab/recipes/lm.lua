@@ -128,7 +128,7 @@ local train_spec = options.declare "tl.lm.train" {
   { "optimizer", field { type = "function", optional = true },
     "a function (model, c) -> its optimiser (default: Adam with the keys of the trial)" },
   { "every", field { type = "int", min = 1, optional = true },
-    "evaluate after every so many steps, and not only at the end of each epoch" },
+    "evaluate every N steps, not only at the end of each epoch" },
   { "blocks", field { type = "int", min = 1, optional = true }, "most blocks to evaluate on" },
   { "patience", field { type = "int", min = 1, optional = true }, "as in t:best" },
 }

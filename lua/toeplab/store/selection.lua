@@ -32,8 +32,8 @@ selection.statuses = { "queued", "running", "done", "failed", "interrupted", "ki
 -- A paragraph in the help of every verb that takes these words.
 selection.help = "TRIAL: the beginning of an id, an experiment, @last, @last:N, @best:METRIC, "
   .. "@all;\n"
-  .. "or a filter: @STATUS, key=value (or a,b), also != < <= > >= and ~ (contains). key: a key of\n"
-  .. "the configuration, a metric, or a column (status, tag, host, error, age, ...)"
+  .. "or a filter: @STATUS, key=value (or a,b), also != < <= > >= and ~ (contains), where key is\n"
+  .. "a configuration key, a metric, or a column: status, tag, host, error, age, ..."
 
 local columns = {
   id = "t.id", experiment = "t.experiment", sweep = "t.sweep", seed = "t.seed", step = "t.step",

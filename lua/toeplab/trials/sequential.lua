@@ -76,7 +76,7 @@ local function check_with(exp, with, axes)
     local ok, why = suggest.choose("axis", key, sorted_keys(axes))
     if not ok then complain(exp, "%s: name the row that the others are compared with", why) end
     if type(with[key]) == "table" then
-      complain(exp, "%s needs one value, that of the row that the others are compared with", key)
+      complain(exp, "%s needs one value, which names the baseline row", key)
     end
   end
   if not next(with) then

@@ -214,8 +214,8 @@ t.test("JSON of other programs is decoded", function()
     { a = { 1, -25.0, true }, ["b\n\xc3\xa4\\"] = {}, c = 'x"y' })
   for text, why in pairs { ['{"a": 1'] = "line 1: wanted ',' or '}'", ['{a: 1}'] = "wanted a key",
     ['[1\n2]'] = "line 2: wanted ',' or ']'", ["[1] 2"] = "wanted the end", ["'x'"] = "a value",
-    ['"x'] = "a text with an end", [""] = "a value", ['"\\q"'] = "an escape of JSON",
-    ['"a\nb"'] = "no control character in a text", ["\v1"] = "a value" } do
+    ['"x'] = "the end of the string", [""] = "a value", ['"\\q"'] = "an escape of JSON",
+    ['"a\nb"'] = "no control character in a string", ["\v1"] = "a value" } do
     t.raises(json.decode, why, text)
   end
   t.eq(json.decode('"\\/\x7f"'), "/\x7f")
