@@ -1,4 +1,4 @@
--- test_docs.lua: the manual pages against the program: nothing missing, nothing that is not there.
+-- test_docs.lua: the pages of docs against the program: nothing missing, nothing that is not there.
 local t = require "harness"
 local tl = require "toeplab"
 local arguments = require "toeplab.base.arguments"
@@ -6,7 +6,6 @@ local experiment = require "toeplab.trials.experiment"
 local mixers = require "toeplab.nn.mixers"
 local plan = require "toeplab.trials.plan"
 local records = require "toeplab.store.records"
-local shell = require "toeplab.base.shell"
 local stores = require "stores"
 
 local docs = t.root .. "docs/"
@@ -33,61 +32,6 @@ local function verbs()
   t.ok(#list >= 10, "the help lists " .. #list .. " verbs")
   return list
 end
-
-t.test("the manual page has every verb, and no other", function()
-  local page, known = read "toeplab.1.in", { help = true, version = true }
-  for _, verb in ipairs(verbs()) do
-    local own = known[verb]
-    known[verb] = true
-    t.ok(page:find(own and "\n.It Ic " .. verb or "\n.Verb " .. verb .. "\n"), "no verb " .. verb)
-    t.ok(own or page:find("\n.Options " .. verb .. "\n", 1, true), "no options of " .. verb)
-  end
-  for verb in page:gmatch "\n%.Verb (%l+)" do t.ok(known[verb], "there is no verb " .. verb) end
-end)
-
-t.test("the manual page has the forms and the options that a verb declares, and more on them",
-  function()
-    local filled = require("page").fill(".Sh X\n.Verb do\n.Options do\n", function(verb)
-      t.eq(verb, "do")
-      return { usage = "toeplab do FILE [key=value...]\n       toeplab do --all", options = {
-        { name = "all", short = "a", help = "do all, not --one" },
-        { name = "one-by", value = "I/K", help = "the I-th of K",
-          more = "See `x --one` and\n  I." },
-      } }
-    end)
-    t.eq(filled, [[
-.Sh X
-.It "\fBdo\fR [\fIoption\fR ...] \fIfile\fR [\fIkey\fR=\fIvalue\fR...]"
-.It "\fBdo\fR [\fIoption\fR ...] \fB\-\-all\fR"
-.Bl -tag -width Ds
-.It "\fB-a\fR, \fB\-\-all\fR"
-Do all, not \fB\-\-one\fR.
-.It "\fB\-\-one-by\fR \fIi/k\fR"
-The \fIi\fR-th of \fIk\fR.
-See \fBx \-\-one\fR and \fIi\fR.
-.El
-]])
-  end)
-
-t.test("the pages are sound to groff", function()
-  if not shell.on_path "groff" then t.skip "there is no groff" end
-  for _, name in ipairs { "toeplab.1", "toeplab-lua.7", "toeplab-layers.7" } do
-    local path = os.tmpname()
-    tl.sys.write_file(path, pages[name]())
-    t.eq(shell.output("groff -mandoc -ww -Tutf8 " .. path .. " 2>&1 >/dev/null"), "")
-    os.remove(path)
-  end
-end)
-
-t.test("the manual page has every exit code and variable that the help has", function()
-  local page = pages["toeplab.1"]()
-  for code in says("help exit-codes"):gmatch "\n  (%d+)" do
-    t.ok(page:find("\n.It " .. code .. "\n", 1, true), "no exit code " .. code)
-  end
-  for name in says("help environment"):gmatch "%f[%u](TOEPLAB_%u+)" do
-    t.ok(page:find("Ev " .. name, 1, true), "no variable " .. name)
-  end
-end)
 
 t.test("what toeplab-lua.7 names exists", function()
   local count = 0
