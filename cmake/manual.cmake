@@ -1,6 +1,6 @@
 # manual.cmake - the pages that the program itself writes from its declarations (docs/make), by
-# `ninja manual` and before an installation, because a change of a Lua file builds nothing. The pages of
-# docs/reference have parts of the same kind, which `ninja reference` writes in place.
+# `ninja manual` and before an installation, because a change of a Lua file builds nothing.
+# The pages of docs/reference have parts of the same kind, which `ninja reference` writes in place.
 set(manual ${CMAKE_BINARY_DIR}/manual)
 file(MAKE_DIRECTORY ${manual})
 set(make_manual ${CMAKE_SOURCE_DIR}/docs/make/make.lua ${manual})

@@ -1,6 +1,4 @@
 -- docs/make/pages.lua: by the name of each page a function that returns its text.
-local functions = require "functions"
-local layers = require "layers"
 local reference = require "reference"
 local roff = require "roff"
 local tl = require "toeplab"
@@ -11,6 +9,12 @@ local read = reference.read
 local manuals = {
   { name = "toeplab", section = 1, about = "a laboratory for Toeplitz neural operators",
     of = { "reference/command.md" } },
+  { name = "toeplab-lua", section = 7, about = "tensors, training and experiments in Lua",
+    of = { "reference/README.md", "reference/tensors.md", "reference/operators.md",
+      "reference/training.md", "reference/tasks.md", "reference/experiments.md",
+      "reference/report.md", "reference/store.md" } },
+  { name = "toeplab-layers", section = 7, about = "layers, encoders, mixers and models in Lua",
+    of = { "reference/layers.md", "reference/encoders.md", "mixers.md", "reference/models.md" } },
 }
 
 local pages = {}
@@ -35,14 +39,8 @@ for _, manual in ipairs(manuals) do
   pages[manual.name .. "." .. manual.section] = function() return page(manual) end
 end
 
-pages["toeplab-lua.7"] = function() return functions.read(read "toeplab-lua.7.in").page end
-
-pages["toeplab-layers.7"] = function()
-  return layers.fill(read "toeplab-layers.7.in", types.classes(read "mixers.md"))
-end
-
 pages["toeplab.d.lua"] = function()
-  return types.file(read "toeplab-lua.7.in", read "mixers.md")
+  return types.file(reference.functions(), read "mixers.md")
 end
 
 return pages

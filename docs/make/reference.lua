@@ -1,6 +1,7 @@
 -- docs/make/reference.lua: fills the parts of the pages of docs/reference that are made from what
 -- the program declares: what stands between <!-- made: WHAT --> and <!-- end -->.
 local commands = require "toeplab.commands"
+local functions = require "functions"
 local options = require "toeplab.base.options"
 local types = require "types"
 local tl = require "toeplab"
@@ -22,9 +23,10 @@ local function cell(text)
   return (text:gsub("%s+", " "):gsub("|", "\\|"):gsub("<", "\\<"))
 end
 
--- Returns a sentence: with a capital, unless it begins with a literal, and a full stop.
+-- Returns a sentence: with a capital, unless it begins with a literal or a shape, and a full stop.
 local function sentence(text)
-  if text:find "^%l[%l ]" then text = text:sub(1, 1):upper() .. text:sub(2) end
+  local word = text:find "^%l[%l ]" and not text:find "^%l+ %["
+  if word then text = text:sub(1, 1):upper() .. text:sub(2) end
   return text:find "[.:]$" and text or text .. "."
 end
 
@@ -60,7 +62,9 @@ end
 local function option_table(spec)
   local rows = {}
   for _, o in ipairs(options.describe(spec)) do
-    local kind = o.type:gsub("|", " or ") .. (o.range ~= "" and ", " .. o.range or "")
+    local choices = options.set(spec).fields[o.name].choices
+    local range = choices and '"' .. table.concat(choices, '", "') .. '"' or o.range
+    local kind = o.type:gsub("|", " or ") .. (range ~= "" and ", " .. range or "")
     local default = o.default == "required" and "required"
       or o.default ~= "" and ("`%s`"):format(o.default) or ""
     rows[#rows + 1] = { ("`%s`"):format(o.name), cell(sentence(o.help)), cell(default), cell(kind) }
@@ -109,11 +113,34 @@ local function fill(page, list)
   end))
 end
 
+local names = { "README", "tensors", "operators", "layers", "encoders", "models", "training",
+  "tasks", "experiments", "report", "store", "command" }
+
+-- Returns what the pages declare, as functions.read. Loads what declares options when it is first
+-- used, so that options.declared has them all.
+function reference.functions()
+  local texts = {}
+  for i, name in ipairs(names) do texts[i] = reference.read("reference/" .. name .. ".md") end
+  local read = functions.read(texts)
+  require "toeplab.trials.open_model"
+  require "toeplab.models.files.tensor_files"
+  require "toeplab.report.scaling_report"
+  for _, s in ipairs(read.functions) do
+    local value = tl
+    for part in (s.path:match "^tl%.(.*)$" or ""):gmatch "[^.]+" do value = value[part] end
+  end
+  return read
+end
+
 -- Returns all pages that have made parts, as they are to be: path -> text.
 function reference.pages()
-  local list, filled = types.classes(reference.read "mixers.md"), {}
-  for _, name in ipairs(tl.sys.list(docs .. "reference")) do
-    filled[docs .. "reference/" .. name] = fill(reference.read("reference/" .. name), list)
+  reference.functions()
+  local mixers = reference.read "mixers.md"
+  local list = types.classes(mixers)
+  local filled = { [docs .. "mixers.md"] = fill(mixers, list) }
+  for _, name in ipairs(names) do
+    local path = "reference/" .. name .. ".md"
+    filled[docs .. path] = fill(reference.read(path), list)
   end
   return filled
 end

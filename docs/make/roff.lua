@@ -60,7 +60,9 @@ end
 function write.code(block, add)
   if block.info == "signatures" then
     for _, entry in ipairs(functions.entries(block.lines)) do
-      add(".TP\n\\fB%s\\fR\n%s", escaped(entry.head), escaped(entry.text))
+      local with = entry.list[1].with ~= nil
+      add(with and ".PP\n%s" or ".TP\n\\fB%s\\fR", (escaped(entry.head)))
+      if entry.text ~= "" then add("%s", (escaped(entry.text))) end
     end
   else
     add ".PP\n.RS 4\n.EX"

@@ -10,7 +10,7 @@ local function find(options, name)
   end
 end
 
--- Returns the options that help and manual list.
+-- Returns the options that help and reference list.
 function arguments.listed(options)
   local list = {}
   for _, o in ipairs(options) do list[#list + 1] = not o.unlisted and o or nil end
@@ -53,11 +53,11 @@ end
 
 -- Parses words for a verb. options is a list of {name=, short=, value=, help=, more=, many=,
 -- choices=, of=, list=, writes=, unlisted=}: value is the word for the option's value in the help,
--- nil for a switch; help is one clause, and more are further sentences of the manual page; one with
+-- nil for a switch; help is one clause, and more are further sentences of the reference; one with
 -- many may be repeated, and its value is a list. choices are all values that there are, of is
 -- the kind of value that shells complete (commands/unlisted/complete.lua), list says that commas
 -- separate values, writes that the verb writes the file or folder that the value names, unlisted
--- that neither help nor manual names the option. keys: whether the verb takes key=value, too.
+-- that neither help nor reference names the option. keys: whether the verb takes key=value, too.
 -- Returns a table option name -> value (true for a switch), and the list of the other words; nil if
 -- they ask for help. An unknown option, or a value that is none of the choices, is a usage error.
 function arguments.parse(verb, options, words, keys)

@@ -57,8 +57,8 @@ local command = {
         With `--against` or `--at`; the exponents stand with their 95 % intervals over the seeds
         beside the names. `power` is y = A x^-alpha, for at least 3 sizes, `offset` y = E + A
         x^-alpha, for at least 4, `auto` is offset if the seeds tell E from 0 on every line, else
-        power. A line that cannot be fitted is an error that names it. toeplab-lua(7) says how, at
-        tl.scaling.fit.]] },
+        power. A line that cannot be fitted is an error that names it. docs/reference/report.md
+        describes the fit.]] },
     { name = "layer", value = "N", many = true, help = "layer number, from 1 (default: all)" },
     { name = "channel", value = "N", many = true,
       help = "channel number, from 1; of a matrix, a panel each (default: the mean)" },

@@ -119,9 +119,9 @@ end
 -- positional lists the options that may be given by position, e.g. {"inputs", "outputs"}; after a
 -- final "...", further values and the array part of the option table are passed to build. The class
 -- defines build(o, ...), which creates parameters and submodules, forward(x, ...), and optionally
--- brief(), whose text print(model) shows for the module. about is what the manual and editors say
--- of it: the shapes that forward takes and gives, and one sentence, e.g. "x [b,n,dim] -> [b,n,dim]:
--- a gate".
+-- brief(), whose text print(model) shows for the module. about is what the reference and editors
+-- say of it: the shapes that forward takes and gives, and one sentence, e.g. "x [b,n,dim] ->
+-- [b,n,dim]: a gate".
 local function class(kind, spec, positional, about)
   local new = { kind = kind, spec = options.set(spec or {}), about = about, __module = true }
   for name, field in pairs(new.spec.fields) do field.help = field.help or meanings[name] end

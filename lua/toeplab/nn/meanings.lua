@@ -1,5 +1,5 @@
 -- nn/meanings.lua: what an option means in every class of modules that declares it and says nothing
--- else. nn/class.lua reads it, for help texts, the manual and editors.
+-- else. nn/class.lua reads it, for help texts, the reference and editors.
 return {
   act = "activation",
   as_published = "compute what the published code does where it differs from the paper",

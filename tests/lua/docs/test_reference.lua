@@ -56,13 +56,60 @@ t.test("the page of the program has every exit code and variable that the help h
   end
 end)
 
+-- Runs an example. Returns the lines that it prints, and those of its comments -->.
+local function run_example(page, code)
+  local printed, said = {}, {}
+  local function keep(...)
+    local words = table.pack(...)
+    for i = 1, words.n do words[i] = tostring(words[i]) end
+    for line in (table.concat(words, " ") .. "\n"):gmatch "([^\n]*)\n" do
+      printed[#printed + 1] = line
+    end
+  end
+  local env = setmetatable({ tl = tl, print = keep }, { __index = _G })
+  tl.seed(1)
+  assert(load(code, "=" .. page, "t", env))()
+  for line in code:gmatch "%-%-> ?([^\n]*)" do said[#said + 1] = line end
+  return printed, said
+end
+
+t.test("the examples print what they say", function()
+  local count = 0
+  for path, text in pairs(reference.pages()) do
+    for code in text:gmatch "\n```lua\n(.-)\n```" do
+      local printed, said = run_example(path:match "[^/]*$", code)
+      t.eq({ path, printed }, { path, said })
+      count = count + 1
+    end
+  end
+  t.ok(count >= 25, count .. " examples")
+end)
+
+t.test("the experiment of experiments.md runs", function()
+  local code = reference.read "reference/experiments.md":match "\n```lua\n(.-)\n```"
+  t.in_folder(function(folder)
+    t.write(folder .. "/width.lua", 'local tl = require "toeplab"\n' .. code .. "\n")
+    local said, status = t.shell(("cd '%s' && '%s' run -q width.lua seeds=1 2>&1"):format(folder,
+      tl.sys.executable()))
+    t.ok(status == 0 and said:find "loss", said)
+  end)
+end)
+
+t.test("every function that declares options has a table of them", function()
+  local text = ""
+  for _, page in pairs(reference.pages()) do text = text .. page end
+  for name in pairs(tl.options.declared) do
+    t.ok(text:find("<!-- made: " .. name .. " -->", 1, true), name)
+  end
+end)
+
 t.test("Markdown becomes roff", function()
   local made = roff.page { name = "x", section = 1, version = "1", about = "a page",
     names = { ["b.md"] = "b(7)" }, see = { "b(7)" },
     pages = { "# X\n\n'a' is `-b`, **not** \\<c>\n.d\n\n## E f\n\n- see "
       .. "[b.md](b.md), [g.md](../g.md)\n  and [h](i.md)\n\n| k | l | m |\n|---|---|---|\n"
-      .. "| `n` | o | p |\n| é | | |\n\n"
-      .. "```sh\n.q\\\n```\n" } }
+      .. "| `n` | o | p |\n| é | | |\n\n```sh\n.q\\\n```\n"
+      .. "```signatures\nwith x: Tensor\ntl.f(x): Tensor  of x\n    and y\n```\n" } }
   t.eq(made:match "%.ad l\n(.*)$", [[
 .SH NAME
 x \- a page
@@ -85,6 +132,11 @@ o (m: p)
 \&.q\e
 .EE
 .RE
+.PP
+with x: Tensor
+.TP
+\fBtl.f(x): Tensor\fR
+of x and y
 .SH SEE ALSO
 b(7)
 ]])

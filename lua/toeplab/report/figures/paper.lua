@@ -11,7 +11,7 @@ paper.options = {
     more = [[
       By default the experiment's `title` or its name, with what means and bands are; with `--size`
       none, and this is printed as a caption instead. Lines, axes and words are named by the
-      experiment's `label`, which toeplab-lua(7) explains.]] },
+      experiment's `label`, which docs/reference/experiments.md explains.]] },
   { name = "xlabel", value = "TEXT", help = "below the x axis" },
   { name = "ylabel", value = "TEXT", help = "beside the y axis, or a matrix's colours" },
   { name = "size", value = "WxH",
