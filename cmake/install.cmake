@@ -43,7 +43,7 @@ install(DIRECTORY results/published DESTINATION share/toeplab)
 file(GLOB DOCS CONFIGURE_DEPENDS docs/*.md) # messages and manual pages name these files
 install(FILES LICENSE ${DOCS} docs/mixer.lua docs/example.c docs/signal.c docs/generate.c
   DESTINATION share/doc/toeplab)
-install(DIRECTORY docs/figures DESTINATION share/doc/toeplab)
+install(DIRECTORY docs/figures docs/reference DESTINATION share/doc/toeplab)
 install(FILES docs/completion/toeplab DESTINATION share/bash-completion/completions)
 install(FILES docs/completion/_toeplab DESTINATION share/zsh/site-functions)
 install(FILES docs/completion/toeplab.fish DESTINATION share/fish/vendor_completions.d)

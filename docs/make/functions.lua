@@ -1,14 +1,14 @@
--- docs/make/functions.lua: reads the functions that toeplab-lua.7.in declares with their types, and
--- makes the page of it. In a literal block a line holds functions and a text,
---   tl.matmul(a, b [, trans_a, trans_b]): Tensor  last two axes; [..,m,k] x [..,k,n]
+-- docs/make/functions.lua: reads the functions that the pages of docs/reference declare, with their
+-- types. In a block that is fenced as ```signatures a line declares one or several,
+--   tl.matmul(a, b [, trans_a, trans_b: boolean]): Tensor  products of the last two axes
 --   t:shape(): integer[]  t:dim(axis): integer
--- in which brackets enclose what may be left out, and a parameter may say its type: axis: integer.
--- The types of the others are those of their names, by lines .\"@ NAMES: TYPE before. A line
--- .\"= declares what the page shows in another way: a function, NAME: TYPE, or "class NAME".
+-- and what stands after two spaces, or in indented lines below, is its text. Brackets enclose what
+-- may be left out. A parameter without a type has that of its name, from a line "with NAMES: TYPE"
+-- above. Other lines are "class NAME" and a field, "PATH: TYPE". A function without a type returns
+-- nothing.
+local markdown = require "markdown"
 
 local functions = {}
-
-local COLUMN = 38 -- of the page, at which texts begin
 
 -- ---- Reading a signature ------------------------------------------------------------------------
 
@@ -29,37 +29,36 @@ local function read_type(text, at)
 end
 
 -- Reads parameters from text, what is between the parentheses. Returns a list of {name=, type= (nil
--- if it is that of the name), optional=}, and the text without types.
+-- if it is that of the name), optional=}.
 local function read_parameters(text)
-  local list, plain, at, depth = {}, {}, 1, 0
+  local list, at, depth = {}, 1, 0
   while at <= #text do
     local c = text:sub(at, at)
     local name, optional, next_ = text:match("^(%.%.%.)()()", at)
     if not name then name, optional, next_ = text:match("^([%a_][%w_]*)(%??)()", at) end
     if name then
       local entry = { name = name, optional = depth > 0 or optional == "?" }
-      plain[#plain + 1], at = name, next_
+      at = next_
       if text:find("^: ", at) then entry.type, at = read_type(text, at + 2) end
       list[#list + 1] = entry
     else
       if c == "[" then depth = depth + 1 elseif c == "]" then depth = depth - 1 end
       if not c:find "[%[%],%s]" then return nil end
-      plain[#plain + 1], at = c, at + 1
+      at = at + 1
     end
   end
-  return list, table.concat(plain)
+  return list
 end
 
 -- Reads a signature at a place of a line. Returns {path=, parameters=, returns= (types), names= (of
--- the results, if given)}, its text without types, and the place behind it; nil if there is none.
-local function read_signature(line, at, bare)
+-- the results, if given)}, and the place behind it; nil if there is none.
+local function read_signature(line, at)
   local names, path, open = line:match("^([%a_, ]+) = ([%a][%w_.:%-]*)()%(", at)
   if not names then path, open = line:match("^([%a][%w_.:%-]*)()%(", at) end
-  local inside = path and line:match("^%b()", open)
+  local inside = path and path:find "[.:]" and line:match("^%b()", open)
   local behind = inside and open + #inside
   local typed = inside and line:find("^: ", behind)
-  if not inside or not (typed or bare) then return nil end
-  local parameters, plain = read_parameters(inside:sub(2, -2))
+  local parameters = inside and read_parameters(inside:sub(2, -2))
   if not parameters then return nil end
   local s = { path = path, parameters = parameters, returns = {} }
   if names then
@@ -73,10 +72,10 @@ local function read_signature(line, at, bare)
     at = at + 2
   end
   if s.returns[1] == "nil" then s.returns = {} end
-  return s, (names and names .. " = " or "") .. path .. "(" .. plain .. ")", at
+  return s, at
 end
 
--- ---- Reading the page ---------------------------------------------------------------------------
+-- ---- Reading the pages --------------------------------------------------------------------------
 
 -- Gives the parameters without a type those of their names, and self what the receiver's name says.
 local function resolve(s, types)
@@ -92,75 +91,77 @@ local function resolve(s, types)
   return s
 end
 
--- Reads a declaration of a line .\"= into result.
-local function declare(line, result, types)
-  local class = line:match "^class ([%w]+)$"
-  local s = not class and read_signature(line, 1, true)
-  if class then
-    result.classes[#result.classes + 1] = class
-  elseif s then
-    result.functions[#result.functions + 1] = resolve(s, types)
-  else
-    local path, kind = line:match "^([%w_.]+): (.+)$"
-    if not path then error("a declaration that cannot be read: " .. line, 0) end
-    result.fields[#result.fields + 1] = { path = path, type = kind }
+-- Reads the declarations of a line. Returns a list of them, and the place behind the last.
+local function read_line(line)
+  local names, kind = line:match "^with (.*): ([^:]+)$"
+  if names then return { { with = names, type = kind } }, #line + 1 end
+  local class, behind = line:match "^class (%w+)()"
+  if class then return { { class_name = class } }, behind end
+  local path, at = line:match "^([%a][%w_.]*): ()"
+  if path then
+    local field = { field = path }
+    field.type, behind = read_type(line, at)
+    return { field }, behind
   end
-end
-
--- Returns the line of the page for a line of a literal block, and the functions that it declares.
-local function read_line(line, types)
-  local list, plain, at = {}, {}, 1
-  while true do
-    local s, text, behind = read_signature(line, at, false)
+  local list, start = {}, 1
+  while start do
+    local s, next_ = read_signature(line, start)
     if not s then break end
-    list[#list + 1], plain[#plain + 1] = resolve(s, types), text
-    at = line:match("^ +()", behind) or behind
+    list[#list + 1], behind = s, next_
+    start = line:match("^  +()", behind)
   end
-  if #list == 0 then return line, list end
-  local left, rest = table.concat(plain, "  "), line:sub(at)
-  for _, s in ipairs(list) do s.text = rest:match "%S%s%s+(%S.*)$" or rest ~= "" and rest or nil end
-  if rest == "" then return left, list end
-  return left .. (" "):rep(math.max(2, COLUMN - utf8.len(left))) .. rest, list
+  if #list == 0 then error("not a declaration: " .. line, 0) end
+  return list, behind
 end
 
--- Reads the page's template. Returns {page= (its text), functions=, fields=, classes=}; the text of
--- a function goes on in the lines below that are indented.
-function functions.read(template)
-  local result, types, out = { functions = {}, fields = {}, classes = {} }, {}, {}
-  local literal, last, shown = nil, nil, 1 -- the first function whose example may still come
-  for line in template:gmatch "([^\n]*)\n" do
-    local names, kind = line:match '^%.\\"@ (.*): ([^:]+)$'
-    local declared = line:match '^%.\\"= (.*)$'
-    if names then
-      for name in names:gmatch "[^, ]+" do types[name] = kind end
-    elseif declared then
-      declare(declared, result, types)
-    else
-      literal = (literal or line:find "^%.Bd %-literal") and not line:find "^%.Ed"
-      if literal and line:find "^%a" then
-        local example = line:match "^.*%S%s%s+(%S.*)$"
-        local own
-        line, own = read_line(line, types)
-        last = table.move(own, 1, #own, 1, {})
-        for i = shown, #result.functions do
-          local s = result.functions[i]
-          if example and line:find(s.path:match "[%w_%-]+$", 1, true) then
-            s.text, last[#last + 1] = example, s
-          end
-        end
-        table.move(own, 1, #own, #result.functions + 1, result.functions)
-        shown = #result.functions + 1
-      elseif literal and line:find "^ %s+%S" and last then
-        for _, s in ipairs(last) do
-          if s.text then s.text = s.text .. " " .. line:match "^%s*(.*)$" end
-        end
-      else
-        last = nil
-      end
-      out[#out + 1] = line
+-- Returns the entries of a block of signatures: {head= (as it stands), text=, list= (what the head
+-- declares)}.
+function functions.entries(lines)
+  local entries = {}
+  for _, line in ipairs(lines) do
+    local last = entries[#entries]
+    local more = line:match "^%s+(%S.*)$"
+    if more then
+      if not last then error("text before a declaration: " .. more, 0) end
+      last.text = (last.text == "" and "" or last.text .. " ") .. more
+    elseif line ~= "" then
+      local list, behind = read_line(line)
+      local rest = line:sub(behind)
+      local text = rest:match "^  +(.*)$" or ""
+      if rest ~= "" and text == "" then error("not a declaration: " .. line, 0) end
+      entries[#entries + 1] = { head = line:sub(1, behind - 1), text = text, list = list }
     end
   end
-  result.page = table.concat(out, "\n") .. "\n"
+  return entries
+end
+
+-- Reads pages, a list of texts: the types of names in the first hold in all. Returns {functions=,
+-- fields=, classes=}.
+function functions.read(pages)
+  local result, common, types = { functions = {}, fields = {}, classes = {} }, nil, {}
+  local function keep(d, text)
+    if d.with then
+      for name in d.with:gmatch "[^, ]+" do types[name] = d.type end
+    elseif d.class_name then
+      result.classes[#result.classes + 1] = d.class_name
+    elseif d.field then
+      result.fields[#result.fields + 1] = { path = d.field, type = d.type }
+    else
+      d.text = text ~= "" and text or nil
+      result.functions[#result.functions + 1] = resolve(d, types)
+    end
+  end
+  for _, page in ipairs(pages) do
+    types = setmetatable({}, { __index = common })
+    common = common or types
+    for _, block in ipairs(markdown.read(page)) do
+      if block.info == "signatures" then
+        for _, entry in ipairs(functions.entries(block.lines)) do
+          for _, d in ipairs(entry.list) do keep(d, entry.text) end
+        end
+      end
+    end
+  end
   return result
 end
 

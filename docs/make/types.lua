@@ -1,7 +1,6 @@
 -- docs/make/types.lua: makes toeplab.d.lua, by which the Lua language server knows the library: the
--- functions of toeplab-lua.7.in, and the classes and options that the library declares.
+-- functions of docs/reference, and the classes and options that the library declares.
 local core = require "toeplab.core"
-local functions = require "functions"
 local mixers = require "toeplab.nn.mixers"
 local options = require "toeplab.base.options"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -21,28 +20,29 @@ end
 
 -- Returns what docs/mixers.md says that a mixer computes: name -> text.
 local function mixer_texts(page)
-  local texts = {}
-  for name, text in page:gmatch "\n| `([%w_]+)` | ([^|]*) |" do texts[name] = text end
+  local texts, tables = {}, page:match "^(.-)\n## Options\n"
+  for name, text in tables:gmatch "\n| `([%w_]+)` | ([^|]*) |" do texts[name] = text end
   return texts
 end
 
 -- Returns all classes of modules: {name= (as in types), path= (nil for a mixer that is known by its
--- name only), class=, about=}.
+-- name only), class=, about=, group= (the page that lists it)}.
 function types.classes(mixers_page)
   local list, seen = {}, {}
   local function add(entry)
     entry.about = entry.class.about or entry.about
+    entry.group = entry.about:find "^points" and "encoders" or entry.group
     list[#list + 1], seen[entry.class] = entry, entry
   end
   for _, name in ipairs(names_in(tl.nn)) do
     local class = tl.nn[name]
     if type(class) == "table" and rawget(class, "__module") then
-      add { name = "nn." .. name, path = "tl.nn." .. name, class = class }
+      add { name = "nn." .. name, path = "tl.nn." .. name, class = class, group = "layers" }
     end
   end
   for _, name in ipairs(tl.models.names()) do
     add { name = "models." .. name, path = "tl.models." .. name, class = tl.models[name],
-      base = "Model" }
+      base = "Model", group = "models" }
   end
   local texts = mixer_texts(mixers_page)
   for _, name in ipairs(mixers.names) do
@@ -50,7 +50,7 @@ function types.classes(mixers_page)
     if seen[class] then
       seen[class].mixer = name
     else
-      add { name = "mixers." .. name, class = class, mixer = name,
+      add { name = "mixers." .. name, class = class, mixer = name, group = "mixers",
         about = "x [b,n,dim] -> [b,n,dim]: " .. texts[name] }
     end
   end
@@ -99,17 +99,6 @@ local function write_options(write, name, spec)
       range)
   end
   write ""
-end
-
--- Loads what declares its options when it is first used.
-local function load_all(read)
-  require "toeplab.trials.open_model"
-  require "toeplab.models.files.tensor_files"
-  require "toeplab.report.scaling_report"
-  for _, s in ipairs(read.functions) do
-    local value = tl
-    for part in (s.path:match "^tl%.(.*)$" or ""):gmatch "[^.]+" do value = value[part] end
-  end
 end
 
 -- ---- Functions ----------------------------------------------------------------------------------
@@ -238,7 +227,7 @@ local function write_unions(write, classes)
   local list, encoders = {}, {}
   for _, entry in ipairs(classes) do
     if entry.mixer then list[#list + 1] = "toeplab." .. entry.name .. ".Options" end
-    if entry.about:find "^points" and entry.class ~= tl.nn.RPE then
+    if entry.group == "encoders" and entry.class ~= tl.nn.RPE then
       encoders[#encoders + 1] = "toeplab." .. entry.name .. ".Options"
     end
   end
@@ -246,14 +235,13 @@ local function write_unions(write, classes)
   write("---@alias toeplab.EncoderOptions %s\n", table.concat(encoders, "|"))
 end
 
--- Returns the text of toeplab.d.lua, from the texts of toeplab-lua.7.in and docs/mixers.md.
-function types.file(template, mixers_page)
-  local read, lines = functions.read(template), {}
+-- Returns the text of toeplab.d.lua, from what functions.read returns and from docs/mixers.md.
+function types.file(read, mixers_page)
+  local lines = {}
   local function write(format, ...)
     lines[#lines + 1] = select("#", ...) > 0 and format:format(...) or format
   end
   local classes = types.classes(mixers_page)
-  load_all(read)
   known = { TNO = "toeplab.nn.TNO" }
   for _, name in ipairs(read.classes) do known[name] = "toeplab." .. name end
   write "---@meta toeplab\n-- Made by docs/make/types.lua of Toeplab: what the Lua language server"

@@ -2,7 +2,7 @@
 ** are read.
 **
 ** A function in Lua binds the engine's function of the same name: toeplab.h has its formula, shapes
-** and errors, and toeplab-lua(7) its arguments in Lua.
+** and errors, and docs/reference its arguments in Lua.
 **
 ** Rules for every function of the glue
 **   - Upvalue 1 is the context. For functions of a family (silu, relu, ...) upvalue 2 is the kind.

@@ -51,7 +51,7 @@ for file in bin/toeplab lib/libtoeplab.so lib/libtoeplab-lab.so lib/pkgconfig/to
     check "$file is there" test -s "$prefix/$file"
 done
 documents() { # that messages and manual pages name
-    grep -rohE 'docs/[a-z-]+\.(md|lua|c)\b' "$prefix/share/lua" "$prefix/share/man" >"$top/named"
+    grep -rohE 'docs/[a-z/-]+\.(md|lua|c)\b' "$prefix/share/lua" "$prefix/share/man" >"$top/named"
     grep -q docs/live.md "$top/named"
     while read -r name; do test -s "$prefix/share/doc/toeplab/${name#docs/}" || echo "$name"; done \
         <"$top/named" >"$top/absent"

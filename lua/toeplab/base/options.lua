@@ -74,7 +74,7 @@ function options.set(spec)
   return set
 end
 
--- The declarations of functions, by their names in the library, e.g. "tl.blocks", for the manual
+-- The declarations of functions, by their names in the library, e.g. "tl.blocks", for the reference
 -- and for editors.
 options.declared = {}
 

@@ -1,4 +1,4 @@
--- test_docs.lua: the manual pages against the program: nothing missing, nothing that is not there.
+-- test_docs.lua: the pages of docs against the program: nothing missing, nothing that is not there.
 local t = require "harness"
 local tl = require "toeplab"
 local arguments = require "toeplab.base.arguments"
@@ -6,19 +6,25 @@ local experiment = require "toeplab.trials.experiment"
 local mixers = require "toeplab.nn.mixers"
 local plan = require "toeplab.trials.plan"
 local records = require "toeplab.store.records"
-local shell = require "toeplab.base.shell"
 local stores = require "stores"
 
 local docs = t.root .. "docs/"
 package.path = docs .. "make/?.lua;" .. package.path
-local pages = require "pages"
+local reference = require "reference"
 
-local function read(name)
-  local file = assert(io.open(docs .. name))
-  local text = file:read "a"
-  file:close()
-  return text
+local read = reference.read
+
+-- The names of the pages of docs, and of those of them that are the reference.
+local pages, of_reference = {}, {}
+for _, folder in ipairs { "", "reference/" } do
+  for _, name in ipairs(tl.sys.list(docs .. folder)) do
+    if name:find "%.md$" then
+      pages[#pages + 1] = folder .. name
+      if folder ~= "" then of_reference[#of_reference + 1] = read(folder .. name) end
+    end
+  end
 end
+of_reference = table.concat(of_reference, "\n")
 
 -- What the program prints for words.
 local function says(words)
@@ -34,64 +40,9 @@ local function verbs()
   return list
 end
 
-t.test("the manual page has every verb, and no other", function()
-  local page, known = read "toeplab.1.in", { help = true, version = true }
-  for _, verb in ipairs(verbs()) do
-    local own = known[verb]
-    known[verb] = true
-    t.ok(page:find(own and "\n.It Ic " .. verb or "\n.Verb " .. verb .. "\n"), "no verb " .. verb)
-    t.ok(own or page:find("\n.Options " .. verb .. "\n", 1, true), "no options of " .. verb)
-  end
-  for verb in page:gmatch "\n%.Verb (%l+)" do t.ok(known[verb], "there is no verb " .. verb) end
-end)
-
-t.test("the manual page has the forms and the options that a verb declares, and more on them",
-  function()
-    local filled = require("page").fill(".Sh X\n.Verb do\n.Options do\n", function(verb)
-      t.eq(verb, "do")
-      return { usage = "toeplab do FILE [key=value...]\n       toeplab do --all", options = {
-        { name = "all", short = "a", help = "do all, not --one" },
-        { name = "one-by", value = "I/K", help = "the I-th of K",
-          more = "See `x --one` and\n  I." },
-      } }
-    end)
-    t.eq(filled, [[
-.Sh X
-.It "\fBdo\fR [\fIoption\fR ...] \fIfile\fR [\fIkey\fR=\fIvalue\fR...]"
-.It "\fBdo\fR [\fIoption\fR ...] \fB\-\-all\fR"
-.Bl -tag -width Ds
-.It "\fB-a\fR, \fB\-\-all\fR"
-Do all, not \fB\-\-one\fR.
-.It "\fB\-\-one-by\fR \fIi/k\fR"
-The \fIi\fR-th of \fIk\fR.
-See \fBx \-\-one\fR and \fIi\fR.
-.El
-]])
-  end)
-
-t.test("the pages are sound to groff", function()
-  if not shell.on_path "groff" then t.skip "there is no groff" end
-  for _, name in ipairs { "toeplab.1", "toeplab-lua.7", "toeplab-layers.7" } do
-    local path = os.tmpname()
-    tl.sys.write_file(path, pages[name]())
-    t.eq(shell.output("groff -mandoc -ww -Tutf8 " .. path .. " 2>&1 >/dev/null"), "")
-    os.remove(path)
-  end
-end)
-
-t.test("the manual page has every exit code and variable that the help has", function()
-  local page = pages["toeplab.1"]()
-  for code in says("help exit-codes"):gmatch "\n  (%d+)" do
-    t.ok(page:find("\n.It " .. code .. "\n", 1, true), "no exit code " .. code)
-  end
-  for name in says("help environment"):gmatch "%f[%u](TOEPLAB_%u+)" do
-    t.ok(page:find("Ev " .. name, 1, true), "no variable " .. name)
-  end
-end)
-
-t.test("what toeplab-lua.7 names exists", function()
+t.test("what the reference names exists", function()
   local count = 0
-  for name in pages["toeplab-lua.7"]():gmatch "%f[%w]tl%.([%a_][%w_.]*)" do
+  for name in of_reference:gmatch "%f[%w]tl%.([%a_][%w_.-]*)" do
     local value = tl
     for part in name:gmatch "[^.]+" do value = value[part] end
     t.ok(value ~= nil, "there is no tl." .. name)
@@ -105,6 +56,7 @@ end)
 local function paths_in(text)
   local list, folders = {}, { core = 1, backends = 1, lua = 1, experiments = 1, tests = 1, docs = 1,
     results = 1 }
+  text = text:gsub("\n```.-\n```", "")
   for path in text:gmatch "%]%(([^)#:]+)%)" do list[#list + 1] = path end
   for path in text:gmatch "`([%w_./-]+)`" do
     if folders[path:match "^(%w+)/"] and not path:find "%u%u" then list[#list + 1] = path end
@@ -114,13 +66,11 @@ end
 
 t.test("every path that the README and the pages of docs name exists", function()
   local top = docs .. "../"
-  local pages = { top .. "README.md", top .. "experiments/README.md" }
-  for _, name in ipairs(tl.sys.list(docs)) do
-    if name:find "%.md$" then pages[#pages + 1] = docs .. name end
-  end
-  t.ok(#pages >= 7, #pages .. " pages")
+  local list = { top .. "README.md", top .. "experiments/README.md" }
+  for _, name in ipairs(pages) do list[#list + 1] = docs .. name end
+  t.ok(#list >= 30, #list .. " pages")
   local count = 0
-  for _, page in ipairs(pages) do
+  for _, page in ipairs(list) do
     local folder = page:match "^(.*)/"
     for _, path in ipairs(paths_in(t.read(page))) do
       count = count + 1
@@ -171,8 +121,8 @@ local function names_in(part)
   return list
 end
 
-t.test("every name of the Lua library is in toeplab-lua.7", function()
-  local page, count = pages["toeplab-lua.7"](), 0
+t.test("every name of the Lua library is in the reference", function()
+  local page, count = of_reference, 0
   for _, part in ipairs { "nn", "models", "optim", "eval", "published" } do
     for _, name in ipairs(names_in(tl[part])) do
       count = count + 1
@@ -193,8 +143,8 @@ t.test("every name of the Lua library is in toeplab-lua.7", function()
   t.ok(count > 60, "the library has " .. count)
 end)
 
-t.test("the keys of the ablations are in toeplab-lua.7", function()
-  local said = pages["toeplab-lua.7"]():match "has the keys of the corpus.-The ablations log"
+t.test("the keys of the ablations are in experiments.md", function()
+  local said = read "reference/experiments.md":match "keys of `tl.lm.fixed`.-\n\n"
   local set = {}
   for name in said:gmatch "[%w_]+" do set[name] = true end
   for key in pairs(tl.lm.fixed {}) do t.ok(set[key], key) end
@@ -272,11 +222,8 @@ t.test("every command of the pages names a verb, options, files and keys that ex
   local known, count, keyed = {}, 0, 0
   for _, verb in ipairs { "test", "wheel", "packages", "clean", "help" } do known[verb] = true end
   for _, verb in ipairs(verbs()) do known[verb] = true end
-  local pages = { "../README.md", "../experiments/README.md" }
-  for _, name in ipairs(tl.sys.list(docs)) do
-    if name:find "%.md$" then pages[#pages + 1] = name end
-  end
-  for _, page in ipairs(pages) do
+  local list = { "../README.md", "../experiments/README.md", table.unpack(pages) }
+  for _, page in ipairs(list) do
     for _, words in ipairs(commands_in(read(page))) do
       local verb, line = words[1], page .. ": " .. table.concat(words, " ")
       count = count + 1
@@ -435,11 +382,10 @@ end
 
 t.test("mixers.md has every mixer and no other, its options, and whether it is causal", function()
   local rows, count = mixer_rows()
-  local page = pages["toeplab-lua.7"]():match "another token mixer, by its name(.-)docs/mixers.md"
   t.eq(count, #mixers.names)
   for _, name in ipairs(mixers.names) do
     local row, fields = rows[name], mixers.class(name).spec.fields
-    t.ok(row and page:find("[ \n]" .. name .. "[,;:]"), "no " .. name)
+    t.ok(row, "no " .. name)
     for option in row.options:gmatch "`([%w_]+)`" do
       t.ok(fields[option], ("%s has no option %s"):format(name, option))
     end

@@ -6,57 +6,65 @@ local tl = require "toeplab"
 local docs = t.root .. "docs/"
 package.path = docs .. "make/?.lua;" .. package.path
 local functions = require "functions"
+local reference = require "reference"
 local types = require "types"
 
-local template, mixers_page = t.read(docs .. "toeplab-lua.7.in"), t.read(docs .. "mixers.md")
-local read, text = functions.read(template), types.file(template, mixers_page)
+local read, mixers_page = reference.functions(), reference.read "mixers.md"
+local text = types.file(read, mixers_page)
 local classes = types.classes(mixers_page)
 
-t.test("a line of the page loses its types, and declares its functions", function()
-  local small = functions.read [[
-.\"@ x, y: Tensor
-.\"@ axis: integer
-.\"= class Tensor
-.\"= tl.full(dims: integer[], v?: number): Tensor
-.\"= Tensor.name: string?
-.Bd -literal
-tl.full({d1, ...} [, v])              numbers of one value
-x:sum([axis, keep: boolean]): Tensor  places, slots = x:topk(k: integer): Tensor, Tensor  both
-                                      go on
-a + b  c(1)                           no function
-tl.none(f: fun(x: Tensor): (number, string), ...: any): nil
-.Ed
+t.test("a block of signatures declares functions, fields and classes", function()
+  local small = functions.read { [[
+```signatures
+with x, y: Tensor
+with axis: integer
+class Tensor  of numbers
+tl.full(dims: integer[], v?: number): Tensor  f(a) * v
+    goes on
+Tensor.name: string?  or nil
+x:sum([axis, keep: boolean]): Tensor  places, slots = x:topk(k: integer): Tensor, Tensor
+    both
+tl.none(f: fun(x: Tensor): (number, string), ...: any)
+```
 tl.text(x): not in a block
-]]
-  t.eq(small.page, [[
-.Bd -literal
-tl.full({d1, ...} [, v])              numbers of one value
-x:sum([axis, keep])  places, slots = x:topk(k)  both
-                                      go on
-a + b  c(1)                           no function
-tl.none(f, ...)
-.Ed
-tl.text(x): not in a block
-]])
+]], "```signatures\nwith axis: string\ntl.f(axis, x: string)\n```\n" }
   t.eq(small.classes, { "Tensor" })
   t.eq(small.fields, { { path = "Tensor.name", type = "string?" } })
   t.eq(small.functions, {
-    { path = "tl.full", returns = { "Tensor" }, text = "numbers of one value", parameters = {
+    { path = "tl.full", returns = { "Tensor" }, text = "f(a) * v goes on", parameters = {
       { name = "dims", type = "integer[]", optional = false },
       { name = "v", type = "number", optional = true } } },
-    { path = "x:sum", class = "Tensor", method = "sum", returns = { "Tensor" }, text = "both go on",
+    { path = "x:sum", class = "Tensor", method = "sum", returns = { "Tensor" }, text = "both",
       parameters = { { name = "axis", type = "integer", optional = true },
         { name = "keep", type = "boolean", optional = true } } },
     { path = "x:topk", class = "Tensor", method = "topk", returns = { "Tensor", "Tensor" },
-      names = { "places", "slots" }, text = "both go on",
+      names = { "places", "slots" }, text = "both",
       parameters = { { name = "k", type = "integer", optional = false } } },
     { path = "tl.none", returns = {}, parameters = {
       { name = "f", type = "fun(x: Tensor): (number, string)", optional = false },
       { name = "...", type = "any", optional = false } } },
+    { path = "tl.f", returns = {}, parameters = {
+      { name = "axis", type = "string", optional = false },
+      { name = "x", type = "string", optional = false } } },
   })
-  t.raises(functions.read, "tl.f: the type of 'z' is not known", ".\\\"= tl.f(z): number\n")
-  t.raises(functions.read, "z:f: the type of the receiver is not known", '.\\"= z:f(): number\n')
-  t.raises(functions.read, "cannot be read: a word", '.\\"= a word\n')
+  local function raises(line, why)
+    t.raises(functions.read, why, { "```signatures\n" .. line .. "\n```\n" })
+  end
+  raises("tl.f(z): number", "tl.f: the type of 'z' is not known")
+  raises("z:f(): number", "z:f: the type of the receiver is not known")
+  raises("a word", "not a declaration: a word")
+  raises("    a word", "text before a declaration: a word")
+end)
+
+t.test("nothing is declared twice", function()
+  local seen = {}
+  for _, list in ipairs { read.functions, read.fields } do
+    for _, d in ipairs(list) do
+      local path = d.class and d.class .. ":" .. d.method or d.path
+      t.ok(not seen[path] or path == "Tensor:backward", path .. " is declared twice")
+      seen[path] = true
+    end
+  end
 end)
 
 t.test("the file is Lua, and gives the library's names", function()
