@@ -8,35 +8,21 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
-#include "engine/copy.h"
 #include "engine/device.h"
+#include "engine/launch.h"
 #include "engine/plugin.h"
 #include "products/gemm.h"
-#include "ops/ops.h"
-#include "scan/scan.h"
-#include "tno/tno.h"
+#include "ops/arguments.h"
 
 int tl_version(void) { return TL_VERSION_NUMBER; }
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
-static const tl_kernel_row *const cpu_tables[] = {
-    tl_cpu_copy,  tl_cpu_elementwise, tl_cpu_binary,    tl_cpu_matmul, tl_cpu_reduce,
-    tl_cpu_shape,   tl_cpu_gather,      tl_cpu_sort,      tl_cpu_softmax, tl_cpu_loss,
-    tl_cpu_norm,    tl_cpu_conv,        tl_cpu_batch_norm, tl_cpu_transform, tl_cpu_mlp,
-    tl_cpu_optim,   tl_cpu_random,      tl_cpu_recurrence, tl_cpu_tno,     tl_cpu_select,
-    tl_cpu_recur,
+static const tl_kernel cpu_kernels[] = {
+#define X(op, in, out, n, r) tl_cpu_##op,
+    TL_OP_MAP(X, , , , , )
+#undef X
 };
-
-static tl_status fill_kernels(tl_ctx *ctx)
-{
-    ctx->kernels = calloc(1, sizeof *ctx->kernels);
-    if (!ctx->kernels) return TL_ENOMEM;
-    for (size_t i = 0; i < sizeof cpu_tables / sizeof *cpu_tables; i++)
-        for (const tl_kernel_row *row = cpu_tables[i]; row->run; row++)
-            ctx->kernels->of[TL_CPU][row->op] = row->run;
-    return TL_OK;
-}
 
 /* ---- Host functions for plugins -------------------------------------------------------------- */
 
@@ -116,7 +102,6 @@ static void close_context(tl_ctx *ctx)
     tl_memory_close(ctx);
     tl_threads_close(ctx);
     tl_profile_stop(ctx);
-    free(ctx->kernels);
     free(ctx->tape);
     free(ctx->choices);
     free((void *)ctx->host.cache_dir);
@@ -133,12 +118,12 @@ tl_status tl_ctx_new(int threads, tl_ctx **out_ctx)
     tl_group_limits(&quota, &memory);
     ctx->refs = 1;
     ctx->close = close_context;
+    ctx->kernels[TL_CPU] = cpu_kernels;
     ctx->threads = threads > 0 ? threads : tl_processors(quota);
     ctx->recording = 1;
     tl_blas_open();
     fill_host(ctx);
-    tl_status st = fill_kernels(ctx);
-    if (st == TL_OK) st = tl_memory_open(ctx);
+    tl_status st = tl_memory_open(ctx);
     if (st == TL_OK) st = tl_threads_open(ctx);
     if (st == TL_OK) st = find_cache(ctx);
     if (st == TL_OK) st = tl_plugins_open(ctx);

@@ -10,6 +10,8 @@
 ** must not: the library exports it under a version of its own, which changes with every release. */
 #define TL_PRIVATE TL_API
 
+struct tl_args; /* engine/launch.h */
+
 struct tl_ctx {
     int refs; /* 1 for the caller, 1 per storage and 1 per object that outlives a call */
     int groups; /* how many of refs are groups of ranks, which have no memory on a device */
@@ -21,7 +23,8 @@ struct tl_ctx {
     int first_axis; /* the number by which messages call axis 0, and position 0 of an axis */
     struct tl_pool *pool;       /* base/threads.c */
     struct tl_cache *cache;     /* base/memory.c */
-    struct tl_kernels *kernels; /* engine/launch.h */
+    /* The kernels of each device, in the order of tl_op; NULL: the device lacks it. */
+    tl_status (*const *kernels[TL_DEVICES])(tl_ctx *ctx, const struct tl_args *a);
     struct tl_profile *profile; /* engine/profile.c; NULL: off */
     tl_device device; /* where kernels run */
     tl_graph *capture; /* NULL: kernels run when they are launched (engine/graph.c) */

@@ -62,7 +62,7 @@ static __global__ void grad_columns(tl_batch_norm_job j)
             scale * (j.dy[r * j.cols + c] - a - (j.x[r * j.cols + c] - mean) * b);
 }
 
-static tl_status batch_norm(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_batch_norm(tl_ctx *ctx, const tl_args *a)
 {
     tl_batch_norm_job j = tl_batch_norm_job_of(a);
     if (j.cols == 0) return TL_OK;
@@ -70,14 +70,10 @@ static tl_status batch_norm(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "batch_norm");
 }
 
-static tl_status batch_norm_grad(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_batch_norm_grad(tl_ctx *ctx, const tl_args *a)
 {
     tl_batch_norm_job j = tl_batch_norm_grad_job_of(a);
     if (j.cols == 0) return TL_OK;
     LAUNCH_SYNC(grad_columns, j.cols, THREADS, j);
     return launched(ctx, "batch_norm_grad");
 }
-
-const tl_kernel_row gpu_batch_norm[] = {{TL_OP_batch_norm, batch_norm},
-                                        {TL_OP_batch_norm_grad, batch_norm_grad},
-                                        {}};

@@ -33,7 +33,7 @@ static __global__ void walked_each(tl_binary_kind kind, tl_walk w, const float *
 }
 
 /* y = a op b, in the broadcast shape */
-static tl_status binary(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_binary(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_binary *b = &a->binary;
     const tl_tensor *y = b->y;
@@ -62,7 +62,7 @@ static __global__ void pick_each(tl_walk w, const float *a, const float *y, cons
 
 /* The gradient of a maximum or minimum: da = dy where the result y equals a, broadcast, or a is
 ** NaN, and 0 elsewhere. */
-static tl_status pick(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_pick(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *y = a->pick.y;
     if (y->len == 0) return TL_OK;
@@ -217,7 +217,7 @@ static tl_status sum_many(tl_ctx *ctx, const stretch *s, int more, const float *
 }
 
 /* y = (or += if add) x summed over the dimensions along which y was broadcast */
-static tl_status reduce_to(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_reduce_to(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->reduce_to.x;
     tl_tensor       *y = a->reduce_to.y;
@@ -231,6 +231,3 @@ static tl_status reduce_to(tl_ctx *ctx, const tl_args *a)
     LAUNCH(sum_few, blocks_for(y->len), THREADS, s, more, F32(x), F32(y), y->len);
     return launched(ctx, "reduce_to");
 }
-
-const tl_kernel_row gpu_binary[] = {
-    {TL_OP_binary, binary}, {TL_OP_pick, pick}, {TL_OP_reduce_to, reduce_to}, {}};

@@ -23,7 +23,7 @@ static __global__ void conv_each(conv j, const float *x, const float *t, float *
     }
 }
 
-static tl_status convolve(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_conv(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_conv *c = &a->conv;
     const tl_tensor *x = c->x;
@@ -77,7 +77,7 @@ static __global__ void conv_grad_sum(const double *parts, float *dt, int64_t n)
     }
 }
 
-static tl_status conv_grad(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_conv_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_conv_grad *c = &a->conv_grad;
     const tl_tensor *x = c->x;
@@ -94,5 +94,3 @@ static tl_status conv_grad(tl_ctx *ctx, const tl_args *a)
     gpu_free(ctx, parts);
     return st;
 }
-
-const tl_kernel_row gpu_conv[] = {{TL_OP_conv, convolve}, {TL_OP_conv_grad, conv_grad}, {}};

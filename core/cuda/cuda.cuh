@@ -175,11 +175,10 @@ template <class T, class F> __device__ T block_reduce(T value, F f, T *scratch)
     return value;
 }
 
-/* The tables of kernels, one per file; engine.cu lists them. */
-extern const tl_kernel_row gpu_elementwise[], gpu_binary[], gpu_gemms[], gpu_reduce[],
-    gpu_shape[], gpu_gather[], gpu_sorts[], gpu_softmax[], gpu_loss[], gpu_norm[],
-    gpu_batch_norm[], gpu_conv[], gpu_transform[], gpu_random[], gpu_optim[], gpu_decay[],
-    gpu_tno[], gpu_mlp[], gpu_select[], gpu_recur[];
+/* gpu_unary and so on: the kernel of each operator; engine.cu lists them. */
+#define X(op, in, out, n, r) tl_status gpu_##op(tl_ctx *ctx, const tl_args *a);
+TL_OP_MAP(X, , , , , )
+#undef X
 const struct tl_tno_form *gpu_backend(tl_ctx *ctx, const char *name);
 void gpu_spectra_close(tl_ctx *ctx);
 

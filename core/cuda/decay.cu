@@ -20,7 +20,7 @@ static __global__ void decay_each(const float *coef, const float *lags, const fl
 }
 
 /* coef, y [p,d], lags [p], gamma [d] or one number */
-static tl_status decay(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_decay(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_decay *c = &a->decay;
     int64_t n = c->y->len;
@@ -57,7 +57,7 @@ static __global__ void decay_grad_sum(const double *sums, int64_t d, int each, f
     }
 }
 
-static tl_status decay_grad(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_decay_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_decay_grad *g = &a->decay_grad;
     int64_t points = g->dy->dims[0], d = g->dy->dims[1];
@@ -73,6 +73,3 @@ static tl_status decay_grad(tl_ctx *ctx, const tl_args *a)
     gpu_free(ctx, sums);
     return st;
 }
-
-const tl_kernel_row gpu_decay[] = {
-    {TL_OP_decay, decay}, {TL_OP_decay_grad, decay_grad}, {}};

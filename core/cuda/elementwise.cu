@@ -51,7 +51,7 @@ static __global__ void copy_each(const uint32_t *x, uint32_t *y, int64_t n)
 
 /* ---- Operators ------------------------------------------------------------------------------- */
 
-static tl_status unary(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_unary(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->unary.y->len;
     LAUNCH(unary_each, blocks_for(n), THREADS, (tl_unary_kind)a->unary.kind, F32(a->unary.x),
@@ -59,7 +59,7 @@ static tl_status unary(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "unary");
 }
 
-static tl_status unary_grad(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_unary_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_unary_grad *u = &a->unary_grad;
     int64_t n = u->dx->len;
@@ -68,7 +68,7 @@ static tl_status unary_grad(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "unary_grad");
 }
 
-static tl_status gate(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_gate(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_gate *g = &a->gate;
     int64_t n = g->y->len;
@@ -77,7 +77,7 @@ static tl_status gate(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "gate");
 }
 
-static tl_status gate_grad(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_gate_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_gate_grad *g = &a->gate_grad;
     int64_t n = g->da->len;
@@ -86,7 +86,7 @@ static tl_status gate_grad(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "gate_grad");
 }
 
-static tl_status affine(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_affine(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->affine.y->len;
     LAUNCH(affine_each, blocks_for(n), THREADS, F32(a->affine.x), (float)a->affine.scale,
@@ -94,7 +94,7 @@ static tl_status affine(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "affine");
 }
 
-static tl_status axpy(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_axpy(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->axpy.y->len;
     LAUNCH(axpy_each, blocks_for(n), THREADS, F32(a->axpy.x), (float)a->axpy.scale,
@@ -102,7 +102,7 @@ static tl_status axpy(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "axpy");
 }
 
-static tl_status fill(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_fill(tl_ctx *ctx, const tl_args *a)
 {
     tl_tensor *t = a->fill.y;
     float      f = (float)a->fill.value;
@@ -114,16 +114,10 @@ static tl_status fill(tl_ctx *ctx, const tl_args *a)
 }
 
 /* The tensors may share storage only if they are the same elements. */
-static tl_status copy(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_copy(tl_ctx *ctx, const tl_args *a)
 {
     int64_t n = a->copy.y->len;
     LAUNCH(copy_each, blocks_for(n), THREADS, (const uint32_t *)DATA(a->copy.x),
            (uint32_t *)DATA(a->copy.y), n);
     return launched(ctx, "copy");
 }
-
-const tl_kernel_row gpu_elementwise[] = {
-    {TL_OP_unary, unary},   {TL_OP_unary_grad, unary_grad}, {TL_OP_gate, gate},
-    {TL_OP_gate_grad, gate_grad}, {TL_OP_affine, affine},   {TL_OP_axpy, axpy},
-    {TL_OP_fill, fill},     {TL_OP_copy, copy},             {},
-};

@@ -149,17 +149,16 @@ static void *gpu_stream(tl_ctx *ctx) { return gpu_of(ctx)->stream; }
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-static const tl_kernel_row *const tables[] = {
-    gpu_elementwise, gpu_binary, gpu_gemms,      gpu_reduce,    gpu_shape,
-    gpu_gather,      gpu_softmax, gpu_norm,      gpu_batch_norm, gpu_conv,
-    gpu_transform,   gpu_random, gpu_optim,      gpu_tno,       gpu_loss,
-    gpu_decay,       gpu_mlp,    gpu_select,    gpu_recur,     gpu_sorts,
+#define gpu_recurrence NULL /* a recurrence computes on the CPU */
+static const tl_kernel kernels[] = {
+#define X(op, in, out, n, r) gpu_##op,
+    TL_OP_MAP(X, , , , , )
+#undef X
 };
 
 extern "C" TL_EXPORT const tl_engine tl_engine_entry = {
     TL_ENGINE_ABI, "cuda", gpu_look, gpu_open, gpu_close, gpu_alloc, gpu_free,
     gpu_upload, gpu_download, gpu_memory, gpu_reset_peak, gpu_trim, gpu_about,
-    tables, sizeof tables / sizeof *tables,
-    1u << TL_PRECISION_F32 | 1u << TL_PRECISION_BF16 | 1u << TL_PRECISION_TF32, gpu_backend,
-    gpu_graph_begin, gpu_graph_end, gpu_graph_run, gpu_graph_free, LINK, gpu_stream,
+    kernels, 1u << TL_PRECISION_F32 | 1u << TL_PRECISION_BF16 | 1u << TL_PRECISION_TF32,
+    gpu_backend, gpu_graph_begin, gpu_graph_end, gpu_graph_run, gpu_graph_free, LINK, gpu_stream,
 };

@@ -106,7 +106,7 @@ tl_status gpu_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t 
 
 /* ---- Operators ------------------------------------------------------------------------------- */
 
-static tl_status matmul(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_matmul(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_matmul *m = &a->matmul;
     tl_matmul_sizes s = tl_matmul_sizes_of(m);
@@ -121,7 +121,7 @@ static __global__ void spread_rows(const float *bias, float *y, int64_t cols, in
     EACH(i, n) y[i] = bias[i % cols];
 }
 
-static tl_status spread(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_spread(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_spread *s = &a->spread;
     int64_t n = s->y->len;
@@ -129,5 +129,3 @@ static tl_status spread(tl_ctx *ctx, const tl_args *a)
     LAUNCH(spread_rows, blocks_for(n), THREADS, F32(s->row), F32(s->y), s->row->len, n);
     return launched(ctx, "spread");
 }
-
-const tl_kernel_row gpu_gemms[] = {{TL_OP_matmul, matmul}, {TL_OP_spread, spread}, {}};

@@ -150,7 +150,7 @@ static tl_status clear_all(const struct tl_args_cross_entropy *c)
     return st == TL_OK ? clear(c->dbias) : st;
 }
 
-static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_cross_entropy(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_cross_entropy *c = &a->cross_entropy;
     loss   j = {};
@@ -182,5 +182,3 @@ static tl_status cross_entropy(tl_ctx *ctx, const tl_args *a)
     gpu_free(ctx, scratch);
     return st;
 }
-
-const tl_kernel_row gpu_loss[] = {{TL_OP_cross_entropy, cross_entropy}, {}};

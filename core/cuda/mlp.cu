@@ -220,7 +220,7 @@ static tl_status forward_layer(tl_ctx *ctx, const mlp *j, int l, const float *x,
 
 /* p: the network. Without states, layers write y to two scratch buffers
 ** in turns, since a shortcut reads the previous y; the third buffer holds a. */
-static tl_status mlp_gpu_forward(tl_ctx *ctx, const tl_args *args)
+tl_status gpu_mlp(tl_ctx *ctx, const tl_args *args)
 {
     const mlp *j = (const mlp *)args->p;
     int64_t    each = j->rows * j->width;
@@ -280,7 +280,7 @@ static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const buffers 
 
 /* p: the network, with pointers to its gradients. Layers
 ** write their gradient to two buffers in turns, since each reads that of the layer above. */
-static tl_status mlp_gpu_backward(tl_ctx *ctx, const tl_args *args)
+tl_status gpu_mlp_grad(tl_ctx *ctx, const tl_args *args)
 {
     const mlp       *j = (const mlp *)args->p;
     const mlp_layer *p = &j->layers[0];
@@ -301,6 +301,3 @@ static tl_status mlp_gpu_backward(tl_ctx *ctx, const tl_args *args)
     gpu_free(ctx, block);
     return st;
 }
-
-const tl_kernel_row gpu_mlp[] = {{TL_OP_mlp, mlp_gpu_forward}, {TL_OP_mlp_grad, mlp_gpu_backward},
-                                 {}};

@@ -49,7 +49,7 @@ static __global__ void norm_rows(norm_kind kind, double eps, const float *x, col
             pick(bias, i, 0);
 }
 
-static tl_status norm(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_norm(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_norm *n = &a->norm;
     int64_t rows = tl_rows(n->x);
@@ -141,7 +141,7 @@ static tl_status weights(tl_ctx *ctx, const struct tl_args_norm_grad *a, int64_t
     return launched(ctx, "norm_grad");
 }
 
-static tl_status norm_grad(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_norm_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_norm_grad *g = &a->norm_grad;
     int64_t   rows = tl_rows(g->x), n = tl_cols(g->x);
@@ -157,5 +157,3 @@ static tl_status norm_grad(tl_ctx *ctx, const tl_args *a)
                 F32(g->dy), stats, stats + rows, g->add != 0, F32(g->dx), n);
     return launched(ctx, "norm_grad");
 }
-
-const tl_kernel_row gpu_norm[] = {{TL_OP_norm, norm}, {TL_OP_norm_grad, norm_grad}, {}};

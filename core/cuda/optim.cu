@@ -77,7 +77,7 @@ static __global__ void adam_all(tl_adam_numbers a, const __grid_constant__ batch
     }
 }
 
-static tl_status adam_step(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_adam(tl_ctx *ctx, const tl_args *a)
 {
     const tl_trained_list *list = (const tl_trained_list *)a->p;
     tl_adam_numbers        by = tl_adam_numbers_of(list);
@@ -100,7 +100,7 @@ static __global__ void sgd_all(tl_sgd_numbers a, const __grid_constant__ batch l
     }
 }
 
-static tl_status sgd(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_sgd(tl_ctx *ctx, const tl_args *a)
 {
     const tl_trained_list *list = (const tl_trained_list *)a->p;
     tl_sgd_numbers         by = tl_sgd_numbers_of(list);
@@ -139,7 +139,7 @@ static __global__ void add_up(const double *sums, double *total, int64_t n)
 }
 
 /* Sets the list's sum of squares; only one number is downloaded for all parameters. */
-static tl_status norm2(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_norm2(tl_ctx *ctx, const tl_args *a)
 {
     tl_trained_list *list = (tl_trained_list *)a->p;
     batch            l;
@@ -161,6 +161,3 @@ static tl_status norm2(tl_ctx *ctx, const tl_args *a)
     gpu_free(ctx, sums);
     return st;
 }
-
-const tl_kernel_row gpu_optim[] = {
-    {TL_OP_adam, adam_step}, {TL_OP_sgd, sgd}, {TL_OP_norm2, norm2}, {}};

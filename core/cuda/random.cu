@@ -75,7 +75,7 @@ static __global__ void dropout_blocks(uint64_t key, uint64_t offset, const uint6
     }
 }
 
-static tl_status uniform(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_uniform(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_uniform *r = &a->uniform;
     int64_t n = r->y->len;
@@ -85,7 +85,7 @@ static tl_status uniform(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "uniform");
 }
 
-static tl_status normal(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_normal(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_normal *r = &a->normal;
     int64_t n = r->y->len;
@@ -95,7 +95,7 @@ static tl_status normal(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "normal");
 }
 
-static tl_status integers(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_integers(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_integers *r = &a->integers;
     int64_t n = r->y->len;
@@ -104,7 +104,7 @@ static tl_status integers(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "integers");
 }
 
-static tl_status places(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_places(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_places *r = &a->places;
     int64_t n = r->places->len;
@@ -114,7 +114,7 @@ static tl_status places(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "places");
 }
 
-static tl_status dropout(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_dropout(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_dropout *r = &a->dropout;
     int64_t n = r->y->len;
@@ -123,7 +123,3 @@ static tl_status dropout(tl_ctx *ctx, const tl_args *a)
            (float)(1.0 / (1.0 - r->p)), F32(r->x), F32(r->y), n);
     return launched(ctx, "dropout");
 }
-
-const tl_kernel_row gpu_random[] = {
-    {TL_OP_uniform, uniform}, {TL_OP_normal, normal},   {TL_OP_integers, integers},
-    {TL_OP_places, places},   {TL_OP_dropout, dropout}, {}};

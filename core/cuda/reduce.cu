@@ -38,7 +38,7 @@ static __global__ void reduce_each(int kind, tl_around s, const float *x, float 
 }
 
 /* y = the reduction of x over an axis or TL_ALL_AXES */
-static tl_status reduce(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_reduce(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_reduce *r = &a->reduce;
     tl_around s = tl_split(r->x, (int)r->axis);
@@ -74,7 +74,7 @@ static __global__ void amax_grad_each(tl_around s, const float *x, const float *
 }
 
 /* Only TL_REDUCE_MAX reads its input x and its result y. */
-static tl_status reduce_grad(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_reduce_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_reduce_grad *r = &a->reduce_grad;
     int64_t   n = r->dx->len;
@@ -110,7 +110,7 @@ static __global__ void argmax_rows(const float *x, int32_t *index, int64_t size)
 }
 
 /* index = the position of the first largest element in each row of x */
-static tl_status argmax(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_argmax(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->argmax.x, *index = a->argmax.index;
     if (index->len == 0) return TL_OK;
@@ -135,7 +135,7 @@ static __global__ void cumsum_each(int reverse, tl_around s, const float *x, flo
 }
 
 /* y = running sums of x along an axis, from the end if reverse */
-static tl_status cumsum(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_cumsum(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_cumsum *c = &a->cumsum;
     tl_around s = tl_split(c->x, (int)c->axis);
@@ -144,9 +144,3 @@ static tl_status cumsum(tl_ctx *ctx, const tl_args *a)
     LAUNCH(cumsum_each, blocks_for(n), THREADS, (int)c->reverse, s, F32(c->x), F32(c->y), n);
     return launched(ctx, "cumsum");
 }
-
-const tl_kernel_row gpu_reduce[] = {{TL_OP_reduce, reduce},
-                                    {TL_OP_reduce_grad, reduce_grad},
-                                    {TL_OP_argmax, argmax},
-                                    {TL_OP_cumsum, cumsum},
-                                    {}};

@@ -20,7 +20,7 @@ static __global__ void transpose_each(order p, const float *x, float *y, int64_t
 }
 
 /* axis k of y = axis axes[k] of x */
-static tl_status transpose(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_transpose(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->transpose.x;
     const int64_t   *axes = a->transpose.axes;
@@ -52,7 +52,7 @@ static __global__ void whole_each(const uint32_t *part, uint32_t *whole, int64_t
 }
 
 /* y = the positions of x from `first` on along an axis, as many as y has */
-static tl_status slice(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_slice(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_slice *p = &a->slice;
     tl_around s = tl_split(p->x, (int)p->axis);
@@ -64,7 +64,7 @@ static tl_status slice(tl_ctx *ctx, const tl_args *a)
 }
 
 /* Writes x to the positions of y from `first` on along an axis, and 0 to the others if clear. */
-static tl_status paste(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_paste(tl_ctx *ctx, const tl_args *a)
 {
     tl_tensor  *whole = a->paste.y;
     tl_around   s = tl_split(whole, (int)a->paste.axis);
@@ -78,6 +78,3 @@ static tl_status paste(tl_ctx *ctx, const tl_args *a)
            (uint32_t *)DATA(whole), n / s.outer, s.size * s.inner, a->paste.first * s.inner, n);
     return launched(ctx, "paste");
 }
-
-const tl_kernel_row gpu_shape[] = {
-    {TL_OP_transpose, transpose}, {TL_OP_slice, slice}, {TL_OP_paste, paste}, {}};

@@ -61,7 +61,7 @@ static __global__ void log_softmax_grad_rows(int, const float *y, const float *d
         dx[base + i] = dy[base + i] - expf(y[base + i]) * sum;
 }
 
-static tl_status softmax(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_softmax(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->softmax.x;
     if (x->len == 0) return TL_OK;
@@ -70,7 +70,7 @@ static tl_status softmax(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "softmax");
 }
 
-static tl_status softmax_grad(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_softmax_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_softmax_grad *s = &a->softmax_grad;
     if (s->y->len == 0) return TL_OK;
@@ -79,7 +79,7 @@ static tl_status softmax_grad(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "softmax_grad");
 }
 
-static tl_status log_softmax(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_log_softmax(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->log_softmax.x;
     if (x->len == 0) return TL_OK;
@@ -88,7 +88,7 @@ static tl_status log_softmax(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "log_softmax");
 }
 
-static tl_status log_softmax_grad(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_log_softmax_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_log_softmax_grad *s = &a->log_softmax_grad;
     if (s->y->len == 0) return TL_OK;
@@ -96,9 +96,3 @@ static tl_status log_softmax_grad(tl_ctx *ctx, const tl_args *a)
                 F32(s->dx), tl_cols(s->y));
     return launched(ctx, "log_softmax_grad");
 }
-
-const tl_kernel_row gpu_softmax[] = {{TL_OP_softmax, softmax},
-                                     {TL_OP_softmax_grad, softmax_grad},
-                                     {TL_OP_log_softmax, log_softmax},
-                                     {TL_OP_log_softmax_grad, log_softmax_grad},
-                                     {}};

@@ -181,7 +181,7 @@ static tl_status transform_gpu_run(tl_ctx *ctx, const tl_args *args, float *from
     return launched(ctx, "transform");
 }
 
-static tl_status transform(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_transform(tl_ctx *ctx, const tl_args *a)
 {
     size_t before = (size_t)a->transform.x->len * 4, after = (size_t)a->transform.y->len * 4;
     void  *from, *to;
@@ -196,5 +196,3 @@ static tl_status transform(tl_ctx *ctx, const tl_args *a)
     gpu_free(ctx, from);
     return st;
 }
-
-const tl_kernel_row gpu_transform[] = {{TL_OP_transform, transform}, {}};

@@ -1,7 +1,7 @@
 /* copy.c - copies and fills the elements of tensors, and creates tensors of zeros. */
 #include <string.h>
 
-#include "engine/copy.h"
+#include "engine/launch.h"
 
 tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src)
 {
@@ -37,7 +37,7 @@ tl_status tl_tensor_new(tl_ctx *ctx, tl_type type, int ndim, const int64_t *dims
 
 /* ---- Kernels of the CPU ---------------------------------------------------------------------- */
 
-static tl_status copy_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_copy(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
     tl_tensor *y = a->copy.y;
@@ -45,7 +45,7 @@ static tl_status copy_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-static tl_status fill_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_fill(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
     tl_tensor *t = a->fill.y;
@@ -58,5 +58,3 @@ static tl_status fill_kernel(tl_ctx *ctx, const tl_args *a)
     }
     return TL_OK;
 }
-
-const tl_kernel_row tl_cpu_copy[] = {{TL_OP_copy, copy_kernel}, {TL_OP_fill, fill_kernel}, {0}};

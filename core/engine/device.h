@@ -6,7 +6,7 @@
 
 #include "base/context.h"
 
-#define TL_ENGINE_ABI 5u
+#define TL_ENGINE_ABI 6u
 
 /* All functions but look, open and form need a context whose engine_state is set. Kernels may still
 ** be running when their launch returns; download, even of 0 bytes, waits for all earlier
@@ -30,8 +30,8 @@ typedef struct tl_engine {
     void (*reset_peak)(tl_ctx *ctx);
     void (*trim)(tl_ctx *ctx);          /* returns cached memory to the driver */
     const char *(*about)(tl_ctx *ctx);  /* the text of look; valid until close */
-    const struct tl_kernel_row *const *tables; /* each ended by {0} */
-    int table_count;
+    /* in the order of tl_op; NULL where the device has none */
+    tl_status (*const *kernels)(tl_ctx *ctx, const struct tl_args *a);
     unsigned precisions; /* supported tl_precision_kinds: bit 1 << kind for each */
     /* the device's form of a backend, or NULL if it has none */
     const struct tl_tno_form *(*form)(tl_ctx *ctx, const char *name);

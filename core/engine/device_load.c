@@ -7,7 +7,6 @@
 
 #include "base/shared.h"
 #include "engine/device.h"
-#include "engine/launch.h"
 
 /* ---- The device of a context ----------------------------------------------------------------- */
 
@@ -88,9 +87,7 @@ tl_status tl_set_device(tl_ctx *ctx, const char *text)
     ctx->gpu = gpu;
     ctx->device = TL_CUDA;
     (void)snprintf(ctx->device_name, sizeof ctx->device_name, gpu ? "%s:%d" : "%s", e->name, gpu);
-    for (int i = 0; i < e->table_count; i++)
-        for (const tl_kernel_row *row = e->tables[i]; row->run; row++)
-            if (row->op < TL_OPS) ctx->kernels->of[TL_CUDA][row->op] = row->run;
+    ctx->kernels[TL_CUDA] = e->kernels;
     return TL_OK;
 }
 

@@ -111,7 +111,7 @@ static tl_status run_timed(tl_ctx *ctx, tl_op op, tl_kernel kernel, const tl_arg
 
 static tl_status launch_on(tl_ctx *ctx, tl_device device, tl_op op, const tl_args *a)
 {
-    tl_kernel kernel = ctx->kernels->of[device][op];
+    tl_kernel kernel = ctx->kernels[device][op];
     if (!kernel)
         return tl_fail(ctx, TL_EDEVICE, "%s is not available on %s", operators[op].name,
                        tl_device_name(ctx));

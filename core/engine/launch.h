@@ -3,8 +3,8 @@
 ** An operator has three parts, side by side in one file:
 **   1. The public function checks shapes, creates the output, launches a kernel and records the
 **      call.
-**   2. Each device has a kernel, listed in that device's table, so that a new device fills a table
-**      and changes no operator.
+**   2. Each device has a kernel, whose name says the device and the operator: tl_cpu_unary,
+**      gpu_unary. A device's table lists its kernels, so that a new device changes no operator.
 **   3. The gradient function (tape.h) launches kernels or calls operators, and passes each gradient
 **      to tl_accumulate. */
 #ifndef TL_LAUNCH_H
@@ -29,14 +29,11 @@ typedef struct tl_args {
 static inline float *tl_f32_or_null(const tl_tensor *t) { return t ? F32(t) : NULL; }
 
 typedef tl_status (*tl_kernel)(tl_ctx *ctx, const tl_args *a);
-typedef struct tl_kernel_row { /* {0} ends a table of rows */
-    tl_op op;
-    tl_kernel run;
-} tl_kernel_row;
 
-typedef struct tl_kernels { /* NULL: the device lacks that kernel */
-    tl_kernel of[TL_DEVICES][TL_OPS];
-} tl_kernels;
+/* tl_cpu_unary and so on: the kernel of each operator on the CPU. */
+#define X(op, in, out, n, r) tl_status tl_cpu_##op(tl_ctx *ctx, const tl_args *a);
+TL_OP_MAP(X, , , , , )
+#undef X
 
 /* Checks the operands against op's row in operators.h, moves them to the context's device and runs
 ** op there. TL_EDEVICE: the device lacks op. */

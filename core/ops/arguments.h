@@ -36,4 +36,6 @@ typedef struct tl_transform_args {
     float   scale, middle;
 } tl_transform_args;
 
+void tl_transforms_close(tl_ctx *ctx); /* frees the cached plans of transform.c */
+
 #endif

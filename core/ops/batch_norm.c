@@ -5,7 +5,6 @@
 #include "base/threads.h"
 #include "engine/gradient.h"
 #include "ops/arguments.h"
-#include "ops/ops.h"
 
 #define STRIP 64 /* columns summed together */
 #define GRAIN 16 /* columns that justify another thread: a cache line of each row */
@@ -127,14 +126,14 @@ tl_batch_norm_job tl_batch_norm_grad_job_of(const tl_args *a)
         .dweight = tl_f32_or_null(b->dweight), .dbias = tl_f32_or_null(b->dbias)};
 }
 
-static tl_status batch_norm_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_batch_norm(tl_ctx *ctx, const tl_args *a)
 {
     tl_batch_norm_job j = tl_batch_norm_job_of(a);
     tl_parallel(ctx, j.cols, GRAIN, batch_columns, &j);
     return TL_OK;
 }
 
-static tl_status batch_norm_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_batch_norm_grad(tl_ctx *ctx, const tl_args *a)
 {
     tl_batch_norm_job j = tl_batch_norm_grad_job_of(a);
     tl_parallel(ctx, j.cols, GRAIN, batch_grad_columns, &j);
@@ -200,6 +199,3 @@ tl_status tl_batch_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, tl_ten
     tl_tensor_free(stats);
     return tl_finish(st, y, out_y);
 }
-
-const tl_kernel_row tl_cpu_batch_norm[] = {
-    {TL_OP_batch_norm, batch_norm_kernel}, {TL_OP_batch_norm_grad, batch_norm_grad_kernel}, {0}};

@@ -5,7 +5,6 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "engine/gradient.h"
-#include "ops/ops.h"
 #include "ops/walk.h"
 
 static tl_status broadcast(tl_ctx *ctx, const char *op, const tl_tensor *a, const tl_tensor *b,
@@ -78,7 +77,7 @@ static void flat_body(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* y = a op b, in the broadcast shape */
-static tl_status binary_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_binary(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_binary *b = &a->binary;
     const tl_tensor *y = b->y;
@@ -95,7 +94,7 @@ static tl_status binary_kernel(tl_ctx *ctx, const tl_args *a)
 
 /* The gradient of a maximum or minimum: da = dy where the result y equals a, broadcast, or a is
 ** NaN, and 0 elsewhere. */
-static tl_status pick_kernel(tl_ctx *ctx, const tl_args *args)
+tl_status tl_cpu_pick(tl_ctx *ctx, const tl_args *args)
 {
     const tl_tensor *y = args->pick.y;
     const float     *from = F32(args->pick.a), *dy = F32(args->pick.dy);
@@ -175,7 +174,7 @@ static int is_suffix(const tl_tensor *x, const tl_tensor *y)
 }
 
 /* y = (or += if add) x summed over the dimensions along which y was broadcast */
-static tl_status reduce_to_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_reduce_to(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->reduce_to.x;
     tl_tensor       *y = a->reduce_to.y;
@@ -332,7 +331,3 @@ tl_status tl_where(tl_tensor *cond, tl_tensor *a, tl_tensor *b, tl_tensor **out_
                        SHAPE(a), SHAPE(b));
     return st;
 }
-
-const tl_kernel_row tl_cpu_binary[] = {
-    {TL_OP_binary, binary_kernel}, {TL_OP_pick, pick_kernel}, {TL_OP_reduce_to, reduce_to_kernel},
-    {0}};

@@ -5,7 +5,6 @@
 
 #include "base/threads.h"
 #include "engine/gradient.h"
-#include "ops/ops.h"
 
 /* The gradient of the taps is summed in tiles that stay in the cache. */
 #define STRIP 64    /* channels of a tile */
@@ -117,7 +116,7 @@ static conv conv_of(const tl_tensor *x, int64_t taps, int64_t origin)
                   .origin = origin, .sign = 1, .x = F32(x)};
 }
 
-static tl_status conv_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_conv(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_conv *c = &a->conv;
     conv j = conv_of(c->x, c->taps->dims[0], c->origin);
@@ -129,7 +128,7 @@ static tl_status conv_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-static tl_status conv_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_conv_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_conv_grad *c = &a->conv_grad;
     conv j = conv_of(c->x, c->dtaps->dims[0], c->origin);
@@ -175,6 +174,3 @@ tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin, tl_te
     if (st != TL_OK) return st;
     return tl_run_recorded(TL_OP_conv, &a, 2, conv_grad, &a, out_y);
 }
-
-const tl_kernel_row tl_cpu_conv[] = {
-    {TL_OP_conv, conv_kernel}, {TL_OP_conv_grad, conv_grad_kernel}, {0}};

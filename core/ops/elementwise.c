@@ -1,7 +1,6 @@
 /* elementwise.c - applies functions of one and two tensors element by element. */
 #include "base/threads.h"
 #include "engine/gradient.h"
-#include "ops/ops.h"
 #include "ops/unary.h"
 
 #define GRAIN 16384 /* elements that justify another thread */
@@ -84,7 +83,7 @@ static void gate_grad_body(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* y = f(x) */
-static tl_status unary_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_unary(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_unary *u = &a->unary;
     map m = {.kind = (tl_unary_kind)u->kind, .x = F32(u->x), .y = F32(u->y)};
@@ -93,7 +92,7 @@ static tl_status unary_kernel(tl_ctx *ctx, const tl_args *a)
 }
 
 /* dx = dy f'(x); dx may be dy */
-static tl_status unary_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_unary_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_unary_grad *u = &a->unary_grad;
     map m = {.kind = (tl_unary_kind)u->kind, .x = F32(u->x), .dy = F32(u->dy), .y = F32(u->dx)};
@@ -102,7 +101,7 @@ static tl_status unary_grad_kernel(tl_ctx *ctx, const tl_args *a)
 }
 
 /* y = f(a) b */
-static tl_status gate_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_gate(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_gate *g = &a->gate;
     map m = {.kind = (tl_unary_kind)g->kind, .a = F32(g->a), .b = F32(g->b), .y = F32(g->y)};
@@ -111,7 +110,7 @@ static tl_status gate_kernel(tl_ctx *ctx, const tl_args *a)
 }
 
 /* da, db = the gradients of f(a) b for dy; they may be dy and b */
-static tl_status gate_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_gate_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_gate_grad *g = &a->gate_grad;
     map m = {.kind = (tl_unary_kind)g->kind, .a = F32(g->a), .b = F32(g->b), .dy = F32(g->dy),
@@ -142,7 +141,7 @@ static void axpy_body(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* y = scale x + shift; y may be x */
-static tl_status affine_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_affine(tl_ctx *ctx, const tl_args *a)
 {
     map m = {.x = F32(a->affine.x), .y = F32(a->affine.y), .scale = (float)a->affine.scale,
              .shift = (float)a->affine.shift};
@@ -151,7 +150,7 @@ static tl_status affine_kernel(tl_ctx *ctx, const tl_args *a)
 }
 
 /* y += scale x */
-static tl_status axpy_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_axpy(tl_ctx *ctx, const tl_args *a)
 {
     map m = {.x = F32(a->axpy.x), .y = F32(a->axpy.y), .scale = (float)a->axpy.scale};
     tl_parallel(ctx, a->axpy.y->len, GRAIN, axpy_body, &m);
@@ -234,10 +233,3 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *x, tl_tensor *b, tl_tensor **ou
     if (st == TL_OK) tl_can_make_again(ctx, *out_y, TL_OP_gate);
     return st;
 }
-
-const tl_kernel_row tl_cpu_elementwise[] = {
-    {TL_OP_unary, unary_kernel},   {TL_OP_unary_grad, unary_grad_kernel},
-    {TL_OP_gate, gate_kernel},     {TL_OP_gate_grad, gate_grad_kernel},
-    {TL_OP_affine, affine_kernel}, {TL_OP_axpy, axpy_kernel},
-    {0},
-};

@@ -5,7 +5,6 @@
 #include "base/threads.h"
 #include "engine/gradient.h"
 #include "ops/arguments.h"
-#include "ops/ops.h"
 
 #define MANY 16 /* indices for each row, from which on the gradient is summed in float64 */
 
@@ -62,7 +61,7 @@ static void scatter_many_body(void *user, int64_t begin, int64_t end, int thread
 
 /* y = the rows of x that index selects. Each table has `each` indices and `table` rows of `cols`
 ** elements; tl_gather has one table. */
-static tl_status gather_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_gather(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_gather *g = &a->gather;
     rows r = {.index = I32(g->index), .count = g->index->len, .each = g->each, .table = g->table,
@@ -76,7 +75,7 @@ static tl_status gather_kernel(tl_ctx *ctx, const tl_args *a)
 }
 
 /* Clears dx unless add, then adds row i of dy to the row that index i selects. */
-static tl_status gather_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_gather_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_gather_grad *g = &a->gather_grad;
     rows r = {.index = I32(g->index), .count = g->index->len, .each = g->each, .table = g->table,
@@ -144,7 +143,7 @@ tl_status tl_batch_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y)
 /* ---- Windows --------------------------------------------------------------------------------- */
 
 /* ids [t], starts [b], rows [b,n] */
-static tl_status windows_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_windows(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *ids = a->windows.ids, *starts = a->windows.starts;
     tl_tensor *out = a->windows.rows;
@@ -176,8 +175,3 @@ tl_status tl_gather_windows(tl_tensor *ids, tl_tensor *starts, int64_t n, tl_ten
                        &(tl_args){.windows = {.ids = ids, .starts = starts, .rows = y}});
     return tl_finish(st, y, out_rows);
 }
-
-const tl_kernel_row tl_cpu_gather[] = {{TL_OP_gather, gather_kernel},
-                                       {TL_OP_gather_grad, gather_grad_kernel},
-                                       {TL_OP_windows, windows_kernel},
-                                       {0}};

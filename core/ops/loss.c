@@ -9,7 +9,6 @@
 #include "ops/arguments.h"
 #include "ops/rows.h"
 #include "products/gemm.h"
-#include "ops/ops.h"
 
 #define GRAIN 16384 /* elements that justify another thread */
 
@@ -147,7 +146,7 @@ static tl_status count_rows(tl_ctx *ctx, const tl_tensor *targets, int32_t ignor
 
 static tl_status clear(tl_tensor *t) { return t ? tl_tensor_fill(t, 0) : TL_OK; }
 
-static tl_status cross_entropy_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_cross_entropy(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_cross_entropy *c = &a->cross_entropy;
     int64_t  rows = c->targets->len;
@@ -264,8 +263,3 @@ tl_status tl_linear_cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, t
     st = tl_gemm_fits(x->ctx, "linear_cross_entropy", BLOCK_ROWS, w->dims[0], w->dims[1]);
     return st == TL_OK ? cross_entropy(x, w, bias, targets, ignore, out_loss) : st;
 }
-
-const tl_kernel_row tl_cpu_loss[] = {
-    {TL_OP_cross_entropy, cross_entropy_kernel},
-    {0},
-};

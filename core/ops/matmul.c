@@ -3,13 +3,12 @@
 
 #include "base/threads.h"
 #include "engine/gradient.h"
-#include "ops/ops.h"
 #include "products/gemm.h"
 #include "products/product.h"
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
-static tl_status matmul_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_matmul(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_matmul *m = &a->matmul;
     tl_matmul_sizes s = tl_matmul_sizes_of(m);
@@ -35,7 +34,7 @@ static void spread(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* Writes a row to every row of y, to which a product is then added. */
-static tl_status spread_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_spread(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_spread *s = &a->spread;
     rows p = {F32(s->row), F32(s->y), s->row->len};
@@ -174,6 +173,3 @@ tl_status tl_linear(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tensor **out
                        NULL);
     return tl_finish(st, a.matmul.y, out_y);
 }
-
-const tl_kernel_row tl_cpu_matmul[] = {
-    {TL_OP_matmul, matmul_kernel}, {TL_OP_spread, spread_kernel}, {0}};

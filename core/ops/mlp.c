@@ -13,7 +13,6 @@
 #include "engine/gradient.h"
 #include "products/gemm.h"
 #include "ops/mlp.h"
-#include "ops/ops.h"
 
 #define GRAIN 16        /* rows that justify another thread */
 #define NUMBERS 4096    /* weights to transpose or add that justify another thread */
@@ -55,7 +54,7 @@ static size_t scratch_floats(const tl_ctx *ctx, const mlp *j)
 }
 
 /* p: the network */
-static tl_status mlp_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_mlp(tl_ctx *ctx, const tl_args *a)
 {
     mlp    *j = a->p;
     int64_t all = 0, count = 0;
@@ -101,7 +100,7 @@ static void add_threads(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* p: the network, with pointers to its gradients */
-static tl_status mlp_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_mlp_grad(tl_ctx *ctx, const tl_args *a)
 {
     mlp *j = a->p;
     j->total = 0;
@@ -121,9 +120,6 @@ static tl_status mlp_grad_kernel(tl_ctx *ctx, const tl_args *a)
     tl_release(ctx, j->scratch);
     return TL_OK;
 }
-
-const tl_kernel_row tl_cpu_mlp[] = {
-    {TL_OP_mlp, mlp_kernel}, {TL_OP_mlp_grad, mlp_grad_kernel}, {0}};
 
 /* ---- The gradient ---------------------------------------------------------------------------- */
 

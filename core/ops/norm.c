@@ -22,7 +22,6 @@
 #include "engine/gradient.h"
 #include "ops/arguments.h"
 #include "ops/norm.h"
-#include "ops/ops.h"
 #include "ops/rows.h"
 
 #define GRAIN 8192 /* elements that justify another thread */
@@ -79,7 +78,7 @@ static void norm_rows(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-static tl_status norm_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_norm(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_norm *n = &a->norm;
     job       j = {.kind = (norm_kind)n->kind, .rows = tl_rows(n->x), .cols = tl_cols(n->x),
@@ -153,7 +152,7 @@ static void combine(const tl_ctx *ctx, const double *sums, int64_t n, tl_tensor 
     }
 }
 
-static tl_status norm_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_norm_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_norm_grad *n = &a->norm_grad;
     job j = {.kind = (norm_kind)n->kind, .rows = tl_rows(n->x), .cols = tl_cols(n->x),
@@ -257,6 +256,3 @@ tl_status tl_scale_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor *
 {
     return norm(SCALE, "scale_norm", x, weight, NULL, eps, out_y);
 }
-
-const tl_kernel_row tl_cpu_norm[] = {
-    {TL_OP_norm, norm_kernel}, {TL_OP_norm_grad, norm_grad_kernel}, {0}};

@@ -70,7 +70,7 @@ static void adam_part(void *user, int64_t begin, int64_t end, int thread)
     for (int64_t i = begin; i < end; i++) tl_adam_update(&a, grad[i], p + i, m + i, v + i);
 }
 
-static tl_status adam_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_adam(tl_ctx *ctx, const tl_args *a)
 {
     const tl_trained_list *list = a->p;
     adam                   j = {.by = tl_adam_numbers_of(list)};
@@ -136,7 +136,7 @@ static void sgd_part(void *user, int64_t begin, int64_t end, int thread)
         for (int64_t i = begin; i < end; i++) tl_sgd_update(&a, grad[i], p + i, NULL);
 }
 
-static tl_status sgd_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_sgd(tl_ctx *ctx, const tl_args *a)
 {
     const tl_trained_list *list = a->p;
     for (int k = 0; k < list->count; k++) {
@@ -195,7 +195,7 @@ static tl_status add_squares(tl_ctx *ctx, const tl_trained *t, double *sum)
 }
 
 /* norm2: sets the sum of the list in p */
-static tl_status norm2_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_norm2(tl_ctx *ctx, const tl_args *a)
 {
     tl_trained_list *list = a->p;
     tl_status        st = TL_OK;
@@ -216,6 +216,3 @@ tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_norm)
     if (st == TL_OK) *out_norm = sqrt(list.sum);
     return st;
 }
-
-const tl_kernel_row tl_cpu_optim[] = {
-    {TL_OP_adam, adam_kernel}, {TL_OP_sgd, sgd_kernel}, {TL_OP_norm2, norm2_kernel}, {0}};

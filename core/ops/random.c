@@ -10,7 +10,6 @@
 #include "base/philox.h"
 #include "base/threads.h"
 #include "engine/gradient.h"
-#include "ops/ops.h"
 
 #define LANES 16          /* blocks computed side by side, so that the rounds vectorise */
 #define GROUP (4 * LANES) /* elements that these blocks fill */
@@ -139,7 +138,7 @@ static void places_part(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-static tl_status uniform_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_uniform(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_uniform *r = &a->uniform;
     fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = r->y->len,
@@ -148,7 +147,7 @@ static tl_status uniform_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-static tl_status normal_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_normal(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_normal *r = &a->normal;
     fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = r->y->len,
@@ -157,7 +156,7 @@ static tl_status normal_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-static tl_status integers_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_integers(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_integers *r = &a->integers;
     fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = r->y->len,
@@ -166,7 +165,7 @@ static tl_status integers_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-static tl_status places_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_places(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_places *r = &a->places;
     fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = tl_cols(r->places),
@@ -175,7 +174,7 @@ static tl_status places_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-static tl_status dropout_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_dropout(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_dropout *r = &a->dropout;
     fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = r->y->len,
@@ -366,12 +365,3 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
     *out_id = (int32_t)best;
     return TL_OK;
 }
-
-const tl_kernel_row tl_cpu_random[] = {
-    {TL_OP_uniform, uniform_kernel},
-    {TL_OP_normal, normal_kernel},
-    {TL_OP_integers, integers_kernel},
-    {TL_OP_places, places_kernel},
-    {TL_OP_dropout, dropout_kernel},
-    {0},
-};

@@ -3,7 +3,6 @@
 
 #include "base/threads.h"
 #include "engine/gradient.h"
-#include "ops/ops.h"
 
 #define STRIP 64
 
@@ -67,7 +66,7 @@ static void reduce_body(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* y = the reduction of x over an axis or TL_ALL_AXES */
-static tl_status reduce_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_reduce(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_reduce *r = &a->reduce;
     tl_around s = tl_split(r->x, (int)r->axis);
@@ -106,7 +105,7 @@ static void reduce_grad_body(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* Only TL_REDUCE_MAX reads its input x and its result y. */
-static tl_status reduce_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_reduce_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_reduce_grad *r = &a->reduce_grad;
     int       amax = r->kind == TL_REDUCE_MAX;
@@ -183,7 +182,7 @@ static void argmax_body(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* index = the position of the first largest element in each row of x */
-static tl_status argmax_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_argmax(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->argmax.x, *index = a->argmax.index;
     job j = {.size = tl_cols(x), .x = F32(x), .index = I32(index)};
@@ -221,7 +220,7 @@ static void cumsum_body(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* y = running sums of x along an axis, from the end if reverse */
-static tl_status cumsum_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_cumsum(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_cumsum *c = &a->cumsum;
     tl_around s = tl_split(c->x, (int)c->axis);
@@ -251,9 +250,3 @@ tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y)
     if (st != TL_OK) return st;
     return tl_run_recorded(TL_OP_cumsum, &a, 1, cumsum_grad, &saved, out_y);
 }
-
-const tl_kernel_row tl_cpu_reduce[] = {
-    {TL_OP_reduce, reduce_kernel}, {TL_OP_reduce_grad, reduce_grad_kernel},
-    {TL_OP_argmax, argmax_kernel}, {TL_OP_cumsum, cumsum_kernel},
-    {0},
-};

@@ -4,7 +4,6 @@
 
 #include "base/threads.h"
 #include "engine/gradient.h"
-#include "ops/ops.h"
 
 /* ---- Reshape --------------------------------------------------------------------------------- */
 
@@ -79,7 +78,7 @@ static void transpose_body(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* axis k of y = axis axes[k] of x */
-static tl_status transpose_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_transpose(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->transpose.x;
     const int64_t   *axes = a->transpose.axes;
@@ -144,7 +143,7 @@ static void copy_part(tl_tensor *whole, tl_tensor *part, int axis, int64_t start
 }
 
 /* y = the positions of x from `first` on along an axis, as many as y has */
-static tl_status slice_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_slice(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
     copy_part(a->slice.x, a->slice.y, (int)a->slice.axis, a->slice.first, 0);
@@ -152,7 +151,7 @@ static tl_status slice_kernel(tl_ctx *ctx, const tl_args *a)
 }
 
 /* Writes x to the positions of y from `first` on along an axis, and 0 to the others if clear. */
-static tl_status paste_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_paste(tl_ctx *ctx, const tl_args *a)
 {
     (void)ctx;
     tl_tensor *y = a->paste.y;
@@ -240,10 +239,3 @@ tl_status tl_concat(tl_ctx *ctx, tl_tensor *const *xs, int count, int axis, tl_t
         free(sizes);
     return tl_finish(st, a.paste.y, out_y);
 }
-
-const tl_kernel_row tl_cpu_shape[] = {
-    {TL_OP_transpose, transpose_kernel},
-    {TL_OP_slice, slice_kernel},
-    {TL_OP_paste, paste_kernel},
-    {0},
-};

@@ -4,7 +4,6 @@
 #include "base/threads.h"
 #include "engine/gradient.h"
 #include "ops/arguments.h"
-#include "ops/ops.h"
 #include "ops/rows.h"
 
 #define GRAIN 16384 /* elements that justify another thread */
@@ -85,23 +84,23 @@ static tl_status softmax_run(tl_ctx *ctx, const tl_tensor *x, const tl_tensor *d
     return TL_OK;
 }
 
-static tl_status softmax_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_softmax(tl_ctx *ctx, const tl_args *a)
 {
     return softmax_run(ctx, a->softmax.x, NULL, a->softmax.y, a->softmax.causal, softmax_rows);
 }
 
-static tl_status softmax_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_softmax_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_softmax_grad *s = &a->softmax_grad;
     return softmax_run(ctx, s->y, s->dy, s->dx, s->causal, softmax_grad_rows);
 }
 
-static tl_status log_softmax_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_log_softmax(tl_ctx *ctx, const tl_args *a)
 {
     return softmax_run(ctx, a->log_softmax.x, NULL, a->log_softmax.y, 0, log_softmax_rows);
 }
 
-static tl_status log_softmax_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_log_softmax_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_log_softmax_grad *s = &a->log_softmax_grad;
     return softmax_run(ctx, s->y, s->dy, s->dx, 0, log_softmax_grad_rows);
@@ -145,11 +144,3 @@ tl_status tl_log_softmax(tl_tensor *x, tl_tensor **out_y)
     tl_args saved = {.log_softmax_grad = {.y = a.log_softmax.y}};
     return tl_run_recorded(TL_OP_log_softmax, &a, 1, log_softmax_grad, &saved, out_y);
 }
-
-const tl_kernel_row tl_cpu_softmax[] = {
-    {TL_OP_softmax, softmax_kernel},
-    {TL_OP_softmax_grad, softmax_grad_kernel},
-    {TL_OP_log_softmax, log_softmax_kernel},
-    {TL_OP_log_softmax_grad, log_softmax_grad_kernel},
-    {0},
-};

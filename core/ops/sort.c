@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "engine/gradient.h"
-#include "ops/ops.h"
 
 #define DIGITS 4 /* of 8 bits in a key */
 #define RADIX  256
@@ -112,14 +111,14 @@ static tl_status over_rows(tl_ctx *ctx, job *j, const tl_tensor *x, tl_body body
     return TL_OK;
 }
 
-static tl_status argsort_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_argsort(tl_ctx *ctx, const tl_args *a)
 {
     job j = {.order = I32(a->argsort.order), .rank = I32(a->argsort.rank)};
     return over_rows(ctx, &j, a->argsort.x, argsort_body);
 }
 
 /* places [..,k], slots: of the k largest elements of the rows of x */
-static tl_status topk_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_topk(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_topk *t = &a->topk;
     job j = {.k = tl_cols(t->places), .places = I32(t->places), .slots = I32(t->slots)};
@@ -164,6 +163,3 @@ tl_status tl_topk(tl_tensor *x, int64_t k, tl_tensor **out_places, tl_tensor **o
     st = tl_finish(st, a.topk.places, out_places);
     return tl_finish(st, a.topk.slots, out_slots);
 }
-
-const tl_kernel_row tl_cpu_sort[] = {
-    {TL_OP_argsort, argsort_kernel}, {TL_OP_topk, topk_kernel}, {0}};

@@ -6,7 +6,6 @@
 #include "base/threads.h"
 #include "engine/plugin.h"
 #include "engine/gradient.h"
-#include "ops/ops.h"
 #include "ops/arguments.h"
 
 #define GROUP 8 /* neighbouring vectors copied together: 8 complex numbers are one cache line */
@@ -110,7 +109,7 @@ static void run_groups(void *user, int64_t begin, int64_t end, int thread)
 
 static int64_t padded(int64_t floats) { return (floats + 15) / 16 * 16; }
 
-static tl_status transform_kernel(tl_ctx *ctx, const tl_args *args)
+tl_status tl_cpu_transform(tl_ctx *ctx, const tl_args *args)
 {
     const tl_transform_args *a = args->p;
     job j = {.a = a, .x = F32(args->transform.x), .y = F32(args->transform.y)};
@@ -129,8 +128,6 @@ static tl_status transform_kernel(tl_ctx *ctx, const tl_args *args)
     tl_release(ctx, j.scratch);
     return TL_OK;
 }
-
-const tl_kernel_row tl_cpu_transform[] = {{TL_OP_transform, transform_kernel}, {0}};
 
 /* ---- Operators ------------------------------------------------------------------------------- */
 

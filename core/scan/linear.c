@@ -85,7 +85,7 @@ static void forward_heads(void *user, int64_t begin, int64_t end, int thread)
 
 static int64_t grain(const tl_recur_job *j) { return 1 + GRAIN / (1 + j->n * j->dk * j->dv); }
 
-static tl_status linear_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_linear_recurrence(tl_ctx *ctx, const tl_args *a)
 {
     task t = {.j = tl_recur_job_of(a, 0)};
     t.floats = t.j.dk * (t.j.dv + 1);
@@ -186,7 +186,7 @@ static void grad_heads(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-static tl_status linear_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_linear_recurrence_grad(tl_ctx *ctx, const tl_args *a)
 {
     task t = {.j = tl_recur_job_of(a, 1)};
     t.floats = linear_buffer_floats(&t.j);
@@ -254,6 +254,3 @@ tl_status tl_linear_recurrence(tl_tensor *q, tl_tensor *k, tl_tensor *v, tl_tens
     tl_tensor_free(r->states);
     return tl_finish(st, r->y, out_y);
 }
-
-const tl_kernel_row tl_cpu_recur[] = {{TL_OP_linear_recurrence, linear_kernel},
-                                      {TL_OP_linear_recurrence_grad, linear_grad_kernel}, {0}};

@@ -99,7 +99,4 @@ static inline tl_recur_job tl_recur_job_of(const tl_args *a, int grad)
     return j;
 }
 
-/* The CPU's kernel tables of this folder. */
-extern const tl_kernel_row tl_cpu_select[], tl_cpu_recur[];
-
 #endif

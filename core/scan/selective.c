@@ -111,7 +111,7 @@ static void scan_lanes(void *user, int64_t begin, int64_t end, int thread)
     }
 }
 
-static tl_status select_kernel(tl_ctx *ctx, const tl_args *args)
+tl_status tl_cpu_selective_scan(tl_ctx *ctx, const tl_args *args)
 {
     task t = {.j = tl_select_job_of(args, 0)};
     t.lanes = (t.j.d + LANE - 1) / LANE;
@@ -297,7 +297,7 @@ static void add_sequences(const task *t)
     }
 }
 
-static tl_status select_grad_kernel(tl_ctx *ctx, const tl_args *args)
+tl_status tl_cpu_selective_scan_grad(tl_ctx *ctx, const tl_args *args)
 {
     task t = {.j = tl_select_job_of(args, 1)};
     t.lanes = (t.j.d + LANE - 1) / LANE;
@@ -390,6 +390,3 @@ tl_status tl_selective_scan(tl_tensor *x, tl_tensor *delta, tl_tensor *a, tl_ten
     tl_tensor_free(s->states);
     return tl_finish(st, s->y, out_y);
 }
-
-const tl_kernel_row tl_cpu_select[] = {{TL_OP_selective_scan, select_kernel},
-                                       {TL_OP_selective_scan_grad, select_grad_kernel}, {0}};

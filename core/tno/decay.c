@@ -84,7 +84,7 @@ tl_status tl_decay_range(const char *op, const char *name, const tl_tensor *t, i
 }
 
 /* coef, y [p,d], lags [p], gamma [d] or one number */
-tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_decay(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_decay *c = &a->decay;
     int64_t points = c->coef->dims[0], d = c->coef->dims[1];
@@ -100,7 +100,7 @@ tl_status tl_decay_kernel(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-tl_status tl_decay_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_decay_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_decay_grad *g = &a->decay_grad;
     int64_t      points = g->dy->dims[0], d = g->dy->dims[1];

@@ -21,15 +21,13 @@ struct tl_recurrence {
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
 /* p: the recurrence */
-static tl_status step_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_recurrence(tl_ctx *ctx, const tl_args *a)
 {
     const tl_recurrence *r = a->p;
     (void)ctx;
     const tl_tensor *x = a->recurrence.x;
     return r->form->step(r->state, F32(x), F32(a->recurrence.y), x->ndim == 3 ? x->dims[1] : 1);
 }
-
-const tl_kernel_row tl_cpu_recurrence[] = {{TL_OP_recurrence, step_kernel}, {0}};
 
 tl_status tl_recurrence_step(tl_recurrence *r, tl_tensor *x, tl_tensor *y)
 {

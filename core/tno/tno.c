@@ -162,7 +162,7 @@ static tl_status said_by(tl_ctx *ctx, const tl_tno *tno, tl_status st)
 
 /* p: the tno. cache is what an earlier call filled, and coef may be NULL with it; new_cache is to
 ** be filled. */
-tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_tno(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
@@ -175,7 +175,7 @@ tl_status tl_tno_kernel(tl_ctx *ctx, const tl_args *a)
 }
 
 /* p: the tno. A NULL gradient is not computed. */
-tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
+tl_status tl_cpu_tno_grad(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tno *tno = a->p;
     const float  *params[TL_TNO_PARAMS] = {0};
@@ -191,12 +191,6 @@ tl_status tl_tno_grad_kernel(tl_ctx *ctx, const tl_args *a)
                      .cache = tl_f32_or_null(g->cache), .cached = g->cache != NULL};
     return said_by(ctx, tno, tno->plan.form.backward(tno->plan.state, &t));
 }
-
-const tl_kernel_row tl_cpu_tno[] = {{TL_OP_tno, tl_tno_kernel},
-                                    {TL_OP_tno_grad, tl_tno_grad_kernel},
-                                    {TL_OP_decay, tl_decay_kernel},
-                                    {TL_OP_decay_grad, tl_decay_grad_kernel},
-                                    {0}};
 
 /* ---- Application ----------------------------------------------------------------------------- */
 

@@ -212,26 +212,23 @@ static void *stream(tl_ctx *ctx) { return ctx; } /* see tests/device/emulate_ncc
     static tl_status run_##name(tl_ctx *ctx, const tl_args *a)                                     \
     {                                                                                              \
         tl_status st = enter(ctx);                                                                 \
-        if (st == TL_OK) st = ctx->kernels->of[TL_CPU][TL_OP_##name](ctx, a);                      \
+        if (st == TL_OK) st = ctx->kernels[TL_CPU][TL_OP_##name](ctx, a);                      \
         ((apart *)ctx->engine_state)->owed += ((apart *)ctx->engine_state)->late;                  \
         return leave(ctx, st);                                                                     \
     }
 TL_OP_MAP(X, , , , , )
 #undef X
 
-static const tl_kernel_row kernels[] = {
-#define X(name, in, out, n, r) {TL_OP_##name == TL_OP_cumsum ? TL_OPS : TL_OP_##name, run_##name},
+static const tl_kernel kernels[] = {
+#define X(name, in, out, n, r) TL_OP_##name == TL_OP_cumsum ? NULL : run_##name,
     TL_OP_MAP(X, , , , , )
 #undef X
-    {0},
 };
-
-static const tl_kernel_row *const tables[] = {kernels};
 
 const tl_engine tl_engine_entry = {
     .abi = TL_ENGINE_ABI, .name = "apart", .look = look, .open = open_device, .close = close_device,
     .alloc = allocate, .release = release, .upload = upload, .download = download, .memory = memory,
-    .reset_peak = reset_peak, .trim = trim, .about = about, .tables = tables,
-    .table_count = 1, .precisions = 1u << TL_PRECISION_F32 | 1u << TL_PRECISION_BF16, .form = form,
+    .reset_peak = reset_peak, .trim = trim, .about = about, .kernels = kernels,
+    .precisions = 1u << TL_PRECISION_F32 | 1u << TL_PRECISION_BF16, .form = form,
     .link = "tests/nccl.so", .stream = stream,
 };

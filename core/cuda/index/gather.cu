@@ -21,7 +21,7 @@ static __global__ void gather_each(const float *tables, int64_t rows, const int3
     }
 }
 
-static tl_status gather(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_gather(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_gather *g = &a->gather;
     int64_t n = g->y->len;
@@ -99,7 +99,7 @@ static __global__ void sum_rows(const float *dy, const int32_t *order, const int
 }
 
 /* Clears dx unless add, then adds row i of dy to the row that index i selects. */
-static tl_status gather_grad(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_gather_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_gather_grad *g = &a->gather_grad;
     tl_tensor   *dx = g->dx;
@@ -145,7 +145,7 @@ static __global__ void windows_each(const int32_t *ids, int64_t len, const int32
 }
 
 /* ids [t], starts [b], rows [b,n] */
-static tl_status windows(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_windows(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_windows *w = &a->windows;
     int64_t total = w->rows->len;
@@ -154,8 +154,3 @@ static tl_status windows(tl_ctx *ctx, const tl_args *a)
            w->rows->dims[1], I32(w->rows), total, gpu_of(ctx)->fault);
     return launched(ctx, "windows");
 }
-
-const tl_kernel_row gpu_gather[] = {{TL_OP_gather, gather},
-                                    {TL_OP_gather_grad, gather_grad},
-                                    {TL_OP_windows, windows},
-                                    {}};

@@ -193,7 +193,7 @@ static tl_status sort_rows(tl_ctx *ctx, const tl_tensor *x, uint32_t flip, sorti
     return TL_OK;
 }
 
-static tl_status argsort(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_argsort(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->argsort.x;
     void            *block;
@@ -209,7 +209,7 @@ static tl_status argsort(tl_ctx *ctx, const tl_args *a)
 }
 
 /* places [..,k], slots: of the k largest elements of the rows of x */
-static tl_status topk(tl_ctx *ctx, const tl_args *a)
+tl_status gpu_topk(tl_ctx *ctx, const tl_args *a)
 {
     const tl_tensor *x = a->topk.x;
     int64_t          k = tl_cols(a->topk.places);
@@ -227,5 +227,3 @@ static tl_status topk(tl_ctx *ctx, const tl_args *a)
     gpu_free(ctx, block);
     return st;
 }
-
-const tl_kernel_row gpu_sorts[] = {{TL_OP_argsort, argsort}, {TL_OP_topk, topk}, {}};

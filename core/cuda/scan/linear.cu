@@ -100,7 +100,7 @@ static void launch_borders(tl_ctx *ctx, const tl_recur_job &j, float *states, fl
 }
 
 /* linear_recurrence: in, out: the places of scan.h */
-static tl_status recur_forward(tl_ctx *ctx, const tl_args *args)
+tl_status gpu_linear_recurrence(tl_ctx *ctx, const tl_args *args)
 {
     tl_recur_job j = tl_recur_job_of(args, 0);
     int64_t heads = j.b * j.chunks * j.h;
@@ -196,7 +196,7 @@ static __global__ void recur_add_decays(const float *decays, float *dg, int64_t 
 }
 
 /* linear_recurrence_grad: in, out: the places of scan.h */
-static tl_status recur_grad(tl_ctx *ctx, const tl_args *args)
+tl_status gpu_linear_recurrence_grad(tl_ctx *ctx, const tl_args *args)
 {
     tl_recur_job j = tl_recur_job_of(args, 1);
     int64_t heads = j.b * j.chunks * j.h, rows = j.b * j.n * j.h;
@@ -219,6 +219,3 @@ static tl_status recur_grad(tl_ctx *ctx, const tl_args *args)
     gpu_free(ctx, scratch);
     return st;
 }
-
-const tl_kernel_row gpu_recur[] = {{TL_OP_linear_recurrence, recur_forward},
-                                   {TL_OP_linear_recurrence_grad, recur_grad}, {}};

@@ -87,7 +87,7 @@ static __global__ void select_outputs(tl_select_job j, const float *states, int6
 }
 
 /* selective_scan: in, out: the places of scan.h */
-static tl_status select_forward(tl_ctx *ctx, const tl_args *args)
+tl_status gpu_selective_scan(tl_ctx *ctx, const tl_args *args)
 {
     tl_select_job j = tl_select_job_of(args, 0);
     int64_t parts = j.b * j.chunks * j.d, states = parts * j.s;
@@ -242,7 +242,7 @@ static void launch_select_back(tl_ctx *ctx, const tl_select_job &j, float *scrat
 }
 
 /* selective_scan_grad: in, out: the places of scan.h */
-static tl_status select_grad(tl_ctx *ctx, const tl_args *args)
+tl_status gpu_selective_scan_grad(tl_ctx *ctx, const tl_args *args)
 {
     tl_select_job j = tl_select_job_of(args, 1);
     int64_t parts = j.b * j.chunks * j.d, tiles = (j.d + WARP - 1) / WARP;
@@ -255,6 +255,3 @@ static tl_status select_grad(tl_ctx *ctx, const tl_args *args)
     gpu_free(ctx, scratch);
     return st;
 }
-
-const tl_kernel_row gpu_select[] = {{TL_OP_selective_scan, select_forward},
-                                    {TL_OP_selective_scan_grad, select_grad}, {}};

@@ -116,8 +116,8 @@ static void every_operator_has_a_kernel(void)
     tl_ctx *ctx = NULL;
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
     for (int op = 0; op < TL_OPS; op++) {
-        if (!ctx->kernels->of[TL_CPU][op]) printf("  operator %d\n", op);
-        CHECK(ctx->kernels->of[TL_CPU][op] != NULL);
+        if (!ctx->kernels[TL_CPU][op]) printf("  operator %d\n", op);
+        CHECK(ctx->kernels[TL_CPU][op] != NULL);
     }
     tl_ctx_free(ctx);
 }
