@@ -416,7 +416,8 @@ typedef enum tl_norm_kind {
     TL_NORM_NONE,  /* x */
     TL_NORM_LAYER, /* (x - mean)/sqrt(var + eps) */
     TL_NORM_RMS,   /* x / sqrt(mean x^2 + eps) */
-    TL_NORM_SIMPLE /* x / (||x||/sqrt k + eps); 0 -> 0 */
+    TL_NORM_SIMPLE, /* x / (||x||/sqrt k + eps); 0 -> 0 */
+    TL_NORM_SCALE  /* x / max(||x||/sqrt k, eps); tl_scale_norm alone computes it */
 } tl_norm_kind;
 
 typedef struct tl_mlp_layer {

@@ -68,8 +68,9 @@ INLINE int64_t together(const rac_split *s, const rac_level *l)
     return l->points < s->run ? l->points : s->run;
 }
 
-INLINE void split_points(int radix, const rac_split *s, const rac_level *l, float *z,
-                         const float *root)
+/* Splits the points of a node, or merges them. */
+INLINE void change_points(int radix, int merges, const rac_split *s, const rac_level *l, float *z,
+                          const float *root)
 {
     int64_t run = together(s, l), step = l->step * LANES;
     cplx    w[7];
@@ -78,44 +79,33 @@ INLINE void split_points(int radix, const rac_split *s, const rac_level *l, floa
         for (float *end = z + run * POINT; z < end; z += POINT) {
             cplx a[8];
             EACH(radix, j, a[j] = load(z + j * step));
-            split(radix, a, w, NULL);
+            if (merges)
+                merge(radix, a, w, NULL);
+            else
+                split(radix, a, w, NULL);
             EACH(radix, j, store(z + j * step, a[j]));
         }
 }
 
-INLINE void merge_points(int radix, const rac_split *s, const rac_level *l, float *z,
-                         const float *root)
+INLINE void change_node(int merges, const rac_split *s, const rac_level *l, float *z,
+                        const float *root)
 {
-    int64_t run = together(s, l), step = l->step * LANES;
-    cplx    w[7];
-    spread_all(radix, root, w);
-    for (int64_t k = 0; k < l->points; k += run, z += POINT)
-        for (float *end = z + run * POINT; z < end; z += POINT) {
-            cplx a[8];
-            EACH(radix, j, a[j] = load(z + j * step));
-            merge(radix, a, w, NULL);
-            EACH(radix, j, store(z + j * step, a[j]));
-        }
+    switch (l->radix) {
+    case 3: change_points(3, merges, s, l, z, root); return;
+    case 4: change_points(4, merges, s, l, z, root); return;
+    case 5: change_points(5, merges, s, l, z, root); return;
+    default: change_points(8, merges, s, l, z, root);
+    }
 }
 
 static void split_node(const rac_split *s, const rac_level *l, float *z, const float *root)
 {
-    switch (l->radix) {
-    case 3: split_points(3, s, l, z, root); return;
-    case 4: split_points(4, s, l, z, root); return;
-    case 5: split_points(5, s, l, z, root); return;
-    default: split_points(8, s, l, z, root);
-    }
+    change_node(0, s, l, z, root);
 }
 
 static void merge_node(const rac_split *s, const rac_level *l, float *z, const float *root)
 {
-    switch (l->radix) {
-    case 3: merge_points(3, s, l, z, root); return;
-    case 4: merge_points(4, s, l, z, root); return;
-    case 5: merge_points(5, s, l, z, root); return;
-    default: merge_points(8, s, l, z, root);
-    }
+    change_node(1, s, l, z, root);
 }
 
 /* ---- The root, from and to real rows --------------------------------------------------------- */

@@ -60,8 +60,7 @@ static __device__ statistics measure(const between &b, const float *x, int lane)
         double off = (double)x[i] - (double)t.mean;
         square += off * off;
     }
-    tl_norm_statistics(b.norm == TL_NORM_SIMPLE ? SIMPLE : RMS, warp_sum(square) / (double)b.n,
-                       (double)b.eps, &t.s, &t.q);
+    tl_norm_statistics(b.norm, warp_sum(square) / (double)b.n, (double)b.eps, &t.s, &t.q);
     return t;
 }
 

@@ -23,14 +23,14 @@ static __device__ float pick(column c, int64_t i, float preset)
     return c.at ? c.at[c.each ? i : 0] : preset;
 }
 
-static __global__ void norm_rows(norm_kind kind, double eps, const float *x, column weight,
+static __global__ void norm_rows(tl_norm_kind kind, double eps, const float *x, column weight,
                                  column bias, float *y, float *s, float *t, int64_t n)
 {
     __shared__ double scratch[THREADS / 32];
     const float *row = x + (int64_t)blockIdx.x * n;
     double mean = 0, square = 0;
     float scale, shift;
-    if (kind == LAYER) {
+    if (kind == TL_NORM_LAYER) {
         for (int64_t i = threadIdx.x; i < n; i += THREADS) mean += (double)row[i];
         mean = block_reduce(mean, add(), scratch) / (double)n;
     }
@@ -38,14 +38,14 @@ static __global__ void norm_rows(norm_kind kind, double eps, const float *x, col
         square += ((double)row[i] - mean) * ((double)row[i] - mean);
     square = block_reduce(square, add(), scratch) / (double)n;
     tl_norm_statistics(kind, square, eps, &scale, &shift);
-    if (kind == LAYER) shift = (float)mean;
+    if (kind == TL_NORM_LAYER) shift = (float)mean;
     if (threadIdx.x == 0) {
         s[blockIdx.x] = scale;
         t[blockIdx.x] = shift;
     }
     for (int64_t i = threadIdx.x; i < n; i += THREADS)
         y[(int64_t)blockIdx.x * n + i] =
-            (row[i] - (kind == LAYER ? shift : 0.0f)) * scale * pick(weight, i, 1) +
+            (row[i] - (kind == TL_NORM_LAYER ? shift : 0.0f)) * scale * pick(weight, i, 1) +
             pick(bias, i, 0);
 }
 
@@ -55,7 +55,7 @@ tl_status gpu_norm(tl_ctx *ctx, const tl_args *a)
     int64_t rows = tl_rows(n->x);
     float  *stats = F32(n->stats);
     if (n->x->len == 0) return TL_OK;
-    LAUNCH_SYNC(norm_rows, rows, THREADS, (norm_kind)n->kind, n->eps, F32(n->x),
+    LAUNCH_SYNC(norm_rows, rows, THREADS, (tl_norm_kind)n->kind, n->eps, F32(n->x),
                 column_of(n->weight), column_of(n->bias), F32(n->y), stats, stats + rows,
                 tl_cols(n->x));
     return launched(ctx, "norm");
@@ -72,7 +72,7 @@ static __global__ void norm_grad_rows(int kind, const float *x, column weight, c
     int64_t base = (int64_t)blockIdx.x * n;
     float scale = s[blockIdx.x], q = t[blockIdx.x], mean = 0;
     double sum = 0, dot = 0;
-    if (kind == LAYER) {
+    if (kind == TL_NORM_LAYER) {
         mean = q;
         q = 1;
     }
@@ -83,7 +83,7 @@ static __global__ void norm_grad_rows(int kind, const float *x, column weight, c
     }
     sum = block_reduce(sum, add(), scratch) / (double)n;
     dot = block_reduce(dot, add(), scratch) / (double)n;
-    float level = kind == LAYER ? (float)sum : 0.0f, tilt = (float)dot * q;
+    float level = kind == TL_NORM_LAYER ? (float)sum : 0.0f, tilt = (float)dot * q;
     for (int64_t i = threadIdx.x; i < n; i += THREADS) {
         float z = (x[base + i] - mean) * scale;
         float d = scale * (dy[base + i] * pick(weight, i, 1) - level - z * tilt);
@@ -102,7 +102,7 @@ static __global__ void norm_parts(int kind, const float *x, const float *dy, con
         int64_t p = e / n, i = e % n;
         double dot = 0, sum = 0;
         for (int64_t r = rows * p / PARTS; r < rows * (p + 1) / PARTS; r++) {
-            float g = dy[r * n + i], mean = kind == LAYER ? t[r] : 0.0f;
+            float g = dy[r * n + i], mean = kind == TL_NORM_LAYER ? t[r] : 0.0f;
             dot += (double)g * (double)((x[r * n + i] - mean) * s[r]);
             sum += (double)g;
         }

@@ -48,12 +48,12 @@ static tl_status check_chosen(tl_ctx *ctx, tl_tensor *const *xs, int count)
 /* Replaces *g, which may be NULL for zeros, by a tensor that shares no storage. */
 static tl_status own_gradient(const tl_tensor *x, tl_tensor **g)
 {
-    tl_tensor *t = NULL;
-    tl_status  st = tl_tensor_new(x->ctx, TL_F32, x->ndim, x->dims, &t);
-    if (st == TL_OK && *g) st = tl_tensor_copy(t, *g);
-    tl_tensor_free(*g);
+    tl_tensor *shared = *g;
     *g = NULL;
-    return tl_finish(st, t, g);
+    tl_status st = shared ? tl_grad_copy(shared, g)
+                          : tl_tensor_new(x->ctx, TL_F32, x->ndim, x->dims, g);
+    tl_tensor_free(shared);
+    return st;
 }
 
 tl_status tl_gradients(tl_ctx *ctx, tl_tensor *loss, tl_tensor *const *xs, int count,

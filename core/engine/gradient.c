@@ -45,7 +45,7 @@ tl_status tl_set_grad(tl_tensor *t, tl_tensor *grad)
 
 static int is_unshared(const tl_tensor *t) { return t->refs == 1 && t->storage->refs == 1; }
 
-static tl_status copy_of(const tl_tensor *x, tl_tensor **out_y)
+tl_status tl_grad_copy(const tl_tensor *x, tl_tensor **out_y)
 {
     tl_tensor *y = NULL;
     tl_status  st = tl_new_like(x, &y);
@@ -81,7 +81,7 @@ tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g)
         return TL_OK;
     }
     if (!slot->grad) { /* programs may write to a leaf's gradient, so it shares no storage */
-        tl_status copied = copy_of(g, &slot->grad);
+        tl_status copied = tl_grad_copy(g, &slot->grad);
         tl_tensor_free(g);
         return copied;
     }
@@ -93,7 +93,7 @@ tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g)
     }
     tl_tensor *sum = old;
     tl_status  st = TL_OK;
-    if (!is_unshared(old)) st = copy_of(old, &sum);
+    if (!is_unshared(old)) st = tl_grad_copy(old, &sum);
     if (st == TL_OK) {
         tl_args a = {.axpy = {.x = g, .y = sum, .scale = 1}};
         st = tl_launch(ctx, TL_OP_axpy, &a); /* sum += g */

@@ -13,6 +13,8 @@ tl_status tl_grad_buffer(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_te
 ** used after it has written the same element of the gradient: a view of used if nothing else owns
 ** used or its storage, so that its values are no longer needed; else a new tensor. */
 tl_status tl_grad_buffer_over(tl_tensor *used, tl_tensor **out_g);
+/* Copies a gradient. */
+tl_status tl_grad_copy(const tl_tensor *x, tl_tensor **out_y);
 /* Adds g to the gradient of slot (NULL: only frees g). Takes over g, also on failure. */
 tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g);
 /* Ends a gradient function: accumulates grads[i] (NULL: none) in node->in[i] if st is TL_OK, and

@@ -43,12 +43,14 @@ const char *tl_tensor_shape(const tl_tensor *t, char *buf, size_t size)
     return buf;
 }
 
+int tl_has_shape(const tl_tensor *t, int ndim, const int64_t *dims)
+{
+    return t->ndim == ndim && memcmp(t->dims, dims, (size_t)ndim * sizeof *dims) == 0;
+}
+
 int tl_same_shape(const tl_tensor *a, const tl_tensor *b)
 {
-    if (a->ndim != b->ndim) return 0;
-    for (int i = 0; i < a->ndim; i++)
-        if (a->dims[i] != b->dims[i]) return 0;
-    return 1;
+    return tl_has_shape(a, b->ndim, b->dims);
 }
 
 int64_t tl_cols(const tl_tensor *x) { return x->ndim > 0 ? x->dims[x->ndim - 1] : 1; }

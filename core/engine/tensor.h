@@ -59,6 +59,7 @@ typedef struct tl_shape {
 /* ---- Dimensions ------------------------------------------------------------------------------ */
 
 tl_shape tl_shape_of(const tl_tensor *x);
+int tl_has_shape(const tl_tensor *t, int ndim, const int64_t *dims);
 int tl_same_shape(const tl_tensor *a, const tl_tensor *b);
 /* The product of all dimensions but the last, and the last dimension; 1 for a number. */
 TL_PRIVATE int64_t tl_rows(const tl_tensor *x);

@@ -188,16 +188,11 @@ tl_status tl_cpu_reduce_to(tl_ctx *ctx, const tl_args *a)
 
 /* ---- Public function and its gradient -------------------------------------------------------- */
 
-static int has_shape(const tl_tensor *t, const tl_shape *s)
-{
-    return t->ndim == s->ndim && memcmp(t->dims, s->dims, (size_t)s->ndim * sizeof *s->dims) == 0;
-}
-
 /* Replaces *g, unless it is NULL, by its sum to the shape of the operand. */
 static tl_status unstretch(tl_ctx *ctx, const tl_shape *shape, tl_tensor **g)
 {
     tl_args a = {.reduce_to = {.x = *g}};
-    if (!*g || has_shape(*g, shape)) return TL_OK;
+    if (!*g || tl_has_shape(*g, shape->ndim, shape->dims)) return TL_OK;
     tl_status st = tl_new_shaped(ctx, shape, &a.reduce_to.y);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_to, &a);
     tl_tensor_free(*g);

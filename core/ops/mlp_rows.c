@@ -150,8 +150,7 @@ static void measure_wide(const mlp_layer *p, const float *x, float mean, float *
     double square = 0;
     for (int64_t i = 0; i < p->inputs; i++)
         square += ((double)x[i] - mean) * ((double)x[i] - mean);
-    tl_norm_statistics(p->norm == TL_NORM_SIMPLE ? SIMPLE : RMS, square / (double)p->inputs, p->eps,
-                       s, q);
+    tl_norm_statistics(p->norm, square / (double)p->inputs, p->eps, s, q);
 }
 
 static void measure(const mlp_layer *p, int64_t m, const float *x, statistics *t)

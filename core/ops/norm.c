@@ -27,7 +27,7 @@
 #define GRAIN 8192 /* elements that justify another thread */
 
 typedef struct job {
-    norm_kind    kind;
+    tl_norm_kind kind;
     int64_t      rows, cols;
     double       eps;
     const float *x, *weight, *bias, *dy; /* weight and bias are expanded to cols numbers */
@@ -59,9 +59,9 @@ static double deviation(const float *x, int64_t n, double mean)
 
 static void statistics(const job *j, const float *x, float *s, float *t)
 {
-    double n = (double)j->cols, mean = j->kind == LAYER ? row_sum(x, j->cols) / n : 0;
+    double n = (double)j->cols, mean = j->kind == TL_NORM_LAYER ? row_sum(x, j->cols) / n : 0;
     tl_norm_statistics(j->kind, deviation(x, j->cols, mean) / n, j->eps, s, t);
-    if (j->kind == LAYER) *t = (float)mean;
+    if (j->kind == TL_NORM_LAYER) *t = (float)mean;
 }
 
 static void norm_rows(void *user, int64_t begin, int64_t end, int thread)
@@ -73,7 +73,7 @@ static void norm_rows(void *user, int64_t begin, int64_t end, int thread)
         const float *x = j->x + r * n;
         float *restrict y = j->y + r * n;
         statistics(j, x, j->s + r, j->t + r);
-        float s = j->s[r], mean = j->kind == LAYER ? j->t[r] : 0.0f;
+        float s = j->s[r], mean = j->kind == TL_NORM_LAYER ? j->t[r] : 0.0f;
         for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * s * j->weight[i] + j->bias[i];
     }
 }
@@ -81,7 +81,7 @@ static void norm_rows(void *user, int64_t begin, int64_t end, int thread)
 tl_status tl_cpu_norm(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_norm *n = &a->norm;
-    job       j = {.kind = (norm_kind)n->kind, .rows = tl_rows(n->x), .cols = tl_cols(n->x),
+    job       j = {.kind = (tl_norm_kind)n->kind, .rows = tl_rows(n->x), .cols = tl_cols(n->x),
                    .eps = n->eps, .x = F32(n->x), .y = F32(n->y), .s = F32(n->stats)};
     float    *weight = stretch(ctx, n->weight, j.cols, 1), *bias = NULL;
     tl_status st = weight && (bias = stretch(ctx, n->bias, j.cols, 0)) ? TL_OK : TL_ENOMEM;
@@ -121,7 +121,7 @@ static void norm_grad_rows(void *user, int64_t begin, int64_t end, int thread)
         const float *x = j->x + r * n, *dy = j->dy + r * n, *w = j->weight;
         float *dx = j->y ? j->y + r * n : NULL;
         float s = j->s[r], mean = 0, q = j->t[r], g, gz;
-        if (j->kind == LAYER) {
+        if (j->kind == TL_NORM_LAYER) {
             mean = q;
             q = 1;
         }
@@ -129,7 +129,7 @@ static void norm_grad_rows(void *user, int64_t begin, int64_t end, int thread)
         for (int64_t i = 0; db && i < n; i++) db[i] += (double)dy[i];
         if (!dx) continue;
         means(j, x, dy, s, mean, &g, &gz);
-        if (j->kind != LAYER) g = 0;
+        if (j->kind != TL_NORM_LAYER) g = 0;
         gz *= q;
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
@@ -155,7 +155,7 @@ static void combine(const tl_ctx *ctx, const double *sums, int64_t n, tl_tensor 
 tl_status tl_cpu_norm_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_norm_grad *n = &a->norm_grad;
-    job j = {.kind = (norm_kind)n->kind, .rows = tl_rows(n->x), .cols = tl_cols(n->x),
+    job j = {.kind = (tl_norm_kind)n->kind, .rows = tl_rows(n->x), .cols = tl_cols(n->x),
              .x = F32(n->x), .dy = F32(n->dy), .y = tl_f32_or_null(n->dx), .add = n->add != 0,
              .s = F32(n->stats)};
     size_t  bytes = n->dweight || n->dbias ? (size_t)(ctx->threads * j.cols) * sizeof(double) : 0;
@@ -216,12 +216,12 @@ static tl_status norm_check(const char *op, const tl_tensor *x, const tl_tensor 
     return TL_OK;
 }
 
-static tl_status norm(norm_kind k, const char *op, tl_tensor *x, tl_tensor *weight, tl_tensor *bias,
-                      double eps, tl_tensor **out_y)
+static tl_status norm(tl_norm_kind k, const char *op, tl_tensor *x, tl_tensor *weight,
+                      tl_tensor *bias, double eps, tl_tensor **out_y)
 {
     tl_ctx    *ctx = x->ctx;
     tl_tensor *inputs[3] = {x, weight, bias}, *y = NULL, *stats = NULL;
-    int        one = k == SCALE || (k == RMS && weight && weight->len == 1);
+    int        one = k == TL_NORM_SCALE || (k == TL_NORM_RMS && weight && weight->len == 1);
     tl_status  st = norm_check(op, x, weight, bias, one ? 1 : tl_cols(x));
     if (st != TL_OK) return st;
     if (!(eps >= 0)) return tl_fail(ctx, TL_EINVAL, "%s: eps is %g", op, eps);
@@ -239,20 +239,20 @@ static tl_status norm(norm_kind k, const char *op, tl_tensor *x, tl_tensor *weig
 tl_status tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps,
                         tl_tensor **out_y)
 {
-    return norm(LAYER, "layer_norm", x, weight, bias, eps, out_y);
+    return norm(TL_NORM_LAYER, "layer_norm", x, weight, bias, eps, out_y);
 }
 
 tl_status tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y)
 {
-    return norm(RMS, "rms_norm", x, weight, NULL, eps, out_y);
+    return norm(TL_NORM_RMS, "rms_norm", x, weight, NULL, eps, out_y);
 }
 
 tl_status tl_simple_rms_norm(tl_tensor *x, double eps, tl_tensor **out_y)
 {
-    return norm(SIMPLE, "simple_rms_norm", x, NULL, NULL, eps, out_y);
+    return norm(TL_NORM_SIMPLE, "simple_rms_norm", x, NULL, NULL, eps, out_y);
 }
 
 tl_status tl_scale_norm(tl_tensor *x, tl_tensor *weight, double eps, tl_tensor **out_y)
 {
-    return norm(SCALE, "scale_norm", x, weight, NULL, eps, out_y);
+    return norm(TL_NORM_SCALE, "scale_norm", x, weight, NULL, eps, out_y);
 }

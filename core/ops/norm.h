@@ -5,23 +5,22 @@
 #include <math.h>
 
 #include "base/here.h"
-
-typedef enum norm_kind { LAYER, RMS, SIMPLE, SCALE } norm_kind; /* of TL_OP_norm */
+#include "toeplab.h"
 
 /* square: the mean of (x - mean)^2 */
-static inline HERE void tl_norm_statistics(norm_kind kind, double square, double eps, float *s,
+static inline HERE void tl_norm_statistics(tl_norm_kind kind, double square, double eps, float *s,
                                            float *q)
 {
     double root = sqrt(square);
-    if (kind == LAYER || kind == RMS) {
-        *s = (float)(1 / sqrt(square + eps));
-        *q = 1;
-    } else if (kind == SIMPLE) {
+    if (kind == TL_NORM_SIMPLE) {
         *s = root == 0 ? 0 : (float)(1 / (root + eps));
         *q = root == 0 ? 0 : (float)(1 + eps / root);
-    } else {
+    } else if (kind == TL_NORM_SCALE) {
         *s = root == 0 ? 0 : (float)(1 / (root > eps ? root : eps));
         *q = root > eps;
+    } else {
+        *s = (float)(1 / sqrt(square + eps));
+        *q = 1;
     }
 }
 

@@ -339,11 +339,6 @@ static tl_status select_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return tl_hand_over(ctx, node, st, a.list.out, INPUTS);
 }
 
-static int has_shape(const tl_tensor *t, int64_t first, int64_t second, int64_t third)
-{
-    return t->ndim == 3 && t->dims[0] == first && t->dims[1] == second && t->dims[2] == third;
-}
-
 static tl_status select_check(const tl_args *args)
 {
     const struct tl_args_selective_scan *s = &args->selective_scan;
@@ -359,7 +354,7 @@ static tl_status select_check(const tl_args *args)
         return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, a is %s", SHAPE(x), SHAPE(a));
     for (int i = 0; i < 2; i++) {
         const tl_tensor *t = i == 0 ? s->b : s->c;
-        if (!has_shape(t, x->dims[0], x->dims[1], a->dims[1]))
+        if (!tl_has_shape(t, 3, (int64_t[]){x->dims[0], x->dims[1], a->dims[1]}))
             return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, a is %s, %s is %s", SHAPE(x),
                            SHAPE(a), i == 0 ? "b" : "c", SHAPE(t));
     }

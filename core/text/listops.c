@@ -185,7 +185,7 @@ static void put_text(output *o, const char *s)
 
 /* Writes a list of k values as k+1 nested pairs, each closed after the value that it adds: ( ( (
 ** [MAX 2 ) 9 ) ] ) */
-static void write_out(const given *g, output *o)
+static void write_expression(const given *g, output *o)
 {
     int64_t depth = 0;
     for (int64_t i = 0; i < g->n; i++) {
@@ -211,7 +211,7 @@ tl_status tl_listops_text(const tl_tensor *ids, int64_t first, int64_t n, char *
     output o = {text, size, 0};
     tl_status st = listops_take(ids, first, n, &g, &value);
     if (st == TL_OK) {
-        write_out(&g, &o);
+        write_expression(&g, &o);
         *out_bytes = o.used;
     }
     tl_release(ids->ctx, g.stack);

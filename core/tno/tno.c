@@ -317,7 +317,8 @@ static tl_status tno_columns(tl_tno *tno, const tl_args *args, tl_tensor *t)
 }
 
 /* Computes T by the backend's function for it, on the CPU, wherever the tensors are. */
-static tl_status write_out(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, tl_tensor *t)
+static tl_status dense_by_backend(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params,
+                                  tl_tensor *t)
 {
     const tl_tno_backend *b = tno->plan.backend;
     const float          *raw[TL_TNO_PARAMS] = {0};
@@ -376,7 +377,8 @@ tl_status tl_tno_dense(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params, t
     if (st == TL_OK) st = tl_tensor_new_host(tno->ctx, TL_F32, 3, dims, &t);
     if (st != TL_OK) return st;
     for (int i = 0; i < tno->plan.params; i++) a.tno.params[i] = params[i];
-    st = tno->plan.backend->dense ? write_out(tno, coef, params, t) : tno_columns(tno, &a, t);
+    st = tno->plan.backend->dense ? dense_by_backend(tno, coef, params, t)
+                                  : tno_columns(tno, &a, t);
     if (st == TL_OK) {
         tno->refs++;
         st = tl_record(tno->ctx, t, dense_grad, a.list.in, inputs_of(tno), &a, tno_release);
