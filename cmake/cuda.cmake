@@ -2,7 +2,7 @@
 # PTX, for later ones. The tests run the same sources on the CPU, compiled as C++
 # (tests/device/emulate.h).
 include(CheckLanguage)
-file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS core/cuda/*.cu core/cuda/*/*.cu backends/*.cu
+file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS core/*/*.cu backends/*.cu
   backends/*/*.cu)
 
 set(HAS_CUDA OFF)

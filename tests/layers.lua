@@ -38,9 +38,14 @@ local may_include = { -- header -> the only files that may include it
 -- The headers of core that everybody may include.
 local PUBLIC = "^core/[%w-]+%.h$"
 local BASE, ENGINE, PRODUCTS = "^core/base/", "^core/engine/", "^core/products/"
-local OPS, SCAN, TNO = "^core/ops/", "^core/scan/", "^core/tno/"
+local OPS, SCAN, TNO, CUDA = "^core/ops/", "^core/scan/", "^core/tno/", "^core/cuda/"
 
 local may_quote = { -- room -> what its files include in quotes and call, beside their own folder
+  { "^core/products/.*%.cuh?$", PUBLIC, BASE, ENGINE, CUDA },
+  { "^core/ops/.*%.cuh?$", PUBLIC, BASE, ENGINE, PRODUCTS, CUDA },
+  { "^core/scan/.*%.cuh?$", PUBLIC, BASE, ENGINE, CUDA },
+  { "^core/tno/.*%.cuh?$", PUBLIC, BASE, ENGINE, CUDA },
+  { "^core/cuda/",   PUBLIC, BASE, ENGINE, OPS, TNO, "^tests/device/emulate" },
   { "^core/base/",   PUBLIC },
   { "^core/engine/", PUBLIC, BASE },
   { "^core/products/", PUBLIC, BASE, ENGINE },
@@ -52,15 +57,10 @@ local may_quote = { -- room -> what its files include in quotes and call, beside
   { "^core/store/",  PUBLIC, BASE, ENGINE, PRODUCTS, OPS },
   { "^core/ranks/%w+/", PUBLIC, BASE, ENGINE, "^core/ranks/[^/]+$", "^tests/device/emulate" },
   { "^core/ranks/",  PUBLIC, BASE, ENGINE, PRODUCTS, OPS },
-  { "^core/cuda/scan/", PUBLIC, BASE, ENGINE, SCAN, "^core/cuda/[^/]+$" },
-  { "^core/cuda/index/", PUBLIC, BASE, ENGINE, OPS, "^core/cuda/[^/]+$" },
-  { "^core/cuda/",   PUBLIC, BASE, ENGINE, PRODUCTS, OPS, TNO, "^core/cuda/scan/",
-    "^core/cuda/index/", "^tests/device/emulate" },
   { "^core/[%w-]+%.h$", PUBLIC },
   { "^core/lab%.c$", PUBLIC, "^core/store/", "^core/text/" },
   { "^core/",        PUBLIC, BASE, ENGINE, PRODUCTS, OPS, SCAN, TNO, "^core/context%.c$" },
-  { "^backends/.*%.cuh?$", PUBLIC, BASE, ENGINE, PRODUCTS, OPS, TNO, "^core/cuda/%w+%.cuh$",
-    "^backends/common/" },
+  { "^backends/.*%.cuh?$", PUBLIC, BASE, ENGINE, PRODUCTS, OPS, TNO, CUDA, "^backends/common/" },
   { "^backends/fd/",   "^core/backend%.h$", "^core/status%.h$", "^backends/common/",
     "^backends/rac/rac%.h$" }, -- whose transforms it is built of
   { "^backends/",      "^core/backend%.h$", "^core/status%.h$", "^backends/common/" },
@@ -419,7 +419,7 @@ end)
 
 -- A number for a name would compile whatever it means: a->list.in[3] for a->norm.stats.
 rule("operators name their arguments and never number their places", function(path, text, fault)
-  local rooms = { "their rooms", OPS, SCAN, TNO, PRODUCTS, "^core/cuda/" }
+  local rooms = { "their rooms", OPS, SCAN, TNO, PRODUCTS, CUDA }
   if not (is_c_or_cuda(path) and matches(path, rooms)) then return end
   for n, line in each_line(bare(text)) do
     for _, place in ipairs { "%f[%w_]in%[%d", "[.>]out%[%d", "[.>][if]%[%d", "%.list%s*=" } do

@@ -3,7 +3,7 @@
 #ifndef TL_APPLY_CUH
 #define TL_APPLY_CUH
 
-#include "cuda/tno.cuh"
+#include "tno/tno.cuh"
 #include "lines.cuh"
 
 extern const gpu_form gpu_fft_form, gpu_rac_form, gpu_fd_form, gpu_naive_form,

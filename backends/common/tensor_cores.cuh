@@ -6,7 +6,7 @@
 #ifndef TL_TENSOR_CORES_CUH
 #define TL_TENSOR_CORES_CUH
 
-#include "cuda/tno.cuh"
+#include "tno/tno.cuh"
 
 #ifdef TL_EMULATE
 #define UNROLL

@@ -9,7 +9,7 @@
 
 #include "toeplab.h"
 
-#ifndef INLINE /* core/cuda/unary.cuh defines its own, and CUDA's functions for vecmath.h's */
+#ifndef INLINE /* unary.cuh defines its own, and CUDA's functions for vecmath.h's */
 #include "base/vecmath.h"
 #define INLINE static inline __attribute__((always_inline))
 #endif

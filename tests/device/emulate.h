@@ -1,4 +1,4 @@
-/* emulate.h - emulates enough of CUDA in plain C++ to test the kernels of core/cuda on the CPU. A
+/* emulate.h - emulates enough of CUDA in plain C++ to test the kernels of a GPU on the CPU. A
 ** launch runs one block after another, and the threads of a block as coroutines, which switch at
 ** __syncthreads and in shuffles. Device memory is an arena that is protected while no kernel runs,
 ** so that host code that accesses it crashes, as with a GPU. EMULATE_BACKWARDS reverses the order

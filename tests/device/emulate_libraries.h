@@ -1,5 +1,5 @@
-/* emulate_libraries.h - emulates the functions of cuBLAS and cuFFT that core/cuda uses, by their
-** definitions. */
+/* emulate_libraries.h - implements the functions of cuBLAS and cuFFT that the CUDA device uses, by
+** their definitions. */
 #ifndef TL_EMULATE_LIBRARIES_H
 #define TL_EMULATE_LIBRARIES_H
 

@@ -1,4 +1,4 @@
-/* emulate_runtime.h - emulates the functions of the CUDA runtime that core/cuda uses. */
+/* emulate_runtime.h - emulates the functions of the CUDA runtime that the CUDA device uses. */
 #ifndef TL_EMULATE_RUNTIME_H
 #define TL_EMULATE_RUNTIME_H
 

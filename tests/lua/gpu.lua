@@ -1,5 +1,5 @@
 -- gpu.lua: names the GPU that the tests of the CUDA kernels use: the one in TOEPLAB_TEST_GPU, else
--- tests/emulated.so, which runs core/cuda on the CPU. Without either, the test is skipped.
+-- tests/emulated.so, which runs them on the CPU. Without either, the test is skipped.
 local core = require "toeplab.core"
 local shell = require "toeplab.base.shell"
 local t = require "harness"

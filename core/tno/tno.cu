@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/tno.cuh"
+#include "tno/tno.cuh"
 
 extern "C" {
 #include "engine/plugin.h"

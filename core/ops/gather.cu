@@ -1,6 +1,6 @@
 /* gather.cu - selects rows of a table by index, as an embedding does, or of a batch of tables, and
 ** windows of a text. */
-#include "cuda/index/sort.cuh"
+#include "ops/sort.cuh"
 #include "ops/arguments.h"
 
 static __device__ bool bad(int32_t index, int64_t count, int64_t *fault)

@@ -1,5 +1,5 @@
 /* selective.cu - computes the selective scan of Mamba. */
-#include "cuda/scan/scan.cuh"
+#include "scan/scan.cuh"
 
 /* out[e] = the sum over p < count of parts[p,e] */
 static __global__ void add_parts(const float *parts, float *out, int64_t count, int64_t n)

@@ -1,6 +1,6 @@
 /* elementwise.cu - applies functions of one and two tensors element by element; copies and
 ** fills. */
-#include "cuda/unary.cuh"
+#include "ops/unary.cuh"
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 

@@ -16,7 +16,7 @@
 ** For the gradient the forward pass stores the outputs y_l of all layers but the last (j->states),
 ** from which `descend` computes norms and activations again: so a_l takes memory for one layer
 ** only, and the statistics of the norms take none between the passes. */
-#include "cuda/unary.cuh"
+#include "ops/unary.cuh"
 
 extern "C" {
 #include "ops/mlp.h"

@@ -1,5 +1,5 @@
 /* linear.cu - computes the recurrence of gated linear attention. */
-#include "cuda/scan/scan.cuh"
+#include "scan/scan.cuh"
 
 /* Of column or row e of the state of a head in a chunk: a state is [dk,dv], of which a thread
 ** computes one column (wide = dv) or one row (wide = dk). */

@@ -1,7 +1,7 @@
 /* sort.cu - sorts rows and finds their largest elements. A radix sort, 8 bits at a time, the lowest
 ** first. A block has consecutive tiles of a row, and each of its threads one digit, so that the
 ** sort is stable and does not depend on timing. */
-#include "cuda/index/sort.cuh"
+#include "ops/sort.cuh"
 #include "ops/sort.h"
 
 #define TILE       THREADS
