@@ -272,7 +272,7 @@ static void types_that_there_are_none_of(void)
     tl_ctx_free(ctx);
 }
 
-/* The message was that of an older failure. */
+/* The message came from an older failure. */
 static void concat_of_none(void)
 {
     tl_ctx    *ctx = NULL;

@@ -96,7 +96,7 @@ print((x + x):sum():item())
 t.test("a GPU that is full is an error with sizes, and work goes on", function()
   if not emulated then t.skip "a real GPU has too much memory to fill" end
   local out = script(FULL, gpu, "EMULATE_MIB=64")
-  t.eq(out, "false\tENOMEM\tcuda: N bytes asked for: out of memory on the GPU, N bytes in use\n"
+  t.eq(out, "false\tENOMEM\tcuda: N bytes requested: out of memory on the GPU, N bytes in use\n"
     .. "2097152.0\n")
 end)
 

@@ -254,7 +254,7 @@ test("places are floor(length u), where u are scalar draws, the same for all row
   eq({ one:state() }, { other:state() })
   eq(stream:places(core.zeros(2, 3), 4):shape(), { 2, 3, 4 })
   eq(stream:places(core.zeros(2), 0):shape(), { 2, 0 })
-  raises(stream.places, "places: the lengths are int32, wanted float32", stream, core.ids { 1 }, 2)
+  raises(stream.places, "places: the lengths are int32, not float32", stream, core.ids { 1 }, 2)
   raises(stream.places, "places: %-1 places", stream, core.ones(2), -1)
 end)
 
