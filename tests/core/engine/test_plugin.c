@@ -192,9 +192,9 @@ static void problems_are_remembered(void)
     (void)snprintf(paths, sizeof paths, "%s::%s/absent", folder, folder);
     CHECK(setenv("TOEPLAB_BACKENDS", paths, 1) == 0);
     tl_ctx *ctx = context();
-    static const char *const parts[] = {"abi.so: made for ABI 99",  "half.so: it lacks",
+    static const char *const parts[] = {"abi.so: built for ABI 99", "half.so: it lacks",
                                         "other.so: exports no ", "twin.so: a backend named",
-                                        "where.so: its domain", "word.so: 'auto' is",
+                                        "where.so: its domain", "word.so: the name 'auto' is",
                                         "absent: No such file"};
     CHECK(tl_backend_problem_count(ctx) == 7);
     for (int i = 0; i < 7 && i < tl_backend_problem_count(ctx); i++)
