@@ -119,7 +119,7 @@ typedef struct tl_tno_args {
     const float *x;             /* [b,n,d] */
     float *y;                   /* forward: written */
     const float *dy;            /* backward: d loss / d y */
-    float *dx;                  /* backward: written; NULL: not wanted, likewise the next two */
+    float *dx;                  /* backward: written; NULL: not computed, likewise the next two */
     float *dcoef;
     float *const *dparams; /* NULL, or an array whose members may be NULL */
     float *dense;          /* dense: T [d,n,n], written */
@@ -144,8 +144,8 @@ typedef struct tl_tno_backend {
     int (*width)(const tl_tno_problem *p);
     /* Makes a plan with everything that forward needs except its inputs; h outlives the plan. */
     tl_status (*plan)(const tl_host *h, const tl_tno_problem *p, void **out_plan);
-    /* coef, params, x -> y. With cached set and b > 0 it may run on another thread beside that of
-    ** another plan, and then calls neither alloc nor fail of the host. */
+    /* coef, params, x -> y. With cached set and b > 0 it may run on another thread beside another
+    ** plan, and then calls neither alloc nor fail of the host. */
     tl_status (*forward)(void *plan, const tl_tno_args *a);
     /* coef, params, x, dy -> dx, dcoef, dparams, which are overwritten */
     tl_status (*backward)(void *plan, const tl_tno_args *a);

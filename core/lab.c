@@ -1,4 +1,4 @@
-/* lab.c - says what the laboratory's library runs on. */
+/* lab.c - reports the versions of the libraries that libtoeplab-lab uses. */
 #include <stdio.h>
 
 #include "toeplab-lab.h"

@@ -116,7 +116,7 @@ typedef struct tl_listops {
 ** TL_EINVAL: an option is out of range, or too few distinct expressions exist. */
 TL_API tl_status tl_listops_draw(tl_ctx *ctx, const tl_listops *o, tl_tensor **out_ids,
                                  tl_tensor **out_starts, tl_tensor **out_answers);
-/* The tokens of one expression. TL_EINVAL: text is no expression; the message says where. */
+/* The tokens of one expression. TL_EINVAL: text is not an expression; the message says where. */
 TL_API tl_status tl_listops_parse(tl_ctx *ctx, const char *text, size_t bytes, tl_tensor **out_ids);
 /* Evaluates the expression ids[first .. first+n-1]. TL_EINVAL: it is not an expression. */
 TL_API tl_status tl_listops_value(const tl_tensor *ids, int64_t first, int64_t n, int *out_value);
@@ -129,7 +129,8 @@ TL_API tl_status tl_listops_text(const tl_tensor *ids, int64_t first, int64_t n,
 /* A set of images of equal size, one byte per pixel. */
 typedef struct tl_images tl_images;
 
-/* Copies the images that lie one after another in data. TL_EINVAL: bytes is no multiple of size. */
+/* Copies the images that lie one after another in data. TL_EINVAL: bytes is not a multiple of
+** size. */
 TL_API tl_status tl_images_new(tl_ctx *ctx, const void *data, size_t bytes, int64_t size,
                                tl_images **out_images);
 /* Opens count images of size bytes in the file at path: image i, from 0, begins at byte
@@ -220,7 +221,7 @@ TL_API tl_status tl_h5_attr(tl_h5 *file, const char *object, int64_t i, tl_attr 
 ** do not fit into 32 bits. TL_ESHAPE: null, or too many axes. TL_ECORRUPT: it is damaged. */
 TL_API tl_status tl_h5_read(tl_h5 *file, const char *name, tl_tensor **out_t);
 
-/* Raw elements are those of files that have no reader of their own in this library, such as
+/* Raw elements belong to files that have no reader of their own in this library, such as
 ** safetensors and .npy. The names of types are safetensors': F32 F64 F16 BF16 F8_E4M3 F8_E5M2, read
 ** as float32, and I32 I64 I16 I8 U64 U32 U16 U8 BOOL, read as int32. */
 

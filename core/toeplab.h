@@ -47,7 +47,7 @@ extern "C" {
 #define TL_VERSION "0.1.0"
 #define TL_VERSION_NUMBER 100 /* 10000 major + 100 minor + patch */
 
-/* Returns TL_VERSION_NUMBER of the library, which may differ from that of this header. */
+/* Returns TL_VERSION_NUMBER of the library, which may differ from the version of this header. */
 TL_API int tl_version(void);
 
 /* The version of the numerical results, which is part of every trial's id. Raise it by one with
@@ -99,7 +99,7 @@ typedef struct tl_memory {
 } tl_memory;
 
 TL_API tl_memory tl_memory_info(const tl_ctx *ctx);
-/* The tensors not yet freed alone, which needs no question to a GPU's driver. */
+/* Returns the number of tensors not yet freed, without a call of a GPU's driver. */
 TL_API int64_t tl_tensor_count(const tl_ctx *ctx);
 TL_API void tl_memory_reset_peak(tl_ctx *ctx);
 TL_API void tl_memory_trim(tl_ctx *ctx); /* returns the cached bytes to the system */
@@ -212,7 +212,7 @@ TL_API int tl_requires_grad(const tl_tensor *t);
 ** with no other gradient, unless tl_set_grad made it so. */
 TL_API tl_tensor *tl_grad(const tl_tensor *t);
 /* Makes grad, float32 and of t's shape, the gradient of leaf t, which retains it; NULL clears the
-** gradient. TL_EINVAL: grad is given and t is no leaf. TL_ESHAPE: another shape or type. */
+** gradient. TL_EINVAL: grad is given and t is not a leaf. TL_ESHAPE: another shape or type. */
 TL_API tl_status tl_set_grad(tl_tensor *t, tl_tensor *grad);
 /* Switches recording on or off and returns the previous setting. */
 TL_API int tl_set_recording(tl_ctx *ctx, int on);
@@ -230,10 +230,11 @@ TL_API tl_status tl_gradients(tl_ctx *ctx, tl_tensor *loss, tl_tensor *const *xs
 /* A differentiable function that the program computes. */
 typedef struct tl_func {
     const char *name; /* begins messages; copied */
-    /* Computes the gradients of the inputs from those of the results, dys, which are 0 where the
-    ** loss does not depend on a result. Stores them in out_dxs, which hold NULL for no gradient;
-    ** the engine takes them over, also after a failure. Operators are not recorded, unless the
-    ** function switches recording on; it may then go backward through what it has recorded. */
+    /* Computes the gradients of the inputs from dys, the gradients of the results, which are 0
+    ** where the loss does not depend on a result. Stores them in out_dxs, which hold NULL for no
+    ** gradient; the engine takes them over, also after a failure. Operators are not recorded,
+    ** unless the function switches recording on; it may then go backward through what it has
+    ** recorded. */
     tl_status (*backward)(void *user, tl_tensor *const *dys, tl_tensor **out_dxs);
     void (*release)(void *user); /* called once, when backward is no longer needed */
     void *user;
@@ -492,7 +493,7 @@ TL_API int64_t tl_random_below(tl_stream *s, int64_t bound); /* 0..bound-1, unbi
 /* Fill a float32 tensor with independent draws. */
 TL_API tl_status tl_random_uniform(tl_tensor *t, tl_stream *s, double low, double high);
 TL_API tl_status tl_random_normal(tl_tensor *t, tl_stream *s, double mean, double deviation);
-/* Fills the int32 tensor t with draws from 0..bound-1. They equal those of as many calls of
+/* Fills the int32 tensor t with draws from 0..bound-1. They equal the results of as many calls of
 ** tl_random_below, except for a bias below bound/2^64. TL_EINVAL: bound is not in 1..2^31-1. */
 TL_API tl_status tl_random_integers(tl_tensor *t, tl_stream *s, int64_t bound);
 /* Draws places in rows of several lengths: places[g,i] = floor(lengths[g] u_i), where u_i is what
@@ -570,8 +571,8 @@ TL_API tl_status tl_grad_norm(tl_tensor *const *params, int count, double *out_n
 
 /* ---- Toeplitz neural operators --------------------------------------------------------------- */
 /* An encoder computes coefficients at the points that a backend names, and the backend mixes
-** tokens with them. Time-domain backends ask for lags: causal 0..n-1, where row k is lag k;
-** otherwise -(n-1)..n-1, where row n-1 is lag 0. */
+** tokens with them. The points of time-domain backends are lags: causal 0..n-1, where row k is lag
+** k; otherwise -(n-1)..n-1, where row n-1 is lag 0. */
 
 /* A backend, its options and its plan for one (n, d, causal). It belongs to the context. */
 typedef struct tl_tno tl_tno;
@@ -588,7 +589,7 @@ TL_API void tl_tno_free(tl_tno *tno);
 /* Returns the points at which the encoder is evaluated, [p] float32. */
 TL_API tl_status tl_tno_points(tl_tno *tno, tl_tensor **out_points);
 TL_API int tl_tno_width(const tl_tno *tno); /* numbers per point and channel: 1 or 2 */
-/* The backend's name; for "auto", that of the backend it chose. */
+/* The backend's name; for "auto", the name of the backend that it chose. */
 TL_API const char *tl_tno_backend_name(const tl_tno *tno);
 /* What a point is: "lag", "warp" or "frequency". */
 TL_API const char *tl_tno_domain(const tl_tno *tno);
@@ -654,11 +655,11 @@ typedef struct tl_recurrence tl_recurrence;
 ** TL_EBACKEND: ETSC needs transforms (see tl_fft). TL_EINVAL: gamma is out of range, or b < 1. */
 TL_API tl_status tl_recurrence_new(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind kind,
                                    int64_t b, tl_recurrence **out_r);
-/* Does the same for TL_RECURRENCE_RELAXED, with memory for so many positions after the prompt (0:
-** for any number). The prompt is the first call of tl_recurrence_step if that has several
-** positions; it costs O(n log n). In a context of several threads a further one computes products
-** of 2,048 and more positions, also between the calls; results do not depend on when.
-** TL_EBACKEND: no backend has the transforms. TL_EINVAL: positions < 0. */
+/* Does the same for TL_RECURRENCE_RELAXED, with memory for `positions` positions after the prompt
+** (0: for any number). The prompt is the first call of tl_recurrence_step if that has several
+** positions; it costs O(n log n). In a context of several threads another thread computes products
+** of 2,048 and more positions, also between calls; its timing does not change results. TL_EBACKEND:
+** no backend has the transforms. TL_EINVAL: positions < 0. */
 TL_API tl_status tl_recurrence_new_relaxed(tl_tensor *t, tl_tensor *gamma, int64_t b,
                                            int64_t positions, tl_recurrence **out_r);
 /* Creates a recurrence before its first position that shares the kernel of r, which the sizes of
@@ -681,8 +682,8 @@ typedef struct tl_recurrence_size {
 
 TL_API tl_recurrence_size tl_recurrence_sizes(const tl_recurrence *r);
 /* Returns the modes of ETSC, with which u = lambda u + b x (exact form: b (x_i - decay^period
-** x_(i-period))) and y is the real part of the sum of u, where a mode that is not real counts
-** twice. Row j is mode j, or mode j + 1 in the published form.
+** x_(i-period))) and y is the real part of the sum of u, where a complex mode counts twice. Row j
+** is mode j, or mode j + 1 in the published form.
 **   b, lambda [modes,d,2]   decay [d]: |lambda|   TL_EINVAL: r is a ring or relaxed. */
 TL_API tl_status tl_recurrence_modes(const tl_recurrence *r, tl_tensor **out_b,
                                      tl_tensor **out_lambda, tl_tensor **out_decay);
@@ -696,8 +697,8 @@ TL_API tl_status tl_recurrence_from_modes(tl_tensor *b, tl_tensor *decay, tl_rec
 /* ---- Backends -------------------------------------------------------------------------------- */
 
 /* tl_ctx_new loads backends from the build or installation folder and then from the folders in
-** TOEPLAB_BACKENDS, separated by ':'. A file that cannot be used is no error; tl_backend_problem
-** reports it. */
+** TOEPLAB_BACKENDS, separated by ':'. A file that cannot be used is not an error;
+** tl_backend_problem reports it. */
 
 /* Loads one plugin. TL_EBACKEND: the message contains dlerror's text or the ABI numbers. */
 TL_API tl_status tl_backend_load(tl_ctx *ctx, const char *path);
@@ -760,7 +761,7 @@ TL_API tl_status tl_ranks_send(tl_ranks *r, int to, int tag, tl_tensor *t);
 TL_API tl_status tl_ranks_receive(tl_ranks *r, int from, int tag, tl_tensor *t);
 /* Turn the rank's share of the tokens of a sequence, of all channels, into all tokens of its share
 ** of the channels, and back, with gradients. Shares are contiguous, in the order of the ranks.
-**   x [b,n/p,d] <-> y [b,n,d/p], for p ranks   TL_ESHAPE: d, or n, is no multiple of p */
+**   x [b,n/p,d] <-> y [b,n,d/p], for p ranks   TL_ESHAPE: d, or n, is not a multiple of p */
 TL_API tl_status tl_ranks_to_channels(tl_ranks *r, tl_tensor *x, tl_tensor **out_y);
 TL_API tl_status tl_ranks_to_tokens(tl_ranks *r, tl_tensor *y, tl_tensor **out_x);
 /* Like tl_backward, but the gradients of the leaves are summed along a chain of ranks: each rank
@@ -789,8 +790,8 @@ TL_API tl_status tl_file_sync_folder(tl_ctx *ctx, const char *folder);
 ** free. TL_EINVAL: path is not a plain file. TL_ENOTFOUND: there is no such folder. TL_EIO. */
 TL_API tl_status tl_file_write(tl_ctx *ctx, const char *path, const void *data, size_t bytes);
 
-/* Write the SHA-256 as 64 hexadecimal digits and a NUL. TL_EIO: path is no regular file, or cannot
-** be read. TL_ENOTFOUND: there is none. */
+/* Write the SHA-256 as 64 hexadecimal digits and a NUL. TL_EIO: path is not a regular file, or
+** cannot be read. TL_ENOTFOUND: there is none. */
 TL_API void tl_sha256(const void *data, size_t bytes, char out_hex[65]);
 TL_API tl_status tl_sha256_file(tl_ctx *ctx, const char *path, char out_hex[65]);
 

@@ -31,7 +31,7 @@ typedef struct start { /* the argument of the protected functions */
     tl_ctx *ctx;
     int     argc;
     char  **argv; /* begins with the verb and ends with NULL */
-    int     told; /* whether an error was printed */
+    int     reported; /* whether an error was printed */
     int     lost; /* errno of the first write of print that failed; 0: none did */
     int     script; /* whether a user's script is run, not a verb */
 } start;
@@ -69,8 +69,8 @@ static int holds_library(lua_State *L)
     return found;
 }
 
-/* Pushes the folder that holds toeplab/init.lua: TOEPLAB_LUA, or that of an installation, or
-** that of the source tree. Returns whether one does; if not, it pushes one that it tried. */
+/* Pushes the folder that holds toeplab/init.lua: TOEPLAB_LUA, or the folder of an installation or
+** of the source tree. Returns whether one does; if not, it pushes one that it tried. */
 static int find_library(lua_State *L)
 {
     char        program[PATH_MAX];
@@ -193,7 +193,7 @@ static int run_command(lua_State *L, start *s)
     lua_getfield(L, -1, "main");
     push_words(L, s, 0);
     lua_call(L, 1, 2);
-    s->told = lua_toboolean(L, -1);
+    s->reported = lua_toboolean(L, -1);
     lua_pop(L, 1);
     return 1;
 }
@@ -287,9 +287,9 @@ static int run_protected(lua_State *L)
 
 static int traceback(lua_State *L)
 {
-    const char *wanted = getenv("TOEPLAB_TRACEBACK");
+    const char *trace = getenv("TOEPLAB_TRACEBACK");
     const char *message = lua_isstring(L, 1) ? lua_tostring(L, 1) : glue_error_text(L, 1);
-    if (message && wanted && *wanted) luaL_traceback(L, L, message, 1);
+    if (message && trace && *trace) luaL_traceback(L, L, message, 1);
     return 1;
 }
 
@@ -297,7 +297,7 @@ static int traceback(lua_State *L)
 ** exit code. The text becomes one line unless it has a traceback. */
 static int explain_error(lua_State *L)
 {
-    const char *wanted = getenv("TOEPLAB_TRACEBACK");
+    const char *trace = getenv("TOEPLAB_TRACEBACK");
     lua_Integer code = 1;
     if (lua_istable(L, 1)) {
         lua_getfield(L, 1, "code");
@@ -309,7 +309,7 @@ static int explain_error(lua_State *L)
     const char *text = luaL_tolstring(L, 1, &length);
     glue_clean(L, text, length);
     text = lua_tostring(L, -1);
-    if (!wanted || !*wanted) (void)luaL_gsub(L, luaL_gsub(L, text, "\n\t", " "), "\n", " ");
+    if (!trace || !*trace) (void)luaL_gsub(L, luaL_gsub(L, text, "\n\t", " "), "\n", " ");
     lua_pushinteger(L, code);
     return 2;
 }
@@ -350,7 +350,7 @@ static void continue_in_child(void)
         return;
     }
     if (child < 0) {
-        (void)fprintf(stderr, "toeplab: no child process can be started: %s\n", strerror(errno));
+        (void)fprintf(stderr, "toeplab: cannot start a child process: %s\n", strerror(errno));
         _exit(1);
     }
     (void)close(pair[1]);
@@ -390,7 +390,7 @@ static int run_lua(start *s)
         code = lua_isinteger(L, -1) ? (int)lua_tointeger(L, -1) : 0;
     } else {
         code = report_error(L);
-        s->told = 1;
+        s->reported = 1;
     }
     lua_close(L);
     return code;
@@ -416,8 +416,8 @@ static int ample_stack(char **argv)
         if (setrlimit(RLIMIT_STACK, &r) == 0) (void)execv("/proc/self/exe", argv);
     }
     (void)fprintf(stderr,
-                  "toeplab: the limit of the stack is %lu KiB, and at least %d KiB are needed: "
-                  "ulimit -s %d\n",
+                  "toeplab: the stack limit is %lu KiB, but at least %d KiB are needed: "
+                  "run ulimit -s %d\n",
                   (unsigned long)(r.rlim_max / 1024), STACK / 1024, STACK / 1024);
     return 0;
 }
@@ -441,14 +441,14 @@ int main(int argc, char **argv)
         (void)atexit(check_end);
     tl_status st = tl_ctx_new(threads, &s.ctx);
     int       code = 1;
-    s.told = st != TL_OK;
-    if (s.told)
-        (void)fprintf(stderr, "toeplab: the engine does not start: %s\n", tl_status_text(st));
+    s.reported = st != TL_OK;
+    if (s.reported)
+        (void)fprintf(stderr, "toeplab: cannot start the engine: %s\n", tl_status_text(st));
     else
         code = run_lua(&s);
     tl_ctx_free(s.ctx);
     errno = 0;
-    if ((fflush(stdout) != 0 || ferror(stdout)) && !s.told && !glue_output_outlived()) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && !s.reported && !glue_output_outlived()) {
         int lost = s.lost ? s.lost : errno;
         (void)fprintf(stderr, "toeplab: standard output: %s\n",
                       lost ? strerror(lost) : "a write failed");

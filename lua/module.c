@@ -36,7 +36,7 @@ static tl_ctx *open_context(lua_State *L)
     lua_setfield(L, -2, "__gc");
     lua_setmetatable(L, -2);
     tl_status st = tl_ctx_new(threads, box);
-    if (st != TL_OK) luaL_error(L, "the engine does not start: %s", tl_status_text(st));
+    if (st != TL_OK) luaL_error(L, "cannot start the engine: %s", tl_status_text(st));
     /* before the first tensor */
     if (device && *device && tl_set_device(*box, device) != TL_OK)
         luaL_error(L, "TOEPLAB_DEVICE: %s", tl_errmsg(*box));

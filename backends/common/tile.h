@@ -20,7 +20,7 @@ static inline int64_t tile_width(int64_t d, int threads)
     return width;
 }
 
-/* The most threads that a loop over so many tiles uses; scratch for more would lie idle. */
+/* The most threads that a loop over `tiles` uses; scratch for more would lie idle. */
 static inline int64_t tile_threads(int64_t tiles, int threads)
 {
     return tiles < threads ? tiles : threads;

@@ -1,8 +1,8 @@
 /* circle.h - transforms real sequences of period 2M in vector lanes, by the right-angle transforms
 ** of rac.
 **
-** A real sequence of period 2M is a polynomial modulo X^2M - 1, and its spectrum consists of the
-** values at the roots of that. The ring factors: for even m,
+** A real sequence of period 2M is a polynomial modulo X^2M - 1, and its spectrum consists of its
+** values at the roots of X^2M - 1. The ring factors: for even m,
 **     X^m - 1 = (X^(m/2) + 1) (X^(m/2) - 1),
 ** where lo + X^(m/2) hi has the remainders lo - hi and lo + hi. For even q, X^q = -1 makes X^(q/2)
 ** the imaginary unit i, so that
@@ -57,7 +57,7 @@ void circle_split(const circle *c, float *rows, float *block);
 void circle_apply(const circle *c, int conjugate, const float *spectrum, float *rows,
                   float *others, float *block);
 
-/* sum += the spectrum of rows times the conjugate of that of x; unless spectrum is NULL, it also
+/* sum += the spectrum of rows times the conjugate of x's spectrum; unless spectrum is NULL, it also
 ** does what circle_apply does with the conjugate. Overwrites x, which serves as scratch space. */
 void circle_adjoints(const circle *c, const float *spectrum, float *x, float *rows, float *others,
                      float *sum, float *const blocks[2]);

@@ -10,7 +10,7 @@ typedef struct fd_problem {
     const char *isa; /* instruction set of rac, or "auto" */
 } fd_problem;
 
-/* An implementation; its functions are those of a backend in backend.h. */
+/* An implementation; it has the functions of a backend in backend.h. */
 typedef struct fd_way {
     tl_status (*plan)(const tl_host *h, const fd_problem *p, void **out_plan);
     tl_status (*forward)(void *plan, const tl_tno_args *a);

@@ -13,7 +13,7 @@
 #include "fft.h"
 
 #define PATH     4096
-#define PATIENCE 60000 /* times 10 ms that it waits for another process to measure: 10 minutes */
+#define LOCK_TRIES 60000 /* times 10 ms that it waits for another process to measure: 10 minutes */
 #define SMALL    2048  /* lengths up to this one are measured whatever their factors */
 #define LARGE    ((int64_t)1 << 20) /* measuring takes 16 s at this length, and longer ones more */
 
@@ -102,16 +102,16 @@ static int wisdom_paths(const char *folder, char path[PATH], char guard[PATH])
 }
 
 /* Locks the open file. TL_ENOTFOUND: this file system has no locks. TL_EBACKEND: the file stayed
-** locked for all of PATIENCE. One measurement takes seconds (see LARGE), so the process that holds
-** the lock is most likely stopped. */
+** locked during all LOCK_TRIES. One measurement takes seconds (see LARGE), so the process that
+** holds the lock is most likely stopped. */
 static tl_status wisdom_lock(const tl_host *h, int lock, const char *guard)
 {
     const struct timespec pause = {0, 10 * 1000000};
     for (int i = 0; flock(lock, LOCK_EX | LOCK_NB) != 0; i++) {
         if (errno != EWOULDBLOCK && errno != EINTR) return TL_ENOTFOUND;
-        if (i >= PATIENCE)
+        if (i >= LOCK_TRIES)
             return h->fail(h, TL_EBACKEND, "fft: another process has locked %s for %d minutes: end "
-                           "it, or set TOEPLAB_CACHE to another folder", guard, PATIENCE / 6000);
+                           "it, or set TOEPLAB_CACHE to another folder", guard, LOCK_TRIES / 6000);
         (void)nanosleep(&pause, NULL);
     }
     return TL_OK;

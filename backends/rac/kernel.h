@@ -38,7 +38,7 @@ typedef struct task {
 INLINE cplx spread(const float *w) { return (cplx){w[0] - (vec){0}, w[1] - (vec){0}}; }
 
 /* w[j-1] = power j of the root of a node, in all lanes. The asm hides its origin from the
-** compiler, which would otherwise broadcast it anew in each iteration of the next loop, slower
+** compiler, which would otherwise broadcast it again in each iteration of the next loop, slower
 ** than a load. */
 INLINE void spread_all(int radix, const float *root, cplx *w)
 {

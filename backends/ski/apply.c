@@ -13,9 +13,9 @@
 ** A causal one needs only earlier tokens and passes once (causal.c). The backward call passes first
 ** for the sums, then for dx.
 **
-** The gradients of taps and of a causal A are summed in float32 within a block only, that of a
-** bidirectional A within a sequence; beyond that they are summed in float64, so that they do not
-** lose digits as the batch or the number of blocks grows.
+** The gradients of taps and of a causal A are summed in float32 within a block only, the gradient
+** of a bidirectional A within a sequence; beyond that they are summed in float64, so that they do
+** not lose digits as the batch or the number of blocks grows.
 **
 ** Nothing that depends on coefficients or taps is kept from one call to the next. */
 #include <string.h>
@@ -237,50 +237,50 @@ static void forward_tiles(void *user, int64_t begin, int64_t end, int thread)
 /* ---- Backward -------------------------------------------------------------------------------- */
 
 /* Which gradients a backward call computes. */
-typedef struct wish {
+typedef struct gradients {
     int x, coef, taps;
-} wish;
+} gradients;
 
 /* Processes one block of one group: the gradients of the taps and of a causal A, or W'x and W'dy
 ** for a bidirectional one. dy at lag k - origin from token `first` is row k of g->x, whose first
 ** row is token first - origin: the gradients of all taps are one correlation. */
-static void block_sums(ski_work *w, int64_t k, int64_t first, int64_t count, wish want,
+static void block_sums(ski_work *w, int64_t k, int64_t first, int64_t count, gradients needed,
                        const ski_ahead *next)
 {
     const ski_plan *s = w->s;
     ski_group      *g = &w->group[k];
     const lanes    *x = g->other, *dy = g->x + s->origin;
-    if (want.taps) {
+    if (needed.taps) {
         ski_correlate(x, count, g->x, s->taps, w->sums, next);
         ski_add(g->tap_sums, w->sums, s->taps);
     }
     if (!s->low) return;
     if (s->causal) {
-        if (want.coef) ski_causal_sums(s, g, first, count, x, dy);
+        if (needed.coef) ski_causal_sums(s, g, first, count, x, dy);
         return;
     }
-    if (want.coef) ski_gather_rows(s, x, first, count, g->z);
+    if (needed.coef) ski_gather_rows(s, x, first, count, g->z);
     ski_gather_rows(s, dy, first, count, g->g);
 }
 
 /* The first pass of a backward call: all sums over a sequence, blocks in ascending order. */
-static void backward_sums(ski_work *w, const float *x, const float *dy, wish want)
+static void backward_sums(ski_work *w, const float *x, const float *dy, gradients needed)
 {
     const ski_plan *s = w->s;
     int64_t         more = s->taps ? s->taps - 1 : 0;
     for (int64_t first = 0; first < s->n; first += BLOCK) {
         int64_t count = smaller(BLOCK, s->n - first);
-        if (!want.taps && !s->causal) { /* all groups at once, as nothing else needs their rows */
+        if (!needed.taps && !s->causal) { /* all groups at once, as nothing else needs their rows */
             ski_gather(w, dy, first, count, w->group[0].g);
-            if (want.coef) ski_gather(w, x, first, count, w->group[0].z);
+            if (needed.coef) ski_gather(w, x, first, count, w->group[0].z);
             continue;
         }
         ski_load(w, dy, s->n, first - s->origin, count + more, w->group[0].x);
-        if (want.taps || want.coef) ski_load(w, x, s->n, first, count, w->group[0].other);
+        if (needed.taps || needed.coef) ski_load(w, x, s->n, first, count, w->group[0].other);
         for (int64_t k = 0; k < w->groups; k++) {
             ski_ahead next = ahead_of(w, k, dy, first + BLOCK + more - s->origin, x, NULL,
                                       first + BLOCK);
-            block_sums(w, k, first, count, want, &next);
+            block_sums(w, k, first, count, needed, &next);
         }
     }
 }
@@ -313,19 +313,20 @@ static void backward_blocks(ski_work *w, const float *dy, float *dx)
 
 /* The causal gradient of A (backward_sums) and the causal adjoint (backward_blocks) use the same
 ** state, which is therefore cleared between them. */
-static void backward_sequence(ski_work *w, const float *x, const float *dy, float *dx, wish want)
+static void backward_sequence(ski_work *w, const float *x, const float *dy, float *dx,
+                              gradients needed)
 {
     const ski_plan *s = w->s;
     int             two_sided = s->low && !s->causal;
     clear_state(w);
-    if ((two_sided && (want.x || want.coef)) || want.taps || want.coef)
-        backward_sums(w, x, dy, want);
+    if ((two_sided && (needed.x || needed.coef)) || needed.taps || needed.coef)
+        backward_sums(w, x, dy, needed);
     for (int64_t g = 0; two_sided && g < w->groups; g++) {
-        if (want.x) ski_transpose(w, &w->group[g]);
-        if (want.coef) ski_kernel_sums(w, &w->group[g]);
+        if (needed.x) ski_transpose(w, &w->group[g]);
+        if (needed.coef) ski_kernel_sums(w, &w->group[g]);
     }
     if (!two_sided) clear_state(w);
-    if (want.x) backward_blocks(w, dy, dx);
+    if (needed.x) backward_blocks(w, dy, dx);
 }
 
 /* Rounds sums of group g to float32 and stores them. With zero=mean the sum of lag 0 is the
@@ -349,7 +350,7 @@ static void backward_tile(ski_work *w, const tl_tno_args *a, int64_t first)
 {
     const ski_plan *s = w->s;
     float          *dtaps = s->taps && a->dparams ? a->dparams[0] : NULL;
-    wish            want = {a->dx != NULL, a->dcoef && s->low, dtaps != NULL};
+    gradients            needed = {a->dx != NULL, a->dcoef && s->low, dtaps != NULL};
     begin_tile(w, a, first);
     for (int64_t g = 0; g < w->groups; g++) {
         memset(w->group[g].tap_sums, 0, (size_t)s->taps * LANES * sizeof(double));
@@ -357,11 +358,11 @@ static void backward_tile(ski_work *w, const tl_tno_args *a, int64_t first)
     }
     for (int64_t b = 0; b < a->b; b++) {
         int64_t at = b * s->n * s->d + first;
-        backward_sequence(w, a->x + at, a->dy + at, a->dx ? a->dx + at : NULL, want);
+        backward_sequence(w, a->x + at, a->dy + at, a->dx ? a->dx + at : NULL, needed);
     }
     for (int64_t g = 0; g < w->groups; g++) {
         if (dtaps) store_sums(w, g, w->group[g].tap_sums, s->taps, dtaps + first);
-        if (want.coef)
+        if (needed.coef)
             store_sums(w, g, w->group[g].kernel_sums, s->lags, a->dcoef + first);
     }
     if (a->dcoef && !s->low) /* the coefficients are not used */

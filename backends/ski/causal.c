@@ -138,7 +138,7 @@ void ski_causal_back(const ski_plan *s, ski_group *g, int64_t first, int64_t cou
 }
 
 /* Adds to the gradient v the pairs of an output in this run and an input before it, then the inputs
-** of the run to z. pending[0] holds the sum of w_i x_i over the run and pending[1] that of w_i
+** of the run to z. pending[0] holds the sum of w_i x_i over the run and pending[1] the sum of w_i
 ** dy_i: all outputs of a run see the same earlier inputs, so that their sum suffices. */
 static void end_run(const ski_plan *s, ski_group *g)
 {

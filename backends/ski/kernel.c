@@ -8,7 +8,7 @@
 **
 ** Transforms apply a circulant of `size` >= 2r - 1 rows, whose first column is k_0 .. k_(r-1),
 ** zeros, k_(1-r) .. k_-1. It is so large that a vector of r entries, padded with zeros, meets each
-** of these lags where A has it: the first r rows of the product are those of A. */
+** of these lags where A has it: the first r rows of the product equal the product with A. */
 #include <string.h>
 
 #include "../common/angle.h"

@@ -66,7 +66,7 @@ static const char *refusal(const tl_tno_problem *p)
     if (o[INDUCING].i > MOST) return "it takes at most 16777216 inducing points";
     if (o[TAPS].i > MOST) return "it takes at most 16777216 taps";
     if (o[LAMBDA].f <= 0) return "lambda 0 puts every lag at 0: take one between 0 and 1";
-    if (is(p, PARTS, "sparse") && o[TAPS].i == 0) return "parts=sparse with taps=0 is nothing";
+    if (is(p, PARTS, "sparse") && o[TAPS].i == 0) return "parts=sparse with taps=0 leaves no terms";
     if (!o[AS_PUBLISHED].i) return NULL;
     if (p->causal) return "as_published: the published code has no causal W A W'";
     if (is(p, INTERPOLATION, "cubic")) return "as_published: that code interpolates linearly";

@@ -1,7 +1,7 @@
 /* ski.cu - computes the backend ski on a GPU: T = S + W A W' in each channel, S by direct sums over
-** its taps, A by direct sums if it is small and else by transforms. Options and W are those of the
-** CPU backend. `masking` has no effect: it chooses between two orders of the same sums, and the
-** GPU uses a third. */
+** its taps, A by direct sums if it is small and else by transforms. Options and W are the same as
+** in the CPU backend. `masking` has no effect: it chooses between two orders of the same sums, and
+** the GPU uses a third. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

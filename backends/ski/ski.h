@@ -47,7 +47,7 @@ typedef struct ski_plan {
     const tl_transforms *transforms;
     int64_t        groups;       /* of a tile */
     int64_t        window;       /* rows of ski_group.x */
-    int64_t        stride;       /* rows from the scratch of a group to that of the next */
+    int64_t        stride;       /* rows from a group's scratch to the next group's */
     int64_t        line;         /* floats of a transform */
     int64_t        each;         /* rows of scratch per thread */
     lanes         *scratch;

@@ -55,7 +55,7 @@ struct tl_ctx {
     void (*close)(tl_ctx *ctx);
 };
 
-/* TL_EINVAL: `got`, the size in a struct of options, is not that of this version. */
+/* TL_EINVAL: `got`, the size in a struct of options, is not this version's. */
 TL_PRIVATE tl_status tl_check_bytes(tl_ctx *ctx, const char *op, size_t got, size_t expected);
 
 /* Returns the number by which a message calls an axis; negative axes stay as they are. */

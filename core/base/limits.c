@@ -20,7 +20,7 @@ static int numbers(const char *folder, const char *file, long long *first, long 
 }
 
 /* The bytes of files in memory, which count as used, but make room when it is needed. Version 1
-** lists those of the group alone first. */
+** lists the bytes of the group alone first. */
 static double cached(const char *folder)
 {
     char      path[LONGEST + 64], name[64];

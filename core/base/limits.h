@@ -1,4 +1,4 @@
-/* limits.h - what the control groups of this process allow it. */
+/* limits.h - the limits that control groups put on this process. */
 #ifndef TL_LIMITS_H
 #define TL_LIMITS_H
 

@@ -247,7 +247,7 @@ void *tl_alloc(tl_ctx *ctx, size_t bytes)
     if (c->info.live > c->info.peak) c->info.peak = c->info.live;
     return (char *)b + HEADER;
 fail:
-    (void)tl_fail(ctx, TL_ENOMEM, "out of memory: %zu bytes asked for, %zu in use", bytes,
+    (void)tl_fail(ctx, TL_ENOMEM, "out of memory: %zu bytes requested, %zu in use", bytes,
                   c->info.live);
     return NULL;
 }

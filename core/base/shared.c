@@ -52,7 +52,7 @@ tl_status tl_shared_open(tl_ctx *ctx, const tl_shared_kind *kind, const char *na
         return tl_fail(ctx, kind->error, "%s: exports no %s, so it is not %s", name, kind->entry,
                        kind->what);
     if (*abi != kind->abi)
-        return tl_fail(ctx, kind->error, "%s: made for ABI %u, this is ABI %u", name,
+        return tl_fail(ctx, kind->error, "%s: built for ABI %u, but this is ABI %u", name,
                        (unsigned)*abi, (unsigned)kind->abi);
     *out_table = abi;
     return TL_OK;

@@ -1,4 +1,4 @@
-/* shared.h - shared objects: what they export, and where they are. */
+/* shared.h - loads shared objects, and finds files beside the library. */
 #ifndef TL_SHARED_H
 #define TL_SHARED_H
 

@@ -9,7 +9,7 @@ void tl_threads_close(tl_ctx *ctx);
 int tl_threads_running(const tl_ctx *ctx); /* ctx->threads, but 1 in a child after fork() */
 /* Returns how many processors this process may use, by its affinity and a quota, rounded up. */
 int tl_processors(double quota);
-/* Returns the number of parts, at least 1, into which tl_parallel splits so many. */
+/* Returns the number of parts, at least 1, into which tl_parallel splits 0..count-1. */
 int64_t tl_parallel_parts(const tl_ctx *ctx, int64_t count, int64_t grain);
 /* Splits 0..count-1 into contiguous parts of at least grain, one per thread, and runs body on
 ** them. The split, and so the results, depend only on count, grain and the number of threads. A

@@ -54,12 +54,12 @@ void gpu_graph_sweep(gpu *c)
     }
 }
 
-void gpu_graph_took(gpu_graph *g, void *p)
+void gpu_graph_allocated(gpu_graph *g, void *p)
 {
     if (!push(&g->own, p)) g->wrong = "out of memory";
 }
 
-int gpu_graph_gave(gpu *c, void *p)
+int gpu_graph_released(gpu *c, void *p)
 {
     gpu_graph *g = c->capture;
     int64_t    i = g ? place_of(&g->own, p) : -1;

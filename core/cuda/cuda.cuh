@@ -58,7 +58,8 @@ typedef struct gpu {
     uint64_t peak;          /* the most bytes in use before the last gpu_note_peak */
     tl_memory before;        /* reported during a capture, when the driver cannot be asked */
     /* Uploads go through the next of SLOTS pinned buffers, so that the CPU need not wait for the
-    ** copy; NULL if there is no pinned memory. The event of a slot tells when it is free again. */
+    ** copy; NULL if there is no pinned memory. The event of a slot completes when it is
+    ** free again. */
     char *slots;
     cudaEvent_t sent[SLOTS];
     int slot;
@@ -104,15 +105,15 @@ tl_status gpu_download(tl_ctx *ctx, void *to, const void *from, size_t bytes);
 void gpu_trim(tl_ctx *ctx);
 tl_memory gpu_memory(const tl_ctx *ctx); /* statistics.cu */
 void gpu_reset_peak(tl_ctx *ctx);
-/* Call it before graphs take or return memory: records the peak until now, which the statistics of
-** CUDA cannot tell afterwards. */
+/* Call it before graphs take or return memory: records the peak until now, which CUDA's statistics
+** do not show afterwards. */
 void gpu_note_peak(gpu *c);
 
-/* CUDA graphs (capture.cu, graph.cu). gpu_graph_took notes that p was allocated during the capture
-** of g. gpu_graph_gave notes that p is released, and returns 1 if it must not be freed now, because
-** a graph owns it or the capture must end first. */
-void gpu_graph_took(gpu_graph *g, void *p);
-int gpu_graph_gave(gpu *c, void *p);
+/* CUDA graphs (capture.cu, graph.cu). gpu_graph_allocated notes that p was allocated during the
+** capture of g. gpu_graph_released notes that p is released, and returns 1 if it must not be freed
+** now, because a graph owns it or the capture must end first. */
+void gpu_graph_allocated(gpu_graph *g, void *p);
+int gpu_graph_released(gpu *c, void *p);
 /* The address, in GPU memory, of the number of random blocks by which a launch of the captured
 ** graph shifts its draws from the stream of key; NULL outside a capture. */
 const uint64_t *gpu_graph_shift(tl_ctx *ctx, uint64_t key);
@@ -121,7 +122,7 @@ tl_status gpu_graph_end(tl_ctx *ctx, void *graph);
 tl_status gpu_graph_run(tl_ctx *ctx, void *graph, const uint64_t *shifts);
 void gpu_graph_free(tl_ctx *ctx, void *graph);
 void gpu_graphs_close(tl_ctx *ctx);
-void gpu_spectra_let_go(gpu *c); /* call it when no graph is left (transform.cu) */
+void gpu_spectra_unpin(gpu *c); /* call it when no graph is left (transform.cu) */
 
 /* c [m,n] = op(a) op(b) + beta c, row-major, for `count` contiguous matrices of each operand, in
 ** float32 (gemm.cu). */

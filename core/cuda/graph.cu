@@ -23,7 +23,7 @@ tl_status gpu_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **o
     gpu       *c = gpu_of(ctx);
     gpu_graph *g = (gpu_graph *)calloc(1, sizeof *g);
     if (!g) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    if (!c->graphs) gpu_spectra_let_go(c);
+    if (!c->graphs) gpu_spectra_unpin(c);
     g->next = c->graphs;
     c->graphs = g;
     tl_status   st = copy_keys(ctx, g, keys, count);
@@ -61,7 +61,7 @@ tl_status gpu_graph_end(tl_ctx *ctx, void *graph)
         st = cudaGraphInstantiateWithFlags(&g->exec, g->captured,
                                            cudaGraphInstantiateFlagAutoFreeOnLaunch);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "ending a graph");
-    if (g->wrong) return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met %s", g->wrong);
+    if (g->wrong) return tl_fail(ctx, TL_EDEVICE, "cuda: the capture of a graph met %s", g->wrong);
     /* The graph allocates its memory here or at a launch, for which cached memory is returned. */
     gpu_note_peak(c);
     ctx->engine->trim(ctx);

@@ -18,7 +18,7 @@ struct gpu_graph {
     int count;
     pointers own;  /* allocated during the capture and not released in it */
     pointers late; /* allocated before the capture and released in it: freed after it */
-    int64_t held;  /* how many of `own` tensors still hold */
+    int64_t held;  /* how many of `own` are still held by tensors */
     const char *wrong; /* why the capture failed, or NULL */
     int launched, freed;
     struct gpu_graph *next;

@@ -50,16 +50,16 @@ tl_status gpu_alloc(tl_ctx *ctx, size_t bytes, void **out_p)
         gpu_trim(ctx); /* the cached pieces may be too small */
         st = cudaMallocFromPoolAsync(out_p, bytes > 0 ? bytes : 1, c->pool, c->stream);
     }
-    if (st == cudaSuccess && c->capture) gpu_graph_took(c->capture, *out_p);
+    if (st == cudaSuccess && c->capture) gpu_graph_allocated(c->capture, *out_p);
     if (st == cudaSuccess) return TL_OK;
-    (void)snprintf(what, sizeof what, "%zu bytes asked for", bytes);
+    (void)snprintf(what, sizeof what, "%zu bytes requested", bytes);
     return cuda_fail(ctx, st, what);
 }
 
 void gpu_free(tl_ctx *ctx, void *p)
 {
     gpu *c = gpu_of(ctx);
-    if (p && !gpu_graph_gave(c, p)) (void)cudaFreeAsync(p, c->stream);
+    if (p && !gpu_graph_released(c, p)) (void)cudaFreeAsync(p, c->stream);
 }
 
 /* A captured copy would copy the same host memory in each launch of the graph. */
@@ -117,10 +117,10 @@ static tl_status check_fault(tl_ctx *ctx)
     (void)cudaMemcpyAsync(c->fault, &none, sizeof none, cudaMemcpyHostToDevice, c->stream);
     (void)cudaStreamSynchronize(c->stream);
     if (fault == FAULT_GAMMA)
-        return tl_fail(ctx, TL_EINVAL, "cuda: decay: a gamma is outside (0,1]: run the same on the "
-                       "CPU, which says which");
-    return tl_fail(ctx, TL_EINVAL, "cuda: an index, %d, is out of range: run the same on the CPU, "
-                   "which says where", (int)((fault - 1) / 2));
+        return tl_fail(ctx, TL_EINVAL, "cuda: decay: a gamma is outside (0,1]: run it on the CPU "
+                       "to see which one");
+    return tl_fail(ctx, TL_EINVAL, "cuda: index %d is out of range: run it on the CPU to see where",
+                   (int)((fault - 1) / 2));
 }
 
 tl_status gpu_download(tl_ctx *ctx, void *to, const void *from, size_t bytes)

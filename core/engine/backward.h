@@ -4,7 +4,7 @@
 
 #include "engine/gradient.h"
 
-/* The inputs of a node: those at its places, then those of its list. */
+/* The inputs of a node: first the inputs at its places, then the inputs on its list. */
 static inline int tl_input_count(const tl_node *node) { return TL_ARGS + node->count; }
 
 static inline tl_slot **tl_input_slot(tl_node *node, int i)

@@ -5,7 +5,7 @@
 
 #include "engine/tensor.h"
 
-typedef struct tl_graph_used { /* a storage that existed before the capture, or that of a result */
+typedef struct tl_graph_used { /* a storage that existed before, or a result's */
     tl_storage *storage;
     const void *data;
     unsigned version; /* at its first use in the capture */

@@ -38,7 +38,7 @@ static tl_status check_chosen(tl_ctx *ctx, tl_tensor *const *xs, int count)
         if (!slot)
             return tl_fail(ctx, TL_EINVAL, "grad: tensor %lld, %s, requires no gradient",
                            tl_position(ctx, i), SHAPE(xs[i]));
-        if (slot->spent)
+        if (slot->consumed)
             return tl_fail(ctx, TL_EINVAL, "grad: tensor %lld, %s, is a result whose tape is gone "
                            "(an earlier backward consumed it)", tl_position(ctx, i), SHAPE(xs[i]));
     }

@@ -50,8 +50,8 @@ static tl_status device_parse(tl_ctx *ctx, const char *text, char *name, size_t 
     if (!numbered && strchr(text, '/')) colon = NULL;
     size_t len = colon ? (size_t)(colon - text) : strlen(text);
     if (len == 0 || len >= size || (colon && !numbered))
-        return tl_fail(ctx, TL_EDEVICE, "device '%s': wanted cpu, cuda, or cuda:1 for the second "
-                       "GPU", text);
+        return tl_fail(ctx, TL_EDEVICE, "device '%s': unknown: use cpu, cuda, or cuda:1 for the "
+                       "second GPU", text);
     memcpy(name, text, len);
     name[len] = 0;
     *gpu = colon ? (int)strtol(colon + 1, NULL, 10) : 0;
@@ -77,7 +77,7 @@ tl_status tl_set_device(tl_ctx *ctx, const char *text)
     if (strcmp(text, tl_device_name(ctx)) == 0 || in_use(ctx, name, gpu)) return TL_OK;
     /* existing tensors and operators belong to the old device */
     if (ctx->device != TL_CPU || ctx->refs - ctx->groups > 1)
-        return tl_fail(ctx, TL_EDEVICE, "device '%s': the context computes on %s already", text,
+        return tl_fail(ctx, TL_EDEVICE, "device '%s': the context already computes on %s", text,
                        tl_device_name(ctx));
     const tl_engine *e = NULL;
     st = device_load(ctx, name, &e);

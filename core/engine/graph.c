@@ -23,8 +23,8 @@ static tl_status graph_open_streams(tl_graph *g, tl_stream *const *streams, int 
     for (int i = 0; i < count; i++) {
         for (int k = 0; k < i; k++)
             if (g->words[k] == streams[i]->key)
-                return tl_fail(g->ctx, TL_EINVAL, "graph: streams %d and %d have one key", k + 1,
-                               i + 1);
+                return tl_fail(g->ctx, TL_EINVAL, "graph: streams %d and %d have the same key",
+                               k + 1, i + 1);
         g->drawn[i] = (tl_graph_drawn){streams[i], streams[i]->key, streams[i]->offset, 0};
         g->words[i] = streams[i]->key;
     }
@@ -73,9 +73,9 @@ tl_status tl_graph_end(tl_graph *g, tl_tensor *const *results, int count)
         g->used[i].written = g->used[i].storage->version != g->used[i].version;
     for (int i = 0; i < count && st == TL_OK; i++) {
         tl_storage *s = results[i]->storage;
-        if (s->unborn && s->capture != ctx->captures)
+        if (s->uncomputed && s->capture != ctx->captures)
             st = tl_fail(ctx, TL_EINVAL, "graph: result %d was made in another capture", i + 1);
-        else if (s->unborn)
+        else if (s->uncomputed)
             st = tl_graph_hold(g, s, 1);
     }
     if (st != TL_OK) return st; /* the capture continues until tl_graph_free */
@@ -123,7 +123,7 @@ tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *o
     tl_ctx *ctx = g->ctx;
     int     can_run = graph_in_place(g);
     if (ctx->capture) return tl_fail(ctx, TL_EINVAL, "graph: it cannot run during a capture");
-    if (!g->captured) return tl_fail(ctx, TL_EINVAL, "graph: its capture did not succeed");
+    if (!g->captured) return tl_fail(ctx, TL_EINVAL, "graph: its capture failed");
     if (count != g->streams)
         return tl_fail(ctx, TL_EINVAL, "graph: captured with %d streams, run with %d", g->streams,
                        count);
@@ -140,7 +140,7 @@ tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *o
     for (int i = 0; i < count; i++) streams[i]->offset += g->drawn[i].blocks;
     for (size_t i = 0; i < g->used_count; i++) {
         if (g->used[i].written) g->used[i].storage->version++;
-        g->used[i].storage->unborn = 0;
+        g->used[i].storage->uncomputed = 0;
     }
     *out_ran = 1;
     return TL_OK;

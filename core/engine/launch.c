@@ -96,14 +96,14 @@ static tl_status run_timed(tl_ctx *ctx, tl_op op, tl_kernel kernel, const tl_arg
     struct tl_profile *p = ctx->profile;
     /* excludes earlier uploads and graphs from this kernel's time */
     tl_status st = profile_wait(ctx);
-    double    outside = p->inner, start = tl_seconds(), spent;
+    double    outside = p->inner, start = tl_seconds(), elapsed;
     p->inner = 0;
     if (st == TL_OK) st = kernel(ctx, a);
     if (st == TL_OK) st = profile_wait(ctx);
-    spent = tl_seconds() - start;
+    elapsed = tl_seconds() - start;
     p->calls[op]++;
-    p->seconds[op] += spent - p->inner;
-    p->inner = outside + spent;
+    p->seconds[op] += elapsed - p->inner;
+    p->inner = outside + elapsed;
     return st;
 }
 

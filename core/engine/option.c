@@ -142,7 +142,7 @@ static tl_status read_given(tl_ctx *ctx, const tl_tno_backend *b, const char *co
         (void)snprintf(key, sizeof key, "%.*s", len < 60 ? (int)len : 60, *given);
         if (i < 0) return fail_unknown(ctx, b, key);
         if ((*given)[len] != '=')
-            return tl_fail(ctx, TL_EINVAL, "backend '%s': option '%s' lacks its '=value'", b->name,
+            return tl_fail(ctx, TL_EINVAL, "backend '%s': option '%s' has no '=value'", b->name,
                            key);
         chosen[i] = *given + len + 1;
     }

@@ -1,6 +1,6 @@
 /* plugin.c - finds, checks and loads the plugins of backends. A plugin that was loaded stays mapped
-** until the process ends, because its threads, and those of its libraries, may still run when the
-** last context closes. */
+** until the process ends, because its threads, and the threads of its libraries, may still run when
+** the last context closes. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -36,7 +36,7 @@ static const char *entry_fault(const tl_tno_backend *b)
     int params = 0;
     while (b->params && b->params[params].name) params++;
     if (!is_word(b->name)) return "its name is not a lower-case word";
-    if (strcmp(b->name, "auto") == 0) return "'auto' is the word that chooses a backend";
+    if (strcmp(b->name, "auto") == 0) return "the name 'auto' is reserved";
     if (!b->summary || !b->domain) return "it lacks a summary or a domain";
     if (!is_domain(b->domain)) return "its domain is not \"lag\", \"warp\" or \"frequency\"";
     if (!b->accepts || !b->points) return "it lacks accepts or points";

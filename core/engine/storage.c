@@ -9,12 +9,13 @@
 
 /* Checks that t has values: a tensor that was created in a capture has none outside of it until its
 ** graph has run. */
-static tl_status check_born(const tl_tensor *t)
+static tl_status check_computed(const tl_tensor *t)
 {
     const tl_ctx *ctx = t->ctx;
-    if (!t->storage->unborn || (ctx->capture && t->storage->capture == ctx->captures)) return TL_OK;
-    return tl_fail(t->ctx, TL_EINVAL, "a tensor %s was made in a capture and is not a result of a "
-                   "graph that has run", SHAPE(t));
+    if (!t->storage->uncomputed || (ctx->capture && t->storage->capture == ctx->captures))
+        return TL_OK;
+    return tl_fail(t->ctx, TL_EINVAL, "a tensor %s has no values: it was made in a capture and is "
+                   "not a result of a graph that has run", SHAPE(t));
 }
 
 tl_status tl_place(const tl_tensor *t, tl_device device)
@@ -22,7 +23,7 @@ tl_status tl_place(const tl_tensor *t, tl_device device)
     tl_ctx     *ctx = t->ctx;
     tl_storage *s = t->storage;
     void       *there;
-    if (check_born(t) != TL_OK) return TL_EINVAL;
+    if (check_computed(t) != TL_OK) return TL_EINVAL;
     if (s->device == device)
         return ctx->capture && device != TL_CPU ? tl_graph_use(ctx->capture, s) : TL_OK;
     if (ctx->capture)
@@ -49,7 +50,7 @@ tl_status tl_tensor_read(const tl_tensor *t, int64_t first, int64_t count, void 
                        (long long)count, (long long)first, SHAPE(t));
     const char *from = (const char *)DATA(t) + first * 4;
     if (count == 0) return TL_OK;
-    if (check_born(t) != TL_OK) return TL_EINVAL;
+    if (check_computed(t) != TL_OK) return TL_EINVAL;
     if (t->storage->device != TL_CPU)
         return t->ctx->engine->download(t->ctx, out, from, (size_t)count * 4);
     memcpy(out, from, (size_t)count * 4);

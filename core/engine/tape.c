@@ -17,7 +17,7 @@ int tl_set_recording(tl_ctx *ctx, int on)
     return was;
 }
 
-int tl_wants(const tl_ctx *ctx, const tl_tensor *t) { return ctx->recording && t && t->slot; }
+int tl_needs_grad(const tl_ctx *ctx, const tl_tensor *t) { return ctx->recording && t && t->slot; }
 
 int64_t tl_tape_len(const tl_ctx *ctx) { return ctx->tape_len; }
 
@@ -43,7 +43,7 @@ tl_tensor *tl_take_saved(tl_node *node, int i)
 
 void tl_node_clear(tl_node *node)
 {
-    node->out->spent = 1;
+    node->out->consumed = 1;
     tl_slot_free(node->out);
     for (int i = 0; i < TL_ARGS; i++) {
         tl_slot_free(node->in[i]);
@@ -57,16 +57,16 @@ void tl_node_clear(tl_node *node)
     if (node->release) node->release(node->saved.p);
 }
 
-/* Sets *wanted to whether an operator on inputs has to be recorded. Fails for a recorded result
+/* Sets *recorded to whether an operator on inputs has to be recorded. Fails for a recorded result
 ** that was overwritten, perhaps through a view: its node no longer computes what it holds. */
-static tl_status check_inputs(tl_ctx *ctx, tl_tensor *const *inputs, int count, int *wanted)
+static tl_status check_inputs(tl_ctx *ctx, tl_tensor *const *inputs, int count, int *recorded)
 {
-    *wanted = 0;
+    *recorded = 0;
     for (int i = 0; i < count; i++) {
-        if (!tl_wants(ctx, inputs[i])) continue;
+        if (!tl_needs_grad(ctx, inputs[i])) continue;
         const tl_slot *slot = inputs[i]->slot;
-        *wanted = 1;
-        if (slot->spent)
+        *recorded = 1;
+        if (slot->consumed)
             return tl_fail(ctx, TL_EINVAL,
                            "operand %d, %s, is a result whose tape is gone (an earlier backward "
                            "consumed it): compute it again, or let it require no gradient",
@@ -110,10 +110,10 @@ static tl_node *tape_append(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, const 
 tl_status tl_record(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *inputs,
                     int count, const tl_args *saved, void (*release)(void *p))
 {
-    int       wanted;
-    tl_status st = check_inputs(ctx, inputs, count, &wanted);
+    int       recorded;
+    tl_status st = check_inputs(ctx, inputs, count, &recorded);
     tl_node  *node = NULL;
-    if (st == TL_OK && wanted && !(node = tape_append(ctx, out, grad, saved, release)))
+    if (st == TL_OK && recorded && !(node = tape_append(ctx, out, grad, saved, release)))
         st = TL_ENOMEM;
     for (int i = 0; node && i < count; i++)
         node->in[i] = inputs[i] ? tl_slot_retain(inputs[i]->slot) : NULL;
@@ -133,11 +133,11 @@ tl_status tl_run_recorded(tl_op op, const tl_args *a, int inputs, tl_grad_fn gra
 tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor *const *list,
                          int count, int needed, const tl_args *saved, void (*release)(void *p))
 {
-    int        wanted;
+    int        recorded;
     tl_listed *all = NULL;
     tl_node   *node = NULL;
-    tl_status  st = check_inputs(ctx, list, count, &wanted);
-    if (st == TL_OK && wanted && !(all = calloc((size_t)count, sizeof *all)))
+    tl_status  st = check_inputs(ctx, list, count, &recorded);
+    if (st == TL_OK && recorded && !(all = calloc((size_t)count, sizeof *all)))
         st = tl_fail(ctx, TL_ENOMEM, "out of memory");
     if (all && !(node = tape_append(ctx, out, grad, saved, release))) {
         st = TL_ENOMEM;

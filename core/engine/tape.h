@@ -34,7 +34,7 @@ struct tl_node {
     ((node)->in[offsetof(struct tl_args_##op, input) / sizeof(tl_tensor *)])
 
 /* Returns whether an operator on t (may be NULL) has to be recorded. */
-int tl_wants(const tl_ctx *ctx, const tl_tensor *t);
+int tl_needs_grad(const tl_ctx *ctx, const tl_tensor *t);
 /* Records out as a result of inputs (each may be NULL) if any of them requires a gradient. The node
 ** retains the inputs in saved and takes over saved->p: release frees it with the node, or at once
 ** if nothing is recorded, also on failure. TL_EINVAL: an input is a result whose node has left the

@@ -90,7 +90,7 @@ tl_status tl_storage_new(tl_ctx *ctx, tl_device device, size_t bytes, tl_storage
     if (!s) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     *s = (tl_storage){.refs = 1, .device = device, .bytes = bytes,
                       .capture = ctx->capture ? ctx->captures : 0,
-                      .unborn = ctx->capture && device != TL_CPU};
+                      .uncomputed = ctx->capture && device != TL_CPU};
     tl_status st = tl_device_alloc(ctx, device, bytes, &s->data);
     if (st != TL_OK) {
         free(s);

@@ -9,7 +9,7 @@ typedef struct tl_storage { /* refcounted memory, shared by views */
     int refs;
     unsigned version; /* counts the kernels that wrote it */
     unsigned capture; /* the number of the last capture that created or used it; 0: none */
-    int unborn;       /* created in a capture whose graph has not run: it has no values yet */
+    int uncomputed;       /* created in a capture whose graph has not run: it has no values yet */
     int borrowed;     /* data belongs to the caller of tl_tensor_borrow */
     tl_device device; /* the device that data is on */
     size_t bytes;
@@ -21,9 +21,9 @@ typedef struct tl_storage { /* refcounted memory, shared by views */
 typedef struct tl_slot {
     int refs;
     int leaf;
-    int spent;       /* backward or tl_tape_clear has removed its node */
-    int chosen;      /* how many running tl_gradients want its gradient */
-    int64_t leads;   /* the last tl_gradients of which a chosen tensor leads to it (chosen.c) */
+    int consumed;    /* backward or tl_tape_clear has removed its node */
+    int chosen;      /* how many running tl_gradients compute its gradient */
+    int64_t leads;   /* the last tl_gradients that has a chosen tensor leading to it (chosen.c) */
     int again;       /* the tl_op that recomputes the tensor (tl_can_make_again); 0: none */
     unsigned version; /* of a result's storage, when the result was recorded */
     int64_t node;    /* index of the node that computed it */

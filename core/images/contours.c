@@ -283,9 +283,9 @@ static int extend(tl_field *f, tl_contour *contour)
     double total = candidate_weights(f, contour, sums);
     if (total < 1e-4) return 0;
     for (int try = 0; try < TRIES; try++) {
-        double wanted = tl_random_unit(f->stream) * total;
+        double target = tl_random_unit(f->stream) * total;
         int c = 0;
-        while (sums[c] <= wanted && sums[c] < total) c++;
+        while (sums[c] <= target && sums[c] < total) c++;
         tl_placed next = {TL_DEGREES + c, pivot[0] + s->offsets[c][0], pivot[1] + s->offsets[c][1]};
         if (!fits(f, &next)) continue;
         occupy(f, last);
@@ -409,8 +409,8 @@ static int begin_distractor(tl_field *f, tl_contour *contour)
         int way = draw_way(f), window = f->segments->style->window;
         int64_t tails = f->segments->footprints[way].size ? find_tails(f, way) : 0, at = 0;
         if (tails == 0) return 0;
-        int64_t wanted = tl_random_below(f->stream, tails);
-        while (f->taken[at] || wanted-- > 0) at++;
+        int64_t skipped = tl_random_below(f->stream, tails);
+        while (f->taken[at] || skipped-- > 0) at++;
         if (begin(f, contour, way, (const int[]){(int)(at / window), (int)(at % window)})) return 1;
     }
     return 0;

@@ -8,8 +8,8 @@
 
 /* What decides the images of one size. Lengths are in pixels. */
 typedef struct tl_style {
-    int window, padding; /* an image is [window,window]; so many pixels at its edge stay free */
-    int antialias;       /* lines are drawn on a canvas so many times finer */
+    int window, padding; /* an image is [window,window]; `padding` pixels at its edge stay free */
+    int antialias;       /* lines are drawn on a canvas finer by this factor */
     int length;          /* of a segment */
     double thickness;
     int margins[2];      /* half the gap between segments; one of the two is drawn for each image */

@@ -109,8 +109,8 @@ static double sinc(double x) { return x == 0 ? 1 : sin(TL_PI * x) / (TL_PI * x);
 
 static double lanczos(double x) { return fabs(x) < LOBES ? sinc(x) * sinc(x / LOBES) : 0; }
 
-/* Computes the weights of pixel i: those of the source pixels whose centres are within the
-** filter's support, normalised to a sum of 1. */
+/* Computes the weights of pixel i: of the source pixels whose centres are within the filter's
+** support, normalised to a sum of 1. */
 static void lanczos_row(tl_lanczos *l, int i, double *row)
 {
     double scale = (double)l->from / l->to, centre = (i + 0.5) * scale, support = LOBES * scale;

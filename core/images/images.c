@@ -56,8 +56,8 @@ tl_status tl_images_new(tl_ctx *ctx, const void *data, size_t bytes, int64_t siz
 {
     uint8_t *pixels;
     if (size < 1 || bytes > (size_t)MOST || (int64_t)bytes % size != 0)
-        return tl_fail(ctx, TL_EINVAL, "images: %zu bytes are not a number of images of %lld bytes",
-                       bytes, (long long)size);
+        return tl_fail(ctx, TL_EINVAL, "images: %zu bytes are not a multiple of the %lld bytes "
+                       "of an image", bytes, (long long)size);
     tl_status st = tl_images_alloc(ctx, (int64_t)bytes / size, size, out_images, &pixels);
     if (st == TL_OK && bytes) memcpy(pixels, data, bytes);
     return st;
@@ -146,7 +146,7 @@ static tl_status copy_image(const tl_images *images, int64_t i, uint8_t *pixels)
 tl_status tl_images_pixels(const tl_images *images, int64_t i, uint8_t *pixels)
 {
     if (i >= 0 && i < images->count) return copy_image(images, i, pixels);
-    return tl_fail(images->ctx, TL_EINVAL, "images: index %lld, wanted 0..%lld", (long long)i,
+    return tl_fail(images->ctx, TL_EINVAL, "images: index %lld is not in 0..%lld", (long long)i,
                    (long long)(images->count - 1));
 }
 
@@ -156,11 +156,11 @@ tl_status tl_images_batch(const tl_images *images, const tl_tensor *index, tl_te
     tl_tensor *ids = NULL;
     if (index->type != TL_I32 || index->ndim != 1)
         return tl_fail(ctx, index->type == TL_I32 ? TL_ESHAPE : TL_ETYPE,
-                       "images: index is %s, wanted a vector of int32", SHAPE(index));
+                       "images: index is %s, not an int32 vector", SHAPE(index));
     tl_status st = tl_bring(index);
     for (int64_t i = 0; st == TL_OK && i < index->len; i++)
         if (I32(index)[i] < 0 || I32(index)[i] >= images->count)
-            st = tl_fail(ctx, TL_EINVAL, "images: index %lld is %d, wanted 0..%lld",
+            st = tl_fail(ctx, TL_EINVAL, "images: index %lld is %d, not in 0..%lld",
                          tl_position(ctx, i), I32(index)[i], (long long)(images->count - 1));
     if (st == TL_OK)
         st = tl_tensor_new_host(ctx, TL_I32, 2, (int64_t[]){index->len, images->size}, &ids);

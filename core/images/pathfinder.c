@@ -1,6 +1,6 @@
 /* pathfinder.c - Pathfinder (Linsley et al. 2018): whether two disks lie on the ends of one dashed
-** contour or of two. The images are those of Long Range Arena, drawn by the rules of the published
-** generator (contours.c).
+** contour or of two. The images are like those of Long Range Arena, drawn by the rules of the
+** published generator (contours.c).
 **
 ** Each image is drawn from a part of the stream of its own, so that image i depends on the seed and
 ** i alone, whatever else is drawn, and by how many threads. */
@@ -243,7 +243,7 @@ static tl_status pathfinder_check(tl_ctx *ctx, const tl_pathfinder *o, const tl_
     for (size_t i = 0; i < sizeof styles / sizeof *styles; i++)
         if (styles[i].window == o->size) *out_style = &styles[i];
     if (!*out_style)
-        return tl_fail(ctx, TL_EINVAL, "pathfinder: size is %lld, wanted 32, 64, 128 or 256",
+        return tl_fail(ctx, TL_EINVAL, "pathfinder: size is %lld, not 32, 64, 128 or 256",
                        (long long)o->size);
     if (o->count < 1 || o->count > MOST || o->first < 0 || o->first > MOST - o->count)
         return tl_fail(ctx, TL_EINVAL, "pathfinder: first %lld or count %lld is out of range",

@@ -26,8 +26,8 @@ static void column_sums(const tl_batch_norm_job *j, int64_t c, int64_t n, const 
     }
 }
 
-/* Sets mean and variance of n columns from c on: the running ones, or in training those of the
-** batch, which then update the running ones. */
+/* Sets mean and variance of n columns from c on: the running ones, or in training the batch's,
+** which then update the running ones. */
 static void column_statistics(const tl_batch_norm_job *j, int64_t c, int64_t n, double *mean,
                               double *var)
 {

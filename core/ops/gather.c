@@ -19,7 +19,7 @@ typedef struct rows {
     double        *sums;   /* [tables,cols] */
 } rows;
 
-/* The row of index i among those of all tables. */
+/* The row that index i selects, counted through all tables. */
 static int64_t row_of(const rows *p, int64_t i) { return i / p->each * p->table + p->index[i]; }
 
 static void gather_body(void *user, int64_t begin, int64_t end, int thread)

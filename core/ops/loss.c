@@ -183,7 +183,7 @@ fail:
     return st;
 }
 
-/* saved: x, w and bias: the gradients, for dy = 1, of the inputs that want one */
+/* saved: x, w and bias: the gradients, for dy = 1, of the inputs that require one */
 static tl_status cross_entropy_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_status st = TL_OK;
@@ -202,7 +202,7 @@ static tl_status cross_entropy_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 
 static tl_status new_gradient(tl_tensor *t, tl_tensor **out_g)
 {
-    return t && tl_wants(t->ctx, t) ? tl_new_like(t, out_g) : TL_OK;
+    return t && tl_needs_grad(t->ctx, t) ? tl_new_like(t, out_g) : TL_OK;
 }
 
 /* x is [..,d] with w, or the logits [..,v] without. */

@@ -142,7 +142,7 @@ static tl_status mlp_bind(tl_ctx *ctx, mlp *j, tl_tensor *const *list)
     return TL_OK;
 }
 
-/* Allocates a gradient for each input that wants one, in the order of the list. */
+/* Allocates a gradient for each input that requires one, in the order of the list. */
 static tl_status new_gradients(const tl_node *node, tl_tensor **grads)
 {
     mlp      *j = node->saved.p;
@@ -232,8 +232,9 @@ static tl_status mlp_check(const tl_tensor *x, const tl_mlp_layer *layers, int c
     if (!tl_unary_name(act)) return tl_fail(ctx, TL_EINVAL, "mlp: no function %d", (int)act);
     if (x->type != TL_F32 || (scale && scale->type != TL_F32))
         return tl_fail(ctx, TL_ETYPE, "mlp: x or scale is int32");
-    if (tl_wants(ctx, scale))
-        return tl_fail(ctx, TL_EINVAL, "mlp: scale %s wants a gradient and has none", SHAPE(scale));
+    if (tl_needs_grad(ctx, scale))
+        return tl_fail(ctx, TL_EINVAL, "mlp: scale %s requires a gradient, but mlp computes none "
+                       "for it", SHAPE(scale));
     if (x->ndim != 2 || inputs < 1)
         return tl_fail(ctx, TL_ESHAPE, "mlp: x is %s, not [p,k]", SHAPE(x));
     if (scale && (scale->ndim != 1 || scale->len != x->dims[0]))
@@ -286,11 +287,11 @@ static mlp *mlp_new(tl_ctx *ctx, const tl_mlp_layer *layers, int count, tl_tenso
     return j;
 }
 
-/* Whether an input wants a gradient, so that the states must be saved. */
+/* Whether an input requires a gradient, so that the states must be saved. */
 static int mlp_recorded(const tl_ctx *ctx, tl_tensor *const *list, int count)
 {
     for (int i = 0; i < count; i++)
-        if (tl_wants(ctx, list[i])) return 1;
+        if (tl_needs_grad(ctx, list[i])) return 1;
     return 0;
 }
 

@@ -93,8 +93,8 @@ static __global__ void ascend(between b, const float *x, const float *bias, int 
         y[r * outputs + i] = (bias ? f * bias[i] : 0) + (more ? row[i] : 0);
 }
 
-/* Turns da from the gradient of a into that of x, plus dy unless that is NULL: with u = norm(x),
-** z as in norm.c and g = scale da act'(u) weight,
+/* Turns da from the gradient of a into the gradient of x, plus dy unless dy is NULL: with u =
+** norm(x), z as in norm.c and g = scale da act'(u) weight,
 **     dx = s (g - mean g - q z mean(g z)) + dy     (the term mean g for layer norm only)
 ** The means are known only after a pass over the row, which leaves g in da for the second one; each
 ** lane reads back only what it wrote itself. The outputs that are not NULL are recomputed a, the
@@ -254,9 +254,10 @@ typedef struct buffers { /* scratch: [rows,width], but stats [rows,2] */
     float *a, *du, *stats, *da[2];
 } buffers;
 
-/* da = the gradient of layer l's input, y_(l-1), from dy, that of its output: the product gives the
-** gradient of a_l, which descend takes back through activation and norm. a_l is recomputed only if
-** the gradient of the weight needs it, du and stats only for those of the norm's parameters. */
+/* da = the gradient of layer l's input, y_(l-1), from dy, the gradient of its output: the product
+** gives the gradient of a_l, which descend takes back through activation and norm. a_l is
+** recomputed only if the gradient of the weight needs it, du and stats only if those of the norm's
+** parameters do. */
 static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const buffers *m,
                                 const float *dy, float *da)
 {
@@ -277,8 +278,8 @@ static tl_status backward_layer(tl_ctx *ctx, const mlp *j, int l, const buffers 
     return st;
 }
 
-/* p: the network, with pointers to its gradients. Layers
-** write their gradient to two buffers in turns, since each reads that of the layer above. */
+/* p: the network, with pointers to its gradients. Layers write their gradient to two buffers in
+** turns, since each reads the gradient of the layer above. */
 tl_status gpu_mlp_grad(tl_ctx *ctx, const tl_args *args)
 {
     const mlp       *j = (const mlp *)args->p;

@@ -24,7 +24,7 @@ typedef struct mlp {
     int           count, residual;
     tl_unary_kind act;
     int64_t       rows;
-    int64_t       width; /* widest input but that of the first layer: scratch floats per row */
+    int64_t       width; /* widest input except that of the first layer: scratch floats per row */
     int64_t       held;  /* floats per row of all states */
     const float  *x, *scale, *dy;
     float        *y, *dx;    /* a NULL dx is not computed */

@@ -53,7 +53,7 @@ static void add_bias(const mlp_layer *p, int64_t m, int64_t first, int64_t colum
     }
 }
 
-/* y = a w^T + scale bias, or y += that if add is set */
+/* y = a w^T + scale bias, or adds it to y if add is set */
 static void mlp_rows_apply(const mlp_layer *p, int64_t m, const float *a, int add,
                            const float *scale, float *y)
 {
@@ -229,7 +229,7 @@ static inline void sums_of(const float *d, const float *weight, const float *x, 
     *out_gz = fold(&dot) + rest_dot;
 }
 
-/* Turns da from the gradient of norm(x) into that of x. */
+/* Turns da from the gradient of norm(x) into the gradient of x. */
 static void norm_adjoint(const mlp_layer *p, int64_t m, const float *x, const statistics *t,
                          float *da)
 {
@@ -261,8 +261,8 @@ static void add_normed(const mlp_layer *p, int64_t m, const float *x, const stat
             sum[i] += du[r * n + i] * ((x[r * n + i] - t->mean[r]) * t->s[r]);
 }
 
-/* Turns da from the gradient of act(norm(x)) into that of x, and adds to those of the norm's
-** parameters. */
+/* Turns da from the gradient of act(norm(x)) into the gradient of x, and adds to the gradients of
+** the norm's parameters. */
 static void activate_adjoint(const mlp *j, const mlp_layer *p, int64_t m, const float *x,
                              const statistics *t, float *da, float *sums)
 {

@@ -226,7 +226,7 @@ tl_status tl_random_places(tl_tensor *lengths, int64_t count, tl_stream *s, tl_t
     tl_ctx *ctx = lengths->ctx;
     int64_t dims[TL_MAXDIMS];
     if (lengths->type != TL_F32)
-        return tl_fail(ctx, TL_ETYPE, "places: the lengths are int32, wanted float32");
+        return tl_fail(ctx, TL_ETYPE, "places: the lengths are int32, not float32");
     if (lengths->ndim == TL_MAXDIMS || count < 0)
         return tl_fail(ctx, TL_ESHAPE, "places: %lld places in each row of lengths, which is %s",
                        (long long)count, SHAPE(lengths));

@@ -6,7 +6,7 @@
 
 #define STRIP 64
 
-typedef struct job { /* size and inner are those of tl_split */
+typedef struct job { /* size and inner as in tl_split */
     tl_reduce_kind kind;
     int            reverse;
     int64_t        size, inner;

@@ -12,7 +12,7 @@ static tl_status resolve(tl_tensor *x, int ndim, const int64_t *dims, int64_t *o
     int     open = -1;
     int64_t known = 1;
     if (ndim < 0 || ndim > TL_MAXDIMS)
-        return tl_fail(x->ctx, TL_ESHAPE, "reshape: to %d dimensions, at most %d", ndim,
+        return tl_fail(x->ctx, TL_ESHAPE, "reshape: %d dimensions, at most %d", ndim,
                        TL_MAXDIMS);
     for (int i = 0; i < ndim; i++) {
         out[i] = dims[i];
@@ -24,8 +24,9 @@ static tl_status resolve(tl_tensor *x, int ndim, const int64_t *dims, int64_t *o
     }
     if (open >= 0) out[open] = known > 0 ? x->len / known : 0;
     if (known * (open >= 0 ? out[open] : 1) != x->len)
-        return tl_fail(x->ctx, TL_ESHAPE, "reshape: %s has %lld elements, not a multiple or equal "
-                       "of the %lld asked for", SHAPE(x), (long long)x->len, (long long)known);
+        return tl_fail(x->ctx, TL_ESHAPE, "reshape: %s has %lld elements, which the given "
+                       "dimensions, of %lld elements, do not fit", SHAPE(x),
+                       (long long)x->len, (long long)known);
     return TL_OK;
 }
 
@@ -114,8 +115,8 @@ tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y)
     for (int i = 0; i < x->ndim; i++) {
         int axis = axes[i] < 0 ? axes[i] + x->ndim : axes[i];
         if (axis < 0 || axis >= x->ndim || seen & 1u << axis)
-            return tl_fail(x->ctx, TL_EINVAL, "transpose: the axes of %s are not all named once",
-                           SHAPE(x));
+            return tl_fail(x->ctx, TL_EINVAL, "transpose: axes is not a permutation of the axes "
+                           "of %s", SHAPE(x));
         seen |= 1u << axis;
         a.transpose.axes[i] = axis;
         dims[i] = x->dims[axis];
@@ -202,11 +203,12 @@ static tl_status concat_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     return st;
 }
 
-/* Compares z with x, the first of the list: kernels divide by sizes that must be those of x. */
+/* Compares z with x, the first of the list: kernels divide by sizes that must equal x's. */
 static tl_status concat_check(const tl_tensor *x, const tl_tensor *z, int axis)
 {
     int fits = x->ndim == z->ndim;
-    if (x->type != z->type) return tl_fail(x->ctx, TL_ETYPE, "concat: float32 and int32 mixed");
+    if (x->type != z->type)
+        return tl_fail(x->ctx, TL_ETYPE, "concat: the tensors are not all of one type");
     for (int i = 0; fits && i < x->ndim; i++) fits = i == axis || x->dims[i] == z->dims[i];
     if (fits) return TL_OK;
     return tl_fail(x->ctx, TL_ESHAPE, "concat: %s and %s on axis %lld", SHAPE(x), SHAPE(z),

@@ -12,7 +12,7 @@ typedef struct sorting { /* the scratch buffers of rows of n keys */
     int32_t  *counts;            /* [rows,parts,256] */
 } sorting;
 
-/* How many words the buffers of rows of n keys take, and the buffers in a block of so many. */
+/* How many words the buffers of rows of n keys take, and the buffers in a block of that size. */
 int64_t gpu_sort_words(int64_t rows, int64_t n);
 sorting gpu_sort_buffers(int64_t rows, int64_t n, uint32_t *block);
 /* Sorts s->keys, each at most last, in ascending order within each row, and moves s->order along.

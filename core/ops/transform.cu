@@ -7,7 +7,7 @@ extern "C" {
 #include "ops/arguments.h"
 }
 
-#define CACHED 64 /* plans; the oldest that no graph uses makes way for a new one */
+#define CACHED 64 /* plans; a new one replaces the oldest that no graph uses */
 
 typedef struct spectra { /* a cached plan for `batch` transforms of contiguous vectors */
     tl_transform_kind kind;
@@ -28,7 +28,7 @@ static void drop(spectra **at)
     free(s);
 }
 
-void gpu_spectra_let_go(gpu *c)
+void gpu_spectra_unpin(gpu *c)
 {
     for (spectra *s = c->spectra; s; s = s->next) s->in_graph = 0;
 }
@@ -90,7 +90,8 @@ static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, 
         *at = s->next;
     } else {
         if (c->capture)
-            return tl_fail(ctx, TL_EDEVICE, "cuda: a graph met a Fourier transform of a new size");
+            return tl_fail(ctx, TL_EDEVICE, "cuda: a graph cannot plan a Fourier transform of a "
+                           "new size");
         if (count >= CACHED && oldest) drop(oldest);
         tl_status st = transform_gpu_make(ctx, kind, n, batch, &s);
         if (st != TL_OK) return st;

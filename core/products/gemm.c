@@ -1,7 +1,7 @@
 /* gemm.c - divides matrix products among the threads, rounds operands to bf16, and calls oneDNN
 ** (onednn.c) or, where that does not support a product, OpenBLAS.
 **
-** The libraries run single-threaded: their threads would compete with those of the engine for the
+** The libraries run single-threaded: their threads would compete with the engine's for the
 ** processors. A part contains all of k, so that no sum crosses threads, and the same sizes and
 ** number of threads give the same bits. */
 #include <cblas.h>

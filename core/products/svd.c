@@ -19,9 +19,9 @@ void dgesv_(const int *n, const int *nrhs, double *a, const int *lda, int *pivot
 ** makes LAPACK ready. */
 static tl_status svd_check(const char *op, const char *name, const tl_tensor *a)
 {
-    if (tl_wants(a->ctx, a))
+    if (tl_needs_grad(a->ctx, a))
         return tl_fail(a->ctx, TL_EINVAL, "%s: %s requires a gradient, which %s does not pass on: "
-                       "call it while nothing is recorded (no_grad)", op, name, op);
+                       "call it inside no_grad", op, name, op);
     if (a->type != TL_F32) return tl_fail(a->ctx, TL_ETYPE, "%s: %s is int32", op, name);
     if (a->ndim != 2)
         return tl_fail(a->ctx, TL_ESHAPE, "%s: %s is %s, not a matrix", op, name, SHAPE(a));
@@ -77,7 +77,7 @@ static void svd_release(tl_ctx *ctx, const svd *d)
 static tl_status reserve(tl_ctx *ctx, svd *d, const tl_tensor *a, int vectors)
 {
     size_t rows = (size_t)d->rows, cols = (size_t)d->cols, least = (size_t)d->least;
-    double wanted = 0;
+    double size = 0;
     d->a = tl_alloc(ctx, rows * cols * sizeof(double));
     d->s = tl_alloc(ctx, least * sizeof(double));
     d->left = tl_alloc(ctx, (vectors ? rows * least : 1) * sizeof(double));
@@ -85,9 +85,9 @@ static tl_status reserve(tl_ctx *ctx, svd *d, const tl_tensor *a, int vectors)
     d->iwork = tl_alloc(ctx, 8 * least * sizeof(int));
     if (!d->a || !d->s || !d->left || !d->right || !d->iwork) return TL_ENOMEM;
     widen(d->a, F32(a), a->len);
-    if (decompose(d, &wanted, -1) || !(wanted >= 1 && wanted < INT_MAX))
+    if (decompose(d, &size, -1) || !(size >= 1 && size < INT_MAX))
         return tl_fail(ctx, TL_ESHAPE, "svd: a is %s, too large for LAPACK", SHAPE(a));
-    d->capacity = (int)wanted;
+    d->capacity = (int)size;
     d->work = tl_alloc(ctx, (size_t)d->capacity * sizeof(double));
     return d->work ? TL_OK : TL_ENOMEM;
 }

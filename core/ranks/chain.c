@@ -5,7 +5,7 @@
 ** Here every rank therefore begins with the sums of the rank before it and hands its own on. It
 ** needs the sum of a parameter only when its backward pass reaches that parameter, and hands it on
 ** after the last operator that uses it, so that the passes of the ranks overlap: each is behind the
-** one before it by about one parameter. The order of all additions is that of one process. */
+** one before it by about one parameter. All additions have the order that one process has. */
 #include <stdlib.h>
 
 #include "ranks/ranks.h"

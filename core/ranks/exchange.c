@@ -79,9 +79,9 @@ static tl_status turn(tl_ranks *r, tl_tensor *x, int to_channels, tl_tensor **ou
     int         p = r->size, axis = to_channels ? 2 : 1;
     if (x->type != TL_F32) return tl_fail(r->ctx, TL_ETYPE, "%s: x is not float32", op);
     if (x->ndim != 3)
-        return tl_fail(r->ctx, TL_ESHAPE, "%s: x is %s, wanted [b,n,d]", op, SHAPE(x));
+        return tl_fail(r->ctx, TL_ESHAPE, "%s: x is %s, not [b,n,d]", op, SHAPE(x));
     if (x->dims[axis] % p != 0)
-        return tl_fail(r->ctx, TL_ESHAPE, "%s: %lld %s do not divide among %d ranks", op,
+        return tl_fail(r->ctx, TL_ESHAPE, "%s: %lld %s cannot be divided among %d ranks", op,
                        (long long)x->dims[axis], to_channels ? "channels" : "tokens", p);
     int64_t dims[3] = {x->dims[0], to_channels ? x->dims[1] * p : x->dims[1] / p,
                        to_channels ? x->dims[2] / p : x->dims[2] * p};

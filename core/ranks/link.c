@@ -65,17 +65,17 @@ void tl_link_close(tl_ranks *r)
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 /* A link has no tags: two ranks must name the messages between them in one order. So the transport
-** announces each message, with its tag and size, and the receiver keeps those that it wants later.
+** announces each message, with its tag and size, and the receiver keeps those that it needs later.
 **
 ** NCCL's send keeps the stream of the device, and so all work after it, waiting until the receiver
 ** posts its receive. Gradients go round the ranks in a ring, from rank 0 to 1 and so on to the last
 ** one, and from that to rank 0 again. If every rank sent in the middle of its pass, each could wait
 ** for the next one, and none would go on. The ring is broken where it leads to a lower rank: such
 ** messages are queued in `held` until the pass of the sender has ended, and are then sent one after
-** the other. The receiver takes all of them as soon as it wants the first. */
+** the other. The receiver takes all of them as soon as it needs the first. */
 
 #define ANNOUNCED 0    /* the tag of announcements; messages have others */
-#define SEVERAL   (-1) /* announces so many messages */
+#define SEVERAL   (-1) /* announces several messages */
 
 /* Takes over the caller's reference to t, also when it fails. */
 static tl_status append(tl_ranks *r, tl_mail **last, int peer, int tag, tl_tensor *t)

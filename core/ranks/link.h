@@ -24,7 +24,7 @@ typedef struct tl_link {
     /* Messages between two ranks arrive in the order in which they were sent. */
     tl_status (*send)(tl_ctx *ctx, void *channel, int to, const void *data, int64_t count);
     tl_status (*receive)(tl_ctx *ctx, void *channel, int from, void *data, int64_t count);
-    /* Together: data of rank root becomes that of all. */
+    /* Together: data of rank root becomes the data of all. */
     tl_status (*broadcast)(tl_ctx *ctx, void *channel, int root, void *data, int64_t count);
     /* Together: part i of in, of count elements, becomes part `rank` of out on rank i. */
     tl_status (*exchange)(tl_ctx *ctx, void *channel, const void *in, void *out, int64_t count);

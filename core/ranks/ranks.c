@@ -21,10 +21,10 @@ tl_status tl_ranks_file(tl_ctx *ctx, const char *name, char *path, size_t size)
     void       *file = NULL;
     if (tl_beside_library(link ? "ranks/nccl.so" : "ranks/mpi.so", path, size))
         return tl_shared_open(ctx, &kinds[link], path, path, &file, &entry);
-    return tl_fail(ctx, TL_ENOTFOUND, link ? "this build lacks NCCL, by which GPUs exchange "
-                   "directly: install it (package libnccl-dev) beside the CUDA toolkit and build "
-                   "again" : "several ranks need MPI, which this build lacks: install Open MPI "
-                   "(packages openmpi-bin, libopenmpi-dev) and build again");
+    return tl_fail(ctx, TL_ENOTFOUND, link ? "this build has no NCCL, by which GPUs exchange "
+                   "tensors directly: install it (package libnccl-dev) beside the CUDA toolkit and "
+                   "build again" : "several ranks need MPI, which this build lacks: install Open "
+                   "MPI (packages openmpi-bin, libopenmpi-dev) and build again");
 }
 
 static tl_status wrap(tl_ctx *ctx, const tl_transport *t, void *group, tl_ranks **out)
@@ -98,18 +98,18 @@ static tl_status check_rank(tl_ranks *r, int rank)
     return tl_fail(r->ctx, TL_EINVAL, "ranks: %d is not one of %d ranks", rank, r->size);
 }
 
-/* A message to oneself would stay for ever among those that a link holds. */
+/* A message of a rank to itself would stay in the queue of a link for ever. */
 tl_status tl_ranks_check_other(tl_ranks *r, int rank)
 {
     if (rank != r->rank) return check_rank(r, rank);
-    return tl_fail(r->ctx, TL_EINVAL, "ranks: a message of rank %d to itself", rank);
+    return tl_fail(r->ctx, TL_EINVAL, "ranks: rank %d cannot send a message to itself", rank);
 }
 
 static tl_status check_message(tl_ranks *r, int rank, int tag, const tl_tensor *t)
 {
-    if (tag < 1) return tl_fail(r->ctx, TL_EINVAL, "ranks: the tag %d is not 1 or more", tag);
+    if (tag < 1) return tl_fail(r->ctx, TL_EINVAL, "ranks: tag %d is not positive", tag);
     if (r->link && t && t->type != TL_F32)
-        return tl_fail(r->ctx, TL_ETYPE, "ranks: int32 numbers do not go from GPU to GPU");
+        return tl_fail(r->ctx, TL_ETYPE, "ranks: int32 tensors cannot be sent from GPU to GPU");
     return tl_ranks_check_other(r, rank);
 }
 
@@ -178,7 +178,8 @@ static void add_parts(const float *parts, int count, int64_t len, float *sum)
 tl_status tl_ranks_sum(tl_ranks *r, tl_tensor *t)
 {
     int64_t   part = (t->len + r->size - 1) / r->size, all = part * r->size;
-    if (t->type != TL_F32) return tl_fail(r->ctx, TL_ETYPE, "ranks: a sum of int32");
+    if (t->type != TL_F32)
+        return tl_fail(r->ctx, TL_ETYPE, "ranks: int32 tensors cannot be summed");
     if (r->link) return tl_link_sum(r, t);
     tl_status st = tl_bring(t);
     if (st != TL_OK || r->size == 1 || t->len == 0) return st;

@@ -27,11 +27,11 @@ struct tl_ranks {
     int parcel_count, parcel_cap;
     const tl_link *link; /* NULL: tensors go through the memory of the CPU */
     void *channel;       /* of the link */
-    tl_mail *mail;       /* those that came before they were wanted, in order of arrival */
+    tl_mail *mail;       /* those that came before they were awaited, in order of arrival */
     tl_mail *held;       /* those that tl_link_flush sends, in order */
 };
 
-/* TL_EINVAL unless that is another rank of the group. */
+/* TL_EINVAL unless it is another rank of the group. */
 tl_status tl_ranks_check_other(tl_ranks *r, int rank);
 /* Begins to send t by the transport, or a message without elements if t is NULL; t is retained
 ** until tl_ranks_finish. */

@@ -33,7 +33,7 @@ typedef struct tl_transport {
     /* Waits for the end of a send or a receive and frees it. out_count (or NULL) gets how many
     ** elements arrived. */
     tl_status (*finish)(tl_ctx *ctx, void *request, int64_t *out_count);
-    /* Together: data of rank root becomes that of all. */
+    /* Together: data of rank root becomes the data of all. */
     tl_status (*broadcast)(tl_ctx *ctx, void *group, int root, void *data, int64_t count);
     /* Together: part i of in, of count elements, becomes part `rank` of out on rank i. */
     tl_status (*exchange)(tl_ctx *ctx, void *group, const void *in, void *out, int64_t count);

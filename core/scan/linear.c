@@ -139,7 +139,7 @@ static void chunk_queries(const tl_recur_job *j, const linear_buffers *r, int64_
     }
 }
 
-/* Goes back over position i. R becomes R_t, and then that times diag(e_t). */
+/* Goes back over position i. R becomes R_t, and then R_t diag(e_t). */
 static void linear_back(const tl_recur_job *j, const linear_buffers *r, int64_t row, int64_t i,
                         int ends)
 {
@@ -201,7 +201,7 @@ tl_status tl_cpu_linear_recurrence_grad(tl_ctx *ctx, const tl_args *a)
 
 #define INPUTS TL_OUT_linear_recurrence_grad /* q, k, v and g */
 
-/* saved: the arguments of the forward kernel, with which those of the gradient begin */
+/* saved: the arguments of the forward kernel, with which the gradient's arguments begin */
 static tl_status recur_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = node->saved;
@@ -242,11 +242,11 @@ tl_status tl_linear_recurrence(tl_tensor *q, tl_tensor *k, tl_tensor *v, tl_tens
     tl_args   a = {.linear_recurrence = {.q = q, .k = k, .v = v, .g = g}};
     struct tl_args_linear_recurrence *r = &a.linear_recurrence;
     tl_status st = linear_check(&a);
-    int       wants = 0;
+    int       needed = 0;
     if (st != TL_OK) return st;
-    for (int i = 0; i < INPUTS; i++) wants |= tl_wants(ctx, a.list.in[i]);
+    for (int i = 0; i < INPUTS; i++) needed |= tl_needs_grad(ctx, a.list.in[i]);
     st = tl_new_like(v, &r->y);
-    if (st == TL_OK && wants)
+    if (st == TL_OK && needed)
         st = tl_new(ctx, TL_F32, 5, (int64_t[]){q->dims[0], scan_chunks(q->dims[1]), q->dims[2],
                                                q->dims[3], v->dims[3]}, &r->states);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_linear_recurrence, &a);

@@ -1,6 +1,6 @@
-/* scan.cuh - what the scans on a GPU share. They compute in parallel over chunks of positions: the
-** state that each chunk alone leaves, those before each chunk, one chunk after another, and then
-** what depends on them. The gradient does the same backwards. */
+/* scan.cuh - declares the parts that the scans on a GPU share. They compute in parallel over chunks
+** of positions: the state that each chunk alone leaves, those before each chunk, one chunk after
+** another, and then what depends on them. The gradient does the same backwards. */
 #ifndef TL_SCAN_CUH
 #define TL_SCAN_CUH
 

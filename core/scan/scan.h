@@ -15,7 +15,7 @@ static inline int64_t scan_chunks(int64_t n) { return (n + SCAN_CHUNK - 1) / SCA
 /* ---- Selective scan -------------------------------------------------------------------------- */
 
 /* The forward kernel writes the states [b,chunks,s,d], each before its chunk; they are NULL where
-** no gradient is wanted. */
+** no gradient is required. */
 typedef struct tl_select_job {
     int64_t      b, n, d, s, chunks;
     const float *x, *delta;   /* [b,n,d] */
@@ -28,8 +28,8 @@ typedef struct tl_select_job {
     float       *dx, *ddelta, *da, *din, *dout, *dskip; /* dskip: NULL without skip */
 } tl_select_job;
 
-/* Reads the arguments of TL_OP_selective_scan, or with grad those of its gradient, which begin with
-** the same inputs. */
+/* Reads the arguments of TL_OP_selective_scan, or with grad the arguments of its gradient, which
+** begin with the same inputs. */
 static inline tl_select_job tl_select_job_of(const tl_args *a, int grad)
 {
     const struct tl_args_selective_scan_grad *g = &a->selective_scan_grad;

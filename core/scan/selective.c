@@ -179,8 +179,8 @@ static void chunk_states(const tl_select_job *j, select_buffers r, int64_t b, in
     }
 }
 
-/* Goes back over one position: r.g is the gradient of the state after it, and becomes that of the
-** state before it. u [LANE] and ddelta [LANE] receive gradients. */
+/* Goes back over one position: r.g is the gradient of the state after it, and becomes the gradient
+** of the state before it. u [LANE] and ddelta [LANE] receive gradients. */
 static void select_back(const tl_select_job *j, const select_buffers *r, const float *h,
                         const float *decay, int64_t row, const float *x, const float *delta,
                         const float *dy, float *din, float *dout, float *du, float *ddelta)
@@ -327,7 +327,7 @@ tl_status tl_cpu_selective_scan_grad(tl_ctx *ctx, const tl_args *args)
 
 #define INPUTS TL_OUT_selective_scan_grad /* x, delta, a, b, c and skip */
 
-/* saved: the arguments of the forward kernel, with which those of the gradient begin */
+/* saved: the arguments of the forward kernel, with which the gradient's arguments begin */
 static tl_status select_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_args   a = node->saved;
@@ -372,11 +372,11 @@ tl_status tl_selective_scan(tl_tensor *x, tl_tensor *delta, tl_tensor *a, tl_ten
                                          .skip = skip}};
     struct tl_args_selective_scan *s = &args.selective_scan;
     tl_status st = select_check(&args);
-    int       wants = 0;
+    int       needed = 0;
     if (st != TL_OK) return st;
-    for (int i = 0; i < INPUTS; i++) wants |= tl_wants(ctx, args.list.in[i]);
+    for (int i = 0; i < INPUTS; i++) needed |= tl_needs_grad(ctx, args.list.in[i]);
     st = tl_new_like(x, &s->y);
-    if (st == TL_OK && wants)
+    if (st == TL_OK && needed)
         st = tl_new(ctx, TL_F32, 4, (int64_t[]){x->dims[0], scan_chunks(x->dims[1]), a->dims[1],
                                                x->dims[2]}, &s->states);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_selective_scan, &args);

@@ -143,7 +143,7 @@ struct select_parts {
 };
 
 #define WARP  32
-#define SMALL 4 /* numbers of a state in select_back, which stores all those of a chunk */
+#define SMALL 4 /* numbers of a state in select_back, which stores all states of a chunk */
 
 /* A warp computes 32 channels of a chunk. `carried` is the gradient after each chunk. */
 static __global__ void select_back(tl_select_job j, const float *carried, select_parts to,

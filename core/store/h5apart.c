@@ -26,11 +26,11 @@
 #include "store/h5.h"
 
 /* For each request the child gets SECONDS of processor time, and one more for each
-** BYTES_A_SECOND of the file. By the clock it gets PATIENCE times as long, because other
+** BYTES_A_SECOND of the file. By the clock it gets CLOCK_FACTOR times as long, because other
 ** processes may be using the machine. */
 #define SECONDS        3
 #define BYTES_A_SECOND 5000000u
-#define PATIENCE       20
+#define CLOCK_FACTOR       20
 /* The child may allocate SPACE bytes plus MOST_TIMES the size of the file: deflate compresses a
 ** chunk up to a thousandfold, and HDF5 copies it. */
 #define SPACE      ((rlim_t)256 << 20)
@@ -163,7 +163,7 @@ static void serve_requests(tl_h5 *f)
         going = name && receive_all(3, name, q.name);
         if (!going) break;
         name[q.name] = '\0';
-        (void)alarm(PATIENCE * seconds);
+        (void)alarm(CLOCK_FACTOR * seconds);
         (void)setitimer(ITIMER_PROF, &work, NULL);
         going = send_reply(f, &q, name);
         (void)setitimer(ITIMER_PROF, &none, NULL);

@@ -110,7 +110,7 @@ static tl_status visit_group(tl_h5 *f, hid_t group, const char *path)
     for (size_t i = 0; i < f->group_count; i++) {
         if (f->groups[i].address != info.addr) continue;
         if (strcmp(f->groups[i].path, path) == 0) return TL_OK;
-        return tl_fail(f->ctx, TL_EINVAL, "%s: group '%s' is '%s/' again by another link", f->path,
+        return tl_fail(f->ctx, TL_EINVAL, "%s: group '%s' is another link to '%s/'", f->path,
                        path, f->groups[i].path);
     }
     char *copy = strdup(path);
@@ -229,8 +229,8 @@ static tl_status read_attr(tl_h5 *f, hid_t attr, const char *name, tl_attr *out)
         st = read_text(f, attr, type, name);
         a.s = f->text;
     } else {
-        st = tl_fail(f->ctx, TL_ETYPE, "%s: attribute '%s' is neither a number nor a text", f->path,
-                     name);
+        st = tl_fail(f->ctx, TL_ETYPE, "%s: attribute '%s' is neither a number nor a string",
+                     f->path, name);
     }
     if (bad) st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read attribute", name);
     if (type >= 0) (void)H5Tclose(type);

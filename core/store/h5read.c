@@ -34,7 +34,7 @@ static double array_bytes(int ndim, const hsize_t *dims, size_t size)
     return bytes;
 }
 
-/* Refuses a dataset whose elements are in other files, or whose size, or that of a chunk,
+/* Refuses a dataset whose elements are in other files, or whose size, or the size of a chunk,
 ** exceeds what this file can hold: HDF5 would allocate that much before it looks. */
 static tl_status check_storage(tl_h5 *f, const char *name, hid_t set, double bytes)
 {
@@ -96,7 +96,7 @@ static tl_status read_elements(tl_h5 *f, const char *name, hid_t set, tl_tensor 
         st = tl_h5_fail(f->ctx, TL_ECORRUPT, f->path, "read", name);
     if (beyond)
         st = tl_fail(f->ctx, TL_ETYPE, "%s: '%s' has %s", f->path, name,
-                     t->type == TL_F32 ? "a number beyond those of float32"
+                     t->type == TL_F32 ? "a number too large for float32"
                                        : "an integer of more than 32 bits");
     if (how >= 0) (void)H5Pclose(how);
     return st;

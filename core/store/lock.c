@@ -43,7 +43,7 @@ tl_status tl_lock_open(tl_ctx *ctx, const char *folder, int *out_fd)
 {
     char path[4096];
     if (snprintf(path, sizeof path, "%s/lock", folder) >= (int)sizeof path)
-        return tl_fail(ctx, TL_EINVAL, "%s: too long a name", folder);
+        return tl_fail(ctx, TL_EINVAL, "%s: the name is too long", folder);
     *out_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     return *out_fd < 0 ? tl_fail_errno(ctx, "open", path) : TL_OK;
 }

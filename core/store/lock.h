@@ -6,8 +6,8 @@
 
 /* Opens FOLDER/lock, which the caller closes. */
 tl_status tl_lock_open(tl_ctx *ctx, const char *folder, int *out_fd);
-/* Locks the file that tl_lock_open has opened; waits up to so many seconds, 2 once stopped() (may
-** be NULL) says that the user wants the program to end. TL_ELOCKED names the holder. */
+/* Locks the file that tl_lock_open has opened; waits up to `seconds`, but 2 s once stopped() (may
+** be NULL) returns that the user stops the program. TL_ELOCKED names the holder. */
 tl_status tl_lock(tl_ctx *ctx, const char *folder, int fd, double seconds,
                   int (*stopped)(void *user), void *user);
 void tl_unlock(int fd);

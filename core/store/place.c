@@ -34,7 +34,7 @@ static tl_status own_folder(tl_ctx *ctx, char path[PATH_MAX])
     if (mkdir(path, 0700) != 0 && errno != EEXIST) return tl_fail_errno(ctx, "mkdir", path);
     if (lstat(path, &file) != 0) return tl_fail_errno(ctx, "stat", path);
     if (S_ISDIR(file.st_mode) && file.st_uid == geteuid() && !(file.st_mode & 022)) return TL_OK;
-    return tl_fail(ctx, TL_EIO, "%s: is not a folder to which this user alone may write", path);
+    return tl_fail(ctx, TL_EIO, "%s: is not a folder that only this user may write to", path);
 }
 
 tl_status tl_store_place(tl_ctx *ctx, const char *folder, char *out, size_t bytes)
@@ -47,7 +47,7 @@ tl_status tl_store_place(tl_ctx *ctx, const char *folder, char *out, size_t byte
     if (given || is_remote(folder)) real = realpath(folder, NULL); /* NULL: it does not exist */
     if (!real) {
         if (snprintf(out, bytes, "%s", folder) < (int)bytes) return TL_OK;
-        return tl_fail(ctx, TL_EINVAL, "%s: too long a name", folder);
+        return tl_fail(ctx, TL_EINVAL, "%s: the name is too long", folder);
     }
     tl_sha256(real, strlen(real), hash);
     free(real);
@@ -59,5 +59,5 @@ tl_status tl_store_place(tl_ctx *ctx, const char *folder, char *out, size_t byte
         base = own;
     }
     if (snprintf(out, bytes, "%s/index/%.16s", base, hash) < (int)bytes) return TL_OK;
-    return tl_fail(ctx, TL_EINVAL, "%s: too long a name", base);
+    return tl_fail(ctx, TL_EINVAL, "%s: the name is too long", base);
 }

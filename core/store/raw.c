@@ -132,8 +132,8 @@ static const element elements[] = {
 /* Describes an element that convert refused. */
 static const char *refused(const element *e)
 {
-    if (e->type == TL_F32) return "a number beyond those of float32";
-    return e->bytes > 1 ? "an integer of more than 32 bits" : "a truth value other than 0 and 1";
+    if (e->type == TL_F32) return "a number too large for float32";
+    return e->bytes > 1 ? "an integer of more than 32 bits" : "a boolean other than 0 and 1";
 }
 
 static const element *find_element(const char *name)
@@ -185,7 +185,7 @@ static tl_status check_extent(tl_ctx *ctx, const char *path, size_t size, int64_
     double bytes = (double)e->bytes; /* a damaged file may claim any size */
     for (int i = 0; i < ndim; i++) bytes *= (double)dims[i];
     if (offset >= 0 && (double)offset + bytes <= (double)size) return TL_OK;
-    return tl_fail(ctx, TL_ECORRUPT, "%s: %.0f bytes at offset %lld are wanted of a file of %zu",
+    return tl_fail(ctx, TL_ECORRUPT, "%s: needs %.0f bytes at offset %lld of a file of %zu",
                    path, bytes, (long long)offset, size);
 }
 
@@ -196,7 +196,7 @@ tl_status tl_raw_read(tl_ctx *ctx, const char *path, int64_t offset, const char 
     tl_tensor     *t = NULL;
     size_t         size = 0;
     int            fd = -1;
-    if (!e) return tl_fail(ctx, TL_ETYPE, "%s: elements of type %s are not read", path, type);
+    if (!e) return tl_fail(ctx, TL_ETYPE, "%s: elements of type %s are not supported", path, type);
     tl_status st = tl_file_open(ctx, path, &fd, &size);
     if (st == TL_OK) st = check_extent(ctx, path, size, offset, e, ndim, dims);
     if (st == TL_OK) st = tl_tensor_new_host(ctx, e->type, ndim, dims, &t);

@@ -40,8 +40,8 @@ tl_status store_number(tl_store *s, const char *sql, int64_t *out);
 
 /* Fills *out for SQLite's write-ahead log. */
 tl_status store_identify_log(const tl_store *s, struct stat *out);
-/* Takes the lock for a write, waiting so long for another process, and checks that the write will
-** reach the store. */
+/* Takes the lock for a write, waiting up to `seconds` for another process, and checks that the
+** write will reach the store. */
 tl_status store_hold(tl_store *s, double seconds);
 #define STORE_OPEN_SECONDS  5
 #define STORE_WRITE_SECONDS 60
@@ -60,11 +60,11 @@ tl_status store_backup(tl_store *s, int version);
 tl_status store_upgrade(tl_store *s, int version);
 
 /* ---- Bounds (store_bounds.c) ---- */
-/* Installs a progress handler that stops endless statements: a statement may take only so many
-** steps, and return only so many rows, as the size of the file explains. In mode TL_STORE_ASK
-** the statements are a user's own, and only a signal stops them. */
+/* Installs a progress handler that stops endless statements: a statement may take no more steps,
+** and return no more rows, than the size of the file explains. In mode TL_STORE_ASK the statements
+** are a user's own, and only a signal stops them. */
 void store_bound(tl_store *s);
-/* Whether the size of the file cannot explain a statement that returns so many rows. */
+/* Whether a statement returns more rows than the size of the file explains. */
 int store_too_many_rows(const tl_store *s, int64_t rows);
 
 #endif

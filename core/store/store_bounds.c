@@ -6,8 +6,8 @@
 #include "store/store.h"
 
 #define STEPS_A_TICK 100000  /* steps of SQLite's virtual machine, a few milliseconds */
-#define FREE_TICKS   500     /* any statement may take so many, a second or two */
-#define STEPS_A_BYTE 2000    /* and so many more steps for each byte of the file */
+#define FREE_TICKS   500     /* ticks that any statement may take, a second or two */
+#define STEPS_A_BYTE 2000    /* additional steps for each byte of the file */
 #define FREE_ROWS    1000000 /* likewise for rows; each byte of the file explains one more row */
 /* ticks after which a signal stops a statement; a shorter one is let finish */
 #define PATIENCE     200

@@ -11,8 +11,8 @@
 
 /* Returns EFBIG or EDQUOT if the last write to the database or its journal hit the limit of a
 ** file's size or a quota, ENOSPC if one to the shared memory beside them found a full disk, all of
-** which SQLite reports as I/O errors; else 0. Of shared memory it does not tell the cause: where
-** there is a limit of a file's size, that is taken for it. */
+** which SQLite reports as I/O errors; else 0. For shared memory it does not report the cause: a
+** limit of the file size, where there is one, is taken for it. */
 static int full_errno(sqlite3 *db)
 {
     struct rlimit most;
@@ -45,7 +45,7 @@ static tl_status status_of(const tl_store *s)
     int code = sqlite3_errcode(s->db) & 0xff; /* the higher bits say where */
     /* SQLite reports a file that it cannot open for writing as read-only. */
     if (code == SQLITE_READONLY && s->lock >= 0) return TL_EIO;
-    /* All statements but a user's ask for what every store of this version has. */
+    /* All statements but a user's name only what every store of this version has. */
     if (s->mode != TL_STORE_ASK && strncmp(sqlite3_errmsg(s->db), "no such ", 8) == 0)
         return TL_ECORRUPT;
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
@@ -58,7 +58,7 @@ tl_status store_fail(const tl_store *s, const char *what)
     tl_status   st = status_of(s);
     const char *why = st == TL_ENOSPC ? tl_status_text(st) : sqlite3_errmsg(s->db);
     if (st == TL_ENOSPC && full_errno(s->db) == EFBIG)
-        why = "file too large: the limit of a file's size was reached";
+        why = "file too large: the file size limit was reached";
     return tl_fail(s->ctx, st, "%s: %s: %s", s->path, what, why);
 }
 
@@ -132,10 +132,10 @@ static tl_status prepare(tl_store *s, const char *sql, sqlite3_stmt **out)
 
 static tl_status bind_all(tl_store *s, sqlite3_stmt *stmt, int count, const tl_value *values)
 {
-    int want = sqlite3_bind_parameter_count(stmt);
-    if (want != count)
+    int expected = sqlite3_bind_parameter_count(stmt);
+    if (expected != count)
         return tl_fail(s->ctx, TL_EINVAL, "%s: %d values for the %d parameters of: %s", s->path,
-                       count, want, sqlite3_sql(stmt));
+                       count, expected, sqlite3_sql(stmt));
     for (int i = 0; i < count; i++)
         if (bind(stmt, i + 1, &values[i]) != SQLITE_OK)
             return tl_fail(s->ctx, TL_EINVAL, "%s: value %d cannot be bound in: %s", s->path, i + 1,
@@ -173,7 +173,7 @@ static tl_value column_value(sqlite3_stmt *stmt, int i)
 /* Refuses a value of another type than the column declares, which SQLite allows in foreign or
 ** damaged files. */
 static tl_status check_types(const tl_store *s, sqlite3_stmt *stmt, int columns,
-                             const char *const *names, const tl_value *values, const char *want)
+                             const char *const *names, const tl_value *values, const char *types)
 {
     const char *of = "?";
     for (int i = 0; i < columns; i++)
@@ -181,21 +181,21 @@ static tl_status check_types(const tl_store *s, sqlite3_stmt *stmt, int columns,
             of = values[i].s;
     for (int i = 0; i < columns; i++) {
         int type = sqlite3_column_type(stmt, i), text = type == SQLITE_TEXT;
-        if (!want[i] || type == SQLITE_NULL || (type != SQLITE_BLOB && text == (want[i] == 't')))
+        if (!types[i] || type == SQLITE_NULL || (type != SQLITE_BLOB && text == (types[i] == 't')))
             continue;
         return tl_fail(s->ctx, TL_ECORRUPT, "%s: the row of %.64s has no %s as its '%s'", s->path,
-                       of, want[i] == 't' ? "text" : "number", names[i]);
+                       of, types[i] == 't' ? "text" : "number", names[i]);
     }
     return TL_OK;
 }
 
 /* Finds the declared types of the result columns that are columns of a table: 't' text, 'n'
 ** number, 0 none. */
-static void wanted_types(sqlite3_stmt *stmt, int columns, char *want)
+static void column_types(sqlite3_stmt *stmt, int columns, char *types)
 {
     for (int i = 0; i < columns; i++) {
         const char *type = sqlite3_column_decltype(stmt, i);
-        want[i] = !type ? 0 : !strcmp(type, "TEXT") ? 't' : *type == 'I' || *type == 'R' ? 'n' : 0;
+        types[i] = !type ? 0 : !strcmp(type, "TEXT") ? 't' : *type == 'I' || *type == 'R' ? 'n' : 0;
     }
 }
 
@@ -212,9 +212,9 @@ static tl_status step_rows(tl_store *s, sqlite3_stmt *stmt, tl_row row, void *us
     int columns = sqlite3_column_count(stmt);
     const char **names = calloc((size_t)columns + 1, sizeof *names);
     tl_value *values = calloc((size_t)columns + 1, sizeof *values);
-    char *want = calloc((size_t)columns + 1, 1);
-    tl_status st = names && values && want ? TL_OK : tl_fail(s->ctx, TL_ENOMEM, "out of memory");
-    if (st == TL_OK && s->mode != TL_STORE_ASK) wanted_types(stmt, columns, want);
+    char *types = calloc((size_t)columns + 1, 1);
+    tl_status st = names && values && types ? TL_OK : tl_fail(s->ctx, TL_ENOMEM, "out of memory");
+    if (st == TL_OK && s->mode != TL_STORE_ASK) column_types(stmt, columns, types);
     for (int64_t count = 1; st == TL_OK && (*out_rc = sqlite3_step(stmt)) == SQLITE_ROW; count++) {
         if (store_too_many_rows(s, count)) st = fail_endless(s, stmt);
         if (!row || st != TL_OK) continue;
@@ -222,12 +222,12 @@ static tl_status step_rows(tl_store *s, sqlite3_stmt *stmt, tl_row row, void *us
             names[i] = sqlite3_column_name(stmt, i);
             values[i] = column_value(stmt, i);
         }
-        st = check_types(s, stmt, columns, names, values, want);
+        st = check_types(s, stmt, columns, names, values, types);
         if (st != TL_OK || row(user, columns, names, values)) break;
     }
     free(names);
     free(values);
-    free(want);
+    free(types);
     return st;
 }
 

@@ -62,7 +62,7 @@ tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder)
     tl_status st = check_length(ctx, folder);
     for (int i = 0; st == TL_OK && names[i]; i++) {
         if (snprintf(path, sizeof path, "%s/%s", folder, names[i]) >= (int)sizeof path)
-            return tl_fail(ctx, TL_EINVAL, "%s: too long a name", folder);
+            return tl_fail(ctx, TL_EINVAL, "%s: the name is too long", folder);
         if (lstat(path, &file) != 0) continue; /* missing, or opening it will report why */
         if (S_ISLNK(file.st_mode))
             return tl_fail(ctx, TL_ECORRUPT,
@@ -99,7 +99,7 @@ tl_status store_backup(tl_store *s, int version)
 {
     char path[4096], temp[4096 + 4];
     if (snprintf(path, sizeof path, "%s.v%d", s->path, version) >= (int)sizeof path)
-        return tl_fail(s->ctx, TL_EINVAL, "%s: too long a name", s->path);
+        return tl_fail(s->ctx, TL_EINVAL, "%s: the name is too long", s->path);
     /* An earlier backup stays until the new one is complete and on the disk. */
     (void)snprintf(temp, sizeof temp, "%s.tmp", path);
     if (unlink(temp) != 0 && errno != ENOENT) return tl_fail_errno(s->ctx, "remove", temp);
@@ -122,7 +122,7 @@ tl_status store_upgrade(tl_store *s, int version)
     st = store_script(s, rest);
     if (st == TL_OK) st = store_script(s, stamp);
     if (st == TL_OK) st = store_script(s, "COMMIT");
-    if (st != TL_OK) (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL); /* st tells why */
+    if (st != TL_OK) (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL); /* st has the cause */
     return st;
 }
 

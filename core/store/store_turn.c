@@ -10,7 +10,7 @@ tl_status store_identify_log(const tl_store *s, struct stat *out)
 {
     char path[4096];
     if (snprintf(path, sizeof path, "%s-wal", s->path) >= (int)sizeof path)
-        return tl_fail(s->ctx, TL_EINVAL, "%s: too long a name", s->path);
+        return tl_fail(s->ctx, TL_EINVAL, "%s: the name is too long", s->path);
     return stat(path, out) == 0 ? TL_OK : tl_fail_errno(s->ctx, "stat", path);
 }
 

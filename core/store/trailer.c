@@ -52,16 +52,17 @@ void tl_trailer(unsigned char out[TL_TRAILER], const unsigned char *data, size_t
 tl_status tl_trailer_verify(tl_ctx *ctx, const char *path, const void *data, size_t bytes,
                             int *out_there)
 {
-    unsigned char want[TL_TRAILER];
+    unsigned char expected[TL_TRAILER];
     size_t end = bytes < TL_TRAILER ? 0 : bytes - TL_TRAILER;
     const unsigned char *found = (const unsigned char *)data + end;
     *out_there = end && memcmp(found, magic, sizeof magic) == 0;
     if (!*out_there) return TL_OK;
-    put64(want + 8, end);
-    if (memcmp(found + 8, want + 8, 8) != 0)
-        return tl_fail(ctx, TL_ECORRUPT, "%s: its length is not the one it was written with", path);
-    tl_trailer(want, data, end);
-    if (memcmp(found, want, TL_TRAILER) != 0)
-        return tl_fail(ctx, TL_ECORRUPT, "%s: its checksum does not fit its %zu bytes", path, end);
+    put64(expected + 8, end);
+    if (memcmp(found + 8, expected + 8, 8) != 0)
+        return tl_fail(ctx, TL_ECORRUPT, "%s: its length has changed since it was written", path);
+    tl_trailer(expected, data, end);
+    if (memcmp(found, expected, TL_TRAILER) != 0)
+        return tl_fail(ctx, TL_ECORRUPT, "%s: its checksum does not match its %zu bytes", path,
+                       end);
     return TL_OK;
 }

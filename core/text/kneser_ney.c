@@ -9,8 +9,8 @@
 ** P_k = P_k-1.
 **
 ** A row is a token with the tokens before it. The rows of train and test are sorted by context,
-** the nearest token first, so that those of a context are adjacent at every order. Memory: 9 bytes
-** a token, 16 for each of the vocabulary, and 8 for each of test. */
+** the nearest token first, so that the rows of a context are adjacent at every order. Memory: 9
+** bytes a token, 16 for each of the vocabulary, and 8 for each of test. */
 #include <math.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ typedef struct model {
     double *p;
 } model;
 
-/* Returns the token so many places before the one of a row; ABSENT if there is none. */
+/* Returns the token that is `back` places before the token of a row; ABSENT if there is none. */
 static int32_t token(const model *m, uint32_t row, int back)
 {
     int64_t at = row * m->step + m->last - back;

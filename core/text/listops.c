@@ -19,7 +19,7 @@ enum { DIGIT = 3, MIN = 13, MAX, MED, SM, CLOSE }; /* tokens; DIGIT is the digit
 
 #define BLOCKS   24      /* bits of the stream position within one expression */
 #define LONGEST  1000000 /* most tokens, so that these bits suffice */
-#define PATIENCE 2000000 /* most draws in a row without a new expression */
+#define MOST_REPEATS 2000000 /* most draws in a row without a new expression */
 
 /* the tokens from MIN on */
 static const char *const names[] = {"[MIN", "[MAX", "[MED", "[SM", "]"};
@@ -279,7 +279,7 @@ static tl_status draw_all(tl_ctx *ctx, drawer *d, tl_intern *list, int32_t *answ
     tl_status st = TL_OK;
     uint64_t last = 0; /* the last draw that was new */
     for (uint64_t i = 0; st == TL_OK && list->count < o->count; i++) {
-        if (i - last > PATIENCE)
+        if (i - last > MOST_REPEATS)
             return tl_fail(ctx, TL_EINVAL,
                            "listops: %d of %lld distinct expressions of %lld to %lld tokens found",
                            list->count, (long long)o->count, (long long)o->min_length,
@@ -302,11 +302,11 @@ static tl_status listops_check(tl_ctx *ctx, const tl_listops *o)
     if (o->count < 1 || o->count > INT32_MAX / 2)
         return tl_fail(ctx, TL_EINVAL, "listops: count %lld is out of range", (long long)o->count);
     if (o->min_length < 1 || o->max_length < o->min_length || o->max_length > LONGEST)
-        return tl_fail(ctx, TL_EINVAL, "listops: lengths from %lld to %lld, wanted 1 to %d",
+        return tl_fail(ctx, TL_EINVAL, "listops: lengths %lld..%lld are not in 1..%d",
                        (long long)o->min_length, (long long)o->max_length, LONGEST);
     if (o->max_depth < 1 || o->max_depth > 1000 || o->max_args < 2 || o->max_args > 1000)
-        return tl_fail(ctx, TL_EINVAL, "listops: max_depth is %d, wanted 1 to 1000; max_args is %d,"
-                       " wanted 2 to 1000", o->max_depth, o->max_args);
+        return tl_fail(ctx, TL_EINVAL, "listops: max_depth is %d, not in 1..1000, or max_args is "
+                       "%d, not in 2..1000", o->max_depth, o->max_args);
     return TL_OK;
 }
 

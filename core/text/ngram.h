@@ -1,4 +1,4 @@
-/* ngram.h - what the smoothings of n-grams share. */
+/* ngram.h - declares the n-grams of kneser_ney.c. */
 #ifndef TL_NGRAM_H
 #define TL_NGRAM_H
 

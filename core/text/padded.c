@@ -11,7 +11,7 @@ static tl_status check_starts(const tl_tensor *ids, const tl_tensor *starts)
     int64_t last = 0;
     for (int64_t i = 0; i < starts->len; i++) {
         if (I32(starts)[i] < last || I32(starts)[i] > ids->len)
-            return tl_fail(ids->ctx, TL_EINVAL, "padded: start %lld is %d, wanted %lld..%lld",
+            return tl_fail(ids->ctx, TL_EINVAL, "padded: start %lld is %d, not in %lld..%lld",
                            tl_position(ids->ctx, i), I32(starts)[i], (long long)last,
                            (long long)ids->len);
         last = I32(starts)[i];
@@ -30,12 +30,13 @@ static tl_status padded_check(const tl_tensor *ids, const tl_tensor *starts, con
     if (st == TL_OK) st = tl_bring(index);
     if (st != TL_OK) return st;
     if (ids->ndim != 1 || starts->ndim != 1 || index->ndim != 1 || starts->len < 1)
-        return tl_fail(ctx, TL_ESHAPE, "padded: ids is %s, starts is %s, index is %s, wanted "
-                       "vectors, starts of at least 1", SHAPE(ids), SHAPE(starts), SHAPE(index));
+        return tl_fail(ctx, TL_ESHAPE, "padded: ids is %s, starts is %s, index is %s: all must "
+                       "be vectors, starts of at least 1", SHAPE(ids), SHAPE(starts),
+                       SHAPE(index));
     if (n < 1) return tl_fail(ctx, TL_EINVAL, "padded: n is %lld", (long long)n);
     for (int64_t i = 0; i < index->len; i++)
         if (I32(index)[i] < 0 || I32(index)[i] >= starts->len - 1)
-            return tl_fail(ctx, TL_EINVAL, "padded: index %lld is %d, wanted 0..%lld",
+            return tl_fail(ctx, TL_EINVAL, "padded: index %lld is %d, not in 0..%lld",
                            tl_position(ctx, i), I32(index)[i], (long long)(starts->len - 2));
     return check_starts(ids, starts);
 }

@@ -76,8 +76,9 @@ static tl_status take_chars(tl_encoder *e, const char *text, size_t bytes, int l
         int32_t id = point_id(e->vocab->state, (uint32_t)c);
         if (id < 0)
             return tl_fail(ctx, TL_ENOTFOUND,
-                           "character '%.*s' (U+%04X) at offset %llu is not among the %d known", n,
-                           text + at, (unsigned)c, (unsigned long long)offset, e->vocab->size);
+                           "character '%.*s' (U+%04X) at offset %llu is not in the vocabulary of "
+                           "%d characters", n, text + at, (unsigned)c,
+                           (unsigned long long)offset, e->vocab->size);
         tl_status st = tl_encoder_put(e, &id, 1);
         if (st != TL_OK) return st;
     }

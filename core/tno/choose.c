@@ -19,7 +19,7 @@
 #include "tno/plan.h"
 
 #define RUNS     3   /* timed runs of each backend; the shortest counts */
-#define PATIENCE 200 /* times 50 ms that it waits for another's measurement */
+#define LOCK_TRIES 200 /* times 50 ms that it waits for another's measurement */
 #define CHANNELS 64  /* at most, per thread: more would take longer and not change the choice */
 
 /* Up to DIRECT positions, where speed hardly counts, only those that add the terms of each output
@@ -90,7 +90,7 @@ static tl_status choice_measure(tl_ctx *ctx, const tl_tno_problem *p, const char
         *out_name = b->name;
         best = seconds;
     }
-    ctx->message[0] = 0; /* that of a candidate that lost */
+    ctx->message[0] = 0; /* the message of a candidate that lost */
     if (*out_name) return TL_OK;
     if (error != TL_EBACKEND) return tl_fail(ctx, error, "%s", message);
     return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no loaded candidate accepts the problem");
@@ -148,7 +148,7 @@ static int choice_lock(const char *folder, const char *host)
     int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     for (int i = 0; lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) != 0; i++) {
         int busy = errno == EWOULDBLOCK || errno == EINTR;
-        if (busy && i < PATIENCE) {
+        if (busy && i < LOCK_TRIES) {
             (void)nanosleep(&pause, NULL);
             continue;
         }
@@ -178,7 +178,7 @@ static tl_status first_on_device(tl_ctx *ctx, int64_t n, const char **out_name)
         if (candidate(p->entry, n) && ctx->engine->form && ctx->engine->form(ctx, *out_name))
             return TL_OK;
     }
-    return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no loaded candidate has a form for %s",
+    return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no loaded candidate runs on %s",
                    tl_device_name(ctx));
 }
 

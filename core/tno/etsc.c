@@ -200,7 +200,7 @@ static void pack_modes(etsc *s, const float *b, double scale, double sign)
     }
 }
 
-/* Transforms the coefficients. The tape records nothing, since `padded` wants no gradient. */
+/* Transforms the coefficients. The tape records nothing, since `padded` requires no gradient. */
 static tl_status find_modes(etsc *s, const tl_tensor *t, const tl_tensor *gamma)
 {
     int64_t    dims[] = {s->m, s->s.d};

@@ -1,6 +1,6 @@
-/* lanes.c - what ring.c and etsc.c share: the memory of a recurrence in lanes, its forks, and the
-** loop over positions. It also makes the decayed kernel gamma^k t_k (TNN, Eq. 5) for ring.c and
-** relaxed.c.
+/* lanes.c - the parts that ring.c and etsc.c share: the memory of a recurrence in lanes, its forks,
+** and the loop over positions. It also makes the decayed kernel gamma^k t_k (TNN, Eq. 5) for ring.c
+** and relaxed.c.
 **
 ** A position depends on those before it, but channels and sequences do not depend on each other. So
 ** the outer loop, which threads share, runs over lanes of all sequences, and the inner one over

@@ -26,14 +26,15 @@ typedef struct tl_lane_state {
     tl_tensor *memory;
 } tl_lane_state;
 
-/* Allocates a state with so many zeros in its kernel and in its memory. size: of the struct */
+/* Allocates a state with a kernel and a memory of these numbers of elements, all 0. size: bytes of
+** the struct */
 tl_status tl_lanes_new(tl_ctx *ctx, size_t size, int64_t b, int64_t d, int64_t kernel,
                        int64_t memory, void **out_state);
 /* Computes y of one position from x in lane number i, of all lanes of all sequences. */
 typedef void (*tl_lane_body)(const void *state, int64_t i, int64_t at, int64_t seen,
                              float x[LANE], float y[LANE]);
-/* The step of a form with so many rows of last inputs, which computes a position by body. work: the
-** products of a lane for it */
+/* Steps a form that stores the last `rows` inputs and computes a position by body. work: the
+** products of a lane for a position */
 tl_status tl_lanes_step(void *state, const float *x, float *y, int64_t n, int64_t rows,
                         int64_t work, tl_lane_body body);
 /* Functions of a form (recurrent.h). */

@@ -13,9 +13,9 @@
 #include "engine/device.h"
 #include "engine/option.h"
 
-/* Asks the backend whether it accepts the problem, and for its sizes. A backend may be a plugin of
-** somebody else, so the sizes are checked: the number of coefficients, points times width times
-** channels, must leave a margin to 2^63 for whoever computes bytes from it. */
+/* Asks the backend whether it accepts the problem, and for its sizes. A backend may be a
+** third-party plugin, so the sizes are checked: the number of coefficients, points times width
+** times channels, must leave a margin to 2^63 for whoever computes bytes from it. */
 static tl_status plan_query(tl_ctx *ctx, tl_plan *plan)
 {
     const tl_tno_backend *b = plan->backend;
@@ -34,9 +34,9 @@ static tl_status plan_query(tl_ctx *ctx, tl_plan *plan)
     return TL_OK;
 }
 
-/* Finds the functions of the backend itself, or those of its form for the device. A plugin computes
-** on the CPU; its form for a GPU is part of the device's library and is found by the backend's
-** name. */
+/* Finds the functions of the backend itself, or the functions of its form for the device. A plugin
+** computes on the CPU; its form for a GPU is part of the device's library and is found by the
+** backend's name. */
 static tl_status find_form(tl_ctx *ctx, tl_device device, const tl_tno_backend *b, tl_tno_form *out)
 {
     const tl_tno_form *form;
@@ -44,7 +44,7 @@ static tl_status find_form(tl_ctx *ctx, tl_device device, const tl_tno_backend *
     if (device == TL_CPU) return TL_OK;
     form = ctx->engine->form ? ctx->engine->form(ctx, b->name) : NULL;
     if (!form)
-        return tl_fail(ctx, TL_EBACKEND, "backend '%s' has no form for %s", b->name,
+        return tl_fail(ctx, TL_EBACKEND, "backend '%s' does not run on %s", b->name,
                        tl_device_name(ctx));
     *out = *form;
     return TL_OK;

@@ -1,4 +1,4 @@
-/* plan.h - declares a plan: a backend, its options, and what it made for one problem. */
+/* plan.h - declares a plan: a backend, its options, and its state for one problem. */
 #ifndef TL_PLAN_H
 #define TL_PLAN_H
 

@@ -125,7 +125,8 @@ static tl_status create(tl_tensor *t, tl_tensor *gamma, tl_recurrence_kind kind,
     tl_recurrence_size size = {.kind = kind, .b = b, .d = t->dims[1], .lags = t->dims[0]};
     st = recurrence_new(t->ctx, size, &r);
     if (st == TL_OK && positions < 0)
-        st = tl_fail(t->ctx, TL_EINVAL, "recurrence: %lld positions", (long long)positions);
+        st = tl_fail(t->ctx, TL_EINVAL, "recurrence: positions is %lld, not 0 or more",
+                     (long long)positions);
     if (st == TL_OK) st = r->form->create(t, gamma, kind, b, positions, &r->state);
     return recurrence_finish(st, r, out_r);
 }

@@ -7,8 +7,8 @@
 typedef struct tl_recurrence_form {
     const char *name; /* with its article, for messages */
     /* Makes the state of b sequences, each 0. t [lags,d] and gamma (or NULL) are on the CPU.
-    ** positions: how many may follow the prompt, 0 for any number; only the relaxed form asks. A
-    ** failure may leave a state, which the caller frees. */
+    ** positions: how many may follow the prompt, 0 for any number; only the relaxed form reads it.
+    ** A failure may leave a state, which the caller frees. */
     tl_status (*create)(const tl_tensor *t, const tl_tensor *gamma, tl_recurrence_kind kind,
                         int64_t b, int64_t positions, void **out_state);
     /* The next n positions, x and y [b,n,d]; y may be x. */

@@ -11,8 +11,8 @@
 ** backend computes. The backend's cache holds their transform, which all tiles of one size share.
 **
 ** Position p would wait for a tile of p, of any size. So q is TL_LAZY_FROM at most: then the tiles
-** pair each input with the outputs of its own block of so many positions and of the next one, and
-** lazy.c adds the others in the background, long before they are needed.
+** pair each input with the outputs of its own block of TL_LAZY_FROM positions and of the next one,
+** and lazy.c adds the others in the background, long before they are needed.
 **
 ** A kernel of finitely many lags needs no tile larger than Q, the least power of two from lags - 1
 ** on: older inputs have no effect any more, their rows of the state are used again, and the stream

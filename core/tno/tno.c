@@ -92,7 +92,7 @@ tl_status tl_tno_param(tl_tno *tno, int i, const char **out_name, int *out_ndim,
                        int64_t out_dims[TL_MAXDIMS], const char **out_init)
 {
     if (i < 0 || i >= tno->plan.params)
-        return tl_fail(tno->ctx, TL_EINVAL, "backend '%s' has %d parameters, no number %d",
+        return tl_fail(tno->ctx, TL_EINVAL, "backend '%s' has %d parameters, but no parameter %d",
                        tno->plan.backend->name, tno->plan.params, i + 1);
     const tl_param *p = &tno->plan.backend->params[i];
     int             ndim = p->shape(&tno->plan.problem, out_dims);
@@ -124,18 +124,18 @@ static tl_status check_params(tl_tno *tno, const char *op, tl_tensor *const *par
     for (int i = 0; i < tno->plan.params; i++) {
         const char *name = NULL, *init;
         int         ndim = 0;
-        tl_tensor   want = {0};
-        tl_status   st = tl_tno_param(tno, i, &name, &ndim, want.dims, &init);
+        tl_tensor   like = {0};
+        tl_status   st = tl_tno_param(tno, i, &name, &ndim, like.dims, &init);
         if (st != TL_OK) return st;
-        want.ndim = ndim;
+        like.ndim = ndim;
         if (!params || !params[i])
             return tl_fail(tno->ctx, TL_EINVAL, "%s: parameter %s of backend '%s' is missing", op,
                            name, tno->plan.backend->name);
         if (params[i]->type != TL_F32)
             return tl_fail(tno->ctx, TL_ETYPE, "%s: parameter %s is not float32", op, name);
-        if (!tl_same_shape(params[i], &want))
+        if (!tl_same_shape(params[i], &like))
             return tl_fail(tno->ctx, TL_ESHAPE, "%s: parameter %s is %s, backend '%s' needs %s", op,
-                           name, SHAPE(params[i]), tno->plan.backend->name, SHAPE(&want));
+                           name, SHAPE(params[i]), tno->plan.backend->name, SHAPE(&like));
     }
     return TL_OK;
 }
@@ -151,7 +151,8 @@ static tl_status check_x(tl_tno *tno, tl_tensor *x)
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
-/* Gives a failure of a backend that set no message one, and what is no status a status. */
+/* Adds a message to a failure of a backend that set none, and turns an unknown status into
+** TL_EINVAL. */
 static tl_status said_by(tl_ctx *ctx, const tl_tno *tno, tl_status st)
 {
     if (st == TL_OK || *tl_errmsg(ctx)) return st;

@@ -4,8 +4,8 @@
 
 #include "engine/launch.h"
 
-/* How a device computes a backend: these functions replace those of tl_tno_backend, whose other
-** fields hold on every device. The pointers in tl_tno_args are device pointers. */
+/* How a device computes a backend: these functions replace the functions of tl_tno_backend, whose
+** other fields hold on every device. The pointers in tl_tno_args are device pointers. */
 typedef struct tl_tno_form {
     tl_status (*plan)(const tl_host *h, const tl_tno_problem *p, void **out_plan);
     tl_status (*forward)(void *plan, const tl_tno_args *a);

@@ -74,8 +74,8 @@ static int clean(lua_State *L)
     return 1;
 }
 
-/* width(text [, most]) -> the columns of a terminal that text takes, or its longest beginning of at
-** most so many columns, and the bytes of that. A wide character (Chinese, emoji) takes two, a
+/* width(text [, most]) -> the columns of a terminal that text takes, or its longest prefix of at
+** most `most` columns, and the bytes of that prefix. A wide character (Chinese, emoji) takes two, a
 ** combining one none, and a byte that is not UTF-8 one. */
 static int width(lua_State *L)
 {

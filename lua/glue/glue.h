@@ -167,6 +167,6 @@ int glue_executable(char *path, size_t size); /* the path of this program; 0: un
 #define GLUE_PROGRAM "toeplab.program"
 /* The number of threads in text; -1: not a valid number. */
 int glue_threads(const char *text);
-#define GLUE_THREADS_ERROR "the number of threads is 1 to 4096, not '%s'"
+#define GLUE_THREADS_ERROR "the number of threads must be 1 to 4096, not '%s'"
 
 #endif

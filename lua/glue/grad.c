@@ -177,8 +177,8 @@ static int run_backward(lua_State *L)
     lua_call(L, f->outputs + 1, LUA_MULTRET);
     int given = lua_gettop(L) - 2;
     if (given != f->inputs)
-        return luaL_error(L, "%s: backward returns %d values for %d inputs: a gradient, or nil, is "
-                          "due for each", f->name, given, f->inputs);
+        return luaL_error(L, "%s: backward returns %d values for %d inputs: return a gradient or "
+                          "nil for each", f->name, given, f->inputs);
     for (int i = 0; i < given; i++) {
         tl_tensor *dx = glue_test_tensor(L, i + 3);
         if (!dx && lua_toboolean(L, i + 3))

@@ -60,7 +60,7 @@ static int bytes(lua_State *L)
     luaL_Buffer pixels;
     size_t size = (size_t)tl_images_size(set);
     if (i < 0 || i >= tl_images_count(set))
-        glue_argerror(L, 2, "index %I, wanted 0..%I", (LUAI_UACINT)i,
+        glue_argerror(L, 2, "index %I is not in 0..%I", (LUAI_UACINT)i,
                       (LUAI_UACINT)(tl_images_count(set) - 1));
     uint8_t *to = (uint8_t *)luaL_buffinitsize(L, &pixels, size);
     glue_check(L, tl_images_pixels(set, i, to));

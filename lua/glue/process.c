@@ -10,7 +10,7 @@
 **                      255: this process has waited for it by other means
 **   p:pid()            the child's process id; 0 once it has been waited for
 **   p:kill()           kills the child and its process group, and closes the pipes
-**   core.sys.poll({p, ...}, seconds)   true once one of them has sent or closed its end; false
+** core.sys.poll({p, ...}, seconds)   true once one of them has sent or closed its end; false
 **                      after so many seconds, or on a signal
 ** and in the child
 **   core.sys.hear([seconds]) what the parent has sent since, waiting so long; nil: it has ended
@@ -100,10 +100,10 @@ static int read_argv(lua_State *L, char *argv[MOST])
 {
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_Unsigned n = lua_rawlen(L, 1);
-    luaL_argcheck(L, n >= 1 && n < MOST, 1, "1 to 255 words wanted");
+    luaL_argcheck(L, n >= 1 && n < MOST, 1, "must have 1 to 255 strings");
     for (lua_Unsigned i = 0; i < n; i++) {
         if (lua_rawgeti(L, 1, (lua_Integer)i + 1) != LUA_TSTRING)
-            return luaL_argerror(L, 1, "texts wanted");
+            return luaL_argerror(L, 1, "must hold strings");
         argv[i] = (char *)lua_tostring(L, -1); /* the table keeps the text alive */
         lua_pop(L, 1);
     }

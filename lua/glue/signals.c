@@ -115,7 +115,7 @@ static int output_ready(lua_State *L)
 {
     struct pollfd out = {.fd = 1, .events = POLLOUT};
     int           ready = poll(&out, 1, 200);
-    lua_pushboolean(L, ready > 0 || (ready < 0 && errno != EINTR)); /* the write tells the error */
+    lua_pushboolean(L, ready > 0 || (ready < 0 && errno != EINTR)); /* a write reports it */
     return 1;
 }
 
@@ -142,7 +142,7 @@ int glue_output_outlived(void)
 
 /* ---- Between instructions -------------------------------------------------------------------- */
 
-#define HOOK_INSTRUCTIONS 1000 /* at most so many run before a signal is noticed */
+#define HOOK_INSTRUCTIONS 1000 /* the most that run before a signal is noticed */
 
 static const char on_signal_key = 0; /* its address is the registry key of the function */
 

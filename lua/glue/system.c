@@ -152,9 +152,9 @@ static int close_keys(lua_State *L)
     return 0;
 }
 
-/* keys() -> an object with the method read; nil and the reason if stdin is no terminal. Ctrl-C
-** still sends its signal, but Ctrl-Z and Ctrl-\, which would leave the terminal as it is, do
-** not. */
+/* keys() -> an object with the method read; nil and the reason if stdin is not a terminal. Ctrl-C
+** still sends its signal, but Ctrl-Z and Ctrl-\, which would leave the terminal as it is, do not.
+** */
 static int open_keys(lua_State *L)
 {
     struct termios own;

@@ -125,16 +125,16 @@ static int params(lua_State *L)
 /* Returns the backend's own parameters at arg, in a block that is pushed. */
 static tl_tensor **own_params(lua_State *L, int arg, const tl_tno *o)
 {
-    int count = 0, want = tl_tno_param_count(o);
-    if (lua_isnoneornil(L, arg) && want == 0) return NULL;
+    int count = 0, needed = tl_tno_param_count(o);
+    if (lua_isnoneornil(L, arg) && needed == 0) return NULL;
     tl_tensor **list = glue_tensors(L, arg, &count);
-    if (count != want) glue_argerror(L, arg, "%d parameters, the backend has %d", count, want);
+    if (count != needed) glue_argerror(L, arg, "%d parameters, the backend has %d", count, needed);
     return list;
 }
 
 /* o:apply(coef, params, x [, true or cache]) -> y [, cache]. cache holds what the backend
-** derives from coef and params, such as spectra; true asks for a new one. With a cache, coef may
-** be nil. */
+** derives from coef and params, such as spectra; true makes a new one. With a cache, coef may be
+** nil. */
 static int apply(lua_State *L)
 {
     lua_settop(L, 5); /* values pushed below must not count as arguments */

@@ -90,8 +90,9 @@ static enum MHD_Result send_error(struct MHD_Connection *c, unsigned status, con
     return send_text(c, status, text, strlen(text), "text/plain; charset=utf-8");
 }
 
-/* The name of the host in a request must be that of the loopback interface: a page of another site
-** whose name is made to lead here (DNS rebinding) then gets nothing even if it knows the token. */
+/* The name of the host in a request must be a name of the loopback interface: a page of another
+** site whose name is made to lead here (DNS rebinding) then gets nothing even if it knows the
+** token. */
 static int is_local(struct MHD_Connection *c)
 {
     static const char *const names[] = {"127.0.0.1", "localhost"};
@@ -196,7 +197,7 @@ static int open_server(lua_State *L)
     memset(s, 0, sizeof *s);
     luaL_setmetatable(L, SERVER);
     luaL_argcheck(L, port >= 0 && port <= 65535, 1, "not in 0..65535");
-    luaL_argcheck(L, length >= 16 && length < sizeof s->token, 2, "16 to 127 characters wanted");
+    luaL_argcheck(L, length >= 16 && length < sizeof s->token, 2, "must have 16 to 127 characters");
     memcpy(s->token, token, length);
     int fd = listen_on((int)port, &s->port);
     if (fd < 0) return failure(L, (int)port, errno);

@@ -1,5 +1,5 @@
 /* tensorboard.c - a module of Lua: makes the records of TensorBoard's event files (event.proto).
-** Each function returns the bytes to append to a file, whose first record is that of version.
+** Each function returns the bytes to append to a file, whose first record is made by version.
 **
 **   version(time)               time: seconds since 1970
 **   scalars(time, step, list)   list: {name, number, name, number, ...}
@@ -76,7 +76,7 @@ static int restart(lua_State *L)
 
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
-/* The number of pairs in the list at arg, which is raised if it is no list of pairs. */
+/* The number of pairs in the list at arg, raises if it is not a list of pairs. */
 static size_t count_pairs(lua_State *L, int arg)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
@@ -89,7 +89,7 @@ static size_t count_pairs(lua_State *L, int arg)
 static char *push_pair(lua_State *L, int arg, size_t i)
 {
     (void)lua_rawgeti(L, arg, (lua_Integer)(2 * i + 1));
-    luaL_argcheck(L, lua_type(L, -1) == LUA_TSTRING, arg, "a name is no string");
+    luaL_argcheck(L, lua_type(L, -1) == LUA_TSTRING, arg, "a name is not a string");
     char *name = (char *)lua_tostring(L, -1);
     lua_pop(L, 1);
     (void)lua_rawgeti(L, arg, (lua_Integer)(2 * i + 2));
@@ -112,7 +112,7 @@ static int scalars(lua_State *L)
     for (size_t i = 0; i < count; i++) {
         values[i] = (Toeplab__Summary__Value)TOEPLAB__SUMMARY__VALUE__INIT;
         values[i].tag = push_pair(L, 3, i);
-        luaL_argcheck(L, lua_type(L, -1) == LUA_TNUMBER, 3, "a value is no number");
+        luaL_argcheck(L, lua_type(L, -1) == LUA_TNUMBER, 3, "a value is not a number");
         values[i].value_case = TOEPLAB__SUMMARY__VALUE__VALUE_SIMPLE_VALUE;
         values[i].simple_value = (float)lua_tonumber(L, -1);
         lua_pop(L, 1);

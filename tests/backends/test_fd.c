@@ -82,7 +82,7 @@ static result define(const problem *p, const result *r)
     return want;
 }
 
-/* Whether all four outputs of got are those of want. */
+/* Whether all four outputs of got equal those of want. */
 static int equal(const problem *p, const result *got, const result *want)
 {
     double y = distance(got->y, want->y), dx = distance(got->dx, want->dx);

@@ -12,7 +12,7 @@
 
 static answer run(tl_tno *tno, const shape *s) { return run_for(DX | DCOEF, tno, s); }
 
-/* How many outputs of rac differ from those of another backend, over the instruction sets. */
+/* How many outputs of rac differ from the outputs of another backend, over the instruction sets. */
 static int differences(const char *backend, const shape *s)
 {
     int    bad = 0;

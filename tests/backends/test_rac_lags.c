@@ -25,7 +25,7 @@ static tl_tensor *padded(tl_tensor *some, const shape *s, int64_t lags)
     return all;
 }
 
-/* The answer with coefficients for so many lags. */
+/* The result with coefficients for that many lags. */
 static answer run_cut(int wanted, const char *set, const shape *s, int64_t lags)
 {
     char    text[40];
@@ -83,7 +83,7 @@ static void short_kernels(void)
     }
 }
 
-/* The matrix is that of the definition, and only the lags that are asked for are points. */
+/* The matrix is the one of the definition, and only the given lags are points. */
 static void short_kernels_in_full(void)
 {
     for (int causal = 0; causal < 2; causal++) {

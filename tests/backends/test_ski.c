@@ -102,7 +102,7 @@ static void planted_faults_are_seen(void)
 
 /* ---- Properties ------------------------------------------------------------------------------ */
 
-/* With A full of ones, T_ij is the sum of row i of W times that of row j. */
+/* With A full of ones, T_ij is the sum of row i of W times the sum of row j. */
 static void rows_of_w_sum_to_one(void)
 {
     static const int64_t ranks[] = {2, 3, 4, 7, 64};

@@ -2,7 +2,7 @@
 ** while no kernel runs. Code that accesses a device tensor without copying it to the CPU crashes
 ** with it on any machine. The device lacks one operator, cumsum.
 **
-** With APART_LATE=SECONDS each kernel seems to take so long after its launch, until a download,
+** With APART_LATE=SECONDS each kernel seems to take that long after its launch, until a download,
 ** also of no bytes, waits for it. With APART_COUNTS=1 the description of the device is the number
 ** of tensors that were copied. With APART_GPUS=N it seems to be N GPUs. */
 #ifndef _GNU_SOURCE
@@ -73,7 +73,7 @@ static tl_status allocate(tl_ctx *ctx, size_t bytes, void **out_p)
     } else {
         size_t size = (size_t)1 << class;
         if (size > CAPACITY - s->used || !(p = malloc(sizeof *p)))
-            return tl_fail(ctx, TL_ENOMEM, "apart: out of memory: %zu bytes asked for, %zu in use",
+            return tl_fail(ctx, TL_ENOMEM, "apart: out of memory: %zu bytes requested, %zu in use",
                            bytes, s->info.live);
         *p = (piece){.at = s->used, .class = class};
         s->used += size;

@@ -283,7 +283,7 @@ template <class... P> struct launch {
     }
 };
 
-/* Refuses a launch that asks for more shared memory than the GPU has. */
+/* Refuses a launch that needs more shared memory than the GPU has. */
 inline size_t shared_limit()
 {
     const char *kib = getenv("EMULATE_SHARED_KIB");

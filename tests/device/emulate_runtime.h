@@ -89,7 +89,7 @@ inline cudaError_t take(void **out, size_t bytes)
     return cudaSuccess;
 }
 
-/* Whether device memory of so many bytes was allocated at begin and is not released. */
+/* Whether device memory of that many bytes was allocated at begin and is not released. */
 inline bool is_taken(const void *begin, size_t bytes)
 {
     piece *q = pieces().first;

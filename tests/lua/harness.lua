@@ -90,7 +90,7 @@ end
 -- The pattern of a message about an index, for raises: on_cpu, or what a GPU says, which knows only
 -- the number, because its kernel has run by then.
 function harness.out_of_range(number, on_cpu)
-  return core.device() == "cpu" and on_cpu or ("cuda: an index, %s, is out of range"):format(number)
+  return core.device() == "cpu" and on_cpu or ("cuda: index %s is out of range"):format(number)
 end
 
 -- text holds each of the plain texts.

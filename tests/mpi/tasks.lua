@@ -228,8 +228,8 @@ check("the split group has a link on devices", (group:link() ~= nil) == (core.de
   group:link())
 if group:link() then
   local ids = core.ids { 1, 2 }
-  refuses("int32 that is sent", "int32 numbers do not go", group.send, group, other, 1, ids)
-  refuses("int32 that is received", "int32 numbers do not go", group.receive, group, other, 1,
+  refuses("int32 that is sent", "int32 tensors cannot be sent", group.send, group, other, 1, ids)
+  refuses("int32 that is received", "int32 tensors cannot be sent", group.receive, group, other, 1,
     ids)
 end
 group:close()

@@ -606,7 +606,7 @@ expect "... and with space it goes on" 0 "1 done" "$toeplab" run -C "$top/full" 
 
 # This is too little even for the store.
 for blocks in 1 8 10 100; do
-    expect "files too large from the start, $blocks blocks: exit code 6" 6 "file's size was reached" \
+    expect "files too large from the start, $blocks blocks: exit code 6" 6 "file size limit was reached" \
         sh -c "ulimit -f $blocks; exec '$toeplab' run -C '$top/tiny' '$top/fails.lua'"
 done
 expect "... and with space it starts" 1 "1 done, 1 failed" \

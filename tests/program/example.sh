@@ -53,7 +53,7 @@ check "no words" refused 2 "usage: generate MODEL.h5"
 check "an empty prompt" refused 2 "usage: generate MODEL.h5" "$top/model.h5" "" 3
 check "tokens that are no number" refused 2 "usage: generate MODEL.h5" "$top/model.h5" was x
 check "no such file" refused 1 "open failed" "$top/none.h5" a 3
-check "an unknown character" refused 1 "is not among" "$top/model.h5" "#" 3
+check "an unknown character" refused 1 "is not in the vocabulary" "$top/model.h5" "#" 3
 check "convert to another form" \
     "$toeplab" generate @last --convert "$top/other.h5" --form balanced --modes 4
 check "another form" refused 1 "recurrent/form is not exact" "$top/other.h5" was 3

@@ -246,8 +246,8 @@ class Files(unittest.TestCase):
                 self.assertEqual((accepted, by_lua == "true"), (written in good,) * 2, written)
 
     def test_elements_that_do_not_fit_are_refused(self) -> None:
-        for kind, data, message in (("F64", struct.pack("<d", 1e300), "beyond those of float32"),
-                                    ("BOOL", b"\x9f", "a truth value other than 0 and 1")):
+        for kind, data, message in (("F64", struct.pack("<d", 1e300), "too large for float32"),
+                                    ("BOOL", b"\x9f", "a boolean other than 0 and 1")):
             header = json.dumps({"a": {"dtype": kind, "shape": [1],
                                        "data_offsets": [0, len(data)]}}).encode()
             with tempfile.TemporaryDirectory() as folder:

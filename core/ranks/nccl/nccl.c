@@ -18,8 +18,8 @@ typedef struct channel {
 static tl_status checked(tl_ctx *ctx, const char *what, ncclResult_t code)
 {
     if (code == ncclSuccess) return TL_OK;
-    return tl_fail(ctx, TL_EIO, "NCCL: %s failed: %s (NCCL takes one rank a GPU; NCCL_DEBUG=WARN "
-                   "says more)", what, ncclGetErrorString(code));
+    return tl_fail(ctx, TL_EIO, "NCCL: %s failed: %s (NCCL needs a GPU for each rank; set "
+                   "NCCL_DEBUG=WARN for details)", what, ncclGetErrorString(code));
 }
 
 static cudaStream_t stream_of(tl_ctx *ctx)

@@ -62,8 +62,8 @@ static int limited(const char *groups, double processors, double memory)
     return 0;
 }
 
-/* The limits of a process are its own group's, or those of one around it. */
-static void limits_are_those_of_all_groups(void)
+/* The limits of a process come from its own group or a group around it. */
+static void limits_of_all_groups(void)
 {
     static const char *const folders[] = {"a", "a/b", "cpu,cpuacct", "cpu,cpuacct/c", "memory",
                                           "memory/d"};
@@ -185,7 +185,7 @@ int main(void)
         {"the version as text and as a number", the_version_is_one},
         {"threads follow the affinity", threads_follow_the_affinity},
         {"threads follow the quota", threads_follow_the_quota},
-        {"limits are those of all groups", limits_are_those_of_all_groups},
+        {"limits come from all groups", limits_of_all_groups},
         {"build info names everything", build_info_names_everything},
         {"every operator has a kernel", every_operator_has_a_kernel},
         {"wrong numbers of threads", wrong_numbers_of_threads},

@@ -87,7 +87,7 @@ static const refusal refusals[] = {
     {{"mlp that adds others", mlp, 7, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 6), {ANY, 2, {2, 6}},
       {ANY, 1, {2}}), .i = {1, 0, 1, 3}}, TL_ESHAPE, "6 outputs and 5 inputs"},
     {{"mlp whose scale wants a gradient", mlp, 5, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 2)),
-      .i = {1, 0, 0, 2}, .f = {1e-5, -1}}, TL_EINVAL, "scale [4] wants a gradient"},
+      .i = {1, 0, 0, 2}, .f = {1e-5, -1}}, TL_EINVAL, "scale [4] requires a gradient"},
     {{"conv", conv, 2, OF({ANY, 3, {2, 3, 4}}, {ANY, 2, {2, 3}})}, TL_ESHAPE, "taps are [2,3]"},
     {{"conv of a matrix", conv, 2, OF({ANY, 2, {3, 4}}, {ANY, 2, {2, 4}})}, TL_ESHAPE, "[3,4]"},
     {{"conv origin", conv, 2, OF({ANY, 3, {2, 3, 4}}, {ANY, 2, {2, 4}}), .i = {2}}, TL_EINVAL, "2"},
@@ -272,7 +272,7 @@ static void types_that_there_are_none_of(void)
     tl_ctx_free(ctx);
 }
 
-/* The message was that of an older failure. */
+/* The message came from an older failure. */
 static void concat_of_none(void)
 {
     tl_ctx    *ctx = NULL;

@@ -9,7 +9,7 @@
 
 static tl_ctx *ctx;
 
-/* These take the place of libc's for the library, too. A signal interrupts so many calls. */
+/* These take the place of libc's for the library, too. A signal interrupts that many calls. */
 static int interruptions;
 
 #define INSTEAD __attribute__((visibility("default")))
@@ -130,7 +130,7 @@ static void long_names(void)
     }
 }
 
-/* A pipe stands for all that is no file, devices among them. */
+/* A pipe stands for everything that is not a file, such as devices. */
 static void only_a_plain_file_is_replaced(void)
 {
     struct stat s;

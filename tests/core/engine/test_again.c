@@ -43,7 +43,7 @@ static const gradient_case added[] = {
     {0},
 };
 
-/* Runs the operator twice; the loss is that of the sum of both. */
+/* Runs the operator twice; the loss is computed from the sum of both. */
 static tl_status run_twice(const gradient_case *c, tl_tensor *const *in, tl_tensor **out)
 {
     const gradient_case *once = c->p;

@@ -74,9 +74,9 @@ static void large_eps(void)
     run_adam(TL_ADAM_FAIRSEQ, 0.5, 1);
 }
 
-/* By hand: p = 1, g = 0.5, lr = 0.1, wd = 0.1, betas 0.9 and 0.99, eps 0.25, first step.
+/* Computed on paper: p = 1, g = 0.5, lr = 0.1, wd = 0.1, betas 0.9 and 0.99, eps 0.25, first step.
 ** m = 0.05, v = 0.0025; with the bias corrections 0.1 and 0.01, m/0.1 = 0.5, sqrt(v/0.01) = 0.5. */
-static void first_step_by_hand(void)
+static void first_step(void)
 {
     static const struct {
         tl_adam_kind kind;
@@ -225,7 +225,7 @@ int main(void)
                                     {"adamw", adamw},
                                     {"fairseq", fairseq},
                                     {"a large eps", large_eps},
-                                    {"first step by hand", first_step_by_hand},
+                                    {"the first step of each optimiser", first_step},
                                     {"sgd", sgd},
                                     {"gradient norm", grad_norm},
                                     {"no gradient, no step", without_gradient},

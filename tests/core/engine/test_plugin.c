@@ -174,9 +174,9 @@ static void wrong_files_are_refused(void)
                   "#include \"backend.h\"\n"
                   "const tl_tno_backend tl_tno_backend_entry = {.abi = TL_TNO_ABI,\n"
                   "  .name = \"auto\", .summary = \"which?\", .domain = \"lag\"};\n"));
-    refused(ctx, "abi.so", "made for ABI 99, this is ABI 3");
+    refused(ctx, "abi.so", "built for ABI 99, but this is ABI 3");
     refused(ctx, "other.so", "exports no tl_tno_backend_entry");
-    refused(ctx, "word.so", "'auto' is the word that chooses a backend");
+    refused(ctx, "word.so", "the name 'auto' is reserved");
     refused(ctx, "where.so", "its domain is not \"lag\", \"warp\" or \"frequency\"");
     refused(ctx, "other.so.c", "");
     refused(ctx, "absent.so", "No such file");
@@ -192,9 +192,9 @@ static void problems_are_remembered(void)
     (void)snprintf(paths, sizeof paths, "%s::%s/absent", folder, folder);
     CHECK(setenv("TOEPLAB_BACKENDS", paths, 1) == 0);
     tl_ctx *ctx = context();
-    static const char *const parts[] = {"abi.so: made for ABI 99",  "half.so: it lacks",
+    static const char *const parts[] = {"abi.so: built for ABI 99", "half.so: it lacks",
                                         "other.so: exports no ", "twin.so: a backend named",
-                                        "where.so: its domain", "word.so: 'auto' is",
+                                        "where.so: its domain", "word.so: the name 'auto' is",
                                         "absent: No such file"};
     CHECK(tl_backend_problem_count(ctx) == 7);
     for (int i = 0; i < 7 && i < tl_backend_problem_count(ctx); i++)
@@ -279,7 +279,7 @@ static void options_are_checked(void)
     CHECK_STATUS(with(ctx, "fft", "planner=guess"), TL_EINVAL);
     CHECK(strstr(tl_errmsg(ctx), "planner is 'guess', not one of measure estimate") != NULL);
     CHECK_STATUS(with(ctx, "fft", "planner"), TL_EINVAL);
-    CHECK(strstr(tl_errmsg(ctx), "option 'planner' lacks its '=value'") != NULL);
+    CHECK(strstr(tl_errmsg(ctx), "option 'planner' has no '=value'") != NULL);
     CHECK_STATUS(with(ctx, "fft", "planner=estimate"), TL_OK);
     tl_ctx_free(ctx);
 }

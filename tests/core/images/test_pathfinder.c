@@ -69,7 +69,7 @@ static void an_image_depends_on_the_seed_and_its_number_alone(void)
 }
 
 /* A change of these hashes is a change of the data: raise the version in tasks/pathfinder.lua. */
-static void the_images_are_those_of_this_version(void)
+static void images_have_not_changed(void)
 {
     static const struct {
         int64_t size, count;
@@ -191,7 +191,7 @@ static void wrong_options(void)
         const char *message;
     } cases[] = {
         {{8, 32, 1, 0, 1}, "pathfinder: options.bytes is 8, "},
-        {{BYTES, 48, 1, 0, 1}, "size is 48, wanted 32, 64, 128 or 256"},
+        {{BYTES, 48, 1, 0, 1}, "size is 48, not 32, 64, 128 or 256"},
         {{BYTES, 32, 1, 0, 0}, "first 0 or count 0 is out of range"},
         {{BYTES, 32, 1, -1, 1}, "first -1 or count 1 is out of range"},
         {{BYTES, 32, 1, INT64_MAX, 1}, "is out of range"},
@@ -277,7 +277,7 @@ int main(void)
     int failed = run_tests((const test[]){
         {"an image depends on the seed and its number alone",
          an_image_depends_on_the_seed_and_its_number_alone},
-        {"the images are those of this version", the_images_are_those_of_this_version},
+        {"the images have not changed", images_have_not_changed},
         {"half of the labels are 1", half_of_the_labels_are_1},
         {"disks lie on the ends that the label says", disks_lie_on_the_ends_that_the_label_says},
         {"the margin of Path-X is 2 or 3", the_margin_of_path_x_is_2_or_3},

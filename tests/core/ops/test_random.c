@@ -113,7 +113,7 @@ static void any_number_of_threads(void)
     for (int i = 0; i < 3; i++) tl_tensor_free(first[i]);
 }
 
-/* On any number of threads, indices are those of scalar draws, and use as much of the stream. */
+/* On any number of threads, indices equal scalar draws, and use as much of the stream. */
 static void indices_are_scalar_draws(void)
 {
     enum { COUNT = 5003 };

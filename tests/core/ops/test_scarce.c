@@ -1,5 +1,5 @@
-/* test_scarce.c - processes with little address space left: what they ask for is done, or refused
-** for want of memory; none dies, and none hangs, whatever library it was that got none. */
+/* test_scarce.c - processes with little address space left: a request succeeds, or is refused for
+** want of memory; none dies, and none hangs, whatever library it was that got none. */
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -119,7 +119,7 @@ static void refuses(void)
     tl_tensor *x = zeros(ctx, 2, (const int64_t[]){2, 4}), *one = zeros(ctx, 0, NULL);
     CHECK_STATUS(tl_topk(x, 0, &a, &b), TL_EINVAL);
     CHECK_STATUS(tl_topk(x, 5, &a, &b), TL_EINVAL);
-    CHECK(strstr(tl_errmsg(ctx), "5 elements of each row of x, which is [2,4]") != NULL);
+    CHECK(strstr(tl_errmsg(ctx), "k is 5, x is [2,4]") != NULL);
     CHECK_STATUS(tl_topk(one, 1, &a, &b), TL_ESHAPE);
     CHECK_STATUS(tl_argsort(one, &a, &b), TL_ESHAPE);
     CHECK(strstr(tl_errmsg(ctx), "argsort: x is []") != NULL);

@@ -298,7 +298,7 @@ static void machines_of_other_kinds_keep_their_tuning(void)
 }
 
 /* Where nothing can be written FFTW does not measure, so that runs still repeat. */
-static void no_folder_is_no_error(void)
+static void missing_folder(void)
 {
     CHECK(setenv("TOEPLAB_CACHE", wisdom, 1) == 0); /* a file where a folder should be */
     tl_tensor *first = tuned(750), *again = tuned(750);
@@ -326,7 +326,7 @@ int main(void)
         {"bad tuning is replaced", bad_tuning_is_replaced},
         {"stored tuning needs no lock", stored_tuning_needs_no_lock},
         {"machines of other kinds keep their tuning", machines_of_other_kinds_keep_their_tuning},
-        {"no folder for tuning is no error", no_folder_is_no_error},
+        {"a missing folder for tuning is not an error", missing_folder},
         {0},
     });
     tl_ctx_free(ctx);

@@ -354,7 +354,7 @@ static void old_schemas_are_backed_up_and_upgraded(void)
     CHECK(real(s, "PRAGMA user_version") == 7);
     tl_store_close(s);
     CHECK(scratch_count(scratch("old"), "runs.db.v1") == 1);
-    s = open_store(scratch("old"), TL_STORE_READ); /* its schema is that of a new store */
+    s = open_store(scratch("old"), TL_STORE_READ); /* its schema equals that of a new store */
     CHECK(real(s, "SELECT count(*) FROM v_trials") == 1);
     tl_store_close(s);
     CHECK(mkdir(scratch("backup"), 0777) == 0);

@@ -10,7 +10,7 @@ static tl_ctx *ctx;
 
 /* ---- Values and texts ------------------------------------------------------------------------ */
 
-/* The value of text; -1 if it is no expression. */
+/* The value of text; -1 if it is not an expression. */
 static int value_of(const char *text)
 {
     int value = -1;
@@ -63,7 +63,7 @@ static void texts_are_as_published(void)
     }
 }
 
-static void what_is_no_expression(void)
+static void invalid_expressions(void)
 {
     static const char *const wrong[][2] = {
         {"", "does not end"},           {"[MIN 1", "does not end"},
@@ -318,7 +318,7 @@ int main(void)
     int failed = run_tests((const test[]){
         {"operators", operators},
         {"texts are as published", texts_are_as_published},
-        {"what is no expression", what_is_no_expression},
+        {"invalid expressions are refused", invalid_expressions},
         {"drawn expressions are what was asked", drawn_expressions_are_what_was_asked},
         {"a seed says it all", a_seed_says_it_all},
         {"the published distribution", the_published_distribution},

@@ -134,7 +134,7 @@ static void many_words(void)
     for (int i = 0; i < WORDS; i++) wrong += tl_tensor_ci32(ids)[i] != WORDS - 1 - i;
     CHECK(!wrong);
     tl_vocab_free(v);
-    CHECK_STATUS(tl_vocab_new_words(c, &v), TL_OK); /* once more, of the same text */
+    CHECK_STATUS(tl_vocab_new_words(c, &v), TL_OK); /* again, of the same text */
     CHECK(tl_vocab_size(v) == WORDS + 2);
     tl_tensor_free(ids);
     tl_encoder_free(e);

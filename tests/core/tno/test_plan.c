@@ -99,7 +99,7 @@ static void the_matrix_of_a_device_starts_the_blas(void)
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* The bytes that a plan for one channel holds in a context of so many threads. */
+/* The bytes that a plan for one channel holds in a context of that many threads. */
 static int64_t plan_bytes(const char *backend, int64_t n, int threads)
 {
     tl_ctx *kept = ctx;

@@ -43,7 +43,7 @@ static double sum_of(const problem *p, const tl_tensor *t, const tl_tensor *x, i
     return sum;
 }
 
-/* y [b,n,d]: what r says of x, the prompt at once and the others one by one. */
+/* y [b,n,d]: what r computes from x, the prompt at once and the others one by one. */
 static void steps(const problem *p, tl_recurrence *r, const tl_tensor *x, tl_tensor *y)
 {
     int64_t done = 0, row = p->d;
@@ -350,7 +350,7 @@ static void forks_share_the_kernel(void)
     for (int k = 0; k < 5; k++) tl_tensor_free(list[k]);
 }
 
-static void memory_is_that_of_the_positions_to_come(void)
+static void memory_of_positions(void)
 {
     const int64_t lags = 1 << 14, d = 16, few = 100;
     size_t        before = tl_memory_info(ctx).live;
@@ -432,7 +432,7 @@ int main(void)
         {"numbers repeat with lazy tiles", lazy_numbers_repeat},
         {"lazy tiles after a fork of the process", lazy_tiles_after_a_fork_of_the_process},
         {"forks share the kernel", forks_share_the_kernel},
-        {"memory is that of the positions to come", memory_is_that_of_the_positions_to_come},
+        {"memory grows with the positions to come", memory_of_positions},
         {"memory runs out anywhere", memory_runs_out_anywhere},
         {"wrong arguments", wrong_arguments},
         {0}});

@@ -100,7 +100,7 @@ static void result_free(result *r)
     tl_tensor_free(r->dense);
 }
 
-/* How many of the four outputs are not those of want. */
+/* How many of the four outputs differ from want. */
 static int differences(const result *got, const result *want)
 {
     return (distance(got->y, want->y) > TOLERANCE) + (distance(got->dx, want->dx) > TOLERANCE) +
@@ -408,7 +408,7 @@ int main(void)
         {"linear, shifted, causal", properties_hold},
         {"points are lags", points_are_lags},
         {"a cache that is not aligned is refused", a_cache_that_is_not_aligned_is_refused},
-        {"gradients without a tape equal those of the tape", gradients_without_a_tape},
+        {"gradients without a tape equal gradients by the tape", gradients_without_a_tape},
         {"wrong shapes are refused", wrong_shapes_are_refused},
         {"threads do not change results", threads_do_not_change_results},
         {0},

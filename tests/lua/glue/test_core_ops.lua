@@ -186,7 +186,7 @@ test("reshape, transpose, permute", function()
     "bad argument #2 to '.*transpose' %(axis 3, where there are 2%)")
   raises(function() m():permute { 1 } end,
     "bad argument #1 to '.*permute' %(not one entry per axis%)")
-  raises(function() m():permute { 1, 1 } end, "the axes of %[2,3%] are not all named once")
+  raises(function() m():permute { 1, 1 } end, "axes is not a permutation of the axes of %[2,3%]")
   raises(function() m():permute { 1, 3 } end, "axis 3, where there are 2")
 end)
 

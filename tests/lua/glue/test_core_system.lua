@@ -324,7 +324,7 @@ test("threads", function()
   for _, bad in ipairs(bad_ones) do
     local out, err, code = shell('"$T" ' .. bad .. (bad == "--threads" and "" or " lua " .. file))
     eq({ out, code }, { "", 2 })
-    ok(err:find "^toeplab: the number of threads is 1 to 4096, not '[^\n]*\n$", err)
+    ok(err:find "^toeplab: the number of threads must be 1 to 4096, not '[^\n]*\n$", err)
   end
 end)
 

@@ -115,7 +115,7 @@ for _, case in ipairs {
   { "a device after the first tensor", [[
       local core = require "toeplab.core"
       local x = core.ones(1)
-      core.use_device("/tmp/other.so")]], "the context computes on apart already" },
+      core.use_device("/tmp/other.so")]], "the context already computes on apart" },
 } do
   t.test("refused: " .. case[1], function()
     local out, ok = run(case[2], apart)
@@ -136,8 +136,8 @@ end)
 
 for _, case in ipairs {
   { "of no such name", "cud", "device 'cud': this build has no such device" },
-  { "with a wrong card", "cuda:x", "device 'cuda:x': wanted cpu, cuda, or cuda:1" },
-  { "with a card beyond all", "cuda:99999", "device 'cuda:99999': wanted cpu, cuda" },
+  { "with a wrong card", "cuda:x", "device 'cuda:x': unknown: use cpu, cuda, or cuda:1" },
+  { "with a card beyond all", "cuda:99999", "device 'cuda:99999': unknown: use cpu, cuda" },
   { "cpu with a card", "cpu:0", "device 'cpu'" },
   { "of no such file, with colons", "/no:such/x:y.so", "'/no:such/x:y.so': /no:such/x:y.so: " },
   { "without its card", apart .. ":3", "has one GPU, no number 3" },

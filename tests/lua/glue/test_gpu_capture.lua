@@ -201,7 +201,7 @@ t.test("what a capture made is nothing before a run, and if it is no result", fu
     error "on purpose"
   end)
   t.raises(two.totable, "made in a capture", two)
-  t.raises(core.capture, "streams 1 and 2 have one key", { streams()[1], streams()[1] }, print)
+  t.raises(core.capture, "streams 1 and 2 have the same key", { streams()[1], streams()[1] }, print)
   one:close()
   two:close()
 end)

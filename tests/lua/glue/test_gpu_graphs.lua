@@ -196,7 +196,7 @@ t.test("an index out of range in a step that is a graph is told there", function
   local opt = tl.train.graph(model, tl.optim.adam(model, {}))
   for step = 1, 4 do plain(model, opt, step) end
   local bad = batch(5):clone():fill(VOCAB)
-  t.raises(tl.train.lm_step, "an index, 30, is out of range", model, opt, bad)
+  t.raises(tl.train.lm_step, "index 30 is out of range", model, opt, bad)
   t.ok(plain(model, opt, 5) > 0)
   t.eq(select(2, opt.graphs:counts()), 4)
 end)

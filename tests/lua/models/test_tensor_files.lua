@@ -123,10 +123,10 @@ test("reads every type", function()
 end)
 
 test("an element that the tensor cannot hold is an error", function()
-  local long, large = "an integer of more than 32 bits", "a number beyond those of float32"
+  local long, large = "an integer of more than 32 bits", "a number too large for float32"
   for _, case in ipairs { { "I64", "<i8", 1 << 31, long }, { "I64", "<i8", -(1 << 31) - 1, long },
     { "U32", "<I4", 1 << 31, long }, { "U64", "<I8", -1, long }, { "F64", "<d", 1e300, large },
-    { "F64", "<d", -3.5e38, large }, { "BOOL", "<B", 159, "a truth value other than 0 and 1" } } do
+    { "F64", "<d", -3.5e38, large }, { "BOOL", "<B", 159, "a boolean other than 0 and 1" } } do
     local data = packed(case[2], { 0, case[3] })
     t.raises(tl.load, "/t.safetensors: tensor 'x': element 2 is " .. case[4],
       write("t.safetensors", tensors(one(case[1], 2, #data), data)))
