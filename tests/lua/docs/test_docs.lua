@@ -57,7 +57,7 @@ local function paths_in(text)
   local list, folders = {}, { core = 1, backends = 1, lua = 1, experiments = 1, tests = 1, docs = 1,
     results = 1 }
   text = text:gsub("\n```.-\n```", "")
-  for path in text:gmatch "%]%(([^)#:]+)%)" do list[#list + 1] = path end
+  for path in text:gmatch "%]%(([^)#:]+)[#)]" do list[#list + 1] = path end
   for path in text:gmatch "`([%w_./-]+)`" do
     if folders[path:match "^(%w+)/"] and not path:find "%u%u" then list[#list + 1] = path end
   end
