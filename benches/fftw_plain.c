@@ -26,8 +26,8 @@ typedef struct problem {
 
 typedef struct worker { /* the channels first..last-1, and room for LANES of them */
     const problem *p;
-    int            first, last, lanes;   /* lanes: those at work on */
-    size_t         reals, complexes;     /* from one lane to the next: aligned as FFTW wants it */
+    int            first, last, lanes;   /* lanes: computed at a time */
+    size_t         reals, complexes;     /* from one lane to the next: aligned as FFTW requires */
     float         *time;                 /* [LANES,2n] */
     fftwf_complex *t, *x, *dt, *product; /* [LANES,n+1] */
     pthread_t      thread;

@@ -191,7 +191,7 @@ end
 -- Says whether other programs have disturbed the measurement.
 local function disturbance(load, busy)
   if not busy then return ("The load of the machine before was %.2f."):format(load) end
-  return ("Other programs were at work (a load of %.1f before), so the seconds are left out; the "
+  return ("Other programs were running (a load of %.1f before), so the seconds are left out; the "
     .. "memory does not depend on that."):format(load)
 end
 

@@ -239,7 +239,7 @@ def wait():
 
 
 def timed(run, calls):
-    run()  # others have been at work in between
+    run()  # other processes have run in between
     wait()
     start = time.perf_counter()
     for _ in range(calls):

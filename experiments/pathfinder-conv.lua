@@ -13,7 +13,7 @@
 local tl = require "toeplab"
 
 local TRAINING, HELD_OUT = 1, 2 -- seeds of the images
-local SEGMENTS = 14             -- of a contour: so many moves lead from one end to the other
+local SEGMENTS = 14             -- moves from one end of a contour to the other
 -- By the size of the images: the radius of the brightest part of a disk, and the longest move.
 local sizes = { [32] = { disk = 1, reach = 5 }, [128] = { disk = 2, reach = 12 } }
 
@@ -24,7 +24,7 @@ function Net:build(o)
   self.first, self.last = tl.nn.Linear(o.window ^ 2 | 0, o.dim), tl.nn.Embedding(moves + 1, o.dim)
   self.second, self.out = tl.nn.Linear(o.dim, o.dim), tl.nn.Linear(o.dim, moves)
   for grey = 0, 255 do greys[grey + 1] = { grey / 255 } end
-  self.greys = { tl.tensor(greys) } -- in a table, so that it is no parameter
+  self.greys = { tl.tensor(greys) } -- in a table, so that it is not a parameter
 end
 
 function Net:forward(windows, last)                        -- ids [b,window^2] and [b] -> [b,moves]

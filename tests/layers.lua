@@ -453,6 +453,35 @@ rule("only the room store names the tables of the store in SQL", function(path, 
   end
 end)
 
+-- ---- The English ----
+
+-- Phrases that are read twice, what to write instead, and what may stand nevertheless.
+local phrases = {
+  { "%f[%a]is no %l", "is not a", { "here is no ", "is no longer", "is no more", "is no less",
+    "is no other", "is no matter" } },
+  { "%f[%a]goes? with%f[%A]", "requires" },
+  { "%f[%a]goes? without%f[%A]", "cannot be combined with" },
+  { "%f[%a][ia][sr]e? told%f[%A]", "is reported", { "told apart" } },
+  { "%f[%a]tells of%f[%A]", "reports" },
+  { "%f[%a]at work%f[%A]", "running" },
+  { "%f[%a]what came of%f[%A]", "the result of" },
+  { "%f[%a]anew%f[%A]", "again" },
+  { "%f[%a]by hand%f[%A]", "manually", { "written by hand" } },
+  { "%f[%a]so many %l", "the name of the number" },
+}
+
+rule("texts avoid the phrases that are read twice", function(path, text, fault)
+  if path:find "^tests/" then return end
+  for n, line in each_line(text) do
+    for _, phrase in ipairs(phrases) do
+      local allowed = line
+      for _, fine in ipairs(phrase[3] or {}) do allowed = allowed:gsub(fine, "") end
+      local found = allowed:match(phrase[1])
+      if found then fault(n, ("says '%s': write '%s'"):format(found, phrase[2])) end
+    end
+  end
+end)
+
 -- ---- The tree ----
 
 local function files()
@@ -543,6 +572,9 @@ local planted = { -- rule, path, text
   { 14, "core/tno/tno.c", c "const char *const f = \"fft\";" },
   { 14, "core/cuda/tno.cu", c "const char *const f = \"ski\";" },
   { 15, "core/ops/x.c", c "static void f(const tl_args *a) { g(a->list.in[3]); }" },
+  { 17, "lua/toeplab/x.lua", lua "-- what is no list" },
+  { 17, "core/x.c", c "/* is told by its name */" },
+  { 17, "docs/x.md", "This goes with that." },
   { 15, "core/scan/x.c", c "static void f(tl_tensor *const *in) { g(in[0]); }" },
   { 15, "core/tno/x.c", c "static void f(const tl_args *a) { g(a->list.out[0]); }" },
   { 15, "core/cuda/x.cu", c "static void f(const tl_args *a) { g(a->list.i[1]); }" },
@@ -572,6 +604,7 @@ local clean = { -- path, text: near misses, in which nothing may be found
   { "backends/naive/x.cu", c "#include \"../common/apply.cuh\"" },
   { "lua/toeplab/nn/x.lua",
     lua "local M = {}\nfunction M.f() return require \"toeplab.nn\" end" },
+  { "docs/x.md", "There is no key that is no longer told apart." },
   { "lua/toeplab/runs/x.lua", lua "local a = require \"toeplab.base.json\"" },
   { "lua/toeplab/store/x.lua", lua "local a = \"SELECT id FROM trials\"" },
   { "lua/toeplab/runs/x.lua", lua("-- the last events\nlocal a = "

@@ -11,9 +11,9 @@
 **   p:pid()            the child's process id; 0 once it has been waited for
 **   p:kill()           kills the child and its process group, and closes the pipes
 ** core.sys.poll({p, ...}, seconds)   true once one of them has sent or closed its end; false
-**                      after so many seconds, or on a signal
+**                      after these seconds, or on a signal
 ** and in the child
-**   core.sys.hear([seconds]) what the parent has sent since, waiting so long; nil: it has ended
+**   core.sys.hear([seconds]) what the parent has sent, waiting up to `seconds`; nil: it has ended
 **   core.sys.tell(text)      sends to the parent
 **   core.sys.print_to(path)  appends what this process prints to a file from now on
 **

@@ -649,7 +649,7 @@ refuse "a damaged store: exit code 6" 6 "runs.db" "$toeplab" run -C "$top/broken
 check "... and it is left as it was" grep -q "this is no database" "$top/broken/runs.db"
 mkdir -p "$top/lost/runs/0123456789ab"
 : >"$top/lost/runs.db"
-refuse "an empty store beside trials: exit code 6" 6 "runs.db is empty" \
+refuse "an empty store beside trials: exit code 6" 6 "runs.db is damaged: it is empty" \
     "$toeplab" run -C "$top/lost" "$quick" $smoke
 echo "no file" >"$top/file"
 expect "a results folder that cannot be" 6 "file" "$toeplab" run -C "$top/file" "$quick" $smoke

@@ -73,7 +73,7 @@ touch "$tree/benches/x.c"
 check "an edited bench is built" 0 "[x]" "^lab: building" x
 check "... and its folder removed" 0 "" - clean
 mkdir "$TOEPLAB_BUILD"
-check "... but no other" 2 "" "is no build folder of lab" clean
+check "... but no other" 2 "" "is not a build folder of lab" clean
 rmdir "$TOEPLAB_BUILD"
 TOEPLAB_BUILD="$top"
 : >"$top/lab.setup"
@@ -112,7 +112,7 @@ whole=$PATH
 PATH="$top/fake:$PATH"
 export LACKS=libdnnl-dev
 check "clean again" 0 "" - clean
-check "an optional package is missing" 0 "[x]" "^lab: it goes without libdnnl-dev" x
+check "an optional package is missing" 0 "[x]" "^lab: continuing without libdnnl-dev" x
 LACKS=libhdf5-dev
 check "and again clean" 0 "" - clean
 check "a required package is missing" 2 "" "^lab: failed: installing what is required" x

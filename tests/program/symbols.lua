@@ -22,6 +22,7 @@ end
 local function declared(text, mark)
   local names = {}
   local code = ("\n" .. text):gsub("/%*.-%*/", ""):gsub("\n#[^\n]*", "\n")
+    :gsub("\n%u[%u_]*%b()\n", "\n") -- a list that a macro expands
   code = code:gsub('extern "C" {', ""):gsub("%b{}", "{}")
   for statement in code:gmatch "[^;]+" do
     local before, name = statement:match "^([^(]-)(tl_%w+[%w_]*)%s*%("

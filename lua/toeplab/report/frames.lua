@@ -252,7 +252,7 @@ function Frame:columns()
   return list
 end
 
--- Returns the key that was tuned for each setting; nil if none was, or if its values are told apart
+-- Returns the key that was tuned for each setting; nil if none was, or if its values stay apart
 -- because a filter or the set `apart` (may be nil) names it.
 function Frame:tuned_key(apart)
   local key = self.plan.tuned_key

@@ -377,7 +377,7 @@ local function other_keys(frame, chosen, trials)
   return keys
 end
 
--- Adds to the keys of the rows the keys that vary only from command to command: nobody asks for a
+-- Adds to the keys of the rows the keys that vary only from command to command: nobody expects a
 -- mean over these, in which a trial run would take part.
 local function add_between(frame, rows, chosen, trials)
   local all = table.move(rows, 1, #rows, 1, {})
