@@ -292,7 +292,7 @@ static void nonsense_is_refused(void)
     refuse(0, "inducing=99999999", NULL, TL_EBACKEND, "16777216");
     refuse(0, "taps=-1", NULL, TL_EINVAL, "taps");
     refuse(0, "taps=99999999", NULL, TL_EBACKEND, "16777216");
-    refuse(0, "parts=sparse", "taps=0", TL_EBACKEND, "nothing");
+    refuse(0, "parts=sparse", "taps=0", TL_EBACKEND, "no terms");
     refuse(0, "parts=dense", NULL, TL_EINVAL, "low-rank");
     refuse(1, "as_published=1", NULL, TL_EBACKEND, "no causal");
     refuse(0, "as_published=1", "interpolation=cubic", TL_EBACKEND, "linearly");

@@ -253,7 +253,7 @@ static void groups_end(void)
     CHECK_STATUS(tl_h5_child(f, "loop", 0, &name, &kind), TL_OK);
     CHECK(!strcmp(name, "again") && kind == 'g');
     CHECK_STATUS(tl_h5_child(f, "/loop/again", 0, &name, &kind), TL_EINVAL);
-    CHECK(strstr(tl_errmsg(ctx), "'/loop/again' is '/loop/' again") != NULL);
+    CHECK(strstr(tl_errmsg(ctx), "'/loop/again' is another link to '/loop/'") != NULL);
     CHECK_STATUS(tl_h5_child(f, "loop//./", 0, &name, &kind), TL_OK);
     for (; st == TL_OK && depth < 110; depth++) {
         st = tl_h5_child(f, way, 0, &name, &kind);
