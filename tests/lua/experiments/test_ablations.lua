@@ -221,7 +221,7 @@ t.test("mqar at scale smoke", function()
   smoke("mqar", { "seeds=1" }, function(store)
     local rows = store:rows [[SELECT count(*) AS n FROM v_last WHERE name = 'test_accuracy'
       AND value BETWEEN 0 AND 1]]
-    t.eq(rows[1].n, 16) -- seven mixers, two widths
+    t.eq(rows[1].n, 14) -- seven mixers, two widths
   end)
 end)
 

@@ -60,8 +60,8 @@ t.test("glue.lua starts at random, from a trial and from its file", function()
     local failed = query(folder, "SELECT error FROM v_trials WHERE status = 'failed'")[1]
     t.ok(failed.error:find("the tnn_mlm has dim = 8, and this model 16", 1, true), failed.error)
     t.eq(run(folder, "glue", { "start=" .. id, "tokenizer=word", "task=text:rte" }), 1)
-    t.eq(#query(folder, "SELECT 1 FROM v_trials WHERE error LIKE '%has tokenizer = bpe, and this "
-      .. "run word; give tokenizer=bpe%'"), 1)
+    t.eq(#query(folder, "SELECT 1 FROM v_trials WHERE error LIKE '%has tokenizer = bpe, but this "
+      .. "run has word; give tokenizer=bpe%'"), 1)
     code, said = run(folder, "glue", { "start=@last" })
     t.ok(code ~= 0 and said:find "start takes an id", said)
     t.eq(run(folder, "glue", { "start=" .. folder .. "/none.h5", "task=text:rte" }), 1)

@@ -181,7 +181,7 @@ local damaged = { -- what, bytes, message
   { "a giant header", string.pack("<I8", 1 << 40), "would have 1099511627776 bytes" },
   { "a negative header", string.pack("<i8", -1), "would have 18446744073709551615 bytes" },
   { "no object", tensors "[]", "does not begin with '{'" },
-  { "no JSON", tensors '{"a":}', "not valid JSON: line 1: wanted a value" },
+  { "no JSON", tensors '{"a":}', "not valid JSON: line 1: expected a value" },
   { "nested", tensors('{"a":' .. ("["):rep(300000)), "not valid JSON" },
   { "a key twice", tensors('{"a":1,"a":2}'), "a key that is not there yet" },
   { "null", tensors '{"a":null}', "tensor 'a' is not described by an object" },

@@ -100,7 +100,7 @@ t.test("checks label and title where they are declared", function()
       { "label = { ['mixr=tnn'] = 'TNN' }", "label of mixr=tnn: .* 'mixr'; did you mean 'mixer'" },
       { "label = { 'TNN' }", "label has 'TNN' without a name" },
       { "label = { ppl = 3 }", "label of ppl must be one line of text" },
-      { "label = { ppl = { 'PPL', latex = '$x$' } }", "label of ppl is .* has 'latex'" },
+      { "label = { ppl = { 'PPL', latex = '$x$' } }", "label of ppl must be .* has 'latex'" },
       { "label = { ['mixer = tnn'] = 'TNN' }", "without blanks around =" },
       { "title = 'two\\nlines'", "title must be one line of text" },
       { "title = ''", "title must be one line of text" },
