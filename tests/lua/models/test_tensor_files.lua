@@ -192,7 +192,7 @@ local damaged = { -- what, bytes, message
   { "a list as dtype", tensors('{"a":{"dtype":["F32"],"shape":[],"data_offsets":[0,4]}}', "1234"),
     "tensor 'a' has no dtype" },
   { "none of many", tensors(one("F32", "0,4611686018427387904", 0)), "multiply to more than 2^60" },
-  { "a comma too many", tensors(one("F32", "1,", 4), "1234"), "wanted a value behind the comma" },
+  { "a comma too many", tensors(one("F32", "1,", 4), "1234"), "expected a value behind the comma" },
   { "a name with %", tensors '{"%d%s":[]}', "tensor '%%d%%s' has no dtype" },
   { "a shape", tensors(one("F32", "1.5", 4), "1234"), "shape that is not a list" },
   { "a negative shape", tensors(one("F32", "-1", 4), "1234"), "shape that is not a list" },
