@@ -212,8 +212,9 @@ end)
 t.test("JSON of other programs is decoded", function()
   t.eq(json.decode ' {"a": [1, -2.5e1, true, null], "b\\n\\u00e4\\\\": {}, "c": "x\\"y"} ',
     { a = { 1, -25.0, true }, ["b\n\xc3\xa4\\"] = {}, c = 'x"y' })
-  for text, why in pairs { ['{"a": 1'] = "line 1: wanted ',' or '}'", ['{a: 1}'] = "wanted a key",
-    ['[1\n2]'] = "line 2: wanted ',' or ']'", ["[1] 2"] = "wanted the end", ["'x'"] = "a value",
+  for text, why in pairs { ['{"a": 1'] = "line 1: expected ',' or '}'",
+    ['{a: 1}'] = "expected a key",
+    ['[1\n2]'] = "line 2: expected ',' or ']'", ["[1] 2"] = "expected the end", ["'x'"] = "a value",
     ['"x'] = "the end of the string", [""] = "a value", ['"\\q"'] = "an escape of JSON",
     ['"a\nb"'] = "no control character in a string", ["\v1"] = "a value" } do
     t.raises(json.decode, why, text)
@@ -224,7 +225,7 @@ t.test("JSON of other programs is decoded", function()
   end
   for _, word in ipairs { "01", "-01", ".5", "1.", "1.e5", "+1", "1e", "1e+", "0x1", "1-5", "--1",
     "1.2.3", "-", "NaN", "inf" } do
-    t.raises(json.decode, "wanted a value", word)
+    t.raises(json.decode, "expected a value", word)
   end
 end)
 
