@@ -100,7 +100,8 @@ local folders = {
     "outside/precious.txt" },
   { "an absolute path", file_row(("'%s/outside/precious.txt'"):format(top)), "precious.txt" },
   { "a path to another trial", file_row "'runs/000000000000/note-00000020.txt'", "000000000000" },
-  { "a path with a newline", file_row("'runs/' || substr(trial, 1, 12) || '/a\nb'"), "did not write" },
+  { "a path with a newline", file_row("'runs/' || substr(trial, 1, 12) || '/a\nb'"),
+    "did not write" },
   { "a file that is a link", function(dir)
     link("runs/*/note-*.txt", "outside/precious.txt")(dir)
     sql(("UPDATE artifacts SET bytes = %d, sha256 = '%s' WHERE kind = 'note'")
