@@ -101,7 +101,7 @@ function resume.go_back(self)
       local state, why = usable(self, row, rows)
       self.rows:forget_after(state and row.step or row.step - 1)
       if not state then
-        error(("guard: checkpoint %s/%s %s; the same command trains again from an earlier "
+        error(("guard: checkpoint %s/%s %s; run the same command to train again from an earlier "
           .. "checkpoint"):format(self.folder, row.path, why), 0)
       end
       apply(self, state)

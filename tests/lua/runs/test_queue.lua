@@ -33,7 +33,7 @@ for _, case in ipairs(unseen) do
       t.ok(core.sys.exists(c.root .. "/slurm/1/job"))
       code, said = c:submit()
       t.eq(code, case.says and 1 or 0)
-      t.ok(said:find(case.says or "nothing to submit: 3 trials left", 1, true), said)
+      t.ok(said:find(case.says or "nothing to submit: 3 trials in the queue", 1, true), said)
       t.ok(not core.sys.exists(c.root .. "/slurm/2"))
       c.set = nil
       for _, name in ipairs { "cluster", "user" } do os.remove(c.folder .. "/" .. name) end
@@ -288,7 +288,7 @@ t.test("a command that waits does not resubmit trials that a guard ended in anot
     t.eq(c:submit "fail=3 rate=0.5 seeds=1", 0)
     local code, said = wait_for_tasks(c, "fail=3 rate=0.5 seeds=1", 1)
     t.eq(code, 1)
-    t.holds(said, "nothing to submit: 1 trial left", "1 trial: 1 failed")
+    t.holds(said, "nothing to submit: 1 trial in the queue", "1 trial: 1 failed")
     t.eq(t.read(c.folder .. "/last"), "1\n")
   end)
 end)

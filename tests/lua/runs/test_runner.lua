@@ -221,7 +221,7 @@ t.test("a text that was changed or is gone is told in its place", function()
       "SELECT path FROM v_artifacts WHERE kind = 'sample'")[1].path
     write(file, "")
     t.eq(run(folder, {}, text), 0)
-    t.ok(read(path):find("sample.*was changed"), read(path))
+    t.ok(read(path):find("sample.*has changed"), read(path))
     os.remove(file)
     t.eq(run(folder, {}, text), 0)
     t.ok(read(path):find("No such file"), read(path))

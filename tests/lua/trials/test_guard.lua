@@ -120,11 +120,11 @@ t.test("a trial ends if rollbacks do not help, and the message says why", functi
   in_folder(function(folder)
     local code, said = trials.run(folder, (script:gsub("model, opt, nil", "model, nil, nil")))
     t.eq(code, 1)
-    t.ok(said:find "steps: a guard that rolls back .* give the optimiser", said)
+    t.ok(said:find "steps: a guard that rolls back .* pass the optimiser", said)
     code, said = trials.run(folder, (script:gsub("model, opt, nil", "model, nil, nil")
       :gsub('nan = "rollback"', 'nan = "stop"'))) -- for a spike it rolls back, too
     t.eq(code, 1)
-    t.ok(said:find "steps: a guard that rolls back .* give the optimiser", said)
+    t.ok(said:find "steps: a guard that rolls back .* pass the optimiser", said)
     code, said = trials.run(folder, (script:gsub("model, opt, nil", "model, nil, nil")
       :gsub("retries = 2", "retries = 0")))
     t.ok(not said:find "give the optimiser", said)

@@ -52,16 +52,14 @@ local cases = {
   { "a rollback to a checkpoint that is damaged ends the trial",
     { in_loop = 'if step == 20 and once() then cut "step-00000018.h5" end' },
     "guard: checkpoint %S+/step%-00000018%.h5 is damaged %(.-%); run the same command to train "
-      .. "again "
-      .. "from an earlier checkpoint" },
+      .. "again from an earlier checkpoint" },
   { "so does one to a checkpoint whose best one is damaged",
     { in_loop = 'if step == 20 and once() then cut "best-00000009.h5" end' },
     "guard: checkpoint %S+/step%-00000018%.h5 cannot be used: the best checkpoint, of step 9, " },
   { "a best checkpoint that is damaged before it is loaded ends the trial",
     { after_loop = 'if once() then cut "best-00000009.h5" end' },
     "the best checkpoint %S+/best%-00000009%.h5 is damaged %(.-%); run the same command to train "
-      .. "again "
-      .. "from an earlier checkpoint" },
+      .. "again from an earlier checkpoint" },
 }
 
 for _, case in ipairs(cases) do
