@@ -359,7 +359,7 @@ test("mistakes are errors that show the right form", function(folder)
     { { "compare=steps=2" }, "there is no axis 'steps'" },
     { { "compare=decay=0.98" }, "no row has decay=0.98" },
     { { "seeds=3", "compare=decay=0.99" }, 'compare requires seeds like "until 2 %": give both' },
-    { { "decay=0.99" }, "every row has decay=0.99, so that there is nothing to compare" },
+    { { "decay=0.99" }, "every row has decay=0.99, so there is nothing to compare" },
     { { "compare=decay=0.99 metric=los" }, "seed=1 logged no 'los'; did you mean 'loss'?" },
     { {}, "--on cannot be combined with seeds like", { on = {} } },
   } do

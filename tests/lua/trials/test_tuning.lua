@@ -262,7 +262,7 @@ test("the seed of the small sweep cannot be a seed of a trial", function(folder)
   for _, word in ipairs { "seed=101", "seeds=3,101", "scale=big" } do
     local code, said = trials.run(folder, seeds, { word })
     t.eq(code, errors.USAGE)
-    t.ok(said:find("x.lua:4: seed 101 chooses the lr", 1, true), said)
+    t.ok(said:find("x.lua:4: seed 101 is used to choose the lr", 1, true), said)
   end
   t.eq(trials.run(folder, seeds, { "seed=101", "lr=0.5" }), errors.DONE)
 end)
@@ -394,7 +394,7 @@ test("mistakes are named with their line", function(folder)
     { [[key = "lr", values = { 0.1, 0.2 }, metric = "loss", seed = 9, without = { smoke = true }]],
       "tune: without must be a list of scales" },
     { [[key = "lr", values = { 0.1, 0.1 }, metric = "loss", seed = 9]],
-      "x.lua:4: tune: values has 0.1 twice" },
+      "x.lua:4: tune: values contains 0.1 twice" },
     { [[key = "lr", values = { 0.1, "x" }, metric = "loss", seed = 9]],
       "tune: values has a number and a string: all values of lr must have one type" },
     { usual .. ", fixed = { lr = 1 }", "fixed sets the tuned key lr" },
