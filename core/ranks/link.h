@@ -13,7 +13,7 @@
 
 #include "ranks/transport.h"
 
-#define TL_LINK_ABI 1u
+#define TL_LINK_ABI 2u
 
 typedef struct tl_link {
     uint32_t abi; /* TL_LINK_ABI */

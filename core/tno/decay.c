@@ -164,7 +164,7 @@ tl_status tl_decay(tl_tensor *coef, tl_tensor *lags, tl_tensor *gamma, tl_tensor
     tl_tensor *inputs[] = {coef, NULL, gamma}; /* lags have no gradient */
     tl_args    a = {.decay = {.coef = coef, .lags = lags, .gamma = gamma, .y = y}};
     st = tl_launch(coef->ctx, TL_OP_decay, &a);
-    if (!tl_needs_grad(coef->ctx, gamma)) a.decay.coef = NULL; /* gamma's gradient needs it */
+    if (!tl_needs_grad(coef->ctx, gamma)) a.decay.coef = NULL; /* only gamma's gradient needs it */
     if (st == TL_OK) st = tl_record(coef->ctx, y, decay_grad, inputs, 3, &a, NULL);
     return tl_finish(st, y, out_coef);
 }

@@ -10,7 +10,7 @@
 **                      255: this process has waited for it by other means
 **   p:pid()            the child's process id; 0 once it has been waited for
 **   p:kill()           kills the child and its process group, and closes the pipes
-** core.sys.poll({p, ...}, seconds)   true once one of them has sent or closed its end; false
+**   core.sys.poll({p, ...}, seconds)   true once one of them has sent or closed its end; false
 **                      after these seconds, or on a signal
 ** and in the child
 **   core.sys.hear([seconds]) what the parent has sent, waiting up to `seconds`; nil: it has ended

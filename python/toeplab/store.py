@@ -23,8 +23,18 @@ _names_of_weights = ("toeplab", "tnn-pytorch", "fairseq")
 _kinds = ("best", "checkpoint")
 
 
+def _nearest() -> str:
+    """`results` here or, if it has no runs, the nearest above that has some."""
+    here = os.getcwd()
+    for folder in [here, *map(str, Path(here).parents)]:
+        results = os.path.join(folder, "results")
+        if any(os.path.exists(os.path.join(results, n)) for n in ("sweeps", "runs.db")):
+            return os.path.relpath(results)
+    return "results"
+
+
 def _folder(dir: Optional[str]) -> str:
-    return str(dir or os.environ.get("TOEPLAB_DIR") or "results")
+    return str(dir or os.environ.get("TOEPLAB_DIR") or _nearest())
 
 
 def _value(v: Any) -> Value:

@@ -2,6 +2,7 @@
 -- folder offer, and what is wrong.
 local core = require "toeplab.core"
 local datasets = require "toeplab.tasks.datasets"
+local defer = require "toeplab.base.defer"
 local json = require "toeplab.base.json"
 local modules = require "toeplab.live.modules"
 local output = require "toeplab.report.output"
@@ -319,11 +320,16 @@ function doctor.run(set, words)
   if #words > 0 then errors.usage("doctor: takes no words, got '%s'", words[1]) end
   if set.backends then return list_backends(set.json) end
   local folder, code = records.folder(set.dir), errors.DONE
-  local lines = { bad = {}, note = {}, ok = {} }
+  local lines = { note = {}, ok = {} } -- what is bad is printed at once
+  local _ <close> = defer(function()
+    for _, line in ipairs(lines.note) do print(line) end
+    for _, line in ipairs(lines.ok) do print(line) end
+  end)
   local function add(name, state, text, worst)
     if state == "bad" then code = math.max(code, worst or errors.CHECK) end
-    table.insert(lines[state], set.json and json.line { name = name, state = state, text = text }
-      or ("%-12s %s%s"):format(name, prefixes[state], text))
+    local line = set.json and json.line { name = name, state = state, text = text }
+      or ("%-12s %s%s"):format(name, prefixes[state], text)
+    if state == "bad" then print(line) else table.insert(lines[state], line) end
   end
   versions(add)
   probe(add, trial_files.nearest(folder))
@@ -336,9 +342,6 @@ function doctor.run(set, words)
   tools(add)
   scheduler(add)
   data(add)
-  for _, state in ipairs { "bad", "note", "ok" } do
-    for _, line in ipairs(lines[state]) do print(line) end
-  end
   return code
 end
 

@@ -21,15 +21,16 @@ local records = {}
 local Records = {}
 Records.__index = Records
 
-local DEEPEST = 32 -- folders above the current one; those above the root are the root
-
 -- Returns "results", or, if it has no runs, the nearest such folder above that has some.
 local function nearest_folder()
   local up = ""
-  for _ = 0, DEEPEST do
-    if core.sys.exists(up .. "results/runs") then return up .. "results" end
+  repeat
+    local folder = up .. "results"
+    if core.sys.exists(folder .. "/sweeps") or core.sys.exists(folder .. "/runs.db") then
+      return folder
+    end
     up = up .. "../"
-  end
+  until not core.sys.exists(up) or core.sys.same(up, up .. "..")
   return "results"
 end
 

@@ -68,7 +68,7 @@ end
 local function encode_parts(self, tok, parts)
   for name, part in pairs(parts) do
     self[name] = tokenizer.ids(tok, part)
-    self.bytes_per_token[name] = part.bytes / math.max(1, self[name]:numel())
+    self.bytes_per_token[name] = source.bytes(part) / math.max(1, self[name]:numel())
   end
 end
 

@@ -112,7 +112,7 @@ end
 
 -- Calls fn(piece, bytes so far) for the pieces of a part in order. If plain, any bytes are
 -- accepted; else the part must be UTF-8 text, every piece consists of whole characters, and lines
--- that end in "\r\n" end in "\n".
+-- of a part with crlf end in "\n".
 function source.each(part, plain, fn)
   local read, file <close> = reader(part)
   local done, rest = 0, ""
@@ -122,11 +122,36 @@ function source.each(part, plain, fn)
     if not plain then
       local more = done < part.bytes
       block, rest = whole(part, rest .. block, offset - #rest, more)
-      if more and block:sub(-1) == "\r" then block, rest = block:sub(1, -2), "\r" .. rest end
-      block = block:gsub("\r\n", "\n")
+      if part.crlf and more and block:sub(-1) == "\r" then
+        block, rest = block:sub(1, -2), "\r" .. rest
+      end
+      if part.crlf then block = block:gsub("\r\n", "\n") end
     end
     if block ~= "" then fn(block, done - #rest) end
   end
+end
+
+-- Marks a part of a user's own that has lines ending in "\r\n". They are read as "\n", which
+-- earlier versions did not do, so the part has another key.
+local function mark_lines(part)
+  local read, file <close> = reader(part)
+  local before = ""
+  for block in read, PIECE do
+    if (before .. block):find("\r\n", 1, true) then
+      part.crlf, part.key = true, part.key .. " CRLF"
+      break
+    end
+    before = block:sub(-1)
+  end
+  return part
+end
+
+-- Returns the bytes of a part as source.each reads it for a tokenizer of text.
+function source.bytes(part)
+  if not part.crlf then return part.bytes end
+  local bytes = 0
+  source.each(part, false, function(piece) bytes = bytes + #piece end)
+  return bytes
 end
 
 function source.text(part)
@@ -156,6 +181,7 @@ function source.split(part, valid, test)
   local parts, first = {}, 0
   for i, name in ipairs(NAMES) do
     parts[name] = { name = part.name, path = part.path, text = part.text, files = part.files,
+      crlf = part.crlf,
       first = part.first + first, bytes = ends[i] - first,
       key = ("%s %d %d"):format(part.key, first, ends[i]) }
     if ends[i] == first then parts[name] = nil end
@@ -251,6 +277,7 @@ local function from_folder(name)
     end
     local part = of_text(name, table.concat(texts))
     part.files = joined
+    mark_lines(part)
     return { name = name, whole = part, hash = part.key, folder = true }
   end
   local parts, keys = {}, {}
@@ -258,7 +285,7 @@ local function from_folder(name)
     if not files[part] then
       errors.usage("corpus %s: has %s, but no file %s.txt", name, select(2, next(files)), part)
     end
-    parts[part] = of_file(files[part])
+    parts[part] = mark_lines(of_file(files[part]))
     keys[i] = parts[part].key
   end
   return { name = name, parts = parts, hash = core.sha256(table.concat(keys, "\n")),
@@ -279,7 +306,7 @@ local function from_name(name)
   end
   if not literal and core.sys.kind(name) == "folder" then return from_folder(name) end
   local part = literal and of_text("text:...", literal) or of_file(name)
-  return { name = name, whole = part, hash = part.key }
+  return { name = name, file_hash = part.key, whole = mark_lines(part), hash = part.key }
 end
 
 local last -- a cache of the last source, because successive trials mostly have the same one
@@ -289,7 +316,8 @@ local last -- a cache of the last source, because successive trials mostly have 
 local function known(name)
   if not last or last.name ~= name or last.folder then return false end
   local path = last.whole and last.whole.path
-  return not path or core.sys.exists(path) and core.sha256_file(path) == last.hash
+  return not path or core.sys.exists(path)
+    and core.sha256_file(path) == (last.file_hash or last.hash)
 end
 
 -- Returns the source of a name: a data set, the path of a file or folder, or "text:" followed by

@@ -168,7 +168,7 @@ end
 function tokenizer.ids(tok, part)
   local folder = not tok.quick and part.bytes >= CACHED and cache_folder "tokens"
   if not folder then return encode(tok, part) end
-  local about = { format = 3, text = part.key, tokenizer = tok.key, size = tok.vocab:size() }
+  local about = { format = 2, text = part.key, tokenizer = tok.key, size = tok.vocab:size() }
   local path = ("%s/%s.h5"):format(folder, core.sha256(about.text .. "\n" .. about.tokenizer))
   if core.sys.exists(path) then
     local ids, why = load(path, about)

@@ -80,7 +80,7 @@ t.test("errors name the line", function()
     ['text,label\n"a"b,1\n'] = "csv: text:2: after a closing quote comes 'b'",
     ['text,label\n"a\nb",1\n"c" ,2\n'] = "csv: text:4: after a closing quote comes ' '",
     ["text,label\n\xff,1\n"] = "csv: text:2: byte 1 of the text is not UTF%-8",
-    ["text,label\n"] = "csv: text:.* has no row below its column names",
+    ["text,label\n"] = "csv: text has no row below its column names",
   } do
     t.raises(open, want, { file = "text:" .. content })
   end

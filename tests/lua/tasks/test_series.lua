@@ -80,6 +80,18 @@ t.test("errors are means over rows in units of the deviation", function()
   t.ok(found.linear_mse < change, found.linear_mse)
 end)
 
+t.test("a constant column stays 0, and the training part can be scored", function()
+  local lines = { "c,v" }
+  for i = 1, 100 do lines[i + 1] = "0.1," .. i end
+  local task = tl.tasks.series { file = "text:" .. table.concat(lines, "\n"), length = 8 }
+  t.eq({ task.mean.c, task.deviation.c }, { 0.1, 1.0 })
+  local model = tl.nn.Linear(2, 2)
+  local scored = 0
+  for batch, score in task.train:each(4) do scored = scored + batch.x:dim(1) * score end
+  t.eq(scored, 70 - 5) -- of 70 rows, the first of which have no half window before
+  t.ok(task.train:mse(model) > 0)
+end)
+
 t.test("a linear regression predicts what is linear in the earlier rows", function()
   local lines, a, b = { "v" }, 1.0, 0.5
   for _ = 1, 600 do
@@ -103,9 +115,12 @@ t.test("an unusable series is an error with its place", function()
   t.raises(open, "valid = 0.5 and test = 0.5 leave nothing", { valid = 0.5, test = 0.5 })
   t.raises(open, "columns", { columns = {} })
   t.raises(open, "columns", { columns = { 3 } })
+  t.raises(open, "list of different column names", { columns = { "c", "c" } })
+  t.raises(open, "column 'c' has numbers that are too large",
+    { file = "text:c\n" .. ("1e200\n-1e200\n"):rep(50) })
   local task = open { valid = 0 }
   t.eq(task.valid, nil)
-  t.raises(function() task.train:batch(1, 1000) end, "80 training rows have 72 windows")
+  t.raises(function() task.train:batch(1, 1000) end, "80 rows have 72 windows")
 end)
 
 t.done()

@@ -16,6 +16,9 @@ columns.separator = { "separator", options.field { type = "string", optional = t
   choices = { ",", ";", "\t" } }, "the separator of columns (default: a tab in files .tsv, else a "
   .. "comma)" }
 
+-- Returns a name for messages.
+function columns.shown(name) return name:find "^text:" and "text" or name end
+
 -- Returns the field that begins at byte `at` of text, and the place after it; nil if a quote is not
 -- closed. A field in quotes may hold separators, line ends, and quotes written twice.
 local function field_at(text, at, separator)
@@ -39,7 +42,8 @@ local function each(task, name, separator, fn)
   local from = source.find(name)
   recorded.check(name, from.hash, task .. " " .. name)
   if not from.whole or from.folder then errors.usage("%s: %s is not a file", task, name) end
-  local text, shown = source.text(from.whole), name:find "^text:" and "text" or name
+  local text = source.text(from.whole):gsub("\r\n", "\n")
+  local shown = columns.shown(name)
   local at, line = 1, 1
   while at <= #text do
     local row, first = {}, line
@@ -51,7 +55,7 @@ local function each(task, name, separator, fn)
       if not value then complain "a quote is not closed" end
       row[#row + 1] = value
       line = line + select(2, text:sub(at, past - 1):gsub("\n", ""))
-      local after = text:match("^\r?\n", past) or text:sub(past, past)
+      local after = text:sub(past, past)
       if after ~= "" and not after:find("[" .. separator .. "\r\n]") then
         complain("after a closing quote comes '%s'", after)
       end
@@ -91,7 +95,9 @@ function columns.each(task, name, o, names, fn)
     count = count + 1
     fn(values, complain)
   end)
-  if count == 0 then errors.usage("%s: %s has no row below its column names", task, name) end
+  if count == 0 then
+    errors.usage("%s: %s has no row below its column names", task, columns.shown(name))
+  end
 end
 
 return columns

@@ -36,13 +36,16 @@ local spec = options.declare "tl.tasks.series" {
     "seed of the order (default: tl.seed's)" },
 }
 
--- Raises a usage error unless an option is a list of names, or absent.
+-- Raises a usage error unless an option is a list of different names, or absent.
 local function check_names(o, option)
-  for i = 1, o[option] and math.max(1, #o[option]) or 0 do
-    if type(o[option][i]) ~= "string" then
-      errors.usage("series: %s must be a list of names of columns", option)
-    end
+  local list, seen = o[option], {}
+  if not list then return end
+  local fine = #list > 0
+  for _, name in ipairs(list) do
+    fine = fine and type(name) == "string" and not seen[name]
+    seen[name] = true
   end
+  if not fine then errors.usage("series: %s must be a list of different column names", option) end
 end
 
 -- ---- Numbers ------------------------------------------------------------------------------------
@@ -62,7 +65,7 @@ local function read(o)
     for i, name in ipairs(names) do
       local number = tonumber(values[i])
       if not number or number ~= number or math.abs(number) == math.huge then
-        complain("column '%s' is '%s', not a number", name, values[i])
+        complain("column '%s' is '%s', not a number; `columns` chooses columns", name, values[i])
       end
       table.insert(lists[name], number)
     end
@@ -72,8 +75,8 @@ end
 
 -- Returns the mean and the deviation of the first count numbers of a list; 1 instead of 0.
 local function moments(list, count)
-  local mean, squares = 0.0, 0.0
-  for i = 1, count do mean = mean + list[i] / count end
+  local mean, squares = list[1], 0.0 -- a constant column has this mean exactly
+  for i = 1, count do mean = mean + (list[i] - list[1]) / count end
   for i = 1, count do squares = squares + (list[i] - mean) ^ 2 / count end
   return mean, squares > 0 and math.sqrt(squares) or 1.0
 end
@@ -101,7 +104,7 @@ function Part:batch(step, size)
   options.count("series", "size", size)
   local places = self.last - self.first - self.ahead - self.length + 1
   if places < size then
-    errors.usage("series: %d training rows have %d windows of length = %d, fewer than a batch of "
+    errors.usage("series: %d rows have %d windows of length = %d, fewer than a batch of "
       .. "%d", self.last - self.first, math.max(places, 0), self.length, size)
   end
   local steps, starts = places // size, {}
@@ -112,10 +115,12 @@ function Part:batch(step, size)
 end
 
 -- Iterates over the rows of a part once: for batch, score in part:each(size) do ... end. The last
--- score positions of each window count.
+-- score positions of each window count. The first rows of the series are not scored, as half a
+-- window must lie before.
 function Part:each(size)
   options.count("series", "size", size)
-  local n, half, at = self.length, self.length // 2, self.first
+  local n, half = self.length, self.length // 2
+  local at = math.max(self.first, n - half + self.ahead)
   return function()
     local starts, score = {}, math.min(half, self.last - at)
     if score <= 0 then return nil end
@@ -177,21 +182,24 @@ local function regression(task, m, size)
       return m > 1 and core.concat({ before, predicted }, 2) or predicted
     end
   end
-  local least, best = math.huge, with(RIDGES[2])
-  for _, ridge in ipairs(task.valid and RIDGES or {}) do
+  if not task.valid then return with(RIDGES[2]) end
+  local least, best = math.huge, nil
+  for _, ridge in ipairs(RIDGES) do
     local fn = with(ridge)
     local error_of = task.valid:error_of(fn)
-    if error_of < least then least, best = error_of, fn end
+    if not best or error_of < least then least, best = error_of, fn end
   end
   return best
 end
 
 -- Returns the test errors of simple predictions: last_mse, the last row repeated (if the model sees
--- all targets), and linear_mse, a ridge regression on the last rows, at most 48 and half a window.
+-- all targets), and linear_mse, a ridge regression on the last rows, at most 48, half a window, and
+-- 4,096 numbers.
 local function yardsticks(task, places)
   if not task.test then errors.usage "series: yardsticks requires a test part" end
   return core.precision("float32", function()
-    local found, m = {}, math.min(LAGS, (task.train.length + 1) // 2)
+    local found = {}
+    local m = math.max(1, math.min(LAGS, (task.train.length + 1) // 2, 4096 // #task.columns))
     found.linear_mse = task.test:error_of(regression(task, m, #task.columns))
     if #places == #task.targets then
       found.last_mse = task.test:error_of(function(x)
@@ -247,6 +255,9 @@ function series.open(given)
   end
   for name, list in pairs(lists) do
     task.mean[name], task.deviation[name] = moments(list, ends[1])
+    if task.deviation[name] == math.huge then
+      errors.usage("series: column '%s' has numbers that are too large", name)
+    end
   end
   task.inputs = tensor(lists, names, task.mean, task.deviation, 0, rows - o.ahead)
   task.outputs = tensor(lists, task.targets, task.mean, task.deviation, o.ahead,

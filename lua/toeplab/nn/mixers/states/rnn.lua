@@ -18,24 +18,22 @@ local function build(self, dim, gates)
   self.hh = Linear(dim, gates * dim)
 end
 
+-- Returns a function i -> the part of u [b,k d] that belongs to gate i, [b,d].
+local function cut(u, d)
+  return function(i) return u:narrow(2, (i - 1) * d + 1, d) end
+end
+
 -- Returns y [b,n,dim]: h_t = step(a, h_(t-1)), where a(i) [b,dim] is gate i of the input.
 local function run(self, x, step)
   local b, n, d, list = x:dim(1), x:dim(2), x:dim(3), {}
   local all = self.ih(x)
   local h = self.carry and carry.state_of(self.carry, "state", { b, d }) or core.zeros(b, d)
   for t = 1, n do
-    local a = all:narrow(2, t, 1):reshape(b, -1)
-    h = step(function(i) return a:narrow(2, (i - 1) * d + 1, d) end, h)
+    h = step(cut(all:narrow(2, t, 1):reshape(b, -1), d), h)
     list[t] = h:reshape(b, 1, d)
   end
   if self.carry then self.carry.state = h end
   return core.concat(list, 2)
-end
-
--- Returns a function that returns gate i of width d of the state h.
-local function gates(self, h, d)
-  local u = self.hh(h)
-  return function(i) return u:narrow(2, (i - 1) * d + 1, d) end
 end
 
 -- r = sigmoid(x Wr + br + h Ur + cr),  z = sigmoid(x Wz + bz + h Uz + cz),
@@ -49,7 +47,7 @@ function GRU:build(o) build(self, o.dim, 3) end
 function GRU:forward(x)
   local d = self.opt.dim
   return run(self, x, function(a, h)
-    local u = gates(self, h, d)
+    local u = cut(self.hh(h), d)
     local r, z = core.sigmoid(a(1) + u(1)), core.sigmoid(a(2) + u(2))
     local m = core.tanh(a(3) + r * u(3))
     return m + z * (h - m)
@@ -68,7 +66,7 @@ function LSTM:forward(x)
   local d, carried, cell = self.opt.dim, self.carry, nil
   cell = carried and carry.state_of(carried, "cell", { x:dim(1), d }) or core.zeros(x:dim(1), d)
   local y = run(self, x, function(a, h)
-    local u = gates(self, h, d)
+    local u = cut(self.hh(h), d)
     local function gate(i) return core.sigmoid(a(i) + u(i)) end
     cell = gate(2) * cell + gate(1) * core.tanh(a(3) + u(3))
     return gate(4) * core.tanh(cell)
@@ -79,8 +77,9 @@ end
 
 GRU.carries, LSTM.carries = true, true
 
-function GRU:own_cost(n) return steps.cost(n, self.opt.dim, 10) end
+-- The tape keeps the results of every step.
+function GRU:own_cost(n) return 10.0 * n * self.opt.dim, 5.0 * n * self.opt.dim end
 
-function LSTM:own_cost(n) return steps.cost(n, 2 * self.opt.dim, 6) end
+function LSTM:own_cost(n) return 10.0 * n * self.opt.dim, 7.0 * n * self.opt.dim end
 
 return { GRU = GRU, LSTM = LSTM }
