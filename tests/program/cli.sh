@@ -128,7 +128,7 @@ refuse "model of a length beyond integers" 2 "length takes .* at most 2147483648
 refuse "model with a key twice" 2 "dim is given twice" "$toeplab" model tnn_lm dim=3 dim=4
 refuse "model with a length twice" 2 "length is given twice" \
     "$toeplab" model tnn_lm length=3 length=4
-refuse "a preset of a preset" 2 "gtu-only-9 is a preset, got preset=tnn-7/6" \
+refuse "a preset of a preset" 2 "gtu-only-9 is already a preset: remove preset=tnn-7/6" \
     "$toeplab" model gtu-only-9 preset=tnn-7/6
 refuse "model --keys with --presets" 2 "choose one of" "$toeplab" model tnn_lm --keys --presets
 refuse "model --keys with a key" 2 "takes only the name of a model, got 'dim=3' too" \

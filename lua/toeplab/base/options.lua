@@ -322,7 +322,7 @@ function options.describe(spec)
   for _, name in ipairs(set.order) do
     local field = set.fields[name]
     local default = field.default
-    if type(default) == "table" then default = "{}" end
+    if type(default) == "table" then default = "{" .. table.concat(default, ", ") .. "}" end
     rows[#rows + 1] = {
       name = name, type = field.type, help = field.help or "",
       default = default ~= nil and tostring(default) or (field.optional and "" or "required"),

@@ -18,7 +18,7 @@ local suggest = require "toeplab.base.suggest"
 local command = {
   example = "toeplab bench tno --quick\n  toeplab bench lm --threads 1,2\n  toeplab bench gpu",
   usage = "toeplab bench [WHAT]",
-  about = "Measures WHAT and, in turn, PyTorch if that is installed. Prints medians and\n"
+  about = "Measures WHAT, or all, in turns with PyTorch if that is installed. Prints medians and\n"
     .. "quartiles, pairwise ratios, and how close each comes to the machine's limits. The\n"
     .. "rows are stored as trials of the experiment bench-WHAT, with a figure. Without WHAT,\n"
     .. "lists what can be measured. Close other programs first. gpu: tests a GPU, then\n"
@@ -86,7 +86,7 @@ local function parse_options(set, list, device)
     if wrong then errors.usage("bench: %s", wrong) end
   end
   if #list > 1 and (set.backends or set.output) then
-    errors.usage("bench: --%s takes one bench", set.backends and "backends" or "output")
+    errors.usage("bench: --%s requires a single bench", set.backends and "backends" or "output")
   end
   if o.backends then grids.check_backends(list[1], o.backends) end
   for _, n in ipairs(o.lengths or {}) do

@@ -139,7 +139,9 @@ local function take_name(words)
   local whose = models.preset_model(name)
   if whose then
     for _, word in ipairs(words) do
-      if word:find "^preset=" then errors.usage("model: %s is a preset, got %s", name, word) end
+      if word:find "^preset=" then
+        errors.usage("model: %s is already a preset: remove %s", name, word)
+      end
     end
     table.insert(words, 1, "preset=" .. name)
     return whose

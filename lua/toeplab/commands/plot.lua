@@ -80,7 +80,8 @@ local command = {
         A name is a value, `KEY=VALUE`, or a legend entry. If the option is repeated, each is one
         name, which may contain commas.]] },
     { name = "legend", value = "PLACE", choices = legends,
-      help = "top-left, top-right, bottom-left, bottom-right, outside, below or none" },
+      help = "place of the legend: top-left, top-right, bottom-left, bottom-right, outside, "
+        .. "below or none" },
     { name = "term", help = "draw in the terminal" },
     output.dir,
   },

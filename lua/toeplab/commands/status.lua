@@ -25,7 +25,7 @@ local status = {
   options = {
     { name = "cancel", help = "cancel the jobs that toeplab run --on slurm has submitted" },
     { name = "stop", value = "TRIAL", of = "trials",
-      help = "save and stop that running trial first",
+      help = "save and stop this running trial, then print the state",
       more = [[
         The run continues its other trials and ends with exit code 1; the same command continues
         the trial. A run that compares its trials with one another (`prune`), or that several

@@ -11,7 +11,8 @@ local sweeps = require "toeplab.store.sweeps"
 
 local sweep_progress = {}
 
--- Returns the error message for an unknown sweep name, or (nil) for an empty store.
+-- Returns the error message for an unknown sweep `name` or, without a name, for a store without
+-- sweeps.
 function sweep_progress.none(store, name)
   local names = {}
   for i, row in ipairs(sweeps.last(store)) do names[i] = row.experiment end

@@ -29,7 +29,7 @@ local spec = stack.fields({
     "state to classify: the mean over positions, or the last; without padding" },
   { "final_norm", nn.norm_option "batchnorm", "norm after the last block" },
   { "padding", field { default = "seen", choices = { "seen", "masked" } },
-    "seen by GTUs and batch norm, as published, or masked: results do not depend on it" },
+    "padding is seen by GTUs and batch norm, as published, or masked: no result depends on it" },
 }, {
   layers = 2, dim = 64, expand = 1.0, glu_dim = 96, norm = "batchnorm", causal = false,
   positions = "sinusoidal", encoder = "lra", rpe_dim = 16, decay = "none",

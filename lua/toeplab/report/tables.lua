@@ -182,7 +182,7 @@ end
 
 -- ---- Agreement --------------------------------------------------------------------------------
 
-local LEAST_RANKED = 4 -- rows: fewer agree by chance in at least one of three cases
+local LEAST_RANKED = 4 -- rows: the orders of fewer agree by chance in a third of all cases or more
 
 -- Computes Kendall's tau between the paper's and the measured order of the rows in a column that
 -- says which values are better: {column=, rows= (their number), tau=, p= (nil if the paper has

@@ -330,7 +330,7 @@ local function handle_exit(self, w)
     end_run(self, w.unfit)
   else
     end_trial(self, w, "failed", why)
-    -- Later trials are judged by the values that the killed trial never reported; a rerun may.
+    -- Later trials are judged by values that a killed trial never reports; a rerun may report them.
     if signal and self.pruner then
       end_run(self, { code = errors.FAILED, label = t.label,
         why = ("%s: %s, and the trials after it are judged by its values"):format(t.label, why) })

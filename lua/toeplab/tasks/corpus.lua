@@ -35,7 +35,7 @@ local spec = options.declare "tl.corpus" {
     "fraction held out before the test part, of a text that is not split already" },
   { "test", options.field { default = 0.05, min = 0, max = 0.9 }, "fraction held out at the end" },
   { "train_tokens", options.field { type = "int", min = 2, max = 1 << 53, optional = true },
-    "train on the first tokens of the training part only (default: on all)" },
+    "tokens at the start of the training part to train on (default: all)" },
   { "seed", options.field { type = "int", min = 0, optional = true },
     "seed of the order (default: tl.seed's, which is the trial's)" },
 }

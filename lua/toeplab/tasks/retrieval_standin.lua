@@ -3,7 +3,7 @@
 --
 -- It is a separate task, retrieval-standin, so that its results are never mistaken for Retrieval's.
 -- Documents consist of random words; two are related if they have the same subject, which a few of
--- few of their words tell.
+-- their words tell.
 
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"

@@ -208,7 +208,7 @@ local eps = { "eps", field { default = 1e-8, check = positive },
 
 local adam_spec = common("adam", { rates, eps,
   { "kind", field { default = "fairseq", choices = { "fairseq", "adam", "adamw" } },
-    "fairseq, adamw: decoupled weight decay; adam: decay in the gradient" },
+    "with fairseq and adamw weight decay is decoupled, with adam it is added to the gradient" },
 })
 
 local function adam_update(self, lr, scale, beta)

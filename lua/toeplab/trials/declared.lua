@@ -298,7 +298,8 @@ local function check_where(exp, what)
     local where = type(rule.where) == "table" and rule.where or {}
     for _, key in ipairs(sorted_keys(where)) do
       if type(where[key]) == "table" and not is_list(where[key]) then
-        complain(exp, what, "%s: where: %s must be a value or a list of values", what, key)
+        complain(exp, what, "%s: where: %s must be a value or a list of at least one value", what,
+          key)
       end
       local may = types(exp, key)
       for _, value in ipairs(type(where[key]) == "table" and where[key] or { where[key] }) do

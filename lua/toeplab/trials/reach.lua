@@ -264,7 +264,9 @@ local function globals_used(self, tokens, texts, place)
     local value = not field and not seen[token] and rawget(_G, token)
     if token == "require" and not field then
       local name = tokens[i + (tokens[i + 1] == "(" and 2 or 1)]:match "^[\"'](.*)[\"']$"
-      if not name and next(self.own) then give_up("%s requires a module by a variable", place) end
+      if not name and next(self.own) then
+        give_up("%s requires a module whose name is computed", place)
+      end
       if self.own[name] then
         texts[#texts + 1] = self:value(package.loaded[name], name, true)
       end

@@ -426,7 +426,7 @@ t.test("refuses invalid options, with the valid ones", function()
     ["lm --precision tf32"] = "tf32 needs an NVIDIA GPU",
     ["lm --precision f16"] = "present: float32", ["tno --backends fdd"] = "present: rac",
     ["encoder --backends rac"] = "no backends to choose from",
-    ["all --backends rac"] = "takes one bench", ["tno -o x.pdf"] = "%.svg or %.png",
+    ["all --backends rac"] = "requires a single bench", ["tno -o x.pdf"] = "%.svg or %.png",
     ["tno --csv --json"] = "choose one",
   } do
     local text, good = says(words)

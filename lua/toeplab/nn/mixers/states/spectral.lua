@@ -79,7 +79,7 @@ local function eigen(g)
   return v
 end
 
-local LEAST = 1e-14 -- of the largest eigenvalue: the resolution of float64
+local LEAST = 1e-14 -- of the largest eigenvalue; below it float64 resolves no eigenvector
 
 local function compute(length, count)
   local list = nodes(length)
