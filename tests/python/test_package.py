@@ -258,6 +258,21 @@ class Files(unittest.TestCase):
 
 
 class Runs(unittest.TestCase):
+    def test_the_folder_is_the_nearest_with_runs(self) -> None:
+        before = os.getcwd()
+        with tempfile.TemporaryDirectory() as top:
+            os.makedirs(top + "/results/sweeps")
+            os.makedirs(top + "/a/b")
+            try:
+                for where, found in (("/a/b", "../../results"), ("/a", "../results"), ("", "results")):
+                    os.chdir(top + where)
+                    self.assertEqual(store._nearest(), found)
+                os.makedirs(top + "/a/results/sweeps")
+                os.chdir(top + "/a/b")
+                self.assertEqual(store._nearest(), "../results")
+            finally:
+                os.chdir(before)
+
     def test_frames(self) -> None:
         runs = toeplab.runs()
         self.assertEqual(sorted(runs.experiment), ["custom-mixer", "custom-mixer", "quickstart"])
