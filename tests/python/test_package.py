@@ -264,9 +264,9 @@ class Runs(unittest.TestCase):
             os.makedirs(top + "/results/sweeps")
             os.makedirs(top + "/a/b")
             try:
-                for where, found in (("/a/b", "../../results"), ("/a", "../results"), ("", "results")):
+                for where, up in (("/a/b", "../../"), ("/a", "../"), ("", "")):
                     os.chdir(top + where)
-                    self.assertEqual(store._nearest(), found)
+                    self.assertEqual(store._nearest(), up + "results")
                 os.makedirs(top + "/a/results/sweeps")
                 os.chdir(top + "/a/b")
                 self.assertEqual(store._nearest(), "../results")
