@@ -42,6 +42,16 @@ local function each_image(set, classes, fn)
   end
 end
 
+-- Returns a function (share) -> the weights of a ridge regression with the products x^T x and
+-- x^T y, in which this share of the mean diagonal is added to the diagonal.
+function simple_models.ridge_weights(xx, xy)
+  local n = xx:dim(1)
+  local places = core.range(1, n)
+  local eye = core.eq(places:reshape(n, 1), places:reshape(1, n))
+  local mean = (xx * eye):sum():item() / n
+  return function(share) return core.solve(xx + eye * (share * mean + 1e-6), xy) end
+end
+
 -- Regresses the classes on the pixels, images of 256 levels, with the ridge that is best on the
 -- validation part.
 local function ridge(data)
@@ -54,10 +64,7 @@ local function ridge(data)
     x, y = x - x_mean, y - y_mean
     xx, xy = xx + core.matmul(x, x, true, false), xy + core.matmul(x, y, true, false)
   end)
-  local n = xx:dim(1)
-  local places = core.range(1, n)
-  local eye = 1 - core.min(core.abs(places:reshape(n, 1) - places:reshape(1, n)), 1)
-  local mean = (xx * eye):sum():item() / n
+  local weights = simple_models.ridge_weights(xx, xy)
   local function accuracy(set, weight)
     local right = 0
     each_image(set, data.classes, function(x, _, labels)
@@ -70,7 +77,7 @@ local function ridge(data)
   end
   local best, chosen = -1, nil
   for _, ridge in ipairs(RIDGES) do
-    local weight = core.solve(xx + eye * (ridge * mean + 1e-6), xy)
+    local weight = weights(ridge)
     local share = accuracy(data.valid, weight)
     if share > best then best, chosen = share, weight end
   end

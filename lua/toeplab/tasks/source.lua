@@ -306,7 +306,9 @@ local function from_name(name)
   end
   if not literal and core.sys.kind(name) == "folder" then return from_folder(name) end
   local part = literal and of_text("text:...", literal) or of_file(name)
-  return { name = name, file_hash = part.key, whole = mark_lines(part), hash = part.key }
+  local file_hash = part.key -- before mark_lines
+  mark_lines(part)
+  return { name = name, whole = part, hash = part.key, file_hash = file_hash }
 end
 
 local last -- a cache of the last source, because successive trials mostly have the same one

@@ -1,9 +1,9 @@
 -- tasks/tables/series.lua: loads a series of numbers, a row per moment, to predict later rows.
 --
 -- A window is x [n,c], consecutive rows, and y [n,k], the targets `ahead` rows after each of them,
--- so that a causal model predicts at every position. Columns have mean 0 and
--- deviation 1 over the training part, and errors are in these units. Parts follow each other in
--- time. Each row of the validation and test parts is predicted once, by a window that sees at least
+-- so that a causal model predicts at every position. Columns have mean 0 and deviation 1 over the
+-- training part, and errors are in these units. Parts follow each other in time.
+-- Each row of the validation and test parts is predicted once, by a window that sees at least
 -- half of `length` rows; the first windows' rows lie in the part before.
 local columns = require "toeplab.tasks.tables.columns"
 local core = require "toeplab.core"
@@ -11,6 +11,7 @@ local epochs = require "toeplab.tasks.epochs"
 local errors = require "toeplab.base.errors"
 local evaluating = require("toeplab.train.eval").evaluating
 local options = require "toeplab.base.options"
+local simple_models = require "toeplab.tasks.simple_models"
 
 local series = {}
 
@@ -171,11 +172,9 @@ local function regression(task, m, size)
     local y = batch.y:narrow(2, m, part.length - m + 1):reshape(x:dim(1), -1)
     xx, xy = xx + core.matmul(x, x, true, false), xy + core.matmul(x, y, true, false)
   end
-  local places = core.range(1, m * size)
-  local eye = core.eq(places:reshape(-1, 1), places:reshape(1, -1))
-  local scale = (xx * eye):sum():item() / (m * size)
+  local weights = simple_models.ridge_weights(xx, xy)
   local function with(ridge)
-    local weight = core.solve(xx + eye * (ridge * scale + 1e-6), xy)
+    local weight = weights(ridge)
     return function(x)
       local predicted = core.matmul(lagged(x, m), weight)
       local before = core.zeros(x:dim(1), m - 1, predicted:dim(3))
