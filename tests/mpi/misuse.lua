@@ -21,11 +21,11 @@ local function refuses(name, words, message)
 end
 
 refuses("one process for several ranks", { program, "run", folder .. "/trial.lua", "ranks=4" },
-  "this is one process: mpirun %-n 4 toeplab run")
+  "this is one process: run mpirun %-n 4 toeplab run")
 -- srun --mpi=none sets nothing that tells a process its rank.
 refuses("processes without a rank", { "env", "SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1",
   "SLURM_LOCALID=1", program, "run", folder .. "/trial.lua", "ranks=4" },
-  "this is one process: mpirun %-n 4 toeplab run")
+  "this is one process: run mpirun %-n 4 toeplab run")
 -- What rank 0 refuses before it joins the others needs no others.
 local function first_of(ranks, ...)
   local words = command(1, "misuse", ...)
