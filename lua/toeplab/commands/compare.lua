@@ -7,7 +7,7 @@ local differences = require "toeplab.report.figures.differences"
 local judgement = require "toeplab.report.verdicts.judgement"
 local labels = require "toeplab.report.labels"
 local output = require "toeplab.report.output"
-local paper = require "toeplab.report.figures.paper"
+local style = require "toeplab.report.figures.style"
 local sentences = require "toeplab.report.verdicts.sentences"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
@@ -66,7 +66,7 @@ local command = {
     output.dir,
   },
 }
-table.move(paper.options, 1, #paper.options, #command.options + 1, command.options)
+table.move(style.options, 1, #style.options, #command.options + 1, command.options)
 
 -- ---- What is compared -------------------------------------------------------------------------
 
@@ -256,8 +256,8 @@ local function draw(result, set)
     errors.raise(errors.FAILED, "compare: no seed has values of both: there is nothing to draw")
   end
   local caption = spec.title
-  paper.apply("compare", set, spec, caption)
-  paper.draw("compare", spec, set.output, caption, set.csv)
+  style.apply("compare", set, spec, caption)
+  style.draw("compare", spec, set.output, caption, set.csv)
 end
 
 -- ---- Claims -----------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ end
 
 function command.run(set, words)
   if set.higher and set.lower then errors.usage("compare: choose one of --higher and --lower") end
-  paper.check("compare", set)
+  style.check("compare", set)
   for _, option in ipairs { "title", "xlabel", "ylabel", "size", "font" } do
     if set[option] and not set.output then
       errors.usage("compare: --%s needs --output FILE", option)

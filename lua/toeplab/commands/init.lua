@@ -4,7 +4,7 @@ local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
-local own_files = require "toeplab.store.own_files"
+local internal_files = require "toeplab.store.internal_files"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
@@ -183,7 +183,7 @@ local function dispatch(words)
   if others[2] and name == "help" then errors.usage("help: takes one word, got '%s'", others[2]) end
   if name == "help" then return show_help(others[1]) end
   for _, o in ipairs(command.options) do
-    if o.writes and set[o.name] then own_files.refuse(name, o.name, set[o.name]) end
+    if o.writes and set[o.name] then internal_files.refuse(name, o.name, set[o.name]) end
   end
   if command.computes then devices.use(set.device or devices.usual()) end
   return command.run(set, others, words) or errors.DONE

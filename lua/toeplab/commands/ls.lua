@@ -2,7 +2,7 @@
 -- by a query in SQL.
 local arguments = require "toeplab.base.arguments"
 local failures = require "toeplab.report.failures"
-local logged = require "toeplab.store.logged"
+local metrics = require "toeplab.store.metrics"
 local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
@@ -85,7 +85,7 @@ end
 
 -- Running trials log steps beyond their checkpoint.
 local STEP = [[CASE WHEN %s = 'running'
-  THEN max(coalesce(t.step, 0), coalesce(]] .. logged.STEP .. [[, 0)) ELSE t.step END]]
+  THEN max(coalesce(t.step, 0), coalesce(]] .. metrics.STEP .. [[, 0)) ELSE t.step END]]
 
 -- Formatters of the program's own columns. A key or metric may share a column's name.
 local shown = { id = function(value) return value:sub(1, 12) end, started = output.when,

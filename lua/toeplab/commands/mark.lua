@@ -1,5 +1,5 @@
 -- commands/mark.lua: toeplab mark: sets tags and notes of trials, by which every verb finds them.
-local changes = require "toeplab.store.changes"
+local marks = require "toeplab.store.marks"
 local errors = require "toeplab.base.errors"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
@@ -64,7 +64,7 @@ function mark.run(set, words)
   local changed = set.tag or set.untag or set.note or set.clear
   local store <close> = records.open(folder, changed and "u" or "r")
   if changed then
-    report(changes.mark(store, { words = words, tag = set.tag, untag = set.untag, note = set.note,
+    report(marks.mark(store, { words = words, tag = set.tag, untag = set.untag, note = set.note,
       clear = set.clear }), set)
     return
   end

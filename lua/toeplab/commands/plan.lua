@@ -7,7 +7,7 @@ local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
 local config = require "toeplab.base.config"
 local plan = require "toeplab.trials.plan"
-local prepared = require "toeplab.runs.prepared"
+local prepare = require "toeplab.runs.prepare"
 local progress = require "toeplab.base.progress"
 local quantity = require "toeplab.base.quantity"
 local rates = require "toeplab.bench.rates"
@@ -62,7 +62,7 @@ local function add_states(store, exp, trials, machine)
   for _, t in ipairs(trials) do
     local present
     t.status, t.step, t.had, present = state_of(store, t)
-    if prepared.is_finished(exp, t.status) then
+    if prepare.is_finished(exp, t.status) then
       p.done = p.done + 1
       if not present then p.other_code = p.other_code + 1 end
     else
@@ -145,7 +145,7 @@ end
 local function make_plan(exp, path, words, set, chosen)
   local trials, about = plan.trials(exp, words)
   local folder = records.folder(set.dir)
-  local store <close> = prepared.stored(folder)
+  local store <close> = prepare.stored(folder)
   local absent = identity.identify_if_here(exp, trials, store)
   local jobs = arguments.integer("plan", set, "jobs", 1) or 1
   local threads = math.max(1, core.threads() // jobs) -- as run gives each worker
@@ -354,7 +354,7 @@ local function show(p)
     { "code", p.exp.reach.whole and "the whole script counts: " .. p.exp.reach.whole } } do
     if line[2] then print(("  %-8s %s"):format(line[1], line[2])) end
   end
-  for _, line in ipairs(prepared.why_new(p.list)) do print("  " .. line) end
+  for _, line in ipairs(prepare.why_new(p.list)) do print("  " .. line) end
 end
 
 -- Prints the trials of the plans.

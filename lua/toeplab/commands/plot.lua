@@ -7,7 +7,7 @@ local groups = require "toeplab.report.groups"
 local kernels = require "toeplab.report.figures.kernels"
 local open_model = require "toeplab.trials.open_model"
 local output = require "toeplab.report.output"
-local paper = require "toeplab.report.figures.paper"
+local style = require "toeplab.report.figures.style"
 local plot = require "toeplab.report.figures.plot"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
@@ -86,7 +86,7 @@ local command = {
     output.dir,
   },
 }
-table.move(paper.options, 1, #paper.options, #command.options + 1, command.options)
+table.move(style.options, 1, #style.options, #command.options + 1, command.options)
 
 local PANELS = 48
 local MATRIX, LINE = 64, 512 -- default lengths, unless the model was trained at a shorter one
@@ -136,7 +136,7 @@ local function check(set, kind)
   if set.fit and not set.against and not set.at then
     errors.usage("plot: --fit requires --against or --at")
   end
-  paper.check("plot", set)
+  style.check("plot", set)
 end
 
 -- ---- Figures -----------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ local function spec_of(panels, set, title)
   local legend = set.panels and set.legend ~= "none" or nil
   local spec = many and { panels = panels, columns = across, legend = legend } or first
   local caption = not many and title and title .. ", " .. first.title or title or first.title
-  paper.apply("plot", set, spec, caption)
+  style.apply("plot", set, spec, caption)
   for _, panel in ipairs(panels) do
     if set.legend and not set.panels then panel.key = set.legend:gsub("-", " ") end
     if spec.size and panel.key == "outside" and not set.legend then panel.key = "below" end
@@ -370,7 +370,7 @@ function command.run(set, words)
   end
   local spec, caption = spec_of(panels, set, title)
   if not set.term then
-    paper.draw("plot", spec, place(store, set, name, filters), caption)
+    style.draw("plot", spec, place(store, set, name, filters), caption)
     return errors.DONE
   end
   local drawn, why = plot.text(spec)

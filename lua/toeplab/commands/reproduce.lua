@@ -3,7 +3,7 @@
 local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
-local logged = require "toeplab.store.logged"
+local metrics = require "toeplab.store.metrics"
 local output = require "toeplab.report.output"
 local provenance = require "toeplab.trials.provenance"
 local records = require "toeplab.store.records"
@@ -61,7 +61,7 @@ end
 -- Returns the set of the metrics that --ignore names, each of which the trial must have.
 local function ignored(set, store, id)
   local known, names = {}, {}
-  for i, metric in ipairs(logged.newest(store, id)) do known[i] = metric.name end
+  for i, metric in ipairs(metrics.newest(store, id)) do known[i] = metric.name end
   for name in (set.ignore or ""):gmatch "[^,]+" do -- it may have spaces
     local ok, why = suggest.choose("metric", name, known)
     if not ok then errors.usage("reproduce: --ignore: %s", why) end

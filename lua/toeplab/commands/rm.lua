@@ -1,6 +1,6 @@
 -- commands/rm.lua: toeplab rm: moves trials to the trash and back, and deletes them for good.
 local arguments = require "toeplab.base.arguments"
-local changes = require "toeplab.store.changes"
+local marks = require "toeplab.store.marks"
 local errors = require "toeplab.base.errors"
 local files = require "toeplab.base.files"
 local output = require "toeplab.report.output"
@@ -36,7 +36,7 @@ local rm = {
 }
 
 local function put(store, words, dry)
-  local done = changes.rm(store, { words = words, dry = dry })
+  local done = marks.rm(store, { words = words, dry = dry })
   local what = ("%s, %s, %s"):format(output.count(done.trials, "trial"),
     output.count(done.files, "file"), output.bytes(done.bytes))
   if dry then return print(what .. " would be moved to the trash") end
@@ -45,7 +45,7 @@ local function put(store, words, dry)
 end
 
 local function restore(store, words, dry)
-  local done = changes.restore(store, { words = words, dry = dry })
+  local done = marks.restore(store, { words = words, dry = dry })
   print(output.count(done.trials, "trial") .. (dry and " would be restored" or " restored"))
 end
 

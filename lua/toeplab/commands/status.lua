@@ -1,7 +1,7 @@
 -- commands/status.lua: toeplab status: prints the progress of the sweeps in the results folder; it
 -- works while they run.
 local array_run = require "toeplab.runs.array_run"
-local changes = require "toeplab.store.changes"
+local marks = require "toeplab.store.marks"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
@@ -90,7 +90,7 @@ function status.run(set, words)
   end
   if set.stop then
     local store <close> = records.open(folder, "u")
-    changes.stop(store, { words = { set.stop } })
+    marks.stop(store, { words = { set.stop } })
     errors.say "1 trial asked to save and stop"
   end
   local store <close> = records.open(folder, "r")

@@ -2,7 +2,7 @@
 -- only if the trial has logged more and, since reading a million steps takes a second, only after
 -- REST times the time that reading it took.
 local core = require "toeplab.core"
-local logged = require "toeplab.store.logged"
+local metrics = require "toeplab.store.metrics"
 
 local curves = {}
 
@@ -20,7 +20,7 @@ function Curves:get(store, id, name, count, newest)
   local last = ("%s %s %s"):format(newest.index, newest.value, newest.step)
   local curve, began = self.known[key], core.sys.clock()
   if curve and (curve.last == last or began < curve.due) then return curve end
-  local steps, values = logged.thinned(store, id, name, count)
+  local steps, values = metrics.thinned(store, id, name, count)
   local now = core.sys.clock()
   curve = { steps = steps, values = values, last = last, due = now + REST * (now - began) }
   self.known[key] = curve

@@ -7,7 +7,7 @@ local core = require "toeplab.core"
 local curves = require "toeplab.live.curves"
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
-local logged = require "toeplab.store.logged"
+local metrics = require "toeplab.store.metrics"
 local modules = require "toeplab.live.modules"
 local page = require "toeplab.live.page"
 local config = require "toeplab.base.config"
@@ -50,7 +50,7 @@ local function set_curves(self, store, trials, names)
   local place, parts = {}, {}
   for i, name in ipairs(names) do place[name], parts[i] = i, {} end
   for _, t in ipairs(trials) do
-    for _, row in ipairs(logged.newest(store, t.id)) do
+    for _, row in ipairs(metrics.newest(store, t.id)) do
       local i = place[row.name]
       if i then
         table.insert(parts[i], ('"%s":%s'):format(t.id:sub(1, 12),
@@ -90,10 +90,10 @@ local function refresh(self)
   local store <close> = records.snapshot(self.folder)
   local sweep = sweep_progress.sweep(store, self.name, "report")
   self.name = self.name or sweep.experiment
-  local names = logged.names(store, sweep.id)
+  local names = metrics.names(store, sweep.id)
   local more = math.max(0, #names - METRICS)
   names = { table.unpack(names, 1, METRICS) }
-  local trials = logged.trials(store, sweep.id, "loss")
+  local trials = metrics.trials(store, sweep.id, "loss")
   local hidden = math.max(0, #trials - TRIALS)
   trials = { table.unpack(trials, 1, TRIALS) }
   set_curves(self, store, trials, names)

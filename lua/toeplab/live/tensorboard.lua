@@ -7,7 +7,7 @@
 -- earlier ones, so a file that a killed run left half-written does no harm.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
-local logged = require "toeplab.store.logged"
+local metrics = require "toeplab.store.metrics"
 local modules = require "toeplab.live.modules"
 local config = require "toeplab.base.config"
 local secrets = require "toeplab.base.secrets"
@@ -92,7 +92,7 @@ end
 -- value.
 local function write_history(self, file, store, id)
   local indexed, now = {}, core.sys.now()
-  logged.each(store, id, function(m)
+  metrics.each(store, id, function(m)
     local value = m.value or 0 / 0
     if m.indexed == 1 then
       indexed[m.name] = indexed[m.name] or {}

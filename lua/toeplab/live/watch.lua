@@ -1,12 +1,12 @@
 -- live/watch.lua: the loop of `toeplab watch`, which shows a sweep in the terminal and reads keys.
--- It reads the store; it stops a trial with a mark (store/changes.lua).
+-- It reads the store; it stops a trial with a mark (store/marks.lua).
 local core = require "toeplab.core"
 local curves = require "toeplab.live.curves"
 local errors = require "toeplab.base.errors"
-local logged = require "toeplab.store.logged"
+local metrics = require "toeplab.store.metrics"
 local plot = require "toeplab.report.figures.plot"
 local alive = require "toeplab.store.alive"
-local changes = require "toeplab.store.changes"
+local marks = require "toeplab.store.marks"
 local records = require "toeplab.store.records"
 local screen = require "toeplab.live.screen"
 local sweep_progress = require "toeplab.live.sweep_progress"
@@ -51,10 +51,10 @@ local function refresh(self)
   local store = self.store
   local sweep = sweep_progress.sweep(store, self.name, "watch")
   self.name = self.name or sweep.experiment
-  self.names = logged.names(store, sweep.id)
+  self.names = metrics.names(store, sweep.id)
   choose_metric(self)
   local by_status, all, list, seconds = sweep_progress.of(store, sweep)
-  self.trials = logged.trials(store, sweep.id, self.metric)
+  self.trials = metrics.trials(store, sweep.id, self.metric)
   store:live()
   self.at = math.max(1, math.min(self.at, #self.trials))
   for i, t in ipairs(self.trials) do
@@ -137,7 +137,7 @@ end
 local function stop(self)
   local ok, why = pcall(function()
     local store <close> = records.open(self.folder, "u")
-    changes.stop(store, { words = { self.asks } })
+    marks.stop(store, { words = { self.asks } })
   end)
   self.note = ok and "saving and stopping" or errors.text(why)
   self.asks = nil

@@ -2,7 +2,7 @@
 -- settings differ from the paper's, how well the orders agree, errata, and the paper's claims.
 local claims = require "toeplab.report.verdicts.claims"
 local groups = require "toeplab.report.groups"
-local looks = require "toeplab.report.verdicts.looks"
+local seed_looks = require "toeplab.report.verdicts.seed_looks"
 local config = require "toeplab.base.config"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
@@ -79,7 +79,7 @@ local function measured(result, add)
   local apart = frame.plan.tuned_key and not frame:tuned_key(result.apart)
   local how = distinct(frame.sweeps, function(s) return s.plan.tuned end)
   for _, text in ipairs(apart and {} or how) do add("%s", text) end
-  for _, line in ipairs(looks.of_frame(frame)) do add("%s", line) end
+  for _, line in ipairs(seed_looks.of_frame(frame)) do add("%s", line) end
 end
 
 -- Names the data of which the trials used only a part.

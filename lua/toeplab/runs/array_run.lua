@@ -1,11 +1,11 @@
 -- runs/array_run.lua: runs the trials of an experiment in an array job of Slurm (slurm.lua); its
 -- tasks run array_task.lua. The submitting command may return at once.
 local core = require "toeplab.core"
-local earlier = require "toeplab.trials.earlier"
+local other_ids = require "toeplab.trials.other_ids"
 local errors = require "toeplab.base.errors"
 local launch = require "toeplab.runs.launch"
-local outcome = require "toeplab.runs.outcome"
-local prepared = require "toeplab.runs.prepared"
+local summary = require "toeplab.runs.summary"
+local prepare = require "toeplab.runs.prepare"
 local quantity = require "toeplab.base.quantity"
 local records = require "toeplab.store.records"
 local secrets = require "toeplab.base.secrets"
@@ -55,8 +55,8 @@ local function unfinished(run, store, trials, options)
   local list = {}
   for _, t in ipairs(trials) do
     local status, row = store:status(t.id)
-    local again = options.redo and prepared.by_other_code(run.exp, t, status, row)
-    local over = prepared.is_finished(run.exp, status) and not again
+    local again = options.redo and prepare.by_other_code(run.exp, t, status, row)
+    local over = prepare.is_finished(run.exp, status) and not again
       or run.waited and row and row.status == "failed"
     if not over then list[#list + 1] = t end
   end
@@ -70,20 +70,20 @@ local function submit(run, path, overrides, options, trials)
   local file <close> = slurm.lock(run.folder, true)
   run.records = records.open(run.folder, "w")
   local guard <close> = run.records
-  prepared.replay(run)
+  prepare.replay(run)
   local open, silent = slurm.open(run.folder, run.records, file)
-  if not run.waited then prepared.look_up(run, options) end
+  if not run.waited then prepare.look_up(run, options) end
   local list = unfinished(run, run.records, trials, options)
   if run.waited and #list == 0 then return 0 end
   check_open(run, open, silent, options)
-  prepared.check_free(run, options)
+  prepare.check_free(run, options)
   run.had = run.had or #run.trials - #list
   local left, others = slurm.left(run.records, open, list)
   local function enlist()
-    prepared.handle_other_code(run, options)
+    prepare.handle_other_code(run, options)
     local undo = trash.undo(run.records, run.trials)
     local threads = math.max(1, options.on.cpus // run.jobs)
-    local sweep = prepared.enlist(run, path, overrides, options, threads)
+    local sweep = prepare.enlist(run, path, overrides, options, threads)
     return function() undo(sweep) end
   end
   if #left == 0 then
@@ -91,7 +91,7 @@ local function submit(run, path, overrides, options, trials)
     if #list > 0 then say_nothing(run, #list) end
     return #list, others
   end
-  local words = secrets.words(prepared.stored_words(options.command))
+  local words = secrets.words(prepare.stored_words(options.command))
   local job = slurm.submit(run, path, options, left, words, enlist)
   run.progress:note("%d of %d trials: job %s, %s  (%s)", #left, #run.trials, job,
     quantity.count(slurm.tasks(options.on, #left), "task"), run.folder)
@@ -104,7 +104,7 @@ local function poll(run)
   run.records = records.open(run.folder, "r")
   local guard <close> = run.records
   local open, silent = slurm.open(run.folder, run.records)
-  local list, over, busy = prepared.to_do(run)
+  local list, over, busy = prepare.to_do(run)
   local queued, waits = slurm.queued(open or {}), #busy > 0
   for _, t in ipairs(list) do waits = waits or silent ~= nil or queued[t.id] ~= nil end
   return waits, silent or ("%d of %d trials done"):format(over, #run.trials)
@@ -139,13 +139,13 @@ function array_run.perform(run, path, overrides, options)
   end
   run.records = records.open(run.folder, "r")
   local guard <close> = run.records
-  local list, finished = prepared.undone(run)
+  local list, finished = prepare.undone(run)
   local counts = { done = finished - run.had, failed = 0, pruned = 0, skipped = run.had }
   for _, t in ipairs(list) do
     local _, row = run.records:status(t.id)
     counts.failed = counts.failed + (row and row.status == "failed" and 1 or 0)
   end
-  outcome.conclude(run, counts, began, options)
+  summary.conclude(run, counts, began, options)
   if #list > counts.failed then
     errors.raise(errors.FAILED, "%d of %d trials are not done; the same command resubmits them",
       #list - counts.failed, #run.trials)
@@ -156,12 +156,12 @@ end
 -- Prints the script that array_run.perform would submit.
 function array_run.print_script(run, path, options)
   check_apart(run.exp, run.trials)
-  local store <close> = prepared.stored(run.folder)
+  local store <close> = prepare.stored(run.folder)
   local open, silent = slurm.open(run.folder, store)
   check_open(run, open, silent, options)
   local list = run.trials
   if store then
-    earlier.find(store, run.exp, run.trials)
+    other_ids.find(store, run.exp, run.trials)
     list = unfinished(run, store, run.trials, options)
   end
   local left = store and slurm.left(store, open, list) or list

@@ -5,8 +5,8 @@ local coordinator = require "toeplab.runs.coordinator"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
-local outcome = require "toeplab.runs.outcome"
-local prepared = require "toeplab.runs.prepared"
+local summary = require "toeplab.runs.summary"
+local prepare = require "toeplab.runs.prepare"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
 local slurm = require "toeplab.runs.slurm"
@@ -82,16 +82,16 @@ end
 local function go(run, path, task)
   run.records = records.open(run.folder, "w")
   local guard <close> = run.records
-  prepared.look_up(run, {})
-  prepared.replay(run)
+  prepare.look_up(run, {})
+  prepare.replay(run)
   local list = trials_of(task, run, path)
   devices.check(run.exp, list)
   local threads = math.max(1, core.threads() // run.jobs)
-  prepared.set_provenance(run, task.command, threads).job = task.full
+  prepare.set_provenance(run, task.command, threads).job = task.full
   run.worker, run.grace = worker.words(run, path, threads), GRACE_SECONDS
   run.progress:expect(#list, run.jobs)
   local ok, counts = pcall(function() return coordinator.new(run):go(list) end)
-  if ok then run.progress:say("%s", outcome.counts_text({ trials = list }, counts)) end
+  if ok then run.progress:say("%s", summary.counts_text({ trials = list }, counts)) end
   return ok, counts, has_moved(run, list)
 end
 

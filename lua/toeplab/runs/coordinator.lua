@@ -5,7 +5,7 @@ local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
 local launch = require "toeplab.runs.launch"
-local outcome = require "toeplab.runs.outcome"
+local summary = require "toeplab.runs.summary"
 local process = require "toeplab.base.process"
 local temporary = require "toeplab.base.temporary"
 local worker_process = require "toeplab.runs.worker_process"
@@ -212,7 +212,7 @@ local function end_trial(self, w, status, why, ended)
   run.used = run.used + core.sys.clock() - w.began
   run.progress:ended(w, t, t.status, core.sys.clock() - w.began)
   if status == "done" then
-    if not self.checked then outcome.warn_axes(run, self.reads) end
+    if not self.checked then summary.warn_axes(run, self.reads) end
     self.checked = true
     check_metric(self, t)
   end

@@ -4,7 +4,7 @@
 local errors = require "toeplab.base.errors"
 local identity = require "toeplab.trials.identity"
 local json = require "toeplab.base.json"
-local looks = require "toeplab.report.verdicts.looks"
+local seed_looks = require "toeplab.report.verdicts.seed_looks"
 local overrides = require "toeplab.trials.overrides"
 local plan = require "toeplab.trials.plan"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -46,7 +46,7 @@ local function reader(exp, found, metric, store, tried)
     return { status = status, value = results[metric], label = t.label,
       result = exp.tuned and results[exp.tune.metric] }
   end
-  return looks.reader(function(point)
+  return seed_looks.reader(function(point)
     local list = {}
     for i, trials in ipairs(found[json.encode(point)]) do
       list[i] = {}
@@ -59,7 +59,7 @@ end
 -- Returns the comparisons among the points (looks.comparisons). Raises a usage error for a missing
 -- row.
 local function compared(exp, points, values)
-  local list, why = looks.comparisons(points, values.compared.with)
+  local list, why = seed_looks.comparisons(points, values.compared.with)
   return list or errors.usage("%s: compare: %s", exp:where("compare"), why)
 end
 
@@ -80,7 +80,7 @@ function rounds.choose(exp, words, store, tried)
   local found, points = all_trials(exp, words, store)
   local list = compared(exp, points, values)
   local metric = values.compared.metric
-  local states = looks.judge(values.rule, list, reader(exp, found, metric, store, tried or {}))
+  local states = seed_looks.judge(values.rule, list, reader(exp, found, metric, store, tried or {}))
   local first, asked, limit = values.rule.looks[1], {}, {}
   for _, state in ipairs(states) do
     for _, point in ipairs { state.row, state.base } do
@@ -112,7 +112,7 @@ end
 function rounds.show(chosen, waiting)
   if not chosen then return end
   print()
-  for _, line in ipairs(looks.words(chosen.rule, chosen.states, chosen.metric, waiting)) do
+  for _, line in ipairs(seed_looks.words(chosen.rule, chosen.states, chosen.metric, waiting)) do
     print(line)
   end
 end

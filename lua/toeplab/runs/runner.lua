@@ -5,7 +5,7 @@ local array_run = require "toeplab.runs.array_run"
 local array_task = require "toeplab.runs.array_task"
 local coordinator = require "toeplab.runs.coordinator"
 local core = require "toeplab.core"
-local earlier = require "toeplab.trials.earlier"
+local other_ids = require "toeplab.trials.other_ids"
 local experiment = require "toeplab.trials.experiment"
 local identity = require "toeplab.trials.identity"
 local launch = require "toeplab.runs.launch"
@@ -13,8 +13,8 @@ local overlay = require "toeplab.base.overlay"
 local plan = require "toeplab.trials.plan"
 local rules = require "toeplab.trials.overrides"
 local progress = require "toeplab.base.progress"
-local outcome = require "toeplab.runs.outcome"
-local prepared = require "toeplab.runs.prepared"
+local summary = require "toeplab.runs.summary"
+local prepare = require "toeplab.runs.prepare"
 local records = require "toeplab.store.records"
 local rounds = require "toeplab.runs.rounds"
 local text_table = require "toeplab.base.text_table"
@@ -33,8 +33,8 @@ local function choose(run, overrides, options, tried)
   repeat -- adopted results may lead to more trials
     run.chosen = rounds.choose(run.exp, overrides, run.records, tried)
     if not run.chosen then return end
-    run.trials = prepared.trials_of(run.exp, overrides, options)
-  until prepared.look_up(run, options) == 0
+    run.trials = prepare.trials_of(run.exp, overrides, options)
+  until prepare.look_up(run, options) == 0
 end
 
 -- Returns the function `more` of the coordinator, which returns the trials of the next round; nil
@@ -45,11 +45,11 @@ local function next_rounds(run, path, overrides, options, threads, list)
   return function(counts)
     for _, t in ipairs(list) do tried[t.id] = true end
     choose(run, overrides, options, tried)
-    prepared.handle_other_code(run, options)
-    prepared.enlist(run, path, overrides, options, threads)
+    prepare.handle_other_code(run, options)
+    prepare.enlist(run, path, overrides, options, threads)
     list = {}
-    prepared.check_free(run, options)
-    local open, finished = prepared.to_do(run)
+    prepare.check_free(run, options)
+    local open, finished = prepare.to_do(run)
     for _, t in ipairs(open) do
       if not tried[t.id] then list[#list + 1] = t end
     end
@@ -78,7 +78,7 @@ local function go(run, list, more)
   local ok, counts, reads = pcall(function() return coordinator.new(run):go(list, more) end)
   if ok then return counts, reads end
   if run.chosen and errors.is(counts) and counts.code == errors.BUDGET then
-    outcome.show_report(run)
+    summary.show_report(run)
     rounds.show(run.chosen, "the budget ended")
   end
   error(counts, 0)
@@ -96,14 +96,14 @@ local function show_stored(run, overrides, options, why)
   if not opened then error(why, 0) end
   local guard <close> = store
   run.records, run.reads = store, true
-  prepared.look_up(run, options)
+  prepare.look_up(run, options)
   choose(run, overrides, options)
-  local list, skipped = prepared.undone(run)
+  local list, skipped = prepare.undone(run)
   if #list > 0 then error(why, 0) end
   run.progress:note("the results folder is read-only: %s", why.message)
   launch.release()
   core.sys.release_signals()
-  outcome.conclude(run, { done = 0, skipped = skipped, failed = 0 }, core.sys.clock(), options)
+  summary.conclude(run, { done = 0, skipped = skipped, failed = 0 }, core.sys.clock(), options)
   return errors.DONE, run.trials
 end
 
@@ -115,7 +115,7 @@ local function count_taken(run, counts, busy)
   counts.taken = 0
   for _, t in ipairs(run.trials) do
     local status = t.taken and run.records:status(t.id)
-    local finished = status and prepared.is_finished(run.exp, status)
+    local finished = status and prepare.is_finished(run.exp, status)
     local kind = finished and "skipped" or "taken"
     if status then
       counts[kind], t.status = counts[kind] + 1, finished and status or nil
@@ -126,7 +126,7 @@ end
 -- Runs the trials of an experiment of the script at path. Takes the other arguments of runner.run,
 -- and returns its results.
 local function perform(exp, path, overrides, options)
-  local run = prepared.new(exp, overrides, options)
+  local run = prepare.new(exp, overrides, options)
   if options.on then return array_run.perform(run, path, overrides, options) end
   core.sys.catch_signals()
   local writable, store = pcall(records.open, run.folder, "w")
@@ -134,19 +134,19 @@ local function perform(exp, path, overrides, options)
   run.records = store
   local guard <close> = run.records
   local began = core.sys.clock()
-  prepared.look_up(run, options)
-  prepared.check_devices(run, options)
-  prepared.replay(run)
+  prepare.look_up(run, options)
+  prepare.check_devices(run, options)
+  prepare.replay(run)
   if not options.only then choose(run, overrides, options) end
-  prepared.check_free(run, options)
-  prepared.handle_other_code(run, options)
+  prepare.check_free(run, options)
+  prepare.handle_other_code(run, options)
   if run.chosen and options.redo then choose(run, overrides, options) end
   local threads = run.threads or math.max(1, core.threads() // run.jobs)
   run.digest = options.command and launch.digest(options.command)
   run.worker = worker.words(run, path, threads)
-  prepared.enlist(run, path, overrides, options, threads)
+  prepare.enlist(run, path, overrides, options, threads)
   if options.enlisted then options.enlisted(run.records, run.trials) end
-  local list, skipped, busy = prepared.to_do(run)
+  local list, skipped, busy = prepare.to_do(run)
   run.skipped = skipped
   run.progress:expect(#run.trials, run.jobs, skipped)
   run.alert.experiment = #list > 0 and exp.name or run.alert.experiment
@@ -156,13 +156,13 @@ local function perform(exp, path, overrides, options)
   counts.skipped = run.skipped
   count_taken(run, counts, busy)
   options.seconds_used = run.used -- budget.total is for the whole command, maybe of two stages
-  run.alert.text = outcome.counts_text(run, counts)
+  run.alert.text = summary.counts_text(run, counts)
   local code = counts.failed + counts.stopped > 0 and errors.FAILED
     or counts.taken > 0 and errors.LOCKED or errors.DONE
   if options.only then return code, run.trials end
-  outcome.conclude(run, counts, began, options)
-  outcome.warn_fixed(run, counts, reads)
-  outcome.check_read(run, counts, reads)
+  summary.conclude(run, counts, began, options)
+  summary.warn_fixed(run, counts, reads)
+  summary.check_read(run, counts, reads)
   return code, run.trials
 end
 
@@ -179,7 +179,7 @@ function runner.stages(path, overrides, dir, upgrade)
   local exp = experiment.load(path)
   local search, words = tuning.search(exp, overrides)
   local by_results = search or rules.apply(exp, overrides).rule
-  local store <close> = by_results and prepared.stored(records.folder(dir), upgrade) or nil
+  local store <close> = by_results and prepare.stored(records.folder(dir), upgrade) or nil
   local missing = search and tuning.choose(exp, overrides, store) or 0
   local stages = { search and { exp = search, words = words } }
   if missing > 0 then rounds.check(exp, overrides) end
@@ -224,7 +224,7 @@ local function run_task(path, overrides, options)
   core.sys.catch_signals()
   for _, stage in ipairs((runner.stages(path, overrides, options.dir))) do
     if stage.exp.name == options.task.name then
-      return array_task.perform(prepared.new(stage.exp, stage.words, options), path, options.task)
+      return array_task.perform(prepare.new(stage.exp, stage.words, options), path, options.task)
     end
   end
   array_task.refuse(path)
@@ -261,15 +261,15 @@ function runner.script(path, overrides, options)
   check_rounds(exp, overrides, options)
   local stage = stages[1]
   options.overrides = overrides
-  return array_run.print_script(prepared.new(stage.exp, stage.words, options), path, options)
+  return array_run.print_script(prepare.new(stage.exp, stage.words, options), path, options)
 end
 
 -- Returns the row of runner.list for a trial of exp. known: the store, or nil.
 local function list_row(exp, t, known, options)
   local status, row = nil, nil
   if known then status, row = known:status(t.id) end
-  local again = options.redo and prepared.by_other_code(exp, t, status, row)
-  local adopt = options.adopt and earlier.adoptable(t)
+  local again = options.redo and prepare.by_other_code(exp, t, status, row)
+  local adopt = options.adopt and other_ids.adoptable(t)
   return { t.id:sub(1, 12), again and "redo" or adopt and "adopt" or status or "new",
     row and row.step, t.label }
 end
@@ -278,7 +278,7 @@ end
 -- runner.run.
 function runner.list(path, overrides, options)
   local stages, missing, exp = runner.stages(path, overrides, options.dir)
-  local known <close> = prepared.stored(records.folder(options.dir))
+  local known <close> = prepare.stored(records.folder(options.dir))
   local rows, all = {}, {}
   for _, stage in ipairs(stages) do
     local trials = plan.trials(stage.exp, stage.words)
@@ -287,7 +287,7 @@ function runner.list(path, overrides, options)
     table.move(trials, 1, #trials, #all + 1, all)
   end
   text_table.print({ "id", "status", "step", "trial" }, rows)
-  for _, line in ipairs(prepared.why_new(all)) do print(line) end
+  for _, line in ipairs(prepare.why_new(all)) do print(line) end
   local last = (missing > 0 and runner.main_stage(exp, overrides) or stages[#stages]).chosen
   if last then
     exp.asked = last.limit

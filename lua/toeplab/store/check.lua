@@ -11,7 +11,7 @@ local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
 local trash = require "toeplab.store.trash"
 local trial_files = require "toeplab.store.trial_files"
-local written = require "toeplab.store.written"
+local files_from_rows = require "toeplab.store.files_from_rows"
 
 local Check = {}
 Check.__index = Check
@@ -175,17 +175,17 @@ local function check_sources(check)
             errors.stored(core.sys.link(path, trial_files.set_aside_name(path)))
           end
         end
-        written.again(store, row.id)
+        files_from_rows.again(store, row.id)
         return "written again from the database"
       end), "%s/%s: %s", trial_files.folder(store.folder, row.id), name, why)
     end
   end
   for _, row in ipairs(store:rows "SELECT id FROM sweeps") do
-    local path = written.sweep_path(store.folder, row.id)
-    local why = written.sweep_damage(store, row.id, core.sys.read_file(path))
+    local path = files_from_rows.sweep_path(store.folder, row.id)
+    local why = files_from_rows.sweep_damage(store, row.id, core.sys.read_file(path))
     if why then
       check:found(true, function()
-        store:transaction(function() written.sweep(store, row.id) end)
+        store:transaction(function() files_from_rows.sweep(store, row.id) end)
         return "written again from the database"
       end, "sweeps/%d.json: %s", row.id, why)
     end
@@ -194,7 +194,7 @@ end
 
 -- Finds damaged files of sweeps that were set aside.
 local function check_set_aside(check)
-  for _, name in ipairs(written.damaged_sweeps(check.folder)) do
+  for _, name in ipairs(files_from_rows.damaged_sweeps(check.folder)) do
     check:found(true, nil, "sweeps/%s: damaged: run the command of its trials again, then remove "
       .. "this file", name)
   end
@@ -234,7 +234,7 @@ local function check_artifacts(check)
         store:rows("DELETE FROM artifacts WHERE path = ?", { row.path })
         store:rows([[UPDATE trials SET step = (SELECT max(step) FROM artifacts WHERE trial = ?1
           AND kind = 'checkpoint') WHERE id = ?1 AND status <> 'done']], { row.trial })
-        written.again(store, row.trial)
+        files_from_rows.again(store, row.trial)
         if core.sys.exists(path) then core.sys.rename(path, path .. ".damaged") end
         return "its row was dropped" .. (core.sys.exists(path .. ".damaged")
           and ", the file is kept as " .. row.path .. ".damaged" or "")

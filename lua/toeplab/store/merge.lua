@@ -13,7 +13,7 @@ local rebuild = require "toeplab.store.rebuild"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local temporary = require "toeplab.base.temporary"
 local trial_files = require "toeplab.store.trial_files"
-local written = require "toeplab.store.written"
+local files_from_rows = require "toeplab.store.files_from_rows"
 
 local merge = {}
 
@@ -220,7 +220,7 @@ local function sweep_of(store, other, id, known)
     local s = other:rows("SELECT *, round(created, 3) AS created FROM sweeps WHERE id = ?",
       { id })[1]
     known[id] = store:sweep(s)
-    written.sweep(store, known[id])
+    files_from_rows.sweep(store, known[id])
     store:rows("UPDATE sweeps SET created = max(created, ?) WHERE id = ?", { s.created, known[id] })
   end
   return known[id]
@@ -231,7 +231,7 @@ local function copy_rows(store, other, theirs, artifacts, sweep)
   local ours = adoption(store, theirs.id)
   store:declare(sweep, theirs)
   theirs.tags, theirs.notes = united_marks(store, theirs)
-  written.trial(store, theirs, other, artifacts)
+  files_from_rows.trial(store, theirs, other, artifacts)
   rebuild.renew_trial(store, theirs.id)
   adopt(store, theirs.id, ours)
 end
@@ -372,7 +372,7 @@ function merge.run(store, other, dry)
     store:transaction(function()
       mark_all()
       result.others = copy_members(store, other, known)
-      for _, id in pairs(known) do written.sweep(store, id) end
+      for _, id in pairs(known) do files_from_rows.sweep(store, id) end
     end)
   end
   return result

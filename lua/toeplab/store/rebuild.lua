@@ -13,7 +13,7 @@ local replay = require "toeplab.store.replay"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local temporary = require "toeplab.base.temporary"
 local trial_files = require "toeplab.store.trial_files"
-local written = require "toeplab.store.written"
+local files_from_rows = require "toeplab.store.files_from_rows"
 
 local rebuild = {}
 
@@ -45,11 +45,11 @@ local MEMBERS = [[INSERT INTO members SELECT ?2, value ->> '$.position', value -
 -- Makes the rows of sweep id, and missing rows of its trials, from its file. Sets a damaged file
 -- aside: the sweep's command writes it again, and then reads the files of its trials.
 local function renew_sweep(store, id)
-  local path = written.sweep_path(store.folder, id)
+  local path = files_from_rows.sweep_path(store.folder, id)
   local text = core.sys.read_file(path)
   store:rows("DELETE FROM members WHERE sweep = ?", { id })
   store:rows "SAVEPOINT sweep"
-  local damage = written.sweep_damage(store, id, text)
+  local damage = files_from_rows.sweep_damage(store, id, text)
   local ok = not damage and pcall(function()
     for _, sql in ipairs { SWEEP, TRIALS, MEMBERS } do store:rows(sql, { text, id }) end
   end)
@@ -117,7 +117,9 @@ end
 
 -- Returns whether the change that a line of news announces is visible in the folder root.
 local function is_visible(root, kind, name, number)
-  if kind == "sweep" then return core.sys.exists(written.sweep_path(root, tonumber(name))) end
+  if kind == "sweep" then
+    return core.sys.exists(files_from_rows.sweep_path(root, tonumber(name)))
+  end
   if kind ~= "begin" and kind ~= "mark" or not trial_files.is_id(name) then return true end
   local folder = trial_files.folder(root, name)
   if kind == "begin" then return core.sys.exists(root .. "/" .. journal.path(folder, number)) end

@@ -15,7 +15,7 @@ local rebuild = require "toeplab.store.rebuild"
 local replay = require "toeplab.store.replay"
 local stored_json = require "toeplab.store.stored_json"
 local trial_files = require "toeplab.store.trial_files"
-local written = require "toeplab.store.written"
+local files_from_rows = require "toeplab.store.files_from_rows"
 
 local records = {}
 local Records = {}
@@ -116,7 +116,7 @@ Records.refresh = rebuild.refresh
 function records.open(folder, mode)
   local self = wrap(connect(folder, mode), folder)
   if mode == "w" or mode == "u" then
-    try(self, written.all)
+    try(self, files_from_rows.all)
     try(self, self.refresh)
   elseif rebuild.is_behind(self) then
     local ok, writer = pcall(records.open, folder, "u") -- if this fails, read the old rows
@@ -287,7 +287,7 @@ function Records:enlist(sweep, rows)
         WHERE members.sweep = ? AND trashed IS NOT NULL]], { sweep })) do
       self:mark(row.id, "restore")
     end
-    written.sweep(self, sweep)
+    files_from_rows.sweep(self, sweep)
   end)
 end
 
@@ -340,7 +340,7 @@ function Records:complete(id, metrics, seconds)
     end
     replay.apply(self, id, { "end", "done", nil, nil, seconds, core.sys.now(), n = 6 })
     self:rows("DELETE FROM journals WHERE trial = ?", { id })
-    written.again(self, id)
+    files_from_rows.again(self, id)
   end)
 end
 

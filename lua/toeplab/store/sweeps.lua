@@ -6,7 +6,7 @@
 local alive = require "toeplab.store.alive"
 local config = require "toeplab.base.config"
 local json = require "toeplab.base.json"
-local logged = require "toeplab.store.logged"
+local metrics = require "toeplab.store.metrics"
 local secrets = require "toeplab.base.secrets"
 
 local sweeps = {}
@@ -78,8 +78,8 @@ function sweeps.running(store, id)
       step AS saved, seconds AS spent, %s
     FROM members m JOIN trials t ON t.id = m.trial
     WHERE m.sweep = ? AND t.status = 'running' AND t.trashed IS NULL
-    ORDER BY m.position]]):format(logged.STEP, alive.COLUMNS), { id })
-  return logged.with_nan("loss", rows)
+    ORDER BY m.position]]):format(metrics.STEP, alive.COLUMNS), { id })
+  return metrics.with_nan("loss", rows)
 end
 
 return sweeps

@@ -10,7 +10,7 @@ local selection = require "toeplab.store.selection"
 local errors = require "toeplab.base.errors"
 local files = require "toeplab.base.files"
 local trial_files = require "toeplab.store.trial_files"
-local written = require "toeplab.store.written"
+local files_from_rows = require "toeplab.store.files_from_rows"
 
 local trash = {}
 
@@ -99,7 +99,7 @@ local function misses_sweeps(store)
     local row = store:rows("SELECT 1 FROM sweeps WHERE id = ?", { id })[1]
     if not row and id > 0 then return true end
   end
-  return written.damaged_sweeps(store.folder)[1] ~= nil
+  return files_from_rows.damaged_sweeps(store.folder)[1] ~= nil
 end
 
 -- Returns whether a worker is writing a journal in the folder of a trial.
@@ -157,7 +157,7 @@ function trash.delete(store, ids)
       AND id NOT IN (SELECT sweep FROM trials WHERE sweep IS NOT NULL) RETURNING id]]) do
     sweeps[row.id] = true
   end
-  for id in pairs(sweeps) do written.sweep(store, id) end
+  for id in pairs(sweeps) do files_from_rows.sweep(store, id) end
   for _, id in ipairs(ids) do
     files.remove(store.folder .. "/" .. trial_files.folder(store.folder, id))
   end

@@ -40,7 +40,7 @@ local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
 local own_code = require "toeplab.trials.own_code"
 local presentation = require "toeplab.trials.presentation"
-local reach = require "toeplab.trials.reach"
+local reachable_code = require "toeplab.trials.reachable_code"
 local rows = require "toeplab.trials.rows"
 local sequential = require "toeplab.trials.sequential"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -447,7 +447,7 @@ function experiment.load(path, names, text)
     errors.usage('%s: an experiment file ends with: return tl.experiment "name" { ... }', path)
   end
   value.text, value.own, value.script = text, own, path
-  value.reach = reach.of(value, path, strict)
+  value.reach = reachable_code.of(value, path, strict)
   return value
 end
 

@@ -1,6 +1,6 @@
 -- trials/identity.lua: computes the id of a trial: a hash of its experiment's name, of its
--- configuration with the seed, of the code that its trial function can reach (reach.lua), of its
--- data, and of the engine's TL_NUMERICS. Nothing else that a script declares is part of it.
+-- configuration with the seed, of the code that its trial function can reach (reachable_code.lua),
+-- of its data, and of the engine's TL_NUMERICS. Nothing else that a script declares is part of it.
 --
 -- The id excludes the code of the engine and of the library, so that an edited comment there makes
 -- no trial new; a change of what that code computes must raise TL_NUMERICS. Each trial stores the
@@ -10,7 +10,7 @@ local core = require "toeplab.core"
 local corpus = require "toeplab.tasks.corpus"
 local json = require "toeplab.base.json"
 local provenance = require "toeplab.trials.provenance"
-local earlier = require "toeplab.trials.earlier"
+local other_ids = require "toeplab.trials.other_ids"
 local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
@@ -51,7 +51,7 @@ end
 
 -- Sets in each trial of exp its id, its folder relative to the results folder, the JSON of its
 -- configuration, and the hashes of its code and data. store: takes over the ids under which the
--- store has the trials (earlier.lua); nil: none.
+-- store has the trials (other_ids.lua); nil: none.
 function identity.identify(exp, trials, store)
   local codes, backends, known = {}, {}, {}
   for i, backend in ipairs(core.backends()) do backends[i] = backend.name end
@@ -66,9 +66,9 @@ function identity.identify(exp, trials, store)
     t.json = t.json or json.encode(t.config)
     t.key = core.sha256(json.encode { experiment = exp.base or exp.name, config = t.json,
       code = exp.reach.total, data = t.data, numerics = core.numerics })
-    t.id, t.path = t.key, earlier.path(t.key)
+    t.id, t.path = t.key, other_ids.path(t.key)
   end
-  if store then earlier.find(store, exp, trials) end
+  if store then other_ids.find(store, exp, trials) end
 end
 
 -- Like identity.identify, but if data of the trials is not on this machine, sets no ids and returns

@@ -135,7 +135,7 @@ local holders = { strings = { "" }, numbers = { 0 }, booleans = { true }, functi
   coroutines = { coroutine.create(print) }, ["nil"] = {} } -- of the metatables of types
 for name in pairs(standard) do
   holders[name] = { _G[name] }
-  if name ~= "_G" then tables[name] = _G[name] end -- reach.lua looks for globals
+  if name ~= "_G" then tables[name] = _G[name] end -- reachable_code.lua looks for globals
 end
 
 -- Fields of package that locate modules, which are recorded when require loads them.

@@ -1,12 +1,11 @@
 -- trials/sequential.lua: parses seeds = "until 2 %" and the field compare, with which a run adds
 -- seeds to a row until its ratio to another row is known to 2 %.
 --
---   seeds   = "until 2 %",              -- in full: "until 2 %, at least 14, at most 18"
---   compare = { with = { decay = 0.99 }, metric = "test_ppl" },
 --
 -- compares every other row with the row of decay 0.99, by test_ppl (default: the first column of
 -- the report). The command line takes seeds="until 2 %" and compare="decay=0.99 metric=test_ppl".
--- report/verdicts/looks.lua selects and judges the compared rows, runs/rounds.lua runs the seeds.
+-- report/verdicts/seed_looks.lua selects and judges the compared rows, runs/rounds.lua runs
+-- the seeds.
 --
 -- The first look at a row comes after the least number of seeds, each other one after half as many
 -- again, and every look may be the last. If each look had an interval of 95 %, the interval at

@@ -16,7 +16,7 @@ local guard = require "toeplab.trials.guard"
 local log_types = require "toeplab.trials.log_types"
 local logged_tensors = require "toeplab.store.logged_tensors"
 local optim = require "toeplab.train.optim"
-local parts = require "toeplab.trials.parts"
+local checkpoint_parts = require "toeplab.trials.checkpoint_parts"
 local prune = require "toeplab.trials.prune"
 local records = require "toeplab.store.records"
 local recorded = require "toeplab.tasks.recorded"
@@ -439,7 +439,7 @@ function Trial:steps(n, model, opt, data, extra, ...)
   if select("#", ...) > 0 then
     error("steps: takes the number, model, optimiser, data and { name = object }, got more", 2)
   end
-  self.parts = parts.of(model, opt, data, extra)
+  self.parts = checkpoint_parts.of(model, opt, data, extra)
   store_model(self, model, data)
   if self.guard and not opt and self.guard:rolls_back() then
     error("steps: a guard that rolls back lowers the learning rate: pass the optimiser", 2)

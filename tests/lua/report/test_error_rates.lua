@@ -4,7 +4,7 @@
 -- The draws are seeded; the test prints what each procedure promises and what was measured.
 local core = require "toeplab.core"
 local judgement = require "toeplab.report.verdicts.judgement"
-local looks = require "toeplab.report.verdicts.looks"
+local seed_looks = require "toeplab.report.verdicts.seed_looks"
 local sequential = require "toeplab.trials.sequential"
 local stats = require "toeplab.report.stats"
 local t = require "harness"
@@ -149,7 +149,8 @@ end
 local function until_holds(text, draw, ratio)
   local rule = sequential.rule(text)
   local row = exps(draw(rule.most))
-  local state = looks.judge(rule, { { row = { row = true }, base = {} } }, function(point, seed)
+  local compared = { { row = { row = true }, base = {} } }
+  local state = seed_looks.judge(rule, compared, function(point, seed)
     return point.row and row[seed] or 1.0
   end)[1]
   return state.low <= ratio and state.high >= ratio

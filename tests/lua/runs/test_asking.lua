@@ -2,7 +2,7 @@
 local t = require "harness"
 local check = require "toeplab.store.check"
 local core = require "toeplab.core"
-local logged = require "toeplab.store.logged"
+local metrics = require "toeplab.store.metrics"
 local records = require "toeplab.store.records"
 local replay = require "toeplab.store.replay"
 local selection = require "toeplab.store.selection"
@@ -192,9 +192,9 @@ t.test("the running trials of a sweep are listed in its order, without the trash
     replay.apply(store, id "f", { "metric", 1, "loss", nil })
     local loss = sweeps.running(store, sweep)[1].loss
     t.ok(loss ~= loss, "NaN is not a missing value")
-    loss = logged.trials(store, sweep, "loss")[1].value
+    loss = metrics.trials(store, sweep, "loss")[1].value
     t.ok(loss ~= loss, "nor is it for watch")
-    t.eq(logged.trials(store, sweep, nil)[1].value, nil) -- as long as no metric is known
+    t.eq(metrics.trials(store, sweep, nil)[1].value, nil) -- as long as no metric is known
     trash.put(store, { id "e" })
     t.eq(labels(), "f")
   end)
@@ -207,7 +207,7 @@ t.test("an index of a metric is not a step of training", function()
     local function steps()
       local running = sweeps.running(store, sweep)
       local own = running[1].id == id "f" and running[1] or running[2]
-      for _, row in ipairs(logged.trials(store, sweep, "lag")) do
+      for _, row in ipairs(metrics.trials(store, sweep, "lag")) do
         if row.id == id "f" then return { own.step, row.step } end
       end
     end

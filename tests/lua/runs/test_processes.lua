@@ -3,7 +3,7 @@ local t = require "harness"
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
 local journal = require "toeplab.store.journal"
-local prepared = require "toeplab.runs.prepared"
+local prepare = require "toeplab.runs.prepare"
 local process = require "toeplab.base.process"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
@@ -84,7 +84,7 @@ t.test("a process that holds the journal of a killed run is not killed", functio
       core.sys.clock = function() return clock() * 1000 end
       local said
       local progress = { warn = function(_, ...) said = string.format(...) end }
-      local ok, why = pcall(prepared.replay, { records = store, folder = folder,
+      local ok, why = pcall(prepare.replay, { records = store, folder = folder,
         progress = progress })
       core.sys.clock = clock
       t.ok(ok, why)

@@ -1,7 +1,7 @@
 -- test_attempts.lua: which trials a run may begin, whatever others have done to them; and that what
 -- decides about a trial looks at it again in the transaction that acts.
 local alive = require "toeplab.store.alive"
-local changes = require "toeplab.store.changes"
+local marks = require "toeplab.store.marks"
 local check = require "toeplab.store.check"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
@@ -174,7 +174,7 @@ t.test("a concurrent mark is not lost", function()
     with(selection, "ids", function()
       local other <close> = open(folder)
       other:mark(ID, "marks", "one", "")
-    end, function() changes.mark(store, { words = { "@all" }, tag = { "two" } }) end)
+    end, function() marks.mark(store, { words = { "@all" }, tag = { "two" } }) end)
     t.eq(store:rows("SELECT tags FROM trials")[1].tags, "one two")
   end)
 end)

@@ -9,7 +9,7 @@ local replay = require "toeplab.store.replay"
 local stores = require "stores"
 local sweeps = require "toeplab.store.sweeps"
 local trash = require "toeplab.store.trash"
-local written = require "toeplab.store.written"
+local files_from_rows = require "toeplab.store.files_from_rows"
 
 local ID = stores.id "a"
 local PATH = "runs/" .. ID:sub(1, 12)
@@ -199,7 +199,7 @@ t.test("a rewritten journal has several records", function()
     for step = 1, 1000 do
       replay.apply(store, ID, { "metric", step, "x", 0.5 })
     end
-    store:transaction(function() written.again(store, ID) end)
+    store:transaction(function() files_from_rows.again(store, ID) end)
     local _, count = t.read(folder .. "/" .. LAST):gsub("\n= %x+\n", "")
     t.ok(count > 9, count)
   end)

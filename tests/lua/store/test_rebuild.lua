@@ -2,7 +2,7 @@
 -- from the files of the folder once it is removed.
 local t = require "harness"
 local core = require "toeplab.core"
-local changes = require "toeplab.store.changes"
+local marks = require "toeplab.store.marks"
 local check = require "toeplab.store.check"
 local journal = require "toeplab.store.journal"
 local merge = require "toeplab.store.merge"
@@ -64,9 +64,9 @@ local function done(at) return { "end", "done", nil, nil, 2.5, at, n = 6 } end
 local cases = {
   { "nothing", function() end },
   { "marks", function(store)
-    changes.mark(store, { words = { "@all" }, tag = { "paper", "b" },
+    marks.mark(store, { words = { "@all" }, tag = { "paper", "b" },
       note = { "one", "two\nthree" } })
-    changes.mark(store, { words = { id "a" }, untag = { "b" }, clear = true })
+    marks.mark(store, { words = { id "a" }, untag = { "b" }, clear = true })
   end },
   { "the trash", function(store)
     trash.put(store, { id "a", id "b", id "c" })
@@ -74,7 +74,7 @@ local cases = {
   end },
   { "somebody's wish that a trial stops", function(store)
     begin(store, "d")
-    changes.stop(store, { words = { id "d" } })
+    marks.stop(store, { words = { id "d" } })
   end },
   { "a run again from the start", function(store)
     store:mark(id "a", "redo")

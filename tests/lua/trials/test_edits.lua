@@ -1,11 +1,11 @@
 -- test_edits.lua: which trials an edit of a script, of its modules or of its data makes new, and
 -- what is said of it.
 local core = require "toeplab.core"
-local earlier = require "toeplab.trials.earlier"
+local other_ids = require "toeplab.trials.other_ids"
 local experiment = require "toeplab.trials.experiment"
 local identity = require "toeplab.trials.identity"
 local plan = require "toeplab.trials.plan"
-local prepared = require "toeplab.runs.prepared"
+local prepare = require "toeplab.runs.prepare"
 local records = require "toeplab.store.records"
 local t = require "harness"
 local trials = require "trials"
@@ -90,7 +90,7 @@ local function new_trials(folder, words)
   for _, one in ipairs(list) do
     if not store:status(one.id) then new[#new + 1] = one.label end
   end
-  return table.concat(new, ", "), table.concat(prepared.why_new(list), "\n"), list, exp
+  return table.concat(new, ", "), table.concat(prepare.why_new(list), "\n"), list, exp
 end
 
 local ALL = "a=1 b=3 d=4, a=2 b=3 d=4"
@@ -291,7 +291,7 @@ local function run_old(folder)
     identify(exp, list, store)
     for _, one in ipairs(list) do
       one.id = core.sha256(one.json .. identity.script(exp))
-      one.key, one.path = one.id, earlier.path(one.id)
+      one.key, one.path = one.id, other_ids.path(one.id)
     end
   end
   local ok, why = pcall(run_first, folder)
@@ -334,7 +334,7 @@ t.test("--adopt takes over only finished trials", function()
     store:close()
     write_files(folder, "x.lua", "FACTOR = 3", "FACTOR = 4")
     local _, _, list = new_trials(folder)
-    t.eq({ earlier.adoptable(list[1]), earlier.adoptable(list[2]) }, { true, false })
+    t.eq({ other_ids.adoptable(list[1]), other_ids.adoptable(list[2]) }, { true, false })
   end)
 end)
 

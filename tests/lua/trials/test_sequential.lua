@@ -1,7 +1,7 @@
 -- test_sequential.lua: seeds = "until 2 %": the rule, its looks, and runs that add seeds by it.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
-local looks = require "toeplab.report.verdicts.looks"
+local seed_looks = require "toeplab.report.verdicts.seed_looks"
 local sequential = require "toeplab.trials.sequential"
 local stats = require "toeplab.report.stats"
 local t = require "harness"
@@ -74,7 +74,7 @@ local function covered(deviation, missed)
       return point.row and math.exp(deviation * list[seed]) or 1.0
     end
     local c = { { row = { row = true }, base = {} } }
-    local state = looks.judge(rule, c, value_of)[1]
+    local state = seed_looks.judge(rule, c, value_of)[1]
     if state.low <= 1 and state.high >= 1 then at_stop = at_stop + 1 end
     seeds = seeds + state.seeds
     if covered_by_all(rule, list) then at_all = at_all + 1 end
@@ -108,21 +108,22 @@ t.test("rows are compared with the one that shares the further keys", function()
   for _, task in ipairs { "a", "b" } do
     for _, op in ipairs { "x", "y", "z" } do points[#points + 1] = { task = task, op = op } end
   end
-  local list = looks.comparisons(points, { op = "x" })
+  local list = seed_looks.comparisons(points, { op = "x" })
   t.eq(#list, 4)
   for _, c in ipairs(list) do t.eq({ c.base.op, c.base.task }, { "x", c.row.task }) end
   -- of a zip, the other keys go along
-  list = looks.comparisons({ { op = "x", layers = 3 }, { op = "y", layers = 4 } }, { op = "x" })
+  points = { { op = "x", layers = 3 }, { op = "y", layers = 4 } }
+  list = seed_looks.comparisons(points, { op = "x" })
   t.eq({ #list, list[1].row.layers, list[1].base.layers }, { 1, 4, 3 })
   -- a key that was tuned separates nothing
   points = { { op = "x", task = "a", lr = 1 }, { op = "x", task = "b", lr = 2 },
     { op = "y", task = "a", lr = 2 } }
-  t.eq(looks.comparisons(points, { op = "x" }, "lr")[1].base, points[1])
-  t.eq(select(2, looks.comparisons(points, { op = "w" })), "no row has op=w (there are: "
+  t.eq(seed_looks.comparisons(points, { op = "x" }, "lr")[1].base, points[1])
+  t.eq(select(2, seed_looks.comparisons(points, { op = "w" })), "no row has op=w (there are: "
     .. "lr=1 op=x task=a; lr=2 op=x task=b; lr=2 op=y task=a)")
-  t.eq(select(2, looks.comparisons({ { op = "x" } }, { op = "x" })),
+  t.eq(select(2, seed_looks.comparisons({ { op = "x" } }, { op = "x" })),
     "every row has op=x, so there is nothing to compare")
-  t.eq(select(2, looks.comparisons({ { op = "x", task = "a" }, { op = "x", task = "b" },
+  t.eq(select(2, seed_looks.comparisons({ { op = "x", task = "a" }, { op = "x", task = "b" },
     { op = "y", task = "c" } }, { op = "x" })),
     "op=y task=c has 0 rows with op=x to be compared with, and needs one")
 end)

@@ -24,9 +24,9 @@ function judgement.rule(trials)
 end
 
 -- Returns the share of cases that the interval of pairs may miss, for `seeds` pairs (default: those
--- of its x): ALPHA or, if a rule added seeds by looks (looks.lua), the share that the correction
--- leaves for this look. If a user added seeds with further commands, the first look took ALPHA
--- already, and the following ones take a fifth of it, a tenth and so on, so that all of them
+-- of its x): ALPHA or, if a rule added seeds by looks (seed_looks.lua), the share that the
+-- correction leaves for this look. If a user added seeds with further commands, the first look took
+-- ALPHA already, and the following ones take a fifth of it, a tenth and so on, so that all of them
 -- together are wrong in at most 7 % (tests/lua/report/test_error_rates.lua). more: how many looks
 -- are to come; nil: none.
 function judgement.alpha(c, seeds, more)

@@ -1,21 +1,21 @@
--- trials/earlier.lua: finds the trials of an experiment that a store has under other ids, and
+-- trials/other_ids.lua: finds the trials of an experiment that a store has under other ids, and
 -- explains why others are new although the store has trials of the same configuration and seed.
 --
 -- A trial has another id if it was adopted (run --adopt), or stored by a release whose ids were
--- hashes of whole scripts. The parts of its code (reach.lua) are stored in its provenance, or come
--- from its stored script and the modules beside the script, if these have not changed since its
--- run.
+-- hashes of whole scripts. The parts of its code (reachable_code.lua) are stored in its provenance,
+-- or come from its stored script and the modules beside the script, if these have not changed since
+-- its run.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
-local reach = require "toeplab.trials.reach"
+local reachable_code = require "toeplab.trials.reachable_code"
 local secrets = require "toeplab.base.secrets"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local sweeps = require "toeplab.store.sweeps"
 
-local earlier = {}
+local other_ids = {}
 
 -- Returns the folder of a trial relative to the results folder.
-function earlier.path(id) return "runs/" .. id:sub(1, 12) end
+function other_ids.path(id) return "runs/" .. id:sub(1, 12) end
 
 -- Loads the experiment of the stored script of sweep s like exp; nil if that fails.
 local function loaded(exp, s)
@@ -46,7 +46,7 @@ end
 
 -- ---- Reasons ------------------------------------------------------------------------------------
 
--- Returns the part with this key in the result of reach.of.
+-- Returns the part with this key in the result of reachable_code.of.
 local function part_of(r, key)
   for _, part in ipairs(r.list) do
     if part.key == key then return part end
@@ -120,7 +120,7 @@ local function explain(store, exp, t, row, known)
   if row.numerics ~= core.numerics then
     list[#list + 1] = ("numerics %d -> %d"):format(row.numerics, core.numerics)
   end
-  if not parts or reach.total(parts) ~= exp.reach.total then
+  if not parts or reachable_code.total(parts) ~= exp.reach.total then
     known.reasons = known.reasons or {}
     local text = parts and json.encode(parts) or ""
     if not known.reasons[text] then
@@ -152,7 +152,7 @@ end
 
 -- Gives the trials of exp that the store has under other ids these ids. Sets t.maps if the store
 -- has not recorded their code. Explains new trials.
-function earlier.find(store, exp, trials)
+function other_ids.find(store, exp, trials)
   local ids, known, found = {}, {}, nil
   for _, row in ipairs(store:rows("SELECT id FROM v_trials WHERE experiment = ?", { exp.name })) do
     ids[row.id] = true
@@ -166,8 +166,8 @@ function earlier.find(store, exp, trials)
       for _, row in ipairs(list) do
         local parts = row.key ~= t.key and row.data_hash == t.data_hash
           and row.numerics == core.numerics and parts_of(store, exp, row, known)
-        if row.key == t.key or parts and reach.total(parts) == exp.reach.total then
-          t.id, t.path, t.maps = row.id, earlier.path(row.id), not row.code
+        if row.key == t.key or parts and reachable_code.total(parts) == exp.reach.total then
+          t.id, t.path, t.maps = row.id, other_ids.path(row.id), not row.code
           break
         end
       end
@@ -177,7 +177,7 @@ function earlier.find(store, exp, trials)
 end
 
 -- Returns the reasons why trials are new, a list of {text=, count= (of trials)}.
-function earlier.reasons(trials)
+function other_ids.reasons(trials)
   local list, by_text = {}, {}
   for _, t in ipairs(trials) do
     for _, text in ipairs(t.earlier and t.earlier.reasons or {}) do
@@ -192,21 +192,21 @@ function earlier.reasons(trials)
 end
 
 -- Returns whether the old results of a new trial may be adopted.
-function earlier.adoptable(t) return t.earlier and t.earlier.row.status == "done" or false end
+function other_ids.adoptable(t) return t.earlier and t.earlier.row.status == "done" or false end
 
 -- Gives new trials the old finished results of the same configuration, and records in the store why
 -- they were new. Returns the number of these trials.
-function earlier.adopt(store, trials)
+function other_ids.adopt(store, trials)
   local count = 0
   for _, t in ipairs(trials) do
-    if earlier.adoptable(t) then
+    if other_ids.adoptable(t) then
       local row = t.earlier.row
       store:mark(row.id, "adopt", t.key, nil, table.concat(t.earlier.reasons, "; "))
-      t.id, t.path, t.earlier = row.id, earlier.path(row.id), nil
+      t.id, t.path, t.earlier = row.id, other_ids.path(row.id), nil
       count = count + 1
     end
   end
   return count
 end
 
-return earlier
+return other_ids

@@ -1,9 +1,9 @@
--- runs/prepared.lua: prepares the run of an experiment: copies the journals of killed runs, finds
+-- runs/prepare.lua: prepares the run of an experiment: copies the journals of killed runs, finds
 -- the trials that are done or that other code has made, and inserts the rows of the others.
 local alert = require "toeplab.runs.alert"
 local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
-local earlier = require "toeplab.trials.earlier"
+local other_ids = require "toeplab.trials.other_ids"
 local errors = require "toeplab.base.errors"
 local identity = require "toeplab.trials.identity"
 local journal = require "toeplab.store.journal"
@@ -20,14 +20,14 @@ local sorted_keys = require "toeplab.base.sorted_keys"
 local trial_files = require "toeplab.store.trial_files"
 local tuning = require "toeplab.trials.tuning"
 
-local prepared = {}
+local prepare = {}
 
 local CHECKPOINT_SECONDS = 60 -- between checkpoints, unless the experiment or the user sets it
 local PATIENCE_SECONDS = 20   -- for the worker of a killed run to save and end
 
 -- Returns the store in folder for reading, or nil if there is none yet, or a full disk has left it
 -- empty. upgrade: whether to upgrade a store of an older schema first.
-function prepared.stored(folder, upgrade)
+function prepare.stored(folder, upgrade)
   if not trial_files.has_store(folder) then return nil end
   local ok, store = pcall(records.open, folder, "r")
   if not ok and upgrade and errors.is(store) and store.old then
@@ -51,7 +51,7 @@ local function is_closed(run, open)
 end
 
 -- Copies the journals of killed runs into the store.
-function prepared.replay(run)
+function prepare.replay(run)
   for _, open in ipairs(run.records:open_journals()) do
     if is_closed(run, open) then
       local _, damage = run.records:take(open)
@@ -68,24 +68,24 @@ end
 
 -- Returns whether a trial of exp with this status needs no run. In a small sweep that chooses a
 -- key, that includes a trial that the guard stopped: its value is rejected.
-function prepared.is_finished(exp, status)
+function prepare.is_finished(exp, status)
   return status == "done" or status == "pruned" or status == "guard" and exp.searches or false
 end
 
 -- Returns whether the results of trial t of exp (if it is unfinished, its checkpoint) were made by
 -- other code than the present, wholly or in part. status, row: of Records:status.
-function prepared.by_other_code(exp, t, status, row)
+function prepare.by_other_code(exp, t, status, row)
   if not status or not (row.mixed or row.code_hash ~= t.code_hash) then return false end
-  return prepared.is_finished(exp, status) or (row.step or 0) > 0
+  return prepare.is_finished(exp, status) or (row.step or 0) > 0
 end
 
 -- Returns the finished and the unfinished trials that other code made, except those in run.kept.
-function prepared.other_code(run)
+function prepare.other_code(run)
   local finished, begun = {}, {}
   for _, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
-    if not run.kept[t.id] and prepared.by_other_code(run.exp, t, status, row) then
-      table.insert(prepared.is_finished(run.exp, status) and finished or begun, t)
+    if not run.kept[t.id] and prepare.by_other_code(run.exp, t, status, row) then
+      table.insert(prepare.is_finished(run.exp, status) and finished or begun, t)
     end
   end
   return finished, begun
@@ -95,7 +95,7 @@ end
 local function redo(run, t)
   run.records:transaction(function()
     local status, row = run.records:status(t.id)
-    if not row.busy and prepared.by_other_code(run.exp, t, status, row) then
+    if not row.busy and prepare.by_other_code(run.exp, t, status, row) then
       run.records:mark(t.id, "redo")
     end
   end)
@@ -103,7 +103,7 @@ end
 
 -- Reports finished trials that other code made. With redo, queues them to run again, and makes
 -- unfinished ones start over instead of resuming from their checkpoint.
-function prepared.handle_other_code(run, options)
+function prepare.handle_other_code(run, options)
   local function note(list, what, fate)
     if #list == 0 then return end
     run.progress:note("%d %s trial%s made by other code: %s", #list, what,
@@ -113,7 +113,7 @@ function prepared.handle_other_code(run, options)
       if options.redo then redo(run, t) end
     end
   end
-  local finished, begun = prepared.other_code(run)
+  local finished, begun = prepare.other_code(run)
   note(finished, "finished", options.redo and "to run again"
     or "kept (run --redo runs them again)")
   note(options.redo and begun or {}, "unfinished", "started over")
@@ -121,11 +121,11 @@ end
 
 -- Returns the unfinished trials that no process runs, the number of finished ones, and the list of
 -- those that other processes run.
-function prepared.to_do(run)
+function prepare.to_do(run)
   local list, skipped, busy = {}, 0, {}
   for _, t in ipairs(run.trials) do
     local status, row = run.records:status(t.id)
-    if prepared.is_finished(run.exp, status) then
+    if prepare.is_finished(run.exp, status) then
       t.status, skipped = status, skipped + 1
     else
       -- A new trial has no row before it is enlisted.
@@ -137,14 +137,14 @@ function prepared.to_do(run)
 end
 
 -- Returns all unfinished trials, and the number of finished ones.
-function prepared.undone(run)
-  local list, finished, busy = prepared.to_do(run)
+function prepare.undone(run)
+  local list, finished, busy = prepare.to_do(run)
   return table.move(busy, 1, #busy, #list + 1, list), finished
 end
 
 -- Raises if the run must have all its trials to itself, and other processes run some of them.
-function prepared.check_free(run, options)
-  local _, _, busy = prepared.to_do(run)
+function prepare.check_free(run, options)
+  local _, _, busy = prepare.to_do(run)
   local why = options.redo and "--redo" or options.only and "reproduce"
     or launch.ours() and "several ranks" or run.exp.prune and "prune"
     or run.chosen and 'seeds = "until ..."'
@@ -159,7 +159,7 @@ end
 -- Returns the words of the command to store, which users repeat to continue the trials. Removes
 -- --redo and --adopt, which a repetition would apply to newer results, and --alert, whose command
 -- may contain a secret address.
-function prepared.stored_words(words)
+function prepare.stored_words(words)
   local kept = {}
   for i, word in ipairs(words) do
     local of_alert = word:find "^%-%-alert=" or word == "--alert" or words[i - 1] == "--alert"
@@ -170,19 +170,19 @@ end
 
 -- Raises unless the devices of all trials that may start now are available. Call it before the
 -- store changes: --redo deletes results that a missing device could not make again.
-function prepared.check_devices(run, options)
-  local list = prepared.to_do(run)
+function prepare.check_devices(run, options)
+  local list = prepare.to_do(run)
   -- Unfinished ones are in list.
-  local again = options.redo and prepared.other_code(run) or {}
+  local again = options.redo and prepare.other_code(run) or {}
   table.move(again, 1, #again, #list + 1, list)
-  launch.check(list, prepared.stored_words(options.command), options,
+  launch.check(list, prepare.stored_words(options.command), options,
     (run.exp.budget or {}).trial)
   devices.check(run.exp, list)
 end
 
 -- Returns the trials of a command with ids and numbers, and the second result of plan.trials.
 -- options.only: a predicate that selects trials (nil: all).
-function prepared.trials_of(exp, overrides, options)
+function prepare.trials_of(exp, overrides, options)
   local trials, about = plan.trials(exp, overrides)
   identity.identify(exp, trials)
   local list = {}
@@ -195,13 +195,13 @@ end
 
 -- Returns lines that explain why trials are new although the store has some of the same
 -- configuration.
-function prepared.why_new(trials)
+function prepare.why_new(trials)
   local lines, count = {}, 0
-  for i, reason in ipairs(earlier.reasons(trials)) do
+  for i, reason in ipairs(other_ids.reasons(trials)) do
     lines[i] = ("%d trial%s new: %s"):format(reason.count, reason.count == 1 and " is" or "s are",
       reason.text)
   end
-  for _, t in ipairs(trials) do count = count + (earlier.adoptable(t) and 1 or 0) end
+  for _, t in ipairs(trials) do count = count + (other_ids.adoptable(t) and 1 or 0) end
   if count > 0 then
     lines[#lines + 1] = ("%d of them %s old results; run --adopt takes them over"):format(count,
       count == 1 and "has" or "have")
@@ -212,9 +212,9 @@ end
 -- Looks the trials of a run up in its open store. Trials that it has under other ids get these ids.
 -- Prints why others are new or, with --adopt, takes over their old results. Does not change the
 -- store of a run that only reads (run.reads). Returns the number of adopted trials.
-function prepared.look_up(run, options)
-  earlier.find(run.records, run.exp, run.trials)
-  for _, line in ipairs(prepared.why_new(run.trials)) do
+function prepare.look_up(run, options)
+  other_ids.find(run.records, run.exp, run.trials)
+  for _, line in ipairs(prepare.why_new(run.trials)) do
     if not run.said[line] then run.progress:note("%s", line) end
     run.said[line] = true
   end
@@ -224,7 +224,7 @@ function prepared.look_up(run, options)
       run.records:mark(t.id, "adopt", t.key, json.encode(run.exp.reach.parts))
     end
   end
-  local count = options.adopt and earlier.adopt(run.records, run.trials) or 0
+  local count = options.adopt and other_ids.adopt(run.records, run.trials) or 0
   if count > 0 then run.progress:note("%d adopted", count) end
   return count
 end
@@ -237,8 +237,8 @@ local function check_share(trials)
   errors.usage "run: --share requires trials on GPUs, but none has device=cuda"
 end
 
-function prepared.new(exp, overrides, options)
-  local trials, about = prepared.trials_of(exp, overrides, options)
+function prepare.new(exp, overrides, options)
+  local trials, about = prepare.trials_of(exp, overrides, options)
   if options.share then check_share(trials) end
   local given = options.steps or options.seconds
   local checkpoint = given and { steps = options.steps, seconds = options.seconds }
@@ -282,7 +282,7 @@ end
 
 -- Sets the provenance of all trials of a run, and returns it. words: the command to store; threads:
 -- of each worker.
-function prepared.set_provenance(run, words, threads)
+function prepare.set_provenance(run, words, threads)
   local about = provenance.collect(words, run.exp)
   about.threads = threads
   if about.dirty then about.changes = save_changes(run) end
@@ -291,9 +291,9 @@ function prepared.set_provenance(run, words, threads)
 end
 
 -- Inserts the rows of the sweep and of its trials. Returns the id of the sweep.
-function prepared.enlist(run, path, overrides, options, threads)
-  local about = prepared.set_provenance(run,
-    launch.words(prepared.stored_words(options.command)), threads)
+function prepare.enlist(run, path, overrides, options, threads)
+  local about = prepare.set_provenance(run,
+    launch.words(prepare.stored_words(options.command)), threads)
   local chosen, exp = run.chosen or {}, run.exp
   local report = type(exp.report) == "table" and exp.report or {}
   local sweep = { experiment = exp.name, script = path, source = exp.text,
@@ -315,4 +315,4 @@ function prepared.enlist(run, path, overrides, options, threads)
   end)
 end
 
-return prepared
+return prepare

@@ -1,10 +1,10 @@
--- store/own_files.lua: refuses to overwrite the internal files of a results folder with a user's
--- output.
+-- store/internal_files.lua: refuses to overwrite the internal files of a results folder with a
+-- user's output.
 local errors = require "toeplab.base.errors"
 local shell = require "toeplab.base.shell"
 local trial_files = require "toeplab.store.trial_files"
 
-local own_files = {}
+local internal_files = {}
 
 local own = { runs = true, sweeps = true, ["at-work"] = true, slurm = true, claims = true,
   changes = true, lock = true, news = true, ["alert.log"] = true }
@@ -22,7 +22,7 @@ end
 
 -- Raises a usage error if path, the value of a verb's option, leads to such a file, also through
 -- links.
-function own_files.refuse(verb, option, path)
+function internal_files.refuse(verb, option, path)
   local real = shell.output("readlink -m -- " .. shell.quote(path))
   local folder = real and holder_of(real)
   if folder then
@@ -31,4 +31,4 @@ function own_files.refuse(verb, option, path)
   end
 end
 
-return own_files
+return internal_files

@@ -1,5 +1,5 @@
--- trials/reach.lua: finds the code that the trial function of an experiment can reach, because this
--- code is part of the ids of its trials and the rest of the script is not.
+-- trials/reachable_code.lua: finds the code that the trial function of an experiment can reach,
+-- because this code is part of the ids of its trials and the rest of the script is not.
 --
 -- The code consists of the tokens of the function and, transitively, of all user functions that it
 -- closes over, and the contents of all tables and other values. It includes globals that user code
@@ -17,7 +17,7 @@ local options = require "toeplab.base.options"
 local own_code = require "toeplab.trials.own_code"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
-local reach = {}
+local reachable_code = {}
 
 local DEEPEST = 100 -- tables in tables
 local Field = getmetatable(options.field { default = 1 }) -- of declared options
@@ -403,7 +403,7 @@ local function total(parts)
 end
 
 -- Returns a hash of parts (key -> hash).
-reach.total = total
+reachable_code.total = total
 
 -- Adds the functions that user code has put into tables of the library.
 local function add_patches(self)
@@ -443,7 +443,7 @@ end
 -- Returns the code that decides the results of the trials of exp: {parts= (name -> hash), list=
 -- (the parts, {key=, hash=} each, with tokens=, lines= and path= for functions), total= (a hash of
 -- all), whole= (why it includes the whole script, or nil)}. path: of the script; env: its globals.
-function reach.of(exp, path, env)
+function reachable_code.of(exp, path, env)
   local texts = { [path] = exp.text }
   for other, text in pairs(exp.own.texts) do texts[other] = text end
   local self = setmetatable({ texts = texts, own = exp.own.modules, env = env, files = {},
@@ -461,4 +461,4 @@ function reach.of(exp, path, env)
     whole = not ok and why.opaque or nil }
 end
 
-return reach
+return reachable_code

@@ -1,12 +1,12 @@
--- report/figures/paper.lua: options for the look of a figure, shared by the commands that draw one,
+-- report/figures/style.lua: options for the look of a figure, shared by the commands that draw one,
 -- and the file that it is written to.
 local errors = require "toeplab.base.errors"
 local gnuplot = require "toeplab.report.figures.gnuplot"
 local plot = require "toeplab.report.figures.plot"
 
-local paper = {}
+local style = {}
 
-paper.options = {
+style.options = {
   { name = "title", value = "TEXT", help = "above the figure; '' for none",
     more = [[
       By default the experiment's `title` or its name, with a description of means and bands;
@@ -36,7 +36,7 @@ local function size_of(command, text)
 end
 
 -- Raises a usage error for invalid options.
-function paper.check(command, set)
+function style.check(command, set)
   size_of(command, set.size)
   local ok, why = gnuplot.font(set.font)
   if not ok then errors.usage("%s: --font: %s", command, why) end
@@ -47,7 +47,7 @@ end
 
 -- Applies the options to a spec (plot.lua) and each of its panels. caption: the title without
 -- --title.
-function paper.apply(command, set, spec, caption)
+function style.apply(command, set, spec, caption)
   -- Papers have captions instead of titles.
   spec.title = set.title or not set.size and caption or nil
   spec.size, spec.font = size_of(command, set.size), set.font
@@ -59,11 +59,11 @@ end
 
 -- Draws spec into the file at path and prints path, and the caption if the figure has no title.
 -- quiet: prints nothing, because standard output has a table.
-function paper.draw(command, spec, path, caption, quiet)
+function style.draw(command, spec, path, caption, quiet)
   local drawn, why, _, status = plot.svg(path, spec)
   if not drawn then errors.raise(errors.code_of(status), "%s: %s", command, why) end
   if quiet then errors.say("%s", path) else print(path) end
   if not spec.title then errors.say("caption: %s", caption) end
 end
 
-return paper
+return style

@@ -1,4 +1,4 @@
--- runs/outcome.lua: prints the report and the summary line at the end of a run, and warns about
+-- runs/summary.lua: prints the report and the summary line at the end of a run, and warns about
 -- keys and metrics that no trial used.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
@@ -14,7 +14,7 @@ local suggest = require "toeplab.base.suggest"
 local text_table = require "toeplab.base.text_table"
 local versions = require "toeplab.report.versions"
 
-local outcome = {}
+local summary = {}
 
 -- Returns whether the command chose one of the values that the script declares for an axis.
 local function narrowed(run, key)
@@ -28,7 +28,7 @@ end
 -- Warns about keys of fixed or rows that no trial read, which may be misspelt (weight_deacy). Does
 -- not warn if some trials did not run now, or the command omitted values of an axis, because those
 -- trials may read the key; nor if a scale was chosen, because it may not need the key.
-function outcome.warn_fixed(run, counts, reads)
+function summary.warn_fixed(run, counts, reads)
   if counts.done ~= #run.trials or run.scale ~= "" then return end
   for _, key in ipairs(sorted_keys(run.exp:axes())) do
     if narrowed(run, key) then return end
@@ -44,7 +44,7 @@ end
 
 -- Warns after the first trial about axes that it did not read. check_read raises at the end of the
 -- run if no trial has read an axis.
-function outcome.warn_axes(run, reads)
+function summary.warn_axes(run, reads)
   local conditional = {}
   rows.add_reads(run.exp.rows, reads)
   for _, rule in ipairs(run.exp.when or {}) do
@@ -59,7 +59,7 @@ function outcome.warn_axes(run, reads)
 end
 
 -- Raises if no trial read an axis: all its values then gave the same trial.
-function outcome.check_read(run, counts, reads)
+function summary.check_read(run, counts, reads)
   if counts.done == 0 then return end
   rows.add_reads(run.exp.rows, reads)
   for _, key in ipairs(run.axes) do
@@ -111,7 +111,7 @@ local function warn_absent(run, logged, field, name, effect)
     suggest.hint(name, sorted_keys(logged)))
 end
 
-function outcome.show_report(run)
+function summary.show_report(run)
   local trials, wanted = chosen(run, run.records:finished(run.trials)), run.exp.report
   if #trials == 0 then return end
   local logged = names_logged(trials)
@@ -140,7 +140,7 @@ local kinds = { { "done", "done" }, { "skipped", "already done" }, { "pruned", "
   { "taken", "run by other processes" }, { "removed", "removed" } }
 
 -- Returns the counts of trials as a string: "3 trials: 2 done, 1 failed". counts may lack kinds.
-function outcome.counts_text(run, counts)
+function summary.counts_text(run, counts)
   local parts = {}
   for _, kind in ipairs(kinds) do
     local count = counts[kind[1]] or 0
@@ -151,8 +151,8 @@ function outcome.counts_text(run, counts)
     table.concat(parts, ", "))
 end
 
-local function summary(run, counts, seconds)
-  run.progress:say("%s  (%s, %s)", outcome.counts_text(run, counts), progress.duration(seconds),
+local function print_counts(run, counts, seconds)
+  run.progress:say("%s  (%s, %s)", summary.counts_text(run, counts), progress.duration(seconds),
     run.folder)
   if counts.failed > 3 then
     run.progress:say("toeplab ls --failures %s groups them by their causes", run.exp.name)
@@ -161,12 +161,12 @@ end
 
 -- Prints the results of all trials and their summary. counts: {done=, failed=, pruned=, skipped=};
 -- began: the time of the run's start.
-function outcome.conclude(run, counts, began, options)
-  outcome.show_report(run)
+function summary.conclude(run, counts, began, options)
+  summary.show_report(run)
   rounds.show(run.chosen)
   if not options.quiet or counts.failed > 0 then
-    summary(run, counts, core.sys.clock() - began)
+    print_counts(run, counts, core.sys.clock() - began)
   end
 end
 
-return outcome
+return summary

@@ -1,6 +1,6 @@
--- report/verdicts/looks.lua: sequential looks at rows whose seeds are added until their ratio to
--- another row is known (trials/sequential.lua): which rows are compared, where each stops, and the
--- report on it.
+-- report/verdicts/seed_looks.lua: sequential looks at rows whose seeds are added until their
+-- ratio to another row is known (trials/sequential.lua): which rows are compared, where each stops,
+-- and the report on it.
 local labels = require "toeplab.report.labels"
 local json = require "toeplab.base.json"
 local judgement = require "toeplab.report.verdicts.judgement"
@@ -9,7 +9,7 @@ local space = require "toeplab.trials.space"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local versions = require "toeplab.report.versions"
 
-local looks = {}
+local seed_looks = {}
 
 local function label_of(point) return labels.none:parts(point, sorted_keys(point)) end
 
@@ -32,7 +32,7 @@ end
 -- Returns the comparisons, {row=, base= (points)} for each of the points (tables key -> value) that
 -- does not match the table `with`; nil and the reason if there is nothing to compare. ignored: a
 -- key that follows from the point, such as a tuned one; nil: none.
-function looks.comparisons(points, with, ignored)
+function seed_looks.comparisons(points, with, ignored)
   local bases, others, list, name = {}, {}, {}, label_of(with)
   for _, point in ipairs(points) do
     table.insert(space.fits(with, point) and bases or others, point)
@@ -103,14 +103,14 @@ end
 -- it requires), stopped= (why it requires no more, nil: it waits for results), and of the last
 -- look, nil before the first: look= (its number), seeds=, ratio=, low=, high=, percent= (half of
 -- the interval, as a factor)}. The result does not depend on the order in which trials end.
-function looks.judge(rule, comparisons, value_of)
+function seed_looks.judge(rule, comparisons, value_of)
   local list = {}
   for i, c in ipairs(comparisons) do list[i] = follow(rule, c, value_of) end
   return list
 end
 
 -- Returns the value of a trial for looks.judge from its status and its metric.
-function looks.value(status, value, label, metric)
+function seed_looks.value(status, value, label, metric)
   if status ~= "done" then return nil, ("%s %s"):format(label, status) end
   value = value or 0 / 0
   if value - value ~= 0 or value <= 0 then
@@ -123,7 +123,7 @@ end
 -- returns a list with a table seed -> {status=, value=, result=, label=} for each value of a tuned
 -- key that the point was run with. Of several, the one with better results up to the look counts
 -- (versions.best); until all of these have ended, no value is known.
-function looks.reader(entries_of, goal, metric)
+function seed_looks.reader(entries_of, goal, metric)
   local function chosen(list, n)
     local results = {}
     for i, of_value in ipairs(#list > 1 and list or {}) do
@@ -142,7 +142,7 @@ function looks.reader(entries_of, goal, metric)
     known[point][n] = known[point][n] or chosen(entries_of(point), n)
     local t = known[point][n] and known[point][n][seed]
     if not t then return nil end
-    return looks.value(t.status, t.value, t.label, metric)
+    return seed_looks.value(t.status, t.value, t.label, metric)
   end
 end
 
@@ -150,7 +150,7 @@ end
 
 -- Returns lines about the states: the rule with its correction, and where and why each row stopped.
 -- waiting: why rows that have not stopped wait; nil: their trials are not finished.
-function looks.words(rule, states, metric, waiting)
+function seed_looks.words(rule, states, metric, waiting)
   local looked = table.concat(rule.looks, ", ", 1, #rule.looks - 1)
   local lines = { ("seeds %s: each row is looked at after %s%s%d seeds, and stops if the interval "
     .. "of its ratio is within a factor of %g. The intervals (Student's t on the logarithms, "
@@ -170,7 +170,7 @@ end
 
 -- Returns the lines of looks.words for the newest sweep of a frame; none if its seeds were a fixed
 -- number, or if filters left out the row that the others are compared with.
-function looks.of_frame(frame)
+function seed_looks.of_frame(frame)
   local rule = frame.plan.rule and sequential.rule(frame.plan.rule, true)
   local key = frame.plan.tuned_key
   if not rule or not frame.plan.with then return {} end
@@ -191,10 +191,11 @@ function looks.of_frame(frame)
       result = t.values[2], label = ("%s seed=%d"):format(label_of(here.at), t.seed) } or nil
     if asked[t.id] and not here.asked then here.asked, points[#points + 1] = true, here.at end
   end
-  local list = looks.comparisons(points, frame.plan.with, key)
-  local value_of = looks.reader(function(point) return entries[versions.setting(point, key)] end,
-    frame.plan.tuned_goal, metric)
-  return list and looks.words(rule, looks.judge(rule, list, value_of), metric) or {}
+  local list = seed_looks.comparisons(points, frame.plan.with, key)
+  local value_of = seed_looks.reader(function(point)
+    return entries[versions.setting(point, key)]
+  end, frame.plan.tuned_goal, metric)
+  return list and seed_looks.words(rule, seed_looks.judge(rule, list, value_of), metric) or {}
 end
 
-return looks
+return seed_looks

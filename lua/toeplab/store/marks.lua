@@ -1,11 +1,11 @@
--- store/changes.lua: applies a user's changes to trials: tags, notes, trash, stop. Each function
+-- store/marks.lua: applies a user's changes to trials: tags, notes, trash, stop. Each function
 -- takes the store, opened for writing (for reading with dry), and a table of arguments, and returns
 -- a table of counts. Runs continue meanwhile.
 local errors = require "toeplab.base.errors"
 local selection = require "toeplab.store.selection"
 local trash = require "toeplab.store.trash"
 
-local changes = {}
+local marks = {}
 
 -- Returns the ids of the trials that the words of a verb select, and prints their number.
 local function chosen(store, a, verb, trash_only)
@@ -38,7 +38,7 @@ end
 
 -- Sets tags and notes. a: words (which trials), tag, untag and note (lists, or nil), clear. Returns
 -- {trials= (a number), given= and taken= (tag -> number of trials that gained or lost it)}.
-function changes.mark(store, a)
+function marks.mark(store, a)
   local ids, given, taken = chosen(store, a, "mark"), {}, {}
   store:transaction(function()
     for _, id in ipairs(ids) do
@@ -51,7 +51,7 @@ end
 
 -- Moves trials to the trash; a run that has queued one skips it. a: words, dry (move nothing).
 -- Returns {trials=, files=, bytes=}.
-function changes.rm(store, a)
+function marks.rm(store, a)
   local ids, files, bytes = chosen(store, a, "rm"), 0, 0
   for _, id in ipairs(ids) do
     local row = store:rows("SELECT count(*) AS n, total(bytes) AS b FROM v_artifacts "
@@ -63,14 +63,14 @@ function changes.rm(store, a)
 end
 
 -- Restores trials from the trash. a: words, dry. Returns {trials=}.
-function changes.restore(store, a)
+function marks.restore(store, a)
   local ids = chosen(store, a, "rm --restore", true)
   if not a.dry then trash.restore(store, ids) end
   return { trials = #ids }
 end
 
 -- Asks a running trial to save and stop; its run continues with the others. a: words.
-function changes.stop(store, a)
+function marks.stop(store, a)
   local ids = selection.ids(store, a.words, "stop")
   if #ids > 1 then errors.usage("stop: name one trial; these words select %d", #ids) end
   local status, row = store:status(ids[1])
@@ -80,4 +80,4 @@ function changes.stop(store, a)
   store:mark(ids[1], "stop", row.attempt)
 end
 
-return changes
+return marks

@@ -1,6 +1,6 @@
--- trials/parts.lua: checks and wraps the arguments of t:steps, the parts of a trial whose states
--- its checkpoints hold.
-local parts = {}
+-- trials/checkpoint_parts.lua: checks and wraps the arguments of t:steps, the parts of a trial
+-- whose states its checkpoints hold.
+local checkpoint_parts = {}
 
 -- Names in a checkpoint that `extra` cannot use.
 local reserved = { step = true, streams = true, threads = true, device = true, best = true,
@@ -100,7 +100,7 @@ end
 -- data may have them. extra (or nil) maps names to more objects: with these methods, random
 -- streams, or tables of numbers, strings, booleans, tensors and tables. Errors are at the line of
 -- the caller's caller.
-function parts.of(model, opt, data, extra)
+function checkpoint_parts.of(model, opt, data, extra)
   local list = { model = model, optim = opt, data = has_state(data) and data or nil }
   if extra ~= nil then check_extra(extra) end
   for name, part in pairs(extra or {}) do
@@ -117,4 +117,4 @@ function parts.of(model, opt, data, extra)
   return list
 end
 
-return parts
+return checkpoint_parts

@@ -1,13 +1,13 @@
--- store/written.lua: writes files of a results folder from the rows of runs.db, where the rows come
--- first: sweeps/N.json, a trial of a merge or a bench, and all files of a folder that an earlier
--- version wrote.
+-- store/files_from_rows.lua: writes files of a results folder from the rows of runs.db, where the
+-- rows come first: sweeps/N.json, a trial of a merge or a bench, and all files of a folder that an
+-- earlier version wrote.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local journal = require "toeplab.store.journal"
 local news = require "toeplab.store.news"
 local trial_files = require "toeplab.store.trial_files"
 
-local written = {}
+local files_from_rows = {}
 
 -- ---- Sweeps -----------------------------------------------------------------------------------
 
@@ -21,12 +21,12 @@ local TRIALS = [[SELECT json_object('position', m.position, 'id', t.id, 'experim
       AND id NOT IN (SELECT trial FROM members WHERE sweep = ?1)) m
   JOIN trials t ON t.id = m.trial ORDER BY m.position IS NULL, m.position, t.rowid]]
 
-function written.sweep_path(root, id) return ("%s/sweeps/%d.json"):format(root, id) end
+function files_from_rows.sweep_path(root, id) return ("%s/sweeps/%d.json"):format(root, id) end
 
 -- Writes the file of sweep id; removes it if there is no such sweep. Sweep 0 holds the trials of
 -- unknown sweeps.
-function written.sweep(store, id)
-  local path = written.sweep_path(store.folder, id)
+function files_from_rows.sweep(store, id)
+  local path = files_from_rows.sweep_path(store.folder, id)
   local head = store:rows([[SELECT json_object('experiment', experiment, 'script', script,
     'sha256', sha256, 'source', source, 'command', command, 'scale', scale, 'plan', json(plan),
     'created', round(created, 3)) AS text FROM sweeps WHERE id = ?]], { id })[1]
@@ -48,7 +48,7 @@ end
 
 -- Returns why text is not the file of sweep id; nil if it is. Files of earlier versions have no
 -- seal.
-function written.sweep_damage(store, id, text)
+function files_from_rows.sweep_damage(store, id, text)
   local sealed, seal = (text or ""):match '^(.*),"seal":"(%x+)"}%s*$'
   if seal and core.sha256(sealed) ~= seal then return "is damaged" end
   local row = store:rows([[SELECT coalesce(iif(json_valid(?1), json_type(?1, '$.trials') = 'array'
@@ -57,7 +57,7 @@ function written.sweep_damage(store, id, text)
 end
 
 -- Lists the names of the damaged files of sweeps that were set aside (rebuild.lua).
-function written.damaged_sweeps(root)
+function files_from_rows.damaged_sweeps(root)
   local list = {}
   for _, name in ipairs(trial_files.plain(root, "sweeps")) do
     if name:find(".damaged", 1, true) then list[#list + 1] = name end
@@ -104,7 +104,7 @@ end
 
 -- Writes the files of a trial from its row: one journal, and marks.jnl. from: the store with the
 -- rows of its metrics and events; artifacts: the rows of artifacts to include.
-function written.trial(store, row, from, artifacts)
+function files_from_rows.trial(store, row, from, artifacts)
   local marks = {}
   if row.status == "queued" and row.attempt > 0 then
     marks[#marks + 1] = { "queue", row.attempt, row.created }
@@ -136,8 +136,8 @@ local function row_of(store, id)
 end
 
 -- Writes the files of trial id from its rows.
-function written.again(store, id)
-  written.trial(store, row_of(store, id), store,
+function files_from_rows.again(store, id)
+  files_from_rows.trial(store, row_of(store, id), store,
     store:rows("SELECT * FROM artifacts WHERE trial = ?", { id }))
 end
 
@@ -187,15 +187,15 @@ local function write_all(store, missing)
     if row.open == 1 then
       add_begin(store, row.id)
     elseif not has_files(store, row.id, row.attempt) then
-      written.again(store, row.id)
+      files_from_rows.again(store, row.id)
     end
   end
-  for _, id in ipairs(missing) do written.sweep(store, id) end
+  for _, id in ipairs(missing) do files_from_rows.sweep(store, id) end
 end
 
 -- Writes the files of a folder whose rows an earlier version wrote. Writes the sweeps last, so that
 -- the next call continues after a kill.
-function written.all(store)
+function files_from_rows.all(store)
   if #missing_sweeps(store) == 0 then return end
   store:transaction(function()
     local missing = missing_sweeps(store) -- another process may have written them meanwhile
@@ -203,4 +203,4 @@ function written.all(store)
   end)
 end
 
-return written
+return files_from_rows
