@@ -17,7 +17,7 @@ end
 
 return tl.experiment "state-tracking" {
   fixed = {
-    least = 3, most = 40, test_least = 40, test_most = 256, layers = 2, dim = 32, expand = 2.0,
+    least = 3, length = 40, test_least = 40, test_most = 256, layers = 2, dim = 32, expand = 2.0,
     rpe_dim = 16, rpe_layers = 1, batch = 32, steps = 3000, lr = 3e-3, warmup = 100,
     weight_decay = 0.1, valid = 512, test = 1024,
   },
@@ -37,7 +37,7 @@ return tl.experiment "state-tracking" {
     fixed = { test = 64 }, without = { "smoke", "paper" } },
   success = { metric = "test_accuracy", above = 0.9 },
   scale = {
-    smoke = { most = 8, test_least = 8, test_most = 16, layers = 1, dim = 8, rpe_dim = 8,
+    smoke = { length = 8, test_least = 8, test_most = 16, layers = 1, dim = 8, rpe_dim = 8,
       batch = 8, steps = 6, warmup = 2, valid = 16, test = 16, group = { "z2", "s3" } },
     laptop = {},
     -- The settings of xLSTM's published runs; 8,192 examples to test with.
@@ -45,7 +45,7 @@ return tl.experiment "state-tracking" {
   },
 
   trial = function(t, c)
-    local data = tl.recall.state_tracking { group = c.group, least = c.least, most = c.most,
+    local data = tl.recall.state_tracking { group = c.group, least = c.least, most = c.length,
       test_least = c.test_least, test_most = c.test_most, batch = c.batch, valid = c.valid,
       test = c.test }
     local model = tl.models.tnn_lm(options_of(c, data.vocab))
