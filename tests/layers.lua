@@ -484,11 +484,13 @@ end)
 
 -- ---- The tree ----
 
+-- In a checkout of git the files that git knows, since users keep experiments of their own there.
 local function files()
   local quoted = "'" .. ROOT:gsub("'", "'\\''") .. "'"
   local where = "core backends lua experiments python tests docs lab .ci README.md CMakeLists.txt"
-  local pipe = assert(io.popen("cd " .. quoted .. " && find " .. where ..
-    " -type f ! -name '*.h5' ! -path 'python/build/*' 2>/dev/null | LC_ALL=C sort"))
+  local pipe = assert(io.popen("cd " .. quoted .. " && { git ls-files " .. where .. " || find " ..
+    where .. " -type f ! -path 'python/build/*'; } 2>/dev/null | " ..
+    "while read -r f; do [ ! -f \"$f\" ] || echo \"$f\"; done | grep -v '[.]h5$' | LC_ALL=C sort"))
   local list = {}
   for path in pipe:lines() do list[#list + 1] = path end
   pipe:close()

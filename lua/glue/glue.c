@@ -292,11 +292,22 @@ int glue_opt_int(lua_State *L, int arg, int preset, int min, int max)
     return lua_isnoneornil(L, arg) ? preset : glue_int(L, arg, min, max);
 }
 
+int glue_flag(lua_State *L, int arg)
+{
+    if (!lua_isnoneornil(L, arg)) luaL_checktype(L, arg, LUA_TBOOLEAN);
+    return lua_toboolean(L, arg);
+}
+
+void glue_last(lua_State *L, int arg)
+{
+    if (lua_gettop(L) > arg) glue_argerror(L, arg + 1, "one argument too many");
+}
+
 int glue_axis(lua_State *L, int arg, int ndim)
 {
     lua_Integer axis = luaL_checkinteger(L, arg);
     if (axis == 0 || axis < -ndim || axis > ndim)
-        glue_argerror(L, arg, "axis %I, where there are %d", axis, ndim);
+        glue_argerror(L, arg, "no axis %I: the axes are 1 to %d, or -1 for the last", axis, ndim);
     return (int)(axis > 0 ? axis - 1 : axis + ndim);
 }
 

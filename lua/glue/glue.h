@@ -108,6 +108,9 @@ int glue_opt_int(lua_State *L, int arg, int preset, int min, int max);
 /* Reads the axis at arg for a tensor of ndim axes and returns it as the engine counts:
 ** 0..ndim-1. */
 int glue_axis(lua_State *L, int arg, int ndim);
+int glue_flag(lua_State *L, int arg); /* true, false, or nil or none for false */
+/* Raises if the function has more than arg arguments. */
+void glue_last(lua_State *L, int arg);
 /* Reads dimensions given as a table at arg, or as the numbers from arg on; returns how many. */
 int glue_dims(lua_State *L, int arg, int64_t dims[TL_MAXDIMS]);
 int glue_unary_kind(lua_State *L, int arg);

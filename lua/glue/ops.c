@@ -136,7 +136,7 @@ static int reduce(lua_State *L)
 {
     tl_tensor  *x = glue_tensor(L, 1);
     int         axis = lua_isnoneornil(L, 2) ? TL_ALL_AXES : glue_axis(L, 2, tl_tensor_ndim(x));
-    int         keep = lua_toboolean(L, 3);
+    int         keep = glue_flag(L, 3);
     tl_tensor **y = glue_push_tensor(L);
     return glue_result(L, tl_reduce((tl_reduce_kind)KIND(L), x, axis, keep, y));
 }
@@ -211,6 +211,7 @@ static int concat(lua_State *L)
 static int argsort(lua_State *L)
 {
     tl_tensor  *x = glue_tensor(L, 1);
+    glue_last(L, 1);
     tl_tensor **order = glue_push_tensor(L), **rank = glue_push_tensor(L);
     return 1 + glue_result(L, tl_argsort(x, order, rank));
 }

@@ -10,7 +10,7 @@
 #define OPTIONAL(name)   tl_tensor *name = glue_opt_tensor(L, ++arg); /* NULL for nil or none */
 #define NUMBER(name)     double name = luaL_checknumber(L, ++arg);
 #define INTEGER(name)    lua_Integer name = luaL_checkinteger(L, ++arg);
-#define FLAG(name)       int name = lua_toboolean(L, ++arg);
+#define FLAG(name)       int name = glue_flag(L, ++arg);
 #define UNARY_KIND(name) tl_unary_kind name = (tl_unary_kind)glue_unary_kind(L, ++arg);
 #define AXIS(name, x)    int name = glue_axis(L, ++arg, tl_tensor_ndim(x));
 
@@ -18,7 +18,8 @@
     static int name(lua_State *L)                                                                  \
     {                                                                                              \
         int arg = 0;                                                                               \
-        arguments tl_tensor **y = glue_push_tensor(L);                                             \
+        arguments glue_last(L, arg);                                                               \
+        tl_tensor **y = glue_push_tensor(L);                                                       \
         return glue_result(L, call);                                                               \
     }
 #define GLUE_ENTRY(name, arguments, call) {#name, name},

@@ -144,7 +144,13 @@ test("reductions", function()
   eq(m():argmax():type(), "int32")
   eq(m():cumsum(1), { { 1, 2, 3 }, { 5, 7, 9 } })
   eq(m():cumsum(2), { { 1, 3, 6 }, { 4, 9, 15 } })
-  raises(function() m():sum(3) end, "bad argument #1 to '.*sum' %(axis 3, where there are 2%)")
+  raises(function() m():sum(3) end,
+    "bad argument #1 to '.*sum' %(no axis 3: the axes are 1 to 2, or %-1 for the last%)")
+  raises(function() m():sum(1, 1) end, "bad argument #2 to '.*sum' %(boolean expected")
+  raises(function() m():argmax(1) end, "bad argument #1 to '.*argmax' %(one argument too many%)")
+  raises(function() m():argsort(1) end, "bad argument #1 to '.*argsort' %(one argument too many%)")
+  raises(core.softmax, "bad argument #2 to .*%(boolean expected, got number%)", m(), -1)
+  raises(core.log_softmax, "bad argument #2 to .*%(one argument too many%)", m(), 1)
   raises(function() m():cumsum() end, "bad argument #1 to '.*cumsum'")
 end)
 
@@ -183,11 +189,11 @@ test("reshape, transpose, permute", function()
   eq(p, { x })
   raises(function() m():reshape(4, 2) end, "%[2,3%]")
   raises(function() m():transpose(1, 3) end,
-    "bad argument #2 to '.*transpose' %(axis 3, where there are 2%)")
+    "bad argument #2 to '.*transpose' %(no axis 3: the axes are 1 to 2, or %-1 for the last%)")
   raises(function() m():permute { 1 } end,
     "bad argument #1 to '.*permute' %(not one entry per axis%)")
   raises(function() m():permute { 1, 1 } end, "axes is not a permutation of the axes of %[2,3%]")
-  raises(function() m():permute { 1, 3 } end, "axis 3, where there are 2")
+  raises(function() m():permute { 1, 3 } end, "no axis 3: the axes are 1 to 2, or %-1 for the last")
 end)
 
 -- Sums of small integers are exact in any order. Rows that are met often and never, and ones whose
@@ -381,7 +387,7 @@ test("Fourier transforms", function()
   eq(core.fft(z, 1):get(1, 2), 1, 1e-6)
   eq(core.rfft(m(), 1), { { { 5, 0 }, { 7, 0 }, { 9, 0 } }, { { -3, 0 }, { -3, 0 }, { -3, 0 } } },
     1e-5)
-  raises(core.fft, "axis 2, where there are 1", z, 2)
+  raises(core.fft, "no axis 2: the axes are 1 to 1, or %-1 for the last", z, 2)
   raises(core.irfft, "bad argument #3 to '.*irfft'", z, 1)
   raises(core.irfft, "n 7 needs 4", core.rfft(a, 1), 1, 7)
 end)
