@@ -70,11 +70,12 @@ function suggest.choose(what, name, names)
 end
 
 -- Makes it an error to read an absent key of t, and returns t: "what has no 'key'; did you mean
--- 'kay'?"
-function suggest.strict(what, t)
+-- 'kay'?" hint, if given: a function of the key that returns the end of the message, or nil.
+function suggest.strict(what, t, hint)
   return setmetatable(t, {
     __index = function(_, key)
-      error(("%s has no '%s'%s"):format(what, tostring(key), suggest.hint(key, sorted_keys(t))), 2)
+      error(("%s has no '%s'%s"):format(what, tostring(key), hint and hint(key)
+        or suggest.hint(key, sorted_keys(t))), 2)
     end,
   })
 end

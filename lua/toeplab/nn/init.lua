@@ -3,6 +3,7 @@
 
 local class = require "toeplab.nn.class"
 local coefficient_cache = require "toeplab.nn.coefficient_cache"
+local pytorch = require "toeplab.tensors.pytorch"
 local suggest = require "toeplab.base.suggest"
 
 local nn = {
@@ -19,4 +20,4 @@ for _, file in ipairs { "act", "initial", "linear", "embedding", "dropout", "con
   for name, value in pairs(require("toeplab.nn." .. file)) do nn[name] = value end
 end
 
-return suggest.strict("nn", nn)
+return suggest.strict("nn", nn, pytorch.hint)
