@@ -80,7 +80,8 @@ local function once(open)
   end
 end
 
--- Returns the functions that open data, for dry_run: {table, name, function} each.
+-- Returns the functions that open data, for dry_run: {table, name, function} each. Its field corpus
+-- is set to the options of the corpus that was opened last.
 local function openers()
   local open, list, zeros = once(corpus.open), {}, nil
   for name, fn in pairs(tasks) do
@@ -88,6 +89,7 @@ local function openers()
   end
   list[#list + 1] = { corpus, "open", function(name, given)
     local o = options.check("corpus", corpus.spec, given)
+    list.corpus = o
     local size = vocabularies[o.tokenizer] and vocabularies[o.tokenizer](o)
     if not size then return open(name, { tokenizer = o.tokenizer }) end
     zeros = zeros or no_ids()
@@ -120,8 +122,9 @@ end
 -- of a model of the library only those before it was made.
 local function dry_run(exp, values, open, until_when)
   local c, found, reads = config.new(values), {}, {}
+  open.corpus = nil
   local function stop(model, state)
-    found.model, found.state = model, state
+    found.model, found.state, found.data = model, state, open.corpus or {}
     error(found, 0)
   end
   local function ignore() end
@@ -164,14 +167,15 @@ local function count(c, name)
   return math.type(n) == "integer" and n > 0 and n or nil
 end
 
--- Returns the cost of training a model with the keys c; nil and why if they do not tell the length
--- and the number of sequences of a step.
+-- Returns the cost of training a model with the keys c; nil and why if neither they nor the options
+-- of the corpus tell the length and the number of sequences of a step.
 local function cost_of(found, c)
   local model = found.model
   local own = rawget(model, "opt") or {}
   local grid = rawget(own, "grid")
-  local n = grid and grid[1] * grid[2] or count(c, "length") or rawget(own, "max_length")
-  local batch = count(c, "batch")
+  local n = grid and grid[1] * grid[2] or count(c, "length") or found.data.length
+    or rawget(own, "max_length")
+  local batch = count(c, "batch") or found.data.batch
   if not n then return nil, "there is no key 'length'" end
   if not batch then return nil, "there is no key 'batch'" end
   local at_once = math.min(batch, count(c, "micro") or batch)
@@ -231,7 +235,7 @@ function workload.new(exp)
   return function(c)
     local entry = of[c] or find(entries, c, exp.always)
     if not entry then
-      if left <= 0 then return nil, "there are too many models" end
+      if left <= 0 then return nil, "plan makes models for 1 s only" end
       local began = core.sys.clock()
       entry = look(exp, c, open, began + left)
       left = left - (core.sys.clock() - began)

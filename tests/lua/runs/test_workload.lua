@@ -101,6 +101,22 @@ for _, case in ipairs(without) do
   end)
 end
 
+t.test("the corpus tells the length and the batch where no key does", function()
+  local keys, options = [[fixed = { dim = 8, %s }, trial = function(t, c)
+    local data = tl.corpus("text:to be or not to be", { %s })
+    local model = tl.models.tnn_lm { vocab = data.vocab:size(), layers = 1, dim = c.dim }
+    for _ in t:steps(1, model, tl.optim.adam(model), data) do error "a step" end
+  end]], "length = 16, batch = 4"
+  local costs = {}
+  for i, where in ipairs { { options, "" }, { "", options } } do
+    with(keys:format(where[1], where[2]), function(_, trials, cost_of)
+      costs[i] = t.ok(cost_of(trials[1].config))
+    end)
+  end
+  t.eq(costs[1], costs[2])
+  t.eq(costs[1].tokens, 64.0)
+end)
+
 local cost = { flop = 2e9, numbers = 1e6, modules = 100, tokens = 64.0, memory = 50.0,
   checkpoint = 30.0 }
 
