@@ -285,11 +285,26 @@ static int run_protected(lua_State *L)
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
+/* Replaces the string at the top, an error message, by one that names the line of the script that
+** led to it, if the library is loaded. */
+static void locate(lua_State *L)
+{
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    if (lua_getfield(L, -1, "toeplab.base.errors") == LUA_TTABLE) {
+        (void)lua_getfield(L, -1, "located");
+        lua_pushvalue(L, -4);
+        lua_call(L, 1, 1);
+        lua_replace(L, -4);
+    }
+    lua_pop(L, 2);
+}
+
 static int traceback(lua_State *L)
 {
     const char *trace = getenv("TOEPLAB_TRACEBACK");
-    const char *message = lua_isstring(L, 1) ? lua_tostring(L, 1) : glue_error_text(L, 1);
-    if (message && trace && *trace) luaL_traceback(L, L, message, 1);
+    if (!lua_isstring(L, 1) && !glue_error_text(L, 1)) return 1;
+    locate(L);
+    if (trace && *trace) luaL_traceback(L, L, lua_tostring(L, -1), 1);
     return 1;
 }
 

@@ -62,6 +62,21 @@ function errors.plain(message)
     :gsub("%.%.%.[^\n:]*" .. literally(tail) .. file, ""))
 end
 
+-- For handlers of errors: returns the message without places in the library and, if no place is
+-- left, with the line of the innermost function outside the library that led to the error.
+function errors.located(message)
+  local plain = errors.plain(message)
+  if plain:find "^[^\n:]*:%d+: " then return plain end
+  for level = 3, 1000 do -- the time to find a level grows with its depth
+    local info = debug.getinfo(level, "Sl")
+    if not info then return message end
+    if info.source:find "^@" and info.source:sub(2, #folder + 1) ~= folder then
+      return ("%s:%d: %s"):format(info.source:sub(2), info.currentline, plain)
+    end
+  end
+  return message
+end
+
 -- Returns any error value as a string; a table without __tostring as its content.
 function errors.text(e)
   local printable = type(e) ~= "table" or (getmetatable(e) or {}).__tostring

@@ -11,6 +11,7 @@
 -- inside a plain table are not registered.
 
 local core = require "toeplab.core"
+local errors = require "toeplab.base.errors"
 local meanings = require "toeplab.nn.meanings"
 local options = require "toeplab.base.options"
 local tree = require "toeplab.nn.tree"
@@ -52,11 +53,19 @@ local function register(self, name, value)
   rawset(self, name, value)
 end
 
+-- Handles an error in a module, while the functions that led to it are known.
+local function locate(message)
+  if type(message) == "table" and message.status then -- an error object of the engine
+    message.message = errors.located(message.message)
+  end
+  return type(message) == "string" and errors.located(message) or message
+end
+
 -- Appends to an error message the path of the module that raised it:
 -- "... \n  in TnnLM.layers.3.token.u".
-local function locate(self, message)
-  if type(message) == "table" and message.status then -- an error object of the engine
-    message.message = locate(self, message.message)
+local function with_module(self, message)
+  if type(message) == "table" and message.status then
+    message.message = with_module(self, message.message)
   end
   if type(message) ~= "string" then return message end
   local place = rawget(self, "_name") or self.kind
@@ -66,11 +75,11 @@ end
 
 local function results(self, ok, ...)
   if ok then return ... end
-  error(locate(self, (...)), 0)
+  error(with_module(self, (...)), 0)
 end
 
 local function call(self, ...)
-  return results(self, pcall(self.forward, self, ...))
+  return results(self, xpcall(self.forward, locate, self, ...))
 end
 
 -- Returns whether v is an option table: plain, resolved by options.check, or a shared

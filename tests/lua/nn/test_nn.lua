@@ -130,6 +130,19 @@ test("errors of the engine name the module, and keep their status", function()
   eq("so: " .. e, "so: " .. e.message)
 end)
 
+test("errors in a module name the line of its author's code", function()
+  local Own = nn.class("Own", { dim = "int" }, { "dim" })
+  function Own:build(o) self.up = nn.Linear(o.dim, 2) end
+  function Own:forward(x)
+    local y = self.up(x)
+    return y
+  end
+  local line = debug.getinfo(Own.forward, "S").linedefined + 1
+  local fine, e = pcall(Own(3), tl.ones(1, 4))
+  eq({ fine, e.message }, { false, ("%s:%d: linear: x is [1,4], w is [2,3]\n  in Own.up"):format(
+    debug.getinfo(1, "S").source:sub(2), line) })
+end)
+
 test("options are parsed from text by their types", function()
   local spec = { { "n", 3 }, { "x", 1.0 }, { "on", true }, { "s", "a" }, { "l", { 1 } } }
   local o = tl.options.parse("cmd", spec, { "n=5", "x=2", "on=false", "s=3", "l={0.9, 0.98}" })
