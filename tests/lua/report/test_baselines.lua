@@ -40,7 +40,7 @@ t.test("a baseline is compared with several settings, and Holm counts all rows",
       "op=fd task=image                 5 ", "op=ski task=lm ", "op=fd overall, middle half ",
       "op=fd task=lm is better than op=tno: by 1, 95 % interval",
       "op=ski task=lm: undecided (the interval contains 0)",
-      "which Holm's correction asks of the smallest,")
+      "which Holm's correction requires of the smallest")
     -- the p of fd on one task alone is 0.000145: four rows make it 4 times as large
     t.holds(run(folder, "op=tno op=fd task=lm"), " 0.000145\n")
     t.holds(text, " 0.000581\n")
@@ -98,7 +98,7 @@ t.test("ratios are of geometric means, and require values above 0", function()
     t.holds(run(folder, "op=tno op=fd --ratio"), "ratio: op=fd over op=tno, paired by seed",
       "op=fd  ratio  95 % interval", ("op=fd is worse than op=tno: ratio %.4g, 95 %% interval %.4g "
       .. "to %.4g (t on the logarithms, paired)"):format(math.exp(0.7), math.exp(0.7 - half),
-      math.exp(0.7 + half)), "unless the log ratios are taken as normal")
+      math.exp(0.7 + half)), "p rests on Student's t, which takes the log ratios as normal")
     local csv = run(folder, "op=tno op=fd --ratio --csv")
     local a, b, ratio = csv:match "mean_a,mean_b,ratio,low,high.*\nall,3,(%S-),(%S-),(%S-),"
     t.eq({ tonumber(a), tonumber(b) / a, tonumber(ratio) },

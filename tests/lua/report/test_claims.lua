@@ -89,8 +89,9 @@ t.test("the interval of the ratio supports or contradicts a claim, or leaves it 
         "claim 2 (cannot tell): At the training length 0.999 is as good",
         "claim 2: not measured: no trial of 0.999",
         "after Holm's correction over the 3 of 12 comparisons that were run in this table",
-        "5 paired seeds cannot reach p < 0.017, which Holm's correction asks of the smallest, "
-        .. "unless the log ratios are taken as normal (the smallest sign-flip p is 0.0625); 7 can")
+        "p rests on Student's t, which takes the log ratios as normal: with 5 paired seeds the "
+        .. "sign-flip test cannot reach p < 0.017, which Holm's correction requires of the "
+        .. "smallest (its smallest p is 0.0625); with 7 it can")
     end)
   end
 end)

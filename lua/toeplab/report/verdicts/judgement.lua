@@ -158,10 +158,11 @@ function judgement.least_pairs(list, ratio)
     return math.min(1.0, stats.least_p(count) * judgement.ALPHA / judgement.alpha(fewest, count))
   end
   while least_p(needed) >= alpha do needed = needed + 1 end
-  return n < needed and ("%s cannot reach p < %.2g%s unless the %s are taken as normal (the "
-    .. "smallest sign-flip p is %.4g); %d can"):format(quantity.count(n, "paired seed"), alpha,
-    alpha < judgement.ALPHA and ", which Holm's correction asks of the smallest," or "",
-    ratio and "log ratios" or "differences", least_p(n), needed) or nil
+  return n > 1 and n < needed and ("p rests on Student's t, which takes the %s as normal: with %s the "
+    .. "sign-flip test cannot reach p < %.2g%s (its smallest p is %.4g); with %d it can"):format(
+    ratio and "log ratios" or "differences", quantity.count(n, "paired seed"), alpha,
+    alpha < judgement.ALPHA and ", which Holm's correction requires of the smallest" or "",
+    least_p(n), needed) or nil
 end
 
 -- Returns mean, low and high of pairs as differences or ratios; nil where there is none.
