@@ -158,11 +158,12 @@ function judgement.least_pairs(list, ratio)
     return math.min(1.0, stats.least_p(count) * judgement.ALPHA / judgement.alpha(fewest, count))
   end
   while least_p(needed) >= alpha do needed = needed + 1 end
-  return n > 1 and n < needed and ("p rests on Student's t, which takes the %s as normal: with %s the "
-    .. "sign-flip test cannot reach p < %.2g%s (its smallest p is %.4g); with %d it can"):format(
+  if n == 1 or n >= needed then return nil end
+  return ("p rests on Student's t, which takes the %s as normal: with %s the sign-flip "
+    .. " test cannot reach p < %.2g%s (its smallest p is %.4g); with %d it can"):format(
     ratio and "log ratios" or "differences", quantity.count(n, "paired seed"), alpha,
     alpha < judgement.ALPHA and ", which Holm's correction requires of the smallest" or "",
-    least_p(n), needed) or nil
+    least_p(n), needed)
 end
 
 -- Returns mean, low and high of pairs as differences or ratios; nil where there is none.
