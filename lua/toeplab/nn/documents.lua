@@ -141,20 +141,24 @@ local function padded(n, length, most)
   return math.min(size, most)
 end
 
--- Returns the mask of a group, 1 at tokens and 0 at padding: [documents,n], or nil if it has none.
-local function mask_of(group)
+-- Returns the mask of a group, 1 at tokens and 0 at padding: [documents,n], or nil if it has no
+-- padding, or the form needs no mask.
+local function mask_of(group, form)
   local rows, has_padding = {}, false
+  if form ~= "mask" and form ~= "zeros" then return nil end
+  if group.mask ~= nil then return group.mask or nil end
   for i, document in ipairs(group) do
     rows[i] = {}
     for k = 1, group.n do rows[i][k] = k <= document.length and 1 or 0 end
     has_padding = has_padding or document.length < group.n
   end
-  return has_padding and core.tensor(rows) or nil
+  group.mask = has_padding and core.tensor(rows)
+  return group.mask or nil
 end
 
--- Returns the groups of documents of equal size_of(length), each a list of its documents with n=,
--- places= (the positions that it takes from the batch, padding from the document's last one) and
--- mask=; and with back= where the results of all positions are among those of the groups.
+-- Returns the groups of documents of equal size_of(length), each a list of its documents with n=
+-- and places= (the positions that it takes from the batch, padding from the document's last one);
+-- and with back= where the results of all positions are among those of the groups.
 local function grouped(self, size_of)
   local groups, by_size, back, total = {}, {}, {}, 0
   for _, document in ipairs(self.list) do
@@ -174,7 +178,7 @@ local function grouped(self, size_of)
       end
     end
     total = total + #places
-    group.places, group.mask = core.ids(places), mask_of(group)
+    group.places = core.ids(places)
   end
   for i = 1, self.b * self.n do
     groups.has_padding = groups.has_padding or not back[i]
@@ -217,9 +221,9 @@ function Documents:apply(module, x)
   local form, d = form_of(module), x:dim(3)
   local groups, flat, results = groups_for(self, module, form), x:reshape(b * n, d), {}
   for i, group in ipairs(groups) do
-    local part, mask = flat:gather(group.places):reshape(#group, group.n, d), group.mask
+    local part, mask = flat:gather(group.places):reshape(#group, group.n, d), mask_of(group, form)
     if form == "zeros" and mask then part = part * mask:reshape(#group, group.n, 1) end
-    local y = form == "mask" and mask and module(part, mask) or module(part)
+    local y = module(part, form == "mask" and mask or nil)
     results[i] = y:reshape(#group * group.n, -1)
   end
   local width = results[1]:dim(2)

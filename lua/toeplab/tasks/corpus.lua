@@ -143,10 +143,14 @@ local function shorten(self, count)
   self.bytes_per_token.train = #self.vocab:decode(self.train) / count
 end
 
--- Raises an error for options that the tokenizer does not take; a shared configuration may have
--- them.
+-- Raises an error for options that other options leave without effect; a shared configuration may
+-- have them.
 local function check_taken(o, given)
-  if not given or options.is_shared(given) or o.tokenizer == "bpe" then return end
+  if not given or options.is_shared(given) then return end
+  if given.separator and o.documents == "joined" then
+    errors.usage "corpus: separator requires documents = 'packed'"
+  end
+  if o.tokenizer == "bpe" then return end
   for _, name in ipairs { "merges", "vocab_size" } do
     if given[name] ~= nil then
       errors.usage("corpus: %s requires the tokenizer 'bpe'; '%s' does not take it", name,
@@ -158,10 +162,7 @@ end
 -- Returns the id of the token between documents if they are packed, else nil.
 local function separator(o, vocab)
   local text, eos = o.separator, vocab:eos()
-  if o.documents == "joined" then
-    if text then errors.usage "corpus: separator requires documents = 'packed'" end
-    return nil
-  end
+  if o.documents == "joined" then return nil end
   if not text and eos then return eos end
   local known, ids = pcall(function() return vocab:encode(text or "\n"):totable() end)
   if known and #ids == 2 and ids[2] == eos then ids[2] = nil end -- encode adds the end of a line

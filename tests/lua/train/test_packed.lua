@@ -143,8 +143,8 @@ t.test("tl.lm trains and evaluates on packed documents", function()
     -- packed.lua: two ways to read documents. Which is better?
     local tl = require "toeplab"
     return tl.experiment "packed" {
-      fixed = tl.lm.fixed { documents = false }, grid = { documents = { "packed", "joined" } },
-      scale = tl.lm.scales {}, trial = tl.lm.trial, seeds = 1,
+      fixed = tl.lm.fixed { separator = "\n" }, grid = { documents = { "packed", "joined" } },
+      scale = tl.lm.scales { smoke = { tokenizer = "char" } }, trial = tl.lm.trial, seeds = 1,
     }]]
   t.in_folder(function(folder)
     t.write(folder .. "/packed.lua", script)
