@@ -59,13 +59,14 @@ local function digest(model, opt)
 end
 
 -- Trains for `steps` updates; returns the digest and the loss after each, and the parameters.
-local function train(more, team, steps, n)
+-- separator: of documents that the model reads alone; nil: none.
+local function train(more, team, steps, n, separator)
   local digests, losses, model = {}, {}, nil
   streams.with(3, ranks.with, team, function()
     model = model_of(more)
     local opt = tl.optim.adam(model, { lr = 1e-2, clip = 1.0 })
     for step = 1, steps do
-      losses[step] = tl.train.lm_step(model, opt, batch(step, n, 1))
+      losses[step] = tl.train.lm_step(model, opt, batch(step, n, 1), nil, separator)
       digests[step] = digest(model, opt)
     end
     local own, all, trained = 0, 0, 0
@@ -88,6 +89,8 @@ local cases = {
   { "fd", { backend = "fd", decay = "none", rpe_input = "cos" } },
   { "dropout", { dropout = 0.1 } }, { "untied", { tied = false } },
   { "learnable decay", { decay = "learnable" } }, { "table", { encoder = "table" } },
+  { "packed documents", { dropout = 0.1, positions = "sinusoidal" }, separator = 7 },
+  { "packed documents by length", { rpe_input = "normalised" }, separator = 7 },
 }
 
 local few = arg[1] == "few"
@@ -95,8 +98,8 @@ local data = ranks.team(world)
 check("the GPUs exchange directly", core.device() == "cpu" or data.world:link() == "nccl"
   and data.column:link() == "nccl", data.world:link())
 for _, case in ipairs(few and { cases[1], cases[5] } or cases) do
-  local want, loss = train(case[2], nil, 3, 12)
-  local got, its = train(case[2], data, 3, 12)
+  local want, loss = train(case[2], nil, 3, 12, case.separator)
+  local got, its = train(case[2], data, 3, 12, case.separator)
   for step = 1, 3 do
     local same = want[step] == got[step] and loss[step] == its[step]
     check(("%s, step %d"):format(case[1], step), same,

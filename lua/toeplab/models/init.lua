@@ -33,6 +33,8 @@ end
 -- are the sizes of TNN's causal model, which was trained with dropout 0.1 and a padding token.
 --   model(ids [b,n]) -> logits [b,n,vocab]   model:hidden(ids) -> [b,n,dim]
 --   model:loss(ids, targets) -> nats per token
+-- All three take documents (nn/documents.lua) as their last argument: of the rows of ids, each of
+-- which the model then reads alone.
 local TnnLM = class("TnnLM", spec, { "vocab" }, "ids [b,n] -> [b,n,vocab]: a language model")
 
 function TnnLM:build(o)
@@ -54,14 +56,19 @@ function TnnLM:build(o)
   if o.output_bias then self.output_bias = nn.parameter(core.zeros(o.vocab)) end
 end
 
+TnnLM.takes_documents = true
+
 -- Returns the state of each token after the last norm: ids [b,n] int32 -> [b,n,dim].
-function TnnLM:hidden(ids)
+function TnnLM:hidden(ids, documents)
+  if documents then documents = nn.documents(documents, ids:dim(2)) end
   local x = self.embed(ids)
   if self.opt.embed_scale then x = core.affine(x, math.sqrt(self.opt.dim), 0) end
   if self.project_in then x = self.project_in(x) end
-  if self.position then x = self.position(x) end
+  if self.position then
+    x = documents and documents:apply(self.position, x) or self.position(x)
+  end
   x = self.drop(x)
-  for _, layer in self.layers:each() do x = layer(x) end
+  for _, layer in self.layers:each() do x = layer(x, nil, nil, documents) end
   return self.final_norm(x)
 end
 
@@ -79,14 +86,14 @@ function TnnLM:logits(hidden)
   return core.linear(features(self, hidden), output_weight(self), self.output_bias)
 end
 
-function TnnLM:forward(ids)
-  return self:logits(self:hidden(ids))
+function TnnLM:forward(ids, documents)
+  return self:logits(self:hidden(ids, documents))
 end
 
 -- Returns the mean cross entropy in nats of targets [b,n], without those equal to ignore. The
 -- logits are computed in pieces, never all stored.
-function TnnLM:loss(ids, targets, ignore)
-  return core.linear_cross_entropy(features(self, self:hidden(ids)), output_weight(self),
+function TnnLM:loss(ids, targets, ignore, documents)
+  return core.linear_cross_entropy(features(self, self:hidden(ids, documents)), output_weight(self),
     self.output_bias, targets, ignore)
 end
 

@@ -48,6 +48,7 @@ end
 -- 0 for padding, to a token mixer whose class sets takes_mask = true; others see padding as tokens.
 -- Block(x, mask, kept) hides padding from these and from batch norms too: it sets padding to 0
 -- before the token mixer, and passes kept (models/padding.lua) to the norms.
+-- Block(x, nil, nil, documents) mixes each document alone (nn/documents.lua).
 local Block = modules.class("Block", {
   dim = options.field { type = "int", min = 1 },
   token = options.field { type = "module", help = "the token mixer" },
@@ -83,20 +84,24 @@ local function like(self, x, y)
 end
 
 -- Returns the token mixer as a function of x alone.
-local function token_of(self, mask, kept)
+local function token_of(self, mask, kept, documents)
   local token, tokens = self.token, kept and mask:reshape(mask:dim(1), mask:dim(2), 1)
+  if documents then
+    if mask then error("Block: takes a mask or documents, not both", 0) end
+    return function(x) return like(self, x, documents:apply(token, x)) end
+  end
   if mask and token.takes_mask then
     return function(x) return like(self, x, token(x, mask)) end
   end
   return function(x) return like(self, x, token(tokens and x * tokens or x)) end
 end
 
-function Block:forward(x, mask, kept)
+function Block:forward(x, mask, kept, documents)
   local o = self.opt
   local function norm(module)
     return kept and module and function(y) return module(y, kept) end or module
   end
-  x = layouts[o.layout](x, token_of(self, mask, kept), norm(self.token_norm), self.drop,
+  x = layouts[o.layout](x, token_of(self, mask, kept, documents), norm(self.token_norm), self.drop,
     norm(self.token_inner))
   if not self.feature then return x end
   return layouts[o.layout == "B" and "A" or o.layout](x, self.feature, norm(self.feature_norm),

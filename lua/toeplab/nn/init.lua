@@ -16,7 +16,7 @@ for _, file in ipairs { "act", "initial", "linear", "embedding", "dropout", "con
   "glu", "feed_forward", "block", "encoders.rpe", "encoders.table", "encoders.piecewise",
   "encoders.ssm", "encoders.shortconv", "decay", "mixers.tno", "mixers.tno2d", "mixers.gtu",
   "mixers.attention.softmax", "position",
-  "mixers.conv" } do
+  "mixers.conv", "documents" } do
   for name, value in pairs(require("toeplab.nn." .. file)) do nn[name] = value end
 end
 

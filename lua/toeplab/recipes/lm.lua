@@ -163,10 +163,11 @@ function lm.train(t, c, o)
     batches.targets, vocab, model:count(), batches:steps())
 
   for step in t:steps(c.steps, model, opt, data) do
-    local loss, info = train.lm_step(model, opt, batches:batch(step))
+    local loss, info = train.lm_step(model, opt, batches:batch(step), nil, data.separator)
     t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
     if batches:ends_epoch(step) or step == c.steps or o.every and step % o.every == 0 then
-      local ppl = eval.perplexity(model, data:stream "valid", c.length, { blocks = o.blocks })
+      local ppl = eval.perplexity(model, data:stream "valid", c.length, { blocks = o.blocks,
+        separator = data.separator })
       t:log { val_ppl = ppl }
       t:best(ppl, o.patience)
     end
@@ -230,7 +231,7 @@ function lm.test(t, c, model, data, given)
     t:say("evaluating at length %d", length)
     local at, _, found = eval.perplexity(model, data:stream "test", length, overlay(given, {
       blocks = scored < all and math.max(1, scored // length) or nil,
-      group = length == c.length and GROUP or nil }))
+      group = length == c.length and GROUP or nil, separator = data.separator }))
     t:log { ["ppl@" .. length] = at }
     if found then trained, groups = at, found end
     return at

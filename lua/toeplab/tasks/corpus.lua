@@ -38,6 +38,10 @@ local spec = options.declare "tl.corpus" {
     "tokens at the start of the training part to train on (default: all)" },
   { "seed", options.field { type = "int", min = 0, optional = true },
     "seed of the order (default: tl.seed's, which is the trial's)" },
+  { "documents", options.field { default = "joined", choices = { "joined", "packed" } },
+    "whether tl.lm reads the documents of a row as one text, or each alone" },
+  { "separator", options.field { type = "string", optional = true },
+    "the token between packed documents, as text (default: the end of a line)" },
 }
 
 corpus.spec = spec -- for options.check
@@ -139,10 +143,14 @@ local function shorten(self, count)
   self.bytes_per_token.train = #self.vocab:decode(self.train) / count
 end
 
--- Raises an error for options that the tokenizer does not take; a shared configuration may have
--- them.
+-- Raises an error for options that other options leave without effect; a shared configuration may
+-- have them.
 local function check_taken(o, given)
-  if not given or options.is_shared(given) or o.tokenizer == "bpe" then return end
+  if not given or options.is_shared(given) then return end
+  if given.separator and o.documents == "joined" then
+    errors.usage "corpus: separator requires documents = 'packed'"
+  end
+  if o.tokenizer == "bpe" then return end
   for _, name in ipairs { "merges", "vocab_size" } do
     if given[name] ~= nil then
       errors.usage("corpus: %s requires the tokenizer 'bpe'; '%s' does not take it", name,
@@ -151,10 +159,23 @@ local function check_taken(o, given)
   end
 end
 
+-- Returns the id of the token between documents if they are packed, else nil.
+local function separator(o, vocab)
+  local text, eos = o.separator, vocab:eos()
+  if o.documents == "joined" then return nil end
+  if not text and eos then return eos end
+  local known, ids = pcall(function() return vocab:encode(text or "\n"):totable() end)
+  if known and #ids == 2 and ids[2] == eos then ids[2] = nil end -- encode adds the end of a line
+  if not known or #ids ~= 1 then
+    errors.usage("corpus: separator = '%s' is not one token of this vocabulary", text or "\\n")
+  end
+  return ids[1]
+end
+
 -- tl.corpus(name, options): returns a corpus with the fields train, valid and test (int32 vectors
 -- of ids; the last two are nil if empty), vocab, vocab_files (the files it was read from), hash,
--- and bytes_per_token.train, .valid, .test. The options may be a trial's configuration, of which
--- only those above are read.
+-- separator (an id if documents are packed, else nil), and bytes_per_token.train, .valid, .test.
+-- The options may be a trial's configuration, of which only those above are read.
 function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
   check_taken(o, given)
@@ -175,6 +196,7 @@ function corpus.open(name, given)
   end
   local tok = tokenizer.new(o.tokenizer, parts, { merges = o.merges, vocab_size = o.vocab_size })
   self.vocab, self.vocab_files = tok.vocab, tok.files
+  self.separator = separator(o, tok.vocab)
   if o.tokenizer == "bpe" and o.merges then
     recorded.check_file(o.merges, "the file of merges " .. o.merges)
   end

@@ -23,6 +23,8 @@ local spec = options.declare "tl.eval.nats_per_token" {
     "score only the first blocks" },
   { "group", options.field { type = "int", min = 1, optional = true },
     "whole blocks of a group, whose mean losses are returned too" },
+  { "separator", options.field { type = "int", min = 0, optional = true },
+    "the token with which a document begins: the model reads each document of a block alone" },
 }
 
 -- Calls fn() with the model in evaluation mode, without a tape and with cached coefficients, and
@@ -36,10 +38,10 @@ local function evaluating(model, fn, cached)
 end
 
 -- Returns the sum of the nats of rows of n targets, whose inputs begin at starts (from 0).
-local function score(model, stream, starts, n)
-  local rows, team = core.windows(stream, core.ids(starts), n + 1), ranks.current()
-  local function loss_of(ids) return train.loss(model, train.split(ids)) end
-  local loss = team and team:loss(model, rows, loss_of) or loss_of(rows):item()
+local function score(model, stream, starts, n, separator)
+  local loss_of, team = train.loss_of(model), not separator and ranks.current()
+  local part = train.packed(core.windows(stream, core.ids(starts), n + 1), separator)
+  local loss = team and team:loss(model, part, loss_of) or loss_of(part):item()
   return loss * #starts * n
 end
 
@@ -69,8 +71,9 @@ local function add_to_group(groups, batch, nats, group, targets)
 end
 
 -- Returns the mean nats per target of a stream [t] int32, such as data:stream "test", in blocks of
--- n targets, and the number of targets. Options: batch_tokens, blocks, group. With group, a third
--- result lists the means of the groups of `group` consecutive blocks, without the remainder.
+-- n targets, and the number of targets. Options: batch_tokens, blocks, group, separator. With
+-- group, a third result lists the means of the groups of `group` consecutive blocks, without the
+-- remainder.
 function eval.nats_per_token(model, stream, n, given)
   local o = options.check("eval", spec, given)
   if math.type(n) ~= "integer" or n < 1 then
@@ -90,7 +93,7 @@ function eval.nats_per_token(model, stream, n, given)
   local function all(part)
     local nats, count = 0.0, 0
     for _, batch in ipairs(list) do
-      local of_batch = score(model, stream, batch.starts, batch.n)
+      local of_batch = score(model, stream, batch.starts, batch.n, o.separator)
       nats, count = nats + of_batch, count + #batch.starts * batch.n
       if groups and batch.n == n then add_to_group(groups, batch, of_batch, o.group, total) end
       part(count)

@@ -2,17 +2,24 @@
 
 local core = require "toeplab.core"
 local class = require "toeplab.nn.class"
+local documents = require "toeplab.nn.documents"
 local graphs = require "toeplab.train.graphs"
+local ranks = require "toeplab.train.ranks"
 local update = require "toeplab.train.update"
 
 local train = {}
 
 -- Returns the mean loss in nats per token of targets [b,n] given ids [b,n], by the model's own loss
 -- method if it has one, else by the cross entropy of its output. Targets equal to ignore are left
--- out.
-function train.loss(model, ids, targets, ignore)
-  if model.loss then return model:loss(ids, targets, ignore) end
-  return core.cross_entropy(model(ids), targets, ignore)
+-- out. given: the documents of the rows (nn/documents.lua), each of which the model reads alone;
+-- its class must set takes_documents = true.
+function train.loss(model, ids, targets, ignore, given)
+  if given and not (class.ismodule(model) and model.takes_documents) then
+    error(("loss: %s does not take documents: a class whose forward and loss take them as last "
+      .. "argument sets takes_documents = true"):format(model.kind or "the model"), 0)
+  end
+  if model.loss then return model:loss(ids, targets, ignore, given) end
+  return core.cross_entropy(model(ids, given), targets, ignore)
 end
 
 -- Returns n for ids [b,n+1].
@@ -28,6 +35,24 @@ end
 function train.split(ids)
   local n = length(ids)
   return ids:narrow(2, 1, n), ids:narrow(2, 2, n)
+end
+
+-- Returns a function that returns the mean loss of a batch of ids [b,n+1] or of the table that
+-- train.packed makes of it.
+function train.loss_of(model)
+  return function(part)
+    local packed = type(part) == "table"
+    local ids, targets = train.split(packed and part.ids or part)
+    return train.loss(model, ids, targets, nil, packed and part.documents or nil)
+  end
+end
+
+-- Returns ids [b,n+1] with the documents of its inputs, which begin at the separator, as {ids=,
+-- documents=}; without a separator, returns ids.
+function train.packed(ids, separator)
+  if not separator then return ids end
+  ranks.check_whole "a separator of documents"
+  return { ids = ids, documents = documents.separated((train.split(ids)), separator) }
 end
 
 -- Returns the micro batches of a batch as a list.
@@ -63,17 +88,17 @@ end
 -- Updates the model once from a batch: ids [b,n+1], or a list of such tensors, the micro batches,
 -- whose sizes may differ. micro_batches is the number of parts into which it cuts the rows of ids
 -- (default: the trial's key of that name, else 1). Loss and gradient are means over all target
--- tokens of the batch, so they do not depend on the cuts. Returns the loss in nats per token and
--- {step=, lr=, grad_norm=, tokens=}.
-function train.lm_step(model, opt, batch, micro_batches)
-  local list, counts, tokens = micro_list(batch, micro_batches), {}, 0
+-- tokens of the batch, so they do not depend on the cuts. separator: the token with which a
+-- document begins, if the model is to read each document of a row alone. Returns the loss in nats
+-- per token and {step=, lr=, grad_norm=, tokens=}.
+function train.lm_step(model, opt, batch, micro_batches, separator)
+  local list, counts, parts, tokens = micro_list(batch, micro_batches), {}, {}, 0
   for i, ids in ipairs(list) do
-    counts[i] = ids:dim(1) * length(ids)
+    counts[i], parts[i] = ids:dim(1) * length(ids), train.packed(ids, separator)
     tokens = tokens + counts[i]
   end
-  local function loss_of(ids) return train.loss(model, train.split(ids)) end
-  local loss, info = update.make { model = model, opt = opt, list = list, counts = counts,
-    loss_of = loss_of, graphs = opt.graphs }
+  local loss, info = update.make { model = model, opt = opt, list = parts, counts = counts,
+    loss_of = train.loss_of(model), graphs = not separator and opt.graphs or nil }
   info.tokens = tokens
   return loss, info
 end

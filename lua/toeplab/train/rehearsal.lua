@@ -73,8 +73,10 @@ local function find(forward)
 end
 
 -- Returns the uses of the forward pass of the micro batch part (see find). known: the caller's
--- cache for one model, so that forward() runs once for each shape.
+-- cache for one model, so that forward() runs once for each shape. The uses of documents in a row
+-- depend on their lengths too.
 function rehearsal.of(known, part, forward)
+  if type(part) == "table" and part.documents then return find(forward) end
   local shapes = shapes_of(part)
   known[shapes] = known[shapes] or find(forward)
   return known[shapes]

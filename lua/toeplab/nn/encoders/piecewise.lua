@@ -33,6 +33,7 @@ local Piecewise = class("Piecewise", {
 }, { "dim" }, "points [p] -> [p,dim]: linear between nodes")
 
 Piecewise.domains = { lag = true, warp = true }
+Piecewise.by_point = true
 
 local zeros = { plus = 1.0, literal = 0.0 }
 

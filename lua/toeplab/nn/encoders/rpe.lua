@@ -163,6 +163,7 @@ function RPE:build(o)
     norm = o.output_norm or o.norm, act = o.act, init = o.init,
   })
   self.domains = domains[o.input] or RPE.domains
+  self.by_point = o.input == "integer" or o.input == "sincos"
 end
 
 -- Applies the layers one by one, for norms that core.mlp lacks.

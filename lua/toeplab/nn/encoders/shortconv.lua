@@ -14,7 +14,7 @@ local ShortConv = class("ShortConv", {
   { "causal", true, "lags of 0 and more only" },
 }, { "dim" }, "points [p] -> [p,dim]: a number for each of a few lags")
 
-ShortConv.domains = { lag = true }
+ShortConv.domains, ShortConv.by_point = { lag = true }, true
 
 function ShortConv:build(o)
   local bound = 1 / math.sqrt(o.taps)

@@ -103,7 +103,7 @@ local SSM = class("SSM", table.move({
 }, 1, 2, #fields + 1, table.move(fields, 1, #fields, 1, {})), { "dim" },
   "points [p] -> [p,dim]: the kernel of a diagonal state space model")
 
-SSM.domains = { lag = true }
+SSM.domains, SSM.by_point = { lag = true }, true
 
 local function reversed(count)
   local ids = {}

@@ -20,7 +20,7 @@ local Table = class("Table", {
     help = "standard deviation of initial values" },
 }, { "dim", "length" }, "points [p] -> [p,dim]: a number for each lag")
 
-Table.domains = { lag = true }
+Table.domains, Table.by_point = { lag = true }, true
 
 function Table:build(o)
   for _, name in ipairs { "zero", "pos", "neg" } do

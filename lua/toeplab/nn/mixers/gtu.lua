@@ -63,4 +63,6 @@ function GTU:forward(x, mask)
   return self.o(self.norm and self.norm(gated) or gated)
 end
 
+GTU.ignores_later = true
+
 return { GTU = GTU }

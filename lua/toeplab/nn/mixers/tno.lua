@@ -219,4 +219,6 @@ function TNO:brief()
     backend, cut)
 end
 
+TNO.ignores_later = true
+
 return { TNO = TNO }

@@ -62,4 +62,6 @@ function CAT:own_cost(n)
     2.0 * f * (2 * o.dim + o.heads) + n * (o.dim + o.heads)
 end
 
+CAT.ignores_later = true
+
 return { CAT = CAT }

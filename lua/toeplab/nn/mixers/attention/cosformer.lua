@@ -68,4 +68,6 @@ function Cosformer:own_cost(n)
   return chunks.cost(o.causal, n, o.heads, 2 * w, w + 1)
 end
 
+Cosformer.ignores_later = true
+
 return { Cosformer = Cosformer }

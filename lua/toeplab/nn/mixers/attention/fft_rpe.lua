@@ -78,4 +78,6 @@ function FFTRPE:own_cost(n)
     numbers + products * more + 2.0 * n * o.heads * o.features
 end
 
+FFTRPE.ignores_later = true
+
 return { FFTRPE = FFTRPE }

@@ -184,4 +184,6 @@ function Flash:own_cost(n)
   return flop + 4.0 * n * o.shared * width, numbers + states * o.shared * width
 end
 
+Flash.ignores_later, FlashQuad.ignores_later = true, true
+
 return { Flash = Flash, FlashQuad = FlashQuad }

@@ -222,4 +222,6 @@ function TransformerLS:own_cost(n)
   return flop, 3 * numbers -- logits of both kinds are stored before they are joined
 end
 
+TransformerLS.ignores_later = true
+
 return { TransformerLS = TransformerLS }

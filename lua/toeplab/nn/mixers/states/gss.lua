@@ -20,7 +20,7 @@ local init, parameter = initial.init, initial.parameter
 -- If not causal, the kernel acts in both directions, so that lag 0 and skip count twice.
 local Kernel = class("GSSKernel", modes.fields {}, { "dim" })
 
-Kernel.domains = { lag = true }
+Kernel.domains, Kernel.by_point = { lag = true }, true
 
 local function lags(n) return core.range(0, n - 1):reshape(n, 1) end
 
@@ -65,7 +65,7 @@ local GSS = class("GSS", modes.layer_fields(modes.fields {
   expand = options.field { default = 4, min = 1 },
 }), { "dim" })
 
-GSS.stepwise = true -- only its TNO mixes positions
+GSS.stepwise, GSS.ignores_later = true, true -- only its TNO mixes positions
 
 function GSS:build(o)
   local plain = { bias = false, init = o.init }

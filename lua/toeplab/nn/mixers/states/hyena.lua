@@ -27,7 +27,7 @@ local Kernel = class("HyenaKernel", {
   bands = options.field { default = 1, min = 1, help = "frequencies among the network's inputs" },
 }, { "dim" })
 
-Kernel.domains = { lag = true }
+Kernel.domains, Kernel.by_point = { lag = true }, true
 
 local SLOW, FAST, TARGET = 1.5, 0.3, 1e-2
 
@@ -99,7 +99,7 @@ function Hyena:forward(x)
   return self.o(w * self.tno(u * v))
 end
 
-Hyena.stepwise = true -- only its convolution and its TNO mix positions
+Hyena.stepwise, Hyena.ignores_later = true, true -- only its convolution and its TNO mix positions
 Hyena.apart = { kernel = true } -- the TNO counts its encoder
 
 return { Hyena = Hyena }

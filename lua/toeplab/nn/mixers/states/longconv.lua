@@ -30,7 +30,7 @@ end
 -- The kernel has the lags below length; a longer sequence is an error.
 local Kernel = class("LongConvKernel", fields(), { "dim" })
 
-Kernel.domains = { lag = true }
+Kernel.domains, Kernel.by_point = { lag = true }, true
 
 function Kernel:build(o)
   modes.prepare(self)

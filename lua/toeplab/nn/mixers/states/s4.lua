@@ -30,7 +30,7 @@ local Kernel = class("S4Kernel", modes.fields {
   as_published = false,
 }, { "dim" })
 
-Kernel.domains = { lag = true }
+Kernel.domains, Kernel.by_point = { lag = true }, true
 
 local length_of = cache.reading(function(length) return length:get(1) end)
 

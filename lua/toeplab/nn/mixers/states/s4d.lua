@@ -22,7 +22,7 @@ local Kernel = class("S4DKernel", modes.fields {
     help = "1: all channels share their modes (default: dim, each has its own)" },
 }, { "dim" })
 
-Kernel.domains = { lag = true }
+Kernel.domains, Kernel.by_point = { lag = true }, true
 
 -- Complex normal C times the normalised B, whose phases C absorbs.   [directions,dim,m,2]
 local function initial_c(o, m)

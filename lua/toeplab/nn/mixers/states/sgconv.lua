@@ -34,7 +34,7 @@ end
 -- 2,dim] is the norm of K as initialised, so that each channel starts with a kernel of norm 1.
 local Kernel = class("SGConvKernel", fields(), { "dim" })
 
-Kernel.domains = { lag = true }
+Kernel.domains, Kernel.by_point = { lag = true }, true
 
 local function scales(o)
   local count, reach = 1, o.size

@@ -27,7 +27,7 @@ end
 --   m [2 filters,dim]: m over m'
 local Kernel = class("STUKernel", fields(), { "dim" })
 
-Kernel.domains = { lag = true }
+Kernel.domains, Kernel.by_point = { lag = true }, true
 
 -- [length,2 filters]: filter k, and the same with alternating signs
 local function bank(o)
@@ -90,6 +90,6 @@ function STU:own_cost(n)
   return 2.0 * n * d * d, 1.0 * n * d
 end
 
-STU.stepwise = true -- only its TNO mixes positions
+STU.stepwise, STU.ignores_later = true, true -- only its TNO mixes positions
 
 return { STU = STU }

@@ -72,4 +72,6 @@ function GMLP:own_cost(n)
   return cost.attention(m, m, 0, width, 1)
 end
 
+GMLP.ignores_later = true
+
 return { GMLP = GMLP }

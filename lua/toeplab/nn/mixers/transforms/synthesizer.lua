@@ -80,4 +80,6 @@ function SynthesizerRandom:own_cost(n)
   return cost.attention(m, m, 0, self.opt.dim, 1)
 end
 
+SynthesizerDense.ignores_later, SynthesizerRandom.ignores_later = true, true
+
 return { SynthesizerDense = SynthesizerDense, SynthesizerRandom = SynthesizerRandom }

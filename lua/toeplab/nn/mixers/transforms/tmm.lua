@@ -25,7 +25,7 @@ local Kernel = class("TMMKernel", {
   length = options.field { type = "int", min = 1 },
 }, { "dim" })
 
-Kernel.domains = { lag = true }
+Kernel.domains, Kernel.by_point = { lag = true }, true
 
 function Kernel:build(o)
   local deviation = math.sqrt(2 / o.length)
@@ -71,5 +71,7 @@ function TMM:forward(x)
 end
 
 TMM.apart = { kernel = true } -- the TNO counts its encoder
+
+TMM.ignores_later = true
 
 return { TMM = TMM }
