@@ -91,11 +91,8 @@ test("a query that sees no key gets 0, and sends nothing back", function()
   local inputs = { random(s, 1, 1, 3, 2), random(s, 1, 1, 3, 2), random(s, 1, 1, 3, 2) }
   local mask = core.tensor { { 0, 1, 1 } }
   local list = all(core.attention, inputs, { scale = 1, causal = true, mask = mask })
-  for _, x in ipairs { list[1], list[2] } do
-    t.eq(x:totable()[1][1][1], { 0, 0 })
-    t.ok(x:get(1, 1, 2, 1) ~= 0 or x == list[2])
-  end
-  for _, x in ipairs { list[3], list[4] } do t.eq(x:totable()[1][1][1], { 0, 0 }) end
+  for _, x in ipairs(list) do t.eq(x:totable()[1][1][1], { 0, 0 }) end
+  t.ok(list[1]:get(1, 1, 2, 1) ~= 0)
 end)
 
 test("wrong options are named", function()

@@ -1,6 +1,5 @@
 -- nn/mixers/attention/softmax.lua: defines softmax attention: multi-head Attention, and the
--- GatedAttention of TNN's Table 7. Both take time
--- in n^2 and memory in n.
+-- GatedAttention of TNN's Table 7. Both take time in n^2 and memory in n.
 
 local class = require("toeplab.nn.class").class
 local act = require "toeplab.nn.act"
