@@ -53,7 +53,7 @@ TL_API int tl_version(void);
 /* The version of the numerical results, which is part of every trial's id. Raise it by one with
 ** each change, in C or in Lua, that may alter what a training run computes on any device: finished
 ** trials then count as new. tests/lua/trials/test_numerics.lua fails when it is forgotten. */
-#define TL_NUMERICS 3
+#define TL_NUMERICS 4
 
 /* ---- Status (the codes are in status.h) ------------------------------------------------------ */
 
@@ -537,6 +537,32 @@ TL_API tl_status tl_graph_end(tl_graph *g, tl_tensor *const *results, int count)
 ** another key; capture again. TL_EINVAL: another number of streams, or a capture is in progress. */
 TL_API tl_status tl_graph_run(tl_graph *g, tl_stream *const *streams, int count, int *out_ran);
 TL_API void tl_graph_free(tl_graph *g);
+
+/* ---- Attention ------------------------------------------------------------------------------- */
+
+/* Which keys a query attends to, and how scores become weights. Query i of m has the position
+** i + n - m among the n keys: the queries are the last ones. */
+typedef struct tl_attention_options {
+    size_t     bytes;   /* sizeof(tl_attention_options) */
+    double     scale;   /* multiplies q_i . k_j, usually 1/sqrt(w) */
+    int        causal;  /* hides keys after the query's position */
+    int64_t    window;  /* hides keys at this distance or more; 0: none */
+    tl_tensor *bias;    /* [h,m+n-1] or NULL: column j - i + m - 1 is added to the score of key j */
+    tl_tensor *mask;    /* [r,n] or NULL: hides the keys where it is 0; it has no gradient */
+    double     dropout; /* the part of the weights that is set to 0; the rest is scaled up */
+    tl_stream *stream;  /* of the dropout, which draws as tl_dropout of weights [..,m,n] would */
+} tl_attention_options;
+
+/* Attention by softmax (Vaswani et al. 2017): y_i = sum over the visible keys j of w_ij v_j with
+** w_i = softmax over them of scale q_i . k_j + bias. A query that sees no key gets 0.
+**   q [..,m,w]   k [..,n,w]   v [..,n,c]   y [..,m,c]
+** The pairs [..] of a sequence and a head are counted in order: pair p uses row p % h of the bias,
+** and each row of the mask serves as many consecutive pairs. The scores are computed in blocks, and
+** again for the gradient, so that memory grows as m + n, not m n. On a GPU, the scores of at least
+** one pair are held at the same time. Any number of threads gives the same bits.
+** TL_EINVAL: a number is out of its range, or there is dropout without a stream. */
+TL_API tl_status tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v,
+                              const tl_attention_options *o, tl_tensor **out_y);
 
 /* ---- Optimisers ------------------------------------------------------------------------------ */
 

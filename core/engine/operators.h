@@ -42,6 +42,11 @@
     X(softmax_grad, T(F32, y) T(F32, dy), T(F32, dx), N(causal), ) \
     X(log_softmax, T(F32, x), T(F32, y), , ) \
     X(log_softmax_grad, T(F32, y) T(F32, dy), T(F32, dx), , ) \
+    X(attention, T(F32, q) T(F32, k) T(F32, v) T(OPT, bias) T(OPT, mask), \
+      T(F32, y) T(OPT, stats), N(causal) N(window) N(key) N(offset), R(scale) R(p)) \
+    X(attention_grad, T(F32, q) T(F32, k) T(F32, v) T(OPT, bias) T(OPT, mask) T(F32, y) \
+      T(F32, stats) T(F32, dy), T(F32, dq) T(F32, dk) T(F32, dv) T(OPT, dbias), \
+      N(causal) N(window) N(key) N(offset), R(scale) R(p)) \
     X(cross_entropy, T(F32, x) T(OPT, w) T(OPT, bias) T(I32, targets), \
       T(F32, loss) T(OPT, dx) T(OPT, dw) T(OPT, dbias), N(ignore), ) \
     X(norm, T(F32, x) T(OPT, weight) T(OPT, bias) T(F32, stats), T(F32, y), N(kind), R(eps)) \

@@ -10,9 +10,10 @@
 #include "base/philox.h"
 #include "base/threads.h"
 #include "engine/gradient.h"
+#include "ops/random.h"
 
-#define LANES 16          /* blocks computed side by side, so that the rounds vectorise */
-#define GROUP (4 * LANES) /* elements that these blocks fill */
+#define GROUP TL_DRAWN    /* elements of the blocks that are computed side by side */
+#define LANES (GROUP / 4) /* these blocks */
 #define GRAIN 64          /* groups worth a thread */
 
 /* ---- Filling --------------------------------------------------------------------------------- */
@@ -32,12 +33,11 @@ typedef struct fill {
 
 static uint64_t blocks_of(int64_t len) { return ((uint64_t)len + 3) / 4; }
 
-/* Computes the random words of elements GROUP g .. GROUP (g+1) - 1. */
-static void draw_group(const fill *f, int64_t g, uint32_t out[GROUP])
+void tl_draw_group(uint64_t key, uint64_t offset, int64_t group, uint32_t out[TL_DRAWN])
 {
     uint32_t c[4][LANES];
-    uint32_t k0 = (uint32_t)f->key, k1 = (uint32_t)(f->key >> 32);
-    uint64_t first = f->offset + (uint64_t)g * LANES;
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    uint64_t first = offset + (uint64_t)group * LANES;
     for (int j = 0; j < LANES; j++) {
         c[0][j] = (uint32_t)(first + (uint64_t)j);
         c[1][j] = (uint32_t)((first + (uint64_t)j) >> 32);
@@ -52,6 +52,12 @@ static void draw_group(const fill *f, int64_t g, uint32_t out[GROUP])
     }
     for (int j = 0; j < LANES; j++)
         for (int w = 0; w < 4; w++) out[4 * j + w] = c[w][j];
+}
+
+/* Computes the random words of elements GROUP g .. GROUP (g+1) - 1. */
+static void draw_group(const fill *f, int64_t g, uint32_t out[GROUP])
+{
+    tl_draw_group(f->key, f->offset, g, out);
 }
 
 static int64_t group_len(const fill *f, int64_t g)

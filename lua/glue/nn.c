@@ -71,6 +71,42 @@ static int mlp(lua_State *L)
     return glue_result(L, tl_mlp(x, layers, (int)count, act, residual, scale, y));
 }
 
+/* Returns an optional tensor field of the table at arg, which keeps the tensor alive. */
+static tl_tensor *option_tensor(lua_State *L, int arg, const char *name)
+{
+    lua_getfield(L, arg, name);
+    tl_tensor *t = lua_isnil(L, -1) ? NULL : glue_test_tensor(L, -1);
+    if (!lua_isnil(L, -1) && !t)
+        glue_argerror(L, arg, "%s is %s, not an open tensor", name, luaL_typename(L, -1));
+    lua_pop(L, 1);
+    return t;
+}
+
+/* attention(q, k, v, {scale=, bias=, mask=, causal=, window=, dropout=, stream=}) */
+static int attention(lua_State *L)
+{
+    static const char *const names[] = {"scale", "bias", "mask", "causal", "window", "dropout",
+                                        "stream", NULL};
+    const int64_t none = 0;
+    const double  all = 0;
+    tl_tensor *q = glue_tensor(L, 1), *k = glue_tensor(L, 2), *v = glue_tensor(L, 3);
+    luaL_checktype(L, 4, LUA_TTABLE);
+    glue_known(L, 4, names);
+    tl_attention_options o = {.bytes = sizeof o, .scale = glue_number_field(L, 4, "scale", NULL),
+                              .bias = option_tensor(L, 4, "bias"),
+                              .mask = option_tensor(L, 4, "mask"),
+                              .window = glue_integer_field(L, 4, "window", &none),
+                              .dropout = glue_number_field(L, 4, "dropout", &all)};
+    lua_getfield(L, 4, "causal");
+    o.causal = lua_toboolean(L, -1);
+    lua_getfield(L, 4, "stream");
+    o.stream = glue_test_stream(L, -1);
+    if (!lua_isnil(L, -1) && !o.stream)
+        glue_argerror(L, 4, "stream is %s, not a stream", luaL_typename(L, -1));
+    tl_tensor **y = glue_push_tensor(L);
+    return glue_result(L, tl_attention(q, k, v, &o, y));
+}
+
 /* ---- Functions that are rows ----------------------------------------------------------------- */
 
 /* The default is an id that no target has, so that none is ignored. */
@@ -108,4 +144,5 @@ static int mlp(lua_State *L)
 
 ROWS(GLUE_FUNCTION)
 
-const luaL_Reg glue_nn_functions[] = {{"mlp", mlp}, ROWS(GLUE_ENTRY){NULL, NULL}};
+const luaL_Reg glue_nn_functions[] = {{"mlp", mlp}, {"attention", attention},
+                                       ROWS(GLUE_ENTRY){NULL, NULL}};

@@ -44,6 +44,14 @@ RUN(selective)
 
 RUN(linear_recurrence) { return (void)c, tl_linear_recurrence(in[0], in[1], in[2], in[3], out); }
 
+/* q, k, v, perhaps the bias; i: causal, the window */
+RUN(attention)
+{
+    tl_attention_options o = {.bytes = sizeof o, .scale = 0.7, .causal = (int)c->i[0],
+                              .window = c->i[1], .bias = c->inputs > 3 ? in[3] : NULL};
+    return tl_attention(in[0], in[1], in[2], &o, out);
+}
+
 RUN(layer_norm)
 {
     return tl_layer_norm(in[0], c->inputs > 1 ? in[1] : NULL, c->inputs > 2 ? in[2] : NULL,

@@ -173,6 +173,17 @@ add("linear-recurrence", function(p, normal)
 end, function(p) return 5 * width_of(p) * size(p), 5 * size(p) end,
 function(p) return 14 * width_of(p) * size(p), 9 * size(p) end)
 
+-- Causal: of n x n scores, half are computed; backward computes them again.
+add("attention", function(p, normal)
+  local width, leaves = width_of(p), {}
+  for i = 1, 3 do leaves[i] = normal(p.b, p.dim // width, p.n, width):require_grad() end
+  local o = { scale = width ^ -0.5, causal = true }
+  return { leaves = leaves, forward = function()
+    return core.attention(leaves[1], leaves[2], leaves[3], o)
+  end }
+end, function(p) return 2 * p.n * size(p), 4 * size(p) end,
+function(p) return 5 * p.n * size(p), 8 * size(p) end)
+
 local function transform(p) return 2.5 * size(p) * math.log(p.n, 2), 2 * size(p) end
 
 add("rfft", on_x(function(x) return core.rfft(x, 2) end), transform, transform)

@@ -21,4 +21,10 @@ function cost.attention(n, m, keys, values, heads)
   return 2.0 * n * m * (keys + values), 1.0 * n * (heads * m + values)
 end
 
+-- Returns the same for core.attention, which stores the results and two numbers for each query and
+-- head.
+function cost.blockwise(n, m, keys, values, heads)
+  return 2.0 * n * m * (keys + values), 1.0 * n * (2 * heads + values)
+end
+
 return cost

@@ -134,16 +134,21 @@ local function alibi_slopes(heads)
   return slopes
 end
 
--- Returns the bias of ALiBi, -slope_h |i-j|, of queries i from `first` to n - 1 and keys j from 0
--- to n - 1: [h,n-first,n]; first: by default 0.
-local function alibi_bias(heads, n, first)
-  first = first or 0
-  local rows, at = core.range(first, n - 1), core.range(0, n - 1)
-  local distance = core.abs(rows:reshape(-1, 1) - at:reshape(1, n)):reshape(1, n - first, n)
+-- Returns the bias of ALiBi, -slope_h |i-j|, of queries i and keys j from 0 to n - 1: [h,n,n].
+local function alibi_bias(heads, n)
+  local at = core.range(0, n - 1)
+  local distance = core.abs(at:reshape(n, 1) - at:reshape(1, n)):reshape(1, n, n)
   return -(core.tensor(alibi_slopes(heads)):reshape(heads, 1, 1) * distance)
+end
+
+-- Returns the same by lags i - j, from before + n - 1 down to 1 - n, as core.attention takes it for
+-- n queries after `before` others: [h,before+2n-1].
+local function alibi_lags(heads, before, n)
+  local distance = core.abs(core.range(1 - before - n, n - 1)):reshape(1, -1)
+  return -(core.tensor(alibi_slopes(heads)):reshape(heads, 1) * distance)
 end
 
 return {
   Sinusoidal = Sinusoidal, Learned = Learned, rotary = rotary, sincos = sincos,
-  alibi_slopes = alibi_slopes, alibi_bias = alibi_bias,
+  alibi_slopes = alibi_slopes, alibi_bias = alibi_bias, alibi_lags = alibi_lags,
 }

@@ -16,8 +16,9 @@ end)
 
 t.test("softmax attention: four maps of 8 x 8, then two products of all pairs", function()
   local mixer = mixers.make("attention", 8, { heads = 2 }, {})
-  -- maps 4 * 2 * 10 * 64; q k and weights v 2 * 2 * 10 * 10 * 8; stored: maps, weights, results
-  t.eq({ mixer:cost(10) }, { 5120.0 + 3200, 4 * 80.0 + 2 * 100 + 80 })
+  -- maps 4 * 2 * 10 * 64; q k and weights v 2 * 2 * 10 * 10 * 8; stored: maps, two numbers of a
+  -- row of weights, results
+  t.eq({ mixer:cost(10) }, { 5120.0 + 3200, 4 * 80.0 + 4 * 10 + 80 })
   t.eq(flop(mixers.make("attention", 8, { heads = 2, causal = false }, {}), 10), 8320.0)
 end)
 

@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.base.options"
+local streams = require "toeplab.base.streams"
 
 local heads = {}
 
@@ -79,14 +80,19 @@ function heads.hide(seen)
   return core.affine(seen, -HIDDEN, HIDDEN)
 end
 
--- Returns softmax(scale q k^T + bias) v; bias may be nil. With more.causal a query sees the keys up
--- to its own position; more.drop is a Dropout of the weights.
+-- Returns softmax(scale q k^T) v, with the options causal, window, bias and mask of core.attention
+-- in more, which may be nil; more.drop is a Dropout of the weights.
 --   q [..,m,w]   k [..,n,w]   v [..,n,w']
-function heads.attend(q, k, v, scale, bias, more)
-  local scores = core.matmul(scale == 1 and q or core.affine(q, scale, 0), k, false, true)
-  if bias then scores = scores + bias end
-  local weights = core.softmax(scores, more and more.causal)
-  return core.matmul(more and more.drop and more.drop(weights) or weights, v)
+function heads.attend(q, k, v, scale, more)
+  local o = { scale = scale }
+  if more then
+    o.causal, o.window, o.bias, o.mask = more.causal, more.window, more.bias, more.mask
+    local drop = more.drop
+    if drop and drop.training and drop.opt.p > 0 then
+      o.dropout, o.stream = drop.opt.p, streams.get("dropout")
+    end
+  end
+  return core.attention(q, k, v, o)
 end
 
 return heads

@@ -30,9 +30,9 @@ local BigBird = frame.class("BigBird", frame.padding {
 local FEWEST = 5 -- blocks, below which all queries see all keys
 
 -- Returns, for the N-2 middle blocks of queries of all rows and heads, the blocks of keys as
--- indices among b h N blocks and among the b N blocks of the mask, and the term that hides absent
+-- indices among b h N blocks and among the b N blocks of the mask, and a mask that is 0 at absent
 -- blocks.
---   places, mask_places [b h (N-2) width]   absent [1,h,N-2,1,width size]
+--   places, mask_places [b h (N-2) width]   present [1,h (N-2),width size]
 local function tables(random, b, count, size)
   local h, places, mask_places, present = #random, {}, {}, {}
   for row = 0, b - 1 do
@@ -47,11 +47,10 @@ local function tables(random, b, count, size)
       end
     end
   end
-  local absent = heads.hide(core.tensor(present):reshape(h, count - 2, -1, 1))
-    + core.zeros(size)
   return {
     places = core.ids(places), mask_places = core.ids(mask_places),
-    absent = absent:reshape(1, h, count - 2, 1, -1),
+    present = (core.tensor(present):reshape(-1, 1) + core.zeros(size))
+      :reshape(1, h * (count - 2), -1),
   }
 end
 
@@ -77,24 +76,23 @@ local function middle(self, q, k, v, mask, at)
   local function seen(x)
     return x:reshape(b * h * count, size * p):gather(at.places):reshape(b * h, count - 2, -1, p)
   end
-  local bias = at.absent
+  local tokens = core.ones(b, 1, 1)
   if mask then
-    local hidden = frame.hide(mask):reshape(b * count, size):gather(at.mask_places)
-    bias = core.min(bias, hidden:reshape(b, h, count - 2, 1, -1))
+    tokens = mask:reshape(b * count, size):gather(at.mask_places):reshape(b, h * (count - 2), -1)
   end
-  bias = (bias + core.zeros(b, 1, 1, 1, 1)):reshape(b * h, count - 2, 1, -1)
+  local keys = (at.present * tokens):reshape(b * h * (count - 2), -1)
   local own = q:narrow(3, size + 1, n - 2 * size):reshape(b * h, count - 2, size, p)
-  return heads.attend(own, seen(k), seen(v), self.width ^ -0.5, bias)
+  return heads.attend(own, seen(k), seen(v), self.width ^ -0.5, { mask = keys })
     :reshape(b, h, n - 2 * size, p)
 end
 
 function BigBird:mix(q, k, v, mask, random)
-  local n, size, scale, hide = q:dim(3), self.opt.block, self.width ^ -0.5, frame.hide(mask)
+  local n, size, scale = q:dim(3), self.opt.block, self.width ^ -0.5
   if n < FEWEST * size then
-    return frame.tokens(heads.attend(q, k, v, scale, hide), mask)
+    return frame.tokens(frame.attend(q, k, v, scale, mask), mask)
   end
   local ends = core.concat({ q:narrow(3, 1, size), q:narrow(3, n - size + 1, size) }, 3)
-  ends = heads.attend(ends, k, v, scale, hide)
+  ends = frame.attend(ends, k, v, scale, mask)
   local b = q:dim(1)
   local at = random and tables(random, b, n // size, size) or self.patterns(n)(b)
   local inner = middle(self, q, k, v, mask, at)
@@ -105,10 +103,10 @@ end
 function BigBird:own_cost(n)
   local o, all = self.opt, self.opt.heads * self.width
   n = self:aligned(n)
-  if n < FEWEST * o.block then return cost.attention(n, n, all, all, o.heads) end
-  local ends, numbers = cost.attention(2 * o.block, n, all, all, o.heads)
+  if n < FEWEST * o.block then return cost.blockwise(n, n, all, all, o.heads) end
+  local ends, numbers = cost.blockwise(2 * o.block, n, all, all, o.heads)
   local seen = (5 + o.random_blocks) * o.block
-  local inner, inner_numbers = cost.attention(n - 2 * o.block, seen, all, all, o.heads)
+  local inner, inner_numbers = cost.blockwise(n - 2 * o.block, seen, all, all, o.heads)
   return ends + inner, numbers + inner_numbers
 end
 

@@ -101,10 +101,10 @@ function frame.class(kind, more)
   return class
 end
 
--- Returns the term that hides padding when added to scores [b,h,m,n], or nil without a mask.
---   mask [b,1,n,1]   result [b,1,1,n]
-function frame.hide(mask)
-  return mask and heads.hide(mask):transpose(3, 4)
+-- Returns softmax(scale q k^T) v over the keys that are tokens.
+--   q [b,h,m,p]   k [b,h,n,p]   v [b,h,n,p']   mask [b,1,n,1] or nil
+function frame.attend(q, k, v, scale, mask)
+  return heads.attend(q, k, v, scale, mask and { mask = mask:reshape(mask:dim(1), -1) })
 end
 
 -- Returns the rows of x [b,h,n,p], with 0 for padding.

@@ -79,7 +79,7 @@ function Informer:mix(q, k, v, mask, samples)
   samples = samples or self:draw(n)
   local places, slots = core.no_grad(self.top, self, q, k, mask, samples)
   local some = q:reshape(b * h, n, p):batch_gather(places):reshape(b, h, -1, p)
-  local attended = heads.attend(some, k, v, self.width ^ -0.5, frame.hide(mask))
+  local attended = frame.attend(some, k, v, self.width ^ -0.5, mask)
   local mean = mask and (v * mask):sum(3, true) / core.max(mask:sum(3, true), 1) or v:mean(3, true)
   local results = core.concat({ mean, attended }, 3):reshape(b * h, -1, p)
   return results:batch_gather(slots):reshape(b, h, n, p)
@@ -88,7 +88,7 @@ end
 -- Besides the attention of some queries, M takes `sampled` products of all queries.
 function Informer:own_cost(n)
   local some, all = self:sampled(n), self.opt.heads * self.width
-  local flop, numbers = cost.attention(some, n, all, all, self.opt.heads)
+  local flop, numbers = cost.blockwise(some, n, all, all, self.opt.heads)
   return flop + 2.0 * n * some * all, numbers + 1.0 * n * all
 end
 

@@ -4,7 +4,6 @@
 local core = require "toeplab.core"
 local cost = require "toeplab.nn.cost"
 local frame = require "toeplab.nn.mixers.approximate.frame"
-local heads = require "toeplab.nn.mixers.heads"
 local initial = require "toeplab.nn.initial"
 local options = require "toeplab.base.options"
 
@@ -40,13 +39,13 @@ function Linformer:mix(q, k, v, mask)
   end
   local e = n < longest and self.positions:narrow(3, 1, n) or self.positions
   k, v = shortened(e, frame.tokens(k, mask)), shortened(e, frame.tokens(v, mask))
-  return heads.attend(q, k, v, self.width ^ -0.5)
+  return frame.attend(q, k, v, self.width ^ -0.5)
 end
 
 -- Besides the attention, keys and values are multiplied by E.
 function Linformer:own_cost(n)
   local o, all = self.opt, self.opt.heads * self.width
-  local flop, numbers = cost.attention(n, o.rank, all, all, o.heads)
+  local flop, numbers = cost.blockwise(n, o.rank, all, all, o.heads)
   return flop + 4.0 * n * o.rank * all, numbers
 end
 

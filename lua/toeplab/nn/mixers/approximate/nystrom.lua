@@ -5,7 +5,6 @@ local algebra = require "toeplab.nn.mixers.approximate.algebra"
 local cache = require "toeplab.nn.cache"
 local cost = require "toeplab.nn.cost"
 local frame = require "toeplab.nn.mixers.approximate.frame"
-local heads = require "toeplab.nn.mixers.heads"
 local options = require "toeplab.base.options"
 local shapes = require "toeplab.nn.shapes"
 
@@ -46,21 +45,21 @@ function Nystrom:mix(q, k, v, mask)
   q = frame.tokens(core.affine(q, scale, 0), mask)
   k = frame.tokens(core.affine(k, scale, 0), mask)
   local group = -(-n // self.opt.landmarks)
-  if group == 1 then return heads.attend(q, k, v, 1, frame.hide(mask)) end
+  if group == 1 then return frame.attend(q, k, v, 1, mask) end
   local short_q, short_k = means(self, q, group, mask), means(self, k, group, mask)
   local middle = core.softmax(core.matmul(short_q, short_k, false, true))
   local one = self.identity(middle:dim(4))
   local inverse = algebra.inverse(middle, one, self.opt.as_published)
-  local last = heads.attend(short_q, k, v, 1, frame.hide(mask))
-  return heads.attend(q, short_k, core.matmul(inverse, last), 1)
+  local last = frame.attend(short_q, k, v, 1, mask)
+  return frame.attend(q, short_k, core.matmul(inverse, last), 1)
 end
 
 function Nystrom:own_cost(n)
   local o, all = self.opt, self.opt.heads * self.width
   n = self:aligned(n)
-  if n <= o.landmarks then return cost.attention(n, n, all, all, o.heads) end
+  if n <= o.landmarks then return cost.blockwise(n, n, all, all, o.heads) end
   local l = n // -(-n // o.landmarks)
-  local flop, numbers = cost.attention(n, l, all, all, o.heads) -- twice, with q' and with k'
+  local flop, numbers = cost.blockwise(n, l, all, all, o.heads) -- twice, with q' and with k'
   local inverse, kept = algebra.inverse_cost(l)
   return 2 * flop + 4.0 * l * l * all + o.heads * inverse, 2 * numbers + o.heads * kept
 end

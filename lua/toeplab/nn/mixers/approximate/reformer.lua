@@ -102,8 +102,8 @@ end
 -- Returns attention of n <= chunk positions, all to all.   same: the identity [n,n]
 local function whole(s, v, mask, same)
   local hide = same * SELF
-  if mask then hide = hide + core.affine(same, -1, 1) * frame.hide(mask) end
-  return heads.attend(s, keys(s), v, 1, hide)
+  if mask then hide = hide + core.affine(same, -1, 1) * heads.hide(mask):transpose(3, 4) end
+  return core.matmul(core.softmax(core.matmul(s, keys(s), false, true) + hide), v)
 end
 
 function Reformer:mix(s, _, v, mask, rotations)

@@ -9,8 +9,9 @@ local options = require "toeplab.base.options"
 
 local BUCKETS, FAR = 32, 128 -- of T5: lags from FAR on share a bucket
 
--- bias(before, n) -> [heads,n,before+n], where row i has the bias of the query at position before+i
--- for all keys up to the last query: weight[row(lag),head], weight ~ N(0, 0.02^2).
+-- bias(before, n) -> [heads,before+2n-1], as core.attention takes it for n queries after `before`
+-- others: weight[row(lag),head] of the lags from before + n - 1 down to 1 - n, where weight starts
+-- as N(0, 0.02^2).
 --   form "each": a row for each lag; lags from max_length - 1 on share the last one
 --   (TNN, Eq. 1: a score has a term for i - j)
 --   form "t5": half of the 32 rows are for one lag each, the others for lags that grow by a factor,
@@ -40,10 +41,9 @@ local function row_of(o, lag)
 end
 
 local function rows_of(o, before, n)
-  local ids, starts, all = {}, {}, before + n
-  for lag = all - 1, 1 - n, -1 do ids[#ids + 1] = row_of(o, lag) end
-  for i = 1, n do starts[i] = n - i end
-  return core.windows(core.ids(ids), core.ids(starts), all):reshape(-1)
+  local ids = {}
+  for lag = before + n - 1, 1 - n, -1 do ids[#ids + 1] = row_of(o, lag) end
+  return core.ids(ids)
 end
 
 function LagBias:build(o)
@@ -54,7 +54,7 @@ end
 
 function LagBias:forward(before, n)
   local rows = before == 0 and self.rows(n) or rows_of(self.opt, before, n)
-  return self.weight:gather(rows):reshape(n, before + n, -1):permute { 3, 1, 2 }
+  return self.weight:gather(rows):transpose(1, 2)
 end
 
 LagBias.stepwise = true -- the caller passes the positions, so a session can step it

@@ -1,11 +1,10 @@
 -- nn/mixers/attention/softmax.lua: defines softmax attention: multi-head Attention, and the
--- GatedAttention of TNN's Table 7. Both take time and memory in n^2.
+-- GatedAttention of TNN's Table 7. Both take time in n^2 and memory in n.
 
 local class = require("toeplab.nn.class").class
 local act = require "toeplab.nn.act"
 local cache = require "toeplab.nn.cache"
 local carry = require "toeplab.nn.mixers.carry"
-local core = require "toeplab.core"
 local cost = require "toeplab.nn.cost"
 local Dropout = require("toeplab.nn.dropout").Dropout
 local heads = require "toeplab.nn.mixers.heads"
@@ -14,45 +13,25 @@ local LagBias = require("toeplab.nn.mixers.attention.lag_bias").LagBias
 local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.base.options"
 local position = require "toeplab.nn.position"
-local shapes = require "toeplab.nn.shapes"
-
--- Returns the mask [n,before+n] to add to the scores of n queries from position `before`: it hides
--- later keys if causal, and with a window w those w or more positions away.
-local function unseen(before, n, causal, w)
-  local distance = core.range(before, before + n - 1):reshape(n, 1)
-    - core.range(0, before + n - 1):reshape(1, -1)
-  local seen = causal and shapes.step(distance)
-    or w and shapes.step(core.affine(distance, 1, w - 1))
-  if w then seen = seen * shapes.step(core.affine(distance, -1, w - 1)) end
-  return heads.hide(seen)
-end
 
 -- Returns softmax(q k^T / sqrt(w) + bias) v, computed per head. With the option causal, a token
 -- attends to itself and earlier ones.
---   q, k [b,n,h w]   v [b,n,h w']   bias [h,n,before+n], of ALiBi or LagBias
+--   q, k [b,n,h w]   v [b,n,h w']   bias [h,before+2n-1], of ALiBi or LagBias
 -- mask [b,n], if given, is 0 at positions that no token attends to. In a session (carry.lua) the n
 -- positions follow previous ones, whose keys and values are kept.
 local function attend(self, q, k, v, mask)
   local o, n, bias = self.opt, q:dim(2), nil
   local before = carry.advance(self.carry, n)
-  local function add(hide) bias = bias and bias + hide or hide end
   q, k, v = heads.split(q, o.heads), heads.split(k, o.heads), heads.split(v, o.heads)
   if self.rotate then q, k = self.rotate(q, before), self.rotate(k, before) end
   if self.carry then k, v = carry.append(self.carry, k, v) end
   if o.positions == "alibi" then
-    bias = before == 0 and self.bias(n) or position.alibi_bias(o.heads, before + n, before)
+    bias = before == 0 and self.bias(n) or position.alibi_lags(o.heads, before, n)
   elseif self.lag_bias then
     bias = self.lag_bias(before, n)
   end
-  local w = o.window and o.window < before + n and o.window
-  if mask then add(heads.hide(mask):reshape(-1, 1, 1, n)) end
-  if w and before == 0 then
-    add(self.unseen(n))
-  elseif w or before > 0 and n > 1 then -- one query sees all
-    add(unseen(before, n, o.causal, w))
-  end
-  local more = { causal = o.causal and before == 0, drop = self.drop }
-  return heads.join(heads.attend(q, k, v, q:dim(4) ^ -0.5, bias, more))
+  return heads.join(heads.attend(q, k, v, q:dim(4) ^ -0.5, { causal = o.causal,
+    window = options.given(o, "window"), bias = bias, mask = mask, drop = self.drop }))
 end
 
 -- The option positions selects how positions are encoded:
@@ -83,8 +62,7 @@ local function rotary(self, o)
 end
 
 local function prepare(self, o)
-  self.bias = cache.recent(function(n) return position.alibi_bias(o.heads, n) end)
-  self.unseen = cache.recent(function(n) return unseen(0, n, o.causal, o.window) end)
+  self.bias = cache.recent(function(n) return position.alibi_lags(o.heads, 0, n) end)
   if o.dropout > 0 then self.drop = Dropout(o.dropout) end
   if o.positions == "sinusoidal" then self.position = position.Sinusoidal(o.dim) end
   if o.positions == "learned" then self.position = position.Learned(o.dim, o.max_length) end
@@ -120,7 +98,7 @@ end
 function Attention:own_cost(n)
   local count, dim = self.opt.heads, self.opt.dim
   local width = count * heads.width(self, dim)
-  return cost.attention(n, n, width, width, count)
+  return cost.blockwise(n, n, width, width, count)
 end
 
 -- The initial values of the maps of queries, keys and values in TNN's Table 7: weights as
@@ -162,7 +140,7 @@ end
 
 function GatedAttention:own_cost(n)
   local o = self.opt
-  return cost.attention(n, n, o.dim, o.expand * o.dim // 1, o.heads)
+  return cost.blockwise(n, n, o.dim, o.expand * o.dim // 1, o.heads)
 end
 
 return { Attention = Attention, GatedAttention = GatedAttention }
