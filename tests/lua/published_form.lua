@@ -153,7 +153,8 @@ end
 local function glu(take, o, name)
   local l1, l2, l3 = linear(take, name .. ".l1"), linear(take, name .. ".l2"),
     linear(take, name .. ".l3")
-  return each(function(x) return l3(times(act(o.glu_act)(l1(x)), l2(x))) end)
+  local last = act(o.fina_act or "none")
+  return each(function(x) return last(l3(times(act(o.glu_act)(l1(x)), l2(x)))) end)
 end
 
 -- Where the norm and the residual connection of f stand.

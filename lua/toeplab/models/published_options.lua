@@ -32,6 +32,7 @@ local tno = {
   },
   rpe_act = choice("act", acts), rpe_norm = choice("norm_type", norms), rpe_residual = "residual",
   rpe_input = { integer = { par_type = 1 }, normalised = { par_type = 2 }, exp = { par_type = 3 } },
+  bias = "bias",
 }
 
 -- TnnLayer of tnn-pytorch exposes few options of its parts.
@@ -42,7 +43,7 @@ local layer = {
   causal = "causal", heads = "num_heads", coef_act = { none = {} },
   decay = { fixed = { use_decay = true }, none = { use_decay = false } },
   rpe_act = choice("rpe_act", acts), rpe_norm = tno.rpe_norm, rpe_residual = { [false] = {} },
-  rpe_input = { integer = {} },
+  rpe_input = { integer = {} }, bias = { [true] = {} }, final_act = { none = {} },
 }
 
 local fairseq = overlay(tno, {
@@ -50,7 +51,7 @@ local fairseq = overlay(tno, {
   mixer_norm = { none = { use_norm = false },
     simplermsnorm = { use_norm = true, norm_type = "simplermsnorm" },
     layernorm = { use_norm = true, norm_type = "layernorm" } },
-  rpe_act = layer.rpe_act,
+  rpe_act = layer.rpe_act, final_act = choice("fina_act", acts), bias = layer.bias,
 })
 
 local kinds = suggest.strict("published", {
@@ -97,17 +98,21 @@ function facts.TNO(module)
   end
   local rpe = module.encoder.opt
   found.rpe_act, found.rpe_norm, found.rpe_residual = rpe.act, rpe.norm, rpe.residual
-  found.rpe_input = rpe.input
+  found.rpe_input, found.bias = rpe.input, rpe.bias
   if rpe.output_norm ~= rpe.norm then found.output_norm = rpe.output_norm end
   return found
 end
 
 function facts.GTU(module)
   local o = module.opt
-  return { act = o.act, mixer_norm = o.norm, grid = o.grid and table.concat(o.grid, " x ") }
+  return { act = o.act, bias = o.bias, mixer_norm = o.norm,
+    grid = o.grid and table.concat(o.grid, " x ") }
 end
 
-function facts.GLU(module) return { glu_act = module.opt.act } end
+function facts.GLU(module)
+  local o = module.opt
+  return { glu_act = o.act, final_act = o.final_act, bias = o.bias }
+end
 
 function facts.Block(module)
   local o, mixer, channel = module.opt, module.token.kind, module.feature and module.feature.kind

@@ -11,7 +11,10 @@ local sizes = {}
 
 local OBJECTS = 65536 -- bytes of small Lua and C objects per block and per layer of its encoder
 
-local function linear(inputs, outputs) return (inputs + 1.0) * outputs end
+-- bias: false for a map without biases.
+local function linear(inputs, outputs, bias)
+  return (inputs + (bias == false and 0.0 or 1.0)) * outputs
+end
 
 local norms = { layernorm = 2.0, batchnorm = 2.0, rmsnorm = 1.0 }
 
@@ -64,8 +67,9 @@ local counts = {}
 function counts.RPE(e)
   local inner = norm(e.norm, e.hidden)
   local inputs = e.input == "sincos" and 2 * e.frequencies or 1
-  return linear(inputs, e.hidden) + e.layers * (inner + linear(e.hidden, e.hidden))
-    + norm(e.output_norm or e.norm, e.hidden) + linear(e.hidden, e.dim)
+  return linear(inputs, e.hidden, e.bias)
+    + e.layers * (inner + linear(e.hidden, e.hidden, e.bias))
+    + norm(e.output_norm or e.norm, e.hidden) + linear(e.hidden, e.dim, e.bias)
 end
 
 function counts.Table(e) return (2.0 * e.length - 1) * e.dim end
@@ -111,7 +115,8 @@ end
 
 local function gtu(o)
   local width = inside(o)
-  return 2 * linear(o.dim, width) + linear(width, o.dim) + tno(o) + norm(o.mixer_norm, width)
+  return 2 * linear(o.dim, width, o.bias) + linear(width, o.dim, o.bias) + tno(o)
+    + norm(o.mixer_norm, width)
 end
 
 local function token(o)
@@ -143,7 +148,8 @@ function sizes.blocks(o)
   if o.layout == "B" then block = block + norm(o.inner_norm or o.norm, o.dim) end
   if channel ~= "none" then
     local hidden, maps = o.glu_dim or o.dim, channel == "glu" and 2 or 1
-    block = block + one_norm + maps * linear(o.dim, hidden) + linear(hidden, o.dim)
+    block = block + one_norm + maps * linear(o.dim, hidden, o.bias)
+      + linear(hidden, o.dim, o.bias)
   end
   return o.layers * block + over_blocks(o, token)
 end

@@ -66,6 +66,9 @@ local function blocks()
     { "glu_dim", field { type = "int", min = 1, max = 1 << 31, optional = true },
       "width inside the channel mixer (as dim)" },
     { "act", nn.act_option "silu", "activation of the structure's mixers and the channel mixer" },
+    { "final_act", nn.act_option "none", "activation of the result of the channel mixer glu" },
+    { "bias", true, "the linear maps of GTUs, of their encoders mlp and lra and of the channel "
+      .. "mixer have biases" },
     { "heads", positive(1), "heads of attention and of the decay alibi" },
     { "causal", true, "a token sees itself and earlier ones only" },
   }
@@ -169,7 +172,7 @@ end
 function stack.tno_options(o)
   local rpe = nil
   if encoders.networks[o.encoder] then
-    rpe = { hidden = o.rpe_dim, act = o.rpe_act, input = o.rpe_input,
+    rpe = { hidden = o.rpe_dim, act = o.rpe_act, input = o.rpe_input, bias = o.bias,
       init = o.init == "bert" and "bert" or "torch" }
   end
   if o.encoder == "mlp" then
@@ -185,7 +188,8 @@ end
 
 local function gtu_options(o)
   return {
-    expand = o.expand, act = o.act, init = gated_init(o), norm = o.mixer_norm, causal = o.causal,
+    expand = o.expand, act = o.act, bias = o.bias, init = gated_init(o),
+    norm = o.mixer_norm, causal = o.causal,
     dropout = o.tno_dropout, grid = o.grid, grid_form = o.grid_form, tno = stack.tno_options(o),
   }
 end
@@ -243,6 +247,10 @@ function stack.token(o)
     error("mixer_options requires a named mixer, such as mixer = 'attention'", 0)
   end
   if o.mixer then return o.mixer(o.dim) end
+  if not (o.bias or o.structure:find "^gtu") then
+    error(("bias = false is not defined for the attention of structure '%s'"):format(
+      o.structure), 0)
+  end
   return o.structure:find "^gtu" and nn.GTU(o.dim, gtu_options(o)) or attention(o)
 end
 
@@ -253,9 +261,12 @@ end
 
 local function channel_mixer(o)
   local kind = stack.channel(o)
-  local more = { hidden = o.glu_dim, act = o.act, init = stack.plain_init(o) }
+  local more = { hidden = o.glu_dim, act = o.act, bias = o.bias, init = stack.plain_init(o) }
+  if kind ~= "glu" and o.final_act ~= "none" then
+    error(("final_act acts in the channel mixer glu, not in %s"):format(kind), 0)
+  end
   if kind == "ffn" then return nn.FeedForward(o.dim, more) end
-  more.dropout = o.gate_dropout
+  more.dropout, more.final_act = o.gate_dropout, o.final_act
   return kind == "glu" and nn.GLU(o.dim, more) or nil
 end
 

@@ -154,7 +154,7 @@ local in_fairseq = { { layout = "B" }, { layout = "B", norm = "layernorm", rpe_n
   { decay = "learnable", decay_floor = 0.5 }, { mixer_norm = "simplermsnorm" },
   { mixer_norm = "layernorm", norm = "layernorm", rpe_norm = "layernorm" },
   { coef_act = "sigmoid" }, { rpe_residual = true }, { rpe_input = "normalised" },
-  { rpe_input = "exp" }, { heads = 1 } }
+  { rpe_input = "exp" }, { heads = 1 }, { final_act = "silu" } }
 
 local function check_forms(names, model, list)
   for _, more in ipairs(list) do
@@ -195,6 +195,7 @@ t.test("refuses what the published model lacks", function()
     ["no rpe_norm = 'simplermsnorm' where norm_type = 'layernorm'"] = { norm = "layernorm" },
     ["no inner_norm = 'rmsnorm'"] = { layout = "B", inner_norm = "rmsnorm" },
     ["no act = 'tanh'"] = { act = "tanh" },
+    ["no bias = false; it has true"] = { bias = false },
     ["no positions = 'sinusoidal'"] = { positions = "sinusoidal" },
     ["no parameter corresponds to our 'output_bias'"] = { output_bias = true },
   })
@@ -205,6 +206,7 @@ t.test("refuses what the published model lacks", function()
     ["no rpe_input = 'normalised'"] = { rpe_input = "normalised" },
     ["no rpe_residual = true"] = { rpe_residual = true },
     ["no coef_act = 'silu'"] = { coef_act = "silu" },
+    ["no final_act = 'silu'; it has 'none'"] = { final_act = "silu" },
     ["no tied = false"] = { tied = false },
   })
   refused("fairseq_mlm", "tnn_mlm", {

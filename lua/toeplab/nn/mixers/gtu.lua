@@ -12,7 +12,8 @@ local TNO2d = require("toeplab.nn.mixers.tno2d").TNO2d
 
 -- y = (u * TNO(v)) Wo + bo,  u = act(x Wu + bu),  v = act(x Wv + bv) (TNN, Fig. 2).
 --   x, y [b,n,dim]
--- u and v are expand * dim wide, rounded down to a multiple of the heads. norm is applied to
+-- u and v are expand * dim wide, rounded down to a multiple of the heads. bias = false leaves out
+-- bu, bv and bo; the encoder's biases are an option of its own. norm is applied to
 -- u * TNO(v); the papers have none. dropout acts on TNO(v); only the 2-D LRA models use it. tno
 -- holds options of the TNO (tno.lua), which is as causal as the GTU unless they set it. The TNO
 -- mixes padding in, as in the published code, unless hide_padding was called. With grid = {height,
@@ -21,6 +22,7 @@ local GTU = class("GTU", {
   dim = options.field { type = "int", min = 1 },
   expand = options.field { type = "number", default = 3.0, min = 0 },
   act = act.act_option "silu",
+  bias = true,
   norm = norms.norm_option "none",
   dropout = options.field { default = 0.0, min = 0, max = 0.999 },
   grid = TNO2d.spec.fields.grid,
@@ -38,13 +40,14 @@ function GTU:build(o)
       o.expand, o.dim, heads), 0)
   end
   local tno = overlay({ causal = o.causal }, o.tno)
-  self.u = Linear(o.dim, width, { init = o.init })
-  self.v = Linear(o.dim, width, { init = o.init })
+  local how = { init = o.init, bias = o.bias }
+  self.u = Linear(o.dim, width, how)
+  self.v = Linear(o.dim, width, how)
   self.tno = o.grid and TNO2d(width, { tno = tno, form = o.grid_form, grid = o.grid })
     or TNO(width, tno)
   if o.dropout > 0 then self.drop = Dropout(o.dropout) end
   if o.norm ~= "none" then self.norm = norms.norm(o.norm, width) end
-  self.o = Linear(width, o.dim, { init = o.init })
+  self.o = Linear(width, o.dim, how)
 end
 
 -- Makes forward take a mask [b,n], 1 for a token and 0 for padding, and gives the TNO 0 at padding,
