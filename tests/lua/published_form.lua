@@ -127,7 +127,12 @@ local function toeplitz(take, o, name)
     end
     for i = 1, n do
       y[i] = map(function() return 0 end, x[1])
-      for j = 1, o.causal and i or n do y[i] = add(y[i], times(coefficients(i - j), x[j])) end
+      local sum = y[i]
+      for j = 1, o.causal and i or n do
+        local t = coefficients(i - j)
+        y[i], sum = add(y[i], times(t, x[j])), add(sum, t)
+      end
+      if o.normalize then y[i] = map(function(p, q) return p / q end, y[i], sum) end
     end
     return y
   end

@@ -32,18 +32,19 @@ local tno = {
   },
   rpe_act = choice("act", acts), rpe_norm = choice("norm_type", norms), rpe_residual = "residual",
   rpe_input = { integer = { par_type = 1 }, normalised = { par_type = 2 }, exp = { par_type = 3 } },
-  bias = "bias",
+  bias = "bias", normalize = { [false] = {} }, act_first = { [false] = {} },
 }
 
 -- TnnLayer of tnn-pytorch exposes few options of its parts.
 local layer = {
   layout = { A = { prenorm = true }, ["C-tnn"] = { prenorm = false } },
   norm = choice("norm_type", norms), glu_act = choice("glu_act", acts),
-  act = choice("gtu_act", acts), mixer_norm = { none = {} },
+  act = choice("gtu_act", acts), mixer_norm = { none = {} }, gtu_form = { gtu = {} },
   causal = "causal", heads = "num_heads", coef_act = { none = {} },
   decay = { fixed = { use_decay = true }, none = { use_decay = false } },
   rpe_act = choice("rpe_act", acts), rpe_norm = tno.rpe_norm, rpe_residual = { [false] = {} },
   rpe_input = { integer = {} }, bias = { [true] = {} }, final_act = { none = {} },
+  normalize = tno.normalize, act_first = tno.act_first,
 }
 
 local fairseq = overlay(tno, {
@@ -52,6 +53,7 @@ local fairseq = overlay(tno, {
     simplermsnorm = { use_norm = true, norm_type = "simplermsnorm" },
     layernorm = { use_norm = true, norm_type = "layernorm" } },
   rpe_act = layer.rpe_act, final_act = choice("fina_act", acts), bias = layer.bias,
+  normalize = "normalize", gtu_form = layer.gtu_form,
 })
 
 local kinds = suggest.strict("published", {
@@ -91,6 +93,7 @@ function facts.TNO(module)
     backend = module.domain ~= "lag" and o.backend or nil, max_lag = o.max_lag, horizon = o.horizon,
     causal = o.causal, heads = o.heads, coef_act = o.act, decay = decays[o.decay] or "fixed",
     decay_floor = o.decay == "learnable" and o.decay_floor or nil,
+    normalize = o.normalize, nodes = o.nodes, act_first = o.act ~= "none" and o.act_first,
   }
   if o.encoder ~= "mlp" then
     found.encoder = type(o.encoder) == "string" and o.encoder or "code of the script"
@@ -105,7 +108,8 @@ end
 
 function facts.GTU(module)
   local o = module.opt
-  return { act = o.act, bias = o.bias, mixer_norm = o.norm,
+  return { act = o.act, bias = o.bias, mixer_norm = o.norm, gtu_form = o.form,
+    shift = o.shift > 0 and o.shift or nil,
     grid = o.grid and table.concat(o.grid, " x ") }
 end
 

@@ -16,7 +16,7 @@ local function linear(inputs, outputs, bias)
   return (inputs + (bias == false and 0.0 or 1.0)) * outputs
 end
 
-local norms = { layernorm = 2.0, batchnorm = 2.0, rmsnorm = 1.0 }
+local norms = { layernorm = 2.0, batchnorm = 2.0, rmsnorm = 1.0, gatedrmsnorm = 2.0 }
 
 local function norm(name, dim)
   return name == "scalenorm" and 1.0 or (norms[name] or 0.0) * dim
@@ -108,14 +108,15 @@ local function tno(o)
   local width, domain, own = operator(t, d)
   local kind, e = encoder(o, t, width, domain)
   local one = own + (kind and counts[kind](e) or 0.0) + (o.decay == "none" and 0 or d)
-  return o.grid and 2 * one or one
+  return (o.grid and not o.grid_shared) and 2 * one or one
 end
 
 -- ---- Parameters ----
 
 local function gtu(o)
   local width = inside(o)
-  return 2 * linear(o.dim, width, o.bias) + linear(width, o.dim, o.bias) + tno(o)
+  local maps = ({ gtu = 2, shared = 1, dtu = 3 })[o.gtu_form]
+  return maps * linear(o.dim, width, o.bias) + linear(width, o.dim, o.bias) + tno(o)
     + norm(o.mixer_norm, width)
 end
 

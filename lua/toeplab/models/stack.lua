@@ -97,10 +97,17 @@ local function operators()
     { "decay_mean", 3.0, "mean of the initial parameters of the decay learnable" },
     { "decay_floor", 0.0, "smallest gamma of the decay learnable" },
     { "coef_act", nn.act_option "none", "activation of the coefficients" },
+    { "coef_act_first", false, "apply coef_act before the decay" },
+    { "normalize", false, "divide the operators' output by that for a sequence of ones" },
+    { "nodes", nn.TNO.spec.fields.nodes,
+      "lags at which the encoders mlp, lra are evaluated; linear between them" },
     { "backend", "rac", "which plugin applies the operators" },
     { "backend_options", {}, "options of the plugin" },
     { "grid", nn.GTU.spec.fields.grid, "{height, width}: operators along the axes of an image" },
     { "grid_form", nn.GTU.spec.fields.grid_form, "how the operators of the axes are combined" },
+    { "grid_shared", false, "one operator for both axes" },
+    { "shift", nn.GTU.spec.fields.shift, "share of the position before in the input of GTUs" },
+    { "gtu_form", nn.GTU.spec.fields.form, "gates of GTUs (as their option form)" },
   }
 end
 
@@ -181,7 +188,8 @@ function stack.tno_options(o)
   return {
     causal = o.causal, heads = o.heads, backend = o.backend, backend_options = o.backend_options,
     encoder = o.encoder, rpe = rpe, table_length = o.table_length,
-    encoder_options = o.encoder_options, act = o.coef_act, max_lag = o.max_lag,
+    encoder_options = o.encoder_options, act = o.coef_act, act_first = o.coef_act_first,
+    normalize = o.normalize, nodes = o.nodes, max_lag = o.max_lag,
     horizon = o.horizon, decay = o.decay, decay_mean = o.decay_mean, decay_floor = o.decay_floor,
   }
 end
@@ -190,7 +198,8 @@ local function gtu_options(o)
   return {
     expand = o.expand, act = o.act, bias = o.bias, init = gated_init(o),
     norm = o.mixer_norm, causal = o.causal,
-    dropout = o.tno_dropout, grid = o.grid, grid_form = o.grid_form, tno = stack.tno_options(o),
+    dropout = o.tno_dropout, grid = o.grid, grid_form = o.grid_form,
+    grid_shared = o.grid_shared, shift = o.shift, form = o.gtu_form, tno = stack.tno_options(o),
   }
 end
 

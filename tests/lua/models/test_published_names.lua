@@ -154,7 +154,8 @@ local in_fairseq = { { layout = "B" }, { layout = "B", norm = "layernorm", rpe_n
   { decay = "learnable", decay_floor = 0.5 }, { mixer_norm = "simplermsnorm" },
   { mixer_norm = "layernorm", norm = "layernorm", rpe_norm = "layernorm" },
   { coef_act = "sigmoid" }, { rpe_residual = true }, { rpe_input = "normalised" },
-  { rpe_input = "exp" }, { heads = 1 }, { final_act = "silu" } }
+  { rpe_input = "exp" }, { heads = 1 }, { final_act = "silu" },
+  { normalize = true, coef_act = "sigmoid" } }
 
 local function check_forms(names, model, list)
   for _, more in ipairs(list) do
@@ -196,6 +197,11 @@ t.test("refuses what the published model lacks", function()
     ["no inner_norm = 'rmsnorm'"] = { layout = "B", inner_norm = "rmsnorm" },
     ["no act = 'tanh'"] = { act = "tanh" },
     ["no bias = false; it has true"] = { bias = false },
+    ["no act_first = true; it has false"] = { coef_act = "silu", coef_act_first = true },
+    ["no nodes = 4"] = { nodes = 4 },
+    ["no shift = 0.5"] = { shift = 0.5 },
+    ["no gtu_form = 'dtu'; it has 'gtu'"] = { gtu_form = "dtu" },
+    ["no mixer_norm = 'gatedrmsnorm'"] = { mixer_norm = "gatedrmsnorm" },
     ["no positions = 'sinusoidal'"] = { positions = "sinusoidal" },
     ["no parameter corresponds to our 'output_bias'"] = { output_bias = true },
   })
@@ -207,6 +213,7 @@ t.test("refuses what the published model lacks", function()
     ["no rpe_residual = true"] = { rpe_residual = true },
     ["no coef_act = 'silu'"] = { coef_act = "silu" },
     ["no final_act = 'silu'; it has 'none'"] = { final_act = "silu" },
+    ["no normalize = true; it has false"] = { normalize = true },
     ["no tied = false"] = { tied = false },
   })
   refused("fairseq_mlm", "tnn_mlm", {

@@ -35,6 +35,116 @@ local function names(module, pattern)
   return list
 end
 
+-- ---- The operator -------------------------------------------------------------------------------
+
+local rpe = { hidden = 4, layers = 1, act = "tanh", norm = "none" }
+
+-- Returns the matrices [d][n][n] of t(k, c), the coefficient of lag k in channel c.
+local function matrices(t, d, n, causal)
+  local all = {}
+  for c = 1, d do
+    all[c] = {}
+    for i = 1, n do
+      all[c][i] = {}
+      for j = 1, n do all[c][i][j] = (causal and j > i) and 0 or t(i - j, c) end
+    end
+  end
+  return all
+end
+
+-- Compares a TNO with matrices: dense, and applied to x.
+local function check_operator(tno, t, d, n)
+  local dense = core.tensor(t)
+  close(tno:dense(n), dense)
+  local x = random(2, n, d)
+  local y = tno(x)
+  for row = 1, 2 do
+    local columns = x:narrow(1, row, 1):reshape(n, d):transpose(1, 2):reshape(d, n, 1)
+    close(y:narrow(1, row, 1), core.matmul(dense, columns):reshape(d, n):transpose(1, 2)
+      :reshape(1, n, d), 1e-4)
+  end
+end
+
+test("act_first: the activation before the decay", function()
+  tl.seed(4)
+  for _, causal in ipairs { true, false } do
+    for _, decay in ipairs { 0.8, "learnable", "none" } do
+      local tno = nn.TNO(2, { causal = causal, decay = decay, act = "exp", act_first = true,
+        rpe = rpe })
+      local values = tno.encoder(core.range(-4, 4), 5)
+      local gamma = tno.decay and tno.decay:value()
+      check_operator(tno, matrices(function(k, c)
+        return (gamma and gamma:get(c) or 1) ^ math.abs(k) * math.exp(values:get(k + 5, c))
+      end, 2, 5, causal), 2, 5)
+      check_module(tno, random(2, 4, 2))
+    end
+  end
+end)
+
+test("normalize: rows of T divided by their sums", function()
+  tl.seed(5)
+  for _, backend in ipairs { "rac", "naive" } do
+    for _, causal in ipairs { true, false } do
+      local o = { causal = causal, decay = 0.9, act = "exp", rpe = rpe, backend = backend }
+      local plain = nn.TNO(2, o)
+      o.normalize = true
+      local tno, t = nn.TNO(2, o):load(plain:state()), plain:dense(5):totable()
+      for c = 1, 2 do
+        for i = 1, 5 do
+          local sum = 0
+          for j = 1, 5 do sum = sum + t[c][i][j] end
+          for j = 1, 5 do t[c][i][j] = t[c][i][j] / sum end
+        end
+      end
+      check_operator(tno, t, 2, 5)
+      check_module(tno, random(2, 4, 2))
+    end
+  end
+end)
+
+test("nodes: an encoder linear between lags", function()
+  tl.seed(6)
+  for _, causal in ipairs { true, false } do
+    local tno = nn.TNO(2, { causal = causal, decay = 0.9, nodes = 3, rpe = rpe })
+    local first, last = causal and 0 or -5, 5
+    local step = (last - first) / 2
+    local values = tno.encoder(core.tensor { first, first + step, last }, 6)
+    check_operator(tno, matrices(function(k, c)
+      local place = (k - first) / step
+      local low = math.min(place // 1, 1) | 0
+      local share = place - low
+      return 0.9 ^ math.abs(k) * ((1 - share) * values:get(low + 1, c)
+        + share * values:get(low + 2, c))
+    end, 2, 6, causal), 2, 6)
+    check_module(tno, random(2, 6, 2))
+    eq(tno:coefficients(2):dim(1), causal and 2 or 3) -- no more lags than nodes: all of them
+    close(tno:coefficients(2), nn.TNO(2, { causal = causal, decay = 0.9, rpe = rpe })
+      :load(tno:state()):coefficients(2))
+  end
+  raises(nn.TNO, "nodes requires encoder lra or mlp, not table", 2, { nodes = 3,
+    encoder = "table" })
+  raises(nn.TNO, "nodes are lags, but backend 'fd' takes coefficients by frequency", 2,
+    { nodes = 3, backend = "fd", decay = "none" })
+  raises(nn.TNO, "nodes", 2, { nodes = 1 })
+end)
+
+test("these options of a model, whole and position by position", function()
+  local ids = tl.ids { { 3, 1, 6, 0, 1, 2 } }
+  local function model(more)
+    tl.seed(7)
+    return tl.models.tnn_lm(tl.overlay({ vocab = 7, layers = 2, dim = 4, rpe_dim = 3,
+      rpe_layers = 1 }, more)):eval()
+  end
+  local two = model { coef_act = "sigmoid", coef_act_first = true, nodes = 4 }
+  for _, method in ipairs { "ring", "etsc" } do
+    local session = tl.recurrent.new(two, { method = method, lags = 6 })
+    close(session:hidden(ids), two:hidden(ids), 1e-4)
+  end
+  eq(model({ normalize = true }).layers[1].token.tno.opt.normalize, true)
+  raises(tl.recurrent.new, "divides by sums that grow with the position %(normalize%)",
+    model { normalize = true }, { lags = 6 })
+end)
+
 -- ---- Maps ---------------------------------------------------------------------------------------
 
 test("bias = false: maps without biases in GTU, GLU, feed-forward network and RPE", function()
@@ -84,6 +194,73 @@ test("final_act of a GLU", function()
     check_module(glu, x)
   end
   raises(nn.GLU, "final_act", 3, { final_act = "thanh" })
+end)
+
+test("forms of the GTU: u = v, and a gate of v", function()
+  tl.seed(8)
+  local x = random(2, 5, 3)
+  for _, name in ipairs { "silu", "none" } do
+    local f = nn.act[name]
+    local shared = nn.GTU(3, { form = "shared", act = name, tno = { rpe = rpe } })
+    local v = f(shared.v(x))
+    close(shared(x), shared.o(v * shared.tno(v)))
+    local dtu = nn.GTU(3, { form = "dtu", act = name, tno = { rpe = rpe } })
+    close(dtu(x), dtu.o(f(dtu.u(x)) * dtu.tno(f(dtu.q(x)) * f(dtu.v(x)))))
+    check_module(shared, x)
+    check_module(dtu, x)
+  end
+  raises(nn.GTU, "form", 3, { form = "dtv" })
+end)
+
+test("the token shift of a GTU", function()
+  tl.seed(9)
+  local x = random(2, 5, 3)
+  local gtu = nn.GTU(3, { tno = { rpe = rpe } })
+  for _, share in ipairs { 0.5, 1 } do
+    local shifted = nn.GTU(3, { shift = share, tno = { rpe = rpe } }):load(gtu:state())
+    local before = core.concat({ core.zeros(2, 1, 3), x:narrow(2, 1, 4) }, 2)
+    close(shifted(x), gtu(core.affine(x, 1 - share, 0) + core.affine(before, share, 0)))
+    close(shifted(x:narrow(2, 1, 1)), gtu(core.affine(x:narrow(2, 1, 1), 1 - share, 0)))
+    check_module(shifted, x)
+  end
+  raises(nn.GTU, "shift", 3, { shift = 1.5 })
+end)
+
+test("gatedrmsnorm", function()
+  tl.seed(10)
+  local norm, x = nn.norm("gatedrmsnorm", 4), random(3, 4)
+  norm.weight:copy(random(4))
+  norm.gate:copy(random(4))
+  local y = norm(x)
+  for i = 1, 3 do
+    local square = 0
+    for j = 1, 4 do square = square + x:get(i, j) ^ 2 end
+    for j = 1, 4 do
+      local v = x:get(i, j)
+      eq(y:get(i, j), norm.weight:get(j) * v / (math.sqrt(square / 4) + 1e-8)
+        / (1 + math.exp(-norm.gate:get(j) * v)), 1e-6)
+    end
+  end
+  check_module(norm, x)
+end)
+
+test("the model options gtu_form, shift, grid_shared and mixer_norm", function()
+  local ids = tl.ids { { 3, 1, 6, 0, 1, 2 } }
+  local base = { vocab = 7, layers = 2, dim = 4, rpe_dim = 3, rpe_layers = 1 }
+  for _, more in ipairs { { gtu_form = "shared", shift = 0.5 }, { gtu_form = "dtu" },
+    { norm = "gatedrmsnorm", mixer_norm = "gatedrmsnorm" } } do
+    local model = tl.models.tnn_lm(tl.overlay(base, more)):eval()
+    eq(sizes.parameters(model.opt), model:count() + 0.0)
+    local session = tl.recurrent.new(model, { lags = 6 })
+    for i = 1, 6 do
+      close(session:hidden(ids:narrow(2, i, 1)), model:hidden(ids):narrow(2, i, 1), 1e-4)
+    end
+  end
+  local o = { classes = 2, patch = 2, grid = { 2, 3 }, layers = 1, dim = 4, grid_shared = true,
+    grid_form = "chain" }
+  local model = tl.models.tnn_image(o)
+  eq(model.layers[1].token.tno.opt.shared, true)
+  eq(sizes.blocks(model.opt), model.layers:count() + 0.0)
 end)
 
 test("the model options bias and final_act", function()

@@ -27,7 +27,11 @@ local shapes = require "toeplab.nn.shapes"
 -- its gradients. An encoder that is not defined on the backend's domain is an EBACKEND error
 -- (encoders/init.lua). With max_lag or a horizon (horizon.lua) the encoder is evaluated at shorter
 -- lags only, and the backend rac then takes n log(lags) steps. Channels are head-major; heads
--- matter to the decay "alibi" only.
+-- matter to the decay "alibi" only. Options of the published code:
+--   act_first   t_k = gamma^|k| act(encoder(k)); with act "exp" its use_exp
+--   normalize   y_i = (T x)_i / (T 1)_i, where 1 is a sequence of ones
+--   nodes       a network is evaluated at this many lags only, evenly spaced, and the encoder's
+--               values are linear between them (the causal code of SKI, with its cubic form)
 local TNO = class.class("TNO", {
   { "dim", options.field { type = "int", min = 1 }, "channels" },
   { "causal", true, "position i sees only j <= i" },
@@ -43,6 +47,10 @@ local TNO = class.class("TNO", {
   { "decay_mean", 3.0, "mean of the initial parameters of the decay learnable" },
   { "decay_floor", 0.0, "smallest gamma of the decay learnable" },
   { "act", act.act_option "none", "activation of the coefficients, after the decay" },
+  { "act_first", false, "apply act before the decay" },
+  { "normalize", false, "divide the output by that for a sequence of ones" },
+  { "nodes", options.field { type = "int", min = 2, optional = true },
+    "lags at which the encoder mlp or lra is evaluated; linear between them" },
   { "max_lag", options.field { type = "int", min = 1, optional = true },
     "coefficients of this lag and longer ones are 0" },
   { "horizon", horizon.option(), "cut lags that hold less than this fraction of the decay's sum" },
@@ -58,6 +66,19 @@ local function decay(o, domain)
   return decays.Decay(o.dim, {
     kind = o.decay, heads = o.heads, mean = o.decay_mean, floor = o.decay_floor,
   })
+end
+
+-- Raises if the option nodes cannot be used.
+local function check_nodes(o, domain)
+  if not o.nodes then return end
+  if not encoders.networks[o.encoder] then
+    error(("TNO: nodes requires encoder lra or mlp, not %s"):format(
+      type(o.encoder) == "string" and o.encoder or "one of your own"), 0)
+  end
+  if domain ~= "lag" then
+    error(core.error("EBACKEND", ("TNO: nodes are lags, but backend '%s' takes coefficients by %s: "
+      .. "use a backend that takes lags"):format(o.backend, domain)), 0)
+  end
 end
 
 local fills = {
@@ -77,6 +98,7 @@ function TNO:build(o)
     error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, but max_lag is a "
       .. "lag: use a backend that takes lags"):format(o.backend, self.domain)), 0)
   end
+  check_nodes(o, self.domain)
   self.cache = coefficient_cache.new(self, operator)
   self.encoder = encoders.make(o, operator:width() * o.dim, self.domain)
   self.decay = decay(o, self.domain)
@@ -131,11 +153,23 @@ local function among_ranks(self, x, group)
   return group:to_tokens(cache:apply(own, group:to_channels(x)))
 end
 
+-- Returns T x / T 1. The sequence of ones is one more row of the batch.
+local function normalized(self, x)
+  local b = x:dim(1)
+  local y = self:unnormalized(core.concat({ x, core.ones(1, x:dim(2), x:dim(3)) }, 1))
+  return y:narrow(1, 1, b) / y:narrow(1, b + 1, 1)
+end
+
 function TNO:forward(x)
   if x:ndim() ~= 3 then
     error(("TNO: x is %s, wanted [b,n,%d]"):format(tostring(x), self.opt.dim), 0)
   end
   if self.stepper then return self.stepper(x) end -- x holds the next positions: toeplab.recurrent
+  return self.opt.normalize and normalized(self, x) or self:unnormalized(x)
+end
+
+-- Returns T x.
+function TNO:unnormalized(x)
   local group = sequence.group()
   if group then return among_ranks(self, x, group) end
   return self.cache:apply(parameters(self), x)
@@ -177,7 +211,9 @@ local arithmetic = {
 -- sequences share.
 function TNO:coefficients_cost(n)
   local o, p, flop, numbers = self.opt, points(self, n), 0.0, 0.0
-  if class.ismodule(self.encoder) then flop, numbers = self.encoder:cost(p) end
+  if class.ismodule(self.encoder) then
+    flop, numbers = self.encoder:cost(math.min(p, o.nodes or p))
+  end
   if not arithmetic[o.backend] then flop = flop + o.dim * cost.transform(2 * lags(self, n)) end
   return flop, numbers + 1.0 * p * o.dim
 end
@@ -197,9 +233,10 @@ function TNO:own_cost(n)
   return flop + more, numbers + more_numbers
 end
 
--- Returns the matrices T [dim,n,n] at length n.
+-- Returns the matrices T [dim,n,n] at length n, with normalize those of rows divided by their sums.
 function TNO:dense(n)
-  return self:plan(n).operator:dense(self:coefficients(n), parameters(self))
+  local t = self:plan(n).operator:dense(self:coefficients(n), parameters(self))
+  return self.opt.normalize and t / t:sum(3):reshape(-1, n, 1) or t
 end
 
 function TNO:brief()
