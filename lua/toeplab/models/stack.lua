@@ -121,6 +121,9 @@ local function others()
       "dropout of the embedding and of each mixer's output" },
     { "layer_dropout", field { type = "number", min = 0, max = 0.999, optional = true },
       "dropout of the mixers alone (as dropout; 0 for structure gtu, as published)" },
+    { "drop_path", field { default = 0.0, min = 0, max = 0.999 },
+      "probability of leaving out a mixer of the last block for a sequence; grows from 0 over the "
+      .. "blocks" },
     { "tno_dropout", field { default = 0.0, min = 0, max = 0.999 },
       "dropout of the operators' output (2-D LRA models)" },
     { "gate_dropout", field { default = 0.0, min = 0, max = 0.999 },
@@ -279,10 +282,12 @@ local function channel_mixer(o)
   return kind == "glu" and nn.GLU(o.dim, more) or nil
 end
 
-function stack.block(o)
+-- Makes block i.
+function stack.block(o, i)
   return nn.Block(o.dim, stack.token(o), channel_mixer(o), {
     layout = o.layout, norm = o.norm, inner_norm = o.inner_norm,
     dropout = o.layer_dropout or (o.structure == "gtu" and 0 or o.dropout),
+    drop_path = o.drop_path * (o.layers > 1 and (i - 1) / (o.layers - 1) or 1),
   })
 end
 
@@ -324,7 +329,7 @@ function stack.layers(who, o)
   end
   if type(o.mixer) == "table" then check_names(o) end
   local layers = nn.ModuleList()
-  for i = 1, o.layers do layers:append(stack.block(stack.of_block(o, i))) end
+  for i = 1, o.layers do layers:append(stack.block(stack.of_block(o, i), i)) end
   return layers
 end
 

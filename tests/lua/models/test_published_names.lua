@@ -123,6 +123,68 @@ t.test("the model decides whether decay is learnable and the output map separate
     ["encoder.lm_head.weight"] = core.ones(2, 2) })
 end)
 
+-- ---- Kinds that are read only -------------------------------------------------------------------
+
+-- Returns the state of a model under published names, with the decays as [1,1,w].
+local function dictionary_of(kind, model)
+  local dictionary = {}
+  for name, x in pairs(model:state()) do
+    dictionary[published.theirs(kind, name)] = name:find "gamma$" and x:reshape(1, 1, -1) or x
+  end
+  return dictionary
+end
+
+local function read_back(kind, model, dictionary, wants)
+  for _, name in ipairs(wants) do t.ok(dictionary[name], name .. " is missing") end
+  same_tensors(published.state(kind, dictionary, model), model:state())
+end
+
+t.test("reads the names of the LRA models, without the norm that they do not use", function()
+  local o = { vocab = 7, classes = 2, dim = 4, layers = 2, decay = 0.9 }
+  local model = tl.models.tnn_classifier(o)
+  local dictionary = dictionary_of("lra", model)
+  for _, i in ipairs { 0, 2 } do
+    dictionary[("model.layers.%d.layer.pre_norm.weight"):format(i)] = core.ones(4)
+    dictionary[("model.layers.%d.norm.norm.num_batches_tracked"):format(i)] = core.ones(1)
+  end
+  read_back("lra", model, dictionary, { "encoder.0.weight", "model.layers.0.norm.norm.weight",
+    "model.layers.2.norm.norm.running_mean", "model.layers.2.layer.u_proj.bias",
+    "model.layers.0.layer.toep.gamma", "model.layers.2.layer.toep.dpb.pos1.1.weight",
+    "model.layers.3.layer.l3.weight", "model.norm.norm.bias", "decoder.output_transform.weight" })
+  t.raises(published.ours, "no parameter corresponds", "lra", "model.layers.1.layer.u_proj.weight")
+  o.norm, o.final_norm, o.pair, o.grid = "layernorm", "layernorm", true, { 2, 3 }
+  model = tl.models.tnn_classifier(o)
+  local plain = {}
+  for name, x in pairs(dictionary_of("lra", model)) do
+    name = name:gsub("norm%.norm", "norm") -- as layer norms are named
+    plain[name:gsub("output_transform", "retrieval.classifier.2")] = x
+  end
+  read_back("lra", model, plain, { "model.layers.3.norm.weight", "model.norm.weight",
+    "model.layers.0.layer.toep1.gamma", "model.layers.0.layer.toep2.dpb.pos3.2.weight",
+    "decoder.retrieval.classifier.0.weight", "decoder.retrieval.classifier.2.bias" })
+  o.layout, o.inner_norm = "B", "layernorm"
+  model = tl.models.tnn_classifier(o)
+  read_back("lra", model, dictionary_of("lra", model), { "model.layers.2.layer.pre_norm.bias" })
+  t.raises(published.dictionary, "kind 'lra' are only read", "lra", model)
+end)
+
+t.test("reads the names of the image models", function()
+  local model = tl.models.tnn_image { classes = 3, patch = 2, grid = { 2, 3 }, dim = 4, layers = 2 }
+  read_back("image", model, dictionary_of("image", model), { "to_patch_embedding.1.weight",
+    "head.1.bias", "layers.1.token_mixer.toep1.rpe.pos_proj.weight",
+    "layers.0.token_mixer.toep2.gamma", "layers.1.token_mixer.o.bias",
+    "layers.1.feature_mixer.l2.weight" })
+end)
+
+t.test("reads an FD-TNN by fairseq's names, without the decay that it does not use", function()
+  local model = tl.models.tnn_lm(with { backend = "fd", decay = "none", heads = 1 })
+  local dictionary = dictionary_of("fairseq_lm", model)
+  dictionary["decoder.version"] = core.ones(1)
+  dictionary["decoder.layers.1.self_attn.gtu.toep.gamma"] = core.ones(1, 1, 12)
+  read_back("fairseq_lm", model, dictionary,
+    { "decoder.layers.1.self_attn.gtu.toep.rpe.out.2.weight" })
+end)
+
 -- ---- Options ------------------------------------------------------------------------------------
 
 local ids = { 3, 1, 6, 0, 1, 2 }

@@ -226,6 +226,31 @@ test("the token shift of a GTU", function()
   raises(nn.GTU, "shift", 3, { shift = 1.5 })
 end)
 
+test("drop_path leaves out the mixers of some sequences", function()
+  tl.seed(11)
+  local p, x = 0.25, random(4000, 1, 2)
+  local function same(y) return y end
+  local token = nn.Sequential(same)
+  local block = nn.Block(2, token, nil, { norm = "none", drop_path = p })
+  local y = block(x)
+  local left_out = 0
+  for i = 1, 4000 do
+    local share = y:get(i, 1, 2) / x:get(i, 1, 2) - 1
+    if math.abs(share) < 1e-5 then left_out = left_out + 1 else eq(share, 1 / (1 - p), 1e-4) end
+  end
+  eq(left_out / 4000, p, 0.03)
+  close(block:eval()(x), x + x)
+  local model = tl.models.tnn_lm { vocab = 3, layers = 3, dim = 2, drop_path = 0.2 }
+  local rates = {}
+  for i = 1, 3 do rates[i] = model.layers[i].opt.drop_path end
+  eq(rates, { 0, 0.1, 0.2 }, 1e-12)
+  eq(tl.models.tnn_lm({ vocab = 3, layers = 1, dim = 2, drop_path = 0.2 }).layers[1].opt.drop_path,
+    0.2)
+  raises(nn.Block, "drop_path", 2, token, nil, { drop_path = 1 })
+  raises(nn.Block, "layout none has no shortcut", 2, token, nil, { drop_path = 0.1,
+    layout = "none" })
+end)
+
 test("gatedrmsnorm", function()
   tl.seed(10)
   local norm, x = nn.norm("gatedrmsnorm", 4), random(3, 4)
