@@ -93,7 +93,8 @@ function facts.TNO(module)
     backend = module.domain ~= "lag" and o.backend or nil, max_lag = o.max_lag, horizon = o.horizon,
     causal = o.causal, heads = o.heads, coef_act = o.act, decay = decays[o.decay] or "fixed",
     decay_floor = o.decay == "learnable" and o.decay_floor or nil,
-    normalize = o.normalize, nodes = o.nodes, act_first = o.act ~= "none" and o.act_first,
+    normalize = o.normalize, nodes = o.nodes,
+    coef_taps = o.taps > 0 and o.taps or nil, act_first = o.act ~= "none" and o.act_first,
   }
   if o.encoder ~= "mlp" then
     found.encoder = type(o.encoder) == "string" and o.encoder or "code of the script"

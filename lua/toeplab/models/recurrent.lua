@@ -190,6 +190,7 @@ function recurrent.kernel(tno, lags, name)
   return core.no_grad(function()
     local o, entry = tno.opt, tno:plan(lags)
     if tno.domain ~= "lag" then return impulse_kernel(tno, lags, name or "") end
+    if o.taps > 0 then return tno:coefficients(lags) end
     local t = tno.cache:encoded(lags)
     if o.act_first then t = act.act[o.act](t) end
     if o.act == "none" or o.act_first then return t, tno.decay and tno.decay:value() end

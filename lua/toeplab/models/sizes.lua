@@ -107,6 +107,7 @@ local function tno(o)
   local t, d = stack.tno_options(o), inside(o)
   local width, domain, own = operator(t, d)
   local kind, e = encoder(o, t, width, domain)
+  own = own + (t.taps + 0.0) * d
   local one = own + (kind and counts[kind](e) or 0.0) + (o.decay == "none" and 0 or d)
   return (o.grid and not o.grid_shared) and 2 * one or one
 end

@@ -100,7 +100,9 @@ local function operators()
     { "coef_act_first", false, "apply coef_act before the decay" },
     { "normalize", false, "divide the operators' output by that for a sequence of ones" },
     { "nodes", nn.TNO.spec.fields.nodes,
-      "lags at which the encoders mlp, lra are evaluated; linear between them" },
+      "lags at which the encoders lra, mlp, piecewise are evaluated; linear between them" },
+    { "coef_taps", field { default = 0, min = 0 },
+      "lags, from 0 or around it, to whose coefficients free numbers are added" },
     { "backend", "rac", "which plugin applies the operators" },
     { "backend_options", {}, "options of the plugin" },
     { "grid", nn.GTU.spec.fields.grid, "{height, width}: operators along the axes of an image" },
@@ -192,7 +194,7 @@ function stack.tno_options(o)
     causal = o.causal, heads = o.heads, backend = o.backend, backend_options = o.backend_options,
     encoder = o.encoder, rpe = rpe, table_length = o.table_length,
     encoder_options = o.encoder_options, act = o.coef_act, act_first = o.coef_act_first,
-    normalize = o.normalize, nodes = o.nodes, max_lag = o.max_lag,
+    normalize = o.normalize, nodes = o.nodes, taps = o.coef_taps, max_lag = o.max_lag,
     horizon = o.horizon, decay = o.decay, decay_mean = o.decay_mean, decay_floor = o.decay_floor,
   }
 end

@@ -198,6 +198,10 @@ local function compute(self, n)
   if o.act_first then coef = act.act[o.act](coef) end
   if decay and not factors then coef = decay(coef, r.asked, self.part) end
   if not o.act_first then coef = act.act[o.act](coef) end
+  if o.taps > 0 then
+    local first = o.causal and 0 or -(o.taps // 2)
+    coef = coef + rows.place(shapes.part(layer.taps, 2, self.part), first, r.asked)
+  end
   return r.after and shapes.pad(coef, 1, r.before, r.after) or coef
 end
 

@@ -261,6 +261,7 @@ t.test("refuses what the published model lacks", function()
     ["no bias = false; it has true"] = { bias = false },
     ["no act_first = true; it has false"] = { coef_act = "silu", coef_act_first = true },
     ["no nodes = 4"] = { nodes = 4 },
+    ["no coef_taps = 4"] = { coef_taps = 4 },
     ["no shift = 0.5"] = { shift = 0.5 },
     ["no gtu_form = 'dtu'; it has 'gtu'"] = { gtu_form = "dtu" },
     ["no mixer_norm = 'gatedrmsnorm'"] = { mixer_norm = "gatedrmsnorm" },

@@ -18,11 +18,12 @@ local function close(got, want, tol)
   ok(e <= (tol or 1e-5), "distance " .. e)
 end
 
--- Compares the gradients of a module in its parameters and in x with finite differences.
-local function check_module(module, x, tol)
+-- Compares the gradients of a module in its parameters, except the unused, and in x with finite
+-- differences.
+local function check_module(module, x, unused)
   local tensors = slopes.trained(module)
   tensors[#tensors + 1] = { name = "x", tensor = x:require_grad() }
-  slopes.check(function() return slopes.probe(module(x)) end, tensors, tol or 3e-2)
+  slopes.check(function() return slopes.probe(module(x)) end, tensors, 3e-2, { unused })
 end
 
 -- Returns the names of a module's parameters that match a pattern.
@@ -121,11 +122,54 @@ test("nodes: an encoder linear between lags", function()
     close(tno:coefficients(2), nn.TNO(2, { causal = causal, decay = 0.9, rpe = rpe })
       :load(tno:state()):coefficients(2))
   end
-  raises(nn.TNO, "nodes requires encoder lra or mlp, not table", 2, { nodes = 3,
+  raises(nn.TNO, "nodes requires encoder lra, mlp or piecewise, not table", 2, { nodes = 3,
     encoder = "table" })
-  raises(nn.TNO, "nodes are lags, but backend 'fd' takes coefficients by frequency", 2,
-    { nodes = 3, backend = "fd", decay = "none" })
+  for name, value in pairs { nodes = 3, taps = 3, max_lag = 3 } do
+    raises(nn.TNO, "backend 'fd' takes coefficients by frequency, but " .. name .. " is for lags",
+      2, { [name] = value, backend = "fd", decay = "none" })
+  end
   raises(nn.TNO, "nodes", 2, { nodes = 1 })
+end)
+
+test("taps: free numbers are added to the coefficients of the nearest lags", function()
+  tl.seed(12)
+  for _, causal in ipairs { true, false } do
+    for _, max_lag in ipairs { 2, 9 } do
+      local o = { causal = causal, decay = 0.9, rpe = rpe, act = "tanh", taps = 5,
+        max_lag = max_lag }
+      local tno, state = nn.TNO(2, o), {}
+      for name, x in pairs(tno:state()) do state[name] = name ~= "taps" and x or nil end
+      o.taps = nil
+      local plain = nn.TNO(2, o):load(state):dense(6)
+      check_operator(tno, matrices(function(k, c)
+        local at = k + (causal and 1 or 3)
+        local tap = math.abs(k) < max_lag and at >= 1 and at <= 5 and tno.taps:get(at, c) or 0
+        return tap + (k < 0 and plain:get(c, 1, 1 - k) or plain:get(c, k + 1, 1))
+      end, 2, 6, causal), 2, 6)
+      check_module(tno, random(2, 4, 2))
+    end
+  end
+end)
+
+test("the causal SKI-TNN as released: r lags of a piecewise encoder, and taps", function()
+  tl.seed(13)
+  local r, n, lambda = 4, 9, 0.8
+  local tno = nn.TNO(2, { encoder = "piecewise", decay = "none", nodes = r, taps = 3,
+    encoder_options = { nodes = 2 * 3 + 1, lambda = lambda } })
+  local function grid(x, c) -- 0 at x = 0, then the rows of pos up to x = 1
+    local place = x * 3
+    local low = math.min(place // 1, 2) | 0
+    local function value(i) return i == 0 and 0 or tno.encoder.pos:get(i, c) end
+    return value(low) + (place - low) * (value(low + 1) - value(low))
+  end
+  check_operator(tno, matrices(function(k, c)
+    local place = k * (r - 1) / (n - 1)
+    local low = math.min(place // 1, r - 2) | 0
+    local function at(i) return grid(lambda ^ (i * (n - 1) / (r - 1)), c) end
+    return at(low) + (place - low) * (at(low + 1) - at(low))
+      + (k < 3 and tno.taps:get(k + 1, c) or 0)
+  end, 2, n, true), 2, n)
+  check_module(tno, random(1, n, 2), "encoder.neg") -- of later positions
 end)
 
 test("these options of a model, whole and position by position", function()
@@ -135,10 +179,14 @@ test("these options of a model, whole and position by position", function()
     return tl.models.tnn_lm(tl.overlay({ vocab = 7, layers = 2, dim = 4, rpe_dim = 3,
       rpe_layers = 1 }, more)):eval()
   end
-  local two = model { coef_act = "sigmoid", coef_act_first = true, nodes = 4 }
-  for _, method in ipairs { "ring", "etsc" } do
-    local session = tl.recurrent.new(two, { method = method, lags = 6 })
-    close(session:hidden(ids), two:hidden(ids), 1e-4)
+  for _, more in ipairs { { coef_act = "sigmoid", coef_act_first = true, nodes = 4 },
+    { coef_act = "sigmoid", coef_taps = 3 } } do
+    local one = model(more)
+    eq(sizes.parameters(one.opt), one:count() + 0.0)
+    for _, method in ipairs { "ring", "etsc" } do
+      local session = tl.recurrent.new(one, { method = method, lags = 6 })
+      close(session:hidden(ids), one:hidden(ids), 1e-4)
+    end
   end
   eq(model({ normalize = true }).layers[1].token.tno.opt.normalize, true)
   raises(tl.recurrent.new, "divides by sums that grow with the position %(normalize%)",

@@ -30,8 +30,10 @@ local shapes = require "toeplab.nn.shapes"
 -- matter to the decay "alibi" only. Options of the published code:
 --   act_first   t_k = gamma^|k| act(encoder(k)); with act "exp" its use_exp
 --   normalize   y_i = (T x)_i / (T 1)_i, where 1 is a sequence of ones
---   nodes       a network is evaluated at this many lags only, evenly spaced, and the encoder's
---               values are linear between them (the causal code of SKI, with its cubic form)
+--   nodes       the encoder is evaluated at this many lags only, evenly spaced, and linear between
+--   taps        as many free numbers ~ N(0,1) per channel are added to t_k in the end: of lags
+--               0..taps-1 if causal, else of lags from -(taps//2) on
+-- The causal code of SKI has encoder "piecewise", decay "none", nodes = r and taps = m//2 + 1.
 local TNO = class.class("TNO", {
   { "dim", options.field { type = "int", min = 1 }, "channels" },
   { "causal", true, "position i sees only j <= i" },
@@ -50,7 +52,9 @@ local TNO = class.class("TNO", {
   { "act_first", false, "apply act before the decay" },
   { "normalize", false, "divide the output by that for a sequence of ones" },
   { "nodes", options.field { type = "int", min = 2, optional = true },
-    "lags at which the encoder mlp or lra is evaluated; linear between them" },
+    "lags at which the encoder lra, mlp or piecewise is evaluated; linear between them" },
+  { "taps", options.field { default = 0, min = 0 },
+    "lags, from 0 or around it, to whose coefficients free numbers are added" },
   { "max_lag", options.field { type = "int", min = 1, optional = true },
     "coefficients of this lag and longer ones are 0" },
   { "horizon", horizon.option(), "cut lags that hold less than this fraction of the decay's sum" },
@@ -68,16 +72,19 @@ local function decay(o, domain)
   })
 end
 
--- Raises if the option nodes cannot be used.
-local function check_nodes(o, domain)
-  if not o.nodes then return end
-  if not encoders.networks[o.encoder] then
-    error(("TNO: nodes requires encoder lra or mlp, not %s"):format(
+-- Raises if an option that counts lags cannot be used.
+local function check_lags(o, domain)
+  local smooth = encoders.networks[o.encoder] or o.encoder == "piecewise"
+  if o.nodes and not smooth then
+    error(("TNO: nodes requires encoder lra, mlp or piecewise, not %s"):format(
       type(o.encoder) == "string" and o.encoder or "one of your own"), 0)
   end
-  if domain ~= "lag" then
-    error(core.error("EBACKEND", ("TNO: nodes are lags, but backend '%s' takes coefficients by %s: "
-      .. "use a backend that takes lags"):format(o.backend, domain)), 0)
+  for name, given in pairs { max_lag = o.max_lag ~= nil, nodes = o.nodes ~= nil,
+    taps = o.taps > 0 } do
+    if given and domain ~= "lag" then
+      error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, but %s is for "
+        .. "lags: use a backend that takes lags"):format(o.backend, domain, name)), 0)
+    end
   end
 end
 
@@ -94,14 +101,13 @@ function TNO:build(o)
   end
   local operator = coefficient_cache.probe(o)
   self.own, self.domain = {}, operator:domain()
-  if o.max_lag and self.domain ~= "lag" then
-    error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, but max_lag is a "
-      .. "lag: use a backend that takes lags"):format(o.backend, self.domain)), 0)
-  end
-  check_nodes(o, self.domain)
+  check_lags(o, self.domain)
   self.cache = coefficient_cache.new(self, operator)
   self.encoder = encoders.make(o, operator:width() * o.dim, self.domain)
   self.decay = decay(o, self.domain)
+  if o.taps > 0 then
+    self.taps = initial.parameter(initial.init.normal(core.zeros(o.taps, o.dim), 0, 1))
+  end
   for i, p in ipairs(operator:params()) do
     local t = core.zeros(p.shape)
     fills[p.init](t)
