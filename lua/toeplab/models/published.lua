@@ -40,8 +40,11 @@ local rpe = within("rpe.", "encoder.", {
   { "layers.#.0.*", "layers.#.norm.*" }, { "layers.#.2.*", "layers.#.linear.*" },
   { "out.0.*", "output.norm.*" }, { "out.2.*", "output.linear.*" },
 })
+-- The piecewise linear kernel and the taps of SKI's code.
+local ski = { { "alphas", "encoder.pos" }, { "betas", "encoder.neg" },
+  { "conv_kernel", "backend_taps" } }
 local fixed, learnable = { "gamma", "decay.gamma" }, { "gamma", "decay.theta" }
-local tno, tno_multi = all(rpe, { fixed, learnable }), all(rpe, { learnable, fixed })
+local tno, tno_multi = all(rpe, { fixed, learnable }, ski), all(rpe, { learnable, fixed })
 
 local maps = { { "u_proj.*", "u.*" }, { "v_proj.*", "v.*" }, { "o.*", "o.*" } }
 local gtu = all(maps, { { "norm.*", "norm.*" } }, within("toep.", "tno.", tno))
@@ -64,7 +67,7 @@ end
 local dpb = all(within("dpb.", "encoder.", {
   { "pos_proj.*", "input.*" }, { "pos1.1.*", "layers.1.linear.*" },
   { "pos2.1.*", "layers.2.linear.*" }, { "pos3.0.*", "output.norm.*" },
-  { "pos3.2.*", "output.linear.*" } }), { fixed })
+  { "pos3.2.*", "output.linear.*" } }), tno)
 local either_norm = function(ours) return { { "norm.norm.*", ours }, { "norm.*", ours } } end
 local lra = all({ { "encoder.0.*", "embed.*" } },
   within("model.layers.@.", "layers.#.", all(either_norm "token_norm.*",
@@ -168,19 +171,34 @@ end
 -- such as module.
 local function unused(k, module, ours)
   if k.unused and ours:find(k.unused) then return true end
-  local operator = ours:match "^(.*)%.decay%.gamma$"
+  local operator = ("." .. ours):match "^%.?(.-)%.?decay%.gamma$"
   for _, entry in ipairs(operator and module:modules() or {}) do
-    if entry.name == operator then return entry.module.domain == "frequency" end
+    if entry.name == operator then
+      return entry.module.domain ~= "lag" or entry.module.opt.encoder == "piecewise"
+    end
   end
   return false
+end
+
+-- Returns our name and form of a parameter of SKI's code. Its kernel alphas and betas [1,d,1,r] are
+-- transposed, and so are its taps [d,m], which it stores for lags from m//2 down to -(m//2); the
+-- causal form, where own has taps of the TNO, for lags from 0 up.
+local function of_ski(ours, t, own)
+  if ours:find "%f[%w]encoder%.%a+$" then return ours, t:reshape(-1, t:dim(-1)):transpose(1, 2) end
+  local causal = ours:gsub("backend_taps$", "taps")
+  t = t:transpose(1, 2)
+  if own[causal] then return causal, t end
+  local m, reversed = t:dim(1), {}
+  for i = 1, m do reversed[i] = m - i end
+  return ours, t:gather(core.ids(reversed))
 end
 
 -- Returns a published state dictionary (name -> tensor) under Toeplab's names, for load. Decays of
 -- the shape [h,1,w] are flattened to [h w]; fairseq's version is left out, and so is an output map
 -- that equals the embedding. module (may be nil) is the target: it determines whether the decay is
 -- learnable and whether the output map is tied. If it lacks parameters that the published code owns
--- without using them, they are left out: the second norm of GTUs (kind "lra"), and the decay where
--- coefficients are frequencies (FD).
+-- without using them, they are left out: the second norm of GTUs (kind "lra"), and the decay of FD
+-- and SKI, in whose code it is an option. The causal SKI keeps our unused values of negative lags.
 function published.state(kind, dictionary, module)
   local state, k, own = {}, kinds[kind], module and module:state() or {}
   local untied = k.tied and translated(k.rows, k.tied, 1, 2) -- our name of a separate output map
@@ -195,8 +213,15 @@ function published.state(kind, dictionary, module)
     if ours and not (module and not own[ours] and unused(k, module, ours)) then
       local theta = ours:gsub("decay%.gamma$", "decay.theta")
       if own[theta] then ours = theta end
+      if ours:find "encoder%.pos$" or ours:find "encoder%.neg$" or ours:find "backend_taps$" then
+        ours, t = of_ski(ours, t, own)
+      end
       state[ours] = ours:find "decay%.%a+$" and t:reshape(-1) or t
     end
+  end
+  for name, t in pairs(own) do
+    local positive, found = name:gsub("encoder%.neg$", "encoder.pos")
+    if found == 1 and state[positive] and not state[name] then state[name] = t end
   end
   return state
 end

@@ -185,6 +185,46 @@ t.test("reads an FD-TNN by fairseq's names, without the decay that it does not u
     { "decoder.layers.1.self_attn.gtu.toep.rpe.out.2.weight" })
 end)
 
+t.test("reads SKI's kernel and taps, both ways and causal", function()
+  local r, lambda = 3, 0.8
+  local function random(...) return tl.nn.init.normal(core.zeros(...), 0, 1) end
+  local dictionary = { alphas = random(1, 2, 1, r), betas = random(1, 2, 1, r),
+    conv_kernel = random(2, 5), gamma = core.ones(1) }
+  local function tno(more)
+    return tl.nn.TNO(2, tl.overlay({ decay = "none", encoder = "piecewise",
+      encoder_options = { nodes = 2 * r + 1, lambda = lambda } }, more))
+  end
+  local both = tno { causal = false, backend = "ski", backend_options = { inducing = r, taps = 5,
+    lambda = lambda, parts = "sparse" } }
+  both:load(published.state("tno", dictionary, both))
+  local function values(c, i) -- of the grid on [-1,1]: betas, 0, alphas
+    if i == r then return 0 end
+    return i < r and dictionary.betas:get(1, c, 1, i + 1)
+      or dictionary.alphas:get(1, c, 1, i - r)
+  end
+  local at = core.tensor { -1, -0.4, 0, 0.1, 1 }
+  local got, dense = both.encoder(at, 6, "warp"), both:dense(6)
+  for c = 1, 2 do
+    for p = 1, 5 do
+      local place = (at:get(p) + 1) * r
+      local low = math.min(place // 1, 2 * r - 1) | 0
+      t.eq(got:get(p, c), values(c, low) + (place - low) * (values(c, low + 1) - values(c, low)),
+        1e-5)
+    end
+    for i = 1, 6 do -- y_i = sum over j of w_j x_(i+j-m//2)
+      for j = 1, 6 do
+        local k = j - i + 3
+        t.eq(dense:get(c, i, j), k >= 1 and k <= 5 and dictionary.conv_kernel:get(c, k) or 0, 1e-6)
+      end
+    end
+  end
+  dictionary.betas = nil
+  local causal = tno { nodes = r, taps = 5 }
+  causal:load(published.state("tno", dictionary, causal))
+  t.eq(causal.taps, dictionary.conv_kernel:transpose(1, 2):totable())
+  t.eq(causal.encoder.pos, dictionary.alphas:reshape(2, r):transpose(1, 2):totable())
+end)
+
 -- ---- Options ------------------------------------------------------------------------------------
 
 local ids = { 3, 1, 6, 0, 1, 2 }
