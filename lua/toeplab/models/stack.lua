@@ -219,14 +219,17 @@ local function attention(o)
 end
 
 -- Returns the model's options for a named mixer. The GTU takes all options of the structure
--- gtu+glu; others take those that they declare, and their own default of init for "auto".
+-- gtu+glu; others take those that they declare, and their own defaults of init for "auto" and of
+-- bias for true.
 local function options_of_named(o)
   if o.mixer == "gtu" then return gtu_options(o) end
-  return {
+  local own = {
     causal = o.causal, heads = o.heads, max_length = o.max_length, backend = o.backend,
     init = o.init ~= "auto" and stack.plain_init(o) or nil,
     positions = o.positions == "alibi" and "alibi" or nil,
   }
+  if not o.bias then own.bias = false end
+  return own
 end
 
 -- Raises an error unless mixer_options of a list of mixers has tables by the names in the list.

@@ -189,6 +189,8 @@ test("these options of a model, whole and position by position", function()
     end
   end
   eq(model({ normalize = true }).layers[1].token.tno.opt.normalize, true)
+  raises(tl.models.tnn_classifier, "with nodes, results depend on the padded length", { vocab = 3,
+    classes = 2, padding = "masked", norm = "layernorm", nodes = 3 })
   raises(tl.recurrent.new, "divides by sums that grow with the position %(normalize%)",
     model { normalize = true }, { lags = 6 })
 end)
@@ -349,7 +351,9 @@ test("the model options bias and final_act", function()
   eq(sizes.parameters(model.opt), model:count() + 0.0)
   o.final_act = "silu"
   raises(tl.models.tnn_lm, "final_act acts in the channel mixer glu, not in ffn", o)
-  o.channel, o.structure = nil, "mha+glu"
+  o.channel, o.mixer = nil, "kernelized"
+  eq(tl.models.tnn_mlm(tl.overlay(o, { final_act = "none" })).layers[1].token.opt.bias, false)
+  o.mixer, o.structure = nil, "mha+glu"
   raises(tl.models.tnn_lm, "bias = false is not defined for the attention of structure 'mha%+glu'",
     o)
 end)

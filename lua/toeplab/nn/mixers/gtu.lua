@@ -67,6 +67,12 @@ end
 -- where v would be act(bv).
 function GTU:hide_padding()
   if self.opt.grid then error("GTU: the images of a grid have no padding to hide", 0) end
+  for _, name in ipairs { "nodes", "normalize" } do
+    if self.tno.opt[name] then
+      error(("GTU: with %s, results depend on the padded length, so padding cannot be hidden")
+        :format(name), 0)
+    end
+  end
   self.takes_mask = true
 end
 

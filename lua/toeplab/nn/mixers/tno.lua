@@ -159,10 +159,17 @@ local function among_ranks(self, x, group)
   return group:to_tokens(cache:apply(own, group:to_channels(x)))
 end
 
+-- Returns T x.
+local function product(self, x)
+  local group = sequence.group()
+  if group then return among_ranks(self, x, group) end
+  return self.cache:apply(parameters(self), x)
+end
+
 -- Returns T x / T 1. The sequence of ones is one more row of the batch.
 local function normalized(self, x)
   local b = x:dim(1)
-  local y = self:unnormalized(core.concat({ x, core.ones(1, x:dim(2), x:dim(3)) }, 1))
+  local y = product(self, core.concat({ x, core.ones(1, x:dim(2), x:dim(3)) }, 1))
   return y:narrow(1, 1, b) / y:narrow(1, b + 1, 1)
 end
 
@@ -171,14 +178,7 @@ function TNO:forward(x)
     error(("TNO: x is %s, wanted [b,n,%d]"):format(tostring(x), self.opt.dim), 0)
   end
   if self.stepper then return self.stepper(x) end -- x holds the next positions: toeplab.recurrent
-  return self.opt.normalize and normalized(self, x) or self:unnormalized(x)
-end
-
--- Returns T x.
-function TNO:unnormalized(x)
-  local group = sequence.group()
-  if group then return among_ranks(self, x, group) end
-  return self.cache:apply(parameters(self), x)
+  return (self.opt.normalize and normalized or product)(self, x)
 end
 
 -- ---- What it costs -----------------------------------------------------------------------------
