@@ -40,6 +40,7 @@ local layer = {
   layout = { A = { prenorm = true }, ["C-tnn"] = { prenorm = false } },
   norm = choice("norm_type", norms), glu_act = choice("glu_act", acts),
   act = choice("gtu_act", acts), mixer_norm = { none = {} }, gtu_form = { gtu = {} },
+  glu_form = { glu = {} },
   causal = "causal", heads = "num_heads", coef_act = { none = {} },
   decay = { fixed = { use_decay = true }, none = { use_decay = false } },
   rpe_act = choice("rpe_act", acts), rpe_norm = tno.rpe_norm, rpe_residual = { [false] = {} },
@@ -53,7 +54,7 @@ local fairseq = overlay(tno, {
     simplermsnorm = { use_norm = true, norm_type = "simplermsnorm" },
     layernorm = { use_norm = true, norm_type = "layernorm" } },
   rpe_act = layer.rpe_act, final_act = choice("fina_act", acts), bias = layer.bias,
-  normalize = "normalize", gtu_form = layer.gtu_form,
+  normalize = "normalize", gtu_form = layer.gtu_form, glu_form = layer.glu_form,
 })
 
 local kinds = suggest.strict("published", {
@@ -116,7 +117,7 @@ end
 
 function facts.GLU(module)
   local o = module.opt
-  return { glu_act = o.act, final_act = o.final_act, bias = o.bias }
+  return { glu_act = o.act, final_act = o.final_act, glu_form = o.form, bias = o.bias }
 end
 
 function facts.Block(module)

@@ -149,7 +149,7 @@ function sizes.blocks(o)
   local block, channel = one_norm, stack.channel(o)
   if o.layout == "B" then block = block + norm(o.inner_norm or o.norm, o.dim) end
   if channel ~= "none" then
-    local hidden, maps = o.glu_dim or o.dim, channel == "glu" and 2 or 1
+    local hidden, maps = o.glu_dim or o.dim, channel == "glu" and o.glu_form == "glu" and 2 or 1
     block = block + one_norm + maps * linear(o.dim, hidden, o.bias)
       + linear(hidden, o.dim, o.bias)
   end

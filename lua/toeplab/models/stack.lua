@@ -67,6 +67,8 @@ local function blocks()
       "width inside the channel mixer (as dim)" },
     { "act", nn.act_option "silu", "activation of the structure's mixers and the channel mixer" },
     { "final_act", nn.act_option "none", "activation of the result of the channel mixer glu" },
+    { "glu_form", nn.GLU.spec.fields.form, "shared: both factors of the channel mixer glu are of "
+      .. "one linear map" },
     { "bias", true, "the linear maps of GTUs, of their encoders mlp and lra and of the channel "
       .. "mixer have biases" },
     { "heads", positive(1), "heads of attention and of the decay alibi" },
@@ -283,7 +285,7 @@ local function channel_mixer(o)
     error(("final_act acts in the channel mixer glu, not in %s"):format(kind), 0)
   end
   if kind == "ffn" then return nn.FeedForward(o.dim, more) end
-  more.dropout, more.final_act = o.gate_dropout, o.final_act
+  more.dropout, more.final_act, more.form = o.gate_dropout, o.final_act, o.glu_form
   return kind == "glu" and nn.GLU(o.dim, more) or nil
 end
 

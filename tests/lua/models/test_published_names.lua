@@ -303,6 +303,7 @@ t.test("refuses what the published model lacks", function()
     ["no nodes = 4"] = { nodes = 4 },
     ["no coef_taps = 4"] = { coef_taps = 4 },
     ["no shift = 0.5"] = { shift = 0.5 },
+    ["no glu_form = 'shared'; it has 'glu'"] = { glu_form = "shared" },
     ["no gtu_form = 'dtu'; it has 'gtu'"] = { gtu_form = "dtu" },
     ["no mixer_norm = 'gatedrmsnorm'"] = { mixer_norm = "gatedrmsnorm" },
     ["no positions = 'sinusoidal'"] = { positions = "sinusoidal" },

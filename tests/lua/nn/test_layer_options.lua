@@ -235,14 +235,20 @@ test("an RPE without biases is that with biases of 0, fused or not, and in parts
   end
 end)
 
-test("final_act of a GLU", function()
+test("final_act and form of a GLU", function()
   tl.seed(3)
   for _, dropout in ipairs { 0, 0.5 } do
     local glu = nn.GLU(3, { hidden = 4, final_act = "tanh", dropout = dropout }):eval()
     local x = random(2, 5, 3)
     close(glu(x), core.tanh(glu.l3(core.silu(glu.l1(x)) * glu.l2(x))))
     check_module(glu, x)
+    local shared = nn.GLU(3, { hidden = 4, form = "shared", dropout = dropout }):eval()
+    local a = shared.l1(x)
+    close(shared(x), shared.l3(core.silu(a) * a))
+    eq(names(shared, "l2"), {})
+    check_module(shared, x)
   end
+  raises(nn.GLU, "form", 3, { form = "gtu" })
   raises(nn.GLU, "final_act", 3, { final_act = "thanh" })
 end)
 
@@ -322,8 +328,8 @@ end)
 test("the model options gtu_form, shift, grid_shared and mixer_norm", function()
   local ids = tl.ids { { 3, 1, 6, 0, 1, 2 } }
   local base = { vocab = 7, layers = 2, dim = 4, rpe_dim = 3, rpe_layers = 1 }
-  for _, more in ipairs { { gtu_form = "shared", shift = 0.5 }, { gtu_form = "dtu" },
-    { norm = "gatedrmsnorm", mixer_norm = "gatedrmsnorm" } } do
+  for _, more in ipairs { { gtu_form = "shared", shift = 0.5 }, { glu_form = "shared" },
+    { gtu_form = "dtu" }, { norm = "gatedrmsnorm", mixer_norm = "gatedrmsnorm" } } do
     local model = tl.models.tnn_lm(tl.overlay(base, more)):eval()
     eq(sizes.parameters(model.opt), model:count() + 0.0)
     local session = tl.recurrent.new(model, { lags = 6 })
