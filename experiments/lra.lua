@@ -61,7 +61,8 @@ end
 -- Returns the options of a TNN, whose operators on images are along both axes.
 local function tnn_options(c, data)
   local o = frame_of(c, data)
-  o.expand, o.rpe_dim, o.rpe_layers = c.expand, c.rpe_dim, 3
+  o.expand, o.rpe_dim = c.expand, c.rpe_dim
+  if c.encoder == "mlp" then o.rpe_layers = c.rpe_layers end
   o.backend, o.encoder, o.grid, o.grid_form = c.backend, c.encoder, data.grid, c.grid_form
   if data.grid and c.grid_form == "product" then o.tno_dropout = c.dropout end
   -- The bidirectional code of FD takes the next power of two.
@@ -310,6 +311,7 @@ return tl.experiment "lra" {
   answers = { "tnn/table4", "ski/table2", "tnn/table14" },
   fixed = {
     sizes = "laptop", layers = 2, dim = 64, expand = 1.0, glu_dim = 96, rpe_dim = 16, heads = 2,
+    rpe_layers = 3,            -- of fd; the others have the network of the LRA models
     layout = "A", grid_form = "product", pool = "mean", dropout = 0.0, decay = 1.0,
     inducing = 64, taps = 32, lambda = 0.99, padding = "seen", causal = false,
     init = "torch",            -- with the published N(0,0.02) short runs would be too short

@@ -127,7 +127,12 @@ local function toeplitz(take, o, name)
     end
     for i = 1, n do
       y[i] = map(function() return 0 end, x[1])
-      for j = 1, o.causal and i or n do y[i] = add(y[i], times(coefficients(i - j), x[j])) end
+      local sum = y[i]
+      for j = 1, o.causal and i or n do
+        local t = coefficients(i - j)
+        y[i], sum = add(y[i], times(t, x[j])), add(sum, t)
+      end
+      if o.normalize then y[i] = map(function(p, q) return p / q end, y[i], sum) end
     end
     return y
   end
@@ -153,7 +158,8 @@ end
 local function glu(take, o, name)
   local l1, l2, l3 = linear(take, name .. ".l1"), linear(take, name .. ".l2"),
     linear(take, name .. ".l3")
-  return each(function(x) return l3(times(act(o.glu_act)(l1(x)), l2(x))) end)
+  local last = act(o.fina_act or "none")
+  return each(function(x) return last(l3(times(act(o.glu_act)(l1(x)), l2(x)))) end)
 end
 
 -- Where the norm and the residual connection of f stand.

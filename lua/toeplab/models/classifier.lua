@@ -25,8 +25,8 @@ local spec = stack.fields({
     "{mean, deviation}: tokens are grey levels, normalised by these and mapped linearly" },
   { "pair", false, "classify pairs of sequences" },
   { "classes", field { type = "int", min = 1, max = 1 << 24 }, "number of classes" },
-  { "pool", field { default = "mean", choices = { "mean", "last" } },
-    "state to classify: the mean over positions, or the last; without padding" },
+  { "pool", field { default = "mean", choices = { "mean", "last", "first", "sum" } },
+    "state to classify: of one position, or their mean or sum; without padding" },
   { "final_norm", nn.norm_option "batchnorm", "norm after the last block" },
   { "padding", field { default = "seen", choices = { "seen", "masked" } },
     "padding is seen by GTUs and batch norm, as published, or masked: no result depends on it" },
@@ -102,8 +102,21 @@ local function pool_mean(x, lengths, mask)
   return core.matmul((mask / count):reshape(b, 1, n), x):reshape(b, d)
 end
 
+local pools = { mean = pool_mean } -- functions of (x, lengths, mask)
+
+-- Returns the sum of the first lengths[i] states of each row i: x [b,n,d] -> [b,d].
+function pools.sum(x, _, mask)
+  local b, n, d = x:dim(1), x:dim(2), x:dim(3)
+  return core.matmul(mask:reshape(b, 1, n), x):reshape(b, d)
+end
+
+-- Returns the first state of each row: x [b,n,d] -> [b,d].
+function pools.first(x)
+  return x:narrow(2, 1, 1):reshape(x:dim(1), x:dim(3))
+end
+
 -- Returns state number lengths[i] of each row i: x [b,n,d] -> [b,d].
-local function pool_last(x, lengths)
+function pools.last(x, lengths)
   local b, n, d = x:dim(1), x:dim(2), x:dim(3)
   local places = {}
   for i, length in ipairs(lengths) do places[i] = (i - 1) * n + length - 1 end
@@ -121,7 +134,7 @@ function TnnClassifier:forward(ids, lengths)
   for i = 1, b do list[i] = n end
   if lengths then list = padding.lengths("TnnClassifier", lengths, ids) end
   local mask = padding.by_length(list, n)
-  local pool = self.opt.pool == "mean" and pool_mean or pool_last
+  local pool = pools[self.opt.pool]
   local kept = lengths and self.opt.padding == "masked" and padding.kept(list, n) or nil
   local z = pool(self:hidden(ids, lengths and mask, kept), list, mask)
   return self.head(self.opt.pair and compare(self, z) or z)

@@ -3,7 +3,9 @@
 --
 -- The kinds of state dictionaries are, of tnn-pytorch, "tno" and "tno_multi" (an operator with its
 -- encoder), "layer" (a block in layout A) and "train" (a language model of such layers); and of
--- fairseq, "fairseq_lm" (a causal language model) and "fairseq_mlm" (RoBERTa's).
+-- fairseq, "fairseq_lm" (a causal language model, also the FD-TNN of SKI's code) and "fairseq_mlm"
+-- (RoBERTa's). Two kinds are read only: "lra" (TNN's models for Long Range Arena) and "image"
+-- (those for ImageNet).
 
 local core = require "toeplab.core"
 local nn = require "toeplab.nn"
@@ -16,7 +18,9 @@ local published = {}
 
 -- ---- Names --------------------------------------------------------------------------------------
 -- Rows {published name, our name}. In both, "*" stands for the same rest of the name, and "#" for
--- the number of a layer, which counts from 0 in theirs and from 1 in ours. The first match is used.
+-- the number of a layer, which counts from 0 in theirs and from 1 in ours. "@" and "&" in theirs
+-- stand for the even and the odd numbers from 0, of which ours, "#", is one layer. The first match
+-- is used.
 
 -- Returns the rows, with a prefix before each name.
 local function within(theirs, ours, rows)
@@ -36,11 +40,14 @@ local rpe = within("rpe.", "encoder.", {
   { "layers.#.0.*", "layers.#.norm.*" }, { "layers.#.2.*", "layers.#.linear.*" },
   { "out.0.*", "output.norm.*" }, { "out.2.*", "output.linear.*" },
 })
+-- The piecewise linear kernel and the taps of SKI's code.
+local ski = { { "alphas", "encoder.pos" }, { "betas", "encoder.neg" },
+  { "conv_kernel", "backend_taps" } }
 local fixed, learnable = { "gamma", "decay.gamma" }, { "gamma", "decay.theta" }
-local tno, tno_multi = all(rpe, { fixed, learnable }), all(rpe, { learnable, fixed })
+local tno, tno_multi = all(rpe, { fixed, learnable }, ski), all(rpe, { learnable, fixed })
 
-local gtu = all({ { "u_proj.*", "u.*" }, { "v_proj.*", "v.*" }, { "o.*", "o.*" },
-  { "norm.*", "norm.*" } }, within("toep.", "tno.", tno))
+local maps = { { "u_proj.*", "u.*" }, { "v_proj.*", "v.*" }, { "o.*", "o.*" } }
+local gtu = all(maps, { { "norm.*", "norm.*" } }, within("toep.", "tno.", tno))
 local glu = { { "l1.*", "l1.*" }, { "l2.*", "l2.*" }, { "l3.*", "l3.*" } }
 
 local layer = all({ { "token_norm.*", "token_norm.*" }, { "feature_norm.*", "feature_norm.*" } },
@@ -50,9 +57,37 @@ local fairseq_layer = all({ { "self_attn_layer_norm.*", "token_norm.*" },
   { "self_attn.gtu.pre_norm.*", "token_inner.*" } }, -- of layout B
   within("self_attn.gtu.", "token.", gtu), within("glu.", "feature.", glu))
 
+-- A GTU of images has two operators with encoders of these names.
+local function axes(rows)
+  return all(within("toep1.", "tno.along_width.", rows),
+    within("toep2.", "tno.along_height.", rows))
+end
+
+-- The encoder of the LRA models, and their layers: every other one is a GTU.
+local dpb = all(within("dpb.", "encoder.", {
+  { "pos_proj.*", "input.*" }, { "pos1.1.*", "layers.1.linear.*" },
+  { "pos2.1.*", "layers.2.linear.*" }, { "pos3.0.*", "output.norm.*" },
+  { "pos3.2.*", "output.linear.*" } }), tno)
+local either_norm = function(ours) return { { "norm.norm.*", ours }, { "norm.*", ours } } end
+local lra = all({ { "encoder.0.*", "embed.*" } },
+  within("model.layers.@.", "layers.#.", all(either_norm "token_norm.*",
+    { { "layer.pre_norm.*", "token_inner.*" } },
+    within("layer.", "token.", all(maps, within("toep.", "tno.", dpb), axes(dpb))))),
+  within("model.layers.&.", "layers.#.", all(either_norm "feature_norm.*",
+    within("layer.", "feature.", glu))),
+  within("model.", "", either_norm "final_norm.*"),
+  { { "decoder.output_transform.*", "head.*" }, { "decoder.retrieval.classifier.0.*", "inner.*" },
+    { "decoder.retrieval.classifier.2.*", "head.*" } })
+
+local image = all({ { "to_patch_embedding.1.*", "embed.*" }, { "head.1.*", "head.*" } },
+  within("layers.#.token_mixer.", "layers.#.token.", all(axes(tno), gtu)),
+  within("layers.#.feature_mixer.", "layers.#.feature.", glu))
+
 -- tied: their second name of the embedding, which is also the output map; version: a tensor that
--- fairseq stores with every model.
+-- fairseq stores with every model; unused: the end of our names of parameters that their code owns
+-- without using them.
 local kinds = suggest.strict("published", {
+  lra = { rows = lra, unused = "token_inner%.%a+$" }, image = { rows = image },
   tno = { rows = tno }, tno_multi = { rows = tno_multi }, layer = { rows = layer },
   train = {
     rows = all({ { "embed.weight", "embed.weight" }, { "norm.*", "final_norm.*" } },
@@ -76,18 +111,36 @@ local kinds = suggest.strict("published", {
   },
 })
 
--- Translates a name by the rows from column `from` to column `to`, or returns nil.
+-- By mark: their number of a layer from ours (1) and the reverse (2); nil if it has none.
+local numbers = { ["#"] = { function(i) return i - 1 end, function(i) return i + 1 end } }
+for mark, odd in pairs { ["@"] = 0, ["&"] = 1 } do
+  numbers[mark] = { function(i) return 2 * i - 2 + odd end,
+    function(i) return i % 2 == odd and i // 2 + 1 or nil end }
+end
+
+-- Translates a name by a row from column `from` to column `to`, or returns nil.
+local function by_row(row, name, from, to)
+  local pattern = row[from]:gsub("[%p]", "%%%0"):gsub("%%%*", "(.*)"):gsub("%%[#@&]", "(%%d+)")
+  local found = { name:match("^" .. pattern .. "$") }
+  if not found[1] then return nil end
+  local at = 0
+  for mark in row[1]:gmatch "[#@&*]" do
+    at = at + 1
+    if mark ~= "*" then found[at] = numbers[mark][to](math.tointeger(found[at])) end
+    if not found[at] then return nil end
+  end
+  at = 0
+  return (row[to]:gsub("[#@&*]", function()
+    at = at + 1
+    return tostring(found[at])
+  end))
+end
+
+-- Translates a name by the first row that matches, or returns nil.
 local function translated(rows, name, from, to)
   for _, row in ipairs(rows) do
-    local pattern = row[from]:gsub("[%p]", "%%%0"):gsub("%%%*", "(.*)"):gsub("%%#", "(%%d+)")
-    local found = { name:match("^" .. pattern .. "$") }
-    if found[1] then
-      local at = 0
-      return (row[to]:gsub("[#*]", function(mark)
-        at = at + 1
-        return mark == "*" and found[at] or ("%d"):format(found[at] + (to - from))
-      end))
-    end
+    local other = by_row(row, name, from, to)
+    if other then return other end
   end
 end
 
@@ -114,10 +167,38 @@ local function equal(a, b)
     and core.sha256(a) == core.sha256(b)
 end
 
+-- Returns whether the published code owns the parameter of our name without using it in a model
+-- such as module.
+local function unused(k, module, ours)
+  if k.unused and ours:find(k.unused) then return true end
+  local operator = ("." .. ours):match "^%.?(.-)%.?decay%.gamma$"
+  for _, entry in ipairs(operator and module:modules() or {}) do
+    if entry.name == operator then
+      return entry.module.domain ~= "lag" or entry.module.opt.encoder == "piecewise"
+    end
+  end
+  return false
+end
+
+-- Returns our name and form of a parameter of SKI's code. Its kernel alphas and betas [1,d,1,r] are
+-- transposed, and so are its taps [d,m], which it stores for lags from m//2 down to -(m//2); the
+-- causal form, where own has taps of the TNO, for lags from 0 up.
+local function of_ski(ours, t, own)
+  if ours:find "%f[%w]encoder%.%a+$" then return ours, t:reshape(-1, t:dim(-1)):transpose(1, 2) end
+  local causal = ours:gsub("backend_taps$", "taps")
+  t = t:transpose(1, 2)
+  if own[causal] then return causal, t end
+  local m, reversed = t:dim(1), {}
+  for i = 1, m do reversed[i] = m - i end
+  return ours, t:gather(core.ids(reversed))
+end
+
 -- Returns a published state dictionary (name -> tensor) under Toeplab's names, for load. Decays of
 -- the shape [h,1,w] are flattened to [h w]; fairseq's version is left out, and so is an output map
 -- that equals the embedding. module (may be nil) is the target: it determines whether the decay is
--- learnable and whether the output map is tied.
+-- learnable and whether the output map is tied. If it lacks parameters that the published code owns
+-- without using them, they are left out: the second norm of GTUs (kind "lra"), and the decay of FD
+-- and SKI, in whose code it is an option. The causal SKI keeps our unused values of negative lags.
 function published.state(kind, dictionary, module)
   local state, k, own = {}, kinds[kind], module and module:state() or {}
   local untied = k.tied and translated(k.rows, k.tied, 1, 2) -- our name of a separate output map
@@ -127,12 +208,20 @@ function published.state(kind, dictionary, module)
     if embedding and not tied and not untied then
       error(("'%s' differs from the embedding, to which it is tied here"):format(name), 2)
     end
-    if name ~= k.version and not tied then
-      local ours = published.ours(kind, name)
+    local ours = name ~= k.version and not tied and not name:find "%.num_batches_tracked$"
+      and published.ours(kind, name)
+    if ours and not (module and not own[ours] and unused(k, module, ours)) then
       local theta = ours:gsub("decay%.gamma$", "decay.theta")
       if own[theta] then ours = theta end
+      if ours:find "encoder%.pos$" or ours:find "encoder%.neg$" or ours:find "backend_taps$" then
+        ours, t = of_ski(ours, t, own)
+      end
       state[ours] = ours:find "decay%.%a+$" and t:reshape(-1) or t
     end
+  end
+  for name, t in pairs(own) do
+    local positive, found = name:gsub("encoder%.neg$", "encoder.pos")
+    if found == 1 and state[positive] and not state[name] then state[name] = t end
   end
   return state
 end
@@ -144,6 +233,9 @@ published.options = published_options
 -- Returns the state of a module as a published state dictionary (name -> tensor), the reverse of
 -- published.state. Raises if the published code lacks a parameter or an option of the module.
 function published.dictionary(kind, module)
+  if kind == "lra" or kind == "image" then
+    error(("published.dictionary: state dictionaries of kind '%s' are only read"):format(kind), 2)
+  end
   published.options(kind, module)
   local dictionary, k, heads, state = {}, kinds[kind], {}, module:state()
   for _, entry in ipairs(module:modules()) do

@@ -32,17 +32,20 @@ local tno = {
   },
   rpe_act = choice("act", acts), rpe_norm = choice("norm_type", norms), rpe_residual = "residual",
   rpe_input = { integer = { par_type = 1 }, normalised = { par_type = 2 }, exp = { par_type = 3 } },
+  bias = "bias", normalize = { [false] = {} }, act_first = { [false] = {} },
 }
 
 -- TnnLayer of tnn-pytorch exposes few options of its parts.
 local layer = {
   layout = { A = { prenorm = true }, ["C-tnn"] = { prenorm = false } },
   norm = choice("norm_type", norms), glu_act = choice("glu_act", acts),
-  act = choice("gtu_act", acts), mixer_norm = { none = {} },
+  act = choice("gtu_act", acts), mixer_norm = { none = {} }, gtu_form = { gtu = {} },
+  glu_form = { glu = {} },
   causal = "causal", heads = "num_heads", coef_act = { none = {} },
   decay = { fixed = { use_decay = true }, none = { use_decay = false } },
   rpe_act = choice("rpe_act", acts), rpe_norm = tno.rpe_norm, rpe_residual = { [false] = {} },
-  rpe_input = { integer = {} },
+  rpe_input = { integer = {} }, bias = { [true] = {} }, final_act = { none = {} },
+  normalize = tno.normalize, act_first = tno.act_first,
 }
 
 local fairseq = overlay(tno, {
@@ -50,7 +53,8 @@ local fairseq = overlay(tno, {
   mixer_norm = { none = { use_norm = false },
     simplermsnorm = { use_norm = true, norm_type = "simplermsnorm" },
     layernorm = { use_norm = true, norm_type = "layernorm" } },
-  rpe_act = layer.rpe_act,
+  rpe_act = layer.rpe_act, final_act = choice("fina_act", acts), bias = layer.bias,
+  normalize = "normalize", gtu_form = layer.gtu_form, glu_form = layer.glu_form,
 })
 
 local kinds = suggest.strict("published", {
@@ -90,6 +94,8 @@ function facts.TNO(module)
     backend = module.domain ~= "lag" and o.backend or nil, max_lag = o.max_lag, horizon = o.horizon,
     causal = o.causal, heads = o.heads, coef_act = o.act, decay = decays[o.decay] or "fixed",
     decay_floor = o.decay == "learnable" and o.decay_floor or nil,
+    normalize = o.normalize, nodes = o.nodes,
+    coef_taps = o.taps > 0 and o.taps or nil, act_first = o.act ~= "none" and o.act_first,
   }
   if o.encoder ~= "mlp" then
     found.encoder = type(o.encoder) == "string" and o.encoder or "code of the script"
@@ -97,17 +103,22 @@ function facts.TNO(module)
   end
   local rpe = module.encoder.opt
   found.rpe_act, found.rpe_norm, found.rpe_residual = rpe.act, rpe.norm, rpe.residual
-  found.rpe_input = rpe.input
+  found.rpe_input, found.bias = rpe.input, rpe.bias
   if rpe.output_norm ~= rpe.norm then found.output_norm = rpe.output_norm end
   return found
 end
 
 function facts.GTU(module)
   local o = module.opt
-  return { act = o.act, mixer_norm = o.norm, grid = o.grid and table.concat(o.grid, " x ") }
+  return { act = o.act, bias = o.bias, mixer_norm = o.norm, gtu_form = o.form,
+    shift = o.shift > 0 and o.shift or nil,
+    grid = o.grid and table.concat(o.grid, " x ") }
 end
 
-function facts.GLU(module) return { glu_act = module.opt.act } end
+function facts.GLU(module)
+  local o = module.opt
+  return { glu_act = o.act, final_act = o.final_act, glu_form = o.form, bias = o.bias }
+end
 
 function facts.Block(module)
   local o, mixer, channel = module.opt, module.token.kind, module.feature and module.feature.kind

@@ -40,8 +40,8 @@ local spec = options.declare "tl.recurrent.new" {
 -- declares this by Class.stepwise = true.
 local stepwise = {}
 for _, name in ipairs { "Linear", "Embedding", "Dropout", "Activation", "LayerNorm", "RMSNorm",
-  "SimpleRMSNorm", "ScaleNorm", "BatchNorm", "GLU", "FeedForward", "GTU", "Block", "ModuleList",
-  "Sequential" } do
+  "SimpleRMSNorm", "ScaleNorm", "GatedRMSNorm", "BatchNorm", "GLU", "FeedForward", "GTU", "Block",
+  "ModuleList", "Sequential" } do
   stepwise[nn[name]] = true
 end
 
@@ -120,6 +120,9 @@ local function visit(module, name, seen, found, carriers)
     if not module.opt.causal then
       refuse(name, "(TNO) is not causal: it sees later positions")
     end
+    if module.opt.normalize then
+      refuse(name, "(TNO) divides by sums that grow with the position (normalize)")
+    end
     found[#found + 1] = { name = name, module = module }
     return
   end
@@ -187,8 +190,10 @@ function recurrent.kernel(tno, lags, name)
   return core.no_grad(function()
     local o, entry = tno.opt, tno:plan(lags)
     if tno.domain ~= "lag" then return impulse_kernel(tno, lags, name or "") end
-    local t = core.precision("float32", tno.encoder, entry.asked, lags, tno.domain)
-    if o.act == "none" then return t, tno.decay and tno.decay:value() end
+    if o.taps > 0 then return tno:coefficients(lags) end
+    local t = tno.cache:encoded(lags)
+    if o.act_first then t = act.act[o.act](t) end
+    if o.act == "none" or o.act_first then return t, tno.decay and tno.decay:value() end
     if tno.decay then t = tno.decay(t, entry.asked) end
     return act.act[o.act](t)
   end)

@@ -11,9 +11,12 @@ local sizes = {}
 
 local OBJECTS = 65536 -- bytes of small Lua and C objects per block and per layer of its encoder
 
-local function linear(inputs, outputs) return (inputs + 1.0) * outputs end
+-- bias: false for a map without biases.
+local function linear(inputs, outputs, bias)
+  return (inputs + (bias == false and 0.0 or 1.0)) * outputs
+end
 
-local norms = { layernorm = 2.0, batchnorm = 2.0, rmsnorm = 1.0 }
+local norms = { layernorm = 2.0, batchnorm = 2.0, rmsnorm = 1.0, gatedrmsnorm = 2.0 }
 
 local function norm(name, dim)
   return name == "scalenorm" and 1.0 or (norms[name] or 0.0) * dim
@@ -64,8 +67,9 @@ local counts = {}
 function counts.RPE(e)
   local inner = norm(e.norm, e.hidden)
   local inputs = e.input == "sincos" and 2 * e.frequencies or 1
-  return linear(inputs, e.hidden) + e.layers * (inner + linear(e.hidden, e.hidden))
-    + norm(e.output_norm or e.norm, e.hidden) + linear(e.hidden, e.dim)
+  return linear(inputs, e.hidden, e.bias)
+    + e.layers * (inner + linear(e.hidden, e.hidden, e.bias))
+    + norm(e.output_norm or e.norm, e.hidden) + linear(e.hidden, e.dim, e.bias)
 end
 
 function counts.Table(e) return (2.0 * e.length - 1) * e.dim end
@@ -103,15 +107,18 @@ local function tno(o)
   local t, d = stack.tno_options(o), inside(o)
   local width, domain, own = operator(t, d)
   local kind, e = encoder(o, t, width, domain)
+  own = own + (t.taps + 0.0) * d
   local one = own + (kind and counts[kind](e) or 0.0) + (o.decay == "none" and 0 or d)
-  return o.grid and 2 * one or one
+  return (o.grid and not o.grid_shared) and 2 * one or one
 end
 
 -- ---- Parameters ----
 
 local function gtu(o)
   local width = inside(o)
-  return 2 * linear(o.dim, width) + linear(width, o.dim) + tno(o) + norm(o.mixer_norm, width)
+  local maps = ({ gtu = 2, shared = 1, dtu = 3 })[o.gtu_form]
+  return maps * linear(o.dim, width, o.bias) + linear(width, o.dim, o.bias) + tno(o)
+    + norm(o.mixer_norm, width)
 end
 
 local function token(o)
@@ -142,8 +149,9 @@ function sizes.blocks(o)
   local block, channel = one_norm, stack.channel(o)
   if o.layout == "B" then block = block + norm(o.inner_norm or o.norm, o.dim) end
   if channel ~= "none" then
-    local hidden, maps = o.glu_dim or o.dim, channel == "glu" and 2 or 1
-    block = block + one_norm + maps * linear(o.dim, hidden) + linear(hidden, o.dim)
+    local hidden, maps = o.glu_dim or o.dim, channel == "glu" and o.glu_form == "glu" and 2 or 1
+    block = block + one_norm + maps * linear(o.dim, hidden, o.bias)
+      + linear(hidden, o.dim, o.bias)
   end
   return o.layers * block + over_blocks(o, token)
 end

@@ -66,6 +66,11 @@ local function blocks()
     { "glu_dim", field { type = "int", min = 1, max = 1 << 31, optional = true },
       "width inside the channel mixer (as dim)" },
     { "act", nn.act_option "silu", "activation of the structure's mixers and the channel mixer" },
+    { "final_act", nn.act_option "none", "activation of the result of the channel mixer glu" },
+    { "glu_form", nn.GLU.spec.fields.form, "shared: both factors of the channel mixer glu are of "
+      .. "one linear map" },
+    { "bias", true, "the linear maps of GTUs, of their encoders mlp and lra and of the channel "
+      .. "mixer have biases" },
     { "heads", positive(1), "heads of attention and of the decay alibi" },
     { "causal", true, "a token sees itself and earlier ones only" },
   }
@@ -94,10 +99,19 @@ local function operators()
     { "decay_mean", 3.0, "mean of the initial parameters of the decay learnable" },
     { "decay_floor", 0.0, "smallest gamma of the decay learnable" },
     { "coef_act", nn.act_option "none", "activation of the coefficients" },
+    { "coef_act_first", false, "apply coef_act before the decay" },
+    { "normalize", false, "divide the operators' output by that for a sequence of ones" },
+    { "nodes", nn.TNO.spec.fields.nodes,
+      "lags at which the encoders lra, mlp, piecewise are evaluated; linear between them" },
+    { "coef_taps", field { default = 0, min = 0 },
+      "lags, from 0 or around it, to whose coefficients free numbers are added" },
     { "backend", "rac", "which plugin applies the operators" },
     { "backend_options", {}, "options of the plugin" },
     { "grid", nn.GTU.spec.fields.grid, "{height, width}: operators along the axes of an image" },
     { "grid_form", nn.GTU.spec.fields.grid_form, "how the operators of the axes are combined" },
+    { "grid_shared", false, "one operator for both axes" },
+    { "shift", nn.GTU.spec.fields.shift, "share of the position before in the input of GTUs" },
+    { "gtu_form", nn.GTU.spec.fields.form, "gates of GTUs (as their option form)" },
   }
 end
 
@@ -111,6 +125,9 @@ local function others()
       "dropout of the embedding and of each mixer's output" },
     { "layer_dropout", field { type = "number", min = 0, max = 0.999, optional = true },
       "dropout of the mixers alone (as dropout; 0 for structure gtu, as published)" },
+    { "drop_path", field { default = 0.0, min = 0, max = 0.999 },
+      "probability of leaving out a mixer of the last block for a sequence; grows from 0 over the "
+      .. "blocks" },
     { "tno_dropout", field { default = 0.0, min = 0, max = 0.999 },
       "dropout of the operators' output (2-D LRA models)" },
     { "gate_dropout", field { default = 0.0, min = 0, max = 0.999 },
@@ -169,7 +186,7 @@ end
 function stack.tno_options(o)
   local rpe = nil
   if encoders.networks[o.encoder] then
-    rpe = { hidden = o.rpe_dim, act = o.rpe_act, input = o.rpe_input,
+    rpe = { hidden = o.rpe_dim, act = o.rpe_act, input = o.rpe_input, bias = o.bias,
       init = o.init == "bert" and "bert" or "torch" }
   end
   if o.encoder == "mlp" then
@@ -178,15 +195,18 @@ function stack.tno_options(o)
   return {
     causal = o.causal, heads = o.heads, backend = o.backend, backend_options = o.backend_options,
     encoder = o.encoder, rpe = rpe, table_length = o.table_length,
-    encoder_options = o.encoder_options, act = o.coef_act, max_lag = o.max_lag,
+    encoder_options = o.encoder_options, act = o.coef_act, act_first = o.coef_act_first,
+    normalize = o.normalize, nodes = o.nodes, taps = o.coef_taps, max_lag = o.max_lag,
     horizon = o.horizon, decay = o.decay, decay_mean = o.decay_mean, decay_floor = o.decay_floor,
   }
 end
 
 local function gtu_options(o)
   return {
-    expand = o.expand, act = o.act, init = gated_init(o), norm = o.mixer_norm, causal = o.causal,
-    dropout = o.tno_dropout, grid = o.grid, grid_form = o.grid_form, tno = stack.tno_options(o),
+    expand = o.expand, act = o.act, bias = o.bias, init = gated_init(o),
+    norm = o.mixer_norm, causal = o.causal,
+    dropout = o.tno_dropout, grid = o.grid, grid_form = o.grid_form,
+    grid_shared = o.grid_shared, shift = o.shift, form = o.gtu_form, tno = stack.tno_options(o),
   }
 end
 
@@ -201,14 +221,17 @@ local function attention(o)
 end
 
 -- Returns the model's options for a named mixer. The GTU takes all options of the structure
--- gtu+glu; others take those that they declare, and their own default of init for "auto".
+-- gtu+glu; others take those that they declare, and their own defaults of init for "auto" and of
+-- bias for true.
 local function options_of_named(o)
   if o.mixer == "gtu" then return gtu_options(o) end
-  return {
+  local own = {
     causal = o.causal, heads = o.heads, max_length = o.max_length, backend = o.backend,
     init = o.init ~= "auto" and stack.plain_init(o) or nil,
     positions = o.positions == "alibi" and "alibi" or nil,
   }
+  if not o.bias then own.bias = false end
+  return own
 end
 
 -- Raises an error unless mixer_options of a list of mixers has tables by the names in the list.
@@ -243,6 +266,10 @@ function stack.token(o)
     error("mixer_options requires a named mixer, such as mixer = 'attention'", 0)
   end
   if o.mixer then return o.mixer(o.dim) end
+  if not (o.bias or o.structure:find "^gtu") then
+    error(("bias = false is not defined for the attention of structure '%s'"):format(
+      o.structure), 0)
+  end
   return o.structure:find "^gtu" and nn.GTU(o.dim, gtu_options(o)) or attention(o)
 end
 
@@ -253,16 +280,21 @@ end
 
 local function channel_mixer(o)
   local kind = stack.channel(o)
-  local more = { hidden = o.glu_dim, act = o.act, init = stack.plain_init(o) }
+  local more = { hidden = o.glu_dim, act = o.act, bias = o.bias, init = stack.plain_init(o) }
+  if kind ~= "glu" and o.final_act ~= "none" then
+    error(("final_act acts in the channel mixer glu, not in %s"):format(kind), 0)
+  end
   if kind == "ffn" then return nn.FeedForward(o.dim, more) end
-  more.dropout = o.gate_dropout
+  more.dropout, more.final_act, more.form = o.gate_dropout, o.final_act, o.glu_form
   return kind == "glu" and nn.GLU(o.dim, more) or nil
 end
 
-function stack.block(o)
+-- Makes block i.
+function stack.block(o, i)
   return nn.Block(o.dim, stack.token(o), channel_mixer(o), {
     layout = o.layout, norm = o.norm, inner_norm = o.inner_norm,
     dropout = o.layer_dropout or (o.structure == "gtu" and 0 or o.dropout),
+    drop_path = o.drop_path * (o.layers > 1 and (i - 1) / (o.layers - 1) or 1),
   })
 end
 
@@ -304,7 +336,7 @@ function stack.layers(who, o)
   end
   if type(o.mixer) == "table" then check_names(o) end
   local layers = nn.ModuleList()
-  for i = 1, o.layers do layers:append(stack.block(stack.of_block(o, i))) end
+  for i = 1, o.layers do layers:append(stack.block(stack.of_block(o, i), i)) end
   return layers
 end
 

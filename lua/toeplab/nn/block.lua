@@ -1,5 +1,6 @@
 -- nn/block.lua: defines Block: a token mixer and a channel mixer, each with norm and residual.
 
+local core = require "toeplab.core"
 local modules = require "toeplab.nn.class"
 local Dropout = require("toeplab.nn.dropout").Dropout
 local norms = require "toeplab.nn.norm"
@@ -44,8 +45,10 @@ end
 
 -- x <- layout(x, token), then x <- layout(x, feature) if a channel mixer is given.   x [b,n,dim]
 -- inner_norm is the second norm of layout B; by default it is of the same kind as norm. The layout
--- none has neither norms nor dropout. Block(x, mask) passes mask [b,n], which is 1 for a token and
--- 0 for padding, to a token mixer whose class sets takes_mask = true; others see padding as tokens.
+-- none has neither norms nor dropout. In training, drop_path leaves out a mixer's result for a
+-- sequence with this probability, and else divides it by 1 - drop_path (stochastic depth, Huang et
+-- al. 2016), where the layouts drop. Block(x, mask) passes mask [b,n], which is 1 for a token and 0
+-- for padding, to a token mixer whose class sets takes_mask = true; others see padding as tokens.
 -- Block(x, mask, kept) hides padding from these and from batch norms too: it sets padding to 0
 -- before the token mixer, and passes kept (models/padding.lua) to the norms.
 -- Block(x, nil, nil, documents) mixes each document alone (nn/documents.lua).
@@ -59,6 +62,8 @@ local Block = modules.class("Block", {
   inner_norm = options.field { type = "string", optional = true,
     choices = norms.norm_option("none").choices, help = "second norm of layout B (as norm)" },
   dropout = options.field { default = 0.0, min = 0, max = 0.999 },
+  drop_path = options.field { default = 0.0, min = 0, max = 0.999,
+    help = "probability of leaving out a mixer for a sequence, in training" },
 }, { "dim", "token", "feature" },
   "x [b,n,dim] -> [b,n,dim]: a token mixer and a channel mixer, each with norm and shortcut")
 
@@ -72,6 +77,17 @@ function Block:build(o)
     self.feature = o.feature
   end
   self.drop = Dropout(o.dropout)
+  if o.drop_path > 0 and not normed then
+    error("Block: layout none has no shortcut, which drop_path requires", 0)
+  end
+  if o.drop_path > 0 then self.path = Dropout(o.drop_path) end
+end
+
+-- Returns what drops numbers, or the result for a sequence, of a mixer's result.
+local function dropping(self)
+  local path = self.path
+  if not path then return self.drop end
+  return function(y) return self.drop(y) * path(core.ones(y:dim(1), 1, 1)) end
 end
 
 -- Returns y, the token mixer's result for x; raises unless it has the shape of x.
@@ -101,11 +117,13 @@ function Block:forward(x, mask, kept, documents)
   local function norm(module)
     return kept and module and function(y) return module(y, kept) end or module
   end
-  x = layouts[o.layout](x, token_of(self, mask, kept, documents), norm(self.token_norm), self.drop,
+  local drop = dropping(self)
+  local token = token_of(self, mask, kept, documents)
+  x = layouts[o.layout](x, token, norm(self.token_norm), drop,
     norm(self.token_inner))
   if not self.feature then return x end
   return layouts[o.layout == "B" and "A" or o.layout](x, self.feature, norm(self.feature_norm),
-    self.drop)
+    drop)
 end
 
 function Block:brief()

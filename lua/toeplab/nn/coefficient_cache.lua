@@ -21,6 +21,7 @@ local chosen_backends = require "toeplab.nn.chosen_backends"
 local class = require "toeplab.nn.class"
 local defer = require "toeplab.base.defer"
 local horizon = require "toeplab.nn.horizon"
+local rows = require "toeplab.nn.encoders.rows"
 local shapes = require "toeplab.nn.shapes"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
@@ -110,6 +111,17 @@ local function check(self, operator, n)
   end
 end
 
+-- Returns {points = count lags, evenly spaced from the first of asked to the last, places = where
+-- those of asked fall between them}; nil if there are not more of these than count.
+local function nodes(asked, count)
+  local p = asked:dim(1)
+  if not count or p <= count then return nil end
+  local first, last = rows.span(asked)
+  local step = (last - first) / (count - 1)
+  return { points = core.affine(core.range(0, count - 1), step, first),
+    places = rows.between(asked, function(k) return rows.cell((k - first) / step, count) end) }
+end
+
 local function record(self, n)
   local o, count, dim = self.layer.opt, self.lags, self.part and self.part.count
   local cut = count and count < n
@@ -124,6 +136,7 @@ local function record(self, n)
     r.before, r.after = o.causal and 0 or n - count, n - count
     r.asked = points:narrow(1, r.before + 1, points:dim(1) - r.before - r.after)
   end
+  r.nodes = nodes(r.asked, o.nodes)
   return r
 end
 
@@ -160,24 +173,35 @@ end
 -- ---- Coefficients -------------------------------------------------------------------------------
 
 -- Returns the encoder's output for the channels of the cache. A network computes only these.
-local function encode(self, n, asked, factors)
-  local layer, part = self.layer, self.part
-  local encoder = layer.encoder
+local function encode(self, n, factors)
+  local layer, part, r = self.layer, self.part, self:at(n)
+  local encoder, asked = layer.encoder, r.nodes and r.nodes.points or r.asked
+  local coef
   if part and class.ismodule(encoder) and encoder.scales then
-    return core.precision("float32", encoder, asked, n, layer.domain, factors, part)
+    coef = core.precision("float32", encoder, asked, n, layer.domain, factors, part)
+  else
+    coef = shapes.part(core.precision("float32", encoder, asked, n, layer.domain, factors), 2, part)
   end
-  local coef = core.precision("float32", encoder, asked, n, layer.domain, factors)
-  return shapes.part(coef, 2, part)
+  return r.nodes and rows.interpolate(coef, r.nodes.places) or coef
 end
+
+-- Returns the encoder's output at length n at the points asked, before decay and activation.
+function Coefficients:encoded(n) return encode(self, n) end
 
 local function compute(self, n)
   local layer, r = self.layer, self:at(n)
-  local encoder, decay = layer.encoder, layer.decay
+  local o, encoder, decay = layer.opt, layer.encoder, layer.decay
   local scales = decay and class.ismodule(encoder) and encoder.scales
+    and not (o.act_first or r.nodes)
   local factors = scales and decay:factors(r.asked) or nil
-  local coef = encode(self, n, r.asked, factors)
+  local coef = encode(self, n, factors)
+  if o.act_first then coef = act.act[o.act](coef) end
   if decay and not factors then coef = decay(coef, r.asked, self.part) end
-  coef = act.act[layer.opt.act](coef)
+  if not o.act_first then coef = act.act[o.act](coef) end
+  if o.taps > 0 then
+    local first = o.causal and 0 or -(o.taps // 2)
+    coef = coef + rows.place(shapes.part(layer.taps, 2, self.part), first, r.asked)
+  end
   return r.after and shapes.pad(coef, 1, r.before, r.after) or coef
 end
 

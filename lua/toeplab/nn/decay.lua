@@ -12,7 +12,8 @@ local SMALLEST = 0x1p-126 -- the smallest normal float32
 
 local function usable(kind)
   if type(kind) ~= "number" or (kind > 0 and kind <= 1) then return true end
-  return false, ("= %g must be above 0 and at most 1"):format(kind)
+  return false, ("= %g must be above 0 and at most 1%s"):format(kind,
+    kind == 0 and "; max_lag = 1 computes what 0 would" or "")
 end
 
 -- Declares an option for the kind of decay. Further arguments are more accepted words, such as

@@ -11,12 +11,14 @@ local FeedForward = class("FeedForward", {
   dim = options.field { type = "int", min = 1 },
   hidden = options.field { type = "int", min = 1, optional = true },
   act = act.act_option "relu",
+  bias = true,
   init = options.field { type = "function|string", default = "torch" },
 }, { "dim" }, "x [..,dim] -> [..,dim]: a network with one hidden layer")
 
 function FeedForward:build(o)
-  self.fc1 = Linear(o.dim, o.hidden or o.dim, { init = o.init })
-  self.fc2 = Linear(o.hidden or o.dim, o.dim, { init = o.init })
+  local how = { init = o.init, bias = o.bias }
+  self.fc1 = Linear(o.dim, o.hidden or o.dim, how)
+  self.fc2 = Linear(o.hidden or o.dim, o.dim, how)
 end
 
 function FeedForward:forward(x)

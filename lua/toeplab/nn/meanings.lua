@@ -12,6 +12,7 @@ return {
   expand = "width inside, as a multiple of dim",
   features = "random features of each head",
   ffn_dim = "width inside (default: 4 dim)",
+  final_act = "activation of the result",
   head_dim = "channels of a head (default: dim / heads)",
   heads = "number of heads",
   hidden = "width inside (default: dim)",

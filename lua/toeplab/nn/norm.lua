@@ -56,6 +56,19 @@ function SimpleRMSNorm:forward(x)
   return core.simple_rms_norm(x, self.opt.eps)
 end
 
+-- y = weight x / (||x||/sqrt(dim) + eps) sigmoid(gate x), as in the published code of TNN.
+local GatedRMSNorm = norm_class("GatedRMSNorm", 1e-8,
+  "over the root mean square, weighted and gated")
+
+function GatedRMSNorm:build(o)
+  self.weight = parameter(core.ones(o.dim))
+  self.gate = parameter(core.ones(o.dim))
+end
+
+function GatedRMSNorm:forward(x)
+  return core.sigmoid(self.gate * x) * (self.weight * core.simple_rms_norm(x, self.opt.eps))
+end
+
 -- y = weight x / max(||x||/sqrt(dim), eps), weight one number (Nguyen & Salazar 2019, as in FLASH).
 local ScaleNorm = norm_class("ScaleNorm", 1e-5, "over the root mean square, with one weight")
 
@@ -114,7 +127,7 @@ end
 
 local kinds = {
   layernorm = LayerNorm, rmsnorm = RMSNorm, simplermsnorm = SimpleRMSNorm, scalenorm = ScaleNorm,
-  batchnorm = BatchNorm, none = NoNorm,
+  gatedrmsnorm = GatedRMSNorm, batchnorm = BatchNorm, none = NoNorm,
 }
 
 -- Declares an option whose value is the name of a norm.
@@ -129,5 +142,6 @@ end
 
 return {
   norm = norm, norm_option = norm_option, LayerNorm = LayerNorm, RMSNorm = RMSNorm,
-  SimpleRMSNorm = SimpleRMSNorm, ScaleNorm = ScaleNorm, BatchNorm = BatchNorm,
+  SimpleRMSNorm = SimpleRMSNorm, ScaleNorm = ScaleNorm, GatedRMSNorm = GatedRMSNorm,
+  BatchNorm = BatchNorm,
 }

@@ -37,7 +37,7 @@ end
 -- The classes whose modules work on each token alone, or support cut sequences.
 local local_in_tokens = {}
 for name in ([[Embedding Linear GLU FeedForward Block GTU TNO Dropout ModuleList Sequential TnnLM
-  LayerNorm RMSNorm SimpleRMSNorm ScaleNorm NoNorm]]):gmatch "%S+" do
+  LayerNorm RMSNorm SimpleRMSNorm ScaleNorm GatedRMSNorm NoNorm]]):gmatch "%S+" do
   local_in_tokens[name] = true
 end
 

@@ -3,8 +3,9 @@
 --
 -- The functions below take a list names of {pattern, replacement} for string.gsub; the first whose
 -- whole pattern matches is used; the replacement false means that the module has no such parameter.
--- Without a match the name is ours. The optional field names.state holds tensors by our names that
--- are added to the case's, or replace them.
+-- Without a match the name is ours. A function names.rename, from a published name to ours, may
+-- replace the list. The optional field names.state holds tensors by our names that are added to
+-- the case's, or replace them.
 
 local core = require "toeplab.core"
 local distance = require("toeplab.verify.distance").distance
@@ -13,6 +14,7 @@ local module_case = {}
 
 -- Returns our name of a published parameter; nil if the module has none.
 function module_case.ours(names, name)
+  if names.rename then return names.rename(name) end
   for _, pair in ipairs(names) do
     local pattern = "^" .. pair[1] .. "$"
     if name:find(pattern) then return pair[2] and (name:gsub(pattern, pair[2])) end

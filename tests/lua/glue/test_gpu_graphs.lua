@@ -93,7 +93,8 @@ end
 
 for name, given in pairs {
   s4 = { state = 4 }, s4d = { state = 4 }, dss = { state = 3 }, gss = { state = 4, inner = 4 },
-  mamba = { state = 3 }, ssd = { state = 3, head_dim = 4 }, hgrn2 = { head_dim = 4 }, gla = {},
+  mamba = { state = 3 }, ssd = { state = 3, head_dim = 4 }, hgrn2 = { head_dim = 4 },
+  gla = {}, hgrn = {},
   retention = { heads = 2 }, delta_net = { heads = 2 }, gated_delta_net = { heads = 2 },
   gru = {}, lstm = {},
   longconv = { length = 20 }, sgconv = { length = 20, size = 4 }, stu = { length = 20,

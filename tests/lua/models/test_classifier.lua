@@ -79,7 +79,7 @@ local function apart(pool)
 end
 
 t.test("pools all tokens except padding", function()
-  for _, pool in ipairs { "mean", "last" } do
+  for _, pool in ipairs { "mean", "last", "first", "sum" } do
     local model, ids = apart(pool), random_ids(2, 6, 7)
     local both = core.no_grad(model, ids, core.ids { 4, 6 })
     local first = core.no_grad(model, ids:narrow(1, 1, 1):narrow(2, 1, 4), core.ids { 4 })
@@ -87,8 +87,10 @@ t.test("pools all tokens except padding", function()
     t.eq(both:narrow(1, 1, 1), first, 1e-6)
     t.eq(both:narrow(1, 2, 1), second, 1e-6)
     local hidden = core.no_grad(function() return model:hidden(ids) end)
-    local pooled = pool == "last" and hidden:narrow(1, 1, 1):narrow(2, 4, 1):reshape(1, 4)
-      or hidden:narrow(1, 1, 1):narrow(2, 1, 4):mean(2)
+    local states = hidden:narrow(1, 1, 1):narrow(2, 1, 4)
+    local pooled = ({ mean = states:mean(2), sum = states:sum(2),
+      last = states:narrow(2, 4, 1):reshape(1, 4),
+      first = states:narrow(2, 1, 1):reshape(1, 4) })[pool]
     t.eq(both:narrow(1, 1, 1), core.no_grad(model.head, pooled), 1e-6)
   end
 end)
@@ -209,7 +211,7 @@ end)
 -- ---- Gradients ----------------------------------------------------------------------------------
 
 t.test("gradients of all parameters, against differences", function()
-  for _, pool in ipairs { "mean", "last" } do
+  for _, pool in ipairs { "mean", "last", "first", "sum" } do
     local model, ids = tiny { pool = pool, init = "torch", rpe_act = "silu" }, random_ids(3, 5, 7)
     local lengths, labels = core.ids { 5, 2, 4 }, core.ids { 0, 2, 1 }
     local function loss() return core.cross_entropy(model(ids, lengths), labels) end

@@ -123,6 +123,108 @@ t.test("the model decides whether decay is learnable and the output map separate
     ["encoder.lm_head.weight"] = core.ones(2, 2) })
 end)
 
+-- ---- Kinds that are read only -------------------------------------------------------------------
+
+-- Returns the state of a model under published names, with the decays as [1,1,w].
+local function dictionary_of(kind, model)
+  local dictionary = {}
+  for name, x in pairs(model:state()) do
+    dictionary[published.theirs(kind, name)] = name:find "gamma$" and x:reshape(1, 1, -1) or x
+  end
+  return dictionary
+end
+
+local function read_back(kind, model, dictionary, wants)
+  for _, name in ipairs(wants) do t.ok(dictionary[name], name .. " is missing") end
+  same_tensors(published.state(kind, dictionary, model), model:state())
+end
+
+t.test("reads the names of the LRA models, without the norm that they do not use", function()
+  local o = { vocab = 7, classes = 2, dim = 4, layers = 2, decay = 0.9 }
+  local model = tl.models.tnn_classifier(o)
+  local dictionary = dictionary_of("lra", model)
+  for _, i in ipairs { 0, 2 } do
+    dictionary[("model.layers.%d.layer.pre_norm.weight"):format(i)] = core.ones(4)
+    dictionary[("model.layers.%d.norm.norm.num_batches_tracked"):format(i)] = core.ones(1)
+  end
+  read_back("lra", model, dictionary, { "encoder.0.weight", "model.layers.0.norm.norm.weight",
+    "model.layers.2.norm.norm.running_mean", "model.layers.2.layer.u_proj.bias",
+    "model.layers.0.layer.toep.gamma", "model.layers.2.layer.toep.dpb.pos1.1.weight",
+    "model.layers.3.layer.l3.weight", "model.norm.norm.bias", "decoder.output_transform.weight" })
+  t.raises(published.ours, "no parameter corresponds", "lra", "model.layers.1.layer.u_proj.weight")
+  o.norm, o.final_norm, o.pair, o.grid = "layernorm", "layernorm", true, { 2, 3 }
+  model = tl.models.tnn_classifier(o)
+  local plain = {}
+  for name, x in pairs(dictionary_of("lra", model)) do
+    name = name:gsub("norm%.norm", "norm") -- as layer norms are named
+    plain[name:gsub("output_transform", "retrieval.classifier.2")] = x
+  end
+  read_back("lra", model, plain, { "model.layers.3.norm.weight", "model.norm.weight",
+    "model.layers.0.layer.toep1.gamma", "model.layers.0.layer.toep2.dpb.pos3.2.weight",
+    "decoder.retrieval.classifier.0.weight", "decoder.retrieval.classifier.2.bias" })
+  o.layout, o.inner_norm = "B", "layernorm"
+  model = tl.models.tnn_classifier(o)
+  read_back("lra", model, dictionary_of("lra", model), { "model.layers.2.layer.pre_norm.bias" })
+  t.raises(published.dictionary, "kind 'lra' are only read", "lra", model)
+end)
+
+t.test("reads the names of the image models", function()
+  local model = tl.models.tnn_image { classes = 3, patch = 2, grid = { 2, 3 }, dim = 4, layers = 2 }
+  read_back("image", model, dictionary_of("image", model), { "to_patch_embedding.1.weight",
+    "head.1.bias", "layers.1.token_mixer.toep1.rpe.pos_proj.weight",
+    "layers.0.token_mixer.toep2.gamma", "layers.1.token_mixer.o.bias",
+    "layers.1.feature_mixer.l2.weight" })
+end)
+
+t.test("reads an FD-TNN by fairseq's names, without the decay that it does not use", function()
+  local model = tl.models.tnn_lm(with { backend = "fd", decay = "none", heads = 1 })
+  local dictionary = dictionary_of("fairseq_lm", model)
+  dictionary["decoder.version"] = core.ones(1)
+  dictionary["decoder.layers.1.self_attn.gtu.toep.gamma"] = core.ones(1, 1, 12)
+  read_back("fairseq_lm", model, dictionary,
+    { "decoder.layers.1.self_attn.gtu.toep.rpe.out.2.weight" })
+end)
+
+t.test("reads SKI's kernel and taps, both ways and causal", function()
+  local r, lambda = 3, 0.8
+  local function random(...) return tl.nn.init.normal(core.zeros(...), 0, 1) end
+  local dictionary = { alphas = random(1, 2, 1, r), betas = random(1, 2, 1, r),
+    conv_kernel = random(2, 5), gamma = core.ones(1) }
+  local function tno(more)
+    return tl.nn.TNO(2, tl.overlay({ decay = "none", encoder = "piecewise",
+      encoder_options = { nodes = 2 * r + 1, lambda = lambda } }, more))
+  end
+  local both = tno { causal = false, backend = "ski", backend_options = { inducing = r, taps = 5,
+    lambda = lambda, parts = "sparse" } }
+  both:load(published.state("tno", dictionary, both))
+  local function values(c, i) -- of the grid on [-1,1]: betas, 0, alphas
+    if i == r then return 0 end
+    return i < r and dictionary.betas:get(1, c, 1, i + 1)
+      or dictionary.alphas:get(1, c, 1, i - r)
+  end
+  local at = core.tensor { -1, -0.4, 0, 0.1, 1 }
+  local got, dense = both.encoder(at, 6, "warp"), both:dense(6)
+  for c = 1, 2 do
+    for p = 1, 5 do
+      local place = (at:get(p) + 1) * r
+      local low = math.min(place // 1, 2 * r - 1) | 0
+      t.eq(got:get(p, c), values(c, low) + (place - low) * (values(c, low + 1) - values(c, low)),
+        1e-5)
+    end
+    for i = 1, 6 do -- y_i = sum over j of w_j x_(i+j-m//2)
+      for j = 1, 6 do
+        local k = j - i + 3
+        t.eq(dense:get(c, i, j), k >= 1 and k <= 5 and dictionary.conv_kernel:get(c, k) or 0, 1e-6)
+      end
+    end
+  end
+  dictionary.betas = nil
+  local causal = tno { nodes = r, taps = 5 }
+  causal:load(published.state("tno", dictionary, causal))
+  t.eq(causal.taps, dictionary.conv_kernel:transpose(1, 2):totable())
+  t.eq(causal.encoder.pos, dictionary.alphas:reshape(2, r):transpose(1, 2):totable())
+end)
+
 -- ---- Options ------------------------------------------------------------------------------------
 
 local ids = { 3, 1, 6, 0, 1, 2 }
@@ -154,7 +256,8 @@ local in_fairseq = { { layout = "B" }, { layout = "B", norm = "layernorm", rpe_n
   { decay = "learnable", decay_floor = 0.5 }, { mixer_norm = "simplermsnorm" },
   { mixer_norm = "layernorm", norm = "layernorm", rpe_norm = "layernorm" },
   { coef_act = "sigmoid" }, { rpe_residual = true }, { rpe_input = "normalised" },
-  { rpe_input = "exp" }, { heads = 1 } }
+  { rpe_input = "exp" }, { heads = 1 }, { final_act = "silu" },
+  { normalize = true, coef_act = "sigmoid" } }
 
 local function check_forms(names, model, list)
   for _, more in ipairs(list) do
@@ -195,6 +298,14 @@ t.test("refuses what the published model lacks", function()
     ["no rpe_norm = 'simplermsnorm' where norm_type = 'layernorm'"] = { norm = "layernorm" },
     ["no inner_norm = 'rmsnorm'"] = { layout = "B", inner_norm = "rmsnorm" },
     ["no act = 'tanh'"] = { act = "tanh" },
+    ["no bias = false; it has true"] = { bias = false },
+    ["no act_first = true; it has false"] = { coef_act = "silu", coef_act_first = true },
+    ["no nodes = 4"] = { nodes = 4 },
+    ["no coef_taps = 4"] = { coef_taps = 4 },
+    ["no shift = 0.5"] = { shift = 0.5 },
+    ["no glu_form = 'shared'; it has 'glu'"] = { glu_form = "shared" },
+    ["no gtu_form = 'dtu'; it has 'gtu'"] = { gtu_form = "dtu" },
+    ["no mixer_norm = 'gatedrmsnorm'"] = { mixer_norm = "gatedrmsnorm" },
     ["no positions = 'sinusoidal'"] = { positions = "sinusoidal" },
     ["no parameter corresponds to our 'output_bias'"] = { output_bias = true },
   })
@@ -205,6 +316,8 @@ t.test("refuses what the published model lacks", function()
     ["no rpe_input = 'normalised'"] = { rpe_input = "normalised" },
     ["no rpe_residual = true"] = { rpe_residual = true },
     ["no coef_act = 'silu'"] = { coef_act = "silu" },
+    ["no final_act = 'silu'; it has 'none'"] = { final_act = "silu" },
+    ["no normalize = true; it has false"] = { normalize = true },
     ["no tied = false"] = { tied = false },
   })
   refused("fairseq_mlm", "tnn_mlm", {

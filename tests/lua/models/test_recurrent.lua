@@ -187,9 +187,8 @@ t.test("each mixer is stepped to the same numbers, or refused with its reason", 
     s4 = { state = 8 }, s4d = { state = 8 }, sgconv = { size = 4 },
     ssd = { state = 3, head_dim = 6 }, stu = { filters = 4 } }
   local known = { "attention", "conv", "delta_net", "dss", "gated_attention",
-    "gated_delta_net", "gla", "gru", "gss", "gtu", "hgrn2", "hyena", "linear_attention", "longconv",
-    "lstm",
-    "mamba", "retention", "s4", "s4d", "sgconv", "ssd", "stu" }
+    "gated_delta_net", "gla", "gru", "gss", "gtu", "hgrn", "hgrn2", "hyena", "linear_attention",
+    "longconv", "lstm", "mamba", "retention", "s4", "s4d", "sgconv", "ssd", "stu" }
   local stepped = {}
   for _, name in ipairs(mixers.names) do
     local fields = mixers.class(name).spec.fields

@@ -266,7 +266,7 @@ test("valid pairs work, and options reach their parts", function()
       eq(tno.encoder.opt.dim, causal and 2 or 4)
     end
   end
-  raises(nn.TNO, "max_lag is a lag", 2, { backend = "fd", decay = "none", max_lag = 4 })
+  raises(nn.TNO, "but max_lag is for lags", 2, { backend = "fd", decay = "none", max_lag = 4 })
   raises(nn.TNO, "'encoder_options' cannot be combined with encoder mlp", 2,
     { encoder_options = { taps = 1 } })
   raises(nn.TNO, "'rpe' cannot be combined with encoder ssm", 2,

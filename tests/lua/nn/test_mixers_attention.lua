@@ -351,6 +351,9 @@ test("errors name wrong options, with right ones", function()
   end
   wrong("Flash: chunk = 9 has more distances than the bias of max_length = 8", "flash",
     { chunk = 9, max_length = 8 })
+  eq(make("flash", { max_length = 6 }).chunk, 6) -- only a given chunk can be too long
+  wrong("Flash: chunk = 7 has more distances than the bias of max_length = 6", "flash",
+    { max_length = 6, chunk = 7 })
   raises(make("flash_quad", { max_length = 6 }), "FlashQuad: an input of 7 .* max_length = 6",
     random(1, 7, 4))
   raises(make("cosformer", { length = 6 }), "7 tokens is longer than length = 6", random(1, 7, 4))

@@ -18,6 +18,7 @@ local function largest(x) return core.abs(x:reshape(-1)):amax():item() end
 local all = {
   { "mamba", { state = 3, dt_rank = 2 } },
   { "ssd", { state = 3, head_dim = 6, expand = 3 } },
+  { "hgrn", { lower = 0.3 } },
   { "hgrn2", { head_dim = 4 } },
   { "hgrn2", { lower = 0.5 } },
   { "gla", { heads = 2, rank = 3 } },
@@ -137,6 +138,31 @@ test("HGRN2 is its formula, with any lower bound", function()
       return times(rms(s, mixer.norm.weight), mixer.o.weight)
     end)
   end
+end)
+
+test("HGRN is its recurrence of complex numbers", function()
+  tl.seed(6)
+  local d, n = 3, 7
+  local mixer, x = mixers.class "hgrn"(d, { lower = 0.2 }), random(2, 7, 3)
+  local function gate(linear) return core.sigmoid(linear(x)) end
+  local f, re, im = gate(mixer.f), core.silu(mixer.re(x)), core.silu(mixer.im(x))
+  local states = core.zeros(2, n, 2 * d)
+  for b = 1, 2 do
+    for c = 1, d do
+      local h_re, h_im, theta = 0, 0, 10000 ^ (-2 * (c - 1) / d)
+      for i = 1, n do
+        local keep = 0.2 + 0.8 * f:get(b, i, c)
+        local cos, sin = keep * math.cos(theta), keep * math.sin(theta)
+        h_re, h_im = cos * h_re - sin * h_im + (1 - keep) * re:get(b, i, c),
+          sin * h_re + cos * h_im + (1 - keep) * im:get(b, i, c)
+        local at = ((b - 1) * n + i - 1) * 2 * d + c - 1
+        states:view(at, { 1 }):fill(h_re)
+        states:view(at + d, { 1 }):fill(h_im)
+      end
+    end
+  end
+  local want = mixer.o(mixer.norm(states * gate(mixer.g)))
+  ok(largest(mixer(x) - want) < 1e-5 * largest(want))
 end)
 
 test("HGRN2 stays finite where a gate forgets everything", function()
@@ -401,7 +427,7 @@ test("initial values: steps from 0.001 to 0.1, and Mamba's decays 1..state", fun
 end)
 
 test("errors name wrong options", function()
-  for _, name in ipairs { "mamba", "ssd", "hgrn2", "gla", "retention", "delta_net",
+  for _, name in ipairs { "mamba", "ssd", "hgrn", "hgrn2", "gla", "retention", "delta_net",
     "gru", "lstm" } do
     raises(mixers.class(name), "option 'causal' = false: .* sees earlier tokens only", 8,
       { causal = false })

@@ -51,7 +51,9 @@ test("options are strict, typed, and suggest", function()
   raises(nn.GTU, "GTU: option 'act' = 'sillu' is not one of .*silu", { dim = 4, act = "sillu" })
   raises(nn.Dropout, "Dropout: option 'p' = 1.5 must be between 0 and 0.999", 1.5)
   raises(nn.Linear, "Linear takes 2 values and a table of options, got 3", 1, 2, 3)
-  raises(nn.Decay, "must be above 0 and at most 1", 4, 1.01)
+  raises(nn.Decay, "must be above 0 and at most 1$", 4, 1.01)
+  raises(nn.TNO, "'decay' = 0 must be above 0 .*; max_lag = 1 computes what 0 would$", 4,
+    { decay = 0 })
   raises(function() return nn.Linear(1, 2).opt.input end, "Linear has no option named 'input'")
   raises(function() return nn.Liner end, "nn has no 'Liner'; did you mean 'Linear'")
   for _, name in ipairs { "gate", "alibi_bias" } do -- whatever was asked for before

@@ -199,6 +199,35 @@ test("2-D: sum and product agree with the matrices of the axes", function()
   end
 end)
 
+test("2-D: a chain is half a product; one operator may serve both axes", function()
+  tl.seed(5)
+  for _, form in ipairs { "sum", "product", "chain" } do
+    local o = { form = form, tno = grid(form).opt.tno, grid = { 3, 4 } }
+    local two = nn.TNO2d(2, o)
+    o.shared = true
+    local one = nn.TNO2d(2, o)
+    local state = {}
+    for name, x in pairs(one:state()) do
+      state[name:gsub("^along", "along_height")] = x
+      state[name:gsub("^along", "along_width")] = x
+    end
+    two:load(state)
+    local x = random(2, 12, 2)
+    eq(one(x), two(x), 1e-6)
+    local all = one:count()
+    eq(2 * all, (two:count()))
+    eq({ one:cost(12) }, { two:cost(12) })
+    o.tno = { causal = false, rpe = { hidden = 3, layers = 0, act = "silu", norm = "none" } }
+    one = nn.TNO2d(2, o)
+    slopes.check(function() return slopes.probe(one(x)) end, slopes.trained(one), 3e-2)
+    if form == "product" then
+      local chain = nn.TNO2d(2, { form = "chain", tno = two.opt.tno }):load(two:state())
+      eq(core.affine(chain(x, 3, 4), 2, 0), two(x, 3, 4), 1e-6)
+    end
+  end
+  raises(nn.TNO2d, "form", 2, { form = "difference" })
+end)
+
 test("2-D: the operators commute; the released sum of both orders is the product", function()
   tl.seed(3)
   for _, backend in ipairs { "naive", "matrix", "fft" } do

@@ -71,13 +71,13 @@ end
 -- y = Linear(act(norm(x))).
 local NormActLinear = class("NormActLinear", {
   inputs = "int", outputs = "int",
-  norm = norms.norm_option "simplermsnorm", act = act.act_option "relu",
+  norm = norms.norm_option "simplermsnorm", act = act.act_option "relu", bias = true,
   init = options.field { type = "function|string", default = "torch" },
 }, { "inputs", "outputs" })
 
 function NormActLinear:build(o)
   self.norm = norms.norm(o.norm, o.inputs)
-  self.linear = Linear(o.inputs, o.outputs, { init = o.init })
+  self.linear = Linear(o.inputs, o.outputs, { init = o.init, bias = o.bias })
 end
 
 function NormActLinear:forward(x)
@@ -112,12 +112,18 @@ local function join(t, axis, ranges)
   return #list > 1 and core.concat(list, axis) or list[1]
 end
 
+-- Returns the bias of a linear map, which core.mlp requires.
+local function bias_of(linear)
+  return linear.bias or core.zeros(linear.opt.outputs)
+end
+
 -- Returns a NormActLinear as a layer of core.mlp; with ranges, for these of its outputs.
 local function operands(self, ranges)
   local name, norm, linear = self.opt.norm, self.norm, self.linear
+  local bias = bias_of(linear)
   return {
     weight = ranges and join(linear.weight, 1, ranges) or linear.weight,
-    bias = ranges and join(linear.bias, 1, ranges) or linear.bias, norm = fused[name],
+    bias = ranges and join(bias, 1, ranges) or bias, norm = fused[name],
     eps = name ~= "none" and norm.opt.eps or 0, norm_weight = norm.weight, norm_bias = norm.bias,
   }
 end
@@ -142,6 +148,7 @@ local RPE = class("RPE", {
     choices = sorted_keys(inputs) },
     "features of a point for the network: a name or a function (points, n)" },
   { "frequencies", options.field { default = 10, min = 1 }, "number of frequencies of sincos" },
+  { "bias", true, "the linear maps have biases" },
   { "residual", false, "add the input of each hidden layer to its output" },
   { "init", options.field { type = "function|string", default = "torch" },
     "initialiser of the linear maps" },
@@ -151,16 +158,16 @@ RPE.domains = { lag = true, warp = true, frequency = true }
 RPE.scales = true -- forward takes the argument scale
 
 function RPE:build(o)
-  local rest = { norm = o.norm, act = o.act, init = o.init }
+  local rest = { norm = o.norm, act = o.act, init = o.init, bias = o.bias }
   self.fixed = { frequencies = o.input == "sincos" and frequencies(o.frequencies) or nil }
   -- counts the features with two points
   local count = core.no_grad(features, o.input, core.tensor { 0, 1 }, 2, self.fixed.frequencies)
     :dim(2)
-  self.input = Linear(count, o.hidden, { init = o.init })
+  self.input = Linear(count, o.hidden, { init = o.init, bias = o.bias })
   self.layers = container.ModuleList()
   for _ = 1, o.layers do self.layers:append(NormActLinear(o.hidden, o.hidden, rest)) end
   self.output = NormActLinear(o.hidden, o.dim, {
-    norm = o.output_norm or o.norm, act = o.act, init = o.init,
+    norm = o.output_norm or o.norm, act = o.act, init = o.init, bias = o.bias,
   })
   self.domains = domains[o.input] or RPE.domains
   self.by_point = o.input == "integer" or o.input == "sincos"
@@ -183,7 +190,7 @@ function RPE:forward(points, n, _, scale, part)
   if not (fused[o.norm] and fused[o.output_norm or o.norm]) then
     return core.precision("float32", composed, self, x, scale, part)
   end
-  local layers = { { weight = self.input.weight, bias = self.input.bias } }
+  local layers = { { weight = self.input.weight, bias = bias_of(self.input) } }
   for i, layer in self.layers:each() do layers[i + 1] = operands(layer) end
   local ranges, places
   if part then ranges, places = groups_of(part, o.dim) end

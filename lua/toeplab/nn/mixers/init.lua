@@ -36,6 +36,7 @@ local files = {
   gru = { "states.rnn", "GRU" },
   gss = { "states.gss", "GSS" },
   gtu = { "gtu", "GTU" },
+  hgrn = { "states.hgrn", "HGRN" },
   hgrn2 = { "states.hgrn2", "HGRN2" },
   hyena = { "states.hyena", "Hyena" },
   informer = { "approximate.informer", "Informer" },

@@ -27,7 +27,13 @@ local shapes = require "toeplab.nn.shapes"
 -- its gradients. An encoder that is not defined on the backend's domain is an EBACKEND error
 -- (encoders/init.lua). With max_lag or a horizon (horizon.lua) the encoder is evaluated at shorter
 -- lags only, and the backend rac then takes n log(lags) steps. Channels are head-major; heads
--- matter to the decay "alibi" only.
+-- matter to the decay "alibi" only. Options of the published code:
+--   act_first   t_k = gamma^|k| act(encoder(k)); with act "exp" its use_exp
+--   normalize   y_i = (T x)_i / (T 1)_i, where 1 is a sequence of ones
+--   nodes       the encoder is evaluated at this many lags only, evenly spaced, and linear between
+--   taps        as many free numbers ~ N(0,1) per channel are added to t_k in the end: of lags
+--               0..taps-1 if causal, else of lags from -(taps//2) on
+-- The causal code of SKI has encoder "piecewise", decay "none", nodes = r and taps = m//2 + 1.
 local TNO = class.class("TNO", {
   { "dim", options.field { type = "int", min = 1 }, "channels" },
   { "causal", true, "position i sees only j <= i" },
@@ -43,6 +49,12 @@ local TNO = class.class("TNO", {
   { "decay_mean", 3.0, "mean of the initial parameters of the decay learnable" },
   { "decay_floor", 0.0, "smallest gamma of the decay learnable" },
   { "act", act.act_option "none", "activation of the coefficients, after the decay" },
+  { "act_first", false, "apply act before the decay" },
+  { "normalize", false, "divide the output by that for a sequence of ones" },
+  { "nodes", options.field { type = "int", min = 2, optional = true },
+    "lags at which the encoder lra, mlp or piecewise is evaluated; linear between them" },
+  { "taps", options.field { default = 0, min = 0 },
+    "lags, from 0 or around it, to whose coefficients free numbers are added" },
   { "max_lag", options.field { type = "int", min = 1, optional = true },
     "coefficients of this lag and longer ones are 0" },
   { "horizon", horizon.option(), "cut lags that hold less than this fraction of the decay's sum" },
@@ -60,6 +72,22 @@ local function decay(o, domain)
   })
 end
 
+-- Raises if an option that counts lags cannot be used.
+local function check_lags(o, domain)
+  local smooth = encoders.networks[o.encoder] or o.encoder == "piecewise"
+  if o.nodes and not smooth then
+    error(("TNO: nodes requires encoder lra, mlp or piecewise, not %s"):format(
+      type(o.encoder) == "string" and o.encoder or "one of your own"), 0)
+  end
+  for name, given in pairs { max_lag = o.max_lag ~= nil, nodes = o.nodes ~= nil,
+    taps = o.taps > 0 } do
+    if given and domain ~= "lag" then
+      error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, but %s is for "
+        .. "lags: use a backend that takes lags"):format(o.backend, domain, name)), 0)
+    end
+  end
+end
+
 local fills = {
   normal = function(t) return initial.init.normal(t, 0, 1) end,
   uniform = function(t) return initial.init.uniform(t, -1, 1) end,
@@ -73,13 +101,13 @@ function TNO:build(o)
   end
   local operator = coefficient_cache.probe(o)
   self.own, self.domain = {}, operator:domain()
-  if o.max_lag and self.domain ~= "lag" then
-    error(core.error("EBACKEND", ("TNO: backend '%s' takes coefficients by %s, but max_lag is a "
-      .. "lag: use a backend that takes lags"):format(o.backend, self.domain)), 0)
-  end
+  check_lags(o, self.domain)
   self.cache = coefficient_cache.new(self, operator)
   self.encoder = encoders.make(o, operator:width() * o.dim, self.domain)
   self.decay = decay(o, self.domain)
+  if o.taps > 0 then
+    self.taps = initial.parameter(initial.init.normal(core.zeros(o.taps, o.dim), 0, 1))
+  end
   for i, p in ipairs(operator:params()) do
     local t = core.zeros(p.shape)
     fills[p.init](t)
@@ -131,14 +159,26 @@ local function among_ranks(self, x, group)
   return group:to_tokens(cache:apply(own, group:to_channels(x)))
 end
 
+-- Returns T x.
+local function product(self, x)
+  local group = sequence.group()
+  if group then return among_ranks(self, x, group) end
+  return self.cache:apply(parameters(self), x)
+end
+
+-- Returns T x / T 1. The sequence of ones is one more row of the batch.
+local function normalized(self, x)
+  local b = x:dim(1)
+  local y = product(self, core.concat({ x, core.ones(1, x:dim(2), x:dim(3)) }, 1))
+  return y:narrow(1, 1, b) / y:narrow(1, b + 1, 1)
+end
+
 function TNO:forward(x)
   if x:ndim() ~= 3 then
     error(("TNO: x is %s, wanted [b,n,%d]"):format(tostring(x), self.opt.dim), 0)
   end
   if self.stepper then return self.stepper(x) end -- x holds the next positions: toeplab.recurrent
-  local group = sequence.group()
-  if group then return among_ranks(self, x, group) end
-  return self.cache:apply(parameters(self), x)
+  return (self.opt.normalize and normalized or product)(self, x)
 end
 
 -- ---- What it costs -----------------------------------------------------------------------------
@@ -177,7 +217,9 @@ local arithmetic = {
 -- sequences share.
 function TNO:coefficients_cost(n)
   local o, p, flop, numbers = self.opt, points(self, n), 0.0, 0.0
-  if class.ismodule(self.encoder) then flop, numbers = self.encoder:cost(p) end
+  if class.ismodule(self.encoder) then
+    flop, numbers = self.encoder:cost(math.min(p, o.nodes or p))
+  end
   if not arithmetic[o.backend] then flop = flop + o.dim * cost.transform(2 * lags(self, n)) end
   return flop, numbers + 1.0 * p * o.dim
 end
@@ -197,9 +239,10 @@ function TNO:own_cost(n)
   return flop + more, numbers + more_numbers
 end
 
--- Returns the matrices T [dim,n,n] at length n.
+-- Returns the matrices T [dim,n,n] at length n, with normalize those of rows divided by their sums.
 function TNO:dense(n)
-  return self:plan(n).operator:dense(self:coefficients(n), parameters(self))
+  local t = self:plan(n).operator:dense(self:coefficients(n), parameters(self))
+  return self.opt.normalize and t / t:sum(3):reshape(-1, n, 1) or t
 end
 
 function TNO:brief()

@@ -16,11 +16,14 @@ end
 --   form "sum"      y = T_H x + T_W x     (TNN's images; the LRA models of its Table 4)
 --   form "product"  y = 2 T_H T_W x       (the released LRA models compute T_H(T_W x) + T_W(T_H x),
 --                                         which is the same, as the two commute)
+--   form "chain"    y = T_H T_W x         (unreleased LRA models, in both orders)
+-- With shared, one TNO with one encoder acts along both axes.
 --   x, y [b, height width, dim]
 local TNO2d = class("TNO2d", {
   { "dim", options.field { type = "int", min = 1 }, "channels" },
-  { "form", options.field { default = "sum", choices = { "sum", "product" } },
+  { "form", options.field { default = "sum", choices = { "sum", "product", "chain" } },
     "how the operators of the two axes are combined" },
+  { "shared", false, "one operator for both axes" },
   { "tno", {}, "options of both TNOs" },
   { "grid", options.field { type = "table", optional = true, check = isgrid },
     "{height, width}, unless passed to forward" },
@@ -28,8 +31,17 @@ local TNO2d = class("TNO2d", {
   "x [b,n,dim] -> [b,n,dim]: Toeplitz operators along both axes of a grid of n positions")
 
 function TNO2d:build(o)
-  self.along_height = TNO(o.dim, o.tno)
-  self.along_width = TNO(o.dim, o.tno)
+  if o.shared then
+    self.along = TNO(o.dim, o.tno)
+  else
+    self.along_height = TNO(o.dim, o.tno)
+    self.along_width = TNO(o.dim, o.tno)
+  end
+end
+
+-- Returns the TNOs along height and width.
+local function operators(self)
+  return self.along or self.along_height, self.along or self.along_width
 end
 
 -- Applies tno along the columns: [b, h w, d] -> [b w, h, d], and back.
@@ -57,12 +69,15 @@ function TNO2d:forward(x, height, width)
     error(("TNO2d: x is %s, wanted [b,%d,%d]: a grid of %d x %d"):format(tostring(x),
       height * width, self.opt.dim, height, width), 0)
   end
-  local along = lines(self.along_width, x, height, width)
-  if self.opt.form == "sum" then return columns(self.along_height, x, height, width) + along end
-  return core.affine(columns(self.along_height, along, height, width), 2, 0)
+  local form, along_height, along_width = self.opt.form, operators(self)
+  local along = lines(along_width, x, height, width)
+  if form == "sum" then return columns(along_height, x, height, width) + along end
+  local both = columns(along_height, along, height, width)
+  return form == "product" and core.affine(both, 2, 0) or both
 end
 
-TNO2d.apart = { along_height = true, along_width = true } -- each applied to all lines of the grid
+-- Each is applied to all lines of the grid.
+TNO2d.apart = { along = true, along_height = true, along_width = true }
 
 -- Returns {height, width} for n positions.
 local function sides(self, n)
@@ -71,16 +86,16 @@ end
 
 -- As TNO:coefficients_cost, of both operators.
 function TNO2d:coefficients_cost(n)
-  local grid = sides(self, n)
-  local flop, numbers = self.along_height:coefficients_cost(grid[1])
-  local more, more_numbers = self.along_width:coefficients_cost(grid[2])
+  local grid, along_height, along_width = sides(self, n), operators(self)
+  local flop, numbers = along_height:coefficients_cost(grid[1])
+  local more, more_numbers = along_width:coefficients_cost(grid[2])
   return flop + more, numbers + more_numbers
 end
 
 function TNO2d:own_cost(n)
   local grid = sides(self, n)
   local flop, numbers = self:coefficients_cost(n)
-  for axis, tno in ipairs { self.along_height, self.along_width } do
+  for axis, tno in ipairs { operators(self) } do
     local each, results = tno:lines_cost(grid[axis])
     flop, numbers = flop + grid[3 - axis] * each, numbers + grid[3 - axis] * results
   end

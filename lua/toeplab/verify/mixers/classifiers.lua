@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local models = require "toeplab.models"
 local module_case = require "toeplab.verify.module_case"
+local published = require "toeplab.models.published"
 
 local kinds = {}
 
@@ -14,54 +15,12 @@ local function present(case, group)
   return set
 end
 
--- The published names of a linear map or a norm, without weight or bias, and ours.
-local function add(names, theirs, ours)
-  names[#names + 1] = { theirs .. "%.(%a+)", ours .. ".%1" }
+-- Returns the function from published names of a kind (models/published.lua) to ours.
+local function ours(kind)
+  return function(name) return published.ours(kind, name) end
 end
 
 -- ---- Long Range Arena ---------------------------------------------------------------------------
-
--- Adds the names of the operators of a GTU: one, or two of an image.
-local function add_operators(names, theirs, ours)
-  for their_name, our_name in pairs { toep = "tno", toep1 = "tno.along_width",
-    toep2 = "tno.along_height" } do
-    local inside, place = theirs .. their_name .. "%.", ours .. our_name
-    names[#names + 1] = { inside .. "gamma", place .. ".decay.gamma" }
-    add(names, inside .. "dpb%.pos_proj", place .. ".encoder.input")
-    add(names, inside .. "dpb%.pos1%.1", place .. ".encoder.layers.1.linear")
-    add(names, inside .. "dpb%.pos2%.1", place .. ".encoder.layers.2.linear")
-    add(names, inside .. "dpb%.pos3%.0", place .. ".encoder.output.norm")
-    add(names, inside .. "dpb%.pos3%.2", place .. ".encoder.output.linear")
-  end
-end
-
--- Returns the published names of an LRA model of `layers` layers, with the statistics of its batch
--- norms, named like their norm. A layer is two residual blocks of the released code.
-local function lra_names(layers)
-  local names = {}
-  add(names, "encoder%.0", "embed")
-  for layer = 1, layers do
-    local ours = ("layers.%d."):format(layer)
-    local token = ("model%%.layers%%.%d%%."):format(2 * layer - 2)
-    local feature = ("model%%.layers%%.%d%%."):format(2 * layer - 1)
-    for theirs, norm in pairs { [token] = "token_norm", [feature] = "feature_norm" } do
-      for _, inner in ipairs { "norm%.norm", "norm" } do -- of batch norm, of layer norm
-        names[#names + 1] = { theirs .. inner .. "%.([%l_]+)", ours .. norm .. ".%1" }
-      end
-    end
-    add(names, token .. "layer%.pre_norm", ours .. "token_inner")
-    names[#names + 1] = { token .. "layer%.([uvo])[_proj]*%.(%a+)", ours .. "token.%1.%2" }
-    add_operators(names, token .. "layer%.", ours .. "token.")
-    names[#names + 1] = { feature .. "layer%.(l%d)%.(%a+)", ours .. "feature.%1.%2" }
-  end
-  for _, inner in ipairs { "norm%.norm", "norm" } do
-    names[#names + 1] = { "model%." .. inner .. "%.([%l_]+)", "final_norm.%1" }
-  end
-  add(names, "decoder%.output_transform", "head")
-  add(names, "decoder%.retrieval%.classifier%.0", "inner")
-  add(names, "decoder%.retrieval%.classifier%.2", "head")
-  return names
-end
 
 -- Returns the options of the model of a case.
 local function lra_options(a)
@@ -97,8 +56,8 @@ end
 
 function kinds.lra_model(case)
   local a, has, results = case.attributes, present(case, ""), {}
-  local model, names = models.tnn_classifier(lra_options(a)), lra_names(a.layers)
-  names.state = buffers(model)
+  local model = models.tnn_classifier(lra_options(a))
+  local names = { rename = ours "lra", state = buffers(model) }
   module_case.load(case, model, names)
   local x = has.x and case:read("x"):require_grad() or case:read "ids"
   local lengths = has.lengths and case:read "lengths" or nil
@@ -119,31 +78,6 @@ end
 
 -- ---- Images -------------------------------------------------------------------------------------
 
--- Returns the published names of an image model of `layers` blocks, whose encoders have rpe_layers
--- layers.
-local function image_names(layers, rpe_layers)
-  local names = {}
-  add(names, "to_patch_embedding%.1", "embed")
-  add(names, "head%.1", "head")
-  for layer = 1, layers do
-    local theirs, ours = ("layers%%.%d%%."):format(layer - 1), ("layers.%d."):format(layer)
-    names[#names + 1] = { theirs .. "token_mixer%.([uvo])[_proj]*%.(%a+)", ours .. "token.%1.%2" }
-    names[#names + 1] = { theirs .. "feature_mixer%.(l%d)%.(%a+)", ours .. "feature.%1.%2" }
-    for their_axis, axis in pairs { toep1 = "along_width", toep2 = "along_height" } do
-      local inside = theirs .. "token_mixer%." .. their_axis .. "%."
-      local place = ours .. "token.tno." .. axis .. "."
-      names[#names + 1] = { inside .. "gamma", place .. "decay.gamma" }
-      add(names, inside .. "rpe%.pos_proj", place .. "encoder.input")
-      add(names, inside .. "rpe%.out%.2", place .. "encoder.output.linear")
-      for i = 1, rpe_layers do
-        add(names, ("%srpe%%.layers%%.%d%%.2"):format(inside, i - 1),
-          ("%sencoder.layers.%d.linear"):format(place, i))
-      end
-    end
-  end
-  return names
-end
-
 function kinds.image_model(case)
   local a, results = case.attributes, {}
   local model = models.tnn_image {
@@ -152,7 +86,7 @@ function kinds.image_model(case)
     expand = a.expand, glu_dim = a.glu_dim, rpe_dim = a.rpe_dim, rpe_layers = a.rpe_layers,
     decay = a.gamma, norm = a.norm, layout = a.layout == "prenorm" and "A" or "C-tnn",
   }
-  local names = image_names(a.layers, a.rpe_layers)
+  local names = { rename = ours "image" }
   module_case.load(case, model, names)
   local x = case:read("x"):require_grad()
   local logits = model(x)

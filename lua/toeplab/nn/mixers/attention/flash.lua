@@ -147,11 +147,13 @@ end
 -- as_published lets the filled positions, whose u, v and z are not 0, take part in bidirectional
 -- models, and adds a and b as in FlashQuad.
 local Flash = class("Flash", spec {
-  chunk = options.field { default = 256, min = 1, help = "positions of a chunk" },
+  chunk = options.field { type = "int", min = 1, optional = true,
+    help = "positions of a chunk (default: 256, or max_length if it is less)" },
 }, { "dim" })
 
 function Flash:build(o)
-  if o.chunk > o.max_length then
+  self.chunk = o.chunk or math.min(256, o.max_length)
+  if self.chunk > o.max_length then
     error(("Flash: chunk = %d has more distances than the bias of max_length = %d: set chunk to at "
       .. "most max_length"):format(o.chunk, o.max_length), 0)
   end
@@ -159,7 +161,7 @@ function Flash:build(o)
 end
 
 function Flash:forward(x)
-  local o, b, n, c = self.opt, x:dim(1), x:dim(2), self.opt.chunk
+  local o, b, n, c = self.opt, x:dim(1), x:dim(2), self.chunk
   local function cut(t) return t:reshape(b, -1, c, t:dim(3)) end
   local u, v, z = branches(self, shapes.fill(x, 2, c))
   if not (o.causal or o.as_published) then v = shapes.fill(v:narrow(2, 1, n), 2, c) end
@@ -177,10 +179,10 @@ function Flash:forward(x)
 end
 
 function Flash:own_cost(n)
-  local o, width = self.opt, self.opt.expand * self.opt.dim // 1
-  n = -(-n // o.chunk) * o.chunk
-  local flop, numbers = kernel_cost(n, o.chunk, o)
-  local states = o.causal and n // o.chunk or 1
+  local o, c, width = self.opt, self.chunk, self.opt.expand * self.opt.dim // 1
+  n = -(-n // c) * c
+  local flop, numbers = kernel_cost(n, c, o)
+  local states = o.causal and n // c or 1
   return flop + 4.0 * n * o.shared * width, numbers + states * o.shared * width
 end
 

@@ -31,18 +31,12 @@ function HGRN2:build(o)
   self.o = Linear(o.dim, o.dim, { bias = false })
 end
 
--- The logarithm of the forget gate; with lower = 0 it is finite for any x.
-local function log_forget(z, lower)
-  if lower == 0 then return -core.softplus(-z) end
-  return core.log(core.affine(core.sigmoid(z), 1 - lower, lower))
-end
-
 function HGRN2:forward(x)
-  local heads, lower, z = self.heads, self.opt.lower, self.f(x)
-  local key = core.affine(core.sigmoid(-z), 1 - lower, 0)
+  local heads = self.heads
+  local log_f, key = steps.forget(self.f(x), self.opt.lower)
   local y = carry.linear_recurrence(self.carry, steps.split(core.silu(self.q(x)), heads),
     steps.split(key, heads), steps.split(self.v(x), heads),
-    steps.split(log_forget(z, lower), heads))
+    steps.split(log_f, heads))
   return self.o(self.norm(steps.join(y)))
 end
 

@@ -30,6 +30,14 @@ function steps.decay_log(count)
   return initial.parameter(core.no_grad(core.log, decay))
 end
 
+-- Returns the logarithm of the forget gate f = lower + (1 - lower) sigmoid(z), which with lower = 0
+-- is finite for any z, and 1 - f.
+function steps.forget(z, lower)
+  local log_f = lower == 0 and -core.softplus(-z)
+    or core.log(core.affine(core.sigmoid(z), 1 - lower, lower))
+  return log_f, core.affine(core.sigmoid(-z), 1 - lower, 0)
+end
+
 -- Returns x [b,n,heads w] as [b,n,heads,w], and back.
 function steps.split(x, heads)
   return x:reshape(x:dim(1), x:dim(2), heads, x:dim(3) // heads)
