@@ -97,8 +97,8 @@ t.test("a GPU that is full is an error with sizes, and work goes on", function()
   if not emulated then t.skip "a real GPU has too much memory to fill" end
   local out = script(FULL, gpu, "EMULATE_MIB=64")
   t.eq(out, "false\tENOMEM\tcuda: N bytes requested: out of memory on the GPU: of N MiB N are "
-    .. "free, here N are in use and N cached; a smaller batch, or micro batches, need less, and other "
-    .. "processes may hold some\n2097152.0\n")
+    .. "free, here N are in use and N cached; a smaller batch, or micro batches, need less, and "
+    .. "other processes may hold some\n2097152.0\n")
 end)
 
 t.test("a GPU for which no kernels are built is refused by name", function()
