@@ -19,6 +19,14 @@ if(TARGET CUDA::cublas AND TARGET CUDA::cufft)
   set_target_properties(cuda PROPERTIES PREFIX "" CUDA_STANDARD 17 INSTALL_RPATH $ORIGIN/../..
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/devices CUDA_RUNTIME_LIBRARY Shared)
   target_link_libraries(cuda PRIVATE toeplab-core CUDA::cudart CUDA::cublas CUDA::cufft)
+  string(REGEX MATCHALL "[0-9]+" capabilities "${CMAKE_CUDA_ARCHITECTURES}")
+  list(APPEND capabilities 1000) # none for "native" or "all": any GPU is tried
+  list(SORT capabilities COMPARE NATURAL)
+  list(GET capabilities 0 least) # the compute capability that a GPU needs, times 10
+  if(least EQUAL 1000)
+    set(least 0)
+  endif()
+  target_compile_definitions(cuda PRIVATE TL_CAPABILITY=${least})
   set(HAS_CUDA ON)
 else()
   message(STATUS "No nvcc, cuBLAS and cuFFT (or sanitised): the device 'cuda' is not built")
@@ -37,7 +45,7 @@ if(CMAKE_CXX_COMPILER AND NOT TL_SANITIZE)
   set_target_properties(emulated PROPERTIES PREFIX "" CXX_STANDARD 17
     CXX_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  target_compile_definitions(emulated PRIVATE TL_EMULATE)
+  target_compile_definitions(emulated PRIVATE TL_EMULATE TL_CAPABILITY=80)
   target_compile_options(emulated PRIVATE -O1 -Wall -Wno-unused-function -U_FORTIFY_SOURCE)
   target_include_directories(emulated PRIVATE tests/device core)
   target_link_libraries(emulated PRIVATE toeplab-core)

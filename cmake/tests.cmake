@@ -26,9 +26,11 @@ foreach(package debian rock image) # each builds the whole tree
   add_test(NAME package_${package} COMMAND ${here}/tests/packages/${package}.sh ${here})
   set_tests_properties(package_${package} PROPERTIES LABELS "packages;long" SKIP_RETURN_CODE 77)
 endforeach()
-add_test(NAME package_wheel
-  COMMAND ${here}/tests/packages/wheel.sh $<TARGET_FILE:toeplab> ${here})
-set_tests_properties(package_wheel PROPERTIES LABELS "packages;long" SKIP_RETURN_CODE 77)
+foreach(package wheel bundle)
+  add_test(NAME package_${package}
+    COMMAND ${here}/tests/packages/${package}.sh $<TARGET_FILE:toeplab> ${here})
+  set_tests_properties(package_${package} PROPERTIES LABELS "packages;long" SKIP_RETURN_CODE 77)
+endforeach()
 foreach(test program/cli program/asking program/page program/python program/slurm
     program/tensorboard program/watch program/serve
     torture/kill_resume torture/torture_workers torture/torture_edges torture/torture_endless)
@@ -111,6 +113,16 @@ add_library(apart MODULE tests/device/apart.c)
 set_target_properties(apart PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_include_directories(apart PRIVATE core)
 target_link_libraries(apart PRIVATE toeplab-core)
+# the same, with a library in a folder where the loader does not look, as CUDA's may be
+add_library(vendor SHARED tests/device/vendor.c)
+set_target_properties(vendor PROPERTIES OUTPUT_NAME nvtest SOVERSION 1
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/vendor)
+add_library(needy MODULE tests/device/apart.c)
+set_target_properties(needy PROPERTIES PREFIX "" SKIP_BUILD_RPATH ON
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_include_directories(needy PRIVATE core)
+target_link_libraries(needy PRIVATE toeplab-core vendor)
+target_link_options(needy PRIVATE -Wl,--no-as-needed)
 # FFTW's plans are measured once per build, and never wait for the lock of another build's tests.
 set(own_cache XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache)
 file(GLOB C_TESTS CONFIGURE_DEPENDS tests/core/*/test_*.c tests/backends/test_*.c)

@@ -38,11 +38,11 @@ tl_status tl_shared_open(tl_ctx *ctx, const tl_shared_kind *kind, const char *na
 {
     *out_file = NULL;
     if (is_cut(path)) return tl_fail(ctx, kind->error, "%s: is truncated", name);
-    void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    char  reason[2 * PATH_MAX];
+    void *file = tl_open_with_cuda(path, reason, sizeof reason);
     if (!file) {
-        const char *why = dlerror();
+        const char *why = reason;
         size_t      len = strlen(path);
-        if (!why) why = "it cannot be opened";
         if (strncmp(why, path, len) == 0 && strncmp(why + len, ": ", 2) == 0) why += len + 2;
         return tl_fail(ctx, kind->error, "%s: %s", name, why);
     }

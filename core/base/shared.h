@@ -16,6 +16,10 @@ typedef struct tl_shared_kind {
 ** with name. *out_file is NULL if nothing was loaded. */
 tl_status tl_shared_open(tl_ctx *ctx, const tl_shared_kind *kind, const char *name,
                          const char *path, void **out_file, const void **out_table);
+/* dlopen for an object that may link CUDA's libraries: those that the loader does not find are
+** loaded from the folders that cuda_libraries.c knows, and stay loaded. Returns NULL, and the
+** reason, on failure. */
+void *tl_open_with_cuda(const char *path, char *reason, size_t size);
 void tl_shared_close(void *file); /* NULL is harmless */
 /* Finds a file or folder of Toeplab beside the library, where a build has it as NAME and an
 ** installation as toeplab/NAME. Returns 0 if there is none. */

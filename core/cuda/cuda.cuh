@@ -66,7 +66,15 @@ typedef struct gpu {
     char about[512];
 } gpu;
 
-static inline gpu *gpu_of(const tl_ctx *ctx) { return (gpu *)ctx->engine_state; }
+/* The state of a context. Makes its GPU the thread's current one: a thread that did not open the
+** device has the first GPU. */
+static inline gpu *gpu_of(const tl_ctx *ctx)
+{
+    gpu *c = (gpu *)ctx->engine_state;
+    int  now = 0;
+    if (c && cudaGetDevice(&now) == cudaSuccess && now != c->number) (void)cudaSetDevice(c->number);
+    return c;
+}
 
 /* Record the error st of the action `what`; TL_ENOMEM or TL_EDEVICE (memory.cu). */
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what);

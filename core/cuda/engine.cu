@@ -103,6 +103,10 @@ static tl_status gpu_look(tl_ctx *ctx, int number, int *out_gpus, char *about, s
     st = cudaGetDeviceProperties(&p, number);
     if (st != cudaSuccess)
         return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': %s", number, cudaGetErrorString(st));
+    if (10 * p.major + p.minor < TL_CAPABILITY)
+        return tl_fail(ctx, TL_EDEVICE, "device 'cuda:%d': %s has compute capability %d.%d, but "
+                       "the kernels are built for %d.%d and later (CMAKE_CUDA_ARCHITECTURES)",
+                       number, p.name, p.major, p.minor, TL_CAPABILITY / 10, TL_CAPABILITY % 10);
     describe(&p, about, size);
     *out_gpus = count;
     return TL_OK;
@@ -134,6 +138,7 @@ static void gpu_close(tl_ctx *ctx)
     (void)cudaStreamSynchronize(c->stream);
     gpu_graphs_close(ctx);
     gpu_spectra_close(ctx);
+    gpu_trim(ctx); /* the pool belongs to the GPU, and would keep what it caches */
     gpu_shut(c);
 }
 

@@ -6,13 +6,25 @@
 
 /* ---- Failures -------------------------------------------------------------------------------- */
 
+/* Reports that the GPU has no memory left: what is free, what this process has, and what helps. */
+static tl_status fail_full(tl_ctx *ctx, const char *what)
+{
+    tl_memory have = {0};
+    size_t    left = 0, all = 0;
+    if (gpu_of(ctx)) have = ctx->engine->memory(ctx);
+    if (cudaMemGetInfo(&left, &all) != cudaSuccess) (void)cudaGetLastError();
+    return tl_fail(ctx, TL_ENOMEM, "cuda: %s: out of memory on the GPU: of %zu MiB %zu are free, "
+                   "here %zu are in use and %zu cached; a smaller batch, or micro batches, need "
+                   "less, and other processes may hold some", what, all >> 20, left >> 20,
+                   have.live >> 20, have.cached >> 20);
+}
+
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what)
 {
     (void)cudaGetLastError(); /* clears the error, or the next launch would report it */
     if (st != cudaErrorMemoryAllocation)
         return tl_fail(ctx, TL_EDEVICE, "cuda: %s: %s", what, cudaGetErrorString(st));
-    return tl_fail(ctx, TL_ENOMEM, "cuda: %s: out of memory on the GPU, %zu bytes in use", what,
-                   gpu_of(ctx) ? ctx->engine->memory(ctx).live : (size_t)0);
+    return fail_full(ctx, what);
 }
 
 tl_status blas_fail(tl_ctx *ctx, cublasStatus_t st, const char *what)

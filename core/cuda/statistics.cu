@@ -16,11 +16,13 @@ static usage usage_of(const gpu *c)
 }
 
 /* The two maxima need not coincide, so that their sum would be too much. It is enough to try each
-** with the other's present value, as these change apart: gpu_note_peak is called between. */
+** with the other's present value, as these change apart: gpu_note_peak is called between. A maximum
+** that was reset is 0 until the next allocation, so both present values are tried, too. */
 static uint64_t peak_of(const gpu *c, usage u)
 {
     uint64_t peak = c->peak;
     if (peak < u.high + u.graphs) peak = u.high + u.graphs;
+    if (peak < u.used + u.graphs) peak = u.used + u.graphs;
     if (peak < u.used + u.graphs_high) peak = u.used + u.graphs_high;
     return peak;
 }

@@ -215,6 +215,12 @@ static inline cudaError_t cudaStreamCreate(cudaStream_t *s) { return *s = 0, cud
 static inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 static inline cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
 static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+static inline cudaError_t cudaGetDevice(int *n) { return *n = 0, cudaSuccess; }
+static inline cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
+{
+    *all = emulate::capacity();
+    return *left = *all - emulate::pieces().reserved - emulate::pieces().graphs, cudaSuccess;
+}
 static inline cudaError_t cudaDriverGetVersion(int *v) { return *v = 0, cudaSuccess; }
 static inline cudaError_t cudaRuntimeGetVersion(int *v) { return *v = 0, cudaSuccess; }
 static inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *p, int)
@@ -223,7 +229,7 @@ static inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *p, int)
 }
 static inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void *)
 {
-    if (what == cudaMemPoolAttrUsedMemHigh) emulate::pieces().high = emulate::pieces().used;
+    if (what == cudaMemPoolAttrUsedMemHigh) emulate::pieces().high = 0; /* until an allocation */
     return cudaSuccess;
 }
 static inline cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t)
@@ -298,7 +304,7 @@ static inline cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttrib
 }
 static inline cudaError_t cudaDeviceSetGraphMemAttribute(int, cudaGraphMemAttributeType, void *)
 {
-    return emulate::pieces().graphs_high = emulate::pieces().graphs, cudaSuccess;
+    return emulate::pieces().graphs_high = 0, cudaSuccess;
 }
 static inline cudaError_t cudaDeviceGraphMemTrim(int) { return cudaSuccess; }
 
@@ -312,7 +318,9 @@ static inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int
 
 static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 {
-    *p = cudaDeviceProp{"emulated card", 0, 0, emulate::capacity()};
+    const char *given = getenv("EMULATE_CAPABILITY"); /* as 75 for 7.5 */
+    int         capability = given ? atoi(given) : TL_CAPABILITY;
+    *p = cudaDeviceProp{"emulated card", capability / 10, capability % 10, emulate::capacity()};
     return cudaSuccess;
 }
 

@@ -51,6 +51,11 @@ check() {
 }
 
 check "--help before anything is built" 0 "$("$tree/lab" help)" - --help
+check "bundle --help" 0 "$("$tree/lab" bundle --help)" - bundle -h
+check "bundle: an unknown option" 2 "" "^lab: bundle has no option '--all'" bundle --all
+check "bundle: another ending" 2 "" "^lab: bundle: 'x.zip' must end in .tar.gz" bundle x.zip
+check "bundle: a folder that is not there" 2 "" "^lab: bundle: cannot write to no/such" \
+    bundle no/such/x.tar.gz
 check "the first start builds" 0 "[run][a b]" "^lab: building" run "a b"
 check "the second only starts" 0 "[x]" - x
 touch "$tree/core/main.c"

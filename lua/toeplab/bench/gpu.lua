@@ -1,89 +1,69 @@
--- bench/gpu.lua: checks and measures a GPU in one command: the correctness of its results, how
--- close single operators come to its limits, and the Toeplitz operator and a training step beside
--- PyTorch's. Without a GPU, the kernels are checked in emulation on the CPU.
+-- bench/gpu.lua: checks and measures a GPU in one command, the most valuable first, within a time
+-- limit: the correctness of its results, then the Toeplitz operator and a training step beside
+-- PyTorch's, then how close single operators come to its limits. Without a GPU, the kernels are
+-- checked in emulation on the CPU.
 local core = require "toeplab.core"
+local checks = require "toeplab.bench.checks"
 local grids = require "toeplab.bench.grids"
+local provenance = require "toeplab.trials.provenance"
 local shell = require "toeplab.base.shell"
 local errors = require "toeplab.base.errors"
 
-local gpu = { measured = { "ops", "tno", "lm" } }
+local gpu = { measured = { "tno", "lm", "ops" } }
+
+local CHECKED, LEAST = 0.4, 10 -- the share of the time limit for checks; seconds for a bench
 
 local program = core.sys.executable()
-local here = package.searchpath("toeplab.bench.gpu", package.path):match "^(.*)/[^/]*$"
-local checkout = here:match "^(.*)/lua/toeplab/bench$"
 
--- The tests folder of a checkout; an installation needs TOEPLAB_TESTS to name one.
-local tests = os.getenv "TOEPLAB_TESTS" or checkout and checkout .. "/tests"
-tests = tests and shell.absolute(tests)
-
--- The emulated GPU (tests/device/emulate.h), beside the program of a build.
+-- The emulated GPU (tests/device/emulate.h), beside the program of a build or a bundle.
 local emulated = program:match "^(.*)/[^/]*$" .. "/tests/emulated.so"
 
--- Runs a command given as words, in the folder where ctest starts the test files. Returns whether
--- it succeeded, and its output.
-local function run_command(words)
-  for i, word in ipairs(words) do words[i] = shell.quote(word) end
-  local pipe = assert(io.popen(("cd %s && %s 2>&1"):format(shell.quote(tests .. "/lua"),
-    table.concat(words, " "))))
-  local text = pipe:read "a"
-  return pipe:close() or false, text
+-- Returns the tests folder of a checkout or a bundle; another installation needs TOEPLAB_TESTS.
+local function tests_folder()
+  local folder = os.getenv "TOEPLAB_TESTS" or provenance.data "tests"
+  return folder and shell.absolute(folder)
 end
 
 -- ---- Correctness -------------------------------------------------------------------------------
 
--- Reports the outcome of a check: its counts or, if it failed, its whole output.
-local function report_check(o, name, good, text, seconds)
-  local counted = text:match "([^\n]*passed[^\n]*)" or text:match "([^\n]+)\n*$" or ""
-  o.say("%-6s %-22s %s (%.0f s)", good and "ok" or "FAILED", name, counted, seconds)
-  if not good then o.say("%s", text) end
-  return good
-end
-
-local function check(o, name, words)
-  local began = core.sys.clock()
-  o.progress(("bench gpu: %s"):format(name))
-  local good, text = run_command(words)
-  o.progress ""
-  return report_check(o, name, good, text, core.sys.clock() - began)
-end
-
--- Runs the test ROOM/NAME. setting: the environment variable that gives it the device; ...: a
--- command that runs the program, such as a sanitizer, with its options.
-local function check_file(o, title, name, setting, ...)
+-- Returns the check that the test ROOM/NAME passes. setting: the environment variable that gives it
+-- the device; ...: a command that runs the program, such as a sanitizer, with its options.
+local function file_check(title, name, setting, ...)
   local words = { "env", setting, ... }
   for _, word in ipairs { program, "lua", name:gsub("/", "/test_") .. ".lua" } do
     words[#words + 1] = word
   end
-  return check(o, title, words)
+  return { title = title, words = words }
 end
 
--- Lists the test files that run with TOEPLAB_DEVICE, and those that run with TOEPLAB_TEST_GPU.
-local function test_files(quick)
+-- Lists the test files that run with TOEPLAB_DEVICE, and those that run with TOEPLAB_TEST_GPU; nil
+-- if the folder has none, as in a bundle without tests.
+local function test_files(tests, quick)
   local list = {}
-  for name in (core.sys.read_file(tests .. "/lua/on_devices.txt") or ""):gmatch "[^\n]+" do
-    list[#list + 1] = name
-  end
-  if quick then return { list[1] } end
+  local text = core.sys.read_file(tests .. "/lua/on_devices.txt")
+  for name in (text or ""):gmatch "[^\n]+" do list[#list + 1] = name end
+  if quick or not text then return text and { list[1] } end
   for _, name in ipairs { "_backends", "_mlp", "_precision", "_capture", "_graphs", "" } do
-    list[#list + 1] = "glue/gpu" .. name
+    table.insert(list, 1, "glue/gpu" .. name) -- the longest first
   end
   return list
 end
 
--- Runs the tests of operators under compute-sanitizer if it is installed.
-local function sanitized(o, device)
-  if not grids.is_gpu(device) then return true end
+-- Returns the check of operators under compute-sanitizer, if that is installed.
+local function sanitizer_check(o, device)
+  if not grids.is_gpu(device) then return nil end
   if not shell.on_path "compute-sanitizer" then
     o.say("%-6s %-22s not in PATH", "-", "compute-sanitizer")
-    return true
+    return nil
   end
-  return check_file(o, "compute-sanitizer", "glue/core_ops", "TOEPLAB_DEVICE=" .. device,
+  return file_check("compute-sanitizer", "glue/core_ops", "TOEPLAB_DEVICE=" .. device,
     "compute-sanitizer", "--error-exitcode", "9", "--log-file", "/dev/stderr")
 end
 
--- Runs the tests and the reference cases on a device. Returns whether all pass. o: say, progress,
--- quick (only the first tests).
+-- Runs the reference cases and the tests on a device. Returns whether none fails. o: say, progress,
+-- quick (only the first tests), deadline, record (see gpu.run).
 function gpu.correct(o, device)
+  local tests = tests_folder()
   if not tests then
     o.say("tests: not run: an installation does not contain them; set TOEPLAB_TESTS to the tests "
       .. "folder of a checkout")
@@ -94,17 +74,19 @@ function gpu.correct(o, device)
     errors.usage("bench gpu: there is no %s: set TOEPLAB_TESTS to the tests folder of a checkout",
       reference)
   end
-  local good = true
-  for _, name in ipairs(test_files(o.quick)) do
-    good = check_file(o, name, name, (name:find "/gpu" and "TOEPLAB_TEST_GPU=" or "TOEPLAB_DEVICE=")
-      .. device) and good
-  end
+  local list = {}
   for _, precision in ipairs(core.precisions "cuda") do
-    local name = precision == "float32" and "verify" or "verify " .. precision
-    good = check(o, name, { program, "verify", "-q", "-p", precision, "--device", device,
-      reference }) and good
+    list[#list + 1] = { title = precision == "float32" and "verify" or "verify " .. precision,
+      words = { program, "verify", "-q", "-p", precision, "--device", device, reference } }
   end
-  return (o.quick or sanitized(o, device)) and good
+  local files = test_files(tests, o.quick)
+  if not files then o.say("tests: not run: %s has only the reference cases", tests) end
+  for _, name in ipairs(files or {}) do
+    list[#list + 1] = file_check(name, name, (name:find "/gpu" and "TOEPLAB_TEST_GPU="
+      or "TOEPLAB_DEVICE=") .. device)
+  end
+  if files and not o.quick then list[#list + 1] = sanitizer_check(o, device) end
+  return checks.run(o, list, files and tests .. "/lua" or tests)
 end
 
 -- ---- The command -------------------------------------------------------------------------------
@@ -112,27 +94,44 @@ end
 -- Checks the kernels in emulation; why: the reason that there is no GPU.
 local function check_emulated(o, why)
   o.say("no GPU: %s", why)
+  o.record { step = "device", state = "none", text = why }
   if not core.sys.exists(emulated) then
     o.say("nothing is checked: there is no %s (./lab bench gpu builds it where there is a C++ "
       .. "compiler)", emulated)
     return errors.DONE
   end
   o.say("checking the kernels on the CPU, one thread after another:")
+  o.check_deadline = o.deadline
   return gpu.correct(o, emulated) and errors.DONE or errors.CHECK
 end
 
--- o: the options of measure.bench; measure(name, o) runs one bench. Returns the exit code.
+local function close(programs)
+  for _, p in pairs(programs) do p:close() end
+end
+
+-- o: the options of measure.bench, with record(t), which writes t as a line of the results, and
+-- deadline, if there is a time limit; measure(name, o) runs one bench. Returns the exit code.
 function gpu.run(o, measure)
   local count, about = core.look_at_device(o.device)
   if not count then return check_emulated(o, about) end
   o.say("%s: %s", o.device, about)
+  o.record { step = "device", state = "ok", text = about }
+  local left = o.deadline and o.deadline - core.sys.now()
+  o.check_deadline = left and core.sys.now() + CHECKED * left
   local good = gpu.correct(o, o.device)
   o.absent, o.said, o.limits = {}, {}, {} -- shared by all benches
+  local programs <close> = setmetatable({}, { __close = close })
+  o.programs = programs -- each starts once: PyTorch takes seconds to load
   for _, name in ipairs(gpu.measured) do
     local own = {}
     for key, value in pairs(o) do own[key] = value end
     own.backends = name ~= "ops" and { "fft" } or nil
-    measure(name, own)
+    if o.deadline and o.deadline - core.sys.now() < LEAST then
+      o.say("bench %s: not measured: no time is left", name)
+      o.record { step = name, state = "no time" }
+    else
+      measure(name, own)
+    end
   end
   if not good then o.say("a check FAILED (see above): do not trust the times") end
   return good and errors.DONE or errors.CHECK

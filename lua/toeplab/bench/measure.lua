@@ -22,6 +22,16 @@ end
 
 -- ---- Contestants ------------------------------------------------------------------------------
 
+-- Returns the running program of a contestant, or starts it by start(...): o.programs, if given,
+-- keeps programs between problems. Returns nil and the reason if there is none.
+local function started(o, key, start, ...)
+  local kept = o.programs and o.programs[key]
+  if kept and not kept.closed then return kept end
+  local p, why = start(...)
+  if p and o.programs then o.programs[key], p.kept = p, true end
+  return p, why
+end
+
 -- Returns the contestants that join every group: Toeplab's own processes, and FFTW where it can do
 -- the work. Each is {by=, precision=, ours=, program=, options=}.
 local function ours(name, p, threads, o)
@@ -32,7 +42,10 @@ local function ours(name, p, threads, o)
     o.said[note] = true
   end
   if #list == 0 then return list end -- FFTW alone has no competitor
-  for _, c in ipairs(list) do c.program, c.ours = peer.ours(threads, o.device), true end
+  for _, c in ipairs(list) do
+    c.program = started(o, c.by .. c.precision .. threads, peer.ours, threads, o.device)
+    c.ours = true
+  end
   if not grids.get(name).fftw or o.absent.fftw or o.device ~= "cpu" then return list end
   local program, why = peer.fftw(threads)
   list[#list + 1] = program and { by = "fftw plain", precision = "float32", program = program,
@@ -52,7 +65,9 @@ local function torch(name, who, threads, o)
   local bench = grids.get(name)
   for _, method in ipairs(bench.peer_methods or { false }) do
     for _, precision in ipairs(bench.matrices and o.precisions or { "float32" }) do
-      local program, why = peer.torch(who.python, who.tuned, threads, o.device)
+      local key = table.concat({ who.python, tostring(who.tuned), method or "", precision,
+        threads }, "|")
+      local program, why = started(o, key, peer.torch, who.python, who.tuned, threads, o.device)
       if not program then
         o.absent[who.python] = true
         o.say("torch: not measured: %s (TOEPLAB_PYTHON chooses another one)", why)
@@ -156,7 +171,7 @@ local function time_rows(rows, o)
     row.rest = o.rest or row.ours and REST or LONG_REST
     total = total + once * (1 + row.calls) -- plus one uncounted warm-up call
   end
-  timing.interleaved(rows, o.repeats or measure.repeats(total, o.quick))
+  timing.interleaved(rows, o.repeats or measure.repeats(total, o.quick or o.deadline))
 end
 
 -- Adds the measurements of rows to results, a list that is also indexed by contestant.
@@ -196,8 +211,11 @@ end
 
 -- ---- The bench ---------------------------------------------------------------------------------
 
+-- Ends the programs of a list of contestants, except those that o.programs keeps.
 local function close(list)
-  for _, c in ipairs(list) do c.program:close() end
+  for _, c in ipairs(list) do
+    if not c.program.kept then c.program:close() end
+  end
 end
 
 -- Removes the contestants of failed rows from the list, and returns it. why: the error to raise if
@@ -305,7 +323,8 @@ local function remaining(began, done, all)
 end
 
 -- Returns the rows of a bench. o: threads (a list), precisions, quick, repeats, lengths, batches,
--- dim, backends, device, say(format, ...), progress(text), limits (by threads, filled here).
+-- dim, backends, device, say(format, ...), progress(text), limits (by threads, filled here),
+-- deadline (a time after which no problem begins but the first), programs (that started keeps).
 -- measured: called with the rows of each problem and the limits that apply to them.
 function measure.bench(name, o, measured)
   o.device = o.device or "cpu"
@@ -315,6 +334,11 @@ function measure.bench(name, o, measured)
   for turn, threads in ipairs(o.threads) do
     o.limits[threads] = o.limits[threads] or measure.limits(threads, o)
     for i, p in ipairs(problems) do
+      if o.deadline and #rows > 0 and core.sys.now() > o.deadline then
+        o.say("bench %s: the last %d of %d problems: not measured: no time is left", name,
+          #problems - i + 1, #problems)
+        break
+      end
       o.progress(("bench %s: %d of %d, n %d, b %d, threads %d%s"):format(name, i, #problems, p.n,
         p.b, threads, remaining(began, (turn - 1) * #problems + i - 1, #problems * #o.threads)))
       local list = measure.problem(name, p, threads, o.limits[threads], o)

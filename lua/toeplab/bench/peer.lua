@@ -87,7 +87,7 @@ end
 
 -- Returns the program's description of itself; nil and the reason if there is none.
 function peer:greet()
-  self.about = self.answers:read "l"
+  self.about = self.about or self.answers:read "l"
   if self.about then return self.about end
   local why = self.name .. " does not run" .. last_words(self)
   self:close()

@@ -5,6 +5,7 @@ local devices = require "toeplab.trials.devices"
 local gpu = require "toeplab.bench.gpu"
 local grids = require "toeplab.bench.grids"
 local result_store = require "toeplab.bench.result_store"
+local json = require "toeplab.base.json"
 local measure = require "toeplab.bench.measure"
 local output = require "toeplab.report.output"
 local plot = require "toeplab.report.figures.plot"
@@ -16,7 +17,8 @@ local errors = require "toeplab.base.errors"
 local suggest = require "toeplab.base.suggest"
 
 local command = {
-  example = "toeplab bench tno --quick\n  toeplab bench lm --threads 1,2\n  toeplab bench gpu",
+  example = "toeplab bench tno --quick\n  toeplab bench lm --threads 1,2\n"
+    .. "  toeplab bench gpu --seconds 500 -o gpu",
   usage = "toeplab bench [WHAT]",
   about = "Measures WHAT, or all, in turns with PyTorch if that is installed. Prints medians and\n"
     .. "quartiles, pairwise ratios, and how close each comes to the machine's limits. The\n"
@@ -38,8 +40,12 @@ local command = {
     { name = "device", short = "d", value = "DEVICE", of = "devices",
       help = "the device: cpu, cuda, or cuda:1 for the second GPU",
       more = "All compute there. On a GPU the grid is another, and the memory is the GPU's." },
+    { name = "seconds", value = "N", help = "begin nothing after N seconds (gpu: not even a check)",
+      more = [[
+        The most valuable comes first. With gpu, checks take at most 40 % of the time, several at
+        once, and each measurement takes fewer samples.]] },
     { name = "output", short = "o", value = "FILE", writes = true,
-      help = "the figure: FILE.svg or FILE.png" },
+      help = "the figure: FILE.svg or FILE.png; of gpu: a folder for results.jsonl" },
     output.csv, output.json, output.dir,
   },
 }
@@ -69,7 +75,7 @@ local function names(set, name, what, known)
   return list
 end
 
-local function parse_options(set, list, device)
+local function parse_options(set, list, device, is_gpu)
   local o = {
     quick = set.quick, repeats = arguments.integer("bench", set, "repeats", 1),
     threads = integers(set, "threads") or { core.threads() }, lengths = integers(set, "lengths"),
@@ -77,6 +83,8 @@ local function parse_options(set, list, device)
     backends = arguments.list("bench", set, "backends"),
     device = device,
   }
+  local seconds = arguments.integer("bench", set, "seconds", 1)
+  o.deadline = seconds and core.sys.now() + seconds
   local wrong = devices.wrong(o.device)
   if wrong then errors.usage("bench: %s", wrong) end
   o.precisions = names(set, "precision", "precision", core.precisions "cuda")
@@ -85,15 +93,15 @@ local function parse_options(set, list, device)
     wrong = devices.lacks(o.device, precision)
     if wrong then errors.usage("bench: %s", wrong) end
   end
-  if #list > 1 and (set.backends or set.output) then
+  if #list > 1 and (set.backends or set.output and not is_gpu) then
     errors.usage("bench: --%s requires a single bench", set.backends and "backends" or "output")
   end
   if o.backends then grids.check_backends(list[1], o.backends) end
   for _, n in ipairs(o.lengths or {}) do
     if n < 2 then errors.usage("bench: --lengths takes integers from 2 up, got '%d'", n) end
   end
-  if set.output and not set.output:lower():find "%.svg$" and not set.output:lower():find "%.png$"
-  then
+  local name = not is_gpu and set.output and set.output:lower()
+  if name and not name:find "%.svg$" and not name:find "%.png$" then
     errors.usage("bench: --output %s: its name must end in .svg or .png", set.output)
   end
   return o
@@ -119,14 +127,30 @@ local function progress_line()
   end
 end
 
+-- Returns a row with its measurements as one flat table.
+local function flat(row)
+  local record, metrics = show.record(row)
+  for key, value in pairs(metrics) do record[key] = value end
+  return record
+end
+
+-- Returns the function that adds a line of JSON to results.jsonl in a new folder; one that does
+-- nothing without a folder.
+local function recorder(folder)
+  if not folder then return function() end end
+  errors.stored(core.sys.mkdir(folder))
+  local path = folder .. "/results.jsonl"
+  errors.stored(core.sys.write_file(path, ""))
+  return function(t)
+    local file <close> = assert(io.open(path, "a"))
+    file:write(json.line(t), "\n")
+  end
+end
+
 local function print_rows(set, name, rows, o)
   if set.json or set.csv then
     local list = {}
-    for i, r in ipairs(rows) do
-      local record, metrics = show.record(r)
-      for key, value in pairs(metrics) do record[key] = value end
-      list[i] = record
-    end
+    for i, r in ipairs(rows) do list[i] = flat(r) end
     output.rows(set, output.columns(list))
     return
   end
@@ -136,13 +160,13 @@ end
 
 -- Draws the figure at the requested path, or among the figures of the results.
 local function draw_figure(set, name, rows, number, folder, o)
-  local path = set.output
+  local path = not o.programs and set.output -- of gpu: a folder
   if not path then
     errors.stored(core.sys.mkdir(folder .. "/figures"))
     path = ("%s/figures/bench-%s-%d.svg"):format(folder, name, number)
   end
   local ok, why = plot.svg(path, show.picture(name, rows))
-  if not ok and set.output then errors.raise(errors.FAILED, "bench: %s", why) end
+  if not ok and path == set.output then errors.raise(errors.FAILED, "bench: %s", why) end
   o.say("%s", ok and path or "no figure: " .. why)
 end
 
@@ -152,7 +176,10 @@ local function run_one(set, name, o, words)
   local folder = records.folder(set.dir)
   local run = result_store.run(name, grids.problems(name, o), folder, words)
   local gpu_name = o.device ~= "cpu" and select(2, core.look_at_device(o.device)) or nil
-  local rows = measure.bench(name, o, function(list, limits) run:add(list, limits, gpu_name) end)
+  local rows = measure.bench(name, o, function(list, limits)
+    run:add(list, limits, gpu_name)
+    for _, r in ipairs(list) do o.record(flat(r)) end
+  end)
   o.progress ""
   if #rows == 0 then errors.raise(errors.FAILED, "bench %s: nothing could be measured", name) end
   for _, threads in ipairs(o.threads) do o.say("%s", show.limits(o.limits[threads])) end
@@ -194,8 +221,9 @@ function command.run(set, words, command_line)
     errors.usage("bench %s: has no matrix products, so --precision has no effect", list[1])
   end
   if #words > 1 then errors.usage("bench: one at a time, got '%s' too", words[2]) end
-  local o = parse_options(set, list, device_of(set, words[1]))
+  local o = parse_options(set, list, device_of(set, words[1]), words[1] == "gpu")
   o.say, o.progress = say(set), progress_line()
+  o.record = recorder(words[1] == "gpu" and set.output)
   local function measured(name, own)
     run_one(set, name, own, { "toeplab", table.unpack(command_line) })
   end

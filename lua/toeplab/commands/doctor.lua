@@ -237,14 +237,17 @@ local function cuda(add)
     or "", about, table.concat(core.precisions "cuda", ", ")))
 end
 
+-- Adds the GPU that the driver reports. Containers may have neither /proc/driver nor nvidia-smi.
 local function graphics(add)
-  if not core.sys.exists("/proc/driver/nvidia/version") then
-    add("gpu", "note", "none: no NVIDIA driver is installed (no /proc/driver/nvidia); the "
-      .. "processor is used")
+  local smi = shell.on_path "nvidia-smi"
+  local name = smi and line_of("nvidia-smi --format=csv,noheader "
+    .. "--query-gpu=name,driver_version,memory.total")
+  local usable = not name and core.look_at_device "cuda"
+  local why = smi and "nvidia-smi fails" or "nvidia-smi is not in PATH"
+  if name or usable then
+    add("gpu", "ok", name or ("%d, by CUDA; %s"):format(usable, why))
   else
-    local name = line_of("nvidia-smi --format=csv,noheader "
-      .. "--query-gpu=name,driver_version,memory.total")
-    add("gpu", name and "ok" or "note", name or "the driver is installed, but nvidia-smi fails")
+    add("gpu", "note", "none: no NVIDIA driver answers (" .. why .. "); the processor is used")
   end
   local nvcc = line_of("nvcc --version | tail -1")
   add("nvcc", nvcc and "ok" or "note", nvcc

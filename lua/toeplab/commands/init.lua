@@ -84,6 +84,8 @@ Environment
   TOEPLAB_PYTHON     the Python interpreters whose PyTorch bench measures, separated by ':'
                      (default: python3); empty: none
   TOEPLAB_TESTS      the folder tests of a checkout, whose tests bench gpu runs
+  TOEPLAB_CUDA       folders of CUDA's libraries, separated by ':', if they are neither found by
+                     the loader nor beside PyTorch nor in a toolkit
   TOEPLAB_LUA        the folder of the Lua library, if not the installed one
   TOEPLAB_TRACEBACK  set: errors in scripts print a traceback
   NO_COLOR           set: no colour; FORCE_COLOR: colour also without a terminal

@@ -434,30 +434,4 @@ t.test("refuses invalid options, with the valid ones", function()
   end
 end)
 
--- Calls bench gpu's checks in a process whose tests are those of the folder dir, nil: of none.
-local function checks(dir, code)
-  local words = ([[%s %s lua -e "
-    local say = function(...) print(string.format(...)) end
-    local o = { quick = true, say = say, progress = say }
-    %s
-    require('toeplab.bench.gpu').correct(o, 'cpu')" 2>&1]])
-  return (t.shell(words:format(dir and "TOEPLAB_TESTS=" .. shell.quote(dir) or "",
-    shell.quote(core.sys.executable()), code or "")))
-end
-
-t.test("bench gpu starts the tests where ctest does, whatever the user's folder", function()
-  t.in_folder(function(folder)
-    t.shell(("mkdir -p '%s/lua/a' && cp %stests/reference.h5 '%s'"):format(folder, t.root, folder))
-    t.write(folder .. "/lua/on_devices.txt", "a/b\n")
-    t.write(folder .. "/lua/helper.lua", "return 'helped'")
-    t.write(folder .. "/lua/a/test_b.lua",
-      "print(require 'helper', io.open 'a/test_b.lua' and '7 passed')")
-    local text = checks(folder)
-    t.ok(text:find "\nok +a/b +helped\t7 passed", text)
-    t.holds(checks(folder .. "/none"), folder .. "/none/reference.h5: set TOEPLAB_TESTS to the")
-  end)
-  t.holds(checks(nil, "package.searchpath = function() return '/usr/share/lua/bench/gpu.lua' end"),
-    "an installation does not contain them; set TOEPLAB_TESTS to the tests folder")
-end)
-
 t.done()

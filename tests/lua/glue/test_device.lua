@@ -149,4 +149,25 @@ for _, case in ipairs {
   end)
 end
 
+-- The device needy links libnvtest.so.1 in tests/vendor, where the loader does not look.
+t.test("a library of CUDA is found where a variable, Python or a toolkit has it", function()
+  local tests = program:gsub("[^/]*$", "") .. "tests"
+  local top = os.tmpname()
+  os.remove(top)
+  t.shell(("mkdir -p '%s/lib/python3.9/site-packages/nvidia/cu13' '%s/bin' && ln -s '%s/vendor' "
+    .. "'%s/lib/python3.9/site-packages/nvidia/cu13/lib' && ln -s '%s/vendor' '%s/lib64' && "
+    .. "ln -s /bin/true '%s/bin/python3'"):format(top, top, tests, top, tests, top, top))
+  local text = "print(require 'toeplab.core'.device())"
+  for _, setting in ipairs { "TOEPLAB_CUDA=/none:%s/lib64", "VIRTUAL_ENV=%s", "CUDA_HOME=%s",
+      "PATH=%s/bin:$PATH" } do
+    local out, ok = run(text, tests .. "/needy.so", setting:format(shell.quote(top)))
+    t.ok(ok and out:find "^apart", setting .. ": " .. out)
+  end
+  local out, ok = run(text, tests .. "/needy.so", "TOEPLAB_CUDA=/none")
+  t.shell("rm -r " .. shell.quote(top))
+  t.ok(not ok)
+  t.holds(out, "libnvtest.so.1: cannot open shared object file: No such file or directory, neither")
+  t.holds(out, "TOEPLAB_CUDA=FOLDER")
+end)
+
 t.done()

@@ -96,8 +96,24 @@ print((x + x):sum():item())
 t.test("a GPU that is full is an error with sizes, and work goes on", function()
   if not emulated then t.skip "a real GPU has too much memory to fill" end
   local out = script(FULL, gpu, "EMULATE_MIB=64")
-  t.eq(out, "false\tENOMEM\tcuda: N bytes requested: out of memory on the GPU, N bytes in use\n"
-    .. "2097152.0\n")
+  t.eq(out, "false\tENOMEM\tcuda: N bytes requested: out of memory on the GPU: of N MiB N are "
+    .. "free, here N are in use and N cached; a smaller batch, or micro batches, need less, and "
+    .. "other processes may hold some\n2097152.0\n")
+end)
+
+t.test("a GPU for which no kernels are built is refused by name", function()
+  if not emulated then t.skip "only the emulated GPU has any compute capability" end
+  local out = script("print(1)", gpu, "EMULATE_CAPABILITY=75")
+  t.holds(out, "emulated card has compute capability 7.5, but the kernels are built for 8.0 and")
+end)
+
+t.test("the peak is never below what is in use", function()
+  local out = script([[
+    local core = require "toeplab.core"
+    local x = core.zeros(256, 1024)
+    core.memory_reset_peak()
+    print(core.memory().peak >= core.memory().live)]], gpu)
+  t.eq(out, "true\n")
 end)
 
 t.test("a GPU without room for a graph takes the steps without it", function()

@@ -1,0 +1,85 @@
+-- test_bench_gpu.lua: `bench gpu` runs the tests of a GPU and measures it within its time.
+local t = require "harness"
+local core = require "toeplab.core"
+local json = require "toeplab.base.json"
+local shell = require "toeplab.base.shell"
+
+-- Calls bench gpu's checks in a process whose tests are those of the folder dir, nil: of none.
+local function checks(dir, code)
+  local words = ([[%s %s lua -e "
+    local say = function(...) print(string.format(...)) end
+    local o = { quick = true, say = say, progress = say }
+    %s
+    require('toeplab.bench.gpu').correct(o, 'cpu')" 2>&1]])
+  return (t.shell(words:format(dir and "TOEPLAB_TESTS=" .. shell.quote(dir) or "",
+    shell.quote(core.sys.executable()), code or "")))
+end
+
+t.test("bench gpu starts the tests where ctest does, whatever the user's folder", function()
+  t.in_folder(function(folder)
+    t.shell(("mkdir -p '%s/lua/a' && cp %stests/reference.h5 '%s'"):format(folder, t.root, folder))
+    t.write(folder .. "/lua/on_devices.txt", "a/b\n")
+    t.write(folder .. "/lua/helper.lua", "return 'helped'")
+    t.write(folder .. "/lua/a/test_b.lua",
+      "print(require 'helper', io.open 'a/test_b.lua' and '7 passed')")
+    local text = checks(folder)
+    t.ok(text:find "\nok +a/b +helped\t7 passed", text)
+    t.holds(checks(folder .. "/none"), folder .. "/none/reference.h5: set TOEPLAB_TESTS to the")
+  end)
+  t.holds(checks(nil, "package.searchpath = function() return '/usr/share/lua/bench/gpu.lua' end"),
+    "an installation does not contain them; set TOEPLAB_TESTS to the tests folder")
+end)
+
+-- The lines of results.jsonl that `bench gpu` writes on the emulated GPU, with one test, and its
+-- output and exit code; nil if there is no emulated GPU.
+local function gpu_lines(folder, words)
+  local device = core.sys.executable():gsub("[^/]*$", "") .. "tests/emulated.so"
+  if not core.sys.exists(device) then return print "  skipped: no emulated GPU" end
+  local tests = folder .. "/tests"
+  t.shell(("mkdir -p '%s/lua/a' && cp %stests/reference.h5 '%s'"):format(tests, t.root, tests))
+  t.write(tests .. "/lua/on_devices.txt", "a/quick\n")
+  t.write(tests .. "/lua/a/test_quick.lua", "print '7 passed'")
+  local text, code = t.shell(("TOEPLAB_TESTS='%s' TOEPLAB_PYTHON= '%s' bench gpu --device '%s' -q "
+    .. "-C '%s' -o '%s/out' --lengths 8 --batches 1 --dim 4 -r 1 %s 2>&1"):format(tests,
+    core.sys.executable(), device, folder, folder, words))
+  local lines = {}
+  for line in assert(io.lines(folder .. "/out/results.jsonl"), text) do
+    lines[#lines + 1] = json.decode(line)
+  end
+  return lines, text, code
+end
+
+t.test("bench gpu writes a line for each check and measurement", function()
+  t.in_folder(function(folder)
+    local lines, text, code = gpu_lines(folder, "--seconds 300")
+    if not lines then return end
+    t.ok(code == 0, text)
+    t.eq({ lines[1].step, lines[1].state }, { "device", "ok" })
+    local names, benches = {}, {}
+    for _, line in ipairs(lines) do
+      if line.step == "check" then
+        t.ok(line.state == "ok", text)
+        names[#names + 1] = line.name
+      elseif line.bench then
+        t.ok(line.ms > 0 and line.by and line.pass, text)
+        if benches[#benches] ~= line.bench then benches[#benches + 1] = line.bench end
+      end
+    end
+    table.sort(names)
+    t.eq(names, { "a/quick", "verify", "verify bf16", "verify tf32" })
+    t.eq(benches, { "tno", "lm", "ops" }) -- the most valuable first
+  end)
+end)
+
+t.test("bench gpu begins nothing after its time", function()
+  t.in_folder(function(folder)
+    local lines, text, code = gpu_lines(folder, "--seconds 1")
+    if not lines then return end
+    t.ok(code == 0, text) -- what is late has not failed
+    t.eq({ lines[#lines].step, lines[#lines].state }, { "ops", "no time" })
+    t.holds(text, "bench tno: not measured: no time is left")
+    t.ok(lines[5].state == "LATE", text) -- the last check
+  end)
+end)
+
+t.done()
