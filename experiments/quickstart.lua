@@ -72,7 +72,8 @@ return tl.experiment "quickstart" {
     least("sample", c.sample, 0)
     within("temperature", c.temperature, 0, 1000000)
     least("the prompt's length", #c.prompt, 1)
-    data.vocab:encode(c.prompt) -- an error if a character does not occur in the corpus
+    local known, why = pcall(data.vocab.encode, data.vocab, c.prompt)
+    if not known then error(("prompt: %s"):format(why), 0) end
     tl.lm.check(c) -- an error if the model or the optimiser would refuse a key
   end,
 
