@@ -32,8 +32,8 @@ static inline HERE tl_attention_span tl_attention_seen(const tl_attention_job *j
 {
     int64_t           at = query + j->n - j->m;
     tl_attention_span s = {0, j->n};
-    if (j->window && at - j->window + 1 > s.from) s.from = at - j->window + 1;
-    if (j->window && at + j->window < s.to) s.to = at + j->window;
+    if (j->window && j->window <= at) s.from = at - j->window + 1; /* a window may be INT64_MAX */
+    if (j->window && j->window < s.to - at) s.to = at + j->window;
     if (j->causal && at + 1 < s.to) s.to = at + 1;
     if (s.to < s.from) s.to = s.from;
     return s;

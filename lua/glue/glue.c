@@ -366,6 +366,8 @@ double glue_number_field(lua_State *L, int arg, const char *name, const double *
     value = lua_tonumberx(L, -1, &number);
     if (lua_isnil(L, -1) && preset) {
         value = *preset;
+    } else if (lua_isnil(L, -1)) {
+        glue_argerror(L, arg, "option '%s' is required", name);
     } else if (!number) {
         glue_argerror(L, arg, "option '%s' is not a number (%s)", name, luaL_typename(L, -1));
     }

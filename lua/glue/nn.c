@@ -64,6 +64,7 @@ static int mlp(lua_State *L)
     tl_unary_kind act = (tl_unary_kind)glue_unary_kind(L, 3);
     int           residual = glue_flag(L, 4);
     tl_tensor    *scale = glue_opt_tensor(L, 5);
+    glue_last(L, 5);
     luaL_argcheck(L, count < 1000, 2, "too many layers");
     tl_mlp_layer *layers = lua_newuserdatauv(L, (size_t)count * sizeof *layers + 1, 0);
     for (int l = 0; l < (int)count; l++) layers[l] = mlp_layer(L, 2, l + 1);
@@ -77,7 +78,7 @@ static tl_tensor *option_tensor(lua_State *L, int arg, const char *name)
     lua_getfield(L, arg, name);
     tl_tensor *t = lua_isnil(L, -1) ? NULL : glue_test_tensor(L, -1);
     if (!lua_isnil(L, -1) && !t)
-        glue_argerror(L, arg, "%s is %s, not an open tensor", name, luaL_typename(L, -1));
+        glue_argerror(L, arg, "%s is not an open tensor (%s)", name, luaL_typename(L, -1));
     lua_pop(L, 1);
     return t;
 }
@@ -91,6 +92,7 @@ static int attention(lua_State *L)
     const double  all = 0;
     tl_tensor *q = glue_tensor(L, 1), *k = glue_tensor(L, 2), *v = glue_tensor(L, 3);
     luaL_checktype(L, 4, LUA_TTABLE);
+    glue_last(L, 4);
     glue_known(L, 4, names);
     tl_attention_options o = {.bytes = sizeof o, .scale = glue_number_field(L, 4, "scale", NULL),
                               .bias = option_tensor(L, 4, "bias"),
@@ -99,6 +101,8 @@ static int attention(lua_State *L)
                               .dropout = glue_number_field(L, 4, "dropout", &all)};
     lua_getfield(L, 4, "causal");
     o.causal = lua_toboolean(L, -1);
+    if (!lua_isnil(L, -1) && !lua_isboolean(L, -1))
+        glue_argerror(L, 4, "causal is %s, not true or false", luaL_typename(L, -1));
     lua_getfield(L, 4, "stream");
     o.stream = glue_test_stream(L, -1);
     if (!lua_isnil(L, -1) && !o.stream)

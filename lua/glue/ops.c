@@ -137,6 +137,7 @@ static int reduce(lua_State *L)
     tl_tensor  *x = glue_tensor(L, 1);
     int         axis = lua_isnoneornil(L, 2) ? TL_ALL_AXES : glue_axis(L, 2, tl_tensor_ndim(x));
     int         keep = glue_flag(L, 3);
+    glue_last(L, 3);
     tl_tensor **y = glue_push_tensor(L);
     return glue_result(L, tl_reduce((tl_reduce_kind)KIND(L), x, axis, keep, y));
 }
@@ -187,6 +188,7 @@ static int narrow(lua_State *L)
     int         axis = glue_axis(L, 2, tl_tensor_ndim(x));
     lua_Integer size = tl_tensor_dim(x, axis);
     lua_Integer first = luaL_checkinteger(L, 3), count = luaL_checkinteger(L, 4);
+    glue_last(L, 4);
     if (first < 1 || first > size + 1) glue_argerror(L, 3, "position %I of %I", first, size);
     if (count < 0 || count > size - first + 1)
         glue_argerror(L, 4, "%I elements from position %I of %I", count, first, size);
@@ -197,6 +199,7 @@ static int narrow(lua_State *L)
 static int concat(lua_State *L)
 {
     int         count;
+    glue_last(L, 2);
     lua_settop(L, 2); /* values pushed below must not count as arguments */
     tl_tensor **xs = glue_tensors(L, 1, &count);
     luaL_argcheck(L, count > 0, 1, "no tensors");

@@ -11,6 +11,7 @@ local core = require "toeplab.core"
 local streams = require "toeplab.base.streams"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
+require "toeplab.base.errors" -- by which lua/main.c names the lines of a script in its errors
 local pytorch = require "toeplab.tensors.pytorch"
 require "toeplab.tensors.errors"
 

@@ -14,7 +14,9 @@ began=$(date +%%s)
 left=$((%d - began))
 if [ $left -le 0 ]; then echo "$1 0 124"; exit; fi
 %s sh %s/$1 >%s/$1.out 2>&1
-echo "$1 $(($(date +%%s) - began)) $?"
+code=$? took=$(($(date +%%s) - began))
+if [ $code = 137 ] && [ $took -ge $left ]; then code=124; fi # it ignored the signal of timeout
+echo "$1 $took $code"
 ]]
 
 local function states(code) return code == 0 and "ok" or code == 124 and "LATE" or "FAILED" end
@@ -24,11 +26,12 @@ local function report(o, check, text, seconds, code)
   local state = states(code)
   local counted = text:match "([^\n]*passed[^\n]*)" or text:match "([^\n]+)\n*$" or ""
   if state == "LATE" then counted = "not finished within the time limit" end
-  o.say("%-6s %-22s %s (%d s)", state, check.title, counted, seconds)
+  local begun = seconds > 0 or state ~= "LATE"
+  if begun then o.say("%-6s %-22s %s (%d s)", state, check.title, counted, seconds) end
   if state == "FAILED" then o.say("%s", text) end
   o.record { step = "check", name = check.title, state = state, seconds = seconds, text = counted,
     output = state == "FAILED" and text or nil }
-  return state ~= "FAILED"
+  return state ~= "FAILED", begun
 end
 
 -- Writes the scripts that run the commands, with a deadline, into a new folder, and returns it.
@@ -40,7 +43,7 @@ local function write_scripts(list, where, deadline)
   for i, check in ipairs(list) do
     local words = {}
     for k, word in ipairs(check.words) do words[k] = shell.quote(word) end
-    assert(core.sys.write_file(folder .. "/" .. i, table.concat(words, " ") .. "\n"))
+    assert(core.sys.write_file(folder .. "/" .. i, "exec " .. table.concat(words, " ") .. "\n"))
   end
   assert(core.sys.write_file(folder .. "/step", STEP:format(shell.quote(where),
     math.floor(deadline or 1 << 40), deadline and "timeout -k 3 $left" or "", quoted, quoted)))
@@ -56,21 +59,29 @@ function checks.run(o, list, where)
   local jobs = o.check_deadline and math.max(1, math.min(MOST, core.threads() // 2)) or 1
   local pipe = assert(io.popen(("seq 1 %d | xargs -P %d -I@ sh %s/step @"):format(#list, jobs,
     shell.quote(folder))))
-  local good, done = true, 0
+  local good, done, begun = true, 0, 0
   o.progress(("bench gpu: %s"):format(list[1].title))
   for line in pipe:lines() do
     local i, seconds, code = line:match "^(%d+) (%d+) (%d+)$"
     i, done = tonumber(i), done + 1
     o.progress ""
     local text = core.sys.read_file(("%s/%d.out"):format(folder, i)) or ""
-    good = report(o, list[i], text, tonumber(seconds), tonumber(code)) and good
+    local fine, ran = report(o, list[i], text, tonumber(seconds), tonumber(code))
+    good, begun = good and fine, begun + (ran and 1 or 0)
     o.progress(("bench gpu: %d of %d checks are done"):format(done, #list))
   end
   pipe:close()
   o.progress ""
   shell.run("rm -r " .. shell.quote(folder))
-  if done == #list then return good end
-  o.say("%-6s only %d of %d checks ran", "FAILED", done, #list)
+  if done == #list then
+    if begun < done then
+      o.say("%-6s %d of %d checks did not begin within the time limit", "LATE", done - begun, done)
+    end
+    return good
+  end
+  local text = ("only %d of %d checks ran"):format(done, #list)
+  o.say("%-6s %s", "FAILED", text)
+  o.record { step = "check", state = "FAILED", text = text }
   return false
 end
 

@@ -61,7 +61,7 @@ local function sanitizer_check(o, device)
 end
 
 -- Runs the reference cases and the tests on a device. Returns whether none fails. o: say, progress,
--- quick (only the first tests), deadline, record (see gpu.run).
+-- quick (only the first tests), check_deadline, record (see gpu.run).
 function gpu.correct(o, device)
   local tests = tests_folder()
   if not tests then

@@ -29,7 +29,8 @@ local spec = stack.fields({
     "state to classify: of one position, or their mean or sum; without padding" },
   { "final_norm", nn.norm_option "batchnorm", "norm after the last block" },
   { "padding", field { default = "seen", choices = { "seen", "masked" } },
-    "padding is seen by GTUs and batch norm, as published, or masked: no result depends on it" },
+    "padding is seen by GTUs and batch norm, as published, or masked, so that no "
+    .. "result depends on it, except by ski and fd" },
 }, {
   layers = 2, dim = 64, expand = 1.0, glu_dim = 96, norm = "batchnorm", causal = false,
   positions = "sinusoidal", encoder = "lra", rpe_dim = 16, decay = "none",

@@ -230,7 +230,12 @@ local function options_of_named(o)
     init = o.init ~= "auto" and stack.plain_init(o) or nil,
     positions = o.positions == "alibi" and "alibi" or nil,
   }
-  if not o.bias then own.bias = false end
+  if not o.bias then
+    if not mixers.class(o.mixer).spec.fields.bias then
+      error(("bias = false is not defined for the mixer '%s'"):format(o.mixer), 0)
+    end
+    own.bias = false
+  end
   return own
 end
 
@@ -281,8 +286,10 @@ end
 local function channel_mixer(o)
   local kind = stack.channel(o)
   local more = { hidden = o.glu_dim, act = o.act, bias = o.bias, init = stack.plain_init(o) }
-  if kind ~= "glu" and o.final_act ~= "none" then
-    error(("final_act acts in the channel mixer glu, not in %s"):format(kind), 0)
+  for name, usual in pairs { final_act = "none", glu_form = "glu" } do
+    if kind ~= "glu" and o[name] ~= usual then
+      error(("%s acts in the channel mixer glu, not in %s"):format(name, kind), 0)
+    end
   end
   if kind == "ffn" then return nn.FeedForward(o.dim, more) end
   more.dropout, more.final_act, more.form = o.gate_dropout, o.final_act, o.glu_form

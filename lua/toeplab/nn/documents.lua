@@ -60,6 +60,9 @@ local function new(lengths, n)
   if type(lengths) ~= "table" or #lengths == 0 then
     error("documents: wanted a list of lengths for each row of a batch, as {{3, 5}, {8}}", 0)
   end
+  if math.type(n) ~= "integer" then
+    error(("documents: n is %s, wanted the positions of a row"):format(tostring(n)), 0)
+  end
   local self = setmetatable({ b = #lengths, n = n, list = {}, groups = {} }, Documents)
   for at, row in ipairs(lengths) do
     for _, document in ipairs(documents_of(row, at, n)) do
@@ -74,6 +77,10 @@ end
 -- nn.separated(ids, separator): returns the documents of rows of tokens, ids [b,n], in which a
 -- document begins at each separator, an id. The last document of a row may go on in another row.
 local function separated(ids, separator)
+  if ids:ndim() ~= 2 or math.type(separator) ~= "integer" then
+    error(("separated: wanted ids [b,n] and the id of a separator, got %s and %s"):format(
+      tostring(ids), tostring(separator)), 0)
+  end
   local lengths = {}
   for at, row in ipairs(ids:totable()) do
     local first = 1
@@ -94,10 +101,11 @@ end
 -- The backends whose operator is the same at any length, but for rounding.
 local exact = { auto = true, fft = true, matrix = true, naive = true, rac = true }
 
--- Returns whether a TNO has the same coefficients at any length.
+-- Returns whether a TNO has the same coefficients, and the same sums of them, at any length.
 local function is_steady(tno)
-  return exact[tno.opt.backend] and tno.domain == "lag" and class.ismodule(tno.encoder)
-    and tno.encoder.by_point or false
+  local o = tno.opt
+  return exact[o.backend] and tno.domain == "lag" and class.ismodule(tno.encoder)
+    and tno.encoder.by_point and not o.nodes and (o.causal or not o.normalize) or false
 end
 
 -- Returns how documents may be padded at their end for a module: "after" (padding may hold any
@@ -218,6 +226,9 @@ function Documents:apply(module, x)
       .. "out", 0)
   end
   if is_whole(self) then return module(x) end
+  if class.ismodule(module) and rawget(module.opt, "grid") then
+    error("documents: the images of a grid are not documents", 0)
+  end
   local form, d = form_of(module), x:dim(3)
   local groups, flat, results = groups_for(self, module, form), x:reshape(b * n, d), {}
   for i, group in ipairs(groups) do

@@ -51,8 +51,9 @@ function sequence.check(model)
     if kind == "TNO" then
       inside[#inside + 1] = entry.name .. "."
     elseif kind == "Dropout" and m.opt.p > 0 then
+      local option = entry.name:find "path$" and "drop_path" or "dropout"
       error(("sequence_ranks: %s draws its mask by the place of a number in the whole sequence: "
-        .. "use dropout = 0"):format(entry.name), 0)
+        .. "use %s = 0"):format(entry.name, option), 0)
     end
     local of_operator = false
     for _, prefix in ipairs(inside) do

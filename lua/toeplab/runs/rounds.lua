@@ -56,8 +56,8 @@ local function reader(exp, found, metric, store, tried)
   end, exp.tune and exp.tune.goal, metric)
 end
 
--- Returns the comparisons among the points (looks.comparisons). Raises a usage error for a missing
--- row.
+-- Returns the comparisons among the points (seed_looks.comparisons). Raises a usage error for a
+-- missing row.
 local function compared(exp, points, values)
   local list, why = seed_looks.comparisons(points, values.compared.with)
   return list or errors.usage("%s: compare: %s", exp:where("compare"), why)

@@ -166,7 +166,7 @@ local function separator(o, vocab)
   if not text and eos then return eos end
   local known, ids = pcall(function() return vocab:encode(text or "\n"):totable() end)
   if known and #ids == 2 and ids[2] == eos then ids[2] = nil end -- encode adds the end of a line
-  if not known or #ids ~= 1 then
+  if not known or #ids ~= 1 or not vocab:decode(core.ids(ids)):find(text or "\n", 1, true) then
     errors.usage("corpus: separator = '%s' is not one token of this vocabulary", text or "\\n")
   end
   return ids[1]

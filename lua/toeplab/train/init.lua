@@ -14,9 +14,10 @@ local train = {}
 -- out. given: the documents of the rows (nn/documents.lua), each of which the model reads alone;
 -- its class must set takes_documents = true.
 function train.loss(model, ids, targets, ignore, given)
-  if given and not (class.ismodule(model) and model.takes_documents) then
+  local kind = class.ismodule(model) and model.kind
+  if given and not (kind and model.takes_documents) then
     error(("loss: %s does not take documents: a class whose forward and loss take them as last "
-      .. "argument sets takes_documents = true"):format(model.kind or "the model"), 0)
+      .. "argument sets takes_documents = true"):format(kind or "the model"), 0)
   end
   if model.loss then return model:loss(ids, targets, ignore, given) end
   return core.cross_entropy(model(ids, given), targets, ignore)

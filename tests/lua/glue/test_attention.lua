@@ -95,12 +95,23 @@ test("a query that sees no key gets 0, and sends nothing back", function()
   t.ok(list[1]:get(1, 1, 2, 1) ~= 0)
 end)
 
+test("a window may be wider than any sequence", function()
+  local x = core.tensor { { { 1, 2, 3 }, { -1, 0, 1 },
+    { 2, -2, 0 }, { 0, 1, 1 }, { 3, 0, -1 } } }
+  for _, causal in ipairs { true, false } do
+    t.eq(core.attention(x, x, x, { scale = 1, causal = causal, window = math.maxinteger }),
+      core.attention(x, x, x, { scale = 1, causal = causal }))
+  end
+end)
+
 test("wrong options are named", function()
   local x = core.zeros(2, 4, 3)
   raises(core.attention, "bad argument #4", x, x, x)
-  raises(core.attention, "scale", x, x, x, {})
+  raises(core.attention, "option 'scale' is required", x, x, x, {})
+  raises(core.attention, "causal is number", x, x, x, { scale = 1, causal = 0 })
+  raises(core.attention, "one argument too many", x, x, x, { scale = 1 }, 7)
   raises(core.attention, "lengths", x, x, x, { scale = 1, lengths = x })
-  raises(core.attention, "mask is number", x, x, x, { scale = 1, mask = 3 })
+  raises(core.attention, "mask is not an open tensor %(number%)", x, x, x, { scale = 1, mask = 3 })
   raises(core.attention, "stream is string", x, x, x, { scale = 1, stream = "dropout" })
   raises(core.attention, "dropout needs a stream", x, x, x, { scale = 1, dropout = 0.5 })
   raises(core.attention, "dropout is 1, not in", x, x, x, { scale = 1, dropout = 1 })

@@ -360,6 +360,10 @@ test("the model options bias and final_act", function()
   o.channel, o.mixer = nil, "kernelized"
   eq(tl.models.tnn_mlm(tl.overlay(o, { final_act = "none" })).layers[1].token.opt.bias, false)
   o.mixer, o.structure = nil, "mha+glu"
+  raises(tl.models.tnn_lm, "bias = false is not defined for the mixer 's4d'", { vocab = 7,
+    layers = 1, dim = 4, mixer = "s4d", bias = false })
+  raises(tl.models.tnn_lm, "glu_form acts in the channel mixer glu, not in ffn", { vocab = 7,
+    layers = 1, dim = 4, channel = "ffn", glu_form = "shared" })
   raises(tl.models.tnn_lm, "bias = false is not defined for the attention of structure 'mha%+glu'",
     o)
 end)

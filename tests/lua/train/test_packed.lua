@@ -134,6 +134,8 @@ t.test("a corpus names the token between its documents", function()
   for _, bad in ipairs { "#", "one", "" } do
     t.raises(of, "is not one token of this vocabulary", { documents = "packed", separator = bad })
   end
+  t.raises(of, "is not one token of this vocabulary", { documents = "packed", tokenizer = "word",
+    separator = "five" })
   t.raises(of, "requires documents = 'packed'", { separator = "|" })
   t.raises(of, "'pack' is not one of joined, packed", { documents = "pack" })
 end)
