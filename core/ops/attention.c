@@ -121,9 +121,14 @@ static void round_array(float *x, int64_t n)
     }
 }
 
+static int64_t tile_size(const tl_attention_job *j) /* of the largest tile, in cache lines */
+{
+    return ((j->m < QUERIES ? j->m : QUERIES) * (j->n < KEYS ? j->n : KEYS) + 15) / 16 * 16;
+}
+
 static float *scratch_of(const task *t, int thread)
 {
-    return t->scratch + thread * (2 * QUERIES + 1) * KEYS;
+    return t->scratch + thread * (2 * tile_size(&t->j) + KEYS);
 }
 
 /* ---- Forward --------------------------------------------------------------------------------- */
@@ -151,7 +156,7 @@ static void forward_block(const task *t, int64_t pair, int64_t block, float *s)
     const tl_attention_job *j = &t->j;
     tile    c = tile_of(j, pair, block, 0);
     int64_t first = pair * j->m + c.first, rows = c.rows;
-    float  *y = j->y + first * j->c, *factors = s + 2 * QUERIES * KEYS, top[QUERIES];
+    float  *y = j->y + first * j->c, *factors = s + 2 * tile_size(j), top[QUERIES];
     double  sum[QUERIES] = {0};
     for (int i = 0; i < QUERIES; i++) top[i] = -INFINITY;
     memset(y, 0, (size_t)(rows * j->c) * sizeof *y);
@@ -232,7 +237,7 @@ static void grad_tile(const task *t, int64_t pair, int64_t queries, int64_t keys
 {
     const tl_attention_job *j = &t->j;
     tile    c = tile_of(j, pair, queries, keys);
-    float  *g = s + QUERIES * KEYS, *factors = g + QUERIES * KEYS;
+    float  *g = s + tile_size(j), *factors = g + tile_size(j);
     int64_t first = pair * j->m + c.first, from = pair * j->n + c.from, rows = c.rows;
     if (c.cols == 0) return;
     scores_of(j, &c, s);
@@ -318,7 +323,7 @@ static void round_operand(const float **x, int64_t n, float **copy)
     *copy += n;
 }
 
-/* Allocates the scratch buffers, and with bf16 rounds the operands to *out_low. */
+/* Allocates the scratch, and with bf16 rounds the operands to *out_low. */
 static tl_status prepare(tl_ctx *ctx, task *t, float **out_low)
 {
     tl_attention_job *j = &t->j;
@@ -328,9 +333,8 @@ static tl_status prepare(tl_ctx *ctx, task *t, float **out_low)
     *out_low = NULL;
     tl_status st = tl_gemm_ready(ctx);
     if (st != TL_OK) return st;
-    t->scratch = tl_alloc(ctx, (size_t)(ctx->threads * (2 * QUERIES + 1) * KEYS) * sizeof(float));
-    if (!t->scratch) return TL_ENOMEM;
-    if (!t->bf16) return TL_OK;
+    t->scratch = tl_alloc(ctx, (size_t)(ctx->threads * (2 * tile_size(j) + KEYS)) * sizeof(float));
+    if (!t->scratch || !t->bf16) return t->scratch ? TL_OK : TL_ENOMEM;
     float *low = *out_low = tl_alloc(ctx, (size_t)(q + k + v + dy + 1) * sizeof(float));
     if (!low) return TL_ENOMEM;
     round_operand(&j->q, q, &low);
@@ -441,8 +445,7 @@ static tl_status check_options(const struct tl_args_attention *s, const tl_atten
     int64_t          pairs = 1, m = tl_tensor_dim(q, -2), n = tl_tensor_dim(k, -2);
     for (int i = 0; i < q->ndim - 2; i++) pairs *= q->dims[i];
     if (o->window < 0)
-        return tl_fail(ctx, TL_EINVAL, "attention: window is %lld, not 0 or more",
-                       (long long)o->window);
+        return tl_fail(ctx, TL_EINVAL, "attention: the window is less than 0");
     if (!(o->dropout >= 0 && o->dropout < 1))
         return tl_fail(ctx, TL_EINVAL, "attention: dropout is %g, not in [0,1)", o->dropout);
     if (o->dropout > 0 && !o->stream)
@@ -455,8 +458,7 @@ static tl_status check_options(const struct tl_args_attention *s, const tl_atten
                        SHAPE(k), SHAPE(bias));
     if (mask && (mask->ndim != 2 || mask->dims[1] != n ||
                  (mask->dims[0] == 0 ? pairs != 0 : pairs % mask->dims[0] != 0)))
-        return tl_fail(ctx, TL_ESHAPE, "attention: k is %s, the mask is %s", SHAPE(k),
-                       SHAPE(mask));
+        return tl_fail(ctx, TL_ESHAPE, "attention: k is %s, the mask is %s", SHAPE(k), SHAPE(mask));
     return TL_OK;
 }
 
@@ -489,8 +491,7 @@ tl_status tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_attent
     saved.attention_grad.y = s->y;
     saved.attention_grad.stats = s->stats;
     memset(saved.list.out, 0, sizeof saved.list.out);
-    if (st == TL_OK)
-        st = tl_record(ctx, s->y, attention_grad, a.list.in, INPUTS, &saved, NULL);
+    if (st == TL_OK) st = tl_record(ctx, s->y, attention_grad, a.list.in, INPUTS, &saved, NULL);
     if (st == TL_OK && o->dropout > 0)
         o->stream->offset += (uint64_t)(q->len / (tl_cols(q) > 0 ? tl_cols(q) : 1) *
                                         tl_tensor_dim(k, -2) + 3) / 4;

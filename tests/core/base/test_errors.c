@@ -114,7 +114,7 @@ static const refusal refusals[] = {
     {{"attention's heads", attention, 4, OF({ANY, 3, {2, 3, 4}}, {ANY, 3, {2, 3, 4}},
       {ANY, 3, {2, 3, 4}}, {ANY, 2, {3, 5}})}, TL_ESHAPE, "the bias is [3,5]"},
     {{"attention's window", attention, 3, OF({ANY, 2, {3, 4}}, {ANY, 2, {3, 4}},
-      {ANY, 2, {3, 4}}), .i = {0, -1}}, TL_EINVAL, "window is -1"},
+      {ANY, 2, {3, 4}}), .i = {0, -1}}, TL_EINVAL, "the window is less than 0"},
     {{"dropout of ids", dropout, 1, OF({INTEGERS, 1, {3}})}, TL_ETYPE, "float32"},
     {{"dropout", dropout, 1, OF({ANY, 1, {3}}), .f = {1}}, TL_EINVAL, "1"},
     {{"decay", decay, 2, OF({ANY, 2, {4, 3}}, {FRACTION, 1, {2}})}, TL_ESHAPE, "[2]"},
