@@ -14,7 +14,7 @@ local TNO2d = require("toeplab.nn.mixers.tno2d").TNO2d
 -- y = (u * TNO(v)) Wo + bo,  u = act(x Wu + bu),  v = act(x Wv + bv) (TNN, Fig. 2).
 --   x, y [b,n,dim]
 -- u and v are expand * dim wide, rounded down to a multiple of the heads. bias = false leaves out
--- bu, bv and bo; the encoder's biases are an option of its own. norm is applied to
+-- bu, bv and bo; tno.rpe.bias = false the encoder's. norm is applied to
 -- u * TNO(v); the papers have none. dropout acts on TNO(v); only the 2-D LRA models use it. tno
 -- holds options of the TNO (tno.lua), which is as causal as the GTU unless they set it. The TNO
 -- mixes padding in, as in the published code, unless hide_padding was called. With grid = {height,

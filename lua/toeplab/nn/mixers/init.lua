@@ -5,8 +5,8 @@
 -- token and 0 for padding. If it sets by_length = true too, its results for tokens still depend on
 -- the number of padded positions. A class that sets ignores_zeros = true mixes rows of zeros in as
 -- if they were absent, at any length. A class that sets ignores_later = true has results, if causal
--- and not as published, that depend neither on later positions nor on their number; those of
--- carry.lua have too. nn/init.lua loads the files of the mixers that are in nn; the others are
+-- and not as published, that depend neither on later positions nor on their number; so do
+-- classes with carries = true. nn/init.lua loads the files of the mixers that are in nn; the others are
 -- loaded on first use.
 
 local overlay = require "toeplab.base.overlay"
