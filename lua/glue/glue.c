@@ -292,9 +292,11 @@ int glue_opt_int(lua_State *L, int arg, int preset, int min, int max)
     return lua_isnoneornil(L, arg) ? preset : glue_int(L, arg, min, max);
 }
 
-int glue_flag(lua_State *L, int arg)
+int glue_flag(lua_State *L, int arg, const char *name)
 {
-    if (!lua_isnoneornil(L, arg)) luaL_checktype(L, arg, LUA_TBOOLEAN);
+    if (!lua_isnoneornil(L, arg) && !lua_isboolean(L, arg))
+        glue_argerror(L, arg, "%s must be true or false, got %s", name,
+                      luaL_tolstring(L, arg, NULL));
     return lua_toboolean(L, arg);
 }
 

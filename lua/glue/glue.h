@@ -108,7 +108,8 @@ int glue_opt_int(lua_State *L, int arg, int preset, int min, int max);
 /* Reads the axis at arg for a tensor of ndim axes and returns it as the engine counts:
 ** 0..ndim-1. */
 int glue_axis(lua_State *L, int arg, int ndim);
-int glue_flag(lua_State *L, int arg); /* true, false, or nil or none for false */
+/* Reads true or false, or nil or none for false. name: of the argument, for the error. */
+int glue_flag(lua_State *L, int arg, const char *name);
 /* Raises if the function has more than arg arguments. */
 void glue_last(lua_State *L, int arg);
 /* Reads dimensions given as a table at arg, or as the numbers from arg on; returns how many. */

@@ -62,7 +62,7 @@ static int mlp(lua_State *L)
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_Unsigned  count = lua_rawlen(L, 2);
     tl_unary_kind act = (tl_unary_kind)glue_unary_kind(L, 3);
-    int           residual = glue_flag(L, 4);
+    int           residual = glue_flag(L, 4, "residual");
     tl_tensor    *scale = glue_opt_tensor(L, 5);
     glue_last(L, 5);
     luaL_argcheck(L, count < 1000, 2, "too many layers");

@@ -136,7 +136,7 @@ static int reduce(lua_State *L)
 {
     tl_tensor  *x = glue_tensor(L, 1);
     int         axis = lua_isnoneornil(L, 2) ? TL_ALL_AXES : glue_axis(L, 2, tl_tensor_ndim(x));
-    int         keep = glue_flag(L, 3);
+    int         keep = glue_flag(L, 3, "keep");
     glue_last(L, 3);
     tl_tensor **y = glue_push_tensor(L);
     return glue_result(L, tl_reduce((tl_reduce_kind)KIND(L), x, axis, keep, y));

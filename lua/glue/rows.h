@@ -10,7 +10,7 @@
 #define OPTIONAL(name)   tl_tensor *name = glue_opt_tensor(L, ++arg); /* NULL for nil or none */
 #define NUMBER(name)     double name = luaL_checknumber(L, ++arg);
 #define INTEGER(name)    lua_Integer name = luaL_checkinteger(L, ++arg);
-#define FLAG(name)       int name = glue_flag(L, ++arg);
+#define FLAG(name)       int name = glue_flag(L, ++arg, #name);
 #define UNARY_KIND(name) tl_unary_kind name = (tl_unary_kind)glue_unary_kind(L, ++arg);
 #define AXIS(name, x)    int name = glue_axis(L, ++arg, tl_tensor_ndim(x));
 

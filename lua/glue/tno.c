@@ -55,7 +55,7 @@ static int core_tno(lua_State *L)
 {
     const char        *backend = luaL_checkstring(L, 1);
     lua_Integer        n = luaL_checkinteger(L, 2), d = luaL_checkinteger(L, 3);
-    int                causal = glue_flag(L, 4);
+    int                causal = glue_flag(L, 4, "causal");
     const char *const *given = options(L, 5);
     glue_box          *b = glue_push(L, &glue_tno_class);
     glue_check(L, tl_tno_new(glue_ctx(L), backend, n, d, causal, given, &b->as.tno));

@@ -62,6 +62,13 @@ function errors.plain(message)
     :gsub("%.%.%.[^\n:]*" .. literally(tail) .. file, ""))
 end
 
+-- Returns the path of the file that a function or a level of the stack comes from, if it is not of
+-- the library, else nil. info: from debug.getinfo.
+function errors.own_file(info)
+  local path = info.source:match "^@(.*)"
+  return path and path:sub(1, #folder) ~= folder and path or nil
+end
+
 -- For handlers of errors: returns the message without places in the library and, if no place is
 -- left, with the line of the innermost function outside the library that led to the error.
 function errors.located(message)
@@ -70,9 +77,8 @@ function errors.located(message)
   for level = 3, 1000 do -- the time to find a level grows with its depth
     local info = debug.getinfo(level, "Sl")
     if not info then return message end
-    if info.source:find "^@" and info.source:sub(2, #folder + 1) ~= folder then
-      return ("%s:%d: %s"):format(info.source:sub(2), info.currentline, plain)
-    end
+    local path = errors.own_file(info)
+    if path then return ("%s:%d: %s"):format(path, info.currentline, plain) end
   end
   return message
 end

@@ -267,7 +267,9 @@ end
 local function of_each(store, ids, fn)
   local panels, row, label = {}, nil, nil
   check_panels(#ids)
-  for _, t in ipairs(groups.set(store, ids, true).trials) do
+  local trials = groups.set(store, ids, true).trials
+  if #trials == 0 then errors.usage "plot: none of these trials has a result to draw" end
+  for _, t in ipairs(trials) do
     row = store:rows("SELECT * FROM v_trials WHERE id = ?", { t.id })[1]
     label = store:object(row.provenance).label or ""
     local list = fn(row, t, #ids > 1 and (#label > 0 and #label <= 28 and label

@@ -61,6 +61,22 @@ local function locate(message)
   return type(message) == "string" and errors.located(message) or message
 end
 
+local settled = nil -- the last message whose place is final: its module is not the library's
+
+-- Returns a message with the line where the module's forward begins, if forward has passed the call
+-- that failed on to Lua (return f(x)), which then knows no line of it.
+local function with_forward(self, message)
+  if message == settled then return message end
+  local info = debug.getinfo(self.forward, "S")
+  local own = errors.own_file(info)
+  if not own then return message end
+  local path, line, rest = message:match "^([^\n:]*):(%d+): (.*)$"
+  line = tonumber(line)
+  local inside = path == own and line >= info.linedefined and line <= info.lastlinedefined
+  settled = rest and not inside and ("%s:%d: %s"):format(own, info.linedefined, rest) or message
+  return settled
+end
+
 -- Appends to an error message the path of the module that raised it:
 -- "... \n  in TnnLM.layers.3.token.u".
 local function with_module(self, message)
@@ -70,7 +86,8 @@ local function with_module(self, message)
   if type(message) ~= "string" then return message end
   local place = rawget(self, "_name") or self.kind
   local text, inner = message:match "^(.*)\n  in ([^\n]*)$"
-  return ("%s\n  in %s"):format(text or message, inner and place .. "." .. inner or place)
+  return ("%s\n  in %s"):format(with_forward(self, text or message), inner and place .. "." .. inner
+    or place)
 end
 
 local function results(self, ok, ...)

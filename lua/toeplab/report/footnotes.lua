@@ -143,7 +143,7 @@ local function codes(result, add)
       named(mixtures))
   end
   if #earlier > 0 then
-    add("made by an earlier version of the experiment's code or data: %s", named(earlier))
+    add("made by another version of the experiment's code or data: %s", named(earlier))
   end
   local list = sorted_keys(numbers)
   if #list > 1 then

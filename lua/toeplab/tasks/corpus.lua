@@ -224,7 +224,8 @@ function Corpus:check_lengths(part, lengths)
   local tokens = self[part] and self[part]:numel() or 0
   for _, n in ipairs(lengths) do
     if n < 1 or n > tokens then
-      error(("length %d is not from 1 to %d, the tokens of the %s part"):format(n, tokens, part), 0)
+      error(("length %d is not from 1 to %d, the tokens of the %s part: set shorter lengths, or "
+        .. "take a longer text"):format(n, tokens, part), 0)
     end
   end
 end

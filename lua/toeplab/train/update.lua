@@ -49,7 +49,8 @@ end
 function update.cut(who, count, parts)
   parts = parts or asked.count
   if math.type(parts) ~= "integer" or parts < 1 or parts > count then
-    error(("%s: %s micro batches of %d rows"):format(who, tostring(parts), count), 0)
+    error(("%s: micro_batches = %s, wanted 1 to the %d rows of the batch"):format(who,
+      tostring(parts), count), 0)
   end
   update.check_cut(who, parts)
   ranks.check_cut(parts)

@@ -146,10 +146,12 @@ test("reductions", function()
   eq(m():cumsum(2), { { 1, 3, 6 }, { 4, 9, 15 } })
   raises(function() m():sum(3) end,
     "bad argument #1 to '.*sum' %(no axis 3: the axes are 1 to 2, or %-1 for the last%)")
-  raises(function() m():sum(1, 1) end, "bad argument #2 to '.*sum' %(boolean expected")
+  raises(function() m():sum(1, 1) end,
+    "bad argument #2 to '.*sum' %(keep must be true or false, got 1%)")
   raises(function() m():argmax(1) end, "bad argument #1 to '.*argmax' %(one argument too many%)")
   raises(function() m():argsort(1) end, "bad argument #1 to '.*argsort' %(one argument too many%)")
-  raises(core.softmax, "bad argument #2 to .*%(boolean expected, got number%)", m(), -1)
+  raises(core.softmax, "bad argument #2 to .*%(causal must be true or false, got %-1%)",
+    m(), -1)
   raises(core.log_softmax, "bad argument #2 to .*%(one argument too many%)", m(), 1)
   raises(function() m():cumsum() end, "bad argument #1 to '.*cumsum'")
 end)

@@ -223,7 +223,8 @@ test("micro batches give the same update as one batch", function()
     eq(info.tokens, 5 * 8)
     eq(a.embed.weight, b.embed.weight, 1e-5)
   end
-  raises(tl.train.lm_step, "6 micro batches of 5 rows", a, tl.optim.sgd(a), ids, 6)
+  raises(tl.train.lm_step,
+    "micro_batches = 6, wanted 1 to the 5 rows of the batch", a, tl.optim.sgd(a), ids, 6)
 end)
 
 test("a user's token mixer, in a model, trained", function()

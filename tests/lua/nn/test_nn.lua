@@ -140,9 +140,16 @@ test("errors in a module name the line of its author's code", function()
     return y
   end
   local line = debug.getinfo(Own.forward, "S").linedefined + 1
+  local file = debug.getinfo(1, "S").source:sub(2)
+  local wanted = ("%s:%d: linear: x is [1,4], w is [2,3]\n  in Own.up"):format(file, line)
   local fine, e = pcall(Own(3), tl.ones(1, 4))
-  eq({ fine, e.message }, { false, ("%s:%d: linear: x is [1,4], w is [2,3]\n  in Own.up"):format(
-    debug.getinfo(1, "S").source:sub(2), line) })
+  eq({ fine, e.message }, { false, wanted })
+  -- A call that ends forward leaves no line of it, but that where it begins.
+  function Own:forward(x) return self.up(x) end
+  line = debug.getinfo(Own.forward, "S").linedefined
+  fine, e = pcall(nn.Sequential(Own(3)), tl.ones(1, 4))
+  eq({ fine, e.message }, { false, (wanted:gsub(":%d+:", (":%d:"):format(line)):gsub("in Own.up",
+    "in Sequential.1.up")) })
 end)
 
 test("options are parsed from text by their types", function()

@@ -206,7 +206,7 @@ return tl.experiment "files" {
       local text = command(10, "seeds=4,5", "abc")
       t.holds(text, "over 2 seeds", "left out: 6 trials of earlier code or data (toeplab table 1")
       text = command(10, "seeds=3 op=2", "abd")
-      t.holds(text, "over 2 to 3 seeds", "made by an earlier version of the experiment's code or "
+      t.holds(text, "over 2 to 3 seeds", "made by another version of the experiment's code or "
         .. "data: op=1\n")
     end)
   end)

@@ -6,8 +6,8 @@
 -- the number of padded positions. A class that sets ignores_zeros = true mixes rows of zeros in as
 -- if they were absent, at any length. A class that sets ignores_later = true has results, if causal
 -- and not as published, that depend neither on later positions nor on their number; so do
--- classes with carries = true. nn/init.lua loads the files of the mixers that are in nn; the others are
--- loaded on first use.
+-- classes with carries = true. nn/init.lua loads the files of the mixers that are in nn; the others
+-- are loaded on first use.
 
 local overlay = require "toeplab.base.overlay"
 local sorted_keys = require "toeplab.base.sorted_keys"
