@@ -281,4 +281,17 @@ t.test("the list names the commands that answer and draw each table and figure",
     .. "experiments/mlm.lua; ./lab plot mlm model=tnn seed=1 matrix\n", 1, true), csv)
 end)
 
+t.test("every page of results names an experiment or a bench, and is listed with its verdict", function()
+  local readme, pages = t.read "../../experiments/README.md", 0
+  for _, name in ipairs(core.sys.list "../../results/tables") do
+    local text = t.read("../../results/tables/" .. name)
+    local script = text:match "experiments/[%w_/-]+%.lua"
+    t.ok(not script and text:find "`%./lab " or core.sys.exists("../../" .. (script or "?")),
+      name .. " names no command")
+    t.ok(readme:find(("](../results/tables/%s)"):format(name), 1, true), name .. " is not listed")
+    pages = pages + 1
+  end
+  t.ok(pages >= 15, pages)
+end)
+
 t.done()
