@@ -281,7 +281,7 @@ t.test("the list names the commands that answer and draw each table and figure",
     .. "experiments/mlm.lua; ./lab plot mlm model=tnn seed=1 matrix\n", 1, true), csv)
 end)
 
-t.test("every page of results names an experiment or a bench, and is listed with its verdict", function()
+t.test("every page of results names its command, and is listed with its verdict", function()
   local readme, pages = t.read "../../experiments/README.md", 0
   for _, name in ipairs(core.sys.list "../../results/tables") do
     local text = t.read("../../results/tables/" .. name)
