@@ -41,9 +41,9 @@ end)
 
 test("a hidden key has no weight, whatever its score", function()
   local q, k = core.tensor { { { { 1.0 } } } }, core.tensor { { { { 300.0 }, { -2.0 } } } }
-  local v, seen = core.tensor { { { { 5.0 }, { 7.0 } } } }, core.tensor { { { { 0, 1 } } } }
+  local v, seen = core.tensor { { { { 5.0 }, { 7.0 } } } }, core.tensor { { 0, 1 } }
   eq(heads.attend(q, k, v, 1), { { { { 5 } } } })
-  eq(heads.attend(q, k, v, 1, heads.hide(seen)), { { { { 7 } } } })
+  eq(heads.attend(q, k, v, 1, { mask = seen }), { { { { 7 } } } })
 end)
 
 t.done()

@@ -1,5 +1,6 @@
 -- nn/mixers/states/hgrn.lua: defines HGRN, an elementwise gated recurrence of complex numbers.
 
+local cache = require "toeplab.nn.cache"
 local core = require "toeplab.core"
 local carry = require "toeplab.nn.mixers.carry"
 local class = require("toeplab.nn.class").class
@@ -30,6 +31,7 @@ function HGRN:build(o)
   local theta = {}
   for i = 1, o.dim do theta[i] = 10000 ^ (-2 * (i - 1) / o.dim) end
   self.theta = initial.parameter(core.tensor(theta))
+  self.steps = cache.recent(function(n) return core.range(1, n):reshape(n, 1) end)
   self.norm = norms.norm("layernorm", 2 * o.dim)
   self.o = Linear(2 * o.dim, o.dim)
 end
@@ -50,7 +52,7 @@ end
 function HGRN:forward(x)
   local d, b, n, z = self.opt.dim, x:dim(1), x:dim(2), self.f(x)
   local log_f, rest = steps.forget(z, self.opt.lower)
-  local angle = core.range(1, n):reshape(n, 1) * self.theta
+  local angle = self.steps(n) * self.theta
   local cos, sin = core.cos(angle), core.sin(angle)
   local input = turned(rest * core.silu(self.re(x)), rest * core.silu(self.im(x)), cos, -sin)
   local one = core.ones(b, n, 2 * d, 1)
