@@ -48,8 +48,8 @@ test("options are strict, typed, and suggest", function()
   raises(nn.GTU, "GTU: unknown option 'exapnd'; did you mean 'expand'%?", { dim = 4, exapnd = 2 })
   raises(nn.GTU, "GTU: option 'dim' must be an integer, got 4.0", { dim = 4.0 })
   raises(nn.GTU, "GTU: option 'dim' is required: an integer")
-  raises(nn.GTU,
-    "GTU: option 'act' = 'sillu' is not one of .*silu.*; did you mean 'silu'%?", { dim = 4, act = "sillu" })
+  raises(nn.GTU, "GTU: option 'act' = 'sillu' is not one of .*silu.*; did you mean 'silu'%?",
+    { dim = 4, act = "sillu" })
   raises(nn.Dropout, "Dropout: option 'p' = 1.5 must be between 0 and 0.999", 1.5)
   raises(nn.Linear, "Linear takes 2 values and a table of options, got 3", 1, 2, 3)
   raises(nn.Decay, "must be above 0 and at most 1$", 4, 1.01)
