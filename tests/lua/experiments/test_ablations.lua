@@ -82,7 +82,8 @@ t.test("what the model, the corpus or Adam refuses is refused before any trial r
   local exp = experiment.load "../../experiments/tnn-table10.lua"
   for word, want in pairs {
     ["structure=gtu-glu"] = "table10.lua:%d+: tnn_lm: .*'gtu%-glu' is not one of gtu%+glu, gtu, ",
-    ["decay=0.9,nonee"] = "table10.lua:7: tnn_lm: .*alibi, learnable, none %(trial decay=nonee ",
+    ["decay=0.9,nonee"] = "table10.lua:7: tnn_lm: .*alibi, learnable, none; did you mean 'none'%? "
+      .. "%(trial decay=nonee ",
     ["tokenizer=bpee"] = "corpus: option 'tokenizer' = 'bpee' is not one of char, byte, ",
     ["schedule=cosin"] = "optim.adam: option 'schedule' = 'cosin' is not one of ",
   } do
