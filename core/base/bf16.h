@@ -3,6 +3,7 @@
 #define TL_BF16_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "base/here.h"
 
@@ -12,6 +13,16 @@ static inline HERE uint16_t tl_round_bf16(uint32_t bits)
     int      nan = (bits & 0x7fffffffu) > 0x7f800000u;
     uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
     return (uint16_t)(nan ? (bits >> 16 | 0x40u) : rounded);
+}
+
+/* Returns x rounded to the precision of bfloat16. */
+static inline HERE float tl_bf16_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (uint32_t)tl_round_bf16(bits) << 16;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
 }
 
 #endif

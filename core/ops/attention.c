@@ -113,12 +113,7 @@ static void draw_row(const tl_attention_job *j, const tile *c, int64_t i, float 
 
 static void round_array(float *x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, x + i, sizeof bits);
-        bits = (uint32_t)tl_round_bf16(bits) << 16;
-        memcpy(x + i, &bits, sizeof bits);
-    }
+    for (int64_t i = 0; i < n; i++) x[i] = tl_bf16_of(x[i]);
 }
 
 static int64_t tile_size(const tl_attention_job *j) /* of the largest tile, in cache lines */

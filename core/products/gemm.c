@@ -191,12 +191,7 @@ static void round_to_low(const float *restrict x, uint16_t *restrict y, int64_t 
 
 static void round_to_same(const float *restrict x, float *restrict y, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, x + i, sizeof bits);
-        bits = (uint32_t)tl_round_bf16(bits) << 16;
-        memcpy(y + i, &bits, sizeof bits);
-    }
+    for (int64_t i = 0; i < n; i++) y[i] = tl_bf16_of(x[i]);
 }
 
 static void round_rows(void *user, int64_t begin, int64_t end, int thread)

@@ -62,11 +62,23 @@ function errors.plain(message)
     :gsub("%.%.%.[^\n:]*" .. literally(tail) .. file, ""))
 end
 
--- Returns the path of the file that a function or a level of the stack comes from, if it is not of
--- the library, else nil. info: from debug.getinfo.
-function errors.own_file(info)
-  local path = info.source:match "^@(.*)"
-  return path and path:sub(1, #folder) ~= folder and path or nil
+-- For handlers of errors: returns "path:line" of the innermost function in a file for which
+-- wanted(path) holds; nil if there is none.
+function errors.innermost(wanted)
+  for level = 2, 1000 do -- the time to find a level grows with its depth
+    local info = debug.getinfo(level, "Sl")
+    if not info then return nil end
+    local path = info.source:match "^@(.*)"
+    if path and wanted(path) then return ("%s:%d"):format(path, info.currentline) end
+  end
+end
+
+local function is_own(path) return path:sub(1, #folder) ~= folder end
+
+-- Returns the path of the file that a function comes from, if it is not of the library, else nil.
+function errors.own_file(fn)
+  local path = debug.getinfo(fn, "S").source:match "^@(.*)"
+  return path and is_own(path) and path or nil
 end
 
 -- For handlers of errors: returns the message without places in the library and, if no place is
@@ -74,13 +86,8 @@ end
 function errors.located(message)
   local plain = errors.plain(message)
   if plain:find "^[^\n:]*:%d+: " then return plain end
-  for level = 3, 1000 do -- the time to find a level grows with its depth
-    local info = debug.getinfo(level, "Sl")
-    if not info then return message end
-    local path = errors.own_file(info)
-    if path then return ("%s:%d: %s"):format(path, info.currentline, plain) end
-  end
-  return message
+  local place = errors.innermost(is_own)
+  return place and place .. ": " .. plain or message
 end
 
 -- Returns any error value as a string; a table without __tostring as its content.

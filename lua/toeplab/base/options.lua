@@ -137,9 +137,8 @@ local function checked(who, name, field, value)
     error(("%s: option '%s' must be %s, got %s"):format(who, name, wanted(field), show(value)), 0)
   end
   if not ischoice(field, stored) then
-    local near = suggest.nearest(stored, field.choices)
     error(("%s: option '%s' = '%s' is not one of %s%s"):format(who, name, stored,
-      table.concat(field.choices, ", "), near and ("; did you mean '%s'?"):format(near) or ""), 0)
+      table.concat(field.choices, ", "), suggest.near(stored, field.choices)), 0)
   end
   if not inrange(field, stored) then
     error(("%s: option '%s' = %s must be %s"):format(who, name, show(stored), range(field)), 0)

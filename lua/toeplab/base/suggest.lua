@@ -43,6 +43,13 @@ end
 -- Returns the name nearest to word, the first one among equally near ones; nil if none is near.
 function suggest.nearest(word, names) return all_nearest(word, names)[1] end
 
+-- Returns the end of a message that lists the names anyway: "; did you mean 'layers'?" or, if no
+-- name is near, "".
+function suggest.near(word, names)
+  local name = suggest.nearest(word, names)
+  return name and ("; did you mean '%s'?"):format(name) or ""
+end
+
 -- Returns the end of a message: "; did you mean 'layers'?", "; did you mean 'sin' or 'sum'?" of
 -- equally near names or, if no name is near, "; known: a, b".
 function suggest.hint(word, names)
@@ -64,9 +71,8 @@ function suggest.choose(what, name, names)
   for _, known in ipairs(names) do
     if known == name then return name end
   end
-  local hint = suggest.nearest(name, names)
   return nil, ("there is no %s '%s'%s (present: %s)"):format(what, tostring(name),
-    hint and ("; did you mean '%s'?"):format(hint) or "", table.concat(names, ", "))
+    suggest.near(name, names), table.concat(names, ", "))
 end
 
 -- Makes it an error to read an absent key of t, and returns t: "what has no 'key'; did you mean

@@ -119,8 +119,7 @@ function Block:forward(x, mask, kept, documents)
   end
   local drop = dropping(self)
   local token = token_of(self, mask, kept, documents)
-  x = layouts[o.layout](x, token, norm(self.token_norm), drop,
-    norm(self.token_inner))
+  x = layouts[o.layout](x, token, norm(self.token_norm), drop, norm(self.token_inner))
   if not self.feature then return x end
   return layouts[o.layout == "B" and "A" or o.layout](x, self.feature, norm(self.feature_norm),
     drop)

@@ -67,9 +67,9 @@ local settled = nil -- the last message whose place is final: its module is not 
 -- that failed on to Lua (return f(x)), which then knows no line of it.
 local function with_forward(self, message)
   if message == settled then return message end
-  local info = debug.getinfo(self.forward, "S")
-  local own = errors.own_file(info)
+  local own = errors.own_file(self.forward)
   if not own then return message end
+  local info = debug.getinfo(self.forward, "S")
   local path, line, rest = message:match "^([^\n:]*):(%d+): (.*)$"
   line = tonumber(line)
   local inside = path == own and line >= info.linedefined and line <= info.lastlinedefined

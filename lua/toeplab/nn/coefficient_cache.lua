@@ -172,8 +172,10 @@ end
 
 -- ---- Coefficients -------------------------------------------------------------------------------
 
--- Returns the encoder's output for the channels of the cache. A network computes only these.
-local function encode(self, n, factors)
+-- Returns the encoder's output at length n at the points asked, for the channels of the cache, of
+-- which a network computes only these. It is before decay and activation, but for factors (may be
+-- nil), which the encoder multiplies in.
+function Coefficients:encoded(n, factors)
   local layer, part, r = self.layer, self.part, self:at(n)
   local encoder, asked = layer.encoder, r.nodes and r.nodes.points or r.asked
   local coef
@@ -185,16 +187,13 @@ local function encode(self, n, factors)
   return r.nodes and rows.interpolate(coef, r.nodes.places) or coef
 end
 
--- Returns the encoder's output at length n at the points asked, before decay and activation.
-function Coefficients:encoded(n) return encode(self, n) end
-
 local function compute(self, n)
   local layer, r = self.layer, self:at(n)
   local o, encoder, decay = layer.opt, layer.encoder, layer.decay
   local scales = decay and class.ismodule(encoder) and encoder.scales
     and not (o.act_first or r.nodes)
   local factors = scales and decay:factors(r.asked) or nil
-  local coef = encode(self, n, factors)
+  local coef = self:encoded(n, factors)
   if o.act_first then coef = act.act[o.act](coef) end
   if decay and not factors then coef = decay(coef, r.asked, self.part) end
   if not o.act_first then coef = act.act[o.act](coef) end

@@ -48,11 +48,9 @@ function filter.refuse(of, key, text, values)
     return config.show(a) < config.show(b)
   end)
   for i, value in ipairs(distinct) do names[i] = config.show(value) end
-  local near = suggest.nearest(text, names)
   local more = #names > MOST_VALUES and (", and %d more"):format(#names - MOST_VALUES) or ""
   errors.usage("no trial of %s has %s=%s%s (there are: %s%s)", of, key, text,
-    near and ("; did you mean '%s'?"):format(near) or "",
-    table.concat(names, ", ", 1, math.min(#names, MOST_VALUES)), more)
+    suggest.near(text, names), table.concat(names, ", ", 1, math.min(#names, MOST_VALUES)), more)
 end
 
 return filter

@@ -83,15 +83,9 @@ end
 
 -- Prefixes an error message with the line of the script that led to it, unless it names the script.
 local function located(self, message)
-  if message:find(self.file, 1, true) then return message end
-  for level = 3, 1000 do -- the time to find a level grows with its depth
-    local info = debug.getinfo(level, "Sl")
-    if not info then break end
-    if info.source == "@" .. self.file then
-      return ("%s:%d: %s"):format(self.file, info.currentline, message)
-    end
-  end
-  return message
+  local place = not message:find(self.file, 1, true)
+    and errors.innermost(function(path) return path == self.file end)
+  return place and place .. ": " .. message or message
 end
 
 -- Returns whether an error object has a more specific exit code than FAILED or USAGE.
