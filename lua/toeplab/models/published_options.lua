@@ -45,7 +45,7 @@ local layer = {
   decay = { fixed = { use_decay = true }, none = { use_decay = false } },
   rpe_act = choice("rpe_act", acts), rpe_norm = tno.rpe_norm, rpe_residual = { [false] = {} },
   rpe_input = { integer = {} }, bias = { [true] = {} }, final_act = { none = {} },
-  normalize = tno.normalize, act_first = tno.act_first,
+  normalize = tno.normalize, act_first = tno.act_first, feature_first = { [false] = {} },
 }
 
 local fairseq = overlay(tno, {
@@ -55,6 +55,7 @@ local fairseq = overlay(tno, {
     layernorm = { use_norm = true, norm_type = "layernorm" } },
   rpe_act = layer.rpe_act, final_act = choice("fina_act", acts), bias = layer.bias,
   normalize = "normalize", gtu_form = layer.gtu_form, glu_form = layer.glu_form,
+  feature_first = layer.feature_first,
 })
 
 local kinds = suggest.strict("published", {
@@ -122,7 +123,7 @@ end
 
 function facts.Block(module)
   local o, mixer, channel = module.opt, module.token.kind, module.feature and module.feature.kind
-  local found = { norm = o.norm, layout = o.layout }
+  local found = { norm = o.norm, layout = o.layout, feature_first = o.feature_first }
   if o.inner_norm ~= o.norm then found.inner_norm = o.inner_norm end
   if mixer ~= "GTU" then found.mixer = mixer end
   if channel ~= "GLU" then found.channel = channel or "none" end

@@ -66,6 +66,7 @@ local function blocks()
     { "glu_dim", field { type = "int", min = 1, max = 1 << 31, optional = true },
       "width inside the channel mixer (as dim)" },
     { "act", nn.act_option "silu", "activation of the structure's mixers and the channel mixer" },
+    { "feature_first", false, "the channel mixer of a block acts before the token mixer" },
     { "final_act", nn.act_option "none", "activation of the result of the channel mixer glu" },
     { "glu_form", nn.GLU.spec.fields.form, "shared: both factors of the channel mixer glu are of "
       .. "one linear map" },
@@ -301,6 +302,7 @@ function stack.block(o, i)
   return nn.Block(o.dim, stack.token(o), channel_mixer(o), {
     layout = o.layout, norm = o.norm, inner_norm = o.inner_norm,
     dropout = o.layer_dropout or (o.structure == "gtu" and 0 or o.dropout),
+    feature_first = o.feature_first,
     drop_path = o.drop_path * (o.layers > 1 and (i - 1) / (o.layers - 1) or 1),
   })
 end

@@ -9,13 +9,6 @@ local sorted_keys = require "toeplab.base.sorted_keys"
 
 -- A layout defines the places of norm and residual connection of a mixer f. The published codes
 -- differ here, and so do their results:
---   A          x + drop(f(norm(x)))                   the released TNN language model
---   B          x + drop(norm(x) + f(inner(norm(x))))  ablations of TNN's Tables 7-10, where inner
---                                                     is a norm too; GLU as in A
---   C-fairseq  norm(x + drop(f(x)))                   the bidirectional TNN (RoBERTa)
---   C-tnn      x + norm(drop(f(x)))                   tnn-pytorch's and the images' "postnorm"
---   none       f(x)                                   token mixers with their own shortcut and
---                                                     norm, and S4 and DSS as TNN ran them
 local layouts = {}
 
 function layouts.A(x, f, norm, drop)
@@ -47,11 +40,12 @@ end
 -- inner_norm is the second norm of layout B; by default it is of the same kind as norm. The layout
 -- none has neither norms nor dropout. In training, drop_path leaves out a mixer's result for a
 -- sequence with this probability, and else divides it by 1 - drop_path (stochastic depth, Huang et
--- al. 2016), where the layouts drop. Block(x, mask) passes mask [b,n], which is 1 for a token and 0
--- for padding, to a token mixer whose class sets takes_mask = true; others see padding as tokens.
--- Block(x, mask, kept) hides padding from these and from batch norms too: it sets padding to 0
--- before the token mixer, and passes kept (models/padding.lua) to the norms.
--- Block(x, nil, nil, documents) mixes each document alone (nn/documents.lua).
+-- al. 2016), where the layouts drop. With feature_first the channel mixer acts first.
+-- Block(x, mask) passes mask [b,n], which is 1 for a token and 0 for padding, to a token mixer
+-- whose class sets takes_mask = true; others see padding as tokens. Block(x, mask, kept) hides
+-- padding from these and from batch norms too: it sets padding to 0 before the token mixer, and
+-- passes kept (models/padding.lua) to the norms. Block(x, nil, nil, documents) mixes each document
+-- alone (nn/documents.lua).
 local Block = modules.class("Block", {
   dim = options.field { type = "int", min = 1 },
   token = options.field { type = "module", help = "the token mixer" },
@@ -64,6 +58,8 @@ local Block = modules.class("Block", {
   dropout = options.field { default = 0.0, min = 0, max = 0.999 },
   drop_path = options.field { default = 0.0, min = 0, max = 0.999,
     help = "probability of leaving out a mixer for a sequence, in training" },
+  feature_first = options.field { default = false,
+    help = "the channel mixer acts before the token mixer" },
 }, { "dim", "token", "feature" },
   "x [b,n,dim] -> [b,n,dim]: a token mixer and a channel mixer, each with norm and shortcut")
 
@@ -119,10 +115,16 @@ function Block:forward(x, mask, kept, documents)
   end
   local drop = dropping(self)
   local token = token_of(self, mask, kept, documents)
-  x = layouts[o.layout](x, token, norm(self.token_norm), drop, norm(self.token_inner))
-  if not self.feature then return x end
-  return layouts[o.layout == "B" and "A" or o.layout](x, self.feature, norm(self.feature_norm),
-    drop)
+  local function mix_tokens(y)
+    return layouts[o.layout](y, token, norm(self.token_norm), drop, norm(self.token_inner))
+  end
+  local function mix_channels(y)
+    if not self.feature then return y end
+    return layouts[o.layout == "B" and "A" or o.layout](y, self.feature, norm(self.feature_norm),
+      drop)
+  end
+  if o.feature_first then return mix_tokens(mix_channels(x)) end
+  return mix_channels(mix_tokens(x))
 end
 
 function Block:brief()

@@ -318,6 +318,7 @@ t.test("refuses what the published model lacks", function()
     ["no coef_act = 'silu'"] = { coef_act = "silu" },
     ["no final_act = 'silu'; it has 'none'"] = { final_act = "silu" },
     ["no normalize = true; it has false"] = { normalize = true },
+    ["no feature_first = true; it has false"] = { feature_first = true },
     ["no tied = false"] = { tied = false },
   })
   refused("fairseq_mlm", "tnn_mlm", {

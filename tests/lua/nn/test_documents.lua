@@ -146,6 +146,8 @@ test("mixers as published, and with other options", function()
       end
     end
   end
+  local tmm = { act = "sigmoid", normalize = true, expanded = true }
+  check("tmm", mixer_of("tmm", true, tmm), SEVERAL)
 end)
 
 test("a TNO and a GTU of every encoder and backend", function()

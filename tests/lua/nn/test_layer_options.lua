@@ -307,6 +307,18 @@ test("drop_path leaves out the mixers of some sequences", function()
     layout = "none" })
 end)
 
+test("feature_first swaps the mixers of a block", function()
+  tl.seed(12)
+  local x, token, feature = random(2, 3, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+  for _, layout in ipairs { "A", "B", "C-fairseq", "C-tnn", "none" } do
+    local swapped = nn.Block(4, token, feature, { layout = layout, feature_first = true })
+    local first = nn.Block(4, feature, nil, { layout = layout == "B" and "A" or layout })
+    close(swapped(x), nn.Block(4, token, nil, { layout = layout })(first(x)))
+  end
+  eq(tl.models.tnn_lm({ vocab = 3, dim = 2, feature_first = true }).layers[1].opt.feature_first,
+    true)
+end)
+
 test("gatedrmsnorm", function()
   tl.seed(10)
   local norm, x = nn.norm("gatedrmsnorm", 4), random(3, 4)

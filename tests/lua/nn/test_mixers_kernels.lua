@@ -149,29 +149,52 @@ test("STU's filters are eigenvectors of the Hankel matrix, and its kernel their 
   eq(core.no_grad(mixer.forward, mixer, x):totable()[1], y, 1e-5)
 end)
 
+-- Returns c + T z, with T of a table [length,heads] and act(t), for one sequence z {{}}. mean:
+-- divide T z by the sums of the rows of T.
+local function toeplitz_heads(z, t, c, f, mean)
+  local y, width = {}, #z[1] // #c[1]
+  for i = 1, #z do
+    y[i] = {}
+    for channel = 1, #z[1] do
+      local head, sum, weight = (channel - 1) // width + 1, 0, 0
+      for j = 1, i do
+        local value = f(t[i - j + 1][head])
+        sum, weight = sum + value * z[j][channel], weight + value
+      end
+      y[i][channel] = c[i][head] + (mean and sum / weight or sum)
+    end
+  end
+  return y
+end
+
 test("TMM is triangular Toeplitz matrices of its table, by head, and a bias of each position",
   function()
-    tl.seed(13)
-    local n, mixer = 9, mixers.class "tmm"(6, { length = 12, heads = 2 })
-    tl.stream_of("test"):normal(mixer.bias, 0, 1)
-    local x = random(1, n, 6)
-    local t, c = mixer.kernel.table:totable(), mixer.bias:totable()
-    local z, mixed = core.no_grad(mixer.i.forward, mixer.i, x):totable()[1], {}
-    for i = 1, n do
-      mixed[i] = {}
-      for channel = 1, 6 do
-        local head = (channel + 2) // 3
-        mixed[i][channel] = c[i][head]
-        for j = 1, i do
-          mixed[i][channel] = mixed[i][channel] + t[i - j + 1][head] * z[j][channel]
-        end
+    local function itself(v) return v end
+    local function softplus(v) return math.log(1 + math.exp(v)) end
+    for _, more in ipairs { {}, { maps = false }, { expanded = true }, { act = "softplus" },
+      { act = "softplus", normalize = true },
+      { maps = false, expanded = true, act = "softplus", normalize = true, heads = 1 } } do
+      tl.seed(13)
+      local mixer = mixers.class "tmm"(6, tl.overlay({ length = 12, heads = 2 }, more))
+      for _, bias in ipairs { mixer.bias, mixer.bias_after } do
+        tl.stream_of("test"):normal(bias, 0, 1)
       end
+      local x, f = random(1, 9, 6), more.act and softplus or itself
+      local z = (more.maps == false and x or core.no_grad(mixer.i, x)):totable()[1]
+      z = toeplitz_heads(z, mixer.kernel.table:totable(), mixer.bias:totable(), f, more.normalize)
+      if more.expanded then
+        z = core.silu(core.tensor { z }):totable()[1]
+        z = toeplitz_heads(z, mixer.kernel_after.table:totable(), mixer.bias_after:totable(), f,
+          more.normalize)
+      end
+      local want = core.tensor { z }
+      if more.maps ~= false then want = core.no_grad(mixer.o, want) end
+      eq(core.no_grad(mixer, x), want, 1e-5)
     end
-    local want = core.no_grad(mixer.o.forward, mixer.o, core.tensor { mixed })
-    eq(core.no_grad(mixer.forward, mixer, x), want, 1e-5)
-    local deviation = math.sqrt(core.square(mixers.class "tmm"(4, { length = 1000, heads = 4 })
-      .kernel.table):mean():item())
-    eq(deviation / math.sqrt(2 / 1000), 1, 0.05)
+    for name, deviation in pairs { none = math.sqrt(2 / 1000), softplus = 1 } do
+      local mixer = mixers.class "tmm"(4, { length = 1000, heads = 4, act = name })
+      eq(math.sqrt(core.square(mixer.kernel.table):mean():item()) / deviation, 1, 0.05)
+    end
   end)
 
 test("errors name wrong options", function()
