@@ -1,9 +1,8 @@
--- glue.lua: what does masked language modelling improve on GLUE, over the same bidirectional TNN
+-- glue.lua: what does masked language modelling improve on GLUE, over the same bidirectional model
 -- from a random start, and over the most frequent class (TNN, Table 3)?
 --
 -- First train the masked model, then name its trial (or a checkpoint file):
---   toeplab run experiments/glue-mlm.lua
---   toeplab run experiments/glue.lua start=random,ID
+-- model is tnn or another row of that table, as in glue-mlm.lua.
 -- Validation uses the official development part, because the labels of the test parts are not
 -- public: it chooses both the best epoch and the best learning rate. The tasks need toeplab data
 -- fetch glue; mnli, qnli and qqp their own sets.
@@ -50,7 +49,7 @@ end
 
 -- Makes the model, from the masked one if there is one.
 local function build(c, data, masked)
-  local o = tl.mlm.options(c, data)
+  local o = tl.mlm.options_of_model(c, data)
   o.classes, o.head_dropout, o.as_published = data.classes, c.head_dropout, c.as_published
   local model = tl.models.tnn_mlm_classifier(o)
   return masked and model:start_from(masked) or model
@@ -98,14 +97,14 @@ local function best_rate(rates)
   return best, rates[best]
 end
 
--- Returns a row for each metric and start: the metric by the best learning rate.
+-- Returns a row for each metric, model and start: the metric by the best learning rate.
 local function rows_of(trials)
   local groups, order, majority, rows = {}, {}, {}, {}
   for _, t in ipairs(trials) do
     for name, value in pairs(t.metrics) do
       local task = name:match "^majority_(.*)$"
       if task then
-        local key = task .. "\n" .. t.config.start
+        local key = ("%s\n%s\n%s"):format(task, t.config.model, t.config.start)
         if not groups[key] then order[#order + 1] = key end
         majority[key] = value == value and value or "-" -- a constant has no correlation
         table.insert(at(at(groups, key), t.config.lr), t.metrics[task])
@@ -114,12 +113,12 @@ local function rows_of(trials)
   end
   table.sort(order)
   for i, key in ipairs(order) do
-    local task, start = key:match "^(.-)\n.-([^/]*)$" -- of a file, its name only
+    local task, model, start = key:match "^(.-)\n(.-)\n.-([^/]*)$" -- of a file, its name only
     local lr, values = best_rate(groups[key])
     local shown = {}
     for j, value in ipairs(values) do shown[j] = ("%.3f"):format(value) end
     if start ~= "random" then start = "masked, " .. start:sub(1, 12) end
-    rows[i] = { task, start, lr, mean(values), majority[key], table.concat(shown, " ") }
+    rows[i] = { task, model, start, lr, mean(values), majority[key], table.concat(shown, " ") }
   end
   return rows
 end
@@ -128,12 +127,13 @@ return tl.experiment "glue" {
   answers = "tnn/table3",
   better = better,
   fixed = tl.mlm.sizes("laptop", {
-    model = "tnn", dropout = 0.1, head_dropout = 0.0, as_published = false,
+    dropout = 0.1, head_dropout = 0.0, as_published = false,
     length = 128, spaced = true, train = 6000, batch = 16, epochs = 3, warmup = 0.06,
     weight_decay = 0.1, clip = 0.0,
   }),
   grid = {
-    task = { "cola", "sst2", "mrpc", "rte" }, start = { "random" }, lr = { 1e-4, 3e-4, 1e-3 },
+    model = { "tnn" }, task = { "cola", "sst2", "mrpc", "rte" }, start = { "random" },
+    lr = { 1e-4, 3e-4, 1e-3 },
   },
   seeds = 3,
   data = { "task", "corpus" },
@@ -159,7 +159,7 @@ return tl.experiment "glue" {
     if not name and not (" " .. TASKS .. " "):find(" " .. c.task .. " ", 1, true) then
       error("task: known are " .. TASKS, 0)
     end
-    if c.model ~= "tnn" then error("model: known is tnn", 0) end
+    tl.mlm.check_model(c)
     if c.start:find "^@" then
       error("start takes an id: " .. c.start .. " is another every time", 0)
     end
@@ -201,8 +201,9 @@ return tl.experiment "glue" {
   end,
 
   report = function(trials, report)
-    report.table({ "task", "start", "best lr", "metric", "most frequent class", "by seed" },
-      rows_of(trials), nil,
+    local titles = { "task", "model", "start", "best lr", "metric", "most frequent class",
+      "by seed" }
+    report.table(titles, rows_of(trials), nil,
       "metric: Matthews of cola, F1 of mrpc, Pearson of stsb, else accuracy; validation part")
   end,
 }

@@ -75,6 +75,7 @@ baselines.bidirectional = { -- layers and width are the defaults of tnn_mlm
   { "blm-transformer", "TNN 3: Transformer", 124696665, with("attention", {}, encoder) },
   { "blm-linear-attention", "TNN 3: 1+elu", 124696665, with("linear_attention", {}, encoder) },
   { "blm-performer", "TNN 3", 124696665, with("performer", published {}, encoder) },
+  { "blm-cosformer", "TNN 3", 124696665, with("cosformer", published {}, encoder) },
   { "blm-synthesizer-dense", "TNN 3: Synthesizer (dense)", 130999385,
     with("synthesizer_dense", published {}, encoder, { layers = 16 }) },
   { "blm-synthesizer-random", "TNN 3: Synthesizer (random)", 129419865,

@@ -10,6 +10,7 @@ local models = require "toeplab.models"
 local optim = require "toeplab.train.optim"
 local options = require "toeplab.base.options"
 local overlay = require "toeplab.base.overlay"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
 local mlm = {}
@@ -48,6 +49,50 @@ function mlm.options(c, tokens)
     backend = c.backend, encoder = options.given(c, "encoder"),
     backend_options = options.given(c, "backend_options"),
   }
+end
+
+-- ---- The models of TNN's Table 3 ----------------------------------------------------------------
+
+-- The presets of the values of the key model. The sizes of "tnn" are keys of their own.
+local bases = {
+  transformer = "blm-transformer", ["transformer-ls"] = "blm-ls", flash = "blm-flash",
+  ["1+elu"] = "blm-linear-attention", performer = "blm-performer", cosformer = "blm-cosformer",
+  ["syn-d"] = "blm-synthesizer-dense", ["syn-r"] = "blm-synthesizer-random", gmlp = "blm-gmlp",
+  fnet = "blm-fnet", gfnet = "blm-gfnet", afno = "blm-afno", s4 = "blm-s4", dss = "blm-dss",
+  gss = "blm-gss", fd = "blm-fd-12", ski = "blm-ski-12",
+}
+mlm.models = sorted_keys(overlay(bases, { tnn = "blm-tnn-12" }))
+
+local FULL = { layers = 12, dim = 768 } -- of the presets whose options do not say it
+
+-- Returns the options of the model c.model, for tokens as masking.tokens counts them. A preset has
+-- its own numbers of blocks and channels at 12 layers and 768 channels, and proportionally fewer
+-- with other c.layers and c.dim, so that all models are about equally large. A head has 64
+-- channels.
+function mlm.options_of_model(c, tokens)
+  if c.model == "tnn" then return mlm.options(c, tokens) end
+  local o = models.preset(bases[c.model], { vocab = tokens.vocab, pad = tokens.pad,
+    dropout = c.dropout, max_length = math.max(c.length, 128) })
+  local function scaled(count, from, to)
+    return count and math.max(math.floor(count * to / from + 0.5), 1)
+  end
+  local function width(channels) return scaled(channels, FULL.dim, c.dim) end
+  o.layers = scaled(o.layers or FULL.layers, FULL.layers, c.layers)
+  o.dim, o.glu_dim = width(o.dim or FULL.dim), width(o.glu_dim)
+  if o.mixer then
+    local own = o.mixer_options
+    o.heads = o.heads and math.max(c.dim // 64, 1)
+    o.mixer_options = overlay(own, { ffn_dim = width(own.ffn_dim), inner = width(own.inner) })
+  else
+    o.expand, o.rpe_dim = c.expand, c.rpe_dim
+  end
+  return o
+end
+
+-- Raises an error unless the key model has a value of mlm.models.
+function mlm.check_model(c)
+  local found, problem = suggest.choose("model", c.model, mlm.models)
+  if not found then errors.usage("%s", problem) end
 end
 
 -- Returns the vocabulary, its kind and the model to fine-tune, from the trial or the checkpoint

@@ -1,6 +1,7 @@
 -- test_glue.lua: experiments/glue.lua at scale smoke starts from the model of a trial of
 -- glue-mlm.lua and from its file alike, and says what is wrong with another start.
 local t = require "harness"
+local tl = require "toeplab"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 local records = require "toeplab.store.records"
@@ -92,6 +93,48 @@ t.test("glue.lua starts at random, from a trial and from its file", function()
     t.ok(why:find "does not fit [^\n]*json: TnnMLM cannot load this state: mismatch: embed", why)
     t.ok(not why:find("missing: bias", 1, true), why)
     t.ok(core.sys.exists(folder .. "/tables/glue-smoke.md"))
+  end)
+end)
+
+-- The sizes of a scale of tl.mlm.
+local function sizes(model, layers, dim)
+  return { model = model, layers = layers, dim = dim, length = 24, expand = 3.0, rpe_dim = 4,
+    rpe_layers = 1, dropout = 0.1, decay = 0.99, backend = "rac" }
+end
+
+t.test("every model of TNN's Table 3 is pre-trained, small and at its published size", function()
+  local parameters = {}
+  for _, name in ipairs(tl.mlm.models) do
+    tl.seed(1)
+    local small = tl.mlm.options_of_model(sizes(name, 2, 64), { vocab = 270, pad = 1 })
+    local model = tl.models.tnn_mlm(small)
+    local loss = model:loss(tl.ids { { 5, 6, 7, 8, 1, 1 } }, tl.ids { 1, 2 }, tl.ids { 9, 4 })
+    t.eq(loss:item(), math.log(270), 0.6)
+    parameters[#parameters + 1] = (model:count())
+  end
+  for name, want in pairs {
+    transformer = { layers = 12, dim = 768, glu_dim = 3072, heads = 12 },
+    gmlp = { layers = 24, dim = 768, mixer_options = { as_published = true, ffn_dim = 3072 } },
+    s4 = { layers = 10, dim = 1536 }, fd = { layers = 12, dim = 768, expand = 3.0 },
+    gss = { layers = 14, dim = 768, mixer_options = { expand = 4, state = 512, inner = 256 } },
+  } do
+    local full = tl.mlm.options_of_model(sizes(name, 12, 768), { vocab = 50265, pad = 1 })
+    for key, value in pairs(want) do t.eq(full[key], value) end
+  end
+  table.sort(parameters)
+  t.ok(parameters[#parameters] < 2 * parameters[1], table.concat(parameters, " "))
+end)
+
+t.test("glue.lua fine-tunes another model, and refuses one that another was trained for", function()
+  t.in_folder(function(folder)
+    t.eq(run(folder, "glue-mlm", { "model=transformer" }), 0)
+    local id = query(folder, "SELECT id FROM v_trials")[1].id:sub(1, 12)
+    t.eq(run(folder, "glue", { "model=transformer", "start=" .. id, "task=text:rte" }), 0)
+    t.eq(run(folder, "glue", { "model=gmlp", "start=" .. id, "task=text:rte" }), 1)
+    local failed = query(folder, "SELECT error FROM v_trials WHERE status = 'failed'")[1]
+    t.ok(failed.error:find("the tnn_mlm has", 1, true), failed.error)
+    local code, said = run(folder, "glue", { "model=transfomer", "task=text:rte" })
+    t.ok(code ~= 0 and said:find("there is no model 'transfomer'; did you mean", 1, true), said)
   end)
 end)
 
