@@ -19,6 +19,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import torch_mixers
+
 device = torch.device(sys.argv[2] if len(sys.argv) > 2 else "cpu")
 on_gpu = device.type != "cpu"
 torch.set_num_threads(int(sys.argv[1]))
@@ -219,6 +221,7 @@ makers = {
     "tno": make_tno, "encoder": make_encoder, "lm": make_lm, "generate": make_generate,
     "operator": lambda p: of_module(p, Operator(p["dim"], p)),
     "layer": lambda p: of_module(p, Block(p)),
+    "peers": lambda p: torch_mixers.make(p, passes),
 }
 
 

@@ -15,13 +15,13 @@ local SMALL = 512 -- largest b n for backends with n^2 work
 local function small(p) return p.b * p.n <= SMALL end
 
 local benches = {}
-local order = { "ops", "tno", "operator", "encoder", "layer", "mixers", "lm", "classify",
+local order = { "ops", "tno", "operator", "encoder", "layer", "mixers", "peers", "lm", "classify",
   "generate", "stream", "ski", "fd" }
 
--- Returns a list of {op = name}.
-local function each(names)
+-- Returns a list of {key = name}.
+local function each(names, key)
   local list = {}
-  for i, name in ipairs(names) do list[i] = { op = name } end
+  for i, name in ipairs(names) do list[i] = { [key] = name } end
   return list
 end
 
@@ -30,8 +30,8 @@ benches.ops = {
   about = "single operators beside the limits of the machine",
   dim = 512, passes = { "fwd", "fwd+bwd" }, more = { vocab = 8192 },
   shapes = { { 512, 4 } }, quick = { { 256, 2 } }, gpu = { { 2048, 32 } }, gpu_dim = 1024,
-  vary = each(operators.names),
-  quick_vary = each { "silu", "layer-norm", "linear", "adam" },
+  vary = each(operators.names, "op"),
+  quick_vary = each({ "silu", "layer-norm", "linear", "adam" }, "op"),
   ours = { { by = "toeplab" } },
 }
 
@@ -117,6 +117,20 @@ benches.mixers = {
   shapes = { { 512, 1 }, { 1024, 1 }, { 2048, 1 }, { 4096, 1 }, { 8192, 1 }, { 16384, 1 } },
   quick = { { 512, 1 }, { 2048, 1 } },
   ours = all_mixers(),
+}
+
+-- The mixers that benches/torch_mixers.py has too. Both sides have the same weights, and results
+-- are compared before they are timed.
+local beside = each({ "attention", "linear_attention", "gla", "retention", "ssd", "mamba", "s4d",
+  "hyena", "longconv", "gmlp", "fnet", "linformer", "gru", "lstm" }, "mixer")
+table.insert(beside, 2, { mixer = "attention", positions = "alibi" })
+
+benches.peers = {
+  about = "token mixers, each beside its usual form in PyTorch",
+  dim = 256, passes = { "fwd+bwd" }, peers = true, more = { heads = 4 },
+  shapes = { { 512, 1, 8 }, { 2048, 1, 8 }, { 8192, 1 } }, quick = { { 512, 1 } },
+  vary = beside,
+  ours = { { by = "toeplab" } },
 }
 
 local published = { layers = 6, rpe_dim = 64, rpe_layers = 6, decay = 0.99 }

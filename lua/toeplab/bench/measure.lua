@@ -133,9 +133,9 @@ end
 
 -- Prepares the contestants for pass `pass` of p; returns rows for timing.lua.
 local function prepare(list, p, pass, o)
-  local rows = {}
+  local rows, file = {}, p.what == "peers" and os.tmpname() or nil -- of the weights of both sides
   for _, c in ipairs(taking_part(list, pass)) do
-    local request = { pass = pass }
+    local request = { pass = pass, file = file and file .. ".npz" }
     for _, t in ipairs { p, c.options } do
       for key, value in pairs(t) do request[key] = value end
     end
@@ -147,6 +147,10 @@ local function prepare(list, p, pass, o)
       o.said[c.by .. why] = true
       o.say("%s: not measured: %s", c.by, why)
     end
+  end
+  if file then
+    os.remove(file)
+    os.remove(file .. ".npz")
   end
   return rows
 end

@@ -146,7 +146,7 @@ function peer.torch(python, tuned, threads, device)
   if not there then return nil, "there is no " .. python end
   local environment = tuned and peer.tuned_environment(provenance.features()) or {}
   return peer.start(python .. " " .. benches .. "/torch_peer.py", environment,
-    { python, benches .. "/torch_peer.py", threads, device })
+    { python, "-B", benches .. "/torch_peer.py", threads, device }) -- -B: write no __pycache__
 end
 
 return peer

@@ -24,7 +24,8 @@ local fields = { { "n", "n" }, { "b", "b" }, { "vocab", "v" }, { "layers", "laye
 local function mode(p) return p.causal and "causal" or "bidirectional" end
 
 local function words_of(p, count)
-  local words = { p.op }
+  local words = { p.op or p.mixer }
+  if p.positions then words[#words + 1] = p.positions end
   for i = 1, count do
     local value = p[fields[i][1]]
     if value then words[#words + 1] = fields[i][2] .. " " .. value end

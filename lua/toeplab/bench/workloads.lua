@@ -15,6 +15,7 @@ local overlay = require "toeplab.base.overlay"
 local recurrent = require "toeplab.models.recurrent"
 local streams = require "toeplab.base.streams"
 local suggest = require "toeplab.base.suggest"
+local tensor_files = require "toeplab.models.files.tensor_files"
 local train = require "toeplab.train"
 
 local workloads = {}
@@ -200,6 +201,19 @@ function makers.mixers(p, stream)
   local lengths = { heads = p.heads, max_length = p.n, length = p.n }
   local mixer = mixers.make(p.mixer, p.dim, lengths, {})
   if p.pass == "token" then return next_position(p, stream, mixer) end
+  return of_module(p, stream, mixer)
+end
+
+local CHECKED = 64 -- positions of the input whose result a peer compares
+
+-- Makes a mixer whose weights, with an input and its result, are in the file p.file, by which a
+-- peer computes the same.
+function makers.peers(p, stream)
+  local sizes = { heads = p.heads, max_length = p.n, length = p.n, dropout = 0 }
+  local mixer = mixers.make(p.mixer, p.dim, sizes, { positions = p.positions })
+  local tensors, x = mixer:state(), numbers(stream, 2, math.min(p.n, CHECKED), p.dim)
+  tensors.x, tensors.y = x, core.no_grad(mixer.forward, mixer, x)
+  tensor_files.save(p.file, tensors)
   return of_module(p, stream, mixer)
 end
 

@@ -1,6 +1,7 @@
 -- test_bench.lua -- what benches measure, how rows are timed, compared, shown and stored; peers.
 
 local t = require "harness"
+local tl = require "toeplab"
 local core = require "toeplab.core"
 local count = require "toeplab.bench.count"
 local grids = require "toeplab.bench.grids"
@@ -333,14 +334,18 @@ local function check_parameters(program, p)
   ours.run()
 end
 
-t.test("PyTorch has the same models, if it is installed", function()
-  local program
+-- Returns PyTorch's program of the first interpreter that has it; nil, and a line, without one.
+local function torch_program()
   for _, python in ipairs(peer.pythons()) do
-    program = peer.torch(python, true, 1)
-    if program and not program:greet() then program = nil end
-    if program then break end
+    local program = peer.torch(python, true, 1)
+    if program and program:greet() then return program end
   end
-  if not program then return print "  skipped: no python here has torch" end
+  print "  skipped: no python here has torch"
+end
+
+t.test("PyTorch has the same models, if it is installed", function()
+  local program = torch_program()
+  if not program then return end
   for _, name in ipairs { "operator", "encoder", "layer", "lm", "generate" } do
     local bench = grids.get(name)
     local p = grids.problems(name, { lengths = { 8 }, batches = { 1 }, dim = 4, quick = true })[1]
@@ -348,6 +353,26 @@ t.test("PyTorch has the same models, if it is installed", function()
     check_parameters(program, p)
   end
   t.eq({ program:ask "make what=hello" }, { nil, "KeyError: 'hello'" })
+  program:close()
+end)
+
+t.test("PyTorch's mixers have our results, if it is installed", function()
+  local program = torch_program()
+  if not program then return end
+  t.in_folder(function(folder)
+    local problems = grids.problems("peers", { lengths = { 70 }, batches = { 1 }, dim = 16 })
+    t.ok(#problems > 12)
+    for _, p in ipairs(problems) do
+      p.pass, p.precision, p.file = "fwd+bwd", "float32", folder .. "/weights.npz"
+      check_parameters(program, p)
+      t.ok(tonumber(program:ask "run 1") > 0)
+      local tensors = tl.load(p.file)
+      tensors.y = tensors.y + 0.01
+      tl.save(p.file, tensors)
+      local answer, why = program:ask("make " .. peer.words(p))
+      t.ok(not answer and why:find "the result is off by 0%.%d+ of the largest", answer or why)
+    end
+  end)
   program:close()
 end)
 
