@@ -28,7 +28,7 @@ end
 
 -- The encoder's state after the last token and the places [n] -> the tokens.
 local AutoEncoder = nn.class("AutoEncoder", {
-  encoder = nn.Block.spec.fields.token, dim = "int", vocab = "int",
+  encoder = nn.Block.spec.fields.token, dim = "int", vocab = "int", max_length = "int",
 }, { "encoder" })
 
 function AutoEncoder:build(o)
@@ -53,9 +53,11 @@ local function make(c, data)
     vocab = data.vocab, layers = c.layers, dim = c.dim, glu_dim = (c.dim * 8 // 3 + 15) // 16 * 16,
     norm = "rmsnorm", final_norm = encodes and "none" or "rmsnorm", tied = false,
     embed_scale = false, output_bias = true, init = "torch", heads = c.dim // 8,
+    max_length = data.length,
     mixer_options = c.mixer == "hyena" and { length = data.length } or nil,
   }, c.options))
-  return encodes and AutoEncoder(model, { dim = c.dim, vocab = data.vocab }) or model
+  return encodes and AutoEncoder(model, { dim = c.dim, vocab = data.vocab,
+    max_length = data.length }) or model
 end
 
 -- Returns by mixer and task a list of the best accuracies of each setting and seed. A task of which
