@@ -193,6 +193,11 @@ foreach(line ${ON_DEVICES})
   endif()
 endforeach()
 if(TARGET emulated)
+  add_executable(test_emulate tests/device/test_emulate.cpp)
+  set_target_properties(test_emulate PROPERTIES CXX_STANDARD 17)
+  target_compile_options(test_emulate PRIVATE -O1 -U_FORTIFY_SOURCE) # which stops _longjmp
+  target_include_directories(test_emulate PRIVATE tests/device tests/core core)
+  add_test(NAME device_emulate COMMAND test_emulate)
   add_test(NAME device_verify COMMAND toeplab verify -q --device $<TARGET_FILE:emulated>
     ${here}/tests/reference.h5)
   # A missing synchronisation shows when threads run in another order.

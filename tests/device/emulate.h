@@ -1,9 +1,9 @@
 /* emulate.h - emulates enough of CUDA in plain C++ to test the kernels of a GPU on the CPU. A
-** launch runs one block after another, and the threads of a block as coroutines, which switch at
-** __syncthreads and in shuffles. Device memory is an arena that is protected while no kernel runs,
-** so that host code that accesses it crashes, as with a GPU. EMULATE_BACKWARDS reverses the order
-** of threads and blocks, which changes the results of code that depends on it. The rest of CUDA is
-** in emulate_runtime.h and emulate_libraries.h. */
+** launch runs one block after another, and the threads of a block as coroutines: those of a warp
+** switch in shuffles and tile products, the warps at __syncthreads. Device memory is an arena that
+** is protected while no kernel runs, so that host code that accesses it crashes, as with a GPU.
+** EMULATE_BACKWARDS reverses the order of threads and blocks, which changes the results of code
+** that depends on it. The rest of CUDA is in emulate_runtime.h and emulate_libraries.h. */
 #ifndef TL_EMULATE_H
 #define TL_EMULATE_H
 
@@ -157,20 +157,35 @@ inline bool release(int from, int to, state where)
     return any;
 }
 
-inline void run_waiting()
+/* Runs a warp until its threads wait for the block or are done. Returns whether one ran. */
+inline bool run_warp(int from, int to)
 {
     machine &m = at();
-    for (;;) {
-        bool ran = false, left = false;
-        for (int k = 0; k < m.count; k++) {
-            int i = m.backwards ? m.count - 1 - k : k;
+    bool ran = false;
+    do {
+        for (int k = from; k < to; k++) {
+            int i = m.backwards ? from + to - 1 - k : k;
             if (m.threads[i].where != READY) continue;
             m.now = i;
             enter(m.threads[i]);
             ran = true;
         }
-        for (int w = 0; w < m.count; w += 32)
-            ran |= release(w, w + 32 < m.count ? w + 32 : m.count, AT_WARP);
+    } while (release(from, to, AT_WARP));
+    return ran;
+}
+
+/* Each warp runs as far as it can before the next one starts, so that a missing __syncthreads
+** changes the results, of code that writes too early as of code that reads too early. */
+inline void run_waiting()
+{
+    machine &m = at();
+    int warps = (m.count + 31) / 32;
+    for (;;) {
+        bool ran = false, left = false;
+        for (int k = 0; k < warps; k++) {
+            int w = 32 * (m.backwards ? warps - 1 - k : k);
+            ran |= run_warp(w, w + 32 < m.count ? w + 32 : m.count);
+        }
         ran |= release(0, m.count, AT_BLOCK);
         for (int i = 0; i < m.count; i++) left |= m.threads[i].where != DONE;
         if (!left) return;
