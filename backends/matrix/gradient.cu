@@ -184,8 +184,10 @@ tl_status toeplitz_gradient(tl_ctx *ctx, const band *t, int copies, const float 
                             float *dcoef)
 {
     size_t most = gpu_shared_memory(ctx);
-    if (copies == 1) return run<1, 8>(ctx, t, x, dy, dcoef);
-    if (copies == 3) return run<3, 4>(ctx, t, x, dy, dcoef);
-    if (most >= (size_t)summer<2, 8>::BYTES) return run<2, 8>(ctx, t, x, dy, dcoef);
-    return run<2, 4>(ctx, t, x, dy, dcoef);
+    int    wide = most >= (size_t)summer<2, 8>::BYTES; /* one word takes no more */
+    if (copies == 1 && wide) return run<1, 8>(ctx, t, x, dy, dcoef);
+    if (copies == 1) return run<1, 4>(ctx, t, x, dy, dcoef);
+    if (copies == 2 && wide) return run<2, 8>(ctx, t, x, dy, dcoef);
+    if (copies == 2) return run<2, 4>(ctx, t, x, dy, dcoef);
+    return run<3, 4>(ctx, t, x, dy, dcoef);
 }
