@@ -605,9 +605,9 @@ typedef struct tl_tno tl_tno;
 
 /* Plans the operator for n, d >= 1. options are "key=value" strings ended by NULL (NULL: defaults),
 ** checked against the backend's table. Backend "auto", which has no options, is the fastest of rac,
-** fft and matrix, measured once and remembered in the folder of tuning results; on a GPU, where
-** they are one computation, it is the first of them. TL_EBACKEND: no such backend (the message
-** lists those loaded), it has no form for the device, or it refuses the problem (and why).
+** fft and matrix, measured once and remembered in the folder of tuning results; on a GPU, matrix
+** to a length that depends on the precision, beyond it the first of them. TL_EBACKEND: no such
+** backend (the message lists those loaded), it has no form for the device, or refuses the problem.
 ** TL_EINVAL: n or d is below 1, or an option is unknown, of the wrong type or out of range. */
 TL_API tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int causal,
                             const char *const *options, tl_tno **out_tno);

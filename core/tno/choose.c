@@ -170,14 +170,23 @@ static void choice_read(tl_ctx *ctx, const char *path, const char *key, int64_t 
     ctx->message[0] = 0; /* a file that cannot be read counts as missing */
 }
 
-/* On a device all candidates are the same computation, so the first one serves. */
-static tl_status first_on_device(tl_ctx *ctx, int64_t n, const char **out_name)
+/* On a device nothing is measured: a form knows the lengths at which it is the fastest, and all
+** others are the same computation, so that the first candidate serves. */
+static tl_status choose_on_device(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
 {
-    for (const tl_plugin *p = ctx->plugins; p; p = p->next) {
-        *out_name = p->entry->name;
-        if (candidate(p->entry, n) && ctx->engine->form && ctx->engine->form(ctx, *out_name))
+    *out_name = NULL;
+    for (const tl_plugin *plugin = ctx->plugins; plugin; plugin = plugin->next) {
+        const tl_tno_backend *b = plugin->entry;
+        const tl_tno_form    *form = NULL;
+        if (b->auto_length > 0 && ctx->engine->form) form = ctx->engine->form(ctx, b->name);
+        if (!form) continue;
+        if (form->auto_length && p->n <= form->auto_length(ctx, p->causal)) {
+            *out_name = b->name;
             return TL_OK;
+        }
+        if (!*out_name && candidate(b, p->n)) *out_name = b->name;
     }
+    if (*out_name) return TL_OK;
     return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no loaded candidate runs on %s",
                    tl_device_name(ctx));
 }
@@ -205,7 +214,7 @@ static tl_status choice_shared(tl_ctx *ctx, const tl_tno_problem *p, const char 
 tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
 {
     char key[400], line[440], host[200] = "?";
-    if (ctx->device != TL_CPU) return first_on_device(ctx, p->n, out_name);
+    if (ctx->device != TL_CPU) return choose_on_device(ctx, p, out_name);
     (void)gethostname(host, sizeof host - 1);
     (void)snprintf(key, sizeof key, "%s %s %d %lld %lld %d ", TL_VERSION, host, ctx->host.threads,
                    (long long)p->n, (long long)p->d, p->causal);

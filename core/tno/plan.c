@@ -40,7 +40,7 @@ static tl_status plan_query(tl_ctx *ctx, tl_plan *plan)
 static tl_status find_form(tl_ctx *ctx, tl_device device, const tl_tno_backend *b, tl_tno_form *out)
 {
     const tl_tno_form *form;
-    *out = (tl_tno_form){b->plan, b->forward, b->backward, b->release, b->cache_size};
+    *out = (tl_tno_form){b->plan, b->forward, b->backward, b->release, b->cache_size, NULL};
     if (device == TL_CPU) return TL_OK;
     form = ctx->engine->form ? ctx->engine->form(ctx, b->name) : NULL;
     if (!form)

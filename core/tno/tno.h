@@ -12,10 +12,13 @@ typedef struct tl_tno_form {
     tl_status (*backward)(void *plan, const tl_tno_args *a);
     void (*release)(void *plan);
     int64_t (*cache_size)(void *plan); /* NULL: no cache */
+    /* The longest sequence at which "auto" takes this form before any other, in the precision of
+    ** the context; NULL: none. */
+    int64_t (*auto_length)(const tl_ctx *ctx, int causal);
 } tl_tno_form;
 
 /* Names the candidate for "auto" that solves the problem fastest, by measurement on the CPU; on
-** another device, where all candidates are one computation, the first that has a form for it.
+** another device, the form that claims this length, else the first candidate that has a form.
 ** TL_EBACKEND: none accepts the problem, or none has a form. */
 tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name);
 

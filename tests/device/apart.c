@@ -200,7 +200,7 @@ static const tl_tno_form *form(tl_ctx *ctx, const char *name)
     static tl_tno_form    own;
     const tl_tno_backend *b = NULL;
     if (tl_find_backend(ctx, name, &b) != TL_OK) return NULL;
-    own = (tl_tno_form){b->plan, b->forward, b->backward, b->release, b->cache_size};
+    own = (tl_tno_form){b->plan, b->forward, b->backward, b->release, b->cache_size, NULL};
     return &own;
 }
 

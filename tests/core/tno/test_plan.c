@@ -62,7 +62,7 @@ static tl_status no_plan(const tl_host *h, const tl_tno_problem *p, void **out_p
 
 static const tl_tno_form *empty_form(tl_ctx *of, const char *name)
 {
-    static const tl_tno_form form = {no_plan, NULL, NULL, NULL, NULL};
+    static const tl_tno_form form = {no_plan, NULL, NULL, NULL, NULL, NULL};
     (void)of;
     (void)name;
     return &form;

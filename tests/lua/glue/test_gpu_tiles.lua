@@ -103,4 +103,20 @@ for precision, tolerance in pairs { float32 = 1e-5, tf32 = 3e-5, bf16 = 1e-2 } d
   end
 end
 
+t.test("auto takes matrix up to a length that depends on the precision", function()
+  local path, script = os.tmpname(), [[
+    local core = require "toeplab.core"
+    for _, word in ipairs(arg) do
+      local precision, n, causal = word:match "(%w+)=(%d+)(c?)"
+      core.precision(precision)
+      local operator = core.tno("auto", math.tointeger(n), 2, causal == "c")
+      io.write(operator:chosen() == "matrix" and "m" or "-")
+    end]]
+  assert(core.sys.write_file(path, script))
+  t.eq(t.shell(("TOEPLAB_DEVICE=%s %s lua %s %s 2>&1"):format(shell.quote(gpu.name),
+    shell.quote(core.sys.executable()), shell.quote(path), "float32=16 float32=512c float32=513c "
+    .. "tf32=1024c tf32=1025c bf16=2048c bf16=2049c bf16=1024 bf16=1025")), "mm-m-m-m-")
+  os.remove(path)
+end)
+
 t.done()
