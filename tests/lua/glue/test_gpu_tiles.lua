@@ -81,12 +81,12 @@ for power = 1, 9 do
   end
 end
 local long = {
-  float32 = { { 1025, 1, 1, 1 }, { 2047, 1, 1, 1 }, { 4096, 1, 1, 1 } },
-  tf32 = { { 1024, 1, 1, 0 }, { 2049, 1, 1, 1 } },
-  bf16 = { { 1023, 2, 1, 0 }, { 2048, 1, 9, 1 }, { 4095, 1, 1, 1 }, { 4096, 1, 1, 0 } },
+  float32 = { { 1025, 1, 1, 0 }, { 2048, 1, 1, 1 } },
+  tf32 = { { 1024, 1, 1, 0 }, { 2047, 1, 1, 1 } },
+  bf16 = { { 1023, 2, 1, 0 }, { 2049, 1, 2, 1 }, { 4096, 1, 1, 1 } },
 }
 local shapes = {}
-for b = 1, 33 do shapes[b] = { 1 + b * 7 % 40, 1 + b * 5 % 18, b, b % 2 } end
+for b = 1, 33, 2 do shapes[#shapes + 1] = { 1 + b * 7 % 40, 1 + b * 5 % 18, b, b // 2 % 2 } end
 
 for precision, tolerance in pairs { float32 = 1e-5, tf32 = 3e-5, bf16 = 1e-2 } do
   t.test("lengths up to 4,096 in " .. precision, function()
