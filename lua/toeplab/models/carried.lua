@@ -18,8 +18,8 @@ local errors = require "toeplab.base.errors"
 local mixers = require "toeplab.nn.mixers"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
+local ranks = require "toeplab.train.ranks"
 local recurrent = require "toeplab.models.recurrent"
-local sequence = require "toeplab.nn.sequence"
 
 local Carried = {}
 Carried.__index, Carried.__name = Carried, "Carried"
@@ -141,12 +141,19 @@ local function detached(name, value, kept)
   return value:clone()
 end
 
+-- Raises if rows have documents of their own, or are of several ranks.
+function Carried:check(who, separator)
+  if separator then
+    error(who .. ": packed documents begin at empty states, so carry requires joined ones", 0)
+  end
+  if ranks.current() then
+    error(who .. ": carried states are not exchanged between ranks: leave out ranks or carry", 0)
+  end
+end
+
 -- Calls fn(...), which computes the next window, from the states of micro batch number `part`, and
 -- stores the states after it. Returns the results of fn. A window whose fn fails leaves the states.
 function Carried:window(part, fn, ...)
-  if sequence.group() then
-    error("carry: ranks that cut sequences carry no states: leave sequence_ranks out", 0)
-  end
   local before = self.parts[part] or {}
   local after = {}
   local restore <close> = defer(function()

@@ -144,8 +144,10 @@ end
 -- Returns the empty states of rows that read on; nil without the key carry.
 local function states_of(model, c, data)
   if not options.given(c, "carry") then return nil end
-  train.check_carried("carry", data.separator)
-  return carried(model, { memory = options.given(c, "memory") or c.length })
+  recorded.add_part "rows read on in training, and the validation and test parts as a whole (carry)"
+  local states = carried(model, { memory = options.given(c, "memory") or c.length })
+  states:check("lm", data.separator)
+  return states
 end
 
 -- Trains a causal language model on c.corpus in trial t. Evaluates the validation part at the end
@@ -277,7 +279,7 @@ function lm.check(c)
   options.check("blocks", options.declared["tl.blocks"], c)
   options.check("carried", options.declared["tl.carried"], c)
   if options.given(c, "carry") and options.given(c, "documents") == "packed" then
-    train.check_carried("carry", true)
+    error("lm: packed documents begin at empty states, so carry requires joined ones", 0)
   end
   for _, n in ipairs(options.given(c, "lengths") or {}) do
     if math.type(n) ~= "integer" or n < 1 then error("lengths must be positive integers", 0) end

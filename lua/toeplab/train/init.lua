@@ -51,16 +51,6 @@ function train.loss_of(model, carried)
   return function(part) return carried:window(part.number, loss, part) end
 end
 
--- Raises if rows that read on have documents of their own, or are of several ranks.
-function train.check_carried(who, separator)
-  if separator then
-    error(who .. ": packed documents begin at empty states, so carry requires joined ones", 0)
-  end
-  if ranks.current() then
-    error(who .. ": carried states are not exchanged between ranks: leave out ranks or carry", 0)
-  end
-end
-
 -- Returns ids [b,n+1] with the documents of its inputs, which begin at the separator, as {ids=,
 -- documents=}; without a separator, returns ids.
 function train.packed(ids, separator)
@@ -107,7 +97,7 @@ end
 -- (tl.carried) in which every row begins, and in which this leaves the ones after it. Returns the
 -- loss in nats per token and {step=, lr=, grad_norm=, tokens=}.
 function train.lm_step(model, opt, batch, micro_batches, separator, carried)
-  if carried then train.check_carried("lm_step", separator) end
+  if carried then carried:check("lm_step", separator) end
   local list, counts, parts, tokens = micro_list(batch, micro_batches), {}, {}, 0
   for i, ids in ipairs(list) do
     counts[i] = ids:dim(1) * length(ids)

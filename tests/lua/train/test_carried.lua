@@ -1,5 +1,5 @@
--- test_carried.lua: training and evaluation in which rows read on: their batches, their losses, what
--- a resumed training makes of their states, and what only they can learn.
+-- test_carried.lua: training and evaluation in which rows read on: their batches, their losses,
+-- what a resumed training makes of their states, and what only they can learn.
 
 local t = require "harness"
 local tl = require "toeplab"
@@ -225,7 +225,7 @@ t.test("tl.lm reads on with the key carry, as an axis of the command line", func
       -- reading.lua: rows that read on, or not. Which are better?
       local tl = require "toeplab"
       return tl.experiment "reading" {
-        fixed = tl.lm.fixed { carry = nil, memory = 8 }, grid = { carry = { false, true } },
+        fixed = tl.lm.fixed { memory = 8, test_scored = 64 }, grid = { carry = { false, true } },
         scale = tl.lm.scales { smoke = { tokenizer = "char" } }, trial = tl.lm.trial, seeds = 1,
       }]])
     local function run(words)
@@ -239,12 +239,27 @@ t.test("tl.lm reads on with the key carry, as an axis of the command line", func
     local found = store:rows [[SELECT count(*) AS trials, count(DISTINCT value) AS values_
       FROM v_last WHERE name = 'test_ppl' AND value > 1]]
     t.eq({ found[1].trials, found[1].values_ }, { 2, 2 })
+    local notes = store:rows "SELECT text FROM v_events WHERE kind = 'part'"
+    t.eq(#notes, 2)
+    local both = "^tested on the first .*; rows read on in training, and the validation and test "
+    t.eq((notes[1].text:find(both) or notes[2].text:find(both)), 1)
     code, said = run "carry=true memory=4,16 steps=3"
     t.eq({ code, said:match "toeplab: .*" }, { 0 })
     code, said = run "carry=true causal=false"
     t.ok(code ~= 0 and said:find "is not causal", said)
     code, said = run "memory=0"
     t.ok(code ~= 0 and said:find "option 'memory' = 0 must be at least 1", said)
+    code, said = run "carry=3"
+    t.ok(code ~= 0 and said:find "carry", said)
+    t.write(folder .. "/reading.lua", [[
+      -- reading.lua: packed documents that read on. Are they refused?
+      local tl = require "toeplab"
+      return tl.experiment "packed" {
+        fixed = tl.lm.fixed { carry = true, documents = "packed" },
+        scale = tl.lm.scales {}, trial = tl.lm.trial, seeds = 1,
+      }]])
+    code, said = run ""
+    t.ok(code ~= 0 and said:find "lm: packed documents begin at empty states", said)
   end)
 end)
 
