@@ -83,7 +83,7 @@ end
 local function visit(module, name, memory, seen, list)
   local class = getmetatable(module)
   local is_tno = class == nn.TNO
-  local carries = is_tno or class.carries
+  local carries = is_tno or class.carries and not (module.kind == "Conv" and module.opt.taps == 1)
   if seen[module] then
     if not carries then return end
     refuse(name, module, "is used twice, but has only one state")
@@ -141,13 +141,29 @@ local function detached(name, value, kept)
   return value:clone()
 end
 
--- Raises if rows have documents of their own, or are of several ranks.
-function Carried:check(who, separator)
+-- Raises if the states are another model's, or rows have documents of their own, or are of several
+-- ranks.
+function Carried:check(who, model, separator)
+  if model ~= self.model then error(who .. ": the carried states are of another model", 0) end
   if separator then
     error(who .. ": packed documents begin at empty states, so carry requires joined ones", 0)
   end
   if ranks.current() then
     error(who .. ": carried states are not exchanged between ranks: leave out ranks or carry", 0)
+  end
+end
+
+-- Raises unless every layer has been called between two states.
+local function check_called(layers, before, after)
+  for i, layer in ipairs(layers) do
+    local called = false
+    for name, value in pairs(after[i]) do
+      called = called or not before[i] or not rawequal(before[i][name], value)
+    end
+    if not called then
+      refuse(layer.name, layer.module, "was not called: after a change of the model call "
+        .. "tl.carried again")
+    end
   end
 end
 
@@ -165,6 +181,7 @@ function Carried:window(part, fn, ...)
     rawset(layer.module, "carry", after[i])
   end
   local results = table.pack(fn(...))
+  check_called(self.layers, before, after)
   core.no_grad(function()
     for i, layer in ipairs(self.layers) do
       for name, value in pairs(after[i]) do

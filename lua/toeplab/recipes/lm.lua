@@ -146,7 +146,7 @@ local function states_of(model, c, data)
   if not options.given(c, "carry") then return nil end
   recorded.add_part "rows read on in training, and the validation and test parts as a whole (carry)"
   local states = carried(model, { memory = options.given(c, "memory") or c.length })
-  states:check("lm", data.separator)
+  states:check("lm", model, data.separator)
   return states
 end
 

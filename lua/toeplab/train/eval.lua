@@ -85,7 +85,7 @@ function eval.nats_per_token(model, stream, n, given)
     error("eval: length n must be an integer of at least 1", 2)
   end
   options.stream("eval", stream)
-  if o.carried then o.carried:check("eval", o.separator) end
+  if o.carried then o.carried:check("eval", model, o.separator) end
   local targets = stream:numel() - 1
   if targets < 1 then
     error(("eval: a stream of %d tokens has nothing to predict"):format(stream:numel()), 2)

@@ -97,7 +97,7 @@ end
 -- (tl.carried) in which every row begins, and in which this leaves the ones after it. Returns the
 -- loss in nats per token and {step=, lr=, grad_norm=, tokens=}.
 function train.lm_step(model, opt, batch, micro_batches, separator, carried)
-  if carried then carried:check("lm_step", separator) end
+  if carried then carried:check("lm_step", model, separator) end
   local list, counts, parts, tokens = micro_list(batch, micro_batches), {}, {}, 0
   for i, ids in ipairs(list) do
     counts[i] = ids:dim(1) * length(ids)

@@ -191,6 +191,18 @@ test("another number of rows, and states of another model, are refused", functio
     states:window(1, mixer, random(2, 6, D))
     states:reset():window(1, mixer, random(3, 6, D))
   end
+  local model = nn.Sequential { mixer_of("gru", {}), mixer_of("gla", small.gla) }
+  local moved, x = tl.carried(model), random(2, 6, D)
+  moved:window(1, model, x)
+  model[1], model[2] = model[2], model[1]
+  tl.carried(model):window(1, model, x)
+  local loaded = tl.carried(model)
+  loaded:load(moved:state())
+  raises(loaded.window, "the state state is .*, wanted .*: it is another layer's", loaded, 1, model,
+    x)
+  model[1] = mixer_of("gla", small.gla)
+  raises(moved.window, "2 %(GLA%) was not called: after a change of the model call tl.carried",
+    moved, 1, model, x)
   local one, two = mixer_of("gru", {}), nn.Sequential { mixer_of("gru", {}), mixer_of("gru", {}) }
   local states = tl.carried(one)
   states:window(1, one, random(2, 6, D))

@@ -118,6 +118,9 @@ t.test("states follow no documents and no ranks", function()
   local states, opt = tl.carried(model), still(model)
   t.raises(tl.train.lm_step, "lm_step: packed documents begin at empty states", model, opt, ids,
     nil, 0, states)
+  local other = model_of { mixer = "gla" }
+  t.raises(tl.train.lm_step, "lm_step: the carried states are of another model", other,
+    still(other), ids, nil, nil, states)
   t.raises(tl.eval.nats_per_token, "eval: packed documents", model, stream_of(20), 4,
     { carried = states, separator = 0 })
   t.raises(ranks.with, "lm_step: carried states are not exchanged between ranks", {}, function()

@@ -14,13 +14,19 @@ local shapes = require "toeplab.nn.shapes"
 
 local carry = {}
 
--- Returns carried[name], or zeros before the first position. The first number of a shape is the
--- number of sequences.
+-- Returns carried[name], or zeros before the first position. The first number of a shape, which may
+-- lack the last ones, is the number of sequences.
 function carry.state_of(carried, name, shape)
   local state = carried[name]
   if state and state:dim(1) ~= shape[1] then
     error(("recurrent: %d sequences after %d: call session:reset(), or states:reset(), first")
       :format(shape[1], state:dim(1)), 0)
+  end
+  for axis = 2, state and #shape or 0 do
+    if state:dim(axis) ~= shape[axis] then
+      error(("recurrent: the state %s is %s, wanted [%s]: it is another layer's"):format(name,
+        tostring(state), table.concat(shape, ",")), 0)
+    end
   end
   return state or core.zeros(shape)
 end
@@ -31,8 +37,8 @@ local function sum_after(g)
   local n, order = g:dim(2), {}
   for i = 1, n do order[i] = n - i end
   local back = core.ids(order)
-  local first = g:transpose(1, 2):gather(back)
-  return (first:cumsum(1) - first):gather(back):transpose(1, 2)
+  local last = g:transpose(1, 2):gather(back):narrow(1, 1, n - 1)
+  return shapes.pad(last, 1, 1, 0):cumsum(1):gather(back):transpose(1, 2)
 end
 
 -- Returns core.linear_recurrence(q, k, v, g).
