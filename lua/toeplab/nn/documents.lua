@@ -98,16 +98,6 @@ end
 
 -- ---- How padding acts on a module ---------------------------------------------------------------
 
--- The backends whose operator is the same at any length, but for rounding.
-local exact = { auto = true, fft = true, matrix = true, naive = true, rac = true }
-
--- Returns whether a TNO has the same coefficients, and the same sums of them, at any length.
-local function is_steady(tno)
-  local o = tno.opt
-  return exact[o.backend] and tno.domain == "lag" and class.ismodule(tno.encoder)
-    and tno.encoder.by_point and not o.nodes and (o.causal or not o.normalize) or false
-end
-
 -- Returns how documents may be padded at their end for a module: "after" (padding may hold any
 -- numbers, because nothing before it sees it), "zeros" (it must hold 0), "mask" (forward takes a
 -- mask), or nil, if results depend on the length.
@@ -118,7 +108,7 @@ local function form_of(module)
   local causal = rawget(o, "causal") ~= false
   for _, entry in ipairs(module:modules()) do
     local m, name = entry.module, entry.module.kind
-    if name == "TNO" and not is_steady(m) or name == "TNO2d" or name == "BatchNorm" then
+    if name == "TNO" and not m:is_steady() or name == "TNO2d" or name == "BatchNorm" then
       return nil
     end
     causal = causal and (name ~= "TNO" or m.opt.causal)

@@ -7,6 +7,7 @@
 --     scale = tl.lm.scales {}, trial = tl.lm.trial, report = { ... },
 --   }
 local blocks = require "toeplab.tasks.blocks"
+local carried = require "toeplab.models.carried"
 local core = require "toeplab.core"
 local cost = require "toeplab.train.cost"
 local corpus = require "toeplab.tasks.corpus"
@@ -140,11 +141,21 @@ local function test_targets(c, data)
   return most > 0 and math.min(all, math.max(1, most // c.length) * c.length) or all, all
 end
 
+-- Returns the empty states of rows that read on; nil without the key carry.
+local function states_of(model, c, data)
+  if not options.given(c, "carry") then return nil end
+  recorded.add_part "rows read on in training, and the validation and test parts as a whole (carry)"
+  local states = carried(model, { memory = options.given(c, "memory") or c.length })
+  states:check("lm", model, data.separator)
+  return states
+end
+
 -- Trains a causal language model on c.corpus in trial t. Evaluates the validation part at the end
 -- of every epoch and after the last step, and finally loads the best parameters. Logs loss, lr,
 -- grad_norm, val_ppl, best_step, best_val_ppl, parameters, tokens_seen (the number of predicted
 -- training tokens) and training_flop (by the formulas of cost.step_flop). Returns the model and the
--- corpus.
+-- corpus. With the key carry rows read on (tl.carried), and so do both parts in their evaluation;
+-- the key memory is by default the length.
 function lm.train(t, c, o)
   o = options.check("lm.train", train_spec, o)
   local data = corpus(c.corpus, c)
@@ -159,15 +170,17 @@ function lm.train(t, c, o)
   end
   local model = o.make and o.make(vocab) or models.tnn_lm(vocab, c)
   local opt = train.graph(model, (o.optimizer or optim.adam)(model, c))
+  local states = states_of(model, c, data)
   t:say("%d tokens to train on, of %d kinds; %d parameters; %d updates in an epoch",
     batches.targets, vocab, model:count(), batches:steps())
 
-  for step in t:steps(c.steps, model, opt, data) do
-    local loss, info = train.lm_step(model, opt, batches:batch(step), nil, data.separator)
+  for step in t:steps(c.steps, model, opt, data, states and { carried = states }) do
+    if states and batches:begins_epoch(step) then states:reset() end
+    local loss, info = train.lm_step(model, opt, batches:batch(step), nil, data.separator, states)
     t:log { loss = loss, lr = info.lr, grad_norm = info.grad_norm }
     if batches:ends_epoch(step) or step == c.steps or o.every and step % o.every == 0 then
       local ppl = eval.perplexity(model, data:stream "valid", c.length, { blocks = o.blocks,
-        separator = data.separator })
+        separator = data.separator, carried = states })
       t:log { val_ppl = ppl }
       t:best(ppl, o.patience)
     end
@@ -222,16 +235,19 @@ end
 -- or on the first c.test_scored targets. Logs ppl@LENGTH for each length, test_ppl (at c.length),
 -- test_loss (its logarithm, nats per token), the metrics of text_error, mean_extrapolation_ppl (the
 -- mean over c.lengths), bytes_per_token of the test part, and the baselines NGRAMS: unigram_ppl,
--- unigram_loss and so on. given: options of eval.perplexity.
+-- unigram_loss and so on. given: options of eval.perplexity. With the key carry the part is read on
+-- in blocks of each length.
 function lm.test(t, c, model, data, given)
   local sum, trained, groups = 0.0, nil, nil
   local scored, all = test_targets(c, data)
+  local states = states_of(model, c, data)
   yardsticks(t, data, scored)
   local function measure(length)
     t:say("evaluating at length %d", length)
     local at, _, found = eval.perplexity(model, data:stream "test", length, overlay(given, {
       blocks = scored < all and math.max(1, scored // length) or nil,
-      group = length == c.length and GROUP or nil, separator = data.separator }))
+      group = length == c.length and GROUP or nil, separator = data.separator,
+      carried = states }))
     t:log { ["ppl@" .. length] = at }
     if found then trained, groups = at, found end
     return at
@@ -261,6 +277,10 @@ function lm.check(c)
   end
   options.check("corpus", corpus.spec, c)
   options.check("blocks", options.declared["tl.blocks"], c)
+  options.check("carried", options.declared["tl.carried"], c)
+  if options.given(c, "carry") and options.given(c, "documents") == "packed" then
+    error("lm: packed documents begin at empty states, so carry requires joined ones", 0)
+  end
   for _, n in ipairs(options.given(c, "lengths") or {}) do
     if math.type(n) ~= "integer" or n < 1 then error("lengths must be positive integers", 0) end
   end

@@ -8,6 +8,8 @@
 --   batches  the first epoch draws which blocks make a batch, and every epoch draws a new order of
 --            these batches, as in the published runs
 --   none     nothing: batches follow the stream
+-- With carry, rows read on instead: the stream is cut into as many equal rows as a batch has, and
+-- batch t holds block t of every row. Fewer than `batch` targets at the end are left out.
 
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
@@ -28,6 +30,8 @@ local spec = options.declare "tl.blocks" {
     "seed of the order (default: tl.seed's)" },
   { "shuffle", field { default = "blocks", choices = { "blocks", "batches", "none" } },
     "what every epoch shuffles" },
+  { "carry", false, "rows read on: row i of a batch continues row i of the one before, for "
+    .. "tl.carried; shuffle has no effect" },
 }
 
 -- tl.blocks(stream, options): returns the batches of a stream [t] int32, such as data:stream
@@ -43,6 +47,15 @@ local function new(stream, given)
     error(("blocks: a stream of %d tokens has nothing to predict"):format(stream:numel()), 2)
   end
   self.count = (self.targets + o.length - 1) // o.length
+  if o.carry then
+    self.row = self.targets // o.batch
+    if self.row == 0 then
+      error(("blocks: %d targets are too few for %d rows that read on"):format(self.targets,
+        o.batch), 2)
+    end
+    self.targets = self.row * o.batch
+    self.count = (self.row + o.length - 1) // o.length * o.batch
+  end
   ranks.check_blocks(self:parts(), o.length)
   return self
 end
@@ -62,6 +75,11 @@ end
 function Blocks:epoch(step)
   options.count("blocks", "step", step)
   return (step - 1) // self:steps() + 1
+end
+
+-- Returns whether an epoch begins with a step.
+function Blocks:begins_epoch(step)
+  return (step - 1) % self:steps() == 0
 end
 
 -- Returns whether an epoch ends with a step.
@@ -97,18 +115,33 @@ local function numbers(self, step)
   return list
 end
 
+-- Returns the micro batches of n targets that begin at starts.
+local function micro_batches(self, starts, n)
+  local list, size = {}, self.opt.micro or self.rows
+  for first = 1, #starts, size do
+    local some = table.move(starts, first, math.min(first + size - 1, #starts), 1, {})
+    list[#list + 1] = core.windows(self.stream, core.ids(some), n + 1)
+  end
+  return list
+end
+
+-- Returns the batch of a step of rows that read on. The last one of an epoch may be shorter.
+local function next_windows(self, step)
+  self:epoch(step) -- checks the step
+  local first, starts = (step - 1) % self:steps() * self.length, {}
+  for row = 1, self.rows do starts[row] = (row - 1) * self.row + first end
+  return micro_batches(self, starts, math.min(self.length, self.row - first))
+end
+
 -- Returns the batch of a step (1, 2, ...) for tl.train.lm_step: a list of micro batches, int32
 -- [rows, length+1]. The shorter block is a micro batch of its own.
 function Blocks:batch(step)
+  if self.opt.carry then return next_windows(self, step) end
   local whole, short, n = {}, nil, self.length
   for _, block in ipairs(numbers(self, step)) do
     if (block + 1) * n > self.targets then short = block else whole[#whole + 1] = block * n end
   end
-  local list, size = {}, self.opt.micro or self.rows
-  for first = 1, #whole, size do
-    local starts = table.move(whole, first, math.min(first + size - 1, #whole), 1, {})
-    list[#list + 1] = core.windows(self.stream, core.ids(starts), n + 1)
-  end
+  local list = micro_batches(self, whole, n)
   if short then
     list[#list + 1] = core.windows(self.stream, core.ids { short * n },
       self.targets - short * n + 1)

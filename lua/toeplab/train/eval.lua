@@ -3,7 +3,7 @@
 -- The stream is cut into consecutive blocks of n targets that do not overlap; the first input of a
 -- block is the stream's previous token, and the stream's first token is not a target; the last
 -- block may be shorter. Every target counts once, whatever n is, so a longer n only means that the
--- context is reset less often.
+-- context is reset less often. With carried states it is never reset: blocks read on, one by one.
 
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
@@ -25,6 +25,8 @@ local spec = options.declare "tl.eval.nats_per_token" {
     "whole blocks of a group, whose mean losses are returned too" },
   { "separator", options.field { type = "int", min = 0, optional = true },
     "the token with which a document begins: the model reads each document of a block alone" },
+  { "carried", options.field { type = "table", optional = true },
+    "states of tl.carried, used empty: every block begins with the state after the one before" },
 }
 
 -- Calls fn() with the model in evaluation mode, without a tape and with cached coefficients, and
@@ -38,9 +40,11 @@ local function evaluating(model, fn, cached)
 end
 
 -- Returns the sum of the nats of rows of n targets, whose inputs begin at starts (from 0).
-local function score(model, stream, starts, n, separator)
-  local loss_of, team = train.loss_of(model), not separator and ranks.current()
-  local part = train.packed(core.windows(stream, core.ids(starts), n + 1), separator)
+local function score(model, stream, starts, n, o)
+  local loss_of = train.loss_of(model, o.carried)
+  local team = not (o.separator or o.carried) and ranks.current()
+  local ids = core.windows(stream, core.ids(starts), n + 1)
+  local part = o.carried and { ids = ids, number = 1 } or train.packed(ids, o.separator)
   local loss = team and team:loss(model, part, loss_of) or loss_of(part):item()
   return loss * #starts * n
 end
@@ -50,7 +54,8 @@ end
 local function batches(targets, n, o)
   local whole, list = targets // n, {}
   if o.blocks then whole, targets = math.min(whole, o.blocks), math.min(targets, o.blocks * n) end
-  local size, group, first = math.max(1, o.batch_tokens // n), o.group or math.max(whole, 1), 0
+  local size = o.carried and 1 or math.max(1, o.batch_tokens // n)
+  local group, first = o.group or math.max(whole, 1), 0
   while first < whole do
     local starts, past = {}, math.min(first + size, (first // group + 1) * group, whole)
     for block = first, past - 1 do starts[#starts + 1] = block * n end
@@ -80,6 +85,7 @@ function eval.nats_per_token(model, stream, n, given)
     error("eval: length n must be an integer of at least 1", 2)
   end
   options.stream("eval", stream)
+  if o.carried then o.carried:check("eval", model, o.separator) end
   local targets = stream:numel() - 1
   if targets < 1 then
     error(("eval: a stream of %d tokens has nothing to predict"):format(stream:numel()), 2)
@@ -90,10 +96,11 @@ function eval.nats_per_token(model, stream, n, given)
   end
   local list, total, groups = batches(targets, n, o), 0, o.group and {} or nil
   for _, batch in ipairs(list) do total = total + #batch.starts * batch.n end
+  local states = { separator = o.separator, carried = o.carried and o.carried:fresh() }
   local function all(part)
     local nats, count = 0.0, 0
     for _, batch in ipairs(list) do
-      local of_batch = score(model, stream, batch.starts, batch.n, o.separator)
+      local of_batch = score(model, stream, batch.starts, batch.n, states)
       nats, count = nats + of_batch, count + #batch.starts * batch.n
       if groups and batch.n == n then add_to_group(groups, batch, of_batch, o.group, total) end
       part(count)

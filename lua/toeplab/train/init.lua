@@ -39,13 +39,16 @@ function train.split(ids)
 end
 
 -- Returns a function that returns the mean loss of a batch of ids [b,n+1] or of the table that
--- train.packed makes of it.
-function train.loss_of(model)
-  return function(part)
+-- train.packed makes of it. With carried states (tl.carried) it takes {ids=, number= (of the micro
+-- batch)}, which continues the last one of that number.
+function train.loss_of(model, carried)
+  local function loss(part)
     local packed = type(part) == "table"
     local ids, targets = train.split(packed and part.ids or part)
     return train.loss(model, ids, targets, nil, packed and part.documents or nil)
   end
+  if not carried then return loss end
+  return function(part) return carried:window(part.number, loss, part) end
 end
 
 -- Returns ids [b,n+1] with the documents of its inputs, which begin at the separator, as {ids=,
@@ -90,16 +93,20 @@ end
 -- whose sizes may differ. micro_batches is the number of parts into which it cuts the rows of ids
 -- (default: the trial's key of that name, else 1). Loss and gradient are means over all target
 -- tokens of the batch, so they do not depend on the cuts. separator: the token with which a
--- document begins, if the model is to read each document of a row alone. Returns the loss in nats
--- per token and {step=, lr=, grad_norm=, tokens=}.
-function train.lm_step(model, opt, batch, micro_batches, separator)
+-- document begins, if the model is to read each document of a row alone. carried: the states
+-- (tl.carried) in which every row begins, and in which this leaves the ones after it. Returns the
+-- loss in nats per token and {step=, lr=, grad_norm=, tokens=}.
+function train.lm_step(model, opt, batch, micro_batches, separator, carried)
+  if carried then carried:check("lm_step", model, separator) end
   local list, counts, parts, tokens = micro_list(batch, micro_batches), {}, {}, 0
   for i, ids in ipairs(list) do
-    counts[i], parts[i] = ids:dim(1) * length(ids), train.packed(ids, separator)
+    counts[i] = ids:dim(1) * length(ids)
+    parts[i] = carried and { ids = ids, number = i } or train.packed(ids, separator)
     tokens = tokens + counts[i]
   end
   local loss, info = update.make { model = model, opt = opt, list = parts, counts = counts,
-    loss_of = train.loss_of(model), graphs = not separator and opt.graphs or nil }
+    loss_of = train.loss_of(model, carried),
+    graphs = not (separator or carried) and opt.graphs or nil }
   info.tokens = tokens
   return loss, info
 end

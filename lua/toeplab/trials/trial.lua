@@ -450,9 +450,8 @@ function Trial:steps(n, model, opt, data, extra, ...)
   self.total, self.step = n, storing(self, restore)
   self.first, self.saved_step, self.saved_time = self.step, self.step, core.sys.clock()
   if self.step > n then error(("steps: the checkpoint is after step %d"):format(self.step), 2) end
-  for _, text in ipairs(self.step == 0 and recorded.parts() or {}) do
-    self.rows:event(0, "part", text)
-  end
+  local said = self.step == 0 and recorded.parts() or {}
+  if #said > 0 then self.rows:event(0, "part", table.concat(said, "; ")) end -- tables show the last
   if self.step > 0 then self.progress:note("resumed after step %d of %d", self.step, n) end
   self.looping = true
   local started = false

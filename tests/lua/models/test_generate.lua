@@ -419,8 +419,8 @@ end)
 
 t.test("toeplab generate stops at a signal within a prompt", function()
   t.in_folder(function(folder)
-    t.eq(run(folder, { "steps=2" }, "mixer = 'mamba'"), 0)
-    -- mamba reads it token by token, which takes emulation minutes for a single operator
+    t.eq(run(folder, { "steps=2" }, "mixer = 'gru'"), 0)
+    -- gru reads it token by token, which takes emulation minutes for a single operator
     local few = (os.getenv "TOEPLAB_DEVICE" or ""):find "/"
     t.write(folder .. "/prompts", ("the sea "):rep(few and 1250 or 12500))
     for _, more in ipairs { "", "--json " } do

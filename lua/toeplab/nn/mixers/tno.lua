@@ -4,6 +4,7 @@
 local core = require "toeplab.core"
 local class = require("toeplab.nn.class")
 local act = require "toeplab.nn.act"
+local carry = require "toeplab.nn.mixers.carry"
 local coefficient_cache = require "toeplab.nn.coefficient_cache"
 local cost = require "toeplab.nn.cost"
 local decays = require "toeplab.nn.decay"
@@ -125,6 +126,16 @@ function TNO:chosen(n) return self:plan(n).operator:chosen() end
 -- Returns the coefficients at length n: [p, width dim], one row per point of the backend.
 function TNO:coefficients(n) return self.cache:get(n) end
 
+-- The backends whose operator is the same at any length, but for rounding.
+local exact = { auto = true, fft = true, matrix = true, naive = true, rac = true }
+
+-- Returns whether the coefficients of a lag, and the sums of them, are the same at any length.
+function TNO:is_steady()
+  local o = self.opt
+  return exact[o.backend] and self.domain == "lag" and class.ismodule(self.encoder)
+    and self.encoder.by_point and not o.nodes and (o.causal or not o.normalize) or false
+end
+
 -- Returns how many lags a horizon leaves at length n, and the bound on the error of cutting the
 -- others (horizon.lua), among the lags below max_lag; n and 0 without a horizon.
 function TNO:horizon(n)
@@ -173,11 +184,22 @@ local function normalized(self, x)
   return y:narrow(1, 1, b) / y:narrow(1, b + 1, 1)
 end
 
+-- Returns T x of the positions of x, which follow those of self.carry (carry.lua): a product of the
+-- inputs kept there and these.
+local function continued(self, x)
+  local before = self.carry.inputs
+  local kept = before and carry.state_of(self.carry, "inputs", { x:dim(1) }):dim(2) or 0
+  local all = before and core.concat({ before, x }, 2) or x
+  self.carry.inputs = all
+  return product(self, all):narrow(2, kept + 1, x:dim(2))
+end
+
 function TNO:forward(x)
   if x:ndim() ~= 3 then
     error(("TNO: x is %s, wanted [b,n,%d]"):format(tostring(x), self.opt.dim), 0)
   end
   if self.stepper then return self.stepper(x) end -- x holds the next positions: toeplab.recurrent
+  if self.carry then return continued(self, x) end
   return (self.opt.normalize and normalized or product)(self, x)
 end
 

@@ -26,8 +26,10 @@ local function summer(self)
   local carried = self.carry
   if not carried then return self.sum end
   return function(q, k, v)
-    local function swapped(x) return x:permute { 1, 3, 2, 4 } end
-    return swapped(carry.linear_recurrence(carried, swapped(q), swapped(k), swapped(v)))
+    local shape = { q:dim(1), q:dim(2), k:dim(4), v:dim(4) }
+    local state = carry.state_of(carried, "state", shape)
+    carried.state = state + core.matmul(k, v, true)
+    return self.sum(q, k, v) + core.matmul(q, state)
   end
 end
 

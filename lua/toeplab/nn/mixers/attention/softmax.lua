@@ -18,17 +18,18 @@ local position = require "toeplab.nn.position"
 -- attends to itself and earlier ones.
 --   q, k [b,n,h w]   v [b,n,h w']   bias [h,before+2n-1], of ALiBi or LagBias
 -- mask [b,n], if given, is 0 at positions that no token attends to. In a session (carry.lua) the n
--- positions follow previous ones, whose keys and values are kept.
+-- positions follow previous ones, whose keys and values are kept, or the last of them.
 local function attend(self, q, k, v, mask)
   local o, n, bias = self.opt, q:dim(2), nil
   local before = carry.advance(self.carry, n)
   q, k, v = heads.split(q, o.heads), heads.split(k, o.heads), heads.split(v, o.heads)
   if self.rotate then q, k = self.rotate(q, before), self.rotate(k, before) end
   if self.carry then k, v = carry.append(self.carry, k, v) end
+  local kept = k:dim(3) - n -- of the positions before
   if o.positions == "alibi" then
-    bias = before == 0 and self.bias(n) or position.alibi_lags(o.heads, before, n)
+    bias = kept == 0 and self.bias(n) or position.alibi_lags(o.heads, kept, n)
   elseif self.lag_bias then
-    bias = self.lag_bias(before, n)
+    bias = self.lag_bias(kept, n)
   end
   return heads.join(heads.attend(q, k, v, q:dim(4) ^ -0.5, { causal = o.causal,
     window = options.given(o, "window"), bias = bias, mask = mask, drop = self.drop }))

@@ -82,5 +82,6 @@ end
 -- The modes are complex without conjugate pairs. The kernel takes n^0.5 state dim exponentials and
 -- n state dim products, the convolution n log n.
 local DSS = layer.linear("DSS", Kernel)
+DSS.by_kernel_length = true -- its coefficients change with the length
 
 return { DSS = DSS }
