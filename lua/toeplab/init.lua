@@ -19,6 +19,7 @@ local parts = {
   nn = "toeplab.nn", models = "toeplab.models", optim = "toeplab.train.optim",
   schedule = "toeplab.train.schedule", train = "toeplab.train", eval = "toeplab.train.eval",
   generate = "toeplab.models.generate", recurrent = "toeplab.models.recurrent",
+  recompute = "toeplab.models.recompute",
   decode = "toeplab.models.decode", distill = "toeplab.models.distill",
   options = "toeplab.base.options", overlay = "toeplab.base.overlay",
   published = "toeplab.models.published",
