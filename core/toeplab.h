@@ -221,6 +221,10 @@ TL_API int tl_set_recording(tl_ctx *ctx, int on);
 TL_API tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss);
 /* The same for a result y of any shape and its gradient dy. TL_ESHAPE: their shapes differ. */
 TL_API tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy);
+/* Like tl_backward_from, for the backward of a tl_func that records operators on tensors of the
+** pass around it, and continues that pass: in tl_gradients, it adds only the gradients that this
+** computes. Takes over dy, also after a failure, from the pass too if dy is one of dys. */
+TL_API tl_status tl_backward_within(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy);
 /* Computes the gradients of loss by tensors xs, leaves or recorded results, without touching the
 ** gradient of any leaf, and consumes the tape like tl_backward. The gradient is 0 where loss does
 ** not depend on a tensor. TL_EINVAL: as tl_backward, or one of xs requires no gradient. */

@@ -37,6 +37,8 @@ struct tl_ctx {
     int64_t tape_len, tape_cap;
     int64_t tape_base; /* where the tape of a backward pass inside another begins (engine/func.c) */
     int64_t gradients; /* how many tl_gradients have begun (engine/chosen.c) */
+    int64_t choice; /* which of these is running the backward pass; 0: none of them */
+    struct tl_running_func *func; /* whose backward function is running (engine/func.c), or NULL */
     /* During tl_backward: the gradient 1 of the loss. It is compared by address, because reading
     ** its value back from a GPU would stall the stream. */
     tl_tensor *one;

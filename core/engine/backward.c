@@ -221,6 +221,31 @@ static tl_status tape_walk(tl_ctx *ctx, tl_watch *watch)
     return st;
 }
 
+static tl_status no_gradient(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+{
+    (void)ctx, (void)node, (void)dy;
+    return TL_OK;
+}
+
+void tl_prune(tl_ctx *ctx, int64_t call)
+{
+    for (int64_t n = ctx->tape_base; n < ctx->tape_len; n++) {
+        tl_node *node = &ctx->tape[n];
+        int      left = 0;
+        for (int i = 0; i < tl_input_count(node); i++) {
+            tl_slot **slot = tl_input_slot(node, i);
+            if (*slot && (*slot)->leads == call) {
+                left = 1;
+            } else {
+                tl_slot_free(*slot);
+                *slot = NULL;
+            }
+        }
+        if (left) node->out->leads = call;
+        else node->grad = no_gradient;
+    }
+}
+
 static int on_tape(const tl_ctx *ctx, const tl_slot *slot)
 {
     for (int64_t i = ctx->tape_len - 1; i >= ctx->tape_base; i--)
@@ -285,13 +310,25 @@ tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss)
     return tl_backward_watched(ctx, loss, NULL);
 }
 
-tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
+static tl_status check_gradient(tl_ctx *ctx, const tl_tensor *y, const tl_tensor *dy)
 {
     tl_status st = check_result(ctx, y);
     if (st != TL_OK) return st;
     if (dy->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "backward: the gradient is not float32");
-    if (!tl_same_shape(y, dy))
-        return tl_fail(ctx, TL_ESHAPE, "backward: the gradient is %s, the result %s", SHAPE(dy),
-                       SHAPE(y));
-    return tape_walk_from(ctx, y, tl_tensor_retain(dy), NULL);
+    if (tl_same_shape(y, dy)) return TL_OK;
+    return tl_fail(ctx, TL_ESHAPE, "backward: the gradient is %s, the result %s", SHAPE(dy),
+                   SHAPE(y));
+}
+
+tl_status tl_backward_given(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
+{
+    tl_status st = check_gradient(ctx, y, dy);
+    if (st == TL_OK) return tape_walk_from(ctx, y, dy, NULL);
+    tl_tensor_free(dy);
+    return st;
+}
+
+tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
+{
+    return tl_backward_given(ctx, y, tl_tensor_retain(dy));
 }

@@ -34,6 +34,14 @@ struct tl_watch {
 /* Like tl_backward. */
 tl_status tl_backward_watched(tl_ctx *ctx, tl_tensor *loss, tl_watch *watch);
 
+/* Takes from the tape every input to which no tensor leads that call number `call` of tl_gradients
+** has chosen, so that backward neither computes nor adds its gradient. Calls have numbers, because
+** the function of a node may call tl_gradients again, and neither call's choice is the other's. */
+void tl_prune(tl_ctx *ctx, int64_t call);
+
+/* Like tl_backward_from, but takes over dy, also after a failure. */
+tl_status tl_backward_given(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy);
+
 /* Checks that loss is one number and that backward can begin at it. */
 tl_status tl_check_loss(tl_ctx *ctx, const tl_tensor *loss);
 

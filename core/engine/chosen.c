@@ -3,34 +3,6 @@
 
 #include "engine/backward.h"
 
-static tl_status no_gradient(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
-{
-    (void)ctx, (void)node, (void)dy;
-    return TL_OK;
-}
-
-/* Takes from the tape every input that no chosen tensor leads to, so that backward neither computes
-** nor adds its gradient. Calls have numbers, because the function of a node may call tl_gradients
-** again, and neither call's choice is the other's. */
-static void prune(tl_ctx *ctx, int64_t call)
-{
-    for (int64_t n = ctx->tape_base; n < ctx->tape_len; n++) {
-        tl_node *node = &ctx->tape[n];
-        int      left = 0;
-        for (int i = 0; i < tl_input_count(node); i++) {
-            tl_slot **slot = tl_input_slot(node, i);
-            if (*slot && (*slot)->leads == call) {
-                left = 1;
-            } else {
-                tl_slot_free(*slot);
-                *slot = NULL;
-            }
-        }
-        if (left) node->out->leads = call;
-        else node->grad = no_gradient;
-    }
-}
-
 static tl_status check_chosen(tl_ctx *ctx, tl_tensor *const *xs, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -70,8 +42,11 @@ tl_status tl_gradients(tl_ctx *ctx, tl_tensor *loss, tl_tensor *const *xs, int c
         slot->leads = ctx->gradients;
         slot->chosen++;
     }
-    prune(ctx, ctx->gradients);
+    tl_prune(ctx, ctx->gradients);
+    int64_t was = ctx->choice;
+    ctx->choice = ctx->gradients;
     st = tl_backward(ctx, loss);
+    ctx->choice = was;
     for (int i = 0; i < count; i++) { /* swaps the gradients; a tensor may be listed twice */
         tl_tensor *old = out_grads[i], *g = xs[i]->slot->grad;
         int        first = 1;

@@ -8,12 +8,15 @@
 
 #include "engine/backward.h"
 
-typedef struct func {
+typedef struct tl_running_func {
     tl_func    of;
     char       name[64];
     tl_shape  *in_shapes, *out_shapes;
     tl_tensor **dys; /* of the results; NULL: backward has not reached that one */
     int        inputs, outputs;
+    /* while its backward function runs: */
+    unsigned   written; /* how often the dys that it still has had been changed before */
+    int64_t    choice;  /* ctx->choice of the pass around it */
 } func;
 
 static void func_release(void *p)
@@ -73,26 +76,52 @@ static tl_status store_dy(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 static unsigned written(const func *f)
 {
     unsigned sum = 0;
-    for (int i = 0; i < f->outputs; i++) sum += f->dys[i]->storage->version;
+    for (int i = 0; i < f->outputs; i++)
+        if (f->dys[i]) sum += f->dys[i]->storage->version;
     return sum;
 }
 
 /* Calls the program's backward function, which may record operators and go backward through them:
 ** the tape below the present length is not theirs. */
-static tl_status call_backward(tl_ctx *ctx, const func *f, tl_tensor **dxs)
+static tl_status call_backward(tl_ctx *ctx, func *f, tl_tensor **dxs)
 {
     int64_t    base = ctx->tape_base;
     tl_tensor *one = ctx->one;
-    unsigned   before = written(f);
+    func      *outer = ctx->func;
+    f->written = written(f);
+    f->choice = ctx->choice;
     ctx->tape_base = ctx->tape_len;
+    ctx->func = f;
+    ctx->choice = 0;
     tl_status st = f->of.backward(f->of.user, f->dys, dxs);
-    if (st == TL_OK && written(f) != before) /* other nodes may share its storage */
+    if (st == TL_OK && written(f) != f->written) /* other nodes may share its storage */
         st = tl_fail(ctx, TL_EINVAL, "%s: backward changed a gradient in place that it was given",
                      f->name);
     tl_tape_clear(ctx);
     ctx->tape_base = base;
+    ctx->choice = f->choice;
+    ctx->func = outer;
     ctx->one = one;
     (void)tl_set_recording(ctx, 0);
+    return st;
+}
+
+tl_status tl_backward_within(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)
+{
+    func   *f = ctx->func;
+    int64_t was = ctx->choice;
+    for (int i = 0; f && i < f->outputs; i++) {
+        if (f->dys[i] != dy) continue;
+        /* no second owner: an owner decides whether gradients are added in place, and so how they
+        ** are rounded */
+        f->written -= dy->storage->version;
+        tl_tensor_free(f->dys[i]);
+        f->dys[i] = NULL;
+    }
+    ctx->choice = f ? f->choice : 0;
+    if (ctx->choice) tl_prune(ctx, ctx->choice);
+    tl_status st = tl_backward_given(ctx, y, dy);
+    ctx->choice = was;
     return st;
 }
 

@@ -161,14 +161,34 @@ tl_status tl_cpu_paste(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
-/* saved: the axis, the first position, and shape[0]: of x */
+/* Adds dy to the positions of dx from s->first on. */
+static tl_status add_part(tl_ctx *ctx, const struct tl_args_slice *s, tl_tensor *dx, tl_tensor *dy)
+{
+    tl_args   part = {.slice = {.x = dx, .axis = s->axis, .first = s->first}};
+    tl_status st = tl_new_like(dy, &part.slice.y);
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_slice, &part);
+    tl_args sum = {.axpy = {.x = dy, .y = part.slice.y, .scale = 1}};
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_axpy, &sum);
+    tl_args back = {.paste = {.x = part.slice.y, .y = dx, .axis = s->axis, .first = s->first}};
+    if (st == TL_OK) st = tl_launch(ctx, TL_OP_paste, &back);
+    tl_tensor_free(part.slice.y);
+    return st;
+}
+
+/* Writes no position but those of the slice if x has a gradient already: x may be sliced at every
+** position, and each time all of its gradient would be read and written.
+** saved: the axis, the first position, and shape[0]: of x */
 static tl_status slice_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     const struct tl_args_slice *s = &node->saved.slice;
-    tl_args   a = {.paste = {.x = dy, .axis = s->axis, .first = s->first, .clear = 1}};
-    tl_status st = tl_new_shaped(ctx, &node->saved.shape[0], &a.paste.y);
-    if (st == TL_OK) st = tl_launch(ctx, TL_OP_paste, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, 1);
+    tl_slot   *slot = TL_SLOT(node, slice, x);
+    tl_tensor *dx = NULL;
+    int64_t    add;
+    if (!slot) return TL_OK;
+    tl_status st = tl_grad_buffer(ctx, slot, &node->saved.shape[0], &dx, &add);
+    tl_args   a = {.paste = {.x = dy, .y = dx, .axis = s->axis, .first = s->first, .clear = 1}};
+    if (st == TL_OK) st = add ? add_part(ctx, s, dx, dy) : tl_launch(ctx, TL_OP_paste, &a);
+    return tl_hand_over(ctx, node, st, &dx, 1);
 }
 
 tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tensor **out_y)

@@ -67,7 +67,11 @@ static int backward(lua_State *L)
 {
     collect_garbage(L);
     tl_tensor *dy = glue_opt_tensor(L, 2);
-    if (dy)
+    if (dy && lua_toboolean(L, 3)) {
+        tl_tensor *y = glue_tensor(L, 1);
+        ((glue_box *)lua_touserdata(L, 2))->as.tensor = NULL; /* the pass owns dy now */
+        glue_check(L, tl_backward_within(glue_ctx(L), y, dy));
+    } else if (dy)
         glue_check(L, tl_backward_from(glue_ctx(L), glue_tensor(L, 1), dy));
     else
         glue_check(L, tl_backward(glue_ctx(L), glue_tensor(L, 1)));

@@ -89,6 +89,7 @@ local cases = {
   { "fd", { backend = "fd", decay = "none", rpe_input = "cos" } },
   { "dropout", { dropout = 0.1 } }, { "untied", { tied = false } },
   { "learnable decay", { decay = "learnable" } }, { "table", { encoder = "table" } },
+  { "recompute", { recompute = true, dropout = 0.1, norm = "batchnorm" } },
   { "packed documents", { dropout = 0.1, positions = "sinusoidal" }, separator = 7 },
   { "packed documents by length", { rpe_input = "normalised" }, separator = 7 },
 }
@@ -122,7 +123,8 @@ local function distance(a, b)
 end
 
 for _, case in ipairs(few and { cases[1] }
-  or { cases[1], cases[2], cases[3], cases[4], cases[7], cases[8] }) do
+  or { cases[1], cases[2], cases[3], cases[4], cases[7], cases[8],
+    { "recompute", { recompute = true } } }) do
   local team = ranks.team(world, p)
   local _, loss, one = train(case[2], nil, 3, 16)
   local _, its, cut = train(case[2], team, 3, 16)

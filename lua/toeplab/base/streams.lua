@@ -40,6 +40,25 @@ function streams.get(purpose)
   return live[purpose]
 end
 
+-- Returns the positions of all streams, for streams.replay.
+function streams.positions()
+  local positions = { seed = seed, of = {} }
+  for name, stream in pairs(live) do positions.of[name] = { stream:state() } end
+  return positions
+end
+
+-- Calls fn(...), which draws from these positions what was drawn then; the streams of the program
+-- do not advance. Returns the results of fn.
+function streams.replay(positions, fn, ...)
+  local outer_seed, outer = seed, live
+  local restore <close> = defer(function() seed, live = outer_seed, outer end)
+  seed, live = positions.seed, {}
+  for name, state in pairs(positions.of) do
+    streams.get(name):set_state(table.unpack(state))
+  end
+  return fn(...)
+end
+
 -- Returns all streams in use, for checkpoints: an array of {name=, stream=} sorted by name.
 function streams.list()
   local list = {}

@@ -8,6 +8,7 @@ local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
 local padding = require "toeplab.models.padding"
 local paired = require "toeplab.models.paired"
+local stack = require "toeplab.models.stack"
 
 local field = options.field
 
@@ -63,6 +64,7 @@ local AttentionClassifier = class("AttentionClassifier", {
   { "dropout", field { default = 0.0, min = 0, max = 0.999 },
     "dropout of the embedding, of each mixer's output and inside the channel mixer" },
   { "as_published", false, "the mean counts padding" },
+  stack.recompute,
 }, nil, "ids [b,n] -> [b,classes]: a classifier by attention or an approximation of it")
 
 -- Returns the names of the mixers that hide padding.
@@ -103,8 +105,7 @@ end
 -- Returns the state of each token after the last norm: ids [b,n] int32 -> [b,n,dim].
 function AttentionClassifier:hidden(ids, mask)
   local x = self.drop(self.position(self.embed(ids)))
-  for _, layer in self.layers:each() do x = layer(x, mask) end
-  return self.final_norm(x)
+  return self.final_norm(stack.through(self, x, mask))
 end
 
 local function mean(self, x, mask)
@@ -137,7 +138,8 @@ end
 -- Estimates how many numbers (a float) training stores on batch sequences of length n outside the
 -- mixers.
 function AttentionClassifier.activations_of(o, n, batch)
-  return batch * (n + 0.0) * (o.layers * (4 * o.dim + 2 * o.hidden) + 8 * o.dim)
+  local numbers = stack.stored(o, 4 * o.dim + 2 * o.hidden) + 8 * o.dim
+  return batch * (n + 0.0) * numbers
 end
 
 AttentionClassifier.apart = { inner = true, head = true } -- applied once to a sequence

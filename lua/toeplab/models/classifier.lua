@@ -91,8 +91,7 @@ function TnnClassifier:hidden(ids, mask, kept)
   local x = self.embed(levels and ids:type() == "int32" and levels:gather(ids) or ids)
   if self.position then x = self.position(x) end
   x = self.drop(x)
-  for _, layer in self.layers:each() do x = layer(x, mask, kept) end
-  return self.final_norm(x, kept)
+  return self.final_norm(stack.through(self, x, mask, kept), kept)
 end
 
 -- Returns the mean of the first lengths[i] states of each row i: x [b,n,d] -> [b,d]. Divides the

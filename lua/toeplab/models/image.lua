@@ -53,8 +53,7 @@ function TnnImage:hidden(x)
   local y = self.embed(patches(self.opt, x))
   if self.position then y = self.position(y) end
   y = self.drop(y)
-  for _, layer in self.layers:each() do y = layer(y) end
-  return y
+  return stack.through(self, y)
 end
 
 function TnnImage:forward(x)

@@ -68,8 +68,7 @@ function TnnLM:hidden(ids, documents)
     x = documents and documents:apply(self.position, x) or self.position(x)
   end
   x = self.drop(x)
-  for _, layer in self.layers:each() do x = layer(x, nil, nil, documents) end
-  return self.final_norm(x)
+  return self.final_norm(stack.through(self, x, nil, nil, documents))
 end
 
 -- Returns the input of the output map for states: [..,dim] -> [..,embed_dim].
@@ -124,12 +123,14 @@ local function estimate(model, n, batch)
   local parameters, trained = model:count()
   local numbers = model.activations_of and model.activations_of(o, n, batch)
     or sizes.activations(o, n, batch) + (n + 0.0) * batch * 4 * o.dim
+  local sum, most = 0.0, 0.0 -- of the blocks' mixers
   for i, layer in model.layers:each() do
     if type(stack.of_block(o, i).mixer) == "string" then
       local _, stored = layer.token:cost(n)
-      numbers = numbers + batch * stored
+      sum, most = sum + stored, math.max(most, stored)
     end
   end
+  numbers = numbers + batch * (o.recompute and most or sum)
   local e = {
     parameters = parameters, parameter_bytes = 4 * parameters, gradient_bytes = 4 * trained,
     optimizer_bytes = 8 * trained, activation_bytes = 4 * numbers,

@@ -45,8 +45,7 @@ local function hidden(self, ids, mask)
   x = self.drop(self.embed_norm(x))
   local tokens = self.mask_by_token(ids)
   if tokens then x = x * tokens:reshape(ids:dim(1), ids:dim(2), 1) end
-  for _, layer in self.layers:each() do x = layer(x, mask or tokens) end
-  return x
+  return stack.through(self, x, mask or tokens)
 end
 
 -- ---- The masked language model ------------------------------------------------------------------

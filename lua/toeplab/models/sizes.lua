@@ -202,11 +202,12 @@ end
 function sizes.activations(o, n, batch)
   n, batch = n + 0.0, batch + 0.0 -- products of integers would wrap
   local tokens, width = batch * n, o.mixer and 0 or (o.expand * o.dim) // 1
-  local numbers = tokens * o.layers * mixer_activations(o) -- on the tape
+  local blocks = o.recompute and 1 or o.layers -- whose operators are on the tape
+  local numbers = tokens * stack.stored(o, mixer_activations(o)) -- on the tape
   numbers = numbers + tokens * 4 * math.max(width, o.dim)  -- gradients during the backward pass
   if o.mixer then return numbers end
-  if o.structure:find "^gtu" then return numbers + o.layers * coefficient_activations(o, n) end
-  return numbers + (o.layers + 3) * batch * o.heads * n * n
+  if o.structure:find "^gtu" then return numbers + blocks * coefficient_activations(o, n) end
+  return numbers + (blocks + 3) * batch * o.heads * n * n
 end
 
 -- Returns how many bytes of memory this process may still allocate, by the machine and by its

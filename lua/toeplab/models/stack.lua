@@ -9,6 +9,7 @@ local encoders = require "toeplab.nn.encoders"
 local mixers = require "toeplab.nn.mixers"
 local nn = require "toeplab.nn"
 local options = require "toeplab.base.options"
+local recompute = require "toeplab.models.recompute"
 local suggest = require "toeplab.base.suggest"
 
 local stack = {}
@@ -17,6 +18,10 @@ local field = options.field
 local positive = function(default, most)
   return field { default = default, min = 1, max = most }
 end
+-- The option by which a model calls its blocks through stack.through, {name, field, help}.
+stack.recompute = { "recompute", false, "compute each block again in the backward pass instead of "
+  .. "storing what its gradients need: less memory, more time, the same results" }
+
 local structures = { "gtu+glu", "gtu", "attention+glu", "mha+glu" }
 local positions = { "none", "sinusoidal", "sinusoidal-fairseq", "learned", "learned-fairseq",
   "alibi" }
@@ -133,6 +138,7 @@ local function others()
       "dropout of the operators' output (2-D LRA models)" },
     { "gate_dropout", field { default = 0.0, min = 0, max = 0.999 },
       "dropout of the gate of the channel mixer (LRA models)" },
+    stack.recompute,
     { "init", field { default = "auto", choices = { "auto", "torch", "normal", "bert", "lra" } },
       "initialiser of linear maps; lra: normal for GTUs and gated attention, else torch; auto: lra "
       .. "in layout B" },
@@ -347,6 +353,21 @@ function stack.layers(who, o)
   local layers = nn.ModuleList()
   for i = 1, o.layers do layers:append(stack.block(stack.of_block(o, i), i)) end
   return layers
+end
+
+-- Returns the result of a model's blocks, model.layers, each called with the result of the one
+-- before it (first x) and the arguments that follow.
+function stack.through(model, x, ...)
+  local again = model.opt.recompute
+  for _, layer in model.layers:each() do
+    if again then x = recompute(layer, x, ...) else x = layer(x, ...) end
+  end
+  return x
+end
+
+-- Returns how many numbers per token the tape stores for all blocks, of which each stores `each`.
+function stack.stored(o, each)
+  return o.recompute and o.layers * o.dim + each or o.layers * each
 end
 
 return stack

@@ -206,7 +206,8 @@ end
 
 -- The open scopes: scopes[false], opened by cached(), serves passes without a tape, scopes[true],
 -- opened by share(), passes with one. A scope maps a layer's cache to a table length -> entry
--- {of=, n=, coef=, prepared=}; a scope also lists its entries in order of first use.
+-- {of=, n=, coef=, prepared=, shared=}; a scope also lists its entries in order of first use. The
+-- coefficients of share()'s scope, which has shared = true, are leaves.
 local scopes = {}
 
 local function within(recorded, scope, fn, ...)
@@ -245,7 +246,7 @@ end
 -- through the encoders. A user's encoder may draw random numbers, so it still runs at every call.
 -- Returns the results of fn.
 function coefficient_cache.share(fn, ...)
-  local scope = {}
+  local scope = { shared = true }
   local results = table.pack(within(true, scope, fn, ...))
   through_encoders(scope)
   return table.unpack(results, 1, results.n)
@@ -254,7 +255,7 @@ end
 -- The same for a process that computes some of the losses. wanted: the entries (of noted()) whose
 -- gradients it takes through the encoders, in that order.
 function coefficient_cache.share_some(fn, wanted)
-  local scope, entries = {}, {}
+  local scope, entries = { shared = true }, {}
   within(true, scope, fn)
   for _, w in ipairs(wanted) do entries[#entries + 1] = scope[w.of] and scope[w.of][w.n] end
   through_encoders(entries)
@@ -273,19 +274,33 @@ function coefficient_cache.noted(fn)
   return list
 end
 
+local used -- the list of as_recorded; nil: it does not run
+
+-- Calls fn(...) without a tape, as the rehearsal of a call with one: in share(), both use the same
+-- coefficients. Returns the result of fn, and a list of these coefficients.
+function coefficient_cache.as_recorded(fn, ...)
+  local outer, leaves = used, {}
+  local restore <close> = defer(function() used = outer end)
+  used = leaves
+  local y = within(false, scopes[true] or scopes[false], core.no_grad, fn, ...)
+  return y, leaves
+end
+
 -- Returns the entry of length n in the open scope, or nil if the coefficients must be computed.
 local function entry_of(self, n)
-  local recorded = core.recording()
-  local scope = scopes[recorded]
-  if not scope or recorded and type(self.layer.opt.encoder) ~= "string" then return nil end
+  local scope = scopes[core.recording()]
+  local shared = scope and scope.shared
+  if not scope or shared and type(self.layer.opt.encoder) ~= "string" then return nil end
   local entries = scope[self] or {}
   scope[self] = entries
-  if entries[n] then return entries[n] end
-  local coef = core.no_grad(compute, self, n)
-  if recorded and coef:requires_grad() then return nil end -- the encoder returned a parameter
-  entries[n] = { of = self, n = n, coef = coef, prepared = true }
-  scope[#scope + 1] = entries[n]
-  if recorded then coef:require_grad() end
+  if not entries[n] then
+    local coef = core.no_grad(compute, self, n)
+    if shared and coef:requires_grad() then return nil end -- the encoder returned a parameter
+    entries[n] = { of = self, n = n, coef = coef, prepared = true, shared = shared }
+    scope[#scope + 1] = entries[n]
+    if shared then coef:require_grad() end
+  end
+  if shared and used then used[#used + 1] = entries[n].coef end
   return entries[n]
 end
 
@@ -315,7 +330,7 @@ function Coefficients:apply(params, x)
   if not entry then return (operator:apply(compute(self, n), params, x)) end
   local y, now = operator:apply(entry.coef, params, x, prepared)
   entry.prepared = now
-  if now and not core.recording() then entry.coef = nil end -- only the prepared form is reused
+  if now and not entry.shared then entry.coef = nil end -- only the prepared form is reused
   return y
 end
 

@@ -107,6 +107,15 @@ function BatchNorm.carried(how, fn, ...)
   return fn(...)
 end
 
+local spare = { -- a value for BatchNorm.carried, with which the running statistics do not change
+  take = function(norm) return norm.running_mean:clone(), norm.running_var:clone() end,
+  hand_on = function() end,
+}
+
+-- Calls fn(...), in which batch norms in training leave their running statistics as they are.
+-- Returns the results of fn.
+function BatchNorm.without_update(fn, ...) return BatchNorm.carried(spare, fn, ...) end
+
 function BatchNorm:forward(x, kept)
   local shape, d, how = x:shape(), self.opt.dim, self.training and carrier or nil
   if kept then x = x:reshape(-1, d):gather(kept.tokens) end

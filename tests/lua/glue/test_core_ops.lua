@@ -232,6 +232,44 @@ test("gradients of gathered rows", function()
   end
 end)
 
+test("narrow: gradients of overlapping and empty parts, in place", function()
+  for axis = 1, 3 do
+    local x = core.range(1, 60):reshape(3, 4, 5):require_grad()
+    local want, n = core.zeros(3, 4, 5), x:dim(axis)
+    local loss = (x * 2):sum()
+    want:fill(2)
+    for count = 0, n do
+      for first = 1, n - count + 1 do
+        loss = loss + (x:narrow(axis, first, count) * (10 * count + first)):sum()
+        local add = core.no_grad(function()
+          local parts, shape = {}, x:shape()
+          for _, size in ipairs { first - 1, count, n - count - first + 1 } do
+            shape[axis] = size
+            parts[#parts + 1] = core.full(shape, #parts == 1 and 10 * count + first or 0)
+          end
+          return core.concat(parts, axis)
+        end)
+        want = core.no_grad(function() return want + add end)
+      end
+    end
+    loss:backward()
+    eq(x:grad(), want)
+  end
+end)
+
+test("narrow: the gradient of a tensor is not copied for each of its parts", function()
+  local x = core.ones(64, 4096):require_grad()
+  local parts = {}
+  for i = 1, 64 do parts[i] = x:narrow(1, i, 1) end
+  local loss = core.concat(parts, 1):sum()
+  collectgarbage()
+  local before = core.memory().live
+  core.memory_reset_peak()
+  loss:backward()
+  ok(core.memory().peak - before < 2.5 * 4 * x:numel(), core.memory().peak - before)
+  eq(x:grad(), core.ones(64, 4096))
+end, "cpu")
+
 test("narrow, concat, gather", function()
   eq(m():narrow(2, 2, 2), { { 2, 3 }, { 5, 6 } })
   eq(m():narrow(1, 2, 1), { { 4, 5, 6 } })
