@@ -480,7 +480,8 @@ function Pool:go(list, more)
   local fate = not ok and { code = errors.STORAGE, why = why.message } or self.fate
   if fate and fate.code == errors.STORAGE then errors.storage(fate.why) end
   if fate then
-    errors.raise(fate.code, "%s%s", fate_text(self, fate), fate.lasts and "" or "; the same command continues")
+    errors.raise(fate.code, "%s%s", fate_text(self, fate),
+      fate.lasts and "" or "; the same command continues")
   end
   return self.counts, self.reads
 end
