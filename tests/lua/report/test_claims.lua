@@ -413,6 +413,8 @@ t.test("a table ends with its claims, in every form but CSV", function()
       t.holds(run(folder, "table tnn/table10 " .. form), want)
     end
     t.ok(not run(folder, "table tnn/table10 --csv"):find "claim")
+    t.holds(run(folder, "table tnn/table10 --md"),
+      "to measure the rows without trials: toeplab run ", " decay=0.9,0.95,0.999,learnable ")
   end)
   t.in_folder(function(folder) -- without trials the claims stand there without a verdict
     t.holds(run(folder, "table tnn/table9"), "claim 1: A relative position encoder predicts better")
