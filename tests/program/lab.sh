@@ -68,6 +68,15 @@ rm "$tree/core/f.c"
 check "a removed file is noticed" 0 "[x]" "^lab: building" x
 cp -R "$tree" "$top/moved"
 tree="$top/moved"
+if ! [ -e /dev/nvidiactl ] && ! [ -e /dev/dxg ]; then # as cmake would note a compiler that it found
+    cp "$tree/CMakeLists.txt" lists
+    echo 'set(CMAKE_CUDA_COMPILER /usr/bin/nvcc CACHE FILEPATH "")' >>"$tree/CMakeLists.txt"
+    rm -r "$tree/build"
+    check "nvcc without a GPU: how to leave it out" 0 "[x]" \
+        "^lab: nvcc is here but no GPU: .*TOEPLAB_CMAKE=-DCMAKE_CUDA_COMPILER=NOTFOUND" x
+    cp lists "$tree/CMakeLists.txt"
+    rm -r "$tree/build"
+fi
 check "a moved tree is configured anew" 0 "[x]" "^lab: configuring" x
 TOEPLAB_BUILD="$top/else where"
 export TOEPLAB_BUILD

@@ -58,7 +58,7 @@ local function add_states(store, exp, trials, machine)
   local model = estimate.new(store, exp.name, machine)
   local p = { trials = #trials, done = 0, other_code = 0, resumable = 0, to_run = 0, times = {},
     lows = {}, highs = {}, after = 0.0, unknown = 0, finished = model.finished, gpu_seconds = 0.0,
-    by_rates = 0, farthest = 0, differ = {}, model = model, cost = workload.sum() }
+    by_rates = 0, by_finished = 0, farthest = 0, differ = {}, model = model, cost = workload.sum() }
   for _, t in ipairs(trials) do
     local present
     t.status, t.step, t.had, present = state_of(store, t)
@@ -76,9 +76,11 @@ local function add_states(store, exp, trials, machine)
         p.times[n], p.lows[n], p.highs[n] = t.seconds, about.low, about.high
         p.after, p.farthest = p.after + about.after, math.max(p.farthest, about.far)
         for _, key in ipairs(about.keys) do p.differ[key] = true end
-        if about.trials == 0 then p.by_rates = p.by_rates + 1 end
+        local basis = about.trials == 0 and "by_rates" or "by_finished"
+        p[basis] = p[basis] + 1
         p.scaled = p.scaled or about.scaled
         if t.config.device ~= "cpu" then p.gpu_seconds = p.gpu_seconds + t.seconds end
+        t.low, t.high = about.low, about.high
         if not p.longest or t.seconds > p.longest.seconds then p.longest = t end
       else
         p.unknown = p.unknown + 1
@@ -142,6 +144,42 @@ local function add_later(store, p, exp, words, chosen, machine)
   end
 end
 
+-- Adds to the plan p the sums over its trials: time, work and disk. Where the time of a trial is
+-- unknown, the low end is that of the others, a lower bound, and the other sums are nil.
+local function add_sums(store, p, exp, threads)
+  p.bytes = p.cost:disk(store and mean_bytes(store, exp.name), p.model:checkpoint(), p.to_run,
+    p.by_finished == p.to_run)
+  if #p.times == 0 then return end
+  p.seconds_low = estimate.makespan(p.lows, p.jobs)
+  if p.unknown > 0 then return end
+  p.seconds = estimate.makespan(p.times, p.jobs)
+  p.seconds_high = estimate.makespan(p.highs, p.jobs)
+  p.threads = store and p.by_finished > 0 and mean_threads(store, exp.name) or threads
+  local sum = 0.0
+  for _, seconds in ipairs(p.times) do sum = sum + seconds end
+  p.core_hours = sum * p.threads / 3600
+  p.gpu_hours = p.gpu_seconds > 0 and p.gpu_seconds / 3600 or nil
+end
+
+-- Returns the number of trials at each scale of the experiment with the same other words, "quick
+-- (18 trials), smoke (30)", sorted; nil without scales.
+local function scales_text(exp, words)
+  local others, parts = {}, {}
+  for _, word in ipairs(words) do
+    if not word:find "^scale=" then others[#others + 1] = word end
+  end
+  for _, name in ipairs(sorted_keys(exp.scale)) do
+    local given = table.move(others, 1, #others, 1, {})
+    given[#given + 1] = "scale=" .. name
+    local ok, trials = pcall(plan.trials, exp, given)
+    if ok then
+      parts[#parts + 1] = ("%s (%s)"):format(name, #parts > 0 and #trials
+        or output.count(#trials, "trial"))
+    end
+  end
+  return parts[1] and table.concat(parts, ", ")
+end
+
 local function make_plan(exp, path, words, set, chosen)
   local trials, about = plan.trials(exp, words)
   local folder = records.folder(set.dir)
@@ -152,19 +190,7 @@ local function make_plan(exp, path, words, set, chosen)
   local machine = { cost = workload.new(exp), rates = rates.of(store, threads) }
   local p = add_states(store, exp, trials, machine)
   p.jobs, p.absent = jobs, absent
-  if #p.times > 0 then
-    p.seconds = estimate.makespan(p.times, p.jobs)
-    p.seconds_low = estimate.makespan(p.lows, p.jobs)
-    p.seconds_high = estimate.makespan(p.highs, p.jobs)
-  end
-  p.threads = p.seconds and (store and mean_threads(store, exp.name) or threads)
-  if p.threads then
-    local sum = 0.0
-    for _, seconds in ipairs(p.times) do sum = sum + seconds end
-    p.core_hours = sum * p.threads / 3600
-    p.gpu_hours = p.gpu_seconds > 0 and p.gpu_seconds / 3600 or nil
-  end
-  p.bytes = p.cost:disk(store and mean_bytes(store, exp.name), p.model:checkpoint(), p.to_run)
+  add_sums(store, p, exp, threads)
   p.free = core.sys.free_space(trial_files.nearest(folder))
   p.resolution = store and not about.values.rule
     and resolution(store, exp, trials, #about.seeds) or nil
@@ -238,35 +264,53 @@ local MOST_KEYS = 4 -- that a line names
 
 -- Describes the basis of the time estimate.
 local function estimate_basis(p)
-  local trials = output.count(p.finished, "finished trial")
-  local keys = sorted_keys(p.differ)
-  if p.by_rates > 0 then return "from FLOP, bytes and the rates of the device; steps only" end
-  if #keys == 0 then return ("from the same configurations among %s"):format(trials) end
-  return ("from %s; the nearest differ in %s%s%s"):format(trials,
+  local trials, keys = output.count(p.finished, "finished trial"), sorted_keys(p.differ)
+  local rates = "from FLOP, bytes and the rates of the device; steps only"
+  if p.by_finished == 0 then return rates end
+  local mixed = p.by_rates > 0 and ("; %d of %d trials %s"):format(p.by_rates, #p.times, rates)
+    or ""
+  if #keys == 0 then return ("from the same configurations among %s%s"):format(trials, mixed) end
+  return ("from %s; the nearest differ in %s%s%s%s"):format(trials,
     table.concat(keys, ", ", 1, math.min(#keys, MOST_KEYS)),
-    #keys > MOST_KEYS and (" and %d more keys"):format(#keys - MOST_KEYS) or "",
-    p.scaled and "; scaled with the cost of a step" or "")
+    #keys > MOST_KEYS and " and " .. output.count(#keys - MOST_KEYS, "more key") or "",
+    p.scaled and "; scaled with the cost of a step" or "", mixed)
 end
 
--- Returns the range of the time: "12m to 18m" or, where both ends read the same, "about 12m".
-local function time_range(p)
-  local low, high = progress.duration(p.seconds_low), progress.duration(p.seconds_high)
+-- Returns the range of a time: "12m to 18m" or, where both ends read the same, "about 12m".
+local function time_range(from, to)
+  local low, high = progress.duration(from), progress.duration(to)
   return low == high and "about " .. low or low .. " to " .. high
+end
+
+-- Returns why the time of trials is unknown.
+local function why_unknown(p)
+  local none = p.finished == 0 and "no trial of this experiment has finished here"
+    or "the finished trials are of another size"
+  if p.cost.unknown > 0 then
+    return none .. (p.finished > 0 and ", and the cost is not known" or "")
+  end
+  return none .. (p.cost.trials > 0
+    and ", and no rate of its GPU is stored here: toeplab bench gpu measures it" or "")
 end
 
 local function time_line(p)
   if p.to_run == 0 then return nil end
-  if not p.seconds then
-    return "unknown: no trial of this experiment has finished here" .. (p.cost.trials > 0
-      and ", and no rate of its GPU is stored here: toeplab bench gpu measures it" or "")
+  if #p.times == 0 then return "unknown: " .. why_unknown(p) end
+  local workers = output.count(p.jobs, "worker")
+  if p.jobs > p.to_run then
+    workers = ("%s, only %s can run at once"):format(workers, output.count(p.to_run, "trial"))
   end
-  return ("%s with %s (%s)%s"):format(time_range(p),
-    output.count(p.jobs, "worker"), estimate_basis(p),
-    p.unknown > 0 and (", without %d of unknown time"):format(p.unknown) or "")
+  if p.unknown > 0 then
+    return ("at least %s with %s (%d of %d trials, %s); the others: %s"):format(
+      progress.duration(p.seconds_low), workers, #p.times, p.to_run, estimate_basis(p),
+      why_unknown(p))
+  end
+  return ("%s with %s (%s)"):format(time_range(p.seconds_low, p.seconds_high), workers,
+    estimate_basis(p))
 end
 
 local function after_line(p)
-  if #p.times == 0 or p.after < 1 then return nil end
+  if not p.seconds or p.after < 1 then return nil end
   local sum = 0.0
   for _, seconds in ipairs(p.times) do sum = sum + seconds end
   return ("%.0f %% of it after the last step of each trial, as for an evaluation: %s a trial")
@@ -277,11 +321,12 @@ local function work_line(p)
   if not p.core_hours then return nil end
   local gpus = p.gpu_hours and ("%s GPU-hours, "):format(quantity.short(p.gpu_hours)) or ""
   return ("%s%s core-hours (threads of a %s: %.3g)"):format(gpus, quantity.short(p.core_hours),
-    p.finished > 0 and "finished trial" or "worker", p.threads)
+    p.by_finished > 0 and "finished trial" or "worker", p.threads)
 end
 
 local function disk_line(p)
-  if p.to_run == 0 or not p.bytes then return nil end
+  if p.to_run == 0 then return nil end
+  if not p.bytes then return p.finished > 0 and "unknown" or nil end
   local free = p.free and (" (%s free%s)"):format(output.bytes(p.free),
     p.free < 2 * p.bytes and ": too little" or "") or ""
   return output.bytes(p.bytes) .. free
@@ -342,14 +387,14 @@ local function show(p)
     if i > 1 then print(line) end
   end
   local longest = p.longest and #p.times > 1 and ("%s, %s"):format(p.longest.label,
-    progress.duration(p.longest.seconds))
+    time_range(p.longest.low, p.longest.high))
   local before = p.tuned_by and ("%s chooses the values of %s for each point"):format(p.tuned_by,
     p.exp.tune.key)
   for _, line in ipairs { { "time", time_line(p) }, { "after", after_line(p) },
     { "work", work_line(p) }, { "cost", p.cost:text() },
     { "disk", disk_line(p) }, { "longest", longest or nil }, { "until", later_line(p) },
     { "resolves", resolution_line(p) },
-    { "before", before },
+    { "before", before }, { "scales", p.scales },
     { "data", p.absent and p.absent .. ": unknown which trials are done" },
     { "code", p.exp.reach.whole and "the whole script counts: " .. p.exp.reach.whole } } do
     if line[2] then print(("  %-8s %s"):format(line[1], line[2])) end
@@ -389,7 +434,8 @@ local function values_of(p)
   local all = { experiment = p.exp.name, excepted = #p.about.left_out * #p.about.seeds,
     longest = p.longest and p.longest.label, longest_seconds = p.longest and p.longest.seconds,
     resolves = p.resolution and p.resolution.share, spread = p.resolution and p.resolution.spread,
-    resolves_metric = p.resolution and p.resolution.metric, flop = p.cost.flop,
+    resolves_metric = p.resolution and p.resolution.metric,
+    flop = p.cost.unknown == 0 and p.cost.flop or nil,
     step_flop = p.cost.step, memory = p.cost.memory, checkpoint = p.cost.checkpoint,
     without_cost = p.cost.unknown }
   local rows = {}
@@ -427,6 +473,7 @@ function command.run(set, words)
     plans[i] = make_plan(stage.exp, path, stage.words, set, stage.chosen)
     if missing > 0 and i == 2 then plans[i].tuned_by = stages[1].exp.name end
   end
+  plans[#plans].scales = scales_text(exp, words)
   if set.list then
     print_list(plans, set)
   elseif set.csv or set.json then

@@ -267,6 +267,26 @@ local function left_over(result, add)
   end
 end
 
+-- Returns the command that runs the rows of a published table without trials, as far as they differ
+-- in one key of grid; nil if there are none.
+local function missing(result)
+  local frame, there, values, axis = result.frame, {}, {}, nil
+  local match = published_tables.matcher(result.published.rows, frame.axes)
+  for _, t in ipairs(result.trials) do there[match(t.point.values) or t] = true end
+  local free = frame:free_keys()
+  for _, row in ipairs(result.published.rows) do
+    for _, where in ipairs(not there[row] and row.where or {}) do
+      local key, value = next(where)
+      if key and next(where, key) == nil and free[key] and (axis or key) == key then
+        axis, values[#values + 1] = key, config.text(type(value) == "table" and value[1] or value)
+        break
+      end
+    end
+  end
+  local texts = axis and { [axis] = table.concat(values, ",") }
+  return axis and frame:command(texts, nil, nil, texts)
+end
+
 -- Returns the list of texts below a table (the result of tables.fill).
 function footnotes.of(result)
   local list = {}
@@ -295,6 +315,8 @@ function footnotes.of(result)
   if result.published then
     local lines = claims.words(result.published, result.frame)
     table.move(lines, 1, #lines, #list + 1, list)
+    local command = result.frame and missing(result)
+    if command then add("to measure the rows without trials: %s", command) end
   end
   return list
 end

@@ -33,7 +33,7 @@ Pool.__index = Pool
 function coordinator.new(run)
   local budget = run.exp.budget or {}
   return setmetatable({ run = run, workers = {}, queue = {}, reads = {}, taken = core.sys.clock(),
-    check = worker.check(run.exp), deaths = {}, started = 0, total = budget.total,
+    check = worker.check(run.exp), deaths = {}, halted = {}, started = 0, total = budget.total,
     limit = budget.trial,
     counts = { done = 0, failed = 0, pruned = 0, stopped = 0, removed = 0 },
     left = estimate.of_run(run.records, run.exp.name, run.jobs) }, Pool)
@@ -216,6 +216,9 @@ local function end_trial(self, w, status, why, ended)
     self.checked = true
     check_metric(self, t)
   end
+  if status == "interrupted" then
+    self.halted[t] = math.tointeger(tostring(why):match "after step (%d+)") or w.step or 0
+  end
   if w.stopped and status == "interrupted" then t.status = "stopped" end
   if self.counts[t.status] then self.counts[t.status] = self.counts[t.status] + 1 end
   if status == "failed" then
@@ -322,7 +325,7 @@ local function handle_exit(self, w)
   elseif signal and self.deaths[t] < DEATHS then
     end_trial(self, w, "interrupted", why)
     self.run.progress:warn("%s: %s; it continues in another process", t.label, why)
-    t.status = nil
+    t.status, self.halted[t] = nil, nil
     table.insert(self.queue, 1, t)
   elseif w.unfit then
     end_trial(self, w, "interrupted", w.unfit.why)
@@ -340,7 +343,7 @@ end
 
 -- Starts no further trials and asks the running ones to save and stop.
 function Pool:wind_down(signal, seconds)
-  self.queue, self.winding = {}, true
+  self.waiting, self.queue, self.winding = self.waiting or #self.queue, {}, true
   for _, w in ipairs(self.workers) do
     if w.trial then w:ask_to_stop(signal, seconds) end
   end
@@ -353,8 +356,20 @@ local function check_signals(self)
   local what, code = errors.signal()
   if not self.fate then self.fate = { code = code, why = "stopped by SIG" .. what } end
   self.user, self.seen, self.named = true, count, name
+  self.signal = what
   self:wind_down(name and "TERM" or "INT", count > 1 and HURRY_SECONDS
     or name == "USR1" and self.run.grace or nil)
+end
+
+-- Returns why the run ends early: the cause, or how many trials a signal of the user stopped.
+local function fate_text(self, fate)
+  local steps = {}
+  for _, step in pairs(self.halted) do steps[#steps + 1] = step end
+  if not self.signal or #steps < 2 or fate.code == errors.STORAGE then return fate.why end
+  table.sort(steps)
+  return ("%d trials stopped by SIG%s (after steps %s)%s"):format(#steps, self.signal,
+    table.concat(steps, ", "), self.waiting > 0 and (", %d queued"):format(self.waiting)
+    or "")
 end
 
 -- ---- The loop ---------------------------------------------------------------------------------
@@ -465,7 +480,8 @@ function Pool:go(list, more)
   local fate = not ok and { code = errors.STORAGE, why = why.message } or self.fate
   if fate and fate.code == errors.STORAGE then errors.storage(fate.why) end
   if fate then
-    errors.raise(fate.code, "%s%s", fate.why, fate.lasts and "" or "; the same command continues")
+    errors.raise(fate.code, "%s%s", fate_text(self, fate),
+      fate.lasts and "" or "; the same command continues")
   end
   return self.counts, self.reads
 end

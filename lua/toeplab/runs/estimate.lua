@@ -4,8 +4,9 @@
 -- The prediction is the mean time of the most similar finished trials, whose configuration, apart
 -- from the seed, differs in the fewest keys. Time scales with the number of steps and, if the costs
 -- of both are known (workload.lua), with the cost of a step. The time after the last step, e.g. of
--- an evaluation, scales with the cost of a token. Without finished trials, the prediction uses the
--- rates of the machine, if these are given.
+-- an evaluation, scales with the cost of a token. Finished trials of another size (comparable) are
+-- ignored: seconds of a tiny model are mostly the start of its process. Without others, the
+-- prediction uses the rates of the machine, if these are given.
 --
 -- The range of a prediction is the range of the similar trials. If these differ from the trial in
 -- some key, the range also allows for the errors of such predictions: each finished configuration
@@ -31,6 +32,18 @@ local PAUSE, SHARE = 2, 50
 -- The assumed error factor of a time that was scaled with the cost of a step, until finished trials
 -- show the real one. Costs within a factor of SAME count as equal.
 local ERROR, SAME = 2, 1.25
+
+-- The greatest ratio of the FLOP of a step, or of its tokens, of two trials of which one predicts
+-- the other.
+local BOUND = 10
+
+-- Keys on which the cost of a step depends. If a cost is unknown, a trial predicts only trials with
+-- the same values.
+local SIZES = { "batch", "corpus", "depth", "dim", "layers", "length", "micro", "mixer", "model",
+  "n", "tokenizer", "vocab", "vocab_size", "width" }
+
+-- The least seconds of a trial: its process starts, and opens its data.
+local START = 0.4
 
 -- Returns the values of a configuration as JSON, key -> string, without the seed, the number of
 -- steps, and the keys that the store omits because they do not affect results.
@@ -87,21 +100,6 @@ local function keys_apart(self, values)
   return sorted_keys(keys)
 end
 
--- Returns the known configurations that differ from values in the fewest of the keys that vary
--- among them, and that number. but: a configuration to ignore, or nil.
-local function nearest(self, values, but)
-  local least, list = math.huge, {}
-  for _, known in ipairs(self.list) do
-    local far = known == but and math.huge or 0
-    for _, key in ipairs(self.others) do
-      if values[key] ~= known.values[key] then far = far + 1 end
-    end
-    if far < least then least, list = far, {} end
-    if far == least and known ~= but then list[#list + 1] = known end
-  end
-  return list, least
-end
-
 -- Returns the cost of a trial with the keys c, with the seconds of a step and of a token at the
 -- usual rates of its device; nil if it is unknown.
 local function cost_of(self, c)
@@ -115,6 +113,37 @@ end
 local function known_cost(self, known)
   if known.cost == nil then known.cost = cost_of(self, known.keys) or false end
   return known.cost
+end
+
+local function bounded(a, b) return a <= BOUND * b and b <= BOUND * a end
+
+-- Returns whether a known configuration may predict a trial with these values and this cost (nil:
+-- unknown). Without self.machine nothing is known of costs, and each may.
+local function comparable(self, known, values, cost)
+  if not self.machine then return true end
+  local other = known_cost(self, known)
+  if cost and other then
+    return bounded(cost.cost.flop, other.cost.flop) and bounded(cost.cost.tokens, other.cost.tokens)
+  end
+  for _, key in ipairs(SIZES) do
+    if values[key] ~= known.values[key] then return false end
+  end
+  return true
+end
+
+-- Returns the comparable configurations that differ from values in the fewest of the keys that vary
+-- among the known ones, and that number. but: a configuration to ignore, or nil.
+local function nearest(self, values, cost, but)
+  local least, list = math.huge, {}
+  for _, known in ipairs(self.list) do
+    local far, usable = 0, known ~= but and comparable(self, known, values, cost)
+    for _, key in ipairs(self.others) do
+      if values[key] ~= known.values[key] then far = far + 1 end
+    end
+    if usable and far < least then least, list = far, {} end
+    if usable and far == least then list[#list + 1] = known end
+  end
+  return list, least
 end
 
 -- Returns the mean bytes of a checkpoint of the finished trials by formula; nil if unknown.
@@ -141,7 +170,7 @@ end
 -- Returns the prediction of Estimate:whole without the errors of other predictions. apart: the
 -- result of keys_apart; cost: the result of cost_of; but: a known configuration to ignore, or nil.
 local function predict(self, values, steps, apart, cost, but)
-  local list, far = nearest(self, values, but)
+  local list, far = nearest(self, values, cost, but)
   if #list == 0 then return nil end
   local sum, after, trials, low, high, keys, scaled = 0.0, 0.0, 0, math.huge, 0.0, {}, false
   for _, key in ipairs(apart) do keys[key] = true end
@@ -179,7 +208,7 @@ local function errors_of(self)
   self.errors = { low = 1.0, high = 1.0 }
   for i = 1, math.min(#self.list, TESTED) do
     local known = self.list[i]
-    local p = predict(self, known.values, known.steps, {}, cost_of(self, known.keys), known)
+    local p = predict(self, known.values, known.steps, {}, known_cost(self, known) or nil, known)
     if p and p.seconds > 0 then
       self.errors.low = math.min(self.errors.low, known.seconds / p.seconds)
       self.errors.high = math.max(self.errors.high, known.seconds / p.seconds)
@@ -189,11 +218,12 @@ local function errors_of(self)
   return self.errors
 end
 
--- Predicts a trial from the rates of its device alone. Counts only its steps.
+-- Predicts a trial from the rates of its device alone. Counts only its start and its steps.
 local function by_rates(self, c, steps, cost)
-  local rates = steps and cost and self.machine.rates(cost.device, c.precision)
+  local of = self.machine and self.machine.rates
+  local rates = steps and cost and of and of(cost.device, c.precision)
   if not rates then return nil end
-  local seconds = steps * workload.seconds(cost.cost, rates)
+  local seconds = START + steps * workload.seconds(cost.cost, rates)
   return { seconds = seconds, after = 0.0, trials = 0, low = seconds / ERROR,
     high = seconds * ERROR, far = 0, keys = {}, scaled = true }
 end

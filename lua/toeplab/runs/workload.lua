@@ -26,7 +26,7 @@ local tasks = require "toeplab.tasks"
 
 local workload = {}
 
-local SECONDS = 1.0  -- that all functions of a command's trials may take together
+local SECONDS = 10.0 -- of processor time that all functions of a command's trials may take together
 local CHECKED = 1e5  -- VM instructions between two looks at the clock
 local TOKENS = 17    -- binary logarithm of the tokens of a corpus that stands in for another
 local GPT2 = 50264   -- tokens of GPT-2 in fairseq's dictionary
@@ -151,7 +151,7 @@ local function dry_run(exp, values, open, until_when)
   watch_models(list, function(model) reads[model] = reads_of(c) end)
   local restore <close> = replaced(table.move(open, 1, #open, #list + 1, list))
   debug.sethook(function()
-    if core.sys.clock() > until_when then error("its function takes too long", 0) end
+    if os.clock() > until_when then error("its function takes too long", 0) end
   end, "", CHECKED)
   local ok, why = pcall(initial.without_init, exp.trial, handle, c)
   debug.sethook()
@@ -196,15 +196,25 @@ local function same(a, b)
   return a == b or type(a) == "table" and type(b) == "table" and json.encode(a) == json.encode(b)
 end
 
--- Returns the first of the entries whose function has read only keys that have the same values in
--- c; always: the values of keys that c may lack.
+-- Keys whose values between 0 and 1 do not change the arithmetic of a model, nor its size.
+local RATES = { decay = true, dropout = true, lr = true, weight_decay = true }
+
+local function is_rate(v) return math.type(v) == "float" and v > 0 and v < 1 end
+
+-- Returns whether two values of a key give models of the same cost.
+local function same_cost(key, a, b)
+  return key == "seed" or same(a, b) or RATES[key] and is_rate(a) and is_rate(b)
+end
+
+-- Returns the first of the entries whose function has read only keys that have values of the same
+-- cost in c; always: the values of keys that c may lack.
 local function find(entries, c, always)
   for _, entry in ipairs(entries) do
     local equal = true
     for key in pairs(entry.reads) do
       local value = c[key]
       if value == nil then value = always[key] end
-      if key ~= "seed" and not same(entry.values[key], value) then
+      if not same_cost(key, entry.values[key], value) then
         equal = false
         break
       end
@@ -228,17 +238,20 @@ end
 
 -- Returns a function of the configuration of a trial of exp that returns its cost; nil and why if
 -- it is not known. Trials with the same values of the keys that are read until the model is known
--- share one call of their function.
+-- share one call of their function. The limit is processor time, so that the load of the machine
+-- does not decide which costs are known.
 function workload.new(exp)
   local entries, open, left = {}, openers(), SECONDS
   local of = setmetatable({}, { __mode = "k" }) -- by configuration
   return function(c)
     local entry = of[c] or find(entries, c, exp.always)
     if not entry then
-      if left <= 0 then return nil, "plan makes models for 1 s only" end
-      local began = core.sys.clock()
+      if left <= 0 then
+        return nil, ("plan makes models for %g s of processor time only"):format(SECONDS)
+      end
+      local began = os.clock()
       entry = look(exp, c, open, began + left)
-      left = left - (core.sys.clock() - began)
+      left = left - (os.clock() - began)
       entries[#entries + 1] = entry
     end
     of[c] = entry
@@ -307,24 +320,29 @@ end
 function Sum:text()
   local parts = {}
   if self.trials > 0 then
-    parts[1] = ("%s; the largest: a step %s, memory %s, a checkpoint %s"):format(
-      self.flop and quantity.flop(self.flop) or "no key 'steps'", quantity.flop(self.step),
+    local part = self.unknown > 0 and (" (%d of %d trials)"):format(self.trials,
+      self.trials + self.unknown) or ""
+    parts[1] = ("%s%s%s; the largest: a step %s, memory %s, a checkpoint %s"):format(
+      part ~= "" and self.flop and "at least " or "",
+      self.flop and quantity.flop(self.flop) or "no key 'steps'", part, quantity.flop(self.step),
       output.bytes(self.memory), output.bytes(self.checkpoint))
   end
   if self.unknown > 0 then
-    parts[#parts + 1] = ("not known of %s, whose time scales with steps only: %s"):format(
-      output.count(self.unknown, "trial"), self.why:match "^[^\n]*")
+    parts[#parts + 1] = ("not known of %s: %s"):format(output.count(self.unknown, "trial"),
+      self.why:match "^[^\n]*")
   end
   return parts[1] and table.concat(parts, "; ")
 end
 
--- Returns the bytes that `trials` trials will take, of which the sum may know some. bytes: the mean
--- of finished ones, and checkpoint: of one of their checkpoints; nil if unknown.
-function Sum:disk(bytes, checkpoint, trials)
+-- Returns the bytes that `trials` trials will take, of which the sum may know some; nil if unknown.
+-- bytes: the mean of finished ones, and checkpoint: of one of their checkpoints; nil: unknown.
+-- like: whether all trials resemble finished ones, so that unknown checkpoints may count as equal.
+function Sum:disk(bytes, checkpoint, trials, like)
   local mean = self.trials > 0 and self.files / self.trials
-  if bytes then
-    local scale = mean and checkpoint and mean / checkpoint or 1
-    return math.floor(bytes * scale * trials)
+  if bytes and mean and checkpoint and (like or self.unknown == 0) then
+    return math.floor(bytes * mean / checkpoint * trials)
+  elseif bytes and like then
+    return math.floor(bytes * trials)
   end
   return mean and self.unknown == 0 and math.floor(FILES * self.files) or nil
 end

@@ -5,6 +5,7 @@
 -- hashes of whole scripts. The parts of its code (reachable_code.lua) are stored in its provenance,
 -- or come from its stored script and the modules beside the script, if these have not changed since
 -- its run.
+local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local reachable_code = require "toeplab.trials.reachable_code"
@@ -150,10 +151,34 @@ local function stored(store, name)
   return found
 end
 
+-- Returns the sets of keys of stored configurations: lists of the names in each.
+local function key_sets(store, found)
+  local sets, known = {}, {}
+  for text in pairs(found) do
+    local names = sorted_keys(store:config(text))
+    local name = table.concat(names, ",")
+    if not known[name] then known[name], sets[#sets + 1] = true, names end
+  end
+  return sets
+end
+
+-- Returns "new key rpe_act" if the store has trials that have no such key and are otherwise equal
+-- to t; nil if not. sets: of key_sets.
+local function new_keys(t, found, sets)
+  for _, names in ipairs(sets) do
+    local rest, added = {}, config.result_keys(t.config)
+    for _, name in ipairs(names) do rest[name], added[name] = t.config[name], nil end
+    local list = sorted_keys(added)
+    if #list > 0 and found[json.encode(rest)] then
+      return ("new key%s %s"):format(#list == 1 and "" or "s", table.concat(list, ", "))
+    end
+  end
+end
+
 -- Gives the trials of exp that the store has under other ids these ids. Sets t.maps if the store
 -- has not recorded their code. Explains new trials.
 function other_ids.find(store, exp, trials)
-  local ids, known, found = {}, {}, nil
+  local ids, known, found, sets = {}, {}, nil, nil
   for _, row in ipairs(store:rows("SELECT id FROM v_trials WHERE experiment = ?", { exp.name })) do
     ids[row.id] = true
   end
@@ -172,6 +197,10 @@ function other_ids.find(store, exp, trials)
         end
       end
       if t.id == t.key and list[1] then explain(store, exp, t, list[1], known) end
+      if not list[1] then
+        sets = sets or key_sets(store, found)
+        t.new_keys = new_keys(t, found, sets)
+      end
     end
   end
 end
@@ -180,7 +209,7 @@ end
 function other_ids.reasons(trials)
   local list, by_text = {}, {}
   for _, t in ipairs(trials) do
-    for _, text in ipairs(t.earlier and t.earlier.reasons or {}) do
+    for _, text in ipairs(t.earlier and t.earlier.reasons or { t.new_keys }) do
       if not by_text[text] then
         by_text[text] = { text = text, count = 0 }
         list[#list + 1] = by_text[text]

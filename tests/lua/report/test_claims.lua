@@ -84,7 +84,9 @@ t.test("the interval of the ratio supports or contradicts a claim, or leaves it 
       t.holds(text, "tnn/table10 by decays scale=laptop: exponential decay rates",
         ("claim 1 (%s): At the training length the model without decay is as good as"):format(
           case[1]),
-        "claim 1: 1 (no decay) over 0.99 (ours), PPL (val): ratio ",
+        "\nclaim 1: " .. case[1] .. (case[1] == "cannot tell" and ": p is not below 0.05" or "")
+          .. "; 1 (no decay) over 0.99 (ours), PPL (val): ratio ",
+        "paired by seed, with 95 % intervals",
         ", 5 seeds; claimed: 0.98 to 1.02; the paper's numbers: 1.002; p ",
         "claim 2 (cannot tell): At the training length 0.999 is as good",
         "claim 2: not measured: no trial of 0.999",
@@ -252,8 +254,8 @@ t.test("leaves out seeds that one side lacks", function()
       end)
     t.holds(run(folder, "compare tnn/table10"),
       "PPL (val): ratio 1.000 [1.000, 1.000], 3 seeds; claimed: 0.98 to 1.02",
-      "left out: 2 seeds done on one side only; 1 trial ended without a result; the seeds do not "
-      .. "differ, so no test applies")
+      "cannot tell: 1 trial ended without a result; 1 (no decay) over",
+      "left out: 2 seeds done on one side only; the seeds do not differ, so no test applies")
   end)
   t.in_folder(function(folder) -- one seed has no p, but it was asked for
     local values = { 20, 21, 22 }
@@ -263,13 +265,14 @@ t.test("leaves out seeds that one side lacks", function()
       end)
     local text = run(folder, "compare tnn/table10")
     t.holds(text, "after Holm's correction over the 5 of 12 comparisons that were run",
-      "claim 2: 0.999 over 0.99 (ours), PPL (val): ratio 1.000, 1 seed; claimed: 0.98 to 1.02; ",
-      "left out: 2 seeds done on one side only; 2 trials ended without a result; one seed has no")
+      "claim 2: cannot tell: 2 trials ended without a result; 0.999 over 0.99 (ours), PPL (val): "
+      .. "ratio 1.000, 1 seed; claimed: 0.98 to 1.02; ",
+      "left out: 2 seeds done on one side only; one seed has no interval")
   end)
   t.in_folder(function(folder)
     decays(folder, { [0.99] = { 20 }, none = { 20 } })
     t.holds(run(folder, "compare tnn/table10"), "1 seed; claimed: ",
-      "one seed has no interval: cannot tell")
+      "claim 1: cannot tell: one seed has no interval; 1 (no decay) over")
   end)
   t.in_folder(function(folder)
     decays(folder, { [0.99] = { -20, 1 }, none = { 20, 1 } })
@@ -300,9 +303,9 @@ t.test("columns select the trials of a task; a mean of columns is taken per seed
       return ("ratio %.3f "):format(math.exp(logs))
     end
     t.holds(text, "claim 2 (contradicts): On ListOps and Image",
-      "claim 2: S4 over TNN, Image: " .. ratio(0.4, 0.7),
-      "claim 2: S4 over TNN, ListOps: " .. ratio(0.3, 0.6),
-      "claim 3: TNN over S4, mean of text, listops, retrieval, pathfinder, image: "
+      "claim 2: contradicts; S4 over TNN, Image: " .. ratio(0.4, 0.7),
+      "claim 2: contradicts; S4 over TNN, ListOps: " .. ratio(0.3, 0.6),
+      "claim 3: supports; TNN over S4, mean of text, listops, retrieval, pathfinder, image: "
         .. ratio(0.66, 0.36))
   end)
 end)
@@ -332,7 +335,9 @@ t.test("an experiment that begins to answer a table does not hide another's resu
             status = status, metrics = { best_val_ppl = 1 } } } })
         return run(folder, "compare tnn/table10")
       end
-      t.holds(begin "queued", "claim 4: 0.99 (ours) over 0.90, PPL (val): ratio 0.909")
+      t.holds(begin "queued",
+        "claim 4: cannot tell: the seeds do not differ, so no test applies; 0.99 (ours) over 0.90, "
+        .. "PPL (val): ratio 0.909")
       t.holds(begin "done", "claim 4: not measured: no trial of 0.99 (ours)")
     end)
   end)
@@ -345,6 +350,9 @@ t.test("intervals of claims are wider after looks at the results", function()
       decays(folder, { [0.99] = { 20, 21, 22 }, none = { 20.2, 20.9, 22.1 } })
       local text = run(folder, "compare tnn/table10")
       t.eq(text:find("corrected for that", 1, true) ~= nil, rule ~= nil)
+      t.holds(text, rule and "paired by seed, with 99.17 % intervals" or "with 95 % intervals")
+      t.eq({ text:find("] (99.17 %, corrected), 3", 1, true) ~= nil,
+        text:find(", corrected for looks and ", 1, true) ~= nil }, { rule ~= nil, rule ~= nil })
       found = { text:match "claim 1: [^\n]- ratio %S+ %[(%S+), (%S+)%]" }
     end)
     return math.log(found[2] / found[1])
@@ -370,7 +378,7 @@ t.test("several settings of a row are not paired with each other", function()
     t.holds(run(folder, "compare tnn/table10"),
       "several settings match 1 (no decay): choose with lr=0.1 or lr=0.2")
     t.holds(run(folder, "compare tnn/table10 lr=0.1"),
-      "claim 1: 1 (no decay) over 0.99 (ours), PPL")
+      "; 1 (no decay) over 0.99 (ours), PPL")
     for _, words in ipairs { "d lr=0.1", "tnn/table10 --baseline lr=0.1" } do
       t.holds(run(folder, "compare " .. words), "best_val_ppl, lower is better; difference: lr=0.2")
     end
@@ -386,8 +394,9 @@ t.test("ratios have the digits of their intervals, even very large ones; missing
         nil, function(trial) trial.metrics.mean_extrapolation_ppl = nil end)
       local text = run(folder, "compare decays")
       t.holds(text,
-        "claim 2: 0.999 over 0.99 (ours), PPL (val): ratio 1.000038 [0.999973, 1.000103]",
-        "claim 1: 1 (no decay) over 0.99 (ours), PPL (val): ratio 2.08e+04 [1.76e+04, 2.47e+04]",
+        "claim 2: supports; 0.999 over 0.99 (ours), PPL (val): ratio 1.000038 [0.999973, 1.000103]",
+        "claim 1: contradicts; 1 (no decay) over 0.99 (ours), PPL (val): "
+        .. "ratio 2.08e+04 [1.76e+04, 2.47e+04]",
         "claim 3: not measured: no trial has logged mean_extrapolation_ppl\n",
         "claim 5: not measured: no trial has logged Avg PPL (extrapolation)\n")
     end)
@@ -404,6 +413,8 @@ t.test("a table ends with its claims, in every form but CSV", function()
       t.holds(run(folder, "table tnn/table10 " .. form), want)
     end
     t.ok(not run(folder, "table tnn/table10 --csv"):find "claim")
+    t.holds(run(folder, "table tnn/table10 --md"),
+      "to measure the rows without trials: toeplab run ", " decay=0.9,0.95,0.999,learnable ")
   end)
   t.in_folder(function(folder) -- without trials the claims stand there without a verdict
     t.holds(run(folder, "table tnn/table9"), "claim 1: A relative position encoder predicts better")
@@ -427,7 +438,8 @@ t.test("judges a figure that uses a table's numbers if it is named", function()
     sweeps.write(folder, { experiment = "e", answers = { "tnn/figure1b" }, axes = { "model" },
       trials = { { config = { model = "tnn", length = 8 }, seed = 1, metrics = {
         ["ppl@8"] = 20, ["ppl@16"] = 20, ["ppl@32"] = 20, ["ppl@64"] = 20, ["ppl@128"] = 20 } } } })
-    t.holds(run(folder, "compare tnn/figure1b"), "claim 1: TNN, ppl@16 over ppl@8: ratio 1.000")
+    t.holds(run(folder, "compare tnn/figure1b"),
+      "claim 1: cannot tell: one seed has no interval; TNN, ppl@16 over ppl@8: ratio 1.000")
   end)
 end)
 

@@ -140,6 +140,24 @@ local function run(folder, plan, text, options)
   return code, said, tally.workers
 end
 
+t.test("a signal that stops several trials: their number, their steps, and what is queued",
+  function()
+    t.in_folder(function(folder)
+      local calls, interrupted = 0, core.sys.interrupted
+      core.sys.interrupted = function()
+        calls = calls + 1
+        if calls > 20 then return 1 end
+        return 0
+      end
+      local code, said = run(folder, { { "waits" }, { "waits" }, { "done" } },
+        (SCRIPT:gsub("VALUES", "{ 1, 2, 3 }")), { jobs = 2 })
+      core.sys.interrupted = interrupted
+      t.eq(code, errors.INTERRUPT)
+      t.holds(said, "2 trials stopped by SIGINT (after steps 0, 0), 1 queued; the same command "
+        .. "continues")
+    end)
+  end)
+
 for _, case in ipairs(cases) do
   t.test(case[1], function()
     t.in_folder(function(folder)

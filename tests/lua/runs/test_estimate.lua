@@ -78,11 +78,11 @@ return tl.experiment "e" { fixed = { steps = 100, op = "tno" }, grid = { dim = {
 
 t.test("plan prints the range and the keys in which the finished trials differ", function()
   t.in_folder(function(folder)
-    t.write(folder .. "/x.lua", script)
-    sweeps.write(folder, { experiment = "e", axes = { "dim" }, trials = {
-      { config = { dim = 8, steps = 100, op = "tno", precision = "float32", device = "cpu" },
+    t.write(folder .. "/x.lua", (script:gsub("dim", "lags")))
+    sweeps.write(folder, { experiment = "e", axes = { "lags" }, trials = {
+      { config = { lags = 8, steps = 100, op = "tno", precision = "float32", device = "cpu" },
         seed = 1, seconds = 3600.0 },
-      { config = { dim = 16, steps = 100, op = "tno", precision = "float32", device = "cpu" },
+      { config = { lags = 16, steps = 100, op = "tno", precision = "float32", device = "cpu" },
         seed = 1, seconds = 7200.0 } } })
     local function plan(words)
       local text, code = t.shell(("'%s' plan '%s/x.lua' -C '%s' %s 2>&1"):format(
@@ -90,26 +90,62 @@ t.test("plan prints the range and the keys in which the finished trials differ",
       t.ok(code == 0, text)
       return text
     end
-    local text = plan "dim=8"
+    local text = plan "lags=8"
     t.ok(text:find("time     about 2h00m with 1 worker (from the same "
       .. "configurations among 2 finished trials)", 1, true), text)
     text = plan "" -- 2 of 1h, 2 of 2h, 2 of 1.5h, which may be half or twice as long
     t.ok(text:find("time     7h30m to 12h00m with 1 worker (from 2 finished trials; the nearest "
-      .. "differ in dim)", 1, true), text)
+      .. "differ in lags)", 1, true), text)
+    -- The total is never shorter than the longest trial, and a worker without a trial helps none.
+    t.holds(plan "-j9", "2h00m to 3h00m with 9 workers, only 6 trials can run at once (",
+      "longest  lags=16 seed=1, about 2h00m")
     text = plan "--json"
     t.ok(text:find('"seconds":32400', 1, true) and text:find('"seconds_high":43200', 1, true)
       and text:find('"seconds_low":27000', 1, true), text)
   end)
 end)
 
+t.test("plan prints a lower bound, not a fraction, where trials have no known time", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", script)
+    sweeps.write(folder, { experiment = "e", axes = { "dim" }, trials = {
+      { config = { dim = 8, steps = 100, op = "tno", precision = "float32", device = "cpu" },
+        seed = 1, seconds = 3600.0 } } })
+    local function plan(words)
+      local text, code = t.shell(("'%s' plan '%s/x.lua' -C '%s' %s 2>&1"):format(
+        core.sys.executable(), folder, folder, words))
+      t.ok(code == 0, text)
+      return text
+    end
+    t.holds(plan "", "time     at least 2h00m with 1 worker (2 of 6 trials, from the same "
+      .. "configurations among 1 finished trial); the others: the finished trials are of another "
+      .. "size, and the cost is not known", "disk     unknown")
+    t.holds(plan "dim=64", "time     unknown: the finished trials are of another size, and the "
+      .. "cost is not known", "cost     not known of 2 trials: its function trains no model")
+    local v = json.decode(plan "--json")
+    t.eq({ v.seconds_low, v.seconds, v.seconds_high, v.core_hours, v.unknown, v.without_cost },
+      { 7200.0, nil, nil, nil, 4, 6 })
+  end)
+end)
+
+t.test("plan names the scales of an experiment with their trials", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", (script:gsub("seeds = 2", "seeds = 2, scale = { big = { seeds = 5 }"
+      .. ", tiny = { dim = { 8 }, seeds = 1 } }")))
+    local text = t.shell(("'%s' plan '%s/x.lua' -C '%s' scale=tiny 2>&1"):format(
+      core.sys.executable(), folder, folder))
+    t.holds(text, "scales   big (15 trials), tiny (1)")
+  end)
+end)
+
 t.test("plan knows the cost of models, and scales with it", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", [[local tl = require "toeplab"
-      return tl.experiment "e" { fixed = { steps = 100, length = 8, batch = 2, layers = 1 },
+      return tl.experiment "e" { fixed = { steps = 100, length = 64, batch = 4, layers = 1 },
         grid = { dim = { 8, 512 } }, trial = function(t, c)
           local opt = tl.optim.sgd(tl.models.tnn_lm(9, { layers = c.layers, dim = c.dim }), {})
         end }]])
-    local config = { dim = 8, steps = 100, length = 8, batch = 2, layers = 1, device = "cpu",
+    local config = { dim = 8, steps = 100, length = 64, batch = 4, layers = 1, device = "cpu",
       precision = "float32" }
     sweeps.write(folder, { experiment = "e", trials = { { config = config, seed = 1,
       seconds = 3600.0 } } })
@@ -119,7 +155,7 @@ t.test("plan knows the cost of models, and scales with it", function()
       t.ok(code == 0, text)
       return text
     end
-    t.holds(plan "dim=512", "differ in dim; scaled with the cost of a step)", "cost     ",
+    t.holds(plan "dim=64", "differ in dim; scaled with the cost of a step)", "cost     ",
       "; the largest: a step ", ", memory ", ", a checkpoint ")
     local function values(words)
       local v = json.decode(plan(words .. " --json"))
@@ -127,8 +163,13 @@ t.test("plan knows the cost of models, and scales with it", function()
     end
     local steps, _, bytes, same, without = values "dim=8"
     t.eq({ steps, same, without }, { 100.0, 3600.0, 0 }, 1e-9)
-    local _, _, more, longer = values "dim=512"
-    t.ok(more > 8 * bytes and longer > 1.5 * 3600 and longer < 4096 * 3600)
+    local _, _, more, longer = values "dim=64"
+    t.ok(more > 1.1 * bytes and longer > 1.1 * 3600 and longer < 10 * 3600)
+    -- A step of the wide model costs over ten times as much: the finished trial is not used.
+    t.holds(plan "dim=512", "from FLOP, bytes and the rates of the device; steps only)")
+    t.holds(plan "", "; 1 of 2 trials from FLOP, bytes")
+    local _, _, most, shorter = values "dim=512"
+    t.ok(most > 8 * bytes and shorter < 1800)
     -- A GPU on which nothing has been measured: the same words say so.
     t.holds(plan("device=cuda:77 -C " .. folder .. "/none"), "no rate of its GPU is stored here")
   end)

@@ -59,6 +59,33 @@ t.test("micro batches take less memory, and more calls of modules, for the same 
   end, { called = function() end })
 end)
 
+t.test("rates between 0 and 1 do not change the cost: they share one call", function()
+  local calls = 0
+  with([[fixed = { length = 16, batch = 4, steps = 10 }, grid = { decay = { 0.9, 0.99, "none" },
+      dropout = { 0.1, 0.2 } }, seeds = 2,
+    trial = function(t, c)
+      called()
+      tl.optim.sgd(tl.models.tnn_lm(9, { layers = 1, dim = 8, decay = c.decay,
+        dropout = c.dropout }), {})
+    end]], function(_, trials, cost_of)
+    for _, trial in ipairs(trials) do t.ok(cost_of(trial.config)) end
+    t.eq({ #trials, calls }, { 12, 2 })
+  end, { called = function() calls = calls + 1 end })
+end)
+
+t.test("time in which the processor works for others does not count", function()
+  with([[fixed = { length = 16, batch = 4, steps = 10, dim = 8 }, trial = function(t, c)
+      waits()
+      tl.optim.sgd(tl.models.tnn_lm(9, { layers = 1, dim = c.dim }), {})
+    end]], function(_, trials, cost_of)
+    local clock, ahead = core.sys.clock, 0.0
+    core.sys.clock = function() ahead = ahead + 1000.0 return clock() + ahead end
+    local ok, cost = pcall(cost_of, trials[1].config)
+    core.sys.clock = clock
+    t.ok(ok and cost, cost)
+  end, { waits = function() end })
+end)
+
 t.test("a corpus that is not here: the vocabulary by its tokenizer", function()
   for tokenizer, size in pairs { byte = 256, gpt2 = 50264, bpe = 999 } do
     local body = [[fixed = tl.lm.fixed { corpus = "no-such-text", tokenizer = "%s",
@@ -133,16 +160,19 @@ end)
 t.test("the sum: FLOP of the steps that are left, and the files of trials like finished ones",
   function()
     local sum = workload.sum()
-    t.eq({ sum:text() == nil, sum:disk(nil, nil, 2) == nil, sum:disk(7, nil, 2) },
-      { true, true, 14 })
+    t.eq({ sum:text() == nil, sum:disk(nil, nil, 2) == nil, sum:disk(7, nil, 2, true),
+      sum:disk(7, nil, 2) == nil }, { true, true, 14, true })
     sum:add({ steps = 10 }, nil, cost)
     sum:add({ steps = 10 }, 4, cost)
     t.eq({ sum.flop, sum.trials, sum.unknown, sum.step }, { 32e9, 2, 0, 2e9 })
-    t.eq({ sum:disk(nil, nil, 2), sum:disk(100, 15, 2), sum:disk(100, nil, 2) }, { 120, 400, 200 })
+    t.eq({ sum:disk(nil, nil, 2), sum:disk(100, 15, 2), sum:disk(100, nil, 2),
+      sum:disk(100, nil, 2, true) }, { 120, 400, 120, 200 })
     t.eq(sum:text(), "32.0 GFLOP; the largest: a step 2.0 GFLOP, memory 50 B, a checkpoint 30 B")
     sum:add({ steps = 10 }, nil, nil, "no model\nat all")
-    t.holds(sum:text(), "not known of 1 trial, whose time scales with steps only: no model")
-    t.eq(sum:disk(nil, nil, 3), nil)
+    t.eq(sum:text(), "at least 32.0 GFLOP (2 of 3 trials); the largest: a step 2.0 GFLOP, memory "
+      .. "50 B, a checkpoint 30 B; not known of 1 trial: no model")
+    t.eq({ sum:disk(nil, nil, 3) == nil, sum:disk(100, 15, 3) == nil, sum:disk(100, 15, 3, true) },
+      { true, true, 600 })
   end)
 
 -- Seconds that trials of this experiment took on one thread of a Xeon, each by `toeplab run` with
@@ -202,7 +232,7 @@ t.test("the time after the last step scales with the cost of a token, not of a s
       end
       -- 10 s of steps and 40 s of evaluation
       t.eq({ seconds(1, 1, 100, "cpu"), seconds(3, 1, 100, "cpu"), seconds(1, 5, 100, "cpu"),
-        seconds(3, 5, 200, "cpu"), seconds(3, 5, 200, "cuda") }, { 50.0, 150.0, 90.0, 420.0, 60.0 },
+        seconds(2, 5, 200, "cpu"), seconds(2, 5, 200, "cuda") }, { 50.0, 150.0, 90.0, 280.0, 60.0 },
         1e-9)
     end)
   end)
@@ -213,10 +243,10 @@ t.test("without finished trials: the rates of the machine, and a range of a fact
   end
   local model = estimate.new(nil, "x", { cost = function() return cost end, rates = rates })
   local p = model:whole { steps = 10, device = "cpu" }
-  t.eq({ p.seconds, p.low, p.high, p.trials }, { 20.0, 10.0, 40.0, 0 })
+  t.eq({ p.seconds, p.low, p.high, p.trials }, { 20.4, 10.2, 40.8, 0 }) -- it takes 0.4 s to start
   t.eq(model:whole { steps = 10, device = "cuda" }, nil) -- whose rates are not known
   t.eq(model:whole { device = "cpu" }, nil)              -- without steps
-  t.eq(model:left({ steps = 10, device = "cpu" }, 5).seconds, 10.0)
+  t.eq(model:left({ steps = 10, device = "cpu" }, 5).seconds, 10.2)
 end)
 
 t.done()

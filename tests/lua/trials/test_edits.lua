@@ -212,6 +212,23 @@ local edits_of_rows = {
   { "another name", "short =", "brief =", "row=brief" },
 }
 
+t.test("a key that fixed lacked before makes all trials new, and is named", function()
+  in_folder(function(folder)
+    local script = [[return require("toeplab").experiment "keys" { fixed = { a = 1, KEY },
+      grid = { b = { 1, 2 } }, trial = function(t, c) t:log { loss = c.a + c.b } end }]]
+    trials.run(folder, (script:gsub("KEY", "")))
+    t.write(folder .. "/y.lua", (script:gsub("KEY", "act = 'relu', bias = true")))
+    local exp = experiment.load(folder .. "/y.lua")
+    local list = plan.trials(exp, {})
+    local store <close> = records.open(folder .. "/results", "r")
+    identity.identify(exp, list, store)
+    t.eq(prepare.why_new(list), { "2 trials are new: new keys act, bias" })
+    list = plan.trials(exp, { "a=2" }) -- which differ in more
+    identity.identify(exp, list, store)
+    t.eq(prepare.why_new(list), {})
+  end)
+end)
+
 t.test("an edit of named rows makes only the trials of changed rows new", function()
   local script = [[
 local tl = require "toeplab"

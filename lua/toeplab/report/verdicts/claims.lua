@@ -381,21 +381,46 @@ end
 
 -- ---- Words ------------------------------------------------------------------------------------
 
--- Returns the ratio with its interval, with the decimals that this supports, but at least 3.
+-- Returns the ratio with its interval, with the decimals that this supports, but at least 3, and
+-- the level if it is corrected for looks.
 local function ratio_text(pair)
   local ratio, low, high = judgement.range(pair)
   local deserved = low and stats.decimals((high - low) / 2) or 3
   local form = ("%%.%df"):format(math.max(deserved, 3))
   local function text(x) return (x >= 1e-3 and x < 1e4 and form or "%.3g"):format(x) end
-  return text(ratio) .. (low and (" [%s, %s]"):format(text(low), text(high)) or "")
+  local level = pair.alpha < judgement.ALPHA and (" (%s, corrected)"):format(
+    judgement.level { pair }) or ""
+  return text(ratio) .. (low and (" [%s, %s]%s"):format(text(low), text(high), level) or "")
 end
 
+-- Returns p or why there is none. Where several looks were possible, also p without corrections.
+local function p_text(pair)
+  if not pair.p then
+    return #pair.x == 1 and "one seed has no interval"
+      or "the seeds do not differ, so no test applies"
+  end
+  if pair.alpha == judgement.ALPHA then return ("p %.2g"):format(pair.p) end
+  return ("p %.2g, corrected for %s%s %.2g"):format(pair.alone_p,
+    pair.rule and "looks" or quantity.count(pair.looks, "look"),
+    pair.tests > 1 and (" and %d comparisons"):format(pair.tests) or "", pair.p)
+end
+
+-- Returns why a comparison decides nothing; nil if it does.
+local function open_reason(c)
+  if c.verdict ~= OPEN then return nil end
+  return c.pair.lost > 0 and quantity.count(c.pair.lost, "trial") .. " ended without a result"
+    or c.untrained and "both sides predict worse than " .. c.untrained
+    or not c.pair.p and p_text(c.pair) or ("p is not below %g"):format(judgement.ALPHA)
+end
+
+-- Returns a comparison in words, which begin with its verdict and the reason that decides it.
 local function sentence(c, key)
-  local p, parts, seeds = c.pair.p, {}, quantity.count(#c.pair.x, "seed")
-  parts[1] = ("%s: ratio %s, %s"):format(claims.title(c), ratio_text(c.pair), seeds)
-  parts[2] = "claimed: " .. c.wanted
+  local why, parts, seeds = open_reason(c), {}, quantity.count(#c.pair.x, "seed")
+  parts[1] = c.verdict .. (why and ": " .. why or "")
+  parts[2] = ("%s: ratio %s, %s"):format(claims.title(c), ratio_text(c.pair), seeds)
+  parts[3] = "claimed: " .. c.wanted
   if c.paper then
-    parts[3] = (c.paper < 1e-3 and "the paper's numbers: %.2g" or "the paper's numbers: %.3f")
+    parts[4] = (c.paper < 1e-3 and "the paper's numbers: %.2g" or "the paper's numbers: %.3f")
       :format(c.paper)
   end
   if c.pair.alone > 0 then
@@ -405,15 +430,8 @@ local function sentence(c, key)
   if c.pair.tuned and c.pair.tuned[1] ~= c.pair.tuned[2] then
     parts[#parts + 1] = ("%s %s and %s"):format(key, table.unpack(c.pair.tuned))
   end
-  if c.pair.lost > 0 then
-    parts[#parts + 1] = quantity.count(c.pair.lost, "trial") .. " ended without a result"
-  end
-  parts[#parts + 1] = p and ("p %.2g"):format(p) or #c.pair.x == 1 and "one seed has no interval"
-    or "the seeds do not differ, so no test applies"
-  if c.untrained then
-    parts[#parts + 1] = "both sides predict worse than " .. c.untrained
-  end
-  return table.concat(parts, "; ") .. ": " .. c.verdict
+  if why ~= p_text(c.pair) then parts[#parts + 1] = p_text(c.pair) end
+  return table.concat(parts, "; ")
 end
 
 -- Returns a line that says that all comparisons have one value of the tuned key on both sides; nil
@@ -463,10 +481,11 @@ function claims.words(published, frame)
   lines[#lines + 1] = result.unit
   if result.tests > 0 then
     local all = quantity.count(result.count, "comparison")
-    lines[#lines + 1] = ("claims: ratios of geometric means, paired by seed, with 95 %% intervals "
+    lines[#lines + 1] = ("claims: ratios of geometric means, paired by seed, with %s intervals "
       .. "(t on the logarithms). 'supports' or 'contradicts': the interval lies within or outside "
       .. "the claimed range, with p < %g after Holm's correction over the %s in this table; a "
-      .. "claim of several needs all of them"):format(judgement.ALPHA,
+      .. "claim of several needs all of them"):format(judgement.level(result.pairs),
+      judgement.ALPHA,
       result.tests < result.count and ("%d of %s that were run"):format(result.tests, all) or all)
     lines[#lines + 1] = judgement.least_pairs(result.pairs, true)
     local corrected = judgement.corrected(result.pairs)

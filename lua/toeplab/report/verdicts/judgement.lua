@@ -38,6 +38,16 @@ function judgement.alpha(c, seeds, more)
   return looks > 1 and math.min(alpha, judgement.ALPHA / 5 / 2 ^ (looks - 2)) or alpha
 end
 
+-- Returns the level of the intervals of estimated pairs: "95 %", or "95 to 99 %".
+function judgement.level(list)
+  local least, most = 1.0, 0.0
+  for _, c in ipairs(list) do
+    least, most = math.min(least, c.alpha), math.max(most, c.alpha)
+  end
+  local low, high = ("%.4g"):format(100 * (1 - most)), ("%.4g"):format(100 * (1 - least))
+  return (low == high and low or low .. " to " .. high) .. " %"
+end
+
 -- Returns lines on how the level is corrected for repeated looks at pairs of a list.
 function judgement.corrected(list)
   local lines, most = {}, 1
@@ -82,7 +92,7 @@ end
 -- Sets in pairs, if there are any, mean and deviation of x and, if there are several, low, high and
 -- half (of the interval that misses with probability alpha) and p, of the t test against the
 -- nearest bound of `region` (of x; default: 0); nil if the test does not apply. p is scaled so that
--- it is compared with ALPHA even if alpha differs.
+-- it is compared with ALPHA even if alpha differs; alone_p is p before that.
 function judgement.estimate(c, alpha)
   c.alpha = alpha
   for name, value in pairs(stats.interval(c.x, 1 - alpha, c.size) or {}) do c[name] = value end
@@ -90,7 +100,7 @@ function judgement.estimate(c, alpha)
   local region = c.region or { low = 0.0, high = 0.0 }
   local p = stats.p_value(c, math.min(math.abs(c.mean - region.low),
     math.abs(c.mean - region.high)))
-  c.p = p and p * judgement.ALPHA / alpha
+  c.alone_p, c.p = p, p and p * judgement.ALPHA / alpha
 end
 
 -- Sets looks of pairs: after how many commands there were results of the same seed of both sides to
@@ -159,11 +169,17 @@ function judgement.least_pairs(list, ratio)
   end
   while least_p(needed) >= alpha do needed = needed + 1 end
   if n == 1 or n >= needed then return nil end
+  local alone, corrected = stats.least_p(n), least_p(n)
+  local smallest = ("%.4g"):format(alone)
+  if corrected ~= alone then
+    local looks = fewest.rule and "looks" or quantity.count(fewest.looks, "look")
+    smallest = ("%s, corrected for %s %.4g"):format(smallest, looks, corrected)
+  end
   return ("p rests on Student's t, which takes the %s as normal: with %s the sign-flip "
-    .. "test cannot reach p < %.2g%s (its smallest p is %.4g); with %d it can"):format(
+    .. "test cannot reach p < %.2g%s (its smallest p is %s); with %d it can"):format(
     ratio and "log ratios" or "differences", quantity.count(n, "paired seed"), alpha,
     alpha < judgement.ALPHA and ", which Holm's correction requires of the smallest" or "",
-    least_p(n), needed)
+    smallest, needed)
 end
 
 -- Returns mean, low and high of pairs as differences or ratios; nil where there is none.
