@@ -396,7 +396,7 @@ end
 -- ---- Commands ---------------------------------------------------------------------------------
 
 -- Returns the set of the keys that a command can set independently: axes of grid that no rule of
--- `when` uses, and keys that commands have set.
+-- `when` uses, and keys that commands have set, except those of a zip.
 function Frame:free_keys()
   local set = overlay(self.between)
   for _, key in ipairs(self.plan.grid or {}) do set[key] = true end
@@ -405,6 +405,9 @@ function Frame:free_keys()
       local key = override:match "^[^=]*"
       set[key] = set[key] or self.axes[key]
     end
+  end
+  for _, keys in ipairs(self.plan.zip or {}) do
+    for _, key in ipairs(keys) do set[key] = nil end
   end
   return set
 end
