@@ -108,7 +108,8 @@ t.test("failed trials of a newer scale do not hide finished ones, and a line nam
         end
       end
       sweeps.write(folder, { experiment = "ops", axes = { "op" }, columns = { "val_ppl" },
-        scale = scale, trials = trials, source = status, overrides = { scale ~= "" and "scale=" .. scale or nil } })
+        scale = scale, trials = trials, source = status,
+        overrides = { scale ~= "" and "scale=" .. scale or nil } })
     end
     write("", "done")
     write("smoke", "failed")
