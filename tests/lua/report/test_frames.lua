@@ -128,4 +128,25 @@ t.test("failed trials of a newer scale do not hide finished ones, and a line nam
   end)
 end)
 
+t.test("rows and lines of a zip are named by all its keys, or by the one that the report names",
+  function()
+    for _, rows in ipairs { false, "length" } do
+      t.in_folder(function(folder)
+        t.write(folder .. "/x.lua", ([[local tl = require "toeplab"
+return tl.experiment "x" {
+  fixed = { steps = 2 }, zip = { length = { 16, 32 }, batch = { 4, 8 } },
+  trial = function(t, c)
+    for step in t:steps(c.steps) do t:log { loss = c.length + c.batch + step } end
+  end,
+  report = { rows = %s, columns = { "loss" } },
+}]]):format(rows and '"length"' or "nil"))
+        t.toeplab(("run -q '%s/x.lua' -C '%s/r'"):format(folder, folder))
+        local text = t.toeplab(("table x -C '%s/r'"):format(folder))
+        t.holds(text, rows and "\nlength=16 " or "\nbatch=4 length=16 ")
+        t.toeplab(("plot x -C '%s/r' -o '%s/x.svg'"):format(folder, folder))
+        t.holds(t.read(folder .. "/x.svg"), ">batch=4 length=16<", ">batch=8 length=32<")
+      end)
+    end
+  end)
+
 t.done()
