@@ -161,7 +161,6 @@ local function perform(exp, path, overrides, options)
     or counts.taken > 0 and errors.LOCKED or errors.DONE
   if options.only then return code, run.trials end
   summary.conclude(run, counts, began, options)
-  summary.warn_fixed(run, counts, reads)
   summary.check_read(run, counts, reads)
   return code, run.trials
 end
