@@ -245,7 +245,7 @@ function prepare.new(exp, overrides, options)
     or exp.checkpoint
   if not next(checkpoint) then checkpoint = { seconds = CHECKPOINT_SECONDS } end
   return { exp = exp, trials = trials, axes = about.axes, row_keys = about.row_keys,
-    scale = about.values.scale, folder = records.folder(options.dir),
+    scale = about.values.scale, given = about.values.given, folder = records.folder(options.dir),
     checkpoint = checkpoint, jobs = options.jobs or 1, timeout = options.timeout,
     share = options.share or 1, turns = devices.turns(options.share or 1),
     fail_fast = options.fail_fast, threads = options.threads, kept = {}, said = {},

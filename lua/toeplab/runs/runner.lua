@@ -151,6 +151,7 @@ local function perform(exp, path, overrides, options)
   run.progress:expect(#run.trials, run.jobs, skipped)
   run.alert.experiment = #list > 0 and exp.name or run.alert.experiment
   if #list == 0 then launch.release() end
+  if #list > 0 and not exp.searches then summary.note_scale(run, run.given) end
   local counts, reads = go(run, list, next_rounds(run, path, overrides, options, threads, list))
   core.sys.release_signals() -- all results are stored, and a report may run forever
   counts.skipped = run.skipped

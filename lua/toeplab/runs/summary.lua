@@ -61,6 +61,21 @@ local function warn_fixed(run, counts, reads)
     run.scale ~= "" and " at scale " .. run.scale or "")
 end
 
+-- Notes which values of fixed a scale replaces: a key that the script sets there, such as corpus,
+-- has no effect at that scale. Keys of the command line (the set given) count over both.
+function summary.note_scale(run, given)
+  local keys, set = {}, run.exp.scale[run.scale] or {}
+  for _, key in ipairs(sorted_keys(set)) do
+    local value = run.exp.fixed[key]
+    if value ~= nil and not given[key] and json.encode { value } ~= json.encode { set[key] } then
+      keys[#keys + 1] = key
+    end
+  end
+  if #keys == 0 then return end
+  run.progress:note("scale %s replaces the values in fixed of %s", run.scale,
+    table.concat(keys, ", "))
+end
+
 -- Warns after the first trial about axes that it did not read. check_read raises at the end of the
 -- run if no trial has read an axis.
 function summary.warn_axes(run, reads)

@@ -44,6 +44,34 @@ t.test("an axis that no trial reads is an error at every run", function()
   end)
 end)
 
+t.test("a run names the values of fixed that its scale replaces", function()
+  t.in_folder(function(folder)
+    local words = "scale smoke replaces the values in fixed of steps\n"
+    local _, said = trials.run(folder, script, {})
+    t.ok(not said:find("replaces", 1, true), said)
+    _, said = trials.run(folder, script, { "scale=smoke" })
+    t.ok(said:find(words, 1, true), said)
+    _, said = trials.run(folder, script, { "scale=smoke", "steps=3" })
+    t.ok(not said:find("replaces", 1, true), said)
+  end)
+end)
+
+t.test("an undeclared key that the trial of tl.lm takes is refused with the line to add", function()
+  t.in_folder(function(folder)
+    local text = [[local tl = require "toeplab"
+return tl.experiment "lm" { trial = tl.lm.trial, scale = tl.lm.scales {},
+  fixed = tl.lm.fixed {} }
+]]
+    for key, of in pairs { rpe_act = { "tnn_lm", '"relu"' },
+      separator = { "tl.corpus", "VALUE" } } do
+      local code, said = trials.run(folder, text, { key .. "=x" })
+      t.eq(code, 2)
+      t.ok(said:find(("x.lua:3: '%s' is an option of %s, but not a key of this experiment: add "
+        .. "%s = %s to fixed there"):format(key, of[1], key, of[2]), 1, true), said)
+    end
+  end)
+end)
+
 t.test("of many failures it is told what groups them", function()
   t.in_folder(function(folder)
     local code, said = trials.run(folder, script, { "width=-1,-2,-3,-4" })
