@@ -171,7 +171,9 @@ static int permute(lua_State *L)
     tl_tensor *x = glue_tensor(L, 1);
     int        ndim = tl_tensor_ndim(x), axes[TL_MAXDIMS];
     int64_t    given[TL_MAXDIMS];
-    luaL_checktype(L, 2, LUA_TTABLE);
+    if (!lua_istable(L, 2)) {
+        return luaL_error(L, "permute takes a list of axes from 1 on, as x:permute {2, 1, 3}");
+    }
     luaL_argcheck(L, glue_dims(L, 2, given) == ndim, 2, "not one entry per axis");
     for (int i = 0; i < ndim; i++) {
         lua_pushinteger(L, given[i]);

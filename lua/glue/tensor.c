@@ -316,10 +316,13 @@ static int clone(lua_State *L)
 
 static int view(lua_State *L)
 {
-    tl_tensor  *x = glue_tensor(L, 1);
+    tl_tensor *x = glue_tensor(L, 1);
+    if (!lua_istable(L, 3)) {
+        return luaL_error(L, "view takes an offset and a shape, as x:view(0, {2, 8}); for "
+                             "PyTorch's x.view(4, -1) write x:reshape(4, -1)");
+    }
     lua_Integer offset = luaL_checkinteger(L, 2);
     int64_t     dims[TL_MAXDIMS];
-    luaL_checktype(L, 3, LUA_TTABLE);
     int         axes = glue_dims(L, 3, dims);
     tl_tensor **t = glue_push_tensor(L);
     glue_check(L, tl_tensor_view(x, offset, axes, dims, t));

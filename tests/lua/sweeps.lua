@@ -8,14 +8,14 @@ local stored_sweeps = require "toeplab.store.sweeps"
 local sweeps = {}
 
 -- Writes a sweep into folder. s: experiment, scale, script, source, answers, columns, axes, grid
--- (by default all axes), overrides, better, labels, tex, title, success, rule (of seeds added by
--- looks), trials: a list of { config =, seed =, status =, ended =, metrics = {name = value},
+-- (by default all axes), zip, overrides, better, labels, tex, title, success, rule (of seeds added
+-- by looks), trials: a list of { config =, seed =, status =, ended =, metrics = {name = value},
 -- code =, seconds =, curves = {name = {values of the steps 1, 2, ...}}, events =, said = (text)
 -- }. The id of a trial is a hash of the configuration, seed and source.
 function sweeps.write(folder, s)
   local store <close> = records.open(folder, "w")
   local source = s.source or "source"
-  local plan = json.encode { axes = s.axes or {}, grid = s.grid or s.axes or {},
+  local plan = json.encode { axes = s.axes or {}, grid = s.grid or s.axes or {}, zip = s.zip,
     overrides = s.overrides or {}, trials = #s.trials, answers = s.answers, columns = s.columns,
     rule = s.rule, better = s.better, labels = s.labels, tex = s.tex, title = s.title,
     success = s.success }

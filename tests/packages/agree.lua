@@ -219,5 +219,18 @@ test("Docker's context leaves out what git ignores", function()
   end
 end)
 
+test("git ignores what commands write below results/, but not what is committed", function()
+  for _, path in ipairs { "figures/quickstart-loss.svg", "reports/quickstart.html",
+    "tables/theorem1.md", "runs/ab/cd/run.jnl", "sweeps/1.json", "runs.db", "runs.db-wal", "lock",
+    "news", "alert.log", "changes/0.diff", "slurm/1/job.sh", "at-work/1", "claims/1" } do
+    local found = false
+    for line in read(".gitignore"):gmatch "[^\n]+" do
+      local pattern = line:gsub("[%.%-]", "%%%0"):gsub("%*", "[^/]*")
+      found = found or ("/results/" .. path):find("^" .. pattern) ~= nil
+    end
+    assert(found, ".gitignore lacks results/" .. path)
+  end
+end)
+
 print(("%d passed, %d failed"):format(passed, failed))
 os.exit(failed == 0)

@@ -48,6 +48,11 @@ function status.show(store, sweep)
   local header = { "  id", "trial", "step", "loss", "for" }
   for _, row in ipairs(rows) do header[6] = row[6] and "job" or header[6] end
   if #rows > 0 then text_table.print(header, rows) end
+  local earlier = by_status.done and 0 or sweeps.done_earlier(store, sweep)
+  if earlier > 0 then
+    print(("  of earlier commands: %d done (toeplab ls %s status=done)"):format(earlier,
+      sweep.experiment))
+  end
 end
 
 -- Counts the tasks of a submission (slurm.open) by state, each with the reason why it waits.

@@ -16,6 +16,7 @@ local models = require "toeplab.models"
 local options = require "toeplab.base.options"
 local optim = require "toeplab.train.optim"
 local overlay = require "toeplab.base.overlay"
+local overrides = require "toeplab.trials.overrides"
 local plan = require "toeplab.trials.plan"
 local recorded = require "toeplab.tasks.recorded"
 local suggest = require "toeplab.base.suggest"
@@ -291,5 +292,20 @@ end
 -- If the trial of an experiment is this function, lm.check rejects invalid values of its keys
 -- before any trial runs.
 plan.checks[lm.trial] = lm.check
+
+-- Returns the function that takes a key which the experiment does not declare, and the value that
+-- leaves it as it is, or a word for its type; nil if none takes it.
+overrides.takes[lm.trial] = function(key)
+  for _, of in ipairs { { "tl.corpus", corpus.spec },
+    { "tl.blocks", options.declared["tl.blocks"] }, { "tnn_lm", models.options "tnn_lm" },
+    { "tl.optim.adam", optim.specs.adam } } do
+    for _, o in ipairs(options.describe(of[2])) do
+      if o.name == key then
+        local quoted = o.type == "string" and o.default ~= "" and ('"%s"'):format(o.default)
+        return of[1], quoted or o.default ~= "" and o.default or "VALUE"
+      end
+    end
+  end
+end
 
 return suggest.strict("lm", lm)

@@ -71,8 +71,8 @@ local function check_keys(list, filters)
   end
 end
 
--- Returns the newest sweep of an experiment and scale that has results, else the newest of all, so
--- that a published table stays filled while another experiment begins to answer it.
+-- Returns the newest sweep that has results, else the newest of all, so that a table stays filled
+-- while a run at another scale, or of another experiment that answers it, begins or fails.
 local function with_results(store, list)
   for _, s in ipairs(list) do
     if store:rows([[SELECT 1 AS one FROM v_members m JOIN v_trials t ON t.id = m.trial
@@ -85,6 +85,21 @@ end
 
 -- Returns the name of the experiment and scale of a sweep, or of a frame.
 local function title_of(s) return s.experiment .. (s.scale ~= "" and " scale=" .. s.scale or "") end
+
+-- Returns the titles of the experiments and scales of sweeps, in their order, each once, as words
+-- that select them: without a scale as "NAME scale=", if the others have one.
+local function titles_of(list)
+  local titles, seen, scaled = {}, {}, {}
+  for _, s in ipairs(list) do scaled[s.experiment] = scaled[s.experiment] or s.scale ~= "" end
+  for _, s in ipairs(list) do
+    local title = title_of(s)
+    if not seen[title] then
+      titles[#titles + 1] = title .. (s.scale == "" and scaled[s.experiment] and " scale=" or "")
+    end
+    seen[title] = true
+  end
+  return titles
+end
 
 -- Sets the fields of a frame that follow from its sweeps: axes (the set of keys that vary), between
 -- (those that vary only from command to command, for example because two gave a different lr=),
@@ -113,21 +128,20 @@ end
 -- Returns the frame of the newest sweep that fits the filters and that `what` and name select:
 -- "answers" and the id of a published table, "experiment" and its name, or "sweep" and its number,
 -- for its trials alone. Its fields are store, experiment, scale, script, plan (of the newest
--- sweep), sweeps (newest first), the fields of set_axes, and others (the other experiments and
--- scales that `what` and name select). If no sweep fits, returns nil and the list of all of these.
+-- sweep), sweeps (newest first), the fields of set_axes, others (the other experiments and scales
+-- that `what` and name select) and newer (one of these, if its sweep is newer but has no result).
+-- If no sweep fits, returns nil and the list of all of these.
 function frames.find(store, what, name, filters)
-  local list, others, seen = {}, {}, {}
-  local all = with_trials(store, what, name)
+  local list, all = {}, with_trials(store, what, name)
+  local others = titles_of(all)
   for _, s in ipairs(all) do
     if fits(s, filters) then list[#list + 1] = s end
-    if not seen[title_of(s)] then others[#others + 1] = title_of(s) end
-    seen[title_of(s)] = true
   end
   if #list == 0 then
     check_keys(all, filters)
     return nil, others
   end
-  local first = what == "answers" and with_results(store, list) or list[1]
+  local first, newest = with_results(store, list), list[1]
   if what == "answers" then list = with_trials(store, "experiment", first.experiment) end
   local self = setmetatable({ store = store, filters = filters, experiment = first.experiment,
     scale = first.scale, sweeps = {}, otherwise = {}, others = {} }, Frame)
@@ -139,7 +153,11 @@ function frames.find(store, what, name, filters)
   end
   set_axes(self)
   for _, label in ipairs(others) do
-    if label ~= self:title() then table.insert(self.others, label) end
+    local title = label:gsub(" scale=$", "")
+    if title ~= self:title() then
+      self.newer = title == title_of(newest) and label or self.newer
+      table.insert(self.others, label)
+    end
   end
   return self
 end
@@ -238,6 +256,10 @@ function Frame:left_out()
     parts[#parts + 1] = ("%s that chose the %s in another way (%s)"):format(
       quantity.count(#self.otherwise, "command"), self.plan.tuned_key
       or self.otherwise[1].plan.tuned_key, table.concat(places, ", ", 1, #self.otherwise))
+  end
+  if self.newer then
+    parts[#parts + 1] = ("the newer %s, of which no trial is done (toeplab ls %s)"):format(
+      self.newer, self.newer)
   end
   return #parts > 0 and "left out: " .. table.concat(parts, "; ") or nil
 end
@@ -396,7 +418,7 @@ end
 -- ---- Commands ---------------------------------------------------------------------------------
 
 -- Returns the set of the keys that a command can set independently: axes of grid that no rule of
--- `when` uses, and keys that commands have set.
+-- `when` uses, and keys that commands have set, except those of a zip.
 function Frame:free_keys()
   local set = overlay(self.between)
   for _, key in ipairs(self.plan.grid or {}) do set[key] = true end
@@ -405,6 +427,9 @@ function Frame:free_keys()
       local key = override:match "^[^=]*"
       set[key] = set[key] or self.axes[key]
     end
+  end
+  for _, keys in ipairs(self.plan.zip or {}) do
+    for _, key in ipairs(keys) do set[key] = nil end
   end
   return set
 end

@@ -174,12 +174,26 @@ local function naming(list, key)
   return text > 0 and text + count or 0
 end
 
--- Shortens the labels of groups whose keys vary together, as in a zip or in named rows: leaves out
--- keys without which all labels still differ, the worst names first.
+-- Returns the set of the keys that the newest sweep of each experiment varied in a zip.
+local function zipped(set)
+  local keys = {}
+  for _, name in ipairs(set.experiments) do
+    local newest = sweeps.find(set.store, "experiment", name)[1]
+    for _, list in ipairs(newest and set.store:object(newest.plan).zip or {}) do
+      for _, key in ipairs(list) do keys[key] = true end
+    end
+  end
+  return keys
+end
+
+-- Shortens the labels of groups whose keys vary together, as in named rows: leaves out keys without
+-- which all labels still differ, the worst names first. Keys of a zip stay.
 local function shorten(set, list, o)
-  local all, dropped = {}, {}
+  local all, dropped, stay = {}, {}, zipped(set)
   for _, g in ipairs(list) do
-    for _, key in ipairs(g.keys) do all[key] = all[key] or naming(list, key) end
+    for _, key in ipairs(g.keys) do
+      all[key] = not stay[key] and (all[key] or naming(list, key)) or nil
+    end
   end
   local order = sorted_keys(all)
   table.sort(order, function(a, b)

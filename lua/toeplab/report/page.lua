@@ -278,7 +278,7 @@ local function interventions(page)
   local rows = {}
   for _, t in ipairs(page.trials) do
     for _, e in ipairs(page.store:rows([[SELECT kind, step, text FROM v_events
-        WHERE trial = ? AND kind <> 'part' ORDER BY created, step]], { t.id })) do
+        WHERE trial = ? AND kind NOT IN ('part', 'unread') ORDER BY created, step]], { t.id })) do
       if #rows < ROWS then
         rows[#rows + 1] = { code(t.id:sub(1, 12)), t.label, e.kind, e.step, e.text }
       end

@@ -58,8 +58,18 @@ local function row_keys(frame, columns, trials, wanted)
   return keys
 end
 
--- Labels the groups by the keys that distinguish them. Of keys that vary together, as in a zip,
--- those in the set `wanted` stay.
+-- Adds the keys of each zip of which the set `wanted` has none: a row that names only one of them
+-- does not say what was compared.
+local function add_zips(frame, wanted)
+  for _, keys in ipairs(frame.plan.zip or {}) do
+    local some = false
+    for _, key in ipairs(keys) do some = some or wanted[key] end
+    for _, key in ipairs(some and {} or keys) do wanted[key] = true end
+  end
+end
+
+-- Labels the groups by the keys that distinguish them. Of keys that vary together, those in the set
+-- `wanted` stay.
 local function name_groups(list, keys, wanted)
   local kept = table.move(keys, 1, #keys, 1, {})
   local function distinct()
@@ -331,6 +341,7 @@ function tables.fill(published, frame, metrics)
     local match = published_tables.matcher(from.rows, frame.axes)
     local wanted, rows = published_tables.keys(from.rows), frame.plan.rows
     for _, key in ipairs(type(rows) == "table" and rows or { rows }) do wanted[key] = true end
+    add_zips(frame, wanted)
     local keys = row_keys(frame, from.columns, result.trials, wanted)
     list = split(result.trials, keys)
     for _, group in ipairs(list) do group.row = match(group.trials[1].point.values) end

@@ -245,7 +245,7 @@ function prepare.new(exp, overrides, options)
     or exp.checkpoint
   if not next(checkpoint) then checkpoint = { seconds = CHECKPOINT_SECONDS } end
   return { exp = exp, trials = trials, axes = about.axes, row_keys = about.row_keys,
-    scale = about.values.scale, folder = records.folder(options.dir),
+    scale = about.values.scale, given = about.values.given, folder = records.folder(options.dir),
     checkpoint = checkpoint, jobs = options.jobs or 1, timeout = options.timeout,
     share = options.share or 1, turns = devices.turns(options.share or 1),
     fail_fast = options.fail_fast, threads = options.threads, kept = {}, said = {},
@@ -290,6 +290,13 @@ function prepare.set_provenance(run, words, threads)
   return about
 end
 
+-- Returns the lists of keys that vary together; nil if there are none.
+local function zipped_keys(exp)
+  local lists = {}
+  for i, axes in ipairs(exp.zips) do lists[i] = sorted_keys(axes) end
+  return lists[1] and lists
+end
+
 -- Inserts the rows of the sweep and of its trials. Returns the id of the sweep.
 function prepare.enlist(run, path, overrides, options, threads)
   local about = prepare.set_provenance(run,
@@ -299,7 +306,8 @@ function prepare.enlist(run, path, overrides, options, threads)
   local sweep = { experiment = exp.name, script = path, source = exp.text,
     sha256 = core.sha256(exp.text), command = about.command, scale = run.scale,
     plan = json.encode { axes = run.axes, row_keys = run.row_keys, grid = free_keys(exp),
-      overrides = secrets.words(overrides), trials = chosen.all or #run.trials,
+      zip = zipped_keys(exp), overrides = secrets.words(overrides),
+      trials = chosen.all or #run.trials,
       rule = chosen.rule and chosen.rule.text, with = chosen.with, metric = chosen.metric,
       answers = exp.answers, better = next(exp.better) and exp.better or nil,
       tuned = tuning.describe(exp), tuned_key = exp.tuned and exp.tune.key or nil,

@@ -151,6 +151,7 @@ local function perform(exp, path, overrides, options)
   run.progress:expect(#run.trials, run.jobs, skipped)
   run.alert.experiment = #list > 0 and exp.name or run.alert.experiment
   if #list == 0 then launch.release() end
+  if #list > 0 and not exp.searches then summary.note_scale(run, run.given) end
   local counts, reads = go(run, list, next_rounds(run, path, overrides, options, threads, list))
   core.sys.release_signals() -- all results are stored, and a report may run forever
   counts.skipped = run.skipped
@@ -161,7 +162,6 @@ local function perform(exp, path, overrides, options)
     or counts.taken > 0 and errors.LOCKED or errors.DONE
   if options.only then return code, run.trials end
   summary.conclude(run, counts, began, options)
-  summary.warn_fixed(run, counts, reads)
   summary.check_read(run, counts, reads)
   return code, run.trials
 end

@@ -6,6 +6,7 @@ local json = require "toeplab.base.json"
 local progress = require "toeplab.base.progress"
 local mean_table = require "toeplab.report.mean_table"
 local overlay = require "toeplab.base.overlay"
+local prepare = require "toeplab.runs.prepare"
 local rounds = require "toeplab.runs.rounds"
 local rows = require "toeplab.trials.rows"
 local sheet = require "toeplab.report.script_report"
@@ -25,11 +26,28 @@ local function narrowed(run, key)
   return #(run.exp:axes()[key] or {}) > 1
 end
 
+-- Adds to the set reads the keys that finished trials of the run read, also in earlier runs. Their
+-- workers recorded the other keys (worker.lua); earlier releases, and trials that resumed, recorded
+-- none, and count as having read all.
+local function add_stored_reads(run, reads)
+  local unread = {}
+  for _, row in ipairs(run.records:rows "SELECT trial, text FROM v_events WHERE kind = 'unread'") do
+    unread[row.trial] = row.text
+  end
+  for _, t in ipairs(run.trials) do
+    local skip = {}
+    for key in (unread[t.id] or ""):gmatch "%S+" do skip[key] = true end
+    for key in pairs(prepare.is_finished(run.exp, t.status) and t.config or {}) do
+      reads[key] = reads[key] or not skip[key]
+    end
+  end
+end
+
 -- Warns about keys of fixed or rows that no trial read, which may be misspelt (weight_deacy). Does
--- not warn if some trials did not run now, or the command omitted values of an axis, because those
--- trials may read the key; nor if a scale was chosen, because it may not need the key.
-function summary.warn_fixed(run, counts, reads)
-  if counts.done ~= #run.trials or run.scale ~= "" then return end
+-- not warn if some trials are not done, or the command omitted values of an axis, because those
+-- trials may read the key.
+local function warn_fixed(run, counts, reads)
+  if counts.done + counts.skipped ~= #run.trials then return end
   for _, key in ipairs(sorted_keys(run.exp:axes())) do
     if narrowed(run, key) then return end
   end
@@ -38,8 +56,24 @@ function summary.warn_fixed(run, counts, reads)
     if not reads[key] and not run.exp.always[key] then unread[#unread + 1] = key end
   end
   if #unread == 0 then return end
-  run.progress:warn("%s: no trial read %s: is the name misspelt, or is the key not needed?",
-    run.exp:where(unread[1]), "'" .. table.concat(unread, "', '") .. "'")
+  run.progress:warn("%s: no trial read %s%s: is the name misspelt, or is the key not needed?",
+    run.exp:where(unread[1]), "'" .. table.concat(unread, "', '") .. "'",
+    run.scale ~= "" and " at scale " .. run.scale or "")
+end
+
+-- Notes which values of fixed a scale replaces: a key that the script sets there, such as corpus,
+-- has no effect at that scale. Keys of the command line (the set given) count over both.
+function summary.note_scale(run, given)
+  local keys, set = {}, run.exp.scale[run.scale] or {}
+  for _, key in ipairs(sorted_keys(set)) do
+    local value = run.exp.fixed[key]
+    if value ~= nil and not given[key] and json.encode { value } ~= json.encode { set[key] } then
+      keys[#keys + 1] = key
+    end
+  end
+  if #keys == 0 then return end
+  run.progress:note("scale %s replaces the values in fixed of %s", run.scale,
+    table.concat(keys, ", "))
 end
 
 -- Warns after the first trial about axes that it did not read. check_read raises at the end of the
@@ -59,8 +93,8 @@ function summary.warn_axes(run, reads)
 end
 
 -- Raises if no trial read an axis: all its values then gave the same trial.
-function summary.check_read(run, counts, reads)
-  if counts.done == 0 then return end
+local function check_axes(run, counts, reads)
+  if counts.done + counts.skipped == 0 then return end
   rows.add_reads(run.exp.rows, reads)
   for _, key in ipairs(run.axes) do
     if not reads[key] and not narrowed(run, key) then
@@ -68,6 +102,14 @@ function summary.check_read(run, counts, reads)
         run.exp:where(key), key)
     end
   end
+end
+
+-- Warns about fixed keys, and raises for an axis, that no trial read, now or in an earlier run.
+-- reads: the set of the keys that trials read now.
+function summary.check_read(run, counts, reads)
+  add_stored_reads(run, reads)
+  warn_fixed(run, counts, reads)
+  check_axes(run, counts, reads)
 end
 
 -- Returns the set of the names of all metrics that the trials logged.

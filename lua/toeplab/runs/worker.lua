@@ -20,6 +20,7 @@ local identity = require "toeplab.trials.identity"
 local journal = require "toeplab.store.journal"
 local launch = require "toeplab.runs.launch"
 local provenance = require "toeplab.trials.provenance"
+local rows_of_keys = require "toeplab.trials.rows"
 local secrets = require "toeplab.base.secrets"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -107,7 +108,17 @@ local function protected(handle, handler)
   end
 end
 
--- Runs a trial. Returns whether it is done, why not, and its handle.
+-- Returns the keys that a trial did not read, as words; nil if there are none.
+local function unread(exp, t, reads)
+  local list = {}
+  rows_of_keys.add_reads(exp.rows, reads)
+  for _, key in ipairs(sorted_keys(t.config)) do
+    list[#list + 1] = not reads[key] and not exp.always[key] and key ~= "seed" and key or nil
+  end
+  return list[1] and table.concat(list, " ")
+end
+
+-- Runs a trial. Returns whether it is done, why not, its handle, and unread(...).
 local function call(self, t, rows)
   local c, resumes = config.new(t.config), #rows:checkpoints() > 0
   local handle = trial.new {
@@ -132,7 +143,7 @@ local function call(self, t, rows)
   for key in pairs(resumes and t.config or {}) do reads[key] = true end
   config.add_reads(c, reads)
   send("read", table.unpack(sorted_keys(reads)))
-  return ok, why, handle
+  return ok, why, handle, unread(self.exp, t, reads)
 end
 
 local function perform(self, t, attempt, seconds)
@@ -155,7 +166,7 @@ local function perform(self, t, attempt, seconds)
     send("diverged", why)
   end)
   self.artifacts = {}
-  local ok, problem, handle = call(self, t, rows)
+  local ok, problem, handle, unread_keys = call(self, t, rows)
   -- Whether it ended because it could not store results. The handler has added the script's line.
   local storing = not ok and handle.unstored ~= nil
     and errors.text(problem):find(errors.text(handle.unstored), 1, true) ~= nil
@@ -171,6 +182,10 @@ local function perform(self, t, attempt, seconds)
   local lines = { { "end", status, why, ended, used, core.sys.now(), n = 6 } }
   -- A pruned trial never resumes from its checkpoint, so its step is the last one that it made.
   if ended == "pruned" then table.insert(lines, 1, { "step", handle.step, used }) end
+  -- A later run that finds the trial done warns of these keys (summary.lua).
+  if ok and unread_keys then
+    table.insert(lines, 1, { "event", handle.step, "unread", unread_keys, core.sys.now() })
+  end
   -- The trial is done only if this record is written; the disk may be full.
   local written, failure = pcall(writer.add, writer, lines, true)
   if ok and not written then

@@ -59,6 +59,14 @@ function sweeps.last(store, experiment)
     { experiment, n = 1 })
 end
 
+-- Returns the number of done trials of the experiment of a sweep {id=, experiment=} that other
+-- sweeps have.
+function sweeps.done_earlier(store, sweep)
+  return store:rows([[SELECT count(*) AS count FROM trials WHERE experiment = ? AND status = 'done'
+    AND trashed IS NULL AND id NOT IN (SELECT trial FROM members WHERE sweep = ?)]],
+    { sweep.experiment, sweep.id })[1].count
+end
+
 -- Lists for each published table the newest sweep with trials that answers it: {answers= (the
 -- table's id), id=, experiment=, scale=}.
 function sweeps.answering(store)

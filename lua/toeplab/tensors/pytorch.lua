@@ -53,9 +53,14 @@ pytorch.ours = {
   DataLoader = "data:batch(step), where data = tl.corpus(...)",
 }
 
--- Returns the end of a message about an unknown name that is one of PyTorch's, else nil.
+-- Returns the end of a message about an unknown name that is one of PyTorch's, else nil. A name
+-- that ends in _ is an operation in place.
 function pytorch.hint(name)
-  local ours = pytorch.ours[name]
+  local ours, base = pytorch.ours[name], tostring(name):match "^(%a[%w_]*[^_])_$"
+  if not ours and base then
+    return ("; x:fill(v) and x:copy(y) alone change a tensor in place: assign the result, as in "
+      .. "x = %s"):format(pytorch.ours[base] or ("x:%s(...)"):format(base))
+  end
   return ours and ("; for PyTorch's '%s' write %s"):format(name, ours)
 end
 

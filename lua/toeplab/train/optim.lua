@@ -83,6 +83,10 @@ local function owns(self, i) return not self.team or self.owners[i] == self.team
 -- of the parameters, whose moments it alone has, and sends them to the others (ZeRO-1, Rajbhandari
 -- et al. 2020).
 local function optimizer(kind, model, o, moments, update)
+  if type(model) ~= "table" or not model.parameters then
+    error(kind .. ": takes the model itself, as in tl.optim.adam(model, { lr = 1e-3 }), not its "
+      .. "parameters", 3)
+  end
   local self = setmetatable({ kind = kind, opt = o, update = update, steps = 0,
     factor = 1.0 }, Optimizer)
   self.rate = schedule_of(o)

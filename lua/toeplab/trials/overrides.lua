@@ -8,7 +8,9 @@ local sequential = require "toeplab.trials.sequential"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
-local overrides = {}
+-- takes: trial functions of the library -> a function key -> what takes an undeclared key: the name
+-- of a function and the option's default or type; nil if nothing does.
+local overrides = { takes = setmetatable({}, { __mode = "k" }) }
 
 local function integer_list(word, text, least)
   local list = config.parse_list(text, { 1 })
@@ -111,6 +113,14 @@ end
 local function refuse_key(exp, key)
   if key == "draws" then
     errors.usage("%s: draws requires random, which this experiment does not declare", exp.file)
+  end
+  local takes = overrides.takes[exp.trial]
+  local what, example = nil, nil
+  if takes then what, example = takes(key) end
+  if what then
+    errors.usage("%s: '%s' is an option of %s, but not a key of this experiment: add %s = %s to "
+      .. "fixed there, and the command line can set it", exp:where("fixed"), key, what, key,
+      example)
   end
   local names = exp:keys()
   table.move({ "seed", "seeds", "scale", "draws", "compare" }, 1, 5, #names + 1, names)

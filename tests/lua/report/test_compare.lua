@@ -343,7 +343,7 @@ t.test("the command for more seeds runs only the compared trials, if their key i
     t.eq({ more(list, "op=tno op=fd task=lm") }, { "56", "op=tno,fd task=lm seeds=33" })
     t.eq({ more(list, "op=tno op=fd task=lm", { "op" }) }, -- task belongs to a zip
       { "56", "op=tno,fd seeds=33" })
-    t.eq({ more(list, "op=tno op=fd task=lm", { "task" }) }, { "56", "seeds=33" })
+    t.eq({ more(list, "op=tno op=fd task=lm", { "task" }) }, { "56", "task=lm seeds=33" })
   end)
 
 t.test("the command for more seeds runs as it is printed", function()

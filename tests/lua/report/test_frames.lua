@@ -97,4 +97,56 @@ t.test("a table names the corpus of which its trials used only a part", function
   end)
 end)
 
+t.test("failed trials of a newer scale do not hide finished ones, and a line names them", function()
+  t.in_folder(function(folder)
+    local function write(scale, status)
+      local trials = {}
+      for seed = 1, 3 do
+        for op, value in pairs { tno = 20.0, fd = 21 } do
+          trials[#trials + 1] = { config = { op = op, of = scale }, seed = seed, status = status,
+            metrics = { val_ppl = value + seed % 2 } }
+        end
+      end
+      sweeps.write(folder, { experiment = "ops", axes = { "op" }, columns = { "val_ppl" },
+        scale = scale, trials = trials, source = status,
+        overrides = { scale ~= "" and "scale=" .. scale or nil } })
+    end
+    write("", "done")
+    write("smoke", "failed")
+    local line = "the newer ops scale=smoke, of which no trial is done (toeplab ls ops scale=smoke)"
+    t.holds(t.toeplab(("table ops -C '%s'"):format(folder)), "ops: experiment ops\n",
+      "also in this folder: ops scale=smoke", "left out: " .. line)
+    t.holds(run(folder, "op=tno op=fd"), "ops: val_ppl", line)
+    t.holds(t.toeplab(("table ops scale=smoke -C '%s'"):format(folder)), "failed",
+      "also in this folder: ops scale=")
+    t.holds(t.toeplab(("status -C '%s'"):format(folder)), "ops  6 trials: 6 failed",
+      "of earlier commands: 6 done (toeplab ls ops status=done)")
+    write("smoke", "done")
+    local text = t.toeplab(("table ops -C '%s'"):format(folder))
+    t.holds(text, "ops scale=smoke: 6 done", "also in this folder: ops scale=")
+    t.ok(not text:find "the newer")
+  end)
+end)
+
+t.test("rows and lines of a zip are named by all its keys, or by the one that the report names",
+  function()
+    for _, rows in ipairs { false, "length" } do
+      t.in_folder(function(folder)
+        t.write(folder .. "/x.lua", ([[local tl = require "toeplab"
+return tl.experiment "x" {
+  fixed = { steps = 2 }, zip = { length = { 16, 32 }, batch = { 4, 8 } },
+  trial = function(t, c)
+    for step in t:steps(c.steps) do t:log { loss = c.length + c.batch + step } end
+  end,
+  report = { rows = %s, columns = { "loss" } },
+}]]):format(rows and '"length"' or "nil"))
+        t.toeplab(("run -q '%s/x.lua' -C '%s/r'"):format(folder, folder))
+        local text = t.toeplab(("table x -C '%s/r'"):format(folder))
+        t.holds(text, rows and "\nlength=16 " or "\nbatch=4 length=16 ")
+        t.toeplab(("plot x -C '%s/r' -o '%s/x.svg'"):format(folder, folder))
+        t.holds(t.read(folder .. "/x.svg"), ">batch=4 length=16<", ">batch=8 length=32<")
+      end)
+    end
+  end)
+
 t.done()

@@ -222,6 +222,10 @@ test("a name of PyTorch is answered by ours", function()
     raises(function() return tl[name] end, "toeplab has no '" .. name .. "'; " .. message)
     raises(function() return x[name] end, "a tensor has no method '" .. name .. "'; " .. message)
   end
+  raises(function() return x:add_(1) end, "assign the result, as in x = a %+ b")
+  raises(function() return x:exp_() end, "assign the result, as in x = x:exp%(...%)")
+  raises(function() return x:view(2, -1) end, "x%.view%(4, %-1%) write x:reshape%(4, %-1%)")
+  raises(function() return x:permute(2, 1) end, "as x:permute {2, 1, 3}")
   raises(function() return tl.matmull end, "did you mean 'matmul'")
 end)
 

@@ -136,6 +136,8 @@ test("options of optimisers are strict", function()
   raises(tl.optim.adam, "'kind' = 'adamax' is not one of", m, { kind = "adamax" })
   raises(tl.optim.adam, "schedule.cosine: option 'steps' is required", m, { schedule = "cosine" })
   raises(tl.optim.adam, "no parameter to train", nn.Dropout(0.1))
+  raises(tl.optim.adam, "takes the model itself, as in tl%.optim%.adam%(model",
+    nn.Linear(2, 2):parameters())
   raises(function() return tl.optim.adamm end, "did you mean 'adam'")
 end)
 

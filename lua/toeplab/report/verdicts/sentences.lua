@@ -6,6 +6,7 @@ local judgement = require "toeplab.report.verdicts.judgement"
 local learning_curves = require "toeplab.report.verdicts.learning_curves"
 local config = require "toeplab.base.config"
 local quantity = require "toeplab.base.quantity"
+local reruns = require "toeplab.report.verdicts.reruns"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
 local sentences = {}
@@ -82,36 +83,6 @@ local function needed(result, resolve)
   return most, lacks, least
 end
 
--- Returns the keys that a command sets to run only the compared trials, key -> value; nil if it
--- cannot set the compared key by itself.
-local function chosen(result)
-  local alone, at, both = result.frame:free_keys(), {}, compare.together(result.sides, "done")
-  local function only(trials, key) -- a value that all of them have
-    local count, _, value = compare.distinct(trials, key)
-    if alone[key] and count == 1 and type(value) ~= "table" then return value end
-  end
-  for key in pairs(result.frame.filters) do at[key] = only(both, key) end
-  at[result.key] = {}
-  for s, side in ipairs(result.sides) do
-    at[result.key][s] = only(side.done, result.key)
-    if at[result.key][s] == nil then return nil end
-  end
-  return at
-end
-
--- Returns the newest sweep of the frame that has trials of all sides; nil if none did.
-local function sweep_of_all(result)
-  for _, s in ipairs(result.frame.sweeps) do
-    local all = true
-    for _, side in ipairs(result.sides) do
-      local sql = "SELECT 1 AS one FROM v_members WHERE sweep = ? AND trial = ? LIMIT 1"
-      local t = side.done[1]
-      all = all and t and #result.frame.store:rows(sql, { s.id, t.id }) > 0
-    end
-    if all then return s end
-  end
-end
-
 -- Returns how many trials are missing for n seeds on all sides.
 local function lacking(sides, n)
   local have, count = {}, 0
@@ -142,9 +113,10 @@ local function more_seeds(result, resolve, duration)
   end
   local trials = lacking(result.sides, n)
   local time = result.seconds and ", about " .. duration(trials * result.seconds) or ""
+  local commands = reruns(result.frame, result.key, compare.together(result.sides, "done"),
+    "seeds=" .. n)
   return { ("%s, 4 times in 5: about %d seeds in all, %s more%s"):format(what, n,
-    quantity.count(trials, "trial"), time),
-    result.frame:command(chosen(result), "seeds=" .. n, sweep_of_all(result)) }
+    quantity.count(trials, "trial"), time), table.unpack(commands) }
 end
 
 -- Returns lines that name the values of a tuned key with which the rows were compared; none if no
