@@ -58,6 +58,16 @@ t.test("a sweep is named by its number, and the newest reports what it leaves ou
   end)
 end)
 
+t.test("a row of one pair does not hide that the others' p rests on Student's t", function()
+  t.in_folder(function(folder)
+    local list = pairs_of(5, 1.0)
+    for _, op in ipairs { "tno", "fd" } do list[#list + 1] = { op, "mt", 1, 7 } end
+    write(folder, list)
+    t.holds(run(folder, "op=tno op=fd"), "mt: one pair: no difference can be judged",
+      "p rests on Student's t, which takes the differences as normal: with 5 paired seeds the")
+  end)
+end)
+
 t.test("settings that differ only in the last bit are two, each with a name", function()
   t.in_folder(function(folder)
     local low, high = 0.3, 0.1 + 0.2

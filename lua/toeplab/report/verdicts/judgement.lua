@@ -145,12 +145,12 @@ function judgement.judge_success(list)
   end
 end
 
--- Returns a warning if the fewest pairs of a judged list cannot reach significance by the sign
--- test, which assumes no distribution; nil if they can.
+-- Returns a warning if the fewest pairs of a judged list that have a p cannot reach significance by
+-- the sign test, which assumes no distribution; nil if they can.
 function judgement.least_pairs(list, ratio)
   local fewest, needed = nil, 1
   for _, c in ipairs(list) do
-    if #c.x > 0 and (not fewest or #c.x < #fewest.x) then fewest = c end
+    if #c.x > 1 and (not fewest or #c.x < #fewest.x) then fewest = c end
   end
   if not fewest then return nil end
   local n, alpha = #fewest.x, judgement.ALPHA / math.max(1, fewest.tests)
@@ -158,7 +158,7 @@ function judgement.least_pairs(list, ratio)
     return math.min(1.0, stats.least_p(count) * judgement.ALPHA / judgement.alpha(fewest, count))
   end
   while least_p(needed) >= alpha do needed = needed + 1 end
-  if n == 1 or n >= needed then return nil end
+  if n >= needed then return nil end
   return ("p rests on Student's t, which takes the %s as normal: with %s the sign-flip "
     .. "test cannot reach p < %.2g%s (its smallest p is %.4g); with %d it can"):format(
     ratio and "log ratios" or "differences", quantity.count(n, "paired seed"), alpha,

@@ -7,6 +7,7 @@ local learning_curves = require "toeplab.report.verdicts.learning_curves"
 local config = require "toeplab.base.config"
 local quantity = require "toeplab.base.quantity"
 local sorted_keys = require "toeplab.base.sorted_keys"
+local yardsticks = require "toeplab.report.yardsticks"
 
 local sentences = {}
 
@@ -15,6 +16,12 @@ local MOST = 1000 -- seeds that a command is proposed for
 -- Returns a phrase about the seeds of a row without a result.
 local function lost_text(row)
   return quantity.count(row.lost, "seed") .. " ended without a result"
+end
+
+-- Returns the sentence of a row whose models have learnt too little for a claim.
+local function untrained_text(row)
+  return "cannot tell: both sides predict worse than " .. row.untrained
+    .. ", so nothing may be claimed before they are trained better"
 end
 
 local function success_sentence(result, row)
@@ -28,6 +35,7 @@ local function success_sentence(result, row)
     and " after Holm's correction for " .. row.tests .. " rows" or "")
   return text .. (row.claimed and (row.good == "b" and "more often, " or "less often, ")
     or row.lost > 0 and lost_text(row) .. ", so nothing may be claimed; "
+    or row.untrained and untrained_text(row) .. "; "
     or "undecided, ") .. p
 end
 
@@ -37,6 +45,7 @@ local function sentence_of(result, row)
   local n, ratio, where = #row.x, result.ratio, #result.rows > 1 and row.label .. ": " or ""
   if n == 0 then return where .. "no seed has both" end
   if n == 1 then return where .. "one pair: no difference can be judged" end
+  if row.untrained then return where .. untrained_text(row) end
   local by = ratio and "ratio" or "by"
   if row.claimed then
     local subject = where .. result.key .. "=" .. row.setting
@@ -73,7 +82,8 @@ local function needed(result, resolve)
   local most, least, lacks = nil, math.huge, false
   for _, row in ipairs(result.rows) do
     local mean = resolve and (result.ratio and math.log(1 + resolve) or resolve)
-      or row.p and not row.claimed and not row.flattered and row.half > 0 and row.mean
+      or row.p and not row.claimed and not row.flattered and not row.untrained and row.half > 0
+        and row.mean
     local n = mean and row.half and judgement.seeds(row, row.tests, mean)
     if n then
       most, least, lacks = math.max(most or n, n), math.min(least, #row.x), lacks or n > #row.x
@@ -210,6 +220,8 @@ function sentences.of(result, resolve, duration)
     lines[#lines + 1], alone = sentence_of(result, row), alone + row.alone
   end
   if result.curves then crossings(result, lines) end
+  local simple = result.curves and {} or yardsticks.lines(result.yardsticks, result.metric)
+  table.move(simple, 1, #simple, #lines + 1, lines)
   for _, a in ipairs(result.along) do
     lines[#lines + 1] = ("%s varies with %s: %s and %s"):format(a.name, result.key,
       table.concat(a, ", ", 1, #a - 1), a[#a])
