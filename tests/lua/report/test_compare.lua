@@ -431,7 +431,7 @@ t.test("wrong arguments are usage errors", function()
       ["op=x"] = "has op=x (there are: fd, tno)",
       ["ops --baseline tno"] = "--baseline takes KEY=A, got 'tno'",
       ["ops --baseline oq=tno"] = "'oq' does not vary in ops",
-      ["ops --baseline op=tno op=tno"] = "op has no other value",
+      ["ops --baseline op=tno op=tno"] = "leaves only tno: drop the word",
       ["op=tno op=fd task=lm task=x"] = "one key at a time; 'task=x' varies another",
       ["op=tno op=nix"] = "no trial of ops scale=laptop has op=nix (there are: fd, tno)",
       ["op=tno op=fdd"] = "has op=fdd; did you mean 'fd'? (there are: fd, tno)",

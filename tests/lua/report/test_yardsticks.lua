@@ -102,7 +102,7 @@ t.test("compare claims nothing about models that all miss a yardstick of the met
     end
   end)
 
-t.test("compare shows the simple models of the metric's unit, and none of a training one", function()
+t.test("compare shows the metric's simple models, and none of a training metric", function()
   local others = { bayes_accuracy = 0.5, linear_mse = 0.3, ngram_bits = 2, bigram_loss = 0.1 }
   t.holds(compared("test_accuracy", 0.7, others), "model=b is worse than model=a",
     "\ntest accuracy of simple models of the same training examples: naive Bayes on character "

@@ -67,4 +67,18 @@ t.test("a folder is a corpus: files of the parts, or else consecutive texts", fu
   end)
 end)
 
+t.test("a folder or file that is named without ./ is pointed out", function()
+  t.in_folder(function(folder)
+    assert(core.sys.mkdir(folder .. "/texts"))
+    t.write(folder .. "/notes", "words")
+    local script = "require(\"toeplab.tasks.corpus\")(arg[1])"
+    t.write(folder .. "/x.lua", script)
+    for name, kind in pairs { texts = "folder", notes = "file" } do
+      t.holds(t.shell(("cd '%s' && '%s' lua x.lua %s 2>&1"):format(folder, core.sys.executable(),
+        name)), ("unknown corpus '%s': there is a %s ./%s: write corpus=./%s"):format(name, kind,
+        name, name))
+    end
+  end)
+end)
+
 t.done()

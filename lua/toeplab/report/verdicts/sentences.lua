@@ -74,22 +74,40 @@ local function sentence_of(result, row)
       :format(ratio and math.exp(row.half) or row.half) or "")
 end
 
--- Returns the number of seeds that decides every row which is still open if its true mean is the
--- measured one or, with `resolve`, that detects a difference of this size (a ratio of 1 + resolve)
--- in every row; nil if no row needs or allows an estimate. Also returns whether a row has fewer
--- than it needs, and the fewest that such a row has.
+-- Returns the number of seeds that decides a row if its true mean is the measured one or, with
+-- `resolve`, that detects a difference of this size (a ratio of 1 + resolve) in it; nil if the row
+-- needs or allows no estimate.
+local function needs(result, row, resolve)
+  local mean = resolve and (result.ratio and math.log(1 + resolve) or resolve)
+    or row.p and not row.claimed and not row.flattered and not row.untrained and row.half > 0
+      and row.mean
+  return mean and row.half and judgement.seeds(row, row.tests, mean)
+end
+
+-- Returns the number of seeds that every row needs; nil if no row needs or allows an estimate. Also
+-- returns whether a row has fewer than it needs, and the fewest that such a row has.
 local function needed(result, resolve)
   local most, least, lacks = nil, math.huge, false
   for _, row in ipairs(result.rows) do
-    local mean = resolve and (result.ratio and math.log(1 + resolve) or resolve)
-      or row.p and not row.claimed and not row.flattered and not row.untrained and row.half > 0
-        and row.mean
-    local n = mean and row.half and judgement.seeds(row, row.tests, mean)
+    local n = needs(result, row, resolve)
     if n then
       most, least, lacks = math.max(most or n, n), math.min(least, #row.x), lacks or n > #row.x
     end
   end
   return most, lacks, least
+end
+
+-- Returns a line that names the number of seeds of each row, if there are several rows and one
+-- lacks seeds; else none.
+local function seeds_by_row(result, resolve)
+  local parts, lacks = {}, false
+  for _, row in ipairs(#result.rows > 1 and result.rows or {}) do
+    local n = needs(result, row, resolve)
+    lacks = lacks or n and n > #row.x
+    parts[#parts + 1] = n and ("%s: %s%d"):format(row.label, n > MOST and "more than " or "",
+      math.min(n, MOST)) or nil
+  end
+  return lacks and { "seeds that each row needs: " .. table.concat(parts, "; ") } or {}
 end
 
 -- Returns the keys that a command sets to run only the compared trials, key -> value; nil if it
@@ -256,8 +274,11 @@ function sentences.of(result, resolve, duration)
   end
   local how = "rolled back by the guard and continued at a lower rate"
   add(rescued, " was " .. how, " were " .. how)
-  local more = (result.curves or result.success) and {} or more_seeds(result, resolve, duration)
-  return table.move(more, 1, #more, #lines + 1, lines)
+  if result.curves or result.success then return lines end
+  for _, more in ipairs { seeds_by_row(result, resolve), more_seeds(result, resolve, duration) } do
+    table.move(more, 1, #more, #lines + 1, lines)
+  end
+  return lines
 end
 
 return sentences

@@ -72,7 +72,7 @@ local function column(header, name, complain)
   if found then return found end
   local other = #header == 1 and header[1]:match "[;\t]"
   if other then complain("one column '%s': set separator = %q", header[1], other) end
-  complain("there is no column '%s'%s (present: %s)", name, suggest.hint(name, header),
+  complain("there is no column '%s'%s (present: %s)", name, suggest.near(name, header),
     table.concat(header, ", "))
 end
 
