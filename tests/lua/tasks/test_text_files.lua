@@ -81,4 +81,13 @@ t.test("a folder or file that is named without ./ is pointed out", function()
   end)
 end)
 
+t.test("a corpus names what 5-grams of it reach", function()
+  local data = corpus("text:" .. ("to be or not "):rep(40), {})
+  local found = data.yardsticks()
+  t.eq(found, { ngram_bits = core.ngram_bits(data.train, data.test, 5, data.vocab:size(),
+    "kneser-ney") })
+  t.ok(found.ngram_bits < 1)
+  t.raises(corpus("text:to be or not", { test = 0.0 }).yardsticks, "requires a test part")
+end)
+
 t.done()
