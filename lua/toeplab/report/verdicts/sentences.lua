@@ -97,19 +97,6 @@ local function needed(result, resolve)
   return most, lacks, least
 end
 
--- Returns a line that names the number of seeds of each row, if there are several rows and one
--- lacks seeds; else none.
-local function seeds_by_row(result, resolve)
-  local parts, lacks = {}, false
-  for _, row in ipairs(#result.rows > 1 and result.rows or {}) do
-    local n = needs(result, row, resolve)
-    lacks = lacks or n and n > #row.x
-    parts[#parts + 1] = n and ("%s: %s%d"):format(row.label, n > MOST and "more than " or "",
-      math.min(n, MOST)) or nil
-  end
-  return lacks and { "seeds that each row needs: " .. table.concat(parts, "; ") } or {}
-end
-
 -- Returns the keys that a command sets to run only the compared trials, key -> value; nil if it
 -- cannot set the compared key by itself.
 local function chosen(result)
@@ -173,6 +160,19 @@ local function more_seeds(result, resolve, duration)
   return { ("%s, 4 times in 5: about %d seeds in all, %s more%s"):format(what, n,
     quantity.count(trials, "trial"), time),
     result.frame:command(chosen(result), "seeds=" .. n, sweep_of_all(result)) }
+end
+
+-- Returns a line that names the number of seeds of each row, if there are several rows and one
+-- lacks seeds; else none.
+local function seeds_by_row(result, resolve)
+  local parts, lacks = {}, false
+  for _, row in ipairs(#result.rows > 1 and result.rows or {}) do
+    local n = needs(result, row, resolve)
+    lacks = lacks or n and n > #row.x
+    parts[#parts + 1] = n and ("%s: %s%d"):format(row.label, n > MOST and "more than " or "",
+      math.min(n, MOST)) or nil
+  end
+  return lacks and { "seeds that each row needs: " .. table.concat(parts, "; ") } or {}
 end
 
 -- Returns lines that name the values of a tuned key with which the rows were compared; none if no
