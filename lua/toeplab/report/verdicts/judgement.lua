@@ -158,7 +158,7 @@ function judgement.least_pairs(list, ratio)
     return math.min(1.0, stats.least_p(count) * judgement.ALPHA / judgement.alpha(fewest, count))
   end
   while least_p(needed) >= alpha do needed = needed + 1 end
-  if n >= needed then return nil end
+  if n == 1 or n >= needed then return nil end
   return ("p rests on Student's t, which takes the %s as normal: with %s the sign-flip "
     .. "test cannot reach p < %.2g%s (its smallest p is %.4g); with %d it can"):format(
     ratio and "log ratios" or "differences", quantity.count(n, "paired seed"), alpha,
