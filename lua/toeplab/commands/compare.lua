@@ -109,11 +109,32 @@ local function find(store, name, key, filters, try)
   errors.usage("compare: '%s' varies in no experiment of %s", key, store.folder)
 end
 
+-- Returns the key of a single word that varies among the trials that the other words select, and
+-- its frame; nil if none does. If several do, a key that varies only from command to command, such
+-- as the steps of a short try, selects. Raises a usage error if several are left.
+local function only_varying(store, name, keys)
+  local found, frame_of, declared = {}, {}, {}
+  for _, k in ipairs(keys) do
+    local frame = find(store, name, k.key, filters_of(keys, k), true)
+    if frame and frame.axes[k.key] and #compare.values(frame:trials {}, k.key) > 1 then
+      found[#found + 1], frame_of[k] = k, frame
+      declared[#declared + 1] = not frame.between[k.key] and k or nil
+    end
+  end
+  if #declared > 0 then found = declared end
+  local first, second = found[1], found[2]
+  if second then
+    errors.usage("compare: both '%s' and '%s' vary: name the one to compare, like "
+      .. "--baseline %s=%s", first.key, second.key, first.key, first[1])
+  end
+  return first, frame_of[first]
+end
+
 -- Returns the key to compare: the one that several words give; else, unless a published table is
 -- named, the only one that varies among the selected trials; nil: none. Also returns its frame, if
 -- it was searched for.
 local function choose_key(store, name, keys)
-  local found, frame_of = nil, {}
+  local found, frame = nil, nil
   for _, k in ipairs(keys) do
     if found and k[2] then
       errors.usage("compare: one key at a time; '%s=%s' varies another", k.key, k[2])
@@ -121,22 +142,12 @@ local function choose_key(store, name, keys)
     found = found or k[2] and k
   end
   if found or name and suggest.choose("table", name, published_tables.ids()) then return found end
-  for _, k in ipairs(keys) do
-    local frame = find(store, name, k.key, filters_of(keys, k), true)
-    if frame and frame.axes[k.key] and #compare.values(frame:trials {}, k.key) > 1 then
-      if found then
-        errors.usage("compare: both '%s' and '%s' vary: name the one to compare, like "
-          .. "--baseline %s=%s", found.key, k.key, found.key, found[1])
-      end
-      found, frame_of[k] = k, frame
-    end
-  end
+  found, frame = only_varying(store, name, keys)
   if not name and not keys[1] then
     errors.usage("compare: give two values of one key, like decay=0.99 decay=none, or a published "
       .. "table whose claims to check, like tnn/table10")
   end
-  found = found or not name and keys[1]
-  return found, frame_of[found]
+  return found or not name and keys[1], frame
 end
 
 -- Returns the values to compare, the baseline first: the given ones (A,B counts as two), or a
@@ -159,6 +170,11 @@ local function settings(frame, k)
   end
   if #texts == 0 then errors.usage("compare: %s=%s has no value", k.key, k[1]) end
   for _, text in ipairs(texts[2] and {} or there) do add(text) end
+  local word = not texts[2] and frame.filters[k.key]
+  if word then
+    errors.usage("compare: the word %s=%s beside --baseline leaves only %s: drop the word", k.key,
+      word[1], table.concat(there, ", "))
+  end
   return texts[2] and texts
     or errors.usage("compare: %s has no other value in %s", k.key, frame:title())
 end

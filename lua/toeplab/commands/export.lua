@@ -24,8 +24,8 @@ local export = {
     .. "       toeplab export TRIAL --tensors FILE\n"
     .. "       toeplab export [TRIAL...] --tensorboard DIR",
   about = "Writes one row per trial with its configuration and last metrics, or with --metrics\n"
-    .. "one row per logged value. Without words: all trials. For Parquet, convert the CSV\n"
-    .. "with duckdb or pandas in one line.\n\n"
+    .. "one row per logged value. Without words: all trials. Spreadsheets open the CSV file; for\n"
+    .. "Parquet, convert it with duckdb or pandas in one line.\n\n"
     .. "--weights writes the parameters of one trial's model as safetensors, from its best\n"
     .. "checkpoint or else from its newest, with all that tl.model and toeplab generate need to\n"
     .. "open them. --names chooses the parameters' names: toeplab (the default), tnn-pytorch (its\n"
@@ -79,13 +79,14 @@ local function row_of(store, id)
   return store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
 end
 
-local fixed = { "id", "experiment", "status", "seed", "attempt", "step", "started", "seconds",
-  "host", "git_commit", "git_dirty", "code_hash", "data_hash", "command", "error" }
+local fixed = { "id", "experiment", "status", "seed", "attempt", "step", "started", "started_at",
+  "seconds", "host", "git_commit", "git_dirty", "code_hash", "data_hash", "command", "error" }
 
 -- Returns one flat record per trial: its columns, config.KEY and metric.NAME.
 local function trial_record(store, row)
   local record = {}
   for _, name in ipairs(fixed) do record[name] = row[name] end
+  record.started_at = row.started and os.date("!%Y-%m-%d %H:%M:%S", math.floor(row.started)) or nil
   for key, value in pairs(store:config(row.config)) do
     record["config." .. key] = type(value) == "table" and json.encode(value) or value
   end
@@ -175,8 +176,17 @@ end
 local for_weights, for_rows = { "names", "bf16", "last", "script" },
   { "metrics", "csv", "json", "output", "tensors", "tensorboard" }
 
--- Raises for options that would have no effect.
+-- Endings of tables in a format that this verb does not write.
+local other_tables = { xlsx = true, xls = true, ods = true, numbers = true, parquet = true,
+  feather = true }
+
+-- Raises for options that would have no effect, and for a file whose name contradicts its format.
 local function check_together(set)
+  local ending = (set.output or ""):lower():match "%.(%w+)$"
+  if other_tables[ending] then
+    errors.usage("export: --output '%s': export writes CSV, or JSON with --json; name the file %s, "
+      .. "which spreadsheets open", set.output, set.output:gsub("%w+$", "csv"))
+  end
   for _, name in ipairs(set.weights and for_rows or for_weights) do
     if set[name] then
       errors.usage("export: --%s %s", name, set.weights and "cannot be combined with --weights"

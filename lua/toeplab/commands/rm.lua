@@ -6,6 +6,7 @@ local files = require "toeplab.base.files"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local trash = require "toeplab.store.trash"
 
 local rm = {
@@ -37,7 +38,10 @@ local rm = {
 
 local function put(store, words, dry)
   local done = marks.rm(store, { words = words, dry = dry })
-  local what = ("%s, %s, %s"):format(output.count(done.trials, "trial"),
+  local names, of = sorted_keys(done.experiments), {}
+  for i, name in ipairs(names) do of[i] = ("%d of %s"):format(done.experiments[name], name) end
+  local what = ("%s%s, %s, %s"):format(output.count(done.trials, "trial"),
+    #of > 1 and " (" .. table.concat(of, ", ") .. ")" or "",
     output.count(done.files, "file"), output.bytes(done.bytes))
   if dry then return print(what .. " would be moved to the trash") end
   print(what .. " moved to the trash (undo: toeplab rm --restore @last; freed by toeplab rm "

@@ -239,17 +239,21 @@ Frame.title = title_of
 -- Returns what the frame leaves out, with the name that selects it; nil if nothing, or if the
 -- trials have not been read.
 function Frame:left_out()
-  local parts, count, places = {}, 0, {}
+  local parts, count, failed, places, numbers = {}, 0, 0, {}, {}
   for i, of in ipairs(self.replaced or {}) do
-    count, places[i] = count + of.count, ("toeplab table %d has %d"):format(of.sweep, of.count)
+    count, failed, numbers[i] = count + of.count, failed + of.failed, of.sweep
+    places[i] = ("toeplab table %d has %d"):format(of.sweep, of.count)
   end
   if #places == 1 then
     places[1] = places[1]:gsub("%d+$", count == 1 and "it" or "them")
   end
   if count > 0 then
-    local key = self.plan.tuned_key
-    parts[1] = ("%s of earlier code or data%s (%s)"):format(quantity.count(count, "trial"),
-      key and ", or of an earlier choice of " .. key or "", table.concat(places, ", "))
+    local key, what = self.plan.tuned_key, quantity.count(count, "trial")
+    what = failed == count and ("%s of sweep%s %s"):format(quantity.count(count, "failed trial"),
+      #numbers > 1 and "s" or "", table.concat(numbers, ", "))
+      or what .. " of earlier code or data"
+        .. (key and ", or of an earlier choice of " .. key or "")
+    parts[1] = ("%s (%s)"):format(what, table.concat(places, ", "))
   end
   if #self.otherwise > 0 then
     for i, s in ipairs(self.otherwise) do places[i] = ("toeplab table %d"):format(s.id) end
@@ -394,10 +398,11 @@ function Frame:trials(metrics, apart)
     local last = self.replaced[#self.replaced] -- rows are in the order of the sweeps
     if fits_all(row, filters) then
       if not last or last.sweep ~= row.sweep then
-        last = { sweep = row.sweep, count = 0 }
+        last = { sweep = row.sweep, count = 0, failed = 0 }
         table.insert(self.replaced, last)
       end
       last.count = last.count + 1
+      last.failed = last.failed + (row.status == "failed" and 1 or 0)
     end
   end
   if #list == 0 and #rows > 0 then none_fits(self, rows, filters) end

@@ -50,16 +50,18 @@ function marks.mark(store, a)
 end
 
 -- Moves trials to the trash; a run that has queued one skips it. a: words, dry (move nothing).
--- Returns {trials=, files=, bytes=}.
+-- Returns {trials=, files=, bytes=, experiments= (name -> its trials)}.
 function marks.rm(store, a)
-  local ids, files, bytes = chosen(store, a, "rm"), 0, 0
+  local ids, files, bytes, of = chosen(store, a, "rm"), 0, 0, {}
   for _, id in ipairs(ids) do
-    local row = store:rows("SELECT count(*) AS n, total(bytes) AS b FROM v_artifacts "
-      .. "WHERE trial = ?", { id })[1]
+    local row = store:rows("SELECT experiment, (SELECT count(*) FROM v_artifacts WHERE trial = ?1) "
+      .. "AS n, (SELECT total(bytes) FROM v_artifacts WHERE trial = ?1) AS b FROM v_trials "
+      .. "WHERE id = ?1", { id })[1]
     files, bytes = files + row.n, bytes + row.b
+    of[row.experiment] = (of[row.experiment] or 0) + 1
   end
   if not a.dry then trash.put(store, ids) end
-  return { trials = #ids, files = files, bytes = bytes }
+  return { trials = #ids, files = files, bytes = bytes, experiments = of }
 end
 
 -- Restores trials from the trash. a: words, dry. Returns {trials=}.

@@ -172,10 +172,17 @@ local function separator(o, vocab)
   return ids[1]
 end
 
+-- Returns the bits a token that 5-grams of the training part need on the test part: {ngram_bits=}.
+local function yardsticks(self)
+  if not self.test then errors.usage "corpus: yardsticks requires a test part" end
+  return { ngram_bits = core.ngram_bits(self.train, self.test, 5, self.vocab:size(),
+    "kneser-ney") }
+end
+
 -- tl.corpus(name, options): returns a corpus with the fields train, valid and test (int32 vectors
 -- of ids; the last two are nil if empty), vocab, vocab_files (the files it was read from), hash,
--- separator (an id if documents are packed, else nil), and bytes_per_token.train, .valid, .test.
--- The options may be a trial's configuration, of which only those above are read.
+-- separator (an id if documents are packed, else nil), bytes_per_token.train, .valid, .test, and
+-- yardsticks(). The options may be a trial's configuration, of which only those above are read.
 function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
   check_taken(o, given)
@@ -215,6 +222,7 @@ function corpus.open(name, given)
   end
   if o.train_tokens then shorten(self, o.train_tokens) end
   check_parts(self, given)
+  function self.yardsticks() return yardsticks(self) end
   return self
 end
 

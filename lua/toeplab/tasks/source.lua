@@ -303,7 +303,8 @@ local function from_name(name)
   if not literal and not name:find("[/.]") then
     local kind = core.sys.kind(name)
     if kind == "folder" or kind == "file" then
-      errors.usage("unknown corpus '%s'; for the %s of this name write ./%s", name, kind, name)
+      errors.usage("unknown corpus '%s': there is a %s ./%s: write corpus=./%s", name, kind, name,
+        name)
     end
     errors.usage("unknown corpus '%s'%s (or a path with a / or a dot, or text:...)", name,
       suggest.hint(name, datasets.names()))

@@ -27,6 +27,10 @@ local function data_of(exp, values, known)
       errors.usage("%s: data names the key '%s', which is not a string", exp:where("data"), key)
     end
     local name = values[key]
+    if name:find "[/.]" and not name:find "^text:" and not core.sys.exists(name) then
+      errors.usage("key %s: %s: no such file%s", key, name, name:find "^/" and ""
+        or " (a path is read from the folder in which the command is given)")
+    end
     known[name] = known[name] or corpus.hash(name)
     hashes[key] = known[name]
   end

@@ -52,6 +52,31 @@ t.test("own-data.md: its series is predicted", function()
   end)
 end)
 
+t.test("own-data.md: its mixers are compared at equal parameters", function()
+  t.in_folder(function(folder)
+    local words = {}
+    for i = 1, 400 do words[i] = ("word %d of the notes"):format(i * i % 97) end
+    assert(core.sys.mkdir(folder .. "/notes"))
+    t.write(folder .. "/notes/a.txt", table.concat(words, "\n"))
+    t.write(folder .. "/mixers.lua", block(page "own-data", "lua", "-- mixers.lua"))
+    local function run(line)
+      local said, code = t.shell(("cd '%s' && '%s' %s 2>&1"):format(folder,
+        core.sys.executable(), line))
+      t.ok(code == 0, said)
+      return said
+    end
+    local said = run("run mixers.lua steps=1 length=16 batch=2 dim=16 layers=1 parameters=60000 "
+      .. "seeds=2 lr=0.01")
+    t.holds(said, "6 trials: 6 done", "ngram_bits")
+    for _, mixer in ipairs { "gtu", "attention", "mamba" } do
+      local count = said:match("\n" .. mixer .. "%s[^\n]-%s(%d+)%s+%d+\n")
+      t.ok(math.abs(tonumber(count) / 60000 - 1) < 0.03, said)
+    end
+    t.holds(run "compare mixers --baseline mixer=gtu",
+      "cannot tell: both sides predict worse than n-grams of their training text")
+  end)
+end)
+
 t.test("from-pytorch.md: its model runs, and its rows are those of the messages", function()
   local text = page "from-pytorch"
   t.in_folder(function(folder)

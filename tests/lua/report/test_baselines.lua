@@ -121,4 +121,52 @@ t.test("ratios are of geometric means, and require values above 0", function()
   end)
 end)
 
+t.test("of several rows, the seeds that each needs are named", function()
+  t.in_folder(function(folder)
+    local list = {}
+    for task, gap in pairs { image = 0.1, text = 0.15, lm = 1.0 } do
+      for seed = 1, 5 do
+        local noise = (seed * 7 % 5 - 2) / 10
+        list[#list + 1] = { "tno", task, seed, 20 + seed }
+        list[#list + 1] = { "fd", task, seed, 20 + seed - gap + noise }
+      end
+    end
+    write(folder, list)
+    local text = run(folder, "op=tno op=fd")
+    local image, words =
+      text:match "seeds that each row needs: task=image: (%d+); task=text: (%d+)\n"
+    t.ok(tonumber(image) > tonumber(words), text)
+    t.holds(text, ("about %s seeds in all"):format(image))
+    t.ok(not run(folder, "op=tno op=fd task=image"):find "each row needs")
+  end)
+end)
+
+-- Writes trials of mixers for `steps`, as a try of 3 steps and then a longer run.
+local function write_try(folder)
+  for sweep, steps in ipairs { 3, 150 } do
+    local list = {}
+    for _, mixer in ipairs { "gtu", "conv" } do
+      list[#list + 1] = { config = { mixer = mixer, steps = steps }, seed = 1,
+        metrics = { loss = #mixer / steps } }
+    end
+    sweeps.write(folder, { experiment = "mixers", axes = { "mixer" }, columns = { "loss" },
+      trials = list, source = "s" .. sweep })
+  end
+end
+
+t.test("a word whose key varies only between commands selects", function()
+  t.in_folder(function(folder)
+    write_try(folder)
+    for _, words in ipairs { "mixers mixer=gtu steps=150", "mixers steps=150 mixer=gtu",
+      "mixers steps=150 --baseline mixer=gtu" } do
+      t.holds(run(folder, words), "difference: mixer=conv minus mixer=gtu", "all      1     0.0200")
+    end
+    t.holds(run(folder, "mixers mixer=gtu --baseline steps=3"),
+      "difference: steps=150 minus steps=3")
+    local _, code, said = run(folder, "mixers mixer=gtu --baseline mixer=gtu")
+    t.eq(code, 2)
+    t.holds(said, "compare: the word mixer=gtu beside --baseline leaves only gtu: drop the word")
+  end)
+end)
+
 t.done()

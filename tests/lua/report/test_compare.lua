@@ -58,6 +58,16 @@ t.test("a sweep is named by its number, and the newest reports what it leaves ou
   end)
 end)
 
+t.test("a row of one pair does not hide that the others' p rests on Student's t", function()
+  t.in_folder(function(folder)
+    local list = pairs_of(5, 1.0)
+    for _, op in ipairs { "tno", "fd" } do list[#list + 1] = { op, "mt", 1, 7 } end
+    write(folder, list)
+    t.holds(run(folder, "op=tno op=fd"), "mt: one pair: no difference can be judged",
+      "p rests on Student's t, which takes the differences as normal: with 5 paired seeds the")
+  end)
+end)
+
 t.test("settings that differ only in the last bit are two, each with a name", function()
   t.in_folder(function(folder)
     local low, high = 0.3, 0.1 + 0.2
@@ -421,7 +431,7 @@ t.test("wrong arguments are usage errors", function()
       ["op=x"] = "has op=x (there are: fd, tno)",
       ["ops --baseline tno"] = "--baseline takes KEY=A, got 'tno'",
       ["ops --baseline oq=tno"] = "'oq' does not vary in ops",
-      ["ops --baseline op=tno op=tno"] = "op has no other value",
+      ["ops --baseline op=tno op=tno"] = "leaves only tno: drop the word",
       ["op=tno op=fd task=lm task=x"] = "one key at a time; 'task=x' varies another",
       ["op=tno op=nix"] = "no trial of ops scale=laptop has op=nix (there are: fd, tno)",
       ["op=tno op=fdd"] = "has op=fdd; did you mean 'fd'? (there are: fd, tno)",

@@ -83,6 +83,19 @@ t.test("names what several sweeps left out, with each sweep", function()
   end)
 end)
 
+t.test("failed trials that later ones replace are named as such, with their sweep", function()
+  t.in_folder(function(folder)
+    for i, status in ipairs { "failed", "done" } do
+      sweeps.write(folder, { experiment = "ops", axes = { "op" }, columns = { "val_ppl" },
+        source = status, trials = { { config = { op = "a" }, seed = 1, status = status,
+          metrics = { val_ppl = i } }, { config = { op = "b" }, seed = 1, status = status,
+          metrics = { val_ppl = i } } } })
+    end
+    t.holds(t.toeplab(("table ops -C '%s'"):format(folder)),
+      "left out: 2 failed trials of sweep 1 (toeplab table 1 has them)")
+  end)
+end)
+
 t.test("a table names the corpus of which its trials used only a part", function()
   t.in_folder(function(folder)
     local said = "corpus big: here only the first 71 tokens of its training part"

@@ -72,6 +72,7 @@ t.test("errors name the line", function()
   for content, want in pairs {
     ["text,labels\na,1\n"] = "csv: text:1: there is no column 'label'; did you mean 'labels'%? "
       .. "%(present: text, labels%)",
+    ["x,y\na,1\n"] = "csv: text:1: there is no column 'text' %(present: x, y%)",
     ["text,text,label\na,b,1\n"] = "csv: text:1: there are two columns 'text'",
     ["text,label\na,1\nb,\n"] = "csv: text:3: the label is empty",
     ["text;label\na;1\n"] = "csv: text:1: one column 'text;label': set separator = ",
@@ -114,6 +115,12 @@ t.test("an experiment on such a table: another file makes another trial", functi
     t.holds(t.shell(command), "1 trial: 1 already done")
     t.write(folder .. "/a.csv", TABLE .. "ham,3,x\n")
     t.holds(t.shell(command), "1 trial: 1 done")
+    local plan = command:gsub(" run ", " plan ", 1)
+    for name, why in pairs { ["no/a.csv"] = "no such file (a path is read from the folder in which "
+      .. "the command is given)\n", [folder .. "/b.csv"] = "no such file\n" } do
+      t.holds(t.shell(plan:gsub("2>&1", "file=" .. name .. " %0")), ("key file: %s: %s"):format(
+        name, why))
+    end
   end)
 end)
 

@@ -67,4 +67,27 @@ t.test("a folder is a corpus: files of the parts, or else consecutive texts", fu
   end)
 end)
 
+t.test("a folder or file that is named without ./ is pointed out", function()
+  t.in_folder(function(folder)
+    assert(core.sys.mkdir(folder .. "/texts"))
+    t.write(folder .. "/notes", "words")
+    local script = "require(\"toeplab.tasks.corpus\")(arg[1])"
+    t.write(folder .. "/x.lua", script)
+    for name, kind in pairs { texts = "folder", notes = "file" } do
+      t.holds(t.shell(("cd '%s' && '%s' lua x.lua %s 2>&1"):format(folder, core.sys.executable(),
+        name)), ("unknown corpus '%s': there is a %s ./%s: write corpus=./%s"):format(name, kind,
+        name, name))
+    end
+  end)
+end)
+
+t.test("a corpus names what 5-grams of it reach", function()
+  local data = corpus("text:" .. ("to be or not "):rep(40), {})
+  local found = data.yardsticks()
+  t.eq(found, { ngram_bits = core.ngram_bits(data.train, data.test, 5, data.vocab:size(),
+    "kneser-ney") })
+  t.ok(found.ngram_bits < 1)
+  t.raises(corpus("text:to be or not", { test = 0.0 }).yardsticks, "requires a test part")
+end)
+
 t.done()

@@ -15,6 +15,7 @@ local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 local versions = require "toeplab.report.versions"
+local yardsticks = require "toeplab.report.yardsticks"
 
 local compare = {}
 
@@ -126,7 +127,7 @@ local function family_of(t, result)
 end
 
 -- Returns the places of the trials, by label: {label=, family=, diverged= and lost= (how many of
--- each side), asked= (of each side, whether it has trials), steps= (of each side, what
+-- each side), asked= (of each side, its trials), steps= (of each side, what
 -- judgement.count_looks takes), and for each side with done trials a table seed -> trial}. keys:
 -- those that tell places apart. Raises a usage error if two trials of a side have the same place
 -- and seed, as for 1 and 1.0.
@@ -149,7 +150,8 @@ local function places_of(result, keys)
       local p = found[text]
       p.diverged[s] = (p.diverged[s] or 0) + (t.diverged and 1 or 0)
       p.lost[s] = (p.lost[s] or 0) + (t.lost and 1 or 0)
-      p.asked[s] = true
+      p.asked[s] = p.asked[s] or {}
+      table.insert(p.asked[s], t)
       if result.success and (t.value or t.diverged) then
         p.success[s] = p.success[s] or { 0, 0 }
         local good = t.value and cells.succeeds(result.success, t.value)
@@ -208,6 +210,9 @@ local function row_of(result, p, s)
     or ("%s=%s%s"):format(result.key, setting, p.label ~= "all" and " " .. p.label or "")
   local good, other = p.success[1], p.success[s]
   row.success = good and other and { other[1], other[2], good[1], good[2] } or nil
+  local both = table.move(p.asked[1] or {}, 1, #(p.asked[1] or {}), 1, {})
+  table.move(p.asked[s] or {}, 1, #(p.asked[s] or {}), #both + 1, both)
+  row.untrained = yardsticks.unreached(both, 1, result.metric)
   row.broken = p.asked[1] and p.asked[s] and row.diverged.a + row.diverged.b + row.lost > 0
   if text_error.metrics[result.metric] and not result.curves then
     row.text_error = { text_error.of(result.frame.store, a, b, row.seeds) }
@@ -273,7 +278,7 @@ end
 -- Judges the rows of each family separately, since a trial run with other values of keys is not
 -- part of the question. A side that diverged at a seed is not claimed to be better, since its
 -- diverged values are not compared. Nothing is claimed where seeds ended without a result, because
--- their outcome is unknown.
+-- their outcome is unknown, nor where all models miss a yardstick of their data.
 local function judge(result)
   local families = {}
   for _, row in ipairs(result.rows) do
@@ -288,11 +293,11 @@ local function judge(result)
   for _, row in ipairs(result.rows) do
     row.chance = #row.x > 0 and stats.improvement(row.a, row.b, result.better) or nil
     if row.success then
-      row.claimed = row.decided and row.lost == 0
+      row.claimed = row.decided and row.lost == 0 and not row.untrained
     elseif row.p then
       row.good = (row.mean < 0) == (result.better == "lower") and "b" or "a"
       row.flattered = row.diverged[row.good] > 0
-      row.claimed = row.decided and not row.flattered and row.lost == 0
+      row.claimed = row.decided and not row.flattered and row.lost == 0 and not row.untrained
     end
   end
 end
@@ -304,15 +309,16 @@ end
 -- Returns {frame=, key=, metric=, better=, ratio=, sides= (sides_of; with overall=, of its rows, by
 -- judgement.overall, unless commands gave other keys several values), rows=, along=, tuned_key=
 -- (Frame:tuned_key), seconds= (the mean of a trial, or nil), families= (the number of separately
--- judged lists of rows)}. A row is a judged pair with label, place, setting, tests (the rows that
--- Holm's correction counts), chance (the share of pairs in which b is better) and claimed. Raises a
--- usage error if a value has no trial.
+-- judged lists of rows), yardsticks= (yardsticks.of)}. A row is a judged pair with label, place,
+-- setting, tests (the rows that Holm's correction counts), chance (the share of pairs in which b is
+-- better), untrained (the yardstick that all its models miss, or nil) and claimed. Raises a usage
+-- error if a value has no trial.
 function compare.new(frame, key, texts, metric, options)
   options = options or {}
   local by, curves = without_step(frame, options.by)
   local apart = { [key] = true }
   for _, name in ipairs(by or {}) do apart[name] = true end
-  local trials = frame:trials({ metric }, apart)
+  local trials = frame:trials({ metric, table.unpack(yardsticks.names) }, apart)
   if curves then trials = learning_curves.cut(frame.store, trials, metric) end
   local sides = sides_of(frame, trials, key, texts)
   local tuned_key = frame:tuned_key(apart)
@@ -321,6 +327,7 @@ function compare.new(frame, key, texts, metric, options)
   local success = frame.plan.success
   if success and (success.metric ~= metric or curves or options.ratio) then success = nil end
   local result = { frame = frame, key = key, metric = metric, ratio = options.ratio, sides = sides,
+    yardsticks = yardsticks.of(compare.together(sides, "asked"), 1),
     tuned_key = tuned_key, along = along, curves = curves, success = success,
     better = options.better
       or success and (success.above and "higher" or "lower")

@@ -155,12 +155,12 @@ function judgement.judge_success(list)
   end
 end
 
--- Returns a warning if the fewest pairs of a judged list cannot reach significance by the sign
--- test, which assumes no distribution; nil if they can.
+-- Returns a warning if the fewest pairs of a judged list that have a p cannot reach significance by
+-- the sign test, which assumes no distribution; nil if they can.
 function judgement.least_pairs(list, ratio)
   local fewest, needed = nil, 1
   for _, c in ipairs(list) do
-    if #c.x > 0 and (not fewest or #c.x < #fewest.x) then fewest = c end
+    if #c.x > 1 and (not fewest or #c.x < #fewest.x) then fewest = c end
   end
   if not fewest then return nil end
   local n, alpha = #fewest.x, judgement.ALPHA / math.max(1, fewest.tests)

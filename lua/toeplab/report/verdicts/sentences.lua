@@ -8,6 +8,7 @@ local config = require "toeplab.base.config"
 local quantity = require "toeplab.base.quantity"
 local reruns = require "toeplab.report.verdicts.reruns"
 local sorted_keys = require "toeplab.base.sorted_keys"
+local yardsticks = require "toeplab.report.yardsticks"
 
 local sentences = {}
 
@@ -16,6 +17,12 @@ local MOST = 1000 -- seeds that a command is proposed for
 -- Returns a phrase about the seeds of a row without a result.
 local function lost_text(row)
   return quantity.count(row.lost, "seed") .. " ended without a result"
+end
+
+-- Returns the sentence of a row whose models have learnt too little for a claim.
+local function untrained_text(row)
+  return "cannot tell: both sides predict worse than " .. row.untrained
+    .. ", so nothing may be claimed before they are trained better"
 end
 
 local function success_sentence(result, row)
@@ -29,6 +36,7 @@ local function success_sentence(result, row)
     and " after Holm's correction for " .. row.tests .. " rows" or "")
   return text .. (row.claimed and (row.good == "b" and "more often, " or "less often, ")
     or row.lost > 0 and lost_text(row) .. ", so nothing may be claimed; "
+    or row.untrained and untrained_text(row) .. "; "
     or "undecided, ") .. p
 end
 
@@ -38,6 +46,7 @@ local function sentence_of(result, row)
   local n, ratio, where = #row.x, result.ratio, #result.rows > 1 and row.label .. ": " or ""
   if n == 0 then return where .. "no seed has both" end
   if n == 1 then return where .. "one pair: no difference can be judged" end
+  if row.untrained then return where .. untrained_text(row) end
   local by = ratio and "ratio" or "by"
   if row.claimed then
     local subject = where .. result.key .. "=" .. row.setting
@@ -66,16 +75,22 @@ local function sentence_of(result, row)
       :format(ratio and math.exp(row.half) or row.half) or "")
 end
 
--- Returns the number of seeds that decides every row which is still open if its true mean is the
--- measured one or, with `resolve`, that detects a difference of this size (a ratio of 1 + resolve)
--- in every row; nil if no row needs or allows an estimate. Also returns whether a row has fewer
--- than it needs, and the fewest that such a row has.
+-- Returns the number of seeds that decides a row if its true mean is the measured one or, with
+-- `resolve`, that detects a difference of this size (a ratio of 1 + resolve) in it; nil if the row
+-- needs or allows no estimate.
+local function needs(result, row, resolve)
+  local mean = resolve and (result.ratio and math.log(1 + resolve) or resolve)
+    or row.p and not row.claimed and not row.flattered and not row.untrained and row.half > 0
+      and row.mean
+  return mean and row.half and judgement.seeds(row, row.tests, mean)
+end
+
+-- Returns the number of seeds that every row needs; nil if no row needs or allows an estimate. Also
+-- returns whether a row has fewer than it needs, and the fewest that such a row has.
 local function needed(result, resolve)
   local most, least, lacks = nil, math.huge, false
   for _, row in ipairs(result.rows) do
-    local mean = resolve and (result.ratio and math.log(1 + resolve) or resolve)
-      or row.p and not row.claimed and not row.flattered and row.half > 0 and row.mean
-    local n = mean and row.half and judgement.seeds(row, row.tests, mean)
+    local n = needs(result, row, resolve)
     if n then
       most, least, lacks = math.max(most or n, n), math.min(least, #row.x), lacks or n > #row.x
     end
@@ -117,6 +132,19 @@ local function more_seeds(result, resolve, duration)
     "seeds=" .. n)
   return { ("%s, 4 times in 5: about %d seeds in all, %s more%s"):format(what, n,
     quantity.count(trials, "trial"), time), table.unpack(commands) }
+end
+
+-- Returns a line that names the number of seeds of each row, if there are several rows and one
+-- lacks seeds; else none.
+local function seeds_by_row(result, resolve)
+  local parts, lacks = {}, false
+  for _, row in ipairs(#result.rows > 1 and result.rows or {}) do
+    local n = needs(result, row, resolve)
+    lacks = lacks or n and n > #row.x
+    parts[#parts + 1] = n and ("%s: %s%d"):format(row.label, n > MOST and "more than " or "",
+      math.min(n, MOST)) or nil
+  end
+  return lacks and { "seeds that each row needs: " .. table.concat(parts, "; ") } or {}
 end
 
 -- Returns lines that name the values of a tuned key with which the rows were compared; none if no
@@ -182,6 +210,8 @@ function sentences.of(result, resolve, duration)
     lines[#lines + 1], alone = sentence_of(result, row), alone + row.alone
   end
   if result.curves then crossings(result, lines) end
+  local simple = result.curves and {} or yardsticks.lines(result.yardsticks, result.metric)
+  table.move(simple, 1, #simple, #lines + 1, lines)
   for _, a in ipairs(result.along) do
     lines[#lines + 1] = ("%s varies with %s: %s and %s"):format(a.name, result.key,
       table.concat(a, ", ", 1, #a - 1), a[#a])
@@ -216,8 +246,11 @@ function sentences.of(result, resolve, duration)
   end
   local how = "rolled back by the guard and continued at a lower rate"
   add(rescued, " was " .. how, " were " .. how)
-  local more = (result.curves or result.success) and {} or more_seeds(result, resolve, duration)
-  return table.move(more, 1, #more, #lines + 1, lines)
+  if result.curves or result.success then return lines end
+  for _, more in ipairs { seeds_by_row(result, resolve), more_seeds(result, resolve, duration) } do
+    table.move(more, 1, #more, #lines + 1, lines)
+  end
+  return lines
 end
 
 return sentences
