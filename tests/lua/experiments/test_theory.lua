@@ -109,7 +109,8 @@ end)
 
 t.test("impulse responses fall as j^-2 by the slopes at the ends; those of cos omega do not",
   function()
-    of("smoothness", { "tables/smoothness-smoke.md", "figures/smoothness-smoke.svg" },
+    of("smoothness", { "tables/smoothness-smoke.md", "tables/smoothness-bounds-smoke.md",
+      "figures/smoothness-smoke.svg" },
       function(trials)
         for _, norm in ipairs { "simplermsnorm", "none" } do
           for _, act in ipairs { "silu", "gelu" } do
@@ -121,6 +122,16 @@ t.test("impulse responses fall as j^-2 by the slopes at the ends; those of cos o
             end
             t.ok(mean(cos, "significant_lags") < mean(raw, "significant_lags") / 5)
           end
+          for _, trial in ipairs(choose(trials, { norm = norm })) do
+            local m = trial.metrics
+            within(m.parseval, 1, 1e-3, "the sum of squares")
+            t.ok(m.over_bound_1 <= 1, "above the bound by H'")
+            t.ok(m.over_bound_2_with_kinks <= 1.01, "above the bound by H'' and the kinks")
+            local cos = trial.config.input == "cos"
+            t.ok(not cos or m.over_bound_2 <= 1.01, "above the bound by H''")
+          end
+          local silu = choose(trials, { norm = norm, act = "silu", input = "integer" })
+          t.ok(mean(silu, "over_bound_2") > 1, "the kinks do not break the bound by H''")
           local relu = choose(trials, { norm = norm, act = "relu", input = "cos" })
           t.ok(mean(relu, "floor_even") > 1e4 * mean(relu, "predicted_even")) -- by its own kinks
         end
