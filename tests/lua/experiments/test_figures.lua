@@ -79,6 +79,9 @@ t.test("lra fills the scores of both figures 1a, with memory and speed, and draw
         t.eq(#score.values, 2)
       end
       t.eq(filled(store, "tnn/figure1a")("TNN", "speed").asked, 0) -- Text was not run
+      local page = t.toeplab(("table tnn/table14 -C '%s'"):format(store.folder)):gsub("%s+", " ")
+      t.ok(page:find("layers 4 or 6, here 2;", 1, true), page) -- ListOps 4, Pathfinder 6
+      t.ok(page:find("steps 250000 or 30000, here 4", 1, true), page)
       local svg = drawn(store, "ski/figure1a")
       for _, text in ipairs { "task=listops", "task=pathfinder", "test_accuracy", "peak_mib",
         "model=fd" } do

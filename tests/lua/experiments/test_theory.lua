@@ -151,6 +151,9 @@ t.test("the error of interpolation keeps the bound of Theorem 1", function()
         t.ok(log.of_T.values[i] >= log.best.values[i] * (1 - 1e-4), "better than the best")
         t.ok(log.nystrom.values[i] <= log.bound.values[i])
         t.ok(log.plugin.values[i] < 1e-5, "the plugin's matrix is another")
+        if log.condition.values[i] < 1e3 then
+          within(log.nystrom_svd.values[i], log.nystrom.values[i], 1e-2, "Nystrom's error by A^+")
+        end
         before = measured
       end
     end
