@@ -177,19 +177,22 @@ end)
 t.test("time and memory are measured by length; who is too slow stops, and says so", function()
   of("complexity", { "tables/complexity-smoke.md", "figures/complexity-smoke.svg" },
     function(trials)
-      local function exponent(backend, metric)
-        local log = choose(trials, { backend = backend })[1].logs[metric]
+      local function exponent(mixer, metric)
+        local log = choose(trials, { mixer = mixer })[1].logs[metric]
         return cost.exponent(log.at, log.values, 512)
       end
-      t.eq(#trials, 5)
+      t.eq(#trials, 9)
       t.ok(exponent("naive", "seconds") and exponent("fft", "seconds"))
       within(exponent("fft", "bytes"), 1, 0.1, "the exponent of fft's memory")
       within(exponent("fd", "bytes"), 1, 0.1, "the exponent of fd's memory")
-      local logged = choose(trials, { backend = "fft" })[1].logs.memory_exponent -- tnn/table1
+      for _, name in ipairs { "attention", "linear_attention", "conv", "s4" } do
+        t.ok(exponent(name, "seconds") and exponent(name, "bytes") < 1.5, name)
+      end
+      local logged = choose(trials, { mixer = "fft" })[1].logs.memory_exponent -- tnn/table1
       within(logged.values[1], 1, 0.1, "the exponent that is logged")
     end)
   t.in_folder(function(folder)
-    local trials = run(folder, "complexity", "limit=1e-9", "backend=fft")
+    local trials = run(folder, "complexity", "limit=1e-9", "mixer=fft")
     t.eq(trials[1].logs.seconds.at, { 256 })
   end)
 end)
