@@ -18,7 +18,8 @@ return {
     { "MLP", "n^2 d", "n^2 d", "yes" },
     { "FFT", "n d log n", "n d", "yes" },
     { "State space", "n d log n", "n d", "yes", where = { mixer = "s4" } },
-    { "TNN", "n d log n", "n d", "yes", where = { mixer = { "fft", "rac" } } },
+    { "TNN", "n d log n", "n d", "yes",
+      where = { { mixer = { "fft", "rac" } }, { backend = { "fft", "rac" } } } },
   },
   notes = {
     "The numbers measured here are exponents e of n^e, fitted to the lengths from 1,024 on, where "
