@@ -308,7 +308,7 @@ local function train(t, c, model, data)
 end
 
 return tl.experiment "lra" {
-  answers = { "tnn/table4", "ski/table2", "tnn/table14" },
+  answers = { "tnn/table4", "ski/table2", "tnn/table14", "tnn/figure1a", "ski/figure1a" },
   fixed = {
     sizes = "laptop", layers = 2, dim = 64, expand = 1.0, glu_dim = 96, rpe_dim = 16, heads = 2,
     rpe_layers = 3,            -- of fd; the others have the network of the LRA models

@@ -3,9 +3,9 @@
 --
 -- Needs toeplab data fetch wikitext-2. The tokens are 1,024 byte pairs learnt from that text, so
 -- that a step spends most of its time in the blocks and not in the output map. scale=paper has the
--- published sizes, steps and learning rates, with words as tokens; the published runs used GPT-2's
--- byte pairs of WikiText-103. Its encoders have 3 layers, as in Figure 9; the TNN of TNN's Figure 3
--- has rpe_layers=6.
+-- published text, sizes, steps and learning rates: GPT-2's byte pairs of WikiText-103, which need
+-- toeplab data fetch wikitext-103-raw gpt2-bpe. Its encoders have 3 layers, as in Figure 9; the TNN
+-- of TNN's Figure 3 has rpe_layers=6.
 local tl = require "toeplab"
 
 local function ski(name, as_published)
@@ -38,9 +38,10 @@ return tl.experiment "mlm" {
     quick = { steps = 400, warmup = 40, seeds = 3 },
     laptop = {},
     paper = {
-      small = false, tokenizer = "word", layers = 12, dim = 768, expand = 3.0, rpe_dim = 64,
-      rpe_layers = 3, dropout = 0.1, length = 512, batch = 512, micro = 4, steps = 50000,
-      warmup = 3000, lr = 5e-4, weight_decay = 0.2, evaluations = 100, valid_batches = 1000000,
+      small = false, corpus = "wikitext-103-raw", tokenizer = "gpt2", layers = 12, dim = 768,
+      expand = 3.0, rpe_dim = 64, rpe_layers = 3, dropout = 0.1, length = 512, batch = 512,
+      micro = 4, steps = 50000, warmup = 3000, lr = 5e-4, weight_decay = 0.2, evaluations = 100,
+      valid_batches = 1000000,
     },
   },
 

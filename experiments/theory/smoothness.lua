@@ -5,6 +5,11 @@
 -- [0, pi], continued evenly, has a kink at 0 and at pi unless its slopes there are 0, so that
 -- k_j -> (H'(pi) (-1)^j - H'(0)) / (pi j^2) for every activation. An encoder of cos(omega) has no
 -- such kink; because of the norm its response then decays at best exponentially.
+--
+-- Two further statements can fail. Parseval (Theorem 4): the sum of k_j^2 is the mean of H^2, here
+-- over frequencies between those of the transform. The bound behind Theorems 2 and 3: j^N |k_j| is
+-- at most the mean of |H^(N)|, for N = 1 and 2; for N = 2 the kinks at 0 and pi, where H'' is not a
+-- function, break it unless they are counted.
 local tl = require "toeplab"
 
 -- Returns the impulse responses [size,c] of real responses h [size/2+1,c].
@@ -49,6 +54,46 @@ local function size_at(k, j)
     for _, v in ipairs(row) do sum = sum + v * v end
   end
   return math.sqrt(sum / 2 / #k[1])
+end
+
+local CELLS = 128 -- for second differences of float32 numbers: in more, rounding would dominate
+
+-- Returns for a channel c of h, a response at size/2+1 points of [0, pi], the means over a period
+-- of |H'|, of |H''| without the kinks at 0 and pi, and of |H''| with them.
+local function mean_derivatives(h, c)
+  local points, first, second = #h - 1, 0.0, 0.0
+  for i = 1, points do first = first + math.abs(h[i + 1][c] - h[i][c]) end
+  local every = math.max(points // CELLS, 1)
+  local step, last = every * math.pi / points, points // every * every
+  local function slope(i) return (h[i + every + 1][c] - h[i + 1][c]) / step end
+  for i = every, last - every, every do
+    second = second + math.abs(slope(i) - slope(i - every))
+  end
+  local kinks = math.abs(slope(0)) + math.abs(slope(last - every))
+  return first / math.pi, second / math.pi, (second + kinks) / math.pi
+end
+
+-- Returns the largest quotients of j |k_j|, j^2 |k_j| and, counting the kinks, j^2 |k_j| and their
+-- bounds by the derivatives, over the channels and the lags from 1 to last.
+local function against_bounds(k, h, last)
+  local most = { 0.0, 0.0, 0.0 }
+  for c = 1, #h[1] do
+    local one, two, with_kinks = mean_derivatives(h, c)
+    for j = 1, last do
+      local size = j * math.abs(k[j + 1][c])
+      most[1], most[2] = math.max(most[1], size / one), math.max(most[2], j * size / two)
+      most[3] = math.max(most[3], j * size / with_kinks)
+    end
+  end
+  return table.unpack(most)
+end
+
+-- Returns the sum of k_j^2 as a multiple of the mean of H^2 over the frequencies between those of
+-- the transform, both summed over the channels.
+local function parseval(rpe, k, size)
+  local between = (tl.range(0, size // 2 - 1) + 0.5) * (2 * math.pi / size)
+  local squares = rpe(between, size // 2):square():sum():item() / (size // 2)
+  return k:square():sum():item() / squares
 end
 
 local function geometric(last)
@@ -122,10 +167,15 @@ return tl.experiment "smoothness" {
     local rpe = tl.nn.RPE(c.channels, { hidden = c.hidden, layers = c.layers, norm = c.norm,
       act = c.act, input = c.input })
     local ends = slopes(rpe, c.channels)
-    local k = tl.no_grad(function()
+    local k, h = tl.no_grad(function()
       local omega = tl.range(0, c.size // 2) * (2 * math.pi / c.size)
-      return impulse(rpe(omega, c.size // 2), c.size):totable()
+      local response = rpe(omega, c.size // 2)
+      local coefficients = impulse(response, c.size)
+      t:log { parseval = parseval(rpe, coefficients, c.size) }
+      return coefficients:totable(), response:totable()
     end)
+    local first, second, with_kinks = against_bounds(k, h, c.last)
+    t:log { over_bound_1 = first, over_bound_2 = second, over_bound_2_with_kinks = with_kinks }
 
     local even, even_by_slopes = floor_of(k, ends, c.first, c.last, 0)
     local odd, odd_by_slopes = floor_of(k, ends, c.first, c.last, 1)
@@ -149,24 +199,32 @@ return tl.experiment "smoothness" {
   end,
 
   report = function(trials, report)
-    local rows, names = {}, { "floor_even", "predicted_even", "floor_odd", "predicted_odd",
-      "significant_lags" }
+    local rows, bounds, names = {}, {}, { "floor_even", "predicted_even", "floor_odd",
+      "predicted_odd", "significant_lags" }
+    local statements = { "parseval", "over_bound_1", "over_bound_2", "over_bound_2_with_kinks" }
     for _, norm in ipairs(norms) do
       for _, act in ipairs(acts) do
         for _, input in ipairs(inputs) do
           local chosen = choose(trials, { norm = norm, act = act, input = input })
-          local row = { norm, act, called[input] }
-          for i, name in ipairs(names) do
-            local values = {}
-            for s, t in ipairs(chosen) do values[s] = t.metrics[name] end
-            row[3 + i] = report.mean(values)
+          local function row_of(metrics)
+            local row = { norm, act, called[input] }
+            for i, name in ipairs(metrics) do
+              local values = {}
+              for s, t in ipairs(chosen) do values[s] = t.metrics[name] end
+              row[3 + i] = report.mean(values)
+            end
+            return #chosen > 0 and row or nil
           end
-          rows[#rows + 1] = #chosen > 0 and row or nil
+          rows[#rows + 1], bounds[#bounds + 1] = row_of(names), row_of(statements)
         end
       end
     end
     report.table({ "norm", "activation", "input", "j^2 |k_j|, even j", "predicted",
       "j^2 |k_j|, odd j", "predicted", "last lag above 1e-6 of the largest" }, rows)
+    report.table({ "norm", "activation", "input", "sum of k_j^2 / mean of H^2",
+      "j |k_j| / mean |H'|", "j^2 |k_j| / mean |H''|", "with the kinks at 0 and pi" }, bounds,
+      "smoothness-bounds", "the last three: the largest of all lags up to `last` and channels; the "
+      .. "bound holds where it is at most 1")
     report.plot { panels = { panel(trials, "simplermsnorm"), panel(trials, "none") }, columns = 1,
       width = 860, height = 420 }
   end,

@@ -25,12 +25,16 @@ end
 
 local MOST = 3 -- equally near names in a hint
 
+-- Names in published code, of which the nearest of ours in letters is another function.
+local elsewhere = { ["1+elu"] = "elu1" }
+
 -- Returns the names nearest to word, equally near ones in the order of the list. A near name
 -- differs in at most a third of the letters, or 2, but not in all.
 local function all_nearest(word, names)
   word = tostring(word)
   local least, best, seen = math.max(2, #word // 3), {}, {}
   for _, name in ipairs(names) do
+    if name == elsewhere[word] then return { name } end
     local d = suggest.distance(word:lower(), name:lower())
     if d < math.max(#word, #name) and d <= least and not seen[name] then
       if d < least then least, best = d, {} end

@@ -23,6 +23,10 @@ local fields = { { "n", "n" }, { "b", "b" }, { "vocab", "v" }, { "layers", "laye
 
 local function mode(p) return p.causal and "causal" or "bidirectional" end
 
+-- Returns whether a contestant's name says that it runs both ways, whatever the problem says (bench
+-- mixers).
+local function both_ways(r) return r.by:find(", both ways", 1, true) ~= nil end
+
 local function words_of(p, count)
   local words = { p.op or p.mixer }
   if p.positions then words[#words + 1] = p.positions end
@@ -113,7 +117,7 @@ local function means(name, rows)
     if r.by == r.over then return nil end
     local words = { r.by .. " over " .. r.over, r.pass, r.precision, show.threads(r.threads) }
     if widths then words[#words + 1] = "d " .. r.problem.dim end
-    if not grids.get(name).peers then words[#words + 1] = mode(r.problem) end
+    if not grids.get(name).peers and not both_ways(r) then words[#words + 1] = mode(r.problem) end
     return table.concat(words, ", ")
   end)
   for _, group in ipairs(order) do
@@ -156,7 +160,8 @@ end
 local function exponents(rows, several)
   local lines = {}
   local groups, order = grouped(rows, function(r)
-    local words = { r.by, mode(r.problem), show.threads(r.threads) }
+    local words = { r.by, show.threads(r.threads) }
+    if not both_ways(r) then table.insert(words, 2, mode(r.problem)) end
     if several then table.insert(words, 2, pass_of(r)) end
     return table.concat(words, ", ")
   end)
@@ -328,10 +333,12 @@ function show.picture(name, rows)
   local _, lengths = places_of(rows, function(r) return tostring(r.problem.n) end)
   local by_length = grids.get(name).axis and #lengths > 2
   local colours = places_of(rows, function(r) return name_of(r, rows) end)
+  local mixed = false
+  for _, r in ipairs(rows) do mixed = mixed or both_ways(r) end
   local groups, order = grouped(rows, function(r)
     local words = { r.pass, show.threads(r.threads) }
     if by_length then
-      words[#words + 1] = mode(r.problem)
+      if not mixed then words[#words + 1] = mode(r.problem) end
       words[#words + 1] = "batch " .. r.problem.b
     end
     return table.concat(words, ", ")

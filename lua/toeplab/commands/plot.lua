@@ -67,7 +67,8 @@ local command = {
       more = "Axes longer than 400 are thinned to every second, third, ... position." },
     { name = "step", value = "N", many = true,
       help = "with --tensor: at step N; a vector is then a line, a matrix a panel" },
-    { name = "n", value = "LENGTH", help = "length of the operator" },
+    { name = "n", value = "LENGTH",
+      help = "length of the operator (default: the model's training length, at most 256)" },
     { name = "script", value = "FILE", of = "experiment",
       help = "the experiment whose function model makes the models (of a class of its own)" },
     { name = "log", value = "AXES", of = "axes",
@@ -89,7 +90,6 @@ local command = {
 table.move(style.options, 1, #style.options, #command.options + 1, command.options)
 
 local PANELS = 48
-local MATRIX, LINE = 64, 512 -- default lengths, unless the model was trained at a shorter one
 
 -- ---- Options -----------------------------------------------------------------------------------
 
@@ -304,11 +304,11 @@ local function of_models(store, ids, set, kind)
   local panels, name, title = of_each(store, ids, function(row, t, of)
     local model, _, about = open_model.trial(store, row.id, { build = build })
     local trained = math.tointeger(about.length or t.config.length)
-    local most = kind == "matrix" and MATRIX or LINE
-    return kernels.panels(model, kind, { n = n or math.min(trained or most, most),
-      layers = layers, channels = channels, log = log.y or log.z, logx = log.x, title = of })
+    return kernels.panels(model, kind, { n = n or kernels.length(trained), layers = layers,
+      channels = channels, log = log.y or log.z, logx = log.x, title = of })
   end)
   check_colours(panels[1], log)
+  kernels.one_scale(panels)
   return panels, name .. "-" .. kind, title
 end
 

@@ -4,10 +4,12 @@ local claims = require "toeplab.report.verdicts.claims"
 local groups = require "toeplab.report.groups"
 local seed_looks = require "toeplab.report.verdicts.seed_looks"
 local config = require "toeplab.base.config"
+local overlay = require "toeplab.base.overlay"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
 local quantity = require "toeplab.base.quantity"
 local sorted_keys = require "toeplab.base.sorted_keys"
+local space = require "toeplab.trials.space"
 local yardsticks = require "toeplab.report.yardsticks"
 
 local footnotes = { RESCUED = "†", EARLY = "‡" }
@@ -157,27 +159,40 @@ local function same(a, b)
   return a == b
 end
 
+-- Returns the setting that the paper states for a trial: that of all trials, and those whose where
+-- fits it.
+local function setting_of(published, t)
+  local set = overlay(published.setting or {}, {})
+  for _, part in ipairs(published.settings or {}) do
+    if space.fits(part.where, t.point.values) then set = overlay(set, part.setting) end
+  end
+  return set
+end
+
 -- Lists the settings in which the paper's runs differ from ours, among those that the paper states
 -- and that distinguish neither its rows or columns nor named rows. A whole 0 stands for the
 -- preset's value.
 local function settings(result, add)
-  local published = result.published or {}
+  local published, found, parts = result.published or {}, {}, {}
   local rows, columns = published_tables.keys(published.rows or {}),
     published_tables.keys(published.columns or {})
-  local parts = {}
-  for _, key in ipairs(sorted_keys(published.setting or {})) do
-    local theirs, ours, differs = published.setting[key], {}, false
-    local apart = rows[key] or columns[key] or result.frame.row_keys[key]
-    for _, t in ipairs(apart and {} or result.trials) do
+  for _, t in ipairs(result.trials) do
+    for key, theirs in pairs(setting_of(published, t)) do
       local own = t.point.values[key]
       local preset = math.type(own) == "integer" and own == 0
-      if own ~= nil and not preset then
-        ours[config.show(own)], differs = true, differs or not same(theirs, own)
+      local apart = rows[key] or columns[key] or result.frame.row_keys[key]
+      if own ~= nil and not preset and not apart then
+        local f = found[key] or { theirs = {}, ours = {}, differs = false }
+        f.theirs[config.show(theirs)], f.ours[config.show(own)] = true, true
+        f.differs, found[key] = f.differs or not same(theirs, own), f
       end
     end
-    if differs then
-      parts[#parts + 1] = ("%s %s, here %s"):format(key, config.show(theirs),
-        table.concat(sorted_keys(ours), " or "))
+  end
+  for _, key in ipairs(sorted_keys(found)) do
+    local f = found[key]
+    if f.differs then
+      parts[#parts + 1] = ("%s %s, here %s"):format(key,
+        table.concat(sorted_keys(f.theirs), " or "), table.concat(sorted_keys(f.ours), " or "))
     end
   end
   if #parts > 0 then add("unlike the paper's runs: %s", table.concat(parts, "; ")) end

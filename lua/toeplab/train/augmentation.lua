@@ -1,5 +1,5 @@
--- train/augmentation.lua: trains models of images on altered images: cropped, mirrored and mixed in
--- pairs, with smoothed labels.
+-- train/augmentation.lua: trains models of images on altered images: cropped, mirrored, partly
+-- erased and mixed in pairs, with smoothed labels.
 --
 -- All choices are drawn from the stream "augment", which checkpoints store, so that a resumed run
 -- sees the same images as an uninterrupted one.
@@ -21,8 +21,8 @@ local function numbers(list)
   return fine, "must be a list of numbers, one per channel"
 end
 
--- Outside these bounds, the method that draws the shares of mixup hardly ever accepts a number.
-local function check_mixup(alpha)
+-- Outside these bounds, the method that draws the shares of mixtures hardly ever accepts a number.
+local function check_alpha(alpha)
   return alpha == 0 or alpha >= 0.001 and alpha <= 4,
     ("is %g, wanted 0 or a number from 0.001 to 4"):format(alpha)
 end
@@ -35,8 +35,13 @@ local spec = options.declare "tl.augmentation" {
   { "pad", field { default = 0, min = 0 },
     "crops are as large as the image and moved by at most this many pixels; outside is black" },
   { "flip", false, "mirror each image left to right with probability 1/2" },
-  { "mixup", field { default = 0.0, check = check_mixup },
+  { "mixup", field { default = 0.0, check = check_alpha },
     "alpha of mixup, whose shares are Beta(alpha, alpha); 0: images are not mixed" },
+  { "cutmix", field { default = 0.0, check = check_alpha },
+    "alpha of cutmix, in which a box comes from another image; with mixup each has half of the "
+      .. "batches" },
+  { "erasing", field { default = 0.0, min = 0, max = 1 },
+    "probability that a box of an image, 2 to 33 % of its area, becomes noise" },
   { "smoothing", field { default = 0.0, min = 0, max = 0.999 },
     "share of the label that is spread evenly over all classes" },
 }
@@ -103,8 +108,44 @@ local function move(o, x)
   return pick(y:permute { 1, 4, 3, 2 }, columns):permute { 1, 3, 4, 2 } -- from [b,width,c,height]
 end
 
+-- Returns b masks [b,1,height,width] that are 1 in boxes, and 0 elsewhere. boxes: for some images
+-- from 1 to b {top, left, height, width}, from 0.
+local function masks_of(boxes, b, height, width)
+  local rows, columns = {}, {}
+  for i = 1, b do
+    local top, left, tall, wide = table.unpack(boxes[i] or { 0, 0, 0, 0 })
+    for r = 0, height - 1 do rows[#rows + 1] = r >= top and r < top + tall and 1 or 0 end
+    for c = 0, width - 1 do columns[#columns + 1] = c >= left and c < left + wide and 1 or 0 end
+  end
+  return core.tensor(rows):reshape(b, 1, height, 1) * core.tensor(columns):reshape(b, 1, 1, width)
+end
+
+-- Draws a box for random erasing (Zhong et al. 2020), with timm's bounds: an area of 2 to 33 %, and
+-- sides in a ratio of 0.3 to 3.3. Returns nil if ten attempts do not lie within the image.
+local function erased_box(o, stream)
+  for _ = 1, 10 do
+    local area = (0.02 + stream:unit() * (1 / 3 - 0.02)) * o.height * o.width
+    local ratio = math.exp((2 * stream:unit() - 1) * math.log(1 / 0.3))
+    local tall = math.floor(math.sqrt(area * ratio) + 0.5)
+    local wide = math.floor(math.sqrt(area / ratio) + 0.5)
+    if tall >= 1 and wide >= 1 and tall < o.height and wide < o.width then
+      return { stream:below(o.height - tall + 1), stream:below(o.width - wide + 1), tall, wide }
+    end
+  end
+end
+
+-- Returns normalised images x [b,c,height,width] in some of which a box is noise.
+local function erase(o, x)
+  local stream, boxes, b = streams.get "augment", {}, x:dim(1)
+  for i = 1, b do boxes[i] = stream:unit() < o.erasing and erased_box(o, stream) or nil end
+  if not next(boxes) then return x end
+  local mask, noise = masks_of(boxes, b, o.height, o.width), core.zeros(table.unpack(x:shape()))
+  stream:normal(noise, 0, 1)
+  return x * core.affine(mask, -1, 1) + noise * mask
+end
+
 -- Returns normalised images: ids [b, c height width] -> x [b,c,height,width]. With altered, they
--- are cropped and mirrored at random.
+-- are cropped, mirrored and erased at random.
 function Augmentation:images(ids, altered)
   local o, b, c = self.opt, ids:dim(1), #self.opt.mean
   local n = o.height * o.width
@@ -114,7 +155,8 @@ function Augmentation:images(ids, altered)
   end
   local x = self.levels:gather(ids):reshape(b, c, o.height, o.width)
   if altered and (o.pad > 0 or o.flip) then x = move(o, x) end
-  return (x - self.mean) / self.deviation
+  x = (x - self.mean) / self.deviation
+  return altered and o.erasing > 0 and erase(o, x) or x
 end
 
 -- Draws from Beta(alpha, alpha) (Johnk 1964).
@@ -148,17 +190,38 @@ local function soft_loss(smoothing, logits, labels, share, other)
     + core.affine(core.log_softmax(logits):mean(), -smoothing, 0)
 end
 
+-- Mixes images x with the images `other` by cutmix (Yun et al. 2019): a box, whose centre is
+-- anywhere, comes from the other images. Returns the images and the share of x in their area.
+local function cut_mix(o, x, other)
+  local stream = streams.get "augment"
+  local side = math.sqrt(1 - beta(stream, o.cutmix))
+  local function span(length)
+    local half, centre = math.floor(length * side) // 2, stream:below(length)
+    local first, last = math.max(centre - half, 0), math.min(centre + half, length)
+    return first, last - first
+  end
+  local top, tall = span(o.height)
+  local left, wide = span(o.width)
+  local mask = masks_of({ { top, left, tall, wide } }, 1, o.height, o.width)
+  return x * core.affine(mask, -1, 1) + other * mask, 1 - tall * wide / (o.height * o.width)
+end
+
 -- Returns the altered images of a batch {ids=, labels=} and the arguments of soft_loss: labels, and
--- with mixup share and other. Mixup (Zhang et al. 2018) mixes each image with the one at the same
--- index from the batch's end, by one share for the whole batch.
+-- of mixed images share and other. Mixup (Zhang et al. 2018) and cutmix mix each image with the one
+-- at the same index from the batch's end, by one share for the whole batch.
 local function alter(self, batch)
   local o, x, labels = self.opt, self:images(batch.ids, true), batch.labels
-  if o.mixup == 0 then return x, labels end
-  local share = beta(streams.get "augment", o.mixup)
-  local list, mirrored = labels:totable(), {}
+  if o.mixup == 0 and o.cutmix == 0 then return x, labels end
+  local list, mirrored, share = labels:totable(), {}, nil
   for i, label in ipairs(list) do mirrored[#list + 1 - i] = label end
-  return core.affine(x, share, 0) + core.affine(reversed(x), 1 - share, 0), labels, share,
-    core.ids(mirrored)
+  local stream, other = streams.get "augment", reversed(x)
+  if o.mixup == 0 or o.cutmix > 0 and stream:below(2) == 1 then
+    x, share = cut_mix(o, x, other)
+  else
+    share = beta(stream, o.mixup)
+    x = core.affine(x, share, 0) + core.affine(other, 1 - share, 0)
+  end
+  return x, labels, share, core.ids(mirrored)
 end
 
 -- Returns the altered images of a batch {ids=, labels=}, and a function from logits to the loss.

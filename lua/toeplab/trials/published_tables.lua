@@ -18,6 +18,7 @@
 --   draw = "plot @last matrix",                      -- of a figure: the command that draws ours
 --   instead = "...",       -- the alternative, if no experiment answers the whole table
 --   setting = { layers = 7 },                        -- the paper's settings, in our keys
+--   settings = { { where = { task = "imdb" }, setting = { layers = 4 } } },  -- and of some trials
 --   bytes_per_token = 4.5,    -- of the paper's text; of claims
 --   average = { of = 5, column = "avg" },            -- this column is the mean of the first five
 --   notes = { "..." },                               -- errata, and how to read it

@@ -24,7 +24,18 @@ return {
     { "TNN-Large", 87.90, 61.04, 90.97, 93.00, 96.10, 88.24, 86.21, where = { model = "tnn" } },
   },
   average = { of = 6, column = "avg" },
-  setting = { steps = 50000 },
+  settings = { -- of the released script
+    { where = { task = "imdb" },
+      setting = { layers = 4, dim = 128, glu_dim = 256, steps = 24992 } },
+    { where = { task = "listops" },
+      setting = { layers = 4, dim = 128, glu_dim = 128, steps = 30000 } },
+    { where = { task = "retrieval" },
+      setting = { layers = 2, dim = 64, glu_dim = 96, steps = 45960 } },
+    { where = { task = { "cifar", "cifar-part" } },
+      setting = { layers = 12, dim = 128, glu_dim = 384, steps = 45000 } },
+    { where = { task = { "pathfinder", "path-x" } },
+      setting = { layers = 6, dim = 64, glu_dim = 160, steps = 250000 } },
+  },
   notes = {
     "S4-Large has the numbers of the paper of S4, of its own sizes; experiments/lra.lua trains "
       .. "S4 at TNN's.",

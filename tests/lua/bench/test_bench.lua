@@ -118,6 +118,13 @@ t.test("mixers compute a token by a step if they have one, else from the whole t
   t.eq(show.sentences("mixers", rows), {
     "gla, a token by a step, causal, 1 thread: time n^1.00 from 32 to 64",
     "cat, a token by the whole text, causal, 1 thread: time n^2.00 from 32 to 64" })
+  for _, row in ipairs(rows) do
+    if row.by == "cat" then
+      row.by, row.over, row.pass = "fnet, both ways", "fnet, both ways", "fwd+bwd"
+    end
+  end
+  t.eq(show.sentences("mixers", rows)[2],
+    "fnet, both ways, fwd+bwd, 1 thread: time n^2.00 from 32 to 64")
 end)
 
 t.test("attention computes the same position in each call", function()

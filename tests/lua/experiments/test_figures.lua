@@ -65,6 +65,32 @@ t.test("lra-speed at scale smoke: both models beside TNN on each task", function
   end)
 end)
 
+t.test("lra fills the scores of both figures 1a, with memory and speed, and draws them", function()
+  smoke("lra", { "seeds=2", "task=listops,pathfinder", "model=tnn,ski,fd,performer" },
+    function(store)
+      for _, row in ipairs { "SKI-TNN, ListOps", "FD-TNN, ListOps" } do
+        local accuracy = filled(store, "ski/figure1a")(row, "accuracy")
+        t.ok(accuracy.interval.mean >= 0 and accuracy.interval.mean <= 100, row)
+        t.ok(filled(store, "ski/figure1a")(row, "memory").interval.mean > 0, row)
+      end
+      for _, row in ipairs { "TNN", "Performer" } do
+        local score = filled(store, "tnn/figure1a")(row, "score")
+        t.eq(score.asked, 4) -- two tasks of two seeds: a value for each seed
+        t.eq(#score.values, 2)
+      end
+      t.eq(filled(store, "tnn/figure1a")("TNN", "speed").asked, 0) -- Text was not run
+      local page = t.toeplab(("table tnn/table14 -C '%s'"):format(store.folder)):gsub("%s+", " ")
+      t.ok(page:find("layers 4 or 6, here 2;", 1, true), page) -- ListOps 4, Pathfinder 6
+      t.ok(page:find("steps 250000 or 30000, here 4", 1, true), page)
+      local svg = drawn(store, "ski/figure1a")
+      for _, text in ipairs { "task=listops", "task=pathfinder", "test_accuracy", "peak_mib",
+        "model=fd" } do
+        t.ok(svg:find(text, 1, true), text)
+      end
+      t.ok(not svg:find("model=performer", 1, true))
+    end)
+end)
+
 t.test("ski-speed fills three figures, and its percentages are those of its times", function()
   smoke("ski-speed", { "lengths=512,2048", "batch=1" }, function(store)
     local rows = store:rows [[SELECT a.value AS tnn, b.value AS model, c.value AS faster,

@@ -134,11 +134,12 @@ t.test("a trial says that it chooses by the test part", function()
   end)
 end)
 
-t.test("mlm at the scale paper has the published rates and encoders", function()
+t.test("mlm at the scale paper has the published text, rates and encoders", function()
   for _, trial in ipairs(plan.trials(experiment.load(folder .. "mlm.lua"), { "scale=paper",
     "seeds=1" })) do
     local c = trial.config
     t.eq({ c.small, c.lr, c.rpe_layers }, { false, 5e-4, 3 }) -- FD's: twice that, as follows
+    t.eq({ c.corpus, c.tokenizer }, { "wikitext-103-raw", "gpt2" })
   end
 end)
 

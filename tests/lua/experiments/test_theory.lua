@@ -109,7 +109,8 @@ end)
 
 t.test("impulse responses fall as j^-2 by the slopes at the ends; those of cos omega do not",
   function()
-    of("smoothness", { "tables/smoothness-smoke.md", "figures/smoothness-smoke.svg" },
+    of("smoothness", { "tables/smoothness-smoke.md", "tables/smoothness-bounds-smoke.md",
+      "figures/smoothness-smoke.svg" },
       function(trials)
         for _, norm in ipairs { "simplermsnorm", "none" } do
           for _, act in ipairs { "silu", "gelu" } do
@@ -121,6 +122,16 @@ t.test("impulse responses fall as j^-2 by the slopes at the ends; those of cos o
             end
             t.ok(mean(cos, "significant_lags") < mean(raw, "significant_lags") / 5)
           end
+          for _, trial in ipairs(choose(trials, { norm = norm })) do
+            local m = trial.metrics
+            within(m.parseval, 1, 1e-3, "the sum of squares")
+            t.ok(m.over_bound_1 <= 1, "above the bound by H'")
+            t.ok(m.over_bound_2_with_kinks <= 1.01, "above the bound by H'' and the kinks")
+            local cos = trial.config.input == "cos"
+            t.ok(not cos or m.over_bound_2 <= 1.01, "above the bound by H''")
+          end
+          local silu = choose(trials, { norm = norm, act = "silu", input = "integer" })
+          t.ok(mean(silu, "over_bound_2") > 1, "the kinks do not break the bound by H''")
           local relu = choose(trials, { norm = norm, act = "relu", input = "cos" })
           t.ok(mean(relu, "floor_even") > 1e4 * mean(relu, "predicted_even")) -- by its own kinks
         end
@@ -140,6 +151,9 @@ t.test("the error of interpolation keeps the bound of Theorem 1", function()
         t.ok(log.of_T.values[i] >= log.best.values[i] * (1 - 1e-4), "better than the best")
         t.ok(log.nystrom.values[i] <= log.bound.values[i])
         t.ok(log.plugin.values[i] < 1e-5, "the plugin's matrix is another")
+        if log.condition.values[i] < 1e3 then
+          within(log.nystrom_svd.values[i], log.nystrom.values[i], 1e-2, "Nystrom's error by A^+")
+        end
         before = measured
       end
     end
@@ -163,19 +177,22 @@ end)
 t.test("time and memory are measured by length; who is too slow stops, and says so", function()
   of("complexity", { "tables/complexity-smoke.md", "figures/complexity-smoke.svg" },
     function(trials)
-      local function exponent(backend, metric)
-        local log = choose(trials, { backend = backend })[1].logs[metric]
+      local function exponent(mixer, metric)
+        local log = choose(trials, { mixer = mixer })[1].logs[metric]
         return cost.exponent(log.at, log.values, 512)
       end
-      t.eq(#trials, 5)
+      t.eq(#trials, 9)
       t.ok(exponent("naive", "seconds") and exponent("fft", "seconds"))
       within(exponent("fft", "bytes"), 1, 0.1, "the exponent of fft's memory")
       within(exponent("fd", "bytes"), 1, 0.1, "the exponent of fd's memory")
-      local logged = choose(trials, { backend = "fft" })[1].logs.memory_exponent -- tnn/table1
+      for _, name in ipairs { "attention", "linear_attention", "conv", "s4" } do
+        t.ok(exponent(name, "seconds") and exponent(name, "bytes") < 1.5, name)
+      end
+      local logged = choose(trials, { mixer = "fft" })[1].logs.memory_exponent -- tnn/table1
       within(logged.values[1], 1, 0.1, "the exponent that is logged")
     end)
   t.in_folder(function(folder)
-    local trials = run(folder, "complexity", "limit=1e-9", "backend=fft")
+    local trials = run(folder, "complexity", "limit=1e-9", "mixer=fft")
     t.eq(trials[1].logs.seconds.at, { 256 })
   end)
 end)

@@ -29,6 +29,34 @@ t.test("matrices agree with the operators", function()
   end
 end)
 
+t.test("the logarithm is of the mean of magnitudes, in which signs do not cancel", function()
+  tl.seed(3)
+  local model, tno = model_of { causal = false }
+  local panel = kernels.panels(model, "matrix", { n = 6, layers = { 1 }, log = true })[1]
+  local dense = tno:dense(6)
+  t.eq(panel.matrix, dense:abs():mean(1):reshape(6, 6), 1e-6)
+  t.ok((dense:abs():mean(1) - dense:mean(1):abs()):sum():item() > 1e-4) -- some signs differ
+  t.eq(panel.zlabel, "|T|, mean over channels")
+  t.eq(kernels.panels(model, "matrix", { n = 6, channels = { 2 }, log = true })[1].matrix,
+    dense:narrow(1, 2, 1):abs():reshape(6, 6), 1e-6)
+end)
+
+t.test("the matrices of all layers have one scale of colours", function()
+  for _, case in ipairs {
+    { { { 1, 2 }, { -3, 4 } }, { { 9 } }, want = { -3, 9 } },
+    { { { 0, 1e-8 } }, { { 1 } }, log = true, want = { 1e-8, 1 } },
+    { { { 0 / 0 } }, want = nil },
+  } do
+    local list = {}
+    for i, matrix in ipairs(case) do list[i] = { matrix = matrix, logz = case.log } end
+    list[#list + 1] = { series = {} }
+    kernels.one_scale(list)
+    for i = 1, #case do t.eq(list[i].zrange, case.want) end
+    t.eq(list[#list].zrange, nil)
+  end
+  t.eq({ kernels.length(nil), kernels.length(64), kernels.length(4096) }, { 256, 64, 256 })
+end)
+
 t.test("each channel has a panel, in every layer", function()
   tl.seed(3)
   local model, tno = model_of { causal = false }

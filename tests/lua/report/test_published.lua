@@ -273,7 +273,8 @@ t.test("the list names the commands that answer and draw each table and figure",
     end
   end
   t.ok(#lines["tnn/table2"] >= 2, text)
-  t.ok(lines["tnn/figure1a"][1]:find "nothing measures memory$", text)
+  t.ok(lines["tnn/figure1a"][1]:find "experiments/lra.lua$", text)
+  t.eq(#lines["ski/figure1a"], 3) -- two experiments and a plot
   t.eq(lines["tnn/figure3"][2]:match "^%s+(.*)$", "./lab plot mlm model=tnn seed=1 matrix")
   local csv = list_of "--csv"
   t.eq(select(2, csv:gsub("\n", "")), 1 + #published_tables.ids())

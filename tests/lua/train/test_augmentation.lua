@@ -144,6 +144,79 @@ t.test("the shares of mixup have the mean and the variance of Beta(alpha, alpha)
   end
 end)
 
+t.test("cutmix: a box comes from another image, and the labels have the shares of the area",
+  function()
+    local dark, light = {}, {}
+    for j = 1, 2 * H * W do dark[j], light[j] = 0, 255 end
+    local batch = { ids = core.ids { light, dark }, labels = core.ids { 0, 1 } }
+    local logits = core.tensor { { 1, 2 }, { 0, 3 } }
+    local seen = {}
+    tl.seed(1)
+    local a = make { cutmix = 1.0 }
+    for _ = 1, 200 do
+      local x, loss_of = a:altered(batch)
+      local image, inside, first, last = x:narrow(1, 1, 1):narrow(2, 1, 1), 0, nil, nil
+      for i, row in ipairs(image:reshape(H, W):totable()) do
+        for j, v in ipairs(row) do
+          if math.abs(v - value(0, 1)) < 1e-5 then
+            inside, first, last = inside + 1, first or { i, j }, { i, j }
+          else
+            t.eq(v, value(255, 1), 1e-5)
+          end
+        end
+      end
+      if first then t.eq((last[1] - first[1] + 1) * (last[2] - first[2] + 1), inside) end
+      local share = 1 - inside / (H * W)
+      seen[inside] = true
+      t.eq(loss_of(logits):item(), dense_loss(logits, { { share, 1 - share },
+        { 1 - share, share } }), 1e-5)
+    end
+    local sizes = 0
+    for _ in pairs(seen) do sizes = sizes + 1 end
+    t.ok(sizes >= 5, sizes)
+  end)
+
+t.test("with mixup and cutmix each has about half of the batches", function()
+  local dark, light = {}, {}
+  for j = 1, 2 * H * W do dark[j], light[j] = 0, 255 end
+  local batch, mixed, count = { ids = core.ids { light, dark }, labels = core.ids { 0, 1 } }, 0, 200
+  tl.seed(1)
+  local a = make { mixup = 0.8, cutmix = 1.0 }
+  for _ = 1, count do
+    local first = a:altered(batch):reshape(-1):totable()[1]
+    local whole = math.abs(first - value(0, 1)) < 1e-5 or math.abs(first - value(255, 1)) < 1e-5
+    mixed = mixed + (whole and 0 or 1)
+  end
+  t.ok(mixed > 70 and mixed < 130, mixed)
+end)
+
+t.test("random erasing makes a box of some images noise, and the others stay", function()
+  local ids, b = random_ids(400), 400
+  tl.seed(2)
+  local original, x = make():images(ids):totable(), make { erasing = 0.25 } :images(ids, true)
+  local erased, sum, squares, count = 0, 0.0, 0.0, 0
+  for n, image in ipairs(x:totable()) do
+    local changed = 0
+    for i = 1, H do
+      for j = 1, W do
+        if image[1][i][j] ~= original[n][1][i][j] then
+          changed = changed + 1
+          for c = 1, 2 do
+            local v = image[c][i][j]
+            sum, squares, count = sum + v, squares + v * v, count + 1
+          end
+        end
+      end
+    end
+    erased = erased + (changed > 0 and 1 or 0)
+    t.ok(changed <= H * W / 2, changed) -- a third, rounded
+  end
+  t.ok(erased > 0.18 * b and erased < 0.32 * b, erased)
+  t.eq(sum / count, 0, 5 / math.sqrt(count))
+  t.eq(squares / count, 1, 10 / math.sqrt(count))
+  t.eq(make { erasing = 1 } :images(ids):totable(), original) -- not in an evaluation
+end)
+
 -- ---- Training -----------------------------------------------------------------------------------
 
 local function model_of(classes)
@@ -194,15 +267,16 @@ t.test("accuracy uses unaltered images", function()
 end)
 
 t.test("the stored state of the stream gives the same images", function()
+  local mixing = { pad = 2, flip = true, mixup = 0.4, cutmix = 1.0, erasing = 0.5 }
   tl.seed(5)
-  local a, ids = make { pad = 2, flip = true, mixup = 0.4 }, random_ids(5)
+  local a, ids = make(mixing), random_ids(5)
   local batch = { ids = ids, labels = core.ids { 0, 1, 2, 1, 0 } }
   a:altered(batch)
   local key, offset = tl.stream_of("augment"):state()
   local want = a:altered(batch)
   tl.seed(5)
   tl.stream_of("augment"):set_state(key, offset)
-  t.eq(make { pad = 2, flip = true, mixup = 0.4 } :altered(batch):totable(), want:totable())
+  t.eq(make(mixing):altered(batch):totable(), want:totable())
   t.ok(core.abs(a:altered(batch) - want):amax():item() > 0, "the next ones differ")
 end)
 
@@ -213,7 +287,7 @@ return tl.experiment "images" {
   checkpoint = { steps = 2 },
   trial = function(t, c)
     local a = tl.augmentation { height = 4, width = 4, mean = { 0.5 }, deviation = { 0.5 },
-      pad = 1, flip = true, mixup = 0.5, smoothing = 0.1 }
+      pad = 1, flip = true, mixup = 0.5, cutmix = 1.0, erasing = 0.5, smoothing = 0.1 }
     local model = tl.models.tnn_image { classes = 2, channels = 1, patch = 2, grid = { 2, 2 },
       layers = 1, dim = 4, rpe_dim = 4, backend = "naive", dropout = 0.1 }
     local opt, rows = tl.optim.adam(model, { lr = 0.02 }), {}
@@ -253,6 +327,7 @@ t.test("wrong options and images are clear errors", function()
   t.raises(make, "did you mean 'mixup'", { mixupp = 1 })
   for _, alpha in ipairs { 1 / 0, -1, 20, 1e-9 } do -- some would be drawn for ever
     t.raises(make, "'mixup' is [%w.+-]+, wanted 0 or a number from 0.001 to 4", { mixup = alpha })
+    t.raises(make, "'cutmix' is [%w.+-]+, wanted 0 or a number", { cutmix = alpha })
   end
   for _, alpha in ipairs { 0.001, 4 } do
     make { mixup = alpha } :altered { ids = random_ids(5), labels = core.ids { 0, 1, 2, 0, 1 } }

@@ -59,7 +59,8 @@ local function colour_scale(out, low, high, log)
   out("set cbrange [%.9g:%.9g]", low, high)
 end
 
--- Draws spec.matrix, a list of lists of numbers.
+-- Draws spec.matrix, a list of lists of numbers. The colours are from zrange[1] to zrange[2], by
+-- default from its minimum to its maximum.
 return function(out, spec)
   local matrix = spec.matrix
   if type(matrix) == "userdata" then matrix = matrix:totable() end
@@ -69,6 +70,7 @@ return function(out, spec)
   end
   local times = out.kind == "text" and 1 or math.max(1, CELLS // math.max(#matrix, #matrix[1]))
   local text, low, high = text_of(matrix, spec.logz, times)
+  if spec.zrange then low, high = spec.zrange[1], spec.zrange[2] end
   low, high = colour_range(low, high, spec.logz)
   colour_scale(out, low, high, spec.logz)
   out("unset key")

@@ -6,6 +6,7 @@
 -- options: n (the length), layers (numbers; all), channels (numbers; without them matrices show the
 -- mean over all channels, the others a few), log (of the values), logx, title (what the panels'
 -- titles begin with).
+local axes = require "toeplab.report.figures.axes"
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
 
@@ -69,13 +70,12 @@ function panels.matrix(tno, o)
   end
   local dense = core.no_grad(tno.dense, tno, n)
   for i, channel in ipairs(o.channels and chosen(o.channels, d) or { false }) do
-    local shown = (channel and dense:narrow(1, channel, 1) or dense:mean(1)):reshape(n, n)
-    local rows = shown:totable()
-    for _, row in ipairs(o.log and rows or {}) do
-      for c, v in ipairs(row) do row[c] = math.abs(v) end
-    end
-    list[i] = { matrix = rows, xlabel = "from position j", ylabel = "to position i",
-      logz = o.log, zlabel = not channel and name .. ", mean over channels" or nil,
+    local shown = channel and dense:narrow(1, channel, 1) or dense
+    if o.log then shown = shown:abs() end -- before the mean, in which signs would cancel
+    if not channel then shown = shown:mean(1) end
+    list[i] = { matrix = shown:reshape(n, n):totable(), xlabel = "from position j",
+      ylabel = "to position i", logz = o.log,
+      zlabel = not channel and name .. ", mean over channels" or nil,
       title = channel and (", %s of channel %d"):format(name, channel) }
   end
   return list
@@ -122,6 +122,26 @@ function panels.response(tno, o)
   end
   return { { xlabel = "frequency / pi", ylabel = "|response|", logx = o.logx, logy = o.log,
     series = channel_lines(size, x, chosen(o.channels, d), false) } }
+end
+
+-- The default length of an operator, of a model that was trained at `length` (nil: unknown): one
+-- for all kinds, so that a matrix and a kernel of a model show the same lags.
+kernels.LONGEST = 256
+function kernels.length(length) return math.min(length or kernels.LONGEST, kernels.LONGEST) end
+
+-- Gives the matrices among panels one scale of colours, so that layers can be compared.
+function kernels.one_scale(list)
+  local low, high = math.huge, -math.huge
+  for _, panel in ipairs(list) do
+    for _, row in ipairs(panel.matrix or {}) do
+      for _, v in ipairs(row) do
+        if axes.drawable(v, panel.logz) then low, high = math.min(low, v), math.max(high, v) end
+      end
+    end
+  end
+  for _, panel in ipairs(low <= high and list or {}) do
+    if panel.matrix then panel.zrange = { low, high } end
+  end
 end
 
 kernels.kinds = { "kernel", "matrix", "response" }

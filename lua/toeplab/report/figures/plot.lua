@@ -32,8 +32,8 @@ local fields = {
   title = "string", xlabel = "string", ylabel = "string", zlabel = "string", key = "string",
   logx = "boolean|number", logy = "boolean|number", logz = "boolean", series = "table",
   matrix = "table|userdata", panels = "table", columns = "number", width = "number",
-  height = "number", xrange = "table", yrange = "table", xnames = "table", ynames = "table",
-  xline = "number", size = "table", font = "string", legend = "boolean",
+  height = "number", xrange = "table", yrange = "table", zrange = "table", xnames = "table",
+  ynames = "table", xline = "number", size = "table", font = "string", legend = "boolean",
 }
 local series_fields = {
   name = "string", x = "table|userdata", y = "table|userdata", error = "table|userdata",
@@ -197,7 +197,7 @@ end
 -- Raises if a panel cannot be drawn; returns it with checked series.
 local function checked(what, p, text)
   check(what, p, fields)
-  for _, name in ipairs { "xrange", "yrange" } do
+  for _, name in ipairs { "xrange", "yrange", "zrange" } do
     local range = p[name] or { 0, 1 }
     if not axes.drawable(range[1]) or not axes.drawable(range[2]) then
       error(("plot: %s must be two numbers"):format(name), 0)
