@@ -345,7 +345,7 @@ end)
 t.test("wrong corpora are errors that name the problem", function()
   t.raises(corpus, "unknown option 'lenght'; did you mean 'length'", text, { lenght = 3 })
   t.raises(corpus, "unknown corpus 'bible%-kvj'; did you mean 'bible%-kjv'", "bible-kvj")
-  t.raises(corpus, "for the folder of this name write %./runs", "runs")
+  t.raises(corpus, "there is a folder %./runs: write corpus=%./runs", "runs")
   t.raises(corpus, "no/such/file.txt: No such file", "no/such/file.txt")
   t.raises(corpus, "gpt2%-bpe is a data set but not a plain text", "gpt2-bpe")
   local all = { batch = 1, valid = 0.0, test = 0.0 }
