@@ -2,6 +2,8 @@
 -- from a random start, and over the most frequent class (TNN, Table 3)?
 --
 -- First train the masked model, then name its trial (or a checkpoint file):
+--   toeplab run experiments/glue-mlm.lua model=transformer
+--   toeplab run experiments/glue.lua model=transformer start=random,ID
 -- model is tnn or another row of that table, as in glue-mlm.lua.
 -- Validation uses the official development part, because the labels of the test parts are not
 -- public: it chooses both the best epoch and the best learning rate. The tasks need toeplab data

@@ -302,7 +302,7 @@ template <class... P> struct launch {
 inline size_t shared_limit()
 {
     const char *kib = getenv("EMULATE_SHARED_KIB");
-    return kib ? (size_t)atoi(kib) << 10 : SHARED;
+    return kib ? (size_t)atoi(kib) << 10 : (size_t)SHARED;
 }
 inline void check_shared(size_t bytes)
 {

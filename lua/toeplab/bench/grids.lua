@@ -124,6 +124,7 @@ benches.mixers = {
 local beside = each({ "attention", "linear_attention", "gla", "retention", "ssd", "mamba", "s4d",
   "hyena", "longconv", "gmlp", "fnet", "linformer", "gru", "lstm" }, "mixer")
 table.insert(beside, 2, { mixer = "attention", positions = "alibi" })
+for _, one in ipairs(beside) do one.causal = mixers.class(one.mixer).spec.fields.causal.default end
 
 benches.peers = {
   about = "token mixers, each beside its usual form in PyTorch",
@@ -272,7 +273,7 @@ function grids.problems(name, o)
     for _, more in ipairs(vary) do
       for _, shape in ipairs(shapes_of(bench, o)) do
         for i = 2, #shape do
-          list[#list + 1] = overlay(bench.more, more, fixed, { n = shape[1], b = shape[i] })
+          list[#list + 1] = overlay(bench.more, fixed, more, { n = shape[1], b = shape[i] })
         end
       end
     end

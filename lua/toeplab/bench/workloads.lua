@@ -209,7 +209,7 @@ local CHECKED = 64 -- positions of the input whose result a peer compares
 -- Makes a mixer whose weights, with an input and its result, are in the file p.file, by which a
 -- peer computes the same.
 function makers.peers(p, stream)
-  local sizes = { heads = p.heads, max_length = p.n, length = p.n, dropout = 0 }
+  local sizes = { heads = p.heads, max_length = p.n, length = p.n, dropout = 0, causal = p.causal }
   local mixer = mixers.make(p.mixer, p.dim, sizes, { positions = p.positions })
   local tensors, x = mixer:state(), numbers(stream, 2, math.min(p.n, CHECKED), p.dim)
   tensors.x, tensors.y = x, core.no_grad(mixer.forward, mixer, x)

@@ -37,22 +37,22 @@ local function refuse(name, module, format, ...)
 end
 
 -- Position encodings by the number of positions since the beginning of a text.
-local counted = { Learned = true, Sinusoidal = true }
+local numbered_from_start = { Learned = true, Sinusoidal = true }
 
-local others -- the names of the mixers that carry a state
+local carrying_mixers -- the names of the mixers that carry a state
 
 -- Raises the error for a module that may mix positions and carries no state.
 local function refuse_mixer(name, module)
-  if not others then
+  if not carrying_mixers then
     local names = {}
     for _, mixer in ipairs(mixers.names) do
       local class = mixers.class(mixer)
       if recurrent.can_step(class) and not class.by_kernel_length then names[#names + 1] = mixer end
     end
-    others = table.concat(names, ", ")
+    carrying_mixers = table.concat(names, ", ")
   end
   refuse(name, module, "has no state that a window could begin with; these mixers have one if "
-    .. "causal: %s", others)
+    .. "causal: %s", carrying_mixers)
 end
 
 -- Raises unless a TNO is the same operator at all lengths.
@@ -89,7 +89,7 @@ local function visit(module, name, memory, seen, list)
     refuse(name, module, "is used twice, but has only one state")
   end
   seen[module] = true
-  if counted[module.kind] then
+  if numbered_from_start[module.kind] then
     refuse(name, module, "numbers positions from the beginning of a text: use positions = 'none', "
       .. "or those of the mixer")
   end
@@ -100,6 +100,8 @@ local function visit(module, name, memory, seen, list)
   elseif not recurrent.can_step(class) then
     refuse_mixer(name, module)
   end
+  local step = class == nn.Sequential and recurrent.mixing_step(module)
+  if step then refuse(name, module, "has a function as step %d, which may mix positions", step) end
   if carries then
     list[#list + 1] = { name = name, module = module, kept = kept_by(name, module, memory) }
   end
@@ -170,6 +172,9 @@ end
 -- Calls fn(...), which computes the next window, from the states of micro batch number `part`, and
 -- stores the states after it. Returns the results of fn. A window whose fn fails leaves the states.
 function Carried:window(part, fn, ...)
+  if math.type(part) ~= "integer" or part < 1 or part > #self.parts + 1 then
+    error(("carry: micro batch %s follows %d"):format(tostring(part), #self.parts), 2)
+  end
   local before = self.parts[part] or {}
   local after = {}
   local restore <close> = defer(function()
@@ -208,13 +213,13 @@ end
 function Carried:state() return { parts = self.parts } end
 
 function Carried:load(state)
-  for _, part in ipairs(state.parts) do
+  for _, part in ipairs(state.parts or {}) do
     if #part ~= #self.layers then
       error(("carry: the checkpoint has states of %d layers, the model %d"):format(#part,
         #self.layers), 0)
     end
   end
-  self.parts = state.parts
+  self.parts = state.parts or {}
 end
 
 return new

@@ -5,9 +5,34 @@
 local class = require "toeplab.nn.class"
 local coefficient_cache = require "toeplab.nn.coefficient_cache"
 local core = require "toeplab.core"
+local defer = require "toeplab.base.defer"
+local overlay = require "toeplab.base.overlay"
 local BatchNorm = require("toeplab.nn.norm").BatchNorm
 local sequence = require "toeplab.nn.sequence"
 local streams = require "toeplab.base.streams"
+
+-- Returns the states in which the modules inside a module begin (nn/mixers/carry.lua), copied: a
+-- list of {module=, carry=}.
+local function states_of(module)
+  local list = {}
+  for _, entry in ipairs(module:modules()) do
+    local carry = rawget(entry.module, "carry")
+    if carry then list[#list + 1] = { module = entry.module, carry = overlay(carry) } end
+  end
+  return list
+end
+
+-- Lets modules begin in these states; closing the result ends that.
+local function with_states(list)
+  local before = {}
+  for i, state in ipairs(list) do
+    before[i] = rawget(state.module, "carry")
+    rawset(state.module, "carry", state.carry)
+  end
+  return defer(function()
+    for i, state in ipairs(list) do rawset(state.module, "carry", before[i]) end
+  end)
+end
 
 -- Its arguments are the result, how to compute it again, and the tensors on which it depends. These
 -- are inputs so that the pass knows their uses. They get their gradients inside, where operators
@@ -20,11 +45,16 @@ local stored = core.func { name = "recompute",
   end,
   backward = function(saved, dy)
     local call = saved.call
+    if call.module.training ~= call.training then
+      error(("recompute: %s changed between training and evaluation before the backward pass")
+        :format(call.module.kind), 0)
+    end
     core.recording(true)
+    local restore <close> = with_states(call.states)
     local y = streams.replay(call.positions, sequence.with, call.group, BatchNorm.without_update,
       call.module, table.unpack(call.args, 1, call.args.n))
     call.args = nil
-    y:backward(dy, true)
+    if y:requires_grad() then y:backward(dy, true) end
     return table.unpack({}, 1, saved.count + 2)
   end }
 
@@ -53,10 +83,11 @@ return function(module, ...)
   end
   if not core.recording() then return module(...) end
   local call = { module = module, args = table.pack(...), positions = streams.positions(),
-    group = sequence.group() }
+    group = sequence.group(), training = module.training, states = states_of(module) }
   local y, coefficients = coefficient_cache.as_recorded(module, ...)
   if not class.istensor(y) then
     error(("recompute: %s returned a %s, not a tensor"):format(module.kind, type(y)), 0)
   end
+  if y:requires_grad() then return y end -- it was not computed, as nothing is recorded
   return stored(y, call, table.unpack(dependencies(module, call.args, coefficients)))
 end

@@ -95,16 +95,15 @@ end
 
 local elementwise -- a set of the functions that may be steps of a Sequential
 
-local function check_steps(module, name)
+-- Returns the number of the first step of a Sequential that may mix positions; nil: there is none.
+function recurrent.mixing_step(module)
   if not elementwise then
     elementwise = {}
     for _, unary in ipairs(core.unary_names()) do elementwise[core[unary]] = true end
     for _, f in pairs(act.act) do elementwise[f] = true end
   end
   for i = 1, module.steps do
-    if type(module[i]) == "function" and not elementwise[module[i]] then
-      refuse(name, "has a function as step %d, which may mix positions", i)
-    end
+    if type(module[i]) == "function" and not elementwise[module[i]] then return i end
   end
 end
 
@@ -130,7 +129,8 @@ local function visit(module, name, seen, found, carriers)
     refuse(name, "(%s) %s", module.kind, reason(class, module))
   end
   if class.carries then carriers[#carriers + 1] = module end
-  if class == nn.Sequential then check_steps(module, name) end
+  local step = class == nn.Sequential and recurrent.mixing_step(module)
+  if step then refuse(name, "has a function as step %d, which may mix positions", step) end
   for _, field in ipairs(module:fields()) do -- a state space holds its TNO's encoder, too
     if getmetatable(field.value) == nn.TNO then seen[field.value.encoder] = true end
   end

@@ -9,6 +9,13 @@ local sorted_keys = require "toeplab.base.sorted_keys"
 
 -- A layout defines the places of norm and residual connection of a mixer f. The published codes
 -- differ here, and so do their results:
+--   A          x + drop(f(norm(x)))                   the released TNN language model
+--   B          x + drop(norm(x) + f(inner(norm(x))))  ablations of TNN's Tables 7-10, where inner
+--                                                     is a norm too; GLU as in A
+--   C-fairseq  norm(x + drop(f(x)))                   the bidirectional TNN (RoBERTa)
+--   C-tnn      x + norm(drop(f(x)))                   tnn-pytorch's and the images' "postnorm"
+--   none       f(x)                                   token mixers with their own shortcut and
+--                                                     norm, and S4 and DSS as TNN ran them
 local layouts = {}
 
 function layouts.A(x, f, norm, drop)

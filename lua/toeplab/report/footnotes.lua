@@ -298,8 +298,9 @@ local function missing(result)
       end
     end
   end
-  local texts = axis and { [axis] = table.concat(values, ",") }
-  return axis and frame:command(texts, nil, nil, texts)
+  if not axis or (frame.filters or {})[axis] then return nil end -- a filter may hide their trials
+  local texts = { [axis] = table.concat(values, ",") }
+  return frame:command(texts, nil, nil, texts)
 end
 
 -- Returns the list of texts below a table (the result of tables.fill).

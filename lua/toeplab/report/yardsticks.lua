@@ -13,9 +13,9 @@ local RULES = "test accuracy of simple models of the same training examples"
 local ERRORS = "squared error of simple predictions of the same rows"
 local MOST_ORDER = 8 -- of the metrics "bits of n-gram ORDER"
 
--- A yardstick has the metric that is compared with it (of),
--- whether that is a share, the line that shows it, its name there and, if models that miss it have
--- learnt too little for a verdict, its name in a sentence. A trial that lacks one takes the value
+-- A yardstick has the metric that is compared with it (of), whether that is a share, the line that
+-- shows it, its name there and, if models that miss it have learnt too little for a verdict, its
+-- name in a sentence. A trial that lacks one takes the value
 -- of a trial with the same value of `key`, which has the same text. One with `instead` is shown
 -- only where that other yardstick is missing.
 local list = {
@@ -100,7 +100,8 @@ function yardsticks.lines(found, metric)
   local lines, number, unit = {}, {}, metric and unit_of(metric)
   for _, y in ipairs(list) do
     local value = found[y[1]]
-    if value and not found[y.instead] and (not metric or y.unit == unit) then
+    local hidden = not metric and found[y.instead]
+    if value and not hidden and (not metric or y.unit == unit) then
       local text = y.share and ("%s %.1f %%"):format(y.name, 100 * value)
         or (y.unit == "ppl" and "%s %.1f" or "%s %.4g"):format(y.name, value)
       local at = number[y.line]
@@ -136,16 +137,16 @@ local function reader(trials, first, y)
   end
 end
 
--- Returns the name of a yardstick that all finished trials miss; nil: there is none. metric: a
--- metric whose value, the first one of a trial, stands for that of a yardstick of its unit where
--- the trial has not logged the latter; nil: none.
-function yardsticks.unreached(trials, first, metric)
-  local unit = metric and unit_of(metric)
+-- Returns the name of a yardstick of the unit of a metric that all finished trials miss; nil: there
+-- is none. at_metric: the index of the metric in a trial's values, which stands for that of the
+-- yardstick where the trial has not logged the latter; nil: none.
+function yardsticks.unreached(trials, first, metric, at_metric)
+  local unit = unit_of(metric)
   for i = #list, 1, -1 do
     local y, count = list[i], 0
     local value_of, at = reader(trials, first, y), first + place[y.of]
-    for _, t in ipairs(y.plural and trials or {}) do
-      local value, least = t.values[at] or y.unit == unit and t.values[1], value_of(t)
+    for _, t in ipairs(y.plural and y.unit == unit and trials or {}) do
+      local value, least = t.values[at] or at_metric and t.values[at_metric], value_of(t)
       local gain = value and least and (least - value) * (y.share and -1 or 1)
       if t.status == "done" then
         if not gain or gain >= 0 then goto next end

@@ -216,7 +216,7 @@ local function end_trial(self, w, status, why, ended)
     self.checked = true
     check_metric(self, t)
   end
-  if status == "interrupted" then
+  if status == "interrupted" and self.signal and not w.stopped then
     self.halted[t] = math.tointeger(tostring(why):match "after step (%d+)") or w.step or 0
   end
   if w.stopped and status == "interrupted" then t.status = "stopped" end
@@ -354,7 +354,9 @@ local function check_signals(self)
   local count, name = core.sys.interrupted()
   if count == (self.seen or 0) and (not name or self.named) then return end
   local what, code = errors.signal()
-  if not self.fate then self.fate = { code = code, why = "stopped by SIG" .. what } end
+  if not self.fate then
+    self.fate = { code = code, why = "stopped by SIG" .. what, by_signal = true }
+  end
   self.user, self.seen, self.named = true, count, name
   self.signal = what
   self:wind_down(name and "TERM" or "INT", count > 1 and HURRY_SECONDS
@@ -363,13 +365,15 @@ end
 
 -- Returns why the run ends early: the cause, or how many trials a signal of the user stopped.
 local function fate_text(self, fate)
-  local steps = {}
-  for _, step in pairs(self.halted) do steps[#steps + 1] = step end
-  if not self.signal or #steps < 2 or fate.code == errors.STORAGE then return fate.why end
-  table.sort(steps)
-  return ("%d trials stopped by SIG%s (after steps %s)%s"):format(#steps, self.signal,
-    table.concat(steps, ", "), self.waiting > 0 and (", %d queued"):format(self.waiting)
-    or "")
+  local count, least, most = 0, math.huge, 0
+  for _, step in pairs(self.halted) do
+    count, least, most = count + 1, math.min(least, step), math.max(most, step)
+  end
+  if not fate.by_signal or count < 2 then return fate.why end
+  local steps = least < most and ("steps %d to %d"):format(least, most) or "step " .. most
+  return ("%d trials stopped by SIG%s%s%s"):format(count, self.signal,
+    most > 0 and (" (after %s)"):format(steps) or "",
+    self.waiting > 0 and (", %d queued"):format(self.waiting) or "")
 end
 
 -- ---- The loop ---------------------------------------------------------------------------------

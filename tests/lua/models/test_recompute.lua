@@ -269,6 +269,29 @@ test("tl.grad computes the chosen gradients alone", function()
   end
 end)
 
+test("modules that return their argument, a parameter or a constant", function()
+  local x, w = random(2, 3):require_grad(), nn.parameter(random(2, 3))
+  local one = core.ones(2, 3)
+  local drop = nn.Dropout(0.5):eval()
+  for _, f in ipairs { function(y) return y end, function() return w end, drop } do
+    local module = f == drop and drop or nn.Sequential(f)
+    for _, tensor in ipairs { x, w } do tensor:set_grad(nil) end
+    (tl.recompute(module, x) * 3 + x + w):sum():backward()
+    local gx, gw = x:grad():totable(), w:grad():totable()
+    for _, tensor in ipairs { x, w } do tensor:set_grad(nil) end
+    (module(x) * 3 + x + w):sum():backward()
+    eq({ gx, gw }, { x:grad():totable(), w:grad():totable() })
+  end
+  eq(tl.recompute(nn.Sequential(function() return one end), x), one)
+end)
+
+test("a change between training and evaluation before the backward pass is an error", function()
+  local module = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+  local loss = tl.recompute(module, random(2, 3)):sum()
+  module:eval()
+  raises(loss.backward, "changed between training and evaluation", loss)
+end)
+
 test("errors name the module, and leave nothing behind", function()
   local Faulty = nn.class("Faulty", {})
   function Faulty:build() self.inner, self.calls = nn.Linear(D, D), 0 end

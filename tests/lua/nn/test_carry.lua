@@ -176,6 +176,8 @@ test("mixers without a state are refused by name, with those that have one", fun
   raises(tl.carried, "layers.1.token.tno %(TNO%) keeps earlier positions: give the option memory",
     tl.models.tnn_lm(11, { layers = 1, dim = D, rpe_dim = 4 }))
   tl.carried(tl.models.tnn_lm(11, { layers = 1, dim = D, mixer = "gru" })) -- needs no memory
+  raises(tl.carried, "%(Sequential%) has a function as step 2, which may mix positions",
+    nn.Sequential(nn.Linear(D, D), function(x) return x:cumsum(2) end))
   local gru = mixers.make("gru", D, {}, {})
   raises(tl.carried, "2 %(GRU%) is used twice", nn.Sequential { gru, gru })
 end)

@@ -33,7 +33,7 @@ t.test("yardsticks of several tasks are on one line, shares in percent", functio
 end)
 
 t.test("a yardstick is missed if all finished trials are worse", function()
-  local function missed(...) return yardsticks.unreached(trials_of { ... }, 1) end
+  local function missed(...) return yardsticks.unreached(trials_of { ... }, 1, "accuracy") end
   local function text(accuracy, status)
     return { test_accuracy = accuracy, bayes_accuracy = 0.74, status = status }
   end
@@ -44,6 +44,9 @@ t.test("a yardstick is missed if all finished trials are worse", function()
   t.eq(missed(text(0.6, "failed")), nil)
   t.eq(missed(text(0.6), { test_accuracy = 0.5 }), nil) -- of a trial without it nothing is known
   t.eq(missed(), nil)
+  for _, metric in ipairs { "steps_per_second", "loss", "peak_mib" } do
+    t.eq(yardsticks.unreached(trials_of { text(0.6) }, 1, metric), nil)
+  end
 end)
 
 t.test("losses of n-grams are shown only where no perplexity is", function()

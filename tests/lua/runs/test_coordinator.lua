@@ -153,7 +153,7 @@ t.test("a signal that stops several trials: their number, their steps, and what 
         (SCRIPT:gsub("VALUES", "{ 1, 2, 3 }")), { jobs = 2 })
       core.sys.interrupted = interrupted
       t.eq(code, errors.INTERRUPT)
-      t.holds(said, "2 trials stopped by SIGINT (after steps 0, 0), 1 queued; the same command "
+      t.holds(said, "2 trials stopped by SIGINT, 1 queued; the same command "
         .. "continues")
     end)
   end)

@@ -99,6 +99,24 @@ for name, more in pairs(kinds) do
     end)
 end
 
+t.test("blocks that are computed again begin in the same states", function()
+  local stream = stream_of(64)
+  for name, more in pairs(kinds) do
+    local losses = {}
+    for i, recompute in ipairs { false, true } do
+      local model = model_of(tl.overlay(more, { recompute = recompute }))
+      local states, opt = tl.carried(model, { memory = 16 }), tl.optim.adam(model, { lr = 1e-2 })
+      local batches = tl.blocks(stream, { length = 7, batch = 3, carry = true })
+      losses[i] = {}
+      for step = 1, 3 do
+        local loss, info = tl.train.lm_step(model, opt, batches:batch(step), nil, nil, states)
+        losses[i][step] = { loss, info.grad_norm }
+      end
+    end
+    t.eq({ name, losses[2] }, { name, losses[1] })
+  end
+end)
+
 t.test("micro_batches cuts a batch whose rows read on alike at every step", function()
   local model, stream = model_of { mixer = "gla" }, stream_of(64)
   local losses = {}

@@ -47,7 +47,9 @@ local function rows(folder)
   for i, m in ipairs(query(folder, "SELECT * FROM v_metrics ORDER BY name, step")) do
     lines[i] = ("%s %d %a"):format(m.name, m.step, m.value)
   end
-  for _, e in ipairs(query(folder, "SELECT * FROM v_events ORDER BY step, text")) do
+  -- A resumed trial does not know which keys it read before, and stores no event of unread ones.
+  for _, e in ipairs(query(folder, "SELECT * FROM v_events WHERE kind <> 'unread' "
+    .. "ORDER BY step, text")) do
     lines[#lines + 1] = ("%s %d %s"):format(e.kind, e.step, e.text)
   end
   return table.concat(lines, "\n")
@@ -92,7 +94,7 @@ t.test("a spike rolls the trial back, at a lower rate, until it passes", functio
       local lr = query(folder, "SELECT step, value FROM v_metrics WHERE name = 'lr' ORDER BY step")
       t.eq(#lr, 30)
       t.eq({ lr[18].value, lr[19].value, lr[30].value }, { 0.1, 0.025, 0.025 }, 1e-6)
-      local events = query(folder, "SELECT kind, step FROM v_events")
+      local events = query(folder, "SELECT kind, step FROM v_events WHERE kind = 'rollback'")
       t.eq({ #events, events[1].kind, events[1].step }, { 2, "rollback", 20 })
       local path = query(folder, "SELECT path FROM v_artifacts WHERE step = 30")[1].path
       t.ok(path:find "/step%-00000030%-r2%.h5$", path) -- and nothing of before is left

@@ -290,7 +290,7 @@ local function untrained(c, find, first)
       table.move(list, 1, #list, #trials + 1, trials)
     end
   end
-  return yardsticks.unreached(trials, first)
+  return yardsticks.unreached(trials, first, c.measure.of[1].names[1])
 end
 
 -- ---- Verdicts ---------------------------------------------------------------------------------
@@ -479,7 +479,7 @@ function claims.words(published, frame)
     if why then lines[#lines + 1] = ("%s: not measured: %s"):format(name, why) end
   end
   lines[#lines + 1] = result.unit
-  if result.tests > 0 then
+  if result.tests > 0 and #result.pairs > 0 then
     local all = quantity.count(result.count, "comparison")
     lines[#lines + 1] = ("claims: ratios of geometric means, paired by seed, with %s intervals "
       .. "(t on the logarithms). 'supports' or 'contradicts': the interval lies within or outside "

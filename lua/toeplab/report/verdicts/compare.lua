@@ -212,7 +212,7 @@ local function row_of(result, p, s)
   row.success = good and other and { other[1], other[2], good[1], good[2] } or nil
   local both = table.move(p.asked[1] or {}, 1, #(p.asked[1] or {}), 1, {})
   table.move(p.asked[s] or {}, 1, #(p.asked[s] or {}), #both + 1, both)
-  row.untrained = yardsticks.unreached(both, 1, result.metric)
+  row.untrained = yardsticks.unreached(both, 1, result.metric, 1)
   row.broken = p.asked[1] and p.asked[s] and row.diverged.a + row.diverged.b + row.lost > 0
   if text_error.metrics[result.metric] and not result.curves then
     row.text_error = { text_error.of(result.frame.store, a, b, row.seeds) }

@@ -160,7 +160,7 @@ end
 function judgement.least_pairs(list, ratio)
   local fewest, needed = nil, 1
   for _, c in ipairs(list) do
-    if #c.x > 1 and (not fewest or #c.x < #fewest.x) then fewest = c end
+    if c.p and #c.x > 1 and (not fewest or #c.x < #fewest.x) then fewest = c end
   end
   if not fewest then return nil end
   local n, alpha = #fewest.x, judgement.ALPHA / math.max(1, fewest.tests)
@@ -168,7 +168,7 @@ function judgement.least_pairs(list, ratio)
     return math.min(1.0, stats.least_p(count) * judgement.ALPHA / judgement.alpha(fewest, count))
   end
   while least_p(needed) >= alpha do needed = needed + 1 end
-  if n == 1 or n >= needed then return nil end
+  if n >= needed then return nil end
   local alone, corrected = stats.least_p(n), least_p(n)
   local smallest = ("%.4g"):format(alone)
   if corrected ~= alone then
