@@ -82,12 +82,14 @@ local smoke = {
 }
 
 -- Returns the fixed keys of an ablation: those of scale laptop, overridden by more. Removes keys
--- that more sets to false, because the experiment varies them, and keys in the list without, which
--- the models of the experiment decide (lm.scales).
+-- that more sets to false, because the experiment varies them, unless they are true or false
+-- anyway, such as recompute; and keys in the list without, which the models of the experiment
+-- decide (lm.scales).
 function lm.fixed(more, without)
   local values = overlay(laptop, more)
   for key, value in pairs(more or {}) do
-    if value == false then values[key] = nil end
+    local known = laptop[key]
+    if value == false and known ~= nil and type(known) ~= "boolean" then values[key] = nil end
   end
   for _, key in ipairs(without or {}) do values[key] = nil end
   return values

@@ -284,4 +284,9 @@ t.test("tl.lm reads on with the key carry, as an axis of the command line", func
   end)
 end)
 
+t.test("false removes a key of tl.lm.fixed that is varied, and is the value of others", function()
+  local fixed = tl.lm.fixed { decay = false, steps = false, carry = false, embed_scale = false }
+  t.eq({ fixed.decay, fixed.steps, fixed.carry, fixed.embed_scale }, { nil, nil, false, false })
+end)
+
 t.done()
