@@ -58,6 +58,13 @@ check "bundle: a folder that is not there" 2 "" "^lab: bundle: cannot write to n
     bundle no/such/x.tar.gz
 check "the first start builds" 0 "[run][a b]" "^lab: building" run "a b"
 check "the second only starts" 0 "[x]" - x
+export TOEPLAB_CMAKE=-DSOME=1
+check "other options configure anew" 0 "[x]" "^lab: configuring" x
+unset TOEPLAB_CMAKE
+check "... and are kept where none are given" 0 "[x]" - x
+export TOEPLAB_CMAKE=
+check "... until they are empty" 0 "[x]" "^lab: configuring" x
+unset TOEPLAB_CMAKE
 touch "$tree/core/main.c"
 check "--help builds nothing" 0 "[--help]" - --help
 check "an edit is built" 0 "[x]" "^lab: building" x
