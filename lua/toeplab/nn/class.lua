@@ -137,7 +137,8 @@ end
 local function construct(class, ...)
   local given, over, rest = arguments(class, ...)
   local opt = options.check(class.kind, class.spec, given, over)
-  local self = setmetatable({ _order = {}, _buffers = {}, training = true, opt = opt }, class)
+  local self = setmetatable({ _order = {}, _buffers = {}, _trained = {}, training = true,
+    opt = opt }, class)
   self:build(opt, table.unpack(rest))
   return self
 end
@@ -186,6 +187,19 @@ local function register_replaced(self)
   for _, name in ipairs(names) do register(self, name, rawget(self, name)) end
 end
 
+-- Raises if a parameter that is trained was replaced by a tensor without a gradient, which no
+-- optimiser would train.
+local function check_replaced(self, name, tensor)
+  local before = self._trained[name]
+  if rawequal(before, tensor) then return end
+  if tensor:requires_grad() then
+    self._trained[name] = tensor
+  elseif before and before:requires_grad() and not self._buffers[name] then
+    error(("%s: '%s' was a parameter, and is now a tensor without a gradient, which is not "
+      .. "trained; write %s:copy(t), or assign nn.parameter(t)"):format(self.kind, name, name), 0)
+  end
+end
+
 -- Returns the module's own tensors and submodules in the order of their assignment: an array of
 -- {name=, value=}.
 function Module:fields()
@@ -193,6 +207,7 @@ function Module:fields()
   register_replaced(self)
   for _, name in ipairs(self._order) do
     local value = rawget(self, name)
+    if istensor(value) then check_replaced(self, name, value) end
     if istensor(value) or ismodule(value) then list[#list + 1] = { name = name, value = value } end
   end
   return list

@@ -117,8 +117,7 @@ for name, own in pairs {
   ["ski-12"] = { { "encoder%.", N(1) }, { "taps$", N(1) } },
   transformer = {}, ["linear-attention"] = {},
   performer = { "projection$", range(-40, 40) },
-  cosformer = { "token%.v%.weight$", xavier_input },
-  ["synthesizer-dense"] = {}, ["synthesizer-random"] = { "token%.w$", N(1) },
+  cosformer = {}, ["synthesizer-dense"] = {}, ["synthesizer-random"] = { "token%.w$", N(1) },
   gmlp = {}, flash = flash, ["flash-quad"] = flash_quad, s4 = hippo, dss = dss, gss = gss,
   ls = {}, fnet = {}, gfnet = { "filter$", N(0.02) }, afno = { "token%.[wb][12]$", N(0.02) },
 } do

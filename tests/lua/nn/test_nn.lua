@@ -122,8 +122,21 @@ test("a field that was false first is registered once it is a tensor or a module
   for i, p in ipairs(late:parameters()) do names[i] = p.name end
   eq(names, { "first.weight", "first.bias", "part.weight", "part.bias", "w" })
   eq(late:count(), 6 + 2 + 3)
-  late.w = tl.zeros(5)
+  late.w = nn.parameter(tl.zeros(5))
   eq(late:count(), 6 + 2 + 5)
+end)
+
+test("a parameter that is replaced by a tensor without a gradient is an error", function()
+  local map, x = nn.Linear(2, 2), random(3, 2)
+  tl.optim.adam(map)
+  map.weight = tl.no_grad(function() return map.weight - map.weight * 0.1 end)
+  raises(map.parameters, "Linear: 'weight' was a parameter, and is now a tensor without a "
+    .. "gradient, which is not trained; write weight:copy%(t%), or assign nn.parameter%(t%)", map)
+  map.weight = nn.parameter(tl.ones(2, 2))
+  eq({ map:count() }, { 6, 6 })
+  map.weight:require_grad(false) -- frozen on purpose
+  eq({ map:count() }, { 6, 2 })
+  eq(map(x):shape(), { 3, 2 })
 end)
 
 test("errors of the engine name the module, and keep their status", function()
