@@ -118,9 +118,8 @@ end
 local function bounded(a, b) return a <= BOUND * b and b <= BOUND * a end
 
 -- Returns whether a known configuration may predict a trial with these values and this cost (nil:
--- unknown). Without self.machine nothing is known of costs, and each may.
+-- unknown).
 local function comparable(self, known, values, cost)
-  if not self.machine then return true end
   local other = known_cost(self, known)
   if cost and other then
     return bounded(cost.cost.flop, other.cost.flop) and bounded(cost.cost.tokens, other.cost.tokens)
@@ -136,12 +135,15 @@ end
 local function nearest(self, values, cost, but)
   local least, list = math.huge, {}
   for _, known in ipairs(self.list) do
-    local far, usable = 0, known ~= but and comparable(self, known, values, cost)
-    for _, key in ipairs(self.others) do
-      if values[key] ~= known.values[key] then far = far + 1 end
+    -- Without self.machine nothing is known of costs.
+    if known ~= but and (not self.machine or comparable(self, known, values, cost)) then
+      local far = 0
+      for _, key in ipairs(self.others) do
+        if values[key] ~= known.values[key] then far = far + 1 end
+      end
+      if far < least then least, list = far, {} end
+      if far == least then list[#list + 1] = known end
     end
-    if usable and far < least then least, list = far, {} end
-    if usable and far == least then list[#list + 1] = known end
   end
   return list, least
 end
