@@ -106,15 +106,8 @@ local function visit(module, name, memory, seen, list)
     list[#list + 1] = { name = name, module = module, kept = kept_by(name, module, memory) }
   end
   if is_tno then return end
-  local fields = module:fields()
-  for _, field in ipairs(fields) do -- a state space holds its TNO's encoder, too
-    if getmetatable(field.value) == nn.TNO then seen[field.value.encoder] = true end
-  end
-  for _, field in ipairs(fields) do
-    if nn.ismodule(field.value) then
-      local inner = name == "" and tostring(field.name) or name .. "." .. field.name
-      visit(field.value, inner, memory, seen, list)
-    end
+  for _, inner in ipairs(recurrent.inside(module, name, seen)) do
+    visit(inner.module, inner.name, memory, seen, list)
   end
 end
 

@@ -107,6 +107,20 @@ function recurrent.mixing_step(module)
   end
 end
 
+-- Returns the modules in a module called name, an array of {name=, module=}. Adds the encoders of
+-- its TNOs to seen: a state space holds its TNO's encoder, too.
+function recurrent.inside(module, name, seen)
+  local list = {}
+  for _, field in ipairs(module:fields()) do
+    if getmetatable(field.value) == nn.TNO then seen[field.value.encoder] = true end
+    if nn.ismodule(field.value) then
+      list[#list + 1] = { module = field.value,
+        name = name == "" and tostring(field.name) or name .. "." .. field.name }
+    end
+  end
+  return list
+end
+
 -- Adds the TNOs in a module to found, and the modules that carry a state to carriers.
 local function visit(module, name, seen, found, carriers)
   local class = getmetatable(module)
@@ -131,14 +145,8 @@ local function visit(module, name, seen, found, carriers)
   if class.carries then carriers[#carriers + 1] = module end
   local step = class == nn.Sequential and recurrent.mixing_step(module)
   if step then refuse(name, "has a function as step %d, which may mix positions", step) end
-  for _, field in ipairs(module:fields()) do -- a state space holds its TNO's encoder, too
-    if getmetatable(field.value) == nn.TNO then seen[field.value.encoder] = true end
-  end
-  for _, field in ipairs(module:fields()) do
-    if nn.ismodule(field.value) then
-      local inner = name == "" and tostring(field.name) or name .. "." .. field.name
-      visit(field.value, inner, seen, found, carriers)
-    end
+  for _, inner in ipairs(recurrent.inside(module, name, seen)) do
+    visit(inner.module, inner.name, seen, found, carriers)
   end
 end
 

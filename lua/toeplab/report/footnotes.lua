@@ -293,14 +293,13 @@ local function missing(result)
     for _, where in ipairs(not there[row] and row.where or {}) do
       local key, value = next(where)
       if key and next(where, key) == nil and free[key] and (axis or key) == key then
-        axis, values[#values + 1] = key, config.text(type(value) == "table" and value[1] or value)
+        axis, values[#values + 1] = key, type(value) == "table" and value[1] or value
         break
       end
     end
   end
   if not axis or (frame.filters or {})[axis] then return nil end -- a filter may hide their trials
-  local texts = { [axis] = table.concat(values, ",") }
-  return frame:command(texts, nil, nil, texts)
+  return frame:command { [axis] = values }
 end
 
 -- Returns the list of texts below a table (the result of tables.fill).

@@ -441,9 +441,9 @@ end
 
 -- Returns the command that runs the trials at a point (nil: all) with the seeds given by a word, as
 -- the command of a sweep (by default the newest) did. Leaves out a tuned key, whose value the
--- command chooses again: with a given value it would run trials that this frame leaves out. texts:
--- key -> the text of several values, in place of its value in `at`; nil: none.
-function Frame:command(at, seeds, sweep, texts)
+-- command chooses again: with a given value it would run trials that this frame leaves out. A list
+-- in `at` has several values of its key.
+function Frame:command(at, seeds, sweep)
   local words, tuned = { "toeplab", "run", self.script }, self.plan.tuned_key
   for _, override in ipairs((sweep or self).plan.overrides or {}) do
     local key = override:match "^[^=]*"
@@ -453,7 +453,7 @@ function Frame:command(at, seeds, sweep, texts)
   at = overlay(at)
   if tuned then at[tuned] = nil end
   for _, key in ipairs(sorted_keys(at)) do
-    words[#words + 1] = key .. "=" .. (texts and texts[key] or config.text(at[key]))
+    words[#words + 1] = key .. "=" .. config.text(at[key])
   end
   words[#words + 1] = seeds
   if self.store.folder ~= records.folder() then
