@@ -46,7 +46,7 @@ static void equals_the_definition(void)
     static const int64_t ranks[] = {2, 3, 4, 5, 16, 40}, taps[] = {0, 1, 2, 5, 32};
     for (int n = 0; n < 9; n++)
         for (int r = 0; r < 6; r++)
-            for (int variant = 0; variant < 24; variant++) {
+            for (int variant = 0; variant < 24; variant += STRIDE) {
                 int   form = variant % 4; /* two-sided, published, causal twice */
                 shape s = {lengths[n], 1 + (n + r) % 3, 1 + (variant + 5 * r) % 7, ranks[r],
                            taps[(n + r + variant) % 5], form >= 2, form != 1 && variant / 4 % 2,
@@ -79,8 +79,8 @@ static void any_number_of_channels(void)
 /* Where A is applied by Fourier transforms. */
 static void many_inducing_points(void)
 {
-    compare(&(shape){300, 2, 3, 257, 4, 0, 0, 0, PLUS, NULL, 0, 0, 0.999});
-    compare(&(shape){280, 1, 18, 300, 3, 0, 1, 1, MEAN, NULL, 0, 0, 0.999});
+    compare(&(shape){60, 2, 3, 257, 4, 0, 0, 0, PLUS, NULL, 0, 0, 0.999});
+    compare(&(shape){50, 1, 18, 300, 3, 0, 1, 1, MEAN, NULL, 0, 0, 0.999});
 }
 
 static void planted_faults_are_seen(void)
