@@ -20,8 +20,8 @@ typedef struct test { /* tables are ended by {0} */
     void (*run)(void);
 } test;
 
-/* A long table of shapes is walked in steps of this. The thread sanitiser, which looks for races and
-** not for numbers, takes a part of it: it is 30 times slower. */
+/* A long table of shapes is walked in steps of this. The thread sanitiser, which looks for races
+** and not for numbers, takes a part of it: it is 30 times slower. */
 #ifdef __SANITIZE_THREAD__
 #define STRIDE 5
 #else
